@@ -1,0 +1,33 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What can go wrong, as errors that callers match with errors.Is. Each is the Code of some *Error.
+var (
+	ErrNoMemory    = errors.New("out of device memory")
+	ErrInvalid     = errors.New("invalid argument")
+	ErrUnsupported = errors.New("not supported by this device")
+	ErrClosed      = errors.New("already closed")
+	ErrLost        = errors.New("device lost")
+	ErrUnknown     = errors.New("no such driver")
+)
+
+// An Error is a call to a device that failed.
+type Error struct {
+	Call   string // the method: "Alloc", "VirtualMemory.Map"
+	Code   error  // one of the errors above, or a driver's own
+	Detail string // what was asked for, and anything the device added; may be empty
+}
+
+func (e *Error) Error() string {
+	if e.Detail == "" {
+		return fmt.Sprintf("driver: %s: %v", e.Call, e.Code)
+	}
+	return fmt.Sprintf("driver: %s: %v (%s)", e.Call, e.Code, e.Detail)
+}
+
+// Unwrap returns the code, so that errors.Is(err, ErrNoMemory) works.
+func (e *Error) Unwrap() error { return e.Code }

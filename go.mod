@@ -1,0 +1,3 @@
+module github.com/ashlar-go/ashlar
+
+go 1.26

@@ -1,0 +1,54 @@
+package mem
+
+import "github.com/ashlar-go/ashlar/driver"
+
+// An Action is what an Event tells of.
+type Action uint8
+
+const (
+	ActionAlloc         Action = iota // a block was handed out
+	ActionFreeRequested               // Free was called
+	ActionFreeCompleted               // the block may be reused: at once, or when other streams were done with it
+	ActionSegmentAlloc                // the driver gave a segment
+	ActionSegmentFree                 // and got it back
+	ActionSegmentMap                  // pages were mapped into an expandable segment
+	ActionSegmentUnmap                // and unmapped
+	ActionSnapshot                    // a snapshot was taken
+	ActionOOM                         // an allocation failed for want of memory
+	NumActions
+)
+
+var actionNames = [NumActions]string{
+	"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
+	"snapshot", "oom",
+}
+
+// String returns the name that PyTorch's snapshots use.
+func (a Action) String() string {
+	if a < NumActions {
+		return actionNames[a]
+	}
+	return "unknown"
+}
+
+// ParseAction is the reverse of String.
+func ParseAction(name string) (Action, bool) {
+	for i, n := range actionNames {
+		if n == name {
+			return Action(i), true
+		}
+	}
+	return 0, false
+}
+
+// An Event is one thing that an allocator did, with the fields of a PyTorch trace entry.
+type Event struct {
+	Action Action
+	Stream driver.StreamID
+	Pool   PoolID
+	Ptr    driver.Pointer // of an OOM: the bytes that the device still had
+	Size   int64          // requested bytes of blocks; whole bytes of segments; rounded request of an OOM; active bytes of a snapshot
+}
+
+// An Observer is told of each event, in order, under the allocator's locks: it must be quick and must not call back.
+type Observer func(Event)

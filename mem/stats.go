@@ -1,0 +1,80 @@
+package mem
+
+// A Stat follows one quantity. Freed is what the quantity fell by in all, Allocated what it rose by.
+type Stat struct {
+	Current, Peak, Allocated, Freed int64
+}
+
+// A StatArray follows one quantity in all pools together, in those of small blocks (up to 1 MiB) and in those of large.
+type StatArray struct {
+	All, SmallPool, LargePool Stat
+}
+
+// Stats are the counters of a caching allocator, by the names of torch.cuda.memory_stats().
+type Stats struct {
+	Allocation         StatArray // blocks on loan
+	Segment            StatArray // segments from the driver, expandable ones not counted
+	Active             StatArray // blocks on loan or waiting for other streams
+	InactiveSplit      StatArray // free blocks that share a segment, so that the driver cannot have it back
+	AllocatedBytes     StatArray
+	ReservedBytes      StatArray
+	ActiveBytes        StatArray
+	InactiveSplitBytes StatArray
+	RequestedBytes     StatArray // what was asked for, of the active blocks
+
+	OversizeAllocations Stat // of at least MaxSplitSize
+	OversizeSegments    Stat
+
+	NumAllocRetries   int64 // requests that needed the whole cache freed first
+	NumOOMs           int64
+	NumSyncAllStreams int64
+	NumDeviceAlloc    int64 // segments allocated and ranges mapped
+	NumDeviceFree     int64 // segments freed and ranges unmapped
+	MaxSplitSize      int64 // bytes; -1 if blocks of every size may be split
+}
+
+// Arrays returns the nine quantities that are kept by pool, with the names that PyTorch gives them.
+func (s *Stats) Arrays() []NamedStatArray {
+	return []NamedStatArray{
+		{"allocation", &s.Allocation},
+		{"segment", &s.Segment},
+		{"active", &s.Active},
+		{"inactive_split", &s.InactiveSplit},
+		{"allocated_bytes", &s.AllocatedBytes},
+		{"reserved_bytes", &s.ReservedBytes},
+		{"active_bytes", &s.ActiveBytes},
+		{"inactive_split_bytes", &s.InactiveSplitBytes},
+		{"requested_bytes", &s.RequestedBytes},
+	}
+}
+
+// A NamedStatArray is one of the quantities of Stats.
+type NamedStatArray struct {
+	Name  string
+	Array *StatArray
+}
+
+// Map returns the statistics under the very keys of torch.cuda.memory_stats().
+func (s Stats) Map() map[string]int64 {
+	m := make(map[string]int64, 128)
+	put := func(prefix string, st Stat) {
+		m[prefix+".current"] = st.Current
+		m[prefix+".peak"] = st.Peak
+		m[prefix+".allocated"] = st.Allocated
+		m[prefix+".freed"] = st.Freed
+	}
+	for _, a := range s.Arrays() {
+		put(a.Name+".all", a.Array.All)
+		put(a.Name+".small_pool", a.Array.SmallPool)
+		put(a.Name+".large_pool", a.Array.LargePool)
+	}
+	put("oversize_allocations", s.OversizeAllocations)
+	put("oversize_segments", s.OversizeSegments)
+	m["num_alloc_retries"] = s.NumAllocRetries
+	m["num_ooms"] = s.NumOOMs
+	m["num_sync_all_streams"] = s.NumSyncAllStreams
+	m["num_device_alloc"] = s.NumDeviceAlloc
+	m["num_device_free"] = s.NumDeviceFree
+	m["max_split_size"] = s.MaxSplitSize
+	return m
+}
