@@ -30,6 +30,7 @@ type Stats struct {
 	NumSyncAllStreams int64
 	NumDeviceAlloc    int64 // segments allocated and ranges mapped
 	NumDeviceFree     int64 // segments freed and ranges unmapped
+	NumOOMRejections  int64 // requests refused at once, under throw_on_cudamalloc_oom
 	MaxSplitSize      int64 // bytes; -1 if blocks of every size may be split
 }
 
@@ -75,6 +76,7 @@ func (s Stats) Map() map[string]int64 {
 	m["num_sync_all_streams"] = s.NumSyncAllStreams
 	m["num_device_alloc"] = s.NumDeviceAlloc
 	m["num_device_free"] = s.NumDeviceFree
+	m["num_oom_rejections"] = s.NumOOMRejections
 	m["max_split_size"] = s.MaxSplitSize
 	return m
 }

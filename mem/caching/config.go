@@ -1,0 +1,155 @@
+package caching
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Unlimited is a MaxSplitSize that lets every block be split.
+const Unlimited = int64(math.MaxInt64)
+
+// A Config is the settings of an Allocator, by PyTorch's names for them. Start from Default or ParseConfig: the zero
+// value does not validate.
+type Config struct {
+	// MaxSplitSize: free blocks of at least so many bytes are not cut up, and serve only requests that are nearly as
+	// large. At least LargeSegmentSize, or Unlimited.
+	MaxSplitSize int64
+	// MaxNonSplitRounding is how many bytes larger than a request a block that may not be split can be.
+	MaxNonSplitRounding int64
+	// LargeSegmentSize is the size of the segment that a request between 1 and 10 MiB makes, and of the pages of
+	// expandable segments in the large pool. A multiple of 2 MiB, more than 10 MiB.
+	LargeSegmentSize int64
+	// RoundupDivisions: requests are rounded up to one of so many equal steps between two powers of two. The intervals
+	// are [0, 2 MiB), [2, 4 MiB), ... and the last from 32 GiB on. 0 and 1 round up to 512 bytes only.
+	RoundupDivisions [16]int64
+	// GarbageCollectionThreshold is the part of the limit beyond which cached segments are given back, the longest
+	// unused first. In (0, 1), or 0 for never. It does nothing without a limit.
+	GarbageCollectionThreshold float64
+	// ExpandableSegments makes segments that grow page by page, one for each stream and pool.
+	ExpandableSegments bool
+	// ExpandableReserve is how many bytes of addresses an expandable segment takes; 0 means 9/8 of the device's memory.
+	ExpandableReserve int64
+	// ExpandableReserveFraction, if not 0, gives ExpandableReserve as a part of the device's memory.
+	ExpandableReserveFraction float64
+	// MemoryFraction is the part of the device's memory that may be reserved. In [0, 1]; 1 is no limit.
+	MemoryFraction float64
+	// Limit is the same in bytes; 0 is no limit. The smaller of the two counts.
+	Limit int64
+	// ThrowOnOOM makes a request fail as soon as the driver, or the limit, refuses it: nothing cached is given back.
+	ThrowOnOOM bool
+	// ReleaseLock lets other requests go on while the driver allocates a segment.
+	ReleaseLock bool
+	// PyTorchExact leaves out what Ashlar does better than PyTorch; see the package's comment.
+	PyTorchExact bool
+
+	anyRoundup bool // some RoundupDivisions are more than 1
+}
+
+// Default returns PyTorch's default settings.
+func Default() Config {
+	return Config{
+		MaxSplitSize:        Unlimited,
+		MaxNonSplitRounding: defaultLargeSegment,
+		LargeSegmentSize:    defaultLargeSegment,
+		MemoryFraction:      1,
+	}
+}
+
+const defaultLargeSegment = 20 << 20
+
+// Validate says what is wrong with a Config: an error that names the setting, or nil.
+func (c *Config) Validate() error {
+	switch {
+	case c.LargeSegmentSize <= minLargeAlloc || c.LargeSegmentSize%minBlockSize != 0:
+		return fmt.Errorf("caching: large segment size %d: want a multiple of 512 bytes, more than 10 MiB", c.LargeSegmentSize)
+	case c.MaxSplitSize < c.LargeSegmentSize:
+		return fmt.Errorf("caching: max split size %d: want at least the large segment size, %d", c.MaxSplitSize, c.LargeSegmentSize)
+	case c.MaxNonSplitRounding < 0:
+		return fmt.Errorf("caching: max non-split rounding %d: want no less than 0", c.MaxNonSplitRounding)
+	case !(c.GarbageCollectionThreshold >= 0 && c.GarbageCollectionThreshold < 1):
+		return fmt.Errorf("caching: garbage collection threshold %v: want it in (0, 1), or 0 for none", c.GarbageCollectionThreshold)
+	case !(c.MemoryFraction >= 0 && c.MemoryFraction <= 1):
+		return fmt.Errorf("caching: memory fraction %v: want it in [0, 1]", c.MemoryFraction)
+	case c.Limit < 0:
+		return fmt.Errorf("caching: limit %d: want no less than 0", c.Limit)
+	case c.ExpandableReserve < 0 || !(c.ExpandableReserveFraction >= 0):
+		return fmt.Errorf("caching: expandable reserve %d, fraction %v: want no less than 0", c.ExpandableReserve, c.ExpandableReserveFraction)
+	}
+	for i, d := range c.RoundupDivisions {
+		if d < 0 || d&(d-1) != 0 {
+			return fmt.Errorf("caching: roundup divisions %d for sizes from %d MiB: want a power of two, or 0", d, 1<<i)
+		}
+	}
+	return nil
+}
+
+// Configure changes the settings of a running allocator. Blocks and segments stay as they are. On an error nothing has
+// changed.
+func (a *Allocator) Configure(cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if cfg.ExpandableSegments && a.vm == nil {
+		return &driver.Error{
+			Call: "VirtualMemory", Code: driver.ErrUnsupported,
+			Detail: "expandable_segments needs virtual memory, and " + a.dev.Info().Name + " has none",
+		}
+	}
+	if g := a.dev.Info().Granularity; cfg.ExpandableSegments && (cfg.LargeSegmentSize%g != 0 || smallBuffer%g != 0) {
+		return fmt.Errorf("caching: pages of 2 MiB and of the large segment size, %d, do not suit the granularity of %s, %d",
+			cfg.LargeSegmentSize, a.dev.Info().Name, g)
+	}
+	cfg.anyRoundup = false
+	for _, d := range cfg.RoundupDivisions {
+		cfg.anyRoundup = cfg.anyRoundup || d > 1
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	a.cfg = cfg
+	a.limit = noLimit
+	if cfg.MemoryFraction < 1 {
+		a.limit = int64(cfg.MemoryFraction * float64(a.dev.Info().TotalMemory))
+	}
+	if cfg.Limit > 0 {
+		a.limit = min(a.limit, cfg.Limit)
+	}
+	a.attend(attendGC, a.collecting())
+	return nil
+}
+
+// Config returns the settings.
+func (a *Allocator) Config() Config {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cfg
+}
+
+// SetMemoryFraction limits what may be reserved to a part of the device's memory, in [0, 1]. What is reserved beyond it
+// already stays.
+func (a *Allocator) SetMemoryFraction(fraction float64) error {
+	cfg := a.Config()
+	cfg.MemoryFraction = fraction
+	return a.Configure(cfg)
+}
+
+// reserveSize is how many bytes of addresses an expandable segment takes: whole pages.
+func (c *Config) reserveSize(total, page int64) int64 {
+	size := total + total/8
+	switch {
+	case c.ExpandableReserve > 0:
+		size = c.ExpandableReserve
+	case c.ExpandableReserveFraction > 0:
+		size = int64(c.ExpandableReserveFraction * float64(total))
+	}
+	return max((size+page-1)/page, 1) * page
+}
+
+// interval is the index in RoundupDivisions of sizes from mb MiB on, a power of two.
+func interval(mb uint64) int {
+	return min(63-bits.LeadingZeros64(mb), 15)
+}

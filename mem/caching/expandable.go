@@ -1,0 +1,272 @@
+package caching
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// An expandable is a reservation of more addresses than the device has memory, into which pages are mapped as they are
+// needed: one for each stream and pool, as long as its addresses last. Its blocks tile the whole reservation; those
+// without memory are unmapped.
+type expandable struct {
+	base  driver.Pointer
+	size  int64         // of the reservation
+	page  int64         // bytes of a page: 2 MiB in the small pool, the large segment size in the large
+	pages []driver.Page // by position; a zero ID where nothing is mapped
+}
+
+// growExpandable finds or makes a span of free and unmapped memory that is large enough, at the lowest address there
+// is, and maps what is missing. What it has mapped when memory runs out stays cached.
+func (a *Allocator) growExpandable(r *request) (blockRef, error) {
+	p := r.pool
+	slab := &p.sh.slab
+	ref := p.findSpan(r.size)
+	if ref == 0 {
+		var err error
+		if ref, err = a.reserve(p); err != nil {
+			return 0, err
+		}
+	}
+	blk := slab.at(ref)
+	if blk.size < r.size && blk.next == 0 {
+		return 0, &driver.Error{
+			Call: "VirtualMemory.Map", Code: driver.ErrNoMemory,
+			Detail: fmt.Sprintf("%d bytes are more than the %d bytes of addresses of one expandable segment", r.size, blk.size),
+		}
+	}
+	if blk.state == stateUnmapped {
+		if err := a.mapSpan(p, ref, min(blk.size, r.size)); err != nil {
+			return 0, err
+		}
+	}
+	for blk.size < r.size {
+		// What follows is unmapped, since ref starts a run that is long enough. Mapping merges ref into it.
+		next := blk.next
+		nextBlk := slab.at(next)
+		if err := a.mapSpan(p, next, min(r.size-blk.size, nextBlk.size)); err != nil {
+			return 0, err
+		}
+		ref, blk = next, nextBlk
+	}
+	p.free.remove(blk.size, uint64(blk.ptr))
+	return ref, nil
+}
+
+// findSpan is the start of the lowest run of free and unmapped spans that holds size bytes and has an unmapped one, or
+// 0 if there is none.
+func (p *pool) findSpan(size int64) blockRef {
+	slab := &p.sh.slab
+	vacant := func(ref blockRef) bool {
+		return ref != 0 && (slab.at(ref).state == stateFree || slab.at(ref).state == stateUnmapped)
+	}
+	for _, ref := range p.unmapped {
+		if prev := slab.at(ref).prev; vacant(prev) {
+			ref = prev
+		}
+		var bytes int64
+		for r := ref; bytes < size && vacant(r); r = slab.at(r).next {
+			bytes += slab.at(r).size
+		}
+		if bytes >= size {
+			return ref
+		}
+	}
+	return 0
+}
+
+// reserve makes a new expandable segment, all of it unmapped.
+func (a *Allocator) reserve(p *pool) (blockRef, error) {
+	page := int64(smallBuffer)
+	if !p.small() {
+		page = a.cfg.LargeSegmentSize
+	}
+	size := a.cfg.reserveSize(a.dev.Info().TotalMemory, page)
+	base, err := a.vm.Reserve(size)
+	if err != nil {
+		return 0, err
+	}
+	sh := p.sh
+	ex := &expandable{base: base, size: size, page: page, pages: make([]driver.Page, size/page)}
+	i := slices.Index(sh.expandables, nil)
+	if i < 0 {
+		i = len(sh.expandables)
+		sh.expandables = append(sh.expandables, nil)
+	}
+	sh.expandables[i] = ex
+	ref, blk := sh.slab.take()
+	blk.make(base, size, 0, 0, p.index, uint32(i+1))
+	p.addUnmapped(ref, blk)
+	return ref, nil
+}
+
+// mapSpan puts pages behind the first size bytes of an unmapped block, or more, up to a whole page, and makes them a
+// free block.
+func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
+	slab := &p.sh.slab
+	blk := slab.at(ref)
+	ex := p.sh.expandables[blk.expandable-1]
+	mapped, err := a.mapPages(ex, blk.ptr, size)
+	if err != nil {
+		return err
+	}
+	ptr := blk.ptr
+	p.dropUnmapped(ref)
+	blk.state = stateFree
+	if mapped < blk.size {
+		restRef, rest := slab.take()
+		rest.make(blk.ptr+driver.Pointer(mapped), blk.size-mapped, ref, blk.next, blk.pool, blk.expandable)
+		if rest.next != 0 {
+			slab.at(rest.next).prev = restRef
+		}
+		blk.next = restRef
+		blk.size = mapped
+		p.addUnmapped(restRef, rest)
+	}
+	p.swallow(ref, blk, blk.prev, stateFree)
+	p.swallow(ref, blk, blk.next, stateFree)
+	p.putFree(ref, blk)
+	a.reserved += mapped
+	p.family.reserved += mapped
+	p.stats.add(reservedBytes, mapped)
+	a.totals.numDeviceAlloc++
+	a.observe(mem.ActionSegmentMap, p, ptr, mapped)
+	return nil
+}
+
+// mapPages creates the pages behind [ptr, ptr+size) and maps them. It does all or nothing.
+func (a *Allocator) mapPages(ex *expandable, ptr driver.Pointer, size int64) (int64, error) {
+	first := int64(ptr-ex.base) / ex.page
+	n := (size + ex.page - 1) / ex.page
+	pages := ex.pages[first : first+n]
+	undo := func(created int64) {
+		for i := range created {
+			if err := a.vm.Drop(pages[i]); err != nil {
+				a.orphans = append(a.orphans, pages[i])
+			}
+			pages[i] = driver.Page{}
+		}
+	}
+	for i := range n {
+		page, err := a.vm.Create(ex.page)
+		if err != nil {
+			undo(i)
+			return 0, err
+		}
+		pages[i] = page
+	}
+	if err := a.vm.Map(ptr, pages...); err != nil {
+		undo(n)
+		return 0, err
+	}
+	return n * ex.page, nil
+}
+
+// unmapSpan takes the whole pages inside a free block away, after the stream's work is done.
+func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
+	sh := p.sh
+	slab := &sh.slab
+	blk := slab.at(ref)
+	ex := sh.expandables[blk.expandable-1]
+	start := (int64(blk.ptr-ex.base) + ex.page - 1) / ex.page
+	end := (int64(blk.ptr-ex.base) + blk.size) / ex.page
+	if start >= end {
+		return nil
+	}
+	ptr, size := ex.base+driver.Pointer(start*ex.page), (end-start)*ex.page
+	if err := sh.stream.Sync(context.Background()); err != nil && !errors.Is(err, driver.ErrClosed) {
+		return fmt.Errorf("caching: wait for stream %d: %w", sh.stream.ID(), err)
+	}
+	if err := a.vm.Unmap(ptr, size); err != nil {
+		return fmt.Errorf("caching: unmap %d bytes at %#x: %w", size, ptr, err)
+	}
+	for i := start; i < end; i++ {
+		if err := a.vm.Drop(ex.pages[i]); err != nil {
+			a.orphans = append(a.orphans, ex.pages[i])
+		}
+		ex.pages[i] = driver.Page{}
+	}
+
+	p.free.remove(blk.size, uint64(blk.ptr))
+	if before := int64(ptr - blk.ptr); before > 0 {
+		bRef, b := slab.take()
+		b.make(blk.ptr, before, blk.prev, ref, blk.pool, blk.expandable)
+		if b.prev != 0 {
+			slab.at(b.prev).next = bRef
+		}
+		blk.prev = bRef
+		p.putFree(bRef, b)
+	}
+	if after := int64(blk.ptr) + blk.size - int64(ptr) - size; after > 0 {
+		aRef, b := slab.take()
+		b.make(ptr+driver.Pointer(size), after, ref, blk.next, blk.pool, blk.expandable)
+		if b.next != 0 {
+			slab.at(b.next).prev = aRef
+		}
+		blk.next = aRef
+		p.putFree(aRef, b)
+	}
+	blk.ptr, blk.size = ptr, size
+	blk.state = stateUnmapped
+	p.swallow(ref, blk, blk.prev, stateUnmapped)
+	p.swallow(ref, blk, blk.next, stateUnmapped)
+	p.addUnmapped(ref, blk)
+
+	a.reserved -= size
+	p.stats.sub(reservedBytes, size)
+	p.family.reserved -= size
+	a.totals.numDeviceFree++
+	a.observe(mem.ActionSegmentUnmap, p, ptr, size)
+	return nil
+}
+
+// releaseReservations gives up the addresses of expandable segments of which nothing is mapped any more.
+func (a *Allocator) releaseReservations(p *pool) error {
+	sh := p.sh
+	var failures []error
+	for i := 0; i < len(p.unmapped); {
+		ref := p.unmapped[i]
+		blk := sh.slab.at(ref)
+		if blk.isSplit() {
+			i++
+			continue
+		}
+		ex := sh.expandables[blk.expandable-1]
+		if err := a.vm.Release(ex.base, ex.size); err != nil {
+			failures = append(failures, fmt.Errorf("caching: release %d bytes of addresses at %#x: %w", ex.size, ex.base, err))
+			i++
+			continue
+		}
+		sh.expandables[blk.expandable-1] = nil
+		p.dropUnmapped(ref)
+		sh.slab.give(ref)
+	}
+	return errors.Join(failures...)
+}
+
+func (p *pool) addUnmapped(ref blockRef, blk *block) {
+	blk.state = stateUnmapped
+	i, _ := p.searchUnmapped(blk.ptr)
+	p.unmapped = slices.Insert(p.unmapped, i, ref)
+}
+
+func (p *pool) dropUnmapped(ref blockRef) {
+	i, _ := p.searchUnmapped(p.sh.slab.at(ref).ptr)
+	p.unmapped = slices.Delete(p.unmapped, i, i+1)
+}
+
+func (p *pool) searchUnmapped(ptr driver.Pointer) (int, bool) {
+	return slices.BinarySearchFunc(p.unmapped, ptr, func(ref blockRef, ptr driver.Pointer) int {
+		switch at := p.sh.slab.at(ref).ptr; {
+		case at < ptr:
+			return -1
+		case at > ptr:
+			return 1
+		}
+		return 0
+	})
+}

@@ -1,0 +1,487 @@
+package caching
+
+import (
+	"math/bits"
+)
+
+// A freeSet holds the free blocks of one stream and pool in the order (size, address), the order of best fit.
+//
+// Sizes fall into bins: one for each multiple of 512 bytes below 32 KiB, then 32 to each power of two. A bitmap of two
+// levels finds the next bin that holds anything in two instructions. A bin is a B+tree whose root is nearly always one
+// leaf with a few entries, so the set costs a handful of nanoseconds when it is small; a bin that holds many blocks
+// grows into a real tree, so it still costs O(log n) when it is not. Nodes are recycled, and a bin keeps its last leaf:
+// once a set has been as large as it gets, it allocates nothing.
+//
+// The trees do not rebalance on removal: a leaf goes when it is empty, an inner node when its last child goes.
+//
+// The entry that was inserted last stays outside the trees, since it often is the next to go: a block that is freed
+// merges with the rest that was cut from it, and the next request cuts the same block again. What walks through the set
+// settles it first.
+type freeSet struct {
+	bins    [numBins]*node   // nil until the bin is first used
+	words   [numWords]uint64 // bit b%64 of word b/64: bin b is not empty
+	summary uint64           // bit w: words[w] is not zero
+	n       int
+	hot     entry    // held out of the trees; its word is 0 if there is none
+	spare   [2]*node // recycled leaves and inner nodes, linked by next
+}
+
+const (
+	unit     = minBlockSize
+	numBins  = 64 * numWords
+	numWords = 20
+	fan      = 32 // entries in a node
+	maxDepth = 10 // a split leaves fan/2 entries in each half: 16^10 is more than there are blocks
+)
+
+// An entry is a free block: its address, and its size in units of 512 bytes above its record. 16 bytes.
+type entry struct {
+	ptr  uint64
+	word uint64
+}
+
+const refBits = 28 // of a word; what is above leaves room for blocks of 32 TiB
+
+const (
+	maxRef       = 1<<refBits - 1
+	maxBlockSize = unit << (64 - refBits) // no block is as large
+)
+
+func makeEntry(size int64, ptr uint64, ref blockRef) entry {
+	return entry{ptr, uint64(size)/unit<<refBits | uint64(ref)}
+}
+
+func (e *entry) size() int64   { return int64(e.word >> refBits * unit) }
+func (e *entry) ref() blockRef { return blockRef(e.word & maxRef) }
+
+// less compares with a key: a size in units, and an address.
+func (e *entry) less(units, ptr uint64) bool {
+	u := e.word >> refBits
+	return u < units || u == units && e.ptr < ptr
+}
+
+// A node is a leaf with n entries, or an inner node with n children, where keys[i] is at most every key below kids[i]
+// and greater than every key below kids[i-1]. keys[0] stands for minus infinity.
+type node struct {
+	n          int
+	kids       *[fan]*node // nil in a leaf
+	prev, next *node       // the neighbouring leaves of the bin
+	keys       [fan]entry
+}
+
+// A cursor is a position in a freeSet. The zero cursor is the end.
+type cursor struct {
+	leaf *node
+	i    int
+	bin  int
+}
+
+func (c cursor) ok() bool      { return c.leaf != nil }
+func (c cursor) entry() *entry { return &c.leaf.keys[c.i] }
+
+// binOf maps sizes to bins, monotonically.
+func binOf(size int64) int {
+	u := uint64(size) / unit
+	if u < 64 {
+		return int(u)
+	}
+	e := bits.Len64(u) - 6
+	b := e<<5 + int(u>>e)
+	return min(b, numBins-1)
+}
+
+// nextBin is the first bin from b on that holds anything, or numBins.
+func (s *freeSet) nextBin(b int) int {
+	if b >= numBins {
+		return numBins
+	}
+	w := b >> 6
+	if word := s.words[w] >> (b & 63); word != 0 {
+		return b + bits.TrailingZeros64(word)
+	}
+	rest := s.summary >> (w + 1)
+	if rest == 0 {
+		return numBins
+	}
+	w += 1 + bits.TrailingZeros64(rest)
+	return w<<6 + bits.TrailingZeros64(s.words[w])
+}
+
+// prevBin is the last bin up to b that holds anything, or -1.
+func (s *freeSet) prevBin(b int) int {
+	for ; b >= 0; b = b&^63 - 1 {
+		if word := s.words[b>>6] << (63 - b&63); word != 0 {
+			return b - bits.LeadingZeros64(word)
+		}
+	}
+	return -1
+}
+
+// lowerBound is the first entry in the trees that is not less than (size, 0).
+func (s *freeSet) lowerBound(size int64) cursor {
+	b := binOf(size)
+	if nd := s.bins[b]; nd != nil && s.words[b>>6]>>(b&63)&1 != 0 {
+		units := uint64(size) / unit
+		nd = nd.descend(units, 0)
+		if i := nd.search(units, 0); i < nd.n {
+			return cursor{nd, i, b}
+		}
+		if nd.next != nil {
+			return cursor{nd.next, 0, b}
+		}
+	}
+	return s.firstFrom(b + 1)
+}
+
+func (s *freeSet) firstFrom(b int) cursor {
+	b = s.nextBin(b)
+	if b == numBins {
+		return cursor{}
+	}
+	nd := s.bins[b]
+	for nd.kids != nil {
+		nd = nd.kids[0]
+	}
+	return cursor{nd, 0, b}
+}
+
+// first and last are the ends of the set.
+func (s *freeSet) first() cursor {
+	s.settle()
+	return s.firstFrom(0)
+}
+
+// lastUpTo is the last entry of the bins up to b.
+func (s *freeSet) lastUpTo(b int) cursor {
+	b = s.prevBin(b)
+	if b < 0 {
+		return cursor{}
+	}
+	nd := s.bins[b]
+	for nd.kids != nil {
+		nd = nd.kids[nd.n-1]
+	}
+	return cursor{nd, nd.n - 1, b}
+}
+
+func (s *freeSet) last() cursor {
+	s.settle()
+	return s.lastUpTo(numBins - 1)
+}
+
+// next is the entry after c, and prev the one before.
+func (s *freeSet) next(c cursor) cursor {
+	if c.i+1 < c.leaf.n {
+		return cursor{c.leaf, c.i + 1, c.bin}
+	}
+	if c.leaf.next != nil {
+		return cursor{c.leaf.next, 0, c.bin}
+	}
+	return s.firstFrom(c.bin + 1)
+}
+
+func (s *freeSet) prev(c cursor) cursor {
+	if c.i > 0 {
+		return cursor{c.leaf, c.i - 1, c.bin}
+	}
+	if c.leaf.prev != nil {
+		return cursor{c.leaf.prev, c.leaf.prev.n - 1, c.bin}
+	}
+	return s.lastUpTo(c.bin - 1)
+}
+
+// descend finds the leaf where a key belongs.
+func (nd *node) descend(units, ptr uint64) *node {
+	for nd.kids != nil {
+		nd = nd.kids[nd.child(units, ptr)]
+	}
+	return nd
+}
+
+// child is the child of an inner node where a key belongs: the last whose key is not greater.
+func (nd *node) child(units, ptr uint64) int {
+	lo, hi := 1, nd.n
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		u := nd.keys[mid].word >> refBits
+		if u < units || u == units && nd.keys[mid].ptr <= ptr {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo - 1
+}
+
+// search is the index of the first entry that is not less than a key.
+func (nd *node) search(units, ptr uint64) int {
+	lo, hi := 0, nd.n
+	for hi-lo > 4 {
+		mid := int(uint(lo+hi) >> 1)
+		if nd.keys[mid].less(units, ptr) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	for lo < hi && nd.keys[lo].less(units, ptr) {
+		lo++
+	}
+	return lo
+}
+
+// insert adds a free block.
+func (s *freeSet) insert(size int64, ptr uint64, ref blockRef) {
+	if s.hot.word != 0 {
+		s.plant(s.hot)
+	}
+	s.n++
+	s.hot = makeEntry(size, ptr, ref)
+}
+
+// settle puts the last inserted entry into its tree.
+func (s *freeSet) settle() {
+	if s.hot.word != 0 {
+		s.plant(s.hot)
+		s.hot = entry{}
+	}
+}
+
+// best is the first entry that is not less than (size, 0), and, unless it is the hot one, its position. Without one the
+// entry is zero.
+func (s *freeSet) best(size int64) (entry, cursor) {
+	c := s.lowerBound(size)
+	hot := s.hot.word != 0 && s.hot.size() >= size
+	if !c.ok() {
+		if hot {
+			return s.hot, c
+		}
+		return entry{}, c
+	}
+	e := *c.entry()
+	if hot && s.hot.less(e.word>>refBits, e.ptr) {
+		return s.hot, cursor{}
+	}
+	return e, c
+}
+
+// takeBest takes out what best returned.
+func (s *freeSet) takeBest(c cursor) {
+	if c.ok() {
+		s.removeAt(c)
+		return
+	}
+	s.n--
+	s.hot = entry{}
+}
+
+// plant puts an entry into the tree of its bin.
+func (s *freeSet) plant(e entry) {
+	size, ptr := e.size(), e.ptr
+	b := binOf(size)
+	nd := s.bins[b]
+	if nd == nil {
+		nd = s.newNode(false)
+		s.bins[b] = nd
+	}
+	if nd.n == 0 {
+		s.words[b>>6] |= 1 << (b & 63)
+		s.summary |= 1 << (b >> 6)
+		nd.n, nd.keys[0] = 1, e
+		return
+	}
+	units := uint64(size) / unit
+	var path [maxDepth]*node
+	depth := 0
+	for nd.kids != nil {
+		path[depth] = nd
+		depth++
+		nd = nd.kids[nd.child(units, ptr)]
+	}
+	if nd.n < fan {
+		nd.put(nd.search(units, ptr), e)
+		return
+	}
+	// Split the full leaf, put the entry into its half, and hang the new sibling into the parent.
+	right := s.splitNode(nd)
+	right.prev, right.next = nd, nd.next
+	if nd.next != nil {
+		nd.next.prev = right
+	}
+	nd.next = right
+	if right.keys[0].less(units, ptr) {
+		right.put(right.search(units, ptr), e)
+	} else {
+		nd.put(nd.search(units, ptr), e)
+	}
+	left := nd
+	for depth > 0 {
+		depth--
+		parent := path[depth]
+		at := 1
+		for parent.kids[at-1] != left {
+			at++
+		}
+		if parent.n < fan {
+			parent.putChild(at, right)
+			return
+		}
+		sibling := s.splitNode(parent)
+		if at > parent.n {
+			sibling.putChild(at-parent.n, right)
+		} else {
+			parent.putChild(at, right)
+		}
+		left, right = parent, sibling
+	}
+	root := s.newNode(true)
+	root.n = 2
+	root.kids[0], root.keys[0] = left, left.keys[0]
+	root.kids[1], root.keys[1] = right, right.keys[0]
+	s.bins[b] = root
+}
+
+func (nd *node) put(i int, e entry) {
+	copy(nd.keys[i+1:nd.n+1], nd.keys[i:nd.n])
+	nd.keys[i] = e
+	nd.n++
+}
+
+func (nd *node) putChild(i int, kid *node) {
+	copy(nd.keys[i+1:nd.n+1], nd.keys[i:nd.n])
+	copy(nd.kids[i+1:nd.n+1], nd.kids[i:nd.n])
+	nd.keys[i], nd.kids[i] = kid.keys[0], kid
+	nd.n++
+}
+
+// splitNode moves the upper half of nd into a new node. A leaf's links are the caller's.
+func (s *freeSet) splitNode(nd *node) *node {
+	right := s.newNode(nd.kids != nil)
+	half := nd.n / 2
+	right.n = copy(right.keys[:], nd.keys[half:nd.n])
+	if nd.kids != nil {
+		copy(right.kids[:], nd.kids[half:nd.n])
+		clear(nd.kids[half:nd.n])
+	}
+	nd.n = half
+	return right
+}
+
+// removeAt takes out the entry at a cursor, which is then no longer valid.
+func (s *freeSet) removeAt(c cursor) {
+	nd := c.leaf
+	if nd.n == 1 && (nd.prev != nil || nd.next != nil || s.bins[c.bin] != nd) {
+		e := nd.keys[0]
+		s.uproot(e.size(), e.ptr)
+		return
+	}
+	s.n--
+	nd.n--
+	copy(nd.keys[c.i:nd.n], nd.keys[c.i+1:nd.n+1])
+	if nd.n == 0 {
+		s.clearBit(c.bin)
+	}
+}
+
+func (s *freeSet) clearBit(b int) {
+	if s.words[b>>6] &^= 1 << (b & 63); s.words[b>>6] == 0 {
+		s.summary &^= 1 << (b >> 6)
+	}
+}
+
+// remove takes an entry out, and says whether it was there.
+func (s *freeSet) remove(size int64, ptr uint64) bool {
+	if s.hot.ptr == ptr && s.hot.word != 0 && s.hot.size() == size {
+		s.n--
+		s.hot = entry{}
+		return true
+	}
+	return s.uproot(size, ptr)
+}
+
+// uproot takes an entry out of the tree of its bin.
+func (s *freeSet) uproot(size int64, ptr uint64) bool {
+	b := binOf(size)
+	nd := s.bins[b]
+	if nd == nil {
+		return false
+	}
+	units := uint64(size) / unit
+	var path [maxDepth]*node
+	depth := 0
+	for nd.kids != nil {
+		path[depth] = nd
+		depth++
+		nd = nd.kids[nd.child(units, ptr)]
+	}
+	i := nd.search(units, ptr)
+	if i >= nd.n || nd.keys[i].word>>refBits != units || nd.keys[i].ptr != ptr {
+		return false
+	}
+	s.n--
+	nd.n--
+	copy(nd.keys[i:nd.n], nd.keys[i+1:nd.n+1])
+	if nd.n > 0 {
+		return true
+	}
+	if depth == 0 {
+		s.clearBit(b)
+		return true
+	}
+	if nd.prev != nil {
+		nd.prev.next = nd.next
+	}
+	if nd.next != nil {
+		nd.next.prev = nd.prev
+	}
+	for {
+		depth--
+		parent := path[depth]
+		at := 0
+		for parent.kids[at] != nd {
+			at++
+		}
+		s.freeNode(nd)
+		parent.n--
+		copy(parent.keys[at:parent.n], parent.keys[at+1:parent.n+1])
+		copy(parent.kids[at:parent.n], parent.kids[at+1:parent.n+1])
+		parent.kids[parent.n] = nil
+		if parent.n > 0 {
+			break // a root always has two children at least, so this comes before the path ends
+		}
+		nd = parent
+	}
+	for root := s.bins[b]; root.kids != nil && root.n == 1; root = s.bins[b] {
+		s.bins[b] = root.kids[0]
+		root.kids[0] = nil
+		s.freeNode(root)
+	}
+	return true
+}
+
+func (s *freeSet) newNode(inner bool) *node {
+	kind := 0
+	if inner {
+		kind = 1
+	}
+	if nd := s.spare[kind]; nd != nil {
+		s.spare[kind] = nd.next
+		nd.next = nil
+		return nd
+	}
+	nd := &node{}
+	if inner {
+		nd.kids = new([fan]*node)
+	}
+	return nd
+}
+
+func (s *freeSet) freeNode(nd *node) {
+	kind := 0
+	if nd.kids != nil {
+		kind = 1
+	}
+	nd.n = 0
+	nd.prev, nd.next = nil, s.spare[kind]
+	s.spare[kind] = nd
+}

@@ -1,0 +1,116 @@
+package caching
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// A freeSet must hold exactly what a sorted slice would, whatever the mix of sizes: all different (one entry a bin),
+// all equal (one tree), and clustered.
+func TestFreeSetAgainstSortedSlice(t *testing.T) {
+	sizes := map[string]func(r *rand.Rand) int64{
+		"equal":     func(*rand.Rand) int64 { return 512 },
+		"few":       func(r *rand.Rand) int64 { return 512 * (1 + r.Int64N(4)) },
+		"clustered": func(r *rand.Rand) int64 { return 1<<20 + 512*r.Int64N(64) },
+		"log":       func(r *rand.Rand) int64 { return (512 << r.IntN(30)) + 512*r.Int64N(1000) },
+		"huge":      func(r *rand.Rand) int64 { return 1<<44 + 512*r.Int64N(1<<20) },
+	}
+	for name, size := range sizes {
+		t.Run(name, func(t *testing.T) {
+			const seed = 11
+			r := rand.New(rand.NewPCG(seed, 0))
+			var s freeSet
+			var model []entry
+			order := func(a, b entry) int { return cmp.Or(cmp.Compare(a.size(), b.size()), cmp.Compare(a.ptr, b.ptr)) }
+			for step := range 30_000 {
+				grow := step < 10_000 || step%3 == 0
+				if grow || len(model) == 0 {
+					e := makeEntry(size(r), 512*r.Uint64N(1<<40), blockRef(step+1))
+					i, found := slices.BinarySearchFunc(model, e, order)
+					if found {
+						continue
+					}
+					model = slices.Insert(model, i, e)
+					s.insert(e.size(), e.ptr, e.ref())
+				} else {
+					i := r.IntN(len(model))
+					if !s.remove(model[i].size(), model[i].ptr) {
+						t.Fatalf("seed %d, step %d: remove of %v found nothing", seed, step, model[i])
+					}
+					model = slices.Delete(model, i, i+1)
+				}
+				if s.remove(512, 1) {
+					t.Fatal("remove found an entry that was never inserted")
+				}
+				want := size(r)
+				i, _ := slices.BinarySearchFunc(model, makeEntry(want, 0, 0), order)
+				e, c := s.best(want)
+				if (e.word != 0) != (i < len(model)) || e.word != 0 && e != model[i] {
+					t.Fatalf("seed %d, step %d: best(%d) is wrong", seed, step, want)
+				}
+				if e.word != 0 && step%5 == 0 {
+					s.takeBest(c)
+					model = slices.Delete(model, i, i+1)
+				}
+				if step%1000 == 0 {
+					checkFreeSet(t, &s, model)
+				}
+			}
+			for _, e := range model {
+				s.remove(e.size(), e.ptr)
+			}
+			checkFreeSet(t, &s, nil)
+		})
+	}
+}
+
+func checkFreeSet(t *testing.T, s *freeSet, want []entry) {
+	t.Helper()
+	var up, down []entry
+	for c := s.first(); c.ok(); c = s.next(c) {
+		up = append(up, *c.entry())
+	}
+	for c := s.last(); c.ok(); c = s.prev(c) {
+		down = append(down, *c.entry())
+	}
+	slices.Reverse(down)
+	if !slices.Equal(up, want) || !slices.Equal(down, want) || s.n != len(want) {
+		t.Fatalf("the set has %d entries upwards, %d downwards and counts %d; want %d", len(up), len(down), s.n, len(want))
+	}
+	if len(want) == 0 && (s.summary != 0 || s.nextBin(0) != numBins) {
+		t.Fatal("an empty set has bins that are not")
+	}
+}
+
+func TestBinsAreMonotone(t *testing.T) {
+	last := 0
+	for size := int64(512); size < 1<<61; size += max(512, size/200&^511) {
+		b := binOf(size)
+		if b < last || b >= numBins {
+			t.Fatalf("size %d is in bin %d, after bin %d", size, b, last)
+		}
+		last = b
+	}
+}
+
+func BenchmarkFreeSet(b *testing.B) {
+	for _, n := range []int{1, 16, 1_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("entries=%d", n), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(1, 2))
+			var s freeSet
+			entries := make([]entry, n)
+			for i := range entries {
+				entries[i] = makeEntry((512<<r.IntN(17))+512*r.Int64N(1<<10), uint64(i)*512, 1)
+				s.insert(entries[i].size(), entries[i].ptr, 1)
+			}
+			for i := 0; b.Loop(); i++ {
+				e := entries[r.IntN(n)]
+				s.remove(e.size(), e.ptr)
+				s.insert(e.size(), e.ptr, 1)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package caching
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/invariants"
+)
+
+// verify checks the shard after a call, under the build tag invariants: always while it has few blocks, and now and
+// then when it has many. The caller holds the shard's lock.
+func (sh *shard) verify() {
+	if invariants.Enabled {
+		if sh.checks++; sh.slab.n <= 1000 || sh.checks%1000 == 0 {
+			invariants.Check(sh.check)
+		}
+	}
+}
+
+// check verifies, of all pools of a shard: the free set is in order and holds exactly the free blocks; the unmapped list is in
+// order and holds exactly the unmapped; neighbours are linked both ways, touch, and are not both free or both unmapped;
+// the statistics of the shard add up. It costs O(blocks of the shard).
+func (sh *shard) check() error {
+	var free, unmapped []int
+	free = make([]int, len(sh.pools))
+	unmapped = make([]int, len(sh.pools))
+	var want [numMetrics][numClasses]int64
+	for ref := blockRef(1); uint32(ref) < sh.slab.n; ref++ {
+		blk := sh.slab.at(ref)
+		if blk.state == stateNone {
+			continue
+		}
+		p := sh.pools[blk.pool]
+		fail := func(what string) error {
+			return fmt.Errorf("caching: stream %d, block %d at %#x (%d bytes, state %d): %s",
+				sh.index, ref, blk.ptr, blk.size, blk.state, what)
+		}
+		if blk.size <= 0 || blk.size%minBlockSize != 0 {
+			return fail("its size is not a positive multiple of 512")
+		}
+		if blk.pending < 0 || blk.pending > 0 && blk.state != statePending {
+			return fail("marks are counted on a block that does not wait")
+		}
+		if next := blk.next; next != 0 {
+			n := sh.slab.at(next)
+			switch {
+			case n.prev != ref:
+				return fail("the next block is not linked back")
+			case n.ptr != blk.ptr+driver.Pointer(blk.size):
+				return fail("the next block does not touch it")
+			case n.pool != blk.pool || n.expandable != blk.expandable:
+				return fail("the next block is of another pool or segment")
+			case n.state == blk.state && (n.state == stateFree || n.state == stateUnmapped):
+				return fail("it and the next block should be one")
+			}
+		}
+		if prev := blk.prev; prev != 0 && sh.slab.at(prev).next != ref {
+			return fail("the previous block is not linked to it")
+		}
+		count := func(metric int, n int64) {
+			want[metric][p.class] += n
+			want[metric][classAll] += n
+		}
+		if blk.mapped() {
+			count(reservedBytes, blk.size)
+			if blk.expandable == 0 && blk.prev == 0 {
+				count(segment, 1)
+			}
+		}
+		switch blk.state {
+		case stateFree:
+			free[blk.pool]++
+			p.free.settle()
+			c := p.free.lowerBound(blk.size)
+			for c.ok() && c.entry().less(uint64(blk.size)/unit, uint64(blk.ptr)) {
+				c = p.free.next(c)
+			}
+			if !c.ok() || c.entry().ref() != ref {
+				return fail("it is not in the free set")
+			}
+			if blk.expandable == 0 && blk.isSplit() {
+				count(inactiveSplit, 1)
+				count(inactiveSplitBytes, blk.size)
+			}
+		case stateUnmapped:
+			unmapped[blk.pool]++
+			if i, ok := p.searchUnmapped(blk.ptr); !ok || p.unmapped[i] != ref {
+				return fail("it is not in the unmapped list")
+			}
+		case stateLive:
+			count(allocation, 1)
+			count(allocatedBytes, blk.size)
+			fallthrough
+		case statePending:
+			count(active, 1)
+			count(activeBytes, blk.size)
+			count(requestedBytes, blk.requested)
+		}
+	}
+	for i, p := range sh.pools {
+		if p.free.n != free[i] || len(p.unmapped) != unmapped[i] {
+			return fmt.Errorf("caching: stream %d, pool %d: %d blocks are free and %d unmapped, but the sets hold %d and %d",
+				sh.index, i, free[i], unmapped[i], p.free.n, len(p.unmapped))
+		}
+	}
+	for metric := range oversizeAllocations {
+		for class := range numClasses {
+			if got := sh.stats.current(metric, class); got != want[metric][class] {
+				return fmt.Errorf("caching: stream %d: metric %d of class %d is %d, but the blocks say %d",
+					sh.index, metric, class, got, want[metric][class])
+			}
+		}
+	}
+	return nil
+}
+
+// Check verifies every invariant of the allocator, and returns the first that does not hold. It is for tests: it takes
+// all locks and looks at every block.
+func (a *Allocator) Check() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	return a.checkLocked()
+}
+
+func (a *Allocator) checkLocked() error {
+	var reserved, familyReserved int64
+	for _, sh := range a.live {
+		if err := sh.check(); err != nil {
+			return err
+		}
+		reserved += sh.stats.current(reservedBytes, classAll)
+	}
+	for _, f := range a.default_ {
+		familyReserved += f.reserved
+	}
+	for _, pp := range a.private {
+		familyReserved += pp.families[0].reserved + pp.families[1].reserved
+	}
+	if a.reserved != reserved || a.reserved != familyReserved {
+		return fmt.Errorf("caching: %d bytes are reserved, but the streams count %d and the pools %d", a.reserved, reserved, familyReserved)
+	}
+	for metric := range numMetrics {
+		for class := range numClasses {
+			if cur, _ := a.sum(metric, class); cur < 0 {
+				return fmt.Errorf("caching: metric %d of class %d is negative: %d", metric, class, cur)
+			}
+		}
+	}
+	return nil
+}

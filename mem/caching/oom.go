@@ -1,0 +1,150 @@
+package caching
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+const maxPinning = 5 // pinning blocks that an error names
+
+// outOfMemory gathers what explains that r found no room. The caller holds mu and r's shard.
+func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
+	a.lockShards()
+	defer a.unlockShards()
+	a.totals.numOOMs++
+	sh := r.pool.sh
+	info := a.dev.Info()
+	free, total, err := a.dev.Available()
+	if err != nil {
+		total = info.TotalMemory
+	}
+	e := &mem.OutOfMemory{
+		Requested: r.requested, Rounded: r.size, Segment: r.segment,
+		Device: info.Ordinal, DeviceName: info.Name, Total: total, Free: free,
+		Reserved: a.reserved,
+		Stream:   sh.stream.ID(), Pool: r.pool.family.id, Small: r.pool.small(),
+		Cause: r.err,
+	}
+	if a.limit != noLimit {
+		e.Allowed = a.limit
+	}
+	e.Allocated, _ = a.sum(allocatedBytes, classAll)
+	a.describeCache(e, r)
+	segments := a.segments()
+	a.describePinning(e, segments)
+	a.describeRemedies(e, r, segments)
+	if a.observer != nil {
+		a.observer(mem.Event{
+			Action: mem.ActionOOM, Stream: sh.stream.ID(), Pool: r.pool.family.id, Ptr: driver.Pointer(free), Size: r.size,
+		})
+	}
+	return e
+}
+
+func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
+	for _, sh := range a.live {
+		for _, p := range sh.pools {
+			c := mem.CachedMemory{Pool: p.family.id, Stream: sh.stream.ID(), Small: p.small(), Blocks: p.free.n}
+			for at := p.free.first(); at.ok(); at = p.free.next(at) {
+				c.Bytes += at.entry().size()
+				c.Largest = at.entry().size()
+			}
+			if c.Blocks > 0 {
+				e.Cached = append(e.Cached, c)
+			}
+			if p == r.pool {
+				e.LargestFree = c.Largest
+			}
+			if p.family.id != (mem.PoolID{}) {
+				e.PrivatePools += c.Bytes
+			}
+		}
+	}
+}
+
+// describePinning finds the live blocks that keep the most free memory from being given back.
+func (a *Allocator) describePinning(e *mem.OutOfMemory, segments []mem.SegmentInfo) {
+	for i := range segments {
+		s := &segments[i]
+		stranded := s.TotalSize - s.ActiveSize
+		if stranded == 0 || s.ActiveSize == 0 {
+			continue
+		}
+		e.Stranded += stranded
+		pin := mem.PinningBlock{Segment: s.Ptr, SegmentSize: s.TotalSize, Stranded: stranded}
+		for _, b := range s.Blocks {
+			if b.State == mem.Inactive {
+				continue
+			}
+			pin.Live++
+			if b.Size > pin.Size {
+				pin.Ptr, pin.Size, pin.Requested = b.Ptr, b.Size, b.RequestedSize
+			}
+		}
+		e.Pinning = append(e.Pinning, pin)
+	}
+	slices.SortStableFunc(e.Pinning, func(x, y mem.PinningBlock) int { return cmp.Compare(y.Stranded, x.Stranded) })
+	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
+}
+
+// describeRemedies says under which other settings there would have been room. What could still be had from the device
+// is headroom; everything that is whole and free has been given back already.
+func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []mem.SegmentInfo) {
+	headroom := e.Free
+	if e.Allowed > 0 {
+		headroom = min(headroom, e.Allowed-e.Reserved)
+	}
+	add := func(name, format string, args ...any) {
+		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
+	}
+	for _, c := range e.Cached {
+		if c.Stream != e.Stream && c.Pool == e.Pool && c.Small == e.Small && c.Largest >= r.size {
+			add(fmt.Sprintf("the cache of stream %d", c.Stream), "it has a free block of %s", mem.FormatSize(c.Largest))
+		}
+	}
+	if !r.expandable && a.vm != nil {
+		// Packed into one expandable segment, the live blocks would leave all that is stranded to be mapped elsewhere.
+		if room := headroom + e.Stranded; room >= r.segment {
+			add("expandable_segments:True", "free memory in pieces comes to %s", mem.FormatSize(room))
+		}
+	}
+	if a.cfg.MaxSplitSize == Unlimited {
+		if limit, room := a.splitLimit(r, headroom, segments); limit > 0 {
+			add(fmt.Sprintf("max_split_size_mb:%d", limit>>20),
+				"small blocks would not have pinned larger segments, which would have left %s", mem.FormatSize(room))
+		}
+	}
+}
+
+// splitLimit is the largest split limit, in whole MiB, that would have kept enough free memory from being stranded: the
+// segments of at least that size that hold only blocks below it would have stayed whole.
+func (a *Allocator) splitLimit(r *request, headroom int64, segments []mem.SegmentInfo) (limit, room int64) {
+	var sizes []int64
+	for i := range segments {
+		if s := &segments[i]; s.Large && !s.Expandable && s.TotalSize > s.ActiveSize && s.ActiveSize > 0 {
+			sizes = append(sizes, s.TotalSize>>20<<20)
+		}
+	}
+	slices.Sort(sizes)
+	for _, limit := range slices.Backward(slices.Compact(sizes)) {
+		if limit < a.cfg.LargeSegmentSize {
+			break
+		}
+		room := headroom
+		for i := range segments {
+			s := &segments[i]
+			small := !slices.ContainsFunc(s.Blocks, func(b mem.BlockInfo) bool { return b.State != mem.Inactive && b.Size >= limit })
+			if s.Large && !s.Expandable && s.TotalSize >= limit && s.ActiveSize > 0 && small {
+				room += s.TotalSize - s.ActiveSize
+			}
+		}
+		if room >= r.segment {
+			return limit, room
+		}
+	}
+	return 0, 0
+}

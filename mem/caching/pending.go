@@ -1,0 +1,184 @@
+package caching
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A waitList is the frees that wait for one stream, oldest first.
+type waitList struct {
+	stream driver.Stream
+	waits  []wait
+}
+
+// A wait is one mark that a pending block needs reached. A mark that could not be taken is tried again later, which can
+// only make the block wait longer than it must.
+type wait struct {
+	sh     *shard
+	ref    blockRef
+	mark   driver.Mark
+	marked bool
+}
+
+// A deferredFree is a free with other users during a capture: marks may not be taken before it ends.
+type deferredFree struct {
+	sh   *shard
+	ref  blockRef
+	used []driver.Stream
+}
+
+// deferFree puts a block that other streams use on their wait lists, and returns false if there are none. The caller
+// holds mu and sh.
+func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver.Stream) bool {
+	var others []driver.Stream
+	for _, s := range used {
+		if s.ID() != sh.stream.ID() && !slices.ContainsFunc(others, func(o driver.Stream) bool { return o.ID() == s.ID() }) {
+			others = append(others, s)
+		}
+	}
+	if len(others) == 0 {
+		return false
+	}
+	blk.state = statePending
+	p := sh.pools[blk.pool]
+	p.stats.cur[active]++
+	p.stats.cur[activeBytes] += blk.size
+	if len(a.captures) > 0 {
+		a.deferred = append(a.deferred, &deferredFree{sh, ref, others})
+	} else {
+		a.wait(sh, ref, blk, others)
+	}
+	a.attend(attendPending, true)
+	return true
+}
+
+func (a *Allocator) wait(sh *shard, ref blockRef, blk *block, streams []driver.Stream) {
+	for _, s := range streams {
+		w := wait{sh: sh, ref: ref}
+		w.take(s)
+		blk.pending++
+		i := slices.IndexFunc(a.pending, func(l *waitList) bool { return l.stream.ID() == s.ID() })
+		if i < 0 {
+			i = len(a.pending)
+			a.pending = append(a.pending, &waitList{stream: s})
+		}
+		a.pending[i].waits = append(a.pending[i].waits, w)
+	}
+}
+
+func (w *wait) take(s driver.Stream) {
+	mark, err := s.Mark()
+	switch {
+	case err == nil:
+		w.mark, w.marked = mark, true
+	case errors.Is(err, driver.ErrClosed):
+		w.mark, w.marked = driver.Mark{}, true // a closed stream has done its work: the zero mark is reached
+	}
+}
+
+// reached reports whether the work that w waits for is done.
+func (w *wait) reached(s driver.Stream) bool {
+	if !w.marked {
+		if w.take(s); !w.marked {
+			return false
+		}
+	}
+	if w.mark.Tick == 0 {
+		return true
+	}
+	done, err := s.Reached(w.mark)
+	return done || errors.Is(err, driver.ErrClosed)
+}
+
+// processPending frees the blocks whose other users are done. On each stream it stops at the first that is not. The
+// caller holds mu and no shard, and no capture is under way.
+func (a *Allocator) processPending() {
+	if len(a.pending) == 0 && len(a.deferred) == 0 {
+		return
+	}
+	a.startDeferred()
+	for _, list := range a.pending {
+		n := 0
+		for n < len(list.waits) && list.waits[n].reached(list.stream) {
+			a.finish(&list.waits[n])
+			n++
+		}
+		list.waits = slices.Delete(list.waits, 0, n)
+	}
+	a.dropEmptyLists()
+}
+
+// startDeferred takes the marks that a capture kept from being taken.
+func (a *Allocator) startDeferred() {
+	for _, d := range a.deferred {
+		if d.sh != a.locked {
+			d.sh.mu.Lock()
+		}
+		a.wait(d.sh, d.ref, d.sh.slab.at(d.ref), d.used)
+		if d.sh != a.locked {
+			d.sh.mu.Unlock()
+		}
+	}
+	a.deferred = nil
+}
+
+// finish counts one mark of a block as reached, and frees the block if it was the last.
+func (a *Allocator) finish(w *wait) {
+	if w.sh != a.locked {
+		w.sh.mu.Lock()
+		defer w.sh.mu.Unlock()
+	}
+	blk := w.sh.slab.at(w.ref)
+	if blk.pending--; blk.pending == 0 {
+		p := w.sh.pools[blk.pool]
+		p.release(w.ref, blk)
+		w.sh.verify()
+	}
+}
+
+func (a *Allocator) dropEmptyLists() {
+	a.pending = slices.DeleteFunc(a.pending, func(l *waitList) bool { return len(l.waits) == 0 })
+	a.attend(attendPending, len(a.pending)+len(a.deferred) > 0)
+}
+
+// waitPending blocks until all pending frees are done. A stream that cannot be waited for keeps its blocks pending. The
+// caller holds mu, perhaps one shard, and no capture is under way.
+func (a *Allocator) waitPending() error {
+	a.totals.numSyncAllStreams++
+	a.startDeferred()
+	var failures []error
+	for _, list := range a.pending {
+		if err := list.stream.Sync(context.Background()); err != nil && !errors.Is(err, driver.ErrClosed) {
+			failures = append(failures, fmt.Errorf("caching: wait for stream %d: %w", list.stream.ID(), err))
+			continue
+		}
+		for i := range list.waits {
+			a.finish(&list.waits[i])
+		}
+		list.waits = nil
+	}
+	a.dropEmptyLists()
+	return errors.Join(failures...)
+}
+
+// ProcessPending frees the blocks whose other users are done, as every Alloc does before it searches.
+func (a *Allocator) ProcessPending() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.captures) == 0 {
+		a.processPending()
+	}
+}
+
+// attend turns a reason for the slow path on or off.
+func (a *Allocator) attend(reason uint32, on bool) {
+	if on {
+		a.attention.Or(reason)
+	} else {
+		a.attention.And(^reason)
+	}
+}

@@ -1,0 +1,264 @@
+package caching
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// EmptyCache waits for pending frees and gives every segment, and every page, that holds no live block back to the
+// driver. While requests go to private pools it only gives back pools that were released. The error is what the driver
+// refused to take; that stays cached.
+func (a *Allocator) EmptyCache() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return ErrClosed
+	}
+	if len(a.captures) > 0 {
+		return a.releaseFreeable()
+	}
+	return errors.Join(a.waitPending(), a.releaseCached())
+}
+
+// releaseCached gives all free segments of the default pool and of released private pools back: large blocks first,
+// streams in their order, small sizes first. The caller holds mu and perhaps one shard.
+func (a *Allocator) releaseCached() error {
+	a.lockShards()
+	defer a.unlockShards()
+	failures := []error{
+		a.releaseFamily(a.default_[1]),
+		a.releaseFamily(a.default_[0]),
+		a.releaseFreeablePools(),
+		a.dropOrphans(),
+	}
+	return errors.Join(failures...)
+}
+
+func (a *Allocator) releaseFreeable() error {
+	a.lockShards()
+	defer a.unlockShards()
+	return a.releaseFreeablePools()
+}
+
+// releaseFamily gives back the unsplit free blocks of a family, then unmaps the whole pages inside free blocks of its
+// expandable segments.
+func (a *Allocator) releaseFamily(f *family) error {
+	var failures []error
+	type span struct {
+		p   *pool
+		ref blockRef
+	}
+	var toUnmap []span
+	for _, p := range a.poolsOf(f) {
+		var whole []blockRef
+		for c := p.free.first(); c.ok(); c = p.free.next(c) {
+			ref := c.entry().ref()
+			if blk := p.sh.slab.at(ref); blk.expandable != 0 {
+				toUnmap = append(toUnmap, span{p, ref})
+			} else if !blk.isSplit() {
+				whole = append(whole, ref)
+			}
+		}
+		for _, ref := range whole {
+			failures = append(failures, a.releaseSegment(p, ref))
+		}
+	}
+	for _, s := range toUnmap {
+		failures = append(failures, a.unmapSpan(s.p, s.ref))
+	}
+	for _, p := range a.poolsOf(f) {
+		failures = append(failures, a.releaseReservations(p))
+		p.sh.verify()
+	}
+	return errors.Join(failures...)
+}
+
+// poolsOf are the pools of a family, in the order of their streams.
+func (a *Allocator) poolsOf(f *family) []*pool {
+	var pools []*pool
+	for _, sh := range a.live {
+		for _, p := range sh.pools {
+			if p.family == f {
+				pools = append(pools, p)
+			}
+		}
+	}
+	return pools
+}
+
+// releaseSegment gives a segment that is one free block back to the driver. If the driver fails, it stays.
+func (a *Allocator) releaseSegment(p *pool, ref blockRef) error {
+	blk := p.sh.slab.at(ref)
+	if err := a.dev.Free(blk.ptr); err != nil {
+		return fmt.Errorf("caching: give %d bytes at %#x back: %w", blk.size, blk.ptr, err)
+	}
+	a.totals.numDeviceFree++
+	a.observe(mem.ActionSegmentFree, p, blk.ptr, blk.size)
+	a.reserved -= blk.size
+	p.family.reserved -= blk.size
+	p.stats.sub(segment, 1)
+	p.stats.sub(reservedBytes, blk.size)
+	if blk.size >= a.cfg.MaxSplitSize {
+		p.stats.sub(oversizeSegments, 1)
+	}
+	p.free.remove(blk.size, uint64(blk.ptr))
+	p.sh.slab.give(ref)
+	return nil
+}
+
+// releaseOversize, where a split limit is set, gives one oversize block back that is large enough, or else as many as
+// it takes, from the largest down. It reports whether that makes room for r.
+func (a *Allocator) releaseOversize(r *request) (bool, error) {
+	if a.cfg.MaxSplitSize == Unlimited {
+		return false, nil
+	}
+	p := r.pool
+	want := max(r.size, a.cfg.MaxSplitSize)
+	p.free.settle()
+	c := p.free.lowerBound(want)
+	if c.ok() && p.sh.slab.at(c.entry().ref()).expandable == 0 {
+		err := a.releaseSegment(p, c.entry().ref())
+		return err == nil, err
+	}
+	var failures []error
+	var released int64
+	var oversize []blockRef
+	if c.ok() {
+		c = p.free.prev(c)
+	} else {
+		c = p.free.last()
+	}
+	for ; c.ok() && c.entry().size() >= a.cfg.MaxSplitSize && released < want; c = p.free.prev(c) {
+		if blk := p.sh.slab.at(c.entry().ref()); blk.expandable == 0 {
+			released += blk.size
+			oversize = append(oversize, c.entry().ref())
+		}
+	}
+	for _, ref := range oversize {
+		size := p.sh.slab.at(ref).size
+		if err := a.releaseSegment(p, ref); err != nil {
+			failures = append(failures, err)
+			released -= size
+		}
+	}
+	return released >= want, errors.Join(failures...)
+}
+
+// collecting reports whether garbage collection is on: it takes a threshold and a limit.
+func (a *Allocator) collecting() bool {
+	return a.limit != noLimit && a.cfg.GarbageCollectionThreshold > 0
+}
+
+// collectGarbage gives unsplit blocks of the large default pool back, those first that have not been used for longest,
+// once more is reserved than the threshold allows. A block's age is the number of searches since it became free. Each
+// pass frees what is at least as old as the average, all of it, and passes go on until enough is freed.
+func (a *Allocator) collectGarbage() error {
+	threshold := int64(a.cfg.GarbageCollectionThreshold * float64(a.limit))
+	if a.reserved <= threshold {
+		return nil
+	}
+	a.lockShards()
+	defer a.unlockShards()
+	f := a.default_[1]
+	calls := f.calls.Load()
+	target := a.reserved - threshold
+	var totalAge, count int64
+	type candidate struct {
+		p   *pool
+		ref blockRef
+		age int64
+	}
+	var candidates []candidate
+	for _, p := range a.poolsOf(f) {
+		for c := p.free.first(); c.ok(); c = p.free.next(c) {
+			blk := p.sh.slab.at(c.entry().ref())
+			if blk.isSplit() {
+				continue
+			}
+			totalAge += calls - blk.gcBase
+			count++
+			if blk.expandable == 0 {
+				candidates = append(candidates, candidate{p, c.entry().ref(), calls - blk.gcBase})
+			}
+		}
+	}
+	var failures []error
+	var reclaimed int64
+	for freed := true; reclaimed < target && freed && count > 0; {
+		freed = false
+		average := float64(totalAge) / float64(count)
+		rest := candidates[:0]
+		for _, c := range candidates {
+			if float64(c.age) < average {
+				rest = append(rest, c)
+				continue
+			}
+			size := c.p.sh.slab.at(c.ref).size
+			if err := a.releaseSegment(c.p, c.ref); err != nil {
+				failures = append(failures, err)
+				continue
+			}
+			freed = true
+			reclaimed += size
+			totalAge -= c.age
+			count--
+		}
+		candidates = rest
+	}
+	return errors.Join(failures...)
+}
+
+// Close gives all memory back. Blocks that are still live are an error, and so is what the driver fails to take; both
+// keep their memory. Close again to try again. After a Close that succeeded every call fails with ErrClosed.
+func (a *Allocator) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	if len(a.captures) > 0 {
+		return fmt.Errorf("caching: Close while requests go to pool %v: call EndAllocateToPool first", a.captures[0].id)
+	}
+	for _, pp := range a.private {
+		pp.useCount = 0
+	}
+	err := errors.Join(a.waitPending(), a.releaseCached())
+	if a.reserved > 0 {
+		var live int64
+		a.lockShards()
+		n, _ := a.sum(active, classAll)
+		live, _ = a.sum(activeBytes, classAll)
+		a.unlockShards()
+		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live", n, live), err)
+	}
+	if err != nil {
+		return err
+	}
+	a.closed = true
+	a.attend(attendClosed, true)
+	return nil
+}
+
+var _ interface {
+	mem.Allocator
+	mem.Trimmer
+	mem.Snapshotter
+	mem.StatsReporter
+} = (*Allocator)(nil)
+
+// dropOrphans tries again to give up pages that are mapped nowhere. The caller holds mu.
+func (a *Allocator) dropOrphans() error {
+	var failures []error
+	var left []driver.Page
+	for _, page := range a.orphans {
+		if err := a.vm.Drop(page); err != nil {
+			failures = append(failures, fmt.Errorf("caching: drop a page of %d bytes: %w", page.Size, err))
+			left = append(left, page)
+		}
+	}
+	a.orphans = left
+	return errors.Join(failures...)
+}

@@ -1,0 +1,163 @@
+package caching
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// Snapshot describes every segment, in the order of addresses. Each run of mapped pages of an expandable segment counts
+// as a segment. It takes all locks: do not call it often.
+func (a *Allocator) Snapshot() []mem.SegmentInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	segments := a.segments()
+	if a.observer != nil {
+		var total int64
+		for i := range segments {
+			total += segments[i].ActiveSize
+		}
+		a.observer(mem.Event{Action: mem.ActionSnapshot, Size: total})
+	}
+	return segments
+}
+
+// segments lists all segments. The caller holds every lock.
+func (a *Allocator) segments() []mem.SegmentInfo {
+	var segments []mem.SegmentInfo
+	for _, sh := range a.live {
+		for ref := range blockRef(sh.slab.n) {
+			blk := sh.slab.at(ref)
+			if blk.state == stateNone || blk.state == stateUnmapped {
+				continue
+			}
+			if blk.prev != 0 && sh.slab.at(blk.prev).mapped() {
+				continue
+			}
+			segments = append(segments, sh.segmentAt(blk))
+		}
+	}
+	slices.SortFunc(segments, func(x, y mem.SegmentInfo) int {
+		if x.Ptr < y.Ptr {
+			return -1
+		}
+		return 1
+	})
+	return segments
+}
+
+// segmentAt describes the segment that starts with blk.
+func (sh *shard) segmentAt(blk *block) mem.SegmentInfo {
+	p := sh.pools[blk.pool]
+	info := mem.SegmentInfo{
+		Ptr:        blk.ptr,
+		Stream:     sh.stream.ID(),
+		Pool:       p.family.id,
+		Large:      !p.small(),
+		Expandable: blk.expandable != 0,
+	}
+	for {
+		b := mem.BlockInfo{Ptr: blk.ptr, Size: blk.size, RequestedSize: blk.requested}
+		switch blk.state {
+		case stateLive:
+			b.State = mem.ActiveAllocated
+			info.AllocatedSize += blk.size
+		case statePending:
+			b.State = mem.ActivePendingFree
+		}
+		if b.State != mem.Inactive {
+			info.ActiveSize += blk.size
+			info.RequestedSize += blk.requested
+		}
+		info.TotalSize += blk.size
+		info.Blocks = append(info.Blocks, b)
+		if blk.next == 0 {
+			return info
+		}
+		if blk = sh.slab.at(blk.next); !blk.mapped() {
+			return info
+		}
+	}
+}
+
+// LargestFree is the size of the largest block that is cached, on any stream and in any pool: an upper bound of what
+// can be had without the driver.
+func (a *Allocator) LargestFree() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	var largest int64
+	for _, sh := range a.live {
+		for _, p := range sh.pools {
+			if c := p.free.last(); c.ok() {
+				largest = max(largest, c.entry().size())
+			}
+		}
+	}
+	return largest
+}
+
+// BaseAllocation returns the segment that b lies in, as the driver knows it. The error, for a block of an expandable
+// segment, is that there is no such thing. It panics if b is not live.
+func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
+	index, gen, ref := splitTag(b.Tag)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	shards := *a.shards.Load()
+	if index >= len(shards) || shards[index] == nil {
+		panicForeign(b)
+	}
+	sh := shards[index]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	blk := sh.lookup(ref, gen, b)
+	if blk == nil {
+		panicForeign(b)
+	}
+	if blk.expandable != 0 {
+		return 0, 0, fmt.Errorf("caching: the block at %#x is in an expandable segment, which is not one allocation of the driver; "+
+			"allocate it with expandable_segments:False", b.Ptr)
+	}
+	for blk.prev != 0 {
+		blk = sh.slab.at(blk.prev)
+	}
+	ptr := blk.ptr
+	size := blk.size
+	for blk.next != 0 {
+		blk = sh.slab.at(blk.next)
+		size += blk.size
+	}
+	return ptr, size, nil
+}
+
+// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's locks, in
+// one order for all streams: it must be quick and must not call the allocator.
+func (a *Allocator) Observe(observer mem.Observer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	a.observer = observer
+	a.attend(attendObserver, observer != nil)
+}
+
+// OnLowMemory adds a callback that is asked to free blocks when a request finds no free block, before the driver is
+// asked. It returns whether it freed any. It runs without locks, on the goroutine of the request.
+func (a *Allocator) OnLowMemory(callback func() (freed bool)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.callbacks = append(slices.Clip(a.callbacks), callback)
+}
+
+// OnOutOfMemory adds an observer of out-of-memory errors. It runs before Alloc returns the error, without locks, on the
+// goroutine of the request.
+func (a *Allocator) OnOutOfMemory(observer func(*mem.OutOfMemory)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.oomObservers = append(slices.Clip(a.oomObservers), observer)
+}

@@ -1,0 +1,322 @@
+package caching
+
+import (
+	"math"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// The quantities that are counted, in the order of mem.Stats.Arrays and then the oversize pair.
+const (
+	allocation = iota
+	segment
+	active
+	inactiveSplit
+	allocatedBytes
+	reservedBytes
+	activeBytes
+	inactiveSplitBytes
+	requestedBytes
+	oversizeAllocations
+	oversizeSegments
+	numMetrics
+)
+
+// Each is counted for the small pools and for the large; all is their sum.
+const (
+	classSmall = iota
+	classLarge
+	classAll
+	numClasses
+)
+
+// shardStats are one shard's share of the statistics.
+//
+// Sums over shards are taken when somebody asks, but the peak of a sum is not the sum of peaks, and reading the other
+// shards at each allocation would cost more than the allocation. So every counter has a cap, and over all shards the
+// caps of a quantity sum up to at most its peak: an allocation that stays under its cap cannot have made a new peak.
+// One that does not sets over, and its caller folds: with every shard locked, the peak is recomputed and the slack
+// between the sum and the peak is dealt out as new caps. One stream alone has no cap, and never folds. The peaks are
+// exact for calls that do not overlap in time.
+//
+// Active blocks are those on loan and those pending. As long as nothing is pending the two quantities are the same, so
+// only what is pending is counted, in the counters of active and activeBytes, and an allocation looks at them only if
+// there is something.
+type shardStats struct {
+	class [2]classStats // small and large
+	all   heights
+	over  bool
+}
+
+// classStats are the counters of the pools of one class, under the shard's lock.
+type classStats struct {
+	cur   [numMetrics]int64
+	total [numMetrics]int64 // sum of all rises
+	heights
+	other *classStats
+	shard *shardStats
+}
+
+// heights say how high the quantities have been.
+type heights struct {
+	hi  [numMetrics]int64 // since the last fold
+	cap [numMetrics]int64 // as long as a quantity stays up to it, no new peak of the whole allocator is possible
+}
+
+func (s *shardStats) init() {
+	for i := range s.class {
+		s.class[i].shard, s.class[i].other = s, &s.class[1-i]
+	}
+}
+
+func (c *classStats) add(metric int, n int64) {
+	cur := c.cur[metric] + n
+	c.cur[metric] = cur
+	c.total[metric] += n
+	if cur > c.hi[metric] || cur+c.other.cur[metric] > c.shard.all.hi[metric] {
+		c.raise(metric, metric)
+	}
+}
+
+// loan counts a block that goes on loan: add, thrice.
+func (c *classStats) loan(size, requested int64) {
+	n := c.cur[allocation] + 1
+	bytes := c.cur[allocatedBytes] + size
+	asked := c.cur[requestedBytes] + requested
+	c.cur[allocation] = n
+	c.cur[allocatedBytes] = bytes
+	c.cur[requestedBytes] = asked
+	c.total[allocation]++
+	c.total[allocatedBytes] += size
+	c.total[requestedBytes] += requested
+	o, all := c.other, &c.shard.all
+	if n > c.hi[allocation] || n+o.cur[allocation] > all.hi[allocation] {
+		c.raise(allocation, allocation)
+	}
+	if bytes > c.hi[allocatedBytes] || bytes+o.cur[allocatedBytes] > all.hi[allocatedBytes] {
+		c.raise(allocatedBytes, allocatedBytes)
+	}
+	if asked > c.hi[requestedBytes] || asked+o.cur[requestedBytes] > all.hi[requestedBytes] {
+		c.raise(requestedBytes, requestedBytes)
+	}
+	if c.cur[active]|o.cur[active] != 0 {
+		c.raise(active, allocation)
+		c.raise(activeBytes, allocatedBytes)
+	}
+}
+
+func (c *classStats) sub(metric int, n int64) { c.cur[metric] -= n }
+
+// change adds a signed amount, as one rise or one fall.
+func (c *classStats) change(metric int, n int64) {
+	if n > 0 {
+		c.add(metric, n)
+	} else {
+		c.sub(metric, -n)
+	}
+}
+
+// raise notes new heights of a metric: of what is counted under it and, for active ones, under of as well.
+func (c *classStats) raise(metric, of int) {
+	cur, all := c.cur[metric], c.cur[metric]+c.other.cur[metric]
+	if of != metric {
+		cur, all = cur+c.cur[of], all+c.cur[of]+c.other.cur[of]
+	}
+	c.hi[metric] = max(c.hi[metric], cur)
+	c.shard.all.hi[metric] = max(c.shard.all.hi[metric], all)
+	if cur > c.cap[metric] || all > c.shard.all.cap[metric] {
+		c.shard.over = true
+	}
+}
+
+// counted is the metric whose blocks are part of an active metric's but not counted under it, or the metric itself.
+func counted(metric int) int {
+	switch metric {
+	case active:
+		return allocation
+	case activeBytes:
+		return allocatedBytes
+	}
+	return metric
+}
+
+// current is the value of a quantity.
+func (s *shardStats) current(metric, class int) int64 {
+	if class == classAll {
+		return s.current(metric, classSmall) + s.current(metric, classLarge)
+	}
+	c := &s.class[class]
+	n := c.cur[metric]
+	if of := counted(metric); of != metric {
+		n += c.cur[of]
+	}
+	return n
+}
+
+func (s *shardStats) heights(class int) *heights {
+	if class == classAll {
+		return &s.all
+	}
+	return &s.class[class].heights
+}
+
+// highest is the highest value since the last fold, and whether the other shards still are as they were when it was
+// reached: it went over its cap in the last call, or there are no others.
+func (s *shardStats) highest(metric, class int) (hi int64, now bool) {
+	h := s.heights(class)
+	of := counted(metric)
+	for _, m := range []int{metric, of} {
+		if h.hi[m] > h.cap[m] || h.cap[m] == math.MaxInt64 {
+			hi, now = max(hi, h.hi[m]), true
+		}
+	}
+	return hi, now
+}
+
+// risen is the sum of all rises of a quantity.
+func (s *shardStats) risen(metric, class int) int64 {
+	metric = counted(metric)
+	if class == classAll {
+		return s.class[classSmall].total[metric] + s.class[classLarge].total[metric]
+	}
+	return s.class[class].total[metric]
+}
+
+// totals are the allocator's side of the statistics, guarded by Allocator.mu.
+type totals struct {
+	peak [numMetrics][numClasses]int64
+	base [numMetrics][numClasses]struct{ total, freed int64 } // at the last reset of accumulated counters
+
+	numAllocRetries, numOOMs, numSyncAllStreams, numDeviceAlloc, numDeviceFree, numOOMRejections int64
+}
+
+// foldPeaks brings the peaks up to date and deals out new caps. The caller holds mu and every shard's lock.
+func (a *Allocator) foldPeaks() {
+	n := int64(len(a.live))
+	for metric := range numMetrics {
+		for class := range numClasses {
+			peak := &a.totals.peak[metric][class]
+			sum, _ := a.sum(metric, class)
+			*peak = max(*peak, sum)
+			for _, sh := range a.live {
+				if hi, now := sh.stats.highest(metric, class); now {
+					*peak = max(*peak, sum-sh.stats.current(metric, class)+hi)
+				}
+			}
+			for _, sh := range a.live {
+				h := sh.stats.heights(class)
+				cur := sh.stats.current(metric, class)
+				h.hi[metric] = cur
+				h.cap[metric] = cur + (*peak-sum)/n
+				if n == 1 {
+					h.cap[metric] = math.MaxInt64
+				}
+			}
+		}
+	}
+	for _, sh := range a.live {
+		// What is allocated is active too, and is checked against the cap of active only here.
+		for class := range numClasses {
+			h := sh.stats.heights(class)
+			h.cap[allocation] = min(h.cap[allocation], h.cap[active])
+			h.cap[allocatedBytes] = min(h.cap[allocatedBytes], h.cap[activeBytes])
+		}
+		sh.stats.over = false
+	}
+}
+
+// foldIfOver folds after a call that may have made a new peak. The caller holds no lock.
+func (a *Allocator) foldIfOver(over bool) {
+	if !over {
+		return
+	}
+	a.mu.Lock()
+	a.lockShards()
+	a.foldPeaks()
+	a.unlockShards()
+	a.mu.Unlock()
+}
+
+// Stats returns the counters of all streams.
+func (a *Allocator) Stats() mem.Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	return a.statsLocked()
+}
+
+func (a *Allocator) statsLocked() mem.Stats {
+	a.foldPeaks()
+	t := &a.totals
+	s := mem.Stats{
+		NumAllocRetries:   t.numAllocRetries,
+		NumOOMs:           t.numOOMs,
+		NumSyncAllStreams: t.numSyncAllStreams,
+		NumDeviceAlloc:    t.numDeviceAlloc,
+		NumDeviceFree:     t.numDeviceFree,
+		NumOOMRejections:  t.numOOMRejections,
+		MaxSplitSize:      a.cfg.MaxSplitSize,
+	}
+	if s.MaxSplitSize == Unlimited {
+		s.MaxSplitSize = -1
+	}
+	for metric, named := range s.Arrays() {
+		named.Array.All = a.stat(metric, classAll)
+		named.Array.SmallPool = a.stat(metric, classSmall)
+		named.Array.LargePool = a.stat(metric, classLarge)
+	}
+	s.OversizeAllocations = a.stat(oversizeAllocations, classAll)
+	s.OversizeSegments = a.stat(oversizeSegments, classAll)
+	return s
+}
+
+func (a *Allocator) stat(metric, class int) mem.Stat {
+	cur, total := a.sum(metric, class)
+	base := a.totals.base[metric][class]
+	return mem.Stat{
+		Current:   cur,
+		Peak:      a.totals.peak[metric][class],
+		Allocated: total - base.total,
+		Freed:     total - cur - base.freed,
+	}
+}
+
+func (a *Allocator) sum(metric, class int) (cur, total int64) {
+	for _, sh := range a.live {
+		cur += sh.stats.current(metric, class)
+		total += sh.stats.risen(metric, class)
+	}
+	return cur, total
+}
+
+// ResetPeakStats sets every peak to the current value.
+func (a *Allocator) ResetPeakStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	a.foldPeaks()
+	for metric := range numMetrics {
+		for class := range numClasses {
+			a.totals.peak[metric][class], _ = a.sum(metric, class)
+		}
+	}
+	a.foldPeaks()
+}
+
+// ResetAccumulatedStats sets the allocated and freed sides of every quantity, and the plain counters, to zero.
+func (a *Allocator) ResetAccumulatedStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	for metric := range numMetrics {
+		for class := range numClasses {
+			cur, total := a.sum(metric, class)
+			base := &a.totals.base[metric][class]
+			base.total, base.freed = total, total-cur
+		}
+	}
+	a.totals = totals{peak: a.totals.peak, base: a.totals.base}
+}

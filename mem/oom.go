@@ -1,0 +1,163 @@
+package mem
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// An OutOfMemory is an allocation that found no room, with what explains it. It matches ErrNoMemory. All sizes are
+// bytes.
+type OutOfMemory struct {
+	Requested int64 // what the caller asked for
+	Rounded   int64 // the block that would have been made
+	Segment   int64 // what the device was asked for
+	TooLarge  bool  // the request is beyond 1 EiB; nothing was tried, and nothing below is set
+
+	Device       int    // ordinal
+	DeviceName   string // product
+	Total, Free  int64  // of the device, as it says itself
+	Allowed      int64  // bytes that the allocator may reserve; 0 without a limit
+	Allocated    int64  // in blocks on loan
+	Reserved     int64  // in segments and mapped pages
+	PrivatePools int64  // cached in private pools
+	Processes    []ProcessMemory
+
+	Stream      driver.StreamID // of the request
+	Pool        PoolID
+	Small       bool // a request up to 1 MiB
+	Cached      []CachedMemory
+	LargestFree int64 // the largest cached block of the request's own stream and pool
+	Stranded    int64 // free bytes in segments that a live block keeps from being given back
+	Pinning     []PinningBlock
+	Remedies    []Remedy
+
+	Cause error // what the driver said; nil if the limit refused the request
+}
+
+// A ProcessMemory is what one process holds of a device.
+type ProcessMemory struct {
+	PID   int
+	Self  bool
+	Bytes int64
+}
+
+// A CachedMemory is the free memory of one pool and stream.
+type CachedMemory struct {
+	Pool    PoolID
+	Stream  driver.StreamID
+	Small   bool
+	Bytes   int64
+	Blocks  int
+	Largest int64
+}
+
+// A PinningBlock is a live block that keeps free memory of its segment from being given back.
+type PinningBlock struct {
+	Ptr         driver.Pointer
+	Size        int64
+	Requested   int64
+	Segment     driver.Pointer
+	SegmentSize int64
+	Stranded    int64 // free bytes of the segment
+	Live        int   // live blocks in the segment, this one included
+}
+
+// A Remedy is a change under which the request would have fitted.
+type Remedy struct {
+	Name   string // "expandable_segments:True", "max_split_size_mb:128", "stream 3's cache"
+	Reason string
+}
+
+// Is makes errors.Is(err, ErrNoMemory) true.
+func (e *OutOfMemory) Is(target error) bool {
+	return target == ErrNoMemory || target == driver.ErrNoMemory
+}
+
+// Unwrap returns what the driver said.
+func (e *OutOfMemory) Unwrap() error { return e.Cause }
+
+// Error begins with the figures of PyTorch's message, in its order, and goes on with what explains them.
+func (e *OutOfMemory) Error() string {
+	if e.TooLarge {
+		return fmt.Sprintf("mem: out of memory. Tried to allocate more than 1EB memory (%d bytes)", e.Requested)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "mem: out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s is free. ",
+		FormatSize(e.Segment), e.Device, FormatSize(e.Total), FormatSize(e.Free))
+	for _, p := range e.Processes {
+		who := fmt.Sprintf("Process %d", p.PID)
+		if p.Self {
+			who = "Including memory from elsewhere, this process"
+		}
+		fmt.Fprintf(&b, "%s has %s memory in use. ", who, FormatSize(p.Bytes))
+	}
+	if e.Allowed > 0 {
+		fmt.Fprintf(&b, "%s allowed; ", FormatSize(e.Allowed))
+	}
+	fmt.Fprintf(&b, "%s is allocated, ", FormatSize(e.Allocated))
+	if e.PrivatePools > 0 {
+		fmt.Fprintf(&b, "%s cached in private pools, ", FormatSize(e.PrivatePools))
+	}
+	fmt.Fprintf(&b, "and %s is reserved but unallocated.", FormatSize(e.Reserved-e.Allocated))
+	e.explain(&b)
+	if e.Cause != nil {
+		fmt.Fprintf(&b, "\n  the device said: %v", errors.Join(e.Cause))
+	}
+	return b.String()
+}
+
+// explain writes what PyTorch's message lacks, a line for each fact.
+func (e *OutOfMemory) explain(b *strings.Builder) {
+	pool := "large"
+	if e.Small {
+		pool = "small"
+	}
+	fmt.Fprintf(b, "\n  the request: %s (%d bytes) on stream %d, %s pool", FormatSize(e.Requested), e.Requested, e.Stream, pool)
+	if e.Pool != (PoolID{}) {
+		fmt.Fprintf(b, " of private pool (%d, %d)", e.Pool[0], e.Pool[1])
+	}
+	fmt.Fprintf(b, "; largest free block there: %s", FormatSize(e.LargestFree))
+	for _, c := range e.Cached {
+		pool := "large"
+		if c.Small {
+			pool = "small"
+		}
+		fmt.Fprintf(b, "\n  cached on stream %d, %s pool", c.Stream, pool)
+		if c.Pool != (PoolID{}) {
+			fmt.Fprintf(b, " of private pool (%d, %d)", c.Pool[0], c.Pool[1])
+		}
+		fmt.Fprintf(b, ": %s in %d blocks, the largest %s", FormatSize(c.Bytes), c.Blocks, FormatSize(c.Largest))
+	}
+	if e.Stranded > 0 {
+		fmt.Fprintf(b, "\n  stranded: %s is free but shares a segment with live blocks", FormatSize(e.Stranded))
+	}
+	for _, p := range e.Pinning {
+		fmt.Fprintf(b, "\n    a block of %s at %#x pins %s of a segment of %s", FormatSize(p.Size), p.Ptr,
+			FormatSize(p.Stranded), FormatSize(p.SegmentSize))
+		if p.Live > 1 {
+			fmt.Fprintf(b, " (with %d more)", p.Live-1)
+		}
+	}
+	for _, r := range e.Remedies {
+		fmt.Fprintf(b, "\n  would have fitted with %s: %s", r.Name, r.Reason)
+	}
+	if len(e.Remedies) == 0 {
+		b.WriteString("\n  no setting would have let it through: live blocks alone leave too little room")
+	}
+}
+
+// FormatSize writes a size as PyTorch's messages do: two decimals and the unit KiB, MiB or GiB, or whole bytes.
+func FormatSize(n int64) string {
+	switch {
+	case n <= 1<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n <= 1<<20:
+		return fmt.Sprintf("%.2f KiB", float64(n)/(1<<10))
+	case n <= 1<<30:
+		return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
+}
