@@ -85,14 +85,23 @@ type Program struct {
 	Blocks  int          // block numbers are 0..Blocks-1; none is used twice
 	Streams int          // stream numbers are 0..Streams-1, in the order of the recorded handles
 	Pools   []mem.PoolID // Op.Pool indexes it; Pools[0] is the default pool
+
+	// Entries says, for each op, which of Trace.Events it came from: NoEntry for those of the prelude. It is nil for a
+	// program that no recording gave.
+	Entries   []uint32
+	Prelude   Prelude
+	Anomalies Anomalies
 }
+
+// NoEntry in Program.Entries is an op that no entry of the recording shows.
+const NoEntry = 1<<32 - 1
 
 // An Op is one request. 24 bytes.
 type Op struct {
-	Size   int64  // of OpAlloc: requested bytes
+	Size   int64  // of OpAlloc and OpTry: requested bytes
 	Block  uint32 // of OpAlloc, OpFree, OpFreeDeferred, OpComplete
-	Stream uint32 // of OpAlloc: the stream
-	Pool   uint16 // of OpAlloc: index into Program.Pools
+	Stream uint32 // of OpAlloc and OpTry: the stream
+	Pool   uint16 // of OpAlloc and OpTry: index into Program.Pools
 	Kind   OpKind
 }
 
@@ -105,4 +114,6 @@ const (
 	OpFreeDeferred               // free the block, which another stream still uses until the block's OpComplete
 	OpComplete                   // the other stream is done with the block
 	OpEmptyCache                 // give cached memory back
+	OpTry                        // allocate Size bytes on Stream, as when it failed; what succeeds now is freed at once
+	numOpKinds
 )

@@ -1,0 +1,206 @@
+// Package drivertest is the suite that every driver passes: what the doc comments of package driver promise, as tests.
+//
+// A driver's own test calls Run with a function that opens a fresh device. The suite asks for nothing that the seam
+// does not promise, so it holds for a device that works eagerly, for one that works in the background, and for one
+// that works only when a Sync forces it:
+//
+//   - no kernel of the suite waits for anything;
+//   - two streams touch the same bytes only with a WaitFor or a Sync between them, and every kernel declares exactly
+//     what it touches, so that a device may check accesses;
+//   - no byte is read before it was written;
+//   - what is refused may be refused by an error that matches driver.ErrInvalid or by a panic with the prefix "driver",
+//     unless the seam says which of the two.
+//
+// An ability that a device lacks (VirtualMemory or Kernels is nil, or Launch of a Go function is driver.ErrUnsupported)
+// is asserted to be absent, and no more. The suite needs a device with at least 16 MiB and 32 granules of free memory
+// that keeps contents. It allocates all the device's memory but touches only a few mebibytes. Nothing in it depends on
+// time; random histories have fixed seeds, which are part of the subtests' names, and print themselves when they fail.
+//
+// What needs work that blocks (a Sync whose context ends, a mark that is not reached yet) cannot be asked of a device
+// that works eagerly: drivers test that for themselves.
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Run runs the suite. It calls open at least once for every subtest, with the subtest's t; each call must return a
+// device of its own, with nothing allocated. The suite closes the devices.
+func Run(t *testing.T, open func(t testing.TB) driver.Device) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, openFunc)
+	}{
+		{"Info", testInfo},
+		{"Alloc", testAlloc},
+		{"AllocMisuse", testAllocMisuse},
+		{"Exhaustion", testExhaustion},
+		{"Available", testAvailable},
+		{"CopyInCopyOut", testCopyInCopyOut},
+		{"Copy", testCopy},
+		{"Fill", testFill},
+		{"StreamOrder", testStreamOrder},
+		{"Streams", testStreams},
+		{"Marks", testMarks},
+		{"WaitFor", testWaitFor},
+		{"SyncContext", testSyncContext},
+		{"StreamMisuse", testStreamMisuse},
+		{"StreamClose", testStreamClose},
+		{"Kernels", testKernels},
+		{"KernelErrors", testKernelErrors},
+		{"VirtualStates", testVirtualStates},
+		{"VirtualAliases", testVirtualAliases},
+		{"VirtualRemap", testVirtualRemap},
+		{"VirtualMapRefused", testVirtualMapRefused},
+		{"VirtualMisuse", testVirtualMisuse},
+		{"VirtualExhaustion", testVirtualExhaustion},
+		{"Close", testClose},
+		{"Concurrent", testConcurrent},
+		{"ConcurrentStream", testConcurrentStream},
+		{"Random", testRandom},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(t, func(t testing.TB) driver.Device {
+				d := open(t)
+				t.Cleanup(func() {
+					if err := d.Close(); err != nil {
+						t.Errorf("Close at the end: %v", err)
+					}
+				})
+				return d
+			})
+		})
+	}
+}
+
+// An openFunc opens a device that is closed when the test ends.
+type openFunc func(testing.TB) driver.Device
+
+func testInfo(t *testing.T, open openFunc) {
+	d := open(t)
+	info := d.Info()
+	if info.Driver == "" || info.Name == "" {
+		t.Errorf("Driver %q and Name %q: want both", info.Driver, info.Name)
+	}
+	if info.Ordinal < 0 {
+		t.Errorf("Ordinal %d", info.Ordinal)
+	}
+	if info.TotalMemory < 16<<20 {
+		t.Errorf("TotalMemory %d: the suite needs 16 MiB", info.TotalMemory)
+	}
+	if !powerOfTwo(info.Alignment) {
+		t.Errorf("Alignment %d: want a power of two", info.Alignment)
+	}
+	if (info.Granularity != 0) != (d.VirtualMemory() != nil) {
+		t.Errorf("Granularity %d, but VirtualMemory is nil: %v", info.Granularity, d.VirtualMemory() == nil)
+	}
+	if info.Granularity != 0 && !powerOfTwo(info.Granularity) {
+		t.Errorf("Granularity %d: want a power of two", info.Granularity)
+	}
+	if again := d.Info(); again != info {
+		t.Errorf("Info changed from %+v to %+v", info, again)
+	}
+	free, total, err := d.Available()
+	check(t, err)
+	if total != info.TotalMemory || free <= 0 || free > total {
+		t.Errorf("Available is %d of %d, TotalMemory %d", free, total, info.TotalMemory)
+	}
+}
+
+func testClose(t *testing.T, open openFunc) {
+	d := open(t)
+	s, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	p, err := d.Alloc(4096)
+	check(t, err)
+	check(t, s.Fill(p, 1, 4096))
+	vm, kernels, def, info := d.VirtualMemory(), d.Kernels(), d.DefaultStream(), d.Info()
+	m, err := s.Mark()
+	check(t, err)
+
+	check(t, d.Close()) // with work queued and memory held
+	check(t, d.Close())
+	if got := d.Info(); got != info {
+		t.Errorf("Info after Close is %+v, before %+v", got, info)
+	}
+	for name, call := range map[string]func() error{
+		"Available": func() error { _, _, err := d.Available(); return err },
+		"Alloc":     func() error { _, err := d.Alloc(4096); return err },
+		"Free":      func() error { return d.Free(p) },
+		"NewStream": func() error { _, err := d.NewStream(driver.StreamOptions{}); return err },
+		"Copy":      func() error { return s.Copy(p, p+2048, 1024) },
+		"CopyIn":    func() error { return s.CopyIn(p, make([]byte, 8)) },
+		"CopyOut":   func() error { return s.CopyOut(make([]byte, 8), p) },
+		"Fill":      func() error { return s.Fill(p, 2, 16) },
+		"Mark":      func() error { _, err := s.Mark(); return err },
+		"WaitFor":   func() error { return def.WaitFor(s, m) },
+		"Sync":      func() error { return s.Sync(context.Background()) },
+		"default":   func() error { return def.Fill(p, 2, 16) },
+	} {
+		wantErr(t, name+" after Close", call(), driver.ErrClosed)
+	}
+	if kernels != nil {
+		wantErr(t, "Launch after Close", kernels.Launch(s, driver.Kernel{Name: "late"}), driver.ErrClosed)
+	}
+	if vm != nil {
+		_, err := vm.Reserve(info.Granularity)
+		wantErr(t, "Reserve after Close", err, driver.ErrClosed)
+		_, err = vm.Create(info.Granularity)
+		wantErr(t, "Create after Close", err, driver.ErrClosed)
+	}
+}
+
+func powerOfTwo(n int64) bool { return n > 0 && n&(n-1) == 0 }
+
+// check stops the test if err is not nil.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantErr fails the test unless err is an *driver.Error that matches code.
+func wantErr(t testing.TB, what string, err, code error) {
+	t.Helper()
+	if e := (*driver.Error)(nil); !errors.Is(err, code) || !errors.As(err, &e) {
+		t.Errorf("%s: got %v (%T), want a *driver.Error that matches %q", what, err, err, code)
+	}
+}
+
+// wantPanic fails the test unless f panics with the prefix "driver".
+func wantPanic(t testing.TB, what string, f func() error) {
+	t.Helper()
+	if err, panicked := outcome(t, f); !panicked {
+		t.Errorf("%s: returned %v, want a panic", what, err)
+	}
+}
+
+// wantRefused fails the test unless f fails with ErrInvalid or panics with the prefix "driver".
+func wantRefused(t testing.TB, what string, f func() error) {
+	t.Helper()
+	if err, panicked := outcome(t, f); !panicked {
+		wantErr(t, what, err, driver.ErrInvalid)
+	}
+}
+
+// outcome calls f and says whether it panicked.
+func outcome(t testing.TB, f func() error) (err error, panicked bool) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if v := recover(); v != nil {
+			panicked = true
+			if text := fmt.Sprint(v); !strings.HasPrefix(text, "driver") {
+				t.Errorf("panic %q: want the prefix \"driver\"", text)
+			}
+		}
+	}()
+	return f(), false
+}

@@ -1,0 +1,112 @@
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// goKernels returns the device's kernels, or nil if it has none or does not run Go functions.
+func goKernels(t testing.TB, d driver.Device) driver.Kernels {
+	t.Helper()
+	k := d.Kernels()
+	if k == nil {
+		return nil
+	}
+	var ran atomic.Bool
+	err := k.Launch(d.DefaultStream(), driver.Kernel{
+		Name: "probe", Func: func(driver.Memory) error { ran.Store(true); return nil },
+	})
+	if errors.Is(err, driver.ErrUnsupported) {
+		return nil
+	}
+	check(t, err)
+	check(t, d.DefaultStream().Sync(context.Background()))
+	if !ran.Load() {
+		t.Fatal("a kernel was launched and did not run before Sync returned")
+	}
+	return k
+}
+
+// changeKernel is a kernel that writes the n bytes at src, each plus delta, to dst. The ranges are equal or disjoint.
+func changeKernel(dst, src driver.Pointer, n int, delta byte) driver.Kernel {
+	return driver.Kernel{
+		Name:   "change",
+		Reads:  []driver.Range{{Ptr: src, Size: int64(n)}},
+		Writes: []driver.Range{{Ptr: dst, Size: int64(n)}},
+		Func: func(m driver.Memory) error {
+			b := make([]byte, n)
+			if err := m.Load(b, src); err != nil {
+				return err
+			}
+			for i := range b {
+				b[i] += delta
+			}
+			return m.Store(dst, b)
+		},
+	}
+}
+
+func testKernels(t *testing.T, open openFunc) {
+	d := open(t)
+	k := goKernels(t, d)
+	if k == nil {
+		return
+	}
+	a, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	b, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	const size = 3001
+	p, err := d.Alloc(size)
+	check(t, err)
+	q, err := d.Alloc(size)
+	check(t, err)
+
+	// Kernels run in order with other work of their stream, and after marks of others.
+	check(t, a.Fill(p, 0, size))
+	for i := range 100 {
+		check(t, k.Launch(a, changeKernel(p, p, size, 1)))
+		check(t, a.Copy(q, p, size))
+		check(t, k.Launch(a, changeKernel(p, q, size, 1)))
+		if i%10 == 9 {
+			check(t, b.WaitFor(a, mustMark(t, a)))
+			check(t, k.Launch(b, changeKernel(p, p, size, 10)))
+			check(t, a.WaitFor(b, mustMark(t, b)))
+		}
+	}
+	total := 2*100 + 10*10
+	wantBytes(t, a, p, bytes.Repeat([]byte{byte(total & 0xff)}, size))
+
+	// One without a function does nothing, but it is work.
+	check(t, k.Launch(a, driver.Kernel{Name: "nothing", Writes: []driver.Range{{Ptr: p, Size: size}}}))
+	m := mustMark(t, a)
+	check(t, a.Sync(context.Background()))
+	if ok, err := a.Reached(m); !ok || err != nil {
+		t.Errorf("after Sync: reached %v, %v", ok, err)
+	}
+	check(t, d.Free(p))
+	check(t, d.Free(q))
+}
+
+func testKernelErrors(t *testing.T, open openFunc) {
+	d := open(t)
+	k := goKernels(t, d)
+	if k == nil {
+		return
+	}
+	s, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	bad := errors.New("the kernel's own error")
+	// A device that works eagerly may say so at once, others at Sync; it must be said once at the least.
+	err = k.Launch(s, driver.Kernel{Name: "bad", Func: func(driver.Memory) error { return bad }})
+	if err = errors.Join(err, s.Sync(context.Background())); !errors.Is(err, bad) {
+		t.Errorf("Launch and Sync with a kernel that fails: %v, want %q", err, bad)
+	}
+	// Another stream does not get it.
+	check(t, d.DefaultStream().Sync(context.Background()))
+}

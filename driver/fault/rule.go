@@ -1,0 +1,177 @@
+package fault
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Kind is a method, by the name that driver.Error.Call has for it.
+type Kind string
+
+// The kinds of calls.
+const (
+	Available   Kind = "Available"
+	Alloc       Kind = "Alloc"
+	Free        Kind = "Free"
+	NewStream   Kind = "NewStream"
+	Copy        Kind = "Stream.Copy"
+	CopyIn      Kind = "Stream.CopyIn"
+	CopyOut     Kind = "Stream.CopyOut"
+	Fill        Kind = "Stream.Fill"
+	Mark        Kind = "Stream.Mark"
+	Reached     Kind = "Stream.Reached"
+	WaitFor     Kind = "Stream.WaitFor"
+	Sync        Kind = "Stream.Sync"
+	CloseStream Kind = "Stream.Close"
+	Reserve     Kind = "VirtualMemory.Reserve"
+	Release     Kind = "VirtualMemory.Release"
+	Create      Kind = "VirtualMemory.Create"
+	Drop        Kind = "VirtualMemory.Drop"
+	Map         Kind = "VirtualMemory.Map"
+	Unmap       Kind = "VirtualMemory.Unmap"
+	Launch      Kind = "Kernels.Launch"
+)
+
+var kinds = []Kind{
+	Available, Alloc, Free, NewStream, Copy, CopyIn, CopyOut, Fill, Mark, Reached, WaitFor, Sync, CloseStream,
+	Reserve, Release, Create, Drop, Map, Unmap, Launch,
+}
+
+// Kinds returns all kinds of calls.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
+// A Rule says which calls fail. The zero Rule is every call; each field that is set narrows it.
+type Rule struct {
+	Kind    Kind    // calls of this kind only; "": of all kinds
+	Nth     int64   // only the nth of them since the rules were set, from 1; 0: all
+	Onwards bool    // with Nth: that one and all after it
+	Rate    float64 // each of them with this probability, from a generator of the rule's own; 0: always
+	Seed    uint64  // of that generator
+
+	// Code is what the error matches. nil is driver.ErrNoMemory for what needs memory (Alloc, NewStream, Reserve,
+	// Create, Map) and driver.ErrLost for the rest.
+	Code error
+}
+
+// A rule is a Rule with its own counts.
+type rule struct {
+	Rule
+	seen int64
+	rng  *rand.Rand
+}
+
+// strikes counts a call and says whether it fails.
+func (r *rule) strikes(k Kind) bool {
+	if r.Kind != "" && r.Kind != k {
+		return false
+	}
+	r.seen++
+	if r.Nth != 0 && r.seen != r.Nth && (!r.Onwards || r.seen < r.Nth) {
+		return false
+	}
+	return r.Rate == 0 || r.rng.Float64() < r.Rate
+}
+
+func (r *rule) code(k Kind) error {
+	if r.Code != nil {
+		return r.Code
+	}
+	switch k {
+	case Alloc, NewStream, Reserve, Create, Map:
+		return driver.ErrNoMemory
+	}
+	return driver.ErrLost
+}
+
+// codes are the names that ParseRules has for errors.
+var codes = map[string]error{
+	"nomemory":    driver.ErrNoMemory,
+	"invalid":     driver.ErrInvalid,
+	"unsupported": driver.ErrUnsupported,
+	"closed":      driver.ErrClosed,
+	"lost":        driver.ErrLost,
+}
+
+// ParseRules reads rules from text: fields key=value with commas between them, semicolons between rules. The keys are
+// kind, nth, onwards (no value), rate (0 to 1), seed, and code (nomemory, invalid, unsupported, closed, lost). "all" is
+// the rule that every call fails; nothing at all is no rule.
+func ParseRules(text string) ([]Rule, error) {
+	var rules []Rule
+	for part := range strings.SplitSeq(text, ";") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		var r Rule
+		for field := range strings.SplitSeq(part, ",") {
+			if err := r.set(strings.TrimSpace(field)); err != nil {
+				return nil, &driver.Error{
+					Call: "Open", Code: driver.ErrInvalid, Detail: fmt.Sprintf("fault rule %q: %v", field, err),
+				}
+			}
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+func (r *Rule) set(field string) error {
+	key, value, _ := strings.Cut(field, "=")
+	var err error
+	switch key {
+	case "all":
+	case "kind":
+		if r.Kind = Kind(value); !slices.Contains(kinds, r.Kind) {
+			err = fmt.Errorf("the kinds are %v", kinds)
+		}
+	case "nth":
+		if r.Nth, err = strconv.ParseInt(value, 10, 64); err != nil || r.Nth < 1 {
+			err = fmt.Errorf("want a number from 1")
+		}
+	case "onwards":
+		r.Onwards = true
+	case "rate":
+		if r.Rate, err = strconv.ParseFloat(value, 64); err != nil || !(r.Rate > 0 && r.Rate <= 1) {
+			err = fmt.Errorf("want a number above 0, up to 1")
+		}
+	case "seed":
+		if r.Seed, err = strconv.ParseUint(value, 10, 64); err != nil {
+			err = fmt.Errorf("want a number")
+		}
+	case "code":
+		if r.Code = codes[value]; r.Code == nil {
+			err = fmt.Errorf("the codes are nomemory, invalid, unsupported, closed, lost")
+		}
+	default:
+		err = fmt.Errorf("the keys are all, kind, nth, onwards, rate, seed, code")
+	}
+	return err
+}
+
+type faultDriver struct{}
+
+func init() { driver.Register("fault", faultDriver{}) }
+
+// Open reads "RULES/SPEC".
+func (faultDriver) Open(args string) (driver.Device, error) {
+	text, spec, ok := strings.Cut(args, "/")
+	if !ok || spec == "" {
+		return nil, &driver.Error{
+			Call: "Open", Code: driver.ErrInvalid,
+			Detail: fmt.Sprintf("fault:%s: want fault:RULES/SPEC, such as fault:kind=Alloc,nth=3/host", args),
+		}
+	}
+	rules, err := ParseRules(text)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := driver.Open(spec)
+	if err != nil {
+		return nil, err
+	}
+	return Wrap(inner, rules...), nil
+}

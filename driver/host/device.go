@@ -1,0 +1,234 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// A device is a budget of memory and the streams that work on it.
+type device struct {
+	info driver.Info
+
+	mu       sync.RWMutex // read to look an address up, written to change anything
+	closed   bool
+	used     int64 // bytes handed out
+	blocks   table[block]
+	streams  []*stream // by number; a closed one stays until its number is given again
+	reserved table[*reservation]
+	pages    map[uint64]*page
+	lastPage uint64
+	physical physical // nil without virtual memory
+}
+
+// A block is what Alloc returned. It leaves while Free waits for queued work.
+type block struct{ leaving bool }
+
+func newDevice(o Options, pages physical) *device {
+	d := &device{
+		info: driver.Info{
+			Driver: "host", Name: deviceName(), TotalMemory: o.Total, Alignment: pageSize, Granularity: o.Granularity,
+		},
+		pages:    map[uint64]*page{},
+		physical: pages,
+	}
+	if pages == nil {
+		d.info.Granularity = 0
+	}
+	d.streams = []*stream{newStream(d, 0, 0)}
+	return d
+}
+
+func (d *device) Info() driver.Info { return d.info }
+
+// Available returns the total less what this device has handed out.
+func (d *device) Available() (free, total int64, err error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return 0, 0, closedError("Available")
+	}
+	return d.info.TotalMemory - d.used, d.info.TotalMemory, nil
+}
+
+// take counts size bytes as handed out. d.mu is held.
+func (d *device) take(call string, size int64) error {
+	if free := d.info.TotalMemory - d.used; size > free {
+		return &driver.Error{
+			Call: call, Code: driver.ErrNoMemory,
+			Detail: fmt.Sprintf("%s asked for, %s of %s left",
+				bytesize.Format(size), bytesize.Format(free), bytesize.Format(d.info.TotalMemory)),
+		}
+	}
+	d.used += size
+	return nil
+}
+
+// Alloc hands out whole pages of the operating system, which are zero: it does not wait.
+func (d *device) Alloc(size int64) (driver.Pointer, error) {
+	if size <= 0 {
+		panic(fmt.Sprintf("driver/host: Alloc of %d bytes: want a positive size", size))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return 0, closedError("Alloc")
+	}
+	size = wholePages(size)
+	if err := d.take("Alloc", size); err != nil {
+		return 0, err
+	}
+	p, err := mapMemory(size)
+	if err != nil {
+		d.used -= size
+		return 0, &driver.Error{
+			Call: "Alloc", Code: driver.ErrNoMemory,
+			Detail: fmt.Sprintf("%s from the operating system: %v", bytesize.Format(size), err),
+		}
+	}
+	d.blocks.insert(entry[block]{at: p, size: size})
+	return p, nil
+}
+
+// Free waits for the work queued on all streams before it gives the block back.
+func (d *device) Free(p driver.Pointer) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return closedError("Free")
+	}
+	i := d.blocks.starting(p)
+	if i < 0 || d.blocks[i].value.leaving {
+		d.mu.Unlock()
+		return invalidError("Free", "%#x is not the start of a block from Alloc", p)
+	}
+	d.blocks[i].value.leaving = true // but still there for kernels that are queued
+	streams := slices.Clone(d.streams)
+	d.mu.Unlock()
+
+	for _, s := range streams {
+		s.drain()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i = d.blocks.starting(p); i < 0 {
+		return nil // Close came first, and gave it back
+	}
+	size := d.blocks[i].size
+	d.blocks.remove(i, i+1)
+	d.used -= size
+	if err := unmapMemory(p, size); err != nil {
+		return &driver.Error{Call: "Free", Code: driver.ErrLost, Detail: fmt.Sprintf("unmap %#x: %v", p, err)}
+	}
+	return nil
+}
+
+// NewStream starts a goroutine. The number of a closed stream is given again, and its ticks go on, so that the marks of
+// the closed one stay reached.
+func (d *device) NewStream(driver.StreamOptions) (driver.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, closedError("NewStream")
+	}
+	for i, old := range d.streams {
+		if i == 0 {
+			continue
+		}
+		if tick, ended := old.ended(); ended {
+			d.streams[i] = newStream(d, old.id, tick)
+			return d.streams[i], nil
+		}
+	}
+	s := newStream(d, driver.StreamID(len(d.streams)), 0)
+	d.streams = append(d.streams, s)
+	return s, nil
+}
+
+func (d *device) DefaultStream() driver.Stream {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.streams[0]
+}
+
+func (d *device) VirtualMemory() driver.VirtualMemory {
+	if d.physical == nil {
+		return nil
+	}
+	return virtualMemory{d}
+}
+
+func (d *device) Kernels() driver.Kernels { return kernels{d} }
+
+// Close ends the streams' goroutines. It returns the errors of queued work that no Sync has returned.
+func (d *device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	streams := d.streams
+	d.mu.Unlock()
+
+	var errs []error
+	for _, s := range streams {
+		errs = append(errs, s.end())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.blocks {
+		errs = append(errs, unmapMemory(b.at, b.size))
+		d.used -= b.size
+	}
+	d.blocks = nil
+	errs = append(errs, d.closePages())
+	return errors.Join(errs...)
+}
+
+// lookUp fails unless the n bytes at p are in one block, or in mapped pages of one reservation.
+func (d *device) lookUp(call string, p driver.Pointer, n int64) error {
+	if n < 0 {
+		panic(fmt.Sprintf("driver/host: %s of %d bytes", call, n))
+	}
+	if n == 0 {
+		return nil
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if uint64(p) <= math.MaxUint64-uint64(n) {
+		if i := d.blocks.find(p); i >= 0 && n <= int64(d.blocks[i].end()-p) { // two blocks side by side are not one
+			return nil
+		}
+		if i := d.reserved.find(p); i >= 0 {
+			if _, _, ok := d.reserved[i].value.mapped.run(p, n); ok {
+				return nil
+			}
+		}
+	}
+	if d.closed { // only now: kernels still run while Close waits
+		return closedError(call)
+	}
+	return invalidError(call, "the %d bytes at %#x are not in one block, nor in mapped pages of one reservation", n, p)
+}
+
+// wholePages rounds size up to pages of the operating system, and sizes near the end of int64 down.
+func wholePages(size int64) int64 {
+	if size > math.MaxInt64-pageSize {
+		return math.MaxInt64 - math.MaxInt64%pageSize
+	}
+	return (size + pageSize - 1) / pageSize * pageSize
+}
+
+func closedError(call string) error {
+	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: "the device"}
+}
+
+func invalidError(call, format string, args ...any) error {
+	return &driver.Error{Call: call, Code: driver.ErrInvalid, Detail: fmt.Sprintf(format, args...)}
+}

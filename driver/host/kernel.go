@@ -1,0 +1,44 @@
+package host
+
+import "github.com/ashlar-go/ashlar/driver"
+
+// kernels runs Go functions on the streams' goroutines. Declared accesses are ignored.
+type kernels struct{ d *device }
+
+func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
+	own, ok := s.(*stream)
+	if !ok || own == nil || own.d != k.d {
+		panic("driver/host: Kernels.Launch: not a stream of this device")
+	}
+	_, err := own.add("kernel "+kernel.Name, func() error {
+		if kernel.Func == nil {
+			return nil
+		}
+		if err := kernel.Func(memory(k)); err != nil {
+			return &driver.Error{Call: "kernel " + kernel.Name, Code: err}
+		}
+		return nil
+	})
+	return err
+}
+
+// memory is what kernels see.
+type memory struct{ d *device }
+
+func (m memory) Load(dst []byte, p driver.Pointer) error {
+	n := int64(len(dst))
+	if err := m.d.lookUp("Memory.Load", p, n); err != nil {
+		return err
+	}
+	copy(dst, view(p, n))
+	return nil
+}
+
+func (m memory) Store(p driver.Pointer, src []byte) error {
+	n := int64(len(src))
+	if err := m.d.lookUp("Memory.Store", p, n); err != nil {
+		return err
+	}
+	copy(view(p, n), src)
+	return nil
+}

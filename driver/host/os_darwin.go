@@ -1,0 +1,12 @@
+package host
+
+import "golang.org/x/sys/unix"
+
+// totalMemory returns the bytes of memory of the machine.
+func totalMemory() (int64, error) {
+	n, err := unix.SysctlUint64("hw.memsize")
+	return int64(n), err
+}
+
+// openPhysical returns nil: macOS has no memory file without a name that can be had without cgo.
+func openPhysical() (physical, error) { return nil, nil }

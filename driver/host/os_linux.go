@@ -1,0 +1,86 @@
+package host
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"golang.org/x/sys/unix"
+)
+
+// totalMemory returns the bytes of memory of the machine.
+func totalMemory() (int64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, err
+	}
+	return int64(info.Totalram) * int64(info.Unit), nil
+}
+
+// memfd is physical memory as a file without a name. Offsets only grow.
+type memfd struct {
+	fd  int
+	end int64
+}
+
+func openPhysical() (physical, error) {
+	fd, err := unix.MemfdCreate("ashlar", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	return &memfd{fd: fd}, nil
+}
+
+const nothing = unix.MAP_ANON | unix.MAP_PRIVATE | unix.MAP_NORESERVE
+
+// reserve asks for more than it needs and gives both ends back, so that the start is aligned.
+func (f *memfd) reserve(size, align int64) (driver.Pointer, error) {
+	if size > 1<<62 {
+		return 0, unix.ENOMEM
+	}
+	raw, err := unix.MmapPtr(-1, 0, nil, uintptr(size+align), unix.PROT_NONE, nothing)
+	if err != nil {
+		return 0, err
+	}
+	start := driver.Pointer(uintptr(raw))
+	p := (start + driver.Pointer(align) - 1) &^ (driver.Pointer(align) - 1)
+	head, tail := int64(p-start), align-int64(p-start)
+	if head > 0 {
+		if err := unmapMemory(start, head); err != nil {
+			return 0, err
+		}
+	}
+	if tail > 0 {
+		if err := unmapMemory(p+driver.Pointer(size), tail); err != nil {
+			return 0, err
+		}
+	}
+	return p, nil
+}
+
+func (f *memfd) release(p driver.Pointer, size int64) error { return unmapMemory(p, size) }
+
+func (f *memfd) create(size int64) (int64, error) {
+	offset := f.end
+	if err := unix.Ftruncate(f.fd, offset+size); err != nil {
+		return 0, err
+	}
+	f.end += size
+	return offset, nil
+}
+
+func (f *memfd) discard(offset, size int64) error {
+	return unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, size)
+}
+
+func (f *memfd) show(p driver.Pointer, offset, size int64) error {
+	_, err := unix.MmapPtr(f.fd, offset, address(p), uintptr(size),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	return err
+}
+
+func (f *memfd) hide(p driver.Pointer, size int64) error {
+	_, err := unix.MmapPtr(-1, 0, address(p), uintptr(size), unix.PROT_NONE, nothing|unix.MAP_FIXED)
+	return err
+}
+
+func (f *memfd) close() error { return unix.Close(f.fd) }

@@ -1,0 +1,259 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A stream is a queue of work and the goroutine that does it. The calls that queue memory work are in work.go.
+type stream struct {
+	d  *device
+	id driver.StreamID
+
+	mu     sync.Mutex
+	filled sync.Cond // the queue got work, or the stream was closed: the worker waits for it
+	moved  sync.Cond // a tick was done, or a context ended: everyone else waits for it
+	queue  []work
+	queued uint64        // the tick of the last work queued
+	done   atomic.Uint64 // the tick of the last work done: written with mu held, by the worker
+	err    error         // the first of queued work that no Sync has returned
+	closed bool
+
+	// The worker's own.
+	batch []work // taken from the queue; those before next are done
+	next  int
+	gone  chan struct{} // closed when the worker has ended
+}
+
+// work is what a stream does for one tick.
+type work struct {
+	call string
+	do   func() error
+}
+
+// newStream starts a stream whose ticks go on from tick.
+func newStream(d *device, id driver.StreamID, tick uint64) *stream {
+	s := &stream{d: d, id: id, queued: tick, gone: make(chan struct{})}
+	s.filled.L, s.moved.L = &s.mu, &s.mu
+	s.done.Store(tick)
+	go s.run()
+	return s
+}
+
+func (s *stream) ID() driver.StreamID { return s.id }
+
+// run does work until the stream is closed and the queue empty.
+func (s *stream) run() {
+	ended := false
+	defer func() {
+		if ended {
+			close(s.gone)
+		} else {
+			go s.run() // a kernel ended this goroutine: the rest of the work needs another
+		}
+	}()
+	debug.SetPanicOnFault(true)
+	for s.fetch() {
+		w := s.batch[s.next]
+		s.batch[s.next] = work{}
+		s.next++
+		s.perform(w)
+	}
+	ended = true
+}
+
+// fetch makes sure that there is work in the batch. It returns false if there will be none.
+func (s *stream) fetch() bool {
+	if s.next < len(s.batch) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) == 0 {
+		if s.closed {
+			return false
+		}
+		s.filled.Wait()
+	}
+	s.batch, s.queue, s.next = s.queue, s.batch[:0], 0
+	return true
+}
+
+// perform does one piece of work and counts it as done, whatever becomes of it.
+func (s *stream) perform(w work) {
+	var err error
+	returned := false
+	defer func() {
+		if v := recover(); !returned {
+			err = failure(w.call, v)
+		}
+		s.mu.Lock()
+		if s.err == nil {
+			s.err = err
+		}
+		s.done.Add(1)
+		s.mu.Unlock()
+		s.moved.Broadcast()
+	}()
+	err = w.do()
+	returned = true
+}
+
+// failure makes an error of a panic's value, which is nil if the goroutine was ended.
+func failure(call string, v any) error {
+	if f, ok := v.(interface{ Addr() uintptr }); ok { // see debug.SetPanicOnFault
+		return &driver.Error{
+			Call: call, Code: ErrFault,
+			Detail: fmt.Sprintf("at %#x: unmapped while work on it was queued, or the machine is out of memory", f.Addr()),
+		}
+	}
+	if v == nil {
+		return &driver.Error{Call: call, Code: ErrPanic, Detail: "it ended its goroutine"}
+	}
+	return &driver.Error{Call: call, Code: ErrPanic, Detail: fmt.Sprint(v)}
+}
+
+// add queues work and returns its tick.
+func (s *stream) add(call string, do func() error) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, s.closedError(call)
+	}
+	s.queue = append(s.queue, work{call, do})
+	s.queued++
+	s.filled.Signal()
+	return s.queued, nil
+}
+
+// wait blocks until the tick is done.
+func (s *stream) wait(tick uint64) {
+	if s.done.Load() >= tick {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.done.Load() < tick {
+		s.moved.Wait()
+	}
+}
+
+// drain blocks until the work queued so far is done.
+func (s *stream) drain() { s.wait(s.last()) }
+
+// last returns the tick of the last work queued.
+func (s *stream) last() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queued
+}
+
+func (s *stream) Mark() (driver.Mark, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return driver.Mark{}, s.closedError("Stream.Mark")
+	}
+	return driver.Mark{Stream: s.id, Tick: s.queued}, nil
+}
+
+func (s *stream) Reached(m driver.Mark) (bool, error) {
+	s.own("Stream.Reached", m)
+	return s.done.Load() >= m.Tick, nil
+}
+
+// own panics unless m is a mark of s.
+func (s *stream) own(call string, m driver.Mark) {
+	if m.Stream != s.id {
+		panic(fmt.Sprintf("driver/host: %s: a mark of stream %d, not of stream %d", call, m.Stream, s.id))
+	}
+	if m.Tick > s.done.Load() && m.Tick > s.last() {
+		panic(fmt.Sprintf("driver/host: %s: tick %d of stream %d has not been queued", call, m.Tick, s.id))
+	}
+}
+
+// WaitFor of a mark that is reached queues nothing.
+func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
+	o, ok := other.(*stream)
+	if !ok || o == nil || o.d != s.d {
+		panic("driver/host: Stream.WaitFor: not a stream of this device")
+	}
+	o.own("Stream.WaitFor", m)
+	if o == s || o.done.Load() >= m.Tick {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.closed {
+			return s.closedError("Stream.WaitFor")
+		}
+		return nil
+	}
+	_, err := s.add("Stream.WaitFor", func() error { o.wait(m.Tick); return nil })
+	return err
+}
+
+// Sync returns the first error of the work that was queued, once. If ctx ends first, the error is a *driver.Error that
+// matches ctx.Err(), and the work goes on.
+func (s *stream) Sync(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.closedError("Stream.Sync")
+	}
+	if tick := s.queued; s.done.Load() < tick {
+		defer context.AfterFunc(ctx, func() {
+			s.mu.Lock() // so that it cannot come between the look at ctx and the wait
+			defer s.mu.Unlock()
+			s.moved.Broadcast()
+		})()
+		for s.done.Load() < tick {
+			if err := ctx.Err(); err != nil {
+				return &driver.Error{
+					Call: "Stream.Sync", Code: err,
+					Detail: fmt.Sprintf("stream %d has %d pieces of work left", s.id, tick-s.done.Load()),
+				}
+			}
+			s.moved.Wait()
+		}
+	}
+	err := s.err
+	s.err = nil
+	return err
+}
+
+// Close of the default stream does nothing. It returns the error that the next Sync would have.
+func (s *stream) Close() error {
+	if s.id == 0 {
+		return nil
+	}
+	return s.end()
+}
+
+// end waits for queued work and for the goroutine's end.
+func (s *stream) end() error {
+	s.mu.Lock()
+	s.closed = true
+	s.filled.Signal()
+	s.mu.Unlock()
+	<-s.gone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.err
+	s.err = nil
+	return err
+}
+
+// ended says whether the stream is closed with all work done, and returns its last tick.
+func (s *stream) ended() (tick uint64, ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queued, s.closed && s.done.Load() == s.queued
+}
+
+func (s *stream) closedError(call string) error {
+	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: fmt.Sprintf("stream %d", s.id)}
+}

@@ -1,0 +1,29 @@
+package host
+
+import (
+	"unsafe"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// This file is the only one that turns a driver.Pointer into memory. Why that is sound:
+//
+//   - A driver.Pointer of this package is the address of a mapping that the operating system gave to it. Go's heap and
+//     stacks are elsewhere, so the garbage collector neither moves nor frees what is there, does not look for pointers
+//     in it (the device holds bytes only), and ignores a pointer to it.
+//   - The conversion is an offset from a nil pointer rather than unsafe.Pointer(uintptr(p)), whose rules speak of Go
+//     memory. The checks of -race and -d=checkptr look up the result, find no Go object, and let it pass.
+//   - The addresses [p, p+n) lie within one block or in mapped pages when the work is queued: the device looked. They
+//     stay mapped until it is done unless the caller breaks the rule that memory of queued work stays, and then the
+//     access faults, which the stream's goroutine turns into ErrFault (debug.SetPanicOnFault).
+//   - The slices made here live no longer than one piece of work.
+
+// view returns the n bytes at p.
+func view(p driver.Pointer, n int64) []byte {
+	return unsafe.Slice((*byte)(address(p)), n)
+}
+
+// address returns p as the system calls want it.
+func address(p driver.Pointer) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(nil), uintptr(p))
+}

@@ -1,0 +1,266 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// physical is memory apart from addresses, as an operating system has it. The device's lock is held in all calls.
+type physical interface {
+	// reserve returns size bytes of addresses, a multiple of align, that nothing can touch.
+	reserve(size, align int64) (driver.Pointer, error)
+	release(p driver.Pointer, size int64) error
+
+	// create adds size bytes of memory and returns their offset. discard gives them back.
+	create(size int64) (offset int64, err error)
+	discard(offset, size int64) error
+
+	// show puts memory at an address that is reserved; hide makes addresses reserved again.
+	show(p driver.Pointer, offset, size int64) error
+	hide(p driver.Pointer, size int64) error
+
+	close() error
+}
+
+// A reservation's addresses are mapped where mapped says.
+type reservation struct {
+	mapped table[*page]
+}
+
+// A page is a range of physical memory. It is given back when it is dropped and mapped nowhere.
+type page struct {
+	driver.Page
+	offset  int64
+	places  int // where it is mapped
+	dropped bool
+}
+
+// virtualMemory is the driver.VirtualMemory of a device.
+type virtualMemory struct{ d *device }
+
+// whole panics on a negative size, and otherwise fails unless size is some granules.
+func (v virtualMemory) whole(call string, size int64) error {
+	if size < 0 {
+		panic(fmt.Sprintf("driver/host: %s of %d bytes", call, size))
+	}
+	if g := v.d.info.Granularity; size == 0 || size%g != 0 {
+		return invalidError(call, "%d bytes are not a multiple of the granularity, %s", size, bytesize.Exact(g))
+	}
+	return nil
+}
+
+// open locks the device, or fails if it is closed.
+func (v virtualMemory) open(call string) error {
+	v.d.mu.Lock()
+	if v.d.closed {
+		v.d.mu.Unlock()
+		return closedError(call)
+	}
+	return nil
+}
+
+func (v virtualMemory) Reserve(size int64) (driver.Pointer, error) {
+	const call = "VirtualMemory.Reserve"
+	if err := v.whole(call, size); err != nil {
+		return 0, err
+	}
+	if err := v.open(call); err != nil {
+		return 0, err
+	}
+	defer v.d.mu.Unlock()
+	p, err := v.d.physical.reserve(size, v.d.info.Granularity)
+	if err != nil {
+		return 0, systemError(call, fmt.Sprintf("%s of addresses", bytesize.Format(size)), err)
+	}
+	v.d.reserved.insert(entry[*reservation]{at: p, size: size, value: &reservation{}})
+	return p, nil
+}
+
+func (v virtualMemory) Release(p driver.Pointer, size int64) error {
+	const call = "VirtualMemory.Release"
+	if err := v.whole(call, size); err != nil {
+		return err
+	}
+	if err := v.open(call); err != nil {
+		return err
+	}
+	defer v.d.mu.Unlock()
+	i := v.d.reserved.starting(p)
+	if i < 0 || v.d.reserved[i].size != size {
+		return invalidError(call, "%#x+%d is not a reservation", p, size)
+	}
+	if n := len(v.d.reserved[i].value.mapped); n > 0 {
+		return invalidError(call, "%d pages are still mapped in %#x+%d: unmap them first", n, p, size)
+	}
+	if err := v.d.physical.release(p, size); err != nil {
+		return systemError(call, fmt.Sprintf("%#x+%d", p, size), err)
+	}
+	v.d.reserved.remove(i, i+1)
+	return nil
+}
+
+// Create counts the page as handed out; the operating system finds memory for it as it is touched.
+func (v virtualMemory) Create(size int64) (driver.Page, error) {
+	const call = "VirtualMemory.Create"
+	if err := v.whole(call, size); err != nil {
+		return driver.Page{}, err
+	}
+	if err := v.open(call); err != nil {
+		return driver.Page{}, err
+	}
+	defer v.d.mu.Unlock()
+	if err := v.d.take(call, size); err != nil {
+		return driver.Page{}, err
+	}
+	offset, err := v.d.physical.create(size)
+	if err != nil {
+		v.d.used -= size
+		return driver.Page{}, systemError(call, bytesize.Format(size), err)
+	}
+	v.d.lastPage++
+	pg := &page{Page: driver.Page{ID: v.d.lastPage, Size: size}, offset: offset}
+	v.d.pages[pg.ID] = pg
+	return pg.Page, nil
+}
+
+// live finds a page that was created and not dropped.
+func (v virtualMemory) live(call string, p driver.Page) (*page, error) {
+	if pg := v.d.pages[p.ID]; pg != nil && !pg.dropped && pg.Size == p.Size {
+		return pg, nil
+	}
+	return nil, invalidError(call, "page %d of %d bytes does not exist", p.ID, p.Size)
+}
+
+func (v virtualMemory) Drop(p driver.Page) error {
+	const call = "VirtualMemory.Drop"
+	if err := v.open(call); err != nil {
+		return err
+	}
+	defer v.d.mu.Unlock()
+	pg, err := v.live(call, p)
+	if err != nil {
+		return err
+	}
+	pg.dropped = true
+	return v.collect(call, pg)
+}
+
+// collect gives the memory of a page back if nothing holds it.
+func (v virtualMemory) collect(call string, pg *page) error {
+	if !pg.dropped || pg.places > 0 {
+		return nil
+	}
+	delete(v.d.pages, pg.ID)
+	v.d.used -= pg.Size
+	if err := v.d.physical.discard(pg.offset, pg.Size); err != nil {
+		return systemError(call, fmt.Sprintf("give back page %d", pg.ID), err)
+	}
+	return nil
+}
+
+func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
+	const call = "VirtualMemory.Map"
+	if err := v.open(call); err != nil {
+		return err
+	}
+	defer v.d.mu.Unlock()
+	var total int64
+	found := make([]*page, len(pages))
+	for i, named := range pages {
+		pg, err := v.live(call, named)
+		if err != nil {
+			return err
+		}
+		if found[i] = pg; pg.Size > math.MaxInt64-total {
+			return invalidError(call, "the pages have more than %d bytes", int64(math.MaxInt64))
+		}
+		total += pg.Size
+	}
+	if err := v.whole(call, total); err != nil {
+		return err
+	}
+	i := v.d.reserved.find(p)
+	if i < 0 || total > int64(v.d.reserved[i].end()-p) {
+		return invalidError(call, "%#x+%d is not inside one reservation", p, total)
+	}
+	if g := v.d.info.Granularity; int64(p)%g != 0 {
+		return invalidError(call, "%#x is not a multiple of the granularity, %s", p, bytesize.Exact(g))
+	}
+	mapped := &v.d.reserved[i].value.mapped
+	if !mapped.free(p, total) {
+		return invalidError(call, "%#x+%d is partly mapped already", p, total)
+	}
+	at := p
+	for _, pg := range found {
+		if err := v.d.physical.show(at, pg.offset, pg.Size); err != nil {
+			if at > p {
+				err = errors.Join(err, v.d.physical.hide(p, int64(at-p)))
+			}
+			return systemError(call, fmt.Sprintf("page %d at %#x", pg.ID, at), err)
+		}
+		at += driver.Pointer(pg.Size)
+	}
+	for _, pg := range found {
+		mapped.insert(entry[*page]{at: p, size: pg.Size, value: pg})
+		pg.places++
+		p += driver.Pointer(pg.Size)
+	}
+	return nil
+}
+
+func (v virtualMemory) Unmap(p driver.Pointer, size int64) error {
+	const call = "VirtualMemory.Unmap"
+	if err := v.whole(call, size); err != nil {
+		return err
+	}
+	if err := v.open(call); err != nil {
+		return err
+	}
+	defer v.d.mu.Unlock()
+	i := v.d.reserved.find(p)
+	if i < 0 || size > int64(v.d.reserved[i].end()-p) {
+		return invalidError(call, "%#x+%d is not inside one reservation", p, size)
+	}
+	mapped := &v.d.reserved[i].value.mapped
+	from, to, ok := mapped.run(p, size)
+	if !ok || (*mapped)[from].at != p || (*mapped)[to-1].end() != p+driver.Pointer(size) {
+		return invalidError(call, "%#x+%d is not a run of whole mapped pages", p, size)
+	}
+	if err := v.d.physical.hide(p, size); err != nil {
+		return systemError(call, fmt.Sprintf("%#x+%d", p, size), err)
+	}
+	var errs []error
+	for _, e := range (*mapped)[from:to] {
+		e.value.places--
+		errs = append(errs, v.collect(call, e.value))
+	}
+	mapped.remove(from, to)
+	return errors.Join(errs...)
+}
+
+// closePages gives back everything that virtual memory holds. d.mu is held.
+func (d *device) closePages() error {
+	if d.physical == nil {
+		return nil
+	}
+	var errs []error
+	for _, r := range d.reserved {
+		errs = append(errs, d.physical.release(r.at, r.size))
+	}
+	for _, pg := range d.pages {
+		d.used -= pg.Size
+	}
+	d.reserved, d.pages = nil, nil
+	return errors.Join(append(errs, d.physical.close())...)
+}
+
+// systemError says that the operating system refused: for want of memory, or of mappings, which it does not tell apart.
+func systemError(call, what string, err error) error {
+	return &driver.Error{
+		Call: call, Code: driver.ErrNoMemory, Detail: fmt.Sprintf("%s: the operating system says: %v", what, err),
+	}
+}

@@ -1,0 +1,173 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// refusing is physical memory made of numbers that refuses the nth call to show.
+type refusing struct {
+	shown map[driver.Pointer]int64 // what is mapped: size by address
+	nth   int
+	next  driver.Pointer
+}
+
+func (r *refusing) reserve(size, align int64) (driver.Pointer, error) {
+	r.next += driver.Pointer(align)
+	p := r.next
+	r.next += driver.Pointer(size)
+	return p, nil
+}
+func (r *refusing) release(driver.Pointer, int64) error { return nil }
+func (r *refusing) create(int64) (int64, error)         { return 0, nil }
+func (r *refusing) discard(int64, int64) error          { return nil }
+func (r *refusing) close() error                        { return nil }
+
+func (r *refusing) show(p driver.Pointer, _, size int64) error {
+	if r.nth--; r.nth == 0 {
+		return errors.New("too many mappings")
+	}
+	r.shown[p] = size
+	return nil
+}
+
+func (r *refusing) hide(p driver.Pointer, size int64) error {
+	for at, n := range r.shown {
+		if at >= p && at+driver.Pointer(n) <= p+driver.Pointer(size) {
+			delete(r.shown, at)
+		}
+	}
+	return nil
+}
+
+// TestMapIsAllOrNothing: when the system refuses a page, those before it go away again.
+func TestMapIsAllOrNothing(t *testing.T) {
+	const g = 1 << 16
+	for nth := 1; nth <= 3; nth++ {
+		r := &refusing{shown: map[driver.Pointer]int64{}, nth: nth}
+		d := newDevice(Options{Total: 1 << 20, Granularity: g}, r)
+		vm := d.VirtualMemory()
+		p, err := vm.Reserve(4 * g)
+		check(t, err)
+		var pages []driver.Page
+		for range 3 {
+			page, err := vm.Create(g)
+			check(t, err)
+			pages = append(pages, page)
+		}
+		if err := vm.Map(p, pages...); !errors.Is(err, driver.ErrNoMemory) || len(r.shown) != 0 {
+			t.Errorf("Map with page %d refused: %v, and %d pages are mapped", nth, err, len(r.shown))
+		}
+		if err := d.DefaultStream().Fill(p, 0, 1); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("Fill of what was not mapped: %v", err)
+		}
+		check(t, vm.Map(p, pages...))
+		check(t, vm.Unmap(p, 3*g))
+		check(t, vm.Release(p, 4*g))
+		check(t, d.Close())
+	}
+}
+
+// TestUnmapUnderQueuedWork: the caller broke the rule, and gets an error rather than a crash.
+func TestUnmapUnderQueuedWork(t *testing.T) {
+	d := open(t)
+	vm := d.VirtualMemory()
+	if vm == nil {
+		return // not on this operating system
+	}
+	s, g := d.DefaultStream(), d.Info().Granularity
+	p, err := vm.Reserve(g)
+	check(t, err)
+	page, err := vm.Create(g)
+	check(t, err)
+	check(t, vm.Map(p, page))
+	block, err := d.Alloc(4096)
+	check(t, err)
+	for what, work := range map[string]func() error{
+		"Fill":         func() error { return s.Fill(p, 1, g) },
+		"Copy from it": func() error { return s.Copy(block, p, 4096) },
+		"Copy to it":   func() error { return s.Copy(p+8, block, 4096) },
+	} {
+		release := hold(t, d, s)
+		check(t, work())
+		check(t, vm.Unmap(p, g))
+		release()
+		if err := s.Sync(context.Background()); !errors.Is(err, ErrFault) {
+			t.Errorf("%s: Sync returned %v, want ErrFault", what, err)
+		}
+		check(t, vm.Map(p, page))
+	}
+	check(t, s.Fill(p, 1, g))
+	check(t, s.Sync(context.Background()))
+
+	// A kernel that is in the middle of its work looks addresses up, and sees that they are gone.
+	release := hold(t, d, s)
+	check(t, d.Kernels().Launch(s, driver.Kernel{Name: "late", Func: func(m driver.Memory) error {
+		return m.Store(p, []byte{1})
+	}}))
+	check(t, vm.Unmap(p, g))
+	release()
+	if err := s.Sync(context.Background()); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("Sync: %v, want ErrInvalid", err)
+	}
+}
+
+// TestCopyOutReturnsItsOwnError and leaves none to Sync.
+func TestCopyOutReturnsItsOwnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t)
+		vm := d.VirtualMemory()
+		if vm == nil {
+			return // not on this operating system
+		}
+		s, g := d.DefaultStream(), d.Info().Granularity
+		p, err := vm.Reserve(g)
+		check(t, err)
+		page, err := vm.Create(g)
+		check(t, err)
+		check(t, vm.Map(p, page))
+		release := hold(t, d, s)
+		result := make(chan error)
+		go func() { result <- s.CopyOut(make([]byte, 8), p) }()
+		synctest.Wait() // until it is queued
+		check(t, vm.Unmap(p, g))
+		release()
+		if err := <-result; !errors.Is(err, ErrFault) {
+			t.Errorf("CopyOut: %v, want ErrFault", err)
+		}
+		check(t, s.Sync(context.Background()))
+	})
+}
+
+// TestWorkStaysInOneReservation: addresses that happen to be next to each other are not one range.
+func TestWorkStaysInOneReservation(t *testing.T) {
+	const g = 1 << 16
+	// This physical memory leaves one granule between reservations; with none they would be neighbours.
+	r := &refusing{shown: map[driver.Pointer]int64{}}
+	d := newDevice(Options{Total: 1 << 20, Granularity: g}, r)
+	vm := d.VirtualMemory()
+	p, err := vm.Reserve(g)
+	check(t, err)
+	r.next -= g
+	q, err := vm.Reserve(g)
+	check(t, err)
+	if q != p+g {
+		t.Fatalf("reservations at %#x and %#x are not neighbours", p, q)
+	}
+	a, err := vm.Create(g)
+	check(t, err)
+	check(t, vm.Map(p, a))
+	check(t, vm.Map(q, a))
+	if err := vm.Unmap(p, 2*g); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("Unmap across two reservations: %v", err)
+	}
+	if err := d.lookUp("test", p+g-1, 2); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("an access across two reservations: %v", err)
+	}
+	check(t, d.lookUp("test", p, g))
+	check(t, d.Close())
+}

@@ -1,0 +1,140 @@
+package replay
+
+import (
+	"context"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A recordedDevice does what the driver did in a recording: it puts segments where they were, and has no room where it
+// had none. It keeps no contents.
+type recordedDevice struct {
+	v         *verifier
+	info      driver.Info
+	streams   []driver.Stream
+	requester uint32 // the stream of the request that is under way
+	reserved  []driver.Range
+	pages     uint64
+}
+
+func newRecordedDevice(v *verifier, total int64) *recordedDevice {
+	d := &recordedDevice{v: v, info: driver.Info{
+		Driver: "recorded", Name: "the recorded device", Ordinal: v.device,
+		TotalMemory: total, Alignment: 512, Granularity: 2 << 20,
+	}}
+	for i := range max(len(v.t.Streams), 1) {
+		d.streams = append(d.streams, &idleStream{id: driver.StreamID(i)})
+	}
+	return d
+}
+
+// elsewhere is where segments go that were never recorded; the allocator's event about them is a difference.
+const elsewhere = driver.Pointer(1) << 60
+
+// refuses reports whether what was recorded next shows that the driver had no room: the request went on without it.
+func (d *recordedDevice) refuses() bool {
+	v := d.v
+	v.skipFollowed()
+	if v.verdict.Difference != nil || v.next == len(v.t.Events) {
+		return false
+	}
+	switch v.t.Events[v.next].Action {
+	case mem.ActionFreeCompleted, mem.ActionSegmentFree, mem.ActionSegmentUnmap, mem.ActionOOM:
+		return true
+	}
+	return false
+}
+
+func noRoom(call string) error {
+	return &driver.Error{Call: call, Code: driver.ErrNoMemory, Detail: "as recorded"}
+}
+
+// Alloc returns the address of the segment that was recorded next.
+func (d *recordedDevice) Alloc(int64) (driver.Pointer, error) {
+	if d.refuses() {
+		return 0, noRoom("Alloc")
+	}
+	v := d.v
+	if v.verdict.Difference == nil && v.next < len(v.t.Events) && v.t.Events[v.next].Action == mem.ActionSegmentAlloc {
+		return v.t.Events[v.next].Ptr, nil
+	}
+	return elsewhere, nil
+}
+
+// Reserve returns the address of the next mapping on the request's stream that is in no reservation yet.
+func (d *recordedDevice) Reserve(size int64) (driver.Pointer, error) {
+	base := elsewhere
+	for i := d.v.next; i < len(d.v.t.Events); i++ {
+		e := &d.v.t.Events[i]
+		if e.Action == mem.ActionSegmentMap && e.Stream == d.requester && !d.isReserved(e.Ptr) {
+			base = e.Ptr
+			break
+		}
+	}
+	d.reserved = append(d.reserved, driver.Range{Ptr: base, Size: size})
+	return base, nil
+}
+
+func (d *recordedDevice) isReserved(p driver.Pointer) bool {
+	for _, r := range d.reserved {
+		if p >= r.Ptr && p < r.Ptr+driver.Pointer(r.Size) {
+			return true
+		}
+	}
+	return false
+}
+
+// Release forgets a reservation.
+func (d *recordedDevice) Release(p driver.Pointer, _ int64) error {
+	for i, r := range d.reserved {
+		if r.Ptr == p {
+			d.reserved = append(d.reserved[:i], d.reserved[i+1:]...)
+			break
+		}
+	}
+	return nil
+}
+
+// Map fails where the recording shows that pages could not be had.
+func (d *recordedDevice) Map(driver.Pointer, ...driver.Page) error {
+	if d.refuses() {
+		return noRoom("VirtualMemory.Map")
+	}
+	return nil
+}
+
+// Create makes a page; whether there is room for it is known when it is mapped.
+func (d *recordedDevice) Create(size int64) (driver.Page, error) {
+	d.pages++
+	return driver.Page{ID: d.pages, Size: size}, nil
+}
+
+func (d *recordedDevice) Drop(driver.Page) error              { return nil }
+func (d *recordedDevice) Unmap(driver.Pointer, int64) error   { return nil }
+func (d *recordedDevice) Free(driver.Pointer) error           { return nil }
+func (d *recordedDevice) Info() driver.Info                   { return d.info }
+func (d *recordedDevice) DefaultStream() driver.Stream        { return d.streams[0] }
+func (d *recordedDevice) VirtualMemory() driver.VirtualMemory { return d }
+func (d *recordedDevice) Kernels() driver.Kernels             { return nil }
+func (d *recordedDevice) Close() error                        { return nil }
+func (d *recordedDevice) Available() (free, total int64, err error) {
+	return d.info.TotalMemory, d.info.TotalMemory, nil
+}
+
+// NewStream is not needed: the streams are those of the recording.
+func (d *recordedDevice) NewStream(driver.StreamOptions) (driver.Stream, error) {
+	return nil, &driver.Error{Call: "NewStream", Code: driver.ErrUnsupported, Detail: "a recorded device has its recorded streams"}
+}
+
+// An idleStream is a stream that has done all its work: allocators only ask when.
+type idleStream struct {
+	sideStream
+	id driver.StreamID
+}
+
+// ID implements driver.Stream.
+func (s *idleStream) ID() driver.StreamID { return s.id }
+
+// Sync implements driver.Stream.
+func (s *idleStream) Sync(context.Context) error { return nil }

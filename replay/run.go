@@ -1,0 +1,224 @@
+package replay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A runner is the state of Run.
+type runner struct {
+	p    *trace.Program
+	a    mem.Allocator
+	opts Options
+
+	streams []driver.Stream
+	slots   []slot // by block number
+	trimmer mem.Trimmer
+	pools   Pools
+
+	plan  []sideMark // of each OpFreeDeferred and OpComplete, in order; consumed from the front
+	sides []*sideStream
+	used  []driver.Stream // one, so that Free's variable arguments cost nothing
+
+	pool      uint16 // to which requests go now; 0 for the default
+	poolBegun []bool // by index: the pool has its user
+
+	contents  *contents
+	requested level
+	allocated level
+	failed    bool
+	result    Result
+}
+
+// A slot is a block of the program. A block that was skipped, or not allocated yet, is zero.
+type slot struct {
+	block     mem.Block
+	requested int64
+}
+
+// A level is a quantity and its peak.
+type level struct{ now, peak int64 }
+
+func (l *level) add(n int64) { l.now += n; l.peak = max(l.peak, l.now) }
+
+// run runs the ops, span by span.
+func (r *runner) run() error {
+	span := ProgressOps
+	if r.contents != nil {
+		span = 1 // so that changed contents are seen with their op
+	}
+	for from := 0; from < len(r.p.Ops); {
+		to := min(from+span, len(r.p.Ops))
+		var start time.Time
+		if r.opts.Now != nil {
+			start = r.opts.Now()
+		}
+		done, err := r.span(from, to)
+		if r.opts.Now != nil {
+			r.result.Elapsed += r.opts.Now().Sub(start)
+		}
+		r.result.Ops += done
+		if r.contents != nil && err == nil {
+			err = r.contents.failure(from)
+		}
+		if err == errStop {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		from = to
+		if r.opts.Progress != nil && (from%ProgressOps == 0 || from == len(r.p.Ops)) {
+			if err := r.opts.Progress(from); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// span runs ops from up to to, and returns how many it ran. It is the loop that the time of a replay goes into: no map,
+// no heap allocation.
+func (r *runner) span(from, to int) (done int, err error) {
+	a, slots := r.a, r.slots
+	requested, allocated := r.requested, r.allocated
+	for i := from; i < to && err == nil; i++ {
+		done++
+		op := &r.p.Ops[i]
+		switch op.Kind {
+		case trace.OpAlloc:
+			if op.Pool != r.pool {
+				r.enterPool(op.Pool)
+			}
+			b, failure := a.Alloc(r.streams[op.Stream], op.Size)
+			if failure != nil {
+				err = r.noRoom(i, failure)
+				continue
+			}
+			slots[op.Block] = slot{b, op.Size}
+			requested.add(op.Size)
+			allocated.add(b.Size)
+			r.result.Allocs++
+		case trace.OpFree:
+			s := &slots[op.Block]
+			if s.block == (mem.Block{}) {
+				continue // skipped
+			}
+			a.Free(s.block)
+			requested.now -= s.requested
+			allocated.now -= s.block.Size
+			r.result.Frees++
+		case trace.OpFreeDeferred:
+			s := &slots[op.Block]
+			at := r.plan[0]
+			r.plan = r.plan[1:]
+			side := r.sides[at.side]
+			side.queued.Store(at.tick)
+			if s.block == (mem.Block{}) {
+				continue
+			}
+			r.leavePool()
+			r.used[0] = side
+			a.Free(s.block, r.used...)
+			allocated.now -= s.block.Size
+			r.result.Frees++
+		case trace.OpComplete:
+			s := &slots[op.Block]
+			at := r.plan[0]
+			r.plan = r.plan[1:]
+			side := r.sides[at.side]
+			if r.contents != nil && s.block != (mem.Block{}) {
+				r.contents.completed(s.block, at, side.done.Load() >= at.tick)
+			}
+			side.complete(at.tick)
+			requested.now -= s.requested
+		case trace.OpEmptyCache:
+			r.leavePool()
+			if r.trimmer == nil {
+				continue
+			}
+			r.result.EmptyCaches++
+			if failure := r.trimmer.EmptyCache(); failure != nil {
+				err = fmt.Errorf("replay: op %d: empty the cache: %w", i, failure)
+			}
+		case trace.OpTry:
+			if op.Pool != r.pool {
+				r.enterPool(op.Pool)
+			}
+			b, failure := a.Alloc(r.streams[op.Stream], op.Size)
+			if failure != nil {
+				err = r.noRoom(i, failure)
+				continue
+			}
+			a.Free(b)
+		}
+	}
+	r.requested, r.allocated = requested, allocated
+	return done, err
+}
+
+func everyStream(driver.Stream) bool { return true }
+
+// enterPool sends the requests from now on to a pool of the program.
+func (r *runner) enterPool(pool uint16) {
+	r.endPool()
+	if r.pool = pool; pool != 0 && r.pools != nil {
+		r.pools.BeginAllocateToPool(r.p.Pools[pool], everyStream)
+	}
+}
+
+// leavePool returns to the default pool, if requests go to another.
+func (r *runner) leavePool() {
+	if r.pool != 0 {
+		r.endPool()
+	}
+}
+
+// endPool ends what enterPool began. The pool's first Begin leaves it a user; those of later ones are taken back.
+func (r *runner) endPool() {
+	pool := r.pool
+	if r.pool = 0; pool == 0 || r.pools == nil {
+		return
+	}
+	id := r.p.Pools[pool]
+	r.pools.EndAllocateToPool(id)
+	if r.poolBegun == nil {
+		r.poolBegun = make([]bool, len(r.p.Pools))
+	}
+	if r.poolBegun[pool] {
+		r.pools.ReleasePool(id)
+	}
+	r.poolBegun[pool] = true
+}
+
+// drain completes and frees what the ops that were run have left, in the order of the blocks' numbers.
+func (r *runner) drain() error {
+	for _, s := range r.sides {
+		s.complete(s.queued.Load())
+	}
+	live := make([]bool, len(r.slots))
+	for i := range r.p.Ops[:r.result.Ops] {
+		switch op := &r.p.Ops[i]; op.Kind {
+		case trace.OpAlloc:
+			live[op.Block] = true
+		case trace.OpFree, trace.OpFreeDeferred:
+			live[op.Block] = false
+		}
+	}
+	for n, s := range r.slots {
+		if !live[n] || s.block == (mem.Block{}) {
+			continue
+		}
+		r.a.Free(s.block)
+		if r.contents != nil {
+			if err := r.contents.failure(r.result.Ops - 1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

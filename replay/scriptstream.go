@@ -1,0 +1,91 @@
+package replay
+
+import (
+	"context"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A scriptStream is a device's stream whose marks a script controls. It has a queue of its own, of pieces of work that
+// are held until somebody syncs and of waits for other streams; memory work goes straight to the device's stream.
+//
+// Invariant: done + len(queue) is the tick of the last piece queued. All of a run's streams are used by one goroutine.
+type scriptStream struct {
+	driver.Stream
+	done  uint64
+	queue []scriptWork
+}
+
+// scriptWork is held work, or a wait for what other had queued up to tick.
+type scriptWork struct {
+	other *scriptStream
+	tick  uint64
+}
+
+func newScriptStream(s driver.Stream) *scriptStream { return &scriptStream{Stream: s} }
+
+// hold queues work that stays undone until the stream is synced.
+func (s *scriptStream) hold() { s.queue = append(s.queue, scriptWork{}) }
+
+// follow queues a wait for what other has queued so far.
+func (s *scriptStream) follow(other *scriptStream) {
+	s.queue = append(s.queue, scriptWork{other: other, tick: other.done + uint64(len(other.queue))})
+}
+
+// advance takes waits that are over off the front of the queue. What a wait waits for was queued before it, so looking
+// there, and only if it is not done, comes to an end.
+func (s *scriptStream) advance() {
+	for len(s.queue) > 0 && s.queue[0].other != nil {
+		w := s.queue[0]
+		if w.other != s && w.other.done < w.tick {
+			if w.other.advance(); w.other.done < w.tick {
+				return
+			}
+		}
+		s.done++
+		s.queue = s.queue[1:]
+	}
+}
+
+// force does all work up to tick, and first what it waits for.
+func (s *scriptStream) force(tick uint64) {
+	for s.done < tick {
+		w := s.queue[0]
+		s.done++
+		s.queue = s.queue[1:]
+		if w.other != nil {
+			w.other.force(w.tick)
+		}
+	}
+}
+
+// Mark implements driver.Stream.
+func (s *scriptStream) Mark() (driver.Mark, error) {
+	return driver.Mark{Stream: s.ID(), Tick: s.done + uint64(len(s.queue))}, nil
+}
+
+// Reached implements driver.Stream.
+func (s *scriptStream) Reached(m driver.Mark) (bool, error) {
+	s.advance()
+	return m.Tick <= s.done, nil
+}
+
+// WaitFor implements driver.Stream.
+func (s *scriptStream) WaitFor(other driver.Stream, m driver.Mark) error {
+	o, ok := other.(*scriptStream)
+	if !ok {
+		return s.Stream.WaitFor(other, m)
+	}
+	s.queue = append(s.queue, scriptWork{other: o, tick: m.Tick})
+	mark, err := o.Stream.Mark()
+	if err != nil {
+		return err
+	}
+	return s.Stream.WaitFor(o.Stream, mark)
+}
+
+// Sync implements driver.Stream: held work is done now, since the script goes on only when the allocator returns.
+func (s *scriptStream) Sync(ctx context.Context) error {
+	s.force(s.done + uint64(len(s.queue)))
+	return s.Stream.Sync(ctx)
+}

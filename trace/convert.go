@@ -1,0 +1,256 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// ProgramOptions says what ToProgram cannot read from the events. The zero value is valid.
+type ProgramOptions struct {
+	// Live are the active blocks of the snapshot that ends the recording. Those that no entry allocates join the
+	// prelude.
+	Live []LiveBlock
+
+	// PoolOf returns the pool of the block that Events[entry] allocates or, for a block of the prelude, frees. It is
+	// not asked if the recording names pools. Nil means the default pool. See Trace.PoolsByAddress.
+	PoolOf func(entry int) mem.PoolID
+
+	// Attempts keeps requests that failed when they were recorded (oom entries), as OpTry. Entries give their size
+	// rounded, and not their pool: the default is taken.
+	Attempts bool
+
+	// NoGarbageCollection says that the recorded allocator did not free segments by age while it served requests: no
+	// garbage_collection_threshold was set. More OpEmptyCache are then found: see ToProgram.
+	NoGarbageCollection bool
+}
+
+// A LiveBlock is a block of the snapshot that ends a recording.
+type LiveBlock struct {
+	Ptr    driver.Pointer
+	Size   int64  // requested bytes
+	Stream uint64 // handle
+	Pool   mem.PoolID
+}
+
+// ToProgram works out what was asked of the allocator that t records.
+//
+// Frees belong to the latest allocation at their address. A free_requested entry directly followed by the
+// free_completed of the same address is an OpFree; otherwise it is an OpFreeDeferred, and the completion an OpComplete.
+// A recording without any free_completed entry (they can be switched off) has only OpFree, and so has one without any
+// free_requested.
+//
+// A free of an address that no entry allocated means that the block is older than the recording: it joins the prelude.
+//
+// OpComplete stands where the recording has the completion, with one exception. An allocator looks for completions when
+// a request starts; but before it gives a request up it waits for all of them, which shows as completions directly
+// before segments are given back to the driver or an oom, inside one request. Those blocks were not there when the
+// request looked for one, so their OpComplete stands after it (whoever replays the program completes such a wait by
+// itself).
+//
+// OpEmptyCache stands for a run of segment_free and segment_unmap entries that no request explains. An allocator
+// releases segments inside a request only when the driver has refused it memory, or to collect garbage, and then takes
+// a new segment or fails. So:
+//   - a run is an OpEmptyCache if the next entry, completions aside, is an alloc (which was served from the cache), a
+//     free_requested, a snapshot or the end of the recording;
+//   - a run is the request's if the next is an oom;
+//   - a run is the request's if the next takes a segment. With NoGarbageCollection there is an exception: if the bytes
+//     in segments before the run and those that the request took after it are together no more than the recording
+//     reaches elsewhere, the driver had no cause to refuse, and the run is an OpEmptyCache.
+//
+// Entries that contradict earlier ones are reported in Program.Anomalies. An error means that t is not well formed: an
+// index of an event is out of range.
+func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
+	c := &converter{t: t, opts: opts, p: &Program{Pools: []mem.PoolID{{}}}}
+	if t.PoolsKnown && len(t.Pools) > 0 {
+		c.p.Pools = slices.Clone(t.Pools)
+	}
+	if err := c.survey(); err != nil {
+		return nil, err
+	}
+	c.number()
+	for i := 0; i < len(t.Events); i++ {
+		switch e := &t.Events[i]; e.Action {
+		case mem.ActionAlloc:
+			c.settle(i)
+			c.alloc(i, e)
+			c.flush(len(c.held))
+		case mem.ActionOOM:
+			if opts.Attempts && e.Size >= 0 {
+				c.emit(i, Op{Kind: OpTry, Size: e.Size, Stream: c.stream(e)})
+			}
+			c.flush(len(c.held))
+			c.run = releaseRun{}
+		case mem.ActionFreeRequested:
+			c.settle(i)
+			if c.freeRequested(i, e) {
+				i++
+			}
+		case mem.ActionFreeCompleted:
+			c.freeCompleted(i, e)
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			if c.run.count == 0 {
+				c.run = releaseRun{entry: i, before: c.reserved, held: len(c.held)}
+			}
+			c.run.count++
+			c.reserved -= e.Size
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			c.reserved += e.Size
+			c.run.taken += e.Size
+		case mem.ActionSnapshot:
+			c.settle(i)
+		default:
+			c.p.Anomalies.add(i, "unknown action %d", e.Action)
+		}
+	}
+	c.settle(len(t.Events))
+	if err := c.survivors(); err != nil {
+		return nil, err
+	}
+	if c.tooManyPools {
+		return nil, fmt.Errorf("trace: more than %d pools", maxPools)
+	}
+	c.prepend()
+	return c.p, nil
+}
+
+const maxPools = 1 << 16
+
+// A converter holds the state of ToProgram between entries.
+type converter struct {
+	t    *Trace
+	opts ProgramOptions
+	p    *Program
+	seen addresses
+
+	streams []uint32 // number of each of Trace.Streams in the program; nil if the same
+	handles []uint64 // of the program's streams
+
+	prelude []Op
+
+	// Between two requests: completions of which it is not yet known whether they come before or after the next
+	// request, and segments given back of which it is not yet known who asked for it.
+	held []heldCompletion
+	run  releaseRun
+
+	reserved     int64 // bytes in segments, of those that entries took
+	peak         int64 // its maximum over the whole recording
+	requests     int   // free_requested entries
+	completions  int   // free_completed entries
+	tooManyPools bool
+}
+
+type heldCompletion struct {
+	block uint32
+	entry int
+}
+
+// A releaseRun is consecutive segments given back. The zero value is none.
+type releaseRun struct {
+	count  int
+	entry  int   // of the first
+	before int64 // converter.reserved before the run
+	held   int   // len(converter.held) before the run
+	taken  int64 // bytes in segments taken since
+}
+
+// survey checks indices and counts, so that the conversion can allocate once and never panics.
+func (c *converter) survey() error {
+	t := c.t
+	if len(t.Events) >= NoEntry/2 {
+		return fmt.Errorf("trace: %d events: at most %d are supported", len(t.Events), NoEntry/2-1)
+	}
+	var reserved int64
+	allocs, lone := 0, 0
+	for i := range t.Events {
+		e := &t.Events[i]
+		switch e.Action {
+		case mem.ActionAlloc:
+			allocs++
+		case mem.ActionFreeRequested:
+			c.requests++
+		case mem.ActionFreeCompleted:
+			c.completions++
+			if i == 0 || t.Events[i-1].Action != mem.ActionFreeRequested || t.Events[i-1].Ptr != e.Ptr {
+				lone++
+			}
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			reserved += e.Size
+			c.peak = max(c.peak, reserved)
+			continue
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			reserved -= e.Size
+			continue
+		case mem.ActionOOM:
+		default:
+			continue
+		}
+		if int(e.Stream) >= len(t.Streams) {
+			return fmt.Errorf("trace: entry %d: stream index %d, but the trace has %d streams", i, e.Stream, len(t.Streams))
+		}
+		if t.PoolsKnown && int(e.Pool) >= len(c.p.Pools) {
+			return fmt.Errorf("trace: entry %d: pool index %d, but the trace has %d pools", i, e.Pool, len(c.p.Pools))
+		}
+	}
+	n := allocs + c.requests + lone
+	c.p.Ops, c.p.Entries = make([]Op, 0, n), make([]uint32, 0, n)
+	return nil
+}
+
+// number gives streams their numbers, in the order of their handles: those of the trace and those that only a block of
+// the final snapshot names.
+func (c *converter) number() {
+	c.handles = slices.Clone(c.t.Streams)
+	for _, b := range c.opts.Live {
+		c.handles = append(c.handles, b.Stream)
+	}
+	slices.Sort(c.handles)
+	c.handles = slices.Compact(c.handles)
+	c.p.Streams = len(c.handles)
+	if slices.Equal(c.handles, c.t.Streams) {
+		return
+	}
+	c.streams = make([]uint32, len(c.t.Streams))
+	for i, h := range c.t.Streams {
+		n, _ := slices.BinarySearch(c.handles, h)
+		c.streams[i] = uint32(n)
+	}
+}
+
+func (c *converter) stream(e *Event) uint32 {
+	if c.streams == nil {
+		return e.Stream
+	}
+	return c.streams[e.Stream]
+}
+
+// pool returns the index of the pool of the block that entry i allocates or frees.
+func (c *converter) pool(i int, e *Event) uint16 {
+	switch {
+	case c.t.PoolsKnown:
+		return e.Pool
+	case c.opts.PoolOf == nil:
+		return 0
+	}
+	return c.poolIndex(c.opts.PoolOf(i))
+}
+
+func (c *converter) poolIndex(id mem.PoolID) uint16 {
+	n := slices.Index(c.p.Pools, id)
+	if n < 0 {
+		if len(c.p.Pools) == maxPools {
+			c.tooManyPools = true
+			return 0
+		}
+		n = len(c.p.Pools)
+		c.p.Pools = append(c.p.Pools, id)
+	}
+	return uint16(n)
+}
+
+func (c *converter) emit(entry int, op Op) {
+	c.p.Ops = append(c.p.Ops, op)
+	c.p.Entries = append(c.p.Entries, uint32(entry))
+}

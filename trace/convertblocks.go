@@ -1,0 +1,178 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// settle ends what stands between two requests, at an entry that starts one or is one served: it decides who gave
+// segments back, and says what completed. Completions that belong after an alloc stay in held.
+func (c *converter) settle(i int) {
+	if c.run.count == 0 {
+		c.flush(len(c.held))
+		c.run = releaseRun{}
+		return
+	}
+	alloc := i < len(c.t.Events) && c.t.Events[i].Action == mem.ActionAlloc
+	idle := c.opts.NoGarbageCollection && c.run.before+c.run.taken <= c.peak
+	if !alloc || c.run.taken == 0 || idle {
+		c.flush(c.run.held)
+		c.emit(c.run.entry, Op{Kind: OpEmptyCache})
+		c.flush(len(c.held))
+	}
+	c.run = releaseRun{}
+}
+
+// flush emits the first n held completions.
+func (c *converter) flush(n int) {
+	for _, h := range c.held[:n] {
+		c.emit(h.entry, Op{Kind: OpComplete, Block: h.block})
+	}
+	c.held = append(c.held[:0], c.held[n:]...)
+}
+
+func (c *converter) alloc(i int, e *Event) {
+	if e.Size < 0 {
+		c.p.Anomalies.add(i, "alloc of %d bytes at %#x", e.Size, e.Ptr)
+		return
+	}
+	s := c.seen.at(e.Ptr)
+	switch s.state {
+	case addressLive:
+		c.p.Anomalies.add(i, "alloc at %#x, where a block is on loan: its free is missing", e.Ptr)
+		c.emit(i, Op{Kind: OpFree, Block: s.block})
+	case addressPending:
+		c.p.Anomalies.add(i, "alloc at %#x, where a block is still waiting for other streams", e.Ptr)
+		c.emit(i, Op{Kind: OpComplete, Block: s.block})
+	}
+	*s = address{ptr: e.Ptr, block: c.newBlock(), state: addressLive}
+	c.emit(i, Op{Kind: OpAlloc, Block: s.block, Size: e.Size, Stream: c.stream(e), Pool: c.pool(i, e)})
+}
+
+// freeRequested reads a free_requested entry, and its free_completed too if that is the next: it then returns true.
+func (c *converter) freeRequested(i int, e *Event) (both bool) {
+	if i+1 < len(c.t.Events) {
+		next := &c.t.Events[i+1]
+		both = next.Action == mem.ActionFreeCompleted && next.Ptr == e.Ptr
+	}
+	s := c.seen.at(e.Ptr)
+	switch s.state {
+	case addressUnseen:
+		c.before(i, e, s)
+	case addressPending:
+		c.p.Anomalies.add(i, "free of %#x, whose last free has not completed", e.Ptr)
+		if both {
+			c.emit(i, Op{Kind: OpComplete, Block: s.block})
+			s.state = addressFree
+		}
+		return both
+	case addressFree:
+		c.p.Anomalies.add(i, "free of %#x, where no block is on loan: its alloc is missing", e.Ptr)
+		return both
+	}
+	if both || c.completions == 0 {
+		c.emit(i, Op{Kind: OpFree, Block: s.block})
+		s.state = addressFree
+		return both
+	}
+	c.emit(i, Op{Kind: OpFreeDeferred, Block: s.block})
+	s.state = addressPending
+	return false
+}
+
+// freeCompleted reads a free_completed entry that does not directly follow its request.
+func (c *converter) freeCompleted(i int, e *Event) {
+	s := c.seen.at(e.Ptr)
+	switch s.state {
+	case addressPending:
+		c.held = append(c.held, heldCompletion{block: s.block, entry: i})
+	case addressUnseen:
+		c.before(i, e, s)
+		if c.requests == 0 {
+			c.settle(i)
+			c.emit(i, Op{Kind: OpFree, Block: s.block})
+			break
+		}
+		// The free was requested before the recording too.
+		c.prelude = append(c.prelude, Op{Kind: OpFreeDeferred, Block: s.block})
+		c.held = append(c.held, heldCompletion{block: s.block, entry: i})
+	case addressLive:
+		if c.requests > 0 {
+			c.p.Anomalies.add(i, "free of %#x completed, but was not requested", e.Ptr)
+		}
+		c.settle(i)
+		c.emit(i, Op{Kind: OpFree, Block: s.block})
+	case addressFree:
+		c.p.Anomalies.add(i, "free of %#x completed, where no block is on loan", e.Ptr)
+	}
+	s.state = addressFree
+}
+
+// before adds the block that entry i frees to the prelude.
+func (c *converter) before(i int, e *Event, s *address) {
+	size := e.Size
+	if size < 0 {
+		c.p.Anomalies.add(i, "free of %d bytes at %#x", e.Size, e.Ptr)
+		size = 0
+	}
+	s.block, s.state = c.newBlock(), addressLive
+	c.older(Op{Kind: OpAlloc, Block: s.block, Size: size, Stream: c.stream(e), Pool: c.pool(i, e)})
+}
+
+func (c *converter) older(op Op) {
+	c.prelude = append(c.prelude, op)
+	c.p.Prelude.Blocks++
+	c.p.Prelude.Bytes += op.Size
+}
+
+// survivors adds the blocks of the final snapshot that no entry allocated to the prelude.
+func (c *converter) survivors() error {
+	for n, b := range c.opts.Live {
+		if b.Size < 0 {
+			return fmt.Errorf("trace: live block %d at %#x: size %d", n, b.Ptr, b.Size)
+		}
+		s := c.seen.at(b.Ptr)
+		switch s.state {
+		case addressUnseen:
+			s.block, s.state = c.newBlock(), addressLive
+			stream, _ := slices.BinarySearch(c.handles, b.Stream)
+			c.older(Op{Kind: OpAlloc, Block: s.block, Size: b.Size, Stream: uint32(stream), Pool: c.poolIndex(b.Pool)})
+		case addressFree:
+			if c.completions == 0 {
+				continue // it may be pending
+			}
+			c.p.Anomalies.add(len(c.t.Events), "block at %#x is active in the snapshot, but its last free completed", b.Ptr)
+		}
+	}
+	return nil
+}
+
+// prepend puts the prelude before the other ops, the allocations first.
+func (c *converter) prepend() {
+	if len(c.prelude) == 0 {
+		return
+	}
+	ops := make([]Op, 0, len(c.prelude)+len(c.p.Ops))
+	for _, op := range c.prelude {
+		if op.Kind == OpAlloc {
+			ops = append(ops, op)
+		}
+	}
+	for _, op := range c.prelude {
+		if op.Kind != OpAlloc {
+			ops = append(ops, op)
+		}
+	}
+	entries := make([]uint32, len(ops), cap(ops))
+	for i := range entries {
+		entries[i] = NoEntry
+	}
+	c.p.Ops, c.p.Entries = append(ops, c.p.Ops...), append(entries, c.p.Entries...)
+}
+
+func (c *converter) newBlock() uint32 {
+	c.p.Blocks++
+	return uint32(c.p.Blocks - 1)
+}

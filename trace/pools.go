@@ -1,0 +1,76 @@
+package trace
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A PoolRange is a segment of the snapshot that ends a recording, and the pool it belongs to.
+type PoolRange struct {
+	Ptr  driver.Pointer
+	Size int64
+	Pool mem.PoolID
+}
+
+// PoolsByAddress returns a function for ProgramOptions.PoolOf: recordings may not name the pools of blocks, but the
+// segments of the final snapshot name theirs, so a block belongs to the pool of the segment around its address, if that
+// segment was there already when the entry was written. What lay in segments that are gone at the end is taken for the
+// default pool's.
+func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID {
+	type interval struct {
+		start, end driver.Pointer
+		pool       mem.PoolID
+		born       int   // index of the entry that gave the first of its memory
+		mapped     int64 // bytes that it had before the entry under inspection
+	}
+	var private []interval
+	for _, s := range segments {
+		if s.Pool != (mem.PoolID{}) && s.Size > 0 {
+			end := s.Ptr + driver.Pointer(s.Size)
+			private = append(private, interval{start: s.Ptr, end: end, pool: s.Pool, mapped: s.Size})
+		}
+	}
+	slices.SortFunc(private, func(a, b interval) int {
+		if a.start < b.start {
+			return -1
+		}
+		return 1
+	})
+	// after returns the first interval that ends after p.
+	after := func(p driver.Pointer) int {
+		return sort.Search(len(private), func(i int) bool { return private[i].end > p })
+	}
+	// Backwards from the end, at which every segment has all its memory, to where it had none.
+	for i := len(t.Events) - 1; i >= 0 && len(private) > 0; i-- {
+		e, sign := &t.Events[i], int64(0)
+		switch e.Action {
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			sign = -1
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			sign = 1
+		default:
+			continue
+		}
+		end := e.Ptr + driver.Pointer(e.Size)
+		for n := after(e.Ptr); n < len(private) && private[n].start < end; n++ {
+			p := &private[n]
+			if p.mapped <= 0 {
+				continue // an earlier user of these addresses
+			}
+			p.mapped += sign * int64(min(end, p.end)-max(e.Ptr, p.start))
+			if p.mapped <= 0 {
+				p.born = i
+			}
+		}
+	}
+	return func(entry int) mem.PoolID {
+		ptr := t.Events[entry].Ptr
+		if n := after(ptr); n < len(private) && private[n].start <= ptr && entry >= private[n].born {
+			return private[n].pool
+		}
+		return mem.PoolID{}
+	}
+}

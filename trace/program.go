@@ -1,0 +1,178 @@
+package trace
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// A ProgramError says which op of a program asks for the impossible.
+type ProgramError struct {
+	Op   int // index into Program.Ops
+	What string
+}
+
+func (e *ProgramError) Error() string { return fmt.Sprintf("trace: op %d: %s", e.Op, e.What) }
+
+// Check verifies that p can be run: block, stream and pool numbers are in range, and every block is allocated once, then
+// freed at most once, then completed at most once and only if its free was deferred. ToProgram and Script.Program give
+// no other programs. The error is a *ProgramError.
+func (p *Program) Check() error {
+	const (
+		unborn = iota
+		live
+		pending
+		gone
+	)
+	fail := func(i int, format string, args ...any) error {
+		return &ProgramError{Op: i, What: fmt.Sprintf(format, args...)}
+	}
+	state := make([]uint8, p.Blocks)
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		switch op.Kind {
+		case OpEmptyCache:
+			continue
+		case OpAlloc, OpTry:
+			if int(op.Stream) >= p.Streams {
+				return fail(i, "stream %d of %d", op.Stream, p.Streams)
+			}
+			if int(op.Pool) >= len(p.Pools) && op.Pool != 0 {
+				return fail(i, "pool %d of %d", op.Pool, len(p.Pools))
+			}
+			if op.Size < 0 {
+				return fail(i, "size %d", op.Size)
+			}
+			if op.Kind == OpTry {
+				continue
+			}
+		case OpFree, OpFreeDeferred, OpComplete:
+		default:
+			return fail(i, "unknown kind %d", op.Kind)
+		}
+		if int(op.Block) >= p.Blocks {
+			return fail(i, "block %d of %d", op.Block, p.Blocks)
+		}
+		from, to, what := uint8(unborn), uint8(live), "allocated twice"
+		switch op.Kind {
+		case OpFree:
+			from, to, what = live, gone, "freed, but not on loan"
+		case OpFreeDeferred:
+			from, to, what = live, pending, "freed, but not on loan"
+		case OpComplete:
+			from, to, what = pending, gone, "completed, but no deferred free waits"
+		}
+		if state[op.Block] != from {
+			return fail(i, "block %d %s", op.Block, what)
+		}
+		state[op.Block] = to
+	}
+	return nil
+}
+
+// ProgramStats says what a program asks for, whoever serves it. Bytes are those asked for. Attempts (OpTry) count in
+// Attempts only.
+type ProgramStats struct {
+	Allocs        int
+	Frees         int // deferred ones too
+	DeferredFrees int
+	EmptyCaches   int
+	Attempts      int
+
+	AllocatedBytes int64 // of all allocations together
+	PeakBytes      int64 // the most that was active at a time: a block is active until its free completes
+	PeakOp         int   // the op that first reached the peak
+	LiveBlocks     int   // not freed by the end
+	LiveBytes      int64
+	PendingBlocks  int // freed by the end, but not complete
+	PendingBytes   int64
+
+	Streams []StreamStats // one for each of the program's streams
+	Sizes   SizeHistogram
+}
+
+// StreamStats is the part of a program that one stream's blocks are.
+type StreamStats struct {
+	Allocs         int
+	AllocatedBytes int64
+	PeakBytes      int64 // of this stream's blocks, whenever that was
+}
+
+// A SizeHistogram counts allocations by size. Class 0 is size 0, and class n sizes from 1<<(n-1) up to but not
+// including 1<<n.
+type SizeHistogram [64]SizeClass
+
+// A SizeClass is one class of a SizeHistogram.
+type SizeClass struct {
+	Allocs int
+	Bytes  int64
+}
+
+// SizeClassOf returns the class of a size, which must not be negative.
+func SizeClassOf(size int64) int { return bits.Len64(uint64(size)) }
+
+// Bounds returns the smallest and the largest size of a class.
+func (h *SizeHistogram) Bounds(class int) (least, most int64) {
+	if class == 0 {
+		return 0, 0
+	}
+	return 1 << (class - 1), 1<<class - 1
+}
+
+// Stats counts what p asks for. P must be such that Check finds nothing wrong.
+func (p *Program) Stats() ProgramStats {
+	s := ProgramStats{Streams: make([]StreamStats, p.Streams)}
+	type block struct {
+		size   int64
+		stream uint32
+	}
+	blocks := make([]block, p.Blocks)
+	active := make([]int64, p.Streams)
+	var total int64
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		switch op.Kind {
+		case OpAlloc:
+			blocks[op.Block] = block{op.Size, op.Stream}
+			total += op.Size
+			if total > s.PeakBytes {
+				s.PeakBytes, s.PeakOp = total, i
+			}
+			active[op.Stream] += op.Size
+			s.Allocs++
+			s.AllocatedBytes += op.Size
+			s.LiveBlocks++
+			s.LiveBytes += op.Size
+			st := &s.Streams[op.Stream]
+			st.Allocs++
+			st.AllocatedBytes += op.Size
+			st.PeakBytes = max(st.PeakBytes, active[op.Stream])
+			class := &s.Sizes[SizeClassOf(op.Size)]
+			class.Allocs++
+			class.Bytes += op.Size
+		case OpFree, OpFreeDeferred:
+			b := blocks[op.Block]
+			s.Frees++
+			s.LiveBlocks--
+			s.LiveBytes -= b.size
+			if op.Kind == OpFree {
+				total -= b.size
+				active[b.stream] -= b.size
+				continue
+			}
+			s.DeferredFrees++
+			s.PendingBlocks++
+			s.PendingBytes += b.size
+		case OpComplete:
+			b := blocks[op.Block]
+			total -= b.size
+			active[b.stream] -= b.size
+			s.PendingBlocks--
+			s.PendingBytes -= b.size
+		case OpEmptyCache:
+			s.EmptyCaches++
+		case OpTry:
+			s.Attempts++
+		}
+	}
+	return s
+}

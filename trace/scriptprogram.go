@@ -1,0 +1,109 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// Script returns p as a script without expected output: block n is named bn. P must be such that Check finds nothing
+// wrong, and have at most MaxScriptStream+1 streams; a stream above that is an error.
+func (p *Program) Script() (*Script, error) {
+	s := &Script{Commands: make([]Command, len(p.Ops))}
+	for i := range p.Ops {
+		op, c := &p.Ops[i], &s.Commands[i]
+		switch op.Kind {
+		case OpAlloc, OpTry:
+			if op.Stream > MaxScriptStream {
+				return nil, &ProgramError{Op: i, What: fmt.Sprintf("stream %d: scripts have s0 to s%d", op.Stream, MaxScriptStream)}
+			}
+			*c = Command{Verb: VerbTry, Size: op.Size, Stream: op.Stream}
+			if int(op.Pool) < len(p.Pools) {
+				c.Pool = p.Pools[op.Pool]
+			}
+			if op.Kind == OpTry {
+				continue
+			}
+			c.Verb = VerbAlloc
+		case OpFree:
+			c.Verb = VerbFree
+		case OpFreeDeferred:
+			c.Verb, c.Pending = VerbFree, true
+		case OpComplete:
+			c.Verb = VerbComplete
+		case OpEmptyCache:
+			c.Verb = VerbEmptyCache
+			continue
+		}
+		c.Name = fmt.Sprintf("b%d", op.Block)
+	}
+	return s, nil
+}
+
+// Program returns the work that s asks for, with blocks numbered in the order of their allocation. The device, the
+// allocator and what is printed are not part of it. A block freed with used streams is complete at once, since no work
+// is queued on them: a script with work, sync, wait or limit is not a program, and is refused. So is one that frees what
+// is not on loan. The error is a *ScriptError.
+func (s *Script) Program() (*Program, error) {
+	p := &Program{Pools: []mem.PoolID{{}}}
+	names := map[string]uint32{} // blocks on loan or pending
+	pending := map[string]bool{}
+	for i := range s.Commands {
+		c := &s.Commands[i]
+		fail := func(format string, args ...any) (*Program, error) {
+			return nil, &ScriptError{Line: i + 1, Column: 1, What: fmt.Sprintf(format, args...)}
+		}
+		block, taken := names[c.Name]
+		switch c.Verb {
+		case VerbNone, VerbDevice, VerbAllocator, VerbStats, VerbSegments, VerbSnapshot:
+		case VerbAlloc, VerbTry:
+			op := Op{Kind: OpTry, Size: c.Size, Stream: c.Stream}
+			pool := slices.Index(p.Pools, c.Pool)
+			if pool < 0 {
+				if pool = len(p.Pools); pool == maxPools {
+					return fail("more than %d pools", maxPools)
+				}
+				p.Pools = append(p.Pools, c.Pool)
+			}
+			op.Pool = uint16(pool)
+			p.Streams = max(p.Streams, int(c.Stream)+1)
+			if c.Verb == VerbAlloc {
+				if taken {
+					return fail("alloc %s: the name is that of a block on loan; free it first, or choose another", c.Name)
+				}
+				op.Kind, op.Block = OpAlloc, uint32(p.Blocks)
+				names[c.Name] = op.Block
+				p.Blocks++
+			}
+			p.Ops = append(p.Ops, op)
+		case VerbFree:
+			if !taken || pending[c.Name] {
+				return fail("free %s: no such block is on loan", c.Name)
+			}
+			switch {
+			case c.Pending:
+				p.Ops = append(p.Ops, Op{Kind: OpFreeDeferred, Block: block})
+				pending[c.Name] = true
+				continue
+			case c.Used != nil:
+				p.Ops = append(p.Ops, Op{Kind: OpFreeDeferred, Block: block}, Op{Kind: OpComplete, Block: block})
+			default:
+				p.Ops = append(p.Ops, Op{Kind: OpFree, Block: block})
+			}
+			delete(names, c.Name)
+		case VerbComplete:
+			if !pending[c.Name] {
+				return fail("complete %s: no such block waits after a free with pending", c.Name)
+			}
+			p.Ops = append(p.Ops, Op{Kind: OpComplete, Block: block})
+			delete(names, c.Name)
+			delete(pending, c.Name)
+		case VerbEmptyCache:
+			p.Ops = append(p.Ops, Op{Kind: OpEmptyCache})
+		default:
+			return fail("%s: programs have no such thing; run the script instead", c.Verb)
+		}
+	}
+	return p, nil
+}
