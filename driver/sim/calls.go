@@ -1,0 +1,136 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Call is one of the methods of the seam that reach the driver.
+type Call uint8
+
+const (
+	CallAvailable Call = iota
+	CallAlloc
+	CallFree
+	CallNewStream
+	CallCloseStream
+	CallCopy
+	CallCopyIn
+	CallCopyOut
+	CallFill
+	CallMark
+	CallReached
+	CallWaitFor
+	CallSync
+	CallReserve
+	CallRelease
+	CallCreate
+	CallDrop
+	CallMap
+	CallUnmap
+	CallLaunch
+	NumCalls
+)
+
+var callNames = [NumCalls]string{
+	"Available", "Alloc", "Free", "NewStream", "Stream.Close", "Stream.Copy", "Stream.CopyIn", "Stream.CopyOut",
+	"Stream.Fill", "Stream.Mark", "Stream.Reached", "Stream.WaitFor", "Stream.Sync", "VirtualMemory.Reserve",
+	"VirtualMemory.Release", "VirtualMemory.Create", "VirtualMemory.Drop", "VirtualMemory.Map", "VirtualMemory.Unmap",
+	"Kernels.Launch",
+}
+
+// String returns the method's name as driver.Error has it: "Alloc", "Stream.Copy", "VirtualMemory.Map".
+func (c Call) String() string {
+	if c < NumCalls {
+		return callNames[c]
+	}
+	return "unknown"
+}
+
+// A Tally is how often a method was called, failures too, and the modelled time that it took in all.
+type Tally struct {
+	Count int64
+	Time  time.Duration
+}
+
+// Calls holds a Tally for every Call.
+type Calls [NumCalls]Tally
+
+// Total adds all methods up.
+func (c *Calls) Total() Tally {
+	var sum Tally
+	for _, t := range c {
+		sum.Count += t.Count
+		sum.Time += t.Time
+	}
+	return sum
+}
+
+// Now returns the virtual time: what the calls so far took by the cost model. It starts at 0 and does not follow any
+// real clock.
+func (d *Device) Now() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now
+}
+
+// Calls returns the tallies so far.
+func (d *Device) Calls() Calls {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls
+}
+
+// Hash digests every call so far: method, sizes, addresses, what came of it, and what completed when. Devices with
+// equal options that were called alike have equal hashes. It tells histories apart, and is no cryptographic digest.
+func (d *Device) Hash() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return mix(d.hash ^ uint64(d.now))
+}
+
+// begin starts a call: it counts, costs and hashes it, and lets queued work complete if that happens at random. The
+// error is that the device is closed.
+func (d *Device) begin(c Call, cost time.Duration, args ...uint64) error {
+	if d.closed {
+		return &driver.Error{Call: c.String(), Code: driver.ErrClosed, Detail: "the device is closed"}
+	}
+	d.seq++
+	d.calls[c].Count++
+	d.charge(c, cost)
+	d.note(uint64(c))
+	for _, a := range args {
+		d.note(a)
+	}
+	if d.opts.Completion == AtRandom && len(d.runnable) > 0 {
+		d.stepAtRandom()
+	}
+	return nil
+}
+
+// charge adds to the cost of a call.
+func (d *Device) charge(c Call, cost time.Duration) {
+	d.calls[c].Time += cost
+	d.now += cost
+}
+
+// cost returns what a call of size bytes costs.
+func (d *Device) cost(c Call, size int64) time.Duration { return d.model.Calls[c].At(size) }
+
+// note adds a word to the hash.
+func (d *Device) note(word uint64) { d.hash = mix(d.hash ^ word) }
+
+// fail returns an error of a call and notes that it failed.
+func (d *Device) fail(c Call, code error, detail string) error {
+	d.note(^uint64(0))
+	return &driver.Error{Call: c.String(), Code: code, Detail: detail}
+}
+
+// mix is a bijection of 64-bit words in which every input bit matters to every output bit (splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"sort"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A clock is a vector clock: of each stream, by its number, the tick up to which work is known to come before. Streams
+// beyond its length are at 0.
+//
+// Every piece of work, wait and mark takes the next tick of its stream. Work with tick t on stream a comes before work
+// on stream b if and only if b's clock, when that was queued, says at least t for a.
+type clock []uint64
+
+func (c clock) at(id driver.StreamID) uint64 {
+	if int(id) < len(c) {
+		return c[id]
+	}
+	return 0
+}
+
+// covers reports whether c says as much as other about every stream but one.
+func (c clock) covers(other clock, but driver.StreamID) bool {
+	for id, tick := range other {
+		if tick > c.at(driver.StreamID(id)) && driver.StreamID(id) != but {
+			return false
+		}
+	}
+	return true
+}
+
+// raise takes the pointwise maximum of both into c and returns c.
+func (c clock) raise(other clock) clock {
+	for len(c) < len(other) {
+		c = append(c, 0)
+	}
+	for id, tick := range other {
+		c[id] = max(c[id], tick)
+	}
+	return c
+}
+
+// set raises one stream's tick in c and returns c.
+func (c clock) set(id driver.StreamID, tick uint64) clock {
+	for len(c) <= int(id) {
+		c = append(c, 0)
+	}
+	c[id] = max(c[id], tick)
+	return c
+}
+
+// A version is what a stream's clock says of other streams, from one tick on until the next version.
+type version struct {
+	from  uint64
+	clock clock
+}
+
+// clock is what the stream's next work comes after, itself left out.
+func (tl *timeline) clock() clock {
+	if len(tl.versions) == 0 {
+		return nil
+	}
+	return tl.versions[len(tl.versions)-1].clock
+}
+
+// clockAt is what the clock said at a tick.
+func (tl *timeline) clockAt(tick uint64) clock {
+	i := sort.Search(len(tl.versions), func(i int) bool { return tl.versions[i].from > tick }) - 1
+	if i < 0 {
+		return nil
+	}
+	return tl.versions[i].clock
+}
+
+// join makes the stream's next work come after what other says. Versions are kept for marks that may still be waited
+// for. Those of ticks that the host knows to be done are forgotten: every later wait learns as much from the host.
+func (d *Device) join(tl *timeline, other clock, id driver.StreamID, tick uint64) {
+	current := tl.clock()
+	if current.covers(other, tl.id) && (id == tl.id || current.at(id) >= tick) {
+		return
+	}
+	from := tl.queued + 1
+	last := len(tl.versions) - 1
+	if last < 0 || tl.versions[last].from != from {
+		tl.versions = append(tl.versions, version{from, append(clock(nil), current...)})
+		last++
+	}
+	tl.versions[last].clock = tl.versions[last].clock.raise(other).set(id, tick)
+	known, old := d.host.at(tl.id), 0
+	for old < last && tl.versions[old+1].from <= known+1 {
+		old++
+	}
+	tl.versions = tl.versions[old:]
+}
+
+// joinHost makes the stream's next work come after all that the host knows to be done.
+func (d *Device) joinHost(tl *timeline) {
+	if tl.hostTurn != d.hostTurn {
+		tl.hostTurn = d.hostTurn
+		d.join(tl, d.host, tl.id, 0)
+	}
+}
+
+// waitFor makes the stream's next work come after a mark of another. What the host knew when the mark was made need not
+// be in it: the host knows it still when that work is queued.
+func (d *Device) waitFor(tl, other *timeline, tick uint64) {
+	if !d.opts.Unchecked && tick > d.host.at(other.id) {
+		d.join(tl, other.clockAt(tick), other.id, tick)
+	}
+}
+
+// learn tells the host that a stream's work up to a tick is done.
+func (d *Device) learn(tl *timeline, tick uint64) {
+	if d.opts.Unchecked || tick <= d.host.at(tl.id) {
+		return
+	}
+	d.host = d.host.raise(tl.clockAt(tick)).set(tl.id, tick)
+	d.hostTurn++
+}
+
+// learnAll tells the host that all queued work is done.
+func (d *Device) learnAll() {
+	if d.opts.Unchecked {
+		return
+	}
+	for _, tl := range d.timelines {
+		if tl.queued > d.host.at(tl.id) {
+			d.host = d.host.set(tl.id, tl.queued)
+			d.hostTurn++
+		}
+	}
+}
+
+// before reports whether an earlier access comes before the stream's next work.
+func (tl *timeline) before(a *Access) bool {
+	return a.Stream == tl.id || tl.clock().at(a.Stream) >= a.Tick
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+func init() { driver.Register("sim", simulator{}) }
+
+type simulator struct{}
+
+// Open opens a device from a list of settings, in any order: "total=140GiB,seed=7,random". Sizes are as package
+// bytesize reads them.
+//
+//	total=SIZE         memory of the device
+//	granularity=SIZE   of virtual memory
+//	alignment=SIZE     of Alloc
+//	base=ADDRESS       lowest address, such as 0x7f0000000000
+//	seed=N             of fresh memory's noise and of random
+//	cost=h200|none     the cost model
+//	random             work completes at random later calls
+//	held               work completes on demand
+//	unchecked          no race detector
+//	reportonly         races do not make calls fail
+//	novm               no virtual memory
+//
+// The error is a *driver.Error that matches driver.ErrInvalid and names the setting.
+func (simulator) Open(args string) (driver.Device, error) {
+	opts, err := parseOptions(args)
+	if err == nil {
+		err = opts.complete()
+	}
+	if err != nil {
+		return nil, &driver.Error{Call: "Open", Code: driver.ErrInvalid, Detail: fmt.Sprintf("sim:%s: %v", args, err)}
+	}
+	return New(opts), nil
+}
+
+func parseOptions(args string) (Options, error) {
+	var o Options
+	if strings.TrimSpace(args) == "" {
+		return o, nil
+	}
+	for setting := range strings.SplitSeq(args, ",") {
+		name, value, given := strings.Cut(strings.TrimSpace(setting), "=")
+		if err := o.set(name, value, given); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+func (o *Options) set(name, value string, given bool) error {
+	size := func(to *int64) (err error) {
+		if *to, err = bytesize.Parse(value); err == nil && *to == 0 {
+			err = fmt.Errorf("must not be 0")
+		}
+		return err
+	}
+	flags := map[string]func(){
+		"random":     func() { o.Completion = AtRandom },
+		"held":       func() { o.Completion = OnDemand },
+		"unchecked":  func() { o.Unchecked = true },
+		"reportonly": func() { o.ReportOnly = true },
+		"novm":       func() { o.NoVirtualMemory = true },
+	}
+	if set := flags[name]; set != nil {
+		if given {
+			return fmt.Errorf("setting %q takes no value", name)
+		}
+		set()
+		return nil
+	}
+	var err error
+	switch name {
+	case "total":
+		err = size(&o.Total)
+	case "granularity":
+		err = size(&o.Granularity)
+	case "alignment":
+		err = size(&o.Alignment)
+	case "base":
+		var n uint64
+		n, err = strconv.ParseUint(value, 0, 64)
+		o.Base = driver.Pointer(n)
+	case "seed":
+		o.Seed, err = strconv.ParseUint(value, 0, 64)
+	case "cost":
+		switch value {
+		case "h200":
+			o.Cost = H200()
+		case "none":
+			o.Cost = &CostModel{}
+		default:
+			err = fmt.Errorf("unknown model; want h200 or none")
+		}
+	default:
+		return fmt.Errorf("unknown setting %q; want total, granularity, alignment, base, seed, cost, random, held, "+
+			"unchecked, reportonly or novm", name)
+	}
+	if err != nil {
+		return fmt.Errorf("setting %s=%s: %w", name, value, err)
+	}
+	return nil
+}

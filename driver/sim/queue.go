@@ -1,0 +1,242 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A timeline is the queue of one stream number. Work, waits and marks take consecutive ticks and complete in order;
+// what is up to done has completed, what is up to queued has been asked for. A mark is the tick that was last taken
+// when it was made, so each mark of a held stream completes by itself.
+//
+// A wait names a tick that was taken before it, so waits cannot form a circle, and what must be complete before a piece
+// of work can always be completed.
+type timeline struct {
+	id           driver.StreamID
+	queued, done uint64
+	queue        []work // ticks done+1 to queued, from head on
+	head         int
+	held         bool
+	runnable     bool  // in Device.runnable: not held, and something in the queue
+	err          error // of kernels, not told yet
+
+	versions []version // what the next work comes after; see clock.go
+	hostTurn uint64    // of Device.hostTurn when it was last joined
+}
+
+// work is one entry of a queue, by the call that made it.
+type work struct {
+	call     Call
+	seq      uint64 // of the call
+	src, dst []piece
+	fill     byte
+	data     []byte
+	kernel   *driver.Kernel
+	other    *timeline // of a wait, with tick
+	tick     uint64
+}
+
+func (d *Device) newTimeline() *timeline {
+	tl := &timeline{id: driver.StreamID(len(d.timelines)), held: d.opts.Completion == OnDemand}
+	d.timelines = append(d.timelines, tl)
+	return tl
+}
+
+// submit queues w as the timeline's next tick, or does it at once if nothing stands in the way.
+func (d *Device) submit(tl *timeline, w work) {
+	tl.queued++
+	w.seq = d.seq
+	if !tl.held && tl.done+1 == tl.queued && d.opts.Completion != AtRandom && !w.blocked() {
+		tl.done++
+		d.perform(tl, &w)
+		return
+	}
+	w.src, w.dst, w.data = slices.Clone(w.src), slices.Clone(w.dst), slices.Clone(w.data)
+	tl.queue = append(tl.queue, w)
+	d.queued++
+	d.consider(tl)
+}
+
+func (w *work) blocked() bool { return w.call == CallWaitFor && w.other.done < w.tick }
+
+// consider puts the timeline among the runnable ones if it is one.
+func (d *Device) consider(tl *timeline) {
+	if !tl.held && !tl.runnable && tl.done < tl.queued {
+		tl.runnable = true
+		d.runnable = append(d.runnable, tl)
+	}
+}
+
+// dismiss takes the timeline away from the runnable ones.
+func (d *Device) dismiss(tl *timeline) {
+	if tl.runnable {
+		tl.runnable = false
+		i := slices.Index(d.runnable, tl)
+		d.runnable = slices.Delete(d.runnable, i, i+1)
+	}
+}
+
+func (tl *timeline) front() *work { return &tl.queue[tl.head] }
+
+// ready reports whether the timeline has work that may complete now.
+func (tl *timeline) ready() bool { return tl.done < tl.queued && !tl.front().blocked() }
+
+// step completes the first piece of work, which is ready.
+func (d *Device) step(tl *timeline) {
+	w := *tl.front()
+	tl.queue[tl.head] = work{}
+	if tl.head++; tl.head == len(tl.queue) {
+		tl.queue, tl.head = tl.queue[:0], 0
+	} else if tl.head >= 64 && tl.head > len(tl.queue)/2 {
+		tl.queue, tl.head = slices.Delete(tl.queue, 0, tl.head), 0
+	}
+	d.queued--
+	if tl.done++; tl.done == tl.queued {
+		d.dismiss(tl)
+	}
+	d.note(uint64(tl.id))
+	d.note(tl.done)
+	d.perform(tl, &w)
+}
+
+// drain completes a timeline's work up to a tick and whatever that waits for, held or not.
+func (d *Device) drain(tl *timeline, tick uint64) {
+	if tl.done >= tick {
+		return
+	}
+	type goal struct {
+		tl   *timeline
+		tick uint64
+	}
+	goals := []goal{{tl, tick}}
+	for len(goals) > 0 {
+		g := goals[len(goals)-1]
+		switch w := (*work)(nil); {
+		case g.tl.done >= g.tick:
+			goals = goals[:len(goals)-1]
+		default:
+			if w = g.tl.front(); w.blocked() {
+				goals = append(goals, goal{w.other, w.tick})
+			} else {
+				d.step(g.tl)
+			}
+		}
+	}
+	d.settle()
+}
+
+// settle completes what is no longer blocked, unless completion is at random.
+func (d *Device) settle() {
+	if d.opts.Completion == AtRandom {
+		return
+	}
+	for again := true; again; {
+		again = false
+		for _, tl := range slices.Clone(d.runnable) {
+			for tl.runnable && tl.ready() {
+				d.step(tl)
+				again = true
+			}
+		}
+	}
+}
+
+// stepAtRandom completes up to three pieces of work of timelines drawn by the seed.
+func (d *Device) stepAtRandom() {
+	for range d.rng.IntN(4) {
+		n := len(d.runnable)
+		if n == 0 {
+			return
+		}
+		for i, from := 0, d.rng.IntN(n); i < n; i++ {
+			if tl := d.runnable[(from+i)%n]; tl.ready() {
+				d.step(tl)
+				break
+			}
+		}
+	}
+}
+
+// syncAll completes everything, and the host knows.
+func (d *Device) syncAll() {
+	if d.queued > 0 {
+		for _, tl := range d.timelines {
+			d.drain(tl, tl.queued)
+		}
+	}
+	d.learnAll()
+}
+
+// takeError returns err joined with the kernels' errors that were not told yet, which are told by that.
+func (tl *timeline) takeError(err error) error {
+	err, tl.err = join(err, tl.err), nil
+	return err
+}
+
+// The methods below are the test's hand on the queues. They name streams by number, so they work through wrappers, cost
+// nothing and count as no call. They panic if no stream ever had the number.
+
+func (d *Device) control(id driver.StreamID) *timeline {
+	if int(id) >= len(d.timelines) {
+		panic(fmt.Sprintf("driver/sim: no stream has the number %d", id))
+	}
+	return d.timelines[id]
+}
+
+// Hold keeps the work that is queued on a stream from now on from completing by itself.
+func (d *Device) Hold(id driver.StreamID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tl := d.control(id)
+	tl.held = true
+	d.dismiss(tl)
+}
+
+// Resume ends Hold: what is queued on the stream completes, as far as it waits for nothing.
+func (d *Device) Resume(id driver.StreamID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tl := d.control(id)
+	tl.held = false
+	d.consider(tl)
+	d.settle()
+}
+
+// Advance completes up to n pieces of queued work (waits and marks are pieces too) of a stream, held or not. It stops
+// at a wait for work that is not complete, and returns how many completed.
+func (d *Device) Advance(id driver.StreamID, n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tl := d.control(id)
+	completed := 0
+	for completed < n && tl.ready() {
+		d.step(tl)
+		completed++
+	}
+	d.settle()
+	return completed
+}
+
+// Complete completes the work before a mark, and what that waits for, held or not. The host does not learn of it: it
+// must still ask Reached or Sync. In the order of the marks it costs the same for each, however many are pending; to
+// have marks complete in any order, take them on streams of their own, which are cheap and whose numbers are used
+// again.
+func (d *Device) Complete(m driver.Mark) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tl := d.control(m.Stream)
+	if m.Tick > tl.queued {
+		panic(fmt.Sprintf("driver/sim: Complete of a mark at tick %d of stream %d, which is at %d", m.Tick, tl.id, tl.queued))
+	}
+	d.drain(tl, m.Tick)
+}
+
+// Pending returns how many pieces of work of a stream are not complete.
+func (d *Device) Pending(id driver.StreamID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tl := d.control(id)
+	return int(tl.queued - tl.done)
+}

@@ -1,0 +1,223 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A cell is the accesses to a run of bytes that later ones must still be compared with. An access is left out once one
+// that comes after it, and conflicts with all that it conflicts with, is in: whoever is unordered with the first and
+// conflicts with it is then unordered with the second, and conflicts. So no race is missed by leaving out, even after
+// others were found, and a program without races has at most one write and one read a stream in a cell.
+//
+// Cells are of the bytes of an object, not of addresses. They are shared and never changed in place.
+type cell []*Access
+
+// A claim is an access that a call is about to make, to pieces lo to hi of Device.reads or, if it writes, writes.
+type claim struct {
+	access *Access
+	lo, hi int
+}
+
+// claim finds the memory of a call's accesses, puts it into d.reads and d.writes, and checks them. If it fails, every
+// access at fault has its report. Otherwise the caller may still refuse the call, or go on to record.
+func (d *Device) claim(c Call, tl *timeline, kernel string, reads, writes []driver.Range) error {
+	d.reads, d.writes, d.claims = d.reads[:0], d.writes[:0], d.claims[:0]
+	if !d.opts.Unchecked {
+		d.joinHost(tl)
+	}
+	var faults []error
+	for _, list := range [2]struct {
+		ranges []driver.Range
+		pieces *[]piece
+		write  bool
+	}{{reads, &d.reads, false}, {writes, &d.writes, true}} {
+		for _, r := range list.ranges {
+			notNegative(c, r.Size)
+			if r.Size == 0 {
+				continue
+			}
+			lo := len(*list.pieces)
+			pieces, kind, what := d.resolve(*list.pieces, r)
+			*list.pieces = pieces
+			if kind == 0 && d.opts.Unchecked {
+				continue
+			}
+			a := &Access{
+				Seq: d.seq, Stream: tl.id, Tick: tl.queued + 1, Call: c, Kernel: kernel, Write: list.write, Range: r,
+				Site: d.site(),
+			}
+			if kind != 0 {
+				faults = d.report(faults, &AccessError{Kind: kind, Access: *a, Detail: what}, true)
+				continue
+			}
+			for _, race := range races(tl, a, pieces[lo:]) {
+				faults = d.report(faults, race, !d.opts.ReportOnly)
+			}
+			d.claims = append(d.claims, claim{a, lo, len(pieces)})
+		}
+	}
+	return d.refuse(c, faults)
+}
+
+// report lists an error and, if it is a fault of the call, appends it to faults.
+func (d *Device) report(faults []error, err error, fault bool) []error {
+	d.reports = append(d.reports, err)
+	if fault {
+		faults = append(faults, err)
+	}
+	return faults
+}
+
+// refuse makes one error of faults, or nil of none.
+func (d *Device) refuse(c Call, faults []error) error {
+	switch len(faults) {
+	case 0:
+		return nil
+	case 1:
+		return d.fail(c, faults[0], "")
+	}
+	return d.fail(c, errors.Join(faults...), fmt.Sprintf("%d accesses at fault", len(faults)))
+}
+
+// races returns a race for each earlier access that conflicts with a and does not come before it.
+func races(tl *timeline, a *Access, pieces []piece) (found []*RaceError) {
+	for _, p := range pieces {
+		shadow, end := &p.object.shadow, p.off+p.n
+		for i := shadow.from(p.off); shadow.valid(i) && shadow.at(i).start < end; i = shadow.next(i) {
+			e := shadow.at(i)
+			for _, b := range e.value {
+				if !a.Write && !b.Write || tl.before(b) ||
+					slices.ContainsFunc(found, func(r *RaceError) bool { return r.First.same(b) }) {
+					continue
+				}
+				lo, hi := max(e.start, p.off), min(e.end(), end)
+				found = append(found, &RaceError{
+					First: *b, Second: *a, Range: driver.Range{Ptr: driver.Pointer(p.at + lo - p.off), Size: int64(hi - lo)},
+				})
+			}
+		}
+	}
+	return found
+}
+
+// record puts the accesses of the last claim into the shadow.
+func (d *Device) record() {
+	for _, c := range d.claims {
+		pieces := d.reads[:]
+		if c.access.Write {
+			pieces = d.writes
+		}
+		tl := d.timelines[c.access.Stream]
+		for _, p := range pieces[c.lo:c.hi] {
+			p.object.remember(tl, c.access, p.off, p.off+p.n)
+			if p.via != nil {
+				p.via.use(c.access)
+			}
+		}
+	}
+}
+
+func keepBoth(c cell, _ uint64) (head, tail cell) { return c, c }
+
+// remember adds an access to the cells of [off, end). Neighbours that become alike become one.
+func (o *object) remember(tl *timeline, a *Access, off, end uint64) {
+	o.shadow.divide(off, keepBoth)
+	o.shadow.divide(end, keepBoth)
+	alone := cell{a}
+	var cells []interval[cell]
+	add := func(start, size uint64, c cell) {
+		if n := len(cells); n > 0 && len(c) == 1 && len(cells[n-1].value) == 1 {
+			cells[n-1].size += size // both hold a alone
+			return
+		}
+		cells = append(cells, interval[cell]{start, size, c})
+	}
+	at := off
+	for i := o.shadow.from(off); o.shadow.valid(i) && o.shadow.at(i).start < end; i = o.shadow.next(i) {
+		e := o.shadow.at(i)
+		if at < e.start {
+			add(at, e.start-at, alone)
+		}
+		var kept cell
+		for _, b := range e.value {
+			if !tl.before(b) || b.Write && !a.Write {
+				kept = append(kept, b)
+			}
+		}
+		if kept == nil {
+			kept = alone
+		} else {
+			kept = append(kept, a)
+		}
+		add(e.start, e.size, kept)
+		at = e.end()
+	}
+	if at < end {
+		add(at, end-at, alone)
+	}
+	o.shadow.removeFrom(off, end)
+	for _, c := range cells {
+		o.shadow.insert(c.start, c.size, c.value)
+	}
+}
+
+// use notes an access through a mapping, as the last of its stream.
+func (m *mapping) use(a *Access) {
+	for i, b := range m.uses {
+		if b.Stream == a.Stream {
+			m.uses[i] = a
+			return
+		}
+	}
+	m.uses = append(m.uses, a)
+}
+
+// checkUnmap fails if the host does not know that all accesses through the mappings of r, which start at first, are
+// done.
+func (d *Device) checkUnmap(mappings *index[*mapping], first pos, r driver.Range) error {
+	if d.opts.Unchecked {
+		return nil
+	}
+	var faults []error
+	for i := first; mappings.valid(i) && mappings.at(i).start < uint64(r.Ptr)+uint64(r.Size); i = mappings.next(i) {
+		m := mappings.at(i)
+		for _, use := range m.value.uses {
+			if d.host.at(use.Stream) >= use.Tick {
+				continue
+			}
+			faults = d.report(faults, &RaceError{
+				First:  *use,
+				Second: Access{Seq: d.seq, Host: true, Call: CallUnmap, Write: true, Range: r, Site: d.site()},
+				Range:  driver.Range{Ptr: driver.Pointer(m.start), Size: int64(m.size)},
+			}, !d.opts.ReportOnly)
+		}
+	}
+	return d.refuse(CallUnmap, faults)
+}
+
+// site returns the file and line of the caller, or nothing if that is not asked for.
+func (d *Device) site() string {
+	if !d.opts.CallSites {
+		return ""
+	}
+	const pkg = "github.com/ashlar-go/ashlar/driver/sim."
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		rest, inside := strings.CutPrefix(f.Function, pkg)
+		if !inside || !strings.HasPrefix(rest, "(*") && !strings.HasPrefix(rest, "kernels.") &&
+			!strings.HasPrefix(rest, "virtualMemory.") {
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}

@@ -1,0 +1,210 @@
+// Package sim is a simulated device behind the seam of package driver: deterministic, of any capacity, and strict.
+//
+// It registers itself as "sim"; see Open for its arguments. Tests that control it call New.
+//
+// # What it does
+//
+// Memory. Addresses are handed out first fit, so that freed ones come back and mistakes with stale addresses happen as
+// on a real device. Contents are exact but sparse (contents.go): a Fill of 100 GiB takes one record, and what was never
+// written reads as noise that differs between allocations.
+//
+// Time. No clock is read. Each call adds what it costs by a CostModel (cost.go) to the virtual time Now, as though the
+// caller waited for all of it; work on different streams does not overlap in that time.
+//
+// Order. A call to a stream queues work. By default it completes at once unless it waits for a stream that is held;
+// Hold, Advance, Complete and Resume, or a seed, let tests decide otherwise (queue.go). A call that must wait (Sync,
+// CopyOut, Free, Close) forces what it waits for to complete, held or not, together with what that depends on: nothing
+// in this package ever blocks.
+//
+// Checks. Every access that a call declares is looked up when the call is made: an address that is free, or reserved
+// but not mapped, or a range that leaves its allocation, is an *AccessError. Two accesses to the same bytes of memory
+// (not of addresses: a page may have several), at least one of them a write, must be ordered by the program: on one
+// stream, by Mark and WaitFor, or by the host having waited (Sync, CopyOut, Reached that said true, Free, Close of a
+// stream). If they are not, whatever the order in which they happened to complete, that is a *RaceError (clock.go,
+// shadow.go). The host is one thread of control: two calls are ordered as they were made.
+//
+// # Data structures and invariants
+//
+//	allocs, reservations   disjoint intervals of addresses; space: the holes between them
+//	object                 the memory of one allocation or page: contents, and the shadow of its last accesses
+//	timeline               one stream number's queue and clock, with done <= queued; it outlives the stream, so that
+//	                       ticks go on when a number is used again
+//	used                   = bytes of allocations + bytes of pages that are not dropped or still mapped <= Total
+//
+// One mutex guards the device; kernels' functions run under it. There are no goroutines, and nothing depends on the
+// order of a map.
+//
+// The default stream is a stream like any other: work on it does not wait for other streams, nor they for it.
+//
+// It does not model compute time, several devices or peer access, and does not find races between an access and memory
+// of the host.
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Options describe a device. The zero value is an NVIDIA H200 of which work completes at once.
+type Options struct {
+	Total           int64          // bytes of memory; 0 is 150,109,880,320, an H200's
+	Granularity     int64          // bytes, a power of two; 0 is 2 MiB
+	Alignment       int64          // bytes, a power of two; 0 is 512
+	Base            driver.Pointer // lowest address, a multiple of both; 0 is 0x7f0000000000
+	NoVirtualMemory bool           // VirtualMemory returns nil
+
+	Seed       uint64     // of the noise in fresh memory and of AtRandom
+	Completion Completion // when queued work completes
+	Cost       *CostModel // nil is H200()
+
+	// Unchecked turns the race detector off: faster, and no memory of past accesses. Addresses are still checked.
+	Unchecked bool
+	// ReportOnly lets work with a race go on: it is in Reports, but the call does not fail.
+	ReportOnly bool
+	// CallSites puts the file and line of the caller into accesses: about a microsecond each.
+	CallSites bool
+}
+
+// Completion says when work completes that nothing waits for.
+type Completion uint8
+
+const (
+	AtOnce   Completion = iota // when it is queued, unless its stream is held or it waits for one that is
+	AtRandom                   // at some later call, in an order that the seed chooses among those that are allowed
+	OnDemand                   // every stream is held from the start
+)
+
+const (
+	defaultTotal       = 150_109_880_320
+	defaultGranularity = 2 << 20
+	defaultAlignment   = 512
+	defaultBase        = 0x7f00_0000_0000
+	reservedAddresses  = 1 << 47 // bytes of addresses for reservations
+)
+
+// A Device is a simulated device. Safe for concurrent use.
+type Device struct {
+	opts  Options
+	info  driver.Info
+	model *CostModel
+
+	mu     sync.Mutex
+	closed bool
+	seq    uint64 // number of the current call, from 1
+	now    time.Duration
+	calls  Calls
+	hash   uint64
+	rng    *rand.Rand
+
+	used         int64
+	objects      uint64 // made so far: each has its own noise
+	allocs       index[*object]
+	large, small space // addresses of allocations: whole granules, and granules to share
+	reservations index[*reservation]
+	reservable   space
+	pages        map[uint64]*page // neither dropped nor unmapped everywhere
+	lastPage     uint64
+	freed        []freedRange // the last ones, a ring
+	freedNext    int
+
+	timelines []*timeline
+	idle      []driver.StreamID // of closed streams, descending
+	standard  *Stream
+	runnable  []*timeline // not held, with work queued
+	queued    int         // pieces of work in all queues
+	host      clock       // what the host knows to be done
+	hostTurn  uint64      // how often host changed
+
+	reports []error
+	leaks   *Leaks  // what Close found
+	reads   []piece // scratch of one call, from here on
+	writes  []piece
+	claims  []claim
+}
+
+// New returns a fresh device. It panics if the options make no sense.
+func New(opts Options) *Device {
+	if err := opts.complete(); err != nil {
+		panic("driver/sim: New: " + err.Error())
+	}
+	d := &Device{
+		opts:  opts,
+		model: opts.Cost,
+		pages: map[uint64]*page{},
+		rng:   rand.New(rand.NewPCG(opts.Seed, 0xa51a)),
+		info: driver.Info{
+			Driver: "sim", Name: "simulated NVIDIA H200", TotalMemory: opts.Total,
+			Alignment: opts.Alignment, Granularity: opts.Granularity,
+		},
+	}
+	if opts.NoVirtualMemory {
+		d.info.Granularity = 0
+	}
+	// Memory has more addresses than bytes, so that holes between allocations never stand in the way of the last byte.
+	const step = 1 << 40
+	addresses := max(16*step, (4*uint64(opts.Total)+step-1)&^(step-1))
+	d.large.give(uint64(opts.Base), addresses)
+	d.reservable.give(uint64(opts.Base)+addresses, reservedAddresses)
+	d.standard = &Stream{d: d, timeline: d.newTimeline()}
+	return d
+}
+
+// complete puts defaults in and checks the rest.
+func (o *Options) complete() error {
+	set := func(v *int64, to int64) {
+		if *v == 0 {
+			*v = to
+		}
+	}
+	set(&o.Total, defaultTotal)
+	set(&o.Granularity, defaultGranularity)
+	set(&o.Alignment, defaultAlignment)
+	if o.Base == 0 {
+		o.Base = defaultBase
+	}
+	if o.Cost == nil {
+		o.Cost = H200()
+	}
+	powerOfTwo := func(n int64) bool { return n > 0 && n&(n-1) == 0 }
+	switch {
+	case o.Total < 0 || o.Total > 1<<55:
+		return fmt.Errorf("total %d: want 1 to 2^55 bytes", o.Total)
+	case !powerOfTwo(o.Granularity) || o.Granularity > 1<<40:
+		return fmt.Errorf("granularity %d: want a power of two, at most 1TiB", o.Granularity)
+	case !powerOfTwo(o.Alignment) || o.Alignment > 1<<40:
+		return fmt.Errorf("alignment %d: want a power of two, at most 1TiB", o.Alignment)
+	case o.Base%driver.Pointer(max(o.Granularity, o.Alignment)) != 0 || o.Base > 1<<62:
+		return fmt.Errorf("base %#x: want a multiple of the granularity %d and the alignment %d, at most 2^62",
+			o.Base, o.Granularity, o.Alignment)
+	case o.Completion > OnDemand:
+		return fmt.Errorf("completion %d: want AtOnce, AtRandom or OnDemand", o.Completion)
+	}
+	return nil
+}
+
+// Info describes the device.
+func (d *Device) Info() driver.Info { return d.info }
+
+// Close completes all queued work, then gives back everything. Leaks tells afterwards what that was. It returns the
+// errors of kernels that no Sync has told yet.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.syncAll()
+	var err error
+	for _, tl := range d.timelines {
+		err = tl.takeError(err)
+	}
+	d.leaks = d.alive()
+	d.closed = true
+	d.used = 0
+	d.allocs, d.reservations, d.pages = index[*object]{}, index[*reservation]{}, nil
+	return err
+}

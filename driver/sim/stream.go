@@ -1,0 +1,252 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Stream is a stream of a simulated device. Safe for concurrent use.
+type Stream struct {
+	d        *Device
+	timeline *timeline
+	closed   bool
+}
+
+// NewStream returns a new stream with the lowest number that is free. Priorities change nothing.
+func (d *Device) NewStream(driver.StreamOptions) (driver.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin(CallNewStream, d.cost(CallNewStream, 0)); err != nil {
+		return nil, err
+	}
+	s := &Stream{d: d}
+	if n := len(d.idle); n > 0 {
+		s.timeline = d.timelines[d.idle[n-1]]
+		s.timeline.held = d.opts.Completion == OnDemand
+		d.idle = d.idle[:n-1]
+	} else {
+		s.timeline = d.newTimeline()
+	}
+	return s, nil
+}
+
+// DefaultStream returns the stream with the number 0.
+func (d *Device) DefaultStream() driver.Stream { return d.standard }
+
+// ID returns the stream's number.
+func (s *Stream) ID() driver.StreamID { return s.timeline.id }
+
+// begin starts a call on the stream; the caller holds the lock.
+func (s *Stream) begin(c Call, size int64, args ...uint64) error {
+	if err := s.d.begin(c, s.d.cost(c, size), args...); err != nil {
+		return err
+	}
+	s.d.note(uint64(s.timeline.id))
+	if s.closed {
+		return s.d.fail(c, driver.ErrClosed, fmt.Sprintf("stream %d is closed", s.timeline.id))
+	}
+	return nil
+}
+
+// Copy queues a copy of n bytes.
+func (s *Stream) Copy(dst, src driver.Pointer, n int64) error {
+	notNegative(CallCopy, n)
+	d := s.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := s.begin(CallCopy, n, uint64(dst), uint64(src), uint64(n)); err != nil {
+		return err
+	}
+	err := d.claim(CallCopy, s.timeline, "", []driver.Range{{Ptr: src, Size: n}}, []driver.Range{{Ptr: dst, Size: n}})
+	if err != nil {
+		return err
+	}
+	if overlap(d.reads, d.writes) {
+		return d.fail(CallCopy, driver.ErrInvalid, fmt.Sprintf("[%#x, +%d) and [%#x, +%d) overlap", dst, n, src, n))
+	}
+	d.record()
+	d.submit(s.timeline, work{call: CallCopy, src: d.reads, dst: d.writes})
+	return nil
+}
+
+// overlap reports whether two lists of pieces share bytes.
+func overlap(a, b []piece) bool {
+	for _, p := range a {
+		for _, q := range b {
+			if p.object == q.object && p.off < q.off+q.n && q.off < p.off+p.n {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// CopyIn queues a copy of src's bytes as they are now.
+func (s *Stream) CopyIn(dst driver.Pointer, src []byte) error {
+	d := s.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := int64(len(src))
+	if err := s.begin(CallCopyIn, n, uint64(dst), uint64(n)); err != nil {
+		return err
+	}
+	if err := d.claim(CallCopyIn, s.timeline, "", nil, []driver.Range{{Ptr: dst, Size: n}}); err != nil {
+		return err
+	}
+	d.record()
+	d.submit(s.timeline, work{call: CallCopyIn, dst: d.writes, data: src})
+	return nil
+}
+
+// CopyOut completes the work queued so far and copies. It returns the errors of the stream's kernels, too.
+func (s *Stream) CopyOut(dst []byte, src driver.Pointer) error {
+	d, tl := s.d, s.timeline
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := int64(len(dst))
+	if err := s.begin(CallCopyOut, n, uint64(src), uint64(n)); err != nil {
+		return err
+	}
+	if err := d.claim(CallCopyOut, tl, "", []driver.Range{{Ptr: src, Size: n}}, nil); err != nil {
+		return err
+	}
+	d.record()
+	from := slices.Clone(d.reads) // draining runs other work
+	d.drain(tl, tl.queued)
+	tl.queued++
+	tl.done++
+	for _, p := range from {
+		p.object.load(dst[p.at-uint64(src):][:p.n], p.off)
+	}
+	d.learn(tl, tl.queued)
+	return tl.takeError(nil)
+}
+
+// Fill queues the setting of n bytes.
+func (s *Stream) Fill(p driver.Pointer, pattern byte, n int64) error {
+	notNegative(CallFill, n)
+	d := s.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := s.begin(CallFill, n, uint64(p), uint64(pattern), uint64(n)); err != nil {
+		return err
+	}
+	if err := d.claim(CallFill, s.timeline, "", nil, []driver.Range{{Ptr: p, Size: n}}); err != nil {
+		return err
+	}
+	d.record()
+	d.submit(s.timeline, work{call: CallFill, dst: d.writes, fill: pattern})
+	return nil
+}
+
+// Mark takes a tick of its own: of two marks with no work between them, the first can be reached before the second.
+func (s *Stream) Mark() (driver.Mark, error) {
+	d, tl := s.d, s.timeline
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := s.begin(CallMark, 0); err != nil {
+		return driver.Mark{}, err
+	}
+	d.submit(tl, work{call: CallMark})
+	return driver.Mark{Stream: tl.id, Tick: tl.queued}, nil
+}
+
+// valid panics unless m is a mark that the timeline has given.
+func (tl *timeline) valid(c Call, m driver.Mark) {
+	if m.Stream != tl.id || m.Tick > tl.queued {
+		panic(fmt.Sprintf("driver/sim: %v: the mark of stream %d at tick %d is not one of stream %d, which is at %d",
+			c, m.Stream, m.Tick, tl.id, tl.queued))
+	}
+}
+
+// Reached reports whether the work before m is complete; if so, the host knows, and later work is ordered after it.
+func (s *Stream) Reached(m driver.Mark) (bool, error) {
+	d, tl := s.d, s.timeline
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tl.valid(CallReached, m)
+	if err := d.begin(CallReached, d.cost(CallReached, 0), uint64(m.Stream), m.Tick); err != nil {
+		return false, err
+	}
+	if tl.done < m.Tick {
+		return false, nil
+	}
+	d.note(1)
+	d.learn(tl, m.Tick)
+	return true, nil
+}
+
+// WaitFor makes work queued here from now on come after m.
+func (s *Stream) WaitFor(other driver.Stream, m driver.Mark) error {
+	o := s.d.own(CallWaitFor, other)
+	d, tl := s.d, s.timeline
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o.timeline.valid(CallWaitFor, m)
+	if err := s.begin(CallWaitFor, 0, uint64(m.Stream), m.Tick); err != nil {
+		return err
+	}
+	d.waitFor(tl, o.timeline, m.Tick)
+	d.submit(tl, work{call: CallWaitFor, other: o.timeline, tick: m.Tick})
+	return nil
+}
+
+// own returns s as a stream of the device, and panics if it is not.
+func (d *Device) own(c Call, s driver.Stream) *Stream {
+	if o, ok := s.(*Stream); ok && o != nil && o.d == d {
+		return o
+	}
+	panic(fmt.Sprintf("driver/sim: %v: the stream (%T) is nil or of another device", c, s))
+}
+
+// Sync completes the work queued so far, and returns the errors of kernels among it. If there is work to complete and
+// ctx has ended, it completes nothing and returns ctx's error.
+func (s *Stream) Sync(ctx context.Context) error {
+	d, tl := s.d, s.timeline
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := s.begin(CallSync, 0); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil && tl.done < tl.queued {
+		return err
+	}
+	d.drain(tl, tl.queued)
+	d.learn(tl, tl.queued)
+	return tl.takeError(nil)
+}
+
+// Close completes the stream's work and ends it. It returns the errors of kernels that no Sync has told yet.
+func (s *Stream) Close() error {
+	d, tl := s.d, s.timeline
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s == d.standard || s.closed || d.closed {
+		return nil
+	}
+	if err := s.begin(CallCloseStream, 0); err != nil {
+		return err
+	}
+	d.drain(tl, tl.queued)
+	d.learn(tl, tl.queued)
+	s.closed = true
+	tl.held = false
+	i, _ := slices.BinarySearchFunc(d.idle, tl.id, func(a, b driver.StreamID) int { return int(b) - int(a) })
+	d.idle = slices.Insert(d.idle, i, tl.id)
+	return tl.takeError(nil)
+}
+
+// join joins errors, of which at most one is usual.
+func join(a, b error) error {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	return errors.Join(a, b)
+}

@@ -1,0 +1,111 @@
+package mem
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// A Limiter refuses what would take the blocks on loan through it over a number of bytes. See Limit.
+type Limiter struct {
+	inner Allocator
+	limit atomic.Int64
+	live  atomic.Int64 // bytes on loan, and those of requests under way
+}
+
+// Limit returns an allocator that hands out blocks of a until their sizes (Block.Size, not what was asked for) add up to
+// bytes, and refuses the rest with a *LimitError. It counts what goes through it, not what a caches.
+//
+// A request counts from its start, so of two concurrent ones that fit only one at a time one may be refused though the
+// other then fails below. A block that turns out larger than what was asked for, and so does not fit, goes back to a
+// at once. A refused request leaves the count as it was. A negative limit panics.
+func Limit(a Allocator, bytes int64) *Limiter {
+	l := &Limiter{inner: a}
+	l.SetLimit(bytes)
+	return l
+}
+
+// SetLimit replaces the limit. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
+func (l *Limiter) SetLimit(bytes int64) {
+	if bytes < 0 {
+		panic(fmt.Sprintf("mem: Limit of %d bytes: it must not be negative", bytes))
+	}
+	l.limit.Store(bytes)
+}
+
+// Limit returns the limit in bytes.
+func (l *Limiter) Limit() int64 { return l.limit.Load() }
+
+// Live returns the bytes on loan, including requests under way.
+func (l *Limiter) Live() int64 { return l.live.Load() }
+
+// Alloc implements Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below says.
+func (l *Limiter) Alloc(s driver.Stream, size int64) (Block, error) {
+	if size <= 0 {
+		return l.inner.Alloc(s, size)
+	}
+	if live, ok := l.take(size); !ok {
+		return Block{}, &LimitError{Want: size, Block: size, Live: live, Limit: l.limit.Load()}
+	}
+	b, err := l.inner.Alloc(s, size)
+	if err != nil {
+		l.live.Add(-size)
+		return Block{}, err
+	}
+	if extra := b.Size - size; extra != 0 {
+		if live, ok := l.take(extra); !ok {
+			l.inner.Free(b)
+			l.live.Add(-size)
+			return Block{}, &LimitError{Want: size, Block: b.Size, Live: live - size, Limit: l.limit.Load()}
+		}
+	}
+	return b, nil
+}
+
+// take counts n more bytes unless that would pass the limit. It returns the bytes counted before.
+func (l *Limiter) take(n int64) (int64, bool) {
+	for {
+		live, limit := l.live.Load(), l.limit.Load()
+		if n > 0 && (live > math.MaxInt64-n || live+n > limit) {
+			return live, false
+		}
+		if l.live.CompareAndSwap(live, live+n) {
+			return live, true
+		}
+	}
+}
+
+// Free implements Allocator. The bytes count until the allocator below has taken the block back.
+func (l *Limiter) Free(b Block, used ...driver.Stream) {
+	l.inner.Free(b, used...)
+	if l.live.Add(-b.Size) < 0 {
+		l.live.Add(b.Size)
+		panic(fmt.Sprintf("mem: Limit: Free of %d bytes at %#x: more than was handed out through this limit", b.Size, b.Ptr))
+	}
+}
+
+// Unwrap implements Wrapper.
+func (l *Limiter) Unwrap() Allocator { return l.inner }
+
+// A LimitError is a request that a Limiter refused. It matches ErrNoMemory.
+type LimitError struct {
+	Want  int64 // bytes asked for
+	Block int64 // bytes of the block that would have been handed out, as far as was known: at least Want
+	Live  int64 // bytes on loan at the time
+	Limit int64 // bytes
+}
+
+func (e *LimitError) Error() string {
+	rounded := ""
+	if e.Block != e.Want {
+		rounded = fmt.Sprintf(" (a block of %s)", bytesize.Format(e.Block))
+	}
+	return fmt.Sprintf("mem: out of memory: %s%s asked for, %s of the limit of %s on loan; free blocks or raise the limit",
+		bytesize.Format(e.Want), rounded, bytesize.Format(e.Live), bytesize.Format(e.Limit))
+}
+
+// Unwrap makes errors.Is(err, ErrNoMemory) work.
+func (e *LimitError) Unwrap() error { return ErrNoMemory }

@@ -1,0 +1,140 @@
+package mem_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+const mib = 1 << 20
+
+// Behaviour 82: a limit of 10 MiB lets 4 + 4 pass and refuses 3 more, without counting them.
+func TestLimitRefusesAndCountsNothing(t *testing.T) {
+	l := mem.Limit(newPile(512), 10*mib)
+	a, b := mustAlloc(t, l, 4*mib), mustAlloc(t, l, 4*mib)
+	if l.Live() != 8*mib {
+		t.Fatalf("live %d, want 8MiB", l.Live())
+	}
+	got, err := l.Alloc(s0, 3*mib)
+	var limited *mem.LimitError
+	if !errors.Is(err, mem.ErrNoMemory) || !errors.As(err, &limited) {
+		t.Fatalf("the error is %v", err)
+	}
+	if want := (mem.LimitError{Want: 3 * mib, Block: 3 * mib, Live: 8 * mib, Limit: 10 * mib}); *limited != want {
+		t.Errorf("the error says %+v, want %+v", *limited, want)
+	}
+	if got != (mem.Block{}) || l.Live() != 8*mib {
+		t.Errorf("a refusal gave %v and left %d live", got, l.Live())
+	}
+	wantAll(t, err.Error(), "3.00MiB", "8.00MiB", "10.00MiB")
+	c := mustAlloc(t, l, 2*mib)
+	l.Free(a)
+	l.Free(b)
+	l.Free(c)
+	if l.Live() != 0 {
+		t.Errorf("live %d after all was freed", l.Live())
+	}
+}
+
+// Behaviour 82: the lower of two limits wins, and the outer one counts nothing for it.
+func TestLimitInnerWins(t *testing.T) {
+	inner := mem.Limit(newPile(512), 4*mib)
+	outer := mem.Limit(inner, 10*mib)
+	mustAlloc(t, outer, 3*mib)
+	_, err := outer.Alloc(s0, 2*mib)
+	var limited *mem.LimitError
+	if !errors.As(err, &limited) || limited.Limit != 4*mib {
+		t.Fatalf("the error is %v, want the limit of 4MiB", err)
+	}
+	if inner.Live() != 3*mib || outer.Live() != 3*mib {
+		t.Errorf("live %d inside and %d outside, want 3MiB", inner.Live(), outer.Live())
+	}
+}
+
+func TestLimitCountsWholeBlocks(t *testing.T) {
+	base := newPile(2 * mib)
+	l := mem.Limit(base, 3*mib)
+	b := mustAlloc(t, l, 1)
+	if l.Live() != 2*mib {
+		t.Errorf("live %d, want the block's 2MiB", l.Live())
+	}
+	_, err := l.Alloc(s0, 1)
+	var limited *mem.LimitError
+	if !errors.As(err, &limited) || limited.Block != 2*mib || limited.Want != 1 || limited.Live != 2*mib {
+		t.Fatalf("the error is %+v", err)
+	}
+	if !strings.Contains(err.Error(), "a block of 2.00MiB") {
+		t.Errorf("the message hides the size of the block: %v", err)
+	}
+	if len(base.live) != 1 || l.Live() != 2*mib {
+		t.Errorf("%d blocks live below and %d bytes counted after the refusal", len(base.live), l.Live())
+	}
+	l.Free(b)
+}
+
+func TestLimitErrorsBelowCountNothing(t *testing.T) {
+	base := newPile(512)
+	l := mem.Limit(base, 10*mib)
+	base.fail = driver.ErrLost
+	if _, err := l.Alloc(s0, mib); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the error is %v", err)
+	}
+	if l.Live() != 0 {
+		t.Errorf("live %d", l.Live())
+	}
+	panicOf(t, func() { l.Free(mem.Block{Ptr: 0x77, Size: 512}) })
+	if l.Live() != 0 {
+		t.Errorf("live %d after a free that the allocator below refused", l.Live())
+	}
+}
+
+func TestLimitZeroAndHuge(t *testing.T) {
+	l := mem.Limit(newPile(512), 0)
+	if b := mustAlloc(t, l, 0); b != (mem.Block{}) {
+		t.Errorf("zero bytes gave %v", b)
+	}
+	l.Free(mem.Block{})
+	l.SetLimit(1<<63 - 1)
+	b := mustAlloc(t, l, 512)
+	if _, err := l.Alloc(s0, 1<<63-1); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("a sum over 2^63 gives %v", err)
+	}
+	l.SetLimit(1) // below what is live: allowed, nothing more is handed out
+	if _, err := l.Alloc(s0, 1); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("over a lowered limit: %v", err)
+	}
+	l.Free(b)
+	wantAll(t, panicOf(t, func() { mem.Limit(newPile(1), -1) }), "mem: Limit", "negative")
+}
+
+func TestLimitFreeOfWhatItNeverGave(t *testing.T) {
+	base := newPile(512)
+	l := mem.Limit(base, mib)
+	b := mustAlloc(t, base, 512)
+	wantAll(t, panicOf(t, func() { l.Free(b) }), "mem: Limit", "512 bytes")
+}
+
+func TestLimitConcurrent(t *testing.T) {
+	l := mem.Limit(newPile(512), 8*512)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 2000 {
+				if b, err := l.Alloc(s0, 700); err == nil {
+					if live := l.Live(); live > 8*512 {
+						t.Errorf("%d bytes live", live)
+					}
+					l.Free(b)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if l.Live() != 0 {
+		t.Errorf("live %d at the end", l.Live())
+	}
+}

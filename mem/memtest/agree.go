@@ -1,0 +1,168 @@
+package memtest
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// agree checks that the statistics, the snapshot and the model say the same. That takes as long as there are blocks, so
+// it looks at every call while there are less than 16, at every second while less than 32, and so on, or if always is set.
+// A shrunk history has few blocks.
+func (w *world) agree(always bool) error {
+	w.agreed++
+	if !always && w.agreed%(1+len(w.live)/16) != 0 {
+		return nil
+	}
+	var segments []mem.SegmentInfo
+	snapshotter, snapshots := mem.Find[mem.Snapshotter](w.a)
+	if snapshots {
+		segments = snapshotter.Snapshot()
+		if err := w.agreeSnapshot(segments); err != nil {
+			return err
+		}
+	}
+	reporter, reports := mem.Find[mem.StatsReporter](w.a)
+	if !reports {
+		return nil
+	}
+	stats := reporter.Stats()
+	if err := w.agreeStats(&stats); err != nil {
+		return err
+	}
+	if snapshots {
+		return agreeSums(&stats, segments)
+	}
+	return nil
+}
+
+// agreeSnapshot checks that blocks tile segments, that segments add their blocks up, and that the blocks on loan are the
+// model's.
+func (w *world) agreeSnapshot(segments []mem.SegmentInfo) error {
+	var end driver.Pointer
+	live := 0
+	for i := range segments {
+		seg := &segments[i]
+		if seg.Ptr < end {
+			return fmt.Errorf("snapshot: segment %d at %#x is below the end %#x of the one before it", i, uint64(seg.Ptr), uint64(end))
+		}
+		end = seg.Ptr + driver.Pointer(seg.TotalSize)
+		at := seg.Ptr
+		var allocated, active, requested int64
+		for j := range seg.Blocks {
+			b := &seg.Blocks[j]
+			if b.Ptr != at || b.Size <= 0 {
+				return fmt.Errorf("snapshot: block %d of the segment at %#x is %d bytes at %#x; the one before ends at %#x",
+					j, uint64(seg.Ptr), b.Size, uint64(b.Ptr), uint64(at))
+			}
+			at += driver.Pointer(b.Size)
+			switch b.State {
+			case mem.ActiveAllocated:
+				allocated += b.Size
+				active += b.Size
+				requested += b.RequestedSize
+				if live == len(w.live) || w.live[live].Ptr != b.Ptr {
+					return fmt.Errorf("snapshot: %d bytes at %#x are said to be on loan, and are not", b.Size, uint64(b.Ptr))
+				}
+				m := w.live[live]
+				if m.Size != b.Size || m.asked != b.RequestedSize {
+					return fmt.Errorf("snapshot: %d bytes, %d asked for, at %#x: that is %v, %d asked for",
+						b.Size, b.RequestedSize, uint64(b.Ptr), m, m.asked)
+				}
+				live++
+			case mem.ActivePendingFree:
+				active += b.Size
+				requested += b.RequestedSize
+			case mem.Inactive:
+			default:
+				return fmt.Errorf("snapshot: block at %#x has state %v", uint64(b.Ptr), b.State)
+			}
+		}
+		if at != end {
+			return fmt.Errorf("snapshot: the blocks of the segment at %#x end at %#x, it ends at %#x",
+				uint64(seg.Ptr), uint64(at), uint64(end))
+		}
+		if allocated != seg.AllocatedSize || active != seg.ActiveSize || requested != seg.RequestedSize {
+			return fmt.Errorf("snapshot: the segment at %#x says allocated %d, active %d, requested %d; its blocks add up to "+
+				"%d, %d, %d", uint64(seg.Ptr), seg.AllocatedSize, seg.ActiveSize, seg.RequestedSize, allocated, active, requested)
+		}
+	}
+	if live < len(w.live) {
+		return fmt.Errorf("snapshot: the live %v is not in it, or not on loan", w.live[live])
+	}
+	return nil
+}
+
+// agreeStats checks the statistics by themselves and against the model.
+func (w *world) agreeStats(s *mem.Stats) error {
+	for _, a := range s.Arrays() {
+		for _, part := range []struct {
+			name string
+			now  mem.Stat
+		}{{"all", a.Array.All}, {"small_pool", a.Array.SmallPool}, {"large_pool", a.Array.LargePool}} {
+			st := part.now
+			if st.Current < 0 || st.Peak < st.Current || st.Allocated < 0 || st.Freed < 0 {
+				return fmt.Errorf("stats: %s.%s is %+v: want 0 <= current <= peak", a.Name, part.name, st)
+			}
+			if !w.reset && st.Allocated-st.Freed != st.Current {
+				return fmt.Errorf("stats: %s.%s is %+v: want allocated - freed = current", a.Name, part.name, st)
+			}
+		}
+		all, sum := a.Array.All, a.Array.SmallPool.Current+a.Array.LargePool.Current
+		if all.Current != sum {
+			return fmt.Errorf("stats: %s: %d in all, %d in the pools", a.Name, all.Current, sum)
+		}
+	}
+	if n := s.Allocation.All.Current; n != int64(len(w.live)) {
+		return fmt.Errorf("stats: %d blocks on loan, want %d", n, len(w.live))
+	}
+	if n := s.AllocatedBytes.All.Current; n != w.size {
+		return fmt.Errorf("stats: %d bytes on loan, want %d", n, w.size)
+	}
+	if s.Active.All.Current < s.Allocation.All.Current || s.ReservedBytes.All.Current < s.ActiveBytes.All.Current {
+		return fmt.Errorf("stats: active %d, allocated %d blocks; reserved %d, active %d bytes", s.Active.All.Current,
+			s.Allocation.All.Current, s.ReservedBytes.All.Current, s.ActiveBytes.All.Current)
+	}
+	return nil
+}
+
+// agreeSums checks that the sums over the snapshot, by pool, are the statistics (behaviour 9).
+func agreeSums(s *mem.Stats, segments []mem.SegmentInfo) error {
+	type sums [9]int64 // in the order of mem.Stats.Arrays
+	var small, large sums
+	for i := range segments {
+		seg := &segments[i]
+		sum := &small
+		if seg.Large {
+			sum = &large
+		}
+		if !seg.Expandable {
+			sum[1]++
+		}
+		sum[4] += seg.AllocatedSize
+		sum[5] += seg.TotalSize
+		sum[6] += seg.ActiveSize
+		sum[8] += seg.RequestedSize
+		for j := range seg.Blocks {
+			b := &seg.Blocks[j]
+			switch {
+			case b.State == mem.ActiveAllocated:
+				sum[0]++
+				sum[2]++
+			case b.State == mem.ActivePendingFree:
+				sum[2]++
+			case !seg.Expandable && len(seg.Blocks) > 1:
+				sum[3]++
+				sum[7] += b.Size
+			}
+		}
+	}
+	for i, a := range s.Arrays() {
+		if a.Array.SmallPool.Current != small[i] || a.Array.LargePool.Current != large[i] {
+			return fmt.Errorf("stats: %s is %d in small pools and %d in large; the snapshot adds up to %d and %d", a.Name,
+				a.Array.SmallPool.Current, a.Array.LargePool.Current, small[i], large[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package memtest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// checkConcurrent has goroutines allocate on streams of their own and on ones they share, and free each other's blocks.
+// The model's lock is taken after Alloc and before Free only, so calls of the allocator overlap (behaviours 85, 90).
+func checkConcurrent(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	const workers = 4
+	var mu sync.Mutex // guards the model
+	handed := make(chan *block, 64)
+	var failed sync.Once
+	fail := func(err error) bool {
+		if err != nil {
+			failed.Do(func() { t.Errorf("%v", err) })
+		}
+		return err != nil
+	}
+	free := func(b *block) bool {
+		mu.Lock()
+		err := w.check(b, b.writer, "before its free")
+		w.forget(b)
+		mu.Unlock()
+		w.a.Free(b.Block)
+		return fail(err)
+	}
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			defer func() {
+				if r := recover(); r != nil {
+					fail(fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
+				}
+			}()
+			rng := rand.New(rand.NewPCG(cfg.Seed, uint64(worker)))
+			g := generator{rng: rng, cfg: cfg}
+			var own []*block
+			defer func() {
+				for _, b := range own {
+					free(b)
+				}
+			}()
+			for i := range max(200, cfg.Ops/workers) {
+				stream := worker % cfg.Streams
+				if rng.IntN(3) == 0 {
+					stream = rng.IntN(cfg.Streams)
+				}
+				mb, err := w.a.Alloc(w.streams[stream], g.size()/16+1)
+				if errors.Is(err, mem.ErrNoMemory) {
+					continue
+				}
+				if fail(err) {
+					return
+				}
+				b := &block{Block: mb, number: worker<<32 | i, owner: stream, pattern: byte(rng.IntN(255) + 1)}
+				mu.Lock()
+				err = w.adopt(b)
+				if err == nil {
+					err = w.fill(b, stream)
+				}
+				mu.Unlock()
+				if fail(err) {
+					return
+				}
+				own = append(own, b)
+				switch rng.IntN(8) {
+				case 0:
+					select {
+					case handed <- own[0]:
+						own = own[1:]
+					default:
+					}
+				case 1:
+					select {
+					case b := <-handed:
+						own = append(own, b)
+					default:
+					}
+				case 2:
+					if rng.IntN(16) == 0 && fail(w.empty()) {
+						return
+					}
+				case 3:
+					look(w.a)
+				}
+				for len(own) > rng.IntN(40) {
+					if free(own[0]) {
+						return
+					}
+					own = own[1:]
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for len(handed) > 0 {
+		free(<-handed)
+	}
+	if t.Failed() {
+		return
+	}
+	must(t, w.finish())
+}
+
+// look reads what other goroutines may be changing.
+func look(a mem.Allocator) {
+	if s, ok := mem.Find[mem.Snapshotter](a); ok {
+		s.Snapshot()
+	}
+	if s, ok := mem.Find[mem.StatsReporter](a); ok {
+		s.Stats()
+	}
+}

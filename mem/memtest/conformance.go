@@ -1,0 +1,262 @@
+package memtest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// mustAlloc returns a filled block of the next number.
+func (w *world) mustAlloc(t testing.TB, stream int, size int64) *block {
+	t.Helper()
+	w.next++
+	b, err := w.alloc(w.next, stream, size)
+	if err != nil {
+		t.Fatalf("Alloc of %d bytes on s%d: %v", size, stream, err)
+	}
+	return b
+}
+
+// sizes are the bytes of requests around every boundary that allocators have.
+func sizes(cfg Config) []int64 {
+	var out []int64
+	add := func(around int64) {
+		for n := around - 1; n <= around+1; n++ {
+			if n > 0 && n <= cfg.MaxBlock {
+				out = append(out, n)
+			}
+		}
+	}
+	for n := int64(1); n <= cfg.MaxBlock && n > 0; n *= 2 {
+		add(n)
+	}
+	add(10 << 20)
+	add(20 << 20)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// checkSizes holds a block of every interesting size at once, then one after the other.
+func checkSizes(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	for _, size := range sizes(cfg) {
+		w.mustAlloc(t, 0, size)
+		must(t, w.agree(true))
+	}
+	must(t, w.sync())
+	for len(w.live) > 0 {
+		must(t, w.free(w.live[0]))
+		must(t, w.agree(true))
+	}
+	for _, size := range sizes(cfg) {
+		must(t, w.free(w.mustAlloc(t, 1, size)))
+		must(t, w.agree(false))
+	}
+	must(t, w.finish())
+}
+
+// checkZero: a size of zero gives the zero block, which may be freed at will, and nothing changes (behaviour 11).
+func checkZero(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	keep := w.mustAlloc(t, 0, 512)
+	var before mem.Stats
+	stats, counts := mem.Find[mem.StatsReporter](w.a)
+	if counts {
+		before = stats.Stats()
+	}
+	free := w.available(t)
+	for _, s := range w.streams {
+		b, err := w.a.Alloc(s, 0)
+		if err != nil || b != (mem.Block{}) {
+			t.Fatalf("Alloc of 0 bytes: %+v, %v; want the zero block", b, err)
+		}
+		w.a.Free(b)
+		w.a.Free(b, s)
+	}
+	if counts && stats.Stats() != before {
+		t.Errorf("Alloc of 0 bytes changed the statistics from %+v to %+v", before, stats.Stats())
+	}
+	if now := w.available(t); now != free {
+		t.Errorf("Alloc of 0 bytes took %d bytes of the device", free-now)
+	}
+	must(t, w.free(keep))
+	must(t, w.finish())
+}
+
+// checkTooLarge: what no device has room for is refused, and later work is unaffected (behaviours 22, 24, 75, 90).
+func checkTooLarge(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	keep := w.mustAlloc(t, 0, min(cfg.MaxBlock, 1<<20))
+	total := w.dev.Info().TotalMemory
+	for _, size := range []int64{total, 2 * total, 1 << 50, 1<<60 - 1, 1 << 60, 1 << 62, math.MaxInt64 - 511, math.MaxInt64} {
+		if size < total {
+			continue
+		}
+		b, err := w.rawAlloc(0, size)
+		if !errors.Is(err, mem.ErrNoMemory) {
+			t.Fatalf("Alloc of %d bytes on a device of %d: %+v, %v; want an error that matches mem.ErrNoMemory", size, total, b, err)
+		}
+		if len(err.Error()) == 0 {
+			t.Errorf("Alloc of %d bytes: the error has no text", size)
+		}
+		must(t, w.agree(true))
+		must(t, w.check(keep, 1, "after a request that was refused"))
+		must(t, w.free(w.mustAlloc(t, 1, 513)))
+	}
+	must(t, w.free(keep))
+	must(t, w.finish())
+}
+
+// checkMisuse: bugs of the caller panic, and the allocator works on.
+func checkMisuse(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	small, large := w.mustAlloc(t, 0, 512), w.mustAlloc(t, 0, cfg.MaxBlock)
+	w.wantPanic(t, "Alloc of -1 bytes", func() { w.a.Alloc(w.streams[0], -1) })
+	w.wantPanic(t, "Alloc of the least int64", func() { w.a.Alloc(w.streams[0], math.MinInt64) })
+	for _, b := range []*block{small, large} {
+		w.wantPanic(t, "Free inside a block", func() {
+			w.a.Free(mem.Block{Ptr: b.Ptr + 1, Size: b.Size - 1, Tag: b.Tag})
+		})
+		w.wantPanic(t, "Free of an address that is nobody's", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512}) })
+		w.wantPanic(t, "Free of an address that is nobody's, with a block's tag", func() {
+			w.a.Free(mem.Block{Ptr: 4096, Size: b.Size, Tag: b.Tag})
+		})
+		w.wantPanic(t, "Free with a tag of nobody", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512, Tag: math.MaxUint64}) })
+	}
+	for _, b := range []*block{small, large} {
+		must(t, w.free(b))
+		w.wantPanic(t, "Free of a freed block", func() { w.a.Free(b.Block) })
+		must(t, w.agree(true))
+	}
+	again := w.mustAlloc(t, 1, 512)
+	must(t, w.check(again, 1, "after misuse"))
+	must(t, w.finish())
+}
+
+// wantPanic fails the test unless f panics with a prefix.
+func (w *world) wantPanic(t testing.TB, what string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		switch r := recover(); {
+		case r == nil:
+			t.Fatalf("%s did not panic", what)
+		case !strings.Contains(fmt.Sprint(r), ": ") || strings.HasPrefix(fmt.Sprint(r), "runtime error"):
+			t.Errorf("%s panicked with %q: want the name of a package, a colon and the fact", what, r)
+		}
+		must(t, w.agree(true))
+	}()
+	f()
+}
+
+// checkManySmall has many small blocks live, on all streams.
+func checkManySmall(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	rng := rand.New(rand.NewPCG(cfg.Seed, 3))
+	for round := range 3 {
+		for i := range 300 {
+			w.mustAlloc(t, i%cfg.Streams, 1+rng.Int64N(min(4096, cfg.MaxBlock)))
+			must(t, w.agree(false))
+		}
+		for i := 0; len(w.live) > 0 && (round == 2 || i < 250); i++ {
+			must(t, w.free(w.live[rng.IntN(len(w.live))]))
+			must(t, w.agree(false))
+		}
+	}
+	must(t, w.finish())
+}
+
+// checkFreeOrders frees neighbours in every order of five.
+func checkFreeOrders(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	size := min(300_000, cfg.MaxBlock)
+	var free func(order []int)
+	free = func(order []int) {
+		if len(order) < 5 {
+			for i := range 5 {
+				if !slices.Contains(order, i) {
+					free(append(order, i))
+				}
+			}
+			return
+		}
+		var blocks []*block
+		for range order {
+			blocks = append(blocks, w.mustAlloc(t, 0, size))
+		}
+		for _, i := range order {
+			must(t, w.free(blocks[i]))
+			must(t, w.agree(true))
+		}
+	}
+	free(nil)
+	must(t, w.finish())
+}
+
+// checkExhaustion: a device with little memory runs out, and once blocks are freed requests succeed again (behaviour 23).
+func checkExhaustion(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	w.takeAway(t, 4*cfg.MaxBlock)
+	if w.available(t) > 4*cfg.MaxBlock {
+		return // a device that cannot be filled cannot be exhausted
+	}
+	for round := range 3 {
+		for _, size := range []int64{max(1, cfg.MaxBlock/8), max(1, cfg.MaxBlock/16), max(1, cfg.MaxBlock/64)} {
+			for n := 0; ; n++ {
+				w.next++
+				_, err := w.alloc(w.next, (round+n)%cfg.Streams, size)
+				if failed := (*allocError)(nil); errors.As(err, &failed) {
+					if !errors.Is(err, mem.ErrNoMemory) {
+						t.Fatalf("Alloc of %d bytes of a full device: %v; want an error that matches mem.ErrNoMemory", size, err)
+					}
+					break
+				}
+				must(t, err)
+				if w.size > 4*cfg.MaxBlock {
+					t.Fatalf("%d bytes are live, and the device has %d", w.size, 4*cfg.MaxBlock)
+				}
+			}
+			must(t, w.agree(true))
+		}
+		if len(w.live) == 0 {
+			t.Fatalf("a device with %d bytes has no room for a block of %d", 4*cfg.MaxBlock, max(1, cfg.MaxBlock/64))
+		}
+		must(t, w.sync())
+		for s := range cfg.Streams {
+			w.hold(s, true)
+		}
+		for i := 0; len(w.live) > 0; i++ {
+			if i%2 < round {
+				reader := (w.live[0].owner + 1) % cfg.Streams
+				must(t, w.check(w.live[0], reader, "by a reader that takes its time"))
+			}
+			must(t, w.free(w.live[0]))
+		}
+		// All is free, if in pieces, on other streams, and some only once a stream is done: an allocator must find that
+		// out, and wait, by itself.
+		must(t, w.free(w.mustAlloc(t, round%cfg.Streams, cfg.MaxBlock)))
+		for s := range cfg.Streams {
+			w.hold(s, false)
+		}
+	}
+	must(t, w.finish())
+}
+
+// checkLayers: what mem.Find finds belongs to the allocator, and Layers ends.
+func checkLayers(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	n := 0
+	for layer := range mem.Layers(w.a) {
+		if n++; layer == nil || n > 100 {
+			t.Fatalf("layer %d of the allocator is %v", n, layer)
+		}
+	}
+	must(t, w.empty()) // before anything was allocated
+	must(t, w.finish())
+}

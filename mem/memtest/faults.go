@@ -1,0 +1,136 @@
+package memtest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// checkFaults runs short histories once for every driver call that the allocator makes in them, and each time that call
+// fails: alone, or with all that follow while the history lasts. A call that fails does nothing. The allocator must not
+// panic, must say so if it cannot do what it was asked, must go on to agree with the model, and, as soon as the device
+// is well again, do what it could not before. At the end nothing is lost.
+func checkFaults(t testing.TB, cfg Config) {
+	failures := int64(0)
+	for i, v := range []struct {
+		tight, onwards bool
+		code           error
+	}{
+		{false, false, nil},
+		{true, false, nil},
+		{false, true, nil},
+		{true, true, nil},
+		{false, false, driver.ErrNoMemory},
+		{true, false, driver.ErrInvalid},
+	} {
+		cfg := cfg
+		cfg.Seed += uint64(i)
+		h := generate(cfg, cfg.Seed, cfg.FaultOps, 12)
+		for j := 9; j < len(h); j += 10 { // more to give back than usual
+			h[j] = op{kind: opEmpty}
+		}
+		for n := int64(1); ; n++ {
+			fired := false
+			run := func(h history) *failure {
+				return h.runFailing(t, cfg, v.tight, fault.Rule{Nth: n, Onwards: v.onwards, Code: v.code}, &fired)
+			}
+			if f := run(h); f != nil {
+				t.Fatalf("seed %d, tight %v: driver call %d of the allocator fails (onwards %v, code %v):\n%s",
+					cfg.Seed, v.tight, n, v.onwards, v.code, shrink(h, run, f))
+			}
+			if !fired {
+				failures += n - 1
+				break
+			}
+		}
+	}
+	t.Logf("%d driver calls have failed, each in a run of its own", failures)
+}
+
+// runFailing runs a history in a new world, in which driver calls made by the allocator fail by a rule with an Nth.
+func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rule, fired *bool) *failure {
+	in := injector{rule: rule}
+	r := runner{tolerate: in.tolerate}
+	reason := try(t, func(t testing.TB) {
+		w := newWorld(t, cfg, func(d driver.Device) driver.Device {
+			in.dev = fault.Wrap(d)
+			return in.dev
+		})
+		if tight {
+			w.takeAway(t, 3*cfg.MaxBlock)
+		}
+		w.around = in.around
+		must(t, in.run(&r, w, h))
+	})
+	*fired = in.failed > 0
+	if reason == "" {
+		return nil
+	}
+	return &failure{at: r.at, script: r.script(h), reason: reason}
+}
+
+// An injector makes driver calls fail by a rule, but only those that the allocator makes.
+type injector struct {
+	dev    *fault.Device
+	rule   fault.Rule
+	calls  int64 // that the allocator has made
+	failed int64 // of those
+	last   int64 // failed of the last call of the allocator
+	well   bool  // no more failures
+}
+
+func (in *injector) around(call func()) {
+	rule := in.rule
+	rule.Nth -= in.calls
+	if rule.Nth < 1 && rule.Onwards {
+		rule.Nth = 1
+	}
+	if in.well || rule.Nth < 1 {
+		in.dev.SetRules()
+	} else {
+		in.dev.SetRules(rule)
+	}
+	call()
+	in.last = in.dev.Failed()
+	in.calls += in.dev.Calls()
+	in.failed += in.last
+	in.dev.SetRules()
+}
+
+// tolerate says whether the allocator had a reason to fail, and gave it.
+func (in *injector) tolerate(err error) bool {
+	if in.last == 0 {
+		return false
+	}
+	var e *driver.Error
+	return errors.As(err, &e) || errors.Is(err, mem.ErrNoMemory)
+}
+
+// run is runner.run, and does again what failed.
+func (in *injector) run(r *runner, w *world, h history) error {
+	r.users = map[int][]int{}
+	for i, o := range h {
+		r.at = i
+		in.last = 0
+		if err := r.step(w, o); err != nil {
+			return err
+		}
+		if err := w.agree(false); err != nil {
+			return err
+		}
+		// With only one call failing, all is well again now, and what could not be done can be.
+		undone := o.kind == opAlloc && w.numbers[o.block] == nil || o.kind == opEmpty
+		if in.last > 0 && undone && !in.rule.Onwards {
+			if err := r.step(w, o); err != nil {
+				return fmt.Errorf("again, with no call failing: %w", err)
+			}
+		}
+	}
+	r.at = len(h)
+	in.well = true
+	return w.finish()
+}

@@ -1,0 +1,129 @@
+package memtest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A bug is found without statistics and a snapshot to look at, too: by the addresses, the contents and the device.
+func TestPlantedBugsUnseen(t *testing.T) {
+	for _, b := range []bug{
+		overlaps, ignoresUsed, waitsForFirst, crossesStreams, losesOnError, losesPending, dropsFailedMark, panicsOnError,
+		leaksSegment, shortBlocks, unaligned, takesDoubleFree, takesForeign, zeroTakesMemory, neverMerges, keepsPending,
+		rawErrors, overflows, touchesAfterReturn, losesFree,
+	} {
+		t.Run(string(b), func(t *testing.T) {
+			blind := func(_ testing.TB, dev driver.Device) mem.Allocator { return unseen{newPool(dev, b)} }
+			cfg := Config{New: blind, Ops: 500}.with(sim.Options{Total: 1 << 30})
+			for _, c := range checks {
+				if try(t, func(t testing.TB) { c.run(t, cfg) }) != "" {
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}
+
+// unseen hides what a pool could tell of itself.
+type unseen struct{ p *pool }
+
+func (u unseen) Alloc(s driver.Stream, size int64) (mem.Block, error) { return u.p.Alloc(s, size) }
+func (u unseen) Free(b mem.Block, used ...driver.Stream)              { u.p.Free(b, used...) }
+func (u unseen) EmptyCache() error                                    { return u.p.EmptyCache() }
+func (u unseen) Close() error                                         { return u.p.Close() }
+
+// On a device that does not report races the contents give a bug away.
+func TestContentsTell(t *testing.T) {
+	for _, b := range []bug{ignoresUsed, waitsForFirst, crossesStreams, touchesAfterReturn} {
+		t.Run(string(b), func(t *testing.T) {
+			cfg := Config{New: poolWith(b), Ops: 800}.with(sim.Options{Total: 1 << 30, Unchecked: true})
+			for _, c := range checks {
+				found := try(t, func(t testing.TB) { c.run(t, cfg) })
+				if strings.Contains(found, "contents of") || strings.Contains(found, "still reads") {
+					return
+				}
+			}
+			t.Error("not found by the contents")
+		})
+	}
+}
+
+func (c Config) with(opts sim.Options) Config {
+	c.Device = simulated(opts)
+	return c.complete()
+}
+
+// What is left of a long history is short, still fails, and reads as a script.
+func TestShrink(t *testing.T) {
+	cfg := Config{New: poolWith(ignoresUsed), Ops: 1000, Seeds: 1}.with(sim.Options{Total: 1 << 30})
+	found := try(t, func(t testing.TB) { checkRandom(t, cfg) })
+	_, rest, _ := strings.Cut(found, "\n\n")
+	script, _, _ := strings.Cut(rest, "\n\n")
+	lines := strings.Split(strings.TrimSpace(script), "\n")
+	if len(lines) > 6 || !strings.Contains(script, " used=s") {
+		t.Errorf("left of 1000 operations:\n%s", found)
+	}
+	if again := try(t, func(t testing.TB) { checkRandom(t, cfg) }); again != found {
+		t.Errorf("run again, the report is another:\n%s\nand before:\n%s", again, found)
+	}
+}
+
+// Every planted bug is found, and by the check that is there for it.
+func TestPlantedBugs(t *testing.T) {
+	for _, tt := range []struct {
+		bug   bug
+		check string // that must find it; others may too
+		text  string // that its report must contain
+	}{
+		{overlaps, "Random", "snapshot"},
+		{ignoresUsed, "UsedStreams", "race"},
+		{ignoresUsed, "Random", "used="},
+		{waitsForFirst, "UsedByMany", "race"},
+		{crossesStreams, "Random", "race"},
+		{losesOnError, "Faults", ""},
+		{losesPending, "Faults", ""},
+		{dropsFailedMark, "Faults", "race"},
+		{panicsOnError, "Faults", "panic"},
+		{countsRefused, "TooLarge", "on loan"},
+		{leaksSegment, "Random", "still held"},
+		{miscounts, "Random", "requested_bytes"},
+		{offByOne, "Random", "active"},
+		{peakFalls, "Statistics", "Peak:0"},
+		{shortBlocks, "Random", "too small"},
+		{unaligned, "Sizes", "no multiple"},
+		{takesDoubleFree, "Misuse", "freed block did not panic"},
+		{takesForeign, "Misuse", "did not panic"},
+		{zeroTakesMemory, "Zero", "0 bytes"},
+		{neverMerges, "Exhaustion", ""},
+		{keepsPending, "Exhaustion", "out of memory"},
+		{rawErrors, "TooLarge", "matches mem.ErrNoMemory"},
+		{overflows, "TooLarge", ""},
+		{touchesAfterReturn, "Random", "race"},
+		{losesFree, "Random", ""},
+		{gapInSnapshot, "ManySmall", "snapshot"},
+	} {
+		t.Run(string(tt.bug)+"/"+tt.check, func(t *testing.T) {
+			cfg := Config{New: poolWith(tt.bug), Ops: 500}.with(sim.Options{Total: 1 << 30})
+			found := ""
+			for _, c := range checks {
+				if c.name == tt.check {
+					found = try(t, func(t testing.TB) { c.run(t, cfg) })
+				}
+			}
+			if found == "" {
+				t.Fatal("not found")
+			}
+			if !strings.Contains(found, tt.text) {
+				t.Errorf("the report lacks %q:\n%s", tt.text, found)
+			}
+			if i := strings.Index(found, "operations are left"); i >= 0 && testing.Verbose() {
+				t.Log(found)
+			}
+		})
+	}
+}

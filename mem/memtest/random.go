@@ -1,0 +1,164 @@
+package memtest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// checkRandom runs random histories, the odd ones with so little memory that requests fail.
+func checkRandom(t testing.TB, cfg Config) {
+	for i := range cfg.Seeds {
+		cfg := cfg
+		cfg.Seed += uint64(i)
+		h := generate(cfg, cfg.Seed, cfg.Ops, 96)
+		tight := i%2 == 1
+		run := func(h history) *failure { return h.run(t, cfg, tight) }
+		if f := run(h); f != nil {
+			t.Fatalf("seed %d, tight %v:\n%s", cfg.Seed, tight, shrink(h, run, f))
+		}
+	}
+}
+
+// A failure is a history that went wrong.
+type failure struct {
+	at     int    // index of the operation, or the length of the history if it was after the last
+	script string // the operations up to there that did something, as they went
+	reason string
+}
+
+// run runs a history in a new world. With tight, most of the device's memory is taken away first.
+func (h history) run(t testing.TB, cfg Config, tight bool) *failure {
+	r := runner{}
+	reason := try(t, func(t testing.TB) {
+		w := newWorld(t, cfg, nil)
+		if tight {
+			w.takeAway(t, 3*cfg.MaxBlock)
+		}
+		must(t, r.run(w, h))
+	})
+	if reason == "" {
+		return nil
+	}
+	return &failure{at: r.at, script: r.script(h), reason: reason}
+}
+
+// takeAway takes memory from the device until only so much is left.
+func (w *world) takeAway(t testing.TB, leave int64) {
+	t.Helper()
+	free := w.available(t)
+	if free <= leave {
+		return
+	}
+	p, err := w.dev.Alloc(free - leave)
+	if errors.Is(err, driver.ErrNoMemory) {
+		return // the device has less than it says
+	}
+	must(t, err)
+	w.baseline -= free - leave
+	w.tight = true
+	w.undo = func() error {
+		w.baseline += free - leave
+		return w.dev.Free(p)
+	}
+}
+
+// A runner runs histories and remembers how far it came.
+type runner struct {
+	at       int
+	done     []int         // operations that did something
+	users    map[int][]int // streams that Free was told of, by operation
+	tolerate func(error) bool
+}
+
+// run runs a history to its end, frees what is left and closes the allocator.
+func (r *runner) run(w *world, h history) error {
+	r.users = map[int][]int{}
+	for i, o := range h {
+		r.at = i
+		if err := r.step(w, o); err != nil {
+			return err
+		}
+		if err := w.agree(o.kind == opSnapshot); err != nil {
+			return err
+		}
+	}
+	r.at = len(h)
+	return w.finish()
+}
+
+// step does one operation.
+func (r *runner) step(w *world, o op) error {
+	b := w.numbers[o.block]
+	switch o.kind {
+	case opFree, opWrite, opCheck, opJoin:
+		if b == nil {
+			return nil
+		}
+	case opHold, opResume:
+		if !w.hold(o.stream, o.kind == opHold) {
+			return nil
+		}
+	}
+	r.done = append(r.done, r.at)
+	switch o.kind {
+	case opAlloc:
+		_, err := w.alloc(o.block, o.stream, o.size)
+		if failed := (*allocError)(nil); errors.As(err, &failed) {
+			if r.tolerate != nil && r.tolerate(err) || w.mayRunOut(o.size) && errors.Is(err, mem.ErrNoMemory) {
+				return nil
+			}
+			return fmt.Errorf("Alloc of %d bytes with %d live: %w", o.size, w.size, err)
+		}
+		return err
+	case opFree:
+		r.users[r.at] = w.users(b)
+		return w.free(b)
+	case opWrite:
+		return w.rewrite(b, o.stream)
+	case opCheck:
+		return w.check(b, o.stream, "in the middle of its life")
+	case opJoin:
+		return w.join(b)
+	case opSync:
+		return w.syncOne(o.stream)
+	case opSyncAll:
+		return w.sync()
+	case opEmpty:
+		if err := w.empty(); err != nil && (r.tolerate == nil || !r.tolerate(err)) {
+			return fmt.Errorf("EmptyCache: %w", err)
+		}
+	case opSnapshot:
+		w.resetPeaks()
+	}
+	return nil
+}
+
+// mayRunOut reports whether a request may find no room. Cutting memory up badly is no breach of any promise, so with
+// little memory any may.
+func (w *world) mayRunOut(size int64) bool {
+	free, _, err := w.dev.Available()
+	return w.tight || err == nil && size > free/4
+}
+
+func (w *world) resetPeaks() {
+	if s, ok := mem.Find[mem.StatsReporter](w.a); ok {
+		s.ResetPeakStats()
+	}
+}
+
+// script writes the operations that did something, up to the one that failed.
+func (r *runner) script(h history) string {
+	var text strings.Builder
+	for _, i := range r.done {
+		text.WriteString(h[i].text(r.users[i]) + "\n")
+	}
+	if r.at == len(h) {
+		text.WriteString("# then: free what is left, sync, empty_cache, close\n")
+	}
+	return text.String()
+}

@@ -1,0 +1,173 @@
+package memtest
+
+import (
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// checkUsedStreams: a block that other streams use when it is freed keeps its contents until they are done. Streams may
+// be named twice, the block's own among them, and ones that never touched it (behaviours 28, 30, 34).
+func checkUsedStreams(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	for round := range 12 {
+		size := sizes(cfg)[(round*7)%len(sizes(cfg))]
+		owner, user := round%2, 1-round%2
+		b := w.mustAlloc(t, owner, size)
+		w.hold(user, true)
+		for range 20 { // enough to keep a stream busy that cannot be held
+			must(t, w.rewrite(b, user))
+			must(t, w.check(b, user, "by the stream that uses it"))
+		}
+		w.forget(b)
+		all := []driver.Stream{w.streams[user], w.streams[owner], w.streams[user], w.streams[cfg.Streams-1]}
+		w.a.Free(b.Block, all[:1+round%4]...)
+		must(t, w.agree(true))
+		for _, s := range []int{owner, user, cfg.Streams - 1} {
+			for range 3 {
+				c := w.mustAlloc(t, s, size) // filled at once: the samples of b show it if that is too soon
+				if round%2 == 0 {
+					must(t, w.free(c))
+				}
+			}
+		}
+		w.hold(user, false)
+		must(t, w.sync())
+		must(t, w.agree(true))
+		must(t, w.free(w.mustAlloc(t, owner, size)))
+	}
+	must(t, w.finish())
+}
+
+// checkUsedByMany: a block that several streams read is not handed out before the last of them is done, in whatever
+// order they finish (behaviour 35).
+func checkUsedByMany(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	for last := 1; last < cfg.Streams; last++ {
+		b := w.mustAlloc(t, 0, 1<<min(19, log2(cfg.MaxBlock)))
+		for s := 1; s < cfg.Streams; s++ {
+			w.hold(s, true)
+			must(t, w.check(b, s, "by one of many readers"))
+		}
+		must(t, w.free(b))
+		for s := 1; s < cfg.Streams; s++ {
+			if s != last {
+				w.hold(s, false)
+			}
+			c := w.mustAlloc(t, 0, b.asked)
+			if w.sim != nil && !cfg.Waits && c.Ptr < b.end() && b.Ptr < c.end() && w.sim.Pending(w.streams[last].ID()) > 0 {
+				t.Fatalf("%v was handed out in place of %v, which s%d still reads", c, b, last)
+			}
+			must(t, w.agree(true))
+		}
+		w.hold(last, false)
+		must(t, w.sync())
+		for len(w.live) > 0 {
+			must(t, w.free(w.live[0]))
+		}
+	}
+	must(t, w.finish())
+}
+
+// checkReuseWhileHeld: work of the block's own stream needs no waiting for: the block may come back at once, on that
+// stream, while its work is still queued; and on another stream only once it is done.
+func checkReuseWhileHeld(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	for s := range cfg.Streams {
+		w.hold(s, true)
+	}
+	for round := range 8 {
+		for s := range cfg.Streams {
+			b := w.mustAlloc(t, s, min(cfg.MaxBlock, 100_000<<(round%4)))
+			must(t, w.check(b, s, "by its own stream"))
+			must(t, w.free(b))
+			c := w.mustAlloc(t, s, b.asked)
+			must(t, w.check(c, s, "by its own stream"))
+			if round%2 == 0 {
+				must(t, w.free(c))
+			}
+		}
+		must(t, w.agree(true))
+		if round == 5 {
+			must(t, w.empty()) // waits by itself for what is queued
+		}
+	}
+	for s := range cfg.Streams {
+		w.hold(s, false)
+	}
+	must(t, w.sync())
+	must(t, w.finish())
+}
+
+func log2(n int64) int {
+	e := 0
+	for n > 1 {
+		n, e = n/2, e+1
+	}
+	return e
+}
+
+// checkStatistics: alloc and free move the counters and end at the baseline; peaks and accumulated counters are reset
+// (behaviours 1, 2, 10, 12).
+func checkStatistics(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	r, ok := mem.Find[mem.StatsReporter](w.a)
+	if !ok {
+		must(t, w.finish())
+		return
+	}
+	stats := func() mem.Stats { return r.Stats() }
+	start := stats()
+	var asked, got int64
+	for i, size := range sizes(cfg) {
+		b := w.mustAlloc(t, i%cfg.Streams, size)
+		asked, got = asked+size, got+b.Size
+		now := stats()
+		if n := now.AllocatedBytes.All; n.Current != got || n.Peak != got || n.Allocated-start.AllocatedBytes.All.Allocated != got {
+			t.Fatalf("allocated_bytes is %+v after %d bytes", n, got)
+		}
+		if n := now.RequestedBytes.All; n.Current != asked || n.Peak != asked {
+			t.Fatalf("requested_bytes is %+v after requests of %d bytes", n, asked)
+		}
+	}
+	n := int64(len(w.live))
+	for len(w.live) > 0 {
+		must(t, w.free(w.live[len(w.live)/2]))
+	}
+	end := stats()
+	for _, c := range []struct {
+		name string
+		now  mem.Stat
+		sum  int64
+	}{
+		{"allocation", end.Allocation.All, n}, {"allocated_bytes", end.AllocatedBytes.All, got},
+		{"active", end.Active.All, n}, {"active_bytes", end.ActiveBytes.All, got}, {"requested_bytes", end.RequestedBytes.All, asked},
+	} {
+		if c.now.Current != 0 || c.now.Peak != c.sum || c.now.Allocated != c.sum || c.now.Freed != c.sum {
+			t.Errorf("%s is %+v after %d came and went", c.name, c.now, c.sum)
+		}
+	}
+	reserved := end.ReservedBytes.All
+	must(t, w.empty())
+	if now := stats().ReservedBytes.All; now.Current > reserved.Current || now.Peak != reserved.Peak {
+		t.Errorf("emptying the cache changed reserved_bytes from %+v to %+v", reserved, now)
+	}
+	keep := w.mustAlloc(t, 0, 512)
+	r.ResetPeakStats()
+	r.ResetAccumulatedStats()
+	w.reset = true
+	now := stats()
+	for _, a := range now.Arrays() {
+		for _, st := range []mem.Stat{a.Array.All, a.Array.SmallPool, a.Array.LargePool} {
+			if st.Peak != st.Current || st.Allocated != 0 || st.Freed != 0 {
+				t.Errorf("after both resets %s has %+v", a.Name, st)
+			}
+		}
+	}
+	if now.NumAllocRetries != 0 || now.NumOOMs != 0 || now.NumDeviceAlloc != 0 || now.NumDeviceFree != 0 {
+		t.Errorf("after a reset the counters are %+v", now)
+	}
+	must(t, w.free(keep))
+	must(t, w.finish())
+}

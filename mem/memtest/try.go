@@ -1,0 +1,108 @@
+package memtest
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A scratch stands in for a test that may fail without failing the one that started it: a history that is run again and
+// again while it is shrunk. The rest is the real test's.
+type scratch struct {
+	testing.TB
+	mu       sync.Mutex
+	failed   bool
+	text     strings.Builder
+	cleanups []func()
+}
+
+// try runs f as though it were a test, its cleanups too, and returns what went wrong: what it reported, or its panic.
+// Empty means that it passed.
+func try(parent testing.TB, f func(testing.TB)) string {
+	s := &scratch{TB: parent}
+	s.guard(func() { f(s) })
+	s.clean()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.failed {
+		return ""
+	}
+	return s.text.String()
+}
+
+// guard runs f in a goroutine of its own, which FailNow may end.
+func (s *scratch) guard(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if r := recover(); r != nil {
+				s.Errorf("panic: %v\n%s", r, debug.Stack())
+			}
+		}()
+		f()
+	}()
+	<-done
+}
+
+// clean runs the cleanups that are registered so far, the last one first.
+func (s *scratch) clean() {
+	for {
+		s.mu.Lock()
+		n := len(s.cleanups)
+		if n == 0 {
+			s.mu.Unlock()
+			return
+		}
+		last := s.cleanups[n-1]
+		s.cleanups = s.cleanups[:n-1]
+		s.mu.Unlock()
+		s.guard(last)
+	}
+}
+
+func (s *scratch) Cleanup(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cleanups = append(s.cleanups, f)
+}
+
+func (s *scratch) report(text string, fails bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = s.failed || fails
+	if text != "" {
+		s.text.WriteString(strings.TrimSuffix(text, "\n") + "\n")
+	}
+}
+
+func (s *scratch) Failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+func (s *scratch) FailNow() {
+	s.report("", true)
+	runtime.Goexit()
+}
+
+func (s *scratch) Helper()                        {}
+func (s *scratch) Fail()                          { s.report("", true) }
+func (s *scratch) Log(args ...any)                { s.report(fmt.Sprintln(args...), false) }
+func (s *scratch) Logf(format string, a ...any)   { s.report(fmt.Sprintf(format, a...), false) }
+func (s *scratch) Error(args ...any)              { s.report(fmt.Sprintln(args...), true) }
+func (s *scratch) Errorf(format string, a ...any) { s.report(fmt.Sprintf(format, a...), true) }
+
+func (s *scratch) Fatal(args ...any) {
+	s.Error(args...)
+	runtime.Goexit()
+}
+
+func (s *scratch) Fatalf(format string, a ...any) {
+	s.Errorf(format, a...)
+	runtime.Goexit()
+}

@@ -1,0 +1,382 @@
+package memtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A world is a device, an allocator on it, and the model of what the allocator was asked. Its methods return an error if
+// the allocator (or the device) did what it must not. One goroutine at a time.
+type world struct {
+	cfg     Config
+	dev     driver.Device
+	a       mem.Allocator
+	made    *scratch // the test that New saw: its cleanups close the allocator
+	streams []driver.Stream
+	held    []bool
+	around  func(call func()) // wraps each call of the allocator, so that only its own driver calls fail
+
+	numbers  map[int]*block
+	live     []*block // ascending by address
+	size     int64    // of live blocks
+	evidence evidence
+	baseline int64       // available bytes before the allocator was made
+	sim      *sim.Device // the device, if it is a simulated one
+	leaks    *sim.Leaks  // what it held before the allocator was made
+	reset    bool        // accumulated counters were reset
+	before   mem.Stats   // at the last agreement
+	agreed   int
+	next     int          // number of the last block of mustAlloc
+	tight    bool         // any request may find no room
+	undo     func() error // gives back what takeAway took
+}
+
+// A block is a live block as the model has it.
+type block struct {
+	mem.Block
+	number  int
+	asked   int64
+	owner   int // stream
+	pattern byte
+	writer  int   // stream of the last write
+	uses    []use // what has to be waited for: the last write and the reads after it, one for each stream
+}
+
+// A use is the last work of a stream on a block.
+type use struct {
+	stream int
+	mark   driver.Mark
+}
+
+func (b *block) String() string {
+	return fmt.Sprintf("b%d (%d bytes at %#x for s%d)", b.number, b.Size, uint64(b.Ptr), b.owner)
+}
+
+func (b *block) end() driver.Pointer { return b.Ptr + driver.Pointer(b.Size) }
+
+// newWorld opens a device and makes an allocator on it. wrap, if not nil, puts a device between them.
+func newWorld(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) *world {
+	t.Helper()
+	w := &world{
+		cfg: cfg, dev: cfg.Device(t), numbers: map[int]*block{}, held: make([]bool, cfg.Streams),
+		around: func(call func()) { call() },
+	}
+	t.Cleanup(func() {
+		if err := w.dev.Close(); err != nil {
+			t.Errorf("close the device: %v", err)
+		}
+	})
+	inner := w.dev
+	if wrap != nil {
+		w.dev = wrap(inner)
+	}
+	w.streams = []driver.Stream{w.dev.DefaultStream()}
+	for len(w.streams) < cfg.Streams {
+		s, err := w.dev.NewStream(driver.StreamOptions{})
+		must(t, err)
+		w.streams = append(w.streams, s)
+	}
+	var err error
+	w.evidence.base, err = w.dev.Alloc(evidenceLen)
+	must(t, err)
+	w.baseline = w.available(t)
+	if d, ok := inner.(*sim.Device); ok {
+		w.sim, w.leaks = d, d.Leaks()
+	}
+	w.made = &scratch{TB: t}
+	w.made.guard(func() { w.a = cfg.New(w.made, w.dev) })
+	if w.made.Failed() || w.a == nil {
+		w.made.clean()
+		t.Fatalf("New: %s", w.made.text.String())
+	}
+	return w
+}
+
+func (w *world) available(t testing.TB) int64 {
+	t.Helper()
+	free, _, err := w.dev.Available()
+	must(t, err)
+	return free
+}
+
+// alloc asks for a block, checks that it is one, and fills it. An *allocError is the allocator's own error.
+func (w *world) alloc(number, stream int, size int64) (*block, error) {
+	mb, err := w.rawAlloc(stream, size)
+	if err != nil {
+		return nil, err
+	}
+	b := &block{Block: mb, number: number, asked: size, owner: stream, pattern: byte(number*151%255 + 1)}
+	if err := w.adopt(b); err != nil {
+		return nil, err
+	}
+	return b, w.fill(b, stream)
+}
+
+func (w *world) rawAlloc(stream int, size int64) (mb mem.Block, err error) {
+	w.around(func() { mb, err = w.a.Alloc(w.streams[stream], size) })
+	if err != nil && mb != (mem.Block{}) {
+		return mb, fmt.Errorf("Alloc of %d bytes failed (%v) and gave the block %+v", size, err, mb)
+	}
+	if err != nil {
+		return mb, &allocError{err}
+	}
+	return mb, nil
+}
+
+// An allocError is an error of Alloc, which may be all right.
+type allocError struct{ error }
+
+func (e *allocError) Unwrap() error { return e.error }
+
+// adopt puts a new block into the model, and checks that it is one.
+func (w *world) adopt(b *block) error {
+	switch {
+	case b.Ptr == 0:
+		return fmt.Errorf("Alloc of %d bytes gave no address", b.asked)
+	case b.Size < b.asked:
+		return fmt.Errorf("Alloc of %d bytes gave %v: too small", b.asked, b)
+	case b.end() < b.Ptr:
+		return fmt.Errorf("Alloc gave %v, which passes the end of the address space", b)
+	}
+	if unit := w.cfg.Alignment; b.Ptr%driver.Pointer(unit) != 0 {
+		return fmt.Errorf("Alloc gave %v, which is no multiple of %d", b, unit)
+	}
+	i, taken := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	if taken {
+		return fmt.Errorf("Alloc gave %v, which is the live %v", b, w.live[i])
+	}
+	if i > 0 && w.live[i-1].end() > b.Ptr {
+		return fmt.Errorf("Alloc gave %v, which overlaps the live %v", b, w.live[i-1])
+	}
+	if i < len(w.live) && w.live[i].Ptr < b.end() {
+		return fmt.Errorf("Alloc gave %v, which overlaps the live %v", b, w.live[i])
+	}
+	if base := w.evidence.base; b.Ptr < base+evidenceLen && base < b.end() {
+		return fmt.Errorf("Alloc gave %v, which overlaps memory that the allocator never got", b)
+	}
+	w.live = slices.Insert(w.live, i, b)
+	w.numbers[b.number] = b
+	w.size += b.Size
+	return nil
+}
+
+// fill writes the block's pattern over all of it on a stream.
+func (w *world) fill(b *block, stream int) error {
+	s := w.streams[stream]
+	for _, u := range b.uses {
+		if u.stream != stream {
+			if err := s.WaitFor(w.streams[u.stream], u.mark); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.Fill(b.Ptr, b.pattern, b.Size); err != nil {
+		return fmt.Errorf("fill %v on s%d: %w", b, stream, err)
+	}
+	m, err := s.Mark()
+	b.writer, b.uses = stream, append(b.uses[:0], use{stream, m})
+	return err
+}
+
+// rewrite gives the block a new pattern on a stream.
+func (w *world) rewrite(b *block, stream int) error {
+	b.pattern = b.pattern%255 + 1
+	return w.fill(b, stream)
+}
+
+// check looks at the block's contents on a stream.
+func (w *world) check(b *block, stream int, why string) error {
+	if w.evidence.full() {
+		if err := w.sync(); err != nil {
+			return err
+		}
+	}
+	s := w.streams[stream]
+	for _, u := range b.uses {
+		if u.stream == b.writer && u.stream != stream {
+			if err := s.WaitFor(w.streams[u.stream], u.mark); err != nil {
+				return err
+			}
+		}
+	}
+	seen := *b // as it is now: the pattern may change before the samples are looked at
+	if err := w.evidence.take(s, &seen, why); err != nil {
+		return err
+	}
+	m, err := s.Mark()
+	if err != nil {
+		return err
+	}
+	for i := range b.uses {
+		if b.uses[i].stream == stream {
+			b.uses[i].mark = m
+			return nil
+		}
+	}
+	b.uses = append(b.uses, use{stream, m})
+	return nil
+}
+
+// join makes the block's own stream wait for all work on it, so that Free need not be told of other streams.
+func (w *world) join(b *block) error {
+	s := w.streams[b.owner]
+	for _, u := range b.uses {
+		if u.stream != b.owner {
+			if err := s.WaitFor(w.streams[u.stream], u.mark); err != nil {
+				return err
+			}
+		}
+	}
+	m, err := s.Mark()
+	// A later read on another stream waits for the writer, which from now on is as good as the owner.
+	b.writer, b.uses = b.owner, append(b.uses[:0], use{b.owner, m})
+	return err
+}
+
+// users returns the streams that Free has to be told of.
+func (w *world) users(b *block) []int {
+	var out []int
+	for _, u := range b.uses {
+		if u.stream != b.owner {
+			out = append(out, u.stream)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// free looks at the block a last time, on the stream that wrote it, and gives it back.
+func (w *world) free(b *block) error {
+	if err := w.check(b, b.writer, "before its free"); err != nil {
+		return err
+	}
+	w.forget(b)
+	var used []driver.Stream
+	for _, u := range w.users(b) {
+		used = append(used, w.streams[u])
+	}
+	w.around(func() { w.a.Free(b.Block, used...) })
+	return nil
+}
+
+// forget takes the block out of the model.
+func (w *world) forget(b *block) {
+	i, _ := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	w.live = slices.Delete(w.live, i, i+1)
+	delete(w.numbers, b.number)
+	w.size -= b.Size
+}
+
+// sync waits for all streams and looks at the evidence.
+func (w *world) sync() error {
+	if err := syncAll(w.streams); err != nil {
+		return err
+	}
+	return w.evidence.look(w.streams[0])
+}
+
+func (w *world) syncOne(stream int) error { return w.streams[stream].Sync(context.Background()) }
+
+// hold keeps a stream's work from being done until it is resumed or somebody waits for it. It reports whether the
+// device can do that.
+func (w *world) hold(stream int, on bool) bool {
+	if w.sim == nil || w.held[stream] == on {
+		return w.sim != nil
+	}
+	w.held[stream] = on
+	if on {
+		w.sim.Hold(w.streams[stream].ID())
+	} else {
+		w.sim.Resume(w.streams[stream].ID())
+	}
+	return true
+}
+
+// empty empties the allocator's cache, if it has one.
+func (w *world) empty() (err error) {
+	if c, ok := mem.Find[mem.Trimmer](w.a); ok {
+		w.around(func() { err = c.EmptyCache() })
+	}
+	return err
+}
+
+// finish frees everything and checks that nothing is left, before and after the allocator is closed.
+func (w *world) finish() error {
+	rng := rand.New(rand.NewPCG(w.cfg.Seed, 2))
+	for len(w.live) > 0 {
+		if err := w.free(w.live[rng.IntN(len(w.live))]); err != nil {
+			return err
+		}
+	}
+	if err := w.sync(); err != nil {
+		return err
+	}
+	if err := w.empty(); err != nil {
+		return fmt.Errorf("EmptyCache at the end: %w", err)
+	}
+	if err := w.agree(true); err != nil {
+		return fmt.Errorf("at the end: %w", err)
+	}
+	free, _, err := w.dev.Available()
+	if err != nil {
+		return err
+	}
+	_, trims := mem.Find[mem.Trimmer](w.a)
+	if trims && free < w.baseline-w.cfg.Reserved {
+		return fmt.Errorf("all blocks freed and the cache emptied: %d bytes of the device are still held, %d allowed",
+			w.baseline-free, w.cfg.Reserved)
+	}
+	return w.close()
+}
+
+// close closes the allocator and checks that the device has back all that it had.
+func (w *world) close() error {
+	if c, ok := mem.Find[io.Closer](w.a); ok {
+		if err := c.Close(); err != nil {
+			return fmt.Errorf("close the allocator: %w", err)
+		}
+	}
+	w.made.clean()
+	if w.made.Failed() {
+		return fmt.Errorf("close the allocator: %s", w.made.text.String())
+	}
+	free, _, err := w.dev.Available()
+	if err != nil {
+		return err
+	}
+	if free != w.baseline {
+		return fmt.Errorf("closed, the allocator has left the device with %d bytes fewer", w.baseline-free)
+	}
+	if w.undo != nil {
+		if err := w.undo(); err != nil {
+			return err
+		}
+	}
+	if w.sim != nil {
+		if reports := w.sim.Reports(); len(reports) > 0 {
+			return fmt.Errorf("the device reports: %w", errors.Join(reports...))
+		}
+		if now := w.sim.Leaks(); now.String() != w.leaks.String() {
+			return fmt.Errorf("closed, the allocator has left the device with %v; before it there were %v", now, w.leaks)
+		}
+	}
+	return nil
+}
+
+// must stops the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,225 @@
+package mem
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// A Tracker knows which blocks are on loan through it and which code asked for them. See Track.
+type Tracker struct {
+	inner  Allocator
+	opts   TrackOptions
+	blocks addressMap[trackedBlock]
+	allocs atomic.Uint64
+	sites  siteTable
+
+	graveMu sync.Mutex
+	graves  []grave // a ring: the last blocks freed
+	next    int
+}
+
+// TrackOptions say how much a Tracker records. The zero value is for debugging: every call with up to 16 frames.
+type TrackOptions struct {
+	// Depth is how many frames of a call stack are kept, at most 32; 0 means 16, and a negative value none.
+	Depth int
+	// Every makes only one allocation in so many record its stack, which is most of what tracking costs; 0 means each.
+	// Blocks are tracked all the same, without a site. With more than 1, frees record no stacks.
+	Every int
+	// Freed is how many freed blocks are remembered, so that a second free can say where the first one was; 0 means
+	// 1024, and a negative value none: then frees record no stacks.
+	Freed int
+}
+
+const maxTrackDepth = 32
+
+// A trackedBlock is what is known of an address: of a live block, or of one that was freed a short while ago.
+type trackedBlock struct {
+	block  Block
+	asked  int64
+	number uint64 // of the allocation, from 1
+	stream driver.StreamID
+	site   siteID
+	freed  bool
+	freeAt siteID
+}
+
+// A grave is a freed block that is still remembered, unless its address has a new one.
+type grave struct {
+	ptr    driver.Pointer
+	number uint64
+}
+
+// Track returns an allocator that knows which blocks of a are on loan through it, where each was asked for, and
+// reports them: see Live and Leaks. Free panics with both places if a block is freed twice, and if it was changed
+// since Alloc or never came from this tracker; a then does not see the call. Blocks that a had handed out already,
+// or that others take from it, are none of its business.
+//
+// A call costs a look-up under a lock that few others want, recording the stack (TrackOptions says how often), and, if
+// freed blocks are remembered, a short lock that all frees share.
+func Track(a Allocator, opts TrackOptions) *Tracker {
+	opts.Depth = orDefault(opts.Depth, 16)
+	opts.Every = max(1, opts.Every)
+	opts.Freed = orDefault(opts.Freed, 1024)
+	opts.Depth = min(opts.Depth, maxTrackDepth)
+	return &Tracker{inner: a, opts: opts, graves: make([]grave, opts.Freed)}
+}
+
+// orDefault reads an option of which zero means the default and a negative value none.
+func orDefault(n, whenZero int) int {
+	if n == 0 {
+		return whenZero
+	}
+	return max(0, n)
+}
+
+// Alloc implements Allocator. It panics if the allocator below hands out an address that is on loan already.
+func (t *Tracker) Alloc(s driver.Stream, size int64) (Block, error) {
+	b, err := t.inner.Alloc(s, size)
+	if err != nil || b.Ptr == 0 {
+		return b, err
+	}
+	tb := trackedBlock{block: b, asked: size, stream: s.ID(), number: t.allocs.Add(1)}
+	if t.opts.Depth > 0 && tb.number%uint64(t.opts.Every) == 0 {
+		tb.site = t.sites.here(t.opts.Depth)
+	}
+	shard := t.blocks.lock(b.Ptr)
+	old, known := shard.at[b.Ptr]
+	if known && !old.freed {
+		shard.mu.Unlock()
+		panic(fmt.Sprintf("mem: Track: the allocator below handed out %s at %#x, where %s is on loan; that was allocated at:\n%s",
+			bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.sites.text(old.site)))
+	}
+	shard.put(b.Ptr, tb)
+	shard.mu.Unlock()
+	return b, nil
+}
+
+// Free implements Allocator.
+func (t *Tracker) Free(b Block, used ...driver.Stream) {
+	if b.Ptr == 0 {
+		t.inner.Free(b, used...)
+		return
+	}
+	var here siteID
+	if t.opts.Depth > 0 && len(t.graves) > 0 && t.opts.Every == 1 {
+		here = t.sites.here(t.opts.Depth)
+	}
+	// Forgotten before it is freed: afterwards the address may be handed out again, to another goroutine's block.
+	shard := t.blocks.lock(b.Ptr)
+	tb, known := shard.at[b.Ptr]
+	if !known || tb.freed || tb.block != b {
+		shard.mu.Unlock()
+		panic("mem: Track: " + t.explain(b, tb, known))
+	}
+	if len(t.graves) > 0 {
+		tb.freed, tb.freeAt = true, here
+		shard.at[b.Ptr] = tb
+	} else {
+		delete(shard.at, b.Ptr)
+	}
+	shard.mu.Unlock()
+	t.bury(grave{b.Ptr, tb.number})
+	t.inner.Free(b, used...)
+}
+
+// bury remembers a freed block in place of the one that has been remembered longest.
+func (t *Tracker) bury(g grave) {
+	if len(t.graves) == 0 {
+		return
+	}
+	t.graveMu.Lock()
+	oldest := t.graves[t.next]
+	t.graves[t.next] = g
+	t.next = (t.next + 1) % len(t.graves)
+	t.graveMu.Unlock()
+	if oldest.number == 0 {
+		return
+	}
+	shard := t.blocks.lock(oldest.ptr)
+	if tb, ok := shard.at[oldest.ptr]; ok && tb.freed && tb.number == oldest.number {
+		delete(shard.at, oldest.ptr)
+	}
+	shard.mu.Unlock()
+}
+
+// explain says what is wrong with freeing b, given what is known of its address.
+func (t *Tracker) explain(b Block, tb trackedBlock, known bool) string {
+	at := uint64(b.Ptr)
+	switch {
+	case !known:
+		return fmt.Sprintf("Free of %d bytes at %#x, which is not a block of this tracker, or was freed long ago", b.Size, at)
+	case tb.freed:
+		return fmt.Sprintf("double free of %d bytes at %#x, allocated at:\n%sand first freed at:\n%s",
+			tb.block.Size, at, t.sites.text(tb.site), t.sites.text(tb.freeAt))
+	case tb.block.Size != b.Size:
+		return fmt.Sprintf("Free of %d bytes at %#x, where the live block has %d bytes, allocated at:\n%s",
+			b.Size, at, tb.block.Size, t.sites.text(tb.site))
+	}
+	return fmt.Sprintf("Free of a block at %#x that has been freed: its address is now another block's, allocated at:\n%s",
+		at, t.sites.text(tb.site))
+}
+
+// Unwrap implements Wrapper.
+func (t *Tracker) Unwrap() Allocator { return t.inner }
+
+// A siteID finds a call stack in a siteTable. Zero is no stack.
+type siteID uint32
+
+// A siteTable holds call stacks, as program counters, once each.
+type siteTable struct {
+	mu  sync.RWMutex
+	ids map[[maxTrackDepth]uintptr]siteID
+	pcs [][maxTrackDepth]uintptr // pcs[id-1]
+}
+
+// here returns the stack of the caller's caller, of at most depth frames.
+func (t *siteTable) here(depth int) siteID {
+	var pcs [maxTrackDepth]uintptr
+	runtime.Callers(3, pcs[:depth])
+	t.mu.RLock()
+	id, ok := t.ids[pcs]
+	t.mu.RUnlock()
+	if ok {
+		return id
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id, ok := t.ids[pcs]; ok {
+		return id
+	}
+	if t.ids == nil {
+		t.ids = make(map[[maxTrackDepth]uintptr]siteID)
+	}
+	t.pcs = append(t.pcs, pcs)
+	id = siteID(len(t.pcs))
+	t.ids[pcs] = id
+	return id
+}
+
+// frames returns the lines of a stack, innermost first.
+func (t *siteTable) frames(id siteID) []runtime.Frame {
+	if id == 0 {
+		return nil
+	}
+	t.mu.RLock()
+	pcs := t.pcs[id-1]
+	t.mu.RUnlock()
+	n := 0
+	for n < len(pcs) && pcs[n] != 0 {
+		n++
+	}
+	var out []runtime.Frame
+	for frames := runtime.CallersFrames(pcs[:n]); n > 0; {
+		f, more := frames.Next()
+		out = append(out, f)
+		if !more {
+			break
+		}
+	}
+	return out
+}

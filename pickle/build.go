@@ -1,0 +1,204 @@
+package pickle
+
+import "slices"
+
+// push puts a value on the stack.
+func (m *machine) push(v Value) error {
+	if len(m.stack) == cap(m.stack) {
+		m.stack = grow(m.stack, &m.doc.memory, costValue)
+	}
+	m.stack = append(m.stack, v)
+	return nil
+}
+
+func (m *machine) mark() error {
+	if len(m.marks) >= m.limits.Depth {
+		return m.over("opens more than %d marks", m.limits.Depth)
+	}
+	m.fence = len(m.stack)
+	m.marks = append(m.marks, m.fence)
+	return nil
+}
+
+// pop drops the top value, or a mark if that is on top, as Python does.
+func (m *machine) pop() error {
+	if len(m.stack) > m.fence {
+		m.stack = m.stack[:len(m.stack)-1]
+		return nil
+	}
+	_, err := m.popMark()
+	return err
+}
+
+// popMark closes the last mark and takes what lay above it off the stack. The values are valid until the next push.
+func (m *machine) popMark() ([]Value, error) {
+	if len(m.marks) == 0 {
+		return nil, m.corrupt("finds no open mark")
+	}
+	above := m.stack[m.fence:]
+	m.stack = m.stack[:m.fence]
+	m.marks = m.marks[:len(m.marks)-1]
+	m.fence = 0
+	if n := len(m.marks); n > 0 {
+		m.fence = m.marks[n-1]
+	}
+	return above, nil
+}
+
+// take takes the top n values off the stack. They are valid until the next push.
+func (m *machine) take(n int) ([]Value, error) {
+	if len(m.stack)-m.fence < n {
+		return nil, m.underflow()
+	}
+	top := m.stack[len(m.stack)-n:]
+	m.stack = m.stack[:len(m.stack)-n]
+	return top, nil
+}
+
+// container pushes a new list, tuple or dict.
+func (m *machine) container(tag uint64, contents []Value) error {
+	if int64(len(m.doc.nodes)) >= m.limits.Nodes {
+		return m.over("makes more than %d dicts, lists and tuples", m.limits.Nodes)
+	}
+	v := m.doc.newNode(tag)
+	if err := m.fill(v, contents); err != nil {
+		return err
+	}
+	return m.push(v)
+}
+
+func (m *machine) shortTuple(n int) error {
+	items, err := m.take(n)
+	if err != nil {
+		return err
+	}
+	return m.container(tagTuple, items)
+}
+
+// fromMark makes a TUPLE, a LIST or a DICT of what lies above the mark.
+func (m *machine) fromMark() error {
+	items, err := m.popMark()
+	if err != nil {
+		return err
+	}
+	switch m.op {
+	case opTuple:
+		return m.container(tagTuple, items)
+	case opList:
+		return m.container(tagList, items)
+	}
+	return m.container(tagDict, items)
+}
+
+// appendItems runs APPEND and APPENDS.
+func (m *machine) appendItems() error {
+	more, err := m.more(1)
+	if err != nil {
+		return err
+	}
+	if len(m.stack) == m.fence {
+		return m.underflow()
+	}
+	list := m.stack[len(m.stack)-1]
+	if list.tag() != tagList {
+		return m.corrupt("adds to a %v, not to a list", list.Kind())
+	}
+	m.doc.extend(list, more)
+	return nil
+}
+
+// setItems runs SETITEM and SETITEMS.
+func (m *machine) setItems() error {
+	more, err := m.more(2)
+	if err != nil {
+		return err
+	}
+	if len(m.stack) == m.fence {
+		return m.underflow()
+	}
+	dict := m.stack[len(m.stack)-1]
+	if dict.tag() != tagDict {
+		return m.corrupt("sets items of a %v, not of a dict", dict.Kind())
+	}
+	return m.fill(dict, more)
+}
+
+// more returns what APPEND or SETITEM adds, n values, or what APPENDS or SETITEMS add, down to the mark.
+func (m *machine) more(n int) ([]Value, error) {
+	if m.op == opAppends || m.op == opSetItems {
+		return m.popMark()
+	}
+	return m.take(n)
+}
+
+// fill adds contents to v, or has the dict v folded.
+func (m *machine) fill(v Value, contents []Value) error {
+	if v.tag() != tagDict {
+		m.doc.extend(v, contents)
+		return nil
+	}
+	if len(contents)%2 != 0 {
+		return m.corrupt("finds a key without a value")
+	}
+	for i := 0; i < len(contents); i += 2 {
+		if t := contents[i].tag(); t == tagList || t == tagDict {
+			return m.corrupt("finds a %v as a key", contents[i].Kind())
+		}
+	}
+	if len(contents) == 0 {
+		return nil
+	}
+	switch n := &m.doc.nodes[v.payload()]; {
+	case *n&nodeState == nodeFolded:
+		return m.refuse("adds to a dict that was already complete")
+	case m.fold != nil && *n&nodeState == nodeEmpty && m.op != opSetItem:
+		if handle, ok := m.fold(m.doc, slices.Clip(contents)); ok {
+			*n = node(handle)<<2 | nodeFolded
+			return nil
+		}
+	}
+	m.doc.extend(v, contents)
+	return nil
+}
+
+// get pushes what the memo holds under a number.
+func (m *machine) get() error {
+	width := 1
+	if m.op == opLongBinGet {
+		width = 4
+	}
+	arg, err := m.arg(width)
+	if err != nil {
+		return err
+	}
+	i := uint32(little(arg))
+	v := m.memo.get(i)
+	if v == 0 {
+		return m.corrupt("asks for memo entry %d, which nothing was put under", i)
+	}
+	return m.push(v)
+}
+
+// put stores the top of the stack in the memo.
+func (m *machine) put() error {
+	i := uint64(m.memo.count)
+	if m.op != opMemoize {
+		width := 1
+		if m.op == opLongBinPut {
+			width = 4
+		}
+		arg, err := m.arg(width)
+		if err != nil {
+			return err
+		}
+		i = little(arg)
+	}
+	if len(m.stack) == m.fence {
+		return m.underflow()
+	}
+	if i >= uint64(m.limits.Memo) {
+		return m.over("puts memo entry %d: the limit is %d", i, m.limits.Memo)
+	}
+	m.memo.put(uint32(i), m.stack[len(m.stack)-1], &m.doc.memory)
+	return nil
+}

@@ -1,0 +1,59 @@
+package pickle
+
+// onPath stands in the heights for a node that the walk is inside of.
+const onPath = 1<<16 - 1
+
+// check walks all that the root reaches, each node once, and refuses what contains itself or is too deep. Nodes that
+// the root does not reach stay unchecked; no Value that a caller can get leads to them.
+func (m *machine) check() error {
+	d := m.doc
+	if !d.root.IsContainer() {
+		return nil
+	}
+	type visit struct {
+		node  uint64
+		items []Value // yet to be looked at
+	}
+	heights := make([]uint16, len(d.nodes)) // 0 before the walk has been there
+	path := []visit{{d.root.payload(), d.contents(d.root)}}
+	heights[d.root.payload()] = onPath
+	tallest := make([]uint16, m.limits.Depth+1) // of what was seen below each node on the path
+walk:
+	for len(path) > 0 {
+		top := &path[len(path)-1]
+		below := &tallest[len(path)-1]
+		for len(top.items) > 0 {
+			v := top.items[0]
+			top.items = top.items[1:]
+			if !v.IsContainer() {
+				continue
+			}
+			h := heights[v.payload()]
+			if h == onPath {
+				return m.refuse("finds a %v that contains itself", v.Kind())
+			}
+			if h == 0 {
+				contents := d.contents(v)
+				if len(contents) > 0 && len(path) < m.limits.Depth {
+					heights[v.payload()] = onPath
+					tallest[len(path)] = 0
+					path = append(path, visit{v.payload(), contents})
+					continue walk
+				}
+				h = 1
+				heights[v.payload()] = h
+			}
+			*below = max(*below, h)
+			if len(path)+int(h) > m.limits.Depth {
+				return m.over("finds values more than %d deep", m.limits.Depth)
+			}
+		}
+		height := *below + 1
+		heights[top.node] = height
+		path = path[:len(path)-1]
+		if len(path) > 0 {
+			tallest[len(path)-1] = max(tallest[len(path)-1], height)
+		}
+	}
+	return nil
+}

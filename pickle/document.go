@@ -1,0 +1,225 @@
+package pickle
+
+import "math"
+
+// A Document is what a pickle holds: a root, and tables that its Values point into. It does not change once Read has
+// returned it, and may then be read by several goroutines.
+type Document struct {
+	root     Value
+	protocol int
+	size     int64
+
+	strs  []string
+	ids   map[string]uint32 // index into strs
+	near  [256]uint32       // some of ids, plus 1, by a cheap hash: most strings of a file come again and again
+	wide  []uint64          // bits of numbers that do not fit into a Value
+	nodes []node
+	items [][]Value // of nodes that have some: of a dict, keys and values in turn
+	slab  []Value   // free space that short item lists are cut from
+
+	memory int64 // bytes in the tables above, and in the machine's stack and memo
+}
+
+// A node is a container: a state in the lowest two bits, and a number.
+type node uint64
+
+const (
+	nodeEmpty  node = iota // nothing yet, or ever
+	nodeFilled             // the number is an index into Document.items
+	nodeFolded             // the number is the caller's
+	nodeState  node = 3
+)
+
+func (n node) number() uint32 { return uint32(n >> 2) }
+
+// What the tables cost, in bytes, for Limits.Memory. A string is counted with its header, its place in the map and
+// the rounding of the heap.
+const (
+	costNode   = 8
+	costItems  = 24
+	costValue  = 8
+	costString = 96
+	slabSize   = 4096 // Values
+)
+
+// Root returns the value that the pickle is of.
+func (d *Document) Root() Value { return d.root }
+
+// Protocol returns the protocol that the file says it is in, 2 to 5.
+func (d *Document) Protocol() int { return d.protocol }
+
+// Size returns the length of the pickle in bytes, up to and including its STOP.
+func (d *Document) Size() int64 { return d.size }
+
+// Nodes returns the number of containers.
+func (d *Document) Nodes() int { return len(d.nodes) }
+
+// Len returns the number of items of a list or tuple, of pairs of a dict (a key that comes twice counts twice), and 0
+// of a folded dict and of anything else.
+func (d *Document) Len(v Value) int {
+	n := len(d.contents(v))
+	if v.tag() == tagDict {
+		n /= 2
+	}
+	return n
+}
+
+// Items returns the items of a list or tuple, and nil of anything else. The caller must not change them.
+func (d *Document) Items(v Value) []Value {
+	if v.tag() == tagDict {
+		return nil
+	}
+	return d.contents(v)
+}
+
+// Pairs returns the keys and values of a dict in turn, in the order of the file, and nil of anything else and of a
+// folded dict. A key may come twice: the last one counts. The caller must not change them.
+func (d *Document) Pairs(v Value) []Value {
+	if v.tag() != tagDict {
+		return nil
+	}
+	return d.contents(v)
+}
+
+// ItemsOf returns the items of the list or tuple whose Node is n. With it a Fold can note a list that may not be
+// complete yet, and look at it afterwards; such a list need not be reachable from the root, and may contain itself.
+func (d *Document) ItemsOf(n uint32) []Value { return d.contents(pack(tagList, uint64(n))) }
+
+// Lookup returns the value of a str key in a dict.
+func (d *Document) Lookup(v Value, key string) (Value, bool) {
+	id, ok := d.ids[key]
+	if !ok {
+		return 0, false
+	}
+	want := pack(tagStr, uint64(id))
+	pairs := d.Pairs(v)
+	for i := len(pairs) - 2; i >= 0; i -= 2 {
+		if pairs[i] == want {
+			return pairs[i+1], true
+		}
+	}
+	return 0, false
+}
+
+// Folded returns the handle that Fold gave for the dict v, and whether v is a dict that was folded.
+func (d *Document) Folded(v Value) (handle uint32, ok bool) {
+	if v.tag() != tagDict {
+		return 0, false
+	}
+	n := d.nodes[v.payload()]
+	return n.number(), n&nodeState == nodeFolded
+}
+
+func (d *Document) contents(v Value) []Value {
+	if !v.IsContainer() {
+		return nil
+	}
+	n := d.nodes[v.payload()]
+	if n&nodeState != nodeFilled {
+		return nil
+	}
+	return d.items[n.number()]
+}
+
+// newNode makes an empty container. The caller has checked Limits.Nodes.
+func (d *Document) newNode(tag uint64) Value {
+	if len(d.nodes) == cap(d.nodes) {
+		d.nodes = grow(d.nodes, &d.memory, costNode)
+	}
+	d.nodes = append(d.nodes, 0)
+	return pack(tag, uint64(len(d.nodes)-1))
+}
+
+// extend adds to a container that was not folded.
+func (d *Document) extend(v Value, more []Value) {
+	if len(more) == 0 {
+		return
+	}
+	n := &d.nodes[v.payload()]
+	if *n&nodeState == nodeEmpty {
+		if len(d.items) == cap(d.items) {
+			d.items = grow(d.items, &d.memory, costItems)
+		}
+		d.items = append(d.items, d.cut(more))
+		*n = node(len(d.items)-1)<<2 | nodeFilled
+		return
+	}
+	all := d.items[n.number()]
+	if room := len(all) + len(more); room > cap(all) {
+		room = max(room, 2*cap(all))
+		d.memory += int64(room-cap(all)) * costValue
+		all = append(make([]Value, 0, room), all...)
+	}
+	d.items[n.number()] = append(all, more...)
+}
+
+// cut copies a first filling of a container: short ones lie together in a slab.
+func (d *Document) cut(more []Value) []Value {
+	if len(more) > slabSize/16 {
+		d.memory += int64(len(more)) * costValue
+		return append(make([]Value, 0, len(more)), more...)
+	}
+	if len(d.slab) < len(more) {
+		d.slab = make([]Value, slabSize)
+		d.memory += slabSize * costValue
+	}
+	own := d.slab[:len(more):len(more)]
+	d.slab = d.slab[len(more):]
+	copy(own, more)
+	return own
+}
+
+// intern returns the Value of a string, which b is only borrowed for.
+func (d *Document) intern(tag uint64, b []byte) Value {
+	slot := &d.near[0]
+	if n := len(b); n > 0 {
+		slot = &d.near[(n*31+int(b[0])*7+int(b[n-1]))%len(d.near)]
+	}
+	if i := *slot; i > 0 && d.strs[i-1] == string(b) {
+		return pack(tag, uint64(i-1))
+	}
+	id, ok := d.ids[string(b)]
+	if !ok {
+		s := string(b)
+		id = uint32(len(d.strs))
+		d.strs = append(d.strs, s)
+		d.ids[s] = id
+		d.memory += int64(len(s)) + costString
+	}
+	*slot = id + 1
+	return pack(tag, uint64(id))
+}
+
+func (d *Document) newInt(x int64) Value {
+	v := pack(tagInt, uint64(x))
+	if int64(v)>>tagBits == x {
+		return v
+	}
+	return d.newWide(tagWide, uint64(x))
+}
+
+func (d *Document) newUint(x uint64) Value {
+	if x <= math.MaxInt64 {
+		return d.newInt(int64(x))
+	}
+	return d.newWide(tagUint, x)
+}
+
+func (d *Document) newWide(tag, bits uint64) Value {
+	if n := len(d.wide); n > 0 && d.wide[n-1] == bits {
+		return pack(tag, uint64(n-1))
+	}
+	if len(d.wide) == cap(d.wide) {
+		d.wide = grow(d.wide, &d.memory, costValue)
+	}
+	d.wide = append(d.wide, bits)
+	return pack(tag, uint64(len(d.wide)-1))
+}
+
+// grow doubles the room of s, which is full, and adds what that costs to *memory. Doubling copies less than append does
+// for long slices, and these are short-lived.
+func grow[T any](s []T, memory *int64, each int64) []T {
+	more := max(64, len(s))
+	*memory += int64(more) * each
+	return append(make([]T, 0, len(s)+more), s...)
+}

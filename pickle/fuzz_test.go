@@ -1,0 +1,72 @@
+package pickle
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// fuzzLimits keep one input's cost so low that a fuzzer notices what goes over.
+var fuzzLimits = Limits{Bytes: 1 << 20, Memory: 16 << 20, Nodes: 1 << 16, Memo: 1 << 20, Depth: 100, String: 1 << 16}
+
+// FuzzRead reads anything. It must not panic, and must say what is wrong in an *Error inside the input; what it reads
+// must be walkable, node by node and as Go values, and be the same however the bytes arrive.
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.pickle")
+	if err != nil || len(files) < 10 {
+		f.Fatalf("%d golden files, %v: want 10 or more", len(files), err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b[:min(len(b), 4096)])
+	}
+	for _, h := range hostileInputs() {
+		if len(h.data) < 4096 {
+			f.Add([]byte(h.data))
+		}
+	}
+	f.Add([]byte(laughs(20)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := Read(bytes.NewReader(b), Options{Limits: fuzzLimits})
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || e.Offset < 0 || e.Offset > int64(len(b)) || e.Reason == "" || e.Code == nil {
+				t.Fatalf("error %#v", err)
+			}
+			return
+		}
+		if d.Size() > int64(len(b)) {
+			t.Fatalf("Size() = %d of %d bytes", d.Size(), len(b))
+		}
+		seen := make([]bool, d.Nodes())
+		walk := []Value{d.Root()}
+		for len(walk) > 0 {
+			v := walk[len(walk)-1]
+			walk = walk[:len(walk)-1]
+			if v.Kind() == Invalid {
+				t.Fatal("an invalid value")
+			}
+			if v.IsContainer() && !seen[v.Node()] {
+				seen[v.Node()] = true
+				walk = append(append(walk, d.Items(v)...), d.Pairs(v)...)
+			}
+		}
+		d.Plain(d.Root())
+		handles := uint32(0)
+		folded, err := Read(bytes.NewReader(b), Options{Limits: fuzzLimits, Fold: func(d *Document, pairs []Value) (uint32, bool) {
+			if len(pairs) == 0 || len(pairs)%2 != 0 {
+				t.Fatalf("Fold of %d values", len(pairs))
+			}
+			handles++
+			return handles, handles%2 == 0
+		}})
+		if err != nil && !errors.Is(err, ErrRefused) || err == nil && folded.Size() != d.Size() {
+			t.Fatalf("with Fold: %v", err)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package snapshot
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// magics tell the formats apart by their first bytes.
+var (
+	magicGzip = []byte{0x1f, 0x8b}
+	magicZstd = []byte{0x28, 0xb5, 0x2f, 0xfd}
+	magicXz   = []byte{0xfd, '7', 'z', 'X', 'Z', 0}
+	magicZip  = []byte("PK\x03\x04")
+)
+
+// decompress returns the pickle in r, and how to name the format in errors: "zstd: " or nothing.
+func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, err error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	head, err := in.Peek(8)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, "", fmt.Errorf("snapshot: %w", err)
+	}
+	if len(head) == 0 {
+		return nil, "", &Error{Reason: "the file is empty"}
+	}
+	source := &counter{r: in}
+	switch {
+	case bytes.HasPrefix(head, magicGzip):
+		format = "gzip: "
+		z, zerr := gzip.NewReader(source)
+		plain, err = z, zerr
+	case bytes.HasPrefix(head, magicZstd):
+		format = "zstd: "
+		z, zerr := zstd.NewReader(source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(uint64(limits.Window)))
+		if err = zerr; err == nil {
+			plain = z.IOReadCloser()
+		}
+	case bytes.HasPrefix(head, magicXz):
+		format = "xz: "
+		plain, err = io.NopCloser(newXzReader(source, limits.Window)), nil
+	case bytes.HasPrefix(head, magicZip):
+		return nil, "", &Error{Reason: "a zip archive, as torch.save writes: a memory snapshot comes from " +
+			"torch.cuda.memory._dump_snapshot"}
+	case head[0] == '{' || head[0] == '[':
+		return nil, "", &Error{Reason: "looks like JSON: want the pickle that torch.cuda.memory._dump_snapshot writes"}
+	default:
+		return io.NopCloser(in), "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("snapshot: %s%w", format, err)
+	}
+	return &ratioReader{plain: plain, source: source, limits: limits}, format, nil
+}
+
+// A counter counts what is read through it.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// ErrRatio is matched by the error for a compressed file that becomes far more than traces do.
+var ErrRatio = errors.New("decompresses to far more than a snapshot would: over Limits.Ratio")
+
+// A ratioReader stops when plain has given too much for what it took from source.
+type ratioReader struct {
+	plain  io.ReadCloser
+	source *counter
+	limits Limits
+	n      int64
+}
+
+func (r *ratioReader) Read(p []byte) (int, error) {
+	n, err := r.plain.Read(p)
+	r.n += int64(n)
+	if (r.n-r.limits.Free)/r.limits.Ratio > r.source.n {
+		return 0, ErrRatio
+	}
+	return n, err
+}
+
+func (r *ratioReader) Close() error { return r.plain.Close() }

@@ -1,0 +1,83 @@
+package snapshot
+
+import (
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/pickle"
+)
+
+// A field is a key of a trace entry or a frame. Keys are compared by number: each string of the file is looked up once.
+type field uint8
+
+const (
+	fieldUnresolved field = iota // the string was not looked up yet
+	fieldUnknown
+	fieldAction
+	fieldAddr
+	fieldDeviceFree
+	fieldSize
+	fieldStream
+	fieldTime
+	fieldCompileContext
+	fieldMetadata
+	fieldFrames
+	fieldPool
+	fieldName
+	fieldFilename
+	fieldLine
+)
+
+var fieldNames = map[string]field{
+	"action": fieldAction, "addr": fieldAddr, "device_free": fieldDeviceFree, "size": fieldSize, "stream": fieldStream,
+	"time_us": fieldTime, "compile_context": fieldCompileContext, "user_metadata": fieldMetadata, "frames": fieldFrames,
+	"pool_id": fieldPool, "segment_pool_id": fieldPool, "name": fieldName, "filename": fieldFilename, "line": fieldLine,
+}
+
+// meanings remembers, by the number of a string, which field and which action the string names.
+type meanings struct {
+	fields  []field
+	actions []mem.Action // plus 1; NumActions+1 for none
+}
+
+// field returns the field that a key names.
+func (t *meanings) field(doc *pickle.Document, key pickle.Value) field {
+	id, ok := key.StrID()
+	if !ok {
+		return fieldUnknown
+	}
+	if int(id) >= len(t.fields) {
+		t.fields = extend(t.fields, int(id))
+	}
+	f := t.fields[id]
+	if f == fieldUnresolved {
+		s, _ := doc.Str(key)
+		if f, ok = fieldNames[s]; !ok {
+			f = fieldUnknown
+		}
+		t.fields[id] = f
+	}
+	return f
+}
+
+// action returns the action that a str names.
+func (t *meanings) action(doc *pickle.Document, name pickle.Value) (mem.Action, bool) {
+	id, _ := name.StrID()
+	if int(id) >= len(t.actions) {
+		t.actions = extend(t.actions, int(id))
+	}
+	a := t.actions[id]
+	if a == 0 {
+		s, _ := doc.Str(name)
+		known, ok := mem.ParseAction(s)
+		if !ok {
+			known = mem.NumActions
+		}
+		a = known + 1
+		t.actions[id] = a
+	}
+	return a - 1, a <= mem.NumActions
+}
+
+// extend returns s with an element i, the new ones zero.
+func extend[T any](s []T, i int) []T {
+	return append(s, make([]T, i+1-len(s)+len(s)/2)...)
+}

@@ -1,0 +1,246 @@
+package snapshot
+
+import (
+	"strings"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/pickle"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// An importer turns one pickle into a Snapshot.
+type importer struct {
+	doc      *pickle.Document // set once it is complete
+	meanings meanings
+	events   events // the folded entries, in the order in which the pickle completes them
+	streams  handles
+	pools    pools
+	frames   frames
+	stacks   stacks
+	skipped  skips
+	used     map[uint32]bool // containers that may be read once only and have been
+}
+
+func newImporter() *importer {
+	return &importer{stacks: stacks{table: &trace.Stacks{}}, skipped: skips{}, used: map[uint32]bool{}}
+}
+
+// Handles of folded dicts: the index of an event, or with frameHandle that of a frame.
+const (
+	frameHandle = 1 << 31
+	maxFolded   = 1 << 31
+	maxFoldKeys = 64 // a dict with more keys is nothing that is folded
+)
+
+// foldDict takes trace entries and frames out of the pickle while it is read.
+func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle uint32, ok bool) {
+	if len(pairs) > 2*maxFoldKeys {
+		return 0, false
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		switch im.meanings.field(doc, pairs[i]) {
+		case fieldAction:
+			e, bad := im.entry(doc, pairs)
+			if bad != nil || e.unknown || im.events.n == maxFolded {
+				return 0, false
+			}
+			return im.events.add(e.event), true
+		case fieldFilename:
+			n, bad := im.frame(doc, pairs)
+			if bad != nil || n >= maxFolded {
+				return 0, false
+			}
+			return n | frameHandle, true
+		}
+	}
+	return 0, false
+}
+
+// snapshot reads the completed document.
+func (im *importer) snapshot() (*Snapshot, error) {
+	s := &Snapshot{}
+	root := im.doc.Root()
+	if root.Kind() == pickle.List { // torch.cuda.memory_snapshot()
+		if err := im.segments(s, root); err != nil {
+			return nil, err
+		}
+		return im.finish(s), nil
+	}
+	if root.Kind() != pickle.Dict {
+		return nil, &Error{Reason: "no memory snapshot: want a dict with segments and device_traces, got " +
+			root.Kind().String()}
+	}
+	segments, hasSegments := im.doc.Lookup(root, "segments")
+	traces, hasTraces := im.doc.Lookup(root, "device_traces")
+	if !hasSegments && !hasTraces {
+		return nil, &Error{Reason: "no memory snapshot: the dict has neither segments nor device_traces, only " +
+			im.keys(root)}
+	}
+	if hasSegments {
+		if err := im.segments(s, segments); err != nil {
+			return nil, err
+		}
+	}
+	if hasTraces {
+		if err := im.traces(s, traces); err != nil {
+			return nil, err
+		}
+	}
+	pairs := im.doc.Pairs(root)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		key, ok := im.doc.Str(pairs[i])
+		var err error
+		switch {
+		case !ok:
+			im.skipped.add("keys that are no str", 1)
+		case key == "segments" || key == "device_traces":
+		case key == "allocator_settings":
+			s.Settings, err = im.settings(pairs[i+1])
+		case key == "external_annotations":
+			s.Annotations, err = im.annotations(pairs[i+1])
+		default:
+			im.skipped.key("", key)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return im.finish(s), nil
+}
+
+// finish fills in what all parts share.
+func (im *importer) finish(s *Snapshot) *Snapshot {
+	if len(im.frames.list) > 0 || im.stacks.table.Len() > 0 {
+		im.stacks.table.Frames = im.frames.exact()
+		s.Stacks = im.stacks.table
+		for _, t := range s.Traces {
+			if t != nil {
+				t.Stacks = s.Stacks
+			}
+		}
+	}
+	s.Skipped = im.skipped.list()
+	return s
+}
+
+// once reports whether the container v, if it is not empty, is met for the first time. A file in which the same list
+// of blocks stands in many segments is refused, or a small file could be made into an endless snapshot.
+func (im *importer) once(v pickle.Value) bool {
+	if im.doc.Len(v) == 0 {
+		return true
+	}
+	if im.used[v.Node()] {
+		return false
+	}
+	im.used[v.Node()] = true
+	return true
+}
+
+// list returns the items of a list or tuple. None counts as an empty list.
+func (im *importer) list(place, field string, v pickle.Value) ([]pickle.Value, error) {
+	switch v.Kind() {
+	case pickle.List, pickle.Tuple:
+		return im.doc.Items(v), nil
+	case pickle.None:
+		return nil, nil
+	}
+	return nil, wrongType(field, "a list", v).at(place)
+}
+
+// dict returns the keys and values of a dict. One that was folded is a trace entry or a frame, out of place.
+func (im *importer) dict(place string, v pickle.Value) ([]pickle.Value, error) {
+	if v.Kind() != pickle.Dict {
+		return nil, wrongType("", "a dict", v).at(place)
+	}
+	if _, folded := im.doc.Folded(v); folded {
+		return nil, &Error{Place: place, Reason: "a trace entry or a stack frame is out of place here"}
+	}
+	return im.doc.Pairs(v), nil
+}
+
+// keys lists some keys of a dict, for a message.
+func (im *importer) keys(v pickle.Value) string {
+	var names []string
+	for i, pairs := 0, im.doc.Pairs(v); i < len(pairs) && len(names) < 8; i += 2 {
+		if s, ok := im.doc.Str(pairs[i]); ok {
+			names = append(names, quote(s))
+		}
+	}
+	if len(names) == 0 {
+		return "no keys that are str"
+	}
+	return strings.Join(names, ", ")
+}
+
+// events is a growing list in pieces, so that growing copies nothing.
+type events struct {
+	pieces [][]trace.Event // all but the last have piece events
+	n      int
+}
+
+const piece = 1 << 15
+
+func (t *events) add(e trace.Event) (index uint32) {
+	if t.n%piece == 0 {
+		size := piece
+		if t.n == 0 {
+			size = 0 // small files stay small
+		}
+		t.pieces = append(t.pieces, make([]trace.Event, 0, size))
+	}
+	last := &t.pieces[len(t.pieces)-1]
+	*last = append(*last, e)
+	t.n++
+	return uint32(t.n - 1)
+}
+
+// from returns some of the events from an index on: at least one, up to the end of a piece.
+func (t *events) from(i int) []trace.Event { return t.pieces[i/piece][i%piece:] }
+
+// handles numbers the stream handles of the file in the order in which they appear.
+type handles struct {
+	list []uint64
+	byID map[uint64]uint32
+	last uint32 // the number given last, most often asked for again
+}
+
+func (t *handles) number(handle uint64) uint32 {
+	if int(t.last) < len(t.list) && t.list[t.last] == handle {
+		return t.last
+	}
+	n, ok := t.byID[handle]
+	if !ok {
+		if t.byID == nil {
+			t.byID = map[uint64]uint32{}
+		}
+		n = uint32(len(t.list))
+		t.list = append(t.list, handle)
+		t.byID[handle] = n
+	}
+	t.last = n
+	return n
+}
+
+const maxPools = 1<<16 - 2
+
+// pools numbers the pools of trace entries from 1, in the order in which they appear; 0 is none.
+type pools struct {
+	list []mem.PoolID // list[i] has the number i+1
+	byID map[mem.PoolID]uint16
+}
+
+func (t *pools) number(id mem.PoolID) (uint16, bool) {
+	n, ok := t.byID[id]
+	if !ok {
+		if len(t.list) == maxPools {
+			return 0, false
+		}
+		if t.byID == nil {
+			t.byID = map[mem.PoolID]uint16{}
+		}
+		t.list = append(t.list, id)
+		n = uint16(len(t.list))
+		t.byID[id] = n
+	}
+	return n, true
+}

@@ -1,0 +1,166 @@
+// Package snapshot reads PyTorch's memory snapshots: what an allocator held at an instant, segment by segment, and the
+// trace of how it came to that.
+//
+// torch.cuda.memory._dump_snapshot writes them, as do torch.cuda.memory._snapshot and memory_snapshot when their result
+// is pickled, and the C++ writer that works without Python. Files of any age are read as far as they go: keys that older
+// PyTorch did not write may be absent, keys and actions that are not known here are skipped and counted in
+// Snapshot.Skipped. What is there must make sense: a wrong type, a negative size or a block outside its segment is an
+// *Error that says where.
+//
+// # Data structures
+//
+// The pickle's dicts for trace entries and stack frames are folded (see package pickle) as soon as they are complete:
+// an entry becomes a trace.Event in one growing list, a frame becomes an index into trace.Stacks.Frames. Until the
+// end an event's Stack, Stream, Pool and Metadata are provisional numbers, since the tables that they index are only
+// known then; one pass per device replaces them. An entry that cannot be folded (an unknown action, a wrong type)
+// stays a dict, and is looked at again when its device and place are known, for the sake of the message. Everything
+// else is small, and read from the pickle's document afterwards.
+//
+// # Bounds
+//
+// Limits bound what a hostile file can cost. No container is read twice into the result, so sharing in the file cannot
+// multiply anything.
+//
+// # What it does not do
+//
+// It does not keep compile_context, nor anything listed in Skipped. It does not judge whether the trace and the
+// segments agree; Check judges the segments alone.
+package snapshot
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/pickle"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A Snapshot is what one file holds. Nothing in it is shared with another Snapshot.
+type Snapshot struct {
+	Segments []Segment // by device, then by address
+
+	// Traces has one entry per device of the recording machine; nil where the device has no events. It is empty if the
+	// file has no device_traces at all: then no history was recorded, or the file is torch.cuda.memory_snapshot().
+	Traces []*trace.Trace
+
+	Settings    Settings
+	Annotations []Annotation  // in the order of the file
+	Stacks      *trace.Stacks // of traces, segments and blocks; nil if there are none
+	Skipped     []Skip        // what the file has and this package does not know, sorted
+}
+
+// A Segment is memory that an allocator got from the driver in one piece, or one contiguous range of mapped pages of
+// an expandable segment.
+type Segment struct {
+	Device        int // ordinal
+	Ptr           driver.Pointer
+	TotalSize     int64
+	AllocatedSize int64  // bytes in blocks that are on loan
+	ActiveSize    int64  // and in blocks whose free waits for other streams
+	RequestedSize int64  // what was asked for, of the active blocks; 0 in files from before it was recorded
+	Stream        uint64 // the recorded handle
+	Pool          mem.PoolID
+	Large         bool // of the pool of blocks over 1 MiB
+	Expandable    bool
+	Stack         trace.StackID // where it was allocated
+	Blocks        []Block       // in the order of their addresses, without overlap
+}
+
+// A Block is a part of a segment.
+type Block struct {
+	Ptr           driver.Pointer
+	Size          int64
+	RequestedSize int64 // of an inactive block: what its last user asked for, or 0; 0 in old files
+	State         mem.BlockState
+	Stack         trace.StackID // where it was allocated
+}
+
+// An Annotation marks the start or the end of a named stretch of work.
+type Annotation struct {
+	Device int
+	TimeUS int64 // microseconds since 1970
+	Name   string
+	Stage  string // "START" or "END"
+}
+
+// A Skip counts one kind of thing that was skipped.
+type Skip struct {
+	What  string // `key "host_segments"`, `trace entry action "user_defined"`
+	Count int
+}
+
+// Limits bound what reading a file may cost. A field that is zero means the default.
+type Limits struct {
+	Pickle pickle.Limits
+
+	// Ratio is how many bytes each byte of a compressed file may become, beyond the first Free bytes. Defaults 1000 and
+	// 64 MiB; traces compress by 10 to 100.
+	Ratio, Free int64
+
+	// Window is how many bytes of what went before a decompressor may keep. Default 128 MiB, which zstd and xz
+	// need at their highest levels.
+	Window int64
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Ratio <= 0 {
+		l.Ratio = 1000
+	}
+	if l.Free <= 0 {
+		l.Free = 64 << 20
+	}
+	if l.Window <= 0 {
+		l.Window = 128 << 20
+	}
+	return l
+}
+
+// Read reads a snapshot: a pickle, plain or compressed with gzip, zstd or xz. It reads r to its end. The error is an
+// *Error for a pickle that is no sound snapshot, or wraps a *pickle.Error or what the decompressor or r returned.
+func Read(r io.Reader) (*Snapshot, error) { return ReadLimited(r, Limits{}) }
+
+// ReadFile reads the snapshot in a file, as Read does. Errors name the path.
+func ReadFile(path string) (*Snapshot, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	defer f.Close()
+	s, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// ReadLimited is Read with limits of the caller's.
+func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
+	limits = limits.withDefaults()
+	plain, format, err := decompress(r, limits)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	im := newImporter()
+	read := &counter{r: plain}
+	doc, err := pickle.Read(read, pickle.Options{Limits: limits.Pickle, Fold: im.foldDict})
+	if err != nil {
+		return nil, fmt.Errorf("snapshot: %s%w", format, err)
+	}
+	// Reading on to the end makes the decompressor check its checksums.
+	if _, err := io.Copy(io.Discard, read); err != nil {
+		return nil, fmt.Errorf("snapshot: %safter the pickle: %w", format, err)
+	}
+	if rest := read.n - doc.Size(); rest > 0 {
+		im.skipped.add("bytes after the pickle", int(rest))
+	}
+	im.doc = doc
+	return im.snapshot()
+}
+
+// ReadBytes is Read on a file that is in memory.
+func ReadBytes(b []byte) (*Snapshot, error) { return Read(bytes.NewReader(b)) }

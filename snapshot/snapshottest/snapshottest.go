@@ -1,0 +1,335 @@
+// Package snapshottest makes snapshots for tests and benchmarks: pickles of the shape that PyTorch's have, of any
+// length, from a seed.
+//
+// The pickles are written as Python's own writer does: containers and strings are memoised, a string or list that was
+// written before is fetched from the memo, lists are filled in batches of 1000, and from protocol 4 on there are frames
+// of 64 KiB. Pickler is the least that this needs; it is for tests only.
+package snapshottest
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+)
+
+// A Config says what to generate. The same Config gives the same bytes.
+type Config struct {
+	Seed     uint64
+	Events   int    // trace entries; a few more or less come, so that no free stands alone
+	Protocol int    // 2 to 5; 0 means 4
+	Stacks   int    // distinct stacks that entries share; 0 gives entries without frames
+	Depth    int    // frames of a stack; 0 means 12
+	Live     int    // blocks on loan at a time; 0 means 2000
+	Conf     string // PYTORCH_CUDA_ALLOC_CONF
+}
+
+// A Summary is what was generated.
+type Summary struct {
+	Events, Allocs, Frees, Segments int
+	Bytes                           int64 // of the pickle
+	RequestedPeak, ReservedBytes    int64
+}
+
+const (
+	firstAddress = 0x7f0000000000
+	firstTime    = 1790000000000000
+	smallSegment = 2 << 20
+	batch        = 1000 // items that Python adds to a list at a time
+)
+
+// Write writes a snapshot of one device to w as it is made. Memory is for the state only, not for the events.
+func Write(w io.Writer, c Config) (Summary, error) {
+	if c.Protocol == 0 {
+		c.Protocol = 4
+	}
+	if c.Depth == 0 {
+		c.Depth = 12
+	}
+	if c.Live == 0 {
+		c.Live = 2000
+	}
+	g := &generator{
+		Config: c, p: NewPickler(w, c.Protocol), random: rand.New(rand.NewPCG(c.Seed, 0x5a5a)),
+		address: firstAddress, time: firstTime, free: map[int64][]*slot{},
+	}
+	g.snapshot()
+	err := g.p.Close()
+	g.sum.Bytes = g.p.Written()
+	return g.sum, err
+}
+
+// A generator is a small allocator whose every call is written down. A segment is cut into slots of one size.
+type generator struct {
+	Config
+	p        *Pickler
+	random   *rand.Rand
+	sum      Summary
+	address  uint64
+	time     int64
+	pending  int // entries in the open batch
+	stacks   []uint32
+	segments []*segment
+	free     map[int64][]*slot // by size
+	live     []*slot
+	request  int64 // bytes
+}
+
+type segment struct {
+	address uint64
+	size    int64
+	slots   []*slot
+}
+
+type slot struct {
+	address   uint64
+	size      int64
+	requested int64
+	stack     int
+	used      bool
+}
+
+func (g *generator) snapshot() {
+	p := g.p
+	p.Dict()
+	p.Mark()
+	p.Key("device_traces")
+	p.List()
+	p.List()
+	p.Mark()
+	for g.sum.Events < g.Events {
+		switch {
+		case len(g.live) < g.Live*9/10:
+			g.alloc()
+		case len(g.live) > g.Live*11/10 || g.random.IntN(2) == 0:
+			g.release(g.random.IntN(len(g.live)))
+		default:
+			g.alloc()
+		}
+	}
+	p.Appends()
+	p.Append()
+	p.Key("segments")
+	p.List()
+	p.Mark()
+	for i, s := range g.segments {
+		if i > 0 && i%batch == 0 {
+			p.Appends()
+			p.Mark()
+		}
+		g.writeSegment(s)
+	}
+	p.Appends()
+	p.Key("allocator_settings")
+	p.Dict()
+	p.Mark()
+	p.Key("PYTORCH_CUDA_ALLOC_CONF")
+	p.Str(g.Conf)
+	p.Key("max_split_size")
+	p.Int(-1)
+	p.Key("garbage_collection_threshold")
+	p.Float(0)
+	p.Key("expandable_segments")
+	p.Bool(false)
+	p.SetItems()
+	p.Key("external_annotations")
+	p.List()
+	p.SetItems()
+	g.sum.Segments = len(g.segments)
+}
+
+// size draws a request: most are small, a few are large, all are drawn from a small set as layers of a model are.
+func (g *generator) size() int64 {
+	return int64(4+g.random.IntN(4)) << (7 + g.random.IntN(16))
+}
+
+func (g *generator) alloc() {
+	requested := g.size()
+	size := (requested + 511) &^ 511
+	if len(g.free[size]) == 0 {
+		g.grow(size)
+	}
+	list := g.free[size]
+	s := list[len(list)-1]
+	g.free[size] = list[:len(list)-1]
+	s.requested, s.used = requested, true
+	if g.Stacks > 0 {
+		s.stack = g.random.IntN(g.Stacks)
+	}
+	g.live = append(g.live, s)
+	g.request += requested
+	g.sum.RequestedPeak = max(g.sum.RequestedPeak, g.request)
+	g.sum.Allocs++
+	g.entry("alloc", s.address, requested, s.stack)
+}
+
+func (g *generator) release(i int) {
+	s := g.live[i]
+	g.live[i] = g.live[len(g.live)-1]
+	g.live = g.live[:len(g.live)-1]
+	s.used = false
+	g.free[s.size] = append(g.free[s.size], s)
+	g.request -= s.requested
+	g.sum.Frees++
+	g.entry("free_requested", s.address, s.requested, s.stack)
+	g.entry("free_completed", s.address, s.requested, s.stack)
+}
+
+// grow gets a segment for slots of a size.
+func (g *generator) grow(size int64) {
+	total := max(smallSegment, (size+smallSegment-1)/smallSegment*smallSegment)
+	seg := &segment{address: g.address, size: total}
+	g.address += uint64(total)
+	for at := int64(0); at+size <= total; at += size {
+		s := &slot{address: seg.address + uint64(at), size: size}
+		seg.slots = append(seg.slots, s)
+		g.free[size] = append(g.free[size], s)
+	}
+	g.segments = append(g.segments, seg)
+	g.sum.ReservedBytes += total
+	g.entry("segment_alloc", seg.address, total, 0)
+}
+
+// entry writes one trace entry, with the keys in the order of PyTorch's.
+func (g *generator) entry(action string, address uint64, size int64, stack int) {
+	p := g.p
+	if g.pending == batch {
+		p.Appends()
+		p.Mark()
+		g.pending = 0
+	}
+	g.pending++
+	g.sum.Events++
+	g.time += int64(g.random.IntN(40))
+	p.Dict()
+	p.Mark()
+	p.Key("action")
+	p.Key(action)
+	p.Key("addr")
+	p.Int(int64(address))
+	p.Key("size")
+	p.Int(size)
+	p.Key("stream")
+	p.Int(0)
+	p.Key("time_us")
+	p.Int(g.time)
+	p.Key("compile_context")
+	p.Str("N/A") // a new str each time, as in PyTorch's files
+	p.Key("user_metadata")
+	p.Key("")
+	if g.Stacks > 0 {
+		p.Key("frames")
+		g.frames(stack)
+	}
+	p.SetItems()
+}
+
+// frames writes a stack, or fetches it if it was written before.
+func (g *generator) frames(stack int) {
+	p := g.p
+	for len(g.stacks) < g.Stacks {
+		g.stacks = append(g.stacks, 0)
+	}
+	if g.stacks[stack] > 0 {
+		p.Get(g.stacks[stack] - 1)
+		return
+	}
+	g.stacks[stack] = p.List() + 1
+	p.Mark()
+	for i := range g.Depth {
+		p.Dict()
+		p.Mark()
+		p.Key("name")
+		p.Key(fmt.Sprintf("forward_%d", (stack*7+i)%500))
+		p.Key("filename")
+		p.Key(fmt.Sprintf("site-packages/model/layer_%d.py", (stack+i*3)%100))
+		p.Key("line")
+		p.Int(int64(10 + (stack*31+i*17)%2000))
+		p.SetItems()
+	}
+	p.Appends()
+}
+
+func (g *generator) writeSegment(s *segment) {
+	p := g.p
+	var active, requested int64
+	for _, b := range s.slots {
+		if b.used {
+			active += b.size
+			requested += b.requested
+		}
+	}
+	p.Dict()
+	p.Mark()
+	p.Key("device")
+	p.Int(0)
+	p.Key("address")
+	p.Int(int64(s.address))
+	for key, n := range pairs("total_size", s.size, "allocated_size", active, "active_size", active,
+		"requested_size", requested, "stream", 0) {
+		p.Key(key)
+		p.Int(n)
+	}
+	p.Key("segment_type")
+	if s.slots[0].size > 1<<20 {
+		p.Key("large")
+	} else {
+		p.Key("small")
+	}
+	p.Key("segment_pool_id")
+	p.Int(0)
+	p.Int(0)
+	p.Tuple2()
+	p.Key("is_expandable")
+	p.Bool(false)
+	p.Key("blocks")
+	p.List()
+	p.Mark()
+	end := s.address
+	for _, b := range s.slots {
+		state := "inactive"
+		if b.used {
+			state = "active_allocated"
+		}
+		g.writeBlock(b.address, b.size, b.requested, state, b.stack)
+		end = b.address + uint64(b.size)
+	}
+	if rest := s.address + uint64(s.size) - end; rest > 0 {
+		g.writeBlock(end, int64(rest), 0, "inactive", 0)
+	}
+	p.Appends()
+	p.SetItems()
+}
+
+func (g *generator) writeBlock(address uint64, size, requested int64, state string, stack int) {
+	p := g.p
+	p.Dict()
+	p.Mark()
+	p.Key("address")
+	p.Int(int64(address))
+	p.Key("size")
+	p.Int(size)
+	p.Key("requested_size")
+	p.Int(requested)
+	p.Key("state")
+	p.Key(state)
+	if g.Stacks > 0 {
+		p.Key("frames")
+		g.frames(stack)
+	}
+	p.SetItems()
+}
+
+// pairs yields keys and numbers in turn.
+func pairs(list ...any) func(yield func(string, int64) bool) {
+	return func(yield func(string, int64) bool) {
+		for i := 0; i < len(list); i += 2 {
+			n, ok := list[i+1].(int64)
+			if !ok {
+				n = int64(list[i+1].(int))
+			}
+			if !yield(list[i].(string), n) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/pickle"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// frames holds every distinct frame of the file once.
+type frames struct {
+	list []trace.Frame
+	ids  map[frameID]uint32
+}
+
+type frameID struct {
+	name, filename uint32 // numbers of strings
+	line           int64
+}
+
+// exact returns the list without room to grow.
+func (t *frames) exact() []trace.Frame { return slices.Clip(t.list) }
+
+// frame reads a stack frame and returns its number.
+func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value) (uint32, *problem) {
+	var id frameID
+	var name, filename pickle.Value
+	var seen uint32
+	for i := 0; i+1 < len(pairs); i += 2 {
+		f, v := im.meanings.field(doc, pairs[i]), pairs[i+1]
+		seen |= 1 << f
+		switch f {
+		case fieldName:
+			name = v
+		case fieldFilename:
+			filename = v
+		case fieldLine:
+			var bad *problem
+			if id.line, bad = integer(doc, "line", v); bad != nil {
+				return 0, bad
+			}
+		}
+	}
+	const ours = 1<<fieldName | 1<<fieldFilename | 1<<fieldLine
+	if seen&ours != ours {
+		for _, key := range [...]string{"name", "filename", "line"} {
+			if seen&(1<<fieldNames[key]) == 0 {
+				return 0, &problem{field: key, reason: "missing"}
+			}
+		}
+	}
+	var ok bool
+	if id.name, ok = name.StrID(); !ok {
+		return 0, wrongType("name", "a str", name)
+	}
+	if id.filename, ok = filename.StrID(); !ok {
+		return 0, wrongType("filename", "a str", filename)
+	}
+	if seen&^ours != 0 {
+		im.skipKeys(doc, "frame ", pairs, ^uint32(ours))
+	}
+	n, ok := im.frames.ids[id]
+	if !ok {
+		if im.frames.ids == nil {
+			im.frames.ids = map[frameID]uint32{}
+		}
+		n = uint32(len(im.frames.list))
+		f := trace.Frame{Line: id.line}
+		f.Name, _ = doc.Str(name)
+		f.Filename, _ = doc.Str(filename)
+		im.frames.list = append(im.frames.list, f)
+		im.frames.ids[id] = n
+	}
+	return n, nil
+}
+
+// stacks holds every distinct stack of the file once.
+type stacks struct {
+	table  *trace.Stacks            // apart, so that the snapshot does not keep the rest
+	byNode []trace.StackID          // plus 1, by the number of the list; 0 if that was not looked at yet
+	equal  map[string]trace.StackID // by the bytes of the frames' numbers
+	refs   int
+}
+
+// stackOf returns the stack with a provisional number: the node of its list plus 1. An *Error names the frame as its
+// place; the caller adds where the stack is.
+func (im *importer) stackOf(provisional trace.StackID) (trace.StackID, error) {
+	if provisional == 0 {
+		return 0, nil
+	}
+	node := uint32(provisional) - 1
+	if im.stacks.byNode == nil {
+		im.stacks.byNode = make([]trace.StackID, im.doc.Nodes())
+	}
+	if id := im.stacks.byNode[node]; id > 0 {
+		return id - 1, nil
+	}
+	id, err := im.newStack(im.doc.ItemsOf(node))
+	if err != nil {
+		return 0, err
+	}
+	im.stacks.byNode[node] = id + 1
+	return id, nil
+}
+
+// newStack stores a stack that stands in a list for the first time.
+func (im *importer) newStack(items []pickle.Value) (trace.StackID, error) {
+	if len(items) == 0 {
+		return 0, nil
+	}
+	refs := make([]uint32, len(items))
+	key := make([]byte, 0, 4*len(items))
+	for i, item := range items {
+		handle, folded := im.doc.Folded(item)
+		n := handle &^ frameHandle
+		if !folded || handle&frameHandle == 0 {
+			where := fmt.Sprintf("frame %d", i)
+			pairs, err := im.dict(where, item)
+			if err != nil {
+				return 0, err
+			}
+			var bad *problem
+			if n, bad = im.frame(im.doc, pairs); bad != nil {
+				return 0, bad.at(where)
+			}
+		}
+		refs[i] = n
+		key = binary.LittleEndian.AppendUint32(key, n)
+	}
+	if id, ok := im.stacks.equal[string(key)]; ok {
+		return id, nil
+	}
+	if im.stacks.refs += len(refs); im.stacks.refs > math.MaxUint32 {
+		return 0, &Error{Field: "frames", Reason: "the stacks of the file have more than 2^32 frames in all"}
+	}
+	if im.stacks.equal == nil {
+		im.stacks.equal = map[string]trace.StackID{}
+	}
+	id := im.stacks.table.Add(refs)
+	im.stacks.equal[string(key)] = id
+	return id, nil
+}

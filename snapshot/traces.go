@@ -1,0 +1,199 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/pickle"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// maxDevices is more than any machine has.
+const maxDevices = 4096
+
+// traces reads device_traces: a list of entries for each device.
+func (im *importer) traces(s *Snapshot, v pickle.Value) error {
+	lists, err := im.list("", "device_traces", v)
+	if err != nil {
+		return err
+	}
+	if len(lists) > maxDevices {
+		return &Error{Field: "device_traces", Reason: fmt.Sprintf("%d devices: the limit is %d", len(lists), maxDevices)}
+	}
+	s.Traces = make([]*trace.Trace, len(lists))
+	for device, v := range lists {
+		place := fmt.Sprintf("device %d", device)
+		entries, err := im.list(place, "device_traces", v)
+		if err != nil {
+			return err
+		}
+		if len(entries) == 0 {
+			continue
+		}
+		if !im.once(v) {
+			return &Error{Place: place, Field: "device_traces", Reason: "the same list as that of an earlier device"}
+		}
+		t := &trace.Trace{Device: device}
+		if t.Events, err = im.deviceEvents(place, entries); err != nil {
+			return err
+		}
+		if len(t.Events) == 0 {
+			continue
+		}
+		if err := im.resolve(s, t); err != nil {
+			return err
+		}
+		s.Traces[device] = t
+	}
+	im.events = events{}
+	return nil
+}
+
+// deviceEvents returns the events of one device, with provisional numbers, in memory of exactly their size.
+func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.Event, error) {
+	all := make([]trace.Event, 0, len(entries))
+	for i := 0; i < len(entries); i++ {
+		if h, ok := im.folded(entries[i]); ok {
+			run := im.events.from(h)
+			n := 1 // how many entries follow each other there as here
+			for ; n < len(run) && i+n < len(entries); n++ {
+				if next, ok := im.folded(entries[i+n]); !ok || next != h+n {
+					break
+				}
+			}
+			all = append(all, run[:n]...)
+			i += n - 1
+			continue
+		}
+		where := fmt.Sprintf("%s, trace entry %d", place, i)
+		pairs, err := im.dict(where, entries[i])
+		if err != nil {
+			return nil, err
+		}
+		e, bad := im.entry(im.doc, pairs)
+		switch {
+		case bad != nil:
+			return nil, bad.at(where)
+		case e.unknown:
+			name, _ := im.doc.Str(e.action)
+			im.skipped.add("trace entry action "+quote(name), 1)
+		default:
+			all = append(all, e.event)
+		}
+	}
+	return slices.Clip(all), nil
+}
+
+// folded returns the index in im.events of a folded trace entry.
+func (im *importer) folded(v pickle.Value) (int, bool) {
+	h, ok := im.doc.Folded(v)
+	return int(h), ok && h&frameHandle == 0
+}
+
+// resolve makes the tables of a trace and replaces the provisional numbers in its events.
+func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
+	streams := im.streamTable(t)
+	pools := im.poolTable(s, t)
+	metadata := map[uint32]uint32{}
+	t.Metadata = []string{""}
+	var lastText, lastMetadata uint32 // most events have the metadata of the one before
+	t.PoolsKnown = true
+	for i := range t.Events {
+		e := &t.Events[i]
+		e.Stream = streams[e.Stream]
+		if e.Pool == 0 {
+			t.PoolsKnown = false
+		}
+		if e.Metadata != lastText {
+			lastText, lastMetadata = e.Metadata, im.metadata(t, metadata, e.Metadata)
+		}
+		e.Metadata = lastMetadata
+		stack, err := im.stackOf(e.Stack)
+		if err != nil {
+			return within(fmt.Sprintf("device %d, trace event %d", t.Device, i), err)
+		}
+		e.Stack = stack
+	}
+	for i := range t.Events {
+		if e := &t.Events[i]; t.PoolsKnown {
+			e.Pool = pools[e.Pool]
+		} else {
+			e.Pool = 0
+		}
+	}
+	return nil
+}
+
+// metadata returns the index in t.Metadata of a provisional number: that of a string plus 1, or 0.
+func (im *importer) metadata(t *trace.Trace, known map[uint32]uint32, provisional uint32) uint32 {
+	if provisional == 0 {
+		return 0
+	}
+	n, ok := known[provisional]
+	if !ok {
+		if text := im.doc.StrByID(provisional - 1); text != "" {
+			n = uint32(len(t.Metadata))
+			t.Metadata = append(t.Metadata, text)
+		}
+		known[provisional] = n
+	}
+	return n
+}
+
+// streamTable fills t.Streams and returns its indices by the importer's numbers.
+func (im *importer) streamTable(t *trace.Trace) []uint32 {
+	table := make([]uint32, len(im.streams.list))
+	seen := make([]bool, len(im.streams.list))
+	for i := range t.Events {
+		seen[t.Events[i].Stream] = true
+	}
+	for n, handle := range im.streams.list {
+		if seen[n] {
+			t.Streams = append(t.Streams, handle)
+		}
+	}
+	slices.Sort(t.Streams)
+	for n, handle := range im.streams.list {
+		if seen[n] {
+			i, _ := slices.BinarySearch(t.Streams, handle)
+			table[n] = uint32(i)
+		}
+	}
+	return table
+}
+
+// poolTable fills t.Pools with the default pool, those of the device's segments and those of its events, in ascending
+// order, and returns its indices by the importer's numbers.
+func (im *importer) poolTable(s *Snapshot, t *trace.Trace) []uint16 {
+	seen := make([]bool, len(im.pools.list)+1)
+	for i := range t.Events {
+		seen[t.Events[i].Pool] = true
+	}
+	all := map[mem.PoolID]bool{{}: true}
+	for n, id := range im.pools.list {
+		if seen[n+1] {
+			all[id] = true
+		}
+	}
+	for i := range s.Segments {
+		if s.Segments[i].Device == t.Device && len(all) < maxPools {
+			all[s.Segments[i].Pool] = true
+		}
+	}
+	for id := range all {
+		t.Pools = append(t.Pools, id)
+	}
+	slices.SortFunc(t.Pools, comparePools)
+	table := make([]uint16, len(im.pools.list)+1)
+	for n, id := range im.pools.list {
+		if seen[n+1] {
+			i, _ := slices.BinarySearchFunc(t.Pools, id, comparePools)
+			table[n+1] = uint16(i)
+		}
+	}
+	return table
+}
+
+// comparePools orders pools by their numbers, so the default pool (0, 0) comes first.
+func comparePools(a, b mem.PoolID) int { return slices.Compare(a[:], b[:]) }
