@@ -192,22 +192,16 @@ type totals struct {
 
 // foldPeaks brings the peaks up to date and deals out new caps. The caller holds mu and every shard's lock.
 func (a *Allocator) foldPeaks() {
+	a.notePeaks()
 	n := int64(len(a.live))
 	for metric := range numMetrics {
 		for class := range numClasses {
-			peak := &a.totals.peak[metric][class]
 			sum, _ := a.sum(metric, class)
-			*peak = max(*peak, sum)
-			for _, sh := range a.live {
-				if hi, now := sh.stats.highest(metric, class); now {
-					*peak = max(*peak, sum-sh.stats.current(metric, class)+hi)
-				}
-			}
 			for _, sh := range a.live {
 				h := sh.stats.heights(class)
 				cur := sh.stats.current(metric, class)
 				h.hi[metric] = cur
-				h.cap[metric] = cur + (*peak-sum)/n
+				h.cap[metric] = cur + (a.totals.peak[metric][class]-sum)/n
 				if n == 1 {
 					h.cap[metric] = math.MaxInt64
 				}
@@ -222,6 +216,22 @@ func (a *Allocator) foldPeaks() {
 			h.cap[allocatedBytes] = min(h.cap[allocatedBytes], h.cap[activeBytes])
 		}
 		sh.stats.over = false
+	}
+}
+
+// notePeaks raises the peaks to what the shards have seen.
+func (a *Allocator) notePeaks() {
+	for metric := range numMetrics {
+		for class := range numClasses {
+			peak := &a.totals.peak[metric][class]
+			sum, _ := a.sum(metric, class)
+			*peak = max(*peak, sum)
+			for _, sh := range a.live {
+				if hi, now := sh.stats.highest(metric, class); now {
+					*peak = max(*peak, sum-sh.stats.current(metric, class)+hi)
+				}
+			}
+		}
 	}
 }
 
