@@ -62,6 +62,14 @@ func (s *slab) at(ref blockRef) *block {
 	return &s.chunks[ref/slabChunk][ref%slabChunk]
 }
 
+// stateOf is the state of a block, stateNone of no block.
+func (s *slab) stateOf(ref blockRef) blockState {
+	if ref == 0 {
+		return stateNone
+	}
+	return s.at(ref).state
+}
+
 // take returns an unused record: the caller sets it up with its make method.
 func (s *slab) take() (blockRef, *block) {
 	if n := len(s.unused); n > 0 {

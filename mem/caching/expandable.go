@@ -127,8 +127,7 @@ func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 		blk.size = mapped
 		p.addUnmapped(restRef, rest)
 	}
-	p.swallow(ref, blk, blk.prev, stateFree)
-	p.swallow(ref, blk, blk.next, stateFree)
+	p.merge(ref, blk, stateFree)
 	p.putFree(ref, blk)
 	a.reserved += mapped
 	p.family.reserved += mapped
@@ -212,8 +211,7 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 	}
 	blk.ptr, blk.size = ptr, size
 	blk.state = stateUnmapped
-	p.swallow(ref, blk, blk.prev, stateUnmapped)
-	p.swallow(ref, blk, blk.next, stateUnmapped)
+	p.merge(ref, blk, stateUnmapped)
 	p.addUnmapped(ref, blk)
 
 	a.reserved -= size

@@ -30,7 +30,7 @@ const (
 	unit     = minBlockSize
 	numBins  = 64 * numWords
 	numWords = 20
-	fan      = 16 // entries in a node
+	fan      = 64 // entries in a node
 	maxDepth = 10 // a split leaves fan/2 entries in each half: 16^10 is more than there are blocks
 )
 
