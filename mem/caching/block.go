@@ -8,20 +8,29 @@ type blockRef uint32
 // A block is a span of a segment: on loan, waiting for other streams, free, or, in an expandable segment, a span of
 // addresses without memory. The blocks of a segment are linked in the order of their addresses and tile it.
 //
-// Records are never given up to the garbage collector and hold no pointers: 64 bytes, one cache line.
+// With a million blocks, what an operation costs is the cache lines that it misses, so a record is small: 32 bytes, and
+// what only slow paths look at is kept apart (coldBlock). Records are recycled, never given up, and hold no pointers.
 type block struct {
 	ptr        driver.Pointer
-	size       int64
-	requested  int64 // what the last user asked for; kept while free, as PyTorch does
-	gcBase     int64 // family.calls when it was last put into the free set
+	units      uint32 // size, in units of 512 bytes
+	askedLow   uint32 // what the last user asked for, in bytes: kept while free, as PyTorch does
 	prev, next blockRef
-	expandable uint32 // index into shard.expandables + 1; 0 in an ordinary segment
-	pending    int32  // marks on other streams that its free still waits for
-	pool       uint16 // index into shard.pools
+	askedHigh  uint16 // the bits of askedLow above 32
 	gen        uint16 // how often the record has been handed out: part of the tag, so that a stale one is noticed
+	pool       uint16 // index into shard.pools
 	state      blockState
-	_          [7]byte
+	expandable bool // in an expandable segment
 }
+
+// A coldBlock is the rest of a block's record.
+type coldBlock struct {
+	gcBase  int64  // family.calls when the block was last put into the free set
+	segment uint32 // of an expandable block: index into shard.expandables
+	pending int32  // marks on other streams that its free still waits for
+}
+
+// maxBlockSize is more than any block has.
+const maxBlockSize = unit << 32
 
 type blockState uint8
 
@@ -36,30 +45,46 @@ const (
 func (b *block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 func (b *block) mapped() bool  { return b.state != stateUnmapped }
 
-// make sets up a record of a block in a pool and, unless expandable is 0, an expandable segment, between two others. The
-// state is the caller's. (Field by field: a struct literal would be built aside and copied.)
-func (b *block) make(ptr driver.Pointer, size int64, prev, next blockRef, pool uint16, expandable uint32) {
+func (b *block) size() int64          { return int64(b.units) * unit }
+func (b *block) setSize(size int64)   { b.units = uint32(size / unit) }
+func (b *block) requested() int64     { return int64(b.askedHigh)<<32 | int64(b.askedLow) }
+func (b *block) setRequested(n int64) { b.askedLow, b.askedHigh = uint32(n), uint16(n>>32) }
+func (b *block) end() driver.Pointer  { return b.ptr + driver.Pointer(b.size()) }
+
+// make sets up a record of a block between two others. The state is the caller's. (Field by field: a struct literal
+// would be built aside and copied.)
+func (b *block) make(ptr driver.Pointer, size int64, prev, next blockRef, pool uint16) {
 	b.ptr = ptr
-	b.size = size
-	b.requested = 0
+	b.setSize(size)
+	b.setRequested(0)
 	b.prev = prev
 	b.next = next
-	b.expandable = expandable
-	b.pending = 0
 	b.pool = pool
+	b.expandable = false
 }
 
-const slabChunk = 1 << 10
+const slabChunk = 1 << 13
 
 // A slab holds block records; their addresses never change.
 type slab struct {
 	chunks []*[slabChunk]block
+	cold   []*[slabChunk]coldBlock
 	unused []blockRef
 	n      uint32 // records ever made
 }
 
 func (s *slab) at(ref blockRef) *block {
 	return &s.chunks[ref/slabChunk][ref%slabChunk]
+}
+
+func (s *slab) coldAt(ref blockRef) *coldBlock {
+	return &s.cold[ref/slabChunk][ref%slabChunk]
+}
+
+// inSegment puts a block into an expandable segment, given by its index in shard.expandables.
+func (s *slab) inSegment(ref blockRef, segment uint32) {
+	s.at(ref).expandable = true
+	s.coldAt(ref).segment = segment
 }
 
 // stateOf is the state of a block, stateNone of no block.
@@ -82,6 +107,7 @@ func (s *slab) take() (blockRef, *block) {
 	}
 	if int(s.n/slabChunk) == len(s.chunks) {
 		s.chunks = append(s.chunks, new([slabChunk]block))
+		s.cold = append(s.cold, new([slabChunk]coldBlock))
 	}
 	ref := blockRef(s.n)
 	s.n++

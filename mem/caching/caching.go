@@ -238,11 +238,11 @@ func (p *pool) find(size int64, expandable bool) blockRef {
 	}
 	ref := e.ref()
 	blk := p.sh.slab.at(ref)
-	if blk.expandable != 0 {
+	if blk.expandable {
 		if !expandable {
 			// Expandable segments have been turned off since: only ordinary blocks will do.
 			p.free.settle()
-			for c = p.free.lowerBound(size); c.ok() && blk.expandable != 0; {
+			for c = p.free.lowerBound(size); c.ok() && blk.expandable; {
 				if c = p.free.next(c); c.ok() {
 					ref = c.entry().ref()
 					blk = p.sh.slab.at(ref)
@@ -251,11 +251,11 @@ func (p *pool) find(size int64, expandable bool) blockRef {
 			if !c.ok() {
 				return 0
 			}
-		} else if reach := p.reach(blk); reach > blk.size {
+		} else if reach := p.reach(blk); reach > blk.size() {
 			// The block could grow, so it counts as larger than it is: a larger one that cannot grow so far is better.
 			p.free.settle()
 			c = p.free.lowerBound(size)
-			for next := p.free.next(c); next.ok() && blk.expandable != 0; next = p.free.next(next) {
+			for next := p.free.next(c); next.ok() && blk.expandable; next = p.free.next(next) {
 				candidate := p.sh.slab.at(next.entry().ref())
 				r := p.reach(candidate)
 				if r >= reach {
@@ -267,10 +267,10 @@ func (p *pool) find(size int64, expandable bool) blockRef {
 	}
 	cfg := &p.sh.a.cfg
 	if size < cfg.MaxSplitSize {
-		if blk.size >= cfg.MaxSplitSize {
+		if blk.size() >= cfg.MaxSplitSize {
 			return 0
 		}
-	} else if blk.size-size >= cfg.MaxNonSplitRounding {
+	} else if blk.size()-size >= cfg.MaxNonSplitRounding {
 		return 0
 	}
 	p.free.takeBest(c)
@@ -281,10 +281,10 @@ func (p *pool) find(size int64, expandable bool) blockRef {
 func (p *pool) reach(blk *block) int64 {
 	if blk.next != 0 {
 		if next := p.sh.slab.at(blk.next); next.state == stateUnmapped {
-			return blk.size + next.size
+			return blk.size() + next.size()
 		}
 	}
-	return blk.size
+	return blk.size()
 }
 
 // hand makes a block that is in no set live, and puts what is cut off it into the free set.
@@ -293,52 +293,54 @@ func (p *pool) hand(ref blockRef, size, requested int64, expandable bool) mem.Bl
 	cfg := &sh.a.cfg
 	blk := sh.slab.at(ref)
 	wasSplit := blk.isSplit()
-	if cfg.shouldSplit(p, blk.size, size, expandable) {
+	if cfg.shouldSplit(p, blk.size(), size, expandable) {
 		// The new record is the front, which goes on loan; the old one is the rest.
 		restRef, rest := ref, blk
 		ref, blk = sh.slab.take()
-		blk.make(rest.ptr, size, rest.prev, restRef, rest.pool, rest.expandable)
+		blk.make(rest.ptr, size, rest.prev, restRef, rest.pool)
+		if rest.expandable {
+			sh.slab.inSegment(ref, sh.slab.coldAt(restRef).segment)
+		}
 		if blk.prev != 0 {
 			sh.slab.at(blk.prev).next = ref
 		}
 		rest.prev = ref
 		rest.ptr += driver.Pointer(size)
-		rest.size -= size
+		rest.setSize(rest.size() - size)
 		p.putFree(restRef, rest)
-		if blk.expandable == 0 {
+		if !blk.expandable {
 			if wasSplit {
 				p.stats.sub(inactiveSplitBytes, size)
 			} else {
-				p.stats.add(inactiveSplitBytes, rest.size)
-				p.stats.add(inactiveSplit, 1)
+				p.stats.split(rest.size())
 			}
 		}
-	} else if wasSplit && blk.expandable == 0 {
-		p.stats.sub(inactiveSplitBytes, blk.size)
+	} else if wasSplit && !blk.expandable {
+		p.stats.sub(inactiveSplitBytes, blk.size())
 		p.stats.sub(inactiveSplit, 1)
 	}
 	blk.state = stateLive
-	blk.requested = requested
+	blk.setRequested(requested)
 	blk.gen++
-	p.stats.loan(blk.size, requested)
-	if blk.size >= cfg.MaxSplitSize {
+	p.stats.loan(blk.size(), requested)
+	if blk.size() >= cfg.MaxSplitSize {
 		p.stats.add(oversizeAllocations, 1)
 	}
 	if sh.a.observer != nil {
 		sh.a.observe(mem.ActionAlloc, p, blk.ptr, requested)
 	}
-	return mem.Block{Ptr: blk.ptr, Size: blk.size, Tag: makeTag(sh.index, blk.gen, ref)}
+	return mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: makeTag(sh.index, blk.gen, ref)}
 }
 
 // freeRequested counts a block as no longer on loan.
 func (p *pool) freeRequested(blk *block) {
 	p.stats.sub(allocation, 1)
-	p.stats.sub(allocatedBytes, blk.size)
-	if blk.size >= p.sh.a.cfg.MaxSplitSize {
+	p.stats.sub(allocatedBytes, blk.size())
+	if blk.size() >= p.sh.a.cfg.MaxSplitSize {
 		p.stats.sub(oversizeAllocations, 1)
 	}
 	if p.sh.a.observer != nil {
-		p.sh.a.observe(mem.ActionFreeRequested, p, blk.ptr, blk.requested)
+		p.sh.a.observe(mem.ActionFreeRequested, p, blk.ptr, blk.requested())
 	}
 }
 
@@ -346,11 +348,11 @@ func (p *pool) freeRequested(blk *block) {
 func (p *pool) release(ref blockRef, blk *block) {
 	sh := p.sh
 	if sh.a.observer != nil {
-		sh.a.observe(mem.ActionFreeCompleted, p, blk.ptr, blk.requested)
+		sh.a.observe(mem.ActionFreeCompleted, p, blk.ptr, blk.requested())
 	}
 	if blk.state == statePending {
 		p.stats.sub(active, 1)
-		p.stats.sub(activeBytes, blk.size)
+		p.stats.sub(activeBytes, blk.size())
 	}
 	// Both neighbours are looked at before either is merged, so that two cache misses cost the time of one.
 	prev, next := sh.slab.stateOf(blk.prev), sh.slab.stateOf(blk.next)
@@ -362,21 +364,23 @@ func (p *pool) release(ref blockRef, blk *block) {
 		merged, mergedBytes = merged+1, mergedBytes+p.swallow(ref, blk, blk.next)
 	}
 	p.putFree(ref, blk)
-	if blk.expandable == 0 {
+	if !blk.expandable {
 		count, bytes := -merged, -mergedBytes
 		if blk.isSplit() {
-			count, bytes = count+1, bytes+blk.size
+			count, bytes = count+1, bytes+blk.size()
 		}
 		p.stats.change(inactiveSplit, count)
 		p.stats.change(inactiveSplitBytes, bytes)
 	}
-	p.stats.sub(requestedBytes, blk.requested)
+	p.stats.sub(requestedBytes, blk.requested())
 }
 
 func (p *pool) putFree(ref blockRef, blk *block) {
 	blk.state = stateFree
-	blk.gcBase = p.family.calls.Load()
-	p.free.insert(blk.size, uint64(blk.ptr), ref)
+	if calls := p.family.calls.Load(); calls != 0 {
+		p.sh.slab.coldAt(ref).gcBase = calls
+	}
+	p.free.insert(blk.size(), uint64(blk.ptr), ref)
 }
 
 // swallow merges a neighbour, which is free or unmapped, into blk, which is in no set, and returns the neighbour's size.
@@ -384,7 +388,7 @@ func (p *pool) swallow(ref blockRef, blk *block, other blockRef) int64 {
 	slab := &p.sh.slab
 	o := slab.at(other)
 	if o.state == stateFree {
-		p.free.remove(o.size, uint64(o.ptr))
+		p.free.remove(o.size(), uint64(o.ptr))
 	} else {
 		p.dropUnmapped(other)
 	}
@@ -396,8 +400,8 @@ func (p *pool) swallow(ref blockRef, blk *block, other blockRef) int64 {
 	} else if blk.next = o.next; blk.next != 0 {
 		slab.at(blk.next).prev = ref
 	}
-	size := o.size
-	blk.size += size
+	size := o.size()
+	blk.setSize(blk.size() + size)
 	slab.give(other)
 	return size
 }

@@ -146,7 +146,7 @@ func (c *Config) reserveSize(total, page int64) int64 {
 	case c.ExpandableReserveFraction > 0:
 		size = int64(c.ExpandableReserveFraction * float64(total))
 	}
-	return max((size+page-1)/page, 1) * page
+	return max((min(size, maxBlockSize-page)+page-1)/page, 1) * page
 }
 
 // interval is the index in RoundupDivisions of sizes from mb MiB on, a power of two.

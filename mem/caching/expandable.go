@@ -33,27 +33,27 @@ func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 		}
 	}
 	blk := slab.at(ref)
-	if blk.size < r.size && blk.next == 0 {
+	if blk.size() < r.size && blk.next == 0 {
 		return 0, &driver.Error{
 			Call: "VirtualMemory.Map", Code: driver.ErrNoMemory,
-			Detail: fmt.Sprintf("%d bytes are more than the %d bytes of addresses of one expandable segment", r.size, blk.size),
+			Detail: fmt.Sprintf("%d bytes are more than the %d bytes of addresses of one expandable segment", r.size, blk.size()),
 		}
 	}
 	if blk.state == stateUnmapped {
-		if err := a.mapSpan(p, ref, min(blk.size, r.size)); err != nil {
+		if err := a.mapSpan(p, ref, min(blk.size(), r.size)); err != nil {
 			return 0, err
 		}
 	}
-	for blk.size < r.size {
+	for blk.size() < r.size {
 		// What follows is unmapped, since ref starts a run that is long enough. Mapping merges ref into it.
 		next := blk.next
 		nextBlk := slab.at(next)
-		if err := a.mapSpan(p, next, min(r.size-blk.size, nextBlk.size)); err != nil {
+		if err := a.mapSpan(p, next, min(r.size-blk.size(), nextBlk.size())); err != nil {
 			return 0, err
 		}
 		ref, blk = next, nextBlk
 	}
-	p.free.remove(blk.size, uint64(blk.ptr))
+	p.free.remove(blk.size(), uint64(blk.ptr))
 	return ref, nil
 }
 
@@ -70,7 +70,7 @@ func (p *pool) findSpan(size int64) blockRef {
 		}
 		var bytes int64
 		for r := ref; bytes < size && vacant(r); r = slab.at(r).next {
-			bytes += slab.at(r).size
+			bytes += slab.at(r).size()
 		}
 		if bytes >= size {
 			return ref
@@ -99,7 +99,8 @@ func (a *Allocator) reserve(p *pool) (blockRef, error) {
 	}
 	sh.expandables[i] = ex
 	ref, blk := sh.slab.take()
-	blk.make(base, size, 0, 0, p.index, uint32(i+1))
+	blk.make(base, size, 0, 0, p.index)
+	sh.slab.inSegment(ref, uint32(i))
 	p.addUnmapped(ref, blk)
 	return ref, nil
 }
@@ -109,7 +110,8 @@ func (a *Allocator) reserve(p *pool) (blockRef, error) {
 func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 	slab := &p.sh.slab
 	blk := slab.at(ref)
-	ex := p.sh.expandables[blk.expandable-1]
+	segment := slab.coldAt(ref).segment
+	ex := p.sh.expandables[segment]
 	mapped, err := a.mapPages(ex, blk.ptr, size)
 	if err != nil {
 		return err
@@ -117,14 +119,15 @@ func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 	ptr := blk.ptr
 	p.dropUnmapped(ref)
 	blk.state = stateFree
-	if mapped < blk.size {
+	if mapped < blk.size() {
 		restRef, rest := slab.take()
-		rest.make(blk.ptr+driver.Pointer(mapped), blk.size-mapped, ref, blk.next, blk.pool, blk.expandable)
+		rest.make(blk.ptr+driver.Pointer(mapped), blk.size()-mapped, ref, blk.next, blk.pool)
+		slab.inSegment(restRef, segment)
 		if rest.next != 0 {
 			slab.at(rest.next).prev = restRef
 		}
 		blk.next = restRef
-		blk.size = mapped
+		blk.setSize(mapped)
 		p.addUnmapped(restRef, rest)
 	}
 	p.merge(ref, blk, stateFree)
@@ -170,9 +173,10 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 	sh := p.sh
 	slab := &sh.slab
 	blk := slab.at(ref)
-	ex := sh.expandables[blk.expandable-1]
+	segment := slab.coldAt(ref).segment
+	ex := sh.expandables[segment]
 	start := (int64(blk.ptr-ex.base) + ex.page - 1) / ex.page
-	end := (int64(blk.ptr-ex.base) + blk.size) / ex.page
+	end := (int64(blk.ptr-ex.base) + blk.size()) / ex.page
 	if start >= end {
 		return nil
 	}
@@ -190,26 +194,29 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 		ex.pages[i] = driver.Page{}
 	}
 
-	p.free.remove(blk.size, uint64(blk.ptr))
+	p.free.remove(blk.size(), uint64(blk.ptr))
 	if before := int64(ptr - blk.ptr); before > 0 {
 		bRef, b := slab.take()
-		b.make(blk.ptr, before, blk.prev, ref, blk.pool, blk.expandable)
+		b.make(blk.ptr, before, blk.prev, ref, blk.pool)
+		slab.inSegment(bRef, segment)
 		if b.prev != 0 {
 			slab.at(b.prev).next = bRef
 		}
 		blk.prev = bRef
 		p.putFree(bRef, b)
 	}
-	if after := int64(blk.ptr) + blk.size - int64(ptr) - size; after > 0 {
+	if after := int64(blk.ptr) + blk.size() - int64(ptr) - size; after > 0 {
 		aRef, b := slab.take()
-		b.make(ptr+driver.Pointer(size), after, ref, blk.next, blk.pool, blk.expandable)
+		b.make(ptr+driver.Pointer(size), after, ref, blk.next, blk.pool)
+		slab.inSegment(aRef, segment)
 		if b.next != 0 {
 			slab.at(b.next).prev = aRef
 		}
 		blk.next = aRef
 		p.putFree(aRef, b)
 	}
-	blk.ptr, blk.size = ptr, size
+	blk.ptr = ptr
+	blk.setSize(size)
 	blk.state = stateUnmapped
 	p.merge(ref, blk, stateUnmapped)
 	p.addUnmapped(ref, blk)
@@ -233,13 +240,14 @@ func (a *Allocator) releaseReservations(p *pool) error {
 			i++
 			continue
 		}
-		ex := sh.expandables[blk.expandable-1]
+		segment := sh.slab.coldAt(ref).segment
+		ex := sh.expandables[segment]
 		if err := a.vm.Release(ex.base, ex.size); err != nil {
 			failures = append(failures, fmt.Errorf("caching: release %d bytes of addresses at %#x: %w", ex.size, ex.base, err))
 			i++
 			continue
 		}
-		sh.expandables[blk.expandable-1] = nil
+		sh.expandables[segment] = nil
 		p.dropUnmapped(ref)
 		sh.slab.give(ref)
 	}

@@ -40,11 +40,9 @@ type entry struct {
 	word uint64
 }
 
-const refBits = 28 // of a word; what is above leaves room for blocks of 32 TiB
-
 const (
-	maxRef       = 1<<refBits - 1
-	maxBlockSize = unit << (64 - refBits) // no block is as large
+	refBits = 32 // of a word; what is above is the size
+	maxRef  = 1<<refBits - 1
 )
 
 func makeEntry(size int64, ptr uint64, ref blockRef) entry {
@@ -250,8 +248,11 @@ func (s *freeSet) settle() {
 // best is the first entry that is not less than (size, 0), and, unless it is the hot one, its position. Without one the
 // entry is zero.
 func (s *freeSet) best(size int64) (entry, cursor) {
-	c := s.lowerBound(size)
 	hot := s.hot.word != 0 && s.hot.size() >= size
+	var c cursor
+	if s.summary != 0 {
+		c = s.lowerBound(size)
+	}
 	if !c.ok() {
 		if hot {
 			return s.hot, c

@@ -16,7 +16,7 @@ func TestFreeSetAgainstSortedSlice(t *testing.T) {
 		"few":       func(r *rand.Rand) int64 { return 512 * (1 + r.Int64N(4)) },
 		"clustered": func(r *rand.Rand) int64 { return 1<<20 + 512*r.Int64N(64) },
 		"log":       func(r *rand.Rand) int64 { return (512 << r.IntN(30)) + 512*r.Int64N(1000) },
-		"huge":      func(r *rand.Rand) int64 { return 1<<44 + 512*r.Int64N(1<<20) },
+		"huge":      func(r *rand.Rand) int64 { return 1<<40 + 512*r.Int64N(1<<20) },
 	}
 	for name, size := range sizes {
 		t.Run(name, func(t *testing.T) {

@@ -33,12 +33,12 @@ func (sh *shard) check() error {
 		p := sh.pools[blk.pool]
 		fail := func(what string) error {
 			return fmt.Errorf("caching: stream %d, block %d at %#x (%d bytes, state %d): %s",
-				sh.index, ref, blk.ptr, blk.size, blk.state, what)
+				sh.index, ref, blk.ptr, blk.size(), blk.state, what)
 		}
-		if blk.size <= 0 || blk.size%minBlockSize != 0 {
-			return fail("its size is not a positive multiple of 512")
+		if blk.units == 0 {
+			return fail("it is empty")
 		}
-		if blk.pending < 0 || blk.pending > 0 && blk.state != statePending {
+		if pending := sh.slab.coldAt(ref).pending; pending < 0 || pending > 0 && blk.state != statePending {
 			return fail("marks are counted on a block that does not wait")
 		}
 		if next := blk.next; next != 0 {
@@ -46,9 +46,10 @@ func (sh *shard) check() error {
 			switch {
 			case n.prev != ref:
 				return fail("the next block is not linked back")
-			case n.ptr != blk.ptr+driver.Pointer(blk.size):
+			case n.ptr != blk.ptr+driver.Pointer(blk.size()):
 				return fail("the next block does not touch it")
-			case n.pool != blk.pool || n.expandable != blk.expandable:
+			case n.pool != blk.pool || n.expandable != blk.expandable ||
+				n.expandable && sh.slab.coldAt(next).segment != sh.slab.coldAt(ref).segment:
 				return fail("the next block is of another pool or segment")
 			case n.state == blk.state && (n.state == stateFree || n.state == stateUnmapped):
 				return fail("it and the next block should be one")
@@ -62,8 +63,8 @@ func (sh *shard) check() error {
 			want[metric][classAll] += n
 		}
 		if blk.mapped() {
-			count(reservedBytes, blk.size)
-			if blk.expandable == 0 && blk.prev == 0 {
+			count(reservedBytes, blk.size())
+			if !blk.expandable && blk.prev == 0 {
 				count(segment, 1)
 			}
 		}
@@ -71,16 +72,16 @@ func (sh *shard) check() error {
 		case stateFree:
 			free[blk.pool]++
 			p.free.settle()
-			c := p.free.lowerBound(blk.size)
-			for c.ok() && c.entry().less(uint64(blk.size)/unit, uint64(blk.ptr)) {
+			c := p.free.lowerBound(blk.size())
+			for c.ok() && c.entry().less(uint64(blk.size())/unit, uint64(blk.ptr)) {
 				c = p.free.next(c)
 			}
 			if !c.ok() || c.entry().ref() != ref {
 				return fail("it is not in the free set")
 			}
-			if blk.expandable == 0 && blk.isSplit() {
+			if !blk.expandable && blk.isSplit() {
 				count(inactiveSplit, 1)
-				count(inactiveSplitBytes, blk.size)
+				count(inactiveSplitBytes, blk.size())
 			}
 		case stateUnmapped:
 			unmapped[blk.pool]++
@@ -89,12 +90,12 @@ func (sh *shard) check() error {
 			}
 		case stateLive:
 			count(allocation, 1)
-			count(allocatedBytes, blk.size)
+			count(allocatedBytes, blk.size())
 			fallthrough
 		case statePending:
 			count(active, 1)
-			count(activeBytes, blk.size)
-			count(requestedBytes, blk.requested)
+			count(activeBytes, blk.size())
+			count(requestedBytes, blk.requested())
 		}
 	}
 	for i, p := range sh.pools {

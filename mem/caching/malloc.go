@@ -173,6 +173,9 @@ func (a *Allocator) grow(r *request) (bool, error) {
 // newSegment asks the driver for a segment that is one block.
 func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	p := r.pool
+	if r.segment >= maxBlockSize {
+		return 0, &driver.Error{Call: "Alloc", Code: driver.ErrNoMemory, Detail: "a segment has to be smaller than 2 TiB"}
+	}
 	a.reserved += r.segment // at once: with ReleaseLock, another request may come in between
 	ptr, err := a.driverAlloc(p.sh, r.segment)
 	if err != nil {
@@ -181,7 +184,7 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	}
 	p.family.reserved += r.segment
 	ref, blk := p.sh.slab.take()
-	blk.make(ptr, r.segment, 0, 0, p.index, 0)
+	blk.make(ptr, r.segment, 0, 0, p.index)
 	p.stats.add(segment, 1)
 	p.stats.add(reservedBytes, r.segment)
 	if r.segment >= a.cfg.MaxSplitSize {

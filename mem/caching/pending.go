@@ -46,21 +46,21 @@ func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver
 	blk.state = statePending
 	p := sh.pools[blk.pool]
 	p.stats.cur[active]++
-	p.stats.cur[activeBytes] += blk.size
+	p.stats.cur[activeBytes] += blk.size()
 	if len(a.captures) > 0 {
 		a.deferred = append(a.deferred, &deferredFree{sh, ref, others})
 	} else {
-		a.wait(sh, ref, blk, others)
+		a.wait(sh, ref, others)
 	}
 	a.attend(attendPending, true)
 	return true
 }
 
-func (a *Allocator) wait(sh *shard, ref blockRef, blk *block, streams []driver.Stream) {
+func (a *Allocator) wait(sh *shard, ref blockRef, streams []driver.Stream) {
 	for _, s := range streams {
 		w := wait{sh: sh, ref: ref}
 		w.take(s)
-		blk.pending++
+		sh.slab.coldAt(ref).pending++
 		i := slices.IndexFunc(a.pending, func(l *waitList) bool { return l.stream.ID() == s.ID() })
 		if i < 0 {
 			i = len(a.pending)
@@ -118,7 +118,7 @@ func (a *Allocator) startDeferred() {
 		if d.sh != a.locked {
 			d.sh.mu.Lock()
 		}
-		a.wait(d.sh, d.ref, d.sh.slab.at(d.ref), d.used)
+		a.wait(d.sh, d.ref, d.used)
 		if d.sh != a.locked {
 			d.sh.mu.Unlock()
 		}
@@ -132,8 +132,9 @@ func (a *Allocator) finish(w *wait) {
 		w.sh.mu.Lock()
 		defer w.sh.mu.Unlock()
 	}
-	blk := w.sh.slab.at(w.ref)
-	if blk.pending--; blk.pending == 0 {
+	cold := w.sh.slab.coldAt(w.ref)
+	if cold.pending--; cold.pending == 0 {
+		blk := w.sh.slab.at(w.ref)
 		p := w.sh.pools[blk.pool]
 		p.release(w.ref, blk)
 		w.sh.verify()

@@ -15,13 +15,15 @@ const (
 // roundSize is the size of the block that a request gets: a multiple of 512, or, with round-ups set for its size, the
 // next of div steps between two powers of two.
 func (c *Config) roundSize(size int64) int64 {
-	if size < minBlockSize {
-		return minBlockSize
-	}
 	if c.anyRoundup {
-		if div := c.roundupDivisions(size); div > 1 && size > minBlockSize*div {
-			return nextDivision(size, div)
-		}
+		return c.roundUp(size)
+	}
+	return (size + minBlockSize - 1) &^ (minBlockSize - 1)
+}
+
+func (c *Config) roundUp(size int64) int64 {
+	if div := c.roundupDivisions(size); div > 1 && size > minBlockSize*div {
+		return nextDivision(size, div)
 	}
 	return (size + minBlockSize - 1) &^ (minBlockSize - 1)
 }

@@ -56,7 +56,7 @@ func (a *Allocator) releaseFamily(f *family) error {
 		var whole []blockRef
 		for c := p.free.first(); c.ok(); c = p.free.next(c) {
 			ref := c.entry().ref()
-			if blk := p.sh.slab.at(ref); blk.expandable != 0 {
+			if blk := p.sh.slab.at(ref); blk.expandable {
 				toUnmap = append(toUnmap, span{p, ref})
 			} else if !blk.isSplit() {
 				whole = append(whole, ref)
@@ -93,18 +93,18 @@ func (a *Allocator) poolsOf(f *family) []*pool {
 func (a *Allocator) releaseSegment(p *pool, ref blockRef) error {
 	blk := p.sh.slab.at(ref)
 	if err := a.dev.Free(blk.ptr); err != nil {
-		return fmt.Errorf("caching: give %d bytes at %#x back: %w", blk.size, blk.ptr, err)
+		return fmt.Errorf("caching: give %d bytes at %#x back: %w", blk.size(), blk.ptr, err)
 	}
 	a.totals.numDeviceFree++
-	a.observe(mem.ActionSegmentFree, p, blk.ptr, blk.size)
-	a.reserved -= blk.size
-	p.family.reserved -= blk.size
+	a.observe(mem.ActionSegmentFree, p, blk.ptr, blk.size())
+	a.reserved -= blk.size()
+	p.family.reserved -= blk.size()
 	p.stats.sub(segment, 1)
-	p.stats.sub(reservedBytes, blk.size)
-	if blk.size >= a.cfg.MaxSplitSize {
+	p.stats.sub(reservedBytes, blk.size())
+	if blk.size() >= a.cfg.MaxSplitSize {
 		p.stats.sub(oversizeSegments, 1)
 	}
-	p.free.remove(blk.size, uint64(blk.ptr))
+	p.free.remove(blk.size(), uint64(blk.ptr))
 	p.sh.slab.give(ref)
 	return nil
 }
@@ -119,7 +119,7 @@ func (a *Allocator) releaseOversize(r *request) (bool, error) {
 	want := max(r.size, a.cfg.MaxSplitSize)
 	p.free.settle()
 	c := p.free.lowerBound(want)
-	if c.ok() && p.sh.slab.at(c.entry().ref()).expandable == 0 {
+	if c.ok() && !p.sh.slab.at(c.entry().ref()).expandable {
 		err := a.releaseSegment(p, c.entry().ref())
 		return err == nil, err
 	}
@@ -132,13 +132,13 @@ func (a *Allocator) releaseOversize(r *request) (bool, error) {
 		c = p.free.last()
 	}
 	for ; c.ok() && c.entry().size() >= a.cfg.MaxSplitSize && released < want; c = p.free.prev(c) {
-		if blk := p.sh.slab.at(c.entry().ref()); blk.expandable == 0 {
-			released += blk.size
+		if blk := p.sh.slab.at(c.entry().ref()); !blk.expandable {
+			released += blk.size()
 			oversize = append(oversize, c.entry().ref())
 		}
 	}
 	for _, ref := range oversize {
-		size := p.sh.slab.at(ref).size
+		size := p.sh.slab.at(ref).size()
 		if err := a.releaseSegment(p, ref); err != nil {
 			failures = append(failures, err)
 			released -= size
@@ -178,10 +178,11 @@ func (a *Allocator) collectGarbage() error {
 			if blk.isSplit() {
 				continue
 			}
-			totalAge += calls - blk.gcBase
+			age := calls - p.sh.slab.coldAt(c.entry().ref()).gcBase
+			totalAge += age
 			count++
-			if blk.expandable == 0 {
-				candidates = append(candidates, candidate{p, c.entry().ref(), calls - blk.gcBase})
+			if !blk.expandable {
+				candidates = append(candidates, candidate{p, c.entry().ref(), age})
 			}
 		}
 	}
@@ -196,7 +197,7 @@ func (a *Allocator) collectGarbage() error {
 				rest = append(rest, c)
 				continue
 			}
-			size := c.p.sh.slab.at(c.ref).size
+			size := c.p.sh.slab.at(c.ref).size()
 			if err := a.releaseSegment(c.p, c.ref); err != nil {
 				failures = append(failures, err)
 				continue

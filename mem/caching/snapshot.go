@@ -58,22 +58,22 @@ func (sh *shard) segmentAt(blk *block) mem.SegmentInfo {
 		Stream:     sh.stream.ID(),
 		Pool:       p.family.id,
 		Large:      !p.small(),
-		Expandable: blk.expandable != 0,
+		Expandable: blk.expandable,
 	}
 	for {
-		b := mem.BlockInfo{Ptr: blk.ptr, Size: blk.size, RequestedSize: blk.requested}
+		b := mem.BlockInfo{Ptr: blk.ptr, Size: blk.size(), RequestedSize: blk.requested()}
 		switch blk.state {
 		case stateLive:
 			b.State = mem.ActiveAllocated
-			info.AllocatedSize += blk.size
+			info.AllocatedSize += blk.size()
 		case statePending:
 			b.State = mem.ActivePendingFree
 		}
 		if b.State != mem.Inactive {
-			info.ActiveSize += blk.size
-			info.RequestedSize += blk.requested
+			info.ActiveSize += blk.size()
+			info.RequestedSize += blk.requested()
 		}
-		info.TotalSize += blk.size
+		info.TotalSize += blk.size()
 		info.Blocks = append(info.Blocks, b)
 		if blk.next == 0 {
 			return info
@@ -119,7 +119,7 @@ func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 	if blk == nil {
 		panicForeign(b)
 	}
-	if blk.expandable != 0 {
+	if blk.expandable {
 		return 0, 0, fmt.Errorf("caching: the block at %#x is in an expandable segment, which is not one allocation of the driver; "+
 			"allocate it with expandable_segments:False", b.Ptr)
 	}
@@ -127,10 +127,10 @@ func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 		blk = sh.slab.at(blk.prev)
 	}
 	ptr := blk.ptr
-	size := blk.size
+	size := blk.size()
 	for blk.next != 0 {
 		blk = sh.slab.at(blk.next)
-		size += blk.size
+		size += blk.size()
 	}
 	return ptr, size, nil
 }

@@ -105,6 +105,23 @@ func (c *classStats) loan(size, requested int64) {
 	}
 }
 
+// split counts a free block of so many bytes that shares its segment.
+func (c *classStats) split(size int64) {
+	n := c.cur[inactiveSplit] + 1
+	bytes := c.cur[inactiveSplitBytes] + size
+	c.cur[inactiveSplit] = n
+	c.cur[inactiveSplitBytes] = bytes
+	c.total[inactiveSplit]++
+	c.total[inactiveSplitBytes] += size
+	o, all := c.other, &c.shard.all
+	if n > c.hi[inactiveSplit] || n+o.cur[inactiveSplit] > all.hi[inactiveSplit] {
+		c.raise(inactiveSplit, inactiveSplit)
+	}
+	if bytes > c.hi[inactiveSplitBytes] || bytes+o.cur[inactiveSplitBytes] > all.hi[inactiveSplitBytes] {
+		c.raise(inactiveSplitBytes, inactiveSplitBytes)
+	}
+}
+
 func (c *classStats) sub(metric int, n int64) { c.cur[metric] -= n }
 
 // change adds a signed amount, as one rise or one fall.
