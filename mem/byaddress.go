@@ -96,7 +96,7 @@ func (x *Addressed) unknown(call string, p driver.Pointer) string {
 		return fmt.Sprintf("%s of %#x, where no live block starts: it lies inside the block of %d bytes at %#x, %d bytes in",
 			call, uint64(p), b.Size, uint64(b.Ptr), offset)
 	}
-	return fmt.Sprintf("%s of %#x, where no live block starts: the nearest below is %d bytes at %#x and ends %d bytes short of it",
+	return fmt.Sprintf("%s of %#x, where no live block starts: the nearest below is %d bytes at %#x, %d bytes short of it",
 		call, uint64(p), b.Size, uint64(b.Ptr), offset-uint64(b.Size))
 }
 

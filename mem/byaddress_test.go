@@ -60,7 +60,7 @@ func TestByAddressUnknown(t *testing.T) {
 	}{
 		{0xfff, []string{"0xfff", "none at or below"}},
 		{p + 16, []string{"0x1010", "inside the block of 512 bytes at 0x1000", "16 bytes in"}},
-		{p + 512, []string{"0x1200", "512 bytes at 0x1000", "ends 0 bytes short"}},
+		{p + 512, []string{"0x1200", "512 bytes at 0x1000", "0 bytes short of it"}},
 		{1<<64 - 1, []string{"0xffffffffffffffff", "512 bytes at 0x1000"}},
 	}
 	for _, tt := range tests {
@@ -72,8 +72,8 @@ func TestByAddressUnknown(t *testing.T) {
 	panicOf(t, func() { x.Free(p) })
 }
 
-// Behaviour 86: the allocator below may hand the address out again before its Free has returned.
-func TestByAddressForgetsBeforeFreeing(t *testing.T) {
+// The allocator below may hand the address out again before its Free has returned.
+func TestBehaviour86ByAddressForgetsBeforeFreeing(t *testing.T) {
 	base := newPile(512)
 	x := mem.ByAddress(base)
 	p, _ := x.Alloc(s0, 512)

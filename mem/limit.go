@@ -16,8 +16,8 @@ type Limiter struct {
 	live  atomic.Int64 // bytes on loan, and those of requests under way
 }
 
-// Limit returns an allocator that hands out blocks of a until their sizes (Block.Size, not what was asked for) add up to
-// bytes, and refuses the rest with a *LimitError. It counts what goes through it, not what a caches.
+// Limit returns an allocator that hands out blocks of a until their sizes (Block.Size, not what was asked for) add up
+// to bytes, and refuses the rest with a *LimitError. It counts what goes through it, not what a caches.
 //
 // A request counts from its start, so of two concurrent ones that fit only one at a time one may be refused though the
 // other then fails below. A block that turns out larger than what was asked for, and so does not fit, goes back to a

@@ -12,8 +12,8 @@ import (
 
 const mib = 1 << 20
 
-// Behaviour 82: a limit of 10 MiB lets 4 + 4 pass and refuses 3 more, without counting them.
-func TestLimitRefusesAndCountsNothing(t *testing.T) {
+// A limit of 10 MiB lets 4 + 4 pass and refuses 3 more, without counting them.
+func TestBehaviour82LimitRefusesAndCountsNothing(t *testing.T) {
 	l := mem.Limit(newPile(512), 10*mib)
 	a, b := mustAlloc(t, l, 4*mib), mustAlloc(t, l, 4*mib)
 	if l.Live() != 8*mib {
@@ -40,8 +40,8 @@ func TestLimitRefusesAndCountsNothing(t *testing.T) {
 	}
 }
 
-// Behaviour 82: the lower of two limits wins, and the outer one counts nothing for it.
-func TestLimitInnerWins(t *testing.T) {
+// The lower of two limits wins, and the outer one counts nothing for it.
+func TestBehaviour82InnerLimitWins(t *testing.T) {
 	inner := mem.Limit(newPile(512), 4*mib)
 	outer := mem.Limit(inner, 10*mib)
 	mustAlloc(t, outer, 3*mib)

@@ -91,7 +91,7 @@ func (t *Tracker) Alloc(s driver.Stream, size int64) (Block, error) {
 	old, known := shard.at[b.Ptr]
 	if known && !old.freed {
 		shard.mu.Unlock()
-		panic(fmt.Sprintf("mem: Track: the allocator below handed out %s at %#x, where %s is on loan; that was allocated at:\n%s",
+		panic(fmt.Sprintf("mem: Track: the allocator below handed out %s at %#x, where %s is on loan, allocated at:\n%s",
 			bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.sites.text(old.site)))
 	}
 	shard.put(b.Ptr, tb)

@@ -45,14 +45,15 @@ func TestTrackReportsLeaksBySite(t *testing.T) {
 		t.Fatalf("leaks: %+v", l)
 	}
 	worst := l.Sites[0]
-	if worst.Count != 3 || worst.Bytes != 3072 || !slices.Equal(worst.Streams, []driver.StreamID{0, 1}) || worst.Oldest.Number != 2 {
+	if worst.Count != 3 || worst.Bytes != 3072 || worst.Oldest.Number != 2 ||
+		!slices.Equal(worst.Streams, []driver.StreamID{0, 1}) {
 		t.Errorf("the worst site: %+v", worst)
 	}
 	if !strings.HasSuffix(worst.Frames[0].Function, "mem_test.allocHere") {
 		t.Errorf("the innermost frame is %q", worst.Frames[0].Function)
 	}
-	wantAll(t, l.String(), "4 blocks on loan: 3.50KiB", "3 blocks", "streams 0, 1", "allocHere", "track_test.go:", "mustAlloc",
-		"1 block,", "100 bytes asked for, 512 at 0x1000")
+	wantAll(t, l.String(), "4 blocks on loan: 3.50KiB", "3 blocks", "streams 0, 1", "allocHere", "track_test.go:",
+		"mustAlloc", "1 block,", "100 bytes asked for, 512 at 0x1000")
 }
 
 func TestTrackSampling(t *testing.T) {
@@ -75,8 +76,8 @@ func TestTrackSampling(t *testing.T) {
 	wantAll(t, tr.Leaks().String(), "5 blocks", "not recorded")
 }
 
-// Behaviour 85, and double frees: what a caller can do wrong panics with the places, and nothing below is disturbed.
-func TestTrackPanics(t *testing.T) {
+// What a caller can do wrong panics with the places, and nothing below is disturbed.
+func TestBehaviour85TrackPanics(t *testing.T) {
 	tests := []struct {
 		name string
 		opts mem.TrackOptions
@@ -156,8 +157,8 @@ func TestTrackFindsOverlapBelow(t *testing.T) {
 	wantAll(t, panicOf(t, func() { mustAlloc(t, tr, 512) }), "handed out", "on loan", "allocHere")
 }
 
-// Behaviour 86: the allocator below may hand the address out again before its Free has returned.
-func TestTrackForgetsBeforeFreeing(t *testing.T) {
+// The allocator below may hand the address out again before its Free has returned.
+func TestBehaviour86TrackForgetsBeforeFreeing(t *testing.T) {
 	base := newPile(512)
 	tr := mem.Track(base, mem.TrackOptions{})
 	b := mustAlloc(t, tr, 512)
@@ -176,8 +177,8 @@ func TestTrackForgetsBeforeFreeing(t *testing.T) {
 	}
 }
 
-// Behaviour 85: blocks of zero bytes, from many goroutines, never make a count fall below zero.
-func TestTrackZeroBytesConcurrently(t *testing.T) {
+// Blocks of zero bytes, from many goroutines, never make a count fall below zero.
+func TestBehaviour85TrackZeroBytesConcurrently(t *testing.T) {
 	base := newPile(512)
 	tr := mem.Track(base, mem.TrackOptions{Freed: 16})
 	var wg sync.WaitGroup

@@ -58,13 +58,14 @@ func FuzzRead(f *testing.F) {
 		}
 		d.Plain(d.Root())
 		handles := uint32(0)
-		folded, err := Read(bytes.NewReader(b), Options{Limits: fuzzLimits, Fold: func(d *Document, pairs []Value) (uint32, bool) {
+		fold := func(_ *Document, pairs []Value) (uint32, bool) {
 			if len(pairs) == 0 || len(pairs)%2 != 0 {
 				t.Fatalf("Fold of %d values", len(pairs))
 			}
 			handles++
 			return handles, handles%2 == 0
-		}})
+		}
+		folded, err := Read(bytes.NewReader(b), Options{Limits: fuzzLimits, Fold: fold})
 		if err != nil && !errors.Is(err, ErrRefused) || err == nil && folded.Size() != d.Size() {
 			t.Fatalf("with Fold: %v", err)
 		}

@@ -210,7 +210,9 @@ func (m *machine) fail(code error, format string, args ...any) error {
 func (m *machine) corrupt(format string, args ...any) error {
 	return m.fail(ErrCorrupt, format, args...)
 }
+
 func (m *machine) over(format string, args ...any) error { return m.fail(ErrLimit, format, args...) }
+
 func (m *machine) refuse(format string, args ...any) error {
 	return m.fail(ErrRefused, format, args...)
 }

@@ -2,13 +2,15 @@ package replay
 
 import (
 	"context"
+	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
 // A recordedDevice does what the driver did in a recording: it puts segments where they were, and has no room where it
-// had none. It keeps no contents.
+// had none. It keeps no contents, and counts what its calls would have cost on a simulated device.
 type recordedDevice struct {
 	v         *verifier
 	info      driver.Info
@@ -16,10 +18,15 @@ type recordedDevice struct {
 	requester uint32 // the stream of the request that is under way
 	reserved  []driver.Range
 	pages     uint64
+	sizes     map[driver.Pointer]int64 // of segments and mapped pages
+	cost      *sim.CostModel
+	calls     int64
+	time      time.Duration
+	refusals  int
 }
 
 func newRecordedDevice(v *verifier, total int64) *recordedDevice {
-	d := &recordedDevice{v: v, info: driver.Info{
+	d := &recordedDevice{v: v, sizes: map[driver.Pointer]int64{}, cost: sim.H200(), info: driver.Info{
 		Driver: "recorded", Name: "the recorded device", Ordinal: v.device,
 		TotalMemory: total, Alignment: 512, Granularity: 2 << 20,
 	}}
@@ -46,24 +53,39 @@ func (d *recordedDevice) refuses() bool {
 	return false
 }
 
-func noRoom(call string) error {
+// charge counts a call and what it costs.
+func (d *recordedDevice) charge(cost time.Duration) {
+	d.calls++
+	d.time += cost
+}
+
+// chargeFor is charge for a call whose cost depends on a size only.
+func (d *recordedDevice) chargeFor(c sim.Call, size int64) { d.charge(d.cost.Calls[c].At(size)) }
+
+// noRoom refuses a call.
+func (d *recordedDevice) noRoom(call string) error {
+	d.refusals++
 	return &driver.Error{Call: call, Code: driver.ErrNoMemory, Detail: "as recorded"}
 }
 
 // Alloc returns the address of the segment that was recorded next.
-func (d *recordedDevice) Alloc(int64) (driver.Pointer, error) {
+func (d *recordedDevice) Alloc(size int64) (driver.Pointer, error) {
+	d.chargeFor(sim.CallAlloc, size)
 	if d.refuses() {
-		return 0, noRoom("Alloc")
+		return 0, d.noRoom("Alloc")
 	}
 	v := d.v
 	if v.verdict.Difference == nil && v.next < len(v.t.Events) && v.t.Events[v.next].Action == mem.ActionSegmentAlloc {
-		return v.t.Events[v.next].Ptr, nil
+		ptr := v.t.Events[v.next].Ptr
+		d.sizes[ptr] = size
+		return ptr, nil
 	}
 	return elsewhere, nil
 }
 
 // Reserve returns the address of the next mapping on the request's stream that is in no reservation yet.
 func (d *recordedDevice) Reserve(size int64) (driver.Pointer, error) {
+	d.chargeFor(sim.CallReserve, size)
 	base := elsewhere
 	for i := d.v.next; i < len(d.v.t.Events); i++ {
 		e := &d.v.t.Events[i]
@@ -86,7 +108,8 @@ func (d *recordedDevice) isReserved(p driver.Pointer) bool {
 }
 
 // Release forgets a reservation.
-func (d *recordedDevice) Release(p driver.Pointer, _ int64) error {
+func (d *recordedDevice) Release(p driver.Pointer, size int64) error {
+	d.chargeFor(sim.CallRelease, size)
 	for i, r := range d.reserved {
 		if r.Ptr == p {
 			d.reserved = append(d.reserved[:i], d.reserved[i+1:]...)
@@ -97,22 +120,52 @@ func (d *recordedDevice) Release(p driver.Pointer, _ int64) error {
 }
 
 // Map fails where the recording shows that pages could not be had.
-func (d *recordedDevice) Map(driver.Pointer, ...driver.Page) error {
+func (d *recordedDevice) Map(p driver.Pointer, pages ...driver.Page) error {
+	d.charge(d.cost.Map(pages...))
 	if d.refuses() {
-		return noRoom("VirtualMemory.Map")
+		return d.noRoom("VirtualMemory.Map")
+	}
+	for _, page := range pages {
+		d.sizes[p] = page.Size
+		p += driver.Pointer(page.Size)
 	}
 	return nil
 }
 
 // Create makes a page; whether there is room for it is known when it is mapped.
 func (d *recordedDevice) Create(size int64) (driver.Page, error) {
+	d.chargeFor(sim.CallCreate, size)
 	d.pages++
 	return driver.Page{ID: d.pages, Size: size}, nil
 }
 
-func (d *recordedDevice) Drop(driver.Page) error              { return nil }
-func (d *recordedDevice) Unmap(driver.Pointer, int64) error   { return nil }
-func (d *recordedDevice) Free(driver.Pointer) error           { return nil }
+// Drop gives a page up.
+func (d *recordedDevice) Drop(page driver.Page) error {
+	d.chargeFor(sim.CallDrop, page.Size)
+	return nil
+}
+
+// Unmap forgets what is mapped at [p, p+size): pages of one size, as an allocator's segment has them.
+func (d *recordedDevice) Unmap(p driver.Pointer, size int64) error {
+	page := d.sizes[p]
+	if page == 0 {
+		d.charge(0) // never mapped: the allocator's event about it is a difference
+		return nil
+	}
+	d.charge(d.cost.Unmap(int(size/page), page))
+	for at := p; at < p+driver.Pointer(size); at += driver.Pointer(page) {
+		delete(d.sizes, at)
+	}
+	return nil
+}
+
+// Free forgets a segment.
+func (d *recordedDevice) Free(p driver.Pointer) error {
+	d.chargeFor(sim.CallFree, d.sizes[p])
+	delete(d.sizes, p)
+	return nil
+}
+
 func (d *recordedDevice) Info() driver.Info                   { return d.info }
 func (d *recordedDevice) DefaultStream() driver.Stream        { return d.streams[0] }
 func (d *recordedDevice) VirtualMemory() driver.VirtualMemory { return d }

@@ -84,6 +84,7 @@ func (v *verifier) run() (Verdict, error) {
 			v.verdict.OOMs++
 		}
 	}
+	peak := peakEntry(v.t)
 	for v.skipFollowed(); v.next < len(v.t.Events) && v.verdict.Difference == nil; v.skipFollowed() {
 		before := v.next
 		if err := v.step(); err != nil {
@@ -93,8 +94,15 @@ func (v *verifier) run() (Verdict, error) {
 			e := &v.t.Events[v.next]
 			v.differ(v.next, "recorded: "+v.describe(e)+"; the allocator did nothing")
 		}
+		if before <= peak && peak < v.next {
+			v.alloc.Observe(nil) // a snapshot is an event too
+			v.verdict.AtPeak = usageOf(v.alloc.Snapshot())
+			v.alloc.Observe(v.observe)
+		}
 	}
 	stats := v.alloc.Stats()
+	v.verdict.Retries = stats.NumAllocRetries
+	v.verdict.DriverCalls, v.verdict.DriverTime, v.verdict.refusals = v.dev.calls, v.dev.time, v.dev.refusals
 	v.verdict.Peaks = Peaks{Requested: stats.RequestedBytes.All.Peak, Reserved: stats.ReservedBytes.All.Peak}
 	v.verdict.AllocatedPeak = stats.AllocatedBytes.All.Peak
 	v.compareFinal()

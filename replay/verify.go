@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -28,11 +29,18 @@ type Verdict struct {
 	Peaks         Peaks // as the allocator counts them
 	AllocatedPeak int64 // bytes of blocks on loan; events do not tell it
 
+	Retries     int64         // requests that needed the whole cache freed first
+	DriverCalls int64         // for memory, those that failed included
+	DriverTime  time.Duration // that they take by the cost model of sim.H200
+	AtPeak      Usage         // what the reserved memory held when it first reached its peak
+
 	Limit       int64       // bytes that could be reserved; 0 without a limit
 	LimitFound  bool        // Limit was not given, but found from when garbage was collected
 	Difference  *Difference // the first; nil if there is none
 	Exact       bool        // everything is as recorded
 	ConfigNotes []string    // settings without effect
+
+	refusals int // calls for which the driver had no room, as recorded
 }
 
 // Peaks are the highest sums of two quantities, in bytes.
@@ -157,6 +165,11 @@ func (v *Verdict) merge(o Verdict) {
 	v.Peaks.Requested += o.Peaks.Requested
 	v.Peaks.Reserved += o.Peaks.Reserved
 	v.AllocatedPeak += o.AllocatedPeak
+	v.Retries += o.Retries
+	v.DriverCalls += o.DriverCalls
+	v.DriverTime += o.DriverTime
+	v.AtPeak.add(o.AtPeak)
+	v.refusals += o.refusals
 	v.Limit = max(v.Limit, o.Limit)
 	v.LimitFound = v.LimitFound || o.LimitFound
 	if v.Difference == nil {

@@ -32,7 +32,8 @@ func (s *Snapshot) checkSegment(i int) (all []error) {
 		})
 	}
 	if i > 0 {
-		if before := &s.Segments[i-1]; before.Device == seg.Device && seg.Ptr-before.Ptr < driver.Pointer(before.TotalSize) {
+		before := &s.Segments[i-1]
+		if before.Device == seg.Device && seg.Ptr-before.Ptr < driver.Pointer(before.TotalSize) {
 			report("address", "overlaps the segment at %#x of %d bytes", uint64(before.Ptr), before.TotalSize)
 		}
 	}

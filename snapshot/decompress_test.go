@@ -62,7 +62,7 @@ func generated(t testing.TB, c snapshottest.Config) ([]byte, snapshottest.Summar
 }
 
 func TestCompressedFiles(t *testing.T) {
-	plain, sum := generated(t, snapshottest.Config{Seed: 3, Events: 5000, Stacks: 20})
+	plain, sum := generated(t, snapshottest.Config{Seed: 3, Events: 1000, Stacks: 20, Live: 200})
 	for name, b := range compress(t, plain) {
 		s, err := snapshot.ReadBytes(b)
 		if err != nil {
@@ -91,7 +91,7 @@ func TestCompressedFiles(t *testing.T) {
 }
 
 func TestTwoXzStreams(t *testing.T) {
-	plain, _ := generated(t, snapshottest.Config{Seed: 3, Events: 500})
+	plain, _ := generated(t, snapshottest.Config{Seed: 3, Events: 500, Live: 100})
 	one := compress(t, plain)["xz"]
 	s, err := snapshot.ReadBytes(slices.Concat(one, make([]byte, 8), one)) // with padding between
 	if err != nil {
@@ -126,7 +126,7 @@ func TestDecompressionBombs(t *testing.T) {
 			t.Errorf("%s: %v, want ErrRatio", name, err)
 		}
 	}
-	plain, _ := generated(t, snapshottest.Config{Seed: 3, Events: 5000})
+	plain, _ := generated(t, snapshottest.Config{Seed: 3, Events: 1000, Live: 200})
 	var wide bytes.Buffer
 	w, err := zstd.NewWriter(&wide, zstd.WithWindowSize(8<<20))
 	if err != nil {

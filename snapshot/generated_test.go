@@ -17,7 +17,7 @@ func TestGeneratedFiles(t *testing.T) {
 	for protocol := 2; protocol <= 5; protocol++ {
 		for _, stacks := range []int{0, 50} {
 			t.Run(fmt.Sprintf("protocol=%d/stacks=%d", protocol, stacks), func(t *testing.T) {
-				c := snapshottest.Config{Seed: 11, Events: 40_000, Protocol: protocol, Stacks: stacks, Live: 500}
+				c := snapshottest.Config{Seed: 11, Events: 10_000, Protocol: protocol, Stacks: stacks, Live: 500}
 				b, sum := generated(t, c)
 				check(t, "bytes", int64(len(b)), sum.Bytes)
 				again, _ := generated(t, c)
@@ -57,7 +57,8 @@ func TestGeneratedFiles(t *testing.T) {
 				for _, seg := range s.Segments {
 					for _, block := range seg.Blocks {
 						if block.State == mem.ActiveAllocated && live[block.Ptr] != block.RequestedSize {
-							t.Fatalf("block %#x: the trace requests %d, the block %d", uint64(block.Ptr), live[block.Ptr], block.RequestedSize)
+							t.Fatalf("block %#x: the trace requests %d, the block %d",
+								uint64(block.Ptr), live[block.Ptr], block.RequestedSize)
 						}
 						delete(live, block.Ptr)
 					}

@@ -1,7 +1,6 @@
 package snapshot_test
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -77,15 +76,21 @@ var (
 	rest    = D{"address", 0x1200, "size", 1536, "requested_size", 0, "state", "inactive", "frames", L{}}
 	segment = D{
 		"device", 0, "address", 0x1000, "total_size", 2048, "allocated_size", 512, "active_size", 512,
-		"requested_size", 500, "stream", 0, "segment_type", "small", "segment_pool_id", T{0, 0},
-		"is_expandable", false, "frames", L{}, "blocks", L{block, rest},
+		"requested_size", 500, "stream", 0, "segment_type", "small", "segment_pool_id",
+		T{0, 0},
+		"is_expandable", false, "frames",
+		L{},
+		"blocks",
+		L{block, rest},
 	}
 )
 
 func file(segments, events L) D { return D{"segments", segments, "device_traces", L{events}} }
 
 func TestWholeSnapshot(t *testing.T) {
-	s := mustRead(t, file(L{segment}, L{event, with(event, "action", "free_requested"), with(event, "action", "free_completed")}))
+	s := mustRead(t, file(L{segment}, L{
+		event, with(event, "action", "free_requested"), with(event, "action", "free_completed"),
+	}))
 	if err := s.Check(); err != nil {
 		t.Error(err)
 	}
@@ -118,17 +123,27 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"metadata", trace0("user_metadata", 3), "device 0, trace entry 1: user_metadata: want a str, got int"},
 		{"frames", trace0("frames", 3), "device 0, trace entry 1: frames: want a list, got int"},
 		{"pool", trace0("pool_id", 3), "device 0, trace entry 1: pool_id: want a tuple of two ints, got int"},
-		{"pool of one", trace0("pool_id", L{1}), "device 0, trace entry 1: pool_id: want a tuple of two ints, got list"},
-		{"pool of strs", trace0("pool_id", T{0, "a"}), "device 0, trace entry 1: pool_id: want a tuple of two ints, got str"},
+		{
+			"pool of one", trace0("pool_id", L{1}),
+			"device 0, trace entry 1: pool_id: want a tuple of two ints, got list",
+		},
+		{
+			"pool of strs", trace0("pool_id", T{0, "a"}),
+			"device 0, trace entry 1: pool_id: want a tuple of two ints, got str",
+		},
 		{"no size", trace0("size", omit), "device 0, trace entry 1: size: missing"},
 		{"no stream", trace0("stream", omit), "device 0, trace entry 1: stream: missing"},
 		{"no address", trace0("addr", omit), "device 0, trace entry 1: addr: missing"},
 		{"no action", trace0("action", omit), "device 0, trace entry 1: action: missing"},
 		{"no free bytes", trace0("action", "oom", "addr", omit), "device 0, trace entry 1: device_free: missing"},
 		{"entry of a str", file(L{}, L{event, "x"}), "device 0, trace entry 1: want a dict, got str"},
-		{"entry that is a frame", file(L{}, L{frame}), "device 0, trace entry 0: a trace entry or a stack frame is out of place"},
 		{
-			"device 1", D{"segments", L{}, "device_traces", L{L{event}, L{event, event, with(event, "size", nil)}}},
+			"entry that is a frame", file(L{}, L{frame}),
+			"device 0, trace entry 0: a trace entry or a stack frame is out of place",
+		},
+		{
+			"device 1",
+			D{"segments", L{}, "device_traces", L{L{event}, L{event, event, with(event, "size", nil)}}},
 			"device 1, trace entry 2: size: want an int, got None",
 		},
 		{"trace of an int", D{"device_traces", L{L{}, 5}}, "device 1: device_traces: want a list, got int"},
@@ -138,8 +153,14 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 			"frame's line", trace0("frames", L{with(frame, "line", "x")}),
 			"device 0, trace event 1, frame 0: line: want an int, got str",
 		},
-		{"frame's name", trace0("frames", L{with(frame, "name", omit)}), "device 0, trace event 1, frame 0: name: missing"},
-		{"frame's file", trace0("frames", L{with(frame, "filename", 1)}), "trace event 1, frame 0: filename: want a str, got int"},
+		{
+			"frame's name", trace0("frames", L{with(frame, "name", omit)}),
+			"device 0, trace event 1, frame 0: name: missing",
+		},
+		{
+			"frame's file", trace0("frames", L{with(frame, "filename", 1)}),
+			"trace event 1, frame 0: filename: want a str, got int",
+		},
 
 		{"segments of an int", D{"segments", 5}, "segments: want a list, got int"},
 		{"segment of an int", file(L{5}, L{}), "segment 0: want a dict, got int"},
@@ -148,27 +169,42 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"segment's negative size", seg0("allocated_size", -1), "segment 1: allocated_size: -1 is negative"},
 		{"segment's device", seg0("device", -1), "segment 1: device: -1 is negative"},
 		{"segment's far device", seg0("device", 5000), "segment 1: device: 5000: the limit is 4095"},
-		{"segment's kind", seg0("segment_type", "huge"), `segment 1: segment_type: want "large" or "small", got "huge"`},
+		{
+			"segment's kind", seg0("segment_type", "huge"),
+			`segment 1: segment_type: want "large" or "small", got "huge"`,
+		},
 		{"segment's pool", seg0("segment_pool_id", 0), "segment 1: segment_pool_id: want a tuple of two ints, got int"},
 		{"segment's flag", seg0("is_expandable", 1), "segment 1: is_expandable: want a bool, got int"},
 		{"no blocks", seg0("blocks", omit), "segment 1: blocks: missing"},
 		{"no device", seg0("device", omit), "segment 1: device: missing"},
 		{"blocks of a str", seg0("blocks", "x"), "device 0, segment 1: blocks: want a list, got str"},
 		{"block of an int", seg0("blocks", L{5}), "device 0, segment 1, block 0: want a dict, got int"},
-		{"end of the addresses", seg0("address", -1024), "device 0, segment 1: total_size: the segment runs over the end"},
+		{
+			"end of the addresses", seg0("address", -1024),
+			"device 0, segment 1: total_size: the segment runs over the end",
+		},
 
 		{"block's size", block0("size", "x"), "device 0, segment 0, block 1: size: want an int, got str"},
 		{"block's negative size", block0("size", -512), "device 0, segment 0, block 1: size: -512 is negative"},
 		{"block of no bytes", block0("size", 0), "device 0, segment 0, block 1: size: a block of no bytes"},
 		{"block's state", block0("state", "gone"), `device 0, segment 0, block 1: state: no such state: "gone"`},
 		{"no state", block0("state", omit), "device 0, segment 0, block 1: state: missing"},
-		{"block behind", block0("size", 1537), "device 0, segment 0, block 1: address: [0x1200, +1537) lies outside its segment [0x1000, +2048)"},
+		{
+			"block behind", block0("size", 1537),
+			"device 0, segment 0, block 1: address: [0x1200, +1537) lies outside its segment [0x1000, +2048)",
+		},
 		{"block before", block0("address", 0xfff), "block 1: address: [0xfff, +1536) lies outside its segment"},
-		{"block that overlaps", block0("address", 0x11ff), "device 0, segment 0: blocks: the block [0x11ff, +1536) overlaps the block [0x1000, +512)"},
+		{
+			"block that overlaps", block0("address", 0x11ff),
+			"device 0, segment 0: blocks: the block [0x11ff, +1536) overlaps the block [0x1000, +512)",
+		},
 		{"block twice", file(L{with(segment, "blocks", L{block, block})}, L{}), "overlaps the block"},
 		{"block's frame", block0("frames", L{5}), "device 0, segment 0, block 1, frame 0: want a dict, got int"},
 
-		{"settings of an int", with(file(L{}, L{}), "allocator_settings", 5), "allocator_settings: want a dict, got int"},
+		{
+			"settings of an int", with(file(L{}, L{}), "allocator_settings", 5),
+			"allocator_settings: want a dict, got int",
+		},
 		{
 			"setting of a str", with(file(L{}, L{}), "allocator_settings", D{"max_split_size", "x"}),
 			"allocator_settings: max_split_size: want an int, got str",
@@ -214,88 +250,5 @@ func TestFilesThatAreNoSnapshots(t *testing.T) {
 	}
 	if _, err := snapshot.ReadFile("testdata/no-such-file"); err == nil || !strings.Contains(err.Error(), "no-such-file") {
 		t.Errorf("a file that is not there: %v", err)
-	}
-}
-
-// share returns a file in which one list stands in a place twice.
-func share(key string) []byte {
-	var b bytes.Buffer
-	p := snapshottest.NewPickler(&b, 4)
-	p.Dict()
-	p.Mark()
-	switch key {
-	case "device_traces":
-		p.Key("device_traces")
-		p.List()
-		p.Mark()
-		list := p.List()
-		p.Mark()
-		p.Dict()
-		p.Mark()
-		for _, k := range []string{"addr", "size", "stream"} {
-			p.Key(k)
-			p.Int(0)
-		}
-		p.Key("action")
-		p.Key("alloc")
-		p.SetItems()
-		p.Appends()
-		p.Get(list)
-		p.Appends()
-	case "segments", "blocks":
-		p.Key("segments")
-		p.List()
-		p.Mark()
-		var blocks uint32
-		for i := range 2 {
-			segment := p.Dict()
-			p.Mark()
-			p.Key("device")
-			p.Int(0)
-			p.Key("address")
-			p.Int(0)
-			p.Key("total_size")
-			p.Int(512)
-			p.Key("segment_type")
-			p.Key("small")
-			p.Key("blocks")
-			if i == 1 {
-				p.Get(blocks)
-			} else {
-				blocks = p.List()
-				p.Dict()
-				p.Mark()
-				p.Key("size")
-				p.Int(512)
-				p.Key("state")
-				p.Key("inactive")
-				p.SetItems()
-				p.Append()
-			}
-			p.SetItems()
-			if key == "segments" {
-				p.Get(segment)
-				break
-			}
-		}
-		p.Appends()
-	}
-	p.SetItems()
-	if err := p.Close(); err != nil {
-		panic(err)
-	}
-	return b.Bytes()
-}
-
-func TestSharingCannotMultiply(t *testing.T) {
-	for key, want := range map[string]string{
-		"device_traces": "device 1: device_traces: the same list as that of an earlier device",
-		"segments":      "segment 1: the same dict as an earlier segment",
-		"blocks":        "device 0, segment 1: blocks: the same list as that of an earlier segment",
-	} {
-		_, err := snapshot.ReadBytes(share(key))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", key, err, want)
-		}
 	}
 }

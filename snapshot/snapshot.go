@@ -1,9 +1,9 @@
 // Package snapshot reads PyTorch's memory snapshots: what an allocator held at an instant, segment by segment, and the
 // trace of how it came to that.
 //
-// torch.cuda.memory._dump_snapshot writes them, as do torch.cuda.memory._snapshot and memory_snapshot when their result
-// is pickled, and the C++ writer that works without Python. Files of any age are read as far as they go: keys that older
-// PyTorch did not write may be absent, keys and actions that are not known here are skipped and counted in
+// torch.cuda.memory._dump_snapshot writes them, as do torch.cuda.memory._snapshot and memory_snapshot when their
+// result is pickled, and the C++ writer that works without Python. Files of any age are read as far as they go: keys
+// that older PyTorch did not write may be absent, keys and actions that are not known here are skipped and counted in
 // Snapshot.Skipped. What is there must make sense: a wrong type, a negative size or a block outside its segment is an
 // *Error that says where.
 //

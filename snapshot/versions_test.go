@@ -13,8 +13,11 @@ func TestOldFiles(t *testing.T) {
 	// 2.0: no addresses, requested sizes, pools or expandable segments; a history in each block that was ever used.
 	old := D{
 		"device", 1, "address", 0x1000, "total_size", 2048, "allocated_size", 512, "active_size", 512, "stream", 0,
-		"segment_type", "large", "blocks", L{
-			D{"size", 512, "state", "active_allocated", "history", L{D{"addr", 0x1000, "real_size", 400, "frames", L{frame}}}},
+		"segment_type", "large", "blocks",
+		L{
+			D{"size", 512, "state", "active_allocated", "history", L{
+				D{"addr", 0x1000, "real_size", 400, "frames", L{frame}},
+			}},
 			D{"size", 1536, "state", "inactive"},
 		},
 	}
@@ -53,20 +56,32 @@ func TestOldFiles(t *testing.T) {
 // TestNewFiles reads keys and actions that are not known.
 func TestNewFiles(t *testing.T) {
 	s := mustRead(t, D{
-		"segments", L{with(segment, "registration_counter", 3, "blocks", L{with(block, "category", "x"), rest})},
-		"device_traces", L{L{
+		"segments",
+		L{with(segment, "registration_counter", 3, "blocks", L{with(block, "category", "x"), rest})},
+		"device_traces",
+		L{L{
 			event, with(event, "action", "user_defined"), with(event, "action", "annotate", "size", omit),
 			with(event, "action", "user_defined"), with(event, "colour", L{1, 2}),
 			with(event, "frames", L{with(frame, "fx_node_op", "call")}), event,
 		}},
-		"host_segments", L{D{"x", 1}}, "host_traces", L{}, "external_annotations", L{D{"name", "step", "stage", "END", "device", 0, "time_us", 9}},
-		"allocator_settings", D{"PYTORCH_ALLOC_CONF", "a:b", "new", D{"k", L{1, T{2, 3}}}},
+		"host_segments",
+		L{D{"x", 1}},
+		"host_traces",
+		L{},
+		"external_annotations",
+		L{D{"name", "step", "stage", "END", "device", 0, "time_us", 9}},
+		"allocator_settings",
+		D{"PYTORCH_ALLOC_CONF", "a:b", "new", D{"k", L{1, T{2, 3}}}},
 	})
 	want := []snapshot.Skip{
-		{What: `block key "category"`, Count: 1}, {What: `frame key "fx_node_op"`, Count: 1},
-		{What: `key "host_segments"`, Count: 1}, {What: `key "host_traces"`, Count: 1},
-		{What: `segment key "registration_counter"`, Count: 1}, {What: `trace entry action "annotate"`, Count: 1},
-		{What: `trace entry action "user_defined"`, Count: 2}, {What: `trace entry key "colour"`, Count: 1},
+		{What: `block key "category"`, Count: 1},
+		{What: `frame key "fx_node_op"`, Count: 1},
+		{What: `key "host_segments"`, Count: 1},
+		{What: `key "host_traces"`, Count: 1},
+		{What: `segment key "registration_counter"`, Count: 1},
+		{What: `trace entry action "annotate"`, Count: 1},
+		{What: `trace entry action "user_defined"`, Count: 2},
+		{What: `trace entry key "colour"`, Count: 1},
 	}
 	if !slices.Equal(s.Skipped, want) {
 		t.Errorf("Skipped = %v, want %v", s.Skipped, want)
@@ -142,12 +157,24 @@ func TestCheck(t *testing.T) {
 		want string
 	}{
 		{"sound", L{segment}, ""},
-		{"a gap", L{with(segment, "blocks", L{block, with(rest, "address", 0x1400, "size", 1024)})}, "a gap of 512 bytes before the block at 0x1400"},
+		{
+			"a gap",
+			L{with(segment, "blocks", L{block, with(rest, "address", 0x1400, "size", 1024)})},
+			"a gap of 512 bytes before the block at 0x1400",
+		},
 		{"a gap at the end", L{with(segment, "blocks", L{block})}, "blocks: a gap of 1536 bytes after the last"},
-		{"allocated", L{with(segment, "allocated_size", 1024)}, "device 0, segment at 0x1000: allocated_size: 1024, but the blocks on loan have 512"},
+		{
+			"allocated",
+			L{with(segment, "allocated_size", 1024)},
+			"device 0, segment at 0x1000: allocated_size: 1024, but the blocks on loan have 512",
+		},
 		{"active", L{with(segment, "active_size", 0)}, "active_size: 0, but the active blocks have 512"},
 		{"requested", L{with(segment, "requested_size", 1)}, "requested_size: 1, but the active blocks say 500"},
-		{"overlap", L{segment, with(segment, "address", 0x1400, "blocks", L{})}, "segment at 0x1400: address: overlaps the segment at 0x1000"},
+		{
+			"overlap",
+			L{segment, with(segment, "address", 0x1400, "blocks", L{})},
+			"segment at 0x1400: address: overlaps the segment at 0x1000",
+		},
 		{"no overlap", L{segment, with(segment, "device", 1)}, ""},
 	} {
 		err := mustRead(t, c.file).Check()

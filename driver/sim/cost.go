@@ -3,6 +3,8 @@ package sim
 import (
 	"sort"
 	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
 )
 
 // A CostModel says how long each call keeps its caller, in the driver and in waiting for work that the driver does at
@@ -41,6 +43,27 @@ func (c Curve) At(size int64) time.Duration {
 	a, b := c[i-1], c[i]
 	slope := float64(b.Cost-a.Cost) / float64(b.Size-a.Size)
 	return a.Cost + time.Duration(slope*float64(size-a.Size))
+}
+
+// Map returns the cost of mapping pages of these sizes by one call, access included.
+func (m *CostModel) Map(pages ...driver.Page) (sum time.Duration) {
+	for i, h := range pages {
+		sum += m.Calls[CallMap].At(h.Size)
+		if i == 0 {
+			sum += m.Access.At(h.Size)
+		} else {
+			sum += m.AccessNext
+		}
+	}
+	return sum
+}
+
+// Unmap returns the cost of unmapping n pages of size bytes each by one call.
+func (m *CostModel) Unmap(n int, size int64) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	return m.Calls[CallUnmap].At(size) + time.Duration(n-1)*m.UnmapNext
 }
 
 const (

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -157,7 +156,7 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 	d := v.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.begin(CallMap, d.mapCost(pages), uint64(p)); err != nil {
+	if err := d.begin(CallMap, d.model.Map(pages...), uint64(p)); err != nil {
 		return err
 	}
 	if len(pages) == 0 {
@@ -195,19 +194,6 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 		at += uint64(pg.size)
 	}
 	return nil
-}
-
-// mapCost is the cost of mapping pages and giving the device access to them.
-func (d *Device) mapCost(pages []driver.Page) (sum time.Duration) {
-	for i, h := range pages {
-		sum += d.cost(CallMap, h.Size)
-		if i == 0 {
-			sum += d.model.Access.At(h.Size)
-		} else {
-			sum += d.model.AccessNext
-		}
-	}
-	return sum
 }
 
 func (v virtualMemory) Unmap(p driver.Pointer, size int64) error {

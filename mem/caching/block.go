@@ -73,6 +73,7 @@ type slab struct {
 	n      uint32 // records ever made
 }
 
+// at is a block's record. That of no block, once there are records, has the state stateNone.
 func (s *slab) at(ref blockRef) *block {
 	return &s.chunks[ref/slabChunk][ref%slabChunk]
 }
@@ -85,14 +86,6 @@ func (s *slab) coldAt(ref blockRef) *coldBlock {
 func (s *slab) inSegment(ref blockRef, segment uint32) {
 	s.at(ref).expandable = true
 	s.coldAt(ref).segment = segment
-}
-
-// stateOf is the state of a block, stateNone of no block.
-func (s *slab) stateOf(ref blockRef) blockState {
-	if ref == 0 {
-		return stateNone
-	}
-	return s.at(ref).state
 }
 
 // take returns an unused record: the caller sets it up with its make method.

@@ -152,8 +152,8 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 			if sh.stream == s && size <= maxRequest {
 				rounded := a.cfg.roundSize(size)
 				p := sh.defaultPool(rounded)
-				if ref := p.find(rounded, a.cfg.ExpandableSegments); ref != 0 {
-					b := p.hand(ref, rounded, size, a.cfg.ExpandableSegments)
+				if ref, blk := p.find(rounded, a.cfg.ExpandableSegments); ref != 0 {
+					b := p.hand(ref, blk, rounded, size, a.cfg.ExpandableSegments)
 					over := sh.stats.over
 					sh.verify()
 					sh.mu.Unlock()
@@ -231,10 +231,10 @@ func (sh *shard) defaultPool(rounded int64) *pool {
 
 // find takes the best free block for a rounded size out of the free set, or returns 0: the smallest that fits, the
 // lowest of those. Among expandable blocks, one that could grow counts with the size it could grow to.
-func (p *pool) find(size int64, expandable bool) blockRef {
+func (p *pool) find(size int64, expandable bool) (blockRef, *block) {
 	e, c := p.free.best(size)
 	if e.word == 0 {
-		return 0
+		return 0, nil
 	}
 	ref := e.ref()
 	blk := p.sh.slab.at(ref)
@@ -249,7 +249,7 @@ func (p *pool) find(size int64, expandable bool) blockRef {
 				}
 			}
 			if !c.ok() {
-				return 0
+				return 0, nil
 			}
 		} else if reach := p.reach(blk); reach > blk.size() {
 			// The block could grow, so it counts as larger than it is: a larger one that cannot grow so far is better.
@@ -268,13 +268,13 @@ func (p *pool) find(size int64, expandable bool) blockRef {
 	cfg := &p.sh.a.cfg
 	if size < cfg.MaxSplitSize {
 		if blk.size() >= cfg.MaxSplitSize {
-			return 0
+			return 0, nil
 		}
 	} else if blk.size()-size >= cfg.MaxNonSplitRounding {
-		return 0
+		return 0, nil
 	}
 	p.free.takeBest(c)
-	return ref
+	return ref, blk
 }
 
 // reach is the size of a free block with the unmapped span that follows it.
@@ -288,10 +288,9 @@ func (p *pool) reach(blk *block) int64 {
 }
 
 // hand makes a block that is in no set live, and puts what is cut off it into the free set.
-func (p *pool) hand(ref blockRef, size, requested int64, expandable bool) mem.Block {
+func (p *pool) hand(ref blockRef, blk *block, size, requested int64, expandable bool) mem.Block {
 	sh := p.sh
 	cfg := &sh.a.cfg
-	blk := sh.slab.at(ref)
 	wasSplit := blk.isSplit()
 	if cfg.shouldSplit(p, blk.size(), size, expandable) {
 		// The new record is the front, which goes on loan; the old one is the rest.
@@ -355,13 +354,14 @@ func (p *pool) release(ref blockRef, blk *block) {
 		p.stats.sub(activeBytes, blk.size())
 	}
 	// Both neighbours are looked at before either is merged, so that two cache misses cost the time of one.
-	prev, next := sh.slab.stateOf(blk.prev), sh.slab.stateOf(blk.next)
+	prev, next := sh.slab.at(blk.prev), sh.slab.at(blk.next)
+	prevState, nextState := prev.state, next.state
 	var merged, mergedBytes int64
-	if prev == stateFree {
-		merged, mergedBytes = 1, p.swallow(ref, blk, blk.prev)
+	if prevState == stateFree {
+		merged, mergedBytes = 1, p.swallow(ref, blk, blk.prev, prev)
 	}
-	if next == stateFree {
-		merged, mergedBytes = merged+1, mergedBytes+p.swallow(ref, blk, blk.next)
+	if nextState == stateFree {
+		merged, mergedBytes = merged+1, mergedBytes+p.swallow(ref, blk, blk.next, next)
 	}
 	p.putFree(ref, blk)
 	if !blk.expandable {
@@ -384,9 +384,8 @@ func (p *pool) putFree(ref blockRef, blk *block) {
 }
 
 // swallow merges a neighbour, which is free or unmapped, into blk, which is in no set, and returns the neighbour's size.
-func (p *pool) swallow(ref blockRef, blk *block, other blockRef) int64 {
+func (p *pool) swallow(ref blockRef, blk *block, other blockRef, o *block) int64 {
 	slab := &p.sh.slab
-	o := slab.at(other)
 	if o.state == stateFree {
 		p.free.remove(o.size(), uint64(o.ptr))
 	} else {
@@ -414,11 +413,11 @@ func (a *Allocator) observe(action mem.Action, p *pool, ptr driver.Pointer, size
 
 // merge swallows the neighbours of blk that are in the given state.
 func (p *pool) merge(ref blockRef, blk *block, state blockState) {
-	if p.sh.slab.stateOf(blk.prev) == state {
-		p.swallow(ref, blk, blk.prev)
+	if prev := p.sh.slab.at(blk.prev); prev.state == state {
+		p.swallow(ref, blk, blk.prev, prev)
 	}
-	if p.sh.slab.stateOf(blk.next) == state {
-		p.swallow(ref, blk, blk.next)
+	if next := p.sh.slab.at(blk.next); next.state == state {
+		p.swallow(ref, blk, blk.next, next)
 	}
 }
 

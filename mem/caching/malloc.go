@@ -51,7 +51,7 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64) (mem.Block, erro
 		a.mu.Unlock()
 		return mem.Block{}, err
 	}
-	b := r.pool.hand(r.found, r.size, requested, r.expandable)
+	b := r.pool.hand(r.found, sh.slab.at(r.found), r.size, requested, r.expandable)
 	if sh.stats.over {
 		a.lockShards()
 		a.foldPeaks()
@@ -125,7 +125,7 @@ func (a *Allocator) search(r *request) bool {
 	if a.collecting() {
 		r.pool.family.calls.Add(1)
 	}
-	r.found = r.pool.find(r.size, r.expandable)
+	r.found, _ = r.pool.find(r.size, r.expandable)
 	return r.found != 0
 }
 

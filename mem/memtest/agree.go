@@ -8,8 +8,8 @@ import (
 )
 
 // agree checks that the statistics, the snapshot and the model say the same. That takes as long as there are blocks, so
-// it looks at every call while there are less than 16, at every second while less than 32, and so on, or if always is set.
-// A shrunk history has few blocks.
+// it looks at every call while there are less than 16, at every second while less than 32, and so on, or if always is
+// set. A shrunk history has few blocks.
 func (w *world) agree(always bool) error {
 	w.agreed++
 	if !always && w.agreed%(1+len(w.live)/16) != 0 {
@@ -37,15 +37,16 @@ func (w *world) agree(always bool) error {
 	return nil
 }
 
-// agreeSnapshot checks that blocks tile segments, that segments add their blocks up, and that the blocks on loan are the
-// model's.
+// agreeSnapshot checks that blocks tile segments, that segments add their blocks up, and that the blocks on loan are
+// the model's.
 func (w *world) agreeSnapshot(segments []mem.SegmentInfo) error {
 	var end driver.Pointer
 	live := 0
 	for i := range segments {
 		seg := &segments[i]
 		if seg.Ptr < end {
-			return fmt.Errorf("snapshot: segment %d at %#x is below the end %#x of the one before it", i, uint64(seg.Ptr), uint64(end))
+			return fmt.Errorf("snapshot: segment %d at %#x is below the end %#x of the one before it",
+				i, uint64(seg.Ptr), uint64(end))
 		}
 		end = seg.Ptr + driver.Pointer(seg.TotalSize)
 		at := seg.Ptr

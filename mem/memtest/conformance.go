@@ -94,13 +94,16 @@ func checkTooLarge(t testing.TB, cfg Config) {
 	w := newWorld(t, cfg, nil)
 	keep := w.mustAlloc(t, 0, min(cfg.MaxBlock, 1<<20))
 	total := w.dev.Info().TotalMemory
-	for _, size := range []int64{total, 2 * total, 1 << 50, 1<<60 - 1, 1 << 60, 1 << 62, math.MaxInt64 - 511, math.MaxInt64} {
+	for _, size := range []int64{
+		total, 2 * total, 1 << 50, 1<<60 - 1, 1 << 60, 1 << 62, math.MaxInt64 - 511, math.MaxInt64,
+	} {
 		if size < total {
 			continue
 		}
 		b, err := w.rawAlloc(0, size)
 		if !errors.Is(err, mem.ErrNoMemory) {
-			t.Fatalf("Alloc of %d bytes on a device of %d: %+v, %v; want an error that matches mem.ErrNoMemory", size, total, b, err)
+			t.Fatalf("Alloc of %d bytes on a device of %d: %+v, %v; want an error that matches mem.ErrNoMemory",
+				size, total, b, err)
 		}
 		if len(err.Error()) == 0 {
 			t.Errorf("Alloc of %d bytes: the error has no text", size)
@@ -199,7 +202,8 @@ func checkFreeOrders(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkExhaustion: a device with little memory runs out, and once blocks are freed requests succeed again (behaviour 23).
+// checkExhaustion: a device with little memory runs out, and once blocks are freed requests succeed again, waiting for
+// pending frees if need be (behaviours 23, 28).
 func checkExhaustion(t testing.TB, cfg Config) {
 	w := newWorld(t, cfg, nil)
 	w.takeAway(t, 4*cfg.MaxBlock)

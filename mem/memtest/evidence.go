@@ -7,8 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Evidence is memory beside the allocator's where samples of blocks are copied in stream order, to be looked at once the
-// streams are done. Looking at a block directly would wait for its stream, and so hide what happens when nobody waits.
+// Evidence is memory beside the allocator's where samples of blocks are copied in stream order, to be looked at once
+// the streams are done. Looking at a block directly would wait for its stream, and so hide what happens when nobody
+// waits.
 type evidence struct {
 	base    driver.Pointer
 	samples []sample // sample i is at base + i*sampleSize

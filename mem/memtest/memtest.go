@@ -46,7 +46,7 @@ type Config struct {
 	Ops      int    // operations of each random history; 0 is 1500
 	Seeds    int    // random histories; 0 is 6
 	Seed     uint64 // of the first of them; the others follow
-	FaultOps int    // operations of the histories in which every driver call fails in turn; 0 is 60, fewer suit a slow device
+	FaultOps int    // operations of each history in which every driver call fails in turn; 0 is 60
 
 	// Reserved is how many bytes of the device the allocator keeps until it is closed, once it has been used and its
 	// cache is empty.

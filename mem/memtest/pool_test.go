@@ -50,38 +50,6 @@ type wait struct {
 	marked bool
 }
 
-// A bug is something that a pool does wrong.
-type bug string
-
-const (
-	none               bug = ""
-	overlaps           bug = "what is cut off a block begins inside it"
-	ignoresUsed        bug = "Free ignores the streams that it is told of"
-	waitsForFirst      bug = "Free waits for the first stream only"
-	crossesStreams     bug = "free memory of one stream goes to another"
-	losesOnError       bug = "a segment that the driver does not take back is forgotten"
-	losesPending       bug = "a free whose mark fails is forgotten"
-	dropsFailedMark    bug = "a free whose mark fails waits for nothing"
-	panicsOnError      bug = "a driver error panics"
-	countsRefused      bug = "a request that is refused is counted"
-	leaksSegment       bug = "emptying the cache forgets the third segment"
-	miscounts          bug = "requested bytes of freed blocks are rounded"
-	offByOne           bug = "active blocks are one too many when any wait"
-	peakFalls          bug = "resetting peaks makes them zero"
-	shortBlocks        bug = "blocks of odd hundreds of KiB are one byte short"
-	unaligned          bug = "large blocks begin 16 bytes late"
-	takesDoubleFree    bug = "a double free is taken"
-	takesForeign       bug = "a foreign block is taken"
-	zeroTakesMemory    bug = "zero bytes take a block"
-	neverMerges        bug = "free neighbours are not merged"
-	keepsPending       bug = "out of memory does not wait for pending frees"
-	rawErrors          bug = "out of memory is the driver's error"
-	overflows          bug = "sizes next to 2^63 overflow"
-	touchesAfterReturn bug = "a block is filled after it was given back"
-	losesFree          bug = "a free that leaves 40 blocks is never finished"
-	gapInSnapshot      bug = "the snapshot leaves out the last block"
-)
-
 func newPool(dev driver.Device, b bug) *pool {
 	return &pool{dev: dev, bug: b, owned: map[driver.Pointer]*piece{}}
 }
@@ -178,7 +146,9 @@ func (p *pool) grow(stream driver.StreamID, size int64, large bool) (*piece, err
 	seg := &segment{ptr: ptr, size: total, stream: stream, large: large}
 	pc := &piece{ptr: ptr, size: total, seg: seg}
 	seg.pieces = []*piece{pc}
-	i, _ := slices.BinarySearchFunc(p.segments, ptr, func(s *segment, at driver.Pointer) int { return int(int64(s.ptr - at)) })
+	i, _ := slices.BinarySearchFunc(p.segments, ptr, func(s *segment, at driver.Pointer) int {
+		return int(int64(s.ptr - at))
+	})
 	p.segments = slices.Insert(p.segments, i, seg)
 	return pc, nil
 }

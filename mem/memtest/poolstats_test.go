@@ -16,7 +16,8 @@ func (p *pool) snapshot() []mem.SegmentInfo {
 			if p.bug == gapInSnapshot && i > 3 && i == len(seg.pieces)-1 {
 				continue
 			}
-			info.Blocks = append(info.Blocks, mem.BlockInfo{Ptr: pc.ptr, Size: pc.size, RequestedSize: pc.asked, State: pc.state})
+			b := mem.BlockInfo{Ptr: pc.ptr, Size: pc.size, RequestedSize: pc.asked, State: pc.state}
+			info.Blocks = append(info.Blocks, b)
 			if pc.state == mem.ActiveAllocated {
 				info.AllocatedSize += pc.size
 			}

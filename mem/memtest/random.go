@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -45,26 +44,6 @@ func (h history) run(t testing.TB, cfg Config, tight bool) *failure {
 		return nil
 	}
 	return &failure{at: r.at, script: r.script(h), reason: reason}
-}
-
-// takeAway takes memory from the device until only so much is left.
-func (w *world) takeAway(t testing.TB, leave int64) {
-	t.Helper()
-	free := w.available(t)
-	if free <= leave {
-		return
-	}
-	p, err := w.dev.Alloc(free - leave)
-	if errors.Is(err, driver.ErrNoMemory) {
-		return // the device has less than it says
-	}
-	must(t, err)
-	w.baseline -= free - leave
-	w.tight = true
-	w.undo = func() error {
-		w.baseline += free - leave
-		return w.dev.Free(p)
-	}
 }
 
 // A runner runs histories and remembers how far it came.

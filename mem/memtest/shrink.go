@@ -59,7 +59,8 @@ func (s *shrinker) attempt(h history) bool {
 func (s *shrinker) simplify() {
 	for i := 0; i < len(s.best); i++ {
 		for _, size := range []int64{512, 1 << 20, 2 << 20, 10 << 20} {
-			if i < len(s.best) && s.best[i].kind == opAlloc && size < s.best[i].size && s.replace(i, func(o *op) { o.size = size }) {
+			smaller := i < len(s.best) && s.best[i].kind == opAlloc && size < s.best[i].size
+			if smaller && s.replace(i, func(o *op) { o.size = size }) {
 				break
 			}
 		}

@@ -3,10 +3,7 @@ package memtest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -15,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A world is a device, an allocator on it, and the model of what the allocator was asked. Its methods return an error if
-// the allocator (or the device) did what it must not. One goroutine at a time.
+// A world is a device, an allocator on it, and the model of what the allocator was asked. Its methods return an error
+// if the allocator (or the device) did what it must not. One goroutine at a time.
 type world struct {
 	cfg     Config
 	dev     driver.Device
@@ -308,69 +305,6 @@ func (w *world) empty() (err error) {
 		w.around(func() { err = c.EmptyCache() })
 	}
 	return err
-}
-
-// finish frees everything and checks that nothing is left, before and after the allocator is closed.
-func (w *world) finish() error {
-	rng := rand.New(rand.NewPCG(w.cfg.Seed, 2))
-	for len(w.live) > 0 {
-		if err := w.free(w.live[rng.IntN(len(w.live))]); err != nil {
-			return err
-		}
-	}
-	if err := w.sync(); err != nil {
-		return err
-	}
-	if err := w.empty(); err != nil {
-		return fmt.Errorf("EmptyCache at the end: %w", err)
-	}
-	if err := w.agree(true); err != nil {
-		return fmt.Errorf("at the end: %w", err)
-	}
-	free, _, err := w.dev.Available()
-	if err != nil {
-		return err
-	}
-	_, trims := mem.Find[mem.Trimmer](w.a)
-	if trims && free < w.baseline-w.cfg.Reserved {
-		return fmt.Errorf("all blocks freed and the cache emptied: %d bytes of the device are still held, %d allowed",
-			w.baseline-free, w.cfg.Reserved)
-	}
-	return w.close()
-}
-
-// close closes the allocator and checks that the device has back all that it had.
-func (w *world) close() error {
-	if c, ok := mem.Find[io.Closer](w.a); ok {
-		if err := c.Close(); err != nil {
-			return fmt.Errorf("close the allocator: %w", err)
-		}
-	}
-	w.made.clean()
-	if w.made.Failed() {
-		return fmt.Errorf("close the allocator: %s", w.made.text.String())
-	}
-	free, _, err := w.dev.Available()
-	if err != nil {
-		return err
-	}
-	if free != w.baseline {
-		return fmt.Errorf("closed, the allocator has left the device with %d bytes fewer", w.baseline-free)
-	}
-	if w.undo != nil {
-		if err := w.undo(); err != nil {
-			return err
-		}
-	}
-	if w.sim != nil {
-		if reports := w.sim.Reports(); len(reports) > 0 {
-			return fmt.Errorf("the device reports: %w", errors.Join(reports...))
-		}
-		if now := w.sim.Leaks(); now.String() != w.leaks.String() {
-			return fmt.Errorf("closed, the allocator has left the device with %v; before it there were %v", now, w.leaks)
-		}
-	}
-	return nil
 }
 
 // must stops the test if err is not nil.

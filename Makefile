@@ -1,0 +1,39 @@
+# The work of the repository. Everything is a Go command; the steps of check are the functions of .ci/check.
+
+FUZZTIME ?= 5s
+BENCH ?= .
+PKG ?= ./...
+SEED ?= 1
+SEEDS ?= 100
+OPS ?= 20000
+
+.PHONY: help build test check fmt fuzz bench campaign clean
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
+	@echo 'steps of check, each also: bash .ci/check STEP'
+	@bash .ci/check
+
+build: ## build the programs into bin/
+	go build -o bin/ ./cmd/...
+
+test: ## the tests, as README.md says
+	go test ./...
+
+check: ## everything that a change must pass
+	bash .ci/check fmt vet lint tidy test race invariants cross fuzz smoke
+
+fmt: ## format every file
+	go tool gofumpt -w .
+
+fuzz: ## every fuzz target for FUZZTIME (default 5s)
+	FUZZTIME=$(FUZZTIME) bash .ci/check fuzz
+
+campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
+	go test -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
+
+bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm
+	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=5 $(PKG)
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+const (
+	chartColumns = 72
+	chartRows    = 12
+)
+
+// A chart is memory over time: for each column, the most that was requested and reserved during it.
+type chart struct {
+	requested, reserved [chartColumns]int64
+	top                 int64         // the peak of what was reserved or requested
+	span                time.Duration // 0: the entries have no times, and columns are entries
+	entries             int
+}
+
+// newChart draws t, and notes the peaks in d.
+func newChart(t *trace.Trace, d *summary) chart {
+	c := chart{entries: len(t.Events), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
+	requested, reserved := d.Late, d.LateReserved
+	column, last := 0, chartColumns-1
+	c.requested[0], c.reserved[0] = requested, reserved
+	d.Peaks.Requested, d.Peaks.Reserved = requested, reserved
+	for i := range t.Events {
+		e := &t.Events[i]
+		at := i * chartColumns / len(t.Events)
+		if c.span > 0 {
+			at = int(float64(e.TimeUS-d.StartUS) / float64(d.EndUS-d.StartUS) * chartColumns)
+		}
+		for at = min(at, last); column < at; { // time does not run back
+			column++
+			c.requested[column], c.reserved[column] = requested, reserved
+		}
+		a, b := change(e)
+		requested, reserved = requested+a, reserved+b
+		c.requested[column] = max(c.requested[column], requested)
+		c.reserved[column] = max(c.reserved[column], reserved)
+		d.Peaks.Requested = max(d.Peaks.Requested, requested)
+		d.Peaks.Reserved = max(d.Peaks.Reserved, reserved)
+	}
+	for column < last {
+		column++
+		c.requested[column], c.reserved[column] = requested, reserved
+	}
+	c.top = max(d.Peaks.Reserved, d.Peaks.Requested)
+	return c
+}
+
+// write draws the chart, the scale at the left and time below.
+func (c *chart) write(w io.Writer) {
+	for row := chartRows; row > 0; row-- {
+		label := ""
+		if row%4 == 0 {
+			label = bytesize.Format(c.top * int64(row) / chartRows)
+		}
+		var b strings.Builder
+		for x := range chartColumns {
+			// A cell is filled if what it stands for reaches its middle.
+			level := c.top/chartRows*int64(row-1) + c.top/chartRows/2
+			switch {
+			case c.requested[x] > level:
+				b.WriteString("█")
+			case c.reserved[x] > level:
+				b.WriteString("░")
+			default:
+				b.WriteByte(' ')
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(pad(label, 12)+" |"+b.String(), " "))
+	}
+	fmt.Fprintf(w, "%s +%s\n", pad("0", 12), strings.Repeat("-", chartColumns))
+	end := duration(c.span)
+	if c.span == 0 {
+		end = entriesText(c.entries)
+	}
+	fmt.Fprintf(w, "%s0%s\n", strings.Repeat(" ", 14), pad(end, chartColumns-1))
+	fmt.Fprintf(w, "%s█ requested   ░ reserved beyond that\n", strings.Repeat(" ", 14))
+}

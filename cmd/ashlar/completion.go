@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help implements kong.HelpProvider.
+func (*completionCmd) Help() string {
+	return `Examples:
+
+    ashlar completion bash > /etc/bash_completion.d/ashlar
+    ashlar completion zsh > "${fpath[1]}/_ashlar"
+    ashlar completion fish > ~/.config/fish/completions/ashlar.fish`
+}
+
+// Run implements the command.
+func (c *completionCmd) Run(s *streams, parser *kong.Kong) error {
+	var b strings.Builder
+	switch c.Shell {
+	case "bash":
+		bashCompletion(&b, parser.Model)
+	case "zsh":
+		zshCompletion(&b, parser.Model)
+	case "fish":
+		fishCompletion(&b, parser.Model)
+	}
+	_, err := io.WriteString(s.out, b.String())
+	return err
+}
+
+// commandNames are the names of the subcommands.
+func commandNames(app *kong.Application) string {
+	var names []string
+	for _, c := range app.Children {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// flagNames are the flags of a command as they are typed.
+func flagNames(c *kong.Node) string {
+	names := []string{"--help"}
+	for _, f := range c.Flags {
+		names = append(names, "--"+f.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// choices are the words that an enumeration allows.
+func choices(v *kong.Value) string { return strings.Join(v.EnumSlice(), " ") }
+
+// words are the words that a command takes instead of files, or "".
+func words(c *kong.Node) string {
+	for _, p := range c.Positional {
+		if p.Enum != "" {
+			return choices(p)
+		}
+	}
+	return ""
+}
+
+func bashCompletion(b *strings.Builder, app *kong.Application) {
+	fmt.Fprintf(b, `_ashlar() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= flags=
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "%s --help" -- "$cur"))
+        return
+    fi
+    case ${COMP_WORDS[1]} in
+`, commandNames(app))
+	for _, c := range app.Children {
+		fmt.Fprintf(b, "    %s)\n        flags=%q words=%q\n", c.Name, flagNames(c), words(c))
+		for _, f := range c.Flags {
+			if f.Enum != "" {
+				fmt.Fprintf(b, "        if [ \"$prev\" = --%s ]; then words=%q; fi\n", f.Name, choices(f.Value))
+			}
+		}
+		b.WriteString("        ;;\n")
+	}
+	b.WriteString(`    esac
+    case $cur in
+    -*) COMPREPLY=($(compgen -W "$flags" -- "$cur")) ;;
+    *) if [ -n "$words" ]; then COMPREPLY=($(compgen -W "$words" -- "$cur")); fi ;;
+    esac
+}
+complete -o default -F _ashlar ashlar
+`)
+}
+
+// zshQuote makes text fit between the brackets of a zsh specification.
+func zshQuote(text string) string {
+	return strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, ":", `\:`, "'", `'\''`).Replace(text)
+}
+
+func zshCompletion(b *strings.Builder, app *kong.Application) {
+	b.WriteString("#compdef ashlar\n\n_ashlar() {\n    if ((CURRENT == 2)); then\n        local -a commands=(\n")
+	for _, c := range app.Children {
+		fmt.Fprintf(b, "            '%s:%s'\n", c.Name, zshQuote(c.Help))
+	}
+	b.WriteString("        )\n        _describe command commands\n        return\n    fi\n    local command=$words[2]\n" +
+		"    shift words\n    ((CURRENT--))\n    case $command in\n")
+	for _, c := range app.Children {
+		fmt.Fprintf(b, "    %s)\n        _arguments '--help[%s]'", c.Name, zshQuote("Show help."))
+		for _, f := range c.Flags {
+			repeat, value := "", ""
+			if f.IsSlice() {
+				repeat = "*"
+			}
+			if f.Enum != "" {
+				value = ":value:(" + choices(f.Value) + ")"
+			} else if !f.IsBool() {
+				value = ":value: "
+			}
+			fmt.Fprintf(b, " \\\n            '%s--%s[%s]%s'", repeat, f.Name, zshQuote(f.Help), value)
+		}
+		if w := words(c); w != "" {
+			fmt.Fprintf(b, " \\\n            '1:value:(%s)'", w)
+		} else if len(c.Positional) > 0 {
+			b.WriteString(" \\\n            '*:trace:_files'")
+		}
+		b.WriteString("\n        ;;\n")
+	}
+	b.WriteString("    esac\n}\n\n_ashlar \"$@\"\n")
+}
+
+// fishQuote quotes text for fish.
+func fishQuote(text string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'"
+}
+
+func fishCompletion(b *strings.Builder, app *kong.Application) {
+	fmt.Fprintln(b, "complete -c ashlar -n __fish_use_subcommand -f -l help -d 'Show help.'")
+	for _, c := range app.Children {
+		fmt.Fprintf(b, "complete -c ashlar -n __fish_use_subcommand -f -a %s -d %s\n", c.Name, fishQuote(c.Help))
+	}
+	for _, c := range app.Children {
+		in := fmt.Sprintf("complete -c ashlar -n '__fish_seen_subcommand_from %s'", c.Name)
+		for _, f := range c.Flags {
+			fmt.Fprintf(b, "%s -l %s", in, f.Name)
+			if f.Short != 0 {
+				fmt.Fprintf(b, " -s %c", f.Short)
+			}
+			if f.Enum != "" {
+				fmt.Fprintf(b, " -x -a %s", fishQuote(choices(f.Value)))
+			} else if !f.IsBool() {
+				b.WriteString(" -x")
+			}
+			fmt.Fprintf(b, " -d %s\n", fishQuote(f.Help))
+		}
+		if w := words(c); w != "" {
+			fmt.Fprintf(b, "%s -f -a %s\n", in, fishQuote(w))
+		}
+	}
+}

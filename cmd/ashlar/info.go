@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+type infoCmd struct {
+	traceArgs
+	JSON bool `name:"json" help:"Print one JSON object for each device of each trace."`
+}
+
+// Help implements kong.HelpProvider.
+func (*infoCmd) Help() string {
+	return `Says, for each device: how long was recorded, streams, pools, settings, what happened how often, the peaks, what is
+live at the end, the biggest allocations (and which code asked for them, if stacks were recorded), and the memory over
+time as a chart. Things in the file that are not understood are counted.
+
+Examples:
+
+    ashlar info run.pickle
+    ashlar info --json *.pickle | jq .peaks`
+}
+
+// Run implements the command.
+func (c *infoCmd) Run(s *streams) error {
+	first := true
+	return c.each(s, func(in *input, p *progress) error {
+		if in.script != nil {
+			return errors.New("a script is a text that says all it has; info is for memory snapshots")
+		}
+		sums := summaries(in.snapshot)
+		p.end()
+		for i := range sums {
+			sums[i].Trace = in.path
+			if c.JSON {
+				if err := json.NewEncoder(s.out).Encode(&sums[i]); err != nil {
+					return err
+				}
+				continue
+			}
+			if !first {
+				fmt.Fprintln(s.out)
+			}
+			first = false
+			writeSummary(s.out, in, &sums[i], len(sums) > 1)
+		}
+		if len(sums) == 0 && !c.JSON {
+			fmt.Fprintf(s.out, "%s: a memory snapshot without segments and without history\n", in.name())
+		}
+		if !slices.ContainsFunc(sums, func(d summary) bool { return d.Entries > 0 }) {
+			s.fail(displayPath(in.path), errors.New("there is no allocation history in the snapshot, only its final state; "+
+				"to record one, call torch.cuda.memory._record_memory_history() before the first allocation"))
+		}
+		return nil
+	})
+}
+
+func writeSummary(w io.Writer, in *input, d *summary, several bool) {
+	title := fmt.Sprintf("%s: a memory snapshot, %s", in.name(), bytesize.Format(in.bytes))
+	if several {
+		title += fmt.Sprintf(", device %d", d.Device)
+	}
+	fmt.Fprintf(w, "%s\n\n", title)
+	field := func(name, format string, args ...any) {
+		paragraph(w, pad("  "+name, -14), fmt.Sprintf(format, args...))
+	}
+	if !several {
+		field("device", "%d", d.Device)
+	}
+	if d.Entries > 0 {
+		field("recorded", "%s, for %s, in %s", time.UnixMicro(d.StartUS).UTC().Format("2006-01-02 15:04:05 UTC"),
+			duration(time.Duration(d.EndUS-d.StartUS)*time.Microsecond), entriesText(d.Entries))
+		var counts []string
+		for a := range mem.NumActions {
+			if n := d.Counts[a.String()]; n > 0 {
+				counts = append(counts, count(n)+" "+a.String())
+			}
+		}
+		field("entries", "%s", strings.Join(counts, ", "))
+	}
+	var handles []string
+	for _, s := range d.Streams {
+		handles = append(handles, fmt.Sprintf("%#x", s))
+	}
+	field("streams", "%d: %s", len(d.Streams), strings.Join(handles, ", "))
+	var pools []string
+	for _, p := range d.Pools {
+		name := "default"
+		if p != (mem.PoolID{}) {
+			name = fmt.Sprintf("private (%d, %d)", p[0], p[1])
+		}
+		pools = append(pools, name)
+	}
+	field("pools", "%d: %s", len(d.Pools), strings.Join(pools, ", "))
+	field("settings", "%s", d.settingsText())
+	if d.Entries > 0 {
+		field("peaks", "%s requested, %s reserved (%.3f of it)", bytesize.Format(d.Peaks.Requested),
+			bytesize.Format(d.Peaks.Reserved), ratio(d.Peaks.Reserved, d.Peaks.Requested))
+	}
+	field("at the end", "%s live, of %s; %s reserved, in %s", plural(d.Live.Blocks, "block"),
+		bytesize.Format(d.Live.Requested), bytesize.Format(d.Live.Reserved), plural(d.Live.Segments, "segment"))
+	if d.Late > 0 {
+		field("starts late", "%s in use and %s reserved before the first entry", bytesize.Format(d.Late),
+			bytesize.Format(d.LateReserved))
+	}
+	for _, s := range d.Skipped {
+		field("skipped", "%s: %s", s.What, plural(s.Count, "time"))
+	}
+	writeBiggest(w, d)
+	if d.Entries > 0 {
+		fmt.Fprintln(w)
+		d.chart.write(w)
+	}
+}
+
+func entriesText(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return count(n) + " entries"
+}
+
+func ratio(a, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+func writeBiggest(w io.Writer, d *summary) {
+	if len(d.Biggest) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\n  biggest allocations")
+	for _, b := range d.Biggest {
+		line := fmt.Sprintf("  %s %8s x", pad(bytesize.Format(b.Size), 12), count(b.Count))
+		if b.Where != "" {
+			line += "  " + b.Where
+		}
+		fmt.Fprintln(w, line)
+	}
+}
+
+// settingsText is the settings as a person would write them.
+func (d *summary) settingsText() string {
+	if d.Settings == nil {
+		return "not in the file"
+	}
+	if *d.Settings == "" {
+		return "default"
+	}
+	return *d.Settings
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/pickle"
+	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A size is a number of bytes on the command line: 18.2GiB, 512k, 2097152.
+type size int64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *size) UnmarshalText(text []byte) error {
+	n, err := bytesize.Parse(string(text))
+	if err == nil && n == 0 {
+		err = fmt.Errorf("size %q: want more than nothing", text)
+	}
+	*s = size(n)
+	return err
+}
+
+// traceArgs are the traces that a command is given.
+type traceArgs struct {
+	Traces []string `arg:"" name:"trace" help:"Memory snapshots of PyTorch; - is standard input."`
+}
+
+// An input is a trace that was read: a snapshot or a script.
+type input struct {
+	path     string // as given
+	bytes    int64  // of the file
+	snapshot *snapshot.Snapshot
+	script   *trace.Script
+}
+
+// name is a short name for tables: the file's, without directories and the usual endings.
+func (in *input) name() string {
+	if in.path == "-" {
+		return displayPath(in.path)
+	}
+	name := filepath.Base(in.path)
+	for _, ending := range []string{".zst", ".gz", ".xz", ".pickle", ".pkl", ".script"} {
+		if cut := strings.TrimSuffix(name, ending); cut != "" {
+			name = cut
+		}
+	}
+	return name
+}
+
+// displayPath is how messages name a path that was given.
+func displayPath(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// each reads the traces one after another and calls do for each. A trace that cannot be read or used does not keep the
+// others from being shown: it is reported, and the exit code says so in the end.
+// What do prints comes after it has called progress.end.
+func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
+	code := exitOK
+	for _, path := range t.Traces {
+		p := newProgress(s.err, "reading "+displayPath(path))
+		in, err := read(path, s.in)
+		if err == nil {
+			err = do(in, p)
+		}
+		p.end()
+		var usage usageError
+		var status exit
+		switch {
+		case err == nil:
+		case errors.As(err, &usage):
+			return err
+		case errors.As(err, &status):
+			code = max(code, int(status))
+		default:
+			s.fail(displayPath(path), explainInput(err))
+			code = exitInput
+		}
+	}
+	if code != exitOK {
+		return exit(code)
+	}
+	return nil
+}
+
+func read(path string, stdin io.Reader) (*input, error) {
+	in := &input{path: path}
+	var content []byte
+	var err error
+	if path == "-" {
+		content, err = io.ReadAll(stdin)
+	} else {
+		content, err = os.ReadFile(path)
+	}
+	if err != nil {
+		var failed *os.PathError
+		if errors.As(err, &failed) {
+			err = failed.Err // the path is said by whoever reports it
+		}
+		return nil, err
+	}
+	in.bytes = int64(len(content))
+	if strings.HasSuffix(path, ".script") {
+		in.script, err = trace.ParseScript(string(content))
+	} else {
+		in.snapshot, err = snapshot.Read(bytes.NewReader(content))
+	}
+	return in, err
+}
+
+// works returns the work of each device in the trace.
+func (in *input) works() ([]*replay.Work, error) {
+	if in.script != nil {
+		w, err := replay.ScriptWork(in.script)
+		return []*replay.Work{w}, err
+	}
+	return replay.Works(in.snapshot)
+}
+
+// explainInput adds to an error what to do about it, if it does not say so itself.
+func explainInput(err error) error {
+	var pickled *pickle.Error
+	var senseless *snapshot.Error
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, pickle.ErrTruncated):
+		return fmt.Errorf("%w: the file ends early; copy or record it again", err)
+	case errors.Is(err, os.ErrNotExist), errors.As(err, &pickled), errors.As(err, &senseless):
+		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote", err)
+	case errors.Is(err, replay.ErrLateStart):
+		return fmt.Errorf("%w: verify needs all of it, from the first allocation: call "+
+			"torch.cuda.memory._record_memory_history(max_entries=10_000_000) at the start of the program; "+
+			"info and replay work with what there is", err)
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+// Command ashlar reads the memory snapshots that PyTorch writes, and says where the memory went: what is in one (info),
+// what other settings and allocators would have made of the same work (replay), and whether Ashlar's caching allocator
+// does exactly what PyTorch's did (verify).
+//
+// Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
+// standard output, and errors and progress to standard error, all of which run takes as parameters.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	_ "github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/sim"
+)
+
+// Exit codes. They do not change.
+const (
+	exitOK      = 0
+	exitDiffers = 1 // verify: something differs; replay: no row of some trace completed
+	exitUsage   = 2
+	exitInput   = 3 // a file cannot be read, or cannot be used
+)
+
+const description = `Read the memory snapshots that PyTorch writes, and try other settings and allocators on them.
+
+A TRACE is such a snapshot (plain, or compressed with gzip, zstd or xz), or "-" for standard input. To record one:
+
+    torch.cuda.memory._record_memory_history(max_entries=10_000_000)   # before the first allocation
+    ...
+    torch.cuda.memory._dump_snapshot("run.pickle")
+
+Sizes are written as 18.2GiB, 512k or 2097152.
+
+Exit codes: 0 success; 1 verify found a difference, or no row of a replay completed; 2 wrong usage; 3 a file cannot be
+read or used.`
+
+// commands is the command line.
+type commands struct {
+	Info       infoCmd       `cmd:"" help:"Say what is in a trace."`
+	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
+	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+}
+
+// streams are where a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// fail writes an error of one trace.
+func (s *streams) fail(trace string, err error) {
+	fmt.Fprintf(s.err, "ashlar: %s: %v\n", trace, err)
+}
+
+// An exit ends run with a code, without a message: all has been said.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// A usageError is wrong usage that the parser of the command line cannot see.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is the program: it returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	defer func() {
+		if e, ok := recover().(exit); ok {
+			code = int(e)
+		}
+	}()
+	parser, err := newParser(stdout, stderr)
+	if err != nil {
+		panic(err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	ctx, err := parser.Parse(args)
+	if err == nil {
+		err = ctx.Run(&streams{stdin, stdout, stderr}, parser)
+	}
+	var parse *kong.ParseError
+	var usage usageError
+	var status exit
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &parse), errors.As(err, &usage):
+		fmt.Fprintf(stderr, "ashlar: %v\nRun \"ashlar --help\" or \"ashlar COMMAND --help\" to see what there is.\n", err)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "ashlar: %v\n", err)
+	return exitInput
+}
+
+func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("ashlar"),
+		kong.Description(description),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exit(code)) }), // after --help
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	)
+}

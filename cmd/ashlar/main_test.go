@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ashlar-go/ashlar/internal/golden"
+	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
+)
+
+const traces = "../../testdata/traces/"
+
+func sample(name string) string { return traces + name + ".pickle.zst" }
+
+// outcome is what a command printed and returned.
+type outcome struct {
+	code     int
+	out, err string
+}
+
+// ashlar runs a command, under a clock that makes every timed run take a millisecond.
+func ashlar(t *testing.T, stdin []byte, args ...string) outcome {
+	t.Helper()
+	var clock time.Time
+	now = func() time.Time { clock = clock.Add(time.Millisecond); return clock }
+	t.Cleanup(func() { now = time.Now })
+	var out, err bytes.Buffer
+	code := run(args, bytes.NewReader(stdin), &out, &err)
+	return outcome{code, out.String(), err.String()}
+}
+
+// ok runs a command that must succeed without a word on standard error, and returns its output.
+func ok(t *testing.T, args ...string) string {
+	t.Helper()
+	got := ashlar(t, nil, args...)
+	if got.code != exitOK || got.err != "" {
+		t.Fatalf("ashlar %q: exit code %d, %s", args, got.code, got.err)
+	}
+	return got.out
+}
+
+func file(t *testing.T, name, content string) string {
+	t.Helper()
+	p := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// What people read is as it was last reviewed.
+func TestOutput(t *testing.T) {
+	all, err := filepath.Glob(traces + "*.pickle.zst")
+	if err != nil || len(all) != 13 {
+		t.Fatalf("%d traces, %v", len(all), err)
+	}
+	for name, args := range map[string][]string{
+		"replay-gpt2":     {"replay", sample("gpt2")},
+		"replay-limit":    {"replay", "--limit", "18.2GiB", sample("gpt2.oom")},
+		"replay-chosen":   {"replay", "-a", "caching:", "-a", "caching:max_split_size_mb:128,garbage_collection_threshold:0.8", sample("resnet"), sample("streams")},
+		"replay-smallest": {"replay", "--smallest", sample("unet.split128")},
+		"replay-recorded": {"replay", "-a", "caching", sample("unet.gc6")},
+		"verify-all":      append([]string{"verify"}, all...),
+		"info-stacks":     {"info", sample("unet.stacks")},
+		"info-streams":    {"info", sample("streams")},
+		"help":            {"--help"},
+		"help-info":       {"info", "--help"},
+		"help-replay":     {"replay", "--help"},
+		"help-verify":     {"verify", "--help"},
+		"completion-bash": {"completion", "bash"},
+		"completion-zsh":  {"completion", "zsh"},
+		"completion-fish": {"completion", "fish"},
+	} {
+		t.Run(name, func(t *testing.T) { golden.File(t, "testdata/"+name+".txt", ok(t, args...)) })
+	}
+}
+
+func TestTablesFitTheWidth(t *testing.T) {
+	out := ok(t, "replay", "--limit", "9.5GiB", "--smallest", sample("unet.gc6")) + ok(t, "info", sample("unet.stacks"))
+	for line := range strings.Lines(out) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > pageWidth {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// Programs read these keys.
+func TestJSONHasItsKeys(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		rows int
+		keys string
+	}{
+		{[]string{"replay", "--json", sample("streams")}, 4, "trace device allocator allocs requested_peak allocated_peak " +
+			"reserved_peak smallest_limit driver_calls driver_ns retries ooms ns_per_op"},
+		{[]string{"verify", "--json", sample("streams"), sample("resnet")}, 2, "trace allocs addresses_matched segment_events " +
+			"segment_events_matched blocks blocks_matched peaks_equal exact"},
+	} {
+		want := strings.Fields(c.keys)
+		slices.Sort(want)
+		lines := strings.Split(strings.TrimSpace(ok(t, c.args...)), "\n")
+		if len(lines) != c.rows {
+			t.Errorf("%q: %d lines, want %d", c.args, len(lines), c.rows)
+		}
+		for _, line := range lines {
+			var m map[string]any
+			if err := json.Unmarshal([]byte(line), &m); err != nil {
+				t.Fatal(err)
+			}
+			var keys []string
+			for k := range m {
+				keys = append(keys, k)
+			}
+			slices.Sort(keys)
+			if !slices.Equal(keys, want) {
+				t.Errorf("%q: keys %q, want %q", c.args, keys, want)
+			}
+		}
+	}
+	var row rowLine
+	if err := json.Unmarshal([]byte(ok(t, "replay", "--json", "-a", "caching", sample("resnet"))), &row); err != nil {
+		t.Fatal(err)
+	}
+	if row.Trace != sample("resnet") || row.Allocator != "caching" || row.Allocs != 6615 || row.RequestedPeak != 4134814436 ||
+		row.AllocatedPeak != 4149115904 || *row.ReservedPeak != 5190451200 || *row.DriverCalls != 130 ||
+		row.SmallestLimit != nil || *row.NsPerOp <= 0 {
+		t.Errorf("%+v", row)
+	}
+	if err := json.Unmarshal([]byte(ok(t, "replay", "--json", "--smallest", "-a", "caching:", sample("resnet"))), &row); err != nil {
+		t.Fatal(err)
+	}
+	if row.SmallestLimit == nil || *row.SmallestLimit%(1<<20) != 0 || *row.SmallestLimit < row.RequestedPeak {
+		t.Errorf("%+v", row)
+	}
+}
+
+// emptyHistory is a snapshot without events.
+func emptyHistory() string {
+	return string(snapshottest.Pickle(snapshottest.D{"segments", snapshottest.L{}, "device_traces", snapshottest.L{}}, 4))
+}
+
+func TestExitCodesAndErrors(t *testing.T) {
+	good, err := os.ReadFile(sample("streams"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := file(t, "x.script", "alloc a 1MiB\n")
+	for _, c := range []struct {
+		name  string
+		stdin string
+		args  []string
+		code  int
+		err   string // part of standard error
+	}{
+		{"nothing", "", nil, exitOK, ""},
+		{"version", "", []string{"version"}, exitOK, ""},
+		{"standard input", string(good), []string{"verify", "-"}, exitOK, ""},
+		{"script", "", []string{"replay", script}, exitOK, ""},
+
+		{"differs", "", []string{"verify", "--settings", "expandable_segments:True", sample("streams")}, exitDiffers, ""},
+		{"no row completes", "", []string{"replay", "--limit", "256MiB", sample("streams")}, exitDiffers, ""},
+
+		{"no such command", "", []string{"tune"}, exitUsage, "tune"},
+		{"no trace", "", []string{"replay"}, exitUsage, "<trace>"},
+		{"no such flag", "", []string{"info", "--limit", "1k", "x"}, exitUsage, "--limit"},
+		{"bad size", "", []string{"replay", "--limit", "18.2GiBs", "x"}, exitUsage, "unknown unit"},
+		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "more than nothing"},
+		{"no such device", "", []string{"replay", "--device", "cuda", "x"}, exitUsage, "--device"},
+		{"no such allocator", "", []string{"replay", "-a", "bfc", "x"}, exitUsage, "there is: caching"},
+		{"bad settings of an allocator", "", []string{"replay", "-a", "caching:max_split_size_mb:1", "x"}, exitUsage, "max_split_size_mb"},
+		{"bad settings", "", []string{"verify", "--settings", "foo:1", "x"}, exitUsage, "foo"},
+		{"no such shell", "", []string{"completion", "tcsh"}, exitUsage, "tcsh"},
+
+		{"missing file", "", []string{"replay", "no/such.pickle"}, exitInput, "no/such.pickle: no such file or directory; a trace is"},
+		{"directory", "", []string{"info", "testdata"}, exitInput, "directory"},
+		{"not a pickle", "hello", []string{"replay", "-"}, exitInput, "_dump_snapshot"},
+		{"empty file", "", []string{"replay", "-"}, exitInput, "standard input: "},
+		{"truncated", string(good[:len(good)/2]), []string{"verify", "-"}, exitInput, "ends early"},
+		{"malicious", "\x80\x04cos\nsystem\nX\x04\x00\x00\x00true\x85R.", []string{"info", "-"}, exitInput, "os.system"},
+		{"pickle of something else", string(snapshottest.Pickle(snapshottest.L{int64(1)}, 4)), []string{"info", "-"}, exitInput, "_dump_snapshot"},
+		{"no history to replay", emptyHistory(), []string{"replay", "-"}, exitInput, "_record_memory_history"},
+		{"no history to verify", emptyHistory(), []string{"verify", "-"}, exitInput, "_record_memory_history"},
+		{"no history to tell of", emptyHistory(), []string{"info", "-"}, exitOK, "_record_memory_history"},
+		{"script to verify", "", []string{"verify", script}, exitInput, "replay runs it"},
+		{"bad script", "", []string{"replay", file(t, "y.script", "alloc\n")}, exitInput, "script:1:6"},
+		{"too large for real memory", "", []string{"replay", "--device", "host", "--capacity", "1GiB", "-a", "caching", sample("gpt2")}, exitInput, "needs 25.08GiB"},
+		{"one bad trace of several", "", []string{"verify", "no/such.pickle", sample("streams")}, exitInput, "no/such.pickle"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := ashlar(t, []byte(c.stdin), c.args...)
+			if got.code != c.code || !strings.Contains(got.err, c.err) || (c.err == "" && got.err != "") {
+				t.Errorf("exit code %d, want %d; standard error, want %q in it:\n%s", got.code, c.code, c.err, got.err)
+			}
+			if c.code == exitUsage && got.out != "" {
+				t.Errorf("wrong usage printed %q", got.out)
+			}
+			if c.name == "one bad trace of several" && !strings.Contains(got.out, "streams: exact") {
+				t.Errorf("the good trace is missing: %q", got.out)
+			}
+		})
+	}
+}
+
+// A difference is shown with what stands around it.
+func TestVerifyShowsTheFirstDifference(t *testing.T) {
+	got := ashlar(t, nil, "verify", "--settings", "max_split_size_mb:128", sample("unet"))
+	if got.code != exitDiffers {
+		t.Errorf("exit code %d", got.code)
+	}
+	golden.File(t, "testdata/verify-differs.txt", got.out)
+}
+
+// On real memory every block is filled and checked; what only a simulation knows is left out.
+func TestReplayOnTheHost(t *testing.T) {
+	script := file(t, "small.script", "alloc a 3MiB\nalloc b 70000\nfree a\nalloc c 2MiB\nalloc d 600\nfree b\n")
+	out := ok(t, "replay", "--device", "host", "--json", "-a", "caching", "-a", "caching:max_split_size_mb:64", script)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	for _, line := range lines {
+		var row rowLine
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		if row.Allocs != 4 || row.RequestedPeak != 3<<20+70000 || row.DriverCalls != nil || row.OOMs != 0 || row.NsPerOp == nil {
+			t.Errorf("%s", line)
+		}
+	}
+	if len(lines) != 2 {
+		t.Errorf("%d rows", len(lines))
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for got, want := range map[string]string{
+		count(0): "0", count(999): "999", count(1000): "1,000", count(int64(-1234567)): "-1,234,567",
+		duration(12345): "12.3us", duration(999): "999ns", duration(6675645): "6.68ms", duration(36387700): "36.4ms",
+		duration(169 * time.Millisecond): "169ms", duration(1230 * time.Millisecond): "1.23s", duration(125 * time.Second): "2m5s",
+		percent(1, 0): "0 %", percent(28, 100): "28 %", percent(5, 1000): "0.5 %",
+		strings.Join(wrap("max_split_size_mb:128", 12), "|"):     "max_split_|size_mb:|128",
+		strings.Join(wrap("unbreakable", 5), "|"):                "unbre|aka|ble",
+		strings.Join(wrap("expandable_segments:True", 100), "|"): "expandable_segments:True",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

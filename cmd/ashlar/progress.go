@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+const (
+	progressAfter = 500 * time.Millisecond // how long work may take before anything is said about it
+	progressEvery = 100 * time.Millisecond
+)
+
+// A progress is one line on a terminal that says what long work is at, and how far. On anything else it says nothing.
+// Safe for concurrent use.
+type progress struct {
+	w    io.Writer // a terminal
+	stop chan struct{}
+	once sync.Once // closes stop
+	over sync.WaitGroup
+
+	mu   sync.Mutex
+	what string
+	done float64 // from 0 to 1; 0 if that is not known
+}
+
+// newProgress starts to tell of work, until end.
+func newProgress(w io.Writer, what string) *progress {
+	p := &progress{w: w, what: what, stop: make(chan struct{})}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.over.Go(p.tell)
+	}
+	return p
+}
+
+func (p *progress) tell() {
+	begun, shown := time.Now(), false
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.stop:
+			if shown {
+				fmt.Fprint(p.w, "\r\x1b[K")
+			}
+			return
+		case <-tick.C:
+		}
+		if time.Since(begun) < progressAfter {
+			continue
+		}
+		shown = true
+		p.mu.Lock()
+		text := fmt.Sprintf("%s, %ds", p.what, int(time.Since(begun).Seconds()))
+		if p.done > 0 {
+			text += fmt.Sprintf(": %3.0f %%", 100*p.done)
+		}
+		p.mu.Unlock()
+		fmt.Fprintf(p.w, "\r%s\x1b[K", text)
+	}
+}
+
+// at says what is done now.
+func (p *progress) at(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.what, p.done = what, 0
+}
+
+// update says that a part of it, from 0 to 1, is done.
+func (p *progress) update(done float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = done
+}
+
+// end clears the line. Results are printed after it.
+func (p *progress) end() {
+	p.once.Do(func() { close(p.stop) })
+	p.over.Wait()
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/replay"
+)
+
+type replayCmd struct {
+	traceArgs
+	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF."`
+	Device     string   `enum:"sim,host" default:"sim" help:"Where to replay: sim is simulated and needs no memory; host is real memory, and every block is filled and checked."`
+	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; host: what the machine has free)."`
+	Limit      size     `placeholder:"SIZE" help:"What each allocator may reserve."`
+	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
+	JSON       bool     `name:"json" help:"Print one JSON object for each row."`
+}
+
+// Help implements kong.HelpProvider.
+func (*replayCmd) Help() string {
+	return `Replays the recorded requests on each allocator and prints a row for each: the peaks of what was requested, allocated
+and reserved; waste, which is reserved over requested; calls to the driver and the time they would take; how often the
+cache had to be given back for a request to succeed; how far the work came if it ran out of memory; and the measured
+time of an operation. The best row, which reserves the least of those that complete, is marked with *.
+
+Without --allocator the rows are: as recorded, expandable segments, round-ups and a split limit (the best of a few
+values), and garbage collection if there is a limit.
+
+The exit code is 1 if no row of a trace completed.
+
+Examples:
+
+    ashlar replay run.pickle
+    ashlar replay --smallest -a caching -a caching:expandable_segments:True run.pickle
+    ashlar replay --limit 18.2GiB -a 'caching:max_split_size_mb:256,garbage_collection_threshold:0.8' run.pickle
+    ashlar replay --device host small.pickle
+    ashlar replay --json run.pickle | jq .reserved_peak`
+}
+
+// now is the clock that operations are timed with.
+var now = time.Now
+
+// rowLine is the output of --json. What is not known is null.
+type rowLine struct {
+	Trace         string   `json:"trace"`
+	Device        int      `json:"device"`
+	Allocator     string   `json:"allocator"`
+	Allocs        int      `json:"allocs"`
+	RequestedPeak int64    `json:"requested_peak"`
+	AllocatedPeak int64    `json:"allocated_peak"`
+	ReservedPeak  *int64   `json:"reserved_peak"`
+	SmallestLimit *int64   `json:"smallest_limit"`
+	DriverCalls   *int64   `json:"driver_calls"`
+	DriverNS      *int64   `json:"driver_ns"`
+	Retries       int64    `json:"retries"`
+	OOMs          int      `json:"ooms"`
+	NsPerOp       *float64 `json:"ns_per_op"`
+}
+
+// Run implements the command.
+func (c *replayCmd) Run(s *streams) error {
+	for _, spec := range c.Allocators {
+		if _, err := replay.ParseSpec(spec, caching.Default()); err != nil {
+			return usageError{err}
+		}
+	}
+	first := true
+	return c.each(s, func(in *input, p *progress) error {
+		p.at("replaying " + in.name())
+		works, err := in.works()
+		if err != nil {
+			return err
+		}
+		completed := true
+		var results []*replay.Comparison
+		for _, w := range works {
+			result, err := c.compare(w, p)
+			if err != nil {
+				return err
+			}
+			results = append(results, result)
+		}
+		p.end()
+		for _, result := range results {
+			completed = completed && result.Best >= 0
+			if c.JSON {
+				err = writeRows(s.out, in, result)
+			} else {
+				if !first {
+					fmt.Fprintln(s.out)
+				}
+				writeComparison(s.out, in, result, c.Device, len(works) > 1)
+			}
+			if err != nil {
+				return err
+			}
+			first = false
+		}
+		if !completed {
+			return exit(exitDiffers)
+		}
+		return nil
+	})
+}
+
+func (c *replayCmd) compare(w *replay.Work, p *progress) (*replay.Comparison, error) {
+	opts := replay.CompareOptions{
+		Specs: c.Allocators, Limit: int64(c.Limit), Capacity: int64(c.Capacity), Smallest: c.Smallest,
+		Now: now, Progress: p.update,
+	}
+	if c.Device == "host" {
+		if err := c.onHost(w, &opts); err != nil {
+			return nil, err
+		}
+	}
+	return replay.Compare(w, opts)
+}
+
+// onHost makes opts replay on real memory, if there is enough.
+func (c *replayCmd) onHost(w *replay.Work, opts *replay.CompareOptions) error {
+	free, err := freeMemory()
+	if err != nil {
+		return err
+	}
+	if opts.Capacity == 0 || opts.Capacity > free {
+		opts.Capacity = free
+	}
+	if opts.Specs == nil {
+		if opts.Specs, err = replay.DefaultSpecs(w, replay.CompareOptions{Limit: opts.Limit}); err != nil {
+			return err
+		}
+	}
+	if err := fits(w, opts); err != nil {
+		return err
+	}
+	opts.Contents = replay.WholeContents
+	opts.OpenDevice = func(capacity int64) (driver.Device, error) {
+		return driver.Open(fmt.Sprintf("host:total=%d", capacity))
+	}
+	return nil
+}
+
+func writeRows(w io.Writer, in *input, c *replay.Comparison) error {
+	known := func(n int64, ok bool) *int64 {
+		if !ok {
+			return nil
+		}
+		return &n
+	}
+	var failures []error
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		line := rowLine{
+			Trace: in.path, Device: c.Work.Device, Allocator: r.Allocator, Allocs: r.Allocs,
+			RequestedPeak: r.RequestedPeak, AllocatedPeak: r.AllocatedPeak,
+			ReservedPeak:  known(r.ReservedPeak, r.ReservedPeak >= 0),
+			SmallestLimit: known(r.SmallestLimit, r.SmallestLimit > 0),
+			DriverCalls:   known(r.DriverCalls, r.Priced), DriverNS: known(int64(r.DriverTime), r.Priced),
+			Retries: r.Retries, OOMs: r.OOMs,
+		}
+		if r.NsPerOp > 0 {
+			line.NsPerOp = &r.NsPerOp
+		}
+		failures = append(failures, json.NewEncoder(w).Encode(line))
+	}
+	return errors.Join(failures...)
+}

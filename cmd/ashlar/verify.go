@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+type verifyCmd struct {
+	traceArgs
+	Settings *string `placeholder:"S" help:"Settings to replay with, in the syntax of PYTORCH_CUDA_ALLOC_CONF, instead of the recorded ones."`
+	Limit    size    `placeholder:"SIZE" help:"Memory limit of the recorded process, which traces do not name. Without it the recorded refusals are repeated."`
+	Capacity size    `placeholder:"SIZE" help:"Memory of the recorded device (default: an H200's, 139.8GiB)."`
+	JSON     bool    `name:"json" help:"Print one JSON object for each trace."`
+}
+
+// Help implements kong.HelpProvider.
+func (*verifyCmd) Help() string {
+	return `Gives Ashlar's caching allocator the recorded requests, the segment addresses that the driver chose and the moments at
+which frees completed, and compares what it does with what PyTorch did: the address of every allocation, every
+segment event, out-of-memory events, the peaks, and the final state block by block. If anything differs, the first
+difference is shown with the entries around it, and the exit code is 1.
+
+Examples:
+
+    ashlar verify run.pickle
+    ashlar verify --limit 18.2GiB run.pickle      # set_per_process_memory_fraction was used
+    ashlar verify --json *.pickle.zst`
+}
+
+// verdictLine is the output of --json.
+type verdictLine struct {
+	Trace                string `json:"trace"`
+	Allocs               int    `json:"allocs"`
+	AddressesMatched     int    `json:"addresses_matched"`
+	SegmentEvents        int    `json:"segment_events"`
+	SegmentEventsMatched int    `json:"segment_events_matched"`
+	Blocks               int    `json:"blocks"`
+	BlocksMatched        int    `json:"blocks_matched"`
+	PeaksEqual           bool   `json:"peaks_equal"`
+	Exact                bool   `json:"exact"`
+}
+
+// Run implements the command.
+func (c *verifyCmd) Run(s *streams) error {
+	opts := replay.VerifyOptions{Limit: int64(c.Limit), TotalMemory: int64(c.Capacity)}
+	var notes []string
+	if c.Settings != nil {
+		cfg, n, err := caching.ParseConfig(*c.Settings)
+		if err != nil {
+			return usageError{fmt.Errorf("--settings: %w", err)}
+		}
+		opts.Config, notes = &cfg, n
+	}
+	return c.each(s, func(in *input, p *progress) error {
+		if in.script != nil {
+			return errors.New("a script has no recorded addresses to compare with; replay runs it")
+		}
+		p.at("verifying " + in.name())
+		v, err := replay.Verify(in.snapshot, opts)
+		p.end()
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			err = json.NewEncoder(s.out).Encode(verdictLine{
+				in.path, v.Allocs, v.AddressesMatched, v.SegmentEvents, v.SegmentEventsMatched, v.Blocks, v.BlocksMatched,
+				v.PeaksEqual(), v.Exact,
+			})
+		} else {
+			_, err = fmt.Fprint(s.out, verdictText(in, &v, append(notes, v.ConfigNotes...)))
+		}
+		if err == nil && !v.Exact {
+			return exit(exitDiffers)
+		}
+		return err
+	})
+}
+
+func verdictText(in *input, v *replay.Verdict, notes []string) string {
+	var b strings.Builder
+	word, peaks := "exact", "peaks equal"
+	if !v.Exact {
+		word = "differs"
+	}
+	if !v.PeaksEqual() {
+		peaks = "peaks differ"
+	}
+	fmt.Fprintf(&b, "%s: %s: %s of %s addresses, %s of %s segment events, ", in.name(), word,
+		count(v.AddressesMatched), count(v.Allocs), count(v.SegmentEventsMatched), count(v.SegmentEvents))
+	if v.OOMs > 0 {
+		fmt.Fprintf(&b, "%s of %s out of memory, ", count(v.OOMsMatched), count(v.OOMs))
+	}
+	fmt.Fprintf(&b, "%s of %s blocks, %s\n", count(v.BlocksMatched), count(v.Blocks), peaks)
+	if v.Difference != nil {
+		fmt.Fprintf(&b, "  first difference: %v\n", v.Difference)
+		b.WriteString(around(in.snapshot.Traces[v.Difference.Device], v.Difference.Entry))
+	}
+	if v.LimitFound {
+		fmt.Fprintf(&b, "  note: the file does not name the memory limit; when garbage was collected shows that it was about %s\n",
+			bytesize.Format(v.Limit))
+	}
+	for _, n := range notes {
+		fmt.Fprintf(&b, "  note: %s\n", n)
+	}
+	return b.String()
+}
+
+// around shows an entry with three before it and three after it.
+func around(t *trace.Trace, entry int) string {
+	if entry < 0 {
+		return ""
+	}
+	var b strings.Builder
+	for i := max(0, entry-3); i <= entry+3 && i < len(t.Events); i++ {
+		e := &t.Events[i]
+		mark := " "
+		if i == entry {
+			mark = ">"
+		}
+		fmt.Fprintf(&b, "  %s %9s  %-15v %14s bytes at %#014x on stream %d\n",
+			mark, count(i), e.Action, count(e.Size), uint64(e.Ptr), t.Streams[e.Stream])
+	}
+	return b.String()
+}

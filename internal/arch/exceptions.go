@@ -1,0 +1,44 @@
+package arch
+
+import "fmt"
+
+// An exception lets one package do one thing that a rule forbids.
+type exception struct {
+	rule   string
+	pkg    string
+	what   string // what the rule names: an import path, or a function such as time.Now
+	reason string
+}
+
+var exceptions = []exception{
+	{"drivers", "mem/memtest", "driver/sim", "the suite for allocators runs them on the simulated device"},
+	{"drivers", "mem/memtest", "driver/fault", "and fails every driver call in turn"},
+	{"drivers", "replay", "driver/sim", "what driver calls cost, and the device that settings are compared on"},
+}
+
+// allowed reports whether an exception covers what pkg does, and notes that it is needed.
+func (m *Module) allowed(rule, pkg, what string) bool {
+	for i, e := range m.exceptions {
+		if e.rule == rule && e.pkg == pkg && e.what == what {
+			m.used[i] = true
+			return true
+		}
+	}
+	return false
+}
+
+// StaleExceptions returns the exceptions that no rule asked for since the module was loaded, for packages that exist.
+func (m *Module) StaleExceptions() []Problem {
+	exists := map[string]bool{}
+	m.Packages(func(pkg string, _ []*File) { exists[pkg] = true })
+	var problems []Problem
+	for i, e := range m.exceptions {
+		if exists[e.pkg] && !m.used[i] {
+			problems = append(problems, Problem{
+				"exceptions", "internal/arch/exceptions.go",
+				fmt.Sprintf("%s no longer needs the exception for %s: take it out", e.pkg, e.what),
+			})
+		}
+	}
+	return problems
+}

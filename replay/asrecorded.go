@@ -1,0 +1,104 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// fromRecording fills the row AsRecorded from Verify's run, and reports whether that was possible; if not, a note says
+// why.
+func (c *comparer) fromRecording(row *Row) bool {
+	w := c.w
+	if w.snapshot == nil {
+		return false
+	}
+	cfg := w.Recorded
+	cfg.PyTorchExact = true
+	if c.opts.Limit > 0 {
+		cfg.Limit = c.opts.Limit
+	}
+	v, err := w.verify(cfg, c.opts.Capacity)
+	if why := c.whyNot(&v, err); why != "" {
+		row.Notes = append(row.Notes, "As recorded: "+why)
+		return false
+	}
+	row.FromRecording = true
+	row.Ops, row.Allocs = len(w.Program.Ops), v.Allocs
+	row.RequestedPeak, row.AllocatedPeak, row.ReservedPeak = v.Peaks.Requested, v.AllocatedPeak, v.Peaks.Reserved
+	row.Priced, row.DriverCalls, row.DriverTime = true, v.DriverCalls, v.DriverTime
+	row.Retries, row.OOMs, row.FirstOOM = v.Retries, v.OOMs, -1
+	if v.OOMs > 0 {
+		for i := range w.Program.Ops {
+			if w.Program.Ops[i].Kind == trace.OpTry {
+				row.FirstOOM = i
+				break
+			}
+		}
+	}
+	row.AtPeak = v.AtPeak
+	switch {
+	case v.LimitFound:
+		row.Notes = append(row.Notes, fmt.Sprintf("The recording was made under a memory limit that the file does not name; when "+
+			"garbage was collected shows that it was about %s. The other rows have none: --limit gives them one.",
+			bytesize.Format(v.Limit)))
+	case v.refusals > 0:
+		row.Notes = append(row.Notes, "The driver, or a limit, refused memory when this was recorded. The other rows have the "+
+			"whole device: --limit and --capacity give them less.")
+	}
+	return true
+}
+
+// whyNot says why a verdict is not what the row AsRecorded asks for, or nothing if it is.
+func (c *comparer) whyNot(v *Verdict, err error) string {
+	const equal = "so these are the figures of an equal run on the simulated device"
+	exact := err == nil && v.Difference == nil
+	switch {
+	case exact && v.Peaks.Reserved <= c.opts.Capacity && (c.opts.Limit == 0 || v.refusals == 0):
+		return ""
+	case exact, err == nil && c.opts.Limit > 0:
+		return "with this much memory the run would have gone otherwise than it was recorded, so these are the figures of a " +
+			"run on the simulated device."
+	case c.w.Program.Prelude.Blocks > 0 || errors.Is(err, ErrLateStart):
+		return "what was there before the recording is not in the file, " + equal + "; PyTorch's may differ."
+	case err != nil:
+		return fmt.Sprintf("the recording could not be followed (%v), %s.", err, equal)
+	default:
+		return fmt.Sprintf("the allocator did not follow the recording, which reserved %s (%v), %s.",
+			bytesize.Format(v.RecordedPeaks.Reserved), v.Difference, equal)
+	}
+}
+
+// verify follows the recording. Of the readings that fit it, it prefers the one that the program has: memory that was
+// given back for no reason inside the process was given back by somebody who emptied the cache.
+func (w *Work) verify(cfg caching.Config, total int64) (Verdict, error) {
+	t := w.snapshot.Traces[w.Device]
+	readings := map[int]reading{}
+	for i := range w.Program.Ops {
+		if w.Program.Ops[i].Kind != trace.OpEmptyCache {
+			continue
+		}
+		// The verifier reads from where a call's events begin, completions included.
+		for entry := int(w.Program.Entries[i]); entry >= 0; entry-- {
+			readings[entry] = emptiedBefore
+			if entry == 0 || t.Events[entry-1].Action != mem.ActionFreeCompleted {
+				break
+			}
+		}
+	}
+	if len(readings) > 0 {
+		r, err := newVerifier(w.snapshot, w.Device, t, cfg, total, readings, nil)
+		if err != nil {
+			return Verdict{}, err
+		}
+		if v, err := r.run(); err == nil && v.Difference == nil {
+			v.Limit = cfg.Limit
+			return v, nil
+		}
+	}
+	return verifyDevice(w.snapshot, w.Device, t, cfg, total)
+}

@@ -1,0 +1,266 @@
+package replay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// CompareOptions say what work is compared on. The zero value is the default set of specs on a simulated H200.
+type CompareOptions struct {
+	// Specs are the rows. Nil means DefaultSpecs.
+	Specs []string
+
+	// Limit is how many bytes each allocator may reserve; 0 is no limit.
+	Limit int64
+
+	// Capacity is the device's memory in bytes; 0 means an H200's.
+	Capacity int64
+
+	// OpenDevice opens a fresh device of so many bytes for a run. Nil means a simulated one: then rows are worked out in
+	// parallel, and driver calls are counted and priced. Other devices are real, and used by one run at a time.
+	OpenDevice func(capacity int64) (driver.Device, error)
+
+	// Contents writes a pattern into every block and checks it. It is not meant for simulated devices.
+	Contents Contents
+
+	// Smallest searches the smallest limit of each row. It always does so on simulated devices.
+	Smallest bool
+
+	// Now tells the time, for Row.NsPerOp. Nil measures none.
+	Now func() time.Time
+
+	// Progress is called now and then, by one goroutine at a time, with the part of the work that is done, from 0 to 1.
+	Progress func(done float64)
+}
+
+// A Comparison is one device's work on several allocators.
+type Comparison struct {
+	Work     *Work
+	Rows     []Row
+	Best     int   // index into Rows: completed with the least reserved, then with the fewest driver calls; -1 if none did
+	Capacity int64 // bytes
+	Limit    int64 // bytes; 0 without one
+}
+
+// A Row is what came of the work on one allocator.
+type Row struct {
+	Allocator string // the spec
+	Ops       int    // of the work that were run, one that failed included
+	Allocs    int    // that succeeded
+
+	RequestedPeak int64 // bytes asked for, of active blocks
+	AllocatedPeak int64 // bytes of blocks on loan
+	ReservedPeak  int64 // bytes in segments and mapped pages; -1 if the allocator does not tell
+
+	Priced      bool          // the device was simulated, so the next two are known
+	DriverCalls int64         // for memory: Alloc, Free, Reserve, Release, Create, Drop, Map, Unmap
+	DriverTime  time.Duration // that they take by the cost model of the simulated device
+
+	Retries  int64 // requests that needed the whole cache freed first
+	OOMs     int   // requests without room; the run ends at the first one that had room when it was recorded
+	FirstOOM int   // the op that was the first of them; -1 if there is none
+
+	NsPerOp       float64 // measured, the best of three runs with nothing beside them; 0 if not measured
+	SmallestLimit int64   // bytes, a multiple of 1 MiB; 0 if not searched, -1 if no limit is enough
+
+	FromRecording bool  // peaks and counts are those of Verify's run, which was exact
+	AtPeak        Usage // what the memory held when it first reached its peak; of the row AsRecorded only
+	Notes         []string
+}
+
+// Completed reports whether every request had room.
+func (r *Row) Completed() bool { return r.OOMs == 0 }
+
+// Waste is the reserved peak as a multiple of the requested peak, or 0 if there is none.
+func (r *Row) Waste() float64 {
+	if r.RequestedPeak <= 0 || r.ReservedPeak < 0 {
+		return 0
+	}
+	return float64(r.ReservedPeak) / float64(r.RequestedPeak)
+}
+
+// Saving is how many bytes of the reserved peak of the row AsRecorded the best row saves, or 0 if either is missing.
+func (c *Comparison) Saving() int64 {
+	recorded := c.RecordedRow()
+	if recorded == nil || c.Best < 0 || recorded.ReservedPeak < 0 {
+		return 0
+	}
+	return max(0, recorded.ReservedPeak-c.Rows[c.Best].ReservedPeak)
+}
+
+// RecordedRow is the row of the recorded allocator and settings, or nil if there is none.
+func (c *Comparison) RecordedRow() *Row {
+	for i := range c.Rows {
+		if c.Rows[i].Allocator == AsRecorded {
+			return &c.Rows[i]
+		}
+	}
+	return nil
+}
+
+// Compare runs w on each of the allocators that opts.Specs name, each on a device of its own.
+//
+// The row AsRecorded on a simulated device is PyTorch's own: if Verify, given the limit, follows the recording exactly,
+// then peaks, counts and prices are those of its run, in which segments lie where they lay. In a plain run they lie
+// elsewhere, and where best fit finds two blocks of one size, the lower address is another one: peaks then differ a
+// little. If Verify is not exact, the row has the plain run's figures and a note.
+//
+// A failure of one row for want of memory is part of the row. The error is a *SpecError, or that of Run.
+func Compare(w *Work, opts CompareOptions) (*Comparison, error) {
+	c := &comparer{w: w, opts: opts, result: &Comparison{Work: w, Best: -1, Limit: opts.Limit}}
+	if c.opts.Capacity == 0 {
+		c.opts.Capacity = H200Memory
+	}
+	c.result.Capacity = c.opts.Capacity
+	if opts.Specs == nil {
+		var err error
+		if opts.Specs, err = DefaultSpecs(w, opts); err != nil {
+			return nil, err
+		}
+	}
+	for _, text := range opts.Specs {
+		s, err := ParseSpec(text, w.Recorded)
+		if err != nil {
+			return nil, err
+		}
+		c.specs = append(c.specs, s)
+	}
+	if err := c.run(); err != nil {
+		return nil, err
+	}
+	c.result.chooseBest()
+	return c.result, nil
+}
+
+// timedRuns is how often a run is timed: noise only adds time, so the fastest counts.
+const timedRuns = 3
+
+// A comparer is the state of Compare.
+type comparer struct {
+	w      *Work
+	opts   CompareOptions
+	specs  []Spec
+	result *Comparison
+	meter  *meter
+}
+
+func (c *comparer) run() error {
+	rows := make([]Row, len(c.specs))
+	timed := 0
+	simulated := c.opts.OpenDevice == nil
+	if simulated && c.opts.Now != nil {
+		timed = timedRuns
+	}
+	steps := len(c.specs) * (1 + timed)
+	if c.opts.Smallest && simulated {
+		steps += len(c.specs) * smallestRuns
+	}
+	c.meter = newMeter(c.opts.Progress, steps)
+	searches := c.meter
+	if !simulated {
+		searches = newMeter(nil, 1) // next to filling real memory they take no time
+	}
+	workers := 1
+	if simulated {
+		workers = 0
+	}
+	err := parallel(len(c.specs), workers, func(i int) (err error) {
+		rows[i], err = c.row(&c.specs[i])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.opts.Smallest {
+		err := parallel(len(c.specs), 0, func(i int) (err error) {
+			rows[i].SmallestLimit, err = smallestLimit(c.w.Program, &c.specs[i], c.opts.Capacity, searches)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i := range rows {
+		for range timed {
+			if err := c.time(&rows[i], &c.specs[i]); err != nil {
+				return err
+			}
+			c.meter.step()
+		}
+	}
+	c.result.Rows = rows
+	return nil
+}
+
+// row works out everything but the time.
+func (c *comparer) row(s *Spec) (Row, error) {
+	defer c.meter.step()
+	row := Row{Allocator: s.Text, Notes: s.Notes}
+	if s.Text == AsRecorded && c.opts.OpenDevice == nil && c.fromRecording(&row) {
+		return row, nil
+	}
+	run := plainRun{work: c.w.Program, spec: s, limit: c.opts.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
+	run.opts.Contents = c.opts.Contents
+	if c.opts.OpenDevice != nil {
+		run.opts.Now = c.opts.Now
+		run.opts.Drain = true // so that the blocks that are left are checked too
+		stats := c.w.Program.Stats()
+		run.onAlloc = func(n int) { c.meter.within(float64(n) / float64(stats.Allocs+stats.Attempts)) }
+	}
+	res, err := run.do()
+	if err != nil {
+		return row, fmt.Errorf("%s: %w", s.Text, err)
+	}
+	row.fill(&res)
+	row.NsPerOp = res.NsPerOp()
+	if s.Text == AsRecorded && c.opts.OpenDevice == nil {
+		row.AtPeak = run.usageAtPeak()
+	}
+	return row, nil
+}
+
+func (r *Row) fill(res *plainResult) {
+	r.Ops, r.Allocs = res.Ops, res.Allocs
+	r.RequestedPeak, r.AllocatedPeak, r.ReservedPeak = res.RequestedPeak, res.AllocatedPeak, res.ReservedPeak
+	r.Priced, r.DriverCalls, r.DriverTime = res.priced, res.calls, res.time
+	r.Retries, r.OOMs, r.FirstOOM = res.retries, res.NumOOMs, -1
+	if len(res.OOMs) > 0 {
+		r.FirstOOM = res.OOMs[0].Op
+	}
+}
+
+// time measures a plain run, and keeps the best time.
+func (c *comparer) time(row *Row, s *Spec) error {
+	run := plainRun{work: c.w.Program, spec: s, limit: c.opts.Limit, capacity: c.opts.Capacity}
+	run.opts.Now = c.opts.Now
+	res, err := run.do()
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Text, err)
+	}
+	if ns := res.NsPerOp(); row.NsPerOp == 0 || ns < row.NsPerOp {
+		row.NsPerOp = ns
+	}
+	return nil
+}
+
+func (c *Comparison) chooseBest() {
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if !r.Completed() || r.ReservedPeak < 0 {
+			continue
+		}
+		if c.Best < 0 || better(r, &c.Rows[c.Best]) {
+			c.Best = i
+		}
+	}
+}
+
+// better reports whether a is preferable to b; both completed.
+func better(a, b *Row) bool {
+	if a.ReservedPeak != b.ReservedPeak {
+		return a.ReservedPeak < b.ReservedPeak
+	}
+	return a.DriverCalls < b.DriverCalls
+}

@@ -1,0 +1,80 @@
+package replay
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// The values that DefaultSpecs tries, the best of which becomes a row.
+var (
+	triedDivisions   = []string{"2", "4", "8", "16"}
+	triedSplitLimits = []string{"32", "64", "128", "256", "512", "1024"} // MiB
+)
+
+// DefaultSpecs are the rows of a comparison for which none were asked: the recorded settings; PyTorch's defaults, if
+// those are others; expandable segments; the round-up and the split limit that reserve the least of a few that are
+// tried, on a simulated device; and, if there is a limit, garbage collection at 0.8 of it.
+func DefaultSpecs(w *Work, opts CompareOptions) ([]string, error) {
+	if opts.Capacity == 0 {
+		opts.Capacity = H200Memory
+	}
+	specs := []string{AsRecorded}
+	add := func(spec string) error {
+		s, err := ParseSpec(spec, w.Recorded)
+		if err != nil {
+			return err
+		}
+		if s.config.PyTorchExact = w.Recorded.PyTorchExact; !reflect.DeepEqual(s.config, w.Recorded) {
+			specs = append(specs, spec)
+		}
+		return nil
+	}
+	division, err := w.least(opts, "caching:roundup_power2_divisions:", triedDivisions)
+	if err != nil {
+		return nil, err
+	}
+	split, err := w.least(opts, "caching:max_split_size_mb:", triedSplitLimits)
+	if err != nil {
+		return nil, err
+	}
+	tried := []string{"caching:", "caching:expandable_segments:True", division, split}
+	if opts.Limit > 0 {
+		tried = append(tried, "caching:garbage_collection_threshold:0.8")
+	}
+	for _, spec := range tried {
+		if err := add(spec); err != nil {
+			return nil, err
+		}
+	}
+	return specs, nil
+}
+
+// least returns the spec, a prefix with one of some values, that completes with the least reserved.
+func (w *Work) least(opts CompareOptions, prefix string, values []string) (string, error) {
+	rows := make([]Row, len(values))
+	err := parallel(len(values), 0, func(i int) error {
+		s, err := ParseSpec(prefix+values[i], w.Recorded)
+		if err != nil {
+			return err
+		}
+		run := plainRun{work: w.Program, spec: &s, limit: opts.Limit, capacity: opts.Capacity}
+		res, err := run.do()
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Text, err)
+		}
+		rows[i].fill(&res)
+		return nil
+	})
+	best := 0
+	for i := range rows {
+		a, b := &rows[i], &rows[best]
+		if a.Completed() != b.Completed() {
+			if a.Completed() {
+				best = i
+			}
+		} else if a.Completed() && better(a, b) || !a.Completed() && a.Ops > b.Ops {
+			best = i
+		}
+	}
+	return prefix + values[best], err
+}

@@ -1,0 +1,151 @@
+package replay
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A plainRun is one run of a program on a fresh allocator of a fresh device.
+type plainRun struct {
+	work     *trace.Program
+	spec     *Spec
+	limit    int64 // bytes; 0 is none
+	capacity int64
+	open     func(capacity int64) (driver.Device, error) // nil: simulated
+	opts     Options
+	onAlloc  func(n int)         // told how often Alloc was called, if not nil
+	atEnd    func(mem.Allocator) // looks at the allocator when the run is over, if not nil
+	observe  func(allocs int, e mem.Event)
+}
+
+// A plainResult is a Result with what the allocator and the device have counted.
+type plainResult struct {
+	Result
+	retries int64
+	priced  bool
+	calls   int64
+	time    time.Duration
+}
+
+// memoryCalls are those that a comparison counts.
+var memoryCalls = []sim.Call{
+	sim.CallAlloc, sim.CallFree, sim.CallReserve, sim.CallRelease, sim.CallCreate, sim.CallDrop, sim.CallMap, sim.CallUnmap,
+}
+
+func (r *plainRun) do() (res plainResult, err error) {
+	var dev driver.Device
+	if r.open == nil {
+		dev = sim.New(sim.Options{Unchecked: true, Total: r.capacity})
+	} else if dev, err = r.open(r.capacity); err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	a, err := r.spec.open(dev, r.limit)
+	if err != nil {
+		return res, err
+	}
+	if r.onAlloc != nil || r.observe != nil {
+		counter := &counted{below: a, on: r.onAlloc}
+		if o, ok := mem.Find[observable](a); ok && r.observe != nil {
+			o.Observe(func(e mem.Event) { r.observe(counter.n, e) })
+			defer o.Observe(nil)
+		}
+		a = counter
+	}
+	res.Result, err = Run(r.work, a, dev, r.opts)
+	if err != nil {
+		return res, err
+	}
+	if s, ok := mem.Find[mem.StatsReporter](a); ok {
+		stats := s.Stats()
+		res.retries = stats.NumAllocRetries
+		// A Result leaves attempts out. One that had room counts here, as it would have in the recording.
+		res.RequestedPeak = max(res.RequestedPeak, stats.RequestedBytes.All.Peak)
+		res.AllocatedPeak = max(res.AllocatedPeak, stats.AllocatedBytes.All.Peak)
+	}
+	if s, ok := dev.(*sim.Device); ok {
+		res.priced = true
+		tallies := s.Calls()
+		for _, c := range memoryCalls {
+			res.calls += tallies[c].Count
+			res.time += tallies[c].Time
+		}
+	}
+	if r.atEnd != nil {
+		r.atEnd(a)
+	}
+	return res, nil
+}
+
+// observable is an allocator that tells its events.
+type observable interface{ Observe(mem.Observer) }
+
+// counted is a mem.Wrapper that counts requests.
+type counted struct {
+	below mem.Allocator
+	n     int // calls of Alloc, that under way included
+	on    func(n int)
+}
+
+// Unwrap implements mem.Wrapper.
+func (c *counted) Unwrap() mem.Allocator { return c.below }
+
+// Alloc implements mem.Allocator.
+func (c *counted) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	c.n++
+	if c.on != nil {
+		c.on(c.n)
+	}
+	return c.below.Alloc(s, size)
+}
+
+// Free implements mem.Allocator.
+func (c *counted) Free(b mem.Block, used ...driver.Stream) { c.below.Free(b, used...) }
+
+// usageAtPeak runs twice more on a simulated device: to find the request at which the reserved memory first reached its
+// peak, and up to that request, to see what the memory holds then. It is zero for allocators that do not show it.
+func (r *plainRun) usageAtPeak() (u Usage) {
+	var reserved, peak int64
+	at := 0
+	find := plainRun{work: r.work, spec: r.spec, limit: r.limit, capacity: r.capacity}
+	find.observe = func(n int, e mem.Event) {
+		switch e.Action {
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			if reserved += e.Size; reserved > peak {
+				peak, at = reserved, n
+			}
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			reserved -= e.Size
+		}
+	}
+	if _, err := find.do(); err != nil || at == 0 {
+		return u
+	}
+	ops := r.work.Ops
+	for i := range ops {
+		if ops[i].Kind != trace.OpAlloc && ops[i].Kind != trace.OpTry {
+			continue
+		}
+		if at--; at == 0 {
+			ops = ops[:i+1]
+			break
+		}
+	}
+	prefix := *r.work
+	prefix.Ops = ops
+	look := plainRun{work: &prefix, spec: r.spec, limit: r.limit, capacity: r.capacity}
+	look.atEnd = func(a mem.Allocator) {
+		if s, ok := mem.Find[mem.Snapshotter](a); ok {
+			u = usageOf(s.Snapshot())
+		}
+	}
+	if _, err := look.do(); err != nil {
+		return Usage{}
+	}
+	return u
+}
