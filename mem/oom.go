@@ -145,7 +145,15 @@ func (e *OutOfMemory) explain(b *strings.Builder) {
 		fmt.Fprintf(b, "\n  would have fitted with %s: %s", r.Name, r.Reason)
 	}
 	if len(e.Remedies) == 0 {
-		b.WriteString("\n  no setting would have let it through: live blocks alone leave too little room")
+		capacity, what := e.Total, "the device has"
+		if e.Allowed > 0 {
+			capacity, what = min(e.Allowed, e.Total), "is allowed"
+		}
+		why := "live blocks leave too little room"
+		if e.Segment > capacity {
+			why = fmt.Sprintf("it alone is more than the %s that %s", FormatSize(capacity), what)
+		}
+		fmt.Fprintf(b, "\n  no setting would have let it through: %s", why)
 	}
 }
 

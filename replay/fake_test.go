@@ -50,20 +50,24 @@ func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	copy(s.d.at(dst, n), s.d.at(src, n))
 	return nil
 }
+
 func (s *stream) CopyIn(dst driver.Pointer, src []byte) error {
 	copy(s.d.at(dst, int64(len(src))), src)
 	return nil
 }
+
 func (s *stream) CopyOut(dst []byte, src driver.Pointer) error {
 	copy(dst, s.d.at(src, int64(len(dst))))
 	return nil
 }
+
 func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	for i := range s.d.at(p, n) {
 		s.d.at(p, n)[i] = pattern
 	}
 	return nil
 }
+
 func (s *stream) Mark() (driver.Mark, error)               { return driver.Mark{Stream: s.id, Tick: 1}, nil }
 func (s *stream) Reached(driver.Mark) (bool, error)        { return true, nil }
 func (s *stream) WaitFor(driver.Stream, driver.Mark) error { return nil }

@@ -17,8 +17,8 @@ const smallestRuns = 14
 //
 // It is found by halving the range between what is requested at the peak, below which nothing can complete, and what is
 // reserved without a limit. Completion is not quite monotonic: under pressure an allocator gives memory back and then
-// puts blocks elsewhere, so that now and then a run fails under a limit slightly above one under which it completes. What
-// is returned completes, and a limit 1 MiB below it does not; somewhere further below another might.
+// puts blocks elsewhere, so that now and then a run fails under a limit slightly above one under which it completes.
+// What is returned completes, and a limit 1 MiB below it does not; somewhere further below another might.
 func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 	s, err := ParseSpec(spec, w.Recorded)
 	if err != nil {

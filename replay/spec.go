@@ -46,15 +46,16 @@ var specParsers = map[string]func(s *Spec, settings string, given bool, recorded
 // Allocators returns the names that specs may begin with, sorted.
 func Allocators() []string { return slices.Sorted(maps.Keys(specParsers)) }
 
-// ParseSpec reads a spec NAME[:SETTINGS]. "caching" alone means the recorded settings, "caching:" PyTorch's defaults, and
-// "caching:SETTINGS" those, in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The error is a
+// ParseSpec reads a spec NAME[:SETTINGS]. "caching" alone means the recorded settings, "caching:" PyTorch's defaults,
+// and "caching:SETTINGS" those, in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The error is a
 // *SpecError.
 func ParseSpec(text string, recorded caching.Config) (Spec, error) {
 	s := Spec{Text: text}
 	name, settings, given := strings.Cut(text, ":")
 	parse := specParsers[name]
 	if parse == nil {
-		return s, &SpecError{text, fmt.Errorf("no allocator is named %q; there is: %s", name, strings.Join(Allocators(), ", "))}
+		names := strings.Join(Allocators(), ", ")
+		return s, &SpecError{text, fmt.Errorf("no allocator is named %q; there is: %s", name, names)}
 	}
 	if err := parse(&s, settings, given, recorded); err != nil {
 		return s, &SpecError{text, err}

@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Work is what one device's allocator was asked to do, ready to be given to others. It is not changed by use, so several
-// goroutines may run it.
+// Work is what one device's allocator was asked to do, ready to be given to others. It is not changed by use, so
+// several goroutines may run it.
 type Work struct {
 	Device   int // ordinal; 0 of a script
 	Program  *trace.Program
@@ -81,7 +81,8 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 			"are allocated first here.", n, p.Prelude.Bytes))
 	}
 	if n := p.Anomalies.Count; n > 0 {
-		w.Notes = append(w.Notes, fmt.Sprintf("%d entries contradict those before them; the first: %v.", n, p.Anomalies.First[0]))
+		w.Notes = append(w.Notes, fmt.Sprintf("%d entries contradict those before them; the first: %v.",
+			n, p.Anomalies.First[0]))
 	}
 	return w, nil
 }

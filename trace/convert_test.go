@@ -101,8 +101,10 @@ alloc 0x1000 1 3
 alloc 0x2000 2 3
 free_requested 0x2000 2 3
 `, opts: trace.ProgramOptions{Live: []trace.LiveBlock{
-			{Ptr: 0x1000, Size: 1, Stream: 3}, {Ptr: 0x2000, Size: 2, Stream: 3},
-			{Ptr: 0x9000, Size: 9, Stream: 0, Pool: mem.PoolID{1, 0}}, {Ptr: 0xa000, Size: 10, Stream: 4},
+			{Ptr: 0x1000, Size: 1, Stream: 3},
+			{Ptr: 0x2000, Size: 2, Stream: 3},
+			{Ptr: 0x9000, Size: 9, Stream: 0, Pool: mem.PoolID{1, 0}},
+			{Ptr: 0xa000, Size: 10, Stream: 4},
 		}}, want: `
 alloc b2 9 on=s0 pool=1,0
 alloc b3 10 on=s2
@@ -171,8 +173,10 @@ try 1KiB on=s1
 complete b0
 free b1
 `},
-		{name: "a request that fails, not kept", events: "alloc 0x0 1\noom 0 1024\nalloc 0x200 2\n",
-			want: "alloc b0 1 on=s0\nalloc b1 2 on=s0\n"},
+		{
+			name: "a request that fails, not kept", events: "alloc 0x0 1\noom 0 1024\nalloc 0x200 2\n",
+			want: "alloc b0 1 on=s0\nalloc b1 2 on=s0\n",
+		},
 		{name: "segments given back before a request, without cause to be refused", events: `
 segment_alloc 0x0 100
 segment_free 0x0 100
@@ -194,13 +198,19 @@ segment_alloc 0x0 200
 alloc 0x0 1
 segment_alloc 0x300 99
 `, opts: trace.ProgramOptions{NoGarbageCollection: true}, want: "alloc b0 1 on=s0\n"},
-		{name: "no completions recorded", events: "alloc 0x0 1\nfree_requested 0x0 1\nalloc 0x0 2\nfree_requested 0x0 2\n",
-			want: "alloc b0 1 on=s0\nfree b0\nalloc b1 2 on=s0\nfree b1\n"},
-		{name: "no requests of frees recorded", events: "alloc 0x0 1\nfree_completed 0x0 1\nfree_completed 0x200 2\n",
+		{
+			name: "no completions recorded", events: "alloc 0x0 1\nfree_requested 0x0 1\nalloc 0x0 2\nfree_requested 0x0 2\n",
+			want: "alloc b0 1 on=s0\nfree b0\nalloc b1 2 on=s0\nfree b1\n",
+		},
+		{
+			name: "no requests of frees recorded", events: "alloc 0x0 1\nfree_completed 0x0 1\nfree_completed 0x200 2\n",
 			want:    "alloc b1 2 on=s0\nalloc b0 1 on=s0\nfree b0\nfree b1\n",
-			prelude: trace.Prelude{Blocks: 1, Bytes: 2}},
-		{name: "allocated twice", events: "alloc 0x10 1\nalloc 0x10 2\n", want: "alloc b0 1 on=s0\nfree b0\nalloc b1 2 on=s0\n",
-			anomalies: "entry 1: alloc at 0x10, where a block is on loan: its free is missing"},
+			prelude: trace.Prelude{Blocks: 1, Bytes: 2},
+		},
+		{
+			name: "allocated twice", events: "alloc 0x10 1\nalloc 0x10 2\n", want: "alloc b0 1 on=s0\nfree b0\nalloc b1 2 on=s0\n",
+			anomalies: "entry 1: alloc at 0x10, where a block is on loan: its free is missing",
+		},
 		{name: "allocated while pending", events: "alloc 0x10 1\nfree_requested 0x10 1\nalloc 0x10 2\nfree_completed 0x20 1\n", want: `
 alloc b2 1 on=s0
 free b2 pending
@@ -210,35 +220,49 @@ complete b0
 alloc b1 2 on=s0
 complete b2
 `, anomalies: "entry 2: alloc at 0x10, where a block is still waiting for other streams", prelude: trace.Prelude{Blocks: 1, Bytes: 1}},
-		{name: "freed twice", events: `
+		{
+			name: "freed twice", events: `
 free_requested 0x10 1
 free_completed 0x10 1
 free_requested 0x10 1
 free_completed 0x10 1
 `, want: "alloc b0 1 on=s0\nfree b0\n", prelude: trace.Prelude{Blocks: 1, Bytes: 1},
-			anomalies: "entry 2: free of 0x10, where no block is on loan: its alloc is missing"},
-		{name: "freed while pending", events: `
+			anomalies: "entry 2: free of 0x10, where no block is on loan: its alloc is missing",
+		},
+		{
+			name: "freed while pending", events: `
 alloc 0x10 1
 free_requested 0x10 1
 alloc 0x20 2
 free_requested 0x10 1
 free_completed 0x10 1
 `, want: "alloc b0 1 on=s0\nfree b0 pending\nalloc b1 2 on=s0\ncomplete b0\n",
-			anomalies: "entry 3: free of 0x10, whose last free has not completed"},
-		{name: "completed without request", events: "alloc 0x10 1\nfree_completed 0x10 1\nfree_requested 0x20 1\n",
+			anomalies: "entry 3: free of 0x10, whose last free has not completed",
+		},
+		{
+			name: "completed without request", events: "alloc 0x10 1\nfree_completed 0x10 1\nfree_requested 0x20 1\n",
 			want:    "alloc b1 1 on=s0\nalloc b0 1 on=s0\nfree b0\nfree b1 pending\n",
-			prelude: trace.Prelude{Blocks: 1, Bytes: 1}, anomalies: "entry 1: free of 0x10 completed, but was not requested"},
-		{name: "completed twice", events: "free_requested 0x10 1\nfree_completed 0x10 1\nfree_completed 0x10 1\n",
+			prelude: trace.Prelude{Blocks: 1, Bytes: 1}, anomalies: "entry 1: free of 0x10 completed, but was not requested",
+		},
+		{
+			name: "completed twice", events: "free_requested 0x10 1\nfree_completed 0x10 1\nfree_completed 0x10 1\n",
 			want: "alloc b0 1 on=s0\nfree b0\n", prelude: trace.Prelude{Blocks: 1, Bytes: 1},
-			anomalies: "entry 2: free of 0x10 completed, where no block is on loan"},
-		{name: "active at the end, though freed", events: "free_requested 0x10 1\nfree_completed 0x10 1\n",
+			anomalies: "entry 2: free of 0x10 completed, where no block is on loan",
+		},
+		{
+			name: "active at the end, though freed", events: "free_requested 0x10 1\nfree_completed 0x10 1\n",
 			opts: trace.ProgramOptions{Live: []trace.LiveBlock{{Ptr: 0x10, Size: 1}}},
 			want: "alloc b0 1 on=s0\nfree b0\n", prelude: trace.Prelude{Blocks: 1, Bytes: 1},
-			anomalies: "entry 2: block at 0x10 is active in the snapshot, but its last free completed"},
-		{name: "sizes below zero", events: "alloc 0x10 18446744073709551615\nfree_requested 0x20 18446744073709551615\n",
-			want: "alloc b0 0 on=s0\nfree b0\n", prelude: trace.Prelude{Blocks: 1}, anomalies: "entry 0: alloc of -1 bytes at 0x10"},
-		{name: "an unknown action", events: "unknown 0x10 1\nalloc 0x10 1\n", want: "alloc b0 1 on=s0\n",
-			anomalies: "entry 0: unknown action 9"},
+			anomalies: "entry 2: block at 0x10 is active in the snapshot, but its last free completed",
+		},
+		{
+			name: "sizes below zero", events: "alloc 0x10 18446744073709551615\nfree_requested 0x20 18446744073709551615\n",
+			want: "alloc b0 0 on=s0\nfree b0\n", prelude: trace.Prelude{Blocks: 1}, anomalies: "entry 0: alloc of -1 bytes at 0x10",
+		},
+		{
+			name: "an unknown action", events: "unknown 0x10 1\nalloc 0x10 1\n", want: "alloc b0 1 on=s0\n",
+			anomalies: "entry 0: unknown action 9",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, err := trace.ToProgram(events(t, test.events), test.opts)

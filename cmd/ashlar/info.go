@@ -20,9 +20,9 @@ type infoCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*infoCmd) Help() string {
-	return `Says, for each device: how long was recorded, streams, pools, settings, what happened how often, the peaks, what is
-live at the end, the biggest allocations (and which code asked for them, if stacks were recorded), and the memory over
-time as a chart. Things in the file that are not understood are counted.
+	return `Says, for each device: how long was recorded, streams, pools, settings, what happened how often, the peaks, what
+is live at the end, the biggest allocations (and which code asked for them, if stacks were recorded), and the memory
+over time as a chart. Things in the file that are not understood are counted.
 
 Examples:
 

@@ -24,8 +24,8 @@ type replayCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*replayCmd) Help() string {
-	return `Replays the recorded requests on each allocator and prints a row for each: the peaks of what was requested, allocated
-and reserved; waste, which is reserved over requested; calls to the driver and the time they would take; how often the
+	return `Replays the recorded requests on each allocator and prints a row for each: the peaks of what was requested,
+allocated and reserved; waste, which is reserved over requested; calls to the driver and the time they would take; how often the
 cache had to be given back for a request to succeed; how far the work came if it ran out of memory; and the measured
 time of an operation. The best row, which reserves the least of those that complete, is marked with *.
 

@@ -38,12 +38,14 @@ func writeComparison(w io.Writer, in *input, c *replay.Comparison, device string
 	if c.Limit > 0 {
 		limit = "a limit of " + bytesize.Format(c.Limit)
 	}
-	paragraph(w, "", fmt.Sprintf("%s: %s on %s; replayed on %s of %s memory with %s.", title,
-		plural(stats.Allocs, "allocation"), plural(c.Work.Program.Streams, "stream"), bytesize.Format(c.Capacity), place, limit))
+	paragraph(w, "", fmt.Sprintf("%s: %s on %s; replayed on %s of %s memory with %s.",
+		title, plural(stats.Allocs, "allocation"), plural(c.Work.Program.Streams, "stream"),
+		bytesize.Format(c.Capacity), place, limit))
 	fmt.Fprintln(w)
 
 	t := table{marked: c.Best, header: []string{
-		"settings", "requested", "allocated", "reserved", "waste", "driver\ncalls", "driver\ntime", "re-\ntries", "out of\nmemory", "ns/op",
+		"settings", "requested", "allocated", "reserved", "waste",
+		"driver\ncalls", "driver\ntime", "re-\ntries", "out of\nmemory", "ns/op",
 	}}
 	searched := false
 	for i := range c.Rows {
@@ -94,8 +96,8 @@ func rowCells(r *replay.Row, ops int, searched bool) []string {
 		ns = fmt.Sprintf("%.0f", r.NsPerOp)
 	}
 	cells := []string{
-		displayName(r.Allocator), bytesize.Format(r.RequestedPeak), bytesize.Format(r.AllocatedPeak), reserved, waste, calls, time,
-		count(r.Retries), oom, ns,
+		displayName(r.Allocator), bytesize.Format(r.RequestedPeak), bytesize.Format(r.AllocatedPeak), reserved, waste,
+		calls, time, count(r.Retries), oom, ns,
 	}
 	if !searched {
 		return cells

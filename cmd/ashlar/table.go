@@ -12,8 +12,8 @@ import (
 // pageWidth is how many columns output has at most, where that can be chosen.
 const pageWidth = 100
 
-// A table is text in columns: the first on the left, whose cells are wrapped, and numbers on the right. Headers may have
-// several lines.
+// A table is text in columns: the first on the left, whose cells are wrapped, and numbers on the right. Headers may
+// have several lines.
 type table struct {
 	header []string
 	rows   [][]string

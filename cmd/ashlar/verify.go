@@ -22,8 +22,8 @@ type verifyCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*verifyCmd) Help() string {
-	return `Gives Ashlar's caching allocator the recorded requests, the segment addresses that the driver chose and the moments at
-which frees completed, and compares what it does with what PyTorch did: the address of every allocation, every
+	return `Gives Ashlar's caching allocator the recorded requests, the segment addresses that the driver chose and the
+moments at which frees completed, and compares what it does with what PyTorch did: the address of every allocation, every
 segment event, out-of-memory events, the peaks, and the final state block by block. If anything differs, the first
 difference is shown with the entries around it, and the exit code is 1.
 
@@ -103,8 +103,8 @@ func verdictText(in *input, v *replay.Verdict, notes []string) string {
 		b.WriteString(around(in.snapshot.Traces[v.Difference.Device], v.Difference.Entry))
 	}
 	if v.LimitFound {
-		fmt.Fprintf(&b, "  note: the file does not name the memory limit; when garbage was collected shows that it was about %s\n",
-			bytesize.Format(v.Limit))
+		fmt.Fprintf(&b, "  note: the file does not name the memory limit; when garbage was collected shows that it was about "+
+			"%s\n", bytesize.Format(v.Limit))
 	}
 	for _, n := range notes {
 		fmt.Fprintf(&b, "  note: %s\n", n)

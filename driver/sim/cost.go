@@ -98,10 +98,22 @@ func H200() *CostModel {
 		CallAvailable: always(3.4 * us),
 		// A: cuMemAlloc + cuMemFree of 2 MiB, 20 MiB, 256 MiB, 2 GiB 55, 62, 137, 651 us, split by B: 53, 53, 30, 23 %
 		// for the first. B: below 1 MiB they share a driver's page and cost little.
-		CallAlloc: {{64 * kib, 0.9 * us}, {mib, 26 * us}, {2 * mib, 29 * us}, {20 * mib, 33 * us},
-			{256 * mib, 41 * us}, {2 * gib, 150 * us}},
-		CallFree: {{64 * kib, 0.95 * us}, {mib, 23 * us}, {2 * mib, 26 * us}, {20 * mib, 29 * us},
-			{256 * mib, 96 * us}, {2 * gib, 501 * us}},
+		CallAlloc: {
+			{64 * kib, 0.9 * us},
+			{mib, 26 * us},
+			{2 * mib, 29 * us},
+			{20 * mib, 33 * us},
+			{256 * mib, 41 * us},
+			{2 * gib, 150 * us},
+		},
+		CallFree: {
+			{64 * kib, 0.95 * us},
+			{mib, 23 * us},
+			{2 * mib, 26 * us},
+			{20 * mib, 29 * us},
+			{256 * mib, 96 * us},
+			{2 * gib, 501 * us},
+		},
 		// B: cuStreamCreate and cuStreamDestroy, not blocking with the default stream.
 		CallNewStream:   always(0.95 * us),
 		CallCloseStream: always(0.9 * us),

@@ -140,8 +140,10 @@ func checkStatistics(t testing.TB, cfg Config) {
 		now  mem.Stat
 		sum  int64
 	}{
-		{"allocation", end.Allocation.All, n}, {"allocated_bytes", end.AllocatedBytes.All, got},
-		{"active", end.Active.All, n}, {"active_bytes", end.ActiveBytes.All, got},
+		{"allocation", end.Allocation.All, n},
+		{"allocated_bytes", end.AllocatedBytes.All, got},
+		{"active", end.Active.All, n},
+		{"active_bytes", end.ActiveBytes.All, got},
 		{"requested_bytes", end.RequestedBytes.All, asked},
 	} {
 		if c.now.Current != 0 || c.now.Peak != c.sum || c.now.Allocated != c.sum || c.now.Freed != c.sum {
