@@ -49,7 +49,6 @@ func (b *block) size() int64          { return int64(b.units) * unit }
 func (b *block) setSize(size int64)   { b.units = uint32(size / unit) }
 func (b *block) requested() int64     { return int64(b.askedHigh)<<32 | int64(b.askedLow) }
 func (b *block) setRequested(n int64) { b.askedLow, b.askedHigh = uint32(n), uint16(n>>32) }
-func (b *block) end() driver.Pointer  { return b.ptr + driver.Pointer(b.size()) }
 
 // make sets up a record of a block between two others. The state is the caller's. (Field by field: a struct literal
 // would be built aside and copied.)

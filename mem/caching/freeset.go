@@ -49,22 +49,14 @@ func makeEntry(size int64, ptr uint64, ref blockRef) entry {
 	return entry{ptr, uint64(size)/unit<<refBits | uint64(ref)}
 }
 
-func (e *entry) size() int64   { return int64(e.word >> refBits * unit) }
+func (e *entry) size() int64 { return int64(e.word >> refBits * unit) }
+
 func (e *entry) ref() blockRef { return blockRef(e.word & maxRef) }
 
 // less compares with a key: a size in units, and an address.
 func (e *entry) less(units, ptr uint64) bool {
 	u := e.word >> refBits
 	return u < units || u == units && e.ptr < ptr
-}
-
-// A node is a leaf with n entries, or an inner node with n children, where keys[i] is at most every key below kids[i]
-// and greater than every key below kids[i-1]. keys[0] stands for minus infinity.
-type node struct {
-	n          int
-	kids       *[fan]*node // nil in a leaf
-	prev, next *node       // the neighbouring leaves of the bin
-	keys       [fan]entry
 }
 
 // A cursor is a position in a freeSet. The zero cursor is the end.
@@ -74,7 +66,8 @@ type cursor struct {
 	bin  int
 }
 
-func (c cursor) ok() bool      { return c.leaf != nil }
+func (c cursor) ok() bool { return c.leaf != nil }
+
 func (c cursor) entry() *entry { return &c.leaf.keys[c.i] }
 
 // binOf maps sizes to bins, monotonically.
@@ -188,46 +181,6 @@ func (s *freeSet) prev(c cursor) cursor {
 	return s.lastUpTo(c.bin - 1)
 }
 
-// descend finds the leaf where a key belongs.
-func (nd *node) descend(units, ptr uint64) *node {
-	for nd.kids != nil {
-		nd = nd.kids[nd.child(units, ptr)]
-	}
-	return nd
-}
-
-// child is the child of an inner node where a key belongs: the last whose key is not greater.
-func (nd *node) child(units, ptr uint64) int {
-	lo, hi := 1, nd.n
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		u := nd.keys[mid].word >> refBits
-		if u < units || u == units && nd.keys[mid].ptr <= ptr {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo - 1
-}
-
-// search is the index of the first entry that is not less than a key.
-func (nd *node) search(units, ptr uint64) int {
-	lo, hi := 0, nd.n
-	for hi-lo > 4 {
-		mid := int(uint(lo+hi) >> 1)
-		if nd.keys[mid].less(units, ptr) {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	for lo < hi && nd.keys[lo].less(units, ptr) {
-		lo++
-	}
-	return lo
-}
-
 // insert adds a free block.
 func (s *freeSet) insert(size int64, ptr uint64, ref blockRef) {
 	if s.hot.word != 0 {
@@ -276,98 +229,6 @@ func (s *freeSet) takeBest(c cursor) {
 	s.hot = entry{}
 }
 
-// plant puts an entry into the tree of its bin.
-func (s *freeSet) plant(e entry) {
-	size, ptr := e.size(), e.ptr
-	b := binOf(size)
-	nd := s.bins[b]
-	if nd == nil {
-		nd = s.newNode(false)
-		s.bins[b] = nd
-	}
-	if nd.n == 0 {
-		s.words[b>>6] |= 1 << (b & 63)
-		s.summary |= 1 << (b >> 6)
-		nd.n, nd.keys[0] = 1, e
-		return
-	}
-	units := uint64(size) / unit
-	var path [maxDepth]*node
-	depth := 0
-	for nd.kids != nil {
-		path[depth] = nd
-		depth++
-		nd = nd.kids[nd.child(units, ptr)]
-	}
-	if nd.n < fan {
-		nd.put(nd.search(units, ptr), e)
-		return
-	}
-	// Split the full leaf, put the entry into its half, and hang the new sibling into the parent.
-	right := s.splitNode(nd)
-	right.prev, right.next = nd, nd.next
-	if nd.next != nil {
-		nd.next.prev = right
-	}
-	nd.next = right
-	if right.keys[0].less(units, ptr) {
-		right.put(right.search(units, ptr), e)
-	} else {
-		nd.put(nd.search(units, ptr), e)
-	}
-	left := nd
-	for depth > 0 {
-		depth--
-		parent := path[depth]
-		at := 1
-		for parent.kids[at-1] != left {
-			at++
-		}
-		if parent.n < fan {
-			parent.putChild(at, right)
-			return
-		}
-		sibling := s.splitNode(parent)
-		if at > parent.n {
-			sibling.putChild(at-parent.n, right)
-		} else {
-			parent.putChild(at, right)
-		}
-		left, right = parent, sibling
-	}
-	root := s.newNode(true)
-	root.n = 2
-	root.kids[0], root.keys[0] = left, left.keys[0]
-	root.kids[1], root.keys[1] = right, right.keys[0]
-	s.bins[b] = root
-}
-
-func (nd *node) put(i int, e entry) {
-	copy(nd.keys[i+1:nd.n+1], nd.keys[i:nd.n])
-	nd.keys[i] = e
-	nd.n++
-}
-
-func (nd *node) putChild(i int, kid *node) {
-	copy(nd.keys[i+1:nd.n+1], nd.keys[i:nd.n])
-	copy(nd.kids[i+1:nd.n+1], nd.kids[i:nd.n])
-	nd.keys[i], nd.kids[i] = kid.keys[0], kid
-	nd.n++
-}
-
-// splitNode moves the upper half of nd into a new node. A leaf's links are the caller's.
-func (s *freeSet) splitNode(nd *node) *node {
-	right := s.newNode(nd.kids != nil)
-	half := nd.n / 2
-	right.n = copy(right.keys[:], nd.keys[half:nd.n])
-	if nd.kids != nil {
-		copy(right.kids[:], nd.kids[half:nd.n])
-		clear(nd.kids[half:nd.n])
-	}
-	nd.n = half
-	return right
-}
-
 // removeAt takes out the entry at a cursor, which is then no longer valid.
 func (s *freeSet) removeAt(c cursor) {
 	nd := c.leaf
@@ -384,12 +245,6 @@ func (s *freeSet) removeAt(c cursor) {
 	}
 }
 
-func (s *freeSet) clearBit(b int) {
-	if s.words[b>>6] &^= 1 << (b & 63); s.words[b>>6] == 0 {
-		s.summary &^= 1 << (b >> 6)
-	}
-}
-
 // remove takes an entry out, and says whether it was there.
 func (s *freeSet) remove(size int64, ptr uint64) bool {
 	if s.hot.ptr == ptr && s.hot.word != 0 && s.hot.size() == size {
@@ -398,91 +253,4 @@ func (s *freeSet) remove(size int64, ptr uint64) bool {
 		return true
 	}
 	return s.uproot(size, ptr)
-}
-
-// uproot takes an entry out of the tree of its bin.
-func (s *freeSet) uproot(size int64, ptr uint64) bool {
-	b := binOf(size)
-	nd := s.bins[b]
-	if nd == nil {
-		return false
-	}
-	units := uint64(size) / unit
-	var path [maxDepth]*node
-	depth := 0
-	for nd.kids != nil {
-		path[depth] = nd
-		depth++
-		nd = nd.kids[nd.child(units, ptr)]
-	}
-	i := nd.search(units, ptr)
-	if i >= nd.n || nd.keys[i].word>>refBits != units || nd.keys[i].ptr != ptr {
-		return false
-	}
-	s.n--
-	nd.n--
-	copy(nd.keys[i:nd.n], nd.keys[i+1:nd.n+1])
-	if nd.n > 0 {
-		return true
-	}
-	if depth == 0 {
-		s.clearBit(b)
-		return true
-	}
-	if nd.prev != nil {
-		nd.prev.next = nd.next
-	}
-	if nd.next != nil {
-		nd.next.prev = nd.prev
-	}
-	for {
-		depth--
-		parent := path[depth]
-		at := 0
-		for parent.kids[at] != nd {
-			at++
-		}
-		s.freeNode(nd)
-		parent.n--
-		copy(parent.keys[at:parent.n], parent.keys[at+1:parent.n+1])
-		copy(parent.kids[at:parent.n], parent.kids[at+1:parent.n+1])
-		parent.kids[parent.n] = nil
-		if parent.n > 0 {
-			break // a root always has two children at least, so this comes before the path ends
-		}
-		nd = parent
-	}
-	for root := s.bins[b]; root.kids != nil && root.n == 1; root = s.bins[b] {
-		s.bins[b] = root.kids[0]
-		root.kids[0] = nil
-		s.freeNode(root)
-	}
-	return true
-}
-
-func (s *freeSet) newNode(inner bool) *node {
-	kind := 0
-	if inner {
-		kind = 1
-	}
-	if nd := s.spare[kind]; nd != nil {
-		s.spare[kind] = nd.next
-		nd.next = nil
-		return nd
-	}
-	nd := &node{}
-	if inner {
-		nd.kids = new([fan]*node)
-	}
-	return nd
-}
-
-func (s *freeSet) freeNode(nd *node) {
-	kind := 0
-	if nd.kids != nil {
-		kind = 1
-	}
-	nd.n = 0
-	nd.prev, nd.next = nil, s.spare[kind]
-	s.spare[kind] = nd
 }

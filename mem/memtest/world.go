@@ -31,7 +31,6 @@ type world struct {
 	sim      *sim.Device // the device, if it is a simulated one
 	leaks    *sim.Leaks  // what it held before the allocator was made
 	reset    bool        // accumulated counters were reset
-	before   mem.Stats   // at the last agreement
 	agreed   int
 	next     int          // number of the last block of mustAlloc
 	tight    bool         // any request may find no room

@@ -1,0 +1,215 @@
+package caching
+
+import (
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A pool is the free memory of one family in one shard.
+type pool struct {
+	free     freeSet
+	unmapped []blockRef // by address
+	family   *family
+	sh       *shard
+	index    uint16 // in shard.pools
+	class    int    // classSmall or classLarge
+	stats    *classStats
+}
+
+func (p *pool) small() bool { return p.class == classSmall }
+
+// A family is the pools of one kind, small or large, in all shards: what PyTorch calls a BlockPool.
+type family struct {
+	id       mem.PoolID
+	class    int
+	calls    atomic.Int64 // searches for free blocks, counted while garbage collection is on
+	reserved int64        // bytes of segments and mapped pages; guarded by Allocator.mu
+}
+
+// find takes the best free block for a rounded size out of the free set, or returns 0: the smallest that fits, the
+// lowest of those. Among expandable blocks, one that could grow counts with the size it could grow to.
+func (p *pool) find(size int64, expandable bool) (blockRef, *block) {
+	e, c := p.free.best(size)
+	if e.word == 0 {
+		return 0, nil
+	}
+	ref := e.ref()
+	blk := p.sh.slab.at(ref)
+	if blk.expandable {
+		if !expandable {
+			// Expandable segments have been turned off since: only ordinary blocks will do.
+			p.free.settle()
+			for c = p.free.lowerBound(size); c.ok() && blk.expandable; {
+				if c = p.free.next(c); c.ok() {
+					ref = c.entry().ref()
+					blk = p.sh.slab.at(ref)
+				}
+			}
+			if !c.ok() {
+				return 0, nil
+			}
+		} else if reach := p.reach(blk); reach > blk.size() {
+			// The block could grow, so it counts as larger than it is: a larger one that cannot grow so far is better.
+			p.free.settle()
+			c = p.free.lowerBound(size)
+			for next := p.free.next(c); next.ok() && blk.expandable; next = p.free.next(next) {
+				candidate := p.sh.slab.at(next.entry().ref())
+				r := p.reach(candidate)
+				if r >= reach {
+					break
+				}
+				c, ref, blk, reach = next, next.entry().ref(), candidate, r
+			}
+		}
+	}
+	cfg := &p.sh.a.cfg
+	if size < cfg.MaxSplitSize {
+		if blk.size() >= cfg.MaxSplitSize {
+			return 0, nil
+		}
+	} else if blk.size()-size >= cfg.MaxNonSplitRounding {
+		return 0, nil
+	}
+	p.free.takeBest(c)
+	return ref, blk
+}
+
+// reach is the size of a free block with the unmapped span that follows it.
+func (p *pool) reach(blk *block) int64 {
+	if blk.next != 0 {
+		if next := p.sh.slab.at(blk.next); next.state == stateUnmapped {
+			return blk.size() + next.size()
+		}
+	}
+	return blk.size()
+}
+
+// hand makes a block that is in no set live, and puts what is cut off it into the free set.
+func (p *pool) hand(ref blockRef, blk *block, size, requested int64, expandable bool) mem.Block {
+	sh := p.sh
+	cfg := &sh.a.cfg
+	wasSplit := blk.isSplit()
+	if cfg.shouldSplit(p, blk.size(), size, expandable) {
+		// The new record is the front, which goes on loan; the old one is the rest.
+		restRef, rest := ref, blk
+		ref, blk = sh.slab.take()
+		blk.make(rest.ptr, size, rest.prev, restRef, rest.pool)
+		if rest.expandable {
+			sh.slab.inSegment(ref, sh.slab.coldAt(restRef).segment)
+		}
+		if blk.prev != 0 {
+			sh.slab.at(blk.prev).next = ref
+		}
+		rest.prev = ref
+		rest.ptr += driver.Pointer(size)
+		rest.setSize(rest.size() - size)
+		p.putFree(restRef, rest)
+		if !blk.expandable {
+			if wasSplit {
+				p.stats.sub(inactiveSplitBytes, size)
+			} else {
+				p.stats.split(rest.size())
+			}
+		}
+	} else if wasSplit && !blk.expandable {
+		p.stats.sub(inactiveSplitBytes, blk.size())
+		p.stats.sub(inactiveSplit, 1)
+	}
+	blk.state = stateLive
+	blk.setRequested(requested)
+	blk.gen++
+	p.stats.loan(blk.size(), requested)
+	if blk.size() >= cfg.MaxSplitSize {
+		p.stats.add(oversizeAllocations, 1)
+	}
+	if sh.a.observer != nil {
+		sh.a.observe(mem.ActionAlloc, p, blk.ptr, requested)
+	}
+	return mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: makeTag(sh.index, blk.gen, ref)}
+}
+
+// freeRequested counts a block as no longer on loan.
+func (p *pool) freeRequested(blk *block) {
+	p.stats.sub(allocation, 1)
+	p.stats.sub(allocatedBytes, blk.size())
+	if blk.size() >= p.sh.a.cfg.MaxSplitSize {
+		p.stats.sub(oversizeAllocations, 1)
+	}
+	if p.sh.a.observer != nil {
+		p.sh.a.observe(mem.ActionFreeRequested, p, blk.ptr, blk.requested())
+	}
+}
+
+// release makes a live or pending block free: it swallows its free neighbours and enters the free set.
+func (p *pool) release(ref blockRef, blk *block) {
+	sh := p.sh
+	if sh.a.observer != nil {
+		sh.a.observe(mem.ActionFreeCompleted, p, blk.ptr, blk.requested())
+	}
+	if blk.state == statePending {
+		p.stats.sub(active, 1)
+		p.stats.sub(activeBytes, blk.size())
+	}
+	// Both neighbours are looked at before either is merged, so that two cache misses cost the time of one.
+	prev, next := sh.slab.at(blk.prev), sh.slab.at(blk.next)
+	prevState, nextState := prev.state, next.state
+	var merged, mergedBytes int64
+	if prevState == stateFree {
+		merged, mergedBytes = 1, p.swallow(ref, blk, blk.prev, prev)
+	}
+	if nextState == stateFree {
+		merged, mergedBytes = merged+1, mergedBytes+p.swallow(ref, blk, blk.next, next)
+	}
+	p.putFree(ref, blk)
+	if !blk.expandable {
+		count, bytes := -merged, -mergedBytes
+		if blk.isSplit() {
+			count, bytes = count+1, bytes+blk.size()
+		}
+		p.stats.change(inactiveSplit, count)
+		p.stats.change(inactiveSplitBytes, bytes)
+	}
+	p.stats.sub(requestedBytes, blk.requested())
+}
+
+func (p *pool) putFree(ref blockRef, blk *block) {
+	blk.state = stateFree
+	if calls := p.family.calls.Load(); calls != 0 {
+		p.sh.slab.coldAt(ref).gcBase = calls
+	}
+	p.free.insert(blk.size(), uint64(blk.ptr), ref)
+}
+
+// swallow merges a neighbour, which is free or unmapped, into blk, which is in no set, and returns the neighbour's size.
+func (p *pool) swallow(ref blockRef, blk *block, other blockRef, o *block) int64 {
+	slab := &p.sh.slab
+	if o.state == stateFree {
+		p.free.remove(o.size(), uint64(o.ptr))
+	} else {
+		p.dropUnmapped(other)
+	}
+	if blk.prev == other {
+		blk.ptr = o.ptr
+		if blk.prev = o.prev; blk.prev != 0 {
+			slab.at(blk.prev).next = ref
+		}
+	} else if blk.next = o.next; blk.next != 0 {
+		slab.at(blk.next).prev = ref
+	}
+	size := o.size()
+	blk.setSize(blk.size() + size)
+	slab.give(other)
+	return size
+}
+
+// merge swallows the neighbours of blk that are in the given state.
+func (p *pool) merge(ref blockRef, blk *block, state blockState) {
+	if prev := p.sh.slab.at(blk.prev); prev.state == state {
+		p.swallow(ref, blk, blk.prev, prev)
+	}
+	if next := p.sh.slab.at(blk.next); next.state == state {
+		p.swallow(ref, blk, blk.next, next)
+	}
+}

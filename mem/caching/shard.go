@@ -1,0 +1,106 @@
+package caching
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A shard is what belongs to one stream. Its lock guards all of it.
+type shard struct {
+	mu     sync.Mutex
+	a      *Allocator
+	index  int
+	stream driver.Stream
+	slab   slab
+	pools  []*pool // [0] small and [1] large of the default pool, then those of private pools
+	stats  shardStats
+	checks int // how often verify was called
+
+	expandables []*expandable // nil where one has been released
+	_           [64]byte      // keep neighbouring shards off one cache line
+}
+
+// lookup finds the record of a live block, or nil if there is no such block.
+func (sh *shard) lookup(ref blockRef, gen uint16, b mem.Block) *block {
+	if uint32(ref) >= sh.slab.n || ref == 0 {
+		return nil
+	}
+	blk := sh.slab.at(ref)
+	if blk.state != stateLive || blk.gen != gen || blk.ptr != b.Ptr {
+		return nil
+	}
+	return blk
+}
+
+func (sh *shard) defaultPool(rounded int64) *pool {
+	if rounded <= smallSize {
+		return sh.pools[0]
+	}
+	return sh.pools[1]
+}
+
+// shardOf returns the shard of a stream, and makes it if need be. The caller holds mu and no shard.
+func (a *Allocator) shardOf(s driver.Stream) *shard {
+	id := int(s.ID())
+	shards := *a.shards.Load()
+	if id < len(shards) && shards[id] != nil {
+		sh := shards[id]
+		if sh.stream != s {
+			// The driver gave the number of a closed stream to a new one, or the caller has another handle to it.
+			sh.mu.Lock()
+			sh.stream = s
+			sh.mu.Unlock()
+		}
+		return sh
+	}
+	if id > maxStreams {
+		panic(fmt.Sprintf("caching: stream ID %d: drivers number streams densely, and at most %d", id, maxStreams))
+	}
+	sh := &shard{a: a, index: id, stream: s}
+	sh.stats.init()
+	sh.addPool(a.default_[0])
+	sh.addPool(a.default_[1])
+	grown := make([]*shard, max(id+1, len(shards)))
+	copy(grown, shards)
+	grown[id] = sh
+	a.lockShards()
+	a.live = a.live[:0]
+	for _, other := range grown {
+		if other != nil {
+			a.live = append(a.live, other)
+		}
+	}
+	sh.mu.Lock()
+	a.shards.Store(&grown)
+	a.foldPeaks()
+	a.unlockShards()
+	return sh
+}
+
+const maxStreams = 1<<16 - 1
+
+func (sh *shard) addPool(f *family) *pool {
+	p := &pool{family: f, sh: sh, index: uint16(len(sh.pools)), class: f.class, stats: &sh.stats.class[f.class]}
+	sh.pools = append(sh.pools, p)
+	return p
+}
+
+// lockShards locks every shard but a.locked, which the holder of mu has locked already.
+func (a *Allocator) lockShards() {
+	for _, sh := range a.live {
+		if sh != a.locked {
+			sh.mu.Lock()
+		}
+	}
+}
+
+func (a *Allocator) unlockShards() {
+	for _, sh := range a.live {
+		if sh != a.locked {
+			sh.mu.Unlock()
+		}
+	}
+}
