@@ -1,0 +1,57 @@
+package mem_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// The keys of torch.cuda.memory_stats(), as PyTorch's documentation builds them.
+func TestStatsMapHasPyTorchsKeys(t *testing.T) {
+	var want []string
+	for _, quantity := range strings.Fields("allocation segment active inactive_split " +
+		"allocated_bytes reserved_bytes active_bytes inactive_split_bytes requested_bytes") {
+		for _, pool := range []string{"all", "large_pool", "small_pool"} {
+			for _, metric := range []string{"current", "peak", "allocated", "freed"} {
+				want = append(want, quantity+"."+pool+"."+metric)
+			}
+		}
+	}
+	for _, quantity := range []string{"oversize_allocations", "oversize_segments"} {
+		for _, metric := range []string{"current", "peak", "allocated", "freed"} {
+			want = append(want, quantity+"."+metric)
+		}
+	}
+	want = append(want, strings.Fields("num_alloc_retries num_ooms num_sync_all_streams num_device_alloc num_device_free "+
+		"num_oom_rejections max_split_size")...)
+	got := slices.Sorted(maps.Keys(mem.Stats{}.Map()))
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("keys: got %q, want %q", got, want)
+	}
+}
+
+func TestStatsMapPutsValuesUnderTheirKeys(t *testing.T) {
+	var s mem.Stats
+	for i, a := range s.Arrays() {
+		n := int64(100 * (i + 1))
+		a.Array.All = mem.Stat{Current: n + 1, Peak: n + 2, Allocated: n + 3, Freed: n + 4}
+		a.Array.SmallPool.Peak = n + 5
+		a.Array.LargePool.Freed = n + 6
+	}
+	s.OversizeSegments.Peak, s.NumOOMs, s.MaxSplitSize = 1, 2, -1
+	m := s.Map()
+	for key, want := range map[string]int64{
+		"allocation.all.current": 101, "segment.all.peak": 202, "active.all.allocated": 303, "inactive_split.all.freed": 404,
+		"allocated_bytes.small_pool.peak": 505, "reserved_bytes.large_pool.freed": 606, "active_bytes.all.current": 701,
+		"inactive_split_bytes.all.current": 801, "requested_bytes.all.peak": 902,
+		"oversize_segments.peak": 1, "num_ooms": 2, "max_split_size": -1,
+	} {
+		if m[key] != want {
+			t.Errorf("%s is %d, want %d", key, m[key], want)
+		}
+	}
+}
