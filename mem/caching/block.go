@@ -16,7 +16,7 @@ type block struct {
 	askedLow   uint32 // what the last user asked for, in bytes: kept while free, as PyTorch does
 	prev, next blockRef
 	askedHigh  uint16 // the bits of askedLow above 32
-	gen        uint16 // how often the record has been handed out: part of the tag, so that a stale one is noticed
+	gen        uint16 // how often the record has been handed out: part of the tag, so that a stale one is noticed (but not 65,536 uses later)
 	pool       uint16 // index into shard.pools
 	state      blockState
 	expandable bool // in an expandable segment

@@ -22,7 +22,8 @@
 // A warm Alloc or Free takes its shard's lock and nothing else: no driver call, no map, no heap allocation. Everything
 // else (new segments, frees that wait, giving memory back, captures, observers) runs under Allocator.mu. A shard's lock
 // may be taken alone or under mu; whoever holds a shard's lock never waits for mu; only the holder of mu holds two
-// shards. Callbacks and observers of out-of-memory run without locks; the event observer runs under them.
+// shards. Callbacks and observers of out-of-memory run without locks; the event observer and the filters of private
+// pools run under them. A panic out of one of those, or out of the driver, leaves the allocator locked for good.
 //
 // # What differs from PyTorch
 //
@@ -50,6 +51,7 @@ type Allocator struct {
 
 	shards    atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
 	attention atomic.Uint32            // reasons to take the slow path: see the constants below
+	aged      atomic.Bool              // the age of free blocks has ever been counted
 
 	mu sync.Mutex // guards what follows, and all segments' coming and going
 
@@ -57,14 +59,15 @@ type Allocator struct {
 	locked   *shard   // a shard whose lock is held by the holder of mu already; see lockShards
 	cfg      Config   // changes only with every shard locked, so either lock suffices to read it
 	limit    int64    // bytes that may be reserved; noLimit without one
-	reserved int64    // bytes of segments and mapped pages
+	reserved int64    // bytes of segments and mapped pages, and inFlight
+	inFlight int64    // bytes of segments that the driver is being asked for with the locks released
 	totals   totals
 	pending  []*waitList // frees that wait, by the stream they wait for, in the order of first use
 	deferred []*deferredFree
 	default_ [2]*family
 	private  map[mem.PoolID]*privatePool
 	captures []capture
-	orphans  []driver.Page // unmapped pages that the driver failed to take back
+	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
 
 	observer     mem.Observer
 	callbacks    []func() bool
@@ -108,27 +111,26 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		}
 		return mem.Block{}, nil
 	}
-	if a.attention.Load() == 0 {
-		shards := *a.shards.Load()
-		if id := int(s.ID()); id < len(shards) && shards[id] != nil {
-			sh := shards[id]
-			sh.mu.Lock()
-			if sh.stream == s && size <= maxRequest {
-				rounded := a.cfg.roundSize(size)
-				p := sh.defaultPool(rounded)
-				if ref, blk := p.find(rounded, a.cfg.ExpandableSegments); ref != 0 {
-					b := p.hand(ref, blk, rounded, size, a.cfg.ExpandableSegments)
-					over := sh.stats.over
-					sh.verify()
-					sh.mu.Unlock()
-					if over {
-						a.foldIfOver(over)
-					}
-					return b, nil
+	shards := *a.shards.Load()
+	if id := int(s.ID()); id < len(shards) && shards[id] != nil {
+		sh := shards[id]
+		sh.mu.Lock()
+		// Observers, settings and Close ask for attention with every shard locked: what is seen under the lock holds.
+		if a.attention.Load() == 0 && sh.stream == s && size < maxRequest {
+			rounded := a.cfg.roundSize(size)
+			p := sh.defaultPool(rounded)
+			if ref, blk := p.find(rounded, a.cfg.ExpandableSegments); ref != 0 {
+				b := p.hand(ref, blk, rounded, size, a.cfg.ExpandableSegments)
+				over := sh.stats.over
+				sh.verify()
+				sh.mu.Unlock()
+				if over {
+					a.fold()
 				}
+				return b, nil
 			}
-			sh.mu.Unlock()
 		}
+		sh.mu.Unlock()
 	}
 	return a.allocSlow(s, size)
 }
@@ -142,21 +144,26 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		}
 		return
 	}
-	if len(used) > 0 || a.attention.Load()&^attendPending != 0 {
+	if len(used) > 0 {
 		a.freeSlow(b, used)
 		return
 	}
 	index, gen, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
-		panicForeign(b)
+		panicForeign("Free", b)
 	}
 	sh := shards[index]
 	sh.mu.Lock()
+	if a.attention.Load()&^attendPending != 0 {
+		sh.mu.Unlock()
+		a.freeSlow(b, nil)
+		return
+	}
 	blk := sh.lookup(ref, gen, b)
 	if blk == nil {
 		sh.mu.Unlock()
-		panicForeign(b)
+		panicForeign("Free", b)
 	}
 	p := sh.pools[blk.pool]
 	p.freeRequested(blk)
@@ -165,13 +172,13 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	sh.verify()
 	sh.mu.Unlock()
 	if over {
-		a.foldIfOver(over)
+		a.fold()
 	}
 }
 
-func panicForeign(b mem.Block) {
-	panic(fmt.Sprintf("caching: Free of a block that is not live (address %#x, %d bytes): "+
-		"it was freed already, or another allocator made it", b.Ptr, b.Size))
+func panicForeign(call string, b mem.Block) {
+	panic(fmt.Sprintf("caching: %s of a block that is not live (address %#x, %d bytes): "+
+		"it was freed already, or another allocator made it", call, b.Ptr, b.Size))
 }
 
 func (a *Allocator) observe(action mem.Action, p *pool, ptr driver.Pointer, size int64) {

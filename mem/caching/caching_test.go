@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -475,73 +474,4 @@ func TestAFreeWhoseMarkFailsStaysPending(t *testing.T) {
 	dev.SetRules()
 	a.ProcessPending()
 	equal(t, "active blocks once marks can be taken", a.Stats().Active.All.Current, 0)
-}
-
-// Goroutines on streams of their own and on a common one, frees that wait, other goroutines' frees, settings and the
-// cache changing meanwhile: nothing is lost, and the statistics add up. It is for the race detector, too.
-func TestConcurrentUse(t *testing.T) {
-	b := newBench(t, 8*gib, "")
-	streams := []driver.Stream{b.s, b.stream(), b.stream(), b.stream()}
-	handed := make(chan mem.Block, 64)
-	var wg sync.WaitGroup
-	for g := range 6 {
-		wg.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(g), 7))
-			var live []mem.Block
-			for step := range 1500 {
-				if len(live) < 50 && r.IntN(2) == 0 {
-					block, err := b.Alloc(streams[(g+r.IntN(2))%4], 1+r.Int64N(2*mib))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					live = append(live, block)
-				} else if len(live) > 0 {
-					block := live[len(live)-1]
-					live = live[:len(live)-1]
-					switch r.IntN(4) {
-					case 0:
-						b.Free(block, streams[r.IntN(4)])
-					case 1:
-						select {
-						case handed <- block:
-						default:
-							b.Free(block)
-						}
-					default:
-						b.Free(block)
-					}
-				}
-				select {
-				case block := <-handed:
-					b.Free(block)
-				default:
-				}
-				switch {
-				case step%500 == 499:
-					if err := b.EmptyCache(); err != nil {
-						t.Error(err)
-					}
-				case step%97 == 0:
-					b.Stats()
-					b.Snapshot()
-				}
-			}
-			for _, block := range live {
-				b.Free(block)
-			}
-		})
-	}
-	wg.Wait()
-	close(handed)
-	for block := range handed {
-		b.Free(block)
-	}
-	if err := b.Check(); err != nil {
-		t.Error(err)
-	}
-	b.emptyCache()
-	s := b.Stats()
-	equal(t, "reserved in the end", s.ReservedBytes.All.Current, 0)
-	equal(t, "active blocks in the end", s.Active.All.Current, 0)
 }

@@ -63,8 +63,9 @@ const defaultLargeSegment = 20 << 20
 // Validate says what is wrong with a Config: an error that names the setting, or nil.
 func (c *Config) Validate() error {
 	switch {
-	case c.LargeSegmentSize <= minLargeAlloc || c.LargeSegmentSize%minBlockSize != 0:
-		return fmt.Errorf("caching: large segment size %d: want a multiple of 512 bytes, more than 10 MiB", c.LargeSegmentSize)
+	case c.LargeSegmentSize <= minLargeAlloc || c.LargeSegmentSize >= maxBlockSize || c.LargeSegmentSize%minBlockSize != 0:
+		return fmt.Errorf("caching: large segment size %d: want a multiple of 512 bytes, more than 10 MiB and less than 2 TiB",
+			c.LargeSegmentSize)
 	case c.MaxSplitSize < c.LargeSegmentSize:
 		return fmt.Errorf("caching: max split size %d: want at least the large segment size, %d", c.MaxSplitSize, c.LargeSegmentSize)
 	case c.MaxNonSplitRounding < 0:
@@ -89,37 +90,83 @@ func (c *Config) Validate() error {
 // Configure changes the settings of a running allocator. Blocks and segments stay as they are. On an error nothing has
 // changed.
 func (a *Allocator) Configure(cfg Config) error {
+	return a.update(func(c *Config) error {
+		*c = cfg
+		return nil
+	})
+}
+
+// update changes the settings in one step.
+func (a *Allocator) update(change func(*Config) error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	cfg := a.cfg
+	if err := change(&cfg); err != nil {
+		return err
+	}
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
+	info := a.dev.Info()
 	if cfg.ExpandableSegments && a.vm == nil {
 		return &driver.Error{
 			Call: "VirtualMemory", Code: driver.ErrUnsupported,
-			Detail: "expandable_segments needs virtual memory, and " + a.dev.Info().Name + " has none",
+			Detail: "expandable_segments needs virtual memory, and " + info.Name + " has none",
 		}
 	}
-	if g := a.dev.Info().Granularity; cfg.ExpandableSegments && (cfg.LargeSegmentSize%g != 0 || smallBuffer%g != 0) {
+	if g := info.Granularity; cfg.ExpandableSegments && (cfg.LargeSegmentSize%g != 0 || smallBuffer%g != 0) {
 		return fmt.Errorf("caching: pages of 2 MiB and of the large segment size, %d, do not suit the granularity of %s, %d",
-			cfg.LargeSegmentSize, a.dev.Info().Name, g)
+			cfg.LargeSegmentSize, info.Name, g)
 	}
 	cfg.anyRoundup = false
 	for _, d := range cfg.RoundupDivisions {
 		cfg.anyRoundup = cfg.anyRoundup || d > 1
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lockShards()
-	defer a.unlockShards()
 	a.cfg = cfg
 	a.limit = noLimit
 	if cfg.MemoryFraction < 1 {
-		a.limit = int64(cfg.MemoryFraction * float64(a.dev.Info().TotalMemory))
+		a.limit = int64(cfg.MemoryFraction * float64(info.TotalMemory))
 	}
 	if cfg.Limit > 0 {
 		a.limit = min(a.limit, cfg.Limit)
 	}
 	a.attend(attendGC, a.collecting())
+	a.countOversize()
 	return nil
+}
+
+// countOversize counts again which blocks and segments are oversize, after the split limit has changed. What was
+// oversize in all so far stays. The caller holds every lock.
+func (a *Allocator) countOversize() {
+	if len(a.live) == 0 {
+		return
+	}
+	a.foldPeaks()
+	for _, sh := range a.live {
+		var blocks, segments [2]int64
+		for ref := range blockRef(sh.slab.n) {
+			blk := sh.slab.at(ref)
+			if blk.state == stateNone {
+				continue
+			}
+			class := sh.pools[blk.pool].class
+			if blk.state == stateLive && blk.size() >= a.cfg.MaxSplitSize {
+				blocks[class]++
+			}
+			if blk.prev == 0 && !blk.expandable && sh.segmentAt(blk).TotalSize >= a.cfg.MaxSplitSize {
+				segments[class]++
+			}
+		}
+		for class := range blocks {
+			c := &sh.stats.class[class]
+			c.total[oversizeAllocations] += blocks[class] - c.cur[oversizeAllocations]
+			c.total[oversizeSegments] += segments[class] - c.cur[oversizeSegments]
+			c.cur[oversizeAllocations], c.cur[oversizeSegments] = blocks[class], segments[class]
+		}
+	}
+	a.foldPeaks()
 }
 
 // Config returns the settings.
@@ -132,9 +179,10 @@ func (a *Allocator) Config() Config {
 // SetMemoryFraction limits what may be reserved to a part of the device's memory, in [0, 1]. What is reserved beyond it
 // already stays.
 func (a *Allocator) SetMemoryFraction(fraction float64) error {
-	cfg := a.Config()
-	cfg.MemoryFraction = fraction
-	return a.Configure(cfg)
+	return a.update(func(c *Config) error {
+		c.MemoryFraction = fraction
+		return nil
+	})
 }
 
 // reserveSize is how many bytes of addresses an expandable segment takes: whole pages.

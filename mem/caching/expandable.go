@@ -27,18 +27,18 @@ func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 	slab := &p.sh.slab
 	ref := p.findSpan(r.size)
 	if ref == 0 {
+		if size := a.reserveSize(p); r.size > size {
+			return 0, &driver.Error{
+				Call: "VirtualMemory.Map", Code: driver.ErrNoMemory,
+				Detail: fmt.Sprintf("%d bytes are more than the %d bytes of addresses of an expandable segment", r.size, size),
+			}
+		}
 		var err error
 		if ref, err = a.reserve(p); err != nil {
 			return 0, err
 		}
 	}
 	blk := slab.at(ref)
-	if blk.size() < r.size && blk.next == 0 {
-		return 0, &driver.Error{
-			Call: "VirtualMemory.Map", Code: driver.ErrNoMemory,
-			Detail: fmt.Sprintf("%d bytes are more than the %d bytes of addresses of one expandable segment", r.size, blk.size()),
-		}
-	}
 	if blk.state == stateUnmapped {
 		if err := a.mapSpan(p, ref, min(blk.size(), r.size)); err != nil {
 			return 0, err
@@ -79,13 +79,20 @@ func (p *pool) findSpan(size int64) blockRef {
 	return 0
 }
 
+func (c *Config) pageSize(p *pool) int64 {
+	if p.small() {
+		return smallBuffer
+	}
+	return c.LargeSegmentSize
+}
+
+func (a *Allocator) reserveSize(p *pool) int64 {
+	return a.cfg.reserveSize(a.dev.Info().TotalMemory, a.cfg.pageSize(p))
+}
+
 // reserve makes a new expandable segment, all of it unmapped.
 func (a *Allocator) reserve(p *pool) (blockRef, error) {
-	page := int64(smallBuffer)
-	if !p.small() {
-		page = a.cfg.LargeSegmentSize
-	}
-	size := a.cfg.reserveSize(a.dev.Info().TotalMemory, page)
+	page, size := a.cfg.pageSize(p), a.reserveSize(p)
 	base, err := a.vm.Reserve(size)
 	if err != nil {
 		return 0, err

@@ -31,7 +31,7 @@ const (
 	numBins  = 64 * numWords
 	numWords = 20
 	fan      = 64 // entries in a node
-	maxDepth = 10 // a split leaves fan/2 entries in each half: 16^10 is more than there are blocks
+	maxDepth = 10 // a node splits after fan/2 insertions at least: 32^10 is more than there will ever be
 )
 
 // An entry is a free block: its address, and its size in units of 512 bytes above its record. 16 bytes.

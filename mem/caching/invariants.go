@@ -99,6 +99,9 @@ func (sh *shard) check() error {
 		}
 	}
 	for i, p := range sh.pools {
+		if p == nil {
+			continue
+		}
 		if p.free.n != free[i] || len(p.unmapped) != unmapped[i] {
 			return fmt.Errorf("caching: stream %d, pool %d: %d blocks are free and %d unmapped, but the sets hold %d and %d",
 				sh.index, i, free[i], unmapped[i], p.free.n, len(p.unmapped))
@@ -139,7 +142,7 @@ func (a *Allocator) checkLocked() error {
 	for _, pp := range a.private {
 		familyReserved += pp.families[0].reserved + pp.families[1].reserved
 	}
-	if a.reserved != reserved || a.reserved != familyReserved {
+	if a.reserved-a.inFlight != reserved || a.reserved != familyReserved {
 		return fmt.Errorf("caching: %d bytes are reserved, but the streams count %d and the pools %d", a.reserved, reserved, familyReserved)
 	}
 	for metric := range numMetrics {

@@ -23,15 +23,17 @@ type request struct {
 // search; ask the callbacks and search; collect garbage; ask the driver; give back oversize blocks and ask; wait for
 // all pending frees, search (not if PyTorchExact), give everything back and ask a last time.
 func (a *Allocator) allocSlow(s driver.Stream, requested int64) (mem.Block, error) {
+	if id := s.ID(); id > maxStreams {
+		panic(fmt.Sprintf("caching: stream ID %d: drivers number streams densely, and at most to %d", id, maxStreams))
+	}
 	a.mu.Lock()
 	if a.closed {
 		a.mu.Unlock()
 		return mem.Block{}, ErrClosed
 	}
-	if requested > maxRequest {
-		oom := &mem.OutOfMemory{Requested: requested, TooLarge: true}
+	if requested >= maxRequest {
 		a.totals.numOOMs++
-		return mem.Block{}, a.giveUp(oom)
+		return mem.Block{}, a.giveUp(&mem.OutOfMemory{Requested: requested, TooLarge: true})
 	}
 	sh := a.shardOf(s)
 	if len(a.captures) == 0 {
@@ -41,26 +43,24 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64) (mem.Block, erro
 	r.segment = a.cfg.segmentSize(r.size)
 	a.lock(sh)
 	r.pool = a.poolFor(sh, r.size)
-	if ok, err := a.obtain(r); !ok {
-		if err == nil {
-			oom := a.outOfMemory(r)
-			a.unlock(sh)
-			return mem.Block{}, a.giveUp(oom)
-		}
+	ok, err := a.obtain(r)
+	if ok {
+		b := r.pool.hand(r.found, sh.slab.at(r.found), r.size, requested, r.expandable)
+		a.foldFor(sh)
+		sh.verify()
+		a.unlock(sh)
+		a.mu.Unlock()
+		return b, nil
+	}
+	a.foldFor(sh)
+	if err != nil {
 		a.unlock(sh)
 		a.mu.Unlock()
 		return mem.Block{}, err
 	}
-	b := r.pool.hand(r.found, sh.slab.at(r.found), r.size, requested, r.expandable)
-	if sh.stats.over {
-		a.lockShards()
-		a.foldPeaks()
-		a.unlockShards()
-	}
-	sh.verify()
+	oom := a.outOfMemory(r)
 	a.unlock(sh)
-	a.mu.Unlock()
-	return b, nil
+	return mem.Block{}, a.giveUp(oom)
 }
 
 // lock takes a shard's lock on behalf of the holder of mu and notes it; unlock gives it back.
@@ -77,8 +77,18 @@ func (a *Allocator) unlock(sh *shard) {
 // obtain makes the attempts in their order until one leaves a block in r.found. The error is one that has nothing to do
 // with room.
 func (a *Allocator) obtain(r *request) (bool, error) {
-	if a.search(r) || a.runCallbacks(r.pool.sh) && a.search(r) {
+	if a.search(r) {
 		return true, nil
+	}
+	if len(a.callbacks) > 0 {
+		freed := a.runCallbacks(r.pool.sh)
+		if a.closed {
+			return false, ErrClosed
+		}
+		r.pool = a.poolFor(r.pool.sh, r.size) // captures may have begun or ended meanwhile
+		if freed && a.search(r) {
+			return true, nil
+		}
 	}
 	var failures []error // what could not be given back; told only if the request fails
 	if a.collecting() {
@@ -123,17 +133,16 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 
 func (a *Allocator) search(r *request) bool {
 	if a.collecting() {
+		a.aged.Store(true)
 		r.pool.family.calls.Add(1)
 	}
 	r.found, _ = r.pool.find(r.size, r.expandable)
 	return r.found != 0
 }
 
-// runCallbacks asks everyone who may hold memory to give some up. It runs without locks, since they will call Free.
+// runCallbacks asks everyone who may hold memory to give some up, and reports whether somebody did. It runs without
+// locks, since they will call Free: anything may happen meanwhile.
 func (a *Allocator) runCallbacks(sh *shard) bool {
-	if len(a.callbacks) == 0 {
-		return false
-	}
 	callbacks := a.callbacks
 	a.unlock(sh)
 	a.mu.Unlock()
@@ -176,13 +185,18 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	if r.segment >= maxBlockSize {
 		return 0, &driver.Error{Call: "Alloc", Code: driver.ErrNoMemory, Detail: "a segment has to be smaller than 2 TiB"}
 	}
-	a.reserved += r.segment // at once: with ReleaseLock, another request may come in between
+	// At once, since with ReleaseLock other calls come in between: they must see what the limit has left, and that the
+	// pool is not empty.
+	a.reserved += r.segment
+	a.inFlight += r.segment
+	p.family.reserved += r.segment
 	ptr, err := a.driverAlloc(p.sh, r.segment)
+	a.inFlight -= r.segment
 	if err != nil {
 		a.reserved -= r.segment
+		p.family.reserved -= r.segment
 		return 0, err
 	}
-	p.family.reserved += r.segment
 	ref, blk := p.sh.slab.take()
 	blk.make(ptr, r.segment, 0, 0, p.index)
 	p.stats.add(segment, 1)
@@ -220,12 +234,15 @@ func (a *Allocator) giveUp(oom *mem.OutOfMemory) error {
 
 // freeSlow is Free when other streams use the block or somebody watches.
 func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
+	for _, s := range used {
+		_ = s.ID() // a nil stream panics here, before anything is locked
+	}
 	a.mu.Lock()
 	index, gen, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
 		a.mu.Unlock()
-		panicForeign(b)
+		panicForeign("Free", b)
 	}
 	sh := shards[index]
 	a.lock(sh)
@@ -233,18 +250,14 @@ func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
 	if blk == nil {
 		a.unlock(sh)
 		a.mu.Unlock()
-		panicForeign(b)
+		panicForeign("Free", b)
 	}
 	p := sh.pools[blk.pool]
 	p.freeRequested(blk)
 	if !a.deferFree(sh, ref, blk, used) {
 		p.release(ref, blk)
 	}
-	if sh.stats.over {
-		a.lockShards()
-		a.foldPeaks()
-		a.unlockShards()
-	}
+	a.foldFor(sh)
 	sh.verify()
 	a.unlock(sh)
 	a.mu.Unlock()

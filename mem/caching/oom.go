@@ -48,6 +48,9 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
 	for _, sh := range a.live {
 		for _, p := range sh.pools {
+			if p == nil {
+				continue
+			}
 			c := mem.CachedMemory{Pool: p.family.id, Stream: sh.stream.ID(), Small: p.small(), Blocks: p.free.n}
 			for at := p.free.first(); at.ok(); at = p.free.next(at) {
 				c.Bytes += at.entry().size()

@@ -15,67 +15,60 @@ import (
 // to this allocator are checked as there and accepted; notes says which, one sentence each. An unknown key or a bad
 // value is an error that names it and its position.
 func ParseConfig(settings string) (cfg Config, notes []string, err error) {
-	p := &parser{cfg: Default(), tokens: lex(settings)}
-	for len(p.tokens) > 0 {
-		key := p.tokens[0]
-		parse := settingParsers[key.text]
-		if parse == nil {
-			return Config{}, nil, fmt.Errorf("caching: settings, at %d: unknown key %q; known are %s",
-				key.at, key.text, strings.Join(settingKeys(), ", "))
-		}
-		p.key, p.tokens = key, p.tokens[1:]
-		if err := p.expect(":"); err != nil {
-			return Config{}, nil, err
-		}
-		if err := parse(p); err != nil {
-			return Config{}, nil, err
-		}
-		if len(p.tokens) == 0 {
-			break
-		}
-		if err := p.expect(","); err != nil {
-			return Config{}, nil, err
-		}
-		if len(p.tokens) == 0 {
-			return Config{}, nil, fmt.Errorf("caching: settings: a key has to follow the last comma")
-		}
-	}
-	if err := p.cfg.Validate(); err != nil {
+	cfg = Default()
+	if notes, err = cfg.parse(settings); err != nil {
 		return Config{}, nil, err
 	}
-	return p.cfg, p.notes, nil
+	return cfg, notes, cfg.Validate()
 }
 
 // ParseConfigure is Configure with settings as in ParseConfig. As in PyTorch, each call starts with the split limit, the
 // round-ups and garbage collection at their defaults; the other settings stay unless they are named.
 func (a *Allocator) ParseConfigure(settings string) (notes []string, err error) {
-	cfg, notes, err := ParseConfig(settings)
-	if err != nil {
-		return nil, err
-	}
-	old := a.Config()
-	named := map[string]bool{}
-	for _, t := range lex(settings) {
-		named[t.text] = true
-	}
-	for key, keep := range map[string]func(){
-		"max_non_split_rounding_mb":   func() { cfg.MaxNonSplitRounding = old.MaxNonSplitRounding },
-		"large_segment_size_mb":       func() { cfg.LargeSegmentSize = old.LargeSegmentSize },
-		"expandable_segments":         func() { cfg.ExpandableSegments = old.ExpandableSegments },
-		"per_process_memory_fraction": func() { cfg.MemoryFraction = old.MemoryFraction },
-		"throw_on_cudamalloc_oom":     func() { cfg.ThrowOnOOM = old.ThrowOnOOM },
-		"release_lock_on_cudamalloc":  func() { cfg.ReleaseLock = old.ReleaseLock },
-		"limit":                       func() { cfg.Limit = old.Limit },
-		"pytorch-exact":               func() { cfg.PyTorchExact = old.PyTorchExact },
-		"expandable_segments_reserve": func() {
-			cfg.ExpandableReserve, cfg.ExpandableReserveFraction = old.ExpandableReserve, old.ExpandableReserveFraction
-		},
-	} {
-		if !named[key] {
-			keep()
+	err = a.update(func(c *Config) error {
+		c.MaxSplitSize = Unlimited
+		c.RoundupDivisions = [16]int64{}
+		c.GarbageCollectionThreshold = 0
+		notes, err = c.parse(settings)
+		return err
+	})
+	return notes, err
+}
+
+// parse changes the settings that a string names.
+func (c *Config) parse(settings string) (notes []string, err error) {
+	p := &parser{cfg: *c, tokens: lex(settings)}
+	for len(p.tokens) > 0 {
+		key := p.tokens[0]
+		parse := settingParsers[key.text]
+		if parse == nil {
+			return nil, fmt.Errorf("caching: settings, at %d: unknown key %q; known are %s",
+				key.at, key.text, strings.Join(settingKeys(), ", "))
+		}
+		p.key, p.tokens = key, p.tokens[1:]
+		if err := p.expect(":"); err != nil {
+			return nil, err
+		}
+		if err := parse(p); err != nil {
+			return nil, err
+		}
+		if len(p.tokens) == 0 {
+			break
+		}
+		if err := p.expect(","); err != nil {
+			return nil, err
+		}
+		if len(p.tokens) == 0 {
+			return nil, fmt.Errorf("caching: settings: a key has to follow the last comma")
 		}
 	}
-	return notes, a.Configure(cfg)
+	for _, check := range p.atEnd {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	*c = p.cfg
+	return p.notes, nil
 }
 
 // A token is a delimiter or what stands between delimiters.
@@ -120,6 +113,7 @@ type parser struct {
 	notes  []string
 	key    token // whose value is being read
 	tokens []token
+	atEnd  []func() error // checks of values against others, whatever the order of the keys
 }
 
 func (p *parser) errorf(t token, format string, args ...any) error {
@@ -174,6 +168,21 @@ func (p *parser) float() (float64, token, error) {
 		return 0, t, p.errorf(t, "want a number, got %q", t.text)
 	}
 	return f, t, nil
+}
+
+// atLeastLargeSegment reads a size in MiB that may not be less than the large segment size.
+func (p *parser) atLeastLargeSegment(to *int64) error {
+	n, t, err := p.mebibytes()
+	*to = n
+	key := p.key
+	p.atEnd = append(p.atEnd, func() error {
+		if n < p.cfg.LargeSegmentSize {
+			p.key = key
+			return p.errorf(t, "want at least the large segment size, %d", p.cfg.LargeSegmentSize>>20)
+		}
+		return nil
+	})
+	return err
 }
 
 func (p *parser) boolean(to *bool) error {

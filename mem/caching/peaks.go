@@ -59,16 +59,22 @@ func (a *Allocator) notePeaks() {
 	}
 }
 
-// foldIfOver folds after a call that may have made a new peak. The caller holds no lock.
-func (a *Allocator) foldIfOver(over bool) {
-	if !over {
-		return
-	}
+// fold folds after a call that may have made a new peak. The caller holds no lock.
+func (a *Allocator) fold() {
 	a.mu.Lock()
 	a.lockShards()
 	a.foldPeaks()
 	a.unlockShards()
 	a.mu.Unlock()
+}
+
+// foldFor folds if the shard that the holder of mu has locked may have made a new peak.
+func (a *Allocator) foldFor(sh *shard) {
+	if sh.stats.over {
+		a.lockShards()
+		a.foldPeaks()
+		a.unlockShards()
+	}
 }
 
 // Stats returns the counters of all streams.

@@ -1,6 +1,7 @@
 package caching
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,12 @@ type deferredFree struct {
 func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver.Stream) bool {
 	var others []driver.Stream
 	for _, s := range used {
-		if s.ID() != sh.stream.ID() && !slices.ContainsFunc(others, func(o driver.Stream) bool { return o.ID() == s.ID() }) {
+		switch {
+		case s == sh.stream || slices.Contains(others, s):
+		case s.ID() == sh.stream.ID():
+			// The block's own stream has been closed, and its number given to this one, which has used the block since.
+			sh.stream = s
+		default:
 			others = append(others, s)
 		}
 	}
@@ -61,10 +67,11 @@ func (a *Allocator) wait(sh *shard, ref blockRef, streams []driver.Stream) {
 		w := wait{sh: sh, ref: ref}
 		w.take(s)
 		sh.slab.coldAt(ref).pending++
-		i := slices.IndexFunc(a.pending, func(l *waitList) bool { return l.stream.ID() == s.ID() })
-		if i < 0 {
-			i = len(a.pending)
-			a.pending = append(a.pending, &waitList{stream: s})
+		i, ok := slices.BinarySearchFunc(a.pending, s.ID(), func(l *waitList, id driver.StreamID) int {
+			return cmp.Compare(l.stream.ID(), id)
+		})
+		if !ok {
+			a.pending = slices.Insert(a.pending, i, &waitList{stream: s})
 		}
 		a.pending[i].waits = append(a.pending[i].waits, w)
 	}
@@ -107,7 +114,7 @@ func (a *Allocator) processPending() {
 			a.finish(&list.waits[n])
 			n++
 		}
-		list.waits = slices.Delete(list.waits, 0, n)
+		list.waits = list.waits[n:]
 	}
 	a.dropEmptyLists()
 }
@@ -130,14 +137,21 @@ func (a *Allocator) startDeferred() {
 func (a *Allocator) finish(w *wait) {
 	if w.sh != a.locked {
 		w.sh.mu.Lock()
-		defer w.sh.mu.Unlock()
 	}
 	cold := w.sh.slab.coldAt(w.ref)
 	if cold.pending--; cold.pending == 0 {
 		blk := w.sh.slab.at(w.ref)
-		p := w.sh.pools[blk.pool]
-		p.release(w.ref, blk)
+		w.sh.pools[blk.pool].release(w.ref, blk)
 		w.sh.verify()
+	}
+	over := w.sh.stats.over
+	if w.sh != a.locked {
+		w.sh.mu.Unlock()
+	}
+	if over {
+		a.lockShards()
+		a.foldPeaks()
+		a.unlockShards()
 	}
 }
 

@@ -9,7 +9,7 @@ const (
 	smallBuffer   = 2 << 20  // segments of the small pool, and pages of its expandable segments
 	minLargeAlloc = 10 << 20 // requests from here on get a segment of their own
 	roundLarge    = 2 << 20  // whose size is a multiple of this
-	maxRequest    = 1 << 60  // 1 EiB: larger requests are refused before anything is tried
+	maxRequest    = 1 << 60  // 1 EiB: requests from here on are refused before anything is tried
 )
 
 // roundSize is the size of the block that a request gets: a multiple of 512, or, with round-ups set for its size, the
@@ -22,7 +22,7 @@ func (c *Config) roundSize(size int64) int64 {
 }
 
 func (c *Config) roundUp(size int64) int64 {
-	if div := c.roundupDivisions(size); div > 1 && size > minBlockSize*div {
+	if div := c.roundupDivisions(size); div > 1 && (size-1)/minBlockSize >= div {
 		return nextDivision(size, div)
 	}
 	return (size + minBlockSize - 1) &^ (minBlockSize - 1)

@@ -176,8 +176,8 @@ func (p *pool) release(ref blockRef, blk *block) {
 
 func (p *pool) putFree(ref blockRef, blk *block) {
 	blk.state = stateFree
-	if calls := p.family.calls.Load(); calls != 0 {
-		p.sh.slab.coldAt(ref).gcBase = calls
+	if p.sh.a.aged.Load() {
+		p.sh.slab.coldAt(ref).gcBase = p.family.calls.Load()
 	}
 	p.free.insert(blk.size(), uint64(blk.ptr), ref)
 }

@@ -60,13 +60,16 @@ func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 
 // ReleasePool says that one user of the pool is gone. After the last, EmptyCache and requests that find no room give
 // its free segments back; blocks that are still live stay valid until they are freed. It panics if the pool does not
-// exist or has no users.
+// exist or has no users, or if the last user goes while requests still go to the pool.
 func (a *Allocator) ReleasePool(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	pp := a.private[id]
 	if pp == nil || pp.useCount == 0 {
 		panic(fmt.Sprintf("caching: ReleasePool: pool %v has no users", id))
+	}
+	if pp.useCount == 1 && slices.ContainsFunc(a.captures, func(c capture) bool { return c.id == id }) {
+		panic(fmt.Sprintf("caching: ReleasePool: requests still go to pool %v: call EndAllocateToPool first", id))
 	}
 	pp.useCount--
 }
@@ -82,7 +85,7 @@ func (a *Allocator) poolFor(sh *shard, rounded int64) *pool {
 			f = a.private[c.id].families[0]
 		}
 		for _, p := range sh.pools {
-			if p.family == f {
+			if p != nil && p.family == f {
 				return p
 			}
 		}
@@ -101,11 +104,28 @@ func (a *Allocator) releaseFreeablePools() error {
 			continue
 		}
 		failures = append(failures, a.releaseFamily(pp.families[0]), a.releaseFamily(pp.families[1]))
-		if pp.families[0].reserved+pp.families[1].reserved == 0 {
+		if !a.holds(pp) {
 			delete(a.private, id)
+			for _, sh := range a.live {
+				for i, p := range sh.pools {
+					if p != nil && (p.family == pp.families[0] || p.family == pp.families[1]) {
+						sh.pools[i] = nil
+					}
+				}
+			}
 		}
 	}
 	return errors.Join(failures...)
+}
+
+// holds reports whether a private pool has memory or addresses.
+func (a *Allocator) holds(pp *privatePool) bool {
+	for _, f := range pp.families {
+		if f.reserved > 0 || slices.ContainsFunc(a.poolsOf(f), func(p *pool) bool { return len(p.unmapped) > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 // privateIDs are the private pools' IDs in ascending order: maps have none.

@@ -28,6 +28,7 @@ func (a *Allocator) EmptyCache() error {
 func (a *Allocator) releaseCached() error {
 	a.lockShards()
 	defer a.unlockShards()
+	a.foldPeaks()
 	failures := []error{
 		a.releaseFamily(a.default_[1]),
 		a.releaseFamily(a.default_[0]),
@@ -81,7 +82,7 @@ func (a *Allocator) poolsOf(f *family) []*pool {
 	var pools []*pool
 	for _, sh := range a.live {
 		for _, p := range sh.pools {
-			if p.family == f {
+			if p != nil && p.family == f {
 				pools = append(pools, p)
 			}
 		}
@@ -116,10 +117,16 @@ func (a *Allocator) releaseOversize(r *request) (bool, error) {
 		return false, nil
 	}
 	p := r.pool
+	a.foldFor(p.sh)
+	// Blocks may have been split before the limit was set: those share their segments.
+	whole := func(c cursor) bool {
+		blk := p.sh.slab.at(c.entry().ref())
+		return !blk.expandable && !blk.isSplit()
+	}
 	want := max(r.size, a.cfg.MaxSplitSize)
 	p.free.settle()
 	c := p.free.lowerBound(want)
-	if c.ok() && !p.sh.slab.at(c.entry().ref()).expandable {
+	if c.ok() && whole(c) {
 		err := a.releaseSegment(p, c.entry().ref())
 		return err == nil, err
 	}
@@ -132,8 +139,8 @@ func (a *Allocator) releaseOversize(r *request) (bool, error) {
 		c = p.free.last()
 	}
 	for ; c.ok() && c.entry().size() >= a.cfg.MaxSplitSize && released < want; c = p.free.prev(c) {
-		if blk := p.sh.slab.at(c.entry().ref()); !blk.expandable {
-			released += blk.size()
+		if whole(c) {
+			released += c.entry().size()
 			oversize = append(oversize, c.entry().ref())
 		}
 	}
@@ -212,8 +219,8 @@ func (a *Allocator) collectGarbage() error {
 	return errors.Join(failures...)
 }
 
-// Close gives all memory back. Blocks that are still live are an error, and so is what the driver fails to take; both
-// keep their memory. Close again to try again. After a Close that succeeded every call fails with ErrClosed.
+// Close gives all memory back. Blocks that are still live are an error, and nothing is given back then; so is what the
+// driver fails to take. Close again to try again. After a Close that succeeded, Alloc and EmptyCache fail with ErrClosed.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -223,23 +230,27 @@ func (a *Allocator) Close() error {
 	if len(a.captures) > 0 {
 		return fmt.Errorf("caching: Close while requests go to pool %v: call EndAllocateToPool first", a.captures[0].id)
 	}
+	if a.inFlight > 0 {
+		return fmt.Errorf("caching: Close while a request waits for %d bytes from the driver", a.inFlight)
+	}
+	err := a.waitPending()
+	a.lockShards()
+	n, _ := a.sum(active, classAll)
+	live, _ := a.sum(activeBytes, classAll)
+	a.unlockShards()
+	if n > 0 {
+		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live", n, live), err)
+	}
 	for _, pp := range a.private {
 		pp.useCount = 0
 	}
-	err := errors.Join(a.waitPending(), a.releaseCached())
-	if a.reserved > 0 {
-		var live int64
-		a.lockShards()
-		n, _ := a.sum(active, classAll)
-		live, _ = a.sum(activeBytes, classAll)
-		a.unlockShards()
-		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live", n, live), err)
-	}
-	if err != nil {
+	if err := errors.Join(err, a.releaseCached()); err != nil {
 		return err
 	}
+	a.lockShards()
 	a.closed = true
 	a.attend(attendClosed, true)
+	a.unlockShards()
 	return nil
 }
 

@@ -13,26 +13,12 @@ var settingParsers map[string]func(p *parser) error
 
 func init() { // breaks the cycle between the table and the errors that list it
 	settingParsers = map[string]func(p *parser) error{
-		"max_split_size_mb": func(p *parser) error {
-			n, t, err := p.mebibytes()
-			if err == nil && n < p.cfg.LargeSegmentSize {
-				err = p.errorf(t, "want at least the large segment size, %d", p.cfg.LargeSegmentSize>>20)
-			}
-			p.cfg.MaxSplitSize = n
-			return err
-		},
-		"max_non_split_rounding_mb": func(p *parser) error {
-			n, t, err := p.mebibytes()
-			if err == nil && n < p.cfg.LargeSegmentSize {
-				err = p.errorf(t, "want at least the large segment size, %d", p.cfg.LargeSegmentSize>>20)
-			}
-			p.cfg.MaxNonSplitRounding = n
-			return err
-		},
+		"max_split_size_mb":         func(p *parser) error { return p.atLeastLargeSegment(&p.cfg.MaxSplitSize) },
+		"max_non_split_rounding_mb": func(p *parser) error { return p.atLeastLargeSegment(&p.cfg.MaxNonSplitRounding) },
 		"large_segment_size_mb": func(p *parser) error {
 			n, t, err := p.mebibytes()
-			if err == nil && n <= minLargeAlloc {
-				err = p.errorf(t, "want more than %d", minLargeAlloc>>20)
+			if err == nil && (n <= minLargeAlloc || n >= maxBlockSize) {
+				err = p.errorf(t, "want more than %d and less than 2 TiB", minLargeAlloc>>20)
 			}
 			p.cfg.LargeSegmentSize = n
 			return err

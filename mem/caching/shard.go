@@ -2,6 +2,8 @@ package caching
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -15,7 +17,7 @@ type shard struct {
 	index  int
 	stream driver.Stream
 	slab   slab
-	pools  []*pool // [0] small and [1] large of the default pool, then those of private pools
+	pools  []*pool // [0] small and [1] large of the default pool, then those of private pools; nil where one is gone
 	stats  shardStats
 	checks int // how often verify was called
 
@@ -56,9 +58,6 @@ func (a *Allocator) shardOf(s driver.Stream) *shard {
 		}
 		return sh
 	}
-	if id > maxStreams {
-		panic(fmt.Sprintf("caching: stream ID %d: drivers number streams densely, and at most %d", id, maxStreams))
-	}
 	sh := &shard{a: a, index: id, stream: s}
 	sh.stats.init()
 	sh.addPool(a.default_[0])
@@ -82,9 +81,18 @@ func (a *Allocator) shardOf(s driver.Stream) *shard {
 
 const maxStreams = 1<<16 - 1
 
+// addPool gives a family a pool in this shard. It panics beyond 65,535 pools.
 func (sh *shard) addPool(f *family) *pool {
-	p := &pool{family: f, sh: sh, index: uint16(len(sh.pools)), class: f.class, stats: &sh.stats.class[f.class]}
-	sh.pools = append(sh.pools, p)
+	i := slices.Index(sh.pools, nil)
+	if i < 0 {
+		i = len(sh.pools)
+		if i > math.MaxUint16 {
+			panic(fmt.Sprintf("caching: more than %d private pools on stream %d", i, sh.index))
+		}
+		sh.pools = append(sh.pools, nil)
+	}
+	p := &pool{family: f, sh: sh, index: uint16(i), class: f.class, stats: &sh.stats.class[f.class]}
+	sh.pools[i] = p
 	return p
 }
 

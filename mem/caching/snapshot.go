@@ -94,6 +94,9 @@ func (a *Allocator) LargestFree() int64 {
 	var largest int64
 	for _, sh := range a.live {
 		for _, p := range sh.pools {
+			if p == nil {
+				continue
+			}
 			if c := p.free.last(); c.ok() {
 				largest = max(largest, c.entry().size())
 			}
@@ -110,14 +113,14 @@ func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 	defer a.mu.Unlock()
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
-		panicForeign(b)
+		panicForeign("BaseAllocation", b)
 	}
 	sh := shards[index]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	blk := sh.lookup(ref, gen, b)
 	if blk == nil {
-		panicForeign(b)
+		panicForeign("BaseAllocation", b)
 	}
 	if blk.expandable {
 		return 0, 0, fmt.Errorf("caching: the block at %#x is in an expandable segment, which is not one allocation of the driver; "+
