@@ -5,9 +5,52 @@ import "slices"
 // push puts a value on the stack.
 func (m *machine) push(v Value) error {
 	if len(m.stack) == cap(m.stack) {
-		m.stack = grow(m.stack, &m.doc.memory, costValue)
+		if err := m.deeper(); err != nil {
+			return err
+		}
 	}
 	m.stack = append(m.stack, v)
+	return nil
+}
+
+// deeper makes room on the stack, which is full. Looking through the stack whenever it doubles costs one look at each
+// value in the long run.
+func (m *machine) deeper() error {
+	if int64(len(m.stack)) >= m.limits.Open {
+		var empty int64
+		for _, v := range m.stack {
+			if v.IsContainer() && m.doc.nodes[v.payload()]&nodeState == nodeEmpty {
+				empty++
+			}
+		}
+		if empty >= m.limits.Open {
+			return m.over("finds %d empty dicts, lists and tuples on the stack: the limit is fewer than %d",
+				empty, m.limits.Open)
+		}
+	}
+	if err := m.afford(m.doc.memory + growth(m.stack)*costValue); err != nil {
+		return err
+	}
+	m.stack = grow(m.stack, &m.doc.memory, costValue)
+	return nil
+}
+
+// afford refuses what would need more memory than is allowed, or learns how much is by now.
+func (m *machine) afford(memory int64) error {
+	if memory <= m.allowed {
+		return nil
+	}
+	m.allowed = m.limits.Memory
+	if m.allow != nil {
+		bytes, over := m.allow()
+		m.allowed = min(m.allowed, bytes)
+		if memory > bytes && bytes < m.limits.Memory {
+			return m.fail(over, "needs more memory than %d bytes: %v", bytes, over)
+		}
+	}
+	if memory > m.allowed {
+		return m.over("needs more memory than %d bytes: the limit", m.limits.Memory)
+	}
 	return nil
 }
 
@@ -55,12 +98,23 @@ func (m *machine) take(n int) ([]Value, error) {
 	return top, nil
 }
 
-// container pushes a new list, tuple or dict.
+// container pushes a new list, tuple or dict. All empty tuples are one, as in Python.
 func (m *machine) container(tag uint64, contents []Value) error {
 	if int64(len(m.doc.nodes)) >= m.limits.Nodes {
 		return m.over("makes more than %d dicts, lists and tuples", m.limits.Nodes)
 	}
+	if tag == tagTuple && len(contents) == 0 && m.emptyTuple != 0 {
+		return m.push(m.emptyTuple)
+	}
+	if len(m.doc.nodes) == cap(m.doc.nodes) {
+		if err := m.afford(m.doc.memory + growth(m.doc.nodes)*costNode); err != nil {
+			return err
+		}
+	}
 	v := m.doc.newNode(tag)
+	if tag == tagTuple && len(contents) == 0 {
+		m.emptyTuple = v
+	}
 	if err := m.fill(v, contents); err != nil {
 		return err
 	}

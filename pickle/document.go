@@ -17,7 +17,7 @@ type Document struct {
 	items [][]Value // of nodes that have some: of a dict, keys and values in turn
 	slab  []Value   // free space that short item lists are cut from
 
-	memory int64 // bytes in the tables above, and in the machine's stack and memo
+	memory int64 // bytes in the tables above, in the machine's stack and memo, and those charged
 }
 
 // A node is a container: a state in the lowest two bits, and a number.
@@ -80,6 +80,10 @@ func (d *Document) Pairs(v Value) []Value {
 	}
 	return d.contents(v)
 }
+
+// Charge counts bytes of memory that a Fold keeps for itself as if the Document had them, for Limits.Memory and
+// Options.Allow. After Read it bounds nothing, and must not run beside other calls.
+func (d *Document) Charge(bytes int64) { d.memory += bytes }
 
 // ItemsOf returns the items of the list or tuple whose Node is n. With it a Fold can note a list that may not be
 // complete yet, and look at it afterwards; such a list need not be reachable from the root, and may contain itself.
@@ -219,7 +223,10 @@ func (d *Document) newWide(tag, bits uint64) Value {
 // grow doubles the room of s, which is full, and adds what that costs to *memory. Doubling copies less than append does
 // for long slices, and these are short-lived.
 func grow[T any](s []T, memory *int64, each int64) []T {
-	more := max(64, len(s))
-	*memory += int64(more) * each
-	return append(make([]T, 0, len(s)+more), s...)
+	more := growth(s)
+	*memory += more * each
+	return append(make([]T, 0, len(s)+int(more)), s...)
 }
+
+// growth is how many values more grow makes room for.
+func growth[T any](s []T) int64 { return int64(max(64, len(s))) }

@@ -108,6 +108,13 @@ func TestLimits(t *testing.T) {
 		{"marks", p2 + "((((1111N.", Limits{Depth: 3}, "more than 3 marks"},
 		{"string, just enough", p2 + "X\x03\x00\x00\x00abc.", Limits{String: 3}, ""},
 		{"string", p2 + "X\x04\x00\x00\x00abcd.", Limits{String: 3}, "declares a length of 4 bytes: the limit is 3"},
+		{
+			"empty containers on the stack", p2 + many("](}", 100),
+			Limits{Open: 100},
+			"finds 128 empty dicts, lists and tuples on the stack: the limit is fewer than 100",
+		},
+		{"empty containers, then taken", p2 + "(" + many("]", 99) + many("N", 10_000) + "t.", Limits{Open: 100}, ""},
+		{"filled containers on the stack", p2 + "(" + many("]Na", 10_000) + "t.", Limits{Open: 100}, ""},
 		{"memory of the stack", p2 + many("N", 1_000_000), Limits{Memory: 1 << 20}, "more memory than 1048576 bytes"},
 		{"memory of the memo", p4 + "N" + many("\x94", 1_000_000), Limits{Memory: 1 << 20}, "more memory"},
 		{"memory of lists", p2 + many("]0", 1_000_000), Limits{Memory: 1 << 20}, "more memory"},
@@ -122,6 +129,44 @@ func TestLimits(t *testing.T) {
 			continue
 		}
 		wantError(t, c.name, err, ErrLimit, c.text)
+	}
+}
+
+func TestAllow(t *testing.T) {
+	over := errors.New("too much of it")
+	var earned int64
+	read := func(data string, each int64, fold Fold) error {
+		earned = 0
+		_, err := Read(strings.NewReader(data), Options{Fold: fold, Allow: func() (int64, error) {
+			earned += each
+			return earned, over
+		}})
+		return err
+	}
+	many := p2 + "(" + strings.Repeat("N", 100_000) + "t."
+	if err := read(many, 1<<20, nil); err != nil {
+		t.Errorf("with enough: %v", err)
+	}
+	if err := read(many, 100, nil); !errors.Is(err, over) {
+		t.Errorf("with too little: %v, want %v", err, over)
+	}
+	wantError(t, "the limit and the offset", read(many, 1000, nil), over,
+		"offset 259: NONE needs more memory than 4000 bytes: too much of it")
+	charge := func(d *Document, _ []Value) (uint32, bool) {
+		d.Charge(5000)
+		return 0, true
+	}
+	wantError(t, "a Fold that keeps much", read(p2+"}(NNu.", 2000, charge), over, "offset 6: SETITEMS needs more memory")
+}
+
+func TestEmptyTuplesAreOne(t *testing.T) {
+	d, err := Read(strings.NewReader(p2+"](]))(tN\x85e."), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := d.Items(d.Root())
+	if d.Nodes() != 4 || items[1] != items[2] || items[2] != items[3] || d.Len(items[4]) != 1 {
+		t.Errorf("%d nodes, items %v", d.Nodes(), items)
 	}
 }
 

@@ -18,6 +18,10 @@ type machine struct {
 	fence int   // the last of marks, or 0: nothing below may be touched
 	memo  memo
 
+	emptyTuple Value // once there is one
+	allow      func() (int64, error)
+	allowed    int64 // what afford found last
+
 	at       int64 // offset of the opcode that runs
 	op       Opcode
 	frameEnd int64 // where the open frame ends
@@ -32,6 +36,7 @@ func newMachine(r io.Reader, o Options) *machine {
 	limits := o.Limits.withDefaults()
 	return &machine{
 		in: newInput(r, limits.Bytes), doc: &Document{ids: map[string]uint32{}}, fold: o.Fold, limits: limits,
+		allow: o.Allow,
 	}
 }
 
@@ -63,8 +68,10 @@ func (m *machine) run() error {
 		if err := m.step(); err != nil {
 			return err
 		}
-		if m.doc.memory > m.limits.Memory {
-			return m.over("needs more memory than %d bytes", m.limits.Memory)
+		if m.doc.memory > m.allowed {
+			if err := m.afford(m.doc.memory); err != nil {
+				return err
+			}
 		}
 	}
 }

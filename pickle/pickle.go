@@ -23,8 +23,11 @@
 //
 // # Bounds
 //
-// Memory is bounded by the bytes that were read (about thirty times them, at the worst) and by Limits. A declared
-// length allocates nothing by itself. There is no recursion.
+// Memory is bounded by the bytes that were read (about thirty times them, at the worst), by Limits and by
+// Options.Allow, with which a caller that decompresses bounds it by the bytes of the compressed file. The stack and the
+// nodes are not doubled unless the limit leaves room for it. Slices that were outgrown stay until the next garbage
+// collection, so the process may take about twice what is counted. A declared length allocates nothing by itself. There
+// is no recursion.
 //
 // # What it does not do
 //
@@ -45,6 +48,12 @@ type Limits struct {
 	Memo   int64 // memo entries, and the highest index; default 2^29
 	Depth  int   // of containers in containers, and of open marks; default 1000, at most 60,000
 	String int64 // bytes of one str, bytes or bytearray; default 1 GiB, at most 2^32-1
+
+	// Open is how many empty dicts, lists and tuples may lie on the stack at a time; default 2^20. Writers put an empty
+	// container there and fill it, so there is about one for each level that the data is deep, besides empty ones among
+	// the items of one list. Folded dicts and filled containers do not count. The stack is looked through only when it
+	// has doubled, so up to twice as many may pass.
+	Open int64
 }
 
 const (
@@ -54,6 +63,7 @@ const (
 	defaultMemo   = 1 << 29
 	defaultDepth  = 1000
 	defaultString = 1 << 30
+	defaultOpen   = 1 << 20
 
 	maxMemory = 256 << 30
 	maxNodes  = 1<<32 - 2
@@ -81,6 +91,9 @@ func (l Limits) withDefaults() Limits {
 	if l.String <= 0 {
 		l.String = defaultString
 	}
+	if l.Open <= 0 {
+		l.Open = defaultOpen
+	}
 	l.Memory = min(l.Memory, maxMemory)
 	l.Nodes = min(l.Nodes, maxNodes)
 	l.Memo = min(l.Memo, maxNodes)
@@ -99,6 +112,11 @@ type Fold func(d *Document, pairs []Value) (handle uint32, ok bool)
 type Options struct {
 	Limits Limits
 	Fold   Fold
+
+	// Allow, if there is one, says how many bytes of memory the reading may hold by now, counted as for Limits.Memory,
+	// which holds besides. It is asked again whenever what is held is more than it said last, so that it can grow with
+	// the input; Read fails with over as the Code if that is still not enough. over must not be nil.
+	Allow func() (bytes int64, over error)
 }
 
 // Read reads one pickle from r. It buffers, so it may take more from r than the pickle has. The error is an *Error.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -19,17 +20,18 @@ var (
 	magicZip  = []byte("PK\x03\x04")
 )
 
-// decompress returns the pickle in r, and how to name the format in errors: "zstd: " or nothing.
-func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, err error) {
+// decompress returns the pickle in r, how to name the format in errors ("zstd: " or nothing), and what counts the bytes
+// of r itself.
+func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, source *counter, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(8)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, "", fmt.Errorf("snapshot: %w", err)
+		return nil, "", nil, fmt.Errorf("snapshot: %w", err)
 	}
 	if len(head) == 0 {
-		return nil, "", &Error{Reason: "the file is empty"}
+		return nil, "", nil, &Error{Reason: "the file is empty"}
 	}
-	source := &counter{r: in}
+	source = &counter{r: in}
 	switch {
 	case bytes.HasPrefix(head, magicGzip):
 		format = "gzip: "
@@ -46,17 +48,17 @@ func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string,
 		format = "xz: "
 		plain, err = io.NopCloser(newXzReader(source, limits.Window)), nil
 	case bytes.HasPrefix(head, magicZip):
-		return nil, "", &Error{Reason: "a zip archive, as torch.save writes: a memory snapshot comes from " +
+		return nil, "", nil, &Error{Reason: "a zip archive, as torch.save writes: a memory snapshot comes from " +
 			"torch.cuda.memory._dump_snapshot"}
 	case head[0] == '{' || head[0] == '[':
-		return nil, "", &Error{Reason: "looks like JSON: want the pickle that torch.cuda.memory._dump_snapshot writes"}
+		return nil, "", nil, &Error{Reason: "looks like JSON: want the pickle that torch.cuda.memory._dump_snapshot writes"}
 	default:
-		return io.NopCloser(in), "", nil
+		return io.NopCloser(source), "", source, nil
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("snapshot: %s%w", format, err)
+		return nil, "", nil, fmt.Errorf("snapshot: %s%w", format, err)
 	}
-	return &ratioReader{plain: plain, source: source, limits: limits}, format, nil
+	return &ratioReader{plain: plain, source: source, limits: limits}, format, source, nil
 }
 
 // A counter counts what is read through it.
@@ -73,6 +75,17 @@ func (c *counter) Read(p []byte) (int, error) {
 
 // ErrRatio is matched by the error for a compressed file that becomes far more than traces do.
 var ErrRatio = errors.New("decompresses to far more than a snapshot would: over Limits.Ratio")
+
+// ErrMemory is matched by the error for a file that takes far more memory than traces of its size do.
+var ErrMemory = errors.New("far more than a snapshot of this size would: over Limits.MemoryPerByte")
+
+// memory is how much memory n bytes of a file, as it is given, may cost.
+func (l Limits) memory(n int64) int64 {
+	if n > (math.MaxInt64-l.MemoryFree)/l.MemoryPerByte {
+		return math.MaxInt64
+	}
+	return l.MemoryFree + n*l.MemoryPerByte
+}
 
 // A ratioReader stops when plain has given too much for what it took from source.
 type ratioReader struct {

@@ -64,7 +64,9 @@ func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (e entry, 
 		case fieldStream:
 			var handle uint64
 			handle, bad = bits(doc, "stream", v)
+			known := len(im.streams.list)
 			e.event.Stream = im.streams.number(handle)
+			doc.Charge(int64(len(im.streams.list)-known) * costStream)
 		case fieldTime:
 			e.event.TimeUS, bad = integer(doc, "time_us", v)
 		case fieldMetadata:

@@ -32,6 +32,14 @@ const (
 	maxFoldKeys = 64 // a dict with more keys is nothing that is folded
 )
 
+// What the importer keeps of a file while the pickle is read, in bytes, for Limits: an event, and its copy in the
+// trace; a frame or a stream, with its place in a map.
+const (
+	costEvent  = 2 * 40
+	costFrame  = 128
+	costStream = 64
+)
+
 // foldDict takes trace entries and frames out of the pickle while it is read.
 func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle uint32, ok bool) {
 	if len(pairs) > 2*maxFoldKeys {
@@ -44,6 +52,7 @@ func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle
 			if bad != nil || e.unknown || im.events.n == maxFolded {
 				return 0, false
 			}
+			doc.Charge(costEvent)
 			return im.events.add(e.event), true
 		case fieldFilename:
 			n, bad := im.frame(doc, pairs)

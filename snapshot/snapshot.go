@@ -18,8 +18,8 @@
 //
 // # Bounds
 //
-// Limits bound what a hostile file can cost. No container is read twice into the result, so sharing in the file cannot
-// multiply anything.
+// Limits bound what a hostile file can cost, in memory in proportion to the bytes of the file as it is given. No
+// container is read twice into the result, so sharing in the file cannot multiply anything.
 //
 // # What it does not do
 //
@@ -101,6 +101,15 @@ type Limits struct {
 	// 64 MiB; traces compress by 10 to 100.
 	Ratio, Free int64
 
+	// MemoryPerByte is how many bytes of memory each byte of the file, as it is given, may cost while it is read, beyond
+	// the first MemoryFree bytes. It is counted as for Pickle.Memory, with the events and frames that were read; the
+	// process may take about twice that. Defaults 1024 and 64 MiB. A trace costs 2 to 5 bytes for each byte of the plain
+	// pickle; compressed by 13 to 19, as the recorded traces of this repository are, it costs up to 31 for each byte of
+	// the file. So the default leaves room for files that compress by 200, yet a file of 60 kB cannot take gigabytes.
+	// A plain pickle never reaches it. Pickle.Memory holds besides; its default here is 64 GiB, enough for a trace of
+	// 200 million events.
+	MemoryPerByte, MemoryFree int64
+
 	// Window is how many bytes of what went before a decompressor may keep. Default 128 MiB, which zstd and xz
 	// need at their highest levels.
 	Window int64
@@ -115,6 +124,15 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Window <= 0 {
 		l.Window = 128 << 20
+	}
+	if l.Pickle.Memory <= 0 {
+		l.Pickle.Memory = 64 << 30
+	}
+	if l.MemoryPerByte <= 0 {
+		l.MemoryPerByte = 1024
+	}
+	if l.MemoryFree <= 0 {
+		l.MemoryFree = 64 << 20
 	}
 	return l
 }
@@ -140,14 +158,17 @@ func ReadFile(path string) (*Snapshot, error) {
 // ReadLimited is Read with limits of the caller's.
 func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 	limits = limits.withDefaults()
-	plain, format, err := decompress(r, limits)
+	plain, format, source, err := decompress(r, limits)
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Close()
 	im := newImporter()
 	read := &counter{r: plain}
-	doc, err := pickle.Read(read, pickle.Options{Limits: limits.Pickle, Fold: im.foldDict})
+	doc, err := pickle.Read(read, pickle.Options{
+		Limits: limits.Pickle, Fold: im.foldDict,
+		Allow: func() (int64, error) { return limits.memory(source.n), ErrMemory },
+	})
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %s%w", format, err)
 	}

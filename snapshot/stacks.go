@@ -73,6 +73,7 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value) (uint32, *
 		f.Filename, _ = doc.Str(filename)
 		im.frames.list = append(im.frames.list, f)
 		im.frames.ids[id] = n
+		doc.Charge(costFrame)
 	}
 	return n, nil
 }
