@@ -39,6 +39,7 @@ func (c *comparer) fromRecording(row *Row) bool {
 				break
 			}
 		}
+		row.Failure = c.repeatFailure(row.FirstOOM)
 	}
 	row.AtPeak = v.AtPeak
 	switch {
@@ -46,11 +47,33 @@ func (c *comparer) fromRecording(row *Row) bool {
 		row.Notes = append(row.Notes, fmt.Sprintf("The recording was made under a memory limit that the file does not name; when "+
 			"garbage was collected shows that it was about %s. The other rows have none: --limit gives them one.",
 			bytesize.Format(v.Limit)))
-	case v.refusals > 0:
+	case c.result.LimitRecorded && len(c.specs) > 1:
+		row.Notes = append(row.Notes, "The file does not say how much memory there was when this was recorded. The other rows "+
+			"may reserve what it is known to have been able to; --limit or --capacity give them something else.")
+	case v.refusals > 0 && len(c.specs) > 1:
 		row.Notes = append(row.Notes, "The driver, or a limit, refused memory when this was recorded. The other rows have the "+
 			"whole device: --limit and --capacity give them less.")
 	}
 	return true
+}
+
+// repeatFailure runs the recorded settings under what was reserved when a recorded request failed, for the sake of what
+// the allocator has to say about it. It returns nil if another request, or none, fails then.
+func (c *comparer) repeatFailure(op int) *OOM {
+	limit := c.result.Limit
+	if limit == 0 {
+		limit = c.w.RecordedLimit
+	}
+	for i := range c.specs {
+		if c.specs[i].Text != AsRecorded {
+			continue
+		}
+		run := plainRun{work: c.w.Program, spec: &c.specs[i], limit: limit, capacity: c.opts.Capacity}
+		if res, err := run.do(); err == nil && len(res.OOMs) > 0 && res.OOMs[0].Op == op {
+			return &res.OOMs[0]
+		}
+	}
+	return nil
 }
 
 // whyNot says why a verdict is not what the row AsRecorded asks for, or nothing if it is.
@@ -63,6 +86,9 @@ func (c *comparer) whyNot(v *Verdict, err error) string {
 	case exact, err == nil && c.opts.Limit > 0:
 		return "with this much memory the run would have gone otherwise than it was recorded, so these are the figures of a " +
 			"run on the simulated device."
+	case c.w.Program.Anomalies.Count > 0 && c.w.Program.Prelude.Blocks == 0:
+		return "entries contradict each other, so the recording cannot be followed, and these are the figures of a run on the " +
+			"simulated device."
 	case c.w.Program.Prelude.Blocks > 0 || errors.Is(err, ErrLateStart):
 		return "what was there before the recording is not in the file, " + equal + "; PyTorch's may differ."
 	case err != nil:
@@ -77,21 +103,25 @@ func (c *comparer) whyNot(v *Verdict, err error) string {
 // given back for no reason inside the process was given back by somebody who emptied the cache.
 func (w *Work) verify(cfg caching.Config, total int64) (Verdict, error) {
 	t := w.snapshot.Traces[w.Device]
-	readings := map[int]reading{}
+	g := newGuess()
 	for i := range w.Program.Ops {
 		if w.Program.Ops[i].Kind != trace.OpEmptyCache {
 			continue
 		}
 		// The verifier reads from where a call's events begin, completions included.
 		for entry := int(w.Program.Entries[i]); entry >= 0; entry-- {
-			readings[entry] = emptiedBefore
+			g.readings[entry] = emptiedBefore
 			if entry == 0 || t.Events[entry-1].Action != mem.ActionFreeCompleted {
 				break
 			}
 		}
 	}
-	if len(readings) > 0 {
-		r, err := newVerifier(w.snapshot, w.Device, t, cfg, total, readings, nil)
+	if len(g.readings) > 0 {
+		rec, err := newRecording(w.snapshot, w.Device, t, total)
+		if err != nil {
+			return Verdict{}, err
+		}
+		r, err := newVerifier(rec, cfg, g)
 		if err != nil {
 			return Verdict{}, err
 		}

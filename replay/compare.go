@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -12,10 +13,12 @@ type CompareOptions struct {
 	// Specs are the rows. Nil means DefaultSpecs.
 	Specs []string
 
-	// Limit is how many bytes each allocator may reserve; 0 is no limit.
+	// Limit is how many bytes each allocator may reserve; 0 is no limit. If neither Limit nor Capacity is given, the rows
+	// other than AsRecorded have Work.RecordedLimit, so that a recording that ran out of memory is compared under what it
+	// can have had.
 	Limit int64
 
-	// Capacity is the device's memory in bytes; 0 means an H200's.
+	// Capacity is the device's memory in bytes; 0 means what a script says, or else an H200's.
 	Capacity int64
 
 	// OpenDevice opens a fresh device of so many bytes for a run. Nil means a simulated one: then rows are worked out in
@@ -25,7 +28,8 @@ type CompareOptions struct {
 	// Contents writes a pattern into every block and checks it. It is not meant for simulated devices.
 	Contents Contents
 
-	// Smallest searches the smallest limit of each row. It always does so on simulated devices.
+	// Smallest searches the smallest limit of each row, and chooses the best row by it. It always searches on simulated
+	// devices.
 	Smallest bool
 
 	// Now tells the time, for Row.NsPerOp. Nil measures none.
@@ -39,9 +43,12 @@ type CompareOptions struct {
 type Comparison struct {
 	Work     *Work
 	Rows     []Row
-	Best     int   // index into Rows: completed with the least reserved, then with the fewest driver calls; -1 if none did
+	Best     int   // index into Rows: see better; -1 if none completed
 	Capacity int64 // bytes
 	Limit    int64 // bytes; 0 without one
+
+	LimitRecorded bool // Limit is Work.RecordedLimit
+	BySmallest    bool // Best was chosen by the smallest limit
 }
 
 // A Row is what came of the work on one allocator.
@@ -61,9 +68,10 @@ type Row struct {
 	Retries  int64 // requests that needed the whole cache freed first
 	OOMs     int   // requests without room; the run ends at the first one that had room when it was recorded
 	FirstOOM int   // the op that was the first of them; -1 if there is none
+	Failure  *OOM  // that first one; nil if there is none, or if no plain run repeats the recorded one
 
 	NsPerOp       float64 // measured, the best of three runs with nothing beside them; 0 if not measured
-	SmallestLimit int64   // bytes, a multiple of 1 MiB; 0 if not searched, -1 if no limit is enough
+	SmallestLimit int64   // bytes, a multiple of 1 MiB; 0 if not searched, -1 if no limit is enough; see SmallestLimit
 
 	FromRecording bool  // peaks and counts are those of Verify's run, which was exact
 	AtPeak        Usage // what the memory held when it first reached its peak; of the row AsRecorded only
@@ -107,16 +115,21 @@ func (c *Comparison) RecordedRow() *Row {
 // elsewhere, and where best fit finds two blocks of one size, the lower address is another one: peaks then differ a
 // little. If Verify is not exact, the row has the plain run's figures and a note.
 //
-// A failure of one row for want of memory is part of the row. The error is a *SpecError, or that of Run.
+// A failure of one row for want of memory is part of the row. If no row completes on a simulated device, the smallest
+// limits are searched, unasked. The error is a *SpecError, or that of Run.
 func Compare(w *Work, opts CompareOptions) (*Comparison, error) {
-	c := &comparer{w: w, opts: opts, result: &Comparison{Work: w, Best: -1, Limit: opts.Limit}}
-	if c.opts.Capacity == 0 {
-		c.opts.Capacity = H200Memory
+	c := &comparer{w: w, opts: opts, result: &Comparison{Work: w, Best: -1, Limit: opts.Limit, BySmallest: opts.Smallest}}
+	if opts.Limit == 0 && opts.Capacity == 0 {
+		c.result.Limit = w.RecordedLimit
 	}
+	c.result.LimitRecorded = c.result.Limit > 0 && c.result.Limit == w.RecordedLimit
+	c.opts.Capacity = w.capacity(opts.Capacity)
 	c.result.Capacity = c.opts.Capacity
 	if opts.Specs == nil {
 		var err error
-		if opts.Specs, err = DefaultSpecs(w, opts); err != nil {
+		if opts.Specs, err = DefaultSpecs(w, CompareOptions{
+			Limit: c.result.Limit, Capacity: c.result.Capacity, Smallest: opts.Smallest,
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -173,7 +186,10 @@ func (c *comparer) run() error {
 	if err != nil {
 		return err
 	}
-	if c.opts.Smallest {
+	if c.opts.Smallest || simulated && !slices.ContainsFunc(rows, func(r Row) bool { return r.Completed() }) {
+		if !c.opts.Smallest {
+			searches = newMeter(nil, 1) // nobody foresaw them
+		}
 		err := parallel(len(c.specs), 0, func(i int) (err error) {
 			rows[i].SmallestLimit, err = smallestLimit(c.w.Program, &c.specs[i], c.opts.Capacity, searches)
 			return err
@@ -201,7 +217,7 @@ func (c *comparer) row(s *Spec) (Row, error) {
 	if s.Text == AsRecorded && c.opts.OpenDevice == nil && c.fromRecording(&row) {
 		return row, nil
 	}
-	run := plainRun{work: c.w.Program, spec: s, limit: c.opts.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
+	run := plainRun{work: c.w.Program, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
 	run.opts.Contents = c.opts.Contents
 	if c.opts.OpenDevice != nil {
 		run.opts.Now = c.opts.Now
@@ -215,7 +231,7 @@ func (c *comparer) row(s *Spec) (Row, error) {
 	}
 	row.fill(&res)
 	row.NsPerOp = res.NsPerOp()
-	if s.Text == AsRecorded && c.opts.OpenDevice == nil {
+	if s.Text == AsRecorded {
 		row.AtPeak = run.usageAtPeak()
 	}
 	return row, nil
@@ -228,12 +244,13 @@ func (r *Row) fill(res *plainResult) {
 	r.Retries, r.OOMs, r.FirstOOM = res.retries, res.NumOOMs, -1
 	if len(res.OOMs) > 0 {
 		r.FirstOOM = res.OOMs[0].Op
+		r.Failure = &res.OOMs[0]
 	}
 }
 
 // time measures a plain run, and keeps the best time.
 func (c *comparer) time(row *Row, s *Spec) error {
-	run := plainRun{work: c.w.Program, spec: s, limit: c.opts.Limit, capacity: c.opts.Capacity}
+	run := plainRun{work: c.w.Program, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity}
 	run.opts.Now = c.opts.Now
 	res, err := run.do()
 	if err != nil {
@@ -251,14 +268,33 @@ func (c *Comparison) chooseBest() {
 		if !r.Completed() || r.ReservedPeak < 0 {
 			continue
 		}
-		if c.Best < 0 || better(r, &c.Rows[c.Best]) {
+		if c.Best < 0 || better(r, &c.Rows[c.Best], c.BySmallest) {
 			c.Best = i
 		}
 	}
 }
 
-// better reports whether a is preferable to b; both completed.
-func better(a, b *Row) bool {
+// LeastLimit is the row that completes under the smallest limit of all, or nil if none was searched or none is enough.
+func (c *Comparison) LeastLimit() *Row {
+	var least *Row
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if r.SmallestLimit > 0 && (least == nil || r.SmallestLimit < least.SmallestLimit) {
+			least = r
+		}
+	}
+	return least
+}
+
+// better reports whether a is preferable to b, both of which completed: because its smallest limit is smaller, if that
+// was asked for, then because it reserves less, then because it calls the driver less often.
+func better(a, b *Row, bySmallest bool) bool {
+	if bySmallest && a.SmallestLimit != b.SmallestLimit && a.SmallestLimit > 0 {
+		return b.SmallestLimit <= 0 || a.SmallestLimit < b.SmallestLimit
+	}
+	if bySmallest && a.SmallestLimit != b.SmallestLimit && b.SmallestLimit > 0 {
+		return false
+	}
 	if a.ReservedPeak != b.ReservedPeak {
 		return a.ReservedPeak < b.ReservedPeak
 	}

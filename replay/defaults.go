@@ -12,12 +12,11 @@ var (
 )
 
 // DefaultSpecs are the rows of a comparison for which none were asked: the recorded settings; PyTorch's defaults, if
-// those are others; expandable segments; the round-up and the split limit that reserve the least of a few that are
-// tried, on a simulated device; and, if there is a limit, garbage collection at 0.8 of it.
+// those are others; expandable segments; the round-up and the split limit that are best of a few that are tried, on a
+// simulated device: they reserve the least or, with opts.Smallest, complete under the smallest limit; and, if there is a
+// limit, garbage collection at 0.8 of it.
 func DefaultSpecs(w *Work, opts CompareOptions) ([]string, error) {
-	if opts.Capacity == 0 {
-		opts.Capacity = H200Memory
-	}
+	opts.Capacity = w.capacity(opts.Capacity)
 	specs := []string{AsRecorded}
 	add := func(spec string) error {
 		s, err := ParseSpec(spec, w.Recorded)
@@ -49,8 +48,11 @@ func DefaultSpecs(w *Work, opts CompareOptions) ([]string, error) {
 	return specs, nil
 }
 
-// least returns the spec, a prefix with one of some values, that completes with the least reserved.
+// least returns the best spec of those that are a prefix with one of some values.
 func (w *Work) least(opts CompareOptions, prefix string, values []string) (string, error) {
+	if opts.Smallest {
+		return w.leastLimit(opts, prefix, values)
+	}
 	rows := make([]Row, len(values))
 	err := parallel(len(values), 0, func(i int) error {
 		s, err := ParseSpec(prefix+values[i], w.Recorded)
@@ -72,9 +74,39 @@ func (w *Work) least(opts CompareOptions, prefix string, values []string) (strin
 			if a.Completed() {
 				best = i
 			}
-		} else if a.Completed() && better(a, b) || !a.Completed() && a.Ops > b.Ops {
+		} else if a.Completed() && better(a, b, false) || !a.Completed() && a.Ops > b.Ops {
 			best = i
 		}
 	}
 	return prefix + values[best], err
+}
+
+// leastLimit returns the spec that completes under the smallest limit. A search takes many runs, so only those specs are
+// searched that complete under less than the best one before them.
+func (w *Work) leastLimit(opts CompareOptions, prefix string, values []string) (string, error) {
+	best, least := prefix+values[0], int64(0)
+	for _, value := range values {
+		s, err := ParseSpec(prefix+value, w.Recorded)
+		if err != nil {
+			return "", err
+		}
+		if least > 0 {
+			run := plainRun{work: w.Program, spec: &s, limit: least - limitStep, capacity: opts.Capacity}
+			res, err := run.do()
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", s.Text, err)
+			}
+			if res.NumOOMs > 0 {
+				continue
+			}
+		}
+		limit, err := smallestLimit(w.Program, &s, opts.Capacity, newMeter(nil, 1))
+		if err != nil {
+			return "", err
+		}
+		if limit > 0 && (least == 0 || limit < least) {
+			best, least = s.Text, limit
+		}
+	}
+	return best, nil
 }

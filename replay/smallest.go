@@ -12,7 +12,7 @@ const limitStep = 1 << 20 // bytes: limits are searched to this
 const smallestRuns = 14
 
 // SmallestLimit returns the smallest limit, a multiple of 1 MiB, under which the allocator that spec names (see
-// ParseSpec) has room for every request of w, on a simulated device of capacity bytes (0 means an H200's); or -1 if the
+// ParseSpec) has room for every request of w, on a simulated device of capacity bytes (0 means a script's, or else an H200's); or -1 if the
 // device is too small without any limit.
 //
 // It is found by halving the range between what is requested at the peak, below which nothing can complete, and what is
@@ -24,10 +24,7 @@ func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if capacity == 0 {
-		capacity = H200Memory
-	}
-	return smallestLimit(w.Program, &s, capacity, newMeter(nil, 1))
+	return smallestLimit(w.Program, &s, w.capacity(capacity), newMeter(nil, 1))
 }
 
 func smallestLimit(p *trace.Program, s *Spec, capacity int64, m *meter) (int64, error) {

@@ -2,7 +2,9 @@ package replay
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -16,6 +18,15 @@ type Work struct {
 	Program  *trace.Program
 	Recorded caching.Config // what the work was recorded under; PyTorch's defaults for a script
 	Notes    []string       // what a person should know about the recording, one sentence each
+	Script   bool           // a person wrote it: nothing was recorded
+	Capacity int64          // of the device that a script names, in bytes; 0 if there is none
+
+	RecordedReserved int64     // the most that was reserved while it was recorded, in bytes
+	NumFailures      int       // requests without room while it was recorded
+	Failures         []Failure // the first MaxOOMs of them
+	// RecordedLimit is how much could be reserved, as far as a recording with failures tells: at least so many bytes. It is
+	// 0 without failures.
+	RecordedLimit int64
 
 	snapshot *snapshot.Snapshot // nil for a script
 }
@@ -23,7 +34,7 @@ type Work struct {
 // Works returns the work of each device that has a history in s, in the order of their ordinals. The error matches
 // ErrNoHistory if there is none.
 func Works(s *snapshot.Snapshot) ([]*Work, error) {
-	cfg, notes, err := RecordedConfig(s)
+	cfg, notes, err := usableConfig(s)
 	if err != nil {
 		return nil, err
 	}
@@ -76,23 +87,116 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 		return nil, err
 	}
 	w := &Work{Device: device, Program: p, Recorded: cfg, snapshot: s}
+	w.history(s, t)
 	if n := p.Prelude.Blocks; n > 0 {
-		w.Notes = append(w.Notes, fmt.Sprintf("The recording starts late: %d blocks of %d bytes were there before it, and "+
-			"are allocated first here.", n, p.Prelude.Bytes))
+		what := fmt.Sprintf("%d blocks, %s in all, were there before it, and are", n, bytesize.Format(p.Prelude.Bytes))
+		if n == 1 {
+			what = fmt.Sprintf("1 block of %s was there before it, and is", bytesize.Format(p.Prelude.Bytes))
+		}
+		w.Notes = append(w.Notes, "The recording starts late: "+what+" allocated first here.")
 	}
-	if n := p.Anomalies.Count; n > 0 {
+	switch n := p.Anomalies.Count; {
+	case n == 1:
+		w.Notes = append(w.Notes, fmt.Sprintf("1 entry contradicts those before it: %v.", p.Anomalies.First[0]))
+	case n > 1:
 		w.Notes = append(w.Notes, fmt.Sprintf("%d entries contradict those before them; the first: %v.",
 			n, p.Anomalies.First[0]))
 	}
 	return w, nil
 }
 
-// ScriptWork returns the work of a script that is a program (see trace.Script.Program). Its device and allocator
-// commands do not count.
+// usableConfig is RecordedConfig without the settings that it does not understand, which become notes: a replay under
+// other settings needs none of them.
+func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
+	cfg, notes, err := RecordedConfig(s)
+	if err == nil {
+		return cfg, notes, nil
+	}
+	known := *s
+	known.Settings.Conf = ""
+	var ignored []string
+	for _, setting := range splitSettings(s.Settings.Conf) {
+		if _, _, err := caching.ParseConfig(setting); err != nil {
+			ignored = append(ignored, fmt.Sprintf("The recorded setting %q is not understood, and is ignored.", setting))
+			continue
+		}
+		if known.Settings.Conf != "" {
+			known.Settings.Conf += ","
+		}
+		known.Settings.Conf += setting
+	}
+	cfg, notes, err = RecordedConfig(&known)
+	if err == nil {
+		return cfg, append(ignored, notes...), nil
+	}
+	return caching.Default(), []string{fmt.Sprintf("The recorded settings mean nothing here (%v): PyTorch's defaults stand for "+
+		"them.", err)}, nil
+}
+
+// splitSettings takes a settings text apart after the commas outside of brackets.
+func splitSettings(text string) []string {
+	var parts []string
+	depth, from := 0, 0
+	for i, r := range text {
+		switch {
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case r == ',' && depth <= 0:
+			parts = append(parts, text[from:i])
+			from = i + 1
+		}
+	}
+	return append(parts, text[from:])
+}
+
+// ScriptWork returns the work of a script that is a program (see trace.Script.Program). Of a simulated device that it
+// names, the memory counts (device sim total=1GiB); another one is a *trace.ScriptError. Its allocator does not count,
+// since work is compared on several; a note says so.
 func ScriptWork(s *trace.Script) (*Work, error) {
 	p, err := s.Program()
 	if err != nil {
 		return nil, err
 	}
-	return &Work{Program: p, Recorded: caching.Default()}, nil
+	w := &Work{Program: p, Recorded: caching.Default(), Script: true}
+	for i := range s.Commands {
+		c := &s.Commands[i]
+		fail := func(format string, args ...any) (*Work, error) {
+			return nil, &trace.ScriptError{Line: i + 1, Column: 1, What: fmt.Sprintf(format, args...)}
+		}
+		switch c.Verb {
+		case trace.VerbAllocator:
+			w.Notes = append(w.Notes, fmt.Sprintf("Line %d of the script names an allocator, which does not count: the rows "+
+				"have their own.", i+1))
+		case trace.VerbDevice:
+			switch {
+			case w.Capacity > 0:
+				return fail("device: a comparison has one device, and the script named one before")
+			case c.Name != "sim":
+				return fail("device %s: a comparison chooses where it runs itself; here device sim total=SIZE can say how much memory there is", c.Name)
+			}
+			for _, arg := range c.Args {
+				total, ok := strings.CutPrefix(arg, "total=")
+				if !ok {
+					return fail("device sim: a comparison knows total=SIZE alone, not %s", arg)
+				}
+				if w.Capacity, err = bytesize.Parse(total); err != nil {
+					return fail("device sim: %v", err)
+				}
+			}
+		}
+	}
+	return w, nil
+}
+
+// capacity is the memory of a simulated device for w, in bytes, if asked says nothing.
+func (w *Work) capacity(asked int64) int64 {
+	switch {
+	case asked > 0:
+		return asked
+	case w.Capacity > 0:
+		return w.Capacity
+	}
+	return H200Memory
 }

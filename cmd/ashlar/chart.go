@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +40,7 @@ func newChart(t *trace.Trace, d *summary) chart {
 			column++
 			c.requested[column], c.reserved[column] = requested, reserved
 		}
-		a, b := change(e)
+		a, b := d.change(e)
 		requested, reserved = requested+a, reserved+b
 		c.requested[column] = max(c.requested[column], requested)
 		c.reserved[column] = max(c.reserved[column], reserved)
@@ -55,21 +55,32 @@ func newChart(t *trace.Trace, d *summary) chart {
 	return c
 }
 
+// narrow makes so many columns of those given: each shows the most of what it stands for.
+func narrow(values []int64, columns int) []int64 {
+	out := make([]int64, columns)
+	for x := range columns {
+		out[x] = slices.Max(values[x*len(values)/columns : (x+1)*len(values)/columns])
+	}
+	return out
+}
+
 // write draws the chart, the scale at the left and time below.
-func (c *chart) write(w io.Writer) {
+func (c *chart) write(w *page) {
+	columns := max(min(chartColumns, w.width-14), 1)
+	requested, reserved := narrow(c.requested[:], columns), narrow(c.reserved[:], columns)
 	for row := chartRows; row > 0; row-- {
 		label := ""
 		if row%4 == 0 {
 			label = bytesize.Format(c.top * int64(row) / chartRows)
 		}
 		var b strings.Builder
-		for x := range chartColumns {
+		for x := range columns {
 			// A cell is filled if what it stands for reaches its middle.
 			level := c.top/chartRows*int64(row-1) + c.top/chartRows/2
 			switch {
-			case c.requested[x] > level:
+			case requested[x] > level:
 				b.WriteString("█")
-			case c.reserved[x] > level:
+			case reserved[x] > level:
 				b.WriteString("░")
 			default:
 				b.WriteByte(' ')
@@ -77,11 +88,11 @@ func (c *chart) write(w io.Writer) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(pad(label, 12)+" |"+b.String(), " "))
 	}
-	fmt.Fprintf(w, "%s +%s\n", pad("0", 12), strings.Repeat("-", chartColumns))
+	fmt.Fprintf(w, "%s +%s\n", pad("0", 12), strings.Repeat("-", columns))
 	end := duration(c.span)
 	if c.span == 0 {
 		end = entriesText(c.entries)
 	}
-	fmt.Fprintf(w, "%s0%s\n", strings.Repeat(" ", 14), pad(end, chartColumns-1))
+	fmt.Fprintf(w, "%s0%s\n", strings.Repeat(" ", 14), pad(end, columns-1))
 	fmt.Fprintf(w, "%s█ requested   ░ reserved beyond that\n", strings.Repeat(" ", 14))
 }

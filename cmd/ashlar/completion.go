@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/ashlar-go/ashlar/replay"
 )
 
 type completionCmd struct {
@@ -47,15 +49,26 @@ func commandNames(app *kong.Application) string {
 
 // flagNames are the flags of a command as they are typed.
 func flagNames(c *kong.Node) string {
-	names := []string{"--help"}
+	names := []string{"--help", "-h"}
 	for _, f := range c.Flags {
 		names = append(names, "--"+f.Name)
+		if f.Short != 0 {
+			names = append(names, "-"+string(f.Short))
+		}
 	}
 	return strings.Join(names, " ")
 }
 
-// choices are the words that an enumeration allows.
-func choices(v *kong.Value) string { return strings.Join(v.EnumSlice(), " ") }
+// choices are the words that a value may be, or may begin with; "" if it may be anything.
+func choices(v *kong.Value) string {
+	if v.Name == "allocator" {
+		return strings.Join(replay.Allocators(), " ")
+	}
+	if v.Enum == "" {
+		return ""
+	}
+	return strings.Join(v.EnumSlice(), " ")
+}
 
 // words are the words that a command takes instead of files, or "".
 func words(c *kong.Node) string {
@@ -69,27 +82,40 @@ func words(c *kong.Node) string {
 
 func bashCompletion(b *strings.Builder, app *kong.Application) {
 	fmt.Fprintf(b, `_ashlar() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= flags=
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} before= words= flags=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "%s --help" -- "$cur"))
+        COMPREPLY=($(compgen -W "%s help --help -h --version" -- "$cur"))
         return
+    fi
+    # --flag=value is one word or three.
+    if [ "$cur" = = ]; then
+        cur=
+    elif [ "$prev" = = ]; then
+        prev=${COMP_WORDS[COMP_CWORD-2]}
+    elif [[ $cur == --*=* ]]; then
+        prev=${cur%%%%=*} before=${cur%%%%=*}= cur=${cur#*=}
     fi
     case ${COMP_WORDS[1]} in
 `, commandNames(app))
 	for _, c := range app.Children {
 		fmt.Fprintf(b, "    %s)\n        flags=%q words=%q\n", c.Name, flagNames(c), words(c))
 		for _, f := range c.Flags {
-			if f.Enum != "" {
-				fmt.Fprintf(b, "        if [ \"$prev\" = --%s ]; then words=%q; fi\n", f.Name, choices(f.Value))
+			if choices(f.Value) == "" {
+				continue
 			}
+			test := fmt.Sprintf("[ \"$prev\" = --%s ]", f.Name)
+			if f.Short != 0 {
+				test += fmt.Sprintf(" || [ \"$prev\" = -%c ]", f.Short)
+			}
+			fmt.Fprintf(b, "        if %s; then words=%q; fi\n", test, choices(f.Value))
 		}
 		b.WriteString("        ;;\n")
 	}
 	b.WriteString(`    esac
     case $cur in
     -*) COMPREPLY=($(compgen -W "$flags" -- "$cur")) ;;
-    *) if [ -n "$words" ]; then COMPREPLY=($(compgen -W "$words" -- "$cur")); fi ;;
+    *) if [ -n "$words" ]; then COMPREPLY=($(compgen -P "$before" -W "$words" -- "$cur")); fi ;;
     esac
 }
 complete -o default -F _ashlar ashlar
@@ -109,18 +135,21 @@ func zshCompletion(b *strings.Builder, app *kong.Application) {
 	b.WriteString("        )\n        _describe command commands\n        return\n    fi\n    local command=$words[2]\n" +
 		"    shift words\n    ((CURRENT--))\n    case $command in\n")
 	for _, c := range app.Children {
-		fmt.Fprintf(b, "    %s)\n        _arguments '--help[%s]'", c.Name, zshQuote("Show help."))
+		fmt.Fprintf(b, "    %s)\n        _arguments '(-h --help)'{-h,--help}'[%s]'", c.Name, zshQuote("Show help."))
 		for _, f := range c.Flags {
 			repeat, value := "", ""
 			if f.IsSlice() {
 				repeat = "*"
 			}
-			if f.Enum != "" {
+			if choices(f.Value) != "" {
 				value = ":value:(" + choices(f.Value) + ")"
 			} else if !f.IsBool() {
 				value = ":value: "
 			}
 			fmt.Fprintf(b, " \\\n            '%s--%s[%s]%s'", repeat, f.Name, zshQuote(f.Help), value)
+			if f.Short != 0 {
+				fmt.Fprintf(b, " \\\n            '%s-%c[%s]%s'", repeat, f.Short, zshQuote(f.Help), value)
+			}
 		}
 		if w := words(c); w != "" {
 			fmt.Fprintf(b, " \\\n            '1:value:(%s)'", w)
@@ -138,7 +167,7 @@ func fishQuote(text string) string {
 }
 
 func fishCompletion(b *strings.Builder, app *kong.Application) {
-	fmt.Fprintln(b, "complete -c ashlar -n __fish_use_subcommand -f -l help -d 'Show help.'")
+	fmt.Fprintln(b, "complete -c ashlar -s h -l help -d 'Show help.'")
 	for _, c := range app.Children {
 		fmt.Fprintf(b, "complete -c ashlar -n __fish_use_subcommand -f -a %s -d %s\n", c.Name, fishQuote(c.Help))
 	}
@@ -149,7 +178,7 @@ func fishCompletion(b *strings.Builder, app *kong.Application) {
 			if f.Short != 0 {
 				fmt.Fprintf(b, " -s %c", f.Short)
 			}
-			if f.Enum != "" {
+			if choices(f.Value) != "" {
 				fmt.Fprintf(b, " -x -a %s", fishQuote(choices(f.Value)))
 			} else if !f.IsBool() {
 				b.WriteString(" -x")

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // freeMemory is how many bytes of the machine's memory can be filled: what Linux says is available, within the limit of
@@ -49,6 +50,28 @@ func readNumber(path string) (int64, error) {
 // hostReserve is what is left to the rest of the machine.
 const hostReserve = 256 << 20
 
+// tellFrom is how many bytes of requests take long enough to be told of.
+const tellFrom = 4 << 30
+
+// hostCost says how much a replay of w on real memory writes and reads, if that takes more than a few seconds.
+func hostCost(w *replay.Work, rows int) string {
+	var bytes int64
+	for i := range w.Program.Ops {
+		if w.Program.Ops[i].Kind == trace.OpAlloc {
+			bytes += w.Program.Ops[i].Size
+		}
+	}
+	if bytes*int64(rows) < tellFrom {
+		return ""
+	}
+	each := ""
+	if rows > 1 {
+		each = fmt.Sprintf(" for each of %d rows", rows)
+	}
+	return fmt.Sprintf("--device host fills every block and checks it: %s to write and as much to read%s; "+
+		"--device sim takes a moment", bytesize.Format(bytes), each)
+}
+
 // fits refuses work that needs more memory than opts.Capacity, as a simulated device shows without any.
 func fits(w *replay.Work, opts *replay.CompareOptions) error {
 	c, err := replay.Compare(w, replay.CompareOptions{Specs: opts.Specs, Limit: opts.Limit})
@@ -58,7 +81,7 @@ func fits(w *replay.Work, opts *replay.CompareOptions) error {
 	for i := range c.Rows {
 		if need := c.Rows[i].ReservedPeak + hostReserve; need > opts.Capacity {
 			return fmt.Errorf("%s needs %s of real memory under --device host, and %s is there: choose a smaller trace, give a "+
-				"--limit, or use --device sim, which needs none", displayName(c.Rows[i].Allocator), bytesize.Format(need),
+				"--limit, or use --device sim, which needs none", rowName(c, c.Rows[i].Allocator), bytesize.Format(need),
 				bytesize.Format(opts.Capacity))
 		}
 	}

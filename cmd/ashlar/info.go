@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -64,21 +63,20 @@ func (c *infoCmd) Run(s *streams) error {
 	})
 }
 
-func writeSummary(w io.Writer, in *input, d *summary, several bool) {
+func writeSummary(w *page, in *input, d *summary, several bool) {
 	title := fmt.Sprintf("%s: a memory snapshot, %s", in.name(), bytesize.Format(in.bytes))
 	if several {
 		title += fmt.Sprintf(", device %d", d.Device)
 	}
 	fmt.Fprintf(w, "%s\n\n", title)
 	field := func(name, format string, args ...any) {
-		paragraph(w, pad("  "+name, -14), fmt.Sprintf(format, args...))
+		w.paragraph(pad("  "+name, -14), fmt.Sprintf(format, args...))
 	}
 	if !several {
 		field("device", "%d", d.Device)
 	}
 	if d.Entries > 0 {
-		field("recorded", "%s, for %s, in %s", time.UnixMicro(d.StartUS).UTC().Format("2006-01-02 15:04:05 UTC"),
-			duration(time.Duration(d.EndUS-d.StartUS)*time.Microsecond), entriesText(d.Entries))
+		field("recorded", "%s, in %s", recordedText(d.StartUS, d.EndUS), entriesText(d.Entries))
 		var counts []string
 		for a := range mem.NumActions {
 			if n := d.Counts[a.String()]; n > 0 {
@@ -112,6 +110,18 @@ func writeSummary(w io.Writer, in *input, d *summary, several bool) {
 		field("starts late", "%s in use and %s reserved before the first entry", bytesize.Format(d.Late),
 			bytesize.Format(d.LateReserved))
 	}
+	for i := range d.Failures {
+		field("no room for", "%s", failureText(&d.Failures[i], in.snapshot.Stacks))
+	}
+	if n := d.NumFailures - len(d.Failures); n > 0 {
+		field("", "and %s more", count(n))
+	}
+	if n := d.Contradictions; n > 0 {
+		field("contradicts", "%s; the first: %s", entriesText(n), d.contradiction)
+	}
+	if n := d.Oversized; n > 0 {
+		field("oversized", "%s of more than was ever reserved, which the sums leave out; the first: %s", entriesText(n), d.oversized)
+	}
 	for _, s := range d.Skipped {
 		field("skipped", "%s: %s", s.What, plural(s.Count, "time"))
 	}
@@ -120,6 +130,18 @@ func writeSummary(w io.Writer, in *input, d *summary, several bool) {
 		fmt.Fprintln(w)
 		d.chart.write(w)
 	}
+}
+
+// recordedText says when entries were recorded, and for how long.
+func recordedText(start, end int64) string {
+	at := "at an unknown time"
+	if from := time.UnixMicro(start).UTC(); from.Year() >= 2000 {
+		at = from.Format("2006-01-02 15:04:05 UTC")
+	}
+	if start == end {
+		return at
+	}
+	return at + ", for " + duration(time.Duration(end-start)*time.Microsecond)
 }
 
 func entriesText(n int) string {
@@ -136,15 +158,18 @@ func ratio(a, b int64) float64 {
 	return float64(a) / float64(b)
 }
 
-func writeBiggest(w io.Writer, d *summary) {
+func writeBiggest(w *page, d *summary) {
 	if len(d.Biggest) == 0 {
 		return
 	}
 	fmt.Fprintln(w, "\n  biggest allocations")
 	for _, b := range d.Biggest {
 		line := fmt.Sprintf("  %s %8s x", pad(bytesize.Format(b.Size), 12), count(b.Count))
-		if b.Where != "" {
-			line += "  " + b.Where
+		switch {
+		case b.Where != "":
+			line += "  " + clean(b.Where, max(w.width-len(line)-5, 20))
+		case d.stacks:
+			line += "  (no stack)"
 		}
 		fmt.Fprintln(w, line)
 	}

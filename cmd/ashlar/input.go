@@ -53,7 +53,7 @@ func (in *input) name() string {
 			name = cut
 		}
 	}
-	return name
+	return clean(name, maxWhere)
 }
 
 // displayPath is how messages name a path that was given.
@@ -61,7 +61,7 @@ func displayPath(path string) string {
 	if path == "-" {
 		return "standard input"
 	}
-	return path
+	return clean(path, maxWord)
 }
 
 // each reads the traces one after another and calls do for each. A trace that cannot be read or used does not keep the
@@ -70,6 +70,9 @@ func displayPath(path string) string {
 func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 	code := exitOK
 	for _, path := range t.Traces {
+		if s.out.err != nil {
+			break // nobody sees the rest
+		}
 		p := newProgress(s.err, "reading "+displayPath(path))
 		in, err := read(path, s.in)
 		if err == nil {

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -23,12 +25,13 @@ const (
 	exitOK      = 0
 	exitDiffers = 1 // verify: something differs; replay: no row of some trace completed
 	exitUsage   = 2
-	exitInput   = 3 // a file cannot be read, or cannot be used
+	exitInput   = 3 // a file cannot be read, or cannot be used; or the output cannot be written
 )
 
 const description = `Read the memory snapshots that PyTorch writes, and try other settings and allocators on them.
 
-A TRACE is such a snapshot (plain, or compressed with gzip, zstd or xz), or "-" for standard input. To record one:
+A TRACE is such a snapshot (plain, or compressed with gzip, zstd or xz), "-" for standard input, or for replay a text
+whose name ends in .script ("ashlar replay --help" has an example). To record a snapshot:
 
     torch.cuda.memory._record_memory_history(max_entries=10_000_000)   # before the first allocation
     ...
@@ -37,7 +40,7 @@ A TRACE is such a snapshot (plain, or compressed with gzip, zstd or xz), or "-" 
 Sizes are written as 18.2GiB, 512k or 2097152.
 
 Exit codes: 0 success; 1 verify found a difference, or no row of a replay completed; 2 wrong usage; 3 a file cannot be
-read or used.`
+read or used, or the output cannot be written.`
 
 // commands is the command line.
 type commands struct {
@@ -50,13 +53,14 @@ type commands struct {
 
 // streams are where a command reads and writes.
 type streams struct {
-	in       io.Reader
-	out, err io.Writer
+	in  io.Reader
+	out *page
+	err io.Writer
 }
 
 // fail writes an error of one trace.
 func (s *streams) fail(trace string, err error) {
-	fmt.Fprintf(s.err, "ashlar: %s: %v\n", trace, err)
+	fmt.Fprintf(s.err, "ashlar: %s: %s\n", trace, cleanLines(err.Error()))
 }
 
 // An exit ends run with a code, without a message: all has been said.
@@ -73,21 +77,27 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is the program: it returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	out := newPage(stdout)
 	defer func() {
-		if e, ok := recover().(exit); ok {
+		switch e := recover().(type) {
+		case nil:
+		case exit:
 			code = int(e)
+		default:
+			panic(e)
+		}
+		if err := out.failed(); err != nil {
+			fmt.Fprintf(stderr, "ashlar: the output could not be written: %v\n", err)
+			code = exitInput
 		}
 	}()
-	parser, err := newParser(stdout, stderr)
+	parser, err := newParser(out, stderr)
 	if err != nil {
 		panic(err)
 	}
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
-	ctx, err := parser.Parse(args)
+	ctx, err := parser.Parse(usualForms(args))
 	if err == nil {
-		err = ctx.Run(&streams{stdin, stdout, stderr}, parser)
+		err = ctx.Run(&streams{stdin, out, stderr}, parser)
 	}
 	var parse *kong.ParseError
 	var usage usageError
@@ -98,11 +108,35 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &parse), errors.As(err, &usage):
-		fmt.Fprintf(stderr, "ashlar: %v\nRun \"ashlar --help\" or \"ashlar COMMAND --help\" to see what there is.\n", err)
+		fmt.Fprintf(stderr, "ashlar: %s\nRun \"ashlar --help\" or \"ashlar COMMAND --help\" to see what there is.\n",
+			usageText(err))
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "ashlar: %v\n", err)
+	fmt.Fprintf(stderr, "ashlar: %s\n", cleanLines(err.Error()))
 	return exitInput
+}
+
+// usualForms turns what other programs understand too into commands and flags of this one.
+func usualForms(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case args[0] == "--version":
+		return append([]string{"version"}, args[1:]...)
+	}
+	return args
+}
+
+// usageText is the message of wrong usage, in plainer words than the parser's where it ran out of arguments.
+func usageText(err error) string {
+	text := cleanLines(err.Error())
+	if flag, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(flag, "--") &&
+		(strings.Contains(rest, "<EOL>") || strings.HasPrefix(rest, "missing value")) {
+		return flag + ": a value is missing"
+	}
+	return text
 }
 
 func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {

@@ -97,7 +97,7 @@ func TestJSONHasItsKeys(t *testing.T) {
 		rows int
 		keys string
 	}{
-		{[]string{"replay", "--json", sample("streams")}, 4, "trace device allocator allocs requested_peak allocated_peak " +
+		{[]string{"replay", "--json", sample("streams")}, 4, "trace device limit allocator allocs requested_peak allocated_peak " +
 			"reserved_peak smallest_limit driver_calls driver_ns retries ooms ns_per_op"},
 		{[]string{"verify", "--json", sample("streams"), sample("resnet")}, 2, "trace allocs addresses_matched segment_events " +
 			"segment_events_matched blocks blocks_matched peaks_equal exact"},
@@ -241,8 +241,10 @@ func TestNumbers(t *testing.T) {
 		duration(12345): "12.3us", duration(999): "999ns", duration(6675645): "6.68ms", duration(36387700): "36.4ms",
 		duration(169 * time.Millisecond): "169ms", duration(1230 * time.Millisecond): "1.23s", duration(125 * time.Second): "2m5s",
 		percent(1, 0): "0 %", percent(28, 100): "28 %", percent(5, 1000): "0.5 %",
-		strings.Join(wrap("max_split_size_mb:128", 12), "|"):     "max_split_|size_mb:|128",
-		strings.Join(wrap("unbreakable", 5), "|"):                "unbre|aka|ble",
+		strings.Join(wrap("max_split_size_mb:128", 12), "|"):     "max_split_size_mb:128",
+		strings.Join(wrap("a:1,b:[1:2,>:4],c:3", 8), "|"):        "a:1,|  b:[1:2,>:4],|  c:3",
+		clean("a\nb\x1b[31m\u202e\xff", 100):                     `a\nb\x1b[31m\u202e\xff`,
+		clean(strings.Repeat("é", 50), 3):                        "ééé...",
 		strings.Join(wrap("expandable_segments:True", 100), "|"): "expandable_segments:True",
 	} {
 		if got != want {

@@ -59,9 +59,19 @@ func (p *progress) tell() {
 		if p.done > 0 {
 			text += fmt.Sprintf(": %3.0f %%", 100*p.done)
 		}
-		p.mu.Unlock()
 		fmt.Fprintf(p.w, "\r%s\x1b[K", text)
+		p.mu.Unlock()
 	}
+}
+
+// say writes a line, on whatever it is.
+func (p *progress) say(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f, ok := p.w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		text = "\r\x1b[K" + text
+	}
+	fmt.Fprintln(p.w, text)
 }
 
 // at says what is done now.

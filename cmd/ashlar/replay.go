@@ -15,7 +15,7 @@ import (
 type replayCmd struct {
 	traceArgs
 	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF."`
-	Device     string   `enum:"sim,host" default:"sim" help:"Where to replay: sim is simulated and needs no memory; host is real memory, and every block is filled and checked."`
+	Device     string   `enum:"sim,host" default:"sim" help:"Where to replay: sim is simulated and needs no memory; host is real memory, and every block is filled and checked, which takes longer."`
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; host: what the machine has free)."`
 	Limit      size     `placeholder:"SIZE" help:"What each allocator may reserve."`
 	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
@@ -27,10 +27,24 @@ func (*replayCmd) Help() string {
 	return `Replays the recorded requests on each allocator and prints a row for each: the peaks of what was requested,
 allocated and reserved; waste, which is reserved over requested; calls to the driver and the time they would take; how often the
 cache had to be given back for a request to succeed; how far the work came if it ran out of memory; and the measured
-time of an operation. The best row, which reserves the least of those that complete, is marked with *.
+time of an operation. The best row, which reserves the least of those that complete, is marked with *; with --smallest it
+is the one that completes under the smallest limit. On a narrow terminal some columns are left out.
 
 Without --allocator the rows are: as recorded, expandable segments, round-ups and a split limit (the best of a few
 values), and garbage collection if there is a limit.
+
+If the recorded run ran out of memory and neither --limit nor --capacity is given, the other rows may reserve what that
+run did at most. If no row completes, the limits under which they would are searched.
+
+A file whose name ends in .script is a text of one request a line, to try an idea or to report a bug:
+
+    device sim total=1GiB    # how much memory there is; may be left out
+    alloc a 300MiB
+    alloc b 20KiB on=s1      # on another stream
+    free a
+
+--device host writes a pattern into every block and checks it: that takes as long as the bytes of all requests take to
+write and to read, for each row.
 
 The exit code is 1 if no row of a trace completed.
 
@@ -50,6 +64,7 @@ var now = time.Now
 type rowLine struct {
 	Trace         string   `json:"trace"`
 	Device        int      `json:"device"`
+	Limit         *int64   `json:"limit"` // of every row; of the recorded one if it could be other than recorded
 	Allocator     string   `json:"allocator"`
 	Allocs        int      `json:"allocs"`
 	RequestedPeak int64    `json:"requested_peak"`
@@ -80,7 +95,7 @@ func (c *replayCmd) Run(s *streams) error {
 		completed := true
 		var results []*replay.Comparison
 		for _, w := range works {
-			result, err := c.compare(w, p)
+			result, err := c.compare(w, in, p)
 			if err != nil {
 				return err
 			}
@@ -109,7 +124,7 @@ func (c *replayCmd) Run(s *streams) error {
 	})
 }
 
-func (c *replayCmd) compare(w *replay.Work, p *progress) (*replay.Comparison, error) {
+func (c *replayCmd) compare(w *replay.Work, in *input, p *progress) (*replay.Comparison, error) {
 	opts := replay.CompareOptions{
 		Specs: c.Allocators, Limit: int64(c.Limit), Capacity: int64(c.Capacity), Smallest: c.Smallest,
 		Now: now, Progress: p.update,
@@ -117,6 +132,9 @@ func (c *replayCmd) compare(w *replay.Work, p *progress) (*replay.Comparison, er
 	if c.Device == "host" {
 		if err := c.onHost(w, &opts); err != nil {
 			return nil, err
+		}
+		if text := hostCost(w, len(opts.Specs)); text != "" {
+			p.say("ashlar: " + in.name() + ": " + text)
 		}
 	}
 	return replay.Compare(w, opts)
@@ -127,6 +145,12 @@ func (c *replayCmd) onHost(w *replay.Work, opts *replay.CompareOptions) error {
 	free, err := freeMemory()
 	if err != nil {
 		return err
+	}
+	if opts.Limit == 0 && opts.Capacity == 0 {
+		opts.Limit = w.RecordedLimit
+	}
+	if opts.Capacity == 0 && w.Capacity > 0 {
+		opts.Capacity = w.Capacity
 	}
 	if opts.Capacity == 0 || opts.Capacity > free {
 		opts.Capacity = free
@@ -157,7 +181,7 @@ func writeRows(w io.Writer, in *input, c *replay.Comparison) error {
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		line := rowLine{
-			Trace: in.path, Device: c.Work.Device, Allocator: r.Allocator, Allocs: r.Allocs,
+			Trace: in.path, Device: c.Work.Device, Limit: known(c.Limit, c.Limit > 0), Allocator: r.Allocator, Allocs: r.Allocs,
 			RequestedPeak: r.RequestedPeak, AllocatedPeak: r.AllocatedPeak,
 			ReservedPeak:  known(r.ReservedPeak, r.ReservedPeak >= 0),
 			SmallestLimit: known(r.SmallestLimit, r.SmallestLimit > 0),

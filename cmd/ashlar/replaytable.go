@@ -2,14 +2,21 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// displayName is how tables name an allocator: the settings alone of the caching allocator.
+// rowName is how tables name a row.
+func rowName(c *replay.Comparison, spec string) string {
+	if c.Work.Script && spec == replay.AsRecorded {
+		return "PyTorch's defaults" // nothing was recorded
+	}
+	return displayName(spec)
+}
+
+// displayName is how messages name an allocator: the settings alone of the caching allocator.
 func displayName(spec string) string {
 	settings, caching := strings.CutPrefix(spec, "caching:")
 	switch {
@@ -24,7 +31,7 @@ func displayName(spec string) string {
 }
 
 // writeComparison writes a table with a sentence above it and some below.
-func writeComparison(w io.Writer, in *input, c *replay.Comparison, device string, severalDevices bool) {
+func writeComparison(p *page, in *input, c *replay.Comparison, device string, severalDevices bool) {
 	title := in.name()
 	if severalDevices {
 		title += fmt.Sprintf(", device %d", c.Work.Device)
@@ -38,12 +45,20 @@ func writeComparison(w io.Writer, in *input, c *replay.Comparison, device string
 	if c.Limit > 0 {
 		limit = "a limit of " + bytesize.Format(c.Limit)
 	}
-	paragraph(w, "", fmt.Sprintf("%s: %s on %s; replayed on %s of %s memory with %s.",
+	switch {
+	case c.LimitRecorded && c.Limit == c.Work.RecordedReserved:
+		limit += ": the most that was reserved before the recorded run ran out of memory"
+	case c.LimitRecorded:
+		limit += ": what the recorded run had when it ran out of memory"
+	case c.Limit > c.Capacity:
+		limit += ", which is more than there is"
+	}
+	p.paragraph("", fmt.Sprintf("%s: %s on %s; replayed on %s of %s memory with %s.",
 		title, plural(stats.Allocs, "allocation"), plural(c.Work.Program.Streams, "stream"),
 		bytesize.Format(c.Capacity), place, limit))
-	fmt.Fprintln(w)
+	fmt.Fprintln(p)
 
-	t := table{marked: c.Best, header: []string{
+	t := table{marked: c.Best, optional: []int{9, 6, 2}, header: []string{
 		"settings", "requested", "allocated", "reserved", "waste",
 		"driver\ncalls", "driver\ntime", "re-\ntries", "out of\nmemory", "ns/op",
 	}}
@@ -55,27 +70,31 @@ func writeComparison(w io.Writer, in *input, c *replay.Comparison, device string
 		t.header = append(t.header, "smallest\nlimit")
 	}
 	for i := range c.Rows {
-		t.rows = append(t.rows, rowCells(&c.Rows[i], len(c.Work.Program.Ops), searched))
+		t.rows = append(t.rows, rowCells(c, &c.Rows[i], len(c.Work.Program.Ops), searched))
 	}
-	t.write(w, pageWidth)
+	t.write(p)
 	sentences := explain(c)
 	if len(sentences) > 0 {
-		fmt.Fprintln(w)
+		fmt.Fprintln(p)
 	}
 	for _, sentence := range sentences {
-		paragraph(w, "", sentence)
+		p.paragraph("", sentence)
 	}
+	writeFailures(p, in, c)
 	notes := c.Work.Notes
 	for i := range c.Rows {
 		notes = append(notes[:len(notes):len(notes)], c.Rows[i].Notes...)
 	}
 	for _, note := range notes {
-		paragraph(w, "Note: ", note)
+		p.paragraph("Note: ", note)
 	}
 }
 
+// minTimed is how many operations a time of one is worth showing for.
+const minTimed = 1000
+
 // rowCells are the cells of a row; ops is how many the work has.
-func rowCells(r *replay.Row, ops int, searched bool) []string {
+func rowCells(c *replay.Comparison, r *replay.Row, ops int, searched bool) []string {
 	reserved, waste, calls, time, oom, ns := "-", "-", "-", "-", "no", "-"
 	if r.ReservedPeak >= 0 {
 		reserved = bytesize.Format(r.ReservedPeak)
@@ -92,11 +111,11 @@ func rowCells(r *replay.Row, ops int, searched bool) []string {
 			oom = fmt.Sprintf("at %d%%", 100*r.FirstOOM/max(ops, 1))
 		}
 	}
-	if r.NsPerOp > 0 {
+	if r.NsPerOp > 0 && ops >= minTimed {
 		ns = fmt.Sprintf("%.0f", r.NsPerOp)
 	}
 	cells := []string{
-		displayName(r.Allocator), bytesize.Format(r.RequestedPeak), bytesize.Format(r.AllocatedPeak), reserved, waste,
+		rowName(c, r.Allocator), bytesize.Format(r.RequestedPeak), bytesize.Format(r.AllocatedPeak), reserved, waste,
 		calls, time, count(r.Retries), oom, ns,
 	}
 	if !searched {
@@ -106,47 +125,4 @@ func rowCells(r *replay.Row, ops int, searched bool) []string {
 		return append(cells, bytesize.Format(r.SmallestLimit))
 	}
 	return append(cells, "-")
-}
-
-// explain says in words where the memory of the recorded run went, and which row would have saved how much of it.
-func explain(c *replay.Comparison) []string {
-	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	r := c.RecordedRow()
-	if r != nil && r.AtPeak.Reserved > 0 {
-		u := r.AtPeak
-		over := r.ReservedPeak - r.RequestedPeak
-		say("As recorded, %s was reserved for at most %s in use at a time: %s (%s) more than needed.",
-			bytesize.Format(r.ReservedPeak), bytesize.Format(r.RequestedPeak), bytesize.Format(over),
-			percent(over, r.ReservedPeak))
-		say("When the reserved memory reached its peak, %s of it was in use, %s lay in free segments that did not suit the "+
-			"request, %s was free beside live blocks in the same segments, and %s was rounding.",
-			bytesize.Format(u.Requested), bytesize.Format(u.Free), bytesize.Format(u.Stranded), bytesize.Format(u.Rounding))
-	}
-	switch {
-	case c.Best < 0:
-		say("No row completed: try a higher --limit or --capacity, or other settings.")
-	case r == nil || len(c.Rows) == 1:
-	case !r.Completed():
-		b := &c.Rows[c.Best]
-		say("%s would have let it complete, with %s reserved.", setting(b), bytesize.Format(b.ReservedPeak))
-	case c.Saving() > 0:
-		b := &c.Rows[c.Best]
-		say("%s would have saved %s (%s).", setting(b), bytesize.Format(c.Saving()), percent(c.Saving(), r.ReservedPeak))
-	default:
-		say("None of the other rows reserves less than the recorded settings.")
-	}
-	return out
-}
-
-// setting is what a person sets to get a row.
-func setting(r *replay.Row) string {
-	settings, caching := strings.CutPrefix(r.Allocator, "caching:")
-	switch {
-	case caching && settings == "":
-		return "An empty PYTORCH_CUDA_ALLOC_CONF"
-	case caching:
-		return "PYTORCH_CUDA_ALLOC_CONF=" + settings
-	}
-	return "The allocator " + r.Allocator
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -36,10 +37,28 @@ type summary struct {
 		Segments  int   `json:"segments"`
 	} `json:"live"`
 	Biggest []bigAllocation `json:"biggest"`
-	Skipped []snapshot.Skip `json:"-"`
+	Skipped []skip          `json:"skipped"`
 
-	chart chart
+	NumFailures    int `json:"failures"`       // requests without room
+	Contradictions int `json:"contradictions"` // entries that contradict those before them
+	Oversized      int `json:"oversized"`      // entries of more than was ever reserved, which count nowhere else
+
+	Failures      []replay.Failure `json:"-"`
+	contradiction string           // the first
+	oversized     string           // the first
+	most          int64            // bytes that were reserved at a time; 0 if nothing was
+	stacks        bool             // there are some
+	chart         chart
 }
+
+// A skip is something in the file that is not understood.
+type skip struct {
+	What  string `json:"what"`
+	Count int    `json:"count"`
+}
+
+// maxWhere is how many runes of a place in the code, or of a name, are shown.
+const maxWhere = 100
 
 // A bigAllocation is a size that was asked for, by one place in the code.
 type bigAllocation struct {
@@ -51,11 +70,24 @@ type bigAllocation struct {
 // maxBiggest is how many big allocations are shown.
 const maxBiggest = 8
 
+// maxFailures is how many requests without room are shown.
+const maxFailures = 3
+
 // summaries sums up each device that has a history or segments.
 func summaries(s *snapshot.Snapshot) []summary {
 	devices := len(s.Traces)
 	for i := range s.Segments {
 		devices = max(devices, s.Segments[i].Device+1)
+	}
+	works := map[int]*replay.Work{}
+	if all, err := replay.Works(s); err == nil { // what cannot be replayed is summed up all the same
+		for _, w := range all {
+			works[w.Device] = w
+		}
+	}
+	skipped := []skip{}
+	for _, k := range s.Skipped {
+		skipped = append(skipped, skip{k.What, k.Count})
 	}
 	var all []summary
 	for device := range devices {
@@ -63,14 +95,14 @@ func summaries(s *snapshot.Snapshot) []summary {
 		if device < len(s.Traces) {
 			t = s.Traces[device]
 		}
-		d := summary{Device: device, Skipped: s.Skipped, Counts: map[string]int{}}
+		d := summary{Device: device, Skipped: skipped, Counts: map[string]int{}}
 		if s.Settings.Raw != nil {
 			text := settingsText(&s.Settings)
 			d.Settings = &text
 		}
 		d.final(s)
 		if t != nil {
-			d.history(t)
+			d.history(t, works[device])
 		}
 		if d.Entries > 0 || d.Live.Segments > 0 {
 			all = append(all, d)
@@ -138,7 +170,10 @@ func settingsText(s *snapshot.Settings) string {
 }
 
 // change is what an entry adds to what is requested and reserved.
-func change(e *trace.Event) (requested, reserved int64) {
+func (d *summary) change(e *trace.Event) (requested, reserved int64) {
+	if d.senseless(e) {
+		return 0, 0
+	}
 	switch e.Action {
 	case mem.ActionAlloc:
 		return e.Size, 0
@@ -152,8 +187,13 @@ func change(e *trace.Event) (requested, reserved int64) {
 	return 0, 0
 }
 
-// history sums up the entries.
-func (d *summary) history(t *trace.Trace) {
+// senseless reports whether an entry is of a block that is larger than all that was ever reserved.
+func (d *summary) senseless(e *trace.Event) bool {
+	return d.most > 0 && e.Size > d.most && (e.Action == mem.ActionAlloc || e.Action == mem.ActionFreeCompleted)
+}
+
+// history sums up the entries. W is the same history as work, or nil if it cannot be one.
+func (d *summary) history(t *trace.Trace, w *replay.Work) {
 	d.Entries = len(t.Events)
 	if d.Entries == 0 {
 		return
@@ -165,16 +205,32 @@ func (d *summary) history(t *trace.Trace) {
 	if t.PoolsKnown && len(t.Pools) > len(d.Pools) {
 		d.Pools = t.Pools
 	}
+	if w != nil {
+		d.most, d.NumFailures = w.RecordedReserved, w.NumFailures
+		d.Failures = w.Failures[:min(len(w.Failures), maxFailures)]
+		if a := &w.Program.Anomalies; a.Count > 0 {
+			d.Contradictions, d.contradiction = a.Count, a.First[0].String()
+		}
+	}
+	d.stacks = t.Stacks.Len() > 0
 	var requested, reserved int64
 	for i := range t.Events {
 		e := &t.Events[i]
 		d.Counts[e.Action.String()]++
 		d.StartUS, d.EndUS = min(d.StartUS, e.TimeUS), max(d.EndUS, e.TimeUS)
-		a, b := change(e)
+		if d.senseless(e) {
+			if d.Oversized++; d.Oversized == 1 {
+				d.oversized = fmt.Sprintf("entry %s: %v of %s bytes", count(i), e.Action, count(e.Size))
+			}
+		}
+		a, b := d.change(e)
 		requested, reserved = requested+a, reserved+b
 	}
 	// What is there at the end and was never allocated was there before.
 	d.Late, d.LateReserved = max(d.Live.Requested-requested, 0), max(d.Live.Reserved-reserved, 0)
+	if w != nil {
+		d.Late = w.Program.Prelude.Bytes // an entry may contradict the final state too
+	}
 	if d.Late == 0 {
 		d.LateReserved = 0
 	}
@@ -190,7 +246,7 @@ func (d *summary) biggest(t *trace.Trace) {
 	}
 	counts := map[key]int{}
 	for i := range t.Events {
-		if e := &t.Events[i]; e.Action == mem.ActionAlloc {
+		if e := &t.Events[i]; e.Action == mem.ActionAlloc && !d.senseless(e) {
 			counts[key{e.Size, e.Stack}]++
 		}
 	}
@@ -215,12 +271,12 @@ func (d *summary) biggest(t *trace.Trace) {
 }
 
 // place is the line of code that a stack comes from: the innermost one in Python that is not part of PyTorch, or else
-// the innermost one in Python, or else the innermost one that has a name.
+// the innermost one in Python, or else the innermost one that has a name. It is empty if there is none.
 func place(stacks *trace.Stacks, id trace.StackID) string {
 	if stacks == nil || stacks.Len() == 0 {
 		return ""
 	}
-	best, rank := "(no stack)", 0
+	best, rank := "", 0
 	for _, n := range stacks.At(id) {
 		f := &stacks.Frames[n]
 		r := 1

@@ -3,75 +3,132 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// pageWidth is how many columns output has at most, where that can be chosen.
-const pageWidth = 100
-
-// A table is text in columns: the first on the left, whose cells are wrapped, and numbers on the right. Headers may
-// have several lines.
+// A table is text in columns: settings on the left, and numbers on the right. Headers may have several lines.
 type table struct {
-	header []string
-	rows   [][]string
-	marked int // index of the row with a mark before it, or -1
+	header   []string
+	rows     [][]string
+	optional []int // columns that a narrow page does without, in the order in which they are given up
+	marked   int   // index of the row with a mark before it, or -1
 }
 
-// write writes the table, no wider than width if the first column can be wrapped to that.
-func (t *table) write(w io.Writer, width int) {
-	n := len(t.header)
+// write writes the table. Settings that are wider than there is room for stand on lines of their own; they are broken
+// after commas only, so that each can be copied.
+func (t *table) write(p *page) {
+	shown := make([]int, len(t.header)) // columns
+	for i := range shown {
+		shown[i] = i
+	}
+	first := utf8.RuneCountInString(t.header[0])
+	widths, rest := t.widths(shown)
+	for _, o := range t.optional {
+		if 2+first+rest <= p.width {
+			break
+		}
+		shown = slices.DeleteFunc(shown, func(i int) bool { return i == o })
+		widths, rest = t.widths(shown)
+	}
+	room := max(p.width-rest-2, first)
+	names := make([][]string, len(t.rows))
+	widths[0] = first
+	for i, r := range t.rows {
+		names[i] = wrap(clean(r[0], 10*maxWord), room)
+		for _, line := range names[i] {
+			if n := utf8.RuneCountInString(line); n <= room {
+				widths[0] = max(widths[0], n)
+			}
+		}
+	}
 	lines := 1
 	for _, h := range t.header {
 		lines = max(lines, strings.Count(h, "\n")+1)
 	}
-	// A column is as wide as its header, or a space wider than its cells: so that numbers are at least two apart.
-	widths := make([]int, n)
-	rest := 0
-	for i := 1; i < n; i++ {
-		for line := range strings.SplitSeq(t.header[i], "\n") {
-			widths[i] = max(widths[i], utf8.RuneCountInString(line))
-		}
-		for _, r := range t.rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(r[i])+1)
-		}
-		rest += widths[i] + 1
-	}
-	names := make([][]string, len(t.rows))
-	widths[0] = utf8.RuneCountInString(t.header[0])
-	for i, r := range t.rows {
-		names[i] = wrap(r[0], max(width-rest-2, 16))
-		for _, line := range names[i] {
-			widths[0] = max(widths[0], utf8.RuneCountInString(line))
-		}
-	}
 	for l := range lines {
-		cells := make([]string, n)
-		for i, h := range t.header {
-			if parts := strings.Split(h, "\n"); l >= lines-len(parts) {
+		cells := make([]string, len(shown))
+		for i, column := range shown {
+			if parts := strings.Split(t.header[column], "\n"); l >= lines-len(parts) {
 				cells[i] = parts[l-lines+len(parts)]
 			}
 		}
-		writeRow(w, "  ", cells, widths)
+		writeRow(p, "  ", cells, widths)
 	}
 	for i, r := range t.rows {
 		mark := "  "
 		if i == t.marked {
 			mark = "* "
 		}
-		for l, line := range names[i] {
-			cells := make([]string, n)
-			if l == 0 {
-				copy(cells, r)
-			} else {
-				mark, line = "  ", "  "+line
+		numbers := make([]string, len(shown))
+		for i, column := range shown {
+			numbers[i] = r[column]
+		}
+		written := false
+		for _, line := range names[i] {
+			cells := []string{line}
+			if !written && utf8.RuneCountInString(line) <= widths[0] {
+				cells, written = numbers, true
+				cells[0] = line
 			}
-			cells[0] = line
-			writeRow(w, mark, cells, widths)
+			writeRow(p, mark, cells, widths)
+			mark = "  "
+		}
+		if !written {
+			numbers[0] = ""
+			writeRow(p, mark, numbers, widths)
 		}
 	}
+}
+
+// widths are those of some columns but the first, and their sum with a space before each. A column is as wide as its
+// header, or a space wider than its cells: so that numbers are at least two apart.
+func (t *table) widths(columns []int) (widths []int, sum int) {
+	widths = make([]int, len(columns))
+	for i, column := range columns {
+		if i == 0 {
+			continue
+		}
+		for line := range strings.SplitSeq(t.header[column], "\n") {
+			widths[i] = max(widths[i], utf8.RuneCountInString(line))
+		}
+		for _, r := range t.rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(r[column])+1)
+		}
+		sum += widths[i] + 1
+	}
+	return widths, sum
+}
+
+// wrap breaks settings into lines of at most width columns, if that can be done after commas outside of brackets. All
+// lines but the first are indented by two columns.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	add := func(part string) {
+		if line != "" && utf8.RuneCountInString(line+part) > width {
+			lines = append(lines, line)
+			line = "  "
+		}
+		line += part
+	}
+	depth, from := 0, 0
+	for i, r := range text {
+		switch {
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case r == ',' && depth <= 0:
+			add(text[from : i+1])
+			from = i + 1
+		}
+	}
+	add(text[from:])
+	return append(lines, line)
 }
 
 func writeRow(w io.Writer, mark string, cells []string, widths []int) {
@@ -91,42 +148,6 @@ func pad(text string, width int) string {
 		return text + spaces
 	}
 	return spaces + text
-}
-
-// wrap breaks text into lines of at most width columns, after a comma, a colon, an underscore or a space if it can. All
-// lines but the first leave room for two columns of indentation.
-func wrap(text string, width int) []string {
-	var lines []string
-	for len(text) > width {
-		at := strings.LastIndexAny(text[:width], ",:_ ") + 1
-		if at == 0 {
-			at = width
-		}
-		lines = append(lines, text[:at])
-		text = text[at:]
-		if len(lines) == 1 {
-			width -= 2
-		}
-	}
-	return append(lines, text)
-}
-
-// paragraph writes text in lines of at most pageWidth columns.
-func paragraph(w io.Writer, indent, text string) {
-	line := indent
-	empty := true
-	for word := range strings.FieldsSeq(text) {
-		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > pageWidth {
-			fmt.Fprintln(w, line)
-			line, empty = strings.Repeat(" ", utf8.RuneCountInString(indent)), true
-		}
-		if !empty {
-			line += " "
-		}
-		line += word
-		empty = false
-	}
-	fmt.Fprintln(w, line)
 }
 
 // count writes n with a comma between thousands.

@@ -27,6 +27,8 @@ moments at which frees completed, and compares what it does with what PyTorch di
 segment event, out-of-memory events, the peaks, and the final state block by block. If anything differs, the first
 difference is shown with the entries around it, and the exit code is 1.
 
+Each trace is one line, with --json too: of a trace with several devices the figures are sums.
+
 Examples:
 
     ashlar verify run.pickle
@@ -65,6 +67,9 @@ func (c *verifyCmd) Run(s *streams) error {
 		p.at("verifying " + in.name())
 		v, err := replay.Verify(in.snapshot, opts)
 		p.end()
+		if _, _, bad := replay.RecordedConfig(in.snapshot); bad != nil && opts.Config == nil {
+			err = fmt.Errorf("%w; --settings replaces them", bad)
+		}
 		if err != nil {
 			return err
 		}
@@ -74,7 +79,7 @@ func (c *verifyCmd) Run(s *streams) error {
 				v.PeaksEqual(), v.Exact,
 			})
 		} else {
-			_, err = fmt.Fprint(s.out, verdictText(in, &v, append(notes, v.ConfigNotes...)))
+			_, err = fmt.Fprint(s.out, cleanLines(verdictText(in, &v, append(notes, v.ConfigNotes...))))
 		}
 		if err == nil && !v.Exact {
 			return exit(exitDiffers)

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+const (
+	pageWidth = 100 // columns of output that no terminal shows, and of prose at most
+	minWidth  = 40
+	maxWord   = 400 // runes of a word, or of a name
+)
+
+// A page is where results go. It keeps the first error of a write, and takes no more after it: commands need not look.
+type page struct {
+	w     io.Writer
+	width int // columns
+	err   error
+}
+
+func newPage(w io.Writer) *page {
+	p := &page{w: w, width: pageWidth}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			p.width = max(width, minWidth)
+		}
+	}
+	return p
+}
+
+// Write implements io.Writer.
+func (p *page) Write(b []byte) (int, error) {
+	if p.err == nil {
+		_, p.err = p.w.Write(b)
+	}
+	return len(b), nil
+}
+
+// failed is the error that a person has to know of: not that a reader, such as head, has seen enough.
+func (p *page) failed() error {
+	if errors.Is(p.err, syscall.EPIPE) || errors.Is(p.err, io.ErrClosedPipe) {
+		return nil
+	}
+	return p.err
+}
+
+// paragraph writes text in lines of at most the page's width, and never more than pageWidth. Words are cut at maxWord.
+func (p *page) paragraph(indent, text string) {
+	width := min(p.width, pageWidth)
+	line := indent
+	empty := true
+	words := strings.Fields(text)
+	for i := 0; i < len(words); i++ {
+		word := clean(words[i], maxWord)
+		if i+1 < len(words) && strings.HasPrefix(words[i+1], "%") {
+			i++ // stays with its number
+			word += " " + clean(words[i], maxWord)
+		}
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			fmt.Fprintln(p, line)
+			line, empty = strings.Repeat(" ", utf8.RuneCountInString(indent)), true
+		}
+		if !empty {
+			line += " "
+		}
+		line += word
+		empty = false
+	}
+	fmt.Fprintln(p, line)
+}
+
+// clean makes text from a file fit to be shown on a terminal: what is not printable is escaped as in Go, and what is
+// longer than so many runes is cut.
+func clean(text string, most int) string {
+	var b strings.Builder
+	n := 0
+	for i, r := range text {
+		switch {
+		case n >= most:
+			return b.String() + "..."
+		case r == utf8.RuneError && !utf8.ValidString(text[i:min(len(text), i+utf8.RuneLen(r))]):
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		n++
+	}
+	return b.String()
+}
+
+// cleanLines is clean for text of several lines, which stay.
+func cleanLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = clean(line, 10*maxWord)
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,65 @@
+package replay
+
+import (
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A Failure is a request for which there was no room when it was recorded. Sizes are in bytes.
+type Failure struct {
+	Entry     int    // index into Trace.Events
+	Size      int64  // that was asked for, as the entry tells it
+	Stream    uint64 // recorded handle
+	Requested int64  // in use then: asked for, of active blocks
+	Reserved  int64  // then
+	Free      int64  // that the device had left, as it said
+	Stack     trace.StackID
+}
+
+// history fills in what the entries tell about memory as a whole. What was reserved before the first entry is what the
+// entries do not explain of the final state.
+func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
+	var reserved int64
+	for i := range s.Segments {
+		if s.Segments[i].Device == w.Device {
+			reserved += s.Segments[i].TotalSize
+		}
+	}
+	for i := range t.Events {
+		switch e := &t.Events[i]; e.Action {
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			reserved -= e.Size
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			reserved += e.Size
+		}
+	}
+	reserved = max(reserved, 0)
+	requested := w.Program.Prelude.Bytes
+	w.RecordedReserved = reserved
+	for i := range t.Events {
+		switch e := &t.Events[i]; e.Action {
+		case mem.ActionAlloc:
+			requested += e.Size
+		case mem.ActionFreeCompleted:
+			requested -= e.Size
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			reserved += e.Size
+			w.RecordedReserved = max(w.RecordedReserved, reserved)
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			reserved -= e.Size
+		case mem.ActionOOM:
+			if w.NumFailures++; w.NumFailures <= MaxOOMs {
+				w.Failures = append(w.Failures, Failure{
+					Entry: i, Size: e.Size, Stream: t.Streams[e.Stream],
+					Requested: requested, Reserved: reserved, Free: int64(e.Ptr), Stack: e.Stack,
+				})
+			}
+			// What was reserved at some time until then could be. If the device had less left than was asked for, that was all.
+			w.RecordedLimit = w.RecordedReserved
+			if free := int64(e.Ptr); free > 0 && free < e.Size {
+				w.RecordedLimit = max(w.RecordedLimit, reserved+free)
+			}
+		}
+	}
+}
