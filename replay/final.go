@@ -12,9 +12,9 @@ func (v *verifier) compareFinal() {
 	v.alloc.Observe(nil)
 	got := v.alloc.Snapshot()
 	i := 0
-	for k := range v.s.Segments {
-		want := &v.s.Segments[k]
-		if want.Device != v.device {
+	for k := range v.rec.s.Segments {
+		want := &v.rec.s.Segments[k]
+		if want.Device != v.rec.device {
 			continue
 		}
 		v.verdict.Blocks += len(want.Blocks)

@@ -5,101 +5,173 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A hiddenPool is a private pool that neither the events nor the final state name, since all it had has been given back.
-// It shows itself where a segment was made for a request that a free block of the default pool would have served, or
-// where the allocator gives a segment back before its turn, since the default pool comes first.
+// A ground is what the driver gave at once and the allocator keeps apart: a segment, or the addresses of an expandable
+// segment as long as pages are mapped there. It belongs to one pool all its life.
 //
-// Each segment counts as a pool of its own. That is enough: the recorded address says in which segment a request was
-// served, and what was the best block of the whole pool is the best of that segment.
-type hiddenPool struct {
-	id       mem.PoolID
-	from, to driver.Pointer
-	made     int // the entry that allocated it, or mapped it first
-	released int // the first entry that gave memory of it back
-	end      int // from this entry on the addresses are others'
+// The file names the pool of those that are still there at the end. Others may have been a private pool's too: a hidden
+// one, which shows itself where a segment was made for a request that a free block of the default pool would have
+// served, or where memory was given back out of turn. Each such ground counts as a pool of its own. That is enough: the
+// recorded address says in which ground a request was served, and what was the best block of the whole pool is the best
+// of that ground.
+type ground struct {
+	from, to   driver.Pointer
+	expandable bool
+	made       int        // the entry that allocated it, or mapped it first
+	end        int        // the entry that gave the last of it back, or the number of entries
+	pool       mem.PoolID // as the final state has it
+	split      bool       // a block began within a page of 2 MiB, so blocks are split here
+	mapped     int64      // bytes, during the scan
 }
 
-// explain returns the hidden pool that would explain why the allocator did not do what was recorded at an entry, or nil.
-func (v *verifier) explain(at int, got mem.Event) *hiddenPool {
-	want := v.t.Events[at].Action
-	switch got.Action {
-	case mem.ActionAlloc:
-		if want == mem.ActionSegmentAlloc || want == mem.ActionSegmentMap {
-			return v.hide(at)
+// grounds lists the grounds of a trace, and tells for each entry which it is about, or -1.
+func grounds(t *trace.Trace, total int64) (all []ground, of []int32) {
+	of = make([]int32, len(t.Events))
+	var live extents // their Size covers the ground; index runs beside it
+	var index []int32
+	find := func(p driver.Pointer) int {
+		if i := live.after(p); i < len(live) && live[i].Ptr <= p {
+			return i
 		}
-	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-		if made := v.madeBy(got); made >= 0 {
-			return v.hide(made)
-		}
-	}
-	return nil
-}
-
-// madeBy is the entry that made the segment that the allocator gives back, or -1 if it is in a hidden pool already.
-func (v *verifier) madeBy(got mem.Event) int {
-	if got.Pool != (mem.PoolID{}) {
 		return -1
 	}
-	base, action := got.Ptr, mem.ActionSegmentAlloc
-	if got.Action == mem.ActionSegmentUnmap {
-		action = mem.ActionSegmentMap
-		for _, r := range v.dev.reserved {
-			if got.Ptr >= r.Ptr && got.Ptr < r.Ptr+driver.Pointer(r.Size) {
-				base = r.Ptr
+	for i := range t.Events {
+		e := &t.Events[i]
+		of[i] = -1
+		at := find(e.Ptr)
+		switch e.Action {
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			if at < 0 {
+				size, expandable := e.Size, e.Action == mem.ActionSegmentMap
+				if expandable {
+					size = max(size, total+total/8)
+				}
+				k := live.after(e.Ptr)
+				if k < len(live) {
+					size = min(size, int64(live[k].Ptr-e.Ptr))
+				}
+				live = append(live, driver.Range{})
+				copy(live[k+1:], live[k:])
+				live[k] = driver.Range{Ptr: e.Ptr, Size: size}
+				index = append(index, 0)
+				copy(index[k+1:], index[k:])
+				index[k] = int32(len(all))
+				all = append(all, ground{
+					from: e.Ptr, to: e.Ptr + driver.Pointer(size), expandable: expandable, made: i, end: len(t.Events),
+				})
+				at = k
+			}
+			of[i] = index[at]
+			all[of[i]].mapped += e.Size
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			if at < 0 {
+				continue
+			}
+			of[i] = index[at]
+			g := &all[of[i]]
+			if g.mapped -= e.Size; g.mapped <= 0 {
+				g.end = i
+				live = append(live[:at], live[at+1:]...)
+				index = append(index[:at], index[at+1:]...)
+			}
+		case mem.ActionAlloc, mem.ActionFreeRequested, mem.ActionFreeCompleted:
+			if at >= 0 {
+				of[i] = index[at]
+				g := &all[of[i]]
+				g.split = g.split || e.Action == mem.ActionAlloc && (e.Ptr-g.from)%(2<<20) != 0
 			}
 		}
 	}
-	made := -1
-	for i := range v.next {
-		if e := &v.t.Events[i]; e.Action == action && e.Ptr == base && (made < 0 || action == mem.ActionSegmentAlloc) {
-			made = i
-		}
-	}
-	return made
+	return all, of
 }
 
-// hide returns the pool of the segment that entry at made, or nil if nothing of it was ever given back.
-func (v *verifier) hide(at int) *hiddenPool {
-	e := &v.t.Events[at]
-	h := &hiddenPool{from: e.Ptr, to: e.Ptr + driver.Pointer(e.Size), made: at}
-	given := mem.ActionSegmentFree
-	if e.Action == mem.ActionSegmentMap {
-		given = mem.ActionSegmentUnmap
-		h.to = h.from + driver.Pointer(v.dev.info.TotalMemory+v.dev.info.TotalMemory/8)
-	}
-	for i := at + 1; i < len(v.t.Events); i++ {
-		if f := &v.t.Events[i]; f.Action == given && f.Ptr >= h.from && f.Ptr < h.to {
-			h.released = i
-			h.id = mem.PoolID{math.MaxUint32 + uint64(i), 0} // so that pools are given back in the recorded order
-			if h.end = i; given == mem.ActionSegmentUnmap {
-				h.end = len(v.t.Events)
-			}
-			return h
+// groundAt is the ground around an address when an entry was written, or -1.
+func (r *recording) groundAt(p driver.Pointer, entry int) int {
+	for i := range r.grounds {
+		if g := &r.grounds[i]; p >= g.from && p < g.to && g.made <= entry && entry <= g.end {
+			return i
 		}
 	}
-	return nil
+	return -1
 }
 
-// poolOf is the private pool that served the request that entry ended.
-func (v *verifier) poolOf(entry int) mem.PoolID {
-	e := &v.t.Events[entry]
-	for _, h := range v.hidden {
-		if e.Ptr >= h.from && e.Ptr < h.to && entry > h.made && entry < h.end {
-			return h.id
-		}
+// mayHide reports whether a ground may be a hidden pool's: nothing of it is left, and none is it yet.
+func (v *verifier) mayHide(g int) bool {
+	if g < 0 || v.t.PoolsKnown || !v.rec.mayHide {
+		return false
 	}
-	return v.pools(entry, e.Ptr)
+	_, hidden := v.guess.hidden[g]
+	return !hidden && v.rec.grounds[g].end < len(v.t.Events)
 }
 
-// releaseHidden ends the pools that begin to give memory back in the entries from next up to end.
-func (v *verifier) releaseHidden(end int) {
-	for _, h := range v.hidden {
-		if h.released >= v.next && h.released < end {
-			for ; v.users[h.id] > 0; v.users[h.id]-- {
-				v.alloc.ReleasePool(h.id)
-			}
+// mayNeverSplit reports whether a private pool may be one that never splits blocks, and is not taken for one yet.
+func (v *verifier) mayNeverSplit(id mem.PoolID) bool {
+	if id == (mem.PoolID{}) || v.guess.noSplit[id] {
+		return false
+	}
+	for i := range v.rec.grounds {
+		g := &v.rec.grounds[i]
+		if (g.pool == id || v.guess.hidden[i] && hiddenPool(i) == id) && g.split {
+			return false
 		}
 	}
+	return true
+}
+
+// hiddenPool is the pool of a hidden ground.
+func hiddenPool(g int) mem.PoolID { return mem.PoolID{math.MaxUint32 + uint64(g), 0} }
+
+// poolAt is the private pool that an entry is about.
+func (v *verifier) poolAt(entry int) mem.PoolID {
+	if v.t.PoolsKnown {
+		return v.t.Pools[v.t.Events[entry].Pool]
+	}
+	g := int(v.rec.groundOf[entry])
+	if g < 0 {
+		return mem.PoolID{}
+	}
+	if _, hidden := v.guess.hidden[g]; hidden {
+		return hiddenPool(g)
+	}
+	return v.rec.grounds[g].pool
+}
+
+func (v *verifier) privateAt(entry int) bool { return v.poolAt(entry) != (mem.PoolID{}) }
+
+func gives(a mem.Action) bool { return a == mem.ActionSegmentFree || a == mem.ActionSegmentUnmap }
+func makes(a mem.Action) bool { return a == mem.ActionSegmentAlloc || a == mem.ActionSegmentMap }
+
+// onlyPrivate is a pool without memory: while requests go to it, only released pools' memory is given back.
+var onlyPrivate = mem.PoolID{math.MaxUint64, math.MaxUint64}
+
+// releasePrivate gives back what the private pool of the entry first gave back. Private pools are released one by one,
+// in the recorded order, since PyTorch keeps them in none; until then they count as in use.
+func (v *verifier) releasePrivate(first int) error {
+	if v.completeRun(maxInt); v.verdict.Difference != nil {
+		return nil
+	}
+	all := func(driver.Stream) bool { return true }
+	id := v.poolAt(first)
+	if v.users[id] {
+		v.alloc.ReleasePool(id)
+	}
+	v.alloc.BeginAllocateToPool(onlyPrivate, all)
+	err := v.alloc.EmptyCache()
+	v.alloc.EndAllocateToPool(onlyPrivate)
+	v.alloc.ReleasePool(onlyPrivate)
+	v.users[id] = false
+	v.use(id, all)
+	v.alloc.EndAllocateToPool(id)
+	return err
+}
+
+// use sends the requests on some streams to a private pool. It counts as one user of it, however often it is used.
+func (v *verifier) use(id mem.PoolID, filter func(driver.Stream) bool) {
+	v.alloc.BeginAllocateToPool(id, filter)
+	if v.users[id] {
+		v.alloc.ReleasePool(id)
+	}
+	v.users[id] = true
 }

@@ -27,7 +27,7 @@ type recordedDevice struct {
 
 func newRecordedDevice(v *verifier, total int64) *recordedDevice {
 	d := &recordedDevice{v: v, sizes: map[driver.Pointer]int64{}, cost: sim.H200(), info: driver.Info{
-		Driver: "recorded", Name: "the recorded device", Ordinal: v.device,
+		Driver: "recorded", Name: "the recorded device", Ordinal: v.rec.device,
 		TotalMemory: total, Alignment: 512, Granularity: 2 << 20,
 	}}
 	for i := range max(len(v.t.Streams), 1) {

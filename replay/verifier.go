@@ -3,12 +3,11 @@ package replay
 import (
 	"errors"
 	"fmt"
-	"sort"
+	"math"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
-	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -19,23 +18,25 @@ import (
 // the verifier do the call; each event that the allocator then reports must be the one at next, and moves next on. So
 // the device, when it is asked for a segment in the middle of a request, sees at next what PyTorch's driver did.
 type verifier struct {
-	s        *snapshot.Snapshot
-	device   int
-	t        *trace.Trace
+	rec      *recording
+	t        *trace.Trace // of rec
+	guess    *guess
 	next     int          // the first event that has not been followed yet
 	early    map[int]bool // completions beyond next that have been followed: several at once have no order
 	alloc    *caching.Allocator
+	cfg      caching.Config // in force
+	changed  int            // how many of guess.changes are in force
 	dev      *recordedDevice
 	live     map[driver.Pointer]mem.Block
 	waiting  map[driver.Pointer]sideMark // frees that wait for other streams
 	sides    []*sideStream
-	pools    func(entry int, ptr driver.Pointer) mem.PoolID
 	verdict  Verdict
-	users    map[mem.PoolID]int // of private pools: how often they were begun
-	readings map[int]reading    // of ambiguous places, by entry
-	hidden   []*hiddenPool
-	found    *hiddenPool // that would explain the difference
-	open     []int       // ambiguous places passed so far
+	users    map[mem.PoolID]bool // the private pools in use
+	reserved int64               // bytes, as recorded up to next
+	call     int                 // the entry at which the call under way began
+
+	explanations []func(*guess) // of the difference
+	open         []int          // ambiguous places passed so far
 }
 
 // A reading says which calls a run of events came from.
@@ -51,18 +52,15 @@ const (
 	numReadings
 )
 
-func newVerifier(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, total int64, readings map[int]reading, hidden []*hiddenPool) (*verifier, error) {
+func newVerifier(rec *recording, cfg caching.Config, g *guess) (*verifier, error) {
 	v := &verifier{
-		s: s, device: device, t: t,
-		early:    map[int]bool{},
-		live:     map[driver.Pointer]mem.Block{},
-		waiting:  map[driver.Pointer]sideMark{},
-		pools:    poolTable(s, device, t),
-		users:    map[mem.PoolID]int{},
-		readings: readings,
-		hidden:   hidden,
+		rec: rec, t: rec.t, guess: g, cfg: cfg,
+		early:   map[int]bool{},
+		live:    map[driver.Pointer]mem.Block{},
+		waiting: map[driver.Pointer]sideMark{},
+		users:   map[mem.PoolID]bool{},
 	}
-	v.dev = newRecordedDevice(v, total)
+	v.dev = newRecordedDevice(v, rec.total)
 	var err error
 	if v.alloc, err = caching.New(v.dev, cfg); err != nil {
 		return nil, err
@@ -73,18 +71,12 @@ func newVerifier(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.C
 
 // run follows the recording to its end or to the first difference.
 func (v *verifier) run() (Verdict, error) {
-	v.verdict.RecordedPeaks = recordedPeaks(v.t)
-	for i := range v.t.Events {
-		switch v.t.Events[i].Action {
-		case mem.ActionAlloc:
-			v.verdict.Allocs++
-		case mem.ActionSegmentAlloc, mem.ActionSegmentFree, mem.ActionSegmentMap, mem.ActionSegmentUnmap:
-			v.verdict.SegmentEvents++
-		case mem.ActionOOM:
-			v.verdict.OOMs++
-		}
-	}
-	peak := peakEntry(v.t)
+	n := &v.rec.events
+	v.verdict.RecordedPeaks = v.rec.peaks
+	v.verdict.Allocs, v.verdict.OOMs = n[mem.ActionAlloc], n[mem.ActionOOM]
+	v.verdict.SegmentEvents = n[mem.ActionSegmentAlloc] + n[mem.ActionSegmentFree] +
+		n[mem.ActionSegmentMap] + n[mem.ActionSegmentUnmap]
+	peak := v.rec.peak
 	for v.skipFollowed(); v.next < len(v.t.Events) && v.verdict.Difference == nil; v.skipFollowed() {
 		before := v.next
 		if err := v.step(); err != nil {
@@ -92,6 +84,7 @@ func (v *verifier) run() (Verdict, error) {
 		}
 		if v.next == before && v.verdict.Difference == nil {
 			e := &v.t.Events[v.next]
+			v.explanations = v.explain(v.next, mem.Event{Action: mem.ActionSnapshot})
 			v.differ(v.next, "recorded: "+v.describe(e)+"; the allocator did nothing")
 		}
 		if before <= peak && peak < v.next {
@@ -121,25 +114,46 @@ func (v *verifier) skipFollowed() {
 
 // step does the call that the event at next came from.
 func (v *verifier) step() error {
+	v.call = v.next
+	for v.changed < len(v.guess.changes) && v.guess.changes[v.changed].entry <= v.next {
+		v.cfg = v.guess.changes[v.changed].cfg
+		v.changed++
+		if err := v.alloc.Configure(v.cfg); err != nil {
+			return err
+		}
+	}
 	e := &v.t.Events[v.next]
 	if e.Action == mem.ActionFreeRequested {
 		return v.free(e)
 	}
-	end, isRequest, ambiguous := v.request()
-	v.releaseHidden(end)
-	if !isRequest {
+	end, isRequest := v.requestFrom(v.next)
+	given, private := v.given(end)
+	switch {
+	case given >= 0 && v.privateAt(given):
+		// A call that gives the default pool's memory back begins with that, so this one was only about other pools.
+		return v.releasePrivate(given)
+	case given < 0 && !isRequest:
+		v.completeRun(maxInt)
+		return nil
+	case !isRequest:
 		return v.alloc.EmptyCache()
 	}
 	how := oneRequest
-	if ambiguous {
-		how = v.readings[v.next]
+	if given >= 0 {
+		if how = v.guess.readings[v.next]; private {
+			how = emptiedBefore // as good as any: private pools are released one by one
+		}
 		v.open = append(v.open, v.next)
 	}
 	switch how {
 	case emptiedBefore:
 		return v.alloc.EmptyCache()
 	case oneRequest:
-		if v.completeRun(); v.verdict.Difference != nil {
+		n, ok := v.guess.early[v.next]
+		if !ok {
+			n = maxInt
+		}
+		if v.completeRun(n); v.verdict.Difference != nil {
 			return nil
 		}
 	case lateCompletions: // the wait inside the request completes them
@@ -147,28 +161,43 @@ func (v *verifier) step() error {
 	return v.allocate(end)
 }
 
-// request finds the end of the events that come from one call, starting at next: the alloc or oom of a request, or
-// where something else begins. Its events are ambiguous if memory was given back.
-func (v *verifier) request() (end int, isRequest, ambiguous bool) {
-	for end = v.next; end < len(v.t.Events); end++ {
+const maxInt = math.MaxInt
+
+// requestFrom finds the end of the events that come from one call, starting at an entry: the alloc or oom of a request,
+// or where something else begins.
+func (v *verifier) requestFrom(start int) (end int, isRequest bool) {
+	for end = start; end < len(v.t.Events); end++ {
 		if v.early[end] {
 			continue
 		}
 		switch v.t.Events[end].Action {
 		case mem.ActionAlloc, mem.ActionOOM:
-			return end, true, ambiguous
+			return end, true
 		case mem.ActionFreeRequested, mem.ActionSnapshot:
-			return end, false, false
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			ambiguous = true
+			return end, false
 		}
 	}
-	return end, false, false
+	return end, false
 }
 
-// completeRun completes the frees that were recorded as completed from next on, as a request does when it begins.
-func (v *verifier) completeRun() {
-	for v.verdict.Difference == nil {
+// given is the first entry from next up to end that gives memory back, or -1, and whether one gives a private pool's.
+func (v *verifier) given(end int) (first int, private bool) {
+	first = -1
+	for i := v.next; i < end; i++ {
+		if gives(v.t.Events[i].Action) {
+			if first < 0 {
+				first = i
+			}
+			private = private || v.privateAt(i)
+		}
+	}
+	return first, private
+}
+
+// completeRun completes the frees that were recorded as completed from next on, n at most, as a request does when it
+// begins.
+func (v *verifier) completeRun(n int) {
+	for ; n > 0 && v.verdict.Difference == nil; n-- {
 		v.skipFollowed()
 		if v.next == len(v.t.Events) || v.t.Events[v.next].Action != mem.ActionFreeCompleted {
 			return
@@ -191,13 +220,33 @@ func (v *verifier) completeRun() {
 func (v *verifier) allocate(end int) error {
 	e := &v.t.Events[end]
 	stream := v.dev.streams[e.Stream]
-	pool := v.poolOf(end)
+	if bytes, ok := v.guess.collects[v.call]; ok {
+		cfg := v.cfg
+		cfg.GarbageCollectionThreshold = float64(v.reserved-bytes+1) / float64(cfg.Limit)
+		if err := v.alloc.Configure(cfg); err != nil {
+			return err
+		}
+		defer v.alloc.Configure(v.cfg)
+	}
+	pool := v.poolAt(end)
+	if v.guess.privately[end] {
+		pool = onlyPrivate // which one it was does not matter: what it had was not enough
+	}
 	if pool != (mem.PoolID{}) {
-		v.users[pool]++
-		v.alloc.BeginAllocateToPool(pool, func(s driver.Stream) bool { return s == stream })
+		v.use(pool, func(s driver.Stream) bool { return s == stream })
 		defer v.alloc.EndAllocateToPool(pool)
+		if v.guess.noSplit[pool] {
+			v.alloc.NeverSplit(pool)
+		}
 	}
 	v.dev.requester = e.Stream
+	if v.guess.restored[end] {
+		if b, ok := v.alloc.AllocAt(stream, pool, e.Ptr, e.Size); ok {
+			v.live[b.Ptr] = b
+			v.verdict.Restored++
+		}
+		return nil
+	}
 	b, err := v.alloc.Alloc(stream, e.Size)
 	if err != nil && !errors.Is(err, mem.ErrNoMemory) {
 		return err
@@ -213,7 +262,7 @@ func (v *verifier) allocate(end int) error {
 func (v *verifier) free(e *trace.Event) error {
 	b, ok := v.live[e.Ptr]
 	if !ok {
-		return fmt.Errorf("trace entry %d: %s: %w: its block was allocated before", v.next, v.describe(e), ErrLateStart)
+		return fmt.Errorf("trace entry %d: %s: the block is not on loan", v.next, v.describe(e))
 	}
 	delete(v.live, e.Ptr)
 	if i := v.next + 1; i < len(v.t.Events) && v.t.Events[i].Action == mem.ActionFreeCompleted && v.t.Events[i].Ptr == e.Ptr {
@@ -221,7 +270,7 @@ func (v *verifier) free(e *trace.Event) error {
 		return nil
 	}
 	side := len(v.sides)
-	v.sides = append(v.sides, &sideStream{id: firstSideID + driver.StreamID(side)})
+	v.sides = append(v.sides, &sideStream{id: firstSideID + driver.StreamID(v.rec.completion(v.next))})
 	v.sides[side].queued.Store(1)
 	v.waiting[e.Ptr] = sideMark{tick: 1, side: uint32(side)}
 	v.alloc.Free(b, v.sides[side])
@@ -235,6 +284,7 @@ func (v *verifier) observe(got mem.Event) {
 	}
 	v.skipFollowed()
 	if v.next == len(v.t.Events) {
+		v.explanations = v.explain(v.next, got)
 		v.differ(v.next, "the recording ends; the allocator did: "+v.describeOwn(got))
 		return
 	}
@@ -255,15 +305,19 @@ func (v *verifier) observe(got mem.Event) {
 		(want.Ptr == got.Ptr || got.Action == mem.ActionOOM) &&
 		(!v.t.PoolsKnown || v.t.Pools[want.Pool] == got.Pool)
 	if !same {
-		v.found = v.explain(at, got)
+		v.explanations = v.explain(at, got)
 		v.differ(at, "recorded: "+v.describe(want)+"; the allocator did: "+v.describeOwn(got))
 		return
 	}
 	switch got.Action {
 	case mem.ActionAlloc:
 		v.verdict.AddressesMatched++
-	case mem.ActionSegmentAlloc, mem.ActionSegmentFree, mem.ActionSegmentMap, mem.ActionSegmentUnmap:
+	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
 		v.verdict.SegmentEventsMatched++
+		v.reserved += got.Size
+	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+		v.verdict.SegmentEventsMatched++
+		v.reserved -= got.Size
 	case mem.ActionOOM:
 		v.verdict.OOMsMatched++
 	}
@@ -276,7 +330,7 @@ func (v *verifier) observe(got mem.Event) {
 
 func (v *verifier) differ(entry int, what string) {
 	if v.verdict.Difference == nil {
-		v.verdict.Difference = &Difference{Device: v.device, Entry: entry, What: what}
+		v.verdict.Difference = &Difference{Device: v.rec.device, Entry: entry, What: what}
 	}
 }
 
@@ -290,59 +344,4 @@ func (v *verifier) describeOwn(e mem.Event) string {
 		stream = v.t.Streams[e.Stream]
 	}
 	return describe(e.Action, e.Ptr, e.Size, stream)
-}
-
-// turn changes the reading of the last ambiguous place that has another one left, and forgets the readings of those
-// after it. It returns false if there is none.
-func (v *verifier) turn() bool {
-	for i := len(v.open) - 1; i >= 0; i-- {
-		at := v.open[i]
-		if v.readings[at]+1 < numReadings {
-			v.readings[at]++
-			return true
-		}
-		delete(v.readings, at)
-	}
-	return false
-}
-
-// poolTable returns a function that tells the pool of an alloc, from the events if they name pools and otherwise from
-// the final state: a segment that is still there served one pool since it was allocated.
-func poolTable(s *snapshot.Snapshot, device int, t *trace.Trace) func(int, driver.Pointer) mem.PoolID {
-	if t.PoolsKnown {
-		return func(entry int, _ driver.Pointer) mem.PoolID { return t.Pools[t.Events[entry].Pool] }
-	}
-	type span struct {
-		from, to driver.Pointer
-		since    int // the entry that allocated it
-		pool     mem.PoolID
-	}
-	var spans []span
-	for i := range s.Segments {
-		seg := &s.Segments[i]
-		if seg.Device == device && seg.Pool != (mem.PoolID{}) {
-			spans = append(spans, span{from: seg.Ptr, to: seg.Ptr + driver.Pointer(seg.TotalSize), pool: seg.Pool})
-		}
-	}
-	sort.Slice(spans, func(i, j int) bool { return spans[i].from < spans[j].from })
-	find := func(ptr driver.Pointer) *span {
-		i := sort.Search(len(spans), func(i int) bool { return spans[i].to > ptr })
-		if i < len(spans) && spans[i].from <= ptr {
-			return &spans[i]
-		}
-		return nil
-	}
-	for i := range t.Events {
-		if e := &t.Events[i]; e.Action == mem.ActionSegmentAlloc {
-			if sp := find(e.Ptr); sp != nil {
-				sp.since = i
-			}
-		}
-	}
-	return func(entry int, ptr driver.Pointer) mem.PoolID {
-		if sp := find(ptr); sp != nil && entry >= sp.since {
-			return sp.pool
-		}
-		return mem.PoolID{}
-	}
 }

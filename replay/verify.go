@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -35,6 +34,7 @@ type Verdict struct {
 	AtPeak      Usage         // what the reserved memory held when it first reached its peak
 
 	Limit       int64       // bytes that could be reserved; 0 without a limit
+	Restored    int         // blocks of private pools that were put where they were recorded, as a restored graph pool's
 	LimitFound  bool        // Limit was not given, but found from when garbage was collected
 	Difference  *Difference // the first; nil if there is none
 	Exact       bool        // everything is as recorded
@@ -117,7 +117,7 @@ func Verify(s *snapshot.Snapshot, opts VerifyOptions) (Verdict, error) {
 	if !found {
 		return v, ErrNoHistory
 	}
-	v.ConfigNotes = notes
+	v.ConfigNotes = append(notes, v.ConfigNotes...)
 	v.Exact = v.Difference == nil
 	return v, nil
 }
@@ -166,12 +166,14 @@ func (v *Verdict) merge(o Verdict) {
 	v.Peaks.Reserved += o.Peaks.Reserved
 	v.AllocatedPeak += o.AllocatedPeak
 	v.Retries += o.Retries
+	v.Restored += o.Restored
 	v.DriverCalls += o.DriverCalls
 	v.DriverTime += o.DriverTime
 	v.AtPeak.add(o.AtPeak)
 	v.refusals += o.refusals
 	v.Limit = max(v.Limit, o.Limit)
 	v.LimitFound = v.LimitFound || o.LimitFound
+	v.ConfigNotes = append(v.ConfigNotes, o.ConfigNotes...)
 	if v.Difference == nil {
 		v.Difference = o.Difference
 	}
@@ -180,126 +182,87 @@ func (v *Verdict) merge(o Verdict) {
 // PeaksEqual reports whether the allocator's peaks are the recorded ones.
 func (v *Verdict) PeaksEqual() bool { return v.Peaks == v.RecordedPeaks }
 
-// maxAttempts bounds how many readings of an ambiguous recording are tried.
-const maxAttempts = 500
-
 // verifyDevice finds the conditions under which the allocator follows a recording, as far as the file leaves them open:
-// the limit that garbage collection went by, and which call gave segments back. It returns the verdict of the attempt
-// that got furthest.
+// the limit that garbage collection went by, and all that a guess is about. It returns the verdict of the attempt that
+// got furthest.
 func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, total int64) (Verdict, error) {
-	if cfg.GarbageCollectionThreshold == 0 || cfg.Limit > 0 || cfg.MemoryFraction < 1 {
-		return verifyReadings(s, device, t, cfg, total)
+	rec, err := newRecording(s, device, t, total)
+	if err != nil {
+		return Verdict{}, err
+	}
+	limits := []int64{cfg.Limit}
+	collects := cfg.GarbageCollectionThreshold > 0 && cfg.Limit == 0 && cfg.MemoryFraction == 1
+	if collects {
+		limits = limitCandidates(t, cfg.GarbageCollectionThreshold)
+		if len(limits) > 1 {
+			limits = append(limits, unknownLimit)
+		}
 	}
 	var best Verdict
-	for i, limit := range limitCandidates(t, cfg.GarbageCollectionThreshold) {
-		cfg.Limit = limit
-		v, err := verifyReadings(s, device, t, cfg, total)
+	left := maxAttempts
+	// Without pools that the file does not name, as long as that will do: they could explain too much.
+	for i := range 2 * len(limits) {
+		limit := limits[i%len(limits)]
+		cfg.Limit, rec.mayHide = limit, i >= len(limits)
+		if i == len(limits) {
+			left = maxAttempts
+		}
+		if limit == unknownLimit {
+			left = maxAttempts
+		}
+		v, g, err := search(rec, cfg, &left)
 		if err != nil {
 			return v, err
 		}
-		v.LimitFound = limit > 0
+		if n := len(g.hidden); v.Difference == nil && n > 0 {
+			v.ConfigNotes = append(v.ConfigNotes, fmt.Sprintf("%d segments, all of which were given back, are taken for private "+
+				"pools' (of graphs or MemPools): the file does not name those; what was chosen within them is checked, which of "+
+				"them was chosen is not", n))
+		}
+		v.LimitFound = collects && limit > 0 && limit < unknownLimit
+		if limit == unknownLimit {
+			v.Limit = 0
+			v.ConfigNotes = append(v.ConfigNotes, "the memory limit, which the file does not name, changed while this was "+
+				"recorded: what garbage collection gave back is taken from the recording")
+		}
+		if n := len(g.changes); n > 0 {
+			v.ConfigNotes = append(v.ConfigNotes, fmt.Sprintf("expandable_segments was switched %d times while this was "+
+				"recorded: the file names only the last settings", n))
+		}
+		if v.Restored > 0 {
+			v.ConfigNotes = append(v.ConfigNotes, fmt.Sprintf("%d blocks were placed as recorded: graph pools were restored to "+
+				"earlier states, which is no request", v.Restored))
+		}
 		if i == 0 || v.progress() > best.progress() {
 			best = v
 		}
 		if v.Difference == nil {
-			break
+			return v, nil
 		}
+	}
+	if cfg.Limit > 0 && !collects {
+		cfg.Limit, cfg.MemoryFraction, left = 0, 1, maxAttempts
+		if cfg.GarbageCollectionThreshold > 0 {
+			cfg.Limit = unknownLimit
+		}
+		if v, _, err := search(rec, cfg, &left); err == nil && v.Difference == nil {
+			best.ConfigNotes = append(best.ConfigNotes, "under the refusals that were recorded the allocator follows this exactly: "+
+				"the limit was another, or changed while it was recorded; verify without it")
+		}
+	}
+	if rec.bothKinds {
+		return best, fmt.Errorf("%w: at %v", ErrSettingsChanged, best.Difference)
 	}
 	return best, nil
 }
 
-// verifyReadings tries the likeliest reading of a recording. As long as the allocator does not follow it, it takes
-// private pools into account that show themselves (hiddenPool), or turns the last open choice before the difference:
-// segments may have been given back by a request that found no room, or by somebody who emptied the cache before it.
-func verifyReadings(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, total int64) (Verdict, error) {
-	readings := map[int]reading{}
-	var hidden []*hiddenPool
-	var best Verdict
-	for attempt := range maxAttempts {
-		r, err := newVerifier(s, device, t, cfg, total, readings, hidden)
-		if err != nil {
-			return Verdict{}, err
-		}
-		v, err := r.run()
-		if err != nil {
-			return v, err
-		}
-		v.Limit = cfg.Limit
-		if attempt == 0 || v.progress() > best.progress() {
-			best = v
-		}
-		if v.Difference == nil {
-			break
-		}
-		if r.found != nil {
-			hidden = append(hidden, r.found)
-		} else if !r.turn() {
-			break
-		}
-	}
-	return best, nil
-}
-
-// limitCandidates are limits, in bytes, that may have been in force while garbage was collected at a threshold. A
-// request collects if more is reserved than the threshold times the limit: so, if a request gave segments back because
-// it collected, the limit was less than what was reserved over the threshold, and at the first such request it was
-// hardly less. What was reserved at most bounds the limit from below. These bounds come first, then ever finer samples
-// of the range that they span. 0, no limit, is all there is if nothing was given back.
-func limitCandidates(t *trace.Trace, threshold float64) []int64 {
-	low := recordedPeaks(t).Reserved
-	var bounds []int64
-	var reserved int64
-	for i := range t.Events {
-		switch e := &t.Events[i]; e.Action {
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			reserved += e.Size
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			if e.Action == mem.ActionSegmentFree && (i == 0 || t.Events[i-1].Action != mem.ActionSegmentFree) {
-				bounds = append(bounds, max(low, int64(float64(reserved)/threshold)-1))
-			}
-			reserved -= e.Size
-		}
-	}
-	if len(bounds) == 0 {
-		return []int64{0}
-	}
-	slices.Sort(bounds)
-	bounds = slices.Compact(bounds)
-	high := bounds[len(bounds)-1]
-	candidates := append(bounds[:min(len(bounds), 50)], low)
-	for parts := int64(2); parts <= 64 && high-low > parts; parts *= 2 {
-		for i := parts - 1; i > 0; i -= 2 {
-			candidates = append(candidates, low+(high-low)/parts*i)
-		}
-	}
-	return candidates
-}
+// ErrSettingsChanged is matched by the error of a recording under settings that changed, in a way that it does not show.
+var ErrSettingsChanged = errors.New("the settings changed while this was recorded (it has ordinary and expandable " +
+	"segments), and the file names only the last ones; the allocator leaves the recording")
 
 // progress is how much of a recording was followed.
 func (v *Verdict) progress() int {
 	return v.AddressesMatched + v.SegmentEventsMatched + v.OOMsMatched + v.BlocksMatched
-}
-
-// recordedPeaks adds the events up.
-func recordedPeaks(t *trace.Trace) Peaks {
-	var p Peaks
-	var requested, reserved int64
-	for i := range t.Events {
-		e := &t.Events[i]
-		switch e.Action {
-		case mem.ActionAlloc:
-			requested += e.Size
-		case mem.ActionFreeCompleted:
-			requested -= e.Size
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			reserved += e.Size
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			reserved -= e.Size
-		}
-		p.Requested = max(p.Requested, requested)
-		p.Reserved = max(p.Reserved, reserved)
-	}
-	return p
 }
 
 // describe writes an event as a difference names it.

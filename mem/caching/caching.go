@@ -62,7 +62,7 @@ type Allocator struct {
 	reserved int64    // bytes of segments and mapped pages, and inFlight
 	inFlight int64    // bytes of segments that the driver is being asked for with the locks released
 	totals   totals
-	pending  []*waitList // frees that wait, by the stream they wait for, in the order of first use
+	pending  []*waitList // frees that wait, by the stream they wait for, in the order of their numbers
 	deferred []*deferredFree
 	default_ [2]*family
 	private  map[mem.PoolID]*privatePool
@@ -120,7 +120,8 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 			rounded := a.cfg.roundSize(size)
 			p := sh.defaultPool(rounded)
 			if ref, blk := p.find(rounded, a.cfg.ExpandableSegments); ref != 0 {
-				b := p.hand(ref, blk, rounded, size, a.cfg.ExpandableSegments)
+				cut := a.cfg.shouldSplit(p, blk.size(), rounded, a.cfg.ExpandableSegments)
+				b := p.hand(ref, blk, rounded, size, cut)
 				over := sh.stats.over
 				sh.verify()
 				sh.mu.Unlock()

@@ -45,7 +45,9 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64) (mem.Block, erro
 	r.pool = a.poolFor(sh, r.size)
 	ok, err := a.obtain(r)
 	if ok {
-		b := r.pool.hand(r.found, sh.slab.at(r.found), r.size, requested, r.expandable)
+		blk := sh.slab.at(r.found)
+		cut := a.cfg.shouldSplit(r.pool, blk.size(), r.size, r.expandable)
+		b := r.pool.hand(r.found, blk, r.size, requested, cut)
 		a.foldFor(sh)
 		sh.verify()
 		a.unlock(sh)

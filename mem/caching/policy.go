@@ -63,7 +63,7 @@ func (c *Config) segmentSize(size int64) int64 {
 func (c *Config) shouldSplit(p *pool, blockSize, size int64, expandable bool) bool {
 	remaining := blockSize - size
 	if p.small() || expandable {
-		return remaining >= minBlockSize
+		return remaining >= minBlockSize && !p.noSplit
 	}
-	return size < c.MaxSplitSize && remaining > smallSize
+	return size < c.MaxSplitSize && remaining > smallSize && !p.noSplit
 }

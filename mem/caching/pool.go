@@ -15,6 +15,7 @@ type pool struct {
 	sh       *shard
 	index    uint16 // in shard.pools
 	class    int    // classSmall or classLarge
+	noSplit  bool   // as its family's
 	stats    *classStats
 }
 
@@ -24,6 +25,7 @@ func (p *pool) small() bool { return p.class == classSmall }
 type family struct {
 	id       mem.PoolID
 	class    int
+	noSplit  bool         // free blocks are handed out whole
 	calls    atomic.Int64 // searches for free blocks, counted while garbage collection is on
 	reserved int64        // bytes of segments and mapped pages; guarded by Allocator.mu
 }
@@ -86,12 +88,12 @@ func (p *pool) reach(blk *block) int64 {
 	return blk.size()
 }
 
-// hand makes a block that is in no set live, and puts what is cut off it into the free set.
-func (p *pool) hand(ref blockRef, blk *block, size, requested int64, expandable bool) mem.Block {
+// hand makes a block that is in no set live; if cut, it puts what is more than size into the free set.
+func (p *pool) hand(ref blockRef, blk *block, size, requested int64, cut bool) mem.Block {
 	sh := p.sh
 	cfg := &sh.a.cfg
 	wasSplit := blk.isSplit()
-	if cfg.shouldSplit(p, blk.size(), size, expandable) {
+	if cut {
 		// The new record is the front, which goes on loan; the old one is the rest.
 		restRef, rest := ref, blk
 		ref, blk = sh.slab.take()

@@ -74,6 +74,25 @@ func (a *Allocator) ReleasePool(id mem.PoolID) {
 	pp.useCount--
 }
 
+// NeverSplit makes a private pool hand out whole free blocks only, however small the request: what PyTorch's MemPool does
+// with no_split. It panics if the pool does not exist.
+func (a *Allocator) NeverSplit(id mem.PoolID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pp := a.private[id]
+	if pp == nil {
+		panic(fmt.Sprintf("caching: NeverSplit: there is no pool %v", id))
+	}
+	a.lockShards()
+	defer a.unlockShards()
+	for _, f := range pp.families {
+		f.noSplit = true
+		for _, p := range a.poolsOf(f) {
+			p.noSplit = true
+		}
+	}
+}
+
 // poolFor is the pool that serves a rounded size on a shard's stream. The caller holds mu and the shard.
 func (a *Allocator) poolFor(sh *shard, rounded int64) *pool {
 	for _, c := range slices.Backward(a.captures) {

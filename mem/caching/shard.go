@@ -91,7 +91,7 @@ func (sh *shard) addPool(f *family) *pool {
 		}
 		sh.pools = append(sh.pools, nil)
 	}
-	p := &pool{family: f, sh: sh, index: uint16(i), class: f.class, stats: &sh.stats.class[f.class]}
+	p := &pool{family: f, sh: sh, index: uint16(i), class: f.class, noSplit: f.noSplit, stats: &sh.stats.class[f.class]}
 	sh.pools[i] = p
 	return p
 }

@@ -1,0 +1,99 @@
+package replay_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+func readTrace(t *testing.T, name string) *snapshot.Snapshot {
+	t.Helper()
+	s, err := snapshot.ReadFile("testdata/" + name + ".pickle.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A recording does not name all the conditions it was made under: which pools there were, when limits and settings
+// changed, what a wait inside a request completed. Verify finds them.
+func TestVerifyFindsTheConditionsOfARecording(t *testing.T) {
+	for _, c := range []struct {
+		name, note string
+		peak       int64 // allocated_bytes.all.peak as torch.cuda.memory_stats() told it
+	}{
+		{name: "graphtrees", note: "graph pools were restored", peak: 142_878_720},
+		{name: "graphpools.expandable", peak: 624_501_248}, // captures and pools begun, released and left with live blocks
+		{name: "nosplit.expandable", peak: 449_369_088},    // a pool that never splits
+		{name: "partialwait", peak: 662_506_496},           // some frees done before a request, some in its wait
+		{name: "switched", note: "expandable_segments was switched", peak: 609_155_584},
+		{name: "limits.gc", peak: 845_104_128},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v, err := replay.Verify(readTrace(t, c.name), replay.VerifyOptions{})
+			if err != nil || !v.Exact {
+				t.Fatalf("not exact: %v, %v", v.Difference, err)
+			}
+			if v.AllocatedPeak != c.peak {
+				t.Errorf("allocated peak %d, recorded %d", v.AllocatedPeak, c.peak)
+			}
+			if !strings.Contains(strings.Join(v.ConfigNotes, "\n"), c.note) {
+				t.Errorf("notes %q do not say %q", v.ConfigNotes, c.note)
+			}
+		})
+	}
+}
+
+// A limit that was not in force all the time is said to be wrong; the allocator is not blamed.
+func TestVerifyDoubtsTheLimit(t *testing.T) {
+	v, err := replay.Verify(readTrace(t, "limits.gc"), replay.VerifyOptions{Limit: 900 << 20})
+	if err != nil || v.Exact {
+		t.Fatalf("exact %v, error %v", v.Exact, err)
+	}
+	if !strings.Contains(strings.Join(v.ConfigNotes, "\n"), "the limit was another") {
+		t.Errorf("notes %q", v.ConfigNotes)
+	}
+}
+
+// What a recording lacks is said, not taken for a difference.
+func TestVerifyTellsIncompleteRecordings(t *testing.T) {
+	without := func(a mem.Action) func(*trace.Trace) {
+		return func(tr *trace.Trace) {
+			tr.Events = slices.DeleteFunc(tr.Events, func(e trace.Event) bool { return e.Action == a })
+		}
+	}
+	from := func(first int) func(*trace.Trace) {
+		return func(tr *trace.Trace) { tr.Events = tr.Events[first:] }
+	}
+	for _, c := range []struct {
+		name string
+		cut  func(*trace.Trace)
+		want error
+	}{
+		{"late by one entry", from(1), replay.ErrLateStart},
+		{"a full ring", from(1000), replay.ErrLateStart},
+		{"the last entry alone", func(tr *trace.Trace) { tr.Events = tr.Events[len(tr.Events)-1:] }, replay.ErrLateStart},
+		{"no segments", without(mem.ActionSegmentAlloc), replay.ErrLateStart},
+		{"no requested frees", without(mem.ActionFreeRequested), replay.ErrIncomplete},
+		{"no completed frees", without(mem.ActionFreeCompleted), replay.ErrIncomplete},
+		{"no allocs", without(mem.ActionAlloc), replay.ErrIncomplete},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := readTrace(t, "partialwait")
+			for _, tr := range s.Traces {
+				if tr != nil && len(tr.Events) > 0 {
+					c.cut(tr)
+				}
+			}
+			if _, err := replay.Verify(s, replay.VerifyOptions{}); !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package replay
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A guess is what a recording leaves open and an attempt to follow it takes for granted.
+type guess struct {
+	readings  map[int]reading // of ambiguous places, by entry
+	hidden    map[int]bool    // the grounds of private pools that the file does not name
+	noSplit   map[mem.PoolID]bool
+	early     map[int]int   // of the completions of a request, by entry: how many were noticed when it began
+	privately map[int]bool  // requests of private pools that failed, by entry
+	restored  map[int]bool  // blocks of private pools that were put where they were, by entry
+	changes   []change      // of the settings, by entry
+	collects  map[int]int64 // bytes that garbage collection gave back for a request, by entry
+}
+
+// A change is new settings from an entry on.
+type change struct {
+	entry int
+	cfg   caching.Config
+}
+
+func (g *guess) clone() *guess {
+	return &guess{
+		readings:  maps.Clone(g.readings),
+		hidden:    maps.Clone(g.hidden),
+		noSplit:   maps.Clone(g.noSplit),
+		early:     maps.Clone(g.early),
+		privately: maps.Clone(g.privately),
+		restored:  maps.Clone(g.restored),
+		changes:   slices.Clone(g.changes),
+		collects:  maps.Clone(g.collects),
+	}
+}
+
+func newGuess() *guess {
+	return &guess{
+		readings: map[int]reading{}, hidden: map[int]bool{}, noSplit: map[mem.PoolID]bool{}, early: map[int]int{},
+		privately: map[int]bool{}, restored: map[int]bool{}, collects: map[int]int64{},
+	}
+}
+
+// mayBeRestored reports whether an entry may be of a pool that is being put back into an earlier state: it is an alloc of
+// a whole number of units, with nothing asked of the driver, in a private pool, and the next thing on that pool's stream
+// is another, or such a block's free.
+func (v *verifier) mayBeRestored(entry int) bool {
+	e := &v.t.Events[entry]
+	if e.Action != mem.ActionAlloc || e.Size%512 != 0 || entry != v.call || !v.privateAt(entry) || v.guess.restored[entry] {
+		return false
+	}
+	return entry+1 < len(v.t.Events) && v.t.Events[entry+1].Stream == e.Stream
+}
+
+// position orders differences by how far the recording was followed.
+func (d *Difference) position(rec *recording) int {
+	if d.Entry < 0 {
+		return len(rec.t.Events)
+	}
+	return d.Entry
+}
+
+// explain lists what would explain that the allocator did not do what was recorded at an entry.
+func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
+	var all []func(*guess)
+	hide := func(g int) {
+		if v.mayHide(g) {
+			all = append(all, func(s *guess) { s.hidden[g] = true })
+		}
+	}
+	var want trace.Event
+	wantGround := -1
+	if n := len(v.open); n > 0 && v.open[n-1] == v.call {
+		for _, how := range [...]reading{lateCompletions, emptiedBefore, oneRequest} {
+			if call := v.call; how != v.guess.readings[call] {
+				all = append(all, func(g *guess) { g.readings[call] = how })
+			}
+		}
+	}
+	if at < len(v.t.Events) {
+		want, wantGround = v.t.Events[at], int(v.rec.groundOf[at])
+	}
+	gotGround := v.rec.groundAt(got.Ptr, at)
+	if v.cfg.GarbageCollectionThreshold > 0 && v.cfg.Limit >= unknownLimit {
+		all = append(all, v.explainCollection()...)
+	}
+	end, isRequest := v.requestFrom(v.call)
+	if isRequest && got.Action != mem.ActionFreeRequested && want.Action != mem.ActionFreeCompleted {
+		// The completions of a request come from when it began, or from when it found no room, or some from each.
+		n, call := 0, v.call
+		for i := v.call; i < end && v.t.Events[i].Action == mem.ActionFreeCompleted; i++ {
+			n++
+		}
+		if _, ok := v.guess.early[call]; !ok && n > 0 {
+			for k := n - 1; k >= max(0, n-16); k-- {
+				all = append(all, func(g *guess) { g.early[call] = k })
+			}
+		}
+		if v.t.Events[end].Action == mem.ActionOOM && !v.guess.privately[end] {
+			all = append(all, func(g *guess) { g.privately[end] = true })
+		}
+	}
+	wantsOther := makes(want.Action) || want.Action == mem.ActionAlloc
+	switch {
+	case gives(got.Action) && gives(want.Action), got.Action == mem.ActionAlloc && wantsOther,
+		makes(got.Action) && wantsOther:
+		hide(wantGround)
+		hide(gotGround)
+	case gives(got.Action):
+		hide(gotGround)
+	case gives(want.Action):
+		hide(wantGround)
+	}
+	if isRequest && at <= end && v.mayBeRestored(end) {
+		all = append(all, func(g *guess) { g.restored[end] = true })
+	}
+	if got.Action == mem.ActionAlloc && wantsOther && v.mayNeverSplit(got.Pool) {
+		all = append(all, func(g *guess) { g.noSplit[got.Pool] = true })
+	}
+	if v.rec.bothKinds {
+		cfg := v.cfg
+		cfg.ExpandableSegments = !cfg.ExpandableSegments
+		// What a setting changes may show itself only later.
+		for _, back := range [...]int{0, 8, 32, 128, 512, 2048} {
+			c := change{max(v.call-back, 0), cfg}
+			if n := len(v.guess.changes); n == 0 || c.entry > v.guess.changes[n-1].entry {
+				all = append(all, func(g *guess) { g.changes = append(g.changes, c) })
+			}
+		}
+	}
+	return all
+}
+
+// maxTurns bounds how many ambiguous places before a difference are read otherwise.
+const maxTurns = 12
+
+// turns lists other readings of the last ambiguous places.
+func (v *verifier) turns() []func(*guess) {
+	var all []func(*guess)
+	for i := len(v.open) - 1; i >= max(0, len(v.open)-maxTurns); i-- {
+		at := v.open[i]
+		for r := range numReadings {
+			if how := numReadings - 1 - r; how != v.guess.readings[at] {
+				all = append(all, func(g *guess) { g.readings[at] = how })
+			}
+		}
+	}
+	return all
+}
+
+// unknownLimit is the limit that stands for one that is in force, but not known: no request reaches it.
+const unknownLimit = int64(1) << 50
+
+// explainCollection guesses that the request under way collected garbage: all that was given back in it, or less, if
+// the rest was given back because there still was no room.
+func (v *verifier) explainCollection() []func(*guess) {
+	var all []func(*guess)
+	at := v.call
+	if _, ok := v.guess.collects[at]; ok {
+		return nil
+	}
+	var freed []int64
+	var sum int64
+run:
+	for i := at; i < len(v.t.Events); i++ {
+		switch e := &v.t.Events[i]; e.Action {
+		case mem.ActionFreeCompleted, mem.ActionSnapshot:
+		case mem.ActionSegmentFree:
+			sum += e.Size
+			freed = append(freed, sum)
+		default:
+			break run
+		}
+	}
+	for i := len(freed) - 1; i >= 0 && len(all) < 8; i-- {
+		all = append(all, func(g *guess) { g.collects[at] = freed[i] })
+	}
+	return all
+}

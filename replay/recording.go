@@ -1,0 +1,188 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A recording is what all attempts to follow one device's trace share: read only once it is made.
+type recording struct {
+	s         *snapshot.Snapshot
+	device    int
+	t         *trace.Trace
+	total     int64       // the device's memory in bytes
+	completed map[int]int // of each free_requested that waited: the entry of its free_completed
+	grounds   []ground
+	groundOf  []int32 // of each entry the index of the ground that it is about, or -1
+	events    [mem.NumActions]int
+	peaks     Peaks
+	peak      int  // the entry at which the most was reserved
+	mayHide   bool // hidden pools may be guessed
+	bothKinds bool // ordinary and expandable segments were made
+}
+
+func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64) (*recording, error) {
+	r := &recording{
+		s: s, device: device, t: t, total: total,
+		completed: map[int]int{}, peaks: recordedPeaks(t), peak: peakEntry(t),
+	}
+	r.grounds, r.groundOf = grounds(t, total)
+	for i := range s.Segments {
+		if seg := &s.Segments[i]; seg.Device == device {
+			if g := r.groundAt(seg.Ptr, len(t.Events)); g >= 0 {
+				r.grounds[g].pool = seg.Pool
+			}
+		}
+	}
+	waiting := map[driver.Pointer]int{}
+	for i := range t.Events {
+		e := &t.Events[i]
+		r.events[e.Action]++
+		switch e.Action {
+		case mem.ActionFreeRequested:
+			if i+1 == len(t.Events) || t.Events[i+1].Action != mem.ActionFreeCompleted || t.Events[i+1].Ptr != e.Ptr {
+				waiting[e.Ptr] = i
+			}
+		case mem.ActionFreeCompleted:
+			if at, ok := waiting[e.Ptr]; ok {
+				r.completed[at] = i
+				delete(waiting, e.Ptr)
+			}
+		}
+	}
+	r.bothKinds = r.events[mem.ActionSegmentAlloc] > 0 && r.events[mem.ActionSegmentMap] > 0
+	return r, r.check()
+}
+
+// completion is the entry at which a free that waited was done, or one after the end.
+func (r *recording) completion(free int) int {
+	if at, ok := r.completed[free]; ok {
+		return at
+	}
+	return len(r.t.Events) + free
+}
+
+// ErrIncomplete is matched by the error of a recording that leaves entries out, as the option skip_actions makes it do.
+var ErrIncomplete = errors.New("the recording leaves entries out")
+
+// check reports whether the entries tell the whole story: every block was made before it was freed, in a segment that
+// was made before it, and the final state is what the entries add up to.
+func (r *recording) check() error {
+	t := r.t
+	late := func(entry int, what string) error {
+		e := &t.Events[entry]
+		return fmt.Errorf("trace entry %d: %s: %w: %s. Record from before the first allocation on, with max_entries large enough",
+			entry, describe(e.Action, e.Ptr, e.Size, t.Streams[e.Stream]), ErrLateStart, what)
+	}
+	n := &r.events
+	switch {
+	case n[mem.ActionFreeRequested] == 0 && n[mem.ActionFreeCompleted] > 1:
+		return fmt.Errorf("%w: no free_requested at all; record without skip_actions", ErrIncomplete)
+	case n[mem.ActionFreeCompleted] == 0 && n[mem.ActionFreeRequested] > 1 && n[mem.ActionAlloc] > 1:
+		return fmt.Errorf("%w: no free_completed at all; record without skip_actions", ErrIncomplete)
+	case n[mem.ActionAlloc] == 0 && n[mem.ActionFreeRequested] > 1:
+		return fmt.Errorf("%w: no alloc at all; record without skip_actions", ErrIncomplete)
+	}
+	var ground extents
+	live := map[driver.Pointer]bool{}    // blocks on loan
+	pending := map[driver.Pointer]bool{} // freed, but not done
+	for i := range t.Events {
+		e := &t.Events[i]
+		switch e.Action {
+		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			ground.add(e.Ptr, e.Size)
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			if !ground.remove(e.Ptr, e.Size) {
+				return late(i, "it was made before")
+			}
+		case mem.ActionAlloc:
+			if !ground.contains(e.Ptr) {
+				return late(i, "its segment was made before")
+			}
+			live[e.Ptr] = true
+		case mem.ActionFreeRequested:
+			if !live[e.Ptr] {
+				return late(i, "its block was allocated before")
+			}
+			delete(live, e.Ptr)
+			pending[e.Ptr] = true
+		case mem.ActionFreeCompleted:
+			if !pending[e.Ptr] && !live[e.Ptr] {
+				return late(i, "its block was freed before")
+			}
+			delete(pending, e.Ptr)
+			delete(live, e.Ptr)
+		}
+	}
+	for i := range r.s.Segments {
+		if seg := &r.s.Segments[i]; seg.Device == r.device && !ground.contains(seg.Ptr) {
+			return fmt.Errorf("%w: no entry made the segment of %d bytes at %#x of the final state. "+
+				"Record from before the first allocation on, with max_entries large enough", ErrLateStart, seg.TotalSize, seg.Ptr)
+		}
+	}
+	return nil
+}
+
+// extents are disjoint ranges of memory, by address.
+type extents []driver.Range
+
+// after is the index of the first range that ends after p.
+func (x extents) after(p driver.Pointer) int {
+	return sort.Search(len(x), func(i int) bool { return x[i].Ptr+driver.Pointer(x[i].Size) > p })
+}
+
+func (x extents) contains(p driver.Pointer) bool {
+	i := x.after(p)
+	return i < len(x) && x[i].Ptr <= p
+}
+
+func (x *extents) add(p driver.Pointer, size int64) {
+	s := *x
+	i := s.after(p)
+	joins := i > 0 && s[i-1].Ptr+driver.Pointer(s[i-1].Size) == p
+	if joins {
+		s[i-1].Size += size
+		return
+	}
+	s = append(s, driver.Range{})
+	copy(s[i+1:], s[i:])
+	s[i] = driver.Range{Ptr: p, Size: size}
+	*x = s
+}
+
+// remove takes [p, p+size) out, and returns false if not all of it was there.
+func (x *extents) remove(p driver.Pointer, size int64) bool {
+	end := p + driver.Pointer(size)
+	for p < end {
+		s := *x
+		i := s.after(p)
+		if i == len(s) || s[i].Ptr > p {
+			return false
+		}
+		r := s[i]
+		to := min(end, r.Ptr+driver.Pointer(r.Size))
+		rest := driver.Range{Ptr: to, Size: int64(r.Ptr) + r.Size - int64(to)}
+		switch before := int64(p - r.Ptr); {
+		case before == 0 && rest.Size == 0:
+			*x = append(s[:i], s[i+1:]...)
+		case before == 0:
+			s[i] = rest
+		default:
+			s[i].Size = before
+			if rest.Size > 0 {
+				s = append(s, driver.Range{})
+				copy(s[i+2:], s[i+1:])
+				s[i+1] = rest
+				*x = s
+			}
+		}
+		p = to
+	}
+	return true
+}
