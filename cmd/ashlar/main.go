@@ -23,7 +23,7 @@ import (
 // Exit codes. They do not change.
 const (
 	exitOK      = 0
-	exitDiffers = 1 // verify: something differs; replay: no row of some trace completed
+	exitDiffers = 1 // verify: something differs
 	exitUsage   = 2
 	exitInput   = 3 // a file cannot be read, or cannot be used; or the output cannot be written
 )
@@ -39,8 +39,8 @@ whose name ends in .script ("ashlar replay --help" has an example). To record a 
 
 Sizes are written as 18.2GiB, 512k or 2097152.
 
-Exit codes: 0 success; 1 verify found a difference, or no row of a replay completed; 2 wrong usage; 3 a file cannot be
-read or used, or the output cannot be written.`
+Exit codes: 0 success (a replay that ran out of memory is a result, too); 1 verify found a difference; 2 wrong usage; 3 a
+file cannot be read or used, or the output cannot be written.`
 
 // commands is the command line.
 type commands struct {

@@ -164,7 +164,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"script", "", []string{"replay", script}, exitOK, ""},
 
 		{"differs", "", []string{"verify", "--settings", "expandable_segments:True", sample("streams")}, exitDiffers, ""},
-		{"no row completes", "", []string{"replay", "--limit", "256MiB", sample("streams")}, exitDiffers, ""},
+		{"no row completes", "", []string{"replay", "--limit", "256MiB", sample("streams")}, exitOK, ""},
 
 		{"no such command", "", []string{"tune"}, exitUsage, "tune"},
 		{"no trace", "", []string{"replay"}, exitUsage, "<trace>"},
