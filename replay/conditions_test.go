@@ -43,8 +43,8 @@ func TestVerifyFindsTheConditionsOfARecording(t *testing.T) {
 			if v.AllocatedPeak != c.peak {
 				t.Errorf("allocated peak %d, recorded %d", v.AllocatedPeak, c.peak)
 			}
-			if !strings.Contains(strings.Join(v.ConfigNotes, "\n"), c.note) {
-				t.Errorf("notes %q do not say %q", v.ConfigNotes, c.note)
+			if !strings.Contains(strings.Join(v.Notes, "\n"), c.note) {
+				t.Errorf("notes %q do not say %q", v.Notes, c.note)
 			}
 		})
 	}
@@ -56,8 +56,8 @@ func TestVerifyDoubtsTheLimit(t *testing.T) {
 	if err != nil || v.Exact {
 		t.Fatalf("exact %v, error %v", v.Exact, err)
 	}
-	if !strings.Contains(strings.Join(v.ConfigNotes, "\n"), "the limit was another") {
-		t.Errorf("notes %q", v.ConfigNotes)
+	if !strings.Contains(strings.Join(v.Notes, "\n"), "the limit was another") {
+		t.Errorf("notes %q", v.Notes)
 	}
 }
 

@@ -33,12 +33,12 @@ type Verdict struct {
 	DriverTime  time.Duration // that they take by the cost model of sim.H200
 	AtPeak      Usage         // what the reserved memory held when it first reached its peak
 
-	Limit       int64       // bytes that could be reserved; 0 without a limit
-	Restored    int         // blocks of private pools that were put where they were recorded, as a restored graph pool's
-	LimitFound  bool        // Limit was not given, but found from when garbage was collected
-	Difference  *Difference // the first; nil if there is none
-	Exact       bool        // everything is as recorded
-	ConfigNotes []string    // settings without effect
+	Limit      int64       // bytes that could be reserved; 0 without a limit
+	Restored   int         // blocks of private pools that were put where they were recorded, as a restored graph pool's
+	LimitFound bool        // Limit was not given, but found from when garbage was collected
+	Difference *Difference // the first; nil if there is none
+	Exact      bool        // everything is as recorded
+	Notes      []string    // what was assumed where the file does not say, and settings without effect
 
 	refusals int // calls for which the driver had no room, as recorded
 }
@@ -117,7 +117,7 @@ func Verify(s *snapshot.Snapshot, opts VerifyOptions) (Verdict, error) {
 	if !found {
 		return v, ErrNoHistory
 	}
-	v.ConfigNotes = append(notes, v.ConfigNotes...)
+	v.Notes = append(notes, v.Notes...)
 	v.Exact = v.Difference == nil
 	return v, nil
 }
@@ -173,7 +173,7 @@ func (v *Verdict) merge(o Verdict) {
 	v.refusals += o.refusals
 	v.Limit = max(v.Limit, o.Limit)
 	v.LimitFound = v.LimitFound || o.LimitFound
-	v.ConfigNotes = append(v.ConfigNotes, o.ConfigNotes...)
+	v.Notes = append(v.Notes, o.Notes...)
 	if v.Difference == nil {
 		v.Difference = o.Difference
 	}
@@ -215,22 +215,22 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 			return v, err
 		}
 		if n := len(g.hidden); v.Difference == nil && n > 0 {
-			v.ConfigNotes = append(v.ConfigNotes, fmt.Sprintf("%d segments, all of which were given back, are taken for private "+
+			v.Notes = append(v.Notes, fmt.Sprintf("%d segments, all of which were given back, are taken for private "+
 				"pools' (of graphs or MemPools): the file does not name those; what was chosen within them is checked, which of "+
 				"them was chosen is not", n))
 		}
 		v.LimitFound = collects && limit > 0 && limit < unknownLimit
 		if limit == unknownLimit {
 			v.Limit = 0
-			v.ConfigNotes = append(v.ConfigNotes, "the memory limit, which the file does not name, changed while this was "+
+			v.Notes = append(v.Notes, "the memory limit, which the file does not name, changed while this was "+
 				"recorded: what garbage collection gave back is taken from the recording")
 		}
 		if n := len(g.changes); n > 0 {
-			v.ConfigNotes = append(v.ConfigNotes, fmt.Sprintf("expandable_segments was switched %d times while this was "+
+			v.Notes = append(v.Notes, fmt.Sprintf("expandable_segments was switched %d times while this was "+
 				"recorded: the file names only the last settings", n))
 		}
 		if v.Restored > 0 {
-			v.ConfigNotes = append(v.ConfigNotes, fmt.Sprintf("%d blocks were placed as recorded: graph pools were restored to "+
+			v.Notes = append(v.Notes, fmt.Sprintf("%d blocks were placed as recorded: graph pools were restored to "+
 				"earlier states, which is no request", v.Restored))
 		}
 		if i == 0 || v.progress() > best.progress() {
@@ -246,7 +246,7 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 			cfg.Limit = unknownLimit
 		}
 		if v, _, err := search(rec, cfg, &left); err == nil && v.Difference == nil {
-			best.ConfigNotes = append(best.ConfigNotes, "under the refusals that were recorded the allocator follows this exactly: "+
+			best.Notes = append(best.Notes, "under the refusals that were recorded the allocator follows this exactly: "+
 				"the limit was another, or changed while it was recorded; verify without it")
 		}
 	}

@@ -58,3 +58,10 @@ func smallSnapshot(t *testing.T, settings string, history snapshottest.L, more .
 	all := snapshottest.D{"segments", segments, "device_traces", snapshottest.L{history}, "allocator_settings", conf}
 	return file(t, "small.pickle", string(snapshottest.Pickle(all, 4)))
 }
+
+// What verify assumed is told to programs, too.
+func TestVerifyTellsProgramsWhatItAssumed(t *testing.T) {
+	got := ok(t, "verify", "--json", "../../replay/testdata/graphtrees.pickle.zst")
+	has(t, got, `"exact":true`, `"notes":[`, "blocks were placed as recorded")
+	lacks(t, ok(t, "verify", "--json", sample("gpt2")), "notes")
+}

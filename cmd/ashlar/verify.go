@@ -47,6 +47,8 @@ type verdictLine struct {
 	BlocksMatched        int    `json:"blocks_matched"`
 	PeaksEqual           bool   `json:"peaks_equal"`
 	Exact                bool   `json:"exact"`
+
+	Notes []string `json:"notes,omitempty"` // what was assumed where the file does not say
 }
 
 // Run implements the command.
@@ -76,10 +78,10 @@ func (c *verifyCmd) Run(s *streams) error {
 		if c.JSON {
 			err = json.NewEncoder(s.out).Encode(verdictLine{
 				in.path, v.Allocs, v.AddressesMatched, v.SegmentEvents, v.SegmentEventsMatched, v.Blocks, v.BlocksMatched,
-				v.PeaksEqual(), v.Exact,
+				v.PeaksEqual(), v.Exact, append(notes, v.Notes...),
 			})
 		} else {
-			_, err = fmt.Fprint(s.out, cleanLines(verdictText(in, &v, append(notes, v.ConfigNotes...))))
+			_, err = fmt.Fprint(s.out, cleanLines(verdictText(in, &v, append(notes, v.Notes...))))
 		}
 		if err == nil && !v.Exact {
 			return exit(exitDiffers)
