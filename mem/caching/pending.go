@@ -67,10 +67,14 @@ func (a *Allocator) wait(sh *shard, ref blockRef, streams []driver.Stream) {
 		w := wait{sh: sh, ref: ref}
 		w.take(s)
 		sh.slab.coldAt(ref).pending++
-		i, ok := slices.BinarySearchFunc(a.pending, s.ID(), func(l *waitList, id driver.StreamID) int {
+		i, _ := slices.BinarySearchFunc(a.pending, s.ID(), func(l *waitList, id driver.StreamID) int {
 			return cmp.Compare(l.stream.ID(), id)
 		})
-		if !ok {
+		// By the stream itself: its number may have been another's, which is closed but still has a list.
+		for i < len(a.pending) && a.pending[i].stream != s && a.pending[i].stream.ID() == s.ID() {
+			i++
+		}
+		if i == len(a.pending) || a.pending[i].stream != s {
 			a.pending = slices.Insert(a.pending, i, &waitList{stream: s})
 		}
 		a.pending[i].waits = append(a.pending[i].waits, w)
