@@ -1,8 +1,9 @@
 // Package driver says what a device must do for Ashlar to keep memory on it.
 //
-// It is the seam between allocators and hardware, and as small as it can be: memory, streams with marks, and two
-// optional abilities (virtual memory, kernels). driver/sim, driver/host and, on NVIDIA hardware, driver/cuda stand
-// behind it; driver/fault wraps any of them; driver/drivertest is the suite that all of them pass.
+// It is the seam between allocators and hardware, and as small as it can be: memory, streams with marks, and optional
+// abilities, each in a file of its own (kernels, virtual memory, page-locked host memory, time, graphs, peers, sharing
+// between processes). driver/sim, driver/host and, on NVIDIA hardware, driver/cuda stand behind it; driver/fault wraps
+// any of them; driver/drivertest is the suite that all of them pass.
 //
 // Units: sizes are bytes (int64). A Pointer is an address in the device's own space and is never dereferenced by Go
 // code that is not a driver. Bugs of the caller (a nil stream, a negative size, a stream of another device) panic with
@@ -37,6 +38,22 @@ type Info struct {
 	TotalMemory int64  // bytes, as the device reports its total
 	Alignment   int64  // bytes: every Pointer from Alloc is a multiple of it
 	Granularity int64  // bytes: page sizes and mapped addresses are multiples of it; 0 without virtual memory
+
+	// What the rest means is CUDA's; a zero value says that it is unknown or means nothing on this device.
+	UUID            string // "GPU-5c1f…" or "MIG-…"
+	PCI             string // where it sits: "0000:1b:00.0"
+	Compute         int    // compute capability, ten times the major number plus the minor: 90
+	Multiprocessors int
+	L2              int64 // bytes of second-level cache
+	SharedMemory    int64 // bytes that one block of threads may use at most, opted in
+	MIG             bool  // a slice of a GPU: what it reports is the slice's
+}
+
+// ProcessMemory is what one process holds of a device's memory.
+type ProcessMemory struct {
+	PID   int   // as the device's system numbers it; where this process is in a container, perhaps not as it does
+	Self  bool  // it is this process
+	Bytes int64 // memory of other libraries and the system's own on its behalf included; -1 if it is not told
 }
 
 // A Device is one memory space and the engine that works on it. Safe for concurrent use.
@@ -45,6 +62,10 @@ type Device interface {
 
 	// Available returns the bytes that Alloc and Create could still hand out, and the total, as the device sees them.
 	Available() (free, total int64, err error)
+
+	// Processes tells who uses the device's memory, this process included, by number. The error matches ErrUnsupported
+	// where the device cannot tell. It is telemetry: what it says is a moment old, and nothing may depend on it.
+	Processes() ([]ProcessMemory, error)
 
 	// Alloc returns size fresh bytes with undefined contents. It may stall the whole device. Size must be positive.
 	// The error matches ErrNoMemory if there is no room.
@@ -65,6 +86,21 @@ type Device interface {
 	// Kernels is nil if the device runs none.
 	Kernels() Kernels
 
+	// Pinned is nil if the device cannot copy from page-locked host memory.
+	Pinned() Pinned
+
+	// Timing is nil if the device has no clock.
+	Timing() Timing
+
+	// Graphs is nil if work cannot be captured and launched again.
+	Graphs() Graphs
+
+	// Peers is nil if the device reaches no memory but its own.
+	Peers() Peers
+
+	// Sharing is nil if other processes cannot use the device's memory.
+	Sharing() Sharing
+
 	// Close waits for queued work, then gives back everything that the device still holds. Later calls fail with
 	// ErrClosed. Closing twice is not an error.
 	Close() error
@@ -73,6 +109,11 @@ type Device interface {
 // StreamOptions says what kind of stream NewStream makes. The zero value is an ordinary stream.
 type StreamOptions struct {
 	Priority int // lower runs first, 0 is the default; drivers clamp it to what they have
+
+	// Foreign, if not zero, is the handle of a stream that other code made on this device (a CUstream, say). NewStream
+	// then makes a Stream that queues to it and never ends it; its maker must keep it until after Close. Drivers whose
+	// streams have no handles answer ErrUnsupported.
+	Foreign uintptr
 }
 
 // A Stream is a queue of work that a device does in order. Work on different streams is unordered but for WaitFor and
@@ -103,62 +144,4 @@ type Stream interface {
 
 	// Close waits for queued work and ends the stream. Its marks stay reached.
 	Close() error
-}
-
-// VirtualMemory reserves addresses and gives them memory page by page. An address is None, Reserved or Mapped. Safe
-// for concurrent use.
-type VirtualMemory interface {
-	// Reserve sets aside size bytes of addresses, a multiple of the granularity, with no memory behind them.
-	Reserve(size int64) (Pointer, error)
-	// Release gives back a whole reservation, of which nothing may be mapped.
-	Release(p Pointer, size int64) error
-
-	// Create makes a page of physical memory, of a size that is a multiple of the granularity, mapped nowhere. The
-	// error matches ErrNoMemory if there is no room.
-	Create(size int64) (Page, error)
-	// Drop gives the page up. Its memory returns to the device once it is mapped nowhere.
-	Drop(Page) error
-
-	// Map puts pages at consecutive addresses from p, inside one reservation, and gives the device access to them. A
-	// page may be mapped at several addresses. Either all are mapped or none.
-	Map(p Pointer, pages ...Page) error
-	// Unmap takes whole pages away from the addresses [p, p+size). It does not wait for queued work: synchronise first.
-	Unmap(p Pointer, size int64) error
-}
-
-// A Page is physical memory behind virtual addresses: an owned handle from Create until Drop.
-type Page struct {
-	ID   uint64
-	Size int64
-}
-
-// Kernels queues computation on streams.
-type Kernels interface {
-	// Launch queues k on s, a stream of this device, and returns without waiting for it.
-	Launch(s Stream, k Kernel) error
-}
-
-// A Kernel is a piece of work that a device does in stream order, with its accesses declared: the simulator checks
-// them, and the others may ignore them.
-type Kernel struct {
-	Name   string
-	Reads  []Range
-	Writes []Range
-
-	// Func does the work on devices whose kernels are Go functions (host, sim). It may be nil. It runs with the
-	// device's memory in hand and must not call the device or wait for its streams.
-	Func func(Memory) error
-}
-
-// A Range is Size bytes from Ptr.
-type Range struct {
-	Ptr  Pointer
-	Size int64
-}
-
-// Memory is what a Go kernel sees of the device's memory while it runs.
-type Memory interface {
-	// Load copies the bytes at p into dst, and Store copies src to p.
-	Load(dst []byte, p Pointer) error
-	Store(p Pointer, src []byte) error
 }

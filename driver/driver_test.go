@@ -20,6 +20,9 @@ func (r *recorder) Open(args string) (driver.Device, error) {
 	return nil, errRecorded
 }
 
+func (r *recorder) Devices() ([]driver.Listing, error) { return nil, errRecorded }
+func (r *recorder) Diagnose() []driver.Finding         { return nil }
+
 var theRecorder = &recorder{}
 
 func init() {

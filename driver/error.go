@@ -13,6 +13,9 @@ var (
 	ErrClosed      = errors.New("already closed")
 	ErrLost        = errors.New("device lost")
 	ErrUnknown     = errors.New("no such driver")
+	ErrNotReady    = errors.New("not reached yet")
+	ErrCapturing   = errors.New("not allowed while a stream captures")
+	ErrAbsent      = errors.New("no such device") // no hardware, no library for it, or no permission: Detail says which
 )
 
 // An Error is a call to a device that failed.

@@ -12,7 +12,44 @@ type Driver interface {
 	// Open opens the device that args describe: the text after the driver's name and a colon in Open's spec, in the
 	// driver's own syntax (sim: "total=1GiB,seed=7"; cuda: "0"). Empty means the driver's default device.
 	Open(args string) (Device, error)
+
+	// Devices lists the devices that Open can open, without opening them. If there are none, the error says why: it
+	// matches ErrAbsent if there is no hardware or no library for it, and ErrUnsupported if this program has no code for
+	// it.
+	Devices() ([]Listing, error)
+
+	// Diagnose looks for what the driver needs and reports each thing, in the order in which it is needed. It opens
+	// nothing that it does not close.
+	Diagnose() []Finding
 }
+
+// A Listing is a device that can be opened.
+type Listing struct {
+	Spec string // what Open takes: "cuda:0"
+	Info Info
+	Free int64 // bytes not in use; -1 if telling needs the device opened
+}
+
+// A Finding is one thing that a driver needs, or could use, on this machine.
+type Finding struct {
+	What  string // "the library libcuda"
+	Where string // what was looked at: names, paths; may be empty
+	Found string // what was there: a version, a count, an error
+	State State
+	Do    string // what to do about it; empty if nothing
+}
+
+// State says how much a Finding matters.
+type State uint8
+
+// The states, from good to bad.
+const (
+	Good    State = iota // as it should be
+	Lacking              // something optional is missing
+	Broken               // the driver cannot work so
+)
+
+func (s State) String() string { return [...]string{"good", "lacking", "broken"}[s] }
 
 var (
 	registryMu sync.RWMutex
@@ -36,9 +73,7 @@ func Register(name string, d Driver) {
 // ErrUnknown if no driver of that name is linked into the program.
 func Open(spec string) (Device, error) {
 	name, args, _ := strings.Cut(spec, ":")
-	registryMu.RLock()
-	d := registry[name]
-	registryMu.RUnlock()
+	d := Lookup(name)
 	if d == nil {
 		return nil, &Error{
 			Call: "Open", Code: ErrUnknown,
@@ -58,4 +93,11 @@ func Drivers() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Lookup returns the driver registered under name, or nil.
+func Lookup(name string) Driver {
+	registryMu.RLock()
+	defer registryMu.RUnlock()
+	return registry[name]
 }

@@ -33,7 +33,16 @@ func (d *device) Free(driver.Pointer) error           { panic("not used") }
 func (d *device) DefaultStream() driver.Stream        { return d.streams[0] }
 func (d *device) VirtualMemory() driver.VirtualMemory { return nil }
 func (d *device) Kernels() driver.Kernels             { return nil }
+func (d *device) Pinned() driver.Pinned               { return nil }
+func (d *device) Timing() driver.Timing               { return nil }
+func (d *device) Graphs() driver.Graphs               { return nil }
+func (d *device) Peers() driver.Peers                 { return nil }
+func (d *device) Sharing() driver.Sharing             { return nil }
 func (d *device) Close() error                        { d.closed = true; return nil }
+func (d *device) Processes() ([]driver.ProcessMemory, error) {
+	return nil, &driver.Error{Call: "Processes", Code: driver.ErrUnsupported}
+}
+
 func (d *device) NewStream(driver.StreamOptions) (driver.Stream, error) {
 	s := &stream{d: d, id: driver.StreamID(len(d.streams))}
 	d.streams = append(d.streams, s)

@@ -170,6 +170,11 @@ func (d *recordedDevice) Info() driver.Info                   { return d.info }
 func (d *recordedDevice) DefaultStream() driver.Stream        { return d.streams[0] }
 func (d *recordedDevice) VirtualMemory() driver.VirtualMemory { return d }
 func (d *recordedDevice) Kernels() driver.Kernels             { return nil }
+func (d *recordedDevice) Pinned() driver.Pinned               { return nil }
+func (d *recordedDevice) Timing() driver.Timing               { return nil }
+func (d *recordedDevice) Graphs() driver.Graphs               { return nil }
+func (d *recordedDevice) Peers() driver.Peers                 { return nil }
+func (d *recordedDevice) Sharing() driver.Sharing             { return nil }
 func (d *recordedDevice) Close() error                        { return nil }
 func (d *recordedDevice) Available() (free, total int64, err error) {
 	return d.info.TotalMemory, d.info.TotalMemory, nil
@@ -191,3 +196,8 @@ func (s *idleStream) ID() driver.StreamID { return s.id }
 
 // Sync implements driver.Stream.
 func (s *idleStream) Sync(context.Context) error { return nil }
+
+// Processes is not told: a recording is of one.
+func (d *recordedDevice) Processes() ([]driver.ProcessMemory, error) {
+	return nil, &driver.Error{Call: "Processes", Code: driver.ErrUnsupported, Detail: "a recording is of one process"}
+}

@@ -80,6 +80,9 @@ func (h *history) openOrCloseStream() {
 			c.last = nil
 		}
 	}
+	if h.staged.last == s {
+		h.staged.last = nil
+	}
 	for _, pl := range h.places {
 		forget(pl.cell)
 	}
@@ -204,4 +207,77 @@ func (h *history) read() {
 		h.note("s%d reads %#x+%d", s.ID(), pl.ptr+driver.Pointer(at), n)
 		wantBytes(h.t, s, pl.ptr+driver.Pointer(at), pl.cell.bytes[at:at+n])
 	}
+}
+
+// stage returns page-locked memory of n bytes that no queued work uses, for work on s.
+func (h *history) stage(s driver.Stream, n int) []byte {
+	h.t.Helper()
+	if h.staged.bytes == nil {
+		b, err := h.pinned.AllocHost(stagedBytes)
+		check(h.t, err)
+		h.staged.bytes = b
+	}
+	if h.staged.last != nil {
+		syncAll(h.t, h.staged.last)
+	}
+	h.staged.last = s
+	return h.staged.bytes[:n]
+}
+
+// copyInPinned leaves the copy to the device and goes on.
+func (h *history) copyInPinned() {
+	if h.pinned == nil {
+		return
+	}
+	if pl, at, n, ok := h.pick(); ok {
+		s := h.stream()
+		h.use(pl.cell, s)
+		src := h.stage(s, n)
+		copy(src, noise(h.rng.Uint64(), n))
+		h.note("s%d copies page-locked memory to %#x+%d", s.ID(), pl.ptr+driver.Pointer(at), n)
+		check(h.t, h.pinned.CopyInAsync(s, pl.ptr+driver.Pointer(at), src))
+		copy(pl.cell.bytes[at:], src)
+	}
+}
+
+func (h *history) copyOutPinned() {
+	if h.pinned == nil {
+		return
+	}
+	if pl, at, n, ok := h.pick(); ok {
+		s := h.stream()
+		h.use(pl.cell, s)
+		dst := h.stage(s, n)
+		h.note("s%d copies %#x+%d to page-locked memory", s.ID(), pl.ptr+driver.Pointer(at), n)
+		check(h.t, h.pinned.CopyOutAsync(s, dst, pl.ptr+driver.Pointer(at)))
+		syncAll(h.t, s)
+		if !bytes.Equal(dst, pl.cell.bytes[at:at+n]) {
+			h.t.Fatalf("%d bytes at %#x: other bytes came back in page-locked memory", n, pl.ptr+driver.Pointer(at))
+		}
+	}
+}
+
+// launchGraph captures a fill and a copy of half of it, and launches them once or twice.
+func (h *history) launchGraph() {
+	if h.graphs == nil {
+		return
+	}
+	pl, at, n, ok := h.pick()
+	s := h.stream()
+	if !ok || s.ID() == 0 {
+		return
+	}
+	pattern, half, p := byte(h.rng.Uint32()), n/2, pl.ptr+driver.Pointer(at)
+	h.use(pl.cell, s)
+	h.note("s%d captures and launches: fill %#x+%d %#02x, copy %d to its end", s.ID(), p, n-half, pattern, half)
+	check(h.t, h.graphs.Begin(s))
+	check(h.t, s.Fill(p, pattern, int64(n-half)))
+	check(h.t, s.Copy(p+driver.Pointer(n-half), p, int64(half)))
+	g, err := h.graphs.End(s)
+	check(h.t, err)
+	for range 1 + h.rng.IntN(2) {
+		check(h.t, g.Launch(s))
+	}
+	check(h.t, g.Close())
+	copy(pl.cell.bytes[at:], bytes.Repeat([]byte{pattern}, n))
 }

@@ -1,6 +1,8 @@
 // Package drivertest is the suite that every driver passes: what the doc comments of package driver promise, as tests.
 //
-// A driver's own test calls Run with a function that opens a fresh device. The suite asks for nothing that the seam
+// A driver's own test calls Run with a function that opens a fresh device; one whose devices reach each other's memory
+// also RunPeers with a function that opens two, and one whose memory other processes can use RunSharing with a function
+// that starts such a process, whose main calls ServeSharing. The suite asks for nothing that the seam
 // does not promise, so it holds for a device that works eagerly, for one that works in the background, and for one
 // that works only when a Sync forces it:
 //
@@ -11,8 +13,9 @@
 //   - what is refused may be refused by an error that matches driver.ErrInvalid or by a panic with the prefix "driver",
 //     unless the seam says which of the two.
 //
-// An ability that a device lacks (VirtualMemory or Kernels is nil, or Launch of a Go function is driver.ErrUnsupported)
-// is asserted to be absent, and no more. The suite needs a device with at least 16 MiB and 32 granules of free memory
+// An ability that a device lacks (VirtualMemory, Kernels, Pinned, Timing, Graphs, Peers or Sharing is nil, or Launch of a
+// Go function is driver.ErrUnsupported) is asserted to be absent, and no more. Work that needs no kernel is copies and
+// fills, so that the suite holds for devices that run compiled code only. The suite needs a device with at least 16 MiB and 32 granules of free memory
 // that keeps contents. It allocates all the device's memory but touches only a few mebibytes. Nothing in it depends on
 // time; random histories have fixed seeds, which are part of the subtests' names, and print themselves when they fail.
 //
@@ -24,6 +27,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +53,7 @@ func Run(t *testing.T, open func(t testing.TB) driver.Device) {
 		{"StreamOrder", testStreamOrder},
 		{"Streams", testStreams},
 		{"Marks", testMarks},
+		{"ManyMarks", testManyMarks},
 		{"WaitFor", testWaitFor},
 		{"SyncContext", testSyncContext},
 		{"StreamMisuse", testStreamMisuse},
@@ -60,7 +66,25 @@ func Run(t *testing.T, open func(t testing.TB) driver.Device) {
 		{"VirtualMapRefused", testVirtualMapRefused},
 		{"VirtualMisuse", testVirtualMisuse},
 		{"VirtualExhaustion", testVirtualExhaustion},
+		{"Pinned", testPinned},
+		{"PinnedOrder", testPinnedOrder},
+		{"PinnedMisuse", testPinnedMisuse},
+		{"Registered", testRegistered},
+		{"Timing", testTiming},
+		{"TimingMisuse", testTimingMisuse},
+		{"Graphs", testGraphs},
+		{"GraphFork", testGraphFork},
+		{"GraphRefused", testGraphRefused},
+		{"GraphUnjoined", testGraphUnjoined},
+		{"GraphMarks", testGraphMarks},
+		{"GraphInFlight", testGraphInFlight},
+		{"GraphOfPinned", testGraphOfPinned},
+		{"SharedPages", testSharedPages},
+		{"SharingMisuse", testSharingMisuse},
+		{"SharedEvents", testSharedEvents},
+		{"Processes", testProcesses},
 		{"Close", testClose},
+		{"CloseAbilities", testCloseAbilities},
 		{"Concurrent", testConcurrent},
 		{"ConcurrentStream", testConcurrentStream},
 		{"Random", testRandom},
@@ -110,6 +134,30 @@ func testInfo(t *testing.T, open openFunc) {
 	check(t, err)
 	if total != info.TotalMemory || free <= 0 || free > total {
 		t.Errorf("Available is %d of %d, TotalMemory %d", free, total, info.TotalMemory)
+	}
+}
+
+// testProcesses: a device that tells who uses it names this process, once.
+func testProcesses(t *testing.T, open openFunc) {
+	all, err := open(t).Processes()
+	if errors.Is(err, driver.ErrUnsupported) {
+		return
+	}
+	check(t, err)
+	selves := 0
+	for i, p := range all {
+		if p.Self != (p.PID == os.Getpid()) || p.Bytes < -1 {
+			t.Errorf("process %d: %+v", os.Getpid(), p)
+		}
+		if p.Self {
+			selves++
+		}
+		if slices.ContainsFunc(all[:i], func(o driver.ProcessMemory) bool { return o.PID == p.PID }) {
+			t.Errorf("process %d is listed twice", p.PID)
+		}
+	}
+	if len(all) == 0 || selves > 1 {
+		t.Errorf("%d processes, %d of them this one", len(all), selves)
 	}
 }
 

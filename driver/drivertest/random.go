@@ -14,7 +14,7 @@ func testRandom(t *testing.T, open openFunc) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			h := &history{t: t, d: open(t), rng: rand.New(rand.NewPCG(seed, 1))}
-			h.kernels = goKernels(t, h.d)
+			h.kernels, h.pinned, h.graphs = goKernels(t, h.d), h.d.Pinned(), h.d.Graphs()
 			h.streams = []driver.Stream{h.d.DefaultStream()}
 			defer func() {
 				if t.Failed() {
@@ -34,6 +34,9 @@ type history struct {
 	t       *testing.T
 	d       driver.Device
 	kernels driver.Kernels // nil if it runs no Go functions
+	pinned  driver.Pinned  // nil if it has none
+	graphs  driver.Graphs  // nil if it has none
+	staged  staging
 	rng     *rand.Rand
 	log     []string
 	streams []driver.Stream // [0] is the default stream
@@ -55,7 +58,15 @@ type place struct {
 	page *driver.Page // nil: a block from Alloc
 }
 
+// A staging is page-locked memory and the last stream to use it, or nil.
+type staging struct {
+	bytes []byte
+	last  driver.Stream
+}
+
 const (
+	stagedBytes = 8000
+
 	maxPlaces  = 24
 	maxPages   = 6
 	maxStreams = 5
@@ -65,7 +76,7 @@ const (
 // step does one random thing.
 func (h *history) step() {
 	h.t.Helper()
-	switch h.rng.IntN(16) {
+	switch h.rng.IntN(19) {
 	case 0, 1:
 		h.alloc()
 	case 2:
@@ -88,6 +99,12 @@ func (h *history) step() {
 		h.fill()
 	case 13:
 		h.launch()
+	case 14:
+		h.copyInPinned()
+	case 15:
+		h.copyOutPinned()
+	case 16:
+		h.launchGraph()
 	default:
 		h.read()
 	}
@@ -138,6 +155,9 @@ func (h *history) finish() {
 	}
 	for _, pl := range h.places {
 		h.giveUp(pl)
+	}
+	if h.staged.bytes != nil {
+		check(h.t, h.pinned.FreeHost(h.staged.bytes))
 	}
 	for _, page := range h.pages {
 		check(h.t, h.d.VirtualMemory().Drop(page))

@@ -127,6 +127,45 @@ func testMarks(t *testing.T, open openFunc) {
 	}
 }
 
+// testManyMarks: a mark costs nothing to keep, however many there are, and one without work before it is a mark too.
+func testManyMarks(t *testing.T, open openFunc) {
+	d := open(t)
+	s, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	p, err := d.Alloc(64)
+	check(t, err)
+	idle := mustMark(t, s)
+	for range 10 {
+		again := mustMark(t, s)
+		if again.Stream != idle.Stream || again.Tick < idle.Tick {
+			t.Errorf("mark %+v after %+v, without work between them", again, idle)
+		}
+		idle = again
+	}
+	marks := make([]driver.Mark, 10_000)
+	for i := range marks {
+		if i%100 == 0 {
+			check(t, s.Fill(p, byte(i), 64))
+		}
+		marks[i] = mustMark(t, s)
+		if i > 0 && marks[i].Tick < marks[i-1].Tick {
+			t.Fatalf("tick %d after %d", marks[i].Tick, marks[i-1].Tick)
+		}
+	}
+	other := d.DefaultStream()
+	for i := 0; i < len(marks); i += 1000 {
+		check(t, other.WaitFor(s, marks[i]))
+	}
+	check(t, s.Sync(context.Background()))
+	for i, m := range append(marks, idle) {
+		if ok, err := s.Reached(m); !ok || err != nil {
+			t.Fatalf("mark %d of %d after Sync: reached %v, %v", i, len(marks), ok, err)
+		}
+	}
+	check(t, other.Sync(context.Background()))
+	check(t, d.Free(p))
+}
+
 func testWaitFor(t *testing.T, open openFunc) {
 	d := open(t)
 	const streams, rounds, size = 4, 50, 5001

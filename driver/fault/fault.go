@@ -11,14 +11,18 @@
 //		}
 //	}
 //
-// A call that fails does not reach the inner device: nothing is allocated, freed, queued, mapped or closed, and the
-// error is a *driver.Error with the rule's code. Every call that can return an error counts and can fail, on the device,
-// its streams, its virtual memory and its kernels, but for Device.Close, so that a test can always clean up. What
-// kernels do with the driver.Memory that they are given is not counted.
+// A call that fails does not reach the inner device: nothing is allocated, freed, queued, mapped, shared or closed, and
+// the error is a *driver.Error with the rule's code. The one exception is Graphs.End, whose contract is that the stream
+// is an ordinary one again also when it fails: the inner capture is ended, and what it captured dropped.
 //
-// Streams are wrapped, and unwrapped when they are handed to the inner device. A stream that is not of this wrapper goes
-// to the inner device as it is, which panics as it would without the wrapper. Without rules a wrapped device does what
-// the inner one does, and counts.
+// Every call that can return an error counts and can fail, on the device, its streams, all its abilities and what they
+// make (graphs, modules, events), but for Device.Close, so that a test can always clean up. What returns no error (IsPinned,
+// Graph.Nodes) does not count, nor does what kernels do with the driver.Memory that they are given.
+//
+// Streams are wrapped, and unwrapped when they are handed to the inner device; so are other devices that Peers is handed.
+// A stream that is not of this wrapper goes to the inner device as it is, which panics as it would without the wrapper.
+// An ability that the inner device lacks is nil here too. Without rules a wrapped device does what the inner one does,
+// and counts.
 //
 // The driver "fault" opens "RULES/SPEC": SPEC is what driver.Open takes, RULES as ParseRules reads them, for example
 // "fault:kind=VirtualMemory.Map,nth=3/host:total=1GiB".
@@ -128,6 +132,14 @@ func (d *Device) Available() (free, total int64, err error) {
 	return d.inner.Available()
 }
 
+// Processes is a call of kind Processes.
+func (d *Device) Processes() ([]driver.ProcessMemory, error) {
+	if err := d.call(Processes); err != nil {
+		return nil, err
+	}
+	return d.inner.Processes()
+}
+
 // Alloc is a call of kind Alloc.
 func (d *Device) Alloc(size int64) (driver.Pointer, error) {
 	if err := d.call(Alloc); err != nil {
@@ -171,6 +183,46 @@ func (d *Device) VirtualMemory() driver.VirtualMemory {
 func (d *Device) Kernels() driver.Kernels {
 	if k := d.inner.Kernels(); k != nil {
 		return kernels{d, k}
+	}
+	return nil
+}
+
+// Pinned is nil if the inner device has none.
+func (d *Device) Pinned() driver.Pinned {
+	if p := d.inner.Pinned(); p != nil {
+		return pinned{d, p}
+	}
+	return nil
+}
+
+// Timing is nil if the inner device has none.
+func (d *Device) Timing() driver.Timing {
+	if t := d.inner.Timing(); t != nil {
+		return timing{d, t}
+	}
+	return nil
+}
+
+// Graphs is nil if the inner device has none.
+func (d *Device) Graphs() driver.Graphs {
+	if g := d.inner.Graphs(); g != nil {
+		return graphs{d, g}
+	}
+	return nil
+}
+
+// Peers is nil if the inner device has none.
+func (d *Device) Peers() driver.Peers {
+	if p := d.inner.Peers(); p != nil {
+		return peers{d, p}
+	}
+	return nil
+}
+
+// Sharing is nil if the inner device has none.
+func (d *Device) Sharing() driver.Sharing {
+	if s := d.inner.Sharing(); s != nil {
+		return sharing{d, s}
 	}
 	return nil
 }

@@ -42,6 +42,13 @@ func TestDriver(t *testing.T) {
 	}
 }
 
+// TestPeers: wrapped devices are each other's peers, also when one is wrapped by other rules.
+func TestPeers(t *testing.T) {
+	drivertest.RunPeers(t, func(t testing.TB) (a, b driver.Device) {
+		return open(t, "fault:/host:total=64MiB"), open(t, "fault:nth=1000000000/host:total=64MiB,ordinal=1")
+	})
+}
+
 // A bench is a device on which a call of each kind succeeds: it has a stream s, a block p, a reservation v with a page
 // mapped at its first granule, an empty reservation v2, a page spare to map, and another, gone, to drop.
 type bench struct {
@@ -106,13 +113,17 @@ func (b *bench) calls() map[fault.Kind]func() error {
 	}
 }
 
-// TestEveryKind: each kind of call fails by its rule with a *driver.Error and the code that was chosen, does not reach
+// TestEveryKind: each kind of call of a device's core fails by its rule with a *driver.Error and the code that was chosen, does not reach
 // the device, leaves the other kinds alone, and works when it is called again.
 func TestEveryKind(t *testing.T) {
 	own := errors.New("a code of the test's own")
 	needsMemory := []fault.Kind{fault.Alloc, fault.NewStream, fault.Reserve, fault.Create, fault.Map}
+	abilities := abilityCalls(fault.Wrap(&stub{}), nil)
 	for _, spec := range []string{"host:total=64MiB", "sim:total=64MiB"} {
 		for _, kind := range fault.Kinds() {
+			if abilities[kind] != nil {
+				continue // see TestEveryAbility
+			}
 			t.Run(spec+"/"+string(kind), func(t *testing.T) {
 				b := newBench(t, spec)
 				call := b.calls()[kind]

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ type Kind string
 // The kinds of calls.
 const (
 	Available   Kind = "Available"
+	Processes   Kind = "Processes"
 	Alloc       Kind = "Alloc"
 	Free        Kind = "Free"
 	NewStream   Kind = "NewStream"
@@ -35,11 +37,62 @@ const (
 	Map         Kind = "VirtualMemory.Map"
 	Unmap       Kind = "VirtualMemory.Unmap"
 	Launch      Kind = "Kernels.Launch"
+	Load        Kind = "Kernels.Load"
+	Function    Kind = "Module.Function"
+	CloseModule Kind = "Module.Close"
+
+	AllocHost    Kind = "Pinned.AllocHost"
+	FreeHost     Kind = "Pinned.FreeHost"
+	Register     Kind = "Pinned.Register"
+	Unregister   Kind = "Pinned.Unregister"
+	CopyInAsync  Kind = "Pinned.CopyInAsync"
+	CopyOutAsync Kind = "Pinned.CopyOutAsync"
+
+	Stamp   Kind = "Timing.Stamp"
+	Elapsed Kind = "Timing.Elapsed"
+	Discard Kind = "Timing.Discard"
+
+	Begin       Kind = "Graphs.Begin"
+	End         Kind = "Graphs.End"
+	Capturing   Kind = "Graphs.Capturing"
+	LaunchGraph Kind = "Graph.Launch"
+	CloseGraph  Kind = "Graph.Close"
+
+	CanAccess Kind = "Peers.CanAccess"
+	Enable    Kind = "Peers.Enable"
+	Disable   Kind = "Peers.Disable"
+	CopyPeer  Kind = "Peers.CopyPeer"
+	Share     Kind = "Peers.Share"
+
+	Export       Kind = "Sharing.Export"
+	Import       Kind = "Sharing.Import"
+	Forget       Kind = "Sharing.Forget"
+	CreateShared Kind = "Sharing.CreateShared"
+	ExportPage   Kind = "Sharing.ExportPage"
+	ImportPage   Kind = "Sharing.ImportPage"
+	NewEvent     Kind = "Sharing.NewEvent"
+	OpenEvent    Kind = "Sharing.OpenEvent"
+
+	EventHandle  Kind = "SharedEvent.Handle"
+	RecordEvent  Kind = "SharedEvent.Record"
+	WaitEvent    Kind = "SharedEvent.Wait"
+	EventReached Kind = "SharedEvent.Reached"
+	CloseEvent   Kind = "SharedEvent.Close"
 )
 
 var kinds = []Kind{
-	Available, Alloc, Free, NewStream, Copy, CopyIn, CopyOut, Fill, Mark, Reached, WaitFor, Sync, CloseStream,
-	Reserve, Release, Create, Drop, Map, Unmap, Launch,
+	Available, Processes, Alloc, Free, NewStream, Copy, CopyIn, CopyOut, Fill, Mark, Reached, WaitFor, Sync, CloseStream,
+	Reserve, Release, Create, Drop, Map, Unmap, Launch, Load, Function, CloseModule,
+	AllocHost, FreeHost, Register, Unregister, CopyInAsync, CopyOutAsync, Stamp, Elapsed, Discard,
+	Begin, End, Capturing, LaunchGraph, CloseGraph, CanAccess, Enable, Disable, CopyPeer, Share,
+	Export, Import, Forget, CreateShared, ExportPage, ImportPage,
+	NewEvent, OpenEvent, EventHandle, RecordEvent, WaitEvent, EventReached, CloseEvent,
+}
+
+// needsMemory are the kinds whose error is driver.ErrNoMemory if a rule has no code.
+var needsMemory = []Kind{
+	Alloc, NewStream, Reserve, Create, Map, Load, AllocHost, Register, Stamp, End, Import, CreateShared, ImportPage,
+	NewEvent, OpenEvent,
 }
 
 // Kinds returns all kinds of calls.
@@ -54,7 +107,8 @@ type Rule struct {
 	Seed    uint64  // of that generator
 
 	// Code is what the error matches. nil is driver.ErrNoMemory for what needs memory (Alloc, NewStream, Reserve,
-	// Create, Map) and driver.ErrLost for the rest.
+	// Create, Map, Load, AllocHost, Register, Stamp, End, Import, CreateShared, ImportPage, NewEvent, OpenEvent) and
+	// driver.ErrLost for the rest.
 	Code error
 }
 
@@ -81,8 +135,7 @@ func (r *rule) code(k Kind) error {
 	if r.Code != nil {
 		return r.Code
 	}
-	switch k {
-	case Alloc, NewStream, Reserve, Create, Map:
+	if slices.Contains(needsMemory, k) {
 		return driver.ErrNoMemory
 	}
 	return driver.ErrLost
@@ -95,11 +148,17 @@ var codes = map[string]error{
 	"unsupported": driver.ErrUnsupported,
 	"closed":      driver.ErrClosed,
 	"lost":        driver.ErrLost,
+	"notready":    driver.ErrNotReady,
+	"capturing":   driver.ErrCapturing,
+	"absent":      driver.ErrAbsent,
 }
 
+// codeNames lists the names in the order of the alphabet, for messages.
+func codeNames() string { return strings.Join(slices.Sorted(maps.Keys(codes)), ", ") }
+
 // ParseRules reads rules from text: fields key=value with commas between them, semicolons between rules. The keys are
-// kind, nth, onwards (no value), rate (0 to 1), seed, and code (nomemory, invalid, unsupported, closed, lost). "all" is
-// the rule that every call fails; nothing at all is no rule.
+// kind, nth, onwards (no value), rate (0 to 1), seed, and code (nomemory, invalid, unsupported, closed, lost, notready,
+// capturing, absent). "all" is the rule that every call fails; nothing at all is no rule.
 func ParseRules(text string) ([]Rule, error) {
 	var rules []Rule
 	for part := range strings.SplitSeq(text, ";") {
@@ -144,7 +203,7 @@ func (r *Rule) set(field string) error {
 		}
 	case "code":
 		if r.Code = codes[value]; r.Code == nil {
-			err = fmt.Errorf("the codes are nomemory, invalid, unsupported, closed, lost")
+			err = fmt.Errorf("the codes are %s", codeNames())
 		}
 	default:
 		err = fmt.Errorf("the keys are all, kind, nth, onwards, rate, seed, code")
@@ -155,6 +214,12 @@ func (r *Rule) set(field string) error {
 type faultDriver struct{}
 
 func init() { driver.Register("fault", faultDriver{}) }
+
+// Devices lists none: every device can be wrapped, and is listed by its own driver.
+func (faultDriver) Devices() ([]driver.Listing, error) { return nil, nil }
+
+// Diagnose finds nothing: it needs nothing of the machine.
+func (faultDriver) Diagnose() []driver.Finding { return nil }
 
 // Open reads "RULES/SPEC".
 func (faultDriver) Open(args string) (driver.Device, error) {

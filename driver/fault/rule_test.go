@@ -89,6 +89,20 @@ func TestRate(t *testing.T) {
 	}
 }
 
+func TestCodes(t *testing.T) {
+	for name, code := range map[string]error{
+		"nomemory": driver.ErrNoMemory, "invalid": driver.ErrInvalid, "unsupported": driver.ErrUnsupported,
+		"closed": driver.ErrClosed, "lost": driver.ErrLost, "notready": driver.ErrNotReady,
+		"capturing": driver.ErrCapturing, "absent": driver.ErrAbsent,
+	} {
+		rules, err := fault.ParseRules("kind=Graphs.Begin,code=" + name)
+		check(t, err)
+		if len(rules) != 1 || rules[0].Kind != fault.Begin || rules[0].Code != code {
+			t.Errorf("%s: %+v, want a rule for Graphs.Begin with %v", name, rules, code)
+		}
+	}
+}
+
 func TestOpen(t *testing.T) {
 	d := open(t, "fault:kind=Stream.Mark,nth=2,code=closed/sim:total=64MiB")
 	for i := 1; i <= 3; i++ {

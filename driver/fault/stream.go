@@ -85,16 +85,3 @@ func (s *stream) Close() error {
 	}
 	return s.inner.Close()
 }
-
-// kernels wraps the inner device's.
-type kernels struct {
-	d     *Device
-	inner driver.Kernels
-}
-
-func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
-	if err := k.d.call(Launch); err != nil {
-		return err
-	}
-	return k.inner.Launch(k.d.inside(s), kernel)
-}

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -24,15 +25,32 @@ type device struct {
 	pages    map[uint64]*page
 	lastPage uint64
 	physical physical // nil without virtual memory
+	peers    []peer   // replaced, never changed in place
+	events   map[driver.SharedEvent]struct{}
+
+	exporting sync.Mutex // taken before mu: one Export stalls the streams at a time
+	pins      pins
+	stamps    stamps
 }
 
-// A block is what Alloc returned. It leaves while Free waits for queued work.
-type block struct{ leaving bool }
+// An export is what lets other processes open a block: its memory is a file of its own then, named by the handle.
+type export struct {
+	handle []byte
+	memory physical
+}
+
+// A block is what Alloc returned, or Import.
+type block struct {
+	leaving  bool    // while Free or Forget waits for queued work
+	imported bool    // another process's: not counted as handed out here
+	export   *export // what other processes open, if it was exported
+}
 
 func newDevice(o Options, pages physical) *device {
 	d := &device{
 		info: driver.Info{
-			Driver: "host", Name: deviceName(), TotalMemory: o.Total, Alignment: pageSize, Granularity: o.Granularity,
+			Driver: "host", Name: deviceName(), Ordinal: o.Ordinal, TotalMemory: o.Total, Alignment: pageSize,
+			Granularity: o.Granularity,
 		},
 		pages:    map[uint64]*page{},
 		physical: pages,
@@ -54,6 +72,13 @@ func (d *device) Available() (free, total int64, err error) {
 		return 0, 0, closedError("Available")
 	}
 	return d.info.TotalMemory - d.used, d.info.TotalMemory, nil
+}
+
+// Processes is not told: a budget is this device's own, and which other programs hold the machine's memory is not asked.
+func (d *device) Processes() ([]driver.ProcessMemory, error) {
+	return nil, &driver.Error{
+		Call: "Processes", Code: driver.ErrUnsupported, Detail: "the host's memory is not told by process",
+	}
 }
 
 // take counts size bytes as handed out. d.mu is held.
@@ -96,16 +121,19 @@ func (d *device) Alloc(size int64) (driver.Pointer, error) {
 }
 
 // Free waits for the work queued on all streams before it gives the block back.
-func (d *device) Free(p driver.Pointer) error {
+func (d *device) Free(p driver.Pointer) error { return d.giveBack("Free", "Alloc", p, false) }
+
+// giveBack ends a block, which must be imported or not, after the work queued on all streams.
+func (d *device) giveBack(call, from string, p driver.Pointer, imported bool) error {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
-		return closedError("Free")
+		return closedError(call)
 	}
 	i := d.blocks.starting(p)
-	if i < 0 || d.blocks[i].value.leaving {
+	if i < 0 || d.blocks[i].value.leaving || d.blocks[i].value.imported != imported {
 		d.mu.Unlock()
-		return invalidError("Free", "%#x is not the start of a block from Alloc", p)
+		return invalidError(call, "%#x is not the start of a block from %s", p, from)
 	}
 	d.blocks[i].value.leaving = true // but still there for kernels that are queued
 	streams := slices.Clone(d.streams)
@@ -119,18 +147,34 @@ func (d *device) Free(p driver.Pointer) error {
 	if i = d.blocks.starting(p); i < 0 {
 		return nil // Close came first, and gave it back
 	}
-	size := d.blocks[i].size
+	b := d.blocks[i]
 	d.blocks.remove(i, i+1)
-	d.used -= size
-	if err := unmapMemory(p, size); err != nil {
-		return &driver.Error{Call: "Free", Code: driver.ErrLost, Detail: fmt.Sprintf("unmap %#x: %v", p, err)}
+	if err := d.unmapBlock(b); err != nil {
+		return &driver.Error{Call: call, Code: driver.ErrLost, Detail: fmt.Sprintf("unmap %#x: %v", p, err)}
 	}
 	return nil
 }
 
+// unmapBlock gives the memory of a block back. d.mu is held.
+func (d *device) unmapBlock(b entry[block]) error {
+	if !b.value.imported {
+		d.used -= b.size
+	}
+	err := unmapMemory(b.at, b.size)
+	if b.value.export != nil {
+		err = errors.Join(err, b.value.export.memory.close())
+	}
+	return err
+}
+
 // NewStream starts a goroutine. The number of a closed stream is given again, and its ticks go on, so that the marks of
 // the closed one stay reached.
-func (d *device) NewStream(driver.StreamOptions) (driver.Stream, error) {
+func (d *device) NewStream(o driver.StreamOptions) (driver.Stream, error) {
+	if o.Foreign != 0 {
+		return nil, &driver.Error{
+			Call: "NewStream", Code: driver.ErrUnsupported, Detail: "streams of this device have no handles",
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -181,17 +225,24 @@ func (d *device) Close() error {
 		errs = append(errs, s.end())
 	}
 	d.mu.Lock()
+	events := slices.Collect(maps.Keys(d.events))
+	d.mu.Unlock()
+	for _, e := range events {
+		errs = append(errs, e.Close())
+	}
+	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, b := range d.blocks {
-		errs = append(errs, unmapMemory(b.at, b.size))
-		d.used -= b.size
+		errs = append(errs, d.unmapBlock(b))
 	}
 	d.blocks = nil
+	errs = append(errs, d.pins.freeAll())
 	errs = append(errs, d.closePages())
 	return errors.Join(errs...)
 }
 
-// lookUp fails unless the n bytes at p are in one block, or in mapped pages of one reservation.
+// lookUp fails unless the n bytes at p are in one block, or in mapped pages of one reservation, of this device or of
+// another whose memory it may use.
 func (d *device) lookUp(call string, p driver.Pointer, n int64) error {
 	if n < 0 {
 		panic(fmt.Sprintf("driver/host: %s of %d bytes", call, n))
@@ -200,21 +251,36 @@ func (d *device) lookUp(call string, p driver.Pointer, n int64) error {
 		return nil
 	}
 	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if uint64(p) <= math.MaxUint64-uint64(n) {
-		if i := d.blocks.find(p); i >= 0 && n <= int64(d.blocks[i].end()-p) { // two blocks side by side are not one
-			return nil
-		}
-		if i := d.reserved.find(p); i >= 0 {
-			if _, _, ok := d.reserved[i].value.mapped.run(p, n); ok {
-				return nil
-			}
-		}
+	own := d.inBlock(p, n) || d.inPages(p, n, nil)
+	closed, peers := d.closed, d.peers
+	d.mu.RUnlock()
+	if own || slices.ContainsFunc(peers, func(o peer) bool { return o.lends(d, p, n) }) {
+		return nil
 	}
-	if d.closed { // only now: kernels still run while Close waits
+	if closed { // only now: kernels still run while Close waits
 		return closedError(call)
 	}
 	return invalidError(call, "the %d bytes at %#x are not in one block, nor in mapped pages of one reservation", n, p)
+}
+
+// inBlock says whether n > 0 bytes at p are in one block; two side by side are not one. d.mu is held.
+func (d *device) inBlock(p driver.Pointer, n int64) bool {
+	i := d.blocks.find(p)
+	return i >= 0 && n <= int64(d.blocks[i].end()-p)
+}
+
+// inPages says whether n > 0 bytes at p are in mapped pages of one reservation, shared with a peer unless it is nil.
+// d.mu is held.
+func (d *device) inPages(p driver.Pointer, n int64, with *device) bool {
+	i := d.reserved.find(p)
+	if i < 0 || n > int64(d.reserved[i].end()-p) {
+		return false
+	}
+	mapped := d.reserved[i].value.mapped
+	from, to, ok := mapped.run(p, n)
+	return ok && (with == nil || !slices.ContainsFunc(mapped[from:to], func(e entry[mapping]) bool {
+		return !slices.Contains(e.value.peers, with)
+	}))
 }
 
 // wholePages rounds size up to pages of the operating system, and sizes near the end of int64 down.

@@ -12,26 +12,41 @@
 //     shows the same bytes wherever it is mapped.
 //   - A stream is a goroutine with a queue. Every call that queues work takes a tick, the goroutine does the work in
 //     order and counts the ticks done, and a mark is a tick. WaitFor queues a wait for the other stream's count.
+//   - A capture records work with its ticks instead of queueing it; a graph does the recorded work in that order, as one
+//     piece of work of the stream that it is launched on (capture.go, graph.go).
+//   - Page-locked memory is locked where the system's limit allows, and works without (pinned.go). An asynchronous copy
+//     reads it when the stream gets there, as a GPU does. A stamp is the machine's clock, read there too (timing.go).
+//   - Devices of one process are each other's peers, since they share its addresses; what one may use of another is
+//     checked all the same (peers.go).
+//   - What other processes share has a file of its own (Linux only): a page from the start, a block from its Export on,
+//     which moves it there with all streams stopped (sharing_linux.go, stall_linux.go). Memory so shared outlives
+//     whichever process dies first, and no process can cut it short.
+//   - An event that processes share is a file that its recorder holds locked in one place until the stream gets there: the
+//     kernel wakes who waits, and unlocks what a process leaves behind (event_linux.go).
 //
 // Info().TotalMemory is the machine's memory, or Options.Total. It is a budget: Available is the total less what this
 // device has handed out, whatever other programs hold, and the operating system finds memory only as it is touched. A
 // program that touches more than the machine has is at its mercy, as ever: set a total. Limits of containers are not
-// looked at.
+// looked at. Page-locked memory and what was imported from other processes do not count.
 //
 // Invariants: handed out = the sum of the blocks' rounded sizes + the sum of the pages that are not dropped or still
-// mapped <= total. done <= queued on every stream. Mapped ranges lie in one reservation each and do not overlap.
+// mapped, without imported ones, <= total. done <= queued on every stream. Mapped ranges lie in one reservation each and
+// do not overlap.
 //
 // Errors: a call whose addresses are not all in one block, or in mapped pages of one reservation, is driver.ErrInvalid
-// at once. What fails while queued work runs is kept, the first of each stream, until that stream's next Sync or Close
-// returns it; CopyOut returns it too, without taking it. It is a *driver.Error whose Code is the error of a kernel,
-// ErrPanic if the kernel panicked or ended its goroutine, or ErrFault if the memory was unmapped under queued work (or
-// the machine had none left for it). Later work of the stream is done all the same.
+// at once; so is the launch of a graph whose memory is no longer there. What fails while queued work runs is kept, the
+// first of each stream, until that stream's next Sync or Close returns it; CopyOut returns it too, without taking it. It
+// is a *driver.Error whose Code is the error of a kernel, ErrPanic if the kernel panicked or ended its goroutine, or
+// ErrFault if the memory was unmapped under queued work (or the machine had none left for it). Later work of the stream
+// is done all the same.
 //
-// Locks: device.mu, then stream.mu. No lock is held while work runs or is waited for. A kernel that calls its device
-// may wait for itself for ever, as package driver warns.
+// Locks: graph.mu, device.exporting or an event's, then device.mu, then a stream's (all of them, by number, only where streams are
+// stopped), then a capture's. Those of pins and stamps are leaves. No lock is held while work runs or is waited for, but
+// for device.exporting. A kernel that calls its device may wait for itself for ever, as package driver warns.
 //
 // It does not run on operating systems other than Linux, macOS and Windows (Open says driver.ErrUnsupported), give
-// priorities to streams, or check that accesses of two streams are ordered: driver/sim does that.
+// priorities to streams or handles to them, load code, or check that accesses of two streams are ordered: driver/sim
+// does that.
 package host
 
 import (
@@ -40,6 +55,7 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -56,14 +72,18 @@ var (
 type Options struct {
 	Total       int64 // bytes that Alloc and Create may hand out; 0: the memory of the machine
 	Granularity int64 // bytes, a power of two and at least the system's page size; 0: 2 MiB, as on NVIDIA's devices
+	Ordinal     int   // Info().Ordinal: for programs that open several and tell them apart
 }
 
 const defaultGranularity = 2 << 20
 
-// Open opens a device. Each has its own streams and budget; devices do not know of each other.
+// Open opens a device. Each has its own streams and budget, and uses the memory of others only as Peers lets it.
 func Open(o Options) (driver.Device, error) {
 	invalid := func(format string, args ...any) error {
 		return &driver.Error{Call: "Open", Code: driver.ErrInvalid, Detail: fmt.Sprintf(format, args...)}
+	}
+	if o.Ordinal < 0 {
+		return nil, invalid("ordinal %d: want a number from 0", o.Ordinal)
 	}
 	if o.Total < 0 {
 		return nil, invalid("total of %d bytes: want a positive size", o.Total)
@@ -100,28 +120,41 @@ type hostDriver struct{}
 
 func init() { driver.Register("host", hostDriver{}) }
 
-// Open reads "total=SIZE,granularity=SIZE", both optional.
+// Open reads "total=SIZE,granularity=SIZE,ordinal=NUMBER", all optional.
 func (hostDriver) Open(args string) (driver.Device, error) {
 	var o Options
 	for field := range strings.SplitSeq(args, ",") {
 		if strings.TrimSpace(field) == "" {
 			continue
 		}
-		key, value, _ := strings.Cut(field, "=")
-		size, err := bytesize.Parse(value)
-		switch key = strings.TrimSpace(key); {
-		case key != "total" && key != "granularity":
-			err = fmt.Errorf("unknown setting %q: the host driver has total=SIZE and granularity=SIZE", key)
-		case err == nil && size == 0:
-			err = fmt.Errorf("want a positive size")
-		case key == "total":
-			o.Total = size
-		default:
-			o.Granularity = size
-		}
-		if err != nil {
+		if err := o.set(field); err != nil {
 			return nil, &driver.Error{Call: "Open", Code: driver.ErrInvalid, Detail: fmt.Sprintf("%s: %v", field, err)}
 		}
 	}
 	return Open(o)
+}
+
+func (o *Options) set(field string) (err error) {
+	key, value, _ := strings.Cut(field, "=")
+	switch strings.TrimSpace(key) {
+	case "total":
+		o.Total, err = positiveSize(value)
+	case "granularity":
+		o.Granularity, err = positiveSize(value)
+	case "ordinal":
+		if o.Ordinal, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
+			err = fmt.Errorf("want a number from 0")
+		}
+	default:
+		err = fmt.Errorf("unknown setting %q: the host driver has total=SIZE, granularity=SIZE and ordinal=NUMBER", key)
+	}
+	return err
+}
+
+func positiveSize(text string) (int64, error) {
+	size, err := bytesize.Parse(text)
+	if err == nil && size == 0 {
+		err = fmt.Errorf("want a positive size")
+	}
+	return size, err
 }

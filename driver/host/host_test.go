@@ -31,11 +31,15 @@ func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		spec               string
 		total, granularity int64 // 0: whatever it is
+		ordinal            int
 		wrong              string
 	}{
 		{spec: "host", granularity: 2 << 20},
 		{spec: "host:total=1GiB", total: 1 << 30, granularity: 2 << 20},
 		{spec: "host: granularity=1m , total=100m,", total: 100 << 20, granularity: 1 << 20},
+		{spec: "host:ordinal=3,total=1GiB", total: 1 << 30, granularity: 2 << 20, ordinal: 3},
+		{spec: "host:ordinal=-1", wrong: "from 0"},
+		{spec: "host:ordinal=x", wrong: "from 0"},
 		{spec: "host:total=0", wrong: "positive"},
 		{spec: "host:total", wrong: "size"},
 		{spec: "host:total=much", wrong: "much"},
@@ -54,6 +58,9 @@ func TestOpen(t *testing.T) {
 		info := d.Info()
 		if c.total != 0 && info.TotalMemory != c.total || info.TotalMemory <= 0 {
 			t.Errorf("%s: total %d, want %d", c.spec, info.TotalMemory, c.total)
+		}
+		if info.Ordinal != c.ordinal {
+			t.Errorf("%s: ordinal %d, want %d", c.spec, info.Ordinal, c.ordinal)
 		}
 		if d.VirtualMemory() != nil && info.Granularity != c.granularity {
 			t.Errorf("%s: granularity %d, want %d", c.spec, info.Granularity, c.granularity)
@@ -107,5 +114,54 @@ func TestTheSystemRefuses(t *testing.T) {
 	}
 	if free, _, err := d.Available(); err != nil || free != total {
 		t.Errorf("%d bytes available, %v; want %d", free, err, int64(total))
+	}
+}
+
+// TestPeers runs the suite on two devices, which are ordinals 0 and 1 of the driver.
+func TestPeers(t *testing.T) {
+	drivertest.RunPeers(t, func(t testing.TB) (a, b driver.Device) {
+		a, err := driver.Open("host:total=64MiB")
+		check(t, err)
+		b, err = driver.Open("host:total=64MiB,ordinal=1")
+		check(t, err)
+		return a, b
+	})
+}
+
+// TestStreamsHaveNoHandles: there is no stream of other code to queue to.
+func TestStreamsHaveNoHandles(t *testing.T) {
+	if _, err := open(t).NewStream(driver.StreamOptions{Foreign: 1}); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("NewStream of a foreign stream: %v, want ErrUnsupported", err)
+	}
+}
+
+// TestDevicesCanBeOpened by what the listing says.
+func TestDevicesCanBeOpened(t *testing.T) {
+	listings, err := driver.Lookup("host").Devices()
+	check(t, err)
+	if len(listings) != 1 || listings[0].Free != listings[0].Info.TotalMemory {
+		t.Fatalf("listed: %+v, want the machine, all of it free", listings)
+	}
+	d, err := driver.Open(listings[0].Spec)
+	check(t, err)
+	if d.Info() != listings[0].Info {
+		t.Errorf("opened %+v, listed %+v", d.Info(), listings[0].Info)
+	}
+	check(t, d.Close())
+}
+
+// TestDiagnose: where devices can be opened nothing is broken, and whatever is lacking comes with what to do.
+func TestDiagnose(t *testing.T) {
+	findings := driver.Lookup("host").Diagnose()
+	if len(findings) < 2 {
+		t.Errorf("%d findings: want memory and virtual memory at least", len(findings))
+	}
+	for _, f := range findings {
+		if f.What == "" || f.Found == "" || f.State == driver.Broken || f.State != driver.Good && f.Do == "" {
+			t.Errorf("%+v: want what, what was found, not broken, and what to do if it is not good", f)
+		}
+		if f.What == "virtual memory" && (f.State == driver.Good) != (open(t).VirtualMemory() != nil) {
+			t.Errorf("%+v, but a device has virtual memory: %v", f, open(t).VirtualMemory() != nil)
+		}
 	}
 }

@@ -6,11 +6,7 @@ import "github.com/ashlar-go/ashlar/driver"
 type kernels struct{ d *device }
 
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
-	own, ok := s.(*stream)
-	if !ok || own == nil || own.d != k.d {
-		panic("driver/host: Kernels.Launch: not a stream of this device")
-	}
-	_, err := own.add("kernel "+kernel.Name, func() error {
+	_, err := k.d.stream("Kernels.Launch", s).add("kernel "+kernel.Name, func() error {
 		if kernel.Func == nil {
 			return nil
 		}
@@ -20,6 +16,13 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 		return nil
 	})
 	return err
+}
+
+// Load reads nothing: there is no code but Go's.
+func (k kernels) Load([]byte) (driver.Module, error) {
+	return nil, &driver.Error{
+		Call: "Kernels.Load", Code: driver.ErrUnsupported, Detail: "kernels of this device are Go functions",
+	}
 }
 
 // memory is what kernels see.

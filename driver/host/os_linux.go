@@ -16,7 +16,8 @@ func totalMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil
 }
 
-// memfd is physical memory as a file without a name. Offsets only grow.
+// memfd is physical memory as a file without a name. Offsets only grow. A page or block that is shared with other
+// processes has one of its own: see sealed_linux.go.
 type memfd struct {
 	fd  int
 	end int64

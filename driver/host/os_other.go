@@ -21,3 +21,7 @@ func openPhysical() (physical, error) { return nil, unsupported() }
 func mapMemory(int64) (driver.Pointer, error) { return 0, unsupported() }
 
 func unmapMemory(driver.Pointer, int64) error { return unsupported() }
+
+func lockMemory([]byte) error { return unsupported() }
+
+func unlockMemory([]byte) {}

@@ -16,3 +16,8 @@ func mapMemory(size int64) (driver.Pointer, error) {
 func unmapMemory(p driver.Pointer, size int64) error {
 	return unix.MunmapPtr(address(p), uintptr(size))
 }
+
+// lockMemory keeps b from being swapped out, within the limit that the system sets (RLIMIT_MEMLOCK).
+func lockMemory(b []byte) error { return unix.Mlock(b) }
+
+func unlockMemory(b []byte) { _ = unix.Munlock(b) }

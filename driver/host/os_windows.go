@@ -17,6 +17,15 @@ func unmapMemory(p driver.Pointer, _ int64) error {
 	return windows.VirtualFree(uintptr(p), 0, windows.MEM_RELEASE)
 }
 
+// lockMemory keeps b from being swapped out, within the working set that the system grants a process.
+func lockMemory(b []byte) error {
+	return windows.VirtualLock(uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+}
+
+func unlockMemory(b []byte) {
+	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+}
+
 // memoryStatus is MEMORYSTATUSEX, as sysinfoapi.h has it.
 type memoryStatus struct {
 	length, load                                       uint32

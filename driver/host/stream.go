@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,9 +21,12 @@ type stream struct {
 	moved  sync.Cond // a tick was done, or a context ended: everyone else waits for it
 	queue  []work
 	queued uint64        // the tick of the last work queued
-	done   atomic.Uint64 // the tick of the last work done: written with mu held, by the worker
+	done   atomic.Uint64 // the tick of the last work done: written with mu held
 	err    error         // the first of queued work that no Sync has returned
 	closed bool
+
+	capture *capture // what work is recorded in instead of being queued, or nil
+	entered uint64   // the first tick in it
 
 	// The worker's own.
 	batch []work // taken from the queue; those before next are done
@@ -30,10 +34,11 @@ type stream struct {
 	gone  chan struct{} // closed when the worker has ended
 }
 
-// work is what a stream does for one tick.
+// work is what a stream does, for one tick but where capture.go says otherwise.
 type work struct {
-	call string
-	do   func() error
+	call  string
+	do    func() error
+	ticks uint64
 }
 
 // newStream starts a stream whose ticks go on from tick.
@@ -86,22 +91,27 @@ func (s *stream) fetch() bool {
 
 // perform does one piece of work and counts it as done, whatever becomes of it.
 func (s *stream) perform(w work) {
-	var err error
-	returned := false
+	err := failure(w.call, nil) // should it end the goroutine
 	defer func() {
-		if v := recover(); !returned {
-			err = failure(w.call, v)
-		}
 		s.mu.Lock()
 		if s.err == nil {
 			s.err = err
 		}
-		s.done.Add(1)
+		s.done.Add(w.ticks)
 		s.mu.Unlock()
 		s.moved.Broadcast()
 	}()
-	err = w.do()
-	returned = true
+	err = attempt(w.call, w.do)
+}
+
+// attempt does work and makes an error of its panic.
+func attempt(call string, do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = failure(call, v)
+		}
+	}()
+	return do()
 }
 
 // failure makes an error of a panic's value, which is nil if the goroutine was ended.
@@ -118,17 +128,39 @@ func failure(call string, v any) error {
 	return &driver.Error{Call: call, Code: ErrPanic, Detail: fmt.Sprint(v)}
 }
 
-// add queues work and returns its tick.
-func (s *stream) add(call string, do func() error) (uint64, error) {
+// add queues work and returns its tick. Uses is the memory that it touches, which the caller has looked up: a capture
+// keeps it with the work.
+func (s *stream) add(call string, do func() error, uses ...span) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return 0, s.closedError(call)
 	}
-	s.queue = append(s.queue, work{call, do})
+	if s.capturing() {
+		return s.record(step{task: &task{call, do, slices.Clone(uses)}}), nil
+	}
+	return s.put(call, do), nil
+}
+
+// addNow is add for work that somebody waits for, or that no capture can hold.
+func (s *stream) addNow(call string, do func() error) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, s.closedError(call)
+	}
+	if s.capturing() {
+		return 0, s.capturingError(call)
+	}
+	return s.put(call, do), nil
+}
+
+// put queues work. s.mu is held.
+func (s *stream) put(call string, do func() error) uint64 {
+	s.queue = append(s.queue, work{call, do, 1})
 	s.queued++
 	s.filled.Signal()
-	return s.queued, nil
+	return s.queued
 }
 
 // wait blocks until the tick is done.
@@ -143,8 +175,16 @@ func (s *stream) wait(tick uint64) {
 	}
 }
 
-// drain blocks until the work queued so far is done.
-func (s *stream) drain() { s.wait(s.last()) }
+// drain blocks until the work queued so far is done. What is captured is not queued.
+func (s *stream) drain() {
+	s.mu.Lock()
+	tick := s.queued
+	if s.capturing() {
+		tick = s.entered - 1
+	}
+	s.mu.Unlock()
+	s.wait(tick)
+}
 
 // last returns the tick of the last work queued.
 func (s *stream) last() uint64 {
@@ -177,23 +217,24 @@ func (s *stream) own(call string, m driver.Mark) {
 	}
 }
 
-// WaitFor of a mark that is reached queues nothing.
+// WaitFor of a mark that is reached queues nothing. One of a capture that goes on draws s into it.
 func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
-	o, ok := other.(*stream)
-	if !ok || o == nil || o.d != s.d {
-		panic("driver/host: Stream.WaitFor: not a stream of this device")
-	}
-	o.own("Stream.WaitFor", m)
-	if o == s || o.done.Load() >= m.Tick {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.closed {
-			return s.closedError("Stream.WaitFor")
+	const call = "Stream.WaitFor"
+	o := s.d.stream(call, other)
+	o.own(call, m)
+	if o != s && o.done.Load() < m.Tick {
+		if c := o.captureOf(m.Tick); c != nil {
+			return s.join(c, o, m.Tick)
 		}
-		return nil
+		_, err := s.addNow(call, func() error { o.wait(m.Tick); return nil })
+		return err
 	}
-	_, err := s.add("Stream.WaitFor", func() error { o.wait(m.Tick); return nil })
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.closedError(call)
+	}
+	return nil
 }
 
 // Sync returns the first error of the work that was queued, once. If ctx ends first, the error is a *driver.Error that
@@ -203,6 +244,9 @@ func (s *stream) Sync(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if s.closed {
 		return s.closedError("Stream.Sync")
+	}
+	if s.capturing() {
+		return s.capturingError("Stream.Sync")
 	}
 	if tick := s.queued; s.done.Load() < tick {
 		defer context.AfterFunc(ctx, func() {
@@ -230,12 +274,22 @@ func (s *stream) Close() error {
 	if s.id == 0 {
 		return nil
 	}
+	s.mu.Lock()
+	capturing := s.capturing()
+	s.mu.Unlock()
+	if capturing {
+		return s.capturingError("Stream.Close")
+	}
 	return s.end()
 }
 
-// end waits for queued work and for the goroutine's end.
+// end gives up what is being captured, waits for queued work and for the goroutine's end.
 func (s *stream) end() error {
 	s.mu.Lock()
+	if s.capturing() {
+		s.capture.stop()
+		s.leave()
+	}
 	s.closed = true
 	s.filled.Signal()
 	s.mu.Unlock()
@@ -256,4 +310,13 @@ func (s *stream) ended() (tick uint64, ended bool) {
 
 func (s *stream) closedError(call string) error {
 	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: fmt.Sprintf("stream %d", s.id)}
+}
+
+// stream returns the stream of d that s is, and panics if it is none.
+func (d *device) stream(call string, s driver.Stream) *stream {
+	own, ok := s.(*stream)
+	if !ok || own == nil || own.d != d {
+		panic(fmt.Sprintf("driver/host: %s: not a stream of this device", call))
+	}
+	return own
 }

@@ -28,15 +28,24 @@ type physical interface {
 
 // A reservation's addresses are mapped where mapped says.
 type reservation struct {
-	mapped table[*page]
+	mapped table[mapping]
+}
+
+// A mapping is a page at an address, and the peers that may use it there.
+type mapping struct {
+	page  *page
+	peers []*device
 }
 
 // A page is a range of physical memory. It is given back when it is dropped and mapped nowhere.
 type page struct {
 	driver.Page
-	offset  int64
-	places  int // where it is mapped
-	dropped bool
+	memory   physical // that it is a range of: the device's, or its own
+	own      bool
+	imported bool // another process's: not counted as handed out here
+	offset   int64
+	places   int // where it is mapped
+	dropped  bool
 }
 
 // virtualMemory is the driver.VirtualMemory of a device.
@@ -121,10 +130,15 @@ func (v virtualMemory) Create(size int64) (driver.Page, error) {
 		v.d.used -= size
 		return driver.Page{}, systemError(call, bytesize.Format(size), err)
 	}
-	v.d.lastPage++
-	pg := &page{Page: driver.Page{ID: v.d.lastPage, Size: size}, offset: offset}
-	v.d.pages[pg.ID] = pg
-	return pg.Page, nil
+	return v.d.addPage(page{Page: driver.Page{Size: size}, memory: v.d.physical, offset: offset}), nil
+}
+
+// addPage gives a page its number. d.mu is held.
+func (d *device) addPage(pg page) driver.Page {
+	d.lastPage++
+	pg.ID = d.lastPage
+	d.pages[pg.ID] = &pg
+	return pg.Page
 }
 
 // live finds a page that was created and not dropped.
@@ -155,11 +169,21 @@ func (v virtualMemory) collect(call string, pg *page) error {
 		return nil
 	}
 	delete(v.d.pages, pg.ID)
-	v.d.used -= pg.Size
-	if err := v.d.physical.discard(pg.offset, pg.Size); err != nil {
+	if err := v.d.discard(pg); err != nil {
 		return systemError(call, fmt.Sprintf("give back page %d", pg.ID), err)
 	}
 	return nil
+}
+
+// discard gives the memory of a page back. d.mu is held.
+func (d *device) discard(pg *page) error {
+	if !pg.imported {
+		d.used -= pg.Size
+	}
+	if pg.own {
+		return pg.memory.close()
+	}
+	return pg.memory.discard(pg.offset, pg.Size)
 }
 
 func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
@@ -196,7 +220,7 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 	}
 	at := p
 	for _, pg := range found {
-		if err := v.d.physical.show(at, pg.offset, pg.Size); err != nil {
+		if err := pg.memory.show(at, pg.offset, pg.Size); err != nil {
 			if at > p {
 				err = errors.Join(err, v.d.physical.hide(p, int64(at-p)))
 			}
@@ -205,7 +229,7 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 		at += driver.Pointer(pg.Size)
 	}
 	for _, pg := range found {
-		mapped.insert(entry[*page]{at: p, size: pg.Size, value: pg})
+		mapped.insert(entry[mapping]{at: p, size: pg.Size, value: mapping{page: pg}})
 		pg.places++
 		p += driver.Pointer(pg.Size)
 	}
@@ -221,25 +245,34 @@ func (v virtualMemory) Unmap(p driver.Pointer, size int64) error {
 		return err
 	}
 	defer v.d.mu.Unlock()
-	i := v.d.reserved.find(p)
-	if i < 0 || size > int64(v.d.reserved[i].end()-p) {
-		return invalidError(call, "%#x+%d is not inside one reservation", p, size)
-	}
-	mapped := &v.d.reserved[i].value.mapped
-	from, to, ok := mapped.run(p, size)
-	if !ok || (*mapped)[from].at != p || (*mapped)[to-1].end() != p+driver.Pointer(size) {
-		return invalidError(call, "%#x+%d is not a run of whole mapped pages", p, size)
+	mapped, from, to, err := v.wholePages(call, p, size)
+	if err != nil {
+		return err
 	}
 	if err := v.d.physical.hide(p, size); err != nil {
 		return systemError(call, fmt.Sprintf("%#x+%d", p, size), err)
 	}
 	var errs []error
 	for _, e := range (*mapped)[from:to] {
-		e.value.places--
-		errs = append(errs, v.collect(call, e.value))
+		e.value.page.places--
+		errs = append(errs, v.collect(call, e.value.page))
 	}
 	mapped.remove(from, to)
 	return errors.Join(errs...)
+}
+
+// wholePages returns the mappings that make up [p, p+size), as indices of a reservation's, or fails. The lock is held.
+func (v virtualMemory) wholePages(call string, p driver.Pointer, size int64) (*table[mapping], int, int, error) {
+	i := v.d.reserved.find(p)
+	if i < 0 || size > int64(v.d.reserved[i].end()-p) {
+		return nil, 0, 0, invalidError(call, "%#x+%d is not inside one reservation", p, size)
+	}
+	mapped := &v.d.reserved[i].value.mapped
+	from, to, ok := mapped.run(p, size)
+	if !ok || (*mapped)[from].at != p || (*mapped)[to-1].end() != p+driver.Pointer(size) {
+		return nil, 0, 0, invalidError(call, "%#x+%d is not a run of whole mapped pages", p, size)
+	}
+	return mapped, from, to, nil
 }
 
 // closePages gives back everything that virtual memory holds. d.mu is held.
@@ -252,7 +285,7 @@ func (d *device) closePages() error {
 		errs = append(errs, d.physical.release(r.at, r.size))
 	}
 	for _, pg := range d.pages {
-		d.used -= pg.Size
+		errs = append(errs, d.discard(pg))
 	}
 	d.reserved, d.pages = nil, nil
 	return errors.Join(append(errs, d.physical.close())...)

@@ -9,20 +9,46 @@ import (
 // stagedBytes is the size up to which CopyIn copies the caller's slice and returns, rather than wait for its turn.
 const stagedBytes = 64 << 10
 
+// A span is memory that work touches: of a device or, with host set, page-locked memory of it.
+type span struct {
+	d    *device
+	at   driver.Pointer
+	size int64
+	host bool
+}
+
+// look fails unless the work may touch all the spans now.
+func look(call string, spans ...span) error {
+	for _, u := range spans {
+		var err error
+		if u.host {
+			err = u.d.pins.lookUp(call, u.at, u.size)
+		} else {
+			err = u.d.lookUp(call, u.at, u.size)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copySpan queues a copy between spans of one size that do not overlap.
+func (s *stream) copySpan(call string, dst, src span) error {
+	if err := look(call, dst, src); err != nil {
+		return err
+	}
+	n := src.size
+	if dst.at < src.at+driver.Pointer(n) && src.at < dst.at+driver.Pointer(n) {
+		panic(fmt.Sprintf("driver/host: %s: the ranges %#x+%d and %#x+%d overlap", call, dst.at, n, src.at, n))
+	}
+	_, err := s.add(call, func() error { copy(view(dst.at, n), view(src.at, n)); return nil }, dst, src)
+	return err
+}
+
 // Copy is refused at once if an address is not the device's.
 func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
-	const call = "Stream.Copy"
-	if err := s.d.lookUp(call, dst, n); err != nil {
-		return err
-	}
-	if err := s.d.lookUp(call, src, n); err != nil {
-		return err
-	}
-	if dst < src+driver.Pointer(n) && src < dst+driver.Pointer(n) {
-		panic(fmt.Sprintf("driver/host: Stream.Copy: the ranges %#x+%d and %#x+%d overlap", dst, n, src, n))
-	}
-	_, err := s.add(call, func() error { copy(view(dst, n), view(src, n)); return nil })
-	return err
+	return s.copySpan("Stream.Copy", span{d: s.d, at: dst, size: n}, span{d: s.d, at: src, size: n})
 }
 
 // CopyIn of up to 64 KiB does not wait.
@@ -34,7 +60,7 @@ func (s *stream) CopyIn(dst driver.Pointer, src []byte) error {
 	}
 	if n <= stagedBytes {
 		staged := append([]byte(nil), src...)
-		_, err := s.add(call, func() error { copy(view(dst, n), staged); return nil })
+		_, err := s.addNow(call, func() error { copy(view(dst, n), staged); return nil })
 		return err
 	}
 	return s.await(call, func() { copy(view(dst, n), src) })
@@ -58,13 +84,8 @@ func (s *stream) CopyOut(dst []byte, src driver.Pointer) error {
 // await queues work, waits until it is done, and returns what went wrong with it.
 func (s *stream) await(call string, do func()) error {
 	var failed error
-	tick, err := s.add(call, func() error {
-		defer func() {
-			if v := recover(); v != nil {
-				failed = failure(call, v)
-			}
-		}()
-		do()
+	tick, err := s.addNow(call, func() error {
+		failed = attempt(call, func() error { do(); return nil })
 		return nil
 	})
 	if err != nil {
@@ -77,10 +98,11 @@ func (s *stream) await(call string, do func()) error {
 // Fill is refused at once if an address is not the device's.
 func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	const call = "Stream.Fill"
-	if err := s.d.lookUp(call, p, n); err != nil {
+	use := span{d: s.d, at: p, size: n}
+	if err := look(call, use); err != nil {
 		return err
 	}
-	_, err := s.add(call, func() error { fill(view(p, n), pattern); return nil })
+	_, err := s.add(call, func() error { fill(view(p, n), pattern); return nil }, use)
 	return err
 }
 

@@ -6,7 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Call is one of the methods of the seam that reach the driver.
+// A Call is one of the methods of the seam that reach the driver. IsPinned and Capturing are none: a driver knows without
+// asking.
 type Call uint8
 
 const (
@@ -30,6 +31,19 @@ const (
 	CallMap
 	CallUnmap
 	CallLaunch
+	CallAllocHost
+	CallFreeHost
+	CallRegister
+	CallUnregister
+	CallCopyInAsync
+	CallCopyOutAsync
+	CallStamp
+	CallElapsed
+	CallDiscard
+	CallBeginCapture
+	CallEndCapture
+	CallLaunchGraph
+	CallCloseGraph
 	NumCalls
 )
 
@@ -37,7 +51,9 @@ var callNames = [NumCalls]string{
 	"Available", "Alloc", "Free", "NewStream", "Stream.Close", "Stream.Copy", "Stream.CopyIn", "Stream.CopyOut",
 	"Stream.Fill", "Stream.Mark", "Stream.Reached", "Stream.WaitFor", "Stream.Sync", "VirtualMemory.Reserve",
 	"VirtualMemory.Release", "VirtualMemory.Create", "VirtualMemory.Drop", "VirtualMemory.Map", "VirtualMemory.Unmap",
-	"Kernels.Launch",
+	"Kernels.Launch", "Pinned.AllocHost", "Pinned.FreeHost", "Pinned.Register", "Pinned.Unregister", "Pinned.CopyInAsync",
+	"Pinned.CopyOutAsync", "Timing.Stamp", "Timing.Elapsed", "Timing.Discard", "Graphs.Begin", "Graphs.End",
+	"Graph.Launch", "Graph.Close",
 }
 
 // String returns the method's name as driver.Error has it: "Alloc", "Stream.Copy", "VirtualMemory.Map".

@@ -95,8 +95,16 @@ func (c *contents) fill(off, n uint64, pattern byte) {
 }
 
 func repeat(b []byte, pattern byte) {
-	for i := range b {
-		b[i] = pattern
+	if len(b) > 0 {
+		b[0] = pattern
+		double(b, 1)
+	}
+}
+
+// double fills b with repetitions of its first n bytes.
+func double(b []byte, n int) {
+	for ; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 }
 

@@ -22,12 +22,14 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	if err := own.begin(CallLaunch, 0, uint64(len(kernel.Reads)), uint64(len(kernel.Writes))); err != nil {
 		return err
 	}
-	if err := d.claim(CallLaunch, own.timeline, kernel.Name, kernel.Reads, kernel.Writes); err != nil {
-		return err
+	return d.do(own.timeline, work{call: CallLaunch, kernel: &kernel}, kernel.Reads, kernel.Writes)
+}
+
+// Load fails: there is no compiled code for a simulated device.
+func (k kernels) Load([]byte) (driver.Module, error) {
+	return nil, &driver.Error{
+		Call: "Kernels.Load", Code: driver.ErrUnsupported, Detail: "kernels of this device are Go functions",
 	}
-	d.record()
-	d.submit(own.timeline, work{call: CallLaunch, src: d.reads, dst: d.writes, kernel: &kernel})
-	return nil
 }
 
 // perform does a piece of work.
@@ -37,14 +39,18 @@ func (d *Device) perform(tl *timeline, w *work) {
 		for _, p := range w.dst {
 			p.object.fill(p.off, p.n, w.fill)
 		}
-	case CallCopyIn:
-		for data := w.data; len(data) > 0; w.dst = w.dst[1:] {
-			p := w.dst[0]
-			p.object.store(p.off, data[:p.n])
-			data = data[p.n:]
-		}
+	case CallCopyIn, CallCopyInAsync:
+		scatter(w.dst, w.data)
+	case CallCopyOutAsync:
+		gather(w.data, w.src)
 	case CallCopy:
 		copyPieces(w.dst, w.src)
+	case CallStamp:
+		w.stamp.at = d.now
+	case CallLaunchGraph:
+		for i := range *w.parts {
+			d.perform(tl, &(*w.parts)[i])
+		}
 	case CallLaunch:
 		if w.kernel.Func == nil {
 			return
@@ -61,6 +67,21 @@ func (d *Device) perform(tl *timeline, w *work) {
 				Call: CallLaunch.String(), Code: err, Detail: fmt.Sprintf("kernel %q on stream %d", w.kernel.Name, tl.id),
 			})
 		}
+	}
+}
+
+// scatter stores data in pieces of the same length in all, and gather loads it from them.
+func scatter(dst []piece, data []byte) {
+	for _, p := range dst {
+		p.object.store(p.off, data[:p.n])
+		data = data[p.n:]
+	}
+}
+
+func gather(data []byte, src []piece) {
+	for _, p := range src {
+		p.object.load(data[:p.n], p.off)
+		data = data[p.n:]
 	}
 }
 
@@ -141,6 +162,7 @@ func (v *view) undeclared(r driver.Range, at uint64, write bool) error {
 		Kind: Undeclared,
 		Access: Access{
 			Seq: v.w.seq, Stream: v.tl.id, Tick: v.tl.done, Call: CallLaunch, Kernel: v.w.kernel.Name, Write: write, Range: r,
+			Graph: v.w.graph, Node: v.w.node,
 		},
 		Detail: fmt.Sprintf("of %#x the kernel did not say so: %s", at, what),
 	}

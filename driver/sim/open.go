@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,9 @@ type simulator struct{}
 //	alignment=SIZE     of Alloc
 //	base=ADDRESS       lowest address, such as 0x7f0000000000
 //	seed=N             of fresh memory's noise and of random
-//	cost=h200|none     the cost model
+//	pinned=SIZE        of host memory that may be page-locked
+//	cost=h200|none     the cost model, or
+//	cost=PATH          a file of one, as ReadCostModel reads it; a path has no comma
 //	random             work completes at random later calls
 //	held               work completes on demand
 //	unchecked          no race detector
@@ -89,17 +92,12 @@ func (o *Options) set(name, value string, given bool) error {
 		o.Base = driver.Pointer(n)
 	case "seed":
 		o.Seed, err = strconv.ParseUint(value, 0, 64)
+	case "pinned":
+		err = size(&o.Pinned)
 	case "cost":
-		switch value {
-		case "h200":
-			o.Cost = H200()
-		case "none":
-			o.Cost = &CostModel{}
-		default:
-			err = fmt.Errorf("unknown model; want h200 or none")
-		}
+		o.Cost, err = costModel(value)
 	default:
-		return fmt.Errorf("unknown setting %q; want total, granularity, alignment, base, seed, cost, random, held, "+
+		return fmt.Errorf("unknown setting %q; want total, granularity, alignment, base, seed, pinned, cost, random, held, "+
 			"unchecked, reportonly or novm", name)
 	}
 	if err != nil {
@@ -107,3 +105,29 @@ func (o *Options) set(name, value string, given bool) error {
 	}
 	return nil
 }
+
+// costModel returns the model of that name, or of the file.
+func costModel(name string) (*CostModel, error) {
+	switch name {
+	case "h200":
+		return H200(), nil
+	case "none":
+		return &CostModel{}, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w; want h200, none or a file", err)
+	}
+	defer f.Close()
+	return ReadCostModel(f)
+}
+
+// Devices lists the device that Open makes without arguments.
+func (simulator) Devices() ([]driver.Listing, error) {
+	d := New(Options{})
+	defer d.Close()
+	return []driver.Listing{{Spec: "sim", Info: d.Info(), Free: d.Info().TotalMemory}}, nil
+}
+
+// Diagnose finds nothing: it needs nothing.
+func (simulator) Diagnose() []driver.Finding { return nil }

@@ -22,6 +22,7 @@ type timeline struct {
 	runnable     bool  // in Device.runnable: not held, and something in the queue
 	err          error // of kernels, not told yet
 
+	branch   *branch   // of a capture that the stream is in; see capture.go
 	versions []version // what the next work comes after; see clock.go
 	hostTurn uint64    // of Device.hostTurn when it was last joined
 }
@@ -32,8 +33,12 @@ type work struct {
 	seq      uint64 // of the call
 	src, dst []piece
 	fill     byte
-	data     []byte
+	data     []byte // of CopyIn: a copy, once it is queued; of others: page-locked memory, used when the work is done
 	kernel   *driver.Kernel
+	stamp    *stamp
+	parts    *[]work // of a graph, in an order that its branches allow
+	graph    uint64  // of a part: the graph's number, and its own in it, from 1
+	node     int
 	other    *timeline // of a wait, with tick
 	tick     uint64
 }
@@ -53,7 +58,10 @@ func (d *Device) submit(tl *timeline, w work) {
 		d.perform(tl, &w)
 		return
 	}
-	w.src, w.dst, w.data = slices.Clone(w.src), slices.Clone(w.dst), slices.Clone(w.data)
+	w.src, w.dst = slices.Clone(w.src), slices.Clone(w.dst)
+	if w.call == CallCopyIn {
+		w.data = slices.Clone(w.data)
+	}
 	tl.queue = append(tl.queue, w)
 	d.queued++
 	d.consider(tl)

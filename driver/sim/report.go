@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,8 @@ type Access struct {
 	Tick   uint64
 	Call   Call
 	Kernel string // name, if Call is CallLaunch
+	Graph  uint64 // number of the graph that was launched, or 0; Seq is then the launch, and the rest as captured
+	Node   int    // number of the piece of work in the graph, from 1 in the order of the capture
 	Write  bool
 	Range  driver.Range // as it was declared
 	Site   string       // file and line of the caller, with Options.CallSites
@@ -23,7 +26,7 @@ type Access struct {
 
 // same reports whether two records are of one access: a call may make several, to different ranges or both ways.
 func (a *Access) same(b *Access) bool {
-	return a.Seq == b.Seq && a.Write == b.Write && a.Range == b.Range
+	return a.Seq == b.Seq && a.Node == b.Node && a.Write == b.Write && a.Range == b.Range
 }
 
 // String says who did what where.
@@ -38,6 +41,9 @@ func (a *Access) String() string {
 		fmt.Fprintf(&b, "kernel %q", a.Kernel)
 	} else {
 		b.WriteString(a.Call.String())
+	}
+	if a.Graph != 0 {
+		fmt.Fprintf(&b, ", piece %d of graph %d", a.Node, a.Graph)
 	}
 	if a.Host {
 		fmt.Fprintf(&b, " on the host (call %d)", a.Seq)
@@ -110,11 +116,15 @@ type Leaks struct {
 	Reservations []driver.Range
 	Pages        []driver.Page // not dropped, or still mapped
 	Streams      []driver.StreamID
+	Pinned       []int64 // bytes of page-locked memory, registered memory too, in the order of the calls
+	Stamps       []uint64
+	Graphs       []uint64 // numbered from 1 in the order of their captures' ends
 }
 
 // Empty reports whether there is nothing.
 func (l *Leaks) Empty() bool {
-	return len(l.Allocations)+len(l.Reservations)+len(l.Pages)+len(l.Streams) == 0
+	return len(l.Allocations)+len(l.Reservations)+len(l.Pages)+len(l.Streams)+
+		len(l.Pinned)+len(l.Stamps)+len(l.Graphs) == 0
 }
 
 // String lists everything on one line.
@@ -122,11 +132,15 @@ func (l *Leaks) String() string {
 	if l.Empty() {
 		return "nothing"
 	}
-	return fmt.Sprintf("allocations %x, reservations %x, pages %v, streams %v",
+	text := fmt.Sprintf("allocations %x, reservations %x, pages %v, streams %v",
 		l.Allocations, l.Reservations, l.Pages, l.Streams)
+	if len(l.Pinned)+len(l.Stamps)+len(l.Graphs) > 0 {
+		text += fmt.Sprintf(", pinned %v, stamps %v, graphs %v", l.Pinned, l.Stamps, l.Graphs)
+	}
+	return text
 }
 
-// Leaks returns what is allocated, reserved, created and open now, or, of a closed device, what was when it was closed.
+// Leaks returns what is allocated, reserved, created, open, page-locked, stamped and captured now, or, of a closed device, what was when it was closed.
 // The default stream does not count.
 func (d *Device) Leaks() *Leaks {
 	d.mu.Lock()
@@ -156,5 +170,10 @@ func (d *Device) alive() *Leaks {
 			l.Streams = append(l.Streams, driver.StreamID(id))
 		}
 	}
+	for _, r := range d.regions() {
+		l.Pinned = append(l.Pinned, int64(len(r.bytes)))
+	}
+	l.Stamps = slices.Sorted(maps.Keys(d.stamps))
+	l.Graphs = slices.Sorted(maps.Keys(d.graphs))
 	return l
 }

@@ -24,21 +24,42 @@ type claim struct {
 	lo, hi int
 }
 
-// claim finds the memory of a call's accesses, puts it into d.reads and d.writes, and checks them. If it fails, every
-// access at fault has its report. Otherwise the caller may still refuse the call, or go on to record.
-func (d *Device) claim(c Call, tl *timeline, kernel string, reads, writes []driver.Range) error {
+// access returns what the accesses of a piece of work have in common, if it is the timeline's next.
+func (w *work) access(d *Device, tl *timeline) Access {
+	a := Access{
+		Seq: d.seq, Stream: tl.id, Tick: tl.queued + 1, Call: w.call, Graph: w.graph, Node: w.node, Site: d.site(),
+	}
+	if w.kernel != nil {
+		a.Kernel = w.kernel.Name
+	}
+	return a
+}
+
+// claim finds the memory of a call's accesses, puts it into d.reads and d.writes, and checks them; common is what they
+// have in common. If it fails, every access at fault has its report. Otherwise the caller may still refuse the call, or
+// go on to record.
+func (d *Device) claim(common Access, reads, writes []driver.Range) error {
+	d.startClaims(d.timelines[common.Stream])
+	return d.refuse(common.Call, d.addClaims(nil, common, reads, writes))
+}
+
+// startClaims and addClaims are claim for a call of several pieces of work.
+func (d *Device) startClaims(tl *timeline) {
 	d.reads, d.writes, d.claims = d.reads[:0], d.writes[:0], d.claims[:0]
 	if !d.opts.Unchecked {
 		d.joinHost(tl)
 	}
-	var faults []error
+}
+
+func (d *Device) addClaims(faults []error, common Access, reads, writes []driver.Range) []error {
+	tl := d.timelines[common.Stream]
 	for _, list := range [2]struct {
 		ranges []driver.Range
 		pieces *[]piece
 		write  bool
 	}{{reads, &d.reads, false}, {writes, &d.writes, true}} {
 		for _, r := range list.ranges {
-			notNegative(c, r.Size)
+			notNegative(common.Call, r.Size)
 			if r.Size == 0 {
 				continue
 			}
@@ -48,10 +69,9 @@ func (d *Device) claim(c Call, tl *timeline, kernel string, reads, writes []driv
 			if kind == 0 && d.opts.Unchecked {
 				continue
 			}
-			a := &Access{
-				Seq: d.seq, Stream: tl.id, Tick: tl.queued + 1, Call: c, Kernel: kernel, Write: list.write, Range: r,
-				Site: d.site(),
-			}
+			a := new(Access)
+			*a = common
+			a.Write, a.Range = list.write, r
 			if kind != 0 {
 				faults = d.report(faults, &AccessError{Kind: kind, Access: *a, Detail: what}, true)
 				continue
@@ -62,7 +82,7 @@ func (d *Device) claim(c Call, tl *timeline, kernel string, reads, writes []driv
 			d.claims = append(d.claims, claim{a, lo, len(pieces)})
 		}
 	}
-	return d.refuse(c, faults)
+	return faults
 }
 
 // report lists an error and, if it is a fault of the call, appends it to faults.
@@ -213,7 +233,8 @@ func (d *Device) site() string {
 		f, more := frames.Next()
 		rest, inside := strings.CutPrefix(f.Function, pkg)
 		if !inside || !strings.HasPrefix(rest, "(*") && !strings.HasPrefix(rest, "kernels.") &&
-			!strings.HasPrefix(rest, "virtualMemory.") {
+			!strings.HasPrefix(rest, "virtualMemory.") && !strings.HasPrefix(rest, "pinned.") &&
+			!strings.HasPrefix(rest, "graphs.") {
 			return fmt.Sprintf("%s:%d", f.File, f.Line)
 		}
 		if !more {

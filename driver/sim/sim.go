@@ -8,13 +8,19 @@
 // on a real device. Contents are exact but sparse (contents.go): a Fill of 100 GiB takes one record, and what was never
 // written reads as noise that differs between allocations.
 //
-// Time. No clock is read. Each call adds what it costs by a CostModel (cost.go) to the virtual time Now, as though the
-// caller waited for all of it; work on different streams does not overlap in that time.
+// Time. No clock is read. Each call adds what it costs by a CostModel (cost.go, read from a file: costfile.go) to the
+// virtual time Now, as though the caller waited for all of it; work on different streams does not overlap in that time.
+// A stamp (timing.go) is the virtual time at which its turn in the stream came.
 //
 // Order. A call to a stream queues work. By default it completes at once unless it waits for a stream that is held;
 // Hold, Advance, Complete and Resume, or a seed, let tests decide otherwise (queue.go). A call that must wait (Sync,
 // CopyOut, Free, Close) forces what it waits for to complete, held or not, together with what that depends on: nothing
-// in this package ever blocks.
+// in this package ever blocks. A copy from or to page-locked memory (pinned.go) reads or writes that when it completes,
+// so that memory that is used again too early shows.
+//
+// Graphs. While a stream captures (capture.go), work on it is recorded by its addresses, which are looked up at each
+// launch (graph.go). A launch is one piece of work; to the checks below it is the accesses of what was recorded, on the
+// stream that it is launched on, and those of two branches that the captured program does not order are a race.
 //
 // Checks. Every access that a call declares is looked up when the call is made: an address that is free, or reserved
 // but not mapped, or a range that leaves its allocation, is an *AccessError. Two accesses to the same bytes of memory
@@ -30,14 +36,16 @@
 //	timeline               one stream number's queue and clock, with done <= queued; it outlives the stream, so that
 //	                       ticks go on when a number is used again
 //	used                   = bytes of allocations + bytes of pages that are not dropped or still mapped <= Total
+//	locked                 = bytes of page-locked memory <= Pinned
+//	capture                what some streams record: each has a branch of at most one capture, which End takes away
 //
 // One mutex guards the device; kernels' functions run under it. There are no goroutines, and nothing depends on the
 // order of a map.
 //
 // The default stream is a stream like any other: work on it does not wait for other streams, nor they for it.
 //
-// It does not model compute time, several devices or peer access, and does not find races between an access and memory
-// of the host.
+// It does not model compute time, and does not find races on memory of the host. It models one device, of one process:
+// Peers and Sharing are nil.
 package sim
 
 import (
@@ -56,6 +64,7 @@ type Options struct {
 	Alignment       int64          // bytes, a power of two; 0 is 512
 	Base            driver.Pointer // lowest address, a multiple of both; 0 is 0x7f0000000000
 	NoVirtualMemory bool           // VirtualMemory returns nil
+	Pinned          int64          // bytes of host memory that may be page-locked at once; 0 is 16 GiB
 
 	Seed       uint64     // of the noise in fresh memory and of AtRandom
 	Completion Completion // when queued work completes
@@ -83,6 +92,7 @@ const (
 	defaultGranularity = 2 << 20
 	defaultAlignment   = 512
 	defaultBase        = 0x7f00_0000_0000
+	defaultPinned      = 16 << 30
 	reservedAddresses  = 1 << 47 // bytes of addresses for reservations
 )
 
@@ -111,6 +121,13 @@ type Device struct {
 	freed        []freedRange // the last ones, a ring
 	freedNext    int
 
+	pinned    index[*region] // by the addresses of Go's slices
+	locked    int64
+	stamps    map[uint64]*stamp
+	lastStamp uint64
+	graphs    map[uint64]*graph
+	lastGraph uint64
+
 	timelines []*timeline
 	idle      []driver.StreamID // of closed streams, descending
 	standard  *Stream
@@ -134,8 +151,8 @@ func New(opts Options) *Device {
 	d := &Device{
 		opts:  opts,
 		model: opts.Cost,
-		pages: map[uint64]*page{},
-		rng:   rand.New(rand.NewPCG(opts.Seed, 0xa51a)),
+		pages: map[uint64]*page{}, stamps: map[uint64]*stamp{}, graphs: map[uint64]*graph{},
+		rng: rand.New(rand.NewPCG(opts.Seed, 0xa51a)),
 		info: driver.Info{
 			Driver: "sim", Name: "simulated NVIDIA H200", TotalMemory: opts.Total,
 			Alignment: opts.Alignment, Granularity: opts.Granularity,
@@ -163,11 +180,12 @@ func (o *Options) complete() error {
 	set(&o.Total, defaultTotal)
 	set(&o.Granularity, defaultGranularity)
 	set(&o.Alignment, defaultAlignment)
+	set(&o.Pinned, defaultPinned)
 	if o.Base == 0 {
 		o.Base = defaultBase
 	}
 	if o.Cost == nil {
-		o.Cost = H200()
+		o.Cost = standard()
 	}
 	powerOfTwo := func(n int64) bool { return n > 0 && n&(n-1) == 0 }
 	switch {
@@ -180,14 +198,29 @@ func (o *Options) complete() error {
 	case o.Base%driver.Pointer(max(o.Granularity, o.Alignment)) != 0 || o.Base > 1<<62:
 		return fmt.Errorf("base %#x: want a multiple of the granularity %d and the alignment %d, at most 2^62",
 			o.Base, o.Granularity, o.Alignment)
+	case o.Pinned < 0:
+		return fmt.Errorf("pinned %d: want a positive size", o.Pinned)
 	case o.Completion > OnDemand:
 		return fmt.Errorf("completion %d: want AtOnce, AtRandom or OnDemand", o.Completion)
 	}
-	return nil
+	return o.Cost.check()
 }
 
 // Info describes the device.
 func (d *Device) Info() driver.Info { return d.info }
+
+// Processes is not told: no process has a simulated device's memory.
+func (d *Device) Processes() ([]driver.ProcessMemory, error) {
+	return nil, &driver.Error{
+		Call: "Processes", Code: driver.ErrUnsupported, Detail: "no process has a simulated device's memory",
+	}
+}
+
+// Peers is nil: a device knows of no other.
+func (d *Device) Peers() driver.Peers { return nil }
+
+// Sharing is nil: no other process can see the device.
+func (d *Device) Sharing() driver.Sharing { return nil }
 
 // Close completes all queued work, then gives back everything. Leaks tells afterwards what that was. It returns the
 // errors of kernels that no Sync has told yet.
@@ -206,5 +239,6 @@ func (d *Device) Close() error {
 	d.closed = true
 	d.used = 0
 	d.allocs, d.reservations, d.pages = index[*object]{}, index[*reservation]{}, nil
+	d.pinned, d.stamps, d.graphs = index[*region]{}, nil, nil
 	return err
 }

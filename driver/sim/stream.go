@@ -16,12 +16,16 @@ type Stream struct {
 	closed   bool
 }
 
-// NewStream returns a new stream with the lowest number that is free. Priorities change nothing.
-func (d *Device) NewStream(driver.StreamOptions) (driver.Stream, error) {
+// NewStream returns a new stream with the lowest number that is free. Priorities change nothing, and there are no
+// streams but those of the device.
+func (d *Device) NewStream(opts driver.StreamOptions) (driver.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.begin(CallNewStream, d.cost(CallNewStream, 0)); err != nil {
 		return nil, err
+	}
+	if opts.Foreign != 0 {
+		return nil, d.fail(CallNewStream, driver.ErrUnsupported, "streams of a simulated device have no handles")
 	}
 	s := &Stream{d: d}
 	if n := len(d.idle); n > 0 {
@@ -40,8 +44,12 @@ func (d *Device) DefaultStream() driver.Stream { return d.standard }
 // ID returns the stream's number.
 func (s *Stream) ID() driver.StreamID { return s.timeline.id }
 
-// begin starts a call on the stream; the caller holds the lock.
+// begin starts a call on the stream; the caller holds the lock. What is captured costs no more than it would for no
+// bytes.
 func (s *Stream) begin(c Call, size int64, args ...uint64) error {
+	if s.timeline.branch != nil {
+		size = 0
+	}
 	if err := s.d.begin(c, s.d.cost(c, size), args...); err != nil {
 		return err
 	}
@@ -49,6 +57,32 @@ func (s *Stream) begin(c Call, size int64, args ...uint64) error {
 	if s.closed {
 		return s.d.fail(c, driver.ErrClosed, fmt.Sprintf("stream %d is closed", s.timeline.id))
 	}
+	return nil
+}
+
+// beginNow is begin for a call that cannot be captured.
+func (s *Stream) beginNow(c Call, size int64, args ...uint64) error {
+	if err := s.begin(c, size, args...); err != nil {
+		return err
+	}
+	return s.d.notCapturing(c, s.timeline)
+}
+
+// do makes the accesses of a piece of work and queues it, or records it if the stream captures.
+func (d *Device) do(tl *timeline, w work, reads, writes []driver.Range) error {
+	if tl.branch != nil {
+		tl.branch.record(d, w, reads, writes)
+		return nil
+	}
+	if err := d.claim(w.access(d, tl), reads, writes); err != nil {
+		return err
+	}
+	if w.call == CallCopy && overlap(d.reads, d.writes) {
+		return d.fail(CallCopy, driver.ErrInvalid, overlapping(reads[0], writes[0]))
+	}
+	d.record()
+	w.src, w.dst = d.reads, d.writes
+	d.submit(tl, w)
 	return nil
 }
 
@@ -61,16 +95,11 @@ func (s *Stream) Copy(dst, src driver.Pointer, n int64) error {
 	if err := s.begin(CallCopy, n, uint64(dst), uint64(src), uint64(n)); err != nil {
 		return err
 	}
-	err := d.claim(CallCopy, s.timeline, "", []driver.Range{{Ptr: src, Size: n}}, []driver.Range{{Ptr: dst, Size: n}})
-	if err != nil {
-		return err
-	}
-	if overlap(d.reads, d.writes) {
-		return d.fail(CallCopy, driver.ErrInvalid, fmt.Sprintf("[%#x, +%d) and [%#x, +%d) overlap", dst, n, src, n))
-	}
-	d.record()
-	d.submit(s.timeline, work{call: CallCopy, src: d.reads, dst: d.writes})
-	return nil
+	return d.do(s.timeline, work{call: CallCopy}, []driver.Range{{Ptr: src, Size: n}}, []driver.Range{{Ptr: dst, Size: n}})
+}
+
+func overlapping(src, dst driver.Range) string {
+	return fmt.Sprintf("[%#x, +%d) and [%#x, +%d) overlap", dst.Ptr, dst.Size, src.Ptr, src.Size)
 }
 
 // overlap reports whether two lists of pieces share bytes.
@@ -91,15 +120,10 @@ func (s *Stream) CopyIn(dst driver.Pointer, src []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := int64(len(src))
-	if err := s.begin(CallCopyIn, n, uint64(dst), uint64(n)); err != nil {
+	if err := s.beginNow(CallCopyIn, n, uint64(dst), uint64(n)); err != nil {
 		return err
 	}
-	if err := d.claim(CallCopyIn, s.timeline, "", nil, []driver.Range{{Ptr: dst, Size: n}}); err != nil {
-		return err
-	}
-	d.record()
-	d.submit(s.timeline, work{call: CallCopyIn, dst: d.writes, data: src})
-	return nil
+	return d.do(s.timeline, work{call: CallCopyIn, data: src}, nil, []driver.Range{{Ptr: dst, Size: n}})
 }
 
 // CopyOut completes the work queued so far and copies. It returns the errors of the stream's kernels, too.
@@ -108,10 +132,10 @@ func (s *Stream) CopyOut(dst []byte, src driver.Pointer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := int64(len(dst))
-	if err := s.begin(CallCopyOut, n, uint64(src), uint64(n)); err != nil {
+	if err := s.beginNow(CallCopyOut, n, uint64(src), uint64(n)); err != nil {
 		return err
 	}
-	if err := d.claim(CallCopyOut, tl, "", []driver.Range{{Ptr: src, Size: n}}, nil); err != nil {
+	if err := d.claim((&work{call: CallCopyOut}).access(d, tl), []driver.Range{{Ptr: src, Size: n}}, nil); err != nil {
 		return err
 	}
 	d.record()
@@ -119,9 +143,7 @@ func (s *Stream) CopyOut(dst []byte, src driver.Pointer) error {
 	d.drain(tl, tl.queued)
 	tl.queued++
 	tl.done++
-	for _, p := range from {
-		p.object.load(dst[p.at-uint64(src):][:p.n], p.off)
-	}
+	gather(dst, from)
 	d.learn(tl, tl.queued)
 	return tl.takeError(nil)
 }
@@ -135,12 +157,7 @@ func (s *Stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	if err := s.begin(CallFill, n, uint64(p), uint64(pattern), uint64(n)); err != nil {
 		return err
 	}
-	if err := d.claim(CallFill, s.timeline, "", nil, []driver.Range{{Ptr: p, Size: n}}); err != nil {
-		return err
-	}
-	d.record()
-	d.submit(s.timeline, work{call: CallFill, dst: d.writes, fill: pattern})
-	return nil
+	return d.do(s.timeline, work{call: CallFill, fill: pattern}, nil, []driver.Range{{Ptr: p, Size: n}})
 }
 
 // Mark takes a tick of its own: of two marks with no work between them, the first can be reached before the second.
@@ -150,6 +167,9 @@ func (s *Stream) Mark() (driver.Mark, error) {
 	defer d.mu.Unlock()
 	if err := s.begin(CallMark, 0); err != nil {
 		return driver.Mark{}, err
+	}
+	if tl.branch != nil {
+		return tl.branch.mark(d), nil
 	}
 	d.submit(tl, work{call: CallMark})
 	return driver.Mark{Stream: tl.id, Tick: tl.queued}, nil
@@ -169,6 +189,9 @@ func (s *Stream) Reached(m driver.Mark) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	tl.valid(CallReached, m)
+	if tl.branch != nil && tl.branch.holds(m) && !d.closed {
+		return false, nil // it is known without asking
+	}
 	if err := d.begin(CallReached, d.cost(CallReached, 0), uint64(m.Stream), m.Tick); err != nil {
 		return false, err
 	}
@@ -190,6 +213,12 @@ func (s *Stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	if err := s.begin(CallWaitFor, 0, uint64(m.Stream), m.Tick); err != nil {
 		return err
 	}
+	if o.timeline.branch != nil && o.timeline.branch.holds(m) {
+		return d.waitInCapture(s, o.timeline.branch.capture, m)
+	}
+	if tl.branch != nil {
+		return d.waitOutOfCapture(tl, m)
+	}
 	d.waitFor(tl, o.timeline, m.Tick)
 	d.submit(tl, work{call: CallWaitFor, other: o.timeline, tick: m.Tick})
 	return nil
@@ -209,7 +238,7 @@ func (s *Stream) Sync(ctx context.Context) error {
 	d, tl := s.d, s.timeline
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := s.begin(CallSync, 0); err != nil {
+	if err := s.beginNow(CallSync, 0); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil && tl.done < tl.queued {
@@ -228,7 +257,7 @@ func (s *Stream) Close() error {
 	if s == d.standard || s.closed || d.closed {
 		return nil
 	}
-	if err := s.begin(CallCloseStream, 0); err != nil {
+	if err := s.beginNow(CallCloseStream, 0); err != nil {
 		return err
 	}
 	d.drain(tl, tl.queued)

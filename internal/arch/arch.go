@@ -168,7 +168,7 @@ func (m *Module) within(importPath string) (pkg string, ok bool) {
 }
 
 // isCommand reports whether pkg is a program, which may do what libraries may not.
-func isCommand(pkg string) bool { return inTree(pkg, "cmd") }
+func isCommand(pkg string) bool { return inTree(pkg, "cmd") || inTree(pkg, "bench") }
 
 // isExample reports whether pkg is there to be read.
 func isExample(pkg string) bool { return inTree(pkg, "examples") }

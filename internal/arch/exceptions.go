@@ -13,6 +13,9 @@ type exception struct {
 var exceptions = []exception{
 	{"drivers", "mem/memtest", "driver/sim", "the suite for allocators runs them on the simulated device"},
 	{"drivers", "mem/memtest", "driver/fault", "and fails every driver call in turn"},
+	{"determinism", "driver/host", "time.Now", "it is the clock that driver.Timing reads"},
+	{"determinism", "mem/ipc", "crypto/rand.Reader", "tickets must be hard to guess; Options.Rand replaces it"},
+	{"drivers", "driver/drivercost", "driver/sim", "it makes the simulator's cost model"},
 	{"drivers", "replay", "driver/sim", "what driver calls cost, and the device that settings are compared on"},
 }
 

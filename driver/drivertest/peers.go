@@ -1,0 +1,243 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// RunPeers tests Peers between two devices of one driver. It calls open for every subtest; the suite closes the devices.
+// A driver without peers, or with devices that are not linked, passes too: what it lacks is asserted to be absent.
+func RunPeers(t *testing.T, open func(t testing.TB) (a, b driver.Device)) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, driver.Device, driver.Device)
+	}{
+		{"CopyPeer", testCopyPeer},
+		{"Enable", testEnablePeer},
+		{"Share", testSharePages},
+		{"Misuse", testPeerMisuse},
+		{"Concurrent", testPeersConcurrent},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, b := open(t)
+			t.Cleanup(func() { check(t, errors.Join(a.Close(), b.Close())) })
+			if (a.Peers() == nil) != (b.Peers() == nil) {
+				t.Fatal("one of the devices has peers and the other has not")
+			}
+			if a.Peers() != nil {
+				test.run(t, a, b)
+			}
+		})
+	}
+}
+
+// linked enables a to use b's memory, and reports false if the devices say that they are not linked.
+func linked(t testing.TB, a, b driver.Device) bool {
+	t.Helper()
+	can, err := a.Peers().CanAccess(b)
+	check(t, err)
+	err = a.Peers().Enable(b)
+	if !can {
+		wantErr(t, "Enable of a device that is not linked", err, driver.ErrUnsupported)
+		return false
+	}
+	check(t, err)
+	return true
+}
+
+// testCopyPeer copies in all directions, from streams of either end, with nothing enabled.
+func testCopyPeer(t *testing.T, a, b driver.Device) {
+	const size = 100_001
+	pa, err := a.Alloc(2 * size)
+	check(t, err)
+	pb, err := b.Alloc(2 * size)
+	check(t, err)
+	for i, on := range []driver.Device{a, b} {
+		s, err := on.NewStream(driver.StreamOptions{})
+		check(t, err)
+		peers := on.Peers()
+		want := noise(uint64(300+i), 2*size)
+		check(t, a.DefaultStream().CopyIn(pa, want))
+		check(t, a.DefaultStream().Sync(context.Background()))
+		check(t, peers.CopyPeer(s, pb, b, pa, a, size))
+		check(t, peers.CopyPeer(s, pb+size+1, b, pa+size+1, a, size-1))
+		check(t, peers.CopyPeer(s, pb+size, b, pa+size, a, 1))
+		check(t, peers.CopyPeer(s, 0, b, 0, a, 0)) // no bytes are nowhere
+		check(t, s.Sync(context.Background()))
+		wantBytes(t, b.DefaultStream(), pb, want)
+
+		// And back, in order with other work of the stream.
+		own, p := a, pa
+		if on == b {
+			own, p = b, pb
+		}
+		check(t, s.Fill(p, 0, size))
+		check(t, peers.CopyPeer(s, pa+size, a, pb, b, size))
+		check(t, peers.CopyPeer(s, p, own, p+size, own, size)) // both ends may be one device
+		check(t, s.Sync(context.Background()))
+		if on == a {
+			wantBytes(t, a.DefaultStream(), pa, append(want[:size:size], want[:size]...))
+		} else { // b cleared the half that a got, and then copied its own second half over it
+			wantBytes(t, a.DefaultStream(), pa+size, make([]byte, size))
+			wantBytes(t, b.DefaultStream(), pb, append(want[size:2*size:2*size], want[size:]...))
+		}
+		check(t, s.Close())
+	}
+	check(t, errors.Join(a.Free(pa), b.Free(pb)))
+}
+
+// testEnablePeer uses what the other device allocated before and after, as if it were one's own.
+func testEnablePeer(t *testing.T, a, b driver.Device) {
+	const size = 10_000
+	before, err := b.Alloc(size)
+	check(t, err)
+	if !linked(t, a, b) {
+		check(t, b.Free(before))
+		return
+	}
+	check(t, a.Peers().Enable(b)) // twice is as good
+	after, err := b.Alloc(size)
+	check(t, err)
+	p, err := a.Alloc(size)
+	check(t, err)
+	s := a.DefaultStream()
+	for i, theirs := range []driver.Pointer{before, after} {
+		want := noise(uint64(310+i), size)
+		check(t, b.DefaultStream().CopyIn(theirs, want))
+		check(t, b.DefaultStream().Sync(context.Background()))
+		check(t, s.Copy(p, theirs, size))
+		wantBytes(t, s, p, want)
+		check(t, s.Fill(p, byte(50+i), size))
+		check(t, s.Copy(theirs+100, p, size-200))
+		check(t, s.Sync(context.Background()))
+		for j := 100; j < size-100; j++ {
+			want[j] = byte(50 + i)
+		}
+		wantBytes(t, b.DefaultStream(), theirs, want)
+	}
+	check(t, a.Peers().Disable(b))
+	check(t, a.Peers().Disable(b))
+	check(t, a.Peers().CopyPeer(s, p, a, before, b, size)) // which needs nothing enabled
+	check(t, s.Sync(context.Background()))
+	check(t, a.Peers().Enable(b))
+	check(t, s.Copy(p, before, size))
+	check(t, s.Sync(context.Background()))
+	check(t, errors.Join(a.Free(p), b.Free(before), b.Free(after)))
+}
+
+// testSharePages lets b work in mapped pages of a.
+func testSharePages(t *testing.T, a, b driver.Device) {
+	vm, size := a.VirtualMemory(), a.Info().Granularity
+	if vm == nil {
+		wantErr(t, "Share without virtual memory", a.Peers().Share(1<<20, 4096, b), driver.ErrInvalid)
+		return
+	}
+	p, err := vm.Reserve(3 * size)
+	check(t, err)
+	one, err := vm.Create(size)
+	check(t, err)
+	two, err := vm.Create(2 * size)
+	check(t, err)
+	check(t, vm.Map(p, one, two))
+	for what, r := range map[string]driver.Range{
+		"half of a page":           {Ptr: p + driver.Pointer(size), Size: size},
+		"from the middle of one":   {Ptr: p + driver.Pointer(2*size), Size: size},
+		"what is not mapped":       {Ptr: p, Size: 4 * size},
+		"nothing":                  {Ptr: p, Size: 0},
+		"addresses between pages":  {Ptr: p + 1, Size: size},
+		"addresses of no mappings": {Ptr: 1 << 20, Size: size},
+	} {
+		wantRefused(t, "Share of "+what, func() error { return a.Peers().Share(r.Ptr, r.Size, b) })
+	}
+	if err := a.Peers().Share(p, 3*size, b); err != nil {
+		wantErr(t, "Share with a device that is not linked", err, driver.ErrUnsupported)
+	} else {
+		check(t, a.Peers().Share(p, size, b)) // twice is as good
+		s := b.DefaultStream()
+		mine, err := b.Alloc(4096)
+		check(t, err)
+		want := noise(320, 4096)
+		check(t, s.CopyIn(mine, want))
+		across := p + driver.Pointer(size-2048)
+		check(t, s.Copy(across, mine, 4096))
+		check(t, s.Sync(context.Background()))
+		wantBytes(t, a.DefaultStream(), across, want)
+		check(t, a.DefaultStream().Fill(across, 3, 100))
+		check(t, a.DefaultStream().Sync(context.Background()))
+		check(t, s.Copy(mine, across, 4096))
+		copy(want, []byte{99: 0})
+		for i := range 100 {
+			want[i] = 3
+		}
+		wantBytes(t, s, mine, want)
+		check(t, b.Free(mine))
+	}
+	check(t, errors.Join(vm.Unmap(p, 3*size), vm.Drop(one), vm.Drop(two), vm.Release(p, 3*size)))
+}
+
+func testPeerMisuse(t *testing.T, a, b driver.Device) {
+	pa, err := a.Alloc(4096)
+	check(t, err)
+	pb, err := b.Alloc(4096)
+	check(t, err)
+	s, peers := a.DefaultStream(), a.Peers()
+	want := noise(330, 4096)
+	check(t, b.DefaultStream().CopyIn(pb, want))
+	check(t, b.DefaultStream().Sync(context.Background()))
+	wantRefused(t, "CopyPeer between places of another device", func() error {
+		return peers.CopyPeer(s, pb, b, pb+2048, b, 8)
+	})
+	wantPanic(t, "CopyPeer on a nil stream", func() error { return peers.CopyPeer(nil, pa, a, pb, b, 8) })
+	wantPanic(t, "CopyPeer on a stream of another device", func() error {
+		return peers.CopyPeer(b.DefaultStream(), pa, a, pb, b, 8)
+	})
+	wantPanic(t, "CopyPeer of -1 bytes", func() error { return peers.CopyPeer(s, pa, a, pb, b, -1) })
+	wantPanic(t, "CanAccess of no device", func() error { _, err := peers.CanAccess(nil); return err })
+	wantPanic(t, "Enable of no device", func() error { return peers.Enable(nil) })
+	wantBytes(t, b.DefaultStream(), pb, want)
+	check(t, errors.Join(a.Free(pa), b.Free(pb)))
+}
+
+// testPeersConcurrent copies back and forth from many goroutines, while access is given and taken.
+func testPeersConcurrent(t *testing.T, a, b driver.Device) {
+	parallel(t, 8, func(g int) error {
+		own, other := a, b
+		if g%2 == 1 {
+			own, other = b, a
+		}
+		s, err := own.NewStream(driver.StreamOptions{})
+		if err != nil {
+			return err
+		}
+		p, err := own.Alloc(8192)
+		if err != nil {
+			return err
+		}
+		q, err := other.Alloc(8192)
+		if err != nil {
+			return err
+		}
+		for round := range 20 {
+			want, got := noise(uint64(100*g+round+1), 8192), make([]byte, 8192)
+			err := errors.Join(
+				s.CopyIn(p, want), own.Peers().CopyPeer(s, q, other, p, own, 8192), s.Fill(p, 0, 8192),
+				own.Peers().CopyPeer(s, p, own, q, other, 8192), s.CopyOut(got, p),
+			)
+			if err == nil && string(got) != string(want) {
+				err = errors.New("other bytes came back from a peer")
+			}
+			if can, e := own.Peers().CanAccess(other); e != nil {
+				err = errors.Join(err, e)
+			} else if can {
+				err = errors.Join(err, own.Peers().Enable(other), own.Peers().Disable(other))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return errors.Join(s.Close(), own.Free(p), other.Free(q))
+	})
+}

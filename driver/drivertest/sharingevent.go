@@ -1,0 +1,290 @@
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Events that processes share: first what one process can test, then what takes two.
+
+func testSharedEvents(t *testing.T, open openFunc) {
+	d := open(t)
+	sharing := d.Sharing()
+	if sharing == nil {
+		return
+	}
+	e, err := sharing.NewEvent()
+	if errors.Is(err, driver.ErrUnsupported) {
+		return
+	}
+	check(t, err)
+	a, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	b, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	p, err := d.Alloc(4096)
+	check(t, err)
+	wantReached := func(when string) {
+		t.Helper()
+		if ok, err := e.Reached(); err != nil || !ok {
+			t.Errorf("Reached %s: %v, %v", when, ok, err)
+		}
+	}
+	wantReached("of an event never recorded")
+	check(t, e.Wait(a))
+	for i := range 50 { // a pool of streams takes turns
+		check(t, a.Fill(p, byte(i), 4096))
+		check(t, e.Record(a))
+		check(t, e.Wait(a)) // for itself
+		check(t, e.Wait(b))
+		wantBytes(t, b, p, bytes.Repeat([]byte{byte(i)}, 4096))
+		wantReached("after what was recorded was waited for")
+		a, b = b, a
+	}
+	handle, err := e.Handle()
+	check(t, err)
+	again, err := e.Handle()
+	check(t, err)
+	if !bytes.Equal(handle, again) {
+		t.Error("one event has two handles")
+	}
+	for what, bad := range map[string][]byte{
+		"its maker itself": handle, "nothing": nil, "other bytes": noise(14, len(handle)),
+		"half a handle": handle[:len(handle)/2], "a handle and more": append(bytes.Clone(handle), 0),
+		"zeros": make([]byte, len(handle)),
+	} {
+		_, err := sharing.OpenEvent(bad)
+		wantErr(t, "OpenEvent of "+what, err, driver.ErrInvalid)
+	}
+	_, _, err = sharing.Import(handle)
+	wantErr(t, "Import of an event", err, driver.ErrInvalid)
+	if block, err := sharing.Export(p); !errors.Is(err, driver.ErrUnsupported) {
+		check(t, err)
+		_, err = sharing.OpenEvent(block)
+		wantErr(t, "OpenEvent of a block", err, driver.ErrInvalid)
+	}
+	wantPanic(t, "Record on no stream", func() error { return e.Record(nil) })
+	wantPanic(t, "Wait on no stream", func() error { return e.Wait(nil) })
+	if g := d.Graphs(); g != nil {
+		check(t, g.Begin(a))
+		wantErr(t, "Record on a stream that captures", e.Record(a), driver.ErrCapturing)
+		wantErr(t, "Wait on a stream that captures", e.Wait(a), driver.ErrCapturing)
+		graph, err := g.End(a)
+		check(t, err)
+		check(t, graph.Close())
+	}
+	check(t, a.Close())
+	wantErr(t, "Record on a closed stream", e.Record(a), driver.ErrClosed)
+	wantErr(t, "Wait on a closed stream", e.Wait(a), driver.ErrClosed)
+	wantReached("after a Record that failed")
+	check(t, e.Record(b))
+	check(t, errors.Join(e.Close(), e.Close()))
+	check(t, b.Sync(context.Background()))
+	_, err = e.Handle()
+	wantErr(t, "Handle of a closed event", err, driver.ErrClosed)
+	_, err = e.Reached()
+	wantErr(t, "Reached of a closed event", err, driver.ErrClosed)
+	wantErr(t, "Record of a closed event", e.Record(b), driver.ErrClosed)
+	wantErr(t, "Wait of a closed event", e.Wait(b), driver.ErrClosed)
+	check(t, d.Free(p))
+}
+
+// work queues work that takes its time and leaves the pattern in all of the memory, and does not wait.
+func (h *holder) work(id int, pattern byte) error {
+	s, m := h.d.DefaultStream(), h.held[id]
+	var err error
+	for i := range 40 {
+		err = errors.Join(err, s.Fill(m.at, byte(i)^0x80, m.size))
+	}
+	return errors.Join(err, s.Fill(m.at, pattern, m.size))
+}
+
+func (h *holder) newEvent() ([]byte, error) {
+	e, err := h.d.Sharing().NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	h.events = append(h.events, e)
+	return e.Handle()
+}
+
+func (h *holder) openEvent(handle []byte) error {
+	e, err := h.d.Sharing().OpenEvent(handle)
+	if err == nil {
+		h.events = append(h.events, e)
+	}
+	return err
+}
+
+// An eventTest is an event that two processes have open.
+type eventTest struct {
+	t     *testing.T
+	ends  [2]eventEnd // here and there
+	maker int
+}
+
+// An eventEnd asks one of the processes for something, with the event and the default stream of its device.
+type eventEnd struct {
+	ask func(op string) (reply, error)
+	id  int
+}
+
+func (e eventEnd) record() error { _, err := e.ask("record"); return err }
+
+// event makes an event in one process and opens it in the other. It returns nil if the device shares none.
+func (s *sharingTest) event(p *process, madeHere bool) *eventTest {
+	s.t.Helper()
+	if madeHere {
+		handle, err := s.here.newEvent()
+		if errors.Is(err, driver.ErrUnsupported) {
+			return nil
+		}
+		check(s.t, err)
+		p.ask(request{Op: "openevent", Handle: handle}, nil)
+	} else {
+		rep, _ := p.try(request{Op: "newevent"}, nil)
+		if rep.Unsupported {
+			return nil
+		}
+		if rep.Err != "" {
+			s.t.Fatalf("NewEvent in the other process: %s", rep.Err)
+		}
+		check(s.t, s.here.openEvent(rep.Handle))
+	}
+	ours, theirs := len(s.here.events)-1, p.events
+	p.events++
+	maker := 0
+	if !madeHere {
+		maker = 1
+	}
+	return &eventTest{s.t, [2]eventEnd{
+		{id: ours, ask: func(op string) (reply, error) {
+			rep, _ := s.here.answer(request{Op: op, ID: ours}, nil)
+			if rep.Err != "" {
+				return rep, errors.New(rep.Err)
+			}
+			return rep, nil
+		}},
+		{id: theirs, ask: func(op string) (reply, error) {
+			rep, _ := p.ask(request{Op: op, ID: theirs}, nil)
+			return rep, nil
+		}},
+	}, maker}
+}
+
+// reached fails the test unless the event is reached, as that end sees it.
+func (e *eventTest) reached(end int, when string) {
+	e.t.Helper()
+	rep, err := e.ends[end].ask("reached")
+	check(e.t, err)
+	if !rep.Reached {
+		e.t.Errorf("process %d: the event is not reached %s", end, when)
+	}
+}
+
+// close closes both ends, the maker's last.
+func (e *eventTest) close() {
+	e.t.Helper()
+	for _, end := range []int{1 - e.maker, e.maker} {
+		_, err := e.ends[end].ask("endevent")
+		check(e.t, err)
+	}
+}
+
+// events: what one process recorded, the other's stream waits for, whoever made the event.
+func (s *sharingTest) events() {
+	p := s.start()
+	here, there := s.give(p)
+	for _, madeHere := range []bool{true, false} {
+		e := s.event(p, madeHere)
+		if e == nil {
+			return
+		}
+		for end := range 2 {
+			e.reached(end, "before it was ever recorded")
+			_, err := e.ends[end].ask("wait")
+			check(s.t, err)
+		}
+		for round := range 6 {
+			pattern := byte(0x10 + round)
+			recorder := round % 2
+			if recorder == 0 {
+				check(s.t, s.here.work(here, pattern))
+			} else {
+				p.ask(request{Op: "work", ID: there, Pattern: pattern}, nil)
+			}
+			check(s.t, e.ends[recorder].record())
+			_, err := e.ends[1-recorder].ask("wait")
+			check(s.t, err)
+			if recorder == 0 {
+				p.holds(there, 0, 16, pattern)
+				p.holds(there, s.size-16, 16, pattern)
+			} else {
+				s.sees(here, 0, 16, pattern)
+				s.sees(here, s.size-16, 16, pattern)
+			}
+			e.reached(0, "after it was waited for")
+			e.reached(1, "after it was waited for")
+		}
+		e.close()
+	}
+	p.end(there)
+	check(s.t, s.here.held[here].end())
+	p.leave()
+}
+
+// eventRecorderKilled: what it had recorded and done stays reached, and the event can be recorded again.
+func (s *sharingTest) eventRecorderKilled() {
+	p := s.start()
+	here, there := s.give(p)
+	e := s.event(p, true)
+	if e == nil {
+		return
+	}
+	p.ask(request{Op: "work", ID: there, Pattern: 5}, nil)
+	check(s.t, e.ends[1].record())
+	p.ask(request{Op: "sync"}, nil)
+	p.kill()
+	e.reached(0, "after its recorder had done the work and was killed")
+	_, err := e.ends[0].ask("wait")
+	check(s.t, err)
+	s.sees(here, s.size-16, 16, 5)
+	check(s.t, s.here.work(here, 6))
+	check(s.t, e.ends[0].record())
+	s.sees(here, s.size-16, 16, 6)
+	e.reached(0, "after it was recorded again")
+	_, err = e.ends[0].ask("endevent")
+	check(s.t, errors.Join(err, s.here.held[here].end()))
+}
+
+// eventMakerKilled: its event can be closed. Its handle may be refused.
+func (s *sharingTest) eventMakerKilled() {
+	p := s.start()
+	e := s.event(p, false)
+	if e == nil {
+		return
+	}
+	check(s.t, e.ends[1].record())
+	p.ask(request{Op: "sync"}, nil)
+	handle, err := s.here.events[e.ends[0].id].Handle()
+	check(s.t, err)
+	p.kill()
+	_, err = e.ends[0].ask("endevent")
+	check(s.t, err)
+	if err := s.here.openEvent(handle); err != nil {
+		wantErr(s.t, "OpenEvent of a maker that was killed", err, driver.ErrInvalid)
+	}
+
+	other := s.start() // and work goes on with another
+	e = s.event(other, true)
+	check(s.t, e.ends[0].record())
+	_, err = e.ends[1].ask("wait")
+	check(s.t, err)
+	other.ask(request{Op: "sync"}, nil)
+	e.close()
+	other.leave()
+}

@@ -1,0 +1,332 @@
+package fault_test
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+)
+
+// A stub is a device with every ability that does nothing and notes what reaches it, with the streams and devices that
+// it was handed. What it is not asked for in these tests is the nil interface's.
+type stub struct {
+	driver.Device
+	calls []string
+	given []any
+}
+
+func (d *stub) note(call string, given ...any) error {
+	d.calls = append(d.calls, call)
+	d.given = append(d.given, given...)
+	return nil
+}
+
+// A stubStream is a stream that notes nothing.
+type stubStream struct {
+	driver.Stream
+	d *stub
+}
+
+func (d *stub) DefaultStream() driver.Stream { return stubStream{d: d} }
+func (d *stub) Kernels() driver.Kernels      { return stubKernels{d} }
+func (d *stub) Pinned() driver.Pinned        { return stubPinned{d} }
+func (d *stub) Timing() driver.Timing        { return stubTiming{d} }
+func (d *stub) Graphs() driver.Graphs        { return stubGraphs{d} }
+func (d *stub) Peers() driver.Peers          { return stubPeers{d} }
+func (d *stub) Sharing() driver.Sharing      { return stubSharing{d} }
+
+func (d *stub) Processes() ([]driver.ProcessMemory, error) { return nil, d.note("Processes") }
+
+type stubKernels struct{ *stub }
+
+func (k stubKernels) Launch(s driver.Stream, _ driver.Kernel) error {
+	return k.note("Kernels.Launch", s)
+}
+
+func (k stubKernels) Load([]byte) (driver.Module, error) {
+	return stubModule(k), k.note("Kernels.Load")
+}
+
+type stubModule struct{ *stub }
+
+func (m stubModule) Function(string) (driver.Function, error) { return nil, m.note("Module.Function") }
+func (m stubModule) Close() error                             { return m.note("Module.Close") }
+
+type stubPinned struct{ *stub }
+
+func (p stubPinned) AllocHost(int64) ([]byte, error) { return nil, p.note("Pinned.AllocHost") }
+func (p stubPinned) FreeHost([]byte) error           { return p.note("Pinned.FreeHost") }
+func (p stubPinned) Register([]byte) error           { return p.note("Pinned.Register") }
+func (p stubPinned) Unregister([]byte) error         { return p.note("Pinned.Unregister") }
+func (p stubPinned) IsPinned([]byte) bool            { return true }
+func (p stubPinned) CopyInAsync(s driver.Stream, _ driver.Pointer, _ []byte) error {
+	return p.note("Pinned.CopyInAsync", s)
+}
+
+func (p stubPinned) CopyOutAsync(s driver.Stream, _ []byte, _ driver.Pointer) error {
+	return p.note("Pinned.CopyOutAsync", s)
+}
+
+type stubTiming struct{ *stub }
+
+func (c stubTiming) Stamp(s driver.Stream) (driver.Stamp, error) {
+	return driver.Stamp{}, c.note("Timing.Stamp", s)
+}
+
+func (c stubTiming) Elapsed(_, _ driver.Stamp) (time.Duration, error) {
+	return 0, c.note("Timing.Elapsed")
+}
+func (c stubTiming) Discard(driver.Stamp) error { return c.note("Timing.Discard") }
+
+type stubGraphs struct{ *stub }
+
+func (g stubGraphs) Begin(s driver.Stream) error { return g.note("Graphs.Begin", s) }
+func (g stubGraphs) End(s driver.Stream) (driver.Graph, error) {
+	return stubGraph(g), g.note("Graphs.End", s)
+}
+
+func (g stubGraphs) Capturing(s driver.Stream) (bool, error) {
+	return true, g.note("Graphs.Capturing", s)
+}
+
+type stubGraph struct{ *stub }
+
+func (g stubGraph) Launch(s driver.Stream) error { return g.note("Graph.Launch", s) }
+func (g stubGraph) Nodes() int                   { return 7 }
+func (g stubGraph) Close() error                 { return g.note("Graph.Close") }
+
+type stubPeers struct{ *stub }
+
+func (p stubPeers) CanAccess(other driver.Device) (bool, error) {
+	return true, p.note("Peers.CanAccess", other)
+}
+func (p stubPeers) Enable(other driver.Device) error  { return p.note("Peers.Enable", other) }
+func (p stubPeers) Disable(other driver.Device) error { return p.note("Peers.Disable", other) }
+func (p stubPeers) CopyPeer(
+	s driver.Stream, _ driver.Pointer, to driver.Device, _ driver.Pointer, from driver.Device, _ int64,
+) error {
+	return p.note("Peers.CopyPeer", s, to, from)
+}
+
+func (p stubPeers) Share(_ driver.Pointer, _ int64, others ...driver.Device) error {
+	return p.note("Peers.Share", others[0], others[1])
+}
+
+type stubSharing struct{ *stub }
+
+func (s stubSharing) Export(driver.Pointer) ([]byte, error) { return nil, s.note("Sharing.Export") }
+func (s stubSharing) Import([]byte) (driver.Pointer, int64, error) {
+	return 0, 0, s.note("Sharing.Import")
+}
+func (s stubSharing) Forget(driver.Pointer) error { return s.note("Sharing.Forget") }
+func (s stubSharing) CreateShared(int64) (driver.Page, error) {
+	return driver.Page{}, s.note("Sharing.CreateShared")
+}
+
+func (s stubSharing) ExportPage(driver.Page) (*os.File, error) {
+	return nil, s.note("Sharing.ExportPage")
+}
+
+func (s stubSharing) ImportPage(*os.File, int64) (driver.Page, error) {
+	return driver.Page{}, s.note("Sharing.ImportPage")
+}
+
+func (s stubSharing) NewEvent() (driver.SharedEvent, error) {
+	return stubEvent(s), s.note("Sharing.NewEvent")
+}
+
+func (s stubSharing) OpenEvent([]byte) (driver.SharedEvent, error) {
+	return stubEvent(s), s.note("Sharing.OpenEvent")
+}
+
+type stubEvent struct{ *stub }
+
+func (e stubEvent) Handle() ([]byte, error)      { return nil, e.note("SharedEvent.Handle") }
+func (e stubEvent) Record(s driver.Stream) error { return e.note("SharedEvent.Record", s) }
+func (e stubEvent) Wait(s driver.Stream) error   { return e.note("SharedEvent.Wait", s) }
+func (e stubEvent) Reached() (bool, error)       { return true, e.note("SharedEvent.Reached") }
+func (e stubEvent) Close() error                 { return e.note("SharedEvent.Close") }
+
+// abilityCalls returns a call of each kind that belongs to an ability of d, whose inner device is a stub. What a call
+// makes to be called (a graph, a module) is made at once. Other is handed to Peers.
+func abilityCalls(d *fault.Device, other driver.Device) map[fault.Kind]func() error {
+	s := d.DefaultStream()
+	p, c, g, e, h := d.Pinned(), d.Timing(), d.Graphs(), d.Peers(), d.Sharing()
+	graph, _ := g.End(s)
+	module, _ := d.Kernels().Load(nil)
+	event, _ := h.NewEvent()
+	return map[fault.Kind]func() error{
+		fault.Load:        func() error { _, err := d.Kernels().Load(nil); return err },
+		fault.Function:    func() error { _, err := module.Function(""); return err },
+		fault.CloseModule: func() error { return module.Close() },
+
+		fault.AllocHost:    func() error { _, err := p.AllocHost(1); return err },
+		fault.FreeHost:     func() error { return p.FreeHost(nil) },
+		fault.Register:     func() error { return p.Register(nil) },
+		fault.Unregister:   func() error { return p.Unregister(nil) },
+		fault.CopyInAsync:  func() error { return p.CopyInAsync(s, 1, nil) },
+		fault.CopyOutAsync: func() error { return p.CopyOutAsync(s, nil, 1) },
+
+		fault.Stamp:   func() error { _, err := c.Stamp(s); return err },
+		fault.Elapsed: func() error { _, err := c.Elapsed(driver.Stamp{}, driver.Stamp{}); return err },
+		fault.Discard: func() error { return c.Discard(driver.Stamp{}) },
+
+		fault.Begin:       func() error { return g.Begin(s) },
+		fault.End:         func() error { _, err := g.End(s); return err },
+		fault.Capturing:   func() error { _, err := g.Capturing(s); return err },
+		fault.LaunchGraph: func() error { return graph.Launch(s) },
+		fault.CloseGraph:  func() error { return graph.Close() },
+
+		fault.CanAccess: func() error { _, err := e.CanAccess(other); return err },
+		fault.Enable:    func() error { return e.Enable(other) },
+		fault.Disable:   func() error { return e.Disable(other) },
+		fault.CopyPeer:  func() error { return e.CopyPeer(s, 1, d, 2, other, 3) },
+		fault.Share:     func() error { return e.Share(1, 2, other, d) },
+
+		fault.Export:       func() error { _, err := h.Export(1); return err },
+		fault.Import:       func() error { _, _, err := h.Import(nil); return err },
+		fault.Forget:       func() error { return h.Forget(1) },
+		fault.CreateShared: func() error { _, err := h.CreateShared(1); return err },
+		fault.ExportPage:   func() error { _, err := h.ExportPage(driver.Page{}); return err },
+		fault.ImportPage:   func() error { _, err := h.ImportPage(nil, 1); return err },
+		fault.NewEvent:     func() error { _, err := h.NewEvent(); return err },
+		fault.OpenEvent:    func() error { _, err := h.OpenEvent(nil); return err },
+
+		fault.EventHandle:  func() error { _, err := event.Handle(); return err },
+		fault.RecordEvent:  func() error { return event.Record(s) },
+		fault.WaitEvent:    func() error { return event.Wait(s) },
+		fault.EventReached: func() error { _, err := event.Reached(); return err },
+		fault.CloseEvent:   func() error { return event.Close() },
+
+		fault.Processes: func() error { _, err := d.Processes(); return err },
+	}
+}
+
+// TestEveryAbility: each kind of call of every ability fails by its rule without a call of the inner device, and
+// without a rule makes one, of that name, with the inner device's own streams and devices.
+func TestEveryAbility(t *testing.T) {
+	needMemory := []fault.Kind{
+		fault.Load, fault.AllocHost, fault.Register, fault.Stamp, fault.End, fault.Import, fault.CreateShared,
+		fault.ImportPage, fault.NewEvent, fault.OpenEvent,
+	}
+	for kind := range abilityCalls(fault.Wrap(&stub{}), nil) {
+		t.Run(string(kind), func(t *testing.T) {
+			inner, innerOther := &stub{}, &stub{}
+			d, other := fault.Wrap(inner), fault.Wrap(innerOther)
+			calls := abilityCalls(d, other)
+			inner.calls, inner.given = nil, nil
+
+			d.SetRules(fault.Rule{Kind: kind})
+			want := driver.ErrLost
+			if slices.Contains(needMemory, kind) {
+				want = driver.ErrNoMemory
+			}
+			err := calls[kind]()
+			if e := (*driver.Error)(nil); !errors.Is(err, want) || !errors.As(err, &e) || e.Call != string(kind) {
+				t.Errorf("got %v, want a *driver.Error of %s with %v", err, kind, want)
+			}
+			if kind == fault.End { // which must leave the stream an ordinary one
+				if reached := []string{"Graphs.End", "Graph.Close"}; !slices.Equal(inner.calls, reached) {
+					t.Errorf("a capture whose End fails by rule: the device saw %v, want %v", inner.calls, reached)
+				}
+				inner.calls, inner.given = nil, nil
+			}
+			if len(inner.calls) != 0 {
+				t.Errorf("a call that failed reached the device: %v", inner.calls)
+			}
+			if d.Calls() != 1 || d.CallsOf(kind) != 1 || d.Failed() != 1 {
+				t.Errorf("%d calls, %d of the kind, %d failed: want 1 of each", d.Calls(), d.CallsOf(kind), d.Failed())
+			}
+
+			d.SetRules(fault.Rule{Kind: fault.Available})
+			check(t, calls[kind]())
+			if d.CallsOf(kind) != 1 || d.Failed() != 0 || !slices.Equal(inner.calls, []string{string(kind)}) {
+				t.Errorf("without a rule: %d of the kind, %d failed, the device saw %v",
+					d.CallsOf(kind), d.Failed(), inner.calls)
+			}
+			for _, given := range inner.given {
+				if given != driver.Stream(stubStream{d: inner}) && given != driver.Device(inner) &&
+					given != driver.Device(innerOther) {
+					t.Errorf("the inner device was handed a %T that is not its own", given)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatCannotFailIsNotCounted: calls without an error go through, whatever the rules.
+func TestWhatCannotFailIsNotCounted(t *testing.T) {
+	d := fault.Wrap(&stub{})
+	graph, err := d.Graphs().End(d.DefaultStream())
+	check(t, err)
+	d.SetRules(fault.Rule{})
+	if !d.Pinned().IsPinned(nil) || graph.Nodes() != 7 || d.Calls() != 0 {
+		t.Errorf("IsPinned, Nodes: other answers than the inner device's, or %d calls counted", d.Calls())
+	}
+}
+
+// TestKindsAreMethods: every method of the seam that can return an error is a kind, under its interface's name.
+func TestKindsAreMethods(t *testing.T) {
+	var methods []string
+	for prefix, of := range map[string]reflect.Type{
+		"":               reflect.TypeFor[driver.Device](),
+		"Stream.":        reflect.TypeFor[driver.Stream](),
+		"VirtualMemory.": reflect.TypeFor[driver.VirtualMemory](),
+		"Kernels.":       reflect.TypeFor[driver.Kernels](),
+		"Module.":        reflect.TypeFor[driver.Module](),
+		"Function.":      reflect.TypeFor[driver.Function](),
+		"Pinned.":        reflect.TypeFor[driver.Pinned](),
+		"Timing.":        reflect.TypeFor[driver.Timing](),
+		"Graphs.":        reflect.TypeFor[driver.Graphs](),
+		"Graph.":         reflect.TypeFor[driver.Graph](),
+		"Peers.":         reflect.TypeFor[driver.Peers](),
+		"Sharing.":       reflect.TypeFor[driver.Sharing](),
+		"SharedEvent.":   reflect.TypeFor[driver.SharedEvent](),
+	} {
+		for i := range of.NumMethod() {
+			m := of.Method(i)
+			if n := m.Type.NumOut(); n > 0 && m.Type.Out(n-1) == reflect.TypeFor[error]() && prefix+m.Name != "Close" {
+				methods = append(methods, prefix+m.Name)
+			}
+		}
+	}
+	var kinds []string
+	for _, kind := range fault.Kinds() {
+		kinds = append(kinds, string(kind))
+		if _, err := fault.ParseRules("kind=" + string(kind)); err != nil {
+			t.Errorf("rules do not know %s: %v", kind, err)
+		}
+	}
+	slices.Sort(methods)
+	slices.Sort(kinds)
+	if !slices.Equal(methods, kinds) {
+		t.Errorf("methods\n%s\nkinds\n%s", strings.Join(methods, "\n"), strings.Join(kinds, "\n"))
+	}
+}
+
+// lacking is a device with no optional ability at all.
+type lacking struct{ driver.Device }
+
+func (lacking) DefaultStream() driver.Stream        { return nil }
+func (lacking) VirtualMemory() driver.VirtualMemory { return nil }
+func (lacking) Kernels() driver.Kernels             { return nil }
+func (lacking) Pinned() driver.Pinned               { return nil }
+func (lacking) Timing() driver.Timing               { return nil }
+func (lacking) Graphs() driver.Graphs               { return nil }
+func (lacking) Peers() driver.Peers                 { return nil }
+func (lacking) Sharing() driver.Sharing             { return nil }
+
+// TestAWrapperInventsNoAbility: what the inner device lacks is nil, not an interface around nothing.
+func TestAWrapperInventsNoAbility(t *testing.T) {
+	d := fault.Wrap(lacking{})
+	if d.VirtualMemory() != nil || d.Kernels() != nil || d.Pinned() != nil || d.Timing() != nil ||
+		d.Graphs() != nil || d.Peers() != nil || d.Sharing() != nil {
+		t.Error("an ability that the inner device lacks is not nil")
+	}
+}

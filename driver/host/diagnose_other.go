@@ -1,0 +1,7 @@
+//go:build !linux
+
+package host
+
+import "github.com/ashlar-go/ashlar/driver"
+
+func systemFindings() []driver.Finding { return []driver.Finding{virtualFinding()} }

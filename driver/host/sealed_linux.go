@@ -1,0 +1,58 @@
+package host
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Memory that is shared with other processes is a file of its own, of a fixed size: sealed when it is made, and the seals
+// asked for when it is opened. A process that could cut it short would have the others die of SIGBUS.
+const (
+	pageName  = "ashlar-page"  // made by CreateShared
+	blockName = "ashlar-block" // made by Export
+	eventName = "ashlar-event" // made by NewEvent
+	seals     = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+)
+
+// newSealed makes a file of size zero bytes, which take memory as they are touched.
+func newSealed(name string, size int64) (*memfd, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	err = unix.Ftruncate(fd, size)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &memfd{fd: fd, end: size}, nil
+}
+
+// isSealed fails unless fd is a file that newSealed made under that name, here or in another process, of that size.
+// Link is what /proc says that fd is.
+func isSealed(fd int, link, name string, size int64) error {
+	if want := memfdLink(name); link != want {
+		return fmt.Errorf("it is %s, not %s", link, want)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("fstat: %w", err)
+	}
+	if st.Size != size {
+		return fmt.Errorf("it has %d bytes, not %d", st.Size, size)
+	}
+	if has, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || has&seals != seals {
+		return fmt.Errorf("its size is not sealed")
+	}
+	return nil
+}
+
+// memfdLink is what /proc/PID/fd/N reads for a file of memfd_create.
+func memfdLink(name string) string { return "/memfd:" + name + " (deleted)" }
+
+// duplicate returns another descriptor of the same file, which programs that are started do not inherit.
+func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
