@@ -95,7 +95,8 @@ func (s *slab) take() (blockRef, *block) {
 		return ref, s.at(ref)
 	}
 	if s.n == 0 {
-		s.n = 1 // reference 0 means no block
+		s.n = 1                            // reference 0 means no block
+		s.unused = make([]blockRef, 0, 64) // cache lines of its own: a short array would share one with another slab's
 	}
 	if int(s.n/slabChunk) == len(s.chunks) {
 		s.chunks = append(s.chunks, new([slabChunk]block))

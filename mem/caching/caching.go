@@ -52,12 +52,14 @@ type Allocator struct {
 	shards    atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
 	attention atomic.Uint32            // reasons to take the slow path: see the constants below
 	aged      atomic.Bool              // the age of free blocks has ever been counted
+	cfg       Config                   // changes only with mu and every shard locked: either lock suffices to read it
+
+	_ [64]byte // warm calls of all streams read what is above, and slow ones write what is below
 
 	mu sync.Mutex // guards what follows, and all segments' coming and going
 
 	live     []*shard // the shards that exist, in the order of their streams' IDs
 	locked   *shard   // a shard whose lock is held by the holder of mu already; see lockShards
-	cfg      Config   // changes only with every shard locked, so either lock suffices to read it
 	limit    int64    // bytes that may be reserved; noLimit without one
 	reserved int64    // bytes of segments and mapped pages, and inFlight
 	inFlight int64    // bytes of segments that the driver is being asked for with the locks released
