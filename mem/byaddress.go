@@ -3,6 +3,7 @@ package mem
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -11,7 +12,13 @@ import (
 // An Addressed allocator finds blocks by their addresses, for callers that keep nothing else. See ByAddress.
 type Addressed struct {
 	inner  Allocator
-	blocks addressMap[Block]
+	blocks addressMap[loan]
+}
+
+// A loan is a live block and the streams that RecordStream named for it.
+type loan struct {
+	Block
+	used []driver.Stream
 }
 
 // ByAddress returns a front to a for callers that only keep a block's address, as C interfaces do. It remembers each
@@ -29,7 +36,7 @@ func (x *Addressed) Alloc(s driver.Stream, size int64) (driver.Pointer, error) {
 	}
 	shard := x.blocks.lock(b.Ptr)
 	old, taken := shard.at[b.Ptr]
-	shard.put(b.Ptr, b)
+	shard.put(b.Ptr, loan{Block: b})
 	shard.mu.Unlock()
 	if taken {
 		panic(fmt.Sprintf("mem: ByAddress: the allocator below handed out %#x, which is on loan already (%d bytes)",
@@ -38,8 +45,37 @@ func (x *Addressed) Alloc(s driver.Stream, size int64) (driver.Pointer, error) {
 	return b.Ptr, nil
 }
 
-// Free takes back what Alloc returned. Work queued before this call on the block's stream, and on each stream in used,
-// may still touch it. Freeing the zero Pointer does nothing; an address that Alloc did not return, or that has been
+// RecordStream says that work on s uses memory of the live block that p lies in: its start, or any address inside. The
+// block's Free then waits for s too, as though it were named there, whichever part of the block it was that s uses: what
+// PyTorch's Tensor.record_stream does for a tensor and its views. Recording a stream again changes nothing, and the zero
+// Pointer is nobody's. An address that lies in no live block panics.
+//
+// The caller orders RecordStream and the block's Free, and queues the work that it is about before that Free. An address
+// that is not the start of a block costs a look at every block, as Below does.
+func (x *Addressed) RecordStream(p driver.Pointer, s driver.Stream) {
+	_ = s.ID() // a nil stream panics here, before anything is locked
+	if p == 0 || x.record(p, s) {
+		return
+	}
+	if b, ok := x.Below(p); !ok || uint64(p-b.Ptr) >= uint64(b.Size) || !x.record(b.Ptr, s) {
+		panic("mem: ByAddress: " + x.unknown("RecordStream", p))
+	}
+}
+
+// record notes a stream that uses the live block at p, and returns false if there is none.
+func (x *Addressed) record(p driver.Pointer, s driver.Stream) bool {
+	shard := x.blocks.lock(p)
+	defer shard.mu.Unlock()
+	l, ok := shard.at[p]
+	if ok && !slices.Contains(l.used, s) {
+		l.used = append(l.used, s)
+		shard.at[p] = l
+	}
+	return ok
+}
+
+// Free takes back what Alloc returned. Work queued before this call on the block's stream, on each stream in used, and on
+// each that RecordStream named, may still touch it. Freeing the zero Pointer does nothing; an address that Alloc did not return, or that has been
 // freed, panics and says which live block is nearest.
 func (x *Addressed) Free(p driver.Pointer, used ...driver.Stream) {
 	if p == 0 {
@@ -47,29 +83,32 @@ func (x *Addressed) Free(p driver.Pointer, used ...driver.Stream) {
 	}
 	// The entry goes before the block does: once the allocator below has it, its address may be handed out again.
 	shard := x.blocks.lock(p)
-	b, ok := shard.at[p]
+	l, ok := shard.at[p]
 	delete(shard.at, p)
 	shard.mu.Unlock()
 	if !ok {
 		panic("mem: ByAddress: " + x.unknown("Free", p))
 	}
-	x.inner.Free(b, used...)
+	if len(l.used) > 0 {
+		used = append(l.used, used...) // the loan is over: nobody else has the slice
+	}
+	x.inner.Free(l.Block, used...)
 }
 
 // Block returns the live block whose address is p, to hand to what knows blocks.
 func (x *Addressed) Block(p driver.Pointer) (Block, bool) {
 	shard := x.blocks.lock(p)
 	defer shard.mu.Unlock()
-	b, ok := shard.at[p]
-	return b, ok
+	l, ok := shard.at[p]
+	return l.Block, ok
 }
 
 // Below returns the live block with the highest address that is not above p: the only one that p can lie in, which it
-// does if it is less than Size bytes above Ptr. It looks at every block, and is meant for reports of errors.
+// does if it is less than Size bytes above Ptr. It looks at every block.
 func (x *Addressed) Below(p driver.Pointer) (nearest Block, ok bool) {
-	x.blocks.each(func(at driver.Pointer, b Block) {
+	x.blocks.each(func(at driver.Pointer, l loan) {
 		if at <= p && (!ok || at > nearest.Ptr) {
-			nearest, ok = b, true
+			nearest, ok = l.Block, true
 		}
 	})
 	return nearest, ok
@@ -78,7 +117,7 @@ func (x *Addressed) Below(p driver.Pointer) (nearest Block, ok bool) {
 // Len returns how many blocks are on loan.
 func (x *Addressed) Len() int {
 	n := 0
-	x.blocks.each(func(driver.Pointer, Block) { n++ })
+	x.blocks.each(func(driver.Pointer, loan) { n++ })
 	return n
 }
 

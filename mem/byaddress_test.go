@@ -3,11 +3,14 @@ package mem_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
 func TestByAddress(t *testing.T) {
@@ -118,4 +121,88 @@ func TestByAddressConcurrent(t *testing.T) {
 	if x.Len() != 0 {
 		t.Errorf("%d blocks left", x.Len())
 	}
+}
+
+// PyTorch's allocator protects the whole block when a stream is named for a view that begins inside it.
+func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 1 << 30})
+	a, err := caching.New(dev, caching.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := mem.ByAddress(a)
+	s := dev.DefaultStream()
+	side, err := dev.NewStream(driver.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 3000
+	alloc := func() driver.Pointer {
+		t.Helper()
+		p, err := x.Alloc(s, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, view := range []driver.Pointer{0, 1, 512, size, 3071} { // the rounding at the end is the block's too
+		p := alloc()
+		if err := s.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		dev.Hold(side.ID())
+		if err := side.Fill(p, 1, size); err != nil { // also what lies before the view
+			t.Fatal(err)
+		}
+		x.RecordStream(p+view, side)
+		x.Free(p)
+		other := alloc()
+		if other == p {
+			t.Errorf("view at %d: the block was handed out again while the other stream used it", view)
+		}
+		if err := s.Fill(other, 2, size); err != nil {
+			t.Error(err)
+		}
+		dev.Resume(side.ID())
+		again := alloc()
+		if again != p {
+			t.Errorf("view at %d: the block did not come back when the other stream was done", view)
+		}
+		if err := s.Fill(again, 3, size); err != nil {
+			t.Error(err)
+		}
+		x.Free(again)
+		x.Free(other)
+		a.ProcessPending()
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What RecordStream named and what Free names are waited for, each once, and the next owner of the address inherits none.
+func TestRecordStreamAddsToFree(t *testing.T) {
+	base := newPile(512)
+	x := mem.ByAddress(base)
+	p, _ := x.Alloc(s0, 1000)
+	x.RecordStream(p, s1)
+	x.RecordStream(p+1023, s1)
+	x.Free(p, s0)
+	again, _ := x.Alloc(s0, 1000)
+	x.Free(again)
+	if again != p || !slices.Equal(base.used[0], []driver.Stream{s1, s0}) || len(base.used[1]) != 0 {
+		t.Errorf("freed with %v, at the same address %v", base.used, again == p)
+	}
+}
+
+func TestRecordStreamUnknown(t *testing.T) {
+	x := mem.ByAddress(newPile(512))
+	x.RecordStream(0, s1)
+	p, _ := x.Alloc(s0, 512)
+	for _, at := range []driver.Pointer{p - 1, p + 512, 1<<64 - 1} {
+		wantAll(t, panicOf(t, func() { x.RecordStream(at, s1) }), "mem: ByAddress: RecordStream of")
+	}
+	panicOf(t, func() { x.RecordStream(p, nil) })
+	x.Free(p)
+	panicOf(t, func() { x.RecordStream(p, s1) })
 }

@@ -322,6 +322,50 @@ func TestOutOfMemoryExplains(t *testing.T) {
 	other.Free(y)
 }
 
+// A crowded device tells who uses it.
+type crowded struct {
+	driver.Device
+	processes []driver.ProcessMemory
+	err       error
+	asked     int
+}
+
+func (d *crowded) Processes() ([]driver.ProcessMemory, error) {
+	d.asked++
+	return d.processes, d.err
+}
+
+// The error names the processes that the device names, asked once and with no lock held; a device that cannot tell them
+// changes nothing else.
+func TestOutOfMemoryTellsWhoHasTheDevice(t *testing.T) {
+	dev := &crowded{Device: sim.New(sim.Options{Total: gib}), processes: []driver.ProcessMemory{
+		{PID: 12, Bytes: 3 * gib}, {PID: 77, Self: true, Bytes: 5 * mib}, {PID: 13, Bytes: -1},
+	}}
+	a := newAllocator(t, dev, "")
+	_, err := a.Alloc(dev.DefaultStream(), 2*gib)
+	var oom *mem.OutOfMemory
+	if !errors.As(err, &oom) {
+		t.Fatalf("%v, want an *OutOfMemory", err)
+	}
+	equal(t, "processes", fmt.Sprint(oom.Processes), fmt.Sprint([]mem.ProcessMemory{
+		{PID: 12, Bytes: 3 * gib}, {PID: 77, Self: true, Bytes: 5 * mib},
+	}))
+	if want := "is free. Process 12 has 3.00 GiB memory in use. Including memory from elsewhere, this process has 5.00 MiB " +
+		"memory in use. "; !strings.Contains(err.Error(), want) {
+		t.Errorf("the message lacks %q:\n%v", want, err)
+	}
+	equal(t, "questions", dev.asked, 1)
+	if _, err := a.Alloc(dev.DefaultStream(), 1<<60); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("more than 1 EiB: %v", err)
+	}
+	equal(t, "questions after a request that no device was asked for", dev.asked, 1)
+	dev.err = &driver.Error{Call: "Processes", Code: driver.ErrLost}
+	_, err = a.Alloc(dev.DefaultStream(), 2*gib)
+	if !errors.As(err, &oom) || len(oom.Processes) != 0 || errors.Is(err, driver.ErrLost) {
+		t.Errorf("with a device that fails to tell: %v", err)
+	}
+}
+
 func mustPanic(t *testing.T, want string, f func()) {
 	t.Helper()
 	defer func() {

@@ -228,6 +228,9 @@ func (a *Allocator) driverAlloc(sh *shard, size int64) (driver.Pointer, error) {
 func (a *Allocator) giveUp(oom *mem.OutOfMemory) error {
 	observers := a.oomObservers
 	a.mu.Unlock()
+	if !oom.TooLarge {
+		a.describeProcesses(oom)
+	}
 	for _, observer := range observers {
 		observer(oom)
 	}

@@ -45,6 +45,20 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	return e
 }
 
+// describeProcesses says who has the device's memory, if the device tells. No lock is held: asking takes milliseconds on
+// NVIDIA's devices. What cannot be learned is left out.
+func (a *Allocator) describeProcesses(e *mem.OutOfMemory) {
+	processes, err := a.dev.Processes()
+	if err != nil {
+		return
+	}
+	for _, p := range processes {
+		if p.Bytes >= 0 {
+			e.Processes = append(e.Processes, mem.ProcessMemory(p))
+		}
+	}
+}
+
 func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
 	for _, sh := range a.live {
 		for _, p := range sh.pools {
