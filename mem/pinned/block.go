@@ -1,0 +1,106 @@
+package pinned
+
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Block is page-locked memory on loan. It is a value: copies are the same block. The memory lies outside Go's heap.
+type Block struct {
+	bytes []byte
+	rec   *record
+	gen   uint64
+}
+
+// Bytes returns the memory: as long as was asked for, with a capacity of all that is usable. It must not be touched
+// after Free, nor while work that was queued with it is under way.
+func (b Block) Bytes() []byte { return b.bytes }
+
+// Size returns the usable bytes, at least what was asked for.
+func (b Block) Size() int64 { return int64(cap(b.bytes)) }
+
+// A record is a piece of page-locked memory.
+type record struct {
+	owner *Allocator
+	segment
+
+	// Under owner.mu. uses belongs to await while the record is pending.
+	gen      uint64
+	asked    int64 // bytes, by the last loan
+	state    state
+	captured bool            // recorded on a stream that captured
+	uses     []driver.Stream // recorded, without repetition
+
+	waits int // marks that are not reached yet; under owner.waiting
+}
+
+type state uint8
+
+const (
+	live state = iota
+	pending
+	kept
+	cached
+	leaving
+	gone
+)
+
+func (r *record) size() int64 { return int64(len(r.mem)) }
+
+func (r *record) block() Block {
+	return Block{bytes: r.mem[:r.asked], rec: r, gen: r.gen}
+}
+
+// isLive reports whether b is on loan. The caller holds mu.
+func (a *Allocator) isLive(b Block) bool {
+	return b.rec != nil && b.rec.owner == a && b.rec.gen == b.gen && b.rec.state == live
+}
+
+// Find returns the live block in which p lies as a whole, for callers that keep nothing but bytes. The slice may begin
+// anywhere in the block; it must not be empty.
+func (a *Allocator) Find(p []byte) (Block, bool) {
+	if len(p) == 0 {
+		return Block{}, false
+	}
+	at := address(p)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i, found := a.search(at)
+	if !found {
+		i-- // the last one that begins below
+	}
+	if i < 0 {
+		return Block{}, false
+	}
+	r := a.byAddress[i]
+	if r.state != live || at-address(r.mem)+uintptr(len(p)) > uintptr(len(r.mem)) {
+		return Block{}, false
+	}
+	return r.block(), true
+}
+
+// attach enters a record under its address. The caller holds mu.
+func (a *Allocator) attach(r *record) {
+	i, _ := a.search(address(r.mem))
+	a.byAddress = slices.Insert(a.byAddress, i, r)
+}
+
+// detach takes a record out that goes back to the driver, whose address may be handed out again before the call
+// returns. The caller holds mu.
+func (a *Allocator) detach(r *record) {
+	r.state = leaving
+	i, _ := a.search(address(r.mem))
+	a.byAddress = slices.Delete(a.byAddress, i, i+1)
+}
+
+func (a *Allocator) search(at uintptr) (int, bool) {
+	return slices.BinarySearchFunc(a.byAddress, at, func(r *record, at uintptr) int {
+		return cmp.Compare(address(r.mem), at)
+	})
+}
+
+// address is where a slice begins. The memory is outside Go's heap, so that it stays there.
+func address(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }

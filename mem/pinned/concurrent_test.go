@@ -1,0 +1,157 @@
+package pinned_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/mem/pinned"
+)
+
+// gated is a device on which AllocHost does not return before the test lets it.
+type gated struct {
+	*device
+	entered, leave chan struct{}
+}
+
+func (g *gated) Pinned() driver.Pinned { return gatedMemory{g.device.Pinned(), g} }
+
+type gatedMemory struct {
+	driver.Pinned
+	g *gated
+}
+
+func (m gatedMemory) AllocHost(size int64) ([]byte, error) {
+	m.g.entered <- struct{}{}
+	<-m.g.leave
+	return m.Pinned.AllocHost(size)
+}
+
+// The driver page-locks memory for a good while. Nobody who finds a cached block, or frees one, waits for that.
+func TestAllocHostHoldsUpNobody(t *testing.T) {
+	d := &gated{newDevice(), make(chan struct{}), make(chan struct{})}
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	var wg sync.WaitGroup
+	wg.Go(func() { a.Free(alloc(t, a, 64)) })
+	<-d.entered
+	d.leave <- struct{}{}
+	wg.Wait()
+
+	wg.Go(func() { a.Free(alloc(t, a, mib)) })
+	<-d.entered
+	b := alloc(t, a, 64) // these return while AllocHost does not
+	record(t, a, b, s)
+	a.Free(b)
+	b = alloc(t, a, 64)
+	if _, ok := a.Find(b.Bytes()); !ok {
+		t.Error("a live block is not found")
+	}
+	a.Free(b)
+	if err := a.EmptyCache(); err != nil {
+		t.Error(err)
+	}
+	want(t, a, "num_host_alloc", 1, "num_host_free", 1)
+	d.leave <- struct{}{}
+	wg.Wait()
+
+	// Memory that comes after Close goes back.
+	var err error
+	wg.Go(func() { _, err = a.Alloc(2 * mib) })
+	<-d.entered
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	d.leave <- struct{}{}
+	wg.Wait()
+	if !errors.Is(err, pinned.ErrClosed) {
+		t.Errorf("Alloc during Close: %v", err)
+	}
+	d.empty(t)
+}
+
+// Goroutines share an allocator and streams, each writes its own number into its blocks, copies them to the device and
+// looks what arrived. The host device does the copies at the same time.
+func TestConcurrent(t *testing.T) {
+	const workers, rounds = 8, 150
+	for name, cfg := range map[string]pinned.Config{
+		"polled":     {MaxRoundThreshold: 8 << 10, MaxCachedSize: 48 << 10},
+		"background": {BackgroundThreads: true, After: time.After, ReserveSegment: 128 << 10},
+		"registered": {HostRegister: true, RegisterThreads: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := driver.Open("host")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			a := open(t, d, cfg)
+			streams := make([]driver.Stream, 3)
+			for i := range streams {
+				if streams[i], err = d.NewStream(driver.StreamOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var wg sync.WaitGroup
+			for id := range workers {
+				wg.Go(func() {
+					rng := rand.New(rand.NewPCG(uint64(id), 0))
+					on, err := d.Alloc(64 << 10)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for range rounds {
+						size := 1 + rng.Int64N(64<<10)
+						s := streams[rng.IntN(len(streams))]
+						b, err := a.Alloc(size)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						fill(b.Bytes(), byte(id))
+						if err := d.Pinned().CopyInAsync(s, on, b.Bytes()); err != nil {
+							t.Error(err)
+						}
+						if err := a.Record(b, s); err != nil {
+							t.Error(err)
+						}
+						a.Free(b)
+						got := make([]byte, size)
+						if err := s.CopyOut(got, on); err != nil {
+							t.Error(err)
+						}
+						if slices.ContainsFunc(got, func(c byte) bool { return c != byte(id) }) {
+							t.Errorf("goroutine %d's block was overwritten while the device read it", id)
+							return
+						}
+						if rng.IntN(20) == 0 {
+							if err := a.EmptyCache(); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+				})
+			}
+			wg.Wait()
+			st := a.Stats()
+			if st.ActiveRequests.Allocated != workers*rounds || st.ActiveRequests.Peak > workers*rounds {
+				t.Errorf("%d requests are counted, want %d", st.ActiveRequests.Allocated, workers*rounds)
+			}
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := a.Err(); err != nil {
+				t.Error(err)
+			}
+			if st := a.Stats(); st.ActiveRequests.Current != 0 || st.Allocations.Current != 0 {
+				t.Errorf("after Close: %+v", st)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+//go:build gpu
+
+package pinned_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/mem/pinned"
+)
+
+// On a real GPU: a block is not reused while a copy that stands behind long work has still to read it, whether it was
+// allocated or registered, and comes back afterwards.
+func TestPinnedOnCUDA(t *testing.T) {
+	for _, settings := range []string{
+		"", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8", "pinned_reserve_segment_size_mb:64",
+	} {
+		t.Run(settings, func(t *testing.T) {
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			d, err := driver.Open("cuda:0")
+			must(err)
+			defer func() { must(d.Close()) }()
+			cfg, err := pinned.ParseConfig(settings)
+			must(err)
+			a := open(t, d, cfg)
+			s, err := d.NewStream(driver.StreamOptions{})
+			must(err)
+			const size, work = 4 << 20, 4 << 30
+			p, err := d.Alloc(work)
+			must(err)
+			for range 20 { // about a millisecond each on an H200
+				must(s.Fill(p, 9, work))
+			}
+			b := alloc(t, a, size)
+			want := bytes.Repeat([]byte("ashlar!!"), size/8)
+			copy(b.Bytes(), want)
+			must(d.Pinned().CopyInAsync(s, p, b.Bytes()))
+			record(t, a, b, s)
+			a.Free(b)
+			other := alloc(t, a, size)
+			if same(b, other) {
+				t.Error("a block is reused while a copy has still to read it")
+			}
+			clear(other.Bytes())
+			must(s.Sync(context.Background()))
+			got := make([]byte, size)
+			must(s.CopyOut(got, p))
+			if !bytes.Equal(got, want) {
+				t.Error("the copy read something else")
+			}
+			again := alloc(t, a, size)
+			if !same(b, again) {
+				t.Error("the block did not come back")
+			}
+			a.Free(other)
+			a.Free(again)
+			must(a.Close())
+			must(d.Free(p))
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package pinned
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// check verifies what the package's comment says. The caller holds mu.
+func (a *Allocator) check() error {
+	var blocks, active, activeBytes int64
+	shelved := map[*record]bool{}
+	for n, list := range a.shelves {
+		for i, r := range list {
+			if r.state != cached || bucket(r.size()) != n || shelved[r] {
+				return fmt.Errorf("%d bytes in state %d on shelf %d (twice: %t)", r.size(), r.state, n, shelved[r])
+			}
+			if i > 0 && list[i-1].size() > r.size() {
+				return fmt.Errorf("shelf %d is not in order at %d", n, i)
+			}
+			shelved[r] = true
+		}
+	}
+	parts := 0
+	for i, r := range a.byAddress {
+		if i > 0 && address(a.byAddress[i-1].mem)+uintptr(len(a.byAddress[i-1].mem)) > address(r.mem) {
+			return fmt.Errorf("blocks %d and %d overlap or are not in order", i-1, i)
+		}
+		blocks++
+		switch r.state {
+		case live, pending, kept:
+			active++
+			activeBytes += r.size()
+		case cached:
+			if !shelved[r] {
+				return fmt.Errorf("a cached block of %d bytes is on no shelf", r.size())
+			}
+			delete(shelved, r)
+		default:
+			return fmt.Errorf("a block in state %d has an address", r.state)
+		}
+		if r.way == carved {
+			parts++
+		}
+	}
+	if len(shelved) > 0 {
+		return fmt.Errorf("%d blocks on shelves have no address", len(shelved))
+	}
+	s := &a.stats
+	if active != s.ActiveRequests.Current || activeBytes != s.ActiveBytes.Current || blocks > s.Allocations.Current {
+		return fmt.Errorf("%d blocks, %d active of %d bytes, and the statistics are %+v", blocks, active, activeBytes, *s)
+	}
+	if parts > a.reserve.parts || a.reserve.used > int64(len(a.reserve.mem)) {
+		return fmt.Errorf("%d parts of the reserved segment, and it counts %d in %d of %d bytes",
+			parts, a.reserve.parts, a.reserve.used, len(a.reserve.mem))
+	}
+	if slices.ContainsFunc(s.all(), func(st *mem.Stat) bool { return st.Peak < st.Current }) {
+		return fmt.Errorf("a peak is below the present: %+v", *s)
+	}
+	return nil
+}

@@ -1,0 +1,337 @@
+package pinned_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem/pinned"
+)
+
+// A model makes random requests and knows what every block and every copy has to hold. On a device that fails it
+// accepts errors, but no wrong byte.
+type model struct {
+	t   *testing.T
+	rng *rand.Rand
+	d   *device
+	a   *pinned.Allocator
+
+	streams []driver.Stream
+	live    []*loan
+	copies  []*copied
+	graphs  []*captured
+	open    *captured // the capture under way
+	doubted []*loan
+	stamp   byte
+}
+
+// A loan is a block with what was written to it, and the graphs that captured it.
+type loan struct {
+	b       pinned.Block
+	content byte
+	graphs  int
+	doubted bool // Record failed: it is kept, and no graph will end that
+}
+
+// A copied is device memory that a copy of a block fills, once the stream gets there.
+type copied struct {
+	s       driver.Stream
+	p       driver.Pointer
+	size    int
+	content byte
+}
+
+// A captured is a graph with its copies.
+type captured struct {
+	s      driver.Stream
+	graph  driver.Graph // nil if End failed
+	copies []*copied
+	loans  []*loan
+}
+
+func newModel(t *testing.T, seed uint64, cfg pinned.Config, rules ...fault.Rule) *model {
+	d := newDeviceOf(sim.Options{Completion: sim.AtRandom, Seed: seed, Pinned: 2 * mib})
+	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 0)), d: d}
+	for range 3 {
+		m.streams = append(m.streams, d.stream(t))
+	}
+	m.a = open(t, d, cfg)
+	d.SetRules(rules...)
+	return m
+}
+
+// ok reports whether a call succeeded. It may fail only after the device has, or for the reasons named.
+func (m *model) ok(err error, reasons ...error) bool {
+	m.t.Helper()
+	for _, reason := range reasons {
+		if errors.Is(err, reason) {
+			return false
+		}
+	}
+	if err != nil && m.d.Failed() == 0 {
+		m.t.Fatal(err)
+	}
+	return err == nil
+}
+
+func (m *model) step() {
+	switch n := m.rng.IntN(100); {
+	case n < 30:
+		m.alloc()
+	case n < 55:
+		m.copy()
+	case n < 80:
+		m.free()
+	case n < 88:
+		m.verify()
+	case n < 92:
+		m.capture()
+	case n < 95:
+		m.launch()
+	case n < 97:
+		m.drop()
+	case n < 99:
+		m.find()
+	default:
+		m.ok(m.a.EmptyCache())
+	}
+}
+
+func (m *model) alloc() {
+	if len(m.live) >= 12 {
+		return
+	}
+	size := 1 + m.rng.Int64N(1<<m.rng.IntN(15))
+	b, err := m.a.Alloc(size)
+	if !m.ok(err, driver.ErrNoMemory) {
+		return
+	}
+	for _, l := range m.live {
+		start, other := at(b.Bytes()), at(l.b.Bytes())
+		if start < other+uintptr(l.b.Size()) && other < start+uintptr(b.Size()) {
+			m.t.Fatalf("%d bytes overlap a live block of %d", b.Size(), l.b.Size())
+		}
+	}
+	m.stamp++
+	fill(b.Bytes()[:b.Size()], m.stamp)
+	m.live = append(m.live, &loan{b: b, content: m.stamp})
+}
+
+func (m *model) pick() *loan {
+	if len(m.live) == 0 {
+		return nil
+	}
+	return m.live[m.rng.IntN(len(m.live))]
+}
+
+// copy queues a copy of a block to the device.
+func (m *model) copy() {
+	l, s := m.pick(), m.streams[m.rng.IntN(len(m.streams))]
+	if l == nil {
+		return
+	}
+	p, err := m.d.sim.Alloc(l.b.Size())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if !m.ok(m.d.Pinned().CopyInAsync(s, p, l.b.Bytes())) {
+		return
+	}
+	l.doubted = !m.ok(m.a.Record(l.b, s)) || l.doubted
+	if l.doubted && !slices.Contains(m.doubted, l) {
+		m.doubted = append(m.doubted, l)
+	}
+	c := &copied{s, p, len(l.b.Bytes()), l.content}
+	if m.open != nil && m.open.s == s {
+		m.open.copies = append(m.open.copies, c)
+		if !slices.Contains(m.open.loans, l) {
+			m.open.loans = append(m.open.loans, l)
+			l.graphs++
+		}
+		return
+	}
+	m.copies = append(m.copies, c)
+}
+
+func (m *model) free() {
+	if len(m.live) == 0 {
+		return
+	}
+	i := m.rng.IntN(len(m.live))
+	l := m.live[i]
+	m.holds("a live block", l.b.Bytes()[:l.b.Size()], l.content)
+	m.live = slices.Delete(m.live, i, i+1)
+	m.a.Free(l.b)
+}
+
+func (m *model) holds(what string, p []byte, content byte) {
+	m.t.Helper()
+	if i := slices.IndexFunc(p, func(c byte) bool { return c != content }); i >= 0 {
+		m.t.Fatalf("%s of %d bytes has %d at %d, want %d", what, len(p), p[i], i, content)
+	}
+}
+
+// verify looks at what a copy brought.
+func (m *model) verify() {
+	if len(m.copies) == 0 {
+		return
+	}
+	i := m.rng.IntN(len(m.copies))
+	if m.check(m.copies[i]) {
+		m.copies = slices.Delete(m.copies, i, i+1)
+	}
+}
+
+func (m *model) check(c *copied) bool {
+	m.t.Helper()
+	if m.open != nil && m.open.s == c.s {
+		return false
+	}
+	got := make([]byte, c.size)
+	if !m.ok(c.s.CopyOut(got, c.p)) {
+		return false
+	}
+	m.holds("a copy", got, c.content)
+	return true
+}
+
+// capture begins a capture or ends the one under way.
+func (m *model) capture() {
+	if m.open == nil {
+		s := m.streams[m.rng.IntN(len(m.streams))]
+		if m.ok(m.d.Graphs().Begin(s)) {
+			m.open = &captured{s: s}
+		}
+		return
+	}
+	g, err := m.d.Graphs().End(m.open.s)
+	if m.ok(err) {
+		m.open.graph = g
+	}
+	m.graphs = append(m.graphs, m.open)
+	m.open = nil
+}
+
+// launch runs a graph, whose blocks may all be freed, and looks at its copies.
+func (m *model) launch() {
+	if len(m.graphs) == 0 {
+		return
+	}
+	g := m.graphs[m.rng.IntN(len(m.graphs))]
+	if g.graph == nil || m.open != nil && m.open.s == g.s || !m.ok(g.graph.Launch(g.s)) {
+		return
+	}
+	for _, c := range g.copies {
+		m.check(c)
+	}
+}
+
+// drop closes a graph and gives up what only it kept.
+func (m *model) drop() {
+	if len(m.graphs) == 0 {
+		return
+	}
+	i := m.rng.IntN(len(m.graphs))
+	g := m.graphs[i]
+	if m.open != nil && m.open.s == g.s || !m.ok(g.s.Sync(m.t.Context())) || g.graph != nil && !m.ok(g.graph.Close()) {
+		return
+	}
+	m.graphs = slices.Delete(m.graphs, i, i+1)
+	for _, l := range g.loans {
+		if l.graphs--; l.graphs == 0 {
+			m.a.Unkeep(l.b)
+			l.doubted = false
+		}
+	}
+}
+
+func (m *model) find() {
+	if l := m.pick(); l != nil {
+		p := l.b.Bytes()[m.rng.IntN(len(l.b.Bytes())):]
+		if b, ok := m.a.Find(p); !ok || !same(b, l.b) || len(b.Bytes()) != len(l.b.Bytes()) {
+			m.t.Fatalf("Find of %d bytes in a block of %d: %v", len(p), l.b.Size(), ok)
+		}
+	}
+}
+
+// end gives everything back and closes the allocator, on a device that fails no more.
+func (m *model) end() {
+	m.d.healthy()
+	_ = m.a.Err()
+	if m.open != nil {
+		m.capture()
+	}
+	for len(m.live) > 0 {
+		m.free()
+	}
+	for len(m.graphs) > 0 {
+		m.launch()
+		m.drop()
+	}
+	for len(m.copies) > 0 {
+		m.verify()
+	}
+	for _, l := range m.doubted {
+		if l.doubted {
+			m.a.Unkeep(l.b)
+		}
+	}
+	if err := m.a.Err(); err != nil {
+		m.t.Errorf("a device that no longer fails: %v", err)
+	}
+	closeAll(m.t, m.a, m.d)
+	s := m.a.Stats()
+	if s.ActiveRequests.Current != 0 || s.Allocations.Current != 0 || s.AllocatedBytes.Current != 0 || s.ActiveBytes.Current != 0 {
+		m.t.Errorf("after Close: %+v", s)
+	}
+}
+
+var configs = map[string]pinned.Config{
+	"default":  {},
+	"exact":    {MaxRoundThreshold: 1024, MaxCachedSize: 12 << 10},
+	"reserved": {ReserveSegment: 64 << 10, MaxRoundThreshold: -1},
+	"register": {HostRegister: true, RegisterThreads: 2, MaxCachedSize: 8 << 10},
+}
+
+func TestModel(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			t.Logf("seed %d", seed)
+			m := newModel(t, seed, cfg)
+			for range 5000 {
+				m.step()
+			}
+			m.end()
+		})
+	}
+}
+
+// Every call of the device fails in turn: no byte is wrong, and nothing is lost.
+func TestModelWithFaults(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			t.Logf("seed %d", seed)
+			for n := int64(1); ; n++ {
+				m := newModel(t, seed, cfg, fault.Rule{Nth: n})
+				for range 100 {
+					m.step()
+				}
+				struck := m.d.Failed() > 0
+				m.end()
+				if t.Failed() {
+					t.Fatalf("call %d failed", n)
+				}
+				if !struck {
+					break
+				}
+			}
+		})
+	}
+}

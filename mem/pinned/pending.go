@@ -1,0 +1,198 @@
+package pinned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A waitList is the frees that wait for one stream, oldest first.
+type waitList struct {
+	stream driver.Stream
+	waits  []wait
+	passed int // waits that were taken off, so far
+}
+
+// A wait is one mark that a pending block needs reached. A mark that could not be taken is tried again later, which can
+// only make the block wait longer than it must.
+type wait struct {
+	rec    *record
+	mark   driver.Mark
+	marked bool
+}
+
+// await makes a pending block wait for the streams that use it. The caller holds no lock.
+func (a *Allocator) await(r *record) {
+	waits := make([]wait, len(r.uses))
+	for i, s := range r.uses {
+		waits[i].rec = r
+		a.note(a.take(&waits[i], s))
+	}
+	w := &a.waiting
+	w.Lock()
+	defer w.Unlock()
+	for i, s := range r.uses {
+		// By the stream itself: its number may have been another's, which is closed but still has a list.
+		at := slices.IndexFunc(w.lists, func(l *waitList) bool { return l.stream == s })
+		if at < 0 {
+			at = len(w.lists)
+			w.lists = append(w.lists, &waitList{stream: s})
+		}
+		w.lists[at].waits = append(w.lists[at].waits, waits[i])
+	}
+	r.waits = len(waits)
+	clear(r.uses)
+	r.uses = r.uses[:0]
+	a.busy.Store(true)
+	if a.cfg.BackgroundThreads && !w.polling {
+		w.polling = true
+		a.poller.Go(a.poll)
+	}
+}
+
+// take takes a mark on s, unless s captures: what was queued before the capture may be under way still when a mark of
+// the capture is reached. It asks before and after, so that a capture that begins or ends meanwhile is seen.
+func (a *Allocator) take(w *wait, s driver.Stream) error {
+	before, _ := a.capturing(s) // if it fails, so does the one below
+	mark, err := s.Mark()
+	if errors.Is(err, driver.ErrClosed) {
+		w.mark, w.marked = driver.Mark{}, true // a closed stream has done its work: the zero mark is reached
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pinned: mark on stream %d: %w", s.ID(), err)
+	}
+	after, err := a.capturing(s)
+	if err == nil && !before && !after {
+		w.mark, w.marked = mark, true
+	}
+	return err
+}
+
+// reached reports whether the work that w waits for is done.
+func (a *Allocator) reached(w *wait, s driver.Stream) (bool, error) {
+	if !w.marked {
+		if err := a.take(w, s); err != nil || !w.marked {
+			return false, err
+		}
+	}
+	if w.mark.Tick == 0 {
+		return true, nil
+	}
+	done, err := s.Reached(w.mark)
+	if errors.Is(err, driver.ErrClosed) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("pinned: ask stream %d whether a mark is reached: %w", s.ID(), err)
+	}
+	return done, nil
+}
+
+// settle retires the blocks whose streams have reached their marks. On each stream it stops at the first mark that is
+// not. The caller holds no lock.
+func (a *Allocator) settle() {
+	var leave []*record
+	a.waiting.Lock()
+	for _, l := range a.waiting.lists {
+		leave = append(leave, a.pass(l, func(w *wait) bool {
+			done, err := a.reached(w, l.stream)
+			a.note(err)
+			return done
+		})...)
+	}
+	a.tidy()
+	a.waiting.Unlock()
+	a.dismiss(leave)
+}
+
+// pass takes waits off the front of a list as long as they are done, and returns the blocks that leave because of that.
+// The caller holds waiting.
+func (a *Allocator) pass(l *waitList, done func(*wait) bool) (leave []*record) {
+	for len(l.waits) > 0 && done(&l.waits[0]) {
+		r := l.waits[0].rec
+		l.waits[0] = wait{}
+		l.waits = l.waits[1:]
+		l.passed++
+		if a.finish(r) {
+			leave = append(leave, r)
+		}
+	}
+	return leave
+}
+
+// tidy drops lists that are empty. The caller holds waiting.
+func (a *Allocator) tidy() {
+	a.waiting.lists = slices.DeleteFunc(a.waiting.lists, func(l *waitList) bool { return len(l.waits) == 0 })
+	a.busy.Store(len(a.waiting.lists) > 0)
+}
+
+// dismiss gives back blocks that waited and are too large to be cached. The caller holds no lock.
+func (a *Allocator) dismiss(leave []*record) {
+	for _, r := range leave {
+		a.note(a.giveBack(r))
+	}
+}
+
+// finish counts one mark of a block as reached, and retires the block if it was the last. It reports whether the block
+// leaves. The caller holds waiting.
+func (a *Allocator) finish(r *record) (leaves bool) {
+	if r.waits--; r.waits > 0 {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.retire(r)
+}
+
+// wait blocks until the streams that frees wait for have done the work that is queued on them. Blocks of a stream that
+// cannot be waited for stay pending, unless their marks are reached. The caller holds neither waiting nor mu.
+func (a *Allocator) wait() error {
+	type goal struct {
+		*waitList
+		upTo int
+	}
+	var goals []goal
+	a.waiting.Lock()
+	for _, l := range a.waiting.lists {
+		goals = append(goals, goal{l, l.passed + len(l.waits)})
+	}
+	a.waiting.Unlock()
+	var failures []error
+	for _, g := range goals {
+		if err := g.stream.Sync(context.Background()); err != nil && !errors.Is(err, driver.ErrClosed) {
+			failures = append(failures, fmt.Errorf("pinned: wait for stream %d: %w", g.stream.ID(), err))
+			continue
+		}
+		// Whether a mark was taken or not: what it would stand for is done.
+		a.waiting.Lock()
+		leave := a.pass(g.waitList, func(*wait) bool { return g.passed < g.upTo })
+		a.tidy()
+		a.waiting.Unlock()
+		a.dismiss(leave)
+	}
+	a.settle()
+	return errors.Join(failures...)
+}
+
+// poll settles again and again, until nothing waits or Close ends it.
+func (a *Allocator) poll() {
+	for {
+		select {
+		case <-a.cfg.After(a.cfg.Interval):
+		case <-a.stop:
+			return
+		}
+		a.settle()
+		a.waiting.Lock()
+		if len(a.waiting.lists) == 0 {
+			a.waiting.polling = false
+			a.waiting.Unlock()
+			return
+		}
+		a.waiting.Unlock()
+	}
+}

@@ -1,0 +1,378 @@
+package pinned_test
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem/pinned"
+)
+
+// used returns a block that s uses, with work on s that is not done.
+func used(t *testing.T, d *device, a *pinned.Allocator, s driver.Stream, size int64) pinned.Block {
+	t.Helper()
+	b := alloc(t, a, size)
+	d.hold(s)
+	d.work(t, s)
+	record(t, a, b, s)
+	return b
+}
+
+// reused reports whether a request of b's size gets b's memory. It does not keep it.
+func reused(t *testing.T, a *pinned.Allocator, b pinned.Block) bool {
+	t.Helper()
+	c := alloc(t, a, b.Size())
+	a.Free(c)
+	return same(b, c)
+}
+
+// A stream that is busy does not hold up blocks that wait for others (PyTorch issue 71616), whichever was freed first.
+func TestStreamsDoNotHoldUpEachOther(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	busy, idle := d.stream(t), d.stream(t)
+	slow, quick := used(t, d, a, busy, 64), used(t, d, a, idle, 4096)
+	a.Free(slow)
+	a.Free(quick)
+	d.resume(idle)
+	if !reused(t, a, quick) {
+		t.Error("a block waits for a stream that did not use it")
+	}
+	if reused(t, a, slow) {
+		t.Error("a block does not wait for the stream that used it")
+	}
+	d.resume(busy)
+	closeAll(t, a, d)
+}
+
+func TestWaitsForEveryStream(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	x, y := d.stream(t), d.stream(t)
+	b := used(t, d, a, x, 64)
+	d.hold(y)
+	d.work(t, y)
+	record(t, a, b, y)
+	record(t, a, b, x) // once more
+	a.Free(b)
+	if n := d.CallsOf(fault.Mark); n != 2 {
+		t.Errorf("%d marks for two streams", n)
+	}
+	d.resume(x)
+	if reused(t, a, b) {
+		t.Error("reused before the second stream was done")
+	}
+	want(t, a, "active_requests.current", 1, "active_bytes.current", 64)
+	d.resume(y)
+	a.Free(alloc(t, a, 1))
+	want(t, a, "active_requests.current", 0)
+	// The next loan begins without the streams of the last.
+	b = alloc(t, a, 64)
+	marks := d.CallsOf(fault.Mark)
+	a.Free(b)
+	if d.CallsOf(fault.Mark) != marks {
+		t.Error("a stream of an earlier loan is asked")
+	}
+	closeAll(t, a, d)
+}
+
+// Work that is queued between Record and Free counts: the mark is Free's.
+func TestMarkIsTakenAtFree(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	b := alloc(t, a, 64)
+	record(t, a, b, s)
+	d.hold(s)
+	d.work(t, s)
+	a.Free(b)
+	if reused(t, a, b) {
+		t.Error("reused before work that was queued ahead of Free")
+	}
+	d.resume(s)
+	closeAll(t, a, d)
+}
+
+func TestMarkFails(t *testing.T) {
+	for _, catch := range []bool{false, true} {
+		d := newDevice()
+		a := open(t, d, pinned.Config{FreeCatchAll: catch})
+		s := d.stream(t)
+		b := used(t, d, a, s, 64)
+		d.failing(fault.Mark, driver.ErrLost)
+		a.Free(b)
+		if reused(t, a, b) {
+			t.Error("reused though no mark could be taken")
+		}
+		d.resume(s) // the work is done, but who knows
+		if reused(t, a, b) {
+			t.Error("reused though no mark could be taken")
+		}
+		if err := a.Err(); errors.Is(err, driver.ErrLost) == catch {
+			t.Errorf("FreeCatchAll %t: Err = %v", catch, err)
+		}
+		d.healthy()
+		a.Free(alloc(t, a, 4096))
+		want(t, a, "active_requests.current", 0)
+		closeAll(t, a, d)
+	}
+}
+
+func TestReachedFails(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	b := used(t, d, a, s, 64)
+	a.Free(b)
+	d.resume(s)
+	d.failing(fault.Reached, driver.ErrLost)
+	if reused(t, a, b) {
+		t.Error("reused though nobody knows whether the mark is reached")
+	}
+	if err := a.Err(); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Err = %v", err)
+	}
+	d.failing(fault.Sync, driver.ErrLost)
+	if err := a.Close(); err != nil { // the mark is reached, whatever Sync says
+		t.Error(err)
+	}
+	d.empty(t)
+}
+
+func TestClosedStreamHasDoneItsWork(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	s, u := d.stream(t), d.stream(t)
+	before, after := used(t, d, a, s, 64), used(t, d, a, u, 64)
+	a.Free(before)
+	_ = s.Close()
+	_ = u.Close()
+	a.Free(after)
+	a.Free(alloc(t, a, 4096))
+	want(t, a, "active_requests.current", 0)
+	closeAll(t, a, d)
+	if err := a.Err(); err != nil {
+		t.Errorf("Err = %v", err)
+	}
+}
+
+// A hasty device takes the seam at its word: the marks of a capture are reached as soon as it ends, whatever was queued
+// before it began.
+type hasty struct{ *device }
+
+func (d hasty) Graphs() driver.Graphs { return hastyGraphs{d.device.Graphs()} }
+
+type hastyGraphs struct{ driver.Graphs }
+
+func (g hastyGraphs) Capturing(s driver.Stream) (bool, error) {
+	return g.Graphs.Capturing(s.(hastyStream).Stream)
+}
+
+type hastyStream struct {
+	driver.Stream
+	graphs driver.Graphs
+}
+
+const inCapture = 1 << 62
+
+func (s hastyStream) Mark() (driver.Mark, error) {
+	if capturing, err := s.graphs.Capturing(s.Stream); capturing || err != nil {
+		return driver.Mark{Stream: s.ID(), Tick: inCapture}, err
+	}
+	return s.Stream.Mark()
+}
+
+func (s hastyStream) Reached(m driver.Mark) (bool, error) {
+	if m.Tick == inCapture {
+		capturing, err := s.graphs.Capturing(s.Stream)
+		return !capturing, err
+	}
+	return s.Stream.Reached(m)
+}
+
+// A block is freed while its stream captures something else, with the copy from before the capture still under way. A
+// mark that is taken then counts as reached when the capture ends, and says nothing about the copy.
+func TestFreeDuringCapture(t *testing.T) {
+	d := hasty{newDevice()}
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	b := used(t, d.device, a, hastyStream{s, d.device.Graphs()}, 64)
+	d.begin(t, s)
+	a.Free(b)
+	if reused(t, a, b) {
+		t.Error("reused during the capture, before the copy")
+	}
+	_ = d.end(t, s)
+	if reused(t, a, b) {
+		t.Error("reused after the capture, before the copy")
+	}
+	d.resume(s)
+	a.Free(alloc(t, a, 4096))
+	want(t, a, "active_requests.current", 0)
+	closeAll(t, a, d.device)
+}
+
+func TestUnkeep(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{MaxCachedSize: 64})
+	s, u := d.stream(t), d.stream(t)
+	capture := func(b pinned.Block) {
+		d.begin(t, s)
+		record(t, a, b, s)
+		_ = d.end(t, s)
+	}
+	b := alloc(t, a, 64) // still live
+	capture(b)
+	a.Unkeep(b)
+	a.Free(b)
+	if !reused(t, a, b) {
+		t.Error("kept though Unkeep came before Free")
+	}
+	b = used(t, d, a, u, 64) // waits
+	capture(b)
+	a.Free(b)
+	a.Unkeep(b)
+	if reused(t, a, b) {
+		t.Error("Unkeep ends the wait for a stream")
+	}
+	d.resume(u)
+	a.Free(alloc(t, a, 1))
+	want(t, a, "active_requests.current", 0)
+
+	b = used(t, d, a, u, 64) // waited for, then kept
+	capture(b)
+	a.Free(b)
+	d.resume(u)
+	if reused(t, a, b) {
+		t.Error("reused though a graph has it")
+	}
+	if err := a.EmptyCache(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, a, "active_requests.current", 1, "allocations.current", 1)
+	a.Unkeep(b)
+	if !reused(t, a, b) {
+		t.Error("not reused after Unkeep")
+	}
+	b = alloc(t, a, 5000) // too large to be cached
+	capture(b)
+	a.Free(b)
+	a.Unkeep(b)
+	want(t, a, "active_requests.current", 0, "allocations.current", 1)
+	panics(t, "pinned: Unkeep", func() { a.Unkeep(b) })
+	closeAll(t, a, d)
+}
+
+func TestCapturingFails(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	b := alloc(t, a, 64)
+	d.failing(fault.Capturing, driver.ErrLost)
+	if err := a.Record(b, s); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("Record: %v", err)
+	}
+	a.Free(b)
+	if reused(t, a, b) {
+		t.Error("reused though a graph may have it")
+	}
+	a.Unkeep(b)
+	if reused(t, a, b) {
+		t.Error("reused though the stream may have work with it")
+	}
+	d.healthy()
+	if !reused(t, a, b) {
+		t.Error("not reused after Unkeep")
+	}
+	b = used(t, d, a, s, 64)
+	d.failing(fault.Capturing, driver.ErrLost)
+	a.Free(b)
+	d.resume(s)
+	if reused(t, a, b) || !errors.Is(a.Err(), driver.ErrLost) {
+		t.Error("a mark counts that may be of a capture")
+	}
+	d.healthy()
+	closeAll(t, a, d)
+}
+
+// ticker hands the test every pause of the goroutine.
+type ticker chan chan time.Time
+
+func (c ticker) after(time.Duration) <-chan time.Time {
+	tick := make(chan time.Time)
+	c <- tick
+	return tick
+}
+
+func TestBackgroundThreads(t *testing.T) {
+	d := newDevice()
+	pauses := make(ticker, 1)
+	a := open(t, d, pinned.Config{BackgroundThreads: true, After: pauses.after})
+	s, u := d.stream(t), d.stream(t)
+	b, c := used(t, d, a, s, 64), used(t, d, a, u, 4096)
+	a.Free(b)
+	a.Free(c)
+	tick := <-pauses // one goroutine for both
+	d.resume(s)
+	asked := d.CallsOf(fault.Reached)
+	want(t, a, "active_requests.current", 2)
+	tick <- time.Time{}
+	tick = <-pauses // it has looked and waits again, for u
+	want(t, a, "active_requests.current", 1)
+	if d.CallsOf(fault.Reached) == asked {
+		t.Error("the goroutine asked no stream")
+	}
+	asked = d.CallsOf(fault.Reached)
+	if !reused(t, a, b) || d.CallsOf(fault.Reached) != asked {
+		t.Error("Alloc asks streams though the goroutine does and there is a cached block")
+	}
+	// Before new memory is made, Alloc looks itself.
+	d.resume(u)
+	if !reused(t, a, c) {
+		t.Error("new memory though what waited is done")
+	}
+	tick <- time.Time{} // nothing waits any more
+	a.Free(used(t, d, a, s, 64))
+	<-pauses          // of a new goroutine, or the old one if it had not looked yet
+	closeAll(t, a, d) // with the goroutine in its pause, which nobody ends
+}
+
+// Once nothing waits the goroutine ends, without another pause, and begins anew when something does.
+func TestBackgroundThreadEndsWhenIdle(t *testing.T) {
+	others := runtime.NumGoroutine()
+	d := newDevice()
+	pauses := make(ticker, 1)
+	a := open(t, d, pinned.Config{BackgroundThreads: true, After: pauses.after})
+	s := d.stream(t)
+	for range 3 {
+		a.Free(used(t, d, a, s, 64))
+		tick := <-pauses
+		d.resume(s)
+		tick <- time.Time{}
+		for runtime.NumGoroutine() > others {
+			if len(pauses) > 0 {
+				t.Fatal("it went on though nothing waited")
+			}
+			runtime.Gosched()
+		}
+	}
+	closeAll(t, a, d)
+}
+
+// A mark on a stream without work may take its time, as on real devices. Waiting does not depend on one that was taken
+// too late.
+func TestCloseWithoutMarks(t *testing.T) {
+	d := newDeviceOf(sim.Options{Completion: sim.OnDemand})
+	a := open(t, d, pinned.Config{})
+	s := d.stream(t)
+	b := alloc(t, a, 64)
+	record(t, a, b, s)
+	d.failing(fault.Mark, driver.ErrLost)
+	a.Free(b)
+	d.healthy()
+	closeAll(t, a, d)
+}

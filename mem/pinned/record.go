@@ -1,0 +1,70 @@
+package pinned
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Record says that work queued on s uses b: once b is freed, it is not handed out again before s has done all work
+// that was queued on it until then. Call it after queuing the work, as PyTorch does after each asynchronous copy, and
+// before Free; b may come from Find. The error matches ErrNotLive if b is not on loan, where PyTorch returns false. If
+// the device has Graphs, it is asked whether s captures.
+//
+// If s is part of a capture, the work will be done whenever the graph is launched, which the allocator cannot see: b is
+// kept, that is, it is never handed out again after Free, until Unkeep. Should asking the device for that fail, b both
+// is kept and waits for s, and the error says so.
+func (a *Allocator) Record(b Block, s driver.Stream) error {
+	if s == nil {
+		panic("pinned: Record on a nil stream")
+	}
+	capturing, failure := a.capturing(s)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.isLive(b) {
+		return ErrNotLive
+	}
+	r := b.rec
+	if capturing || failure != nil {
+		r.captured = true
+	}
+	if !capturing && !slices.Contains(r.uses, s) {
+		r.uses = append(r.uses, s)
+	}
+	if failure != nil {
+		return fmt.Errorf("%w; the block is kept until Unkeep", failure)
+	}
+	return nil
+}
+
+// Unkeep says that no captured work will use b any more: the graphs that Record saw it in are closed and their launches
+// done. If b was freed it may be handed out again; if not, it is as if no capture had used it. A block that is not kept
+// stays as it is. Unkeep panics if b is neither live nor a freed block that is kept or waits.
+func (a *Allocator) Unkeep(b Block) {
+	r := b.rec
+	a.mu.Lock()
+	if r == nil || r.owner != a || r.gen != b.gen || r.state > kept {
+		a.mu.Unlock()
+		panic(fmt.Sprintf("pinned: Unkeep of a block that is neither live nor kept (%d bytes at %#x)",
+			b.Size(), address(b.bytes)))
+	}
+	r.captured = false
+	leaves := r.state == kept && a.retire(r)
+	a.mu.Unlock()
+	if leaves {
+		a.note(a.giveBack(r))
+	}
+}
+
+// capturing reports whether s is part of a capture.
+func (a *Allocator) capturing(s driver.Stream) (bool, error) {
+	if a.graphs == nil {
+		return false, nil
+	}
+	capturing, err := a.graphs.Capturing(s)
+	if err != nil {
+		return false, fmt.Errorf("pinned: ask whether stream %d captures: %w", s.ID(), err)
+	}
+	return capturing, nil
+}

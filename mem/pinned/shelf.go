@@ -1,0 +1,61 @@
+package pinned
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// maxBits bounds requests to 64 TiB.
+const maxBits = 46
+
+// exactRounding is what sizes that are not rounded to a power of two are rounded to: the page of most hosts.
+const exactRounding = 4 << 10
+
+// round is the size of the block that serves a request.
+func (c *Config) round(size int64) int64 {
+	power := int64(1) << bits.Len64(uint64(size-1))
+	if size <= c.maxRound() && power <= c.maxCached() {
+		return power
+	}
+	return (size + exactRounding - 1) &^ (exactRounding - 1)
+}
+
+// bucket is the number of the shelf for blocks of a size: those over 2^(n-1) and up to 2^n bytes are on shelf n.
+func bucket(size int64) int { return bits.Len64(uint64(size - 1)) }
+
+// A shelf is the cached blocks of one bucket, ordered by size and then by when they were freed. Where all have one
+// size, putting and taking are at the end.
+type shelf []*record
+
+// put adds r behind all that are not larger.
+func (s *shelf) put(r *record) {
+	list := *s
+	i := len(list)
+	if i > 0 && list[i-1].size() > r.size() {
+		i = list.from(r.size() + 1)
+	}
+	*s = slices.Insert(list, i, r)
+}
+
+// take removes and returns the smallest block of at least size bytes, among equals the one that was freed last, or nil.
+func (s *shelf) take(size int64) *record {
+	list := *s
+	i := len(list) - 1
+	if i < 0 || list[i].size() < size {
+		return nil
+	}
+	if list[0].size() != list[i].size() {
+		best := list[list.from(size)].size()
+		i = list.from(best+1) - 1
+	}
+	r := list[i]
+	*s = slices.Delete(list, i, i+1)
+	return r
+}
+
+// from is the index of the first block of at least size bytes.
+func (s shelf) from(size int64) int {
+	i, _ := slices.BinarySearchFunc(s, size, func(r *record, size int64) int { return cmp.Compare(r.size(), size) })
+	return i
+}

@@ -1,0 +1,121 @@
+package pinned
+
+import (
+	"time"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// Stats are the counters of an Allocator, by the names of torch.cuda.host_memory_stats(). Peaks are exact, unlike
+// there. The reserved segment counts by the blocks that were cut from it, but for its own time.
+type Stats struct {
+	Allocations    mem.Stat // blocks that the allocator holds, on loan or not
+	AllocatedBytes mem.Stat // their sizes, as rounded
+	ActiveRequests mem.Stat // blocks on loan, and those whose free waits
+	ActiveBytes    mem.Stat // their sizes, as rounded
+	HostAllocTime  Duration // page-locking: AllocHost or Register
+	HostFreeTime   Duration // unlocking: FreeHost or Unregister
+}
+
+// NumHostAlloc is how many blocks came from the driver or were cut from the reserved segment.
+func (s *Stats) NumHostAlloc() int64 { return s.Allocations.Allocated }
+
+// NumHostFree is how many blocks went back.
+func (s *Stats) NumHostFree() int64 { return s.Allocations.Freed }
+
+// A Duration follows the time that calls took, in microseconds of Config.Clock. Without a clock only Count rises.
+type Duration struct {
+	Total, Max, Min, Count int64
+}
+
+// Avg is the mean, rounded down; 0 if there were no calls.
+func (d Duration) Avg() int64 {
+	if d.Count == 0 {
+		return 0
+	}
+	return d.Total / d.Count
+}
+
+// add counts a call. As in PyTorch a minimum of 0 stands for none yet.
+func (d *Duration) add(t time.Duration) {
+	us := t.Microseconds()
+	d.Total += us
+	d.Count++
+	d.Max = max(d.Max, us)
+	if d.Min == 0 || us < d.Min {
+		d.Min = us
+	}
+}
+
+// Map returns the statistics under the very keys of torch.cuda.host_memory_stats().
+func (s Stats) Map() map[string]int64 {
+	m := make(map[string]int64, 32)
+	stat := func(name string, st mem.Stat) {
+		m[name+".current"] = st.Current
+		m[name+".peak"] = st.Peak
+		m[name+".allocated"] = st.Allocated
+		m[name+".freed"] = st.Freed
+	}
+	duration := func(name string, d Duration) {
+		m[name+".total"] = d.Total
+		m[name+".max"] = d.Max
+		m[name+".min"] = d.Min
+		m[name+".count"] = d.Count
+		m[name+".avg"] = d.Avg()
+	}
+	stat("allocations", s.Allocations)
+	stat("allocated_bytes", s.AllocatedBytes)
+	stat("active_requests", s.ActiveRequests)
+	stat("active_bytes", s.ActiveBytes)
+	m["num_host_alloc"] = s.NumHostAlloc()
+	m["num_host_free"] = s.NumHostFree()
+	duration("host_alloc_time", s.HostAllocTime)
+	duration("host_free_time", s.HostFreeTime)
+	return m
+}
+
+// Stats returns the counters. It does not look whether frees that wait are done.
+func (a *Allocator) Stats() Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stats
+}
+
+// ResetPeakStats makes the present values the peaks, and forgets the longest and the shortest times.
+func (a *Allocator) ResetPeakStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, st := range a.stats.all() {
+		st.Peak = st.Current
+	}
+	for _, d := range []*Duration{&a.stats.HostAllocTime, &a.stats.HostFreeTime} {
+		d.Max, d.Min = 0, 0
+	}
+}
+
+// ResetAccumulatedStats sets to zero what only ever rises: the sums of rises and falls, the times and their counts.
+func (a *Allocator) ResetAccumulatedStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, st := range a.stats.all() {
+		st.Allocated, st.Freed = 0, 0
+	}
+	for _, d := range []*Duration{&a.stats.HostAllocTime, &a.stats.HostFreeTime} {
+		d.Total, d.Count = 0, 0
+	}
+}
+
+func (s *Stats) all() []*mem.Stat {
+	return []*mem.Stat{&s.Allocations, &s.AllocatedBytes, &s.ActiveRequests, &s.ActiveBytes}
+}
+
+func rise(st *mem.Stat, n int64) {
+	st.Current += n
+	st.Allocated += n
+	st.Peak = max(st.Peak, st.Current)
+}
+
+func fall(st *mem.Stat, n int64) {
+	st.Current -= n
+	st.Freed += n
+}
