@@ -1,0 +1,118 @@
+package magazine
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A depot is the full magazines of one stream that no processor has.
+type depot struct {
+	n atomic.Int64 // magazines; changes under mu
+
+	mu     sync.Mutex
+	stacks []ref // by class: the first block of the magazine on top; the rest are linked by record.chain
+	room   int64 // bytes that may still be held
+	counts counts
+	_      [64]byte
+}
+
+// depotOf returns the depot of a stream, and makes it if need be.
+func (c *Cache) depotOf(stream driver.StreamID) *depot {
+	c.growing.Lock()
+	defer c.growing.Unlock()
+	if n := int(stream) + 1; n > len(c.depots) {
+		c.depots = append(c.depots, make([]*depot, n-len(c.depots))...)
+	}
+	if c.depots[stream] == nil {
+		c.depots[stream] = &depot{stacks: make([]ref, classOf(c.opts.MaxSize)+1), room: c.share.depot}
+	}
+	return c.depots[stream]
+}
+
+// store puts a full magazine into a depot. If that passes the depot's share, or that of all, they are emptied first; a
+// magazine that is larger leaves. The caller holds the rack that the magazine is from.
+func (c *Cache) store(rk *rack, d *depot, class uint32, magazine ref, bytes int64, leaving ref) ref {
+	for range 2 {
+		d.mu.Lock()
+		fits, fitsAll := d.room >= bytes, c.room.Add(-bytes) >= 0
+		if fits && fitsAll {
+			d.room -= bytes
+			c.records.at(magazine).chain, d.stacks[class] = d.stacks[class], magazine
+			d.n.Add(1)
+			d.mu.Unlock()
+			return leaving
+		}
+		c.room.Add(bytes)
+		d.mu.Unlock()
+		if !fits {
+			leaving = c.empty(d, leaving)
+		}
+		if !fitsAll {
+			leaving = c.emptyAll(leaving)
+		}
+	}
+	return c.leave(magazine, &rk.counts, leaving)
+}
+
+// draw takes a magazine of at most so many bytes out of a depot, or returns 0. The caller may hold a rack.
+func (c *Cache) draw(d *depot, class uint32, atMost int64) (magazine ref, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if magazine = d.stacks[class]; magazine == 0 {
+		return 0, 0
+	}
+	if bytes = c.bytes(magazine); bytes > atMost {
+		return 0, 0
+	}
+	d.stacks[class] = c.records.at(magazine).chain
+	d.n.Add(-1)
+	d.room += bytes
+	c.room.Add(bytes)
+	return magazine, bytes
+}
+
+// empty takes everything out of a depot, which may be nil, and adds it to the list of what leaves. The caller may hold
+// a rack.
+func (c *Cache) empty(d *depot, leaving ref) ref {
+	if d == nil {
+		return leaving
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.n.Load() == 0 {
+		return leaving
+	}
+	for class, magazine := range d.stacks {
+		for magazine != 0 {
+			next := c.records.at(magazine).chain
+			leaving = c.leave(magazine, &d.counts, leaving)
+			magazine = next
+		}
+		d.stacks[class] = 0
+	}
+	c.room.Add(c.share.depot - d.room)
+	d.room = c.share.depot
+	d.n.Store(0)
+	return leaving
+}
+
+func (c *Cache) emptyAll(leaving ref) ref {
+	c.growing.Lock()
+	defer c.growing.Unlock()
+	for _, d := range c.depots {
+		leaving = c.empty(d, leaving)
+	}
+	return leaving
+}
+
+// bytes adds up a magazine.
+func (c *Cache) bytes(magazine ref) (sum int64) {
+	for at := magazine; at != 0; {
+		r := c.records.at(at)
+		sum += r.block.Size
+		at = r.next
+	}
+	return sum
+}

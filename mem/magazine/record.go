@@ -1,0 +1,113 @@
+package magazine
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A ref finds a record. Zero is none.
+type ref uint32
+
+// A record is a block of the layer below that went through the cache. One cache line, without pointers.
+//
+// Whoever has the block may read it: the borrower, or who holds the lock of the place that keeps it. Only fill and
+// clear change the block and where it belongs.
+type record struct {
+	block mem.Block // as the layer below knows it; the zero Block while the record is unused
+
+	// turns counts the times that the block was handed out and came back: odd while it is on loan. A tag holds the
+	// value that it was made with, so a Free that comes twice finds another (but not 2,147,483,648 loans later).
+	turns atomic.Uint32
+
+	asked  uint32          // bytes that the last borrower asked for
+	first  uint32          // bytes that the layer below was asked for
+	class  uint32          // of the request that the layer below answered; 0 if the block is never held
+	stream driver.StreamID // that it was allocated on
+	next   ref             // in a magazine, or in a list of unused records
+	chain  ref             // of the first of a magazine in a depot: the first of the next magazine
+
+	_ [12]byte
+}
+
+// lend puts a block on loan and returns its tag. The caller holds a rack, and nobody else has the block.
+func (r *record) lend(at ref) uint64 {
+	turns := r.turns.Load() + 1
+	r.turns.Store(turns)
+	return uint64(turns)<<32 | uint64(at)
+}
+
+// lent reports whether the block is on loan.
+func (r *record) lent() bool { return r.turns.Load()%2 == 1 }
+
+func splitTag(tag uint64) (turns uint32, at ref) { return uint32(tag >> 32), ref(tag) }
+
+const recordChunk = 1 << 10
+
+// records hold all records; their addresses never change.
+type records struct {
+	chunks atomic.Pointer[[]*[recordChunk]record]
+
+	_ [64]byte // warm calls read what is above, and others write what is below
+
+	mu     sync.Mutex
+	unused ref
+}
+
+func (rs *records) init() { rs.chunks.Store(new([]*[recordChunk]record)) }
+
+// at returns the record of a ref that a record had.
+func (rs *records) at(at ref) *record {
+	return &(*rs.chunks.Load())[at/recordChunk][at%recordChunk]
+}
+
+// find returns the record of any number that claims to be a ref, or nil if there is none.
+func (rs *records) find(at ref) *record {
+	chunks := *rs.chunks.Load()
+	if int(at/recordChunk) >= len(chunks) {
+		return nil
+	}
+	return &chunks[at/recordChunk][at%recordChunk]
+}
+
+// take returns a list of n unused records.
+func (rs *records) take(n int) ref {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	var list ref
+	for range n {
+		if rs.unused == 0 {
+			rs.grow()
+		}
+		at := rs.unused
+		r := rs.at(at)
+		rs.unused, r.next, list = r.next, list, at
+	}
+	return list
+}
+
+func (rs *records) grow() {
+	old := *rs.chunks.Load()
+	chunks := append(old[:len(old):len(old)], new([recordChunk]record))
+	rs.chunks.Store(&chunks)
+	for i := recordChunk - 1; i >= 0; i-- {
+		if at := ref(len(old)*recordChunk + i); at != 0 {
+			r := rs.at(at)
+			r.next, rs.unused = rs.unused, at
+		}
+	}
+}
+
+// give takes a list of records back and clears them.
+func (rs *records) give(list ref) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for list != 0 {
+		at, r := list, rs.at(list)
+		list = r.next
+		r.block = mem.Block{}
+		r.next, rs.unused = rs.unused, at
+	}
+}

@@ -1,0 +1,169 @@
+package magazine
+
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// reporting returns the layer below with its statistics and its snapshot, as far as it has them, put right.
+func (c *Cache) reporting() mem.Allocator {
+	reporter, counts := mem.Find[mem.StatsReporter](c.below)
+	snapshotter, snapshots := mem.Find[mem.Snapshotter](c.below)
+	switch below := (layer{c.below}); {
+	case counts && snapshots:
+		return struct {
+			layer
+			statistics
+			segments
+		}{below, statistics{c, reporter, snapshotter}, segments{c, snapshotter}}
+	case counts:
+		return struct {
+			layer
+			statistics
+		}{below, statistics{c, reporter, nil}}
+	case snapshots:
+		return struct {
+			layer
+			segments
+		}{below, segments{c, snapshotter}}
+	}
+	return c.below
+}
+
+type layer struct{ mem.Allocator }
+
+// Unwrap implements mem.Wrapper.
+func (l layer) Unwrap() mem.Allocator { return l.Allocator }
+
+// statistics are those of the layer below with held blocks as inactive ones. Peaks are as the layer below has them:
+// with the blocks that were held at the time.
+type statistics struct {
+	c         *Cache
+	reporter  mem.StatsReporter
+	snapshots mem.Snapshotter // nil if the layer below has none
+}
+
+// Stats implements mem.StatsReporter. If anything is held, it takes as long as a snapshot.
+func (s statistics) Stats() mem.Stats {
+	c := s.c
+	c.lock()
+	defer c.unlock()
+	stats := s.reporter.Stats()
+	now := c.sum()
+	for i := range now {
+		held, heldAtReset := now[i].held(), c.base[i].held()
+		risen := now[i].lent
+		risen.plus(c.base[i].lent, -1)
+		fallen := risen
+		fallen.plus(held, 1)
+		fallen.plus(heldAtReset, -1)
+		for _, a := range []*mem.StatArray{&stats.Allocation, &stats.Active} {
+			shift(a, i, -held.n, risen.n, fallen.n)
+		}
+		for _, a := range []*mem.StatArray{&stats.AllocatedBytes, &stats.ActiveBytes} {
+			shift(a, i, -held.bytes, risen.bytes, fallen.bytes)
+		}
+		shift(&stats.RequestedBytes, i, -held.asked, risen.asked, fallen.asked)
+	}
+	if s.snapshots != nil && now[0].held().n+now[1].held().n > 0 {
+		for i, split := range c.split(s.snapshots.Snapshot()) {
+			shift(&stats.InactiveSplit, i, split.n, split.n, 0)
+			shift(&stats.InactiveSplitBytes, i, split.bytes, split.bytes, 0)
+		}
+	}
+	return stats
+}
+
+// shift changes a quantity, of small blocks or (pool 1) of large.
+func shift(a *mem.StatArray, pool int, current, risen, fallen int64) {
+	for _, st := range []*mem.Stat{&a.All, []*mem.Stat{&a.SmallPool, &a.LargePool}[pool]} {
+		st.Current += current
+		st.Allocated += risen
+		st.Freed += fallen
+		st.Peak = max(st.Peak, st.Current)
+	}
+}
+
+// split adds up the held blocks that share their segments, small and large. The caller holds every lock.
+func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]flow) {
+	records := c.records.byAddress()
+	for i := range snapshot {
+		seg := &snapshot[i]
+		if seg.Expandable || len(seg.Blocks) == 1 {
+			continue
+		}
+		sum := &sums[0]
+		if seg.Large {
+			sum = &sums[1]
+		}
+		for _, b := range seg.Blocks {
+			if r := records[b.Ptr]; b.State == mem.ActiveAllocated && r != nil && !r.lent() {
+				sum.add(b.Size, 0)
+			}
+		}
+	}
+	return sums
+}
+
+// ResetPeakStats implements mem.StatsReporter.
+func (s statistics) ResetPeakStats() { s.reporter.ResetPeakStats() }
+
+// ResetAccumulatedStats implements mem.StatsReporter.
+func (s statistics) ResetAccumulatedStats() {
+	s.c.lock()
+	defer s.c.unlock()
+	s.reporter.ResetAccumulatedStats()
+	s.c.base = s.c.sum()
+}
+
+// segments are those of the layer below with held blocks as inactive ones, next to others that may be inactive too, and
+// with what the present borrowers asked for.
+type segments struct {
+	c         *Cache
+	snapshots mem.Snapshotter
+}
+
+// Snapshot implements mem.Snapshotter.
+func (s segments) Snapshot() []mem.SegmentInfo {
+	c := s.c
+	c.lock()
+	defer c.unlock()
+	snapshot := s.snapshots.Snapshot()
+	records := c.records.byAddress()
+	for i := range snapshot {
+		seg := &snapshot[i]
+		for j := range seg.Blocks {
+			b := &seg.Blocks[j]
+			r := records[b.Ptr]
+			if r == nil || b.State != mem.ActiveAllocated {
+				continue
+			}
+			seg.RequestedSize += int64(r.asked) - b.RequestedSize
+			b.RequestedSize = int64(r.asked)
+			if !r.lent() {
+				b.State = mem.Inactive
+				seg.AllocatedSize -= b.Size
+				seg.ActiveSize -= b.Size
+				seg.RequestedSize -= b.RequestedSize
+			}
+		}
+	}
+	return snapshot
+}
+
+// byAddress returns the records in use. The caller holds every rack.
+func (rs *records) byAddress() map[driver.Pointer]*record {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	m := make(map[driver.Pointer]*record)
+	for _, chunk := range *rs.chunks.Load() {
+		for i := range chunk {
+			r := &chunk[i]
+			// A block that leaves can have a second record, of the next borrower of its memory: that one counts.
+			if r.block.Ptr != 0 && (m[r.block.Ptr] == nil || r.lent()) {
+				m[r.block.Ptr] = r
+			}
+		}
+	}
+	return m
+}

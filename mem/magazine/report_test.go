@@ -1,0 +1,72 @@
+package magazine_test
+
+import (
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/magazine"
+)
+
+// Held blocks are free to whoever asks above the Cache and live to whoever asks below, and accumulated counters count
+// what borrowers did.
+func TestReportsKnowWhatIsHeld(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 1 << 30})
+	_, below := over(t, dev, "", magazine.Options{})
+	c := newSingle(below, magazine.Options{})
+	s := dev.DefaultStream()
+	stats, _ := mem.Find[mem.StatsReporter](c)
+	snapshots, _ := mem.Find[mem.Snapshotter](c)
+	want := func(when string, onLoan, requested, allocated, freed int64) {
+		t.Helper()
+		now := stats.Stats()
+		if n := now.Allocation.All; n.Current != onLoan+1 || n.Allocated != allocated || n.Freed != freed {
+			t.Errorf("%s: allocation %+v, want %d, %d, %d", when, n, onLoan, allocated, freed)
+		}
+		if now.Allocation.SmallPool != now.Allocation.All {
+			t.Errorf("%s: %+v in the small pool, %+v in all", when, now.Allocation.SmallPool, now.Allocation.All)
+		}
+		if n := now.RequestedBytes.All.Current; n != 512+requested {
+			t.Errorf("%s: %d bytes requested, want %d", when, n, requested)
+		}
+		if now.InactiveSplitBytes.All.Current+now.ActiveBytes.All.Current != now.ReservedBytes.All.Current {
+			t.Errorf("%s: inactive %d and active %d bytes are not the reserved %d", when,
+				now.InactiveSplitBytes.All.Current, now.ActiveBytes.All.Current, now.ReservedBytes.All.Current)
+		}
+	}
+	if _, err := below.Alloc(s, 512); err != nil { // keeps the segment in pieces
+		t.Fatal(err)
+	}
+	a, b := mustAlloc(t, c, s, 1000), mustAlloc(t, c, s, 1000)
+	c.Free(a)
+	c.Free(b)
+	want("two held", 0, 0, 3, 2)
+	if n := below.Stats().Allocation.All.Current; n != 3 {
+		t.Errorf("%d blocks are live below, want 3", n)
+	}
+	a = mustAlloc(t, c, s, 600)
+	want("one lent again", 1, 600, 4, 2)
+	for _, seg := range snapshots.Snapshot() {
+		if seg.AllocatedSize != 512+a.Size || seg.RequestedSize != 512+600 || len(seg.Blocks) != 4 {
+			t.Errorf("the segment is %+v", seg)
+		}
+		for _, blk := range seg.Blocks[1:] {
+			if lent := blk.Ptr == a.Ptr; lent != (blk.State == mem.ActiveAllocated) || lent && blk.RequestedSize != 600 {
+				t.Errorf("of %+v, lent %v", blk, lent)
+			}
+		}
+	}
+	stats.ResetAccumulatedStats()
+	want("reset", 1, 600, 0, 0)
+	c.Flush()
+	want("flushed", 1, 600, 0, 0)
+	c.Free(a, s)
+	want("freed", 0, 0, 0, 1)
+	c.Free(mustAlloc(t, c, s, 1000))
+	c.Free(mustAlloc(t, c, s, 900))
+	want("two pairs", 0, 0, 2, 3)
+	stats.ResetPeakStats()
+	if p := stats.Stats().Allocation.All.Peak; p != 2 {
+		t.Errorf("with one block held the peak is reset to %d", p)
+	}
+}
