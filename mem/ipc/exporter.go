@@ -1,0 +1,335 @@
+//go:build linux
+
+package ipc
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// An Exporter is a mem.Allocator whose blocks can be opened by other processes. Safe for concurrent use.
+type Exporter struct {
+	dev      driver.Device
+	opts     Options
+	listener *net.UnixListener
+	serving  sync.WaitGroup
+
+	mu      sync.Mutex
+	left    sync.Cond // a user or a connection left, or the exporter closed
+	closed  bool
+	blocks  map[uint64]*block // by tag
+	tickets map[Ticket]*block
+	leaving []*block // freed or never had, with work or users that are not done, or memory that could not be given back
+	conns   map[*connection]struct{}
+	lastTag uint64
+}
+
+// A block is memory of its own, live or leaving: freed, with work or users that are not done.
+type block struct {
+	mem.Block
+	memory
+	stream  driver.Stream
+	ticket  Ticket
+	handle  []byte          // of memory that is no page
+	shares  driver.Page     // page, as it stays while the memory is given back
+	users   int             // guarded by Exporter.mu
+	waitFor []driver.Stream // whose work is not known to be done, of a block that is leaving
+}
+
+// NewExporter makes an exporter of d's memory and serves connections to l, which it owns from then on. The listener must
+// keep messages apart: see Listen. The error matches driver.ErrUnsupported if d shares nothing.
+func NewExporter(d driver.Device, l *net.UnixListener, opts *Options) (*Exporter, error) {
+	if d.Sharing() == nil {
+		return nil, &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "other processes cannot use this device's memory"}
+	}
+	if l.Addr().Network() != network {
+		return nil, fmt.Errorf("mem/ipc: a listener of network %q: want %q", l.Addr().Network(), network)
+	}
+	e := &Exporter{
+		dev: d, listener: l,
+		blocks: map[uint64]*block{}, tickets: map[Ticket]*block{}, conns: map[*connection]struct{}{},
+	}
+	if opts != nil {
+		e.opts = *opts
+	}
+	if e.opts.Rand == nil {
+		e.opts.Rand = rand.Reader
+	}
+	e.left.L = &e.mu
+	e.serving.Go(e.accept)
+	return e, nil
+}
+
+// Listen listens on a Unix socket of the right kind at path, which must not exist, for this user only.
+func Listen(path string) (*net.UnixListener, error) {
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
+	if err != nil {
+		return nil, fmt.Errorf("mem/ipc: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil { // until then credentials alone keep others out
+		return nil, errors.Join(fmt.Errorf("mem/ipc: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// Alloc implements mem.Allocator. The block has whole pages to itself: Size is up to a page more than was asked for.
+func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	if size < 0 {
+		panic(fmt.Sprintf("mem/ipc: Alloc of %d bytes", size))
+	}
+	if s == nil {
+		panic("mem/ipc: Alloc on a nil stream")
+	}
+	if size == 0 {
+		return mem.Block{}, nil
+	}
+	e.giveBackLeaving()
+	b := &block{stream: s}
+	if _, err := io.ReadFull(e.opts.Rand, b.ticket[:]); err != nil {
+		return mem.Block{}, fmt.Errorf("mem/ipc: make a ticket: %w", err)
+	}
+	err := e.take(b, size)
+	if err == nil {
+		err = e.enter(b)
+	}
+	if err == nil {
+		return b.Block, nil
+	}
+	if errors.Is(err, driver.ErrNoMemory) {
+		err = e.outOfMemory(size, b.size, err)
+	} else {
+		err = fmt.Errorf("mem/ipc: %w", err)
+	}
+	e.leave(b) // with what it has
+	e.giveBackLeaving()
+	return mem.Block{}, err
+}
+
+// enter makes a block with memory live.
+func (e *Exporter) enter(b *block) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return &driver.Error{Call: "Alloc", Code: driver.ErrClosed, Detail: "the exporter"}
+	case b.ticket == (Ticket{}) || e.tickets[b.ticket] != nil:
+		return fmt.Errorf("make a ticket: Options.Rand gave %v, which is taken", b.ticket)
+	}
+	e.lastTag++
+	b.Block = mem.Block{Ptr: b.ptr, Size: b.size, Tag: e.lastTag}
+	e.blocks[b.Tag], e.tickets[b.ticket] = b, b
+	return nil
+}
+
+// outOfMemory is the error of a request that the device had no room for.
+func (e *Exporter) outOfMemory(size, rounded int64, cause error) error {
+	info := e.dev.Info()
+	o := &mem.OutOfMemory{
+		Requested: size, Rounded: rounded, Segment: rounded, Device: info.Ordinal, DeviceName: info.Name, Cause: cause,
+	}
+	if free, total, err := e.dev.Available(); err == nil {
+		o.Free, o.Total = free, total
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, b := range e.blocks {
+		o.Allocated += b.Size
+	}
+	o.Reserved = o.Allocated
+	for _, b := range e.leaving {
+		o.Reserved += b.size
+	}
+	return o
+}
+
+// take gets the memory of a block. What it has got when it fails is the caller's to give back.
+func (e *Exporter) take(b *block, size int64) error {
+	granularity := e.dev.Info().Granularity
+	if e.dev.VirtualMemory() != nil && !e.opts.Handles {
+		b.size = roundUp(size, granularity)
+		page, err := e.dev.Sharing().CreateShared(b.size)
+		if err == nil {
+			b.shares = page
+			return b.mapPage(e.dev, page)
+		}
+		if !errors.Is(err, driver.ErrUnsupported) {
+			return fmt.Errorf("create a page to share: %w", err)
+		}
+	}
+	if granularity == 0 {
+		granularity = handleGranularity
+	}
+	b.size = roundUp(size, granularity)
+	p, err := e.dev.Alloc(b.size)
+	if err != nil {
+		return fmt.Errorf("allocate: %w", err)
+	}
+	b.ptr = p
+	b.release = func() error { return e.dev.Free(p) }
+	if b.handle, err = e.dev.Sharing().Export(p); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	return nil
+}
+
+// handleGranularity is the size of pages in which NVIDIA's driver takes memory for cudaMalloc, also of devices without
+// virtual memory: a handle covers whole ones, in which nothing else may lie.
+const handleGranularity = 2 << 20
+
+// roundUp rounds a size up to a multiple of unit; one that has none becomes the largest multiple there is, for which no
+// device has room.
+func roundUp(size, unit int64) int64 {
+	if size > 1<<62 {
+		return 1 << 62 / unit * unit
+	}
+	return (size + unit - 1) / unit * unit
+}
+
+// Free implements mem.Allocator. It waits for the work queued on the block's stream and on those in used, and makes the
+// ticket void. What the device fails to take back is offered again with later calls; Close tells what it never took.
+func (e *Exporter) Free(m mem.Block, used ...driver.Stream) {
+	noneNil("Free", used)
+	if m == (mem.Block{}) {
+		return
+	}
+	e.mu.Lock()
+	b := e.blocks[m.Tag]
+	if b == nil || b.Block != m {
+		e.mu.Unlock()
+		panic(fmt.Sprintf("mem/ipc: Free of %#x+%d, which is no live block of this exporter", m.Ptr, m.Size))
+	}
+	delete(e.blocks, m.Tag)
+	delete(e.tickets, b.ticket)
+	e.mu.Unlock()
+	b.waitFor = append([]driver.Stream{b.stream}, used...)
+	e.leave(b)
+	e.giveBackLeaving()
+}
+
+// leave puts a block among those to be given back.
+func (e *Exporter) leave(b *block) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leaving = append(e.leaving, b)
+}
+
+// giveBackLeaving gives back those freed blocks that nobody needs any more: pages at once, since they live on where they
+// are open, and allocations when their last user has left. It returns what failed; that is tried again the next time.
+func (e *Exporter) giveBackLeaving() error {
+	e.mu.Lock()
+	leaving := e.leaving
+	e.leaving = nil
+	e.mu.Unlock()
+	var errs []error
+	for _, b := range leaving {
+		err := syncAll(b.waitFor)
+		if err == nil {
+			b.waitFor = nil
+			if e.keep(b) {
+				continue
+			}
+			err = b.giveBack(e.dev)
+		}
+		if err != nil {
+			e.leave(b)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// keep puts a freed block back among the leaving if it has users that need it here. The last of them to leave looks there
+// after it has left, so both happen under one hold of the lock.
+func (e *Exporter) keep(b *block) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b.users == 0 || b.isPage() {
+		return false
+	}
+	e.leaving = append(e.leaving, b)
+	return true
+}
+
+// Ticket returns the ticket of a live block of this exporter, and panics if m is none. The empty block's is zero.
+func (e *Exporter) Ticket(m mem.Block) Ticket {
+	if m == (mem.Block{}) {
+		return Ticket{}
+	}
+	return e.live("Ticket", m).ticket
+}
+
+// Users returns how often other processes have a live block open; the empty block has no users. It panics if m is none.
+func (e *Exporter) Users(m mem.Block) int {
+	if m == (mem.Block{}) {
+		return 0
+	}
+	b := e.live("Users", m)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return b.users
+}
+
+// Wait waits until no other process has the live block m open, or ctx ends. It panics if m is none.
+func (e *Exporter) Wait(ctx context.Context, m mem.Block) error {
+	if m == (mem.Block{}) {
+		return nil
+	}
+	b := e.live("Wait", m)
+	defer context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.left.Broadcast()
+	})()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for b.users > 0 {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("mem/ipc: wait for %d users of %#x: %w", b.users, m.Ptr, err)
+		}
+		e.left.Wait()
+	}
+	return nil
+}
+
+func (e *Exporter) live(call string, m mem.Block) *block {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.blocks[m.Tag]; b != nil && b.Block == m {
+		return b
+	}
+	panic(fmt.Sprintf("mem/ipc: %s of %#x+%d, which is no live block of this exporter", call, m.Ptr, m.Size))
+}
+
+// Close ends all connections, and with them their users, and gives live blocks back, which no work may use any more.
+// Closing again is not an error: it tries again what the device failed to take back.
+func (e *Exporter) Close() error {
+	var err error
+	e.mu.Lock()
+	if !e.closed {
+		e.closed = true
+		err = e.listener.Close()
+		for c := range e.conns {
+			c.conn.Close()
+		}
+		e.left.Broadcast()
+	}
+	e.mu.Unlock()
+	e.serving.Wait()
+
+	e.mu.Lock()
+	for _, b := range e.blocks {
+		e.leaving = append(e.leaving, b)
+	}
+	e.blocks, e.tickets = nil, nil
+	e.mu.Unlock()
+	return errors.Join(err, e.giveBackLeaving())
+}

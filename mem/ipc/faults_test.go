@@ -1,0 +1,306 @@
+//go:build linux
+
+package ipc_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/ipc"
+)
+
+// Every call of the device at either end fails, one after another, alone or with all that follow. Whatever fails, nothing
+// is lost: when the device is well again all memory and all descriptors are given back, by the next call that may or by
+// the last one.
+
+// rules are those with which a device's call n fails.
+func rules(n int64) []fault.Rule {
+	return []fault.Rule{{Nth: n}, {Nth: n, Onwards: true}, {Nth: n, Code: driver.ErrInvalid}}
+}
+
+// whole fails unless a device has all its memory.
+func whole(d driver.Device) error {
+	if free, total, err := d.Available(); err != nil || free != total {
+		return fmt.Errorf("%d of %d bytes free: %w", free, total, err)
+	}
+	return nil
+}
+
+func TestEveryCallOfTheExporterFails(t *testing.T) {
+	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
+		t.Run(way, func(t *testing.T) {
+			d := fault.Wrap(openHost(t))
+			other := openHost(t)
+			before := len(openFiles())
+			for n, more := int64(1), true; more; n++ {
+				more = false
+				for _, rule := range rules(n) {
+					d.SetRules()
+					l, err := ipc.Listen(filepath.Join(t.TempDir(), "s"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					path := l.Addr().String()
+					e, err := ipc.NewExporter(d, l, opts)
+					if err != nil {
+						t.Fatal(err)
+					}
+					i, err := ipc.Dial(other, path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					d.SetRules(rule)
+					err = exporting(d, e, i)
+					failed := d.Failed() > 0
+					if err != nil && !failed { // Free has no error, and the next call does what it could not
+						t.Errorf("call %d, %+v: no call has failed: %v", n, rule, err)
+					}
+					more = more || failed
+					d.SetRules()
+					if err := errors.Join(i.End(), e.Close(), whole(d), whole(other)); err != nil {
+						t.Fatalf("call %d, %+v: in the end: %v", n, rule, err)
+					}
+					if after := openFiles(); len(after) > before {
+						t.Fatalf("call %d, %+v: %d files open, %d before: %v", n, rule, len(after), before, after)
+					}
+				}
+			}
+		})
+	}
+}
+
+// exporting does all that an exporter does, and closes it while calls may still fail.
+func exporting(d *fault.Device, e *ipc.Exporter, i *ipc.Importer) error {
+	var errs []error
+	var opened, kept []mem.Block
+	for n := range 3 {
+		b, err := e.Alloc(d.DefaultStream(), int64(1000*n+1))
+		if errs = append(errs, err); err != nil {
+			continue
+		}
+		if m, err := i.Open(e.Ticket(b)); err == nil {
+			opened = append(opened, m)
+		} else if !errors.Is(err, driver.ErrInvalid) { // a handle, which is for other processes, is closed at once
+			errs = append(errs, err)
+		}
+		kept = append(kept, b)
+	}
+	for n, m := range opened {
+		if n > 0 { // one stays open
+			errs = append(errs, i.Close(m))
+		}
+	}
+	for n, b := range kept {
+		if n > 0 { // and one live
+			e.Free(b)
+		}
+	}
+	return errors.Join(append(errs, e.Close())...)
+}
+
+// The importer is a process of its own: handles are for others, and what it has open is its own.
+func TestEveryCallOfTheImporterFails(t *testing.T) {
+	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
+		t.Run(way, func(t *testing.T) {
+			d := openHost(t)
+			e, path := export(t, d, opts)
+			b, err := e.Alloc(d.DefaultStream(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := start(t, "faults", path, e.Ticket(b).String()).hear(t); got != `"nothing is lost"` {
+				t.Errorf("the importer says %s", got)
+			}
+			if err := e.Wait(t.Context(), b); err != nil { // all users have left
+				t.Error(err)
+			}
+			e.Free(b)
+		})
+	}
+}
+
+// faultsRole says what is wrong.
+func faultsRole(args []string) error {
+	ticket, err := ipc.ParseTicket(args[1])
+	if err == nil {
+		err = importing(args[0], ticket)
+	}
+	if err == nil {
+		err = errors.New("nothing is lost")
+	}
+	fmt.Printf("%q\n", err.Error())
+	return nil
+}
+
+// importing opens and closes a block, with every call of the device failing in turn.
+func importing(path string, ticket ipc.Ticket) error {
+	inner, err := driver.Open("host:total=64MiB")
+	if err != nil {
+		return err
+	}
+	d := fault.Wrap(inner)
+	before := len(openFiles())
+	for n, more := int64(1), true; more; n++ {
+		more = false
+		for _, rule := range rules(n) {
+			d.SetRules()
+			i, err := ipc.Dial(d, path)
+			if err != nil {
+				return err
+			}
+			d.SetRules(rule)
+			var errs []error
+			for range 3 { // what it could not close before, it closes when it ends
+				m, err := i.Open(ticket)
+				if errs = append(errs, err); err == nil {
+					errs = append(errs, i.Close(m, d.DefaultStream()))
+				}
+			}
+			_, err = i.Open(ticket)
+			err = errors.Join(append(errs, err, i.End())...)
+			failed := d.Failed() > 0
+			if failed != (err != nil) {
+				return fmt.Errorf("call %d, %+v: %d calls have failed, and the error is %w", n, rule, d.Failed(), err)
+			}
+			more = more || failed
+			d.SetRules()
+			if err := i.End(); err != nil {
+				return fmt.Errorf("call %d, %+v: in the end: %w", n, rule, err)
+			}
+			if after := openFiles(); len(after) > before {
+				return fmt.Errorf("call %d, %+v: %d files open, %d before: %v", n, rule, len(after), before, after)
+			}
+		}
+	}
+	return d.Close()
+}
+
+// A block is to be closed again after an error, until that succeeds; then nobody has it open.
+func TestCloseAgainAfterAnError(t *testing.T) {
+	a, b := openHost(t), fault.Wrap(openHost(t))
+	e, path := export(t, a, nil)
+	i := dial(t, b, path)
+	m, err := e.Alloc(a.DefaultStream(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := i.Open(e.Ticket(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []fault.Kind{fault.Sync, fault.Unmap, fault.Drop, fault.Release} {
+		b.SetRules(fault.Rule{Kind: kind})
+		if err := i.Close(theirs, b.DefaultStream()); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("%s fails: %v", kind, err)
+		}
+		if n := e.Users(m); n != 1 {
+			t.Errorf("%d users while it could not be closed", n)
+		}
+	}
+	b.SetRules()
+	if err := i.Close(theirs, b.DefaultStream()); err != nil {
+		t.Error(err)
+	}
+	if n := e.Users(m); n != 0 {
+		t.Errorf("%d users", n)
+	}
+	e.Free(m)
+}
+
+// What the device fails to take back is asked for again by Close as often as it is called.
+func TestCloseOfAnExporterAgain(t *testing.T) {
+	d := fault.Wrap(openHost(t))
+	e, _ := export(t, d, nil)
+	if _, err := e.Alloc(d.DefaultStream(), 1); err != nil {
+		t.Fatal(err)
+	}
+	d.SetRules(fault.Rule{Kind: fault.Unmap})
+	for range 2 {
+		if err := e.Close(); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	d.SetRules()
+	if err := errors.Join(e.Close(), whole(d)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that failed keeps nothing, also if no other follows.
+func TestAllocThatFailsKeepsNothing(t *testing.T) {
+	for kind, handles := range map[fault.Kind]bool{fault.Reserve: false, fault.Map: false, fault.Export: true} {
+		t.Run(string(kind), func(t *testing.T) {
+			d := fault.Wrap(openHost(t))
+			e, _ := export(t, d, &ipc.Options{Handles: handles})
+			d.SetRules(fault.Rule{Kind: kind})
+			if b, err := e.Alloc(d.DefaultStream(), 1); err == nil {
+				t.Errorf("got %+v", b)
+			}
+			if err := whole(d); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The figures of the error are of the block that would have been made, and of what freed blocks still hold.
+func TestOutOfMemoryFigures(t *testing.T) {
+	d := fault.Wrap(openHost(t))
+	e, _ := export(t, d, &ipc.Options{Handles: true})
+	live, err := e.Alloc(d.DefaultStream(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	freed, err := e.Alloc(d.DefaultStream(), 3<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.SetRules(fault.Rule{Kind: fault.Free}, fault.Rule{Kind: fault.Alloc})
+	e.Free(freed)
+	_, err = e.Alloc(d.DefaultStream(), 1)
+	var o *mem.OutOfMemory
+	if !errors.As(err, &o) || o.Requested != 1 || o.Rounded != 2<<20 || o.Segment != 2<<20 || o.Allocated != live.Size ||
+		o.Reserved != live.Size+freed.Size {
+		t.Errorf("%+v, %v", o, err)
+	}
+	d.SetRules()
+	e.Free(live)
+}
+
+// A bug of the caller panics before anything has changed.
+func TestNilStreams(t *testing.T) {
+	d := openHost(t)
+	e, path := export(t, d, nil)
+	i := dial(t, d, path)
+	b, err := e.Alloc(d.DefaultStream(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := i.Open(e.Ticket(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]func(){
+		"Free":  func() { e.Free(b, d.DefaultStream(), nil) },
+		"Close": func() { i.Close(m, nil) },
+		"Alloc": func() { e.Alloc(nil, 1) },
+	} {
+		func() {
+			defer func() {
+				if r := fmt.Sprint(recover()); r != "mem/ipc: "+what+" with a nil stream" && r != "mem/ipc: Alloc on a nil stream" {
+					t.Errorf("%s panics with %q", what, r)
+				}
+			}()
+			f()
+		}()
+	}
+	if err := i.Close(m); err != nil {
+		t.Error(err)
+	}
+	e.Free(b)
+}

@@ -1,0 +1,297 @@
+//go:build linux
+
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"golang.org/x/sys/unix"
+)
+
+// An Importer opens the blocks of one Exporter in this process. Safe for concurrent use.
+type Importer struct {
+	dev  driver.Device
+	conn *net.UnixConn
+
+	asking  sync.Mutex    // held from a request to its answer
+	answers chan answer   // from the goroutine that reads
+	lost    chan struct{} // closed by that goroutine when the exporter is gone
+
+	mu      sync.Mutex
+	ended   bool
+	blocks  map[uint64]*imported // by tag
+	lastTag uint64
+}
+
+// An imported block is open, or its memory could not be given back: then it is the zero Block, and waits for End.
+type imported struct {
+	mem.Block
+	memory
+	ticket Ticket
+}
+
+// Dial connects to the exporter that listens at path. d must be of the same driver, and the same hardware, as the
+// exporter's device. It waits until the exporter has said yes or no. The error matches ErrRefused if the exporter does not
+// serve this process.
+func Dial(d driver.Device, path string) (*Importer, error) {
+	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+	if err != nil {
+		return nil, fmt.Errorf("mem/ipc: %w", err)
+	}
+	return NewImporter(d, conn)
+}
+
+// NewImporter is Dial over a connection that is there already, of the kind that Listen's listener takes. The Importer owns
+// it from then on, and closes it if this fails.
+func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
+	if kind := conn.LocalAddr().Network(); kind != network {
+		return nil, errors.Join(fmt.Errorf("mem/ipc: a connection of network %q: want %q", kind, network), conn.Close())
+	}
+	i := &Importer{
+		dev: d, conn: conn, answers: make(chan answer), lost: make(chan struct{}), blocks: map[uint64]*imported{},
+	}
+	go i.read()
+	err := i.greet()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("mem/ipc: %w", err), i.End())
+	}
+	return i, nil
+}
+
+// greet checks that both ends may and can share.
+func (i *Importer) greet() error {
+	if i.dev.Sharing() == nil {
+		return &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "this device has no memory of other processes"}
+	}
+	peer, err := peerOf(i.conn)
+	if err != nil {
+		return fmt.Errorf("credentials of the exporter: %w", err)
+	}
+	if peer.UID != os.Geteuid() {
+		return fmt.Errorf("the exporter is a process of another user, %d: %w", peer.UID, ErrRefused)
+	}
+	a, err := i.ask(request{kind: greet})
+	if err != nil {
+		return err
+	}
+	if own := deviceName(i.dev); string(a.text) != string(own) {
+		return fmt.Errorf("the exporter's device is %q, this one is %q: %w", a.text, own, ErrRefused)
+	}
+	return nil
+}
+
+// read receives answers until there are no more.
+func (i *Importer) read() {
+	defer close(i.lost)
+	for {
+		message, file, err := receive(i.conn)
+		if len(message) == 0 || err != nil && !errors.Is(err, errDescriptors) {
+			return
+		}
+		a, bad := decodeAnswer(message)
+		if bad != nil {
+			a = answer{status: failed, text: []byte(bad.Error())}
+		}
+		a.file, a.lost = file, err
+		if err == nil && (a.form == asPage) != (file != nil) {
+			a.lost = errors.New("an answer whose form and descriptor disagree")
+		}
+		i.answers <- a // somebody asked: an exporter that talks unasked is not waited for by anyone else
+	}
+}
+
+// ask sends a request and waits for its answer. The caller closes the file that may come with it.
+func (i *Importer) ask(r request) (answer, error) {
+	i.asking.Lock()
+	defer i.asking.Unlock()
+	unsent := send(i.conn, r.encode(), nil)
+	if errors.Is(unsent, unix.ENOBUFS) || errors.Is(unsent, unix.ENOMEM) {
+		return answer{}, fmt.Errorf("ask the exporter: %w", unsent) // it is there, and will not answer
+	}
+	var a answer
+	select {
+	case a = <-i.answers:
+	case <-i.lost:
+		return answer{}, errors.Join(ErrGone, unsent)
+	}
+	if a.file != nil && (r.kind != openBlock || a.status != accepted || a.lost != nil) {
+		a.file.Close() // nobody asked for one
+		a.file = nil
+	}
+	switch a.status {
+	case noBlock:
+		return a, ErrTicket
+	case refused:
+		return a, fmt.Errorf("%w: %s", ErrRefused, a.text)
+	case failed:
+		return a, fmt.Errorf("the exporter could not: %s", a.text)
+	}
+	return a, nil
+}
+
+// Lost is closed when the exporter has closed or died, or End was called.
+func (i *Importer) Lost() <-chan struct{} { return i.lost }
+
+// Open opens a block by its ticket; Tag is this importer's own. A block may be opened several times, at an address of its
+// own each time where it is made of pages. The error matches ErrTicket if there is no such block, and ErrGone if there is
+// no exporter.
+func (i *Importer) Open(t Ticket) (mem.Block, error) {
+	if t == (Ticket{}) {
+		return mem.Block{}, nil
+	}
+	b, err := i.open(t)
+	if err != nil {
+		return mem.Block{}, fmt.Errorf("mem/ipc: open %v: %w", t, err)
+	}
+	return b, nil
+}
+
+func (i *Importer) open(t Ticket) (mem.Block, error) {
+	a, err := i.ask(request{kind: openBlock, ticket: t})
+	if err != nil {
+		return mem.Block{}, err
+	}
+	b := &imported{ticket: t}
+	switch {
+	case a.lost != nil:
+		err = a.lost
+	case a.form == asPage:
+		err = i.openPage(b, a)
+	default:
+		err = i.openHandle(b, a)
+	}
+	if err == nil {
+		err = i.enter(b)
+	}
+	if err != nil {
+		return mem.Block{}, errors.Join(err, i.leave(b))
+	}
+	return b.Block, nil
+}
+
+// enter makes a block with memory an open one.
+func (i *Importer) enter(b *imported) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return &driver.Error{Call: "Open", Code: driver.ErrClosed, Detail: "the importer"}
+	}
+	i.lastTag++
+	b.Block = mem.Block{Ptr: b.ptr, Size: b.size, Tag: i.lastTag}
+	i.blocks[b.Tag] = b
+	return nil
+}
+
+// leave gives back the memory of a block that is not in the table, and then tells the exporter. What fails is to do again:
+// the block is in the table then.
+func (i *Importer) leave(b *imported) error {
+	err := b.giveBack(i.dev)
+	if err == nil {
+		if _, err = i.ask(request{kind: closeBlock, ticket: b.ticket}); errors.Is(err, ErrGone) {
+			err = nil
+		}
+	}
+	if err != nil {
+		i.keep(b)
+	}
+	return err
+}
+
+// keep puts a block into the table that is to be closed again: by whoever has it open, or else by End.
+func (i *Importer) keep(b *imported) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	tag := b.Tag
+	if tag == 0 {
+		i.lastTag++
+		tag = i.lastTag
+	}
+	i.blocks[tag] = b
+}
+
+func (i *Importer) openPage(b *imported, a answer) error {
+	defer a.file.Close()
+	page, err := i.dev.Sharing().ImportPage(a.file, a.size)
+	if err != nil {
+		return fmt.Errorf("import a page: %w", err)
+	}
+	return b.mapPage(i.dev, page)
+}
+
+func (i *Importer) openHandle(b *imported, a answer) error {
+	p, size, err := i.dev.Sharing().Import(a.text)
+	if err != nil {
+		return fmt.Errorf("import a handle: %w", err)
+	}
+	b.ptr, b.size = p, a.size
+	b.release = func() error { return i.dev.Sharing().Forget(p) }
+	if size < a.size {
+		return fmt.Errorf("the handle has %d bytes, the block %d", size, a.size)
+	}
+	return nil
+}
+
+// Close closes a block that Open returned, after the work queued on the streams in used is done, and tells the exporter.
+// It panics if the block is not open here. That the exporter is gone is no error: there is nobody to tell. After an error
+// the block is to be closed again, by Close or End; its memory may be gone already.
+func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
+	noneNil("Close", used)
+	if m == (mem.Block{}) {
+		return nil
+	}
+	i.mu.Lock()
+	b := i.blocks[m.Tag]
+	if b == nil || b.Block != m {
+		i.mu.Unlock()
+		panic(fmt.Sprintf("mem/ipc: Close of %#x+%d, which is no open block of this importer", m.Ptr, m.Size))
+	}
+	delete(i.blocks, m.Tag)
+	i.mu.Unlock()
+	err := syncAll(used)
+	if err != nil {
+		i.keep(b)
+	} else {
+		err = i.leave(b)
+	}
+	if err != nil {
+		return fmt.Errorf("mem/ipc: close %#x: %w", m.Ptr, err)
+	}
+	return nil
+}
+
+// End closes all blocks, which no work may use any more, and the connection. Ending again is not an error: it tries again
+// what the device failed to take back.
+func (i *Importer) End() error {
+	i.mu.Lock()
+	first := !i.ended
+	i.ended = true
+	blocks := i.blocks
+	i.blocks = map[uint64]*imported{}
+	i.mu.Unlock()
+	var errs []error
+	for _, b := range blocks {
+		if err := b.giveBack(i.dev); err != nil {
+			errs = append(errs, fmt.Errorf("mem/ipc: close %#x: %w", b.ptr, err))
+			i.keep(b)
+		}
+	}
+	if first {
+		errs = append(errs, i.conn.Close()) // the exporter takes this importer's users away
+	}
+	for {
+		select {
+		case a := <-i.answers: // of somebody who asked just now
+			if a.file != nil {
+				a.file.Close()
+			}
+		case <-i.lost:
+			return errors.Join(errs...)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+//go:build linux
+
+package ipc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// memory is what a block has of its own: a page mapped at addresses that are reserved for it, or an allocation, own or
+// imported. It remembers what is left to give back, so that a call that failed can be made again.
+type memory struct {
+	ptr      driver.Pointer
+	size     int64
+	page     driver.Page // zero: dropped, or an allocation
+	mapped   bool
+	reserved bool
+	release  func() error // of an allocation: Free or Forget; nil once it is done
+}
+
+// mapPage maps a page at addresses of its own. The memory owns the page in any case.
+func (m *memory) mapPage(d driver.Device, page driver.Page) error {
+	vm := d.VirtualMemory()
+	m.page, m.size = page, page.Size
+	var err error
+	if m.ptr, err = vm.Reserve(page.Size); err != nil {
+		return fmt.Errorf("reserve addresses: %w", err)
+	}
+	m.reserved = true
+	if err := vm.Map(m.ptr, page); err != nil {
+		return fmt.Errorf("map the page: %w", err)
+	}
+	m.mapped = true
+	return nil
+}
+
+// isPage reports whether the memory lives on in those that have it, whatever happens here.
+func (m *memory) isPage() bool { return m.page != (driver.Page{}) || m.reserved }
+
+// giveBack returns what is left, step by step. Nobody may use it any more.
+func (m *memory) giveBack(d driver.Device) error {
+	vm := d.VirtualMemory()
+	if m.mapped {
+		if err := vm.Unmap(m.ptr, m.size); err != nil {
+			return fmt.Errorf("unmap the page: %w", err)
+		}
+		m.mapped = false
+	}
+	if m.page != (driver.Page{}) {
+		if err := vm.Drop(m.page); err != nil {
+			return fmt.Errorf("drop the page: %w", err)
+		}
+		m.page = driver.Page{}
+	}
+	if m.reserved {
+		if err := vm.Release(m.ptr, m.size); err != nil {
+			return fmt.Errorf("release addresses: %w", err)
+		}
+		m.reserved = false
+	}
+	if m.release != nil {
+		if err := m.release(); err != nil {
+			return fmt.Errorf("give memory back: %w", err)
+		}
+		m.release = nil
+	}
+	return nil
+}
+
+// noneNil panics, before anything has changed, if a stream is nil.
+func noneNil(call string, streams []driver.Stream) {
+	if slices.Contains(streams, nil) {
+		panic("mem/ipc: " + call + " with a nil stream")
+	}
+}
+
+// syncAll waits for the work queued on streams. One that is closed has done its work.
+func syncAll(streams []driver.Stream) error {
+	for _, s := range streams {
+		if err := s.Sync(context.Background()); err != nil && !errors.Is(err, driver.ErrClosed) {
+			return fmt.Errorf("wait for stream %d: %w", s.ID(), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+//go:build linux
+
+package ipc
+
+import (
+	"errors"
+	"net"
+	"os"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"golang.org/x/sys/unix"
+)
+
+// A connection is one importer, as the exporter sees it. Only its goroutine uses open.
+type connection struct {
+	e    *Exporter
+	conn *net.UnixConn
+	open map[Ticket]*opened
+}
+
+// opened is a block that an importer has open, and how often. The ticket may be void since.
+type opened struct {
+	b *block
+	n int
+}
+
+// accept takes connections until the listener is closed. When the process has no descriptors left, it gives up a spare
+// one to take the next connection, and ends that at once: the importer learns ErrGone, and does not wait for ever.
+func (e *Exporter) accept() {
+	var spare *os.File
+	defer func() { spare.Close() }()
+	for {
+		if spare == nil {
+			spare, _ = os.Open(os.DevNull)
+		}
+		conn, err := e.listener.AcceptUnix()
+		if spare != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
+			spare.Close()
+			conn, err = e.listener.AcceptUnix()
+			if spare, _ = os.Open(os.DevNull); err == nil && spare == nil { // there is still no room for both
+				conn.Close()
+				continue
+			}
+		}
+		e.mu.Lock()
+		switch {
+		case e.closed || errors.Is(err, net.ErrClosed):
+			e.mu.Unlock()
+			if err == nil {
+				conn.Close()
+			}
+			return
+		case err != nil: // not even a spare one: go on when something here has changed
+			e.left.Wait()
+		default:
+			c := &connection{e: e, conn: conn, open: map[Ticket]*opened{}}
+			e.conns[c] = struct{}{}
+			e.serving.Go(c.serve)
+		}
+		e.mu.Unlock()
+	}
+}
+
+// serve answers one importer until it is gone, and takes its users away then.
+func (c *connection) serve() {
+	defer c.end()
+	reason := c.refusal() // told as the answer to the greeting: what is sent unasked is lost if the socket is closed then
+	for {
+		message, file, err := receive(c.conn)
+		if file != nil {
+			file.Close() // nobody asked for one
+		}
+		if err != nil || len(message) == 0 {
+			return
+		}
+		r, err := decodeRequest(message)
+		if err != nil && reason == "" {
+			reason = err.Error()
+		}
+		if reason != "" {
+			_ = send(c.conn, answer{status: refused, text: []byte(reason)}.encode(), nil)
+			return
+		}
+		a := c.answer(r)
+		err = send(c.conn, a.encode(), a.file)
+		if a.file != nil {
+			a.file.Close()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// refusal is why the process at the other end is not served, or "".
+func (c *connection) refusal() string {
+	peer, err := peerOf(c.conn)
+	switch {
+	case err != nil:
+		return "its credentials are unknown: " + err.Error()
+	case peer.UID != os.Geteuid():
+		return "it is another user's process"
+	case c.e.opts.Allow != nil && !c.e.opts.Allow(peer):
+		return "it is not allowed"
+	}
+	return ""
+}
+
+func (c *connection) answer(r request) answer {
+	switch r.kind {
+	case openBlock:
+		return c.opens(r.ticket)
+	case closeBlock:
+		return c.closes(r.ticket)
+	}
+	return answer{status: accepted, text: deviceName(c.e.dev)}
+}
+
+// deviceName is what both ends must have in common.
+func deviceName(d driver.Device) []byte {
+	info := d.Info()
+	return []byte(info.Driver + "\x00" + info.UUID)
+}
+
+// opens counts a user and exports the block.
+func (c *connection) opens(t Ticket) answer {
+	c.e.mu.Lock()
+	b := c.e.tickets[t]
+	if b == nil {
+		c.e.mu.Unlock()
+		return answer{status: noBlock}
+	}
+	b.users++
+	c.e.mu.Unlock()
+	o := c.open[t]
+	if o == nil {
+		o = &opened{b: b}
+		c.open[t] = o
+	}
+	o.n++
+	if b.handle != nil {
+		return answer{status: accepted, form: asHandle, size: b.Size, text: b.handle}
+	}
+	file, err := c.e.dev.Sharing().ExportPage(b.shares)
+	if err != nil {
+		c.leave(t)
+		if !c.e.has(t) { // it was freed meanwhile
+			return answer{status: noBlock}
+		}
+		return answer{status: failed, text: []byte(err.Error())}
+	}
+	return answer{status: accepted, form: asPage, size: b.Size, file: file}
+}
+
+// has reports whether t is the ticket of a live block.
+func (e *Exporter) has(t Ticket) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tickets[t] != nil
+}
+
+func (c *connection) closes(t Ticket) answer {
+	if c.open[t] == nil {
+		return answer{status: noBlock}
+	}
+	c.leave(t)
+	return answer{status: accepted}
+}
+
+// leave takes one user away from a block that this importer has open.
+func (c *connection) leave(t Ticket) {
+	o := c.open[t]
+	if o.n--; o.n == 0 {
+		delete(c.open, t)
+	}
+	c.e.mu.Lock()
+	o.b.users--
+	last := o.b.users == 0
+	c.e.left.Broadcast()
+	c.e.mu.Unlock()
+	if last {
+		_ = c.e.giveBackLeaving() // what fails is told by Close
+	}
+}
+
+func (c *connection) end() {
+	c.conn.Close()
+	for t, o := range c.open {
+		for range o.n {
+			c.leave(t)
+		}
+	}
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	delete(c.e.conns, c)
+	c.e.left.Broadcast()
+}
