@@ -130,5 +130,5 @@ func (w *Work) verify(cfg caching.Config, total int64) (Verdict, error) {
 			return v, nil
 		}
 	}
-	return verifyDevice(w.snapshot, w.Device, t, cfg, total)
+	return verifyDevice(w.snapshot, w.Device, t, cfg, VerifyOptions{TotalMemory: total})
 }

@@ -1,8 +1,6 @@
 package replay
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -19,15 +17,9 @@ const (
 	WholeContents            // every byte
 )
 
-const (
-	pieceSize  = 256 << 10 // bytes copied at a time: they stay in a core's cache
-	sampleSize = 64 << 10
-	sampleStep = 4 << 20 // bytes from sample to sample
-)
-
 // A ContentsError is a block whose contents changed while it was on loan, or while another stream still used it.
 type ContentsError struct {
-	Op     int // in whose run it was seen: the block's free, or the completion of that
+	Op     int // in whose run it was seen: the block's free, or the completion of that; of Verify the trace entry
 	Block  mem.Block
 	Offset int64 // bytes from the start of the block
 	Want   byte
@@ -43,16 +35,14 @@ func (e *ContentsError) Error() string {
 // measures the calls to the allocator below, since its own work takes much longer.
 type contents struct {
 	below    mem.Allocator
-	mode     Contents
+	painter  painter
 	now      func() time.Time
 	elapsed  time.Duration
 	blocks   map[driver.Pointer]written // on loan
 	pending  map[sideMark]written       // freed, but with other users
 	last     uint64                     // number of the block filled last
-	want     []byte                     // a piece of pattern
-	got      []byte
-	mismatch *ContentsError // the first
-	err      error          // the first other one
+	mismatch *ContentsError             // the first
+	err      error                      // the first other one
 }
 
 // written is what was put into a block, and the stream that did.
@@ -61,12 +51,15 @@ type written struct {
 	stream driver.Stream
 }
 
-func newContents(a mem.Allocator, opts Options) *contents {
-	return &contents{
-		below: a, mode: opts.Contents, now: opts.Now,
-		blocks: map[driver.Pointer]written{}, pending: map[sideMark]written{},
-		want: make([]byte, pieceSize+8), got: make([]byte, pieceSize+8),
+func newContents(a mem.Allocator, dev driver.Device, opts Options) (*contents, error) {
+	p, err := newPainter(dev, opts.Contents)
+	if err != nil {
+		return nil, fmt.Errorf("replay: prepare to check contents: %w", err)
 	}
+	return &contents{
+		below: a, painter: p, now: opts.Now,
+		blocks: map[driver.Pointer]written{}, pending: map[sideMark]written{},
+	}, nil
 }
 
 // failure returns what went wrong so far, if anything, as seen in op i.
@@ -96,11 +89,8 @@ func (c *contents) Alloc(s driver.Stream, size int64) (b mem.Block, err error) {
 	c.last++
 	w := written{number: c.last, stream: s}
 	c.blocks[b.Ptr] = w
-	c.pattern(w.number, b.Size)
-	for off, n := range c.pieces(b.Size) {
-		if err := s.CopyIn(b.Ptr+driver.Pointer(off), c.want[:n]); err != nil && c.err == nil {
-			c.err = err
-		}
+	if err := c.painter.paint(s, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number); err != nil && c.err == nil {
+		c.err = err
 	}
 	return b, nil
 }
@@ -138,58 +128,17 @@ func (c *contents) timed(call func()) {
 	c.elapsed += c.now().Sub(start)
 }
 
-// pattern fills as much of want as a block of size bytes needs with the pattern of block number n: words that no other
-// number has.
-func (c *contents) pattern(n uint64, size int64) {
-	n *= 0x9e3779b97f4a7c15 // odd, so that numbers stay apart
-	want := c.want[:min(int64(len(c.want)), size+7)]
-	for off := 0; off+8 <= len(want) && off < 64; off += 8 {
-		binary.LittleEndian.PutUint64(want[off:], n^n>>32)
-	}
-	for done := 64; done < len(want); done *= 2 {
-		copy(want[done:], want[:done])
-	}
-}
-
 // check compares a block with what was written to it.
 func (c *contents) check(b mem.Block, w written) {
 	if w.stream == nil || c.mismatch != nil || c.err != nil {
 		return
 	}
-	c.pattern(w.number, b.Size)
-	for off, n := range c.pieces(b.Size) {
-		if err := w.stream.CopyOut(c.got[:n], b.Ptr+driver.Pointer(off)); err != nil {
-			c.err = err
-			return
-		}
-		if bytes.Equal(c.got[:n], c.want[:n]) {
-			continue
-		}
-		for i := range n {
-			if c.got[i] != c.want[i] {
-				c.mismatch = &ContentsError{Block: b, Offset: off + int64(i), Want: c.want[i], Got: c.got[i]}
-				return
-			}
-		}
+	diff, err := c.painter.compare(w.stream, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number)
+	if err != nil {
+		c.err = err
+		return
 	}
-}
-
-// pieces visits the parts of a block of size bytes that are written and checked: offset and length. Each starts at a
-// whole word of the pattern, so that they agree where they overlap.
-func (c *contents) pieces(size int64) func(yield func(int64, int) bool) {
-	step, length := int64(pieceSize), int64(pieceSize)
-	if c.mode == SampledContents && size > sampleStep {
-		step, length = sampleStep, sampleSize
-	}
-	return func(yield func(int64, int) bool) {
-		for off := int64(0); off < size; off += step {
-			if !yield(off, int(min(length, size-off))) {
-				return
-			}
-		}
-		if step > length {
-			off := (size - length) &^ 7
-			yield(off, int(size-off))
-		}
+	if diff != nil {
+		c.mismatch = &ContentsError{Block: b, Offset: diff.offset, Want: diff.want, Got: diff.got}
 	}
 }

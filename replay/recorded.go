@@ -10,7 +10,7 @@ import (
 )
 
 // A recordedDevice does what the driver did in a recording: it puts segments where they were, and has no room where it
-// had none. It keeps no contents, and counts what its calls would have cost on a simulated device.
+// had none. It counts what its calls would have cost on a simulated device. It keeps no contents itself; a backing does.
 type recordedDevice struct {
 	v         *verifier
 	info      driver.Info
@@ -23,6 +23,7 @@ type recordedDevice struct {
 	calls     int64
 	time      time.Duration
 	refusals  int
+	backing   *backing // nil without memory behind the addresses
 }
 
 func newRecordedDevice(v *verifier, total int64) *recordedDevice {
@@ -78,6 +79,9 @@ func (d *recordedDevice) Alloc(size int64) (driver.Pointer, error) {
 	if v.verdict.Difference == nil && v.next < len(v.t.Events) && v.t.Events[v.next].Action == mem.ActionSegmentAlloc {
 		ptr := v.t.Events[v.next].Ptr
 		d.sizes[ptr] = size
+		if d.backing != nil {
+			d.backing.add(ptr, size, false)
+		}
 		return ptr, nil
 	}
 	return elsewhere, nil
@@ -95,6 +99,9 @@ func (d *recordedDevice) Reserve(size int64) (driver.Pointer, error) {
 		}
 	}
 	d.reserved = append(d.reserved, driver.Range{Ptr: base, Size: size})
+	if d.backing != nil {
+		d.backing.add(base, size, true)
+	}
 	return base, nil
 }
 
@@ -110,6 +117,9 @@ func (d *recordedDevice) isReserved(p driver.Pointer) bool {
 // Release forgets a reservation.
 func (d *recordedDevice) Release(p driver.Pointer, size int64) error {
 	d.chargeFor(sim.CallRelease, size)
+	if d.backing != nil {
+		d.backing.remove(p)
+	}
 	for i, r := range d.reserved {
 		if r.Ptr == p {
 			d.reserved = append(d.reserved[:i], d.reserved[i+1:]...)
@@ -124,6 +134,9 @@ func (d *recordedDevice) Map(p driver.Pointer, pages ...driver.Page) error {
 	d.charge(d.cost.Map(pages...))
 	if d.refuses() {
 		return d.noRoom("VirtualMemory.Map")
+	}
+	if d.backing != nil {
+		d.backing.mapPages(p, pages)
 	}
 	for _, page := range pages {
 		d.sizes[p] = page.Size
@@ -142,6 +155,9 @@ func (d *recordedDevice) Create(size int64) (driver.Page, error) {
 // Drop gives a page up.
 func (d *recordedDevice) Drop(page driver.Page) error {
 	d.chargeFor(sim.CallDrop, page.Size)
+	if d.backing != nil {
+		d.backing.drop(page)
+	}
 	return nil
 }
 
@@ -156,6 +172,9 @@ func (d *recordedDevice) Unmap(p driver.Pointer, size int64) error {
 	for at := p; at < p+driver.Pointer(size); at += driver.Pointer(page) {
 		delete(d.sizes, at)
 	}
+	if d.backing != nil {
+		d.backing.unmap(p, size)
+	}
 	return nil
 }
 
@@ -163,6 +182,9 @@ func (d *recordedDevice) Unmap(p driver.Pointer, size int64) error {
 func (d *recordedDevice) Free(p driver.Pointer) error {
 	d.chargeFor(sim.CallFree, d.sizes[p])
 	delete(d.sizes, p)
+	if d.backing != nil {
+		d.backing.remove(p)
+	}
 	return nil
 }
 
@@ -178,6 +200,11 @@ func (d *recordedDevice) Sharing() driver.Sharing             { return nil }
 func (d *recordedDevice) Close() error                        { return nil }
 func (d *recordedDevice) Available() (free, total int64, err error) {
 	return d.info.TotalMemory, d.info.TotalMemory, nil
+}
+
+// Processes is not told: a recording is of one.
+func (d *recordedDevice) Processes() ([]driver.ProcessMemory, error) {
+	return nil, &driver.Error{Call: "Processes", Code: driver.ErrUnsupported, Detail: "a recording is of one process"}
 }
 
 // NewStream is not needed: the streams are those of the recording.
@@ -196,8 +223,3 @@ func (s *idleStream) ID() driver.StreamID { return s.id }
 
 // Sync implements driver.Stream.
 func (s *idleStream) Sync(context.Context) error { return nil }
-
-// Processes is not told: a recording is of one.
-func (d *recordedDevice) Processes() ([]driver.ProcessMemory, error) {
-	return nil, &driver.Error{Call: "Processes", Code: driver.ErrUnsupported, Detail: "a recording is of one process"}
-}

@@ -130,6 +130,11 @@ func Run(p *trace.Program, a mem.Allocator, dev driver.Device, opts Options) (Re
 	if err == nil && opts.Drain {
 		err = r.drain()
 	}
+	if r.contents != nil {
+		if closed := r.contents.painter.close(); err == nil {
+			err = closed
+		}
+	}
 	r.finish(err)
 	return r.result, err
 }
@@ -157,7 +162,10 @@ func (r *runner) open(dev driver.Device) error {
 	r.trimmer, _ = mem.Find[mem.Trimmer](r.a)
 	r.pools, _ = mem.Find[Pools](r.a)
 	if r.opts.Contents != NoContents {
-		r.contents = newContents(r.a, r.opts)
+		var err error
+		if r.contents, err = newContents(r.a, dev, r.opts); err != nil {
+			return err
+		}
 		r.a = r.contents
 	}
 	return nil

@@ -279,6 +279,9 @@ func (v *verifier) free(e *trace.Event) error {
 
 // observe compares an event of the allocator with the recorded one. It runs under the allocator's locks.
 func (v *verifier) observe(got mem.Event) {
+	if v.dev.backing != nil {
+		v.dev.backing.observe(got)
+	}
 	if v.verdict.Difference != nil {
 		return
 	}

@@ -33,8 +33,11 @@ type Verdict struct {
 	DriverTime  time.Duration // that they take by the cost model of sim.H200
 	AtPeak      Usage         // what the reserved memory held when it first reached its peak
 
-	Limit      int64       // bytes that could be reserved; 0 without a limit
-	Restored   int         // blocks of private pools that were put where they were recorded, as a restored graph pool's
+	Limit        int64 // bytes that could be reserved; 0 without a limit
+	Restored     int   // blocks of private pools that were put where they were recorded, as a restored graph pool's
+	Painted      int   // blocks that were written and compared on VerifyOptions.Device
+	PaintedBytes int64 // of them
+
 	LimitFound bool        // Limit was not given, but found from when garbage was collected
 	Difference *Difference // the first; nil if there is none
 	Exact      bool        // everything is as recorded
@@ -74,6 +77,11 @@ type VerifyOptions struct {
 	// TotalMemory is the device's memory in bytes; 0 means an H200's. It decides how many addresses expandable segments
 	// reserve, and what a memory fraction in the settings means.
 	TotalMemory int64
+	// Device, if it is not nil, is a device with memory for all that the recording reserved at once. What was found exact
+	// is run once more with its memory behind the recorded addresses: every block is painted when it is handed out and
+	// compared when its free completes, or at the end. Blocks that changed are an error that wraps a *ContentsError. All
+	// that was taken is given back.
+	Device driver.Device
 }
 
 // ErrLateStart is matched by the error of a recording that does not begin with the first allocation: what was there
@@ -108,7 +116,7 @@ func Verify(s *snapshot.Snapshot, opts VerifyOptions) (Verdict, error) {
 			continue
 		}
 		found = true
-		one, err := verifyDevice(s, device, t, cfg, opts.TotalMemory)
+		one, err := verifyDevice(s, device, t, cfg, opts)
 		if err != nil {
 			return v, fmt.Errorf("device %d: %w", device, err)
 		}
@@ -171,6 +179,8 @@ func (v *Verdict) merge(o Verdict) {
 	v.DriverTime += o.DriverTime
 	v.AtPeak.add(o.AtPeak)
 	v.refusals += o.refusals
+	v.Painted += o.Painted
+	v.PaintedBytes += o.PaintedBytes
 	v.Limit = max(v.Limit, o.Limit)
 	v.LimitFound = v.LimitFound || o.LimitFound
 	v.Notes = append(v.Notes, o.Notes...)
@@ -185,8 +195,8 @@ func (v *Verdict) PeaksEqual() bool { return v.Peaks == v.RecordedPeaks }
 // verifyDevice finds the conditions under which the allocator follows a recording, as far as the file leaves them open:
 // the limit that garbage collection went by, and all that a guess is about. It returns the verdict of the attempt that
 // got furthest.
-func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, total int64) (Verdict, error) {
-	rec, err := newRecording(s, device, t, total)
+func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, opts VerifyOptions) (Verdict, error) {
+	rec, err := newRecording(s, device, t, opts.TotalMemory)
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -237,7 +247,7 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 			best = v
 		}
 		if v.Difference == nil {
-			return v, nil
+			return v, v.paint(rec, cfg, g, opts.Device)
 		}
 	}
 	if cfg.Limit > 0 && !collects {
@@ -254,6 +264,29 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 		return best, fmt.Errorf("%w: at %v", ErrSettingsChanged, best.Difference)
 	}
 	return best, nil
+}
+
+// paint repeats an exact run with memory of dev behind the addresses, if dev is not nil.
+func (v *Verdict) paint(rec *recording, cfg caching.Config, g *guess, dev driver.Device) error {
+	if dev == nil {
+		return nil
+	}
+	again, err := newVerifier(rec, cfg, g)
+	if err != nil {
+		return err
+	}
+	b, err := newBacking(dev, func() int { return again.call })
+	if err != nil {
+		return err
+	}
+	again.dev.backing = b
+	repeated, err := again.run()
+	if err == nil && repeated.Difference != nil && b.err == nil {
+		err = fmt.Errorf("check contents: the run that was to be checked differs: %v", repeated.Difference)
+	}
+	err = errors.Join(err, b.end())
+	v.Painted, v.PaintedBytes = b.blocks, b.bytes
+	return err
 }
 
 // ErrSettingsChanged is matched by the error of a recording under settings that changed, in a way that it does not show.

@@ -1,0 +1,259 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A backing puts memory of a real device under the recorded addresses of a replay: for each segment one of the same
+// size, for each page a page. Every block is painted when it is handed out, and compared when its free completes, so
+// that two blocks that overlap show, though the addresses that are decided on are those of the recording.
+//
+// What was taken stays in the tables until the device has taken it back, so that end can try again.
+//
+// Invariant: places do not overlap, as recorded or as they are on the device. (Reservations in which nothing is ever
+// mapped have no recorded address: they share one, and differ on the device.)
+type backing struct {
+	dev     driver.Device
+	stream  driver.Stream
+	painter painter
+	places  []place                  // by recorded address
+	pages   map[uint64]driver.Page   // by recorded ID
+	mapped  map[driver.Pointer]int64 // sizes, by address on the device
+	painted map[driver.Pointer]painted
+	last    uint64 // number of the block painted last
+	blocks  int    // compared
+	bytes   int64  // of them
+	err     error  // the first failure; nothing is done after it
+
+	entry func() int // the trace entry at which the call under way began
+}
+
+// A place is a segment or a reservation, as recorded and as it is on the device.
+type place struct {
+	recorded, real driver.Pointer
+	size           int64
+	reserved       bool
+}
+
+type painted struct {
+	number uint64
+	size   int64 // bytes
+}
+
+// blockUnit is what the sizes of mem/caching's blocks are multiples of. Events tell what was asked for, which is less.
+const blockUnit = 512
+
+func newBacking(dev driver.Device, entry func() int) (*backing, error) {
+	p, err := newPainter(dev, WholeContents)
+	if err != nil {
+		return nil, fmt.Errorf("prepare to check contents: %w", err)
+	}
+	return &backing{
+		dev: dev, stream: dev.DefaultStream(), painter: p, entry: entry,
+		pages: map[uint64]driver.Page{}, mapped: map[driver.Pointer]int64{}, painted: map[driver.Pointer]painted{},
+	}, nil
+}
+
+// fail keeps the first error, and reports whether there is one.
+func (b *backing) fail(doing string, err error) bool {
+	if b.err == nil && err != nil {
+		b.err = fmt.Errorf("check contents: %s: %w", doing, err)
+	}
+	return err != nil
+}
+
+// find returns the index of the place that holds a recorded address, or -1.
+func (b *backing) find(p driver.Pointer) int {
+	return slices.IndexFunc(b.places, func(l place) bool { return p >= l.recorded && p < l.recorded+driver.Pointer(l.size) })
+}
+
+// at is where a recorded address is on the device.
+func (b *backing) at(p driver.Pointer) (driver.Pointer, bool) {
+	i := b.find(p)
+	if i < 0 {
+		b.fail(fmt.Sprintf("find recorded address %#x", p), errors.New("it is in no segment"))
+		return 0, false
+	}
+	return b.places[i].real + p - b.places[i].recorded, true
+}
+
+// add takes a segment, or reserves addresses.
+func (b *backing) add(p driver.Pointer, size int64, reserved bool) {
+	if b.err != nil {
+		return
+	}
+	l := place{recorded: p, size: size, reserved: reserved}
+	var err error
+	if reserved {
+		vm := b.dev.VirtualMemory()
+		if vm == nil {
+			b.fail("reserve addresses", &driver.Error{
+				Call: "VirtualMemory", Code: driver.ErrUnsupported, Detail: "the recording has expandable segments",
+			})
+			return
+		}
+		l.real, err = vm.Reserve(size)
+	} else {
+		l.real, err = b.dev.Alloc(size)
+	}
+	if err != nil {
+		b.fail(fmt.Sprintf("take %d bytes for the segment at %#x", size, p), err)
+		return
+	}
+	b.places = append(b.places, l)
+}
+
+// remove gives back what add took.
+func (b *backing) remove(p driver.Pointer) {
+	if b.err != nil {
+		return
+	}
+	i := slices.IndexFunc(b.places, func(l place) bool { return l.recorded == p })
+	if i < 0 {
+		b.fail(fmt.Sprintf("give back %#x", p), errors.New("it is no segment"))
+		return
+	}
+	if !b.fail(fmt.Sprintf("give back the segment at %#x", p), b.places[i].giveBack(b.dev)) {
+		b.places = slices.Delete(b.places, i, i+1)
+	}
+}
+
+func (l place) giveBack(dev driver.Device) error {
+	if l.reserved {
+		return dev.VirtualMemory().Release(l.real, l.size)
+	}
+	return dev.Free(l.real)
+}
+
+// mapPages creates the pages, which have their recorded IDs, and maps them.
+func (b *backing) mapPages(p driver.Pointer, pages []driver.Page) {
+	if b.err != nil {
+		return
+	}
+	at, ok := b.at(p)
+	if !ok {
+		return
+	}
+	vm := b.dev.VirtualMemory()
+	var created []driver.Page
+	for _, page := range pages {
+		c, err := vm.Create(page.Size)
+		if err != nil {
+			b.fail(fmt.Sprintf("create a page of %d bytes", page.Size), err)
+			return
+		}
+		b.pages[page.ID] = c
+		created = append(created, c)
+	}
+	if b.fail("map pages", vm.Map(at, created...)) {
+		return
+	}
+	for _, page := range created {
+		b.mapped[at] = page.Size
+		at += driver.Pointer(page.Size)
+	}
+}
+
+// unmap unmaps pages. Their blocks have been compared, so no work on them is left.
+func (b *backing) unmap(p driver.Pointer, size int64) {
+	if b.err != nil {
+		return
+	}
+	at, ok := b.at(p)
+	if !ok || b.fail("unmap pages", b.dev.VirtualMemory().Unmap(at, size)) {
+		return
+	}
+	for end := at + driver.Pointer(size); at < end && b.mapped[at] > 0; {
+		next := at + driver.Pointer(b.mapped[at])
+		delete(b.mapped, at)
+		at = next
+	}
+}
+
+// drop gives a page up. One that was never mapped was never created here.
+func (b *backing) drop(page driver.Page) {
+	if c, ok := b.pages[page.ID]; ok && b.err == nil && !b.fail("drop a page", b.dev.VirtualMemory().Drop(c)) {
+		delete(b.pages, page.ID)
+	}
+}
+
+// observe paints and compares blocks as the allocator reports them.
+func (b *backing) observe(e mem.Event) {
+	if b.err != nil {
+		return
+	}
+	switch e.Action {
+	case mem.ActionAlloc:
+		at, ok := b.at(e.Ptr)
+		if !ok {
+			return
+		}
+		b.last++
+		size := (e.Size + blockUnit - 1) / blockUnit * blockUnit
+		b.painted[e.Ptr] = painted{b.last, size}
+		b.fail("paint a block", b.painter.paint(b.stream, driver.Range{Ptr: at, Size: size}, b.last))
+	case mem.ActionFreeCompleted:
+		b.compare(e.Ptr)
+	}
+}
+
+// compare looks at a block that nobody uses any more.
+func (b *backing) compare(p driver.Pointer) {
+	was, ok := b.painted[p]
+	if !ok {
+		return // placed by a restored pool, without a request
+	}
+	delete(b.painted, p)
+	at, ok := b.at(p)
+	if !ok {
+		return
+	}
+	diff, err := b.painter.compare(b.stream, driver.Range{Ptr: at, Size: was.size}, was.number)
+	if b.fail("compare a block", err) {
+		return
+	}
+	b.blocks++
+	b.bytes += was.size
+	if diff != nil {
+		b.err = &ContentsError{
+			Op: b.entry(), Block: mem.Block{Ptr: p, Size: was.size}, Offset: diff.offset, Want: diff.want, Got: diff.got,
+		}
+	}
+}
+
+// end compares the blocks that are left, and gives everything back. After a failure it gives back what it can: then the
+// error is the first failure and, if something stayed, the first of those.
+func (b *backing) end() error {
+	for _, p := range slices.Sorted(maps.Keys(b.painted)) {
+		if b.err == nil {
+			b.compare(p)
+		}
+	}
+	stayed := errors.Join(b.stream.Sync(context.Background()), b.painter.close())
+	give := func(err error) {
+		if stayed == nil && err != nil {
+			stayed = err
+		}
+	}
+	vm := b.dev.VirtualMemory()
+	for at, size := range b.mapped {
+		give(vm.Unmap(at, size))
+	}
+	for _, page := range b.pages {
+		give(vm.Drop(page))
+	}
+	for _, l := range b.places {
+		give(l.giveBack(b.dev))
+	}
+	if stayed != nil {
+		stayed = fmt.Errorf("check contents: give back the device's memory: %w", stayed)
+	}
+	return errors.Join(b.err, stayed)
+}
