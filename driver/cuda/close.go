@@ -1,0 +1,102 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"errors"
+	"runtime"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+)
+
+// Only Close frees: nothing is freed by the garbage collector, or when the program ends.
+
+// Close waits for the streams' work, frees what this device holds and lets go of the primary context, which lives on if
+// other code holds it. Of a lost device there is nothing to wait for and nothing to free: the error is the one that lost
+// it.
+func (d *device) Close() error {
+	d.leavePeers()
+	d.life.Lock() // calls under way come first
+	defer d.life.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	copiers.Delete(d)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var errs []error
+	if lost := d.lost.Load(); lost != nil {
+		errs = append(errs, &driver.Error{Call: "Close", Code: driver.ErrLost, Detail: lost.Detail})
+	} else if r := d.lib.CtxSetCurrent(d.ctx); r != cu.Success {
+		errs = append(errs, d.fail("Close", r, "set the context"))
+	} else {
+		errs = d.giveBack()
+	}
+	for _, s := range d.streams {
+		s.settleAll()
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+	}
+	_ = d.lib.CtxSetCurrent(0) // this thread would keep what may be no more
+	errs = append(errs, d.fail("Close", d.lib.PrimaryCtxRelease(d.dev), "the context of device %d", d.info.Ordinal))
+	return errors.Join(errs...)
+}
+
+// giveBack frees everything. No other call runs, and the context is current.
+func (d *device) giveBack() []error {
+	var errs []error
+	try := func(r cu.Result, format string, args ...any) {
+		if err := d.fail("Close", r, format, args...); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	d.abandonCaptures()
+	for _, s := range d.streams {
+		if s.gone || s.closed && s.shared { // the maker of a foreign stream may have ended it
+			continue
+		}
+		switch c, err := s.captured("Close"); {
+		case err != nil:
+			errs = append(errs, err)
+		case c == nil: // what captures now is other code's, and has no work to wait for
+			try(d.lib.StreamSynchronize(s.handle), "stream %d", s.id)
+		}
+	}
+	if d.lost.Load() != nil {
+		return errs
+	}
+	errs = append(errs, d.closeExtras()...)
+	for _, e := range d.known.t {
+		p, size := uint64(e.at), e.size
+		switch e.value.kind {
+		case allocated:
+			try(d.lib.MemFree(p), "%#x", p)
+		case reserved:
+			for _, m := range e.value.mapped {
+				try(d.lib.MemUnmap(uint64(m.at), m.size), "%#x+%d", m.at, m.size)
+			}
+			try(d.lib.MemAddressFree(p, size), "%#x+%d", p, size)
+		}
+	}
+	for id, pg := range d.virtual.pages {
+		if pg.dropped {
+			continue // unmapped by now, so libcuda has the memory back
+		}
+		try(d.lib.MemRelease(pg.handle), "page %d", id)
+	}
+	d.known.t, d.virtual.pages = nil, nil
+	for _, s := range d.streams {
+		s.settleAll()
+		if !s.gone && !s.shared {
+			try(d.lib.StreamDestroy(s.handle), "stream %d", s.id)
+		}
+	}
+	for _, e := range d.events.free {
+		try(d.lib.EventDestroy(e.handle), "an event")
+	}
+	d.events.free = nil
+	return errs
+}

@@ -1,0 +1,67 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+)
+
+// Copy is refused at once if an address is not the device's.
+func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
+	const call = "Stream.Copy"
+	natural(call, n)
+	apart(call, dst, src, n)
+	if err := s.begin(call); err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.d.reachable(call, dst, n); err != nil {
+		return err
+	}
+	if err := s.d.reachable(call, src, n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	if r := s.d.lib.MemcpyDtoDAsync(uint64(dst), uint64(src), n, s.handle); r != cu.Success {
+		return s.d.fail(call, r, "%d bytes from %#x to %#x", n, src, dst)
+	}
+	s.queued()
+	return nil
+}
+
+// Fill is refused at once if an address is not the device's.
+func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
+	const call = "Stream.Fill"
+	natural(call, n)
+	if err := s.begin(call); err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.d.reachable(call, p, n); err != nil || n == 0 {
+		return err
+	}
+	if r := s.d.lib.MemsetD8Async(uint64(p), pattern, n, s.handle); r != cu.Success {
+		return s.d.fail(call, r, "%d bytes at %#x", n, p)
+	}
+	s.queued()
+	return nil
+}
+
+// natural panics if n is negative.
+func natural(call string, n int64) {
+	if n < 0 {
+		panic(fmt.Sprintf("driver/cuda: %s of %d bytes", call, n))
+	}
+}
+
+// apart panics if the ranges of n bytes at dst and src overlap.
+func apart(call string, dst, src driver.Pointer, n int64) {
+	if dst < src+driver.Pointer(n) && src < dst+driver.Pointer(n) {
+		panic(fmt.Sprintf("driver/cuda: %s: the ranges %#x+%d and %#x+%d overlap", call, dst, n, src, n))
+	}
+}

@@ -1,0 +1,192 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+// Package cuda is NVIDIA's GPUs as devices: libcuda, the driver's own library, loaded at run time, without cgo and
+// without anything of the CUDA toolkit.
+//
+// It is registered as "cuda". Open takes nothing (the first GPU), a number ("cuda:1"), or a UUID as nvidia-smi writes it
+// ("cuda:GPU-5c1f…", "cuda:MIG-…"), and behind a comma what Alloc and Create may hand out ("cuda:0,total=1GiB",
+// "cuda:total=1GiB"; see budget.go): beyond it they fail with driver.ErrNoMemory, and Available and Info().TotalMemory
+// are what is within it. Two openings of a device have a budget each. A device uses the GPU's primary context, the one that the CUDA runtime uses too, so
+// memory, streams and modules of other code in the same process are of use here; devices opened twice share it.
+//
+//   - A call to libcuda is made by a goroutine that is locked to its thread, with the context set: see context.go.
+//   - A block from Alloc is one of cuMemAlloc, a page a handle of cuMemCreate. Which addresses may be used stands in one
+//     table (ranges.go). An address that is not in it was perhaps given out by other code: libcuda is asked. All else is
+//     driver.ErrInvalid before it is queued, because on the device it would lose the context.
+//   - A stream is a CUstream that does not wait for the legacy default stream, and that stream is StreamID 0. A stream of
+//     other code can be used too (StreamOptions.Foreign), but the per-thread default stream cannot: goroutines move from
+//     thread to thread.
+//   - A mark is an event, recorded only if there was new work: see mark.go. Waiting that a context may end is a goroutine
+//     asleep in libcuda: see sync.go. libcuda never calls Go.
+//
+// Invariants: no libcuda call but between enter and leave, or by Open and Close. Ticks passed <= ticks marked, and the
+// ring of a stream holds exactly those between. Every event is in the device's pool, in one ring, or in use by a call.
+//
+// Errors: a result of libcuda becomes a *driver.Error with libcuda's own words in Detail (internal/cu). Results after
+// which the context is of no use (an illegal address, an uncorrectable memory error) are driver.ErrLost, then and on
+// every later call, with the first cause; only a new process has the device back. A function that this machine's driver
+// lacks is driver.ErrUnsupported where it is needed. CUDA 12.0 is the oldest driver that Open accepts.
+//
+// Locks: copying (peers.go), device.life (read), a stream's ending, its mu or virtual.mu, capture.mu; ranges.mu, marks.mu
+// and, under that, events.mu are leaves. A stream's mu is held while libcuda queues, which blocks if the stream's queue is
+// full; no call that waits for the device is made with it, or with any lock that another stream needs but copying.
+//
+// It does not make contexts of its own, run Go functions on the device, or free anything when a program ends: the
+// operating system does that, and libcuda may be gone by then. A process that was forked after cuInit cannot use CUDA;
+// Go programs do not fork without starting another program, so they never are one.
+//
+// On other systems, and with the build tag nocuda, which keeps a program static, Open fails with driver.ErrUnsupported.
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/nvml"
+	"github.com/ashlar-go/ashlar/internal/dl"
+)
+
+// minimum is the oldest driver, as cuDriverGetVersion writes it: CUDA 12.0.
+const minimum = 12000
+
+// cudaDriver is the driver, with what it needs of the machine.
+type cudaDriver struct {
+	load   func() (*cu.Lib, dl.Tries, error)
+	nvml   func() (*nvml.Lib, dl.Tries, error)
+	exists func(path string) bool
+}
+
+func init() {
+	driver.Register("cuda", &cudaDriver{
+		load:   onceLoaded(cu.Open),
+		nvml:   onceLoaded(nvml.Open),
+		exists: func(path string) bool { _, err := os.Stat(path); return err == nil },
+	})
+}
+
+// onceLoaded loads a library at the first call, and returns what came of it at every call.
+func onceLoaded[L any](open func() (*L, dl.Tries, error)) func() (*L, dl.Tries, error) {
+	var once sync.Once
+	var lib *L
+	var tries dl.Tries
+	var err error
+	return func() (*L, dl.Tries, error) {
+		once.Do(func() { lib, tries, err = open() })
+		return lib, tries, err
+	}
+}
+
+// Open opens the device "" (the first), "N" or UUID, with ",total=SIZE" behind it.
+func (c *cudaDriver) Open(args string) (driver.Device, error) {
+	o, err := parseOpening(args)
+	if err != nil {
+		return nil, err
+	}
+	lib, n, err := c.start("Open")
+	if err != nil {
+		return nil, err
+	}
+	ordinal, err := find(lib, n, o.device)
+	if err != nil {
+		return nil, err
+	}
+	d := &device{lib: lib, nvml: c.nvml}
+	d.budget.total = o.total
+	if err := d.open(ordinal); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// start loads and initialises libcuda and counts the devices. The error says what is missing and what to do.
+func (c *cudaDriver) start(call string) (*cu.Lib, int, error) {
+	lib, tries, err := c.load()
+	if err != nil {
+		return nil, 0, absentError(call, "NVIDIA's driver library is not here: %v. %s", tries, c.adviceLibrary())
+	}
+	version, r := lib.DriverVersion()
+	if r != cu.Success {
+		return nil, 0, absentError(call, "version of the driver: %s", lib.Describe(r))
+	}
+	if version < minimum {
+		return nil, 0, &driver.Error{
+			Call: call, Code: driver.ErrUnsupported,
+			Detail: fmt.Sprintf("NVIDIA's driver here is for CUDA %s, and CUDA %s is the oldest that works: %s",
+				versionText(version), versionText(minimum), adviceOld),
+		}
+	}
+	if r := lib.Init(); r != cu.Success {
+		e := absentError(call, "cuInit: %s. %s", lib.Describe(r), c.adviceInit(r))
+		if r.Code() == driver.ErrUnsupported {
+			e.Code = driver.ErrUnsupported
+		}
+		return nil, 0, e
+	}
+	n, r := lib.DeviceCount()
+	if r != cu.Success {
+		return nil, 0, absentError(call, "number of devices: %s", lib.Describe(r))
+	}
+	if n == 0 {
+		return nil, 0, absentError(call, "the driver works and has no device. %s", c.adviceInit(cu.NoDevice))
+	}
+	return lib, n, nil
+}
+
+// find returns the number of the device of that name.
+func find(lib *cu.Lib, n int, name string) (int, error) {
+	switch ordinal, err := strconv.Atoi(name); {
+	case name == "":
+		return 0, nil
+	case err == nil && ordinal >= 0 && ordinal < n:
+		return ordinal, nil
+	case err == nil:
+		return 0, absentError("Open", "device %d: there are %d, from 0", ordinal, n)
+	case !strings.HasPrefix(name, "GPU-") && !strings.HasPrefix(name, "MIG-"):
+		return 0, invalidError("Open", "%q: want nothing, the number of a device, or a UUID (GPU-… or MIG-…)", name)
+	}
+	var have []string
+	for i := range n {
+		_, info, err := describe(lib, i)
+		if err != nil {
+			return 0, err
+		}
+		if strings.EqualFold(info.UUID, name) {
+			return i, nil
+		}
+		have = append(have, info.UUID)
+	}
+	return 0, absentError("Open", "%s: there are %s", name, strings.Join(have, ", "))
+}
+
+// Devices lists the GPUs. Free is -1 where NVML cannot tell it.
+func (c *cudaDriver) Devices() ([]driver.Listing, error) {
+	lib, n, err := c.start("Devices")
+	if err != nil {
+		return nil, err
+	}
+	watch, _, _ := c.nvml()
+	var all []driver.Listing
+	for i := range n {
+		_, info, err := describe(lib, i)
+		if err != nil {
+			return nil, err
+		}
+		l := driver.Listing{Spec: "cuda:" + strconv.Itoa(i), Info: info, Free: -1}
+		if free, err := watch.Free(info.UUID); err == nil {
+			l.Free = free
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+func absentError(call, format string, args ...any) *driver.Error {
+	return &driver.Error{Call: call, Code: driver.ErrAbsent, Detail: fmt.Sprintf(format, args...)}
+}

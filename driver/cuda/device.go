@@ -1,0 +1,90 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/nvml"
+	"github.com/ashlar-go/ashlar/internal/dl"
+)
+
+// A device is a GPU's primary context and what this program holds in it.
+type device struct {
+	lib  *cu.Lib
+	nvml func() (*nvml.Lib, dl.Tries, error)
+	dev  cu.Device
+	ctx  cu.Context
+	info driver.Info
+
+	life   sync.RWMutex // read from enter to leave, written by Close
+	closed bool
+	lost   atomic.Pointer[driver.Error] // the first error after which the context is of no use
+
+	budget  budget
+	known   ranges // addresses that work may touch
+	events  events
+	virtual virtual
+
+	zero        *stream // the default stream
+	streamsMu   sync.Mutex
+	streams     []*stream // by number; a closed one stays until its number is given again
+	first, last int       // the priorities of the stream that runs first, and last
+
+	deviceExtras
+}
+
+// open takes hold of the primary context of a device, which makes it (0.1 s and more) if nobody has yet.
+func (d *device) open(ordinal int) error {
+	const call = "Open"
+	dev, info, err := describe(d.lib, ordinal)
+	if err != nil {
+		return err
+	}
+	ctx, r := d.lib.PrimaryCtxRetain(dev)
+	if r != cu.Success {
+		return failure(d.lib, call, r, fmt.Sprintf("the context of device %d", ordinal))
+	}
+	d.dev, d.ctx, d.info = dev, ctx, info
+	d.zero = newStream(d, 0, 0, true, 0)
+	d.streams = []*stream{d.zero}
+	if err := d.ask(call); err != nil {
+		_ = d.lib.PrimaryCtxRelease(dev)
+		return err
+	}
+	return nil
+}
+
+// ask completes what is known of the device with what only a context tells.
+func (d *device) ask(call string) error {
+	if err := d.enter(call); err != nil {
+		return err
+	}
+	defer d.leave()
+	free, total, r := d.lib.MemGetInfo()
+	if r != cu.Success {
+		return d.fail(call, r, "memory of device %d", d.info.Ordinal)
+	}
+	_, d.info.TotalMemory = d.budget.limit(free, total)
+	if last, first, r := d.lib.StreamPriorityRange(); r == cu.Success {
+		d.last, d.first = last, first
+	}
+	return nil
+}
+
+func (d *device) Info() driver.Info { return d.info }
+
+func (d *device) DefaultStream() driver.Stream { return d.zero }
+
+// own returns s as a stream of this device, and panics if it is none.
+func (d *device) own(call string, s driver.Stream) *stream {
+	o, ok := s.(*stream)
+	if !ok || o == nil || o.d != d {
+		panic("driver/cuda: " + call + ": not a stream of this device")
+	}
+	return o
+}

@@ -1,0 +1,203 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+)
+
+// Graphs are captured in the relaxed mode. The others bind a capture to the thread that began it, and a goroutine has
+// none; and they forbid memory to be allocated meanwhile (to the thread, or to all), which is what this module is for.
+// What relaxed mode would let through and spoil the capture is refused here, before libcuda sees it: see capture.go.
+
+type graphs struct{ d *device }
+
+func (d *device) Graphs() driver.Graphs { return graphs{d} }
+
+// A graphSet is the graphs of a device that are not closed. mu is a leaf.
+type graphSet struct {
+	mu   sync.Mutex
+	live map[*graph]struct{}
+}
+
+// A graph is a CUgraphExec.
+type graph struct {
+	d     *device
+	nodes int
+
+	mu     sync.Mutex // after a stream's: libcuda wants launches of one graph one after another
+	exec   cu.GraphExec
+	closed bool
+}
+
+func (g graphs) Begin(s driver.Stream) error {
+	const call = "Graphs.Begin"
+	o := g.d.own(call, s)
+	if o.id == 0 {
+		return capturingError(call, "the default stream cannot capture: use one of NewStream")
+	}
+	if err := o.begin(call); err != nil {
+		return err
+	}
+	defer o.end()
+	c, err := o.captured(call)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		return capturingError(call, "the stream captures already")
+	}
+	if _, err := o.mark(call); err != nil { // what was queued so far must have an event that is not captured
+		return err
+	}
+	if r := g.d.lib.StreamBeginCapture(o.handle, cu.CaptureRelaxed); r != cu.Success {
+		return g.d.fail(call, r, "stream %d", o.id)
+	}
+	o.startCapture()
+	return nil
+}
+
+// End also fails with ErrInvalid on a stream on which no capture was begun, and changes nothing then.
+func (g graphs) End(s driver.Stream) (driver.Graph, error) {
+	const call = "Graphs.End"
+	o := g.d.own(call, s)
+	if err := o.begin(call); err != nil {
+		return nil, err
+	}
+	c := o.capture
+	if c == nil || !c.begunBy(o) {
+		o.end()
+		return nil, invalidError(call, "no capture was begun on stream %d", o.id)
+	}
+	c.mu.Lock()
+	captured, r := g.d.lib.StreamEndCapture(o.handle)
+	if r != cu.Success { // then it has ended all the same, unless libcuda did not look at it
+		if status, asked := g.d.lib.StreamIsCapturing(o.handle); asked == cu.Success && status != cu.CaptureNone {
+			g.d.abandon(o)
+		}
+	}
+	c.ended.Store(true)
+	c.mu.Unlock()
+	err := g.d.fail(call, r, "the capture on stream %d failed", o.id)
+	var made *graph
+	if err == nil {
+		made, err = g.d.instantiate(call, captured)
+	}
+	o.end()
+	c.finish()
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// abandon ends the capture that was begun on s, for nothing.
+func (d *device) abandon(s *stream) {
+	if captured, r := d.lib.StreamEndCapture(s.handle); r == cu.Success {
+		d.lib.GraphDestroy(captured)
+	}
+}
+
+// Capturing asks libcuda only about streams of other code.
+func (g graphs) Capturing(s driver.Stream) (bool, error) {
+	const call = "Graphs.Capturing"
+	o := g.d.own(call, s)
+	if err := o.begin(call); err != nil {
+		return false, err
+	}
+	defer o.end()
+	c, err := o.captured(call)
+	return c != nil, err
+}
+
+// begunBy reports whether the capture was begun on s, and goes on.
+func (c *capture) begunBy(s *stream) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.ended.Load() && c.streams[0] == s
+}
+
+// instantiate makes what was captured ready for launch, and gives the template up.
+func (d *device) instantiate(call string, captured cu.Graph) (*graph, error) {
+	defer d.lib.GraphDestroy(captured)
+	n, r := d.lib.GraphNodes(captured)
+	if r != cu.Success {
+		return nil, d.fail(call, r, "count the nodes")
+	}
+	exec, r := d.lib.GraphInstantiate(captured)
+	if r != cu.Success {
+		return nil, d.fail(call, r, "make a graph of %d nodes ready", n)
+	}
+	g := &graph{d: d, nodes: n, exec: exec}
+	d.graphs.mu.Lock()
+	defer d.graphs.mu.Unlock()
+	if d.graphs.live == nil {
+		d.graphs.live = map[*graph]struct{}{}
+	}
+	d.graphs.live[g] = struct{}{}
+	return g, nil
+}
+
+// Launch on a stream that captures makes the graph part of what is captured.
+func (g *graph) Launch(s driver.Stream) error {
+	const call = "Graph.Launch"
+	o := g.d.own(call, s)
+	if err := o.begin(call); err != nil {
+		return err
+	}
+	defer o.end()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return closedError(call, "the graph")
+	}
+	if r := g.d.lib.GraphLaunch(g.exec, o.handle); r != cu.Success {
+		return g.d.fail(call, r, "a graph of %d nodes on stream %d", g.nodes, o.id)
+	}
+	o.queued()
+	return nil
+}
+
+func (g *graph) Nodes() int { return g.nodes }
+
+// Close leaves it to libcuda to wait for a launch that is under way: cuGraphExecDestroy frees such a graph on completion.
+// Closing twice is not an error, nor is closing after the device.
+func (g *graph) Close() error {
+	const call = "Graph.Close"
+	if err := g.d.enter(call); err != nil {
+		return ignoreClosed(err)
+	}
+	defer g.d.leave()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	if r := g.d.lib.GraphExecDestroy(g.exec); r != cu.Success {
+		return g.d.fail(call, r, "a graph of %d nodes", g.nodes)
+	}
+	g.closed = true
+	g.d.graphs.mu.Lock()
+	defer g.d.graphs.mu.Unlock()
+	delete(g.d.graphs.live, g)
+	return nil
+}
+
+// closeGraphs destroys what callers did not close.
+func (d *device) closeGraphs() cu.Result {
+	first := cu.Success
+	for g := range d.graphs.live {
+		if r := d.lib.GraphExecDestroy(g.exec); first == cu.Success {
+			first = r
+		}
+	}
+	d.graphs.live = nil
+	return first
+}
+
+func capturingError(call, detail string) error {
+	return &driver.Error{Call: call, Code: driver.ErrCapturing, Detail: detail}
+}

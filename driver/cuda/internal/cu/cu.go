@@ -1,0 +1,223 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+// Package cu calls NVIDIA's driver library, libcuda, without cgo: one thin method for each function that Ashlar uses.
+//
+// A Lib is a table of addresses, one for each symbol in symbols.go, looked up one by one when it is made. A symbol that
+// is not there costs nothing until its method is called: that returns a Result which says so, and maps to
+// driver.ErrUnsupported. Names are the exact exported ones, with versions (cuMemAlloc_v2); where a function has several,
+// the newest that this package's signature fits comes first.
+//
+// Calls go through purego.SyscallN. Its arguments lie in a frame from a pool and so do the cells that libcuda writes its
+// results into: frames are on Go's heap, where nothing moves, so an address of a cell stays good however the goroutine's
+// stack does, and a call allocates nothing. There are two kinds of call:
+//
+//   - call, get and get2 take integers only. No argument may be the address of Go memory.
+//   - callWith takes addresses of Go memory too, converted in the argument list itself. Its directive uintptrescapes keeps
+//     whatever they point to on the heap until the call returns. It allocates once.
+//
+// Handles and device addresses are integers: the garbage collector must not see them, and checkptr would take them for
+// stray pointers. No structure goes by value, with two exceptions that ipc_amd64.go and ipc_arm64.go explain.
+//
+// Nothing here knows of contexts, threads or locks: package driver/cuda sees to those. Lib is safe for concurrent use.
+package cu
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/ashlar-go/ashlar/internal/dl"
+)
+
+// Handles of libcuda. Zero is none, but for Device, which is a number, and Stream.
+type (
+	// A Device is a GPU, or a slice of one.
+	Device int32
+
+	// A Context is what a process has on a device: memory, streams, modules.
+	Context uintptr
+
+	// A Stream is a queue of work. Zero is the legacy default stream of the current context.
+	Stream uintptr
+
+	// An Event is a point on a stream, once recorded.
+	Event uintptr
+
+	// A Module is loaded code.
+	Module uintptr
+
+	// A Function is a kernel of a module.
+	Function uintptr
+
+	// A Graph is captured work.
+	Graph uintptr
+
+	// A GraphExec is a graph that is ready for launch.
+	GraphExec uintptr
+
+	// A MemPool is where stream-ordered allocations come from.
+	MemPool uintptr
+
+	// A MemHandle is physical memory, apart from addresses.
+	MemHandle uint64
+)
+
+// LegacyStream and PerThreadStream are the handles of the two default streams under their own names (cuda.h:
+// CU_STREAM_LEGACY, CU_STREAM_PER_THREAD). Zero is the first of them for the functions that this package calls.
+const (
+	LegacyStream    Stream = 1
+	PerThreadStream Stream = 2
+)
+
+// libraryNames are where libcuda may be: what the loader knows, then where containers, Debian, Fedora and Windows's
+// Linux put it.
+var libraryNames = []string{
+	"libcuda.so.1",
+	"libcuda.so",
+	"/usr/local/nvidia/lib64/libcuda.so.1",
+	"/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+	"/usr/lib/aarch64-linux-gnu/libcuda.so.1",
+	"/usr/lib64/libcuda.so.1",
+	"/usr/lib/wsl/lib/libcuda.so.1",
+}
+
+// A Lib is libcuda, or what stands in for it.
+type Lib struct {
+	functions [symbolCount]uintptr // 0: the symbol is missing
+}
+
+// Open loads libcuda. The tries tell where it was looked for.
+func Open() (*Lib, dl.Tries, error) {
+	library, tries, err := dl.Open(libraryNames...)
+	if err != nil {
+		return nil, tries, err
+	}
+	return New(library.Lookup), tries, nil
+}
+
+// New returns a Lib of the functions that lookup finds. Tests hand it functions of their own.
+func New(lookup func(symbol string) (uintptr, error)) *Lib {
+	l := &Lib{}
+	for s := range symbolCount {
+		for _, name := range names[s] {
+			if address, err := lookup(name); err == nil && address != 0 {
+				l.functions[s] = address
+				break
+			}
+		}
+	}
+	return l
+}
+
+// Missing returns the symbols that the library lacks, but for those that callers do as well without.
+func (l *Lib) Missing() []string {
+	var missing []string
+	for s := range symbolCount {
+		if l.functions[s] == 0 && !dispensable[s] {
+			missing = append(missing, names[s][0])
+		}
+	}
+	return missing
+}
+
+// A frame is the arguments and results of one call.
+type frame struct {
+	args  [16]uintptr
+	cells [2]uint64 // zero when the call starts
+	keep  unsafe.Pointer
+}
+
+var frames = sync.Pool{New: func() any { return new(frame) }}
+
+// invoke calls s with the first n arguments of f.
+func (l *Lib) invoke(s symbol, f *frame, n int) Result {
+	function := l.functions[s]
+	if function == 0 {
+		return missing(s)
+	}
+	r, _, _ := purego.SyscallN(function, f.args[:n]...)
+	return Result(int32(r))
+}
+
+// call calls s with integers.
+func (l *Lib) call(s symbol, args ...uintptr) Result {
+	f := frames.Get().(*frame)
+	r := l.invoke(s, f, copy(f.args[:], args))
+	frames.Put(f)
+	return r
+}
+
+// get calls s with the address of a cell and then args, and returns the cell.
+func (l *Lib) get(s symbol, args ...uintptr) (uint64, Result) {
+	f := frames.Get().(*frame)
+	f.cells[0] = 0
+	f.args[0] = f.cell(0)
+	r := l.invoke(s, f, 1+copy(f.args[1:], args))
+	v := f.cells[0]
+	frames.Put(f)
+	return v, r
+}
+
+// get2 is get with two cells.
+func (l *Lib) get2(s symbol, args ...uintptr) (a, b uint64, r Result) {
+	f := frames.Get().(*frame)
+	f.cells = [2]uint64{}
+	f.args[0], f.args[1] = f.cell(0), f.cell(1)
+	r = l.invoke(s, f, 2+copy(f.args[2:], args))
+	a, b = f.cells[0], f.cells[1]
+	frames.Put(f)
+	return a, b, r
+}
+
+// getAfter is get with the cell's address after first.
+func (l *Lib) getAfter(s symbol, first uintptr, args ...uintptr) (uint64, Result) {
+	f := frames.Get().(*frame)
+	f.cells[0] = 0
+	f.args[0], f.args[1] = first, f.cell(0)
+	r := l.invoke(s, f, 2+copy(f.args[2:], args))
+	v := f.cells[0]
+	frames.Put(f)
+	return v, r
+}
+
+func (f *frame) cell(i int) uintptr { return uintptr(unsafe.Pointer(&f.cells[i])) }
+
+// callWith calls s with arguments of which some are addresses of Go memory.
+//
+//go:uintptrescapes
+func (l *Lib) callWith(s symbol, args ...uintptr) Result { return l.call(s, args...) }
+
+// text returns the C string at an address of libcuda's own.
+func text(address uintptr) string {
+	if address == 0 {
+		return ""
+	}
+	p := *(**byte)(unsafe.Pointer(&address)) // it is C's memory, or, in tests, Go's that is kept
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}
+
+// trim returns the C string in b.
+func trim(b []byte) string {
+	for i, c := range b {
+		if c == 0 {
+			return string(b[:i])
+		}
+	}
+	return string(b)
+}
+
+func missing(s symbol) Result { return Result(-1 - int32(s)) }
+
+// symbolOf returns the symbol that a Result says is missing.
+func symbolOf(r Result) string {
+	if s := -1 - int(r); s < int(symbolCount) {
+		return names[s][0]
+	}
+	return fmt.Sprintf("result %d", int32(r))
+}

@@ -1,0 +1,159 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cu
+
+import "math"
+
+// StreamNonBlocking keeps a stream from waiting for the legacy default stream, and that from waiting for it.
+const StreamNonBlocking uint32 = 1
+
+// Flags of EventCreate.
+const (
+	EventBlockingSync  uint32 = 1 // EventSynchronize sleeps rather than spins
+	EventDisableTiming uint32 = 2
+	EventInterprocess  uint32 = 4 // with EventDisableTiming only
+)
+
+// StreamCreate makes a stream. The priority must be in StreamPriorityRange, or is brought there.
+func (l *Lib) StreamCreate(flags uint32, priority int) (Stream, Result) {
+	s, r := l.get(symStreamCreate, uintptr(flags), uintptr(uint32(int32(priority))))
+	return Stream(s), r
+}
+
+// StreamDestroy returns at once: work that was queued is done all the same.
+func (l *Lib) StreamDestroy(s Stream) Result { return l.call(symStreamDestroy, uintptr(s)) }
+
+// StreamQuery is Success if all work of s is done, and NotReady if not.
+func (l *Lib) StreamQuery(s Stream) Result { return l.call(symStreamQuery, uintptr(s)) }
+
+// StreamSynchronize waits for all work of s.
+func (l *Lib) StreamSynchronize(s Stream) Result { return l.call(symStreamSynchronize, uintptr(s)) }
+
+// StreamWaitEvent makes later work on s start after what e last recorded. e may be recorded again or destroyed afterwards.
+func (l *Lib) StreamWaitEvent(s Stream, e Event) Result {
+	return l.call(symStreamWaitEvent, uintptr(s), uintptr(e), 0)
+}
+
+// StreamContext returns the context that s is of.
+func (l *Lib) StreamContext(s Stream) (Context, Result) {
+	c, r := l.getAfter(symStreamGetCtx, uintptr(s))
+	return Context(c), r
+}
+
+// StreamFlags returns the flags that s was made with.
+func (l *Lib) StreamFlags(s Stream) (uint32, Result) {
+	f, r := l.getAfter(symStreamGetFlags, uintptr(s))
+	return uint32(f), r
+}
+
+// StreamPriority returns the priority of s.
+func (l *Lib) StreamPriority(s Stream) (int, Result) {
+	p, r := l.getAfter(symStreamGetPriority, uintptr(s))
+	return int(int32(p)), r
+}
+
+// CaptureStatus says whether a stream captures (cuda.h: CUstreamCaptureStatus).
+type CaptureStatus int32
+
+// The states of a capture.
+const (
+	CaptureNone   CaptureStatus = 0
+	CaptureActive CaptureStatus = 1
+	CaptureBroken CaptureStatus = 2 // invalidated: it can only be ended
+)
+
+// StreamIsCapturing says whether s captures.
+func (l *Lib) StreamIsCapturing(s Stream) (CaptureStatus, Result) {
+	c, r := l.getAfter(symStreamIsCapturing, uintptr(s))
+	return CaptureStatus(int32(c)), r
+}
+
+// CaptureMode says what else may not be done while a stream captures (cuda.h: CUstreamCaptureMode).
+type CaptureMode int32
+
+// CaptureRelaxed forbids nothing to other threads, and lets any thread end the capture, as goroutines need.
+const CaptureRelaxed CaptureMode = 2
+
+// StreamBeginCapture makes s record work instead of doing it.
+func (l *Lib) StreamBeginCapture(s Stream, mode CaptureMode) Result {
+	return l.call(symStreamBeginCapture, uintptr(s), uintptr(mode))
+}
+
+// StreamEndCapture returns what was recorded since StreamBeginCapture on the same stream.
+func (l *Lib) StreamEndCapture(s Stream) (Graph, Result) {
+	g, r := l.getAfter(symStreamEndCapture, uintptr(s))
+	return Graph(g), r
+}
+
+// StreamCaptureInfo returns the state of the stream's capture and the capture's number.
+func (l *Lib) StreamCaptureInfo(s Stream) (status CaptureStatus, id uint64, r Result) {
+	f := frames.Get().(*frame)
+	f.cells = [2]uint64{}
+	// The third version has one more result that may be null, so this fits the second too.
+	f.args = [16]uintptr{uintptr(s), f.cell(0), f.cell(1)}
+	r = l.invoke(symStreamGetCaptureInfo, f, 7)
+	status, id = CaptureStatus(int32(f.cells[0])), f.cells[1]
+	frames.Put(f)
+	return status, id, r
+}
+
+// EventCreate makes an event.
+func (l *Lib) EventCreate(flags uint32) (Event, Result) {
+	e, r := l.get(symEventCreate, uintptr(flags))
+	return Event(e), r
+}
+
+// EventRecord puts e after all work queued on s so far.
+func (l *Lib) EventRecord(e Event, s Stream) Result {
+	return l.call(symEventRecord, uintptr(e), uintptr(s))
+}
+
+// EventQuery is Success if what the event last recorded is done, and NotReady if not.
+func (l *Lib) EventQuery(e Event) Result { return l.call(symEventQuery, uintptr(e)) }
+
+// EventSynchronize waits for what e last recorded.
+func (l *Lib) EventSynchronize(e Event) Result { return l.call(symEventSynchronize, uintptr(e)) }
+
+// EventDestroy gives an event up, reached or not.
+func (l *Lib) EventDestroy(e Event) Result { return l.call(symEventDestroy, uintptr(e)) }
+
+// EventElapsed returns the milliseconds between two events with timing.
+func (l *Lib) EventElapsed(from, to Event) (float32, Result) {
+	bits, r := l.get(symEventElapsedTime, uintptr(from), uintptr(to))
+	return math.Float32frombits(uint32(bits)), r
+}
+
+// MemcpyAsync copies between any two addresses that libcuda knows.
+func (l *Lib) MemcpyAsync(dst, src uint64, n int64, s Stream) Result {
+	return l.call(symMemcpyAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s))
+}
+
+// MemcpyHtoDAsync copies from src, which must lie outside Go's heap or be pinned until the copy is done.
+func (l *Lib) MemcpyHtoDAsync(dst uint64, src uintptr, n int64, s Stream) Result {
+	return l.call(symMemcpyHtoDAsync, uintptr(dst), src, uintptr(n), uintptr(s))
+}
+
+// MemcpyDtoHAsync copies to dst, which must lie outside Go's heap or be pinned until the copy is done.
+func (l *Lib) MemcpyDtoHAsync(dst uintptr, src uint64, n int64, s Stream) Result {
+	return l.call(symMemcpyDtoHAsync, dst, uintptr(src), uintptr(n), uintptr(s))
+}
+
+// MemcpyDtoDAsync copies within the device, or between devices that reach each other.
+func (l *Lib) MemcpyDtoDAsync(dst, src uint64, n int64, s Stream) Result {
+	return l.call(symMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s))
+}
+
+// MemcpyPeerAsync copies between the devices of two contexts, whether or not they can reach each other.
+func (l *Lib) MemcpyPeerAsync(dst uint64, to Context, src uint64, from Context, n int64, s Stream) Result {
+	return l.call(symMemcpyPeerAsync, uintptr(dst), uintptr(to), uintptr(src), uintptr(from), uintptr(n), uintptr(s))
+}
+
+// MemsetD8Async sets n bytes.
+func (l *Lib) MemsetD8Async(p uint64, pattern byte, n int64, s Stream) Result {
+	return l.call(symMemsetD8Async, uintptr(p), uintptr(pattern), uintptr(n), uintptr(s))
+}
+
+// MemsetD32Async sets n words of four bytes.
+func (l *Lib) MemsetD32Async(p uint64, pattern uint32, n int64, s Stream) Result {
+	return l.call(symMemsetD32Async, uintptr(p), uintptr(pattern), uintptr(n), uintptr(s))
+}

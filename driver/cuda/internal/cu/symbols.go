@@ -1,0 +1,234 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cu
+
+// A symbol is a function of libcuda, as an index of Lib's table.
+type symbol int
+
+const (
+	symInit symbol = iota
+	symDriverGetVersion
+	symGetErrorName
+	symGetErrorString
+
+	symDeviceGetCount
+	symDeviceGet
+	symDeviceGetName
+	symDeviceGetUUID
+	symDeviceGetPCIBusID
+	symDeviceGetAttribute
+	symDeviceTotalMem
+	symDeviceCanAccessPeer
+	symDeviceGetDefaultMemPool
+
+	symPrimaryCtxRetain
+	symPrimaryCtxRelease
+	symPrimaryCtxReset
+	symPrimaryCtxGetState
+	symCtxSetCurrent
+	symCtxGetCurrent
+	symCtxPushCurrent
+	symCtxPopCurrent
+	symCtxSynchronize
+	symCtxGetStreamPriorityRange
+	symCtxEnablePeerAccess
+	symCtxDisablePeerAccess
+
+	symMemAlloc
+	symMemFree
+	symMemGetInfo
+	symMemGetAddressRange
+	symMemAllocAsync
+	symMemFreeAsync
+	symMemPoolSetAttribute
+	symPointerGetAttribute
+	symPointerGetAttributes
+
+	symMemAddressReserve
+	symMemAddressFree
+	symMemCreate
+	symMemRelease
+	symMemMap
+	symMemUnmap
+	symMemSetAccess
+	symMemGetAllocationGranularity
+	symMemExportToShareableHandle
+	symMemImportFromShareableHandle
+	symMemRetainAllocationHandle
+	symMemGetAllocationProperties
+
+	symMemHostAlloc
+	symMemFreeHost
+	symMemHostRegister
+	symMemHostUnregister
+	symMemHostGetFlags
+
+	symStreamCreate
+	symStreamDestroy
+	symStreamQuery
+	symStreamSynchronize
+	symStreamWaitEvent
+	symStreamGetCtx
+	symStreamGetFlags
+	symStreamGetPriority
+	symStreamIsCapturing
+	symStreamBeginCapture
+	symStreamEndCapture
+	symStreamGetCaptureInfo
+
+	symEventCreate
+	symEventRecord
+	symEventQuery
+	symEventSynchronize
+	symEventDestroy
+	symEventElapsedTime
+
+	symMemcpyAsync
+	symMemcpyHtoD
+	symMemcpyDtoH
+	symMemcpyHtoDAsync
+	symMemcpyDtoHAsync
+	symMemcpyDtoDAsync
+	symMemcpyPeerAsync
+	symMemsetD8Async
+	symMemsetD32Async
+
+	symGraphInstantiate
+	symGraphLaunch
+	symGraphDestroy
+	symGraphExecDestroy
+	symGraphGetNodes
+
+	symModuleLoadDataEx
+	symModuleUnload
+	symModuleGetFunction
+	symFuncGetAttribute
+	symFuncSetAttribute
+	symFuncGetParamInfo
+	symFuncGetParamCount
+	symLaunchKernel
+
+	symIpcGetMemHandle
+	symIpcOpenMemHandle
+	symIpcCloseMemHandle
+	symIpcGetEventHandle
+	symIpcOpenEventHandle
+
+	symbolCount
+)
+
+// names are what each symbol is exported as, the best first. Those that came after CUDA 12.0 are cuStreamGetCaptureInfo_v3
+// (12.3), cuFuncGetParamInfo (12.4), cuEventElapsedTime_v2 (12.8) and cuFuncGetParamCount (13.2).
+var names = [symbolCount][]string{
+	symInit:             {"cuInit"},
+	symDriverGetVersion: {"cuDriverGetVersion"},
+	symGetErrorName:     {"cuGetErrorName"},
+	symGetErrorString:   {"cuGetErrorString"},
+
+	symDeviceGetCount:          {"cuDeviceGetCount"},
+	symDeviceGet:               {"cuDeviceGet"},
+	symDeviceGetName:           {"cuDeviceGetName"},
+	symDeviceGetUUID:           {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"},
+	symDeviceGetPCIBusID:       {"cuDeviceGetPCIBusId"},
+	symDeviceGetAttribute:      {"cuDeviceGetAttribute"},
+	symDeviceTotalMem:          {"cuDeviceTotalMem_v2"},
+	symDeviceCanAccessPeer:     {"cuDeviceCanAccessPeer"},
+	symDeviceGetDefaultMemPool: {"cuDeviceGetDefaultMemPool"},
+
+	symPrimaryCtxRetain:          {"cuDevicePrimaryCtxRetain"},
+	symPrimaryCtxRelease:         {"cuDevicePrimaryCtxRelease_v2"},
+	symPrimaryCtxReset:           {"cuDevicePrimaryCtxReset_v2"},
+	symPrimaryCtxGetState:        {"cuDevicePrimaryCtxGetState"},
+	symCtxSetCurrent:             {"cuCtxSetCurrent"},
+	symCtxGetCurrent:             {"cuCtxGetCurrent"},
+	symCtxPushCurrent:            {"cuCtxPushCurrent_v2"},
+	symCtxPopCurrent:             {"cuCtxPopCurrent_v2"},
+	symCtxSynchronize:            {"cuCtxSynchronize"},
+	symCtxGetStreamPriorityRange: {"cuCtxGetStreamPriorityRange"},
+	symCtxEnablePeerAccess:       {"cuCtxEnablePeerAccess"},
+	symCtxDisablePeerAccess:      {"cuCtxDisablePeerAccess"},
+
+	symMemAlloc:             {"cuMemAlloc_v2"},
+	symMemFree:              {"cuMemFree_v2"},
+	symMemGetInfo:           {"cuMemGetInfo_v2"},
+	symMemGetAddressRange:   {"cuMemGetAddressRange_v2"},
+	symMemAllocAsync:        {"cuMemAllocAsync"},
+	symMemFreeAsync:         {"cuMemFreeAsync"},
+	symMemPoolSetAttribute:  {"cuMemPoolSetAttribute"},
+	symPointerGetAttribute:  {"cuPointerGetAttribute"},
+	symPointerGetAttributes: {"cuPointerGetAttributes"},
+
+	symMemAddressReserve:            {"cuMemAddressReserve"},
+	symMemAddressFree:               {"cuMemAddressFree"},
+	symMemCreate:                    {"cuMemCreate"},
+	symMemRelease:                   {"cuMemRelease"},
+	symMemMap:                       {"cuMemMap"},
+	symMemUnmap:                     {"cuMemUnmap"},
+	symMemSetAccess:                 {"cuMemSetAccess"},
+	symMemGetAllocationGranularity:  {"cuMemGetAllocationGranularity"},
+	symMemExportToShareableHandle:   {"cuMemExportToShareableHandle"},
+	symMemImportFromShareableHandle: {"cuMemImportFromShareableHandle"},
+	symMemRetainAllocationHandle:    {"cuMemRetainAllocationHandle"},
+	symMemGetAllocationProperties:   {"cuMemGetAllocationPropertiesFromHandle"},
+
+	symMemHostAlloc:      {"cuMemHostAlloc"},
+	symMemFreeHost:       {"cuMemFreeHost"},
+	symMemHostRegister:   {"cuMemHostRegister_v2"},
+	symMemHostUnregister: {"cuMemHostUnregister"},
+	symMemHostGetFlags:   {"cuMemHostGetFlags"},
+
+	symStreamCreate:         {"cuStreamCreateWithPriority"},
+	symStreamDestroy:        {"cuStreamDestroy_v2"},
+	symStreamQuery:          {"cuStreamQuery"},
+	symStreamSynchronize:    {"cuStreamSynchronize"},
+	symStreamWaitEvent:      {"cuStreamWaitEvent"},
+	symStreamGetCtx:         {"cuStreamGetCtx"},
+	symStreamGetFlags:       {"cuStreamGetFlags"},
+	symStreamGetPriority:    {"cuStreamGetPriority"},
+	symStreamIsCapturing:    {"cuStreamIsCapturing"},
+	symStreamBeginCapture:   {"cuStreamBeginCapture_v2"},
+	symStreamEndCapture:     {"cuStreamEndCapture"},
+	symStreamGetCaptureInfo: {"cuStreamGetCaptureInfo_v3", "cuStreamGetCaptureInfo_v2"},
+
+	symEventCreate:      {"cuEventCreate"},
+	symEventRecord:      {"cuEventRecord"},
+	symEventQuery:       {"cuEventQuery"},
+	symEventSynchronize: {"cuEventSynchronize"},
+	symEventDestroy:     {"cuEventDestroy_v2"},
+	symEventElapsedTime: {"cuEventElapsedTime_v2", "cuEventElapsedTime"},
+
+	symMemcpyAsync:     {"cuMemcpyAsync"},
+	symMemcpyHtoD:      {"cuMemcpyHtoD_v2"},
+	symMemcpyDtoH:      {"cuMemcpyDtoH_v2"},
+	symMemcpyHtoDAsync: {"cuMemcpyHtoDAsync_v2"},
+	symMemcpyDtoHAsync: {"cuMemcpyDtoHAsync_v2"},
+	symMemcpyDtoDAsync: {"cuMemcpyDtoDAsync_v2"},
+	symMemcpyPeerAsync: {"cuMemcpyPeerAsync"},
+	symMemsetD8Async:   {"cuMemsetD8Async"},
+	symMemsetD32Async:  {"cuMemsetD32Async"},
+
+	symGraphInstantiate: {"cuGraphInstantiateWithFlags"},
+	symGraphLaunch:      {"cuGraphLaunch"},
+	symGraphDestroy:     {"cuGraphDestroy"},
+	symGraphExecDestroy: {"cuGraphExecDestroy"},
+	symGraphGetNodes:    {"cuGraphGetNodes"},
+
+	symModuleLoadDataEx:  {"cuModuleLoadDataEx"},
+	symModuleUnload:      {"cuModuleUnload"},
+	symModuleGetFunction: {"cuModuleGetFunction"},
+	symFuncGetAttribute:  {"cuFuncGetAttribute"},
+	symFuncSetAttribute:  {"cuFuncSetAttribute"},
+	symFuncGetParamInfo:  {"cuFuncGetParamInfo"},
+	symFuncGetParamCount: {"cuFuncGetParamCount"},
+	symLaunchKernel:      {"cuLaunchKernel"},
+
+	symIpcGetMemHandle:   {"cuIpcGetMemHandle"},
+	symIpcOpenMemHandle:  {"cuIpcOpenMemHandle_v2"},
+	symIpcCloseMemHandle: {"cuIpcCloseMemHandle"},
+
+	symIpcGetEventHandle:  {"cuIpcGetEventHandle"},
+	symIpcOpenEventHandle: {"cuIpcOpenEventHandle"},
+}
+
+// dispensable are the symbols whose callers do as well without them.
+var dispensable = [symbolCount]bool{symFuncGetParamCount: true}

@@ -1,0 +1,238 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package fakecuda
+
+import "slices"
+
+// What the host may be asked to copy at once, before an asynchronous copy from ordinary memory returns.
+const stagedMost = 64 << 10
+
+// A side is where a copy reads or writes.
+type side struct {
+	at     uint64
+	device bool // memory of a device
+	pinned bool // page-locked host memory; otherwise, on the host, ordinary memory
+	staged []byte
+}
+
+// side says what kind of memory [at, at+n) is.
+func (c *call) side(at uint64, n int64) (side, Result) {
+	s := side{at: at}
+	switch {
+	case at >= c.base && at < c.end:
+		s.device = true
+		if !c.known(at, n) {
+			return s, InvalidValue
+		}
+	case at == 0 || at+uint64(n) < at:
+		return s, InvalidValue
+	default:
+		s.pinned = c.isPinned(at, n)
+	}
+	return s, Success
+}
+
+// view is the memory of a side when the copy is done.
+func (m *Machine) viewSide(p *primary, s side, n int64, how access) ([]byte, Result) {
+	switch {
+	case s.staged != nil:
+		return s.staged, Success
+	case s.device:
+		return m.view(p, s.at, n, how, true)
+	case s.pinned && !m.isPinned(s.at, n):
+		return nil, m.misuse(IllegalAddress, "a copy comes to host memory at %#x that is no longer page-locked", s.at)
+	}
+	return bytesAt(s.at, n), Success
+}
+
+// The kinds of memory that a call takes.
+type wants int
+
+const (
+	anything wants = iota
+	onDevice
+	onHost
+)
+
+func (w wants) accepts(s side) bool { return w == anything || s.device == (w == onDevice) }
+
+// copy queues a copy, and waits for it where host memory is not page-locked: the source has been read and the
+// destination written when it returns. Up to 64 KiB of ordinary memory are read at once and the copy is left to itself.
+func (c *call) copy(dst, src uint64, size uint64, s *stream, to, from wants) (*work, Result) {
+	n := int64(size)
+	switch {
+	case n == 0:
+		return nil, Success
+	case size > 1<<47:
+		return nil, InvalidValue
+	case dst < src+size && src < dst+size:
+		return nil, c.misuse(InvalidValue, "copy of %d bytes to %#x from %#x: they overlap", n, dst, src)
+	}
+	d, r := c.side(dst, n)
+	if r != Success {
+		return nil, r
+	}
+	f, r := c.side(src, n)
+	if r != Success {
+		return nil, r
+	}
+	if !to.accepts(d) || !from.accepts(f) {
+		return nil, InvalidValue
+	}
+	if (d.device || d.pinned) && (f.device || f.pinned) {
+		return c.submit(s, nodeCopy, 1000+n/1000, c.mover(d, f, n))
+	}
+	if s.capture != nil {
+		s.capture.broken = true
+		return nil, CaptureUnsupported
+	}
+	staged := !f.device && !f.pinned && n <= stagedMost && (d.device || d.pinned)
+	if staged {
+		f.staged = slices.Clone(bytesAt(src, n))
+	}
+	w, r := c.submit(s, nodeCopy, 1000+n/1000, c.mover(d, f, n))
+	if r == Success && !staged {
+		r = c.wait(w)
+	}
+	return w, r
+}
+
+// mover does a copy in a context.
+func (c *call) mover(d, f side, n int64) func() Result {
+	m, p, way := c.Machine, c.ctx, c.way
+	return func() Result {
+		if way != nil && !way.user.peers[way.owner] {
+			return IllegalAddress
+		}
+		to, r := m.viewSide(p, d, n, writing)
+		if r != Success {
+			return r
+		}
+		from, r := m.viewSide(p, f, n, reading)
+		if r != Success {
+			return r
+		}
+		copy(to, from)
+		return Success
+	}
+}
+
+func (c *call) copyAsync(dst, src, size, h uint64, to, from wants) Result {
+	s, r := c.stream(h)
+	if r != Success {
+		return r
+	}
+	_, r = c.copy(dst, src, size, s, to, from)
+	return r
+}
+
+func (c *call) memcpyAsync(dst, src, size, h uint64) Result {
+	return c.copyAsync(dst, src, size, h, anything, anything)
+}
+
+func (c *call) memcpyHtoDAsync(dst, src, size, h uint64) Result {
+	return c.copyAsync(dst, src, size, h, onDevice, onHost)
+}
+
+func (c *call) memcpyDtoHAsync(dst, src, size, h uint64) Result {
+	return c.copyAsync(dst, src, size, h, onHost, onDevice)
+}
+
+func (c *call) memcpyDtoDAsync(dst, src, size, h uint64) Result {
+	return c.copyAsync(dst, src, size, h, onDevice, onDevice)
+}
+
+// The calls without Async use the legacy default stream. Those between host and device wait.
+func (c *call) copyNow(dst, src, size uint64, to, from wants) Result {
+	w, r := c.copy(dst, src, size, c.ctx.null, to, from)
+	if r == Success && (to == onHost || from == onHost) {
+		r = c.wait(w)
+	}
+	return r
+}
+
+func (c *call) memcpyHtoD(dst, src, size uint64) Result {
+	return c.copyNow(dst, src, size, onDevice, onHost)
+}
+
+func (c *call) memcpyDtoH(dst, src, size uint64) Result {
+	return c.copyNow(dst, src, size, onHost, onDevice)
+}
+
+func (c *call) memcpyDtoD(dst, src, size uint64) Result {
+	return c.copyNow(dst, src, size, onDevice, onDevice)
+}
+
+func (c *call) memcpyPeerAsync(dst, dstContext, src, srcContext, size, h uint64) Result {
+	s, r := c.stream(h)
+	if r != Success {
+		return r
+	}
+	var ends [2]*primary
+	for i, x := range []struct{ at, context uint64 }{{dst, dstContext}, {src, srcContext}} {
+		p, r := c.context(x.context)
+		if r != Success {
+			return r
+		}
+		ends[i] = p
+		if size > 0 && c.known(x.at, int64(size)) && c.deviceOf(x.at) != p.dev {
+			return InvalidContext
+		}
+	}
+	// The way is chosen now, and must still be open when the work is done. Otherwise the host stages the copy.
+	for _, w := range []peerWay{{ends[0], ends[1]}, {ends[1], ends[0]}} {
+		if w.user.peers[w.owner] {
+			c.way = &w
+			break
+		}
+	}
+	_, r = c.copy(dst, src, size, s, onDevice, onDevice)
+	return r
+}
+
+// A peerWay is the access of one context to the memory of another.
+type peerWay struct{ user, owner *primary }
+
+// deviceOf is the device whose memory is at a known address.
+func (m *Machine) deviceOf(p uint64) *device {
+	r := m.find(p)
+	if r.block != nil {
+		return r.block.pages.dev
+	}
+	return r.mappingAt(p).pages.dev
+}
+
+func (c *call) memsetD8Async(dst uint64, value uint8, n, h uint64) Result {
+	return c.fill(dst, []byte{value}, n, h)
+}
+
+func (c *call) memsetD32Async(dst uint64, value uint32, n, h uint64) Result {
+	return c.fill(dst, []byte{byte(value), byte(value >> 8), byte(value >> 16), byte(value >> 24)}, n, h)
+}
+
+func (c *call) fill(dst uint64, pattern []byte, count, h uint64) Result {
+	s, r := c.stream(h)
+	if r != Success {
+		return r
+	}
+	n := int64(count) * int64(len(pattern))
+	switch {
+	case count > 1<<44:
+		return InvalidValue
+	case n == 0:
+		return Success
+	case dst%uint64(len(pattern)) != 0:
+		return InvalidValue
+	case !c.known(dst, n):
+		return InvalidValue
+	}
+	m, p := c.Machine, c.ctx
+	_, r = c.submit(s, nodeFill, 1000+n/4000, func() Result {
+		to, r := m.view(p, dst, n, writing, true)
+		for done := copy(to, pattern); done < len(to); done *= 2 {
+			copy(to[done:], to[:done])
+		}
+		return r
+	})
+	return r
+}

@@ -1,0 +1,122 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package fakecuda
+
+import (
+	"reflect"
+	"runtime"
+	"sync"
+
+	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
+)
+
+// A call is one call of a function by a thread, under the machine's lock. The functions are its methods.
+type call struct {
+	*Machine
+	tid    int
+	thread *thread
+	ctx    *primary // current on the thread; never nil where a function needs one
+	way    *peerWay // of a copy between devices; nil if the host stages it
+}
+
+// What must have happened before a function is called. CUDA's documentation says it by listing CUDA_ERROR_INVALID_CONTEXT.
+type need int
+
+const (
+	nothing need = iota
+	initialised
+	current // a context is
+)
+
+// A symbol is one function of the library: its exported name, and a method of call.
+type symbol struct {
+	name  string
+	needs need
+	solo  bool // not allowed while streams capture (see guarded)
+	fn    any
+}
+
+// addresses makes the C functions, once a process: they cannot be taken back.
+var addresses = sync.OnceValue(func() map[string]uintptr {
+	table := map[string]uintptr{}
+	for _, s := range symbols() {
+		table[s.name] = purego.NewCallback(s.function())
+	}
+	return table
+})
+
+// function is the method as a function without a receiver, which finds the machine by itself.
+func (s symbol) function() any {
+	fn := reflect.ValueOf(s.fn)
+	var in []reflect.Type
+	for i := 1; i < fn.Type().NumIn(); i++ {
+		in = append(in, fn.Type().In(i))
+	}
+	out := []reflect.Type{reflect.TypeFor[Result]()}
+	return reflect.MakeFunc(reflect.FuncOf(in, out, false), func(args []reflect.Value) []reflect.Value {
+		return []reflect.Value{reflect.ValueOf(s.call(fn, args))}
+	}).Interface()
+}
+
+func (s symbol) call(fn reflect.Value, args []reflect.Value) (r Result) {
+	m := installed.Load()
+	if m == nil {
+		return Deinitialized
+	}
+	if m.opts.Harsh {
+		moveStack(64)
+		runtime.GC()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	tid := unix.Gettid()
+	t := m.threads[tid]
+	if t == nil {
+		t = &thread{contexts: []*primary{nil}}
+		m.threads[tid] = t
+	}
+	c := &call{Machine: m, tid: tid, thread: t, ctx: t.contexts[len(t.contexts)-1]}
+	defer func() { m.note(s.name, tid, args, r) }()
+	if r := c.admit(s); r != Success {
+		return r
+	}
+	return fn.Call(append([]reflect.Value{reflect.ValueOf(c)}, args...))[0].Interface().(Result)
+}
+
+// admit says whether the function is called at all.
+func (c *call) admit(s symbol) Result {
+	if r, ok := c.fault(s.name); ok {
+		return r
+	}
+	switch {
+	case c.closed:
+		return Deinitialized
+	case s.needs >= initialised && !c.inited:
+		return NotInitialized
+	case s.needs < current:
+	case c.ctx == nil:
+		return InvalidContext
+	case !c.ctx.live:
+		return ContextIsDestroyed
+	case c.ctx.broken != Success:
+		return c.ctx.broken
+	}
+	if s.solo {
+		return c.guarded()
+	}
+	return Success
+}
+
+// moveStack makes the caller's stack grow, and so move: whoever passed the address of a variable on it as a number is
+// found out.
+//
+//go:noinline
+func moveStack(depth int) byte {
+	var frame [1024]byte
+	frame[depth] = byte(depth)
+	if depth == 0 {
+		return frame[0]
+	}
+	return moveStack(depth-1) + frame[depth]
+}

@@ -1,0 +1,324 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+)
+
+// A mark is an event. Ticks count the events recorded on a stream, so tick t is the t-th, and those that may not be
+// done yet wait in a ring, in order: ring[i] is tick passed+1+i. Once one is seen to be done, it and all before it leave
+// the ring, and their events go back to the device's for reuse. A mark without new work before it is the last mark.
+
+// marks are the events of a stream.
+type marks struct {
+	passed atomic.Uint64 // ticks up to this one are done: read without a lock, written with mu held
+
+	mu      sync.Mutex // a leaf, but for events.mu; no call that can block is made with it held, but in renew
+	last    uint64     // the tick of the last mark: written with the stream's mu held too
+	ring    []marked   // its length is a power of two, or 0
+	head, n int        // the first of the n that are in use
+	waiting *wait      // see sync.go
+}
+
+// marked is a mark that may not be done.
+type marked struct {
+	event   *event
+	capture *capture // in which it was taken, or nil
+}
+
+// at returns the i-th mark that may not be done.
+func (m *marks) at(i int) *marked { return &m.ring[(m.head+i)&(len(m.ring)-1)] }
+
+// push adds the next tick. m.mu is held.
+func (m *marks) push(e marked) {
+	if m.n == len(m.ring) {
+		grown := make([]marked, max(16, 2*m.n))
+		for i := range m.n {
+			grown[i] = *m.at(i)
+		}
+		m.ring, m.head = grown, 0
+	}
+	m.n++
+	*m.at(m.n - 1) = e
+	m.last++
+}
+
+// advance notes that all ticks up to tick are done, and gives their events back. m.mu is held.
+func (m *marks) advance(pool *events, tick uint64) {
+	for passed := m.passed.Load(); passed < tick && m.n > 0; passed++ {
+		e := m.at(0).event
+		*m.at(0) = marked{}
+		m.head = (m.head + 1) & (len(m.ring) - 1)
+		m.n--
+		if e.past = true; e.users == 0 {
+			pool.put(e)
+		}
+	}
+	if tick > m.passed.Load() {
+		m.passed.Store(tick)
+	}
+}
+
+// An event is a CUevent. While it is in a ring, or in use, the stream's marks.mu guards it.
+type event struct {
+	handle cu.Event
+	users  int  // calls that are about to use the handle
+	past   bool // it has left the ring: the last user gives it back
+}
+
+// events are a device's events without a use.
+type events struct {
+	mu   sync.Mutex // a leaf
+	free []*event
+}
+
+func (p *events) put(e *event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, e)
+}
+
+// event returns an event to record. They have no time, which makes them cheaper, and waiting for one sleeps. Between
+// enter and leave.
+func (d *device) event(call string) (*event, error) {
+	d.events.mu.Lock()
+	if n := len(d.events.free); n > 0 {
+		e := d.events.free[n-1]
+		d.events.free = d.events.free[:n-1]
+		d.events.mu.Unlock()
+		e.past = false
+		return e, nil
+	}
+	d.events.mu.Unlock()
+	h, r := d.lib.EventCreate(cu.EventDisableTiming | cu.EventBlockingSync)
+	if r != cu.Success {
+		return nil, d.fail(call, r, "an event")
+	}
+	return &event{handle: h}, nil
+}
+
+// Mark records an event if work was queued since the last one, or if other code may have queued some.
+func (s *stream) Mark() (driver.Mark, error) {
+	const call = "Stream.Mark"
+	if err := s.begin(call); err != nil {
+		return driver.Mark{}, err
+	}
+	defer s.end()
+	return s.mark(call)
+}
+
+// mark is Mark between begin and end.
+func (s *stream) mark(call string) (driver.Mark, error) {
+	if s.work == s.marked && !s.shared {
+		return driver.Mark{Stream: s.id, Tick: s.marks.last}, nil
+	}
+	capture, err := s.captured(call)
+	if err != nil {
+		return driver.Mark{}, err
+	}
+	if capture != nil {
+		capture.mu.Lock()
+		defer capture.mu.Unlock()
+		if capture.ended.Load() { // Graphs.End is about to say so
+			capture = nil
+		}
+	}
+	e, err := s.d.event(call)
+	if err != nil {
+		return driver.Mark{}, err
+	}
+	if r := s.d.lib.EventRecord(e.handle, s.handle); r != cu.Success {
+		s.d.events.put(e)
+		return driver.Mark{}, s.d.fail(call, r, "record an event on stream %d", s.id)
+	}
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	if s.marks.n > 0 && s.marks.n == len(s.marks.ring) {
+		s.reap()
+	}
+	s.marks.push(marked{e, capture})
+	s.marked = s.work
+	return driver.Mark{Stream: s.id, Tick: s.marks.last}, nil
+}
+
+// reap takes what is done out of a full ring: whoever marks and never asks does not make it grow. s.marks.mu is held.
+func (s *stream) reap() {
+	for m := &s.marks; m.n > 0; {
+		if done, err := s.poll("Stream.Mark", m.passed.Load()+1); !done || err != nil {
+			return
+		}
+	}
+}
+
+// poll says whether tick is done. Between enter and leave, with s.marks.mu held.
+func (s *stream) poll(call string, tick uint64) (bool, error) {
+	m := &s.marks
+	passed := m.passed.Load()
+	if tick <= passed {
+		return true, nil
+	}
+	e, in, err := s.newest(call, tick)
+	if in != nil || err != nil {
+		return false, err
+	}
+	if e != nil {
+		switch r := s.d.lib.EventQuery(e.handle); r {
+		case cu.Success:
+		case cu.NotReady:
+			return false, nil
+		default:
+			return false, s.d.fail(call, r, "an event of stream %d", s.id)
+		}
+	}
+	m.advance(&s.d.events, tick)
+	return true, nil
+}
+
+// newest returns the event to ask about tick, which has not passed: its own, or, if that was taken in a capture that has
+// ended and so did no work, the one before; nil if there is none. in is the capture that the event is part of, if it goes
+// on. Between enter and leave, with s.marks.mu held.
+func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err error) {
+	for i := int(tick-s.marks.passed.Load()) - 1; i >= 0; i-- {
+		at := s.marks.at(i)
+		if at.capture == nil {
+			return at.event, nil, nil
+		}
+		switch goesOn, r := at.capture.active(s.d.lib); {
+		case r != cu.Success:
+			return nil, nil, s.d.fail(call, r, "the capture on stream %d", s.id)
+		case !goesOn && at.capture.id != 0:
+			if err := s.renew(call, at); err != nil {
+				return nil, nil, err
+			}
+		case !goesOn:
+			continue
+		}
+		return at.event, at.capture, nil
+	}
+	return nil, nil, nil
+}
+
+// renew records the event of a mark again, now that the capture in which it was taken has ended. That was other code's:
+// what they queued before it is behind no event of ours. The mark is reached later than it might be, and not too early. If
+// the stream's queue is full this blocks, with s.marks.mu held: nobody but the stream's callers needs it.
+func (s *stream) renew(call string, at *marked) error {
+	capture, err := s.foreignCapture(call)
+	if err != nil {
+		return err
+	}
+	if r := s.d.lib.EventRecord(at.event.handle, s.handle); r != cu.Success {
+		return s.d.fail(call, r, "record an event on stream %d", s.id)
+	}
+	at.capture = capture
+	return nil
+}
+
+// Reached asks libcuda only about marks that were not seen to be done before.
+func (s *stream) Reached(m driver.Mark) (bool, error) {
+	const call = "Stream.Reached"
+	s.check(call, m)
+	if m.Tick <= s.marks.passed.Load() {
+		return true, nil
+	}
+	if err := s.d.enter(call); err != nil {
+		if m.Tick <= s.marks.passed.Load() { // Close came first
+			return true, nil
+		}
+		return false, err
+	}
+	defer s.d.leave()
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	return s.poll(call, m.Tick)
+}
+
+// check panics unless m is a mark of s.
+func (s *stream) check(call string, m driver.Mark) {
+	if m.Stream != s.id {
+		panic(fmt.Sprintf("driver/cuda: %s: a mark of stream %d, not of stream %d", call, m.Stream, s.id))
+	}
+	if m.Tick <= s.marks.passed.Load() {
+		return
+	}
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	if m.Tick > s.marks.last {
+		panic(fmt.Sprintf("driver/cuda: %s: tick %d of stream %d has not been marked", call, m.Tick, s.id))
+	}
+}
+
+// hold returns the event to wait for until tick is done, and keeps it from reuse until release; nil if tick is done. The
+// capture is the one that the event is part of, if it goes on. Between enter and leave.
+func (s *stream) hold(call string, tick uint64) (*event, *capture, error) {
+	m := &s.marks
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if tick <= m.passed.Load() {
+		return nil, nil, nil
+	}
+	e, in, err := s.newest(call, tick)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case e == nil:
+		m.advance(&s.d.events, tick)
+		return nil, nil, nil
+	}
+	e.users++
+	return e, in, nil
+}
+
+// release ends hold.
+func (s *stream) release(e *event) {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	if e.users--; e.users == 0 && e.past {
+		s.d.events.put(e)
+	}
+}
+
+// WaitFor of a mark that is reached queues nothing.
+func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
+	const call = "Stream.WaitFor"
+	o := s.d.own(call, other)
+	o.check(call, m)
+	if o == s || m.Tick <= o.marks.passed.Load() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.closed {
+			return s.closedError(call)
+		}
+		return nil
+	}
+	if err := s.begin(call); err != nil {
+		return err
+	}
+	defer s.end()
+	e, in, err := o.hold(call, m.Tick)
+	if e == nil {
+		return err
+	}
+	defer o.release(e)
+	if s.capture != nil && in != s.capture {
+		return s.refuseCapture(call) // libcuda would refuse too, and spoil the capture
+	}
+	if in != nil && s.capture == nil { // what was queued so far must have an event that is not captured
+		if _, err := s.mark(call); err != nil {
+			return err
+		}
+	}
+	if r := s.d.lib.StreamWaitEvent(s.handle, e.handle); r != cu.Success {
+		return s.d.fail(call, r, "stream %d for tick %d of stream %d", s.id, m.Tick, o.id)
+	}
+	if in != nil && s.capture == nil {
+		in.join(s)
+	}
+	s.queued()
+	return nil
+}

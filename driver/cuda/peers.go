@@ -1,0 +1,305 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+)
+
+// peers is the driver.Peers of a device. A driver.Device that is not this driver's is a bug of the caller, as a stream of
+// another device is: it panics.
+type peers struct{ d *device }
+
+func (d *device) Peers() driver.Peers { return peers{d} }
+
+// A pair is a context that may use another's memory.
+type pair struct{ user, owner cu.Context }
+
+// Devices opened twice share a context, and so what was enabled: access is taken back with the last hold.
+//
+// A copy between devices takes the way that is there when it is queued, whoever opened it. So none may be queued while
+// access is taken back, from the wait for those before it on: libcuda would unmap memory that a copy still uses.
+var (
+	copying   sync.RWMutex // read to queue copies between devices, written to disable; before device.life and all others
+	enabledMu sync.Mutex   // held while libcuda enables and disables; after device.life
+	enabled   = map[pair]int{}
+	copiers   sync.Map // *device, as keys: those that have queued such copies, and are not closed
+)
+
+// A peerSet is the contexts whose memory a device may use. It is guarded by enabledMu.
+type peerSet map[cu.Context]bool
+
+// device returns other as a device of this driver.
+func (p peers) device(call string, other driver.Device) *device {
+	o, ok := other.(*device)
+	if !ok || o == nil {
+		panic("driver/cuda: " + call + ": not a device of this driver")
+	}
+	return o
+}
+
+// stay is enter of a device that a call on another names: it stays open until unstay. It never waits, for two devices
+// that wait for each other's Close would do so for ever: if it would have to, Close has begun.
+func (d *device) stay(call string, entered *device) error {
+	if d == entered {
+		return nil
+	}
+	if d.life.TryRLock() {
+		if !d.closed {
+			return nil
+		}
+		d.life.RUnlock()
+	}
+	return closedError(call, fmt.Sprintf("device %d", d.info.Ordinal))
+}
+
+func (d *device) unstay(entered *device) {
+	if d != entered {
+		d.life.RUnlock()
+	}
+}
+
+// CanAccess is true of the device itself.
+func (p peers) CanAccess(other driver.Device) (bool, error) {
+	const call = "Peers.CanAccess"
+	o := p.device(call, other)
+	if err := p.d.enter(call); err != nil {
+		return false, err
+	}
+	defer p.d.leave()
+	return p.canAccess(call, o)
+}
+
+func (p peers) canAccess(call string, o *device) (bool, error) {
+	if o.dev == p.d.dev {
+		return true, nil
+	}
+	can, r := p.d.lib.DeviceCanAccessPeer(p.d.dev, o.dev)
+	return can, p.d.fail(call, r, "device %d to device %d", p.d.info.Ordinal, o.info.Ordinal)
+}
+
+func (p peers) Enable(other driver.Device) error {
+	const call = "Peers.Enable"
+	o := p.device(call, other)
+	if err := p.d.enter(call); err != nil {
+		return err
+	}
+	defer p.d.leave()
+	if o.ctx == p.d.ctx {
+		return nil
+	}
+	if err := o.stay(call, p.d); err != nil {
+		return err
+	}
+	defer o.unstay(p.d)
+	can, err := p.canAccess(call, o)
+	if err != nil {
+		return err
+	}
+	if !can {
+		return p.d.fail(call, cu.PeerAccessUnsupported, "device %d to device %d", p.d.info.Ordinal, o.info.Ordinal)
+	}
+	enabledMu.Lock()
+	defer enabledMu.Unlock()
+	if r := p.d.lib.EnablePeerAccess(o.ctx); r != cu.Success && r != cu.PeerAlreadyEnabled {
+		return p.d.fail(call, r, "device %d to device %d", p.d.info.Ordinal, o.info.Ordinal)
+	}
+	if p.d.peers == nil {
+		p.d.peers = peerSet{}
+	}
+	if !p.d.peers[o.ctx] {
+		p.d.peers[o.ctx] = true
+		enabled[pair{p.d.ctx, o.ctx}]++
+	}
+	return nil
+}
+
+func (p peers) Disable(other driver.Device) error {
+	const call = "Peers.Disable"
+	o := p.device(call, other)
+	copying.Lock()
+	defer copying.Unlock()
+	if err := drainCopiers(call, p.d.ctx, o.ctx); err != nil {
+		return err
+	}
+	if err := p.d.enter(call); err != nil {
+		return err
+	}
+	defer p.d.leave()
+	if err := p.d.drain(call); err != nil {
+		return err
+	}
+	return p.d.fail(call, p.d.disablePeer(o.ctx), "device %d to device %d", p.d.info.Ordinal, o.info.Ordinal)
+}
+
+// drainCopiers waits for the work of all devices in these contexts that copy between devices. copying is held.
+func drainCopiers(call string, contexts ...cu.Context) error {
+	for key := range copiers.Range {
+		d := key.(*device)
+		if !slices.Contains(contexts, d.ctx) {
+			continue
+		}
+		if err := d.drained(call); err != nil && !errors.Is(err, driver.ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// drained is drain from outside.
+func (d *device) drained(call string) error {
+	if err := d.enter(call); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.drain(call)
+}
+
+// disablePeer gives up the device's hold on access to another context's memory, if it has one.
+func (d *device) disablePeer(owner cu.Context) cu.Result {
+	enabledMu.Lock()
+	defer enabledMu.Unlock()
+	if !d.peers[owner] {
+		return cu.Success
+	}
+	if enabled[pair{d.ctx, owner}] == 1 {
+		switch r := d.lib.DisablePeerAccess(owner); r {
+		case cu.Success, cu.PeerNotEnabled:
+		case cu.ContextIsDestroyed, cu.InvalidContext: // the other device was closed, and its memory with it
+		default:
+			return r
+		}
+		delete(enabled, pair{d.ctx, owner})
+	} else {
+		enabled[pair{d.ctx, owner}]--
+	}
+	delete(d.peers, owner)
+	return cu.Success
+}
+
+// owners are the contexts whose memory the device may use.
+func (d *device) owners() []cu.Context {
+	enabledMu.Lock()
+	defer enabledMu.Unlock()
+	return slices.Collect(maps.Keys(d.peers))
+}
+
+// leavePeers gives up all of them before Close, which cannot wait for other devices: it holds device.life. What fails
+// here closePeers tries again, and reports.
+func (d *device) leavePeers() {
+	if len(d.owners()) == 0 {
+		return
+	}
+	copying.Lock()
+	defer copying.Unlock()
+	const call = "Close"
+	if drainCopiers(call, append(d.owners(), d.ctx)...) != nil || d.enter(call) != nil {
+		return
+	}
+	defer d.leave()
+	if d.drain(call) == nil {
+		d.closePeers()
+	}
+}
+
+// closePeers gives up all of them.
+func (d *device) closePeers() cu.Result {
+	owners := d.owners()
+	first := cu.Success
+	for _, c := range owners {
+		if r := d.disablePeer(c); first == cu.Success {
+			first = r
+		}
+	}
+	return first
+}
+
+// CopyPeer between two devices is cuMemcpyPeerAsync, which goes straight where access is enabled and through the host
+// where not, and which is right for every kind of memory. PyTorch uses it whenever a plain copy might not do
+// (CUDACachingAllocator, memcpyAsync); within one device a plain copy always does.
+func (p peers) CopyPeer(
+	s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64,
+) error {
+	const call = "Peers.CopyPeer"
+	natural(call, n)
+	apart(call, dst, src, n) // all devices share one address space
+	o, there, here := p.d.own(call, s), p.device(call, to), p.device(call, from)
+	if there != p.d && here != p.d {
+		return invalidError(call, "neither of the devices is the stream's")
+	}
+	if there.ctx != here.ctx {
+		copying.RLock()
+		defer copying.RUnlock()
+	}
+	if err := o.begin(call); err != nil {
+		return err
+	}
+	defer o.end()
+	for _, d := range []*device{there, here} {
+		if err := d.stay(call, p.d); err != nil {
+			return err
+		}
+		defer d.unstay(p.d)
+	}
+	if err := there.reachable(call, dst, n); err != nil {
+		return err
+	}
+	if err := here.reachable(call, src, n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	var r cu.Result
+	if there.ctx == here.ctx {
+		r = p.d.lib.MemcpyDtoDAsync(uint64(dst), uint64(src), n, o.handle)
+	} else {
+		copiers.LoadOrStore(p.d, true)
+		r = p.d.lib.MemcpyPeerAsync(uint64(dst), there.ctx, uint64(src), here.ctx, n, o.handle)
+	}
+	if r != cu.Success {
+		return p.d.fail(call, r, "%d bytes from device %d to device %d", n, here.info.Ordinal, there.info.Ordinal)
+	}
+	o.queued()
+	return nil
+}
+
+// Share is cuMemSetAccess. It fails with ErrUnsupported if one of the others is not linked, and then none has access more
+// than before.
+func (p peers) Share(at driver.Pointer, size int64, others ...driver.Device) error {
+	const call = "Peers.Share"
+	natural(call, size)
+	var access []cu.MemAccess
+	for _, other := range others {
+		if o := p.device(call, other); o.dev != p.d.dev {
+			access = append(access, cu.ReadWrite(o.dev))
+		}
+	}
+	if err := p.d.enter(call); err != nil {
+		return err
+	}
+	defer p.d.leave()
+	if err := p.d.mappedRun(call, at, size); err != nil {
+		return err
+	}
+	for _, a := range access {
+		can, r := p.d.lib.DeviceCanAccessPeer(cu.Device(a.LocationID), p.d.dev)
+		if r == cu.Success && !can {
+			r = cu.PeerAccessUnsupported
+		}
+		if r != cu.Success {
+			return p.d.fail(call, r, "device %d to device %d", a.LocationID, p.d.info.Ordinal)
+		}
+	}
+	if len(access) == 0 {
+		return nil
+	}
+	return p.d.fail(call, p.d.lib.MemSetAccess(uint64(at), size, access...), "%#x+%d", at, size)
+}

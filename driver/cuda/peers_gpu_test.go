@@ -1,0 +1,107 @@
+//go:build gpu && linux && (amd64 || arm64) && !nocuda
+
+package cuda_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
+)
+
+// TestGPUPeers copies between all devices of the machine; with one, between that and itself.
+func TestGPUPeers(t *testing.T) {
+	devices := openGPUs(t)
+	const size = 5<<20 + 3
+	for _, from := range devices {
+		for _, to := range devices {
+			peers := to.Peers()
+			linked, err := peers.CanAccess(from)
+			ok(t, err)
+			src, err := from.Alloc(size)
+			ok(t, err)
+			dst, err := to.Alloc(size)
+			ok(t, err)
+			want := noise(uint64(src), size)
+			ok(t, from.DefaultStream().CopyIn(src, want))
+			ok(t, from.DefaultStream().Sync(context.Background()))
+			got := make([]byte, size)
+			copied := func(how string) {
+				t.Helper()
+				s := to.DefaultStream()
+				ok(t, s.Fill(dst, 0, size))
+				ok(t, peers.CopyPeer(s, dst, to, src, from, size))
+				ok(t, s.CopyOut(got, dst))
+				if !bytes.Equal(got, want) {
+					t.Errorf("device %d to %d, %s: other bytes came", from.Info().Ordinal, to.Info().Ordinal, how)
+				}
+			}
+			copied("before Enable")
+			err = peers.Enable(from)
+			if linked != (err == nil) || (!linked && !errors.Is(err, driver.ErrUnsupported)) {
+				t.Errorf("CanAccess is %v and Enable says %v", linked, err)
+			}
+			if linked {
+				ok(t, peers.Enable(from))
+				copied("enabled")
+				f := gpuFunction(t, to, "fill") // work there on memory here
+				ok(t, to.Kernels().Launch(to.DefaultStream(), fillKernel(f, src, 1000, 7, 9)))
+				ok(t, to.DefaultStream().Sync(context.Background()))
+				wantFilled(t, from.DefaultStream(), src, 1000, 7, 9)
+				ok(t, from.DefaultStream().CopyIn(src, want))
+				ok(t, from.DefaultStream().Sync(context.Background()))
+				ok(t, peers.Disable(from))
+			}
+			ok(t, peers.Disable(from))
+			copied("after Disable")
+			ok(t, errors.Join(from.Free(src), to.Free(dst)))
+		}
+	}
+}
+
+// TestGPUPeersSuite runs the suite on two devices, or with one on that and itself.
+func TestGPUPeersSuite(t *testing.T) {
+	listings, err := driver.Lookup("cuda").Devices()
+	ok(t, err)
+	drivertest.RunPeers(t, func(t testing.TB) (a, b driver.Device) {
+		a, err := driver.Open(listings[0].Spec)
+		ok(t, err)
+		b, err = driver.Open(listings[len(listings)-1].Spec)
+		ok(t, err)
+		return a, b
+	})
+}
+
+// TestGPUShare lets every linked device work on mapped pages of another.
+func TestGPUShare(t *testing.T) {
+	devices := openGPUs(t)
+	for _, owner := range devices {
+		for _, other := range devices {
+			linked, err := other.Peers().CanAccess(owner)
+			ok(t, err)
+			if !linked {
+				continue
+			}
+			vm, size := owner.VirtualMemory(), owner.Info().Granularity
+			p, err := vm.Reserve(2 * size)
+			ok(t, err)
+			a, err := vm.Create(size)
+			ok(t, err)
+			b, err := vm.Create(size)
+			ok(t, err)
+			ok(t, vm.Map(p, a, b))
+			ok(t, owner.Peers().Share(p, 2*size, other))
+			if err := owner.Peers().Share(p+1, size, other); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("Share of part of a page: %v, want ErrInvalid", err)
+			}
+			f := gpuFunction(t, other, "fill")
+			ok(t, other.Kernels().Launch(other.DefaultStream(), fillKernel(f, p, uint32(2*size/4), 11, 13)))
+			ok(t, other.DefaultStream().Sync(context.Background()))
+			wantFilled(t, owner.DefaultStream(), p, uint32(2*size/4), 11, 13)
+			ok(t, errors.Join(vm.Unmap(p, 2*size), vm.Drop(a), vm.Drop(b), vm.Release(p, 2*size)))
+		}
+	}
+}

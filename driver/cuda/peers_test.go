@@ -1,0 +1,162 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/host"
+)
+
+func TestPeers(t *testing.T) {
+	for name, o := range map[string]fakecuda.Options{
+		"linked": {Granularity: 64 << 10}, "not linked": {Unlinked: true}, "background": {Pace: fakecuda.Background},
+	} {
+		for pair, specs := range map[string][2]string{"two devices": {"0", "1"}, "one device twice": {"0", "0"}} {
+			t.Run(name+"/"+pair, func(t *testing.T) {
+				m := newMachine(t, o)
+				c := driverOf(m)
+				drivertest.RunPeers(t, func(t testing.TB) (a, b driver.Device) {
+					a, err := c.Open(specs[0])
+					check(t, err)
+					b, err = c.Open(specs[1])
+					check(t, err)
+					return a, b
+				})
+			})
+		}
+	}
+}
+
+// TestPeersOpenedTwice: access lasts until both holds on it are given up, one of them by Close.
+func TestPeersOpenedTwice(t *testing.T) {
+	r := newRig(t, fakecuda.Options{})
+	again, other := openOn(t, r.m, "0"), openOn(t, r.m, "1")
+	r.ok(r.d.Peers().Enable(other))
+	r.ok(again.Peers().Enable(other))
+	r.ok(again.Peers().Enable(other)) // counts once
+	r.ok(again.Peers().Disable(other))
+	r.ok(again.Peers().Disable(other))
+	if n := r.m.Calls("cuCtxDisablePeerAccess"); n != 0 {
+		t.Fatal("access was taken from the one by the other")
+	}
+	r.ok(again.Peers().Enable(other))
+	r.ok(r.d.Peers().Disable(other))
+	r.ok(again.Close())
+	if n := r.m.Calls("cuCtxDisablePeerAccess"); n != 1 {
+		t.Errorf("access was taken back %d times", n)
+	}
+	r.ok(r.d.Peers().Enable(other))
+	r.ok(other.Close())
+	r.ok(r.d.Peers().Disable(other)) // though its context is gone
+	r.wantErr("Enable of a closed device", r.d.Peers().Enable(other), driver.ErrClosed)
+	r.wantErr("CopyPeer from a closed device",
+		r.d.Peers().CopyPeer(r.d.DefaultStream(), r.alloc(64), r.d, 64, other, 64), driver.ErrClosed)
+	third := openOn(t, r.m, "1")
+	r.ok(r.d.Peers().Enable(third)) // with a context that may lie where the other's did
+}
+
+// TestCopyPeerOfVirtualMemory: Enable says nothing of it, and Share does.
+func TestCopyPeerOfVirtualMemory(t *testing.T) {
+	r := newRig(t, fakecuda.Options{})
+	other := openOn(t, r.m, "1")
+	vm, size := other.VirtualMemory(), other.info.Granularity
+	page, err := vm.Create(size)
+	r.ok(err)
+	at, err := vm.Reserve(size)
+	r.ok(err)
+	r.ok(vm.Map(at, page))
+	want := scatter(5, 3000)
+	r.ok(other.zero.CopyIn(at, want))
+	syncOf(t, other.zero)
+	p, s := r.alloc(4000), r.stream()
+	r.ok(r.d.Peers().Enable(other)) // which says nothing of virtual memory
+	r.ok(r.d.Peers().CopyPeer(s, p, r.d, at, other, 3000))
+	r.holds(s, p, want)
+	r.ok(r.d.Peers().CopyPeer(s, at+1, other, p, r.d, 2999))
+	syncOf(t, s)
+	r.holds(other.zero, at, append(want[:1:1], want[:2999]...))
+
+	r.ok(other.Peers().Share(at, size, r.d, other))
+	r.ok(s.Copy(p, at, 100)) // now ordinary work of the other reaches it
+	r.holds(s, p, append(want[:1:1], want[:99]...))
+	r.wantErr("Share of half a page", other.Peers().Share(at, size/2, r.d), driver.ErrInvalid)
+	r.wantErr("Share of a block", r.d.Peers().Share(p, 4000, other), driver.ErrInvalid)
+	calls := r.m.Calls("cuMemSetAccess")
+	r.ok(other.Peers().Share(at, size))
+	r.ok(other.Peers().Share(at, size, other))
+	if r.m.Calls("cuMemSetAccess") != calls {
+		t.Error("Share with nobody else calls libcuda")
+	}
+}
+
+func TestShareIsRefusedWithoutALink(t *testing.T) {
+	r := newRig(t, fakecuda.Options{Unlinked: true})
+	other := openOn(t, r.m, "1")
+	vm, size := r.d.VirtualMemory(), r.d.info.Granularity
+	page, err := vm.Create(size)
+	r.ok(err)
+	at, err := vm.Reserve(size)
+	r.ok(err)
+	r.ok(vm.Map(at, page))
+	r.wantErr("Share", r.d.Peers().Share(at, size, other), driver.ErrUnsupported)
+}
+
+func TestPeersOfOtherDriversPanic(t *testing.T) {
+	r := newRig(t, fakecuda.Options{})
+	foreign, err := host.Open(host.Options{Total: 1 << 20})
+	r.ok(err)
+	defer foreign.Close()
+	for what, call := range map[string]func(){
+		"CanAccess": func() { _, _ = r.d.Peers().CanAccess(foreign) },
+		"Enable":    func() { _ = r.d.Peers().Enable(nil) },
+		"Disable":   func() { _ = r.d.Peers().Disable((*device)(nil)) },
+		"CopyPeer":  func() { _ = r.d.Peers().CopyPeer(r.d.zero, 1, foreign, 2, r.d, 3) },
+		"Share":     func() { _ = r.d.Peers().Share(0, 0, foreign) },
+	} {
+		func() {
+			defer func() {
+				if v, ok := recover().(string); !ok || !strings.HasPrefix(v, "driver/cuda: Peers."+what) {
+					t.Errorf("%s: want a panic of driver/cuda", what)
+				}
+			}()
+			call()
+		}()
+	}
+}
+
+// TestFailedPeerCalls change nothing.
+func TestFailedPeerCalls(t *testing.T) {
+	r := newRig(t, fakecuda.Options{})
+	other := openOn(t, r.m, "1")
+	peers := r.d.Peers()
+	r.m.Fail("cuCtxEnablePeerAccess", 1, fakecuda.OutOfMemory)
+	r.wantErr("Enable", peers.Enable(other), driver.ErrNoMemory)
+	r.ok(peers.Disable(other))
+	r.ok(peers.Enable(other))
+	r.m.Fail("cuCtxDisablePeerAccess", 1, fakecuda.OutOfMemory)
+	r.wantErr("Disable", peers.Disable(other), driver.ErrNoMemory)
+	r.ok(peers.Disable(other))
+	if n := r.m.Calls("cuCtxDisablePeerAccess"); n != 2 {
+		t.Errorf("disabled %d times, want the one that failed and one more", n)
+	}
+	r.m.Fail("cuDeviceCanAccessPeer", 1, fakecuda.InvalidDevice)
+	_, err := peers.CanAccess(other)
+	r.wantErr("CanAccess", err, driver.ErrAbsent)
+	p, err := other.Alloc(64)
+	r.ok(err)
+	q := r.alloc(64)
+	r.ok(other.zero.Fill(p, 3, 64))
+	syncOf(t, other.zero)
+	r.m.Fail("cuMemcpyPeerAsync", 1, fakecuda.OutOfMemory)
+	s := r.stream()
+	r.wantErr("CopyPeer", peers.CopyPeer(s, q, r.d, p, other, 64), driver.ErrNoMemory)
+	r.ok(peers.CopyPeer(s, q, r.d, p, other, 64))
+	r.holds(s, q, bytes.Repeat([]byte{3}, 64))
+	r.wantErr("CopyPeer of another's memory", peers.CopyPeer(s, q, r.d, p+1, other, 64), driver.ErrInvalid)
+}

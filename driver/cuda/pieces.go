@@ -1,0 +1,287 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+)
+
+// Long copies of ordinary memory: in pieces, by several goroutines (lanes). One lane moves 13 GB/s on an NVIDIA H200's
+// machine and eight fill the link, but waking one takes as long as copying some hundred KiB: 4 MiB go at 13 GB/s with one
+// lane, 15 with two and 17 with four, and 2 MiB no faster with two than with one. So there is a lane for each whole MiB.
+const (
+	maxLanes    = 8
+	laneBytes   = 1 << 20   // of a copy are worth one more lane
+	lanePieces  = 2         // for each lane, so that the device starts early and lanes end together
+	pieceBytes  = 128 << 10 // of the shortest piece: a call to queue one takes about as long as to copy it
+	singleBytes = 512 << 10 // of the longest CopyIn through one area, with one event for all pieces
+	ahead       = 3         // pieces that a lane of CopyOut has queued
+)
+
+// copyInLong copies piece by piece.
+func (s *stream) copyInLong(call string, dst driver.Pointer, src []byte) error {
+	g := s.d.staged()
+	first, r := g.areas.take(s.handle)
+	switch {
+	case r != cu.Success:
+		return s.d.fail(call, r, "wait for page-locked memory")
+	case first == nil:
+		if err := s.relock(call); err != nil {
+			return err
+		}
+		return s.copyInPlace(call, dst, src)
+	case len(src) <= singleBytes:
+		return s.copyInOne(call, dst, src, first)
+	}
+	c := newLongCopy(s, call, len(src), func(c *longCopy, l *lane) error {
+		for l.have(c, 1) {
+			start, end, ok := c.next()
+			if !ok {
+				break
+			}
+			a, r := l.emptied(c)
+			if r != cu.Success {
+				return s.d.fail(call, r, "wait for a piece of %d bytes", end-start)
+			}
+			a.start, a.end = start, end
+			n := copy(a.memory, src[start:end])
+			err := s.queuePiece(call, &g.areas, a, func() cu.Result {
+				return g.areas.lib.MemcpyHtoDAsync(uint64(dst)+uint64(a.start), a.address(0), int64(n), s.handle)
+			})
+			if err != nil {
+				return err
+			}
+			l.turn()
+		}
+		return nil
+	})
+	c.start()
+	return c.run(first)
+}
+
+// copyOutLong copies piece by piece. Each lane has some pieces queued while it copies another. The other lanes are woken
+// when the first piece is there, and so never wait for the work before the copy.
+func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error {
+	g := s.d.staged()
+	first, r := g.areas.take(s.handle)
+	if first == nil {
+		return s.copyOutUnstaged(call, dst, src, r)
+	}
+	c := newLongCopy(s, call, len(dst), func(c *longCopy, l *lane) error {
+		for queued, left := 0, true; ; queued-- {
+			for left && queued < ahead && l.have(c, queued+1) {
+				a := l.areas[queued]
+				if a.start, a.end, left = c.next(); !left {
+					break
+				}
+				err := s.queuePiece(call, &g.areas, a, func() cu.Result {
+					return g.areas.lib.MemcpyDtoHAsync(a.address(0), uint64(src)+uint64(a.start), int64(a.end-a.start), s.handle)
+				})
+				if err != nil {
+					return err
+				}
+				queued++
+			}
+			if queued == 0 {
+				return nil
+			}
+			a := l.areas[0]
+			if r := g.areas.await(a); r != cu.Success {
+				return s.d.fail(call, r, "wait for a piece of %d bytes", len(dst))
+			}
+			c.start()
+			copy(dst[a.start:a.end], a.memory)
+			l.turn()
+		}
+	})
+	return c.run(first)
+}
+
+// pieces are the parts of a copy that lanes take one by one. Safe for concurrent use.
+type pieces struct {
+	total, size int // bytes
+	n           int
+	started     atomic.Int64
+}
+
+// init splits a copy of total bytes for that many lanes.
+func (c *pieces) init(total, lanes int) {
+	n := lanePieces * lanes
+	size := min(max((total+n-1)/n, pieceBytes), areaBytes)
+	c.total = total
+	c.size = (size + 4095) &^ 4095
+	c.n = (total + c.size - 1) / c.size
+}
+
+// next returns where the next piece starts and ends, and false if none is left.
+func (c *pieces) next() (start, end int, ok bool) {
+	i := int(c.started.Add(1)) - 1
+	if i >= c.n {
+		return 0, 0, false
+	}
+	start = i * c.size
+	return start, min(start+c.size, c.total), true
+}
+
+// stop leaves none.
+func (c *pieces) stop() { c.started.Store(int64(c.n)) }
+
+// A longCopy is a copy in pieces. The caller copies from the beginning; other lanes, goroutines with a thread, join it
+// when they have woken, which takes as long as to copy some hundred KiB. A lane that wakes when there is nothing left to
+// do touches nothing: the copy is over then, and perhaps the device closed.
+type longCopy struct {
+	pieces
+	s     *stream
+	call  string
+	lanes int
+	do    func(*longCopy, *lane) error // one lane's part, until no piece is left or it has no area
+
+	begun   bool         // the other lanes were started; the caller's own
+	arrived sync.Once    // a lane waited for the work before the copy
+	held    atomic.Int64 // areas
+	working atomic.Int64 // other lanes that copy; plus over when the caller waits for them to end
+	ended   chan struct{}
+	failed  atomic.Pointer[error]
+}
+
+// over is added to longCopy.working when no lane may begin any more.
+const over = -1 << 32
+
+func newLongCopy(s *stream, call string, total int, do func(*longCopy, *lane) error) *longCopy {
+	c := &longCopy{s: s, call: call, do: do}
+	c.lanes = max(1, min(s.d.staged().lanes, total/laneBytes))
+	c.init(total, c.lanes)
+	return c
+}
+
+// start wakes the other lanes, once.
+func (c *longCopy) start() {
+	if c.begun || c.lanes == 1 {
+		return
+	}
+	c.begun, c.ended = true, make(chan struct{})
+	for range c.lanes - 1 {
+		go c.join()
+	}
+}
+
+// run does the caller's part, which starts with an area, and waits for the lanes that have joined. It returns one of
+// their errors.
+func (c *longCopy) run(first *area) error {
+	c.held.Add(1)
+	c.lane(first)
+	if c.working.Add(over) != over {
+		<-c.ended
+	}
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// join is another lane.
+func (c *longCopy) join() {
+	for {
+		n := c.working.Load()
+		if n < 0 {
+			return
+		}
+		if c.working.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
+	// The device stays open: the caller entered it, and waits.
+	runtime.LockOSThread()
+	if r := c.s.d.lib.CtxSetCurrent(c.s.d.ctx); r != cu.Success {
+		c.fail(c.s.d.fail(c.call, r, "set the context of device %d", c.s.d.info.Ordinal))
+	} else {
+		c.lane()
+	}
+	runtime.UnlockOSThread()
+	if c.working.Add(-1) == over {
+		close(c.ended)
+	}
+}
+
+// lane copies until nothing is left to do, or it has no area to do it with.
+func (c *longCopy) lane(areas ...*area) {
+	l := &lane{areas: areas}
+	if err := c.do(c, l); err != nil {
+		c.fail(err)
+	}
+	c.s.d.staged().areas.give(l.areas...)
+}
+
+// fail notes the first error; no new pieces are begun.
+func (c *longCopy) fail(err error) {
+	c.stop()
+	c.failed.CompareAndSwap(nil, &err)
+}
+
+// more returns an area, unless none is idle or the copy has its share.
+func (c *longCopy) more() *area {
+	if c.held.Add(1) <= areaShare {
+		if a := c.s.d.staged().areas.more(); a != nil {
+			return a
+		}
+	}
+	c.held.Add(-1)
+	return nil
+}
+
+// await waits until the device does not use a, which may be behind work that was queued before the copy. If it does not
+// come soon, one lane waits in libcuda, which spins, and the others for that lane.
+func (c *longCopy) await(a *area) cu.Result {
+	p := &c.s.d.staged().areas
+	r := p.ask(a, p.polls)
+	if r != cu.NotReady {
+		return r
+	}
+	c.arrived.Do(func() { r = p.await(a) })
+	if r != cu.NotReady {
+		return r
+	}
+	return p.await(a) // if a lane waited, for no more than pieces under way
+}
+
+// A lane is the areas of one goroutine, the one used longest ago first.
+type lane struct{ areas []*area }
+
+// have gets the lane n areas, or returns false.
+func (l *lane) have(c *longCopy, n int) bool {
+	for len(l.areas) < n {
+		a := c.more()
+		if a == nil {
+			return false
+		}
+		l.areas = append(l.areas, a)
+	}
+	return true
+}
+
+// emptied returns the first area of a lane that has some, when the device does not use it: the one used longest ago, if
+// the device is done with that or soon will be, so that few areas are used, and they stay in the processor's cache.
+// Otherwise it takes another one, and waits only if there is none.
+func (l *lane) emptied(c *longCopy) (*area, cu.Result) {
+	if r := c.s.d.staged().areas.ask(l.areas[0], 1); r != cu.NotReady {
+		return l.areas[0], r
+	}
+	if a := c.more(); a != nil {
+		l.areas = slices.Insert(l.areas, 0, a)
+		return a, cu.Success
+	}
+	return l.areas[0], c.await(l.areas[0])
+}
+
+// turn puts the first area last: it was just used.
+func (l *lane) turn() {
+	a := l.areas[0]
+	copy(l.areas, l.areas[1:])
+	l.areas[len(l.areas)-1] = a
+}

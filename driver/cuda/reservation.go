@@ -1,0 +1,91 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import "github.com/ashlar-go/ashlar/driver"
+
+// The part of ranges that virtual memory changes. virtual.mu is held in all of these but mappedRun, so a reservation that
+// was looked at stays as it is until the change is made; ranges.mu is held only while the table is read or written.
+
+// inside returns the reservation that [p, p+size) is in. r.mu is held.
+func (r *ranges) inside(call string, p driver.Pointer, size int64) (*known, error) {
+	i := r.t.find(p)
+	if i < 0 || r.t[i].value.kind != reserved || size > int64(r.t[i].end()-p) {
+		return nil, invalidError(call, "%#x+%d is not inside one reservation", p, size)
+	}
+	return &r.t[i].value, nil
+}
+
+// wholePages returns the part of the reservation's table that [p, p+size) is. r.mu is held.
+func (r *ranges) wholePages(call string, p driver.Pointer, size int64) (in *known, from, to int, err error) {
+	if in, err = r.inside(call, p, size); err != nil {
+		return nil, 0, 0, err
+	}
+	from, to, ok := in.mapped.run(p, size)
+	if !ok || in.mapped[from].at != p || in.mapped[to-1].end() != p+driver.Pointer(size) {
+		return nil, 0, 0, invalidError(call, "%#x+%d is not a run of whole mapped pages", p, size)
+	}
+	return in, from, to, nil
+}
+
+// unmapped fails unless [p, p+size) is inside one reservation and nothing is mapped there.
+func (r *ranges) unmapped(call string, p driver.Pointer, size int64) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	in, err := r.inside(call, p, size)
+	if err == nil && !in.mapped.free(p, size) {
+		err = invalidError(call, "%#x+%d is partly mapped already", p, size)
+	}
+	return err
+}
+
+// mapped notes that pages were mapped from p on.
+func (r *ranges) mapped(p driver.Pointer, pages []driver.Page) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in := &r.t[r.t.find(p)].value
+	for _, pg := range pages {
+		in.mapped.insert(entry[uint64]{at: p, size: pg.Size, value: pg.ID})
+		p += driver.Pointer(pg.Size)
+	}
+}
+
+// unmap notes that the pages at [p, p+size) are about to be unmapped, so that no work is queued there from now on, and
+// returns them.
+func (r *ranges) unmap(call string, p driver.Pointer, size int64) ([]driver.Page, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in, from, to, err := r.wholePages(call, p, size)
+	if err != nil {
+		return nil, err
+	}
+	pages := make([]driver.Page, 0, to-from)
+	for _, e := range in.mapped[from:to] {
+		pages = append(pages, driver.Page{ID: e.value, Size: e.size})
+	}
+	in.mapped.remove(from, to)
+	return pages, nil
+}
+
+// removeReservation forgets a whole reservation in which nothing is mapped.
+func (r *ranges) removeReservation(call string, p driver.Pointer, size int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.t.starting(p)
+	if i < 0 || r.t[i].value.kind != reserved || r.t[i].size != size {
+		return invalidError(call, "%#x+%d is not a whole reservation", p, size)
+	}
+	if len(r.t[i].value.mapped) > 0 {
+		return invalidError(call, "pages are mapped in %#x+%d", p, size)
+	}
+	r.t.remove(i, i+1)
+	return nil
+}
+
+// mappedRun fails unless [p, p+size) is whole mapped pages of one reservation.
+func (d *device) mappedRun(call string, p driver.Pointer, size int64) error {
+	d.known.mu.RLock()
+	defer d.known.mu.RUnlock()
+	_, _, _, err := d.known.wholePages(call, p, size)
+	return err
+}

@@ -1,0 +1,69 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+)
+
+// A rig is the first device of a machine, with streams that copy in four lanes however few processors there are.
+type rig struct {
+	testing.TB
+	m *fakecuda.Machine
+	d *device
+}
+
+func newRig(t testing.TB, o fakecuda.Options) *rig {
+	t.Helper()
+	m := newMachine(t, o)
+	r := &rig{t, m, openOn(t, m, "")}
+	r.d.staged().lanes = 4
+	return r
+}
+
+func (r *rig) ok(err error) {
+	r.Helper()
+	check(r, err)
+}
+
+func (r *rig) wantErr(what string, err, code error, texts ...string) {
+	r.Helper()
+	wantErr(r, what, err, code, texts...)
+}
+
+func (r *rig) stream() *stream {
+	r.Helper()
+	return newTestStream(r, r.d)
+}
+
+func (r *rig) alloc(size int64) driver.Pointer {
+	r.Helper()
+	return alloc(r, r.d, size)
+}
+
+// holds fails the test unless the bytes at p are want, as s sees them.
+func (r *rig) holds(s driver.Stream, p driver.Pointer, want []byte) {
+	r.Helper()
+	got := make([]byte, len(want))
+	r.ok(s.CopyOut(got, p))
+	if !bytes.Equal(got, want) {
+		r.Errorf("other bytes at %#x", p)
+	}
+}
+
+// scatter is n bytes that depend on seed, none like its neighbours for long.
+func scatter(seed uint64, n int) []byte {
+	b := make([]byte, n)
+	x := seed*0x9e3779b97f4a7c15 + 1
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[i] = byte(x)
+	}
+	return b
+}

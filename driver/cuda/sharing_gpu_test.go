@@ -1,0 +1,23 @@
+//go:build gpu && linux && (amd64 || arm64) && !nocuda
+
+package cuda_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
+)
+
+// TestGPUSharing has processes share memory of the machine's first device.
+func TestGPUSharing(t *testing.T) {
+	self, err := os.Executable()
+	ok(t, err)
+	drivertest.RunSharing(t, func(t testing.TB) driver.Device {
+		d, err := driver.Open("cuda")
+		ok(t, err)
+		return d
+	}, func() *exec.Cmd { return exec.Command(self, "serve-sharing") }) // see TestMain
+}

@@ -1,0 +1,183 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+)
+
+// A stream is a CUstream and the marks taken on it.
+type stream struct {
+	d      *device
+	id     driver.StreamID
+	handle cu.Stream
+	shared bool // others queue to the handle too: what we count is not all of its work, and it is not ours to end
+
+	ending sync.Mutex // held by Close while it waits for the work, with closed set; before mu
+
+	mu      sync.Mutex // held over every call that queues work, so that ticks are in the order of the work
+	closed  bool
+	gone    bool     // closed, and nothing left of it: the number may be given again. device.streamsMu guards it
+	work    uint64   // pieces of work queued through this stream
+	marked  uint64   // how many of them the last tick covers
+	capture *capture // that the stream is part of, or nil
+
+	marks marks
+
+	streamExtras
+}
+
+// newStream returns a stream whose ticks go on from tick.
+func newStream(d *device, id driver.StreamID, handle cu.Stream, shared bool, tick uint64) *stream {
+	s := &stream{d: d, id: id, handle: handle, shared: shared}
+	s.marks.last = tick
+	s.marks.passed.Store(tick)
+	return s
+}
+
+// NewStream makes a stream, or takes a foreign one. The number of a closed stream is given again, and its ticks go on, so
+// that the marks of the closed one stay reached.
+func (d *device) NewStream(o driver.StreamOptions) (driver.Stream, error) {
+	const call = "NewStream"
+	if err := d.enter(call); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	handle, shared := cu.Stream(o.Foreign), o.Foreign != 0
+	if shared {
+		if err := d.checkForeign(call, handle); err != nil {
+			return nil, err
+		}
+	} else {
+		var r cu.Result
+		handle, r = d.lib.StreamCreate(cu.StreamNonBlocking, max(d.first, min(o.Priority, d.last)))
+		if r != cu.Success {
+			return nil, d.fail(call, r, "")
+		}
+	}
+	d.streamsMu.Lock()
+	defer d.streamsMu.Unlock()
+	for i, old := range d.streams {
+		if old.gone {
+			d.streams[i] = newStream(d, old.id, handle, shared, old.marks.last)
+			return d.streams[i], nil
+		}
+	}
+	s := newStream(d, driver.StreamID(len(d.streams)), handle, shared, 0)
+	d.streams = append(d.streams, s)
+	return s, nil
+}
+
+// checkForeign fails unless handle is a stream of this device's context, as far as libcuda can tell: it crashes on what
+// was never a stream.
+func (d *device) checkForeign(call string, handle cu.Stream) error {
+	switch handle {
+	case cu.LegacyStream:
+		return nil
+	case cu.PerThreadStream:
+		return invalidError(call, "handle 2 is the per-thread default stream, another one on every thread, and goroutines"+
+			" move between threads: want a stream with a handle of its own")
+	}
+	ctx, r := d.lib.StreamContext(handle)
+	switch {
+	case r.Missing() != "":
+		return nil
+	case r != cu.Success:
+		return d.fail(call, r, "foreign stream %#x", uintptr(handle))
+	case ctx != d.ctx:
+		return invalidError(call, "foreign stream %#x is of another context than the primary one of device %d", uintptr(handle), d.info.Ordinal)
+	}
+	return nil
+}
+
+func (s *stream) ID() driver.StreamID { return s.id }
+
+// begin starts the queueing of work: the context is current and the stream's own until end. It fails if the stream, or
+// its device, is closed.
+func (s *stream) begin(call string) error {
+	if err := s.d.enter(call); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.end()
+		return s.closedError(call)
+	}
+	return nil
+}
+
+// end ends what begin began.
+func (s *stream) end() {
+	s.mu.Unlock()
+	s.d.leave()
+}
+
+// queued counts a piece of work that was just queued. Between begin and end.
+func (s *stream) queued() { s.work++ }
+
+// Close of the default stream does nothing. A foreign stream is waited for and left as it is. A stream that captures
+// cannot be closed.
+func (s *stream) Close() error {
+	const call = "Stream.Close"
+	if s == s.d.zero {
+		return nil
+	}
+	if err := s.d.enter(call); err != nil {
+		if s.isClosed() {
+			return nil
+		}
+		return err
+	}
+	defer s.d.leave()
+	s.ending.Lock()
+	defer s.ending.Unlock()
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	if err := s.refuseCapture(call); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	s.closed = true
+	s.mu.Unlock()
+
+	if r := s.d.lib.StreamSynchronize(s.handle); r != cu.Success {
+		return s.d.fail(call, r, "stream %d", s.id)
+	}
+	s.settleAll()
+	s.mu.Lock()
+	s.closeExtras()
+	s.mu.Unlock()
+	err := error(nil)
+	if !s.shared {
+		err = s.d.fail(call, s.d.lib.StreamDestroy(s.handle), "stream %d", s.id)
+	}
+	s.d.streamsMu.Lock()
+	defer s.d.streamsMu.Unlock()
+	s.gone = err == nil // else the device's Close tries again
+	return err
+}
+
+// isClosed says whether Close, or the device's, was called.
+func (s *stream) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// settleAll notes that all marks are reached.
+func (s *stream) settleAll() {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	s.marks.advance(&s.d.events, s.marks.last)
+}
+
+func (s *stream) closedError(call string) error {
+	return closedError(call, fmt.Sprintf("stream %d", s.id))
+}
