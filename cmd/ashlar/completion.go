@@ -61,10 +61,14 @@ func flagNames(c *kong.Node) string {
 
 // choices are the words that a value may be, or may begin with; "" if it may be anything.
 func choices(v *kong.Value) string {
-	if v.Name == "allocator" {
+	switch {
+	case v.Name == "allocator":
 		return strings.Join(replay.Allocators(), " ")
-	}
-	if v.Enum == "" {
+	case v.Name == "device":
+		return "sim host cuda:0"
+	case v.Name == "driver":
+		return "cuda host sim"
+	case v.Enum == "":
 		return ""
 	}
 	return strings.Join(v.EnumSlice(), " ")
@@ -73,8 +77,8 @@ func choices(v *kong.Value) string {
 // words are the words that a command takes instead of files, or "".
 func words(c *kong.Node) string {
 	for _, p := range c.Positional {
-		if p.Enum != "" {
-			return choices(p)
+		if c := choices(p); c != "" {
+			return c
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 // Command ashlar reads the memory snapshots that PyTorch writes, and says where the memory went: what is in one (info),
 // what other settings and allocators would have made of the same work (replay), and whether Ashlar's caching allocator
-// does exactly what PyTorch's did (verify).
+// does exactly what PyTorch's did (verify). It also lists the machine's devices (devices), says what they lack (doctor)
+// and measures them (bench driver).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.
@@ -16,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	_ "github.com/ashlar-go/ashlar/driver/cuda"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 )
@@ -23,7 +25,7 @@ import (
 // Exit codes. They do not change.
 const (
 	exitOK      = 0
-	exitDiffers = 1 // verify: something differs
+	exitDiffers = 1 // verify: something differs; doctor: a driver that was named cannot work
 	exitUsage   = 2
 	exitInput   = 3 // a file cannot be read, or cannot be used; or the output cannot be written
 )
@@ -39,14 +41,17 @@ whose name ends in .script ("ashlar replay --help" has an example). To record a 
 
 Sizes are written as 18.2GiB, 512k or 2097152.
 
-Exit codes: 0 success (a replay that ran out of memory is a result, too); 1 verify found a difference; 2 wrong usage; 3 a
-file cannot be read or used, or the output cannot be written.`
+Exit codes: 0 success (a replay that ran out of memory is a result, too); 1 verify found a difference, or doctor a driver
+that cannot work; 2 wrong usage; 3 a file cannot be read or used, or the output cannot be written.`
 
 // commands is the command line.
 type commands struct {
 	Info       infoCmd       `cmd:"" help:"Say what is in a trace."`
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
+	Devices    devicesCmd    `cmd:"" help:"List the devices that there are, and what they can do."`
+	Doctor     doctorCmd     `cmd:"" help:"Say what the drivers need, what was found and what to do."`
+	Bench      benchCmd      `cmd:"" help:"Measure what the calls of a device cost."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }

@@ -171,7 +171,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"no such flag", "", []string{"info", "--limit", "1k", "x"}, exitUsage, "--limit"},
 		{"bad size", "", []string{"replay", "--limit", "18.2GiBs", "x"}, exitUsage, "unknown unit"},
 		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "more than nothing"},
-		{"no such device", "", []string{"replay", "--device", "cuda", "x"}, exitUsage, "--device"},
+		{"no such device", "", []string{"replay", "--device", "gpu", "x"}, exitUsage, "--device"},
 		{"no such allocator", "", []string{"replay", "-a", "bfc", "x"}, exitUsage, "there is: caching"},
 		{"bad settings of an allocator", "", []string{"replay", "-a", "caching:max_split_size_mb:1", "x"}, exitUsage, "max_split_size_mb"},
 		{"bad settings", "", []string{"verify", "--settings", "foo:1", "x"}, exitUsage, "foo"},

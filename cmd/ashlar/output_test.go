@@ -311,8 +311,8 @@ func TestHostCostIsToldOfLongReplays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has(t, hostCost(works[0], 4), "to write and as much to read for each of 4 rows")
-	if got := hostCost(&replay.Work{Program: works[0].Program}, 0); got != "" {
+	has(t, fillCost("host", works[0], 4), "to write and as much to read for each of 4 rows")
+	if got := fillCost("host", &replay.Work{Program: works[0].Program}, 0); got != "" {
 		t.Errorf("nothing to do costs %q", got)
 	}
 	script := file(t, "small.script", "alloc a 3MiB\nfree a\n")
@@ -322,9 +322,9 @@ func TestHostCostIsToldOfLongReplays(t *testing.T) {
 func TestBashCompletes(t *testing.T) {
 	script := ok(t, "completion", "bash")
 	for words, want := range map[string]string{
-		"ashlar replay --device =":     "sim host",
+		"ashlar replay --device =":     "sim host cuda:0",
 		"ashlar replay --device = h":   "host",
-		"ashlar replay --device=":      "--device=sim --device=host",
+		"ashlar replay --device=":      "--device=sim --device=host --device=cuda:0",
 		"ashlar replay -a c":           "caching",
 		"ashlar replay --allocator ca": "caching",
 		"ashlar replay -":              "--help -h --allocator -a --device --capacity --limit --smallest --json",

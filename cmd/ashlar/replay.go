@@ -15,8 +15,8 @@ import (
 type replayCmd struct {
 	traceArgs
 	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF."`
-	Device     string   `enum:"sim,host" default:"sim" help:"Where to replay: sim is simulated and needs no memory; host is real memory, and every block is filled and checked, which takes longer."`
-	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; host: what the machine has free)."`
+	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host or a device of \"ashlar devices\", such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
+	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
 	Limit      size     `placeholder:"SIZE" help:"What each allocator may reserve."`
 	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
 	JSON       bool     `name:"json" help:"Print one JSON object for each row."`
@@ -43,8 +43,8 @@ A file whose name ends in .script is a text of one request a line, to try an ide
     alloc b 20KiB on=s1      # on another stream
     free a
 
---device host writes a pattern into every block and checks it: that takes as long as the bytes of all requests take to
-write and to read, for each row.
+--device host or cuda:0 writes a pattern into every block and checks it: that takes as long as the bytes of all requests
+take to write and to read, for each row.
 
 Examples:
 
@@ -52,6 +52,7 @@ Examples:
     ashlar replay --smallest -a caching -a caching:expandable_segments:True run.pickle
     ashlar replay --limit 18.2GiB -a 'caching:max_split_size_mb:256,garbage_collection_threshold:0.8' run.pickle
     ashlar replay --device host small.pickle
+    ashlar replay --device cuda:0 -a caching run.pickle
     ashlar replay --json run.pickle | jq .reserved_peak`
 }
 
@@ -82,6 +83,9 @@ func (c *replayCmd) Run(s *streams) error {
 		if _, err := replay.ParseSpec(spec, caching.Default()); err != nil {
 			return usageError{err}
 		}
+	}
+	if err := checkDevice(c.Device); err != nil {
+		return err
 	}
 	first := true
 	return c.each(s, func(in *input, p *progress) error {
@@ -122,20 +126,20 @@ func (c *replayCmd) compare(w *replay.Work, in *input, p *progress) (*replay.Com
 		Specs: c.Allocators, Limit: int64(c.Limit), Capacity: int64(c.Capacity), Smallest: c.Smallest,
 		Now: now, Progress: p.update,
 	}
-	if c.Device == "host" {
-		if err := c.onHost(w, &opts); err != nil {
+	if c.Device != simulated {
+		if err := c.onReal(w, &opts); err != nil {
 			return nil, err
 		}
-		if text := hostCost(w, len(opts.Specs)); text != "" {
+		if text := fillCost(c.Device, w, len(opts.Specs)); text != "" {
 			p.say("ashlar: " + in.name() + ": " + text)
 		}
 	}
 	return replay.Compare(w, opts)
 }
 
-// onHost makes opts replay on real memory, if there is enough.
-func (c *replayCmd) onHost(w *replay.Work, opts *replay.CompareOptions) error {
-	free, err := freeMemory()
+// onReal makes opts replay on real memory, if there is enough.
+func (c *replayCmd) onReal(w *replay.Work, opts *replay.CompareOptions) error {
+	free, err := freeMemory(c.Device)
 	if err != nil {
 		return err
 	}
@@ -153,13 +157,11 @@ func (c *replayCmd) onHost(w *replay.Work, opts *replay.CompareOptions) error {
 			return err
 		}
 	}
-	if err := fits(w, opts); err != nil {
+	if err := fits(c.Device, w, opts); err != nil {
 		return err
 	}
 	opts.Contents = replay.WholeContents
-	opts.OpenDevice = func(capacity int64) (driver.Device, error) {
-		return driver.Open(fmt.Sprintf("host:total=%d", capacity))
-	}
+	opts.OpenDevice = func(capacity int64) (driver.Device, error) { return openReal(c.Device, capacity) }
 	return nil
 }
 

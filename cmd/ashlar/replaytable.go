@@ -38,7 +38,7 @@ func writeComparison(p *page, in *input, c *replay.Comparison, device string, se
 	}
 	stats := c.Work.Program.Stats()
 	place := "simulated"
-	if device == "host" {
+	if device != simulated {
 		place = "real"
 	}
 	limit := "no limit"

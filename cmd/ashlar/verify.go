@@ -17,6 +17,7 @@ type verifyCmd struct {
 	Settings *string `placeholder:"S" help:"Settings to replay with, in the syntax of PYTORCH_CUDA_ALLOC_CONF, instead of the recorded ones."`
 	Limit    size    `placeholder:"SIZE" help:"Memory limit of the recorded process, which traces do not name. Without it the recorded refusals are repeated."`
 	Capacity size    `placeholder:"SIZE" help:"Memory of the recorded device (default: an H200's, 139.8GiB)."`
+	Device   string  `placeholder:"DEVICE" help:"Put this device's memory behind the recorded addresses, such as cuda:0's or host's, and write and check every block."`
 	JSON     bool    `name:"json" help:"Print one JSON object for each trace."`
 }
 
@@ -27,12 +28,17 @@ moments at which frees completed, and compares what it does with what PyTorch di
 segment event, out-of-memory events, the peaks, and the final state block by block. If anything differs, the first
 difference is shown with the entries around it, and the exit code is 1.
 
+With --device, what is exact is replayed once more on that device: every block is written when it is handed out, and read
+when its free is done. That takes as long as the bytes of all requests take to write and to read. The exit code is 1 if
+one changed.
+
 Each trace is one line, with --json too: of a trace with several devices the figures are sums.
 
 Examples:
 
     ashlar verify run.pickle
     ashlar verify --limit 18.2GiB run.pickle      # set_per_process_memory_fraction was used
+    ashlar verify --device cuda:0 run.pickle      # with real memory behind the addresses
     ashlar verify --json *.pickle.zst`
 }
 
@@ -47,12 +53,14 @@ type verdictLine struct {
 	BlocksMatched        int    `json:"blocks_matched"`
 	PeaksEqual           bool   `json:"peaks_equal"`
 	Exact                bool   `json:"exact"`
+	BlocksChecked        int    `json:"blocks_checked,omitempty"` // of --device: written and compared
+	BytesChecked         int64  `json:"bytes_checked,omitempty"`
 
 	Notes []string `json:"notes,omitempty"` // what was assumed where the file does not say
 }
 
 // Run implements the command.
-func (c *verifyCmd) Run(s *streams) error {
+func (c *verifyCmd) Run(s *streams) (err error) {
 	opts := replay.VerifyOptions{Limit: int64(c.Limit), TotalMemory: int64(c.Capacity)}
 	var notes []string
 	if c.Settings != nil {
@@ -61,6 +69,17 @@ func (c *verifyCmd) Run(s *streams) error {
 			return usageError{fmt.Errorf("--settings: %w", err)}
 		}
 		opts.Config, notes = &cfg, n
+	}
+	if c.Device != "" {
+		if err := checkDevice(c.Device); err != nil {
+			return err
+		}
+		dev, err := openFree(c.Device)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, dev.Close()) }()
+		opts.Device = dev
 	}
 	return c.each(s, func(in *input, p *progress) error {
 		if in.script != nil {
@@ -72,13 +91,18 @@ func (c *verifyCmd) Run(s *streams) error {
 		if _, _, bad := replay.RecordedConfig(in.snapshot); bad != nil && opts.Config == nil {
 			err = fmt.Errorf("%w; --settings replaces them", bad)
 		}
+		var changed *replay.ContentsError
+		if errors.As(err, &changed) { // a difference, and one of the worst
+			s.fail(displayPath(in.path), err)
+			return exit(exitDiffers)
+		}
 		if err != nil {
 			return err
 		}
 		if c.JSON {
 			err = json.NewEncoder(s.out).Encode(verdictLine{
 				in.path, v.Allocs, v.AddressesMatched, v.SegmentEvents, v.SegmentEventsMatched, v.Blocks, v.BlocksMatched,
-				v.PeaksEqual(), v.Exact, append(notes, v.Notes...),
+				v.PeaksEqual(), v.Exact, v.Painted, v.PaintedBytes, append(notes, v.Notes...),
 			})
 		} else {
 			_, err = fmt.Fprint(s.out, cleanLines(verdictText(in, &v, append(notes, v.Notes...))))
@@ -104,7 +128,11 @@ func verdictText(in *input, v *replay.Verdict, notes []string) string {
 	if v.OOMs > 0 {
 		fmt.Fprintf(&b, "%s of %s out of memory, ", count(v.OOMsMatched), count(v.OOMs))
 	}
-	fmt.Fprintf(&b, "%s of %s blocks, %s\n", count(v.BlocksMatched), count(v.Blocks), peaks)
+	fmt.Fprintf(&b, "%s of %s blocks, %s", count(v.BlocksMatched), count(v.Blocks), peaks)
+	if v.Painted > 0 {
+		fmt.Fprintf(&b, "; %s of %s written and found unchanged", plural(v.Painted, "block"), bytesize.Format(v.PaintedBytes))
+	}
+	b.WriteString("\n")
 	if v.Difference != nil {
 		fmt.Fprintf(&b, "  first difference: %v\n", v.Difference)
 		b.WriteString(around(in.snapshot.Traces[v.Difference.Device], v.Difference.Entry))

@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"github.com/ashlar-go/ashlar/driver"
-	_ "github.com/ashlar-go/ashlar/driver/sim" // or driver/host: real memory
+	_ "github.com/ashlar-go/ashlar/driver/sim" // or driver/host, driver/cuda: real memory
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 

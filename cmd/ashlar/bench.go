@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivercost"
+	"github.com/ashlar-go/ashlar/driver/sim"
+)
+
+type benchCmd struct {
+	What   string `arg:"" enum:"driver" help:"driver: what each call of a device costs its caller."`
+	Device string `default:"cuda:0" help:"The device: cuda:0, host or sim, or with settings, such as host:total=1GiB."`
+	Output string `short:"o" placeholder:"FILE" help:"Write the costs to FILE, for the simulated device: it is then opened as sim:cost=FILE."`
+	JSON   bool   `name:"json" help:"Print one JSON object for each figure."`
+}
+
+// Help implements kong.HelpProvider.
+func (*benchCmd) Help() string {
+	return `Measures what each call of a device costs: memory and pages by size, mapping by the number of pages, streams and
+marks, copies, page-locked memory, kernels that do nothing (where kernels are Go functions), stamps and graphs. Each
+figure is of one call alone, the median of up to 31 samples after warming up, with the tenth and the ninetieth
+percentile. A call "until done" is timed with the wait for its work, any other until it returns. It takes up to half a
+minute on a GPU, on which nothing else should run.
+
+Of sim the times are virtual: those of its own cost model.
+
+Examples:
+
+    ashlar bench driver -o h200.json
+    ashlar bench driver --device host
+    ashlar bench driver --device sim:cost=h200.json
+    ashlar bench driver --json | jq 'select(.call == "Alloc") | [.size, .median_ns]'`
+}
+
+// benchLine is the output of --json. Of a call to which it means nothing, size or n is 0.
+type benchLine struct {
+	Device    string `json:"device"`
+	Call      string `json:"call"`
+	Size      int64  `json:"size"`
+	N         int    `json:"n"`
+	UntilDone bool   `json:"until_done"`
+	Note      string `json:"note"`
+	MedianNS  int64  `json:"median_ns"`
+	P10NS     int64  `json:"p10_ns"`
+	P90NS     int64  `json:"p90_ns"`
+	Samples   int    `json:"samples"`
+}
+
+// Run implements the command.
+func (c *benchCmd) Run(s *streams) error {
+	p := newProgress(s.err, "opening "+c.Device)
+	defer p.end()
+	report, err := c.measure(p)
+	if err != nil {
+		return err
+	}
+	p.end()
+	model, kept := report.Model(sim.H200(), "")
+	model.About = c.about(report, kept)
+	if c.JSON {
+		err = c.writeLines(s.out, report)
+	} else {
+		writeCosts(s.out, c.Device, report, model)
+	}
+	if err != nil || c.Output == "" {
+		return err
+	}
+	var file bytes.Buffer
+	if _, err := model.WriteTo(&file); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.Output, file.Bytes(), 0o666); err != nil {
+		return err
+	}
+	if !c.JSON {
+		text := fmt.Sprintf("The costs are in %s: sim:cost=%[1]s is a simulated device that has them.", displayPath(c.Output))
+		if len(kept) > 0 {
+			text += " What could not be measured is as in the built-in model: " + strings.Join(kept, ", ") + "."
+		}
+		fmt.Fprintln(s.out)
+		s.out.paragraph("", text)
+	}
+	return nil
+}
+
+// opens is how often a device is opened to time that.
+const opens = 3
+
+// measure opens the device and measures it.
+func (c *benchCmd) measure(p *progress) (*drivercost.Report, error) {
+	var d driver.Device
+	var times []time.Duration
+	for range opens {
+		if d != nil {
+			if err := d.Close(); err != nil {
+				return nil, err
+			}
+		}
+		begun := now()
+		var err error
+		if d, err = driver.Open(c.Device); errors.Is(err, driver.ErrUnknown) || errors.Is(err, driver.ErrInvalid) {
+			return nil, usageError{err}
+		} else if err != nil {
+			return nil, err
+		}
+		times = append(times, now().Sub(begun))
+	}
+	begun := now()
+	clock := func() time.Duration { return now().Sub(begun) }
+	simulated, virtual := d.(*sim.Device)
+	if virtual {
+		clock = simulated.Now
+	}
+	report, err := drivercost.Measure(d, drivercost.Options{Now: clock, Progress: func(what string, done float64) {
+		p.at("measuring " + c.Device + ", " + what)
+		p.update(done)
+	}})
+	if err == nil && !virtual {
+		report.Figures = append([]drivercost.Figure{drivercost.Summarize("Open", times)}, report.Figures...)
+	}
+	return report, errors.Join(err, d.Close())
+}
+
+// about says what the model is of.
+func (c *benchCmd) about(r *drivercost.Report, kept []string) string {
+	text := fmt.Sprintf("%s, %d bytes: medians, measured by \"ashlar bench driver --device %s\".", r.Info.Name,
+		r.Info.TotalMemory, c.Device)
+	if len(kept) > 0 {
+		text += " Not measured, and of another model: " + strings.Join(kept, ", ") + "."
+	}
+	return text
+}
+
+func (c *benchCmd) writeLines(w *page, r *drivercost.Report) error {
+	for i := range r.Figures {
+		f := &r.Figures[i]
+		err := json.NewEncoder(w).Encode(benchLine{
+			Device: c.Device, Call: f.Call, Size: f.Size, N: f.N, UntilDone: f.Done, Note: f.Note,
+			MedianNS: int64(f.Median), P10NS: int64(f.P10), P90NS: int64(f.P90), Samples: f.Samples,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

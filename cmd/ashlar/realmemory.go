@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// simulated is the device that needs no memory.
+const simulated = "sim"
+
+// checkDevice refuses what work cannot be replayed on: a driver that is not there, a simulated device with settings.
+func checkDevice(spec string) error {
+	name, _, _ := strings.Cut(spec, ":")
+	if spec == simulated || name != simulated && driver.Lookup(name) != nil {
+		return nil
+	}
+	return usageError{fmt.Errorf("--device %q: want sim, host or a device of \"ashlar devices\"", spec)}
+}
+
+// openReal opens a device with real memory, of which so many bytes may be used.
+func openReal(spec string, capacity int64) (driver.Device, error) {
+	name, args, _ := strings.Cut(spec, ":")
+	if strings.Contains(args, "total=") {
+		return driver.Open(spec)
+	}
+	if args != "" {
+		args += ","
+	}
+	return driver.Open(fmt.Sprintf("%s:%stotal=%d", name, args, capacity))
+}
+
+// openFree opens a device with real memory, of which what is free may be used: the rest of the host's is everyone's, and
+// who takes that is ended by the system.
+func openFree(spec string) (driver.Device, error) {
+	free, err := freeMemory(spec)
+	if err != nil {
+		return nil, err
+	}
+	return openReal(spec, max(free-reserve, 1))
+}
+
+// freeMemory is how many bytes of a device can be filled: of the host's what Linux says is available, within the limit of
+// the container; elsewhere all that the machine has.
+func freeMemory(spec string) (int64, error) {
+	dev, err := driver.Open(spec)
+	if err != nil {
+		return 0, err
+	}
+	free, _, err := dev.Available()
+	if err = errors.Join(err, dev.Close()); err != nil {
+		return 0, err
+	}
+	if spec != "host" {
+		return free, nil
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			var kib int64
+			if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
+				free = min(free, kib<<10)
+			}
+		}
+	}
+	limit, err1 := readNumber("/sys/fs/cgroup/memory.max")
+	used, err2 := readNumber("/sys/fs/cgroup/memory.current")
+	if err1 == nil && err2 == nil && limit > used {
+		free = min(free, limit-used)
+	}
+	return free, nil
+}
+
+func readNumber(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}
+
+// reserve is what is left to everything else.
+const reserve = 256 << 20
+
+// tellFrom is how many bytes of requests take long enough to be told of.
+const tellFrom = 4 << 30
+
+// fillCost says how much a replay of w on real memory writes and reads, if that takes more than a few seconds.
+func fillCost(device string, w *replay.Work, rows int) string {
+	var bytes int64
+	for i := range w.Program.Ops {
+		if w.Program.Ops[i].Kind == trace.OpAlloc {
+			bytes += w.Program.Ops[i].Size
+		}
+	}
+	if bytes*int64(rows) < tellFrom {
+		return ""
+	}
+	each := ""
+	if rows > 1 {
+		each = fmt.Sprintf(" for each of %d rows", rows)
+	}
+	return fmt.Sprintf("--device %s fills every block and checks it: %s to write and as much to read%s; "+
+		"--device sim takes a moment", device, bytesize.Format(bytes), each)
+}
+
+// fits refuses work that needs more memory than opts.Capacity, as a simulated device shows without any.
+func fits(device string, w *replay.Work, opts *replay.CompareOptions) error {
+	c, err := replay.Compare(w, replay.CompareOptions{Specs: opts.Specs, Limit: opts.Limit})
+	if err != nil {
+		return err
+	}
+	for i := range c.Rows {
+		if need := c.Rows[i].ReservedPeak + reserve; need > opts.Capacity {
+			return fmt.Errorf("%s needs %s of real memory under --device %s, and %s is there: choose a smaller trace, give a "+
+				"--limit, or use --device sim, which needs none", rowName(c, c.Rows[i].Allocator), bytesize.Format(need),
+				device, bytesize.Format(opts.Capacity))
+		}
+	}
+	return nil
+}
