@@ -7,7 +7,7 @@ SEED ?= 1
 SEEDS ?= 100
 OPS ?= 20000
 
-.PHONY: help build test check fmt fuzz bench campaign clean
+.PHONY: help build test check fmt fuzz bench campaign gpu compare clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -21,7 +21,7 @@ test: ## the tests, as README.md says
 	go test ./...
 
 check: ## everything that a change must pass
-	bash .ci/check fmt vet lint tidy test race invariants cross fuzz smoke
+	bash .ci/check fmt vet lint tidy test builds race invariants cross fuzz smoke
 
 fmt: ## format every file
 	go tool gofumpt -w .
@@ -34,6 +34,12 @@ campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
 
 bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=5 $(PKG)
+
+gpu: ## the tests that need an NVIDIA GPU
+	go test -tags gpu -run 'GPU|CUDA' ./driver/cuda ./mem/...
+
+compare: ## measure beside PyTorch, on a machine with both and a GPU, and write docs/benchmarks.md
+	go run ./bench/compare -o bench/results.json -docs docs/benchmarks.md
 
 clean: ## remove what was built
 	rm -rf bin
