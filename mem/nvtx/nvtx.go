@@ -22,7 +22,7 @@
 //     driver keeps such heaps, until the same addresses are registered anew.
 //   - The heap of a run of pages is unregistered when the pages are unmapped: nothing promises that a tool does so itself.
 //   - Memory that the tool does not take for a heap stays open, as without this package, and is counted by
-//     Tool.Refused. So does memory of segments that are older than the observer: give it to the allocator first.
+//     Tool.Refused: compute-sanitizer of CUDA 13.0 takes no mapped pages, so expandable segments are whole to it. So does memory of segments that are older than the observer: give it to the allocator first.
 //
 // NVTX is a header without a library. A tool is a shared library that NVTX looks for under the environment variable
 // NVTX_INJECTION64_PATH; libraries of this module read no environment, so Open is given the path. The tool's entry
