@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
 	"slices"
 )
@@ -30,6 +31,9 @@ func (s *sharingTest) descriptors() {
 			check(s.t, e.ends[0].record())
 			check(s.t, e.ends[1].record())
 			e.close()
+			// What is recorded may keep a file open until its stream gets there.
+			p.ask(request{Op: "sync"}, nil)
+			check(s.t, s.here.d.DefaultStream().Sync(context.Background()))
 		}
 	}
 	rounds() // what is opened once and for all is open now
