@@ -101,6 +101,9 @@ type Device interface {
 	// Sharing is nil if other processes cannot use the device's memory.
 	Sharing() Sharing
 
+	// Visible is nil unless Go code can reach the device's memory.
+	Visible() Visible
+
 	// Close waits for queued work, then gives back everything that the device still holds. Later calls fail with
 	// ErrClosed. Closing twice is not an error.
 	Close() error

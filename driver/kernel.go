@@ -42,7 +42,7 @@ type Limits struct {
 }
 
 // A Kernel is a piece of work that a device does in stream order, with its accesses declared: the simulator checks
-// them, and the others may ignore them. It is a Go function or compiled code.
+// them, and the others may ignore them. It is a Go function, compiled code, or a call of another library.
 type Kernel struct {
 	Name   string
 	Reads  []Range
@@ -59,6 +59,12 @@ type Kernel struct {
 	Block  [3]uint32
 	Shared int64
 	Args   []Arg
+
+	// Call queues the work through another library (cuBLAS, say) on devices whose streams have handles: it is called
+	// before Launch returns, with the stream's handle (a CUstream), the device current on the thread, and the order of the
+	// stream held. It may queue only to that stream, and must not call the device. Its error is Launch's. Code comes first
+	// if both are there.
+	Call func(stream uintptr) error
 }
 
 // A Range is Size bytes from Ptr.

@@ -38,6 +38,7 @@ func (d *device) Timing() driver.Timing               { return nil }
 func (d *device) Graphs() driver.Graphs               { return nil }
 func (d *device) Peers() driver.Peers                 { return nil }
 func (d *device) Sharing() driver.Sharing             { return nil }
+func (d *device) Visible() driver.Visible             { return nil }
 func (d *device) Close() error                        { d.closed = true; return nil }
 func (d *device) Processes() ([]driver.ProcessMemory, error) {
 	return nil, &driver.Error{Call: "Processes", Code: driver.ErrUnsupported}

@@ -197,6 +197,7 @@ func (d *recordedDevice) Timing() driver.Timing               { return nil }
 func (d *recordedDevice) Graphs() driver.Graphs               { return nil }
 func (d *recordedDevice) Peers() driver.Peers                 { return nil }
 func (d *recordedDevice) Sharing() driver.Sharing             { return nil }
+func (d *recordedDevice) Visible() driver.Visible             { return nil }
 func (d *recordedDevice) Close() error                        { return nil }
 func (d *recordedDevice) Available() (free, total int64, err error) {
 	return d.info.TotalMemory, d.info.TotalMemory, nil

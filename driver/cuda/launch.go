@@ -18,6 +18,9 @@ type kernels struct{ d *device }
 
 func (d *device) Kernels() driver.Kernels { return kernels{d} }
 
+// Visible is nil: the host cannot address the device's memory.
+func (d *device) Visible() driver.Visible { return nil }
+
 // The greatest grid of every device since compute capability 3.0, and block of every device since 2.0 (CUDA Programming
 // Guide, "Technical Specifications per Compute Capability").
 var (
@@ -26,7 +29,8 @@ var (
 )
 
 // Launch is cuLaunchKernel. What would make that fail with "invalid argument" is looked for first and named. A kernel
-// without code and without a function does nothing, but is work.
+// without code and without a function does nothing, but is work. A call of another library runs with the context current
+// and the stream's lock held.
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	const call = "Kernels.Launch"
 	o := k.d.own(call, s)
@@ -35,6 +39,10 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	}
 	defer o.end()
 	if kernel.Code == nil {
+		if kernel.Call != nil {
+			o.queued() // whatever becomes of it: it may have queued something before it failed
+			return kernel.Call(uintptr(o.handle))
+		}
 		if kernel.Func == nil {
 			o.queued()
 			return nil

@@ -80,6 +80,8 @@ func Run(t *testing.T, open func(t testing.TB) driver.Device) {
 		{"GraphInFlight", testGraphInFlight},
 		{"GraphOfPinned", testGraphOfPinned},
 		{"SharedPages", testSharedPages},
+		{"Visible", testVisible},
+		{"LibraryCall", testLibraryCall},
 		{"SharingMisuse", testSharingMisuse},
 		{"SharedEvents", testSharedEvents},
 		{"Processes", testProcesses},

@@ -40,6 +40,7 @@ func (d *stub) Timing() driver.Timing        { return stubTiming{d} }
 func (d *stub) Graphs() driver.Graphs        { return stubGraphs{d} }
 func (d *stub) Peers() driver.Peers          { return stubPeers{d} }
 func (d *stub) Sharing() driver.Sharing      { return stubSharing{d} }
+func (d *stub) Visible() driver.Visible      { return nil }
 
 func (d *stub) Processes() ([]driver.ProcessMemory, error) { return nil, d.note("Processes") }
 
@@ -321,6 +322,7 @@ func (lacking) Timing() driver.Timing               { return nil }
 func (lacking) Graphs() driver.Graphs               { return nil }
 func (lacking) Peers() driver.Peers                 { return nil }
 func (lacking) Sharing() driver.Sharing             { return nil }
+func (lacking) Visible() driver.Visible             { return nil }
 
 // TestAWrapperInventsNoAbility: what the inner device lacks is nil, not an interface around nothing.
 func TestAWrapperInventsNoAbility(t *testing.T) {

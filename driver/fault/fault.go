@@ -219,6 +219,9 @@ func (d *Device) Peers() driver.Peers {
 	return nil
 }
 
+// Visible is the inner device's: nothing of it is a call that a device could fail.
+func (d *Device) Visible() driver.Visible { return d.inner.Visible() }
+
 // Sharing is nil if the inner device has none.
 func (d *Device) Sharing() driver.Sharing {
 	if s := d.inner.Sharing(); s != nil {

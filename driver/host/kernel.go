@@ -6,6 +6,12 @@ import "github.com/ashlar-go/ashlar/driver"
 type kernels struct{ d *device }
 
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
+	if kernel.Func == nil && kernel.Call != nil {
+		return &driver.Error{
+			Call: "Kernels.Launch", Code: driver.ErrUnsupported,
+			Detail: "kernel " + kernel.Name + " is a call of another library; streams of this device have no handles",
+		}
+	}
 	_, err := k.d.stream("Kernels.Launch", s).add("kernel "+kernel.Name, func() error {
 		if kernel.Func == nil {
 			return nil
@@ -23,6 +29,18 @@ func (k kernels) Load([]byte) (driver.Module, error) {
 	return nil, &driver.Error{
 		Call: "Kernels.Load", Code: driver.ErrUnsupported, Detail: "kernels of this device are Go functions",
 	}
+}
+
+// visible is the device's memory as its callers see it.
+type visible struct{ d *device }
+
+func (d *device) Visible() driver.Visible { return visible{d} }
+
+func (v visible) Bytes(p driver.Pointer, size int64) ([]byte, error) {
+	if err := v.d.lookUp("Visible.Bytes", p, size); err != nil || size == 0 {
+		return nil, err
+	}
+	return view(p, size), nil
 }
 
 // memory is what kernels see.

@@ -18,7 +18,8 @@ import (
 //     stay mapped until it is done unless the caller breaks the rule that memory of queued work stays, and then the
 //     access faults, which the stream's goroutine turns into ErrFault (debug.SetPanicOnFault).
 //   - The slices made here live no longer than one piece of work, but for those of Pinned.AllocHost, which are their
-//     caller's until FreeHost or Close.
+//     caller's until FreeHost or Close, and those of Visible.Bytes, whose caller promises not to use them once the memory
+//     is freed.
 //   - The counters of an event lie at the start of a mapping, so they are aligned, and stay mapped until its last use. The
 //     other processes that change them do so atomically too.
 //   - Memory that a caller registers or copies from asynchronously is named by its address alone. The caller promises

@@ -16,6 +16,12 @@ type kernels struct{ d *Device }
 func (d *Device) Kernels() driver.Kernels { return kernels{d} }
 
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
+	if kernel.Func == nil && kernel.Call != nil {
+		return &driver.Error{
+			Call: "Kernels.Launch", Code: driver.ErrUnsupported,
+			Detail: "kernel " + kernel.Name + " is a call of another library; streams of this device have no handles",
+		}
+	}
 	d, own := k.d, k.d.own(CallLaunch, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()

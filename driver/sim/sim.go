@@ -222,6 +222,9 @@ func (d *Device) Peers() driver.Peers { return nil }
 // Sharing is nil: no other process can see the device.
 func (d *Device) Sharing() driver.Sharing { return nil }
 
+// Visible is nil: simulated memory lies nowhere.
+func (d *Device) Visible() driver.Visible { return nil }
+
 // Close completes all queued work, then gives back everything. Leaks tells afterwards what that was. It returns the
 // errors of kernels that no Sync has told yet.
 func (d *Device) Close() error {
