@@ -1,0 +1,87 @@
+package host
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"flag"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/compute/backendtest"
+	"github.com/ashlar-go/ashlar/driver"
+	hostdriver "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem/caching"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0: a fresh one")
+
+// seed returns what random tests start from, and logs it.
+func seed(t testing.TB) uint64 {
+	s := *seedFlag
+	for s == 0 {
+		var b [8]byte
+		rand.Read(b[:])
+		s = binary.LittleEndian.Uint64(b[:])
+	}
+	t.Logf("-seed %d repeats this", s)
+	return s
+}
+
+func openHost(t testing.TB) driver.Device {
+	dev, err := hostdriver.Open(hostdriver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev
+}
+
+// openSim opens a simulated device, which reports accesses that kernels did not declare, and races.
+func openSim(t testing.TB) driver.Device {
+	dev := sim.New(sim.Options{})
+	t.Cleanup(func() {
+		dev.Close()
+		for _, r := range dev.Reports() {
+			t.Error(r)
+		}
+	})
+	return dev
+}
+
+// rig has a queue of its own on dev, and a backend that uses so many processors.
+func rig(t testing.TB, dev driver.Device, procs int) backendtest.Rig {
+	a, err := caching.New(dev, caching.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := dev.NewStream(driver.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return backendtest.Rig{
+		Device: dev, Queue: backend.Queue{Stream: s, Scratch: a}, Backend: New(dev, Options{Procs: procs}),
+	}
+}
+
+// Three processors, whatever the machine has, so that work is cut.
+func TestBackendOnHost(t *testing.T) {
+	backendtest.Run(t, backendtest.Config{
+		Seed: seed(t), Open: func(t testing.TB) backendtest.Rig { return rig(t, openHost(t), 3) },
+	})
+}
+
+func TestBackendOnSim(t *testing.T) {
+	backendtest.Run(t, backendtest.Config{
+		Seed: seed(t), Rounds: 1, Open: func(t testing.TB) backendtest.Rig { return rig(t, openSim(t), 3) },
+	})
+}
