@@ -15,66 +15,83 @@ type Scalar struct {
 	im   float64
 }
 
-// ScalarOf returns v, which is a bool, a number of any Go type, a Scalar, or an F16, BF16, F8E5M2 or F8E4M3FN. A type
-// defined from one of the plain types (type celsius float32) counts as it. It panics on anything else.
+// ScalarOf returns v as ToScalar does, and panics if it is no number.
 func ScalarOf(v any) Scalar {
+	s, ok := ToScalar(v)
+	if !ok {
+		panic(fmt.Sprintf("dtype: ScalarOf: %T is no number", v))
+	}
+	return s
+}
+
+// ToScalar returns v, which is a bool, a number of any Go type, a Scalar, or an F16, BF16, F8E5M2 or F8E4M3FN. A type
+// defined from one of the plain types (type celsius float32) counts as it. It is not ok if v is anything else.
+func ToScalar(v any) (s Scalar, ok bool) {
+	if s, ok := plain(v); ok {
+		return s, true
+	}
+	r := reflect.ValueOf(v)
+	if d, ok := ofKind[r.Kind()]; ok {
+		return plain(r.Convert(goTypes[d]).Interface())
+	}
+	switch {
+	case r.CanInt():
+		return signed(r.Int()), true
+	case r.CanUint():
+		return unsigned(r.Uint()), true
+	}
+	return Scalar{}, false
+}
+
+// plain is ToScalar of types that are not defined from others.
+func plain(v any) (s Scalar, ok bool) {
 	switch v := v.(type) {
 	case Scalar:
-		return v
+		return v, true
 	case bool:
 		s := Scalar{kind: KindBool}
 		if v {
 			s.bits = 1
 		}
-		return s
+		return s, true
 	case int:
-		return signed(int64(v))
+		return signed(int64(v)), true
 	case int8:
-		return signed(int64(v))
+		return signed(int64(v)), true
 	case int16:
-		return signed(int64(v))
+		return signed(int64(v)), true
 	case int32:
-		return signed(int64(v))
+		return signed(int64(v)), true
 	case int64:
-		return signed(v)
+		return signed(v), true
 	case uint:
-		return unsigned(uint64(v))
+		return unsigned(uint64(v)), true
 	case uint8:
-		return unsigned(uint64(v))
+		return unsigned(uint64(v)), true
 	case uint16:
-		return unsigned(uint64(v))
+		return unsigned(uint64(v)), true
 	case uint32:
-		return unsigned(uint64(v))
+		return unsigned(uint64(v)), true
 	case uint64:
-		return unsigned(v)
+		return unsigned(v), true
 	case float32:
-		return real32(v)
+		return real32(v), true
 	case float64:
-		return Scalar{kind: KindFloat, re: v}
+		return Scalar{kind: KindFloat, re: v}, true
 	case complex64:
-		return Scalar{kind: KindComplex, re: widen(real(v)), im: widen(imag(v))}
+		return Scalar{kind: KindComplex, re: widen(real(v)), im: widen(imag(v))}, true
 	case complex128:
-		return Scalar{kind: KindComplex, re: real(v), im: imag(v)}
+		return Scalar{kind: KindComplex, re: real(v), im: imag(v)}, true
 	case F16:
-		return real32(v.Float32())
+		return real32(v.Float32()), true
 	case BF16:
-		return real32(v.Float32())
+		return real32(v.Float32()), true
 	case F8E5M2:
-		return real32(v.Float32())
+		return real32(v.Float32()), true
 	case F8E4M3FN:
-		return real32(v.Float32())
+		return real32(v.Float32()), true
 	}
-	r := reflect.ValueOf(v)
-	if d, ok := ofKind[r.Kind()]; ok {
-		return ScalarOf(r.Convert(goTypes[d]).Interface())
-	}
-	if r.CanInt() {
-		return signed(r.Int())
-	}
-	if r.CanUint() {
-		return unsigned(r.Uint())
-	}
-	panic(fmt.Sprintf("dtype: ScalarOf: %T is no number", v))
+	return Scalar{}, false
 }
 
 func signed(v int64) Scalar { return Scalar{kind: KindSigned, bits: uint64(v)} }

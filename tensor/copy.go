@@ -1,0 +1,235 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/dtype"
+)
+
+// Clone returns a contiguous copy of t at p, on whatever device that is; a nil p is t's own place. The caller (or p's
+// scope) owns it. Between devices it waits for t to be there.
+func (t *Tensor) Clone(p *Place) (*Tensor, error) {
+	return t.clone("Clone", p.or(t.alive("Clone").place), t.dtype)
+}
+
+// Contiguous returns t itself, if it is contiguous and on p's device, or else a copy at p. Either way the caller (or p's
+// scope) owns what it gets. A nil p is t's own place.
+func (t *Tensor) Contiguous(p *Place) (*Tensor, error) {
+	p = p.or(t.alive("Contiguous").place)
+	if p.home == t.place.home && t.IsContiguous() {
+		return t.share(p), nil
+	}
+	return t.clone("Contiguous", p, t.dtype)
+}
+
+// To returns t itself, if it is on p's device, or else a copy there. Either way the caller (or p's scope) owns what it gets.
+func (t *Tensor) To(p *Place) (*Tensor, error) {
+	if t.alive("To"); p == nil {
+		panic("tensor: To no place")
+	}
+	if p.home == t.place.home {
+		return t.share(p), nil
+	}
+	return t.clone("To", p, t.dtype)
+}
+
+// Cast returns t itself, if its elements are of type d and it is on p's device, or else a converted copy at p: see
+// dtype.Convert for how numbers are rounded. Either way the caller (or p's scope) owns what it gets. A nil p is t's own
+// place.
+func (t *Tensor) Cast(p *Place, d dtype.DType) (*Tensor, error) {
+	p = p.or(t.alive("Cast").place)
+	if p.home == t.place.home && t.dtype == d {
+		return t.share(p), nil
+	}
+	return t.clone("Cast", p, d)
+}
+
+// clone returns a new contiguous tensor at p with t's elements as d.
+func (t *Tensor) clone(call string, p *Place, d dtype.DType) (*Tensor, error) {
+	if p.home == t.place.home {
+		return finish(Empty(p, d, t.shape...))(func(c *Tensor) error { return c.convert(p, t) })
+	}
+	moved, err := t.move(call, p)
+	if err != nil || d == t.dtype {
+		return moved, err
+	}
+	defer moved.Release()
+	return moved.clone(call, p, d)
+}
+
+// move returns a copy on another device.
+func (t *Tensor) move(call string, p *Place) (*Tensor, error) {
+	whole, err := t.Contiguous(t.place.Unscoped())
+	if err != nil {
+		return nil, err
+	}
+	defer whole.Release()
+	return finish(Empty(p, t.dtype, t.shape...))(func(c *Tensor) error {
+		if err := c.transfer(p, whole); err != nil {
+			return fmt.Errorf("tensor: %s of %v from %v to %v: %w", call, t.brief(), t.place, p, err)
+		}
+		return nil
+	})
+}
+
+// CopyFrom queues the setting of t's elements to src's, converted to t's type, and broadcast to its shape: axes that src
+// lacks in front, or that have length 1, are repeated. They may be on different devices, and may overlap. A nil p is t's
+// own place; p must be on t's device.
+func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
+	p = p.or(t.alive("CopyFrom").place)
+	src.alive("CopyFrom")
+	if err := t.Writable("CopyFrom", p); err != nil {
+		return err
+	}
+	wide, err := src.broadcast(t.shape)
+	if err != nil {
+		return fmt.Errorf("tensor: CopyFrom: %v cannot be broadcast to %v", src.brief(), t.brief())
+	}
+	switch {
+	case src.place.home != p.home:
+		if t.dtype == src.dtype && t.IsContiguous() && slices.Equal(t.shape, src.shape) {
+			whole, err := src.Contiguous(src.place.Unscoped())
+			if err != nil {
+				return err
+			}
+			defer whole.Release()
+			return t.transfer(p, whole)
+		}
+		near, err := src.Clone(p.Unscoped())
+		if err != nil {
+			return err
+		}
+		defer near.Release()
+		return t.CopyFrom(p, near)
+	case t.Overlaps(src):
+		if t.offset == src.offset && t.dtype == src.dtype && slices.Equal(t.strides, wide.strides) {
+			return nil // onto itself
+		}
+		apart, err := src.Clone(p.Unscoped())
+		if err != nil {
+			return err
+		}
+		defer apart.Release()
+		return t.CopyFrom(p, apart)
+	}
+	return t.convert(p, wide)
+}
+
+// convert queues the copy of src, of t's shape and device, and apart from t.
+func (t *Tensor) convert(p *Place, src *Tensor) error {
+	if err := src.Use(p.stream, false); err != nil {
+		return err
+	}
+	if err := t.Use(p.stream, true); err != nil {
+		return err
+	}
+	defer runtime.KeepAlive(t)
+	defer runtime.KeepAlive(src)
+	return p.home.backend.Copy(p.Queue(), t.Array(), src.Array())
+}
+
+// Writable fails if work at p cannot write to t.
+func (t *Tensor) Writable(call string, p *Place) error {
+	if p.home != t.place.home {
+		return fmt.Errorf("tensor: %s: %v is on %v, the place given on %v", call, t.brief(), t.place, p)
+	}
+	for i, n := range t.shape {
+		if n > 1 && t.strides[i] == 0 {
+			return fmt.Errorf("tensor: %s to %v, a broadcast view: its axis %d has one element for %d indices", call, t.brief(), i, n)
+		}
+	}
+	return nil
+}
+
+// broadcast returns t as a view of the given shape.
+func (t *Tensor) broadcast(shape []int) (*Tensor, error) {
+	front := len(shape) - len(t.shape)
+	if front < 0 {
+		return nil, errShape
+	}
+	strides := make([]int, len(shape))
+	for i, n := range t.shape {
+		switch {
+		case n == shape[front+i]:
+			strides[front+i] = t.strides[i]
+		case n != 1:
+			return nil, errShape
+		}
+	}
+	return t.view(slices.Clone(shape), strides, t.offset), nil
+}
+
+var errShape = errors.New("the shapes do not fit")
+
+// Overlaps reports whether the two may share bytes: whether the spans of what they touch meet.
+func (t *Tensor) Overlaps(other *Tensor) bool {
+	if t.storage != other.storage {
+		return false
+	}
+	lowT, highT, _ := span(t.offset, t.shape, t.strides)
+	lowO, highO, _ := span(other.offset, other.shape, other.strides)
+	sizeT, sizeO := t.dtype.Size(), other.dtype.Size()
+	return highT >= lowT && highO >= lowO && lowT*sizeT < (highO+1)*sizeO && lowO*sizeO < (highT+1)*sizeT
+}
+
+// transfer copies src, of the same type and shape and on another device, to t. Both are contiguous.
+func (t *Tensor) transfer(p *Place, src *Tensor) error {
+	size := t.Size()
+	if size == 0 {
+		return nil
+	}
+	defer runtime.KeepAlive(t)
+	defer runtime.KeepAlive(src)
+	from := src.place
+	if err := src.Use(from.stream, false); err != nil {
+		return err
+	}
+	if err := t.Use(p.stream, true); err != nil {
+		return err
+	}
+	to, at := t.Array(), t.Pointer()
+	switch peers := p.home.device.Peers(); {
+	case src.storage.r.bytes != nil: // from the host
+		if err := from.stream.Sync(context.Background()); err != nil {
+			return err
+		}
+		return p.stream.CopyIn(at, src.visible())
+	case to.Bytes != nil: // to the host
+		if err := p.stream.Sync(context.Background()); err != nil {
+			return err
+		}
+		return from.stream.CopyOut(t.visible(), src.Pointer())
+	case peers != nil && p.home.device.Info().Driver == from.home.device.Info().Driver:
+		for _, s := range []driver.Stream{from.stream, p.stream} { // streams of two devices have no marks in common
+			if err := s.Sync(context.Background()); err != nil {
+				return err
+			}
+		}
+		if err := peers.CopyPeer(p.stream, at, p.home.device, src.Pointer(), from.home.device, size); err != nil {
+			return err
+		}
+		return p.stream.Sync(context.Background()) // src may be freed in the order of another device's streams
+	}
+	piece := make([]byte, min(size, 16<<20))
+	for done := int64(0); done < size; done += int64(len(piece)) {
+		part := piece[:min(int64(len(piece)), size-done)]
+		if err := from.stream.CopyOut(part, src.Pointer()+driver.Pointer(done)); err != nil {
+			return err
+		}
+		if err := p.stream.CopyIn(at+driver.Pointer(done), part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visible returns the bytes of a contiguous tensor whose memory Go code can reach.
+func (t *Tensor) visible() []byte {
+	from := int64(t.offset) * int64(t.dtype.Size())
+	return t.storage.r.bytes[from : from+t.Size()]
+}

@@ -1,0 +1,130 @@
+package gonum
+
+import (
+	"fmt"
+
+	"gonum.org/v1/gonum/blas/blas32"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// ViewMatrix returns a tensor over the memory of a matrix that shows its own, as *mat.Dense does. p is on the host.
+func ViewMatrix(p *tensor.Place, m mat.RawMatrixer) (*tensor.Tensor, error) {
+	return ViewGeneral64(p, m.RawMatrix())
+}
+
+// ViewVector returns a tensor over the memory of a vector that shows its own, as *mat.VecDense does. p is on the host. An
+// increment below 0 runs backwards from the end, as in BLAS.
+func ViewVector(p *tensor.Place, v mat.RawVectorer) (*tensor.Tensor, error) {
+	raw := v.RawVector()
+	return tensor.ViewStrided(p, raw.Data, max(0, (1-raw.N)*raw.Inc), []int{raw.N}, []int{raw.Inc})
+}
+
+// ViewGeneral64 returns a tensor over the memory of a matrix of blas64. p is on the host.
+func ViewGeneral64(p *tensor.Place, g blas64.General) (*tensor.Tensor, error) {
+	return view(p, g.Data, g.Rows, g.Cols, g.Stride)
+}
+
+// ViewGeneral32 returns a tensor over the memory of a matrix of blas32. p is on the host.
+func ViewGeneral32(p *tensor.Place, g blas32.General) (*tensor.Tensor, error) {
+	return view(p, g.Data, g.Rows, g.Cols, g.Stride)
+}
+
+func view[T float32 | float64](p *tensor.Place, data []T, rows, cols, stride int) (*tensor.Tensor, error) {
+	if rows > 1 && stride < cols {
+		return nil, fmt.Errorf("gonum: a matrix with rows of %d elements every %d: they overlap", cols, stride)
+	}
+	return tensor.ViewStrided(p, data, 0, []int{rows, cols}, []int{stride, 1})
+}
+
+// AsGeneral64 returns t's memory, on the host, as a matrix of blas64. The elements of a row must be neighbours, and rows
+// must not overlap: of other tensors, Contiguous makes a copy that is so; of a transposed one, T is so already.
+func AsGeneral64(t *tensor.Tensor) (blas64.General, error) {
+	data, stride, err := matrix[float64]("AsGeneral64", t)
+	if err != nil {
+		return blas64.General{}, err
+	}
+	return blas64.General{Rows: t.Dim(0), Cols: t.Dim(1), Stride: stride, Data: data}, nil
+}
+
+// AsGeneral32 returns t's memory, on the host, as a matrix of blas32: see AsGeneral64.
+func AsGeneral32(t *tensor.Tensor) (blas32.General, error) {
+	data, stride, err := matrix[float32]("AsGeneral32", t)
+	if err != nil {
+		return blas32.General{}, err
+	}
+	return blas32.General{Rows: t.Dim(0), Cols: t.Dim(1), Stride: stride, Data: data}, nil
+}
+
+// AsDense returns t's memory, on the host, as a matrix: see AsGeneral64. It must have elements.
+func AsDense(t *tensor.Tensor) (*mat.Dense, error) {
+	data, stride, err := matrix[float64]("AsDense", t)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 {
+		return nil, refuse("AsDense", t, "it has no element")
+	}
+	d := new(mat.Dense)
+	d.SetRawMatrix(blas64.General{Rows: t.Dim(0), Cols: t.Dim(1), Stride: stride, Data: data})
+	return d, nil
+}
+
+// AsVector returns t's memory, on the host, as a vector. Its stride must be positive, and it must have elements.
+func AsVector(t *tensor.Tensor) (*mat.VecDense, error) {
+	switch {
+	case t.Rank() != 1:
+		return nil, refuse("AsVector", t, "a vector has one axis")
+	case t.Len() == 0:
+		return nil, refuse("AsVector", t, "it has no element")
+	}
+	n, inc := t.Len(), t.Strides()[0]
+	if n == 1 {
+		inc = 1
+	}
+	if inc < 1 {
+		return nil, refuse("AsVector", t, "its stride is %d, and must be positive", inc)
+	}
+	data, err := reach[float64]("AsVector", t, (n-1)*inc+1)
+	if err != nil {
+		return nil, err
+	}
+	v := new(mat.VecDense)
+	v.SetRawVector(blas64.Vector{N: n, Inc: inc, Data: data})
+	return v, nil
+}
+
+// matrix returns the memory of t from its first element to its last, and by how many elements rows lie apart.
+func matrix[T float32 | float64](call string, t *tensor.Tensor) ([]T, int, error) {
+	if t.Rank() != 2 {
+		return nil, 0, refuse(call, t, "a matrix has two axes")
+	}
+	rows, cols, strides := t.Dim(0), t.Dim(1), t.Strides()
+	if rows <= 1 || cols == 0 {
+		strides[0] = max(cols, 1)
+	}
+	if (cols > 1 && strides[1] != 1 && rows > 0) || strides[0] < cols {
+		return nil, 0, refuse(call, t, "its strides are %v, and gonum's matrices have rows of neighbours that do not overlap", t.Strides())
+	}
+	n := 0
+	if t.Len() > 0 {
+		n = (rows-1)*strides[0] + cols
+	}
+	data, err := reach[T](call, t, n)
+	return data, strides[0], err
+}
+
+// reach returns n elements of t's memory from the first on.
+func reach[T float32 | float64](call string, t *tensor.Tensor, n int) ([]T, error) {
+	if d := dtype.Of[T](); t.DType() != d {
+		return nil, refuse(call, t, "its elements are no %v: Cast converts", d)
+	}
+	all, err := t.AsStrided([]int{n}, []int{1}, t.Offset())
+	if err != nil {
+		return nil, err
+	}
+	return tensor.Data[T](all)
+}

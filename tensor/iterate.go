@@ -1,0 +1,116 @@
+package tensor
+
+import (
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/dtype"
+)
+
+// What a loop over a tensor copies at once of elements that it cannot look at in place.
+const pieceBytes = 1 << 20
+
+// Values returns a loop over the elements of t, row by row, and what ended the last loop early, to be asked after it:
+//
+//	values, failed := tensor.Values[float32](t)
+//	for v := range values {
+//		sum += v
+//	}
+//	if err := failed(); err != nil {
+//
+// A loop waits for the work that writes t. It looks at contiguous elements in the host's memory in place; others it copies,
+// a MiB at a time, so that a device may fail in the midst of it. T must be t's own type: Cast converts. Nobody may write to
+// t or release it during a loop. The failures are those of ToSlice.
+func Values[T dtype.Element](t *Tensor) (values iter.Seq[T], failed func() error) {
+	err := typed[T]("Values", t)
+	wrong := err != nil
+	return func(yield func(T) bool) {
+		if wrong {
+			return
+		}
+		_, err = pieces(t, func(piece []T) bool {
+			for _, v := range piece {
+				if !yield(v) {
+					return false
+				}
+			}
+			return true
+		})
+	}, func() error { return err }
+}
+
+// All is Values with the indices of each element. The slice that holds them is the same every time: clone it to keep it.
+func All[T dtype.Element](t *Tensor) (elements iter.Seq2[[]int, T], failed func() error) {
+	values, failed := Values[T](t)
+	return func(yield func([]int, T) bool) {
+		index := make([]int, len(t.shape))
+		for v := range values {
+			if !yield(index, v) {
+				return
+			}
+			for i := len(index) - 1; i >= 0; i-- {
+				if index[i]++; index[i] < t.shape[i] {
+					break
+				}
+				index[i] = 0
+			}
+		}
+	}, failed
+}
+
+// pieces yields the elements of t, row by row, a slice at a time. The slice is good until yield returns. There is no more
+// if yield said so, or at an error.
+func pieces[T dtype.Element](t *Tensor, yield func([]T) bool) (more bool, err error) {
+	defer runtime.KeepAlive(t) // the loop sees its memory, perhaps, but not t
+	if t.storage.r.bytes != nil && t.IsContiguous() {
+		if whole, err := Data[T](t); err == nil {
+			return yield(whole), nil
+		}
+	}
+	n := t.Len()
+	if n == 0 {
+		return true, nil
+	}
+	most := pieceBytes / t.dtype.Size()
+	return cut(t, most, make([]T, min(n, most)), yield)
+}
+
+// cut is pieces of at most that many elements, by way of a slice that has room for them.
+func cut[T dtype.Element](t *Tensor, most int, room []T, yield func([]T) bool) (more bool, err error) {
+	n := t.Len()
+	if n <= most {
+		if err := t.Read(bytesOf(room[:n])); err != nil {
+			return false, err
+		}
+		return yield(room[:n]), nil
+	}
+	axis := slices.IndexFunc(t.shape, func(length int) bool { return length > 1 })
+	length := t.shape[axis]
+	rows := max(most/(n/length), 1)
+	for start := 0; start < length; start += rows {
+		part := t.narrowed(axis, start, min(rows, length-start))
+		if more, err := cut(part, most, room, yield); !more {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Along returns a loop over the parts of t along an axis: views that do not have it, with their indices. Of a matrix they
+// are the rows for axis 0, the columns for axis 1.
+func (t *Tensor) Along(axis int) (iter.Seq2[int, *Tensor], error) {
+	t.alive("Along")
+	a, err := t.axis(func() string { return fmt.Sprintf("Along(%d)", axis) }, axis)
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(int, *Tensor) bool) {
+		for i := range t.shape[a] {
+			if !yield(i, t.selected(a, i)) {
+				return
+			}
+		}
+	}, nil
+}

@@ -1,0 +1,237 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/dtype"
+)
+
+// Empty returns a tensor with undefined contents, which the caller (or p's scope) owns. The error says what is wrong with
+// the shape, or matches mem.ErrNoMemory.
+func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
+	p.open("Empty")
+	size, err := sizeOf(d, shape)
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.Alloc(size)
+	if err != nil {
+		return nil, fmt.Errorf("tensor: %v%v at %v: %w", d, shape, p, err)
+	}
+	return own(p, s, d, shape), nil
+}
+
+// own makes the first tensor of a storage of its size, which takes over the caller's count.
+func own(p *Place, s *Storage, d dtype.DType, shape []int) *Tensor {
+	t := &Tensor{storage: s, place: p.Unscoped(), dtype: d, shape: slices.Clone(shape), strides: contiguous(shape)}
+	t.owned.Store(1)
+	p.adopt(t)
+	return t
+}
+
+// Zeros returns a tensor of zeros, which the caller (or p's scope) owns.
+func Zeros(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
+	t, err := Empty(p, d, shape...)
+	if err != nil || t.Size() == 0 {
+		return t, err
+	}
+	if err := p.stream.Fill(t.storage.r.ptr, 0, t.Size()); err != nil {
+		t.Release()
+		return nil, fmt.Errorf("tensor: zeros at %v: %w", p, err)
+	}
+	return t, nil
+}
+
+// Full returns a tensor whose elements are all v, a number of any Go type or a dtype.Scalar, converted to d. The caller (or
+// p's scope) owns it.
+func Full(p *Place, d dtype.DType, v any, shape ...int) (*Tensor, error) {
+	return finish(Empty(p, d, shape...))(func(t *Tensor) error { return t.Fill(p, v) })
+}
+
+// finish runs the second step of making a tensor, and releases it if that fails.
+func finish(t *Tensor, err error) func(func(*Tensor) error) (*Tensor, error) {
+	return func(step func(*Tensor) error) (*Tensor, error) {
+		if err == nil {
+			if err = step(t); err != nil {
+				t.Release()
+				t = nil
+			}
+		}
+		return t, err
+	}
+}
+
+// Fill queues the setting of every element to v, a number of any Go type or a dtype.Scalar. A nil p is t's own place.
+func (t *Tensor) Fill(p *Place, v any) error {
+	p = p.or(t.alive("Fill").place)
+	value, ok := dtype.ToScalar(v)
+	if !ok {
+		return fmt.Errorf("tensor: Fill of %v with a %T, which is no number", t.brief(), v)
+	}
+	if err := t.Writable("Fill", p); err != nil {
+		return err
+	}
+	if err := t.Use(p.stream, true); err != nil {
+		return err
+	}
+	defer runtime.KeepAlive(t)
+	return p.home.backend.Fill(p.Queue(), t.Array(), value)
+}
+
+// FromSlice returns a copy of data with the given shape, row by row; without a shape it has one axis. The slice may be
+// reused at once. The caller (or p's scope) owns the tensor.
+func FromSlice[T dtype.Element](p *Place, data []T, shape ...int) (*Tensor, error) {
+	if len(shape) == 0 {
+		shape = []int{len(data)}
+	}
+	d := dtype.Of[T]()
+	size, err := sizeOf(d, shape)
+	if err != nil {
+		return nil, err
+	}
+	if size != int64(len(data))*int64(d.Size()) {
+		return nil, fmt.Errorf("tensor: FromSlice: %d elements do not fill %v%v, which has %d", len(data), d, shape, elements(shape))
+	}
+	return finish(Empty(p, d, shape...))(func(t *Tensor) error { return t.writeAll(bytesOf(data)) })
+}
+
+// FromScalar returns a tensor without axes that holds v, a number of any Go type or a dtype.Scalar, as d. The caller (or
+// p's scope) owns it.
+func FromScalar(p *Place, d dtype.DType, v any) (*Tensor, error) { return Full(p, d, v) }
+
+// FromStorage returns a tensor that looks into s: a type, an offset in elements, a shape, and strides in elements (nil: row
+// by row). It owns s beside the caller, whose own count stays. Every element must lie in s.
+func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides []int) (*Tensor, error) {
+	p.open("FromStorage")
+	if _, err := sizeOf(d, shape); err != nil {
+		return nil, err
+	}
+	if strides == nil {
+		strides = contiguous(shape)
+	}
+	if len(strides) != len(shape) {
+		return nil, fmt.Errorf("tensor: FromStorage: %d strides %v for a shape of %d axes %v", len(strides), strides, len(shape), shape)
+	}
+	if p.home != s.r.home {
+		return nil, fmt.Errorf("tensor: FromStorage: the storage is of another device than the place %v", p)
+	}
+	if err := inside(d, offset, shape, strides, s.r.size); err != nil {
+		return nil, fmt.Errorf("tensor: FromStorage: %w", err)
+	}
+	t := &Tensor{
+		storage: s, place: p.Unscoped(), dtype: d, offset: offset,
+		shape: slices.Clone(shape), strides: slices.Clone(strides),
+	}
+	s.Retain()
+	t.owned.Store(1)
+	p.adopt(t)
+	return t, nil
+}
+
+// inside fails unless every element lies in size bytes.
+func inside(d dtype.DType, offset int, shape, strides []int, size int64) error {
+	lowest, highest, ok := span(offset, shape, strides)
+	if highest < lowest {
+		return nil // no element
+	}
+	if !ok || lowest < 0 || int64(highest) >= size/int64(d.Size()) {
+		return fmt.Errorf("%v%v with strides %v from element %d does not lie in %d bytes", d, shape, strides, offset, size)
+	}
+	return nil
+}
+
+// span returns the lowest and the highest element that a tensor touches; the highest is less if it has none. It is not ok
+// if the numbers overflow.
+func span(offset int, shape, strides []int) (lowest, highest int, ok bool) {
+	if slices.Contains(shape, 0) {
+		return 0, -1, true
+	}
+	lowest, highest = offset, offset
+	for i, n := range shape {
+		if n > 1 && (strides[i] > math.MaxInt/(n-1) || strides[i] < -(math.MaxInt/(n-1))) {
+			return lowest, highest, false
+		}
+		reach := (n - 1) * strides[i]
+		end := &highest
+		if reach < 0 {
+			end = &lowest
+		}
+		if (reach > 0 && *end > math.MaxInt-reach) || (reach < 0 && *end < math.MinInt-reach) {
+			return lowest, highest, false
+		}
+		*end += reach
+	}
+	return lowest, highest, true
+}
+
+// sizeOf returns the bytes of a contiguous tensor, or what is wrong with its shape.
+func sizeOf(d dtype.DType, shape []int) (int64, error) {
+	if !d.Valid() {
+		return 0, fmt.Errorf("tensor: %d is no element type", uint8(d))
+	}
+	if len(shape) > backend.MaxRank {
+		return 0, fmt.Errorf("tensor: %d axes, at most %d: shape %v", len(shape), backend.MaxRank, shape)
+	}
+	size := int64(d.Size())
+	none := false
+	for _, n := range shape {
+		if n < 0 {
+			return 0, fmt.Errorf("tensor: shape %v has a negative length", shape)
+		}
+		none = none || n == 0
+		if n > 0 && size > math.MaxInt64/int64(n) {
+			return 0, fmt.Errorf("tensor: %v%v is more than any memory holds", d, shape)
+		}
+		size *= int64(max(n, 1))
+	}
+	if none {
+		return 0, nil
+	}
+	return size, nil
+}
+
+// contiguous returns the strides of a row-major tensor.
+func contiguous(shape []int) []int {
+	strides := make([]int, len(shape))
+	n := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		strides[i] = n
+		n *= max(shape[i], 1)
+	}
+	return strides
+}
+
+// bytesOf returns the memory of a slice. The elements have no pointers, and every machine that Go code and devices share
+// is little-endian.
+func bytesOf[T dtype.Element](data []T) []byte {
+	if len(data) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(data))), len(data)*int(unsafe.Sizeof(data[0])))
+}
+
+// elementsOf is the inverse: b as elements, if it lies where they may.
+func elementsOf[T dtype.Element](b []byte) ([]T, bool) {
+	if len(b) == 0 {
+		return nil, true
+	}
+	var zero T
+	at := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(at)%unsafe.Alignof(zero) != 0 {
+		return nil, false
+	}
+	return unsafe.Slice((*T)(at), len(b)/int(unsafe.Sizeof(zero))), true
+}
+
+// Must returns t, or panics with err: for programs and tests in which an error is a bug.
+func Must(t *Tensor, err error) *Tensor {
+	if err != nil {
+		panic(err)
+	}
+	return t
+}

@@ -1,0 +1,150 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/dtype"
+)
+
+// Read waits for the work that writes t and copies its elements, row by row, to dst, which must be as long as t.Size().
+// The error is the device's, or says what work that is done found wrong (see Place.Sync).
+func (t *Tensor) Read(dst []byte) error {
+	t.alive("Read")
+	if int64(len(dst)) != t.Size() {
+		return fmt.Errorf("tensor: Read of %v, %d bytes, to %d", t.brief(), t.Size(), len(dst))
+	}
+	if len(dst) == 0 {
+		return nil
+	}
+	whole, err := t.Contiguous(t.place.Unscoped())
+	if err != nil {
+		return err
+	}
+	defer whole.Release()
+	if err := whole.readRange(dst, 0); err != nil {
+		return err
+	}
+	return t.place.home.backend.Failed()
+}
+
+// readRange waits for the work that writes t and copies the bytes of its storage from t's first element and the given
+// distance on, in bytes, to dst.
+func (t *Tensor) readRange(dst []byte, distance int64) error {
+	defer runtime.KeepAlive(t)
+	s := t.place.stream
+	if err := t.Use(s, false); err != nil {
+		return err
+	}
+	r := t.storage.r
+	at := int64(t.offset)*int64(t.dtype.Size()) + distance
+	if r.bytes == nil {
+		return s.CopyOut(dst, r.ptr+driver.Pointer(at))
+	}
+	if err := s.Sync(context.Background()); err != nil {
+		return err
+	}
+	copy(dst, r.bytes[at:])
+	return nil
+}
+
+// writeAll copies src, as long as t.Size(), to t, which is contiguous. The slice may be reused when it returns.
+func (t *Tensor) writeAll(src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	defer runtime.KeepAlive(t)
+	s := t.place.stream
+	if err := t.Use(s, true); err != nil {
+		return err
+	}
+	if t.storage.r.ptr != 0 {
+		return s.CopyIn(t.Pointer(), src)
+	}
+	if err := s.Sync(context.Background()); err != nil {
+		return err
+	}
+	copy(t.visible(), src)
+	return nil
+}
+
+// ToSlice waits for t and returns its elements, row by row, in a new slice. T must be t's own type: Cast converts.
+func ToSlice[T dtype.Element](t *Tensor) ([]T, error) {
+	if err := typed[T]("ToSlice", t); err != nil {
+		return nil, err
+	}
+	out := make([]T, t.Len())
+	if err := t.Read(bytesOf(out)); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Data waits for t and returns its memory as a slice, without a copy. The tensor must be contiguous and its memory the
+// host's. The slice is good until the memory is released; who writes to it orders that with queued work.
+func Data[T dtype.Element](t *Tensor) ([]T, error) {
+	if err := typed[T]("Data", t); err != nil {
+		return nil, err
+	}
+	switch {
+	case t.Len() == 0:
+		return nil, nil
+	case t.storage.r.bytes == nil:
+		return nil, fmt.Errorf("tensor: Data of %v on %v: its memory is not the host's; ToSlice copies it", t.brief(), t.place)
+	case !t.IsContiguous():
+		return nil, fmt.Errorf("tensor: Data of %v with strides %v, which is not contiguous; ToSlice copies it", t.brief(), t.strides)
+	}
+	if err := t.Use(t.place.stream, false); err != nil {
+		return nil, err
+	}
+	if err := t.place.Sync(context.Background()); err != nil {
+		return nil, err
+	}
+	out, ok := elementsOf[T](t.visible())
+	if !ok {
+		return nil, fmt.Errorf("tensor: Data of %v: its memory is not aligned for its elements; ToSlice copies it", t.brief())
+	}
+	return out, nil
+}
+
+// typed fails unless T is the type of t's elements.
+func typed[T dtype.Element](call string, t *Tensor) error {
+	if d := dtype.Of[T](); t.alive(call).dtype != d {
+		return fmt.Errorf("tensor: %s of %v as %v: Cast converts", call, t.brief(), d)
+	}
+	return nil
+}
+
+// At waits for t and returns the element with the given indices, one for each axis; negative ones count from the end.
+func (t *Tensor) At(indices ...int) (dtype.Scalar, error) {
+	t.alive("At")
+	if len(indices) != len(t.shape) {
+		return dtype.Scalar{}, fmt.Errorf("tensor: At of %v: %d indices %v for %d axes", t.brief(), len(indices), indices, len(t.shape))
+	}
+	at := 0
+	for i, index := range indices {
+		n := t.shape[i]
+		if index < -n || index >= n {
+			return dtype.Scalar{}, fmt.Errorf("tensor: At of %v: index %d is out of range for axis %d of length %d", t.brief(), index, i, n)
+		}
+		if index < 0 {
+			index += n
+		}
+		at += index * t.strides[i]
+	}
+	b := make([]byte, t.dtype.Size())
+	if err := t.readRange(b, int64(at)*int64(len(b))); err != nil {
+		return dtype.Scalar{}, err
+	}
+	return t.dtype.Load(b), t.place.home.backend.Failed()
+}
+
+// Item waits for t, which has one element, and returns it.
+func (t *Tensor) Item() (dtype.Scalar, error) {
+	if n := t.alive("Item").Len(); n != 1 {
+		return dtype.Scalar{}, fmt.Errorf("tensor: Item of %v: it has %d elements, want one", t.brief(), n)
+	}
+	return t.At(make([]int, len(t.shape))...)
+}

@@ -1,0 +1,53 @@
+package tensor
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// A site is a place in a program: the calls that led there. It is cheap to take and is resolved when it is shown.
+type site struct {
+	pcs [12]uintptr
+	n   int
+}
+
+// here returns the caller's site.
+func here() *site {
+	s := new(site)
+	s.n = runtime.Callers(2, s.pcs[:])
+	return s
+}
+
+// ours are the packages whose functions are not what a user looks for.
+var ours = []string{"github.com/ashlar-go/ashlar/tensor", "github.com/ashlar-go/ashlar/compute"}
+
+// frames returns the calls, innermost first, without those inside of Ashlar before the first that is not.
+func (s *site) frames() []runtime.Frame {
+	if s == nil || s.n == 0 {
+		return nil
+	}
+	var out []runtime.Frame
+	frames := runtime.CallersFrames(s.pcs[:s.n])
+	for {
+		f, more := frames.Next()
+		within := !strings.HasSuffix(f.File, "_test.go") &&
+			slices.ContainsFunc(ours, func(pkg string) bool { return strings.HasPrefix(f.Function, pkg) })
+		if f.PC != 0 && (len(out) > 0 || !within) {
+			out = append(out, f)
+		}
+		if !more {
+			return out
+		}
+	}
+}
+
+// String is the innermost call outside of Ashlar: file:line.
+func (s *site) String() string {
+	for _, f := range s.frames() {
+		return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+	}
+	return "an unknown place"
+}
