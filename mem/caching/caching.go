@@ -192,3 +192,14 @@ func (a *Allocator) observe(action mem.Action, p *pool, ptr driver.Pointer, size
 
 // ErrClosed is returned by calls on a closed allocator.
 var ErrClosed = errors.New("caching: the allocator is closed")
+
+// It is what mem.Open gives out where no other allocator is asked for; its settings are ParseConfig's.
+func init() {
+	mem.Register("caching", "", 100, func(dev driver.Device, settings string) (mem.Allocator, error) {
+		cfg, _, err := ParseConfig(settings)
+		if err != nil {
+			return nil, err
+		}
+		return New(dev, cfg)
+	})
+}
