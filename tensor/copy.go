@@ -194,6 +194,14 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	}
 	to, at := t.Array(), t.Pointer()
 	switch peers := p.home.device.Peers(); {
+	case src.storage.r.bytes != nil && to.Bytes != nil: // between devices of the host, or Go's own memory
+		for _, s := range []driver.Stream{from.stream, p.stream} {
+			if err := s.Sync(context.Background()); err != nil {
+				return err
+			}
+		}
+		copy(t.visible(), src.visible())
+		return nil
 	case src.storage.r.bytes != nil: // from the host
 		if err := from.stream.Sync(context.Background()); err != nil {
 			return err

@@ -3,6 +3,7 @@ package tensor
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -12,7 +13,8 @@ import (
 type ledger struct {
 	sites bool
 
-	reclaiming sync.Mutex // held until what the collector found is back; before mu, and the allocator's
+	changes    atomic.Uint64 // how often a storage came or went
+	reclaiming sync.Mutex    // held until what the collector found is back; before mu, and the allocator's
 
 	mu      sync.Mutex
 	first   *record
@@ -29,6 +31,7 @@ func (l *ledger) enter(r *record) {
 	}
 	l.first = r
 	l.n++
+	l.changes.Add(1)
 }
 
 func (l *ledger) leave(r *record) {
@@ -48,6 +51,7 @@ func (l *ledger) unlink(r *record) {
 	}
 	r.prev, r.next = nil, nil
 	l.n--
+	l.changes.Add(1)
 }
 
 // reclaim runs Go's collector and takes back the memory of storages that were dropped without Release. It returns how many.

@@ -54,7 +54,8 @@ func NewPlace(c Config) *Place {
 	return &Place{home: h, stream: c.Stream}
 }
 
-// On returns the same place with another stream of its device.
+// On returns the same place with another stream of its device. Tensors remember the place that they were made at: who closes
+// the stream moves those that are to be read or used afterwards (To, with another place), or names a place at each use.
 func (p *Place) On(s driver.Stream) *Place {
 	on := &Place{home: p.home, stream: s}
 	if p.scope == nil {
@@ -83,8 +84,11 @@ func (p *Place) Backend() backend.Backend { return p.home.backend }
 // Stream returns the stream that work on tensors of this place is queued to.
 func (p *Place) Stream() driver.Stream { return p.stream }
 
-// Queue returns the stream and the allocator as a backend wants them.
-func (p *Place) Queue() backend.Queue { return backend.Queue{Stream: p.stream, Scratch: p.home.alloc} }
+// Queue returns the stream and the allocator as a backend wants them; where there is no room, that takes back the memory of
+// dropped storages, as Alloc does.
+func (p *Place) Queue() backend.Queue {
+	return backend.Queue{Stream: p.stream, Scratch: p.home.thrifty()}
+}
 
 // SameDevice reports whether both are places of one device.
 func (p *Place) SameDevice(other *Place) bool { return p.home == other.home }

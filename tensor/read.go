@@ -10,7 +10,8 @@ import (
 )
 
 // Read waits for the work that writes t and copies its elements, row by row, to dst, which must be as long as t.Size().
-// The error is the device's, or says what work that is done found wrong (see Place.Sync).
+// The error is the device's, or says what work on the device that is done found wrong (see Place.Sync): perhaps work on
+// another tensor, and dst is filled all the same.
 func (t *Tensor) Read(dst []byte) error {
 	t.alive("Read")
 	if int64(len(dst)) != t.Size() {
@@ -83,7 +84,8 @@ func ToSlice[T dtype.Element](t *Tensor) ([]T, error) {
 }
 
 // Data waits for t and returns its memory as a slice, without a copy. The tensor must be contiguous and its memory the
-// host's. The slice is good until the memory is released; who writes to it orders that with queued work.
+// host's. The slice is good until the memory is released, and t must not be dropped meanwhile; who writes to it orders that
+// with queued work.
 func Data[T dtype.Element](t *Tensor) ([]T, error) {
 	if err := typed[T]("Data", t); err != nil {
 		return nil, err

@@ -14,6 +14,9 @@ import (
 //	...
 //	return s.Keep(h), nil
 //
+// Only what is made at the scope's Place, or a place that came from it, is in the scope: where an operation is given no place,
+// its result is the caller's to release.
+//
 // Safe for concurrent use.
 type Scope struct {
 	*Place // where the scope's tensors are made
@@ -58,6 +61,7 @@ func (s *Scope) Adopt(t *Tensor) *Tensor {
 // the caller. A borrower becomes an owner. It panics if t's memory is gone.
 func (s *Scope) Keep(t *Tensor) *Tensor {
 	t.alive("Keep")
+	s.outer.open("Keep")
 	s.mu.Lock()
 	i := slices.Index(s.made, t)
 	if i >= 0 {

@@ -68,11 +68,7 @@ func (p *Place) Alloc(size int64) (*Storage, error) {
 		panic(fmt.Sprintf("tensor: Alloc of %d bytes", size))
 	}
 	h := p.home
-	b, err := h.alloc.Alloc(p.stream, size)
-	for more := true; more && errors.Is(err, mem.ErrNoMemory); {
-		more = h.ledger.reclaim() > 0 // if not, another goroutine may have made room just now, or taken it
-		b, err = h.alloc.Alloc(p.stream, size)
-	}
+	b, err := h.thrifty().Alloc(p.stream, size)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +81,31 @@ func (p *Place) Alloc(size int64) (*Storage, error) {
 	}
 	return newStorage(r, p.stream), nil
 }
+
+// A thrifty allocator is a home's allocator that, where there is no room, takes back the memory of dropped storages and asks
+// again.
+type thrifty struct{ home *home }
+
+func (h *home) thrifty() mem.Allocator { return thrifty{h} }
+
+// Alloc goes on as long as storages come and go: another goroutine may have made room meanwhile, or taken it.
+func (a thrifty) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	b, err := a.home.alloc.Alloc(s, size)
+	for errors.Is(err, mem.ErrNoMemory) {
+		before := a.home.ledger.changes.Load()
+		taken := a.home.ledger.reclaim()
+		b, err = a.home.alloc.Alloc(s, size)
+		if taken == 0 && a.home.ledger.changes.Load() == before {
+			break
+		}
+	}
+	return b, err
+}
+
+func (a thrifty) Free(b mem.Block, used ...driver.Stream) { a.home.alloc.Free(b, used...) }
+
+// Unwrap implements mem.Wrapper.
+func (a thrifty) Unwrap() mem.Allocator { return a.home.alloc }
 
 // FromPointer returns a storage over size bytes of the device's memory at ptr that somebody else allocated, owned once by
 // the caller. The deleter, if not nil, is called when the last owner is gone.
@@ -122,7 +143,8 @@ func (s *Storage) Pointer() driver.Pointer {
 }
 
 // Bytes returns the memory itself where Go code can reach it, else nil. Who looks waits first for the work that writes it.
-// It panics if there is no owner.
+// The slice is good until the last owner is gone, and the storage must not be dropped meanwhile. It panics if there is no
+// owner.
 func (s *Storage) Bytes() []byte {
 	s.live("Bytes")
 	return s.r.bytes

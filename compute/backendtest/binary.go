@@ -268,7 +268,7 @@ func binaryFloat(op backend.BinaryOp, d dtype.DType, x, y float64) answer {
 	case backend.Pow:
 		return within(c, pow(d, x, y), binaryUlps[op])
 	case backend.Atan2:
-		v := math.Atan2(x, y)
+		v := math.Copysign(math.Atan2(x, y), x) // math.Atan2 loses the sign where x/y underflows
 		if d == dtype.Float64 && x != 0 && y != 0 && !math.IsInf(x, 0) && !math.IsInf(y, 0) && !math.IsNaN(v) {
 			v = rounded(preciseAtan2(x, y))
 		}

@@ -180,7 +180,7 @@ func preciseErf(x *big.Float) *big.Float {
 
 // atan2 of y and x, not both zero: the float64 turned back, and the angle that is left.
 func preciseAtan2(y, x float64) *big.Float {
-	guess := math.Atan2(y, x)
+	guess := math.Copysign(math.Atan2(y, x), y)
 	sin, cos := preciseSincos(guess)
 	by, bx := number(y), number(x)
 	d := over(minus(times(by, cos), times(bx, sin)), sum(times(bx, cos), times(by, sin)))

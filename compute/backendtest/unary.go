@@ -223,7 +223,7 @@ func plainCurve(op backend.UnaryOp, x float64) float64 {
 	case backend.Silu:
 		return x / (1 + math.Exp(-x))
 	case backend.Gelu:
-		return x * math.Erfc(-x/math.Sqrt2) / 2
+		return x * (math.Erfc(-x/math.Sqrt2) / 2) // halved first: x may be the greatest
 	case backend.GeluTanh:
 		// 1+tanh(u) is 2/(1+exp(-2u)).
 		return x / (1 + math.Exp(-2*gelu0*(x+gelu1*x*x*x)))
