@@ -1,0 +1,122 @@
+package mapped
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func file(t *testing.T, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func open(t *testing.T, path string) *File {
+	t.Helper()
+	f, err := Open(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestAFileIsItsBytesUntilTheLastOwnerIsGone(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789"), 3000)
+	f := open(t, file(t, content))
+	if !bytes.Equal(f.Bytes(), content) {
+		t.Fatal("other bytes")
+	}
+	f.Retain()
+	if err := f.Release(); err != nil || !bytes.Equal(f.Bytes(), content) {
+		t.Fatalf("gone with the first of two owners: %v", err)
+	}
+	if err := f.Release(); err != nil || f.Bytes() != nil {
+		t.Fatalf("still there without owners: %v", err)
+	}
+	for _, call := range []func(){func() { f.Retain() }, func() { _ = f.Release() }} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic at the use of a file that is gone")
+				}
+			}()
+			call()
+		}()
+	}
+}
+
+// The mapping is private.
+func TestWritesDoNotReachTheFile(t *testing.T) {
+	path := file(t, []byte("before"))
+	f := open(t, path)
+	defer f.Release()
+	copy(f.Bytes(), "after!")
+	if got, err := os.ReadFile(path); err != nil || string(got) != "before" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	other := open(t, path)
+	defer other.Release()
+	if string(other.Bytes()) != "before" || string(f.Bytes()) != "after!" {
+		t.Errorf("%q and %q", other.Bytes(), f.Bytes())
+	}
+}
+
+func TestOpenOfWhatIsNoFile(t *testing.T) {
+	if f := open(t, file(t, nil)); len(f.Bytes()) != 0 || f.Release() != nil {
+		t.Error("an empty file is no bytes")
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "none"), 1); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of nothing: %v", err)
+	}
+	if _, err := Open(t.TempDir(), 1); err == nil || !strings.Contains(err.Error(), "directory") {
+		t.Errorf("of a directory: %v", err)
+	}
+}
+
+// Every part, aligned or not, is populated, and says so if it cannot be.
+func TestPopulate(t *testing.T) {
+	content := bytes.Repeat([]byte{1}, 10*pageSize+5)
+	path := file(t, content)
+	f := open(t, path)
+	defer f.Release()
+	for _, r := range [][2]int{{0, 0}, {0, 1}, {0, len(content)}, {pageSize - 1, pageSize + 1}, {7, 8}, {len(content) - 1, len(content)}} {
+		if err := Populate(f.Bytes()[r[0]:r[1]]); err != nil {
+			t.Errorf("%v: %v", r, err)
+		}
+	}
+	if !f.Mapped() || runtime.GOOS == "windows" { // which does not let a mapped file be truncated
+		return
+	}
+	if err := os.Truncate(path, pageSize); err != nil {
+		t.Fatal(err)
+	}
+	if err := Populate(f.Bytes()[8*pageSize:]); err == nil || !strings.Contains(err.Error(), "truncated") {
+		t.Errorf("beyond the end of a truncated file: %v", err)
+	}
+	if err := Populate(f.Bytes()[:pageSize]); err != nil {
+		t.Errorf("before the end of a truncated file: %v", err)
+	}
+}
+
+// Prepare changes nothing, of memory that was written and of memory that was not.
+func TestPrepareChangesNothing(t *testing.T) {
+	content := bytes.Repeat([]byte{1, 2, 3}, 3*pageSize)
+	f := open(t, file(t, content))
+	defer f.Release()
+	want := bytes.Clone(content)
+	f.Bytes()[5], want[5] = 9, 9
+	Prepare(nil)
+	Prepare(f.Bytes()[5:])
+	Prepare(f.Bytes()[2*pageSize+1 : 2*pageSize+2])
+	if !bytes.Equal(f.Bytes(), want) {
+		t.Error("other bytes")
+	}
+}

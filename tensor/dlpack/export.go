@@ -1,0 +1,123 @@
+package dlpack
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// An export is a structure that some consumer has, with what its pointers point to. The registry keeps it reachable, and
+// pins keeps it where it is.
+type export struct {
+	managed Managed // one of the two is used
+	legacy  Legacy
+	shape   [backend.MaxRank]int64
+	strides [backend.MaxRank]int64
+	storage *tensor.Storage
+	pins    runtime.Pinner
+}
+
+// exports are those that were not deleted, by the address of the structure. mu is a leaf.
+var exports = struct {
+	mu   sync.Mutex
+	live map[uintptr]*export
+}{live: map[uintptr]*export{}}
+
+// Export returns a structure that looks at t's elements where they are, after waiting for the work that writes them. The
+// storage is kept until its deleter is called; t itself may be released. The error matches ErrDevice if t is neither on the
+// host nor on an NVIDIA GPU, or is the device's.
+func Export(t *tensor.Tensor) (*Managed, error) {
+	e, dl, err := prepare(t)
+	if err != nil {
+		return nil, err
+	}
+	e.managed = Managed{Version: Version{Major, Minor}, Deleter: deleter(), Tensor: dl}
+	e.managed.Context = e.managed.Address()
+	e.register(e.managed.Address())
+	return &e.managed, nil
+}
+
+// ExportLegacy is Export for consumers that do not know versions.
+func ExportLegacy(t *tensor.Tensor) (*Legacy, error) {
+	e, dl, err := prepare(t)
+	if err != nil {
+		return nil, err
+	}
+	e.legacy = Legacy{Tensor: dl, Deleter: deleter()}
+	e.legacy.Context = e.legacy.Address()
+	e.register(e.legacy.Address())
+	return &e.legacy, nil
+}
+
+// prepare waits for t and describes it.
+func prepare(t *tensor.Tensor) (*export, Tensor, error) {
+	p := t.Place()
+	info := p.Device().Info()
+	dl := Tensor{Device: Device{Type: CPU}, NDim: int32(t.Rank()), DType: typeOf(t.DType())}
+	switch info.Driver {
+	case "host":
+	case "cuda":
+		dl.Device = Device{CUDA, int32(info.Ordinal)}
+	default:
+		return nil, dl, fmt.Errorf("dlpack: export %s on %v, which other libraries do not know: %w", t.Brief(), p, ErrDevice)
+	}
+	if err := t.Use(p.Stream(), false); err != nil {
+		return nil, dl, fmt.Errorf("dlpack: export %s: %w", t.Brief(), err)
+	}
+	if err := p.Sync(context.Background()); err != nil {
+		return nil, dl, fmt.Errorf("dlpack: export %s: %w", t.Brief(), err)
+	}
+	e := &export{storage: t.Storage().Retain()}
+	for i, length := range t.Shape() {
+		e.shape[i] = int64(length)
+	}
+	for i, stride := range t.Strides() {
+		e.strides[i] = int64(stride)
+	}
+	dl.Shape, dl.Strides = uintptr(unsafe.Pointer(&e.shape)), uintptr(unsafe.Pointer(&e.strides))
+	if t.Len() > 0 {
+		if dl.Data = uintptr(t.Pointer()); dl.Data == 0 { // Go's own memory
+			b := t.Storage().Bytes()
+			e.pins.Pin(unsafe.SliceData(b))
+			dl.Data = uintptr(unsafe.Pointer(&b[t.Offset()*t.DType().Size()]))
+		}
+	}
+	return e, dl, nil
+}
+
+func (e *export) register(address uintptr) {
+	e.pins.Pin(e)
+	exports.mu.Lock()
+	defer exports.mu.Unlock()
+	exports.live[address] = e
+}
+
+// deleteExport ends an export, if there is one at that address.
+func deleteExport(address uintptr) bool {
+	exports.mu.Lock()
+	e := exports.live[address]
+	delete(exports.live, address)
+	exports.mu.Unlock()
+	if e == nil {
+		return false
+	}
+	e.pins.Unpin()
+	e.storage.Release()
+	return true
+}
+
+// remove calls the deleter of the structure at an address: of an export of this process without a detour by C.
+func remove(function, address uintptr) {
+	switch {
+	case deleteExport(address) || function == 0:
+	case function == deleter():
+		panic(fmt.Sprintf("dlpack: the structure at %#x was deleted before", address))
+	default:
+		callDeleter(function, address)
+	}
+}

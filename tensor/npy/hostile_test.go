@@ -1,0 +1,300 @@
+package npy
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// file is a version 1.0 file of that header and n bytes.
+func file(text string, n int) []byte {
+	b := append([]byte(magic), 1, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))
+	return append(append(b, text...), make([]byte, n)...)
+}
+
+const good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\n"
+
+func TestHostileHeadersAreRefused(t *testing.T) {
+	p := hostPlace(t)
+	path := filepath.Join(t.TempDir(), "x.npy")
+	refused := func(b []byte, want error, words ...string) {
+		t.Helper()
+		check(t, os.WriteFile(path, b, 0o600))
+		_, inFile := Open(path, Options{})
+		_, inStream := Read(p, bytes.NewReader(b))
+		for _, err := range []error{inFile, inStream} {
+			if !errors.Is(err, want) {
+				t.Errorf("%.200q: %v, want %v", b, err, want)
+				continue
+			}
+			for _, word := range words {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%.200q: %v, want %q in it", b, err, word)
+				}
+			}
+		}
+	}
+	whole := file(good, 16)
+	x, err := Read(p, bytes.NewReader(whole))
+	check(t, err)
+	x.Release()
+	for n := range whole {
+		refused(whole[:n], ErrFormat)
+	}
+	for i := range 7 { // the magic word, the version
+		b := bytes.Clone(whole)
+		b[i] ^= 0x40
+		refused(b, ErrFormat)
+	}
+	for i := range good {
+		for _, c := range []string{"\x00", "\xff", "#", "\\", "@"} {
+			refused(file(good[:i]+c+good[i+1:], 16), ErrFormat)
+		}
+	}
+	for _, text := range []string{
+		"", "{", "}", "{}", "()", "[]", "None", "1", "{}{}", good + "x", good + good, "{," + good[1:], strings.Replace(good, ", }", ",, }", 1), strings.Replace(good, ",", ";", 1),
+		"{'descr': '<f4', 'fortran_order': False}", "{'descr': '<f4', 'shape': (2, 2)}", "{'fortran_order': False, 'shape': (2, 2)}",
+		"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), 'x': 1}",
+		"{'descr': __import__('os').system('true'), 'fortran_order': False, 'shape': (2, 2)}", "dict(descr='<f4', fortran_order=False, shape=(2, 2))",
+		"{'de' 'scr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", "{b'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}",
+	} {
+		refused(file(text, 16), ErrFormat)
+	}
+	put := func(descr, fortran, shape string) []byte {
+		return file(fmt.Sprintf("{'descr': %s, 'fortran_order': %s, 'shape': %s}", descr, fortran, shape), 16)
+	}
+	for _, descr := range []string{"'f33'", "''", "'<'", "'<f4", "f4", "'<f4\n'", "'\\x3cf4'", "1", "None", "'|f4'", "'<<f4'", "'float32 '", "u'<f4'", "'<f4' '<f4'"} {
+		refused(put(descr, "False", "(2, 2)"), ErrFormat)
+	}
+	for _, fortran := range []string{"0", "1", "'False'", "None", "false", "FALSE", "()", "", "not True", "Falsey"} {
+		refused(put("'<f4'", fortran, "(2, 2)"), ErrFormat)
+	}
+	for _, shape := range []string{
+		"4", "(4)", "[4]", "[2, 2]", "(2 2)", "(2,,2)", "(,)", "(2, 2", "2, 2)", "(-2, -2)", "(2.0, 2)", "(2e0, 2)", "(0x2, 2)", "(02, 2)", "('2', 2)", "((2, 2))", "(2*1, 2)", "(2, 2) * 1",
+		"(None,)", "(True, 2)", "(2_0,)", "(2, 2, -1)", "(9223372036854775808,)", "(18446744073709551620,)", "(1" + strings.Repeat("0", 5000) + ",)", "(2l, 2)", "(2LL, 2)",
+		"(4611686018427387904, 4, 4)", "(4294967296, 4294967296)", "(4294967296, 4294967296, 0)", "(3, 2)", "(5,)", "(9223372036854775807,)", "(1099511627776,)", "(" + strings.Repeat("1,", 65) + ")",
+		"(" + strings.Repeat("2,", 62) + ")",
+	} {
+		refused(put("'<f4'", "False", shape), ErrFormat)
+	}
+	for _, version := range []byte{2, 3} { // long headers
+		b := append([]byte(magic), version, 0)
+		refused(binary.LittleEndian.AppendUint32(b, 1<<32-1), ErrFormat, "4294967295")
+		refused(binary.LittleEndian.AppendUint32(b, 100), ErrFormat)
+		refused(b, ErrFormat)
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "none"), Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	// Numbers on both sides.
+	refused(put("'<f4'", "False", "(3, 2)"), ErrFormat, "[3 2] takes 24 bytes", "16")
+	check(t, os.WriteFile(path, append(whole, 1, 2, 3), 0o600))
+	if _, err := Open(path, Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "3 bytes are behind") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A stream of several arrays is read one after another.
+func TestReadTakesNoMoreThanTheArray(t *testing.T) {
+	p := simPlace(t)
+	var b bytes.Buffer
+	for i := range 3 {
+		x, err := tensor.Full(p, dtype.Int32, i, i, 2)
+		check(t, err)
+		check(t, Write(&b, x))
+		x.Release()
+	}
+	for i := range 3 {
+		x, err := Read(p, &b)
+		check(t, err)
+		if x.Dim(0) != i || i > 0 && content(t, x)[0] != byte(i) {
+			t.Errorf("array %d is %v", i, x)
+		}
+		x.Release()
+	}
+	if _, err := Read(p, &b); !errors.Is(err, ErrFormat) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// On the host a tensor looks into the file where it can, which stays as it is.
+func TestLoadLooksIntoTheFile(t *testing.T) {
+	p := hostPlace(t)
+	for name, c := range map[string]struct{ copied, shared bool }{"int16.npy": {false, true}, "int32.npy": {true, false}, "int16-big.npy": {false, false}, "int16-fortran.npy": {false, true}} {
+		original, err := os.ReadFile(filepath.Join("testdata/python", name))
+		check(t, err)
+		path := filepath.Join(t.TempDir(), name)
+		check(t, os.WriteFile(path, original, 0o600))
+		f, err := Open(path, Options{Copy: c.copied})
+		check(t, err)
+		x, err := f.Load(p)
+		check(t, err)
+		y, err := f.Load(p)
+		check(t, err)
+		check(t, f.Close())
+		check(t, f.Close())
+		if shared := x.Storage().Pointer() == 0; shared != c.shared {
+			t.Errorf("%s: shared is %t", name, shared)
+		}
+		if !bytes.Equal(content(t, x), content(t, y)) { // it was not swapped in place
+			t.Errorf("%s: %v and then %v", name, x, y)
+		}
+		check(t, x.Fill(nil, 7))
+		check(t, p.Sync(t.Context()))
+		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, original) {
+			t.Errorf("%s: the file has changed, %v", name, err)
+		}
+		x.Release()
+		y.Release()
+	}
+}
+
+// A failure in the middle leaves nothing.
+func TestReadThatFailsLeavesNothing(t *testing.T) {
+	p := simPlace(t)
+	n := 20 << 20
+	head := header("|u1", []int{n}, false)
+	broken := errors.New("broken pipe")
+	r := io.MultiReader(bytes.NewReader(head), io.LimitReader(zeros{}, 12<<20), failing{broken})
+	if _, err := Read(p, r); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: mem.Limit(p.Allocator(), 10<<20), Backend: p.Backend()})
+	if _, err := Read(small, io.MultiReader(bytes.NewReader(head), zeros{})); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("%v", err)
+	}
+	if leaks := small.Leaks(); leaks.Count > 0 {
+		t.Errorf("%v", leaks)
+	}
+	bf, err := tensor.Zeros(p, dtype.BFloat16, 2)
+	check(t, err)
+	defer bf.Release()
+	for _, err := range []error{Write(io.Discard, bf), WriteFile(filepath.Join(t.TempDir(), "x"), bf), WriteZip(io.Discard, map[string]*tensor.Tensor{"x": bf}, ZipOptions{})} {
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "safetensors") || strings.Count(err.Error(), "npy:") != 1 {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// archive makes a zip file.
+func archive(t testing.TB, put func(*zip.Writer) error) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	check(t, put(z))
+	check(t, z.Close())
+	path := filepath.Join(t.TempDir(), "x.npz")
+	check(t, os.WriteFile(path, b.Bytes(), 0o600))
+	return path
+}
+
+func TestHostileArchivesAreRefused(t *testing.T) {
+	p := hostPlace(t)
+	whole := file(good, 16)
+	with := func(h zip.FileHeader, content []byte, raw bool) string {
+		return archive(t, func(z *zip.Writer) error {
+			create := z.CreateHeader
+			if raw {
+				create = z.CreateRaw
+			}
+			w, err := create(&h)
+			if err == nil {
+				_, err = w.Write(content)
+			}
+			return err
+		})
+	}
+	for what, c := range map[string]struct {
+		path string
+		want error
+		text string
+	}{
+		"no zip":      {filepath.Join("testdata/python", "scalar.npy"), ErrFormat, "zip: not a valid zip file"},
+		"no array":    {with(zip.FileHeader{Name: "x.npy"}, []byte("hello, this is no array"), false), ErrFormat, "begins with"},
+		"too long":    {with(zip.FileHeader{Name: "x.npy"}, append(whole, 0), false), ErrFormat, "takes 16 bytes"},
+		"too short":   {with(zip.FileHeader{Name: "x.npy", Method: zip.Deflate}, whole[:len(whole)-1], false), ErrFormat, "takes 16 bytes"},
+		"checksum":    {with(zip.FileHeader{Name: "x.npy", CRC32: 1, CompressedSize64: uint64(len(whole)), UncompressedSize64: uint64(len(whole))}, whole, true), ErrFormat, "checksum"},
+		"no deflate":  {with(zip.FileHeader{Name: "x.npy", Method: zip.Deflate, CompressedSize64: uint64(len(whole)), UncompressedSize64: uint64(len(whole))}, whole, true), ErrFormat, ""},
+		"method":      {with(zip.FileHeader{Name: "x.npy", Method: 99, CompressedSize64: uint64(len(whole)), UncompressedSize64: uint64(len(whole))}, whole, true), errors.ErrUnsupported, "method 99"},
+		"encrypted":   {with(zip.FileHeader{Name: "x.npy", Flags: 1, CompressedSize64: uint64(len(whole)), UncompressedSize64: uint64(len(whole))}, whole, true), errors.ErrUnsupported, "encrypted"},
+		"stored size": {with(zip.FileHeader{Name: "x.npy", CompressedSize64: uint64(len(whole)), UncompressedSize64: 1 << 50}, whole, true), ErrFormat, "said to become"},
+		"bomb":        {with(zip.FileHeader{Name: "x.npy", Method: zip.Deflate, CompressedSize64: uint64(len(whole)), UncompressedSize64: 1 << 50}, whole, true), ErrFormat, "said to become"},
+		"objects":     {with(zip.FileHeader{Name: "x.npy"}, file("{'descr': '|O', 'fortran_order': False, 'shape': (2,)}", 16), false), errors.ErrUnsupported, "Python objects"},
+	} {
+		a, err := OpenZip(c.path)
+		if err == nil {
+			_, err = a.Load(p, "x")
+			check(t, a.Close())
+		}
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), c.path) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	twice := archive(t, func(z *zip.Writer) error {
+		_, first := z.Create("x.npy")
+		_, second := z.Create("x.npy")
+		return errors.Join(first, second)
+	})
+	if _, err := OpenZip(twice); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), `"x" comes twice`) {
+		t.Errorf("%v", err)
+	}
+	others := archive(t, func(z *zip.Writer) error {
+		_, err := z.Create("../../x.txt")
+		return err
+	})
+	a, err := OpenZip(others)
+	check(t, err)
+	if len(a.Names()) != 0 {
+		t.Errorf("%q", a.Names())
+	}
+	check(t, a.Close())
+}
+
+// FuzzNPY reads any bytes: what is accepted is written and read again the same.
+func FuzzNPY(f *testing.F) {
+	f.Add(file(good, 16))
+	for _, name := range []string{"float32-big.npy", "int16-fortran.npy", "version2.npy", "version3.npy", "python2.npy", "object.npy", "structure.npy", "none-of-some.npy", "bool.npy"} {
+		b, err := os.ReadFile(filepath.Join("testdata/python", name))
+		check(f, err)
+		f.Add(b)
+	}
+	p := hostPlace(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := Read(p, bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		defer x.Release()
+		if x.Size() > int64(len(b)) {
+			t.Fatalf("%v of %d bytes", x.Brief(), len(b))
+		}
+		var w bytes.Buffer
+		check(t, Write(&w, x))
+		y, err := Read(p, &w)
+		check(t, err)
+		defer y.Release()
+		if x.Brief() != y.Brief() || !bytes.Equal(content(t, x), content(t, y)) {
+			t.Fatalf("%v and %v", x, y)
+		}
+	})
+}

@@ -1,0 +1,303 @@
+package safetensors
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/ashlar-go/ashlar/dtype"
+)
+
+// maxHeader is the greatest header in bytes: the reference's own limit.
+const maxHeader = 100_000_000
+
+// The types of the format, in the order that the reference defines them in (the enumeration Dtype, "in increasing alignment
+// order"): tensors are written in the reverse of it.
+var formatTypes = []struct {
+	name string
+	bits int64
+}{
+	{"BOOL", 8},
+	{"F4", 4},
+	{"F6_E2M3", 6},
+	{"F6_E3M2", 6},
+	{"U8", 8},
+	{"I8", 8},
+	{"F8_E5M2", 8},
+	{"F8_E4M3", 8},
+	{"F8_E8M0", 8},
+	{"F8_E4M3FNUZ", 8},
+	{"F8_E5M2FNUZ", 8},
+	{"I16", 16},
+	{"U16", 16},
+	{"F16", 16},
+	{"BF16", 16},
+	{"I32", 32},
+	{"U32", 32},
+	{"F32", 32},
+	{"C64", 64},
+	{"F64", 64},
+	{"I64", 64},
+	{"U64", 64},
+}
+
+// typeRank returns the place of a type's name in formatTypes, or -1.
+func typeRank(name string) int {
+	for i := range formatTypes {
+		if formatTypes[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// ErrFormat is matched by every error that says that a file is not what it should be. A *FormatError says more.
+var ErrFormat = errors.New("not a valid safetensors file")
+
+// A FormatError is what is wrong with a file. It matches ErrFormat.
+type FormatError struct {
+	Path   string // as it was given
+	Tensor string // which tensor's entry is wrong; empty if it is none's
+	Detail string // what is wrong, with the numbers on both sides
+}
+
+func (e *FormatError) Error() string {
+	text := "safetensors: "
+	if e.Path != "" {
+		text += e.Path + ": "
+	}
+	if e.Tensor != "" {
+		text += "tensor " + quoted(e.Tensor) + ": "
+	}
+	return text + e.Detail
+}
+
+// Unwrap returns ErrFormat.
+func (e *FormatError) Unwrap() error { return ErrFormat }
+
+// Info says what a tensor in a file is.
+type Info struct {
+	Name  string
+	DType dtype.DType // Invalid if the format has a type that tensors have not: such a tensor cannot be loaded
+	Type  string      // the type's name in the format: "F32", "F8_E8M0"
+	Shape []int       // the caller may keep and change it
+	Size  int64       // bytes in the file
+	Path  string      // of the file that holds it
+}
+
+// An entry is an Info with the place of the bytes.
+type entry struct {
+	Info
+	begin int64 // from the end of the header; the end is begin + Size
+}
+
+// A header is what a file says of itself, checked.
+type header struct {
+	entries  []entry // as their bytes lie in the file
+	metadata map[string]string
+	data     int64 // where the bytes of the tensors begin
+}
+
+// parse reads the header of a file of the given bytes, and checks all that it says against them. It trusts nothing: what it
+// returns lies in the file, and covers it without gap or overlap.
+func parse(path string, file []byte) (*header, error) {
+	wrong := func(format string, args ...any) error {
+		return &FormatError{Path: path, Detail: fmt.Sprintf(format, args...)}
+	}
+	if len(file) < 8 {
+		return nil, wrong("%d bytes, and the length of the header alone takes 8", len(file))
+	}
+	n := binary.LittleEndian.Uint64(file)
+	switch {
+	case n > maxHeader:
+		return nil, wrong("a header of %d bytes, at most %d are allowed", n, maxHeader)
+	case n > uint64(len(file)-8):
+		return nil, wrong("a header of %d bytes in a file that has %d after its length", n, len(file)-8)
+	}
+	text := file[8 : 8+n]
+	if n == 0 || text[0] != '{' {
+		return nil, wrong("the header does not begin with '{'")
+	}
+	if !utf8.Valid(text) {
+		return nil, wrong("the header is not UTF-8")
+	}
+	h := &header{data: 8 + int64(n)}
+	s := &scanner{text: text}
+	err := s.object(func(name string) error {
+		if name == "__metadata__" {
+			return h.readMetadata(s)
+		}
+		e, err := readEntry(s, name)
+		if err == nil {
+			err = e.check()
+		}
+		if err != nil {
+			return &FormatError{Path: path, Tensor: name, Detail: err.Error()}
+		}
+		e.Path = path
+		h.entries = append(h.entries, e)
+		return nil
+	})
+	if err == nil {
+		err = s.end()
+	}
+	var format *FormatError
+	if err != nil && !errors.As(err, &format) {
+		err = wrong("the header: %v", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, h.cover(path, int64(len(file))-h.data)
+}
+
+func (h *header) readMetadata(s *scanner) error {
+	h.metadata = map[string]string{}
+	err := s.object(func(key string) error {
+		value, err := s.str()
+		h.metadata[key] = value
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("__metadata__: %w", err)
+	}
+	return nil
+}
+
+// readEntry reads what is said of one tensor. The size is what data_offsets say.
+func readEntry(s *scanner, name string) (entry, error) {
+	e := entry{Info: Info{Name: name}}
+	var missing [3]bool
+	fields := []string{"dtype", "shape", "data_offsets"}
+	for i := range missing {
+		missing[i] = true
+	}
+	err := s.object(func(key string) error {
+		i := slices.Index(fields, key)
+		if i < 0 {
+			return s.wrong("the unknown field %s", quoted(key))
+		}
+		missing[i] = false
+		switch i {
+		case 0:
+			return e.readType(s)
+		case 1:
+			e.Shape = []int{}
+			return s.array(func() error {
+				length, err := s.natural()
+				if err == nil && length > math.MaxInt {
+					err = s.wrong("a length of %d, at most %d on this machine", length, math.MaxInt)
+				}
+				e.Shape = append(e.Shape, int(length))
+				return err
+			})
+		}
+		return e.readOffsets(s)
+	})
+	if err != nil {
+		return e, err
+	}
+	if i := slices.Index(missing[:], true); i >= 0 {
+		return e, fmt.Errorf("the field %s is missing", fields[i])
+	}
+	return e, nil
+}
+
+func (e *entry) readType(s *scanner) error {
+	name, err := s.str()
+	if err != nil {
+		return err
+	}
+	if typeRank(name) < 0 {
+		return s.wrong("%s is no element type of the format", quoted(name))
+	}
+	e.Type = name
+	if d, err := dtype.Parse(name); err == nil {
+		if own, ok := d.SafeTensors(); ok && own == name { // and not another's name for another type
+			e.DType = d
+		}
+	}
+	return nil
+}
+
+func (e *entry) readOffsets(s *scanner) error {
+	var offsets []int64
+	err := s.array(func() error {
+		if len(offsets) == 2 {
+			return s.wrong("data_offsets has more than two numbers")
+		}
+		n, err := s.natural()
+		offsets = append(offsets, n)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(offsets) != 2:
+		return s.wrong("data_offsets has %d numbers, want two", len(offsets))
+	case offsets[0] > offsets[1]:
+		return s.wrong("data_offsets [%d, %d] end before they begin", offsets[0], offsets[1])
+	}
+	e.begin, e.Size = offsets[0], offsets[1]-offsets[0]
+	return nil
+}
+
+// check fails unless the bytes are as many as type and shape take.
+func (e *entry) check() error {
+	n := int64(1)
+	for _, length := range e.Shape { // in this order, as the reference: a zero after an overflow comes too late
+		if length > 0 && n > math.MaxInt64/int64(length) {
+			return fmt.Errorf("the shape %s has more elements than %d", brief(e.Shape), int64(math.MaxInt64))
+		}
+		n *= int64(length)
+	}
+	bits := formatTypes[typeRank(e.Type)].bits
+	if n > math.MaxInt64/bits {
+		return fmt.Errorf("%s%s takes more than %d bits", e.Type, brief(e.Shape), int64(math.MaxInt64))
+	}
+	if n*bits%8 != 0 {
+		return fmt.Errorf("%s%s takes %d bits, which are no whole bytes", e.Type, brief(e.Shape), n*bits)
+	}
+	if size := n * bits / 8; size != e.Size {
+		return fmt.Errorf("%s%s takes %d bytes, and data_offsets [%d, %d] are %d", e.Type, brief(e.Shape), size, e.begin, e.begin+e.Size, e.Size)
+	}
+	return nil
+}
+
+// cover sorts the entries by where they lie, and fails unless they cover size bytes without gap or overlap.
+func (h *header) cover(path string, size int64) error {
+	slices.SortFunc(h.entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))
+	})
+	end := int64(0)
+	for i := range h.entries {
+		e := &h.entries[i]
+		if e.begin != end {
+			what := "an overlap"
+			if e.begin > end {
+				what = "a gap"
+			}
+			return &FormatError{path, e.Name, fmt.Sprintf("it begins at byte %d, and the bytes of those before it end at %d: %s", e.begin, end, what)}
+		}
+		if end += e.Size; end > size {
+			return &FormatError{path, e.Name, fmt.Sprintf("it ends at byte %d of the data, of which the file has %d", end, size)}
+		}
+	}
+	if end != size {
+		return &FormatError{Path: path, Detail: fmt.Sprintf("the tensors end at byte %d of the data, of which the file has %d", end, size)}
+	}
+	return nil
+}
+
+// brief is a shape for messages, of bounded length.
+func brief(shape []int) string {
+	const most = 20
+	if len(shape) <= most {
+		return fmt.Sprint(shape)
+	}
+	return fmt.Sprintf("%v… (%d axes)", shape[:most], len(shape))
+}
