@@ -44,3 +44,20 @@ func BenchmarkAllocFree(b *testing.B) {
 		check(b, d.Free(p))
 	}
 }
+
+// BenchmarkFirstTouch writes fresh memory for the first time: what every block pays once.
+func BenchmarkFirstTouch(b *testing.B) {
+	const size = 256 << 20
+	d, err := Open(Options{Total: 1 << 30})
+	check(b, err)
+	defer d.Close()
+	s := d.DefaultStream()
+	b.SetBytes(size)
+	for b.Loop() {
+		p, err := d.Alloc(size)
+		check(b, err)
+		check(b, s.Fill(p, 1, size))
+		check(b, s.Sync(context.Background()))
+		check(b, d.Free(p))
+	}
+}

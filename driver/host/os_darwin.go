@@ -1,6 +1,9 @@
 package host
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"golang.org/x/sys/unix"
+)
 
 // totalMemory returns the bytes of memory of the machine.
 func totalMemory() (int64, error) {
@@ -10,3 +13,6 @@ func totalMemory() (int64, error) {
 
 // openPhysical returns nil: macOS has no memory file without a name that can be had without cgo.
 func openPhysical() (physical, error) { return nil, nil }
+
+// preferLargePages does nothing: the system decides.
+func preferLargePages(driver.Pointer, int64) {}

@@ -9,9 +9,19 @@ import (
 
 // mapMemory returns size bytes of fresh memory.
 func mapMemory(size int64) (driver.Pointer, error) {
-	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	return driver.Pointer(uintptr(p)), err
+	raw, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return 0, err
+	}
+	p := driver.Pointer(uintptr(raw))
+	if size >= largePage {
+		preferLargePages(p, size)
+	}
+	return p, nil
 }
+
+// largePage is the size of a large page on the machines that have them: smaller blocks have nothing of them.
+const largePage = 2 << 20
 
 func unmapMemory(p driver.Pointer, size int64) error {
 	return unix.MunmapPtr(address(p), uintptr(size))
