@@ -125,7 +125,7 @@ func binaryFloat[T float](op backend.BinaryOp, total int) (run loop, cost int) {
 	case backend.Pow:
 		return two(each2(wide2[T](pow))), slow
 	case backend.Atan2:
-		return two(each2(wide2[T](math.Atan2))), slow
+		return two(each2(wide2[T](atan2))), slow
 	}
 	return compareOf[T](op), 0
 }
@@ -257,3 +257,6 @@ func floorModFloat(x, y float64) float64 {
 	}
 	return r
 }
+
+// atan2 is math.Atan2, which loses y's sign where y/x underflows.
+func atan2(y, x float64) float64 { return math.Copysign(math.Atan2(y, x), y) }

@@ -18,7 +18,9 @@ func totalMemory() (int64, error) {
 
 // preferLargePages asks for pages of 2 MiB, which the system may refuse: touching fresh memory for the first time is then
 // several times faster.
-func preferLargePages(p driver.Pointer, size int64) { _ = unix.Madvise(view(p, size), unix.MADV_HUGEPAGE) }
+func preferLargePages(p driver.Pointer, size int64) {
+	_ = unix.Madvise(view(p, size), unix.MADV_HUGEPAGE)
+}
 
 // memfd is physical memory as a file without a name. Offsets only grow. A page or block that is shared with other
 // processes has one of its own: see sealed_linux.go.

@@ -1,0 +1,240 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/dl"
+)
+
+// blas is cuBLAS, found at run time, and its handle for the device's context. The library keeps the state of a call in the
+// handle, so calls take turns; they queue work and return.
+//
+// A call works on a stream, with a workspace that is scratch memory of that stream, so that work on several streams does
+// not share it. The handle keeps both, and is told only what changed: an allocator that caches gives the same workspace to
+// one call after the other. The first call makes the handle, which takes memory of the device: no capture may be under way
+// then.
+type blas struct {
+	options Options
+
+	once      sync.Once
+	name      string // what was opened, or ""
+	why       string // why nothing was
+	functions blasFunctions
+
+	mu     sync.Mutex // handle, and calls with it; after a stream's order
+	handle uintptr
+	state  *blasState
+	told   blasTold
+	args   [23]uintptr // of the call that is being made: here they need no memory of their own
+}
+
+// blasTold is what a handle was told last. Its zero value is that of none, as no workspace has size 0.
+type blasTold struct {
+	stream        uintptr
+	workspace     driver.Pointer
+	workspaceSize int64
+}
+
+// blasFunctions are the addresses of cuBLAS's functions.
+type blasFunctions struct {
+	create, destroy, setStream, setWorkspace, setMathMode, gemm uintptr
+}
+
+// blasState is what cuBLAS gets addresses of. It lies on the heap, where nothing moves.
+type blasState struct {
+	handle       uintptr
+	one, zero    float32
+	one64, nil64 float64
+}
+
+// Names of cuBLAS: what the loader knows, then where the toolkit puts it.
+var blasNames = []string{
+	"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so",
+	"/usr/local/cuda/lib64/libcublas.so.13", "/usr/local/cuda/lib64/libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.11",
+}
+
+// open reports whether cuBLAS is there, and looks for it when first asked.
+func (l *blas) open() bool {
+	l.once.Do(func() {
+		if l.options.NoLibrary {
+			l.why = "not asked for"
+			return
+		}
+		for _, name := range l.options.Libraries {
+			if dir, file := path.Split(name); dir != "" {
+				_, _, _ = dl.Open(dir + strings.Replace(file, "libcublas", "libcublasLt", 1)) // without it, the loader looks
+			}
+		}
+		library, tries, err := dl.Open(append(append([]string{}, l.options.Libraries...), blasNames...)...)
+		if err != nil {
+			l.why = err.Error()
+			return
+		}
+		f := &l.functions
+		for _, s := range []struct {
+			to     *uintptr
+			symbol string
+		}{
+			{&f.create, "cublasCreate_v2"},
+			{&f.destroy, "cublasDestroy_v2"},
+			{&f.setStream, "cublasSetStream_v2"},
+			{&f.setWorkspace, "cublasSetWorkspace_v2"},
+			{&f.setMathMode, "cublasSetMathMode"},
+			{&f.gemm, "cublasGemmStridedBatchedEx"},
+		} {
+			if *s.to, err = library.Lookup(s.symbol); err != nil {
+				l.why = err.Error()
+				return
+			}
+		}
+		l.name = tries.Opened()
+	})
+	return l.name != ""
+}
+
+// Numbers of cublas_api.h and library_types.h.
+const (
+	blasTranspose        = 1
+	blasCompute32F       = 68
+	blasCompute32FTF32   = 77
+	blasCompute64F       = 70
+	blasDefaultAlgorithm = 0xffffffff // -1
+	blasNoLessPrecision  = 16         // CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: partial sums stay float32
+	blasReal32F          = 0
+	blasReal64F          = 1
+	blasReal16F          = 2
+	blasReal16BF         = 14
+)
+
+// check makes an error of a result of cuBLAS.
+func (l *blas) check(call string, status uintptr) error {
+	if status := uint32(status); status != 0 {
+		return &driver.Error{
+			Call: call, Code: fmt.Errorf("cuBLAS status %d: %s", status, blasStatus[status]), Detail: l.name,
+		}
+	}
+	return nil
+}
+
+var blasStatus = map[uint32]string{
+	1: "not initialized", 3: "allocation failed", 7: "invalid value", 8: "architecture mismatch", 11: "mapping error",
+	13: "execution failed", 14: "internal error", 15: "not supported", 16: "license error",
+}
+
+// ready makes the handle, if there is none. The device is current on the thread, and mu is held.
+func (l *blas) ready() error {
+	if l.handle != 0 {
+		return nil
+	}
+	l.state = &blasState{one: 1, one64: 1}
+	r, _, _ := purego.SyscallN(l.functions.create, uintptr(unsafe.Pointer(&l.state.handle)))
+	if err := l.check("cublasCreate", r); err != nil {
+		return err
+	}
+	r, _, _ = purego.SyscallN(l.functions.setMathMode, l.state.handle, blasNoLessPrecision)
+	if err := l.check("cublasSetMathMode", r); err != nil {
+		purego.SyscallN(l.functions.destroy, l.state.handle)
+		return err
+	}
+	l.handle = l.state.handle
+	return nil
+}
+
+// gemm queues c on a stream.
+func (l *blas) gemm(stream uintptr, c *gemmArguments) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.ready(); err != nil {
+		return err
+	}
+	if err := l.tell(blasTold{stream, c.workspace, c.workspaceSize}); err != nil {
+		return err
+	}
+	one, zero := unsafe.Pointer(&l.state.one), unsafe.Pointer(&l.state.zero)
+	var typ, compute uintptr = blasReal32F, blasCompute32F
+	switch c.d {
+	case dtype.Float32:
+		if l.options.TF32 {
+			compute = blasCompute32FTF32
+		}
+	case dtype.Float16:
+		typ = blasReal16F
+	case dtype.BFloat16:
+		typ = blasReal16BF
+	case dtype.Float64:
+		typ, compute = blasReal64F, blasCompute64F
+		one, zero = unsafe.Pointer(&l.state.one64), unsafe.Pointer(&l.state.nil64)
+	}
+	l.args = [...]uintptr{
+		l.handle, transpose(c.transA), transpose(c.transB), uintptr(c.m), uintptr(c.n), uintptr(c.k), uintptr(one),
+		uintptr(c.a), typ, uintptr(c.lda), uintptr(c.strideA), uintptr(c.b), typ, uintptr(c.ldb), uintptr(c.strideB), uintptr(zero),
+		uintptr(c.c), typ, uintptr(c.ldc), uintptr(c.strideC), uintptr(c.count), compute, blasDefaultAlgorithm,
+	}
+	r, _, _ := purego.SyscallN(l.functions.gemm, l.args[:]...)
+	return l.check("cublasGemmStridedBatchedEx", r)
+}
+
+// tell sets the handle's stream and workspace. A new stream makes it forget its workspace.
+func (l *blas) tell(now blasTold) error {
+	if l.told == now {
+		return nil
+	}
+	before := l.told
+	l.told = blasTold{} // until both are set
+	if before.workspaceSize == 0 || before.stream != now.stream {
+		r, _, _ := purego.SyscallN(l.functions.setStream, l.handle, now.stream)
+		if err := l.check("cublasSetStream", r); err != nil {
+			return err
+		}
+	}
+	r, _, _ := purego.SyscallN(l.functions.setWorkspace, l.handle, uintptr(now.workspace), uintptr(now.workspaceSize))
+	if err := l.check("cublasSetWorkspace", r); err != nil {
+		return err
+	}
+	l.told = now
+	return nil
+}
+
+func transpose(yes bool) uintptr {
+	if yes {
+		return blasTranspose
+	}
+	return 0
+}
+
+// close destroys the handle, which waits for the device.
+func (l *blas) close(b *Backend) error {
+	l.mu.Lock()
+	none := l.handle == 0
+	l.mu.Unlock()
+	if none {
+		return nil
+	}
+	return b.kernels.Launch(b.dev.DefaultStream(), driver.Kernel{Name: "cublasDestroy", Call: func(uintptr) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.handle == 0 {
+			return nil
+		}
+		r, _, _ := purego.SyscallN(l.functions.destroy, l.handle)
+		l.handle, l.told = 0, blasTold{}
+		return l.check("cublasDestroy", r)
+	}})
+}
+
+// Library returns the name of cuBLAS as it was opened, or "" and why there is none: then matrix products are computed by
+// kernels of this package.
+func (b *Backend) Library() (name, why string) {
+	b.blas.open()
+	return b.blas.name, b.blas.why
+}
