@@ -1,0 +1,243 @@
+// Package compute is the operations on tensors: elementwise functions with broadcasting and type promotion as PyTorch has
+// them, reductions, softmax and norms, gathering, sorting, matrix products, random numbers.
+//
+// Every operation has as its first parameter the place that it works at: the device and the stream that it is queued to, and
+// the scope of what it makes; nil is the place of the first tensor. It queues its work and returns: errors of shapes, types
+// and devices come at once (ErrShape, ErrType, ErrDevice; they name both sides), those of the device and of indices that are
+// out of range (*backend.IndexError) when somebody waits: Place.Sync, or the next reading of any tensor of the device. What an
+// operation returns is owned by the place's scope, or where that has none, or no place is given, by its caller.
+//
+// Operands must be on the place's device; they may have been used on other streams (see package tensor). A result shares no
+// memory with the operands.
+//
+// What is computed in which type stands with the operations in package backend: integers wrap, float16 and bfloat16 are
+// computed in float32 and rounded once. Complex and 8-bit floating-point tensors can be made, copied, cast and printed, but
+// not computed with.
+//
+// The device's own part is done by a backend.Backend: compute/host on the host and on simulated devices, compute/cuda on
+// NVIDIA GPUs. Open picks it.
+package compute
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/compute/cuda"
+	"github.com/ashlar-go/ashlar/compute/host"
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	_ "github.com/ashlar-go/ashlar/mem/caching" // the allocator that mem.Open gives out
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// What an operation can be refused for; its error's text says what is wrong, and with which operands.
+var (
+	ErrShape  = errors.New("shapes do not fit")
+	ErrType   = errors.New("element types do not fit")
+	ErrDevice = errors.New("devices differ")
+)
+
+// A refusal is an operation that cannot be.
+type refusal struct {
+	op, text string
+	kind     error
+}
+
+func (e *refusal) Error() string { return "compute: " + e.op + ": " + e.text }
+
+func (e *refusal) Unwrap() error { return e.kind }
+
+func refuse(kind error, op, format string, args ...any) error {
+	return &refusal{op, fmt.Sprintf(format, args...), kind}
+}
+
+// Options say what a place is made of. The zero value is a good one.
+type Options struct {
+	Allocator string       // as mem.Open takes it: "caching:expandable_segments:True"; empty is its first choice
+	Host      host.Options // of the host's backend
+	CUDA      cuda.Options // of that for NVIDIA GPUs: where cuBLAS lies, if not where the system looks
+	Sites     bool         // record the calls that made each storage: see tensor.Config
+}
+
+// Open opens the first of the devices that is there ("cuda", "cuda:1", "host", "sim:total=1GiB"), with a caching allocator
+// and the backend for it, and returns a place on it that closes them all. The drivers must be linked into the program:
+// import them for their side effects. A device that is absent, or that this program has no code for, is passed over; any
+// other error ends the search. If none is there, the error says why for each.
+func Open(specs ...string) (*tensor.Place, error) { return Options{}.Open(specs...) }
+
+// Open is the function Open with these options.
+func (o Options) Open(specs ...string) (*tensor.Place, error) {
+	var errs []error
+	for _, spec := range specs {
+		dev, err := driver.Open(spec)
+		if err == nil {
+			return o.on(dev, dev.Close)
+		}
+		errs = append(errs, fmt.Errorf("compute: open %s: %w", spec, err))
+		if !errors.Is(err, driver.ErrAbsent) && !errors.Is(err, driver.ErrUnsupported) && !errors.Is(err, driver.ErrUnknown) {
+			break
+		}
+	}
+	if len(specs) == 0 {
+		return nil, errors.New("compute: open: no device named")
+	}
+	return nil, errors.Join(errs...)
+}
+
+// On returns a place on a device that stays the caller's, with a caching allocator and the backend for it, which the place's
+// Close closes.
+func On(dev driver.Device) (*tensor.Place, error) { return Options{}.On(dev) }
+
+// On is the function On with these options.
+func (o Options) On(dev driver.Device) (*tensor.Place, error) {
+	return o.on(dev, func() error { return nil })
+}
+
+// on makes a place whose Close calls last at its end.
+func (o Options) on(dev driver.Device, last func() error) (*tensor.Place, error) {
+	b, err := o.backend(dev)
+	if err != nil {
+		return nil, errors.Join(err, last())
+	}
+	a, err := mem.Open(o.Allocator, dev)
+	if err != nil {
+		return nil, errors.Join(err, b.Close(), last())
+	}
+	return tensor.NewPlace(tensor.Config{
+		Device: dev, Allocator: a, Backend: b, Sites: o.Sites,
+		Close: func() error {
+			errs := []error{b.Close()}
+			if c, ok := mem.Find[io.Closer](a); ok {
+				errs = append(errs, c.Close())
+			}
+			return errors.Join(append(errs, last())...)
+		},
+	}), nil
+}
+
+// NewBackend returns the backend for a device: cuda's for the driver of that name, the host's for every other. Close it
+// before the device.
+func NewBackend(dev driver.Device) (backend.Backend, error) { return Options{}.backend(dev) }
+
+func (o Options) backend(dev driver.Device) (backend.Backend, error) {
+	if dev.Info().Driver == "cuda" {
+		return cuda.New(dev, o.CUDA)
+	}
+	return host.New(dev, o.Host), nil
+}
+
+// at returns the place to work at: p, or the first tensor's. It fails if there is none, or if a tensor is undefined or on
+// another device, and panics if one was released: before anything is made.
+func at(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.Place, error) {
+	for _, x := range operands {
+		if !x.Defined() {
+			return nil, refuse(ErrType, op, "an operand is the undefined tensor")
+		}
+		x.MustLive(op)
+		if p == nil {
+			p = x.Place()
+		}
+		if q := x.Place(); !p.SameDevice(q) {
+			where := q.String()
+			if where == p.String() {
+				where = "another " + where
+			}
+			if first := operands[0]; p.SameDevice(first.Place()) {
+				return nil, refuse(ErrDevice, op, "%s on %v, %s on %s: want one device", first.Brief(), p, x.Brief(), where)
+			}
+			return nil, refuse(ErrDevice, op, "%s on %s, the place given on %v: want one device", x.Brief(), where, p)
+		}
+	}
+	if p == nil {
+		return nil, refuse(ErrDevice, op, "no place is given")
+	}
+	return p, nil
+}
+
+// queue orders p's stream behind what the operands need, and then queues work on them by f; dst is written.
+func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Tensor, f func(backend.Queue) error) error {
+	for _, x := range operands {
+		if err := x.Use(p.Stream(), false); err != nil {
+			return fmt.Errorf("compute: %s: %w", op, err)
+		}
+	}
+	if err := dst.Use(p.Stream(), true); err != nil {
+		return fmt.Errorf("compute: %s: %w", op, err)
+	}
+	err := f(p.Queue())
+	for _, x := range operands { // an operand that its caller has dropped lives until its work is queued
+		runtime.KeepAlive(x)
+	}
+	runtime.KeepAlive(dst)
+	if err != nil {
+		return fmt.Errorf("compute: %s of %s: %w", op, dst.Brief(), err)
+	}
+	return nil
+}
+
+// made passes on a new tensor whose contents were queued, and releases it if that failed.
+func made(t *tensor.Tensor, err error) (*tensor.Tensor, error) {
+	if err != nil {
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// temporary is the place for what an operation makes on the way and releases itself: p without its scope.
+func temporary(p *tensor.Place) *tensor.Place { return p.Unscoped() }
+
+// axisOf returns an axis of x, counted from the end if negative.
+func axisOf(op string, x *tensor.Tensor, axis int) (int, error) {
+	n := x.Rank()
+	if axis < -n || axis >= n {
+		return 0, refuse(ErrShape, op, "axis %d of %s, which has %d", axis, x.Brief(), n)
+	}
+	return (axis + n) % n, nil
+}
+
+// spread returns x as an operand of the given shape, which it can be broadcast to.
+func spread(x *tensor.Tensor, shape []int) backend.Array {
+	a := x.Array()
+	if slices.Equal(a.Shape, shape) {
+		return a
+	}
+	strides := make([]int, len(shape))
+	front := len(shape) - len(a.Shape)
+	for i, n := range a.Shape {
+		if n == shape[front+i] {
+			strides[front+i] = a.Strides[i]
+		}
+	}
+	a.Shape, a.Strides = shape, strides
+	return a
+}
+
+// broadcast returns the shape that all can be broadcast to.
+func broadcast(op string, operands ...*tensor.Tensor) ([]int, error) {
+	var shape []int
+	for _, x := range operands {
+		s := x.Array().Shape
+		if len(s) > len(shape) {
+			shape = append(slices.Repeat([]int{1}, len(s)-len(shape)), shape...)
+		}
+		front := len(shape) - len(s)
+		for i, n := range s {
+			switch have := &shape[front+i]; {
+			case *have == 1:
+				*have = n
+			case n != 1 && n != *have:
+				var briefs []string
+				for _, x := range operands {
+					briefs = append(briefs, x.Brief())
+				}
+				return nil, refuse(ErrShape, op, "%v cannot be broadcast to one shape: lengths %d and %d", briefs, *have, n)
+			}
+		}
+	}
+	return shape, nil
+}

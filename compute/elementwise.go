@@ -1,0 +1,270 @@
+package compute
+
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// Unary returns op of each element of x. Functions of floating-point numbers take integers and bools as float32; predicates
+// (Not, IsNaN, IsInf) give bools.
+func Unary(p *tensor.Place, op backend.UnaryOp, x *tensor.Tensor) (*tensor.Tensor, error) {
+	p, err := at(op.String(), p, x)
+	if err != nil {
+		return nil, err
+	}
+	if rounds(op) && x.DType().IsInteger() {
+		return x.Clone(p)
+	}
+	in, out, err := unaryType(op, x.DType())
+	if err != nil {
+		return nil, err
+	}
+	dst, err := tensor.Empty(p, out, x.Shape()...)
+	if err != nil {
+		return nil, err
+	}
+	return made(dst, unary(p, op, in, dst, x))
+}
+
+// UnaryInto sets dst to op of each element of x, broadcast to dst's shape; dst may be x itself, which makes it the operation
+// in place. The result is converted to dst's type as BinaryInto does.
+func UnaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.UnaryOp, x *tensor.Tensor) error {
+	p, err := at(op.String(), p, dst, x)
+	if err != nil {
+		return err
+	}
+	if rounds(op) && x.DType().IsInteger() {
+		return into(p, op.String(), dst, x.DType(), []*tensor.Tensor{x}, func(dst *tensor.Tensor) error { return dst.CopyFrom(p, x) })
+	}
+	in, out, err := unaryType(op, x.DType())
+	if err != nil {
+		return err
+	}
+	return into(p, op.String(), dst, out, []*tensor.Tensor{x}, func(dst *tensor.Tensor) error { return unary(p, op, in, dst, x) })
+}
+
+// rounds reports whether op rounds to whole numbers, which integers are.
+func rounds(op backend.UnaryOp) bool {
+	return op == backend.Floor || op == backend.Ceil || op == backend.Round || op == backend.Trunc
+}
+
+// unaryType returns the types that op is computed in and results in.
+func unaryType(op backend.UnaryOp, d dtype.DType) (in, out dtype.DType, err error) {
+	if err := computable(op.String(), d); err != nil {
+		return 0, 0, err
+	}
+	switch op {
+	case backend.Neg, backend.Abs, backend.Sign, backend.Square, backend.Relu:
+		if d == dtype.Bool {
+			return 0, 0, refuse(ErrType, op.String(), "of bool: want a type of numbers")
+		}
+	case backend.Invert:
+		if d.IsFloat() {
+			return 0, 0, refuse(ErrType, op.String(), "of %v: want an integer type or bool", d)
+		}
+	case backend.Not:
+	default:
+		if !d.IsFloat() {
+			d = dtype.Float32
+		}
+	}
+	if op.Predicate() {
+		return d, dtype.Bool, nil
+	}
+	return d, d, nil
+}
+
+func unary(p *tensor.Place, op backend.UnaryOp, in dtype.DType, dst, x *tensor.Tensor) error {
+	xs, release, err := tensors(op.String(), p, in, x)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return queue(op.String(), p, dst, xs, func(q backend.Queue) error {
+		a := dst.Array()
+		return p.Backend().Unary(q, op, a, spread(xs[0], a.Shape))
+	})
+}
+
+// Binary returns op of the elements of x and y, at least one of which is a tensor, broadcast to one shape and promoted to
+// one type (ResultType). Div and Atan2 take integers and bools as float32; comparisons and logical functions give bools.
+func Binary(p *tensor.Place, op backend.BinaryOp, x, y Operand) (*tensor.Tensor, error) {
+	p, in, out, shape, err := binaryPlan(p, op, x, y)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := tensor.Empty(p, out, shape...)
+	if err != nil {
+		return nil, err
+	}
+	return made(dst, binary(p, op, in, dst, x, y))
+}
+
+// BinaryInto sets dst to op of the elements of x and y, broadcast to dst's shape; dst may be one of them, which makes it the
+// operation in place. The result is converted to dst's type, which must be of its kind or a higher one, as PyTorch has it:
+// an integer tensor takes no floating-point result.
+func BinaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.BinaryOp, x, y Operand) error {
+	p, err := at(op.String(), p, dst)
+	if err != nil {
+		return err
+	}
+	p, in, out, shape, err := binaryPlan(p, op, x, y)
+	if err != nil {
+		return err
+	}
+	if !fits(shape, dst.Array().Shape) {
+		return refuse(ErrShape, op.String(), "a result of shape %v into %s", shape, dst.Brief())
+	}
+	operands := onlyTensors([]Operand{x, y})
+	return into(p, op.String(), dst, out, operands, func(dst *tensor.Tensor) error { return binary(p, op, in, dst, x, y) })
+}
+
+// binaryPlan decides place, types and shape.
+func binaryPlan(at0 *tensor.Place, op backend.BinaryOp, x, y Operand) (p *tensor.Place, in, out dtype.DType, shape []int, err error) {
+	ts := onlyTensors([]Operand{x, y})
+	if len(ts) == 0 {
+		return nil, 0, 0, nil, refuse(ErrType, op.String(), "of %T and %T: want a tensor at least", x, y)
+	}
+	if p, err = at(op.String(), at0, ts...); err != nil {
+		return nil, 0, 0, nil, err
+	}
+	if in, err = resultType(op.String(), x, y); err != nil {
+		return nil, 0, 0, nil, err
+	}
+	if in, out, err = binaryType(op, in); err != nil {
+		return nil, 0, 0, nil, err
+	}
+	shape, err = broadcast(op.String(), ts...)
+	return p, in, out, shape, err
+}
+
+// binaryType returns the types that op is computed in and results in, for operands that promote to d.
+func binaryType(op backend.BinaryOp, d dtype.DType) (in, out dtype.DType, err error) {
+	if err := computable(op.String(), d); err != nil {
+		return 0, 0, err
+	}
+	switch op {
+	case backend.Div, backend.Atan2:
+		if !d.IsFloat() {
+			d = dtype.Float32
+		}
+	case backend.Sub, backend.FloorDiv, backend.Mod, backend.Pow:
+		if d == dtype.Bool {
+			return 0, 0, refuse(ErrType, op.String(), "of bool and bool")
+		}
+	case backend.And, backend.Or, backend.Xor:
+		if d.IsFloat() {
+			return 0, 0, refuse(ErrType, op.String(), "in %v: want integer types or bool", d)
+		}
+	case backend.ShiftLeft, backend.ShiftRight:
+		if !d.IsInteger() {
+			return 0, 0, refuse(ErrType, op.String(), "in %v: want integer types", d)
+		}
+	}
+	if op.Predicate() {
+		return d, dtype.Bool, nil
+	}
+	return d, d, nil
+}
+
+func binary(p *tensor.Place, op backend.BinaryOp, in dtype.DType, dst *tensor.Tensor, x, y Operand) error {
+	xs, release, err := tensors(op.String(), p, in, x, y)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return queue(op.String(), p, dst, xs, func(q backend.Queue) error {
+		a := dst.Array()
+		return p.Backend().Binary(q, op, a, spread(xs[0], a.Shape), spread(xs[1], a.Shape))
+	})
+}
+
+// into queues f on dst, or, where dst has another type than the result, or overlaps an operand without being it, on a
+// temporary that is then copied to dst.
+func into(p *tensor.Place, op string, dst *tensor.Tensor, out dtype.DType, operands []*tensor.Tensor, f func(dst *tensor.Tensor) error) error {
+	if err := dst.Writable(op, p); err != nil {
+		return err
+	}
+	if out.Kind() > dst.DType().Kind() && !(out.IsInteger() && dst.DType().IsInteger()) {
+		return refuse(ErrType, op, "a result of type %v into %s", out, dst.Brief())
+	}
+	direct := out == dst.DType()
+	for _, x := range operands {
+		if !fits(x.Array().Shape, dst.Array().Shape) {
+			return refuse(ErrShape, op, "%s into %s", x.Brief(), dst.Brief())
+		}
+		direct = direct && (!dst.Overlaps(x) || same(dst, x))
+	}
+	if direct {
+		return f(dst)
+	}
+	result, err := tensor.Empty(temporary(p), out, dst.Shape()...)
+	if err != nil {
+		return err
+	}
+	defer result.Release()
+	if err := f(result); err != nil {
+		return err
+	}
+	return dst.CopyFrom(p, result)
+}
+
+// same reports whether two tensors are the same elements in the same order.
+func same(x, y *tensor.Tensor) bool {
+	a, b := x.Array(), y.Array()
+	return a.DType == b.DType && a.Offset == b.Offset && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.Strides, b.Strides)
+}
+
+// fits reports whether a shape can be broadcast to another.
+func fits(shape, to []int) bool {
+	front := len(to) - len(shape)
+	if front < 0 {
+		return false
+	}
+	for i, n := range shape {
+		if n != 1 && n != to[front+i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Where returns x's element where cond (of bools) is true, and y's elsewhere, broadcast to one shape; x and y are promoted
+// to one type.
+func Where(p *tensor.Place, cond *tensor.Tensor, x, y Operand) (*tensor.Tensor, error) {
+	const op = "where"
+	ts := append([]*tensor.Tensor{cond}, onlyTensors([]Operand{x, y})...)
+	p, err := at(op, p, ts...)
+	if err != nil {
+		return nil, err
+	}
+	if cond.DType() != dtype.Bool {
+		return nil, refuse(ErrType, op, "the condition is %s: want bool", cond.Brief())
+	}
+	d, err := resultType(op, x, y)
+	if err != nil {
+		return nil, err
+	}
+	if d.IsComplex() {
+		return nil, refuse(ErrType, op, "of %v", d)
+	}
+	shape, err := broadcast(op, ts...)
+	if err != nil {
+		return nil, err
+	}
+	xs, release, err := tensors(op, p, d, x, y)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	dst, err := tensor.Empty(p, d, shape...)
+	if err != nil {
+		return nil, err
+	}
+	return made(dst, queue(op, p, dst, append(xs, cond), func(q backend.Queue) error {
+		return p.Backend().Where(q, dst.Array(), spread(cond, shape), spread(xs[0], shape), spread(xs[1], shape))
+	}))
+}

@@ -1,0 +1,95 @@
+package compute
+
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// MatMul returns the matrix product of x and y, which have the same type, as torch.matmul does: matrices in the last two
+// axes, those before broadcast; a tensor of one axis is a row on the left and a column on the right, and that axis is not
+// in the result. Transposed views cost nothing.
+func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
+	const op = "matmul"
+	p, err := at(op, p, x, y)
+	if err != nil {
+		return nil, err
+	}
+	if x.DType() != y.DType() {
+		return nil, refuse(ErrType, op, "%s and %s: want one type", x.Brief(), y.Brief())
+	}
+	if err := computable(op, x.DType()); err != nil {
+		return nil, err
+	}
+	if x.DType() == dtype.Bool {
+		return nil, refuse(ErrType, op, "%s and %s: want a type of numbers", x.Brief(), y.Brief())
+	}
+	a, b := x.Array(), y.Array()
+	if len(a.Shape) == 0 || len(b.Shape) == 0 {
+		return nil, refuse(ErrShape, op, "%s and %s: want an axis at least of each", x.Brief(), y.Brief())
+	}
+	row, column := len(a.Shape) == 1, len(b.Shape) == 1
+	if row {
+		a.Shape, a.Strides = []int{1, a.Shape[0]}, []int{0, a.Strides[0]}
+	}
+	if column {
+		b.Shape, b.Strides = []int{b.Shape[0], 1}, []int{b.Strides[0], 0}
+	}
+	ra, rb := len(a.Shape)-2, len(b.Shape)-2
+	m, k, n := a.Shape[ra], a.Shape[ra+1], b.Shape[rb+1]
+	if k != b.Shape[rb] {
+		return nil, refuse(ErrShape, op, "%s and %s: rows of %d elements by columns of %d", x.Brief(), y.Brief(), k, b.Shape[rb])
+	}
+	batch, ok := batches(a.Shape[:ra], b.Shape[:rb])
+	if !ok {
+		return nil, refuse(ErrShape, op, "%s and %s: the axes before the last two cannot be broadcast", x.Brief(), y.Brief())
+	}
+	shape := slices.Clone(batch)
+	if !row {
+		shape = append(shape, m)
+	}
+	if !column {
+		shape = append(shape, n)
+	}
+	dst, err := tensor.Empty(p, x.DType(), shape...)
+	if err != nil {
+		return nil, err
+	}
+	return made(dst, queue(op, p, dst, []*tensor.Tensor{x, y}, func(q backend.Queue) error {
+		return p.Backend().MatMul(q, kept(dst, append(slices.Clone(batch), m, n)), repeat(a, batch), repeat(b, batch))
+	}))
+}
+
+// batches returns the shape that both sets of batch axes broadcast to.
+func batches(x, y []int) ([]int, bool) {
+	if len(x) < len(y) {
+		x, y = y, x
+	}
+	out := slices.Clone(x)
+	for i, n := range y {
+		switch have := &out[len(x)-len(y)+i]; {
+		case *have == 1:
+			*have = n
+		case n != 1 && n != *have:
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// repeat returns matrices with the batch axes given.
+func repeat(a backend.Array, batch []int) backend.Array {
+	own := len(a.Shape) - 2
+	shape := append(slices.Clone(batch), a.Shape[own:]...)
+	strides := make([]int, len(shape))
+	front := len(batch) - own
+	for i, n := range a.Shape {
+		if i >= own || n == batch[front+i] {
+			strides[front+i] = a.Strides[i]
+		}
+	}
+	a.Shape, a.Strides = shape, strides
+	return a
+}

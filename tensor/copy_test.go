@@ -1,0 +1,208 @@
+package tensor_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/compute"
+	_ "github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// opened returns a scope on a device with all that belongs to it, and checks at the end that nothing was leaked.
+func opened(t *testing.T, spec string) *tensor.Scope {
+	t.Helper()
+	p, err := compute.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Scope()
+	t.Cleanup(func() {
+		s.Close()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// holds checks a tensor's elements, row by row.
+func holds[T dtype.Element](t *testing.T, what string, x *tensor.Tensor, want ...T) {
+	t.Helper()
+	got, err := tensor.ToSlice[T](x)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%s: %v, %v; want %v", what, got, err, want)
+	}
+}
+
+// TestCopiesBetweenDevices takes a transposed view from every kind of device to every other, with and without another type.
+func TestCopiesBetweenDevices(t *testing.T) {
+	specs := []string{"host", "sim:total=1GiB", "host", "sim:total=1GiB"}
+	var places []*tensor.Scope
+	for _, spec := range specs {
+		places = append(places, opened(t, spec))
+	}
+	for _, from := range places {
+		x := tensor.Must(tensor.FromSlice(from.Place, []int16{1, 2, 3, 4, 5, 6}, 2, 3)).T()
+		for _, to := range places {
+			clone := tensor.Must(x.Clone(to.Place))
+			holds(t, from.String()+" to "+to.String(), clone, int16(1), 4, 2, 5, 3, 6)
+			if !clone.IsContiguous() || !clone.Place().SameDevice(to.Place) || clone.SameStorage(x) {
+				t.Errorf("a clone from %v to %v: contiguous %v, at %v", from, to, clone.IsContiguous(), clone.Place())
+			}
+			holds(t, "cast", tensor.Must(x.Cast(to.Place, dtype.Float32)), float32(1), 4, 2, 5, 3, 6)
+			moved := tensor.Must(x.To(to.Place))
+			if shares := moved.SameStorage(x); shares != (from == to) {
+				t.Errorf("To from %v to %v shares: %v", from, to, shares)
+			}
+			into := tensor.Must(tensor.Zeros(to.Place, dtype.Float64, 2, 3, 2))
+			if err := into.CopyFrom(nil, x); err != nil { // broadcast, converted, from wherever it is
+				t.Error(err)
+			}
+			holds(t, "copied into", into, 1.0, 4, 2, 5, 3, 6, 1, 4, 2, 5, 3, 6)
+			same := tensor.Must(tensor.Empty(to.Place, dtype.Int16, 3, 2))
+			if err := same.CopyFrom(nil, x); err != nil {
+				t.Error(err)
+			}
+			holds(t, "copied straight", same, int16(1), 4, 2, 5, 3, 6)
+		}
+	}
+}
+
+// TestOwnersOfWhatMayBeShared: whether a result is a copy or not, it outlives the tensor that it came from.
+func TestOwnersOfWhatMayBeShared(t *testing.T) {
+	p := opened(t, "host").Unscoped()
+	x := tensor.Must(tensor.FromSlice(p, []float32{1, 2, 3, 4}, 2, 2))
+	shared := []*tensor.Tensor{tensor.Must(x.Contiguous(p)), tensor.Must(x.To(p)), tensor.Must(x.Cast(nil, dtype.Float32))}
+	copied := tensor.Must(x.T().Contiguous(nil))
+	if copied.SameStorage(x) {
+		t.Error("a transposed view is contiguous without a copy")
+	}
+	x.Release()
+	for _, y := range shared {
+		holds(t, "shared", y, float32(1), 2, 3, 4)
+		y.Release()
+	}
+	holds(t, "copied", copied, float32(1), 3, 2, 4)
+	copied.Release()
+}
+
+// TestCopyFromOverlaps: what is copied is what was there before, whichever way the two overlap.
+func TestCopyFromOverlaps(t *testing.T) {
+	p := opened(t, "host")
+	seed := freshSeed(t)
+	r := rand.New(rand.NewPCG(seed, seed))
+	for range 300 {
+		n := 2 + r.IntN(40)
+		data := make([]int32, n)
+		for i := range data {
+			data[i] = r.Int32()
+		}
+		x := tensor.Must(tensor.FromSlice(p.Place, data))
+		length := 1 + r.IntN(n)
+		to, from := r.IntN(n-length+1), r.IntN(n-length+1)
+		src, dst := tensor.Must(x.Narrow(0, from, length)), tensor.Must(x.Narrow(0, to, length))
+		want := slices.Clone(data)
+		copy(want[to:to+length], data[from:from+length])
+		if r.IntN(2) == 0 {
+			src = tensor.Must(src.Flip(0))
+			slices.Reverse(want[to : to+length])
+		}
+		if err := dst.CopyFrom(nil, src); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, "overlapping", x, want...)
+	}
+}
+
+func TestFills(t *testing.T) {
+	for _, spec := range []string{"host", "sim:total=1GiB"} {
+		p := opened(t, spec)
+		holds(t, "zeros", tensor.Must(tensor.Zeros(p.Place, dtype.Int8, 3)), int8(0), 0, 0)
+		x := tensor.Must(tensor.Full(p.Place, dtype.BFloat16, 1.5, 2, 2))
+		column, err := x.Select(1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := column.Fill(nil, dtype.ScalarOf(int8(-2))); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, "a column filled", x, dtype.ToBF16(-2), dtype.ToBF16(1.5), dtype.ToBF16(-2), dtype.ToBF16(1.5))
+		if v, err := x.At(-1, 1); err != nil || v.Float64() != 1.5 {
+			t.Errorf("At: %v, %v", v, err)
+		}
+		if v, err := tensor.Must(tensor.FromScalar(p.Place, dtype.Complex64, 2i)).Item(); err != nil || v.Complex128() != 2i {
+			t.Errorf("Item: %v, %v", v, err)
+		}
+		holds[float32](t, "nothing", tensor.Must(tensor.Zeros(p.Place, dtype.Float32, 3, 0)))
+	}
+}
+
+func TestDataIsTheMemoryItself(t *testing.T) {
+	p := opened(t, "host")
+	x := tensor.Must(tensor.Zeros(p.Place, dtype.Float32, 4))
+	data, err := tensor.Data[float32](x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[2] = 7
+	holds(t, "written through Data", x, float32(0), 0, 7, 0)
+}
+
+// TestCopyErrorsNameBothSides: every refusal says what was asked and of what.
+func TestCopyErrorsNameBothSides(t *testing.T) {
+	p, other := opened(t, "host"), opened(t, "sim:total=1GiB")
+	x := tensor.Must(tensor.Zeros(p.Place, dtype.Float32, 2, 3))
+	wide, err := x.Expand(4, 2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := tensor.Must(tensor.Zeros(other.Place, dtype.Float32, 2, 3))
+	_, slice := tensor.ToSlice[float64](x)
+	_, data := tensor.Data[float32](x.T())
+	_, farData := tensor.Data[float32](far)
+	_, from := tensor.FromSlice(p.Place, []int8{1, 2, 3}, 2, 2)
+	_, negative := tensor.Empty(p.Place, dtype.Int8, 2, -1)
+	_, huge := tensor.Empty(p.Place, dtype.Float64, 1<<40, 1<<40)
+	_, deep := tensor.Empty(p.Place, dtype.Int8, make([]int, 17)...)
+	_, at := x.At(0, 3)
+	_, few := x.At(0)
+	_, item := x.Item()
+	_, outside := tensor.FromStorage(p.Place, x.Storage(), dtype.Float32, 1, []int{2, 3}, nil)
+	_, noNumber := tensor.Full(p.Place, dtype.Int8, "7", 2)
+	for name, c := range map[string]struct {
+		err  error
+		says []string
+	}{
+		"shapes":        {x.CopyFrom(nil, x.T()), []string{"float32[3 2]", "float32[2 3]"}},
+		"other device":  {x.Fill(other.Place, 1), []string{"float32[2 3]", "host", "sim"}},
+		"broadcast dst": {wide.Fill(nil, 1), []string{"float32[4 2 3]", "axis 0"}},
+		"slice type":    {slice, []string{"float32[2 3]", "float64"}},
+		"data strides":  {data, []string{"float32[3 2]", "[1 3]"}},
+		"data device":   {farData, []string{"float32[2 3]", "sim"}},
+		"slice length":  {from, []string{"3 elements", "int8[2 2]", "4"}},
+		"negative":      {negative, []string{"[2 -1]"}},
+		"too large":     {huge, []string{"float64", "1099511627776"}},
+		"too many axes": {deep, []string{"17 axes", "16"}},
+		"index":         {at, []string{"float32[2 3]", "index 3", "length 3"}},
+		"indices":       {few, []string{"float32[2 3]", "1 indices"}},
+		"item":          {item, []string{"float32[2 3]", "6 elements"}},
+		"storage":       {outside, []string{"float32[2 3]", "24 bytes"}},
+		"no number":     {noNumber, []string{"int8[2]", "string"}},
+		"read length":   {x.Read(make([]byte, 23)), []string{"float32[2 3]", "24", "23"}},
+	} {
+		if c.err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		for _, s := range append(c.says, "tensor: ") {
+			if !strings.Contains(c.err.Error(), s) {
+				t.Errorf("%s: %q does not say %q", name, c.err, s)
+			}
+		}
+	}
+}
