@@ -49,6 +49,7 @@ type commands struct {
 	Info       infoCmd       `cmd:"" help:"Say what is in a trace."`
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
+	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
 	Devices    devicesCmd    `cmd:"" help:"List the devices that there are, and what they can do."`
 	Doctor     doctorCmd     `cmd:"" help:"Say what the drivers need, what was found and what to do."`
 	Bench      benchCmd      `cmd:"" help:"Measure what the calls of a device cost."`

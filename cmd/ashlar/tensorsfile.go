@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/npy"
+	"github.com/ashlar-go/ashlar/tensor/safetensors"
+)
+
+// A tensorFile is tensors in a file of any format, or in several.
+type tensorFile struct {
+	path     string
+	format   string
+	tensors  []tensorLine
+	metadata map[string]string
+	load     func(p *tensor.Place, name string) (*tensor.Tensor, error)
+	loadAll  func(ctx context.Context, p *tensor.Place, progress func(done, total int64)) error
+	close    func() error
+}
+
+// openTensors opens what path names. With copied, tensors on the host get memory of their own.
+func openTensors(path string, copied bool) (*tensorFile, error) {
+	switch formatOf(path) {
+	case "npy":
+		return openArray(path, npy.Options{Copy: copied})
+	case "npz":
+		return openArchive(path)
+	}
+	return openCheckpoint(path, safetensors.Options{Copy: copied})
+}
+
+// formatOf tells a file's format by its name, or else by how it begins.
+func formatOf(path string) string {
+	switch ending := strings.ToLower(filepath.Ext(path)); ending {
+	case ".npy", ".npz":
+		return ending[1:]
+	case ".safetensors", ".json":
+		return "safetensors"
+	}
+	var start [6]byte
+	if f, err := os.Open(path); err == nil {
+		defer f.Close()
+		_, _ = io.ReadFull(f, start[:]) // a directory, or a short file, is for the reader to refuse
+	}
+	switch {
+	case string(start[:]) == "\x93NUMPY":
+		return "npy"
+	case bytes.HasPrefix(start[:], []byte("PK\x03\x04")):
+		return "npz"
+	}
+	return "safetensors"
+}
+
+func openCheckpoint(path string, o safetensors.Options) (*tensorFile, error) {
+	c, err := safetensors.OpenCheckpoint(path, o)
+	if err != nil {
+		return nil, err
+	}
+	f := &tensorFile{path: path, format: "safetensors", tensors: []tensorLine{}, metadata: c.Metadata(), load: c.Load, close: c.Close}
+	_, several := c.(*safetensors.Sharded)
+	for _, name := range c.Names() {
+		n, _ := c.Info(name)
+		line := tensorLine{Name: name, DType: n.Type, Shape: n.Shape, Size: n.Size}
+		if several {
+			line.File = filepath.Base(n.Path)
+		}
+		f.tensors = append(f.tensors, line)
+	}
+	f.loadAll = func(ctx context.Context, p *tensor.Place, progress func(done, total int64)) error {
+		_, err := c.LoadAll(ctx, p, progress)
+		return err
+	}
+	return f, nil
+}
+
+func openArray(path string, o npy.Options) (*tensorFile, error) {
+	a, err := npy.Open(path, o)
+	if err != nil {
+		return nil, err
+	}
+	n := a.Info()
+	f := &tensorFile{path: path, format: "npy", close: a.Close}
+	f.tensors = []tensorLine{{DType: n.Descr, Shape: n.Shape, Size: n.Size}}
+	f.load = func(p *tensor.Place, name string) (*tensor.Tensor, error) {
+		if name != "" {
+			return nil, fmt.Errorf("%s: the array of a .npy file has no name: --print \"\"", displayPath(path))
+		}
+		return a.Load(p)
+	}
+	f.loadAll = f.eachOf
+	return f, nil
+}
+
+func openArchive(path string) (*tensorFile, error) {
+	a, err := npy.OpenZip(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &tensorFile{path: path, format: "npz", tensors: []tensorLine{}, load: a.Load, close: a.Close}
+	f.loadAll = f.eachOf
+	for _, name := range a.Names() {
+		n, err := a.Info(name)
+		if err != nil {
+			_ = a.Close()
+			return nil, err
+		}
+		f.tensors = append(f.tensors, tensorLine{Name: name, DType: n.Descr, Shape: n.Shape, Size: n.Size})
+	}
+	return f, nil
+}
+
+// eachOf loads one tensor after another.
+func (f *tensorFile) eachOf(_ context.Context, p *tensor.Place, progress func(done, total int64)) error {
+	var done, total int64
+	for _, t := range f.tensors {
+		total += t.Size
+	}
+	for _, t := range f.tensors {
+		if _, err := f.load(p, t.Name); err != nil {
+			return err
+		}
+		done += t.Size
+		progress(done, total)
+	}
+	return nil
+}
