@@ -1,37 +1,42 @@
-// The program that README.md shows: a caching allocator on a simulated device.
+// The program that README.md shows: tensors, on a GPU where there is one.
 package main
 
 import (
 	"fmt"
 	"log"
 
-	"github.com/ashlar-go/ashlar/driver"
-	_ "github.com/ashlar-go/ashlar/driver/sim" // or driver/host, driver/cuda: real memory
-	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/compute"
+	_ "github.com/ashlar-go/ashlar/driver/cuda" // found at run time: the program runs without a GPU, too
+	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/tensor"
 )
 
 func main() {
-	dev, err := driver.Open("sim:total=1GiB")
+	host, err := compute.Open("host")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer dev.Close()
-	settings, _, err := caching.ParseConfig("expandable_segments:True,limit:600MiB") // as in PYTORCH_CUDA_ALLOC_CONF
+	defer host.Close()
+	best, err := compute.Open("cuda", "host") // the first that is there
 	if err != nil {
 		log.Fatal(err)
 	}
-	a, err := caching.New(dev, settings)
+	defer best.Close()
+
+	near, far := host.Scope(), best.Scope() // what is made in a scope is released with it
+	defer near.Close()
+	defer far.Close()
+	x, err := tensor.FromSlice(near.Place, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
 	if err != nil {
 		log.Fatal(err)
 	}
-	stream := dev.DefaultStream()
-	for _, size := range []int64{300 << 20, 200 << 20, 500 << 20, 700 << 20} {
-		block, err := a.Alloc(stream, size)
-		if err != nil {
-			fmt.Println(err) // says what is free, where, what pins it, and what would have helped
-			break
-		}
-		fmt.Printf("%d MiB at %#x, %d MiB reserved\n", block.Size>>20, block.Ptr, a.Stats().ReservedBytes.All.Current>>20)
-		a.Free(block) // at once: the stream's order keeps queued work safe
+	y, err := x.To(far.Place)
+	if err != nil {
+		log.Fatal(err)
 	}
+	product, err := compute.MatMul(far.Place, y, y.T()) // a transposed view, not a copy
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(product)
 }

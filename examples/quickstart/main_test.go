@@ -1,20 +1,31 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strings"
 	"testing"
 )
 
-func Example() {
+// What the program prints is the same on every device, but for the device's name.
+func TestProgramPrintsTheProduct(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
 	main()
-	// Output:
-	// 300 MiB at 0x8f0000000000, 300 MiB reserved
-	// 200 MiB at 0x8f0000000000, 300 MiB reserved
-	// 500 MiB at 0x8f0000000000, 500 MiB reserved
-	// mem: out of memory. Tried to allocate 700.00 MiB. GPU 0 has a total capacity of 1024.00 MiB of which 1024.00 MiB is free. 600.00 MiB allowed; 0 bytes is allocated, and 0 bytes is reserved but unallocated.
-	//   the request: 700.00 MiB (734003200 bytes) on stream 0, large pool; largest free block there: 0 bytes
-	//   no setting would have let it through: it alone is more than the 600.00 MiB that is allowed
+	os.Stdout = stdout
+	w.Close()
+	printed, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Replace(string(printed), ", device='cuda:0'", "", 1)
+	if want := "tensor([[14., 32.],\n        [32., 77.]])\n"; got != want {
+		t.Errorf("printed\n%swant\n%s", got, want)
+	}
 }
 
 // README.md shows this program, to the letter.
