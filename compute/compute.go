@@ -217,27 +217,19 @@ func spread(x *tensor.Tensor, shape []int) backend.Array {
 	return a
 }
 
-// broadcast returns the shape that all can be broadcast to.
+// broadcast returns the shape that all can be broadcast to. The caller does not change it.
 func broadcast(op string, operands ...*tensor.Tensor) ([]int, error) {
-	var shape []int
-	for _, x := range operands {
+	shape := operands[0].Array().Shape
+	for i, x := range operands[1:] {
 		s := x.Array().Shape
-		if len(s) > len(shape) {
-			shape = append(slices.Repeat([]int{1}, len(s)-len(shape)), shape...)
+		if slices.Equal(s, shape) {
+			continue
 		}
-		front := len(shape) - len(s)
-		for i, n := range s {
-			switch have := &shape[front+i]; {
-			case *have == 1:
-				*have = n
-			case n != 1 && n != *have:
-				var briefs []string
-				for _, x := range operands {
-					briefs = append(briefs, x.Brief())
-				}
-				return nil, refuse(ErrShape, op, "%v cannot be broadcast to one shape: lengths %d and %d", briefs, *have, n)
-			}
+		wide, ok := batches(shape, s)
+		if !ok {
+			return nil, refuse(ErrShape, op, "%s and %s cannot be broadcast to one shape", operands[i].Brief(), x.Brief())
 		}
+		shape = wide
 	}
 	return shape, nil
 }

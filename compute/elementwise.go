@@ -92,6 +92,11 @@ func unary(p *tensor.Place, op backend.UnaryOp, in dtype.DType, dst, x *tensor.T
 // Binary returns op of the elements of x and y, at least one of which is a tensor, broadcast to one shape and promoted to
 // one type (ResultType). Div and Atan2 take integers and bools as float32; comparisons and logical functions give bools.
 func Binary(p *tensor.Place, op backend.BinaryOp, x, y Operand) (*tensor.Tensor, error) {
+	if a, ok := x.(*tensor.Tensor); ok && a.Defined() {
+		if b, ok := y.(*tensor.Tensor); ok && b.Defined() && a.DType() == b.DType() {
+			return binaryOfOneType(p, op, a, b)
+		}
+	}
 	p, in, out, shape, err := binaryPlan(p, op, x, y)
 	if err != nil {
 		return nil, err
@@ -101,6 +106,35 @@ func Binary(p *tensor.Place, op backend.BinaryOp, x, y Operand) (*tensor.Tensor,
 		return nil, err
 	}
 	return made(dst, binary(p, op, in, dst, x, y))
+}
+
+// binaryOfOneType is Binary where nothing is to be promoted, and mostly nothing converted: the way of most calls, without a
+// detour.
+func binaryOfOneType(p *tensor.Place, op backend.BinaryOp, x, y *tensor.Tensor) (*tensor.Tensor, error) {
+	name := op.String()
+	p, err := at(name, p, x, y)
+	if err != nil {
+		return nil, err
+	}
+	in, out, err := binaryType(op, x.DType())
+	if err != nil {
+		return nil, err
+	}
+	shape, err := broadcast(name, x, y)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := tensor.Empty(p, out, shape...)
+	if err != nil {
+		return nil, err
+	}
+	if in != x.DType() {
+		return made(dst, binary(p, op, in, dst, x, y))
+	}
+	operands := [...]*tensor.Tensor{x, y}
+	return made(dst, queue(name, p, dst, operands[:], func(q backend.Queue) error {
+		return p.Backend().Binary(q, op, dst.Array(), spread(x, shape), spread(y, shape))
+	}))
 }
 
 // BinaryInto sets dst to op of the elements of x and y, broadcast to dst's shape; dst may be one of them, which makes it the

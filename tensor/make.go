@@ -19,19 +19,22 @@ func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.Alloc(size)
+	w, err := p.alloc(size)
 	if err != nil {
 		return nil, fmt.Errorf("tensor: %v%v at %v: %w", d, shape, p, err)
 	}
-	return own(p, s, d, shape), nil
-}
-
-// own makes the first tensor of a storage of its size, which takes over the caller's count.
-func own(p *Place, s *Storage, d dtype.DType, shape []int) *Tensor {
-	t := &Tensor{storage: s, place: p.Unscoped(), dtype: d, shape: slices.Clone(shape), strides: contiguous(shape)}
+	t := &w.tensor
+	t.storage, t.place, t.dtype = &w.storage, p.Unscoped(), d
+	if n := len(shape); 2*n <= len(w.dims) {
+		t.shape, t.strides = w.dims[:n:n], w.dims[n:2*n:2*n]
+	} else {
+		t.shape, t.strides = make([]int, n), make([]int, n)
+	}
+	copy(t.shape, shape)
+	rowMajor(t.strides, shape)
 	t.owned.Store(1)
 	p.adopt(t)
-	return t
+	return t, nil
 }
 
 // Zeros returns a tensor of zeros, which the caller (or p's scope) owns.
@@ -198,12 +201,17 @@ func sizeOf(d dtype.DType, shape []int) (int64, error) {
 // contiguous returns the strides of a row-major tensor.
 func contiguous(shape []int) []int {
 	strides := make([]int, len(shape))
+	rowMajor(strides, shape)
+	return strides
+}
+
+// rowMajor sets strides to those of a row-major tensor.
+func rowMajor(strides, shape []int) {
 	n := 1
 	for i := len(shape) - 1; i >= 0; i-- {
 		strides[i] = n
 		n *= max(shape[i], 1)
 	}
-	return strides
 }
 
 // bytesOf returns the memory of a slice. The elements have no pointers, and every machine that Go code and devices share

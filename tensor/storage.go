@@ -48,22 +48,43 @@ type record struct {
 	used    []driver.Stream // other than the origin, ever
 }
 
-// newStorage enters a record in the ledger of its home. The count is one: the caller's.
-func newStorage(r *record, s driver.Stream) *Storage {
+// A whole is a storage and the first tensor that looks into it, in one object: what most tensors are. It is large besides.
+// Go keeps the weak pointers to objects that lie side by side in a list, and walks along it to make one: with a thousand
+// storages of a word in a span that took 2 µs, with thirty of these it takes 0.1.
+type whole struct {
+	storage Storage
+	tensor  Tensor
+	dims    [16]int // its shape and its strides, if they fit
+}
+
+// newStorage returns a storage, entered in the ledger of its home. The count is one: the caller's.
+func newStorage(r *record, s driver.Stream) *Storage { return &newWhole(r, s).storage }
+
+// newWhole is newStorage with a tensor that is still to be made.
+func newWhole(r *record, s driver.Stream) *whole {
+	w := &whole{storage: Storage{r}}
 	r.strong, r.origin, r.writer = 1, s, s
-	st := &Storage{r}
-	r.handle = weak.Make(st)
+	r.handle = weak.Make(&w.storage)
 	if r.home.ledger.sites {
 		r.made = here()
 	}
 	r.home.ledger.enter(r)
-	return st
+	return w
 }
 
 // Alloc returns a storage of at least size bytes with undefined contents, owned once by the caller: Release it. Zero bytes
 // take no memory. If there is no room, the memory of dropped storages is taken back first (see Leaks); the error then
 // matches mem.ErrNoMemory.
 func (p *Place) Alloc(size int64) (*Storage, error) {
+	w, err := p.alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	return &w.storage, nil
+}
+
+// alloc is Alloc with a tensor that is still to be made.
+func (p *Place) alloc(size int64) (*whole, error) {
 	if size < 0 {
 		panic(fmt.Sprintf("tensor: Alloc of %d bytes", size))
 	}
@@ -79,7 +100,7 @@ func (p *Place) Alloc(size int64) (*Storage, error) {
 			return nil, fmt.Errorf("tensor: %v: %w", p, err)
 		}
 	}
-	return newStorage(r, p.stream), nil
+	return newWhole(r, p.stream), nil
 }
 
 // A thrifty allocator is a home's allocator that, where there is no room, takes back the memory of dropped storages and asks
@@ -173,7 +194,7 @@ func (s *Storage) Retain() *Storage {
 // Release takes an owner away. With the last one the memory is given back: the allocator is told which streams may still
 // use it. It panics if there is none.
 func (s *Storage) Release() {
-	s.r.release(here())
+	s.r.release(nearby())
 	runtime.KeepAlive(s)
 }
 

@@ -157,7 +157,7 @@ func (t *Tensor) Release() {
 		}
 		panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that owns nothing: a view borrows, see Retain", here(), t.brief()))
 	}
-	at := here()
+	at := nearby()
 	if left == 0 {
 		t.released.Store(at)
 	}

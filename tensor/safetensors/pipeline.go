@@ -3,6 +3,7 @@ package safetensors
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -11,9 +12,9 @@ import (
 )
 
 const (
-	readers = 4  // goroutines that bring pieces into memory: a disk wants several requests at once
-	ahead   = 16 // pieces that they may be ahead of the copy
-	small   = 256 << 10
+	leastReaders = 4 // goroutines that bring pieces into memory: a disk wants several requests at once
+	ahead        = 4 // pieces that each of them may be ahead of the copy
+	small        = 256 << 10
 )
 
 // run copies the pieces, in order, while readers bring those to come into memory. It returns when all is queued to the
@@ -30,8 +31,9 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var (
-		next    atomic.Int64                 // the first piece that no reader has taken
-		room    = make(chan struct{}, ahead) // a token for each piece that is taken and not copied
+		next    atomic.Int64                                 // the first piece that no reader has taken
+		readers = max(leastReaders, runtime.GOMAXPROCS(0)/2) // what the system has in memory costs processors alone
+		room    = make(chan struct{}, ahead*readers)         // a token for each piece that is taken and not copied
 		ready   = make([]chan error, len(l.pieces))
 		running sync.WaitGroup
 		gather  []byte
