@@ -42,6 +42,7 @@ func softmax[T float](b *Backend, q backend.Queue, name string, log bool, dst, x
 				x: readerOf(&p, 1, mem[1], from.dtype, d, work), dst: writerOf(&p, 0, mem[0], to.dtype, d, work),
 				log: log, rows: g.rows, columns: g.columns,
 				greatest: viewOf[T](bytesOf(work[2][0][:]))[:width], sums: viewOf[float64](bytesOf(work[3][0][:]))[:width],
+				parts: viewOf[float64](bytesOf(work[3][1][:]))[:width],
 			}
 			for ; lo < hi; lo++ {
 				first, column := lo/across*g.rows*g.columns, lo%across*width
@@ -61,7 +62,7 @@ type softmaxTask[T float] struct {
 	log           bool
 	rows, columns int
 	greatest      []T       // of each column
-	sums          []float64 // of exp(x-greatest)
+	sums, parts   []float64 // of exp(x-greatest), all and of the last rows
 }
 
 // line does the elements from first, one after the other.
@@ -69,11 +70,7 @@ func (s *softmaxTask[T]) line(first int) {
 	end := first + s.rows
 	greatest, sum := least[T](), 0.0
 	s.blocks(first, end, func(_ int, x []T) { greatest = lineMax(greatest, x, 0) })
-	s.blocks(first, end, func(_ int, x []T) {
-		for _, v := range x {
-			sum += math.Exp(float64(v - greatest))
-		}
-	})
+	s.blocks(first, end, func(_ int, x []T) { sum += sumOfExp(x, greatest) })
 	logSum := T(backend.ExactLog(sum))
 	s.blocks(first, end, func(lo int, x []T) {
 		to := viewOf[T](s.dst.block(lo, len(x)))[:len(x)]
@@ -86,6 +83,15 @@ func (s *softmaxTask[T]) line(first int) {
 		}
 		s.dst.commit()
 	})
+}
+
+// sumOfExp returns the sum of exp(x-greatest), as four that are independent of each other.
+func sumOfExp[T float](x []T, greatest T) float64 {
+	var s [4]float64
+	for i, v := range x {
+		s[i&3] += math.Exp(float64(v - greatest))
+	}
+	return s[0] + s[1] + (s[2] + s[3])
 }
 
 // blocks calls f for the elements lo to hi-1.
@@ -104,9 +110,17 @@ func (s *softmaxTask[T]) lines(first, n int) {
 		greatest[i], sums[i] = least[T](), 0
 	}
 	s.each(first, n, func(_ int, x []T) { maxOf(greatest, greatest, x) })
+	parts, row := s.parts[:n], 0 // long sums in one go lose digits
+	clear(parts)
 	s.each(first, n, func(_ int, x []T) {
 		for i, v := range x {
-			sums[i] += math.Exp(float64(v - greatest[i]))
+			parts[i] += math.Exp(float64(v - greatest[i]))
+		}
+		if row++; row%partRows == 0 || row == s.rows {
+			for i, v := range parts {
+				sums[i] += v
+			}
+			clear(parts)
 		}
 	})
 	if s.log {
