@@ -1,4 +1,4 @@
-// Command compare measures Ashlar's allocators and copies beside PyTorch's and the CUDA runtime's, in one run on one
+// Command compare measures Ashlar's allocators, copies and operations beside PyTorch's and the CUDA runtime's, in one run on one
 // machine, and says which of Ashlar's targets the figures meet.
 //
 // # How it measures
@@ -9,7 +9,8 @@
 //	native    bench/native/native.cpp, built by this command: PyTorch's CUDACachingAllocator in C++, without Python;
 //	          cudaMallocAsync; copies by the CUDA runtime and driver
 //	expanding the same program with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-//	python    bench/python/copies.py: copies as PyTorch's users write them. It also says where PyTorch's headers are
+//	python    bench/python/worker.py: copies and operations as PyTorch's users write them. It also says where PyTorch's
+//	          headers are
 //	go        this program with -worker: Ashlar on the device that -device names
 //
 // Questions are words: "warm caching 4096 100" is "on the allocator caching, allocate and free 4,096 bytes for 100 ms".
@@ -28,6 +29,7 @@
 // # Use
 //
 //	go run ./bench/compare -docs docs/benchmarks.md
+//	go run ./bench/compare -what operations -docs docs/benchmarks-operations.md
 //
 // on a machine with PyTorch, CUDA's headers, a C++ compiler and Go. Without Go there, build the program elsewhere with
 // CGO_ENABLED=0 and bring bench/ along: ./compare -dir bench -o results.json. Elsewhere again,
@@ -42,6 +44,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -76,6 +79,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if err != nil {
 			return err
 		}
+		if o.settings.What != r.Settings.What { // the run had more
+			r.Settings.What = o.settings.What
+			r.keep(r.Settings.parts())
+			if err := r.write(o.out); err != nil {
+				return err
+			}
+		}
 		return show(r, o.docs, stdout)
 	}
 	r := &results{
@@ -106,6 +116,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.render, "render", "", "measure nothing: take the results from this file")
 	f.BoolVar(&o.worker, "worker", false, "answer questions on standard input")
 	s := &o.settings
+	f.StringVar(&s.What, "what", "", "operations measures those on tensors; otherwise allocators and copies are measured")
 	f.IntVar(&s.Reps, "reps", 5, "how often each side is asked each question")
 	f.IntVar(&s.Millis, "ms", 100, "milliseconds of each measurement")
 	f.IntVar(&s.Live, "live", 4096, "live blocks that are replaced")
@@ -120,16 +131,23 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("%q: there are flags only", f.Arg(0))
 	}
+	if s.What != "" && s.What != operations {
+		return o, fmt.Errorf("-what %s: want operations, or nothing", s.What)
+	}
 	if s.Reps < 1 || s.Millis < 1 || s.Live < 1 || s.WarmRounds < 0 || s.Rounds < 1 || s.Largest < 4096 || s.Threads < 1 {
 		return o, errors.New("-reps, -ms, -live, -rounds and -threads are at least 1, -largest at least 4096")
 	}
 	return o, nil
 }
 
-// commandLine is the command as one could type it.
+// commandLine is the command as one could type it. Of files that are named from the root of one machine it has the last
+// part.
 func commandLine(args []string) string {
 	line := "compare"
 	for _, a := range args {
+		if filepath.IsAbs(a) {
+			a = filepath.Base(a)
+		}
 		if a == "" || strings.ContainsAny(a, " '\"$&;()<>|*?\\") {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}

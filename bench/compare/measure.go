@@ -71,7 +71,7 @@ func measure(ctx context.Context, o options, r *results, progress io.Writer) (er
 
 // startOthers starts the workers of PyTorch. The Python one knows where the headers are.
 func (b *bench) startOthers(ctx context.Context, o options, dir string) {
-	b.start(ctx, "python", nil, o.python, filepath.Join(o.dir, "python", "copies.py"))
+	b.start(ctx, "python", nil, o.python, filepath.Join(o.dir, "python", "worker.py"))
 	if b.workers["python"] == nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 // settings are how much is measured.
 type settings struct {
+	What       string `json:"what,omitempty"` // operations; or else allocators and copies
 	Reps       int    `json:"reps"`
 	Millis     int    `json:"ms"`
 	Live       int    `json:"live"`
@@ -38,6 +39,9 @@ type part struct {
 
 // A side is a column of a table, and who fills it: a worker, by the name that the worker knows the thing under.
 type side struct{ column, worker, name string }
+
+// operations is the What of a run that measures operations on tensors instead.
+const operations = "operations"
 
 // Columns that targets speak of.
 const (
@@ -93,6 +97,9 @@ func columnsOf(sides []side) (columns []string) {
 var warmSizes = []int64{512, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20}
 
 func (s settings) parts() []part {
+	if s.What == operations {
+		return []part{s.device(), s.operations(), s.products(), s.overhead()}
+	}
 	return []part{
 		s.warm(), s.replace(), s.threads("one", "threads on one stream"), s.threads("own", "threads with a stream each"),
 		s.hostCopies("in", "Copies from the host to the device"), s.hostCopies("out", "Copies from the device to the host"),
@@ -183,5 +190,55 @@ func (s settings) device() part {
 			return fmt.Sprintf("%s %d %d", what, s.Largest, s.Millis)
 		})
 	}
+	return p
+}
+
+// operationNames are the operations on large tensors, as the workers know them.
+var operationNames = []string{
+	"add", "add row", "exp", "gelu", "cast", "transpose", "sum rows", "sum columns", "sum all", "mean rows", "max rows",
+	"argmax rows", "softmax", "layer norm", "rms norm",
+}
+
+var computers = []side{{colPyTorch, "python", ""}, {colAshlar, "go", ""}}
+
+var operationTypes = []string{"float32", "bfloat16"}
+
+// operate puts a row for an operation.
+func (p *part) operate(row, name, dtype string, size int64, millis int) {
+	p.add(row, computers, func(string) string {
+		return fmt.Sprintf("op %s %s %d %d", strings.ReplaceAll(name, " ", "_"), dtype, size, millis)
+	})
+}
+
+func (s settings) operations() part {
+	p := part{
+		name:   "operations",
+		title:  fmt.Sprintf("Operations on %s, in rows of %d elements: GB/s, read and written", label(s.Largest), rowLength),
+		corner: "operation", columns: columnsOf(computers),
+	}
+	for _, name := range operationNames {
+		for _, dtype := range operationTypes {
+			p.operate(name+", "+dtype, name, dtype, s.Largest, s.Millis)
+		}
+	}
+	return p
+}
+
+// products are of matrices of 8,192 by 8,192 where the largest copy is 1 GiB, and smaller with it.
+func (s settings) products() part {
+	p := part{name: "products", corner: "product", columns: columnsOf(computers), title: "Products of matrices: TFLOP/s"}
+	n := int64(8192)
+	for n > 8 && n*n*16 > s.Largest {
+		n /= 2
+	}
+	for _, dtype := range []string{"bfloat16", "float16", "float32"} {
+		p.operate(fmt.Sprintf("%d × %d, %s", n, n, dtype), "matmul", dtype, n, s.Millis)
+	}
+	return p
+}
+
+func (s settings) overhead() part {
+	p := part{name: "overhead", corner: "operation", columns: columnsOf(computers), title: "What an operation costs beside its work: µs"}
+	p.operate("add of one element", "overhead", "float32", 1, s.Millis)
 	return p
 }

@@ -50,6 +50,13 @@ func (r *results) at(p place) *cell {
 	return &r.Cells[i]
 }
 
+// keep forgets the cells of other parts.
+func (r *results) keep(parts []part) {
+	r.Cells = slices.DeleteFunc(r.Cells, func(c cell) bool {
+		return !slices.ContainsFunc(parts, func(p part) bool { return p.name == c.Part })
+	})
+}
+
 // median is the middle sample, or the mean of the two in the middle.
 func (c *cell) median() float64 {
 	s := slices.Sorted(slices.Values(c.Samples))

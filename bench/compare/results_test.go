@@ -169,7 +169,12 @@ func TestFill(t *testing.T) {
 // TestDocument: the tables of the document are those of the results that are kept beside the program, or the document
 // says that there are none.
 func TestDocument(t *testing.T) {
-	const document, kept = "../../docs/benchmarks.md", "../results.json"
+	checkDocument(t, "../../docs/benchmarks.md", "../results.json", "")
+	checkDocument(t, "../../docs/benchmarks-operations.md", "../operations.json", operations)
+}
+
+func checkDocument(t *testing.T, document, kept, what string) {
+	t.Helper()
 	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
@@ -188,11 +193,10 @@ func TestDocument(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t.Context(), []string{"-render", kept, "-docs", file}, nil, io.Discard, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"-render", kept, "-what", what, "-docs", file}, nil, io.Discard, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if filled, err := os.ReadFile(file); err != nil || string(filled) != string(text) {
-		t.Errorf("%s is not what bench/results.json gives (%v): go run ./bench/compare -render bench/results.json -docs docs/benchmarks.md",
-			document, err)
+		t.Errorf("%s is not what %s gives (%v): see the command at its beginning, with -render", document, kept, err)
 	}
 }

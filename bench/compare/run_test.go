@@ -55,10 +55,11 @@ func tiny(device string) []string {
 // TestRunMeasuresAshlar: on devices that are everywhere, every figure of Ashlar's own is there, twice, and nothing
 // fails; the file holds what was printed.
 func TestRunMeasuresAshlar(t *testing.T) {
-	for _, device := range []string{"sim:unchecked", "host:total=4GiB"} {
+	for _, c := range [][2]string{{"sim:unchecked", ""}, {"host:total=4GiB", ""}, {"sim:unchecked", operations}, {"host:total=4GiB", operations}} {
+		device, what := c[0], c[1]
 		file := filepath.Join(t.TempDir(), "results.json")
 		var out, again strings.Builder
-		if err := run(t.Context(), append(tiny(device), "-o", file), nil, &out, io.Discard); err != nil {
+		if err := run(t.Context(), append(tiny(device), "-what", what, "-o", file), nil, &out, io.Discard); err != nil {
 			t.Fatalf("%s: %v", device, err)
 		}
 		r, err := readResults(file)
@@ -79,7 +80,7 @@ func TestRunMeasuresAshlar(t *testing.T) {
 				}
 			}
 		}
-		if err := run(t.Context(), []string{"-render", file}, nil, &again, io.Discard); err != nil {
+		if err := run(t.Context(), []string{"-what", what, "-render", file}, nil, &again, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != again.String() {

@@ -22,6 +22,9 @@ const (
 
 // targets holds the results against what Ashlar is to reach.
 func (r *results) targets() []target {
+	if r.Settings.What == operations {
+		return r.operationTargets()
+	}
 	var ts []target
 	for _, size := range warmSizes {
 		for _, column := range []string{colAshlar, colMagazines} {
@@ -47,8 +50,35 @@ func (r *results) targets() []target {
 	for _, c := range []struct{ part, what string }{{"in", "`CopyIn` of 1 GiB from"}, {"out", "`CopyOut` of 1 GiB to"}} {
 		ts = append(ts, r.rate(c.what+" an ordinary slice", place{c.part, label(1 << 30), colCopy}, 40))
 	}
+	return append(ts, r.deviceCopy())
+}
+
+// deviceCopy is the target of copies within the device.
+func (r *results) deviceCopy() target {
 	row := "copy of " + label(r.Settings.Largest)
-	return append(ts, r.ratio(row+" within the device, rate", place{"device", row, colAshlar}, place{"device", row, colCUDA}, atLeast(0.95)))
+	return r.ratio(row+" within the device, rate", place{"device", row, colAshlar}, place{"device", row, colCUDA}, atLeast(0.95))
+}
+
+// operationTargets are the targets of a run that measures operations.
+func (r *results) operationTargets() []target {
+	ts := []target{r.deviceCopy()}
+	for _, o := range r.Settings.operations().rows {
+		ts = append(ts, r.nearest(o, place{"operations", o, colAshlar}, place{"operations", o, colPyTorch},
+			place{"device", "copy of " + label(r.Settings.Largest), colCUDA}))
+	}
+	product := r.Settings.products().rows[0]
+	return append(ts,
+		r.ratio("product of "+product+", rate", place{"products", product, colAshlar}, place{"products", product, colPyTorch}, atLeast(0.97)),
+		r.most("what an add of one element costs, launch included", place{"overhead", "add of one element", colAshlar}, 5, "µs"))
+}
+
+// nearest wants nine tenths of PyTorch's rate, or of that of a copy within the device where that is lower.
+func (r *results) nearest(what string, ours, theirs, copying place) target {
+	x, y := r.at(theirs), r.at(copying)
+	if x == nil || (y != nil && y.median() < x.median()) {
+		return r.ratio(what+", rate", ours, copying, atLeast(0.9))
+	}
+	return r.ratio(what+", rate", ours, theirs, atLeast(0.9))
 }
 
 // A bound is what a ratio is to be.
@@ -88,6 +118,16 @@ func (r *results) rate(what string, at place, gigabytes float64) target {
 	if c := r.at(at); c != nil {
 		t.measured = figure(c.median()) + " GB/s"
 		t.verdict = atLeast(gigabytes).judge(c.median())
+	}
+	return t
+}
+
+// most wants a figure to be so much at most.
+func (r *results) most(what string, at place, limit float64, unit string) target {
+	t := target{what: what, want: fmt.Sprintf("at most %g %s", limit, unit), verdict: notMeasured}
+	if c := r.at(at); c != nil {
+		t.measured = figure(c.median()) + " " + unit
+		t.verdict = atMost(limit).judge(c.median())
 	}
 	return t
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor"
 )
 
 // An answer is what a worker says to a question.
@@ -25,6 +27,7 @@ type answer struct {
 type asker struct {
 	dev    driver.Device
 	copies copyMemory
+	place  *tensor.Place // of operations; nil until there was one
 }
 
 // serve answers questions until the input ends. A question that cannot be answered, even for a panic, is an answer with
@@ -42,7 +45,7 @@ func serve(spec string, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	return errors.Join(a.copies.release(dev), dev.Close())
+	return errors.Join(a.release(), dev.Close())
 }
 
 func (a *asker) answer(question string) (reply answer) {
@@ -67,8 +70,14 @@ func (a *asker) answer(question string) (reply answer) {
 		reply.Values, err = a.hostCopy(what == "in", q.word(), q.number(), q.millis())
 	case "copy", "fill":
 		reply.Values, err = a.deviceWork(what == "copy", q.number(), q.millis())
+	case "op":
+		name := strings.ReplaceAll(q.word(), "_", " ")
+		var d dtype.DType
+		if d, err = dtype.Parse(q.word()); err == nil {
+			reply.Values, err = a.operation(name, d, q.number(), q.millis())
+		}
 	case "release":
-		err = a.copies.release(a.dev)
+		err = a.release()
 	default:
 		err = fmt.Errorf("no such question: %s", question)
 	}
@@ -76,6 +85,16 @@ func (a *asker) answer(question string) (reply answer) {
 		return answer{Error: err.Error()}
 	}
 	return reply
+}
+
+// release gives back what is kept from one question to the next.
+func (a *asker) release() error {
+	var err error
+	if a.place != nil {
+		err = a.place.Close()
+		a.place = nil
+	}
+	return errors.Join(err, a.copies.release(a.dev))
 }
 
 func (a *asker) hello() (map[string]string, error) {

@@ -1,4 +1,4 @@
-"""The worker for copies as PyTorch's users write them.
+"""The worker for copies and operations as PyTorch's users write them.
 
 It reads one question a line and answers each with a line of JSON, as compare/compare.go says. It also says where
 PyTorch's headers and libraries are, for the worker in C++.
@@ -11,6 +11,8 @@ import sys
 import time
 
 import torch
+
+import operations
 
 try:
     import numpy
@@ -135,6 +137,10 @@ def answer(question):
         size, millis = int(words[2]), int(words[3])
         seconds = repeat(millis, copying(words[0], words[1], size))
         return {"values": {"rate": size / 1e9 / seconds}}
+    if words[0] == "op":
+        release()
+        name, dtype, size, millis = words[1].replace("_", " "), words[2], int(words[3]), int(words[4])
+        return {"values": {"rate": operations.measure(name, dtype, size, lambda work: repeat(millis, work))}}
     raise ValueError(f"no such question: {question}")
 
 
