@@ -164,7 +164,7 @@ func functionOf(op backend.UnaryOp) func(float64) float64 {
 	case backend.Sigmoid:
 		return func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	case backend.Gelu:
-		return func(x float64) float64 { return x * math.Erfc(-x*(1/math.Sqrt2)) / 2 }
+		return func(x float64) float64 { return x * (math.Erfc(-x*(1/math.Sqrt2)) / 2) } // halved first: x may be the greatest
 	case backend.GeluTanh:
 		return geluTanh
 	case backend.Silu:
