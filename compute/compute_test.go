@@ -15,23 +15,13 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 // place opens a device whose tensors are all released at the end of the test: that is checked.
 func place(t testing.TB, spec string) *tensor.Scope {
 	t.Helper()
-	p, err := compute.Open(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := p.Scope()
-	t.Cleanup(func() {
-		s.Close()
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return tensortest.Scope(t, spec)
 }
 
 func slice[T dtype.Element](t testing.TB, p *tensor.Scope, data []T, shape ...int) *tensor.Tensor {

@@ -6,29 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/compute"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
-
-// opened returns a scope on a device with all that belongs to it, and checks at the end that nothing was leaked.
-func opened(t *testing.T, spec string) *tensor.Scope {
-	t.Helper()
-	p, err := compute.Open(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := p.Scope()
-	t.Cleanup(func() {
-		s.Close()
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
 
 // holds checks a tensor's elements, row by row.
 func holds[T dtype.Element](t *testing.T, what string, x *tensor.Tensor, want ...T) {
@@ -44,7 +27,7 @@ func TestCopiesBetweenDevices(t *testing.T) {
 	specs := []string{"host", "sim:total=1GiB", "host", "sim:total=1GiB"}
 	var places []*tensor.Scope
 	for _, spec := range specs {
-		places = append(places, opened(t, spec))
+		places = append(places, tensortest.Scope(t, spec))
 	}
 	for _, from := range places {
 		x := tensor.Must(tensor.FromSlice(from.Place, []int16{1, 2, 3, 4, 5, 6}, 2, 3)).T()
@@ -75,7 +58,7 @@ func TestCopiesBetweenDevices(t *testing.T) {
 
 // TestOwnersOfWhatMayBeShared: whether a result is a copy or not, it outlives the tensor that it came from.
 func TestOwnersOfWhatMayBeShared(t *testing.T) {
-	p := opened(t, "host").Unscoped()
+	p := tensortest.Scope(t, "host").Unscoped()
 	x := tensor.Must(tensor.FromSlice(p, []float32{1, 2, 3, 4}, 2, 2))
 	shared := []*tensor.Tensor{tensor.Must(x.Contiguous(p)), tensor.Must(x.To(p)), tensor.Must(x.Cast(nil, dtype.Float32))}
 	copied := tensor.Must(x.T().Contiguous(nil))
@@ -93,7 +76,7 @@ func TestOwnersOfWhatMayBeShared(t *testing.T) {
 
 // TestCopyFromOverlaps: what is copied is what was there before, whichever way the two overlap.
 func TestCopyFromOverlaps(t *testing.T) {
-	p := opened(t, "host")
+	p := tensortest.Scope(t, "host")
 	seed := freshSeed(t)
 	r := rand.New(rand.NewPCG(seed, seed))
 	for range 300 {
@@ -121,7 +104,7 @@ func TestCopyFromOverlaps(t *testing.T) {
 
 func TestFills(t *testing.T) {
 	for _, spec := range []string{"host", "sim:total=1GiB"} {
-		p := opened(t, spec)
+		p := tensortest.Scope(t, spec)
 		holds(t, "zeros", tensor.Must(tensor.Zeros(p.Place, dtype.Int8, 3)), int8(0), 0, 0)
 		x := tensor.Must(tensor.Full(p.Place, dtype.BFloat16, 1.5, 2, 2))
 		column, err := x.Select(1, 0)
@@ -143,7 +126,7 @@ func TestFills(t *testing.T) {
 }
 
 func TestDataIsTheMemoryItself(t *testing.T) {
-	p := opened(t, "host")
+	p := tensortest.Scope(t, "host")
 	x := tensor.Must(tensor.Zeros(p.Place, dtype.Float32, 4))
 	data, err := tensor.Data[float32](x)
 	if err != nil {
@@ -155,7 +138,7 @@ func TestDataIsTheMemoryItself(t *testing.T) {
 
 // TestCopyErrorsNameBothSides: every refusal says what was asked and of what.
 func TestCopyErrorsNameBothSides(t *testing.T) {
-	p, other := opened(t, "host"), opened(t, "sim:total=1GiB")
+	p, other := tensortest.Scope(t, "host"), tensortest.Scope(t, "sim:total=1GiB")
 	x := tensor.Must(tensor.Zeros(p.Place, dtype.Float32, 2, 3))
 	wide, err := x.Expand(4, 2, 3)
 	if err != nil {

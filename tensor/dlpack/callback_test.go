@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 var deleted atomic.Int64
@@ -90,7 +91,7 @@ func TestImportCallsTheDeleterOnce(t *testing.T) {
 // The deleter waits for the work of every stream that used the memory.
 func TestTheDeleterComesAfterQueuedWork(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30, Completion: sim.OnDemand})
-	p := placeOn(t, gpu{dev, 0})
+	p := tensortest.On(t, gpu{dev, 0})
 	block, err := dev.Alloc(1 << 20)
 	check(t, err)
 	second, err := dev.NewStream(driver.StreamOptions{})

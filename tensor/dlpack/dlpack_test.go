@@ -15,6 +15,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 // The structures lie as C's do: see testdata/layout.c.
@@ -97,7 +98,7 @@ func TestExportAndImportAgain(t *testing.T) {
 				} {
 					y, err := back()
 					check(t, err)
-					if y.DType() != d || !slices.Equal(y.Shape(), v.Shape()) || !bytes.Equal(content(t, y), content(t, v)) {
+					if y.DType() != d || !slices.Equal(y.Shape(), v.Shape()) || !bytes.Equal(tensortest.Content(t, y), tensortest.Content(t, v)) {
 						t.Errorf("%s %v %s: %v, want %v", where, d, name, y, v)
 					}
 					y.Release()

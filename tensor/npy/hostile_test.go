@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 // file is a version 1.0 file of that header and n bytes.
@@ -119,7 +120,7 @@ func TestReadTakesNoMoreThanTheArray(t *testing.T) {
 	for i := range 3 {
 		x, err := Read(p, &b)
 		check(t, err)
-		if x.Dim(0) != i || i > 0 && content(t, x)[0] != byte(i) {
+		if x.Dim(0) != i || i > 0 && tensortest.Content(t, x)[0] != byte(i) {
 			t.Errorf("array %d is %v", i, x)
 		}
 		x.Release()
@@ -148,7 +149,7 @@ func TestLoadLooksIntoTheFile(t *testing.T) {
 		if shared := x.Storage().Pointer() == 0; shared != c.shared {
 			t.Errorf("%s: shared is %t", name, shared)
 		}
-		if !bytes.Equal(content(t, x), content(t, y)) { // it was not swapped in place
+		if !bytes.Equal(tensortest.Content(t, x), tensortest.Content(t, y)) { // it was not swapped in place
 			t.Errorf("%s: %v and then %v", name, x, y)
 		}
 		check(t, x.Fill(nil, 7))
@@ -293,7 +294,7 @@ func FuzzNPY(f *testing.F) {
 		y, err := Read(p, &w)
 		check(t, err)
 		defer y.Release()
-		if x.Brief() != y.Brief() || !bytes.Equal(content(t, x), content(t, y)) {
+		if x.Brief() != y.Brief() || !bytes.Equal(tensortest.Content(t, x), tensortest.Content(t, y)) {
 			t.Fatalf("%v and %v", x, y)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 // What testdata/make.py and TestWriteForPython say is in the files beside it; the name of a file's only array is empty.
@@ -32,7 +33,7 @@ type array struct {
 
 func (a *array) compare(t *testing.T, what string, x *tensor.Tensor) {
 	t.Helper()
-	if got := hex.EncodeToString(content(t, x)); x.DType().String() != a.Type || !slices.Equal(x.Shape(), a.Shape) || got != a.Hex {
+	if got := hex.EncodeToString(tensortest.Content(t, x)); x.DType().String() != a.Type || !slices.Equal(x.Shape(), a.Shape) || got != a.Hex {
 		t.Errorf("%s: %v %s, want %+v", what, x.Brief(), got, a)
 	}
 }
@@ -138,7 +139,7 @@ func TestWriteForPython(t *testing.T) {
 	want := expected{Files: map[string]map[string]array{}}
 	all := map[string]*tensor.Tensor{}
 	describe := func(x *tensor.Tensor) array {
-		return array{x.DType().String(), x.Shape(), hex.EncodeToString(content(t, x)), true}
+		return array{x.DType().String(), x.Shape(), hex.EncodeToString(tensortest.Content(t, x)), true}
 	}
 	write := func(name string, x *tensor.Tensor) {
 		all[name] = x

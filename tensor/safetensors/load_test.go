@@ -16,6 +16,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 // bytesOf returns n bytes, each of which says where it is.
@@ -56,7 +57,7 @@ func TestLoadOfManyPieces(t *testing.T) {
 			none, err := f.Load(p, "none")
 			check(t, err)
 			check(t, f.Close()) // which takes nothing from what is loaded
-			if got := append(content(t, big), content(t, small)...); !bytes.Equal(got, data) {
+			if got := append(tensortest.Content(t, big), tensortest.Content(t, small)...); !bytes.Equal(got, data) {
 				t.Errorf("%s, %+v: other bytes", where, c)
 			}
 			if !slices.Equal(none.Shape(), []int{0, 7}) || !slices.Equal(small.Shape(), []int{2, 4}) {
@@ -89,7 +90,7 @@ func TestTensorsLookIntoThePrivateMapping(t *testing.T) {
 	check(t, err)
 	check(t, f.Close())
 	check(t, a.Fill(nil, 7))
-	if got := content(t, a); !bytes.Equal(got, bytes.Repeat([]byte{7}, 8)) {
+	if got := tensortest.Content(t, a); !bytes.Equal(got, bytes.Repeat([]byte{7}, 8)) {
 		t.Errorf("after a fill: %v", got)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.HasSuffix(got, data) {
@@ -99,7 +100,7 @@ func TestTensorsLookIntoThePrivateMapping(t *testing.T) {
 	if memory.Bytes() == nil {
 		t.Fatal("the mapping is gone before its last tensor")
 	}
-	if got := content(t, b); !bytes.Equal(got, data[8:24]) {
+	if got := tensortest.Content(t, b); !bytes.Equal(got, data[8:24]) {
 		t.Errorf("%v", got)
 	}
 	b.Release()
@@ -123,7 +124,7 @@ func TestLoadAll(t *testing.T) {
 				told = append(told, done)
 			})
 			check(t, err)
-			if got := append(content(t, all["big"]), content(t, all["small"])...); len(all) != 3 || !bytes.Equal(got, data) {
+			if got := append(tensortest.Content(t, all["big"]), tensortest.Content(t, all["small"])...); len(all) != 3 || !bytes.Equal(got, data) {
 				t.Errorf("%s: other bytes", where)
 			}
 			if !slices.IsSorted(told) || told[len(told)-1] != int64(len(data)) || (copied || where == "sim") && (told[0] != 0 || len(told) < 5) {
@@ -235,8 +236,8 @@ func TestLoadSliceIsASliceOfTheWhole(t *testing.T) {
 			}
 			got, err := f.LoadSlice(s.Place, "x", named, start, length)
 			check(t, err)
-			if !slices.Equal(got.Shape(), want.Shape()) || !bytes.Equal(content(t, got), content(t, want)) {
-				t.Errorf("%s: %v, axis %d, %d from %d: %v %x, want %x", where, shape, axis, length, start, got.Brief(), content(t, got), content(t, want))
+			if !slices.Equal(got.Shape(), want.Shape()) || !bytes.Equal(tensortest.Content(t, got), tensortest.Content(t, want)) {
+				t.Errorf("%s: %v, axis %d, %d from %d: %v %x, want %x", where, shape, axis, length, start, got.Brief(), tensortest.Content(t, got), tensortest.Content(t, want))
 			}
 			for _, bad := range [][3]int{{len(shape), 0, 0}, {-len(shape) - 1, 0, 0}, {axis, -1, 1}, {axis, 0, -1}, {axis, 1, shape[axis]}, {axis, shape[axis] + 1, 0}, {axis, math.MaxInt, math.MaxInt}} {
 				if _, err := f.LoadSlice(s.Place, "x", bad[0], bad[1], bad[2]); err == nil || !strings.Contains(err.Error(), `"x"`) {
@@ -265,7 +266,7 @@ func TestLoadSliceOfManyPieces(t *testing.T) {
 		for i := range shape[0] {
 			want = append(want, data[i*shape[1]+5:][:length]...)
 		}
-		if !bytes.Equal(content(t, x), want) {
+		if !bytes.Equal(tensortest.Content(t, x), want) {
 			t.Errorf("%v: other bytes", shape)
 		}
 		x.Release()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 // What testdata/make.py and TestWriteForPython say is in the files beside it.
@@ -81,7 +82,7 @@ func compare(t *testing.T, p *tensor.Place, name string, want contents) {
 		}
 		check(t, err)
 		tensors[name] = x
-		if got := content(t, x); !bytes.Equal(got, b) || !slices.Equal(x.Shape(), w.Shape) {
+		if got := tensortest.Content(t, x); !bytes.Equal(got, b) || !slices.Equal(x.Shape(), w.Shape) {
 			t.Errorf("%q: %v %x, want %x", name, x.Brief(), got, b)
 		}
 	}
@@ -146,7 +147,7 @@ func TestWriteForPython(t *testing.T) {
 		}
 		for n, x := range tensors {
 			kind, _ := x.DType().SafeTensors()
-			w.Tensors[n] = entryOf{kind, x.Shape(), hex.EncodeToString(content(t, x))}
+			w.Tensors[n] = entryOf{kind, x.Shape(), hex.EncodeToString(tensortest.Content(t, x))}
 		}
 		want[name] = w
 		path := filepath.Join(dir, name)
@@ -181,7 +182,7 @@ func again(t *testing.T, p *tensor.Place, path string, want contents) {
 	for name, w := range want.Tensors {
 		x, err := c.Load(p, name)
 		check(t, err)
-		if kind, _ := x.DType().SafeTensors(); kind != w.Type || !slices.Equal(x.Shape(), w.Shape) || hex.EncodeToString(content(t, x)) != w.Hex {
+		if kind, _ := x.DType().SafeTensors(); kind != w.Type || !slices.Equal(x.Shape(), w.Shape) || hex.EncodeToString(tensortest.Content(t, x)) != w.Hex {
 			t.Errorf("%s: %q is %v", path, name, x.Brief())
 		}
 		x.Release()

@@ -1,0 +1,59 @@
+// Package tensortest opens places for tests: on a device, with a caching allocator and the host's backend, closed at the end
+// of the test, which fails if a tensor is alive then.
+package tensortest
+
+import (
+	"testing"
+
+	"github.com/ashlar-go/ashlar/compute/host"
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// Open opens a device, "host" or "sim:total=1GiB", whose driver the test has imported, and returns a place on it.
+func Open(t testing.TB, spec string) *tensor.Place {
+	t.Helper()
+	dev, err := driver.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return On(t, dev)
+}
+
+// On returns a place on a device whose kernels are Go functions, and closes both.
+func On(t testing.TB, dev driver.Device) *tensor.Place {
+	t.Helper()
+	a, err := caching.New(dev, caching.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := host.New(dev, host.Options{})
+	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: a, Backend: b, Sites: true})
+	t.Cleanup(func() {
+		for _, err := range []error{p.Close(), b.Close(), a.Close(), dev.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return p
+}
+
+// Scope opens a device as Open does, and returns a scope on it that is closed first.
+func Scope(t testing.TB, spec string) *tensor.Scope {
+	t.Helper()
+	s := Open(t, spec).Scope()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Content returns the elements of x, row by row.
+func Content(t testing.TB, x *tensor.Tensor) []byte {
+	t.Helper()
+	b := make([]byte, x.Size())
+	if err := x.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
