@@ -62,7 +62,7 @@ const (
 	Sub                          // integer and float types
 	Mul                          // all; of Bool: and
 	Div                          // float types
-	FloorDiv                     // integer and float types: rounded down; an integer divided by 0 is 0
+	FloorDiv                     // integer and float types: rounded down, floats as Python's //; an integer divided by 0 is 0
 	Mod                          // integer and float types: the sign of y, as Python's %; an integer modulo 0 is 0
 	Pow                          // integer and float types; integers wrap, a negative exponent gives 0 but for 1 and -1
 	Maximum                      // all; NaN if either is
