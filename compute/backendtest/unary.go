@@ -28,7 +28,9 @@ func checkUnary(s *suite) {
 			if _, slow := unaryUlps[op]; slow && d == dtype.Float64 {
 				most = 500 // precise references take their time
 			}
-			s.unary(op, d, []int{len(edgesOf(d))}, fromBits(edgesOf(d)), false)
+			edges := edgesOf(d)
+			s.unary(op, d, []int{len(edges)}, fromBits(edges), false) // all of them, unless x is one element, broadcast
+			s.unary(op, d, []int{len(edges)}, fromBits(edges), true)
 			s.unary(op, d, s.shape(most), s.anything(d), true)
 			s.unary(op, d, s.shapeOf(1, most), s.spread(d), false)
 			s.unary(op, d, s.shape(most), s.uniform(d, -8, 8), false) // where functions are neither flat nor out of range
