@@ -225,8 +225,8 @@ func broadcast(op string, operands ...*tensor.Tensor) ([]int, error) {
 		if slices.Equal(s, shape) {
 			continue
 		}
-		wide, ok := batches(shape, s)
-		if !ok {
+		wide, err := tensor.BroadcastShapes(shape, s)
+		if err != nil {
 			return nil, refuse(ErrShape, op, "%s and %s cannot be broadcast to one shape", operands[i].Brief(), x.Brief())
 		}
 		shape = wide

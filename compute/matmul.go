@@ -42,8 +42,8 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	if k != b.Shape[rb] {
 		return nil, refuse(ErrShape, op, "%s and %s: rows of %d elements by columns of %d", x.Brief(), y.Brief(), k, b.Shape[rb])
 	}
-	batch, ok := batches(a.Shape[:ra], b.Shape[:rb])
-	if !ok {
+	batch, err := tensor.BroadcastShapes(a.Shape[:ra], b.Shape[:rb])
+	if err != nil {
 		return nil, refuse(ErrShape, op, "%s and %s: the axes before the last two cannot be broadcast", x.Brief(), y.Brief())
 	}
 	shape := slices.Clone(batch)
@@ -60,23 +60,6 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	return made(dst, queue(op, p, dst, []*tensor.Tensor{x, y}, func(q backend.Queue) error {
 		return p.Backend().MatMul(q, kept(dst, append(slices.Clone(batch), m, n)), repeat(a, batch), repeat(b, batch))
 	}))
-}
-
-// batches returns the shape that both sets of batch axes broadcast to.
-func batches(x, y []int) ([]int, bool) {
-	if len(x) < len(y) {
-		x, y = y, x
-	}
-	out := slices.Clone(x)
-	for i, n := range y {
-		switch have := &out[len(x)-len(y)+i]; {
-		case *have == 1:
-			*have = n
-		case n != 1 && n != *have:
-			return nil, false
-		}
-	}
-	return out, true
 }
 
 // repeat returns matrices with the batch axes given.

@@ -38,11 +38,7 @@ type OutOfMemory struct {
 }
 
 // A ProcessMemory is what one process holds of a device.
-type ProcessMemory struct {
-	PID   int
-	Self  bool
-	Bytes int64
-}
+type ProcessMemory = driver.ProcessMemory
 
 // A CachedMemory is the free memory of one pool and stream.
 type CachedMemory struct {

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -86,7 +85,7 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 	if err := t.Writable("CopyFrom", p); err != nil {
 		return err
 	}
-	wide, err := src.broadcast(t.shape)
+	wide, err := src.Expand(t.shape...)
 	if err != nil {
 		return fmt.Errorf("tensor: CopyFrom: %v cannot be broadcast to %v", src.brief(), t.brief())
 	}
@@ -145,26 +144,6 @@ func (t *Tensor) Writable(call string, p *Place) error {
 	}
 	return nil
 }
-
-// broadcast returns t as a view of the given shape.
-func (t *Tensor) broadcast(shape []int) (*Tensor, error) {
-	front := len(shape) - len(t.shape)
-	if front < 0 {
-		return nil, errShape
-	}
-	strides := make([]int, len(shape))
-	for i, n := range t.shape {
-		switch {
-		case n == shape[front+i]:
-			strides[front+i] = t.strides[i]
-		case n != 1:
-			return nil, errShape
-		}
-	}
-	return t.view(slices.Clone(shape), strides, t.offset), nil
-}
-
-var errShape = errors.New("the shapes do not fit")
 
 // Overlaps reports whether the two may share bytes: whether the spans of what they touch meet.
 func (t *Tensor) Overlaps(other *Tensor) bool {

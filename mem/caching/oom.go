@@ -54,7 +54,7 @@ func (a *Allocator) describeProcesses(e *mem.OutOfMemory) {
 	}
 	for _, p := range processes {
 		if p.Bytes >= 0 {
-			e.Processes = append(e.Processes, mem.ProcessMemory(p))
+			e.Processes = append(e.Processes, p)
 		}
 	}
 }
