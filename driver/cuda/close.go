@@ -70,13 +70,13 @@ func (d *device) giveBack() []error {
 	}
 	errs = append(errs, d.closeExtras()...)
 	for _, e := range d.known.t {
-		p, size := uint64(e.at), e.size
-		switch e.value.kind {
+		p, size := uint64(e.At), e.Size
+		switch e.Value.kind {
 		case allocated:
 			try(d.lib.MemFree(p), "%#x", p)
 		case reserved:
-			for _, m := range e.value.mapped {
-				try(d.lib.MemUnmap(uint64(m.at), m.size), "%#x+%d", m.at, m.size)
+			for _, m := range e.Value.mapped {
+				try(d.lib.MemUnmap(uint64(m.At), m.Size), "%#x+%d", m.At, m.Size)
 			}
 			try(d.lib.MemAddressFree(p, size), "%#x+%d", p, size)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
 // Page-locked host memory. All of it is made portable, so that other devices of the process copy from and to it at full
@@ -16,8 +17,8 @@ import (
 
 // A pinnedTable is the page-locked ranges that a device's callers hold.
 type pinnedTable struct {
-	mu     sync.RWMutex // a leaf: libcuda is not called with it held
-	ranges table[bool]  // true for what AllocHost made, false for what Register was given
+	mu     sync.RWMutex      // a leaf: libcuda is not called with it held
+	ranges spans.Table[bool] // true for what AllocHost made, false for what Register was given
 }
 
 // has reports whether b lies in one range.
@@ -25,8 +26,8 @@ func (p *pinnedTable) has(b []byte) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	at := driver.Pointer(hostAddress(b))
-	i := p.ranges.find(at)
-	return i >= 0 && driver.Pointer(len(b)) <= p.ranges[i].end()-at
+	i := p.ranges.Find(at)
+	return i >= 0 && driver.Pointer(len(b)) <= p.ranges[i].End()-at
 }
 
 // add notes a range, unless it meets another.
@@ -34,10 +35,10 @@ func (p *pinnedTable) add(b []byte, allocated bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, size := driver.Pointer(hostAddress(b)), int64(len(b))
-	if !p.ranges.free(at, size) {
+	if !p.ranges.Free(at, size) {
 		return false
 	}
-	p.ranges.insert(entry[bool]{at: at, size: size, value: allocated})
+	p.ranges.Insert(spans.Entry[bool]{At: at, Size: size, Value: allocated})
 	return true
 }
 
@@ -45,11 +46,11 @@ func (p *pinnedTable) add(b []byte, allocated bool) bool {
 func (p *pinnedTable) remove(b []byte, allocated bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := p.ranges.starting(driver.Pointer(hostAddress(b)))
-	if i < 0 || p.ranges[i].size != int64(len(b)) || p.ranges[i].value != allocated {
+	i := p.ranges.Starting(driver.Pointer(hostAddress(b)))
+	if i < 0 || p.ranges[i].Size != int64(len(b)) || p.ranges[i].Value != allocated {
 		return false
 	}
-	p.ranges.remove(i, i+1)
+	p.ranges.Remove(i, i+1)
 	return true
 }
 
@@ -174,10 +175,10 @@ func (d *device) closePinned() cu.Result {
 	first := cu.Success
 	for _, e := range ranges {
 		giveBack := d.lib.MemHostUnregister
-		if e.value {
+		if e.Value {
 			giveBack = d.lib.MemFreeHost
 		}
-		if r := giveBack(uintptr(e.at)); first == cu.Success {
+		if r := giveBack(uintptr(e.At)); first == cu.Success {
 			first = r
 		}
 	}

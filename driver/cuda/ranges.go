@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
 // ranges are the addresses that this device knows of, so that work on anything else is refused before it is queued: on
@@ -15,13 +16,13 @@ import (
 // it held.
 type ranges struct {
 	mu sync.RWMutex
-	t  table[known]
+	t  spans.Table[known]
 }
 
 // known is what a range is. The pages mapped in a reservation are in its table; a range of another kind has none.
 type known struct {
 	kind   kind
-	mapped table[uint64] // with the number of the page
+	mapped spans.Table[uint64] // with the number of the page
 }
 
 type kind uint8
@@ -36,7 +37,7 @@ const (
 func (r *ranges) add(p driver.Pointer, size int64, k kind) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.t.insert(entry[known]{at: p, size: size, value: known{kind: k}})
+	r.t.Insert(spans.Entry[known]{At: p, Size: size, Value: known{kind: k}})
 }
 
 // remove forgets the range of that kind that starts at p, and returns its size. It does so before libcuda is asked to
@@ -44,12 +45,12 @@ func (r *ranges) add(p driver.Pointer, size int64, k kind) {
 func (r *ranges) remove(p driver.Pointer, k kind) (size int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := r.t.starting(p)
-	if i < 0 || r.t[i].value.kind != k {
+	i := r.t.Starting(p)
+	if i < 0 || r.t[i].Value.kind != k {
 		return 0, false
 	}
-	size = r.t[i].size
-	r.t.remove(i, i+1)
+	size = r.t[i].Size
+	r.t.Remove(i, i+1)
 	return size, true
 }
 
@@ -58,16 +59,16 @@ func (r *ranges) remove(p driver.Pointer, k kind) (size int64, ok bool) {
 func (r *ranges) holds(p driver.Pointer, n int64) (ok, sure bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	i := r.t.find(p)
+	i := r.t.Find(p)
 	if i < 0 {
 		return false, false
 	}
 	e := &r.t[i]
-	if e.value.kind == reserved {
-		_, _, ok = e.value.mapped.run(p, n)
+	if e.Value.kind == reserved {
+		_, _, ok = e.Value.mapped.Run(p, n)
 		return ok, true
 	}
-	return n <= int64(e.end()-p), true // two blocks side by side are not one
+	return n <= int64(e.End()-p), true // two blocks side by side are not one
 }
 
 // reachable fails unless work of this device may touch the n bytes at p: they are in one block, in mapped pages of one

@@ -2,18 +2,21 @@
 
 package cuda
 
-import "github.com/ashlar-go/ashlar/driver"
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/spans"
+)
 
 // The part of ranges that virtual memory changes. virtual.mu is held in all of these but mappedRun, so a reservation that
 // was looked at stays as it is until the change is made; ranges.mu is held only while the table is read or written.
 
 // inside returns the reservation that [p, p+size) is in. r.mu is held.
 func (r *ranges) inside(call string, p driver.Pointer, size int64) (*known, error) {
-	i := r.t.find(p)
-	if i < 0 || r.t[i].value.kind != reserved || size > int64(r.t[i].end()-p) {
+	i := r.t.Find(p)
+	if i < 0 || r.t[i].Value.kind != reserved || size > int64(r.t[i].End()-p) {
 		return nil, invalidError(call, "%#x+%d is not inside one reservation", p, size)
 	}
-	return &r.t[i].value, nil
+	return &r.t[i].Value, nil
 }
 
 // wholePages returns the part of the reservation's table that [p, p+size) is. r.mu is held.
@@ -21,8 +24,8 @@ func (r *ranges) wholePages(call string, p driver.Pointer, size int64) (in *know
 	if in, err = r.inside(call, p, size); err != nil {
 		return nil, 0, 0, err
 	}
-	from, to, ok := in.mapped.run(p, size)
-	if !ok || in.mapped[from].at != p || in.mapped[to-1].end() != p+driver.Pointer(size) {
+	from, to, ok := in.mapped.Run(p, size)
+	if !ok || in.mapped[from].At != p || in.mapped[to-1].End() != p+driver.Pointer(size) {
 		return nil, 0, 0, invalidError(call, "%#x+%d is not a run of whole mapped pages", p, size)
 	}
 	return in, from, to, nil
@@ -33,7 +36,7 @@ func (r *ranges) unmapped(call string, p driver.Pointer, size int64) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	in, err := r.inside(call, p, size)
-	if err == nil && !in.mapped.free(p, size) {
+	if err == nil && !in.mapped.Free(p, size) {
 		err = invalidError(call, "%#x+%d is partly mapped already", p, size)
 	}
 	return err
@@ -43,9 +46,9 @@ func (r *ranges) unmapped(call string, p driver.Pointer, size int64) error {
 func (r *ranges) mapped(p driver.Pointer, pages []driver.Page) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := &r.t[r.t.find(p)].value
+	in := &r.t[r.t.Find(p)].Value
 	for _, pg := range pages {
-		in.mapped.insert(entry[uint64]{at: p, size: pg.Size, value: pg.ID})
+		in.mapped.Insert(spans.Entry[uint64]{At: p, Size: pg.Size, Value: pg.ID})
 		p += driver.Pointer(pg.Size)
 	}
 }
@@ -61,9 +64,9 @@ func (r *ranges) unmap(call string, p driver.Pointer, size int64) ([]driver.Page
 	}
 	pages := make([]driver.Page, 0, to-from)
 	for _, e := range in.mapped[from:to] {
-		pages = append(pages, driver.Page{ID: e.value, Size: e.size})
+		pages = append(pages, driver.Page{ID: e.Value, Size: e.Size})
 	}
-	in.mapped.remove(from, to)
+	in.mapped.Remove(from, to)
 	return pages, nil
 }
 
@@ -71,14 +74,14 @@ func (r *ranges) unmap(call string, p driver.Pointer, size int64) ([]driver.Page
 func (r *ranges) removeReservation(call string, p driver.Pointer, size int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := r.t.starting(p)
-	if i < 0 || r.t[i].value.kind != reserved || r.t[i].size != size {
+	i := r.t.Starting(p)
+	if i < 0 || r.t[i].Value.kind != reserved || r.t[i].Size != size {
 		return invalidError(call, "%#x+%d is not a whole reservation", p, size)
 	}
-	if len(r.t[i].value.mapped) > 0 {
+	if len(r.t[i].Value.mapped) > 0 {
 		return invalidError(call, "pages are mapped in %#x+%d", p, size)
 	}
-	r.t.remove(i, i+1)
+	r.t.Remove(i, i+1)
 	return nil
 }
 

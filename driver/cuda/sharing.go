@@ -53,15 +53,15 @@ func (s sharing) exportable(call string, p driver.Pointer) (int64, error) {
 	r := &s.d.known
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if i := r.t.find(p); i >= 0 {
+	if i := r.t.Find(p); i >= 0 {
 		switch e := &r.t[i]; {
-		case e.value.kind == reserved:
+		case e.Value.kind == reserved:
 			return 0, &driver.Error{
 				Call: call, Code: driver.ErrUnsupported,
 				Detail: fmt.Sprintf("%#x is virtual memory: share pages of CreateShared, by ExportPage", p),
 			}
-		case e.value.kind == allocated && e.at == p:
-			return e.size, nil
+		case e.Value.kind == allocated && e.At == p:
+			return e.Size, nil
 		}
 	}
 	return 0, invalidError(call, "%#x is not the start of a block from Alloc", p)

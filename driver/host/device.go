@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
 // A device is a budget of memory and the streams that work on it.
@@ -19,9 +20,9 @@ type device struct {
 	mu       sync.RWMutex // read to look an address up, written to change anything
 	closed   bool
 	used     int64 // bytes handed out
-	blocks   table[block]
+	blocks   spans.Table[block]
 	streams  []*stream // by number; a closed one stays until its number is given again
-	reserved table[*reservation]
+	reserved spans.Table[*reservation]
 	pages    map[uint64]*page
 	lastPage uint64
 	physical physical // nil without virtual memory
@@ -116,7 +117,7 @@ func (d *device) Alloc(size int64) (driver.Pointer, error) {
 			Detail: fmt.Sprintf("%s from the operating system: %v", bytesize.Format(size), err),
 		}
 	}
-	d.blocks.insert(entry[block]{at: p, size: size})
+	d.blocks.Insert(spans.Entry[block]{At: p, Size: size})
 	return p, nil
 }
 
@@ -130,12 +131,12 @@ func (d *device) giveBack(call, from string, p driver.Pointer, imported bool) er
 		d.mu.Unlock()
 		return closedError(call)
 	}
-	i := d.blocks.starting(p)
-	if i < 0 || d.blocks[i].value.leaving || d.blocks[i].value.imported != imported {
+	i := d.blocks.Starting(p)
+	if i < 0 || d.blocks[i].Value.leaving || d.blocks[i].Value.imported != imported {
 		d.mu.Unlock()
 		return invalidError(call, "%#x is not the start of a block from %s", p, from)
 	}
-	d.blocks[i].value.leaving = true // but still there for kernels that are queued
+	d.blocks[i].Value.leaving = true // but still there for kernels that are queued
 	streams := slices.Clone(d.streams)
 	d.mu.Unlock()
 
@@ -144,11 +145,11 @@ func (d *device) giveBack(call, from string, p driver.Pointer, imported bool) er
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if i = d.blocks.starting(p); i < 0 {
+	if i = d.blocks.Starting(p); i < 0 {
 		return nil // Close came first, and gave it back
 	}
 	b := d.blocks[i]
-	d.blocks.remove(i, i+1)
+	d.blocks.Remove(i, i+1)
 	if err := d.unmapBlock(b); err != nil {
 		return &driver.Error{Call: call, Code: driver.ErrLost, Detail: fmt.Sprintf("unmap %#x: %v", p, err)}
 	}
@@ -156,13 +157,13 @@ func (d *device) giveBack(call, from string, p driver.Pointer, imported bool) er
 }
 
 // unmapBlock gives the memory of a block back. d.mu is held.
-func (d *device) unmapBlock(b entry[block]) error {
-	if !b.value.imported {
-		d.used -= b.size
+func (d *device) unmapBlock(b spans.Entry[block]) error {
+	if !b.Value.imported {
+		d.used -= b.Size
 	}
-	err := unmapMemory(b.at, b.size)
-	if b.value.export != nil {
-		err = errors.Join(err, b.value.export.memory.close())
+	err := unmapMemory(b.At, b.Size)
+	if b.Value.export != nil {
+		err = errors.Join(err, b.Value.export.memory.close())
 	}
 	return err
 }
@@ -265,21 +266,21 @@ func (d *device) lookUp(call string, p driver.Pointer, n int64) error {
 
 // inBlock says whether n > 0 bytes at p are in one block; two side by side are not one. d.mu is held.
 func (d *device) inBlock(p driver.Pointer, n int64) bool {
-	i := d.blocks.find(p)
-	return i >= 0 && n <= int64(d.blocks[i].end()-p)
+	i := d.blocks.Find(p)
+	return i >= 0 && n <= int64(d.blocks[i].End()-p)
 }
 
 // inPages says whether n > 0 bytes at p are in mapped pages of one reservation, shared with a peer unless it is nil.
 // d.mu is held.
 func (d *device) inPages(p driver.Pointer, n int64, with *device) bool {
-	i := d.reserved.find(p)
-	if i < 0 || n > int64(d.reserved[i].end()-p) {
+	i := d.reserved.Find(p)
+	if i < 0 || n > int64(d.reserved[i].End()-p) {
 		return false
 	}
-	mapped := d.reserved[i].value.mapped
-	from, to, ok := mapped.run(p, n)
-	return ok && (with == nil || !slices.ContainsFunc(mapped[from:to], func(e entry[mapping]) bool {
-		return !slices.Contains(e.value.peers, with)
+	mapped := d.reserved[i].Value.mapped
+	from, to, ok := mapped.Run(p, n)
+	return ok && (with == nil || !slices.ContainsFunc(mapped[from:to], func(e spans.Entry[mapping]) bool {
+		return !slices.Contains(e.Value.peers, with)
 	}))
 }
 

@@ -142,7 +142,7 @@ func (p peers) share(call string, at driver.Pointer, size int64, with []*device)
 		return err
 	}
 	for i := from; i < to; i++ {
-		m := &(*mapped)[i].value
+		m := &(*mapped)[i].Value
 		for _, o := range with {
 			if !slices.Contains(m.peers, o) {
 				m.peers = append(m.peers, o)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
 // pinned is the driver.Pinned of a device. Its memory is whole pages of the operating system, locked where the system's
@@ -21,7 +22,7 @@ func (d *device) Pinned() driver.Pinned { return pinned{d} }
 type pins struct {
 	mu     sync.RWMutex
 	closed bool
-	table  table[pin]
+	table  spans.Table[pin]
 }
 
 type pin struct {
@@ -33,7 +34,7 @@ type pin struct {
 func (ps *pins) covers(p driver.Pointer, n int64) bool {
 	ps.mu.RLock()
 	defer ps.mu.RUnlock()
-	_, _, ok := ps.table.run(p, n)
+	_, _, ok := ps.table.Run(p, n)
 	return ok
 }
 
@@ -52,10 +53,10 @@ func (ps *pins) add(call string, p driver.Pointer, size int64, allocated bool) e
 	if ps.closed {
 		return closedError(call)
 	}
-	if !ps.table.free(p, size) {
+	if !ps.table.Free(p, size) {
 		return invalidError(call, "part of the %d bytes at %#x is page-locked already", size, p)
 	}
-	ps.table.insert(entry[pin]{at: p, size: size, value: pin{allocated: allocated}})
+	ps.table.Insert(spans.Entry[pin]{At: p, Size: size, Value: pin{allocated: allocated}})
 	return nil
 }
 
@@ -66,11 +67,11 @@ func (ps *pins) leave(b []byte, allocated bool) bool {
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	i := ps.table.starting(pointer(b))
-	if i < 0 || ps.table[i].size != int64(len(b)) {
+	i := ps.table.Starting(pointer(b))
+	if i < 0 || ps.table[i].Size != int64(len(b)) {
 		return false
 	}
-	found := &ps.table[i].value
+	found := &ps.table[i].Value
 	if found.allocated != allocated || found.leaving {
 		return false
 	}
@@ -82,9 +83,9 @@ func (ps *pins) leave(b []byte, allocated bool) bool {
 func (ps *pins) remove(p driver.Pointer) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	i := ps.table.starting(p)
+	i := ps.table.Starting(p)
 	if i >= 0 {
-		ps.table.remove(i, i+1)
+		ps.table.Remove(i, i+1)
 	}
 	return i >= 0
 }
@@ -192,10 +193,10 @@ func (ps *pins) freeAll() error {
 	defer ps.mu.Unlock()
 	var errs []error
 	for _, e := range ps.table {
-		if e.value.allocated {
-			errs = append(errs, unmapMemory(e.at, wholePages(e.size)))
+		if e.Value.allocated {
+			errs = append(errs, unmapMemory(e.At, wholePages(e.Size)))
 		} else {
-			unlockMemory(view(e.at, e.size))
+			unlockMemory(view(e.At, e.Size))
 		}
 	}
 	ps.closed, ps.table = true, nil

@@ -5,9 +5,11 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"golang.org/x/sys/unix"
+	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
 // sharing is the driver.Sharing of a device. What is shared is a sealed file, which the kernel keeps until no process
@@ -43,10 +45,10 @@ func (s sharing) Export(p driver.Pointer) ([]byte, error) {
 		return nil, err
 	}
 	b := &s.d.blocks[i]
-	if b.value.export, err = moveOut(b.at, b.size); err != nil {
-		return nil, systemError(call, fmt.Sprintf("%s at %#x", bytesize.Format(b.size), p), err)
+	if b.Value.export, err = moveOut(b.At, b.Size); err != nil {
+		return nil, systemError(call, fmt.Sprintf("%s at %#x", bytesize.Format(b.Size), p), err)
 	}
-	return slices.Clone(b.value.export.handle), nil
+	return slices.Clone(b.Value.export.handle), nil
 }
 
 // exportable returns the index of the block at p, which Alloc returned. d.mu is held.
@@ -54,8 +56,8 @@ func (s sharing) exportable(call string, p driver.Pointer) (int, error) {
 	if s.d.closed {
 		return 0, closedError(call)
 	}
-	i := s.d.blocks.starting(p)
-	if i < 0 || s.d.blocks[i].value.leaving || s.d.blocks[i].value.imported {
+	i := s.d.blocks.Starting(p)
+	if i < 0 || s.d.blocks[i].Value.leaving || s.d.blocks[i].Value.imported {
 		return 0, invalidError(call, "%#x is not the start of a block from Alloc", p)
 	}
 	return i, nil
@@ -66,10 +68,10 @@ func (s sharing) exported(call string, p driver.Pointer) ([]byte, error) {
 	s.d.mu.RLock()
 	defer s.d.mu.RUnlock()
 	i, err := s.exportable(call, p)
-	if err != nil || s.d.blocks[i].value.export == nil {
+	if err != nil || s.d.blocks[i].Value.export == nil {
 		return nil, err
 	}
-	return slices.Clone(s.d.blocks[i].value.export.handle), nil
+	return slices.Clone(s.d.blocks[i].Value.export.handle), nil
 }
 
 // moveOut puts the memory at p into a sealed file and that at p. Nothing else touches it meanwhile.
@@ -132,7 +134,7 @@ func (s sharing) Import(handle []byte) (driver.Pointer, int64, error) {
 		return 0, 0, systemError(call, bytesize.Format(h.Size), err)
 	}
 	p := driver.Pointer(uintptr(raw))
-	s.d.blocks.insert(entry[block]{at: p, size: h.Size, value: block{imported: true}})
+	s.d.blocks.Insert(spans.Entry[block]{At: p, Size: h.Size, Value: block{imported: true}})
 	return p, h.Size, nil
 }
 

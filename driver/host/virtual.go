@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
 // physical is memory apart from addresses, as an operating system has it. The device's lock is held in all calls.
@@ -28,7 +29,7 @@ type physical interface {
 
 // A reservation's addresses are mapped where mapped says.
 type reservation struct {
-	mapped table[mapping]
+	mapped spans.Table[mapping]
 }
 
 // A mapping is a page at an address, and the peers that may use it there.
@@ -85,7 +86,7 @@ func (v virtualMemory) Reserve(size int64) (driver.Pointer, error) {
 	if err != nil {
 		return 0, systemError(call, fmt.Sprintf("%s of addresses", bytesize.Format(size)), err)
 	}
-	v.d.reserved.insert(entry[*reservation]{at: p, size: size, value: &reservation{}})
+	v.d.reserved.Insert(spans.Entry[*reservation]{At: p, Size: size, Value: &reservation{}})
 	return p, nil
 }
 
@@ -98,17 +99,17 @@ func (v virtualMemory) Release(p driver.Pointer, size int64) error {
 		return err
 	}
 	defer v.d.mu.Unlock()
-	i := v.d.reserved.starting(p)
-	if i < 0 || v.d.reserved[i].size != size {
+	i := v.d.reserved.Starting(p)
+	if i < 0 || v.d.reserved[i].Size != size {
 		return invalidError(call, "%#x+%d is not a reservation", p, size)
 	}
-	if n := len(v.d.reserved[i].value.mapped); n > 0 {
+	if n := len(v.d.reserved[i].Value.mapped); n > 0 {
 		return invalidError(call, "%d pages are still mapped in %#x+%d: unmap them first", n, p, size)
 	}
 	if err := v.d.physical.release(p, size); err != nil {
 		return systemError(call, fmt.Sprintf("%#x+%d", p, size), err)
 	}
-	v.d.reserved.remove(i, i+1)
+	v.d.reserved.Remove(i, i+1)
 	return nil
 }
 
@@ -207,15 +208,15 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 	if err := v.whole(call, total); err != nil {
 		return err
 	}
-	i := v.d.reserved.find(p)
-	if i < 0 || total > int64(v.d.reserved[i].end()-p) {
+	i := v.d.reserved.Find(p)
+	if i < 0 || total > int64(v.d.reserved[i].End()-p) {
 		return invalidError(call, "%#x+%d is not inside one reservation", p, total)
 	}
 	if g := v.d.info.Granularity; int64(p)%g != 0 {
 		return invalidError(call, "%#x is not a multiple of the granularity, %s", p, bytesize.Exact(g))
 	}
-	mapped := &v.d.reserved[i].value.mapped
-	if !mapped.free(p, total) {
+	mapped := &v.d.reserved[i].Value.mapped
+	if !mapped.Free(p, total) {
 		return invalidError(call, "%#x+%d is partly mapped already", p, total)
 	}
 	at := p
@@ -229,7 +230,7 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 		at += driver.Pointer(pg.Size)
 	}
 	for _, pg := range found {
-		mapped.insert(entry[mapping]{at: p, size: pg.Size, value: mapping{page: pg}})
+		mapped.Insert(spans.Entry[mapping]{At: p, Size: pg.Size, Value: mapping{page: pg}})
 		pg.places++
 		p += driver.Pointer(pg.Size)
 	}
@@ -254,22 +255,22 @@ func (v virtualMemory) Unmap(p driver.Pointer, size int64) error {
 	}
 	var errs []error
 	for _, e := range (*mapped)[from:to] {
-		e.value.page.places--
-		errs = append(errs, v.collect(call, e.value.page))
+		e.Value.page.places--
+		errs = append(errs, v.collect(call, e.Value.page))
 	}
-	mapped.remove(from, to)
+	mapped.Remove(from, to)
 	return errors.Join(errs...)
 }
 
 // wholePages returns the mappings that make up [p, p+size), as indices of a reservation's, or fails. The lock is held.
-func (v virtualMemory) wholePages(call string, p driver.Pointer, size int64) (*table[mapping], int, int, error) {
-	i := v.d.reserved.find(p)
-	if i < 0 || size > int64(v.d.reserved[i].end()-p) {
+func (v virtualMemory) wholePages(call string, p driver.Pointer, size int64) (*spans.Table[mapping], int, int, error) {
+	i := v.d.reserved.Find(p)
+	if i < 0 || size > int64(v.d.reserved[i].End()-p) {
 		return nil, 0, 0, invalidError(call, "%#x+%d is not inside one reservation", p, size)
 	}
-	mapped := &v.d.reserved[i].value.mapped
-	from, to, ok := mapped.run(p, size)
-	if !ok || (*mapped)[from].at != p || (*mapped)[to-1].end() != p+driver.Pointer(size) {
+	mapped := &v.d.reserved[i].Value.mapped
+	from, to, ok := mapped.Run(p, size)
+	if !ok || (*mapped)[from].At != p || (*mapped)[to-1].End() != p+driver.Pointer(size) {
 		return nil, 0, 0, invalidError(call, "%#x+%d is not a run of whole mapped pages", p, size)
 	}
 	return mapped, from, to, nil
@@ -282,7 +283,7 @@ func (d *device) closePages() error {
 	}
 	var errs []error
 	for _, r := range d.reserved {
-		errs = append(errs, d.physical.release(r.at, r.size))
+		errs = append(errs, d.physical.release(r.At, r.Size))
 	}
 	for _, pg := range d.pages {
 		errs = append(errs, d.discard(pg))

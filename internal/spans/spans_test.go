@@ -1,4 +1,4 @@
-package host
+package spans
 
 import (
 	"math/rand/v2"
@@ -11,7 +11,7 @@ import (
 func TestTable(t *testing.T) {
 	const seed, space = 1, 64
 	rng := rand.New(rand.NewPCG(seed, 0))
-	var tab table[int]
+	var tab Table[int]
 	var owner [space + 1]int // 0: none; the last stays so
 	next := 1
 	for step := range 20_000 {
@@ -22,39 +22,39 @@ func TestTable(t *testing.T) {
 		for _, o := range owner[at : at+size] {
 			free = free && o == 0
 		}
-		if got := tab.free(p, int64(size)); got != free {
+		if got := tab.Free(p, int64(size)); got != free {
 			t.Fatalf("seed %d, step %d: free(%d, %d) is %v in %v", seed, step, at, size, got, tab)
 		}
-		i := tab.find(p)
-		if (i >= 0) != (owner[at] != 0) || i >= 0 && tab[i].value != owner[at] {
+		i := tab.Find(p)
+		if (i >= 0) != (owner[at] != 0) || i >= 0 && tab[i].Value != owner[at] {
 			t.Fatalf("seed %d, step %d: find(%d) is %d in %v", seed, step, at, i, tab)
 		}
 		starts := owner[at] != 0 && (at == 0 || owner[at-1] != owner[at])
-		if got := tab.starting(p); (got >= 0) != starts {
+		if got := tab.Starting(p); (got >= 0) != starts {
 			t.Fatalf("seed %d, step %d: starting(%d) is %d in %v", seed, step, at, got, tab)
 		}
 		covered := true
 		for _, o := range owner[at : at+size] {
 			covered = covered && o != 0
 		}
-		from, to, ok := tab.run(p, int64(size))
-		if ok != covered || ok && (tab[from].value != owner[at] || tab[to-1].value != owner[at+size-1]) {
+		from, to, ok := tab.Run(p, int64(size))
+		if ok != covered || ok && (tab[from].Value != owner[at] || tab[to-1].Value != owner[at+size-1]) {
 			t.Fatalf("seed %d, step %d: run(%d, %d) is %d, %d, %v in %v", seed, step, at, size, from, to, ok, tab)
 		}
 		switch {
 		case free:
-			tab.insert(entry[int]{at: p, size: int64(size), value: next})
+			tab.Insert(Entry[int]{At: p, Size: int64(size), Value: next})
 			for j := at; j < at+size; j++ {
 				owner[j] = next
 			}
 			next++
 		case i >= 0:
 			for j := range owner {
-				if owner[j] == tab[i].value {
+				if owner[j] == tab[i].Value {
 					owner[j] = 0
 				}
 			}
-			tab.remove(i, i+1)
+			tab.Remove(i, i+1)
 		}
 	}
 }
