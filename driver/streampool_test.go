@@ -1,0 +1,241 @@
+package driver_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A stable is a device of which only the streams matter. Like real ones it gives the numbers of closed streams out again.
+type stable struct {
+	driver.Device
+	mu      sync.Mutex
+	streams []*horse // by number
+	made    int
+	opts    driver.StreamOptions // of the last one
+	fail    error                // of NewStream
+}
+
+// A horse is a stream that can be closed; every other call is a nil pointer's, so a pool that waits for work, or queues
+// any, does not pass.
+type horse struct {
+	driver.Stream
+	of     *stable
+	id     driver.StreamID
+	closed bool
+	fail   error // of Close
+}
+
+func (h *horse) ID() driver.StreamID { return h.id }
+
+func (h *horse) Close() error {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	h.closed = true
+	return h.fail
+}
+
+func (d *stable) NewStream(opts driver.StreamOptions) (driver.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fail != nil {
+		return nil, d.fail
+	}
+	d.made, d.opts = d.made+1, opts
+	i := slices.IndexFunc(d.streams, func(h *horse) bool { return h.closed })
+	if i < 0 {
+		i = len(d.streams)
+		d.streams = append(d.streams, nil)
+	}
+	d.streams[i] = &horse{of: d, id: driver.StreamID(i + 1)}
+	return d.streams[i], nil
+}
+
+func (d *stable) closed() (n int) {
+	for _, h := range d.streams {
+		if h.closed {
+			n++
+		}
+	}
+	return n
+}
+
+func get(t *testing.T, p *driver.StreamPool) driver.Stream {
+	t.Helper()
+	s, err := p.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func put(t *testing.T, p *driver.StreamPool, streams ...driver.Stream) {
+	t.Helper()
+	for _, s := range streams {
+		if err := p.Put(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The last one back is the first one lent, and its work is neither waited for nor added to.
+func TestStreamPoolLendsTheLastOneBack(t *testing.T) {
+	dev := &stable{}
+	p := driver.NewStreamPool(dev, driver.StreamOptions{Priority: -1})
+	a, b, c := get(t, p), get(t, p), get(t, p)
+	put(t, p, b, c, a)
+	for i, want := range []driver.Stream{a, c, b} {
+		if got := get(t, p); got != want {
+			t.Errorf("loan %d is of stream %d, want stream %d", i, got.ID(), want.ID())
+		}
+	}
+	if dev.made != 3 || dev.opts.Priority != -1 {
+		t.Errorf("the device made %d streams, the last with %+v; want 3 of priority -1", dev.made, dev.opts)
+	}
+}
+
+// 16 streams are kept, as in BMEngine; what is put back beyond that is closed, and so is all that is kept at the end.
+func TestStreamPoolKeeps16(t *testing.T) {
+	dev := &stable{}
+	p := driver.NewStreamPool(dev, driver.StreamOptions{})
+	var streams []driver.Stream
+	for range 20 {
+		streams = append(streams, get(t, p))
+	}
+	put(t, p, streams...)
+	for i, s := range streams {
+		if closed := s.(*horse).closed; closed != (i >= 16) {
+			t.Errorf("number %d to come back: closed %v", i, closed)
+		}
+	}
+	out := get(t, p)
+	for range 2 {
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := dev.closed(); n != 19 || out.(*horse).closed {
+		t.Errorf("after Close %d streams are closed, that on loan %v; want 19 without it", n, out.(*horse).closed)
+	}
+	if s, err := p.Get(); !errors.Is(err, driver.ErrClosed) || s != nil {
+		t.Errorf("Get after Close: %v, %v", s, err)
+	}
+	put(t, p, out)
+	if n := dev.closed(); n != 20 {
+		t.Errorf("with the last one back %d streams are closed, want 20", n)
+	}
+}
+
+func TestStreamPoolMisusePanics(t *testing.T) {
+	dev, other := &stable{}, &stable{}
+	p, q := driver.NewStreamPool(dev, driver.StreamOptions{}), driver.NewStreamPool(other, driver.StreamOptions{})
+	a, b, far := get(t, p), get(t, p), get(t, q)
+	put(t, p, a)
+	own, err := dev.NewStream(driver.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, misuse := range map[string]func(){
+		"the same stream twice":      func() { p.Put(a) },
+		"a stream of another device": func() { p.Put(far) },
+		"a stream made elsewhere":    func() { p.Put(own) },
+		"a stream of no such number": func() { p.Put(&horse{of: dev, id: 1 << 31}) },
+		"a foreign stream":           func() { driver.NewStreamPool(dev, driver.StreamOptions{Foreign: 1}) },
+		"no device":                  func() { driver.NewStreamPool(nil, driver.StreamOptions{}) },
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "driver: ") {
+					t.Errorf("%s: panicked with %q, want the prefix driver:", what, text)
+				}
+			}()
+			misuse()
+		}()
+	}
+	put(t, p, b) // works on
+	put(t, q, far)
+	if got := get(t, p); got != b {
+		t.Errorf("after misuse stream %d is lent, want %d", got.ID(), b.ID())
+	}
+}
+
+// A borrower may close a stream instead of putting it back; the device may then give its number to another.
+func TestStreamPoolForgetsWhatIsClosedElsewhere(t *testing.T) {
+	dev := &stable{}
+	p := driver.NewStreamPool(dev, driver.StreamOptions{})
+	gone := get(t, p)
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := get(t, p)
+	if next.ID() != gone.ID() {
+		t.Fatalf("the device numbered streams %d and %d", gone.ID(), next.ID())
+	}
+	put(t, p, next)
+	if got := get(t, p); got != next {
+		t.Fatalf("stream %d is lent, want the one put back", got.ID())
+	}
+}
+
+func TestStreamPoolPassesErrorsOn(t *testing.T) {
+	dev := &stable{}
+	p := driver.NewStreamPool(dev, driver.StreamOptions{})
+	s, bad := get(t, p), get(t, p)
+	dev.fail = driver.ErrLost
+	if got, err := p.Get(); !errors.Is(err, driver.ErrLost) || got != nil {
+		t.Errorf("Get of a device that fails: %v, %v", got, err)
+	}
+	put(t, p, bad, s)
+	bad.(*horse).fail = driver.ErrLost
+	if err := p.Close(); !errors.Is(err, driver.ErrLost) || !s.(*horse).closed {
+		t.Errorf("Close with a stream that does not close: %v; the other one closed: %v", err, s.(*horse).closed)
+	}
+}
+
+// Nobody is lent a stream that another has.
+func TestStreamPoolConcurrently(t *testing.T) {
+	p := driver.NewStreamPool(&stable{}, driver.StreamOptions{})
+	var mu sync.Mutex
+	lent := map[driver.Stream]bool{}
+	var wg sync.WaitGroup
+	for g := range uint64(8) {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(g, 0))
+			var own []driver.Stream
+			for i := 0; i < 400 || len(own) > 0; i++ {
+				if i < 400 && len(own) < 4 && rng.IntN(2) == 0 {
+					s, err := p.Get()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if lent[s] {
+						t.Errorf("stream %d is lent twice", s.ID())
+					}
+					lent[s] = true
+					mu.Unlock()
+					own = append(own, s)
+				} else if len(own) > 0 {
+					s := own[0]
+					own = own[1:]
+					mu.Lock()
+					delete(lent, s)
+					mu.Unlock()
+					if err := p.Put(s); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
