@@ -1,0 +1,41 @@
+package timeline
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ashlar-go/ashlar/driver/sim"
+)
+
+// A program that begins spans and never ends them, and gives them names without end, takes no memory without end.
+func TestBounds(t *testing.T) {
+	d := sim.New(sim.Options{})
+	r := New(d, Options{Max: 8})
+	lane := r.Lane(strings.Repeat("lane", 1000))
+	flops := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1}
+	for i := range 100 {
+		lane.Begin(d.DefaultStream(), strings.Repeat("ü", 1000), 0, flops[i%len(flops)])
+		lane.Mark(d.DefaultStream(), strings.Repeat("m", 1000), 0)
+	}
+	if len(lane.open) > 8+1 || len(r.spans.items) != 8 || len(r.samples.items) != 8 {
+		t.Errorf("%d open, %d spans, %d samples", len(lane.open), len(r.spans.items), len(r.samples.items))
+	}
+	for _, sp := range r.spans.items {
+		if sp.flops != 0 {
+			t.Errorf("%v operations", sp.flops)
+		}
+	}
+	for _, name := range []string{lane.name, r.spans.items[0].name, r.samples.items[0].name} {
+		if len(name) > longestName || len(name) < longestName-4 || !utf8.ValidString(name) || !strings.HasSuffix(name, "…") {
+			t.Errorf("a name of %d bytes: %q", len(name), name)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if leaks := d.Leaks(); !leaks.Empty() {
+		t.Errorf("left: %v", leaks)
+	}
+}

@@ -1,0 +1,232 @@
+package timeline
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Lane is a row of work: that of one goroutine. Calls from several at once are safe, but their spans nest in the order
+// in which the calls happened to come. A nil Lane records nothing.
+type Lane struct {
+	r      *Recorder
+	name   string
+	number int
+	open   []uint64 // guarded by r.mu
+}
+
+// A Span is a piece of work that has begun. The zero Span is one that is not recorded.
+type Span struct {
+	lane   *Lane
+	number uint64
+}
+
+// A span is a Span as it is recorded.
+type span struct {
+	lane       *Lane
+	name       string
+	parent     uint64 // or 0
+	level      int
+	flops      float64
+	on, endOn  driver.StreamID
+	begin, end point
+	before     int64 // bytes in use when it began, or unknownBytes
+	after      int64
+	ended      bool
+	closer     uint64 // the span that ended first, though this one lay in it; or 0
+	err        error  // why a time is missing
+}
+
+// A sample is a value of a counter, as it is recorded.
+type sample struct {
+	lane  *Lane
+	name  string
+	value int64
+	point point
+	err   error
+}
+
+// A point is an instant of a stream.
+type point struct {
+	state  pointState
+	stamp  driver.Stamp  // if queued; the anchor's too
+	stream driver.Stream // if queued
+	at     time.Duration // if known, since time zero
+}
+
+type pointState uint8
+
+const (
+	nothing pointState = iota // there is no stamp, and will be none
+	queued                    // its stamp is to be read
+	taken                     // a Read has the stamp
+	known                     // it has a time
+)
+
+const unknownBytes = -1
+
+// Begin begins a span on s: work that is queued on s from now on is in it, until End. flops is how many floating-point
+// operations the work is, 0 if that is not known. The span lies within the lane's last that has not ended, if any. What
+// the device refuses is told by Read.
+func (l *Lane) Begin(s driver.Stream, name string, level int, flops float64) Span {
+	if l == nil || !l.r.records(level) {
+		return Span{}
+	}
+	return l.begin(s, name, level, flops)
+}
+
+func (l *Lane) begin(s driver.Stream, name string, level int, flops float64) Span {
+	r := l.r
+	if !(flops > 0) || math.IsInf(flops, 0) {
+		flops = 0
+	}
+	sp := span{
+		lane: l, name: cut(name, longestName), level: level, flops: flops,
+		on: s.ID(), endOn: s.ID(), before: r.inUse(), after: unknownBytes,
+	}
+	sp.begin, sp.err = r.stamp(s)
+
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		r.discard(&sp.begin)
+		return Span{}
+	}
+	for len(l.open) > 0 && r.spans.get(l.open[0]) == nil {
+		l.open = l.open[1:] // dropped
+	}
+	if n := len(l.open); n > 0 {
+		sp.parent = l.open[n-1]
+	}
+	number, old, dropped := r.spans.push(sp)
+	l.open = append(l.open, number)
+	r.mu.Unlock()
+	if dropped {
+		r.discard(&old.begin)
+		r.discard(&old.end)
+	}
+	return Span{lane: l, number: number}
+}
+
+// End ends the span on s, which should be the stream that it began on. Spans within it that are still open are recorded
+// as unfinished. Ending a span again does nothing, so it may be deferred as well.
+func (sp Span) End(s driver.Stream) {
+	if sp.lane == nil {
+		return
+	}
+	r := sp.lane.r
+	r.mu.Lock()
+	open := r.isOpen(sp)
+	r.mu.Unlock()
+	if !open {
+		return
+	}
+	end, err := r.stamp(s)
+	bytes := r.inUse()
+
+	r.mu.Lock()
+	if !r.isOpen(sp) { // any more
+		r.mu.Unlock()
+		r.discard(&end)
+		return
+	}
+	defer r.mu.Unlock()
+	of := r.spans.get(sp.number)
+	of.end, of.endOn, of.after, of.ended = end, s.ID(), bytes, true
+	if of.err == nil {
+		of.err = err
+	}
+	l := sp.lane
+	for n := len(l.open); n > 0 && l.open[n-1] >= sp.number; n-- {
+		if inner := l.open[n-1]; inner > sp.number {
+			in := r.spans.get(inner)
+			in.ended, in.closer = true, sp.number
+		}
+		l.open = l.open[:n-1]
+	}
+}
+
+// isOpen reports whether a span is kept and has not ended. r.mu is held.
+func (r *Recorder) isOpen(sp Span) bool {
+	of := r.spans.get(sp.number)
+	return of != nil && !of.ended
+}
+
+// Mark records that a counter had a value at a point on s, at any level that is not Off. Counters whose names end in
+// "memory" or "bytes" count bytes; the one that is called "memory" is what Options.Memory says, too.
+func (l *Lane) Mark(s driver.Stream, name string, value int64) {
+	if l == nil || !l.r.records(0) {
+		return
+	}
+	r := l.r
+	sm := sample{lane: l, name: cut(name, longestName), value: value}
+	sm.point, sm.err = r.stamp(s)
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		r.discard(&sm.point)
+		return
+	}
+	_, old, dropped := r.samples.push(sm)
+	r.mu.Unlock()
+	if dropped {
+		r.discard(&old.point)
+	}
+}
+
+// inUse returns the bytes in use.
+func (r *Recorder) inUse() int64 {
+	if r.opts.Memory == nil {
+		return unknownBytes
+	}
+	return max(0, r.opts.Memory())
+}
+
+// stamp takes a stamp on s. Nothing comes of it if the device has no clock.
+func (r *Recorder) stamp(s driver.Stream) (point, error) {
+	if r.clock == nil {
+		return point{}, nil
+	}
+	st, err := r.clock.Stamp(s)
+	if err != nil {
+		return point{}, err
+	}
+	return point{state: queued, stamp: st, stream: s}, nil
+}
+
+// discard gives a point's stamp up, if it has one; if the device refuses, Close tries again. r.mu is not held.
+func (r *Recorder) discard(p *point) error {
+	if p.stamp == (driver.Stamp{}) {
+		return nil
+	}
+	st := p.stamp
+	p.stamp, p.stream = driver.Stamp{}, nil
+	if p.state == queued {
+		p.state = nothing
+	}
+	err := r.clock.Discard(st)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.refused) < r.opts.Max { // a device that takes nothing back is lost, and so are they
+			r.refused = append(r.refused, st)
+		}
+	}
+	return err
+}
+
+// retry gives up the stamps that the device refused to take back, and returns the first error.
+func (r *Recorder) retry() error {
+	r.mu.Lock()
+	again := r.refused
+	r.refused = nil
+	r.mu.Unlock()
+	var first error
+	for _, st := range again {
+		p := point{state: queued, stamp: st}
+		first = cmp.Or(first, r.discard(&p))
+	}
+	return first
+}

@@ -1,0 +1,158 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Recording is what a Recorder held when it was read: plain data of the caller's.
+type Recording struct {
+	Device  string   // Options.Name
+	Index   int      // Options.Index
+	Clock   bool     // the device has a clock
+	Spans   []Entry  // in the order in which they began
+	Samples []Sample // in the order of the calls
+	Dropped int64    // spans and samples that were recorded and are not here, since New or Reset
+}
+
+// An Entry is one span. Times are the device's, since the Recorder's time zero.
+type Entry struct {
+	Lane       string
+	LaneNumber int // of the Recorder's lanes, from 1
+	Name       string
+	Level      int
+	Parent     int             // index of the span it lies in; -1 if there is none, or it was dropped
+	Depth      int             // how many spans it lies in
+	FLOPs      float64         // floating-point operations, 0 if not known
+	Stream     driver.StreamID // that it began on
+	EndStream  driver.StreamID // that it ended on
+	Start, End time.Duration   // Unknown where there is no time
+	Memory     Memory
+	State      State
+	Err        error // why a time is missing, of a Failed one
+}
+
+// Memory is how many bytes were in use, -1 where that is not known.
+type Memory struct {
+	Begin, End int64 // when the span began and ended, as the host got there
+	Peak       int64 // the most that was seen at the beginnings and ends of the span and of those in it
+}
+
+// A Sample is the value of a counter at a point on a stream.
+type Sample struct {
+	Lane       string
+	LaneNumber int
+	Name       string
+	At         time.Duration // Unknown if there is no time
+	Value      int64
+	Err        error // why there is no time
+}
+
+// Unknown is a time that is not known.
+const Unknown time.Duration = math.MinInt64
+
+// A State says what became of a span.
+type State uint8
+
+// The states.
+const (
+	Done       State = iota // it began and ended on one stream
+	Open                    // it has not ended
+	Unfinished              // nobody ended it before the span around it ended; its End is that one's, if on one stream
+	Crossed                 // it ended on another stream than it began on
+	Pending                 // the device had not got to its begin or end when Read's context ended
+	Failed                  // a stamp could not be taken or read: Err says why
+)
+
+func (s State) String() string {
+	return [...]string{"done", "open", "unfinished", "crossed", "pending", "failed"}[s]
+}
+
+// Duration returns how long the span took on the device, if that is known: not if it lacks a time, or ended before it
+// began, as it may on another stream.
+func (e *Entry) Duration() (time.Duration, bool) {
+	if e.Start == Unknown || e.End == Unknown || e.End < e.Start {
+		return 0, false
+	}
+	return e.End - e.Start, true
+}
+
+// recording returns what the rings hold. The error is that of the first thing without time.
+func (r *Recorder) recording() (*Recording, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := &Recording{
+		Device: r.opts.Name, Index: r.opts.Index, Clock: r.clock != nil, Dropped: r.spans.dropped + r.samples.dropped,
+	}
+	var failed int
+	var first error
+	note := func(err error) {
+		if err != nil {
+			failed++
+			first = cmp.Or(first, err)
+		}
+	}
+	for n := r.spans.first + 1; n <= r.spans.last; n++ {
+		sp := r.spans.get(n)
+		note(sp.err)
+		rec.Spans = append(rec.Spans, r.entry(sp, rec.Spans))
+	}
+	for i := len(rec.Spans) - 1; i >= 0; i-- {
+		if e := &rec.Spans[i]; e.Parent >= 0 {
+			in := &rec.Spans[e.Parent].Memory
+			in.Peak = max(in.Peak, e.Memory.Peak)
+		}
+	}
+	for n := r.samples.first + 1; n <= r.samples.last; n++ {
+		sm := r.samples.get(n)
+		note(sm.err)
+		rec.Samples = append(rec.Samples, Sample{
+			Lane: sm.lane.name, LaneNumber: sm.lane.number, Name: sm.name, At: sm.point.time(), Value: sm.value, Err: sm.err,
+		})
+	}
+	if first != nil {
+		first = fmt.Errorf("timeline: %s: spans and samples without a time: %d, the first: %w", rec.Device, failed, first)
+	}
+	return rec, first
+}
+
+// entry returns a span as it is told; before are those that began before it. r.mu is held.
+func (r *Recorder) entry(sp *span, before []Entry) Entry {
+	e := Entry{
+		Lane: sp.lane.name, LaneNumber: sp.lane.number, Name: sp.name, Level: sp.level, Parent: -1, FLOPs: sp.flops,
+		Stream: sp.on, EndStream: sp.endOn, Start: sp.begin.time(), End: sp.end.time(),
+		Memory: Memory{Begin: sp.before, End: sp.after, Peak: max(sp.before, sp.after)}, Err: sp.err,
+	}
+	if sp.parent > r.spans.first {
+		e.Parent = int(sp.parent - r.spans.first - 1)
+		e.Depth = before[e.Parent].Depth + 1
+	}
+	if closer := r.spans.get(sp.closer); closer != nil && closer.endOn == sp.on {
+		e.End = closer.end.time()
+	}
+	switch {
+	case sp.err != nil:
+		e.State = Failed
+	case sp.closer != 0:
+		e.State = Unfinished
+	case sp.begin.state == queued || sp.end.state == queued:
+		e.State = Pending
+	case !sp.ended:
+		e.State = Open
+	case sp.on != sp.endOn:
+		e.State = Crossed
+	}
+	return e
+}
+
+// time returns the point's time, if it has one.
+func (p *point) time() time.Duration {
+	if p.state != known {
+		return Unknown
+	}
+	return p.at
+}
