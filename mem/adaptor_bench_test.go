@@ -35,6 +35,7 @@ func BenchmarkAdaptors(b *testing.B) {
 	}{
 		{"none", &line{}},
 		{"limit", mem.Limit(&line{}, 1<<40)},
+		{"scope", mem.NewScope(&line{})},
 		{"track", mem.Track(&line{}, mem.TrackOptions{})},
 		{"track,every=100", mem.Track(&line{}, mem.TrackOptions{Every: 100})},
 		{"track,nostacks", mem.Track(&line{}, mem.TrackOptions{Depth: -1, Freed: -1})},

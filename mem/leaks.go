@@ -36,8 +36,8 @@ type Leaks struct {
 	Sites []LeakSite
 }
 
-// Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate or free meanwhile may be in it
-// or not.
+// Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be in
+// it or not.
 func (t *Tracker) Live() []LiveBlock {
 	known := t.live()
 	out := make([]LiveBlock, len(known))
@@ -47,8 +47,8 @@ func (t *Tracker) Live() []LiveBlock {
 	return out
 }
 
-// Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines allocate
-// or free meanwhile may be in it or not.
+// Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines allocate,
+// free or move meanwhile may be in it or not.
 func (t *Tracker) Leaks() Leaks {
 	var out Leaks
 	index := map[siteID]int{}

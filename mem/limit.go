@@ -87,6 +87,9 @@ func (l *Limiter) Free(b Block, used ...driver.Stream) {
 	}
 }
 
+// Movable implements Mover: moving a block changes nothing that is counted here.
+func (l *Limiter) Movable(b Block, h Holder) bool { return Movable(l.inner, b, h) }
+
 // Unwrap implements Wrapper.
 func (l *Limiter) Unwrap() Allocator { return l.inner }
 

@@ -87,16 +87,22 @@ func (t *Tracker) Alloc(s driver.Stream, size int64) (Block, error) {
 	if t.opts.Depth > 0 && tb.number%uint64(t.opts.Every) == 0 {
 		tb.site = t.sites.here(t.opts.Depth)
 	}
+	t.enter(tb, "handed out")
+	return b, nil
+}
+
+// enter adds a live block to the table. Unless there is one at its address: the allocator below is wrong then.
+func (t *Tracker) enter(tb trackedBlock, did string) {
+	b := tb.block
 	shard := t.blocks.lock(b.Ptr)
 	old, known := shard.at[b.Ptr]
 	if known && !old.freed {
 		shard.mu.Unlock()
-		panic(fmt.Sprintf("mem: Track: the allocator below handed out %s at %#x, where %s is on loan, allocated at:\n%s",
-			bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.sites.text(old.site)))
+		panic(fmt.Sprintf("mem: Track: the allocator below %s %s at %#x, where %s is on loan, allocated at:\n%s",
+			did, bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.sites.text(old.site)))
 	}
 	shard.put(b.Ptr, tb)
 	shard.mu.Unlock()
-	return b, nil
 }
 
 // Free implements Allocator.
@@ -162,6 +168,57 @@ func (t *Tracker) explain(b Block, tb trackedBlock, known bool) string {
 	}
 	return fmt.Sprintf("Free of a block at %#x that has been freed: its address is now another block's, allocated at:\n%s",
 		at, t.sites.text(tb.site))
+}
+
+// Movable implements Mover: the tracker follows the block. It panics if b is not on loan through it.
+func (t *Tracker) Movable(b Block, h Holder) bool {
+	if b.Ptr == 0 {
+		return false
+	}
+	shard := t.blocks.lock(b.Ptr)
+	tb, known := shard.at[b.Ptr]
+	shard.mu.Unlock()
+	if !known || tb.freed || tb.block != b {
+		panic(fmt.Sprintf("mem: Track: Movable of %d bytes at %#x, which are no block on loan", b.Size, uint64(b.Ptr)))
+	}
+	return Movable(t.inner, b, &trackedHolder{tracker: t, holder: h, block: tb})
+}
+
+// A trackedHolder stands between the allocator below, which moves a block, and its holder, so that the tracker follows.
+// While the block is lifted its entry is here and not in the table, whatever the order in which blocks land: one may
+// come to where another has not left yet. Its fields are for the allocator that calls it, under that one's locks.
+type trackedHolder struct {
+	tracker *Tracker
+	holder  Holder
+	block   trackedBlock
+}
+
+// Lift implements Holder.
+func (k *trackedHolder) Lift() ([]driver.Stream, bool) {
+	used, ok := k.holder.Lift()
+	if !ok {
+		return nil, false
+	}
+	at := k.block.block.Ptr
+	shard := k.tracker.blocks.lock(at)
+	tb := shard.at[at]
+	live := tb.number == k.block.number && !tb.freed
+	if live {
+		delete(shard.at, at)
+	}
+	shard.mu.Unlock()
+	if !live { // its Free has begun
+		k.holder.Land(k.block.block, nil)
+		return nil, false
+	}
+	return used, true
+}
+
+// Land implements Holder. The table is right before the holder hears of the move, and so before any Free.
+func (k *trackedHolder) Land(b Block, s driver.Stream) {
+	k.block.block = b
+	k.tracker.enter(k.block, "moved")
+	k.holder.Land(b, s)
 }
 
 // Unwrap implements Wrapper.

@@ -38,7 +38,8 @@
 // # What it does not do
 //
 // Which address a request gets depends on the scheduler. Statistics, events and recordings of the layer below do not
-// see the blocks that come and go above it; mem.Find finds statistics and a snapshot that do. Nothing tells an allocator
+// see the blocks that come and go above it; mem.Find finds statistics and a snapshot that do. It is no mem.Mover: blocks
+// that are held have nobody to follow them, so what is below moves none that came through here. Nothing tells an allocator
 // that a stream was closed: its blocks stay held, and serve the stream that gets its number, unless Flush is called.
 package magazine
 

@@ -33,22 +33,27 @@ func checkFaults(t testing.TB, cfg Config) {
 		for j := 9; j < len(h); j += 10 { // more to give back than usual
 			h[j] = op{kind: opEmpty}
 		}
-		for n := int64(1); ; n++ {
-			fired := false
-			run := func(h history) *failure {
-				return h.runFailing(t, cfg, v.tight, fault.Rule{Nth: n, Onwards: v.onwards, Code: v.code}, &fired)
-			}
-			if f := run(h); f != nil {
-				t.Fatalf("seed %d, tight %v: driver call %d of the allocator fails (onwards %v, code %v):\n%s",
-					cfg.Seed, v.tight, n, v.onwards, v.code, shrink(h, run, f))
-			}
-			if !fired {
-				failures += n - 1
-				break
-			}
-		}
+		failures += h.failEach(t, cfg, v.tight, fault.Rule{Onwards: v.onwards, Code: v.code})
 	}
 	t.Logf("%d driver calls have failed, each in a run of its own", failures)
+}
+
+// failEach runs a history once for every driver call that the allocator makes in it, which fails by a rule that gets its
+// number. It returns how many there are.
+func (h history) failEach(t testing.TB, cfg Config, tight bool, rule fault.Rule) int64 {
+	t.Helper()
+	for {
+		rule.Nth++
+		fired := false
+		run := func(h history) *failure { return h.runFailing(t, cfg, tight, rule, &fired) }
+		if f := run(h); f != nil {
+			t.Fatalf("seed %d, tight %v: driver call %d of the allocator fails (onwards %v, code %v):\n%s",
+				cfg.Seed, tight, rule.Nth, rule.Onwards, rule.Code, shrink(h, run, f))
+		}
+		if !fired {
+			return rule.Nth - 1
+		}
+	}
 }
 
 // runFailing runs a history in a new world, in which driver calls made by the allocator fail by a rule with an Nth.
@@ -123,7 +128,7 @@ func (in *injector) run(r *runner, w *world, h history) error {
 			return err
 		}
 		// With only one call failing, all is well again now, and what could not be done can be.
-		undone := o.kind == opAlloc && w.numbers[o.block] == nil || o.kind == opEmpty
+		undone := o.kind == opAlloc && w.numbers[o.block] == nil || o.kind == opEmpty || o.kind == opCompact
 		if in.last > 0 && undone && !in.rule.Onwards {
 			if err := r.step(w, o); err != nil {
 				return fmt.Errorf("again, with no call failing: %w", err)

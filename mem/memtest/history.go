@@ -32,6 +32,9 @@ const (
 	opHold                   // stream
 	opResume                 // stream
 	opSnapshot               // and statistics; resets peaks
+	opMovable                // block
+	opRefuse                 // block: its holder says no from now on, or yes again
+	opCompact                // on stream
 )
 
 // text writes the operation as a line of a script. users are the streams that Free was told of.
@@ -63,6 +66,12 @@ func (o op) text(users []int) string {
 		return fmt.Sprintf("resume s%d", o.stream)
 	case opSnapshot:
 		return "snapshot"
+	case opMovable:
+		return fmt.Sprintf("movable b%d", o.block)
+	case opRefuse:
+		return fmt.Sprintf("refuse_or_not b%d", o.block)
+	case opCompact:
+		return fmt.Sprintf("compact on=s%d", o.stream)
 	}
 	return "unknown"
 }

@@ -12,9 +12,11 @@
 //   - history: a list of operations, random but from a seed, that means something from any subset of it, because an
 //     operation on a block that is not live does nothing. What fails is therefore shrunk by leaving operations out,
 //     and printed as a script.
+//   - moves: holders of blocks that the allocator moves, if it does. They follow in the model, say which streams use their
+//     blocks, and refuse at times.
 //   - fault: every driver call that the allocator makes fails once, for every n, with a device that is otherwise well.
 //
-// Apart from the check of concurrent use, which is for the race detector, everything runs in one goroutine and depends
+// Apart from what checks concurrent use, which is for the race detector, everything runs in one goroutine and depends
 // on nothing but Config. A device that does work in the background makes marks, and so addresses, vary from run to run;
 // what is checked holds all the same.
 //
@@ -96,6 +98,7 @@ var checks = []struct {
 	{"Random", checkRandom},
 	{"Faults", checkFaults},
 	{"Concurrent", checkConcurrent},
+	{"Moves", checkMoves},
 }
 
 // Run runs the suite.

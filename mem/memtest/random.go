@@ -74,7 +74,7 @@ func (r *runner) run(w *world, h history) error {
 func (r *runner) step(w *world, o op) error {
 	b := w.numbers[o.block]
 	switch o.kind {
-	case opFree, opWrite, opCheck, opJoin:
+	case opFree, opWrite, opCheck, opJoin, opMovable, opRefuse:
 		if b == nil {
 			return nil
 		}
@@ -113,6 +113,14 @@ func (r *runner) step(w *world, o op) error {
 		}
 	case opSnapshot:
 		w.resetPeaks()
+	case opMovable:
+		return w.movable(b)
+	case opRefuse:
+		b.refuse()
+	case opCompact:
+		if err := w.compact(o.stream); err != nil && (r.tolerate == nil || !r.tolerate(err)) {
+			return fmt.Errorf("Compact: %w", err)
+		}
 	}
 	return nil
 }

@@ -35,6 +35,11 @@ type world struct {
 	next     int          // number of the last block of mustAlloc
 	tight    bool         // any request may find no room
 	undo     func() error // gives back what takeAway took
+
+	lifted []*holder // that have not landed
+	landed []*holder // that the call under way has moved
+	moves  int       // blocks moved in all
+	wrong  error     // the first thing that a holder saw go wrong
 }
 
 // A block is a live block as the model has it.
@@ -46,6 +51,7 @@ type block struct {
 	pattern byte
 	writer  int   // stream of the last write
 	uses    []use // what has to be waited for: the last write and the reads after it, one for each stream
+	holder  *holder
 }
 
 // A use is the last work of a stream on a block.
@@ -119,7 +125,9 @@ func (w *world) alloc(number, stream int, size int64) (*block, error) {
 }
 
 func (w *world) rawAlloc(stream int, size int64) (mb mem.Block, err error) {
-	w.around(func() { mb, err = w.a.Alloc(w.streams[stream], size) })
+	if err := w.call(func() { mb, err = w.a.Alloc(w.streams[stream], size) }); err != nil {
+		return mb, err
+	}
 	if err != nil && mb != (mem.Block{}) {
 		return mb, fmt.Errorf("Alloc of %d bytes failed (%v) and gave the block %+v", size, err, mb)
 	}
@@ -144,25 +152,33 @@ func (w *world) adopt(b *block) error {
 	case b.end() < b.Ptr:
 		return fmt.Errorf("Alloc gave %v, which passes the end of the address space", b)
 	}
+	if err := w.place(b); err != nil {
+		return fmt.Errorf("Alloc gave %w", err)
+	}
+	w.numbers[b.number] = b
+	w.size += b.Size
+	return nil
+}
+
+// place lists a block by its address, and checks that it may lie there.
+func (w *world) place(b *block) error {
 	if unit := w.cfg.Alignment; b.Ptr%driver.Pointer(unit) != 0 {
-		return fmt.Errorf("Alloc gave %v, which is no multiple of %d", b, unit)
+		return fmt.Errorf("%v, which is no multiple of %d", b, unit)
 	}
 	i, taken := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
 	if taken {
-		return fmt.Errorf("Alloc gave %v, which is the live %v", b, w.live[i])
+		return fmt.Errorf("%v, which is the live %v", b, w.live[i])
 	}
 	if i > 0 && w.live[i-1].end() > b.Ptr {
-		return fmt.Errorf("Alloc gave %v, which overlaps the live %v", b, w.live[i-1])
+		return fmt.Errorf("%v, which overlaps the live %v", b, w.live[i-1])
 	}
 	if i < len(w.live) && w.live[i].Ptr < b.end() {
-		return fmt.Errorf("Alloc gave %v, which overlaps the live %v", b, w.live[i])
+		return fmt.Errorf("%v, which overlaps the live %v", b, w.live[i])
 	}
 	if base := w.evidence.base; b.Ptr < base+evidenceLen && base < b.end() {
-		return fmt.Errorf("Alloc gave %v, which overlaps memory that the allocator never got", b)
+		return fmt.Errorf("%v, which overlaps memory that the allocator never got", b)
 	}
 	w.live = slices.Insert(w.live, i, b)
-	w.numbers[b.number] = b
-	w.size += b.Size
 	return nil
 }
 
@@ -261,14 +277,18 @@ func (w *world) free(b *block) error {
 	for _, u := range w.users(b) {
 		used = append(used, w.streams[u])
 	}
-	w.around(func() { w.a.Free(b.Block, used...) })
-	return nil
+	return w.call(func() { w.a.Free(b.Block, used...) })
+}
+
+// displace takes a block off the list.
+func (w *world) displace(b *block) {
+	i, _ := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	w.live = slices.Delete(w.live, i, i+1)
 }
 
 // forget takes the block out of the model.
 func (w *world) forget(b *block) {
-	i, _ := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
-	w.live = slices.Delete(w.live, i, i+1)
+	w.displace(b)
 	delete(w.numbers, b.number)
 	w.size -= b.Size
 }
@@ -301,7 +321,9 @@ func (w *world) hold(stream int, on bool) bool {
 // empty empties the allocator's cache, if it has one.
 func (w *world) empty() (err error) {
 	if c, ok := mem.Find[mem.Trimmer](w.a); ok {
-		w.around(func() { err = c.EmptyCache() })
+		if wrong := w.call(func() { err = c.EmptyCache() }); wrong != nil {
+			return wrong
+		}
 	}
 	return err
 }

@@ -1,0 +1,182 @@
+package direct
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+var _ interface {
+	mem.Allocator
+	mem.Trimmer
+	mem.Snapshotter
+	mem.StatsReporter
+} = (*Allocator)(nil)
+
+const smallSize = 1 << 20 // what statistics call small
+
+// countLoan counts a block that came from the device and goes on loan. The caller holds mu.
+func (a *Allocator) countLoan(size int64) {
+	a.countSegment(size, 1)
+	a.stats.NumDeviceAlloc++
+	a.countBlock(size, 1)
+}
+
+// countFree counts a block that comes back. Nothing waits for it any more, so it is not active, wherever it lies.
+func (a *Allocator) countFree(size int64) { a.countBlock(size, -1) }
+
+func (a *Allocator) countBlock(size, n int64) {
+	st := &a.stats
+	for _, q := range []*mem.StatArray{&st.Allocation, &st.Active} {
+		add(q, size, n)
+	}
+	for _, q := range []*mem.StatArray{&st.AllocatedBytes, &st.ActiveBytes, &st.RequestedBytes} {
+		add(q, size, n*size)
+	}
+}
+
+func (a *Allocator) countSegment(size, n int64) {
+	add(&a.stats.Segment, size, n)
+	add(&a.stats.ReservedBytes, size, n*size)
+}
+
+// add changes a quantity on account of a block of some size.
+func add(q *mem.StatArray, size, n int64) {
+	class := &q.LargePool
+	if size <= smallSize {
+		class = &q.SmallPool
+	}
+	for _, s := range []*mem.Stat{&q.All, class} {
+		s.Current += n
+		s.Peak = max(s.Peak, s.Current)
+		if n > 0 {
+			s.Allocated += n
+		} else {
+			s.Freed -= n
+		}
+	}
+}
+
+// Stats implements mem.StatsReporter. A block is a segment; one that is queued is reserved, and neither active nor split.
+func (a *Allocator) Stats() mem.Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stats
+}
+
+// ResetPeakStats implements mem.StatsReporter.
+func (a *Allocator) ResetPeakStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.eachStat(func(s *mem.Stat) { s.Peak = s.Current })
+}
+
+// ResetAccumulatedStats implements mem.StatsReporter.
+func (a *Allocator) ResetAccumulatedStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.eachStat(func(s *mem.Stat) { s.Allocated, s.Freed = 0, 0 })
+	st := &a.stats
+	st.NumAllocRetries, st.NumOOMs, st.NumDeviceAlloc, st.NumDeviceFree = 0, 0, 0, 0
+}
+
+func (a *Allocator) eachStat(f func(*mem.Stat)) {
+	for _, q := range a.stats.Arrays() {
+		f(&q.Array.All)
+		f(&q.Array.SmallPool)
+		f(&q.Array.LargePool)
+	}
+}
+
+// Snapshot implements mem.Snapshotter: a segment for each block, on loan or queued (then mem.Inactive). It sorts as many
+// records as there are.
+func (a *Allocator) Snapshot() []mem.SegmentInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var held []*record
+	for i := range a.slab {
+		if r := &a.slab[i]; r.ptr != 0 {
+			held = append(held, r)
+		}
+	}
+	slices.SortFunc(held, func(x, y *record) int { return cmp.Compare(x.ptr, y.ptr) })
+	out := make([]mem.SegmentInfo, len(held))
+	blocks := make([]mem.BlockInfo, len(held))
+	for i, r := range held {
+		blocks[i] = mem.BlockInfo{Ptr: r.ptr, Size: r.size, RequestedSize: r.size, State: mem.Inactive}
+		out[i] = mem.SegmentInfo{
+			Ptr: r.ptr, TotalSize: r.size, Stream: r.stream, Large: r.size > smallSize, Blocks: blocks[i : i+1 : i+1],
+		}
+		if r.lent() {
+			blocks[i].State = mem.ActiveAllocated
+			out[i].AllocatedSize, out[i].ActiveSize, out[i].RequestedSize = r.size, r.size, r.size
+		}
+	}
+	return out
+}
+
+// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's lock: it must
+// be quick and must not call the allocator. A free is complete at once; the segment's is when the device has it back.
+func (a *Allocator) Observe(observer mem.Observer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.observer = observer
+}
+
+func (a *Allocator) observe(action mem.Action, r *record) {
+	if a.observer != nil {
+		a.observer(mem.Event{Action: action, Stream: r.stream, Ptr: r.ptr, Size: r.size})
+	}
+}
+
+// outOfMemory says why a request found no room. The caller holds mu.
+func (a *Allocator) outOfMemory(stream driver.StreamID, size int64, cause error) *mem.OutOfMemory {
+	a.stats.NumOOMs++
+	info := a.dev.Info()
+	free, total, err := a.dev.Available()
+	if err != nil {
+		free, total = 0, info.TotalMemory
+	}
+	e := &mem.OutOfMemory{
+		Requested: size, Rounded: size, Segment: size,
+		Device: info.Ordinal, DeviceName: info.Name, Total: total, Free: free,
+		Allowed:   a.cfg.Limit,
+		Allocated: a.stats.AllocatedBytes.All.Current, Reserved: a.stats.ReservedBytes.All.Current,
+		Stream: stream, Small: size <= smallSize,
+		Cause: cause,
+	}
+	if errors.Is(cause, errLimit) {
+		if cause == errLimit { // and nothing else went wrong
+			e.Cause = nil
+		}
+		if size <= free {
+			e.Remedies = []mem.Remedy{{
+				Name:   "limit=" + bytesize.Exact(e.Reserved+size),
+				Reason: fmt.Sprintf("the device has %s left", mem.FormatSize(free)),
+			}}
+		}
+	}
+	if a.observer != nil {
+		a.observer(mem.Event{Action: mem.ActionOOM, Stream: stream, Ptr: driver.Pointer(free), Size: size})
+	}
+	return e
+}
+
+// describeProcesses says who has the device's memory, if the device tells. No lock is held: asking takes milliseconds on
+// NVIDIA's devices.
+func (a *Allocator) describeProcesses(e *mem.OutOfMemory) {
+	processes, err := a.dev.Processes()
+	if err != nil {
+		return
+	}
+	for _, p := range processes {
+		if p.Bytes >= 0 {
+			e.Processes = append(e.Processes, p)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package memtest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"weak"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// checkMoves: an allocator that moves blocks asks each holder first, waits for the streams that it names, brings all
+// bytes along, and says where they are. One that moves none keeps no holder (mem/move.go).
+func checkMoves(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	b := w.mustAlloc(t, 0, min(4096, cfg.MaxBlock))
+	moves, probe := w.probe(b)
+	if !moves {
+		for range 2 {
+			runtime.GC()
+		}
+		if probe.Value() != nil {
+			t.Fatal("Movable is false, and the allocator keeps the holder")
+		}
+		must(t, w.compact(0)) // of a layer below: what is above it cannot follow
+		must(t, w.free(b))
+		must(t, w.finish())
+		return
+	}
+	w.slide(t)
+	must(t, w.finish())
+	for i := range cfg.Seeds {
+		cfg := cfg
+		cfg.Seed += uint64(i)
+		h := generateMoves(cfg, cfg.Seed, cfg.Ops/2, 48)
+		run := func(h history) *failure { return h.run(t, cfg, i%2 == 1) }
+		if f := run(h); f != nil {
+			t.Fatalf("seed %d, tight %v:\n%s", cfg.Seed, i%2 == 1, shrink(h, run, f))
+		}
+	}
+	failures := int64(0)
+	for i, rule := range []fault.Rule{{}, {Onwards: true}} {
+		cfg := cfg
+		cfg.Seed += uint64(i)
+		h := generateMoves(cfg, cfg.Seed, cfg.FaultOps, 12)
+		for j := 7; j < len(h); j += 8 { // more to move than usual
+			h[j] = op{kind: opCompact, stream: j % cfg.Streams}
+		}
+		failures += h.failEach(t, cfg, i == 0, rule)
+	}
+	t.Logf("%d driver calls have failed, each in a run of its own", failures)
+	checkMovesConcurrently(t, cfg)
+}
+
+// probe asks for a block to be movable, with a holder that nobody else has.
+func (w *world) probe(b *block) (bool, weak.Pointer[holder]) {
+	h := &holder{w: w, b: b}
+	return mem.Movable(w.a, b.Block, h), weak.Make(h)
+}
+
+// slide makes holes on all streams, and has them closed while the streams that use the blocks are busy.
+func (w *world) slide(t testing.TB) {
+	for round := range 4 {
+		var blocks []*block
+		for i := range 8 {
+			blocks = append(blocks, w.mustAlloc(t, i%w.cfg.Streams, min(w.cfg.MaxBlock, int64(3000+7000*i))))
+		}
+		must(t, w.sync())
+		on := round % w.cfg.Streams
+		for s := range w.cfg.Streams {
+			w.hold(s, s != on)
+		}
+		for i, b := range blocks {
+			if user := (b.owner + 1 + round) % w.cfg.Streams; i%2 == 0 {
+				must(t, w.check(b, user, "in a hole to be"))
+				must(t, w.free(b))
+			} else {
+				must(t, w.rewrite(b, user)) // the owner does not know when that is done
+				must(t, w.check(b, (user+1)%w.cfg.Streams, "by a stream that its holder names"))
+				must(t, w.movable(b))
+			}
+		}
+		blocks[1+2*round].refuse()
+		must(t, w.compact(on))
+		must(t, w.agree(true))
+		for _, b := range w.live {
+			must(t, w.check(b, b.owner, "after a move"))
+		}
+		must(t, w.free(w.mustAlloc(t, (on+1)%w.cfg.Streams, min(w.cfg.MaxBlock, 20_000)))) // where blocks have left
+		for s := range w.cfg.Streams {
+			w.hold(s, false)
+		}
+		must(t, w.sync())
+		for _, b := range w.live {
+			if must(t, w.movable(b)); b.holder.refuses {
+				b.refuse()
+			}
+		}
+		must(t, w.compact(0)) // nobody refuses, nothing is pending: the free memory is one hole
+		must(t, w.agree(true))
+		for len(w.live) > 4 {
+			must(t, w.free(w.live[0]))
+		}
+	}
+}
+
+// A holder follows one block for the model.
+type holder struct {
+	w       *world
+	b       *block
+	refuses bool
+	lifted  bool
+	from    mem.Block     // where it was lifted
+	on      driver.Stream // that moves it
+}
+
+// Lift implements mem.Holder.
+func (h *holder) Lift() ([]driver.Stream, bool) {
+	w := h.w
+	switch {
+	case w.numbers[h.b.number] != h.b:
+		w.complain(fmt.Errorf("Lift of %v, which has been freed", h.b))
+		return nil, false
+	case h.lifted:
+		w.complain(fmt.Errorf("Lift of %v, which has not landed since it was lifted", h.b))
+		return nil, false
+	case h.refuses:
+		return nil, false
+	}
+	h.lifted, h.from = true, h.b.Block
+	w.lifted = append(w.lifted, h)
+	w.displace(h.b) // another may come here before this one lands
+	var used []driver.Stream
+	for _, u := range w.users(h.b) {
+		used = append(used, w.streams[u])
+	}
+	return used, true
+}
+
+// Land implements mem.Holder.
+func (h *holder) Land(b mem.Block, s driver.Stream) {
+	w := h.w
+	switch {
+	case !h.lifted:
+		w.complain(fmt.Errorf("Land of %v, which is not lifted", h.b))
+		return
+	case s == nil && b != h.from:
+		w.complain(fmt.Errorf("%v landed, not moved, as %+v: want %+v", h.b, b, h.from))
+	case b.Size != h.from.Size:
+		w.complain(fmt.Errorf("%v has become %d bytes by being moved", h.b, b.Size))
+	}
+	h.lifted, h.b.Block, h.on = false, b, s
+	w.lifted = slices.DeleteFunc(w.lifted, func(l *holder) bool { return l == h })
+	if err := w.place(h.b); err != nil {
+		w.complain(fmt.Errorf("a move left %w", err))
+	}
+	if s != nil {
+		w.moves++
+		w.landed = append(w.landed, h)
+	}
+}
+
+// complain keeps the first thing that goes wrong, for the end of the call.
+func (w *world) complain(err error) {
+	if w.wrong == nil {
+		w.wrong = err
+	}
+}
+
+// call runs a call of the allocator, and lets the model follow the blocks that it moved.
+func (w *world) call(f func()) error {
+	w.around(f)
+	landed := w.landed
+	w.landed = nil
+	for _, h := range landed {
+		if err := h.follow(); err != nil {
+			return err
+		}
+	}
+	if w.wrong == nil && len(w.lifted) > 0 {
+		w.complain(fmt.Errorf("%v was lifted, and has not landed by the end of the call", w.lifted[0].b))
+	}
+	return w.wrong
+}
+
+// follow makes later work on a block that was moved wait for what moved it, and for nothing else: the allocator has
+// waited for what came before.
+func (h *holder) follow() error {
+	m, err := h.on.Mark()
+	if err != nil {
+		return err
+	}
+	w, b := h.w, h.b
+	by := slices.Index(w.streams, h.on)
+	if by < 0 { // a stream of the allocator's own
+		if by = b.owner; w.streams[by].WaitFor(h.on, m) != nil {
+			return fmt.Errorf("%v was moved on stream %d, which cannot be waited for", b, h.on.ID())
+		}
+		if m, err = w.streams[by].Mark(); err != nil {
+			return err
+		}
+	}
+	b.writer, b.uses = by, []use{{by, m}}
+	return nil
+}
+
+// movable lets a block be moved.
+func (w *world) movable(b *block) error {
+	if b.holder != nil {
+		return nil
+	}
+	b.holder = &holder{w: w, b: b}
+	ok := false
+	if err := w.call(func() { ok = mem.Movable(w.a, b.Block, b.holder) }); err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("Movable of %v is false, though the allocator has moved others", b)
+	}
+	return nil
+}
+
+// refuse makes the holder, if there is one, say no from now on, or yes again.
+func (b *block) refuse() {
+	if b.holder != nil {
+		b.holder.refuses = !b.holder.refuses
+	}
+}
+
+// compact has the allocator compact, if it can, and checks that it waits for nothing, and that what is free is one hole
+// if it may be.
+func (w *world) compact(stream int) error {
+	c, ok := mem.Find[mem.Compactor](w.a)
+	if !ok {
+		return nil
+	}
+	pending := w.heldBack()
+	before := w.moves
+	var err error
+	if wrong := w.call(func() { err = c.Compact(w.streams[stream]) }); wrong != nil {
+		return wrong
+	}
+	for s, n := range w.heldBack() {
+		if n < pending[s] {
+			return fmt.Errorf("it waited for s%d", s)
+		}
+	}
+	willing := !slices.ContainsFunc(w.live, func(b *block) bool { return b.holder == nil || b.holder.refuses })
+	var failed *driver.Error
+	switch {
+	case err == nil && willing:
+		return w.oneHole()
+	case err != nil && !willing && w.moves == before && !errors.As(err, &failed):
+		return nil // it says why nothing could be moved
+	}
+	return err
+}
+
+// heldBack returns how many pieces of work each stream that is held has left.
+func (w *world) heldBack() map[int]int {
+	out := map[int]int{}
+	for s, held := range w.held {
+		if held {
+			out[s] = w.sim.Pending(w.streams[s].ID())
+		}
+	}
+	return out
+}
+
+// oneHole checks that the free blocks of each segment are neighbours, unless others are yet to become free there.
+func (w *world) oneHole() error {
+	snapshotter, ok := mem.Find[mem.Snapshotter](w.a)
+	if !ok {
+		return nil
+	}
+	for _, seg := range snapshotter.Snapshot() {
+		holes, pending := 0, false
+		for i, b := range seg.Blocks {
+			pending = pending || b.State == mem.ActivePendingFree
+			if b.State == mem.Inactive && (i == 0 || seg.Blocks[i-1].State != mem.Inactive) {
+				holes++
+			}
+		}
+		if holes > 1 && !pending {
+			return fmt.Errorf("every block may be moved, and the segment at %#x is left with %d holes", uint64(seg.Ptr), holes)
+		}
+	}
+	return nil
+}
+
+// generateMoves is generate for blocks of which most may be moved, most of the time.
+func generateMoves(cfg Config, seed uint64, n, maxLive int) history {
+	rng := rand.New(rand.NewPCG(seed, 0x6d6f7665))
+	var h history
+	next := 0
+	for _, o := range generate(cfg, seed, n, maxLive) {
+		h = append(h, o)
+		if o.kind == opAlloc {
+			if next = o.block + 1; rng.IntN(8) > 0 {
+				h = append(h, op{kind: opMovable, block: o.block})
+			}
+		}
+		switch p := rng.IntN(24); {
+		case p < 2:
+			h = append(h, op{kind: opCompact, stream: rng.IntN(cfg.Streams)})
+		case p < 4 && next > 0:
+			h = append(h, op{kind: opRefuse, block: max(0, next-1-rng.IntN(maxLive))})
+		}
+	}
+	return h
+}

@@ -1,0 +1,149 @@
+package memtest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// checkMovesConcurrently has goroutines allocate, write, read and free on streams of their own, while others compact.
+func checkMovesConcurrently(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	const workers = 3
+	var failed sync.Once
+	fail := func(err error) bool {
+		if err != nil {
+			failed.Do(func() { t.Errorf("%v", err) })
+		}
+		return err != nil
+	}
+	compactor, compacts := mem.Find[mem.Compactor](w.a)
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			defer func() {
+				if r := recover(); r != nil {
+					fail(fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
+				}
+			}()
+			s := w.streams[worker%cfg.Streams]
+			rng := rand.New(rand.NewPCG(cfg.Seed, 0x6d6f7665<<8|uint64(worker)))
+			g := generator{rng: rng, cfg: cfg}
+			var own []*tenant
+			for i := range max(100, cfg.Ops/8) {
+				n := &tenant{stream: s, pattern: byte(i%255 + 1)}
+				var err error
+				n.block, err = w.a.Alloc(s, g.size()/16+1)
+				if errors.Is(err, mem.ErrNoMemory) {
+					continue
+				}
+				if fail(err) || fail(n.write()) {
+					return
+				}
+				own = append(own, n)
+				if rng.IntN(8) > 0 && !mem.Movable(w.a, n.block, n) {
+					fail(errors.New("Movable is false, though the allocator has moved others"))
+				}
+				switch rng.IntN(8) {
+				case 0:
+					if compacts && fail(compactor.Compact(s)) {
+						return
+					}
+				case 1:
+					if fail(own[rng.IntN(len(own))].read()) {
+						return
+					}
+				case 2:
+					look(w.a)
+				}
+				for len(own) > rng.IntN(30) {
+					if fail(own[0].leave(w.a)) {
+						return
+					}
+					own = own[1:]
+				}
+			}
+			for _, n := range own {
+				fail(n.leave(w.a))
+			}
+		})
+	}
+	wg.Wait()
+	if !t.Failed() {
+		must(t, w.finish())
+	}
+}
+
+// A tenant has a block that moves under it: its lock is held while it queues work, and from Lift to Land.
+type tenant struct {
+	stream  driver.Stream
+	pattern byte
+
+	mu    sync.Mutex
+	block mem.Block
+	gone  bool
+	err   error // of Land
+}
+
+// Lift implements mem.Holder. A tenant that is at work says no: it may be what the caller waits for.
+func (n *tenant) Lift() ([]driver.Stream, bool) {
+	if !n.mu.TryLock() {
+		return nil, false
+	}
+	if n.gone {
+		n.mu.Unlock()
+		return nil, false
+	}
+	return nil, true
+}
+
+// Land implements mem.Holder.
+func (n *tenant) Land(b mem.Block, s driver.Stream) {
+	defer n.mu.Unlock()
+	n.block = b
+	if s == nil || s == n.stream {
+		return
+	}
+	m, err := s.Mark()
+	n.err = errors.Join(n.err, err, n.stream.WaitFor(s, m))
+}
+
+// write fills the block. read looks at some of it.
+func (n *tenant) write() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return errors.Join(n.err, n.stream.Fill(n.block.Ptr, n.pattern, n.block.Size))
+}
+
+func (n *tenant) read() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	got := make([]byte, min(n.block.Size, 256))
+	at := n.block.Size - int64(len(got))
+	if err := n.stream.CopyOut(got, n.block.Ptr+driver.Pointer(at)); err != nil {
+		return err
+	}
+	for i, c := range got {
+		if c != n.pattern {
+			return fmt.Errorf("contents of %+v changed: byte %d is %#02x, want %#02x", n.block, at+int64(i), c, n.pattern)
+		}
+	}
+	return n.err
+}
+
+// leave frees the block: from here on its holder says no.
+func (n *tenant) leave(a mem.Allocator) error {
+	err := n.read()
+	n.mu.Lock()
+	n.gone = true
+	b := n.block
+	n.mu.Unlock()
+	a.Free(b)
+	return err
+}
