@@ -1,0 +1,222 @@
+// Package arena keeps device memory in one region and moves blocks within it, so that free memory can always become one
+// hole.
+//
+// It is BMEngine's memory manager, the one that runs inference on every byte of a GPU: first fit in the order of addresses,
+// defragmentation, weights that are frozen at the front, child arenas cut from the end. What stood in its way there is
+// done otherwise: see "What differs" below.
+//
+// # Structure
+//
+// The region (internal/region) is got once: by one Device.Alloc, or as addresses that pages are mapped to as the front of
+// the region grows. Offsets from its start are what this package calculates with. A record (record.go) stands for each
+// block; its number and generation are the block's tag. The free spans are a fit.FirstFit, the holes.
+//
+//	free       in a hole
+//	live       on loan, and in Arena.order: it may have a holder, who lets it be moved
+//	frozen     on loan, in no order: not looked at again, never moved
+//	child      on loan to a child arena: it stays where it is
+//
+//	live, frozen and child blocks and the holes tile [lo, hi); no two holes touch
+//
+// A block moves only if mem.Movable was called for it and its holder, asked each time, says yes. All other blocks are
+// obstacles that the rest slides around.
+//
+// # Streams
+//
+// Memory is handed out in stream order, and across streams at once: a hole has the set of streams whose work, queued
+// before its free, may still touch it, and Alloc makes the stream that it allocates for wait for those (stream.go). Free
+// makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done its work.
+// Where a wait cannot be had, because a stream captures a graph, Alloc returns the driver's error and nothing has changed.
+//
+// Compact moves in stream order too, and waits for nothing: the stream that moves waits for all that use the blocks and the
+// holes, and whoever uses them later waits for it: the holders, told by Land, for the blocks, Alloc for the holes. A captured
+// graph has addresses in it: who launches one holds its blocks still.
+//
+// # Locks
+//
+// An Arena's mutex, then a holder's own, then the region's, then those inside the device. Holders are called under the
+// arena's mutex, and every Lift that said yes is followed by one Land before it is unlocked, whatever the device says. A
+// child has a mutex of its own, and never holds it together with its parent's.
+//
+// # What differs from BMEngine
+//
+// A child is cut from a hole, never from under live blocks. A limit bounds the bytes on loan, and what moving needs lies
+// beside the region, so neither shrinks the other. Compaction runs under the lock. Holds count, so they nest. A block is freed
+// by its tag, not by its address among others. Moving needs no synchronisation.
+//
+// It keeps no separate pools of sizes, does not grow its addresses, and does not share memory with other processes.
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/fit"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// An Arena is one region of a device's memory, or a child's part of one. Safe for concurrent use.
+type Arena struct {
+	dev    driver.Device
+	cfg    Config
+	ground *ground // shared with children
+	lo, hi int64   // its part of the region
+	parent *Arena  // nil of the region's owner
+	seat   uint32  // of a child: its record in the parent
+
+	mu      sync.Mutex // guards what follows
+	closed  bool       // hands nothing out any more
+	holes   *fit.FirstFit[past]
+	records []record
+	vacant  []uint32 // records that stand for no block
+	order   []uint32 // records of live blocks and children; in the order of their addresses after plan alone
+	streams streams
+	limit   int64 // bytes on loan at most; 0: none
+	holds   int
+	stats   mem.Stats // the large pool's are those of all: see Stats
+	moves   MoveStats
+	backed  int64 // with pages: what is below has memory behind it
+	gaps    []gap // scratch of plan
+}
+
+// New makes an arena of dev's memory, which Close gives back. The error says what is wrong with cfg, or matches
+// mem.ErrNoMemory if the device has no room for the region, or is the driver's.
+func New(dev driver.Device, cfg Config) (*Arena, error) {
+	cfg, err := cfg.complete(dev)
+	if err != nil {
+		return nil, err
+	}
+	g, err := openGround(dev, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return newArena(dev, cfg, g, 0, g.size()/cfg.Round*cfg.Round), nil
+}
+
+// newArena makes an arena of part of a region, all of it free.
+func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
+	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit}
+	a.holes = fit.NewFirstFit(1, join) // all offsets and sizes are multiples of Round
+	a.holes.Give(lo, hi-lo, past{})
+	a.begin()
+	return a
+}
+
+// Alloc implements mem.Allocator: the lowest hole that fits, in which s waits for other streams that used the memory. If
+// the free memory would do but no hole does, blocks are moved together first, on s. The error is a *mem.OutOfMemory if
+// there is no room, and the driver's if a wait or a move failed; then nothing was handed out.
+func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	switch {
+	case s == nil:
+		panic("arena: Alloc on a nil stream")
+	case size < 0:
+		panic(fmt.Sprintf("arena: Alloc of %d bytes", size))
+	case size == 0:
+		return mem.Block{}, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b, err := a.alloc(s, size)
+	a.verify()
+	return b, err
+}
+
+const tooLarge = 1 << 60 // bytes: no device has so many
+
+func (a *Arena) alloc(s driver.Stream, size int64) (mem.Block, error) {
+	if a.closed {
+		return mem.Block{}, closedError("Alloc")
+	}
+	if size > tooLarge {
+		a.stats.NumOOMs++
+		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
+	}
+	f, err := a.place(s, size, a.holes.Take)
+	if err != nil {
+		return mem.Block{}, err
+	}
+	if err := a.follow(s, f.past); err != nil {
+		a.holes.Give(f.at, f.size, f.past) // as it was
+		return mem.Block{}, err
+	}
+	i := a.enter(record{at: f.at, size: f.size, asked: size, state: live, origin: a.streams.note(s)})
+	return a.block(i), nil
+}
+
+// A spot is memory out of a hole.
+type spot struct {
+	at, size int64
+	past     past
+}
+
+// place takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
+// is moved on s.
+func (a *Arena) place(s driver.Stream, size int64, take func(int64) (int64, past, bool)) (spot, error) {
+	rounded := roundUp(size, a.cfg.Round)
+	short := shortage{stream: s, asked: size, size: rounded}
+	if a.limit > 0 && rounded > a.limit-a.stats.AllocatedBytes.All.Current {
+		short.limited = true
+		return spot{}, a.outOfMemory(short)
+	}
+	for compacted := false; ; compacted = true {
+		at, p, ok := take(rounded)
+		if ok {
+			if short.cause = a.extend(at + rounded); short.cause == nil {
+				return spot{at, rounded, p}, nil
+			}
+			a.holes.Give(at, rounded, p)
+			if !errors.Is(short.cause, driver.ErrNoMemory) {
+				return spot{}, short.cause
+			}
+		}
+		moved, err := false, error(nil)
+		if !compacted && a.holes.Free() >= rounded {
+			moved, err = a.compact(s, rounded)
+		}
+		switch {
+		case err != nil && !refusal(err) && !errors.Is(err, driver.ErrNoMemory):
+			return spot{}, fmt.Errorf("arena: make room for %d bytes: %w", size, err)
+		case err != nil && short.cause == nil:
+			short.cause = err
+		}
+		if !moved {
+			return spot{}, a.outOfMemory(short)
+		}
+	}
+}
+
+// Free implements mem.Allocator. It makes no driver call, but where a stream has the number of one that is closed. It panics
+// if b is not a live block of this arena as it was last told: a block that was moved is freed as its holder was told by Land.
+func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := a.find("Free", b)
+	r := &a.records[i]
+	users := r.origin | r.mover
+	for _, s := range used {
+		users |= a.streams.note(s)
+	}
+	a.giveBack(i, users)
+	a.verify()
+}
+
+// giveBack makes a hole of a block that these streams may still use.
+func (a *Arena) giveBack(i uint32, users set) {
+	r := &a.records[i]
+	a.holes.Give(r.at, r.size, a.streams.now(users))
+	a.leave(i)
+}
+
+// Size returns the bytes of the arena's part of the region: with pages, of its addresses.
+func (a *Arena) Size() int64 { return a.hi - a.lo }
+
+func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
+
+func closedError(call string) error {
+	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: "the arena is closed"}
+}

@@ -1,0 +1,58 @@
+package arena
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Child returns an arena of size bytes, rounded up, of this one's memory, from the highest hole that fits: with its own
+// lock, limit, statistics, holds and children, compacting within itself. To its parent it is one block that does not move.
+// If no hole fits, blocks are moved together first, on the device's default stream. With pages the memory comes from the
+// lowest hole instead: the region's end has none yet. Children are closed in any order, before their parent. A size that
+// is not positive panics. The error is that of Alloc.
+func (a *Arena) Child(size int64) (*Arena, error) {
+	if size <= 0 {
+		panic(fmt.Sprintf("arena: Child of %d bytes", size))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c, err := a.child(size)
+	a.verify()
+	return c, err
+}
+
+func (a *Arena) child(size int64) (*Arena, error) {
+	switch {
+	case a.closed:
+		return nil, closedError("Child")
+	case size > tooLarge:
+		size = tooLarge // there is no room for that either
+	}
+	take := a.holes.TakeLast
+	if a.paged() {
+		take = a.holes.Take
+	}
+	f, err := a.place(a.dev.DefaultStream(), size, take)
+	if err != nil {
+		return nil, err
+	}
+	i := a.enter(record{at: f.at, size: f.size, asked: size, state: child})
+	cfg := a.cfg
+	cfg.Limit = 0
+	c := newArena(a.dev, cfg, a.ground, f.at, f.at+f.size)
+	c.parent, c.seat = a, i
+	c.inherit(a.streams.list(f.past.streams))
+	return c, nil
+}
+
+// inherit notes the streams that used the memory before. Nobody has waited for them yet: each stream does when it comes to
+// use it.
+func (a *Arena) inherit(users []driver.Stream) {
+	var p past
+	for _, s := range users {
+		p.streams |= a.streams.note(s)
+	}
+	a.holes.TakeAt(a.lo, a.Size())
+	a.holes.Give(a.lo, a.Size(), p)
+}

@@ -1,0 +1,71 @@
+package arena
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Close gives the region back to the device, or a child's memory to its parent, whose streams wait for those that used it.
+// Blocks on loan, and children, are an error that says how many there are; then nothing is given back, the arena goes on as
+// before, and Close may be called again. With pages it waits for the streams that used the memory; without, the device
+// does. If the device fails, what it did not take back is kept for the next Close, and nothing is handed out any more.
+// Closing a closed arena does nothing.
+func (a *Arena) Close() error {
+	users, err := a.close()
+	if err != nil || a.parent == nil || users == nil {
+		return err
+	}
+	p := a.parent
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var set set
+	for _, s := range *users {
+		set |= p.streams.note(s)
+	}
+	p.giveBack(a.seat, set)
+	p.verify()
+	return nil
+}
+
+// close ends the arena. Of a child it returns the streams that used its memory, once.
+func (a *Arena) close() (users *[]driver.Stream, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed && (a.parent != nil || a.ground.r == nil) {
+		return nil, nil
+	}
+	if n := len(a.records) - len(a.vacant); n > 0 {
+		children := 0
+		for _, i := range a.order {
+			if a.records[i].state == child {
+				children++
+			}
+		}
+		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children",
+			n, a.stats.AllocatedBytes.All.Current, children)
+	}
+	var used set
+	for _, p := range a.holes.All() {
+		used |= p.streams
+	}
+	if a.parent != nil {
+		a.closed = true
+		a.end()
+		all := a.streams.list(used)
+		return &all, nil
+	}
+	if a.paged() {
+		if err := a.sync(used); err != nil {
+			return nil, fmt.Errorf("arena: Close: %w", err)
+		}
+	}
+	a.closed = true
+	a.end()
+	if err := a.ground.r.Close(); err != nil {
+		a.countReserved(a.ground.r.Reserved())
+		return nil, fmt.Errorf("arena: Close: %w", err)
+	}
+	a.ground.r = nil
+	return nil, nil
+}

@@ -1,0 +1,185 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
+)
+
+// Why nothing is moved, for errors.Is.
+var (
+	ErrHeld = errors.New("arena: blocks are held still")       // HoldStill was called, and not all holds are released
+	ErrOff  = errors.New("arena: moving blocks is turned off") // Config.NoCompact
+)
+
+// refusal reports whether err says that nothing may be moved now: no device failed.
+func refusal(err error) bool {
+	return errors.Is(err, ErrHeld) || errors.Is(err, ErrOff) || errors.Is(err, driver.ErrCapturing)
+}
+
+// MoveStats count what was moved, since New.
+type MoveStats struct {
+	Compactions int64 // that moved something
+	Blocks      int64
+	Bytes       int64 // of blocks, rounded
+	Refused     int64 // Lift said no
+}
+
+// Moves returns what was moved so far.
+func (a *Arena) Moves() MoveStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.moves
+}
+
+// Movable implements mem.Mover. It reports false if compaction is off, and of a frozen block. It panics if b is not a live
+// block of this arena, or h is nil.
+func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
+	if h == nil {
+		panic("arena: Movable with a nil holder")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := &a.records[a.find("Movable", b)]
+	if a.cfg.NoCompact || r.state == frozen {
+		return false
+	}
+	r.holder = h
+	return true
+}
+
+// Compact implements mem.Compactor: each block whose holder lets it slides down, in the order of addresses, to the end of
+// the one below it. If nothing was in the way the free memory is one hole then. Holders are asked only for blocks that
+// there is somewhere to move to. With pages of 128 MiB and more, some are mapped elsewhere instead of copied, and for that
+// it waits for s (internal/region); otherwise it waits for nothing. The error matches ErrHeld, ErrOff or, if s captures, driver.ErrCapturing, and nothing was
+// moved; or it is the driver's: then some blocks may have been.
+func (a *Arena) Compact(s driver.Stream) error {
+	if s == nil {
+		panic("arena: Compact on a nil stream")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, err := a.compact(s, 0)
+	a.verify()
+	return err
+}
+
+// compact is Compact, and moves nothing if no hole of size need comes of it.
+func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
+	switch {
+	case a.closed:
+		return false, closedError("Compact")
+	case a.cfg.NoCompact:
+		return false, ErrOff
+	case a.holds > 0:
+		return false, ErrHeld
+	}
+	hope := a.plan(func(r *record) bool { return r.holder != nil })
+	if len(hope.slides) == 0 || hope.largest < need {
+		return false, nil
+	}
+	if err := notCapturing(a.dev.Graphs(), s); err != nil {
+		return false, fmt.Errorf("arena: move blocks: %w", err)
+	}
+	p := hope
+	users, refused := a.lift(hope.slides)
+	if refused {
+		p = a.plan(func(r *record) bool { return r.lifted })
+	}
+	var done int
+	if len(p.slides) > 0 && p.largest >= need {
+		done, err = a.slide(s, p.slides, users)
+	}
+	a.land(s, hope.slides, p.slides[:done])
+	return done > 0, err
+}
+
+// lift asks the holders of blocks, and returns the streams that use those that may be moved.
+func (a *Arena) lift(slides []slide) (users set, refused bool) {
+	for _, sl := range slides {
+		r := &a.records[sl.record]
+		used, ok := r.holder.Lift()
+		r.stays = !ok
+		if !ok {
+			a.moves.Refused++
+			refused = true
+			continue
+		}
+		r.lifted = true
+		users |= r.origin | r.mover
+		for _, u := range used {
+			users |= a.streams.note(u)
+		}
+	}
+	return users, refused
+}
+
+// slide moves blocks that are lifted, on s, and returns how many of them.
+func (a *Arena) slide(s driver.Stream, slides []slide, users set) (done int, err error) {
+	moves, blocks := a.movesOf(slides)
+	written := a.writtenGaps(moves)
+	if err := a.follow(s, past{users, always}); err != nil {
+		return 0, err
+	}
+	for _, g := range written {
+		if err := a.follow(s, g.past); err != nil {
+			return 0, err
+		}
+	}
+	n, err := a.ground.move(s, moves)
+	for _, b := range blocks[:n] {
+		done += b
+	}
+	a.settle(s, slides[:done], moves[:n], written)
+	if err != nil {
+		err = fmt.Errorf("arena: %w", err)
+	}
+	return done, err
+}
+
+// settle puts records and holes where the moves have put the bytes. The holes belong to s now, which has waited for all
+// that used them.
+func (a *Arena) settle(s driver.Stream, slides []slide, moves []region.Move, written []gap) {
+	self := a.streams.note(s)
+	own := a.streams.now(self)
+	for _, g := range written {
+		a.holes.TakeAt(g.At, g.Size)
+		a.holes.Give(g.At, g.Size, own)
+	}
+	for _, m := range moves {
+		a.holes.Give(int64(m.From-a.ground.base), m.Size, own)
+		a.moves.Bytes += m.Size
+	}
+	for _, m := range moves {
+		a.holes.TakeAt(int64(m.To-a.ground.base), m.Size)
+	}
+	for _, sl := range slides {
+		r := &a.records[sl.record]
+		r.at, r.mover = sl.to, self
+	}
+	a.moves.Blocks += int64(len(slides))
+	if len(slides) > 0 {
+		a.moves.Compactions++
+	}
+	a.countHoles()
+}
+
+// land tells the holders of all lifted blocks where they are. Those in moved, a part of slides in the same order, were
+// moved.
+func (a *Arena) land(s driver.Stream, slides, moved []slide) {
+	for _, sl := range slides {
+		r := &a.records[sl.record]
+		if !r.lifted {
+			continue
+		}
+		r.lifted = false
+		var by driver.Stream
+		if len(moved) > 0 && moved[0].record == sl.record {
+			by, moved = s, moved[1:]
+		}
+		r.holder.Land(a.block(sl.record), by)
+	}
+}

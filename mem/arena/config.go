@@ -1,0 +1,115 @@
+package arena
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Config is the settings of an Arena. Sizes are bytes. The zero value takes most of what the device has free.
+type Config struct {
+	// Size (size) is the bytes of the region, rounded down to Round. 0: what the device has free, less a twentieth for
+	// others, which is at least 512 MiB unless that were more than a quarter. With pages it is addresses, and 0 is all that
+	// the device has free.
+	Size int64
+	// Round (round) is what sizes of blocks are rounded up to, a multiple of 512. 0 is 512; BMEngine's is 1024.
+	Round int64
+	// Limit (limit) is the bytes on loan, rounded, at most. 0 is none.
+	Limit int64
+	// Page (page) is the bytes of the pages that are mapped as the region fills, a multiple of the device's granularity. 0:
+	// the region is one block of Device.Alloc, from the start.
+	Page int64
+	// Bounce (bounce) bounds the memory beside the region through which bytes are moved where nothing better is there. 0 is
+	// the region's choice, at most 64 MiB.
+	Bounce int64
+	// NoCompact (compact=off) has no block ever moved: Movable reports false, and Compact fails with ErrOff.
+	NoCompact bool
+}
+
+const (
+	grain   = 512     // what every offset and size is a multiple of
+	maxSize = 1 << 56 // bytes: more than any device has
+)
+
+func init() {
+	mem.Register("arena", "", 50, func(dev driver.Device, settings string) (mem.Allocator, error) {
+		cfg, err := ParseConfig(settings)
+		if err != nil {
+			return nil, err
+		}
+		return New(dev, cfg)
+	})
+}
+
+// ParseConfig reads settings such as
+//
+//	size=8GiB,round=1KiB,limit=6GiB,page=64MiB,bounce=64MiB,compact=off
+//
+// in any order, each at most once. Compact is on or off. The error names the setting that is wrong.
+func ParseConfig(settings string) (Config, error) {
+	var c Config
+	sizes := map[string]*int64{"size": &c.Size, "round": &c.Round, "limit": &c.Limit, "page": &c.Page, "bounce": &c.Bounce}
+	if strings.TrimSpace(settings) == "" {
+		return c, nil
+	}
+	given := map[string]bool{}
+	for field := range strings.SplitSeq(settings, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(field), "=")
+		switch to := sizes[key]; {
+		case to == nil && key != "compact":
+			return Config{}, fmt.Errorf("arena: unknown setting %q; known are size, round, limit, page, bounce, compact", key)
+		case !ok:
+			return Config{}, fmt.Errorf("arena: setting %s: want %s=VALUE", key, key)
+		case given[key]:
+			return Config{}, fmt.Errorf("arena: setting %s: given twice", key)
+		case to != nil:
+			n, err := bytesize.Parse(value)
+			if err != nil {
+				return Config{}, fmt.Errorf("arena: setting %s: %w", key, err)
+			}
+			*to = n
+		case value != "on" && value != "off":
+			return Config{}, fmt.Errorf("arena: setting compact: want on or off, got %q", value)
+		default:
+			c.NoCompact = value == "off"
+		}
+		given[key] = true
+	}
+	return c, nil
+}
+
+// complete puts defaults in and says what is wrong.
+func (c Config) complete(dev driver.Device) (Config, error) {
+	if c.Round == 0 {
+		c.Round = grain
+	}
+	switch {
+	case c.Round < 0 || c.Round%grain != 0 || c.Round > maxSize:
+		return c, fmt.Errorf("arena: round is %d bytes: want a multiple of %d", c.Round, grain)
+	case c.Size < 0 || c.Size > maxSize || c.Limit < 0 || c.Page < 0 || c.Page > maxSize || c.Bounce < 0 || c.Bounce > maxSize:
+		return c, fmt.Errorf("arena: sizes %+v: want none negative, nor over %s", c, bytesize.Exact(maxSize))
+	}
+	if c.Size == 0 {
+		free, _, err := dev.Available()
+		if err != nil {
+			return c, fmt.Errorf("arena: ask for the free memory: %w", err)
+		}
+		c.Size = free
+		if c.Page == 0 {
+			c.Size -= min(max(free/20, 512<<20), free/4)
+		}
+		if even := c.Size >> 21 << 21; even > 0 {
+			c.Size = even
+		}
+	}
+	if c.Page == 0 {
+		c.Size = c.Size / c.Round * c.Round
+	}
+	if c.Size < c.Round {
+		return c, fmt.Errorf("arena: a region of %s: want at least one block, of %s", bytesize.Exact(c.Size), bytesize.Exact(c.Round))
+	}
+	return c, nil
+}

@@ -1,0 +1,33 @@
+//go:build gpu
+
+package arena_test
+
+import (
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/mem/arena"
+)
+
+// TestGPUCampaign is TestCampaign on a quarter of a gibibyte of a real GPU, in one block and in pages.
+func TestGPUCampaign(t *testing.T) {
+	from := *seed
+	if from == 0 {
+		from = randomSeed()
+	}
+	dev, err := driver.Open("cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeDevice(t, dev)
+	for name, cfg := range map[string]arena.Config{
+		"whole": {Size: 256 << 20, Round: 1024},
+		"paged": {Size: 256 << 20, Page: 2 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Logf("seed %d (-seed %d -ops %d)", from, from, *ops)
+			campaign(t, dev, cfg, from, *ops/2)
+		})
+	}
+}

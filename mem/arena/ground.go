@@ -1,0 +1,117 @@
+package arena
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
+)
+
+// A ground is a region that an arena shares with its children.
+type ground struct {
+	base driver.Pointer
+
+	mu sync.Mutex // a region is for one goroutine at a time
+	r  *region.Region
+}
+
+func openGround(dev driver.Device, cfg Config) (*ground, error) {
+	r, err := region.Open(dev, region.Options{Size: cfg.Size, Page: cfg.Page, Bounce: cfg.Bounce})
+	switch {
+	case noMemory(err):
+		err = fmt.Errorf("arena: a region of %s: %w: %w", bytesize.Exact(cfg.Size), mem.ErrNoMemory, err)
+	case err != nil:
+		err = fmt.Errorf("arena: a region of %s: %w", bytesize.Exact(cfg.Size), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &ground{base: r.Base(), r: r}, nil
+}
+
+func (g *ground) size() int64 { return g.r.Size() }
+
+func (g *ground) move(s driver.Stream, moves []region.Move) (n int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.r.Move(s, moves)
+}
+
+// paged reports whether this is the arena whose memory is mapped as it fills. A child's is there already.
+func (a *Arena) paged() bool { return a.cfg.Page > 0 && a.parent == nil }
+
+// extend makes memory stand behind the region up to an offset.
+func (a *Arena) extend(end int64) error {
+	if !a.paged() || end <= a.backed {
+		return nil
+	}
+	end = roundUp(end, a.cfg.Page)
+	a.ground.mu.Lock()
+	defer a.ground.mu.Unlock()
+	err := a.ground.r.Extend(a.pointer(end))
+	if err == nil {
+		a.backed = end
+	}
+	a.countReserved(a.ground.r.Reserved())
+	return err
+}
+
+// EmptyCache implements mem.Trimmer. With pages it waits for the streams that used the end of the region and gives back the
+// pages that no block needs there; blocks in the way can be moved first: see Compact. Without pages, and in a child, there
+// is nothing to give back before Close.
+func (a *Arena) EmptyCache() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.paged() || a.closed {
+		return nil
+	}
+	err := a.trim()
+	a.verify()
+	return err
+}
+
+func (a *Arena) trim() error {
+	end := a.hi
+	tail, p, ok := a.holes.Find(a.hi - 1)
+	if ok {
+		end = tail.At
+	}
+	end = roundUp(end, a.cfg.Page)
+	if end >= a.stats.ReservedBytes.All.Current {
+		return nil
+	}
+	if err := a.sync(p.streams); err != nil {
+		return fmt.Errorf("arena: wait for the memory to give back: %w", err)
+	}
+	if ok {
+		a.holes.TakeAt(tail.At, tail.Size)
+		a.holes.Give(tail.At, tail.Size, past{})
+	}
+	a.ground.mu.Lock()
+	defer a.ground.mu.Unlock()
+	a.backed = min(a.backed, end) // what cannot be given back is mapped anew before it is used
+	err := a.ground.r.Trim(a.pointer(end))
+	a.countReserved(a.ground.r.Reserved())
+	return err
+}
+
+// sync waits for all that streams have queued.
+func (a *Arena) sync(of set) error {
+	return a.streams.each(of, func(_ int, s driver.Stream) error {
+		if err := s.Sync(context.Background()); !errors.Is(err, driver.ErrClosed) {
+			return err
+		}
+		if _, _, err := a.dev.Available(); err != nil { // the device is closed, not the stream alone
+			return err
+		}
+		return nil
+	})
+}
+
+// noMemory reports whether a device had no room.
+func noMemory(err error) bool { return errors.Is(err, driver.ErrNoMemory) }

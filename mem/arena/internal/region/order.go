@@ -1,0 +1,39 @@
+package region
+
+import (
+	"errors"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A user is the stream that used the region's areas last, and the point behind that use. Work of another stream on them
+// waits for it.
+type user struct {
+	stream driver.Stream
+	mark   driver.Mark
+	err    error // why there is no mark: it is asked for again when it is needed
+}
+
+// enter makes s wait until the areas are no longer used by another stream.
+func (r *Region) enter(s driver.Stream) error {
+	u := &r.last
+	if u.stream == nil || u.stream == s {
+		return nil
+	}
+	if u.err != nil {
+		u.mark, u.err = u.stream.Mark()
+	}
+	if errors.Is(u.err, driver.ErrClosed) { // Close of a stream waits for its work
+		return nil
+	}
+	if u.err != nil {
+		return u.err
+	}
+	return s.WaitFor(u.stream, u.mark)
+}
+
+// leave notes that work on the areas was queued on s.
+func (r *Region) leave(s driver.Stream) {
+	mark, err := s.Mark()
+	r.last = user{s, mark, err}
+}

@@ -1,0 +1,113 @@
+package arena
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A shortage is a request that found no room.
+type shortage struct {
+	stream      driver.Stream
+	asked, size int64
+	limited     bool  // the limit refused it
+	cause       error // why there is no memory behind a hole, or nothing was moved; may be nil
+}
+
+const maxPinning = 5 // pinning blocks that an error names
+
+// outOfMemory gathers what explains a shortage.
+func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
+	a.stats.NumOOMs++
+	info := a.dev.Info()
+	e := &mem.OutOfMemory{
+		Requested: short.asked, Rounded: short.size, Segment: short.size,
+		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
+		Allowed:   a.Size(),
+		Allocated: a.stats.AllocatedBytes.All.Current, Reserved: a.stats.ReservedBytes.All.Current,
+		Stream: short.stream.ID(), LargestFree: a.holes.Largest(),
+		Cause: short.cause,
+	}
+	if free, total, err := a.dev.Available(); err == nil {
+		e.Free, e.Total = free, total
+	}
+	if a.limit > 0 {
+		e.Allowed = min(a.limit, e.Allowed)
+	}
+	if n := a.holes.Len(); n > 0 {
+		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: a.holes.Free(), Blocks: n, Largest: e.LargestFree}}
+	}
+	if n := len(a.records) - len(a.vacant); n > 0 {
+		e.Stranded = a.holes.Free()
+		a.describePinning(e, n)
+	}
+	a.describeRemedies(e, short)
+	return e
+}
+
+// describePinning finds the blocks that are not let be moved and lie between the most free memory.
+func (a *Arena) describePinning(e *mem.OutOfMemory, n int) {
+	for i := range a.records {
+		r := &a.records[i]
+		if r.state == none || r.holder != nil && !r.stays && a.holds == 0 {
+			continue
+		}
+		var beside int64
+		if s, _, ok := a.holes.Find(r.at - 1); ok && r.at > a.lo {
+			beside += s.Size
+		}
+		if s, _, ok := a.holes.Find(r.at + r.size); ok {
+			beside += s.Size
+		}
+		if beside > 0 {
+			e.Pinning = append(e.Pinning, mem.PinningBlock{
+				Ptr: a.pointer(r.at), Size: r.size, Requested: r.asked,
+				Segment: a.pointer(a.lo), SegmentSize: a.Size(), Stranded: beside, Live: n,
+			})
+		}
+	}
+	slices.SortFunc(e.Pinning, func(x, y mem.PinningBlock) int {
+		return cmp.Or(cmp.Compare(y.Stranded, x.Stranded), cmp.Compare(x.Ptr, y.Ptr))
+	})
+	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
+}
+
+// describeRemedies says what would have let the request through.
+func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage) {
+	add := func(name, format string, args ...any) {
+		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
+	}
+	free := mem.FormatSize(a.holes.Free())
+	if short.limited {
+		if e.LargestFree >= short.size {
+			add("limit="+bytesize.Exact(e.Allocated+short.size), "the limit is %s, and a hole of %s is there",
+				mem.FormatSize(a.limit), mem.FormatSize(e.LargestFree))
+		}
+		return
+	}
+	fits := a.holes.Free() >= short.size && e.LargestFree < short.size
+	hope := func() int64 { return a.plan(func(r *record) bool { return r.holder != nil }).largest }
+	switch {
+	case fits && a.cfg.NoCompact:
+		add("compact=on", "free memory in pieces comes to %s, for blocks that may be moved", free)
+	case fits && a.holds > 0:
+		if n := hope(); n >= short.size {
+			add("Hold.Release", "%d holds keep blocks still; moved together they leave a hole of %s", a.holds, mem.FormatSize(n))
+		}
+	case fits && errors.Is(short.cause, driver.ErrCapturing):
+		if n := hope(); n >= short.size {
+			add("Compact before the capture", "nothing is moved on a stream that captures; blocks moved together leave a hole of %s",
+				mem.FormatSize(n))
+		}
+	case fits && len(e.Pinning) > 0:
+		add("movable blocks", "free memory in pieces comes to %s; see what pins it", free)
+	}
+	if a.parent == nil && a.cfg.Page == 0 && e.Free >= short.size {
+		add("size="+bytesize.Exact(a.Size()+short.size), "the device has %s outside the arena", mem.FormatSize(e.Free))
+	}
+}

@@ -1,0 +1,159 @@
+package arena_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+)
+
+// The limit bounds the bytes on loan, rounded, children included; used and peak are counted as asked and as rounded.
+func TestLimitsAndPeaks(t *testing.T) {
+	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20}))
+	w := newWorld(t, dev, arena.Config{Size: 1 << 20, Round: 1024, Limit: 10*kib + 512}, 1)
+	s := w.streams[1]
+	a := w.mustAlloc(w.root, s, 1, false)
+	b := w.mustAlloc(w.root, s, 5*kib+1, false)
+	if a.Size != kib || b.Size != 6*kib {
+		t.Fatalf("blocks of %d and %d bytes: want whole KiB", a.Size, b.Size)
+	}
+	_, err := w.root.Alloc(s, 3*kib+1)
+	oom := (*mem.OutOfMemory)(nil)
+	if !errors.As(err, &oom) || oom.Allowed != 10*kib+512 || oom.Allocated != 7*kib || oom.Requested != 3*kib+1 || oom.Rounded != 4*kib ||
+		len(oom.Remedies) != 1 || oom.Remedies[0].Name != "limit=11KiB" {
+		t.Errorf("over the limit: %+v", err)
+	}
+	if _, err := w.root.Child(4 * kib); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("a child over the limit: %v", err)
+	}
+	w.free(w.mustAlloc(w.root, s, 3*kib, false))
+	w.root.SetLimit(0)
+	c := w.mustAlloc(w.root, s, 100*kib, false)
+	w.root.SetLimit(5 * kib) // what is on loan stays so
+	if w.root.Limit() != 5*kib {
+		t.Errorf("Limit is %d", w.root.Limit())
+	}
+	w.free(c)
+	w.free(b)
+	st := w.root.Stats()
+	if n := st.AllocatedBytes.All; n.Current != kib || n.Peak != 107*kib {
+		t.Errorf("allocated: %+v: want 1 KiB now and 107 at most", n)
+	}
+	if n := st.RequestedBytes.All; n.Current != 1 || n.Peak != 1+5*kib+1+100*kib {
+		t.Errorf("requested: %+v", n)
+	}
+	if st.NumOOMs != 2 {
+		t.Errorf("%d OOMs, want 2", st.NumOOMs)
+	}
+	w.mustAlloc(w.root, s, 4*kib, false)
+	w.finish()
+}
+
+// BMEngine takes what moving needs off the limit it was given; here it lies beside the region.
+func TestWholeRegionIsForBlocks(t *testing.T) {
+	w := simWorld(t, 1<<20)
+	b := w.mustAlloc(w.root, w.streams[1], 1<<20, false)
+	if w.root.Size() != 1<<20 || len(holes(w.root)) != 0 {
+		t.Errorf("a region of %d bytes, holes %v", w.root.Size(), holes(w.root))
+	}
+	w.free(b)
+	w.finish()
+}
+
+// With pages memory is mapped as it is needed, and EmptyCache gives back what no block needs at the end.
+func TestPagesComeAndGo(t *testing.T) {
+	dev := closeDevice(t, sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))
+	w := newWorld(t, dev, arena.Config{Page: 64 * kib, Bounce: 64 * kib}, 1)
+	mapped := func(want int64) {
+		t.Helper()
+		st := w.root.Stats()
+		if st.ReservedBytes.All.Current != want {
+			t.Fatalf("%d bytes are mapped, want %d", st.ReservedBytes.All.Current, want)
+		}
+		var n int64
+		for _, seg := range w.root.Snapshot() {
+			n += seg.TotalSize
+		}
+		if n != want {
+			t.Fatalf("the snapshot has %d bytes, want %d", n, want)
+		}
+	}
+	mapped(0)
+	a := w.mustAlloc(w.root, w.streams[1], 100*kib, true)
+	mapped(128 * kib)
+	b := w.mustAlloc(w.root, w.streams[2], 500*kib, true)
+	mapped(640 * kib)
+	w.must(w.root.EmptyCache())
+	mapped(640 * kib)
+	w.free(a)
+	w.must(w.root.EmptyCache()) // b is in the way
+	mapped(640 * kib)
+	w.must(w.root.Compact(w.streams[3]))
+	w.must(w.root.EmptyCache())
+	mapped(512 * kib)
+	w.check(b, w.streams[1])
+	w.free(b)
+	w.must(w.root.EmptyCache())
+	mapped(0)
+	c := w.mustAlloc(w.root, w.streams[3], 1, true)
+	mapped(64 * kib)
+	w.free(c)
+	w.finish()
+}
+
+// Where a full device has no more pages, what is mapped is used better first.
+func TestNoMorePages(t *testing.T) {
+	dev := closeDevice(t, sim.New(sim.Options{Total: 1 << 20, Granularity: 64 * kib}))
+	w := newWorld(t, dev, arena.Config{Size: 64 << 20, Page: 64 * kib, Bounce: 4 * kib}, 1)
+	rest, err := dev.Alloc(1<<20 - 256*kib - 4*kib)
+	w.must(err)
+	kept := w.checkerboard(w.root, 16*kib, true)
+	big := w.mustAlloc(w.root, w.streams[1], 100*kib, true)
+	if w.moved == 0 {
+		t.Error("nothing was moved")
+	}
+	_, err = w.root.Alloc(w.streams[1], 100*kib)
+	var oom *mem.OutOfMemory
+	if !errors.As(err, &oom) || !errors.Is(oom.Cause, driver.ErrNoMemory) || oom.Reserved != 256*kib {
+		t.Errorf("Alloc: %v; want what the device said", err)
+	}
+	for _, b := range append(kept, big) {
+		w.check(b, w.streams[2])
+	}
+	w.must(dev.Free(rest))
+	w.finish()
+}
+
+// What the device does not take back is kept for the next Close, and nothing is handed out meanwhile.
+func TestCloseFails(t *testing.T) {
+	for _, cfg := range []arena.Config{{Size: 1 << 20}, {Size: 1 << 20, Page: 64 * kib}} {
+		dev := fault.Wrap(sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))
+		closeDevice(t, dev)
+		w := newWorld(t, dev, cfg, 1)
+		w.mustAlloc(w.root, w.streams[1], 100*kib, true)
+		w.free(w.blocks[0])
+		failures := 0
+		for n := int64(1); ; n++ {
+			dev.SetRules(fault.Rule{Nth: n, Onwards: true})
+			err := w.root.Close()
+			dev.SetRules()
+			if err == nil {
+				break
+			}
+			failures++
+			b, again := w.root.Alloc(w.streams[1], 1)
+			if again != nil && !errors.Is(again, driver.ErrClosed) {
+				t.Errorf("Alloc after Close has failed (%v): %v", err, again)
+			}
+			w.root.Free(b) // if it could not wait for the streams it goes on as before
+		}
+		if failures == 0 {
+			t.Error("no driver call of Close failed")
+		}
+		w.finish()
+	}
+}

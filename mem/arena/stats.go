@@ -1,0 +1,175 @@
+package arena
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// The statistics have one pool, that of large blocks: an arena makes no difference. While it lasts only the sums over all
+// pools are kept.
+
+func rise(s *mem.Stat, n int64) {
+	s.Current += n
+	s.Allocated += n
+	s.Peak = max(s.Peak, s.Current)
+}
+
+func fall(s *mem.Stat, n int64) {
+	s.Current -= n
+	s.Freed += n
+}
+
+func setTo(s *mem.Stat, n int64) {
+	if n > s.Current {
+		rise(s, n-s.Current)
+	} else {
+		fall(s, s.Current-n)
+	}
+}
+
+func (a *Arena) countLoan(r *record) {
+	rise(&a.stats.Allocation.All, 1)
+	rise(&a.stats.AllocatedBytes.All, r.size)
+	rise(&a.stats.RequestedBytes.All, r.asked)
+	a.countHoles()
+}
+
+func (a *Arena) countReturn(r *record) {
+	fall(&a.stats.Allocation.All, 1)
+	fall(&a.stats.AllocatedBytes.All, r.size)
+	fall(&a.stats.RequestedBytes.All, r.asked)
+	a.countHoles()
+}
+
+// countHoles counts the holes that share the segment with a block. With pages the segment is an expandable one, of which
+// PyTorch counts none.
+func (a *Arena) countHoles() {
+	var n, bytes int64
+	if !a.paged() && a.stats.Allocation.All.Current > 0 {
+		n, bytes = int64(a.holes.Len()), a.holes.Free()
+	}
+	setTo(&a.stats.InactiveSplit.All, n)
+	setTo(&a.stats.InactiveSplitBytes.All, bytes)
+}
+
+// countReserved counts the bytes of memory behind the arena.
+func (a *Arena) countReserved(bytes int64) {
+	switch now := a.stats.ReservedBytes.All.Current; {
+	case bytes > now:
+		a.stats.NumDeviceAlloc++
+	case bytes < now:
+		a.stats.NumDeviceFree++
+	}
+	setTo(&a.stats.ReservedBytes.All, bytes)
+}
+
+// begin counts the region of a new arena.
+func (a *Arena) begin() {
+	if a.paged() {
+		return
+	}
+	rise(&a.stats.Segment.All, 1)
+	rise(&a.stats.ReservedBytes.All, a.Size())
+	if a.parent == nil {
+		a.stats.NumDeviceAlloc++
+	}
+}
+
+// end counts that nothing is behind it any more.
+func (a *Arena) end() {
+	a.backed = 0
+	setTo(&a.stats.Segment.All, 0)
+	if a.parent == nil {
+		a.countReserved(0)
+	} else {
+		setTo(&a.stats.ReservedBytes.All, 0)
+	}
+}
+
+// Stats implements mem.StatsReporter. The pool is that of large blocks. AllocatedBytes are the sizes of blocks, rounded, and
+// RequestedBytes what was asked for, each with its peak; children count as blocks. ReservedBytes is the memory behind the
+// arena: the region, what is mapped of it, or a child's part. Blocks are never pending.
+func (a *Arena) Stats() mem.Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.stats
+	s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
+	for _, named := range s.Arrays() {
+		named.Array.LargePool = named.Array.All
+	}
+	s.MaxSplitSize = -1
+	return s
+}
+
+// ResetPeakStats implements mem.StatsReporter.
+func (a *Arena) ResetPeakStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, named := range a.stats.Arrays() {
+		named.Array.All.Peak = named.Array.All.Current
+	}
+}
+
+// ResetAccumulatedStats implements mem.StatsReporter.
+func (a *Arena) ResetAccumulatedStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, named := range a.stats.Arrays() {
+		named.Array.All.Allocated, named.Array.All.Freed = 0, 0
+	}
+	a.stats.NumOOMs, a.stats.NumDeviceAlloc, a.stats.NumDeviceFree = 0, 0, 0
+}
+
+// Limit returns the bytes on loan, rounded, at most; 0 is none.
+func (a *Arena) Limit() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit
+}
+
+// SetLimit replaces the limit; 0 is none. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
+func (a *Arena) SetLimit(bytes int64) {
+	if bytes < 0 {
+		panic(fmt.Sprintf("arena: SetLimit of %d bytes", bytes))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limit = bytes
+}
+
+// Snapshot implements mem.Snapshotter: one segment, or none while no memory is behind the arena. A child is one block on loan.
+func (a *Arena) Snapshot() []mem.SegmentInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.snapshot()
+}
+
+func (a *Arena) snapshot() []mem.SegmentInfo {
+	size := a.stats.ReservedBytes.All.Current
+	if size == 0 {
+		return nil
+	}
+	seg := mem.SegmentInfo{
+		Ptr: a.pointer(a.lo), TotalSize: size, Large: true, Expandable: a.paged(),
+		AllocatedSize: a.stats.AllocatedBytes.All.Current,
+		ActiveSize:    a.stats.AllocatedBytes.All.Current,
+		RequestedSize: a.stats.RequestedBytes.All.Current,
+	}
+	for i := range a.records {
+		if r := &a.records[i]; r.state != none {
+			seg.Blocks = append(seg.Blocks, mem.BlockInfo{
+				Ptr: a.pointer(r.at), Size: r.size, RequestedSize: r.asked, State: mem.ActiveAllocated,
+			})
+		}
+	}
+	for s := range a.holes.All() {
+		if size := min(s.End(), a.lo+size) - s.At; size > 0 {
+			seg.Blocks = append(seg.Blocks, mem.BlockInfo{Ptr: a.pointer(s.At), Size: size})
+		}
+	}
+	slices.SortFunc(seg.Blocks, func(x, y mem.BlockInfo) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	return []mem.SegmentInfo{seg}
+}

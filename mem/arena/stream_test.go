@@ -1,0 +1,350 @@
+package arena_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+)
+
+// A request whose memory no other stream used makes no driver call, nor does any Free; one that follows others waits for
+// each of them once, as long as they free nothing more there.
+func TestWaitsAreNotRepeated(t *testing.T) {
+	w := simWorld(t, 1<<20)
+	a := w.root
+	do := func(what string, waits int64, f func()) {
+		t.Helper()
+		before := w.sim.Calls()
+		f()
+		after := w.sim.Calls()
+		if n := after[sim.CallWaitFor].Count - before[sim.CallWaitFor].Count; n != waits {
+			t.Errorf("%s: %d waits, want %d", what, n, waits)
+		}
+		if n := after.Total().Count - before.Total().Count; n != 2*waits { // a mark and a wait
+			t.Errorf("%s: %d driver calls, want %d", what, n, 2*waits)
+		}
+	}
+	var b mem.Block
+	get := func(stream int) func() {
+		return func() {
+			var err error
+			b, err = a.Alloc(w.streams[stream], 4*kib)
+			w.must(err)
+		}
+	}
+	free := func(used ...int) func() {
+		return func() {
+			var streams []driver.Stream
+			for _, i := range used {
+				streams = append(streams, w.streams[i])
+			}
+			a.Free(b, streams...)
+		}
+	}
+	do("fresh memory", 0, get(1))
+	do("Free", 0, free())
+	do("memory of the same stream", 0, get(1))
+	do("Free with others", 0, free(1, 2, 3, 3))
+	do("memory of three", 2, get(1))
+	do("Free", 0, free())
+	do("memory of three, two of which were waited for", 0, get(1))
+	do("Free with another", 0, free(2))
+	do("memory that one of them freed again", 1, get(1))
+	do("Free", 0, free())
+	do("another stream", 3, get(0))
+	do("Free", 0, free())
+	do("and the same again", 0, get(0))
+	do("Free", 0, free())
+	w.finish()
+}
+
+// A hole that lies among the blocks that are moved, and stays as it is, keeps its past.
+func TestCompactKeepsPasts(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	one, two, three := w.streams[1], w.streams[2], w.streams[3]
+	low := w.mustAlloc(w.root, one, 4*kib, true)
+	w.mustAlloc(w.root, one, 4*kib, true)
+	w.mustAlloc(w.root, one, 4*kib, false)
+	between := w.mustAlloc(w.root, one, 16*kib, true)
+	w.mustAlloc(w.root, one, 4*kib, false)
+	high := w.mustAlloc(w.root, one, 4*kib, true)
+	w.mustAlloc(w.root, one, 4*kib, true)
+	w.sim.Hold(one.ID())
+	w.fill(between, one)
+	for _, b := range []*block{low, between, high} {
+		w.free(b)
+	}
+	w.must(w.root.Compact(two))
+	if w.moved != 2 {
+		t.Fatalf("%d blocks were moved, want those beside", w.moved)
+	}
+	if b := w.mustAlloc(w.root, three, 16*kib, true); b.Ptr != between.Ptr { // filled at once
+		t.Errorf("a block in the place of one at %#x is at %#x", between.Ptr, b.Ptr)
+	}
+	w.finish()
+}
+
+// A stream that is closed has done its work: nobody waits for it, and one that gets its number is not taken for it.
+func TestClosedStreams(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	old := w.streams[3]
+	b := w.mustAlloc(w.root, old, 128*kib, true)
+	c := w.mustAlloc(w.root, old, 128*kib, true)
+	w.must(old.Close())
+	w.streams[3] = w.newStream()
+	if w.streams[3].ID() != old.ID() {
+		t.Fatal("the device did not give the number to the new stream")
+	}
+	d := w.streams[3]
+	w.sim.Hold(d.ID())
+	w.fill(c, d)
+	w.root.Free(b.Block, old, d) // told of both, the closed one first
+	w.blocks = w.blocks[1:]
+	e := w.mustAlloc(w.root, w.streams[1], 128*kib, true)
+	w.free(e)
+	w.fill(c, w.streams[2])
+	w.root.Free(c.Block, d, old, w.streams[2]) // and last: the new one's work must not be forgotten
+	w.blocks = nil
+	w.mustAlloc(w.root, w.streams[1], 256*kib, true)
+	// A stream of the model's own that is closed cannot be allocated for.
+	if _, err := w.root.Alloc(old, 512); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("Alloc in a full arena: %v", err)
+	}
+	w.free(w.blocks[0])
+	x := w.mustAlloc(w.root, w.streams[2], 512, false)
+	w.free(x)
+	if _, err := w.root.Alloc(old, 64*kib); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Alloc for a closed stream of memory that others used: %v", err)
+	}
+	w.agree()
+	w.finish()
+}
+
+// More streams than a set has bits are all waited for.
+func TestManyStreams(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	for len(w.streams) < 150 {
+		w.streams = append(w.streams, w.newStream())
+	}
+	for round := range 4 {
+		for i := range 150 {
+			s := w.streams[(i*7+round)%150]
+			b := w.mustAlloc(w.root, s, 256*kib/4, true)
+			w.fill(b, w.streams[(i*11+50)%150])
+			if i%3 != 0 || len(w.blocks) == 4 {
+				w.free(w.blocks[0])
+			}
+			if i%10 == 0 {
+				w.must(w.root.Compact(w.streams[(i+77)%150]))
+			}
+		}
+	}
+	w.finish()
+}
+
+// Where a stream captures a graph: a wait that cannot be had is an error, and nothing has changed; nobody is drawn into the
+// capture, and nothing is moved in one.
+func TestCapturingStreams(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	g := w.dev.Graphs()
+	one, two := w.streams[1], w.streams[2]
+	b := w.mustAlloc(w.root, one, 256*kib, true)
+	w.free(b)
+	w.must(g.Begin(one))
+	before := w.root.Snapshot()
+	if _, err := w.root.Alloc(two, 512); !errors.Is(err, driver.ErrCapturing) {
+		t.Errorf("Alloc where a capturing stream worked: %v, want ErrCapturing", err)
+	}
+	if c, err := g.Capturing(two); err != nil || c {
+		t.Errorf("it was drawn into the capture: %t, %v", c, err)
+	}
+	if after := w.root.Snapshot(); !slices.Equal(before[0].Blocks, after[0].Blocks) {
+		t.Errorf("a request that failed has left %v", after[0].Blocks)
+	}
+	a, err := w.root.Alloc(one, 512) // its own memory is its own
+	w.must(err)
+	w.root.Free(a)
+	graph, err := g.End(one)
+	w.must(err)
+	w.must(graph.Close())
+
+	w.checkerboard(w.root, 16*kib, true)
+	w.must(g.Begin(one))
+	places := w.root.Snapshot()[0].Blocks
+	lifts := w.lifts
+	if err := w.root.Compact(one); !errors.Is(err, driver.ErrCapturing) || w.lifts != lifts {
+		t.Errorf("Compact on a stream that captures: %v, %d lifts", err, w.lifts-lifts)
+	}
+	if _, err := w.root.Alloc(one, 64*kib); !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrCapturing) {
+		t.Errorf("Alloc that needs blocks moved, on a stream that captures: %v", err)
+	}
+	if err := w.root.Compact(two); !errors.Is(err, driver.ErrCapturing) || w.lifted != 0 {
+		t.Errorf("Compact where a stream that captures uses blocks: %v; %d blocks have not landed", err, w.lifted)
+	}
+	if after := w.root.Snapshot()[0].Blocks; !slices.Equal(places, after) {
+		t.Error("blocks were moved")
+	}
+	graph, err = g.End(one)
+	w.must(err)
+	w.must(graph.Close())
+	w.must(w.root.Compact(two))
+	w.finish()
+}
+
+// A wait that fails changes nothing but that it is made again.
+func TestFailedWait(t *testing.T) {
+	inner := sim.New(sim.Options{Total: 64 << 20})
+	dev := fault.Wrap(inner)
+	closeDevice(t, dev)
+	w := newWorld(t, dev, arena.Config{Size: 256 * kib}, 1)
+	w.sim = inner
+	w.free(w.mustAlloc(w.root, w.streams[1], 256*kib, true))
+	for _, kind := range []fault.Kind{fault.Mark, fault.WaitFor, fault.Capturing} {
+		dev.SetRules(fault.Rule{Kind: kind})
+		b, err := w.root.Alloc(w.streams[2], 4*kib)
+		dev.SetRules()
+		if !errors.Is(err, driver.ErrLost) || b != (mem.Block{}) {
+			t.Errorf("%s fails, and Alloc gives %+v, %v", kind, b, err)
+		}
+		w.agree()
+	}
+	w.mustAlloc(w.root, w.streams[2], 256*kib, true)
+	w.finish()
+}
+
+// Goroutines allocate, free, read addresses and compact at once, with holders that have locks of their own (BMEngine's
+// collection runs without its lock).
+func TestConcurrentHolders(t *testing.T) {
+	const workers = 4
+	dev := closeDevice(t, openHost(t, 64<<20))
+	root, err := arena.New(dev, arena.Config{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kid, err := root.Child(256 * kib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for n := range workers {
+		wg.Go(func() {
+			s, err := dev.NewStream(driver.StreamOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			rng := rand.New(rand.NewPCG(5, uint64(n)))
+			a := []*arena.Arena{root, kid}[n%2]
+			var own []*locked
+			defer func() {
+				for _, l := range own {
+					l.free(t, a)
+				}
+			}()
+			for range 800 {
+				switch op := rng.IntN(16); {
+				case op < 8:
+					l, err := newLocked(a, s, 1+rng.Int64N(20*kib), byte(1+rng.IntN(255)))
+					if errors.Is(err, mem.ErrNoMemory) {
+						break
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					own = append(own, l)
+				case op == 8:
+					if err := a.Compact(s); err != nil && !errors.Is(err, arena.ErrHeld) {
+						t.Error(err)
+						return
+					}
+				case op == 9:
+					h := a.HoldStill()
+					a.Stats()
+					h.Release()
+				case op == 10:
+					a.Snapshot()
+				case len(own) > 0:
+					i := rng.IntN(len(own))
+					own[i].free(t, a)
+					own = slices.Delete(own, i, i+1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, a := range []*arena.Arena{kid, root} {
+		if err := errors.Join(a.Check(), a.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A locked holder is used by one goroutine and moved by all.
+type locked struct {
+	s     driver.Stream
+	value byte
+
+	mu    sync.Mutex // held from Lift to Land
+	gone  bool
+	block mem.Block
+}
+
+func newLocked(a *arena.Arena, s driver.Stream, size int64, value byte) (*locked, error) {
+	b, err := a.Alloc(s, size)
+	if err != nil {
+		return nil, err
+	}
+	l := &locked{s: s, block: b, value: value}
+	if err := s.Fill(b.Ptr, value, b.Size); err != nil {
+		return nil, err
+	}
+	a.Movable(b, l)
+	return l, nil
+}
+
+func (l *locked) Lift() ([]driver.Stream, bool) {
+	l.mu.Lock()
+	if l.gone {
+		l.mu.Unlock()
+		return nil, false
+	}
+	return nil, true
+}
+
+func (l *locked) Land(b mem.Block, s driver.Stream) {
+	defer l.mu.Unlock()
+	l.block = b
+	if s == nil || s == l.s {
+		return
+	}
+	m, err := s.Mark()
+	if err == nil {
+		err = l.s.WaitFor(s, m)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// free looks at the contents and gives the block back.
+func (l *locked) free(t *testing.T, a *arena.Arena) {
+	l.mu.Lock()
+	got := make([]byte, l.block.Size)
+	err := l.s.CopyOut(got, l.block.Ptr)
+	l.gone = true
+	b := l.block
+	l.mu.Unlock() // the arena may be waiting for it
+	if err != nil || slices.ContainsFunc(got, func(v byte) bool { return v != l.value }) {
+		t.Errorf("%+v has lost its contents: %v", b, err)
+	}
+	a.Free(b)
+}
