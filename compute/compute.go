@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
@@ -158,8 +157,11 @@ func at(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.Place, 
 	return p, nil
 }
 
-// queue orders p's stream behind what the operands need, and then queues work on them by f; dst is written.
+// queue orders p's stream behind what the operands need, and then queues work on them by f; dst is written. Their memory
+// stays where it is meanwhile, so f may ask for their arrays, and an operand that its caller has dropped lives until then.
 func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Tensor, f func(backend.Queue) error) error {
+	holdStill(dst, operands)
+	defer letGo(dst, operands)
 	for _, x := range operands {
 		if err := x.Use(p.Stream(), false); err != nil {
 			return fmt.Errorf("compute: %s: %w", op, err)
@@ -168,15 +170,24 @@ func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Te
 	if err := dst.Use(p.Stream(), true); err != nil {
 		return fmt.Errorf("compute: %s: %w", op, err)
 	}
-	err := f(p.Queue())
-	for _, x := range operands { // an operand that its caller has dropped lives until its work is queued
-		runtime.KeepAlive(x)
-	}
-	runtime.KeepAlive(dst)
-	if err != nil {
+	if err := f(p.Queue()); err != nil {
 		return fmt.Errorf("compute: %s of %s: %w", op, dst.Brief(), err)
 	}
 	return nil
+}
+
+func holdStill(dst *tensor.Tensor, operands []*tensor.Tensor) {
+	dst.HoldStill()
+	for _, x := range operands {
+		x.HoldStill()
+	}
+}
+
+func letGo(dst *tensor.Tensor, operands []*tensor.Tensor) {
+	dst.LetGo()
+	for _, x := range operands {
+		x.LetGo()
+	}
 }
 
 // made passes on a new tensor whose contents were queued, and releases it if that failed.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -58,6 +59,8 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 		return nil, err
 	}
 	return made(dst, queue(op, p, dst, []*tensor.Tensor{x, y}, func(q backend.Queue) error {
+		a.Ptr, a.Bytes = where(x)
+		b.Ptr, b.Bytes = where(y)
 		return p.Backend().MatMul(q, kept(dst, append(slices.Clone(batch), m, n)), repeat(a, batch), repeat(b, batch))
 	}))
 }
@@ -75,4 +78,10 @@ func repeat(a backend.Array, batch []int) backend.Array {
 	}
 	a.Shape, a.Strides = shape, strides
 	return a
+}
+
+// where returns where x's memory lies now. The caller holds it still.
+func where(x *tensor.Tensor) (driver.Pointer, []byte) {
+	a := x.Array()
+	return a.Ptr, a.Bytes
 }

@@ -62,7 +62,7 @@ func ordered(p *tensor.Place, op string, x *tensor.Tensor, axis, n int,
 		return nil, nil, err
 	}
 	if err = indices.Use(p.Stream(), true); err == nil {
-		err = queue(op, p, values, []*tensor.Tensor{x}, func(q backend.Queue) error {
+		err = queue(op, p, values, []*tensor.Tensor{x, indices}, func(q backend.Queue) error {
 			v, i := values.Array(), indices.Array()
 			return f(p, q, &v, &i, axis)
 		})

@@ -3,7 +3,6 @@ package tensor
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -121,14 +120,16 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 
 // convert queues the copy of src, of t's shape and device, and apart from t.
 func (t *Tensor) convert(p *Place, src *Tensor) error {
+	src.HoldStill()
+	defer src.LetGo()
+	t.HoldStill()
+	defer t.LetGo()
 	if err := src.Use(p.stream, false); err != nil {
 		return err
 	}
 	if err := t.Use(p.stream, true); err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(t)
-	defer runtime.KeepAlive(src)
 	return p.home.backend.Copy(p.Queue(), t.Array(), src.Array())
 }
 
@@ -162,8 +163,10 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	if size == 0 {
 		return nil
 	}
-	defer runtime.KeepAlive(t)
-	defer runtime.KeepAlive(src)
+	src.HoldStill()
+	defer src.LetGo()
+	t.HoldStill()
+	defer t.LetGo()
 	from := src.place
 	if err := src.Use(from.stream, false); err != nil {
 		return err
@@ -171,9 +174,10 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	if err := t.Use(p.stream, true); err != nil {
 		return err
 	}
-	to, at := t.Array(), t.Pointer()
+	to, at := t.storage.r.visible, t.first(t.Array().Ptr)
+	near, start := src.storage.r.visible, src.first(src.Array().Ptr)
 	switch peers := p.home.device.Peers(); {
-	case src.storage.r.bytes != nil && to.Bytes != nil: // between devices of the host, or Go's own memory
+	case near && to: // between devices of the host, or Go's own memory
 		for _, s := range []driver.Stream{from.stream, p.stream} {
 			if err := s.Sync(context.Background()); err != nil {
 				return err
@@ -181,23 +185,23 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 		}
 		copy(t.visible(), src.visible())
 		return nil
-	case src.storage.r.bytes != nil: // from the host
+	case near: // from the host
 		if err := from.stream.Sync(context.Background()); err != nil {
 			return err
 		}
 		return p.stream.CopyIn(at, src.visible())
-	case to.Bytes != nil: // to the host
+	case to: // to the host
 		if err := p.stream.Sync(context.Background()); err != nil {
 			return err
 		}
-		return from.stream.CopyOut(t.visible(), src.Pointer())
+		return from.stream.CopyOut(t.visible(), start)
 	case peers != nil && p.home.device.Info().Driver == from.home.device.Info().Driver:
 		for _, s := range []driver.Stream{from.stream, p.stream} { // streams of two devices have no marks in common
 			if err := s.Sync(context.Background()); err != nil {
 				return err
 			}
 		}
-		if err := peers.CopyPeer(p.stream, at, p.home.device, src.Pointer(), from.home.device, size); err != nil {
+		if err := peers.CopyPeer(p.stream, at, p.home.device, start, from.home.device, size); err != nil {
 			return err
 		}
 		return p.stream.Sync(context.Background()) // src may be freed in the order of another device's streams
@@ -205,7 +209,7 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	piece := make([]byte, min(size, 16<<20))
 	for done := int64(0); done < size; done += int64(len(piece)) {
 		part := piece[:min(int64(len(piece)), size-done)]
-		if err := from.stream.CopyOut(part, src.Pointer()+driver.Pointer(done)); err != nil {
+		if err := from.stream.CopyOut(part, start+driver.Pointer(done)); err != nil {
 			return err
 		}
 		if err := p.stream.CopyIn(at+driver.Pointer(done), part); err != nil {
@@ -215,8 +219,9 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	return nil
 }
 
-// visible returns the bytes of a contiguous tensor whose memory Go code can reach.
+// visible returns the bytes of a contiguous tensor whose memory Go code can reach. The caller holds it still.
 func (t *Tensor) visible() []byte {
 	from := int64(t.offset) * int64(t.dtype.Size())
-	return t.storage.r.bytes[from : from+t.Size()]
+	_, bytes := t.storage.r.where()
+	return bytes[from : from+t.Size()]
 }

@@ -64,8 +64,10 @@ func All[T dtype.Element](t *Tensor) (elements iter.Seq2[[]int, T], failed func(
 // if yield said so, or at an error.
 func pieces[T dtype.Element](t *Tensor, yield func([]T) bool) (more bool, err error) {
 	defer runtime.KeepAlive(t) // the loop sees its memory, perhaps, but not t
-	if t.storage.r.bytes != nil && t.IsContiguous() {
-		if whole, err := Data[T](t); err == nil {
+	if t.storage.r.visible && t.IsContiguous() {
+		t.HoldStill()
+		defer t.LetGo()
+		if whole, err := data[T](t); err == nil {
 			return yield(whole), nil
 		}
 	}

@@ -3,11 +3,11 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
@@ -43,11 +43,21 @@ func Zeros(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 	if err != nil || t.Size() == 0 {
 		return t, err
 	}
-	if err := p.stream.Fill(t.storage.r.ptr, 0, t.Size()); err != nil {
+	if err := t.zero(p.stream); err != nil {
 		t.Release()
 		return nil, fmt.Errorf("tensor: zeros at %v: %w", p, err)
 	}
 	return t, nil
+}
+
+// zero queues the setting of all memory of a new tensor to zero.
+func (t *Tensor) zero(s driver.Stream) error {
+	t.HoldStill()
+	defer t.LetGo()
+	if err := t.Use(s, true); err != nil {
+		return err
+	}
+	return s.Fill(t.Array().Ptr, 0, t.Size())
 }
 
 // Full returns a tensor whose elements are all v, a number of any Go type or a dtype.Scalar, converted to d. The caller (or
@@ -79,10 +89,11 @@ func (t *Tensor) Fill(p *Place, v any) error {
 	if err := t.Writable("Fill", p); err != nil {
 		return err
 	}
+	t.HoldStill()
+	defer t.LetGo()
 	if err := t.Use(p.stream, true); err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(t)
 	return p.home.backend.Fill(p.Queue(), t.Array(), value)
 }
 

@@ -25,6 +25,7 @@ type home struct {
 	device  driver.Device
 	visible driver.Visible // nil unless Go code can reach the memory
 	alloc   mem.Allocator
+	mover   mem.Mover // alloc, if it may move blocks
 	backend backend.Backend
 	ledger  ledger
 	closer  func() error
@@ -50,6 +51,7 @@ func NewPlace(c Config) *Place {
 		c.Stream = c.Device.DefaultStream()
 	}
 	h := &home{device: c.Device, visible: c.Device.Visible(), alloc: c.Allocator, backend: c.Backend, closer: c.Close}
+	h.mover, _ = c.Allocator.(mem.Mover)
 	h.ledger.sites = c.Sites
 	return &Place{home: h, stream: c.Stream}
 }

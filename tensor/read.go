@@ -3,7 +3,6 @@ package tensor
 import (
 	"context"
 	"fmt"
-	"runtime"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
@@ -34,20 +33,21 @@ func (t *Tensor) Read(dst []byte) error {
 // readRange waits for the work that writes t and copies the bytes of its storage from t's first element and the given
 // distance on, in bytes, to dst.
 func (t *Tensor) readRange(dst []byte, distance int64) error {
-	defer runtime.KeepAlive(t)
+	t.HoldStill()
+	defer t.LetGo()
 	s := t.place.stream
 	if err := t.Use(s, false); err != nil {
 		return err
 	}
-	r := t.storage.r
+	ptr, bytes := t.storage.r.where()
 	at := int64(t.offset)*int64(t.dtype.Size()) + distance
-	if r.bytes == nil {
-		return s.CopyOut(dst, r.ptr+driver.Pointer(at))
+	if bytes == nil {
+		return s.CopyOut(dst, ptr+driver.Pointer(at))
 	}
 	if err := s.Sync(context.Background()); err != nil {
 		return err
 	}
-	copy(dst, r.bytes[at:])
+	copy(dst, bytes[at:])
 	return nil
 }
 
@@ -56,13 +56,14 @@ func (t *Tensor) writeAll(src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
-	defer runtime.KeepAlive(t)
+	t.HoldStill()
+	defer t.LetGo()
 	s := t.place.stream
 	if err := t.Use(s, true); err != nil {
 		return err
 	}
-	if t.storage.r.ptr != 0 {
-		return s.CopyIn(t.Pointer(), src)
+	if ptr, _ := t.storage.r.where(); ptr != 0 {
+		return s.CopyIn(t.first(ptr), src)
 	}
 	if err := s.Sync(context.Background()); err != nil {
 		return err
@@ -84,16 +85,22 @@ func ToSlice[T dtype.Element](t *Tensor) ([]T, error) {
 }
 
 // Data waits for t and returns its memory as a slice, without a copy. The tensor must be contiguous and its memory the
-// host's. The slice is good until the memory is released, and t must not be dropped meanwhile; who writes to it orders that
-// with queued work.
+// host's. The slice is good until the memory is released, and t must not be dropped meanwhile: the memory stays where it is
+// from then on. Who writes to the slice orders that with queued work.
 func Data[T dtype.Element](t *Tensor) ([]T, error) {
 	if err := typed[T]("Data", t); err != nil {
 		return nil, err
 	}
+	t.storage.r.giveAway("Data")
+	return data[T](t)
+}
+
+// data is Data of a tensor whose memory stays where it is.
+func data[T dtype.Element](t *Tensor) ([]T, error) {
 	switch {
 	case t.Len() == 0:
 		return nil, nil
-	case t.storage.r.bytes == nil:
+	case !t.storage.r.visible:
 		return nil, fmt.Errorf("tensor: Data of %v on %v: its memory is not the host's; ToSlice copies it", t.brief(), t.place)
 	case !t.IsContiguous():
 		return nil, fmt.Errorf("tensor: Data of %v with strides %v, which is not contiguous; ToSlice copies it", t.brief(), t.strides)

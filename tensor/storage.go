@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"weak"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -30,14 +31,18 @@ type record struct {
 	prev   *record // in the ledger, whose lock guards the two
 	next   *record
 
-	ptr    driver.Pointer // of the first byte; 0 of Go's own memory, and of no memory
-	size   int64          // bytes
-	bytes  []byte         // the memory, where Go code can reach it
-	block  mem.Block      // of the home's allocator; zero if foreign
-	delete Deleter        // of foreign memory; may be nil
-	made   *site          // nil unless sites are recorded
+	size    int64   // bytes
+	visible bool    // bytes is there
+	delete  Deleter // of foreign memory; may be nil
+	made    *site   // nil unless sites are recorded
+
+	holds atomic.Int32 // that keep the memory where it is; it rises under mu alone
 
 	mu      sync.Mutex
+	ptr     driver.Pointer // of the first byte; 0 of Go's own memory, and of no memory
+	bytes   []byte         // the memory, where Go code can reach it
+	block   mem.Block      // of the home's allocator; zero if foreign
+	given   bool           // the address was given away: the memory stays where it is
 	strong  int
 	ended   *site           // where the count became zero
 	after   []func()        // what OnRelease added
@@ -93,14 +98,18 @@ func (p *Place) alloc(size int64) (*whole, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &record{home: h, block: b, ptr: b.Ptr, size: size}
-	if h.visible != nil && size > 0 {
+	r := &record{home: h, block: b, ptr: b.Ptr, size: size, visible: h.visible != nil && size > 0}
+	if r.visible {
 		if r.bytes, err = h.visible.Bytes(b.Ptr, size); err != nil {
 			h.alloc.Free(b)
 			return nil, fmt.Errorf("tensor: %v: %w", p, err)
 		}
 	}
-	return newWhole(r, p.stream), nil
+	w := newWhole(r, p.stream)
+	if h.mover != nil && size > 0 {
+		h.mover.Movable(b, r)
+	}
+	return w, nil
 }
 
 // A thrifty allocator is a home's allocator that, where there is no room, takes back the memory of dropped storages and asks
@@ -136,6 +145,7 @@ func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*St
 	}
 	r := &record{home: p.home, ptr: ptr, size: size, delete: deleter}
 	if v := p.home.visible; v != nil && size > 0 {
+		r.visible = true
 		var err error
 		if r.bytes, err = v.Bytes(ptr, size); err != nil {
 			return nil, fmt.Errorf("tensor: FromPointer: %w", err)
@@ -151,31 +161,26 @@ func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 	if p.home.visible == nil {
 		return nil, fmt.Errorf("tensor: %v cannot use the host's memory in place: copy it there (FromSlice)", p)
 	}
-	return newStorage(&record{home: p.home, size: int64(len(b)), bytes: b[:len(b):len(b)], delete: deleter}, p.stream), nil
+	r := &record{home: p.home, size: int64(len(b)), visible: b != nil, bytes: b[:len(b):len(b)], delete: deleter}
+	return newStorage(r, p.stream), nil
 }
 
 // Size returns the bytes of the storage.
 func (s *Storage) Size() int64 { return s.r.size }
 
-// Pointer returns the device address of the first byte; 0 if it is Go's own memory or none. It panics if there is no owner.
+// Pointer returns the device address of the first byte; 0 if it is Go's own memory or none. From then on an allocator that
+// moves blocks leaves this one where it is. It panics if there is no owner.
 func (s *Storage) Pointer() driver.Pointer {
-	s.live("Pointer")
-	return s.r.ptr
+	ptr, _ := s.r.giveAway("Pointer")
+	return ptr
 }
 
 // Bytes returns the memory itself where Go code can reach it, else nil. Who looks waits first for the work that writes it.
-// The slice is good until the last owner is gone, and the storage must not be dropped meanwhile. It panics if there is no
-// owner.
+// The slice is good until the last owner is gone, and the storage must not be dropped meanwhile: the memory stays where it
+// is from then on. It panics if there is no owner.
 func (s *Storage) Bytes() []byte {
-	s.live("Bytes")
-	return s.r.bytes
-}
-
-// live panics if the memory is gone.
-func (s *Storage) live(call string) {
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
-	s.r.mustLive(call)
+	_, bytes := s.r.giveAway("Bytes")
+	return bytes
 }
 
 // Owners returns the count of owners; 0 of a storage that is gone.

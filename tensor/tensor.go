@@ -106,13 +106,19 @@ func (t *Tensor) Storage() *Storage { return t.known("Storage").storage }
 func (t *Tensor) Place() *Place { return t.known("Place").place }
 
 // Pointer returns the device address of the first element, for other libraries; 0 if it is Go's own memory. Work that they
-// queue to a stream must be told of: see Use.
+// queue to a stream must be told of: see Use. From then on the memory stays where it is, also where the allocator moves
+// blocks; who wants the address for a moment takes it from Array, between HoldStill and LetGo.
 func (t *Tensor) Pointer() driver.Pointer {
-	r := t.alive("Pointer").storage.r
-	if r.ptr == 0 {
+	ptr, _ := t.alive("Pointer").storage.r.giveAway("Pointer")
+	return t.first(ptr)
+}
+
+// first returns the address of the first element in memory that begins at ptr.
+func (t *Tensor) first(ptr driver.Pointer) driver.Pointer {
+	if ptr == 0 {
 		return 0
 	}
-	return r.ptr + driver.Pointer(t.offset*t.dtype.Size())
+	return ptr + driver.Pointer(t.offset*t.dtype.Size())
 }
 
 // IsContiguous reports whether the elements lie one behind the other in row-major order. Tensors of no element or one are
@@ -210,11 +216,11 @@ func (t *Tensor) Brief() string {
 }
 
 // Array returns t as an operand of what computes on its device. It shares t's shape and strides: nobody may change them.
-// Whoever queues work on it calls Use first, and keeps t reachable until the work is queued (runtime.KeepAlive): the Array
-// does not, and what nobody can reach may be taken back.
+// Whoever queues work on it calls HoldStill and then Use first, and LetGo once the work is queued: without, the memory may
+// be moved where the allocator does that, or taken back if nobody can reach t any more.
 func (t *Tensor) Array() backend.Array {
-	r := t.alive("Array").storage.r
-	return backend.Array{Ptr: r.ptr, Bytes: r.bytes, DType: t.dtype, Offset: t.offset, Shape: t.shape, Strides: t.strides}
+	ptr, bytes := t.alive("Array").storage.r.where()
+	return backend.Array{Ptr: ptr, Bytes: bytes, DType: t.dtype, Offset: t.offset, Shape: t.shape, Strides: t.strides}
 }
 
 // Use makes work that is queued on s from now on come after the work that it must not overtake: the last write, and if it

@@ -35,17 +35,21 @@ func In(t *tensor.Tensor, at int64, b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
+	t.HoldStill()
+	defer t.LetGo()
 	s := t.Place().Stream()
 	if err := t.Use(s, true); err != nil {
 		return err
 	}
-	return s.CopyIn(t.Storage().Pointer()+driver.Pointer(at), b)
+	return s.CopyIn(t.Array().Ptr+driver.Pointer(at), b)
 }
 
 // Prepare makes a later In of n bytes from byte at on faster, where the memory is the host's and fresh. It changes nothing,
 // and may be called at any time before.
 func Prepare(t *tensor.Tensor, at, n int64) {
-	if b := t.Storage().Bytes(); b != nil {
+	t.HoldStill()
+	defer t.LetGo()
+	if b := t.Array().Bytes; b != nil {
 		mapped.Prepare(b[at : at+n])
 	}
 }
@@ -84,16 +88,20 @@ func Out(w io.Writer, t *tensor.Tensor) error {
 		return err
 	}
 	defer whole.Release()
+	whole.HoldStill()
+	defer whole.LetGo()
 	s := p.Stream()
 	if err := whole.Use(s, false); err != nil {
 		return err
 	}
-	size, memory := whole.Size(), whole.Storage().Bytes()
+	size, array := whole.Size(), whole.Array()
+	start := int64(whole.Offset()) * int64(whole.DType().Size())
+	memory := array.Bytes
 	if memory != nil {
 		if err := p.Sync(context.Background()); err != nil {
 			return err
 		}
-		memory = memory[int64(whole.Offset())*int64(whole.DType().Size()):][:size]
+		memory = memory[start:][:size]
 	}
 	var room []byte
 	if memory == nil {
@@ -104,7 +112,7 @@ func Out(w io.Writer, t *tensor.Tensor) error {
 		piece := room
 		if memory != nil {
 			piece = memory[at : at+n]
-		} else if err := s.CopyOut(room[:n], whole.Pointer()+driver.Pointer(at)); err != nil {
+		} else if err := s.CopyOut(room[:n], array.Ptr+driver.Pointer(start+at)); err != nil {
 			return err
 		}
 		if _, err := w.Write(piece[:n]); err != nil {

@@ -1,0 +1,302 @@
+package tensor_test
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/compute/host"
+	"github.com/ashlar-go/ashlar/driver"
+	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// placeOnArena returns a place on a device whose allocator moves blocks.
+func placeOnArena(t testing.TB, dev driver.Device, size int64) (*tensor.Place, *arena.Arena) {
+	t.Helper()
+	a, err := arena.New(dev, arena.Config{Size: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := host.New(dev, host.Options{})
+	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: mem.Track(a, mem.TrackOptions{}), Backend: b, Sites: true})
+	t.Cleanup(func() {
+		for _, err := range []error{p.Close(), b.Close(), a.Close(), dev.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return p, a
+}
+
+func hostDevice(t testing.TB) driver.Device {
+	t.Helper()
+	dev, err := driver.Open("host:total=256MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// TestTensorsSurviveCompaction runs random work on three streams over memory that moves under it, by hand and because
+// requests do not fit, and holds the contents against a model. The simulated device reports work that is not ordered.
+func TestTensorsSurviveCompaction(t *testing.T) {
+	for name, open := range map[string]func(seed uint64) driver.Device{
+		"sim":  func(seed uint64) driver.Device { return sim.New(sim.Options{Seed: seed, Total: 64 << 20}) },
+		"host": func(uint64) driver.Device { return hostDevice(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				survive(t, open(seed), rand.New(rand.NewPCG(seed, 5)))
+			}
+		})
+	}
+}
+
+// A modelled tensor is one whose contents are known.
+type modelled struct {
+	*tensor.Tensor
+	want []byte
+}
+
+func survive(t *testing.T, dev driver.Device, r *rand.Rand) {
+	t.Helper()
+	const size = 1 << 20
+	p, a := placeOnArena(t, dev, size)
+	places := []*tensor.Place{p, p.On(newStream(t, dev)), p.On(newStream(t, dev))}
+	var live []modelled
+	held := map[*tensor.Tensor]bool{}
+	release := func(i int) {
+		if held[live[i].Tensor] {
+			live[i].LetGo()
+			delete(held, live[i].Tensor)
+		}
+		live[i].Release()
+		live = slices.Delete(live, i, i+1)
+	}
+	for range 120 {
+		at := places[r.IntN(len(places))]
+		i := -1
+		if len(live) > 0 {
+			i = r.IntN(len(live))
+		}
+		switch kind := r.IntN(12); {
+		case kind < 4 || i < 0:
+			want := make([]byte, 1+r.IntN(size/12))
+			for k := range want {
+				want[k] = byte(r.Uint32())
+			}
+			x, err := tensor.FromSlice(at, want)
+			for err != nil && len(live) > 0 { // there is a share that fits
+				release(r.IntN(len(live)))
+				x, err = tensor.FromSlice(at, want)
+			}
+			check(t, err)
+			live = append(live, modelled{x, want})
+		case kind == 4:
+			release(i)
+		case kind == 5:
+			check(t, a.Compact(at.Stream()))
+		case kind == 6:
+			v := byte(r.Uint32())
+			check(t, live[i].Fill(at, v))
+			live[i].want = bytes.Repeat([]byte{v}, len(live[i].want))
+		case kind == 7: // a part of one becomes a part of another, perhaps the same
+			from := live[r.IntN(len(live))]
+			n := 1 + r.IntN(min(len(from.want), len(live[i].want)))
+			src, dst := r.IntN(len(from.want)-n+1), r.IntN(len(live[i].want)-n+1)
+			copied := slices.Clone(from.want[src : src+n])
+			err := narrow(t, live[i].Tensor, dst, n).CopyFrom(at, narrow(t, from.Tensor, src, n))
+			if errors.Is(err, mem.ErrNoMemory) {
+				continue // parts that overlap are copied by way of a third
+			}
+			check(t, err)
+			copy(live[i].want[dst:], copied)
+		case kind == 8 && len(held) < 3:
+			if x := live[i].Tensor; !held[x] {
+				x.HoldStill()
+				held[x] = true
+			}
+		case kind == 9:
+			live[i].Pointer() // from now on it stays where it is
+		default:
+			compare(t, live[i])
+		}
+	}
+	for len(live) > 0 {
+		compare(t, live[0])
+		release(0)
+	}
+}
+
+func narrow(t *testing.T, x *tensor.Tensor, start, n int) *tensor.Tensor {
+	t.Helper()
+	v, err := x.Narrow(0, start, n)
+	check(t, err)
+	return v
+}
+
+func compare(t *testing.T, x modelled) {
+	t.Helper()
+	got, err := tensor.ToSlice[uint8](x.Tensor)
+	check(t, err)
+	if !bytes.Equal(got, x.want) {
+		t.Fatalf("%v has changed", x.Brief())
+	}
+}
+
+// TestAddressesGivenAwayStay asks for an address in each of the ways that there are, and has everything else moved.
+func TestAddressesGivenAwayStay(t *testing.T) {
+	for name, take := range map[string]func(x *tensor.Tensor) func(){
+		"Tensor.Pointer":  func(x *tensor.Tensor) func() { x.Pointer(); return func() {} },
+		"Storage.Pointer": func(x *tensor.Tensor) func() { x.Storage().Pointer(); return func() {} },
+		"Storage.Bytes":   func(x *tensor.Tensor) func() { x.Storage().Bytes(); return func() {} },
+		"Data": func(x *tensor.Tensor) func() {
+			b, err := tensor.Data[uint8](x)
+			check(t, err)
+			return func() {
+				if b[0] != 7 {
+					t.Errorf("Data shows %d, want 7", b[0])
+				}
+			}
+		},
+		"HoldStill": func(x *tensor.Tensor) func() { x.HoldStill(); return x.LetGo },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, a := placeOnArena(t, hostDevice(t), 1<<20)
+			full := func(v byte) *tensor.Tensor {
+				x, err := tensor.Full(p, dtype.Uint8, v, 4096)
+				check(t, err)
+				return x
+			}
+			below, x, above, y := full(6), full(7), full(6), full(8)
+			after := take(x)
+			before, moving := x.Array().Ptr, y.Array().Ptr
+			below.Release()
+			above.Release()
+			check(t, a.Compact(p.Stream()))
+			if got := x.Array().Ptr; got != before {
+				t.Errorf("it moved from %#x to %#x", uint64(before), uint64(got))
+			}
+			if got := y.Array().Ptr; got == moving {
+				t.Error("nothing moved at all")
+			}
+			after()
+			compare(t, modelled{x, bytes.Repeat([]byte{7}, 4096)})
+			compare(t, modelled{y, bytes.Repeat([]byte{8}, 4096)})
+			x.Release()
+			y.Release()
+		})
+	}
+}
+
+// TestLetGoLetsMove moves a tensor that was held, once it is not, and refuses to let go once more.
+func TestLetGoLetsMove(t *testing.T) {
+	p, a := placeOnArena(t, hostDevice(t), 1<<20)
+	hole, err := tensor.Empty(p, dtype.Uint8, 4096)
+	check(t, err)
+	x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
+	check(t, err)
+	defer x.Release()
+	before := x.Array().Ptr
+	hole.Release()
+	x.HoldStill()
+	narrow(t, x, 0, 4096).HoldStill()
+	x.LetGo()
+	check(t, a.Compact(p.Stream()))
+	if x.Array().Ptr != before {
+		t.Error("a tensor moved that was held twice and let go once")
+	}
+	x.LetGo()
+	check(t, a.Compact(p.Stream()))
+	if x.Array().Ptr == before {
+		t.Error("a tensor stayed that nobody holds")
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("LetGo of a tensor that nobody holds did not panic")
+		}
+	}()
+	x.LetGo()
+}
+
+// TestGoroutinesOverMovingMemory has several goroutines work on tensors of their own while others have all of them moved.
+func TestGoroutinesOverMovingMemory(t *testing.T) {
+	dev := hostDevice(t)
+	p, a := placeOnArena(t, dev, 1<<20)
+	var workers sync.WaitGroup
+	for worker := range 4 {
+		at := p.On(newStream(t, dev))
+		workers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(worker), 6))
+			for range 60 {
+				v := byte(r.Uint32())
+				x, err := tensor.Full(at, dtype.Uint8, v, 1+r.IntN(50_000))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				y, err := x.Clone(at)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				x.Release()
+				got, err := tensor.ToSlice[uint8](y)
+				if err != nil || slices.ContainsFunc(got, func(b byte) bool { return b != v }) {
+					t.Errorf("worker %d: contents differ (%v)", worker, err)
+				}
+				y.Release()
+			}
+		})
+	}
+	mover := newStream(t, dev)
+	workers.Go(func() {
+		for range 60 {
+			if err := a.Compact(mover); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	workers.Wait()
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMovesWaitForOtherStreams moves a tensor that a stream which made nothing is still reading and writing, and has the
+// place where it lay written at once. The simulated device reports what is not ordered.
+func TestMovesWaitForOtherStreams(t *testing.T) {
+	for seed := range uint64(20) {
+		dev := sim.New(sim.Options{Seed: seed, Total: 64 << 20})
+		p, a := placeOnArena(t, dev, 1<<20)
+		other := p.On(newStream(t, dev))
+		below, err := tensor.Full(p, dtype.Uint8, 6, 4096)
+		check(t, err)
+		x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
+		check(t, err)
+		below.Release()
+		check(t, x.Fill(other, 8))
+		check(t, a.Compact(p.Stream()))
+		check(t, x.Fill(other, 9))
+		next, err := tensor.Full(p, dtype.Uint8, 5, 8192) // over what x left
+		check(t, err)
+		compare(t, modelled{x, bytes.Repeat([]byte{9}, 4096)})
+		compare(t, modelled{next, bytes.Repeat([]byte{5}, 8192)})
+		x.Release()
+		next.Release()
+	}
+}
