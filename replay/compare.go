@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
 // CompareOptions say what work is compared on. The zero value is the default set of specs on a simulated H200.
@@ -70,6 +72,9 @@ type Row struct {
 	FirstOOM int   // the op that was the first of them; -1 if there is none
 	Failure  *OOM  // that first one; nil if there is none, or if no plain run repeats the recorded one
 
+	Moves         *arena.MoveStats // what was moved to make room; nil of an allocator that never moves a block
+	SmallestMoves *arena.MoveStats // and under the smallest limit, if that was searched
+
 	NsPerOp       float64 // measured, the best of three runs with nothing beside them; 0 if not measured
 	SmallestLimit int64   // bytes, a multiple of 1 MiB; 0 if not searched, -1 if no limit is enough; see SmallestLimit
 
@@ -81,7 +86,8 @@ type Row struct {
 // Completed reports whether every request had room.
 func (r *Row) Completed() bool { return r.OOMs == 0 }
 
-// Waste is the reserved peak as a multiple of the requested peak, or 0 if there is none.
+// Waste is the reserved peak as a multiple of the requested peak, or 0 if there is none. It is less than 1 if memory that
+// was freed while other streams used it was handed out at once (AtOnce).
 func (r *Row) Waste() float64 {
 	if r.RequestedPeak <= 0 || r.ReservedPeak < 0 {
 		return 0
@@ -191,7 +197,8 @@ func (c *comparer) run() error {
 			searches = newMeter(nil, 1) // nobody foresaw them
 		}
 		err := parallel(len(c.specs), 0, func(i int) (err error) {
-			rows[i].SmallestLimit, err = smallestLimit(c.w.Program, &c.specs[i], c.opts.Capacity, searches)
+			r := &rows[i]
+			r.SmallestLimit, r.SmallestMoves, err = smallestLimit(c.w.Program, &c.specs[i], c.opts.Capacity, searches)
 			return err
 		})
 		if err != nil {
@@ -205,6 +212,7 @@ func (c *comparer) run() error {
 			}
 			c.meter.step()
 		}
+		rows[i].noteMoves()
 	}
 	c.result.Rows = rows
 	return nil
@@ -241,11 +249,29 @@ func (r *Row) fill(res *plainResult) {
 	r.Ops, r.Allocs = res.Ops, res.Allocs
 	r.RequestedPeak, r.AllocatedPeak, r.ReservedPeak = res.RequestedPeak, res.AllocatedPeak, res.ReservedPeak
 	r.Priced, r.DriverCalls, r.DriverTime = res.priced, res.calls, res.time
+	r.Moves = res.moves
 	r.Retries, r.OOMs, r.FirstOOM = res.retries, res.NumOOMs, -1
 	if len(res.OOMs) > 0 {
 		r.FirstOOM = res.OOMs[0].Op
 		r.Failure = &res.OOMs[0]
 	}
+}
+
+// noteMoves says what was moved, which neither the calls to the driver nor their time tell.
+func (r *Row) noteMoves() {
+	tell := func(where string, m *arena.MoveStats) {
+		if m == nil || m.Compactions == 0 {
+			return
+		}
+		times := "once"
+		if m.Compactions > 1 {
+			times = fmt.Sprintf("%d times", m.Compactions)
+		}
+		r.Notes = append(slices.Clip(r.Notes), fmt.Sprintf("%s%s moved blocks together %s, %s in all.",
+			r.Allocator, where, times, bytesize.Format(m.Bytes)))
+	}
+	tell("", r.Moves)
+	tell(", under its smallest limit,", r.SmallestMoves)
 }
 
 // time measures a plain run, and keeps the best time.

@@ -228,10 +228,15 @@ func TestSmallestLimitCompletesAndOneStepLessDoesNot(t *testing.T) {
 func TestSpecsThatNameNothingAreErrors(t *testing.T) {
 	for spec, part := range map[string]string{
 		"":                                "no allocator is named",
-		"cacheing":                        "there is: caching",
+		"cacheing":                        "there is: arena, caching, direct",
 		"caching:max_split_size_mb:x":     "max_split_size_mb",
 		"caching:no_such_setting:1":       "no_such_setting",
 		"caching:expandable_segments:yes": "expandable_segments",
+		"arena:compact=perhaps":           "want on or off",
+		"arena:round=100":                 "want a multiple of 512",
+		"arena:page=1000":                 "multiple of the granularity",
+		"direct:session=1":                "session",
+		"direct:pool=1":                   "pool",
 	} {
 		_, err := replay.ParseSpec(spec, caching.Default())
 		var bad *replay.SpecError

@@ -38,17 +38,35 @@ type contents struct {
 	painter  painter
 	now      func() time.Time
 	elapsed  time.Duration
-	blocks   map[driver.Pointer]written // on loan
-	pending  map[sideMark]written       // freed, but with other users
-	last     uint64                     // number of the block filled last
-	mismatch *ContentsError             // the first
-	err      error                      // the first other one
+	blocks   map[driver.Pointer]*written // on loan
+	pending  map[sideMark]*written       // freed, but with other users
+	last     uint64                      // number of the block filled last
+	mismatch *ContentsError              // the first
+	err      error                       // the first other one
 }
 
-// written is what was put into a block, and the stream that did.
+// written is what was put into a block, and the stream that did, or that moved it since. It holds a block that may be moved.
 type written struct {
 	number uint64
 	stream driver.Stream
+
+	c      *contents
+	at     driver.Pointer
+	holder mem.Holder // whom it stands before
+}
+
+// Lift implements mem.Holder.
+func (w *written) Lift() ([]driver.Stream, bool) { return w.holder.Lift() }
+
+// Land implements mem.Holder. Other blocks may have landed at the old address, or be about to leave the new one.
+func (w *written) Land(b mem.Block, s driver.Stream) {
+	if s != nil {
+		if w.c.blocks[w.at] == w {
+			delete(w.c.blocks, w.at)
+		}
+		w.c.blocks[b.Ptr], w.at, w.stream = w, b.Ptr, s
+	}
+	w.holder.Land(b, s)
 }
 
 func newContents(a mem.Allocator, dev driver.Device, opts Options) (*contents, error) {
@@ -58,7 +76,7 @@ func newContents(a mem.Allocator, dev driver.Device, opts Options) (*contents, e
 	}
 	return &contents{
 		below: a, painter: p, now: opts.Now,
-		blocks: map[driver.Pointer]written{}, pending: map[sideMark]written{},
+		blocks: map[driver.Pointer]*written{}, pending: map[sideMark]*written{},
 	}, nil
 }
 
@@ -87,7 +105,7 @@ func (c *contents) Alloc(s driver.Stream, size int64) (b mem.Block, err error) {
 		c.err = fmt.Errorf("the allocator handed out two blocks at %#x", b.Ptr)
 	}
 	c.last++
-	w := written{number: c.last, stream: s}
+	w := &written{number: c.last, stream: s, c: c, at: b.Ptr}
 	c.blocks[b.Ptr] = w
 	if err := c.painter.paint(s, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number); err != nil && c.err == nil {
 		c.err = err
@@ -110,6 +128,16 @@ func (c *contents) Free(b mem.Block, used ...driver.Stream) {
 	c.timed(func() { c.below.Free(b, used...) })
 }
 
+// Movable implements mem.Mover.
+func (c *contents) Movable(b mem.Block, h mem.Holder) bool {
+	w := c.blocks[b.Ptr]
+	if w == nil {
+		return false // of an allocator that handed it out twice
+	}
+	w.holder = h
+	return mem.Movable(c.below, b, w)
+}
+
 // completed checks a block whose free is about to complete, unless early says that the allocator waited for it already.
 func (c *contents) completed(b mem.Block, at sideMark, early bool) {
 	if !early {
@@ -129,8 +157,8 @@ func (c *contents) timed(call func()) {
 }
 
 // check compares a block with what was written to it.
-func (c *contents) check(b mem.Block, w written) {
-	if w.stream == nil || c.mismatch != nil || c.err != nil {
+func (c *contents) check(b mem.Block, w *written) {
+	if w == nil || c.mismatch != nil || c.err != nil {
 		return
 	}
 	diff, err := c.painter.compare(w.stream, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number)

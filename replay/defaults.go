@@ -100,7 +100,7 @@ func (w *Work) leastLimit(opts CompareOptions, prefix string, values []string) (
 				continue
 			}
 		}
-		limit, err := smallestLimit(w.Program, &s, opts.Capacity, newMeter(nil, 1))
+		limit, _, err := smallestLimit(w.Program, &s, opts.Capacity, newMeter(nil, 1))
 		if err != nil {
 			return "", err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -27,6 +28,7 @@ type plainRun struct {
 type plainResult struct {
 	Result
 	retries int64
+	moves   *arena.MoveStats // nil of an allocator that moves nothing
 	priced  bool
 	calls   int64
 	time    time.Duration
@@ -68,6 +70,10 @@ func (r *plainRun) do() (res plainResult, err error) {
 		res.RequestedPeak = max(res.RequestedPeak, stats.RequestedBytes.All.Peak)
 		res.AllocatedPeak = max(res.AllocatedPeak, stats.AllocatedBytes.All.Peak)
 	}
+	if m, ok := mem.Find[interface{ Moves() arena.MoveStats }](a); ok {
+		moves := m.Moves()
+		res.moves = &moves
+	}
 	if s, ok := dev.(*sim.Device); ok {
 		res.priced = true
 		tallies := s.Calls()
@@ -106,6 +112,9 @@ func (c *counted) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // Free implements mem.Allocator.
 func (c *counted) Free(b mem.Block, used ...driver.Stream) { c.below.Free(b, used...) }
+
+// Movable implements mem.Mover.
+func (c *counted) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(c.below, b, h) }
 
 // usageAtPeak runs twice more on a simulated device: to find the request at which the reserved memory first reached its
 // peak, and up to that request, to see what the memory holds then. It is zero for allocators that do not show it.

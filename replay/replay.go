@@ -15,6 +15,16 @@
 //
 // An allocator may hand a side stream to no device: it must ask it for marks and wait for them by Reached and Sync.
 //
+// An allocator that hands freed memory out at once, and has streams wait for each other on the device (mem/arena) or waits
+// for the whole device (mem/direct), knows no pending frees, nor what to do with a side stream: AtOnce stands between. What
+// the recording kept waiting is then free for others as soon as its free was requested, so that less may be reserved than
+// Result.RequestedPeak.
+//
+// # Moving
+//
+// An allocator that moves blocks (mem.Mover) may move each at any request, but those of private pools: their addresses are
+// in captured graphs. Contents follow their blocks, and are checked where those lie last.
+//
 // # Pools
 //
 // An op of a private pool is run between BeginAllocateToPool and EndAllocateToPool, if the allocator has them (Pools);
@@ -168,6 +178,7 @@ func (r *runner) open(dev driver.Device) error {
 		}
 		r.a = r.contents
 	}
+	r.mover, _ = r.a.(mem.Mover)
 	return nil
 }
 

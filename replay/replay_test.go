@@ -294,17 +294,27 @@ func TestErrorsOfTheAllocatorEndTheRun(t *testing.T) {
 	}
 }
 
+// holds is nothing that asks for holders, too.
+type holds struct {
+	nothing
+	last mem.Holder
+}
+
+func (h *holds) Movable(_ mem.Block, holder mem.Holder) bool { h.last = holder; return true }
+
 func TestRunMakesNoHeapAllocationPerOp(t *testing.T) {
 	d := newDevice(1 << 16)
-	measure := func(n int) float64 {
-		p := program(t, strings.Repeat("alloc x 512\nalloc y 1\nfree x\nfree y\n", n))
-		return testing.AllocsPerRun(1, func() {
-			if _, err := replay.Run(p, nothing{}, d, replay.Options{}); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	if few, many := measure(10), measure(1000); many > few+10 {
-		t.Errorf("%v heap allocations for 40 ops, %v for 4000", few, many)
+	for _, a := range []mem.Allocator{nothing{}, &holds{}} {
+		measure := func(n int) float64 {
+			p := program(t, strings.Repeat("alloc x 512\nalloc y 1\nfree x\nfree y\n", n))
+			return testing.AllocsPerRun(1, func() {
+				if _, err := replay.Run(p, a, d, replay.Options{}); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		if few, many := measure(10), measure(1000); many > few+10 {
+			t.Errorf("%T: %v heap allocations for 40 ops, %v for 4000", a, few, many)
+		}
 	}
 }

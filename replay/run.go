@@ -19,6 +19,7 @@ type runner struct {
 	slots   []slot // by block number
 	trimmer mem.Trimmer
 	pools   Pools
+	mover   mem.Mover // nil if a moves nothing
 
 	plan  []sideMark // of each OpFreeDeferred and OpComplete, in order; consumed from the front
 	sides []*sideStream
@@ -39,6 +40,12 @@ type slot struct {
 	block     mem.Block
 	requested int64
 }
+
+// Lift implements mem.Holder: between two ops nobody has the address of a block, and nothing but its own stream uses it.
+func (s *slot) Lift() (used []driver.Stream, ok bool) { return nil, true }
+
+// Land implements mem.Holder. The work that follows is the allocator's and that of contents, which wait by themselves.
+func (s *slot) Land(b mem.Block, _ driver.Stream) { s.block = b }
 
 // A level is a quantity and its peak.
 type level struct{ now, peak int64 }
@@ -99,7 +106,11 @@ func (r *runner) span(from, to int) (done int, err error) {
 				err = r.noRoom(i, failure)
 				continue
 			}
-			slots[op.Block] = slot{b, op.Size}
+			s := &slots[op.Block]
+			*s = slot{b, op.Size}
+			if r.mover != nil && op.Pool == 0 && b != (mem.Block{}) {
+				r.mover.Movable(b, s)
+			}
 			requested.add(op.Size)
 			allocated.add(b.Size)
 			r.result.Allocs++

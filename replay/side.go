@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -75,6 +76,34 @@ func (s *sideStream) CopyOut(dst []byte, src driver.Pointer) error { return side
 
 // Fill fails: side streams take no work.
 func (s *sideStream) Fill(p driver.Pointer, pattern byte, n int64) error { return sideError("Fill") }
+
+// AtOnce returns a layer over a in which a deferred free is complete when it is requested: Free waits for the streams that
+// it is told of, which side streams make no wait, and tells a of none. See the package's words on streams for the allocators
+// that need it.
+func AtOnce(a mem.Allocator) mem.Allocator { return atOnce{a} }
+
+// atOnce is the layer of AtOnce.
+type atOnce struct{ below mem.Allocator }
+
+// Unwrap implements mem.Wrapper.
+func (l atOnce) Unwrap() mem.Allocator { return l.below }
+
+// Alloc implements mem.Allocator.
+func (l atOnce) Alloc(s driver.Stream, size int64) (mem.Block, error) { return l.below.Alloc(s, size) }
+
+// Free implements mem.Allocator.
+func (l atOnce) Free(b mem.Block, used ...driver.Stream) {
+	for _, s := range used {
+		if s.Sync(context.Background()) != nil {
+			l.below.Free(b, used...) // which may know how to go on
+			return
+		}
+	}
+	l.below.Free(b)
+}
+
+// Movable implements mem.Mover.
+func (l atOnce) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(l.below, b, h) }
 
 // A sideMark is where a deferred free stands on a side stream.
 type sideMark struct {

@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 
+	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -15,8 +16,8 @@ const smallestRuns = 14
 // ParseSpec) has room for every request of w, on a simulated device of capacity bytes (0 means a script's, or else an H200's); or -1 if the
 // device is too small without any limit.
 //
-// It is found by halving the range between what is requested at the peak, below which nothing can complete, and what is
-// reserved without a limit. Completion is not quite monotonic: under pressure an allocator gives memory back and then
+// It is found by halving the range between what is requested and on loan at the peak, below which nothing can complete, and
+// what is reserved without a limit. Completion is not quite monotonic: under pressure an allocator gives memory back and then
 // puts blocks elsewhere, so that now and then a run fails under a limit slightly above one under which it completes.
 // What is returned completes, and a limit 1 MiB below it does not; somewhere further below another might.
 func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
@@ -24,16 +25,21 @@ func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return smallestLimit(w.Program, &s, w.capacity(capacity), newMeter(nil, 1))
+	limit, _, err := smallestLimit(w.Program, &s, w.capacity(capacity), newMeter(nil, 1))
+	return limit, err
 }
 
-func smallestLimit(p *trace.Program, s *Spec, capacity int64, m *meter) (int64, error) {
+// smallestLimit is SmallestLimit, and tells what was moved under that.
+func smallestLimit(p *trace.Program, s *Spec, capacity int64, m *meter) (limit int64, moves *arena.MoveStats, err error) {
 	runs := 0
 	run := func(limit int64) (plainResult, error) {
 		r := plainRun{work: p, spec: s, limit: limit, capacity: capacity}
 		res, err := r.do()
 		if err != nil {
 			err = fmt.Errorf("%s with a limit of %d bytes: %w", s.Text, limit, err)
+		}
+		if err == nil && res.NumOOMs == 0 {
+			moves = res.moves // the last run that completes has the smallest limit
 		}
 		if runs++; runs <= smallestRuns {
 			m.step()
@@ -47,25 +53,25 @@ func smallestLimit(p *trace.Program, s *Spec, capacity int64, m *meter) (int64, 
 	}()
 	free, err := run(0)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if free.NumOOMs > 0 {
-		return -1, nil
+		return -1, nil, nil
 	}
 	steps := func(bytes int64) int64 { return (bytes + limitStep - 1) / limitStep }
-	low := steps(free.RequestedPeak) - 1 // cannot complete
+	low := steps(min(free.RequestedPeak, free.AllocatedPeak)) - 1 // cannot complete
 	high := steps(max(free.ReservedPeak, free.RequestedPeak, 1))
 	for {
 		// What is reserved without a limit is enough, unless having a limit changes what the allocator does.
 		res, err := run(high * limitStep)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		if res.NumOOMs == 0 {
 			break
 		}
 		if high*limitStep >= capacity {
-			return -1, nil
+			return -1, nil, nil
 		}
 		low, high = high, high+max(high/8, 1)
 	}
@@ -73,7 +79,7 @@ func smallestLimit(p *trace.Program, s *Spec, capacity int64, m *meter) (int64, 
 		mid := low + (high-low)/2
 		res, err := run(mid * limitStep)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		if res.NumOOMs == 0 {
 			high = mid
@@ -81,5 +87,5 @@ func smallestLimit(p *trace.Program, s *Spec, capacity int64, m *meter) (int64, 
 			low = mid
 		}
 	}
-	return max(high, 1) * limitStep, nil
+	return max(high, 1) * limitStep, moves, nil
 }

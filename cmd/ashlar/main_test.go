@@ -66,6 +66,11 @@ func TestOutput(t *testing.T) {
 		"replay-chosen":   {"replay", "-a", "caching:", "-a", "caching:max_split_size_mb:128,garbage_collection_threshold:0.8", sample("resnet"), sample("streams")},
 		"replay-smallest": {"replay", "--smallest", sample("unet.split128")},
 		"replay-recorded": {"replay", "-a", "caching", sample("unet.gc6")},
+		"replay-arena":    {"replay", "--smallest", "-a", "caching", "-a", "arena", "-a", "direct", sample("resnet"), sample("streams")},
+		"replay-moves": {
+			"replay", "-a", "caching:", "-a", "caching:expandable_segments:True", "-a", "arena:compact=off", "-a", "arena",
+			"testdata/compaction.script",
+		},
 		"verify-all":      append([]string{"verify"}, all...),
 		"info-stacks":     {"info", sample("unet.stacks")},
 		"info-streams":    {"info", sample("streams")},
@@ -98,7 +103,7 @@ func TestJSONHasItsKeys(t *testing.T) {
 		keys string
 	}{
 		{[]string{"replay", "--json", sample("streams")}, 4, "trace device limit allocator allocs requested_peak allocated_peak " +
-			"reserved_peak smallest_limit driver_calls driver_ns retries ooms ns_per_op"},
+			"reserved_peak smallest_limit driver_calls driver_ns retries ooms compactions moved_bytes ns_per_op"},
 		{[]string{"verify", "--json", sample("streams"), sample("resnet")}, 2, "trace allocs addresses_matched segment_events " +
 			"segment_events_matched blocks blocks_matched peaks_equal exact"},
 	} {
@@ -140,6 +145,16 @@ func TestJSONHasItsKeys(t *testing.T) {
 	}
 }
 
+func TestJSONTellsWhatWasMoved(t *testing.T) {
+	lines := rows(t, ok(t, "replay", "--json", "-a", "caching", "-a", "arena", "-a", "direct", "testdata/compaction.script"))
+	if len(lines) != 3 || lines[0].Compactions != nil || lines[0].MovedBytes != nil || lines[2].Compactions != nil {
+		t.Fatalf("%+v", lines)
+	}
+	if a := lines[1]; a.OOMs != 0 || *a.Compactions != 1 || *a.MovedBytes != 30<<20 {
+		t.Errorf("%+v: %d bytes in %d compactions", a, *a.MovedBytes, *a.Compactions)
+	}
+}
+
 // emptyHistory is a snapshot without events.
 func emptyHistory() string {
 	return string(snapshottest.Pickle(snapshottest.D{"segments", snapshottest.L{}, "device_traces", snapshottest.L{}}, 4))
@@ -172,8 +187,9 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"bad size", "", []string{"replay", "--limit", "18.2GiBs", "x"}, exitUsage, "unknown unit"},
 		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "more than nothing"},
 		{"no such device", "", []string{"replay", "--device", "gpu", "x"}, exitUsage, "--device"},
-		{"no such allocator", "", []string{"replay", "-a", "bfc", "x"}, exitUsage, "there is: caching"},
+		{"no such allocator", "", []string{"replay", "-a", "bfc", "x"}, exitUsage, "there is: arena, caching, direct"},
 		{"bad settings of an allocator", "", []string{"replay", "-a", "caching:max_split_size_mb:1", "x"}, exitUsage, "max_split_size_mb"},
+		{"bad settings of an arena", "", []string{"replay", "-a", "arena:round=1000", "x"}, exitUsage, "want a multiple of 512"},
 		{"bad settings", "", []string{"verify", "--settings", "foo:1", "x"}, exitUsage, "foo"},
 		{"no such shell", "", []string{"completion", "tcsh"}, exitUsage, "tcsh"},
 
@@ -232,6 +248,12 @@ func TestReplayOnTheHost(t *testing.T) {
 	}
 	if len(lines) != 2 {
 		t.Errorf("%d rows", len(lines))
+	}
+	for _, row := range rows(t, ok(t, "replay", "--device", "host", "--json", "-a", "arena", "-a", "direct:session=on", "--limit", "60MiB",
+		"--capacity", "512MiB", "testdata/compaction.script")) {
+		if row.Allocs != 13 || row.OOMs != 0 || *row.ReservedPeak > 60<<20 || row.Compactions != nil && *row.Compactions == 0 {
+			t.Errorf("%+v", row)
+		}
 	}
 }
 

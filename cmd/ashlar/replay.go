@@ -14,7 +14,7 @@ import (
 
 type replayCmd struct {
 	traceArgs
-	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF."`
+	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; arena, which moves blocks together when its memory is full; or direct, which asks the driver for each block."`
 	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host or a device of \"ashlar devices\", such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
 	Limit      size     `placeholder:"SIZE" help:"What each allocator may reserve."`
@@ -33,6 +33,12 @@ is the one that completes under the smallest limit. On a narrow terminal some co
 Without --allocator the rows are: as recorded, expandable segments, round-ups and a split limit (the best of a few
 values), and garbage collection if there is a limit.
 
+With --allocator arena blocks are moved to make room, which a program must let them be (in Go: mem.Movable). Those of
+private pools stay: captured graphs have their addresses. What was moved stands in a note below the table. SETTINGS are
+round=SIZE, page=SIZE, size=SIZE, limit=SIZE, bounce=SIZE and compact=off, those of direct limit=SIZE and session=on, with
+which what is freed goes back when the cache is emptied or there is no room. Both hand out at once what other streams still
+use, and wait: so they may reserve less than was requested, which counts memory until no stream uses it.
+
 If the recorded run ran out of memory and neither --limit nor --capacity is given, the other rows may reserve what that
 run did at most. If no row completes, the limits under which they would are searched.
 
@@ -50,6 +56,7 @@ Examples:
 
     ashlar replay run.pickle
     ashlar replay --smallest -a caching -a caching:expandable_segments:True run.pickle
+    ashlar replay --smallest -a caching -a arena run.pickle
     ashlar replay --limit 18.2GiB -a 'caching:max_split_size_mb:256,garbage_collection_threshold:0.8' run.pickle
     ashlar replay --device host small.pickle
     ashlar replay --device cuda:0 -a caching run.pickle
@@ -74,6 +81,8 @@ type rowLine struct {
 	DriverNS      *int64   `json:"driver_ns"`
 	Retries       int64    `json:"retries"`
 	OOMs          int      `json:"ooms"`
+	Compactions   *int64   `json:"compactions"` // of an allocator that moves blocks
+	MovedBytes    *int64   `json:"moved_bytes"`
 	NsPerOp       *float64 `json:"ns_per_op"`
 }
 
@@ -182,6 +191,9 @@ func writeRows(w io.Writer, in *input, c *replay.Comparison) error {
 			SmallestLimit: known(r.SmallestLimit, r.SmallestLimit > 0),
 			DriverCalls:   known(r.DriverCalls, r.Priced), DriverNS: known(int64(r.DriverTime), r.Priced),
 			Retries: r.Retries, OOMs: r.OOMs,
+		}
+		if r.Moves != nil {
+			line.Compactions, line.MovedBytes = &r.Moves.Compactions, &r.Moves.Bytes
 		}
 		if r.NsPerOp > 0 {
 			line.NsPerOp = &r.NsPerOp
