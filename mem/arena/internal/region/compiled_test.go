@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A compiled is a device that seems to run the compiled kernel: a model of move.cu in Go, whose blocks of threads take
+// A compiled is a device that seems to run the compiled kernels: a model of move.cu in Go, whose blocks of threads take
 // their steps in a random order.
 type compiled struct {
 	driver.Device
@@ -32,7 +32,7 @@ type compiledKernels struct {
 
 type (
 	compiledModule   struct{}
-	compiledFunction struct{}
+	compiledFunction string
 )
 
 func (compiledKernels) Load(code []byte) (driver.Module, error) {
@@ -42,65 +42,124 @@ func (compiledKernels) Load(code []byte) (driver.Module, error) {
 	return compiledModule{}, nil
 }
 
-func (compiledModule) Function(name string) (driver.Function, error) { return compiledFunction{}, nil }
-func (compiledModule) Close() error                                  { return nil }
-func (compiledFunction) Name() string                                { return "moveRuns" }
-func (compiledFunction) Limits() driver.Limits                       { return driver.Limits{} }
+func (compiledModule) Function(name string) (driver.Function, error) {
+	return compiledFunction(name), nil
+}
+func (compiledModule) Close() error            { return nil }
+func (f compiledFunction) Name() string        { return string(f) }
+func (compiledFunction) Limits() driver.Limits { return driver.Limits{} }
 
-// Launch reads the arguments as the kernel has them, and runs the model in stream order. Its accesses are declared as a
-// whole.
+// Launch runs the model of a kernel in stream order. Its accesses are those that were declared.
 func (k compiledKernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	if kernel.Code == nil {
 		return k.Kernels.Launch(s, kernel)
 	}
-	word := func(i int) uint64 {
+	words := make([]uint64, len(kernel.Args))
+	for i := range words {
 		var b [8]byte
 		copy(b[:], kernel.Args[i].Bytes())
-		return binary.LittleEndian.Uint64(b[:])
+		words[i] = binary.LittleEndian.Uint64(b[:])
 	}
-	m := &model{
-		memory: driver.Pointer(word(0)), rows: make([][4]uint32, word(2)), grains: uint32(word(3)), base: word(6), rng: k.rng,
-	}
-	rows, flags, ticket := driver.Pointer(word(1)), driver.Pointer(word(4)), driver.Pointer(word(5))
-	area := driver.Range{Ptr: ticket, Size: int64(rows-ticket) + int64(len(m.rows))*16}
-	return k.Kernels.Launch(s, driver.Kernel{
-		Name: "model", Reads: append(kernel.Reads, area), Writes: append(kernel.Writes, area),
-		Func: func(memory driver.Memory) error {
-			table, state := make([]byte, len(m.rows)*16), make([]byte, 4*4096)
-			if err := errors.Join(memory.Load(table, rows), memory.Load(state, flags)); err != nil {
-				return err
-			}
-			for i := range m.rows {
-				for j := range m.rows[i] {
-					m.rows[i][j] = binary.LittleEndian.Uint32(table[16*i+4*j:])
-				}
-			}
-			for i := range m.flags {
-				m.flags[i] = binary.LittleEndian.Uint32(state[4*i:])
-			}
-			var next [8]byte
-			if err := memory.Load(next[:], ticket); err != nil {
-				return err
-			}
-			if m.ticket = binary.LittleEndian.Uint64(next[:]); m.ticket != m.base {
-				return fmt.Errorf("the launch begins at chunk %d, the ticket is %d", m.base, m.ticket)
-			}
-			if err := m.run(memory, int(kernel.Grid[0])); err != nil {
-				return err
-			}
-			for i := range m.flags {
-				binary.LittleEndian.PutUint32(state[4*i:], m.flags[i])
-			}
-			binary.LittleEndian.PutUint64(next[:], m.ticket)
-			return errors.Join(memory.Store(flags, state), memory.Store(ticket, next[:]))
-		},
-	})
+	run := map[string]func(driver.Memory) error{
+		"indexRuns": func(memory driver.Memory) error { return indexRuns(memory, words, kernel.Grid[0]) },
+		"moveRuns":  func(memory driver.Memory) error { return moveRuns(memory, words, kernel.Grid[0], k.rng) },
+	}[kernel.Code.Name()]
+	return k.Kernels.Launch(s, driver.Kernel{Name: "model", Reads: kernel.Reads, Writes: kernel.Writes, Func: run})
 }
 
-// A model is one launch.
+type (
+	tableRow   struct{ First, To, From, N uint32 }
+	tablePlace struct{ Run, Below uint32 }
+)
+
+// load loads n structures.
+func load[T tableRow | tablePlace](memory driver.Memory, p driver.Pointer, n uint32) ([]T, error) {
+	loaded := make([]T, n)
+	b := make([]byte, binary.Size(loaded))
+	if err := memory.Load(b, p); err != nil {
+		return nil, err
+	}
+	_, err := binary.Decode(b, binary.LittleEndian, loaded)
+	return loaded, err
+}
+
+// find finds the place of chunk c.
+func find(rows []tableRow, grains, c uint32) (p tablePlace) {
+	start := min(c*chunkGrains, grains)
+	for int(p.Run)+1 < len(rows) && rows[p.Run+1].First <= start {
+		p.Run++
+	}
+	to := rows[p.Run].To + start - rows[p.Run].First
+	for _, row := range rows {
+		if row.From < to {
+			p.Below = row.First + min(to-row.From, row.N)
+		}
+	}
+	return p
+}
+
+// indexRuns is the kernel of that name.
+func indexRuns(memory driver.Memory, words []uint64, blocks uint32) error {
+	rows, err := load[tableRow](memory, driver.Pointer(words[0]), uint32(words[1]))
+	if err != nil {
+		return err
+	}
+	grains, places := uint32(words[2]), driver.Pointer(words[3])
+	for c := range min(blocks*threads, (grains+chunkGrains-1)/chunkGrains+1) {
+		var b [8]byte
+		if _, err := binary.Encode(b[:], binary.LittleEndian, find(rows, grains, c)); err != nil {
+			return err
+		}
+		if err := memory.Store(places+driver.Pointer(8*c), b[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveRuns is the kernel of that name.
+func moveRuns(memory driver.Memory, words []uint64, blocks uint32, rng *rand.Rand) error {
+	m := &model{memory: driver.Pointer(words[0]), grains: uint32(words[3]), base: words[7], rng: rng}
+	places, flags, ticket := driver.Pointer(words[4]), driver.Pointer(words[5]), driver.Pointer(words[6])
+	var err error
+	if m.rows, err = load[tableRow](memory, driver.Pointer(words[1]), uint32(words[2])); err != nil {
+		return err
+	}
+	if places != 0 {
+		if m.places, err = load[tablePlace](memory, places, blocks+1); err != nil {
+			return err
+		}
+	} else {
+		for c := range blocks + 1 {
+			m.places = append(m.places, find(m.rows, m.grains, c))
+		}
+	}
+	state := make([]byte, 4*4096)
+	var next [8]byte
+	if err := errors.Join(memory.Load(state, flags), memory.Load(next[:], ticket)); err != nil {
+		return err
+	}
+	for i := range m.flags {
+		m.flags[i] = binary.LittleEndian.Uint32(state[4*i:])
+	}
+	if m.ticket = binary.LittleEndian.Uint64(next[:]); m.ticket != m.base {
+		return fmt.Errorf("the launch begins at chunk %d, the ticket is %d", m.base, m.ticket)
+	}
+	if err := m.run(memory, int(blocks)); err != nil {
+		return err
+	}
+	for i := range m.flags {
+		binary.LittleEndian.PutUint32(state[4*i:], m.flags[i])
+	}
+	binary.LittleEndian.PutUint64(next[:], m.ticket)
+	return errors.Join(memory.Store(flags, state), memory.Store(ticket, next[:]))
+}
+
+// A model is one launch of moveRuns.
 type model struct {
 	memory driver.Pointer
-	rows   [][4]uint32 // first, to, from, n
+	rows   []tableRow
+	places []tablePlace
 	grains uint32
 	flags  [4096]uint32
 	ticket uint64
@@ -111,6 +170,7 @@ type model struct {
 // A running is a block of threads that has a chunk.
 type running struct {
 	mine      uint64
+	low, high uint64 // chunks to wait for
 	to, from  []uint32
 	held      [][]byte
 	published bool
@@ -144,17 +204,21 @@ func (m *model) run(memory driver.Memory, blocks int) error {
 	return nil
 }
 
+// take gives a block the next chunk.
 func (m *model) take() *running {
 	b := &running{mine: m.ticket}
 	m.ticket++
-	start := uint32(b.mine-m.base) * chunkGrains
-	row := 0
-	for k := start; k < min(start+chunkGrains, m.grains); k++ {
-		for row+1 < len(m.rows) && m.rows[row+1][0] <= k {
-			row++
+	index := uint32(b.mine - m.base)
+	p, next := m.places[index], m.places[index+1]
+	rows := m.rows[p.Run : next.Run+1]
+	b.low, b.high = m.base+uint64(p.Below/chunkGrains), m.base+uint64(min(index, (next.Below+chunkGrains-1)/chunkGrains))
+	at := 0
+	for k := index * chunkGrains; k < min((index+1)*chunkGrains, m.grains); k++ {
+		for at+1 < len(rows) && rows[at+1].First <= k {
+			at++
 		}
-		in := k - m.rows[row][0]
-		b.to, b.from = append(b.to, m.rows[row][1]+in), append(b.from, m.rows[row][2]+in)
+		in := k - rows[at].First
+		b.to, b.from = append(b.to, rows[at].To+in), append(b.from, rows[at].From+in)
 	}
 	return b
 }
@@ -162,18 +226,6 @@ func (m *model) take() *running {
 func (m *model) at(grain uint32) driver.Pointer { return m.memory + driver.Pointer(grain)*Grain }
 
 func (m *model) loaded(s uint64) bool { return int32(m.flags[s%4096]-(uint32(s/4096)+1)) >= 0 }
-
-// rank is the number of grains that move from below key.
-func (m *model) rank(key uint32) uint32 {
-	var at uint32
-	for _, row := range m.rows {
-		if row[2] > key {
-			break
-		}
-		at = row[0] + min(key-row[2], row[3])
-	}
-	return at
-}
 
 // step is one step of a block: to load a grain, publish, or store grains.
 func (m *model) step(memory driver.Memory, b *running) (moved, done bool, err error) {
@@ -199,9 +251,7 @@ func (m *model) step(memory driver.Memory, b *running) (moved, done bool, err er
 		b.early = true
 		return true, false, err
 	}
-	last := b.to[len(b.to)-1]
-	high := (m.rank(last+1) + chunkGrains - 1) / chunkGrains
-	for s := m.base + uint64(m.rank(b.to[0])/chunkGrains); s < min(b.mine, m.base+uint64(high)); s++ {
+	for s := b.low; s < b.high; s++ {
 		if !m.loaded(s) {
 			return false, false, nil
 		}
@@ -223,7 +273,7 @@ func TestPTX(t *testing.T) {
 		t.Errorf("move.ptx begins with %q, want %q: go generate", first, want)
 	}
 	for _, want := range []string{
-		".version 7.8\n", ".target sm_70\n", ".entry moveRuns(", "ld.acquire.gpu.global", "st.release.gpu.global", "bar.red.or",
+		".version 7.8\n", ".target sm_70\n", ".entry indexRuns(", ".entry moveRuns(", "ld.acquire.gpu.global", "st.release.gpu.global", "bar.red.or",
 	} {
 		if !strings.Contains(rest, want) {
 			t.Errorf("move.ptx lacks %q", want)

@@ -13,9 +13,11 @@ import (
 // movePTX is move.cu, which says how runs move. It needs devices of compute capability 7.0 (Volta) and later, whose memory
 // model has acquire and release.
 //
-// On an H200, whose own copy of 8 GiB to elsewhere does 2.13 TB/s (of contents: each byte is read and written), one run of
-// 8 GiB moves at 1.83 TB/s by 512 bytes, 1.82 by 64 KiB, 1.86 by 1 MiB, 2.01 by 32 MiB and by its own length. So nothing is
-// left to the device's copy. 100,000 runs of 83 KiB each move at 1.63 TB/s, and preparing them takes the caller 0.55 ms.
+// On an H200, whose own copy of 8 GiB to elsewhere does 2.11 TB/s (of contents: each byte is read and written), one run of
+// 8 GiB moves at 1.84 TB/s by 512 bytes, 1.82 by 64 KiB, 1.87 by 1 MiB, 2.02 by 32 MiB, 2.00 by its own length. So nothing
+// is left to the device's copy. Of 8 GiB in all, 1,000 runs move at 1.84 TB/s, 10,000 at 1.89, 100,000 at 1.82. To check and
+// prepare 100,000 takes the caller 0.7 ms, at times 1.2, for which shorter ones wait: of 16 KiB each they move at 1.09 TB/s,
+// of 4 KiB at 0.43.
 //
 // Measure with: go test -tags gpu -run '^$' -bench GPUMove ./mem/arena/internal/region
 //
@@ -28,27 +30,41 @@ const (
 	threads     = 256
 	ringFlags   = 4096
 	rowBytes    = 16
+	placeBytes  = 8
 )
 
-// The kernel's area, in bytes from its start: the ticket, the flags, the rows.
+// The kernel's area, in bytes from its start: the ticket, the flags, the rows, the places of the chunks.
 const (
-	flagsAt  = 256
-	rowsAt   = flagsAt + 4*ringFlags
-	areaSize = 256 << 10 // at most; a longer list takes several launches
+	flagsAt = 256
+	rowsAt  = flagsAt + 4*ringFlags
+)
+
+// fewRows are searched by each block that moves: that takes less time than a launch of indexRuns.
+const fewRows = 8
+
+// A list of more than mostRows takes several launches. So does one of more than soonRows: the device works on its first part
+// while the rest is packed, and that part is as long as it takes for neither to wait for the other. A launch more costs the
+// device 26 us; soonRows are packed and copied in as many.
+const (
+	mostRows  = 128 << 10
+	soonRows  = 4096
+	soonBytes = 12 << 10 // move in the time in which a row is packed and copied, on a slow host
 )
 
 // A kernel is the compiled code that moves, and what it needs on the device.
 type kernel struct {
 	module   driver.Module // nil once closed
-	function driver.Function
+	index    driver.Function
+	move     driver.Function
 	area     driver.Pointer // 0 if there is none
 	rows     int            // as many runs go in one launch
+	placesAt driver.Pointer // in the area
 	zeroed   bool           // the ticket and the flags are
 	chunks   uint64         // that all launches have moved: what the ticket will be
 	table    []byte         // the rows of the launch that is being prepared
 }
 
-// loadKernel finds out what kernels the device runs, and prepares the compiled one.
+// loadKernel finds out what kernels the device runs, and prepares the compiled ones.
 func (r *Region) loadKernel() error {
 	kernels := r.dev.Kernels()
 	if c := r.dev.Info().Compute; kernels == nil || 0 < c && c < 70 || r.size >= Grain<<32 {
@@ -62,13 +78,18 @@ func (r *Region) loadKernel() error {
 	if err != nil {
 		return err
 	}
-	r.kernel = &kernel{module: module}
-	if r.kernel.function, err = module.Function("moveRuns"); err != nil {
+	k := &kernel{module: module}
+	r.kernel = k
+	if k.index, err = module.Function("indexRuns"); err != nil {
 		return err
 	}
-	size := min(areaSize, rowsAt+r.size/Grain*rowBytes)
-	r.kernel.rows = int((size - rowsAt) / rowBytes)
-	r.kernel.area, err = r.dev.Alloc(size)
+	if k.move, err = module.Function("moveRuns"); err != nil {
+		return err
+	}
+	grains := r.size / Grain
+	k.rows = int(min(grains, max(grains/8, 16<<10), mostRows))
+	k.placesAt = rowsAt + driver.Pointer(k.rows)*rowBytes
+	k.area, err = r.dev.Alloc(int64(k.placesAt) + (grains/chunkGrains+2)*placeBytes)
 	return err
 }
 
@@ -104,8 +125,9 @@ func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 		k.zeroed = true
 	}
 	most := k.rows
-	if len(moves) > most {
-		most = (most + 7) / 8 // the device starts soon, and works while the rest is packed
+	if rows := int64(len(moves)); rows > soonRows {
+		size := int64(moves[rows-1].To - moves[0].To) // holes count, too: the part is not much too short then
+		most = min(most, int(max(1, rows/(1+size/(rows*soonBytes)))))
 	}
 	for n < len(moves) {
 		packed, grains := k.pack(r.base, moves[n:], most)
@@ -118,31 +140,43 @@ func (r *Region) launch(s driver.Stream, moves []Move) (n int, err error) {
 	return n, nil
 }
 
-// launchPacked launches the kernel for the runs that are in the table. Where they come from and go to is declared as a
+// launchPacked launches the kernels for the runs that are in the table. Where they come from and go to is declared as a
 // whole, with what lies in between: devices that run compiled code look at none of it.
 func (r *Region) launchPacked(s driver.Stream, moves []Move, grains uint32) error {
-	k := r.kernel
-	first, last := moves[0], moves[len(moves)-1]
-	reads := driver.Range{Ptr: first.From, Size: int64(last.From-first.From) + last.Size}
-	writes := driver.Range{Ptr: first.To, Size: int64(last.To-first.To) + last.Size}
-	own := driver.Range{Ptr: k.area, Size: rowsAt + int64(len(k.table))}
-	rows := k.area + rowsAt
+	k, n := r.kernel, len(r.kernel.table)/rowBytes
+	rows, places := k.area+rowsAt, k.area+k.placesAt
 	if err := s.CopyIn(rows, k.table); err != nil {
 		return err
 	}
-	chunks := (uint64(grains) + chunkGrains - 1) / chunkGrains
-	launch := driver.Kernel{
-		Name: "region.move", Reads: []driver.Range{reads, own}, Writes: []driver.Range{writes, own},
-		Code: k.function, Grid: [3]uint32{uint32(chunks)}, Block: [3]uint32{threads},
+	chunks := (int64(grains) + chunkGrains - 1) / chunkGrains
+	table := driver.Range{Ptr: rows, Size: int64(n) * rowBytes}
+	index := driver.Range{Ptr: places, Size: (chunks + 1) * placeBytes}
+	if n <= fewRows {
+		places = 0
+	} else if err := r.dev.Kernels().Launch(s, driver.Kernel{
+		Name: "region.index", Reads: []driver.Range{table}, Writes: []driver.Range{index},
+		Code: k.index, Grid: [3]uint32{uint32(chunks/threads + 1)}, Block: [3]uint32{threads},
 		Args: []driver.Arg{
-			driver.PointerArg(r.base), driver.PointerArg(rows), driver.Uint32Arg(uint32(len(k.table) / rowBytes)),
-			driver.Uint32Arg(grains), driver.PointerArg(k.area + flagsAt), driver.PointerArg(k.area), driver.Uint64Arg(k.chunks),
+			driver.PointerArg(rows), driver.Uint32Arg(uint32(n)), driver.Uint32Arg(grains), driver.PointerArg(places),
 		},
-	}
-	if err := r.dev.Kernels().Launch(s, launch); err != nil {
+	}); err != nil {
 		return err
 	}
-	k.chunks += chunks
+	first, last := moves[0], moves[len(moves)-1]
+	from := driver.Range{Ptr: first.From, Size: int64(last.From-first.From) + last.Size}
+	to := driver.Range{Ptr: first.To, Size: int64(last.To-first.To) + last.Size}
+	state := driver.Range{Ptr: k.area, Size: rowsAt}
+	if err := r.dev.Kernels().Launch(s, driver.Kernel{
+		Name: "region.move", Reads: []driver.Range{from, table, index, state}, Writes: []driver.Range{to, state},
+		Code: k.move, Grid: [3]uint32{uint32(chunks)}, Block: [3]uint32{threads},
+		Args: []driver.Arg{
+			driver.PointerArg(r.base), driver.PointerArg(rows), driver.Uint32Arg(uint32(n)), driver.Uint32Arg(grains),
+			driver.PointerArg(places), driver.PointerArg(k.area + flagsAt), driver.PointerArg(k.area), driver.Uint64Arg(k.chunks),
+		},
+	}); err != nil {
+		return err
+	}
+	k.chunks += uint64(chunks)
 	return nil
 }
 
@@ -155,8 +189,9 @@ func (k *kernel) pack(base driver.Pointer, moves []Move, rows int) (n int, grain
 	}
 	table, used := k.table[:cap(k.table)], 0
 	var to, from driver.Pointer // behind the last run
-	for _, m := range moves {
-		size := uint32(m.Size / Grain)
+	for i := range moves {
+		m := &moves[i]
+		size := uint32(uint64(m.Size) / Grain)
 		if used > 0 && m.To == to && m.From == from {
 			n := table[used-4 : used]
 			binary.LittleEndian.PutUint32(n, binary.LittleEndian.Uint32(n)+size)
@@ -165,10 +200,8 @@ func (k *kernel) pack(base driver.Pointer, moves []Move, rows int) (n int, grain
 				break
 			}
 			row := table[used : used+rowBytes : used+rowBytes]
-			binary.LittleEndian.PutUint32(row[0:], grains)
-			binary.LittleEndian.PutUint32(row[4:], uint32((m.To-base)/Grain))
-			binary.LittleEndian.PutUint32(row[8:], uint32((m.From-base)/Grain))
-			binary.LittleEndian.PutUint32(row[12:], size)
+			binary.LittleEndian.PutUint64(row[0:], uint64(grains)|uint64((m.To-base)/Grain)<<32)
+			binary.LittleEndian.PutUint64(row[8:], uint64(uint32((m.From-base)/Grain))|uint64(size)<<32)
 			used += rowBytes
 		}
 		to, from = m.To+driver.Pointer(m.Size), m.From+driver.Pointer(m.Size)

@@ -9,7 +9,8 @@
 //
 // A load of one block and the store of another to the same address are ordered so (PTX ISA, "Memory Consistency
 // Model"): load, bar.sync, release of the flag; its acquire, bar.sync, store. A load that is before a store in causality
-// order does not see it. The barrier is one that needs what was loaded, so the loads are over and not only under way.
+// order does not see it. The barrier is one that needs what was loaded, so the loads are over and not only under way. The
+// rows and the places are of the work before on the same stream, and nobody writes them while blocks move.
 //
 // Flags are a ring: chunk s of all that were ever moved uses flag s % ring, and writes s / ring + 1 there, after the
 // chunk that used it last. Nobody clears them, and a greater value says that all earlier users have loaded, too.
@@ -23,30 +24,46 @@ struct __align__(16) row {
     unsigned first, to, from, n;
 };
 
-// probe is what before compares first, whatever its key: who asks early does not wait for it later.
-static __device__ unsigned probe(const row *rows, unsigned n, bool source) {
-    unsigned step = (n + 15) / 16, at = (threadIdx.x % 16 + 1) * step - 1;
-    return at < n ? source ? rows[at].from : rows[at].first : 0;
+// A place is what is to be known of a chunk, and of the end behind the last: the run that its first grain is of, and the
+// number of grains that come from below where that one goes.
+struct __align__(8) place {
+    unsigned run, below;
+};
+
+// before is the number of rows, of the first n, whose first (or from) is at most key.
+static __device__ unsigned before(const row *rows, unsigned n, bool source, unsigned key) {
+    unsigned low = 0, high = n; // the rows below low are, those from high on are not
+    while (low < high) {
+        unsigned at = low + (high - low) / 2;
+        if ((source ? rows[at].from : rows[at].first) <= key)
+            low = at + 1;
+        else
+            high = at;
+    }
+    return low;
 }
 
-// before is the number of rows whose first (or from) is at most key. It is work for a warp, each half of which has a key of
-// its own. found is probe.
-static __device__ unsigned before(const row *rows, unsigned n, bool source, unsigned key, unsigned found) {
-    const unsigned lane = threadIdx.x % 16, half = threadIdx.x & 16;
-    unsigned low = 0, high = n; // the rows below low are, those from high on are not
-    for (;;) {
-        unsigned step = (high - low + 15) / 16;
-        bool below = low + (lane + 1) * step - 1 < high && found <= key;
-        unsigned steps = __popc(__ballot_sync(lanes, below) >> half & 0xffff);
-        if (low < high) {
-            high = min(high, low + (steps + 1) * step - 1);
-            low += steps * step;
-        }
-        if (!__any_sync(lanes, low < high))
-            return low;
-        unsigned at = low + (lane + 1) * ((high - low + 15) / 16) - 1;
-        found = at < high ? source ? rows[at].from : rows[at].first : 0;
+// find finds the place of chunk c of n rows: of a run that is alone with one load.
+static __device__ place find(const row *rows, unsigned n, unsigned grains, unsigned c) {
+    const unsigned start = c <= (grains - 1) / chunk ? c * chunk : grains;
+    const unsigned run = n > 1 ? before(rows, n, false, start) - 1 : 0;
+    row source = rows[run];
+    const unsigned to = source.to + (start - source.first);
+    if (source.from > to) { // no later run comes from below that, either
+        const unsigned at = before(rows, run, true, to);
+        if (at == 0)
+            return place{run, 0};
+        source = rows[at - 1];
     }
+    return place{run, source.first + min(to - source.from, source.n)};
+}
+
+// indexRuns finds the places of all chunks, one for each thread: 260,000 of 100,000 rows in less than 20 us, on an H200.
+// If each block searched for itself, loads that wait for each other would come before those of its chunk.
+extern "C" __global__ void indexRuns(const row *rows, unsigned n, unsigned grains, place *places) {
+    const unsigned c = blockIdx.x * threads + threadIdx.x;
+    if (c <= (grains - 1) / chunk + 1)
+        places[c] = find(rows, n, grains, c);
 }
 
 // loaded reports whether chunk s has said that it is loaded.
@@ -64,17 +81,17 @@ static __device__ void publish(unsigned *flags, unsigned long long s) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flags + s % (1 << ringBits)), "r"(lap) : "memory");
 }
 
-// plan says where the grains from start on go and come from. It is work for a warp, which has room for the chunk's rows.
-static __device__ void plan(unsigned *to, unsigned *from, row *own, const row *rows, unsigned n, unsigned start,
-                            unsigned count, unsigned found) {
-    const unsigned lane = threadIdx.x % 32, run = n > 1 ? before(rows, n, false, start, found) - 1 : 0;
-    for (unsigned i = lane; i <= chunk && run + i < n; i += 32)
-        own[i] = rows[run + i];
+// plan says where the grains from start on go and come from. It is work for a warp, which has room for the rows.
+static __device__ void plan(unsigned *to, unsigned *from, row *own, const row *rows, unsigned runs, unsigned start,
+                            unsigned count) {
+    const unsigned lane = threadIdx.x % 32;
+    for (unsigned i = lane; i < runs; i += 32)
+        own[i] = rows[i];
     __syncwarp();
     for (unsigned i = lane; i < count; i += 32) {
         unsigned at = 0; // the last of the runs that start at or before the grain
-        for (unsigned step = chunk; step > 0; step /= 2)
-            if (at + step <= chunk && run + at + step < n && own[at + step].first <= start + i)
+        for (unsigned step = chunk / 2; step > 0; step /= 2)
+            if (at + step < runs && own[at + step].first <= start + i)
                 at += step;
         unsigned in = start + i - own[at].first;
         to[i] = own[at].to + in;
@@ -82,33 +99,28 @@ static __device__ void plan(unsigned *to, unsigned *from, row *own, const row *r
     }
 }
 
-// rank is the number of grains that move from below the address key, a grain itself; plus one, with upTo, if that moves.
-// It is work for a warp: each half has a key of its own.
-static __device__ unsigned rank(const row *rows, unsigned n, unsigned key, bool upTo, unsigned found) {
-    unsigned at = before(rows, n, true, key, found);
-    if (at == 0)
-        return 0;
-    row r = rows[at - 1];
-    return r.first + min(key - r.from + upTo, r.n);
-}
-
-// moveRuns moves one chunk for each block, of the given number of grains of n rows. *ticket counts the chunks that were
-// ever moved; this launch begins at base.
+// moveRuns moves one chunk for each block, of the given number of grains of n rows. Of few rows places is null: to find one
+// takes less time than another launch. *ticket counts the chunks that were ever moved; this launch begins at base.
 extern "C" __global__ void __launch_bounds__(threads, 5)
-moveRuns(char *memory, const row *rows, unsigned n, unsigned grains, unsigned *flags, unsigned long long *ticket,
-         unsigned long long base) {
+moveRuns(char *memory, const row *rows, unsigned n, unsigned grains, const place *places, unsigned *flags,
+         unsigned long long *ticket, unsigned long long base) {
     __shared__ row own[chunk + 1];
     __shared__ unsigned to[chunk], from[chunk];      // of each grain
     __shared__ unsigned long long mine, low, high;   // this chunk; those to wait for, high not among them
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-    const unsigned found = warp < 2 ? probe(rows, n, warp == 1) : 0;
     if (warp == 0) {
         unsigned index = 0;
         if (lane == 0)
             index = (mine = atomicAdd(ticket, 1ull)) - base;
-        unsigned start = __shfl_sync(lanes, index, 0) * chunk;
-        plan(to, from, own, rows, n, start, min(chunk, grains - start), found);
+        index = __shfl_sync(lanes, index, 0);
+        const unsigned c = index + lane % 2; // the chunk's place, and the next one's
+        const place p = places ? places[c] : find(rows, n, grains, c);
+        const unsigned run = __shfl_sync(lanes, p.run, 0), last = __shfl_sync(lanes, p.run, 1);
+        const unsigned below = __shfl_sync(lanes, p.below, 0), behind = __shfl_sync(lanes, p.below, 1);
+        if (lane == 0)
+            low = base + below / chunk, high = base + min(index, (behind + chunk - 1) / chunk);
+        plan(to, from, own, rows + run, last - run + 1, index * chunk, min(chunk, grains - index * chunk));
     }
     __syncthreads();
     const unsigned count = min(chunk, grains - (unsigned)(mine - base) * chunk);
@@ -120,15 +132,9 @@ moveRuns(char *memory, const row *rows, unsigned n, unsigned grains, unsigned *f
     }
 
     bool wait = false;
-    if (warp == 1) { // meanwhile: which chunks come from where this one goes?
-        unsigned at = rank(rows, n, to[lane < 16 ? 0 : count - 1], lane >= 16, found);
-        unsigned long long a = base + __shfl_sync(lanes, at, 0) / chunk;
-        unsigned long long b = min(mine, base + (__shfl_sync(lanes, at, 16) + chunk - 1) / chunk);
-        if (lane == 0)
-            low = a, high = b;
-        for (unsigned long long s = a + lane; s < b && !wait; s += 32)
+    if (warp == 1) // meanwhile: has all been loaded that comes from where this chunk goes?
+        for (unsigned long long s = low + lane; s < high && !wait; s += 32)
             wait = !loaded(flags, s);
-    }
     unsigned seen = 0;
 #pragma unroll
     for (unsigned i = 0; i < held; i++)

@@ -5,14 +5,15 @@
 //
 // Without pages a region is one block of Device.Alloc, and nothing but moving happens here. With pages it is a reservation
 // of addresses; slot i of it is the addresses [Base + i*Page, Base + (i+1)*Page), and memory stands behind a prefix of
-// the slots (backing.go). Beside the region lie areas of its own, which count in neither Size nor Reserved: 256 KiB or
-// less for the kernel's table of runs, from Open on, and the bounce area, from the first move that needs it.
+// the slots (backing.go). Beside the region lie areas of its own, which count in neither Size nor Reserved: the tables of
+// compiled kernels, from Open on (17 KiB and a 4096th part of Size, and for runs a 256th part, at least 256 KiB or, where
+// that is less, a 32nd part, at most 2 MiB), and the bounce area, from the first move that needs it.
 //
 // # Moving
 //
 // A list of moves slides runs of bytes down, in ascending order. Three ways do it, each in a file of its own:
 //
-//   - kernel.go, move.cu: where compiled code runs, one launch for up to 15,000 runs. A block of threads has a chunk of
+//   - kernel.go, move.cu: where compiled code runs, one launch for up to 131,072 runs. A block of threads has a chunk of
 //     the bytes in registers before anything is written over them: each byte is read once and written once, whatever the
 //     shift.
 //   - gokernel.go: where kernels are Go functions, the same for many small runs; runs over 4 MiB take the next way.

@@ -147,12 +147,14 @@ func BenchmarkGPUMove(b *testing.B) {
 			})
 		}
 	}
-	for _, grains := range []int64{8, 32, 167} { // of 100,000 runs: 4 KiB, 16 KiB, 8 GiB in all
-		b.Run(fmt.Sprintf("runs/100000x%d", grains*Grain), func(b *testing.B) {
+	for _, runs := range []struct {
+		n      int
+		grains int64
+	}{{100_000, 8}, {100_000, 32}, {100_000, 167}, {10_000, 1677}, {1000, 16777}} { // the last three are of 8 GiB
+		b.Run(fmt.Sprintf("runs/%dx%d", runs.n, runs.grains*Grain), func(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 2))
-			size := 100_000 * (2*grains + 2) * Grain
-			r := open(b, Options{Size: size})
-			move(b, r, compaction(rng, r.Base(), 100_000, grains))
+			r := open(b, Options{Size: int64(runs.n) * (2*runs.grains + 2) * Grain})
+			move(b, r, compaction(rng, r.Base(), runs.n, runs.grains))
 		})
 	}
 	b.Run("copies/8GiB/shift512", func(b *testing.B) {
