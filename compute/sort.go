@@ -61,12 +61,13 @@ func ordered(p *tensor.Place, op string, x *tensor.Tensor, axis, n int,
 		values.Release()
 		return nil, nil, err
 	}
-	if err = indices.Use(p.Stream(), true); err == nil {
-		err = queue(op, p, values, []*tensor.Tensor{x, indices}, func(q backend.Queue) error {
-			v, i := values.Array(), indices.Array()
-			return f(p, q, &v, &i, axis)
-		})
-	}
+	err = queue(op, p, values, []*tensor.Tensor{x, indices}, func(q backend.Queue) error {
+		if err := indices.Use(q.Stream, true); err != nil { // while it is held still: a move would be the last write
+			return err
+		}
+		v, i := values.Array(), indices.Array()
+		return f(p, q, &v, &i, axis)
+	})
 	if err != nil {
 		values.Release()
 		indices.Release()

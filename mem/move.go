@@ -7,7 +7,7 @@ import "github.com/ashlar-go/ashlar/driver"
 type Holder interface {
 	// Lift asks whether the block may be moved now. Whoever says yes lets nobody take the address, nor queue work on the
 	// memory, until Land. The streams are those, beside the one that the block was allocated for, whose queued work may
-	// touch the memory.
+	// touch the memory. A block whose address is in a captured graph stays where it is: the holder refuses.
 	Lift() (used []driver.Stream, ok bool)
 
 	// Land ends what Lift began, once for each Lift that said yes. The block lies at b now; its tag may have changed too.
@@ -28,9 +28,9 @@ type Mover interface {
 type Compactor interface {
 	Mover
 
-	// Compact queues on s the moves that bring the movable blocks together, and tells their holders. It waits for nothing:
-	// s waits for the streams that use the blocks. The error says why nothing could be moved, or is the device's: then
-	// each block is where its holder was told last.
+	// Compact queues on s the moves that bring the movable blocks together, and tells their holders. It waits for no work,
+	// unless the allocator says where it does: s waits for the streams that use the blocks. The error says why nothing could
+	// be moved, or is the device's: then each block is where its holder was told last.
 	Compact(s driver.Stream) error
 }
 

@@ -10,7 +10,8 @@ import (
 
 // HoldStill keeps t's memory where it is until LetGo, on places whose allocator moves blocks (see mem.Compactor): between
 // the two, Array is good. Work that was queued meanwhile may go on: what moves memory waits for it. Holds count, for all
-// tensors of a storage together. Everything in packages tensor and compute holds what it queues work on.
+// tensors of a storage together. Everything in packages tensor and compute holds what it queues work on. Memory that work
+// captured in a graph uses needs no hold: see Use.
 func (t *Tensor) HoldStill() { t.alive("HoldStill").storage.r.holdStill() }
 
 // LetGo ends a HoldStill, of this tensor or another of its storage, and keeps t reachable until then. It panics if there is
@@ -35,7 +36,7 @@ func (r *record) giveAway(call string) (driver.Pointer, []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mustLive(call)
-	r.given = true
+	r.fixed = true
 	return r.ptr, r.bytes
 }
 
@@ -50,14 +51,15 @@ func (r *record) where() (driver.Pointer, []byte) {
 // releases it waits.
 func (r *record) Lift() (used []driver.Stream, ok bool) {
 	r.mu.Lock()
-	if r.strong == 0 || r.given || r.holds.Load() > 0 {
+	if r.strong == 0 || r.fixed || r.holds.Load() > 0 {
 		r.mu.Unlock()
 		return nil, false
 	}
 	return r.used, true
 }
 
-// Land implements mem.Holder. The move is the last write, and read what lay there: it waited for all uses.
+// Land implements mem.Holder. The move is the last write, and read what lay there: it waited for all uses, so of those
+// before it nobody has to be told any more.
 func (r *record) Land(b mem.Block, s driver.Stream) {
 	defer r.mu.Unlock()
 	if s == nil {
@@ -70,5 +72,8 @@ func (r *record) Land(b mem.Block, s driver.Stream) {
 			panic(fmt.Sprintf("tensor: the allocator moved a storage of %d bytes to where the device has none: %v", r.size, err))
 		}
 	}
-	r.writer, r.seen, r.readers = s, r.seen[:0], r.readers[:0]
+	r.writer, r.seen, r.readers, r.used = s, r.seen[:0], r.readers[:0], r.used[:0]
+	if s != r.origin {
+		r.used = append(r.used, s)
+	}
 }

@@ -300,3 +300,68 @@ func TestMovesWaitForOtherStreams(t *testing.T) {
 		next.Release()
 	}
 }
+
+// TestReleaseBlockNamesTheMover wants the stream that moved a block among those that may still use it.
+func TestReleaseBlockNamesTheMover(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 64 << 20})
+	p, a := placeOnArena(t, dev, 1<<20)
+	mover := newStream(t, dev)
+	below, err := tensor.Full(p, dtype.Uint8, 6, 4096)
+	check(t, err)
+	x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
+	check(t, err)
+	below.Release()
+	check(t, a.Compact(mover))
+	b, used, err := x.Storage().ReleaseBlock()
+	check(t, err)
+	if !slices.Equal(used, []driver.Stream{mover}) {
+		t.Errorf("the block that was moved is still used by %v, want its mover", used)
+	}
+	p.Allocator().Free(b, used...)
+}
+
+// TestCapturedMemoryStays captures work on tensors, on a stream and on one that it draws in, has everything moved that
+// lets itself be moved, and launches the graph: the addresses in it are good.
+func TestCapturedMemoryStays(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 64 << 20})
+	p, a := placeOnArena(t, dev, 1<<20)
+	first, drawn := p.On(newStream(t, dev)), p.On(newStream(t, dev))
+	full := func(v byte) *tensor.Tensor {
+		x, err := tensor.Full(first, dtype.Uint8, v, 4096)
+		check(t, err)
+		return x
+	}
+	below, other, z, x, y := full(1), full(5), full(4), full(2), full(3)
+	check(t, y.Use(drawn.Stream(), true))
+	check(t, drawn.Sync(t.Context()))
+	graphs := dev.Graphs()
+	check(t, graphs.Begin(first.Stream()))
+	check(t, x.Fill(first, 20))
+	check(t, y.CopyFrom(drawn, z)) // waits for what wrote z, and so becomes a part of the capture
+	check(t, y.Use(first.Stream(), true))
+	g, err := graphs.End(first.Stream())
+	check(t, err)
+	below.Release()
+	before := other.Array().Ptr
+	check(t, a.Compact(p.Stream()))
+	if other.Array().Ptr == before {
+		t.Error("nothing moved at all")
+	}
+	over := full(9) // over what was moved
+	check(t, y.Fill(first, 30))
+	check(t, g.Launch(first.Stream()))
+	for _, m := range []modelled{
+		{x, bytes.Repeat([]byte{20}, 4096)},
+		{y, bytes.Repeat([]byte{4}, 4096)},
+		{z, bytes.Repeat([]byte{4}, 4096)},
+		{other, bytes.Repeat([]byte{5}, 4096)},
+		{over, bytes.Repeat([]byte{9}, 4096)},
+	} {
+		compare(t, m)
+		m.Release()
+	}
+	check(t, g.Close())
+	if reports := dev.Reports(); len(reports) > 0 {
+		t.Error(errors.Join(reports...))
+	}
+}

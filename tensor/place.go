@@ -25,7 +25,8 @@ type home struct {
 	device  driver.Device
 	visible driver.Visible // nil unless Go code can reach the memory
 	alloc   mem.Allocator
-	mover   mem.Mover // alloc, if it may move blocks
+	mover   mem.Mover     // alloc, if it may move blocks
+	graphs  driver.Graphs // nil unless streams capture
 	backend backend.Backend
 	ledger  ledger
 	closer  func() error
@@ -52,6 +53,7 @@ func NewPlace(c Config) *Place {
 	}
 	h := &home{device: c.Device, visible: c.Device.Visible(), alloc: c.Allocator, backend: c.Backend, closer: c.Close}
 	h.mover, _ = c.Allocator.(mem.Mover)
+	h.graphs = c.Device.Graphs()
 	h.ledger.sites = c.Sites
 	return &Place{home: h, stream: c.Stream}
 }

@@ -42,7 +42,7 @@ type record struct {
 	ptr     driver.Pointer // of the first byte; 0 of Go's own memory, and of no memory
 	bytes   []byte         // the memory, where Go code can reach it
 	block   mem.Block      // of the home's allocator; zero if foreign
-	given   bool           // the address was given away: the memory stays where it is
+	fixed   bool           // the memory stays where it is: nobody moves it, or its address was given away
 	strong  int
 	ended   *site           // where the count became zero
 	after   []func()        // what OnRelease added
@@ -50,7 +50,7 @@ type record struct {
 	writer  driver.Stream   // the last that wrote, at first the origin
 	seen    []driver.Stream // that wait for the last write already, or need not
 	readers []driver.Stream // that read since
-	used    []driver.Stream // other than the origin, ever
+	used    []driver.Stream // other than the origin, since it was moved last
 }
 
 // A whole is a storage and the first tensor that looks into it, in one object: what most tensors are. It is large besides.
@@ -106,8 +106,8 @@ func (p *Place) alloc(size int64) (*whole, error) {
 		}
 	}
 	w := newWhole(r, p.stream)
-	if h.mover != nil && size > 0 {
-		h.mover.Movable(b, r)
+	if h.mover == nil || size == 0 || !h.mover.Movable(b, r) {
+		r.fixed = true
 	}
 	return w, nil
 }
@@ -143,7 +143,7 @@ func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*St
 	if size < 0 || (ptr == 0 && size > 0) {
 		return nil, fmt.Errorf("tensor: FromPointer: %d bytes at %#x are no memory", size, uint64(ptr))
 	}
-	r := &record{home: p.home, ptr: ptr, size: size, delete: deleter}
+	r := &record{home: p.home, ptr: ptr, size: size, delete: deleter, fixed: true}
 	if v := p.home.visible; v != nil && size > 0 {
 		r.visible = true
 		var err error
@@ -161,7 +161,7 @@ func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 	if p.home.visible == nil {
 		return nil, fmt.Errorf("tensor: %v cannot use the host's memory in place: copy it there (FromSlice)", p)
 	}
-	r := &record{home: p.home, size: int64(len(b)), visible: b != nil, bytes: b[:len(b):len(b)], delete: deleter}
+	r := &record{home: p.home, size: int64(len(b)), visible: b != nil, bytes: b[:len(b):len(b)], delete: deleter, fixed: true}
 	return newStorage(r, p.stream), nil
 }
 
@@ -169,15 +169,16 @@ func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 func (s *Storage) Size() int64 { return s.r.size }
 
 // Pointer returns the device address of the first byte; 0 if it is Go's own memory or none. From then on an allocator that
-// moves blocks leaves this one where it is. It panics if there is no owner.
+// moves blocks leaves this one where it is; until then it may have moved it, so who uses the address calls Tensor.Use after
+// asking for it. It panics if there is no owner.
 func (s *Storage) Pointer() driver.Pointer {
 	ptr, _ := s.r.giveAway("Pointer")
 	return ptr
 }
 
-// Bytes returns the memory itself where Go code can reach it, else nil. Who looks waits first for the work that writes it.
-// The slice is good until the last owner is gone, and the storage must not be dropped meanwhile: the memory stays where it
-// is from then on. It panics if there is no owner.
+// Bytes returns the memory itself where Go code can reach it, else nil. Who looks waits first for the work that writes it:
+// after asking for the slice, since the memory stays where it is from then on, and moving it is such work. The slice is good
+// until the last owner is gone, and the storage must not be dropped meanwhile. It panics if there is no owner.
 func (s *Storage) Bytes() []byte {
 	_, bytes := s.r.giveAway("Bytes")
 	return bytes
@@ -338,6 +339,20 @@ func (r *record) giveBack(used []driver.Stream) {
 func (r *record) use(s driver.Stream, writes bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.order(s, writes); err != nil {
+		return err
+	}
+	if r.fixed || r.home.graphs == nil {
+		return nil
+	}
+	// A graph has the address for good. Asked now, since what s waits for may have drawn it into a capture.
+	captures, err := r.home.graphs.Capturing(s)
+	r.fixed = captures
+	return err
+}
+
+// order is use without a look at captures. r.mu is held.
+func (r *record) order(s driver.Stream, writes bool) error {
 	if s == r.writer && (!writes || len(r.readers) == 0) {
 		return nil
 	}

@@ -106,8 +106,8 @@ func (t *Tensor) Storage() *Storage { return t.known("Storage").storage }
 func (t *Tensor) Place() *Place { return t.known("Place").place }
 
 // Pointer returns the device address of the first element, for other libraries; 0 if it is Go's own memory. Work that they
-// queue to a stream must be told of: see Use. From then on the memory stays where it is, also where the allocator moves
-// blocks; who wants the address for a moment takes it from Array, between HoldStill and LetGo.
+// queue to a stream must be told of, after asking for the address: see Use. From then on the memory stays where it is, also
+// where the allocator moves blocks; who wants the address for a moment takes it from Array, between HoldStill and LetGo.
 func (t *Tensor) Pointer() driver.Pointer {
 	ptr, _ := t.alive("Pointer").storage.r.giveAway("Pointer")
 	return t.first(ptr)
@@ -224,8 +224,13 @@ func (t *Tensor) Array() backend.Array {
 }
 
 // Use makes work that is queued on s from now on come after the work that it must not overtake: the last write, and if it
-// writes itself, all uses. It tells the storage that s uses it until then. Everything in packages tensor and compute calls
-// it; who hands Pointer to other libraries does so before queueing their work. The stream is one of t's device.
+// writes itself, all uses; a move of the memory counts as both. It tells the storage that s uses it until then. Everything in
+// packages tensor and compute calls it; who hands Pointer to other libraries does so after asking for it, and before
+// queueing their work. The stream is one of t's device.
+//
+// While s captures a graph, Use also keeps the memory where it is for the rest of its life: the graph has the address. Each
+// launch of the graph is a use of its own, on the stream that it is launched on, and the memory must not be released as
+// long as the graph may be launched.
 func (t *Tensor) Use(s driver.Stream, writes bool) error {
 	return t.alive("Use").storage.r.use(s, writes)
 }

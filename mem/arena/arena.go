@@ -26,23 +26,33 @@
 // Memory is handed out in stream order, and across streams at once: a hole has the set of streams whose work, queued
 // before its free, may still touch it, and Alloc makes the stream that it allocates for wait for those (stream.go). Free
 // makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done its work.
-// Where a wait cannot be had, because a stream captures a graph, Alloc returns the driver's error and nothing has changed.
+// Where a wait cannot be had, because a stream captures a graph, Alloc takes another hole; if there is none it returns the
+// driver's error, and nothing has changed.
 //
-// Compact moves in stream order too, and waits for nothing: the stream that moves waits for all that use the blocks and the
-// holes, and whoever uses them later waits for it: the holders, told by Land, for the blocks, Alloc for the holes. A captured
-// graph has addresses in it: who launches one holds its blocks still.
+// Compact moves in stream order too, and waits for nothing (but with large pages: see there): the stream that moves waits
+// for all that use the blocks and the holes, and whoever uses them later waits for it: the holders, told by Land, for the
+// blocks, Alloc for the holes.
+//
+// Streams from number 63 on are taken for one: memory that one of them used waits for all of them.
+//
+// # Graphs
+//
+// A captured graph has addresses in it, and an arena does not know whose. Whoever launches one keeps the blocks that it uses
+// still, as package tensor does of itself, and on loan: what was freed during the capture, scratch of operations as well, is
+// handed out again, and a launch writes there all the same. So a capture gets its memory from a child that is held still
+// (HoldStill) and closed after the graph. While a stream captures, a compaction that would have to wait for it fails.
 //
 // # Locks
 //
 // An Arena's mutex, then a holder's own, then the region's, then those inside the device. Holders are called under the
-// arena's mutex, and every Lift that said yes is followed by one Land before it is unlocked, whatever the device says. A
-// child has a mutex of its own, and never holds it together with its parent's.
+// arena's mutex, and every Lift that said yes is followed by one Land before it is unlocked, whatever the device says, and
+// though another holder panics. A child has a mutex of its own, and never holds it together with its parent's.
 //
 // # What differs from BMEngine
 //
 // A child is cut from a hole, never from under live blocks. A limit bounds the bytes on loan, and what moving needs lies
 // beside the region, so neither shrinks the other. Compaction runs under the lock. Holds count, so they nest. A block is freed
-// by its tag, not by its address among others. Moving needs no synchronisation.
+// by its tag, not by its address among others. Moving by copies needs no synchronisation.
 //
 // It keeps no separate pools of sizes, does not grow its addresses, and does not share memory with other processes.
 package arena
@@ -104,9 +114,10 @@ func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
 	return a
 }
 
-// Alloc implements mem.Allocator: the lowest hole that fits, in which s waits for other streams that used the memory. If
-// the free memory would do but no hole does, blocks are moved together first, on s. The error is a *mem.OutOfMemory if
-// there is no room, and the driver's if a wait or a move failed; then nothing was handed out.
+// Alloc implements mem.Allocator: the lowest hole that fits, in which s waits for other streams that used the memory, or
+// while one of those captures a graph the next that fits. If the free memory would do but no hole does, blocks are moved
+// together first, on s. The error is a *mem.OutOfMemory if there is no room, and the driver's if a wait or a move failed;
+// then nothing was handed out.
 func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	switch {
 	case s == nil:
@@ -129,20 +140,46 @@ func (a *Arena) alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if a.closed {
 		return mem.Block{}, closedError("Alloc")
 	}
-	if size > tooLarge {
-		a.stats.NumOOMs++
-		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
-	}
-	f, err := a.place(s, size, a.holes.Take)
+	f, err := a.fetch(s, size)
 	if err != nil {
-		return mem.Block{}, err
-	}
-	if err := a.follow(s, f.past); err != nil {
-		a.holes.Give(f.at, f.size, f.past) // as it was
 		return mem.Block{}, err
 	}
 	i := a.enter(record{at: f.at, size: f.size, asked: size, state: live, origin: a.streams.note(s)})
 	return a.block(i), nil
+}
+
+// fetch takes memory from the lowest hole in which s may wait for what is to be waited for: where a stream captures a graph
+// that may be another than the lowest that fits.
+func (a *Arena) fetch(s driver.Stream, size int64) (spot, error) {
+	var passed []gap
+	var refused error
+	defer func() {
+		for _, g := range passed {
+			a.holes.Give(g.At, g.Size, g.past)
+		}
+	}()
+	for {
+		ooms := a.stats.NumOOMs
+		f, err := a.place(s, size, a.holes.Take)
+		if err != nil && refused != nil {
+			a.stats.NumOOMs = ooms // there is room
+			return spot{}, refused
+		}
+		if err != nil {
+			return spot{}, err
+		}
+		if err = a.follow(s, f.past); err == nil {
+			return f, nil
+		}
+		a.holes.Give(f.at, f.size, f.past) // as it was
+		if !errors.Is(err, driver.ErrCapturing) {
+			return spot{}, err
+		}
+		refused = err
+		hole, p, _ := a.holes.Find(f.at)
+		a.holes.TakeAt(hole.At, hole.Size)
+		passed = append(passed, gap{hole, p})
+	}
 }
 
 // A spot is memory out of a hole.
@@ -154,6 +191,10 @@ type spot struct {
 // place takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
 // is moved on s.
 func (a *Arena) place(s driver.Stream, size int64, take func(int64) (int64, past, bool)) (spot, error) {
+	if size > tooLarge {
+		a.stats.NumOOMs++
+		return spot{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
+	}
 	rounded := roundUp(size, a.cfg.Round)
 	short := shortage{stream: s, asked: size, size: rounded}
 	if a.limit > 0 && rounded > a.limit-a.stats.AllocatedBytes.All.Current {

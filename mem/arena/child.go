@@ -23,11 +23,8 @@ func (a *Arena) Child(size int64) (*Arena, error) {
 }
 
 func (a *Arena) child(size int64) (*Arena, error) {
-	switch {
-	case a.closed:
+	if a.closed {
 		return nil, closedError("Child")
-	case size > tooLarge:
-		size = tooLarge // there is no room for that either
 	}
 	take := a.holes.TakeLast
 	if a.paged() {

@@ -54,8 +54,9 @@ func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 // Compact implements mem.Compactor: each block whose holder lets it slides down, in the order of addresses, to the end of
 // the one below it. If nothing was in the way the free memory is one hole then. Holders are asked only for blocks that
 // there is somewhere to move to. With pages of 128 MiB and more, some are mapped elsewhere instead of copied, and for that
-// it waits for s (internal/region); otherwise it waits for nothing. The error matches ErrHeld, ErrOff or, if s captures, driver.ErrCapturing, and nothing was
-// moved; or it is the driver's: then some blocks may have been.
+// it waits for s (internal/region); otherwise it waits for nothing. The error matches ErrHeld, ErrOff or, if s or a stream
+// that uses what is to be moved captures, driver.ErrCapturing, and nothing was moved; or it is the driver's: then some
+// blocks may have been.
 func (a *Arena) Compact(s driver.Stream) error {
 	if s == nil {
 		panic("arena: Compact on a nil stream")
@@ -84,16 +85,15 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 	if err := notCapturing(a.dev.Graphs(), s); err != nil {
 		return false, fmt.Errorf("arena: move blocks: %w", err)
 	}
-	p := hope
+	p, done := hope, 0
+	defer func() { a.land(s, hope.slides, p.slides[:done]) }() // also if a holder panics
 	users, refused := a.lift(hope.slides)
 	if refused {
 		p = a.plan(func(r *record) bool { return r.lifted })
 	}
-	var done int
 	if len(p.slides) > 0 && p.largest >= need {
 		done, err = a.slide(s, p.slides, users)
 	}
-	a.land(s, hope.slides, p.slides[:done])
 	return done > 0, err
 }
 

@@ -487,3 +487,30 @@ func TestNoRoomToMove(t *testing.T) {
 	w.check(large, w.streams[2])
 	w.finish()
 }
+
+// A holder that panics leaves the others as they were, not lifted for good, and the arena goes on.
+func TestHolderPanics(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	kept := w.checkerboard(w.root, 16*kib, true)
+	places := w.root.Snapshot()[0].Blocks
+	w.nobody = func() {
+		if w.lifts == 3 {
+			panic("a holder's own")
+		}
+	}
+	if text := panicOf(func() { _ = w.root.Compact(w.streams[1]) }); text != "a holder's own" {
+		t.Errorf("the panic that came out is %q", text)
+	}
+	if w.lifted != 0 {
+		t.Errorf("%d holders were lifted and have not landed", w.lifted)
+	}
+	if after := w.root.Snapshot()[0].Blocks; !slices.Equal(places, after) {
+		t.Error("blocks were moved")
+	}
+	w.nobody = nil
+	w.must(w.root.Compact(w.streams[1]))
+	if w.moved != int64(len(kept)) {
+		t.Errorf("%d blocks were moved afterwards, want %d", w.moved, len(kept))
+	}
+	w.finish()
+}

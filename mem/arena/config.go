@@ -48,7 +48,8 @@ func init() {
 //
 //	size=8GiB,round=1KiB,limit=6GiB,page=64MiB,bounce=64MiB,compact=off
 //
-// in any order, each at most once. Compact is on or off. The error names the setting that is wrong.
+// in any order, each at most once; white space around them does not matter. Compact is on or off. The error names the
+// setting that is wrong.
 func ParseConfig(settings string) (Config, error) {
 	var c Config
 	sizes := map[string]*int64{"size": &c.Size, "round": &c.Round, "limit": &c.Limit, "page": &c.Page, "bounce": &c.Bounce}
@@ -57,7 +58,8 @@ func ParseConfig(settings string) (Config, error) {
 	}
 	given := map[string]bool{}
 	for field := range strings.SplitSeq(settings, ",") {
-		key, value, ok := strings.Cut(strings.TrimSpace(field), "=")
+		key, value, ok := strings.Cut(field, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch to := sizes[key]; {
 		case to == nil && key != "compact":
 			return Config{}, fmt.Errorf("arena: unknown setting %q; known are size, round, limit, page, bounce, compact", key)
@@ -103,6 +105,9 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 		}
 		if even := c.Size >> 21 << 21; even > 0 {
 			c.Size = even
+		}
+		if c.Size < c.Round {
+			return c, fmt.Errorf("arena: a region of what the device has free, %d bytes: %w", free, mem.ErrNoMemory)
 		}
 	}
 	if c.Page == 0 {

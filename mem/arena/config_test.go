@@ -14,7 +14,7 @@ import (
 // Arenas are opened by name, with settings, and what is wrong with them is named.
 func TestRegistry(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20, Granularity: 64 * kib}))
-	a, err := mem.Open("arena:size=1MiB, round=1k,limit=512KiB,page=64KiB,bounce=64KiB,compact=off", dev)
+	a, err := mem.Open("arena: size = 1MiB, round= 1k ,limit=512KiB,page=64KiB,bounce=64KiB,compact=off", dev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +56,16 @@ func TestRegistry(t *testing.T) {
 	}
 	if _, err := arena.New(dev, arena.Config{Size: 1 << 50}); !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrNoMemory) {
 		t.Errorf("a region larger than the device: %v", err)
+	}
+	all, err := dev.Alloc(64 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := arena.New(dev, arena.Config{}); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("what is free of a full device: %v", err)
+	}
+	if err := dev.Free(all); err != nil {
+		t.Error(err)
 	}
 	none := closeDevice(t, sim.New(sim.Options{Total: 64 << 20, NoVirtualMemory: true}))
 	if _, err := arena.New(none, arena.Config{Page: 2 << 20}); !errors.Is(err, driver.ErrUnsupported) {

@@ -25,12 +25,13 @@ const maxPinning = 5 // pinning blocks that an error names
 func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	info := a.dev.Info()
+	n, free, largest := a.freeMemory()
 	e := &mem.OutOfMemory{
 		Requested: short.asked, Rounded: short.size, Segment: short.size,
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
 		Allowed:   a.Size(),
 		Allocated: a.stats.AllocatedBytes.All.Current, Reserved: a.stats.ReservedBytes.All.Current,
-		Stream: short.stream.ID(), LargestFree: a.holes.Largest(),
+		Stream: short.stream.ID(), LargestFree: largest,
 		Cause: short.cause,
 	}
 	if free, total, err := a.dev.Available(); err == nil {
@@ -39,15 +40,29 @@ func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
 	if a.limit > 0 {
 		e.Allowed = min(a.limit, e.Allowed)
 	}
-	if n := a.holes.Len(); n > 0 {
-		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: a.holes.Free(), Blocks: n, Largest: e.LargestFree}}
+	if n > 0 {
+		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: free, Blocks: n, Largest: largest}}
 	}
 	if n := len(a.records) - len(a.vacant); n > 0 {
-		e.Stranded = a.holes.Free()
+		e.Stranded = free
 		a.describePinning(e, n)
 	}
-	a.describeRemedies(e, short)
+	a.describeRemedies(e, short, free)
 	return e
+}
+
+// freeMemory counts the holes, as far as memory is behind them, and their bytes.
+func (a *Arena) freeMemory() (n int, total, largest int64) {
+	end := a.hi
+	if a.paged() {
+		end = a.backed
+	}
+	for s := range a.holes.All() {
+		if size := min(s.End(), end) - s.At; size > 0 {
+			n, total, largest = n+1, total+size, max(largest, size)
+		}
+	}
+	return n, total, largest
 }
 
 // describePinning finds the blocks that are not let be moved and lie between the most free memory.
@@ -77,21 +92,28 @@ func (a *Arena) describePinning(e *mem.OutOfMemory, n int) {
 	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
 }
 
-// describeRemedies says what would have let the request through.
-func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage) {
+// describeRemedies says what would have let the request through. So many bytes are free.
+func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage, bytes int64) {
 	add := func(name, format string, args ...any) {
 		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
 	}
-	free := mem.FormatSize(a.holes.Free())
+	hope := func() int64 { return a.plan(func(r *record) bool { return r.holder != nil }).largest }
 	if short.limited {
-		if e.LargestFree >= short.size {
-			add("limit="+bytesize.Exact(e.Allocated+short.size), "the limit is %s, and a hole of %s is there",
-				mem.FormatSize(a.limit), mem.FormatSize(e.LargestFree))
+		room := e.LargestFree
+		if a.paged() && e.Free >= short.size {
+			room = a.holes.Largest()
+		}
+		if room < short.size && bytes >= short.size && a.holds == 0 {
+			room = hope()
+		}
+		if room >= short.size {
+			add("limit="+bytesize.Exact(e.Allocated+short.size), "the limit is %s, and there is room for %s",
+				mem.FormatSize(a.limit), mem.FormatSize(room))
 		}
 		return
 	}
-	fits := a.holes.Free() >= short.size && e.LargestFree < short.size
-	hope := func() int64 { return a.plan(func(r *record) bool { return r.holder != nil }).largest }
+	free := mem.FormatSize(bytes)
+	fits := bytes >= short.size && e.LargestFree < short.size
 	switch {
 	case fits && a.cfg.NoCompact:
 		add("compact=on", "free memory in pieces comes to %s, for blocks that may be moved", free)

@@ -25,7 +25,7 @@ type record struct {
 	holder mem.Holder
 	origin set    // the stream that it was allocated for
 	mover  set    // the stream that moved it last
-	gen    uint32 // how often the record stood for a block
+	gen    uint32 // counts the blocks that the record stood for; never 0 of a block
 	place  uint32 // in Arena.order, unless frozen
 	state  state
 	lifted bool // its holder said yes to Lift, and waits for Land
@@ -41,7 +41,7 @@ func (a *Arena) enter(r record) uint32 {
 		i = uint32(len(a.records))
 		a.records = append(a.records, record{})
 	}
-	r.gen = a.records[i].gen + 1
+	r.gen = max(1, a.records[i].gen+1) // in four billion blocks it comes round
 	r.place = uint32(len(a.order))
 	a.order = append(a.order, i)
 	a.records[i] = r

@@ -2,6 +2,7 @@ package arena_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -156,4 +157,65 @@ func TestCloseFails(t *testing.T) {
 		}
 		w.finish()
 	}
+}
+
+// What an error says is free has memory behind it, and a limit is named as the remedy where moving blocks would make room.
+func TestOutOfMemoryCountsMemory(t *testing.T) {
+	dev := closeDevice(t, sim.New(sim.Options{Total: 1 << 20, Granularity: 64 * kib}))
+	w := newWorld(t, dev, arena.Config{Size: 64 << 20, Page: 64 * kib, Bounce: 4 * kib, NoCompact: true}, 1)
+	rest, err := dev.Alloc(1<<20 - 256*kib)
+	w.must(err)
+	w.checkerboard(w.root, 16*kib, false)
+	fails := func() *mem.OutOfMemory {
+		t.Helper()
+		_, err := w.root.Alloc(w.streams[1], 64*kib)
+		oom := (*mem.OutOfMemory)(nil)
+		if !errors.As(err, &oom) {
+			t.Fatalf("Alloc: %v", err)
+		}
+		return oom
+	}
+	oom := fails()
+	if oom.LargestFree != 16*kib || oom.Stranded != 128*kib || oom.Cached[0].Bytes != 128*kib || oom.Cached[0].Blocks != 8 {
+		t.Errorf("the error says: largest %d, stranded %d, cached %+v", oom.LargestFree, oom.Stranded, oom.Cached)
+	}
+	if len(oom.Remedies) != 1 || oom.Remedies[0].Name != "compact=on" {
+		t.Errorf("the remedies are %v", oom.Remedies)
+	}
+	w.must(dev.Free(rest))
+	w.root.SetLimit(128 * kib)
+	if oom := fails(); len(oom.Remedies) != 1 || oom.Remedies[0].Name != "limit=192KiB" {
+		t.Errorf("with addresses and memory left, the remedies are %v", oom.Remedies)
+	}
+	w.finish()
+
+	w = newWorld(t, dev, arena.Config{Size: 256 * kib}, 1)
+	w.checkerboard(w.root, 16*kib, true)
+	w.root.SetLimit(128 * kib)
+	if oom := fails(); len(oom.Remedies) != 1 || oom.Remedies[0].Name != "limit=192KiB" {
+		t.Errorf("with blocks that may be moved, the remedies are %v", oom.Remedies)
+	}
+	hold := w.root.HoldStill()
+	if oom := fails(); len(oom.Remedies) != 0 {
+		t.Errorf("with blocks that are held, the remedies are %v", oom.Remedies)
+	}
+	hold.Release()
+	w.finish()
+}
+
+// Requests that no device can meet say so, whoever asks.
+func TestTooLarge(t *testing.T) {
+	w := simWorld(t, 1<<20)
+	for name, ask := range map[string]func(size int64) error{
+		"Alloc": func(size int64) error { _, err := w.root.Alloc(w.streams[1], size); return err },
+		"Child": func(size int64) error { _, err := w.root.Child(size); return err },
+	} {
+		for _, size := range []int64{1<<60 + 1, math.MaxInt64 - 1, math.MaxInt64} {
+			oom := (*mem.OutOfMemory)(nil)
+			if err := ask(size); !errors.As(err, &oom) || !oom.TooLarge || oom.Requested != size {
+				t.Errorf("%s of %d: %v", name, size, err)
+			}
+		}
+	}
+	w.finish()
 }

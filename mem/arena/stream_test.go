@@ -198,6 +198,53 @@ func TestCapturingStreams(t *testing.T) {
 	w.finish()
 }
 
+// A request passes over memory that it cannot have while a stream captures, and takes other memory where there is some.
+func TestAllocBesideACapture(t *testing.T) {
+	w := simWorld(t, 256*kib)
+	g := w.dev.Graphs()
+	one, two := w.streams[1], w.streams[2]
+	var captures, free []*block
+	for i := range 8 { // 16 KiB each, with 16 KiB of another between and behind
+		s := []driver.Stream{one, two}[i/4]
+		b := w.mustAlloc(w.root, s, 16*kib, false)
+		w.mustAlloc(w.root, two, 16*kib, false)
+		if s == one {
+			captures = append(captures, b)
+		} else {
+			free = append(free, b)
+		}
+	}
+	for _, b := range append(slices.Clone(captures), free...) {
+		w.free(b)
+	}
+	before := w.root.Snapshot()[0].Blocks
+	w.must(g.Begin(one))
+	a := w.mustAlloc(w.root, two, 8*kib, true)
+	if a.Ptr != free[0].Ptr {
+		t.Errorf("the block is at %#x, want it at %#x", a.Ptr, free[0].Ptr)
+	}
+	ooms := w.root.Stats().NumOOMs
+	if n := w.root.Stats().InactiveSplit.All.Current; n != int64(len(holes(w.root))) {
+		t.Errorf("%d holes are counted of %d", n, len(holes(w.root)))
+	}
+	for range 3 {
+		w.mustAlloc(w.root, two, 16*kib, true)
+	}
+	if _, err := w.root.Alloc(two, 16*kib); !errors.Is(err, driver.ErrCapturing) || errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("Alloc where only the capturing stream's memory is left: %v", err)
+	}
+	if n := w.root.Stats().NumOOMs; n != ooms {
+		t.Errorf("%d requests are counted as out of memory", n-ooms)
+	}
+	graph, err := g.End(one)
+	w.must(err)
+	w.must(graph.Close())
+	if b := w.mustAlloc(w.root, two, 16*kib, true); b.Ptr != captures[0].Ptr || before[0].Ptr != b.Ptr {
+		t.Errorf("afterwards a block is at %#x, want it in the lowest hole at %#x", b.Ptr, captures[0].Ptr)
+	}
+	w.finish()
+}
+
 // A wait that fails changes nothing but that it is made again.
 func TestFailedWait(t *testing.T) {
 	inner := sim.New(sim.Options{Total: 64 << 20})

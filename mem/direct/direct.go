@@ -138,10 +138,10 @@ func (a *Allocator) request(size int64) (driver.Pointer, error) {
 	}
 	a.stats.NumAllocRetries++
 	refused := a.giveBack()
-	if ptr, err = a.ask(size); err != nil {
-		return 0, errors.Join(err, refused)
+	if ptr, err = a.ask(size); err != nil && refused != nil {
+		err = errors.Join(err, refused)
 	}
-	return ptr, nil
+	return ptr, err
 }
 
 // errLimit says that the limit refused a request, and the device was not asked.

@@ -209,6 +209,19 @@ func TestLimit(t *testing.T) {
 	direct.New(b.dev, direct.Config{Limit: -1})
 }
 
+// The limit refuses as it does at once where something was given back first, and the request asked again.
+func TestLimitAfterGivingBack(t *testing.T) {
+	b := newBench(t, direct.Config{Session: true, Limit: 8 * mib})
+	x := b.alloc(4 * mib)
+	b.a.Free(b.alloc(mib))
+	oom := b.fails(5 * mib)
+	b.frees(1, "after a request without room")
+	if oom.Cause != nil || len(oom.Remedies) != 1 || oom.Remedies[0].Name != "limit=9MiB" {
+		t.Errorf("the error says: cause %v, remedies %v", oom.Cause, oom.Remedies)
+	}
+	b.a.Free(x)
+}
+
 func TestOutOfMemoryExplains(t *testing.T) {
 	b := newBench(t, direct.Config{})
 	x := b.alloc(10 * mib)
