@@ -17,6 +17,14 @@ var exceptions = []exception{
 	{"determinism", "mem/ipc", "crypto/rand.Reader", "tickets must be hard to guess; Options.Rand replaces it"},
 	{"drivers", "driver/drivercost", "driver/sim", "it makes the simulator's cost model"},
 	{"drivers", "replay", "driver/sim", "what driver calls cost, and the device that settings are compared on"},
+	{"drivers", ".", "driver/cuda", "Open takes the best device that there is"},
+	{"drivers", ".", "driver/host", "which is the host where there is no other"},
+	{"determinism", "collective", "time.NewTicker", "the pause between looks at a transport's asynchronous errors"},
+	{"determinism", "collective/internal/nccl", "time.NewTicker", "the pause between questions to NCCL, which wakes nobody"},
+	{"determinism", "collective/internal/rendezvous", "time.NewTimer", "a rank that never comes, or falls silent, is an error after a limit"},
+	{"determinism", "collective/internal/rendezvous", "time.AfterFunc", "the same"},
+	{"determinism", "collective/internal/rendezvous", "time.NewTicker", "ranks tell each other now and then that they are alive"},
+	{"determinism", "collective/internal/rendezvous", "crypto/rand.Read", "what a meeting's members know each other by must be hard to guess"},
 }
 
 // allowed reports whether an exception covers what pkg does, and notes that it is needed.

@@ -1,0 +1,41 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// A rank that aborts ends what the others wait for; they name it, and it names the cause.
+func TestAbort(t *testing.T) {
+	for name, make := range makers {
+		t.Run(name, func(t *testing.T) {
+			const gives = 1
+			comms := make(t, 3)
+			on(t, comms, operations)
+			cause := errors.New("this rank has lost its way")
+			each(len(comms), func(rank int) {
+				c := comms[rank]
+				if rank != gives {
+					mourn(t, c, gives)
+					return
+				}
+				x := tensor.Must(tensor.Zeros(c.place, dtype.Float32, 8))
+				defer x.Release()
+				c.Abort(cause)
+				c.Abort(errors.New("another cause"))
+				for call, err := range map[string]error{
+					"Wait": c.Wait(context.Background(), nil), "Err": c.Err(), "Send": c.Send(nil, x, 0), "Close": c.Close(),
+				} {
+					if !errors.Is(err, cause) {
+						t.Errorf("%s of the rank that aborted: %v, want the cause", call, err)
+					}
+				}
+				c.Abort(cause) // of a communicator that is closed
+			})
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Close ends the communicator, when the work that was queued is done. All ranks close; each waits for the others, at most
+// for Config.Timeout: then the first rank that has not called Close is lost, for all. (Ranks of one process wait for nobody, so that one goroutine may
+// close them one after another: close all of them before any of their places.) The error is Err's. Closing
+// twice is not an error of its own.
+func (c *Communicator) Close() error {
+	c.mu.Lock()
+	first := c.closed == nil
+	if first {
+		c.closed = make(chan struct{})
+	}
+	closed := c.closed
+	c.mu.Unlock()
+	if !first {
+		<-closed
+		return c.final
+	}
+	final := c.shut()
+	c.mu.Lock()
+	c.final = final
+	c.mu.Unlock()
+	close(closed)
+	return final
+}
+
+func (c *Communicator) shut() error {
+	late := fmt.Errorf("rank %d closed, and not all others had after %v", c.Rank(), c.config.Timeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.config.Timeout, late)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { c.member.Overdue(late) })() // which aborts what is waited for
+	c.member.Closing()
+	c.mu.Lock()
+	streams := slices.Collect(maps.Values(c.streams))
+	c.mu.Unlock()
+	var broken error
+	for _, s := range streams {
+		if err := s.Sync(ctx); !errors.Is(err, driver.ErrClosed) { // a stream that was closed has done its work
+			broken = errors.Join(broken, err)
+		}
+	}
+	if ctx.Err() != nil {
+		c.member.Overdue(late) // and leave not, with work undone
+	}
+	if c.local {
+		c.part()
+		c.member.Depart()
+	} else if c.settle(ctx) == nil && c.member.Leave(ctx) == nil { // else the error is the member's
+		c.part()
+	} else if ctx.Err() != nil {
+		c.member.Overdue(late)
+	}
+	err := c.Err()
+	broken = errors.Join(broken, c.transport.Close())
+	if err == nil && broken != nil {
+		err = fmt.Errorf("collective: Close: %w", broken)
+	}
+	c.member.Close()
+	close(c.ended)
+	c.tasks.Wait()
+	return err
+}
+
+// part notes that the others are needed no more.
+func (c *Communicator) part() {
+	c.mu.Lock()
+	c.done = true
+	c.mu.Unlock()
+}

@@ -1,0 +1,222 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/collective/internal/rendezvous"
+)
+
+// Ports that are not the launcher's own.
+const (
+	// agentOffset is how far above MASTER_PORT ranks meet where torchrun's agent holds that port. The ports next to it are
+	// what people give to a second torchrun on the same machine.
+	agentOffset = 100
+
+	portSpan = 8 // how many ports are tried where the launcher reserved none
+
+	// Where a launcher names no port, the run's name chooses among portGroups times portSpan ports from firstPort on: below
+	// those that systems hand out by themselves.
+	firstPort  = 20_000
+	portGroups = 1_000
+)
+
+// FromEnv makes a Config of what a launcher put into the environment, which lookup reads (os.LookupEnv): libraries do not.
+// It reports false if there is none of them; half an environment is an error that names what is missing.
+//
+//	torchrun, or by hand   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK
+//	                       TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_USE_AGENT_STORE
+//	Open MPI               OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE; OMPI_COMM_WORLD_LOCAL_RANK _LOCAL_SIZE PMIX_NAMESPACE
+//	MPICH, Intel MPI       PMI_RANK PMI_SIZE; MPI_LOCALRANKID MPI_LOCALNRANKS
+//	Slurm's srun           SLURM_PROCID SLURM_NTASKS (or SLURM_STEP_NUM_TASKS) SLURM_STEP_NODELIST; SLURM_LOCALID SLURM_NODEID
+//	                       SLURM_JOB_ID SLURM_STEP_ID
+//
+// The names after a semicolon may be missing. The first launcher of the table whose rank is set is taken. A batch script
+// that srun has not started is no rank.
+//
+// # Where the ranks meet
+//
+// MASTER_ADDR and MASTER_PORT say it, if both are set, whoever launched. But torchrun's agent keeps MASTER_PORT to itself
+// (TORCHELASTIC_USE_AGENT_STORE is True then): the ranks take the first free of the 8 ports from MASTER_PORT+100 on (minus,
+// where that is above 65535). Their ID is the run's with the port, so that two runs never mix; TORCHELASTIC_RESTART_COUNT
+// is no part of it, since torchrun's agents on several machines may count differently.
+//
+// Without them, Slurm's ranks meet on the step's (or job's) first machine, and those of MPI there too, if Slurm allotted
+// it, or on the loopback address if all are on one machine; else the error says to set the two. The port is then one of 8
+// between 20000 and 27999 that the name of the job chooses.
+func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
+	e := &environment{lookup: lookup}
+	switch {
+	case e.has("RANK"), e.has("WORLD_SIZE") && !e.has("OMPI_COMM_WORLD_RANK") && !e.has("PMI_RANK") && !e.has("SLURM_PROCID"):
+		e.launcher = "torchrun"
+		e.number(&e.c.Rank, "RANK")
+		e.number(&e.c.Size, "WORLD_SIZE")
+		e.optional(&e.c.LocalRank, "LOCAL_RANK")
+		e.optional(&e.c.LocalSize, "LOCAL_WORLD_SIZE")
+		e.optional(&e.c.Node, "GROUP_RANK")
+		e.optional(&e.c.Restart, "TORCHELASTIC_RESTART_COUNT")
+		e.master()
+		e.need("MASTER_ADDR")
+		e.need("MASTER_PORT")
+	case e.has("OMPI_COMM_WORLD_RANK"), e.has("OMPI_COMM_WORLD_SIZE"):
+		e.launcher = "Open MPI"
+		e.number(&e.c.Rank, "OMPI_COMM_WORLD_RANK")
+		e.number(&e.c.Size, "OMPI_COMM_WORLD_SIZE")
+		e.optional(&e.c.LocalRank, "OMPI_COMM_WORLD_LOCAL_RANK")
+		e.optional(&e.c.LocalSize, "OMPI_COMM_WORLD_LOCAL_SIZE")
+		e.meet(e.text("PMIX_NAMESPACE"))
+	case e.has("PMI_RANK"), e.has("PMI_SIZE"):
+		e.launcher = "MPICH"
+		e.number(&e.c.Rank, "PMI_RANK")
+		e.number(&e.c.Size, "PMI_SIZE")
+		e.optional(&e.c.LocalRank, "MPI_LOCALRANKID")
+		e.optional(&e.c.LocalSize, "MPI_LOCALNRANKS")
+		e.meet("")
+	case e.has("SLURM_PROCID") && (e.has("SLURM_STEP_ID") || e.has("SLURM_STEPID") || e.has("SLURM_STEP_NODELIST")):
+		e.launcher = "Slurm"
+		e.number(&e.c.Rank, "SLURM_PROCID")
+		if e.has("SLURM_STEP_NUM_TASKS") { // of this step; the other may be the job's
+			e.number(&e.c.Size, "SLURM_STEP_NUM_TASKS")
+		} else {
+			e.number(&e.c.Size, "SLURM_NTASKS")
+		}
+		e.optional(&e.c.LocalRank, "SLURM_LOCALID")
+		e.optional(&e.c.Node, "SLURM_NODEID")
+		e.meet("")
+	default:
+		return Config{}, false, nil
+	}
+	if err := e.failure(); err != nil {
+		return Config{}, false, err
+	}
+	if err := errors.Join(e.c.check(), e.c.checkAddress()); err != nil {
+		return Config{}, false, fmt.Errorf("%w (from what %s set)", err, e.launcher)
+	}
+	return e.c, true, nil
+}
+
+// An environment is what lookup tells, and what was wrong with it.
+type environment struct {
+	lookup   func(string) (string, bool)
+	launcher string
+	c        Config
+	missing  []string
+	wrong    []string
+}
+
+// text returns a variable; one that is set to nothing counts as missing.
+func (e *environment) text(name string) string {
+	v, _ := e.lookup(name)
+	return strings.TrimSpace(v)
+}
+
+func (e *environment) has(name string) bool { return e.text(name) != "" }
+
+func (e *environment) need(name string) {
+	if !e.has(name) {
+		e.missing = append(e.missing, name)
+	}
+}
+
+func (e *environment) number(to *int, name string) {
+	e.need(name)
+	e.optional(to, name)
+}
+
+func (e *environment) optional(to *int, name string) {
+	v := e.text(name)
+	if v == "" {
+		return
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		e.wrong = append(e.wrong, fmt.Sprintf("%s is %q: want a number from 0", name, v))
+		return
+	}
+	*to = n
+}
+
+func (e *environment) failure() error {
+	if len(e.missing) > 0 {
+		e.wrong = append(e.wrong, "missing "+strings.Join(e.missing, ", "))
+	}
+	if len(e.wrong) == 0 {
+		return nil
+	}
+	return refuse(ErrConfig, "FromEnv", "launched by %s: %s", e.launcher, strings.Join(e.wrong, "; "))
+}
+
+// master takes the meeting point from MASTER_ADDR and MASTER_PORT and reports whether both are there.
+func (e *environment) master() bool {
+	addr, port := e.text("MASTER_ADDR"), 0
+	e.optional(&port, "MASTER_PORT")
+	if addr == "" || port == 0 {
+		return false
+	}
+	e.c.ID = shorten(fmt.Sprintf("%d@%s", port, e.text("TORCHELASTIC_RUN_ID")))
+	e.c.Ports = 1
+	if strings.EqualFold(e.text("TORCHELASTIC_USE_AGENT_STORE"), "true") {
+		if e.c.Ports = portSpan; port+agentOffset+portSpan-1 <= 65535 {
+			port += agentOffset
+		} else {
+			port -= agentOffset
+		}
+	}
+	e.c.Address = net.JoinHostPort(addr, strconv.Itoa(port))
+	return true
+}
+
+// meet finds the meeting point where nobody may have said it: job is the launcher's name for the run, if it has one.
+func (e *environment) meet(job string) {
+	if job == "" && e.has("SLURM_JOB_ID") {
+		job = "slurm." + e.text("SLURM_JOB_ID") + "." + e.text("SLURM_STEP_ID")
+	}
+	if e.master() {
+		e.c.ID = shorten(e.c.ID + job)
+		return
+	}
+	host := firstHost(e.text("SLURM_STEP_NODELIST"))
+	if host == "" {
+		host = firstHost(e.text("SLURM_JOB_NODELIST"))
+	}
+	if host == "" || e.c.LocalSize == e.c.Size {
+		host = "127.0.0.1"
+		if e.c.LocalSize != e.c.Size && e.c.Size > 1 {
+			e.missing = append(e.missing, "MASTER_ADDR, MASTER_PORT (a free port of rank 0's machine)")
+		}
+	}
+	h := fnv.New32a()
+	h.Write([]byte(job))
+	port := firstPort + int(h.Sum32()%portGroups)*portSpan
+	e.c.ID, e.c.Ports = shorten(job), portSpan
+	e.c.Address = net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// shorten makes a name of any length one that a Config may have.
+func shorten(id string) string { return id[:min(len(id), rendezvous.MaxID)] }
+
+// firstHost returns the first name of a list as Slurm writes them: "node[003-010,012],gpu7" begins with node003.
+func firstHost(list string) string {
+	var name strings.Builder
+	for i := 0; i < len(list); i++ {
+		switch list[i] {
+		case ',':
+			return name.String()
+		case '[':
+			inside, rest, _ := strings.Cut(list[i+1:], "]")
+			end := strings.IndexAny(inside, "-,")
+			if end < 0 {
+				end = len(inside)
+			}
+			name.WriteString(inside[:end])
+			i = len(list) - len(rest) - 1
+		default:
+			name.WriteByte(list[i])
+		}
+	}
+	return name.String()
+}

@@ -1,0 +1,211 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// losing waits until a member knows of a loss, and checks which rank and why.
+func losing(t *testing.T, m *Member, rank int, text string) {
+	t.Helper()
+	select {
+	case <-m.Lost():
+	case <-within(t).Done():
+		t.Fatal("hung")
+	}
+	var e *LostError
+	if err := m.Err(); !errors.As(err, &e) || e.Rank != rank || !strings.Contains(err.Error(), text) {
+		t.Errorf("rank %d: %v, want rank %d: %s", m.Rank, err, rank, text)
+	}
+}
+
+// A connection that ends is a death, and everybody hears of it, in whatever they wait for.
+func TestDeath(t *testing.T) {
+	members, fakes := meet(t, point(t, 4), 2)
+	ctx := within(t)
+	waits := make(chan error, 3)
+	go func() { waits <- members[0].Barrier(ctx) }()
+	go func() { waits <- members[1].Leave(ctx) }()
+	go func() { _, err := members[3].Links(ctx); waits <- err }()
+	hearing(t, fakes[2]) // start
+	fakes[2].Close()
+	for range 3 {
+		var e *LostError
+		if err := <-waits; !errors.As(err, &e) || e.Rank != 2 || e.Host != "nowhere" {
+			t.Errorf("a wait ended with %v", err)
+		}
+	}
+	for _, rank := range []int{0, 1, 3} {
+		losing(t, members[rank], 2, "rank 2 on nowhere: its connection to rank 0 ended: ")
+		if err := members[rank].Barrier(ctx); err == nil {
+			t.Error("a barrier after a loss")
+		}
+	}
+}
+
+// A rank that says nothing for the limit is lost.
+func TestSilence(t *testing.T) {
+	o := point(t, 3)
+	o.Limit = 200 * time.Millisecond
+	members, _ := meet(t, o, 1)
+	for _, rank := range []int{0, 2} {
+		losing(t, members[rank], 1, "silent for 200ms")
+	}
+}
+
+// Members that wait are not silent.
+func TestQuietIsNotSilent(t *testing.T) {
+	o := point(t, 2)
+	o.Limit = 700 * time.Millisecond
+	members, _ := meet(t, o)
+	ctx, cancel := context.WithTimeout(context.Background(), o.Limit*3/2)
+	defer cancel()
+	if err := members[1].Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if err := errors.Join(members[0].Err(), members[1].Err()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without rank 0 there is no hub: whoever cannot hear it has lost rank 0.
+func TestRankZeroDies(t *testing.T) {
+	o := point(t, 2)
+	listen, err := net.Listen("tcp", o.address(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listen.Close()
+	come := coming(within(t), o.as(1))
+	c, err := listen.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := hearing(t, c); m.Kind != hello || m.Rank != 1 || m.ID != o.ID {
+		t.Errorf("it said %+v", m)
+	}
+	c.Write(message{Kind: accept, Limit: bound}.encode())
+	c.Write(message{Kind: start, Token: make([]byte, 16), Peers: []Peer{{Host: "there"}, {}}}.encode())
+	m, err := come()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	c.Close()
+	losing(t, m, 0, "rank 0 on there: the connection to it ended: ")
+}
+
+// What rank 0 says is checked too.
+func TestBadStart(t *testing.T) {
+	o := point(t, 2)
+	for want, answers := range map[string][]message{
+		"rank 0 tells of 1 ranks":                 {{Kind: accept, Limit: bound}, {Kind: start, Peers: []Peer{{}}, Token: make([]byte, 16)}},
+		"rank 1 was lost: dead":                   {{Kind: accept, Limit: bound}, {Kind: lost, Rank: 1, Text: "dead"}},
+		"the connection to rank 0 ended":          {{Kind: accept, Limit: bound}},
+		"rank 0 turned rank 1 away: go elsewhere": {{Kind: refuse, Text: "go elsewhere"}},
+	} {
+		listen, err := net.Listen("tcp", o.address(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		come := coming(within(t), o.as(1))
+		c, err := listen.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hearing(t, c)
+		for _, m := range answers {
+			c.Write(m.encode())
+		}
+		c.(*net.TCPConn).CloseWrite()
+		if _, err := come(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		c.Close()
+		listen.Close()
+	}
+}
+
+// A rank that fails by itself keeps its own error; the others lose it.
+func TestFail(t *testing.T) {
+	for _, culprit := range []int{0, 1} {
+		members, _ := meet(t, point(t, 3))
+		own := errors.New("no memory")
+		members[culprit].Fail(own, "code")
+		members[culprit].Fail(errors.New("and more"), "")
+		if err := members[culprit].Err(); err != own {
+			t.Errorf("rank %d: %v", culprit, err)
+		}
+		for rank, m := range members {
+			if rank != culprit {
+				losing(t, m, culprit, "no memory")
+				if e := (*LostError)(nil); !errors.As(m.Err(), &e) || e.Code != "code" {
+					t.Errorf("rank %d: %#v", rank, e)
+				}
+			}
+		}
+	}
+}
+
+// Closing before all have left is a failure, which the others hear of.
+func TestCloseEarly(t *testing.T) {
+	for _, culprit := range []int{0, 1} {
+		members, _ := meet(t, point(t, 3))
+		members[culprit].Close()
+		for rank, m := range members {
+			if rank != culprit {
+				losing(t, m, culprit, "")
+			}
+		}
+	}
+}
+
+// A link must come from a rank, and prove it.
+func TestLinkStrangers(t *testing.T) {
+	members, _ := meet(t, point(t, 2))
+	bad := members[0].listen.Addr().String()
+	for _, m := range []message{
+		{Kind: link, Rank: 1, Token: make([]byte, 16)},
+		{Kind: link, Rank: 0, Token: members[0].token},
+		{Kind: link, Rank: 2, Token: members[0].token},
+		{Kind: hello, Rank: 1, Token: members[0].token},
+	} {
+		c, err := net.Dial("tcp", bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.Write(m.encode())
+	}
+	ctx := within(t)
+	done := make(chan error, 2)
+	for _, m := range members {
+		go func() {
+			links, err := m.Links(ctx)
+			if err == nil {
+				links[1-m.Rank].Close()
+			}
+			done <- err
+		}()
+	}
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLinkUnreachable(t *testing.T) {
+	o := point(t, 2)
+	o.Limit = time.Second // the hub waits for a quarter of it
+	members, _ := meet(t, o)
+	members[0].listen.Close()
+	if _, err := members[1].Links(within(t)); err != members[1].Err() {
+		t.Errorf("got %v", err)
+	}
+	for _, m := range members {
+		losing(t, m, 0, "rank 1 on here cannot reach it: ")
+	}
+}

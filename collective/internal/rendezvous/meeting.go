@@ -1,0 +1,216 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// A meeting is rank 0's list of who has come.
+type meeting struct {
+	o  Options
+	me *Member
+
+	mu      sync.Mutex
+	conns   []*conn // by rank; nil until it comes
+	peers   []Peer
+	refused []string
+	hub     *hub          // when all have come
+	over    bool          // the meeting failed
+	full    chan struct{} // closed when all have come
+	enough  chan error    // holds what a rank that gave up said
+
+	open  context.Context // ends with the meeting: strangers are closed
+	tasks sync.WaitGroup  // of strangers
+}
+
+// accept lets strangers in, each in a goroutine and so many at a time, until the listener is closed.
+func (g *meeting) accept(listen net.Listener) {
+	room := make(chan struct{}, strangers+g.o.Size)
+	for {
+		c, err := listen.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // too many open files, say
+			rest := time.NewTimer(10 * time.Millisecond)
+			select {
+			case <-rest.C:
+			case <-g.open.Done():
+				rest.Stop()
+			}
+			continue
+		}
+		select {
+		case room <- struct{}{}:
+			g.tasks.Go(func() {
+				g.greet(c)
+				<-room
+			})
+		default:
+			c.Close()
+		}
+	}
+}
+
+// greet finds out who a stranger is.
+func (g *meeting) greet(c net.Conn) {
+	watch := time.AfterFunc(min(handshake, g.o.Limit), func() { c.Close() })
+	defer watch.Stop()
+	stop := context.AfterFunc(g.open, func() { c.Close() })
+	defer stop()
+	m, err := read(c, maxHello)
+	if err == nil && (m.Kind != hello || m.Peer == nil) {
+		err = &protocolError{fmt.Sprintf("a message %v in place of hello", m.Kind)}
+	}
+	if err == nil && stop() && watch.Stop() {
+		err = g.admit(c, m)
+	}
+	if err == nil {
+		return
+	}
+	text, no := fmt.Sprintf("%v: %v", c.RemoteAddr(), err), (*refusal)(nil)
+	if errors.As(err, &no) {
+		watch.Reset(min(handshake, g.o.Limit))
+		c.Write(message{Kind: refuse, Text: no.text, Other: no.other}.encode())
+		text = fmt.Sprintf("rank %d on %s (%v): %s", m.Rank, m.Peer.clip().Host, c.RemoteAddr(), no.text)
+	}
+	c.Close()
+	g.mu.Lock()
+	if len(g.refused) < 16 {
+		g.refused = append(g.refused, text)
+	}
+	g.mu.Unlock()
+}
+
+// A refusal is why a rank is not let in; other says that it looks for another meeting.
+type refusal struct {
+	text  string
+	other bool
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// admit lets a rank in that has said hello.
+func (g *meeting) admit(c net.Conn, m message) error {
+	switch {
+	case m.ID != g.o.ID:
+		return &refusal{fmt.Sprintf("it belongs to run %.80q, and rank 0 to run %.80q", m.ID, g.o.ID), true}
+	case m.Size != g.o.Size:
+		return &refusal{fmt.Sprintf("it says that there are %d ranks, and rank 0 says %d", m.Size, g.o.Size), false}
+	case m.Rank <= 0 || m.Rank >= g.o.Size:
+		return &refusal{fmt.Sprintf("its rank is %d: want 1 to %d", m.Rank, g.o.Size-1), false}
+	}
+	peer := m.Peer.clip()
+	peer.Rank, peer.IP = m.Rank, ""
+	if a := c.RemoteAddr().(*net.TCPAddr); !a.IP.IsLoopback() {
+		peer.IP = a.IP.String()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.over || g.hub != nil:
+		return &refusal{"the meeting is over", false}
+	case g.conns[m.Rank] != nil:
+		return &refusal{fmt.Sprintf("there is a rank %d already, on %s", m.Rank, g.peers[m.Rank].Host), false}
+	}
+	k := newConn(c, g.o.Limit)
+	k.send(message{Kind: accept, Limit: g.o.Limit})
+	g.conns[m.Rank], g.peers[m.Rank] = k, peer
+	k.serve(maxBody, func(msg message) { g.hear(m.Rank, msg) }, func(err error) { g.ended(m.Rank, k, err) })
+	if len(g.missing()) == 0 {
+		tell := make([]func(message), g.o.Size)
+		tell[0] = g.me.hear
+		for i, k := range g.conns[1:] {
+			tell[i+1] = k.send
+		}
+		g.me.Peers = g.peers // which do not change any more
+		g.hub = newHub(tell, g.o.Limit)
+		close(g.full)
+	}
+	return nil
+}
+
+func (g *meeting) missing() []int {
+	var list []int
+	for i, c := range g.conns {
+		if i > 0 && c == nil {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// hear takes a message of a rank that has been let in.
+func (g *meeting) hear(rank int, m message) {
+	g.mu.Lock()
+	h := g.hub
+	g.mu.Unlock()
+	switch {
+	case h != nil:
+		h.hear(rank, m)
+	case m.Kind == giveUp:
+		select {
+		case g.enough <- fmt.Errorf("rank %d waits no longer: %s", rank, m.Text):
+		default:
+		}
+	}
+}
+
+// ended is told of the end of a connection. A rank that goes before all are here has not come: it may come again.
+func (g *meeting) ended(rank int, k *conn, err error) {
+	g.mu.Lock()
+	h := g.hub
+	if h == nil && !g.over && g.conns[rank] == k {
+		g.conns[rank] = nil
+		if len(g.refused) < 16 {
+			g.refused = append(g.refused, fmt.Sprintf("rank %d on %s came and went: %v", rank, g.peers[rank].Host, err))
+		}
+		k.end()
+	}
+	g.mu.Unlock()
+	if h != nil {
+		h.ended(rank, fmt.Errorf("its connection to rank 0 ended: %w", err))
+	}
+}
+
+// begin tells everybody that all are here.
+func (g *meeting) begin() error {
+	m := g.me
+	m.Limit, m.conns = g.o.Limit, g.conns
+	m.up = func(msg message) { g.hub.hear(0, msg) }
+	m.gone = func() { g.hub.ended(0, errors.New("it closed while others had not")) }
+	m.token = make([]byte, 16)
+	if _, err := rand.Read(m.token); err != nil {
+		return err
+	}
+	if g.o.Decide != nil {
+		var err error
+		if m.Shared, err = g.o.Decide(g.peers); err != nil {
+			return err
+		}
+	}
+	for _, c := range g.conns[1:] {
+		c.send(message{Kind: start, Token: m.token, Shared: m.Shared, Peers: g.peers})
+	}
+	return nil
+}
+
+// fail ends the meeting for everybody who came.
+func (g *meeting) fail(err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.over = true
+	e := &MeetError{Address: g.o.address(0), Missing: g.missing(), Refused: g.refused, Err: err}
+	for _, c := range g.conns {
+		if c != nil {
+			c.send(message{Kind: refuse, Text: err.Error(), Missing: e.Missing, Refused: e.Refused})
+			c.end()
+		}
+	}
+	return e
+}

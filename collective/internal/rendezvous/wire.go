@@ -1,0 +1,144 @@
+package rendezvous
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// A message on the wire is a header of fixed size, little-endian, and a body of JSON:
+//
+//	magic 4, version 1, kind 1, zero 2, length of the body 4
+//
+// The header is the same in every version, so that ranks of different versions can say so.
+const (
+	magic      = 0x6d72_6873 // "shrm"
+	version    = 1
+	headerSize = 12
+
+	maxHello = 8 << 10  // bytes of a stranger's body
+	maxBody  = 32 << 10 // of a rank's
+	perPeer  = 8 << 10  // of a start's, for each rank beside that
+	maxText  = 2 << 10  // of an error's text
+)
+
+type kind uint8
+
+const (
+	hello    kind = iota + 1 // to rank 0: who I am
+	accept                   // the answer: you are expected
+	refuse                   // the answer, or the end of the meeting: why not
+	giveUp                   // to rank 0: my time is up
+	start                    // to ranks: all are here
+	ping                     // I am alive
+	arrive                   // to the hub: I have come to N barriers
+	release                  // to members: all have come to N barriers
+	closing                  // to the hub: I shall leave, when my work is done
+	leave                    // to the hub: I am done
+	left                     // to members: all are done
+	overdue                  // to the hub: others have not left in time, Text says
+	blame                    // to the hub: Rank failed, Text says how; Sure if it is the sender
+	lost                     // to members: the hub's decision about Rank
+	link                     // to a rank: a link from Rank; Token proves it
+	lastKind = link
+)
+
+func (k kind) String() string {
+	if k < hello || k > lastKind {
+		return fmt.Sprintf("kind %d", uint8(k))
+	}
+	return [...]string{
+		"hello", "accept", "refuse", "giveUp", "start", "ping", "arrive", "release", "closing", "leave", "left", "overdue", "blame",
+		"lost", "link",
+	}[k-hello]
+}
+
+// A message is any of them; each kind uses some of the fields.
+type message struct {
+	Kind    kind          `json:"-"`
+	Rank    int           `json:",omitempty"`
+	Size    int           `json:",omitempty"`
+	N       int           `json:",omitempty"`
+	ID      string        `json:",omitempty"`
+	Text    string        `json:",omitempty"`
+	Code    string        `json:",omitempty"`
+	Sure    bool          `json:",omitempty"`
+	Other   bool          `json:",omitempty"` // of a refuse: this is not the meeting that you look for
+	Limit   time.Duration `json:",omitempty"`
+	Missing []int         `json:",omitempty"`
+	Refused []string      `json:",omitempty"`
+	Token   []byte        `json:",omitempty"`
+	Shared  []byte        `json:",omitempty"`
+	Peer    *Peer         `json:",omitempty"`
+	Peers   []Peer        `json:",omitempty"`
+}
+
+// A protocolError is something that is no message of this version.
+type protocolError struct{ text string }
+
+func (e *protocolError) Error() string { return e.text }
+
+func (m message) encode() []byte {
+	m.Text = m.Text[:min(len(m.Text), maxText)]
+	body := []byte(nil)
+	if m.Kind != ping {
+		var err error
+		if body, err = json.Marshal(m); err != nil {
+			panic("rendezvous: " + err.Error()) // there is nothing in it that has no JSON
+		}
+	}
+	b := make([]byte, headerSize, headerSize+len(body))
+	binary.LittleEndian.PutUint32(b, magic)
+	b[4], b[5] = version, byte(m.Kind)
+	binary.LittleEndian.PutUint32(b[8:], uint32(len(body)))
+	return append(b, body...)
+}
+
+// read reads one message whose body has at most limit bytes, and not a byte more than that message.
+func read(r io.Reader, limit int) (message, error) {
+	var h [headerSize]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return message{}, err
+	}
+	switch {
+	case binary.LittleEndian.Uint32(h[:]) != magic:
+		return message{}, &protocolError{fmt.Sprintf("%q is no message of this protocol", h[:])}
+	case h[4] != version:
+		return message{}, &protocolError{fmt.Sprintf("version %d of the protocol, not %d", h[4], version)}
+	}
+	m := message{Kind: kind(h[5])}
+	n := binary.LittleEndian.Uint32(h[8:])
+	switch {
+	case m.Kind < hello || m.Kind > lastKind || h[6]|h[7] != 0:
+		return message{}, &protocolError{fmt.Sprintf("a message of unknown %v", m.Kind)}
+	case int64(n) > int64(limit):
+		return message{}, &protocolError{fmt.Sprintf("a message %v of %d bytes: at most %d are taken", m.Kind, n, limit)}
+	case m.Kind == ping:
+		if n != 0 {
+			return message{}, &protocolError{"a ping with a body"}
+		}
+		return m, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r, int64(n))) // which takes memory as the bytes come
+	if err == nil && len(body) < int(n) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return message{}, err
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return message{}, &protocolError{fmt.Sprintf("a message %v: %v", m.Kind, err)}
+	}
+	return m, nil
+}
+
+// clip shortens what a rank says of itself to what a start has room for. (JSON may make six bytes of one.)
+func (p Peer) clip() Peer {
+	for _, s := range []*string{&p.Host, &p.Driver, &p.Device, &p.UUID, &p.Backend, &p.Library, &p.IP} {
+		*s = (*s)[:min(len(*s), 80)]
+	}
+	p.Lacks = p.Lacks[:min(len(p.Lacks), 400)]
+	return p
+}

@@ -1,0 +1,87 @@
+package rendezvous
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func TestMessages(t *testing.T) {
+	long := strings.Repeat("\x00", 1000)
+	peer := Peer{Host: long, Driver: long, Device: long, UUID: long, Backend: long, Library: long, Lacks: long, IP: long}.clip()
+	for _, m := range []message{
+		{Kind: hello, ID: strings.Repeat("\x01", MaxID), Rank: 3, Size: MaxSize, Peer: &peer},
+		{Kind: ping},
+		{Kind: lost, Rank: 1, Text: strings.Repeat("\x02", maxText)},
+		{Kind: start, Peers: []Peer{{Rank: 0, Host: "a", Port: 7}}, Token: []byte{1, 2}, Shared: []byte("x")},
+		{Kind: refuse, Missing: []int{1, 2}, Refused: []string{"y"}, Other: true, Sure: true, N: 9, Limit: 5},
+	} {
+		limit := maxBody
+		if m.Kind == hello {
+			limit = maxHello
+		}
+		r := bytes.NewReader(append(m.encode(), 0xff))
+		got, err := read(r, limit)
+		if err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("%v: %v, %+v", m.Kind, err, got)
+		}
+		if r.Len() != 1 {
+			t.Errorf("%v: %d bytes are left", m.Kind, r.Len())
+		}
+	}
+	all := message{Kind: start}
+	for range 100 {
+		all.Peers = append(all.Peers, peer)
+	}
+	if n := len(all.encode()); n > maxBody+100*perPeer {
+		t.Errorf("100 ranks take %d bytes", n)
+	}
+	if n := len((message{Kind: lost, Text: strings.Repeat("x", 1<<20)}).encode()); n > 2*maxText {
+		t.Errorf("a text of 1 MiB takes %d bytes", n)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(message{Kind: hello, ID: "run", Rank: 1, Size: 2, Peer: &Peer{Host: "here"}}.encode())
+	f.Add(message{Kind: start, Peers: []Peer{{}, {}}, Token: make([]byte, 16)}.encode())
+	f.Add(message{Kind: refuse, Missing: []int{1}, Refused: []string{"x"}}.encode())
+	f.Add(message{Kind: ping}.encode())
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := bytes.NewReader(b)
+		m, err := read(r, 1<<10)
+		if err != nil {
+			return
+		}
+		if used := len(b) - r.Len(); used > headerSize+1<<10 {
+			t.Errorf("%d bytes were read", used)
+		}
+		if m.Kind < hello || m.Kind > lastKind {
+			t.Errorf("kind %v", m.Kind)
+		}
+		m.Text = m.Text[:min(len(m.Text), maxText)]
+		again, err := read(io.MultiReader(bytes.NewReader(m.encode())), 1<<20)
+		if err != nil || again.Kind != m.Kind || again.Rank != m.Rank || again.N != m.N {
+			t.Errorf("%+v again: %+v, %v", m, again, err)
+		}
+	})
+}
+
+// A length that is only claimed takes no memory.
+func TestClaimedLength(t *testing.T) {
+	const claim = 1 << 30
+	b := message{Kind: start}.encode()[:headerSize]
+	binary.LittleEndian.PutUint32(b[8:], claim)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := read(bytes.NewReader(append(b, "{}"...)), claim)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, io.ErrUnexpectedEOF) || took > 1<<20 {
+		t.Errorf("%v, and %d bytes were taken", err, took)
+	}
+}

@@ -1,0 +1,103 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+)
+
+// fail ends everything with err, unless the transport has failed or all its work is done, and returns what it failed with.
+func (t *transport) fail(err error, tell bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failLocked(err, tell)
+}
+
+// failLocked is fail with t.mu held. The others are told if this rank is the first to know.
+func (t *transport) failLocked(err error, tell bool) error {
+	if t.err != nil || t.done {
+		return t.err
+	}
+	t.end(err)
+	if tell {
+		f, text := t.notice(err)
+		for _, l := range t.links {
+			if l != nil {
+				t.alive.Add(1)
+				go func() {
+					l.w.Lock()
+					l.tell(f, text)
+				}()
+			}
+		}
+	}
+	return err
+}
+
+// end ends all waits with err. t.mu is held.
+func (t *transport) end(err error) {
+	t.err = err
+	close(t.failed)
+	t.changed.Broadcast()
+}
+
+// tell writes a frame, with l.w held until it is written. Whoever does not read it is waited for until Abort or Close.
+func (l *link) tell(f frame, text []byte) {
+	defer l.t.alive.Done()
+	defer l.w.Unlock()
+	_ = l.put(f, text) // to the others; who cannot be told has failed too
+}
+
+// notice returns the frame that says why this rank has failed.
+func (t *transport) notice(err error) (frame, []byte) {
+	var differ *MismatchError
+	if errors.As(err, &differ) {
+		return frame{typ: mismatchFrame}, appendMismatch(nil, differ)
+	}
+	culprit, text := t.rank, err.Error()
+	var lost *LinkError
+	if errors.As(err, &lost) {
+		culprit, text = lost.Peer, lost.Err.Error()
+	}
+	return frame{typ: lostFrame, call: Call{Peer: culprit}}, []byte(text[:min(len(text), textBytes)])
+}
+
+// Abort tells the other ranks, where that takes no waiting: the link on which a frame is being written is closed instead.
+func (t *transport) Abort(cause error) {
+	if cause == nil {
+		cause = errAbort
+	}
+	err := fmt.Errorf("ring: aborted: %w", cause)
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return
+	}
+	first := t.err == nil
+	if first {
+		t.end(err)
+	} else if t.cause == nil && !errors.Is(t.err, cause) {
+		t.cause = cause
+	}
+	f, text := t.notice(err)
+	for _, l := range t.links {
+		switch {
+		case l == nil:
+		case !l.w.TryLock():
+			_ = l.wire.Close()
+		case first:
+			t.alive.Add(1)
+			go l.tell(f, text)
+		default:
+			l.w.Unlock()
+		}
+	}
+	t.mu.Unlock()
+	t.busy.Lock() // the job that was under way has ended
+	defer t.busy.Unlock()
+}
+
+func (t *transport) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}

@@ -1,0 +1,213 @@
+package ring
+
+import (
+	"sync"
+
+	"github.com/ashlar-go/ashlar/collective/internal/comm"
+)
+
+// A pass is what one call does on this rank: frames that go to one rank, and frames that come from one. Frame f goes out
+// once frame f-lag has come: in a ring lag is the frames of a step, in a chain 0.
+type pass struct {
+	call Call
+	with []*link // whom to agree with
+
+	to   *link
+	out  int
+	data func(f int) []byte
+	lag  int
+
+	from *link
+	inflow
+}
+
+// perform makes the calls of a group. The error is the transport's.
+func (t *transport) perform(group []member) error {
+	t.busy.Lock()
+	defer t.busy.Unlock()
+	t.share(group)
+	defer t.share(nil)
+
+	var collectives []*member
+	sends, receives := make([][]*member, t.size), make([][]*member, t.size)
+	for i := range group {
+		switch m := &group[i]; laneOf(m.Kind) {
+		case sending:
+			sends[m.Peer] = append(sends[m.Peer], m)
+		case receiving:
+			receives[m.Peer] = append(receives[m.Peer], m)
+		case collective, laneCount:
+			collectives = append(collectives, m)
+		}
+	}
+	if err := t.toSelf(sends[t.rank], receives[t.rank]); err != nil {
+		return err
+	}
+	sends[t.rank], receives[t.rank] = nil, nil
+
+	var flows [][]*member
+	for _, flow := range append(append(sends, receives...), collectives) {
+		if len(flow) > 0 {
+			flows = append(flows, flow)
+		}
+	}
+	if len(flows) == 0 {
+		return t.Err()
+	}
+	var others sync.WaitGroup
+	for _, flow := range flows[1:] {
+		others.Go(func() { _ = t.flow(flow) }) // its error is that of all
+	}
+	_ = t.flow(flows[0])
+	others.Wait()
+	return t.Err()
+}
+
+// share notes which lanes the group shares with which ranks.
+func (t *transport) share(group []member) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.links {
+		if l == nil {
+			continue
+		}
+		l.mine = 0
+		for _, m := range group {
+			if ln := laneOf(m.Kind); ln == collective || m.Peer == l.peer {
+				l.mine |= 1 << ln
+			}
+		}
+	}
+}
+
+// toSelf copies what this rank sends to itself.
+func (t *transport) toSelf(sends, receives []*member) error {
+	for i, s := range sends {
+		r := receives[i]
+		if s.N != r.N || s.Type != r.Type {
+			number := uint64(i + 1)
+			return t.fail(&MismatchError{
+				Rank: t.rank, Call: Call{Number: number, Kind: s.Kind, Type: s.Type, N: s.N, Peer: t.rank},
+				Peer: t.rank, PeerCall: Call{Number: number, Kind: r.Kind, Type: r.Type, N: r.N, Peer: t.rank},
+			}, true)
+		}
+		copy(r.dst, s.src)
+	}
+	return nil
+}
+
+// flow makes calls one after another.
+func (t *transport) flow(calls []*member) error {
+	for _, m := range calls {
+		if err := t.run(t.plan(m)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run makes one call.
+func (t *transport) run(p *pass) error {
+	in := &p.inflow
+	if p.from != nil {
+		in.call = p.call.met(p.from)
+		t.mu.Lock()
+		p.from.incoming[laneOf(in.call.Kind)] = in // before the other rank is told to send
+		t.mu.Unlock()
+		defer p.from.end(in)
+	}
+	if err := t.agree(p); err != nil {
+		return err
+	}
+	for f := range p.out {
+		if err := t.wait(func() bool { return in.done > f-p.lag }); err != nil {
+			return err
+		}
+		if err := p.to.write(frame{typ: dataFrame, call: p.call}, p.data(f)); err != nil {
+			return err
+		}
+		if in.hold > 0 {
+			t.mu.Lock()
+			in.sent++
+			t.mu.Unlock()
+			t.changed.Broadcast()
+		}
+	}
+	return t.wait(func() bool { return in.done == in.frames })
+}
+
+// end takes the inflow from the link. After it the reader touches none of the call's memory.
+func (l *link) end(in *inflow) {
+	t := l.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.incoming[laneOf(in.call.Kind)] = nil
+	for in.used {
+		t.changed.Wait()
+	}
+}
+
+// met returns the call that the other rank must make: the same, or the other side of a send.
+func (c Call) met(l *link) Call {
+	switch c.Kind {
+	case comm.Send:
+		c.Kind, c.Peer = comm.Recv, l.t.rank
+	case comm.Recv:
+		c.Kind, c.Peer = comm.Send, l.t.rank
+	case comm.AllReduce, comm.Broadcast, comm.AllGather, comm.ReduceScatter:
+	}
+	return c
+}
+
+// agree tells the other ranks the call, and waits until they have told theirs.
+func (t *transport) agree(p *pass) error {
+	for _, l := range p.with {
+		if err := l.write(frame{typ: callFrame, call: p.call}, nil); err != nil {
+			return err
+		}
+	}
+	for _, l := range p.with {
+		want := p.call.met(l)
+		got, err := l.meet(p.call, laneOf(want.Kind))
+		if err != nil {
+			return err
+		}
+		if got != want {
+			return t.fail(&MismatchError{Rank: t.rank, Call: p.call, Peer: l.peer, PeerCall: got}, true)
+		}
+	}
+	return nil
+}
+
+// meet waits for the next call of the other rank in one of its lanes.
+func (l *link) meet(own Call, ln lane) (Call, error) {
+	t := l.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.err == nil {
+		if queue := &l.told[ln]; len(*queue) > 0 {
+			met := (*queue)[0]
+			*queue = append((*queue)[:0], (*queue)[1:]...)
+			return met.call, nil
+		}
+		if other, stuck := l.stuck(ln); stuck {
+			return Call{}, t.failLocked(&MismatchError{Rank: t.rank, Call: own, Peer: l.peer, PeerCall: other}, true)
+		}
+		if l.over {
+			return Call{}, t.failLocked(&LinkError{Peer: l.peer, Err: errLeft}, true)
+		}
+		t.changed.Wait()
+	}
+	return Call{}, t.err
+}
+
+// stuck reports whether the other rank cannot make a call in lane ln before this rank makes one that is not in its group:
+// the two would wait for each other for ever. It returns the call that the other makes instead. t.mu is held.
+func (l *link) stuck(ln lane) (Call, bool) {
+	for its := range laneCount {
+		if queue := l.told[its]; len(queue) > 0 && !l.mine.has(its.other()) && !queue[0].lanes.has(ln) {
+			return queue[0].call, true
+		}
+	}
+	return Call{}, false
+}

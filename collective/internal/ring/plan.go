@@ -1,0 +1,189 @@
+package ring
+
+import "github.com/ashlar-go/ashlar/collective/internal/comm"
+
+// plan returns what a call does on this rank. It counts the call.
+func (t *transport) plan(m *member) *pass {
+	p := &pass{call: Call{Kind: m.Kind, Type: m.Type, N: m.N}}
+	var peer *link
+	switch m.Kind {
+	case comm.Send:
+		peer = t.links[m.Peer]
+		peer.sent++
+		p.call.Number = peer.sent
+	case comm.Recv:
+		peer = t.links[m.Peer]
+		peer.received++
+		p.call.Number = peer.received
+	case comm.AllReduce, comm.Broadcast, comm.AllGather, comm.ReduceScatter:
+		t.number++
+		p.call.Number = t.number
+	}
+	if reduces(m.Kind) {
+		p.call.Op = m.Op
+	}
+	if peer != nil || m.Kind == comm.Broadcast {
+		p.call.Peer = m.Peer
+	}
+	if peer != nil {
+		p.with = []*link{peer}
+	} else {
+		for _, l := range t.links {
+			if l != nil {
+				p.with = append(p.with, l)
+			}
+		}
+	}
+
+	size := m.Type.Size()
+	if t.size == 1 {
+		copy(m.dst, m.src) // of a broadcast there is one only
+		return p
+	}
+	switch m.Kind {
+	case comm.Send:
+		p.to = peer
+		p.straight(m, m.src)
+	case comm.Recv:
+		p.from = peer
+		p.straight(m, m.dst)
+	case comm.Broadcast:
+		if m.Peer != t.rank {
+			p.from = t.prev
+		}
+		if m.Peer != t.next.peer {
+			p.to = t.next
+		}
+		p.straight(m, m.dst)
+	case comm.AllReduce:
+		t.allReduce(p, m, layout{n: m.N, ranks: t.size, size: size, pieces: pieces((m.N+t.size-1)/t.size, size)})
+	case comm.AllGather:
+		t.allGather(p, m, layout{n: m.N * t.size, ranks: t.size, size: size, pieces: pieces(m.N, size)})
+	case comm.ReduceScatter:
+		t.reduceScatter(p, m, layout{n: m.N * t.size, ranks: t.size, size: size, pieces: pieces(m.N, size)})
+	}
+	return p
+}
+
+// straight sends b, or receives it, or both: what has come goes on.
+func (p *pass) straight(m *member, b []byte) {
+	y := layout{n: m.N, ranks: 1, size: m.Type.Size(), pieces: pieces(m.N, m.Type.Size())}
+	if p.to != nil {
+		p.out, p.data = y.pieces, func(f int) []byte { return y.piece(b, 0, f) }
+		if p.from == nil {
+			p.lag = p.out
+		}
+	}
+	if p.from != nil {
+		p.frames, p.place = y.pieces, func(f int) place { return place{dst: y.piece(b, 0, f)} }
+	}
+}
+
+// goAround makes p go from the rank before to the one after, so that a frame goes out a step after it has come.
+func (t *transport) goAround(p *pass, steps int, y layout) {
+	p.to, p.from = t.next, t.prev
+	p.out, p.frames, p.lag = steps*y.pieces, steps*y.pieces, y.pieces
+}
+
+// allReduce: in step s this rank sends part rank-s and gets part rank-s-1, which it adds its own to in the first size-1
+// steps: then part rank+1 is whole, and whole parts follow. A whole part that comes has been around the ring since this
+// rank sent its share of it, so it may take that share's place.
+func (t *transport) allReduce(p *pass, m *member, y layout) {
+	t.goAround(p, 2*(t.size-1), y)
+	adding := t.size - 1
+	ops, _ := foldFor(m.Op, m.Type, t.size)
+	p.data = func(f int) []byte {
+		step, i := f/y.pieces, f%y.pieces
+		if step == 0 {
+			return y.piece(m.src, t.rank, i)
+		}
+		return y.piece(m.dst, t.around(-(step % t.size)), i)
+	}
+	p.place = func(f int) place {
+		step, i := f/y.pieces, f%y.pieces
+		part := t.around(-(step + 1) % t.size)
+		to := place{dst: y.piece(m.dst, part, i)}
+		if step < adding {
+			to.own, to.fold = y.piece(m.src, part, i), ops.at(step, adding)
+		}
+		return to
+	}
+}
+
+// allGather: in step s this rank sends part rank-s and gets part rank-s-1.
+func (t *transport) allGather(p *pass, m *member, y layout) {
+	t.goAround(p, t.size-1, y)
+	copy(m.dst[t.rank*len(m.src):], m.src)
+	p.data = func(f int) []byte { return y.piece(m.dst, t.around(-(f / y.pieces)), f%y.pieces) }
+	p.place = func(f int) place {
+		return place{dst: y.piece(m.dst, t.around(-(f/y.pieces)-1), f%y.pieces)}
+	}
+}
+
+// reduceScatter: in step s this rank sends part rank-s-1 and gets part rank-s-2, which it adds its own to, so that its own
+// part comes last. What comes in a step goes out in the next, from one of two blocks in turn: a frame comes into one when
+// that which was there two steps ago has gone out.
+func (t *transport) reduceScatter(p *pass, m *member, y layout) {
+	steps := t.size - 1
+	t.goAround(p, steps, y)
+	p.hold = y.pieces
+	var partial [2][]byte
+	for i := range min(2, steps-1) {
+		partial[i] = make([]byte, len(m.dst))
+	}
+	part := layout{n: m.N, ranks: 1, size: y.size, pieces: y.pieces}
+	ops, _ := foldFor(m.Op, m.Type, t.size)
+	p.data = func(f int) []byte {
+		step, i := f/y.pieces, f%y.pieces
+		if step == 0 {
+			return y.piece(m.src, t.around(-1), i)
+		}
+		return part.piece(partial[(step-1)%2], 0, i)
+	}
+	p.place = func(f int) place {
+		step, i := f/y.pieces, f%y.pieces
+		own := y.piece(m.src, t.around(-step-2), i)
+		to := place{dst: part.piece(m.dst, 0, i), own: own, fold: ops.at(step, steps)}
+		if step < steps-1 {
+			to.dst = part.piece(partial[step%2], 0, i)
+		}
+		return to
+	}
+}
+
+// at returns what is done in one of so many steps.
+func (f folding) at(step, steps int) fold {
+	switch step {
+	case steps - 1:
+		return f.last
+	case 0:
+		return f.first
+	}
+	return f.mid
+}
+
+// A layout cuts n elements into one part for each rank, as even as can be, and every part into the same number of pieces.
+type layout struct {
+	n, ranks int
+	size     int // bytes of an element
+	pieces   int
+}
+
+// pieces returns in how many a part of n elements must be cut for frames.
+func pieces(n, size int) int {
+	most := pieceBytes / size
+	return n/most + min(1, n%most)
+}
+
+// piece returns piece i of a part of b.
+func (y layout) piece(b []byte, part, i int) []byte {
+	from, to := cut(y.n, y.ranks, part)
+	first, end := cut(to-from, y.pieces, i)
+	return b[(from+first)*y.size : (from+end)*y.size]
+}
+
+// cut returns where the i-th of k even parts of n begins and ends: the first n%k are one longer.
+func cut(n, k, i int) (from, to int) {
+	least, more := n/k, n%k
+	return i*least + min(i, more), (i+1)*least + min(i+1, more)
+}

@@ -1,0 +1,225 @@
+package ring
+
+import (
+	"unsafe"
+
+	"github.com/ashlar-go/ashlar/collective/internal/comm"
+	"github.com/ashlar-go/ashlar/dtype"
+)
+
+// A fold computes dst = in op own, element by element, of slices of one length. Dst may be own.
+type fold func(dst, in, own []byte)
+
+// folding is what an operation does with the shares of the ranks: with the first two, with each that comes after, and with
+// the last one. Where there are two ranks it is last alone.
+type folding struct{ first, mid, last fold }
+
+// always is a folding that does the same all the way.
+func always(f fold) folding { return folding{f, f, f} }
+
+// foldFor returns an operation on a type, unless there is none.
+func foldFor(op comm.Op, t dtype.DType, ranks int) (folding, bool) {
+	switch t {
+	case dtype.Bool:
+		return truths(op)
+	case dtype.Int8:
+		return integers[int8](op, ranks)
+	case dtype.Int16:
+		return integers[int16](op, ranks)
+	case dtype.Int32:
+		return integers[int32](op, ranks)
+	case dtype.Int64:
+		return integers[int64](op, ranks)
+	case dtype.Uint8:
+		return integers[uint8](op, ranks)
+	case dtype.Uint16:
+		return integers[uint16](op, ranks)
+	case dtype.Uint32:
+		return integers[uint32](op, ranks)
+	case dtype.Uint64:
+		return integers[uint64](op, ranks)
+	case dtype.Float32:
+		return floats[float32](op, ranks)
+	case dtype.Float64:
+		return floats[float64](op, ranks)
+	case dtype.Complex64:
+		return complexes[complex64, float32](op, ranks)
+	case dtype.Complex128:
+		return complexes[complex128, float64](op, ranks)
+	case dtype.Float16, dtype.BFloat16, dtype.Float8E5M2, dtype.Float8E4M3FN:
+		return narrow(op, t, ranks)
+	}
+	return folding{}, false
+}
+
+type integer interface {
+	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
+}
+
+type float interface{ float32 | float64 }
+
+// integers divides in 64 bits, since the number of ranks need not be one of type T.
+func integers[T integer](op comm.Op, ranks int) (folding, bool) {
+	f := always(real[T](op))
+	if op == comm.Avg && ^T(0) < 0 {
+		f.last = after(sum[T], func(x T) T { return T(int64(x) / int64(ranks)) })
+	} else if op == comm.Avg {
+		f.last = after(sum[T], func(x T) T { return T(uint64(x) / uint64(ranks)) })
+	}
+	return f, true
+}
+
+func floats[T float](op comm.Op, ranks int) (folding, bool) {
+	f := always(real[T](op))
+	if n := T(ranks); op == comm.Avg {
+		f.last = after(sum[T], func(x T) T { return x / n })
+	}
+	return f, true
+}
+
+// real returns an operation on numbers that have an order.
+func real[T integer | float](op comm.Op) fold {
+	switch op {
+	case comm.Prod:
+		return bytesOf(prod[T])
+	case comm.Max:
+		return bytesOf(greatest[T])
+	case comm.Min:
+		return bytesOf(least[T])
+	case comm.Sum, comm.Avg:
+	}
+	return bytesOf(sum[T])
+}
+
+// complexes adds parts, and divides them.
+func complexes[C complex64 | complex128, T float](op comm.Op, ranks int) (folding, bool) {
+	switch op {
+	case comm.Sum, comm.Avg:
+		return floats[T](op, ranks)
+	case comm.Prod:
+		return always(bytesOf(prod[C])), true
+	case comm.Max, comm.Min:
+	}
+	return folding{}, false
+}
+
+// truths takes any byte that is not 0 for true, and makes 0 and 1.
+func truths(op comm.Op) (folding, bool) {
+	f := func(both func(a, b bool) bool) (folding, bool) {
+		return always(func(dst, in, own []byte) {
+			for i := range dst {
+				var truth byte // dst may be own
+				if both(in[i] != 0, own[i] != 0) {
+					truth = 1
+				}
+				dst[i] = truth
+			}
+		}), true
+	}
+	switch op {
+	case comm.Max:
+		return f(func(a, b bool) bool { return a || b })
+	case comm.Min:
+		return f(func(a, b bool) bool { return a && b })
+	case comm.Sum, comm.Prod, comm.Avg:
+	}
+	return folding{}, false
+}
+
+// widened is how many elements of a narrow type are widened at a time: they stay in the first cache.
+const widened = 2048
+
+// narrow computes in float32 and rounds once in each step.
+func narrow(op comm.Op, t dtype.DType, ranks int) (folding, bool) {
+	up, down, size := dtype.Converter(dtype.Float32, t), dtype.Converter(t, dtype.Float32), t.Size()
+	wrap := func(f fold) fold {
+		return func(dst, in, own []byte) {
+			wide := make([]byte, 2*4*widened)
+			for len(dst) > 0 {
+				n := min(widened, len(dst)/size)
+				a, b := wide[:4*n], wide[4*widened:][:4*n]
+				up(a, in[:n*size])
+				up(b, own[:n*size])
+				f(a, a, b)
+				down(dst[:n*size], a)
+				dst, in, own = dst[n*size:], in[n*size:], own[n*size:]
+			}
+		}
+	}
+	if op != comm.Avg {
+		return always(wrap(real[float32](op))), true
+	}
+	// Sums are kept as multiples of a power of two that is no less than the ranks are many: so none is beyond the type, and
+	// what is rounded has the bits that it would have had.
+	part, first := float32(1), float32(1)
+	for n := 1; n < ranks; n *= 2 {
+		part /= 2
+	}
+	if ranks == 2 {
+		first = part
+	}
+	return folding{
+		first: wrap(weighted(part, part, 1)), mid: wrap(weighted(1, part, 1)), last: wrap(weighted(first, part, part*float32(ranks))),
+	}, true
+}
+
+// weighted is a sum with weights, divided.
+func weighted(in, own, by float32) fold {
+	a, b := in, own
+	return bytesOf(func(dst, in, own []float32) {
+		in, own = in[:len(dst)], own[:len(dst)]
+		for i := range dst {
+			dst[i] = (in[i]*a + own[i]*b) / by
+		}
+	})
+}
+
+func sum[T integer | float](dst, in, own []T) {
+	in, own = in[:len(dst)], own[:len(dst)]
+	for i := range dst {
+		dst[i] = in[i] + own[i]
+	}
+}
+
+func prod[T integer | float | complex64 | complex128](dst, in, own []T) {
+	in, own = in[:len(dst)], own[:len(dst)]
+	for i := range dst {
+		dst[i] = in[i] * own[i]
+	}
+}
+
+func greatest[T integer | float](dst, in, own []T) {
+	in, own = in[:len(dst)], own[:len(dst)]
+	for i := range dst {
+		dst[i] = max(in[i], own[i])
+	}
+}
+
+func least[T integer | float](dst, in, own []T) {
+	in, own = in[:len(dst)], own[:len(dst)]
+	for i := range dst {
+		dst[i] = min(in[i], own[i])
+	}
+}
+
+// after is f and then g of each element.
+func after[T any](f func(dst, in, own []T), g func(T) T) fold {
+	return bytesOf(func(dst, in, own []T) {
+		f(dst, in, own)
+		for i, x := range dst {
+			dst[i] = g(x)
+		}
+	})
+}
+
+// bytesOf makes f work on elements as they lie in memory. What the slices show need not be aligned where the machine does
+// not ask for it: operands are, in a device's memory, and what comes over links lies in blocks of the heap or is an operand
+// of another rank.
+func bytesOf[T any](f func(dst, in, own []T)) fold {
+	return func(dst, in, own []byte) { f(elements[T](dst), elements[T](in), elements[T](own)) }
+}
+
+func elements[T any](b []byte) []T {
+	var x T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(x)))
+}

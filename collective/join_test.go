@@ -1,0 +1,133 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ashlar-go/ashlar/collective/internal/rendezvous"
+)
+
+// joins has the given ranks join with their configurations, and returns what each got.
+func joins(t *testing.T, ctx context.Context, configs ...Config) []error {
+	t.Helper()
+	noLeaks(t)
+	errs := make([]error, len(configs))
+	comms := make([]*Communicator, len(configs))
+	each(len(configs), func(i int) { comms[i], errs[i] = Join(ctx, open(t, "host"), configs[i]) })
+	closeAll(t, comms)
+	return errs
+}
+
+// as returns cfg as another rank, with a limit that is to pass.
+func (c Config) as(rank int, limit time.Duration) Config {
+	c.Rank, c.Timeout = rank, limit
+	return c
+}
+
+// Every rank that came is told who did not, whoever's time is up first.
+func TestMissingRanks(t *testing.T) {
+	const short = 500 * time.Millisecond // enough to get to rank 0
+	for name, limits := range map[string][2]time.Duration{
+		"rank 0 first": {short, bound}, "another first": {bound, short},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := meetingPoint(t, 6)
+			for i, err := range joins(t, context.Background(), cfg.as(0, limits[0]), cfg.as(2, limits[1]), cfg.as(5, bound)) {
+				var e *JoinError
+				if !errors.As(err, &e) || !errors.Is(err, ErrJoin) || !slices.Equal(e.Missing, []int{1, 3, 4}) {
+					t.Errorf("join %d: %v", i, err)
+					continue
+				}
+				if text := err.Error(); !strings.Contains(text, "the 6 ranks were not together within 500ms") || !strings.HasSuffix(text, "missing: ranks 1, 3, 4") {
+					t.Errorf("join %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+func TestNoRankZero(t *testing.T) {
+	cfg := meetingPoint(t, 2)
+	var e *JoinError
+	if err := joins(t, context.Background(), cfg.as(1, 50*time.Millisecond))[0]; !errors.As(err, &e) || !slices.Equal(e.Missing, []int{0}) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What does not fit together is said at once, to all.
+func TestJoinDoesNotFit(t *testing.T) {
+	cfg := meetingPoint(t, 2)
+	gpu := cfg.as(0, bound)
+	gpu.Backend = NCCL
+	other := cfg.as(1, bound)
+	other.Backend = Host
+	for i, err := range joins(t, context.Background(), gpu, other) {
+		if !errors.Is(err, ErrJoin) || !strings.Contains(err.Error(), `was told to use backend "host", and rank 0 "nccl"`) {
+			t.Errorf("join %d: %v", i, err)
+		}
+	}
+	other.Backend = NCCL
+	for i, err := range joins(t, context.Background(), gpu, other) {
+		if !errors.Is(err, ErrJoin) || !strings.Contains(err.Error(), `backend "nccl" wants every rank on a CUDA device: rank 0 on `) {
+			t.Errorf("join %d: %v", i, err)
+		}
+	}
+}
+
+func TestDecide(t *testing.T) {
+	gpu := func(rank int, uuid, library string) rendezvous.Peer {
+		return rendezvous.Peer{Rank: rank, Host: fmt.Sprint("node", rank/2), Driver: cuda, Device: "H200", UUID: uuid, Library: library, Lacks: "tried libnccl.so.2"}
+	}
+	for name, test := range map[string]struct {
+		peers []rendezvous.Peer
+		text  string
+	}{
+		"one GPU":  {[]rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), gpu(1, "GPU-2", "2.28.9"), gpu(2, "GPU-1", "2.28.9")}, "ranks 0 and 2 are both on H200 (GPU-1) of node1: want a GPU for each"},
+		"versions": {[]rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), gpu(1, "GPU-2", "2.27.3")}, "rank 1 on node0 has NCCL 2.27.3, and rank 0 on node0 2.28.9: want one version"},
+		"no NCCL":  {[]rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), gpu(1, "GPU-2", "")}, `no NCCL, without which GPUs need backend "host", which copies through the host: rank 1 on node0: tried libnccl.so.2`},
+	} {
+		if _, err := decide(Config{}, test.peers); err == nil || err.Error() != test.text {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mixed := []rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), {Rank: 1, Driver: "host"}}
+	if d, err := decide(Config{}, mixed); err != nil || string(d) != `{"Backend":"host","ID":null}` {
+		t.Errorf("a GPU and a host: %s, %v", d, err)
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	good := Config{Size: 2, Address: "localhost:29500"}
+	for want, change := range map[string]func(*Config){
+		"a size of 0 ranks":                       func(c *Config) { c.Size = 0 },
+		"rank 2 of 2":                             func(c *Config) { c.Rank = 2 },
+		"a timeout of -1ns":                       func(c *Config) { c.Timeout = -1 },
+		"an ID of 300 bytes":                      func(c *Config) { c.ID = strings.Repeat("x", 300) },
+		`backend "gloo"`:                          func(c *Config) { c.Backend = "gloo" },
+		`address "localhost"`:                     func(c *Config) { c.Address = "localhost" },
+		`address ":29500" with 0 ports`:           func(c *Config) { c.Address = ":29500" },
+		`address "localhost:65535" with 2 ports`:  func(c *Config) { c.Address, c.Ports = "localhost:65535", 2 },
+		`address "localhost:29500" with -1 ports`: func(c *Config) { c.Ports = -1 },
+	} {
+		c := good
+		change(&c)
+		if _, err := Join(context.Background(), open(t, "host"), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %s: %v", want, err)
+		}
+	}
+}
+
+func TestRanksText(t *testing.T) {
+	for want, list := range map[string][]int{
+		"rank 3": {3}, "ranks 1, 2": {2, 1}, "ranks 0 to 2, 4, 6 to 9": {0, 1, 2, 4, 6, 7, 8, 9},
+	} {
+		if got := ranks(list); got != want {
+			t.Errorf("%v: %q, want %q", list, got, want)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/collective/internal/comm"
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+// A job is a call with the tensors that it works on; nil is none.
+type job struct {
+	name     string
+	call     comm.Call // without operands
+	dst, src *tensor.Tensor
+}
+
+// A group is jobs that are queued together.
+type group struct {
+	place *tensor.Place // of the first
+	jobs  []job
+}
+
+// Group has the operations that f calls, all at one stream, queued together when f returns nil: they are under way at the
+// same time, so that a rank may send and receive at once. If f fails none is queued, and the error is f's. A tensor that one
+// of them writes may be used by no other of them, and all live until Group returns. Groups within a group are part of it.
+func (c *Communicator) Group(f func() error) error {
+	if c.group != nil {
+		return f()
+	}
+	if err := c.usable(); err != nil {
+		return err
+	}
+	g := &group{}
+	c.group = g
+	defer func() { c.group = nil }() // should f panic
+	if err := f(); err != nil {
+		return err
+	}
+	c.group = nil
+	if len(g.jobs) == 0 {
+		return nil
+	}
+	return c.queue(g.place, g.jobs)
+}
+
+// do queues a job, or adds it to the group.
+func (c *Communicator) do(p *tensor.Place, j job) error {
+	g := c.group
+	if g == nil {
+		return c.queue(p, []job{j})
+	}
+	if g.place == nil {
+		g.place = p
+	}
+	if g.place.Stream() != p.Stream() {
+		return refuse(ErrDevice, j.name, "it is on another stream than the calls before it in the group")
+	}
+	g.jobs = append(g.jobs, j)
+	return nil
+}
+
+// queue orders p's stream behind what the operands need and has the transport queue the calls. It is the only place that
+// touches the memory of tensors.
+func (c *Communicator) queue(p *tensor.Place, jobs []job) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if !c.meetsItself(jobs) {
+		return refuse(ErrRank, jobs[0].name, "what rank %d sends to itself it receives in the same Group", c.Rank())
+	}
+	calls := make([]comm.Call, len(jobs))
+	for i, j := range jobs {
+		for _, use := range [...]struct {
+			t      *tensor.Tensor
+			writes bool
+		}{{j.src, false}, {j.dst, true}} {
+			if use.t == nil {
+				continue
+			}
+			use.t.HoldStill()
+			defer use.t.LetGo() // when its work is queued
+			if err := use.t.Use(p.Stream(), use.writes); err != nil {
+				return fmt.Errorf("collective: %s: %w", j.name, err)
+			}
+		}
+		calls[i] = j.call
+		calls[i].Dst, calls[i].Src = operand(j.dst), operand(j.src)
+	}
+	c.mu.Lock()
+	c.streams[p.Stream().ID()] = p.Stream()
+	c.mu.Unlock()
+	err := c.transport.Queue(p.Stream(), calls...)
+	if err == nil {
+		return nil
+	}
+	if failed := c.settle(context.Background()); failed != nil { // soon: see hub.suspect
+		return failed
+	}
+	j := jobs[0]
+	return fmt.Errorf("collective: %s of %d %v: %w", j.name, j.call.N, j.call.Type, err)
+}
+
+// meetsItself reports whether a group has a receive for each send of this rank to itself.
+func (c *Communicator) meetsItself(jobs []job) bool {
+	open := 0
+	for _, j := range jobs {
+		switch {
+		case j.call.Peer != c.Rank():
+		case j.call.Kind == comm.Send:
+			open++
+		case j.call.Kind == comm.Recv:
+			open--
+		}
+	}
+	return open == 0
+}
+
+// operand returns where the elements of a contiguous tensor lie.
+func operand(t *tensor.Tensor) comm.Operand {
+	if t == nil || t.Len() == 0 {
+		return comm.Operand{}
+	}
+	a := t.Array()
+	start, size := int64(a.Offset)*int64(a.DType.Size()), t.Size()
+	var o comm.Operand
+	if a.Ptr != 0 {
+		o.Ptr = a.Ptr + driver.Pointer(start)
+	}
+	if a.Bytes != nil {
+		o.Bytes = a.Bytes[start : start+size : start+size]
+	}
+	return o
+}
