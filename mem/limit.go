@@ -72,9 +72,13 @@ func (l *Limiter) take(n int64) (int64, bool) {
 		if n > 0 && (live > math.MaxInt64-n || live+n > limit) {
 			return live, false
 		}
-		if l.live.CompareAndSwap(live, live+n) {
+		if !l.live.CompareAndSwap(live, live+n) {
+			continue
+		}
+		if n <= 0 || live+n <= l.limit.Load() {
 			return live, true
 		}
+		l.live.Add(-n) // SetLimit came between, and may have looked at Live since
 	}
 }
 

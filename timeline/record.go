@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -35,7 +36,7 @@ type span struct {
 	before     int64 // bytes in use when it began, or unknownBytes
 	after      int64
 	ended      bool
-	closer     uint64 // the span that ended first, though this one lay in it; or 0
+	closer     uint64 // the span that ended first, though this one lay in it; itself if it was abandoned; or 0
 	err        error  // why a time is missing
 }
 
@@ -145,6 +146,26 @@ func (sp Span) End(s driver.Stream) {
 			in.ended, in.closer = true, sp.number
 		}
 		l.open = l.open[:n-1]
+	}
+}
+
+// Abandon gives the span up, if it has not ended: it is recorded as unfinished, without an end, and spans that begin later do
+// not lie in it. It is for who finds out that nobody will end it any more.
+func (sp Span) Abandon() {
+	if sp.lane == nil {
+		return
+	}
+	r := sp.lane.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.isOpen(sp) {
+		return
+	}
+	of := r.spans.get(sp.number)
+	of.ended, of.closer = true, sp.number
+	l := sp.lane
+	if i, found := slices.BinarySearch(l.open, sp.number); found {
+		l.open = slices.Delete(l.open, i, i+1)
 	}
 }
 

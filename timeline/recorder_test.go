@@ -498,3 +498,34 @@ func TestNewPanics(t *testing.T) {
 	}
 	b.clean(r)
 }
+
+// A span that is given up is unfinished, keeps its stamp until it is read, and holds no later span; the others go on.
+func TestAbandon(t *testing.T) {
+	b := newBench(t, sim.Options{}, 1, nil)
+	r := timeline.New(b.dev, timeline.Options{})
+	lane, s := r.Lane("main"), b.streams[0]
+	outer := lane.Begin(s, "outer", 0, 0)
+	lost := lane.Begin(s, "lost", 0, 0)
+	inner := lane.Begin(s, "inner", 0, 0)
+	lost.Abandon()
+	lost.End(s) // is nothing
+	lane.Begin(s, "in inner", 0, 0).End(s)
+	inner.End(s)
+	lane.Begin(s, "in outer", 0, 0).End(s)
+	outer.End(s)
+	outer.Abandon() // is nothing
+	timeline.Span{}.Abandon()
+	var got []string
+	for _, e := range read(t, r).Spans {
+		_, timed := e.Duration()
+		got = append(got, fmt.Sprintf("%s in %d %v %v", e.Name, e.Parent, e.State, timed))
+	}
+	want := "outer in -1 done true, lost in 0 unfinished false, inner in 1 done true, in inner in 2 done true, in outer in 0 done true"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	late := lane.Begin(s, "forgotten", 0, 0)
+	r.Reset()
+	late.Abandon()
+	b.clean(r)
+}

@@ -62,7 +62,7 @@ type State uint8
 const (
 	Done       State = iota // it began and ended on one stream
 	Open                    // it has not ended
-	Unfinished              // nobody ended it before the span around it ended; its End is that one's, if on one stream
+	Unfinished              // nobody ended it before the span around it ended, whose End it has, if on one stream; or it was abandoned
 	Crossed                 // it ended on another stream than it began on
 	Pending                 // the device had not got to its begin or end when Read's context ended
 	Failed                  // a stamp could not be taken or read: Err says why

@@ -1,0 +1,280 @@
+package ashlar
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// lanes is the topmost layer of a device's allocator. A lane is what the layer knows of one stream: the session whose memory
+// is counted, and the allocator that its requests go to (that of the layer below, or a session's cache). A loan remembers what
+// was asked for and where the block came from, so that it finds its way back whatever its lane does by then.
+//
+// The tag of a block is the number of its lane, of its loan in it, and of the loan's turn, which tells a block from those that
+// were freed before: nothing is looked up in a map, and streams share no lock but for life, which is written once, by shut. From then on requests are refused and frees are dropped: the device has the
+// memory back.
+//
+// Locks: life (read), then what the layers below have, then a lane's, which is a leaf.
+type lanes struct {
+	below mem.Allocator
+
+	life   sync.RWMutex
+	closed bool
+
+	grow  sync.Mutex
+	table atomic.Pointer[[]*lane] // by the stream's number
+}
+
+// A lane is one stream's.
+type lane struct {
+	number uint64 // as tags have it
+
+	mu     sync.Mutex
+	source mem.Allocator
+	usage  *usage // nil: not counted
+	onLoan int64  // bytes asked for
+	loans  []*loan
+	idle   []*loan // those without a block
+}
+
+// A loan is a block that was handed out. It stands between the block's allocator and its holder, if it is movable.
+type loan struct {
+	lane   *lane
+	tag    uint64 // of the block that it stands for, or stood for last
+	source mem.Allocator
+	usage  *usage
+	size   int64     // asked for
+	block  mem.Block // as the source knows it; the zero Block if there is none, or it is on its way back
+	holder mem.Holder
+}
+
+// A tag, from its lowest bit on: 32 of the loan's number, 12 of its turn, 20 of the lane's number.
+const (
+	turnBit = 1 << 32
+	turns   = (1<<12 - 1) * turnBit
+	laneAt  = 32 + 12
+)
+
+// usage is the bytes that a session asked for on one device and has not freed.
+type usage struct{ used, peak atomic.Int64 }
+
+func (u *usage) add(n int64) {
+	if u == nil {
+		return
+	}
+	now := u.used.Add(n)
+	for peak := u.peak.Load(); now > peak && !u.peak.CompareAndSwap(peak, now); peak = u.peak.Load() {
+	}
+}
+
+func newLanes(below mem.Allocator) *lanes {
+	l := &lanes{below: below}
+	l.table.Store(new([]*lane))
+	return l
+}
+
+// of returns the lane of a stream.
+func (l *lanes) of(id driver.StreamID) *lane {
+	if t := *l.table.Load(); int(id) < len(t) {
+		return t[id]
+	}
+	l.grow.Lock()
+	defer l.grow.Unlock()
+	t := *l.table.Load()
+	t = t[:len(t):len(t)] // readers have the old one
+	for n := len(t); n <= int(id); n++ {
+		t = append(t, &lane{number: uint64(n) << laneAt, source: l.below})
+	}
+	l.table.Store(&t)
+	return t[id]
+}
+
+// lead counts a stream's requests from now on for u, and sends them to an allocator; nil is the one below.
+func (l *lanes) lead(s driver.Stream, source mem.Allocator, u *usage) {
+	if source == nil {
+		source = l.below
+	}
+	n := l.of(s.ID())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.source, n.usage = source, u
+}
+
+// Alloc implements mem.Allocator.
+func (l *lanes) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	l.life.RLock()
+	defer l.life.RUnlock()
+	if l.closed {
+		return mem.Block{}, ErrClosed
+	}
+	switch s := s.(type) {
+	case endedStream:
+		return mem.Block{}, ErrClosed
+	case *sweep:
+		return mem.Block{}, s.answer()
+	}
+	if size <= 0 {
+		return l.below.Alloc(s, size)
+	}
+	n := l.of(s.ID())
+	o := n.take()
+	b, err := o.source.Alloc(s, size)
+	if err != nil {
+		n.put(o)
+		return mem.Block{}, err
+	}
+	o.usage.add(size)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	o.block, o.size = b, size
+	n.onLoan += size
+	b.Tag = o.tag
+	return b, nil
+}
+
+// Free implements mem.Allocator.
+func (l *lanes) Free(b mem.Block, used ...driver.Stream) {
+	l.life.RLock()
+	defer l.life.RUnlock()
+	if b == (mem.Block{}) || l.closed {
+		return
+	}
+	o := l.loan("Free", b)
+	n := o.lane
+	n.mu.Lock()
+	below := o.block
+	if b.Tag != o.tag || below.Ptr != b.Ptr || below.Size != b.Size {
+		n.mu.Unlock()
+		panic(notLive("Free", b))
+	}
+	o.block = mem.Block{}
+	n.onLoan -= o.size
+	n.mu.Unlock()
+	o.source.Free(below, used...)
+	o.usage.add(-o.size)
+	n.put(o) // not before: the allocator may ask its holder until then
+}
+
+// loan returns the loan that a block's tag names.
+func (l *lanes) loan(call string, b mem.Block) *loan {
+	t := *l.table.Load()
+	number, at := b.Tag>>laneAt, b.Tag&math.MaxUint32
+	if number >= uint64(len(t)) {
+		panic(notLive(call, b))
+	}
+	n := t[number]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at >= uint64(len(n.loans)) {
+		panic(notLive(call, b))
+	}
+	return n.loans[at]
+}
+
+func notLive(call string, b mem.Block) string {
+	return fmt.Sprintf("ashlar: %s of %d bytes at %#x: not a live block of this device", call, b.Size, b.Ptr)
+}
+
+// take returns a loan without a block, for a request of now.
+func (n *lane) take() *loan {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.idle) == 0 {
+		o := &loan{lane: n, tag: n.number | uint64(len(n.loans))}
+		n.loans = append(n.loans, o)
+		n.idle = append(n.idle, o)
+	}
+	last := len(n.idle) - 1
+	o := n.idle[last]
+	n.idle = n.idle[:last]
+	o.source, o.usage = n.source, n.usage
+	o.tag = o.tag&^turns | (o.tag+turnBit)&turns
+	return o
+}
+
+func (n *lane) put(o *loan) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	o.source, o.usage, o.holder = nil, nil, nil
+	n.idle = append(n.idle, o)
+}
+
+// Unwrap implements mem.Wrapper.
+func (l *lanes) Unwrap() mem.Allocator { return l.below }
+
+// Movable implements mem.Mover.
+func (l *lanes) Movable(b mem.Block, h mem.Holder) bool {
+	l.life.RLock()
+	defer l.life.RUnlock()
+	if b == (mem.Block{}) || l.closed {
+		return false
+	}
+	o := l.loan("Movable", b)
+	o.lane.mu.Lock()
+	below := o.block
+	if b.Tag != o.tag || below.Ptr != b.Ptr || below.Size != b.Size {
+		o.lane.mu.Unlock()
+		panic(notLive("Movable", b))
+	}
+	o.holder = h
+	o.lane.mu.Unlock()
+	if mem.Movable(o.source, below, o) {
+		return true
+	}
+	o.lane.mu.Lock()
+	defer o.lane.mu.Unlock()
+	o.holder = nil
+	return false
+}
+
+// Lift implements mem.Holder, towards the layers below.
+func (o *loan) Lift() (used []driver.Stream, ok bool) {
+	o.lane.mu.Lock()
+	h, leaving := o.holder, o.block == (mem.Block{})
+	o.lane.mu.Unlock()
+	if leaving {
+		return nil, false
+	}
+	return h.Lift()
+}
+
+// Land implements mem.Holder.
+func (o *loan) Land(b mem.Block, s driver.Stream) {
+	o.lane.mu.Lock()
+	h := o.holder
+	o.block = b
+	o.lane.mu.Unlock()
+	b.Tag = o.tag
+	h.Land(b, s)
+}
+
+// onLoan returns the bytes asked for on all streams and not freed.
+func (l *lanes) onLoan() (sum int64) {
+	for _, n := range *l.table.Load() {
+		n.mu.Lock()
+		sum += n.onLoan
+		n.mu.Unlock()
+	}
+	return sum
+}
+
+// during calls f, unless the layer was shut. Until f returns, shut waits, and so does what follows it. f asks nothing of l.
+func (l *lanes) during(f func() error) error {
+	l.life.RLock()
+	defer l.life.RUnlock()
+	if l.closed {
+		return ErrClosed
+	}
+	return f()
+}
+
+// shut ends the layer: see lanes. It waits for the calls that are under way.
+func (l *lanes) shut() {
+	l.life.Lock()
+	defer l.life.Unlock()
+	l.closed = true
+}

@@ -1,0 +1,265 @@
+package ashlar
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/timeline"
+)
+
+// A Session is one line of work on devices of an engine: see the package. Tensors that are made at its Place belong to it, and
+// are released by its Close, but for those that Keep took out. It is used by one goroutine at a time. One that lives long, as
+// that of a server does, gives back what a request made by a scope of tensors within it: scope := s.Place().Scope(), and
+// scope.Place for that request.
+type Session struct {
+	engine  *Engine
+	name    string // "session 3", of its events
+	guard   guard
+	opened  *site
+	seats   []*seat // by the engine's number; nil where the session has none
+	current int     // the device
+	chosen  choice  // what made it so
+	debug   int
+	events  []*Event     // that have not ended, the outermost first
+	begun   int          // events so far
+	level   atomic.Int64 // of the events that are recorded; read without the guard, so that those that are not cost nothing
+	ended   bool
+	left    atomic.Bool // its user closed it when Engine.Close had begun, which does it
+}
+
+// A seat is what a session has on one device.
+type seat struct {
+	device *device
+	stream driver.Stream
+	scope  *tensor.Scope
+	usage  usage
+	lane   *timeline.Lane // nil before the first event
+	caches []*cache       // those reserved; the last one is used first
+	using  int            // of which the last are in use
+}
+
+// NewSession opens a session on the devices of these numbers, or on all. The first is its current one. The caller closes it.
+// It takes a stream of each device, of the 16 that the engine keeps of those that sessions gave back, or a new one: many more
+// sessions at a time are better kept than opened for each request. An allocator that keeps free memory for each stream, as
+// "caching" does, keeps some for each of them.
+func (e *Engine) NewSession(devices ...int) (*Session, error) {
+	return e.newSession(here(), devices, false)
+}
+
+// newSession is NewSession, also for a task of EachDevice: Close waits for that, and so does not refuse its session.
+func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, error) {
+	if len(devices) == 0 {
+		for i := range e.devices {
+			devices = append(devices, i)
+		}
+	}
+	for _, i := range devices {
+		e.at("NewSession", i)
+	}
+	s := &Session{engine: e, opened: opened, seats: make([]*seat, len(e.devices)), current: devices[0]}
+	e.mu.Lock()
+	if e.closing && !task {
+		e.mu.Unlock()
+		return nil, ErrClosed
+	}
+	e.sessions = append(e.sessions, s)
+	e.opened++
+	s.name = fmt.Sprintf("session %d", e.opened)
+	s.level.Store(int64(max(e.config.EventLevel, 0)))
+	s.guard.enter("NewSession") // so that Close waits for it
+	e.mu.Unlock()
+	defer s.guard.leave()
+
+	for _, i := range devices {
+		if s.seats[i] != nil {
+			continue
+		}
+		seat, err := e.devices[i].seat()
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("ashlar: session on device %d: %w", i, err), s.close())
+		}
+		s.seats[i] = seat
+	}
+	return s, nil
+}
+
+// seat returns a place of a session on the device.
+func (d *device) seat() (*seat, error) {
+	stream, err := d.streams.Get()
+	if err != nil {
+		return nil, err
+	}
+	t := &seat{device: d, stream: stream, scope: d.place.On(stream).Scope()}
+	d.lanes.lead(stream, nil, &t.usage)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.seated) <= int(stream.ID()) {
+		d.seated = append(d.seated, nil)
+	}
+	d.seated[stream.ID()] = stream
+	return t, nil
+}
+
+// enter begins a call: see guard.
+func (s *Session) enter(call string) error { return s.guard.enter(call) }
+
+// seat returns what the session has on its current device.
+func (s *Session) seat() *seat { return s.seats[s.current] }
+
+// Engine returns the session's engine.
+func (s *Session) Engine() *Engine { return s.engine }
+
+// Devices returns the numbers of the session's devices, ascending.
+func (s *Session) Devices() []int {
+	var out []int
+	for i, t := range s.seats {
+		if t != nil {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Place returns the current device with the session's stream and scope: what is made there is released by Close. A place may be
+// kept while the session is open, but is used by the goroutine that uses the session. After Close the place that is returned
+// refuses all work with ErrClosed.
+func (s *Session) Place() *tensor.Place {
+	if s.guard.lock("Place") != nil {
+		return s.engine.devices[s.current].place.On(endedStream{})
+	}
+	defer s.guard.unlock()
+	return s.seat().scope.Place
+}
+
+// Keep takes a tensor out of the session: what it returns shares t's memory, lives until its Release, which is the caller's,
+// and is at the engine's place of the device, so that it needs no stream of the session. t itself stays the session's. It
+// panics if t is released, or on no device of the session.
+func (s *Session) Keep(t *tensor.Tensor) *tensor.Tensor {
+	if s.guard.lock("Keep") == nil {
+		s.guard.unlock() // what follows is not the session's
+	}
+	for _, seat := range s.seats {
+		if seat != nil && t.Place().SameDevice(seat.device.place) {
+			return tensor.Must(t.To(seat.device.place))
+		}
+	}
+	panic(fmt.Sprintf("ashlar: Keep of %s on %v, which is no device of this session", t.Brief(), t.Place()))
+}
+
+// UsedMemory returns the bytes that the session has on loan on the current device: those asked for, before the allocator
+// rounds. Scratch memory of computations counts; what a reserved cache has free does not.
+func (s *Session) UsedMemory() int64 {
+	if s.guard.lock("UsedMemory") != nil {
+		return 0
+	}
+	defer s.guard.unlock()
+	return s.seat().usage.used.Load()
+}
+
+// PeakMemory returns the most that UsedMemory has been.
+func (s *Session) PeakMemory() int64 {
+	if s.guard.lock("PeakMemory") != nil {
+		return 0
+	}
+	defer s.guard.unlock()
+	return s.seat().usage.peak.Load()
+}
+
+// Collect gives back what it can on the current device: the memory of tensors that were dropped without a release is taken
+// back, blocks are brought together if the allocator moves them (mem.Compactor), and cached memory goes to the device
+// (mem.Trimmer). It waits for the session's own work there, or until ctx ends; an allocator that returns memory to the device
+// may then wait for that of others, as the device does.
+func (s *Session) Collect(ctx context.Context) error {
+	if err := s.enter("Collect"); err != nil {
+		return err
+	}
+	defer s.guard.leave()
+	t := s.seat()
+	err := t.scope.Sync(ctx)
+	if ctx.Err() != nil {
+		return cmp.Or(err, context.Cause(ctx))
+	}
+	t.scope.Queue().Scratch.Alloc(&sweep{Stream: t.stream}, 1)
+	errs := []error{err}
+	if c, ok := mem.Find[mem.Compactor](t.device.lanes); ok {
+		errs = append(errs, c.Compact(t.stream))
+	}
+	if c, ok := mem.Find[mem.Trimmer](t.device.lanes); ok {
+		errs = append(errs, c.EmptyCache())
+	}
+	return errors.Join(errs...)
+}
+
+// Sync waits until the work that the session queued is done on all its devices, or ctx ends, and returns what was found wrong
+// (see tensor.Place.Sync).
+func (s *Session) Sync(ctx context.Context) error {
+	if err := s.enter("Sync"); err != nil {
+		return err
+	}
+	defer s.guard.leave()
+	var errs []error
+	for _, t := range s.seats {
+		if t != nil {
+			errs = append(errs, t.scope.Sync(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends the session: copies and tensors that are still its own are released, caches given back, streams returned with
+// the work that is queued on them. It waits for nothing but, perhaps, for streams that nobody will need again. The error names
+// events that have not ended, and caches that have memory on loan, which stay until the engine's Close. It panics inside a
+// scope. Closing twice is nothing, and so is closing when Engine.Close has begun: that closes it then, and does not report it.
+func (s *Session) Close() error {
+	if s.enter("Close") != nil {
+		s.left.Store(true)
+		return nil
+	}
+	defer s.guard.leave()
+	s.guard.mustBeOutside("Session.Close", 1+len(s.events))
+	var open []string
+	for _, e := range s.events {
+		open = append(open, e.name)
+	}
+	s.dropEvents(0)
+	err := s.close()
+	if len(open) > 0 {
+		err = errors.Join(fmt.Errorf("ashlar: Session.Close: events have not ended: %s", strings.Join(open, ", ")), err)
+	}
+	return err
+}
+
+// close is Close, by whoever is inside.
+func (s *Session) close() error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	s.guard.close()
+	s.engine.copies.dropSession(s)
+	var errs []error
+	for _, t := range s.seats {
+		if t != nil {
+			t.scope.Close()
+			t.device.lanes.lead(t.stream, nil, nil)
+			for _, c := range slices.Backward(t.caches) {
+				errs = append(errs, t.device.release(c))
+			}
+			t.caches = nil
+			errs = append(errs, t.device.streams.Put(t.stream))
+		}
+	}
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sessions = slices.DeleteFunc(e.sessions, func(other *Session) bool { return other == s })
+	return errors.Join(errs...)
+}

@@ -1,0 +1,83 @@
+package ashlar
+
+import "fmt"
+
+// A choice is a scope that chose the current device.
+type choice struct {
+	call   string // empty: none did
+	device int
+	at     site
+}
+
+func (c *choice) String() string { return fmt.Sprintf("%s(%d) at %v", c.call, c.device, &c.at) }
+
+// Device returns the number of the session's current device.
+func (s *Session) Device() int {
+	if s.guard.lock("Device") == nil {
+		defer s.guard.unlock()
+	}
+	return s.current
+}
+
+// Debug returns the level that WithDebug set, 0 outside of it. It is the program's own: the engine only keeps it.
+func (s *Session) Debug() int {
+	if s.guard.lock("Debug") == nil {
+		defer s.guard.unlock()
+	}
+	return s.debug
+}
+
+// WithDevice calls f with a device as the current one, and makes the one before current again however f ends: with an error,
+// which it returns, by a panic or by runtime.Goexit. Events that f began and did not end count as unfinished. It is for whoever
+// must know that nobody around chose a device: it panics inside another WithDevice or OnDevice. The error says that the
+// session does not have the device.
+func (s *Session) WithDevice(i int, f func() error) error {
+	if err := s.enter("WithDevice"); err != nil {
+		return err
+	}
+	defer s.guard.leave()
+	if s.chosen.call != "" {
+		panic(fmt.Sprintf("ashlar: WithDevice at %v inside %v: OnDevice nests", here(), &s.chosen))
+	}
+	return s.on("WithDevice", i, f)
+}
+
+// OnDevice is WithDevice that nests.
+func (s *Session) OnDevice(i int, f func() error) error {
+	if err := s.enter("OnDevice"); err != nil {
+		return err
+	}
+	defer s.guard.leave()
+	return s.on("OnDevice", i, f)
+}
+
+func (s *Session) on(call string, i int, f func() error) error {
+	if err := s.has(call, i); err != nil {
+		return err
+	}
+	device, chosen, events := s.current, s.chosen, s.begun
+	defer func() { s.current, s.chosen = device, chosen; s.dropEvents(events) }()
+	s.current, s.chosen = i, choice{call: call, device: i}
+	s.chosen.at.take()
+	return f()
+}
+
+// WithDebug calls f with a debug level, and sets the one before again however f ends.
+func (s *Session) WithDebug(level int, f func() error) error {
+	if err := s.enter("WithDebug"); err != nil {
+		return err
+	}
+	defer s.guard.leave()
+	debug, events := s.debug, s.begun
+	defer func() { s.debug = debug; s.dropEvents(events) }()
+	s.debug = level
+	return f()
+}
+
+// has fails unless the session has a device.
+func (s *Session) has(call string, i int) error {
+	if i < 0 || i >= len(s.seats) || s.seats[i] == nil {
+		return fmt.Errorf("ashlar: %s device %d: this session has %v", call, i, s.Devices())
+	}
+	return nil
+}
