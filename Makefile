@@ -36,7 +36,7 @@ bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=5 $(PKG)
 
 gpu: ## the tests that need an NVIDIA GPU
-	go test -tags gpu -run 'GPU|CUDA' ./driver/cuda ./mem/... ./compute/cuda
+	go test -tags gpu -run 'GPU|CUDA' ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./examples/...
 
 compare: ## measure beside PyTorch, on a machine with both and a GPU, and write docs/benchmarks.md
 	go run ./bench/compare -o bench/results.json -docs docs/benchmarks.md

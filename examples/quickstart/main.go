@@ -1,40 +1,34 @@
-// The program that README.md shows: tensors, on a GPU where there is one.
+// The program that README.md shows: tensors on the best device that there is.
 package main
 
 import (
+	"context"
 	"fmt"
 	"log"
 
+	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/compute"
-	_ "github.com/ashlar-go/ashlar/driver/cuda" // found at run time: the program runs without a GPU, too
-	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
 func main() {
-	host, err := compute.Open("host")
+	ctx := context.Background()
+	eng, err := ashlar.Open(ctx, ashlar.Config{}) // a GPU, if there is one; else the host
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer host.Close()
-	best, err := compute.Open("cuda", "host") // the first that is there
+	defer eng.Close(ctx)
+	s, err := eng.NewSession() // what is made at its place is released with it
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer best.Close()
+	defer s.Close()
 
-	near, far := host.Scope(), best.Scope() // what is made in a scope is released with it
-	defer near.Close()
-	defer far.Close()
-	x, err := tensor.FromSlice(near.Place, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
+	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3, 4, 5, 6}, 2, 3)
 	if err != nil {
 		log.Fatal(err)
 	}
-	y, err := x.To(far.Place)
-	if err != nil {
-		log.Fatal(err)
-	}
-	product, err := compute.MatMul(far.Place, y, y.T()) // a transposed view, not a copy
+	product, err := compute.MatMul(s.Place(), x, x.T()) // a transposed view, not a copy
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/golden"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+const two = "host,host:ordinal=1"
+
+// with returns the options of a command line, in no launcher's environment.
+func with(t testing.TB, line string) options {
+	t.Helper()
+	o, err := parse(strings.Fields(line), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func mustRun(t testing.TB, line string) result {
+	t.Helper()
+	r, err := run(t.Context(), io.Discard, with(t, line))
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return r
+}
+
+// One seed gives the same bits each time, on one device as on two.
+func TestReadsDigits(t *testing.T) {
+	for _, devices := range []string{"host", two} {
+		t.Run(devices, func(t *testing.T) {
+			readsDigits(t, devices)
+			first, again := mustRun(t, "-epochs 2 -devices "+devices), mustRun(t, "-epochs 2 -devices "+devices)
+			if !slices.Equal(first.weights, again.weights) {
+				t.Error("two runs from one seed end with different weights")
+			}
+			if other := mustRun(t, "-epochs 2 -seed 2 -devices "+devices); slices.Equal(first.weights, other.weights) {
+				t.Error("runs from two seeds end with the same weights")
+			}
+		})
+	}
+}
+
+func readsDigits(t *testing.T, devices string) {
+	t.Helper()
+	if r := mustRun(t, "-devices "+devices); r.accuracy < 0.95 || r.accuracy > 1 {
+		t.Errorf("%.1f %% of the test images are read right, want 95 at least", 100*r.accuracy)
+	} else {
+		t.Logf("%.1f %% of the test images are read right", 100*r.accuracy)
+	}
+}
+
+// Devices that share the work learn what one alone does, but for the order in which gradients are added.
+func TestDevicesLearnWhatOneDoes(t *testing.T) {
+	learnAlike(t, "host", two)
+}
+
+func learnAlike(t *testing.T, devices, others string) {
+	t.Helper()
+	x, y := mustRun(t, "-epochs 1 -devices "+devices), mustRun(t, "-epochs 1 -devices "+others)
+	if worst := apart(x.weights, y.weights); worst > 1e-5 {
+		t.Errorf("after an epoch on %s and on %s a weight differs by %g", devices, others, worst)
+	} else {
+		t.Logf("after an epoch on %s and on %s weights differ by %g at most", devices, others, worst)
+	}
+}
+
+func apart(x, y []float32) (worst float64) {
+	for i := range x {
+		worst = max(worst, math.Abs(float64(x[i]-y[i])))
+	}
+	return worst
+}
+
+// Two ranks of a launcher, each with a device of its own, end with what two devices of one engine end with.
+func TestRanks(t *testing.T) {
+	free, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(free.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	var weights [2][]float32
+	var ranks sync.WaitGroup
+	for rank := range weights {
+		ranks.Go(func() {
+			launched := map[string]string{
+				"RANK": strconv.Itoa(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": port,
+			}
+			o, err := parse([]string{"-devices", "host", "-epochs", "1"}, func(name string) (string, bool) {
+				value, ok := launched[name]
+				return value, ok
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r, err := run(t.Context(), io.Discard, o)
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+			weights[rank] = r.weights
+		})
+	}
+	ranks.Wait()
+	want := mustRun(t, "-epochs 1 -devices "+two).weights
+	for rank, got := range weights {
+		if !slices.Equal(got, want) {
+			t.Errorf("rank %d ends with other weights than devices of one engine do", rank)
+		}
+	}
+}
+
+// The default limit is one that only compaction meets.
+func TestLimit(t *testing.T) {
+	for _, devices := range []string{"host", two} {
+		t.Run(devices, func(t *testing.T) { meetsLimit(t, devices) })
+	}
+}
+
+// meetsLimit holds the limit, and some less and more, against what needs it.
+func meetsLimit(t *testing.T, devices string) {
+	t.Helper()
+	const margin = 24 << 10
+	for _, limit := range []int64{defaultLimit - margin, defaultLimit, defaultLimit + margin} {
+		line := fmt.Sprintf("-epochs 1 -limit %d -devices %s", limit, devices)
+		if r := mustRun(t, line); r.moves.Compactions == 0 || r.moves.Bytes == 0 {
+			t.Errorf("%s: nothing was moved: %+v", line, r.moves)
+		}
+		line += " -compact=false"
+		if _, err := run(t.Context(), io.Discard, with(t, line)); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("%s: the error is %v, want one that matches mem.ErrNoMemory", line, err)
+		}
+	}
+}
+
+// What the program prints, but for what is measured or rounded.
+func TestPrints(t *testing.T) {
+	golden.Run(t, "testdata/*.txt", func(t *testing.T, c *golden.Case) string {
+		var printed bytes.Buffer
+		for _, line := range strings.SplitAfter(strings.TrimSpace(c.Input), "\n") {
+			args, ok := strings.CutPrefix(line, "digits ")
+			if !ok {
+				continue // a comment
+			}
+			if _, err := run(t.Context(), &printed, with(t, args)); err != nil {
+				short, _, _ := strings.Cut(err.Error(), ". ") // the rest is the machine's figures
+				fmt.Fprintln(&printed, short)
+			}
+		}
+		return steady(printed.String())
+	})
+}
+
+var (
+	rounded = regexp.MustCompile(`[0-9]+\.[0-9]+`)
+	drawn   = regexp.MustCompile(`(?m)^host:[0-9]+ host memory`)               // the first line of a tree or a timeline
+	row     = regexp.MustCompile(`(?m)^( *\S+(?: ×[0-9]+)?) .* ([0-9.]+.iB)$`) // a name, a count, times, memory
+)
+
+// steady returns text without what differs from run to run and from machine to machine: of trees it keeps names, counts and
+// memory, of timelines the memory.
+func steady(text string) string {
+	end := len(text)
+	if at := drawn.FindStringIndex(text); at != nil {
+		end = at[0]
+	}
+	var b strings.Builder
+	b.WriteString(rounded.ReplaceAllString(text[:end], "#"))
+	for _, cells := range row.FindAllStringSubmatch(text[end:], -1) {
+		fmt.Fprintln(&b, cells[1], cells[2])
+	}
+	return b.String()
+}
