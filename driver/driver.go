@@ -124,6 +124,12 @@ type StreamOptions struct {
 //
 // Memory named in a call must stay allocated, and a []byte unmodified (CopyIn) or untouched (CopyOut), until the work
 // has been done. CopyIn and CopyOut return when the slice may be used again.
+//
+// A stream that is being closed takes no work: from the moment of Close, calls that copy, fill, launch, stamp, record or
+// begin a capture fail with ErrClosed. Those that order streams go on as before until all its work is done: Mark, Reached,
+// Sync, Graphs.Capturing, and WaitFor, whose mark Close waits for too (one inside a capture is refused with ErrCapturing).
+// So ErrClosed from one of these five says that the stream's work is done and nobody need wait for it; from any other
+// call it says no more than that Close was called. The same holds of all streams when their device is closed.
 type Stream interface {
 	ID() StreamID
 
@@ -145,6 +151,7 @@ type Stream interface {
 	// Sync blocks until the work queued so far is done, or ctx ends.
 	Sync(ctx context.Context) error
 
-	// Close waits for queued work and ends the stream. Its marks stay reached.
+	// Close waits for queued work and ends the stream. Its marks stay reached. What the calls of others do meanwhile is
+	// said above. Closing twice is not an error.
 	Close() error
 }

@@ -37,7 +37,7 @@ func (d *device) Close() error {
 	for _, s := range d.streams {
 		s.settleAll()
 		s.mu.Lock()
-		s.closed = true
+		s.closing, s.closed = true, true
 		s.mu.Unlock()
 	}
 	_ = d.lib.CtxSetCurrent(0) // this thread would keep what may be no more

@@ -105,12 +105,12 @@ func (s *stream) queueAndAwait(call string, n int, queue func() cu.Result) error
 		s.queued()
 	}
 	m, err := s.mark(call)
-	s.mu.Unlock()
 	if err != nil {
 		// Whether the device is done with the memory cannot be known by an event: wait for all there is.
-		_ = s.d.lib.StreamSynchronize(s.handle)
+		_ = s.waitForAll()
 		return err
 	}
+	s.mu.Unlock()
 	return s.await(call, m.Tick)
 }
 
@@ -238,7 +238,7 @@ func (s *stream) queuePiece(call string, p *pool, a *area, queue func() cu.Resul
 func (s *stream) relock(call string) error {
 	s.mu.Lock()
 	var err error
-	if s.closed {
+	if s.closing {
 		err = s.closedError(call)
 	} else {
 		err = s.refuseCapture(call)

@@ -89,11 +89,8 @@ func (d *device) drain(call string) error {
 	return nil
 }
 
-// lastTick is the tick behind all work of the stream, 0 if it captures. For a stream that is closed it waits until Close
-// has: then there is no work.
+// lastTick is the tick behind all work of the stream, 0 if it captures or is closed: then there is none to wait for.
 func (s *stream) lastTick(call string) (uint64, error) {
-	s.ending.Lock()
-	defer s.ending.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -105,7 +105,7 @@ func (d *device) abandon(s *stream) {
 func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	const call = "Graphs.Capturing"
 	o := g.d.own(call, s)
-	if err := o.begin(call); err != nil {
+	if err := o.beginOrder(call); err != nil {
 		return false, err
 	}
 	defer o.end()

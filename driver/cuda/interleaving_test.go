@@ -14,7 +14,7 @@ import (
 
 // Calls that come between the steps of others. The steps are taken one by one where the machine cannot be stopped there.
 
-// TestUnregisterWaitsForAStreamThatCloses: Close waits with the stream marked as closed, and its work still uses the memory.
+// TestUnregisterWaitsForAStreamThatCloses: the stream takes no more work, and what it has still uses the memory.
 func TestUnregisterWaitsForAStreamThatCloses(t *testing.T) {
 	r := newRig(t, fakecuda.Options{Pace: fakecuda.Background})
 	s, p := r.stream(), r.alloc(4096)
@@ -25,9 +25,7 @@ func TestUnregisterWaitsForAStreamThatCloses(t *testing.T) {
 	r.ok(r.d.Pinned().CopyInAsync(s, p, b))
 	closed, freed := make(chan error, 1), make(chan error, 1)
 	go func() { closed <- s.Close() }()
-	for !s.isClosed() {
-		runtime.Gosched()
-	}
+	untilClosing(s)
 	go func() { freed <- r.d.Pinned().Unregister(b) }()
 	if eventually(func() bool { runtime.Gosched(); return len(freed) > 0 }) {
 		t.Error("Unregister came back before the copy was done")
@@ -63,6 +61,15 @@ func TestAWaitEndsThoughItsEventIsGone(t *testing.T) {
 	}
 	r.ok(g.Close())
 	r.ok(r.d.Free(p))
+}
+
+// untilClosing returns when Close of s has begun.
+func untilClosing(s *stream) {
+	for begun := false; !begun; runtime.Gosched() {
+		s.mu.Lock()
+		begun = s.closing
+		s.mu.Unlock()
+	}
 }
 
 // foreignCapture is a stream that other code made and captures on, and ours for it.

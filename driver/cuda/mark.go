@@ -106,7 +106,7 @@ func (d *device) event(call string) (*event, error) {
 // Mark records an event if work was queued since the last one, or if other code may have queued some.
 func (s *stream) Mark() (driver.Mark, error) {
 	const call = "Stream.Mark"
-	if err := s.begin(call); err != nil {
+	if err := s.beginOrder(call); err != nil {
 		return driver.Mark{}, err
 	}
 	defer s.end()
@@ -296,7 +296,7 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 		}
 		return nil
 	}
-	if err := s.begin(call); err != nil {
+	if err := s.beginOrder(call); err != nil {
 		return err
 	}
 	defer s.end()
@@ -307,6 +307,9 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	defer o.release(e)
 	if s.capture != nil && in != s.capture {
 		return s.refuseCapture(call) // libcuda would refuse too, and spoil the capture
+	}
+	if in != nil && s.closing {
+		return capturingError(call, fmt.Sprintf("stream %d captures, and stream %d is being closed", o.id, s.id))
 	}
 	if in != nil && s.capture == nil { // what was queued so far must have an event that is not captured
 		if _, err := s.mark(call); err != nil {

@@ -17,14 +17,16 @@ type stream struct {
 	handle cu.Stream
 	shared bool // others queue to the handle too: what we count is not all of its work, and it is not ours to end
 
-	ending sync.Mutex // held by Close while it waits for the work, with closed set; before mu
+	ending sync.Mutex   // held by Close, which waits for the work; before mu
+	using  sync.RWMutex // read over what waits with the handle and without mu, taken with mu held and the stream not closed
 
 	mu      sync.Mutex // held over every call that queues work, so that ticks are in the order of the work
-	closed  bool
-	gone    bool     // closed, and nothing left of it: the number may be given again. device.streamsMu guards it
-	work    uint64   // pieces of work queued through this stream
-	marked  uint64   // how many of them the last tick covers
-	capture *capture // that the stream is part of, or nil
+	closing bool       // no work is taken any more
+	closed  bool       // and all is done
+	gone    bool       // closed, and nothing left of it: the number may be given again. device.streamsMu guards it
+	work    uint64     // pieces of work queued through this stream
+	marked  uint64     // how many of them the last tick covers
+	capture *capture   // that the stream is part of, or nil
 
 	marks marks
 
@@ -97,8 +99,18 @@ func (d *device) checkForeign(call string, handle cu.Stream) error {
 func (s *stream) ID() driver.StreamID { return s.id }
 
 // begin starts the queueing of work: the context is current and the stream's own until end. It fails if the stream, or
-// its device, is closed.
+// its device, is closed or being closed.
 func (s *stream) begin(call string) error {
+	err := s.beginOrder(call)
+	if err == nil && s.closing {
+		s.end()
+		err = s.closedError(call)
+	}
+	return err
+}
+
+// beginOrder is begin for what orders streams, which goes on while the stream is being closed.
+func (s *stream) beginOrder(call string) error {
 	if err := s.d.enter(call); err != nil {
 		return err
 	}
@@ -120,7 +132,7 @@ func (s *stream) end() {
 func (s *stream) queued() { s.work++ }
 
 // Close of the default stream does nothing. A foreign stream is waited for and left as it is. A stream that captures
-// cannot be closed.
+// cannot be closed, and one that cannot be waited for stays open.
 func (s *stream) Close() error {
 	const call = "Stream.Close"
 	if s == s.d.zero {
@@ -140,21 +152,16 @@ func (s *stream) Close() error {
 		s.mu.Unlock()
 		return nil
 	}
-	if err := s.refuseCapture(call); err != nil {
-		s.mu.Unlock()
+	err := s.refuseCapture(call)
+	if err == nil {
+		err = s.finish(call)
+	}
+	s.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	s.closed = true
-	s.mu.Unlock()
-
-	if r := s.d.lib.StreamSynchronize(s.handle); r != cu.Success {
-		return s.d.fail(call, r, "stream %d", s.id)
-	}
-	s.settleAll()
-	s.mu.Lock()
-	s.closeExtras()
-	s.mu.Unlock()
-	err := error(nil)
+	s.using.Lock() // nobody starts to use the handle any more: this waits for those who do
+	defer s.using.Unlock()
 	if !s.shared {
 		err = s.d.fail(call, s.d.lib.StreamDestroy(s.handle), "stream %d", s.id)
 	}
@@ -164,7 +171,38 @@ func (s *stream) Close() error {
 	return err
 }
 
-// isClosed says whether Close, or the device's, was called.
+// finish waits for the work of a stream that takes no more, and what it is made to wait for meanwhile, and closes it.
+// s.mu is held, but not while waiting.
+func (s *stream) finish(call string) error {
+	s.closing = true
+	for {
+		work, tick := s.work, s.marks.last // a mark is more than the work that we know of where others queue some, too
+		s.mu.Unlock()
+		r := s.d.lib.StreamSynchronize(s.handle)
+		s.mu.Lock()
+		if r != cu.Success {
+			s.closing = false
+			return s.d.fail(call, r, "stream %d", s.id)
+		}
+		if work == s.work && tick == s.marks.last {
+			break
+		}
+	}
+	s.closed = true
+	s.settleAll()
+	s.closeExtras()
+	return nil
+}
+
+// waitForAll waits for what is queued on the handle, which is not destroyed meanwhile. s.mu is held, and given back.
+func (s *stream) waitForAll() cu.Result {
+	s.using.RLock()
+	defer s.using.RUnlock()
+	s.mu.Unlock()
+	return s.d.lib.StreamSynchronize(s.handle)
+}
+
+// isClosed says whether the stream is closed, by its own Close or the device's.
 func (s *stream) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,7 +41,7 @@ func (s *stream) Sync(ctx context.Context) error {
 // syncNow waits for the work queued so far: for good if forever is true, else for a moment. It returns the tick that is
 // still to be waited for unless done is true.
 func (s *stream) syncNow(call string, forever bool) (tick uint64, done bool, err error) {
-	if err := s.begin(call); err != nil {
+	if err := s.beginOrder(call); err != nil {
 		return 0, false, err
 	}
 	defer s.d.leave()
@@ -51,12 +51,11 @@ func (s *stream) syncNow(call string, forever bool) (tick uint64, done bool, err
 	}
 	if forever {
 		work, tick := s.work, s.marks.last
-		idle := !s.shared && work == s.marked && tick <= s.marks.passed.Load()
-		s.mu.Unlock()
-		if idle {
+		if idle := !s.shared && work == s.marked && tick <= s.marks.passed.Load(); idle {
+			s.mu.Unlock()
 			return tick, true, nil
 		}
-		if r := s.d.lib.StreamSynchronize(s.handle); r != cu.Success {
+		if r := s.waitForAll(); r != cu.Success {
 			return 0, false, s.d.fail(call, r, "stream %d", s.id)
 		}
 		s.settle(work, tick)

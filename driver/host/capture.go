@@ -108,6 +108,11 @@ func (s *stream) join(c *capture, o *stream, tick uint64) error {
 	switch {
 	case s.closed:
 		return s.closedError(call)
+	case s.closing:
+		return &driver.Error{
+			Call: call, Code: driver.ErrCapturing,
+			Detail: fmt.Sprintf("stream %d captures, and stream %d is being closed", o.id, s.id),
+		}
 	case s.capturing() && s.capture != c:
 		return &driver.Error{
 			Call: call, Code: driver.ErrCapturing,

@@ -221,6 +221,9 @@ func (d *device) Close() error {
 	streams := d.streams
 	d.mu.Unlock()
 
+	for _, s := range streams {
+		s.shut()
+	}
 	var errs []error
 	for _, s := range streams {
 		errs = append(errs, s.end())

@@ -18,7 +18,7 @@ func (g graphs) Begin(s driver.Stream) error {
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	switch {
-	case own.closed:
+	case own.closing:
 		return own.closedError(call)
 	case own.id == 0:
 		return defaultError(call)

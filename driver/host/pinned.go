@@ -147,15 +147,13 @@ func (p pinned) Unregister(b []byte) error {
 	return nil
 }
 
-// giveUp marks the range that b is as going, and waits for queued work.
+// giveUp marks the range that b is as going, and waits for queued work. If the device is closed it only waits: while Close
+// does, work may still use b, and whoever is told of it takes b elsewhere.
 func (p pinned) giveUp(call string, b []byte, allocated bool) error {
 	p.d.mu.RLock()
 	closed, streams := p.d.closed, slices.Clone(p.d.streams)
 	p.d.mu.RUnlock()
-	if closed {
-		return closedError(call)
-	}
-	if !p.d.pins.leave(b, allocated) {
+	if !closed && !p.d.pins.leave(b, allocated) {
 		how := "Register"
 		if allocated {
 			how = "AllocHost"
@@ -164,6 +162,9 @@ func (p pinned) giveUp(call string, b []byte, allocated bool) error {
 	}
 	for _, s := range streams {
 		s.drain()
+	}
+	if closed {
+		return closedError(call)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (d *device) stall() (release func()) {
 		s.mu.Lock()
 	}
 	for _, s := range streams {
-		if s.closed && s.done.Load() == s.queued {
+		if s.closed {
 			continue // its goroutine has ended, or will without more work
 		}
 		moving.Add(1)

@@ -17,13 +17,15 @@ type stream struct {
 	id driver.StreamID
 
 	mu     sync.Mutex
-	filled sync.Cond // the queue got work, or the stream was closed: the worker waits for it
+	filled sync.Cond // the queue got work, or closing was set: the worker waits for it
 	moved  sync.Cond // a tick was done, or a context ended: everyone else waits for it
 	queue  []work
 	queued uint64        // the tick of the last work queued
 	done   atomic.Uint64 // the tick of the last work done: written with mu held
 	err    error         // the first of queued work that no Sync has returned
-	closed bool
+
+	closing bool // no work is taken any more
+	closed  bool // and all is done: the worker has ended, or is about to
 
 	capture *capture // what work is recorded in instead of being queued, or nil
 	entered uint64   // the first tick in it
@@ -52,7 +54,7 @@ func newStream(d *device, id driver.StreamID, tick uint64) *stream {
 
 func (s *stream) ID() driver.StreamID { return s.id }
 
-// run does work until the stream is closed and the queue empty.
+// run does work until the stream closes and the queue is empty.
 func (s *stream) run() {
 	ended := false
 	defer func() {
@@ -72,7 +74,7 @@ func (s *stream) run() {
 	ended = true
 }
 
-// fetch makes sure that there is work in the batch. It returns false if there will be none.
+// fetch makes sure that there is work in the batch. It returns false if there will be none: the stream is closed then.
 func (s *stream) fetch() bool {
 	if s.next < len(s.batch) {
 		return true
@@ -80,7 +82,8 @@ func (s *stream) fetch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.queue) == 0 {
-		if s.closed {
+		if s.closing {
+			s.closed = true
 			return false
 		}
 		s.filled.Wait()
@@ -133,7 +136,7 @@ func failure(call string, v any) error {
 func (s *stream) add(call string, do func() error, uses ...span) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closing {
 		return 0, s.closedError(call)
 	}
 	if s.capturing() {
@@ -146,7 +149,7 @@ func (s *stream) add(call string, do func() error, uses ...span) (uint64, error)
 func (s *stream) addNow(call string, do func() error) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closing {
 		return 0, s.closedError(call)
 	}
 	if s.capturing() {
@@ -217,23 +220,29 @@ func (s *stream) own(call string, m driver.Mark) {
 	}
 }
 
-// WaitFor of a mark that is reached queues nothing. One of a capture that goes on draws s into it.
+// WaitFor of a mark that is reached queues nothing. One of a capture that goes on draws s into it. A stream that closes
+// still waits: its marks come after what it was made to wait for.
 func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	const call = "Stream.WaitFor"
 	o := s.d.stream(call, other)
 	o.own(call, m)
-	if o != s && o.done.Load() < m.Tick {
+	wait := o != s && o.done.Load() < m.Tick
+	if wait {
 		if c := o.captureOf(m.Tick); c != nil {
 			return s.join(c, o, m.Tick)
 		}
-		_, err := s.addNow(call, func() error { o.wait(m.Tick); return nil })
-		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	switch {
+	case s.closed:
 		return s.closedError(call)
+	case !wait:
+		return nil
+	case s.capturing():
+		return s.capturingError(call)
 	}
+	s.put(call, func() error { o.wait(m.Tick); return nil })
 	return nil
 }
 
@@ -280,19 +289,24 @@ func (s *stream) Close() error {
 	if capturing {
 		return s.capturingError("Stream.Close")
 	}
+	s.shut()
 	return s.end()
 }
 
-// end gives up what is being captured, waits for queued work and for the goroutine's end.
-func (s *stream) end() error {
+// shut gives up what is being captured and takes no more work.
+func (s *stream) shut() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.capturing() {
 		s.capture.stop()
 		s.leave()
 	}
-	s.closed = true
+	s.closing = true
 	s.filled.Signal()
-	s.mu.Unlock()
+}
+
+// end waits for the work of a stream that takes no more, and for the goroutine's end.
+func (s *stream) end() error {
 	<-s.gone
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,11 +315,11 @@ func (s *stream) end() error {
 	return err
 }
 
-// ended says whether the stream is closed with all work done, and returns its last tick.
+// ended says whether the stream is closed, and returns its last tick.
 func (s *stream) ended() (tick uint64, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queued, s.closed && s.done.Load() == s.queued
+	return s.queued, s.closed
 }
 
 func (s *stream) closedError(call string) error {
