@@ -27,6 +27,10 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	return e, nil
 }
 
+// keptStreams is how many streams of closed sessions a device keeps: numbers of streams are not used again, and tables are by
+// number.
+const keptStreams = 1024
+
 func (e *Engine) start(ctx context.Context) error {
 	c := e.config
 	if n := len(c.Devices); c.Distribution != nil && n > 1 {
@@ -122,6 +126,7 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 		Device: dev, Allocator: d.lanes, Backend: inner.Backend(), Sites: o.Sites,
 	})
 	d.streams = driver.NewStreamPool(dev, driver.StreamOptions{})
+	d.streams.Keep(keptStreams)
 	return d, nil
 }
 

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// maxKeptStreams is how many idle streams a StreamPool keeps, as BMEngine's does.
-const maxKeptStreams = 16
+// keptStreams is how many idle streams a StreamPool keeps unless Keep says otherwise, as BMEngine's does.
+const keptStreams = 16
 
 // A StreamPool lends the streams of one device, so that work which needs a stream for a short while makes none of its
-// own, and ends none, which would wait for its work. It keeps up to 16 streams that nobody has, and lends the one that came
+// own, and ends none, which would wait for its work. It keeps up to 16 streams that nobody has (see Keep), and lends the one that came
 // back last. Safe for concurrent use: one lock, a leaf, not held while the device is called.
 //
 // A stream comes back with the work that was queued on it, done or not. Whoever gets it next is queued behind that work,
@@ -21,6 +21,7 @@ type StreamPool struct {
 	opts StreamOptions
 
 	mu     sync.Mutex
+	most   int      // that are kept
 	kept   []Stream // the last one back is the last
 	lent   []Stream // by ID; nil where the pool has lent no stream of that number
 	closed bool
@@ -32,7 +33,15 @@ func NewStreamPool(dev Device, opts StreamOptions) *StreamPool {
 	if dev == nil || opts.Foreign != 0 {
 		panic(fmt.Sprintf("driver: NewStreamPool(%v, %+v): want a device, and no foreign stream", dev, opts))
 	}
-	return &StreamPool{dev: dev, opts: opts}
+	return &StreamPool{dev: dev, opts: opts, most: keptStreams}
+}
+
+// Keep has the pool keep up to n streams from now on, more or fewer than 16: where many borrowers come and go, a stream that is
+// closed only to be made again costs time, and its number is used up.
+func (p *StreamPool) Keep(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.most = n
 }
 
 // Get lends the stream that was put back last, or a new one if none is kept. The caller puts it back, or closes it and
@@ -72,7 +81,7 @@ func (p *StreamPool) lend(s Stream) {
 }
 
 // Put takes back a stream that Get lent, for the next who asks; its former borrower queues nothing more on it. Work on it
-// need not be done, but no capture may be under way. With 16 streams kept, or after Close, the stream is closed instead,
+// need not be done, but no capture may be under way. With as many streams kept as there may be, or after Close, the stream is closed instead,
 // which waits for its work, and the error is that of closing it.
 //
 // Put panics if this pool did not lend the stream, or has it back already.
@@ -85,7 +94,7 @@ func (p *StreamPool) Put(s Stream) error {
 			"it was put back already, or came from elsewhere", id))
 	}
 	p.lent[id] = nil
-	if keep := !p.closed && len(p.kept) < maxKeptStreams; keep {
+	if keep := !p.closed && len(p.kept) < p.most; keep {
 		p.kept = append(p.kept, s)
 		p.mu.Unlock()
 		return nil

@@ -99,6 +99,22 @@ func TestStreamPoolLendsTheLastOneBack(t *testing.T) {
 	}
 }
 
+func TestStreamPoolKeepsWhatItIsTold(t *testing.T) {
+	dev := &stable{}
+	p := driver.NewStreamPool(dev, driver.StreamOptions{})
+	p.Keep(3)
+	var streams []driver.Stream
+	for range 5 {
+		streams = append(streams, get(t, p))
+	}
+	put(t, p, streams[:4]...)
+	p.Keep(4)
+	put(t, p, streams[4])
+	if n := dev.closed(); n != 1 || !streams[3].(*horse).closed {
+		t.Errorf("%d of 5 streams are closed, the fourth %v; want it alone", n, streams[3].(*horse).closed)
+	}
+}
+
 // 16 streams are kept, as in BMEngine; what is put back beyond that is closed, and so is all that is kept at the end.
 func TestStreamPoolKeeps16(t *testing.T) {
 	dev := &stable{}
