@@ -1,0 +1,80 @@
+package mem
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Bin serves requests of at most Size bytes that no smaller bin serves.
+type Bin struct {
+	Size      int64 // bytes
+	Allocator Allocator
+}
+
+// A Binned allocator sends each request where its size belongs. See Binning.
+type Binned struct {
+	bins  []Bin           // ascending by size
+	parts []Allocator     // those of the bins, then that of the rest
+	loans records[uint16] // index of the bin
+}
+
+// Binning returns an allocator that asks the bin with the smallest size that is not below the request's, and rest for what
+// is larger than every bin's. It is RMM's binning_memory_resource, whose bins are Slabs of powers of two over rest; any
+// allocator will do. Which allocator a request goes to depends on its size alone: a bin without room is the request's error
+// (give it a Fallback). Sizes that are not positive, or come twice, panic. A warm call takes one short lock.
+func Binning(rest Allocator, bins ...Bin) *Binned {
+	b := &Binned{bins: slices.Clone(bins), loans: records[uint16]{name: "Binning"}}
+	slices.SortFunc(b.bins, func(x, y Bin) int { return cmp.Compare(x.Size, y.Size) })
+	for i, bin := range b.bins {
+		if bin.Size <= 0 || i > 0 && bin.Size == b.bins[i-1].Size || len(b.bins) > 1<<15 {
+			panic(fmt.Sprintf("mem: Binning with a bin of %d bytes, one of %d: want positive sizes, none twice",
+				bin.Size, len(b.bins)))
+		}
+		b.parts = append(b.parts, bin.Allocator)
+	}
+	b.parts = append(b.parts, rest)
+	return b
+}
+
+// Alloc implements Allocator. The error is that of the bin.
+func (x *Binned) Alloc(s driver.Stream, size int64) (Block, error) {
+	at, _ := slices.BinarySearchFunc(x.bins, size, func(b Bin, size int64) int {
+		if b.Size < size {
+			return -1
+		}
+		return 1
+	})
+	b, err := x.parts[at].Alloc(s, size)
+	if err != nil || b.Ptr == 0 {
+		return Block{}, err
+	}
+	return x.loans.lend(s.ID(), b.Ptr, b.Size, b, uint16(at)), nil
+}
+
+// Free implements Allocator.
+func (x *Binned) Free(b Block, used ...driver.Stream) {
+	if b == (Block{}) {
+		return
+	}
+	rec := x.loans.take(b)
+	x.parts[rec.more].Free(rec.below, used...)
+}
+
+// Movable implements Mover, where the bin that a block came from does.
+func (x *Binned) Movable(b Block, h Holder) bool {
+	if b == (Block{}) {
+		return false
+	}
+	rec := x.loans.peek("Movable", b)
+	return Movable(x.parts[rec.more], rec.below, x.loans.follow(b, h))
+}
+
+// EmptyCache implements Trimmer, for the bins and then for the rest, from which theirs may come.
+func (x *Binned) EmptyCache() error { return emptyCaches(x.parts...) }
+
+// Unwrap implements Wrapper: it is the allocator of what is larger than every bin, and so are the statistics that Find
+// finds.
+func (x *Binned) Unwrap() Allocator { return x.parts[len(x.bins)] }

@@ -1,0 +1,76 @@
+package mem
+
+import (
+	"errors"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A FallingBack allocator asks another one when the first has no room. See Fallback.
+type FallingBack struct {
+	parts [2]Allocator
+	loans records[uint8] // which part
+}
+
+// Fallback returns an allocator that asks first and, if that has no room, then, once: memory of the host behind that of a
+// GPU, a private pool behind the default one. It is RMM's failure_alternate_resource_adaptor. A block goes back to where it
+// came from. Only errors that match ErrNoMemory fall through; any other is the request's. More than two are a Fallback
+// of a Fallback. A warm call takes one short lock.
+func Fallback(first, then Allocator) *FallingBack {
+	return &FallingBack{parts: [2]Allocator{first, then}, loans: records[uint8]{name: "Fallback"}}
+}
+
+// Alloc implements Allocator. If neither has room the error holds both reasons.
+func (f *FallingBack) Alloc(s driver.Stream, size int64) (Block, error) {
+	part := uint8(0)
+	b, err := f.parts[0].Alloc(s, size)
+	if err != nil && errors.Is(err, ErrNoMemory) {
+		part = 1
+		var also error
+		if b, also = f.parts[1].Alloc(s, size); also != nil {
+			err = errors.Join(err, also)
+		} else {
+			err = nil
+		}
+	}
+	if err != nil || b.Ptr == 0 {
+		return Block{}, err
+	}
+	return f.loans.lend(s.ID(), b.Ptr, b.Size, b, part), nil
+}
+
+// Free implements Allocator.
+func (f *FallingBack) Free(b Block, used ...driver.Stream) {
+	if b == (Block{}) {
+		return
+	}
+	rec := f.loans.take(b)
+	f.parts[rec.more].Free(rec.below, used...)
+}
+
+// Movable implements Mover, where the part that a block came from does.
+func (f *FallingBack) Movable(b Block, h Holder) bool {
+	if b == (Block{}) {
+		return false
+	}
+	rec := f.loans.peek("Movable", b)
+	return Movable(f.parts[rec.more], rec.below, f.loans.follow(b, h))
+}
+
+// EmptyCache implements Trimmer, for both parts.
+func (f *FallingBack) EmptyCache() error { return emptyCaches(f.parts[:]...) }
+
+// Unwrap implements Wrapper: it is the first part, and so are the statistics that Find finds. Those of the other are found
+// from there.
+func (f *FallingBack) Unwrap() Allocator { return f.parts[0] }
+
+// emptyCaches empties the caches of several allocators, whatever becomes of one.
+func emptyCaches(parts ...Allocator) error {
+	var errs []error
+	for _, a := range parts {
+		if t, ok := Find[Trimmer](a); ok {
+			errs = append(errs, t.EmptyCache())
+		}
+	}
+	return errors.Join(errs...)
+}

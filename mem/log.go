@@ -1,0 +1,141 @@
+package mem
+
+import (
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// LogHeader is the first line of a log. Its first six columns are those of RMM's logs:
+//
+//	Thread   always 0: goroutines have no numbers
+//	Time     15:04:05.000000, or the number of the row if Log was given no clock
+//	Action   a LogAction
+//	Pointer  0x7f0000; of a request that failed 0x0; of a move the address that the block leaves
+//	Size     bytes: asked for by a request, of the block otherwise
+//	Stream   number of the stream that was asked for; 0 otherwise
+//	Detail   of a free the streams that still use the block, with spaces between; of a move the new address
+const LogHeader = "Thread,Time,Action,Pointer,Size,Stream,Detail"
+
+// A LogAction is what a row of a log tells of.
+type LogAction string
+
+// The actions. RMM has the first three.
+const (
+	LogAlloc   LogAction = "allocate"
+	LogFailure LogAction = "allocate failure"
+	LogFree    LogAction = "free"
+	LogMove    LogAction = "move"
+)
+
+// A Logger writes down what goes through an allocator. See Log.
+type Logger struct {
+	inner Allocator
+	clock func() time.Time
+
+	mu   sync.Mutex // held while w writes
+	w    io.Writer
+	rows int64
+	row  []byte
+	err  error
+}
+
+// Log returns an allocator that writes a row of CSV to w for each block of a that it hands out, each that it takes back,
+// each that is moved and each request that fails: LogHeader says which columns. ReadLog reads it and ReplayLog does it again
+// on any allocator; what reads RMM's logs reads the first six columns. clock gives the times; nil numbers the rows.
+//
+// A row is one Write, made under the log's lock, and for a move under those of the layer below too, so w must not block for
+// long nor allocate through here: give it a buffer, and flush that. A block is logged before its address can be handed out
+// again. If w fails, the log ends there, the allocator goes on, and Err tells.
+func Log(a Allocator, w io.Writer, clock func() time.Time) *Logger {
+	l := &Logger{inner: a, clock: clock, w: w}
+	_, l.err = w.Write([]byte(LogHeader + "\n"))
+	return l
+}
+
+// Alloc implements Allocator.
+func (l *Logger) Alloc(s driver.Stream, size int64) (Block, error) {
+	b, err := l.inner.Alloc(s, size)
+	switch {
+	case err != nil:
+		l.write(LogFailure, 0, size, s.ID(), nil, 0)
+	case b.Ptr != 0:
+		l.write(LogAlloc, b.Ptr, size, s.ID(), nil, 0)
+	}
+	return b, err
+}
+
+// Free implements Allocator. The row is written first.
+func (l *Logger) Free(b Block, used ...driver.Stream) {
+	if b.Ptr != 0 {
+		l.write(LogFree, b.Ptr, b.Size, 0, used, 0)
+	}
+	l.inner.Free(b, used...)
+}
+
+func (l *Logger) write(action LogAction, ptr driver.Pointer, size int64, s driver.StreamID, used []driver.Stream, to driver.Pointer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return
+	}
+	l.rows++
+	row := append(l.row[:0], "0,"...)
+	if l.clock != nil {
+		row = l.clock().AppendFormat(row, "15:04:05.000000")
+	} else {
+		row = strconv.AppendInt(row, l.rows, 10)
+	}
+	row = append(append(append(row, ','), action...), ",0x"...)
+	row = strconv.AppendUint(row, uint64(ptr), 16)
+	row = strconv.AppendInt(append(row, ','), size, 10)
+	row = append(strconv.AppendUint(append(row, ','), uint64(s), 10), ',')
+	for i, u := range used {
+		if i > 0 {
+			row = append(row, ' ')
+		}
+		row = strconv.AppendUint(row, uint64(u.ID()), 10)
+	}
+	if action == LogMove {
+		row = strconv.AppendUint(append(row, "0x"...), uint64(to), 16)
+	}
+	l.row = append(row, '\n')
+	_, l.err = l.w.Write(l.row)
+}
+
+// Err returns why the log ended before its time, or nil.
+func (l *Logger) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Movable implements Mover: moves are logged.
+func (l *Logger) Movable(b Block, h Holder) bool {
+	return b.Ptr != 0 && Movable(l.inner, b, &loggedHolder{l, h, b})
+}
+
+// Unwrap implements Wrapper.
+func (l *Logger) Unwrap() Allocator { return l.inner }
+
+// A loggedHolder stands between the allocator below, which moves a block, and its holder, so that the log knows.
+type loggedHolder struct {
+	log    *Logger
+	holder Holder
+	block  Block
+}
+
+// Lift implements Holder.
+func (k *loggedHolder) Lift() ([]driver.Stream, bool) { return k.holder.Lift() }
+
+// Land implements Holder. The row is written before the holder hears of the move, and so before that of any Free.
+func (k *loggedHolder) Land(b Block, s driver.Stream) {
+	if s != nil {
+		k.log.write(LogMove, k.block.Ptr, b.Size, 0, nil, b.Ptr)
+		k.block = b
+	}
+	k.holder.Land(b, s)
+}

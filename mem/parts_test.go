@@ -1,0 +1,245 @@
+package mem_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/direct"
+)
+
+func TestFallbackAsksTheOtherForWantOfMemoryAlone(t *testing.T) {
+	first, then := newPile(512), newPile(512)
+	then.next = 1 << 40
+	f := mem.Fallback(mem.Limit(first, 1024), then)
+	a, b := mustAlloc(t, f, 1024), mustAlloc(t, f, 1024)
+	if a.Ptr >= 1<<40 || b.Ptr < 1<<40 {
+		t.Errorf("%+v, then %+v", a, b)
+	}
+	f.Free(b, s1)
+	if len(then.used) != 1 || len(then.used[0]) != 1 || len(first.live) != 1 {
+		t.Error("the block has not gone back to where it came from")
+	}
+	f.Free(a)
+	if len(first.live)+len(then.live) != 0 {
+		t.Error("blocks are left")
+	}
+	first.fail = driver.ErrLost
+	if _, err := f.Alloc(s0, 512); !errors.Is(err, driver.ErrLost) || len(then.live) != 0 {
+		t.Errorf("a lost device gives %v", err)
+	}
+	then.fail = mem.ErrNoMemory
+	_, err := f.Alloc(s0, 2048)
+	var limited *mem.LimitError
+	if !errors.As(err, &limited) || strings.Count(err.Error(), "out of memory") != 2 {
+		t.Errorf("with room in neither: %v", err)
+	}
+	if err := f.EmptyCache(); err != nil || first.trims != 1 || then.trims != 1 {
+		t.Errorf("%v; caches were emptied %d and %d times", err, first.trims, then.trims)
+	}
+}
+
+func TestBinningBySize(t *testing.T) {
+	piles := map[int64]*pile{}
+	bin := func(size int64) mem.Bin {
+		piles[size] = newPile(1)
+		return mem.Bin{Size: size, Allocator: piles[size]}
+	}
+	rest := newPile(1)
+	b := mem.Binning(rest, bin(4096), bin(256), bin(1024)) // in any order
+	for _, tt := range []struct{ size, bin int64 }{{1, 256}, {256, 256}, {257, 1024}, {1024, 1024}, {1025, 4096}, {4096, 4096}} {
+		blk := mustAlloc(t, b, tt.size)
+		if piles[tt.bin].live[blk.Ptr] != tt.size {
+			t.Errorf("%d bytes did not come from the bin of %d", tt.size, tt.bin)
+		}
+		b.Free(blk, s1)
+		if n := len(piles[tt.bin].live); n != 0 {
+			t.Errorf("%d blocks are left in the bin of %d", n, tt.bin)
+		}
+	}
+	large := mustAlloc(t, b, 4097)
+	if len(rest.live) != 1 {
+		t.Error("4097 bytes did not come from the rest")
+	}
+	b.Free(large)
+	piles[256].fail = mem.ErrNoMemory
+	if _, err := b.Alloc(s0, 200); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("from a full bin: %v", err)
+	}
+	if err := b.EmptyCache(); err != nil || piles[256].trims+piles[1024].trims+piles[4096].trims+rest.trims != 4 {
+		t.Errorf("%v; not all caches were emptied", err)
+	}
+	for _, bins := range [][]mem.Bin{{{Size: 0}}, {{Size: -1}}, {{Size: 4}, {Size: 5}, {Size: 4}}} {
+		wantAll(t, panicOf(t, func() { mem.Binning(rest, bins...) }), "mem: Binning with a bin of")
+	}
+	none := mem.Binning(rest)
+	none.Free(mustAlloc(t, none, 1))
+}
+
+func TestSlabCutsPieces(t *testing.T) {
+	base := newPile(1)
+	below := &asked{Allocator: base}
+	a := mem.Slab(below, 512, 4)
+	var blocks []mem.Block
+	for i := range 9 {
+		b := mustAlloc(t, a, int64(1+i*60))
+		if b.Size != 512 || b.Ptr != 0x1000+driver.Pointer(i)*512 {
+			t.Errorf("piece %d is %+v", i, b)
+		}
+		blocks = append(blocks, b)
+	}
+	large := mustAlloc(t, a, 513)
+	if len(below.sizes) != 4 || below.sizes[0] != 2048 || below.sizes[3] != 513 || large.Size != 513 {
+		t.Errorf("asked below for %v", below.sizes)
+	}
+	a.Free(large)
+	a.Free(blocks[5])
+	if b := mustAlloc(t, a, 512); b.Ptr != blocks[5].Ptr || b.Tag == blocks[5].Tag {
+		t.Errorf("%+v in place of %+v", b, blocks[5])
+	} else {
+		blocks[5] = b
+	}
+	other, err := a.Alloc(s1, 1)
+	must(t, err)
+	if len(base.live) != 4 {
+		t.Errorf("%d slabs for two streams", len(base.live))
+	}
+	a.Free(other)
+	for _, b := range blocks {
+		a.Free(b)
+	}
+	must(t, a.EmptyCache())
+	if len(base.live) != 0 || base.trims != 1 {
+		t.Errorf("%d slabs are left, %d calls of EmptyCache below", len(base.live), base.trims)
+	}
+	for _, bad := range [][2]int64{{0, 1}, {1, 0}, {-1, 1}, {1 << 40, 1 << 24}} {
+		wantAll(t, panicOf(t, func() { mem.Slab(base, bad[0], bad[1]) }), "mem: Slab of")
+	}
+}
+
+// A piece that another stream uses is not handed out before all of its slab has gone back, and the layer below is told of
+// all such streams.
+func TestSlabOfPiecesThatOthersUse(t *testing.T) {
+	base := newPile(1)
+	a := mem.Slab(base, 512, 3)
+	x, y, z := mustAlloc(t, a, 1), mustAlloc(t, a, 1), mustAlloc(t, a, 1)
+	a.Free(x, s1)
+	a.Free(y, s0, s1) // its own among them
+	if b := mustAlloc(t, a, 1); b.Ptr == x.Ptr || b.Ptr == y.Ptr {
+		t.Errorf("%+v is handed out while another stream uses it", b)
+	}
+	a.Free(z)
+	if len(base.live) != 1 || len(base.used) != 1 || len(base.used[0]) != 1 || base.used[0][0] != s1 {
+		t.Errorf("%d slabs below, and frees that named %v", len(base.live), base.used)
+	}
+}
+
+// Idle slabs of one stream are in nobody's way.
+func TestSlabGivesBackForWantOfMemory(t *testing.T) {
+	base := newPile(1)
+	a := mem.Slab(mem.Limit(base, 4096), 512, 8)
+	a.Free(mustAlloc(t, a, 1))
+	b, err := a.Alloc(s1, 1)
+	if err != nil || len(base.live) != 1 {
+		t.Fatalf("on the other stream: %v, %d slabs", err, len(base.live))
+	}
+	if _, err := a.Alloc(s0, 1); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("with a piece of the only slab on loan: %v", err)
+	}
+	a.Free(b)
+	a.Free(mustAlloc(t, a, 4000)) // larger than a piece
+}
+
+func TestPrefetchIsAdvice(t *testing.T) {
+	base := newPile(512)
+	var got []mem.Block
+	fail := error(nil)
+	p := mem.Prefetch(base, func(s driver.Stream, at driver.Pointer, size int64) error {
+		got = append(got, mem.Block{Ptr: at, Size: size, Tag: uint64(s.ID())})
+		return fail
+	})
+	mustAlloc(t, p, 0)
+	a := mustAlloc(t, p, 700)
+	fail = driver.ErrUnsupported
+	b := mustAlloc(t, p, 100)
+	if len(got) != 2 || got[0] != a || got[1] != b || a.Size != 1024 {
+		t.Errorf("fetched %+v of %+v and %+v", got, a, b)
+	}
+	if n, err := p.Failed(); n != 1 || !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("%d have failed: %v", n, err)
+	}
+	dev := sim.New(sim.Options{})
+	defer dev.Close()
+	touching := mem.Prefetch(direct.New(dev, direct.Config{}), nil)
+	blk, err := touching.Alloc(dev.DefaultStream(), 4096)
+	must(t, err)
+	if got := contents(t, dev.DefaultStream(), blk); got[0] != 0 || got[4095] != 0 {
+		t.Error("the pages have not been touched")
+	}
+	touching.Free(blk)
+}
+
+func TestQuotasReserveAndShare(t *testing.T) {
+	base := newPile(512)
+	q := mem.NewQuotas(base, 10*mib)
+	a, err := q.Tenant("a", 4*mib, 8*mib)
+	must(t, err)
+	b, err := q.Tenant("b", 2*mib, 10*mib)
+	must(t, err)
+	var refused *mem.QuotaError
+	if _, err := q.Tenant("c", 5*mib, 5*mib); !errors.As(err, &refused) || refused.Left != 4*mib {
+		t.Errorf("more reserved than there is: %v", err)
+	}
+	x, y := mustAlloc(t, b, 4*mib), mustAlloc(t, b, 2*mib) // its own 2, and all that is shared
+	if _, err := b.Alloc(s0, 512); !errors.As(err, &refused) || refused.Tenant != "b" || refused.Live != 6*mib || refused.Left != 0 {
+		t.Errorf("what is reserved for a is taken: %v", err)
+	}
+	wantAll(t, refused.Error(), "tenant b", "512", "6.00MiB", "10.00MiB")
+	z := mustAlloc(t, a, 4*mib)
+	if _, err := a.Alloc(s0, 512); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("past its reservation, with nothing left: %v", err)
+	}
+	b.Free(x)
+	w := mustAlloc(t, a, 4*mib)
+	if _, err := a.Alloc(s0, 512); !errors.As(err, &refused) || refused.Limit != 8*mib || refused.Live != 8*mib {
+		t.Errorf("past its limit: %v", err)
+	}
+	wantAll(t, panicOf(t, func() { b.Free(w) }), "mem: Tenant b: Free", "not on loan")
+	if err := a.Leave(); err == nil || !strings.Contains(err.Error(), "8.00MiB") {
+		t.Errorf("leaving with blocks: %v", err)
+	}
+	for _, blk := range []mem.Block{z, w} {
+		a.Free(blk)
+	}
+	b.Free(y)
+	must(t, a.Leave())
+	must(t, a.Leave())
+	wantAll(t, panicOf(t, func() { a.Alloc(s0, 1) }), "mem: Tenant a", "after Leave")
+	all := mustAlloc(t, b, 10*mib) // what was reserved for a is free
+	b.Free(all)
+	if a.Live() != 0 || b.Live() != 0 || len(base.live) != 0 {
+		t.Errorf("%d and %d bytes, %d blocks are left", a.Live(), b.Live(), len(base.live))
+	}
+}
+
+func TestQuotasCountWholeBlocks(t *testing.T) {
+	base := newPile(mib)
+	tenant, err := mem.NewQuotas(base, 8*mib).Tenant("a", 0, mib+512)
+	must(t, err)
+	b := mustAlloc(t, tenant, 1)
+	_, err = tenant.Alloc(s0, 1)
+	var refused *mem.QuotaError
+	if !errors.As(err, &refused) || refused.Want != 1 || refused.Block != mib || len(base.live) != 1 || tenant.Live() != mib {
+		t.Errorf("%v with %d blocks and %d bytes", err, len(base.live), tenant.Live())
+	}
+	base.fail = driver.ErrLost
+	if _, err := tenant.Alloc(s0, 1); !errors.Is(err, driver.ErrLost) || tenant.Live() != mib {
+		t.Errorf("%v, and %d bytes", err, tenant.Live())
+	}
+	tenant.Free(b)
+	wantAll(t, panicOf(t, func() { mem.NewQuotas(base, -1) }), "mem: NewQuotas")
+	wantAll(t, panicOf(t, func() { mem.NewQuotas(base, 1).Tenant("x", 2, 1) }), "mem: Tenant \"x\"")
+}

@@ -1,0 +1,64 @@
+package mem
+
+import (
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Fetch queues on s what brings size bytes at p to where work on s will use them: cuMemPrefetchAsync of managed memory,
+// say. It is called by many goroutines at once.
+type Fetch func(s driver.Stream, p driver.Pointer, size int64) error
+
+// A Prefetcher brings memory near before it is first used. See Prefetch.
+type Prefetcher struct {
+	inner Allocator
+	fetch Fetch
+
+	mu     sync.Mutex
+	failed int64
+	last   error
+}
+
+// Prefetch returns an allocator that calls fetch for each block of a before it is handed out, so that pages come in
+// together, in stream order, and not one by one as the first kernel faults on them. It is RMM's
+// prefetch_resource_adaptor. A nil fetch queues a Fill, which touches every page: right for memory of the host.
+//
+// Fetching is advice. What it returns does not fail the request: see Failed. A call costs what fetch costs.
+func Prefetch(a Allocator, fetch Fetch) *Prefetcher {
+	if fetch == nil {
+		fetch = func(s driver.Stream, p driver.Pointer, size int64) error { return s.Fill(p, 0, size) }
+	}
+	return &Prefetcher{inner: a, fetch: fetch}
+}
+
+// Alloc implements Allocator. The error is that of the layer below.
+func (p *Prefetcher) Alloc(s driver.Stream, size int64) (Block, error) {
+	b, err := p.inner.Alloc(s, size)
+	if err != nil || b.Ptr == 0 {
+		return b, err
+	}
+	if err := p.fetch(s, b.Ptr, b.Size); err != nil {
+		p.mu.Lock()
+		p.failed++
+		p.last = err
+		p.mu.Unlock()
+	}
+	return b, nil
+}
+
+// Failed returns how many fetches have failed, and how the last of those did.
+func (p *Prefetcher) Failed() (n int64, last error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed, p.last
+}
+
+// Free implements Allocator.
+func (p *Prefetcher) Free(b Block, used ...driver.Stream) { p.inner.Free(b, used...) }
+
+// Movable implements Mover: a block that is moved has been used, and is near.
+func (p *Prefetcher) Movable(b Block, h Holder) bool { return Movable(p.inner, b, h) }
+
+// Unwrap implements Wrapper.
+func (p *Prefetcher) Unwrap() Allocator { return p.inner }

@@ -1,0 +1,178 @@
+package mem
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// Quotas divide an allocator's memory among tenants. See NewQuotas.
+//
+// Invariant: total >= committed = the sum over tenants of what each has on loan or its reservation, whichever is more.
+type Quotas struct {
+	inner Allocator
+	total int64
+
+	mu        sync.Mutex // a leaf: guards what follows, and live of the tenants
+	committed int64
+}
+
+// NewQuotas returns quotas over total bytes of a, in sizes of blocks. What a rounds up counts; what it caches does not. A
+// negative total panics.
+func NewQuotas(a Allocator, total int64) *Quotas {
+	if total < 0 {
+		panic(fmt.Sprintf("mem: NewQuotas of %d bytes: the total must not be negative", total))
+	}
+	return &Quotas{inner: a, total: total}
+}
+
+// Tenant returns an allocator for one tenant, whose blocks never add up to more than limit bytes, and who can have
+// reserved bytes of the total at any time, whatever others do: they share what is reserved for nobody, first come, first
+// served. It panics unless 0 <= reserved <= limit; the error, a *QuotaError, says that so much is not left to reserve.
+//
+// A tenant's blocks are its own: another's Free of one panics. What was in the memory is no secret unless there is a Zero
+// below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
+func (q *Quotas) Tenant(name string, reserved, limit int64) (*Tenant, error) {
+	if reserved < 0 || limit < reserved {
+		panic(fmt.Sprintf("mem: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved, limit))
+	}
+	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, loans: records[struct{}]{name: "Tenant " + name}}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if reserved > q.total-q.committed {
+		return nil, t.refusal(reserved, reserved)
+	}
+	q.committed += reserved
+	return t, nil
+}
+
+// A Tenant is an allocator with a quota. See Quotas.Tenant.
+type Tenant struct {
+	quotas          *Quotas
+	name            string
+	reserved, limit int64
+	live            int64
+	left            bool
+	loans           records[struct{}]
+}
+
+// Live returns the bytes that the tenant has on loan, those of requests under way included.
+func (t *Tenant) Live() int64 {
+	t.quotas.mu.Lock()
+	defer t.quotas.mu.Unlock()
+	return t.live
+}
+
+// Alloc implements Allocator. The error is a *QuotaError if the quota is in the way, or what the layer below says. It
+// panics after Leave.
+func (t *Tenant) Alloc(s driver.Stream, size int64) (Block, error) {
+	if size <= 0 {
+		return t.quotas.inner.Alloc(s, size)
+	}
+	if err := t.take(size, size, size); err != nil {
+		return Block{}, err
+	}
+	b, err := t.quotas.inner.Alloc(s, size)
+	if err != nil {
+		t.give(size)
+		return Block{}, err
+	}
+	if err := t.take(b.Size-size, size, b.Size); err != nil {
+		t.quotas.inner.Free(b)
+		t.give(size)
+		return Block{}, err
+	}
+	return t.loans.lend(s.ID(), b.Ptr, b.Size, b, struct{}{}), nil
+}
+
+// take counts n more bytes, of a request for want bytes and a block of size, or says why not.
+func (t *Tenant) take(n, want, size int64) error {
+	if n == 0 {
+		return nil
+	}
+	q := t.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.left {
+		panic(fmt.Sprintf("mem: Tenant %s: Alloc of %d bytes after Leave", t.name, want))
+	}
+	if n > t.limit-t.live || t.share(t.live+n)-t.share(t.live) > q.total-q.committed {
+		return t.refusal(want, size)
+	}
+	q.committed += t.share(t.live+n) - t.share(t.live)
+	t.live += n
+	return nil
+}
+
+// share is what the tenant takes of the total with so much on loan.
+func (t *Tenant) share(live int64) int64 { return max(live, t.reserved) }
+
+func (t *Tenant) give(n int64) {
+	q := t.quotas
+	q.mu.Lock()
+	q.committed -= t.share(t.live) - t.share(t.live-n)
+	t.live -= n
+	q.mu.Unlock()
+}
+
+func (t *Tenant) refusal(want, size int64) error {
+	q := t.quotas
+	return &QuotaError{Tenant: t.name, Want: want, Block: size, Live: t.live, Limit: t.limit, Left: q.total - q.committed}
+}
+
+// Free implements Allocator. The bytes count until the layer below has taken the block back.
+func (t *Tenant) Free(b Block, used ...driver.Stream) {
+	if b == (Block{}) {
+		return
+	}
+	t.quotas.inner.Free(t.loans.take(b).below, used...)
+	t.give(b.Size)
+}
+
+// Leave ends the tenant, and gives back what was reserved for it. Bytes on loan are an error; nothing is changed then.
+func (t *Tenant) Leave() error {
+	q := t.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.live > 0 {
+		return fmt.Errorf("mem: Tenant %s: Leave with %s on loan", t.name, bytesize.Format(t.live))
+	}
+	if !t.left {
+		q.committed -= t.reserved
+		t.left = true
+	}
+	return nil
+}
+
+// Movable implements Mover: moving a block changes nothing that is counted.
+func (t *Tenant) Movable(b Block, h Holder) bool {
+	if b == (Block{}) {
+		return false
+	}
+	rec := t.loans.peek("Movable", b)
+	return Movable(t.quotas.inner, rec.below, t.loans.follow(b, h))
+}
+
+// Unwrap implements Wrapper.
+func (t *Tenant) Unwrap() Allocator { return t.quotas.inner }
+
+// A QuotaError is a request that a tenant's quota refused. It matches ErrNoMemory. All but the name are bytes.
+type QuotaError struct {
+	Tenant string
+	Want   int64 // asked for
+	Block  int64 // of the block that would have been handed out, as far as was known: at least Want
+	Live   int64 // the tenant's on loan
+	Limit  int64 // the tenant's
+	Left   int64 // of the total, neither on loan nor reserved for anybody
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("mem: out of memory: tenant %s asked for %s (a block of %s) with %s of its limit of %s on loan, and %s "+
+		"left to share; free blocks, or raise the limit or the total", e.Tenant, bytesize.Format(e.Want),
+		bytesize.Format(e.Block), bytesize.Format(e.Live), bytesize.Format(e.Limit), bytesize.Format(e.Left))
+}
+
+// Unwrap makes errors.Is(err, ErrNoMemory) work.
+func (e *QuotaError) Unwrap() error { return ErrNoMemory }

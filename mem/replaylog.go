@@ -1,0 +1,176 @@
+package mem
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A LogRow is one row of a log. LogHeader says what the columns are.
+type LogRow struct {
+	Line   int // in the log, from 1
+	Time   string
+	Action LogAction
+	Ptr    driver.Pointer
+	Size   int64
+	Stream driver.StreamID
+	Used   []driver.StreamID // of a free
+	To     driver.Pointer    // of a move
+}
+
+// ReadLog reads what Log wrote, or RMM's logging adaptor, row by row. What is no row ends it with an error that says
+// where. It keeps no more than a line, of at most 64 KiB.
+func ReadLog(r io.Reader) iter.Seq2[LogRow, error] {
+	return func(yield func(LogRow, error) bool) {
+		lines := bufio.NewScanner(r)
+		for n := 1; lines.Scan(); n++ {
+			text := strings.TrimSuffix(lines.Text(), "\r")
+			if text == "" || n == 1 && strings.HasPrefix(LogHeader, text) {
+				continue
+			}
+			row, err := parseLogRow(text)
+			if row.Line = n; err != nil {
+				yield(LogRow{}, fmt.Errorf("mem: log, line %d: %w", n, err))
+				return
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(LogRow{}, fmt.Errorf("mem: read the log: %w", err))
+		}
+	}
+}
+
+func parseLogRow(text string) (row LogRow, err error) {
+	f := strings.Split(text, ",")
+	if len(f) != 6 && len(f) != 7 {
+		return row, fmt.Errorf("%d columns: want 6, as RMM writes, or 7", len(f))
+	}
+	row.Time, row.Action = f[1], LogAction(f[2])
+	if row.Ptr, err = parseLogPointer(f[3]); err != nil {
+		return row, err
+	}
+	if row.Size, err = strconv.ParseInt(f[4], 10, 64); err != nil || row.Size < 0 {
+		return row, fmt.Errorf("size %q: want a number of bytes", f[4])
+	}
+	stream, err := strconv.ParseUint(f[5], 0, 32)
+	if err != nil {
+		return row, fmt.Errorf("stream %q: want a number", f[5])
+	}
+	row.Stream = driver.StreamID(stream)
+	detail := ""
+	if len(f) == 7 {
+		detail = f[6]
+	}
+	switch row.Action {
+	case LogAlloc, LogFailure:
+		if detail != "" {
+			return row, fmt.Errorf("detail %q: want none", detail)
+		}
+	case LogFree:
+		for _, u := range strings.Fields(detail) {
+			used, err := strconv.ParseUint(u, 10, 32)
+			if err != nil {
+				return row, fmt.Errorf("stream %q in the detail: want a number", u)
+			}
+			row.Used = append(row.Used, driver.StreamID(used))
+		}
+	case LogMove:
+		row.To, err = parseLogPointer(detail)
+	default:
+		err = fmt.Errorf("unknown action %q; known are %s, %s, %s, %s", f[2], LogAlloc, LogFailure, LogFree, LogMove)
+	}
+	return row, err
+}
+
+func parseLogPointer(text string) (driver.Pointer, error) {
+	if text == "(nil)" { // as RMM writes it where the C library does
+		return 0, nil
+	}
+	hex, ok := strings.CutPrefix(text, "0x")
+	p, err := strconv.ParseUint(hex, 16, 64)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("address %q: want hexadecimal digits after 0x", text)
+	}
+	return driver.Pointer(p), nil
+}
+
+// ReplayLog asks of a what a log says was asked: allocations and frees in their order, on the streams that stream returns
+// for their numbers. Requests that failed when they were logged are not made, and moves are a's own affair. It stops at the first
+// row that is wrong, that frees what is not on loan, or whose request a refuses, with an error that says which. Blocks that
+// are on loan then, or when the log ends, are freed.
+func ReplayLog(log io.Reader, a Allocator, stream func(driver.StreamID) (driver.Stream, error)) error {
+	// By logged address, the oldest first: while several blocks are moved one may arrive where another has not left yet.
+	live := map[driver.Pointer][]Block{}
+	defer func() {
+		for _, blocks := range live {
+			for _, b := range blocks {
+				a.Free(b)
+			}
+		}
+	}()
+	leave := func(p driver.Pointer) (Block, error) {
+		blocks := live[p]
+		if len(blocks) == 0 {
+			return Block{}, fmt.Errorf("no block is on loan at %#x", uint64(p))
+		}
+		if live[p] = blocks[1:]; len(blocks) == 1 {
+			delete(live, p)
+		}
+		return blocks[0], nil
+	}
+	replay := func(row LogRow) error {
+		switch row.Action {
+		case LogAlloc:
+			if len(live[row.Ptr]) > 0 {
+				return fmt.Errorf("a block is on loan at %#x already", uint64(row.Ptr))
+			}
+			s, err := stream(row.Stream)
+			if err != nil {
+				return err
+			}
+			b, err := a.Alloc(s, row.Size)
+			if err == nil {
+				live[row.Ptr] = append(live[row.Ptr], b)
+			}
+			return err
+		case LogMove:
+			b, err := leave(row.Ptr)
+			if err == nil {
+				live[row.To] = append(live[row.To], b)
+			}
+			return err
+		case LogFree:
+			used := make([]driver.Stream, len(row.Used))
+			for i, id := range row.Used {
+				s, err := stream(id)
+				if err != nil {
+					return err
+				}
+				used[i] = s
+			}
+			b, err := leave(row.Ptr)
+			if err == nil {
+				a.Free(b, used...)
+			}
+			return err
+		}
+		return nil
+	}
+	for row, err := range ReadLog(log) {
+		if err != nil {
+			return err
+		}
+		if err := replay(row); err != nil {
+			return fmt.Errorf("mem: log, line %d: %w", row.Line, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package mem
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Slabbed allocator cuts blocks of one size from slabs. See Slab.
+//
+// A slab belongs to the stream that it was got for, and its pieces are handed out for that stream alone, so that reuse
+// needs no waiting. A piece is
+//
+//	free    on its slab's list
+//	live    on loan
+//	spent   freed while other streams used it; it comes back with its slab
+//
+// Invariant: free + live + spent = count; the slabs with free pieces, and no others, are in their stream's list of open ones.
+type Slabbed struct {
+	inner  Allocator
+	size   int64 // of a piece
+	count  int64 // pieces of a slab
+	loans  records[slabPiece]
+	shards [recordShards]slabShard // by stream
+}
+
+type slabShard struct {
+	mu      sync.Mutex
+	streams [][]*slab // the open slabs of stream shard + n*recordShards; emptied from the end
+	_       [80]byte
+}
+
+// A slab is a block that is cut into pieces. Its stream's shard guards it.
+type slab struct {
+	block  Block
+	stream driver.StreamID
+	free   []uint32        // pieces; the last one goes first
+	live   int64           // pieces
+	users  []driver.Stream // of spent pieces
+}
+
+// A slabPiece says what a block is: the piece of a slab, or, if that is nil, a block of the layer below.
+type slabPiece struct {
+	slab  *slab
+	piece uint32
+}
+
+// Slab returns an allocator that serves requests of at most size bytes with pieces of just that size, cut from blocks of a
+// with count pieces each, and passes larger ones on to a. It is RMM's fixed_size_memory_resource, per stream. All pieces
+// are alike, so nothing fragments but whole slabs. A multiple of what a aligns to keeps pieces aligned. A size or count that
+// is not positive, or a product past 2^63, panics.
+//
+// Slabs without live pieces are kept, and go back in EmptyCache, when a has no room for something, and at once if other
+// streams used pieces of them: a then waits for those. A warm call takes two short locks, which streams share eight by eight.
+func Slab(a Allocator, size, count int64) *Slabbed {
+	if size <= 0 || count <= 0 || count > 1<<24 || size > 1<<62/count {
+		panic(fmt.Sprintf("mem: Slab of %d pieces of %d bytes", count, size))
+	}
+	return &Slabbed{inner: a, size: size, count: count, loans: records[slabPiece]{name: "Slab"}}
+}
+
+// Alloc implements Allocator. The error is that of the layer below.
+func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
+	id := s.ID()
+	if size <= 0 || size > x.size {
+		b, err := x.ask(s, size)
+		if err != nil || b.Ptr == 0 {
+			return Block{}, err
+		}
+		return x.loans.lend(id, b.Ptr, b.Size, b, slabPiece{}), nil
+	}
+	shard := &x.shards[id%recordShards]
+	shard.mu.Lock()
+	open := shard.open(id)
+	if len(*open) == 0 {
+		shard.mu.Unlock()
+		b, err := x.ask(s, x.size*x.count)
+		if err != nil {
+			return Block{}, err
+		}
+		fresh := &slab{block: b, stream: id, free: make([]uint32, x.count)}
+		for i := range fresh.free {
+			fresh.free[i] = uint32(x.count) - 1 - uint32(i)
+		}
+		shard.mu.Lock()
+		open = shard.open(id)
+		*open = append(*open, fresh)
+	}
+	sl := (*open)[len(*open)-1]
+	n := len(sl.free) - 1
+	piece := sl.free[n]
+	sl.free, sl.live = sl.free[:n], sl.live+1
+	if n == 0 {
+		*open = (*open)[:len(*open)-1]
+	}
+	shard.mu.Unlock()
+	return x.loans.lend(id, sl.block.Ptr+driver.Pointer(int64(piece)*x.size), x.size, Block{}, slabPiece{sl, piece}), nil
+}
+
+// open returns the list of a stream's open slabs. The caller holds mu.
+func (h *slabShard) open(id driver.StreamID) *[]*slab {
+	at := int(id / recordShards)
+	for at >= len(h.streams) {
+		h.streams = append(h.streams, nil)
+	}
+	return &h.streams[at]
+}
+
+// ask gets a block from below, if need be after giving back the slabs that nobody uses.
+func (x *Slabbed) ask(s driver.Stream, size int64) (Block, error) {
+	b, err := x.inner.Alloc(s, size)
+	if errors.Is(err, ErrNoMemory) && x.flush() {
+		b, err = x.inner.Alloc(s, size)
+	}
+	return b, err
+}
+
+// Free implements Allocator.
+func (x *Slabbed) Free(b Block, used ...driver.Stream) {
+	if b == (Block{}) {
+		return
+	}
+	for _, u := range used {
+		_ = u.ID() // a nil stream panics here, before anything has changed
+	}
+	rec := x.loans.take(b)
+	sl := rec.more.slab
+	if sl == nil {
+		x.inner.Free(rec.below, used...)
+		return
+	}
+	shard := &x.shards[sl.stream%recordShards]
+	shard.mu.Lock()
+	spent := false
+	for _, u := range used {
+		if u.ID() == sl.stream {
+			continue // of two streams of one number the other is closed, and done
+		}
+		if spent = true; !slices.Contains(sl.users, u) {
+			sl.users = append(sl.users, u)
+		}
+	}
+	open := shard.open(sl.stream)
+	sl.live--
+	if !spent {
+		if sl.free = append(sl.free, rec.more.piece); len(sl.free) == 1 {
+			*open = append(*open, sl)
+		}
+	}
+	back := sl.live == 0 && len(sl.users) > 0
+	if back {
+		*open = slices.DeleteFunc(*open, func(o *slab) bool { return o == sl })
+	}
+	shard.mu.Unlock()
+	if back {
+		x.inner.Free(sl.block, sl.users...)
+	}
+}
+
+// flush gives back the slabs without live pieces, and reports whether there were any.
+func (x *Slabbed) flush() bool {
+	var idle []*slab
+	for i := range x.shards {
+		shard := &x.shards[i]
+		shard.mu.Lock()
+		for j, open := range shard.streams {
+			shard.streams[j] = slices.DeleteFunc(open, func(sl *slab) bool {
+				if sl.live > 0 {
+					return false
+				}
+				idle = append(idle, sl)
+				return true
+			})
+		}
+		shard.mu.Unlock()
+	}
+	for _, sl := range idle {
+		x.inner.Free(sl.block)
+	}
+	return len(idle) > 0
+}
+
+// EmptyCache implements Trimmer: slabs without live pieces go back, and then what the layers below cache.
+func (x *Slabbed) EmptyCache() error {
+	x.flush()
+	return emptyCaches(x.inner)
+}
+
+// Unwrap implements Wrapper. Reports found below have slabs for blocks. Slabbed is no Mover: pieces stay in their slabs.
+func (x *Slabbed) Unwrap() Allocator { return x.inner }
