@@ -1,5 +1,5 @@
-// Package pickle reads the plain data of Python pickles: dict, list, tuple, str, bytes, int, float, bool and None, in
-// protocols 2 to 5. It runs nothing: every opcode that names a class, calls a function or asks for something outside
+// Package pickle reads and writes the plain data of Python pickles: dict, list, tuple, str, bytes, int, float, bool and
+// None. It reads protocols 2 to 5 (Read), and writes protocol 4 as a stream, in bounded memory (Writer). It runs nothing: every opcode that names a class, calls a function or asks for something outside
 // the file is refused, with its offset and the name it asked for.
 //
 // # Data structures

@@ -34,7 +34,8 @@ func wrongType(field, want string, v pickle.Value) *problem {
 type entry struct {
 	event   trace.Event
 	action  pickle.Value
-	unknown bool // the action is none of mem's
+	unknown bool   // the action is none of mem's
+	context uint32 // the number of the compile_context plus 1, or 0
 }
 
 const entryRequired = 1<<fieldAction | 1<<fieldSize | 1<<fieldStream
@@ -44,6 +45,7 @@ func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (e entry, 
 	var seen uint32
 	var addr uint64
 	var free int64
+	odd := false // the context is nothing that is kept
 	for i := 0; i+1 < len(pairs); i += 2 {
 		f, v := im.meanings.field(doc, pairs[i]), pairs[i+1]
 		seen |= 1 << f
@@ -77,6 +79,12 @@ func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (e entry, 
 			case v.Kind() != pickle.None:
 				return e, wrongType("user_metadata", "a str", v)
 			}
+		case fieldCompileContext:
+			if id, ok := v.StrID(); ok {
+				e.context = id + 1
+			} else {
+				odd = v.Kind() != pickle.None
+			}
 		case fieldFrames:
 			e.event.Stack, bad = framesOf(doc, v)
 		case fieldPool:
@@ -105,6 +113,9 @@ func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (e entry, 
 		return e, &problem{field: "device_free", reason: "missing"}
 	case e.event.Action != mem.ActionSnapshot:
 		return e, &problem{field: "addr", reason: "missing"}
+	}
+	if odd {
+		im.skipped.add("compile_context that is no str", 1)
 	}
 	const notOurs = 1<<fieldUnknown | 1<<fieldName | 1<<fieldFilename | 1<<fieldLine
 	if seen&notOurs != 0 {

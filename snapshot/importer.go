@@ -13,6 +13,7 @@ type importer struct {
 	doc      *pickle.Document // set once it is complete
 	meanings meanings
 	events   events // the folded entries, in the order in which the pickle completes them
+	contexts contexts
 	streams  handles
 	pools    pools
 	frames   frames
@@ -52,7 +53,7 @@ func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle
 			if bad != nil || e.unknown || im.events.n == maxFolded {
 				return 0, false
 			}
-			doc.Charge(costEvent)
+			doc.Charge(costEvent + im.contexts.add(im.events.n, e.context))
 			return im.events.add(e.event), true
 		case fieldFilename:
 			n, bad := im.frame(doc, pairs)
@@ -105,6 +106,8 @@ func (im *importer) snapshot() (*Snapshot, error) {
 		case key == "segments" || key == "device_traces":
 		case key == "allocator_settings":
 			s.Settings, err = im.settings(pairs[i+1])
+		case key == "memory_stats":
+			s.Stats, err = im.stats(pairs[i+1])
 		case key == "external_annotations":
 			s.Annotations, err = im.annotations(pairs[i+1])
 		default:

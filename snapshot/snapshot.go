@@ -1,5 +1,6 @@
-// Package snapshot reads PyTorch's memory snapshots: what an allocator held at an instant, segment by segment, and the
-// trace of how it came to that.
+// Package snapshot reads and writes PyTorch's memory snapshots: what an allocator held at an instant, segment by segment,
+// and the trace of how it came to that. Of makes one of any allocator of Ashlar's; WriteJSON, WriteProfile and
+// WriteTimeline write one for other tools.
 //
 // torch.cuda.memory._dump_snapshot writes them, as do torch.cuda.memory._snapshot and memory_snapshot when their
 // result is pickled, and the C++ writer that works without Python. Files of any age are read as far as they go: keys
@@ -16,6 +17,9 @@
 // stays a dict, and is looked at again when its device and place are known, for the sake of the message. Everything
 // else is small, and read from the pickle's document afterwards.
 //
+// What is written is written in one pass over the Snapshot, in the structure of PyTorch's dicts (write.go) to one of two
+// sinks, pickle or JSON; profiles and timelines are sums and events of their own.
+//
 // # Bounds
 //
 // Limits bound what a hostile file can cost, in memory in proportion to the bytes of the file as it is given. No
@@ -23,8 +27,8 @@
 //
 // # What it does not do
 //
-// It does not keep compile_context, nor anything listed in Skipped. It does not judge whether the trace and the
-// segments agree; Check judges the segments alone.
+// It does not keep anything listed in Skipped. It does not judge whether the trace and the segments agree; Check judges
+// the segments alone.
 package snapshot
 
 import (
@@ -46,6 +50,14 @@ type Snapshot struct {
 	// Traces has one entry per device of the recording machine; nil where the device has no events. It is empty if the
 	// file has no device_traces at all: then no history was recorded, or the file is torch.cuda.memory_snapshot().
 	Traces []*trace.Trace
+
+	// Contexts says which torch.compile work the entries of each of Traces belong to: nil where no entry says. It may be
+	// shorter than Traces.
+	Contexts [][]Context
+
+	// Stats are the statistics by the keys of torch.cuda.memory_stats(), in files that Ashlar wrote, from an allocator that
+	// has some. They are of about the instant of Segments, see Of. Nil if the file has none.
+	Stats map[string]int64
 
 	Settings    Settings
 	Annotations []Annotation  // in the order of the file
@@ -85,6 +97,13 @@ type Annotation struct {
 	TimeUS int64 // microseconds since 1970
 	Name   string
 	Stage  string // "START" or "END"
+}
+
+// A Context is the compile_context of the entries from number First on, up to the next Context of the device. PyTorch
+// writes "N/A" where nothing is being compiled. An empty Text is none.
+type Context struct {
+	First int
+	Text  string
 }
 
 // A Skip counts one kind of thing that was skipped.

@@ -35,24 +35,31 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 			return &Error{Place: place, Field: "device_traces", Reason: "the same list as that of an earlier device"}
 		}
 		t := &trace.Trace{Device: device}
-		if t.Events, err = im.deviceEvents(place, entries); err != nil {
+		var said []Context
+		if t.Events, said, err = im.deviceEvents(place, entries); err != nil {
 			return err
 		}
 		if len(t.Events) == 0 {
 			continue
+		}
+		if said != nil {
+			s.Contexts = append(s.Contexts, make([][]Context, device+1-len(s.Contexts))...)
+			s.Contexts[device] = said
 		}
 		if err := im.resolve(s, t); err != nil {
 			return err
 		}
 		s.Traces[device] = t
 	}
-	im.events = events{}
+	im.events, im.contexts = events{}, contexts{}
 	return nil
 }
 
-// deviceEvents returns the events of one device, with provisional numbers, in memory of exactly their size.
-func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.Event, error) {
+// deviceEvents returns the events of one device, with provisional numbers, in memory of exactly their size, and what they
+// belong to.
+func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.Event, []Context, error) {
 	all := make([]trace.Event, 0, len(entries))
+	var said []Context
 	for i := 0; i < len(entries); i++ {
 		if h, ok := im.folded(entries[i]); ok {
 			run := im.events.from(h)
@@ -62,6 +69,7 @@ func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.
 					break
 				}
 			}
+			said = im.contexts.of(im.doc, h, n, len(all), said)
 			all = append(all, run[:n]...)
 			i += n - 1
 			continue
@@ -69,20 +77,21 @@ func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.
 		where := fmt.Sprintf("%s, trace entry %d", place, i)
 		pairs, err := im.dict(where, entries[i])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		e, bad := im.entry(im.doc, pairs)
 		switch {
 		case bad != nil:
-			return nil, bad.at(where)
+			return nil, nil, bad.at(where)
 		case e.unknown:
 			name, _ := im.doc.Str(e.action)
 			im.skipped.add("trace entry action "+quote(name), 1)
 		default:
+			said = say(im.doc, said, len(all), e.context)
 			all = append(all, e.event)
 		}
 	}
-	return slices.Clip(all), nil
+	return slices.Clip(all), said, nil
 }
 
 // folded returns the index in im.events of a folded trace entry.

@@ -1,7 +1,7 @@
 // Command ashlar reads the memory snapshots that PyTorch writes, and says where the memory went: what is in one (info),
 // what other settings and allocators would have made of the same work (replay), and whether Ashlar's caching allocator
-// does exactly what PyTorch's did (verify). It also lists the machine's devices (devices), says what they lack (doctor)
-// and measures them (bench driver).
+// does exactly what PyTorch's did (verify). It writes one for other tools (export), lists the machine's devices (devices),
+// says what they lack (doctor) and measures them (bench driver).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.
@@ -49,6 +49,7 @@ type commands struct {
 	Info       infoCmd       `cmd:"" help:"Say what is in a trace."`
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
+	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
 	Devices    devicesCmd    `cmd:"" help:"List the devices that there are, and what they can do."`
 	Doctor     doctorCmd     `cmd:"" help:"Say what the drivers need, what was found and what to do."`

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/golden"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
+)
+
+func TestExportHelp(t *testing.T) {
+	golden.File(t, "testdata/help-export.txt", ok(t, "export", "--help"))
+}
+
+// Each format begins as its readers expect, and goes to standard output or a file alike.
+func TestExport(t *testing.T) {
+	for to, begins := range map[string]string{
+		"pickle": "\x80\x04\x95", "pprof": "\x1f\x8b", "json": `{"device_traces":[`, "perfetto": `{"displayTimeUnit":"ms",`,
+	} {
+		out := ok(t, "export", "--to", to, sample("unet.stacks"))
+		if !strings.HasPrefix(out, begins) || len(out) < 1000 {
+			t.Errorf("%s: %.40q", to, out)
+		}
+		if strings.HasPrefix(out, "{") != json.Valid([]byte(out)) {
+			t.Errorf("%s is no JSON", to)
+		}
+		path := filepath.Join(t.TempDir(), "out")
+		if said := ok(t, "export", "--to", to, "--output", path, sample("unet.stacks")); said != "" {
+			t.Errorf("%s: %q on standard output", to, said)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != out {
+			t.Errorf("%s: %d bytes in the file, %d on standard output, %v", to, len(b), len(out), err)
+		}
+	}
+}
+
+// What was exported is as good as what it was made from.
+func TestExportedPicklesAreVerified(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plain.pickle")
+	for _, name := range []string{"streams.expandable", "resnet.stacks"} {
+		ok(t, "export", "--to", "pickle", "-o", path, sample(name))
+		has(t, ok(t, "verify", path), "plain: exact")
+		was, now := ok(t, "info", "--json", sample(name)), ok(t, "info", "--json", path)
+		if strings.ReplaceAll(was, sample(name), path) != now {
+			t.Errorf("%s:\n%s\n%s", name, was, now)
+		}
+	}
+}
+
+func TestExportErrors(t *testing.T) {
+	dir := t.TempDir()
+	existing := file(t, "there", "before")
+	unknown := file(t, "new.pickle", string(snapshottest.Pickle(snapshottest.D{
+		"segments", snapshottest.L{}, "device_traces", snapshottest.L{}, "host_segments", snapshottest.L{},
+	}, 4)))
+	for _, c := range []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"export", sample("streams")}, exitUsage, "--to"},
+		{[]string{"export", "--to", "svg", sample("streams")}, exitUsage, "svg"},
+		{[]string{"export", "--to", "json"}, exitUsage, "<trace>"},
+		{[]string{"export", "--to", "json", "-o", existing, "no/such.pickle"}, exitInput, "no/such.pickle: no such file"},
+		{[]string{"export", "--to", "json", "testdata/compaction.script"}, exitInput, "a script has no addresses"},
+		{[]string{"export", "--to", "json", "-o", dir + "/no/such/file", sample("streams")}, exitInput, "/no/such/file cannot be written: no such file"},
+		{[]string{"export", "--to", "json", "-o", dir, sample("streams")}, exitInput, "cannot be written: "},
+		{[]string{"export", "--to", "pickle", "-o", existing, unknown}, exitOK, `left out: key "host_segments" (1 time)`},
+	} {
+		got := ashlar(t, nil, c.args...)
+		if got.code != c.code || !strings.Contains(got.err, c.err) || got.out != "" {
+			t.Errorf("%q: exit code %d, %s", c.args, got.code, got.err)
+		}
+		if b, err := os.ReadFile(existing); err != nil || c.code != exitOK && string(b) != "before" {
+			t.Errorf("%q: the file that was there has %q, %v", c.args, b, err)
+		}
+	}
+	if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
+		t.Errorf("%q are left, %v", left, err)
+	}
+	var stderr bytes.Buffer
+	code := run([]string{"export", "--to", "json", sample("streams")}, nil, &brokenWriter{err: os.ErrClosed}, &stderr)
+	if code != exitInput || !strings.Contains(stderr.String(), "could not be written") {
+		t.Errorf("exit code %d, %s", code, stderr.String())
+	}
+}
+
+// A file from standard input is exported too, and to what is no ordinary file.
+func TestExportThroughPipes(t *testing.T) {
+	b, err := os.ReadFile(sample("streams"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ashlar(t, b, "export", "--to", "pickle", "-")
+	if s, err := snapshot.ReadBytes([]byte(got.out)); err != nil || len(s.Segments) != 46 {
+		t.Errorf("%v: %s", err, got.err)
+	}
+	if got := ashlar(t, b, "export", "--to", "pickle", "-o", os.DevNull, "-"); got.code != exitOK || got.err != "" {
+		t.Errorf("%s: %s", os.DevNull, got.err)
+	}
+}

@@ -1,0 +1,291 @@
+package pickle
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"unicode/utf8"
+)
+
+// A Writer writes one pickle in protocol 4, value by value, in the opcodes that PyTorch's memory viewer knows (but for
+// Bytes and strings over 4 GiB, which only Python reads). Whoever writes a container begins it, writes what is in it, and
+// ends it; a Writer does not check that the calls fit together. What is in the memo stays there to the end, so a caller
+// puts only what comes again. Beyond that a Writer holds one frame of 64 KiB, or of the longest string.
+//
+// The first error of the writer underneath stays, nothing is written after it, and Close returns it.
+type Writer struct {
+	w     io.Writer
+	frame []byte // not written yet
+	memo  Memo   // the next number
+	names map[string]Memo
+	near  [256]name // some of names, by a cheap hash: most are asked for again and again
+	err   error
+}
+
+// A name is a str in the memo.
+type name struct {
+	s    string
+	memo Memo // plus 1; 0 is no name
+}
+
+// A Memo is a value that was written, by its number in the pickle's memo.
+type Memo uint32
+
+// Batch is how many items of a list, or pairs of a dict, a reader has to keep apart from it at a time: as many as Python
+// writes between a mark and its APPENDS. The viewer cannot take much more than 100,000.
+const Batch = 1000
+
+const frameSize = 64 << 10
+
+// NewWriter begins a pickle on w.
+func NewWriter(w io.Writer) *Writer {
+	p := &Writer{w: w, names: map[string]Memo{}, frame: make([]byte, 0, frameSize+512)}
+	p.write([]byte{byte(opProto), 4})
+	return p
+}
+
+// Close ends the pickle. It does not close the writer underneath.
+func (p *Writer) Close() error {
+	p.frame = append(p.frame, byte(opStop))
+	p.flush()
+	return p.err
+}
+
+// Err returns the first error so far.
+func (p *Writer) Err() error { return p.err }
+
+func (p *Writer) write(b []byte) {
+	if p.err == nil {
+		_, p.err = p.w.Write(b)
+	}
+}
+
+func (p *Writer) flush() {
+	var head [9]byte
+	head[0] = byte(opFrame)
+	binary.LittleEndian.PutUint64(head[1:], uint64(len(p.frame)))
+	p.write(head[:])
+	p.write(p.frame)
+	p.frame = p.frame[:0]
+}
+
+// op writes an opcode. What follows it directly is in the same frame.
+func (p *Writer) op(o Opcode) {
+	if len(p.frame) >= frameSize {
+		p.flush()
+	}
+	p.frame = append(p.frame, byte(o))
+}
+
+// op1, op2 and op4 write an opcode with an argument of so many bytes.
+func (p *Writer) op1(o Opcode, x byte) {
+	p.op(o)
+	p.frame = append(p.frame, x)
+}
+
+func (p *Writer) op2(o Opcode, x uint16) {
+	p.op(o)
+	p.frame = binary.LittleEndian.AppendUint16(p.frame, x)
+}
+
+func (p *Writer) op4(o Opcode, x uint32) {
+	p.op(o)
+	p.frame = binary.LittleEndian.AppendUint32(p.frame, x)
+}
+
+// Put puts the value that was just written, or begun, into the memo.
+func (p *Writer) Put() Memo {
+	if p.memo == math.MaxUint32 && p.err == nil {
+		p.err = errors.New("pickle: more than 2^32-1 values in the memo")
+	}
+	p.op(opMemoize)
+	p.memo++
+	return p.memo - 1
+}
+
+// Get writes a value of the memo again. A reader finds the very same object.
+func (p *Writer) Get(m Memo) {
+	if m < 256 {
+		p.op1(opBinGet, byte(m))
+		return
+	}
+	p.op4(opLongBinGet, uint32(m))
+}
+
+// BeginDict begins an empty dict. Put may follow, then Fill.
+func (p *Writer) BeginDict() { p.op(opEmptyDict) }
+
+// BeginList begins an empty list. Put may follow, then Fill.
+func (p *Writer) BeginList() { p.op(opEmptyList) }
+
+// Fill says that what is written from here on goes into the list or dict that was begun last, up to EndList or EndDict.
+// A container may be filled several times, as those of more than Batch items have to be, and an empty one need not be.
+func (p *Writer) Fill() { p.op(opMark) }
+
+// EndDict adds the keys and values written since Fill.
+func (p *Writer) EndDict() { p.op(opSetItems) }
+
+// EndList adds the values written since Fill.
+func (p *Writer) EndList() { p.op(opAppends) }
+
+// List writes a list of n items, each of which item writes, in batches.
+func (p *Writer) List(n int, item func(i int)) {
+	p.BeginList()
+	p.items(n, item)
+}
+
+// items fills the list that was begun last.
+func (p *Writer) items(n int, item func(i int)) {
+	for i := range n {
+		if i%Batch == 0 {
+			if i > 0 {
+				p.EndList()
+			}
+			p.Fill()
+		}
+		item(i)
+	}
+	if n > 0 {
+		p.EndList()
+	}
+}
+
+// Tuple writes a tuple of n items, each of which item writes.
+func (p *Writer) Tuple(n int, item func(i int)) {
+	small := [...]Opcode{opEmptyTuple, opTuple1, opTuple2, opTuple3}
+	if n >= len(small) {
+		p.op(opMark)
+	}
+	for i := range n {
+		item(i)
+	}
+	if n < len(small) {
+		p.op(small[n])
+	} else {
+		p.op(opTuple)
+	}
+}
+
+// None writes None.
+func (p *Writer) None() { p.op(opNone) }
+
+// Bool writes a bool.
+func (p *Writer) Bool(b bool) {
+	if b {
+		p.op(opNewTrue)
+	} else {
+		p.op(opNewFalse)
+	}
+}
+
+// Int writes an int, in as few bytes as can be.
+func (p *Writer) Int(x int64) {
+	switch {
+	case x>>8 == 0:
+		p.op1(opBinInt1, byte(x))
+	case x>>16 == 0:
+		p.op2(opBinInt2, uint16(x))
+	case x == int64(int32(x)):
+		p.op4(opBinInt, uint32(x))
+	default:
+		n := 5
+		for n < 8 && x>>(8*n-1) != x>>63 {
+			n++
+		}
+		p.long(uint64(x), n)
+	}
+}
+
+// Uint writes an int up to 2^64-1. The viewer knows those from 2^53 on only roughly.
+func (p *Writer) Uint(x uint64) {
+	if x <= math.MaxInt64 {
+		p.Int(int64(x))
+		return
+	}
+	p.long(x, 9)
+}
+
+// long writes the lowest n bytes of x, of which a ninth is zero.
+func (p *Writer) long(x uint64, n int) {
+	p.op1(opLong1, byte(n))
+	for range n {
+		p.frame = append(p.frame, byte(x))
+		x >>= 8
+	}
+}
+
+// Float writes a float.
+func (p *Writer) Float(x float64) {
+	p.op(opBinFloat)
+	p.frame = binary.BigEndian.AppendUint64(p.frame, math.Float64bits(x))
+}
+
+// Name writes a str that comes again and again, such as a key: from the second time on out of the memo.
+func (p *Writer) Name(s string) {
+	slot := &p.near[0]
+	if n := len(s); n > 0 {
+		slot = &p.near[(n*31+int(s[0])*7+int(s[n-1]))%len(p.near)]
+	}
+	if slot.memo > 0 && slot.s == s {
+		p.Get(slot.memo - 1)
+		return
+	}
+	m, ok := p.names[s]
+	if ok {
+		p.Get(m)
+	} else {
+		p.Str(s)
+		m = p.Put()
+		p.names[s] = m
+	}
+	*slot = name{s, m + 1}
+}
+
+// Str writes a str. Python refuses a pickle with what is not UTF-8, so bytes of s that are not become U+FFFD; halves of
+// surrogate pairs, which Python writes and reads, stay.
+func (p *Writer) Str(s string) {
+	if !utf8.ValidString(s) {
+		s = string(readable(s))
+	}
+	p.length(uint64(len(s)), opShortBinUnicode, opBinUnicode, opBinUnicode8)
+	p.frame = append(p.frame, s...)
+}
+
+// readable is s with what Python would not read replaced.
+func readable(s string) []byte {
+	out := make([]byte, 0, len(s))
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r != utf8.RuneError || n > 1:
+			out = append(out, s[:n]...)
+		case len(s) >= 3 && s[0] == 0xed && s[1] >= 0xa0 && s[1] <= 0xbf && s[2] >= 0x80 && s[2] <= 0xbf:
+			n = 3
+			out = append(out, s[:n]...)
+		default:
+			out = utf8.AppendRune(out, utf8.RuneError)
+		}
+		s = s[n:]
+	}
+	return out
+}
+
+// Bytes writes a bytes.
+func (p *Writer) Bytes(b []byte) {
+	p.length(uint64(len(b)), opShortBinBytes, opBinBytes, opBinBytes8)
+	p.frame = append(p.frame, b...)
+}
+
+// length writes the shortest of three opcodes that takes a length.
+func (p *Writer) length(n uint64, short, usual, long Opcode) {
+	switch {
+	case n <= math.MaxUint8:
+		p.op1(short, byte(n))
+	case n <= math.MaxUint32:
+		p.op4(usual, uint32(n))
+	default:
+		p.op(long)
+		p.frame = binary.LittleEndian.AppendUint64(p.frame, n)
+	}
+}

@@ -1,0 +1,138 @@
+package snapshot
+
+import (
+	"runtime"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// Live says what Of cannot ask an allocator for. The zero value is valid.
+type Live struct {
+	Device int // ordinal
+
+	// Trace, if there is one, gives the history: the Trace method of a trace.Recorder that observes the allocator. Of asks
+	// it once, after the allocator has described its segments, and may change what it returns.
+	Trace func() *trace.Trace
+
+	Annotations []Annotation
+}
+
+// Of returns a snapshot of an allocator as it is now: its segments from one call of mem.Snapshotter, and what its other
+// layers have. The error is an *Error if no layer is a Snapshotter.
+//
+//   - Statistics are those of the topmost mem.StatsReporter, asked for right afterwards.
+//   - Settings are those of mem/caching, if that is what lies at the bottom.
+//   - The stacks of blocks are those of a *mem.Tracker among the layers.
+//   - The history ends where the segments were described, if the allocator reports that to its observers, as mem/caching
+//     does (mem.ActionSnapshot): so it leads to the segments even if others allocate meanwhile, as long as only one snapshot
+//     is taken at a time. Otherwise nobody may allocate or free until Of returns.
+func Of(a mem.Allocator, o Live) (*Snapshot, error) {
+	layer, ok := mem.Find[mem.Snapshotter](a)
+	if !ok {
+		return nil, &Error{Reason: "the allocator does not describe what it holds: no layer of it is a mem.Snapshotter"}
+	}
+	infos := layer.Snapshot()
+	s := &Snapshot{
+		Segments: make([]Segment, 0, len(infos)), Traces: make([]*trace.Trace, o.Device+1), Annotations: o.Annotations,
+	}
+	if reporter, ok := mem.Find[mem.StatsReporter](a); ok {
+		s.Stats = reporter.Stats().Map()
+	}
+	if o.Trace != nil {
+		t := o.Trace()
+		t.Device = o.Device
+		t.Events = upTo(t.Events, infos)
+		if len(t.Events) > 0 {
+			s.Traces[o.Device] = t
+			s.Stacks = t.Stacks
+		}
+	}
+	if c, ok := mem.Find[*caching.Allocator](a); ok {
+		s.Settings = SettingsOf(c.Config())
+	}
+	sites := map[driver.Pointer]mem.LiveBlock{}
+	if tracker, ok := mem.Find[*mem.Tracker](a); ok {
+		for _, b := range tracker.Live() {
+			sites[b.Block.Ptr] = b
+		}
+	}
+	stacks := tracked{table: s.Stacks, frames: map[trace.Frame]uint32{}, known: map[string]trace.StackID{}}
+	for i := range infos {
+		s.Segments = append(s.Segments, segmentOf(&infos[i], o.Device, func(b *mem.BlockInfo) trace.StackID {
+			site, ok := sites[b.Ptr]
+			if !ok || b.State != mem.ActiveAllocated || site.Asked != b.RequestedSize {
+				return 0
+			}
+			return stacks.of(site.Site)
+		}))
+	}
+	if s.Stacks = stacks.table; s.Stacks != nil && s.Traces[o.Device] != nil {
+		s.Traces[o.Device].Stacks = s.Stacks
+	}
+	return s, nil
+}
+
+// upTo returns the events up to the one that tells of the description of these segments, or all if none does.
+func upTo(events []trace.Event, infos []mem.SegmentInfo) []trace.Event {
+	var active int64
+	for i := range infos {
+		active += infos[i].ActiveSize
+	}
+	for i := len(events) - 1; i >= 0; i-- {
+		if e := &events[i]; e.Action == mem.ActionSnapshot && e.Size == active {
+			return events[:i+1]
+		}
+	}
+	return events
+}
+
+func segmentOf(info *mem.SegmentInfo, device int, stack func(*mem.BlockInfo) trace.StackID) Segment {
+	seg := Segment{
+		Device: device, Ptr: info.Ptr, TotalSize: info.TotalSize, AllocatedSize: info.AllocatedSize,
+		ActiveSize: info.ActiveSize, RequestedSize: info.RequestedSize, Stream: uint64(info.Stream), Pool: info.Pool,
+		Large: info.Large, Expandable: info.Expandable, Blocks: make([]Block, len(info.Blocks)),
+	}
+	for i := range info.Blocks {
+		b := &info.Blocks[i]
+		seg.Blocks[i] = Block{Ptr: b.Ptr, Size: b.Size, RequestedSize: b.RequestedSize, State: b.State, Stack: stack(b)}
+	}
+	return seg
+}
+
+// tracked adds the stacks of a tracker to a table, each once.
+type tracked struct {
+	table  *trace.Stacks // nil until there is one
+	frames map[trace.Frame]uint32
+	known  map[string]trace.StackID // by the numbers of the frames
+}
+
+func (t *tracked) of(site []runtime.Frame) trace.StackID {
+	if len(site) == 0 {
+		return 0
+	}
+	if t.table == nil {
+		t.table = &trace.Stacks{}
+	}
+	refs := make([]uint32, len(site))
+	var key []byte
+	for i := range site {
+		f := trace.Frame{Name: site[i].Function, Filename: site[i].File, Line: int64(site[i].Line)}
+		n, ok := t.frames[f]
+		if !ok {
+			n = uint32(len(t.table.Frames))
+			t.table.Frames = append(t.table.Frames, f)
+			t.frames[f] = n
+		}
+		refs[i] = n
+		key = append(key, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+	}
+	id, ok := t.known[string(key)]
+	if !ok {
+		id = t.table.Add(refs)
+		t.known[string(key)] = id
+	}
+	return id
+}

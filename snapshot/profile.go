@@ -1,0 +1,188 @@
+package snapshot
+
+import (
+	"cmp"
+	"compress/gzip"
+	"io"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A usageKey is what blocks of one sample have in common.
+type usageKey struct {
+	stack  trace.StackID
+	device int
+	stream uint64
+	pool   mem.PoolID
+	tag    string
+}
+
+// A usage is the values of a sample, in the order of sampleTypes.
+type usage struct {
+	allocObjects, allocBytes, inUseObjects, inUseBytes int64
+}
+
+var sampleTypes = [][2]string{
+	{"alloc_objects", "count"}, {"alloc_space", "bytes"}, {"inuse_objects", "count"}, {"inuse_space", "bytes"},
+}
+
+// WriteProfile writes a profile that go tool pprof opens, compressed with gzip, with the sample types of Go's own heap
+// profiles: blocks and bytes that were allocated (alloc_objects, alloc_space) and that are on loan (inuse_objects,
+// inuse_space, which pprof shows unless told otherwise), by call stack. Bytes are those that were asked for. Each sample
+// has labels: device (the ordinal), stream (the handle, as 0x...), pool ("default" or "(n, m)") and, where the allocation
+// had one, tag (its user_metadata).
+//
+// What is on loan is what the segments say; of a device without segments, what its trace leaves. What was allocated is
+// what the trace says, and blocks that are older than it. A trace that was cut at the front lacks what was allocated and
+// freed before. The stack is that of the allocation, or of the block if only that has one; without, a block stands under
+// the function "(no stack)". A block that was freed and that other streams still use is not on loan.
+//
+// Memory is for one sample for each distinct stack, stream, pool and tag, and for the blocks on loan. The error is that of
+// w.
+func (s *Snapshot) WriteProfile(w io.Writer) error {
+	p := usages{}
+	devices := len(s.Traces)
+	for i := range s.Segments {
+		devices = max(devices, s.Segments[i].Device+1)
+	}
+	for device := range devices {
+		p.device(s, device)
+	}
+	z := gzip.NewWriter(w)
+	if _, err := z.Write(encodeProfile(p, s)); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// usages are the samples.
+type usages map[usageKey]*usage
+
+func (p usages) of(k usageKey) *usage {
+	u := p[k]
+	if u == nil {
+		u = &usage{}
+		p[k] = u
+	}
+	return u
+}
+
+// A loan is a block on loan, as the trace knows it.
+type loan struct {
+	key  usageKey
+	size int64
+}
+
+// device adds up what happened on one device.
+func (p usages) device(s *Snapshot, device int) {
+	loans := map[driver.Pointer]loan{}
+	if device < len(s.Traces) && s.Traces[device] != nil {
+		p.trace(s, s.Traces[device], loans)
+	}
+	segments := false
+	for i := range s.Segments {
+		if seg := &s.Segments[i]; seg.Device == device {
+			segments = true
+			p.segment(seg, loans)
+		}
+	}
+	if segments {
+		return
+	}
+	for _, l := range loans {
+		u := p.of(l.key)
+		u.inUseObjects++
+		u.inUseBytes += l.size
+	}
+}
+
+// trace counts allocations, and leaves in loans what was not freed.
+func (p usages) trace(s *Snapshot, t *trace.Trace, loans map[driver.Pointer]loan) {
+	poolAt := s.poolsOf(t)
+	for i := range t.Events {
+		switch e := &t.Events[i]; e.Action {
+		case mem.ActionAlloc:
+			k := usageKey{e.Stack, t.Device, t.Streams[e.Stream], poolAt(e), t.Metadata[e.Metadata]}
+			u := p.of(k)
+			u.allocObjects++
+			u.allocBytes += e.Size
+			loans[e.Ptr] = loan{k, e.Size}
+		case mem.ActionFreeRequested, mem.ActionFreeCompleted:
+			delete(loans, e.Ptr)
+		}
+	}
+}
+
+// segment counts the blocks on loan.
+func (p usages) segment(seg *Segment, loans map[driver.Pointer]loan) {
+	for i := range seg.Blocks {
+		b := &seg.Blocks[i]
+		if b.State != mem.ActiveAllocated {
+			continue
+		}
+		size := b.RequestedSize
+		if size == 0 {
+			size = b.Size // of before it was recorded
+		}
+		l, known := loans[b.Ptr]
+		k, counted := l.key, known
+		switch {
+		case !known:
+			k, l.size = usageKey{b.Stack, seg.Device, seg.Stream, seg.Pool, ""}, size
+		case k.stack == 0 && b.Stack != 0: // only the block has it, as in what Of makes
+			was := p.of(k)
+			was.allocObjects--
+			was.allocBytes -= l.size
+			k.stack, counted = b.Stack, false
+		}
+		u := p.of(k)
+		if !counted {
+			u.allocObjects++
+			u.allocBytes += l.size
+		}
+		u.inUseObjects++
+		u.inUseBytes += size
+	}
+}
+
+// poolsOf returns what says in which pool the block of an event is. A trace that does not know its pools has them from the
+// segments that are left.
+func (s *Snapshot) poolsOf(t *trace.Trace) func(e *trace.Event) mem.PoolID {
+	if t.PoolsKnown {
+		return func(e *trace.Event) mem.PoolID { return t.Pools[e.Pool] }
+	}
+	var own []*Segment
+	for i := range s.Segments {
+		if s.Segments[i].Device == t.Device {
+			own = append(own, &s.Segments[i])
+		}
+	}
+	return func(e *trace.Event) mem.PoolID {
+		i, exact := slices.BinarySearchFunc(own, e.Ptr, func(s *Segment, p driver.Pointer) int { return cmp.Compare(s.Ptr, p) })
+		if !exact {
+			i--
+		}
+		if i >= 0 && int64(e.Ptr-own[i].Ptr) < own[i].TotalSize {
+			return own[i].Pool
+		}
+		return mem.PoolID{}
+	}
+}
+
+// span returns the times of the first and the last event of all devices, in microseconds, or zeros.
+func (s *Snapshot) span() (first, last int64) {
+	for _, t := range s.Traces {
+		if t == nil || len(t.Events) == 0 {
+			continue
+		}
+		from, to := t.Events[0].TimeUS, t.Events[len(t.Events)-1].TimeUS
+		if first == 0 || from < first {
+			first = from
+		}
+		last = max(last, to)
+	}
+	return first, last
+}

@@ -1,0 +1,157 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A profile is a message Profile that is being made: https://github.com/google/pprof/blob/main/proto/profile.proto.
+type profile struct {
+	stacks    *trace.Stacks
+	strings   map[string]int64
+	table     []string // the strings by number
+	functions map[[2]string]int64
+	locations map[trace.Frame]int64
+	out       message
+}
+
+func (p *profile) string(s string) int64 {
+	n, ok := p.strings[s]
+	if !ok {
+		n = int64(len(p.table))
+		p.table = append(p.table, strings.ToValidUTF8(s, "\ufffd"))
+		p.strings[s] = n
+	}
+	return n
+}
+
+// The fields of the messages of a profile.
+const (
+	profileSampleType, profileSample, profileMapping, profileLocation, profileFunction, profileString = 1, 2, 3, 4, 5, 6
+	profileTime, profileDuration, profilePeriodType, profilePeriod, profileDefaultType                = 9, 10, 11, 12, 14
+
+	valueTypeType, valueTypeUnit                              = 1, 2
+	sampleLocation, sampleValue, sampleLabel                  = 1, 2, 3
+	labelKey, labelString                                     = 1, 2
+	mappingID, mappingFilename                                = 1, 5
+	mappingHasFunctions, mappingHasFilenames, mappingHasLines = 7, 8, 9
+	locationID, locationMapping, locationLine                 = 1, 2, 4
+	lineFunction, lineLine                                    = 1, 2
+	functionID, functionName, functionFilename                = 1, 2, 4
+)
+
+// encodeProfile returns the profile. The order is that of the samples' keys, and so the same each time.
+func encodeProfile(all usages, s *Snapshot) []byte {
+	p := &profile{
+		stacks: s.Stacks, strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[trace.Frame]int64{},
+	}
+	p.string("") // must be the first
+	for _, t := range sampleTypes {
+		p.out.embed(profileSampleType, p.valueType(t))
+	}
+	keys := slices.SortedFunc(maps.Keys(all), func(a, b usageKey) int {
+		return cmp.Or(
+			cmp.Compare(a.device, b.device), cmp.Compare(a.stack, b.stack), cmp.Compare(a.stream, b.stream),
+			comparePools(a.pool, b.pool), strings.Compare(a.tag, b.tag),
+		)
+	})
+	for _, k := range keys {
+		if u := all[k]; *u != (usage{}) {
+			p.sample(&k, u)
+		}
+	}
+	var mapping message
+	mapping.number(mappingID, 1)
+	mapping.number(mappingFilename, p.string("device memory"))
+	for _, has := range []int{mappingHasFunctions, mappingHasFilenames, mappingHasLines} { // pprof need not look for symbols
+		mapping.number(has, 1)
+	}
+	p.out.embed(profileMapping, mapping)
+	first, last := s.span()
+	p.out.number(profileTime, first*1000)
+	p.out.number(profileDuration, (last-first)*1000)
+	p.out.embed(profilePeriodType, p.valueType([2]string{"space", "bytes"}))
+	p.out.number(profilePeriod, 1)
+	p.out.number(profileDefaultType, p.string("inuse_space"))
+	for _, s := range p.table {
+		p.out.text(profileString, s)
+	}
+	return p.out
+}
+
+func (p *profile) valueType(t [2]string) message {
+	var m message
+	m.number(valueTypeType, p.string(t[0]))
+	m.number(valueTypeUnit, p.string(t[1]))
+	return m
+}
+
+func (p *profile) sample(k *usageKey, u *usage) {
+	var at []int64
+	for _, n := range p.stacks.At(k.stack) {
+		at = append(at, p.location(p.stacks.Frames[n]))
+	}
+	if len(at) == 0 {
+		at = []int64{p.location(trace.Frame{Name: "(no stack)"})}
+	}
+	pool := "default"
+	if k.pool != (mem.PoolID{}) {
+		pool = fmt.Sprintf("(%d, %d)", k.pool[0], k.pool[1])
+	}
+	var m message
+	m.numbers(sampleLocation, at...)
+	m.numbers(sampleValue, u.allocObjects, u.allocBytes, u.inUseObjects, u.inUseBytes)
+	for _, l := range [][2]string{
+		{"device", fmt.Sprint(k.device)}, {"stream", fmt.Sprintf("%#x", k.stream)}, {"pool", pool}, {"tag", k.tag},
+	} {
+		if l[1] == "" {
+			continue
+		}
+		var label message
+		label.number(labelKey, p.string(l[0]))
+		label.number(labelString, p.string(l[1]))
+		m.embed(sampleLabel, label)
+	}
+	p.out.embed(profileSample, m)
+}
+
+// location returns the number of a frame, which is written when it comes first.
+func (p *profile) location(f trace.Frame) int64 {
+	id, ok := p.locations[f]
+	if ok {
+		return id
+	}
+	id = int64(len(p.locations) + 1)
+	p.locations[f] = id
+	var line, m message
+	line.number(lineFunction, p.function(f))
+	line.number(lineLine, f.Line)
+	m.number(locationID, id)
+	m.number(locationMapping, 1)
+	m.embed(locationLine, line)
+	p.out.embed(profileLocation, m)
+	return id
+}
+
+func (p *profile) function(f trace.Frame) int64 {
+	key := [2]string{f.Name, f.Filename}
+	id, ok := p.functions[key]
+	if ok {
+		return id
+	}
+	id = int64(len(p.functions) + 1)
+	p.functions[key] = id
+	var m message
+	m.number(functionID, id)
+	// Without a system name, or pprof would take "<module>" for the arguments of a C++ template and cut it.
+	m.number(functionName, p.string(f.Name))
+	m.number(functionFilename, p.string(f.Filename))
+	p.out.embed(profileFunction, m)
+	return id
+}

@@ -1,0 +1,80 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/mem/caching"
+)
+
+// SettingsOf returns the settings of a caching allocator as PyTorch's files have them: Raw with all its keys, and Conf with
+// what differs from the defaults, as caching.ParseConfig reads it. What it would not read is left out of Conf, and sizes
+// are rounded down to whole MiB there; MaxSplitSize and Raw have them exactly.
+func SettingsOf(c caching.Config) Settings {
+	s := Settings{
+		Conf: confOf(&c), MaxSplitSize: c.MaxSplitSize, GarbageCollectionThreshold: c.GarbageCollectionThreshold,
+		ExpandableSegments: c.ExpandableSegments, ReleaseLockOnCudaMalloc: c.ReleaseLock, PinnedNumRegisterThreads: 1,
+	}
+	if c.MaxSplitSize == caching.Unlimited {
+		s.MaxSplitSize = -1
+	}
+	roundups := map[string]any{}
+	for i, n := range c.RoundupDivisions {
+		s.RoundupPower2Divisions = append(s.RoundupPower2Divisions, RoundUp{MiB: 1 << i, Divisions: n})
+		roundups[strconv.Itoa(1<<i)] = n
+	}
+	s.Raw = map[string]any{
+		"PYTORCH_CUDA_ALLOC_CONF":           s.Conf,
+		"max_split_size":                    s.MaxSplitSize,
+		"garbage_collection_threshold":      s.GarbageCollectionThreshold,
+		"expandable_segments":               s.ExpandableSegments,
+		"pinned_num_register_threads":       s.PinnedNumRegisterThreads,
+		"release_lock_on_cudamalloc":        s.ReleaseLockOnCudaMalloc,
+		"pinned_use_cuda_host_register":     s.PinnedUseCudaHostRegister,
+		"graph_capture_record_stream_reuse": s.GraphCaptureRecordStreamReuse,
+		"roundup_power2_divisions":          roundups,
+	}
+	return s
+}
+
+// confOf writes the settings that are not the defaults.
+func confOf(c *caching.Config) string {
+	const mib = 1 << 20
+	base := caching.Default()
+	var all []string
+	set := func(differs bool, key string, value any) {
+		longer := append(slices.Clip(all), fmt.Sprintf("%s:%v", key, value))
+		if _, _, err := caching.ParseConfig(strings.Join(longer, ",")); differs && err == nil {
+			all = longer
+		}
+	}
+	truth := func(b bool, key string) { set(b, key, "True") }
+	set(c.LargeSegmentSize != base.LargeSegmentSize, "large_segment_size_mb", c.LargeSegmentSize/mib)
+	set(c.MaxSplitSize != caching.Unlimited, "max_split_size_mb", c.MaxSplitSize/mib)
+	set(c.MaxNonSplitRounding != base.MaxNonSplitRounding, "max_non_split_rounding_mb", c.MaxNonSplitRounding/mib)
+	set(c.RoundupDivisions != base.RoundupDivisions, "roundup_power2_divisions", roundUpText(c.RoundupDivisions[:]))
+	set(c.GarbageCollectionThreshold != 0, "garbage_collection_threshold", c.GarbageCollectionThreshold)
+	truth(c.ExpandableSegments, "expandable_segments")
+	set(c.ExpandableReserve != 0, "expandable_segments_reserve", fmt.Sprintf("%dB", c.ExpandableReserve))
+	set(c.ExpandableReserveFraction != 0, "expandable_segments_reserve", c.ExpandableReserveFraction)
+	set(c.MemoryFraction != 1, "per_process_memory_fraction", c.MemoryFraction)
+	truth(c.ThrowOnOOM, "throw_on_cudamalloc_oom")
+	truth(c.ReleaseLock, "release_lock_on_cudamalloc")
+	set(c.Limit != 0, "limit", c.Limit)
+	truth(c.PyTorchExact, "pytorch-exact")
+	return strings.Join(all, ",")
+}
+
+// roundUpText writes the divisions: one number for all sizes, or that of each.
+func roundUpText(divisions []int64) string {
+	if len(slices.Compact(slices.Clone(divisions))) == 1 {
+		return fmt.Sprint(divisions[0])
+	}
+	all := make([]string, len(divisions))
+	for i, n := range divisions {
+		all[i] = fmt.Sprintf("%d:%d", 1<<i, n)
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}

@@ -1,0 +1,291 @@
+package snapshot
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// WriteTimeline writes the traces and annotations as one JSON file for https://ui.perfetto.dev and chrome://tracing, in
+// the Trace Event Format (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). A device is a
+// process in which
+//
+//   - memory is a counter (C) of the bytes asked for and of the bytes in segments, whenever the time has changed;
+//   - a block is an asynchronous span (b, e), from its allocation to when its memory could be used again; it is named by
+//     the innermost frame of its stack, or by its size;
+//   - a stream is a thread, on which segments that come and go, requests without room and snapshots are instants (i);
+//   - an annotation is an asynchronous span from its START to its END.
+//
+// Times are microseconds since the first thing in the file; otherData.start_us says when that was, in microseconds since
+// 1970. A trace whose events have no times (a trace.Recorder without a clock) has one event each microsecond. The counter ends
+// at what the segments come to, so that in a trace that was cut at the front it starts with what was there before.
+//
+// Memory is for what is on loan and the names of stacks, whatever the number of events. The error is that of w.
+func (s *Snapshot) WriteTimeline(w io.Writer) error {
+	x := &timeline{s: s, out: textOutput{w: w}, names: map[trace.StackID]string{}}
+	x.zero = s.start()
+	x.out.text(`{"displayTimeUnit":"ms","otherData":{"start_us":` + strconv.FormatInt(x.zero, 10) + `},"traceEvents":[`)
+	named := map[int]bool{}
+	process := func(device int) {
+		if !named[device] {
+			named[device] = true
+			x.begin("M", "process_name", device, 0)
+			x.add(`,"args":{"name":"device `, strconv.Itoa(device), `"}}`)
+		}
+	}
+	for device, t := range s.Traces {
+		if t != nil && len(t.Events) > 0 {
+			process(device)
+			x.trace(device, t)
+		}
+	}
+	for i := range s.Annotations {
+		process(s.Annotations[i].Device)
+	}
+	x.annotations()
+	x.out.text("\n]}\n")
+	return x.out.close()
+}
+
+// start is the time of the first thing that has one.
+func (s *Snapshot) start() int64 {
+	first := int64(0)
+	see := func(us int64) {
+		if us != 0 && (first == 0 || us < first) {
+			first = us
+		}
+	}
+	for _, t := range s.Traces {
+		if t != nil {
+			for i := range t.Events {
+				see(t.Events[i].TimeUS)
+			}
+		}
+	}
+	for i := range s.Annotations {
+		see(s.Annotations[i].TimeUS)
+	}
+	return first
+}
+
+// A timeline writes such a file.
+type timeline struct {
+	s     *Snapshot
+	out   textOutput
+	zero  int64 // what is 0 in the file
+	some  bool  // an event was written
+	spans int64 // asynchronous ones so far
+	names map[trace.StackID]string
+}
+
+// A spanned is a block on loan, and the span that is open for it.
+type spanned struct {
+	span int64
+	name string
+}
+
+// begin begins an event.
+func (x *timeline) begin(phase, name string, device, thread int) {
+	b := x.out.buf
+	if x.some {
+		b = append(b, ',')
+	}
+	x.some = true
+	b = appendString(append(b, "\n{\"name\":"...), name)
+	b = append(append(b, `,"ph":"`...), phase...)
+	b = strconv.AppendInt(append(b, `","pid":`...), int64(device), 10)
+	x.out.buf = strconv.AppendInt(append(b, `,"tid":`...), int64(thread), 10)
+}
+
+func (x *timeline) add(parts ...string) {
+	for _, s := range parts {
+		x.out.buf = append(x.out.buf, s...)
+	}
+	x.out.room()
+}
+
+func (x *timeline) number(key string, n int64) {
+	x.out.buf = strconv.AppendInt(append(x.out.buf, key...), n, 10)
+}
+
+func (x *timeline) handle(key string, n uint64) {
+	x.out.buf = append(strconv.AppendUint(append(x.out.buf, key...), n, 16), '"')
+}
+
+// thread is the number of a stream's thread. Handles have more bits than viewers keep.
+func thread(stream uint32) int { return int(stream) + 1 }
+
+// A level is what the counter shows.
+type level struct{ requested, reserved int64 }
+
+// follow applies an event.
+func (l *level) follow(e *trace.Event) {
+	switch e.Action {
+	case mem.ActionAlloc:
+		l.requested += e.Size
+	case mem.ActionFreeCompleted:
+		l.requested -= e.Size
+	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+		l.reserved += e.Size
+	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+		l.reserved -= e.Size
+	}
+}
+
+// before returns what was there before the trace, so that it ends with what the segments have.
+func (s *Snapshot) before(t *trace.Trace) level {
+	var end, change level
+	for i := range s.Segments {
+		if seg := &s.Segments[i]; seg.Device == t.Device {
+			_, _, requested := seg.sums()
+			end.requested += requested
+			end.reserved += seg.TotalSize
+		}
+	}
+	for i := range t.Events {
+		change.follow(&t.Events[i])
+	}
+	return level{max(end.requested-change.requested, 0), max(end.reserved-change.reserved, 0)}
+}
+
+// trace writes the events of one device.
+func (x *timeline) trace(device int, t *trace.Trace) {
+	for i, handle := range t.Streams {
+		x.begin("M", "thread_name", device, thread(uint32(i)))
+		x.add(fmt.Sprintf(`,"args":{"name":"stream %#x"}}`, handle))
+	}
+	timed := slices.ContainsFunc(t.Events, func(e trace.Event) bool { return e.TimeUS != 0 })
+	at := func(i int) int64 {
+		if timed {
+			return t.Events[i].TimeUS - x.zero
+		}
+		return int64(i)
+	}
+	blocks := map[driver.Pointer]spanned{}
+	now := x.s.before(t)
+	for i := range t.Events {
+		e := &t.Events[i]
+		now.follow(e)
+		switch e.Action {
+		case mem.ActionAlloc:
+			x.end(blocks, e.Ptr, device, at(i)) // its free was not recorded
+			x.alloc(blocks, t, e, device, at(i))
+		case mem.ActionFreeCompleted:
+			x.end(blocks, e.Ptr, device, at(i))
+		case mem.ActionFreeRequested:
+		default:
+			x.instant(t, e, device, at(i))
+		}
+		if i+1 == len(t.Events) || at(i+1) != at(i) {
+			x.begin("C", "memory", device, 0)
+			x.number(`,"ts":`, at(i))
+			x.number(`,"args":{"requested":`, now.requested)
+			x.number(`,"reserved":`, now.reserved)
+			x.add("}}")
+		}
+	}
+}
+
+// alloc begins the span of a block.
+func (x *timeline) alloc(blocks map[driver.Pointer]spanned, t *trace.Trace, e *trace.Event, device int, at int64) {
+	x.spans++
+	b := spanned{x.spans, x.name(e)}
+	blocks[e.Ptr] = b
+	x.begin("b", b.name, device, 0)
+	x.number(`,"cat":"block","id":`, b.span)
+	x.number(`,"ts":`, at)
+	x.number(`,"args":{"size":`, e.Size)
+	x.details(t, e)
+}
+
+// end ends the span of the block at an address, if there is one.
+func (x *timeline) end(blocks map[driver.Pointer]spanned, p driver.Pointer, device int, at int64) {
+	b, ok := blocks[p]
+	if !ok {
+		return
+	}
+	delete(blocks, p)
+	x.begin("e", b.name, device, 0)
+	x.number(`,"cat":"block","id":`, b.span)
+	x.number(`,"ts":`, at)
+	x.add("}")
+}
+
+// instant writes an event of no duration.
+func (x *timeline) instant(t *trace.Trace, e *trace.Event, device int, at int64) {
+	x.begin("i", e.Action.String(), device, thread(e.Stream))
+	x.number(`,"s":"t","ts":`, at)
+	x.number(`,"args":{"size":`, e.Size)
+	x.details(t, e)
+}
+
+// details ends an event whose arguments have begun.
+func (x *timeline) details(t *trace.Trace, e *trace.Event) {
+	if e.Action == mem.ActionOOM {
+		x.number(`,"device_free":`, int64(e.Ptr))
+	} else {
+		x.handle(`,"addr":"0x`, uint64(e.Ptr))
+	}
+	x.handle(`,"stream":"0x`, t.Streams[e.Stream])
+	if t.PoolsKnown {
+		pool := t.Pools[e.Pool]
+		b := strconv.AppendUint(append(x.out.buf, `,"pool":"(`...), pool[0], 10)
+		x.out.buf = append(strconv.AppendUint(append(b, ", "...), pool[1], 10), `)"`...)
+	}
+	if tag := t.Metadata[e.Metadata]; tag != "" {
+		x.add(`,"tag":`)
+		x.out.buf = appendString(x.out.buf, tag)
+	}
+	x.add("}}")
+}
+
+// name is how a block is called.
+func (x *timeline) name(e *trace.Event) string {
+	refs := x.s.Stacks.At(e.Stack)
+	if len(refs) == 0 {
+		return bytesize.Format(e.Size)
+	}
+	name, ok := x.names[e.Stack]
+	if !ok {
+		f := x.s.Stacks.Frames[refs[0]]
+		name = fmt.Sprintf("%s (%s:%d)", f.Name, f.Filename, f.Line)
+		x.names[e.Stack] = name
+	}
+	return name
+}
+
+// annotations writes the spans between START and END of one name. Of several that are open the last one ends first.
+func (x *timeline) annotations() {
+	type named struct {
+		device int
+		name   string
+	}
+	open := map[named][]int64{}
+	for i := range x.s.Annotations {
+		a := &x.s.Annotations[i]
+		key := named{a.Device, a.Name}
+		phase, span := "b", int64(0)
+		if a.Stage == "END" {
+			spans := open[key]
+			if len(spans) == 0 {
+				continue // began before the recording
+			}
+			phase, span = "e", spans[len(spans)-1]
+			open[key] = spans[:len(spans)-1]
+		} else {
+			x.spans++
+			span = x.spans
+			open[key] = append(open[key], span)
+		}
+		x.begin(phase, a.Name, a.Device, 0)
+		x.number(`,"cat":"annotation","id":`, span)
+		x.number(`,"ts":`, a.TimeUS-x.zero)
+		x.add("}")
+	}
+}

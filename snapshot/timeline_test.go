@@ -1,0 +1,120 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A chromeEvent is what tests look at.
+type chromeEvent struct {
+	Name, Ph, Cat string
+	PID, TID, ID  int
+	TS            *int64
+	Args          map[string]any
+}
+
+func timelineOf(t *testing.T, s *snapshot.Snapshot) []chromeEvent {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.WriteTimeline(&b); err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		TraceEvents []chromeEvent
+		OtherData   map[string]int64
+	}
+	if err := json.Unmarshal(b.Bytes(), &file); err != nil {
+		t.Fatal(err)
+	}
+	return file.TraceEvents
+}
+
+// The counter follows the trace and ends with what the segments have; spans begin, and end once.
+func TestTimelineOfRecordings(t *testing.T) {
+	for _, name := range []string{"streams", "unet.stacks"} {
+		s, err := snapshot.ReadFile(traces + "/" + name + ".pickle.zst")
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(s *snapshot.Snapshot, allocs int, start bool) {
+			t.Helper()
+			var last, first chromeEvent
+			begun, ended, open := 0, 0, map[int]string{}
+			for _, e := range timelineOf(t, s) {
+				if e.TS != nil && *e.TS < 0 {
+					t.Fatalf("%s: %+v is before the start", name, e)
+				}
+				switch e.Ph {
+				case "C":
+					if first.Args == nil {
+						first = e
+					}
+					last = e
+				case "b":
+					open[e.ID] = e.Name
+					if e.Cat == "block" {
+						begun++
+					}
+				case "e":
+					if open[e.ID] != e.Name {
+						t.Fatalf("%s: %+v ends %q", name, e, open[e.ID])
+					}
+					delete(open, e.ID)
+					ended++
+				}
+			}
+			var requested, reserved int64
+			for i := range s.Segments {
+				reserved += s.Segments[i].TotalSize
+				requested += s.Segments[i].RequestedSize
+			}
+			if last.Args["requested"] != float64(requested) || last.Args["reserved"] != float64(reserved) {
+				t.Errorf("%s: ends with %v, the segments have %d and %d", name, last.Args, requested, reserved)
+			}
+			if begun != allocs || ended == 0 {
+				t.Errorf("%s: %d blocks began, %d spans ended, %d allocations", name, begun, ended, allocs)
+			}
+			if big := first.Args["reserved"].(float64) > 1<<30; big == start {
+				t.Errorf("%s: starts with %v", name, first.Args)
+			}
+		}
+		count := func(events []trace.Event) (n int) {
+			for i := range events {
+				if events[i].Action == mem.ActionAlloc {
+					n++
+				}
+			}
+			return n
+		}
+		tr := s.Traces[0]
+		check(s, count(tr.Events), true)
+		if name != "streams" {
+			tr.Events = tr.Events[len(tr.Events)/2:] // as if the ring had been full
+			check(s, count(tr.Events), false)
+		}
+	}
+}
+
+// Events without times stand one microsecond apart.
+func TestTimelineWithoutTimes(t *testing.T) {
+	s := &snapshot.Snapshot{Traces: []*trace.Trace{{
+		Streams: []uint64{0}, Pools: []mem.PoolID{{}}, Metadata: []string{""},
+		Events: []trace.Event{
+			{Ptr: 1, Size: 10, Action: mem.ActionAlloc}, {Ptr: 1, Size: 20, Action: mem.ActionAlloc}, {Ptr: 1, Size: 20, Action: mem.ActionFreeCompleted},
+		},
+	}}}
+	var text string
+	for _, e := range timelineOf(t, s) {
+		if e.TS != nil {
+			text += e.Ph + string(rune('0'+*e.TS)) + " "
+		}
+	}
+	if want := "b0 C0 e1 b1 C1 e2 C2 "; text != want {
+		t.Errorf("%q, want %q", text, want)
+	}
+}

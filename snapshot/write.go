@@ -1,0 +1,200 @@
+package snapshot
+
+import (
+	"io"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A sink is a format of files that have the dicts and lists of PyTorch's snapshots. A list is written in one call, a dict
+// between beginDict and endDict, as keys and values in turn.
+type sink interface {
+	beginDict()
+	endDict()
+	list(n int, item func(i int))
+	key(name string)
+	text(s string) // one that may come again and again
+	integer(x int64)
+	bits(x uint64) // an address or a handle
+	boolean(b bool)
+	pool(id mem.PoolID)
+	frames(id trace.StackID)
+	plain(v any)
+}
+
+// WritePickle writes s as torch.cuda.memory._dump_snapshot does, in protocol 4, so that Python, torch.cuda._memory_viz and
+// https://pytorch.org/memory_viz read it, and Read gets s again: all but Skipped, and what nothing refers to. Keys that
+// older PyTorch did not write are there. Entries have frames if any of the file has a stack, and pool_id if the trace knows
+// the pools. A Snapshot with Stats has one key more than PyTorch's files, memory_stats.
+//
+// Equal strings, frames and stacks are written once, so the memory that writing takes is for Stacks and the distinct
+// strings, whatever the number of events. Strings that are not UTF-8 are changed to be, see pickle.Writer. The error is
+// that of w.
+//
+// The indices in the events must lead to their tables. Stacks is that of all traces.
+func (s *Snapshot) WritePickle(w io.Writer) error {
+	p := newPickleSink(w, s.Stacks)
+	s.write(p)
+	return p.w.Close()
+}
+
+// WriteJSON writes s as JSON: the dicts and lists of WritePickle with the same keys, tuples as lists, every item of a list
+// of dicts on a line of its own. Stacks are written out wherever they are referred to, which makes a file with stacks much
+// larger than the pickle. Integers are exact, so that one above 2^53 needs a reader that takes more than doubles have.
+// Numbers that JSON does not have (NaN, the infinities) become strings. Recent versions of PyTorch's viewer open it.
+//
+// Memory is for one JSON text of each frame, whatever the number of events. The error is that of w, or an *Error if the
+// settings share containers so that they would be endless when written out.
+func (s *Snapshot) WriteJSON(w io.Writer) error {
+	j := newJSONSink(w, s.Stacks)
+	s.write(j)
+	j.out.text("\n")
+	return j.out.close()
+}
+
+// write writes s. The traces come first, and an entry's frames last, so that the keys and actions of entries are among the
+// first 256 things in a pickle's memo, which are fetched with two bytes and not five.
+func (s *Snapshot) write(w sink) {
+	w.beginDict()
+	w.key("device_traces")
+	w.list(len(s.Traces), func(device int) {
+		t := s.Traces[device]
+		if t == nil {
+			t = &trace.Trace{}
+		}
+		e := entryWriter{w: w, t: t, stacks: s.Stacks.Len() > 0}
+		if device < len(s.Contexts) {
+			e.contexts = s.Contexts[device]
+		}
+		w.list(len(t.Events), e.write)
+	})
+	w.key("segments")
+	w.list(len(s.Segments), func(i int) { s.Segments[i].write(w) })
+	if s.Settings.Raw != nil {
+		w.key("allocator_settings")
+		w.plain(s.Settings.Raw)
+	}
+	w.key("external_annotations")
+	w.list(len(s.Annotations), func(i int) { s.Annotations[i].write(w) })
+	if s.Stats != nil {
+		w.key("memory_stats")
+		w.plain(plainStats(s.Stats))
+	}
+	w.endDict()
+}
+
+func (s *Segment) write(w sink) {
+	w.beginDict()
+	w.key("device")
+	w.integer(int64(s.Device))
+	w.key("address")
+	w.bits(uint64(s.Ptr))
+	w.key("total_size")
+	w.integer(s.TotalSize)
+	w.key("allocated_size")
+	w.integer(s.AllocatedSize)
+	w.key("active_size")
+	w.integer(s.ActiveSize)
+	w.key("requested_size")
+	w.integer(s.RequestedSize)
+	w.key("stream")
+	w.bits(s.Stream)
+	w.key("segment_type")
+	if s.Large {
+		w.text("large")
+	} else {
+		w.text("small")
+	}
+	w.key("segment_pool_id")
+	w.pool(s.Pool)
+	w.key("is_expandable")
+	w.boolean(s.Expandable)
+	w.key("frames")
+	w.frames(s.Stack)
+	w.key("blocks")
+	w.list(len(s.Blocks), func(i int) {
+		b := &s.Blocks[i]
+		w.beginDict()
+		w.key("address")
+		w.bits(uint64(b.Ptr))
+		w.key("size")
+		w.integer(b.Size)
+		w.key("requested_size")
+		w.integer(b.RequestedSize)
+		w.key("state")
+		w.text(b.State.String())
+		w.key("frames")
+		w.frames(b.Stack)
+		w.endDict()
+	})
+	w.endDict()
+}
+
+func (a *Annotation) write(w sink) {
+	w.beginDict()
+	w.key("stage")
+	w.text(a.Stage)
+	w.key("name")
+	w.text(a.Name)
+	w.key("device")
+	w.integer(int64(a.Device))
+	w.key("time_us")
+	w.integer(a.TimeUS)
+	w.endDict()
+}
+
+// An entryWriter writes the entries of one trace, in order.
+type entryWriter struct {
+	w        sink
+	t        *trace.Trace
+	stacks   bool      // entries have frames
+	contexts []Context // that have not begun
+	context  string
+}
+
+func (x *entryWriter) write(i int) {
+	w, e := x.w, &x.t.Events[i]
+	for len(x.contexts) > 0 && x.contexts[0].First <= i {
+		x.context, x.contexts = x.contexts[0].Text, x.contexts[1:]
+	}
+	w.beginDict()
+	w.key("action")
+	w.text(e.Action.String())
+	if e.Action == mem.ActionOOM {
+		w.key("device_free")
+	} else {
+		w.key("addr")
+	}
+	w.bits(uint64(e.Ptr))
+	w.key("size")
+	w.integer(e.Size)
+	w.key("stream")
+	w.bits(x.t.Streams[e.Stream])
+	w.key("time_us")
+	w.integer(e.TimeUS)
+	if x.context != "" {
+		w.key("compile_context")
+		w.text(x.context)
+	}
+	w.key("user_metadata")
+	w.text(x.t.Metadata[e.Metadata])
+	if x.t.PoolsKnown {
+		w.key("pool_id")
+		w.pool(x.t.Pools[e.Pool])
+	}
+	if x.stacks {
+		w.key("frames")
+		w.frames(e.Stack)
+	}
+	w.endDict()
+}
+
+// plainStats is a map as pickle.Writer and JSON take it.
+func plainStats(stats map[string]int64) map[string]any {
+	all := make(map[string]any, len(stats))
+	for name, n := range stats {
+		all[name] = n
+	}
+	return all
+}
