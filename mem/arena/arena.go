@@ -24,10 +24,10 @@
 // # Streams
 //
 // Memory is handed out in stream order, and across streams at once: a hole has the set of streams whose work, queued
-// before its free, may still touch it, and Alloc makes the stream that it allocates for wait for those (stream.go). Free
-// makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done its work.
-// Where a wait cannot be had, because a stream captures a graph, Alloc takes another hole; if there is none it returns the
-// driver's error, and nothing has changed.
+// before its free, may still touch it, and Alloc makes the stream that it allocates for wait for those: its past
+// (mem/internal/handover). Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is
+// closed has done its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes another hole; if there
+// is none it returns the driver's error, and nothing has changed.
 //
 // Compact moves in stream order too, and waits for nothing (but with large pages: see there): the stream that moves waits
 // for all that use the blocks and the holes, and whoever uses them later waits for it: the holders, told by Land, for the
@@ -65,6 +65,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/fit"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
 
 // An Arena is one region of a device's memory, or a child's part of one. Safe for concurrent use.
@@ -78,11 +79,11 @@ type Arena struct {
 
 	mu      sync.Mutex // guards what follows
 	closed  bool       // hands nothing out any more
-	holes   *fit.FirstFit[past]
+	holes   *fit.FirstFit[handover.Past]
 	records []record
 	vacant  []uint32 // records that stand for no block
 	order   []uint32 // records of live blocks and children; in the order of their addresses after plan alone
-	streams streams
+	streams *handover.Streams
 	limit   int64 // bytes on loan at most; 0: none
 	holds   int
 	stats   mem.Stats // the large pool's are those of all: see Stats
@@ -107,9 +108,9 @@ func New(dev driver.Device, cfg Config) (*Arena, error) {
 
 // newArena makes an arena of part of a region, all of it free.
 func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
-	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit}
-	a.holes = fit.NewFirstFit(1, join) // all offsets and sizes are multiples of Round
-	a.holes.Give(lo, hi-lo, past{})
+	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit, streams: handover.New(dev, "arena")}
+	a.holes = fit.NewFirstFit(1, handover.Past.Join) // all offsets and sizes are multiples of Round
+	a.holes.Give(lo, hi-lo, handover.Past{})
 	a.begin()
 	return a
 }
@@ -144,7 +145,7 @@ func (a *Arena) alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if err != nil {
 		return mem.Block{}, err
 	}
-	i := a.enter(record{at: f.at, size: f.size, asked: size, state: live, origin: a.streams.note(s)})
+	i := a.enter(record{at: f.at, size: f.size, asked: size, state: live, origin: a.streams.Note(s)})
 	return a.block(i), nil
 }
 
@@ -168,7 +169,7 @@ func (a *Arena) fetch(s driver.Stream, size int64) (spot, error) {
 		if err != nil {
 			return spot{}, err
 		}
-		if err = a.follow(s, f.past); err == nil {
+		if err = a.streams.Follow(s, f.past); err == nil {
 			return f, nil
 		}
 		a.holes.Give(f.at, f.size, f.past) // as it was
@@ -185,12 +186,12 @@ func (a *Arena) fetch(s driver.Stream, size int64) (spot, error) {
 // A spot is memory out of a hole.
 type spot struct {
 	at, size int64
-	past     past
+	past     handover.Past
 }
 
 // place takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
 // is moved on s.
-func (a *Arena) place(s driver.Stream, size int64, take func(int64) (int64, past, bool)) (spot, error) {
+func (a *Arena) place(s driver.Stream, size int64, take func(int64) (int64, handover.Past, bool)) (spot, error) {
 	if size > tooLarge {
 		a.stats.NumOOMs++
 		return spot{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
@@ -240,16 +241,16 @@ func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
 	r := &a.records[i]
 	users := r.origin | r.mover
 	for _, s := range used {
-		users |= a.streams.note(s)
+		users |= a.streams.Note(s)
 	}
 	a.giveBack(i, users)
 	a.verify()
 }
 
 // giveBack makes a hole of a block that these streams may still use.
-func (a *Arena) giveBack(i uint32, users set) {
+func (a *Arena) giveBack(i uint32, users handover.Set) {
 	r := &a.records[i]
-	a.holes.Give(r.at, r.size, a.streams.now(users))
+	a.holes.Give(r.at, r.size, a.streams.Freed(users))
 	a.leave(i)
 }
 

@@ -2,8 +2,10 @@ package arena
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
 
 // Child returns an arena of size bytes, rounded up, of this one's memory, from the highest hole that fits: with its own
@@ -39,17 +41,17 @@ func (a *Arena) child(size int64) (*Arena, error) {
 	cfg.Limit = 0
 	c := newArena(a.dev, cfg, a.ground, f.at, f.at+f.size)
 	c.parent, c.seat = a, i
-	c.inherit(a.streams.list(f.past.streams))
+	c.inherit(slices.Collect(a.streams.All(f.past.Users)))
 	return c, nil
 }
 
 // inherit notes the streams that used the memory before. Nobody has waited for them yet: each stream does when it comes to
 // use it.
 func (a *Arena) inherit(users []driver.Stream) {
-	var p past
+	var set handover.Set
 	for _, s := range users {
-		p.streams |= a.streams.note(s)
+		set |= a.streams.Note(s)
 	}
 	a.holes.TakeAt(a.lo, a.Size())
-	a.holes.Give(a.lo, a.Size(), p)
+	a.holes.Give(a.lo, a.Size(), a.streams.Freed(set))
 }

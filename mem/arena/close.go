@@ -2,8 +2,10 @@ package arena
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
 
 // Close gives the region back to the device, or a child's memory to its parent, whose streams wait for those that used it.
@@ -19,9 +21,9 @@ func (a *Arena) Close() error {
 	p := a.parent
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var set set
+	var set handover.Set
 	for _, s := range *users {
-		set |= p.streams.note(s)
+		set |= p.streams.Note(s)
 	}
 	p.giveBack(a.seat, set)
 	p.verify()
@@ -45,18 +47,18 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children",
 			n, a.stats.AllocatedBytes.All.Current, children)
 	}
-	var used set
+	var used handover.Set
 	for _, p := range a.holes.All() {
-		used |= p.streams
+		used |= p.Users
 	}
 	if a.parent != nil {
 		a.closed = true
 		a.end()
-		all := a.streams.list(used)
+		all := slices.Collect(a.streams.All(used))
 		return &all, nil
 	}
 	if a.paged() {
-		if err := a.sync(used); err != nil {
+		if err := a.streams.Sync(used); err != nil {
 			return nil, fmt.Errorf("arena: Close: %w", err)
 		}
 	}

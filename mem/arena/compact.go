@@ -7,6 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
 
 // Why nothing is moved, for errors.Is.
@@ -82,7 +83,7 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 	if len(hope.slides) == 0 || hope.largest < need {
 		return false, nil
 	}
-	if err := notCapturing(a.dev.Graphs(), s); err != nil {
+	if err := a.streams.NotCapturing(s); err != nil {
 		return false, fmt.Errorf("arena: move blocks: %w", err)
 	}
 	p, done := hope, 0
@@ -98,7 +99,7 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 }
 
 // lift asks the holders of blocks, and returns the streams that use those that may be moved.
-func (a *Arena) lift(slides []slide) (users set, refused bool) {
+func (a *Arena) lift(slides []slide) (users handover.Set, refused bool) {
 	for _, sl := range slides {
 		r := &a.records[sl.record]
 		used, ok := r.holder.Lift()
@@ -111,21 +112,21 @@ func (a *Arena) lift(slides []slide) (users set, refused bool) {
 		r.lifted = true
 		users |= r.origin | r.mover
 		for _, u := range used {
-			users |= a.streams.note(u)
+			users |= a.streams.Note(u)
 		}
 	}
 	return users, refused
 }
 
 // slide moves blocks that are lifted, on s, and returns how many of them.
-func (a *Arena) slide(s driver.Stream, slides []slide, users set) (done int, err error) {
+func (a *Arena) slide(s driver.Stream, slides []slide, users handover.Set) (done int, err error) {
 	moves, blocks := a.movesOf(slides)
 	written := a.writtenGaps(moves)
-	if err := a.follow(s, past{users, always}); err != nil {
+	if err := a.streams.Follow(s, handover.OnLoan(users)); err != nil {
 		return 0, err
 	}
 	for _, g := range written {
-		if err := a.follow(s, g.past); err != nil {
+		if err := a.streams.Follow(s, g.past); err != nil {
 			return 0, err
 		}
 	}
@@ -143,8 +144,8 @@ func (a *Arena) slide(s driver.Stream, slides []slide, users set) (done int, err
 // settle puts records and holes where the moves have put the bytes. The holes belong to s now, which has waited for all
 // that used them.
 func (a *Arena) settle(s driver.Stream, slides []slide, moves []region.Move, written []gap) {
-	self := a.streams.note(s)
-	own := a.streams.now(self)
+	self := a.streams.Note(s)
+	own := a.streams.Freed(self)
 	for _, g := range written {
 		a.holes.TakeAt(g.At, g.Size)
 		a.holes.Give(g.At, g.Size, own)

@@ -1,7 +1,6 @@
 package arena
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
 
 // A ground is a region that an arena shares with its children.
@@ -85,12 +85,12 @@ func (a *Arena) trim() error {
 	if end >= a.stats.ReservedBytes.All.Current {
 		return nil
 	}
-	if err := a.sync(p.streams); err != nil {
+	if err := a.streams.Sync(p.Users); err != nil {
 		return fmt.Errorf("arena: wait for the memory to give back: %w", err)
 	}
 	if ok {
 		a.holes.TakeAt(tail.At, tail.Size)
-		a.holes.Give(tail.At, tail.Size, past{})
+		a.holes.Give(tail.At, tail.Size, handover.Past{})
 	}
 	a.ground.mu.Lock()
 	defer a.ground.mu.Unlock()
@@ -98,19 +98,6 @@ func (a *Arena) trim() error {
 	err := a.ground.r.Trim(a.pointer(end))
 	a.countReserved(a.ground.r.Reserved())
 	return err
-}
-
-// sync waits for all that streams have queued.
-func (a *Arena) sync(of set) error {
-	return a.streams.each(of, func(_ int, s driver.Stream) error {
-		if err := s.Sync(context.Background()); !errors.Is(err, driver.ErrClosed) {
-			return err
-		}
-		if _, _, err := a.dev.Available(); err != nil { // the device is closed, not the stream alone
-			return err
-		}
-		return nil
-	})
 }
 
 // noMemory reports whether a device had no room.
