@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
 )
@@ -45,6 +46,7 @@ func (e *SpecError) Unwrap() error { return e.Err }
 // what the work was recorded under.
 var specParsers = map[string]func(s *Spec, settings string, given bool, recorded caching.Config) error{
 	"arena":   parseArena,
+	"bfc":     parseBFC,
 	"caching": parseCaching,
 	"direct":  parseDirect,
 }
@@ -53,8 +55,9 @@ var specParsers = map[string]func(s *Spec, settings string, given bool, recorded
 func Allocators() []string { return slices.Sorted(maps.Keys(specParsers)) }
 
 // ParseSpec reads a spec NAME[:SETTINGS]. "caching" alone means the recorded settings, "caching:" PyTorch's defaults,
-// and "caching:SETTINGS" those, in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The settings of "arena"
-// and "direct" are in the syntax of their own packages (arena.ParseConfig, direct.ParseConfig). The error is a *SpecError.
+// and "caching:SETTINGS" those, in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The settings of the
+// others are in the syntax of their own packages (arena.ParseConfig, bfc.ParseConfig, direct.ParseConfig). The error is a
+// *SpecError.
 //
 // An arena reserves its memory page by page, by the device's granularity, as far as it is filled, unless the settings have a
 // page or a size. Its region is as large as the limit or, without one, as the device's free memory; blocks are moved when
@@ -134,6 +137,25 @@ func arenaWithin(cfg arena.Config, dev driver.Device, limit int64) arena.Config 
 		cfg.Size -= limit % cfg.Page // a region is of whole pages
 	}
 	return cfg
+}
+
+func parseBFC(s *Spec, settings string, _ bool, _ caching.Config) error {
+	cfg, err := bfc.ParseConfig(settings)
+	if err != nil {
+		return err
+	}
+	s.open = func(dev driver.Device, limit int64) (mem.Allocator, error) {
+		cfg := cfg
+		if cfg.Limit == 0 || limit > 0 && limit < cfg.Limit {
+			cfg.Limit = limit
+		}
+		a, err := bfc.New(dev, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return AtOnce(a), nil
+	}
+	return nil
 }
 
 func parseDirect(s *Spec, settings string, _ bool, _ caching.Config) error {

@@ -66,7 +66,7 @@ func TestOutput(t *testing.T) {
 		"replay-chosen":   {"replay", "-a", "caching:", "-a", "caching:max_split_size_mb:128,garbage_collection_threshold:0.8", sample("resnet"), sample("streams")},
 		"replay-smallest": {"replay", "--smallest", sample("unet.split128")},
 		"replay-recorded": {"replay", "-a", "caching", sample("unet.gc6")},
-		"replay-arena":    {"replay", "--smallest", "-a", "caching", "-a", "arena", "-a", "direct", sample("resnet"), sample("streams")},
+		"replay-others":   {"replay", "--smallest", "-a", "caching", "-a", "arena", "-a", "bfc", "-a", "direct", sample("resnet"), sample("streams")},
 		"replay-moves": {
 			"replay", "-a", "caching:", "-a", "caching:expandable_segments:True", "-a", "arena:compact=off", "-a", "arena",
 			"testdata/compaction.script",
@@ -187,7 +187,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"bad size", "", []string{"replay", "--limit", "18.2GiBs", "x"}, exitUsage, "unknown unit"},
 		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "more than nothing"},
 		{"no such device", "", []string{"replay", "--device", "gpu", "x"}, exitUsage, "--device"},
-		{"no such allocator", "", []string{"replay", "-a", "bfc", "x"}, exitUsage, "there is: arena, caching, direct"},
+		{"no such allocator", "", []string{"replay", "-a", "buddy", "x"}, exitUsage, "there is: arena, bfc, caching, direct"},
 		{"bad settings of an allocator", "", []string{"replay", "-a", "caching:max_split_size_mb:1", "x"}, exitUsage, "max_split_size_mb"},
 		{"bad settings of an arena", "", []string{"replay", "-a", "arena:round=1000", "x"}, exitUsage, "want a multiple of 512"},
 		{"bad settings", "", []string{"verify", "--settings", "foo:1", "x"}, exitUsage, "foo"},

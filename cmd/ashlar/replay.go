@@ -14,7 +14,7 @@ import (
 
 type replayCmd struct {
 	traceArgs
-	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; arena, which moves blocks together when its memory is full; or direct, which asks the driver for each block."`
+	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which moves blocks together when its memory is full; or direct, which asks the driver for each block."`
 	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host or a device of \"ashlar devices\", such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
 	Limit      size     `placeholder:"SIZE" help:"What each allocator may reserve."`

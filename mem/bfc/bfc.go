@@ -1,0 +1,237 @@
+// Package bfc is TensorFlow's allocator for device memory: best fit with coalescing, exact to the address.
+//
+// Memory comes from the driver in segments, each twice as large as the one before. A request, rounded up to 256 bytes, gets
+// the smallest free block that fits, the lowest address among equals; the end of a block is cut off if that at least halves
+// it, or would waste 128 MiB. A freed block merges with its free neighbours at once. Given the same requests, and segments at
+// the same addresses, every block gets the address that tsl/framework/bfc_allocator.cc gives it, whatever the streams.
+//
+// TensorFlow says chunk for block and region for segment; a bin is a bin.
+//
+// # Structure
+//
+// A record (record.go) stands for each block, on loan or free; its number and the count of its loans are the block's tag. The
+// blocks of a segment are linked in the order of their addresses and tile it. Free blocks are in bins (bin.go), 21 trees by
+// size and address, of which bin b holds sizes from 256<<b.
+//
+// No two neighbours are both free, but where Config.Counter stamps the frees (timed.go): what was freed merges only once the
+// safe frontier has passed its stamp.
+//
+// A request that no free block fits gets a new segment; if the limit or the device is in the way, blocks above the safe
+// frontier are merged until one fits; then unused segments are given back, for a larger one (place.go, grow.go). With
+// Config.Virtual all segments are one, in one range of addresses that pages are mapped to (virtual.go).
+//
+// # Streams
+//
+// TensorFlow has one stream, or users that know when memory is safe. Here memory is handed out in stream order, and across
+// streams at once: a free block has the set of streams whose work, queued before its free, may still touch it, and Alloc
+// makes the stream that it allocates for wait for those: its past (mem/internal/handover). So placement does not depend on
+// streams. Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done
+// its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes the next block that fits. Streams from
+// number 63 on are taken for one: memory that one of them used waits for all of them.
+//
+// The safe frontier is for who knows more than streams: it bounds which blocks a request takes (Options.FreedBefore). It
+// replaces no wait.
+//
+// A captured graph has addresses in it. Whoever launches one keeps the blocks that it uses on loan.
+//
+// # Locks
+//
+// One, over everything, held while the device works, as in TensorFlow: then those inside the device. It is not held while a
+// request waits for memory (wait.go), nor while Options.FreedBefore and Config.Retry run.
+//
+// # What differs from TensorFlow
+//
+// Where the device refuses ever smaller segments, the last that is asked for is as large as the request, and then it ends:
+// there up to a tenth is never asked for, and below 2.5 KiB rounding keeps the asking from ending. The size of segments stops
+// doubling at the limit; there it overflows after 64. The rest of a stamped block that was cut, and what stamped blocks
+// became by force, merge later; there they do not. A request over the limit waits for nobody. Settings that cannot be read
+// are errors.
+//
+// It has no partition by size at two ends of a region, does not move blocks, and does not share memory with other processes.
+package bfc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// An Allocator keeps segments of a device's memory and hands out blocks of them. Safe for concurrent use.
+type Allocator struct {
+	dev   driver.Device
+	cfg   Config
+	waste int64 // bytes at the end of a block that are always cut off
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	records  []record // [0] stands for no block
+	vacant   []ref
+	bins     bins
+	segments []segment // by address
+	pages    *pages    // where segments come from, with Config.Virtual; else nil, and the device's Alloc
+	growth   int64     // bytes of the next segment
+	streams  *handover.Streams
+	timed    []ref  // free blocks whose stamps the frontier has not passed, in the order of their frees, and others
+	frontier uint64 // see SetSafeFrontier
+	merged   uint64 // the frontier that timed was last held against
+	refused  int64  // bytes, rounded, of the last request that failed; 0: none
+
+	stats    mem.Stats // the large pool's are those of all: see Stats
+	largest  int64     // bytes of the largest block that was handed out
+	observer mem.Observer
+	metadata func(string)
+	returned chan struct{} // closed when memory comes back, for those
+}
+
+// New makes an allocator of dev's memory, which takes none before the first request. The error says what is wrong with cfg,
+// or is the driver's.
+func New(dev driver.Device, cfg Config) (*Allocator, error) {
+	cfg, err := cfg.complete(dev)
+	if err != nil {
+		return nil, err
+	}
+	a := &Allocator{
+		dev: dev, cfg: cfg, waste: maxWaste, streams: handover.New(dev, "bfc"),
+		records: make([]record, 1), growth: roundUp(cfg.Limit, unit),
+	}
+	if cfg.Fragmentation > 0 {
+		a.waste = int64(cfg.Fragmentation * float64(cfg.Limit))
+	}
+	if !cfg.NoGrowth {
+		a.growth = min(a.growth, firstSize)
+	}
+	if cfg.Virtual {
+		if a.pages, err = openPages(dev, cfg.Limit); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Options say more of a request, as TensorFlow's AllocationAttributes do. The zero value says nothing.
+type Options struct {
+	// FreedBefore bounds the stamps of blocks that may be taken: those up to it, or all if it is nil or returns 0. It is
+	// called for each attempt, without locks.
+	FreedBefore func() uint64
+	// Wait has a request without room wait for others to free.
+	Wait bool
+	// Note goes into the metadata of the allocation.
+	Note Note
+}
+
+// Alloc implements mem.Allocator: the smallest free block that fits, for which s waits for other streams that used the
+// memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room, with Config.Retry only after
+// waiting for some, and the driver's if a wait failed, or a segment was refused for another reason than want of memory.
+func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return a.request(s, size, Options{}, a.cfg.Retry)
+}
+
+// AllocWith is Alloc with options. If they say so it waits for memory until ctx ends, and not otherwise: then ctx is not used.
+func (a *Allocator) AllocWith(ctx context.Context, s driver.Stream, size int64, opts Options) (mem.Block, error) {
+	if !opts.Wait {
+		return a.request(s, size, opts, nil)
+	}
+	return a.request(s, size, opts, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
+}
+
+// AllocWait is Alloc that waits, where there is no room, for others to free, until ctx ends. The error then is a
+// *mem.OutOfMemory still, and matches what ctx ended for too.
+func (a *Allocator) AllocWait(ctx context.Context, s driver.Stream, size int64) (mem.Block, error) {
+	return a.AllocWith(ctx, s, size, Options{Wait: true})
+}
+
+const tooLarge = 1 << 60 // bytes: no device has so many
+
+// request is Alloc. patience, if not nil, makes the context until whose end it waits for memory.
+func (a *Allocator) request(s driver.Stream, size int64, opts Options, patience func() (context.Context, context.CancelFunc)) (mem.Block, error) {
+	switch {
+	case s == nil:
+		panic("bfc: Alloc on a nil stream")
+	case size < 0:
+		panic(fmt.Sprintf("bfc: Alloc of %d bytes", size))
+	case size == 0:
+		return mem.Block{}, nil
+	case size > tooLarge:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.stats.NumOOMs++
+		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
+	}
+	w := want{stream: s, asked: size, size: roundUp(size, unit), note: opts.Note}
+	if w.size > a.cfg.Limit {
+		patience = nil
+	}
+	b, freed, err := a.attempt(&w, opts.FreedBefore, patience == nil)
+	if freed != nil {
+		b, err = a.persist(&w, opts.FreedBefore, patience, freed)
+	}
+	if err != nil {
+		a.describeProcesses(err)
+	}
+	return b, err
+}
+
+// attempt asks once. If there is no room, and it is not the last attempt, it returns a channel that is closed when memory
+// comes back.
+func (a *Allocator) attempt(w *want, freedBefore func() uint64, last bool) (mem.Block, <-chan struct{}, error) {
+	w.bound = 0
+	if freedBefore != nil {
+		w.bound = freedBefore()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return mem.Block{}, nil, &driver.Error{Call: "Alloc", Code: driver.ErrClosed, Detail: "the allocator is closed"}
+	}
+	n, err := a.fetch(w)
+	switch {
+	case n != 0:
+		a.verify()
+		return a.records[n].block(n), nil, nil
+	case err == nil && !last:
+		a.verify()
+		return mem.Block{}, a.await(), nil
+	case err == nil:
+		err = a.outOfMemory(w)
+	}
+	a.verify()
+	return mem.Block{}, nil, err
+}
+
+// Free implements mem.Allocator. It makes no driver call, but where a stream has the number of one that is closed. It panics
+// if b is not a live block of this allocator.
+func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.lookup(b)
+	r := &a.records[n]
+	users := r.past.Users
+	for _, s := range used {
+		users |= a.streams.Note(s)
+	}
+	r.past = a.streams.Freed(users)
+	r.state = free
+	a.countReturn(r)
+	a.tell(mem.ActionFreeRequested, r.stream, r.ptr, r.asked)
+	a.tell(mem.ActionFreeCompleted, r.stream, r.ptr, r.asked)
+	was := *r
+	if a.cfg.Counter != nil {
+		r.freedAt = a.cfg.Counter.Next()
+		a.shelve(n)
+		a.queue(n)
+	} else {
+		a.shelve(a.coalesce(n, false))
+	}
+	a.tellMetadata("MemoryDeallocation", &was, Note{})
+	a.wake()
+	a.verify()
+}
+
+func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }

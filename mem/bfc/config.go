@@ -1,0 +1,142 @@
+package bfc
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Config is the settings of an Allocator, with the names that ParseConfig has for them. Sizes are bytes. The zero value
+// may fill the device, and gets its memory as it needs it.
+type Config struct {
+	// Limit (limit) is the bytes in segments at most. 0: what the device has free when the allocator is made.
+	Limit int64
+	// Fragmentation (fragmentation), from 0 to 1, is the part of Limit from which on the end of a free block is always cut
+	// off, however large the request. 0: from 128 MiB on.
+	Fragmentation float64
+	// NoGrowth (growth=off) asks the device for the whole limit at once, at the first request. Otherwise segments begin at
+	// 2 MiB and double.
+	NoGrowth bool
+	// NoCollect (collect=off) has a request that finds no room fail with segments unused. Otherwise those are given back
+	// first, and one large enough is asked for. It is TensorFlow's garbage_collection, which is on for GPUs.
+	NoCollect bool
+	// Virtual (virtual=on) maps all memory into one range of addresses, so that it is one segment and all free neighbours
+	// merge. The device must have virtual memory; segments grow by multiples of its granularity.
+	Virtual bool
+
+	// Name is that of the allocator in dumps and metadata; empty is "bfc".
+	Name string
+	// Counter, if not nil, stamps every free, and blocks that were freed merge only once SetSafeFrontier has passed their
+	// stamps. Several allocators may share one.
+	Counter *Counter
+	// Retry, if not nil, makes the context until whose end an Alloc without room waits for others to free: TensorFlow's is
+	//
+	//	func() (context.Context, context.CancelFunc) { return context.WithTimeout(context.Background(), bfc.Patience) }
+	//
+	// Nil: only AllocWait waits.
+	Retry func() (context.Context, context.CancelFunc)
+}
+
+// Patience is how long TensorFlow waits for memory to be freed before a request fails.
+const Patience = 10 * time.Second
+
+const (
+	unit      = 256       // what sizes are rounded up to
+	firstSize = 2 << 20   // of the first segment
+	maxWaste  = 128 << 20 // bytes at the end of a block that are always cut off
+	maxSize   = 1 << 56   // bytes: more than any device has
+)
+
+func init() {
+	mem.Register("bfc", "", 60, func(dev driver.Device, settings string) (mem.Allocator, error) {
+		cfg, err := ParseConfig(settings)
+		if err != nil {
+			return nil, err
+		}
+		return New(dev, cfg)
+	})
+}
+
+// ParseConfig reads settings such as
+//
+//	limit=8GiB,fragmentation=0.1,growth=off,collect=off,virtual=on
+//
+// in any order, each at most once; white space around them does not matter. The last three are on or off. The error names
+// the setting that is wrong. (TensorFlow takes a value that it cannot read for the default.)
+func ParseConfig(settings string) (Config, error) {
+	var c Config
+	if strings.TrimSpace(settings) == "" {
+		return c, nil
+	}
+	given := map[string]bool{}
+	for field := range strings.SplitSeq(settings, ",") {
+		key, value, ok := strings.Cut(field, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		var err error
+		switch {
+		case given[key]:
+			err = fmt.Errorf("given twice")
+		case !ok:
+			err = fmt.Errorf("want %s=VALUE", key)
+		case key == "limit":
+			c.Limit, err = bytesize.Parse(value)
+		case key == "fragmentation":
+			if c.Fragmentation, err = strconv.ParseFloat(value, 64); err != nil {
+				err = fmt.Errorf("want a fraction, got %q", value)
+			}
+		case key == "growth":
+			c.NoGrowth, err = parseSwitch(value, false)
+		case key == "collect":
+			c.NoCollect, err = parseSwitch(value, false)
+		case key == "virtual":
+			c.Virtual, err = parseSwitch(value, true)
+		default:
+			err = fmt.Errorf("unknown; known are limit, fragmentation, growth, collect, virtual")
+		}
+		if err != nil {
+			return Config{}, fmt.Errorf("bfc: setting %q: %w", key, err)
+		}
+		given[key] = true
+	}
+	return c, nil
+}
+
+// parseSwitch returns what on means, or its opposite for off.
+func parseSwitch(value string, on bool) (bool, error) {
+	switch value {
+	case "on":
+		return on, nil
+	case "off":
+		return !on, nil
+	}
+	return false, fmt.Errorf("want on or off, got %q", value)
+}
+
+// complete puts defaults in and says what is wrong.
+func (c Config) complete(dev driver.Device) (Config, error) {
+	switch {
+	case c.Limit < 0 || c.Limit > maxSize:
+		return c, fmt.Errorf("bfc: a limit of %d bytes: want 0 to %s", c.Limit, bytesize.Exact(maxSize))
+	case !(c.Fragmentation >= 0 && c.Fragmentation <= 1): // NaN too
+		return c, fmt.Errorf("bfc: fragmentation is %v: want 0 to 1", c.Fragmentation)
+	case c.Virtual && dev.VirtualMemory() == nil:
+		return c, &driver.Error{Call: "VirtualMemory", Code: driver.ErrUnsupported, Detail: "bfc: virtual=on wants a device with virtual memory"}
+	}
+	if c.Name == "" {
+		c.Name = "bfc"
+	}
+	if c.Limit == 0 {
+		free, _, err := dev.Available()
+		if err != nil {
+			return c, fmt.Errorf("bfc: ask for the free memory: %w", err)
+		}
+		c.Limit = free
+	}
+	return c, nil
+}

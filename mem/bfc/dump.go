@@ -1,0 +1,159 @@
+package bfc
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// A BinInfo is what lies in one bin by its size, on loan or free. Sizes are bytes.
+type BinInfo struct {
+	Size           int64 // of the smallest blocks; the next bin's is twice that, the last has all that are larger
+	Blocks         int
+	Bytes          int64
+	OnLoan         int // blocks
+	OnLoanBytes    int64
+	RequestedBytes int64 // what was asked for, of the blocks on loan
+}
+
+// Bins returns the 21 bins, smallest blocks first. It looks at every block.
+func (a *Allocator) Bins() []BinInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.binInfos()
+}
+
+func (a *Allocator) binInfos() []BinInfo {
+	bins := make([]BinInfo, numBins)
+	for i := range bins {
+		bins[i].Size = binSize(i)
+	}
+	for i := range a.records {
+		r := &a.records[i]
+		if r.state == none {
+			continue
+		}
+		b := &bins[binOf(r.size)]
+		b.Blocks++
+		b.Bytes += r.size
+		if r.state == live {
+			b.OnLoan++
+			b.OnLoanBytes += r.size
+			b.RequestedBytes += r.asked
+		}
+	}
+	return bins
+}
+
+const mapWidth = 100
+
+// Map draws all segments one after the other as 100 characters: * is memory that was asked for, x what rounding and uncut
+// ends waste, _ what is free. A character stands for a hundredth of the memory; if several apply, the block that comes last
+// counts, and of one block what was asked for. It is empty if there are no segments.
+func (a *Allocator) Map() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.occupancy()
+}
+
+func (a *Allocator) occupancy() string {
+	total := a.stats.ReservedBytes.All.Current
+	if total == 0 {
+		return ""
+	}
+	line := []byte(strings.Repeat("_", mapWidth))
+	cell := func(at int64) int64 { return at * mapWidth / total } // total is below 1<<57
+	paint := func(from, size int64, c byte) {
+		for i := cell(from); size > 0 && i <= cell(from+size-1); i++ {
+			line[i] = c
+		}
+	}
+	var at int64
+	for _, s := range a.segments {
+		for n := s.first; n != 0; n = a.records[n].next {
+			r := &a.records[n]
+			if r.state == live {
+				paint(at+r.asked, r.size-r.asked, 'x')
+				paint(at, r.asked, '*')
+			}
+			at += r.size
+		}
+	}
+	return string(line)
+}
+
+// WriteDump writes what TensorFlow logs when memory runs out, as text for people: the bins, the bin of the last request that
+// failed with the free blocks in it, every block by segment, the blocks on loan by size, the figures and the map. The error
+// is w's. It is made under the allocator's lock and written without.
+func (a *Allocator) WriteDump(w io.Writer) error {
+	var text strings.Builder
+	a.mu.Lock()
+	a.dump(&text)
+	a.mu.Unlock()
+	b := bufio.NewWriter(w)
+	_, _ = b.WriteString(text.String()) // Flush returns the error
+	return b.Flush()
+}
+
+func (a *Allocator) dump(w io.Writer) {
+	fmt.Fprintf(w, "memory of %s\n", a.cfg.Name)
+	for _, b := range a.binInfos() {
+		fmt.Fprintf(w, "bin %s: blocks %d, %s; on loan %d, %s, of which %s asked for\n", bytesize.Exact(b.Size), b.Blocks,
+			bytesize.Format(b.Bytes), b.OnLoan, bytesize.Format(b.OnLoanBytes), bytesize.Format(b.RequestedBytes))
+	}
+	if a.refused > 0 {
+		bin := binOf(a.refused)
+		fmt.Fprintf(w, "refused last: %d bytes, bin %s\n", a.refused, bytesize.Exact(binSize(bin)))
+		for n := a.bins.seek(a.records, binSize(bin), 0); n != 0; n = a.bins.seek(a.records, a.records[n].size, a.records[n].ptr+1) {
+			if binOf(a.records[n].size) > bin {
+				break
+			}
+			a.dumpBlock(w, &a.records[n])
+		}
+	}
+	sizes := map[int64]int64{}
+	for _, s := range a.segments {
+		fmt.Fprintf(w, "segment %#x, %d bytes\n", uint64(s.ptr), s.size)
+		for n := s.first; n != 0; n = a.records[n].next {
+			r := &a.records[n]
+			a.dumpBlock(w, r)
+			if r.state == live {
+				sizes[r.size]++
+			}
+		}
+	}
+	fmt.Fprintln(w, "on loan by size")
+	for _, size := range slices.Sorted(maps.Keys(sizes)) {
+		fmt.Fprintf(w, "  %d of %d bytes: %s\n", sizes[size], size, bytesize.Format(size*sizes[size]))
+	}
+	f := a.figures()
+	fmt.Fprintf(w, "blocks handed out %d, the largest %d bytes\n", f.Allocs, f.LargestAlloc)
+	fmt.Fprintf(w, "on loan %d bytes, at most %d\n", f.InUse, f.PeakInUse)
+	fmt.Fprintf(w, "segments %d bytes, at most %d; the limit %d leaves %d; the next is of %d\n",
+		f.Pool, f.PeakPool, f.Limit, f.Limit-f.Pool, a.growth)
+	fmt.Fprintf(w, "largest free block %d bytes, fragmentation %.4f\n", f.LargestFree, f.Fragmentation)
+	if f.Pool > 0 {
+		fmt.Fprintf(w, "map %s\n", a.occupancy())
+	}
+}
+
+func (a *Allocator) dumpBlock(w io.Writer, r *record) {
+	if r.state == live {
+		fmt.Fprintf(w, "  live %#x, %d bytes, asked for %d", uint64(r.ptr), r.size, r.asked)
+	} else {
+		fmt.Fprintf(w, "  free %#x, %d bytes", uint64(r.ptr), r.size)
+		if r.freedAt > 0 {
+			fmt.Fprintf(w, ", freed at %d", r.freedAt)
+		}
+	}
+	if r.next != 0 {
+		fmt.Fprintf(w, ", next %#x", uint64(r.ptr+driver.Pointer(r.size)))
+	}
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,226 @@
+package bfc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// A segment is memory from the device, or all that is mapped into the range of addresses.
+type segment struct {
+	ptr   driver.Pointer
+	size  int64
+	first ref // its first block, which stays so
+}
+
+// backOff is by what a segment shrinks that the device has no room for. TensorFlow calculates in 32 bits.
+const backOff = float32(0.9)
+
+// room is what the limit leaves for segments.
+func (a *Allocator) room() int64 {
+	step := a.step()
+	return (a.cfg.Limit - a.stats.ReservedBytes.All.Current) / step * step
+}
+
+// step is what sizes of segments are multiples of.
+func (a *Allocator) step() int64 {
+	if a.pages != nil {
+		return a.pages.granularity
+	}
+	return unit
+}
+
+// extend gets a segment in which the request fits, and whose size doubles from one to the next. It reports false if the limit
+// or the device has no room.
+func (a *Allocator) extend(w *want) (bool, error) {
+	step, room := a.step(), a.room()
+	least := roundUp(w.size, step)
+	if least > room {
+		return false, nil
+	}
+	grown := false
+	for w.size > a.growth {
+		a.growth *= 2
+		grown = true
+	}
+	var ptr driver.Pointer
+	var err error
+	size := min(roundUp(a.growth, step), room)
+	for {
+		if ptr, err = a.ask(size); err == nil || !errors.Is(err, driver.ErrNoMemory) || size == least {
+			break
+		}
+		smaller := roundUp(int64(float32(size)*backOff), step)
+		if smaller >= size {
+			smaller = size - step
+		}
+		size = max(least, smaller)
+	}
+	if err != nil {
+		w.cause = err
+		if errors.Is(err, driver.ErrNoMemory) {
+			return false, nil
+		}
+		return false, fmt.Errorf("bfc: a segment of %d bytes: %w", size, err)
+	}
+	if !grown && a.growth < a.cfg.Limit {
+		a.growth *= 2
+	}
+	a.add(ptr, size)
+	return true, nil
+}
+
+// ask gets memory from the device.
+func (a *Allocator) ask(size int64) (driver.Pointer, error) {
+	if a.pages != nil {
+		return a.pages.extend(size)
+	}
+	return a.dev.Alloc(size)
+}
+
+// add makes a free block of memory that came from the device.
+func (a *Allocator) add(ptr driver.Pointer, size int64) {
+	n := a.enter(ptr, size)
+	i, _ := slices.BinarySearchFunc(a.segments, ptr, func(s segment, ptr driver.Pointer) int { return cmp.Compare(s.ptr, ptr) })
+	if a.pages != nil && len(a.segments) > 0 {
+		seg := &a.segments[0]
+		seg.size += size
+		last := seg.first
+		for a.records[last].next != 0 {
+			last = a.records[last].next
+		}
+		a.records[n].prev, a.records[last].next = last, n
+		n = a.coalesce(n, false)
+	} else {
+		a.segments = slices.Insert(a.segments, i, segment{ptr, size, n})
+	}
+	a.shelve(n)
+	a.countSegment(size, 1)
+	a.tell(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
+}
+
+// unused reports whether no block of a segment is on loan.
+func (a *Allocator) unused(s *segment) bool {
+	for n := s.first; n != 0; n = a.records[n].next {
+		if a.records[n].state == live {
+			return false
+		}
+	}
+	return true
+}
+
+// collect gives unused segments back, all of them, if that and what the limit leaves would do for the request. It reports
+// whether it gave any.
+func (a *Allocator) collect(w *want) bool {
+	if a.cfg.NoCollect {
+		return false
+	}
+	bytes := int64(0)
+	for i := range a.segments {
+		if s := &a.segments[i]; a.unused(s) {
+			bytes += s.size
+		}
+	}
+	if bytes == 0 || w.size > a.room()+bytes {
+		return false
+	}
+	a.stats.NumAllocRetries++
+	before := a.stats.ReservedBytes.All.Current
+	if err := a.giveBack(); err != nil {
+		w.cause = err
+	}
+	return a.stats.ReservedBytes.All.Current < before
+}
+
+// giveBack returns every segment without a block on loan to the device. What the device does not take stays.
+func (a *Allocator) giveBack() error {
+	var refused []error
+	a.segments = slices.DeleteFunc(a.segments, func(s segment) bool {
+		if !a.unused(&s) {
+			return false
+		}
+		if err := a.release(&s); err != nil {
+			refused = append(refused, err)
+			return false
+		}
+		for n := s.first; n != 0; {
+			next := a.records[n].next
+			a.unshelve(n)
+			n = next
+		}
+		for n := s.first; n != 0; {
+			next := a.records[n].next
+			a.drop(n)
+			n = next
+		}
+		a.countSegment(s.size, -1)
+		a.tell(a.segmentAction(mem.ActionSegmentFree), 0, s.ptr, s.size)
+		return true
+	})
+	if a.pages != nil {
+		refused = append(refused, a.pages.dropOrphans())
+	}
+	return errors.Join(refused...)
+}
+
+// release gives a segment's memory to the device, which waits for the work that is queued on it.
+func (a *Allocator) release(s *segment) error {
+	if a.pages == nil {
+		return a.dev.Free(s.ptr)
+	}
+	var users handover.Set
+	for n := s.first; n != 0; n = a.records[n].next {
+		users |= a.records[n].past.Users
+	}
+	if err := a.streams.Sync(users); err != nil {
+		return err
+	}
+	return a.pages.unmap()
+}
+
+// EmptyCache implements mem.Trimmer. It waits for the work that is queued on what it gives back. What the device does not take
+// stays cached, and is the error.
+func (a *Allocator) EmptyCache() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	err := a.giveBack()
+	a.wake()
+	a.verify()
+	if err != nil {
+		return fmt.Errorf("bfc: give segments back: %w", err)
+	}
+	return nil
+}
+
+// Close gives all memory back. Blocks on loan are an error, and nothing is given back then. What the device does not take is
+// an error too, and kept for the next Close. Requests that wait, and later ones, fail. Closing a closed allocator does
+// nothing. It does not close the device.
+func (a *Allocator) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	if n := a.stats.Allocation.All.Current; n > 0 {
+		return fmt.Errorf("bfc: Close with %d blocks on loan, of %d bytes in all", n, a.stats.AllocatedBytes.All.Current)
+	}
+	err := a.giveBack()
+	if err == nil && a.pages != nil {
+		err = a.pages.close()
+	}
+	a.verify()
+	if err != nil {
+		return fmt.Errorf("bfc: Close: %w", err)
+	}
+	a.closed = true
+	a.wake()
+	return nil
+}

@@ -1,0 +1,112 @@
+package bfc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+const maxPinning = 5 // pinning blocks that an error names
+
+// outOfMemory gathers what explains that a request found no room.
+func (a *Allocator) outOfMemory(w *want) *mem.OutOfMemory {
+	a.stats.NumOOMs++
+	a.refused = w.size
+	info := a.dev.Info()
+	s := &a.stats
+	e := &mem.OutOfMemory{
+		Requested: w.asked, Rounded: w.size, Segment: roundUp(w.size, a.step()),
+		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
+		Allowed:   a.cfg.Limit,
+		Allocated: s.AllocatedBytes.All.Current, Reserved: s.ReservedBytes.All.Current,
+		Stream: w.stream.ID(), LargestFree: a.largestFree(),
+		Cause: w.cause,
+	}
+	if free, total, err := a.dev.Available(); err == nil {
+		e.Free, e.Total = free, total
+	}
+	blocks := 0
+	for i := range a.records {
+		if a.records[i].state == free {
+			blocks++
+		}
+	}
+	if blocks > 0 {
+		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: e.Reserved - e.Allocated, Blocks: blocks, Largest: e.LargestFree}}
+	}
+	unused := a.describePinning(e)
+	a.describeRemedies(e, w, unused)
+	a.tell(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), w.size)
+	return e
+}
+
+// describePinning names the largest block on loan of each segment that has free memory too, and returns the bytes of segments
+// that nothing pins.
+func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
+	for _, s := range a.segments {
+		p := mem.PinningBlock{Segment: s.ptr, SegmentSize: s.size}
+		for n := s.first; n != 0; n = a.records[n].next {
+			switch r := &a.records[n]; {
+			case r.state == free:
+				p.Stranded += r.size
+			case r.size > p.Size:
+				p.Ptr, p.Size, p.Requested = r.ptr, r.size, r.asked
+				p.Live++
+			default:
+				p.Live++
+			}
+		}
+		switch {
+		case p.Live == 0:
+			unused += s.size
+		case p.Stranded > 0:
+			e.Stranded += p.Stranded
+			e.Pinning = append(e.Pinning, p)
+		}
+	}
+	slices.SortFunc(e.Pinning, func(x, y mem.PinningBlock) int {
+		return cmp.Or(cmp.Compare(y.Stranded, x.Stranded), cmp.Compare(x.Ptr, y.Ptr))
+	})
+	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
+	return unused
+}
+
+// describeRemedies says what would have let the request through.
+func (a *Allocator) describeRemedies(e *mem.OutOfMemory, w *want, unused int64) {
+	add := func(name, format string, args ...any) {
+		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
+	}
+	room := a.room()
+	if e.Segment > room && e.Segment <= e.Free && a.pages == nil {
+		add("limit="+bytesize.Exact(e.Reserved+e.Segment), "the device has %s left", mem.FormatSize(e.Free))
+	}
+	if a.cfg.NoCollect && unused > 0 && e.Segment <= room+unused && e.Segment <= e.Free+unused {
+		add("collect=on", "%s is in segments that nothing is on loan from", mem.FormatSize(unused))
+	}
+	if w.bound > 0 && e.LargestFree >= w.size {
+		add("Options.FreedBefore", "a free block of %s was freed after %d", mem.FormatSize(e.LargestFree), w.bound)
+	}
+}
+
+// describeProcesses says who has the device's memory, if there is an error for want of it and the device tells. No lock is
+// held: asking takes milliseconds on NVIDIA's devices.
+func (a *Allocator) describeProcesses(err error) {
+	var e *mem.OutOfMemory
+	if !errors.As(err, &e) {
+		return
+	}
+	processes, err := a.dev.Processes()
+	if err != nil {
+		return // it is telemetry
+	}
+	for _, p := range processes {
+		if p.Bytes >= 0 {
+			e.Processes = append(e.Processes, p)
+		}
+	}
+}

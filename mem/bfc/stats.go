@@ -1,0 +1,185 @@
+package bfc
+
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+var _ interface {
+	mem.Allocator
+	mem.Trimmer
+	mem.Snapshotter
+	mem.StatsReporter
+} = (*Allocator)(nil)
+
+// The statistics have one pool, that of large blocks: the allocator makes no difference. While it lasts only the sums over
+// all pools are kept.
+
+func rise(s *mem.Stat, n int64) {
+	s.Current += n
+	s.Allocated += n
+	s.Peak = max(s.Peak, s.Current)
+}
+
+func fall(s *mem.Stat, n int64) {
+	s.Current -= n
+	s.Freed += n
+}
+
+func (a *Allocator) countLoan(r *record) {
+	rise(&a.stats.Allocation.All, 1)
+	rise(&a.stats.AllocatedBytes.All, r.size)
+	rise(&a.stats.RequestedBytes.All, r.asked)
+	a.largest = max(a.largest, r.size)
+}
+
+func (a *Allocator) countReturn(r *record) {
+	fall(&a.stats.Allocation.All, 1)
+	fall(&a.stats.AllocatedBytes.All, r.size)
+	fall(&a.stats.RequestedBytes.All, r.asked)
+}
+
+// countSegment counts a segment that comes, n is 1, or goes, n is -1. Pages are an expandable one, of which PyTorch counts
+// none.
+func (a *Allocator) countSegment(size, n int64) {
+	count := rise
+	if n > 0 {
+		a.stats.NumDeviceAlloc++
+	} else {
+		a.stats.NumDeviceFree++
+		count = fall
+	}
+	count(&a.stats.ReservedBytes.All, size)
+	if a.pages == nil {
+		count(&a.stats.Segment.All, 1)
+	}
+}
+
+// Stats implements mem.StatsReporter. The pool is that of large blocks. Blocks are never pending. NumAllocRetries counts the
+// requests for which unused segments were given back.
+func (a *Allocator) Stats() mem.Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.stats
+	s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
+	for _, named := range s.Arrays() {
+		named.Array.LargePool = named.Array.All
+	}
+	s.MaxSplitSize = -1
+	return s
+}
+
+// ResetPeakStats implements mem.StatsReporter. Of Figures it resets the peaks and the largest block, as TensorFlow's
+// ClearStats does.
+func (a *Allocator) ResetPeakStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, named := range a.stats.Arrays() {
+		named.Array.All.Peak = named.Array.All.Current
+	}
+	a.largest = 0
+}
+
+// ResetAccumulatedStats implements mem.StatsReporter.
+func (a *Allocator) ResetAccumulatedStats() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, named := range a.stats.Arrays() {
+		named.Array.All.Allocated, named.Array.All.Freed = 0, 0
+	}
+	s := &a.stats
+	s.NumAllocRetries, s.NumOOMs, s.NumDeviceAlloc, s.NumDeviceFree = 0, 0, 0, 0
+}
+
+// Figures are the statistics that TensorFlow keeps, and the fragmentation. Sizes are bytes.
+type Figures struct {
+	Allocs       int64 // blocks handed out
+	InUse        int64 // on loan, rounded
+	PeakInUse    int64
+	LargestAlloc int64 // of one block
+	Limit        int64
+	Pool         int64 // in segments
+	PeakPool     int64
+	LargestFree  int64 // of one block
+
+	// Fragmentation is the part of the free memory that is not in the largest free block: 0 if none is free.
+	Fragmentation float64
+}
+
+// Figures returns TensorFlow's statistics.
+func (a *Allocator) Figures() Figures {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.figures()
+}
+
+func (a *Allocator) figures() Figures {
+	s := &a.stats
+	return Figures{
+		Allocs: s.Allocation.All.Allocated, InUse: s.AllocatedBytes.All.Current, PeakInUse: s.AllocatedBytes.All.Peak,
+		LargestAlloc: a.largest, Limit: a.cfg.Limit,
+		Pool: s.ReservedBytes.All.Current, PeakPool: s.ReservedBytes.All.Peak,
+		LargestFree: a.largestFree(), Fragmentation: a.fragmentation(),
+	}
+}
+
+func (a *Allocator) largestFree() int64 { return a.records[a.bins.largest(a.records)].size }
+
+func (a *Allocator) fragmentation() float64 {
+	unused := a.stats.ReservedBytes.All.Current - a.stats.AllocatedBytes.All.Current
+	if unused == 0 {
+		return 0
+	}
+	return float64(unused-a.largestFree()) / float64(unused)
+}
+
+// Snapshot implements mem.Snapshotter. With Config.Virtual it is one segment, or none.
+func (a *Allocator) Snapshot() []mem.SegmentInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	segments := make([]mem.SegmentInfo, len(a.segments))
+	var active int64
+	for i, s := range a.segments {
+		info := &segments[i]
+		*info = mem.SegmentInfo{Ptr: s.ptr, TotalSize: s.size, Large: true, Expandable: a.pages != nil}
+		for n := s.first; n != 0; n = a.records[n].next {
+			r := &a.records[n]
+			b := mem.BlockInfo{Ptr: r.ptr, Size: r.size, RequestedSize: r.asked}
+			if r.state == live {
+				b.State = mem.ActiveAllocated
+				info.AllocatedSize += r.size
+				info.RequestedSize += r.asked
+			}
+			info.Blocks = append(info.Blocks, b)
+		}
+		info.ActiveSize = info.AllocatedSize
+		active += info.ActiveSize
+	}
+	a.tell(mem.ActionSnapshot, 0, 0, active)
+	return segments
+}
+
+// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's lock: it must be
+// quick and must not call the allocator. A free is complete at once. Segments belong to no stream; their events say 0.
+func (a *Allocator) Observe(observer mem.Observer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.observer = observer
+}
+
+func (a *Allocator) tell(action mem.Action, stream driver.StreamID, ptr driver.Pointer, size int64) {
+	if a.observer != nil {
+		a.observer(mem.Event{Action: action, Stream: stream, Ptr: ptr, Size: size})
+	}
+}
+
+// segmentAction is what coming or going of memory is called where pages are mapped.
+func (a *Allocator) segmentAction(action mem.Action) mem.Action {
+	switch {
+	case a.pages != nil && action == mem.ActionSegmentAlloc:
+		return mem.ActionSegmentMap
+	case a.pages != nil:
+		return mem.ActionSegmentUnmap
+	}
+	return action
+}

@@ -1,0 +1,73 @@
+package bfc
+
+import "sync/atomic"
+
+// A Counter counts the frees of allocators that share it: TensorFlow's SharedCounter. Safe for concurrent use.
+type Counter struct{ n atomic.Uint64 }
+
+// Next counts one more and returns the new number; the first is 1.
+func (c *Counter) Next() uint64 { return c.n.Add(1) }
+
+// Get returns the last number that Next returned, or 0.
+func (c *Counter) Get() uint64 { return c.n.Load() }
+
+// SetSafeFrontier says that memory whose free has a stamp (see Config.Counter) below count is safe for every use: it merges
+// with its neighbours at the next request, and Options.FreedBefore no longer bounds it. The frontier never falls: a lower
+// count changes nothing. Requests that wait for memory look again.
+func (a *Allocator) SetSafeFrontier(count uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if count > a.frontier {
+		a.frontier = count
+		a.wake()
+	}
+}
+
+// queue puts a stamped free block in line for merging.
+func (a *Allocator) queue(n ref) {
+	if r := &a.records[n]; r.freedAt > 0 && !r.queued {
+		r.queued = true
+		a.timed = append(a.timed, n)
+	}
+}
+
+// mergeTimed merges the stamped blocks that the safe frontier has passed. If need is not 0 it then merges others too, in the
+// order of their frees, until one has so many bytes, and reports whether one has.
+func (a *Allocator) mergeTimed(need int64) bool {
+	if len(a.timed) == 0 || need == 0 && a.frontier == a.merged {
+		return false
+	}
+	a.merged = a.frontier
+	var line []ref
+	left := a.timed[:0]
+	for _, n := range a.timed {
+		switch r := &a.records[n]; {
+		case r.state != free:
+			r.queued = false
+		case r.freedAt < a.frontier || need > 0:
+			if r.freedAt < a.frontier {
+				r.freedAt = 0
+			}
+			r.queued = false
+			line = append(line, n)
+		default:
+			left = append(left, n)
+		}
+	}
+	a.timed = left
+	done := need == 0
+	for _, n := range line {
+		r := &a.records[n]
+		if r.state != free { // merged into another
+			continue
+		}
+		if r.freedAt == 0 || !done {
+			a.unshelve(n)
+			n = a.coalesce(n, !done)
+			a.shelve(n)
+			done = done || a.records[n].size >= need
+		}
+		a.queue(n)
+	}
+	return need > 0 && done
+}

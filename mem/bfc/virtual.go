@@ -1,0 +1,74 @@
+package bfc
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// pages are one range of addresses, with memory behind its front. For one goroutine at a time.
+type pages struct {
+	vm          driver.VirtualMemory
+	granularity int64
+	base        driver.Pointer
+	size        int64 // reserved
+	mapped      int64
+	list        []driver.Page // mapped, in order
+	orphans     []driver.Page // mapped nowhere, that the device did not take back
+}
+
+// openPages reserves addresses for limit bytes.
+func openPages(dev driver.Device, limit int64) (*pages, error) {
+	p := &pages{vm: dev.VirtualMemory(), granularity: max(unit, dev.Info().Granularity)}
+	p.size = roundUp(max(1, limit), p.granularity)
+	var err error
+	if p.base, err = p.vm.Reserve(p.size); err != nil {
+		return nil, fmt.Errorf("bfc: %d bytes of addresses: %w", p.size, err)
+	}
+	return p, nil
+}
+
+// extend maps size bytes more, and returns where they begin. Pages that could not be dropped before are tried again first.
+func (p *pages) extend(size int64) (driver.Pointer, error) {
+	_ = p.dropOrphans() // what stays is tried again by the next, and reported by giveBack
+	page, err := p.vm.Create(size)
+	if err != nil {
+		return 0, err
+	}
+	at := p.base + driver.Pointer(p.mapped)
+	if err := p.vm.Map(at, page); err != nil {
+		p.orphans = append(p.orphans, page)
+		return 0, errors.Join(err, p.dropOrphans())
+	}
+	p.list = append(p.list, page)
+	p.mapped += size
+	return at, nil
+}
+
+// unmap takes all memory away. Nobody may use it any more. If it fails nothing has changed; pages that are not dropped are
+// orphans.
+func (p *pages) unmap() error {
+	if err := p.vm.Unmap(p.base, p.mapped); err != nil {
+		return err
+	}
+	p.orphans = append(p.orphans, p.list...)
+	p.list, p.mapped = nil, 0
+	return nil
+}
+
+func (p *pages) dropOrphans() error {
+	var refused []error
+	left := p.orphans[:0]
+	for _, page := range p.orphans {
+		if err := p.vm.Drop(page); err != nil {
+			refused = append(refused, err)
+			left = append(left, page)
+		}
+	}
+	p.orphans = left
+	return errors.Join(refused...)
+}
+
+// close releases the addresses, of which none is mapped.
+func (p *pages) close() error { return p.vm.Release(p.base, p.size) }

@@ -1,0 +1,183 @@
+package bfc_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/bfc"
+)
+
+// An alarm is a context that tells when somebody begins to wait for its end: by then a request has found no room.
+type alarm struct {
+	context.Context
+	waits chan struct{} // closed
+}
+
+func newAlarm() (*alarm, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &alarm{ctx, make(chan struct{})}, cancel
+}
+
+func (a *alarm) Done() <-chan struct{} {
+	select {
+	case <-a.waits:
+	default:
+		close(a.waits)
+	}
+	return a.Context.Done()
+}
+
+type answer struct {
+	mem.Block
+	err error
+}
+
+func inBackground(f func() (mem.Block, error)) chan answer {
+	c := make(chan answer, 1)
+	go func() {
+		b, err := f()
+		c <- answer{b, err}
+	}()
+	return c
+}
+
+func TestWaitsForAFree(t *testing.T) {
+	b := newBench(t, bfc.Config{Limit: 1 * mib, NoGrowth: true})
+	ctx, cancel := newAlarm()
+	defer cancel()
+	all := b.alloc(mib)
+	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
+	<-ctx.waits
+	b.Free(all)
+	if again := <-got; again.err != nil || again.Ptr != all.Ptr {
+		t.Errorf("%+v: want the block at %#x", again, uint64(all.Ptr))
+	}
+	if n := b.Stats().NumOOMs; n != 0 {
+		t.Errorf("%d requests out of memory: none failed", n)
+	}
+}
+
+// A free that does not suffice wakes the request, which then waits on.
+func TestWaitsForEnough(t *testing.T) {
+	b := newBench(t, bfc.Config{Limit: 1 * mib, NoGrowth: true})
+	ctx, cancel := newAlarm()
+	defer cancel()
+	first, second := b.alloc(mib/2), b.alloc(mib/2)
+	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
+	<-ctx.waits
+	b.Free(first)
+	b.Free(second)
+	if all := <-got; all.err != nil || all.Ptr != first.Ptr {
+		t.Errorf("%+v: want the block at %#x", all, uint64(first.Ptr))
+	}
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	b := newBench(t, bfc.Config{Limit: 1 * mib})
+	ctx, cancel := newAlarm()
+	b.alloc(mib)
+	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
+	<-ctx.waits
+	cancel()
+	a := <-got
+	if oom := (*mem.OutOfMemory)(nil); !errors.Is(a.err, context.Canceled) || !errors.As(a.err, &oom) || !errors.Is(a.err, mem.ErrNoMemory) {
+		t.Errorf("%v: want a *mem.OutOfMemory that matches context.Canceled", a.err)
+	}
+	if n := b.Stats().NumOOMs; n != 1 {
+		t.Errorf("%d requests out of memory: want the one", n)
+	}
+}
+
+// Config.Retry makes the context of a plain Alloc, only where there is no room, and it is cancelled afterwards.
+func TestRetry(t *testing.T) {
+	var made, ended int
+	ctx, cancel := newAlarm()
+	b := newBench(t, bfc.Config{Limit: mib, NoGrowth: true, Retry: func() (context.Context, context.CancelFunc) {
+		made++
+		return ctx, func() { ended++; cancel() }
+	}})
+	all := b.alloc(mib)
+	if made != 0 {
+		t.Error("a request that fits made a context")
+	}
+	got := inBackground(func() (mem.Block, error) { return b.Alloc(b.s, 512) })
+	<-ctx.waits
+	b.Free(all)
+	if a := <-got; a.err != nil || made != 1 || ended != 1 {
+		t.Errorf("%+v; %d contexts made, %d cancelled", a, made, ended)
+	}
+	if _, err := b.AllocWith(context.Background(), b.s, mib, bfc.Options{}); !errors.Is(err, mem.ErrNoMemory) || made != 1 {
+		t.Errorf("AllocWith without Wait: %v, %d contexts made", err, made)
+	}
+	if _, err := b.Alloc(b.s, mib+1); !errors.Is(err, mem.ErrNoMemory) || made != 1 {
+		t.Errorf("a request over the limit, which nothing helps: %v, %d contexts made", err, made)
+	}
+}
+
+func TestWaitEndsWithTheAllocator(t *testing.T) {
+	b := newBench(t, bfc.Config{Limit: 4 * mib})
+	ctx, cancel := newAlarm()
+	defer cancel()
+	// Nobody has memory, but other programs have left the device none.
+	free, _, err := b.dev.Available()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.dev.Alloc(free); err != nil {
+		t.Fatal(err)
+	}
+	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
+	<-ctx.waits
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-got; !errors.Is(a.err, driver.ErrClosed) {
+		t.Errorf("%v: want driver.ErrClosed", a.err)
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("Close once more: %v", err)
+	}
+}
+
+// EmptyCache makes room too, where requests do not do that by themselves.
+func TestWaitsForSegmentsGivenBack(t *testing.T) {
+	b := newBench(t, bfc.Config{Limit: 6 * mib, NoCollect: true})
+	b.Free(b.alloc(mib))
+	b.Free(b.alloc(3 * mib))
+	ctx, cancel := newAlarm()
+	defer cancel()
+	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, 6*mib) })
+	<-ctx.waits
+	if err := b.EmptyCache(); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-got; a.err != nil {
+		t.Error(a.err)
+	}
+}
+
+// Goroutines that each have one block at a time, of which few fit, all get theirs.
+func TestManyWait(t *testing.T) {
+	b := newBench(t, bfc.Config{Limit: 1024, NoGrowth: true})
+	var wg sync.WaitGroup
+	for worker := range 6 {
+		wg.Go(func() {
+			for i := range 100 {
+				block, err := b.AllocWait(t.Context(), b.s, int64(1+(worker*100+i)%4)*256)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b.Free(block)
+			}
+		})
+	}
+	wg.Wait()
+	if s := b.Stats(); s.NumOOMs != 0 || s.Allocation.All.Allocated != 600 || s.AllocatedBytes.All.Peak > 1024 {
+		t.Errorf("%+v", s)
+	}
+}
