@@ -292,13 +292,14 @@ func TestCollectUnderAnEndedContext(t *testing.T) {
 
 // More sessions than the pool keeps streams: what they kept is used by others, and released, after their streams are closed.
 func TestManySessions(t *testing.T) {
-	for _, allocator := range []string{"caching", "arena:size=16MiB", "direct"} {
+	for _, allocator := range []string{"caching", "arena:size=16MiB", "bfc", "direct"} {
 		t.Run(allocator, func(t *testing.T) {
 			dev := sim.New(sim.Options{Total: 256 << 20, CallSites: true})
 			e, err := Open(t.Context(), Config{EventLevel: 2, Devices: []DeviceConfig{{
 				Spec: prepare(t, func() (driver.Device, error) { return dev, nil }), Allocator: allocator,
 			}}})
 			must(t, err)
+			e.devices[0].streams.Keep(16)
 			const n = 50
 			one, err := tensor.FromSlice(e.Place(0), []float32{1})
 			must(t, err)
