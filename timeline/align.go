@@ -39,6 +39,9 @@ func Align(ctx context.Context, all ...*Recorder) (skew time.Duration, err error
 			panic("timeline: Align with one Recorder twice")
 		}
 	}
+	if ctx.Err() != nil { // a device may be quick enough that nobody waits
+		return 0, context.Cause(ctx)
+	}
 	for _, r := range sorted {
 		if err := r.lock(ctx); err != nil {
 			return 0, err

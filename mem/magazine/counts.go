@@ -1,5 +1,7 @@
 package magazine
 
+import "sync/atomic"
+
 // counts are the blocks that came and went at one place: small ones and larger ones, as in statistics. Only their sums
 // over all places mean anything: a block may come at one and go at another.
 type counts [2]flows
@@ -7,17 +9,31 @@ type counts [2]flows
 type flows struct {
 	lent flow // handed out of a magazine
 	back flow // freed into one
-	sent flow // given to the layer below; asked is what was asked of that
+	sent flow // given to the layer below, by Cache.sent; asked is what was asked of that
 }
+
+// sent are blocks that were given to the layer below, small and larger ones. They are counted as they are given, with
+// Cache.sending held: who adds up finds those that are on their way held.
+type sent [2]struct{ n, bytes, asked atomic.Int64 }
 
 // A flow is so many blocks.
 type flow struct{ n, bytes, asked int64 }
 
-func (k *counts) of(class uint32) *flows {
+func (k *counts) of(class uint32) *flows { return &k[pool(class)] }
+
+// pool is 0 for small blocks and 1 for larger ones.
+func pool(class uint32) int {
 	if class > smallSize/unit {
-		return &k[1]
+		return 1
 	}
-	return &k[0]
+	return 0
+}
+
+func (s *sent) add(class uint32, bytes, asked int64) {
+	to := &s[pool(class)]
+	to.n.Add(1)
+	to.bytes.Add(bytes)
+	to.asked.Add(asked)
 }
 
 func (f *flow) add(bytes, asked int64) {
@@ -51,6 +67,7 @@ func (f *flows) held() flow {
 
 // lock takes every lock but flushing and that of the records.
 func (c *Cache) lock() {
+	c.sending.Lock()
 	for i := range c.racks {
 		c.racks[i].mu.Lock()
 	}
@@ -72,6 +89,7 @@ func (c *Cache) unlock() {
 	for i := range c.racks {
 		c.racks[i].mu.Unlock()
 	}
+	c.sending.Unlock()
 }
 
 // sum adds all counts up. The caller holds every lock.
@@ -79,10 +97,9 @@ func (c *Cache) sum() (k counts) {
 	for i := range c.racks {
 		k.plus(&c.racks[i].counts)
 	}
-	for _, d := range c.depots {
-		if d != nil {
-			k.plus(&d.counts)
-		}
+	for i := range k {
+		s := &c.sent[i]
+		k[i].sent.plus(flow{s.n.Load(), s.bytes.Load(), s.asked.Load()}, 1)
 	}
 	return k
 }

@@ -14,7 +14,6 @@ type depot struct {
 	mu     sync.Mutex
 	stacks []ref // by class: the first block of the magazine on top; the rest are linked by record.chain
 	room   int64 // bytes that may still be held
-	counts counts
 	_      [64]byte
 }
 
@@ -53,7 +52,7 @@ func (c *Cache) store(rk *rack, d *depot, class uint32, magazine ref, bytes int6
 			leaving = c.emptyAll(leaving)
 		}
 	}
-	return c.leave(magazine, &rk.counts, leaving)
+	return c.leave(magazine, leaving)
 }
 
 // draw takes a magazine of at most so many bytes out of a depot, or returns 0. The caller may hold a rack.
@@ -87,7 +86,7 @@ func (c *Cache) empty(d *depot, leaving ref) ref {
 	for class, magazine := range d.stacks {
 		for magazine != 0 {
 			next := c.records.at(magazine).chain
-			leaving = c.leave(magazine, &d.counts, leaving)
+			leaving = c.leave(magazine, leaving)
 			magazine = next
 		}
 		d.stacks[class] = 0

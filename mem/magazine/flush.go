@@ -56,13 +56,12 @@ func (c *Cache) makeRoom(err error, flushes uint64) bool {
 	return c.flushes.Load() != flushes
 }
 
-// leave counts the blocks of a magazine as no longer held, and adds them to a list. The caller holds the lock that
-// guards k and the magazine.
-func (c *Cache) leave(magazine ref, k *counts, leaving ref) ref {
+// leave adds the blocks of a magazine to a list. They count as held until send has given them back. The caller holds the
+// lock that guards the magazine.
+func (c *Cache) leave(magazine, leaving ref) ref {
 	for magazine != 0 {
 		at, r := magazine, c.records.at(magazine)
 		magazine = r.next
-		k.of(r.class).sent.add(r.block.Size, int64(r.first))
 		r.next, leaving = leaving, at
 	}
 	return leaving
@@ -73,8 +72,11 @@ func (c *Cache) send(leaving ref) {
 	if leaving == 0 {
 		return
 	}
+	c.sending.RLock()
+	defer c.sending.RUnlock()
 	for at := leaving; at != 0; {
 		r := c.records.at(at)
+		c.sent.add(r.class, r.block.Size, int64(r.first))
 		c.below.Free(r.block)
 		at = r.next
 	}

@@ -32,8 +32,9 @@
 // middle of a call, or to give blocks back; it writes to no memory that others write to, but for the block's record.
 // Which processor a goroutine runs on is a hint: with any other answer everything is right, and slower.
 //
-// In the order in which they may be taken: Cache.flushing; racks, in their order; Cache.growing; a depot; the records.
-// None but flushing is held while the layer below allocates or frees; reports hold all of them while they ask it.
+// In the order in which they may be taken: Cache.flushing; Cache.sending; racks, in their order; Cache.growing; a depot;
+// the records. None but the first two is held while the layer below allocates or frees, sending for reading; reports hold
+// all of them but flushing while they ask it.
 //
 // # What it does not do
 //
@@ -66,6 +67,9 @@ type Cache struct {
 
 	flushing sync.Mutex    // held by who gives everything back, until that is done
 	flushes  atomic.Uint64 // that gave anything back
+
+	sending sync.RWMutex // held for reading by who gives blocks to the layer below, and by reports
+	sent    sent         // what was held, and is the layer below's again
 
 	growing   sync.Mutex   // guards depots
 	depots    []*depot     // by stream

@@ -84,7 +84,7 @@ func (c *Cache) putSlow(rk *rack, at ref, r *record) (leaving ref) {
 	if size > min(c.share.shelf, c.share.rack) {
 		rk.counts.of(r.class).back.add(size, int64(r.asked))
 		r.next = 0
-		return c.leave(at, &rk.counts, 0)
+		return c.leave(at, 0)
 	}
 	cell := &sh.cells[r.class]
 	cell.limit = limitOf(r.class)
@@ -137,8 +137,8 @@ func (c *Cache) clear(rk *rack, sh *shelf, leaving ref) ref {
 	}
 	for i := range sh.cells {
 		cell := &sh.cells[i]
-		leaving = c.leave(cell.top, &rk.counts, leaving)
-		leaving = c.leave(cell.full, &rk.counts, leaving)
+		leaving = c.leave(cell.top, leaving)
+		leaving = c.leave(cell.full, leaving)
 		cell.top, cell.full, cell.n = 0, 0, 0
 	}
 	rk.room += c.share.shelf - sh.room

@@ -1,10 +1,14 @@
 package magazine_test
 
 import (
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/magazine"
 )
 
@@ -69,4 +73,61 @@ func TestReportsKnowWhatIsHeld(t *testing.T) {
 	if p := stats.Stats().Allocation.All.Peak; p != 2 {
 		t.Errorf("with one block held the peak is reset to %d", p)
 	}
+}
+
+// A slow allocator waits in the middle of the first Free.
+type slow struct {
+	mem.Allocator
+	first   sync.Once
+	reached chan struct{} // closed when that Free is under way
+	release chan struct{}
+}
+
+func (s *slow) Free(b mem.Block, used ...driver.Stream) {
+	s.Allocator.Free(b, used...)
+	s.first.Do(func() {
+		close(s.reached)
+		<-s.release
+	})
+}
+
+func (s *slow) Unwrap() mem.Allocator { return s.Allocator }
+
+// Blocks that are on their way back to the layer below are on loan to nobody.
+func TestStatsWhileBlocksLeave(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 1 << 30})
+	inner, err := caching.New(dev, caching.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := &slow{Allocator: inner, reached: make(chan struct{}), release: make(chan struct{})}
+	c := magazine.New(below, magazine.Options{})
+	var blocks []mem.Block
+	for range 100 {
+		blocks = append(blocks, mustAlloc(t, c, dev.DefaultStream(), 512))
+	}
+	for _, b := range blocks[1:] {
+		c.Free(b)
+	}
+	flushed := make(chan struct{})
+	go func() { c.Flush(); close(flushed) }()
+	<-below.reached
+	counted := make(chan int64)
+	go func() {
+		stats, _ := mem.Find[mem.StatsReporter](c)
+		counted <- stats.Stats().Allocation.All.Current
+	}()
+	var n int64
+	select {
+	case n = <-counted: // at once, or
+		close(below.release)
+	case <-time.After(20 * time.Millisecond): // when the blocks are back
+		close(below.release)
+		n = <-counted
+	}
+	if n != 1 {
+		t.Errorf("%d blocks on loan, want the one that is", n)
+	}
+	<-flushed
+	c.Free(blocks[0])
 }
