@@ -74,7 +74,7 @@ func (a *Aligned) Free(b Block, used ...driver.Stream) {
 	if b == (Block{}) {
 		return
 	}
-	a.inner.Free(a.loans.take(b).below, used...)
+	a.inner.Free(a.loans.take(b, used).below, used...)
 }
 
 // Unwrap implements Wrapper. A snapshot found below has the blocks as they are there: longer, and not aligned.

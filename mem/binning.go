@@ -59,7 +59,7 @@ func (x *Binned) Free(b Block, used ...driver.Stream) {
 	if b == (Block{}) {
 		return
 	}
-	rec := x.loans.take(b)
+	rec := x.loans.take(b, used)
 	x.parts[rec.more].Free(rec.below, used...)
 }
 

@@ -44,7 +44,7 @@ func (f *FallingBack) Free(b Block, used ...driver.Stream) {
 	if b == (Block{}) {
 		return
 	}
-	rec := f.loans.take(b)
+	rec := f.loans.take(b, used)
 	f.parts[rec.more].Free(rec.below, used...)
 }
 

@@ -97,10 +97,7 @@ func (g *Guarded) Free(b Block, used ...driver.Stream) {
 	if b == (Block{}) {
 		return
 	}
-	for _, u := range used {
-		_ = u.ID() // a nil stream panics here, before anything has changed
-	}
-	rec := g.loans.take(b)
+	rec := g.loans.take(b, used)
 	damage, err := g.look(&rec, used)
 	if err == nil { // all work on the block is done
 		err = rec.more.stream.Fill(b.Ptr, poison, b.Size)

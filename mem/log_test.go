@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -242,4 +243,39 @@ func TestLogOutlivesItsWriter(t *testing.T) {
 	if err := l.Err(); err == nil || fmt.Sprint(err) != "disk full" || len(base.live) != 0 {
 		t.Errorf("%v, with %d blocks live", err, len(base.live))
 	}
+}
+
+// RMM logs requests for no bytes, all at one address, and frees of what was never asked for there.
+func TestReplayOfRequestsForNothing(t *testing.T) {
+	base := newPile(512)
+	must(t, mem.ReplayLog(strings.NewReader("1,1,allocate,(nil),0,0x0\n1,2,allocate,0x0,0,0x0\n1,3,free,(nil),0,0x0\n"+
+		"1,4,free,(nil),0,0x0\n1,5,free,(nil),0,0x0\n"), base, onlyS0))
+	if len(base.used) != 0 {
+		t.Errorf("%d blocks were freed", len(base.used))
+	}
+}
+
+// RMM names streams by their handles, which are addresses: they are numbered, but not without end.
+func TestReadLogNumbersHandles(t *testing.T) {
+	var got []driver.StreamID
+	for row, err := range mem.ReadLog(strings.NewReader("1,1,allocate,0x10,5,0x55d4a7c0e2b0\n1,2,allocate,0x20,5,0x55d4a7c0e2b8\n" +
+		"1,3,allocate,0x30,5,0x2\n1,4,free,0x10,5,0x55d4a7c0e2b0\n")) {
+		must(t, err)
+		got = append(got, row.Stream)
+	}
+	if !slices.Equal(got, []driver.StreamID{3, 4, 2, 3}) {
+		t.Errorf("streams %v", got)
+	}
+	var many strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&many, "1,1,allocate failure,0x0,5,0x7f%08x\n", i)
+	}
+	rows, last := 0, error(nil)
+	for _, last = range mem.ReadLog(strings.NewReader(many.String())) {
+		rows++
+	}
+	if rows != 1025 || last == nil {
+		t.Fatalf("%d rows, then %v", rows, last)
+	}
+	wantAll(t, last.Error(), "mem: log, line 1025", "1024 streams")
 }

@@ -243,3 +243,91 @@ func TestQuotasCountWholeBlocks(t *testing.T) {
 	wantAll(t, panicOf(t, func() { mem.NewQuotas(base, -1) }), "mem: NewQuotas")
 	wantAll(t, panicOf(t, func() { mem.NewQuotas(base, 1).Tenant("x", 2, 1) }), "mem: Tenant \"x\"")
 }
+
+// A stream that has the number of a closed one gets none of its pieces, which are the closed one's for the layer below. If it
+// only uses one, that layer is told.
+func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
+	for _, onlyUsed := range []bool{false, true} {
+		dev := sim.New(sim.Options{Total: arenaSize + arenaBounce + 1<<20})
+		a := mem.Slab(newArena(t, dev), 4096, 4)
+		s, err := dev.NewStream(driver.StreamOptions{})
+		must(t, err)
+		b, err := a.Alloc(s, 4096)
+		must(t, err)
+		must(t, s.Close())
+		u, err := dev.NewStream(driver.StreamOptions{})
+		must(t, err)
+		if u.ID() != s.ID() {
+			t.Fatal("the number is not given again")
+		}
+		if !onlyUsed {
+			a.Free(b)
+			b, err = a.Alloc(u, 4096)
+			must(t, err)
+		}
+		dev.Hold(u.ID())
+		must(t, u.Fill(b.Ptr, 1, b.Size))
+		if onlyUsed {
+			a.Free(b, u)
+		} else {
+			a.Free(b)
+		}
+		must(t, a.EmptyCache())
+		other := dev.DefaultStream()
+		for { // all there is, so the slab's memory among it
+			c, err := a.Alloc(other, 4*4096)
+			if err != nil {
+				break
+			}
+			must(t, other.Fill(c.Ptr, 2, c.Size))
+		}
+		dev.Resume(u.ID())
+		if r := dev.Reports(); len(r) > 0 {
+			t.Error(errors.Join(r...))
+		}
+		must(t, dev.Close())
+	}
+	old, now := stream{id: 1}, &stream{id: 1}
+	base := newPile(1)
+	a := mem.Slab(base, 512, 2)
+	b, err := a.Alloc(old, 1)
+	must(t, err)
+	a.Free(b, now)
+	if len(base.used) != 1 || len(base.used[0]) != 1 || base.used[0][0] != now {
+		t.Errorf("frees below named %v", base.used)
+	}
+	x, err := a.Alloc(old, 1)
+	must(t, err)
+	y, err := a.Alloc(old, 1)
+	must(t, err)
+	a.Free(x)
+	z, err := a.Alloc(now, 1)
+	must(t, err)
+	a.Free(y)
+	if len(base.live) != 1 || len(base.used) != 2 {
+		t.Errorf("%d slabs, of which one is the closed stream's", len(base.live))
+	}
+	a.Free(z)
+	if w, err := a.Alloc(old, 1); err != nil || len(base.live) != 1 { // the other's idle slab goes back
+		t.Errorf("%+v, %v with %d slabs", w, err, len(base.live))
+	}
+}
+
+// buggy is an allocator that panics.
+type buggy struct{ mem.Allocator }
+
+func (buggy) Alloc(driver.Stream, int64) (mem.Block, error) { panic("below: a bug") }
+
+// A panic below leaves nothing counted, neither of the tenant's quota nor of the total.
+func TestQuotasAfterAPanicBelow(t *testing.T) {
+	q := mem.NewQuotas(buggy{}, mib)
+	tenant, err := q.Tenant("a", 0, mib)
+	must(t, err)
+	panicOf(t, func() { tenant.Alloc(s0, 1000) })
+	if n := tenant.Live(); n != 0 {
+		t.Errorf("%d bytes are counted", n)
+	}
+	must(t, tenant.Leave())
+	_, err = q.Tenant("b", mib, mib)
+	must(t, err)
+}

@@ -74,16 +74,21 @@ func (t *Tenant) Alloc(s driver.Stream, size int64) (Block, error) {
 	if err := t.take(size, size, size); err != nil {
 		return Block{}, err
 	}
+	lent := false
+	defer func() { // not only for errors: the layer below may panic, and the total is not this tenant's alone
+		if !lent {
+			t.give(size)
+		}
+	}()
 	b, err := t.quotas.inner.Alloc(s, size)
 	if err != nil {
-		t.give(size)
 		return Block{}, err
 	}
 	if err := t.take(b.Size-size, size, b.Size); err != nil {
 		t.quotas.inner.Free(b)
-		t.give(size)
 		return Block{}, err
 	}
+	lent = true
 	return t.loans.lend(s.ID(), b.Ptr, b.Size, b, struct{}{}), nil
 }
 
@@ -127,7 +132,7 @@ func (t *Tenant) Free(b Block, used ...driver.Stream) {
 	if b == (Block{}) {
 		return
 	}
-	t.quotas.inner.Free(t.loans.take(b).below, used...)
+	t.quotas.inner.Free(t.loans.take(b, used).below, used...)
 	t.give(b.Size)
 }
 

@@ -75,8 +75,12 @@ func (s *recordShard[V]) live(at uint32, tag uint64) *record[V] {
 	return rec
 }
 
-// take ends a loan. It panics if b is not on loan as it is.
-func (r *records[V]) take(b Block) record[V] {
+// take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer below
+// would panic over that when nobody knows the block any more.
+func (r *records[V]) take(b Block, used []driver.Stream) record[V] {
+	for _, u := range used {
+		_ = u.ID()
+	}
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
 	rec := shard.live(at, b.Tag)

@@ -91,8 +91,8 @@ func (r *Recovering) recover(s driver.Stream, size int64, err error) (Block, err
 		if b, err = r.inner.Alloc(s, size); err == nil {
 			return b, nil
 		}
-		if !errors.Is(err, ErrNoMemory) {
-			break
+		if !errors.Is(err, ErrNoMemory) { // alone: joined with what a step said it might pass for want of memory
+			return Block{}, err
 		}
 	}
 	if failed == nil {

@@ -191,3 +191,14 @@ func (a shallow) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	}
 	return b, err
 }
+
+// Another error than want of memory is the request's, whatever steps said of memory before.
+func TestRecoverEndsWithAnotherError(t *testing.T) {
+	below := &tries{Allocator: newPile(512), refuse: 1 << 30, with: mem.ErrNoMemory}
+	r := mem.Recover(below, func(driver.Stream, int64) error { return mem.ErrNoMemory },
+		func(driver.Stream, int64) error { below.with = driver.ErrLost; return nil },
+		func(driver.Stream, int64) error { t.Error("a step is taken"); return nil })
+	if _, err := r.Alloc(s0, 77); !errors.Is(err, driver.ErrLost) || errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"strconv"
 	"strings"
 
@@ -24,16 +25,19 @@ type LogRow struct {
 }
 
 // ReadLog reads what Log wrote, or RMM's logging adaptor, row by row. What is no row ends it with an error that says
-// where. It keeps no more than a line, of at most 64 KiB.
+// where. It keeps no more than a line, of at most 64 KiB, and the handles of 1024 streams.
+//
+// RMM writes the handles of streams: 0x0, 0x1 and 0x2 for those that CUDA names, an address for any other. What is too long
+// for a number is such an address, and its stream is numbered, from 3 on, as it first comes up.
 func ReadLog(r io.Reader) iter.Seq2[LogRow, error] {
 	return func(yield func(LogRow, error) bool) {
-		lines := bufio.NewScanner(r)
+		lines, handles := bufio.NewScanner(r), map[uint64]driver.StreamID{}
 		for n := 1; lines.Scan(); n++ {
 			text := strings.TrimSuffix(lines.Text(), "\r")
 			if text == "" || n == 1 && strings.HasPrefix(LogHeader, text) {
 				continue
 			}
-			row, err := parseLogRow(text)
+			row, err := parseLogRow(text, handles)
 			if row.Line = n; err != nil {
 				yield(LogRow{}, fmt.Errorf("mem: log, line %d: %w", n, err))
 				return
@@ -48,7 +52,7 @@ func ReadLog(r io.Reader) iter.Seq2[LogRow, error] {
 	}
 }
 
-func parseLogRow(text string) (row LogRow, err error) {
+func parseLogRow(text string, handles map[uint64]driver.StreamID) (row LogRow, err error) {
 	f := strings.Split(text, ",")
 	if len(f) != 6 && len(f) != 7 {
 		return row, fmt.Errorf("%d columns: want 6, as RMM writes, or 7", len(f))
@@ -60,11 +64,9 @@ func parseLogRow(text string) (row LogRow, err error) {
 	if row.Size, err = strconv.ParseInt(f[4], 10, 64); err != nil || row.Size < 0 {
 		return row, fmt.Errorf("size %q: want a number of bytes", f[4])
 	}
-	stream, err := strconv.ParseUint(f[5], 0, 32)
-	if err != nil {
-		return row, fmt.Errorf("stream %q: want a number", f[5])
+	if row.Stream, err = parseLogStream(f[5], handles); err != nil {
+		return row, err
 	}
-	row.Stream = driver.StreamID(stream)
 	detail := ""
 	if len(f) == 7 {
 		detail = f[6]
@@ -90,6 +92,28 @@ func parseLogRow(text string) (row LogRow, err error) {
 	return row, err
 }
 
+// logHandles is how many streams of a log may be named by their handles: a log comes from anywhere.
+const logHandles = 1024
+
+func parseLogStream(text string, handles map[uint64]driver.StreamID) (driver.StreamID, error) {
+	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		return 0, fmt.Errorf("stream %q: want a number", text)
+	}
+	if n <= math.MaxUint32 {
+		return driver.StreamID(n), nil
+	}
+	s, ok := handles[n]
+	if !ok {
+		if len(handles) == logHandles {
+			return 0, fmt.Errorf("stream %q: %d streams are named by their handles already", text, logHandles)
+		}
+		s = driver.StreamID(3 + len(handles))
+		handles[n] = s
+	}
+	return s, nil
+}
+
 func parseLogPointer(text string) (driver.Pointer, error) {
 	if text == "(nil)" { // as RMM writes it where the C library does
 		return 0, nil
@@ -105,7 +129,7 @@ func parseLogPointer(text string) (driver.Pointer, error) {
 // ReplayLog asks of a what a log says was asked: allocations and frees in their order, on the streams that stream returns
 // for their numbers. Requests that failed when they were logged are not made, and moves are a's own affair. It stops at the first
 // row that is wrong, that frees what is not on loan, or whose request a refuses, with an error that says which. Blocks that
-// are on loan then, or when the log ends, are freed.
+// are on loan then, or when the log ends, are freed. Requests for no bytes, which RMM logs, are passed over.
 func ReplayLog(log io.Reader, a Allocator, stream func(driver.StreamID) (driver.Stream, error)) error {
 	// By logged address, the oldest first: while several blocks are moved one may arrive where another has not left yet.
 	live := map[driver.Pointer][]Block{}
@@ -129,6 +153,9 @@ func ReplayLog(log io.Reader, a Allocator, stream func(driver.StreamID) (driver.
 	replay := func(row LogRow) error {
 		switch row.Action {
 		case LogAlloc:
+			if row.Ptr == 0 && row.Size == 0 { // RMM logs requests for nothing, and their frees
+				return nil
+			}
 			if len(live[row.Ptr]) > 0 {
 				return fmt.Errorf("a block is on loan at %#x already", uint64(row.Ptr))
 			}
@@ -148,6 +175,9 @@ func ReplayLog(log io.Reader, a Allocator, stream func(driver.StreamID) (driver.
 			}
 			return err
 		case LogFree:
+			if row.Ptr == 0 && row.Size == 0 {
+				return nil
+			}
 			used := make([]driver.Stream, len(row.Used))
 			for i, id := range row.Used {
 				s, err := stream(id)

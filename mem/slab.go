@@ -16,9 +16,9 @@ import (
 //
 //	free    on its slab's list
 //	live    on loan
-//	spent   freed while other streams used it; it comes back with its slab
+//	spent   freed while other streams used it, or of a retired slab; it comes back with its slab
 //
-// Invariant: free + live + spent = count; the slabs with free pieces, and no others, are in their stream's list of open ones.
+// Invariant: free + live + spent = count; the slabs with free pieces that are not retired, and no others, are in their stream's list of open ones.
 type Slabbed struct {
 	inner  Allocator
 	size   int64 // of a piece
@@ -35,11 +35,12 @@ type slabShard struct {
 
 // A slab is a block that is cut into pieces. Its stream's shard guards it.
 type slab struct {
-	block  Block
-	stream driver.StreamID
-	free   []uint32        // pieces; the last one goes first
-	live   int64           // pieces
-	users  []driver.Stream // of spent pieces
+	block   Block
+	stream  driver.Stream   // the very one, for its number may be another's once it is closed
+	free    []uint32        // pieces; the last one goes first
+	live    int64           // pieces
+	users   []driver.Stream // of spent pieces
+	retired bool            // serves nobody any more, and is not open: its stream's number is another's now
 }
 
 // A slabPiece says what a block is: the piece of a slab, or, if that is nil, a block of the layer below.
@@ -52,6 +53,9 @@ type slabPiece struct {
 // with count pieces each, and passes larger ones on to a. It is RMM's fixed_size_memory_resource, per stream. All pieces
 // are alike, so nothing fragments but whole slabs. A multiple of what a aligns to keeps pieces aligned. A size or count that
 // is not positive, or a product past 2^63, panics.
+//
+// A slab does not know what is captured: pieces of one serve a graph and others by turns. Captured work allocates below, where
+// its requests go to a pool of their own.
 //
 // Slabs without live pieces are kept, and go back in EmptyCache, when a has no room for something, and at once if other
 // streams used pieces of them: a then waits for those. A warm call takes two short locks, which streams share eight by eight.
@@ -74,6 +78,11 @@ func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
 	}
 	shard := &x.shards[id%recordShards]
 	shard.mu.Lock()
+	for sl := shard.retire(s); sl != nil; sl = shard.retire(s) {
+		shard.mu.Unlock()
+		x.inner.Free(sl.block)
+		shard.mu.Lock()
+	}
 	open := shard.open(id)
 	if len(*open) == 0 {
 		shard.mu.Unlock()
@@ -81,7 +90,7 @@ func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
 		if err != nil {
 			return Block{}, err
 		}
-		fresh := &slab{block: b, stream: id, free: make([]uint32, x.count)}
+		fresh := &slab{block: b, stream: s, free: make([]uint32, x.count)}
 		for i := range fresh.free {
 			fresh.free[i] = uint32(x.count) - 1 - uint32(i)
 		}
@@ -109,6 +118,20 @@ func (h *slabShard) open(id driver.StreamID) *[]*slab {
 	return &h.streams[at]
 }
 
+// retire takes slabs of other streams of s's number from the end of the list, so that s gets none of their pieces: what is
+// below knows those as another's. It returns one that is to go back below, or nil once none is left there. The caller holds mu.
+func (h *slabShard) retire(s driver.Stream) *slab {
+	open := h.open(s.ID())
+	for n := len(*open) - 1; n >= 0 && (*open)[n].stream != s; n-- {
+		sl := (*open)[n]
+		*open = (*open)[:n]
+		if sl.retired = true; sl.live == 0 {
+			return sl
+		}
+	}
+	return nil
+}
+
 // ask gets a block from below, if need be after giving back the slabs that nobody uses.
 func (x *Slabbed) ask(s driver.Stream, size int64) (Block, error) {
 	b, err := x.inner.Alloc(s, size)
@@ -123,34 +146,32 @@ func (x *Slabbed) Free(b Block, used ...driver.Stream) {
 	if b == (Block{}) {
 		return
 	}
-	for _, u := range used {
-		_ = u.ID() // a nil stream panics here, before anything has changed
-	}
-	rec := x.loans.take(b)
+	rec := x.loans.take(b, used)
 	sl := rec.more.slab
 	if sl == nil {
 		x.inner.Free(rec.below, used...)
 		return
 	}
-	shard := &x.shards[sl.stream%recordShards]
+	id := sl.stream.ID()
+	shard := &x.shards[id%recordShards]
 	shard.mu.Lock()
-	spent := false
+	spent := sl.retired
 	for _, u := range used {
-		if u.ID() == sl.stream {
-			continue // of two streams of one number the other is closed, and done
+		if u == sl.stream {
+			continue
 		}
 		if spent = true; !slices.Contains(sl.users, u) {
 			sl.users = append(sl.users, u)
 		}
 	}
-	open := shard.open(sl.stream)
+	open := shard.open(id)
 	sl.live--
 	if !spent {
 		if sl.free = append(sl.free, rec.more.piece); len(sl.free) == 1 {
 			*open = append(*open, sl)
 		}
 	}
-	back := sl.live == 0 && len(sl.users) > 0
+	back := sl.live == 0 && (sl.retired || len(sl.users) > 0)
 	if back {
 		*open = slices.DeleteFunc(*open, func(o *slab) bool { return o == sl })
 	}

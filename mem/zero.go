@@ -11,8 +11,9 @@ type Zeroed struct{ inner Allocator }
 
 // Zero returns an allocator whose blocks are all zero bytes for the work that is queued on their stream after Alloc: it
 // queues a Fill over each block of a, over what a rounded up too, on the stream that it is for. No byte of one tenant so
-// reaches another, provided that all of them allocate through a Zero: put it below what tells them apart, such as Quotas.
-// The order of streams does it: the layer below sees to it that the memory is the stream's by then, and nobody waits.
+// reaches another, provided that all of them allocate through a Zero: put it below what tells them apart, such as Quotas,
+// and above what hands memory out again, such as a cache or a Slab, whose pieces it would not see. The order of streams does
+// it: the layer below sees to it that the memory is the stream's by then, and nobody waits.
 //
 // Blocks are wiped when they are handed out, not when they are freed. So memory that was moved, split, merged or left
 // behind by a compaction is wiped all the same, a failing Fill is an error of Alloc (the block goes back below) and keeps
@@ -20,6 +21,7 @@ type Zeroed struct{ inner Allocator }
 // without going through a Zero sees them.
 //
 // A call costs a Fill: one driver call. While the stream captures, the wipe belongs to the graph, and each launch wipes.
+// Before the first one the bytes are where they were, so do not let tenants capture who must not see each other's.
 func Zero(a Allocator) *Zeroed { return &Zeroed{a} }
 
 // Alloc implements Allocator. The error is that of the layer below, or the device's, which could not wipe.
