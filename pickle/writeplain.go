@@ -8,7 +8,7 @@ import (
 )
 
 // Value writes a value as Plain gives it: nil, bool, int64 (or int), uint64, float64, string, []byte, []any, and
-// map[string]any, whose keys come in ascending order, or []Pair. A container that stands in several places is written
+// map[string]any, whose keys come in ascending order, or []Pair. A container or string that stands in several places is written
 // once and shared, so that what is small in memory, and large when walked, stays small. A tuple came out of Plain as
 // []any and is written as a list, except as a key or in one; a Handle says too little and is written as None. Value
 // panics on other types, and does not return if v contains itself.
@@ -45,7 +45,7 @@ func (w *plainWriter) value(v any) {
 	case float64:
 		p.Float(v)
 	case string:
-		p.Str(v)
+		p.Name(v)
 	case []byte:
 		p.Bytes(v)
 	case []any:

@@ -57,7 +57,10 @@ func (p *Writer) Err() error { return p.err }
 
 func (p *Writer) write(b []byte) {
 	if p.err == nil {
-		_, p.err = p.w.Write(b)
+		var n int
+		if n, p.err = p.w.Write(b); p.err == nil && n < len(b) {
+			p.err = io.ErrShortWrite
+		}
 	}
 }
 

@@ -41,7 +41,10 @@ func (o *textOutput) room() {
 
 func (o *textOutput) flush() {
 	if o.err == nil {
-		_, o.err = o.w.Write(o.buf)
+		var n int
+		if n, o.err = o.w.Write(o.buf); o.err == nil && n < len(o.buf) {
+			o.err = io.ErrShortWrite
+		}
 	}
 	o.buf = o.buf[:0]
 }

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bufio"
 	"cmp"
 	"compress/gzip"
 	"io"
@@ -51,11 +52,15 @@ func (s *Snapshot) WriteProfile(w io.Writer) error {
 	for device := range devices {
 		p.device(s, device)
 	}
-	z := gzip.NewWriter(w)
+	out := bufio.NewWriter(w) // notices a short write, which gzip does not
+	z := gzip.NewWriter(out)
 	if _, err := z.Write(encodeProfile(p, s)); err != nil {
 		return err
 	}
-	return z.Close()
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // usages are the samples.
@@ -165,24 +170,29 @@ func (s *Snapshot) poolsOf(t *trace.Trace) func(e *trace.Event) mem.PoolID {
 		if !exact {
 			i--
 		}
-		if i >= 0 && int64(e.Ptr-own[i].Ptr) < own[i].TotalSize {
+		if i >= 0 && e.Ptr-own[i].Ptr < driver.Pointer(own[i].TotalSize) {
 			return own[i].Pool
 		}
 		return mem.PoolID{}
 	}
 }
 
-// span returns the times of the first and the last event of all devices, in microseconds, or zeros.
+// span returns the times of the first and the last event that has one, of all devices, in microseconds, or zeros.
 func (s *Snapshot) span() (first, last int64) {
 	for _, t := range s.Traces {
-		if t == nil || len(t.Events) == 0 {
+		if t == nil {
 			continue
 		}
-		from, to := t.Events[0].TimeUS, t.Events[len(t.Events)-1].TimeUS
-		if first == 0 || from < first {
-			first = from
+		for i := range t.Events {
+			us := t.Events[i].TimeUS
+			if us == 0 {
+				continue
+			}
+			if first == 0 || us < first {
+				first = us
+			}
+			last = max(last, us)
 		}
-		last = max(last, to)
 	}
 	return first, last
 }

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -74,6 +75,9 @@ func (s *Snapshot) start() int64 {
 	return first
 }
 
+// since is a time in the file. What has none, among what has, is at the start.
+func (x *timeline) since(us int64) int64 { return max(us-x.zero, 0) }
+
 // A timeline writes such a file.
 type timeline struct {
 	s     *Snapshot
@@ -143,9 +147,12 @@ func (s *Snapshot) before(t *trace.Trace) level {
 	var end, change level
 	for i := range s.Segments {
 		if seg := &s.Segments[i]; seg.Device == t.Device {
-			_, _, requested := seg.sums()
-			end.requested += requested
 			end.reserved += seg.TotalSize
+			for j := range seg.Blocks {
+				if b := &seg.Blocks[j]; b.State != mem.Inactive {
+					end.requested += cmp.Or(b.RequestedSize, b.Size) // 0 is of before it was recorded
+				}
+			}
 		}
 	}
 	for i := range t.Events {
@@ -163,7 +170,7 @@ func (x *timeline) trace(device int, t *trace.Trace) {
 	timed := slices.ContainsFunc(t.Events, func(e trace.Event) bool { return e.TimeUS != 0 })
 	at := func(i int) int64 {
 		if timed {
-			return t.Events[i].TimeUS - x.zero
+			return x.since(t.Events[i].TimeUS)
 		}
 		return int64(i)
 	}
@@ -285,7 +292,7 @@ func (x *timeline) annotations() {
 		}
 		x.begin(phase, a.Name, a.Device, 0)
 		x.number(`,"cat":"annotation","id":`, span)
-		x.number(`,"ts":`, a.TimeUS-x.zero)
+		x.number(`,"ts":`, x.since(a.TimeUS))
 		x.add("}")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -80,16 +81,32 @@ func (c *exportCmd) Run(s *streams) error {
 	})
 }
 
-// writeFile makes a file of what write writes. What was there before stays until all is written.
+// writeFile makes a file of what write writes, where links lead. What was there before stays until all is written, and
+// its rights stay.
 func writeFile(path string, write func(io.Writer) error) (err error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // /dev/null, a pipe
+	before, err := os.Stat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if before != nil && !before.Mode().IsRegular() { // /dev/null, a pipe
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			return err
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	f, err := os.Create(path + ".partial")
+	for {
+		to, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			dir, _ := filepath.Split(path)
+			to = dir + to
+		}
+		path = to
+	}
+	f, err := partial(path)
 	if err != nil {
 		return err
 	}
@@ -98,10 +115,26 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
+	if before != nil {
+		if err := f.Chmod(before.Mode().Perm()); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
 	w := bufio.NewWriterSize(f, 1<<20)
 	failures := []error{write(w), w.Flush(), f.Close()}
 	if i := slices.IndexFunc(failures, func(err error) bool { return err != nil }); i >= 0 {
 		return failures[i]
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// partial makes a file beside path, of a name that nothing has.
+func partial(path string) (f *os.File, err error) {
+	for i := range 1000 {
+		f, err = os.OpenFile(fmt.Sprintf("%s.%d.partial", path, i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, os.ErrExist) {
+			break
+		}
+	}
+	return f, err
 }
