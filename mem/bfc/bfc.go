@@ -162,7 +162,7 @@ func (a *Allocator) request(s driver.Stream, size int64, opts Options, patience 
 		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
 	w := want{stream: s, asked: size, size: roundUp(size, unit), note: opts.Note}
-	if w.size > a.cfg.Limit {
+	if step := a.step(); w.size > a.cfg.Limit/step*step {
 		patience = nil
 	}
 	b, freed, err := a.attempt(&w, opts.FreedBefore, patience == nil)

@@ -100,6 +100,7 @@ func (a *Allocator) add(ptr driver.Pointer, size int64) {
 		a.segments = slices.Insert(a.segments, i, segment{ptr, size, n})
 	}
 	a.shelve(n)
+	a.wake() // what the request leaves may be enough for another
 	a.countSegment(size, 1)
 	a.tell(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
 }
@@ -129,12 +130,15 @@ func (a *Allocator) collect(w *want) bool {
 	if bytes == 0 || w.size > a.room()+bytes {
 		return false
 	}
-	a.stats.NumAllocRetries++
 	before := a.stats.ReservedBytes.All.Current
 	if err := a.giveBack(); err != nil {
 		w.cause = err
 	}
-	return a.stats.ReservedBytes.All.Current < before
+	if a.stats.ReservedBytes.All.Current == before {
+		return false
+	}
+	a.stats.NumAllocRetries++
+	return true
 }
 
 // giveBack returns every segment without a block on loan to the device. What the device does not take stays.
@@ -213,6 +217,7 @@ func (a *Allocator) Close() error {
 		return fmt.Errorf("bfc: Close with %d blocks on loan, of %d bytes in all", n, a.stats.AllocatedBytes.All.Current)
 	}
 	err := a.giveBack()
+	a.wake()
 	if err == nil && a.pages != nil {
 		err = a.pages.close()
 	}
@@ -221,6 +226,5 @@ func (a *Allocator) Close() error {
 		return fmt.Errorf("bfc: Close: %w", err)
 	}
 	a.closed = true
-	a.wake()
 	return nil
 }

@@ -227,3 +227,24 @@ func TestCloseWithBlocksOnLoan(t *testing.T) {
 		}
 	}
 }
+
+// A retry is counted only if something was given back.
+func TestRefusedCollectionsAreNotCounted(t *testing.T) {
+	inner := sim.New(sim.Options{Total: 64 << 20})
+	defer inner.Close()
+	dev := fault.Wrap(inner)
+	a := newAllocator(t, dev, bfc.Config{Limit: 4 * mib})
+	b, err := a.Alloc(dev.DefaultStream(), mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Free(b)
+	dev.SetRules(fault.Rule{Kind: fault.Free, Code: driver.ErrInvalid})
+	if _, err := a.Alloc(dev.DefaultStream(), 4*mib); !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("%v: want the reason why the segment stays", err)
+	}
+	if s := a.Stats(); s.NumAllocRetries != 0 || s.NumDeviceFree != 0 {
+		t.Errorf("%d retries, %d segments given back", s.NumAllocRetries, s.NumDeviceFree)
+	}
+	dev.SetRules()
+}

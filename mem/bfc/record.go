@@ -91,17 +91,18 @@ func (a *Allocator) split(n ref, size int64) {
 }
 
 // coalesce merges a free block that is in no bin with the free blocks beside it, and returns what they became, which is in no
-// bin. Neighbours above the safe frontier stay as they are, unless force is set; so must the block itself be below it.
+// bin. Neighbours above the safe frontier stay as they are, unless force is set, which takes one on either side; so must the
+// block itself be below it. Below it there may be several in a row that have not merged yet.
 func (a *Allocator) coalesce(n ref, force bool) ref {
-	mergeable := func(n ref) bool {
-		r := &a.records[n]
-		return n != 0 && r.state == free && (r.freedAt == 0 || force)
+	mergeable := func(beside ref, force bool) bool {
+		r := &a.records[beside]
+		return beside != 0 && r.state == free && (force || r.freedAt == 0 && a.records[n].freedAt == 0)
 	}
-	if next := a.records[n].next; mergeable(next) {
+	for next, f := a.records[n].next, force; mergeable(next, f); next, f = a.records[n].next, false {
 		a.unshelve(next)
 		a.merge(n, next)
 	}
-	if prev := a.records[n].prev; mergeable(prev) {
+	for prev, f := a.records[n].prev, force; mergeable(prev, f); prev, f = a.records[n].prev, false {
 		a.unshelve(prev)
 		a.merge(prev, n)
 		n = prev

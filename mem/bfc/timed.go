@@ -25,7 +25,14 @@ func (a *Allocator) SetSafeFrontier(count uint64) {
 
 // queue puts a stamped free block in line for merging.
 func (a *Allocator) queue(n ref) {
-	if r := &a.records[n]; r.freedAt > 0 && !r.queued {
+	r := &a.records[n]
+	if r.freedAt == 0 {
+		return
+	}
+	if r.freedAt < a.frontier { // which may be ahead of the counter
+		a.merged = 0
+	}
+	if !r.queued {
 		r.queued = true
 		a.timed = append(a.timed, n)
 	}
@@ -55,7 +62,7 @@ func (a *Allocator) mergeTimed(need int64) bool {
 		}
 	}
 	a.timed = left
-	done := need == 0
+	done, vacant := need == 0, len(a.vacant)
 	for _, n := range line {
 		r := &a.records[n]
 		if r.state != free { // merged into another
@@ -68,6 +75,9 @@ func (a *Allocator) mergeTimed(need int64) bool {
 			done = done || a.records[n].size >= need
 		}
 		a.queue(n)
+	}
+	if need > 0 && len(a.vacant) > vacant { // enough, maybe, for another that waits
+		a.wake()
 	}
 	return need > 0 && done
 }

@@ -121,3 +121,55 @@ func TestFrontierWakesThoseWhoWait(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// The frontier may be ahead of the counter: what is freed below it merges at the next request, and nothing bounds it.
+func TestFreesBelowTheFrontier(t *testing.T) {
+	b, _, blocks := stamped(t)
+	b.SetSafeFrontier(100)
+	for i := range 3 {
+		three, err := b.before(1, 768)
+		if err != nil || three.Ptr != blocks[0].Ptr {
+			t.Fatalf("after %d frees more: %+v, %v", i, three, err)
+		}
+		b.Free(three)
+	}
+}
+
+// What a request that failed has merged by force may be what another waits for.
+func TestForcedMergesWakeThoseWhoWait(t *testing.T) {
+	b, _, blocks := stamped(t)
+	ctx, cancel := newAlarm()
+	defer cancel()
+	got := inBackground(func() (mem.Block, error) {
+		return b.AllocWith(ctx, b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 3 }})
+	})
+	<-ctx.waits
+	if block, err := b.Alloc(b.s, 1024); !errors.Is(err, mem.ErrNoMemory) {
+		t.Fatalf("%+v, %v", block, err)
+	}
+	if a := <-got; a.err != nil || a.Ptr != blocks[0].Ptr {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Several blocks that the frontier passes at once merge with a neighbour that it had passed before, on either side.
+func TestRunsOfStampedBlocksMerge(t *testing.T) {
+	for _, order := range [][3]int{{2, 0, 1}, {0, 2, 1}} {
+		b := newBench(t, bfc.Config{Limit: 1024, NoGrowth: true, Counter: &bfc.Counter{}})
+		var blocks []mem.Block
+		for range 4 {
+			blocks = append(blocks, b.alloc(256))
+		}
+		b.Free(blocks[order[0]])
+		b.SetSafeFrontier(2)
+		if block, err := b.before(1, 512); err == nil {
+			t.Fatalf("order %d: %+v", order, block)
+		}
+		b.Free(blocks[order[1]])
+		b.Free(blocks[order[2]])
+		b.SetSafeFrontier(4)
+		if block, err := b.before(1, 768); err != nil || block.Ptr != blocks[0].Ptr {
+			t.Errorf("order %d: %+v, %v", order, block, err)
+		}
+	}
+}

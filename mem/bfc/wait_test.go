@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
@@ -179,5 +181,72 @@ func TestManyWait(t *testing.T) {
 	wg.Wait()
 	if s := b.Stats(); s.NumOOMs != 0 || s.Allocation.All.Allocated != 600 || s.AllocatedBytes.All.Peak > 1024 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A segment that another request got has room for one that waits, for which the device had none.
+func TestNewSegmentsWakeThoseWhoWait(t *testing.T) {
+	b := newBench(t, bfc.Config{Limit: 4 * mib})
+	ctx, cancel := newAlarm()
+	defer cancel()
+	free, _, err := b.dev.Available()
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := b.dev.Alloc(free)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := inBackground(func() (mem.Block, error) { return b.AllocWait(ctx, b.s, mib) })
+	<-ctx.waits
+	if err := b.dev.Free(others); err != nil {
+		t.Fatal(err)
+	}
+	first := b.alloc(512)
+	if a := <-got; a.err != nil || a.Ptr != first.Ptr+512 {
+		t.Errorf("%+v: want what the first request left", a)
+	}
+}
+
+// A Close that fails has given back what it could.
+func TestFailedCloseWakesThoseWhoWait(t *testing.T) {
+	inner := sim.New(sim.Options{Total: 64 << 20})
+	defer inner.Close()
+	dev := fault.Wrap(inner)
+	a := newAllocator(t, dev, bfc.Config{Limit: 8 * mib, NoCollect: true})
+	s := dev.DefaultStream()
+	var blocks [3]mem.Block
+	for i := range blocks { // segments of 2, 2 and 4 MiB
+		var err error
+		if blocks[i], err = a.Alloc(s, 2*mib); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range blocks {
+		a.Free(b)
+	}
+	ctx, cancel := newAlarm()
+	defer cancel()
+	got := inBackground(func() (mem.Block, error) { return a.AllocWait(ctx, s, 6*mib) })
+	<-ctx.waits
+	dev.SetRules(fault.Rule{Kind: fault.Free, Nth: 1, Code: driver.ErrInvalid})
+	if err := a.Close(); !errors.Is(err, driver.ErrInvalid) {
+		t.Fatal(err)
+	}
+	dev.SetRules()
+	if b := <-got; b.err != nil {
+		t.Fatal(b.err)
+	}
+}
+
+// With pages a request may be over the limit that is not larger, since the last page does not fit.
+func TestWholePagesOverTheLimit(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 64 << 20, Granularity: 64 << 10})
+	defer dev.Close()
+	a := newAllocator(t, dev, bfc.Config{Limit: 100 * kib, Virtual: true})
+	ctx, cancel := newAlarm()
+	cancel()
+	if b, err := a.AllocWait(ctx, dev.DefaultStream(), 80*kib); !errors.Is(err, mem.ErrNoMemory) || errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v: want an error at once, since waiting does not help", b, err)
 	}
 }

@@ -29,9 +29,13 @@ func (t *Streams) Follow(s driver.Stream, p Past) error {
 	return nil
 }
 
-// follows reports whether s has waited for all that a stream has to do with a past.
+// follows reports whether s has waited for all that a stream has to do with a past. What a newer stream of its number waited for
+// is not its own: s is closed, and could not hand the memory on in order.
 func (t *Streams) follows(s, other driver.Stream, p Past) bool {
 	id, its := int(s.ID()), int(other.ID())
+	if id < len(t.known) && t.known[id] != nil && t.known[id] != s {
+		return false
+	}
 	if id >= len(t.waits) || t.waits[id] == nil || its >= far || p.time == always {
 		return false
 	}

@@ -194,6 +194,22 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
+// What a stream waited for is nothing that an older one of its number, which is closed, waited for: it could not hand memory on
+// in order.
+func TestClosedStreamsInheritNothing(t *testing.T) {
+	c := newScene(t, 3, nil)
+	old := c.s[2]
+	c.must(old.Close())
+	c.s[2] = c.open()
+	p := c.free(1)
+	c.note(2)
+	c.follow(2, p, 1, "memory of another")
+	if err := c.Follow(old, p); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("the closed one follows too: %v", err)
+	}
+	c.follow(2, p, 0, "the same again")
+}
+
 // A stream that captures is not waited for, and nobody is drawn into the capture.
 func TestCapturingStreams(t *testing.T) {
 	c := newScene(t, 3, nil)
