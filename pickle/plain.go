@@ -10,26 +10,26 @@ type Handle uint32
 
 // Plain returns v as Go values: nil, bool, int64 (uint64 if it is above the largest), float64, string, []byte; []any of
 // a list or tuple; map[string]any of a dict whose keys are all str, or else []Pair, in the order of the file; Handle of
-// a folded dict. What is one container in the file is one slice or map here, so the cost is that of the distinct
-// containers that v reaches, however often they are shared.
+// a folded dict. What is one container (or bytes) in the file is one slice or map here, so the cost is that of the
+// distinct ones that v reaches, however often they are shared.
 func (d *Document) Plain(v Value) any {
-	done := map[uint32]any{}
+	done := map[Value]any{}
 	stack := []Value{v}
 	for len(stack) > 0 {
 		top := stack[len(stack)-1]
-		if !top.IsContainer() || done[top.Node()] != nil {
+		if !top.IsContainer() || done[top] != nil {
 			stack = stack[:len(stack)-1]
 			continue
 		}
 		waits := false
 		for _, item := range d.contents(top) {
-			if item.IsContainer() && done[item.Node()] == nil {
+			if item.IsContainer() && done[item] == nil {
 				stack = append(stack, item)
 				waits = true
 			}
 		}
 		if !waits {
-			done[top.Node()] = d.build(top, done)
+			done[top] = d.build(top, done)
 			stack = stack[:len(stack)-1]
 		}
 	}
@@ -37,7 +37,7 @@ func (d *Document) Plain(v Value) any {
 }
 
 // plain returns a scalar, or a container that was built before.
-func (d *Document) plain(v Value, done map[uint32]any) any {
+func (d *Document) plain(v Value, done map[Value]any) any {
 	switch v.Kind() {
 	case Bool:
 		return v == valueTrue
@@ -54,16 +54,19 @@ func (d *Document) plain(v Value, done map[uint32]any) any {
 		s, _ := d.Str(v)
 		return s
 	case Bytes:
-		s, _ := d.Bytes(v)
-		return []byte(s)
+		if done[v] == nil {
+			s, _ := d.Bytes(v)
+			done[v] = []byte(s)
+		}
+		return done[v]
 	case List, Tuple, Dict:
-		return done[v.Node()]
+		return done[v]
 	}
 	return nil
 }
 
 // build makes a container whose containers are all built.
-func (d *Document) build(v Value, done map[uint32]any) any {
+func (d *Document) build(v Value, done map[Value]any) any {
 	if handle, ok := d.Folded(v); ok {
 		return Handle(handle)
 	}
@@ -86,7 +89,7 @@ func (d *Document) build(v Value, done map[uint32]any) any {
 	return byName
 }
 
-func (d *Document) buildPairs(contents []Value, done map[uint32]any) any {
+func (d *Document) buildPairs(contents []Value, done map[Value]any) any {
 	pairs := make([]Pair, 0, len(contents)/2)
 	for i := 0; i < len(contents); i += 2 {
 		pairs = append(pairs, Pair{Key: d.plain(contents[i], done), Value: d.plain(contents[i+1], done)})

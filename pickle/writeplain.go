@@ -47,7 +47,7 @@ func (w *plainWriter) value(v any) {
 	case string:
 		p.Name(v)
 	case []byte:
-		p.Bytes(v)
+		w.begin(v, len(v), func() { p.Bytes(v) })
 	case []any:
 		if w.begin(v, len(v), p.BeginList) {
 			p.items(len(v), func(i int) { w.value(v[i]) })

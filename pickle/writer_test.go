@@ -55,8 +55,8 @@ func TestWriterWritesWhatPythonDoes(t *testing.T) {
 		{-1.5, "G\xbf\xf8\x00\x00\x00\x00\x00\x00"},
 		{"grün", "\x8c\x05gr\xc3\xbcn\x94"},
 		{strings.Repeat("x", 256), "X\x00\x01\x00\x00" + strings.Repeat("x", 256) + "\x94"},
-		{[]byte{0, 255}, "C\x02\x00\xff"},
-		{bytes.Repeat([]byte("x"), 256), "B\x00\x01\x00\x00" + strings.Repeat("x", 256)},
+		{[]byte{0, 255}, "C\x02\x00\xff\x94"},
+		{bytes.Repeat([]byte("x"), 256), "B\x00\x01\x00\x00" + strings.Repeat("x", 256) + "\x94"},
 		{[]any{}, "]"},
 		{map[string]any{}, "}"},
 		{[]any{1, 2}, "]\x94(K\x01K\x02e"},
@@ -276,4 +276,40 @@ func BenchmarkWriter(b *testing.B) {
 		p.EndDict()
 	}
 	b.SetBytes((math.MaxInt - int64(w.left)) / int64(b.N))
+}
+
+// What stands in many places is one piece of memory when read, and written once: a small file stays small.
+func TestBytesAreShared(t *testing.T) {
+	const size, times = 1 << 16, 100
+	var file bytes.Buffer
+	p := NewWriter(&file)
+	var m Memo
+	p.List(times, func(i int) {
+		if i > 0 {
+			p.Get(m)
+			return
+		}
+		p.Bytes(bytes.Repeat([]byte{7}, size))
+		m = p.Put()
+	})
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Read(bytes.NewReader(file.Bytes()), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := d.Plain(d.Root()).([]any)
+	first := items[0].([]byte)
+	for i, item := range items {
+		if b := item.([]byte); len(b) != size || &b[0] != &first[0] {
+			t.Fatalf("item %d is a copy of %d bytes, want the first's %d", i, len(b), size)
+		}
+	}
+	var again bytes.Buffer
+	p = NewWriter(&again)
+	p.Value(items)
+	if err := p.Close(); err != nil || again.Len() > 2*size {
+		t.Errorf("written anew it has %d bytes (%v), from %d", again.Len(), err, file.Len())
+	}
 }
