@@ -2,11 +2,11 @@ package arena
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/settings"
 )
 
 // A Config is the settings of an Arena. Sizes are bytes. The zero value takes most of what the device has free.
@@ -35,8 +35,8 @@ const (
 )
 
 func init() {
-	mem.Register("arena", "", 50, func(dev driver.Device, settings string) (mem.Allocator, error) {
-		cfg, err := ParseConfig(settings)
+	mem.Register("arena", "", 50, func(dev driver.Device, text string) (mem.Allocator, error) {
+		cfg, err := ParseConfig(text)
 		if err != nil {
 			return nil, err
 		}
@@ -50,35 +50,13 @@ func init() {
 //
 // in any order, each at most once; white space around them does not matter. Compact is on or off. The error names the
 // setting that is wrong.
-func ParseConfig(settings string) (Config, error) {
+func ParseConfig(text string) (Config, error) {
 	var c Config
-	sizes := map[string]*int64{"size": &c.Size, "round": &c.Round, "limit": &c.Limit, "page": &c.Page, "bounce": &c.Bounce}
-	if strings.TrimSpace(settings) == "" {
-		return c, nil
-	}
-	given := map[string]bool{}
-	for field := range strings.SplitSeq(settings, ",") {
-		key, value, ok := strings.Cut(field, "=")
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		switch to := sizes[key]; {
-		case to == nil && key != "compact":
-			return Config{}, fmt.Errorf("arena: unknown setting %q; known are size, round, limit, page, bounce, compact", key)
-		case !ok:
-			return Config{}, fmt.Errorf("arena: setting %s: want %s=VALUE", key, key)
-		case given[key]:
-			return Config{}, fmt.Errorf("arena: setting %s: given twice", key)
-		case to != nil:
-			n, err := bytesize.Parse(value)
-			if err != nil {
-				return Config{}, fmt.Errorf("arena: setting %s: %w", key, err)
-			}
-			*to = n
-		case value != "on" && value != "off":
-			return Config{}, fmt.Errorf("arena: setting compact: want on or off, got %q", value)
-		default:
-			c.NoCompact = value == "off"
-		}
-		given[key] = true
+	err := settings.Parse(text,
+		settings.Size("size", &c.Size), settings.Size("round", &c.Round), settings.Size("limit", &c.Limit),
+		settings.Size("page", &c.Page), settings.Size("bounce", &c.Bounce), settings.Switch("compact", "off", &c.NoCompact))
+	if err != nil {
+		return Config{}, fmt.Errorf("arena: %w", err)
 	}
 	return c, nil
 }

@@ -27,19 +27,19 @@ func TestRegistry(t *testing.T) {
 		t.Error(err)
 	}
 	for settings, want := range map[string]string{
-		"size":                  "setting size: want size=VALUE",
-		"size=1MiB,size=2MiB":   "setting size: given twice",
-		"size=lots":             `setting size: size "lots"`,
-		"colour=red":            `unknown setting "colour"`,
+		"size":                  `setting "size" at 0: want size=VALUE`,
+		"size=1MiB,size=2MiB":   `setting "size" at 10: given twice`,
+		"size=lots":             `setting "size" at 0: size "lots"`,
+		"colour=red":            `setting "colour" at 0: unknown`,
 		"":                      "",
-		"size=1MiB,":            `unknown setting ""`,
+		"size=1MiB,":            `setting "" at 10: unknown`,
 		"compact=no":            `want on or off, got "no"`,
 		"round=1000,size=1MiB":  "round is 1000 bytes: want a multiple of 512",
 		"size=100":              "a region of 0: want at least one block, of 512",
 		"size=1PiB":             "out of device memory",
 		"page=1000,size=1MiB":   "not a multiple of the granularity",
 		"size=100PiB":           "nor over",
-		"limit=1MiB,bounce=1kx": "setting bounce",
+		"limit=1MiB,bounce=1kx": `setting "bounce"`,
 	} {
 		a, err := mem.Open("arena:"+settings, dev)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/settings"
 )
 
 // A Config is the settings of an Allocator, with the names that ParseConfig has for them. Sizes are bytes. The zero value
@@ -54,8 +54,8 @@ const (
 )
 
 func init() {
-	mem.Register("bfc", "", 60, func(dev driver.Device, settings string) (mem.Allocator, error) {
-		cfg, err := ParseConfig(settings)
+	mem.Register("bfc", "", 60, func(dev driver.Device, text string) (mem.Allocator, error) {
+		cfg, err := ParseConfig(text)
 		if err != nil {
 			return nil, err
 		}
@@ -69,53 +69,20 @@ func init() {
 //
 // in any order, each at most once; white space around them does not matter. The last three are on or off. The error names
 // the setting that is wrong. (TensorFlow takes a value that it cannot read for the default.)
-func ParseConfig(settings string) (Config, error) {
+func ParseConfig(text string) (Config, error) {
 	var c Config
-	if strings.TrimSpace(settings) == "" {
-		return c, nil
-	}
-	given := map[string]bool{}
-	for field := range strings.SplitSeq(settings, ",") {
-		key, value, ok := strings.Cut(field, "=")
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		var err error
-		switch {
-		case given[key]:
-			err = fmt.Errorf("given twice")
-		case !ok:
-			err = fmt.Errorf("want %s=VALUE", key)
-		case key == "limit":
-			c.Limit, err = bytesize.Parse(value)
-		case key == "fragmentation":
-			if c.Fragmentation, err = strconv.ParseFloat(value, 64); err != nil {
-				err = fmt.Errorf("want a fraction, got %q", value)
-			}
-		case key == "growth":
-			c.NoGrowth, err = parseSwitch(value, false)
-		case key == "collect":
-			c.NoCollect, err = parseSwitch(value, false)
-		case key == "virtual":
-			c.Virtual, err = parseSwitch(value, true)
-		default:
-			err = fmt.Errorf("unknown; known are limit, fragmentation, growth, collect, virtual")
+	fraction := settings.Setting{Key: "fragmentation", Set: func(value string) (err error) {
+		if c.Fragmentation, err = strconv.ParseFloat(value, 64); err != nil {
+			return fmt.Errorf("want a fraction, got %q", value)
 		}
-		if err != nil {
-			return Config{}, fmt.Errorf("bfc: setting %q: %w", key, err)
-		}
-		given[key] = true
+		return nil
+	}}
+	err := settings.Parse(text, settings.Size("limit", &c.Limit), fraction, settings.Switch("growth", "off", &c.NoGrowth),
+		settings.Switch("collect", "off", &c.NoCollect), settings.Switch("virtual", "on", &c.Virtual))
+	if err != nil {
+		return Config{}, fmt.Errorf("bfc: %w", err)
 	}
 	return c, nil
-}
-
-// parseSwitch returns what on means, or its opposite for off.
-func parseSwitch(value string, on bool) (bool, error) {
-	switch value {
-	case "on":
-		return on, nil
-	case "off":
-		return !on, nil
-	}
-	return false, fmt.Errorf("want on or off, got %q", value)
 }
 
 // complete puts defaults in and says what is wrong.

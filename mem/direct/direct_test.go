@@ -391,13 +391,13 @@ func TestParseConfig(t *testing.T) {
 		}
 	}
 	for settings, want := range map[string]string{
-		"sesion=on":             `at 0: unknown key "sesion"`,
-		"session=on,":           `at 11: unknown key ""`,
-		"session":               "at 0: session: want an equals sign",
-		"limit=1k,session=True": `at 9: session: want on or off, got "True"`,
-		"limit=-1":              "at 0: limit: size",
-		"limit=1k,limit=2k":     "at 9: limit: set already",
-		"limit=1e30":            "at 0: limit: size",
+		"sesion=on":             `"sesion" at 0: unknown`,
+		"session=on,":           `"" at 11: unknown`,
+		"session":               `"session" at 0: want session=VALUE`,
+		"limit=1k,session=True": `"session" at 9: want on or off, got "True"`,
+		"limit=-1":              `"limit" at 0: size`,
+		"limit=1k,limit=2k":     `"limit" at 9: given twice`,
+		"limit=1e30":            `"limit" at 0: size`,
 	} {
 		if got, err := direct.ParseConfig(settings); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want an error with %q", settings, got, err, want)

@@ -1,0 +1,72 @@
+// Package settings reads the settings of allocators: "size=8GiB,compact=off".
+package settings
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// A Setting is a key that is known, and what takes its value.
+type Setting struct {
+	Key string
+	Set func(value string) error
+}
+
+// Parse reads keys with a value after an equals sign, separated by commas, in any order, each at most once; white space
+// around them does not matter, and an empty text sets nothing. The error names the key and where it stands in the text,
+// counted in bytes from 0; what came before it has been set.
+func Parse(text string, known ...Setting) error {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	given := map[string]bool{}
+	at := 0
+	for field := range strings.SplitSeq(text, ",") {
+		key, value, valued := strings.Cut(field, "=")
+		key = strings.TrimSpace(key)
+		if err := set(key, strings.TrimSpace(value), valued, given[key], known); err != nil {
+			return fmt.Errorf("setting %q at %d: %w", key, at, err)
+		}
+		given[key] = true
+		at += len(field) + 1
+	}
+	return nil
+}
+
+func set(key, value string, valued, given bool, known []Setting) error {
+	var names []string
+	for _, s := range known {
+		switch {
+		case s.Key != key:
+			names = append(names, s.Key)
+		case given:
+			return fmt.Errorf("given twice")
+		case !valued:
+			return fmt.Errorf("want %s=VALUE", key)
+		default:
+			return s.Set(value)
+		}
+	}
+	return fmt.Errorf("unknown; known are %s", strings.Join(names, ", "))
+}
+
+// Size is a setting of so many bytes.
+func Size(key string, to *int64) Setting {
+	return Setting{key, func(value string) (err error) {
+		*to, err = bytesize.Parse(value)
+		return err
+	}}
+}
+
+// Switch is a setting that is on or off, and becomes true where it is the one that is named.
+func Switch(key, where string, to *bool) Setting {
+	return Setting{key, func(value string) error {
+		if value != "on" && value != "off" {
+			return fmt.Errorf("want on or off, got %q", value)
+		}
+		*to = value == where
+		return nil
+	}}
+}
