@@ -1,8 +1,23 @@
 package mem
 
+import "iter"
+
 // A Stat follows one quantity. Freed is what the quantity fell by in all, Allocated what it rose by.
 type Stat struct {
 	Current, Peak, Allocated, Freed int64
+}
+
+// Rise adds n, which is not negative.
+func (s *Stat) Rise(n int64) {
+	s.Current += n
+	s.Allocated += n
+	s.Peak = max(s.Peak, s.Current)
+}
+
+// Fall takes n away, which is not negative.
+func (s *Stat) Fall(n int64) {
+	s.Current -= n
+	s.Freed += n
 }
 
 // A StatArray follows one quantity in all pools together, in those of small blocks (up to 1 MiB) and in those of large.
@@ -46,6 +61,33 @@ func (s *Stats) Arrays() []NamedStatArray {
 		{"active_bytes", &s.ActiveBytes},
 		{"inactive_split_bytes", &s.InactiveSplitBytes},
 		{"requested_bytes", &s.RequestedBytes},
+	}
+}
+
+// ResetPeaks makes each peak what is now.
+func (s *Stats) ResetPeaks() {
+	for st := range s.each() {
+		st.Peak = st.Current
+	}
+}
+
+// ResetAccumulated forgets what has risen and fallen, and the counts.
+func (s *Stats) ResetAccumulated() {
+	for st := range s.each() {
+		st.Allocated, st.Freed = 0, 0
+	}
+	s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree, s.NumOOMRejections = 0, 0, 0, 0, 0, 0
+}
+
+// each visits every quantity.
+func (s *Stats) each() iter.Seq[*Stat] {
+	return func(yield func(*Stat) bool) {
+		for _, q := range s.Arrays() {
+			if !yield(&q.Array.All) || !yield(&q.Array.SmallPool) || !yield(&q.Array.LargePool) {
+				return
+			}
+		}
+		_ = yield(&s.OversizeAllocations) && yield(&s.OversizeSegments)
 	}
 }
 

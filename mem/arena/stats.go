@@ -11,36 +11,25 @@ import (
 // The statistics have one pool, that of large blocks: an arena makes no difference. While it lasts only the sums over all
 // pools are kept.
 
-func rise(s *mem.Stat, n int64) {
-	s.Current += n
-	s.Allocated += n
-	s.Peak = max(s.Peak, s.Current)
-}
-
-func fall(s *mem.Stat, n int64) {
-	s.Current -= n
-	s.Freed += n
-}
-
 func setTo(s *mem.Stat, n int64) {
 	if n > s.Current {
-		rise(s, n-s.Current)
+		s.Rise(n - s.Current)
 	} else {
-		fall(s, s.Current-n)
+		s.Fall(s.Current - n)
 	}
 }
 
 func (a *Arena) countLoan(r *record) {
-	rise(&a.stats.Allocation.All, 1)
-	rise(&a.stats.AllocatedBytes.All, r.size)
-	rise(&a.stats.RequestedBytes.All, r.asked)
+	a.stats.Allocation.All.Rise(1)
+	a.stats.AllocatedBytes.All.Rise(r.size)
+	a.stats.RequestedBytes.All.Rise(r.asked)
 	a.countHoles()
 }
 
 func (a *Arena) countReturn(r *record) {
-	fall(&a.stats.Allocation.All, 1)
-	fall(&a.stats.AllocatedBytes.All, r.size)
-	fall(&a.stats.RequestedBytes.All, r.asked)
+	a.stats.Allocation.All.Fall(1)
+	a.stats.AllocatedBytes.All.Fall(r.size)
+	a.stats.RequestedBytes.All.Fall(r.asked)
 	a.countHoles()
 }
 
@@ -71,8 +60,8 @@ func (a *Arena) begin() {
 	if a.paged() {
 		return
 	}
-	rise(&a.stats.Segment.All, 1)
-	rise(&a.stats.ReservedBytes.All, a.Size())
+	a.stats.Segment.All.Rise(1)
+	a.stats.ReservedBytes.All.Rise(a.Size())
 	if a.parent == nil {
 		a.stats.NumDeviceAlloc++
 	}
@@ -108,19 +97,14 @@ func (a *Arena) Stats() mem.Stats {
 func (a *Arena) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, named := range a.stats.Arrays() {
-		named.Array.All.Peak = named.Array.All.Current
-	}
+	a.stats.ResetPeaks()
 }
 
 // ResetAccumulatedStats implements mem.StatsReporter.
 func (a *Arena) ResetAccumulatedStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, named := range a.stats.Arrays() {
-		named.Array.All.Allocated, named.Array.All.Freed = 0, 0
-	}
-	a.stats.NumOOMs, a.stats.NumDeviceAlloc, a.stats.NumDeviceFree = 0, 0, 0
+	a.stats.ResetAccumulated()
 }
 
 // Limit returns the bytes on loan, rounded, at most; 0 is none.

@@ -63,16 +63,16 @@ func (a *Allocator) drop(n ref) {
 func (a *Allocator) shelve(n ref) {
 	a.bins.insert(a.records, n)
 	if r := &a.records[n]; r.shares() && a.pages == nil {
-		rise(&a.stats.InactiveSplit.All, 1)
-		rise(&a.stats.InactiveSplitBytes.All, r.size)
+		a.stats.InactiveSplit.All.Rise(1)
+		a.stats.InactiveSplitBytes.All.Rise(r.size)
 	}
 }
 
 func (a *Allocator) unshelve(n ref) {
 	a.bins.remove(a.records, n)
 	if r := &a.records[n]; r.shares() && a.pages == nil {
-		fall(&a.stats.InactiveSplit.All, 1)
-		fall(&a.stats.InactiveSplitBytes.All, r.size)
+		a.stats.InactiveSplit.All.Fall(1)
+		a.stats.InactiveSplitBytes.All.Fall(r.size)
 	}
 }
 

@@ -15,39 +15,28 @@ var _ interface {
 // The statistics have one pool, that of large blocks: the allocator makes no difference. While it lasts only the sums over
 // all pools are kept.
 
-func rise(s *mem.Stat, n int64) {
-	s.Current += n
-	s.Allocated += n
-	s.Peak = max(s.Peak, s.Current)
-}
-
-func fall(s *mem.Stat, n int64) {
-	s.Current -= n
-	s.Freed += n
-}
-
 func (a *Allocator) countLoan(r *record) {
-	rise(&a.stats.Allocation.All, 1)
-	rise(&a.stats.AllocatedBytes.All, r.size)
-	rise(&a.stats.RequestedBytes.All, r.asked)
+	a.stats.Allocation.All.Rise(1)
+	a.stats.AllocatedBytes.All.Rise(r.size)
+	a.stats.RequestedBytes.All.Rise(r.asked)
 	a.largest = max(a.largest, r.size)
 }
 
 func (a *Allocator) countReturn(r *record) {
-	fall(&a.stats.Allocation.All, 1)
-	fall(&a.stats.AllocatedBytes.All, r.size)
-	fall(&a.stats.RequestedBytes.All, r.asked)
+	a.stats.Allocation.All.Fall(1)
+	a.stats.AllocatedBytes.All.Fall(r.size)
+	a.stats.RequestedBytes.All.Fall(r.asked)
 }
 
 // countSegment counts a segment that comes, n is 1, or goes, n is -1. Pages are an expandable one, of which PyTorch counts
 // none.
 func (a *Allocator) countSegment(size, n int64) {
-	count := rise
+	count := (*mem.Stat).Rise
 	if n > 0 {
 		a.stats.NumDeviceAlloc++
 	} else {
 		a.stats.NumDeviceFree++
-		count = fall
+		count = (*mem.Stat).Fall
 	}
 	count(&a.stats.ReservedBytes.All, size)
 	if a.pages == nil {
@@ -74,9 +63,7 @@ func (a *Allocator) Stats() mem.Stats {
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, named := range a.stats.Arrays() {
-		named.Array.All.Peak = named.Array.All.Current
-	}
+	a.stats.ResetPeaks()
 	a.largest = 0
 }
 
@@ -84,11 +71,7 @@ func (a *Allocator) ResetPeakStats() {
 func (a *Allocator) ResetAccumulatedStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, named := range a.stats.Arrays() {
-		named.Array.All.Allocated, named.Array.All.Freed = 0, 0
-	}
-	s := &a.stats
-	s.NumAllocRetries, s.NumOOMs, s.NumDeviceAlloc, s.NumDeviceFree = 0, 0, 0, 0
+	a.stats.ResetAccumulated()
 }
 
 // Figures are the statistics that TensorFlow keeps, and the fragmentation. Sizes are bytes.

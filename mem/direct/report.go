@@ -52,12 +52,10 @@ func add(q *mem.StatArray, size, n int64) {
 		class = &q.SmallPool
 	}
 	for _, s := range []*mem.Stat{&q.All, class} {
-		s.Current += n
-		s.Peak = max(s.Peak, s.Current)
 		if n > 0 {
-			s.Allocated += n
+			s.Rise(n)
 		} else {
-			s.Freed -= n
+			s.Fall(-n)
 		}
 	}
 }
@@ -73,24 +71,14 @@ func (a *Allocator) Stats() mem.Stats {
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.eachStat(func(s *mem.Stat) { s.Peak = s.Current })
+	a.stats.ResetPeaks()
 }
 
 // ResetAccumulatedStats implements mem.StatsReporter.
 func (a *Allocator) ResetAccumulatedStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.eachStat(func(s *mem.Stat) { s.Allocated, s.Freed = 0, 0 })
-	st := &a.stats
-	st.NumAllocRetries, st.NumOOMs, st.NumDeviceAlloc, st.NumDeviceFree = 0, 0, 0, 0
-}
-
-func (a *Allocator) eachStat(f func(*mem.Stat)) {
-	for _, q := range a.stats.Arrays() {
-		f(&q.Array.All)
-		f(&q.Array.SmallPool)
-		f(&q.Array.LargePool)
-	}
+	a.stats.ResetAccumulated()
 }
 
 // Snapshot implements mem.Snapshotter: a segment for each block, on loan or queued (then mem.Inactive). It sorts as many
