@@ -1,9 +1,11 @@
-// Package bfc is TensorFlow's allocator for device memory: best fit with coalescing, exact to the address.
+// Package bfc is TensorFlow's allocator for device memory: best fit with coalescing.
 //
 // Memory comes from the driver in segments, each twice as large as the one before. A request, rounded up to 256 bytes, gets
 // the smallest free block that fits, the lowest address among equals; the end of a block is cut off if that at least halves
-// it, or would waste 128 MiB. A freed block merges with its free neighbours at once. Given the same requests, and segments at
-// the same addresses, every block gets the address that tsl/framework/bfc_allocator.cc gives it, whatever the streams.
+// it, or would waste 128 MiB. A freed block merges with its free neighbours at once. Addresses follow
+// from the requests and the addresses of segments alone, whatever the streams: the policy is that of
+// tsl/framework/bfc_allocator.cc, written from its description. A second, plain writing of it gives the same addresses
+// (model_test.go); they were not held against a running TensorFlow.
 //
 // TensorFlow says chunk for block and region for segment; a bin is a bin.
 //

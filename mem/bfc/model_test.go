@@ -283,8 +283,8 @@ func compare(t *testing.T, seed uint64) {
 	}
 }
 
-// TestAddressesAreTensorFlows: random histories get the addresses of the plain model, whatever the streams.
-func TestAddressesAreTensorFlows(t *testing.T) {
+// TestAddressesAreThePlainModels: random histories get the addresses of the plain model, whatever the streams.
+func TestAddressesAreThePlainModels(t *testing.T) {
 	for seed := range uint64(60) {
 		compare(t, seed)
 	}
