@@ -202,12 +202,16 @@ func TestPanicWhileOthersWait(t *testing.T) {
 	e, err := Open(t.Context(), hosts(3))
 	must(t, err)
 	var lost [3]error
+	var begun sync.WaitGroup // tasks that have not begun when one panics are dropped, and wait for nothing
+	begun.Add(3)
 	err = e.EachDevice(t.Context(), func(_ context.Context, s *Session) error {
+		begun.Done()
 		c, err := s.Communicator()
 		if err != nil {
 			return err
 		}
 		if s.Device() == 1 {
+			begun.Wait()
 			panic("out of ideas")
 		}
 		x, err := tensor.FromSlice(s.Place(), []float32{1})
