@@ -18,6 +18,18 @@ type Graphs interface {
 
 	// Capturing reports whether s is part of a capture. It waits for nothing.
 	Capturing(s Stream) (bool, error)
+
+	// Ordered reports whether the work that m covers is done, in each launch of the graph that is being captured, before
+	// any work begins that s captures from now on. So memory that only this work used may be used again on s.
+	//
+	// m was taken on other, in the capture that s is part of: of any other mark, and once the capture has ended, the answer
+	// is no. m covers what was queued on other before the capture too, which is no part of any launch: it has to be done
+	// when Ordered is called. A driver that cannot tell says no. It waits for nothing, and asks the device at most whether
+	// that earlier work is done.
+	//
+	// It panics if a stream is nil or of another device, or m is not a mark of other. The error matches ErrClosed if s or
+	// the device is closed.
+	Ordered(other Stream, m Mark, s Stream) (bool, error)
 }
 
 // A Graph is captured work, ready to be launched. Safe for concurrent use.

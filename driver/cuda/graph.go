@@ -50,13 +50,14 @@ func (g graphs) Begin(s driver.Stream) error {
 	if c != nil {
 		return capturingError(call, "the stream captures already")
 	}
-	if _, err := o.mark(call); err != nil { // what was queued so far must have an event that is not captured
+	before, err := o.cover(call)
+	if err != nil {
 		return err
 	}
 	if r := g.d.lib.StreamBeginCapture(o.handle, cu.CaptureRelaxed); r != cu.Success {
 		return g.d.fail(call, r, "stream %d", o.id)
 	}
-	o.startCapture()
+	o.startCapture(before)
 	return nil
 }
 
@@ -113,12 +114,27 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	return c != nil, err
 }
 
-// begunBy reports whether the capture was begun on s, and goes on.
-func (c *capture) begunBy(s *stream) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.ended.Load() && c.streams[0] == s
+// Ordered is no of captures that other code began: what was queued before them is behind no mark. It calls libcuda, at
+// most, to ask about an event of before the capture.
+func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
+	const call = "Graphs.Ordered"
+	o, own := g.d.own(call, other), g.d.own(call, s)
+	o.check(call, m)
+	if err := own.beginOrder(call); err != nil {
+		return false, err
+	}
+	defer own.end()
+	before, ok := own.follows(o, m.Tick)
+	if !ok {
+		return false, nil
+	}
+	o.marks.mu.Lock()
+	defer o.marks.mu.Unlock()
+	return o.poll(call, before)
 }
+
+// begunBy reports whether the capture was begun on s, and goes on.
+func (c *capture) begunBy(s *stream) bool { return !c.ended.Load() && c.origin == s }
 
 // instantiate makes what was captured ready for launch, and gives the template up.
 func (d *device) instantiate(call string, captured cu.Graph) (*graph, error) {

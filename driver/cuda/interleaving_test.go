@@ -170,7 +170,7 @@ func TestAStreamIsNotDrawnIntoACaptureThatHasEnded(t *testing.T) {
 	g, err := r.d.Graphs().End(origin)
 	r.ok(err)
 	r.ok(s.begin("test"))
-	c.join(s)
+	c.join(s, 0)
 	s.end()
 	r.ok(s.Sync(context.Background()))
 	r.ok(g.Close())

@@ -144,6 +144,9 @@ func (s *stream) mark(call string) (driver.Mark, error) {
 	}
 	s.marks.push(marked{e, capture})
 	s.marked = s.work
+	if capture != nil && capture == s.capture {
+		s.noteMark()
+	}
 	return driver.Mark{Stream: s.id, Tick: s.marks.last}, nil
 }
 
@@ -311,17 +314,19 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	if in != nil && s.closing {
 		return capturingError(call, fmt.Sprintf("stream %d captures, and stream %d is being closed", o.id, s.id))
 	}
-	if in != nil && s.capture == nil { // what was queued so far must have an event that is not captured
-		if _, err := s.mark(call); err != nil {
+	draws := in != nil && s.capture == nil
+	var before uint64
+	if draws {
+		if before, err = s.cover(call); err != nil {
 			return err
 		}
 	}
 	if r := s.d.lib.StreamWaitEvent(s.handle, e.handle); r != cu.Success {
 		return s.d.fail(call, r, "stream %d for tick %d of stream %d", s.id, m.Tick, o.id)
 	}
-	if in != nil && s.capture == nil {
-		in.join(s)
+	if draws {
+		in.join(s, before)
 	}
-	s.queued()
+	s.waited(o, m.Tick)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+	"github.com/ashlar-go/ashlar/internal/order"
 )
 
 // A stream is a CUstream and the marks taken on it.
@@ -24,9 +25,13 @@ type stream struct {
 	closing bool       // no work is taken any more
 	closed  bool       // and all is done
 	gone    bool       // closed, and nothing left of it: the number may be given again. device.streamsMu guards it
-	work    uint64     // pieces of work queued through this stream
+	work    uint64     // pieces of work queued or captured through this stream
 	marked  uint64     // how many of them the last tick covers
-	capture *capture   // that the stream is part of, or nil
+
+	capture *capture      // that the stream is part of, or nil
+	branch  *order.Branch // of the capture; what others see of it, the capture's mu guards too
+	covered uint64        // the tick that all work queued outside of captures was behind, when cover looked last
+	dirty   bool          // some may have been queued since
 
 	marks marks
 
@@ -35,7 +40,7 @@ type stream struct {
 
 // newStream returns a stream whose ticks go on from tick.
 func newStream(d *device, id driver.StreamID, handle cu.Stream, shared bool, tick uint64) *stream {
-	s := &stream{d: d, id: id, handle: handle, shared: shared}
+	s := &stream{d: d, id: id, handle: handle, shared: shared, covered: tick}
 	s.marks.last = tick
 	s.marks.passed.Store(tick)
 	return s
@@ -127,9 +132,6 @@ func (s *stream) end() {
 	s.mu.Unlock()
 	s.d.leave()
 }
-
-// queued counts a piece of work that was just queued. Between begin and end.
-func (s *stream) queued() { s.work++ }
 
 // Close of the default stream does nothing. A foreign stream is waited for and left as it is. A stream that captures
 // cannot be closed, and one that cannot be waited for stays open.

@@ -38,6 +38,7 @@ func testCloseAbilities(t *testing.T, open openFunc) {
 		check(t, graphs.Begin(half))
 		check(t, half.Fill(p, 2, 4096))
 		late["Begin"] = func() error { return graphs.Begin(s) }
+		late["Ordered"] = func() error { _, err := graphs.Ordered(s, driver.Mark{Stream: s.ID()}, s); return err }
 		late["End"] = func() error { _, err := graphs.End(half); return err }
 		late["Graph.Launch"] = func() error { return g.Launch(s) }
 	}

@@ -27,6 +27,10 @@ func tellers(d driver.Device, s, other driver.Stream) map[string]func() error {
 	}
 	if graphs := d.Graphs(); graphs != nil {
 		calls["Capturing"] = func() error { _, err := graphs.Capturing(s); return err }
+		calls["Ordered"] = func() error {
+			_, err := graphs.Ordered(other, driver.Mark{Stream: other.ID()}, s)
+			return err
+		}
 	}
 	return calls
 }

@@ -80,6 +80,8 @@ func Run(t *testing.T, open func(t testing.TB) driver.Device) {
 		{"GraphRefused", testGraphRefused},
 		{"GraphUnjoined", testGraphUnjoined},
 		{"GraphMarks", testGraphMarks},
+		{"GraphOrder", testGraphOrder},
+		{"GraphOrderRandom", testGraphOrderRandom},
 		{"GraphInFlight", testGraphInFlight},
 		{"GraphOfPinned", testGraphOfPinned},
 		{"SharedPages", testSharedPages},

@@ -96,6 +96,10 @@ func (g stubGraphs) Capturing(s driver.Stream) (bool, error) {
 	return true, g.note("Graphs.Capturing", s)
 }
 
+func (g stubGraphs) Ordered(other driver.Stream, _ driver.Mark, s driver.Stream) (bool, error) {
+	return true, g.note("Graphs.Ordered", other, s)
+}
+
 type stubGraph struct{ *stub }
 
 func (g stubGraph) Launch(s driver.Stream) error { return g.note("Graph.Launch", s) }
@@ -181,6 +185,7 @@ func abilityCalls(d *fault.Device, other driver.Device) map[fault.Kind]func() er
 		fault.Begin:       func() error { return g.Begin(s) },
 		fault.End:         func() error { _, err := g.End(s); return err },
 		fault.Capturing:   func() error { _, err := g.Capturing(s); return err },
+		fault.Ordered:     func() error { _, err := g.Ordered(s, driver.Mark{}, s); return err },
 		fault.LaunchGraph: func() error { return graph.Launch(s) },
 		fault.CloseGraph:  func() error { return graph.Close() },
 

@@ -38,6 +38,13 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	return g.inner.Capturing(g.d.inside(s))
 }
 
+func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
+	if err := g.d.call(Ordered); err != nil {
+		return false, err
+	}
+	return g.inner.Ordered(g.d.inside(other), m, g.d.inside(s))
+}
+
 // graph wraps one of the inner device.
 type graph struct {
 	d     *Device

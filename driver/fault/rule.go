@@ -55,6 +55,7 @@ const (
 	Begin       Kind = "Graphs.Begin"
 	End         Kind = "Graphs.End"
 	Capturing   Kind = "Graphs.Capturing"
+	Ordered     Kind = "Graphs.Ordered"
 	LaunchGraph Kind = "Graph.Launch"
 	CloseGraph  Kind = "Graph.Close"
 
@@ -84,7 +85,7 @@ var kinds = []Kind{
 	Available, Processes, Alloc, Free, NewStream, Copy, CopyIn, CopyOut, Fill, Mark, Reached, WaitFor, Sync, CloseStream,
 	Reserve, Release, Create, Drop, Map, Unmap, Launch, Load, Function, CloseModule,
 	AllocHost, FreeHost, Register, Unregister, CopyInAsync, CopyOutAsync, Stamp, Elapsed, Discard,
-	Begin, End, Capturing, LaunchGraph, CloseGraph, CanAccess, Enable, Disable, CopyPeer, Share,
+	Begin, End, Capturing, Ordered, LaunchGraph, CloseGraph, CanAccess, Enable, Disable, CopyPeer, Share,
 	Export, Import, Forget, CreateShared, ExportPage, ImportPage,
 	NewEvent, OpenEvent, EventHandle, RecordEvent, WaitEvent, EventReached, CloseEvent,
 }

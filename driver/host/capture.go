@@ -2,40 +2,35 @@ package host
 
 import (
 	"fmt"
-	"math"
-	"slices"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/order"
 )
 
-// A capture is a list of what was asked of its streams, in the order of the calls.
+// A capture is a list of the work that was asked of its streams, in the order of the calls.
 //
-// Every step takes a tick of its stream, as queued work does, and so do Begin and the WaitFor that draws a stream in:
-// ticks from stream.entered on are the capture's, those before are queued work's. They count as done when the capture
+// Every piece takes a tick of its stream, as queued work does, and so do Begin and waits for marks of the capture: ticks
+// from stream.entered on are the capture's, those before are queued work's. They count as done when the capture
 // has ended and the work queued before it is done: a stream that has such work queues, on leaving, one piece that does
 // nothing and counts for all of them. So a mark is a tick here too, and is not reached while the capture lasts.
 //
 // The order of the calls is one in which the work may be done: a stream can wait only for a mark that was taken before.
-// Walked backwards from the first stream's end, the steps tell what that end comes after: all the rest is unjoined.
+// What comes before what by the streams and the waits alone, the branches know.
 type capture struct {
 	origin *stream // which began it
 
 	mu      sync.Mutex // taken with a stream's held
 	over    bool
-	streams []*stream
-	steps   []step
+	members []member
+	order   order.Capture
+	tasks   []task
 }
 
-// A step is one tick of a stream in a capture: a task, or a wait for a tick of another.
-type step struct {
-	on   *stream
-	tick uint64
-	task *task
-
-	after *stream // without a task: what is waited for
-	until uint64
-	joins bool // it drew the stream into the capture
+// A member is a stream that is part of a capture, or was.
+type member struct {
+	*stream
+	branch *order.Branch
 }
 
 // A task is work to do at each launch.
@@ -59,14 +54,14 @@ func (s *stream) capturing() bool {
 	return !over
 }
 
-// captureOf returns the capture that a mark was taken in, if it goes on.
-func (s *stream) captureOf(tick uint64) *capture {
+// captureOf returns the capture that a mark was taken in, if it goes on, and the stream's branch of it.
+func (s *stream) captureOf(tick uint64) (*capture, *order.Branch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.capturing() && tick >= s.entered {
-		return s.capture
+		return s.capture, s.branch
 	}
-	return nil
+	return nil, nil
 }
 
 // enter makes s part of c. s.mu is held.
@@ -74,23 +69,38 @@ func (s *stream) enter(c *capture) {
 	s.capture, s.entered = c, s.queued+1
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.streams = append(c.streams, s)
+	s.branch = c.order.Draw(s.queued)
+	c.members = append(c.members, member{s, s.branch})
 }
 
-// record adds a step of s to its capture, and returns its tick. s.mu is held.
-func (s *stream) record(e step) uint64 {
+// record takes a tick of s for what a step adds to its capture. It returns false if that has ended meanwhile: then s is an
+// ordinary stream again. s.mu is held.
+func (s *stream) record(step func(*capture)) bool {
+	c := s.capture
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		s.leave()
+		return false
+	}
 	s.queued++
-	e.on, e.tick = s, s.queued
-	s.capture.mu.Lock()
-	defer s.capture.mu.Unlock()
-	s.capture.steps = append(s.capture.steps, e)
-	return e.tick
+	step(c)
+	s.branch.Mark(s.queued)
+	return true
+}
+
+// recordTask records work. s.mu is held.
+func (s *stream) recordTask(t task) bool {
+	return s.record(func(c *capture) {
+		c.tasks = append(c.tasks, t)
+		s.branch.Work()
+	})
 }
 
 // leave makes s an ordinary stream again, whose captured ticks are done once all before them are. s.mu is held.
 func (s *stream) leave() {
 	ticks := s.queued - s.entered + 1
-	s.capture = nil
+	s.capture, s.branch = nil, nil
 	if s.done.Load() == s.entered-1 {
 		s.done.Add(ticks)
 		s.moved.Broadcast()
@@ -100,8 +110,8 @@ func (s *stream) leave() {
 	s.filled.Signal()
 }
 
-// join makes s wait, inside c, for a tick of o that c has.
-func (s *stream) join(c *capture, o *stream, tick uint64) error {
+// join makes s wait, inside c, for a tick of o, whose branch is from.
+func (s *stream) join(c *capture, from *order.Branch, o *stream, tick uint64) error {
 	const call = "Stream.WaitFor"
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,36 +131,21 @@ func (s *stream) join(c *capture, o *stream, tick uint64) error {
 	case s.id == 0:
 		return defaultError(call)
 	}
-	e := step{after: o, until: tick}
 	if s.capture == nil {
 		s.enter(c)
-		e.joins = true
 	}
-	s.record(e)
+	if !s.record(func(*capture) { s.branch.Wait(from, tick) }) {
+		s.put(call, func() error { o.wait(tick); return nil })
+	}
 	return nil
 }
 
 // stop ends the capture and returns what is in it. What comes later is no part of it.
-func (c *capture) stop() ([]*stream, []step) {
+func (c *capture) stop() ([]member, []task) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	return c.streams, c.steps
-}
-
-// unjoined returns a stream whose steps the end of the first one does not come after, or nil.
-func unjoined(first *stream, steps []step) *stream {
-	reached := map[*stream]uint64{first: math.MaxUint64} // up to which tick the end comes after each
-	for _, e := range slices.Backward(steps) {
-		if e.tick <= reached[e.on] {
-			if e.after != nil {
-				reached[e.after] = max(reached[e.after], e.until)
-			}
-		} else if e.task != nil || e.joins {
-			return e.on
-		}
-	}
-	return nil
+	return c.members, c.tasks
 }
 
 func (s *stream) capturingError(call string) error {

@@ -26,7 +26,7 @@ func (g graphs) Begin(s driver.Stream) error {
 		return own.capturingError(call)
 	}
 	own.enter(&capture{origin: own})
-	own.record(step{})
+	own.record(func(*capture) {})
 	return nil
 }
 
@@ -38,6 +38,25 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 		return false, own.closedError("Graphs.Capturing")
 	}
 	return own.capturing(), nil
+}
+
+// Ordered asks nobody: what was queued on other before it was drawn in must be done by now.
+func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
+	const call = "Graphs.Ordered"
+	o, own := g.d.stream(call, other), g.d.stream(call, s)
+	o.own(call, m)
+	c, from := o.captureOf(m.Tick)
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if own.closed {
+		return false, own.closedError(call)
+	}
+	if c == nil || !own.capturing() || own.capture != c {
+		return false, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return o.done.Load() >= from.Before && own.branch.Ordered(from, m.Tick), nil
 }
 
 // End fails with ErrInvalid if s began no capture, which changes nothing, or if a stream that was drawn in was not
@@ -59,27 +78,26 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 		return nil, invalidError(call, "stream %d was drawn into the capture of stream %d, which must end it",
 			own.id, c.origin.id)
 	}
-	streams, steps := c.stop()
+	members, tasks := c.stop()
+	end := own.branch
 	own.mu.Unlock()
 
-	for _, member := range streams {
-		member.mu.Lock()
-		if member.capture == c {
-			member.leave()
+	var loose *stream
+	for _, m := range members {
+		if !end.Joined(m.branch) {
+			loose = m.stream
 		}
-		member.mu.Unlock()
+		m.mu.Lock()
+		if m.capture == c {
+			m.leave()
+		}
+		m.mu.Unlock()
 	}
-	if loose := unjoined(own, steps); loose != nil {
+	if loose != nil {
 		return nil, invalidError(call, "stream %d was drawn into the capture of stream %d, which has not waited for it",
 			loose.id, own.id)
 	}
-	made := &graph{d: g.d}
-	for _, e := range steps {
-		if e.task != nil {
-			made.tasks = append(made.tasks, *e.task)
-		}
-	}
-	return made, nil
+	return &graph{d: g.d, tasks: tasks}, nil
 }
 
 // A graph does its tasks one after the other, in the order in which they were captured, whatever streams they were

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/order"
 )
 
 // A stream is a queue of work and the goroutine that does it. The calls that queue memory work are in work.go.
@@ -27,8 +28,9 @@ type stream struct {
 	closing bool // no work is taken any more
 	closed  bool // and all is done: the worker has ended, or is about to
 
-	capture *capture // what work is recorded in instead of being queued, or nil
-	entered uint64   // the first tick in it
+	capture *capture      // what work is recorded in instead of being queued, or nil
+	branch  *order.Branch // of the capture, whose mu guards it
+	entered uint64        // the first tick in it
 
 	// The worker's own.
 	batch []work // taken from the queue; those before next are done
@@ -139,8 +141,8 @@ func (s *stream) add(call string, do func() error, uses ...span) (uint64, error)
 	if s.closing {
 		return 0, s.closedError(call)
 	}
-	if s.capturing() {
-		return s.record(step{task: &task{call, do, slices.Clone(uses)}}), nil
+	if s.capturing() && s.recordTask(task{call, do, slices.Clone(uses)}) {
+		return s.queued, nil
 	}
 	return s.put(call, do), nil
 }
@@ -228,8 +230,8 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	o.own(call, m)
 	wait := o != s && o.done.Load() < m.Tick
 	if wait {
-		if c := o.captureOf(m.Tick); c != nil {
-			return s.join(c, o, m.Tick)
+		if c, from := o.captureOf(m.Tick); c != nil {
+			return s.join(c, from, o, m.Tick)
 		}
 	}
 	s.mu.Lock()

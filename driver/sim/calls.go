@@ -6,8 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Call is one of the methods of the seam that reach the driver. IsPinned and Capturing are none: a driver knows without
-// asking.
+// A Call is one of the methods of the seam that reach the driver. IsPinned, Capturing and Ordered are none: a driver
+// knows without asking.
 type Call uint8
 
 const (

@@ -24,6 +24,7 @@ type capture struct {
 type branch struct {
 	capture *capture
 	tl      *timeline
+	before  uint64 // the stream's last tick of before the capture
 	tick    uint64 // of its last piece of work; being drawn in counts as one
 	after   clock  // what its next work comes after, itself left out; never changed in place
 }
@@ -77,7 +78,7 @@ func (d *Device) notCapturing(c Call, tl *timeline) error {
 
 // draw gives a stream a branch of the capture.
 func (c *capture) draw(tl *timeline, after clock) {
-	tl.branch = &branch{capture: c, tl: tl, tick: 1, after: after}
+	tl.branch = &branch{capture: c, tl: tl, before: tl.queued, tick: 1, after: after}
 	c.branches = append(c.branches, tl.branch)
 }
 
@@ -178,15 +179,49 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 }
 
 func (g graphs) Capturing(s driver.Stream) (bool, error) {
-	d := g.d
-	own, ok := s.(*Stream)
-	if !ok || own == nil || own.d != d {
-		panic(fmt.Sprintf("driver/sim: Graphs.Capturing: the stream (%T) is nil or of another device", s))
-	}
+	const call = "Graphs.Capturing"
+	d, own := g.d, g.d.own(call, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || own.closed {
-		return false, &driver.Error{Call: "Graphs.Capturing", Code: driver.ErrClosed, Detail: "the device or stream is closed"}
+		return false, notOpen(call)
 	}
 	return own.timeline.branch != nil, nil
+}
+
+// Ordered is no call of the device. If the answer is yes, the host knows of what was queued on other before it was drawn
+// into the capture that it is done.
+func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
+	const call = "Graphs.Ordered"
+	d, from, own := g.d, g.d.own(call, other).timeline, g.d.own(call, s)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	from.valid(call, m)
+	if d.closed || own.closed {
+		return false, notOpen(call)
+	}
+	b := own.timeline.branch
+	if b == nil || from.branch == nil || from.branch.capture != b.capture || from.done < from.branch.before {
+		return false, nil
+	}
+	covered, ok := b.capture.marks[m]
+	if !ok || !b.follows(covered) {
+		return false, nil
+	}
+	d.learn(from, from.branch.before)
+	return true, nil
+}
+
+// follows reports whether the next work of the branch comes after the work of a mark. Being drawn in is no work.
+func (b *branch) follows(mark clock) bool {
+	for id, tick := range mark {
+		if id := driver.StreamID(id); tick > 1 && id != b.tl.id && tick > b.after.at(id) {
+			return false
+		}
+	}
+	return true
+}
+
+func notOpen(call string) error {
+	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: "the device or stream is closed"}
 }

@@ -175,11 +175,11 @@ func (s *Stream) Mark() (driver.Mark, error) {
 	return driver.Mark{Stream: tl.id, Tick: tl.queued}, nil
 }
 
-// valid panics unless m is a mark that the timeline has given.
-func (tl *timeline) valid(c Call, m driver.Mark) {
+// valid panics unless m is a mark that the timeline has given. What calls is as in own.
+func (tl *timeline) valid(call any, m driver.Mark) {
 	if m.Stream != tl.id || m.Tick > tl.queued {
 		panic(fmt.Sprintf("driver/sim: %v: the mark of stream %d at tick %d is not one of stream %d, which is at %d",
-			c, m.Stream, m.Tick, tl.id, tl.queued))
+			call, m.Stream, m.Tick, tl.id, tl.queued))
 	}
 }
 
@@ -224,12 +224,12 @@ func (s *Stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	return nil
 }
 
-// own returns s as a stream of the device, and panics if it is not.
-func (d *Device) own(c Call, s driver.Stream) *Stream {
+// own returns s as a stream of the device, and panics if it is not. What calls is a Call, or the name of what is none.
+func (d *Device) own(call any, s driver.Stream) *Stream {
 	if o, ok := s.(*Stream); ok && o != nil && o.d == d {
 		return o
 	}
-	panic(fmt.Sprintf("driver/sim: %v: the stream (%T) is nil or of another device", c, s))
+	panic(fmt.Sprintf("driver/sim: %v: the stream (%T) is nil or of another device", call, s))
 }
 
 // Sync completes the work queued so far, and returns the errors of kernels among it. If there is work to complete and
