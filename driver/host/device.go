@@ -15,7 +15,8 @@ import (
 
 // A device is a budget of memory and the streams that work on it.
 type device struct {
-	info driver.Info
+	info  driver.Info
+	place placement
 
 	mu       sync.RWMutex // read to look an address up, written to change anything
 	closed   bool
@@ -109,7 +110,7 @@ func (d *device) Alloc(size int64) (driver.Pointer, error) {
 	if err := d.take("Alloc", size); err != nil {
 		return 0, err
 	}
-	p, err := mapMemory(size)
+	p, err := d.place.mapMemory(size)
 	if err != nil {
 		d.used -= size
 		return 0, &driver.Error{

@@ -33,7 +33,7 @@ func (hostDriver) Diagnose() []driver.Finding {
 // virtualFinding tells whether there is memory apart from addresses.
 func virtualFinding() driver.Finding {
 	f := driver.Finding{What: "virtual memory", Where: "memfd_create", Found: "works"}
-	pages, err := openPhysical()
+	pages, err := openPhysical(placement{})
 	switch {
 	case err != nil:
 		f.Found, f.State = err.Error(), driver.Broken

@@ -88,7 +88,7 @@ func nodesFinding() driver.Finding {
 		f.Found = "1"
 	default:
 		f.Found = strconv.Itoa(len(nodes))
-		f.Do = "bind the program to one (numactl --cpunodebind=0 --membind=0) if it measures: the device places nothing"
+		f.Do = "take memory from one (host:node=0), and bind the program to its processors (numactl --cpunodebind=0) if it measures"
 	}
 	return f
 }

@@ -47,7 +47,7 @@ const eventSize = 16 // two counters
 // NewEvent makes an event that holds a descriptor until it is closed.
 func (s sharing) NewEvent() (driver.SharedEvent, error) {
 	const call = "Sharing.NewEvent"
-	f, err := newSealed(eventName, eventSize)
+	f, err := newSealed(eventName, eventSize, placement{})
 	if err != nil {
 		return nil, systemError(call, "an event", err)
 	}

@@ -23,8 +23,11 @@
 //     whichever process dies first, and no process can cut it short.
 //   - An event that processes share is a file that its recorder holds locked in one place until the stream gets there: the
 //     kernel wakes who waits, and unlocks what a process leaves behind (event_linux.go).
+//   - Memory may be taken from one NUMA node (Options.Node, numa.go): the system is told, by mbind, before a page of a
+//     block, of a memory file or of page-locked memory is touched. What callers register, or other processes share, lies
+//     where they have it.
 //
-// Info().TotalMemory is the machine's memory, or Options.Total. It is a budget: Available is the total less what this
+// Info().TotalMemory is the machine's memory, or that of Options.Node, or Options.Total. It is a budget: Available is the total less what this
 // device has handed out, whatever other programs hold, and the operating system finds memory only as it is touched. A
 // program that touches more than the machine has is at its mercy, as ever: set a total. Limits of containers are not
 // looked at. Page-locked memory and what was imported from other processes do not count.
@@ -60,6 +63,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/numa"
 )
 
 // What can happen to queued work, as the Code of an error from Sync, Close or CopyOut.
@@ -70,9 +74,19 @@ var (
 
 // Options describe a device. The zero value is the whole machine.
 type Options struct {
-	Total       int64 // bytes that Alloc and Create may hand out; 0: the memory of the machine
+	Total       int64 // bytes that Alloc and Create may hand out; 0: the memory of the machine, or of Node
 	Granularity int64 // bytes, a power of two and at least the system's page size; 0: 2 MiB, as on NVIDIA's devices
 	Ordinal     int   // Info().Ordinal: for programs that open several and tell them apart
+
+	// Node is the NUMA node from which memory is taken, its number in Nodes; nil: whichever is near to the processor that
+	// touches a page first, as the system does it. Linux only. It is a preference: where the node is full the system
+	// takes others, and where it binds no memory at all, in a sandbox say, Open goes on without (Info().Name tells).
+	Node *int
+
+	// Strict takes memory from Node alone, and Open fails with ErrUnsupported if the system cannot. A full node is not
+	// an error then: the system reclaims and swaps, and in the end kills a process, perhaps this one. So keep Total below what
+	// the node has free: beyond it the device says ErrNoMemory.
+	Strict bool
 }
 
 const defaultGranularity = 2 << 20
@@ -94,6 +108,10 @@ func Open(o Options) (driver.Device, error) {
 	if o.Granularity < pageSize || bits.OnesCount64(uint64(o.Granularity)) != 1 {
 		return nil, invalid("granularity of %d bytes: want a power of two, at least %d", o.Granularity, pageSize)
 	}
+	place, err := o.place(sys(), numa.Bind)
+	if err != nil {
+		return nil, err
+	}
 	if o.Total == 0 {
 		total, err := totalMemory()
 		if err != nil {
@@ -104,11 +122,14 @@ func Open(o Options) (driver.Device, error) {
 		}
 		o.Total = total
 	}
-	pages, err := openPhysical()
+	pages, err := openPhysical(place)
 	if err != nil {
 		return nil, &driver.Error{Call: "Open", Code: driver.ErrUnsupported, Detail: err.Error()}
 	}
-	return newDevice(o, pages), nil
+	d := newDevice(o, pages)
+	d.place = place
+	d.info.Name += place.String()
+	return d, nil
 }
 
 // pageSize is the operating system's: blocks from Alloc are rounded up to it and aligned by it.
@@ -120,7 +141,8 @@ type hostDriver struct{}
 
 func init() { driver.Register("host", hostDriver{}) }
 
-// Open reads "total=SIZE,granularity=SIZE,ordinal=NUMBER", all optional.
+// Open reads "total=SIZE,granularity=SIZE,ordinal=NUMBER,node=NUMBER,near=PCI,strict=on", all optional: the names of Options,
+// but that near=0000:1b:00.0 is the node near to that device of the PCI bus, if the system knows one.
 func (hostDriver) Open(args string) (driver.Device, error) {
 	var o Options
 	for field := range strings.SplitSeq(args, ",") {
@@ -145,8 +167,26 @@ func (o *Options) set(field string) (err error) {
 		if o.Ordinal, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
 			err = fmt.Errorf("want a number from 0")
 		}
+	case "node":
+		var node int
+		if node, err = strconv.Atoi(strings.TrimSpace(value)); err != nil || node < 0 {
+			return fmt.Errorf("want a number from 0")
+		}
+		o.Node = &node
+	case "near":
+		node, err := NodeNear(strings.TrimSpace(value))
+		if err == nil {
+			o.Node = &node
+		} else if errors.Is(err, driver.ErrInvalid) {
+			return err
+		}
+	case "strict":
+		if o.Strict = strings.TrimSpace(value) == "on"; !o.Strict && strings.TrimSpace(value) != "off" {
+			err = fmt.Errorf("want on or off")
+		}
 	default:
-		err = fmt.Errorf("unknown setting %q: the host driver has total=SIZE, granularity=SIZE and ordinal=NUMBER", key)
+		err = fmt.Errorf("unknown setting %q: the host driver has total=SIZE, granularity=SIZE, ordinal=NUMBER, "+
+			"node=NUMBER, near=PCI and strict=on", key)
 	}
 	return err
 }

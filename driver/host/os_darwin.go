@@ -12,7 +12,7 @@ func totalMemory() (int64, error) {
 }
 
 // openPhysical returns nil: macOS has no memory file without a name that can be had without cgo.
-func openPhysical() (physical, error) { return nil, nil }
+func openPhysical(placement) (physical, error) { return nil, nil }
 
 // preferLargePages does nothing: the system decides.
 func preferLargePages(driver.Pointer, int64) {}

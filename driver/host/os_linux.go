@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -25,16 +26,18 @@ func preferLargePages(p driver.Pointer, size int64) {
 // memfd is physical memory as a file without a name. Offsets only grow. A page or block that is shared with other
 // processes has one of its own: see sealed_linux.go.
 type memfd struct {
-	fd  int
-	end int64
+	fd     int
+	end    int64
+	place  placement
+	placed int64 // up to where it is placed
 }
 
-func openPhysical() (physical, error) {
+func openPhysical(place placement) (physical, error) {
 	fd, err := unix.MemfdCreate("ashlar", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
-	return &memfd{fd: fd}, nil
+	return &memfd{fd: fd, place: place}, nil
 }
 
 const nothing = unix.MAP_ANON | unix.MAP_PRIVATE | unix.MAP_NORESERVE
@@ -68,11 +71,47 @@ func (f *memfd) release(p driver.Pointer, size int64) error { return unmapMemory
 
 func (f *memfd) create(size int64) (int64, error) {
 	offset := f.end
+	if err := f.placeTo(offset + size); err != nil {
+		return 0, err
+	}
 	if err := unix.Ftruncate(f.fd, offset+size); err != nil {
 		return 0, err
 	}
 	f.end += size
 	return offset, nil
+}
+
+// placeAhead is how much of the file is placed at a time: the kernel keeps a record of each time for as long as the file
+// lives, and addresses cost nothing, but where a process may have few (ulimit -v).
+const placeAhead = 64 << 30
+
+// placeTo has the file placed up to an end, and ahead of it if that can be.
+func (f *memfd) placeTo(end int64) error {
+	if f.place.bind == nil || end <= f.placed {
+		return nil
+	}
+	need := end - f.placed
+	if need < placeAhead && f.placeNext(placeAhead) == nil {
+		return nil
+	}
+	if err := f.placeNext(need); err != nil && f.place.strict {
+		return fmt.Errorf("place memory: %w", err)
+	}
+	return nil
+}
+
+// placeNext has the next bytes of the file placed, by way of a mapping, which is how the kernel is told.
+func (f *memfd) placeNext(size int64) error {
+	raw, err := unix.MmapPtr(f.fd, f.placed, nil, uintptr(size), unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return err
+	}
+	p := driver.Pointer(uintptr(raw))
+	if err := errors.Join(f.place.settle(view(p, size)), unmapMemory(p, size)); err != nil {
+		return err
+	}
+	f.placed += size
+	return nil
 }
 
 func (f *memfd) discard(offset, size int64) error {

@@ -16,7 +16,7 @@ func unsupported() error { return fmt.Errorf("%s: %w", runtime.GOOS, errors.ErrU
 
 func totalMemory() (int64, error) { return 0, unsupported() }
 
-func openPhysical() (physical, error) { return nil, unsupported() }
+func openPhysical(placement) (physical, error) { return nil, unsupported() }
 
 func mapMemory(int64) (driver.Pointer, error) { return 0, unsupported() }
 

@@ -46,4 +46,4 @@ func totalMemory() (int64, error) {
 
 // openPhysical returns nil: placing memory at reserved addresses needs placeholders (VirtualAlloc2), which Windows has
 // since 2018 only and golang.org/x/sys does not offer.
-func openPhysical() (physical, error) { return nil, nil }
+func openPhysical(placement) (physical, error) { return nil, nil }

@@ -96,7 +96,7 @@ func (p pinned) AllocHost(size int64) ([]byte, error) {
 	if size <= 0 {
 		panic(fmt.Sprintf("driver/host: %s of %d bytes: want a positive size", call, size))
 	}
-	at, err := mapMemory(wholePages(size))
+	at, err := p.d.place.mapMemory(wholePages(size))
 	if err != nil {
 		return nil, systemError(call, bytesize.Format(size), err)
 	}

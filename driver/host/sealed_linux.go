@@ -15,13 +15,19 @@ const (
 	seals     = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 )
 
-// newSealed makes a file of size zero bytes, which take memory as they are touched.
-func newSealed(name string, size int64) (*memfd, error) {
+// newSealed makes a file of size zero bytes, which take memory as they are touched, where place says.
+func newSealed(name string, size int64, place placement) (*memfd, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
-	err = unix.Ftruncate(fd, size)
+	f := &memfd{fd: fd, end: size, place: place}
+	if place.bind != nil { // all of it, and nothing ahead: it does not grow
+		err = f.placeNext(size)
+	}
+	if err == nil || !place.strict {
+		err = unix.Ftruncate(fd, size)
+	}
 	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	}
@@ -29,7 +35,7 @@ func newSealed(name string, size int64) (*memfd, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	return &memfd{fd: fd, end: size}, nil
+	return f, nil
 }
 
 // isSealed fails unless fd is a file that newSealed made under that name, here or in another process, of that size.

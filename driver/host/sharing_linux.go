@@ -45,7 +45,7 @@ func (s sharing) Export(p driver.Pointer) ([]byte, error) {
 		return nil, err
 	}
 	b := &s.d.blocks[i]
-	if b.Value.export, err = moveOut(b.At, b.Size); err != nil {
+	if b.Value.export, err = moveOut(b.At, b.Size, s.d.place); err != nil {
 		return nil, systemError(call, fmt.Sprintf("%s at %#x", bytesize.Format(b.Size), p), err)
 	}
 	return slices.Clone(b.Value.export.handle), nil
@@ -75,8 +75,8 @@ func (s sharing) exported(call string, p driver.Pointer) ([]byte, error) {
 }
 
 // moveOut puts the memory at p into a sealed file and that at p. Nothing else touches it meanwhile.
-func moveOut(p driver.Pointer, size int64) (*export, error) {
-	f, err := newSealed(blockName, size)
+func moveOut(p driver.Pointer, size int64, place placement) (*export, error) {
+	f, err := newSealed(blockName, size, place)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (s sharing) CreateShared(size int64) (driver.Page, error) {
 	if err := s.d.take(call, size); err != nil {
 		return driver.Page{}, err
 	}
-	f, err := newSealed(pageName, size)
+	f, err := newSealed(pageName, size, s.d.place)
 	if err != nil {
 		s.d.used -= size
 		return driver.Page{}, systemError(call, bytesize.Format(size), err)

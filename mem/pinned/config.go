@@ -21,6 +21,10 @@ type Config struct {
 	// rather than asking for new (AllocHost): the driver's lock is held for less long. Only Linux maps; elsewhere
 	// nothing changes.
 	HostRegister bool
+	// Node is the NUMA node from which the memory that HostRegister maps is taken, as long as that has any: for a GPU the
+	// one that it is near to, see driver/host.NodeNear. nil is any. It needs HostRegister: where AllocHost's memory lies is the
+	// driver's affair. Where the system places no memory (a sandbox, a kernel without nodes) nothing changes.
+	Node *int
 	// RegisterThreads (pinned_num_register_threads) is how many goroutines touch the pages of one block before it is
 	// registered: a power of two up to 128. 0 is 1.
 	RegisterThreads int
@@ -54,6 +58,8 @@ func (c Config) complete() (Config, error) {
 	switch {
 	case n < 1 || n > maxRegisterThreads || n&(n-1) != 0:
 		return c, fmt.Errorf("pinned: %d register threads: want a power of two from 1 to %d", n, maxRegisterThreads)
+	case c.Node != nil && (!c.HostRegister || !canMap):
+		return c, fmt.Errorf("pinned: memory of node %d: only what HostRegister maps, on Linux, can be placed", *c.Node)
 	case c.ReserveSegment < 0 || c.ReserveSegment > 1<<maxBits:
 		return c, fmt.Errorf("pinned: a reserved segment of %d bytes: want 0 to 64 TiB", c.ReserveSegment)
 	case c.Interval < 0:

@@ -37,7 +37,7 @@
 // small enough to be cached. Peaks are exact. Memory that runs out is asked for again once the cache is empty. The
 // reserved segment is cut anew after EmptyCache found all of it unused. A free cannot fail: see Err.
 //
-// It does not keep memory of different NUMA nodes apart, does not split or merge blocks, and does not copy.
+// It takes memory of one NUMA node at most (Config.Node), does not split or merge blocks, and does not copy.
 package pinned
 
 import (
@@ -108,7 +108,10 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // Alloc returns a block of page-locked memory whose Bytes are size long, with undefined contents. A size of zero gives
 // the zero Block and changes nothing; a negative size panics. The error matches mem.ErrNoMemory if there is no room,
 // even with the cache given back, and ErrClosed after Close.
-func (a *Allocator) Alloc(size int64) (Block, error) {
+func (a *Allocator) Alloc(size int64) (Block, error) { return a.alloc(size, false) }
+
+// alloc is Alloc. If it is hasty, it waits for nobody and gives nothing back.
+func (a *Allocator) alloc(size int64, hasty bool) (Block, error) {
 	if size <= 0 {
 		if size < 0 {
 			panic(fmt.Sprintf("pinned: Alloc of %d bytes", size))
@@ -131,7 +134,7 @@ func (a *Allocator) Alloc(size int64) (Block, error) {
 			return b, err
 		}
 	}
-	return a.grow(rounded, size)
+	return a.grow(rounded, size, hasty)
 }
 
 // reuse lends a cached block or a new part of the reserved segment. The zero Block means that there is none.

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/numa"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -55,10 +57,11 @@ func (a *Allocator) enter(seg segment) *record {
 	return r
 }
 
-// grow lends a block of new memory. If there is none, it waits for frees, gives the cache back and tries again.
-func (a *Allocator) grow(rounded, size int64) (Block, error) {
+// grow lends a block of new memory. If there is none, it waits for frees, gives the cache back and tries again, unless
+// it is hasty.
+func (a *Allocator) grow(rounded, size int64, hasty bool) (Block, error) {
 	seg, err := a.obtain(rounded)
-	if errors.Is(err, driver.ErrNoMemory) {
+	if errors.Is(err, driver.ErrNoMemory) && !hasty {
 		failures := a.wait()
 		if b, err := a.reuse(rounded, size); b.rec != nil || err != nil {
 			return b, err
@@ -112,11 +115,25 @@ func (a *Allocator) pageLock(size int64) (segment, error) {
 	if err != nil {
 		return segment{}, err
 	}
-	touch(pages, a.cfg.RegisterThreads)
-	if err := a.pinned.Register(pages); err != nil {
+	if err = a.place(pages); err == nil {
+		touch(pages, a.cfg.RegisterThreads)
+		err = a.pinned.Register(pages)
+	}
+	if err != nil {
 		return segment{}, errors.Join(err, unmapPages(pages))
 	}
 	return segment{pages, registered}, nil
+}
+
+// place has fresh pages taken from the node that the settings name. A system that places nothing is let be.
+func (a *Allocator) place(pages []byte) error {
+	if a.cfg.Node == nil {
+		return nil
+	}
+	if err := numa.Bind(pages, *a.cfg.Node, false); errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("memory of node %d, which is not there or is kept from this process: %w", *a.cfg.Node, err)
+	}
+	return nil
 }
 
 // release unlocks memory and gives it back. If lost is false, the memory is as it was. The caller holds no lock.
