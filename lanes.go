@@ -106,6 +106,11 @@ func (l *lanes) lead(s driver.Stream, source mem.Allocator, u *usage) {
 
 // Alloc implements mem.Allocator.
 func (l *lanes) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return l.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned.
+func (l *lanes) AllocWith(s driver.Stream, size int64, wishes mem.AllocOptions) (mem.Block, error) {
 	l.life.RLock()
 	defer l.life.RUnlock()
 	if l.closed {
@@ -118,11 +123,11 @@ func (l *lanes) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		return mem.Block{}, s.answer()
 	}
 	if size <= 0 {
-		return l.below.Alloc(s, size)
+		return mem.AllocWith(l.below, s, size, wishes)
 	}
 	n := l.of(s.ID())
 	o := n.take()
-	b, err := o.source.Alloc(s, size)
+	b, err := mem.AllocWith(o.source, s, size, wishes)
 	if err != nil {
 		n.put(o)
 		return mem.Block{}, err

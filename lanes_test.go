@@ -1,6 +1,7 @@
 package ashlar
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -99,6 +100,44 @@ func TestLanesNoticeStaleFrees(t *testing.T) {
 	must(t, a.Close())
 	must(t, dev.Close())
 	wellLeft(t, dev)
+}
+
+// What is wished for reaches whichever allocator the stream's requests go to.
+func TestLanesPassWishesOn(t *testing.T) {
+	dev := sim.New(sim.Options{})
+	var below, cache wished
+	l := newLanes(&below)
+	s := dev.DefaultStream()
+	for _, source := range []*wished{&below, &cache} {
+		l.lead(s, source, nil)
+		b, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true, Logged: true})
+		must(t, err)
+		l.Free(b)
+	}
+	b, err := l.Alloc(s, 512)
+	must(t, err)
+	l.Free(b)
+	if below.n != 1 || cache.n != 1 {
+		t.Errorf("wishes have come to the allocator %d times, and to the cache %d times", below.n, cache.n)
+	}
+	l.shut()
+	if _, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+	must(t, dev.Close())
+}
+
+// wished counts requests that have both wishes.
+type wished struct {
+	nobodys
+	n int
+}
+
+func (w *wished) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if o.NoRetry && o.Logged {
+		w.n++
+	}
+	return w.Alloc(s, size)
 }
 
 type holder struct{ block mem.Block }

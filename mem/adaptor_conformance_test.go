@@ -101,6 +101,9 @@ var adaptors = []struct {
 		}
 		return tenant
 	}},
+	{"tracked", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
+		return mem.NewTracked(a, mem.TrackedOptions{})
+	}},
 	{"align", true, false, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
 		return mem.Align(a, 4096, mem.AlignOptions{Above: 1000})
 	}},

@@ -47,6 +47,7 @@ func benchAdaptors() []benchAdaptor {
 		{"prefetch", mem.Prefetch(&line{}, nil)},
 		{"quota", tenant},
 		{"measure", mem.Measure(&line{})},
+		{"tracked", mem.NewTracked(&line{}, mem.TrackedOptions{})},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,11 +123,24 @@ func (p *play) layer(f []string) {
 		})
 	case "measure":
 		p.a = mem.Measure(p.a)
+	case "tracked":
+		p.a = mem.NewTracked(p.a, mem.TrackedOptions{Empty: len(f) > 1})
 	case "quotas":
 		p.tenants = mem.NewQuotas(p.a, arg(1))
 	default:
 		p.Fatalf("no layer %q", f[0])
 	}
+}
+
+func (p *play) alloc(name string, f func() (mem.Block, error)) {
+	p.call(name, func() error {
+		b, err := f()
+		if err == nil {
+			p.blocks[name] = b
+			p.say("%s = 0x%x+%d", name, uint64(b.Ptr-playBase), b.Size)
+		}
+		return err
+	})
 }
 
 func (p *play) command(f []string) bool {
@@ -148,19 +162,33 @@ func (p *play) command(f []string) bool {
 			p.a = t
 		}
 	case "alloc":
-		p.call(name, func() (err error) {
-			if b, err = p.a.Alloc(p.streams[f[3]], p.size(f[2])); err == nil {
-				p.blocks[name] = b
-				p.say("%s = 0x%x+%d", name, uint64(b.Ptr-playBase), b.Size)
-			}
-			return err
-		})
+		p.alloc(name, func() (mem.Block, error) { return p.a.Alloc(p.streams[f[3]], p.size(f[2])) })
 	case "free":
 		var used []driver.Stream
 		for _, s := range f[2:] {
 			used = append(used, p.streams[s])
 		}
 		p.call(name, func() error { p.a.Free(b, used...); return nil })
+	case "raw": // block size stream alignment
+		p.alloc(name, func() (mem.Block, error) {
+			return p.a.(*mem.Tracked).AllocRaw(p.streams[f[3]], p.size(f[4]), p.size(f[2]), mem.AllocOptions{})
+		})
+	case "with": // block size stream wishes
+		o := mem.AllocOptions{NoRetry: slices.Contains(f, "noretry"), Logged: slices.Contains(f, "logged")}
+		p.alloc(name, func() (mem.Block, error) { return mem.AllocWith(p.a, p.streams[f[3]], p.size(f[2]), o) })
+	case "sizes":
+		t := p.a.(*mem.Tracked)
+		p.call(name, func() error {
+			p.say("%s: asked for %d, has %d, number %d", name, t.RequestedSize(b), t.AllocatedSize(b), t.AllocationID(b))
+			return nil
+		})
+	case "tracked":
+		p.say("%+v", p.a.(*mem.Tracked).Sizes())
+	case "retire":
+		p.call("retire", func() error {
+			p.a.(*mem.Tracked).Retire(func(s mem.TrackedSizes) { p.say("the last block is back: %+v", s) })
+			return nil
+		})
 	case "forget": // so that the end does not free it again
 		delete(p.blocks, name)
 	case "fill": // block offset length byte

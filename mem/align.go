@@ -46,6 +46,11 @@ func Align(a Allocator, to int64, opts AlignOptions) *Aligned {
 
 // Alloc implements Allocator. The error is that of the layer below.
 func (a *Aligned) Alloc(s driver.Stream, size int64) (Block, error) {
+	return a.AllocWith(s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned.
+func (a *Aligned) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	to := a.to
 	if size < a.above {
 		to = a.from
@@ -57,7 +62,7 @@ func (a *Aligned) Alloc(s driver.Stream, size int64) (Block, error) {
 	if size > 0 {
 		ask += to - a.from
 	}
-	b, err := a.inner.Alloc(s, ask)
+	b, err := AllocWith(a.inner, s, ask, o)
 	if err != nil || b.Ptr == 0 {
 		return Block{}, err
 	}

@@ -41,13 +41,18 @@ func Binning(rest Allocator, bins ...Bin) *Binned {
 
 // Alloc implements Allocator. The error is that of the bin.
 func (x *Binned) Alloc(s driver.Stream, size int64) (Block, error) {
+	return x.AllocWith(s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned.
+func (x *Binned) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	at, _ := slices.BinarySearchFunc(x.bins, size, func(b Bin, size int64) int {
 		if b.Size < size {
 			return -1
 		}
 		return 1
 	})
-	b, err := x.parts[at].Alloc(s, size)
+	b, err := AllocWith(x.parts[at], s, size, o)
 	if err != nil || b.Ptr == 0 {
 		return Block{}, err
 	}

@@ -22,12 +22,17 @@ func Fallback(first, then Allocator) *FallingBack {
 
 // Alloc implements Allocator. If neither has room the error holds both reasons.
 func (f *FallingBack) Alloc(s driver.Stream, size int64) (Block, error) {
+	return f.AllocWith(s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned. NoRetry is for each of the two: the other one is asked all the same.
+func (f *FallingBack) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	part := uint8(0)
-	b, err := f.parts[0].Alloc(s, size)
+	b, err := AllocWith(f.parts[0], s, size, o)
 	if err != nil && errors.Is(err, ErrNoMemory) {
 		part = 1
 		var also error
-		if b, also = f.parts[1].Alloc(s, size); also != nil {
+		if b, also = AllocWith(f.parts[1], s, size, o); also != nil {
 			err = errors.Join(err, also)
 		} else {
 			err = nil

@@ -69,13 +69,18 @@ func Guard(a Allocator, opts GuardOptions) *Guarded {
 
 // Alloc implements Allocator. The error is that of the layer below, or the device's, which could not paint the zones.
 func (g *Guarded) Alloc(s driver.Stream, size int64) (Block, error) {
+	return g.AllocWith(s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned.
+func (g *Guarded) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	if size <= 0 {
-		return g.inner.Alloc(s, size)
+		return AllocWith(g.inner, s, size, o)
 	}
 	if size+2*g.opts.Zone < size {
 		return Block{}, errTooLarge(size)
 	}
-	b, err := g.inner.Alloc(s, size+2*g.opts.Zone)
+	b, err := AllocWith(g.inner, s, size+2*g.opts.Zone, o)
 	if err != nil {
 		return Block{}, err
 	}

@@ -48,9 +48,29 @@ func (l *Limiter) Alloc(s driver.Stream, size int64) (Block, error) {
 		return l.inner.Alloc(s, size)
 	}
 	if live, ok := l.take(size); !ok {
-		return Block{}, &LimitError{Want: size, Block: size, Live: live, Limit: l.limit.Load()}
+		return Block{}, l.refusal(size, size, live)
 	}
 	b, err := l.inner.Alloc(s, size)
+	if err == nil && b.Size == size {
+		return b, nil
+	}
+	return l.settle(size, b, err)
+}
+
+// AllocWith implements Optioned.
+func (l *Limiter) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	if size <= 0 {
+		return AllocWith(l.inner, s, size, o)
+	}
+	if live, ok := l.take(size); !ok {
+		return Block{}, l.refusal(size, size, live)
+	}
+	b, err := AllocWith(l.inner, s, size, o)
+	return l.settle(size, b, err)
+}
+
+// settle counts the block that a request for size bytes got as it is, or takes the request back.
+func (l *Limiter) settle(size int64, b Block, err error) (Block, error) {
 	if err != nil {
 		l.live.Add(-size)
 		return Block{}, err
@@ -59,10 +79,14 @@ func (l *Limiter) Alloc(s driver.Stream, size int64) (Block, error) {
 		if live, ok := l.take(extra); !ok {
 			l.inner.Free(b)
 			l.live.Add(-size)
-			return Block{}, &LimitError{Want: size, Block: b.Size, Live: live - size, Limit: l.limit.Load()}
+			return Block{}, l.refusal(size, b.Size, live-size)
 		}
 	}
 	return b, nil
+}
+
+func (l *Limiter) refusal(want, block, live int64) *LimitError {
+	return &LimitError{Want: want, Block: block, Live: live, Limit: l.limit.Load()}
 }
 
 // take counts n more bytes unless that would pass the limit. It returns the bytes counted before.
@@ -96,6 +120,27 @@ func (l *Limiter) Movable(b Block, h Holder) bool { return Movable(l.inner, b, h
 
 // Unwrap implements Wrapper.
 func (l *Limiter) Unwrap() Allocator { return l.inner }
+
+// LimitOf returns the lowest limit of an allocator's layers, in bytes, and false if none has one. A layer says its own by a method
+// Limit() int64, where 0 is none, but for a Limiter and a Tenant: to them it is nothing at all.
+func LimitOf(a Allocator) (bytes int64, ok bool) {
+	for layer := range Layers(a) {
+		l, has := layer.(interface{ Limit() int64 })
+		if !has {
+			continue
+		}
+		n := l.Limit()
+		switch layer.(type) {
+		case *Limiter, *Tenant:
+		default:
+			has = n != 0
+		}
+		if has && (!ok || n < bytes) {
+			bytes, ok = n, true
+		}
+	}
+	return bytes, ok
+}
 
 // A LimitError is a request that a Limiter refused. It matches ErrNoMemory.
 type LimitError struct {

@@ -2,12 +2,14 @@ package mem_test
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
 const mib = 1 << 20
@@ -137,4 +139,35 @@ func TestLimitConcurrent(t *testing.T) {
 	if l.Live() != 0 {
 		t.Errorf("live %d at the end", l.Live())
 	}
+}
+
+// Of all layers the lowest limit counts; 0 is one only where nothing else could be meant.
+func TestLimitOf(t *testing.T) {
+	dev := device(t, "sim:total=1GiB")
+	unlimited := newArena(t, dev)
+	tenant, err := mem.NewQuotas(unlimited, 1<<30).Tenant("anna", 1<<10, 1<<20)
+	must(t, err)
+	if tenant.Name() != "anna" || tenant.Reserved() != 1<<10 || tenant.Limit() != 1<<20 {
+		t.Errorf("%s has %d of %d bytes reserved", tenant.Name(), tenant.Reserved(), tenant.Limit())
+	}
+	nobody, err := mem.NewQuotas(unlimited, 1<<30).Tenant("nobody", 0, 0)
+	must(t, err)
+	b, err := bfc.New(dev, bfc.Config{Limit: 8 << 20})
+	must(t, err)
+	for name, c := range map[string]struct {
+		a    mem.Allocator
+		want int64
+		ok   bool
+	}{
+		"pile": {newPile(1), 0, false}, "arena": {unlimited, 0, false}, "bfc": {mem.Measure(b), 8 << 20, true},
+		"lower below": {mem.Limit(mem.Zero(tenant), 2<<20), 1 << 20, true},
+		"lower above": {mem.Zero(mem.Limit(tenant, 1<<19)), 1 << 19, true},
+		"nothing":     {mem.Limit(newPile(1), 0), 0, true}, "no quota": {nobody, 0, true},
+	} {
+		if n, ok := mem.LimitOf(c.a); n != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %v; want %d, %v", name, n, ok, c.want, c.ok)
+		}
+	}
+	must(t, unlimited.(io.Closer).Close())
+	must(t, b.Close())
 }

@@ -36,11 +36,12 @@ type Logger struct {
 	inner Allocator
 	clock func() time.Time
 
-	mu   sync.Mutex // held while w writes
-	w    io.Writer
-	rows int64
-	row  []byte
-	err  error
+	mu     sync.Mutex // held while w writes
+	w      io.Writer
+	rows   int64
+	row    []byte
+	err    error
+	silent map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, but those being moved
 }
 
 // Log returns an allocator that writes a row of CSV to w for each block of a that it hands out, each that it takes back,
@@ -58,14 +59,42 @@ func Log(a Allocator, w io.Writer, clock func() time.Time) *Logger {
 
 // Alloc implements Allocator.
 func (l *Logger) Alloc(s driver.Stream, size int64) (Block, error) {
-	b, err := l.inner.Alloc(s, size)
+	return l.AllocWith(s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned. With Logged no row is written of the request, nor of what becomes of its block: a log holds
+// together. A request that fails is logged in any case.
+func (l *Logger) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	b, err := AllocWith(l.inner, s, size, o)
 	switch {
+	case err == nil && o.Logged && b.Ptr != 0:
+		l.hush(b.Ptr)
 	case err != nil:
 		l.write(LogFailure, 0, size, s.ID(), nil, 0)
 	case b.Ptr != 0:
 		l.write(LogAlloc, b.Ptr, size, s.ID(), nil, 0)
 	}
 	return b, err
+}
+
+// hush has the log say nothing of the block at p.
+func (l *Logger) hush(p driver.Pointer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.silent == nil {
+		l.silent = map[driver.Pointer]struct{}{}
+	}
+	l.silent[p] = struct{}{}
+}
+
+// unhush ends that, and reports whether it was so. The caller holds mu.
+func (l *Logger) unhush(p driver.Pointer) bool {
+	if len(l.silent) == 0 {
+		return false
+	}
+	_, silent := l.silent[p]
+	delete(l.silent, p)
+	return silent
 }
 
 // Free implements Allocator. The row is written first.
@@ -79,7 +108,7 @@ func (l *Logger) Free(b Block, used ...driver.Stream) {
 func (l *Logger) write(action LogAction, ptr driver.Pointer, size int64, s driver.StreamID, used []driver.Stream, to driver.Pointer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	if action == LogFree && l.unhush(ptr) || l.err != nil {
 		return
 	}
 	l.rows++
@@ -115,7 +144,7 @@ func (l *Logger) Err() error {
 
 // Movable implements Mover: moves are logged.
 func (l *Logger) Movable(b Block, h Holder) bool {
-	return b.Ptr != 0 && Movable(l.inner, b, &loggedHolder{l, h, b})
+	return b.Ptr != 0 && Movable(l.inner, b, &loggedHolder{log: l, holder: h, block: b})
 }
 
 // Unwrap implements Wrapper.
@@ -126,16 +155,28 @@ type loggedHolder struct {
 	log    *Logger
 	holder Holder
 	block  Block
+	silent bool // while the block is lifted: nothing is written of it. Another may come to where it was meanwhile
 }
 
 // Lift implements Holder.
-func (k *loggedHolder) Lift() ([]driver.Stream, bool) { return k.holder.Lift() }
+func (k *loggedHolder) Lift() ([]driver.Stream, bool) {
+	used, ok := k.holder.Lift()
+	if ok {
+		k.log.mu.Lock()
+		k.silent = k.log.unhush(k.block.Ptr)
+		k.log.mu.Unlock()
+	}
+	return used, ok
+}
 
 // Land implements Holder. The row is written before the holder hears of the move, and so before that of any Free.
 func (k *loggedHolder) Land(b Block, s driver.Stream) {
-	if s != nil {
+	switch {
+	case k.silent:
+		k.log.hush(b.Ptr)
+	case s != nil:
 		k.log.write(LogMove, k.block.Ptr, b.Size, 0, nil, b.Ptr)
-		k.block = b
 	}
+	k.block = b
 	k.holder.Land(b, s)
 }

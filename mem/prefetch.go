@@ -35,6 +35,16 @@ func Prefetch(a Allocator, fetch Fetch) *Prefetcher {
 // Alloc implements Allocator. The error is that of the layer below.
 func (p *Prefetcher) Alloc(s driver.Stream, size int64) (Block, error) {
 	b, err := p.inner.Alloc(s, size)
+	return p.bring(s, b, err)
+}
+
+// AllocWith implements Optioned.
+func (p *Prefetcher) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	b, err := AllocWith(p.inner, s, size, o)
+	return p.bring(s, b, err)
+}
+
+func (p *Prefetcher) bring(s driver.Stream, b Block, err error) (Block, error) {
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}

@@ -58,6 +58,15 @@ type Tenant struct {
 	loans           records[struct{}]
 }
 
+// Name returns the name that Quotas.Tenant was given.
+func (t *Tenant) Name() string { return t.name }
+
+// Reserved returns the bytes that the tenant can have whatever others do.
+func (t *Tenant) Reserved() int64 { return t.reserved }
+
+// Limit returns the bytes that the tenant can have at most.
+func (t *Tenant) Limit() int64 { return t.limit }
+
 // Live returns the bytes that the tenant has on loan, those of requests under way included.
 func (t *Tenant) Live() int64 {
 	t.quotas.mu.Lock()
@@ -68,8 +77,13 @@ func (t *Tenant) Live() int64 {
 // Alloc implements Allocator. The error is a *QuotaError if the quota is in the way, or what the layer below says. It
 // panics after Leave.
 func (t *Tenant) Alloc(s driver.Stream, size int64) (Block, error) {
+	return t.AllocWith(s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned.
+func (t *Tenant) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	if size <= 0 {
-		return t.quotas.inner.Alloc(s, size)
+		return AllocWith(t.quotas.inner, s, size, o)
 	}
 	if err := t.take(size, size, size); err != nil {
 		return Block{}, err
@@ -80,7 +94,7 @@ func (t *Tenant) Alloc(s driver.Stream, size int64) (Block, error) {
 			t.give(size)
 		}
 	}()
-	b, err := t.quotas.inner.Alloc(s, size)
+	b, err := AllocWith(t.quotas.inner, s, size, o)
 	if err != nil {
 		return Block{}, err
 	}

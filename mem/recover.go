@@ -61,10 +61,19 @@ func (r *Recovering) Alloc(s driver.Stream, size int64) (Block, error) {
 	if err == nil || !errors.Is(err, ErrNoMemory) {
 		return b, err
 	}
-	return r.recover(s, size, err)
+	return r.recover(s, size, AllocOptions{}, err)
 }
 
-func (r *Recovering) recover(s driver.Stream, size int64, err error) (Block, error) {
+// AllocWith implements Optioned. With NoRetry no step is taken.
+func (r *Recovering) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	b, err := AllocWith(r.inner, s, size, o)
+	if err == nil || o.NoRetry || !errors.Is(err, ErrNoMemory) {
+		return b, err
+	}
+	return r.recover(s, size, o, err)
+}
+
+func (r *Recovering) recover(s driver.Stream, size int64, o AllocOptions, err error) (Block, error) {
 	self := goroutine.ID()
 	r.mu.Lock()
 	nested := slices.Contains(r.busy, self)
@@ -88,7 +97,7 @@ func (r *Recovering) recover(s driver.Stream, size int64, err error) (Block, err
 			continue
 		}
 		var b Block
-		if b, err = r.inner.Alloc(s, size); err == nil {
+		if b, err = AllocWith(r.inner, s, size, o); err == nil {
 			return b, nil
 		}
 		if !errors.Is(err, ErrNoMemory) { // alone: joined with what a step said it might pass for want of memory

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type registration struct {
 	name     string
 	device   string // the driver whose devices it is for; empty: all
 	priority int
+	provides Attributes
 	factory  Factory
 }
 
@@ -30,11 +32,20 @@ var (
 	registry   []registration // the highest priority first, names in order among equals
 )
 
+func (r *registration) serves(driver string) bool { return r.device == "" || r.device == driver }
+
 // Register makes an allocator available under name for the devices of a driver ("cuda", "host"), or of every driver if
 // device is empty, as PyTorch's allocators are set by type of device and TensorFlow's by priority. Where no name is asked
 // for, Open gives the highest priority out, among equals the first name in order. It is for init functions: it panics if
 // the name is empty, holds a colon, or is taken for the same devices.
 func Register(name, device string, priority int, f Factory) {
+	RegisterFor(0, name, device, priority, f)
+}
+
+// RegisterFor is Register of an allocator that provides these attributes, for AllocatorFor. One of host memory for devices that
+// have their own (OnHost) is opened only where its name or OnHost is asked for. What all memory of a device has (see
+// OwnAttributes) is added to the others. TensorFlow prefers allocators that know NUMA nodes; here those have higher priorities.
+func RegisterFor(provides Attributes, name, device string, priority int, f Factory) {
 	if name == "" || strings.Contains(name, ":") || f == nil {
 		panic(fmt.Sprintf("mem: Register of %q: the name must not be empty nor hold a colon, the factory not nil", name))
 	}
@@ -45,7 +56,7 @@ func Register(name, device string, priority int, f Factory) {
 			panic(fmt.Sprintf("mem: Register of %q for %q: the name is taken", name, device))
 		}
 	}
-	registry = append(registry, registration{name, device, priority, f})
+	registry = append(registry, registration{name, device, priority, provides, f})
 	slices.SortFunc(registry, func(a, b registration) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.name, b.name), cmp.Compare(b.device, a.device))
 	})
@@ -61,7 +72,7 @@ func Open(spec string, dev driver.Device) (Allocator, error) {
 	registryMu.RLock()
 	for i := range registry {
 		r := &registry[i]
-		if (r.device != "" && r.device != kind) || (name != "" && r.name != name) {
+		if !r.serves(kind) || (name != "" && r.name != name) || (name == "" && r.provides&OnHost != 0) {
 			continue
 		}
 		if found == nil || (name != "" && found.device == "") {
@@ -86,9 +97,76 @@ func Allocators(device string) []string {
 	defer registryMu.RUnlock()
 	var names []string
 	for _, r := range registry {
-		if (r.device == "" || r.device == device) && !slices.Contains(names, r.name) {
+		if r.serves(device) && !slices.Contains(names, r.name) {
 			names = append(names, r.name)
 		}
 	}
 	return names
 }
+
+// OwnAttributes returns what all memory of a device's own is: GPUCompatible, and OnHost if Go code can reach it.
+func OwnAttributes(dev driver.Device) Attributes {
+	if dev.Visible() != nil {
+		return GPUCompatible | OnHost
+	}
+	return GPUCompatible
+}
+
+// AllocatorFor makes an allocator of memory that has all that is wanted, for work on dev: the one of the highest priority, with
+// its default settings, among equals the first name in order. Without OnHost it is memory of dev's own; with it, for a device
+// whose memory Go code cannot reach, that of an allocator registered for such: page-locked memory (mem/pinned) for
+// OnHost|GPUCompatible, ordinary memory for OnHost alone. Those implement driver.Visible, hand out nothing that queued work may
+// still touch, and are no part of what the device's allocators count.
+//
+// TrackSizes wraps what is found in a Tracked, unless it is a SizeTracker itself. An allocator for which the device or the
+// program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is passed over. The caller closes what is returned, if it is
+// an io.Closer, before the device. The error matches ErrUnknown if there is none, and lists what there is.
+func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
+	kind := dev.Info().Driver
+	registryMu.RLock()
+	var fit []registration
+	var known []string
+	for _, r := range registry {
+		if !r.serves(kind) {
+			continue
+		}
+		has := r.provides | TrackSizes
+		if r.provides&OnHost == 0 {
+			has |= OwnAttributes(dev)
+		}
+		known = append(known, fmt.Sprintf("%s (%v)", r.name, has&^TrackSizes))
+		if has.Satisfies(want) && r.provides&OnHost <= want&OnHost {
+			fit = append(fit, r)
+		}
+	}
+	registryMu.RUnlock()
+	var passed []error
+	for _, r := range fit {
+		a, err := r.factory(dev, "")
+		switch {
+		case err == nil:
+			if _, tracks := a.(SizeTracker); want&TrackSizes != 0 && !tracks {
+				t := NewTracked(a, TrackedOptions{})
+				if c, ok := a.(io.Closer); ok {
+					return closingTracked{t, c}, nil
+				}
+				return t, nil
+			}
+			return a, nil
+		case !errors.Is(err, driver.ErrUnsupported) && !errors.Is(err, driver.ErrUnknown):
+			return nil, err
+		}
+		passed = append(passed, err)
+	}
+	none := fmt.Errorf("%w: for %v memory of devices of %s; this program has: %s", ErrUnknown, want, kind, strings.Join(known, ", "))
+	return nil, errors.Join(append([]error{none}, passed...)...)
+}
+
+// A closingTracked closes what is below it.
+type closingTracked struct {
+	*Tracked
+	io.Closer
+}
+
+// Unwrap implements Wrapper: so Find finds the Tracked.
+func (c closingTracked) Unwrap() Allocator { return c.Tracked }

@@ -50,13 +50,18 @@ func NewScope(a Allocator) *Scope {
 
 // Alloc implements Allocator. It panics after Close.
 func (s *Scope) Alloc(stream driver.Stream, size int64) (Block, error) {
+	return s.AllocWith(stream, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned.
+func (s *Scope) AllocWith(stream driver.Stream, size int64, o AllocOptions) (Block, error) {
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()
 	if closed {
 		panicScopeClosed(size)
 	}
-	b, err := s.below.Alloc(stream, size)
+	b, err := AllocWith(s.below, stream, size, o)
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}

@@ -68,9 +68,15 @@ func Slab(a Allocator, size, count int64) *Slabbed {
 
 // Alloc implements Allocator. The error is that of the layer below.
 func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
+	return x.AllocWith(s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned. With NoRetry no slabs are given back to make room. With FreedBefore the request goes to
+// the layer below, whatever its size: nobody counted when pieces were freed.
+func (x *Slabbed) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	id := s.ID()
-	if size <= 0 || size > x.size {
-		b, err := x.ask(s, size)
+	if size <= 0 || size > x.size || o.FreedBefore != nil {
+		b, err := x.ask(s, size, o)
 		if err != nil || b.Ptr == 0 {
 			return Block{}, err
 		}
@@ -86,7 +92,7 @@ func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
 	open := shard.open(id)
 	if len(*open) == 0 {
 		shard.mu.Unlock()
-		b, err := x.ask(s, x.size*x.count)
+		b, err := x.ask(s, x.size*x.count, o)
 		if err != nil {
 			return Block{}, err
 		}
@@ -133,10 +139,10 @@ func (h *slabShard) retire(s driver.Stream) *slab {
 }
 
 // ask gets a block from below, if need be after giving back the slabs that nobody uses.
-func (x *Slabbed) ask(s driver.Stream, size int64) (Block, error) {
-	b, err := x.inner.Alloc(s, size)
-	if errors.Is(err, ErrNoMemory) && x.flush() {
-		b, err = x.inner.Alloc(s, size)
+func (x *Slabbed) ask(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	b, err := AllocWith(x.inner, s, size, o)
+	if errors.Is(err, ErrNoMemory) && !o.NoRetry && x.flush() {
+		b, err = AllocWith(x.inner, s, size, o)
 	}
 	return b, err
 }

@@ -181,7 +181,7 @@ func (w *tower) build() {
 func (w *tower) add() string {
 	a := w.top
 	limit := int64(1+w.rng.IntN(4)) << 20
-	switch w.rng.IntN(13) {
+	switch w.rng.IntN(14) {
 	case 0:
 		w.top = mem.Limit(a, limit)
 		return fmt.Sprintf("limit %d", limit)
@@ -233,6 +233,9 @@ func (w *tower) add() string {
 		size, n := int64(1)<<(6+w.rng.IntN(8)), int64(1+w.rng.IntN(20))
 		w.top = mem.Slab(a, size, n)
 		return fmt.Sprintf("slab %d*%d", size, n)
+	case 12:
+		w.top = mem.NewTracked(a, mem.TrackedOptions{From: 1, Empty: w.rng.IntN(2) == 0})
+		return "tracked"
 	}
 	names := w.names
 	w.names = nil
@@ -298,7 +301,19 @@ func (w *tower) take() error {
 	size := 1 + w.rng.Int64N(1<<(4+w.rng.IntN(18)))
 	b := &brick{w: w, own: w.streams[w.rng.IntN(len(w.streams))], pattern: byte(1 + w.rng.IntN(255))}
 	var failed error
-	if err := w.call(func() { b.Block, failed = w.top.Alloc(b.own, size) }); err != nil {
+	request := func() { b.Block, failed = w.top.Alloc(b.own, size) }
+	switch t, ok := w.top.(*mem.Tracked); {
+	case ok && w.rng.IntN(3) == 0:
+		alignment := int64(1) << w.rng.IntN(13)
+		request = func() {
+			if b.Block, failed = t.AllocRaw(b.own, alignment, size, w.wishes()); failed == nil && int64(b.Ptr)%alignment != 0 {
+				w.wrong = fmt.Errorf("%+v is no multiple of %d", b.Block, alignment)
+			}
+		}
+	case w.rng.IntN(3) == 0:
+		request = func() { b.Block, failed = mem.AllocWith(w.top, b.own, size, w.wishes()) }
+	}
+	if err := w.call(request); err != nil {
 		return err
 	}
 	if failed != nil {
@@ -327,6 +342,15 @@ func (w *tower) take() error {
 		return nil
 	}
 	return w.call(func() { mem.Movable(w.top, b.Block, b) })
+}
+
+// wishes are options that no allocator here does otherwise for, but in what it tries before it fails.
+func (w *tower) wishes() mem.AllocOptions {
+	o := mem.AllocOptions{NoRetry: w.rng.IntN(2) == 0, Logged: w.rng.IntN(2) == 0}
+	if w.rng.IntN(2) == 0 {
+		o.FreedBefore = func() uint64 { return 0 }
+	}
+	return o
 }
 
 // holds checks that all of a block is one byte, on its own stream.

@@ -54,7 +54,15 @@ func Measure(a Allocator) *Statistics { return &Statistics{inner: a, frames: mak
 
 // Alloc implements Allocator. What fails is not counted.
 func (m *Statistics) Alloc(s driver.Stream, size int64) (Block, error) {
-	b, err := m.inner.Alloc(s, size)
+	return m.lent(m.inner.Alloc(s, size))
+}
+
+// AllocWith implements Optioned.
+func (m *Statistics) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	return m.lent(AllocWith(m.inner, s, size, o))
+}
+
+func (m *Statistics) lent(b Block, err error) (Block, error) {
 	if err == nil && b.Ptr != 0 {
 		m.add(b.Size, 1)
 	}

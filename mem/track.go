@@ -83,12 +83,33 @@ func (t *Tracker) Alloc(s driver.Stream, size int64) (Block, error) {
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}
-	tb := trackedBlock{block: b, asked: size, stream: s.ID(), number: t.allocs.Add(1)}
-	if t.opts.Depth > 0 && tb.number%uint64(t.opts.Every) == 0 {
-		tb.site = t.sites.here(t.opts.Depth)
+	number := t.allocs.Add(1)
+	var site siteID
+	if t.samples(number) {
+		site = t.sites.here(t.opts.Depth)
 	}
-	t.enter(tb, "handed out")
+	t.enter(trackedBlock{block: b, asked: size, stream: s.ID(), number: number, site: site}, "handed out")
 	return b, nil
+}
+
+// AllocWith implements Optioned.
+func (t *Tracker) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	b, err := AllocWith(t.inner, s, size, o)
+	if err != nil || b.Ptr == 0 {
+		return b, err
+	}
+	number := t.allocs.Add(1)
+	var site siteID
+	if t.samples(number) { // not in a function that both share: skipping its frame would cost a quarter of all
+		site = t.sites.here(t.opts.Depth)
+	}
+	t.enter(trackedBlock{block: b, asked: size, stream: s.ID(), number: number, site: site}, "handed out")
+	return b, nil
+}
+
+// samples reports whether an allocation records its stack.
+func (t *Tracker) samples(number uint64) bool {
+	return t.opts.Depth > 0 && number%uint64(t.opts.Every) == 0
 }
 
 // enter adds a live block to the table. Unless there is one at its address: the allocator below is wrong then.

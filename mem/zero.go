@@ -27,6 +27,16 @@ func Zero(a Allocator) *Zeroed { return &Zeroed{a} }
 // Alloc implements Allocator. The error is that of the layer below, or the device's, which could not wipe.
 func (z *Zeroed) Alloc(s driver.Stream, size int64) (Block, error) {
 	b, err := z.inner.Alloc(s, size)
+	return z.wipe(s, b, err)
+}
+
+// AllocWith implements Optioned.
+func (z *Zeroed) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	b, err := AllocWith(z.inner, s, size, o)
+	return z.wipe(s, b, err)
+}
+
+func (z *Zeroed) wipe(s driver.Stream, b Block, err error) (Block, error) {
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}

@@ -146,8 +146,11 @@ func parseBFC(s *Spec, settings string, _ bool, _ caching.Config) error {
 	}
 	s.open = func(dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
-		if cfg.Limit == 0 || limit > 0 && limit < cfg.Limit {
+		if limit > 0 && (cfg.Limit == 0 || limit < cfg.Limit) {
 			cfg.Limit = limit
+			if cfg.Initial > limit {
+				cfg.Initial = limit - limit%dev.Info().Granularity
+			}
 		}
 		a, err := bfc.New(dev, cfg)
 		if err != nil {

@@ -120,6 +120,11 @@ func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
 // together first, on s. The error is a *mem.OutOfMemory if there is no room, and the driver's if a wait or a move failed;
 // then nothing was handed out.
 func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return a.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. With NoRetry no blocks are moved to make room.
+func (a *Arena) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	switch {
 	case s == nil:
 		panic("arena: Alloc on a nil stream")
@@ -130,18 +135,18 @@ func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b, err := a.alloc(s, size)
+	b, err := a.alloc(s, size, o.NoRetry)
 	a.verify()
 	return b, err
 }
 
 const tooLarge = 1 << 60 // bytes: no device has so many
 
-func (a *Arena) alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (a *Arena) alloc(s driver.Stream, size int64, hasty bool) (mem.Block, error) {
 	if a.closed {
 		return mem.Block{}, closedError("Alloc")
 	}
-	f, err := a.fetch(s, size)
+	f, err := a.fetch(s, size, hasty)
 	if err != nil {
 		return mem.Block{}, err
 	}
@@ -151,7 +156,7 @@ func (a *Arena) alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // fetch takes memory from the lowest hole in which s may wait for what is to be waited for: where a stream captures a graph
 // that may be another than the lowest that fits.
-func (a *Arena) fetch(s driver.Stream, size int64) (spot, error) {
+func (a *Arena) fetch(s driver.Stream, size int64, hasty bool) (spot, error) {
 	var passed []gap
 	var refused error
 	defer func() {
@@ -161,7 +166,7 @@ func (a *Arena) fetch(s driver.Stream, size int64) (spot, error) {
 	}()
 	for {
 		ooms := a.stats.NumOOMs
-		f, err := a.place(s, size, a.holes.Take)
+		f, err := a.place(s, size, hasty, a.holes.Take)
 		if err != nil && refused != nil {
 			a.stats.NumOOMs = ooms // there is room
 			return spot{}, refused
@@ -190,14 +195,14 @@ type spot struct {
 }
 
 // place takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
-// is moved on s.
-func (a *Arena) place(s driver.Stream, size int64, take func(int64) (int64, handover.Past, bool)) (spot, error) {
+// is moved on s, unless the request is hasty.
+func (a *Arena) place(s driver.Stream, size int64, hasty bool, take func(int64) (int64, handover.Past, bool)) (spot, error) {
 	if size > tooLarge {
 		a.stats.NumOOMs++
 		return spot{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
 	rounded := roundUp(size, a.cfg.Round)
-	short := shortage{stream: s, asked: size, size: rounded}
+	short := shortage{stream: s, asked: size, size: rounded, hasty: hasty}
 	if a.limit > 0 && rounded > a.limit-a.stats.AllocatedBytes.All.Current {
 		short.limited = true
 		return spot{}, a.outOfMemory(short)
@@ -214,7 +219,7 @@ func (a *Arena) place(s driver.Stream, size int64, take func(int64) (int64, hand
 			}
 		}
 		moved, err := false, error(nil)
-		if !compacted && a.holes.Free() >= rounded {
+		if !compacted && !hasty && a.holes.Free() >= rounded {
 			moved, err = a.compact(s, rounded)
 		}
 		switch {

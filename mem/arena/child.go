@@ -32,7 +32,7 @@ func (a *Arena) child(size int64) (*Arena, error) {
 	if a.paged() {
 		take = a.holes.Take
 	}
-	f, err := a.place(a.dev.DefaultStream(), size, take)
+	f, err := a.place(a.dev.DefaultStream(), size, false, take)
 	if err != nil {
 		return nil, err
 	}

@@ -152,6 +152,25 @@ func TestAllocCompacts(t *testing.T) {
 	w.finish()
 }
 
+// Nothing is moved, and no holder asked, for a request that is not to be retried: it takes a hole, or fails and says why.
+func TestNoRetry(t *testing.T) {
+	w := simWorld(t, 1<<20)
+	w.checkerboard(w.root, 16*kib, true)
+	hasty := mem.AllocOptions{NoRetry: true}
+	b, err := w.root.AllocWith(w.streams[2], 16*kib, hasty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.root.Free(b)
+	_, err = w.root.AllocWith(w.streams[2], 400*kib, hasty)
+	if !errors.Is(err, mem.ErrNoMemory) || !strings.Contains(err.Error(), "without NoRetry") || w.lifts != 0 {
+		t.Errorf("%v; %d holders were asked", err, w.lifts)
+	}
+	w.mustAlloc(w.root, w.streams[2], 400*kib, true)
+	w.agree()
+	w.finish()
+}
+
 // Nothing is moved, and no holder asked, for a request that it would not help.
 func TestAllocCompactsOnlyIfItHelps(t *testing.T) {
 	w := simWorld(t, 1<<20)

@@ -16,6 +16,7 @@ type shortage struct {
 	stream      driver.Stream
 	asked, size int64
 	limited     bool  // the limit refused it
+	hasty       bool  // nothing was to be moved for it
 	cause       error // why there is no memory behind a hole, or nothing was moved; may be nil
 }
 
@@ -117,6 +118,8 @@ func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage, bytes int64
 	switch {
 	case fits && a.cfg.NoCompact:
 		add("compact=on", "free memory in pieces comes to %s, for blocks that may be moved", free)
+	case fits && short.hasty:
+		add("a request without NoRetry", "free memory in pieces comes to %s, for blocks that may be moved", free)
 	case fits && a.holds > 0:
 		if n := hope(); n >= short.size {
 			add("Hold.Release", "%d holds keep blocks still; moved together they leave a hole of %s", a.holds, mem.FormatSize(n))

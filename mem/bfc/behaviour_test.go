@@ -57,6 +57,9 @@ func TestBehaviour73_EverySizeUpTo1023(t *testing.T) {
 			t.Fatalf("%d bytes: %+v", size, block)
 		}
 		blocks = append(blocks, block)
+		if _, taken := ends[block.Ptr]; taken {
+			t.Fatalf("two blocks are at %#x", uint64(block.Ptr))
+		}
 		ends[block.Ptr] = block.Ptr + driver.Pointer(block.Size)
 	}
 	for p, end := range ends {

@@ -19,8 +19,9 @@
 // safe frontier has passed its stamp.
 //
 // A request that no free block fits gets a new segment; if the limit or the device is in the way, blocks above the safe
-// frontier are merged until one fits; then unused segments are given back, for a larger one (place.go, grow.go). With
-// Config.Virtual all segments are one, in one range of addresses that pages are mapped to (virtual.go).
+// frontier are merged until one fits; then unused segments are given back, but for Config.Initial, for a larger one
+// (place.go, grow.go). With Config.Virtual all segments are one, in one range of addresses that pages are mapped to
+// (virtual.go).
 //
 // # Streams
 //
@@ -89,8 +90,8 @@ type Allocator struct {
 	returned chan struct{} // closed when memory comes back, for those
 }
 
-// New makes an allocator of dev's memory, which takes none before the first request. The error says what is wrong with cfg,
-// or is the driver's.
+// New makes an allocator of dev's memory, which takes Config.Initial, and else none before the first request. The error says
+// what is wrong with cfg, or matches mem.ErrNoMemory if the device has no room for that, or is the driver's.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	cfg, err := cfg.complete(dev)
 	if err != nil {
@@ -111,45 +112,28 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 			return nil, err
 		}
 	}
+	if cfg.Initial > 0 {
+		if err := a.begin(); err != nil {
+			return nil, err
+		}
+	}
 	return a, nil
-}
-
-// Options say more of a request, as TensorFlow's AllocationAttributes do. The zero value says nothing.
-type Options struct {
-	// FreedBefore bounds the stamps of blocks that may be taken: those up to it, or all if it is nil or returns 0. It is
-	// called for each attempt, without locks.
-	FreedBefore func() uint64
-	// Wait has a request without room wait for others to free.
-	Wait bool
-	// Note goes into the metadata of the allocation.
-	Note Note
 }
 
 // Alloc implements mem.Allocator: the smallest free block that fits, for which s waits for other streams that used the
 // memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room, with Config.Retry only after
 // waiting for some, and the driver's if a wait failed, or a segment was refused for another reason than want of memory.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	return a.request(s, size, Options{}, a.cfg.Retry)
-}
-
-// AllocWith is Alloc with options. If they say so it waits for memory until ctx ends, and not otherwise: then ctx is not used.
-func (a *Allocator) AllocWith(ctx context.Context, s driver.Stream, size int64, opts Options) (mem.Block, error) {
-	if !opts.Wait {
-		return a.request(s, size, opts, nil)
-	}
-	return a.request(s, size, opts, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
-}
-
-// AllocWait is Alloc that waits, where there is no room, for others to free, until ctx ends. The error then is a
-// *mem.OutOfMemory still, and matches what ctx ended for too.
-func (a *Allocator) AllocWait(ctx context.Context, s driver.Stream, size int64) (mem.Block, error) {
-	return a.AllocWith(ctx, s, size, Options{Wait: true})
+	return a.request(s, size, Options{}, false, a.cfg.Retry)
 }
 
 const tooLarge = 1 << 60 // bytes: no device has so many
 
-// request is Alloc. patience, if not nil, makes the context until whose end it waits for memory.
-func (a *Allocator) request(s driver.Stream, size int64, opts Options, patience func() (context.Context, context.CancelFunc)) (mem.Block, error) {
+// request is Alloc. If it is hasty, no segment is given back for it. patience, if not nil, makes the context until whose end
+// it waits for memory.
+func (a *Allocator) request(
+	s driver.Stream, size int64, opts Options, hasty bool, patience func() (context.Context, context.CancelFunc),
+) (mem.Block, error) {
 	switch {
 	case s == nil:
 		panic("bfc: Alloc on a nil stream")
@@ -163,7 +147,7 @@ func (a *Allocator) request(s driver.Stream, size int64, opts Options, patience 
 		a.stats.NumOOMs++
 		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
-	w := want{stream: s, asked: size, size: roundUp(size, unit), note: opts.Note}
+	w := want{stream: s, asked: size, size: roundUp(size, unit), note: opts.Note, hasty: hasty}
 	if step := a.step(); w.size > a.cfg.Limit/step*step {
 		patience = nil
 	}

@@ -17,11 +17,15 @@ import (
 type Config struct {
 	// Limit (limit) is the bytes in segments at most. 0: what the device has free when the allocator is made.
 	Limit int64
+	// Initial (initial) is the bytes of a first segment that New gets and that stays until Close: a multiple of 256, with
+	// Virtual of the device's granularity. The next is twice as large. 0: none. It is the initial size of RMM's pools, whose
+	// largest is Limit.
+	Initial int64
 	// Fragmentation (fragmentation), from 0 to 1, is the part of Limit from which on the end of a free block is always cut
 	// off, however large the request. 0: from 128 MiB on.
 	Fragmentation float64
-	// NoGrowth (growth=off) asks the device for the whole limit at once, at the first request. Otherwise segments begin at
-	// 2 MiB and double.
+	// NoGrowth (growth=off) asks the device for the whole limit at once, or what Initial left of it, at the first request that
+	// needs it. Otherwise segments begin at 2 MiB and double.
 	NoGrowth bool
 	// NoCollect (collect=off) has a request that finds no room fail with segments unused. Otherwise those are given back
 	// first, and one large enough is asked for. It is TensorFlow's garbage_collection, which is on for GPUs.
@@ -65,7 +69,7 @@ func init() {
 
 // ParseConfig reads settings such as
 //
-//	limit=8GiB,fragmentation=0.1,growth=off,collect=off,virtual=on
+//	limit=8GiB,initial=1GiB,fragmentation=0.1,growth=off,collect=off,virtual=on
 //
 // in any order, each at most once; white space around them does not matter. The last three are on or off. The error names
 // the setting that is wrong. (TensorFlow takes a value that it cannot read for the default.)
@@ -77,8 +81,9 @@ func ParseConfig(text string) (Config, error) {
 		}
 		return nil
 	}}
-	err := settings.Parse(text, settings.Size("limit", &c.Limit), fraction, settings.Switch("growth", "off", &c.NoGrowth),
-		settings.Switch("collect", "off", &c.NoCollect), settings.Switch("virtual", "on", &c.Virtual))
+	err := settings.Parse(text, settings.Size("limit", &c.Limit), settings.Size("initial", &c.Initial), fraction,
+		settings.Switch("growth", "off", &c.NoGrowth), settings.Switch("collect", "off", &c.NoCollect),
+		settings.Switch("virtual", "on", &c.Virtual))
 	if err != nil {
 		return Config{}, fmt.Errorf("bfc: %w", err)
 	}
@@ -90,6 +95,8 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	switch {
 	case c.Limit < 0 || c.Limit > maxSize:
 		return c, fmt.Errorf("bfc: a limit of %d bytes: want 0 to %s", c.Limit, bytesize.Exact(maxSize))
+	case c.Limit > 0 && c.Limit < unit:
+		return c, fmt.Errorf("bfc: a limit of %d bytes: want at least one block, of %d", c.Limit, unit)
 	case !(c.Fragmentation >= 0 && c.Fragmentation <= 1): // NaN too
 		return c, fmt.Errorf("bfc: fragmentation is %v: want 0 to 1", c.Fragmentation)
 	case c.Virtual && dev.VirtualMemory() == nil:
@@ -104,6 +111,20 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 			return c, fmt.Errorf("bfc: ask for the free memory: %w", err)
 		}
 		c.Limit = free
+		if c.Initial > free {
+			return c, fmt.Errorf("bfc: initial is %s, and the device has %d bytes free: %w",
+				bytesize.Exact(c.Initial), free, mem.ErrNoMemory)
+		}
+	}
+	multiple := int64(unit)
+	if c.Virtual {
+		multiple = max(unit, dev.Info().Granularity)
+	}
+	switch {
+	case c.Initial < 0 || c.Initial%multiple != 0:
+		return c, fmt.Errorf("bfc: initial is %d bytes: want a multiple of %s", c.Initial, bytesize.Exact(multiple))
+	case c.Initial > c.Limit:
+		return c, fmt.Errorf("bfc: initial is %s, more than the limit of %s", bytesize.Exact(c.Initial), bytesize.Exact(c.Limit))
 	}
 	return c, nil
 }

@@ -18,12 +18,12 @@ func TestParseConfig(t *testing.T) {
 		"limit=8GiB":  {Limit: 8 * gib},
 		"growth=on":   {},
 		" limit = 1k": {Limit: kib},
-		"limit=1MiB,fragmentation=0.25,growth=off,collect=off,virtual=on": {
-			Limit: mib, Fragmentation: 0.25, NoGrowth: true, NoCollect: true, Virtual: true,
+		"limit=1MiB,initial=64KiB,fragmentation=0.25,growth=off,collect=off,virtual=on": {
+			Limit: mib, Initial: 64 * kib, Fragmentation: 0.25, NoGrowth: true, NoCollect: true, Virtual: true,
 		},
 	} {
 		got, err := bfc.ParseConfig(text)
-		if err != nil || got.Limit != want.Limit || got.Fragmentation != want.Fragmentation || got.NoGrowth != want.NoGrowth ||
+		if err != nil || got.Limit != want.Limit || got.Initial != want.Initial || got.Fragmentation != want.Fragmentation || got.NoGrowth != want.NoGrowth ||
 			got.NoCollect != want.NoCollect || got.Virtual != want.Virtual {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
 		}
@@ -32,6 +32,7 @@ func TestParseConfig(t *testing.T) {
 		"limit":              "limit",
 		"limit=much":         "much",
 		"limit=1,limit=2":    "twice",
+		"initial=some":       "some",
 		"fragmentation=half": "half",
 		"growth=yes":         "yes",
 		"collect=":           "collect",

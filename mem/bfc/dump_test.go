@@ -62,7 +62,7 @@ func TestMetadata(t *testing.T) {
 	var out strings.Builder
 	b.ObserveMetadata(func(line string) { out.WriteString(line + "\n") })
 	first := b.alloc(1000)
-	second, err := b.AllocWith(t.Context(), b.s, 512, bfc.Options{
+	second, err := b.Request(t.Context(), b.s, 512, bfc.Options{
 		Note: bfc.Note{Op: "MatMul", Step: 7, Region: "output", DataType: 1, Shape: "[16,8]"},
 	})
 	if err != nil {

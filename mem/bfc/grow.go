@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
@@ -15,7 +16,8 @@ import (
 type segment struct {
 	ptr   driver.Pointer
 	size  int64
-	first ref // its first block, which stays so
+	first ref   // its first block, which stays so
+	kept  int64 // bytes at its front that stay until Close: Config.Initial
 }
 
 // backOff is by what a segment shrinks that the device has no room for. TensorFlow calculates in 32 bits.
@@ -75,6 +77,27 @@ func (a *Allocator) extend(w *want) (bool, error) {
 	return true, nil
 }
 
+// begin gets the initial segment. On an error nothing is left of the allocator.
+func (a *Allocator) begin() error {
+	size := a.cfg.Initial
+	ptr, err := a.ask(size)
+	if err != nil {
+		if errors.Is(err, driver.ErrNoMemory) {
+			err = fmt.Errorf("%w: %w", mem.ErrNoMemory, err)
+		}
+		if a.pages != nil {
+			err = errors.Join(err, a.pages.dropOrphans(), a.pages.close())
+		}
+		return fmt.Errorf("bfc: an initial segment of %s: %w", bytesize.Exact(size), err)
+	}
+	a.add(ptr, size)
+	a.segments[0].kept = size
+	if !a.cfg.NoGrowth {
+		a.growth = 2 * size
+	}
+	return nil
+}
+
 // ask gets memory from the device.
 func (a *Allocator) ask(size int64) (driver.Pointer, error) {
 	if a.pages != nil {
@@ -97,7 +120,7 @@ func (a *Allocator) add(ptr driver.Pointer, size int64) {
 		a.records[n].prev, a.records[last].next = last, n
 		n = a.coalesce(n, false)
 	} else {
-		a.segments = slices.Insert(a.segments, i, segment{ptr, size, n})
+		a.segments = slices.Insert(a.segments, i, segment{ptr: ptr, size: size, first: n})
 	}
 	a.shelve(n)
 	a.wake() // what the request leaves may be enough for another
@@ -105,14 +128,14 @@ func (a *Allocator) add(ptr driver.Pointer, size int64) {
 	a.tell(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
 }
 
-// unused reports whether no block of a segment is on loan.
-func (a *Allocator) unused(s *segment) bool {
+// spare is how many bytes of a segment can go back to the device: none while a block is on loan.
+func (a *Allocator) spare(s *segment) int64 {
 	for n := s.first; n != 0; n = a.records[n].next {
 		if a.records[n].state == live {
-			return false
+			return 0
 		}
 	}
-	return true
+	return s.size - s.kept
 }
 
 // collect gives unused segments back, all of them, if that and what the limit leaves would do for the request. It reports
@@ -123,9 +146,7 @@ func (a *Allocator) collect(w *want) bool {
 	}
 	bytes := int64(0)
 	for i := range a.segments {
-		if s := &a.segments[i]; a.unused(s) {
-			bytes += s.size
-		}
+		bytes += a.spare(&a.segments[i])
 	}
 	if bytes == 0 || w.size > a.room()+bytes {
 		return false
@@ -141,11 +162,15 @@ func (a *Allocator) collect(w *want) bool {
 	return true
 }
 
-// giveBack returns every segment without a block on loan to the device. What the device does not take stays.
+// giveBack returns every segment without a block on loan to the device, but for what is kept. What the device does not take
+// stays.
 func (a *Allocator) giveBack() error {
 	var refused []error
+	var left segment // what is kept of one range of addresses
+	var stamp uint64
 	a.segments = slices.DeleteFunc(a.segments, func(s segment) bool {
-		if !a.unused(&s) {
+		spare := a.spare(&s)
+		if spare == 0 {
 			return false
 		}
 		if err := a.release(&s); err != nil {
@@ -159,20 +184,29 @@ func (a *Allocator) giveBack() error {
 		}
 		for n := s.first; n != 0; {
 			next := a.records[n].next
+			stamp = max(stamp, a.records[n].freedAt)
 			a.drop(n)
 			n = next
 		}
-		a.countSegment(s.size, -1)
-		a.tell(a.segmentAction(mem.ActionSegmentFree), 0, s.ptr, s.size)
+		a.countSegment(spare, -1)
+		a.tell(a.segmentAction(mem.ActionSegmentFree), 0, s.ptr+driver.Pointer(s.kept), spare)
+		left = segment{ptr: s.ptr, size: s.kept, kept: s.kept}
 		return true
 	})
+	if left.kept > 0 {
+		left.first = a.enter(left.ptr, left.kept)
+		a.records[left.first].freedAt = stamp
+		a.segments = append(a.segments, left)
+		a.shelve(left.first)
+		a.queue(left.first)
+	}
 	if a.pages != nil {
 		refused = append(refused, a.pages.dropOrphans())
 	}
 	return errors.Join(refused...)
 }
 
-// release gives a segment's memory to the device, which waits for the work that is queued on it.
+// release gives what is not kept of a segment to the device, which waits for the work that is queued on it.
 func (a *Allocator) release(s *segment) error {
 	if a.pages == nil {
 		return a.dev.Free(s.ptr)
@@ -184,11 +218,11 @@ func (a *Allocator) release(s *segment) error {
 	if err := a.streams.Sync(users); err != nil {
 		return err
 	}
-	return a.pages.unmap()
+	return a.pages.unmap(s.kept)
 }
 
-// EmptyCache implements mem.Trimmer. It waits for the work that is queued on what it gives back. What the device does not take
-// stays cached, and is the error.
+// EmptyCache implements mem.Trimmer. Config.Initial stays. It waits for the work that is queued on what it gives back. What
+// the device does not take stays cached, and is the error.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,6 +249,9 @@ func (a *Allocator) Close() error {
 	}
 	if n := a.stats.Allocation.All.Current; n > 0 {
 		return fmt.Errorf("bfc: Close with %d blocks on loan, of %d bytes in all", n, a.stats.AllocatedBytes.All.Current)
+	}
+	for i := range a.segments {
+		a.segments[i].kept = 0
 	}
 	err := a.giveBack()
 	a.wake()

@@ -23,6 +23,9 @@ func TestHistoriesWithFailures(t *testing.T) {
 		cfg := bfc.Config{
 			Limit: mib + rng.Int64N(20*mib), Virtual: rng.IntN(2) == 0, NoGrowth: rng.IntN(3) == 0, NoCollect: rng.IntN(3) == 0,
 		}
+		if rng.IntN(3) == 0 {
+			cfg.Initial = cfg.Limit / (64 << 10) / 3 * (64 << 10)
+		}
 		counter := &bfc.Counter{}
 		if rng.IntN(2) == 0 {
 			cfg.Counter = counter
@@ -50,7 +53,7 @@ func TestHistoriesWithFailures(t *testing.T) {
 					bound := rng.Uint64N(counter.Get() + 1)
 					opts.FreedBefore = func() uint64 { return bound }
 				}
-				b, err := a.AllocWith(context.Background(), s, 1+rng.Int64N(1<<(1+rng.IntN(22))), opts)
+				b, err := a.Request(context.Background(), s, 1+rng.Int64N(1<<(1+rng.IntN(22))), opts)
 				dev.SetRules()
 				if err == nil {
 					live = append(live, b)

@@ -26,10 +26,11 @@ type chunk struct {
 	used bool
 }
 
-// A model is TensorFlow's policy, written down once more in the plainest way: lists that are searched from end to end. It
-// knows no streams. The addresses of its regions are those that the device gave the allocator.
+// A model is TensorFlow's policy, and RMM's initial segment, written down once more in the plainest way: lists that are
+// searched from end to end. It knows no streams. The addresses of its regions are those that the device gave the allocator.
 type model struct {
 	limit, pool, next, waste, step int64
+	kept                           int64 // at the front of the first region
 	collects, whole                bool
 	regions                        [][]chunk
 	deviceFree                     int64
@@ -147,30 +148,42 @@ func (m *model) empty(least int64) bool {
 		}
 		return n
 	}
+	kept := func(r int) int64 {
+		if r == 0 {
+			return m.kept
+		}
+		return 0
+	}
 	var all int64
-	for _, list := range m.regions {
+	for r, list := range m.regions {
 		if unused(list) {
-			all += size(list)
+			all += size(list) - kept(r)
 		}
 	}
 	if all == 0 || all < least {
 		return false
 	}
-	m.regions = slices.DeleteFunc(m.regions, func(list []chunk) bool {
-		if !unused(list) {
-			return false
+	var left [][]chunk
+	for r, list := range m.regions {
+		n := size(list) - kept(r)
+		if !unused(list) || n == 0 {
+			left = append(left, list)
+			continue
 		}
-		n := size(list)
-		i := slices.IndexFunc(m.news, func(e mem.Event) bool { return uint64(e.Ptr) == list[0].ptr && e.Size == n })
+		if kept(r) > 0 {
+			left = append(left, []chunk{{list[0].ptr, kept(r), false}})
+		}
+		at := list[0].ptr + uint64(kept(r))
+		i := slices.IndexFunc(m.news, func(e mem.Event) bool { return uint64(e.Ptr) == at && e.Size == n })
 		if i < 0 {
-			m.fail("the region of %d bytes at %#x was not given back: %v", n, list[0].ptr, m.news)
-			return true
+			m.fail("the %d bytes at %#x were not given back: %v", n, at, m.news)
+			continue
 		}
 		m.news = slices.Delete(m.news, i, i+1)
 		m.pool -= n
 		m.deviceFree += n
-		return true
-	})
+	}
+	m.regions = left
 	return true
 }
 
@@ -211,6 +224,9 @@ func compare(t *testing.T, seed uint64) {
 		NoGrowth: rng.IntN(4) == 0, NoCollect: rng.IntN(3) == 0, Virtual: rng.IntN(3) == 0,
 		Fragmentation: []float64{0, 0.01, 0.2}[rng.IntN(3)],
 	}
+	if rng.IntN(4) == 0 {
+		cfg.Initial = min((1+rng.Int64N(1<<rng.IntN(10)))*64<<10, cfg.Limit/(64<<10)*(64<<10), 60<<20)
+	}
 	m := &model{limit: cfg.Limit, waste: 128 << 20, step: 256, collects: !cfg.NoCollect, whole: cfg.Virtual, next: 2 << 20}
 	if cfg.NoGrowth || cfg.Limit < m.next {
 		m.next = up(cfg.Limit, 256)
@@ -222,6 +238,13 @@ func compare(t *testing.T, seed uint64) {
 		m.step = 64 << 10
 	}
 	a := newAllocator(t, dev, cfg)
+	if cfg.Initial > 0 {
+		m.kept, m.pool = cfg.Initial, cfg.Initial
+		m.regions = [][]chunk{{{uint64(a.Snapshot()[0].Ptr), cfg.Initial, false}}}
+		if !cfg.NoGrowth {
+			m.next = 2 * cfg.Initial
+		}
+	}
 	streams := []driver.Stream{dev.DefaultStream()}
 	for len(streams) < 3 {
 		s, err := dev.NewStream(driver.StreamOptions{})

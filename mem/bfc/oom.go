@@ -63,7 +63,7 @@ func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
 		}
 		switch {
 		case p.Live == 0:
-			unused += s.size
+			unused += s.size - s.kept
 		case p.Stranded > 0:
 			e.Stranded += p.Stranded
 			e.Pinning = append(e.Pinning, p)

@@ -14,6 +14,7 @@ type want struct {
 	asked, size int64  // bytes; rounded
 	bound       uint64 // stamps of blocks that may be taken; 0: all
 	note        Note
+	hasty       bool // no segment is given back for it
 
 	busy  error // why a block that fits was not taken: a stream captures
 	cause error // why the device gave no segment
@@ -32,7 +33,7 @@ func (a *Allocator) fetch(w *want) (ref, error) {
 		case 2:
 			room = w.bound == 0 && a.mergeTimed(w.size)
 		case 3:
-			if room = a.collect(w); room {
+			if room = !w.hasty && a.collect(w); room {
 				room, err = a.extend(w)
 			}
 		}

@@ -27,7 +27,7 @@ func stamped(t *testing.T) (b *bench, counter *bfc.Counter, blocks []mem.Block) 
 }
 
 func (b *bench) before(count uint64, size int64) (mem.Block, error) {
-	return b.AllocWith(context.Background(), b.s, size, bfc.Options{FreedBefore: func() uint64 { return count }})
+	return b.Request(context.Background(), b.s, size, bfc.Options{FreedBefore: func() uint64 { return count }})
 }
 
 func TestStampedBlocksMergeBelowTheFrontier(t *testing.T) {
@@ -113,7 +113,7 @@ func TestFrontierWakesThoseWhoWait(t *testing.T) {
 	ctx, cancel := newAlarm()
 	defer cancel()
 	got := inBackground(func() (mem.Block, error) {
-		return b.AllocWith(ctx, b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 1 }})
+		return b.Request(ctx, b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 1 }})
 	})
 	<-ctx.waits
 	b.SetSafeFrontier(4)
@@ -141,7 +141,7 @@ func TestForcedMergesWakeThoseWhoWait(t *testing.T) {
 	ctx, cancel := newAlarm()
 	defer cancel()
 	got := inBackground(func() (mem.Block, error) {
-		return b.AllocWith(ctx, b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 3 }})
+		return b.Request(ctx, b.s, 768, bfc.Options{Wait: true, FreedBefore: func() uint64 { return 3 }})
 	})
 	<-ctx.waits
 	if block, err := b.Alloc(b.s, 1024); !errors.Is(err, mem.ErrNoMemory) {

@@ -46,14 +46,18 @@ func (p *pages) extend(size int64) (driver.Pointer, error) {
 	return at, nil
 }
 
-// unmap takes all memory away. Nobody may use it any more. If it fails nothing has changed; pages that are not dropped are
-// orphans.
-func (p *pages) unmap() error {
-	if err := p.vm.Unmap(p.base, p.mapped); err != nil {
+// unmap takes away all memory, but for the first page if kept says its size. Nobody may use it any more. If it fails nothing
+// has changed; pages that are not dropped are orphans.
+func (p *pages) unmap(kept int64) error {
+	if err := p.vm.Unmap(p.base+driver.Pointer(kept), p.mapped-kept); err != nil {
 		return err
 	}
-	p.orphans = append(p.orphans, p.list...)
-	p.list, p.mapped = nil, 0
+	n := 0
+	if kept > 0 {
+		n = 1
+	}
+	p.orphans = append(p.orphans, p.list[n:]...)
+	p.list, p.mapped = p.list[:n], kept
 	return nil
 }
 

@@ -112,8 +112,8 @@ func TestRetry(t *testing.T) {
 	if a := <-got; a.err != nil || made != 1 || ended != 1 {
 		t.Errorf("%+v; %d contexts made, %d cancelled", a, made, ended)
 	}
-	if _, err := b.AllocWith(context.Background(), b.s, mib, bfc.Options{}); !errors.Is(err, mem.ErrNoMemory) || made != 1 {
-		t.Errorf("AllocWith without Wait: %v, %d contexts made", err, made)
+	if _, err := b.Request(context.Background(), b.s, mib, bfc.Options{}); !errors.Is(err, mem.ErrNoMemory) || made != 1 {
+		t.Errorf("Request without Wait: %v, %d contexts made", err, made)
 	}
 	if _, err := b.Alloc(b.s, mib+1); !errors.Is(err, mem.ErrNoMemory) || made != 1 {
 		t.Errorf("a request over the limit, which nothing helps: %v, %d contexts made", err, made)

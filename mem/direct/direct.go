@@ -87,6 +87,11 @@ func New(dev driver.Device, cfg Config) *Allocator {
 // Alloc implements mem.Allocator: the block is what the device gave, of just the size that was asked for. The error is a
 // *mem.OutOfMemory, matches ErrClosed, or is the device's.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return a.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. With NoRetry nothing that is queued is given back to make room.
+func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	stream := s.ID()
 	switch {
 	case size < 0:
@@ -104,7 +109,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		a.mu.Unlock()
 		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
-	ptr, err := a.request(size)
+	ptr, err := a.request(size, o.NoRetry)
 	if err != nil {
 		var oom *mem.OutOfMemory
 		if errors.Is(err, mem.ErrNoMemory) || errors.Is(err, driver.ErrNoMemory) {
@@ -130,10 +135,10 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // tooLarge is 1 EiB, which mem.OutOfMemory says nobody has.
 const tooLarge = 1 << 60
 
-// request gets memory from the device, if need be after giving back what is queued. The caller holds mu.
-func (a *Allocator) request(size int64) (driver.Pointer, error) {
+// request gets memory from the device, if need be after giving back what is queued, unless it is hasty. The caller holds mu.
+func (a *Allocator) request(size int64, hasty bool) (driver.Pointer, error) {
 	ptr, err := a.ask(size)
-	if err == nil || len(a.queue) == 0 || !errors.Is(err, driver.ErrNoMemory) && !errors.Is(err, errLimit) {
+	if err == nil || hasty || len(a.queue) == 0 || !errors.Is(err, driver.ErrNoMemory) && !errors.Is(err, errLimit) {
 		return ptr, err
 	}
 	a.stats.NumAllocRetries++

@@ -423,3 +423,19 @@ func TestOpen(t *testing.T) {
 		t.Errorf("bad settings gave a %T", a)
 	}
 }
+
+// A request that is not to be retried leaves what is queued alone; the next one has it given back.
+func TestNoRetry(t *testing.T) {
+	b := newBench(t, direct.Config{Session: true})
+	b.a.Free(b.alloc(10 * mib))
+	_, err := b.a.AllocWith(b.dev.DefaultStream(), 10*mib, mem.AllocOptions{NoRetry: true})
+	if oom := (*mem.OutOfMemory)(nil); !errors.As(err, &oom) || oom.Reserved != 10*mib {
+		t.Errorf("%v", err)
+	}
+	b.frees(0, "without a retry")
+	b.a.Free(b.alloc(10 * mib))
+	b.frees(1, "with one")
+	if st := b.a.Stats(); st.NumAllocRetries != 1 || st.NumOOMs != 1 {
+		t.Errorf("the statistics are %+v", st)
+	}
+}

@@ -12,7 +12,7 @@ import (
 )
 
 var _ interface {
-	mem.Allocator
+	mem.Optioned
 	mem.Trimmer
 	mem.Snapshotter
 	mem.StatsReporter

@@ -129,13 +129,19 @@ func New(below mem.Allocator, opts Options) *Cache {
 // Alloc implements mem.Allocator. Errors are those of the layer below; if it has no room, it has been asked again after
 // all held blocks were given back.
 func (c *Cache) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return c.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. With NoRetry nothing that is held is given back to make room. With FreedBefore the request
+// goes to the layer below: nobody counted when blocks that are held were freed.
+func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if size <= 0 || size > c.opts.MaxSize {
-		return c.fetch(s, size)
+		return c.fetch(s, size, o)
 	}
 	stream, class := s.ID(), classOf(size)
 	rk := c.rack()
 	rk.mu.Lock()
-	if int(stream) < len(rk.shelves) && !rk.suspended {
+	if int(stream) < len(rk.shelves) && !rk.suspended && o.FreedBefore == nil {
 		if sh := rk.shelves[stream]; sh != nil {
 			cell := &sh.cells[class]
 			if cell.n > 0 || c.refill(rk, sh, class) {
@@ -155,12 +161,14 @@ func (c *Cache) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		}
 	}
 	rk.mu.Unlock()
-	return c.allocNew(s, stream, class, size)
+	return c.allocNew(s, stream, class, size, o)
 }
 
 // allocNew gets a block from the layer below, and makes a record of it.
-func (c *Cache) allocNew(s driver.Stream, stream driver.StreamID, class uint32, size int64) (mem.Block, error) {
-	b, err := c.fetch(s, size)
+func (c *Cache) allocNew(
+	s driver.Stream, stream driver.StreamID, class uint32, size int64, o mem.AllocOptions,
+) (mem.Block, error) {
+	b, err := c.fetch(s, size, o)
 	if err != nil || b.Size > c.opts.MaxSize {
 		return b, err
 	}
@@ -180,11 +188,11 @@ func (c *Cache) allocNew(s driver.Stream, stream driver.StreamID, class uint32, 
 }
 
 // fetch asks the layer below, twice if it takes that to find room.
-func (c *Cache) fetch(s driver.Stream, size int64) (mem.Block, error) {
+func (c *Cache) fetch(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	flushes := c.flushes.Load()
-	b, err := c.below.Alloc(s, size)
-	if err != nil && c.makeRoom(err, flushes) {
-		return c.below.Alloc(s, size)
+	b, err := mem.AllocWith(c.below, s, size, o)
+	if err != nil && !o.NoRetry && c.makeRoom(err, flushes) {
+		return mem.AllocWith(c.below, s, size, o)
 	}
 	return b, err
 }

@@ -293,6 +293,52 @@ func TestNoRoom(t *testing.T) {
 	mustAlloc(t, c, s0, 512)
 }
 
+// A request that is not to be retried takes what is held for it, and leaves alone what is held for others.
+func TestNoRetry(t *testing.T) {
+	below := newLedger(1 << 20)
+	c := newSingle(below, magazine.Options{})
+	held := mustAlloc(t, c, s0, 1<<19)
+	c.Free(held)
+	hasty := mem.AllocOptions{NoRetry: true}
+	for _, size := range []int64{1 << 20, 1<<20 + 1} {
+		if _, err := c.AllocWith(s0, size, hasty); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	wantHeld(t, c, 1, 1<<19)
+	b, err := c.AllocWith(s0, 1<<19, hasty)
+	if err != nil || b.Ptr != held.Ptr || below.refused != 2 {
+		t.Errorf("%+v, %v, want the block at %#x; the layer below refused %d times", b, err, uint64(held.Ptr), below.refused)
+	}
+	c.Free(b)
+	c.Free(mustAlloc(t, c, s0, 1<<20))
+}
+
+// Nobody knows when blocks that are held were freed: who asks gets others, which are held like all when they come back. If
+// there is no room, those that are held go back, so that the layer below counts.
+func TestFreedBefore(t *testing.T) {
+	below := newLedger(8192)
+	c := newSingle(below, magazine.Options{})
+	held := mustAlloc(t, c, s0, 4096)
+	c.Free(held)
+	early := mem.AllocOptions{FreedBefore: func() uint64 { return 1 }}
+	b, err := c.AllocWith(s0, 4096, early)
+	if err != nil || b.Ptr == held.Ptr {
+		t.Fatalf("%+v, %v; %#x is held", b, err, uint64(held.Ptr))
+	}
+	wantHeld(t, c, 1, 4096)
+	other, err := c.AllocWith(s0, 4096, early)
+	if err != nil || other.Ptr == held.Ptr || len(below.freed) != 1 {
+		t.Errorf("%+v, %v, and %d blocks went back", other, err, len(below.freed))
+	}
+	c.Free(b)
+	c.Free(other)
+	wantHeld(t, c, 2, 8192)
+	if again := mustAlloc(t, c, s0, 4096); again.Ptr != other.Ptr {
+		t.Errorf("%+v, want the block that came back last", again)
+	}
+}
+
 // Suspended, a Cache keeps its hands off: blocks of a private pool reach nobody else.
 func TestSuspend(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})

@@ -1,0 +1,140 @@
+package mem
+
+import (
+	"fmt"
+	"strings"
+)
+
+// FrameworkStats are statistics by the names of TensorFlow's AllocatorStats. Sizes are bytes. TensorFlow's ClearStats is
+// ResetPeakStats and ResetAccumulatedStats of a StatsReporter.
+type FrameworkStats struct {
+	NumAllocs         int64  // num_allocs: blocks handed out
+	BytesInUse        int64  // bytes_in_use: on loan, as the allocator rounds them
+	PeakBytesInUse    int64  // peak_bytes_in_use
+	LargestAllocSize  int64  // largest_alloc_size: of one block; 0 if nobody keeps it
+	BytesLimit        *int64 // bytes_limit: on loan at most; nil without a limit
+	BytesReserved     int64  // bytes_reserved: that the allocator has of the device
+	PeakBytesReserved int64  // peak_bytes_reserved
+
+	BytesReservableLimit  *int64 // bytes_reservable_limit: that it may have of the device; nil without a limit
+	LargestFreeBlockBytes int64  // largest_free_block_bytes: 0 if none is free, or nobody can tell
+	PoolBytes             int64  // pool_bytes: in segments. All that our allocators reserve is in segments
+	PeakPoolBytes         int64  // peak_pool_bytes
+}
+
+// A FrameworkReporter keeps statistics by TensorFlow's names itself.
+type FrameworkReporter interface {
+	FrameworkStats() FrameworkStats
+}
+
+// FrameworkStatsOf returns the statistics of an allocator by TensorFlow's names: those of the topmost layer that is a
+// FrameworkReporter or a StatsReporter. Of the latter a snapshot tells the largest free block, which takes as long as there are
+// blocks. Of its limit and those of all layers the lowest counts: see LimitOf. It reports false if no layer counts: a Tracked does
+// over any allocator.
+func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
+	for layer := range Layers(a) {
+		if r, is := layer.(FrameworkReporter); is {
+			s, ok = r.FrameworkStats(), true
+		} else if r, is := layer.(StatsReporter); is {
+			s, ok = frameworkStats(r.Stats()), true
+			s.LargestFreeBlockBytes = largestFree(layer)
+		}
+		if ok {
+			break
+		}
+	}
+	if !ok {
+		return FrameworkStats{}, false
+	}
+	if limit, has := LimitOf(a); has && (s.BytesLimit == nil || limit < *s.BytesLimit) {
+		s.BytesLimit = &limit
+	}
+	return s, true
+}
+
+func frameworkStats(s Stats) FrameworkStats {
+	reserved := s.ReservedBytes.All
+	return FrameworkStats{
+		NumAllocs:  s.Allocation.All.Allocated,
+		BytesInUse: s.AllocatedBytes.All.Current, PeakBytesInUse: s.AllocatedBytes.All.Peak,
+		BytesReserved: reserved.Current, PeakBytesReserved: reserved.Peak,
+		PoolBytes: reserved.Current, PeakPoolBytes: reserved.Peak,
+	}
+}
+
+// largestFree returns the size of the largest free block of a snapshot.
+func largestFree(a Allocator) (most int64) {
+	sn, ok := Find[Snapshotter](a)
+	if !ok {
+		return 0
+	}
+	for _, seg := range sn.Snapshot() {
+		for _, b := range seg.Blocks {
+			if b.State == Inactive {
+				most = max(most, b.Size)
+			}
+		}
+	}
+	return most
+}
+
+// FrameworkStats implements FrameworkReporter: what the layers below say, with the largest block that went through here if they
+// do not know theirs, or, if they count nothing, what went through here.
+func (t *Tracked) FrameworkStats() FrameworkStats {
+	sizes := t.Sizes()
+	s, ok := FrameworkStatsOf(t.inner)
+	if !ok {
+		s = FrameworkStats{
+			NumAllocs: sizes.Blocks.Total, BytesInUse: sizes.Bytes.Current, PeakBytesInUse: sizes.Bytes.Peak,
+		}
+	}
+	if s.LargestAllocSize == 0 {
+		s.LargestAllocSize = sizes.Largest
+	}
+	return s
+}
+
+// Map returns the statistics by TensorFlow's names. Limits that there are not are left out.
+func (s FrameworkStats) Map() map[string]int64 {
+	m := make(map[string]int64, 11)
+	for _, f := range s.fields() {
+		if f.value != nil {
+			m[f.name] = *f.value
+		}
+	}
+	return m
+}
+
+// String returns a line for each, as TensorFlow's DebugString does. A limit that there is not is "none".
+func (s FrameworkStats) String() string {
+	var text strings.Builder
+	for _, f := range s.fields() {
+		if f.value == nil {
+			fmt.Fprintf(&text, "%-25s%20s\n", f.name+":", "none")
+		} else {
+			fmt.Fprintf(&text, "%-25s%20d\n", f.name+":", *f.value)
+		}
+	}
+	return text.String()
+}
+
+type frameworkField struct {
+	name  string
+	value *int64
+}
+
+func (s *FrameworkStats) fields() []frameworkField {
+	return []frameworkField{
+		{"num_allocs", &s.NumAllocs},
+		{"bytes_in_use", &s.BytesInUse},
+		{"peak_bytes_in_use", &s.PeakBytesInUse},
+		{"largest_alloc_size", &s.LargestAllocSize},
+		{"bytes_limit", s.BytesLimit},
+		{"bytes_reserved", &s.BytesReserved},
+		{"peak_bytes_reserved", &s.PeakBytesReserved},
+		{"bytes_reservable_limit", s.BytesReservableLimit},
+		{"largest_free_block_bytes", &s.LargestFreeBlockBytes},
+		{"pool_bytes", &s.PoolBytes},
+		{"peak_pool_bytes", &s.PeakPoolBytes},
+	}
+}

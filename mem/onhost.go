@@ -1,0 +1,71 @@
+package mem
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// An onHost allocator has ordinary memory of the host, for programs that work on another device: AllocatorFor with OnHost alone.
+// It stands on an allocator of a host device of its own. Devices copy from and to such memory while the caller waits
+// (Stream.CopyIn, CopyOut), so nothing that is queued reaches it, and one stream does for all.
+type onHost struct {
+	host  driver.Device
+	below Allocator
+}
+
+func init() {
+	RegisterFor(OnHost, "host", "", 30, func(_ driver.Device, settings string) (Allocator, error) {
+		return openOnHost(settings)
+	})
+}
+
+// openOnHost takes the settings of the host's driver, and the allocator that is given out for it.
+func openOnHost(settings string) (Allocator, error) {
+	spec := "host"
+	if settings != "" {
+		spec += ":" + settings
+	}
+	dev, err := driver.Open(spec)
+	if err != nil {
+		return nil, fmt.Errorf("mem: an allocator of host memory: %w", err)
+	}
+	a, err := Open("", dev)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("mem: an allocator of host memory: %w", err), dev.Close())
+	}
+	return &onHost{host: dev, below: a}, nil
+}
+
+// Alloc implements Allocator.
+func (h *onHost) Alloc(_ driver.Stream, size int64) (Block, error) {
+	return h.below.Alloc(h.host.DefaultStream(), size)
+}
+
+// AllocWith implements Optioned.
+func (h *onHost) AllocWith(_ driver.Stream, size int64, o AllocOptions) (Block, error) {
+	return AllocWith(h.below, h.host.DefaultStream(), size, o)
+}
+
+// Free implements Allocator.
+func (h *onHost) Free(b Block, _ ...driver.Stream) { h.below.Free(b) }
+
+// Bytes implements driver.Visible.
+func (h *onHost) Bytes(p driver.Pointer, size int64) ([]byte, error) {
+	return h.host.Visible().Bytes(p, size)
+}
+
+// Unwrap implements Wrapper.
+func (h *onHost) Unwrap() Allocator { return h.below }
+
+// Close implements io.Closer. If the allocator does not close, because blocks are on loan, the host device stays open.
+func (h *onHost) Close() error {
+	if c, ok := Find[io.Closer](h.below); ok {
+		if err := c.Close(); err != nil {
+			return err
+		}
+	}
+	return h.host.Close()
+}

@@ -1,0 +1,37 @@
+package mem
+
+import "github.com/ashlar-go/ashlar/driver"
+
+// AllocOptions are wishes for one request, as TensorFlow's AllocationAttributes are. The zero value wishes nothing.
+type AllocOptions struct {
+	// NoRetry: fail as soon as neither the cache nor the device has room, without waiting for others' frees, giving cached
+	// memory back, moving blocks, or asking whoever might spill.
+	NoRetry bool
+
+	// Logged: whoever asks will log the block itself, with what it is for; a log of all requests leaves this one out.
+	Logged bool
+
+	// FreedBefore, if not nil, is asked how far the timing counter of an allocator that keeps one has safely come: memory
+	// whose free has a smaller count, or the same, may be handed out for this request. See mem/bfc.
+	FreedBefore func() uint64
+}
+
+// Optioned is an allocator, or a layer over one, that knows AllocOptions.
+type Optioned interface {
+	Allocator
+
+	// AllocWith is Alloc with wishes.
+	AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error)
+}
+
+// AllocWith is a.Alloc with wishes. A layer that is not Optioned does without them, and so does what is below it; all
+// adaptors of this package are. Without wishes it is a.Alloc, and costs no more.
+func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	if !o.NoRetry && !o.Logged && o.FreedBefore == nil {
+		return a.Alloc(s, size)
+	}
+	if w, ok := a.(Optioned); ok {
+		return w.AllocWith(s, size, o)
+	}
+	return a.Alloc(s, size)
+}

@@ -1,0 +1,156 @@
+package mem_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/magazine"
+)
+
+// An optioned allocator notes the wishes of each request.
+type optioned struct {
+	*pile
+	plain int // requests without
+	got   []mem.AllocOptions
+}
+
+func (a *optioned) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	a.plain++
+	return a.pile.Alloc(s, size)
+}
+
+func (a *optioned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	a.got = append(a.got, o)
+	return a.pile.Alloc(s, size)
+}
+
+// What is wished for reaches the allocator at the bottom, through every adaptor and through all of them, for small blocks and
+// for large. Blocks that a layer has at hand it hands out by itself, but never where somebody asks when they were freed.
+func TestWishesReachTheBottom(t *testing.T) {
+	dev := sim.New(sim.Options{Unchecked: true})
+	defer dev.Close()
+	stacks := map[string]func(mem.Allocator) mem.Allocator{
+		"magazine": func(below mem.Allocator) mem.Allocator { return magazine.New(below, magazine.Options{}) },
+	}
+	for _, ad := range adaptors {
+		stacks[ad.name] = func(below mem.Allocator) mem.Allocator { return ad.over(t, dev, below) }
+	}
+	stacks["all"] = func(below mem.Allocator) mem.Allocator {
+		for _, ad := range adaptors {
+			below = ad.over(t, dev, below)
+		}
+		return stacks["magazine"](below)
+	}
+	keeps := []string{"slab", "magazine", "all"}
+	for name, over := range stacks {
+		t.Run(name, func(t *testing.T) {
+			for _, size := range []int64{1, 3 << 20} {
+				base := &optioned{pile: newPile(4096)}
+				a := over(base)
+				for _, o := range []mem.AllocOptions{
+					{NoRetry: true}, {Logged: true}, {NoRetry: true, FreedBefore: func() uint64 { return 42 }},
+				} {
+					base.got = nil
+					b, err := mem.AllocWith(a, idle{}, size, o)
+					must(t, err)
+					if slices.Contains(keeps, name) && o.Logged && len(base.got) == 0 {
+						a.Free(b)
+						continue
+					}
+					if base.plain > 0 || len(base.got) == 0 {
+						t.Fatalf("%d bytes with %+v: %d requests without wishes, %+v with", size, o, base.plain, base.got)
+					}
+					for _, got := range base.got {
+						if got.NoRetry != o.NoRetry || got.Logged != o.Logged || (got.FreedBefore == nil) != (o.FreedBefore == nil) ||
+							o.FreedBefore != nil && got.FreedBefore() != 42 {
+							t.Errorf("%d bytes with %+v: %+v has reached the bottom", size, o, got)
+						}
+					}
+					a.Free(b)
+				}
+				base.got = nil
+				b, err := a.Alloc(idle{}, 3<<20)
+				must(t, err)
+				if a.Free(b); len(base.got) > 0 || base.plain == 0 {
+					t.Errorf("a request without wishes arrives as %+v", base.got)
+				}
+			}
+		})
+	}
+}
+
+// Without wishes, or where nobody knows them, it is the request that it would have been.
+func TestWishesOfAnAllocatorThatKnowsNone(t *testing.T) {
+	base := newPile(512)
+	b, err := mem.AllocWith(base, s0, 100, mem.AllocOptions{NoRetry: true, Logged: true})
+	must(t, err)
+	base.fail = driver.ErrLost
+	if _, err := mem.AllocWith(base, s0, 100, mem.AllocOptions{}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("%+v, then %v", b, err)
+	}
+}
+
+// The other allocator of a Fallback is asked under the same wishes.
+func TestWishesFallBack(t *testing.T) {
+	then := &optioned{pile: newPile(1)}
+	_, err := mem.AllocWith(mem.Fallback(mem.Limit(newPile(1), 0), then), s0, 100, mem.AllocOptions{NoRetry: true})
+	if must(t, err); len(then.got) != 1 || !then.got[0].NoRetry {
+		t.Errorf("it has %+v", then.got)
+	}
+}
+
+// Whoever asks with wishes is whoever asked: a tracker leaves its own calls out in both cases.
+func TestTrackedSitesOfWishes(t *testing.T) {
+	a := mem.Track(newPile(1), mem.TrackOptions{})
+	_, err := a.Alloc(s0, 1)
+	must(t, err)
+	_, err = a.AllocWith(s0, 1, mem.AllocOptions{Logged: true})
+	must(t, err)
+	for _, b := range a.Live() {
+		if !strings.HasSuffix(b.Site[0].Function, "TestTrackedSitesOfWishes") {
+			t.Errorf("number %d was asked for by %s", b.Number, b.Site[0].Function)
+		}
+	}
+}
+
+// Of a block that its owner logs nothing is written when it is moved, nor of another in the other's place: blocks come to where
+// others have been, in any order.
+func TestLogOfMovesThatOthersLog(t *testing.T) {
+	for _, backward := range []bool{false, true} {
+		below := &shelf{backward: backward}
+		var out bytes.Buffer
+		a := mem.Log(below, &out, nil)
+		var owners [5]owner
+		for i := range owners {
+			b, err := mem.AllocWith(a, idle{}, 100, mem.AllocOptions{Logged: i%2 == 0})
+			must(t, err)
+			owners[i].block = b
+			if i > 0 {
+				mem.Movable(a, b, &owners[i])
+			}
+		}
+		a.Free(owners[0].block)
+		out.Reset()
+		must(t, below.Compact(idle{}))
+		if n := strings.Count(out.String(), "move"); n != 2 {
+			t.Errorf("%d moves are logged, of which 2 are its own:\n%s", n, &out)
+		}
+		out.Reset()
+		must(t, below.Compact(idle{})) // nothing is left to move
+		for i := range owners[1:] {
+			a.Free(owners[1+i].block)
+		}
+		if n := strings.Count(out.String(), "free"); n != 2 || strings.Contains(out.String(), "move") {
+			t.Errorf("%d frees are logged, of which 2 are its own:\n%s", n, &out)
+		}
+		if _, err := a.Alloc(idle{}, 50); err != nil || !strings.Contains(out.String(), "allocate,0x1000,50") {
+			t.Errorf("%v: an address stays out of the log when its block is gone:\n%s", err, &out)
+		}
+	}
+}

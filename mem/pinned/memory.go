@@ -1,0 +1,131 @@
+package pinned
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A MemAllocator serves page-locked memory as a mem.Allocator does. Blocks are addressed as the host does, and Bytes shows them;
+// the device's asynchronous copies take those slices. It implements driver.Visible. Safe for concurrent use.
+//
+// A block is idle when it is handed out: Go code may write to it at once, whatever its last user queued. So each is taken to be
+// used by the stream that it is for (see Allocator.Record): Alloc asks the device whether that stream captures, and Free takes a
+// mark on it and on the others that it is told of. What a capture used is kept until Allocator.Unkeep, for the block that Find
+// finds.
+type MemAllocator struct {
+	a      *Allocator
+	closes bool // it was made with a
+}
+
+// Mem returns an allocator whose memory is a's.
+func Mem(a *Allocator) *MemAllocator { return &MemAllocator{a: a} }
+
+// mem.AllocatorFor gives it out for memory that is OnHost and GPUCompatible. Its settings are those of ParseConfig.
+func init() {
+	mem.RegisterFor(mem.OnHost|mem.GPUCompatible, "pinned", "", 20, func(dev driver.Device, settings string) (mem.Allocator, error) {
+		cfg, err := ParseConfig(settings)
+		if err != nil {
+			return nil, err
+		}
+		a, err := New(dev, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return &MemAllocator{a: a, closes: true}, nil
+	})
+}
+
+// Alloc implements mem.Allocator. Beside the errors of Allocator.Alloc it has that of asking whether s captures.
+func (m *MemAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return m.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. With NoRetry it waits for no frees, and nothing cached is given back.
+func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if s == nil {
+		panic("pinned: Alloc on a nil stream")
+	}
+	b, err := m.a.alloc(size, o.NoRetry)
+	if err != nil || b.rec == nil {
+		return mem.Block{}, err
+	}
+	if err := m.a.Record(b, s); err != nil {
+		m.a.Free(b)
+		return mem.Block{}, err
+	}
+	return mem.Block{Ptr: driver.Pointer(address(b.bytes)), Size: b.Size(), Tag: b.gen}, nil
+}
+
+// Free implements mem.Allocator. What the device says against it, Allocator.Err tells. It looks the block up among all.
+func (m *MemAllocator) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	block, ok := m.find(b.Ptr)
+	if !ok || block.gen != b.Tag || block.Size() != b.Size || driver.Pointer(address(block.bytes)) != b.Ptr {
+		panic(fmt.Sprintf("pinned: Free of a block that is not live (%d bytes at %#x): "+
+			"it was freed already, or another allocator made it", b.Size, uint64(b.Ptr)))
+	}
+	for _, s := range used {
+		m.a.note(m.a.Record(block, s)) // it is recorded in any case
+	}
+	m.a.Free(block)
+}
+
+// find returns the live block that p lies in.
+func (m *MemAllocator) find(p driver.Pointer) (Block, bool) {
+	a := m.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i, found := a.search(uintptr(p))
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return Block{}, false
+	}
+	r := a.byAddress[i]
+	if r.state != live || uintptr(p)-address(r.mem) >= uintptr(len(r.mem)) {
+		return Block{}, false
+	}
+	return r.block(), true
+}
+
+// Bytes implements driver.Visible: the bytes must lie in one block on loan. The error matches driver.ErrInvalid.
+func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
+	if b, ok := m.find(p); ok {
+		all := b.bytes[:cap(b.bytes)]
+		if from := int64(uintptr(p) - address(all)); size >= 0 && size <= int64(len(all))-from {
+			return all[from : from+size : from+size], nil
+		}
+	}
+	return nil, &driver.Error{
+		Call: "pinned.Bytes", Code: driver.ErrInvalid, Detail: fmt.Sprintf("%d bytes at %#x are in no block on loan", size, uint64(p)),
+	}
+}
+
+// Pinned returns the allocator whose memory this is: for its Err, Unkeep and Stats, where mem.Open or mem.AllocatorFor made it.
+func (m *MemAllocator) Pinned() *Allocator { return m.a }
+
+// EmptyCache implements mem.Trimmer.
+func (m *MemAllocator) EmptyCache() error { return m.a.EmptyCache() }
+
+// FrameworkStats implements mem.FrameworkReporter. Blocks whose free waits are in use.
+func (m *MemAllocator) FrameworkStats() mem.FrameworkStats {
+	s := m.a.Stats()
+	return mem.FrameworkStats{
+		NumAllocs: s.ActiveRequests.Allocated, BytesInUse: s.ActiveBytes.Current, PeakBytesInUse: s.ActiveBytes.Peak,
+		BytesReserved: s.AllocatedBytes.Current, PeakBytesReserved: s.AllocatedBytes.Peak,
+		PoolBytes: s.AllocatedBytes.Current, PeakPoolBytes: s.AllocatedBytes.Peak,
+	}
+}
+
+// Close implements io.Closer: it closes the allocator below if mem.Open or mem.AllocatorFor made it, and else nothing.
+func (m *MemAllocator) Close() error {
+	if !m.closes {
+		return nil
+	}
+	return m.a.Close()
+}

@@ -1,0 +1,250 @@
+package pinned_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/pinned"
+)
+
+func lend(t *testing.T, m *pinned.MemAllocator, s driver.Stream, size int64) mem.Block {
+	t.Helper()
+	b, err := m.Alloc(s, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// As a mem.Allocator page-locked memory is handed out again only when all streams that it was for, or its Free was told of, are
+// done with it: whoever gets it writes to it at once.
+func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	m := pinned.Mem(a)
+	s, u := d.stream(t), d.stream(t)
+	for i, uses := range [][]driver.Stream{{s}, {s}, {u}, {s, u}} {
+		b := lend(t, m, s, 1000)
+		if b.Size != 1024 {
+			t.Errorf("%+v", b)
+		}
+		for _, x := range uses {
+			d.hold(x)
+			d.work(t, x)
+		}
+		if i == 0 {
+			m.Free(b) // the stream that it is for goes without saying
+		} else {
+			m.Free(b, uses...)
+		}
+		c := lend(t, m, s, 1000)
+		if c.Ptr == b.Ptr {
+			t.Errorf("with work under way on %d streams, its memory is handed out", len(uses))
+		}
+		for _, x := range uses {
+			d.resume(x)
+		}
+		m.Free(c)
+		x := lend(t, m, s, 1000)
+		y := lend(t, m, s, 1000)
+		if x.Ptr != b.Ptr && y.Ptr != b.Ptr {
+			t.Errorf("with all work done, %#x is not handed out again", uint64(b.Ptr))
+		}
+		m.Free(x)
+		m.Free(y)
+		if err := m.EmptyCache(); err != nil {
+			t.Error(err)
+		}
+	}
+	closeAll(t, a, d)
+}
+
+// Bytes shows what lies in one block on loan, and device copies take it.
+func TestMemShowsBytes(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	m := pinned.Mem(a)
+	s := d.stream(t)
+	b := lend(t, m, s, 1000)
+	bytes, err := m.Bytes(b.Ptr+10, b.Size-10)
+	if err != nil || int64(len(bytes)) != b.Size-10 || !d.Pinned().IsPinned(bytes) {
+		t.Fatalf("%d bytes, %v", len(bytes), err)
+	}
+	bytes[0] = 9
+	if first, err := m.Bytes(b.Ptr, 11); err != nil || first[10] != 9 || cap(first) != 11 {
+		t.Errorf("%v, %v", first, err)
+	}
+	for name, bad := range map[string]func() ([]byte, error){
+		"past the end":  func() ([]byte, error) { return m.Bytes(b.Ptr+1, b.Size) },
+		"before it":     func() ([]byte, error) { return m.Bytes(b.Ptr-1, 1) },
+		"negative":      func() ([]byte, error) { return m.Bytes(b.Ptr, -1) },
+		"of the future": func() ([]byte, error) { return m.Bytes(b.Ptr+1<<40, 1) },
+	} {
+		if got, err := bad(); got != nil || !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	m.Free(b)
+	if _, err := m.Bytes(b.Ptr, 1); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("after its Free: %v", err)
+	}
+	closeAll(t, a, d)
+}
+
+func TestMemMisuse(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	m := pinned.Mem(a)
+	s := d.stream(t)
+	if b := lend(t, m, s, 0); b != (mem.Block{}) {
+		t.Errorf("%+v for nothing", b)
+	}
+	m.Free(mem.Block{})
+	b := lend(t, m, s, 1000)
+	longer, inside := b, b
+	longer.Size++
+	inside.Ptr++
+	m.Free(b)
+	again := lend(t, m, s, 1000)
+	for name, bad := range map[string]func(){
+		"twice": func() { m.Free(b) }, "changed": func() { m.Free(longer) }, "inside": func() { m.Free(inside) },
+		"a nil stream": func() { m.Alloc(nil, 1) }, "a negative size": func() { m.Alloc(s, -1) },
+	} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "pinned: ") {
+					t.Errorf("%s: panic %q", name, text)
+				}
+			}()
+			bad()
+		}()
+	}
+	m.Free(again)
+	if err := m.Close(); err != nil { // it is a's owner who closes
+		t.Error(err)
+	}
+	m.Free(lend(t, m, s, 1))
+	closeAll(t, a, d)
+}
+
+// A stream that cannot be asked whether it captures gets no block, and none is lost.
+func TestMemOfAStreamThatCaptures(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	m := pinned.Mem(a)
+	s := d.stream(t)
+	d.begin(t, s)
+	b := lend(t, m, s, 1000)
+	m.Free(b)
+	if c := lend(t, m, d.stream(t), 1000); c.Ptr == b.Ptr {
+		t.Error("what a graph may use is handed out")
+	} else {
+		m.Free(c)
+	}
+	if err := d.end(t, s).Close(); err != nil {
+		t.Error(err)
+	}
+	if s := m.FrameworkStats(); s.NumAllocs != 2 || s.BytesInUse != 2048 || s.PeakBytesInUse != 2048 || s.PoolBytes != 2048 {
+		t.Errorf("%v", s)
+	}
+}
+
+// mem.Open knows it by its name, with its settings, and elements are made in it without waiting for the stream.
+func TestMemHoldsElements(t *testing.T) {
+	d := newDevice()
+	m, err := mem.Open("pinned:pinned_max_round_threshold_mb:1", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mem.Open("pinned:nonsense:1", d); err == nil {
+		t.Error("a setting that there is not was taken")
+	}
+	s := d.stream(t)
+	a := mem.NewTyped(m, mem.TypedOptions[int16]{Construct: func(x *int16) error { *x = 7; return nil }})
+	d.hold(s)
+	d.work(t, s)
+	e, err := a.Alloc(t.Context(), s, 1<<20)
+	if err != nil || e.Slice()[1<<20-1] != 7 {
+		t.Fatal(err)
+	}
+	if m, err := s.Mark(); err != nil {
+		t.Error(err)
+	} else if done, err := s.Reached(m); done || err != nil {
+		t.Errorf("the stream was waited for: %v", err)
+	}
+	a.Free(e)
+	d.resume(s)
+	if err := m.(*pinned.MemAllocator).Close(); err != nil {
+		t.Error(err)
+	}
+	d.empty(t)
+}
+
+// A request that is not to be retried takes what is cached, and else has nothing given back for it. What else there is to know of
+// the memory is known, though it was opened by its name.
+func TestMemNoRetry(t *testing.T) {
+	d := newDevice()
+	opened, err := mem.Open("pinned", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := opened.(*pinned.MemAllocator)
+	s := d.stream(t)
+	cached := lend(t, m, s, 4096)
+	m.Free(cached)
+	hasty := mem.AllocOptions{NoRetry: true}
+	d.failing(fault.AllocHost, driver.ErrNoMemory)
+	if _, err := m.AllocWith(s, 1<<20, hasty); !errors.Is(err, mem.ErrNoMemory) || m.Pinned().Stats().AllocatedBytes.Current != 4096 {
+		t.Errorf("%v; %d bytes are left", err, m.Pinned().Stats().AllocatedBytes.Current)
+	}
+	if b, err := m.AllocWith(s, 4096, hasty); err != nil || b.Ptr != cached.Ptr {
+		t.Errorf("%+v, %v; what is cached is at %#x", b, err, uint64(cached.Ptr))
+	} else {
+		m.Free(b)
+	}
+	if _, err := m.Alloc(s, 1<<20); !errors.Is(err, mem.ErrNoMemory) || m.Pinned().Stats().AllocatedBytes.Current != 0 {
+		t.Errorf("with retries: %v; %d bytes are left", err, m.Pinned().Stats().AllocatedBytes.Current)
+	}
+	d.healthy()
+	if err := errors.Join(m.Pinned().Err(), m.Close()); err != nil {
+		t.Error(err)
+	}
+	d.empty(t)
+}
+
+func TestMemAcrossGoroutines(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	m := pinned.Mem(a)
+	var all sync.WaitGroup
+	for i := range 4 {
+		s, u := d.stream(t), d.stream(t)
+		all.Go(func() {
+			for j := range 100 {
+				b, err := m.Alloc(s, int64(1+i*j))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				bytes, err := m.Bytes(b.Ptr, b.Size)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				bytes[b.Size-1]++
+				m.Free(b, u)
+			}
+		})
+	}
+	all.Wait()
+	if err := a.Err(); err != nil {
+		t.Error(err)
+	}
+	closeAll(t, a, d)
+}

@@ -1,0 +1,221 @@
+package mem
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A SizeTracker knows of each of its blocks what was asked for: TensorFlow's TracksAllocationSizes. Its methods take constant
+// time, and panic if the block is not on loan. Only the topmost layer of a stack can be asked: a block is known by the tag
+// that its own layer gave it. See SlowSizes for others.
+type SizeTracker interface {
+	Allocator
+
+	RequestedSize(b Block) int64 // bytes that were asked for
+	AllocatedSize(b Block) int64 // bytes that the borrower may use, at least as many
+	AllocationID(b Block) uint64 // from 1, rising in the order of allocation, never given again
+}
+
+// A Tracked allocator knows what was asked for of each block on loan, and outlives its owner until the last one is back. See
+// NewTracked.
+//
+// refs counts the owner, until Retire, and every block on loan or asked for.
+type Tracked struct {
+	inner   Allocator
+	opts    TrackedOptions
+	loans   records[trackedSize]
+	ids     atomic.Uint64
+	refs    atomic.Int64
+	retired atomic.Bool
+	last    sync.Once
+	done    func() // set by Retire
+
+	mu    sync.Mutex // a leaf: guards what follows
+	sizes TrackedSizes
+
+	aligned [63]atomic.Pointer[Aligned] // over inner, by the logarithm of the alignment; made when first asked for
+}
+
+// TrackedOptions say what a Tracked allocator does beside tracking. The zero value is valid.
+type TrackedOptions struct {
+	// From is what the layer below aligns to, in bytes, a power of two; 0 means 256, as CUDA does. See AllocRaw.
+	From int64
+	// Empty has a request of zero bytes get a block all the same, with an address of its own: TensorFlow's
+	// ShouldAllocateEmptyTensors. The layer below is asked for one byte.
+	Empty bool
+}
+
+// TrackedSizes is what went through a Tracked allocator, in sizes of blocks: what TensorFlow's TrackingAllocator calls the
+// total, the high watermark and what is still live.
+type TrackedSizes struct {
+	Bytes, Blocks Count
+	Largest       int64 // bytes of the largest block
+}
+
+type trackedSize struct {
+	asked int64
+	id    uint64
+	from  Allocator // where the block goes back to: the layer below, or an Aligned over that
+}
+
+// NewTracked returns an allocator that remembers what was asked for of each block of a, numbers the blocks, counts their sizes,
+// and serves alignments that a does not. It is TensorFlow's TrackingAllocator with the interface of its Allocator on top; who
+// asked for a block is what Track knows. A warm call takes two short locks, of which one is common to all streams.
+func NewTracked(a Allocator, opts TrackedOptions) *Tracked {
+	if opts.From == 0 {
+		opts.From = 256
+	}
+	if opts.From < 0 || opts.From&(opts.From-1) != 0 {
+		panic(fmt.Sprintf("mem: Tracked over an alignment of %d bytes: want a power of two", opts.From))
+	}
+	t := &Tracked{inner: a, opts: opts, loans: records[trackedSize]{name: "Tracked"}}
+	t.refs.Store(1)
+	return t
+}
+
+// Alloc implements Allocator. The error is that of the layer below. It panics after Retire.
+func (t *Tracked) Alloc(s driver.Stream, size int64) (Block, error) {
+	return t.alloc(t.inner, s, size, AllocOptions{})
+}
+
+// AllocWith implements Optioned.
+func (t *Tracked) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	return t.alloc(t.inner, s, size, o)
+}
+
+// AllocRaw is Alloc of a block that starts at a multiple of alignment bytes, a power of two: TensorFlow's AllocateRaw. Up to
+// TrackedOptions.From that is Alloc; beyond it the block is cut from a larger one, as Align does, and is not moved. Anything
+// but a power of two panics.
+func (t *Tracked) AllocRaw(s driver.Stream, alignment, size int64, o AllocOptions) (Block, error) {
+	if alignment <= 0 || alignment&(alignment-1) != 0 {
+		panic(fmt.Sprintf("mem: Tracked: AllocRaw at a multiple of %d: want a power of two", alignment))
+	}
+	if alignment <= t.opts.From {
+		return t.alloc(t.inner, s, size, o)
+	}
+	slot := &t.aligned[bits.TrailingZeros64(uint64(alignment))]
+	if slot.Load() == nil {
+		slot.CompareAndSwap(nil, Align(t.inner, alignment, AlignOptions{From: t.opts.From}))
+	}
+	return t.alloc(slot.Load(), s, size, o)
+}
+
+func (t *Tracked) alloc(from Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	ask := size
+	if size == 0 && t.opts.Empty {
+		ask = 1
+	}
+	t.refs.Add(1)
+	lent := false
+	defer func() { // the layer below may panic, too
+		if !lent {
+			t.drop()
+		}
+	}()
+	if t.retired.Load() {
+		panic(fmt.Sprintf("mem: Tracked: Alloc of %d bytes after Retire", size))
+	}
+	b, err := AllocWith(from, s, ask, o)
+	if err != nil || b.Ptr == 0 {
+		return Block{}, err
+	}
+	b = t.loans.lend(s.ID(), b.Ptr, b.Size, b, trackedSize{asked: size, id: t.ids.Add(1), from: from})
+	t.count(b.Size, 1)
+	lent = true
+	return b, nil
+}
+
+func (t *Tracked) count(bytes, blocks int64) {
+	t.mu.Lock()
+	t.sizes.Bytes.add(bytes)
+	t.sizes.Blocks.add(blocks)
+	t.sizes.Largest = max(t.sizes.Largest, bytes)
+	t.mu.Unlock()
+}
+
+// Free implements Allocator.
+func (t *Tracked) Free(b Block, used ...driver.Stream) {
+	if b == (Block{}) {
+		return
+	}
+	rec := t.loans.take(b, used)
+	rec.more.from.Free(rec.below, used...)
+	t.count(-b.Size, -1)
+	t.drop()
+}
+
+// drop takes one reference away.
+func (t *Tracked) drop() {
+	if t.refs.Add(-1) == 0 {
+		t.last.Do(t.done)
+	}
+}
+
+// RequestedSize implements SizeTracker.
+func (t *Tracked) RequestedSize(b Block) int64 { return t.loans.peek("RequestedSize", b).more.asked }
+
+// AllocatedSize implements SizeTracker.
+func (t *Tracked) AllocatedSize(b Block) int64 { return t.loans.peek("AllocatedSize", b).lent.Size }
+
+// AllocationID implements SizeTracker.
+func (t *Tracked) AllocationID(b Block) uint64 { return t.loans.peek("AllocationID", b).more.id }
+
+// Sizes returns what went through so far: TensorFlow's GetSizes.
+func (t *Tracked) Sizes() TrackedSizes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sizes
+}
+
+// Retire ends the owner's hold: no more is allocated, blocks on loan stay so, and once the last of them is back, or now if there
+// is none, done is called, once, with what went through. It is how TensorFlow's TrackingAllocator, which counts references,
+// deletes itself. done may close the layer below; it runs on the goroutine of that last Free, without a lock. Nil is nobody to
+// call. Retiring twice panics.
+func (t *Tracked) Retire(done func(TrackedSizes)) {
+	if !t.retired.CompareAndSwap(false, true) {
+		panic("mem: Tracked: Retire after Retire")
+	}
+	t.done = func() { // nobody calls it before the drop below
+		if done != nil {
+			done(t.Sizes())
+		}
+	}
+	t.drop()
+}
+
+// Movable implements Mover, but for blocks of AllocRaw that were cut from others.
+func (t *Tracked) Movable(b Block, h Holder) bool {
+	if b == (Block{}) {
+		return false
+	}
+	rec := t.loans.peek("Movable", b)
+	return Movable(rec.more.from, rec.below, t.loans.follow(b, h))
+}
+
+// Unwrap implements Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not aligned.
+func (t *Tracked) Unwrap() Allocator { return t.inner }
+
+// SlowSizes looks the block at p up, for allocators that are no SizeTracker: TensorFlow's AllocatedSizeSlow. It takes a snapshot
+// of the topmost layer of a that can make one, which takes as long as there are blocks, and knows blocks as that layer does. It
+// reports false if there is no such layer, or no block on loan starts at p.
+func SlowSizes(a Allocator, p driver.Pointer) (requested, allocated int64, ok bool) {
+	sn, ok := Find[Snapshotter](a)
+	if !ok {
+		return 0, 0, false
+	}
+	for _, seg := range sn.Snapshot() {
+		if p < seg.Ptr || uint64(p-seg.Ptr) >= uint64(seg.TotalSize) {
+			continue
+		}
+		for _, b := range seg.Blocks {
+			if b.Ptr == p && b.State == ActiveAllocated {
+				return b.RequestedSize, b.Size, true
+			}
+		}
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,153 @@
+package mem_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A block's sizes and number are known from its loan to its return, wherever it is moved meanwhile, and not for another's.
+func TestTrackedFollowsMoves(t *testing.T) {
+	below := &shelf{}
+	a := mem.NewTracked(below, mem.TrackedOptions{})
+	hole := mustAlloc(t, a, 64)
+	o := own(t, a, 100)
+	a.Free(hole)
+	compact(t, below, idle{})
+	if o.block.Ptr != shelfStart || a.RequestedSize(o.block) != 100 || a.AllocationID(o.block) != 2 {
+		t.Errorf("%+v, %d bytes asked for, number %d", o.block, a.RequestedSize(o.block), a.AllocationID(o.block))
+	}
+	other := o.block
+	other.Size++
+	for name, ask := range map[string]func(){
+		"RequestedSize": func() { a.RequestedSize(other) }, "AllocatedSize": func() { a.AllocatedSize(hole) },
+		"AllocationID": func() { a.AllocationID(mem.Block{}) }, "Free": func() { a.Free(hole) },
+	} {
+		wantAll(t, panicOf(t, ask), "mem: Tracked: "+name, "not on loan")
+	}
+	a.Free(o.block)
+}
+
+// Blocks that were cut from others to be aligned stay where they are, and go back as they came.
+func TestTrackedAligns(t *testing.T) {
+	below := &shelf{}
+	a := mem.NewTracked(below, mem.TrackedOptions{From: 1})
+	mustAlloc(t, a, 1)
+	for _, alignment := range []int64{1, 2, 64, 1 << 20, 1 << 40} {
+		b, err := a.AllocRaw(s0, alignment, 10, mem.AllocOptions{})
+		must(t, err)
+		if int64(b.Ptr)%alignment != 0 || b.Size < 10 || mem.Movable(a, b, stuck{}) != (alignment == 1) {
+			t.Errorf("%+v at a multiple of %d", b, alignment)
+		}
+		a.Free(b, s1)
+		if last := below.used[len(below.used)-1]; len(last) != 1 || last[0] != s1 {
+			t.Errorf("its Free names %v below", last)
+		}
+	}
+	if len(below.loans) != 1 {
+		t.Errorf("%d blocks are left below", len(below.loans)-1)
+	}
+	for _, alignment := range []int64{0, -8, 3} {
+		wantAll(t, panicOf(t, func() { a.AllocRaw(s0, alignment, 1, mem.AllocOptions{}) }), "mem: Tracked: AllocRaw", "power of two")
+	}
+	wantAll(t, panicOf(t, func() { mem.NewTracked(below, mem.TrackedOptions{From: 3}) }), "mem: Tracked", "power of two")
+	base := &optioned{pile: newPile(256)}
+	_, err := mem.NewTracked(base, mem.TrackedOptions{}).AllocRaw(s0, 4096, 1, mem.AllocOptions{NoRetry: true})
+	if must(t, err); len(base.got) != 1 || !base.got[0].NoRetry {
+		t.Errorf("an aligned request's wishes: %+v", base.got)
+	}
+}
+
+// An allocator that does not track tells from a snapshot, if it makes any: of live blocks, at their very addresses.
+func TestSlowSizes(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 256 << 20})
+	defer dev.Close()
+	a := mem.Measure(newCaching(t, dev))
+	s := dev.DefaultStream()
+	b, err := a.Alloc(s, 1000)
+	must(t, err)
+	if asked, size, ok := mem.SlowSizes(a, b.Ptr); !ok || asked != 1000 || size != b.Size {
+		t.Errorf("%d and %d bytes, %v", asked, size, ok)
+	}
+	if _, _, ok := mem.SlowSizes(a, b.Ptr+256); ok {
+		t.Error("an address within a block is taken for a block")
+	}
+	a.Free(b)
+	if _, _, ok := mem.SlowSizes(a, b.Ptr); ok {
+		t.Error("a free block is taken for one on loan")
+	}
+	if _, _, ok := mem.SlowSizes(newPile(1), b.Ptr); ok {
+		t.Error("an allocator without snapshots knows a block")
+	}
+}
+
+// Goroutines that allocate while the owner retires either get their blocks or hear that it is over; the last one to come back
+// ends it, once, when all is back below.
+func TestTrackedRetiresUnderLoad(t *testing.T) {
+	for range 50 {
+		below := &lanesCounted{}
+		a := mem.NewTracked(below, mem.TrackedOptions{})
+		var ended atomic.Int64
+		var at mem.TrackedSizes
+		var all, begun sync.WaitGroup
+		begun.Add(4)
+		for i := range 4 {
+			all.Go(func() {
+				defer func() { _ = recover() }() // Alloc after Retire
+				var first sync.Once
+				for n := int64(1); ; n++ {
+					b, err := a.Alloc(stream{id: driver.StreamID(i)}, n)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					first.Do(begun.Done)
+					if a.RequestedSize(b) != n || a.AllocationID(b) == 0 || a.Sizes().Blocks.Current < 1 {
+						t.Errorf("%+v: %d bytes asked for", b, a.RequestedSize(b))
+					}
+					a.Free(b)
+				}
+			})
+		}
+		begun.Wait()
+		a.Retire(func(s mem.TrackedSizes) {
+			if at = s; below.live.Load() != 0 {
+				t.Errorf("it ends with %d blocks on loan", below.live.Load())
+			}
+			ended.Add(1)
+		})
+		all.Wait()
+		if n := ended.Load(); n != 1 || at.Blocks.Current != 0 || at.Blocks.Total < 4 || at != a.Sizes() {
+			t.Fatalf("it has ended %d times, with %+v", n, at)
+		}
+	}
+}
+
+// lanesCounted is lanes that count what is on loan.
+type lanesCounted struct {
+	lanes
+	live atomic.Int64
+}
+
+func (l *lanesCounted) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	l.live.Add(1)
+	return l.lanes.Alloc(s, size)
+}
+
+func (l *lanesCounted) Free(mem.Block, ...driver.Stream) { l.live.Add(-1) }
+
+// A panic below leaves nothing on loan.
+func TestTrackedAfterAPanicBelow(t *testing.T) {
+	a := mem.NewTracked(buggy{}, mem.TrackedOptions{})
+	panicOf(t, func() { a.Alloc(s0, 1000) })
+	ended := false
+	a.Retire(func(mem.TrackedSizes) { ended = true })
+	if !ended || a.Sizes() != (mem.TrackedSizes{}) {
+		t.Errorf("ended: %v, with %+v", ended, a.Sizes())
+	}
+	mem.NewTracked(buggy{}, mem.TrackedOptions{}).Retire(nil)
+}
