@@ -187,10 +187,11 @@ func TestRecordStreamAddsToFree(t *testing.T) {
 	p, _ := x.Alloc(s0, 1000)
 	x.RecordStream(p, s1)
 	x.RecordStream(p+1023, s1)
+	x.RecordStream(p+512, stream{id: 2})
 	x.Free(p, s0)
 	again, _ := x.Alloc(s0, 1000)
 	x.Free(again)
-	if again != p || !slices.Equal(base.used[0], []driver.Stream{s1, s0}) || len(base.used[1]) != 0 {
+	if again != p || !slices.Equal(base.used[0], []driver.Stream{s1, stream{id: 2}, s0}) || len(base.used[1]) != 0 {
 		t.Errorf("freed with %v, at the same address %v", base.used, again == p)
 	}
 }

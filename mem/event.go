@@ -52,3 +52,9 @@ type Event struct {
 
 // An Observer is told of each event, in order, under the allocator's locks: it must be quick and must not call back.
 type Observer func(Event)
+
+// Observable is an allocator that reports its events.
+type Observable interface {
+	// Observe makes observer the receiver of every event from now on, in place of the one before, or nobody if it is nil.
+	Observe(observer Observer)
+}

@@ -81,6 +81,16 @@ func foreignCapture(r *rig) (theirs, ours *stream) {
 	return theirs, s.(*stream)
 }
 
+// queueElsewhere queues work on a stream as other code does: the driver is not told. CUDA wants a context on the thread.
+func (r *rig) queueElsewhere(s *stream, p driver.Pointer) {
+	r.Helper()
+	r.ok(r.d.enter("MemsetD8Async"))
+	defer r.d.leave()
+	if res := r.d.lib.MemsetD8Async(uint64(p), 1, 64, s.handle); res != 0 {
+		r.Fatal(r.d.lib.Describe(res))
+	}
+}
+
 // TestWaitForOnAThreadWithoutAContext: whether a capture of other code goes on can only be asked with the context.
 func TestWaitForOnAThreadWithoutAContext(t *testing.T) {
 	r := newRig(t, fakecuda.Options{})

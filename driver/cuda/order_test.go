@@ -189,9 +189,7 @@ func TestOrderedOfStreamsThatOthersUse(t *testing.T) {
 	}) {
 		t.Error("a join of a shared stream is none")
 	}
-	if res := r.d.lib.MemsetD8Async(uint64(p), 1, 64, theirs.handle); res != 0 {
-		t.Error(r.d.lib.Describe(res))
-	}
+	r.queueElsewhere(theirs, p)
 	last := markOf(t, ours)
 	r.ordered(false, "work of others since the join", ours, last, a)
 	r.ok(a.WaitFor(ours, last))

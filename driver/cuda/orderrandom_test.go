@@ -71,9 +71,19 @@ func (h *orderHistory) release() {
 	}
 }
 
+// queued is how much is left to do on all streams.
+func (h *orderHistory) queued() int {
+	n := 0
+	for _, s := range h.streams {
+		n += h.m.Queued(uint64(s.handle))
+	}
+	return n
+}
+
 // idle reports whether a stream has nothing left to do.
 func (h *orderHistory) idle(i int) bool {
-	for range h.streams { // what waits for streams that were released goes on
+	for before := -1; before != h.queued(); { // what waits for streams that were released goes on, and what waits for that
+		before = h.queued()
 		for j, held := range h.held {
 			h.hold(j, held)
 		}
@@ -88,6 +98,9 @@ func (h *orderHistory) idle(i int) bool {
 // before asks something of a stream outside of captures, or in one that it ends.
 func (h *orderHistory) before() {
 	h.Helper()
+	for i := range h.streams {
+		h.idle(i) // so that work that is done by now is not counted as left behind what comes
+	}
 	i := h.rng.IntN(len(h.streams))
 	s := h.streams[i]
 	switch h.rng.IntN(9) {
@@ -110,9 +123,7 @@ func (h *orderHistory) before() {
 			h.ok(s.WaitFor(h.streams[j], m))
 		}
 	case 6: // others queue work
-		if res := h.d.lib.MemsetD8Async(uint64(h.p), 2, 64, h.theirs.handle); res != 0 {
-			h.Fatal(h.d.lib.Describe(res))
-		}
+		h.queueElsewhere(h.theirs, h.p)
 		h.work[len(h.work)-1] = true
 	case 7: // a capture that fails: nobody waits for what it drew in
 		j := (i + 1) % len(h.streams)

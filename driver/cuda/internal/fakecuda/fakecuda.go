@@ -53,6 +53,7 @@ type Options struct {
 	Held        bool              // streams are made held: work waits for Release or Step
 	Harsh       bool              // every call collects garbage and moves the caller's stack first
 	Kernels     map[string]Kernel // as if given to Machine.Kernel
+	Called      func(Call)        // told of each call as it returns, under the machine's lock; nil: nobody
 }
 
 // A Pace says when work runs that is not held.

@@ -45,7 +45,11 @@ func (m *Machine) note(name string, tid int, args []reflect.Value, r Result) {
 			words[i] = uint64(a.Pointer())
 		}
 	}
-	m.log = append(m.log, Call{name, tid, words, r})
+	c := Call{name, tid, words, r}
+	m.log = append(m.log, c)
+	if m.opts.Called != nil {
+		m.opts.Called(c)
+	}
 }
 
 // Calls returns how often a function was called and has returned.

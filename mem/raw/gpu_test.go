@@ -1,0 +1,123 @@
+//go:build gpu
+
+package raw_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/raw"
+)
+
+// openOnGPU is the first argument of another process, which reads and writes at a handle on the GPU.
+const openOnGPU = "open-handle-on-gpu"
+
+func init() {
+	if len(os.Args) != 3 || os.Args[1] != openOnGPU {
+		return
+	}
+	if err := answerOnGPU(os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func answerOnGPU(handle string) error {
+	dev, err := driver.Open("cuda:0")
+	if err != nil {
+		return err
+	}
+	var h raw.Handle
+	if err := json.Unmarshal([]byte(handle), &h); err != nil {
+		return err
+	}
+	p, closeIt, err := raw.OpenIPCHandle(dev, h)
+	if err != nil {
+		return err
+	}
+	s, got := dev.DefaultStream(), make([]byte, len(question))
+	if err := s.CopyOut(got, p); err != nil || string(got) != question {
+		return fmt.Errorf("%q at the address, %w", got, err)
+	}
+	return errors.Join(s.CopyIn(p, []byte(answered)), s.Sync(context.Background()), closeIt(), dev.Close())
+}
+
+// The process-wide face on a GPU: a block that a second stream still reads when it is deleted, the driver's allocation under
+// an address, a limit, and an address that another process opens.
+func TestGPURaw(t *testing.T) {
+	dev, err := driver.Open("cuda:0")
+	check(t, err)
+	side, err := dev.NewStream(driver.StreamOptions{})
+	check(t, err)
+	const size = 64 << 20
+	p, err := raw.Alloc(dev, size)
+	check(t, err)
+	q, err := raw.AllocOn(dev, side, size)
+	check(t, err)
+	s := dev.DefaultStream()
+	check(t, s.Fill(p, 7, size))
+	m, err := s.Mark()
+	check(t, err)
+	check(t, side.WaitFor(s, m))
+	for range 50 {
+		check(t, side.Copy(q, p, size))
+	}
+	raw.RecordStream(p+4096, side)
+	raw.Delete(p)
+	r, err := raw.Alloc(dev, size) // not p, unless the copies are done by now
+	check(t, err)
+	check(t, s.Fill(r, 9, size))
+	got := make([]byte, size)
+	check(t, side.CopyOut(got, q))
+	if !bytes.Equal(got, bytes.Repeat([]byte{7}, size)) {
+		t.Error("a block was written to while another stream read it")
+	}
+	small, err := raw.Alloc(dev, 4096)
+	check(t, err)
+	base, whole, err := raw.BaseAllocation(small + 100)
+	check(t, err)
+	if base > small || whole != 2<<20 {
+		t.Errorf("the driver's allocation under %#x: %d bytes at %#x, want 2 MiB at or below it", small, whole, base)
+	}
+	check(t, s.CopyIn(small, []byte(question)))
+	check(t, s.Sync(context.Background()))
+	h, err := raw.IPCHandle(small)
+	check(t, err)
+	text, err := json.Marshal(h)
+	check(t, err)
+	if out, err := exec.CommandContext(t.Context(), os.Args[0], openOnGPU, string(text)).CombinedOutput(); err != nil {
+		t.Errorf("the other process: %v: %s", err, out)
+	}
+	answer := make([]byte, len(answered))
+	check(t, s.CopyOut(answer, small))
+	if string(answer) != answered {
+		t.Errorf("the other process wrote %q, want %q", answer, answered)
+	}
+	check(t, raw.SetMemoryFraction(dev, 0.01))
+	if _, err := raw.Alloc(dev, dev.Info().TotalMemory/50); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("two per cent of the memory where one is allowed: %v", err)
+	}
+	check(t, raw.SetMemoryFraction(dev, 1))
+	for _, p := range []driver.Pointer{q, r, small} {
+		raw.Delete(p)
+	}
+	check(t, raw.EmptyCache())
+	stats, err := raw.Stats(dev)
+	check(t, err)
+	if stats.ReservedBytes.All.Current != 0 {
+		t.Errorf("%d bytes are reserved in the end", stats.ReservedBytes.All.Current)
+	}
+	mem.SetCurrent(dev, nil)
+	check(t, side.Close())
+	check(t, dev.Close())
+}

@@ -1,0 +1,92 @@
+package raw
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// EnablePeer lets work on dev use memory of other directly (enablePeerAccess). The error matches driver.ErrUnsupported if
+// the devices are not linked; Copy works all the same. It is about allocations of the driver's: of memory that is mapped
+// page by page, as in expandable segments, see driver.Peers.Share.
+func EnablePeer(dev, other driver.Device) error {
+	peers := dev.Peers()
+	if peers == nil {
+		return noPeers("EnablePeer", dev)
+	}
+	return peers.Enable(other)
+}
+
+// Copy queues on s, a stream of from, a copy of n bytes from src on the device from to dst on the device to: which may be
+// the same, a peer, or a device that the driver reaches through the host (memcpyAsync). The ranges must not overlap.
+func Copy(s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64) error {
+	if to == from {
+		return s.Copy(dst, src, n)
+	}
+	peers := from.Peers()
+	if peers == nil {
+		return noPeers("Copy", from)
+	}
+	return peers.CopyPeer(s, dst, to, src, from, n)
+}
+
+func noPeers(call string, dev driver.Device) error {
+	return fmt.Errorf("raw: %s: %s %d reaches no other device: %w", call, dev.Info().Driver, dev.Info().Ordinal,
+		driver.ErrUnsupported)
+}
+
+// A Handle lets another process of the same user open the memory at an address: what CUDA calls an IPC handle, and where
+// the address lies in what it opens.
+type Handle struct {
+	Memory []byte // of the whole base allocation: driver.Sharing.Export
+	Offset int64  // of the address in it, in bytes
+}
+
+// IPCHandle returns the handle of p, an address in a block on loan. The process that gets it sees the whole base allocation,
+// other blocks in it too, and for as long as it has it open the memory stays allocated; but only if it opens it before that
+// goes back to the driver, so whoever sends handles keeps the block. Package mem/ipc counts and shares nothing else: see
+// Ticket.
+//
+// The error is BaseAllocation's, or the device's: it matches driver.ErrUnsupported if other processes cannot use the
+// memory. An address outside the blocks on loan panics.
+func IPCHandle(p driver.Pointer) (Handle, error) {
+	l := holding("IPCHandle", p)
+	sharing := l.Device.Sharing()
+	if sharing == nil {
+		return Handle{}, noSharing("IPCHandle", l.Device)
+	}
+	base, _, err := baseOf(p, l)
+	if err != nil {
+		return Handle{}, err
+	}
+	memory, err := sharing.Export(base)
+	if err != nil {
+		return Handle{}, err
+	}
+	return Handle{memory, int64(p - base)}, nil
+}
+
+// OpenIPCHandle opens another process's handle on dev, and returns the address that it is of, here (getIpcDevPtr). Close
+// gives the memory up after the work queued on dev is done, and is called once. Delete does not take the address.
+func OpenIPCHandle(dev driver.Device, h Handle) (p driver.Pointer, closeIt func() error, err error) {
+	sharing := dev.Sharing()
+	if sharing == nil {
+		return 0, nil, noSharing("OpenIPCHandle", dev)
+	}
+	base, size, err := sharing.Import(h.Memory)
+	if err != nil {
+		return 0, nil, err
+	}
+	closeIt = func() error { return sharing.Forget(base) }
+	if h.Offset < 0 || h.Offset >= size {
+		err = fmt.Errorf("raw: OpenIPCHandle: an offset of %d in %d bytes: %w", h.Offset, size, driver.ErrInvalid)
+		return 0, nil, errors.Join(err, closeIt())
+	}
+	return base + driver.Pointer(h.Offset), closeIt, nil
+}
+
+func noSharing(call string, dev driver.Device) error {
+	return fmt.Errorf("raw: %s: other processes cannot use memory of %s %d: %w", call, dev.Info().Driver,
+		dev.Info().Ordinal, driver.ErrUnsupported)
+}

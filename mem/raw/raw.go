@@ -1,0 +1,244 @@
+// Package raw is an allocator for callers that think in addresses and not in blocks: C code that is handed functions,
+// plugins, foreign runtimes. It is what PyTorch's process-wide allocator interface is (c10::cuda::CUDACachingAllocator,
+// CUDAAllocator), function by function:
+//
+//	p, err := raw.Alloc(dev, 1<<20)  // raw_alloc
+//	raw.RecordStream(p, side)        // recordStream
+//	raw.Delete(p)                    // raw_delete: which device and allocator it is of is found from p
+//
+// # Structure
+//
+// The package has no state. Which allocator is a device's current one, and which blocks are on loan, is kept beside the
+// registry of package mem: mem.Current opens the registered allocator of the highest priority, mem/caching unless the
+// program registers another, and mem.SetCurrent puts one in its place at run time. Each function finds the device's
+// allocator, or the block that an address lies in, and asks the layer of it that can do what is wanted. Where no layer can,
+// the error says what is lacking and matches driver.ErrUnsupported.
+//
+// All functions are safe for concurrent use. Errors of allocators and devices are handed on as they are. Bugs of the
+// caller, above all an address that is on loan from nobody, panic with the prefix raw.
+//
+// # What it does not do
+//
+// There is no current device and no current stream: they are arguments. Blocks that were allocated through a mem.Allocator
+// are not known here by their addresses. Private pools, observers and recordings are the allocator's own: find them by
+// mem.Find in mem.Current. It reads no environment: NoCaching does what PYTORCH_NO_CUDA_MEMORY_CACHING does.
+package raw
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	_ "github.com/ashlar-go/ashlar/mem/caching" // what Init opens
+	"github.com/ashlar-go/ashlar/mem/direct"
+)
+
+// Init opens the current allocator of each device that has none, as PyTorch's init does for all. It need not be called:
+// what needs an allocator opens it.
+func Init(devs ...driver.Device) error {
+	for _, dev := range devs {
+		if _, err := mem.Current(dev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Initialized reports whether dev has a current allocator.
+func Initialized(dev driver.Device) bool {
+	_, ok := mem.FindCurrent(dev)
+	return ok
+}
+
+// NoCaching makes an allocator without a cache dev's current one, so that each Alloc and Delete is the driver's, as
+// PYTORCH_NO_CUDA_MEMORY_CACHING does for memory checkers. It returns the former, nil if there was none, with all it caches:
+// mem.SetCurrent(dev, former) turns caching on again.
+func NoCaching(dev driver.Device) (former mem.Allocator) {
+	return mem.SetCurrent(dev, direct.New(dev, direct.Config{}))
+}
+
+// Alloc returns the address of at least size bytes of dev's memory for work queued on its default stream from now on. A
+// size of zero gives the zero Pointer; a negative size panics. The error matches mem.ErrNoMemory if there is no room.
+func Alloc(dev driver.Device, size int64) (driver.Pointer, error) {
+	return mem.AllocCurrent(dev, dev.DefaultStream(), size)
+}
+
+// AllocOn is Alloc for work queued on s, a stream of dev (raw_alloc_with_stream).
+func AllocOn(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, error) {
+	return mem.AllocCurrent(dev, s, size)
+}
+
+// Delete takes back what Alloc returned, whatever the device, and gives it to the allocator that it came from. Work queued
+// before this call on the block's stream, on those of RecordStream, and on each in used, may still touch it: callers that
+// are told a stream with each free, as plug-ins are, name it here if it is another than the block's. Deleting the zero
+// Pointer does nothing; any other address that is not the start of a block on loan panics.
+func Delete(p driver.Pointer, used ...driver.Stream) { mem.CurrentLoans().Free(p, used...) }
+
+// RecordStream says that work on s uses memory of the block that p lies in: its Delete then waits for s too. The zero
+// Pointer is nobody's; an address outside the blocks on loan panics. An address inside a block costs a look at every one.
+func RecordStream(p driver.Pointer, s driver.Stream) { mem.CurrentLoans().RecordStream(p, s) }
+
+// DeviceOf returns the device whose memory p is, if p lies in a block on loan.
+func DeviceOf(p driver.Pointer) (driver.Device, bool) {
+	l, ok := mem.CurrentLoans().Holding(p)
+	return l.Device, ok
+}
+
+// BaseAllocation returns what the block that p lies in was cut from, as the driver knows it, and its size
+// (getBaseAllocation). Memory that is mapped page by page, as in expandable segments, is no allocation of the driver's: the
+// error matches driver.ErrUnsupported. Allocators that do not know the base of a block, and those below adaptors, are asked
+// for a snapshot: do not call it often there. An address outside the blocks on loan panics.
+func BaseAllocation(p driver.Pointer) (base driver.Pointer, size int64, err error) {
+	return baseOf(p, holding("BaseAllocation", p))
+}
+
+// baseOf finds the base allocation of p, which lies in a block on loan.
+func baseOf(p driver.Pointer, l mem.Loan) (base driver.Pointer, size int64, err error) {
+	const call = "BaseAllocation"
+	// Only the topmost layer knows the block: adaptors hand out blocks of their own.
+	if top, ok := l.From.(interface {
+		BaseAllocation(mem.Block) (driver.Pointer, int64, error)
+	}); ok {
+		if base, size, err = top.BaseAllocation(l.Block); err != nil {
+			err = fmt.Errorf("raw: %s: %w: %w", call, err, driver.ErrUnsupported)
+		}
+		return base, size, err
+	}
+	snapshotter, ok := mem.Find[mem.Snapshotter](l.From)
+	if !ok {
+		return 0, 0, lacks(call, l.From, "does not tell its segments")
+	}
+	for _, s := range snapshotter.Snapshot() {
+		if p < s.Ptr || uint64(p-s.Ptr) >= uint64(s.TotalSize) {
+			continue
+		}
+		if s.Expandable {
+			return 0, 0, lacks(call, l.From, fmt.Sprintf("has %#x in an expandable segment", uint64(p)))
+		}
+		return s.Ptr, s.TotalSize, nil
+	}
+	return 0, 0, lacks(call, l.From, fmt.Sprintf("has no segment at %#x", uint64(p)))
+}
+
+// holding returns the block that p lies in, and panics if there is none.
+func holding(call string, p driver.Pointer) mem.Loan {
+	l, ok := mem.CurrentLoans().Holding(p)
+	if !ok {
+		panic(fmt.Sprintf("raw: %s of %#x, which lies in no block on loan", call, uint64(p)))
+	}
+	return l
+}
+
+// lacks is the error of what an allocator cannot do.
+func lacks(call string, a mem.Allocator, what string) error {
+	return fmt.Errorf("raw: %s: the allocator %s %s: %w", call, name(a), what, driver.ErrUnsupported)
+}
+
+// Name returns what dev's current allocator is: the name of its package, which is what mem.Open knows it by ("caching",
+// "direct"), of the lowest layer if there are several.
+func Name(dev driver.Device) (string, error) {
+	a, err := mem.Current(dev)
+	if err != nil {
+		return "", err
+	}
+	return name(a), nil
+}
+
+func name(a mem.Allocator) string {
+	for layer := range mem.Layers(a) {
+		a = layer
+	}
+	pkg, _, _ := strings.Cut(strings.TrimLeft(fmt.Sprintf("%T", a), "*"), ".")
+	return pkg
+}
+
+// ability returns the topmost layer of dev's current allocator that is a T.
+func ability[T any](call string, dev driver.Device, what string) (T, error) {
+	var none T
+	a, err := mem.Current(dev)
+	if err != nil {
+		return none, err
+	}
+	t, ok := mem.Find[T](a)
+	if !ok {
+		return none, lacks(call, a, what)
+	}
+	return t, nil
+}
+
+// SetMemoryFraction limits what dev's current allocator may reserve to a part of the device's memory, in [0, 1]
+// (setMemoryFraction). Another allocator that becomes current has its own limit.
+func SetMemoryFraction(dev driver.Device, fraction float64) error {
+	a, err := ability[interface{ SetMemoryFraction(float64) error }]("SetMemoryFraction", dev, "has no memory fraction")
+	if err != nil {
+		return err
+	}
+	return a.SetMemoryFraction(fraction)
+}
+
+// EmptyCache gives back what the current allocators of all devices have cached, as PyTorch's emptyCache does. Allocators
+// that are no longer current keep theirs. The error joins those of all.
+func EmptyCache() error {
+	var errs []error
+	for _, dev := range mem.CurrentDevices() {
+		a, ok := mem.FindCurrent(dev)
+		if !ok {
+			continue // it was taken away meanwhile
+		}
+		if t, ok := mem.Find[mem.Trimmer](a); ok {
+			errs = append(errs, t.EmptyCache())
+		} else {
+			errs = append(errs, lacks("EmptyCache", a, "gives no cache back"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CacheInfo returns the size of the largest request that dev could serve in one piece at best: the largest block that is
+// cached, on any stream, or all the memory that the device has left (cacheInfo).
+func CacheInfo(dev driver.Device) (largest int64, err error) {
+	a, err := ability[interface{ LargestFree() int64 }]("CacheInfo", dev, "does not tell its largest free block")
+	if err != nil {
+		return 0, err
+	}
+	free, _, err := dev.Available()
+	return max(free, a.LargestFree()), err
+}
+
+// Stats returns the counters of dev's current allocator (getDeviceStats).
+func Stats(dev driver.Device) (mem.Stats, error) {
+	a, err := ability[mem.StatsReporter]("Stats", dev, "does not count")
+	if err != nil {
+		return mem.Stats{}, err
+	}
+	return a.Stats(), nil
+}
+
+// ResetPeakStats sets every peak of dev's current allocator to the current value.
+func ResetPeakStats(dev driver.Device) error {
+	a, err := ability[mem.StatsReporter]("ResetPeakStats", dev, "does not count")
+	if err == nil {
+		a.ResetPeakStats()
+	}
+	return err
+}
+
+// ResetAccumulatedStats sets what only ever rises in the counters of dev's current allocator to zero.
+func ResetAccumulatedStats(dev driver.Device) error {
+	a, err := ability[mem.StatsReporter]("ResetAccumulatedStats", dev, "does not count")
+	if err == nil {
+		a.ResetAccumulatedStats()
+	}
+	return err
+}
+
+// Snapshot describes every segment of dev's current allocator, in the order of addresses.
+func Snapshot(dev driver.Device) ([]mem.SegmentInfo, error) {
+	a, err := ability[mem.Snapshotter]("Snapshot", dev, "does not tell its segments")
+	if err != nil {
+		return nil, err
+	}
+	return a.Snapshot(), nil
+}

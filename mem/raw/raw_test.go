@@ -1,0 +1,540 @@
+package raw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	_ "github.com/ashlar-go/ashlar/mem/arena"
+	_ "github.com/ashlar-go/ashlar/mem/bfc"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/raw"
+)
+
+const mib = 1 << 20
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Devices of tests have addresses of their own, as those of one process have.
+var nextBase struct {
+	sync.Mutex
+	at driver.Pointer
+}
+
+func newSim(t testing.TB) *sim.Device {
+	nextBase.Lock()
+	nextBase.at += 1 << 52
+	base := nextBase.at
+	nextBase.Unlock()
+	dev := sim.New(sim.Options{Total: 1 << 30, Base: base, Unchecked: isBenchmark(t)})
+	closing(t, dev)
+	return dev
+}
+
+func isBenchmark(t testing.TB) bool { _, ok := t.(*testing.B); return ok }
+
+func newHost(t testing.TB) driver.Device {
+	dev, err := host.Open(host.Options{Total: 256 * mib})
+	check(t, err)
+	closing(t, dev)
+	return dev
+}
+
+// closing takes a device out of the process when the test ends: nothing may be on loan by then.
+func closing(t testing.TB, dev driver.Device) {
+	t.Cleanup(func() {
+		if n := mem.CurrentLoans().Len(); n != 0 {
+			t.Errorf("%d blocks are still on loan", n)
+		}
+		mem.SetCurrent(dev, nil)
+		check(t, dev.Close())
+	})
+}
+
+func alloc(t testing.TB, dev driver.Device, size int64) driver.Pointer {
+	t.Helper()
+	p, err := raw.Alloc(dev, size)
+	check(t, err)
+	return p
+}
+
+func panicOf(t *testing.T, f func()) (text string) {
+	t.Helper()
+	defer func() { text = fmt.Sprint(recover()) }()
+	f()
+	t.Error("no panic")
+	return ""
+}
+
+// What PyTorch's test of its raw interface asserts: its caching allocator counts what goes through it, and nothing of what
+// goes past it.
+func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T) {
+	dev := newSim(t)
+	check(t, raw.Init(dev))
+	requested := func(a mem.Allocator) int64 {
+		s, ok := mem.Find[mem.StatsReporter](a)
+		if !ok {
+			t.Fatalf("%T does not count", a)
+		}
+		stats := s.Stats()
+		return stats.RequestedBytes.All.Current
+	}
+	pytorch, err := mem.Current(dev)
+	check(t, err)
+
+	former := raw.NoCaching(dev)
+	if former != pytorch {
+		t.Errorf("NoCaching took %T away, not %T", former, pytorch)
+	}
+	before := requested(pytorch)
+	uncached := alloc(t, dev, mib)
+	if d := requested(pytorch) - before; d != 0 {
+		t.Errorf("with caching off the allocator was asked for %d bytes", d)
+	}
+	raw.Delete(uncached)
+
+	mem.SetCurrent(dev, former)
+	cached := alloc(t, dev, mib)
+	if d := requested(pytorch) - before; d != mib {
+		t.Errorf("with caching on the allocator was asked for %d bytes, want 1 MiB", d)
+	}
+	raw.Delete(cached)
+	if d := requested(pytorch) - before; d != 0 {
+		t.Errorf("%d bytes are still requested", d)
+	}
+}
+
+// Without a cache each Delete is the driver's.
+func TestNoCaching(t *testing.T) {
+	dev := newSim(t)
+	if former := raw.NoCaching(dev); former != nil {
+		t.Errorf("a new device had %T", former)
+	}
+	p := alloc(t, dev, 5*mib)
+	raw.Delete(p)
+	if free, total, err := dev.Available(); err != nil || free != total {
+		t.Errorf("%d of %d bytes free, %v", free, total, err)
+	}
+	if name, err := raw.Name(dev); name != "direct" || err != nil {
+		t.Errorf("the allocator is %q, %v", name, err)
+	}
+}
+
+func TestInitAndName(t *testing.T) {
+	one, other := newSim(t), newHost(t)
+	if raw.Initialized(one) {
+		t.Error("a new device is initialized")
+	}
+	check(t, raw.Init(one, other))
+	check(t, raw.Init(one))
+	if !raw.Initialized(one) || !raw.Initialized(other) {
+		t.Error("Init left a device out")
+	}
+	if name, err := raw.Name(one); name != "caching" || err != nil {
+		t.Errorf("the allocator is %q, %v", name, err)
+	}
+	a, err := mem.Current(one)
+	check(t, err)
+	mem.SetCurrent(one, mem.Limit(a, 10*mib))
+	if name, _ := raw.Name(one); name != "caching" {
+		t.Errorf("below an adaptor the allocator is %q", name)
+	}
+	if _, err := raw.Alloc(one, 11*mib); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+}
+
+// An address alone finds its device and allocator, and the start of its block.
+func TestDeleteFindsTheDevice(t *testing.T) {
+	one, other := newSim(t), newHost(t)
+	p, q := alloc(t, one, 3*mib), alloc(t, other, mib)
+	for at, dev := range map[driver.Pointer]driver.Device{p: one, p + 3*mib - 1: one, q: other, q + 1: other} {
+		if got, ok := raw.DeviceOf(at); got != dev || !ok {
+			t.Errorf("%#x is of %v, %v", at, got, ok)
+		}
+	}
+	inUse := func(dev driver.Device) int64 {
+		stats, err := raw.Stats(dev)
+		check(t, err)
+		return stats.AllocatedBytes.All.Current
+	}
+	raw.Delete(p)
+	if inUse(one) != 0 || inUse(other) != mib {
+		t.Errorf("%d and %d bytes in use", inUse(one), inUse(other))
+	}
+	if dev, ok := raw.DeviceOf(p); ok {
+		t.Errorf("what was deleted is of %v", dev)
+	}
+	raw.Delete(q)
+	raw.Delete(0)
+	if p := alloc(t, one, 0); p != 0 {
+		t.Errorf("no bytes are at %#x", p)
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	dev := newSim(t)
+	p := alloc(t, dev, 1000)
+	for want, f := range map[string]func(){
+		"raw: Delete of ":         func() { raw.Delete(p + 8) },
+		"raw: RecordStream of ":   func() { raw.RecordStream(p-1, dev.DefaultStream()) },
+		"raw: BaseAllocation of ": func() { _, _, _ = raw.BaseAllocation(p - 1) },
+		"raw: IPCHandle of ":      func() { _, _ = raw.IPCHandle(1) },
+	} {
+		if got := panicOf(t, f); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want a panic with %q", got, want)
+		}
+	}
+	raw.Delete(p)
+	if got := panicOf(t, func() { raw.Delete(p) }); !strings.HasPrefix(got, "raw: Delete of ") {
+		t.Errorf("a double free: %q", got)
+	}
+	if got := panicOf(t, func() { _, _ = raw.Alloc(dev, -1) }); got != "raw: Alloc of -1 bytes" {
+		t.Errorf("a negative size: %q", got)
+	}
+}
+
+// The block waits for a stream that was recorded at an address inside it.
+func TestRecordStream(t *testing.T) {
+	dev := newSim(t)
+	s := dev.DefaultStream()
+	side, err := dev.NewStream(driver.StreamOptions{})
+	check(t, err)
+	p, err := raw.AllocOn(dev, s, mib)
+	check(t, err)
+	dev.Hold(side.ID())
+	check(t, side.Fill(p+100, 1, 10))
+	raw.RecordStream(p+100, side)
+	raw.Delete(p)
+	if q := alloc(t, dev, mib); q == p {
+		t.Error("a block was handed out while a recorded stream used it")
+	} else {
+		raw.Delete(q)
+	}
+	dev.Resume(side.ID())
+	check(t, side.Sync(context.Background()))
+	if q := alloc(t, dev, mib); q != p {
+		t.Error("a block did not come back when the recorded stream was done")
+		raw.Delete(q)
+	} else {
+		raw.Delete(q)
+	}
+}
+
+func TestBaseAllocation(t *testing.T) {
+	dev := newSim(t)
+	first, second := alloc(t, dev, 3*mib), alloc(t, dev, 4*mib) // of one segment of 20 MiB
+	for _, p := range []driver.Pointer{first, second, second + 5} {
+		if base, size, err := raw.BaseAllocation(p); base != first || size != 20*mib || err != nil {
+			t.Errorf("%#x lies in %#x+%d, %v; want %#x+20 MiB", p, base, size, err, first)
+		}
+	}
+	raw.Delete(first)
+	raw.Delete(second)
+
+	cfg := caching.Default()
+	cfg.ExpandableSegments = true
+	a, err := caching.New(dev, cfg)
+	check(t, err)
+	mem.SetCurrent(dev, a)
+	p := alloc(t, dev, mib)
+	if _, _, err := raw.BaseAllocation(p); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "expandable") {
+		t.Errorf("of an expandable segment: %v", err)
+	}
+	raw.Delete(p)
+
+	raw.NoCaching(dev)
+	p = alloc(t, dev, mib)
+	if base, size, err := raw.BaseAllocation(p + mib - 1); base != p || size != mib || err != nil {
+		t.Errorf("without a cache %#x lies in %#x+%d, %v", p, base, size, err)
+	}
+	raw.Delete(p)
+}
+
+// Asking for a base allocation leaves no mark in a recording: the allocator is asked for one block, not for a snapshot.
+func TestBaseAllocationIsNoSnapshot(t *testing.T) {
+	dev := newSim(t)
+	p := alloc(t, dev, 3*mib)
+	a, err := mem.Current(dev)
+	check(t, err)
+	watched, ok := mem.Find[mem.Observable](a)
+	if !ok {
+		t.Fatalf("%T is not observable", a)
+	}
+	var events []mem.Event
+	watched.Observe(func(e mem.Event) { events = append(events, e) })
+	if base, size, err := raw.BaseAllocation(p + mib); base != p || size != 20*mib || err != nil {
+		t.Errorf("%#x+%d, %v", base, size, err)
+	}
+	watched.Observe(nil)
+	if len(events) != 0 {
+		t.Errorf("it is recorded as %v", events)
+	}
+	raw.Delete(p)
+}
+
+// Below adaptors, which hand out blocks of their own, the base allocation is found all the same, or that there is none.
+func TestBaseAllocationBelowAdaptors(t *testing.T) {
+	dev := newSim(t)
+	for _, expandable := range []bool{false, true} {
+		cfg := caching.Default()
+		cfg.ExpandableSegments = expandable
+		below, err := caching.New(dev, cfg)
+		check(t, err)
+		mem.SetCurrent(dev, mem.Guard(below, mem.GuardOptions{}))
+		p := alloc(t, dev, 3*mib)
+		base, size, err := raw.BaseAllocation(p)
+		if expandable != errors.Is(err, driver.ErrUnsupported) {
+			t.Errorf("expandable segments %v: %v", expandable, err)
+		}
+		if !expandable && (base > p || p-base >= 20*mib || size != 20*mib) {
+			t.Errorf("%#x lies in %#x+%d", p, base, size)
+		}
+		raw.Delete(p)
+		check(t, below.Close())
+	}
+}
+
+func TestMemoryFraction(t *testing.T) {
+	dev := newSim(t)
+	check(t, raw.SetMemoryFraction(dev, 0.25))
+	if _, err := raw.Alloc(dev, 300*mib); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("300 MiB of a quarter of 1 GiB: %v", err)
+	}
+	if err := raw.SetMemoryFraction(dev, 2); err == nil {
+		t.Error("a fraction of 2")
+	}
+	check(t, raw.SetMemoryFraction(dev, 1))
+	raw.Delete(alloc(t, dev, 300*mib))
+}
+
+func TestReports(t *testing.T) {
+	dev := newSim(t)
+	p := alloc(t, dev, 30*mib)
+	raw.Delete(p)
+	stats, err := raw.Stats(dev)
+	check(t, err)
+	if stats.ReservedBytes.All.Current != 30*mib || stats.AllocatedBytes.All.Peak != 30*mib || stats.Allocation.All.Allocated != 1 {
+		t.Errorf("%+v", stats)
+	}
+	check(t, raw.ResetPeakStats(dev))
+	check(t, raw.ResetAccumulatedStats(dev))
+	if stats, err = raw.Stats(dev); err != nil || stats.AllocatedBytes.All.Peak != 0 || stats.Allocation.All.Allocated != 0 {
+		t.Errorf("after resets %+v, %v", stats, err)
+	}
+	segments, err := raw.Snapshot(dev)
+	if err != nil || len(segments) != 1 || segments[0].TotalSize != 30*mib || segments[0].Ptr != p {
+		t.Errorf("%v, %v", segments, err)
+	}
+	if largest, err := raw.CacheInfo(dev); largest != (1024-30)*mib || err != nil {
+		t.Errorf("the largest request is %d, %v; want what the device has left", largest, err)
+	}
+	check(t, raw.EmptyCache())
+	if free, total, err := dev.Available(); err != nil || free != total {
+		t.Errorf("after EmptyCache %d of %d bytes free, %v", free, total, err)
+	}
+	whole := alloc(t, dev, 1000*mib)
+	raw.Delete(whole)
+	if largest, err := raw.CacheInfo(dev); largest != 1000*mib || err != nil {
+		t.Errorf("the largest request is %d, %v; want what is cached", largest, err)
+	}
+}
+
+// A stream that is named with Delete is waited for, as one that RecordStream named.
+func TestDeleteNamesStreams(t *testing.T) {
+	dev := newSim(t)
+	side, err := dev.NewStream(driver.StreamOptions{})
+	check(t, err)
+	p := alloc(t, dev, mib)
+	dev.Hold(side.ID())
+	check(t, side.Fill(p, 1, 10))
+	raw.Delete(p, side)
+	q := alloc(t, dev, mib)
+	if q == p {
+		t.Error("a block was handed out while the stream that its Delete named used it")
+	}
+	raw.Delete(q)
+	dev.Resume(side.ID())
+}
+
+// EmptyCache is about caches that there are: it opens no allocator, not even on a device that is just being given up.
+func TestEmptyCacheOpensNothing(t *testing.T) {
+	one, other := newSim(t), newSim(t)
+	mem.SetCurrent(one, giving{direct.New(one, direct.Config{}), func() { mem.SetCurrent(other, nil) }})
+	mem.SetCurrent(other, direct.New(other, direct.Config{})) // whose turn is next
+	check(t, raw.EmptyCache())
+	if raw.Initialized(other) {
+		t.Error("EmptyCache opened an allocator")
+	}
+}
+
+// giving is an allocator during whose EmptyCache something happens.
+type giving struct {
+	*direct.Allocator
+	happens func()
+}
+
+func (g giving) EmptyCache() error { g.happens(); return g.Allocator.EmptyCache() }
+
+// A former allocator is closed once its blocks are back, and not before. Requests that meet it closed are errors that one
+// sees, if it is current still, and not panics.
+func TestClosingTheFormer(t *testing.T) {
+	for _, spec := range []string{"caching", "caching:expandable_segments:True", "direct", "direct:session=on", "bfc:limit=64MiB", "arena:size=16MiB"} {
+		t.Run(spec, func(t *testing.T) {
+			dev := newSim(t)
+			open := func() mem.Allocator {
+				a, err := mem.Open(spec, dev)
+				check(t, err)
+				return a
+			}
+			former := open()
+			closeIt := former.(io.Closer).Close
+			mem.SetCurrent(dev, former)
+			p := alloc(t, dev, mib)
+			mem.SetCurrent(dev, open())
+			q := alloc(t, dev, mib)
+			if err := closeIt(); err == nil {
+				t.Error("an allocator was closed while its block was on loan")
+			}
+			if got, ok := raw.DeviceOf(p + 1); got != driver.Device(dev) || !ok {
+				t.Errorf("the block that was kept is of %v, %v", got, ok)
+			}
+			raw.Delete(p)
+			check(t, closeIt())
+			was := mem.SetCurrent(dev, former)
+			if p, err := raw.Alloc(dev, mib); p != 0 || err == nil {
+				t.Errorf("a closed allocator gave %#x", p)
+			}
+			raw.Delete(q)
+			check(t, was.(io.Closer).Close())
+			if free, total, err := dev.Available(); err != nil || free != total {
+				t.Errorf("%d of %d bytes free, %v", free, total, err)
+			}
+		})
+	}
+}
+
+// poor is an allocator that does what an allocator must, and no more.
+type poor struct{ a *direct.Allocator }
+
+func (x poor) Alloc(s driver.Stream, size int64) (mem.Block, error) { return x.a.Alloc(s, size) }
+func (x poor) Free(b mem.Block, used ...driver.Stream)              { x.a.Free(b, used...) }
+
+// What an allocator cannot do is an error that names it and says what is lacking.
+func TestWhatIsLacking(t *testing.T) {
+	dev := newSim(t)
+	mem.SetCurrent(dev, poor{direct.New(dev, direct.Config{})})
+	p := alloc(t, dev, mib)
+	for call, f := range map[string]func() error{
+		"BaseAllocation":        func() error { _, _, err := raw.BaseAllocation(p); return err },
+		"SetMemoryFraction":     func() error { return raw.SetMemoryFraction(dev, 0.5) },
+		"EmptyCache":            raw.EmptyCache,
+		"CacheInfo":             func() error { _, err := raw.CacheInfo(dev); return err },
+		"Stats":                 func() error { _, err := raw.Stats(dev); return err },
+		"ResetPeakStats":        func() error { return raw.ResetPeakStats(dev) },
+		"ResetAccumulatedStats": func() error { return raw.ResetAccumulatedStats(dev) },
+		"Snapshot":              func() error { _, err := raw.Snapshot(dev); return err },
+	} {
+		err := f()
+		if !errors.Is(err, driver.ErrUnsupported) || !strings.HasPrefix(err.Error(), "raw: "+call+": the allocator raw_test ") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	for call, f := range map[string]func() error{
+		"EnablePeer":    func() error { return raw.EnablePeer(dev, newSim(t)) },
+		"Copy":          func() error { return raw.Copy(dev.DefaultStream(), p, newSim(t), p, dev, 1) },
+		"IPCHandle":     func() error { _, err := raw.IPCHandle(p); return err },
+		"OpenIPCHandle": func() error { _, _, err := raw.OpenIPCHandle(dev, raw.Handle{}); return err },
+	} {
+		if err := f(); !errors.Is(err, driver.ErrUnsupported) || !strings.HasPrefix(err.Error(), "raw: "+call+": ") ||
+			!strings.Contains(err.Error(), "sim 0") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	raw.Delete(p)
+}
+
+// Callers of all kinds meet while allocators come and go: contents stay their own, and in the end nothing is missing.
+func TestConcurrent(t *testing.T) {
+	const seed = 15
+	t.Logf("seed %d", seed)
+	devs := []driver.Device{newHost(t), newHost(t)}
+	var workers sync.WaitGroup
+	for w := range 4 {
+		workers.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(w)))
+			var mine []driver.Pointer
+			for i := range 400 {
+				dev := devs[rng.IntN(2)]
+				p, err := raw.Alloc(dev, 1+rng.Int64N(2*mib))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, ok := raw.DeviceOf(p); got != dev || !ok {
+					t.Errorf("%#x is of another device", p)
+				}
+				raw.RecordStream(p, dev.DefaultStream())
+				mine = append(mine, p)
+				if len(mine) > 8 || rng.IntN(3) == 0 {
+					at := rng.IntN(len(mine))
+					raw.Delete(mine[at])
+					mine[at] = mine[len(mine)-1]
+					mine = mine[:len(mine)-1]
+				}
+				if i%50 == 0 {
+					if _, err := raw.Stats(dev); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			for _, p := range mine {
+				raw.Delete(p)
+			}
+		})
+	}
+	var former []mem.Allocator
+	workers.Go(func() {
+		for range 10 {
+			for _, dev := range devs {
+				if was := raw.NoCaching(dev); was != nil {
+					former = append(former, was)
+				}
+				a, err := caching.New(dev, caching.Default())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				former = append(former, mem.SetCurrent(dev, a))
+			}
+			if err := raw.EmptyCache(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	workers.Wait()
+	for _, a := range former {
+		check(t, a.(interface{ Close() error }).Close()) // which refuses while a block is on loan
+	}
+	check(t, raw.EmptyCache())
+	for _, dev := range devs {
+		if free, total, err := dev.Available(); err != nil || free != total {
+			t.Errorf("%d of %d bytes free, %v", free, total, err)
+		}
+	}
+}

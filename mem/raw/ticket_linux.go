@@ -1,0 +1,24 @@
+package raw
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/ipc"
+)
+
+// Ticket returns the ticket of p, the start of a block on loan from an ipc.Exporter: what an ipc.Importer in another
+// process opens, and the exporter counts. The error, which matches driver.ErrUnsupported, says that the block is another
+// allocator's. An address that is not the start of a block on loan panics.
+func Ticket(p driver.Pointer) (ipc.Ticket, error) {
+	l := holding("Ticket", p)
+	if l.Ptr != p {
+		panic(fmt.Sprintf("raw: Ticket of %#x, inside the block at %#x", uint64(p), uint64(l.Ptr)))
+	}
+	e, ok := l.From.(interface{ Ticket(mem.Block) ipc.Ticket })
+	if !ok {
+		return ipc.Ticket{}, lacks("Ticket", l.From, "serves no other processes")
+	}
+	return e.Ticket(l.Block), nil
+}
