@@ -121,6 +121,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 			}
 		}
 		c.ThrowOnOOM, c.ReleaseLock, c.PyTorchExact = r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
+		c.GraphCaptureRecordStreamReuse = r.IntN(2) == 0
 		c.ExpandableSegments = r.IntN(2) == 0
 		if r.IntN(2) == 0 {
 			c.GarbageCollectionThreshold = r.Float64() / 2

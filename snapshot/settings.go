@@ -96,6 +96,9 @@ func (im *importer) roundUps(key string, v pickle.Value) ([]RoundUp, *problem) {
 	if v.Kind() != pickle.Dict {
 		return nil, wrongType(key, "a dict", v)
 	}
+	if !im.once(v) {
+		return nil, &problem{field: key, reason: "the same dict as an earlier one"}
+	}
 	var all []RoundUp
 	for i, pairs := 0, im.doc.Pairs(v); i+1 < len(pairs); i += 2 {
 		text, _ := im.doc.Str(pairs[i])

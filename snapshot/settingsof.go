@@ -16,6 +16,7 @@ func SettingsOf(c caching.Config) Settings {
 	s := Settings{
 		Conf: confOf(&c), MaxSplitSize: c.MaxSplitSize, GarbageCollectionThreshold: c.GarbageCollectionThreshold,
 		ExpandableSegments: c.ExpandableSegments, ReleaseLockOnCudaMalloc: c.ReleaseLock, PinnedNumRegisterThreads: 1,
+		GraphCaptureRecordStreamReuse: c.GraphCaptureRecordStreamReuse,
 	}
 	if c.MaxSplitSize == caching.Unlimited {
 		s.MaxSplitSize = -1
@@ -62,6 +63,7 @@ func confOf(c *caching.Config) string {
 	set(c.MemoryFraction != 1, "per_process_memory_fraction", c.MemoryFraction)
 	truth(c.ThrowOnOOM, "throw_on_cudamalloc_oom")
 	truth(c.ReleaseLock, "release_lock_on_cudamalloc")
+	truth(c.GraphCaptureRecordStreamReuse, "graph_capture_record_stream_reuse")
 	set(c.Limit != 0, "limit", c.Limit)
 	truth(c.PyTorchExact, "pytorch-exact")
 	return strings.Join(all, ",")

@@ -10,7 +10,10 @@
 // An Allocator has a shard for each stream. A shard owns the segments that were allocated for its stream: their block
 // records (slab), and, for each pool, the free blocks in order (freeSet) and the unmapped spans of expandable segments.
 // Blocks never pass from one stream to another. The default pool is a pair, small (blocks up to 1 MiB) and large; each
-// private pool is such a pair again.
+// private pool is such a pair again. A private pool is made by BeginAllocateToPool, for graphs that are captured, or by
+// NewPool, for a user who wants memory apart, perhaps from an upstream allocator instead of the device. It has a home in
+// each shard that it has served, through which its warm requests find their blocks. It is forgotten once its users are
+// gone, its memory has been given back and no request is on its way to it.
 //
 // A block is free, live, pending (freed, but waiting for marks on other streams) or unmapped. Alloc takes a free block
 // to live and cuts the rest off; Free takes it back through pending, if other streams use it, and merges it with free
@@ -22,14 +25,17 @@
 // A warm Alloc or Free takes its shard's lock and nothing else: no driver call, no map, no heap allocation. Everything
 // else (new segments, frees that wait, giving memory back, captures, observers) runs under Allocator.mu. A shard's lock
 // may be taken alone or under mu; whoever holds a shard's lock never waits for mu; only the holder of mu holds two
-// shards. Callbacks and observers of out-of-memory run without locks; the event observer and the filters of private
-// pools run under them. A panic out of one of those, or out of the driver, leaves the allocator locked for good.
+// shards. Callbacks, observers of out-of-memory and upstreams run without locks, but for one that orders what upstreams
+// are given back, which is taken before mu; the event observer and the filters of private pools run under them. A panic
+// out of one of those, or out of the driver, leaves the allocator locked for good.
 //
 // # What differs from PyTorch
 //
 // After the last wait for pending frees, the free blocks are searched once more before memory runs out (PyTorch issue
-// 189504); Config.PyTorchExact turns that off. A failed driver call loses nothing: what could not be given back stays
-// cached, a free whose mark could not be taken stays pending and the mark is tried again.
+// 189504), a request to a Pool gives back what the Pool itself has free, if no graph uses it, and a Pool that graphs use
+// lends nothing; Config.PyTorchExact turns these off. A Restore does not take back what a Pool has lent. A failed driver
+// call loses nothing: what could not be given back stays cached, a free whose mark could not be taken stays pending and
+// the mark is tried again.
 //
 // It does not move blocks, and does not share memory with other processes.
 package caching
@@ -68,13 +74,18 @@ type Allocator struct {
 	deferred []*deferredFree
 	default_ [2]*family
 	private  map[mem.PoolID]*privatePool
+	overflow []*privatePool // that may be borrowed from, in the order of their IDs
 	captures []capture
+	returns  []returned    // segments that upstreams are to get back as soon as mu is let go of
+	flushing int           // segments that upstreams are being given back now
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
 
 	observer     mem.Observer
 	callbacks    []func() bool
 	oomObservers []func(*mem.OutOfMemory)
 	closed       bool
+
+	returning sync.Mutex // held while upstreams are given their segments back; taken before mu
 }
 
 const noLimit = int64(1)<<62 - 1
@@ -85,7 +96,9 @@ const (
 	attendCapture              // some requests go to private pools
 	attendGC                   // the age of free blocks is counted
 	attendObserver             // somebody wants every event, in one order
-	attendClosed               // every call fails
+	attendClosed               // every call fails, or Close is under way
+
+	attendFrees = attendObserver | attendClosed // what matters to a free that waits for no other stream
 )
 
 // New returns an allocator of dev's memory. The error says which setting is out of its range, or that the device cannot
@@ -135,7 +148,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		}
 		sh.mu.Unlock()
 	}
-	return a.allocSlow(s, size)
+	return a.allocPlain(s, size)
 }
 
 // Free takes b back: see mem.Allocator. Streams in used other than b's own make the block wait until they have done the
@@ -158,7 +171,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	}
 	sh := shards[index]
 	sh.mu.Lock()
-	if a.attention.Load()&^attendPending != 0 {
+	if a.attention.Load()&attendFrees != 0 {
 		sh.mu.Unlock()
 		a.freeSlow(b, nil)
 		return

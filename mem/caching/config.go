@@ -42,6 +42,10 @@ type Config struct {
 	ThrowOnOOM bool
 	// ReleaseLock lets other requests go on while the driver allocates a segment.
 	ReleaseLock bool
+	// GraphCaptureRecordStreamReuse lets a block that other streams use, and that is freed while a graph is captured, be
+	// handed out again in the same capture, once all of them have joined its own stream. Off, it waits for the capture's
+	// end. It costs requests during captures a question to the device for each such block of their stream.
+	GraphCaptureRecordStreamReuse bool
 	// PyTorchExact leaves out what Ashlar does better than PyTorch; see the package's comment.
 	PyTorchExact bool
 
@@ -183,6 +187,17 @@ func (a *Allocator) SetMemoryFraction(fraction float64) error {
 		c.MemoryFraction = fraction
 		return nil
 	})
+}
+
+// Limit returns how many bytes may be reserved at most, by the limit and the memory fraction; 0 is no limit. (Where a
+// fraction of 0 lets nothing be reserved, it is 1.)
+func (a *Allocator) Limit() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.limit == noLimit {
+		return 0
+	}
+	return max(a.limit, 1)
 }
 
 // reserveSize is how many bytes of addresses an expandable segment takes: whole pages.

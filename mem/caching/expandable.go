@@ -141,6 +141,7 @@ func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 	p.putFree(ref, blk)
 	a.reserved += mapped
 	p.family.reserved += mapped
+	p.family.rise(mapped)
 	p.stats.add(reservedBytes, mapped)
 	a.totals.numDeviceAlloc++
 	a.observe(mem.ActionSegmentMap, p, ptr, mapped)
@@ -231,6 +232,7 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 	a.reserved -= size
 	p.stats.sub(reservedBytes, size)
 	p.family.reserved -= size
+	p.family.fall(size)
 	a.totals.numDeviceFree++
 	a.observe(mem.ActionSegmentUnmap, p, ptr, size)
 	return nil

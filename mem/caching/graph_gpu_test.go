@@ -158,3 +158,27 @@ func TestGPUGraphsReplayedAtOnce(t *testing.T) {
 	b.finish(nil, nil, zero, delay)
 	b.allGivenBack()
 }
+
+// Blocks that several streams used are handed out again within the capture, once all have joined: seen by address, and
+// right in every launch. The blocks are large enough that kernels of several streams run at once.
+func TestGPUReuseInCapture(t *testing.T) {
+	const size, launches = 3 << 20, 100
+	for name, reclaim := range map[string]func(*graphBench){
+		"2 streams": func(b *graphBench) { b.reclaim2(size, launches) },
+		"4 streams": func(b *graphBench) { b.reclaim4(size, launches) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newGPUGraphBench(t)
+			b.reuse()
+			reclaim(b)
+			b.allGivenBack()
+		})
+	}
+}
+
+// Graphs captured from a restored state, over pools of the device and with an upstream, are right in every launch.
+func TestGPUGraphsOverUserPools(t *testing.T) {
+	b := newGPUGraphBench(t)
+	b.graphsOverPools(3<<20, 100)
+	b.allGivenBack()
+}

@@ -243,8 +243,8 @@ func TestBehaviour33_CapturesAskForNoMarks(t *testing.T) {
 	})
 }
 
-// PyTorch can hand such a block out within the same capture, once the streams have joined. This allocator does not look
-// into the graph: it waits for the capture to end, which is later than any join.
+// Unless it is told otherwise (reuse_test.go), the allocator does not look into the graph, nor does PyTorch: it waits for
+// the capture to end, which is later than any join.
 func TestABlockUsedOnOtherStreamsInACaptureWaitsForItsEnd(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		for i, streams := range []int{2, 4} {

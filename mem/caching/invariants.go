@@ -2,6 +2,7 @@ package caching
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/invariants"
@@ -106,6 +107,9 @@ func (sh *shard) check() error {
 			return fmt.Errorf("caching: stream %d, pool %d: %d blocks are free and %d unmapped, but the sets hold %d and %d",
 				sh.index, i, free[i], unmapped[i], p.free.n, len(p.unmapped))
 		}
+		if err := p.check(i); err != nil {
+			return err
+		}
 	}
 	for metric := range oversizeAllocations {
 		for class := range numClasses {
@@ -114,6 +118,65 @@ func (sh *shard) check() error {
 					sh.index, metric, class, got, want[metric][class])
 			}
 		}
+	}
+	return nil
+}
+
+// check verifies that a pool knows its place, and its private pool, if it is of one, knows it too.
+func (p *pool) check(i int) error {
+	f := p.family
+	if int(p.index) != i || p.class != f.class || p.noSplit != f.noSplit {
+		return fmt.Errorf("caching: stream %d, pool %d takes itself for pool %d, class %d, never split: %v; its family has class %d, %v",
+			p.sh.index, i, p.index, p.class, p.noSplit, f.class, f.noSplit)
+	}
+	if pp := f.owner; pp != nil {
+		if h := pp.home(p.sh.index); h == nil || h.pools[f.class] != p || pp.families[f.class] != f {
+			return fmt.Errorf("caching: stream %d, pool %d is not known to pool %v", p.sh.index, i, pp.id)
+		}
+	} else if i != f.class || p.sh.a.default_[f.class] != f {
+		return fmt.Errorf("caching: stream %d, pool %d is of the default pool", p.sh.index, i)
+	}
+	return nil
+}
+
+// check verifies that a private pool's users add up, and that its segments are those of its upstream, if it has one. The
+// caller holds every lock.
+func (pp *privatePool) check(a *Allocator) error {
+	switch {
+	case pp.own < 0 || pp.own > pp.useCount || pp.requests < 0:
+		return fmt.Errorf("caching: pool %v has %d users, %d of them its own, and %d requests", pp.id, pp.useCount, pp.own, pp.requests)
+	case pp.families[classSmall].owner != pp || pp.families[classLarge].owner != pp:
+		return fmt.Errorf("caching: the families of pool %v are not its own", pp.id)
+	case pp.closed && slices.Contains(a.overflow, pp):
+		return fmt.Errorf("caching: pool %v was closed, and lends", pp.id)
+	}
+	n := 0
+	for _, sh := range a.live {
+		h := pp.home(sh.index)
+		if h == nil {
+			continue
+		}
+		for class, p := range h.pools {
+			if p != nil && (h.sh != sh || sh.pools[p.index] != p || p.class != class || p.family != pp.families[class]) {
+				return fmt.Errorf("caching: pool %v has a pool on stream %d that the stream does not have", pp.id, sh.index)
+			}
+		}
+		if pp.source == nil {
+			continue
+		}
+		for ref := range blockRef(sh.slab.n) {
+			blk := sh.slab.at(ref)
+			if blk.state == stateNone || blk.prev != 0 || sh.pools[blk.pool].family.owner != pp {
+				continue
+			}
+			n++
+			if b, ok := pp.segments[blk.ptr]; !ok || blk.expandable || b.Size < sh.segmentAt(blk).TotalSize {
+				return fmt.Errorf("caching: the segment at %#x of pool %v is not one of its upstream (%d bytes there)", blk.ptr, pp.id, b.Size)
+			}
+		}
+	}
+	if n != len(pp.segments) {
+		return fmt.Errorf("caching: pool %v has %d segments, and %d blocks of its upstream", pp.id, n, len(pp.segments))
 	}
 	return nil
 }
@@ -139,8 +202,15 @@ func (a *Allocator) checkLocked() error {
 	for _, f := range a.default_ {
 		familyReserved += f.reserved
 	}
-	for _, pp := range a.private {
-		familyReserved += pp.families[0].reserved + pp.families[1].reserved
+	for id, pp := range a.private {
+		n := pp.families[0].reserved + pp.families[1].reserved
+		familyReserved += n
+		if got := pp.reserved.All.Current; a.inFlight == 0 && got != n || got != pp.reserved.SmallPool.Current+pp.reserved.LargePool.Current {
+			return fmt.Errorf("caching: pool %v has %d bytes reserved, and counts %+v", id, n, pp.reserved)
+		}
+		if err := pp.check(a); err != nil {
+			return err
+		}
 	}
 	if a.reserved-a.inFlight != reserved || a.reserved != familyReserved {
 		return fmt.Errorf("caching: %d bytes are reserved, but the streams count %d and the pools %d", a.reserved, reserved, familyReserved)

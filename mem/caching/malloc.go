@@ -8,21 +8,11 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A request is an allocation on its way through the slow path.
-type request struct {
-	pool       *pool
-	requested  int64 // what the caller asked for
-	size       int64 // rounded
-	segment    int64 // what the driver would be asked for
-	expandable bool
-	found      blockRef // taken out of its free set
-	err        error    // what the driver said last; nil for a refusal by the limit
-}
-
 // allocSlow goes through the whole order of attempts. It is PyTorch's malloc: look whether waiting frees are done;
-// search; ask the callbacks and search; collect garbage; ask the driver; give back oversize blocks and ask; wait for
-// all pending frees, search (not if PyTorchExact), give everything back and ask a last time.
-func (a *Allocator) allocSlow(s driver.Stream, requested int64) (mem.Block, error) {
+// search; ask the callbacks and search; collect garbage; ask the driver; borrow from a pool that lends; give back
+// oversize blocks and ask; wait for all pending frees, search (not if PyTorchExact), give everything back and ask a last
+// time.
+func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Block, error) {
 	if id := s.ID(); id > maxStreams {
 		panic(fmt.Sprintf("caching: stream ID %d: drivers number streams densely, and at most to %d", id, maxStreams))
 	}
@@ -36,33 +26,46 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64) (mem.Block, erro
 		return mem.Block{}, a.giveUp(&mem.OutOfMemory{Requested: requested, TooLarge: true})
 	}
 	sh := a.shardOf(s)
-	if len(a.captures) == 0 {
-		a.processPending()
-	}
-	r := &request{requested: requested, size: a.cfg.roundSize(requested), expandable: a.cfg.ExpandableSegments}
+	a.processPendingFor(sh)
+	r := &request{wish: w, requested: requested, size: a.cfg.roundSize(requested)}
 	r.segment = a.cfg.segmentSize(r.size)
 	a.lock(sh)
-	r.pool = a.poolFor(sh, r.size)
-	ok, err := a.obtain(r)
+	err := a.enter(r, sh)
+	ok := false
+	if err == nil {
+		ok, err = a.obtain(r)
+		a.exit(r)
+	}
 	if ok {
 		blk := sh.slab.at(r.found)
 		cut := a.cfg.shouldSplit(r.pool, blk.size(), r.size, r.expandable)
 		b := r.pool.hand(r.found, blk, r.size, requested, cut)
+		if r.pool.family.owner != r.keeps {
+			r.pool.lend(b.Tag)
+		}
 		a.foldFor(sh)
 		sh.verify()
 		a.unlock(sh)
-		a.mu.Unlock()
+		a.leave()
 		return b, nil
 	}
 	a.foldFor(sh)
 	if err != nil {
 		a.unlock(sh)
-		a.mu.Unlock()
+		a.leave()
 		return mem.Block{}, err
 	}
 	oom := a.outOfMemory(r)
 	a.unlock(sh)
 	return mem.Block{}, a.giveUp(oom)
+}
+
+// allocPlain is allocSlow without wishes. It is a call of its own because to pass them costs Alloc's warm way a hundredth
+// of its time: the compiler keeps registers free for them.
+//
+//go:noinline
+func (a *Allocator) allocPlain(s driver.Stream, size int64) (mem.Block, error) {
+	return a.allocSlow(s, size, wish{})
 }
 
 // lock takes a shard's lock on behalf of the holder of mu and notes it; unlock gives it back.
@@ -82,18 +85,17 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 	if a.search(r) {
 		return true, nil
 	}
-	if len(a.callbacks) > 0 {
-		freed := a.runCallbacks(r.pool.sh)
-		if a.closed {
-			return false, ErrClosed
+	if len(a.callbacks) > 0 && !r.noRetry {
+		freed, err := a.runCallbacks(r)
+		if err != nil {
+			return false, err
 		}
-		r.pool = a.poolFor(r.pool.sh, r.size) // captures may have begun or ended meanwhile
 		if freed && a.search(r) {
 			return true, nil
 		}
 	}
 	var failures []error // what could not be given back; told only if the request fails
-	if a.collecting() {
+	if a.collecting() && !r.noRetry {
 		if err := a.collectGarbage(); err != nil {
 			failures = append(failures, err)
 		}
@@ -105,27 +107,33 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 		a.totals.numOOMRejections++
 		return false, nil
 	}
+	if a.borrow(r) {
+		return true, nil
+	}
+	if r.noRetry {
+		return false, nil
+	}
 	released, err := a.releaseOversize(r)
 	if err != nil {
 		failures = append(failures, err)
 	}
 	if released {
-		if ok, err := a.grow(r); ok || err != nil {
+		if ok, err := a.growAgain(r); ok || err != nil {
 			return ok, err
 		}
 	}
-	if len(a.captures) == 0 {
+	if !a.capturing() {
 		if err := a.waitPending(); err != nil {
 			failures = append(failures, err)
 		}
 		if !a.cfg.PyTorchExact && a.search(r) {
 			return true, nil
 		}
-		if err := a.releaseCached(); err != nil {
+		if err := errors.Join(a.releaseCached(), a.releaseOwn(r)); err != nil {
 			failures = append(failures, err)
 		}
 		a.totals.numAllocRetries++
-		if ok, err := a.grow(r); ok || err != nil {
+		if ok, err := a.growAgain(r); ok || err != nil {
 			return ok, err
 		}
 	}
@@ -143,20 +151,36 @@ func (a *Allocator) search(r *request) bool {
 }
 
 // runCallbacks asks everyone who may hold memory to give some up, and reports whether somebody did. It runs without
-// locks, since they will call Free: anything may happen meanwhile.
-func (a *Allocator) runCallbacks(sh *shard) bool {
-	callbacks := a.callbacks
+// locks, since they will call Free: anything may happen meanwhile, and the request may have to go to another pool.
+func (a *Allocator) runCallbacks(r *request) (freed bool, err error) {
+	callbacks, sh := a.callbacks, r.pool.sh
+	a.unlocked(sh, func() {
+		for _, callback := range callbacks {
+			if callback() {
+				freed = true
+			}
+		}
+	})
+	if a.closed {
+		return false, ErrClosed
+	}
+	before := *r
+	if err := a.enter(r, sh); err != nil {
+		return false, err
+	}
+	a.exit(&before)
+	return freed, nil
+}
+
+// unlocked calls f without the locks of the holder of mu and a shard.
+func (a *Allocator) unlocked(sh *shard, f func()) {
 	a.unlock(sh)
 	a.mu.Unlock()
-	freed := false
-	for _, callback := range callbacks {
-		if callback() {
-			freed = true
-		}
-	}
-	a.mu.Lock()
-	a.lock(sh)
-	return freed
+	defer func() {
+		a.mu.Lock()
+		a.lock(sh)
+	}()
+	f()
 }
 
 // grow gets memory from the driver for r. It returns false if there is no room.
@@ -174,11 +198,15 @@ func (a *Allocator) grow(r *request) (bool, error) {
 	if err == nil {
 		return true, nil
 	}
-	if errors.Is(err, driver.ErrNoMemory) {
+	if errors.Is(err, driver.ErrNoMemory) || errors.Is(err, mem.ErrNoMemory) {
 		r.err = err
 		return false, nil
 	}
-	return false, fmt.Errorf("caching: get %d bytes from the driver: %w", r.segment, err)
+	source := "the driver"
+	if r.pool.upstream() != nil {
+		source = fmt.Sprintf("the upstream of pool %v", r.pool.family.id)
+	}
+	return false, fmt.Errorf("caching: get %d bytes from %s: %w", r.segment, source, err)
 }
 
 // newSegment asks the driver for a segment that is one block.
@@ -192,13 +220,14 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	a.reserved += r.segment
 	a.inFlight += r.segment
 	p.family.reserved += r.segment
-	ptr, err := a.driverAlloc(p.sh, r.segment)
+	ptr, err := a.segmentMemory(p, r.segment)
 	a.inFlight -= r.segment
 	if err != nil {
 		a.reserved -= r.segment
 		p.family.reserved -= r.segment
 		return 0, err
 	}
+	p.family.rise(r.segment)
 	ref, blk := p.sh.slab.take()
 	blk.make(ptr, r.segment, 0, 0, p.index)
 	p.stats.add(segment, 1)
@@ -211,23 +240,10 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	return ref, nil
 }
 
-func (a *Allocator) driverAlloc(sh *shard, size int64) (driver.Pointer, error) {
-	if !a.cfg.ReleaseLock {
-		return a.dev.Alloc(size)
-	}
-	a.unlock(sh)
-	a.mu.Unlock()
-	defer func() {
-		a.mu.Lock()
-		a.lock(sh)
-	}()
-	return a.dev.Alloc(size)
-}
-
 // giveUp tells the observers of an out-of-memory error and returns it. The caller holds mu, which giveUp releases.
 func (a *Allocator) giveUp(oom *mem.OutOfMemory) error {
 	observers := a.oomObservers
-	a.mu.Unlock()
+	a.leave()
 	if !oom.TooLarge {
 		a.describeProcesses(oom)
 	}

@@ -34,7 +34,7 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	}
 	e.Allocated, _ = a.sum(allocatedBytes, classAll)
 	a.describeCache(e, r)
-	segments := a.segments()
+	segments := a.segments(nil)
 	a.describePinning(e, segments)
 	a.describeRemedies(e, r, segments)
 	if a.observer != nil {
@@ -109,7 +109,7 @@ func (a *Allocator) describePinning(e *mem.OutOfMemory, segments []mem.SegmentIn
 }
 
 // describeRemedies says under which other settings there would have been room. What could still be had from the device
-// is headroom; everything that is whole and free has been given back already.
+// is headroom; what is whole and free has been given back already, unless describeKept finds it.
 func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []mem.SegmentInfo) {
 	headroom := e.Free
 	if e.Allowed > 0 {
@@ -122,7 +122,11 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 		if c.Stream != e.Stream && c.Pool == e.Pool && c.Small == e.Small && c.Largest >= r.size {
 			add(fmt.Sprintf("the cache of stream %d", c.Stream), "it has a free block of %s", mem.FormatSize(c.Largest))
 		}
+		if a.mayLend(c) && e.Pool == (mem.PoolID{}) && c.Stream == e.Stream && c.Small == e.Small && c.Largest >= r.size {
+			add(fmt.Sprintf("UseOnOOM for pool %v", c.Pool), "it has a free block of %s", mem.FormatSize(c.Largest))
+		}
 	}
+	a.describeKept(r, headroom, segments, add)
 	if !r.expandable && a.vm != nil {
 		// Packed into one expandable segment, the live blocks would leave all that is stranded to be mapped elsewhere.
 		if room := headroom + e.Stranded; room >= r.segment {
@@ -134,6 +138,33 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 			add(fmt.Sprintf("max_split_size_mb:%d", limit>>20),
 				"small blocks would not have pinned larger segments, which would have left %s", mem.FormatSize(room))
 		}
+	}
+}
+
+// mayLend reports whether free memory is a Pool's that could lend it, and does not.
+func (a *Allocator) mayLend(c mem.CachedMemory) bool {
+	pp := a.private[c.Pool]
+	return pp != nil && pp.own > 0 && !pp.closed && !slices.Contains(a.overflow, pp) && (!a.cfg.ExpandableSegments || pp.source != nil)
+}
+
+// describeKept says whether the request would have fitted with the segments that are whole and free, and why they were
+// not given back.
+func (a *Allocator) describeKept(r *request, headroom int64, segments []mem.SegmentInfo, add func(name, format string, args ...any)) {
+	var ordinary, private int64
+	for i := range segments {
+		switch s := &segments[i]; {
+		case s.ActiveSize > 0:
+		case s.Pool == (mem.PoolID{}):
+			ordinary += s.TotalSize
+		case a.private[s.Pool].source == nil:
+			private += s.TotalSize
+		}
+	}
+	if private > 0 && headroom+private >= r.segment {
+		add("the free segments of private pools", "Pool.EmptyCache, or Close or ReleasePool and EmptyCache, give %s back", mem.FormatSize(private))
+	}
+	if held := r.noRetry || a.capturing() || a.cfg.ThrowOnOOM; held && ordinary > 0 && headroom+ordinary >= r.segment {
+		add("EmptyCache", "%s is free in segments that this request must not give back itself", mem.FormatSize(ordinary))
 	}
 }
 

@@ -143,6 +143,9 @@ func (a *Allocator) ResetPeakStats() {
 		}
 	}
 	a.foldPeaks()
+	for _, pp := range a.private {
+		pp.resetPeaks()
+	}
 }
 
 // ResetAccumulatedStats sets the allocated and freed sides of every quantity, and the plain counters, to zero.
@@ -159,4 +162,7 @@ func (a *Allocator) ResetAccumulatedStats() {
 		}
 	}
 	a.totals = totals{peak: a.totals.peak, base: a.totals.base}
+	for _, pp := range a.private {
+		pp.resetAccumulated()
+	}
 }

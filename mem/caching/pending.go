@@ -25,11 +25,13 @@ type wait struct {
 	marked bool
 }
 
-// A deferredFree is a free with other users during a capture: marks may not be taken before it ends.
+// A deferredFree is a free with other users during a capture. The marks that it waits for are taken when the capture has
+// ended.
 type deferredFree struct {
-	sh   *shard
-	ref  blockRef
-	used []driver.Stream
+	sh    *shard
+	ref   blockRef
+	used  []driver.Stream
+	marks []driver.Mark // of the streams in used, in the capture; nil if it is not to be reused there: see reuse.go
 }
 
 // deferFree puts a block that other streams use on their wait lists, and returns false if there are none. The caller
@@ -54,7 +56,7 @@ func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver
 	p.stats.cur[active]++
 	p.stats.cur[activeBytes] += blk.size()
 	if len(a.captures) > 0 {
-		a.deferred = append(a.deferred, &deferredFree{sh, ref, others})
+		a.deferred = append(a.deferred, &deferredFree{sh, ref, others, a.capturedMarks(sh.stream, others)})
 	} else {
 		a.wait(sh, ref, others)
 	}
@@ -115,7 +117,7 @@ func (a *Allocator) processPending() {
 	for _, list := range a.pending {
 		n := 0
 		for n < len(list.waits) && list.waits[n].reached(list.stream) {
-			a.finish(&list.waits[n])
+			a.finish(list.waits[n].sh, list.waits[n].ref, 1)
 			n++
 		}
 		list.waits = list.waits[n:]
@@ -137,20 +139,20 @@ func (a *Allocator) startDeferred() {
 	a.deferred = nil
 }
 
-// finish counts one mark of a block as reached, and frees the block if it was the last.
-func (a *Allocator) finish(w *wait) {
-	if w.sh != a.locked {
-		w.sh.mu.Lock()
+// finish counts marks of a pending block as reached, and frees the block if it waits for no more.
+func (a *Allocator) finish(sh *shard, ref blockRef, marks int32) {
+	if sh != a.locked {
+		sh.mu.Lock()
 	}
-	cold := w.sh.slab.coldAt(w.ref)
-	if cold.pending--; cold.pending == 0 {
-		blk := w.sh.slab.at(w.ref)
-		w.sh.pools[blk.pool].release(w.ref, blk)
-		w.sh.verify()
+	cold := sh.slab.coldAt(ref)
+	if cold.pending -= marks; cold.pending == 0 {
+		blk := sh.slab.at(ref)
+		sh.pools[blk.pool].release(ref, blk)
+		sh.verify()
 	}
-	over := w.sh.stats.over
-	if w.sh != a.locked {
-		w.sh.mu.Unlock()
+	over := sh.stats.over
+	if sh != a.locked {
+		sh.mu.Unlock()
 	}
 	if over {
 		a.lockShards()
@@ -175,8 +177,8 @@ func (a *Allocator) waitPending() error {
 			failures = append(failures, fmt.Errorf("caching: wait for stream %d: %w", list.stream.ID(), err))
 			continue
 		}
-		for i := range list.waits {
-			a.finish(&list.waits[i])
+		for _, w := range list.waits {
+			a.finish(w.sh, w.ref, 1)
 		}
 		list.waits = nil
 	}

@@ -17,6 +17,8 @@ type pool struct {
 	class    int    // classSmall or classLarge
 	noSplit  bool   // as its family's
 	stats    *classStats
+
+	lent []uint64 // tags of blocks that the default pool has borrowed; some may be back: see borrow.go
 }
 
 func (p *pool) small() bool { return p.class == classSmall }
@@ -24,6 +26,7 @@ func (p *pool) small() bool { return p.class == classSmall }
 // A family is the pools of one kind, small or large, in all shards: what PyTorch calls a BlockPool.
 type family struct {
 	id       mem.PoolID
+	owner    *privatePool // nil in the default pool
 	class    int
 	noSplit  bool         // free blocks are handed out whole
 	calls    atomic.Int64 // searches for free blocks, counted while garbage collection is on

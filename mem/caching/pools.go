@@ -4,58 +4,135 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A privatePool serves the requests of a captured graph, or of a user who wants memory apart. Its segments serve no
-// other request; they are given back once it has been released as often as it was begun.
+// A privatePool serves the requests of captured graphs, or of a user who wants memory apart. Its segments serve no
+// other request, unless it lends; they are given back once it has as many releases as it has had users.
 type privatePool struct {
 	id       mem.PoolID
 	families [2]*family // small and large
-	useCount int
+	useCount int        // users: an open Pool, its scopes, and who called BeginAllocateToPool; guarded by Allocator.mu
+	own      int        // of them, the open Pool and its scopes: the others are graphs, which use free memory too
+	requests int        // on their way through the slow path: the pool outlives them
+	closed   bool       // the Pool was closed; changes only with mu and every shard locked
+
+	homes atomic.Pointer[[]*home] // by stream ID; grows under mu; entries are nil until the pool serves the stream
+
+	source   mem.Allocator                // where segments come from; nil: the device
+	segments map[driver.Pointer]mem.Block // the source's blocks, by address; nil if there is no source
+	reserved mem.StatArray                // bytes of segments and mapped pages
+
+	revived map[uint64]uint64 // which loans the blocks are that the last Restore made live again, by their tags
 }
 
-// A capture sends the requests on some streams to a private pool.
-type capture struct {
-	id     mem.PoolID
-	filter func(driver.Stream) bool
+// inGraphs reports whether graphs use the pool, whose launches write to free memory of it too. The caller holds mu.
+func (pp *privatePool) inGraphs() bool { return pp.useCount > pp.own }
+
+// A home is a private pool's place in a shard.
+type home struct {
+	sh    *shard
+	pools [2]*pool // small and large; nil until used; guarded by the shard's lock
 }
 
-// BeginAllocateToPool sends the requests on streams for which filter returns true to the private pool id, which is made
-// if it does not exist, until EndAllocateToPool. Of several, the last begun wins. Until then nothing is given back to
-// the driver but what released pools hold, and frees that wait for other streams go on waiting. Each call must be
-// matched by a ReleasePool when whatever uses the pool's memory (a graph, say) is gone. The filter runs under locks.
-func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream) bool) {
+func newPrivatePool(id mem.PoolID) *privatePool {
+	pp := &privatePool{id: id}
+	for class := range pp.families {
+		pp.families[class] = &family{id: id, owner: pp, class: class}
+	}
+	return pp
+}
+
+// home is the pool's place in a shard, or nil. Any lock will do, or none.
+func (pp *privatePool) home(shard int) *home {
+	if homes := pp.homes.Load(); homes != nil && shard < len(*homes) {
+		return (*homes)[shard]
+	}
+	return nil
+}
+
+// errTooManyPools is what a request to a private pool fails with that would be one too many on its stream.
+var errTooManyPools = fmt.Errorf("caching: requests on one stream go to more than %d private pools: close some", maxPools/2)
+
+// poolIn is the pool of a class of pp in a shard. It is made if need be. The caller holds mu and the shard.
+func (pp *privatePool) poolIn(sh *shard, class int) (*pool, error) {
+	h := pp.home(sh.index)
+	if h != nil && h.pools[class] != nil {
+		return h.pools[class], nil
+	}
+	if len(sh.pools) == maxPools && len(sh.vacant) == 0 {
+		return nil, errTooManyPools
+	}
+	if h == nil {
+		var old []*home
+		if homes := pp.homes.Load(); homes != nil {
+			old = *homes
+		}
+		grown := make([]*home, max(sh.index+1, len(old)))
+		copy(grown, old)
+		h = &home{sh: sh}
+		grown[sh.index] = h
+		pp.homes.Store(&grown)
+	}
+	h.pools[class] = sh.addPool(pp.families[class])
+	return h.pools[class], nil
+}
+
+// classOf is the kind of pool that serves a rounded size.
+func classOf(rounded int64) int {
+	if rounded <= smallSize {
+		return classSmall
+	}
+	return classLarge
+}
+
+// rise and fall count what a private pool has reserved.
+func (f *family) rise(n int64) {
+	if f.owner != nil {
+		f.owner.reserved.All.Rise(n)
+		f.owner.ofClass(f.class).Rise(n)
+	}
+}
+
+func (f *family) fall(n int64) {
+	if f.owner != nil {
+		f.owner.reserved.All.Fall(n)
+		f.owner.ofClass(f.class).Fall(n)
+	}
+}
+
+func (pp *privatePool) ofClass(class int) *mem.Stat {
+	if class == classSmall {
+		return &pp.reserved.SmallPool
+	}
+	return &pp.reserved.LargePool
+}
+
+func (pp *privatePool) resetPeaks() {
+	for _, s := range []*mem.Stat{&pp.reserved.All, &pp.reserved.SmallPool, &pp.reserved.LargePool} {
+		s.Peak = s.Current
+	}
+}
+
+func (pp *privatePool) resetAccumulated() {
+	for _, s := range []*mem.Stat{&pp.reserved.All, &pp.reserved.SmallPool, &pp.reserved.LargePool} {
+		s.Allocated, s.Freed = 0, 0
+	}
+}
+
+// ReservedByPrivatePools returns the bytes that each private pool has in segments and mapped pages:
+// reserved_bytes_by_private_pools of torch.cuda.memory_stats(). A pool that is gone is not in it.
+func (a *Allocator) ReservedByPrivatePools() map[mem.PoolID]mem.StatArray {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if id == (mem.PoolID{}) {
-		panic("caching: BeginAllocateToPool of the default pool")
+	reserved := make(map[mem.PoolID]mem.StatArray, len(a.private))
+	for id, pp := range a.private {
+		reserved[id] = pp.reserved
 	}
-	if slices.ContainsFunc(a.captures, func(c capture) bool { return c.id == id }) {
-		panic(fmt.Sprintf("caching: BeginAllocateToPool: requests go to pool %v already", id))
-	}
-	pp := a.private[id]
-	if pp == nil {
-		pp = &privatePool{id: id, families: [2]*family{{id: id, class: classSmall}, {id: id, class: classLarge}}}
-		a.private[id] = pp
-	}
-	pp.useCount++
-	a.captures = append(a.captures, capture{id, filter})
-	a.attend(attendCapture, true)
-}
-
-// EndAllocateToPool ends what BeginAllocateToPool began. It panics if nothing was begun.
-func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	i := slices.IndexFunc(a.captures, func(c capture) bool { return c.id == id })
-	if i < 0 {
-		panic(fmt.Sprintf("caching: EndAllocateToPool: no requests go to pool %v", id))
-	}
-	a.captures = slices.Delete(a.captures, i, i+1)
-	a.attend(attendCapture, len(a.captures) > 0)
+	return reserved
 }
 
 // ReleasePool says that one user of the pool is gone. After the last, EmptyCache and requests that find no room give
@@ -65,17 +142,17 @@ func (a *Allocator) ReleasePool(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	pp := a.private[id]
-	if pp == nil || pp.useCount == 0 {
+	if pp == nil || !pp.inGraphs() {
 		panic(fmt.Sprintf("caching: ReleasePool: pool %v has no users", id))
 	}
-	if pp.useCount == 1 && slices.ContainsFunc(a.captures, func(c capture) bool { return c.id == id }) {
+	if pp.useCount-pp.own == 1 && slices.ContainsFunc(a.captures, func(c capture) bool { return c.id == id && c.scope == nil }) {
 		panic(fmt.Sprintf("caching: ReleasePool: requests still go to pool %v: call EndAllocateToPool first", id))
 	}
 	pp.useCount--
 }
 
-// NeverSplit makes a private pool hand out whole free blocks only, however small the request: what PyTorch's MemPool does
-// with no_split. It panics if the pool does not exist.
+// NeverSplit makes a private pool hand out whole free blocks only, however small the request: PoolOptions.NoSplit, for
+// pools that BeginAllocateToPool made. It panics if the pool does not exist.
 func (a *Allocator) NeverSplit(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,6 +162,11 @@ func (a *Allocator) NeverSplit(id mem.PoolID) {
 	}
 	a.lockShards()
 	defer a.unlockShards()
+	a.neverSplit(pp)
+}
+
+// neverSplit marks a pool, and what it has in each shard. The caller holds mu and every shard.
+func (a *Allocator) neverSplit(pp *privatePool) {
 	for _, f := range pp.families {
 		f.noSplit = true
 		for _, p := range a.poolsOf(f) {
@@ -93,24 +175,46 @@ func (a *Allocator) NeverSplit(id mem.PoolID) {
 	}
 }
 
-// poolFor is the pool that serves a rounded size on a shard's stream. The caller holds mu and the shard.
-func (a *Allocator) poolFor(sh *shard, rounded int64) *pool {
-	for _, c := range slices.Backward(a.captures) {
-		if !c.filter(sh.stream) {
+// CheckPoolLive returns nil if the live blocks of a private pool are exactly those at the given addresses, and else an
+// error that names what differs. Blocks that were freed do not count as live, even if they wait for other streams. It is
+// PyTorch's checkPoolLiveAllocations. It looks at every block of the streams that the pool has served.
+func (a *Allocator) CheckPoolLive(id mem.PoolID, live []driver.Pointer) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pp := a.private[id]
+	if pp == nil {
+		return fmt.Errorf("caching: CheckPoolLive: there is no private pool %v", id)
+	}
+	a.lockShards()
+	defer a.unlockShards()
+	expected := slices.Clone(live)
+	slices.Sort(expected)
+	expected = slices.Compact(expected)
+	found := make([]bool, len(expected))
+	var failures []error
+	for _, sh := range a.live {
+		if pp.home(sh.index) == nil {
 			continue
 		}
-		f := a.private[c.id].families[1]
-		if rounded <= smallSize {
-			f = a.private[c.id].families[0]
-		}
-		for _, p := range sh.pools {
-			if p != nil && p.family == f {
-				return p
+		for ref := range blockRef(sh.slab.n) {
+			blk := sh.slab.at(ref)
+			if blk.state != stateLive || sh.pools[blk.pool].family.owner != pp {
+				continue
+			}
+			if i, ok := slices.BinarySearch(expected, blk.ptr); ok {
+				found[i] = true
+			} else {
+				failures = append(failures, fmt.Errorf("caching: the block of %d bytes at %#x of pool %v is live, and not among those that should be",
+					blk.size(), blk.ptr, id))
 			}
 		}
-		return sh.addPool(f)
 	}
-	return sh.defaultPool(rounded)
+	for i, ptr := range expected {
+		if !found[i] {
+			failures = append(failures, fmt.Errorf("caching: no live block of pool %v begins at %#x", id, ptr))
+		}
+	}
+	return errors.Join(failures...)
 }
 
 // releaseFreeablePools gives back what released pools hold, and forgets those that hold nothing. The caller holds mu
@@ -118,33 +222,44 @@ func (a *Allocator) poolFor(sh *shard, rounded int64) *pool {
 func (a *Allocator) releaseFreeablePools() error {
 	var failures []error
 	for _, id := range a.privateIDs() {
-		pp := a.private[id]
-		if pp.useCount > 0 {
-			continue
-		}
-		failures = append(failures, a.releaseFamily(pp.families[0]), a.releaseFamily(pp.families[1]))
-		if !a.holds(pp) {
-			delete(a.private, id)
-			for _, sh := range a.live {
-				for i, p := range sh.pools {
-					if p != nil && (p.family == pp.families[0] || p.family == pp.families[1]) {
-						sh.pools[i] = nil
-					}
-				}
-			}
+		if pp := a.private[id]; pp.useCount == 0 {
+			failures = append(failures, a.releaseAll(pp))
 		}
 	}
 	return errors.Join(failures...)
 }
 
-// holds reports whether a private pool has memory or addresses.
+// releaseAll gives back what a private pool has free, and forgets it if it has no users and holds nothing. The caller
+// holds mu and every shard.
+func (a *Allocator) releaseAll(pp *privatePool) error {
+	err := errors.Join(a.releaseFamily(pp.families[0]), a.releaseFamily(pp.families[1]))
+	a.forget(pp)
+	return err
+}
+
+// forget drops the record of a private pool that has no users and holds nothing. Its ID may be another's by now, if it
+// was forgotten before. The caller holds mu and every shard.
+func (a *Allocator) forget(pp *privatePool) {
+	if pp.useCount > 0 || a.holds(pp) || a.private[pp.id] != pp {
+		return
+	}
+	delete(a.private, pp.id)
+	for _, f := range pp.families {
+		for _, p := range a.poolsOf(f) {
+			p.sh.dropPool(p)
+		}
+	}
+	pp.homes.Store(nil)
+}
+
+// holds reports whether a private pool has memory or addresses, or a request is about to get it some.
 func (a *Allocator) holds(pp *privatePool) bool {
 	for _, f := range pp.families {
 		if f.reserved > 0 || slices.ContainsFunc(a.poolsOf(f), func(p *pool) bool { return len(p.unmapped) > 0 }) {
 			return true
 		}
 	}
-	return false
+	return pp.requests > 0
 }
 
 // privateIDs are the private pools' IDs in ascending order: maps have none.

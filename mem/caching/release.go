@@ -13,7 +13,7 @@ import (
 // refused to take; that stays cached.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.leave()
 	if a.closed {
 		return ErrClosed
 	}
@@ -81,25 +81,28 @@ func (a *Allocator) releaseFamily(f *family) error {
 func (a *Allocator) poolsOf(f *family) []*pool {
 	var pools []*pool
 	for _, sh := range a.live {
-		for _, p := range sh.pools {
-			if p != nil && p.family == f {
-				pools = append(pools, p)
-			}
+		if f.owner == nil {
+			pools = append(pools, sh.pools[f.class])
+		} else if h := f.owner.home(sh.index); h != nil && h.pools[f.class] != nil {
+			pools = append(pools, h.pools[f.class])
 		}
 	}
 	return pools
 }
 
-// releaseSegment gives a segment that is one free block back to the driver. If the driver fails, it stays.
+// releaseSegment gives a segment that is one free block back to where it came from. If the driver fails, it stays.
 func (a *Allocator) releaseSegment(p *pool, ref blockRef) error {
 	blk := p.sh.slab.at(ref)
-	if err := a.dev.Free(blk.ptr); err != nil {
+	if p.upstream() != nil {
+		a.toUpstream(p, blk.ptr)
+	} else if err := a.dev.Free(blk.ptr); err != nil {
 		return fmt.Errorf("caching: give %d bytes at %#x back: %w", blk.size(), blk.ptr, err)
 	}
 	a.totals.numDeviceFree++
 	a.observe(mem.ActionSegmentFree, p, blk.ptr, blk.size())
 	a.reserved -= blk.size()
 	p.family.reserved -= blk.size()
+	p.family.fall(blk.size())
 	p.stats.sub(segment, 1)
 	p.stats.sub(reservedBytes, blk.size())
 	if blk.size() >= a.cfg.MaxSplitSize {
@@ -111,9 +114,13 @@ func (a *Allocator) releaseSegment(p *pool, ref blockRef) error {
 }
 
 // releaseOversize, where a split limit is set, gives one oversize block back that is large enough, or else as many as
-// it takes, from the largest down. It reports whether that makes room for r.
+// it takes, from the largest down. It reports whether that makes room for r. What is free in a pool that captured graphs
+// use is written by their launches, and stays.
 func (a *Allocator) releaseOversize(r *request) (bool, error) {
 	if a.cfg.MaxSplitSize == Unlimited {
+		return false, nil
+	}
+	if owner := r.pool.family.owner; owner != nil && owner.inGraphs() && !a.cfg.PyTorchExact {
 		return false, nil
 	}
 	p := r.pool
@@ -219,39 +226,45 @@ func (a *Allocator) collectGarbage() error {
 	return errors.Join(failures...)
 }
 
-// Close gives all memory back. Blocks that are still live are an error, and nothing is given back then; so is what the
-// driver fails to take. Close again to try again. After a Close that succeeded, Alloc and EmptyCache fail with ErrClosed.
+// Close gives all memory back, and closes all pools. Blocks that are still live are an error, and nothing is given back
+// then; those that a Pool has from this same allocator are some, until that Pool is closed. What the driver fails to take
+// is an error too. Close again to try again. After a Close that succeeded, Alloc and EmptyCache fail with ErrClosed.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.leave()
 	if a.closed {
 		return nil
 	}
-	if len(a.captures) > 0 {
-		return fmt.Errorf("caching: Close while requests go to pool %v: call EndAllocateToPool first", a.captures[0].id)
+	if n := len(a.captures); n > 0 {
+		last, ends := a.captures[n-1], "call EndAllocateToPool"
+		if last.scope != nil {
+			ends = "end its scope"
+		}
+		return fmt.Errorf("caching: Close while requests go to pool %v: %s first", last.id, ends)
 	}
 	if a.inFlight > 0 {
 		return fmt.Errorf("caching: Close while a request waits for %d bytes from the driver", a.inFlight)
 	}
 	err := a.waitPending()
+	// From here on no request is served without mu: nothing is handed out once no block is live.
 	a.lockShards()
+	a.attend(attendClosed, true)
 	n, _ := a.sum(active, classAll)
 	live, _ := a.sum(activeBytes, classAll)
-	a.unlockShards()
 	if n > 0 {
+		a.attend(attendClosed, false)
+		a.unlockShards()
 		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live", n, live), err)
 	}
 	for _, pp := range a.private {
-		pp.useCount = 0
+		pp.useCount, pp.own, pp.closed = 0, 0, true
 	}
-	if err := errors.Join(err, a.releaseCached()); err != nil {
-		return err
-	}
-	a.lockShards()
-	a.closed = true
-	a.attend(attendClosed, true)
+	a.overflow = nil
 	a.unlockShards()
-	return nil
+	err = errors.Join(err, a.releaseCached())
+	a.closed = err == nil
+	a.attend(attendClosed, a.closed)
+	return err
 }
 
 var _ interface {

@@ -75,8 +75,7 @@ func init() { // breaks the cycle between the table and the errors that list it
 			return err
 		},
 		"graph_capture_record_stream_reuse": func(p *parser) error {
-			p.note("blocks that other streams use wait until a capture ends")
-			return p.boolean(new(bool))
+			return p.boolean(&p.cfg.GraphCaptureRecordStreamReuse)
 		},
 		"pinned_use_cuda_host_register": pinnedFlag,
 		"pinned_use_hip_host_register":  pinnedFlag,

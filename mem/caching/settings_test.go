@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
@@ -144,7 +145,7 @@ func TestSettingsOfPyTorch(t *testing.T) {
 	want.MaxSplitSize, want.MaxNonSplitRounding, want.LargeSegmentSize = 128*mib, 40*mib, 32*mib
 	want.GarbageCollectionThreshold, want.MemoryFraction = 0.8, 0.9
 	want.ExpandableSegments, want.ExpandableReserve = true, 40*gib
-	want.ThrowOnOOM, want.ReleaseLock = true, true
+	want.ThrowOnOOM, want.ReleaseLock, want.GraphCaptureRecordStreamReuse = true, true, true
 	want.RoundupDivisions = [16]int64{2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}
 	equal(t, "settings", cfg, want)
 	var noted []string
@@ -153,7 +154,7 @@ func TestSettingsOfPyTorch(t *testing.T) {
 		noted = append(noted, key)
 	}
 	equal(t, "keys without effect", strings.Join(noted, " "), "backend expandable_segments_reserve_by_class "+
-		"graph_capture_record_stream_reuse pinned_use_cuda_host_register pinned_num_register_threads pinned_use_background_threads "+
+		"pinned_use_cuda_host_register pinned_num_register_threads pinned_use_background_threads "+
 		"pinned_max_round_threshold_mb pinned_max_cached_size_mb pinned_reserve_segment_size_mb pinned_free_catch_all")
 	if cfg, _, err := caching.ParseConfig(""); err != nil || cfg != caching.Default() {
 		t.Errorf("no settings: %+v, %v", cfg, err)
@@ -170,4 +171,23 @@ func FuzzParseConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The limit that is told is the smaller of the two, and 0 without one.
+func TestLimitThatIsTold(t *testing.T) {
+	d := sim.New(sim.Options{Total: 1 << 30})
+	for _, c := range []struct {
+		fraction    float64
+		bytes, want int64
+	}{{1, 0, 0}, {0.5, 0, 1 << 29}, {0, 0, 1}, {1, 1 << 20, 1 << 20}, {0.5, 1 << 20, 1 << 20}, {0.5, 1 << 30, 1 << 29}} {
+		cfg := caching.Default()
+		cfg.MemoryFraction, cfg.Limit = c.fraction, c.bytes
+		a, err := caching.New(d, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Limit(); got != c.want {
+			t.Errorf("a part of %v, %d bytes: a limit of %d, want %d", c.fraction, c.bytes, got, c.want)
+		}
+	}
 }

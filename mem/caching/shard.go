@@ -1,9 +1,6 @@
 package caching
 
 import (
-	"fmt"
-	"math"
-	"slices"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -22,6 +19,7 @@ type shard struct {
 	checks int // how often verify was called
 
 	expandables []*expandable // nil where one has been released
+	vacant      []uint16      // where pools is nil
 	_           [64]byte      // keep neighbouring shards off one cache line
 }
 
@@ -81,19 +79,27 @@ func (a *Allocator) shardOf(s driver.Stream) *shard {
 
 const maxStreams = 1<<16 - 1
 
-// addPool gives a family a pool in this shard. It panics beyond 65,535 pools.
+// maxPools is how many pools a shard has room for, small and large counted apart.
+const maxPools = 1 << 16
+
+// addPool gives a family a pool in this shard, which has fewer than maxPools.
 func (sh *shard) addPool(f *family) *pool {
-	i := slices.Index(sh.pools, nil)
-	if i < 0 {
-		i = len(sh.pools)
-		if i > math.MaxUint16 {
-			panic(fmt.Sprintf("caching: more than %d private pools on stream %d", i, sh.index))
-		}
+	i := len(sh.pools)
+	if n := len(sh.vacant); n > 0 {
+		i = int(sh.vacant[n-1])
+		sh.vacant = sh.vacant[:n-1]
+	} else {
 		sh.pools = append(sh.pools, nil)
 	}
 	p := &pool{family: f, sh: sh, index: uint16(i), class: f.class, noSplit: f.noSplit, stats: &sh.stats.class[f.class]}
 	sh.pools[i] = p
 	return p
+}
+
+// dropPool forgets a pool that has no memory and no addresses.
+func (sh *shard) dropPool(p *pool) {
+	sh.pools[p.index] = nil
+	sh.vacant = append(sh.vacant, p.index)
 }
 
 // lockShards locks every shard but a.locked, which the holder of mu has locked already.

@@ -10,32 +10,42 @@ import (
 
 // Snapshot describes every segment, in the order of addresses. Each run of mapped pages of an expandable segment counts
 // as a segment. It takes all locks: do not call it often.
-func (a *Allocator) Snapshot() []mem.SegmentInfo {
+func (a *Allocator) Snapshot() []mem.SegmentInfo { return a.snapshot(nil) }
+
+// snapshot describes the segments of a private pool, or all if it is nil.
+func (a *Allocator) snapshot(of *privatePool) []mem.SegmentInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lockShards()
 	defer a.unlockShards()
-	segments := a.segments()
+	segments := a.segments(of)
 	if a.observer != nil {
 		var total int64
 		for i := range segments {
 			total += segments[i].ActiveSize
 		}
-		a.observer(mem.Event{Action: mem.ActionSnapshot, Size: total})
+		e := mem.Event{Action: mem.ActionSnapshot, Size: total}
+		if of != nil {
+			e.Pool = of.id
+		}
+		a.observer(e)
 	}
 	return segments
 }
 
-// segments lists all segments. The caller holds every lock.
-func (a *Allocator) segments() []mem.SegmentInfo {
+// segments lists the segments of a private pool, or all if it is nil. The caller holds every lock.
+func (a *Allocator) segments(of *privatePool) []mem.SegmentInfo {
 	var segments []mem.SegmentInfo
 	for _, sh := range a.live {
+		if of != nil && of.home(sh.index) == nil {
+			continue
+		}
 		for ref := range blockRef(sh.slab.n) {
 			blk := sh.slab.at(ref)
 			if blk.state == stateNone || blk.state == stateUnmapped {
 				continue
 			}
-			if blk.prev != 0 && sh.slab.at(blk.prev).mapped() {
+			if blk.prev != 0 && sh.slab.at(blk.prev).mapped() || of != nil && sh.pools[blk.pool].family.owner != of {
 				continue
 			}
 			segments = append(segments, sh.segmentAt(blk))

@@ -1,0 +1,140 @@
+package caching
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A PoolState is what a private pool held when Checkpoint was called: its segments, and the blocks in them. It is a
+// value that nothing changes, of no use to any other allocator, and may be restored any number of times. It holds no
+// memory, and not what was in the blocks.
+type PoolState struct {
+	of       *Allocator
+	pool     mem.PoolID
+	segments []mem.SegmentInfo // by address
+	loans    []uint64          // of their live blocks: see loanOf
+}
+
+// Pool is the pool whose state it is.
+func (s *PoolState) Pool() mem.PoolID { return s.pool }
+
+// Segments describes the pool as Snapshot did then: in the order of addresses, each run of mapped pages of an
+// expandable segment as a segment. The caller may change what it gets.
+func (s *PoolState) Segments() []mem.SegmentInfo {
+	segments := slices.Clone(s.segments)
+	for i := range segments {
+		segments[i].Blocks = slices.Clone(segments[i].Blocks)
+	}
+	return segments
+}
+
+// Checkpoint notes the state of a private pool, for Restore: PyTorch's getCheckpointState. The error matches
+// driver.ErrNotReady if a freed block of the pool still waits for other streams (wait for them, end captures and scopes,
+// and try again) or the default pool has borrowed one (PoolOptions.UseOnOOM), and driver.ErrInvalid if there is no such
+// pool. It looks at every block of the allocator.
+func (a *Allocator) Checkpoint(id mem.PoolID) (*PoolState, error) {
+	a.ProcessPending()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, ErrClosed
+	}
+	pp := a.private[id]
+	if pp == nil {
+		return nil, noSuchPool("Checkpoint", id)
+	}
+	a.lockShards()
+	defer a.unlockShards()
+	runs, err := a.runsOf(pp)
+	if err != nil {
+		return nil, fmt.Errorf("caching: Checkpoint of pool %v: %w", id, err)
+	}
+	s := &PoolState{of: a, pool: id}
+	for _, r := range runs {
+		sh := r.pool.sh
+		s.segments = append(s.segments, sh.segmentAt(sh.slab.at(r.ref)))
+		for ref := range r.blocks() {
+			if blk := sh.slab.at(ref); blk.state == stateLive {
+				s.loans = append(s.loans, pp.loanOf(makeTag(sh.index, blk.gen, ref)))
+			}
+		}
+	}
+	return s, nil
+}
+
+// loanOf is which loan a live block of the pool is: the tag that it was handed out with, however often it has been made
+// live again since.
+func (pp *privatePool) loanOf(tag uint64) uint64 {
+	if first, ok := pp.revived[tag]; ok {
+		return first
+	}
+	return tag
+}
+
+func noSuchPool(call string, id mem.PoolID) error {
+	return fmt.Errorf("caching: %s: there is no private pool %v, or it was released: %w", call, id, driver.ErrInvalid)
+}
+
+// A run is a segment of a private pool, or a run of mapped pages of an expandable one.
+type run struct {
+	pool   *pool
+	ref    blockRef // its first block
+	ptr    driver.Pointer
+	size   int64
+	wanted []mem.BlockInfo // what Restore is to make of it; none if it is to be free
+}
+
+func (r *run) end() driver.Pointer { return r.ptr + driver.Pointer(r.size) }
+
+// runsOf lists the runs of a private pool by address. The error is that a block of them is pending or lent. The caller
+// holds every lock.
+func (a *Allocator) runsOf(pp *privatePool) ([]run, error) {
+	for _, f := range pp.families {
+		for _, p := range a.poolsOf(f) {
+			if blk := p.borrowed(); blk != nil {
+				return nil, fmt.Errorf("the block at %#x was borrowed by the default pool: %w", blk.ptr, driver.ErrNotReady)
+			}
+		}
+	}
+	var runs []run
+	for _, sh := range a.live {
+		for ref := range blockRef(sh.slab.n) {
+			blk := sh.slab.at(ref)
+			if blk.state == stateNone || !blk.mapped() || blk.prev != 0 && sh.slab.at(blk.prev).mapped() {
+				continue
+			}
+			p := sh.pools[blk.pool]
+			if p.family.owner != pp {
+				continue
+			}
+			r := run{pool: p, ref: ref, ptr: blk.ptr}
+			for b := range r.blocks() {
+				blk := sh.slab.at(b)
+				if blk.state == statePending {
+					return nil, fmt.Errorf("the block at %#x was freed but waits for other streams: %w", blk.ptr, driver.ErrNotReady)
+				}
+				r.size += blk.size()
+			}
+			runs = append(runs, r)
+		}
+	}
+	slices.SortFunc(runs, func(x, y run) int { return cmp.Compare(x.ptr, y.ptr) })
+	return runs, nil
+}
+
+// blocks visits the blocks of a run in their order. They must not change meanwhile.
+func (r *run) blocks() iter.Seq[blockRef] {
+	return func(yield func(blockRef) bool) {
+		slab := &r.pool.sh.slab
+		for ref := r.ref; ref != 0 && slab.at(ref).mapped(); ref = slab.at(ref).next {
+			if !yield(ref) {
+				return
+			}
+		}
+	}
+}

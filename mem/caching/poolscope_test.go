@@ -1,0 +1,271 @@
+package caching_test
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
+)
+
+// where is the pool of a live block.
+func where(t *testing.T, a *caching.Allocator, block mem.Block) mem.PoolID {
+	t.Helper()
+	for _, s := range a.Snapshot() {
+		if block.Ptr >= s.Ptr && block.Ptr < s.Ptr+driver.Pointer(s.TotalSize) {
+			return s.Pool
+		}
+	}
+	t.Fatalf("there is no segment with the block at %#x", block.Ptr)
+	return mem.PoolID{}
+}
+
+func TestScopes(t *testing.T) {
+	b := newBench(t, gib, "")
+	x, y := b.NewPool(caching.PoolOptions{}), b.NewPool(caching.PoolOptions{})
+	side := b.stream()
+	goesTo := func(s driver.Stream, want mem.PoolID) {
+		t.Helper()
+		block := b.allocOn(s, 512)
+		equal(t, "the pool of a request", where(t, b.Allocator, block), want)
+		b.Free(block)
+	}
+	onSide := func(s driver.Stream) bool { return s == side }
+
+	// The last begun wins; a filter leaves others through; they end in any order; one pool has several.
+	endX := x.Begin(nil)
+	endY := y.Begin(onSide)
+	goesTo(b.s, x.ID())
+	goesTo(side, y.ID())
+	endAgain := x.Begin(onSide)
+	equal(t, "users of a pool with two scopes", x.UseCount(), 3)
+	goesTo(side, x.ID())
+	endX()
+	goesTo(b.s, mem.PoolID{})
+	goesTo(side, x.ID())
+	endAgain()
+	goesTo(side, y.ID())
+	endY()
+	goesTo(side, mem.PoolID{})
+	mustPanic(t, "ended twice", endY)
+
+	// A scope ends with what it is around, whatever becomes of that.
+	mustPanic(t, "on purpose", func() { x.Use(nil, func() { panic("on purpose") }) })
+	goesTo(b.s, mem.PoolID{})
+	equal(t, "users after a panic", x.UseCount(), 1)
+
+	// A pool that is closed within its scope serves it to the end.
+	end := x.Begin(nil)
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	goesTo(b.s, x.ID())
+	end()
+	mustPanic(t, "was closed", func() { x.Begin(nil) })
+	b.emptyCache()
+	equal(t, "pools", len(b.ReservedByPrivatePools()), 1)
+	if err := y.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMisuseOfPools(t *testing.T) {
+	b := newBench(t, gib, "")
+	x, y := b.NewPool(caching.PoolOptions{}), b.NewPool(caching.PoolOptions{})
+	mustPanic(t, "has no users", func() { b.ReleasePool(x.ID()) }) // the Pool's own use is its own to end
+	block, err := x.Alloc(b.s, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := b.alloc(512)
+	mustPanic(t, "of a block of pool", func() { y.Free(block) })
+	mustPanic(t, "of a block of pool", func() { x.Free(outside) })
+	mustPanic(t, "Alloc of -1 bytes", func() { x.Alloc(b.s, -1) })
+	x.Free(block)
+	mustPanic(t, "not live", func() { x.Free(block) })
+	b.Free(outside)
+	b.BeginAllocateToPool(x.ID(), everyStream)
+	mustPanic(t, "requests still go to pool", func() { b.ReleasePool(x.ID()) })
+	end := y.Begin(everyStream)
+	for _, first := range []string{"end its scope", "call EndAllocateToPool"} {
+		if err := b.Close(); err == nil || !strings.Contains(err.Error(), first) {
+			t.Errorf("Close while requests go to a pool: %v; want it to say: %s", err, first)
+		}
+		if first == "end its scope" {
+			end()
+		}
+	}
+	b.EndAllocateToPool(x.ID())
+	b.ReleasePool(x.ID())
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*caching.Pool{x, y} {
+		if _, err := p.Alloc(b.s, 512); err != caching.ErrClosed {
+			t.Errorf("a request to a pool of a closed allocator: %v", err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A warm request to a pool looks whether frees are done that wait, as every other does.
+func TestPoolsTakeBlocksThatCameBack(t *testing.T) {
+	b := newBench(t, gib, "")
+	p := b.NewPool(caching.PoolOptions{})
+	side := b.stream()
+	x, err := p.Alloc(b.s, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := p.Alloc(b.s, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Free(x, side) // which has nothing to do
+	again, err := p.Alloc(b.s, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "the block that came back", again.Ptr, x.Ptr)
+	p.Free(y)
+	p.Free(again)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// While a scope is open frees that wait go on waiting, as in PyTorch, but a request that finds no room has everything
+// given back. While a graph is captured it has not.
+func TestScopesAreNoCaptures(t *testing.T) {
+	for _, capture := range []bool{false, true} {
+		b := newBench(t, gib, "limit:40MiB")
+		p := b.NewPool(caching.PoolOptions{})
+		side := b.stream()
+		b.Free(b.alloc(20 * mib))
+		waiting := b.alloc(512) // 2 MiB
+		nobody := func(driver.Stream) bool { return false }
+		end := func() {}
+		if capture {
+			b.BeginAllocateToPool(p.ID(), nobody)
+		} else {
+			end = p.Begin(nobody)
+		}
+		b.Free(waiting, side)
+		b.ProcessPending()
+		equal(t, "blocks that wait", b.Stats().Active.All.Current, 1)
+		b.emptyCache()
+		equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 22*mib)
+		if capture {
+			b.fails(40 * mib)
+			other := b.NewPool(caching.PoolOptions{})
+			block, err := other.Alloc(b.s, 512)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other.Free(block)
+			if err := other.EmptyCache(); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "segments of a pool that is not released", len(other.Snapshot()), 1)
+			if err := other.Close(); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "segments of a pool that is", len(other.Snapshot()), 0)
+			b.EndAllocateToPool(p.ID())
+			b.ReleasePool(p.ID())
+		}
+		b.Free(b.alloc(40 * mib))
+		end()
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The ID of a pool that is gone may serve a graph: a pool of its own, which the dead one has no say in.
+func TestADeadPoolLeavesItsIDAlone(t *testing.T) {
+	b := newBench(t, gib, "")
+	p := b.NewPool(caching.PoolOptions{})
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.BeginAllocateToPool(p.ID(), everyStream)
+	if err := p.EmptyCache(); err != nil {
+		t.Fatal(err)
+	}
+	block := b.alloc(512)
+	b.EndAllocateToPool(p.ID())
+	if err := p.EmptyCache(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "pools", len(b.ReservedByPrivatePools()), 1)
+	if err := b.Check(); err != nil {
+		t.Error(err)
+	}
+	b.Free(block)
+	b.ReleasePool(p.ID())
+	b.emptyCache()
+	equal(t, "pools in the end", len(b.ReservedByPrivatePools()), 0)
+}
+
+// Pools tell what they do as the rest of the allocator does, one event after the other whatever the streams.
+func TestEventsOfPools(t *testing.T) {
+	b := newBench(t, gib, "")
+	p := b.NewPool(caching.PoolOptions{})
+	streams := []driver.Stream{b.s, b.stream(), b.stream()}
+	kept, err := p.Alloc(b.s, 700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := b.alloc(512)
+	var busy atomic.Bool
+	var counts [mem.ActionSnapshot + 1]int
+	var last mem.Event
+	b.Observe(func(e mem.Event) {
+		if !busy.CompareAndSwap(false, true) {
+			t.Error("two events at once")
+		}
+		runtime.Gosched()
+		if last = e; e.Pool == p.ID() {
+			counts[e.Action]++
+		}
+		busy.Store(false)
+	})
+	var wg sync.WaitGroup
+	for _, s := range streams {
+		wg.Go(func() {
+			for range 200 {
+				block, err := p.Alloc(s, 512)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				p.Free(block)
+			}
+		})
+	}
+	wg.Wait()
+	for _, action := range []mem.Action{mem.ActionAlloc, mem.ActionFreeRequested, mem.ActionFreeCompleted} {
+		equal(t, "events of "+action.String(), counts[action], 600)
+	}
+	p.Snapshot()
+	if want := (mem.Event{Action: mem.ActionSnapshot, Pool: p.ID(), Size: 1024}); last != want {
+		t.Errorf("the pool's snapshot is %+v, want %+v", last, want)
+	}
+	b.Snapshot()
+	if want := (mem.Event{Action: mem.ActionSnapshot, Size: 1536}); last != want {
+		t.Errorf("the allocator's snapshot is %+v, want %+v", last, want)
+	}
+	b.Observe(nil)
+	b.Free(kept)
+	b.Free(outside)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,62 @@
+package caching
+
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A request is an allocation on its way through the slow path.
+type request struct {
+	wish
+	pool       *pool
+	keeps      *privatePool // that outlives the request: not that of a borrowed block
+	requested  int64        // what the caller asked for
+	size       int64        // rounded
+	segment    int64        // what the driver would be asked for
+	expandable bool
+	found      blockRef // taken out of its free set
+	err        error    // what the driver said last; nil for a refusal by the limit
+}
+
+// A wish is what a request asks for besides its stream and size.
+type wish struct {
+	to      *privatePool // where it has to go; nil: to the pool that is current on its stream
+	noRetry bool         // fail rather than wait, give memory back or ask the callbacks
+}
+
+// AllocWith is Alloc with wishes: see mem.AllocOptions. NoRetry leaves out what waits, gives cached memory back or calls
+// those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu.
+func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if !o.NoRetry || size <= 0 {
+		return a.Alloc(s, size)
+	}
+	return a.allocSlow(s, size, wish{noRetry: true})
+}
+
+// enter decides which pool serves a request, which that pool outlives: locks may be let go of on its way. The caller
+// holds mu and the shard.
+func (a *Allocator) enter(r *request, sh *shard) error {
+	p, err := a.poolFor(sh, r.size, r.to)
+	if err != nil {
+		return err
+	}
+	r.pool, r.keeps = p, p.family.owner
+	r.expandable = a.cfg.ExpandableSegments && p.upstream() == nil
+	if r.keeps != nil {
+		r.keeps.requests++
+	}
+	return nil
+}
+
+// exit undoes enter. The pool may have been released meanwhile, and have waited for this request to be forgotten.
+func (a *Allocator) exit(r *request) {
+	pp := r.keeps
+	if pp == nil {
+		return
+	}
+	if pp.requests--; pp.useCount == 0 {
+		a.lockShards()
+		a.forget(pp)
+		a.unlockShards()
+	}
+}
