@@ -15,12 +15,13 @@ const (
 	ActionSegmentUnmap                // and unmapped
 	ActionSnapshot                    // a snapshot was taken
 	ActionOOM                         // an allocation failed for want of memory
+	ActionAnnotate                    // a named stretch of work starts or ends; no allocator's, but trace.Recorder.Annotate's
 	NumActions
 )
 
 var actionNames = [NumActions]string{
 	"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
-	"snapshot", "oom",
+	"snapshot", "oom", "annotate",
 }
 
 // String returns the name that PyTorch's snapshots use.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
@@ -83,6 +84,7 @@ func TestVerifyTellsIncompleteRecordings(t *testing.T) {
 		{"no requested frees", without(mem.ActionFreeRequested), replay.ErrIncomplete},
 		{"no completed frees", without(mem.ActionFreeCompleted), replay.ErrIncomplete},
 		{"no allocs", without(mem.ActionAlloc), replay.ErrIncomplete},
+		{"a gap", func(tr *trace.Trace) { tr.Gaps = []int{100} }, replay.ErrIncomplete},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := readTrace(t, "partialwait")
@@ -95,5 +97,20 @@ func TestVerifyTellsIncompleteRecordings(t *testing.T) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
 		})
+	}
+}
+
+// The fields say what was in force at the end, whatever the text of the settings says.
+func TestRecordedConfigIsWhatWasInForce(t *testing.T) {
+	want := caching.Default()
+	want.MaxSplitSize, want.GarbageCollectionThreshold = 128<<20, 0.5
+	want.ExpandableSegments, want.ReleaseLock, want.GraphCaptureRecordStreamReuse = true, true, true
+	want.RoundupDivisions[3] = 4
+	for _, text := range []string{"", "graph_capture_record_stream_reuse:False,max_split_size_mb:64"} {
+		s := &snapshot.Snapshot{Settings: snapshot.SettingsOf(want)}
+		s.Settings.Conf = text
+		if got, _, err := replay.RecordedConfig(s); err != nil || got != want {
+			t.Errorf("text %q: %+v, %v; want %+v", text, got, err, want)
+		}
 	}
 }

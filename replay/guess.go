@@ -47,12 +47,11 @@ func newGuess() *guess {
 	}
 }
 
-// mayBeRestored reports whether an entry may be of a pool that is being put back into an earlier state: it is an alloc of
-// a whole number of units, with nothing asked of the driver, in a private pool, and the next thing on that pool's stream
-// is another, or such a block's free.
+// mayBeRestored reports whether an entry may be of a pool that is being put back into an earlier state: it is an alloc
+// with nothing asked of the driver, in a private pool, and the next thing is on the same stream.
 func (v *verifier) mayBeRestored(entry int) bool {
 	e := &v.t.Events[entry]
-	if e.Action != mem.ActionAlloc || e.Size%512 != 0 || entry != v.call || !v.privateAt(entry) || v.guess.restored[entry] {
+	if e.Action != mem.ActionAlloc || entry != v.call || !v.privateAt(entry) || v.guess.restored[entry] {
 		return false
 	}
 	return entry+1 < len(v.t.Events) && v.t.Events[entry+1].Stream == e.Stream
@@ -170,7 +169,7 @@ func (v *verifier) explainCollection() []func(*guess) {
 run:
 	for i := at; i < len(v.t.Events); i++ {
 		switch e := &v.t.Events[i]; e.Action {
-		case mem.ActionFreeCompleted, mem.ActionSnapshot:
+		case mem.ActionFreeCompleted, mem.ActionSnapshot, mem.ActionAnnotate:
 		case mem.ActionSegmentFree:
 			sum += e.Size
 			freed = append(freed, sum)

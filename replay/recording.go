@@ -46,7 +46,11 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 		r.events[e.Action]++
 		switch e.Action {
 		case mem.ActionFreeRequested:
-			if i+1 == len(t.Events) || t.Events[i+1].Action != mem.ActionFreeCompleted || t.Events[i+1].Ptr != e.Ptr {
+			next := i + 1
+			for next < len(t.Events) && t.Events[next].Action == mem.ActionAnnotate { // another goroutine's
+				next++
+			}
+			if next == len(t.Events) || t.Events[next].Action != mem.ActionFreeCompleted || t.Events[next].Ptr != e.Ptr {
 				waiting[e.Ptr] = i
 			}
 		case mem.ActionFreeCompleted:
@@ -68,7 +72,8 @@ func (r *recording) completion(free int) int {
 	return len(r.t.Events) + free
 }
 
-// ErrIncomplete is matched by the error of a recording that leaves entries out, as the option skip_actions makes it do.
+// ErrIncomplete is matched by the error of a recording that leaves entries out, as the option skip_actions makes it do, and
+// recording that was off for a while.
 var ErrIncomplete = errors.New("the recording leaves entries out")
 
 // check reports whether the entries tell the whole story: every block was made before it was freed, in a segment that
@@ -82,6 +87,8 @@ func (r *recording) check() error {
 	}
 	n := &r.events
 	switch {
+	case len(t.Gaps) > 0 && t.Gaps[0] < len(t.Events): // what is missed after the last entry, the final state shows
+		return fmt.Errorf("%w: recording was off before entry %d; record without Stop", ErrIncomplete, t.Gaps[0])
 	case n[mem.ActionFreeRequested] == 0 && n[mem.ActionFreeCompleted] > 1:
 		return fmt.Errorf("%w: no free_requested at all; record without skip_actions", ErrIncomplete)
 	case n[mem.ActionFreeCompleted] == 0 && n[mem.ActionFreeRequested] > 1 && n[mem.ActionAlloc] > 1:

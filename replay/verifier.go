@@ -22,7 +22,7 @@ type verifier struct {
 	t        *trace.Trace // of rec
 	guess    *guess
 	next     int          // the first event that has not been followed yet
-	early    map[int]bool // completions beyond next that have been followed: several at once have no order
+	early    map[int]bool // entries from next on that need not be followed: completions that were, as several at once have no order, and annotations
 	alloc    *caching.Allocator
 	cfg      caching.Config // in force
 	changed  int            // how many of guess.changes are in force
@@ -59,6 +59,13 @@ func newVerifier(rec *recording, cfg caching.Config, g *guess) (*verifier, error
 		live:    map[driver.Pointer]mem.Block{},
 		waiting: map[driver.Pointer]sideMark{},
 		users:   map[mem.PoolID]bool{},
+	}
+	if rec.events[mem.ActionAnnotate] > 0 {
+		for i := range v.t.Events {
+			if v.t.Events[i].Action == mem.ActionAnnotate {
+				v.early[i] = true
+			}
+		}
 	}
 	v.dev = newRecordedDevice(v, rec.total)
 	var err error
@@ -294,8 +301,8 @@ func (v *verifier) observe(got mem.Event) {
 	at := v.next
 	if got.Action == mem.ActionFreeCompleted {
 		// A wait for all streams completes frees in an order of its own.
-		for at < len(v.t.Events) && v.t.Events[at].Action == mem.ActionFreeCompleted &&
-			(v.early[at] || v.t.Events[at].Ptr != got.Ptr) {
+		for at < len(v.t.Events) &&
+			(v.early[at] || v.t.Events[at].Action == mem.ActionFreeCompleted && v.t.Events[at].Ptr != got.Ptr) {
 			at++
 		}
 		if at == len(v.t.Events) || v.t.Events[at].Action != mem.ActionFreeCompleted {

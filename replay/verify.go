@@ -150,6 +150,7 @@ func RecordedConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	cfg.GarbageCollectionThreshold = s.Settings.GarbageCollectionThreshold
 	cfg.ExpandableSegments = s.Settings.ExpandableSegments
 	cfg.ReleaseLock = s.Settings.ReleaseLockOnCudaMalloc
+	cfg.GraphCaptureRecordStreamReuse = s.Settings.GraphCaptureRecordStreamReuse
 	for _, r := range s.Settings.RoundupPower2Divisions {
 		if i := int(math.Log2(float64(r.MiB))); r.MiB > 0 && i < len(cfg.RoundupDivisions) {
 			cfg.RoundupDivisions[i] = r.Divisions

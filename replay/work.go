@@ -95,6 +95,10 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 		}
 		w.Notes = append(w.Notes, "The recording starts late: "+what+" allocated first here.")
 	}
+	if n := len(t.Gaps); n > 0 {
+		w.Notes = append(w.Notes, fmt.Sprintf("Recording was off %s: what was on loan then is freed there, and what shows up "+
+			"later is allocated there.", times(n)))
+	}
 	switch n := p.Anomalies.Count; {
 	case n == 1:
 		w.Notes = append(w.Notes, fmt.Sprintf("1 entry contradicts those before it: %v.", p.Anomalies.First[0]))
@@ -103,6 +107,13 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 			n, p.Anomalies.First[0]))
 	}
 	return w, nil
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // usableConfig is RecordedConfig without the settings that it does not understand, which become notes: a replay under

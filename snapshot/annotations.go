@@ -19,6 +19,9 @@ func (im *importer) annotations(v pickle.Value) ([]Annotation, error) {
 		if err != nil {
 			return nil, err
 		}
+		if !im.once(v) {
+			return nil, &Error{Place: place, Reason: "the same dict as an earlier one"}
+		}
 		var a Annotation
 		r := reading{im: im}
 		r.fields("annotation ", pairs, func(key string, v pickle.Value) bool {
@@ -35,6 +38,8 @@ func (im *importer) annotations(v pickle.Value) ([]Annotation, error) {
 				a.Name = r.text(key, v)
 			case "stage":
 				a.Stage = r.text(key, v)
+			case "metadata":
+				a.Metadata = r.text(key, v)
 			default:
 				return false
 			}

@@ -27,6 +27,9 @@ func (im *importer) blocks(place string, s *Segment, v pickle.Value) ([]Block, e
 		if err != nil {
 			return nil, err
 		}
+		if !im.once(v) {
+			return nil, &Error{Place: where, Reason: "the same dict as an earlier block"}
+		}
 		b := Block{Ptr: next}
 		if err := im.block(where, &b, pairs); err != nil {
 			return nil, err
@@ -109,6 +112,9 @@ func (im *importer) history(place string, b *Block, v pickle.Value) error {
 	pairs, err := im.dict(place, list[0])
 	if err != nil {
 		return err
+	}
+	if !im.once(list[0]) {
+		return &Error{Place: place, Reason: "the same dict as that of an earlier block"}
 	}
 	r := reading{im: im}
 	r.fields("history ", pairs, func(key string, v pickle.Value) bool {

@@ -40,8 +40,25 @@ type entry struct {
 
 const entryRequired = 1<<fieldAction | 1<<fieldSize | 1<<fieldStream
 
-// entry reads a trace entry.
-func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (e entry, bad *problem) {
+// entry reads a trace entry. What an annotate entry of PyTorch's looks like is not known: one that is not like those of a
+// trace.Recorder counts as unknown.
+func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (entry, *problem) {
+	e, bad := im.knownEntry(doc, pairs)
+	if bad == nil {
+		return e, nil
+	}
+	for i := len(pairs) - 2; i >= 0; i -= 2 {
+		if name := pairs[i+1]; im.meanings.field(doc, pairs[i]) == fieldAction && name.Kind() == pickle.Str {
+			if action, _ := im.meanings.action(doc, name); action == mem.ActionAnnotate {
+				return entry{action: name, unknown: true}, nil
+			}
+			break
+		}
+	}
+	return e, bad
+}
+
+func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e entry, bad *problem) {
 	var seen uint32
 	var addr uint64
 	var free int64

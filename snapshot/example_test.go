@@ -19,12 +19,12 @@ func ExampleOf() {
 		return
 	}
 	recorder := trace.NewRecorder(trace.RecorderOptions{Max: 100_000})
-	a.Observe(recorder.Observe)
+	recorder.Attach(a)
 	if _, err := a.Alloc(dev.DefaultStream(), 3<<20); err != nil {
 		fmt.Println(err)
 		return
 	}
-	s, err := snapshot.Of(a, snapshot.Live{Trace: recorder.Trace})
+	s, err := snapshot.Of(a, snapshot.Live{Recorder: recorder})
 	if err != nil {
 		fmt.Println(err)
 		return

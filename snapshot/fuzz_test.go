@@ -18,7 +18,8 @@ var fuzzLimits = snapshot.Limits{
 // FuzzRead reads anything. It must not panic or take long, and every number in what it reads must lead somewhere.
 func FuzzRead(f *testing.F) {
 	whole := with(file(L{segment}, L{event, with(event, "action", "free_requested", "pool_id", T{1, 0})}),
-		"allocator_settings", D{"max_split_size", -1}, "external_annotations", L{D{"name", "x", "time_us", 1}})
+		"allocator_settings", D{"max_split_size", -1}, "external_annotations", L{D{"name", "x", "time_us", 1}},
+		"out_of_memory", D{"text", "no room", "facts", D{"free", 1, "pool_id", T{1, 0}, "remedies", L{D{"name", "x"}}, "pinning", L{D{"address", 1}}}})
 	for protocol := 2; protocol <= 5; protocol++ {
 		f.Add(snapshottest.Pickle(whole, protocol))
 		f.Add(snapshottest.Pickle(L{segment}, protocol))

@@ -104,10 +104,16 @@ func (im *importer) snapshot() (*Snapshot, error) {
 		case !ok:
 			im.skipped.add("keys that are no str", 1)
 		case key == "segments" || key == "device_traces":
+		case key == "trace_gaps" && hasTraces:
+			err = im.gaps(s, pairs[i+1])
+		case key == "allocator_settings" && !im.once(pairs[i+1]), key == "memory_stats" && !im.once(pairs[i+1]):
+			err = &Error{Field: key, Reason: "the same dict as an earlier one"}
 		case key == "allocator_settings":
 			s.Settings, err = im.settings(pairs[i+1])
 		case key == "memory_stats":
 			s.Stats, err = im.stats(pairs[i+1])
+		case key == "out_of_memory":
+			s.OutOfMemory, err = im.outOfMemory(pairs[i+1])
 		case key == "external_annotations":
 			s.Annotations, err = im.annotations(pairs[i+1])
 		default:

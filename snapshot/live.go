@@ -13,11 +13,11 @@ import (
 type Live struct {
 	Device int // ordinal
 
-	// Trace, if there is one, gives the history: the Trace method of a trace.Recorder that observes the allocator. Of asks
-	// it once, after the allocator has described its segments, and may change what it returns.
-	Trace func() *trace.Trace
+	// Recorder, if there is one, observes the allocator: it gives the history, the stacks of blocks and segments, and
+	// annotations.
+	Recorder *trace.Recorder
 
-	Annotations []Annotation
+	Annotations []Annotation // before those of Recorder
 }
 
 // Of returns a snapshot of an allocator as it is now: its segments from one call of mem.Snapshotter, and what its other
@@ -25,30 +25,37 @@ type Live struct {
 //
 //   - Statistics are those of the topmost mem.StatsReporter, asked for right afterwards.
 //   - Settings are those of mem/caching, if that is what lies at the bottom.
-//   - The stacks of blocks are those of a *mem.Tracker among the layers.
-//   - The history ends where the segments were described, if the allocator reports that to its observers, as mem/caching
-//     does (mem.ActionSnapshot): so it leads to the segments even if others allocate meanwhile, as long as only one snapshot
-//     is taken at a time. Otherwise nobody may allocate or free until Of returns.
+//   - The stacks of blocks are the recorder's, or else those of a *mem.Tracker among the layers.
+//   - The history ends, and stacks are of the moment, where the segments were described, if the allocator reports that to
+//     its observers, as mem/caching does (mem.ActionSnapshot): so it leads to the segments even if others allocate
+//     meanwhile, as long as only one snapshot is taken at a time. Otherwise nobody may allocate or free until Of returns.
 func Of(a mem.Allocator, o Live) (*Snapshot, error) {
 	layer, ok := mem.Find[mem.Snapshotter](a)
 	if !ok {
 		return nil, &Error{Reason: "the allocator does not describe what it holds: no layer of it is a mem.Snapshotter"}
 	}
-	infos := layer.Snapshot()
+	return of(a, layer.Snapshot, o), nil
+}
+
+// of is Of, with what describes the segments.
+func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
+	var infos []mem.SegmentInfo
+	view := &trace.View{}
+	if o.Recorder == nil {
+		infos = describe()
+	} else {
+		view = o.Recorder.View(func() { infos = describe() })
+	}
 	s := &Snapshot{
-		Segments: make([]Segment, 0, len(infos)), Traces: make([]*trace.Trace, o.Device+1), Annotations: o.Annotations,
+		Segments: make([]Segment, 0, len(infos)), Traces: make([]*trace.Trace, o.Device+1), Stacks: view.Stacks,
+		Annotations: annotationsOf(o, view),
 	}
 	if reporter, ok := mem.Find[mem.StatsReporter](a); ok {
 		s.Stats = reporter.Stats().Map()
 	}
-	if o.Trace != nil {
-		t := o.Trace()
+	if t := view.Trace; t != nil && len(t.Events) > 0 {
 		t.Device = o.Device
-		t.Events = upTo(t.Events, infos)
-		if len(t.Events) > 0 {
-			s.Traces[o.Device] = t
-			s.Stacks = t.Stacks
-		}
+		s.Traces[o.Device] = t
 	}
 	if c, ok := mem.Find[*caching.Allocator](a); ok {
 		s.Settings = SettingsOf(c.Config())
@@ -59,34 +66,36 @@ func Of(a mem.Allocator, o Live) (*Snapshot, error) {
 			sites[b.Block.Ptr] = b
 		}
 	}
-	stacks := tracked{table: s.Stacks, frames: map[trace.Frame]uint32{}, known: map[string]trace.StackID{}}
+	tracked := trackedStacks{table: s.Stacks, known: map[string]trace.StackID{}}
 	for i := range infos {
-		s.Segments = append(s.Segments, segmentOf(&infos[i], o.Device, func(b *mem.BlockInfo) trace.StackID {
+		seg := segmentOf(&infos[i], o.Device, func(b *mem.BlockInfo) trace.StackID {
+			if b.State == mem.Inactive {
+				return 0
+			}
+			if id := view.Block(b.Ptr); id != 0 {
+				return id
+			}
 			site, ok := sites[b.Ptr]
 			if !ok || b.State != mem.ActiveAllocated || site.Asked != b.RequestedSize {
 				return 0
 			}
-			return stacks.of(site.Site)
-		}))
+			return tracked.of(site.Site)
+		})
+		seg.Stack = view.Segment(seg.Ptr)
+		s.Segments = append(s.Segments, seg)
 	}
-	if s.Stacks = stacks.table; s.Stacks != nil && s.Traces[o.Device] != nil {
+	if s.Stacks = tracked.table; s.Traces[o.Device] != nil {
 		s.Traces[o.Device].Stacks = s.Stacks
 	}
-	return s, nil
+	return s
 }
 
-// upTo returns the events up to the one that tells of the description of these segments, or all if none does.
-func upTo(events []trace.Event, infos []mem.SegmentInfo) []trace.Event {
-	var active int64
-	for i := range infos {
-		active += infos[i].ActiveSize
+func annotationsOf(o Live, view *trace.View) []Annotation {
+	all := o.Annotations[:len(o.Annotations):len(o.Annotations)]
+	for _, a := range view.Annotations {
+		all = append(all, Annotation{Device: o.Device, TimeUS: a.TimeUS, Name: a.Name, Stage: a.Stage, Metadata: a.Metadata})
 	}
-	for i := len(events) - 1; i >= 0; i-- {
-		if e := &events[i]; e.Action == mem.ActionSnapshot && e.Size == active {
-			return events[:i+1]
-		}
-	}
-	return events
+	return all
 }
 
 func segmentOf(info *mem.SegmentInfo, device int, stack func(*mem.BlockInfo) trace.StackID) Segment {
@@ -102,19 +111,25 @@ func segmentOf(info *mem.SegmentInfo, device int, stack func(*mem.BlockInfo) tra
 	return seg
 }
 
-// tracked adds the stacks of a tracker to a table, each once.
-type tracked struct {
+// trackedStacks adds the stacks of a tracker to a table, each once.
+type trackedStacks struct {
 	table  *trace.Stacks // nil until there is one
 	frames map[trace.Frame]uint32
 	known  map[string]trace.StackID // by the numbers of the frames
 }
 
-func (t *tracked) of(site []runtime.Frame) trace.StackID {
+func (t *trackedStacks) of(site []runtime.Frame) trace.StackID {
 	if len(site) == 0 {
 		return 0
 	}
 	if t.table == nil {
 		t.table = &trace.Stacks{}
+	}
+	if t.frames == nil {
+		t.frames = map[trace.Frame]uint32{}
+		for i, f := range t.table.Frames {
+			t.frames[f] = uint32(i)
+		}
 	}
 	refs := make([]uint32, len(site))
 	var key []byte

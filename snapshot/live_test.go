@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -39,7 +40,7 @@ func newLive(t *testing.T, settings string) *live {
 	}
 	l := &live{a: a, tracked: mem.Track(a, mem.TrackOptions{Freed: -1}), streams: []driver.Stream{dev.DefaultStream()}}
 	clock := int64(1790000000000000)
-	l.recorder = trace.NewRecorder(trace.RecorderOptions{Clock: func() int64 { clock++; return clock }})
+	l.recorder = trace.NewRecorder(trace.RecorderOptions{Annotations: true, Clock: func() int64 { clock++; return clock }})
 	a.Observe(l.recorder.Observe)
 	for range 2 {
 		s, err := dev.NewStream(driver.StreamOptions{})
@@ -57,6 +58,9 @@ func (l *live) work(t *testing.T, seed uint64, n int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var blocks []mem.Block
 	for i := range n {
+		if i%10 == 0 {
+			defer l.recorder.Annotate(fmt.Sprint("step ", i/10), "")()
+		}
 		if len(blocks) > 40 || len(blocks) > 0 && r.IntN(5) < 2 {
 			at := r.IntN(len(blocks))
 			if r.IntN(10) == 0 {
@@ -81,15 +85,15 @@ func (l *live) work(t *testing.T, seed uint64, n int) {
 func TestOfIsReplayedExactly(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True", "max_split_size_mb:20,roundup_power2_divisions:[64:2,>:4]"} {
 		l := newLive(t, settings)
-		l.recorder.Annotate("warm-up")
+		l.recorder.SetMetadata("warm-up")
 		l.work(t, 1, 1000)
-		l.recorder.Annotate("")
+		l.recorder.SetMetadata("")
 		l.work(t, 2, 1000)
 		if err := l.a.EmptyCache(); err != nil {
 			t.Fatal(err)
 		}
 		l.work(t, 3, 1000)
-		s, err := snapshot.Of(l.tracked, snapshot.Live{Trace: l.recorder.Trace})
+		s, err := snapshot.Of(l.tracked, snapshot.Live{Recorder: l.recorder})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +165,7 @@ func TestOfIsConsistent(t *testing.T) {
 		wg.Go(func() { l.work(t, uint64(10+i), 3000) })
 	}
 	for range 20 {
-		s, err := snapshot.Of(l.a, snapshot.Live{Trace: l.recorder.Trace})
+		s, err := snapshot.Of(l.a, snapshot.Live{Recorder: l.recorder})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +324,7 @@ func TestBehaviour57_EventsHaveTheRequestedSize(t *testing.T) {
 // snapshot takes one, writes it and reads it again.
 func (l *live) snapshot(t *testing.T) *snapshot.Snapshot {
 	t.Helper()
-	s, err := snapshot.Of(l.tracked, snapshot.Live{Trace: l.recorder.Trace})
+	s, err := snapshot.Of(l.tracked, snapshot.Live{Recorder: l.recorder})
 	if err != nil {
 		t.Fatal(err)
 	}

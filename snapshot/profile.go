@@ -39,7 +39,8 @@ var sampleTypes = [][2]string{
 // What is on loan is what the segments say; of a device without segments, what its trace leaves. What was allocated is
 // what the trace says, and blocks that are older than it. A trace that was cut at the front lacks what was allocated and
 // freed before. The stack is that of the allocation, or of the block if only that has one; without, a block stands under
-// the function "(no stack)". A block that was freed and that other streams still use is not on loan.
+// the function "(no stack)". What was on loan before a gap in the trace (trace.Trace.Gaps) is unknown after it: blocks there
+// are taken for others, which are older than the trace. A block that was freed and that other streams still use is not on loan.
 //
 // Memory is for one sample for each distinct stack, stream, pool and tag, and for the blocks on loan. The error is that of
 // w.
@@ -107,7 +108,12 @@ func (p usages) device(s *Snapshot, device int) {
 // trace counts allocations, and leaves in loans what was not freed.
 func (p usages) trace(s *Snapshot, t *trace.Trace, loans map[driver.Pointer]loan) {
 	poolAt := s.poolsOf(t)
+	gaps := t.Gaps
 	for i := range t.Events {
+		if len(gaps) > 0 && gaps[0] <= i {
+			gaps = gaps[1:]
+			clear(loans)
+		}
 		switch e := &t.Events[i]; e.Action {
 		case mem.ActionAlloc:
 			k := usageKey{e.Stack, t.Device, t.Streams[e.Stream], poolAt(e), t.Metadata[e.Metadata]}
@@ -118,6 +124,9 @@ func (p usages) trace(s *Snapshot, t *trace.Trace, loans map[driver.Pointer]loan
 		case mem.ActionFreeRequested, mem.ActionFreeCompleted:
 			delete(loans, e.Ptr)
 		}
+	}
+	if len(gaps) > 0 {
+		clear(loans)
 	}
 }
 

@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -79,6 +80,90 @@ func share(key string) []byte {
 	return b.Bytes()
 }
 
+// repeat returns a file in which one dict, which could have any number of keys, stands in a place twice.
+func repeat(place string) []byte {
+	var b bytes.Buffer
+	p := snapshottest.NewPickler(&b, 4)
+	// dict writes a dict of what is in it; values are ints, strs and functions that write what they like.
+	dict := func(pairs ...any) uint32 {
+		d := p.Dict()
+		p.Mark()
+		for i := 0; i < len(pairs); i += 2 {
+			p.Key(pairs[i].(string))
+			switch v := pairs[i+1].(type) {
+			case int:
+				p.Int(int64(v))
+			case string:
+				p.Key(v)
+			case func():
+				v()
+			}
+		}
+		p.SetItems()
+		return d
+	}
+	list := func(item func()) {
+		p.List()
+		p.Mark()
+		item()
+		p.Appends()
+	}
+	twice := func(pairs ...any) func() {
+		return func() { list(func() { p.Get(dict(pairs...)) }) }
+	}
+	segment := func(blocks func()) func() {
+		return func() {
+			list(func() {
+				dict("device", 0, "address", 0, "total_size", 1024, "segment_type", "small", "blocks", blocks)
+			})
+		}
+	}
+	switch place {
+	case "annotations":
+		dict("segments", func() { p.List() }, "external_annotations", twice("name", "x", "time_us", 1))
+	case "blocks":
+		dict("segments", segment(twice("size", 512, "state", "inactive")))
+	case "history":
+		var past uint32
+		first := func() { list(func() { past = dict("real_size", 5) }) }
+		again := func() { list(func() { p.Get(past) }) }
+		dict("segments", segment(func() {
+			list(func() {
+				dict("size", 512, "state", "inactive", "history", first)
+				dict("size", 512, "state", "inactive", "history", again)
+			})
+		}))
+	case "entries":
+		dict("device_traces", func() { list(twice("action", "new in some later version")) })
+	case "frames":
+		frame := []any{"name", "f", "filename", "x.py", "line", 1}
+		for i := range 100 {
+			frame = append(frame, fmt.Sprint("more", i), i)
+		}
+		dict("device_traces", func() {
+			list(func() {
+				list(func() {
+					dict("action", "alloc", "addr", 0, "size", 1, "stream", 0, "frames", twice(frame...))
+				})
+			})
+		})
+	case "settings", "statistics":
+		key := map[string]string{"settings": "allocator_settings", "statistics": "memory_stats"}[place]
+		var d uint32
+		dict("segments", func() { p.List() }, key, func() { d = dict("a", 1) }, key, func() { p.Get(d) })
+	case "roundings":
+		var d uint32
+		key := "roundup_power2_divisions"
+		dict("segments", func() { p.List() }, "allocator_settings", func() {
+			dict(key, func() { d = dict("1", 2) }, key, func() { p.Get(d) })
+		})
+	}
+	if err := p.Close(); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
 func TestSharingCannotMultiply(t *testing.T) {
 	for key, want := range map[string]string{
 		"device_traces": "device 1: device_traces: the same list as that of an earlier device",
@@ -88,6 +173,25 @@ func TestSharingCannotMultiply(t *testing.T) {
 		_, err := snapshot.ReadBytes(share(key))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", key, err, want)
+		}
+	}
+}
+
+// A file of n references to a dict of n keys is not read in n*n steps: the second reference is an error.
+func TestDictsAreReadOnce(t *testing.T) {
+	for place, want := range map[string]string{
+		"annotations": "annotation 1: the same dict as an earlier one",
+		"blocks":      "device 0, segment 0, block 1: the same dict as an earlier block",
+		"history":     "device 0, segment 0, block 1, history: the same dict as that of an earlier block",
+		"entries":     "device 0, trace entry 1: the same dict as an earlier entry",
+		"frames":      "device 0, trace event 0, frame 1: the same dict as an earlier frame",
+		"settings":    "allocator_settings: the same dict as an earlier one",
+		"statistics":  "memory_stats: the same dict as an earlier one",
+		"roundings":   "allocator_settings: roundup_power2_divisions: the same dict as an earlier one",
+	} {
+		_, err := snapshot.ReadBytes(repeat(place))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", place, err, want)
 		}
 	}
 }

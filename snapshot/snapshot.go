@@ -59,6 +59,9 @@ type Snapshot struct {
 	// has some. They are of about the instant of Segments, see Of. Nil if the file has none.
 	Stats map[string]int64
 
+	// OutOfMemory is the request that found no room, in files that a Reporter wrote; else nil.
+	OutOfMemory *OutOfMemory
+
 	Settings    Settings
 	Annotations []Annotation  // in the order of the file
 	Stacks      *trace.Stacks // of traces, segments and blocks; nil if there are none
@@ -97,6 +100,9 @@ type Annotation struct {
 	TimeUS int64 // microseconds since 1970
 	Name   string
 	Stage  string // "START" or "END"
+
+	// Metadata says more of the work, in files that Ashlar wrote.
+	Metadata string
 }
 
 // A Context is the compile_context of the entries from number First on, up to the next Context of the device. PyTorch

@@ -123,6 +123,9 @@ func (im *importer) newStack(items []pickle.Value) (trace.StackID, error) {
 			if err != nil {
 				return 0, err
 			}
+			if !im.once(item) { // one that cannot be folded is wrong, or endless
+				return 0, &Error{Place: where, Reason: "the same dict as an earlier frame"}
+			}
 			var bad *problem
 			if n, bad = im.frame(im.doc, pairs); bad != nil {
 				return 0, bad.at(where)

@@ -55,6 +55,42 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
+// gaps reads trace_gaps, which Ashlar writes: for each device a list of indices into its trace. Where entries were skipped
+// it says nothing certain, so all that it asks is that the order is right.
+func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
+	const field = "trace_gaps"
+	lists, err := im.list("", field, v)
+	if err != nil {
+		return err
+	}
+	for device, v := range lists {
+		place := fmt.Sprintf("device %d", device)
+		items, err := im.list(place, field, v)
+		if err != nil {
+			return err
+		}
+		if !im.once(v) {
+			return &Error{Place: place, Field: field, Reason: "the same list as that of an earlier device"}
+		}
+		if device >= len(s.Traces) || s.Traces[device] == nil {
+			continue
+		}
+		t := s.Traces[device]
+		last := int64(0)
+		for _, item := range items {
+			n, bad := integer(im.doc, field, item)
+			if bad == nil && (n <= last || n > int64(len(t.Events))) {
+				bad = &problem{field: field, reason: fmt.Sprintf("%d after %d, in a trace of %d entries", n, last, len(t.Events))}
+			}
+			if bad != nil {
+				return bad.at(place)
+			}
+			t.Gaps, last = append(t.Gaps, int(n)), n
+		}
+	}
+	return nil
+}
+
 // deviceEvents returns the events of one device, with provisional numbers, in memory of exactly their size, and what they
 // belong to.
 func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.Event, []Context, error) {
@@ -78,6 +114,9 @@ func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.
 		pairs, err := im.dict(where, entries[i])
 		if err != nil {
 			return nil, nil, err
+		}
+		if !im.once(entries[i]) {
+			return nil, nil, &Error{Place: where, Reason: "the same dict as an earlier entry"}
 		}
 		e, bad := im.entry(im.doc, pairs)
 		switch {

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"io"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
@@ -26,7 +27,8 @@ type sink interface {
 // WritePickle writes s as torch.cuda.memory._dump_snapshot does, in protocol 4, so that Python, torch.cuda._memory_viz and
 // https://pytorch.org/memory_viz read it, and Read gets s again: all but Skipped, and what nothing refers to. Keys that
 // older PyTorch did not write are there. Entries have frames if any of the file has a stack, and pool_id if the trace knows
-// the pools. A Snapshot with Stats has one key more than PyTorch's files, memory_stats.
+// the pools. A Snapshot with Stats, OutOfMemory or gaps in its traces has one key more for each than PyTorch's files,
+// memory_stats, out_of_memory and trace_gaps, which PyTorch's viewer does not look at.
 //
 // Equal strings, frames and stacks are written once, so the memory that writing takes is for Stacks and the distinct
 // strings, whatever the number of events. Strings that are not UTF-8 are changed to be, see pickle.Writer. The error is
@@ -75,11 +77,25 @@ func (s *Snapshot) write(w sink) {
 		w.key("allocator_settings")
 		w.plain(s.Settings.Raw)
 	}
+	if slices.ContainsFunc(s.Traces, func(t *trace.Trace) bool { return t != nil && len(t.Gaps) > 0 }) {
+		w.key("trace_gaps")
+		w.list(len(s.Traces), func(device int) {
+			var gaps []int
+			if t := s.Traces[device]; t != nil {
+				gaps = t.Gaps
+			}
+			w.list(len(gaps), func(i int) { w.integer(int64(gaps[i])) })
+		})
+	}
 	w.key("external_annotations")
 	w.list(len(s.Annotations), func(i int) { s.Annotations[i].write(w) })
 	if s.Stats != nil {
 		w.key("memory_stats")
 		w.plain(plainStats(s.Stats))
+	}
+	if s.OutOfMemory != nil {
+		w.key("out_of_memory")
+		writeFacts(w, s.OutOfMemory.table())
 	}
 	w.endDict()
 }
@@ -141,6 +157,10 @@ func (a *Annotation) write(w sink) {
 	w.integer(int64(a.Device))
 	w.key("time_us")
 	w.integer(a.TimeUS)
+	if a.Metadata != "" {
+		w.key("metadata")
+		w.text(a.Metadata)
+	}
 	w.endDict()
 }
 

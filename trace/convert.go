@@ -60,6 +60,9 @@ type LiveBlock struct {
 //     in segments before the run and those that the request took after it are together no more than the recording
 //     reaches elsewhere, the driver had no cause to refuse, and the run is an OpEmptyCache.
 //
+// What was on loan before one of Trace.Gaps is freed there, since nobody saw whether it outlived the gap. What is on loan
+// after it, as far as entries or opts.Live tell, is allocated there. Both have NoEntry.
+//
 // Entries that contradict earlier ones are reported in Program.Anomalies. An error means that t is not well formed: an
 // index of an event is out of range.
 func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
@@ -71,7 +74,11 @@ func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
 		return nil, err
 	}
 	c.number()
+	gaps := t.Gaps
 	for i := 0; i < len(t.Events); i++ {
+		for ; len(gaps) > 0 && gaps[0] <= i; gaps = gaps[1:] {
+			c.gap()
+		}
 		switch e := &t.Events[i]; e.Action {
 		case mem.ActionAlloc:
 			c.settle(i)
@@ -101,18 +108,22 @@ func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
 			c.run.taken += e.Size
 		case mem.ActionSnapshot:
 			c.settle(i)
+		case mem.ActionAnnotate:
 		default:
 			c.p.Anomalies.add(i, "unknown action %d", e.Action)
 		}
 	}
 	c.settle(len(t.Events))
+	for range gaps {
+		c.gap()
+	}
 	if err := c.survivors(); err != nil {
 		return nil, err
 	}
 	if c.tooManyPools {
 		return nil, fmt.Errorf("trace: more than %d pools", maxPools)
 	}
-	c.prepend()
+	c.insert()
 	return c.p, nil
 }
 
@@ -128,7 +139,8 @@ type converter struct {
 	streams []uint32 // number of each of Trace.Streams in the program; nil if the same
 	handles []uint64 // of the program's streams
 
-	prelude []Op
+	prelude []Op // what belongs before op number origin, which is the first after the last gap
+	origin  int
 
 	// Between two requests: completions of which it is not yet known whether they come before or after the next
 	// request, and segments given back of which it is not yet known who asked for it.
@@ -161,6 +173,11 @@ func (c *converter) survey() error {
 	t := c.t
 	if len(t.Events) >= NoEntry/2 {
 		return fmt.Errorf("trace: %d events: at most %d are supported", len(t.Events), NoEntry/2-1)
+	}
+	for i, g := range t.Gaps {
+		if g < 1 || g > len(t.Events) || i > 0 && g <= t.Gaps[i-1] {
+			return fmt.Errorf("trace: gap %d is before entry %d, but the trace has %d entries, and gaps are in order", i, g, len(t.Events))
+		}
 	}
 	var reserved int64
 	allocs, lone := 0, 0

@@ -261,7 +261,7 @@ free_completed 0x10 1
 		},
 		{
 			name: "an unknown action", events: "unknown 0x10 1\nalloc 0x10 1\n", want: "alloc b0 1 on=s0\n",
-			anomalies: "entry 0: unknown action 9",
+			anomalies: "entry 0: unknown action 10",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -353,6 +353,7 @@ func TestToProgramRefusesIndicesOutOfRange(t *testing.T) {
 // Whatever the entries are, the program can be run.
 func FuzzToProgram(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 0x10, 0x11, 3, 0x12, 4, 0x14, 0x20, 5, 8, 7, 0x22, 0x21}, byte(0))
+	f.Add([]byte{0, 1, 2, 0x10, 0x11, 3, 0x12, 4, 0x14, 0x20, 5, 8, 7, 0x22, 0x21, 9}, byte(0x2c))
 	f.Fuzz(func(t *testing.T, data []byte, flags byte) {
 		tr := &trace.Trace{Streams: []uint64{0, 1}}
 		for i, b := range data {
@@ -363,6 +364,9 @@ func FuzzToProgram(f *testing.F) {
 		opts := trace.ProgramOptions{Attempts: flags&1 != 0, NoGarbageCollection: flags&2 != 0}
 		if flags&4 != 0 {
 			opts.Live = []trace.LiveBlock{{Ptr: 1, Size: 5, Stream: 9}, {Ptr: 77, Size: 6, Stream: 1}}
+		}
+		for i := 1 + int(flags>>5); flags&8 != 0 && i <= len(data); i += 3 {
+			tr.Gaps = append(tr.Gaps, i)
 		}
 		p, err := trace.ToProgram(tr, opts)
 		if err != nil {

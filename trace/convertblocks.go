@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -123,8 +124,10 @@ func (c *converter) before(i int, e *Event, s *address) {
 
 func (c *converter) older(op Op) {
 	c.prelude = append(c.prelude, op)
-	c.p.Prelude.Blocks++
-	c.p.Prelude.Bytes += op.Size
+	if c.origin == 0 {
+		c.p.Prelude.Blocks++
+		c.p.Prelude.Bytes += op.Size
+	}
 }
 
 // survivors adds the blocks of the final snapshot that no entry allocated to the prelude.
@@ -149,27 +152,49 @@ func (c *converter) survivors() error {
 	return nil
 }
 
-// prepend puts the prelude before the other ops, the allocations first.
-func (c *converter) prepend() {
-	if len(c.prelude) == 0 {
-		return
+// gap ends what is known of blocks.
+func (c *converter) gap() {
+	c.settle(len(c.t.Events))
+	var lost []Op
+	for _, s := range c.seen.slots {
+		switch s.state {
+		case addressLive:
+			lost = append(lost, Op{Kind: OpFree, Block: s.block})
+		case addressPending:
+			lost = append(lost, Op{Kind: OpComplete, Block: s.block})
+		}
 	}
-	ops := make([]Op, 0, len(c.prelude)+len(c.p.Ops))
+	slices.SortFunc(lost, func(a, b Op) int { return cmp.Compare(a.Block, b.Block) })
+	c.seen = addresses{}
+	c.insert()
+	c.unseen(len(c.p.Ops), lost)
+	c.origin = len(c.p.Ops)
+}
+
+// insert puts the prelude where it belongs, the allocations first.
+func (c *converter) insert() {
+	var allocs, others []Op
 	for _, op := range c.prelude {
 		if op.Kind == OpAlloc {
-			ops = append(ops, op)
+			allocs = append(allocs, op)
+		} else {
+			others = append(others, op)
 		}
 	}
-	for _, op := range c.prelude {
-		if op.Kind != OpAlloc {
-			ops = append(ops, op)
-		}
+	c.unseen(c.origin, append(allocs, others...))
+	c.prelude = nil
+}
+
+// unseen adds ops that no entry shows.
+func (c *converter) unseen(at int, ops []Op) {
+	if len(ops) == 0 {
+		return
 	}
-	entries := make([]uint32, len(ops), cap(ops))
+	entries := make([]uint32, len(ops))
 	for i := range entries {
 		entries[i] = NoEntry
 	}
-	c.p.Ops, c.p.Entries = append(ops, c.p.Ops...), append(entries, c.p.Entries...)
+	c.p.Ops, c.p.Entries = slices.Insert(c.p.Ops, at, ops...), slices.Insert(c.p.Entries, at, entries...)
 }
 
 func (c *converter) newBlock() uint32 {

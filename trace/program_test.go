@@ -118,9 +118,9 @@ func TestRecorder(t *testing.T) {
 	now := int64(100)
 	r := trace.NewRecorder(trace.RecorderOptions{Device: 3, Clock: func() int64 { now++; return now }})
 	r.Observe(mem.Event{Action: mem.ActionAlloc, Ptr: 0x10, Size: 5, Stream: 7})
-	r.Annotate("step 1")
+	r.SetMetadata("step 1")
 	r.Observe(mem.Event{Action: mem.ActionAlloc, Ptr: 0x20, Size: 6, Stream: 2, Pool: mem.PoolID{1, 0}})
-	r.Annotate("")
+	r.SetMetadata("")
 	r.Observe(mem.Event{Action: mem.ActionOOM, Ptr: 9, Size: 7, Stream: 7})
 	want := &trace.Trace{
 		Device:     3,
@@ -137,7 +137,7 @@ func TestRecorder(t *testing.T) {
 	if got := r.Trace(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	r.Annotate("step 2")
+	r.SetMetadata("step 2")
 	r.Reset()
 	r.Observe(mem.Event{Action: mem.ActionSnapshot})
 	if got := r.Trace(); len(got.Events) != 1 || got.Metadata[got.Events[0].Metadata] != "step 2" || len(got.Streams) != 1 {
@@ -171,7 +171,7 @@ func TestRecorderIsSafeForConcurrentUse(t *testing.T) {
 		go func() {
 			for i := range 1000 {
 				r.Observe(mem.Event{Stream: driver.StreamID(g), Pool: mem.PoolID{uint64(i), 0}})
-				r.Annotate([]string{"", "x"}[i%2])
+				r.SetMetadata([]string{"", "x"}[i%2])
 				if i%100 == 0 {
 					r.Trace()
 				}

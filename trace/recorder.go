@@ -1,146 +1,270 @@
 package trace
 
 import (
+	"fmt"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Recorder collects the events of one allocator: its Observe method is a mem.Observer. Like PyTorch's ring it keeps
-// everything up to a number of entries, and then overwrites the oldest. Safe for concurrent use; events are in the order
-// of the calls. It tells 65,536 pools apart; the events of any further ones name the default pool.
+// A Recorder collects the events of one allocator: its Observe method is a mem.Observer, and Attach gives it to any
+// allocator. Like PyTorch's ring it keeps everything up to a number of entries, and then overwrites the oldest. It can
+// keep the call stacks of events and of blocks on loan, as PyTorch's record_memory_history does. It records until Stop,
+// and again from Start on.
+//
+// # Structure
+//
+// Events enter the ring with numbers: of their stream, pool and metadata, and of their call stack in a table of program
+// counters, which has each distinct stack once (callers.go). Functions, files and lines are looked up by Trace. Blocks
+// on loan are found by their address in an open table, with their stack (loans.go); so are segments. Both tables are as
+// of now: a block that was handed out while nothing was recorded is not in it, since Stop empties it. Where events were
+// missed is noted, so that whoever reads the trace trusts nothing of before (Trace.Gaps).
+//
+// # Cost
+//
+// An event costs a short lock, and a call of runtime.Callers if its stack is kept. It allocates nothing but for the first
+// of each stack, stream, pool and metadata, where more blocks are on loan than ever before, and, without Max, now and
+// then for the ring. A stopped recorder costs the allocator nothing, unless it has trackers: it does not observe it.
+//
+// # Locks
+//
+// Recorder.viewing, then Recorder.attaching, then the allocator's locks, then Recorder.mu: a leaf, held while trackers and
+// the clock run.
+//
+// It tells 65,536 pools apart; the events of any further ones name the default pool. Safe for concurrent use; events are
+// in the order of the calls of Observe.
 type Recorder struct {
-	mu        sync.Mutex
-	device    int
-	max       int
-	clock     func() int64
-	events    []Event
-	next      int // the oldest, once the ring is full
-	lost      int64
-	streams   numbering[uint64]
-	pools     numbering[mem.PoolID]
-	metadata  numbering[string]
-	annotated uint32
+	options RecorderOptions
+
+	viewing sync.Mutex // one view at a time
+
+	attaching sync.Mutex // guards what is attached, and Start and Stop
+	attached  *attachment
+	told      []outOfMemoryReporter // allocators that have reportTo of this recorder; for good, as they have no way back
+
+	mu        sync.Mutex // guards what follows
+	recording bool
+	trackers  []*tracker
+	oom       []*oomObserver // replaced, not changed: it is called without the lock
+	context   Context
+	captures  [mem.NumActions]bool // whose call stacks are taken
+	skip      [mem.NumActions]bool
+	layer     *layer // that events come from, which needs to know the loans; nil if they come from an allocator itself
+
+	max      int
+	events   []Event
+	next     int     // the oldest, once the ring is full
+	total    int64   // ever recorded
+	base     int64   // of them, before the last Reset
+	gaps     []int64 // of total, when events were missed
+	streams  streamNumbers
+	pools    numbering[mem.PoolID]
+	metadata numbering[string]
+	says     uint32 // metadata of the events from now on
+	notes    []Annotation
+	nextNote int
+	callers  callerTable
+	pcs      []uintptr
+	loans    loanTable
+	segments segmentList
+	freezing bool // the next ActionSnapshot is what a view waits for
+	frozen   *moment
 }
 
-// RecorderOptions says what a Recorder keeps. The zero value keeps everything, without times.
+// RecorderOptions says what a Recorder keeps. The zero value keeps everything but times and stacks.
 type RecorderOptions struct {
-	Device int          // ordinal, for Trace.Device
-	Max    int          // entries to keep; 0 or less means all
-	Clock  func() int64 // microseconds since 1970; nil means 0 always
+	Device int // ordinal, for Trace.Device and those who are told of out-of-memory errors
+
+	// Annotations makes what is annotated an entry, too: mem.ActionAnnotate, with the stage and the name as its metadata,
+	// such as "START step 1". PyTorch's viewer lists such entries and does nothing with them.
+	Annotations bool
+
+	// Max is how many entries are kept, and how many annotations. The memory for entries, 40 bytes each, is taken by
+	// NewRecorder. 0 or less means all, in memory that grows.
+	Max int
+
+	Context Context      // whose call stacks are kept
+	Depth   int          // frames of a stack that are kept, from the innermost; 0 or less means 32
+	Skip    []mem.Action // left out of the trace; trackers are told all the same
+	Clock   func() int64 // microseconds since 1970; nil means 0 always. It is called under the allocator's locks
 }
 
-// NewRecorder returns a recorder without events.
+// A Context says whose call stacks a Recorder keeps, as the context of PyTorch's _record_memory_history does.
+type Context uint8
+
+const (
+	// ContextNever keeps none.
+	ContextNever Context = iota
+	// ContextState keeps those of blocks on loan and of segments, for snapshots. Entries have none. PyTorch, whose
+	// enabled="state" means this, also keeps only one entry then: see RecorderOptions.Max.
+	ContextState
+	// ContextAlloc gives entries the stack of the allocation: those of requests, and of what requests did with segments,
+	// their own, and those of frees the stack of the request that the block is from. An entry of a segment that went for
+	// other reasons, such as EmptyCache, has none.
+	ContextAlloc
+	// ContextAll gives each entry the stack of the call that made it.
+	ContextAll
+)
+
+var contextNames = [...]string{"never", "state", "alloc", "all"}
+
+// String returns the name that PyTorch uses; "never" is its None.
+func (c Context) String() string {
+	if int(c) < len(contextNames) {
+		return contextNames[c]
+	}
+	return fmt.Sprintf("Context(%d)", c)
+}
+
+const defaultDepth = 32
+
+// NewRecorder returns a recorder without events, which records what it is told.
 func NewRecorder(opts RecorderOptions) *Recorder {
-	r := &Recorder{device: opts.Device, max: opts.Max, clock: opts.Clock}
+	r := &Recorder{options: opts, max: opts.Max, recording: true}
 	if r.max <= 0 {
 		r.max = math.MaxInt
 	}
+	if r.options.Depth <= 0 {
+		r.options.Depth = defaultDepth
+	}
+	for _, a := range opts.Skip {
+		if a >= mem.NumActions {
+			panic(fmt.Sprintf("trace: NewRecorder: Skip has an unknown action, %d", a))
+		}
+		r.skip[a] = true
+	}
+	r.setContext(opts.Context)
 	r.Reset()
 	return r
 }
 
-// Observe adds an event. It neither blocks for long nor calls anything but the clock.
-func (r *Recorder) Observe(e mem.Event) {
+// Start begins to record again, after Stop. Earlier entries stay.
+func (r *Recorder) Start() { r.record(true) }
+
+// Stop ends recording: entries stay, and nothing is added until Start, which Trace.Gaps then shows. The allocator is then as fast as without a
+// recorder, unless there are trackers. The stacks of blocks on loan are forgotten, for nobody sees which of them are
+// freed: a snapshot that is to have them is taken before. Start and Stop must not be called by trackers, nor by a Clock.
+func (r *Recorder) Stop() { r.record(false) }
+
+func (r *Recorder) record(on bool) {
+	r.attaching.Lock()
+	defer r.attaching.Unlock()
+	// Stop forgets before the allocator is let go of, and observe before it is listened to again: what is known is never
+	// older than a gap.
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	entry := Event{
-		Ptr:      e.Ptr,
-		Size:     e.Size,
-		Stream:   r.streams.of(uint64(e.Stream)),
-		Metadata: r.annotated,
-		Action:   e.Action,
+	if r.recording != on {
+		r.recording = on
+		r.miss()
+		if r.layer == nil {
+			r.loans.clear()
+		} else { // which follows them as long as there are trackers
+			r.loans.forgetStacks()
+		}
+		r.segments = r.segments[:0]
 	}
-	if pool := r.pools.of(e.Pool); pool < maxPools {
-		entry.Pool = uint16(pool)
-	}
-	if r.clock != nil {
-		entry.TimeUS = r.clock()
-	}
-	if len(r.events) < r.max {
-		r.events = append(r.events, entry)
-		return
-	}
-	r.events[r.next] = entry
-	r.next = (r.next + 1) % r.max
-	r.lost++
+	listens := r.listens()
+	r.mu.Unlock()
+	r.observe(listens)
 }
 
-// Annotate attaches a text to the events from now on, until the next call. The empty text attaches nothing.
-func (r *Recorder) Annotate(text string) {
+// listens reports whether events are wanted. The caller holds mu.
+func (r *Recorder) listens() bool { return r.recording || len(r.trackers) > 0 }
+
+// Recording reports whether events are recorded now.
+func (r *Recorder) Recording() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.annotated = r.metadata.of(text)
+	return r.recording
+}
+
+// forget empties the tables of what is there now. The caller holds mu.
+func (r *Recorder) forget() {
+	r.loans.clear()
+	r.segments = r.segments[:0]
+}
+
+// miss notes that events are missed now. The caller holds mu.
+func (r *Recorder) miss() {
+	if n := len(r.gaps); r.total > r.base && (n == 0 || r.gaps[n-1] < r.total) {
+		r.gaps = append(r.gaps, r.total)
+	}
+	for len(r.gaps) > 0 && r.gaps[0] <= r.oldest() {
+		r.gaps = r.gaps[1:]
+	}
+}
+
+// oldest is how many entries had been recorded before the oldest that is left. The caller holds mu.
+func (r *Recorder) oldest() int64 { return r.total - int64(len(r.events)) }
+
+// SetContext changes whose call stacks are kept from now on. ContextNever also forgets those of blocks on loan.
+func (r *Recorder) SetContext(c Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.setContext(c)
+}
+
+func (r *Recorder) setContext(c Context) {
+	if c > ContextAll {
+		panic(fmt.Sprintf("trace: unknown %v", c))
+	}
+	r.context = c
+	for a := range mem.NumActions {
+		switch a {
+		case mem.ActionAlloc, mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+			r.captures[a] = c >= ContextState
+		case mem.ActionOOM, mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			r.captures[a] = c >= ContextAlloc
+		default:
+			r.captures[a] = c >= ContextAll
+		}
+	}
+	switch {
+	case c > ContextNever && r.pcs == nil:
+		r.pcs = make([]uintptr, r.options.Depth+ownDepth)
+	case c == ContextNever && r.layer != nil:
+		r.loans.forgetStacks()
+	case c == ContextNever: // and from now on nobody follows them
+		r.forget()
+	}
+}
+
+// SetMetadata attaches a text to the entries from now on, until the next call: PyTorch's user_metadata. The empty text
+// attaches nothing. Each distinct text is kept until Reset.
+func (r *Recorder) SetMetadata(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.says = r.metadata.of(text)
 }
 
 // Lost returns how many entries were overwritten.
 func (r *Recorder) Lost() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lost
+	return r.total - r.base - int64(len(r.events))
 }
 
-// Reset forgets all entries. The annotation stays.
+// Reset forgets all entries and annotations. The metadata stays, and so do the stacks of blocks on loan; the table of
+// stacks keeps those that it has.
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	text := ""
 	if len(r.metadata.values) > 0 {
-		text = r.metadata.values[r.annotated]
+		text = r.metadata.values[r.says]
 	}
-	r.events, r.next, r.lost = nil, 0, 0
-	r.streams, r.pools, r.metadata = numbering[uint64]{}, numbering[mem.PoolID]{}, numbering[string]{}
+	r.next, r.base, r.gaps = 0, r.total, nil
+	switch {
+	case r.max == math.MaxInt:
+		r.events = nil
+	case r.events == nil:
+		r.events = make([]Event, 0, r.max)
+	default:
+		r.events = r.events[:0]
+	}
+	r.notes, r.nextNote = nil, 0
+	r.streams, r.pools, r.metadata = streamNumbers{}, numbering[mem.PoolID]{}, numbering[string]{}
 	r.pools.of(mem.PoolID{})
 	r.metadata.of("")
-	r.annotated = r.metadata.of(text)
-}
-
-// Trace returns a copy of what was recorded, oldest first. Stream handles are the device's stream numbers. It has no
-// stacks. Streams, pools and annotations of overwritten entries are still listed.
-func (r *Recorder) Trace() *Trace {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := &Trace{
-		Device:     r.device,
-		Events:     append(slices.Clone(r.events[r.next:]), r.events[:r.next]...),
-		Streams:    slices.Sorted(slices.Values(r.streams.values)),
-		Pools:      slices.Clone(r.pools.values[:min(len(r.pools.values), maxPools)]),
-		PoolsKnown: true,
-		Metadata:   slices.Clone(r.metadata.values),
-	}
-	order := make([]uint32, len(t.Streams))
-	for i, handle := range r.streams.values {
-		n, _ := slices.BinarySearch(t.Streams, handle)
-		order[i] = uint32(n)
-	}
-	for i := range t.Events {
-		t.Events[i].Stream = order[t.Events[i].Stream]
-	}
-	return t
-}
-
-// A numbering gives values numbers in the order in which they first appear.
-type numbering[T comparable] struct {
-	values  []T
-	numbers map[T]uint32
-	last    uint32 // the number found last: runs of one value are the rule
-}
-
-func (n *numbering[T]) of(v T) uint32 {
-	if int(n.last) < len(n.values) && n.values[n.last] == v {
-		return n.last
-	}
-	number, ok := n.numbers[v]
-	if !ok {
-		if n.numbers == nil {
-			n.numbers = map[T]uint32{}
-		}
-		number = uint32(len(n.values))
-		n.values = append(n.values, v)
-		n.numbers[v] = number
-	}
-	n.last = number
-	return number
+	r.says = r.metadata.of(text)
 }

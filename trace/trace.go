@@ -20,6 +20,10 @@ type Trace struct {
 	PoolsKnown bool
 	Metadata   []string // user annotations of events; Event.Metadata indexes it; Metadata[0] is ""
 	Stacks     *Stacks  // nil without stacks; shared by the traces and segments of one snapshot
+
+	// Gaps says where recording was off for a while: before Events[Gaps[n]], or after the last of them. What was on loan
+	// before a gap may be gone after it, and others may be on loan that no event shows. Ascending, from 1 to len(Events).
+	Gaps []int
 }
 
 // An Event is one entry of a recording: 40 bytes.
@@ -86,14 +90,14 @@ type Program struct {
 	Streams int          // stream numbers are 0..Streams-1, in the order of the recorded handles
 	Pools   []mem.PoolID // Op.Pool indexes it; Pools[0] is the default pool
 
-	// Entries says, for each op, which of Trace.Events it came from: NoEntry for those of the prelude. It is nil for a
+	// Entries says, for each op, which of Trace.Events it came from: NoEntry for those that none shows. It is nil for a
 	// program that no recording gave.
 	Entries   []uint32
 	Prelude   Prelude
 	Anomalies Anomalies
 }
 
-// NoEntry in Program.Entries is an op that no entry of the recording shows.
+// NoEntry in Program.Entries is an op that no entry of the recording shows: of the prelude, or of a gap.
 const NoEntry = 1<<32 - 1
 
 // An Op is one request. 24 bytes.

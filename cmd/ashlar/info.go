@@ -21,7 +21,7 @@ type infoCmd struct {
 func (*infoCmd) Help() string {
 	return `Says, for each device: how long was recorded, streams, pools, settings, what happened how often, the peaks, what
 is live at the end, the biggest allocations (and which code asked for them, if stacks were recorded), and the memory
-over time as a chart. Things in the file that are not understood are counted.
+over time as a chart. Of a report of a request that found no room (in Go: snapshot.ReportOOM) it shows the error. Things in the file that are not understood are counted.
 
 Examples:
 
@@ -54,8 +54,12 @@ func (c *infoCmd) Run(s *streams) error {
 		}
 		if len(sums) == 0 && !c.JSON {
 			fmt.Fprintf(s.out, "%s: a memory snapshot without segments and without history\n", in.name())
+			if o := in.snapshot.OutOfMemory; o != nil {
+				fmt.Fprintln(s.out)
+				writeOutOfMemory(s.out, o.Text)
+			}
 		}
-		if !slices.ContainsFunc(sums, func(d summary) bool { return d.Entries > 0 }) {
+		if in.snapshot.OutOfMemory == nil && !slices.ContainsFunc(sums, func(d summary) bool { return d.Entries > 0 }) {
 			s.fail(displayPath(in.path), errors.New("there is no allocation history in the snapshot, only its final state; "+
 				"to record one, call torch.cuda.memory._record_memory_history() before the first allocation"))
 		}
@@ -125,10 +129,23 @@ func writeSummary(w *page, in *input, d *summary, several bool) {
 	for _, s := range d.Skipped {
 		field("skipped", "%s: %s", s.What, plural(s.Count, "time"))
 	}
+	if d.OutOfMemory != "" {
+		fmt.Fprintln(w)
+		writeOutOfMemory(w, d.OutOfMemory)
+	}
 	writeBiggest(w, d)
 	if d.Entries > 0 {
 		fmt.Fprintln(w)
 		d.chart.write(w)
+	}
+}
+
+// writeOutOfMemory writes the text of an error that the file is a report of, line by line.
+func writeOutOfMemory(w *page, text string) {
+	fmt.Fprintln(w, "  this is the report of a request that found no room")
+	for line := range strings.Lines(text) {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		w.paragraph(strings.Repeat(" ", 4+min(indent, 8)), line)
 	}
 }
 

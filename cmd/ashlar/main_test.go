@@ -67,6 +67,7 @@ func TestOutput(t *testing.T) {
 		"replay-smallest": {"replay", "--smallest", sample("unet.split128")},
 		"replay-recorded": {"replay", "-a", "caching", sample("unet.gc6")},
 		"replay-others":   {"replay", "--smallest", "-a", "caching", "-a", "arena", "-a", "bfc", "-a", "direct", sample("resnet"), sample("streams")},
+		"replay-markdown": append([]string{"replay", "--markdown", "--smallest", "-a", "caching", "-a", "bfc"}, all...),
 		"replay-moves": {
 			"replay", "-a", "caching:", "-a", "caching:expandable_segments:True", "-a", "arena:compact=off", "-a", "arena",
 			"testdata/compaction.script",

@@ -327,7 +327,7 @@ func TestBashCompletes(t *testing.T) {
 		"ashlar replay --device=":      "--device=sim --device=host --device=cuda:0",
 		"ashlar replay -a c":           "caching",
 		"ashlar replay --allocator ca": "caching",
-		"ashlar replay -":              "--help -h --allocator -a --device --capacity --limit --smallest --json",
+		"ashlar replay -":              "--help -h --allocator -a --device --capacity --limit --smallest --json --markdown",
 		"ashlar -":                     "--help -h --version",
 	} {
 		run := script + "\nCOMP_WORDS=(" + words + ")\nCOMP_CWORD=$((${#COMP_WORDS[@]}-1))\n_ashlar\necho ${COMPREPLY[*]}\n"

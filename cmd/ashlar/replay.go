@@ -19,7 +19,8 @@ type replayCmd struct {
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
 	Limit      size     `placeholder:"SIZE" help:"What each allocator may reserve."`
 	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
-	JSON       bool     `name:"json" help:"Print one JSON object for each row."`
+	JSON       bool     `name:"json" xor:"form" help:"Print one JSON object for each row."`
+	Markdown   bool     `xor:"form" help:"Print one Markdown table of all traces, without measured times."`
 }
 
 // Help implements kong.HelpProvider.
@@ -60,7 +61,8 @@ Examples:
     ashlar replay --limit 18.2GiB -a 'caching:max_split_size_mb:256,garbage_collection_threshold:0.8' run.pickle
     ashlar replay --device host small.pickle
     ashlar replay --device cuda:0 -a caching run.pickle
-    ashlar replay --json run.pickle | jq .reserved_peak`
+    ashlar replay --json run.pickle | jq .reserved_peak
+    ashlar replay --markdown --smallest -a caching -a bfc *.pickle`
 }
 
 // now is the clock that operations are timed with.
@@ -113,9 +115,15 @@ func (c *replayCmd) Run(s *streams) error {
 		}
 		p.end()
 		for _, result := range results {
-			if c.JSON {
+			switch {
+			case c.JSON:
 				err = writeRows(s.out, in, result)
-			} else {
+			case c.Markdown:
+				if first {
+					writeMarkdownHeader(s.out, c.Smallest)
+				}
+				writeMarkdownRows(s.out, in, result, c.Smallest, len(works) > 1)
+			default:
 				if !first {
 					fmt.Fprintln(s.out)
 				}

@@ -43,6 +43,8 @@ type summary struct {
 	Contradictions int `json:"contradictions"` // entries that contradict those before them
 	Oversized      int `json:"oversized"`      // entries of more than was ever reserved, which count nowhere else
 
+	OutOfMemory string `json:"out_of_memory,omitempty"` // what the request said that the file reports of
+
 	Failures      []replay.Failure `json:"-"`
 	contradiction string           // the first
 	oversized     string           // the first
@@ -103,6 +105,9 @@ func summaries(s *snapshot.Snapshot) []summary {
 		d.final(s)
 		if t != nil {
 			d.history(t, works[device])
+		}
+		if o := s.OutOfMemory; o != nil && (o.Facts == nil && device == 0 || o.Facts != nil && o.Facts.Device == device) {
+			d.OutOfMemory = o.Text
 		}
 		if d.Entries > 0 || d.Live.Segments > 0 {
 			all = append(all, d)

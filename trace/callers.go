@@ -1,0 +1,180 @@
+package trace
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// ownDepth is how many frames of allocators are expected between an event and the call that caused it, and kept beside
+// RecorderOptions.Depth. Where there are more, the caller's are fewer.
+const ownDepth = 16
+
+// onlyOfRequests marks the stack of an entry that has it only if a request caused the event. Which is so shows in the
+// names of functions, and so when they are looked up.
+const onlyOfRequests StackID = 1 << 31
+
+// A callerTable holds call stacks as program counters, each once. Nothing in it changes once it is there.
+type callerTable struct {
+	pcs    []uintptr // of all stacks, one after the other
+	stacks []callStack
+	index  []StackID // by hash, with linear probing, at most half full; a power of two, or none
+}
+
+type callStack struct {
+	start, n uint32 // in pcs
+	hash     uint32
+}
+
+// of returns the number of a stack, from 1, which is the same for the same program counters. It allocates only for stacks
+// that are new. None has none, and neither have those for which the table is too full.
+func (t *callerTable) of(pcs []uintptr) StackID {
+	if len(pcs) == 0 {
+		return 0
+	}
+	h := uint64(len(pcs))
+	for _, pc := range pcs {
+		h = (h ^ uint64(pc)) * 0x9e3779b97f4a7c15
+		h ^= h >> 32
+	}
+	hash := uint32(h)
+	i := 0
+	if len(t.index) > 0 {
+		for i = t.slot(hash); t.index[i] != 0; i = t.after(i) {
+			if s := &t.stacks[t.index[i]-1]; s.hash == hash && slices.Equal(t.at(t.index[i]), pcs) {
+				return t.index[i]
+			}
+		}
+	}
+	if len(t.pcs)+len(pcs) > math.MaxUint32 || len(t.stacks)+1 >= int(onlyOfRequests) {
+		return 0
+	}
+	t.stacks = append(t.stacks, callStack{uint32(len(t.pcs)), uint32(len(pcs)), hash})
+	t.pcs = append(t.pcs, pcs...)
+	id := StackID(len(t.stacks))
+	if 2*len(t.stacks) <= len(t.index) {
+		t.index[i] = id
+		return id
+	}
+	t.index = make([]StackID, max(256, 2*len(t.index)))
+	for n := range t.stacks {
+		i := t.slot(t.stacks[n].hash)
+		for t.index[i] != 0 {
+			i = t.after(i)
+		}
+		t.index[i] = StackID(n + 1)
+	}
+	return id
+}
+
+func (t *callerTable) slot(hash uint32) int { return int(hash) & (len(t.index) - 1) }
+func (t *callerTable) after(i int) int      { return (i + 1) & (len(t.index) - 1) }
+
+func (t *callerTable) at(id StackID) []uintptr {
+	s := &t.stacks[id-1]
+	return t.pcs[s.start : s.start+s.n]
+}
+
+// A resolver looks up the functions, files and lines of stacks, and numbers them anew: those that are asked for.
+type resolver struct {
+	callers callerTable
+	depth   int
+	stacks  *Stacks // nil without any
+	known   map[StackID]StackID
+	frames  map[Frame]uint32
+	equal   map[string]StackID // by the numbers of the frames
+}
+
+func newResolver(callers callerTable, depth int) *resolver {
+	return &resolver{
+		callers: callers, depth: depth, known: map[StackID]StackID{}, frames: map[Frame]uint32{}, equal: map[string]StackID{},
+	}
+}
+
+// of returns the number in stacks of a stack of the table.
+func (x *resolver) of(id StackID) StackID {
+	if id&^onlyOfRequests == 0 {
+		return 0
+	}
+	resolved, ok := x.known[id]
+	if !ok {
+		resolved = x.add(id)
+		x.known[id] = resolved
+	}
+	return resolved
+}
+
+func (x *resolver) add(id StackID) StackID {
+	var all []Frame
+	own, request := 0, false // frames of allocators, before the first other; a request is among them
+	frames := runtime.CallersFrames(x.callers.at(id &^ onlyOfRequests))
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		if f.Function == "" && f.File == "" {
+			continue
+		}
+		if own == len(all) && isAllocators(f.Function) {
+			own++
+			request = request || strings.Contains(f.Function, ").Alloc")
+		}
+		all = append(all, Frame{Name: f.Function, Filename: f.File, Line: int64(f.Line)})
+	}
+	if id&onlyOfRequests != 0 && !request {
+		return 0
+	}
+	if own < len(all) {
+		all = all[own:]
+	}
+	return x.number(all[:min(len(all), x.depth)])
+}
+
+// number stores a stack, unless an equal one is there.
+func (x *resolver) number(frames []Frame) StackID {
+	if x.stacks == nil {
+		x.stacks = &Stacks{}
+	}
+	refs := make([]uint32, len(frames))
+	var key []byte
+	for i, f := range frames {
+		n, ok := x.frames[f]
+		if !ok {
+			n = uint32(len(x.stacks.Frames))
+			x.stacks.Frames = append(x.stacks.Frames, f)
+			x.frames[f] = n
+		}
+		refs[i] = n
+		key = append(key, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+	}
+	id, ok := x.equal[string(key)]
+	if !ok {
+		id = x.stacks.Add(refs)
+		x.equal[string(key)] = id
+	}
+	return id
+}
+
+// allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package.
+var allocatorsElsewhere = []string{".(*lanes).", "tensor.thrifty.", "snapshot.(*Reporter)."}
+
+// isAllocators reports whether a function, as package runtime names it, is part of this package or of an allocator, and
+// so says nothing of who called it.
+func isAllocators(function string) bool {
+	inModule, ok := strings.CutPrefix(function, "github.com/ashlar-go/ashlar")
+	if !ok {
+		return false
+	}
+	for _, method := range allocatorsElsewhere {
+		if strings.HasPrefix(strings.TrimPrefix(inModule, "/"), method) {
+			return true
+		}
+	}
+	slash := strings.LastIndexByte(inModule, '/') + 1
+	name, _, _ := strings.Cut(inModule[slash:], ".")
+	within := inModule[:slash] + name
+	if strings.HasSuffix(within, "_test") {
+		return false
+	}
+	return within == "/trace" || within == "/mem" || strings.HasPrefix(within, "/mem/")
+}

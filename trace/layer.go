@@ -1,0 +1,144 @@
+package trace
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A layer reports to a recorder what passes through it. An Alloc is reported after the layer below made the block, and a
+// Free before it takes it back, so that an address is never reported twice as on loan.
+type layer struct {
+	inner    mem.Allocator
+	recorder *Recorder
+	reports  bool // events, too, not only errors
+
+	attached  atomic.Bool
+	listening atomic.Bool // events are wanted
+}
+
+// Alloc implements mem.Allocator. The error is that of the layer below.
+func (l *layer) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	b, err := l.inner.Alloc(s, size)
+	if err != nil || l.listening.Load() {
+		l.allocated(s, size, b, err)
+	}
+	return b, err
+}
+
+// AllocWith implements mem.Optioned.
+func (l *layer) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	b, err := mem.AllocWith(l.inner, s, size, o)
+	if err != nil || l.listening.Load() {
+		l.allocated(s, size, b, err)
+	}
+	return b, err
+}
+
+// allocated reports the outcome of a request.
+func (l *layer) allocated(s driver.Stream, size int64, b mem.Block, err error) {
+	switch {
+	case err == nil:
+		if b.Ptr != 0 {
+			l.report(mem.Event{Action: mem.ActionAlloc, Stream: s.ID(), Ptr: b.Ptr, Size: size})
+		}
+	case errors.Is(err, mem.ErrNoMemory) && l.attached.Load():
+		if l.reports && l.listening.Load() {
+			e := mem.Event{Action: mem.ActionOOM, Stream: s.ID(), Size: size}
+			var oom *mem.OutOfMemory
+			if errors.As(err, &oom) {
+				e.Pool, e.Ptr, e.Size = oom.Pool, driver.Pointer(oom.Free), max(size, oom.Rounded)
+			}
+			l.report(e)
+		}
+		l.recorder.outOfMemory(size, err)
+	}
+}
+
+// Free implements mem.Allocator.
+func (l *layer) Free(b mem.Block, used ...driver.Stream) {
+	if l.listening.Load() && b.Ptr != 0 {
+		for _, s := range used {
+			_ = s.ID() // a nil stream panics here, before the free is reported
+		}
+		l.freed(b)
+	}
+	l.inner.Free(b, used...)
+}
+
+// report reports an event, unless the recorder has been detached meanwhile.
+func (l *layer) report(e mem.Event) {
+	r := l.recorder
+	r.mu.Lock()
+	if r.layer == l {
+		r.tell(&e, nil)
+	}
+	r.mu.Unlock()
+}
+
+// freed reports a free of a block, with what is known of it, and returns that. It returns the zero loan if the recorder
+// has been detached meanwhile.
+func (l *layer) freed(b mem.Block) loan {
+	r := l.recorder
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.layer != l {
+		return loan{}
+	}
+	was, known := r.loans.get(b.Ptr)
+	if !known { // it was handed out while nobody listened
+		was = loan{ptr: b.Ptr, size: b.Size}
+	}
+	e := mem.Event{Action: mem.ActionFreeRequested, Stream: was.stream, Ptr: b.Ptr, Size: was.size}
+	r.tell(&e, nil)
+	e.Action = mem.ActionFreeCompleted
+	r.tell(&e, nil)
+	return was
+}
+
+// Movable implements mem.Mover.
+func (l *layer) Movable(b mem.Block, h mem.Holder) bool {
+	if !l.reports {
+		return mem.Movable(l.inner, b, h)
+	}
+	return mem.Movable(l.inner, b, &follower{layer: l, holder: h, at: b})
+}
+
+// A follower stands between the layer below, which moves a block, and its holder, and reports where it goes. Between Lift
+// and Land the block is reported as nowhere: others may land where it was before it lands. Its fields are for the
+// allocator that calls it, under that one's locks.
+type follower struct {
+	layer  *layer
+	holder mem.Holder
+	at     mem.Block
+	lifted loan // its ptr is 0 if the lift was not reported
+}
+
+// Lift implements mem.Holder.
+func (f *follower) Lift() ([]driver.Stream, bool) {
+	used, ok := f.holder.Lift()
+	if ok && f.layer.listening.Load() {
+		f.lifted = f.layer.freed(f.at)
+	}
+	return used, ok
+}
+
+// Land implements mem.Holder. It is reported before the holder hears of it, and so before any Free.
+func (f *follower) Land(b mem.Block, s driver.Stream) {
+	f.at = b
+	if f.lifted.ptr != 0 && f.layer.listening.Load() {
+		r := f.layer.recorder
+		r.mu.Lock()
+		if r.layer == f.layer {
+			r.tell(&mem.Event{Action: mem.ActionAlloc, Stream: f.lifted.stream, Ptr: b.Ptr, Size: f.lifted.size}, &f.lifted)
+		}
+		r.mu.Unlock()
+	}
+	f.lifted = loan{}
+	f.holder.Land(b, s)
+}
+
+// Unwrap implements mem.Wrapper.
+func (l *layer) Unwrap() mem.Allocator { return l.inner }

@@ -1,0 +1,107 @@
+package trace
+
+import (
+	"runtime"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// Observe adds an event, after the trackers have been told of it. It is called under the allocator's locks, and calls
+// nothing but the trackers and the clock.
+func (r *Recorder) Observe(e mem.Event) {
+	r.mu.Lock()
+	r.tell(&e, nil)
+	r.mu.Unlock()
+}
+
+// tell is Observe with the lock held. Of a block that is where it was moved to, moved is what was known of it: its stack
+// is that of its request.
+func (r *Recorder) tell(e *mem.Event, moved *loan) {
+	for _, t := range r.trackers {
+		t.observe(*e)
+	}
+	if !r.recording && r.layer == nil || e.Action >= mem.NumActions {
+		return
+	}
+	var own, requested StackID
+	if moved != nil {
+		own = moved.stack
+	} else if r.recording && r.captures[e.Action] {
+		own = r.callers.of(r.pcs[:runtime.Callers(3, r.pcs)]) // from Observe on, or who called tell
+	}
+	if r.layer != nil || r.context > ContextNever {
+		requested = r.follow(e, own)
+	}
+	if !r.recording {
+		return
+	}
+	if !r.skip[e.Action] {
+		r.enter(e, r.entryStack(e.Action, own, requested))
+	}
+	if e.Action == mem.ActionSnapshot && r.freezing {
+		r.freeze()
+	}
+}
+
+// follow keeps the tables of what is there now, and returns the stack with which a block that is freed was requested.
+func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
+	switch e.Action {
+	case mem.ActionAlloc:
+		r.loans.put(loan{ptr: e.Ptr, size: e.Size, stream: e.Stream, stack: own})
+	case mem.ActionFreeRequested:
+		l, _ := r.loans.get(e.Ptr)
+		return l.stack
+	case mem.ActionFreeCompleted:
+		l, _ := r.loans.take(e.Ptr)
+		return l.stack
+	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+		r.segments.add(e.Ptr, e.Size, own)
+	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+		r.segments.drop(e.Ptr, e.Size)
+	}
+	return 0
+}
+
+// entryStack is the stack that the entry of an event has, given its own and, of a free, that of the block's request.
+func (r *Recorder) entryStack(a mem.Action, own, requested StackID) StackID {
+	switch r.context {
+	case ContextAll:
+		return own
+	case ContextAlloc:
+		switch a {
+		case mem.ActionFreeRequested, mem.ActionFreeCompleted:
+			return requested
+		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
+			return own | onlyOfRequests
+		}
+		return own
+	}
+	return 0
+}
+
+// enter adds an entry to the ring.
+func (r *Recorder) enter(e *mem.Event, stack StackID) {
+	var entry *Event
+	switch {
+	case len(r.events) < r.max:
+		r.events = append(r.events, Event{})
+		entry = &r.events[len(r.events)-1]
+	default:
+		entry = &r.events[r.next]
+		if r.next++; r.next == r.max {
+			r.next = 0
+		}
+	}
+	r.total++
+	entry.TimeUS = 0
+	if r.options.Clock != nil {
+		entry.TimeUS = r.options.Clock()
+	}
+	entry.Ptr, entry.Size = e.Ptr, e.Size
+	entry.Stack, entry.Metadata, entry.Action = stack, r.says, e.Action
+	entry.Stream = r.streams.of(e.Stream)
+	entry.Pool = 0
+	if pool := r.pools.of(e.Pool); pool < maxPools {
+		entry.Pool = uint16(pool)
+	}
+}

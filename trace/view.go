@@ -1,0 +1,135 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A View is what a recorder knew at one instant.
+type View struct {
+	Trace       *Trace // up to that instant
+	Annotations []Annotation
+	Stacks      *Stacks // of Trace, Block and Segment; nil without any
+
+	loans    loanTable
+	segments segmentList
+}
+
+// Block returns with which stack the block at p was requested that was on loan, or freed and still in use; or 0.
+func (v *View) Block(p driver.Pointer) StackID {
+	l, _ := v.loans.get(p)
+	return l.stack
+}
+
+// Segment returns with which stack the segment, or the first of a run of mapped pages, was got that began at p; or 0.
+func (v *View) Segment(p driver.Pointer) StackID { return v.segments.get(p) }
+
+// A moment is the tables of a recorder as they were, and how many entries had been recorded.
+type moment struct {
+	total    int64
+	gaps     []int64
+	notes    []Annotation
+	loans    loanTable
+	segments segmentList
+}
+
+// freeze notes what is there now. The caller holds mu.
+func (r *Recorder) freeze() {
+	r.frozen = &moment{
+		total: r.total, gaps: slices.Clone(r.gaps), notes: r.annotations(), segments: slices.Clone(r.segments),
+		loans: loanTable{slots: slices.Clone(r.loans.slots), n: r.loans.n},
+	}
+}
+
+// View calls describe, in which the allocator describes its segments, and returns what was known when it reported that
+// (mem.ActionSnapshot), whatever others do meanwhile. Of several reports the last one counts: only one snapshot is taken
+// at a time. If none comes, it is what is known when describe returns; then nobody may allocate or free meanwhile.
+func (r *Recorder) View(describe func()) *View {
+	r.viewing.Lock()
+	defer r.viewing.Unlock()
+	r.mu.Lock()
+	r.freezing, r.frozen = true, nil
+	r.mu.Unlock()
+	defer func() { // also if describe panics
+		r.mu.Lock()
+		r.freezing, r.frozen = false, nil
+		r.mu.Unlock()
+	}()
+	describe()
+	r.mu.Lock()
+	if r.frozen == nil {
+		r.freeze()
+	}
+	at := r.frozen
+	t, later := r.copyTrace(), int(r.total-at.total)
+	callers := r.callers // what is in it does not change
+	oldest := r.oldest()
+	r.mu.Unlock()
+	t.Events = t.Events[:max(0, len(t.Events)-later)]
+	t.Gaps = gapsOf(at.gaps, oldest)
+	v := &View{Trace: t, Annotations: at.notes}
+	v.loans, v.segments = at.loans, at.segments
+	x := newResolver(callers, r.options.Depth)
+	x.events(t)
+	for i := range v.loans.slots {
+		v.loans.slots[i].stack = x.of(v.loans.slots[i].stack)
+	}
+	for i := range v.segments {
+		v.segments[i].stack = x.of(v.segments[i].stack)
+	}
+	t.Stacks, v.Stacks = x.stacks, x.stacks
+	return v
+}
+
+// Trace returns a copy of what was recorded, oldest first. Stream handles are the device's stream numbers. Functions,
+// files and lines of its stacks are looked up now, and begin with the caller of the allocators. Streams, pools and
+// metadata of overwritten entries are still listed.
+func (r *Recorder) Trace() *Trace {
+	r.mu.Lock()
+	t, callers := r.copyTrace(), r.callers
+	r.mu.Unlock()
+	x := newResolver(callers, r.options.Depth)
+	x.events(t)
+	t.Stacks = x.stacks
+	return t
+}
+
+// events resolves the stacks of all events.
+func (x *resolver) events(t *Trace) {
+	for i := range t.Events {
+		t.Events[i].Stack = x.of(t.Events[i].Stack)
+	}
+}
+
+// gapsOf returns where gaps are among entries, of which so many had been recorded before the first.
+func gapsOf(gaps []int64, oldest int64) (all []int) {
+	for _, total := range gaps {
+		if total > oldest {
+			all = append(all, int(total-oldest))
+		}
+	}
+	return all
+}
+
+// copyTrace copies the entries, with stacks as the recorder numbers them. The caller holds mu.
+func (r *Recorder) copyTrace() *Trace {
+	t := &Trace{
+		Device:     r.options.Device,
+		Events:     append(slices.Clone(r.events[r.next:]), r.events[:r.next]...),
+		Streams:    slices.Sorted(slices.Values(r.streams.values)),
+		Pools:      slices.Clone(r.pools.values[:min(len(r.pools.values), maxPools)]),
+		PoolsKnown: true,
+		Metadata:   slices.Clone(r.metadata.values),
+		Gaps:       gapsOf(r.gaps, r.oldest()),
+	}
+	order := make([]uint32, len(t.Streams))
+	for i, handle := range r.streams.values {
+		n, _ := slices.BinarySearch(t.Streams, handle)
+		order[i] = uint32(n)
+	}
+	for i := range t.Events {
+		t.Events[i].Stream = order[t.Events[i].Stream]
+	}
+	return t
+}
