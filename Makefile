@@ -7,7 +7,7 @@ SEED ?= 1
 SEEDS ?= 100
 OPS ?= 20000
 
-.PHONY: help build test check fmt fuzz bench campaign gpu compare clean
+.PHONY: help build test check fmt fuzz bench campaign gpu policies compare clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -32,12 +32,16 @@ fuzz: ## every fuzz target on FUZZTIME inputs (default 50000x)
 campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
 	go test -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
 	go test -timeout 0 ./mem -run RandomStacks -stacks 10000
+	go test -tags invariants -timeout 0 ./mem/caching -run RestoresInRandomHistories -checkpoints 100000
 
 bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=5 $(PKG)
 
 gpu: ## the tests that need an NVIDIA GPU
-	go test -tags gpu -run 'GPU|CUDA' ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./examples/...
+	go test -tags gpu -run 'GPU|CUDA' . ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./examples/...
+
+policies: ## what the recorded traces need under each policy: the table of docs/policies.md
+	go run ./cmd/ashlar replay --markdown --smallest -a caching -a bfc -a arena testdata/traces/*.pickle.zst
 
 compare: ## measure beside PyTorch, on a machine with both and a GPU, and write docs/benchmarks.md
 	go run ./bench/compare -o bench/results.json -docs docs/benchmarks.md

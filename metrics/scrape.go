@@ -1,0 +1,182 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/pinned"
+)
+
+// A Sample is one value of one series.
+type Sample struct {
+	Metric *Metric
+	Source *Source
+	Label  Label // the metric's own, pool or call; zero if it has none
+	Value  int64 // in parts of the unit: see Metric.Per
+}
+
+// Float returns the value in the metric's unit.
+func (s Sample) Float() float64 { return float64(s.Value) / float64(s.Metric.Per) }
+
+// A SourceError is a source that failed, or panicked, in a scrape.
+type SourceError struct {
+	Source *Source
+	Err    error
+}
+
+func (e *SourceError) Error() string {
+	return fmt.Sprintf("metrics: source {%s}: %v", e.Source.text, e.Err)
+}
+
+// Unwrap returns what the source said.
+func (e *SourceError) Unwrap() error { return e.Err }
+
+// Gather asks every source, and returns the samples in the order of Metrics, those of one metric in the order of the sources.
+// The error joins a *SourceError for each source that failed; the samples of the others are there all the same.
+func (r *Registry) Gather() ([]Sample, error) {
+	s := scrape{counts: make([]int, len(table)+1)}
+	var errs []error
+	for _, source := range r.list() {
+		s.source = source
+		if err := s.ask(); err != nil {
+			errs = append(errs, &SourceError{source, err})
+		}
+	}
+	return s.sorted(), errors.Join(errs...)
+}
+
+// A scrape is the samples of one, as they come.
+type scrape struct {
+	source  *Source
+	samples []Sample
+	counts  []int // of samples, by metric, one further on
+}
+
+// ask adds the samples of the source, or none but that it failed.
+func (s *scrape) ask() (err error) {
+	n := len(s.samples)
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+		ok := int64(1)
+		if err != nil {
+			s.samples, ok = s.samples[:n], 0
+		}
+		s.add(success, "", ok)
+		for _, sample := range s.samples[n:] {
+			s.counts[sample.Metric.index+1]++
+		}
+	}()
+	return s.source.collect(s)
+}
+
+// sorted returns the samples by metric: there are few metrics and many samples, so they are counted into their places.
+func (s *scrape) sorted() []Sample {
+	for i := 1; i < len(s.counts); i++ {
+		s.counts[i] += s.counts[i-1]
+	}
+	sorted := make([]Sample, len(s.samples))
+	for _, sample := range s.samples {
+		at := &s.counts[sample.Metric.index]
+		sorted[*at] = sample
+		*at++
+	}
+	return sorted
+}
+
+// add adds a sample. The metric's own label is the last of its Labels, if value is not empty.
+func (s *scrape) add(m *Metric, value string, v int64) {
+	sample := Sample{Metric: m, Source: s.source, Value: v}
+	if value != "" {
+		sample.Label = Label{m.Labels[len(m.Labels)-1], value}
+	}
+	s.samples = append(s.samples, sample)
+}
+
+func (s *scrape) quantity(q quantity, value string, st mem.Stat) {
+	s.add(q.now, value, st.Current)
+	s.add(q.peak, value, st.Peak)
+	if q.added != nil {
+		s.add(q.added, value, st.Allocated)
+	}
+	if q.removed != nil {
+		s.add(q.removed, value, st.Freed)
+	}
+}
+
+// stats adds the two pools, of which the rest is the sum, but for peaks: those of the pools are not at the same instant.
+func (s *scrape) stats(st mem.Stats) {
+	for i, a := range st.Arrays() {
+		s.quantity(arrays[i], "small", a.Array.SmallPool)
+		s.quantity(arrays[i], "large", a.Array.LargePool)
+		s.add(arrays[i].peak, "all", a.Array.All.Peak)
+	}
+	s.quantity(oversizeBlocks, "", st.OversizeAllocations)
+	s.quantity(oversizeSegments, "", st.OversizeSegments)
+	s.add(retries, "", st.NumAllocRetries)
+	s.add(ooms, "", st.NumOOMs)
+	s.add(rejections, "", st.NumOOMRejections)
+	s.add(syncs, "", st.NumSyncAllStreams)
+	s.add(driverCalls, "alloc", st.NumDeviceAlloc)
+	s.add(driverCalls, "free", st.NumDeviceFree)
+	if st.MaxSplitSize > 0 {
+		s.add(splitLimit, "", st.MaxSplitSize)
+	}
+}
+
+func (s *scrape) pinned(st pinned.Stats) {
+	for i, stat := range []mem.Stat{st.Allocations, st.AllocatedBytes, st.ActiveRequests, st.ActiveBytes} {
+		s.quantity(pinnedStats[i], "", stat)
+	}
+	for _, c := range []struct {
+		call string
+		took pinned.Duration
+	}{{"alloc", st.HostAllocTime}, {"free", st.HostFreeTime}} {
+		s.add(pinnedCalls, c.call, c.took.Count)
+		s.add(pinnedSeconds, c.call, c.took.Total)
+		s.add(pinnedMax, c.call, c.took.Max)
+		if c.took.Min > 0 {
+			s.add(pinnedMin, c.call, c.took.Min)
+		}
+	}
+}
+
+func (s *scrape) measured(q quantity, c mem.Count) {
+	s.quantity(q, "", mem.Stat{Current: c.Current, Peak: c.Peak, Allocated: c.Total})
+}
+
+// ofAllocator returns what tells of an allocator's layers, or nil if they say nothing.
+func ofAllocator(a mem.Allocator) func(*scrape) error {
+	var tell []func(*scrape)
+	if r, ok := mem.Find[mem.StatsReporter](a); ok {
+		tell = append(tell, func(s *scrape) { s.stats(r.Stats()) })
+	}
+	if h, ok := mem.Find[interface{ Held() (n int, size int64) }](a); ok { // a *magazine.Cache
+		tell = append(tell, func(s *scrape) {
+			n, size := h.Held()
+			s.add(heldBlocks, "", int64(n))
+			s.add(heldBytes, "", size)
+		})
+	}
+	if m, ok := mem.Find[*mem.Statistics](a); ok {
+		tell = append(tell, func(s *scrape) {
+			c := m.Overall()
+			s.measured(measuredBlocks, c.Blocks)
+			s.measured(measuredBytes, c.Bytes)
+		})
+	}
+	if _, limited := mem.LimitOf(a); !limited && len(tell) == 0 {
+		return nil
+	}
+	return func(s *scrape) error {
+		for _, t := range tell {
+			t(s)
+		}
+		if n, limited := mem.LimitOf(a); limited {
+			s.add(limit, "", n)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,154 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Type says how a metric's values are to be read.
+type Type string
+
+const (
+	Gauge   Type = "gauge"   // what is now
+	Counter Type = "counter" // what has happened since the start, or the last reset: it only rises
+)
+
+// A Metric is one row of the table of what is told: a name, and what its samples mean.
+type Metric struct {
+	Name   string // as Prometheus has it, unit and _total included
+	Type   Type
+	Unit   string   // of the samples as they are written: bytes, seconds, blocks; empty for counts of what the name says
+	Labels []string // besides those that a source has More of
+	Help   string   // one sentence, without a full stop
+	Adds   bool     // a gauge whose samples may be added up: sizes may, peaks may not
+	Per    int64    // how much of Sample.Value makes one Unit: 1, or 1e6 of seconds
+
+	index int
+}
+
+// Metrics returns the table of all metrics, in the order in which they are written. The caller must not change them.
+func Metrics() []*Metric { return slices.Clone(table) }
+
+// The table, filled by the declarations below, in their order.
+var table []*Metric
+
+// ownLabels are the labels that have a meaning of their own: a source has no More of these names.
+var ownLabels = []string{"device", "allocator", "tenant", "pool", "call"}
+
+var (
+	ofDevice = []string{"device"}
+	ofSource = []string{"device", "allocator"}
+	byPool   = []string{"device", "allocator", "pool"}
+	byCall   = []string{"device", "allocator", "call"}
+	ofTenant = []string{"device", "allocator", "tenant"}
+)
+
+func define(m Metric) *Metric {
+	m.Per = 1
+	if m.Unit == "seconds" {
+		m.Per = 1_000_000
+	}
+	m.index = len(table)
+	table = append(table, &m)
+	return &m
+}
+
+// A counter only rises, a gauge may be added up, and a level may not.
+func counter(name, unit string, labels []string, help string) *Metric {
+	return define(Metric{Name: name, Type: Counter, Unit: unit, Labels: labels, Help: help})
+}
+
+func gauge(name, unit string, labels []string, help string) *Metric {
+	return define(Metric{Name: name, Type: Gauge, Unit: unit, Labels: labels, Help: help, Adds: true})
+}
+
+func level(name, unit string, labels []string, help string) *Metric {
+	return define(Metric{Name: name, Type: Gauge, Unit: unit, Labels: labels, Help: help})
+}
+
+// A quantity is the four metrics of a mem.Stat. Those of what came and went are nil where nobody counts it.
+type quantity struct {
+	now, peak, added, removed *Metric
+}
+
+func quantityOf(subsystem, what, unit string, labels []string, meaning string) quantity {
+	q := heightOf(subsystem, what, unit, labels, meaning)
+	name, which := "ashlar_"+subsystem+"_"+what+"_", q.now.Help
+	q.added = counter(name+"added_"+unit+"_total", unit, labels, which+": what came, in all")
+	q.removed = counter(name+"removed_"+unit+"_total", unit, labels, which+": what went, in all")
+	return q
+}
+
+// heightOf is a quantity of which only the height is told.
+func heightOf(subsystem, what, unit string, labels []string, meaning string) quantity {
+	name := "ashlar_" + subsystem + "_" + what + "_"
+	which := strings.ToUpper(unit[:1]) + unit[1:] + " " + meaning
+	return quantity{
+		now:  gauge(name+unit, unit, labels, which),
+		peak: level(name+"peak_"+unit, unit, labels, which+": the most there were since peaks were reset"),
+	}
+}
+
+// The nine of mem.Stats.Arrays, in their order. What came and went of free pieces, and of what was asked for, is not told: above
+// an allocator a magazine knows how much there is and not how much there was, and its sums can fall.
+var arrays = []quantity{
+	quantityOf("memory", "allocated", "blocks", byPool, "on loan"),
+	quantityOf("memory", "reserved", "segments", byPool, "held of the driver, expandable ones not counted"),
+	quantityOf("memory", "active", "blocks", byPool, "on loan or waiting for other streams"),
+	heightOf("memory", "inactive_split", "blocks", byPool, "that are free and share a segment, so that the driver cannot have it back"),
+	quantityOf("memory", "allocated", "bytes", byPool, "in blocks on loan"),
+	quantityOf("memory", "reserved", "bytes", byPool, "held of the driver, in segments and mapped pages"),
+	quantityOf("memory", "active", "bytes", byPool, "in blocks on loan or waiting for other streams"),
+	heightOf("memory", "inactive_split", "bytes", byPool, "in free blocks that share a segment, so that the driver cannot have it back"),
+	heightOf("memory", "requested", "bytes", byPool, "asked for, of active blocks, before sizes were rounded"),
+}
+
+var (
+	oversizeBlocks   = quantityOf("memory", "oversize", "blocks", ofSource, "of at least the split limit, on loan")
+	oversizeSegments = quantityOf("memory", "oversize", "segments", ofSource, "of at least the split limit")
+
+	retries     = counter("ashlar_memory_retries_total", "", ofSource, "Requests that needed the whole cache given back first")
+	ooms        = counter("ashlar_memory_ooms_total", "", ofSource, "Requests that failed for want of memory")
+	rejections  = counter("ashlar_memory_oom_rejections_total", "", ofSource, "Requests refused at once because the driver or the limit had no room, without a retry")
+	syncs       = counter("ashlar_memory_stream_syncs_total", "", ofSource, "Waits for all streams")
+	driverCalls = counter("ashlar_memory_driver_calls_total", "", byCall, "Segments and pages asked of the driver (alloc) and given back (free)")
+	splitLimit  = level("ashlar_memory_split_limit_bytes", "bytes", ofSource, "Blocks of at least so many bytes are not split; missing if all are")
+
+	heldBlocks = gauge("ashlar_memory_held_blocks", "blocks", ofSource, "Freed blocks that a magazine keeps: to the layer below they are on loan")
+	heldBytes  = gauge("ashlar_memory_held_bytes", "bytes", ofSource, "Bytes in the blocks that a magazine keeps")
+	limit      = level("ashlar_memory_limit_bytes", "bytes", ofSource, "Lowest limit of the allocator's layers; missing if none has one")
+
+	measuredBlocks = measure("blocks", "Blocks on loan through a mem.Measure, whatever the allocator below")
+	measuredBytes  = measure("bytes", "Bytes of blocks on loan through a mem.Measure, whatever the allocator below")
+
+	quotaLive     = gauge("ashlar_quota_live_bytes", "bytes", ofTenant, "Bytes that a tenant has on loan")
+	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that a tenant can have at any time, whatever others do")
+	quotaLimit    = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Bytes that a tenant can have at most")
+
+	// pinned.Stats calls allocated what the allocator has of the driver; here that is reserved, as it is of device memory.
+	pinnedStats = []quantity{
+		quantityOf("pinned", "reserved", "blocks", ofSource, "of page-locked host memory that the allocator has, on loan or not"),
+		quantityOf("pinned", "reserved", "bytes", ofSource, "of page-locked host memory that the allocator has, on loan or not"),
+		quantityOf("pinned", "active", "blocks", ofSource, "of page-locked host memory on loan or waiting for streams"),
+		quantityOf("pinned", "active", "bytes", ofSource, "of page-locked host memory on loan or waiting for streams"),
+	}
+	pinnedCalls   = counter("ashlar_pinned_driver_calls_total", "", byCall, "Calls of the driver that lock pages (alloc) and unlock them (free)")
+	pinnedSeconds = counter("ashlar_pinned_driver_time_seconds_total", "seconds", byCall, "Seconds that those calls took; 0 without pinned.Config.Clock")
+	pinnedMax     = level("ashlar_pinned_driver_time_max_seconds", "seconds", byCall, "Seconds that the longest of those calls took since peaks were reset")
+	pinnedMin     = level("ashlar_pinned_driver_time_min_seconds", "seconds", byCall, "Seconds that the shortest of those calls took since peaks were reset; missing if none took any")
+
+	deviceFree  = gauge("ashlar_device_free_bytes", "bytes", ofDevice, "Bytes that the device could still hand out, as it says itself")
+	deviceTotal = gauge("ashlar_device_total_bytes", "bytes", ofDevice, "Bytes that the device has")
+
+	success = level("ashlar_scrape_success", "", ofTenant, "Whether the source answered this scrape (1) or failed (0), with the labels that it has")
+)
+
+// measure is a quantity of mem.Statistics, which do not count what went.
+func measure(unit, which string) quantity {
+	name := "ashlar_memory_measured_"
+	return quantity{
+		now:   gauge(name+unit, unit, ofSource, which),
+		peak:  level(name+"peak_"+unit, unit, ofSource, which+": the most there were"),
+		added: counter(name+"added_"+unit+"_total", unit, ofSource, which+": what came, in all"),
+	}
+}
