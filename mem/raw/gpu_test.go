@@ -1,15 +1,11 @@
-//go:build gpu
+//go:build gpu && linux
 
 package raw_test
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -17,40 +13,6 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
-
-// openOnGPU is the first argument of another process, which reads and writes at a handle on the GPU.
-const openOnGPU = "open-handle-on-gpu"
-
-func init() {
-	if len(os.Args) != 3 || os.Args[1] != openOnGPU {
-		return
-	}
-	if err := answerOnGPU(os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func answerOnGPU(handle string) error {
-	dev, err := driver.Open("cuda:0")
-	if err != nil {
-		return err
-	}
-	var h raw.Handle
-	if err := json.Unmarshal([]byte(handle), &h); err != nil {
-		return err
-	}
-	p, closeIt, err := raw.OpenIPCHandle(dev, h)
-	if err != nil {
-		return err
-	}
-	s, got := dev.DefaultStream(), make([]byte, len(question))
-	if err := s.CopyOut(got, p); err != nil || string(got) != question {
-		return fmt.Errorf("%q at the address, %w", got, err)
-	}
-	return errors.Join(s.CopyIn(p, []byte(answered)), s.Sync(context.Background()), closeIt(), dev.Close())
-}
 
 // The process-wide face on a GPU: a block that a second stream still reads when it is deleted, the driver's allocation under
 // an address, a limit, and an address that another process opens.
@@ -91,13 +53,7 @@ func TestGPURaw(t *testing.T) {
 	}
 	check(t, s.CopyIn(small, []byte(question)))
 	check(t, s.Sync(context.Background()))
-	h, err := raw.IPCHandle(small)
-	check(t, err)
-	text, err := json.Marshal(h)
-	check(t, err)
-	if out, err := exec.CommandContext(t.Context(), os.Args[0], openOnGPU, string(text)).CombinedOutput(); err != nil {
-		t.Errorf("the other process: %v: %s", err, out)
-	}
+	ask(t, small, "cuda:0")
 	answer := make([]byte, len(answered))
 	check(t, s.CopyOut(answer, small))
 	if string(answer) != answered {

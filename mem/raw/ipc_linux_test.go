@@ -10,20 +10,21 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// openHandle is the first argument of another process, which reads and writes at a handle; the second is the handle.
+// openHandle is the first argument of another process, which reads and writes at a handle; the second is the device, the
+// third the handle.
 const openHandle = "open-handle"
 
 func init() {
-	if len(os.Args) != 3 || os.Args[1] != openHandle {
+	if len(os.Args) != 4 || os.Args[1] != openHandle {
 		return
 	}
-	if err := answer(os.Args[2]); err != nil {
+	if err := answer(os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -32,8 +33,8 @@ func init() {
 
 const question, answered = "what is at the address", "and what is now"
 
-func answer(handle string) error {
-	dev, err := host.Open(host.Options{Total: mib})
+func answer(device, handle string) error {
+	dev, err := driver.Open(device)
 	if err != nil {
 		return err
 	}
@@ -67,15 +68,9 @@ func TestIPCHandle(t *testing.T) {
 	before, p := alloc(t, dev, 3*mib), alloc(t, dev, 3*mib)
 	s, at := dev.DefaultStream(), p+4096
 	check(t, s.CopyIn(at, []byte(question)))
-	h, err := raw.IPCHandle(at)
-	check(t, err)
+	h := ask(t, at, "host:total=1MiB")
 	if h.Offset != int64(at-before) {
 		t.Errorf("an offset of %d, want %d", h.Offset, at-before)
-	}
-	text, err := json.Marshal(h)
-	check(t, err)
-	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, string(text)).CombinedOutput(); err != nil {
-		t.Errorf("the other process: %v: %s", err, out)
 	}
 	got := make([]byte, len(answered))
 	check(t, s.CopyOut(got, at))
@@ -84,6 +79,19 @@ func TestIPCHandle(t *testing.T) {
 	}
 	raw.Delete(before)
 	raw.Delete(p)
+}
+
+// ask has another process, which opens the device anew, answer what is at an address.
+func ask(t *testing.T, at driver.Pointer, device string) raw.Handle {
+	t.Helper()
+	h, err := raw.IPCHandle(at)
+	check(t, err)
+	text, err := json.Marshal(h)
+	check(t, err)
+	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, device, string(text)).CombinedOutput(); err != nil {
+		t.Errorf("the other process: %v: %s", err, out)
+	}
+	return h
 }
 
 func TestTicket(t *testing.T) {
