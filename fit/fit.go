@@ -18,7 +18,7 @@
 //
 // There is no chance and no map in it: the same calls give the same answers. A FirstFit is for one goroutine at a time.
 //
-// Best fit, bins of sizes and the packing of a known workload are other types, and not here yet.
+// The packing of a known workload is package pack.
 package fit
 
 import "fmt"

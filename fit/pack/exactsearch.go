@@ -1,0 +1,204 @@
+package pack
+
+import "math"
+
+// An exactAnswer is what a search of a part of time came to.
+type exactAnswer int
+
+const (
+	exactFound exactAnswer = iota // all is placed
+	exactNone                     // there is no way; offsets and placements are as they were before
+	exactSpent                    // the nodes of the round are spent, or ctx ended: the state is for undo(0)
+)
+
+// settle places all unplaced items of the sections [from, past). No unplaced item lives both inside and outside of them.
+func (s *exactSearch) settle(from, past int) exactAnswer {
+	if s.budget--; s.budget < 0 {
+		return exactSpent
+	}
+	if s.nodes++; s.nodes%1024 == 0 && s.ctx.Err() != nil {
+		return exactSpent
+	}
+	end := int32(len(s.items))
+	start := s.next[end]
+	for start != end && int(s.items[start].first) < from {
+		start = s.next[start]
+	}
+	if start == end || int(s.items[start].first) >= past {
+		return exactFound
+	}
+	if cut := s.level(start, from, past); cut > 0 {
+		return s.settleApart(from, cut, past)
+	}
+	for t := from; t < past; t++ {
+		if s.rest[t] > 0 && s.floor[t] > s.capacity-s.rest[t] {
+			s.weight[t]++
+			return exactNone
+		}
+	}
+	return s.branch(s.narrowest(start, from, past), start, from, past)
+}
+
+// settleApart settles the two sides of a time that no unplaced item spans. They have nothing to do with each other: where
+// one has no packing, trying the other in other ways would be in vain.
+func (s *exactSearch) settleApart(from, cut, past int) exactAnswer {
+	mark := len(s.trail)
+	if a := s.settle(from, cut); a != exactFound {
+		return a
+	}
+	a := s.settle(cut, past)
+	if a == exactNone {
+		s.undo(mark)
+	}
+	return a
+}
+
+// level computes the floors of [from, past), unless it finds a section before which time can be cut, which it returns.
+func (s *exactSearch) level(start int32, from, past int) (cut int) {
+	for t := from; t < past; t++ {
+		s.floor[t] = math.MaxInt64
+	}
+	end, reach := int32(len(s.items)), s.items[start].past
+	for x := start; x != end && int(s.items[x].first) < past; x = s.next[x] {
+		it := &s.items[x]
+		if it.first >= reach {
+			return int(it.first)
+		}
+		reach = max(reach, it.past)
+		offset, floors := s.offset[x], s.floor[it.first:it.past]
+		for i := range floors {
+			floors[i] = min(floors[i], offset)
+		}
+	}
+	return 0
+}
+
+// narrowest returns the section to branch on. It may be any whose fitting items all lie on even floors: then nothing can
+// come to lie beneath them later. The section with the lowest floor always is one.
+func (s *exactSearch) narrowest(start int32, from, past int) int {
+	clear(s.fits[from:past])
+	clear(s.uneven[from:past])
+	end := int32(len(s.items))
+	for x := start; x != end && int(s.items[x].first) < past; x = s.next[x] {
+		it := &s.items[x]
+		offset, floors := s.offset[x], s.floor[it.first:it.past]
+		even := true
+		for _, f := range floors {
+			if f != offset {
+				even = false
+				break
+			}
+		}
+		if even {
+			fits := s.fits[it.first:it.past]
+			for i := range fits {
+				fits[i]++
+			}
+			continue
+		}
+		for i, f := range floors {
+			if f == offset {
+				s.uneven[int(it.first)+i] = true
+			}
+		}
+	}
+	best, width := -1, 0.0
+	for t := from; t < past; t++ {
+		if s.rest[t] == 0 || s.uneven[t] {
+			continue
+		}
+		branches := float64(s.fits[t])
+		if s.floor[t] < s.capacity-s.rest[t] {
+			branches++ // there is room to waste
+		}
+		branches /= s.weight[t]
+		if best < 0 || branches < width || branches == width && !s.earliest && s.floor[t] < s.floor[best] {
+			best, width = t, branches
+		}
+	}
+	return best
+}
+
+// branch tries, in order, each item that fits onto the floor of section at, and then none of them.
+func (s *exactSearch) branch(at int, start int32, from, past int) exactAnswer {
+	mark, base, floor := len(s.trail), len(s.branches), s.floor[at]
+	s.gather(at, start, past)
+	limit := len(s.branches)
+	above := s.above(at, start, past)
+	for i := base; i < limit; i++ {
+		x := s.branches[i]
+		if s.repeats(s.branches[base:i], x) {
+			continue
+		}
+		below := s.place(x, start)
+		if a := s.settle(from, past); a != exactNone {
+			return a
+		}
+		s.undo(mark)
+		if !below { // x is in nobody's way, so what failed was the rest, and will again
+			s.branches = s.branches[:base]
+			return exactNone
+		}
+	}
+	s.branches = s.branches[:base]
+	if above == math.MaxInt64 || above > s.capacity-s.rest[at] {
+		s.weight[at]++
+		return exactNone
+	}
+	end := int32(len(s.items))
+	for x := start; x != end && int(s.items[x].first) <= at; x = s.next[x] {
+		if int(s.items[x].past) > at && s.offset[x] == floor {
+			s.lift(x, above)
+		}
+	}
+	a := s.settle(from, past)
+	if a == exactNone {
+		s.undo(mark)
+	}
+	return a
+}
+
+// gather pushes the items that fit onto the floor of section at, sorted by rank.
+func (s *exactSearch) gather(at int, start int32, past int) {
+	base, end := len(s.branches), int32(len(s.items))
+	for x := start; x != end && int(s.items[x].first) <= at; x = s.next[x] {
+		if int(s.items[x].past) <= at || s.offset[x] != s.floor[at] {
+			continue
+		}
+		i := len(s.branches)
+		s.branches = append(s.branches, x)
+		for ; i > base && s.rank[s.branches[i-1]] > s.rank[x]; i-- {
+			s.branches[i] = s.branches[i-1]
+		}
+		s.branches[i] = x
+	}
+}
+
+// above returns a height below which nothing can lie in section at once nothing lies on its floor: the lowest item then
+// lies on a floor that is higher, or on one that is not alive in the section and lies on its floor or higher.
+func (s *exactSearch) above(at int, start int32, past int) int64 {
+	height, end := int64(math.MaxInt64), int32(len(s.items))
+	for x := start; x != end && int(s.items[x].first) < past; x = s.next[x] {
+		it, offset := &s.items[x], s.offset[x]
+		switch {
+		case int(it.first) > at || int(it.past) <= at:
+			if offset >= s.floor[at] {
+				height = min(height, offset+it.size)
+			}
+		case offset > s.floor[at]:
+			height = min(height, offset)
+		}
+	}
+	return height
+}
+
+// repeats reports whether x is as good as one of tried: the same lifetime in sections, the same size.
+func (s *exactSearch) repeats(tried []int32, x int32) bool {
+	a := &s.items[x]
+	for _, y := range tried {
+		if b := &s.items[y]; a.first == b.first && a.past == b.past && a.size == b.size {
+			return true
+		}
+	}
+	return false
+}

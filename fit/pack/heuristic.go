@@ -1,0 +1,216 @@
+package pack
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// An extent is the units [at, end).
+type extent struct{ at, end int64 }
+
+// covered is a set of units: extents that neither overlap nor touch, upwards.
+type covered []extent
+
+// add makes the units of e part of the set; they may be so already.
+func (c *covered) add(e extent) {
+	s := *c
+	i, _ := slices.BinarySearchFunc(s, e.at, func(x extent, at int64) int { return cmp.Compare(x.end, at) })
+	j := i
+	for j < len(s) && s[j].at <= e.end {
+		j++
+	}
+	if i == j {
+		*c = slices.Insert(s, i, e)
+		return
+	}
+	s[i] = extent{min(s[i].at, e.at), max(s[j-1].end, e.end)}
+	*c = slices.Delete(s, i+1, j)
+}
+
+// A shelf holds the buffers placed so far, in a form in which the units that are taken during a lifetime are found without
+// a look at each buffer.
+//
+// Time is cut into eras. One lasts while buffers begin and then while buffers end, until the next begins; what is alive when
+// the first of them ends is alive in it. Two buffers meet if and only if they share an era.
+//
+// Over the eras lies a binary tree. A buffer's lifetime is O(log n) whole subtrees. A node has two sets: "through", the
+// units of the buffers for which its subtree is one of those, and "below", the units of all buffers that are alive somewhere
+// in its subtree. What a lifetime meets is in "below" of its own subtrees and in "through" of the nodes above these. Which
+// sets a buffer reads and writes is fixed, and sets that none reads are not kept.
+type shelf struct {
+	buffers       []Buffer
+	sets          []covered // 2v is below node v, 2v+1 is through it
+	reads, writes [][]int32 // by buffer: indices of sets
+	open          []cursor  // of the buffer that is being placed
+}
+
+// A cursor is a set whose first extents are done with.
+type cursor struct {
+	set  covered
+	next int
+}
+
+func newShelf(buffers []Buffer) *shelf {
+	first, last, n := eras(buffers)
+	leaves := 1 << bits.Len(uint(n)) // more than n: 1 for none
+	s := &shelf{
+		buffers: buffers,
+		sets:    make([]covered, 4*leaves),
+		reads:   make([][]int32, len(buffers)),
+		writes:  make([][]int32, len(buffers)),
+	}
+	read := make([]bool, len(s.sets))
+	for i := range buffers {
+		for l, r := first[i]+leaves, last[i]+leaves+1; l < r; l, r = l/2, r/2 {
+			if l&1 == 1 {
+				s.subtree(i, l)
+				l++
+			}
+			if r&1 == 1 {
+				r--
+				s.subtree(i, r)
+			}
+		}
+		slices.Sort(s.reads[i])
+		s.reads[i] = slices.Compact(s.reads[i])
+		slices.Sort(s.writes[i])
+		s.writes[i] = slices.Compact(s.writes[i])
+		for _, set := range s.reads[i] {
+			read[set] = true
+		}
+	}
+	for i := range buffers {
+		s.writes[i] = slices.DeleteFunc(s.writes[i], func(set int32) bool { return !read[set] })
+	}
+	return s
+}
+
+// subtree makes node v one of those that buffer i's lifetime is made of.
+func (s *shelf) subtree(i, v int) {
+	s.reads[i] = append(s.reads[i], int32(2*v))
+	s.writes[i] = append(s.writes[i], int32(2*v), int32(2*v+1))
+	for v /= 2; v > 0; v /= 2 {
+		s.reads[i] = append(s.reads[i], int32(2*v+1))
+		s.writes[i] = append(s.writes[i], int32(2*v))
+	}
+}
+
+// eras returns the first and the last era of each buffer, and how many there are.
+func eras(buffers []Buffer) (first, last []int, n int) {
+	begins := make([]int, len(buffers))
+	for i := range begins {
+		begins[i] = i
+	}
+	ends := slices.Clone(begins)
+	slices.SortFunc(begins, func(x, y int) int { return cmp.Compare(buffers[x].Lower, buffers[y].Lower) })
+	slices.SortFunc(ends, func(x, y int) int { return cmp.Compare(buffers[x].Upper, buffers[y].Upper) })
+	first, last = make([]int, len(buffers)), make([]int, len(buffers))
+	for k, i := range begins {
+		if k > 0 && buffers[ends[0]].Upper <= buffers[i].Lower {
+			n++ // the era n ends with what ended
+			for buffers[ends[0]].Upper <= buffers[i].Lower {
+				last[ends[0]] = n - 1
+				ends = ends[1:]
+			}
+		}
+		first[i] = n
+	}
+	for _, i := range ends {
+		last[i] = n
+	}
+	return first, last, n + 1
+}
+
+// clear takes all buffers off the shelf.
+func (s *shelf) clear() {
+	for i := range s.sets {
+		s.sets[i] = s.sets[i][:0]
+	}
+}
+
+// put places buffer i at an offset that is free during its lifetime.
+func (s *shelf) put(i int, at int64) {
+	e := extent{at, at + s.buffers[i].Size}
+	for _, set := range s.writes[i] {
+		s.sets[set].add(e)
+	}
+}
+
+// firstFit returns the lowest offset for buffer i.
+func (s *shelf) firstFit(i int) int64 {
+	s.begin(i)
+	return s.rise(0, s.buffers[i].Size)
+}
+
+// bestFit returns the offset for buffer i that leaves the least of the gap it is in; of equal ones the lowest. The room
+// above everything is the last resort.
+func (s *shelf) bestFit(i int) int64 {
+	s.begin(i)
+	size := s.buffers[i].Size
+	best, least := int64(-1), int64(-1)
+	for at := s.rise(0, size); ; {
+		end := s.above()
+		if end < 0 {
+			if best < 0 {
+				best = at
+			}
+			return best
+		}
+		if best < 0 || end-at < least {
+			best, least = at, end-at
+		}
+		at = s.rise(end, size)
+	}
+}
+
+func (s *shelf) begin(i int) {
+	s.open = s.open[:0]
+	for _, set := range s.reads[i] {
+		if len(s.sets[set]) > 0 {
+			s.open = append(s.open, cursor{set: s.sets[set]})
+		}
+	}
+}
+
+// rise returns the lowest offset from at on, where size units are free in all open sets.
+func (s *shelf) rise(at, size int64) int64 {
+	for i, quiet := 0, 0; quiet < len(s.open); i++ {
+		if i == len(s.open) {
+			i = 0
+		}
+		c, from := &s.open[i], at
+		for c.next < len(c.set) && c.set[c.next].at < at+size {
+			at = max(at, c.set[c.next].end)
+			c.next++
+		}
+		if quiet++; at != from {
+			quiet = 1
+		}
+	}
+	return at
+}
+
+// above returns where the gap ends that rise found; -1 if it does not.
+func (s *shelf) above() int64 {
+	end := int64(-1)
+	for _, c := range s.open {
+		if c.next < len(c.set) && (end < 0 || c.set[c.next].at < end) {
+			end = c.set[c.next].at
+		}
+	}
+	return end
+}
+
+// orders are those of greedy placement: which of two buffers comes first. None is best everywhere.
+var orders = []func(x, y Buffer) int{
+	func(x, y Buffer) int { return cmp.Or(cmp.Compare(y.Size, x.Size), cmp.Compare(y.life(), x.life())) },
+	func(x, y Buffer) int { return cmp.Compare(y.area(), x.area()) },
+	func(x, y Buffer) int { return cmp.Or(cmp.Compare(y.life(), x.life()), cmp.Compare(y.Size, x.Size)) },
+	func(x, y Buffer) int { return cmp.Or(cmp.Compare(x.Lower, y.Lower), cmp.Compare(y.Size, x.Size)) },
+	func(x, y Buffer) int { return cmp.Or(cmp.Compare(y.Upper, x.Upper), cmp.Compare(y.Size, x.Size)) },
+}
+
+// life and area are floats: the exact ones may be beyond int64, and orders need no exactness.
+func (b Buffer) life() float64 { return float64(b.Upper) - float64(b.Lower) }
+func (b Buffer) area() float64 { return b.life() * float64(b.Size) }

@@ -1,0 +1,217 @@
+package pack_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/fit/pack"
+)
+
+// mustPack packs, and checks what Pack says of its packing.
+func mustPack(t testing.TB, ctx context.Context, buffers []pack.Buffer, o pack.Options) pack.Result {
+	t.Helper()
+	r, err := pack.Pack(ctx, buffers, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	height, err := pack.Validate(buffers, r.Offsets)
+	if err != nil || height != r.Height || r.Bound != pack.Bound(buffers) || height < r.Bound {
+		t.Fatalf("height %d, bound %d; Validate: %d, %v", r.Height, r.Bound, height, err)
+	}
+	return r
+}
+
+// lowest tries all orders with first fit: one of them gives a lowest packing.
+func lowest(buffers []pack.Buffer) int64 {
+	best := int64(math.MaxInt64)
+	offsets := make([]int64, len(buffers))
+	var place func(placed []int, height int64)
+	place = func(placed []int, height int64) {
+		if len(placed) == len(buffers) {
+			best = min(best, height)
+		}
+		for i, b := range buffers {
+			if slices.Contains(placed, i) {
+				continue
+			}
+			at := int64(0)
+			for again := true; again; {
+				again = false
+				for _, j := range placed {
+					c := buffers[j]
+					if b.Lower < c.Upper && c.Lower < b.Upper && at < offsets[j]+c.Size && offsets[j] < at+b.Size {
+						at, again = offsets[j]+c.Size, true
+					}
+				}
+			}
+			offsets[i] = at
+			place(append(placed, i), max(height, at+b.Size))
+		}
+	}
+	place(make([]int, 0, len(buffers)), 0)
+	return best
+}
+
+func TestPackFindsTheLowestOfTinyOnes(t *testing.T) {
+	const seed = 3
+	t.Log("seed", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		buffers := few(rng, 1+rng.IntN(6))
+		r := mustPack(t, t.Context(), buffers, pack.Options{Seed: seed, Steps: 300})
+		if want := lowest(buffers); r.Height != want {
+			t.Errorf("%v: height %d, want %d", buffers, r.Height, want)
+		}
+	}
+}
+
+// So few buffers seldom have no packing at the bound; these do not.
+func TestPackFindsTheLowestAboveTheBound(t *testing.T) {
+	buffers := []pack.Buffer{
+		{"", 4, 8, 3}, {"", 7, 11, 3}, {"", 1, 3, 3}, {"", 3, 6, 1}, {"", 1, 4, 2}, {"", 5, 11, 3}, {"", 2, 7, 2}, {"", 2, 5, 2}, {"", 3, 5, 1},
+	}
+	r := mustPack(t, t.Context(), buffers, pack.Options{Steps: 300})
+	if want := lowest(buffers); r.Bound != 9 || want != 10 || r.Height != want {
+		t.Errorf("bound %d, lowest %d, height %d; want 9, 10, 10", r.Bound, want, r.Height)
+	}
+}
+
+// The heights are what the search reaches in these steps with this seed; where a change of the search makes one higher, it
+// is worse there.
+func TestPackOnKnownInstances(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		steps      int
+		bound      int64
+		most       float64 // of the bound
+		greedyMost float64 // without a search
+	}{
+		{"A.1048576", 10_000, 1048576, 1.145, 1.30},
+		{"B.1048576", 10_000, 1048576, 1.18, 1.35},
+		{"C.1048576", 10_000, 1039360, 1.17, 1.37},
+		{"D.1048576", 10_000, 986112, 1.23, 1.31},
+		{"E.1048576", 10_000, 1048576, 1.155, 1.37},
+		{"F.1048576", 10_000, 1048576, 1.121, 1.13},
+		{"resnet50", 2_000, 1515472556, 1.0015, 1.0031},
+	} {
+		buffers := instance(t, c.name)
+		greedy := mustPack(t, t.Context(), buffers, pack.Options{})
+		r := mustPack(t, t.Context(), buffers, pack.Options{Seed: 1, Steps: c.steps})
+		over, greedyOver := float64(r.Height)/float64(r.Bound), float64(greedy.Height)/float64(r.Bound)
+		t.Logf("%s: %.4f of the bound, greedy %.4f", c.name, over, greedyOver)
+		if r.Bound != c.bound || over > c.most || greedyOver > c.greedyMost {
+			t.Errorf("%s: bound %d, height %.4f of it, greedy %.4f; want %d, at most %.4f and %.4f",
+				c.name, r.Bound, over, greedyOver, c.bound, c.most, c.greedyMost)
+		}
+	}
+}
+
+func TestPackTakesTheSameStepsAgain(t *testing.T) {
+	buffers := instance(t, "B.1048576")
+	r := mustPack(t, t.Context(), buffers, pack.Options{Seed: 5, Steps: 3000})
+	again := mustPack(t, t.Context(), buffers, pack.Options{Seed: 5, Steps: 3000})
+	other := mustPack(t, t.Context(), buffers, pack.Options{Seed: 6, Steps: 3000})
+	if !slices.Equal(r.Offsets, again.Offsets) || slices.Equal(r.Offsets, other.Offsets) {
+		t.Errorf("heights %d and %d of one seed, %d of another", r.Height, again.Height, other.Height)
+	}
+}
+
+// ends is a context that ends by itself once it has been asked often enough.
+type ends struct {
+	context.Context
+	after int
+}
+
+func (c *ends) Err() error {
+	if c.after--; c.after < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestPackReturnsTheBestWhenTimeIsUp(t *testing.T) {
+	buffers := trace(2000)
+	last := int64(math.MaxInt64)
+	for _, after := range []int{0, 1, 3, 30, 300} {
+		r := mustPack(t, &ends{t.Context(), after}, buffers, pack.Options{Seed: 1, Steps: -1})
+		if r.Height > last {
+			t.Errorf("height %d after %d looks at the context, %d before", r.Height, after, last)
+		}
+		last = r.Height
+	}
+}
+
+func TestPackStopsAtTheBound(t *testing.T) {
+	buffers := []pack.Buffer{{"", math.MinInt64, math.MaxInt64, 3}, {"", 0, 1, 2}, {"", 1, 2, 2}}
+	if r := mustPack(t, t.Context(), buffers, pack.Options{Steps: -1}); r.Height != 5 {
+		t.Errorf("height %d, want 5", r.Height)
+	}
+	if r := mustPack(t, t.Context(), nil, pack.Options{Steps: -1}); r.Height != 0 || len(r.Offsets) != 0 {
+		t.Errorf("no buffers: %v", r)
+	}
+}
+
+func TestPackRefusesWhatIsNoBuffer(t *testing.T) {
+	for _, buffers := range [][]pack.Buffer{
+		{{"", 1, 1, 1}},
+		{{"", 1, 2, 0}},
+		{{"", 0, 1, math.MaxInt64}, {"", 5, 6, 1}},
+	} {
+		if r, err := pack.Pack(t.Context(), buffers, pack.Options{}); err == nil {
+			t.Errorf("%v: %v", buffers, r)
+		}
+	}
+}
+
+// trace returns n buffers like those of a network's training: weights that stay, activations that live from a layer's
+// forward pass to its backward pass, and scratch that is gone at once.
+func trace(n int) []pack.Buffer {
+	rng := rand.New(rand.NewPCG(7, 0))
+	buffers := make([]pack.Buffer, n)
+	for i := range buffers {
+		size := 512 * (1 + rng.Int64N(1<<rng.IntN(15)))
+		at := int64(i)
+		switch b := &buffers[i]; {
+		case i < n/200:
+			*b = pack.Buffer{Lower: 0, Upper: int64(n), Size: size}
+		case rng.IntN(2) == 0:
+			step := int64(n / 10)
+			phase := at % step
+			end := at - phase + step - phase/2
+			*b = pack.Buffer{Lower: at, Upper: max(end, at+1), Size: size}
+		default:
+			*b = pack.Buffer{Lower: at, Upper: at + 1 + rng.Int64N(20), Size: size}
+		}
+	}
+	return buffers
+}
+
+// uniform returns n buffers whose lifetimes and sizes are anything: a third is alive at a time, and gaps are everywhere.
+func uniform(n int) []pack.Buffer {
+	rng := rand.New(rand.NewPCG(8, 0))
+	buffers := make([]pack.Buffer, n)
+	for i := range buffers {
+		lower := rng.Int64N(int64(n))
+		buffers[i] = pack.Buffer{Lower: lower, Upper: lower + 1 + rng.Int64N(int64(n)), Size: 1 + rng.Int64N(1e6)}
+	}
+	return buffers
+}
+
+// BenchmarkPack is the greedy orders alone: what a packing costs at the least.
+func BenchmarkPack(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		buffers []pack.Buffer
+	}{{"trace18000", trace(18_000)}, {"trace60000", trace(60_000)}, {"uniform20000", uniform(20_000)}} {
+		b.Run(c.name, func(b *testing.B) {
+			var r pack.Result
+			for b.Loop() {
+				r = mustPack(b, b.Context(), c.buffers, pack.Options{})
+			}
+			b.ReportMetric(float64(r.Height)/float64(r.Bound), "of-bound")
+		})
+	}
+}
