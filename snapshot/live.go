@@ -66,7 +66,7 @@ func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
 			sites[b.Block.Ptr] = b
 		}
 	}
-	tracked := trackedStacks{table: s.Stacks, known: map[string]trace.StackID{}}
+	stacks := trace.NewStackSet(s.Stacks)
 	for i := range infos {
 		seg := segmentOf(&infos[i], o.Device, func(b *mem.BlockInfo) trace.StackID {
 			if b.State == mem.Inactive {
@@ -79,12 +79,12 @@ func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
 			if !ok || b.State != mem.ActiveAllocated || site.Asked != b.RequestedSize {
 				return 0
 			}
-			return tracked.of(site.Site)
+			return stacks.Add(siteFrames(site.Site))
 		})
 		seg.Stack = view.Segment(seg.Ptr)
 		s.Segments = append(s.Segments, seg)
 	}
-	if s.Stacks = tracked.table; s.Traces[o.Device] != nil {
+	if s.Stacks = stacks.Table(); s.Traces[o.Device] != nil {
 		s.Traces[o.Device].Stacks = s.Stacks
 	}
 	return s
@@ -111,43 +111,11 @@ func segmentOf(info *mem.SegmentInfo, device int, stack func(*mem.BlockInfo) tra
 	return seg
 }
 
-// trackedStacks adds the stacks of a tracker to a table, each once.
-type trackedStacks struct {
-	table  *trace.Stacks // nil until there is one
-	frames map[trace.Frame]uint32
-	known  map[string]trace.StackID // by the numbers of the frames
-}
-
-func (t *trackedStacks) of(site []runtime.Frame) trace.StackID {
-	if len(site) == 0 {
-		return 0
-	}
-	if t.table == nil {
-		t.table = &trace.Stacks{}
-	}
-	if t.frames == nil {
-		t.frames = map[trace.Frame]uint32{}
-		for i, f := range t.table.Frames {
-			t.frames[f] = uint32(i)
-		}
-	}
-	refs := make([]uint32, len(site))
-	var key []byte
+// siteFrames are the frames of a tracker's site.
+func siteFrames(site []runtime.Frame) []trace.Frame {
+	frames := make([]trace.Frame, len(site))
 	for i := range site {
-		f := trace.Frame{Name: site[i].Function, Filename: site[i].File, Line: int64(site[i].Line)}
-		n, ok := t.frames[f]
-		if !ok {
-			n = uint32(len(t.table.Frames))
-			t.table.Frames = append(t.table.Frames, f)
-			t.frames[f] = n
-		}
-		refs[i] = n
-		key = append(key, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+		frames[i] = trace.Frame{Name: site[i].Function, Filename: site[i].File, Line: int64(site[i].Line)}
 	}
-	id, ok := t.known[string(key)]
-	if !ok {
-		id = t.table.Add(refs)
-		t.known[string(key)] = id
-	}
-	return id
+	return frames
 }

@@ -80,16 +80,12 @@ func (t *callerTable) at(id StackID) []uintptr {
 type resolver struct {
 	callers callerTable
 	depth   int
-	stacks  *Stacks // nil without any
+	stacks  StackSet
 	known   map[StackID]StackID
-	frames  map[Frame]uint32
-	equal   map[string]StackID // by the numbers of the frames
 }
 
 func newResolver(callers callerTable, depth int) *resolver {
-	return &resolver{
-		callers: callers, depth: depth, known: map[StackID]StackID{}, frames: map[Frame]uint32{}, equal: map[string]StackID{},
-	}
+	return &resolver{callers: callers, depth: depth, known: map[StackID]StackID{}}
 }
 
 // of returns the number in stacks of a stack of the table.
@@ -127,32 +123,7 @@ func (x *resolver) add(id StackID) StackID {
 	if own < len(all) {
 		all = all[own:]
 	}
-	return x.number(all[:min(len(all), x.depth)])
-}
-
-// number stores a stack, unless an equal one is there.
-func (x *resolver) number(frames []Frame) StackID {
-	if x.stacks == nil {
-		x.stacks = &Stacks{}
-	}
-	refs := make([]uint32, len(frames))
-	var key []byte
-	for i, f := range frames {
-		n, ok := x.frames[f]
-		if !ok {
-			n = uint32(len(x.stacks.Frames))
-			x.stacks.Frames = append(x.stacks.Frames, f)
-			x.frames[f] = n
-		}
-		refs[i] = n
-		key = append(key, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
-	}
-	id, ok := x.equal[string(key)]
-	if !ok {
-		id = x.stacks.Add(refs)
-		x.equal[string(key)] = id
-	}
-	return id
+	return x.stacks.Add(all[:min(len(all), x.depth)])
 }
 
 // allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package.

@@ -78,7 +78,7 @@ func (r *Recorder) View(describe func()) *View {
 	for i := range v.segments {
 		v.segments[i].stack = x.of(v.segments[i].stack)
 	}
-	t.Stacks, v.Stacks = x.stacks, x.stacks
+	t.Stacks, v.Stacks = x.stacks.Table(), x.stacks.Table()
 	return v
 }
 
@@ -91,7 +91,7 @@ func (r *Recorder) Trace() *Trace {
 	r.mu.Unlock()
 	x := newResolver(callers, r.options.Depth)
 	x.events(t)
-	t.Stacks = x.stacks
+	t.Stacks = x.stacks.Table()
 	return t
 }
 

@@ -1,0 +1,59 @@
+package trace
+
+// A StackSet gathers stacks into a table, each once, and each of their frames once. The zero value is empty. It is for one
+// goroutine at a time.
+type StackSet struct {
+	table  *Stacks
+	frames map[Frame]uint32
+	known  map[string]StackID // by the numbers of the frames
+}
+
+// NewStackSet returns a set that adds to table, and knows its frames, though not its stacks: one of them that is added is
+// there twice then. Nil is no table yet.
+func NewStackSet(table *Stacks) *StackSet {
+	x := &StackSet{table: table}
+	if table != nil {
+		x.frames = make(map[Frame]uint32, len(table.Frames))
+		for i, f := range table.Frames {
+			x.frames[f] = uint32(i)
+		}
+	}
+	return x
+}
+
+// Table returns the table, nil if there is none and nothing was added.
+func (x *StackSet) Table() *Stacks { return x.table }
+
+// Add returns the number of a stack, innermost frame first. No frames at all are no stack: 0.
+func (x *StackSet) Add(frames []Frame) StackID {
+	if len(frames) == 0 {
+		return 0
+	}
+	if x.table == nil {
+		x.table = &Stacks{}
+	}
+	if x.frames == nil {
+		x.frames = map[Frame]uint32{}
+	}
+	refs := make([]uint32, len(frames))
+	var key []byte
+	for i, f := range frames {
+		n, ok := x.frames[f]
+		if !ok {
+			n = uint32(len(x.table.Frames))
+			x.table.Frames = append(x.table.Frames, f)
+			x.frames[f] = n
+		}
+		refs[i] = n
+		key = append(key, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+	}
+	id, ok := x.known[string(key)]
+	if !ok {
+		if x.known == nil {
+			x.known = map[string]StackID{}
+		}
+		id = x.table.Add(refs)
+		x.known[string(key)] = id
+	}
+	return id
+}
