@@ -101,13 +101,11 @@ const exactLargest = 1 << 61
 // checkExact says what is wrong with buffers, or returns the sum of their sizes.
 func checkExact(buffers []Buffer) (total int64, err error) {
 	for i, b := range buffers {
-		switch {
-		case b.Lower >= b.Upper:
-			return 0, fmt.Errorf("pack: buffer %q (index %d) lives during [%d, %d), which is empty", b.ID, i, b.Lower, b.Upper)
-		case b.Size <= 0:
-			return 0, fmt.Errorf("pack: buffer %q (index %d) has size %d", b.ID, i, b.Size)
-		case b.Size > exactLargest-total:
-			return 0, fmt.Errorf("pack: the sizes up to buffer %q (index %d) sum to more than 2^61", b.ID, i)
+		if err := b.check(); err != nil {
+			return 0, fmt.Errorf("pack: buffer %q (%d): %w", b.ID, i, err)
+		}
+		if b.Size > exactLargest-total {
+			return 0, fmt.Errorf("pack: the sizes up to buffer %q (%d) sum to more than 2^61", b.ID, i)
 		}
 		total += b.Size
 	}
