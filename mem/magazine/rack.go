@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/processor"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -49,7 +50,7 @@ func limitOf(class uint32) uint16 {
 }
 
 func (c *Cache) rack() *rack {
-	return &c.racks[processor()&uint(len(c.racks)-1)]
+	return &c.racks[processor.Number()&uint(len(c.racks)-1)]
 }
 
 // shelfOf returns the shelf of a stream, and makes it if need be. The caller holds the rack.

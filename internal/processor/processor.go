@@ -1,6 +1,7 @@
 //go:build gc && !nolinkname
 
-package magazine
+// Package processor tells goroutines which processor they run on, so that they can keep out of each other's way.
+package processor
 
 import _ "unsafe" // for linkname
 
@@ -16,9 +17,9 @@ func procPin() int
 //go:linkname procUnpin runtime.procUnpin
 func procUnpin()
 
-// processor returns the number of the processor that the goroutine runs on, or ran on a moment ago: a hint, from which
+// Number returns the number of the processor that the goroutine runs on, or ran on a moment ago: a hint, from which
 // nothing follows but speed. 4 ns.
-func processor() uint {
+func Number() uint {
 	p := procPin()
 	procUnpin()
 	return uint(p)
