@@ -30,7 +30,11 @@ func (c *comparer) fromRecording(row *Row) bool {
 	row.FromRecording = true
 	row.Ops, row.Allocs = len(w.Program.Ops), v.Allocs
 	row.RequestedPeak, row.AllocatedPeak, row.ReservedPeak = v.Peaks.Requested, v.AllocatedPeak, v.Peaks.Reserved
-	row.Priced, row.DriverCalls, row.DriverTime = true, v.DriverCalls, v.DriverTime
+	row.Priced, row.DriverUse = true, v.use
+	if v.early != nil {
+		n := len(w.Program.Ops)
+		row.Later = &Later{DriverUse: v.use.since(*v.early), Recorded: w.recorded(thirdOf(w.Program), n)}
+	}
 	row.Retries, row.OOMs, row.FirstOOM = v.Retries, v.OOMs, -1
 	if v.OOMs > 0 {
 		for i := range w.Program.Ops {
@@ -68,7 +72,7 @@ func (c *comparer) repeatFailure(op int) *OOM {
 		if c.specs[i].Text != AsRecorded {
 			continue
 		}
-		run := plainRun{work: c.w.Program, spec: &c.specs[i], limit: limit, capacity: c.opts.Capacity}
+		run := plainRun{work: c.w, spec: &c.specs[i], limit: limit, capacity: c.opts.Capacity}
 		if res, err := run.do(); err == nil && len(res.OOMs) > 0 && res.OOMs[0].Op == op {
 			return &res.OOMs[0]
 		}
@@ -103,7 +107,7 @@ func (c *comparer) whyNot(v *Verdict, err error) string {
 // given back for no reason inside the process was given back by somebody who emptied the cache.
 func (w *Work) verify(cfg caching.Config, total int64) (Verdict, error) {
 	t := w.snapshot.Traces[w.Device]
-	g := newGuess()
+	g, later := newGuess(), w.entryOf(thirdOf(w.Program))
 	for i := range w.Program.Ops {
 		if w.Program.Ops[i].Kind != trace.OpEmptyCache {
 			continue
@@ -121,6 +125,7 @@ func (w *Work) verify(cfg caching.Config, total int64) (Verdict, error) {
 		if err != nil {
 			return Verdict{}, err
 		}
+		rec.later = later
 		r, err := newVerifier(rec, cfg, g)
 		if err != nil {
 			return Verdict{}, err
@@ -130,5 +135,5 @@ func (w *Work) verify(cfg caching.Config, total int64) (Verdict, error) {
 			return v, nil
 		}
 	}
-	return verifyDevice(w.snapshot, w.Device, t, cfg, VerifyOptions{TotalMemory: total})
+	return verifyDevice(w.snapshot, w.Device, t, cfg, VerifyOptions{TotalMemory: total, later: later})
 }

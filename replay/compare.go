@@ -24,7 +24,7 @@ type CompareOptions struct {
 	Capacity int64
 
 	// OpenDevice opens a fresh device of so many bytes for a run. Nil means a simulated one: then rows are worked out in
-	// parallel, and driver calls are counted and priced. Other devices are real, and used by one run at a time.
+	// parallel, and driver calls are priced. Other devices are real, used by one run at a time, and the calls are timed.
 	OpenDevice func(capacity int64) (driver.Device, error)
 
 	// Contents writes a pattern into every block and checks it. It is not meant for simulated devices.
@@ -34,7 +34,7 @@ type CompareOptions struct {
 	// devices.
 	Smallest bool
 
-	// Now tells the time, for Row.NsPerOp. Nil measures none.
+	// Now tells the time, for Row.NsPerOp and, on real devices, DriverUse.DriverTime. Nil measures none.
 	Now func() time.Time
 
 	// Progress is called now and then, by one goroutine at a time, with the part of the work that is done, from 0 to 1.
@@ -45,6 +45,7 @@ type CompareOptions struct {
 type Comparison struct {
 	Work     *Work
 	Rows     []Row
+	Bound    Row   // the least that an allocator could do with: see Bound. It is none of Rows
 	Best     int   // index into Rows: see better; -1 if none completed
 	Capacity int64 // bytes
 	Limit    int64 // bytes; 0 without one
@@ -55,7 +56,7 @@ type Comparison struct {
 
 // A Row is what came of the work on one allocator.
 type Row struct {
-	Allocator string // the spec
+	Allocator string // the spec; Bound of that row
 	Ops       int    // of the work that were run, one that failed included
 	Allocs    int    // that succeeded
 
@@ -63,9 +64,9 @@ type Row struct {
 	AllocatedPeak int64 // bytes of blocks on loan
 	ReservedPeak  int64 // bytes in segments and mapped pages; -1 if the allocator does not tell
 
-	Priced      bool          // the device was simulated, so the next two are known
-	DriverCalls int64         // for memory: Alloc, Free, Reserve, Release, Create, Drop, Map, Unmap
-	DriverTime  time.Duration // that they take by the cost model of the simulated device
+	Priced    bool   // the device was simulated, so that DriverTime is by its cost model
+	DriverUse        // in the whole run, the allocator's opening included
+	Later     *Later // and after its first third; nil if it ended before
 
 	Retries  int64 // requests that needed the whole cache freed first
 	OOMs     int   // requests without room; the run ends at the first one that had room when it was recorded
@@ -198,7 +199,7 @@ func (c *comparer) run() error {
 		}
 		err := parallel(len(c.specs), 0, func(i int) (err error) {
 			r := &rows[i]
-			r.SmallestLimit, r.SmallestMoves, err = smallestLimit(c.w.Program, &c.specs[i], c.opts.Capacity, searches)
+			r.SmallestLimit, r.SmallestMoves, err = smallestLimit(c.w, &c.specs[i], c.opts.Capacity, searches)
 			return err
 		})
 		if err != nil {
@@ -215,6 +216,7 @@ func (c *comparer) run() error {
 		rows[i].noteMoves()
 	}
 	c.result.Rows = rows
+	c.result.Bound = c.bound()
 	return nil
 }
 
@@ -225,7 +227,7 @@ func (c *comparer) row(s *Spec) (Row, error) {
 	if s.Text == AsRecorded && c.opts.OpenDevice == nil && c.fromRecording(&row) {
 		return row, nil
 	}
-	run := plainRun{work: c.w.Program, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
+	run := plainRun{work: c.w, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
 	run.opts.Contents = c.opts.Contents
 	if c.opts.OpenDevice != nil {
 		run.opts.Now = c.opts.Now
@@ -248,7 +250,7 @@ func (c *comparer) row(s *Spec) (Row, error) {
 func (r *Row) fill(res *plainResult) {
 	r.Ops, r.Allocs = res.Ops, res.Allocs
 	r.RequestedPeak, r.AllocatedPeak, r.ReservedPeak = res.RequestedPeak, res.AllocatedPeak, res.ReservedPeak
-	r.Priced, r.DriverCalls, r.DriverTime = res.priced, res.calls, res.time
+	r.Priced, r.DriverUse, r.Later = res.priced, res.use, res.later
 	r.Moves = res.moves
 	r.Retries, r.OOMs, r.FirstOOM = res.retries, res.NumOOMs, -1
 	if len(res.OOMs) > 0 {
@@ -276,7 +278,7 @@ func (r *Row) noteMoves() {
 
 // time measures a plain run, and keeps the best time.
 func (c *comparer) time(row *Row, s *Spec) error {
-	run := plainRun{work: c.w.Program, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity}
+	run := plainRun{work: c.w, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, ungauged: true}
 	run.opts.Now = c.opts.Now
 	res, err := run.do()
 	if err != nil {

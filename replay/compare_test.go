@@ -112,16 +112,20 @@ func TestPeaksAsRecordedArePyTorchs(t *testing.T) {
 
 // What the recorded device charges is what a simulated device would, where the calls are the same.
 func TestRecordedRunIsPricedLikeASimulatedOne(t *testing.T) {
-	for _, name := range []string{"resnet", "gpt2.expandable", "unet.split128"} {
+	for _, name := range []string{"resnet", "gpt2.expandable", "unet.split128", "streams", "streams.expandable"} {
 		w := works(t, name)[0]
 		recorded := compare(t, w, replay.CompareOptions{Specs: []string{replay.AsRecorded}}).Rows[0]
 		plain := compare(t, w, replay.CompareOptions{Specs: []string{"caching:" + conf(t, name)}}).Rows[0]
 		if !recorded.FromRecording || plain.FromRecording {
 			t.Fatalf("%s: from the recording: %v and %v", name, recorded.FromRecording, plain.FromRecording)
 		}
-		if recorded.DriverCalls != plain.DriverCalls || recorded.DriverTime != plain.DriverTime {
-			t.Errorf("%s: recorded %d calls, %v; simulated %d calls, %v", name,
-				recorded.DriverCalls, recorded.DriverTime, plain.DriverCalls, plain.DriverTime)
+		if recorded.DriverUse != plain.DriverUse || *recorded.Later != *plain.Later {
+			t.Errorf("%s: recorded %+v, later %+v; simulated %+v, later %+v", name,
+				recorded.DriverUse, *recorded.Later, plain.DriverUse, *plain.Later)
+		}
+		l := recorded.Later
+		if l.DriverCalls >= recorded.DriverCalls || l.Recorded < time.Millisecond || l.Share() < 0 || l.Share() > 0.01 {
+			t.Errorf("%s: of %+v later %+v, %v of the time", name, recorded.DriverUse, *l, l.Share())
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (w *Work) least(opts CompareOptions, prefix string, values []string) (strin
 		if err != nil {
 			return err
 		}
-		run := plainRun{work: w.Program, spec: &s, limit: opts.Limit, capacity: opts.Capacity}
+		run := plainRun{work: w, spec: &s, limit: opts.Limit, capacity: opts.Capacity}
 		res, err := run.do()
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Text, err)
@@ -91,7 +91,7 @@ func (w *Work) leastLimit(opts CompareOptions, prefix string, values []string) (
 			return "", err
 		}
 		if least > 0 {
-			run := plainRun{work: w.Program, spec: &s, limit: least - limitStep, capacity: opts.Capacity}
+			run := plainRun{work: w, spec: &s, limit: least - limitStep, capacity: opts.Capacity}
 			res, err := run.do()
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", s.Text, err)
@@ -100,7 +100,7 @@ func (w *Work) leastLimit(opts CompareOptions, prefix string, values []string) (
 				continue
 			}
 		}
-		limit, _, err := smallestLimit(w.Program, &s, opts.Capacity, newMeter(nil, 1))
+		limit, _, err := smallestLimit(w, &s, opts.Capacity, newMeter(nil, 1))
 		if err != nil {
 			return "", err
 		}

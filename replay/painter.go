@@ -119,7 +119,8 @@ func (c *copyPainter) pieces(size int64) func(yield func(int64, int) bool) {
 // A kernelPainter lets the device write and compare whole blocks, at the speed of its memory. Words of a pattern count
 // up, so that a block shifted within itself is seen too. The bytes after the last whole word are left alone.
 type kernelPainter struct {
-	dev                 driver.Device
+	dev                 driver.Device // its memory is not the allocator's
+	kernels             driver.Kernels
 	module              driver.Module
 	painting, comparing driver.Function
 	first               driver.Pointer // on the device: index of the first word that differs
@@ -134,10 +135,10 @@ func newKernelPainter(dev driver.Device) (painter, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kernelPainter{dev: dev, module: module, multiprocessors: max(1, dev.Info().Multiprocessors)}
+	k := &kernelPainter{kernels: dev.Kernels(), dev: plainDevice(dev), module: module, multiprocessors: max(1, dev.Info().Multiprocessors)}
 	if k.painting, err = module.Function("paint"); err == nil {
 		if k.comparing, err = module.Function("compare"); err == nil {
-			k.first, err = dev.Alloc(8)
+			k.first, err = k.dev.Alloc(8)
 		}
 	}
 	if err != nil {
@@ -157,7 +158,7 @@ func (k *kernelPainter) launch(s driver.Stream, f driver.Function, b driver.Rang
 	}
 	blocks := min((words+threads-1)/threads, int64(most*k.multiprocessors))
 	args := append([]driver.Arg{driver.PointerArg(b.Ptr), driver.Int64Arg(words), driver.Uint64Arg(base(n))}, more...)
-	return k.dev.Kernels().Launch(s, driver.Kernel{
+	return k.kernels.Launch(s, driver.Kernel{
 		Name: f.Name(), Code: f, Grid: [3]uint32{uint32(blocks)}, Block: [3]uint32{threads}, Args: args,
 	})
 }

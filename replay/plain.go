@@ -2,7 +2,6 @@ package replay
 
 import (
 	"errors"
-	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -13,12 +12,14 @@ import (
 
 // A plainRun is one run of a program on a fresh allocator of a fresh device.
 type plainRun struct {
-	work     *trace.Program
+	work     *Work
+	ops      *trace.Program // of the work; nil for all of them
 	spec     *Spec
 	limit    int64 // bytes; 0 is none
 	capacity int64
 	open     func(capacity int64) (driver.Device, error) // nil: simulated
 	opts     Options
+	ungauged bool                // nobody wants to know about the driver: nothing is measured between the ops
 	onAlloc  func(n int)         // told how often Alloc was called, if not nil
 	atEnd    func(mem.Allocator) // looks at the allocator when the run is over, if not nil
 	observe  func(allocs int, e mem.Event)
@@ -30,13 +31,8 @@ type plainResult struct {
 	retries int64
 	moves   *arena.MoveStats // nil of an allocator that moves nothing
 	priced  bool
-	calls   int64
-	time    time.Duration
-}
-
-// memoryCalls are those that a comparison counts.
-var memoryCalls = []sim.Call{
-	sim.CallAlloc, sim.CallFree, sim.CallReserve, sim.CallRelease, sim.CallCreate, sim.CallDrop, sim.CallMap, sim.CallUnmap,
+	use     DriverUse
+	later   *Later // nil if it ended before
 }
 
 func (r *plainRun) do() (res plainResult, err error) {
@@ -47,7 +43,23 @@ func (r *plainRun) do() (res plainResult, err error) {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	a, err := r.spec.open(dev, r.limit)
+	ops, opts := r.ops, r.opts
+	if ops == nil {
+		ops = r.work.Program
+	}
+	g := &gauge{after: thirdOf(ops)}
+	if s, ok := dev.(*sim.Device); ok {
+		res.priced = true
+		g.read = func() DriverUse { return simulatedUse(s) }
+		opts.occupied = opts.Contents == NoContents
+	} else {
+		m := newMetered(dev, opts.Now)
+		g.read, dev = m.used, m
+	}
+	if !r.ungauged {
+		opts.gauge = g
+	}
+	a, err := r.spec.open(r.work, dev, r.limit)
 	if err != nil {
 		return res, err
 	}
@@ -59,7 +71,7 @@ func (r *plainRun) do() (res plainResult, err error) {
 		}
 		a = counter
 	}
-	res.Result, err = Run(r.work, a, dev, r.opts)
+	res.Result, err = Run(ops, a, dev, opts)
 	if err != nil {
 		return res, err
 	}
@@ -74,13 +86,9 @@ func (r *plainRun) do() (res plainResult, err error) {
 		moves := m.Moves()
 		res.moves = &moves
 	}
-	if s, ok := dev.(*sim.Device); ok {
-		res.priced = true
-		tallies := s.Calls()
-		for _, c := range memoryCalls {
-			res.calls += tallies[c].Count
-			res.time += tallies[c].Time
-		}
+	res.use, res.later = g.all, g.later()
+	if res.later != nil {
+		res.later.Recorded = r.work.recorded(g.after, res.Ops)
 	}
 	if r.atEnd != nil {
 		r.atEnd(a)
@@ -135,7 +143,8 @@ func (r *plainRun) usageAtPeak() (u Usage) {
 	if _, err := find.do(); err != nil || at == 0 {
 		return u
 	}
-	ops := r.work.Ops
+	prefix := *r.work.Program
+	ops := prefix.Ops
 	for i := range ops {
 		if ops[i].Kind != trace.OpAlloc && ops[i].Kind != trace.OpTry {
 			continue
@@ -145,9 +154,8 @@ func (r *plainRun) usageAtPeak() (u Usage) {
 			break
 		}
 	}
-	prefix := *r.work
 	prefix.Ops = ops
-	look := plainRun{work: &prefix, spec: r.spec, limit: r.limit, capacity: r.capacity}
+	look := plainRun{work: r.work, ops: &prefix, spec: r.spec, limit: r.limit, capacity: r.capacity}
 	look.atEnd = func(a mem.Allocator) {
 		if s, ok := mem.Find[mem.Snapshotter](a); ok {
 			u = usageOf(s.Snapshot())

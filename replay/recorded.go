@@ -14,14 +14,13 @@ import (
 type recordedDevice struct {
 	v         *verifier
 	info      driver.Info
-	streams   []driver.Stream
+	streams   []*idleStream
 	requester uint32 // the stream of the request that is under way
 	reserved  []driver.Range
 	pages     uint64
 	sizes     map[driver.Pointer]int64 // of segments and mapped pages
 	cost      *sim.CostModel
-	calls     int64
-	time      time.Duration
+	use       DriverUse
 	refusals  int
 	backing   *backing // nil without memory behind the addresses
 }
@@ -32,7 +31,7 @@ func newRecordedDevice(v *verifier, total int64) *recordedDevice {
 		TotalMemory: total, Alignment: 512, Granularity: 2 << 20,
 	}}
 	for i := range max(len(v.t.Streams), 1) {
-		d.streams = append(d.streams, &idleStream{id: driver.StreamID(i)})
+		d.streams = append(d.streams, &idleStream{id: driver.StreamID(i), dev: d})
 	}
 	return d
 }
@@ -56,8 +55,8 @@ func (d *recordedDevice) refuses() bool {
 
 // charge counts a call and what it costs.
 func (d *recordedDevice) charge(cost time.Duration) {
-	d.calls++
-	d.time += cost
+	d.use.DriverCalls++
+	d.use.DriverTime += cost
 }
 
 // chargeFor is charge for a call whose cost depends on a size only.
@@ -178,8 +177,9 @@ func (d *recordedDevice) Unmap(p driver.Pointer, size int64) error {
 	return nil
 }
 
-// Free forgets a segment.
+// Free forgets a segment, when all work is done.
 func (d *recordedDevice) Free(p driver.Pointer) error {
+	d.waitFor(d.streams...)
 	d.chargeFor(sim.CallFree, d.sizes[p])
 	delete(d.sizes, p)
 	if d.backing != nil {
@@ -213,14 +213,32 @@ func (d *recordedDevice) NewStream(driver.StreamOptions) (driver.Stream, error) 
 	return nil, &driver.Error{Call: "NewStream", Code: driver.ErrUnsupported, Detail: "a recorded device has its recorded streams"}
 }
 
-// An idleStream is a stream that has done all its work: allocators only ask when.
+// waitFor does the work of streams, which is a stall if there is any.
+func (d *recordedDevice) waitFor(streams ...*idleStream) {
+	waited := false
+	for _, s := range streams {
+		waited = waited || s.busy
+		s.busy = false
+	}
+	if waited {
+		d.use.Stalls++
+	}
+}
+
+// An idleStream is a stream that no allocator is told to wait for: they only ask when its work is done. Busy says that
+// blocks of it were handed out or freed since then.
 type idleStream struct {
 	sideStream
-	id driver.StreamID
+	id   driver.StreamID
+	dev  *recordedDevice
+	busy bool
 }
 
 // ID implements driver.Stream.
 func (s *idleStream) ID() driver.StreamID { return s.id }
 
 // Sync implements driver.Stream.
-func (s *idleStream) Sync(context.Context) error { return nil }
+func (s *idleStream) Sync(context.Context) error {
+	s.dev.waitFor(s)
+	return nil
+}

@@ -23,6 +23,7 @@ type recording struct {
 	events    [mem.NumActions]int
 	peaks     Peaks
 	peak      int  // the entry at which the most was reserved
+	later     int  // the entry before which the use of the driver is read
 	mayHide   bool // hidden pools may be guessed
 	bothKinds bool // ordinary and expandable segments were made
 }

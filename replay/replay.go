@@ -32,16 +32,19 @@
 //
 // # What it does not do
 //
-// It queues no work but what Contents asks for, so the order of work on streams is not tested; it does not repeat the
-// recorded pauses; it does not compare with recorded addresses.
+// It queues no work but what Contents asks for, so the order of work on streams is not tested; in a comparison on simulated
+// devices streams are said to have work as long as blocks are in use, which tells who must wait for it (DriverUse.Stalls). It
+// does not repeat the recorded pauses; it does not compare with recorded addresses.
 package replay
 
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -66,6 +69,9 @@ type Options struct {
 
 	// Progress is called after every ProgressOps ops, with the number of ops done. An error ends the run.
 	Progress func(ops int) error
+
+	gauge    *gauge // nil: nobody wants to know
+	occupied bool   // blocks are in use by work of their streams, of a simulated device: see DriverUse.Stalls
 }
 
 // ProgressOps is how many ops lie between two calls of Options.Progress.
@@ -137,6 +143,9 @@ func Run(p *trace.Program, a mem.Allocator, dev driver.Device, opts Options) (Re
 	}
 	err := r.run()
 	r.endPool()
+	if opts.gauge != nil {
+		opts.gauge.all = opts.gauge.now()
+	}
 	if err == nil && opts.Drain {
 		err = r.drain()
 	}
@@ -167,7 +176,16 @@ func (r *runner) open(dev driver.Device) error {
 	}
 	var sides int
 	r.plan, sides = sidePlan(r.p)
-	r.sides = newSideStreams(sides)
+	var waits *atomic.Int64
+	if r.opts.gauge != nil {
+		waits = &r.opts.gauge.waits
+	}
+	r.sides = newSideStreams(sides, waits)
+	if r.opts.occupied {
+		if r.working = occupiable(r.streams); r.working != nil {
+			r.users = make([]*sim.Stream, r.p.Blocks)
+		}
+	}
 	r.used = make([]driver.Stream, 1)
 	r.trimmer, _ = mem.Find[mem.Trimmer](r.a)
 	r.pools, _ = mem.Find[Pools](r.a)

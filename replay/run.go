@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -16,7 +17,9 @@ type runner struct {
 	opts Options
 
 	streams []driver.Stream
-	slots   []slot // by block number
+	working []*sim.Stream // the same, if blocks are in use by work; otherwise nil
+	slots   []slot        // by block number
+	users   []*sim.Stream // by block number: whose work uses it; nil if working is
 	trimmer mem.Trimmer
 	pools   Pools
 	mover   mem.Mover // nil if a moves nothing
@@ -59,7 +62,10 @@ func (r *runner) run() error {
 		span = 1 // so that changed contents are seen with their op
 	}
 	for from := 0; from < len(r.p.Ops); {
-		to := min(from+span, len(r.p.Ops))
+		to := min(from+span-from%span, len(r.p.Ops))
+		if r.opts.gauge != nil {
+			to = r.opts.gauge.before(from, to)
+		}
 		var start time.Time
 		if r.opts.Now != nil {
 			start = r.opts.Now()
@@ -108,6 +114,11 @@ func (r *runner) span(from, to int) (done int, err error) {
 			}
 			s := &slots[op.Block]
 			*s = slot{b, op.Size}
+			if r.users != nil && b != (mem.Block{}) {
+				user := r.working[op.Stream]
+				r.users[op.Block] = user
+				user.Occupy()
+			}
 			if r.mover != nil && op.Pool == 0 && b != (mem.Block{}) {
 				r.mover.Movable(b, s)
 			}
@@ -118,6 +129,9 @@ func (r *runner) span(from, to int) (done int, err error) {
 			s := &slots[op.Block]
 			if s.block == (mem.Block{}) {
 				continue // skipped
+			}
+			if r.users != nil {
+				r.users[op.Block].Occupy()
 			}
 			a.Free(s.block)
 			requested.now -= s.requested
@@ -131,6 +145,9 @@ func (r *runner) span(from, to int) (done int, err error) {
 			side.queued.Store(at.tick)
 			if s.block == (mem.Block{}) {
 				continue
+			}
+			if r.users != nil {
+				r.users[op.Block].Occupy()
 			}
 			r.leavePool()
 			r.used[0] = side

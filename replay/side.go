@@ -21,12 +21,13 @@ type sideStream struct {
 	id     driver.StreamID
 	queued atomic.Uint64
 	done   atomic.Uint64
+	waits  *atomic.Int64 // counts calls of Sync that had something to wait for, if not nil
 }
 
-func newSideStreams(n int) []*sideStream {
+func newSideStreams(n int, waits *atomic.Int64) []*sideStream {
 	sides := make([]*sideStream, n)
 	for i := range sides {
-		sides[i] = &sideStream{id: firstSideID + driver.StreamID(i)}
+		sides[i] = &sideStream{id: firstSideID + driver.StreamID(i), waits: waits}
 	}
 	return sides
 }
@@ -51,6 +52,9 @@ func (s *sideStream) Reached(m driver.Mark) (bool, error) { return m.Tick <= s.d
 // Sync completes everything: whoever waits for a side stream would wait for ever, since the replay goes on only when the
 // allocator returns.
 func (s *sideStream) Sync(context.Context) error {
+	if s.waits != nil && s.done.Load() < s.queued.Load() {
+		s.waits.Add(1)
+	}
 	s.complete(s.queued.Load())
 	return nil
 }
@@ -94,6 +98,10 @@ func (l atOnce) Alloc(s driver.Stream, size int64) (mem.Block, error) { return l
 // Free implements mem.Allocator.
 func (l atOnce) Free(b mem.Block, used ...driver.Stream) {
 	for _, s := range used {
+		if side, ok := s.(*sideStream); ok {
+			side.complete(side.queued.Load()) // the allocator below would not have waited
+			continue
+		}
 		if s.Sync(context.Background()) != nil {
 			l.below.Free(b, used...) // which may know how to go on
 			return

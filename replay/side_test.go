@@ -72,7 +72,7 @@ func TestSidePlanKeepsTheOrderWithFewestStreams(t *testing.T) {
 }
 
 func TestSideStreamsTakeNoWork(t *testing.T) {
-	s := newSideStreams(1)[0]
+	s := newSideStreams(1, nil)[0]
 	for call, err := range map[string]error{
 		"Copy": s.Copy(1, 2, 3), "CopyIn": s.CopyIn(1, nil), "CopyOut": s.CopyOut(nil, 1), "Fill": s.Fill(1, 0, 1),
 	} {

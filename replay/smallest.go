@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/mem/arena"
-	"github.com/ashlar-go/ashlar/trace"
 )
 
 const limitStep = 1 << 20 // bytes: limits are searched to this
@@ -25,15 +24,15 @@ func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	limit, _, err := smallestLimit(w.Program, &s, w.capacity(capacity), newMeter(nil, 1))
+	limit, _, err := smallestLimit(w, &s, w.capacity(capacity), newMeter(nil, 1))
 	return limit, err
 }
 
 // smallestLimit is SmallestLimit, and tells what was moved under that.
-func smallestLimit(p *trace.Program, s *Spec, capacity int64, m *meter) (limit int64, moves *arena.MoveStats, err error) {
+func smallestLimit(w *Work, s *Spec, capacity int64, m *meter) (limit int64, moves *arena.MoveStats, err error) {
 	runs := 0
 	run := func(limit int64) (plainResult, error) {
-		r := plainRun{work: p, spec: s, limit: limit, capacity: capacity}
+		r := plainRun{work: w, spec: s, limit: limit, capacity: capacity}
 		res, err := r.do()
 		if err != nil {
 			err = fmt.Errorf("%s with a limit of %d bytes: %w", s.Text, limit, err)

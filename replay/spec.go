@@ -28,8 +28,9 @@ type Spec struct {
 	config caching.Config // of caching
 }
 
-// An opener makes an allocator that reserves at most limit bytes of dev; 0 is no limit.
-type opener func(dev driver.Device, limit int64) (mem.Allocator, error)
+// An opener makes an allocator for work that reserves at most limit bytes of dev; 0 is no limit. It is called for each run,
+// of which a search of the smallest limit takes more than ten: what depends on the work alone is worth keeping.
+type opener func(w *Work, dev driver.Device, limit int64) (mem.Allocator, error)
 
 // A SpecError is a spec that names no allocator, or bad settings of one.
 type SpecError struct {
@@ -84,7 +85,7 @@ func parseCaching(s *Spec, settings string, given bool, recorded caching.Config)
 			return err
 		}
 	}
-	s.open = func(dev driver.Device, limit int64) (mem.Allocator, error) {
+	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := s.config
 		if cfg.Limit == 0 || limit > 0 && limit < cfg.Limit {
 			cfg.Limit = limit
@@ -111,7 +112,7 @@ func parseArena(s *Spec, settings string, _ bool, _ caching.Config) error {
 	if err := dev.Close(); err != nil {
 		return err
 	}
-	s.open = func(dev driver.Device, limit int64) (mem.Allocator, error) {
+	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		a, err := arena.New(dev, arenaWithin(cfg, dev, limit))
 		if err != nil {
 			return nil, err
@@ -144,7 +145,7 @@ func parseBFC(s *Spec, settings string, _ bool, _ caching.Config) error {
 	if err != nil {
 		return err
 	}
-	s.open = func(dev driver.Device, limit int64) (mem.Allocator, error) {
+	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
 		if limit > 0 && (cfg.Limit == 0 || limit < cfg.Limit) {
 			cfg.Limit = limit
@@ -168,7 +169,7 @@ func parseDirect(s *Spec, settings string, _ bool, _ caching.Config) error {
 	}
 	s.Notes = []string{s.Text + " asks the driver for each block, and each free waits for all work on the device. What the driver " +
 		"rounds sizes up to is not counted."}
-	s.open = func(dev driver.Device, limit int64) (mem.Allocator, error) {
+	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
 		if cfg.Limit == 0 || limit > 0 && limit < cfg.Limit {
 			cfg.Limit = limit

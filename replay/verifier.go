@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -33,6 +34,7 @@ type verifier struct {
 	verdict  Verdict
 	users    map[mem.PoolID]bool // the private pools in use
 	reserved int64               // bytes, as recorded up to next
+	waits    atomic.Int64        // for sides
 	call     int                 // the entry at which the call under way began
 
 	explanations []func(*guess) // of the difference
@@ -85,9 +87,13 @@ func (v *verifier) run() (Verdict, error) {
 		n[mem.ActionSegmentMap] + n[mem.ActionSegmentUnmap]
 	peak := v.rec.peak
 	for v.skipFollowed(); v.next < len(v.t.Events) && v.verdict.Difference == nil; v.skipFollowed() {
-		before := v.next
+		before, use := v.next, v.used()
 		if err := v.step(); err != nil {
 			return v.verdict, err
+		}
+		if v.verdict.early == nil && v.next > v.rec.later {
+			early := use // so that use stays on the stack
+			v.verdict.early = &early
 		}
 		if v.next == before && v.verdict.Difference == nil {
 			e := &v.t.Events[v.next]
@@ -102,7 +108,8 @@ func (v *verifier) run() (Verdict, error) {
 	}
 	stats := v.alloc.Stats()
 	v.verdict.Retries = stats.NumAllocRetries
-	v.verdict.DriverCalls, v.verdict.DriverTime, v.verdict.refusals = v.dev.calls, v.dev.time, v.dev.refusals
+	v.verdict.use, v.verdict.refusals = v.used(), v.dev.refusals
+	v.verdict.DriverCalls, v.verdict.DriverTime = v.verdict.use.DriverCalls, v.verdict.use.DriverTime
 	v.verdict.Peaks = Peaks{Requested: stats.RequestedBytes.All.Peak, Reserved: stats.ReservedBytes.All.Peak}
 	v.verdict.AllocatedPeak = stats.AllocatedBytes.All.Peak
 	v.compareFinal()
@@ -110,6 +117,13 @@ func (v *verifier) run() (Verdict, error) {
 		v.differ(-1, fmt.Sprintf("recorded peaks %+v; the allocator's are %+v", v.verdict.RecordedPeaks, v.verdict.Peaks))
 	}
 	return v.verdict, nil
+}
+
+// used is what the allocator asked of the driver so far.
+func (v *verifier) used() DriverUse {
+	u := v.dev.use
+	u.Stalls += v.waits.Load()
+	return u
 }
 
 // skipFollowed moves next over events that need nothing done.
@@ -250,6 +264,7 @@ func (v *verifier) allocate(end int) error {
 	if v.guess.restored[end] {
 		if b, ok := v.alloc.AllocAt(stream, pool, e.Ptr, e.Size); ok {
 			v.live[b.Ptr] = b
+			v.dev.streams[e.Stream].busy = true
 			v.verdict.Restored++
 		}
 		return nil
@@ -260,6 +275,7 @@ func (v *verifier) allocate(end int) error {
 	}
 	if err == nil {
 		v.live[b.Ptr] = b
+		v.dev.streams[e.Stream].busy = true
 	}
 	return nil
 }
@@ -272,12 +288,13 @@ func (v *verifier) free(e *trace.Event) error {
 		return fmt.Errorf("trace entry %d: %s: the block is not on loan", v.next, v.describe(e))
 	}
 	delete(v.live, e.Ptr)
+	v.dev.streams[e.Stream].busy = true
 	if i := v.next + 1; i < len(v.t.Events) && v.t.Events[i].Action == mem.ActionFreeCompleted && v.t.Events[i].Ptr == e.Ptr {
 		v.alloc.Free(b)
 		return nil
 	}
 	side := len(v.sides)
-	v.sides = append(v.sides, &sideStream{id: firstSideID + driver.StreamID(v.rec.completion(v.next))})
+	v.sides = append(v.sides, &sideStream{id: firstSideID + driver.StreamID(v.rec.completion(v.next)), waits: &v.waits})
 	v.sides[side].queued.Store(1)
 	v.waiting[e.Ptr] = sideMark{tick: 1, side: uint32(side)}
 	v.alloc.Free(b, v.sides[side])

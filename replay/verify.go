@@ -43,7 +43,9 @@ type Verdict struct {
 	Exact      bool        // everything is as recorded
 	Notes      []string    // what was assumed where the file does not say, and settings without effect
 
-	refusals int // calls for which the driver had no room, as recorded
+	refusals int        // calls for which the driver had no room, as recorded
+	use      DriverUse  // of one device
+	early    *DriverUse // before recording.later; nil if the run ended before
 }
 
 // Peaks are the highest sums of two quantities, in bytes.
@@ -82,6 +84,8 @@ type VerifyOptions struct {
 	// compared when its free completes, or at the end. Blocks that changed are an error that wraps a *ContentsError. All
 	// that was taken is given back.
 	Device driver.Device
+
+	later int // see recording.later
 }
 
 // ErrLateStart is matched by the error of a recording that does not begin with the first allocation: what was there
@@ -201,6 +205,7 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 	if err != nil {
 		return Verdict{}, err
 	}
+	rec.later = opts.later
 	limits := []int64{cfg.Limit}
 	collects := cfg.GarbageCollectionThreshold > 0 && cfg.Limit == 0 && cfg.MemoryFraction == 1
 	if collects {

@@ -103,8 +103,9 @@ func TestJSONHasItsKeys(t *testing.T) {
 		rows int
 		keys string
 	}{
-		{[]string{"replay", "--json", sample("streams")}, 4, "trace device limit allocator allocs requested_peak allocated_peak " +
-			"reserved_peak smallest_limit driver_calls driver_ns retries ooms compactions moved_bytes ns_per_op"},
+		{[]string{"replay", "--json", sample("streams")}, 5, "trace device limit allocator allocs requested_peak allocated_peak " +
+			"reserved_peak smallest_limit driver_calls driver_ns stalls retries ooms compactions moved_bytes ns_per_op " +
+			"smallest_over_requested driver_calls_after_third driver_ns_after_third driver_percent_after_third stalls_after_third"},
 		{[]string{"verify", "--json", sample("streams"), sample("resnet")}, 2, "trace allocs addresses_matched segment_events " +
 			"segment_events_matched blocks blocks_matched peaks_equal exact"},
 	} {
@@ -129,26 +130,58 @@ func TestJSONHasItsKeys(t *testing.T) {
 			}
 		}
 	}
-	var row rowLine
-	if err := json.Unmarshal([]byte(ok(t, "replay", "--json", "-a", "caching", sample("resnet"))), &row); err != nil {
-		t.Fatal(err)
-	}
+	row := rows(t, ok(t, "replay", "--json", "-a", "caching", sample("resnet")))[0]
 	if row.Trace != sample("resnet") || row.Allocator != "caching" || row.Allocs != 6615 || row.RequestedPeak != 4134814436 ||
-		row.AllocatedPeak != 4149115904 || *row.ReservedPeak != 5190451200 || *row.DriverCalls != 130 ||
-		row.SmallestLimit != nil || *row.NsPerOp <= 0 {
+		row.AllocatedPeak != 4149115904 || *row.ReservedPeak != 5190451200 || row.DriverCalls != 130 ||
+		row.SmallestLimit != nil || row.OverBound != nil || *row.NsPerOp <= 0 || row.Stalls != 0 || *row.LaterCalls != 21 ||
+		*row.LaterNS <= 0 || *row.LaterNS >= *row.DriverNS || *row.LaterPercent < 0.1 || *row.LaterPercent > 0.2 {
 		t.Errorf("%+v", row)
 	}
-	if err := json.Unmarshal([]byte(ok(t, "replay", "--json", "--smallest", "-a", "caching:", sample("resnet"))), &row); err != nil {
-		t.Fatal(err)
-	}
-	if row.SmallestLimit == nil || *row.SmallestLimit%(1<<20) != 0 || *row.SmallestLimit < row.RequestedPeak {
+	row = rows(t, ok(t, "replay", "--json", "--smallest", "-a", "caching:", sample("resnet")))[0]
+	if row.SmallestLimit == nil || *row.SmallestLimit%(1<<20) != 0 || *row.SmallestLimit < row.RequestedPeak ||
+		*row.OverBound != float64(*row.SmallestLimit)/float64(row.RequestedPeak) {
 		t.Errorf("%+v", row)
 	}
 }
 
+// The last row of every comparison is the bound: what is requested, without a call.
+func TestBoundIsTheLastRow(t *testing.T) {
+	all := rows(t, ok(t, "replay", "--json", "--smallest", "-a", "direct", sample("streams"), "testdata/compaction.script"))
+	if len(all) != 4 {
+		t.Fatalf("%d rows", len(all))
+	}
+	for _, r := range []rowLine{all[1], all[3]} {
+		if r.Allocator != "bound" || r.RequestedPeak == 0 || *r.ReservedPeak != r.RequestedPeak || *r.SmallestLimit != r.RequestedPeak ||
+			*r.OverBound != 1 || r.DriverCalls != 0 || *r.DriverNS != 0 || r.Stalls != 0 || *r.LaterCalls != 0 || r.NsPerOp != nil {
+			t.Errorf("%+v", r)
+		}
+	}
+	if p := all[1].LaterPercent; p == nil || *p != 0 || all[3].LaterPercent != nil {
+		t.Error("want none of the recorded time, and nothing said of a script's")
+	}
+	lines := strings.Split(strings.TrimSpace(ok(t, "replay", "--markdown", "-a", "caching", sample("streams"))), "\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "| streams | lower bound | 661.23MiB |") {
+		t.Errorf("the last of %d lines is %q", len(lines), last)
+	}
+}
+
+// A limit may be given as a multiple of what is requested at the peak.
+func TestLimitMayBeAMultiple(t *testing.T) {
+	const peak = 60 << 20 // of the script
+	for text, want := range map[string]int64{"1x": peak, "1.004x": 63166218, "1.0999999999x": 69206015, "64MiB": 64 << 20} {
+		for _, r := range rows(t, ok(t, "replay", "--json", "-a", "arena", "--limit", text, "testdata/compaction.script")) {
+			if *r.Limit != want || r.OOMs != 0 {
+				t.Errorf("--limit %s: %+v, want a limit of %d", text, r, want)
+			}
+		}
+	}
+	out := ok(t, "replay", "-a", "arena", "-a", "caching", "--limit", "1.004x", sample("resnet"), sample("streams"))
+	has(t, out, "with a limit of 3.87GiB.", "with a limit of 663.87MiB.")
+}
+
 func TestJSONTellsWhatWasMoved(t *testing.T) {
 	lines := rows(t, ok(t, "replay", "--json", "-a", "caching", "-a", "arena", "-a", "direct", "testdata/compaction.script"))
-	if len(lines) != 3 || lines[0].Compactions != nil || lines[0].MovedBytes != nil || lines[2].Compactions != nil {
+	if len(lines) != 4 || lines[0].Compactions != nil || lines[0].MovedBytes != nil || lines[2].Compactions != nil {
 		t.Fatalf("%+v", lines)
 	}
 	if a := lines[1]; a.OOMs != 0 || *a.Compactions != 1 || *a.MovedBytes != 30<<20 {
@@ -186,6 +219,10 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"no trace", "", []string{"replay"}, exitUsage, "<trace>"},
 		{"no such flag", "", []string{"info", "--limit", "1k", "x"}, exitUsage, "--limit"},
 		{"bad size", "", []string{"replay", "--limit", "18.2GiBs", "x"}, exitUsage, "unknown unit"},
+		{"limit of no multiple", "", []string{"replay", "--limit", "1.oo4x", "x"}, exitUsage, "want a number before the x"},
+		{"limit of a negative multiple", "", []string{"replay", "--limit=-1x", "x"}, exitUsage, "more than 0"},
+		{"limit of an endless multiple", "", []string{"replay", "--limit", "Infx", "x"}, exitUsage, "at most 1000000"},
+		{"limit that is no number", "", []string{"replay", "--limit", "NaNx", "x"}, exitUsage, "more than 0"},
 		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "more than nothing"},
 		{"no such device", "", []string{"replay", "--device", "gpu", "x"}, exitUsage, "--device"},
 		{"no such allocator", "", []string{"replay", "-a", "buddy", "x"}, exitUsage, "there is: arena, bfc, caching, direct"},
@@ -233,26 +270,26 @@ func TestVerifyShowsTheFirstDifference(t *testing.T) {
 	golden.File(t, "testdata/verify-differs.txt", got.out)
 }
 
-// On real memory every block is filled and checked; what only a simulation knows is left out.
+// On real memory every block is filled and checked, and the driver's time is measured.
 func TestReplayOnTheHost(t *testing.T) {
 	script := file(t, "small.script", "alloc a 3MiB\nalloc b 70000\nfree a\nalloc c 2MiB\nalloc d 600\nfree b\n")
 	out := ok(t, "replay", "--device", "host", "--json", "-a", "caching", "-a", "caching:max_split_size_mb:64", script)
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	for _, line := range lines {
-		var row rowLine
-		if err := json.Unmarshal([]byte(line), &row); err != nil {
-			t.Fatal(err)
+	lines := rows(t, out)
+	for _, row := range lines[:2] {
+		if row.Allocs != 4 || row.RequestedPeak != 3<<20+70000 || row.OOMs != 0 || row.NsPerOp == nil {
+			t.Errorf("%+v", row)
 		}
-		if row.Allocs != 4 || row.RequestedPeak != 3<<20+70000 || row.DriverCalls != nil || row.OOMs != 0 || row.NsPerOp == nil {
-			t.Errorf("%s", line)
+		// The clock of tests makes every call take a millisecond.
+		if row.DriverCalls == 0 || *row.DriverNS != row.DriverCalls*1e6 || *row.LaterNS != *row.LaterCalls*1e6 || row.LaterPercent != nil {
+			t.Errorf("%+v", row)
 		}
 	}
-	if len(lines) != 2 {
+	if len(lines) != 3 {
 		t.Errorf("%d rows", len(lines))
 	}
-	for _, row := range rows(t, ok(t, "replay", "--device", "host", "--json", "-a", "arena", "-a", "direct:session=on", "--limit", "60MiB",
+	for _, row := range rows(t, ok(t, "replay", "--device", "host", "--json", "-a", "arena", "-a", "direct:session=on", "--limit", "1.004x",
 		"--capacity", "512MiB", "testdata/compaction.script")) {
-		if row.Allocs != 13 || row.OOMs != 0 || *row.ReservedPeak > 60<<20 || row.Compactions != nil && *row.Compactions == 0 {
+		if row.Allocs != 13 || row.OOMs != 0 || *row.ReservedPeak > 60<<20+240<<10 || row.Compactions != nil && *row.Compactions == 0 {
 			t.Errorf("%+v", row)
 		}
 	}

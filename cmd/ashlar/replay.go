@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -17,7 +18,7 @@ type replayCmd struct {
 	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which moves blocks together when its memory is full; or direct, which asks the driver for each block."`
 	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host or a device of \"ashlar devices\", such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
-	Limit      size     `placeholder:"SIZE" help:"What each allocator may reserve."`
+	Limit      limit    `placeholder:"SIZE" help:"What each allocator may reserve: a size, or 1.004x for so many times what the trace requests at its peak."`
 	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
 	JSON       bool     `name:"json" xor:"form" help:"Print one JSON object for each row."`
 	Markdown   bool     `xor:"form" help:"Print one Markdown table of all traces, without measured times."`
@@ -25,11 +26,18 @@ type replayCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*replayCmd) Help() string {
-	return `Replays the recorded requests on each allocator and prints a row for each: the peaks of what was requested,
-allocated and reserved; waste, which is reserved over requested; calls to the driver and the time they would take; how often the
-cache had to be given back for a request to succeed; how far the work came if it ran out of memory; and the measured
-time of an operation. The best row, which reserves the least of those that complete, is marked with *; with --smallest it
-is the one that completes under the smallest limit. On a narrow terminal some columns are left out.
+	return `Replays the recorded requests on each allocator and prints a row for each: the peaks of what was requested, allocated
+and reserved; waste, which is reserved over requested; calls to the driver for memory and the time they would take, in
+all and later, which is after the first third of the work, and that as a part of the time that the recorded run took
+for it; stalls, which are calls that had to wait for work of the device; how often the cache had to be given back for
+a request to succeed; how far the work came if it ran out of memory; and the measured time of an operation. The best
+row, which reserves the least of those that complete, is marked with *; with --smallest it is the one that completes
+under the smallest limit, and that limit also stands as a multiple of the bound. The last row is the lower bound: what
+is requested at the peak, and no call. In 100 columns, or on a narrow terminal, some columns are left out; --json has
+them all.
+
+For stalls a simulated device takes the slowest program there could be: the work on a block begins when the block is handed out
+and goes on after it is freed, until somebody waits for it.
 
 Without --allocator the rows are: as recorded, expandable segments, round-ups and a split limit (the best of a few
 values), and garbage collection if there is a limit.
@@ -51,7 +59,9 @@ A file whose name ends in .script is a text of one request a line, to try an ide
     free a
 
 --device host or cuda:0 writes a pattern into every block and checks it: that takes as long as the bytes of all requests
-take to write and to read, for each row.
+take to write and to read, for each row. The driver's time is measured then, and the only work to stall for is that of the patterns.
+
+--limit 1.004x is 1.004 times what the trace requests at its peak, down to a whole byte.
 
 Examples:
 
@@ -61,6 +71,7 @@ Examples:
     ashlar replay --limit 18.2GiB -a 'caching:max_split_size_mb:256,garbage_collection_threshold:0.8' run.pickle
     ashlar replay --device host small.pickle
     ashlar replay --device cuda:0 -a caching run.pickle
+    ashlar replay --device cuda:0 --limit 1.004x -a arena run.pickle
     ashlar replay --json run.pickle | jq .reserved_peak
     ashlar replay --markdown --smallest -a caching -a bfc *.pickle`
 }
@@ -79,13 +90,20 @@ type rowLine struct {
 	AllocatedPeak int64    `json:"allocated_peak"`
 	ReservedPeak  *int64   `json:"reserved_peak"`
 	SmallestLimit *int64   `json:"smallest_limit"`
-	DriverCalls   *int64   `json:"driver_calls"`
-	DriverNS      *int64   `json:"driver_ns"`
+	DriverCalls   int64    `json:"driver_calls"`
+	DriverNS      *int64   `json:"driver_ns"` // modelled, or measured on a real device
+	Stalls        int64    `json:"stalls"`
 	Retries       int64    `json:"retries"`
 	OOMs          int      `json:"ooms"`
 	Compactions   *int64   `json:"compactions"` // of an allocator that moves blocks
 	MovedBytes    *int64   `json:"moved_bytes"`
 	NsPerOp       *float64 `json:"ns_per_op"`
+
+	OverBound    *float64 `json:"smallest_over_requested"` // the smallest limit, over what the row "bound" requests
+	LaterCalls   *int64   `json:"driver_calls_after_third"`
+	LaterNS      *int64   `json:"driver_ns_after_third"`
+	LaterPercent *float64 `json:"driver_percent_after_third"` // of the time that was recorded
+	LaterStalls  *int64   `json:"stalls_after_third"`
 }
 
 // Run implements the command.
@@ -140,7 +158,7 @@ func (c *replayCmd) Run(s *streams) error {
 
 func (c *replayCmd) compare(w *replay.Work, in *input, p *progress) (*replay.Comparison, error) {
 	opts := replay.CompareOptions{
-		Specs: c.Allocators, Limit: int64(c.Limit), Capacity: int64(c.Capacity), Smallest: c.Smallest,
+		Specs: c.Allocators, Limit: c.Limit.of(w), Capacity: int64(c.Capacity), Smallest: c.Smallest,
 		Now: now, Progress: p.update,
 	}
 	if c.Device != simulated {
@@ -190,15 +208,25 @@ func writeRows(w io.Writer, in *input, c *replay.Comparison) error {
 		return &n
 	}
 	var failures []error
-	for i := range c.Rows {
-		r := &c.Rows[i]
+	for _, r := range slices.Concat(c.Rows, []replay.Row{c.Bound}) {
 		line := rowLine{
 			Trace: in.path, Device: c.Work.Device, Limit: known(c.Limit, c.Limit > 0), Allocator: r.Allocator, Allocs: r.Allocs,
 			RequestedPeak: r.RequestedPeak, AllocatedPeak: r.AllocatedPeak,
 			ReservedPeak:  known(r.ReservedPeak, r.ReservedPeak >= 0),
 			SmallestLimit: known(r.SmallestLimit, r.SmallestLimit > 0),
-			DriverCalls:   known(r.DriverCalls, r.Priced), DriverNS: known(int64(r.DriverTime), r.Priced),
+			DriverCalls:   r.DriverCalls, DriverNS: known(int64(r.DriverTime), r.DriverTime >= 0), Stalls: r.Stalls,
 			Retries: r.Retries, OOMs: r.OOMs,
+		}
+		if over := c.OverBound(&r); over > 0 {
+			line.OverBound = &over
+		}
+		if l := r.Later; l != nil {
+			line.LaterCalls, line.LaterStalls = &l.DriverCalls, &l.Stalls
+			line.LaterNS = known(int64(l.DriverTime), l.DriverTime >= 0)
+			if share := l.Share(); share >= 0 {
+				share *= 100
+				line.LaterPercent = &share
+			}
 		}
 		if r.Moves != nil {
 			line.Compactions, line.MovedBytes = &r.Moves.Compactions, &r.Moves.Bytes

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
@@ -10,10 +11,11 @@ import (
 )
 
 // writeMarkdownHeader begins the one table of replay --markdown. The bound is the most that the whole work asks for at a time:
-// nothing completes in less, but what hands memory out before other streams are done with it.
+// nothing completes in less, but what hands memory out before other streams are done with it. Later is after the first third.
 func writeMarkdownHeader(w io.Writer, searched bool) {
 	cells := []string{
-		"trace", "settings", "bound", "allocated", "reserved", "of the bound", "driver calls", "driver time", "out of memory",
+		"trace", "settings", "bound", "allocated", "reserved", "of the bound", "driver calls", "driver time", "later calls",
+		"later time", "of the run", "stalls", "later stalls", "out of memory",
 	}
 	if searched {
 		cells = append(cells, "smallest limit", "of the bound")
@@ -36,19 +38,19 @@ func writeMarkdownRows(w io.Writer, in *input, c *replay.Comparison, searched, s
 	if c.Limit > 0 {
 		name += ", within " + bytesize.Format(c.Limit)
 	}
-	bound := c.Work.Program.Stats().PeakBytes
-	part := func(size int64) string {
-		if size <= 0 || bound <= 0 {
-			return "-"
+	for _, r := range slices.Concat(c.Rows, []replay.Row{c.Bound}) {
+		all := rowCells(c, &r)
+		reserved := "-"
+		if r.ReservedPeak > 0 && c.Bound.RequestedPeak > 0 {
+			reserved = fmt.Sprintf("%.3f", float64(r.ReservedPeak)/float64(c.Bound.RequestedPeak))
 		}
-		return fmt.Sprintf("%.3f", float64(size)/float64(bound))
-	}
-	for i := range c.Rows {
-		r := &c.Rows[i]
-		all := rowCells(c, r, len(c.Work.Program.Ops), true)
-		cells := []string{name, all[0], bytesize.Format(bound), all[2], all[3], part(r.ReservedPeak), all[5], all[6], all[8]}
+		cells := []string{
+			name, all[colSettings], bytesize.Format(c.Bound.RequestedPeak), all[colAllocated], all[colReserved], reserved,
+			all[colCalls], all[colTime], all[colLaterCalls], all[colLaterTime], all[colShare], all[colStalls], all[colLaterStalls],
+			all[colOOM],
+		}
 		if searched {
-			cells = append(cells, all[10], part(r.SmallestLimit))
+			cells = append(cells, all[colSmallest], all[colOver])
 		}
 		markdownRow(w, cells)
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/replay"
@@ -22,6 +24,8 @@ func displayName(spec string) string {
 	switch {
 	case spec == replay.AsRecorded:
 		return "as recorded"
+	case spec == replay.Bound:
+		return "lower bound"
 	case caching && settings == "":
 		return "PyTorch's defaults"
 	case caching:
@@ -58,19 +62,21 @@ func writeComparison(p *page, in *input, c *replay.Comparison, device string, se
 		bytesize.Format(c.Capacity), place, limit))
 	fmt.Fprintln(p)
 
-	t := table{marked: c.Best, optional: []int{9, 6, 2}, header: []string{
-		"settings", "requested", "allocated", "reserved", "waste",
-		"driver\ncalls", "driver\ntime", "re-\ntries", "out of\nmemory", "ns/op",
-	}}
-	searched := false
-	for i := range c.Rows {
-		searched = searched || c.Rows[i].SmallestLimit != 0
+	t := table{
+		marked:   c.Best,
+		spare:    []int{colNs, colLaterStalls, colShare, colAllocated, colRetries},
+		optional: []int{colWaste, colTime, colLaterTime, colReserved},
 	}
-	if searched {
-		t.header = append(t.header, "smallest\nlimit")
+	columns := numColumns
+	if c.Bound.SmallestLimit == 0 {
+		columns = colSmallest // nothing was searched
+	} else {
+		t.spare = append(t.spare, colWaste)
 	}
-	for i := range c.Rows {
-		t.rows = append(t.rows, rowCells(c, &c.Rows[i], len(c.Work.Program.Ops), searched))
+	t.header = headers[:columns]
+	for _, r := range slices.Concat(c.Rows, []replay.Row{c.Bound}) {
+		cells := rowCells(c, &r)
+		t.rows = append(t.rows, cells[:columns])
 	}
 	t.write(p)
 	sentences := explain(c)
@@ -90,39 +96,86 @@ func writeComparison(p *page, in *input, c *replay.Comparison, device string, se
 	}
 }
 
+// The columns of a row.
+const (
+	colSettings = iota
+	colRequested
+	colAllocated
+	colReserved
+	colWaste
+	colCalls
+	colTime
+	colLaterCalls
+	colLaterTime
+	colShare
+	colStalls
+	colLaterStalls
+	colRetries
+	colOOM
+	colNs
+	colSmallest
+	colOver
+	numColumns
+)
+
+// headers are those of tables. Later is after the first third.
+var headers = []string{
+	"settings", "requested", "allocated", "reserved", "waste", "driver\ncalls", "driver\ntime", "later\ncalls", "later\ntime",
+	"of the\nrun", "stalls", "later\nstalls", "re-\ntries", "out of\nmemory", "ns/op", "smallest\nlimit", "of the\nbound",
+}
+
 // minTimed is how many operations a time of one is worth showing for.
 const minTimed = 1000
 
-// rowCells are the cells of a row; ops is how many the work has.
-func rowCells(c *replay.Comparison, r *replay.Row, ops int, searched bool) []string {
-	reserved, waste, calls, time, oom, ns := "-", "-", "-", "-", "no", "-"
+// rowCells are the cells of a row.
+func rowCells(c *replay.Comparison, r *replay.Row) (cells [numColumns]string) {
+	for i := range cells {
+		cells[i] = "-" // not known
+	}
+	ops := len(c.Work.Program.Ops)
+	cells[colSettings] = rowName(c, r.Allocator)
+	cells[colRequested], cells[colAllocated] = bytesize.Format(r.RequestedPeak), bytesize.Format(r.AllocatedPeak)
 	if r.ReservedPeak >= 0 {
-		reserved = bytesize.Format(r.ReservedPeak)
+		cells[colReserved] = bytesize.Format(r.ReservedPeak)
 	}
 	if r.RequestedPeak > 0 && r.ReservedPeak >= 0 {
-		waste = fmt.Sprintf("%.3f", r.Waste())
+		cells[colWaste] = fmt.Sprintf("%.3f", r.Waste())
 	}
-	if r.Priced {
-		calls, time = count(r.DriverCalls), duration(r.DriverTime)
+	cells[colCalls], cells[colStalls] = count(r.DriverCalls), count(r.Stalls)
+	took := func(d time.Duration) string {
+		switch {
+		case d < 0:
+			return "-"
+		case d == 0:
+			return "0"
+		}
+		return duration(d)
+	}
+	cells[colTime] = took(r.DriverTime)
+	if l := r.Later; l != nil {
+		cells[colLaterCalls], cells[colLaterStalls] = count(l.DriverCalls), count(l.Stalls)
+		cells[colLaterTime] = took(l.DriverTime)
+		if share := l.Share(); share >= 0 {
+			cells[colShare] = smallPercent(share)
+		}
+	}
+	if r.Allocator != replay.Bound {
+		cells[colRetries], cells[colOOM] = count(r.Retries), "no"
 	}
 	if r.OOMs > 0 {
-		oom = "yes"
+		cells[colOOM] = "yes"
 		if r.FirstOOM >= 0 {
-			oom = fmt.Sprintf("at %d%%", 100*r.FirstOOM/max(ops, 1))
+			cells[colOOM] = fmt.Sprintf("at %d%%", 100*r.FirstOOM/max(ops, 1))
 		}
 	}
 	if r.NsPerOp > 0 && ops >= minTimed {
-		ns = fmt.Sprintf("%.0f", r.NsPerOp)
-	}
-	cells := []string{
-		rowName(c, r.Allocator), bytesize.Format(r.RequestedPeak), bytesize.Format(r.AllocatedPeak), reserved, waste,
-		calls, time, count(r.Retries), oom, ns,
-	}
-	if !searched {
-		return cells
+		cells[colNs] = fmt.Sprintf("%.0f", r.NsPerOp)
 	}
 	if r.SmallestLimit > 0 {
-		return append(cells, bytesize.Format(r.SmallestLimit))
+		cells[colSmallest] = bytesize.Format(r.SmallestLimit)
 	}
-	return append(cells, "-")
+	if over := c.OverBound(r); over > 0 {
+		cells[colOver] = fmt.Sprintf("%.4f", over)
+	}
+	return cells
 }

@@ -10,11 +10,15 @@ import (
 	"unicode/utf8"
 )
 
+// maxBeside is how many columns of settings others give way to.
+const maxBeside = 26
+
 // A table is text in columns: settings on the left, and numbers on the right. Headers may have several lines.
 type table struct {
 	header   []string
 	rows     [][]string
-	optional []int // columns that a narrow page does without, in the order in which they are given up
+	spare    []int // columns that give way to settings on one line, in the order in which they are given up
+	optional []int // columns that a narrow page does without if that is not enough, in this order
 	marked   int   // index of the row with a mark before it, or -1
 }
 
@@ -26,14 +30,22 @@ func (t *table) write(p *page) {
 		shown[i] = i
 	}
 	first := utf8.RuneCountInString(t.header[0])
-	widths, rest := t.widths(shown)
-	for _, o := range t.optional {
-		if 2+first+rest <= p.width {
-			break
-		}
-		shown = slices.DeleteFunc(shown, func(i int) bool { return i == o })
-		widths, rest = t.widths(shown)
+	longest := first
+	for _, r := range t.rows {
+		longest = max(longest, min(utf8.RuneCountInString(r[0]), maxBeside))
 	}
+	widths, rest := t.widths(shown)
+	give := func(columns []int, room int) {
+		for _, c := range columns {
+			if 2+room+rest <= p.width {
+				return
+			}
+			shown = slices.DeleteFunc(shown, func(i int) bool { return i == c })
+			widths, rest = t.widths(shown)
+		}
+	}
+	give(t.spare, longest)
+	give(t.optional, first)
 	room := max(p.width-rest-2, first)
 	names := make([][]string, len(t.rows))
 	widths[0] = first
@@ -194,6 +206,14 @@ func threeDigits(x float64) string {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return fmt.Sprintf("%.2f", x)
+}
+
+// smallPercent writes a part of 1 with three digits, as far as two after the point go.
+func smallPercent(part float64) string {
+	if p := 100 * part; p == 0 || p >= 0.005 {
+		return threeDigits(p) + "%"
+	}
+	return "<0.01%"
 }
 
 // percent writes part as a part of whole.

@@ -45,6 +45,8 @@ const (
 	CallLaunchGraph
 	CallCloseGraph
 	NumCalls
+
+	callOccupy = NumCalls // of work that no call queues: see Stream.Occupy
 )
 
 var callNames = [NumCalls]string{
@@ -64,10 +66,12 @@ func (c Call) String() string {
 	return "unknown"
 }
 
-// A Tally is how often a method was called, failures too, and the modelled time that it took in all.
+// A Tally is how often a method was called, failures too, and the modelled time that it took in all. Stalls is how many of
+// the calls kept the host waiting for work that was not complete; marks and waits for other streams are no work.
 type Tally struct {
-	Count int64
-	Time  time.Duration
+	Count  int64
+	Time   time.Duration
+	Stalls int64
 }
 
 // Calls holds a Tally for every Call.
@@ -79,6 +83,7 @@ func (c *Calls) Total() Tally {
 	for _, t := range c {
 		sum.Count += t.Count
 		sum.Time += t.Time
+		sum.Stalls += t.Stalls
 	}
 	return sum
 }
@@ -129,6 +134,13 @@ func (d *Device) begin(c Call, cost time.Duration, args ...uint64) error {
 func (d *Device) charge(c Call, cost time.Duration) {
 	d.calls[c].Time += cost
 	d.now += cost
+}
+
+// waited counts a call that had to wait, if it did.
+func (d *Device) waited(c Call, worked bool) {
+	if worked {
+		d.calls[c].Stalls++
+	}
 }
 
 // cost returns what a call of size bytes costs.

@@ -124,7 +124,7 @@ func (d *Device) Free(p driver.Pointer) error {
 	if err := d.begin(CallFree, d.cost(CallFree, int64(size)), uint64(p)); err != nil {
 		return err
 	}
-	d.syncAll()
+	d.waited(CallFree, d.syncAll())
 	d.allocs.remove(at)
 	d.giveAddresses(uint64(p), size)
 	d.used -= int64(size)

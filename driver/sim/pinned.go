@@ -145,7 +145,7 @@ func (p pinned) unlock(c Call, b []byte, registered bool) (*region, error) {
 			"or of another kind of call", size))
 	}
 	r := e.value
-	d.syncAll()
+	d.waited(c, d.syncAll())
 	d.pinned.remove(at)
 	d.locked -= size
 	return r, nil

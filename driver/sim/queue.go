@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -19,8 +20,9 @@ type timeline struct {
 	queue        []work // ticks done+1 to queued, from head on
 	head         int
 	held         bool
-	runnable     bool  // in Device.runnable: not held, and something in the queue
-	err          error // of kernels, not told yet
+	runnable     bool        // in Device.runnable: not held, and something in the queue
+	occupied     atomic.Bool // the newest piece of work in the queue is Occupy's
+	err          error       // of kernels, not told yet
 
 	branch   *branch   // of a capture that the stream is in; see capture.go
 	versions []version // what the next work comes after; see clock.go
@@ -53,7 +55,10 @@ func (d *Device) newTimeline() *timeline {
 func (d *Device) submit(tl *timeline, w work) {
 	tl.queued++
 	w.seq = d.seq
-	if !tl.held && tl.done+1 == tl.queued && d.opts.Completion != AtRandom && !w.blocked() {
+	if tl.occupied.Load() {
+		tl.occupied.Store(false)
+	}
+	if !tl.held && tl.done+1 == tl.queued && d.opts.Completion != AtRandom && !w.blocked() && !w.endless() {
 		tl.done++
 		d.perform(tl, &w)
 		return
@@ -68,6 +73,12 @@ func (d *Device) submit(tl *timeline, w work) {
 }
 
 func (w *work) blocked() bool { return w.call == CallWaitFor && w.other.done < w.tick }
+
+// endless reports whether w completes only when it is made to.
+func (w *work) endless() bool { return w.call == callOccupy }
+
+// idle reports whether w does nothing: that it is not complete keeps nobody waiting by itself.
+func (w *work) idle() bool { return w.call == CallMark || w.call == CallWaitFor }
 
 // consider puts the timeline among the runnable ones if it is one.
 func (d *Device) consider(tl *timeline) {
@@ -89,7 +100,9 @@ func (d *Device) dismiss(tl *timeline) {
 func (tl *timeline) front() *work { return &tl.queue[tl.head] }
 
 // ready reports whether the timeline has work that may complete now.
-func (tl *timeline) ready() bool { return tl.done < tl.queued && !tl.front().blocked() }
+func (tl *timeline) ready() bool {
+	return tl.done < tl.queued && !tl.front().blocked() && !tl.front().endless()
+}
 
 // step completes the first piece of work, which is ready.
 func (d *Device) step(tl *timeline) {
@@ -103,16 +116,18 @@ func (d *Device) step(tl *timeline) {
 	d.queued--
 	if tl.done++; tl.done == tl.queued {
 		d.dismiss(tl)
+		tl.occupied.Store(false)
 	}
 	d.note(uint64(tl.id))
 	d.note(tl.done)
 	d.perform(tl, &w)
 }
 
-// drain completes a timeline's work up to a tick and whatever that waits for, held or not.
-func (d *Device) drain(tl *timeline, tick uint64) {
+// drain completes a timeline's work up to a tick and whatever that waits for, held or not. It reports whether there was
+// any work among that, and not marks and waits alone.
+func (d *Device) drain(tl *timeline, tick uint64) (worked bool) {
 	if tl.done >= tick {
-		return
+		return false
 	}
 	type goal struct {
 		tl   *timeline
@@ -128,11 +143,13 @@ func (d *Device) drain(tl *timeline, tick uint64) {
 			if w = g.tl.front(); w.blocked() {
 				goals = append(goals, goal{w.other, w.tick})
 			} else {
+				worked = worked || !w.idle()
 				d.step(g.tl)
 			}
 		}
 	}
 	d.settle()
+	return worked
 }
 
 // settle completes what is no longer blocked, unless completion is at random.
@@ -167,14 +184,15 @@ func (d *Device) stepAtRandom() {
 	}
 }
 
-// syncAll completes everything, and the host knows.
-func (d *Device) syncAll() {
+// syncAll completes everything, and the host knows. It reports what drain does.
+func (d *Device) syncAll() (worked bool) {
 	if d.queued > 0 {
 		for _, tl := range d.timelines {
-			d.drain(tl, tl.queued)
+			worked = d.drain(tl, tl.queued) || worked
 		}
 	}
 	d.learnAll()
+	return worked
 }
 
 // takeError returns err joined with the kernels' errors that were not told yet, which are told by that.
@@ -219,7 +237,7 @@ func (d *Device) Advance(id driver.StreamID, n int) int {
 	defer d.mu.Unlock()
 	tl := d.control(id)
 	completed := 0
-	for completed < n && tl.ready() {
+	for completed < n && tl.done < tl.queued && !tl.front().blocked() {
 		d.step(tl)
 		completed++
 	}

@@ -13,10 +13,10 @@
 // A stamp (timing.go) is the virtual time at which its turn in the stream came.
 //
 // Order. A call to a stream queues work. By default it completes at once unless it waits for a stream that is held;
-// Hold, Advance, Complete and Resume, or a seed, let tests decide otherwise (queue.go). A call that must wait (Sync,
-// CopyOut, Free, Close) forces what it waits for to complete, held or not, together with what that depends on: nothing
-// in this package ever blocks. A copy from or to page-locked memory (pinned.go) reads or writes that when it completes,
-// so that memory that is used again too early shows.
+// Hold, Advance, Complete and Resume, or a seed, let tests decide otherwise (queue.go), and Occupy stands for work of
+// unknown length (occupy.go). A call that must wait (Sync, CopyOut, Free, Close) forces what it waits for to complete,
+// held or not, together with what that depends on: nothing in this package ever blocks. A copy from or to page-locked
+// memory (pinned.go) reads or writes that when it completes, so that memory that is used again too early shows.
 //
 // Graphs. While a stream captures (capture.go), work on it is recorded by its addresses, which are looked up at each
 // launch (graph.go). A launch is one piece of work; to the checks below it is the accesses of what was recorded, on the

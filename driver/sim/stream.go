@@ -140,7 +140,7 @@ func (s *Stream) CopyOut(dst []byte, src driver.Pointer) error {
 	}
 	d.record()
 	from := slices.Clone(d.reads) // draining runs other work
-	d.drain(tl, tl.queued)
+	d.waited(CallCopyOut, d.drain(tl, tl.queued))
 	tl.queued++
 	tl.done++
 	gather(dst, from)
@@ -244,7 +244,7 @@ func (s *Stream) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil && tl.done < tl.queued {
 		return err
 	}
-	d.drain(tl, tl.queued)
+	d.waited(CallSync, d.drain(tl, tl.queued))
 	d.learn(tl, tl.queued)
 	return tl.takeError(nil)
 }
@@ -260,7 +260,7 @@ func (s *Stream) Close() error {
 	if err := s.beginNow(CallCloseStream, 0); err != nil {
 		return err
 	}
-	d.drain(tl, tl.queued)
+	d.waited(CallCloseStream, d.drain(tl, tl.queued))
 	d.learn(tl, tl.queued)
 	s.closed = true
 	tl.held = false

@@ -1,0 +1,150 @@
+package replay
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// A DriverUse is what an allocator asked of its device.
+type DriverUse struct {
+	DriverCalls int64 // for memory: Alloc, Free, Reserve, Release, Create, Drop, Map, Unmap; those that failed too
+
+	// DriverTime is what these calls take: by the cost model of a simulated device, as CompareOptions.Now tells of a real
+	// one. It is -1 without that.
+	DriverTime time.Duration
+
+	// Stalls is how many calls (Sync of a stream, Free of the device) kept the host waiting for work that was not done.
+	// A simulated device knows the slowest program there could be: a block is in use by its stream from the moment it is
+	// handed out until after it is freed, and that work is done when somebody waits for it, and not before. On a real
+	// device the only work is what writes and checks contents.
+	Stalls int64
+}
+
+// Later is what came of the ops from index len(Ops)/3 on: when what is kept from the beginning can be used again.
+type Later struct {
+	DriverUse
+	Recorded time.Duration // that the ops which were run took when they were recorded; 0 if that is not known
+}
+
+// Share is the driver's time as a part of the recorded time, from 0, or -1 if one of them is not known.
+func (l *Later) Share() float64 {
+	if l.DriverTime < 0 || l.Recorded <= 0 {
+		return -1
+	}
+	return float64(l.DriverTime) / float64(l.Recorded)
+}
+
+// since returns what was used after an earlier reading.
+func (u DriverUse) since(earlier DriverUse) DriverUse {
+	u.DriverCalls -= earlier.DriverCalls
+	u.Stalls -= earlier.Stalls
+	if u.DriverTime >= 0 {
+		u.DriverTime -= earlier.DriverTime
+	}
+	return u
+}
+
+// thirdOf is the first op of Later.
+func thirdOf(p *trace.Program) int { return len(p.Ops) / 3 }
+
+// memoryCalls are those that a comparison counts.
+var memoryCalls = []sim.Call{
+	sim.CallAlloc, sim.CallFree, sim.CallReserve, sim.CallRelease, sim.CallCreate, sim.CallDrop, sim.CallMap, sim.CallUnmap,
+}
+
+// simulatedUse reads what was asked of a simulated device so far.
+func simulatedUse(d *sim.Device) (u DriverUse) {
+	tallies := d.Calls()
+	for _, c := range memoryCalls {
+		u.DriverCalls += tallies[c].Count
+		u.DriverTime += tallies[c].Time
+	}
+	u.Stalls = tallies[sim.CallSync].Stalls + tallies[sim.CallFree].Stalls
+	return u
+}
+
+// A gauge reads the use of a run's device twice: before op after, and at the end of the ops. Waits for side streams are
+// stalls too.
+type gauge struct {
+	after int
+	read  func() DriverUse
+
+	waits      atomic.Int64 // for side streams
+	early, all DriverUse
+	passed     bool // op after was come to
+}
+
+func (g *gauge) now() DriverUse {
+	u := g.read()
+	u.Stalls += g.waits.Load()
+	return u
+}
+
+// before is told of the next op, and returns the op before which it wants to be told again, at most limit.
+func (g *gauge) before(op, limit int) int {
+	if op == g.after {
+		g.early, g.passed = g.now(), true
+	}
+	if op < g.after {
+		return min(limit, g.after)
+	}
+	return limit
+}
+
+// later is what was used from op after on, or nil if the run ended before.
+func (g *gauge) later() *Later {
+	if !g.passed {
+		return nil
+	}
+	return &Later{DriverUse: g.all.since(g.early)}
+}
+
+// recorded is how long the ops from index from up to to took when they were recorded, or 0 if that is not known.
+func (w *Work) recorded(from, to int) time.Duration {
+	if w.snapshot == nil || w.Program.Entries == nil {
+		return 0
+	}
+	events := w.snapshot.Traces[w.Device].Events
+	var first, last int64
+	for i := from; i < to; i++ {
+		entry := w.Program.Entries[i]
+		if entry == trace.NoEntry {
+			continue
+		}
+		last = events[entry].TimeUS
+		if first == 0 {
+			first = last
+		}
+	}
+	if first <= 0 || last <= first {
+		return 0
+	}
+	return time.Duration(last-first) * time.Microsecond
+}
+
+// entryOf is the entry of the first op from index op on that has one, or one after the last.
+func (w *Work) entryOf(op int) int {
+	for _, entry := range w.Program.Entries[op:] {
+		if entry != trace.NoEntry {
+			return int(entry)
+		}
+	}
+	return len(w.snapshot.Traces[w.Device].Events)
+}
+
+// occupiable returns the streams as those of a simulated device, or nil if one is not.
+func occupiable(streams []driver.Stream) []*sim.Stream {
+	all := make([]*sim.Stream, len(streams))
+	for i, s := range streams {
+		own, ok := s.(*sim.Stream)
+		if !ok {
+			return nil
+		}
+		all[i] = own
+	}
+	return all
+}
