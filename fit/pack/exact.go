@@ -41,9 +41,11 @@ func Exact(ctx context.Context, buffers []Buffer, capacity int64) (offsets []int
 	if err != nil {
 		return nil, false, err
 	}
-	ok, err = s.run(ctx)
-	if err != nil || !ok {
-		return nil, false, err
+	switch s.search(ctx, math.MaxInt64) {
+	case exactNone:
+		return nil, false, nil
+	case exactSpent:
+		return nil, false, ctx.Err()
 	}
 	offsets = make([]int64, len(buffers))
 	for i := range s.items {
@@ -56,43 +58,32 @@ func Exact(ctx context.Context, buffers []Buffer, capacity int64) (offsets []int
 // buffers with many small repairs, and little enough that an unlucky preference is soon over.
 const exactRound = 2000
 
-// run searches in rounds until the question is settled or ctx ends.
-func (s *exactSearch) run(ctx context.Context) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
+// search searches in rounds until the question is settled, so many more nodes are spent, or ctx ends. After exactSpent it
+// can be called again, and goes on where it was.
+func (s *exactSearch) search(ctx context.Context, nodes int64) exactAnswer {
+	s.ctx = ctx
 	for _, rest := range s.rest {
 		if rest > s.capacity {
-			return false, nil
+			return exactNone
 		}
 	}
 	if s.capacity < 0 {
-		return false, nil
+		return exactNone
 	}
-	s.ctx = ctx
-	round := int64(max(exactRound, 4*len(s.items)))
-	for {
-		for _, earliest := range []bool{false, true} {
-			for _, order := range exactOrders {
-				s.prefer(order, earliest)
-				s.budget = round
-				switch s.settle(0, len(s.rest)) {
-				case exactFound:
-					return true, nil
-				case exactNone:
-					return false, nil
-				}
-				if err := ctx.Err(); err != nil {
-					return false, err
-				}
-				s.undo(0)
-				s.branches = s.branches[:0]
-			}
+	for end := s.nodes + nodes; s.nodes < end && ctx.Err() == nil; s.turn++ {
+		preference := s.turn % (2 * len(exactOrders))
+		if preference == 0 && s.turn > 0 && s.round < math.MaxInt64/2 {
+			s.round += s.round * 3 / 10 // slowly: luck varies by orders of magnitude, so many short rounds beat few long ones
 		}
-		if round < math.MaxInt64/2 {
-			round += round * 3 / 10 // slowly: luck varies by orders of magnitude, so many short rounds beat few long ones
+		s.prefer(exactOrders[preference%len(exactOrders)], preference >= len(exactOrders))
+		s.budget = s.round
+		if a := s.settle(0, len(s.rest)); a != exactSpent {
+			return a
 		}
+		s.undo(0)
+		s.branches = s.branches[:0]
 	}
+	return exactSpent
 }
 
 // exactLargest bounds the sum of all sizes, so that no sum in the search overflows.

@@ -43,6 +43,8 @@ type exactSearch struct {
 	branches []int32 // a stack: the items that the nodes on the way down have yet to try
 
 	ctx    context.Context
+	turn   int   // rounds so far
+	round  int64 // nodes that a round may visit
 	budget int64 // nodes left in this round
 	nodes  int64 // nodes visited in all rounds
 }
@@ -88,6 +90,7 @@ func newExactSearch(buffers []Buffer, capacity int64) (*exactSearch, error) {
 		uneven:   make([]bool, sections),
 		trail:    make([]exactStep, 0, 16*n),
 		branches: make([]int32, 0, 16*n),
+		round:    int64(max(exactRound, 4*n)),
 	}
 	for i, b := range buffers {
 		first, _ := slices.BinarySearch(times, b.Lower)

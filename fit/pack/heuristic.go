@@ -201,16 +201,3 @@ func (s *shelf) above() int64 {
 	}
 	return end
 }
-
-// orders are those of greedy placement: which of two buffers comes first. None is best everywhere.
-var orders = []func(x, y Buffer) int{
-	func(x, y Buffer) int { return cmp.Or(cmp.Compare(y.Size, x.Size), cmp.Compare(y.life(), x.life())) },
-	func(x, y Buffer) int { return cmp.Compare(y.area(), x.area()) },
-	func(x, y Buffer) int { return cmp.Or(cmp.Compare(y.life(), x.life()), cmp.Compare(y.Size, x.Size)) },
-	func(x, y Buffer) int { return cmp.Or(cmp.Compare(x.Lower, y.Lower), cmp.Compare(y.Size, x.Size)) },
-	func(x, y Buffer) int { return cmp.Or(cmp.Compare(y.Upper, x.Upper), cmp.Compare(y.Size, x.Size)) },
-}
-
-// life and area are floats: the exact ones may be beyond int64, and orders need no exactness.
-func (b Buffer) life() float64 { return float64(b.Upper) - float64(b.Lower) }
-func (b Buffer) area() float64 { return b.life() * float64(b.Size) }

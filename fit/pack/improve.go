@@ -8,24 +8,23 @@ import (
 // patience is how many steps without success end a round. On the instances of testdata 500 is worse, 10,000 no better.
 const patience = 2000
 
-// improve looks for better orders, in rounds of a walk and a climb. The rounds begin at the best packing and at one of the
-// greedy orders by turns: what is near the best is soon known.
-func (p *packer) improve() {
-	for round := 0; p.steps != 0 && !p.done(); round++ {
-		begin := p.recall
-		if round%2 == 1 {
-			begin = func() { p.sort(orders[p.rng.IntN(len(orders))]) }
-		}
+// improve looks for better orders, by a walk and a climb of so many steps at the most. They begin at the best packing and
+// at one of the greedy orders by turns: what is near the best is soon known.
+func (p *packer) improve(turn, steps int) {
+	begin := p.recall
+	if turn%2 == 1 {
+		begin = func() { p.sort(orders[p.rng.IntN(len(orders))]) }
+	}
+	for _, search := range []func(){p.walk, p.climb} {
+		p.left = steps
 		begin()
-		p.walk()
-		begin()
-		p.climb()
+		search()
 	}
 }
 
 // step says whether there is another step, and takes it.
 func (p *packer) step() bool {
-	if p.steps == 0 || p.done() {
+	if p.left--; p.left < 0 || p.over() {
 		return false
 	}
 	p.steps = max(p.steps-1, -1)

@@ -2,21 +2,28 @@
 // storage allocation. It touches no memory, and everything in it is a number.
 //
 // Bound says how low no packing can be, Validate whether offsets are a packing, and Pack finds one: greedy placement in
-// several orders, then a search for better orders. Exact answers whether there is a packing within a capacity, which it can for
-// some hundreds of buffers; Pack does not ask it. ReadCSV and WriteCSV have the format of MiniMalloc's instances.
+// several orders, then exact search and a search for better orders by turns. Exact answers whether there is a packing within a
+// capacity. ReadCSV and WriteCSV have the format of MiniMalloc's instances.
 //
 // # How Pack works
 //
 // A packing is made from an order: each buffer in turn gets the lowest offset that is free during its lifetime (first fit),
-// or the tightest gap (best fit). Some order gives a lowest packing by first fit: the order
-// of the offsets in one. The search keeps the
-// height of the best packing as a ceiling that the next has to stay under, and looks at orders in rounds of two kinds:
+// or the tightest gap (best fit). Some order gives a lowest packing by first fit: the order of the offsets in one.
 //
-//	walk    the first buffer without room under the ceiling moves to a random earlier place in the order, always
-//	climb   buffers without room are left out; one moves earlier, and stays there if no more size is left out than before
+// If none of the greedy orders comes down to the bound, there are turns, each longer than the one before, until the best
+// packing is as low as has been proved to be the least. A turn has three parts:
 //
-// The walk is squeaky wheel optimization (Joslin and Clements, 1999). Of the instances in testdata it does better on A, B, C
-// and E, the climb on D, F and resnet50. An order is not placed to its end when its fate is known before.
+//	at the least  exact search for a packing that nothing can be lower than: at the bound, or above what was ruled out
+//	between       exact search at capacities that halve what is between that and the best packing
+//	improve       a walk and a climb through orders, which stay under the best height so far
+//
+// Exact search is for hundreds of buffers. Of more, it gets a core: those that are alive when the most is. A packing has to
+// be tight there, and elsewhere there is room: so the rest, which may be a hundred times as many, is then placed around the
+// core by first fit. Cores grow from turn to turn. What has no packing for a core has none for all.
+//
+// The walk is squeaky wheel optimization (Joslin and Clements, 1999): the first buffer without room moves to a random
+// earlier place in the order, always. The climb leaves out the buffers without room; one moves earlier, and stays there
+// if no more size is left out than before. An order is not placed to its end when its fate is known before.
 //
 // Which units are taken during a lifetime stands in a tree over time (shelf), so that placing a buffer does not look at
 // each one it meets: weights that live through a whole trace cost no more than others.
@@ -43,21 +50,26 @@ type Buffer struct {
 
 // Options say how hard Pack searches.
 type Options struct {
-	Seed  uint64 // of the search's choices
-	Steps int    // orders to look at after the greedy ones; 0 for none, negative for as many as ctx allows
+	Seed uint64 // of the search's choices
+
+	// Steps is how long to search after the greedy orders: 0 for not at all, negative for as long as ctx allows. A step is an
+	// order, or 16 nodes of an exact search, which takes about as long.
+	Steps int
 }
 
 // A Result is a packing.
 type Result struct {
 	Offsets []int64 // by buffer; the caller's
 	Height  int64   // the largest offset+size
-	Bound   int64   // as the function Bound has it; where Height is the same, no packing is lower
+	Bound   int64   // as the function Bound has it
+	Least   int64   // no packing is lower: the bound, or more if the search proved it
 }
 
 // Pack places the buffers, as low as it finds in the steps and the time it has. It returns the best packing so far when
-// ctx ends, which is no error, when a packing reaches the bound, or after the steps; at least one order is always placed to
-// its end. Negative Steps with a ctx that never ends may never return. It is an error if a buffer's lifetime or size is
-// empty or negative, or if the sizes add up to more than int64 holds. It may be called concurrently, and only reads buffers.
+// ctx ends, which is no error, when a packing is as low as Result.Least, or after the steps, give or take a round of an exact
+// search; at least one order is always placed to its end. Negative Steps with a ctx that never ends may never return. It is
+// an error if a buffer's lifetime or size is empty or negative, or if the sizes add up to more than int64 holds. It may be
+// called concurrently, and only reads buffers.
 //
 // A step looks at O(log n) sets of units for each buffer, and at each gap in them below where the buffer goes: a few
 // microseconds a buffer for traces of tens of thousands, several times that where lifetimes are random.
@@ -72,20 +84,26 @@ func Pack(ctx context.Context, buffers []Buffer, o Options) (Result, error) {
 		}
 		sum += b.Size
 	}
+	if len(buffers) == 0 {
+		return Result{Offsets: []int64{}}, nil
+	}
+	bound := Bound(buffers)
 	p := &packer{
 		ctx:     ctx,
 		buffers: buffers,
+		items:   newItems(buffers),
 		shelf:   newShelf(buffers),
 		order:   make([]int, len(buffers)),
 		offsets: make([]int64, len(buffers)),
-		best:    Result{Offsets: make([]int64, len(buffers)), Bound: Bound(buffers)},
+		best:    Result{Offsets: make([]int64, len(buffers)), Bound: bound, Least: bound},
 		rng:     rand.New(rand.NewPCG(o.Seed, 0)),
 		steps:   o.Steps,
 	}
-	if len(buffers) > 0 {
-		p.greedy()
-		p.improve()
+	for _, b := range buffers {
+		p.unit = divisor(p.unit, b.Size)
 	}
+	p.greedy()
+	p.turns()
 	return p.best, nil
 }
 
@@ -93,6 +111,8 @@ func Pack(ctx context.Context, buffers []Buffer, o Options) (Result, error) {
 type packer struct {
 	ctx     context.Context
 	buffers []Buffer
+	items   []item
+	unit    int64 // what divides all sizes, and so all heights
 	shelf   *shelf
 	order   []int   // indices of buffers, as they are to be placed
 	offsets []int64 // of those that were
@@ -100,6 +120,7 @@ type packer struct {
 	best    Result
 	rng     *rand.Rand
 	steps   int // still to take; negative for no limit
+	left    int // of those, in this walk or climb
 }
 
 // place places the buffers in order: the first kept of them where they are already, the others where fit says. A buffer
@@ -145,7 +166,10 @@ func (p *packer) greedy() {
 }
 
 // done says whether there is nothing to gain any more, or no time.
-func (p *packer) done() bool { return p.best.Height == p.best.Bound || p.ctx.Err() != nil }
+func (p *packer) done() bool { return p.best.Height <= p.best.Least || p.ctx.Err() != nil }
+
+// over says whether the search is.
+func (p *packer) over() bool { return p.steps == 0 || p.done() }
 
 // ceiling is the height that the next packing must not exceed: one less than the best.
 func (p *packer) ceiling() int64 {
@@ -164,12 +188,32 @@ func (p *packer) keep() {
 	}
 }
 
-// sort makes the order one of the greedy ones; equal buffers are in the caller's order.
-func (p *packer) sort(before func(x, y Buffer) int) {
-	for i := range p.order {
-		p.order[i] = i
+// turns searches, each turn for half as long again as the one before.
+func (p *packer) turns() {
+	if p.over() {
+		return
 	}
-	slices.SortStableFunc(p.order, func(x, y int) int { return before(p.buffers[x], p.buffers[y]) })
+	cores := p.makeCores()
+	share := 256 // in steps
+	for turn := 0; !p.over(); turn++ {
+		for _, c := range cores[:min(len(cores), turn+2)] {
+			nodes := int64(max(nodesPerStep*share, 2*len(c.indices)))
+			p.atLeast(c, turn, nodes)
+			p.between(c, turn, nodes/4)
+		}
+		p.improve(turn, max(8, share*256/max(256, len(p.order))))
+		if share < 1<<40 {
+			share += share / 2
+		}
+	}
+}
+
+// divisor returns the greatest common divisor.
+func divisor(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // recall makes the order that of the best packing's offsets: first fit in it comes no higher.

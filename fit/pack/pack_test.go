@@ -18,8 +18,8 @@ func mustPack(t testing.TB, ctx context.Context, buffers []pack.Buffer, o pack.O
 		t.Fatal(err)
 	}
 	height, err := pack.Validate(buffers, r.Offsets)
-	if err != nil || height != r.Height || r.Bound != pack.Bound(buffers) || height < r.Bound {
-		t.Fatalf("height %d, bound %d; Validate: %d, %v", r.Height, r.Bound, height, err)
+	if err != nil || height != r.Height || r.Bound != pack.Bound(buffers) || r.Least < r.Bound || height < r.Least {
+		t.Fatalf("height %d, bound %d, least %d; Validate: %d, %v", r.Height, r.Bound, r.Least, height, err)
 	}
 	return r
 }
@@ -68,14 +68,25 @@ func TestPackFindsTheLowestOfTinyOnes(t *testing.T) {
 	}
 }
 
-// So few buffers seldom have no packing at the bound; these do not.
+// aboveTheBound is buffers whose lowest packing is of height 10, and their bound 9: so few seldom are like that.
+var aboveTheBound = []pack.Buffer{
+	{"", 4, 8, 3}, {"", 7, 11, 3}, {"", 1, 3, 3}, {"", 3, 6, 1}, {"", 1, 4, 2}, {"", 5, 11, 3}, {"", 2, 7, 2}, {"", 2, 5, 2}, {"", 3, 5, 1},
+}
+
 func TestPackFindsTheLowestAboveTheBound(t *testing.T) {
-	buffers := []pack.Buffer{
-		{"", 4, 8, 3}, {"", 7, 11, 3}, {"", 1, 3, 3}, {"", 3, 6, 1}, {"", 1, 4, 2}, {"", 5, 11, 3}, {"", 2, 7, 2}, {"", 2, 5, 2}, {"", 3, 5, 1},
+	r := mustPack(t, t.Context(), aboveTheBound, pack.Options{Steps: 300})
+	if want := lowest(aboveTheBound); r.Bound != 9 || want != 10 || r.Height != want || r.Least != want {
+		t.Errorf("bound %d, lowest %d, least %d, height %d; want 9, 10, 10, 10", r.Bound, want, r.Least, r.Height)
 	}
-	r := mustPack(t, t.Context(), buffers, pack.Options{Steps: 300})
-	if want := lowest(buffers); r.Bound != 9 || want != 10 || r.Height != want {
-		t.Errorf("bound %d, lowest %d, height %d; want 9, 10, 10", r.Bound, want, r.Height)
+	// As few among many that are elsewhere, at times when there is more room.
+	for _, n := range []int{300, 3000} {
+		many := slices.Clone(aboveTheBound)
+		for i := range int64(n) {
+			many = append(many, pack.Buffer{Lower: 11 + i, Upper: 13 + i + i%3, Size: 1 + i%2})
+		}
+		if r := mustPack(t, t.Context(), many, pack.Options{Steps: 2000}); r.Bound != 9 || r.Height != 10 || r.Least != 10 {
+			t.Errorf("among %d: bound %d, least %d, height %d; want 9, 10, 10", n, r.Bound, r.Least, r.Height)
+		}
 	}
 }
 
@@ -83,34 +94,56 @@ func TestPackFindsTheLowestAboveTheBound(t *testing.T) {
 // is worse there.
 func TestPackOnKnownInstances(t *testing.T) {
 	for _, c := range []struct {
-		name       string
-		steps      int
-		bound      int64
-		most       float64 // of the bound
-		greedyMost float64 // without a search
+		name         string
+		steps        int
+		bound        int64
+		most, greedy float64 // of the bound
 	}{
-		{"A.1048576", 10_000, 1048576, 1.145, 1.30},
-		{"B.1048576", 10_000, 1048576, 1.18, 1.35},
-		{"C.1048576", 10_000, 1039360, 1.17, 1.37},
-		{"D.1048576", 10_000, 986112, 1.23, 1.31},
-		{"E.1048576", 10_000, 1048576, 1.155, 1.37},
-		{"F.1048576", 10_000, 1048576, 1.121, 1.13},
-		{"resnet50", 2_000, 1515472556, 1.0015, 1.0031},
+		{"A.1048576", 400, 1048576, 1, 1.30},
+		{"B.1048576", 200, 1048576, 1, 1.35},
+		{"C.1048576", 400, 1039360, 1, 1.37},
+		{"D.1048576", 6_000, 986112, 1.063, 1.31},  // 1048576 is 1.0633
+		{"E.1048576", 1_000, 1048576, 1.075, 1.37}, // its bound, and that of F, take tens of thousands of steps
+		{"F.1048576", 1_000, 1048576, 1.03, 1.13},
+		{"resnet50", 400, 1515472556, 1, 1.0031},
 	} {
 		buffers := instance(t, c.name)
 		greedy := mustPack(t, t.Context(), buffers, pack.Options{})
 		r := mustPack(t, t.Context(), buffers, pack.Options{Seed: 1, Steps: c.steps})
 		over, greedyOver := float64(r.Height)/float64(r.Bound), float64(greedy.Height)/float64(r.Bound)
 		t.Logf("%s: %.4f of the bound, greedy %.4f", c.name, over, greedyOver)
-		if r.Bound != c.bound || over > c.most || greedyOver > c.greedyMost {
+		if r.Bound != c.bound || over > c.most || greedyOver > c.greedy {
 			t.Errorf("%s: bound %d, height %.4f of it, greedy %.4f; want %d, at most %.4f and %.4f",
-				c.name, r.Bound, over, greedyOver, c.bound, c.most, c.greedyMost)
+				c.name, r.Bound, over, greedyOver, c.bound, c.most, c.greedy)
 		}
 	}
 }
 
+// busy returns n buffers with short lives, some 200 of them at a time, and sizes over three magnitudes: greedy orders leave
+// one per cent.
+func busy(n int) []pack.Buffer {
+	rng := rand.New(rand.NewPCG(9, 0))
+	buffers := make([]pack.Buffer, n)
+	for i := range buffers {
+		lower := rng.Int64N(int64(n))
+		buffers[i] = pack.Buffer{Lower: lower, Upper: lower + 1 + int64(200*rng.ExpFloat64()), Size: 512 * int64(math.Exp2(12*rng.Float64()))}
+	}
+	return buffers
+}
+
+// Thousands of buffers come down to the bound by way of the few hundred at the fullest moments.
+func TestPackGoesByTheCore(t *testing.T) {
+	buffers := busy(8000)
+	greedy := mustPack(t, t.Context(), buffers, pack.Options{})
+	r := mustPack(t, t.Context(), buffers, pack.Options{Steps: 2000})
+	t.Logf("height %d, greedy %d, bound %d", r.Height, greedy.Height, r.Bound)
+	if r.Height != r.Bound || float64(greedy.Height) < 1.005*float64(r.Bound) {
+		t.Errorf("height %d, greedy %d, bound %d", r.Height, greedy.Height, r.Bound)
+	}
+}
+
 func TestPackTakesTheSameStepsAgain(t *testing.T) {
-	buffers := instance(t, "B.1048576")
+	buffers := instance(t, "E.1048576")
 	r := mustPack(t, t.Context(), buffers, pack.Options{Seed: 5, Steps: 3000})
 	again := mustPack(t, t.Context(), buffers, pack.Options{Seed: 5, Steps: 3000})
 	other := mustPack(t, t.Context(), buffers, pack.Options{Seed: 6, Steps: 3000})

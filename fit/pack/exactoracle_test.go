@@ -1,0 +1,207 @@
+package pack_test
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/binary"
+	"flag"
+	mathrand "math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/fit/pack"
+)
+
+var instances = flag.Int("instances", 250, "how many random instances to hold the exact search against an oracle on; 15 times as many against what was laid")
+
+// seeds are a fixed one and a fresh one, which the test prints.
+func seeds(t *testing.T) []uint64 {
+	t.Helper()
+	var fresh [8]byte
+	if _, err := rand.Read(fresh[:]); err != nil {
+		t.Fatal(err)
+	}
+	seeds := []uint64{1, binary.LittleEndian.Uint64(fresh[:])}
+	t.Logf("seeds %d", seeds)
+	return seeds
+}
+
+// bricks lays a wall without a gap, row by row, each brick as wide and as high as chance and its neighbors have it, and
+// takes some away. No cut through such a wall need part it in two, as one that was cut into pieces can be: so few other
+// packings are as low. Its height is the first result.
+func bricks(rng *mathrand.Rand, rows, columns int) (int64, []pack.Buffer) {
+	width, height := 2+rng.IntN(5), 2+rng.IntN(5)
+	taken := make([][]bool, rows)
+	for y := range taken {
+		taken[y] = make([]bool, columns)
+	}
+	var wall []pack.Buffer
+	for y := range rows {
+		for x := range columns {
+			if taken[y][x] {
+				continue
+			}
+			past, top := x+1, min(rows, y+1+rng.IntN(height))
+			for most := x + 1 + rng.IntN(width); past < min(columns, most) && !taken[y][past]; past++ {
+			}
+			for at := y; at < top; at++ {
+				for t := x; t < past; t++ {
+					taken[at][t] = true
+				}
+			}
+			wall = append(wall, pack.Buffer{Lower: int64(x), Upper: int64(past), Size: int64(top - y)})
+		}
+	}
+	rng.Shuffle(len(wall), func(i, j int) { wall[i], wall[j] = wall[j], wall[i] })
+	return int64(rows), wall[:len(wall)-rng.IntN(1+len(wall)/3)]
+}
+
+// TestExactFindsWhatWasLaid takes walls, some of whose bricks are gone: a packing as high as the wall surely exists.
+func TestExactFindsWhatWasLaid(t *testing.T) {
+	for _, seed := range seeds(t) {
+		rng := mathrand.New(mathrand.NewPCG(seed, 0))
+		for range 15 * *instances {
+			height, buffers := bricks(rng, 4+rng.IntN(10), 4+rng.IntN(8))
+			if len(buffers) > 35 {
+				continue // seldom, and slow
+			}
+			offsets, ok, err := pack.Exact(t.Context(), buffers, height)
+			if err != nil || !ok {
+				t.Fatalf("seed %d: height %d: got %v, %v for %+v", seed, height, ok, err, buffers)
+			}
+			checkExact(t, buffers, offsets, height)
+		}
+	}
+}
+
+// oracleMost is how many buffers the oracle takes.
+const oracleMost = 12
+
+// oracleFits says whether the buffers have a packing of a height, by going through time with all the ways in which those
+// alive can lie, at whatever offsets: it knows nothing of what lies on what. Where a way to lie is a number, five bits are
+// a buffer's offset plus one, or 0 when it is not alive.
+func oracleFits(buffers []pack.Buffer, height int64) bool {
+	type event struct {
+		at     int64
+		begins int // after the ends
+		i      int
+	}
+	var events []event
+	for i, b := range buffers {
+		events = append(events, event{b.Lower, 1, i}, event{b.Upper, 0, i})
+	}
+	slices.SortFunc(events, func(x, y event) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.begins, y.begins)) })
+	ways := map[uint64]bool{0: true}
+	for _, e := range events {
+		next := map[uint64]bool{}
+		for way := range ways {
+			if e.begins == 0 {
+				next[way&^(31<<(5*e.i))] = true
+				continue
+			}
+			var taken uint64 // a bit for each unit
+			for j, b := range buffers {
+				if at := way >> (5 * j) & 31; at > 0 {
+					taken |= (1<<b.Size - 1) << (at - 1)
+				}
+			}
+			for at := range height - buffers[e.i].Size + 1 {
+				if taken>>at&(1<<buffers[e.i].Size-1) == 0 {
+					next[way|uint64(at+1)<<(5*e.i)] = true
+				}
+			}
+		}
+		ways = next
+	}
+	return len(ways) > 0
+}
+
+// oracleLeast returns the least height of a packing; from the bound on, it asks for each.
+func oracleLeast(buffers []pack.Buffer) int64 {
+	height := pack.Bound(buffers)
+	for !oracleFits(buffers, height) {
+		height++
+	}
+	return height
+}
+
+func agrees(t *testing.T, buffers []pack.Buffer) (bound, least int64) {
+	t.Helper()
+	bound, least = pack.Bound(buffers), oracleLeast(buffers)
+	for capacity := bound - 1; capacity <= least+1; capacity++ {
+		offsets, ok, err := pack.Exact(t.Context(), buffers, capacity)
+		if err != nil || ok != (capacity >= least) {
+			t.Fatalf("capacity %d, least height %d: got %v, %v for %+v", capacity, least, ok, err, buffers)
+		}
+		if ok {
+			checkExact(t, buffers, offsets, capacity)
+		}
+	}
+	return bound, least
+}
+
+// TestExactAgreesWithAnOracle takes up to twelve buffers, of walls or of instances without a packing at the bound, that then
+// change a little: too many to try all orders, and tight.
+func TestExactAgreesWithAnOracle(t *testing.T) {
+	for _, seed := range seeds(t) {
+		rng := mathrand.New(mathrand.NewPCG(seed, 1))
+		taken, above := 0, 0
+		for taken < *instances {
+			_, buffers := bricks(rng, 4+rng.IntN(5), 4+rng.IntN(6))
+			if rng.IntN(2) == 0 {
+				buffers = ofSpans(noneAtTheBound[rng.IntN(len(noneAtTheBound))])
+			}
+			for range rng.IntN(6) {
+				switch b := &buffers[rng.IntN(len(buffers))]; rng.IntN(4) {
+				case 0:
+					b.Size++
+				case 1:
+					b.Size = max(1, b.Size-1)
+				case 2:
+					b.Upper++
+				case 3:
+					b.Lower = min(b.Lower+1, b.Upper-1)
+				}
+			}
+			buffers = buffers[:min(len(buffers), oracleMost)]
+			if len(buffers) < 9 || crowd(buffers) > 5 {
+				continue
+			}
+			taken++
+			if bound, least := agrees(t, buffers); least > bound {
+				above++
+			}
+		}
+		t.Logf("seed %d: %d of %d have no packing at the bound", seed, above, taken)
+		if above == 0 && taken >= 100 {
+			t.Errorf("seed %d: none of %d is above its bound", seed, taken)
+		}
+	}
+}
+
+// crowd is how many are alive at a time, at the most.
+func crowd(buffers []pack.Buffer) int {
+	ones := slices.Clone(buffers)
+	for i := range ones {
+		ones[i].Size = 1
+	}
+	return int(pack.Bound(ones))
+}
+
+// TestExactOfTightOnes takes instances of which searches that were a little too sure of themselves said that there is no
+// packing: they are the smallest of millions. What was wrong in them stands before them.
+func TestExactOfTightOnes(t *testing.T) {
+	for _, spans := range [][][3]int64{ // lower, upper, size
+		// A floor was lifted by one too much.
+		{{5, 9, 1}, {3, 7, 1}, {4, 7, 2}, {7, 9, 3}, {0, 4, 3}},
+		{{5, 7, 4}, {8, 11, 2}, {6, 10, 2}, {10, 11, 4}, {7, 10, 2}},
+		// A floor was lifted past what could lie on a neighbor that is on the floor itself.
+		{{5, 7, 1}, {4, 6, 2}, {6, 9, 4}, {2, 4, 3}, {3, 6, 2}},
+		{{5, 7, 5}, {7, 9, 2}, {6, 8, 2}, {8, 10, 2}, {7, 9, 3}},
+		// A buffer was passed over because one with the same lifetime had been tried, of another size.
+		{{1, 5, 4}, {4, 7, 2}, {0, 4, 5}, {1, 6, 2}, {0, 1, 2}, {4, 5, 4}, {1, 3, 2}, {0, 1, 5}, {5, 7, 5}, {3, 6, 1}, {0, 1, 1}},
+		{{3, 5, 1}, {2, 5, 2}, {0, 2, 1}, {0, 2, 3}, {2, 4, 2}, {0, 3, 5}, {5, 8, 2}, {2, 5, 2}, {4, 7, 1}, {4, 8, 5}, {0, 2, 2}, {5, 8, 3}},
+	} {
+		agrees(t, ofSpans(spans))
+	}
+}
