@@ -78,9 +78,11 @@ func (r *plainRun) do() (res plainResult, err error) {
 	if s, ok := mem.Find[mem.StatsReporter](a); ok {
 		stats := s.Stats()
 		res.retries = stats.NumAllocRetries
-		// A Result leaves attempts out. One that had room counts here, as it would have in the recording.
-		res.RequestedPeak = max(res.RequestedPeak, stats.RequestedBytes.All.Peak)
-		res.AllocatedPeak = max(res.AllocatedPeak, stats.AllocatedBytes.All.Peak)
+		if r.work.Program.Stats().Attempts > 0 {
+			// A Result leaves attempts out. One that had room counts here, as it would have in the recording.
+			res.RequestedPeak = max(res.RequestedPeak, stats.RequestedBytes.All.Peak)
+			res.AllocatedPeak = max(res.AllocatedPeak, stats.AllocatedBytes.All.Peak)
+		}
 	}
 	if m, ok := mem.Find[interface{ Moves() arena.MoveStats }](a); ok {
 		moves := m.Moves()

@@ -14,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
 // AsRecorded is the spec of the allocator and the settings of the recording.
@@ -50,6 +51,7 @@ var specParsers = map[string]func(s *Spec, settings string, given bool, recorded
 	"bfc":     parseBFC,
 	"caching": parseCaching,
 	"direct":  parseDirect,
+	"paged":   parsePaged,
 }
 
 // Allocators returns the names that specs may begin with, sorted.
@@ -57,8 +59,8 @@ func Allocators() []string { return slices.Sorted(maps.Keys(specParsers)) }
 
 // ParseSpec reads a spec NAME[:SETTINGS]. "caching" alone means the recorded settings, "caching:" PyTorch's defaults,
 // and "caching:SETTINGS" those, in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The settings of the
-// others are in the syntax of their own packages (arena.ParseConfig, bfc.ParseConfig, direct.ParseConfig). The error is a
-// *SpecError.
+// others are in the syntax of their own packages (arena.ParseConfig, bfc.ParseConfig, direct.ParseConfig, paged.ParseConfig).
+// The error is a *SpecError.
 //
 // An arena reserves its memory page by page, by the device's granularity, as far as it is filled, unless the settings have a
 // page or a size. Its region is as large as the limit or, without one, as the device's free memory; blocks are moved when
@@ -154,6 +156,25 @@ func parseBFC(s *Spec, settings string, _ bool, _ caching.Config) error {
 			}
 		}
 		a, err := bfc.New(dev, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return AtOnce(a), nil
+	}
+	return nil
+}
+
+func parsePaged(s *Spec, settings string, _ bool, _ caching.Config) error {
+	cfg, err := paged.ParseConfig(settings)
+	if err != nil {
+		return err
+	}
+	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
+		cfg := cfg
+		if limit > 0 && (cfg.Limit == 0 || limit < cfg.Limit) {
+			cfg.Limit = limit
+		}
+		a, err := paged.New(dev, cfg)
 		if err != nil {
 			return nil, err
 		}

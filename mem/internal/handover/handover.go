@@ -116,6 +116,17 @@ func (t *Streams) All(of Set) iter.Seq[driver.Stream] {
 	}
 }
 
+// Noted visits all streams that were noted, by number, but for those that are known to be closed.
+func (t *Streams) Noted() iter.Seq[driver.Stream] {
+	return func(yield func(driver.Stream) bool) {
+		for _, s := range t.known {
+			if s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
 // Freed is the past of memory that these streams may still use, and that is freed now.
 func (t *Streams) Freed(users Set) Past {
 	for rest := users &^ (1 << far); rest != 0; rest &= rest - 1 {

@@ -1,0 +1,224 @@
+package paged
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// A shortage says that there is no memory for so many granules.
+type shortage struct {
+	need  int64
+	cause error // what the device said, or nil
+}
+
+func (s *shortage) Error() string { return fmt.Sprintf("paged: no memory for %d granules", s.need) }
+
+// back puts memory behind the granules [from, to) of a region. Pages that were idle are in Allocator.taken, for settle or
+// forgo. It returns the past of what came from elsewhere. If it fails, what is in use is the same as before.
+func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32) (past handover.Past, err error) {
+	a.taken = a.taken[:0]
+	var need, taken int64
+	for g := from; g < to; {
+		m := rg.mapping(g)
+		if m == 0 {
+			need++
+			g++
+			continue
+		}
+		mp := &a.mappings[m]
+		switch {
+		case mp.blocks > 0:
+			past = past.Join(mp.base)
+		case (a.pastAt(m).Users|mp.past.Users)&r.avoid != 0:
+			a.forgo()
+			return past, errApart
+		case a.pages[mp.page].user == 0:
+			past = past.Join(a.pastAt(m)).Join(mp.past)
+			a.fromIdle(mp.page, m)
+			a.taken = append(a.taken, m)
+			taken += int64(mp.n)
+		default:
+			need += int64(min(mp.at+mp.n, to) - g)
+		}
+		g = mp.at + mp.n
+	}
+	switch {
+	case need == 0:
+		return past, nil
+	case !r.driver:
+		err = errHeld
+	case need > a.most-a.used:
+		err = &shortage{need: need + taken}
+	default:
+		if past, err = a.fill(r, rg, number, from, to, past); err == nil {
+			return past, nil
+		}
+		if short, ok := err.(*shortage); ok {
+			short.need = need + taken
+		}
+	}
+	a.forgo()
+	return past, err
+}
+
+// pastAt is what may still touch a page that a mapping comes to use, beyond what holes there know of.
+func (a *Allocator) pastAt(m mref) handover.Past {
+	if p := &a.pages[a.mappings[m].page]; p.home != m {
+		return p.past
+	}
+	return a.mappings[m].base
+}
+
+// forgo makes pages idle again that were taken for a block which comes to nothing.
+func (a *Allocator) forgo() {
+	for _, m := range a.taken {
+		a.toIdle(a.mappings[m].page, true)
+	}
+	a.taken = a.taken[:0]
+}
+
+// fill puts memory behind those granules that have none of their own: page after page, each run of them by one call.
+func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32, past handover.Past) (handover.Past, error) {
+	rg.extend(to)
+	a.waits.mark()
+	for g := from; g < to; g++ {
+		if m := rg.at[g]; m != 0 && a.mappings[m].blocks == 0 && a.pages[a.mappings[m].page].user != m {
+			if err := a.unmap(m, !r.hasty); err != nil {
+				return past, err
+			}
+			r.stale = true
+		}
+	}
+	for g := from; g < to; {
+		if rg.at[g] != 0 {
+			g++
+			continue
+		}
+		run := g
+		for run < to && rg.at[run] == 0 {
+			run++
+		}
+		var err error
+		if past, err = a.fillRun(r, rg, number, g, run, past); err != nil {
+			return past, err
+		}
+		g = run
+	}
+	return past, nil
+}
+
+// fillRun maps pages to the granules [from, to), where there is nothing. At addresses that no block has reached, the last page
+// may be larger than what is left: the next block comes there.
+func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint32, past handover.Past) (handover.Past, error) {
+	a.chosen, a.pieces = a.chosen[:0], a.pieces[:0]
+	for g := from; g < to; {
+		order := a.largest()
+		if fits := bits.Len32(to-g) - 1; order > fits && !rg.fresh(to, g+1<<order) {
+			order = fits
+		}
+		i, err := a.choose(r, order)
+		if err != nil {
+			a.unchoose()
+			return past, err
+		}
+		a.chosen = append(a.chosen, i)
+		a.pieces = append(a.pieces, a.pages[i].handle)
+		g += uint32(a.pages[i].granules())
+	}
+	if err := a.vm.Map(rg.base+driver.Pointer(int64(from)*a.granule), a.pieces...); err != nil {
+		a.unchoose()
+		if errors.Is(err, driver.ErrNoMemory) {
+			return past, &shortage{cause: err}
+		}
+		return past, fmt.Errorf("paged: map %d pages: %w", len(a.pieces), err)
+	}
+	g := from
+	for _, i := range a.chosen {
+		m := a.enter(i, number, g)
+		past = past.Join(a.pastAt(m))
+		a.pages[i].user = m
+		if a.pages[i].home == 0 {
+			a.settle(m)
+		}
+		a.taken = append(a.taken, m)
+		g += a.mappings[m].n
+	}
+	a.chosen = a.chosen[:0]
+	return past, nil
+}
+
+// chosenUser is the user of a page that is about to be mapped.
+const chosenUser = ^mref(0)
+
+// choose returns a page of an order, or of a lower one if there is none: the idle one that was used longest ago; a new one, if
+// no more is in use then than was before; or a new one for an idle page of another order, which is dropped.
+func (a *Allocator) choose(r *request, order int) (pref, error) {
+	a.sweep()
+	for {
+		n := int64(1) << order
+		spare := r.stale && a.created+n <= min(a.most, a.mostUsed+a.cfg.Spare>>a.shift)
+		if i := a.oldestOf(order, r.avoid); i != 0 && !spare && !(a.cfg.NoAliases && r.hasty) {
+			if a.cfg.NoAliases {
+				if err := a.unmapAll(i); err != nil {
+					return 0, err
+				}
+			}
+			a.fromIdle(i, chosenUser)
+			return i, nil
+		}
+		room := a.created+n <= a.most
+		victim := a.oldestIdle(r.avoid)
+		if r.hasty {
+			victim = 0
+		}
+		var cause error
+		if room && (victim == 0 || spare || a.created+n <= max(a.mostUsed, a.used+n)) {
+			i, err := a.create(order)
+			if err == nil || !errors.Is(err, driver.ErrNoMemory) {
+				return i, err
+			}
+			cause = err
+			r.stale = false // the device has none to spare
+		}
+		switch {
+		case victim != 0:
+			if _, err := a.drop(victim, true); err != nil {
+				return 0, err
+			}
+		case order > 0:
+			order--
+		default:
+			return 0, &shortage{cause: cause}
+		}
+	}
+}
+
+// unchoose gives back the pages that were chosen and not mapped.
+func (a *Allocator) unchoose() {
+	for _, i := range a.chosen {
+		if p := &a.pages[i]; p.first != 0 {
+			a.toIdle(i, true)
+		} else {
+			a.used -= p.granules()
+			a.discard(i)
+		}
+	}
+	a.chosen = a.chosen[:0]
+}
+
+// largest is the order of the largest page that is made now. Under a limit pages are of one granule, but for a limit of
+// thousands of them; without one they grow with what there is, so that what is lost in them stays small.
+func (a *Allocator) largest() int {
+	most := a.cfg.Page / a.granule
+	if most == 0 {
+		most = max(1, min(defaultPage, a.created/192), a.created/768)
+		if a.limit > 0 {
+			most = min(most, max(1, a.limit/8192))
+		}
+	}
+	return bits.Len64(uint64(most)) - 1
+}

@@ -1,0 +1,97 @@
+package paged
+
+import (
+	"errors"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// errApart says that memory has a past which cannot be waited for while a stream captures a graph.
+var errApart = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: "the memory was used by, or is for, a stream that captures"}
+
+// placeApart makes a block of memory that no stream used which captures a graph or, if the request's own does, that none used
+// but itself: in another hole, or at addresses that nobody had. If there is no such memory, that is the error.
+func (a *Allocator) placeApart(r *request, units uint32, why error) (ref, error) {
+	r.avoid = a.toAvoid(r.stream)
+	var holes []ref
+	a.eachHole(units, func(at ref, sp *span) bool {
+		if sp.past.Users&r.avoid == 0 {
+			holes = append(holes, at)
+		}
+		return true
+	})
+	for _, at := range holes {
+		err := a.occupy(r, at, units)
+		if err == nil {
+			return at, nil
+		}
+		var short *shortage
+		if !errors.Is(err, driver.ErrCapturing) && !errors.As(err, &short) {
+			return 0, err
+		}
+	}
+	at, err := a.placeFresh(r, units)
+	var short *shortage
+	if errors.As(err, &short) {
+		return 0, why
+	}
+	return at, err
+}
+
+// toAvoid is the streams that this one cannot wait for now.
+func (a *Allocator) toAvoid(s driver.Stream) (avoid handover.Set) {
+	if a.streams.NotCapturing(s) != nil {
+		return ^a.streams.Note(s)
+	}
+	for other := range a.streams.Noted() {
+		if other != s && a.streams.NotCapturing(other) != nil {
+			avoid |= a.streams.Note(other)
+		}
+	}
+	return avoid
+}
+
+// placeFresh makes a block at addresses that nobody had.
+func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
+	for n := len(a.regions) - 1; n >= 0; n-- {
+		rg := a.regions[n]
+		if rg.front == 0 {
+			continue
+		}
+		end := len(rg.at) // of what blocks have reached, or something is behind that was to be a block's
+		for end > int(rg.reached) && rg.at[end-1] == 0 {
+			end--
+		}
+		used := rg.base + driver.Pointer(int64(end)*a.granule)
+		at := rg.front
+		sp := a.records.at(at)
+		if sp.end() < used || (sp.end()-max(sp.ptr, used))/unit < driver.Pointer(units) {
+			continue
+		}
+		if sp.ptr >= used {
+			sp.past = handover.Past{}
+			return at, a.occupy(r, at, units)
+		}
+		// What was used of it becomes a hole of its own, beside the block.
+		i, rest := a.records.take()
+		rest.ptr, rest.units, rest.region = used, uint32((sp.end()-used)/unit), sp.region
+		rest.prev, rest.next, rest.state = at, 0, front
+		sp.units -= rest.units
+		sp.next, rg.front = i, i
+		a.addHole(at, sp)
+		err := a.occupy(r, i, units)
+		if err != nil {
+			a.removeHole(sp)
+			a.join(at, sp, i, rest)
+			sp.state, rg.front = front, at
+			return 0, err
+		}
+		return i, nil
+	}
+	at, err := a.reserve(units)
+	if err != nil {
+		return 0, err
+	}
+	return at, a.occupy(r, at, units)
+}

@@ -1,0 +1,116 @@
+package paged
+
+import "math/bits"
+
+// Holes are in lists by their sizes: one for each number of units below 64, then 32 to each power of two, as in TLSF (Masmano
+// and others, 2004). The hole that came last is first. Two levels of bits find the next list that holds anything.
+const (
+	numBins  = 64 * numWords
+	numWords = 14
+	looks    = 4 // holes of its own list that a request looks at before it takes a larger one
+)
+
+type holes struct {
+	heads   [numBins]ref
+	words   [numWords]uint64
+	summary uint64
+	n       int // holes
+}
+
+// binOf maps sizes to lists, monotonically.
+func binOf(units uint32) int {
+	if units < 64 {
+		return int(units)
+	}
+	e := bits.Len32(units) - 6
+	return e<<5 + int(units>>e)
+}
+
+// nextBin is the first list from b on that holds anything, or numBins.
+func (h *holes) nextBin(b int) int {
+	if b >= numBins {
+		return numBins
+	}
+	w := b >> 6
+	if word := h.words[w] >> (b & 63); word != 0 {
+		return b + bits.TrailingZeros64(word)
+	}
+	rest := h.summary >> (w + 1)
+	if rest == 0 {
+		return numBins
+	}
+	w += 1 + bits.TrailingZeros64(rest)
+	return w<<6 + bits.TrailingZeros64(h.words[w])
+}
+
+func (a *Allocator) addHole(at ref, r *span) {
+	h, b := &a.holes, binOf(r.units)
+	r.state = hole
+	r.prev2, r.next2 = 0, h.heads[b]
+	a.records.at(r.next2).prev2 = at
+	h.words[b>>6] |= 1 << (b & 63)
+	h.summary |= 1 << (b >> 6)
+	h.heads[b] = at
+	h.n++
+}
+
+func (a *Allocator) removeHole(r *span) {
+	h := &a.holes
+	h.n--
+	a.records.at(r.next2).prev2 = r.prev2
+	if r.prev2 != 0 {
+		a.records.at(r.prev2).next2 = r.next2
+		return
+	}
+	b := binOf(r.units)
+	if h.heads[b] = r.next2; r.next2 == 0 {
+		if h.words[b>>6] &^= 1 << (b & 63); h.words[b>>6] == 0 {
+			h.summary &^= 1 << (b >> 6)
+		}
+	}
+}
+
+// fittingHole returns a hole that is little larger than a request, or 0 if none is as large: the first one that fits in the
+// request's own list, or in the next that holds any.
+func (a *Allocator) fittingHole(units uint32) ref {
+	h, own := &a.holes, binOf(units)
+	at := h.heads[own]
+	for looked := 0; at != 0; looked++ {
+		if looked == looks {
+			if b := h.nextBin(own + 1); b < numBins {
+				return h.heads[b]
+			}
+		}
+		r := a.records.at(at)
+		if r.units >= units {
+			return at
+		}
+		at = r.next2
+	}
+	if b := h.nextBin(own + 1); b < numBins {
+		return h.heads[b]
+	}
+	return 0
+}
+
+// eachHole visits the holes that fit, the smaller ones first as far as lists tell, then the ends of regions. Visit must
+// change nothing but when it returns false.
+func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
+	h := &a.holes
+	for b := h.nextBin(binOf(units)); b < numBins; b = h.nextBin(b + 1) {
+		for at := h.heads[b]; at != 0; {
+			r := a.records.at(at)
+			next := r.next2
+			if r.units >= units && !visit(at, r) {
+				return
+			}
+			at = next
+		}
+	}
+	for i := len(a.regions) - 1; i >= 0; i-- {
+		at := a.regions[i].front
+		if r := a.records.at(at); at != 0 && r.units >= units && !visit(at, r) {
+			return
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package paged
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/internal/invariants"
+)
+
+// verify checks the allocator under the build tag invariants: at every call while there are few spans. The caller holds mu.
+func (a *Allocator) verify() {
+	if !invariants.Enabled {
+		return
+	}
+	if n := a.onLoan().n; a.checks.Add(1)%uint64(1+n/16) == 0 {
+		invariants.Check(a.check)
+	}
+}
+
+// Check reports what is wrong with the data structures, as a test may ask after any call: nil, unless there is a bug. It takes
+// as long as there are blocks.
+func (a *Allocator) Check() error {
+	a.lockAll()
+	defer a.unlockAll()
+	if err := a.check(); err != nil {
+		return err
+	}
+	var reserved, onLoan int64
+	for _, seg := range a.snapshot() {
+		reserved += seg.TotalSize
+		onLoan += seg.AllocatedSize
+	}
+	var held sums
+	a.racks.held(func(at ref) { held.add(a.records.at(at)) })
+	if reserved != a.stats.ReservedBytes.All.Current || onLoan != a.onLoan().bytes-held.bytes {
+		return fmt.Errorf("paged: segments add up to %d bytes, %d on loan; counted %d, and %d, of which %d held",
+			reserved, onLoan, a.stats.ReservedBytes.All.Current, a.onLoan().bytes, held.bytes)
+	}
+	return nil
+}
+
+func (a *Allocator) check() error {
+	blocks := make([]uint32, len(a.mappings)) // spans in use that touch each mapping
+	nHoles := 0
+	for n, rg := range a.regions {
+		if err := a.checkRegion(n, rg, blocks, &nHoles); err != nil {
+			return err
+		}
+	}
+	if nHoles != a.holes.n {
+		return fmt.Errorf("paged: %d holes in regions, %d counted", nHoles, a.holes.n)
+	}
+	for m := range a.mappings {
+		mp := &a.mappings[m]
+		if mp.n == 0 {
+			continue
+		}
+		p := &a.pages[mp.page]
+		switch {
+		case mp.blocks != blocks[m]:
+			return fmt.Errorf("paged: mapping %d counts %d blocks, %d touch it", m, mp.blocks, blocks[m])
+		case mp.blocks > 0 != (p.user == mref(m)):
+			return fmt.Errorf("paged: mapping %d has %d blocks; its page's user is %d", m, mp.blocks, p.user)
+		case int64(mp.n) != p.granules():
+			return fmt.Errorf("paged: mapping %d of %d granules, page of %d", m, mp.n, p.granules())
+		}
+		for g := mp.at; g < mp.at+mp.n; g++ {
+			if a.regions[mp.region].at[g] != mref(m) {
+				return fmt.Errorf("paged: granule %d has mapping %d, want %d", g, a.regions[mp.region].at[g], m)
+			}
+		}
+	}
+	return a.checkPages()
+}
+
+func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int) error {
+	end, before := rg.base, none
+	var last ref
+	for at := rg.first; at != 0; {
+		r := a.records.at(at)
+		if r.ptr != end || r.units == 0 || r.prev != last || int(r.region) != n {
+			return fmt.Errorf("paged: span %d of %d units at %#x after %d, which ends at %#x", at, r.units, uint64(r.ptr), last, uint64(end))
+		}
+		switch r.state {
+		case hole, front:
+			if before == hole || before == front || (r.state == front) != (rg.front == at) {
+				return fmt.Errorf("paged: hole %d after one, or at the end: %d", at, rg.front)
+			}
+			if r.state == hole {
+				*nHoles++
+			}
+		case block, whole:
+			if r.mapping != a.mappingAt(r) {
+				return fmt.Errorf("paged: span %d begins at mapping %d, its record says %d", at, a.mappingAt(r), r.mapping)
+			}
+			for m := range a.touched(r) {
+				blocks[m]++
+			}
+		default:
+			return fmt.Errorf("paged: span %d has state %d", at, r.state)
+		}
+		end, before, last, at = r.end(), r.state, at, r.next
+	}
+	if int64(end-rg.base) != rg.size {
+		return fmt.Errorf("paged: region %d ends at %#x, its spans at %#x", n, uint64(rg.base)+uint64(rg.size), uint64(end))
+	}
+	return nil
+}
+
+// checkPages checks the sums over pages, and that each has a home unless the driver refused to take it back.
+func (a *Allocator) checkPages() error {
+	var created, used, homes, idle int64
+	for i := 1; i < len(a.pages); i++ {
+		p := &a.pages[i]
+		if p.handle == (page{}).handle {
+			continue
+		}
+		created += p.granules()
+		if p.user != 0 {
+			used += p.granules()
+		}
+		if p.home != 0 {
+			homes += p.granules()
+		}
+		if p.stray != (p.home == 0) || p.user != 0 && p.user != p.home {
+			return fmt.Errorf("paged: page %d has user %d, home %d, stray %v", i, p.user, p.home, p.stray)
+		}
+	}
+	for order := range a.idle {
+		for i := a.idle[order].oldest; i != 0; i = a.pages[i].newer {
+			if a.pages[i].user != 0 || int(a.pages[i].order) != order {
+				return fmt.Errorf("paged: page %d is in the list of idle ones of order %d", i, order)
+			}
+			idle += a.pages[i].granules()
+		}
+	}
+	reserved := a.stats.ReservedBytes.All.Current
+	switch {
+	case created != a.created || used != a.used || homes*a.granule != reserved || used+idle != homes:
+		return fmt.Errorf("paged: %d granules created, %d used, %d at home, %d idle; counted %d, %d, %d bytes",
+			created, used, homes, idle, a.created, a.used, reserved)
+	case a.limit > 0 && created > a.limit:
+		return fmt.Errorf("paged: %d granules, the limit is %d", created, a.limit)
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package paged
+
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// An mref finds a mapping, and a pref a page. Zero is none.
+type (
+	mref uint32
+	pref uint32
+)
+
+// maxOrder is that of the largest page: 1<<maxOrder granules.
+const maxOrder = 15
+
+// A region is a reservation of addresses.
+type region struct {
+	base     driver.Pointer
+	size     int64
+	granules int64
+	at       []mref // by granule, as far as blocks have been; 0 where nothing is mapped
+	first    ref    // the span at its start, whose record is never another's
+	front    ref    // the hole at its end; 0 if there is none
+
+	reached uint32 // granules up to the highest that a block has touched
+}
+
+// mapping is what is behind a granule.
+func (rg *region) mapping(g uint32) mref {
+	if int(g) >= len(rg.at) {
+		return 0
+	}
+	return rg.at[g]
+}
+
+// extend makes room for the mappings of granules up to one.
+func (rg *region) extend(to uint32) {
+	if n := int(to) - len(rg.at); n > 0 {
+		rg.at = append(rg.at, make([]mref, n)...)
+	}
+}
+
+// fresh reports whether no block has reached the granules [from, to), and nothing is there; then there is room for mappings.
+func (rg *region) fresh(from, to uint32) bool {
+	if from < rg.reached || int64(to) > rg.granules {
+		return false
+	}
+	for g := from; g < to; g++ {
+		if rg.mapping(g) != 0 {
+			return false
+		}
+	}
+	rg.extend(to)
+	return true
+}
+
+// A mapping is a page behind the granules [at, at+n) of a region. One cache line.
+type mapping struct {
+	page    pref
+	sibling mref // the page's next mapping
+	at, n   uint32
+	blocks  uint32 // spans in use that touch it
+	region  uint16
+	freed   uint64        // waits.clock when the last block that touched it was freed
+	past    handover.Past // of the blocks that touched it
+	base    handover.Past // of the page when it came here: holes do not know of that
+}
+
+// A page is physical memory.
+type page struct {
+	handle driver.Page
+	past   handover.Past // what may still touch it, while it is idle
+	order  uint8
+	stray  bool // in no mapping, since the driver would not take it back: in no list either
+	first  mref // its mappings
+	user   mref // the one that blocks touch; 0: the page is idle
+	home   mref // where it is counted: the user, or what that was last
+	older  pref // in the list of idle pages
+	newer  pref
+}
+
+func (p *page) granules() int64 { return 1 << p.order }
+
+// A list is the idle pages of one order, by when they were used last.
+type list struct{ oldest, newest pref }
+
+// toIdle puts a page that nothing touches any more at one end of its list.
+func (a *Allocator) toIdle(i pref, oldest bool) {
+	p := &a.pages[i]
+	l := &a.idle[p.order]
+	p.user, p.older, p.newer = 0, 0, 0
+	a.used -= p.granules()
+	switch {
+	case l.oldest == 0:
+		l.oldest, l.newest = i, i
+	case oldest:
+		p.newer, a.pages[l.oldest].older, l.oldest = l.oldest, i, i
+	default:
+		p.older, a.pages[l.newest].newer, l.newest = l.newest, i, i
+	}
+}
+
+// fromIdle takes a page out of its list, for a mapping to use.
+func (a *Allocator) fromIdle(i pref, user mref) {
+	a.unlist(i)
+	p := &a.pages[i]
+	p.user = user
+	a.used += p.granules()
+}
+
+func (a *Allocator) unlist(i pref) {
+	p := &a.pages[i]
+	l := &a.idle[p.order]
+	if p.older != 0 {
+		a.pages[p.older].newer = p.newer
+	} else {
+		l.oldest = p.newer
+	}
+	if p.newer != 0 {
+		a.pages[p.newer].older = p.older
+	} else {
+		l.newest = p.older
+	}
+	p.older, p.newer = 0, 0
+}
+
+// oldestOf is the idle page of an order that has not been used for longest, but for those that these streams used, or 0.
+func (a *Allocator) oldestOf(order int, avoid handover.Set) pref {
+	i := a.idle[order].oldest
+	for i != 0 && a.pages[i].past.Users&avoid != 0 {
+		i = a.pages[i].newer
+	}
+	return i
+}
+
+// oldestIdle is the oldest of all orders.
+func (a *Allocator) oldestIdle(avoid handover.Set) (oldest pref) {
+	for order := range a.idle {
+		if i := a.oldestOf(order, avoid); i != 0 && (oldest == 0 || a.lastUse(i) < a.lastUse(oldest)) {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+func (a *Allocator) lastUse(i pref) uint64 { return a.mappings[a.pages[i].home].freed }
+
+// granules are those of its region that the first units of a span touch.
+func (a *Allocator) granules(r *span, units uint32) (rg *region, from, to uint32) {
+	rg = a.regions[r.region]
+	offset := uint64(r.ptr - rg.base)
+	return rg, uint32(offset >> a.shift), uint32((offset+uint64(units)*unit-1)>>a.shift) + 1
+}
+
+func (a *Allocator) address(m *mapping) driver.Pointer {
+	return a.regions[m.region].base + driver.Pointer(int64(m.at)*a.granule)
+}
+
+// enter notes that a page was mapped.
+func (a *Allocator) enter(i pref, rg uint16, at uint32) mref {
+	var m mref
+	if n := len(a.unmapped); n > 0 {
+		m, a.unmapped = a.unmapped[n-1], a.unmapped[:n-1]
+	} else {
+		m = mref(len(a.mappings))
+		a.mappings = append(a.mappings, mapping{})
+	}
+	p := &a.pages[i]
+	n := uint32(p.granules())
+	a.mappings[m] = mapping{page: i, region: rg, at: at, n: n, sibling: p.first}
+	p.first = m
+	r := a.regions[rg]
+	for g := at; g < at+n; g++ {
+		r.at[g] = m
+	}
+	return m
+}
+
+// leave notes that a mapping is no more.
+func (a *Allocator) leave(m mref) {
+	mp := a.mappings[m]
+	p := &a.pages[mp.page]
+	if p.first == m {
+		p.first = mp.sibling
+	} else {
+		for o := p.first; ; o = a.mappings[o].sibling {
+			if a.mappings[o].sibling == m {
+				a.mappings[o].sibling = mp.sibling
+				break
+			}
+		}
+	}
+	r := a.regions[mp.region]
+	for g := mp.at; g < mp.at+mp.n; g++ {
+		r.at[g] = 0
+	}
+	if p.home == m {
+		p.home = 0
+		a.countMemory(&mp, -1)
+		switch {
+		case p.first == 0:
+		case p.user != 0 && p.user != chosenUser:
+			a.settle(p.user)
+		default:
+			a.settle(p.first)
+		}
+	}
+	a.mappings[m] = mapping{}
+	a.unmapped = append(a.unmapped, m)
+}
+
+// settle makes a mapping the home of its page.
+func (a *Allocator) settle(m mref) {
+	p := &a.pages[a.mappings[m].page]
+	if p.home == m {
+		return
+	}
+	if p.home != 0 {
+		a.countMemory(&a.mappings[p.home], -1)
+	}
+	p.home = m
+	a.mappings[m].base = p.past
+	a.countMemory(&a.mappings[m], 1)
+}
+
+// countMemory counts memory that comes to an address, n is 1, or leaves it, n is -1.
+func (a *Allocator) countMemory(m *mapping, n int64) {
+	size := int64(m.n) * a.granule
+	reserved := &a.stats.ReservedBytes.All
+	if n > 0 {
+		reserved.Rise(size)
+		a.stats.NumDeviceAlloc++
+		a.tell(mem.ActionSegmentMap, 0, a.address(m), size)
+	} else {
+		reserved.Fall(size)
+		a.stats.NumDeviceFree++
+		a.tell(mem.ActionSegmentUnmap, 0, a.address(m), size)
+	}
+}

@@ -1,0 +1,113 @@
+package paged_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/paged"
+)
+
+func TestNewRefuses(t *testing.T) {
+	_, err := paged.New(sim.New(sim.Options{NoVirtualMemory: true}), paged.Config{})
+	if !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a device without virtual memory: %v", err)
+	}
+	dev := sim.New(sim.Options{Total: 64 * granule, Granularity: granule})
+	for part, cfg := range map[string]paged.Config{
+		"limit": {Limit: granule - 1}, "page": {Page: granule - 1}, "addresses": {Addresses: 1<<40 + 1},
+		"negative": {Limit: -1}, "sizes": {Keep: -2},
+	} {
+		if _, err := paged.New(dev, cfg); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%+v: the error is %v: want one about %s", cfg, err, part)
+		}
+	}
+	if l := dev.Leaks(); !l.Empty() {
+		t.Errorf("left over: %v", l)
+	}
+}
+
+// panics returns what do panics with.
+func panics(t *testing.T, what string, do func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "paged: ") {
+			t.Fatalf("%s: the panic says %q", what, said) // what it did may go wrong anywhere
+		}
+	}()
+	do()
+}
+
+// Bugs of the caller panic, and change nothing.
+func TestMisuse(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	another := simple(t, 64, paged.Config{})
+	for _, size := range []int64{512, granule} {
+		b := r.alloc(r.s, size)
+		keep := r.alloc(r.s, size)
+		panics(t, "another's", func() { another.a.Free(b) })
+		changed := b
+		changed.Ptr += 512
+		panics(t, "another address", func() { r.a.Free(changed) })
+		changed = b
+		changed.Size--
+		panics(t, "another size", func() { r.a.Free(changed) })
+		changed = b
+		changed.Tag += 1 << 33
+		panics(t, "another tag", func() { r.a.Free(changed) })
+		changed.Tag = 1<<64 - 1
+		panics(t, "no tag", func() { r.a.Free(changed) })
+		r.a.Free(b)
+		panics(t, "twice, held by a rack", func() { r.a.Free(b) })
+		changed = b
+		changed.Tag += 1 << 32 // what the record says of a block that is not on loan
+		panics(t, "the tag of no block", func() { r.a.Free(changed) })
+		r.must(r.a.EmptyCache())
+		panics(t, "twice, given back", func() { r.a.Free(b) })
+		again := r.alloc(r.s, size)
+		panics(t, "twice, handed out again", func() { r.a.Free(b) })
+		r.check()
+		r.free(again, keep)
+	}
+	panics(t, "negative", func() { _, _ = r.a.Alloc(r.s, -1) })
+	panics(t, "nil stream", func() { _, _ = r.a.Alloc(nil, 1) })
+	if b, err := r.a.Alloc(r.s, 0); b != (mem.Block{}) || err != nil {
+		t.Errorf("no bytes: %+v, %v", b, err)
+	}
+	r.a.Free(mem.Block{})
+	if n := r.a.Stats().Allocation.All.Current; n != 0 {
+		t.Errorf("%d blocks on loan", n)
+	}
+}
+
+// Close refuses while blocks are on loan, and goes on as before; a closed allocator hands out nothing.
+func TestClose(t *testing.T) {
+	r := simple(t, 64, paged.Config{})
+	b := r.granules(2)
+	r.fill(r.s, b, 5)
+	if err := r.a.Close(); err == nil || !strings.Contains(err.Error(), "1 block") {
+		t.Errorf("Close with a block on loan: %v", err)
+	}
+	r.holds(r.s, b, 5)
+	r.free(r.granules(3), b)
+	r.must(r.a.Close())
+	r.must(r.a.Close())
+	if l := r.sim.Leaks(); !l.Empty() {
+		t.Errorf("after Close the device has %v", l)
+	}
+	for _, size := range []int64{1, granule} {
+		if _, err := r.a.Alloc(r.s, size); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("%d bytes after Close: %v", size, err)
+		}
+	}
+	r.must(r.a.EmptyCache())
+	r.check()
+	if got := r.a.Snapshot(); len(got) != 0 {
+		t.Errorf("a snapshot after Close: %+v", got)
+	}
+}

@@ -1,0 +1,110 @@
+package paged
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+const maxPinning = 5 // pinning blocks that an error names
+
+// outOfMemory gathers what explains that there is no memory for a block. The caller holds mu, and racks have been emptied.
+func (a *Allocator) outOfMemory(r *request, units uint32, short *shortage) *mem.OutOfMemory {
+	a.stats.NumOOMs++
+	info := a.dev.Info()
+	size := int64(units) * unit
+	e := &mem.OutOfMemory{
+		Requested: r.asked, Rounded: size, Segment: short.need * a.granule,
+		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
+		Allowed:   a.limit * a.granule,
+		Allocated: a.onLoan().bytes, Reserved: a.stats.ReservedBytes.All.Current,
+		Stream: r.stream.ID(), Cause: short.cause,
+	}
+	if free, total, err := a.dev.Available(); err == nil {
+		e.Free, e.Total = free, total
+	}
+	if procs, err := a.dev.Processes(); err == nil {
+		e.Processes = procs
+	}
+	a.tell(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), size)
+	idle := (a.created - a.used) * a.granule
+	e.LargestFree = idle
+	if idle > 0 {
+		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: idle, Blocks: int(a.created - a.used), Largest: idle}}
+	}
+	e.Stranded = a.used*a.granule - e.Allocated
+	e.Pinning = a.pinning()
+	if a.limit > 0 && (a.used+short.need-a.created)*a.granule <= e.Free {
+		e.Remedies = append(e.Remedies, mem.Remedy{
+			Name:   "limit=" + bytesize.Exact((a.used+short.need)*a.granule),
+			Reason: "the limit is " + mem.FormatSize(e.Allowed) + ", of which blocks on loan keep " + mem.FormatSize(a.used*a.granule),
+		})
+	}
+	room := e.Free
+	if a.limit > 0 {
+		room = min(room, (a.limit-a.created)*a.granule)
+	}
+	if r.hasty && e.Segment <= idle+room {
+		e.Remedies = append(e.Remedies, mem.Remedy{
+			Name: "a request without NoRetry", Reason: mem.FormatSize(idle) + " is idle, and may have to be waited for",
+		})
+	}
+	return e
+}
+
+// pinning finds the blocks that alone keep the most memory in use beside them.
+func (a *Allocator) pinning() (all []mem.PinningBlock) {
+	for _, rg := range a.regions {
+		for at := rg.first; at != 0; {
+			r := a.records.at(at)
+			at = r.next
+			if r.state != block && r.state != whole {
+				continue
+			}
+			var kept, touchedSize int64
+			for m := range a.touched(r) {
+				mp := &a.mappings[m]
+				touchedSize += int64(mp.n) * a.granule
+				if mp.blocks == 1 {
+					from := max(a.address(mp), r.ptr)
+					to := min(a.address(mp)+driver.Pointer(int64(mp.n)*a.granule), r.end())
+					kept += int64(mp.n)*a.granule - int64(to-from)
+				}
+			}
+			if kept > 0 {
+				first := a.mappings[a.mappingAt(r)]
+				all = append(all, mem.PinningBlock{
+					Ptr: r.ptr, Size: r.size(), Requested: r.asked(),
+					Segment: a.address(&first), SegmentSize: touchedSize, Stranded: kept, Live: 1,
+				})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y mem.PinningBlock) int {
+		return cmp.Or(cmp.Compare(y.Stranded, x.Stranded), cmp.Compare(x.Ptr, y.Ptr))
+	})
+	return all[:min(len(all), maxPinning)]
+}
+
+// touched visits the mappings behind a span in use.
+func (a *Allocator) touched(r *span) func(yield func(mref) bool) {
+	return func(yield func(mref) bool) {
+		rg, from, to := a.granules(r, r.units)
+		for g := from; g < to; {
+			m := rg.at[g]
+			if !yield(m) {
+				return
+			}
+			g = a.mappings[m].at + a.mappings[m].n
+		}
+	}
+}
+
+// mappingAt is the mapping behind the first byte of a span.
+func (a *Allocator) mappingAt(r *span) mref {
+	rg, from, _ := a.granules(r, r.units)
+	return rg.at[from]
+}

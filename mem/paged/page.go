@@ -1,0 +1,221 @@
+package paged
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// create makes a page, chosen to be mapped.
+func (a *Allocator) create(order int) (pref, error) {
+	handle, err := a.vm.Create(a.granule << order)
+	if err != nil {
+		return 0, fmt.Errorf("paged: create a page: %w", err)
+	}
+	var i pref
+	if n := len(a.vacant); n > 0 {
+		i, a.vacant = a.vacant[n-1], a.vacant[:n-1]
+	} else {
+		i = pref(len(a.pages))
+		a.pages = append(a.pages, page{})
+	}
+	a.pages[i] = page{handle: handle, order: uint8(order), user: chosenUser}
+	a.created += 1 << order
+	a.used += 1 << order
+	return i, nil
+}
+
+// unmap takes a mapping away that no block touches, once nothing that was queued uses it any more. If the host may not wait
+// for that, and it is not so yet, that is a shortage.
+func (a *Allocator) unmap(m mref, wait bool) error {
+	mp := &a.mappings[m]
+	done, stalled, err := a.waits.done(mp.past.Users, mp.freed, wait)
+	if stalled {
+		a.stalls++
+		a.stats.NumSyncAllStreams++
+	}
+	if err != nil {
+		return fmt.Errorf("paged: wait for work on a page: %w", err)
+	}
+	if !done {
+		return &shortage{}
+	}
+	if err := a.vm.Unmap(a.address(mp), int64(mp.n)*a.granule); err != nil {
+		return fmt.Errorf("paged: unmap a page: %w", err)
+	}
+	a.leave(m)
+	return nil
+}
+
+// unmapAll takes all mappings of an idle page away, its home last.
+func (a *Allocator) unmapAll(i pref) error {
+	_, err := a.unmapEach(i, true)
+	return err
+}
+
+// unmapEach reports whether it came to the end: it does not if it may not wait and would have to.
+func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
+	for {
+		p := &a.pages[i]
+		m := p.first
+		if m == 0 {
+			return true, nil
+		}
+		if m == p.home && a.mappings[m].sibling != 0 {
+			m = a.mappings[m].sibling
+		}
+		if err := a.unmap(m, wait); err != nil {
+			var short *shortage
+			if !wait && errors.As(err, &short) {
+				return false, nil
+			}
+			return false, err
+		}
+	}
+}
+
+// drop gives an idle page back to the device. Without wait it does so only if nothing that was queued uses the page.
+func (a *Allocator) drop(i pref, wait bool) (dropped bool, err error) {
+	if all, err := a.unmapEach(i, wait); !all {
+		return false, err
+	}
+	a.unlist(i)
+	a.discard(i)
+	return true, nil
+}
+
+// discard drops a page that is in no list and has no mapping. What the driver does not take back is kept for sweep.
+func (a *Allocator) discard(i pref) {
+	p := &a.pages[i]
+	if err := a.vm.Drop(p.handle); err != nil {
+		p.stray, p.user = true, 0
+		a.strays++
+		return
+	}
+	a.created -= p.granules()
+	*p = page{}
+	a.vacant = append(a.vacant, i)
+}
+
+// sweep tries again to drop what the driver did not take back.
+func (a *Allocator) sweep() {
+	if a.strays == 0 {
+		return
+	}
+	for i := range a.pages {
+		if a.pages[i].stray {
+			a.strays--
+			a.pages[i].stray = false
+			a.discard(pref(i))
+		}
+	}
+}
+
+// thin gives idle memory back that is more than what Config.Keep allows, as far as nothing need be waited for.
+func (a *Allocator) thin() {
+	marked := false
+	for a.created-a.used > a.cfg.Keep/a.granule {
+		i := a.oldestIdle(0)
+		if i == 0 {
+			return
+		}
+		if !marked {
+			a.waits.mark()
+			marked = true
+		}
+		if dropped, err := a.drop(i, false); err != nil || !dropped {
+			return // it is tried again at the next free
+		}
+	}
+}
+
+// EmptyCache implements mem.Trimmer: it waits for what was queued on idle memory and gives all of that back. The error is the
+// driver's; what is left then is idle still.
+func (a *Allocator) EmptyCache() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.flush()
+	defer a.verify()
+	return a.emptyCache()
+}
+
+func (a *Allocator) emptyCache() error {
+	a.sweep()
+	for {
+		i := a.oldestIdle(0)
+		if i == 0 {
+			break
+		}
+		if _, err := a.drop(i, true); err != nil {
+			return err
+		}
+	}
+	if a.strays > 0 {
+		return &driver.Error{
+			Call: "VirtualMemory.Drop", Code: driver.ErrInvalid,
+			Detail: fmt.Sprintf("%d pages were not taken back", a.strays),
+		}
+	}
+	return nil
+}
+
+// reserve makes a region with room for a span.
+func (a *Allocator) reserve(units uint32) (ref, error) {
+	if len(a.regions) == maxRegions {
+		return 0, &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrNoMemory, Detail: "too many regions"}
+	}
+	size := max(a.cfg.Addresses, int64(units)*unit)
+	size = (size + a.granule - 1) / a.granule * a.granule
+	base, err := a.vm.Reserve(size)
+	if err != nil {
+		return 0, err
+	}
+	at, r := a.records.take()
+	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(len(a.regions)), front
+	r.prev, r.next = 0, 0
+	a.regions = append(a.regions, &region{base: base, size: size, granules: size / a.granule, first: at, front: at})
+	return at, nil
+}
+
+// frontier returns the end of a region with room for a span.
+func (a *Allocator) frontier(units uint32) (ref, error) {
+	for i := len(a.regions) - 1; i >= 0; i-- {
+		if at := a.regions[i].front; at != 0 && a.records.at(at).units >= units {
+			return at, nil
+		}
+	}
+	at, err := a.reserve(units)
+	if err != nil {
+		return 0, fmt.Errorf("paged: reserve addresses: %w", err)
+	}
+	return at, nil
+}
+
+const maxRegions = 1 << 16
+
+// Close waits for the streams that used the memory and gives everything back. Blocks on loan are an error that says how many
+// there are; then nothing is given back and the allocator goes on as before. If the device fails, what it did not take
+// back is kept for the next Close, and nothing is handed out any more. Closing a closed allocator does nothing.
+func (a *Allocator) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.flush()
+	if on := a.onLoan(); on.n > 0 {
+		return fmt.Errorf("paged: Close with %d blocks on loan, of %d bytes in all", on.n, on.bytes)
+	}
+	a.closed = true
+	if err := a.emptyCache(); err != nil {
+		return fmt.Errorf("paged: Close: %w", err)
+	}
+	for n := len(a.regions) - 1; n >= 0; n-- {
+		if err := a.vm.Release(a.regions[n].base, a.regions[n].size); err != nil {
+			return fmt.Errorf("paged: Close: %w", err)
+		}
+		a.regions = a.regions[:n]
+	}
+	if err := a.waits.close(); err != nil {
+		return fmt.Errorf("paged: Close: %w", err)
+	}
+	return nil
+}

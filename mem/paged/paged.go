@@ -1,0 +1,310 @@
+// Package paged keeps addresses and memory apart: blocks lie in reserved address ranges, and pages of physical memory are put
+// behind those that are in use. What other allocators lose to fragmentation is addresses here, of which there are plenty.
+//
+// # Structure
+//
+// Addresses are divided into granules, the device's granularity (2 MiB on NVIDIA GPUs). A page is physical memory of a power of
+// two of them; a mapping is a page at an address.
+//
+//	region    a reservation; spans tile it: blocks, and holes between them (span.go, hole.go)
+//	mapping   a page behind some granules of a region; counts the blocks that touch it (mapping.go)
+//	page      in use: blocks touch one of its mappings, the user; idle otherwise
+//
+// Placement looks at addresses alone: a hole that is little larger, else the end of the region. It does not care where pages
+// are, nor does it align blocks to them: neighbours share the granule in which they meet, so what is lost is a fraction of
+// a granule for a whole row of blocks, and not for each. Small blocks share slabs (slab.go).
+//
+// Then the granules that the block touches get memory (back.go). One where a page is, in use or idle, needs nothing. The
+// others get idle pages, those that have not been used for longest, or new ones while the memory in use has not been as much
+// before. A page that moves keeps its old mapping: it is an alias, and when a block comes back to the old place while the
+// page is idle, nothing is to be done at all. So work that repeats comes to a state without driver calls. Only a mapping
+// whose page is in use elsewhere is unmapped, when a block needs its place.
+//
+//	used granules <= created granules <= most granules ever used, or the limit
+//
+// A page of several granules costs the driver no more than a small one, and is in use as soon as a block touches one of
+// them. So pages are small where memory is short, and grow with the memory that is there: see Config.Page.
+//
+// # Streams
+//
+// Memory is handed out in stream order, and across streams at once: holes and pages have pasts (mem/internal/handover), and
+// Alloc makes its stream wait on the device for those. The host waits only before it unmaps, for the marks after which
+// nobody uses that mapping (wait.go): a stall. While a stream captures a graph it cannot be waited for, nor can it wait itself; then
+// other memory is taken (capture.go). What a graph uses must stay on loan as long as the graph is launched: an allocator does not know which addresses
+// are in it.
+//
+// # Processors
+//
+// In front of all this are racks (rack.go): blocks that were freed and not taken apart yet, by stream and size. There is
+// one rack until goroutines meet at it, then as many as processors; so what one goroutine does is repeatable. Before
+// the driver is asked for anything, racks are emptied and the request is tried again.
+//
+// # Locks
+//
+// Allocator.observing, a rack's, or Allocator.mu, then those inside the device. Reports alone hold both, every rack's before mu.
+//
+// # What it does not do
+//
+// It moves no contents, so it is no mem.Mover. It keeps no private pools. It splits no page: one of several granules that a
+// small block keeps in use is in use as a whole.
+package paged
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+var _ interface {
+	mem.Allocator
+	mem.Optioned
+	mem.Trimmer
+	mem.Snapshotter
+	mem.StatsReporter
+	mem.Observable
+} = (*Allocator)(nil)
+
+// An Allocator hands out blocks of a device that has virtual memory. Safe for concurrent use.
+type Allocator struct {
+	dev     driver.Device
+	vm      driver.VirtualMemory
+	cfg     Config
+	granule int64
+	shift   uint // of the granule
+	records records
+	racks   racks
+
+	observing sync.Mutex // held by Observe
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	streams  *handover.Streams
+	waits    waits
+	regions  []*region
+	holes    holes
+	slabs    []*shelf // by stream number
+	mappings []mapping
+	unmapped []mref // mappings that are none
+	pages    []page
+	vacant   []pref // pages that are none
+	idle     [maxOrder + 1]list
+	strays   int   // pages that the driver would not take back
+	created  int64 // granules of pages
+	used     int64 // granules of pages in use
+	mostUsed int64
+	limit    int64 // granules that may be created; 0: no limit
+	most     int64 // the same, or all that the device has
+	stats    mem.Stats
+	rose     sums // blocks that left for a rack or a caller,
+	fell     sums // and came back
+	peak     sums // the most that was on loan
+
+	nowAtReset, roseAtReset sums // on loan, and lent in all, when accumulated statistics were reset
+	stalls                  int64
+	observer                mem.Observer
+	pieces                  []driver.Page // scratch of back
+	taken                   []mref
+	chosen                  []pref
+
+	checks atomic.Uint64 // how often verify was called
+}
+
+// New makes an allocator of dev's memory, which Close gives back. The error says what is wrong with cfg, matches
+// driver.ErrUnsupported if the device has no virtual memory, or is the driver's.
+func New(dev driver.Device, cfg Config) (*Allocator, error) {
+	cfg, err := cfg.complete(dev)
+	if err != nil {
+		return nil, err
+	}
+	a := &Allocator{
+		dev: dev, vm: dev.VirtualMemory(), cfg: cfg, granule: dev.Info().Granularity,
+		shift:    uint(bits.TrailingZeros64(uint64(dev.Info().Granularity))),
+		streams:  handover.New(dev, "paged"),
+		mappings: make([]mapping, 1, 64), pages: make([]page, 1, 64), // 0 is none
+	}
+	a.waits.dev, a.waits.streams = dev, a.streams
+	a.racks.init(&a.mu)
+	a.limit = cfg.Limit / a.granule
+	if a.most = a.limit; a.most == 0 {
+		a.most = dev.Info().TotalMemory / a.granule
+	}
+	if _, err := a.reserve(0); err != nil {
+		return nil, fmt.Errorf("paged: reserve addresses: %w", err)
+	}
+	return a, nil
+}
+
+const tooLarge = 1 << 40 // bytes: more than any device has, and than a span can be
+
+// Alloc implements mem.Allocator. The error is a *mem.OutOfMemory if there is no room, and the driver's if a call failed;
+// then nothing was handed out.
+func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return a.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. With NoRetry nothing is waited for and nothing given back to the device to make room.
+func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	switch {
+	case s == nil:
+		panic("paged: Alloc on a nil stream")
+	case size < 0:
+		panic(fmt.Sprintf("paged: Alloc of %d bytes", size))
+	case size == 0:
+		return mem.Block{}, nil
+	case size > tooLarge:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.stats.NumOOMs++
+		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
+	}
+	rk := a.racks.lock()
+	id := s.ID()
+	if at := rk.draw(s, id, size); at != 0 {
+		r := a.records.at(at)
+		rk.lent.add(r)
+		b := r.lend(at, size)
+		rk.mu.Unlock()
+		return b, nil
+	}
+	if a.racks.isFirst(rk) {
+		a.releaseAll(rk.empty())
+	} else {
+		var leaving [numHeld]held
+		n := copy(leaving[:], rk.empty())
+		rk.mu.Unlock()
+		a.mu.Lock()
+		a.releaseAll(leaving[:n])
+	}
+	b, err := a.allocBelow(s, id, size, o.NoRetry)
+	a.mu.Unlock()
+	return b, err
+}
+
+// allocBelow takes a block from below the racks, one of which is empty. The caller holds mu.
+func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, hasty bool) (mem.Block, error) {
+	var r request // in one piece it would be copied, which waits for each field
+	r.stream, r.id, r.hasty = s, id, hasty
+	r.asked, r.units = size, uint32(uint64(size+unit-1)/unit)
+	r.driver = a.racks.mask.Load() == 0 // else what other racks hold may be just what is missing
+	at, err := a.alloc(&r)
+	if err == errHeld {
+		a.flush()
+		r.driver = true
+		at, err = a.alloc(&r)
+	}
+	if err != nil {
+		return mem.Block{}, err
+	}
+	block := a.records.at(at)
+	b := block.lend(at, size)
+	a.countLoan(block)
+	a.tell(mem.ActionAlloc, r.id, b.Ptr, size)
+	a.verify()
+	return b, nil
+}
+
+// A request is a call of Alloc.
+type request struct {
+	stream driver.Stream
+	own    handover.Set // that of the stream
+	id     driver.StreamID
+	asked  int64
+	units  uint32
+	hasty  bool         // nothing may be waited for
+	avoid  handover.Set // streams whose memory it cannot have, since there is a capture
+	driver bool         // it may ask the driver
+	stale  bool         // a mapping was in its way whose page is in use elsewhere
+}
+
+// errHeld says that the racks must be emptied before the driver is asked for memory.
+var errHeld = errors.New("paged: racks hold blocks")
+
+// alloc takes a block from a slab or a hole. The caller holds mu.
+func (a *Allocator) alloc(r *request) (ref, error) {
+	if a.closed {
+		return 0, closedError("Alloc")
+	}
+	r.own = a.streams.Note(r.stream)
+	if r.units <= slabUnits {
+		return a.allocSlot(r)
+	}
+	return a.place(r, r.units)
+}
+
+// Free implements mem.Allocator. It makes no driver call, but where Config.Keep has memory given back at once, or a stream has
+// the number of one that is closed.
+func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	at, r := a.records.find(b)
+	for _, s := range used {
+		_ = s.ID() // a nil stream panics here, before anything has changed
+	}
+	if !r.turn(b.Tag) {
+		panicForeign(b)
+	}
+	if len(used) == 0 && a.stow(at, r) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	stream, asked := r.stream, r.asked()
+	a.fell.add(r)
+	a.release(at, r, used)
+	a.tell(mem.ActionFreeRequested, stream, b.Ptr, asked)
+	a.tell(mem.ActionFreeCompleted, stream, b.Ptr, asked)
+	if a.cfg.Keep != KeepAll {
+		a.thin()
+	}
+	a.verify()
+}
+
+// release gives a block back to its slab or makes a hole of it. The caller holds mu.
+func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
+	users := r.past.Users
+	for _, s := range used {
+		users |= a.streams.Note(s)
+	}
+	a.waits.clock++
+	past := a.streams.Freed(users)
+	if r.state == slot {
+		a.freeSlot(at, r, past)
+		return
+	}
+	a.vacate(at, r, past)
+}
+
+// tell tells the observer. The caller holds mu.
+func (a *Allocator) tell(action mem.Action, stream driver.StreamID, p driver.Pointer, size int64) {
+	if a.observer != nil {
+		a.observer(mem.Event{Action: action, Stream: stream, Ptr: p, Size: size})
+	}
+}
+
+// Observe implements mem.Observable. While there is an observer every request goes past the racks, so that it hears of each.
+// Memory that comes to an address, and leaves one, are segments that are mapped and unmapped.
+func (a *Allocator) Observe(observer mem.Observer) {
+	a.observing.Lock()
+	defer a.observing.Unlock()
+	a.racks.suspend(observer != nil)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.flush()
+	a.observer = observer
+}
+
+func closedError(call string) error {
+	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: "the allocator is closed"}
+}
+
+func panicForeign(b mem.Block) {
+	panic(fmt.Sprintf("paged: Free of a block that is not on loan (address %#x, %d bytes): "+
+		"it was freed already, changed since Alloc, or another allocator made it", uint64(b.Ptr), b.Size))
+}

@@ -1,0 +1,270 @@
+package paged
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// place makes a block out of a hole. If there is no memory for the one that fits best, or it cannot be waited for what was
+// there, others are tried.
+func (a *Allocator) place(r *request, units uint32) (ref, error) {
+	at := a.fittingHole(units)
+	if at == 0 {
+		var err error
+		if at, err = a.frontier(units); err != nil {
+			return 0, err
+		}
+	}
+	may := r.driver
+	r.driver = false
+	err := a.occupy(r, at, units)
+	if r.driver = may; err == errHeld && may {
+		at = a.elsewhere(at, units)
+		err = a.occupy(r, at, units)
+	}
+	switch {
+	case err == nil:
+		return at, nil
+	case errors.Is(err, driver.ErrCapturing):
+		return a.placeApart(r, units, err)
+	}
+	var short *shortage
+	if errors.As(err, &short) {
+		return a.placeThrifty(r, units, short)
+	}
+	return 0, err
+}
+
+const (
+	elsewhereLooks = 64 // holes
+	elsewhereSlack = 8  // times the size that is wanted, at most
+)
+
+// elsewhere returns a hole instead of one where mappings would have to be unmapped, since their pages are in use at other
+// addresses: one of those that fit and need nothing, or the same. Work that repeats so finds a place for each block.
+func (a *Allocator) elsewhere(at ref, units uint32) ref {
+	if _, stale := a.missing(a.records.at(at), units); stale == 0 {
+		return at
+	}
+	best, looked := at, 0
+	a.eachHole(units, func(other ref, sp *span) bool {
+		if sp.units/elsewhereSlack > units {
+			return false
+		}
+		if nothing, stale := a.missing(sp, units); nothing+stale == 0 {
+			best = other
+			return false
+		}
+		looked++
+		return looked < elsewhereLooks
+	})
+	return best
+}
+
+// placeThrifty takes the hole that needs the least memory, if there is as much.
+func (a *Allocator) placeThrifty(r *request, units uint32, short *shortage) (ref, error) {
+	var best ref
+	least := short.need
+	a.eachHole(units, func(at ref, sp *span) bool {
+		if need := a.unused(sp, units); need < least {
+			best, least = at, need
+		}
+		return least > 0
+	})
+	if best != 0 {
+		err := a.occupy(r, best, units)
+		if err == nil {
+			return best, nil
+		}
+		var again *shortage
+		if !errors.As(err, &again) {
+			return 0, err
+		}
+		short = again
+	}
+	return 0, a.outOfMemory(r, units, short)
+}
+
+// unused is how many granules that are not in use the first units of a hole touch.
+func (a *Allocator) unused(sp *span, units uint32) (n int64) {
+	rg, from, to := a.granules(sp, units)
+	for g := from; g < to; g++ {
+		if a.mappings[rg.mapping(g)].blocks == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// missing is how many granules the first units of a hole touch where there is nothing, or a mapping whose page is in use
+// elsewhere.
+func (a *Allocator) missing(sp *span, units uint32) (nothing, stale int64) {
+	rg, from, to := a.granules(sp, units)
+	for g := from; g < to; g++ {
+		m := rg.mapping(g)
+		if m == 0 {
+			nothing++
+		} else if user := a.pages[a.mappings[m].page].user; user != 0 && user != m {
+			stale++
+		}
+	}
+	return nothing, stale
+}
+
+// occupy makes a block of the first units of a hole.
+func (a *Allocator) occupy(r *request, at ref, units uint32) error {
+	sp := a.records.at(at)
+	if sp.past.Users&r.avoid != 0 {
+		return errApart
+	}
+	rg, from, to := a.granules(sp, units)
+	if !a.share(r, rg, from, to, sp.past.Users) {
+		past, err := a.back(r, rg, sp.region, from, to)
+		if err != nil {
+			return err
+		}
+		if err := a.follow(r, past.Join(sp.past)); err != nil {
+			a.forgo()
+			return fmt.Errorf("paged: %w", err)
+		}
+		if len(a.taken) > 0 {
+			for _, m := range a.taken {
+				a.settle(m)
+				// The block's stream comes after all that was done here.
+				a.mappings[m].past, a.pages[a.mappings[m].page].past = handover.Past{}, handover.Past{}
+			}
+			a.mostUsed = max(a.mostUsed, a.used)
+		}
+		for g := from; g < to; {
+			mp := &a.mappings[rg.at[g]]
+			mp.blocks++
+			g = mp.at + mp.n
+		}
+	}
+	rg.reached = max(rg.reached, to)
+	sp.mapping = rg.at[from]
+	a.carve(at, sp, units)
+	sp.past = handover.Past{Users: r.own}
+	sp.stream = r.id
+	sp.state = block
+	return nil
+}
+
+// share has a block touch the granules [from, to) of a region, if others touch all their mappings, and no stream but the
+// block's own has used them or is among users. Otherwise it does nothing.
+func (a *Allocator) share(r *request, rg *region, from, to uint32, users handover.Set) bool {
+	if int(to) > len(rg.at) {
+		return false
+	}
+	g := from
+	for g < to {
+		mp := &a.mappings[rg.at[g]]
+		if mp.blocks == 0 { // so it is, too, where there is no memory
+			break
+		}
+		mp.blocks++
+		users |= mp.base.Users
+		g = mp.at + mp.n
+	}
+	if g >= to && r.precedes(users) {
+		return true
+	}
+	for g > from {
+		mp := &a.mappings[rg.at[g-1]]
+		mp.blocks--
+		g = mp.at
+	}
+	return false
+}
+
+// precedes reports whether what these streams did comes before what the request's is to do, without a wait.
+func (r *request) precedes(users handover.Set) bool {
+	return users&^r.own == 0 && r.own != 0 && r.own>>63 == 0
+}
+
+// follow makes a request's stream wait for a past.
+func (a *Allocator) follow(r *request, p handover.Past) error {
+	if r.precedes(p.Users) {
+		return nil
+	}
+	return a.streams.Follow(r.stream, p)
+}
+
+// carve cuts the rest off a hole, which is in no list afterwards.
+func (a *Allocator) carve(at ref, sp *span, units uint32) {
+	isFront := sp.state == front
+	if !isFront {
+		a.removeHole(sp)
+	}
+	if sp.units == units {
+		if isFront {
+			a.regions[sp.region].front = 0
+		}
+		return
+	}
+	i, rest := a.records.take()
+	rest.ptr, rest.units, rest.region = sp.ptr+driver.Pointer(int64(units)*unit), sp.units-units, sp.region
+	rest.past = sp.past
+	rest.prev, rest.next = at, sp.next
+	a.records.at(sp.next).prev = i
+	sp.next, sp.units = i, units
+	if isFront {
+		rest.state = front
+		a.regions[sp.region].front = i
+	} else {
+		a.addHole(i, rest)
+	}
+}
+
+// vacate makes a hole of a block, joined with those beside it.
+func (a *Allocator) vacate(at ref, r *span, past handover.Past) {
+	rg, _, to := a.granules(r, r.units)
+	for m := r.mapping; ; {
+		mp := &a.mappings[m]
+		mp.past = mp.past.Join(past)
+		if mp.blocks--; mp.blocks == 0 {
+			mp.freed = a.waits.clock
+			p := &a.pages[mp.page]
+			p.past = p.past.Join(mp.past)
+			a.toIdle(mp.page, false)
+		}
+		g := mp.at + mp.n
+		if g >= to {
+			break
+		}
+		m = rg.at[g]
+	}
+	r.past = past
+	next := a.records.at(r.next)
+	isFront := next.state == front
+	if next.state == hole {
+		a.removeHole(next)
+	}
+	if isFront || next.state == hole {
+		a.join(at, r, r.next, next)
+	}
+	if prev := a.records.at(r.prev); prev.state == hole {
+		p := r.prev
+		a.removeHole(prev)
+		a.join(p, prev, at, r)
+		at, r = p, prev
+	}
+	if isFront {
+		r.state = front
+		a.regions[r.region].front = at
+	} else {
+		a.addHole(at, r)
+	}
+}
+
+// join makes one hole of a span and the one after it, neither of which is in a list.
+func (a *Allocator) join(at ref, r *span, n ref, next *span) {
+	r.units += next.units
+	r.past = r.past.Join(next.past)
+	r.next = next.next
+	a.records.at(r.next).prev = at
+	a.records.give(n, next)
+}

@@ -1,0 +1,115 @@
+package paged
+
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// Snapshot implements mem.Snapshotter. A segment is a run of addresses with memory of their own behind them, in use or idle;
+// addresses whose memory is in use elsewhere, or was since, are in none. Blocks that a rack holds are inactive.
+func (a *Allocator) Snapshot() []mem.SegmentInfo {
+	a.lockAll()
+	defer a.unlockAll()
+	return a.snapshot()
+}
+
+func (a *Allocator) snapshot() []mem.SegmentInfo {
+	held := map[driver.Pointer]bool{}
+	a.racks.held(func(at ref) { held[a.records.at(at).ptr] = true })
+	var all []mem.SegmentInfo
+	for _, n := range a.regionOrder() {
+		all = append(all, a.segmentsOf(a.regions[n], held)...)
+	}
+	return all
+}
+
+// regionOrder is the regions by their addresses.
+func (a *Allocator) regionOrder() []int {
+	order := make([]int, len(a.regions))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		if a.regions[i].base < a.regions[j].base {
+			return -1
+		}
+		return 1
+	})
+	return order
+}
+
+// segmentsOf describes a region: its segments first, empty, then the blocks in them.
+func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []mem.SegmentInfo) {
+	for g := uint32(0); int(g) < len(rg.at); {
+		m := rg.at[g]
+		if m == 0 {
+			g++
+			continue
+		}
+		mp := &a.mappings[m]
+		g = mp.at + mp.n
+		if a.pages[mp.page].home != m {
+			continue
+		}
+		p, size := a.address(mp), int64(mp.n)*a.granule
+		if n := len(all); n > 0 && all[n-1].Ptr+driver.Pointer(all[n-1].TotalSize) == p {
+			all[n-1].TotalSize += size
+		} else {
+			all = append(all, mem.SegmentInfo{Ptr: p, TotalSize: size, Large: true, Expandable: true})
+		}
+	}
+	at := 0
+	for sp := range a.spansOf(rg) {
+		lent := (sp.state == block || sp.state == slot) && !held[sp.ptr]
+		for at < len(all) && all[at].Ptr+driver.Pointer(all[at].TotalSize) <= sp.ptr {
+			at++
+		}
+		for i := at; i < len(all) && all[i].Ptr < sp.end(); i++ {
+			seg := &all[i]
+			from, to := max(seg.Ptr, sp.ptr), min(seg.Ptr+driver.Pointer(seg.TotalSize), sp.end())
+			b := mem.BlockInfo{Ptr: from, Size: int64(to - from)}
+			if lent {
+				b.State, b.RequestedSize = mem.ActiveAllocated, sp.asked()
+				seg.AllocatedSize += b.Size
+				seg.ActiveSize += b.Size
+				seg.RequestedSize += b.RequestedSize
+			} else if n := len(seg.Blocks); n > 0 && seg.Blocks[n-1].State == mem.Inactive {
+				seg.Blocks[n-1].Size += b.Size
+				continue
+			}
+			seg.Blocks = append(seg.Blocks, b)
+		}
+	}
+	return all
+}
+
+// spansOf visits the spans of a region in order: of a slab, its slots and the rest behind them, which counts as a hole.
+func (a *Allocator) spansOf(rg *region) func(yield func(*span) bool) {
+	return func(yield func(*span) bool) {
+		for at := rg.first; at != 0; {
+			sp := a.records.at(at)
+			at = sp.next
+			if sp.state != whole {
+				if !yield(sp) {
+					return
+				}
+				continue
+			}
+			end := sp.ptr
+			for i := sp.next2; i != 0; {
+				part := a.records.at(i)
+				i, end = part.next, part.end()
+				if !yield(part) {
+					return
+				}
+			}
+			if rest := uint32((sp.end() - end) / unit); rest > 0 {
+				if !yield(&span{ptr: end, units: rest, state: hole}) {
+					return
+				}
+			}
+		}
+	}
+}

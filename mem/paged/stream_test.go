@@ -1,0 +1,156 @@
+package paged_test
+
+import (
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/paged"
+)
+
+// A stream is closed: it has done its work, and what it used can be given back, moved, and had by a stream of its number.
+func TestClosedStreams(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		r := newRig(t, 8, sim.Options{Completion: sim.OnDemand}, paged.Config{NoAliases: true, Limit: 4 * granule}, nil)
+		s := r.stream()
+		b, keep := r.alloc(s, granule), r.granules(1)
+		r.fill(s, b, 1)
+		r.free(b)
+		r.must(s.Close())
+		if again {
+			s = r.stream()
+		} else {
+			s = r.s
+		}
+		more := r.alloc(s, 3*granule) // needs b's page elsewhere
+		r.fill(s, more, 2)
+		r.check()
+		r.free(more)
+		r.must(r.a.EmptyCache())
+		r.free(keep)
+	}
+}
+
+// What a rack holds for a stream that is closed may go to one of its number, which others have to wait for then.
+func TestTheNumberOfAClosedStream(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: granule}, nil)
+	for _, size := range []int64{granule, 512} {
+		for range 3 {
+			s := r.stream()
+			b := r.alloc(s, size)
+			r.fill(s, b, 1)
+			r.free(b)
+			r.must(s.Close())
+			again := r.stream()
+			if again.ID() != s.ID() {
+				t.Fatalf("streams %d and %d: want one number", s.ID(), again.ID())
+			}
+			b = r.alloc(again, size)
+			r.fill(again, b, 2)
+			r.free(b)
+			other := r.granules(1)
+			r.fill(r.s, other, 3)
+			r.holds(r.s, other, 3)
+			r.free(other)
+			r.must(again.Close())
+		}
+	}
+}
+
+// The host waits for those who used what is to be unmapped, and for no work of others, nor for what those queued later.
+func TestUnmapWaitsForItsUsersAlone(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 4 * granule, NoAliases: true}, nil)
+	user, other := r.stream(), r.stream()
+	theirs := r.alloc(other, granule)
+	r.fill(other, theirs, 1)
+	b, between := r.alloc(user, granule), r.granules(1)
+	r.fill(user, b, 2)
+	r.free(b)
+	r.busy(other, theirs, 10)
+	more := r.alloc(r.s, 2*granule)           // b's page is unmapped: the one that was not used for longest
+	if n := r.sim.Pending(user.ID()); n > 1 { // a mark, for the stream that has the page now
+		t.Errorf("the stream that used the page has %d pieces of work to do still", n)
+	}
+	if r.sim.Pending(other.ID()) < 10 {
+		t.Error("the work of a stream that has nothing to do with the page is done")
+	}
+	if got := r.a.Figures().Stalls; got != 1 {
+		t.Errorf("%d stalls, want 1", got)
+	}
+	r.a.Free(theirs)
+	r.free(between, more)
+}
+
+// Memory was remapped after a free, so there is a mark of then: what the stream queued later stays to be done.
+func TestUnmapWaitsForTheFree(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 6 * granule, NoAliases: true}, nil)
+	user := r.stream()
+	theirs, b := r.alloc(user, granule), r.alloc(user, granule)
+	between, c, tail := r.granules(1), r.granules(1), r.alloc(r.s, granule*3/2)
+	r.fill(user, b, 2)
+	r.free(c, b)
+	first := r.alloc(r.s, granule+512) // shares tail's second page, and gets c's: that was not used for longest
+	r.busy(user, theirs, 10)
+	second := r.alloc(r.s, granule+512) // shares that, and gets b's
+	if got := r.a.Figures(); got.Stalls == 0 || got.Used != 6*granule {
+		t.Errorf("nothing was remapped: %+v", got)
+	}
+	if r.sim.Pending(user.ID()) < 10 {
+		t.Error("work that the page's last user queued after its free is done already")
+	}
+	r.free(theirs, between, tail, first, second)
+}
+
+// A stream used memory once. Another took it over, in order, and freed it: what the first has to do by then is not waited for.
+func TestUnmapWaitsForNoFormerUser(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 4 * granule, NoAliases: true}, nil)
+	former, user := r.stream(), r.stream()
+	theirs, b, between := r.alloc(former, granule), r.alloc(former, granule), r.granules(1)
+	r.fill(former, b, 1)
+	r.free(b)
+	b = r.alloc(user, granule) // after what the first did with it
+	r.fill(user, b, 2)
+	r.busy(former, theirs, 10) // nothing to do with b
+	r.free(b)
+	more := r.granules(2) // b's page is unmapped
+	if r.sim.Pending(user.ID()) > 1 {
+		t.Error("the last user of the page has work to do still")
+	}
+	if r.sim.Pending(former.ID()) < 10 {
+		t.Error("a stream that used the memory before its last user was waited for")
+	}
+	r.free(theirs, between, more)
+}
+
+// Streams from number 63 on are known together: each is waited for all the same, and none is forgotten.
+func TestFarStreams(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 8 * granule}, nil)
+	var far []driver.Stream
+	for n := range 70 {
+		if s := r.stream(); n >= 64 {
+			far = append(far, s)
+		}
+	}
+	for round := range 8 {
+		var blocks []mem.Block
+		for i, s := range far {
+			b := r.alloc(s, granule)
+			r.fill(s, b, byte(round*8+i))
+			blocks = append(blocks, b)
+		}
+		for i, b := range blocks {
+			user := far[(i+round)%len(far)]
+			if user != far[i] {
+				m, err := far[i].Mark()
+				r.must(err)
+				r.must(user.WaitFor(far[i], m))
+			}
+			r.holds(user, b, byte(round*8+i))
+			r.a.Free(b, user)
+		}
+		big := r.alloc(far[round%len(far)], 7*granule)
+		r.fill(far[round%len(far)], big, 1)
+		r.free(big)
+	}
+}

@@ -1,0 +1,160 @@
+package paged
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// waits know how far streams have come, in frees: clock counts them. A free makes no driver call. Before pages are remapped,
+// each stream that has come further since gets a mark, so that there is one not long after each free by the time that its page has
+// become the oldest.
+type waits struct {
+	dev     driver.Device
+	streams *handover.Streams
+	clock   uint64
+	side    driver.Stream // waits for marks of others; nil until it is needed
+	passed  []passed      // by stream number
+}
+
+// passed is what is known of one stream.
+type passed struct {
+	stream driver.Stream
+	done   uint64    // all frees up to this one have been passed
+	marks  []station // in order, not known to be reached
+}
+
+// A station is a mark that was taken when so many frees had been.
+type station struct {
+	clock uint64
+	mark  driver.Mark
+}
+
+const maxStations = 64 // of a stream; beyond, every other is forgotten
+
+func (w *waits) of(s driver.Stream) *passed {
+	id := int(s.ID())
+	for id >= len(w.passed) {
+		w.passed = append(w.passed, passed{})
+	}
+	if w.passed[id].stream != s {
+		w.passed[id] = passed{stream: s}
+	}
+	return &w.passed[id]
+}
+
+// mark takes a mark of each stream that captures nothing. One that cannot be had is missed later, where that matters.
+func (w *waits) mark() {
+	for s := range w.streams.Noted() {
+		p := w.of(s)
+		if n := len(p.marks); p.done == w.clock || n > 0 && p.marks[n-1].clock == w.clock {
+			continue
+		}
+		if w.streams.NotCapturing(s) != nil {
+			continue
+		}
+		if m, err := s.Mark(); err == nil {
+			p.add(station{w.clock, m})
+		}
+	}
+}
+
+func (p *passed) add(s station) {
+	if len(p.marks) == maxStations {
+		for i := range maxStations / 2 {
+			p.marks[i] = p.marks[2*i+1]
+		}
+		p.marks = p.marks[:maxStations/2]
+	}
+	p.marks = append(p.marks, s)
+}
+
+// done reports whether all work that streams had queued before a free is done. If it is not, and wait is set, it waits for that
+// and no more.
+func (w *waits) done(of handover.Set, freed uint64, wait bool) (done, stalled bool, err error) {
+	for s := range w.streams.All(of) {
+		p := w.of(s)
+		if p.done >= freed {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(p.marks, freed, func(m station, clock uint64) int {
+			if m.clock < clock {
+				return -1
+			}
+			return 1
+		})
+		if i == len(p.marks) {
+			err := w.streams.NotCapturing(s)
+			var m driver.Mark
+			if err == nil {
+				m, err = s.Mark()
+			}
+			if errors.Is(err, driver.ErrClosed) && w.alive() {
+				p.done = w.clock
+				continue
+			}
+			if err != nil {
+				return false, stalled, err
+			}
+			p.add(station{w.clock, m})
+			i = len(p.marks) - 1
+		}
+		at := p.marks[i]
+		reached, err := s.Reached(at.mark)
+		if errors.Is(err, driver.ErrClosed) && w.alive() {
+			reached, err = true, nil
+		}
+		if err != nil {
+			return false, stalled, err
+		}
+		if !reached {
+			if !wait {
+				return false, stalled, nil
+			}
+			if err := w.waitFor(s, at.mark); err != nil {
+				return false, stalled, err
+			}
+			stalled = true
+		}
+		p.done = at.clock
+		p.marks = slices.Delete(p.marks, 0, i+1)
+	}
+	return true, stalled, nil
+}
+
+// alive reports whether it can be the stream alone that is closed.
+func (w *waits) alive() bool {
+	_, _, err := w.dev.Available()
+	return err == nil
+}
+
+// waitFor blocks until a mark is reached.
+func (w *waits) waitFor(s driver.Stream, m driver.Mark) (err error) {
+	if w.side == nil {
+		if w.side, err = w.dev.NewStream(driver.StreamOptions{}); err != nil {
+			w.side = nil
+			return err
+		}
+	}
+	if err = w.side.WaitFor(s, m); err == nil {
+		return w.side.Sync(context.Background())
+	}
+	if errors.Is(err, driver.ErrClosed) && w.alive() {
+		return nil
+	}
+	return err
+}
+
+func (w *waits) close() error {
+	if w.side == nil {
+		return nil
+	}
+	err := w.side.Close()
+	if err == nil {
+		w.side = nil
+	}
+	return err
+}

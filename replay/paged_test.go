@@ -1,0 +1,65 @@
+package replay_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem/paged"
+	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/workloads"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// Of 16 programs of each workload, one of checkpoint and one of prefetch need up to 1.005.
+var workloadSeeds = flag.Uint64("workloads", 1, "programs of each workload that TestPagedOnWorkloads runs")
+
+// runPaged runs a program on paged memory of a simulated device.
+func runPaged(t *testing.T, p *trace.Program, limit int64) replay.Result {
+	t.Helper()
+	dev := sim.New(sim.Options{Unchecked: true})
+	defer dev.Close()
+	a, err := paged.New(dev, paged.Config{Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := replay.Run(p, replay.AtOnce(a), dev, replay.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// What work needs, as multiples of what is requested and on loan at its peak.
+type need struct{ limit, reserved float64 }
+
+// Work that no recording here has needs hardly more than is requested of it at its peak. What needs more is work whose blocks
+// of many sizes stay while those beside them go, each keeping parts of two pages for itself.
+func TestPagedOnWorkloads(t *testing.T) {
+	usual := need{limit: 1.004, reserved: 1.02}
+	more := map[string]need{
+		"moe":            {limit: 1.045, reserved: 1.06}, // what experts save, in the space of others' temporaries; the peak is one block
+		"serving":        {limit: 1.007, reserved: 1.02}, // caches that outlive the smaller ones beside them
+		"serving-blocks": {limit: 1.005, reserved: 1.02}, // blocks of half a page
+	}
+	for _, w := range workloads.All() {
+		t.Run(w.Name, func(t *testing.T) {
+			t.Parallel()
+			want, ok := more[w.Name]
+			if !ok {
+				want = usual
+			}
+			for seed := uint64(1); seed <= *workloadSeeds; seed++ {
+				p := w.Program(seed)
+				peak := float64(onLoanPeak(p))
+				if under := runPaged(t, p, int64(want.limit*peak)); !under.Completed {
+					t.Errorf("seed %d: %.4f of what is requested is not enough: %v", seed, want.limit, under.OOMs[0].Err)
+				}
+				free := runPaged(t, p, 0)
+				if got := float64(free.ReservedPeak) / peak; !free.Completed || got > want.reserved {
+					t.Errorf("seed %d: %.4f of what is requested is reserved without a limit, want at most %.4f", seed, got, want.reserved)
+				}
+			}
+		})
+	}
+}

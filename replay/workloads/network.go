@@ -1,0 +1,108 @@
+package workloads
+
+// A network is weights in single precision, and what training keeps for them.
+type network struct {
+	p         *process
+	sharded   bool     // weights that are made now are parts of a unit: see unit
+	apart     []tensor // gradients of parts, in half precision
+	elements  []int64
+	weights   []tensor
+	gradients []tensor
+	moments   [][2]tensor // Adam's
+}
+
+// A weight is an index into a network's.
+type weight int
+
+// weight makes a weight of so many elements.
+func (n *network) weight(elements int64) weight {
+	var held tensor
+	if !n.sharded {
+		held = n.p.empty(elements * single)
+	}
+	n.elements = append(n.elements, elements)
+	n.weights = append(n.weights, held)
+	n.gradients = append(n.gradients, 0)
+	return weight(len(n.elements) - 1)
+}
+
+// A unit is the weights of a layer in one, of which each of several devices holds a part.
+type unit struct {
+	share weight // the part of this one
+	total int64  // elements
+}
+
+// unit makes one of the weights from one on.
+func (n *network) unit(from int, devices int64) unit {
+	var total int64
+	for _, elements := range n.elements[from:] {
+		total += elements
+	}
+	n.sharded = false
+	return unit{n.weight(total / devices), total}
+}
+
+// cast makes a copy of a weight in half precision, as autocast does. That of a part is there, in the gathered unit.
+func (n *network) cast(w weight) tensor {
+	if n.weights[w] == 0 {
+		return 0
+	}
+	return n.p.empty(n.elements[w] * half)
+}
+
+// arrive makes a weight's gradient: in half precision first where the operation was, then in single. The first of a step is
+// kept, others are added to it.
+func (n *network) arrive(w weight, wasHalf bool) {
+	if n.weights[w] == 0 {
+		n.apart = append(n.apart, n.p.empty(n.elements[w]*half))
+		return
+	}
+	var low tensor
+	if wasHalf {
+		low = n.p.empty(n.elements[w] * half)
+	}
+	g := n.p.empty(n.elements[w] * single)
+	n.p.drop(low)
+	if n.gradients[w] == 0 {
+		n.gradients[w] = g
+	} else {
+		n.p.drop(g)
+	}
+}
+
+// zero drops the gradients (zero_grad with set_to_none).
+func (n *network) zero() {
+	for i, g := range n.gradients {
+		n.p.drop(g)
+		n.gradients[i] = 0
+	}
+}
+
+// step is Adam's, over all weights at once (foreach): its state comes with the first step, its temporaries come for all
+// weights that have a gradient and go in reverse. Gradients are clipped before: a norm of each.
+func (n *network) step() {
+	p := n.p
+	norms := make([]tensor, 0, len(n.weights))
+	for _, g := range n.gradients {
+		if g != 0 {
+			norms = append(norms, p.empty(single))
+		}
+	}
+	p.scratch(int64(len(norms))*single, single, single)
+	p.drop(norms...)
+	if n.moments == nil {
+		n.moments = make([][2]tensor, len(n.weights))
+	}
+	var roots []int64
+	for i, g := range n.gradients {
+		if g == 0 {
+			continue
+		}
+		size := n.elements[i] * single
+		if n.moments[i] == ([2]tensor{}) {
+			n.moments[i] = [2]tensor{p.empty(size), p.empty(size)}
+		}
+		roots = append(roots, size)
+	}
+	p.scratch(roots...)
+}

@@ -1,0 +1,153 @@
+package workloads
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// Bytes of an element.
+const (
+	mask    = 1
+	half    = 2 // bfloat16
+	single  = 4
+	integer = 8 // an index
+)
+
+// A tensor is a block of the program, counted from 1; the zero tensor has no elements and no block.
+type tensor uint32
+
+// A process asks for memory, in one goroutine.
+type process struct {
+	rng     *rand.Rand
+	program *trace.Program
+	stream  uint32 // that requests are on
+	owners  []int  // by block
+	lent    []bool // by block: another stream uses it (record_stream)
+	pending []pending
+	steps   int // of operations, for the device's lag
+}
+
+// A pending tensor was freed while another stream used it.
+type pending struct {
+	block uint32
+	until int // steps
+}
+
+func newProcess(seed uint64, streams int) *process {
+	return &process{
+		rng:     rand.New(rand.NewPCG(seed, 0x77_6f_72_6b)),
+		program: &trace.Program{Streams: streams, Pools: []mem.PoolID{{}}},
+	}
+}
+
+// end completes what is pending.
+func (p *process) end() *trace.Program {
+	for _, each := range p.pending {
+		p.ask(trace.Op{Kind: trace.OpComplete, Block: each.block})
+	}
+	p.program.Blocks = len(p.owners)
+	return p.program
+}
+
+// allocations is how many requests there were.
+func (p *process) allocations() int { return len(p.owners) }
+
+func (p *process) ask(op trace.Op) { p.program.Ops = append(p.program.Ops, op) }
+
+// empty makes a tensor of so many bytes, with one owner. As PyTorch does, it first looks which frees have completed.
+func (p *process) empty(size int64) tensor {
+	if size == 0 {
+		return 0
+	}
+	p.steps++
+	for len(p.pending) > 0 && p.pending[0].until <= p.steps {
+		p.ask(trace.Op{Kind: trace.OpComplete, Block: p.pending[0].block})
+		p.pending = p.pending[1:]
+	}
+	p.ask(trace.Op{Kind: trace.OpAlloc, Block: uint32(len(p.owners)), Size: size, Stream: p.stream})
+	p.owners = append(p.owners, 1)
+	p.lent = append(p.lent, false)
+	return tensor(len(p.owners))
+}
+
+// all makes tensors of these sizes.
+func (p *process) all(sizes ...int64) []tensor {
+	ts := make([]tensor, len(sizes))
+	for i, size := range sizes {
+		ts[i] = p.empty(size)
+	}
+	return ts
+}
+
+// share gives a tensor one more owner.
+func (p *process) share(t tensor) tensor {
+	if t != 0 {
+		p.owners[t-1]++
+	}
+	return t
+}
+
+// drop takes an owner away from each tensor; the last one frees it. What another stream uses is pending until the device,
+// which is some hundred operations behind, has done what is queued there.
+func (p *process) drop(ts ...tensor) {
+	for _, t := range ts {
+		if t == 0 {
+			continue
+		}
+		b := uint32(t - 1)
+		if p.owners[b]--; p.owners[b] > 0 {
+			continue
+		}
+		if !p.lent[b] {
+			p.ask(trace.Op{Kind: trace.OpFree, Block: b})
+			continue
+		}
+		p.ask(trace.Op{Kind: trace.OpFreeDeferred, Block: b})
+		until := p.steps + 20 + p.rng.IntN(100)
+		if n := len(p.pending); n > 0 {
+			until = max(until, p.pending[n-1].until)
+		}
+		p.pending = append(p.pending, pending{b, until})
+	}
+}
+
+// lend notes that another stream than a tensor's uses it too.
+func (p *process) lend(ts ...tensor) {
+	for _, t := range ts {
+		if t != 0 {
+			p.lent[t-1] = true
+		}
+	}
+}
+
+// scratch makes tensors and drops them, the last one first.
+func (p *process) scratch(sizes ...int64) {
+	ts := p.all(sizes...)
+	for i := range ts {
+		p.drop(ts[len(ts)-1-i])
+	}
+}
+
+// on runs f with its requests on a stream.
+func (p *process) on(stream uint32, f func()) {
+	before := p.stream
+	p.stream = stream
+	f()
+	p.stream = before
+}
+
+// between draws from [low, high], so that each octave is as likely.
+func (p *process) between(low, high int64) int64 {
+	return int64(float64(low) * math.Pow(float64(high+1)/float64(low), p.rng.Float64()))
+}
+
+// near draws from about n.
+func (p *process) near(n int64, spread float64) int64 {
+	return max(1, int64(float64(n)*(1+spread*(2*p.rng.Float64()-1))))
+}
+
+// pick draws one of these.
+func pick[T any](p *process, from ...T) T { return from[p.rng.IntN(len(from))] }
