@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -10,11 +11,17 @@ import (
 
 // ReadCSV reads buffers as the files of MiniMalloc (google/minimalloc) have them: a header that names the columns id,
 // lower, upper, size and, in a solution, offset, in any order, then one row for each buffer. Columns of other names are
-// passed over. offsets is nil if there is no column offset. Numbers are decimal int64; sizes are positive and lifetimes not
-// empty, and an offset is taken as it is, for Validate to judge. Errors name the line.
+// passed over, and so are a byte order mark and spaces before a field. offsets is nil if there is no column offset. Numbers
+// are decimal int64; sizes are positive and lifetimes not empty, and an offset is taken as it is, for Validate to judge.
+// Errors name the line.
 func ReadCSV(r io.Reader) (buffers []Buffer, offsets []int64, err error) {
-	rows := csv.NewReader(r) // takes the number of fields from the header, and says which line differs
+	text := bufio.NewReader(r)
+	if mark, err := text.Peek(3); err == nil && string(mark) == "\ufeff" {
+		_, _ = text.Discard(len(mark)) // spreadsheets begin files so
+	}
+	rows := csv.NewReader(text) // takes the number of fields from the header, and says which line differs
 	rows.ReuseRecord = true
+	rows.TrimLeadingSpace = true
 	header, err := rows.Read()
 	if errors.Is(err, io.EOF) {
 		return nil, nil, errors.New("pack: line 1: no header: want id,lower,upper,size")

@@ -30,6 +30,11 @@ func TestReadCSVTakesColumnsByName(t *testing.T) {
 	if err != nil || !slices.Equal(buffers, []pack.Buffer{{"a", -1, 2, 4}, {"b", 1, 3, 5}}) || !slices.Equal(offsets, []int64{8, 0}) {
 		t.Errorf("%v %v %v", buffers, offsets, err)
 	}
+	// As spreadsheets and people write it.
+	buffers, _, err = pack.ReadCSV(strings.NewReader("\ufeff\"id\", lower, upper, size\r\n\"a,\"\"b\", -4, -2, 5\r\n"))
+	if err != nil || !slices.Equal(buffers, []pack.Buffer{{`a,"b`, -4, -2, 5}}) {
+		t.Errorf("%v %v", buffers, err)
+	}
 	buffers, offsets, err = pack.ReadCSV(strings.NewReader("id,lower,upper,size"))
 	if len(buffers) != 0 || offsets != nil || err != nil {
 		t.Errorf("only a header: %v %v %v", buffers, offsets, err)

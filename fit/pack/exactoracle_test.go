@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"flag"
+	"math"
 	mathrand "math/rand/v2"
 	"slices"
 	"testing"
@@ -140,41 +141,82 @@ func agrees(t *testing.T, buffers []pack.Buffer) (bound, least int64) {
 	return bound, least
 }
 
-// TestExactAgreesWithAnOracle takes up to twelve buffers, of walls or of instances without a packing at the bound, that then
-// change a little: too many to try all orders, and tight.
+// tight returns nine to twelve buffers, of a wall or of an instance without a packing at the bound, that then changed a
+// little: too many to try all orders, and tight.
+func tight(rng *mathrand.Rand) []pack.Buffer {
+	for {
+		_, buffers := bricks(rng, 4+rng.IntN(5), 4+rng.IntN(6))
+		if rng.IntN(2) == 0 {
+			buffers = ofSpans(noneAtTheBound[rng.IntN(len(noneAtTheBound))])
+		}
+		for range rng.IntN(6) {
+			switch b := &buffers[rng.IntN(len(buffers))]; rng.IntN(4) {
+			case 0:
+				b.Size++
+			case 1:
+				b.Size = max(1, b.Size-1)
+			case 2:
+				b.Upper++
+			case 3:
+				b.Lower = min(b.Lower+1, b.Upper-1)
+			}
+		}
+		buffers = buffers[:min(len(buffers), oracleMost)]
+		if len(buffers) >= 9 && crowd(buffers) <= 5 {
+			return buffers
+		}
+	}
+}
+
 func TestExactAgreesWithAnOracle(t *testing.T) {
 	for _, seed := range seeds(t) {
 		rng := mathrand.New(mathrand.NewPCG(seed, 1))
-		taken, above := 0, 0
-		for taken < *instances {
-			_, buffers := bricks(rng, 4+rng.IntN(5), 4+rng.IntN(6))
-			if rng.IntN(2) == 0 {
-				buffers = ofSpans(noneAtTheBound[rng.IntN(len(noneAtTheBound))])
-			}
-			for range rng.IntN(6) {
-				switch b := &buffers[rng.IntN(len(buffers))]; rng.IntN(4) {
-				case 0:
-					b.Size++
-				case 1:
-					b.Size = max(1, b.Size-1)
-				case 2:
-					b.Upper++
-				case 3:
-					b.Lower = min(b.Lower+1, b.Upper-1)
-				}
-			}
-			buffers = buffers[:min(len(buffers), oracleMost)]
-			if len(buffers) < 9 || crowd(buffers) > 5 {
-				continue
-			}
-			taken++
-			if bound, least := agrees(t, buffers); least > bound {
+		above := 0
+		for range *instances {
+			if bound, least := agrees(t, tight(rng)); least > bound {
 				above++
 			}
 		}
-		t.Logf("seed %d: %d of %d have no packing at the bound", seed, above, taken)
-		if above == 0 && taken >= 100 {
-			t.Errorf("seed %d: none of %d is above its bound", seed, taken)
+		t.Logf("seed %d: %d of %d have no packing at the bound", seed, above, *instances)
+		if above == 0 && *instances >= 100 {
+			t.Errorf("seed %d: none of %d is above its bound", seed, *instances)
+		}
+	}
+}
+
+// TestPackProvesWhatIsTrue takes tight ones, alone or among hundreds so that they are only in the core, of small sizes or of
+// large ones, and gives Pack so few steps that it may stop anywhere.
+func TestPackProvesWhatIsTrue(t *testing.T) {
+	for _, seed := range seeds(t) {
+		rng := mathrand.New(mathrand.NewPCG(seed, 2))
+		proved, above := 0, 0
+		for range max(1, *instances/2) {
+			buffers := tight(rng)
+			unit := []int64{1, 512, (1<<61 - 1) / 200, math.MaxInt64 / 200}[rng.IntN(4)] // no sum of sizes is above 200
+			least := unit * oracleLeast(buffers)
+			for i := range buffers {
+				buffers[i].Size *= unit
+			}
+			bound := pack.Bound(buffers)
+			if unit <= 512 && rng.IntN(2) == 0 {
+				for i := range int64(600) {
+					buffers = append(buffers, pack.Buffer{Lower: 100 + i, Upper: 102 + i, Size: 1})
+				}
+			}
+			r := mustPack(t, t.Context(), buffers, pack.Options{Seed: seed, Steps: rng.IntN(300)})
+			if r.Least > least || r.Height < least || r.Bound != bound {
+				t.Fatalf("seed %d: bound %d, least %d, height %d; want %d and %d for %+v", seed, r.Bound, r.Least, r.Height, bound, least, buffers)
+			}
+			if r.Least > r.Bound {
+				above++
+			}
+			if r.Least == r.Height {
+				proved++
+			}
+		}
+		t.Logf("seed %d: %d proved, %d above the bound", seed, proved, above)
+		if above == 0 && *instances >= 100 {
+			t.Errorf("seed %d: nothing was proved to be above its bound", seed)
 		}
 	}
 }

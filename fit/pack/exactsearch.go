@@ -16,7 +16,7 @@ func (s *exactSearch) settle(from, past int) exactAnswer {
 	if s.budget--; s.budget < 0 {
 		return exactSpent
 	}
-	if s.nodes++; s.nodes%64 == 0 && s.ctx.Err() != nil {
+	if s.nodes++; s.nodes%s.pause == 0 && s.ctx.Err() != nil {
 		return exactSpent
 	}
 	end := int32(len(s.items))

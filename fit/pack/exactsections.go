@@ -43,6 +43,7 @@ type exactSearch struct {
 	branches []int32 // a stack: the items that the nodes on the way down have yet to try
 
 	ctx    context.Context
+	pause  int64 // nodes between two looks at ctx: a node of thousands of buffers takes up to a tenth of a second
 	turn   int   // rounds so far
 	round  int64 // nodes that a round may visit
 	budget int64 // nodes left in this round
@@ -91,6 +92,7 @@ func newExactSearch(buffers []Buffer, capacity int64) (*exactSearch, error) {
 		trail:    make([]exactStep, 0, 16*n),
 		branches: make([]int32, 0, 16*n),
 		round:    int64(max(exactRound, 4*n)),
+		pause:    int64(max(1, min(64, 8192/max(1, n)))),
 	}
 	for i, b := range buffers {
 		first, _ := slices.BinarySearch(times, b.Lower)

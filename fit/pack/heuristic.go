@@ -164,6 +164,16 @@ func (s *shelf) bestFit(i int) int64 {
 	}
 }
 
+// top returns the lowest offset for buffer i above all that it meets.
+func (s *shelf) top(i int) (at int64) {
+	for _, set := range s.reads[i] {
+		if c := s.sets[set]; len(c) > 0 {
+			at = max(at, c[len(c)-1].end)
+		}
+	}
+	return at
+}
+
 func (s *shelf) begin(i int) {
 	s.open = s.open[:0]
 	for _, set := range s.reads[i] {

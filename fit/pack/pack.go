@@ -67,9 +67,10 @@ type Result struct {
 
 // Pack places the buffers, as low as it finds in the steps and the time it has. It returns the best packing so far when
 // ctx ends, which is no error, when a packing is as low as Result.Least, or after the steps, give or take a round of an exact
-// search; at least one order is always placed to its end. Negative Steps with a ctx that never ends may never return. It is
-// an error if a buffer's lifetime or size is empty or negative, or if the sizes add up to more than int64 holds. It may be
-// called concurrently, and only reads buffers.
+// search. The first order is always placed to its end; but if ctx ends in its midst, then all but its first thousands of
+// buffers go on top of what they meet, which is quick, and high. Negative Steps with a ctx that never ends may never return.
+// It is an error if a buffer's lifetime or size is empty or negative, or if the sizes add up to more than int64 holds. It may
+// be called concurrently, and only reads buffers.
 //
 // A step looks at O(log n) sets of units for each buffer, and at each gap in them below where the buffer goes: a few
 // microseconds a buffer for traces of tens of thousands, several times that where lifetimes are random.
@@ -123,17 +124,25 @@ type packer struct {
 	left    int // of those, in this walk or climb
 }
 
+// surelyFitted is how many buffers of the first order go where fit says even after ctx has ended: a tenth of a second.
+const surelyFitted = 4096
+
 // place places the buffers in order: the first kept of them where they are already, the others where fit says. A buffer
-// that would end above ceiling is left out. It stops when the sizes left out are more than spare, or when ctx ends, and
-// returns the place in the order where it stopped, or the order's length, and the sum of the sizes left out. The shelf has
-// what was placed, at the end too.
+// that would end above ceiling is left out. It stops when the sizes left out are more than spare, or when ctx ends and
+// there is a packing already, and returns the place in the order where it stopped, or the order's length, and the sum of the
+// sizes left out. The shelf has what was placed, at the end too.
 func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (stopped int, missing int64) {
 	p.shelf.clear()
 	p.out = p.out[:0]
 	for k, i := range p.order {
 		if k >= kept {
-			if k%256 == 0 && p.best.Height > 0 && p.ctx.Err() != nil {
-				return k, missing
+			if k%256 == 0 && p.ctx.Err() != nil {
+				if p.best.Height > 0 {
+					return k, missing
+				}
+				if k >= surelyFitted {
+					fit = p.shelf.top
+				}
 			}
 			p.offsets[i] = fit(i)
 		}

@@ -177,6 +177,33 @@ func TestPackReturnsTheBestWhenTimeIsUp(t *testing.T) {
 	}
 }
 
+// When time is up before there is any packing, the first order is not left to take seconds: the largest are fitted, and the
+// rest goes on top of what it meets.
+func TestPackEndsInItsFirstOrder(t *testing.T) {
+	const fitted = 4096
+	rng := rand.New(rand.NewPCG(10, 0))
+	buffers := make([]pack.Buffer, fitted+1000)
+	for i := range buffers { // of falling sizes: the order is theirs
+		lower := rng.Int64N(1000)
+		buffers[i] = pack.Buffer{Lower: lower, Upper: lower + 1 + rng.Int64N(100), Size: int64(len(buffers) - i)}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := mustPack(t, ctx, buffers, pack.Options{Steps: -1})
+	var below [2]int // how many lie below one that came before: of the fitted, of the rest
+	for i, b := range buffers {
+		for j, c := range buffers[:i] {
+			if b.Lower < c.Upper && c.Lower < b.Upper && r.Offsets[i] < r.Offsets[j] {
+				below[min(i/fitted, 1)]++
+				break
+			}
+		}
+	}
+	if below[0] < fitted/10 || below[1] != 0 {
+		t.Errorf("%d of the fitted, and %d of the rest, lie below one that came before", below[0], below[1])
+	}
+}
+
 func TestPackStopsAtTheBound(t *testing.T) {
 	buffers := []pack.Buffer{{"", math.MinInt64, math.MaxInt64, 3}, {"", 0, 1, 2}, {"", 1, 2, 2}}
 	if r := mustPack(t, t.Context(), buffers, pack.Options{Steps: -1}); r.Height != 5 {
