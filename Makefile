@@ -41,7 +41,7 @@ gpu: ## the tests that need an NVIDIA GPU
 	go test -tags gpu -run 'GPU|CUDA' . ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./examples/...
 
 policies: ## what the recorded traces need under each policy: the table of docs/policies.md
-	go run ./cmd/ashlar replay --markdown --smallest -a caching -a bfc -a arena testdata/traces/*.pickle.zst
+	go run ./cmd/ashlar replay --markdown --smallest -a caching -a bfc -a arena -a paged -a planned testdata/traces/*.pickle.zst
 
 compare: ## measure beside PyTorch, on a machine with both and a GPU, and write docs/benchmarks.md
 	go run ./bench/compare -o bench/results.json -docs docs/benchmarks.md

@@ -52,6 +52,7 @@ var specParsers = map[string]func(s *Spec, settings string, given bool, recorded
 	"caching": parseCaching,
 	"direct":  parseDirect,
 	"paged":   parsePaged,
+	"planned": parsePlanned,
 }
 
 // Allocators returns the names that specs may begin with, sorted.
@@ -60,7 +61,8 @@ func Allocators() []string { return slices.Sorted(maps.Keys(specParsers)) }
 // ParseSpec reads a spec NAME[:SETTINGS]. "caching" alone means the recorded settings, "caching:" PyTorch's defaults,
 // and "caching:SETTINGS" those, in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The settings of the
 // others are in the syntax of their own packages (arena.ParseConfig, bfc.ParseConfig, direct.ParseConfig, paged.ParseConfig).
-// The error is a *SpecError.
+// "planned" alone means a plan of the very work, and "planned:FILE" one that was written (planned.Read). The error is a
+// *SpecError.
 //
 // An arena reserves its memory page by page, by the device's granularity, as far as it is filled, unless the settings have a
 // page or a size. Its region is as large as the limit or, without one, as the device's free memory; blocks are moved when

@@ -51,6 +51,8 @@ type commands struct {
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
+	Pack       packCmd       `cmd:"" help:"Pack blocks with known lifetimes, a trace's or those in a CSV file, into as little memory as it can."`
+	Plan       planCmd       `cmd:"" help:"Give the blocks of a trace their places in one region, and write them for mem/planned."`
 	Devices    devicesCmd    `cmd:"" help:"List the devices that there are, and what they can do."`
 	Doctor     doctorCmd     `cmd:"" help:"Say what the drivers need, what was found and what to do."`
 	Bench      benchCmd      `cmd:"" help:"Measure what the calls of a device cost."`

@@ -15,7 +15,7 @@ import (
 
 type replayCmd struct {
 	traceArgs
-	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which moves blocks together when its memory is full; or direct, which asks the driver for each block."`
+	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which moves blocks together when its memory is full; paged, which remaps pages instead; planned, which serves what the plan of the trace, or the one in the file SETTINGS, has a place for; or direct, which asks the driver for each block."`
 	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host or a device of \"ashlar devices\", such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
 	Limit      limit    `placeholder:"SIZE" help:"What each allocator may reserve: a size, or 1.004x for so many times what the trace requests at its peak."`
@@ -48,6 +48,10 @@ round=SIZE, page=SIZE, size=SIZE, limit=SIZE, bounce=SIZE and compact=off, those
 which what is freed goes back when the cache is emptied or there is no room. Both hand out at once what other streams still
 use, and wait: so they may reserve less than was requested, which counts memory until no stream uses it.
 
+With --allocator paged blocks stay where they are, and pages of memory come to those that need them. SETTINGS are limit=SIZE,
+page=SIZE, keep=SIZE, addresses=SIZE and aliases=off. With planned all of the trace has a place before it starts ("ashlar plan"
+writes such plans), and what has none is paged.
+
 If the recorded run ran out of memory and neither --limit nor --capacity is given, the other rows may reserve what that
 run did at most. If no row completes, the limits under which they would are searched.
 
@@ -67,7 +71,7 @@ Examples:
 
     ashlar replay run.pickle
     ashlar replay --smallest -a caching -a caching:expandable_segments:True run.pickle
-    ashlar replay --smallest -a caching -a arena run.pickle
+    ashlar replay --smallest -a caching -a arena -a paged -a planned run.pickle
     ashlar replay --limit 18.2GiB -a 'caching:max_split_size_mb:256,garbage_collection_threshold:0.8' run.pickle
     ashlar replay --device host small.pickle
     ashlar replay --device cuda:0 -a caching run.pickle

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ashlar-go/ashlar/fit/pack"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+type packCmd struct {
+	Files  []string      `arg:"" name:"file" help:"Instances in CSV, or traces; - is standard input."`
+	Time   time.Duration `default:"10s" placeholder:"TIME" help:"How long to search for each instance (${default}); with 0 only the quick heuristics are tried."`
+	Seed   uint64        `help:"Seed of the search's choices."`
+	Align  size          `default:"512" help:"What the sizes in a trace are rounded up to a multiple of (${default}); 1 for exact bytes."`
+	Output string        `short:"o" placeholder:"FILE" help:"Write the packing to FILE as CSV; of one instance only."`
+	JSON   bool          `name:"json" help:"Print one JSON object for each instance."`
+}
+
+// Help implements kong.HelpProvider.
+func (*packCmd) Help() string {
+	return `Places blocks whose lifetimes are known in as little memory as it can, and says how far that is from what cannot be beaten:
+the bound, the most that is alive at one moment.
+
+A FILE is an instance as google/minimalloc has them: CSV with the columns id, lower, upper and size, for something of a
+size that lives during [lower, upper). Or it is a trace: a snapshot or a script, as "ashlar --help" says. Each of its
+devices is an instance, with blocks by number, and times that count the requests.
+
+The last column says "bound reached", "optimal" where it was proved that nothing is lower although the bound is, or "best
+so far" when the time was up. The gap is to what is proved. The output has a column offset as well, and is checked before
+it is written.
+
+Examples:
+
+    ashlar pack run.pickle
+    ashlar pack --time 1m -o packed.csv instance.csv
+    ashlar pack --time 0s --align 1 -o instance.csv run.pickle
+    ashlar pack --json *.csv | jq 'select(.proved == "best so far") | [.instance, .ratio]'`
+}
+
+// packLine is the output of --json.
+type packLine struct {
+	Instance string  `json:"instance"`
+	Buffers  int     `json:"buffers"`
+	Bound    int64   `json:"bound"`  // the most that is alive at one moment
+	Least    int64   `json:"least"`  // no packing is lower: the bound, or more where that was proved
+	Height   int64   `json:"height"` // of the packing
+	Ratio    float64 `json:"ratio"`  // of the height to the bound
+	Gap      float64 `json:"gap"`    // height/least - 1
+	Seconds  float64 `json:"seconds"`
+	Proved   string  `json:"proved"` // "bound reached", "optimal" or "best so far"
+}
+
+// An instance is what one table row is of.
+type instance struct {
+	name    string
+	buffers []pack.Buffer
+}
+
+// Run implements the command.
+func (c *packCmd) Run(s *streams) error {
+	if c.Time < 0 {
+		return usageError{fmt.Errorf("--time %v: want no less than 0", c.Time)}
+	}
+	if c.Output != "" && len(c.Files) > 1 {
+		return usageError{fmt.Errorf("-o takes one instance, and there are %d files", len(c.Files))}
+	}
+	t := table{
+		header: []string{"instance", "buffers", "bound", "height", "ratio", "gap", "time", "proved"}, optional: []int{5, 6, 1}, marked: -1,
+	}
+	code := exitOK
+	for _, path := range c.Files {
+		if s.out.err != nil {
+			break // nobody sees the rest
+		}
+		lines, err := c.packFile(s, path)
+		for i := range lines {
+			if c.JSON {
+				if err := json.NewEncoder(s.out).Encode(&lines[i]); err != nil {
+					return err
+				}
+			}
+			t.rows = append(t.rows, lines[i].row())
+		}
+		if err != nil {
+			s.fail(displayPath(path), err)
+			code = exitInput
+		}
+	}
+	if !c.JSON && len(t.rows) > 0 {
+		t.write(s.out)
+	}
+	if code != exitOK {
+		return exit(code)
+	}
+	return nil
+}
+
+// packFile packs the instances in a file; what it did before an error comes with the error.
+func (c *packCmd) packFile(s *streams, path string) ([]packLine, error) {
+	p := newProgress(s.err, "reading "+displayPath(path))
+	defer p.end()
+	instances, err := readInstances(path, s.in, int64(c.Align))
+	if err != nil {
+		return nil, err
+	}
+	if c.Output != "" && len(instances) > 1 {
+		return nil, fmt.Errorf("%d devices: -o takes one instance", len(instances))
+	}
+	var lines []packLine
+	for _, in := range instances {
+		p.at("packing " + in.name)
+		line, offsets, err := c.pack(in)
+		if err != nil {
+			return lines, err
+		}
+		if c.Output != "" {
+			err := writeFile(c.Output, func(w io.Writer) error { return pack.WriteCSV(w, in.buffers, offsets) })
+			var failed *os.PathError
+			if errors.As(err, &failed) {
+				err = failed.Err
+			}
+			if err != nil {
+				return lines, fmt.Errorf("%s cannot be written: %w", displayPath(c.Output), err)
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+// pack packs one instance, and has the packing checked by what did not make it.
+func (c *packCmd) pack(in instance) (packLine, []int64, error) {
+	ctx, o := context.Background(), pack.Options{Seed: c.Seed}
+	if c.Time > 0 {
+		o.Steps = -1
+		limited, cancel := context.WithTimeout(ctx, c.Time)
+		defer cancel()
+		ctx = limited
+	}
+	begun := now()
+	r, err := pack.Pack(ctx, in.buffers, o)
+	if err != nil {
+		return packLine{}, nil, err
+	}
+	seconds := now().Sub(begun).Seconds()
+	if height, err := pack.Validate(in.buffers, r.Offsets); err != nil || height != r.Height {
+		return packLine{}, nil, fmt.Errorf("the packing of height %d is wrong, please report that: height %d, %v", r.Height, height, err)
+	}
+	line := packLine{
+		Instance: in.name, Buffers: len(in.buffers), Bound: r.Bound, Least: r.Least, Height: r.Height, Ratio: 1, Seconds: seconds,
+		Proved: "best so far",
+	}
+	if r.Height > 0 {
+		line.Ratio, line.Gap = float64(r.Height)/float64(r.Bound), float64(r.Height-r.Least)/float64(r.Least)
+	}
+	switch r.Height {
+	case r.Bound:
+		line.Proved = "bound reached"
+	case r.Least:
+		line.Proved = "optimal"
+	}
+	return line, r.Offsets, nil
+}
+
+// row is the line in the table. What is above 1, or above 0 %, does not look as if it were not.
+func (l *packLine) row() []string {
+	ratio, gap := fmt.Sprintf("%.4f", l.Ratio), fmt.Sprintf("%.2f %%", 100*l.Gap)
+	if l.Ratio > 1 && ratio == "1.0000" {
+		ratio = "1.0001"
+	}
+	if l.Gap > 0 && gap == "0.00 %" {
+		gap = "0.01 %"
+	}
+	return []string{
+		l.Instance, count(l.Buffers), count(l.Bound), count(l.Height), ratio, gap,
+		duration(time.Duration(l.Seconds * float64(time.Second))), l.Proved,
+	}
+}
+
+// readInstances reads what a file has to pack.
+func readInstances(path string, stdin io.Reader, align int64) ([]instance, error) {
+	if path == "-" {
+		content, err := io.ReadAll(stdin)
+		if err != nil {
+			return nil, err
+		}
+		if isTable(content) {
+			return readTable(displayPath(path), bytes.NewReader(content))
+		}
+		stdin = bytes.NewReader(content)
+	} else if strings.EqualFold(filepath.Ext(path), ".csv") {
+		f, err := os.Open(path)
+		var failed *os.PathError
+		if errors.As(err, &failed) {
+			return nil, failed.Err // the path is said by whoever reports it
+		}
+		defer f.Close()
+		base := filepath.Base(path)
+		return readTable(clean(base[:len(base)-len(".csv")], maxWhere), f)
+	}
+	in, err := read(path, stdin)
+	if err != nil {
+		return nil, explainInput(err)
+	}
+	works, err := in.works()
+	if err != nil {
+		return nil, explainInput(err)
+	}
+	var instances []instance
+	for _, w := range works {
+		name := in.name()
+		if len(works) > 1 {
+			name += fmt.Sprintf(", device %d", w.Device)
+		}
+		buffers, err := buffersOf(w.Program, align)
+		if err != nil {
+			return nil, err
+		}
+		instances = append(instances, instance{name, buffers})
+	}
+	return instances, nil
+}
+
+// isTable says whether a file's first line has a column "lower". That the word is there is not enough: traces have names.
+func isTable(content []byte) bool {
+	header, _, _ := bytes.Cut(content, []byte("\n"))
+	return slices.ContainsFunc(bytes.Split(header, []byte(",")), func(name []byte) bool {
+		return string(bytes.Trim(name, "\ufeff\" \t\r")) == "lower"
+	})
+}
+
+func readTable(name string, r io.Reader) ([]instance, error) {
+	buffers, _, err := pack.ReadCSV(r)
+	return []instance{{name, buffers}}, err
+}
+
+// buffersOf returns the blocks of a program: each lives from the op that allocates it to the one after which nothing uses
+// it any more. Those of no bytes need no place.
+func buffersOf(p *trace.Program, align int64) ([]pack.Buffer, error) {
+	buffers := make([]pack.Buffer, 0, p.Blocks)
+	index := make([]int, p.Blocks)
+	for at, op := range p.Ops {
+		switch op.Kind {
+		case trace.OpAlloc:
+			index[op.Block] = -1
+			if op.Size <= 0 {
+				continue
+			}
+			size := op.Size + (align-op.Size%align)%align
+			if size < 0 {
+				return nil, fmt.Errorf("block %d of %d bytes cannot be rounded up to a multiple of %d", op.Block, op.Size, align)
+			}
+			index[op.Block] = len(buffers)
+			buffers = append(buffers, pack.Buffer{
+				ID: strconv.Itoa(int(op.Block)), Lower: int64(at), Upper: int64(len(p.Ops)), Size: size,
+			})
+		case trace.OpFree, trace.OpComplete:
+			if i := index[op.Block]; i >= 0 {
+				buffers[i].Upper = int64(at)
+			}
+		}
+	}
+	return buffers, nil
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem/planned"
+	"github.com/ashlar-go/ashlar/replay"
+)
+
+type planCmd struct {
+	Trace   string        `arg:"" help:"A memory snapshot of PyTorch, or a .script; - is standard input."`
+	Output  string        `name:"output" short:"o" required:"" placeholder:"PLAN" help:"The file that the plan is written to."`
+	Ordinal int           `default:"-1" placeholder:"N" help:"Which of the trace's devices, if it has several."`
+	Device  string        `placeholder:"DEVICE" help:"A device of \"ashlar devices\", or sim: the plan is refused on others (default: any)."`
+	Room    int           `placeholder:"PERCENT" help:"How much larger a request may be than the recorded one, or smaller (default: as recorded)."`
+	Time    time.Duration `placeholder:"DURATION" help:"How long to look for a better packing at most, such as 30s (default: a few tries)."`
+	JSON    bool          `name:"json" help:"Print one JSON object."`
+}
+
+// Help implements kong.HelpProvider.
+func (*planCmd) Help() string {
+	return `Finds what repeats in a trace, gives each of its blocks a place in one region, near the least memory that they need, and writes
+the plan. In Go, planned.Read reads it and planned.New opens an allocator that serves the expected requests from the region in a few
+nanoseconds, and others from another allocator.
+
+Where at least half of a stream's requests are rounds of the same, two or more, and little follows, what comes before them and one
+round are planned.
+Otherwise all of its requests are, in order; and each step that comes again is served, whatever the order of the steps.
+
+A plan with room (--room 50) also serves requests of up to one and a half times the recorded sizes, and down to two thirds of them.
+Its region is so much larger.
+
+Examples:
+
+    ashlar plan run.pickle -o run.plan
+    ashlar plan --time 30s --device cuda:0 run.pickle -o run.plan
+    ashlar plan --room 25 --json run.pickle -o run.plan | jq .region`
+}
+
+// packSteps is how many orders packing looks at without a time.
+const packSteps = 20
+
+// A planSummary is the output of --json. Sizes are bytes.
+type planSummary struct {
+	Trace         string       `json:"trace"`
+	Device        int          `json:"device"`
+	Plan          string       `json:"plan"`
+	PlanBytes     int64        `json:"plan_bytes"`
+	Requests      int          `json:"requests"`       // of the trace
+	TracePeak     int64        `json:"trace_peak"`     // requested
+	Slots         int          `json:"slots"`          // requests that the plan expects, a round of what repeats once
+	Placed        int          `json:"placed"`         // of them, from the region
+	RequestedPeak int64        `json:"requested_peak"` // of those, stream by stream
+	Bound         int64        `json:"bound"`
+	Region        int64        `json:"region"`
+	Room          int          `json:"room"`
+	Streams       []planSummed `json:"streams"`
+}
+
+// A planSummed is what a plan has for one stream.
+type planSummed struct {
+	Stream   int     `json:"stream"`
+	Requests int     `json:"requests"`
+	Prologue int     `json:"prologue"` // slots before what repeats, or all
+	Round    int     `json:"round"`    // slots of a round; 0: nothing repeats
+	Rounds   float64 `json:"rounds"`   // in the trace
+	Region   int64   `json:"region"`
+}
+
+// Run implements the command.
+func (c *planCmd) Run(s *streams) error {
+	if c.Room < 0 || c.Room > 1000 {
+		return usageError{fmt.Errorf("--room %d: want 0 to 1000", c.Room)}
+	}
+	if c.Time < 0 {
+		return usageError{fmt.Errorf("--time %v: want more than nothing", c.Time)}
+	}
+	device, err := c.device()
+	if err != nil {
+		return err
+	}
+	args := traceArgs{Traces: []string{c.Trace}}
+	return args.each(s, func(in *input, p *progress) error {
+		if err := c.apart(in); err != nil {
+			return err
+		}
+		w, err := c.work(in)
+		if err != nil {
+			return err
+		}
+		p.at("planning " + in.name())
+		ctx, steps := context.Background(), packSteps
+		if c.Time > 0 {
+			limited, cancel := context.WithTimeout(ctx, c.Time)
+			defer cancel()
+			ctx, steps = limited, -1
+		}
+		plan, err := planned.Make(ctx, w.Program, planned.Options{Trace: in.name(), Device: device, Room: c.Room, Steps: steps})
+		if err != nil {
+			return err
+		}
+		n, err := c.save(plan)
+		if err != nil {
+			return err
+		}
+		p.end()
+		sum := c.summary(in, w, plan, n)
+		if c.JSON {
+			return json.NewEncoder(s.out).Encode(&sum)
+		}
+		sum.write(s.out, in, device.Name)
+		return nil
+	})
+}
+
+// device is what the plan is for.
+func (c *planCmd) device() (planned.Device, error) {
+	if c.Device == "" {
+		return planned.Device{}, nil
+	}
+	dev, err := driver.Open(c.Device)
+	if err != nil {
+		return planned.Device{}, err
+	}
+	info := dev.Info()
+	return planned.Device{Name: info.Name, TotalMemory: info.TotalMemory, Alignment: info.Alignment}, dev.Close()
+}
+
+// work is the one that is to be planned.
+func (c *planCmd) work(in *input) (*replay.Work, error) {
+	works, err := in.works()
+	if err != nil {
+		return nil, err
+	}
+	if c.Ordinal < 0 && len(works) > 1 {
+		return nil, usageError{fmt.Errorf("%s has %d devices: choose one with --ordinal", in.name(), len(works))}
+	}
+	for _, w := range works {
+		if c.Ordinal < 0 || w.Device == c.Ordinal {
+			return w, nil
+		}
+	}
+	return nil, usageError{fmt.Errorf("--ordinal %d: %s has no such device", c.Ordinal, in.name())}
+}
+
+// apart refuses to write the plan in the place of what it is made of.
+func (c *planCmd) apart(in *input) error {
+	to, err := os.Stat(c.Output)
+	if err != nil || in.path == "-" {
+		return nil // what is wrong with it is said by whoever writes
+	}
+	if from, err := os.Stat(in.path); err == nil && os.SameFile(from, to) {
+		return usageError{fmt.Errorf("--output %s: that is the trace", displayPath(c.Output))}
+	}
+	return nil
+}
+
+// save writes the plan. Its errors wrap none, which would be taken for the trace's.
+func (c *planCmd) save(p *planned.Plan) (n int64, err error) {
+	err = writeFile(c.Output, func(w io.Writer) error {
+		n, err = p.WriteTo(w)
+		return err
+	})
+	if err != nil {
+		var failed *os.PathError
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		err = fmt.Errorf("%s cannot be written: %v", displayPath(c.Output), err)
+	}
+	return n, err
+}
+
+func (c *planCmd) summary(in *input, w *replay.Work, p *planned.Plan, n int64) planSummary {
+	stats := w.Program.Stats()
+	sum := planSummary{
+		Trace: in.path, Device: w.Device, Plan: c.Output, PlanBytes: n, Requests: stats.Allocs, TracePeak: stats.PeakBytes,
+		RequestedPeak: p.Requested(), Bound: p.Bound(), Region: p.Size(), Room: p.Room, Streams: []planSummed{},
+	}
+	sum.Placed, sum.Slots = p.Slots()
+	for i := range p.Lanes {
+		l := &p.Lanes[i]
+		one := planSummed{Stream: l.Stream, Requests: stats.Streams[l.Stream].Allocs, Prologue: len(l.Slots), Region: l.Size}
+		if l.Loop >= 0 {
+			one.Prologue, one.Round = l.Loop, len(l.Slots)-l.Loop
+			one.Rounds = float64(one.Requests-one.Prologue) / float64(one.Round)
+		}
+		sum.Streams = append(sum.Streams, one)
+	}
+	return sum
+}
+
+func (sum *planSummary) write(w *page, in *input, device string) {
+	fmt.Fprintf(w, "%s: a plan of %s on %s\n\n", in.name(), plural(sum.Requests, "request"), plural(len(sum.Streams), "stream"))
+	field := func(name, format string, args ...any) {
+		w.paragraph(pad("  "+name, -14), fmt.Sprintf(format, args...))
+	}
+	for _, l := range sum.Streams {
+		name := "repeats"
+		if len(sum.Streams) > 1 {
+			name = fmt.Sprintf("stream %d", l.Stream)
+		}
+		if l.Round == 0 {
+			field(name, "nothing as a whole: %s in order, and each step that comes again; %s", plural(l.Prologue, "request"),
+				bytesize.Format(l.Region))
+			continue
+		}
+		field(name, "%s once, then rounds of %s, of which the trace has %.1f; %s", plural(l.Prologue, "request"), count(l.Round),
+			l.Rounds, bytesize.Format(l.Region))
+	}
+	field("served", "%s from the region, %s by the fallback", plural(sum.Placed, "request"), count(sum.Slots-sum.Placed))
+	field("requested", "%s at the peak of what is served, %s of the whole trace", bytesize.Format(sum.RequestedPeak),
+		bytesize.Format(sum.TracePeak))
+	field("bound", "%s: no region is smaller", bytesize.Format(sum.Bound))
+	field("region", "%s (%.4f of the requested peak)", bytesize.Format(sum.Region), ratio(sum.Region, sum.RequestedPeak))
+	if sum.Room > 0 {
+		field("room", "%d %% for other sizes than were recorded", sum.Room)
+	}
+	if device == "" {
+		device = "any"
+	}
+	field("device", "%s", device)
+	field("written", "%s, %s", displayPath(sum.Plan), bytesize.Format(sum.PlanBytes))
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem/planned"
+)
+
+// A plan is written whole, says what it is of, and needs little more than what is requested.
+func TestPlan(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "resnet.plan")
+	has(t, ok(t, "plan", sample("resnet"), "-o", at), "resnet: a plan of 6,615 requests on 1 stream", "nothing as a whole",
+		"6,615 requests from the region, 0 by the fallback", "3.85GiB (1.0000 of the requested peak)", "device")
+	var sum planSummary
+	if err := json.Unmarshal([]byte(ok(t, "plan", "--json", "--device", "sim", "-o", at, sample("resnet"))), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum.Requests != 6615 || sum.Placed != 6615 || sum.TracePeak != 4134814436 || sum.RequestedPeak != sum.TracePeak ||
+		float64(sum.Region) > 1.005*float64(sum.TracePeak) || sum.Bound > sum.Region {
+		t.Errorf("%+v", sum)
+	}
+	f, err := os.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := planned.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Trace != "resnet" || p.Device.Name == "" || p.Size() != sum.Region {
+		t.Errorf("%q for %+v, %d bytes", p.Trace, p.Device, p.Size())
+	}
+	if left, err := os.ReadDir(filepath.Dir(at)); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// Rounds are found, and room makes the region larger.
+func TestPlanOfRounds(t *testing.T) {
+	text := "device sim total=1GiB\nalloc w 5MiB\n"
+	for range 5 {
+		text += "alloc a 1MiB\nalloc b 2MiB\nfree a\nalloc c 3000\nfree b\nfree c\n"
+	}
+	script := file(t, "rounds.script", text)
+	at := filepath.Join(t.TempDir(), "p")
+	has(t, ok(t, "plan", script, "-o", at), "1 request once, then rounds of 3, of which the trace has 5.0")
+	has(t, ok(t, "plan", "--room", "50", script, "-o", at), "room", "12.00MiB (1.5")
+}
+
+func TestPlanErrors(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "p")
+	for _, c := range []struct {
+		code int
+		args []string
+	}{
+		{exitUsage, []string{"plan", sample("resnet")}},
+		{exitUsage, []string{"plan", "-o", at, "--room", "2000", sample("resnet")}},
+		{exitUsage, []string{"plan", "-o", at, "--ordinal", "3", sample("resnet")}},
+		{exitInput, []string{"plan", "-o", at, "missing"}},
+		{exitInput, []string{"plan", "-o", filepath.Join(at, "nowhere"), sample("resnet")}},
+		{exitInput, []string{"plan", "-o", at, "--device", "none", sample("resnet")}},
+	} {
+		if got := ashlar(t, nil, c.args...); got.code != c.code || got.err == "" {
+			t.Errorf("%q: exit code %d, want %d: %s", c.args, got.code, c.code, got.err)
+		}
+	}
+	if _, err := os.Stat(at); err == nil {
+		t.Error("a plan was written")
+	}
+	got := ashlar(t, nil, "plan", "-o", filepath.Join(at, "nowhere"), sample("resnet"))
+	if !strings.Contains(got.err, "nowhere cannot be written") || strings.Contains(got.err, "_dump_snapshot") {
+		t.Errorf("a plan that cannot be written: %s", got.err)
+	}
+}
+
+// A plan does not take the place of its trace, nor that of a link.
+func TestPlanOverwritesNoTrace(t *testing.T) {
+	script := file(t, "rounds.script", "device sim total=1GiB\nalloc a 5MiB\nfree a\n")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(script, link); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{script, link} {
+		if got := ashlar(t, nil, "plan", script, "-o", at); got.code != exitUsage || !strings.Contains(got.err, "that is the trace") {
+			t.Errorf("%s: exit code %d: %s", at, got.code, got.err)
+		}
+	}
+	if after, err := os.ReadFile(script); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the trace is now %q, %v", after, err)
+	}
+	to := filepath.Join(t.TempDir(), "to")
+	if err := errors.Join(os.Remove(link), os.WriteFile(to, nil, 0o600), os.Symlink(to, link)); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "plan", script, "-o", link)
+	if is, err := os.Lstat(to); err != nil || is.Size() == 0 || is.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: want the plan where the link leads, with the rights that the file had", is, err)
+	}
+}

@@ -1,0 +1,246 @@
+package planned
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/handover"
+)
+
+// Settings say what an allocator stands on.
+type Settings struct {
+	// Fallback serves what the plan does not: an allocator of the same device, which Close closes too if it is an io.Closer.
+	Fallback mem.Allocator
+
+	// Streams are those of the plan, by their numbers: at least one more than the highest. Nil takes those that the device has
+	// numbered so.
+	Streams []driver.Stream
+}
+
+// A Mismatch is a device, or settings, that a plan was not made for.
+type Mismatch struct {
+	What      string // "name", "total memory", "alignment", "streams"
+	Plan, Has any
+}
+
+func (e *Mismatch) Error() string {
+	return fmt.Sprintf("planned: the plan is for another device or other settings: %s %v, here %v", e.What, e.Plan, e.Has)
+}
+
+// An Allocator serves a plan. Safe for concurrent use.
+type Allocator struct {
+	base     driver.Pointer
+	size     uint64
+	lanes    []lane  // by their parts of the region
+	byStream []*lane // by driver.StreamID
+	fallback mem.Allocator
+	dev      driver.Device
+	waits    waits
+	missed   atomic.Int64 // requests that the fallback served
+
+	mu      sync.Mutex // guards what follows; before those of lanes
+	region  bool       // the device's memory is held
+	closed  atomic.Bool
+	stats   mem.Stats // the region's, as they were last looked at
+	counted sums      // in them
+}
+
+// waits are the streams that strays are handed over between.
+type waits struct {
+	sync.Mutex
+	*handover.Streams
+}
+
+// New opens an allocator on dev, and takes the plan's region at once: with one driver call, and none later but for waits. The error
+// is a *Mismatch, says that the plan is wrong, matches mem.ErrNoMemory, or is the driver's; then the fallback stays the caller's.
+// It panics without a fallback.
+func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
+	if s.Fallback == nil {
+		panic("planned: New without a fallback")
+	}
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	ids, err := p.fits(dev.Info(), s.Streams)
+	if err != nil {
+		return nil, err
+	}
+	a := &Allocator{fallback: s.Fallback, dev: dev, size: uint64(p.Size()), lanes: make([]lane, len(p.Lanes))}
+	a.waits.Streams = handover.New(dev, "planned")
+	if a.size > 0 {
+		a.base, err = dev.Alloc(int64(a.size))
+		if errors.Is(err, driver.ErrNoMemory) {
+			err = fmt.Errorf("%w: %w", mem.ErrNoMemory, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("planned: a region of %d bytes: %w", a.size, err)
+		}
+		a.region = true
+	}
+	a.byStream = make([]*lane, int(slices.Max(append(ids, 0)))+1)
+	at := a.base
+	for i := range a.lanes {
+		a.lanes[i].open(a, p, &p.Lanes[i], ids[i], at)
+		at += driver.Pointer(p.Lanes[i].Size)
+		a.byStream[ids[i]] = &a.lanes[i]
+	}
+	a.count()
+	return a, nil
+}
+
+// fits checks the device, and returns which streams the lanes are of.
+func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamID, error) {
+	d := &p.Device
+	switch {
+	case d.Name != "" && d.Name != info.Name:
+		return nil, &Mismatch{"name", d.Name, info.Name}
+	case d.TotalMemory != 0 && d.TotalMemory != info.TotalMemory:
+		return nil, &Mismatch{"total memory", d.TotalMemory, info.TotalMemory}
+	case d.Alignment > 0 && info.Alignment%d.Alignment != 0:
+		return nil, &Mismatch{"alignment", d.Alignment, info.Alignment}
+	}
+	var ids []driver.StreamID
+	for i := range p.Lanes {
+		id := driver.StreamID(p.Lanes[i].Stream)
+		if streams != nil {
+			if int(id) >= len(streams) || streams[id] == nil {
+				return nil, &Mismatch{"streams", int(id) + 1, len(streams)}
+			}
+			id = streams[id].ID()
+		}
+		if slices.Contains(ids, id) {
+			return nil, &Mismatch{"streams", len(p.Lanes), "one of them twice"}
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// Alloc implements mem.Allocator. An expected request takes constant time, no driver call, no lock and no map. The error is the
+// fallback's.
+func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	if s == nil {
+		panic("planned: Alloc on a nil stream")
+	}
+	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil {
+		l := a.byStream[id]
+		w := l.at.Load()
+		p := &l.places[w&posMask]
+		if int64(w) >= 0 && uint64(size-p.least) <= p.span && l.ended(p.first, w>>posBits) &&
+			(p.rest == 0 || l.over(p, w>>posBits)) && l.at.CompareAndSwap(w, w+1) {
+			if l.asked != nil {
+				l.asked[w&posMask].Store(size)
+			}
+			return mem.Block{Ptr: p.ptr, Size: p.size(), Tag: w}, nil
+		}
+	}
+	return a.alloc(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned: the wishes are for the fallback.
+func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if s == nil {
+		panic("planned: Alloc on a nil stream")
+	}
+	return a.alloc(s, size, o)
+}
+
+func (a *Allocator) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	switch {
+	case size < 0:
+		panic(fmt.Sprintf("planned: Alloc of %d bytes", size))
+	case size == 0:
+		return mem.Block{}, nil
+	case a.closed.Load():
+		return mem.Block{}, closedError("Alloc")
+	}
+	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil {
+		if b, ok := a.byStream[id].request(s, size); ok {
+			return b, nil
+		}
+	}
+	a.missed.Add(1)
+	return mem.AllocWith(a.fallback, s, size, o)
+}
+
+// Free implements mem.Allocator. It makes no driver call for a block of the region, but where a stream in used has the number of
+// one that is closed.
+func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
+	if uint64(b.Ptr-a.base) >= a.size {
+		if b != (mem.Block{}) {
+			a.fallback.Free(b, used...)
+		}
+		return
+	}
+	l := &a.lanes[0]
+	if b.Ptr >= l.end {
+		i := sort.Search(len(a.lanes), func(i int) bool { return b.Ptr < a.lanes[i].end })
+		l = &a.lanes[i]
+	}
+	if len(used) == 0 && l.freed(b) {
+		return
+	}
+	l.free(b, used)
+}
+
+// Close closes the fallback if it is an io.Closer, and gives the region back to the device, which waits for all its work. Blocks of
+// the region on loan are an error, and so is what the fallback says; then nothing has changed. If the device does not take the region
+// back, the next Close tries again. A closed allocator hands nothing out.
+func (a *Allocator) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		l.lock()
+		defer l.unlock()
+		for range l.loans() {
+			n++
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("planned: Close with %d blocks of the region on loan", n)
+	}
+	if c, ok := a.fallback.(io.Closer); ok && !a.closed.Load() {
+		if err := c.Close(); err != nil {
+			return fmt.Errorf("planned: Close the fallback: %w", err)
+		}
+	}
+	a.closed.Store(true)
+	if a.region {
+		if err := a.dev.Free(a.base); err != nil {
+			return fmt.Errorf("planned: Close: %w", err)
+		}
+		a.region = false
+	}
+	return nil
+}
+
+// Unwrap implements mem.Wrapper: the fallback.
+func (a *Allocator) Unwrap() mem.Allocator { return a.fallback }
+
+// EmptyCache implements mem.Trimmer: it empties the fallback's cache. The region stays.
+func (a *Allocator) EmptyCache() error {
+	if t, ok := mem.Find[mem.Trimmer](a.fallback); ok {
+		return t.EmptyCache()
+	}
+	return nil
+}
+
+// follow makes s wait for the users of memory.
+func (a *Allocator) follow(s driver.Stream, p handover.Past) error {
+	a.waits.Lock()
+	defer a.waits.Unlock()
+	return a.waits.Follow(s, p)
+}
+
+func closedError(call string) error {
+	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: "the planned allocator is closed"}
+}

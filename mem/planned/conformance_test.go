@@ -1,0 +1,73 @@
+package planned_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/memtest"
+	"github.com/ashlar-go/ashlar/mem/planned"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// broad is a plan in which requests of most sizes find a slot: four streams, each with rounds of random requests, and as much room
+// as there may be.
+func broad(t testing.TB) *planned.Plan {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var round []trace.Op
+	blocks := uint32(0)
+	var live []uint32
+	for range 120 {
+		for len(live) > 12 || len(live) > 0 && rng.IntN(3) == 0 {
+			i := rng.IntN(len(live))
+			round = append(round, trace.Op{Kind: trace.OpFree, Block: live[i]})
+			live = append(live[:i], live[i+1:]...)
+		}
+		op := trace.Op{Kind: trace.OpAlloc, Block: blocks, Stream: uint32(rng.IntN(4)), Size: 1 + rng.Int64N(1<<rng.IntN(18))}
+		round = append(round, op)
+		live = append(live, blocks)
+		blocks++
+	}
+	p := &trace.Program{Streams: 4}
+	for r := range uint32(3) {
+		for _, op := range round {
+			op.Block += r * blocks
+			p.Ops = append(p.Ops, op)
+		}
+		if r > 0 { // what is left of the round before
+			for _, b := range live {
+				p.Ops = append(p.Ops, trace.Op{Kind: trace.OpFree, Block: b + (r-1)*blocks})
+			}
+		}
+	}
+	p.Blocks = int(3 * blocks)
+	return plan(t, p, planned.Options{Room: 1000})
+}
+
+func conformance(t *testing.T) memtest.Config {
+	p := broad(t)
+	t.Logf("%d bytes", p.Size())
+	return memtest.Config{
+		Device: func(testing.TB) driver.Device {
+			return sim.New(sim.Options{Total: 256 << 20, CallSites: true})
+		},
+		New:      func(t testing.TB, dev driver.Device) mem.Allocator { return open(t, dev, p) },
+		Reserved: (p.Size() + 4095) / 4096 * 4096, Waits: true, Alignment: 512,
+	}
+}
+
+func TestConformanceOnSim(t *testing.T) { memtest.Run(t, conformance(t)) }
+
+func TestConformanceOnHost(t *testing.T) {
+	cfg := conformance(t)
+	cfg.Device = func(t testing.TB) driver.Device {
+		dev, err := host.Open(host.Options{Total: 256 << 20})
+		must(t, err)
+		return dev
+	}
+	cfg.Ops, cfg.Seeds, cfg.FaultOps = 300, 2, 15
+	memtest.Run(t, cfg)
+}

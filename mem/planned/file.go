@@ -1,0 +1,231 @@
+package planned
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc64"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// The format is text, one fact a line:
+//
+//	ashlar plan 1
+//	trace "gpt2"
+//	device "NVIDIA H200" 150109880320 512     name, bytes, alignment; "" and 0 do not matter
+//	room 0
+//	lane 0 loop - size 19210855936            and then its slots: size, offset or -, end or -
+//	154389504 0 -
+//	3145728 154389504 412
+//	sum 5f0c1f2ad37c6a10                      CRC-64 (ISO) of all before this line
+const header = "ashlar plan 1"
+
+const maxLine = 4096 // bytes
+
+var sumTable = crc64.MakeTable(crc64.ISO)
+
+// A FileError says where a plan's file is wrong.
+type FileError struct {
+	Line int // from 1; 0: what the lines say together
+	What string
+}
+
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return "planned: a plan that cannot be used: " + e.What
+	}
+	return fmt.Sprintf("planned: line %d of a plan: %s", e.Line, e.What)
+}
+
+// WriteTo implements io.WriterTo: what Read reads. Errors are those of w.
+func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
+	sum := crc64.New(sumTable)
+	counted := &counter{w: w}
+	out := bufio.NewWriter(counted)
+	both := io.MultiWriter(out, sum)
+	fmt.Fprintf(both, "%s\ntrace %q\ndevice %q %d %d\nroom %d\n", header, p.Trace, p.Device.Name, p.Device.TotalMemory,
+		p.Device.Alignment, p.Room)
+	var line []byte
+	for i := range p.Lanes {
+		l := &p.Lanes[i]
+		fmt.Fprintf(both, "lane %d loop %s size %d\n", l.Stream, orDash(int64(l.Loop), l.Loop >= 0), l.Size)
+		for _, s := range l.Slots {
+			line = strconv.AppendInt(line[:0], s.Size, 10)
+			line = append(append(line, ' '), orDash(s.Offset, s.Offset >= 0)...)
+			line = append(append(line, ' '), orDash(int64(s.End), s.End != Forever)...)
+			both.Write(append(line, '\n'))
+		}
+	}
+	fmt.Fprintf(out, "sum %016x\n", sum.Sum64())
+	err = out.Flush() // of all that failed before, too
+	return counted.n, err
+}
+
+func orDash(n int64, known bool) string {
+	if !known {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// Read reads a plan. The error is r's, or a *FileError; a plan in which two blocks would share memory is one. What is kept is in
+// proportion to what is read.
+func Read(r io.Reader) (*Plan, error) {
+	f := &reader{in: bufio.NewReaderSize(r, maxLine), sum: crc64.New(sumTable)}
+	p, err := f.plan()
+	if err == nil {
+		if wrong := p.Check(); wrong != nil {
+			err = &FileError{What: strings.TrimPrefix(wrong.Error(), "planned: ")}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+type reader struct {
+	in   *bufio.Reader
+	sum  hash.Hash64 // of the lines before this one
+	line []byte
+	n    int
+}
+
+// next reads a line, which joins the sum when the one after it is read.
+func (f *reader) next() (string, error) {
+	f.sum.Write(f.line)
+	f.n++
+	line, err := f.in.ReadSlice('\n')
+	f.line = append(f.line[:0], line...)
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return "", f.wrong("it has more than %d bytes", maxLine)
+	case errors.Is(err, io.EOF):
+		return "", f.wrong("the file ends early")
+	case err != nil:
+		return "", err
+	}
+	return string(line[:len(line)-1]), nil
+}
+
+func (f *reader) wrong(format string, args ...any) error {
+	return &FileError{f.n, fmt.Sprintf(format, args...)}
+}
+
+func (f *reader) plan() (*Plan, error) {
+	p := &Plan{}
+	line, err := f.next()
+	if err == nil && line != header {
+		err = f.wrong("%.60q, want %q: this is no plan, or one of another version", line, header)
+	}
+	if err == nil {
+		err = f.fields("trace %q", &p.Trace)
+	}
+	if err == nil {
+		err = f.fields("device %q %d %d", &p.Device.Name, &p.Device.TotalMemory, &p.Device.Alignment)
+	}
+	if err == nil {
+		err = f.fields("room %d", &p.Room)
+	}
+	for err == nil {
+		if line, err = f.next(); err != nil {
+			break
+		}
+		if text, ok := strings.CutPrefix(line, "sum "); ok {
+			return p, f.end(text)
+		}
+		if strings.HasPrefix(line, "lane ") {
+			err = f.lane(p, line)
+			continue
+		}
+		err = f.slot(p, line)
+	}
+	return nil, err
+}
+
+// fields reads a line of a fixed form.
+func (f *reader) fields(format string, into ...any) error {
+	line, err := f.next()
+	if err != nil {
+		return err
+	}
+	if n, err := fmt.Sscanf(line+"\n", format+"\n", into...); err != nil || n != len(into) {
+		return f.wrong("%.60q, want %s", line, format)
+	}
+	return nil
+}
+
+func (f *reader) lane(p *Plan, line string) error {
+	l := Lane{Loop: -1}
+	words := strings.Fields(line)
+	if len(words) != 6 || words[2] != "loop" || words[4] != "size" {
+		return f.wrong("%.60q, want lane NUMBER loop POSITION size BYTES", line)
+	}
+	stream, err := strconv.Atoi(words[1])
+	if err == nil && words[3] != "-" {
+		l.Loop, err = strconv.Atoi(words[3])
+	}
+	if err == nil {
+		l.Size, err = strconv.ParseInt(words[5], 10, 64)
+	}
+	if err != nil || len(p.Lanes) == maxLanes || words[3] != "-" && l.Loop < 0 {
+		return f.wrong("%.60q: a number that is none, or too many lanes", line)
+	}
+	l.Stream = stream
+	p.Lanes = append(p.Lanes, l)
+	return nil
+}
+
+func (f *reader) slot(p *Plan, line string) error {
+	if len(p.Lanes) == 0 {
+		return f.wrong("%.60q, want a lane", line)
+	}
+	l := &p.Lanes[len(p.Lanes)-1]
+	s := Slot{Offset: -1, End: Forever}
+	size, rest, _ := strings.Cut(line, " ")
+	offset, end, ok := strings.Cut(rest, " ")
+	var errs [3]error
+	s.Size, errs[0] = strconv.ParseInt(size, 10, 64)
+	if offset != "-" {
+		s.Offset, errs[1] = strconv.ParseInt(offset, 10, 64)
+	}
+	if end != "-" {
+		s.End, errs[2] = strconv.Atoi(end)
+	}
+	switch {
+	case !ok || errors.Join(errs[:]...) != nil || s.End >= Forever && end != "-" || s.Offset < 0 && offset != "-":
+		return f.wrong("%.60q, want SIZE OFFSET END", line)
+	case len(l.Slots) == maxSlots:
+		return f.wrong("more than %d slots", maxSlots)
+	}
+	l.Slots = append(l.Slots, s)
+	return nil
+}
+
+// end checks the sum, and that nothing follows.
+func (f *reader) end(text string) error {
+	if want := fmt.Sprintf("%016x", f.sum.Sum64()); text != want {
+		return f.wrong("sum %.20q, want %q: the file was changed, or copied wrongly", text, want)
+	}
+	if _, err := f.in.ReadByte(); !errors.Is(err, io.EOF) {
+		if err != nil {
+			return err
+		}
+		return f.wrong("something follows")
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package planned_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem/planned"
+)
+
+func written(t testing.TB, p *planned.Plan) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	n, err := p.WriteTo(&b)
+	must(t, err)
+	if n != int64(b.Len()) {
+		t.Fatalf("%d bytes written, %d said", b.Len(), n)
+	}
+	return b.Bytes()
+}
+
+// What was written is read as it was.
+func TestFile(t *testing.T) {
+	for _, p := range []*planned.Plan{
+		{},
+		broad(t),
+		plan(t, training(steps(6, 2, 5)), planned.Options{
+			Trace: "a \"name\"\n", Device: planned.Device{Name: "GPU", TotalMemory: 1 << 40, Alignment: 512},
+		}),
+		plan(t, work(t, "streams"), planned.Options{Trace: "streams"}),
+	} {
+		text := written(t, p)
+		got, err := planned.Read(bytes.NewReader(text))
+		must(t, err)
+		if !reflect.DeepEqual(got, p) {
+			t.Errorf("%.300s is not read as it was written", text)
+		}
+	}
+}
+
+// Whatever is changed in a file is noticed, and the line is named.
+func TestFileChanged(t *testing.T) {
+	text := written(t, plan(t, training(steps(3, 2)), planned.Options{}))
+	for i := range text {
+		for _, changed := range [][]byte{
+			append(append(bytes.Clone(text[:i]), text[i]^1), text[i+1:]...),
+			text[:i],
+		} {
+			_, err := planned.Read(bytes.NewReader(changed))
+			if wrong := (*planned.FileError)(nil); !errors.As(err, &wrong) || wrong.Line == 0 {
+				t.Fatalf("byte %d: %v", i, err)
+			}
+		}
+	}
+	const front = "ashlar plan 1\ntrace \"\"\ndevice \"\" 0 0\nroom 0\n"
+	for text, want := range map[string]string{
+		"ashlar plan 2\n":                       "another version",
+		"ashlar plan 1\ntrace \"x\" y\n":        "line 2 of a plan: \"trace \\\"x\\\" y\", want trace %q",
+		front + strings.Repeat("1", 5000):       "line 5 of a plan: it has more than",
+		front + "1 0 -\n":                       "want a lane",
+		front + "lane 0 loop - size\n":          "want lane NUMBER",
+		front + "lane 0 loop - size 512\n1 0\n": "line 6 of a plan: \"1 0\", want SIZE OFFSET END",
+		front + "sum 0\n":                       "the file was changed",
+		string(text) + "x":                      "something follows",
+	} {
+		if _, err := planned.Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A plan that would have two blocks in one place is refused, whoever made it.
+func TestSenseless(t *testing.T) {
+	lane := func(loop int, size int64, slots ...planned.Slot) planned.Lane {
+		return planned.Lane{Loop: loop, Size: size, Slots: slots}
+	}
+	for want, p := range map[string]planned.Plan{
+		"overlap":      {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, End: 2}, planned.Slot{Size: 1, End: 2})}},
+		"beyond":       {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 513, End: 2})}},
+		"has a lane":   {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
+		"slots, want":  {Lanes: []planned.Lane{lane(-1, 512)}},
+		"goes on at":   {Lanes: []planned.Lane{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
+		"ends at":      {Lanes: []planned.Lane{lane(0, 512, planned.Slot{Size: 1, End: 2})}},
+		"asks for":     {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{End: 1})}},
+		"multiple":     {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, Offset: 8, End: 1})}},
+		"room of":      {Room: -1},
+		"the device's": {Device: planned.Device{Name: strings.Repeat("x", 5000)}},
+		"slot 0 ends":  {Lanes: []planned.Lane{lane(-1, 0, planned.Slot{Size: 1, Offset: -1, End: planned.Forever + 1})}},
+		"more than":    {Lanes: []planned.Lane{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
+		"wraps, slot ": {Lanes: []planned.Lane{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
+	} {
+		err := p.Check()
+		if strings.HasPrefix(want, "wraps") {
+			if err == nil { // the second lives into the next round, where the first begins
+				t.Error("a block of the next round in the place of one of this")
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		var b bytes.Buffer
+		p.WriteTo(&b)
+		if _, err := planned.Read(&b); err == nil {
+			t.Errorf("%s: it is read", want)
+		}
+	}
+}
+
+// Packing ends with the context, and the plan is one all the same.
+func TestContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	p, err := planned.Make(ctx, training(steps(3, 2)), planned.Options{Steps: -1})
+	must(t, err)
+	must(t, p.Check())
+}
+
+// What is read can be written, and is then the same. The sum is made right: nearly no change would be looked at otherwise.
+func FuzzRead(f *testing.F) {
+	body := func(p *planned.Plan) []byte {
+		text := written(f, p)
+		return text[:bytes.LastIndex(text, []byte("sum "))]
+	}
+	f.Add(body(plan(f, training(steps(3, 2)), planned.Options{Trace: "x", Room: 3})))
+	f.Add(body(plan(f, rounds(2, 2), planned.Options{})))
+	f.Add(body(&planned.Plan{}))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		sum := crc64.Checksum(text, crc64.MakeTable(crc64.ISO))
+		p, err := planned.Read(bytes.NewReader(fmt.Appendf(text, "sum %016x\n", sum)))
+		if err != nil {
+			return
+		}
+		must(t, p.Check())
+		again, err := planned.Read(bytes.NewReader(written(t, p)))
+		must(t, err)
+		if !reflect.DeepEqual(p, again) {
+			t.Error("it is another plan")
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package planned
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/invariants"
+)
+
+// check checks a lane under the build tag invariants, but for long ones, where it would take for ever.
+func (l *lane) check() {
+	if invariants.Enabled && l.n < 8*stride {
+		invariants.Check(l.wrong)
+	}
+}
+
+// Check reports what is wrong with the allocator's data structures, as a test may ask after any call: nil, unless there is a bug.
+func (a *Allocator) Check() error {
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		l.lock()
+		err := l.wrong()
+		l.unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrong checks that blocks on loan and strays are disjoint, within the lane, and in their order.
+func (l *lane) wrong() error {
+	var all []stray
+	for b := range l.loans() {
+		p := &l.places[b.slot]
+		all = append(all, stray{slot: b.slot, at: p.ptr, end: p.ptr + driver.Pointer(p.size())})
+	}
+	at := driver.Pointer(0)
+	for _, s := range l.strays {
+		if s.pending {
+			all = append(all, s)
+		}
+		if s.at < at || s.turn > l.turn {
+			return fmt.Errorf("planned: stray %+v after one that ends at %#x, in turn %d", s, at, l.turn)
+		}
+		at = s.end
+	}
+	slices.SortFunc(all, func(x, y stray) int { return cmp.Compare(x.at, y.at) })
+	at = l.base
+	for _, s := range all {
+		if s.at < at || s.end > l.end {
+			return fmt.Errorf("planned: slot %d is on loan in [%#x,%#x), which is another's below %#x", s.slot, s.at, s.end, at)
+		}
+		at = s.end
+	}
+	if l.pos > l.n || l.start > l.pos {
+		return fmt.Errorf("planned: position %d of %d, the turn began at %d", l.pos, l.n, l.start)
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package planned
+
+import (
+	"iter"
+	"math"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A place is a slot as it is served. 40 bytes, so that many stay near the processor.
+type place struct {
+	ptr   driver.Pointer
+	least int64  // requests from this
+	span  uint64 // to so many bytes more
+	first ending // what ends before this position, if anything does; it never has where the fallback serves
+	rest  uint32 // where in lane.ends the number of the others is, and then they are; 0: none
+
+	mark atomic.Uint64 // the turn in which it was freed, twice; the low bit of a live stray
+}
+
+// size is the block's.
+func (p *place) size() int64 { return roundUp(p.least + int64(p.span)) }
+
+// An ending is a slot in the low bits, and in the top bit whether it may have been freed in the turn before.
+type ending uint32
+
+const wrapped ending = 1 << 31
+
+func (e ending) slot() int     { return int(e &^ wrapped) }
+func (e ending) early() uint64 { return uint64(e >> 31) }
+
+// A lane is what one stream is served from.
+type lane struct {
+	a      *Allocator
+	stream driver.StreamID
+	base   driver.Pointer
+	end    driver.Pointer
+	n      int // slots
+	loop   int // -1: none
+	places []place
+	until  []int32        // by slot, as Slot.End has it; 0 where the fallback serves
+	ends   []ending       // see place.rest
+	sizes  []int64        // as recorded
+	grams  []gramAt       // sorted
+	stages []stage        // by position, so far apart that they have two slots for each of the lane's at most
+	wraps  []int32        // slots that are on loan into the next round
+	loads  []sums         // on loan once a position is served, by the plan
+	asked  []atomic.Int64 // of a plan with room: by slot; below zero once it is counted
+	tops   []sums         // the most of loads in each top positions
+	sums   []sums         // by position: of the slots before it
+
+	_  [64]byte      // what each request writes is no neighbour of what is only read
+	at atomic.Uint64 // position, turn and slow
+
+	mu     sync.Mutex // guards what follows
+	turn   uint64
+	pos    int
+	start  int      // the position at which the turn began
+	since  []uint64 // by slot: the turn it was served in, of those on loan from before this turn
+	strays []stray  // by address
+	astray sums     // of the live ones
+	lost   bool
+	missed int           // requests since it is
+	recent [memory]int64 // requests, the last one last
+	served sums          // in all
+	peak   sums          // since it was last looked at
+	finds  int64         // times that the lane was found
+}
+
+// sums are of blocks.
+type sums struct{ n, bytes, asked int64 }
+
+func (s *sums) add(t sums) { *s = sums{s.n + t.n, s.bytes + t.bytes, s.asked + t.asked} }
+func (s *sums) sub(t sums) { *s = sums{s.n - t.n, s.bytes - t.bytes, s.asked - t.asked} }
+func (s *sums) max(t sums) { *s = sums{max(s.n, t.n), max(s.bytes, t.bytes), max(s.asked, t.asked)} }
+
+// sumsOf are those of one slot, if as much is asked for as may be.
+func (l *lane) sumsOf(k int) sums {
+	p := &l.places[k]
+	return sums{1, p.size(), p.least + int64(p.span)}
+}
+
+// A stage is the slots on loan just before a position is served, by the plan.
+type stage struct {
+	at    int
+	slots []int32
+}
+
+const (
+	stride = 512 // positions: see lane.stages
+	top    = 64  // and lane.tops
+)
+
+// open makes a lane, for its part of the region.
+func (l *lane) open(a *Allocator, p *Plan, from *Lane, id driver.StreamID, base driver.Pointer) {
+	n := len(from.Slots)
+	*l = lane{
+		a: a, stream: id, base: base, end: base + driver.Pointer(from.Size), n: n, loop: from.Loop,
+		places: make([]place, n+2), until: make([]int32, n), sizes: make([]int64, n), loads: make([]sums, n), sums: make([]sums, n+1),
+		since: make([]uint64, n), turn: 1,
+	}
+	if p.Room > 0 {
+		l.asked = make([]atomic.Int64, n)
+	}
+	at := make([][]ending, n+1)
+	for i := range from.Slots {
+		s := &from.Slots[i]
+		l.sizes[i] = s.Size
+		pl := &l.places[i]
+		*pl = place{
+			ptr: base + driver.Pointer(s.Offset), least: p.least(s.Size),
+		}
+		pl.span = uint64(p.most(s.Size) - pl.least)
+		l.sums[i+1] = l.sums[i]
+		if s.Offset < 0 {
+			continue
+		}
+		l.until[i] = int32(s.End)
+		l.sums[i+1].add(l.sumsOf(i))
+		if end, ok := from.wraps(s); ok {
+			l.wraps = append(l.wraps, int32(i))
+			at[end] = append(at[end], ending(i)|wrapped)
+		} else if s.End <= n {
+			at[s.End] = append(at[s.End], ending(i))
+		}
+	}
+	const never, always = 0, 1 // beyond the slots' marks: of no turn, and of every one
+	l.places[n+always].mark.Store(math.MaxUint64)
+	l.ends = append(l.ends, 0)
+	for i := range n + 1 {
+		pl, here := &l.places[i], at[i]
+		switch {
+		case i == n || l.until[i] == 0:
+			pl.first = ending(n + never)
+		case len(here) > 0:
+			pl.first, here = here[0], here[1:]
+		default:
+			pl.first = ending(n + always)
+		}
+		if len(here) > 0 {
+			pl.rest = uint32(len(l.ends))
+			l.ends = append(append(l.ends, ending(len(here))), here...)
+		}
+	}
+	l.stage(at)
+	l.index()
+}
+
+// stage notes what is on loan by the plan: as slots at some positions, and as bytes.
+func (l *lane) stage(at [][]ending) {
+	var load sums
+	l.stages = []stage{{}}
+	for i := range l.n {
+		if last := &l.stages[len(l.stages)-1]; i-last.at >= max(stride, len(last.slots)) {
+			l.stages = append(l.stages, stage{i, slices.Collect(l.before(i))})
+		}
+		if i == l.loop {
+			for _, k := range l.wraps {
+				load.add(l.sumsOf(int(k)))
+			}
+		}
+		for _, e := range at[i] {
+			load.sub(l.sumsOf(e.slot()))
+		}
+		if l.until[i] > 0 {
+			load.add(l.sumsOf(i))
+		}
+		l.loads[i] = load
+		if i%top == 0 {
+			l.tops = append(l.tops, sums{})
+		}
+		l.tops[i/top].max(load)
+	}
+}
+
+// loan reports whether the plan has a slot on loan just before a position is served, what ends there included.
+func (l *lane) loan(k int32, position int) bool {
+	end := int(l.until[k])
+	switch {
+	case end == 0:
+		return false
+	case int(k) < position:
+		return end >= position
+	}
+	return l.loop >= 0 && position >= l.loop && end > l.n && end != Forever && end-(l.n-l.loop) >= position
+}
+
+// before visits the slots before a position that the plan has on loan there.
+func (l *lane) before(position int) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		from := &l.stages[sort.Search(len(l.stages), func(i int) bool { return l.stages[i].at > position })-1]
+		for _, k := range from.slots {
+			if l.loan(k, position) && !yield(k) {
+				return
+			}
+		}
+		for k := int32(from.at); int(k) < position; k++ {
+			if l.loan(k, position) && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// planned visits the slots for which loan is true.
+func (l *lane) planned(position int) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for k := range l.before(position) {
+			if !yield(k) {
+				return
+			}
+		}
+		for _, k := range l.wraps {
+			if int(k) >= position && l.loan(k, position) && !yield(k) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package planned
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// Options say what a plan is made for.
+type Options struct {
+	Trace  string // the plan's
+	Device Device // the plan's
+	Room   int    // the plan's
+	Steps  int    // orders that packing looks at, as pack.Options has it; 0 for the greedy ones, negative for as many as ctx allows
+}
+
+// Make plans a program, as Check finds it right. A stream's requests are served as the program has them, once; or, if half of
+// them at least are rounds of the same, two or more, and little follows, what comes before those, and then one round again and again.
+//
+// Left to the fallback are requests from private pools, those for nothing, and those in a round whose blocks outlive four rounds.
+// A block is planned until its free is complete (trace.OpComplete), so that streams need not wait. The error is a
+// *trace.ProgramError, or says what is too large.
+//
+// The packing is the best after o.Steps or when ctx ends, which is no error.
+func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	plan := &Plan{Trace: o.Trace, Device: o.Device, Room: o.Room}
+	for stream, slots := range requests(p) {
+		if len(slots) == 0 {
+			continue
+		}
+		l := Lane{Stream: stream, Loop: -1, Slots: slots}
+		if r, ok := repeating(slots); ok {
+			l.fold(r)
+		}
+		if len(l.Slots) > maxSlots {
+			return nil, fmt.Errorf("planned: stream %d makes %d requests, want at most %d", stream, len(l.Slots), maxSlots)
+		}
+		if err := plan.place(ctx, &l, o.Steps); err != nil {
+			return nil, fmt.Errorf("planned: pack the blocks of stream %d: %w", stream, err)
+		}
+		plan.Lanes = append(plan.Lanes, l)
+	}
+	return plan, plan.Check()
+}
+
+// requests are the slots of each stream, not placed yet: Offset is 0, or -1 of those that the fallback serves.
+func requests(p *trace.Program) [][]Slot {
+	lanes := make([][]Slot, p.Streams)
+	at := make([]struct {
+		stream   uint32
+		position int
+	}, p.Blocks)
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		switch op.Kind {
+		case trace.OpAlloc:
+			at[op.Block].position = -1
+			if op.Size == 0 {
+				continue
+			}
+			at[op.Block].stream, at[op.Block].position = op.Stream, len(lanes[op.Stream])
+			s := Slot{Size: op.Size, End: Forever}
+			if op.Pool != 0 {
+				s.Offset = -1
+			}
+			lanes[op.Stream] = append(lanes[op.Stream], s)
+		case trace.OpFree, trace.OpComplete:
+			if b := at[op.Block]; b.position >= 0 {
+				lanes[b.stream][b.position].End = len(lanes[b.stream])
+			}
+		}
+	}
+	return lanes
+}
+
+// maxRounds is how many rounds a body is made of at most, so that no block outlives the body.
+const maxRounds = 4
+
+// fold makes a loop of what repeats. A block of it lives as long as the longest-lived of all rounds whose end was seen, or for ever
+// if another had outlived that when the last round ended.
+func (l *Lane) fold(r repeat) {
+	slots, end := l.Slots, r.from+r.period+r.run
+	lives := make([]int, r.period)
+	longest := 1
+	for i := range lives {
+		oldest := 0
+		for at := r.from + i; at < end; at += r.period {
+			if slots[at].End <= end {
+				lives[i] = max(lives[i], slots[at].End-at)
+			} else {
+				oldest = max(oldest, end-at)
+			}
+		}
+		if oldest > lives[i] {
+			lives[i] = Forever
+		}
+		if lives[i] <= maxRounds*r.period {
+			longest = max(longest, lives[i])
+		}
+	}
+	rounds := (longest + r.period - 1) / r.period
+	l.Loop, l.Slots = r.from, slots[:r.from:r.from]
+	for at := range rounds * r.period {
+		s := slots[r.from+at%r.period]
+		if life := lives[at%r.period]; life <= rounds*r.period {
+			s.End = r.from + at + life
+		} else {
+			s.End, s.Offset = Forever, -1
+		}
+		l.Slots = append(l.Slots, s)
+	}
+	for i := range r.from {
+		if l.Slots[i].End > len(l.Slots) {
+			l.Slots[i].End = Forever
+		}
+	}
+}

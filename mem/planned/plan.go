@@ -1,0 +1,179 @@
+package planned
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ashlar-go/ashlar/fit/pack"
+)
+
+// A Plan is where the blocks of a known workload lie. Not changed by use, so several allocators may share one.
+type Plan struct {
+	Trace  string // what it was made of, for people; at most 512 bytes
+	Device Device // what it is for
+	Room   int    // percent by which a request may be larger than recorded, or the recorded one larger than it; 0: none, at most 1000
+	Lanes  []Lane // of different streams
+}
+
+// A Device is what a plan's device must be like. Zero fields do not matter.
+type Device struct {
+	Name        string // as driver.Info has it; at most 512 bytes
+	TotalMemory int64  // bytes
+	Alignment   int64  // bytes: of the device's addresses, at least
+}
+
+// A Lane is what one stream asks for.
+type Lane struct {
+	Stream int    // the stream's number in the program
+	Loop   int    // the position that follows the last one; -1: none does
+	Size   int64  // bytes of its part of the region
+	Slots  []Slot // by position
+}
+
+// A Slot is one request and its place.
+type Slot struct {
+	Size   int64 // bytes asked for when it was recorded; positive
+	Offset int64 // in the lane's part; -1: the fallback serves it
+	// End is the position before which the block is freed: over len(Slots) for one of the body that is freed in the next round,
+	// counted on from there. Forever is never.
+	End int
+}
+
+// Forever is the end of a slot whose block is never freed.
+const Forever = math.MaxInt32
+
+// Size is the region's, in bytes.
+func (p *Plan) Size() (size int64) {
+	for i := range p.Lanes {
+		size += p.Lanes[i].Size
+	}
+	return size
+}
+
+// Slots is the number of requests that are served from the region, and of all that are expected.
+func (p *Plan) Slots() (placed, all int) {
+	for i := range p.Lanes {
+		for _, s := range p.Lanes[i].Slots {
+			if s.Offset >= 0 {
+				placed++
+			}
+		}
+		all += len(p.Lanes[i].Slots)
+	}
+	return placed, all
+}
+
+// Bound is the least size in bytes that a region could have: no packing of the lanes, each by itself, is smaller.
+func (p *Plan) Bound() int64 {
+	return p.peak(func(s *Slot) int64 { return roundUp(p.most(s.Size)) })
+}
+
+// Requested is the most that is on loan at a time of what is served from the region, in bytes as recorded, lane by lane.
+func (p *Plan) Requested() int64 { return p.peak(func(s *Slot) int64 { return s.Size }) }
+
+func (p *Plan) peak(size func(*Slot) int64) (sum int64) {
+	for i := range p.Lanes {
+		buffers, _ := p.Lanes[i].buffers(size)
+		sum += pack.Bound(buffers)
+	}
+	return sum
+}
+
+// least and most are the requests that a slot of a recorded size serves.
+func (p *Plan) least(size int64) int64 {
+	return max(1, (size*100+99+int64(p.Room))/(100+int64(p.Room)))
+}
+
+func (p *Plan) most(size int64) int64 {
+	return size + size/100*int64(p.Room) + size%100*int64(p.Room)/100
+}
+
+// wraps reports whether a slot's block is on loan into the next round, and until which position then.
+func (l *Lane) wraps(s *Slot) (end int, ok bool) {
+	if l.Loop < 0 || s.End <= len(l.Slots) || s.End == Forever {
+		return 0, false
+	}
+	return s.End - (len(l.Slots) - l.Loop), true
+}
+
+// buffers are the lifetimes of the slots with a place, and which slots they are of: two for a slot that wraps.
+func (l *Lane) buffers(size func(*Slot) int64) (buffers []pack.Buffer, of []int) {
+	for i := range l.Slots {
+		s := &l.Slots[i]
+		if s.Offset < 0 {
+			continue
+		}
+		b := pack.Buffer{Lower: int64(i), Upper: int64(min(s.End, len(l.Slots))), Size: size(s)}
+		buffers, of = append(buffers, b), append(of, i)
+		if end, ok := l.wraps(s); ok && end > l.Loop {
+			b.Lower, b.Upper = int64(l.Loop), int64(end)
+			buffers, of = append(buffers, b), append(of, i)
+		}
+	}
+	return buffers, of
+}
+
+// Check says what is wrong with a plan, such as two blocks in one place at a time: nil if it can be used.
+func (p *Plan) Check() error {
+	streams := map[int]bool{}
+	switch {
+	case len(p.Trace) > maxName || len(p.Device.Name) > maxName:
+		return fmt.Errorf("planned: the trace's name has %d bytes, the device's %d, want at most %d", len(p.Trace), len(p.Device.Name), maxName)
+	case p.Room < 0 || p.Room > 1000:
+		return fmt.Errorf("planned: room of %d percent, want 0 to 1000", p.Room)
+	case len(p.Lanes) > maxLanes:
+		return fmt.Errorf("planned: %d lanes, want at most %d", len(p.Lanes), maxLanes)
+	}
+	var size int64
+	for i := range p.Lanes {
+		l := &p.Lanes[i]
+		if l.Stream < 0 || l.Stream >= maxLanes || streams[l.Stream] {
+			return fmt.Errorf("planned: lane %d is of stream %d, which is no number below %d, or has a lane", i, l.Stream, maxLanes)
+		}
+		streams[l.Stream] = true
+		if err := p.checkLane(l); err != nil {
+			return fmt.Errorf("planned: the lane of stream %d: %w", l.Stream, err)
+		}
+		if size += l.Size; size > maxSize {
+			return fmt.Errorf("planned: a region of more than %d bytes", int64(maxSize))
+		}
+	}
+	return nil
+}
+
+func (p *Plan) checkLane(l *Lane) error {
+	n := len(l.Slots)
+	switch {
+	case n == 0 || n > maxSlots:
+		return fmt.Errorf("%d slots, want 1 to %d", n, maxSlots)
+	case l.Loop < -1 || l.Loop >= n:
+		return fmt.Errorf("it goes on at position %d of %d", l.Loop, n)
+	case l.Size < 0 || l.Size > maxSize || l.Size%grain != 0:
+		return fmt.Errorf("size %d, want a multiple of %d", l.Size, grain)
+	}
+	for i := range l.Slots {
+		s := &l.Slots[i]
+		last := n
+		if l.Loop >= 0 && i >= l.Loop {
+			last = i + n - l.Loop
+		}
+		switch {
+		case s.Size < 1 || s.Size > maxSize/16:
+			return fmt.Errorf("slot %d asks for %d bytes", i, s.Size)
+		case s.Offset < 0 && s.Offset != -1 || s.Offset > maxSize || s.Offset >= 0 && s.Offset%grain != 0:
+			return fmt.Errorf("slot %d at %d, want a multiple of %d, or -1", i, s.Offset, grain)
+		case s.Offset >= 0 && s.Offset+roundUp(p.most(s.Size)) > l.Size:
+			return fmt.Errorf("slot %d of %d bytes at %d is beyond the size %d", i, s.Size, s.Offset, l.Size)
+		case s.End <= i, s.End > Forever, s.Offset >= 0 && s.End > last && (s.End != Forever || l.Loop >= 0 && i >= l.Loop):
+			return fmt.Errorf("slot %d ends at %d, want %d to %d", i, s.End, i+1, last)
+		}
+	}
+	buffers, of := l.buffers(func(s *Slot) int64 { return roundUp(p.most(s.Size)) })
+	offsets := make([]int64, len(of))
+	for i, slot := range of {
+		offsets[i] = l.Slots[slot].Offset
+		buffers[i].ID = fmt.Sprint("slot ", slot)
+	}
+	_, err := pack.Validate(buffers, offsets)
+	return err
+}

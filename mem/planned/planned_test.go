@@ -1,0 +1,190 @@
+package planned_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/planned"
+	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+func must(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+
+func plan(t testing.TB, p *trace.Program, o planned.Options) *planned.Plan {
+	t.Helper()
+	made, err := planned.Make(context.Background(), p, o)
+	must(t, err)
+	return made
+}
+
+// open makes an allocator of a plan over a caching one, and checks it when the test ends.
+func open(t testing.TB, dev driver.Device, p *planned.Plan) *planned.Allocator {
+	t.Helper()
+	fallback, err := caching.New(dev, caching.Default())
+	must(t, err)
+	a, err := planned.New(dev, p, planned.Settings{Fallback: fallback})
+	must(t, err)
+	t.Cleanup(func() { must(t, a.Check()) })
+	return a
+}
+
+// work is the only work of a recorded trace.
+func work(t testing.TB, name string) *trace.Program {
+	t.Helper()
+	s, err := snapshot.ReadFile("../../testdata/traces/" + name + ".pickle.zst")
+	must(t, err)
+	works, err := replay.Works(s)
+	must(t, err)
+	return works[0].Program
+}
+
+// A plan of a trace serves all of it from little more than it requests at its peak, with no driver call for memory but the first.
+func TestRecordedTraces(t *testing.T) {
+	for _, name := range []string{"gpt2", "resnet", "unet"} {
+		t.Run(name, func(t *testing.T) {
+			p := work(t, name)
+			made := plan(t, p, planned.Options{Trace: name, Steps: 1})
+			dev := sim.New(sim.Options{})
+			a := open(t, dev, made)
+			before := memoryCalls(dev)
+			r, err := replay.Run(p, a, dev, replay.Options{Drain: true})
+			must(t, err)
+			c := a.Counts()
+			ratio := float64(r.ReservedPeak) / float64(r.RequestedPeak)
+			t.Logf("%+v, %d bytes reserved, %.5f times what is requested", c, r.ReservedPeak, ratio)
+			if !r.Completed || int(c.Served) != r.Allocs || c.Missed > 0 || ratio > 1.005 {
+				t.Errorf("%+v, %+v: want all served from 1.005 times the requested peak", r, c)
+			}
+			if n := memoryCalls(dev) - before; n > 0 {
+				t.Errorf("%d driver calls", n)
+			}
+			s := a.Stats()
+			if s.RequestedBytes.All.Peak != r.RequestedPeak || s.AllocatedBytes.All.Peak != r.AllocatedPeak ||
+				s.Allocation.All.Allocated != int64(r.Allocs) || s.Allocation.All.Current != 0 {
+				t.Errorf("statistics %+v after %+v", s, r)
+			}
+		})
+	}
+}
+
+// Of several streams each has its own part, and requests of captured graphs are the fallback's.
+func TestRecordedStreams(t *testing.T) {
+	p := work(t, "streams")
+	made := plan(t, p, planned.Options{})
+	dev := sim.New(sim.Options{})
+	a := open(t, dev, made)
+	r, err := replay.Run(p, replay.AtOnce(a), dev, replay.Options{Drain: true})
+	must(t, err)
+	placed, all := made.Slots()
+	if c := a.Counts(); !r.Completed || c.Missed > int64(r.Allocs/20) || placed == all || len(made.Lanes) != 4 {
+		t.Errorf("%+v, %+v, %d slots of %d, %d lanes", r, c, placed, all, len(made.Lanes))
+	}
+}
+
+// A trace that departs from its plan still completes, and most of it is served from the plan.
+func TestDeparture(t *testing.T) {
+	for _, name := range []string{"gpt2", "resnet"} {
+		p := work(t, name)
+		made := plan(t, p, planned.Options{})
+		for _, rate := range []int{20, 500} {
+			dev := sim.New(sim.Options{})
+			a := open(t, dev, made)
+			changed, n := depart(p, rand.New(rand.NewPCG(1, uint64(rate))), rate)
+			r, err := replay.Run(changed, a, dev, replay.Options{Drain: true})
+			must(t, err)
+			c := a.Counts()
+			ratio := float64(r.ReservedPeak) / float64(r.RequestedPeak)
+			t.Logf("%s, %d departures: %+v, %.4f times what is requested", name, n, c, ratio)
+			if !r.Completed || c.Served+c.Missed != int64(r.Allocs) || c.Missed > int64(10*n) {
+				t.Errorf("%s, %d departures: %+v, %+v", name, n, r, c)
+			}
+		}
+	}
+}
+
+// depart changes a program: one request in so many is left out, has another size, comes twice, or is freed much later.
+func depart(p *trace.Program, rng *rand.Rand, rate int) (*trace.Program, int) {
+	q := &trace.Program{Blocks: p.Blocks, Streams: p.Streams, Pools: p.Pools}
+	gone := map[uint32]bool{}
+	var late []trace.Op
+	n := 0
+	for _, op := range p.Ops {
+		if op.Kind != trace.OpAlloc {
+			switch {
+			case gone[op.Block]:
+				continue
+			case op.Kind == trace.OpFree && rng.IntN(rate) == 0:
+				n++
+				late = append(late, op)
+				continue
+			}
+			q.Ops = append(q.Ops, op)
+			continue
+		}
+		if len(late) > 0 && rng.IntN(50) == 0 {
+			q.Ops, late = append(q.Ops, late[0]), late[1:]
+		}
+		if rng.IntN(rate) > 0 {
+			q.Ops = append(q.Ops, op)
+			continue
+		}
+		n++
+		switch rng.IntN(3) {
+		case 0:
+			gone[op.Block] = true
+			continue
+		case 1:
+			op.Size += 1 + rng.Int64N(1<<16)
+		case 2:
+			again := op
+			again.Block = uint32(q.Blocks)
+			q.Blocks++
+			q.Ops = append(q.Ops, again, trace.Op{Kind: trace.OpFree, Block: again.Block})
+		}
+		q.Ops = append(q.Ops, op)
+	}
+	q.Ops = append(q.Ops, late...)
+	return q, n
+}
+
+func memoryCalls(dev *sim.Device) (n int64) {
+	calls := dev.Calls()
+	for _, c := range []sim.Call{
+		sim.CallAlloc, sim.CallFree, sim.CallReserve, sim.CallRelease, sim.CallCreate, sim.CallDrop, sim.CallMap, sim.CallUnmap,
+	} {
+		n += calls[c].Count
+	}
+	return n
+}
+
+// What an allocator keeps of a plan is in proportion to its slots, also if no block is ever freed.
+func TestMemoryOfAPlan(t *testing.T) {
+	const n = 100_000
+	p := &planned.Plan{Lanes: []planned.Lane{{Loop: -1, Size: n * 512, Slots: make([]planned.Slot, n)}}}
+	for i := range p.Lanes[0].Slots {
+		p.Lanes[0].Slots[i] = planned.Slot{Size: 512, Offset: int64(i) * 512, End: planned.Forever}
+	}
+	dev := sim.New(sim.Options{Total: 1 << 30})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	a := open(t, dev, p)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if bytes := int64(after.HeapAlloc) - int64(before.HeapAlloc); bytes > 250*n {
+		t.Errorf("%d bytes for %d slots", bytes, n)
+	}
+	runtime.KeepAlive(a)
+}

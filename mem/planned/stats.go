@@ -1,0 +1,208 @@
+package planned
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// Counts are what became of requests since New.
+type Counts struct {
+	Served int64 // from the region
+	Missed int64 // by the fallback, whether it had room or not
+	Found  int64 // times that a stream's place in the plan was found after it was lost
+}
+
+// Counts returns what became of requests.
+func (a *Allocator) Counts() Counts {
+	c := Counts{Missed: a.missed.Load()}
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		l.lock()
+		c.Served += l.served.n
+		c.Found += l.finds
+		l.unlock()
+	}
+	return c
+}
+
+// A loan is a block of the region on loan.
+type loan struct {
+	slot  int
+	asked int64
+}
+
+// loans visits the blocks on loan. The mutex is held.
+func (l *lane) loans() iter.Seq[loan] {
+	return func(yield func(loan) bool) {
+		visit := func(k int) bool {
+			asked := l.sizes[k]
+			if l.asked != nil {
+				asked = -l.asked[k].Load() // lock counted it
+			}
+			return yield(loan{k, asked})
+		}
+		for k := range l.planned(l.pos) {
+			if l.live(int(k)) && !visit(int(k)) {
+				return
+			}
+		}
+		for _, s := range l.strays {
+			if !s.pending && !visit(s.slot) {
+				return
+			}
+		}
+	}
+}
+
+// count brings the region's statistics up to date, and describes it. The mutex is held.
+func (a *Allocator) count() []mem.BlockInfo {
+	var blocks []mem.BlockInfo
+	var now, served, peak sums
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		l.lock()
+		for b := range l.loans() {
+			p := &l.places[b.slot]
+			blocks = append(blocks, mem.BlockInfo{Ptr: p.ptr, Size: p.size(), RequestedSize: b.asked, State: mem.ActiveAllocated})
+			now.add(sums{1, p.size(), b.asked})
+		}
+		served.add(l.served)
+		peak.add(l.peak)
+		l.peak = sums{}
+		l.unlock()
+	}
+	slices.SortFunc(blocks, func(x, y mem.BlockInfo) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	tiled := make([]mem.BlockInfo, 0, 2*len(blocks)+1)
+	at := a.base
+	var holes, hollow int64
+	for _, b := range append(blocks, mem.BlockInfo{Ptr: a.base + driver.Pointer(a.size)}) {
+		if b.Ptr > at {
+			tiled = append(tiled, mem.BlockInfo{Ptr: at, Size: int64(b.Ptr - at)})
+			holes++
+			hollow += int64(b.Ptr - at)
+		}
+		if b.Size > 0 {
+			tiled = append(tiled, b)
+		}
+		at = b.Ptr + driver.Pointer(b.Size)
+	}
+	if now.n == 0 {
+		holes, hollow = 0, 0
+	}
+	s := &a.stats
+	to(&s.Allocation.All, now.n, served.n-a.counted.n, peak.n)
+	to(&s.AllocatedBytes.All, now.bytes, served.bytes-a.counted.bytes, peak.bytes)
+	to(&s.RequestedBytes.All, now.asked, served.asked-a.counted.asked, peak.asked)
+	a.counted = served
+	level(&s.InactiveSplit.All, holes)
+	level(&s.InactiveSplitBytes.All, hollow)
+	var segments, reserved int64
+	if a.region {
+		segments, reserved = 1, int64(a.size)
+	}
+	if segments > s.Segment.All.Current {
+		s.NumDeviceAlloc++
+	}
+	if segments < s.Segment.All.Current {
+		s.NumDeviceFree++
+	}
+	level(&s.Segment.All, segments)
+	level(&s.ReservedBytes.All, reserved)
+	return tiled
+}
+
+// to makes now the current value, after so many came. The peak was no more than peak, by the plan, nor than if none had gone.
+func to(s *mem.Stat, now, came, peak int64) {
+	peak = min(peak, s.Current+came)
+	s.Allocated += came
+	s.Freed += came - (now - s.Current)
+	s.Current = now
+	s.Peak = max(s.Peak, now, peak)
+}
+
+// level makes now the current value.
+func level(s *mem.Stat, now int64) { to(s, now, max(0, now-s.Current), 0) }
+
+// Stats implements mem.StatsReporter: the region's, all of it in the large pool, and the fallback's, if it reports them. What is on
+// loan is counted when Stats is called, which takes as long as there are such blocks. Peaks may be too high, never too low: they are
+// the plan's for the requests that were served, as though blocks were freed when it expects that, or as though none were freed since
+// the last call if that is less; and those of lanes and of the fallback are added, though they may have been at other times.
+func (a *Allocator) Stats() mem.Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.total()
+}
+
+func (a *Allocator) total() mem.Stats {
+	a.count()
+	s := a.stats
+	s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
+	for _, named := range s.Arrays() {
+		named.Array.LargePool = named.Array.All
+	}
+	s.MaxSplitSize = -1
+	below, ok := mem.Find[mem.StatsReporter](a.fallback)
+	if !ok {
+		return s
+	}
+	f := below.Stats()
+	own := s.Arrays()
+	for i, named := range f.Arrays() {
+		add(&named.Array.All, &own[i].Array.All)
+		add(&named.Array.LargePool, &own[i].Array.LargePool)
+	}
+	f.NumDeviceAlloc += s.NumDeviceAlloc
+	f.NumDeviceFree += s.NumDeviceFree
+	return f
+}
+
+func add(s, t *mem.Stat) {
+	s.Current += t.Current
+	s.Peak += t.Peak
+	s.Allocated += t.Allocated
+	s.Freed += t.Freed
+}
+
+// ResetPeakStats implements mem.StatsReporter.
+func (a *Allocator) ResetPeakStats() {
+	a.reset((*mem.Stats).ResetPeaks, mem.StatsReporter.ResetPeakStats)
+}
+
+// ResetAccumulatedStats implements mem.StatsReporter.
+func (a *Allocator) ResetAccumulatedStats() {
+	a.reset((*mem.Stats).ResetAccumulated, mem.StatsReporter.ResetAccumulatedStats)
+}
+
+func (a *Allocator) reset(own func(*mem.Stats), below func(mem.StatsReporter)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.count()
+	own(&a.stats)
+	if f, ok := mem.Find[mem.StatsReporter](a.fallback); ok {
+		below(f)
+	}
+}
+
+// Snapshot implements mem.Snapshotter: the region is one segment; the others are the fallback's, if it describes them.
+func (a *Allocator) Snapshot() []mem.SegmentInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []mem.SegmentInfo
+	if blocks := a.count(); a.region {
+		out = append(out, mem.SegmentInfo{
+			Ptr: a.base, TotalSize: int64(a.size), Large: true, Blocks: blocks,
+			AllocatedSize: a.stats.AllocatedBytes.All.Current,
+			ActiveSize:    a.stats.AllocatedBytes.All.Current,
+			RequestedSize: a.stats.RequestedBytes.All.Current,
+		})
+	}
+	if f, ok := mem.Find[mem.Snapshotter](a.fallback); ok {
+		out = append(out, f.Snapshot()...)
+		slices.SortFunc(out, func(x, y mem.SegmentInfo) int { return cmp.Compare(x.Ptr, y.Ptr) })
+	}
+	return out
+}
