@@ -53,6 +53,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	_ "github.com/ashlar-go/ashlar/mem/bfc" // for DeviceConfig.Allocator, as are mem/arena and mem/caching
 	_ "github.com/ashlar-go/ashlar/mem/direct"
+	_ "github.com/ashlar-go/ashlar/mem/paged"
 )
 
 // A Config says what an engine is made of. The zero value is the best device there is, with default settings.
@@ -82,7 +83,7 @@ type Config struct {
 type DeviceConfig struct {
 	Spec        string // "cuda:0", "host", "sim:total=1GiB": as driver.Open takes it; empty is what Config takes without Devices
 	MemoryLimit int64  // bytes on loan at most, caches included; 0 is no limit but the device's
-	Allocator   string // "arena:size=8GiB", "bfc", "caching", "direct": as mem.Open takes it; empty is Config.Compute's
+	Allocator   string // "arena:size=8GiB", "bfc", "caching", "direct", "paged": as mem.Open takes it; empty is Config.Compute's
 
 	// Wrap, if not nil, returns what is to stand on top of the device's allocator: mem.Track, say. What it returns must
 	// unwrap to what it was given. Caches that sessions reserve are not wrapped.

@@ -292,7 +292,7 @@ func TestCollectUnderAnEndedContext(t *testing.T) {
 
 // More sessions than the pool keeps streams: what they kept is used by others, and released, after their streams are closed.
 func TestManySessions(t *testing.T) {
-	for _, allocator := range []string{"caching", "arena:size=16MiB", "bfc", "direct"} {
+	for _, allocator := range []string{"caching", "arena:size=16MiB", "bfc", "direct", "paged"} {
 		t.Run(allocator, func(t *testing.T) {
 			dev := sim.New(sim.Options{Total: 256 << 20, CallSites: true})
 			e, err := Open(t.Context(), Config{EventLevel: 2, Devices: []DeviceConfig{{

@@ -41,13 +41,17 @@ func configs() map[string]paged.Config {
 func TestConformanceOnSim(t *testing.T) {
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			memtest.Run(t, memtest.Config{
+			suite := memtest.Config{
 				Device: func(testing.TB) driver.Device {
 					return sim.New(sim.Options{Total: 256 << 20, Granularity: 1 << 20, CallSites: true})
 				},
 				New:   func(t testing.TB, dev driver.Device) mem.Allocator { return newAllocator(t, dev, cfg) },
 				Waits: true, Alignment: 512,
-			})
+			}
+			if name != "defaults" {
+				suite.Ops, suite.Seeds, suite.FaultOps = 500, 2, 20
+			}
+			memtest.Run(t, suite)
 		})
 	}
 }
