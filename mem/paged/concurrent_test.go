@@ -122,7 +122,8 @@ func TestConcurrent(t *testing.T) {
 // What goroutines have freed, on whatever processor, is to be had for a request that takes all of the limit.
 func TestFreedElsewhere(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	r := newRig(t, 64, sim.Options{Unchecked: true}, paged.Config{Limit: 16 * granule}, nil)
+	const most = 8 * 3 // granules that eight blocks touch which are less than two granules long
+	r := newRig(t, 64, sim.Options{Unchecked: true}, paged.Config{Limit: most * granule}, nil)
 	for range 30 {
 		var workers sync.WaitGroup
 		for id := range int64(8) {
@@ -139,6 +140,6 @@ func TestFreedElsewhere(t *testing.T) {
 			})
 		}
 		workers.Wait()
-		r.free(r.granules(16))
+		r.free(r.granules(most))
 	}
 }

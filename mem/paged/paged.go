@@ -41,7 +41,8 @@
 //
 // # Locks
 //
-// Allocator.observing, a rack's, or Allocator.mu, then those inside the device. Reports alone hold both, every rack's before mu.
+// Allocator.observing, a rack's, or Allocator.mu, then those inside the device. Both are held, the rack's first, while
+// blocks go from one to the other, and in reports, which hold every rack's.
 //
 // # What it does not do
 //
@@ -172,14 +173,10 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		rk.mu.Unlock()
 		return b, nil
 	}
-	if a.racks.isFirst(rk) {
-		a.releaseAll(rk.empty())
-	} else {
-		var leaving [numHeld]held
-		n := copy(leaving[:], rk.empty())
+	a.lockBelow(rk)
+	a.releaseAll(rk.empty())
+	if rk.mu != &a.mu {
 		rk.mu.Unlock()
-		a.mu.Lock()
-		a.releaseAll(leaving[:n])
 	}
 	b, err := a.allocBelow(s, id, size, o.NoRetry)
 	a.mu.Unlock()
@@ -198,6 +195,11 @@ func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, 
 		r.driver = true
 		at, err = a.alloc(&r)
 	}
+	if err != nil && errors.Is(err, mem.ErrNoMemory) && a.racks.mask.Load() != 0 && a.observer == nil {
+		// Others may have freed what was missing since their racks were emptied.
+		a.stats.NumOOMs--
+		at, err = a.allocAlone(&r)
+	}
 	if err != nil {
 		return mem.Block{}, err
 	}
@@ -207,6 +209,21 @@ func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, 
 	a.tell(mem.ActionAlloc, r.id, b.Ptr, size)
 	a.verify()
 	return b, nil
+}
+
+// allocAlone is alloc while nobody else can put blocks into racks or take them, and none are there. The caller holds mu, which is
+// let go for a moment.
+func (a *Allocator) allocAlone(r *request) (ref, error) {
+	a.mu.Unlock()
+	a.lockAll()
+	for i := range a.racks.all {
+		a.releaseAll(a.racks.all[i].empty())
+	}
+	at, err := a.alloc(r)
+	for i := 1; i < len(a.racks.all); i++ {
+		a.racks.all[i].mu.Unlock()
+	}
+	return at, err
 }
 
 // A request is a call of Alloc.

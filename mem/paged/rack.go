@@ -70,8 +70,20 @@ func (rs *racks) lock() *rack {
 // spread gives processors racks of their own, if there are several.
 func (rs *racks) spread() { rs.mask.Store(uint64(len(rs.all) - 2)) }
 
-// isFirst reports whether the rack's lock is the allocator's.
-func (rs *racks) isFirst(rk *rack) bool { return rk == &rs.all[0] }
+// lockBelow takes mu for who holds a rack, unless that is the first one's lock. The rack stays locked, so that no block is on the
+// way between the two when somebody looks for memory.
+func (a *Allocator) lockBelow(rk *rack) {
+	if rk != &a.racks.all[0] {
+		a.mu.Lock()
+	}
+}
+
+// unlockBelow lets mu go again.
+func (a *Allocator) unlockBelow(rk *rack) {
+	if rk != &a.racks.all[0] {
+		a.mu.Unlock()
+	}
+}
 
 // draw takes a block out of a rack, which the caller holds, or returns 0.
 func (rk *rack) draw(s driver.Stream, id driver.StreamID, size int64) ref {
@@ -115,12 +127,9 @@ func (a *Allocator) stow(at ref, r *span) bool {
 	rk.last[rk.n] = held{r.asked(), r.stream, at}
 	rk.n++
 	if oldest.at != 0 {
-		if !a.racks.isFirst(rk) {
-			rk.mu.Unlock()
-			rk = &a.racks.all[0]
-			rk.mu.Lock()
-		}
+		a.lockBelow(rk)
 		a.releaseAll([]held{oldest})
+		a.unlockBelow(rk)
 	}
 	rk.mu.Unlock()
 	return true
@@ -152,11 +161,9 @@ func (a *Allocator) flush() {
 		rk := &a.racks.all[i]
 		a.mu.Unlock() // racks come first
 		rk.mu.Lock()
-		var leaving [numHeld]held
-		n := copy(leaving[:], rk.empty())
-		rk.mu.Unlock()
 		a.mu.Lock()
-		a.releaseAll(leaving[:n])
+		a.releaseAll(rk.empty())
+		rk.mu.Unlock()
 	}
 }
 
