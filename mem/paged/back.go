@@ -12,8 +12,11 @@ import (
 // A shortage says that there is no memory for so many granules.
 type shortage struct {
 	need  int64
+	busy  bool  // the host would have had to wait for work on what was there
 	cause error // what the device said, or nil
 }
+
+func (s *shortage) Unwrap() error { return driver.ErrNoMemory }
 
 func (s *shortage) Error() string { return fmt.Sprintf("paged: no memory for %d granules", s.need) }
 
@@ -220,5 +223,5 @@ func (a *Allocator) largest() int {
 			most = min(most, max(1, a.limit/8192))
 		}
 	}
-	return bits.Len64(uint64(most)) - 1
+	return min(bits.Len64(uint64(most))-1, maxOrder)
 }

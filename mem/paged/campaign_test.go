@@ -38,6 +38,7 @@ func TestCampaign(t *testing.T) {
 		{"keeping", sim.AtOnce, 4, paged.Config{Keep: 4 * granule, Page: 2 * granule}},
 		{"largePages", sim.AtRandom, 5, paged.Config{Page: 8 * granule}},
 		{"largePagesLimit", sim.OnDemand, 5, paged.Config{Page: 4 * granule, Limit: 30 * granule}},
+		{"spare", sim.AtRandom, 3, paged.Config{Spare: 8 * granule}},
 		{"fewAddresses", sim.AtRandom, 4, paged.Config{Addresses: 3 * granule, Limit: 24 * granule}},
 		{"fewAddressesLarge", sim.OnDemand, 4, paged.Config{Addresses: 40 * granule, Page: 4 * granule, NoAliases: true}},
 	}

@@ -89,7 +89,7 @@ func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 		}
 		return i, nil
 	}
-	at, err := a.reserve(units)
+	at, err := a.newRegion(r, units)
 	if err != nil {
 		return 0, err
 	}

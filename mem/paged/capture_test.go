@@ -125,3 +125,29 @@ func TestGraphsKeepTheirMemory(t *testing.T) {
 	r.must(g.Close())
 	r.free(b, first)
 }
+
+// Memory is short, and the hole that needs the least of it was used by a stream that captures: another one does.
+func TestShortOfMemoryBesideACapture(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 11 * granule}, nil)
+	s := r.stream()
+	// Three gaps of two granules each. The first two share their edges with what is on loan, so that they need one more only.
+	first, one := r.alloc(r.s, granule*3/2), r.granules(2)
+	second, two := r.granules(1), r.alloc(s, 2*granule)
+	third, three := r.alloc(r.s, granule*3/2), r.granules(2)
+	fourth := r.granules(1)
+	r.a.Free(one, r.s)
+	r.a.Free(two, s)
+	r.a.Free(three, r.s)
+	most := r.granules(3) // leaves one
+	r.must(r.dev.Graphs().Begin(s))
+	b, err := r.a.Alloc(r.stream(), 2*granule)
+	r.must(err)
+	if b.Ptr != one.Ptr {
+		t.Errorf("the block is at %#x: want it in the first gap, %#x", uint64(b.Ptr), uint64(one.Ptr))
+	}
+	r.check()
+	g, err := r.dev.Graphs().End(s)
+	r.must(err)
+	r.must(g.Close())
+	r.free(first, second, third, fourth, most, b)
+}

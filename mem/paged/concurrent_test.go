@@ -143,3 +143,71 @@ func TestFreedElsewhere(t *testing.T) {
 		r.free(r.granules(most))
 	}
 }
+
+// What was freed is free, though somebody's request has just taken it out of a rack and waits for its turn: for statistics, and for a request that
+// needs all of the limit.
+func TestFreedWhileOthersWait(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	busy := &slow{}
+	r := newRig(t, 64, sim.Options{Unchecked: true}, paged.Config{Limit: 10 * granule}, func(d driver.Device) driver.Device {
+		busy.Device = d
+		return busy
+	})
+	runtime.GOMAXPROCS(1) // so that others go on only while a call lets them
+	var others sync.WaitGroup
+	meanwhile := func(do func()) { // in the next call of Map
+		busy.meanwhile = func() {
+			busy.meanwhile = nil
+			others.Go(do)
+			for range 100 {
+				runtime.Gosched()
+			}
+		}
+	}
+	s := r.stream()
+	meanwhile(func() { r.free(r.alloc(s, 512)) }) // so that processors have racks of their own
+	r.free(r.granules(2))
+	others.Wait()
+	for range 4 {
+		r.must(r.a.EmptyCache())
+		var live []mem.Block
+		for range 8 {
+			live = append(live, r.granules(1))
+		}
+		meanwhile(func() {
+			r.free(live...)
+			r.free(r.alloc(s, granule))
+		})
+		last := r.granules(2)
+		if n := r.a.Stats().Allocation.All.Current; n > 2 {
+			t.Errorf("%d blocks on loan: all but one or two were freed", n)
+		}
+		r.free(last)
+		if all, err := r.a.Alloc(r.s, 9*granule); err != nil {
+			t.Errorf("9 of 10 granules are free: %v", err)
+		} else {
+			r.free(all)
+		}
+		others.Wait()
+	}
+}
+
+// A slow device lets others run while it maps memory.
+type slow struct {
+	driver.Device
+	meanwhile func()
+}
+
+type slowMemory struct {
+	driver.VirtualMemory
+	of *slow
+}
+
+func (d *slow) VirtualMemory() driver.VirtualMemory { return slowMemory{d.Device.VirtualMemory(), d} }
+
+func (m slowMemory) Map(p driver.Pointer, pages ...driver.Page) error {
+	if m.of.meanwhile != nil {
+		m.of.meanwhile()
+	}
+	return m.VirtualMemory.Map(p, pages...)
+}

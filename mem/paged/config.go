@@ -16,8 +16,9 @@ type Config struct {
 	// Limit (limit) is the bytes of physical memory at most, rounded down to the device's granularity. 0 is none.
 	Limit int64
 	// Page (page) is the bytes of the largest page, rounded down to a power of two of granules. A large page costs the driver
-	// no more than a small one, and what a block leaves of it free only others beside it can use. 0: one granule under a limit of
-	// less than 16,384 of them (32 GiB on NVIDIA GPUs), and up to eight as there is more memory.
+	// no more than a small one, and what a block leaves of it free only others beside it can use. 0: a small part
+	// of the memory that there is, a 192nd of it up to four granules and a 768th beyond; under a limit at most an 8,192nd of
+	// that, so one granule where it is less than 16,384 of them (32 GiB on NVIDIA GPUs).
 	Page int64
 	// Keep (keep) is the bytes of idle memory that are kept for later; more goes back to the device when blocks are freed, as
 	// far as work on it is done. 0 is KeepAll: none goes back before EmptyCache; "keep=0" as text is KeepNone.

@@ -75,6 +75,7 @@ func TestEveryCallFails(t *testing.T) {
 		{},
 		{Keep: paged.KeepNone},
 		{Addresses: 8 * granule, Limit: 28 * granule},
+		{Page: 4 * granule, Spare: 4 * granule},
 	} {
 		if i > 1 {
 			rules = rules[:2]

@@ -245,3 +245,13 @@ func TestKeep(t *testing.T) {
 		r.check()
 	}
 }
+
+// Pages can be as large as anybody likes.
+func TestHugePages(t *testing.T) {
+	for _, cfg := range []paged.Config{{Page: 1 << 40}, {Page: 1 << 33}} {
+		r := simple(t, 1<<18, cfg)
+		b, more := r.granules(1), r.granules(1<<16)
+		r.free(b, more)
+		r.check()
+	}
+}

@@ -12,10 +12,10 @@ import (
 const maxPinning = 5 // pinning blocks that an error names
 
 // outOfMemory gathers what explains that there is no memory for a block. The caller holds mu, and racks have been emptied.
-func (a *Allocator) outOfMemory(r *request, units uint32, short *shortage) *mem.OutOfMemory {
+func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	info := a.dev.Info()
-	size := int64(units) * unit
+	size := int64(r.units) * unit
 	e := &mem.OutOfMemory{
 		Requested: r.asked, Rounded: size, Segment: short.need * a.granule,
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,

@@ -192,3 +192,31 @@ func TestNoRetry(t *testing.T) {
 		r.free(x[1], x[3], b)
 	}
 }
+
+// Requests that no device could serve take no addresses, whatever their sizes.
+func TestHopelessRequestsTakeNoAddresses(t *testing.T) {
+	for _, cfg := range []paged.Config{{}, {Limit: 8 * granule, Addresses: 16 * granule}} {
+		r := simple(t, 16, cfg)
+		for n := range int64(200) {
+			_, err := r.a.Alloc(r.s, (17+n)*granule)
+			r.noMemory(err)
+		}
+		if n := len(r.sim.Leaks().Reservations); n > 1 {
+			t.Errorf("%+v: %d ranges of addresses are reserved", cfg, n)
+		}
+	}
+}
+
+// A request that may not wait gets memory where the device has some, though what fits best would have to be waited for.
+func TestNoRetryTakesWhatNeedsNoWait(t *testing.T) {
+	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{}, nil)
+	x, y := r.granules(2), r.granules(1)
+	r.fill(r.s, x, 1)
+	r.free(x)
+	z := r.granules(3) // has x's pages
+	s := r.stream()
+	b, err := r.a.AllocWith(s, 2*granule, mem.AllocOptions{NoRetry: true}) // fits at x's old place, which is in use by queued work
+	r.must(err)
+	r.check()
+	r.free(b, y, z)
+}

@@ -39,7 +39,7 @@ func (a *Allocator) unmap(m mref, wait bool) error {
 		return fmt.Errorf("paged: wait for work on a page: %w", err)
 	}
 	if !done {
-		return &shortage{}
+		return &shortage{busy: true}
 	}
 	if err := a.vm.Unmap(a.address(mp), int64(mp.n)*a.granule); err != nil {
 		return fmt.Errorf("paged: unmap a page: %w", err)
@@ -169,7 +169,7 @@ func (a *Allocator) reserve(units uint32) (ref, error) {
 	size = (size + a.granule - 1) / a.granule * a.granule
 	base, err := a.vm.Reserve(size)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("paged: reserve addresses: %w", err)
 	}
 	at, r := a.records.take()
 	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(len(a.regions)), front
@@ -179,17 +179,24 @@ func (a *Allocator) reserve(units uint32) (ref, error) {
 }
 
 // frontier returns the end of a region with room for a span.
-func (a *Allocator) frontier(units uint32) (ref, error) {
+func (a *Allocator) frontier(r *request, units uint32) (ref, error) {
 	for i := len(a.regions) - 1; i >= 0; i-- {
 		if at := a.regions[i].front; at != 0 && a.records.at(at).units >= units {
 			return at, nil
 		}
 	}
-	at, err := a.reserve(units)
-	if err != nil {
-		return 0, fmt.Errorf("paged: reserve addresses: %w", err)
+	return a.newRegion(r, units)
+}
+
+// newRegion reserves addresses for a span, if there is memory for it: what is reserved is never given back before Close.
+func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
+	if !r.driver {
+		return 0, errHeld
 	}
-	return at, nil
+	if need := (int64(units)*unit + a.granule - 1) / a.granule; need > a.most-a.used {
+		return 0, &shortage{need: need}
+	}
+	return a.reserve(units)
 }
 
 const maxRegions = 1 << 16

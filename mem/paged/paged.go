@@ -17,10 +17,10 @@
 // Then the granules that the block touches get memory (back.go). One where a page is, in use or idle, needs nothing. The
 // others get idle pages, those that have not been used for longest, or new ones while the memory in use has not been as much
 // before. A page that moves keeps its old mapping: it is an alias, and when a block comes back to the old place while the
-// page is idle, nothing is to be done at all. So work that repeats comes to a state without driver calls. Only a mapping
-// whose page is in use elsewhere is unmapped, when a block needs its place.
+// page is idle, nothing is to be done at all. So work that repeats comes to few driver calls or none (Config.Spare). Only a
+// mapping whose page is in use elsewhere is unmapped, when a block needs its place.
 //
-//	used granules <= created granules <= most granules ever used, or the limit
+//	used granules <= created granules <= most granules ever used (and Config.Spare), or the limit
 //
 // A page of several granules costs the driver no more than a small one, and is in use as soon as a block touches one of
 // them. So pages are small where memory is short, and grow with the memory that is there: see Config.Page.
@@ -136,7 +136,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		a.most = dev.Info().TotalMemory / a.granule
 	}
 	if _, err := a.reserve(0); err != nil {
-		return nil, fmt.Errorf("paged: reserve addresses: %w", err)
+		return nil, err
 	}
 	return a, nil
 }
@@ -195,13 +195,8 @@ func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, 
 		r.driver = true
 		at, err = a.alloc(&r)
 	}
-	if err != nil && errors.Is(err, mem.ErrNoMemory) && a.racks.mask.Load() != 0 && a.observer == nil {
-		// Others may have freed what was missing since their racks were emptied.
-		a.stats.NumOOMs--
-		at, err = a.allocAlone(&r)
-	}
 	if err != nil {
-		return mem.Block{}, err
+		return mem.Block{}, a.explain(r, err)
 	}
 	block := a.records.at(at)
 	b := block.lend(at, size)
@@ -211,19 +206,13 @@ func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, 
 	return b, nil
 }
 
-// allocAlone is alloc while nobody else can put blocks into racks or take them, and none are there. The caller holds mu, which is
-// let go for a moment.
-func (a *Allocator) allocAlone(r *request) (ref, error) {
-	a.mu.Unlock()
-	a.lockAll()
-	for i := range a.racks.all {
-		a.releaseAll(a.racks.all[i].empty())
+// explain makes an error of a shortage that says more. It has a request of its own, for that goes to Go's heap.
+func (a *Allocator) explain(r request, err error) error {
+	var short *shortage
+	if errors.As(err, &short) {
+		return a.outOfMemory(&r, short)
 	}
-	at, err := a.alloc(r)
-	for i := 1; i < len(a.racks.all); i++ {
-		a.racks.all[i].mu.Unlock()
-	}
-	return at, err
+	return err
 }
 
 // A request is a call of Alloc.

@@ -2,7 +2,6 @@ package paged
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
@@ -14,7 +13,7 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 	at := a.fittingHole(units)
 	if at == 0 {
 		var err error
-		if at, err = a.frontier(units); err != nil {
+		if at, err = a.frontier(r, units); err != nil {
 			return 0, err
 		}
 	}
@@ -32,10 +31,15 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 		return a.placeApart(r, units, err)
 	}
 	var short *shortage
-	if errors.As(err, &short) {
-		return a.placeThrifty(r, units, short)
+	if !errors.As(err, &short) {
+		return 0, err
 	}
-	return 0, err
+	if short.busy {
+		if at, err := a.placeFresh(r, units); err == nil {
+			return at, nil
+		}
+	}
+	return a.placeThrifty(r, units, short)
 }
 
 const (
@@ -74,18 +78,14 @@ func (a *Allocator) placeThrifty(r *request, units uint32, short *shortage) (ref
 		}
 		return least > 0
 	})
-	if best != 0 {
-		err := a.occupy(r, best, units)
-		if err == nil {
-			return best, nil
-		}
-		var again *shortage
-		if !errors.As(err, &again) {
-			return 0, err
-		}
-		short = again
+	if best == 0 {
+		return 0, short
 	}
-	return 0, a.outOfMemory(r, units, short)
+	err := a.occupy(r, best, units)
+	if errors.Is(err, driver.ErrCapturing) {
+		return a.placeApart(r, units, err)
+	}
+	return best, err
 }
 
 // unused is how many granules that are not in use the first units of a hole touch.
@@ -128,7 +128,7 @@ func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 		}
 		if err := a.follow(r, past.Join(sp.past)); err != nil {
 			a.forgo()
-			return fmt.Errorf("paged: %w", err)
+			return err
 		}
 		if len(a.taken) > 0 {
 			for _, m := range a.taken {

@@ -61,13 +61,14 @@ func (rs *racks) lock() *rack {
 	}
 	rk := &rs.all[0]
 	if !rk.mu.TryLock() {
-		rs.spread()
 		rk.mu.Lock()
+		rs.spread()
 	}
 	return rk
 }
 
-// spread gives processors racks of their own, if there are several.
+// spread gives processors racks of their own, if there are several. The caller holds the first: so there is one as long as
+// somebody holds it who found one.
 func (rs *racks) spread() { rs.mask.Store(uint64(len(rs.all) - 2)) }
 
 // lockBelow takes mu for who holds a rack, unless that is the first one's lock. The rack stays locked, so that no block is on the
@@ -154,16 +155,20 @@ func (a *Allocator) releaseAll(leaving []held) {
 	}
 }
 
-// flush empties all racks. The caller holds mu.
+// flush empties all racks, at one moment. The caller holds mu, which is let go before.
 func (a *Allocator) flush() {
-	a.releaseAll(a.racks.all[0].empty())
+	a.mu.Unlock()
+	a.lockAll()
+	a.emptyRacks()
 	for i := 1; i < len(a.racks.all); i++ {
-		rk := &a.racks.all[i]
-		a.mu.Unlock() // racks come first
-		rk.mu.Lock()
-		a.mu.Lock()
-		a.releaseAll(rk.empty())
-		rk.mu.Unlock()
+		a.racks.all[i].mu.Unlock()
+	}
+}
+
+// emptyRacks does so for who holds them all.
+func (a *Allocator) emptyRacks() {
+	for i := range a.racks.all {
+		a.releaseAll(a.racks.all[i].empty())
 	}
 }
 

@@ -155,3 +155,28 @@ func TestParseConfig(t *testing.T) {
 		}
 	}
 }
+
+// A small request that finds room where there is none for a slab is no failure, nor told as one.
+func TestNoEventOfASlab(t *testing.T) {
+	r := simple(t, 64, paged.Config{Limit: granule})
+	x := r.alloc(r.s, granule-8<<10)
+	n := 0
+	r.a.Observe(func(e mem.Event) {
+		if e.Action == mem.ActionOOM {
+			n++
+		}
+	})
+	b := r.alloc(r.s, 4<<10)
+	if n != 0 {
+		t.Errorf("%d requests were told of that failed: none did", n)
+	}
+	r.free(b)
+	if _, err := r.a.Alloc(r.s, 3*granule); err == nil || n != 1 {
+		t.Errorf("%d requests were told of that failed: one did, %v", n, err)
+	}
+	if s := r.a.Stats(); s.NumOOMs != 1 {
+		t.Errorf("%d counted", s.NumOOMs)
+	}
+	r.a.Observe(nil)
+	r.free(x)
+}

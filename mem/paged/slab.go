@@ -43,14 +43,12 @@ func (a *Allocator) allocSlot(r *request) (ref, error) {
 			return 0, err
 		}
 	}
-	ooms := a.stats.NumOOMs
 	at, err := a.place(r, slabSize)
-	if err == errHeld || err != nil && !errors.Is(err, driver.ErrNoMemory) {
-		return 0, err
+	if errors.Is(err, driver.ErrNoMemory) {
+		return a.place(r, r.units)
 	}
 	if err != nil {
-		a.stats.NumOOMs = ooms // the block may have room yet
-		return a.place(r, r.units)
+		return 0, err
 	}
 	a.cut(at, r.units)
 	at = sh.spare[r.units]

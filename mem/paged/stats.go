@@ -90,9 +90,7 @@ func (a *Allocator) ResetPeakStats() {
 	a.lockAll()
 	defer a.unlockAll()
 	a.stats.ResetPeaks()
-	for i := range a.racks.all { // what they would lend is not on loan now
-		a.releaseAll(a.racks.all[i].empty())
-	}
+	a.emptyRacks() // what they would lend is not on loan now
 	a.peak = a.onLoan()
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // waits know how far streams have come, in frees: clock counts them. A free makes no driver call. Before pages are remapped,
-// each stream that has come further since gets a mark, so that there is one not long after each free by the time that its page has
-// become the oldest.
+// each stream gets a mark, unless nothing at all was freed since its last one: so there is one not long after each free by the
+// time that its page has become the oldest.
 type waits struct {
 	dev     driver.Device
 	streams *handover.Streams
