@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -12,8 +13,8 @@ import (
 // is beyond int64, or if two buffers share a unit at one moment; the error names both, by their IDs and indices.
 //
 // It shares no code with what makes packings. It goes through time and keeps the buffers alive in the order of their
-// offsets: as long as none overlap, one that begins can only overlap its two neighbors there. O(n log n) comparisons for
-// n buffers; it keeps nothing of its arguments.
+// offsets: as long as none overlap, one that begins can only overlap its two neighbors there. O(n log n) for n buffers;
+// it keeps nothing of its arguments.
 func Validate(buffers []Buffer, offsets []int64) (height int64, err error) {
 	if len(offsets) != len(buffers) {
 		return 0, fmt.Errorf("pack: %d offsets for %d buffers", len(offsets), len(buffers))
@@ -29,31 +30,83 @@ func Validate(buffers []Buffer, offsets []int64) (height int64, err error) {
 		height = max(height, offsets[i]+b.Size)
 		begins[i] = i
 	}
-	ends := slices.Clone(begins)
+	ends, byOffset := slices.Clone(begins), slices.Clone(begins)
 	slices.SortFunc(begins, func(x, y int) int { return cmp.Compare(buffers[x].Lower, buffers[y].Lower) })
 	slices.SortFunc(ends, func(x, y int) int { return cmp.Compare(buffers[x].Upper, buffers[y].Upper) })
-
-	var alive []int // by offset
-	find := func(i int) int {
-		at, _ := slices.BinarySearchFunc(alive, offsets[i], func(j int, offset int64) int { return cmp.Compare(offsets[j], offset) })
-		return at
+	slices.SortFunc(byOffset, func(x, y int) int { return cmp.Or(cmp.Compare(offsets[x], offsets[y]), cmp.Compare(x, y)) })
+	place := make([]int, len(buffers)) // in byOffset
+	for at, i := range byOffset {
+		place[i] = at
 	}
+
+	alive := newPlaces(len(buffers))
 	for _, i := range begins {
 		for buffers[ends[0]].Upper <= buffers[i].Lower {
-			at := find(ends[0])
-			alive = slices.Delete(alive, at, at+1)
+			alive.flip(place[ends[0]])
 			ends = ends[1:]
 		}
-		at := find(i)
-		if at > 0 && offsets[alive[at-1]]+buffers[alive[at-1]].Size > offsets[i] {
-			return 0, overlap(buffers, offsets, alive[at-1], i)
+		if at := alive.before(place[i]); at >= 0 && offsets[byOffset[at]]+buffers[byOffset[at]].Size > offsets[i] {
+			return 0, overlap(buffers, offsets, byOffset[at], i)
 		}
-		if at < len(alive) && offsets[i]+buffers[i].Size > offsets[alive[at]] {
-			return 0, overlap(buffers, offsets, i, alive[at])
+		if at := alive.after(place[i]); at >= 0 && offsets[i]+buffers[i].Size > offsets[byOffset[at]] {
+			return 0, overlap(buffers, offsets, i, byOffset[at])
 		}
-		alive = slices.Insert(alive, at, i)
+		alive.flip(place[i])
 	}
 	return height, nil
+}
+
+// places are a set of numbers below a bound: one bit each, and above, one bit for each word that is not zero.
+type places [][]uint64
+
+func newPlaces(n int) (p places) {
+	for n > 1 || p == nil {
+		n = n/64 + 1
+		p = append(p, make([]uint64, n))
+	}
+	return p
+}
+
+// flip puts a number in that is not there, or takes it out.
+func (p places) flip(i int) {
+	for _, level := range p {
+		was := level[i/64]
+		level[i/64] ^= 1 << (i % 64)
+		if was != 0 && level[i/64] != 0 {
+			return
+		}
+		i /= 64
+	}
+}
+
+// before is the greatest number below i, or -1.
+func (p places) before(i int) int {
+	for up, level := range p {
+		if word := level[i/64] & (1<<(i%64) - 1); word != 0 {
+			i = i&^63 + bits.Len64(word) - 1
+			for up--; up >= 0; up-- {
+				i = i*64 + bits.Len64(p[up][i]) - 1
+			}
+			return i
+		}
+		i /= 64
+	}
+	return -1
+}
+
+// after is the least number above i, or -1.
+func (p places) after(i int) int {
+	for up, level := range p {
+		if word := level[i/64] &^ (2<<(i%64) - 1); word != 0 {
+			i = i&^63 + bits.TrailingZeros64(word)
+			for up--; up >= 0; up-- {
+				i = i*64 + bits.TrailingZeros64(p[up][i])
+			}
+			return i
+		}
+		i /= 64
+	}
+	return -1
 }
 
 func overlap(buffers []Buffer, offsets []int64, low, high int) error {

@@ -55,6 +55,55 @@ func TestValidateSeesWhatEachPairShows(t *testing.T) {
 	}
 }
 
+// Of many buffers, any two that touch are found, and no others: each lies on one of a few shelves, a unit high at least, and now
+// and then one is a unit too low, or lives on for a moment.
+func TestValidateOfMany(t *testing.T) {
+	const seed = 3
+	t.Log("seed", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	clashes := 0
+	for round := range 2000 {
+		n := 60 + rng.IntN(600)
+		if round%200 == 0 {
+			n = 4000 + rng.IntN(2000)
+		}
+		buffers, offsets := make([]pack.Buffer, n), make([]int64, n)
+		shelves := 1 + rng.IntN(n)
+		if rng.IntN(2) == 0 {
+			shelves = 2 + rng.IntN(40) // few are alive at a time
+		}
+		free := make([]int64, shelves) // from when, by shelf
+		for i := range buffers {
+			shelf := rng.IntN(len(free))
+			lower := free[shelf] + rng.Int64N(3)
+			buffers[i] = pack.Buffer{Lower: lower, Upper: lower + 1 + rng.Int64N(50), Size: 1 + rng.Int64N(8)}
+			offsets[i], free[shelf] = int64(shelf)*8, buffers[i].Upper
+		}
+		clash := false
+		if i := rng.IntN(n); round%2 == 1 {
+			if rng.IntN(2) == 0 && offsets[i] > 0 {
+				offsets[i]--
+			} else {
+				buffers[i].Upper += 3
+			}
+			for j, y := range buffers {
+				x := buffers[i]
+				clash = clash || j != i && x.Lower < y.Upper && y.Lower < x.Upper &&
+					offsets[i] < offsets[j]+y.Size && offsets[j] < offsets[i]+x.Size
+			}
+		}
+		if clash {
+			clashes++
+		}
+		if _, err := pack.Validate(buffers, offsets); (err != nil) != clash {
+			t.Fatalf("round %d, %d buffers: error %v, overlap %v", round, n, err, clash)
+		}
+	}
+	if clashes < 100 || clashes > 900 {
+		t.Errorf("%d of 1000 overlapped: the test sees one side only", clashes)
+	}
+}
+
 func TestValidateSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		buffers []pack.Buffer
