@@ -49,7 +49,7 @@ which what is freed goes back when the cache is emptied or there is no room. Bot
 use, and wait: so they may reserve less than was requested, which counts memory until no stream uses it.
 
 With --allocator paged blocks stay where they are, and pages of memory come to those that need them. SETTINGS are limit=SIZE,
-page=SIZE, keep=SIZE, addresses=SIZE and aliases=off. With planned all of the trace has a place before it starts ("ashlar plan"
+page=SIZE, keep=SIZE, spare=SIZE, addresses=SIZE and aliases=off. With planned all of the trace has a place before it starts ("ashlar plan"
 writes such plans), and what has none is paged.
 
 If the recorded run ran out of memory and neither --limit nor --capacity is given, the other rows may reserve what that
