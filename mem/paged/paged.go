@@ -175,7 +175,7 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	}
 	a.lockBelow(rk)
 	a.releaseAll(rk.empty())
-	if rk.mu != &a.mu {
+	if !a.isFirst(rk) {
 		rk.mu.Unlock()
 	}
 	b, err := a.allocBelow(s, id, size, o.NoRetry)

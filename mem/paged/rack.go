@@ -71,17 +71,20 @@ func (rs *racks) lock() *rack {
 // somebody holds it who found one.
 func (rs *racks) spread() { rs.mask.Store(uint64(len(rs.all) - 2)) }
 
+// isFirst reports whether a rack's lock is mu.
+func (a *Allocator) isFirst(rk *rack) bool { return rk == &a.racks.all[0] }
+
 // lockBelow takes mu for who holds a rack, unless that is the first one's lock. The rack stays locked, so that no block is on the
 // way between the two when somebody looks for memory.
 func (a *Allocator) lockBelow(rk *rack) {
-	if rk != &a.racks.all[0] {
+	if !a.isFirst(rk) {
 		a.mu.Lock()
 	}
 }
 
 // unlockBelow lets mu go again.
 func (a *Allocator) unlockBelow(rk *rack) {
-	if rk != &a.racks.all[0] {
+	if !a.isFirst(rk) {
 		a.mu.Unlock()
 	}
 }
