@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"math"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ashlar-go/ashlar/fit/pack"
 	"github.com/ashlar-go/ashlar/internal/golden"
@@ -177,4 +179,80 @@ func TestPackErrors(t *testing.T) {
 			t.Errorf("%s: printed %q", name, got.out)
 		}
 	}
+}
+
+// Traces put together are instances of tens of thousands of buffers: one after the other, or all at once, spread over the time of the
+// longest. They come within 0.5 % of their bound. BenchmarkPackTogether says how long that takes, within a minute.
+func TestPackTracesTogether(t *testing.T) {
+	for name, buffers := range together(t) {
+		if name == "at once" {
+			continue // takes seconds: for the benchmark
+		}
+		r, err := pack.Pack(t.Context(), buffers, pack.Options{Steps: 200})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if height, err := pack.Validate(buffers, r.Offsets); err != nil || height != r.Height {
+			t.Fatalf("%s: height %d, %v", name, height, err)
+		}
+		if over := float64(r.Height) / float64(r.Bound); len(buffers) < 18_000 || over > 1.005 {
+			t.Errorf("%s: %d buffers, %.5f times the bound", name, len(buffers), over)
+		}
+	}
+}
+
+func BenchmarkPackTogether(b *testing.B) {
+	for name, buffers := range together(b) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+				r, err := pack.Pack(ctx, buffers, pack.Options{Steps: -1})
+				cancel()
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(len(buffers)), "buffers")
+				b.ReportMetric(float64(r.Height)/float64(r.Bound), "of-the-bound")
+			}
+		})
+	}
+}
+
+// together are the recorded traces in one.
+func together(t testing.TB) map[string][]pack.Buffer {
+	t.Helper()
+	parts := map[string][]pack.Buffer{}
+	for _, name := range []string{"gpt2", "resnet", "streams", "unet"} {
+		in, err := readInstances(sample(name), nil, 512)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts[name] = in[0].buffers
+	}
+	const span = 1 << 20
+	end := func(buffers []pack.Buffer) (end int64) {
+		for _, b := range buffers {
+			end = max(end, b.Upper)
+		}
+		return end
+	}
+	var all, some, sequence []pack.Buffer
+	var from int64
+	for _, name := range []string{"gpt2", "resnet", "streams", "unet"} {
+		last := end(parts[name])
+		for _, b := range parts[name] {
+			sequence = append(sequence, pack.Buffer{Lower: from + b.Lower, Upper: from + b.Upper, Size: b.Size})
+			spread := pack.Buffer{Lower: b.Lower * span / last, Upper: b.Upper*span/last + 1, Size: b.Size}
+			all = append(all, spread)
+			if name != "gpt2" {
+				some = append(some, spread)
+			}
+		}
+		from += last
+	}
+	for _, b := range parts["streams"] { // once more, later
+		last := end(parts["streams"])
+		some = append(some, pack.Buffer{Lower: b.Lower*span/last + span/2, Upper: b.Upper*span/last + span/2 + 1, Size: b.Size})
+	}
+	return map[string][]pack.Buffer{"sequence": sequence, "at once": all, "without gpt2": some}
 }
