@@ -33,7 +33,6 @@ func (a *Allocator) unmap(m mref, wait bool) error {
 	done, stalled, err := a.waits.done(mp.past.Users, mp.freed, wait)
 	if stalled {
 		a.stalls++
-		a.stats.NumSyncAllStreams++
 	}
 	if err != nil {
 		return fmt.Errorf("paged: wait for work on a page: %w", err)

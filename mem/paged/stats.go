@@ -42,8 +42,8 @@ func (a *Allocator) unlockAll() {
 }
 
 // Stats implements mem.StatsReporter. The pool is that of large blocks. AllocatedBytes are the sizes of blocks, rounded, and
-// RequestedBytes what was asked for. ReservedBytes is physical memory. Blocks are never pending. NumSyncAllStreams counts the
-// waits for marks (see Figures). With several processors at work the peaks of blocks and their bytes include the few that the
+// RequestedBytes what was asked for. ReservedBytes is physical memory. Blocks are never pending. Waits are in
+// Figures, since none is for all streams. With several processors at work the peaks of blocks and their bytes include the few that the
 // racks of others held.
 func (a *Allocator) Stats() mem.Stats {
 	a.lockAll()
