@@ -23,6 +23,11 @@ func (s *shortage) Error() string { return fmt.Sprintf("paged: no memory for %d 
 // back puts memory behind the granules [from, to) of a region. Pages that were idle are in Allocator.taken, for settle or
 // forgo. It returns the past of what came from elsewhere. If it fails, what is in use is the same as before.
 func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32) (past handover.Past, err error) {
+	if !r.driver {
+		if nothing, stale := a.missing(rg, from, to); nothing+stale > 0 {
+			return past, errHeld // before idle pages have lost their places
+		}
+	}
 	a.taken = a.taken[:0]
 	var need, taken int64
 	for g := from; g < to; {

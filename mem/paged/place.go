@@ -50,7 +50,7 @@ const (
 // elsewhere returns a hole instead of one where mappings would have to be unmapped, since their pages are in use at other
 // addresses: one of those that fit and need nothing, or the same. Work that repeats so finds a place for each block.
 func (a *Allocator) elsewhere(at ref, units uint32) ref {
-	if _, stale := a.missing(a.records.at(at), units); stale == 0 {
+	if _, stale := a.missing(a.granules(a.records.at(at), units)); stale == 0 {
 		return at
 	}
 	best, looked := at, 0
@@ -58,7 +58,7 @@ func (a *Allocator) elsewhere(at ref, units uint32) ref {
 		if sp.units/elsewhereSlack > units {
 			return false
 		}
-		if nothing, stale := a.missing(sp, units); nothing+stale == 0 {
+		if nothing, stale := a.missing(a.granules(sp, units)); nothing+stale == 0 {
 			best = other
 			return false
 		}
@@ -99,10 +99,8 @@ func (a *Allocator) unused(sp *span, units uint32) (n int64) {
 	return n
 }
 
-// missing is how many granules the first units of a hole touch where there is nothing, or a mapping whose page is in use
-// elsewhere.
-func (a *Allocator) missing(sp *span, units uint32) (nothing, stale int64) {
-	rg, from, to := a.granules(sp, units)
+// missing is in how many of the granules [from, to) of a region there is nothing, or a mapping whose page is in use elsewhere.
+func (a *Allocator) missing(rg *region, from, to uint32) (nothing, stale int64) {
 	for g := from; g < to; g++ {
 		m := rg.mapping(g)
 		if m == 0 {
