@@ -71,7 +71,7 @@ func (a *Aligned) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block,
 		a.inner.Free(b)
 		panic(fmt.Sprintf("mem: Align: the layer below handed out %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
 	}
-	return a.loans.lend(s.ID(), b.Ptr+driver.Pointer(front), b.Size-front, b, struct{}{}), nil
+	return a.loans.lend(s.ID(), size, Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
 }
 
 // Free implements Allocator.
@@ -80,6 +80,11 @@ func (a *Aligned) Free(b Block, used ...driver.Stream) {
 		return
 	}
 	a.inner.Free(a.loans.take(b, used).below, used...)
+}
+
+// SlowSizes implements SlowSizer.
+func (a *Aligned) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return a.loans.SlowSizes(p)
 }
 
 // Unwrap implements Wrapper. A snapshot found below has the blocks as they are there: longer, and not aligned.

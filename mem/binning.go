@@ -56,7 +56,7 @@ func (x *Binned) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, 
 	if err != nil || b.Ptr == 0 {
 		return Block{}, err
 	}
-	return x.loans.lend(s.ID(), b.Ptr, b.Size, b, uint16(at)), nil
+	return x.loans.lend(s.ID(), size, b, b, uint16(at)), nil
 }
 
 // Free implements Allocator.
@@ -79,6 +79,11 @@ func (x *Binned) Movable(b Block, h Holder) bool {
 
 // EmptyCache implements Trimmer, for the bins and then for the rest, from which theirs may come.
 func (x *Binned) EmptyCache() error { return emptyCaches(x.parts...) }
+
+// SlowSizes implements SlowSizer.
+func (x *Binned) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return x.loans.SlowSizes(p)
+}
 
 // Unwrap implements Wrapper: it is the allocator of what is larger than every bin, and so are the statistics that Find
 // finds.

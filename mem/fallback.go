@@ -41,7 +41,7 @@ func (f *FallingBack) AllocWith(s driver.Stream, size int64, o AllocOptions) (Bl
 	if err != nil || b.Ptr == 0 {
 		return Block{}, err
 	}
-	return f.loans.lend(s.ID(), b.Ptr, b.Size, b, part), nil
+	return f.loans.lend(s.ID(), size, b, b, part), nil
 }
 
 // Free implements Allocator.
@@ -64,6 +64,11 @@ func (f *FallingBack) Movable(b Block, h Holder) bool {
 
 // EmptyCache implements Trimmer, for both parts.
 func (f *FallingBack) EmptyCache() error { return emptyCaches(f.parts[:]...) }
+
+// SlowSizes implements SlowSizer.
+func (f *FallingBack) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return f.loans.SlowSizes(p)
+}
 
 // Unwrap implements Wrapper: it is the first part, and so are the statistics that Find finds. Those of the other are found
 // from there.

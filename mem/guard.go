@@ -94,7 +94,7 @@ func (g *Guarded) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block,
 		g.inner.Free(b)
 		return Block{}, fmt.Errorf("mem: Guard: paint the red zones: %w", err)
 	}
-	return g.loans.lend(s.ID(), ptr, size, b, guardedBlock{s, err == nil}), nil
+	return g.loans.lend(s.ID(), size, Block{Ptr: ptr, Size: size}, b, guardedBlock{s, err == nil}), nil
 }
 
 // Free implements Allocator. It panics if a red zone was written to, unless there is somebody to tell.
@@ -188,6 +188,11 @@ func (g *Guarded) Movable(b Block, h Holder) bool {
 		return false
 	}
 	return Movable(g.inner, g.loans.peek("Movable", b).below, g.loans.follow(b, h))
+}
+
+// SlowSizes implements SlowSizer.
+func (g *Guarded) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return g.loans.SlowSizes(p)
 }
 
 // Unwrap implements Wrapper. A snapshot found below has the blocks with their red zones.

@@ -103,7 +103,7 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, 
 		return Block{}, err
 	}
 	lent = true
-	return t.loans.lend(s.ID(), b.Ptr, b.Size, b, struct{}{}), nil
+	return t.loans.lend(s.ID(), size, b, b, struct{}{}), nil
 }
 
 // take counts n more bytes, of a request for want bytes and a block of size, or says why not.
@@ -172,6 +172,11 @@ func (t *Tenant) Movable(b Block, h Holder) bool {
 	}
 	rec := t.loans.peek("Movable", b)
 	return Movable(t.quotas.inner, rec.below, t.loans.follow(b, h))
+}
+
+// SlowSizes implements SlowSizer.
+func (t *Tenant) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return t.loans.SlowSizes(p)
 }
 
 // Unwrap implements Wrapper.

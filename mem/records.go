@@ -31,14 +31,16 @@ type recordShard[V any] struct {
 type record[V any] struct {
 	lent   Block // as the borrower knows it
 	below  Block // as the layer below does
+	asked  int64 // bytes that the borrower asked for
 	turns  uint32
 	lifted bool          // it is being moved
 	mover  driver.Stream // of the last move, for adaptors that touch the memory themselves
 	more   V
 }
 
-// lend enters a block that was got below for a stream, and returns it as the borrower is to know it.
-func (r *records[V]) lend(s driver.StreamID, ptr driver.Pointer, size int64, below Block, more V) Block {
+// lend enters a block that was got below for a request of asked bytes on a stream. It returns the block as the borrower is
+// to know it: lent with a tag.
+func (r *records[V]) lend(s driver.StreamID, asked int64, lent, below Block, more V) Block {
 	number := uint32(s) % recordShards
 	shard := &r.shards[number]
 	shard.mu.Lock()
@@ -51,9 +53,8 @@ func (r *records[V]) lend(s driver.StreamID, ptr driver.Pointer, size int64, bel
 	}
 	rec := &shard.slab[at]
 	rec.turns++
-	rec.lent = Block{Ptr: ptr, Size: size, Tag: uint64(rec.turns)<<32 | uint64(at*recordShards+number)}
-	rec.below, rec.more = below, more
-	lent := rec.lent
+	lent.Tag = uint64(rec.turns)<<32 | uint64(at*recordShards+number)
+	rec.lent, rec.below, rec.asked, rec.more = lent, below, asked, more
 	shard.mu.Unlock()
 	return lent
 }
@@ -126,6 +127,16 @@ func (r *records[V]) each(visit func(*record[V])) {
 		}
 		shard.mu.Unlock()
 	}
+}
+
+// SlowSizes implements SlowSizer for the adaptor. It looks at all records.
+func (r *records[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	r.each(func(rec *record[V]) {
+		if rec.lent.Ptr == p {
+			requested, allocated, ok = rec.asked, rec.lent.Size, true
+		}
+	})
+	return requested, allocated, ok
 }
 
 // follow returns a holder for the layer below, which keeps the record of b right while h hears of it as it is lent.

@@ -80,7 +80,7 @@ func (x *Slabbed) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block,
 		if err != nil || b.Ptr == 0 {
 			return Block{}, err
 		}
-		return x.loans.lend(id, b.Ptr, b.Size, b, slabPiece{}), nil
+		return x.loans.lend(id, size, b, b, slabPiece{}), nil
 	}
 	shard := &x.shards[id%recordShards]
 	shard.mu.Lock()
@@ -112,7 +112,8 @@ func (x *Slabbed) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block,
 		*open = (*open)[:len(*open)-1]
 	}
 	shard.mu.Unlock()
-	return x.loans.lend(id, sl.block.Ptr+driver.Pointer(int64(piece)*x.size), x.size, Block{}, slabPiece{sl, piece}), nil
+	lent := Block{Ptr: sl.block.Ptr + driver.Pointer(int64(piece)*x.size), Size: x.size}
+	return x.loans.lend(id, size, lent, Block{}, slabPiece{sl, piece}), nil
 }
 
 // open returns the list of a stream's open slabs. The caller holds mu.
@@ -214,6 +215,11 @@ func (x *Slabbed) flush() bool {
 func (x *Slabbed) EmptyCache() error {
 	x.flush()
 	return emptyCaches(x.inner)
+}
+
+// SlowSizes implements SlowSizer.
+func (x *Slabbed) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return x.loans.SlowSizes(p)
 }
 
 // Unwrap implements Wrapper. Reports found below have slabs for blocks. Slabbed is no Mover: pieces stay in their slabs.

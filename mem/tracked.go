@@ -11,7 +11,7 @@ import (
 
 // A SizeTracker knows of each of its blocks what was asked for: TensorFlow's TracksAllocationSizes. Its methods take constant
 // time, and panic if the block is not on loan. Only the topmost layer of a stack can be asked: a block is known by the tag
-// that its own layer gave it. See SlowSizes for others.
+// that its own layer gave it. See SlowSizes for blocks that are known by their addresses.
 type SizeTracker interface {
 	Allocator
 
@@ -57,9 +57,8 @@ type TrackedSizes struct {
 }
 
 type trackedSize struct {
-	asked int64
-	id    uint64
-	from  Allocator // where the block goes back to: the layer below, or an Aligned over that
+	id   uint64
+	from Allocator // where the block goes back to: the layer below, or an Aligned over that
 }
 
 // NewTracked returns an allocator that remembers what was asked for of each block of a, numbers the blocks, counts their sizes,
@@ -123,7 +122,7 @@ func (t *Tracked) alloc(from Allocator, s driver.Stream, size int64, o AllocOpti
 	if err != nil || b.Ptr == 0 {
 		return Block{}, err
 	}
-	b = t.loans.lend(s.ID(), b.Ptr, b.Size, b, trackedSize{asked: size, id: t.ids.Add(1), from: from})
+	b = t.loans.lend(s.ID(), size, b, b, trackedSize{id: t.ids.Add(1), from: from})
 	t.count(b.Size, 1)
 	lent = true
 	return b, nil
@@ -156,7 +155,7 @@ func (t *Tracked) drop() {
 }
 
 // RequestedSize implements SizeTracker.
-func (t *Tracked) RequestedSize(b Block) int64 { return t.loans.peek("RequestedSize", b).more.asked }
+func (t *Tracked) RequestedSize(b Block) int64 { return t.loans.peek("RequestedSize", b).asked }
 
 // AllocatedSize implements SizeTracker.
 func (t *Tracked) AllocatedSize(b Block) int64 { return t.loans.peek("AllocatedSize", b).lent.Size }
@@ -196,18 +195,43 @@ func (t *Tracked) Movable(b Block, h Holder) bool {
 	return Movable(rec.more.from, rec.below, t.loans.follow(b, h))
 }
 
+// SlowSizes implements SlowSizer.
+func (t *Tracked) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return t.loans.SlowSizes(p)
+}
+
 // Unwrap implements Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not aligned.
 func (t *Tracked) Unwrap() Allocator { return t.inner }
 
-// SlowSizes looks the block at p up, for allocators that are no SizeTracker: TensorFlow's AllocatedSizeSlow. It takes a snapshot
-// of the topmost layer of a that can make one, which takes as long as there are blocks, and knows blocks as that layer does. It
-// reports false if there is no such layer, or no block on loan starts at p.
+// A SlowSizer is a layer that hands out other blocks than the layer below knows, and finds their sizes by address. All such
+// adaptors of this package are.
+type SlowSizer interface {
+	Allocator
+
+	// SlowSizes returns what was asked for of the block on loan that starts at p, and its size, both in bytes. It reports
+	// false if no block of this layer that is on loan starts at p. It may look at every block. Safe for concurrent use.
+	SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool)
+}
+
+// SlowSizes returns what was asked for of the block of a that starts at p, and its size, both in bytes: TensorFlow's
+// AllocatedSizeSlow, for callers that have an address alone. The answer is that of the topmost layer that is a SlowSizer or
+// a Snapshotter, so of an allocator that is a SizeTracker it is what RequestedSize and AllocatedSize say. It takes as long
+// as there are blocks. It reports false if there is no such layer, or if no block on loan from it starts at p.
 func SlowSizes(a Allocator, p driver.Pointer) (requested, allocated int64, ok bool) {
-	sn, ok := Find[Snapshotter](a)
-	if !ok {
-		return 0, 0, false
+	for layer := range Layers(a) {
+		switch l := layer.(type) {
+		case SlowSizer:
+			return l.SlowSizes(p)
+		case Snapshotter:
+			return sizesIn(l.Snapshot(), p)
+		}
 	}
-	for _, seg := range sn.Snapshot() {
+	return 0, 0, false
+}
+
+// sizesIn finds the block on loan that starts at p in a snapshot.
+func sizesIn(segments []SegmentInfo, p driver.Pointer) (requested, allocated int64, ok bool) {
+	for _, seg := range segments {
 		if p < seg.Ptr || uint64(p-seg.Ptr) >= uint64(seg.TotalSize) {
 			continue
 		}

@@ -85,6 +85,56 @@ func TestSlowSizes(t *testing.T) {
 	}
 }
 
+// Whatever layer handed a block out tells of its address what it would tell of the block.
+func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 256 << 20})
+	defer dev.Close()
+	s := dev.DefaultStream()
+	check := func(t *testing.T, a mem.Allocator, b mem.Block, asked int64) {
+		t.Helper()
+		requested, allocated, ok := mem.SlowSizes(a, b.Ptr)
+		if !ok || requested != asked || allocated != b.Size {
+			t.Errorf("a block of %d bytes at %#x, %d asked for: %d and %d, %v", b.Size, uint64(b.Ptr), asked, requested, allocated, ok)
+		}
+		if tracker, is := a.(mem.SizeTracker); is && (tracker.RequestedSize(b) != requested || tracker.AllocatedSize(b) != allocated) {
+			t.Errorf("the tracker says %d and %d", tracker.RequestedSize(b), tracker.AllocatedSize(b))
+		}
+		a.Free(b)
+		if _, _, ok := mem.SlowSizes(a, b.Ptr); ok {
+			t.Error("a free block is taken for one on loan")
+		}
+	}
+	tracked := mem.NewTracked(newCaching(t, dev), mem.TrackedOptions{Empty: true})
+	for _, r := range []struct{ alignment, size, allocated int64 }{
+		{4096, 1000, 5120}, {512, 1000, 1536}, {256, 1000, 1024}, {1, 0, 512},
+	} {
+		b, err := tracked.AllocRaw(s, r.alignment, r.size, mem.AllocOptions{})
+		must(t, err)
+		if b.Size != r.allocated {
+			t.Errorf("%d bytes at a multiple of %d: a block of %d", r.size, r.alignment, b.Size)
+		}
+		check(t, tracked, b, r.size)
+	}
+	// A block whose start is not that of the block below.
+	keep := mustAllocOn(t, tracked, s, 512)
+	b, err := tracked.AllocRaw(s, 4096, 1000, mem.AllocOptions{})
+	must(t, err)
+	if _, _, ok := mem.SlowSizes(tracked, b.Ptr-driver.Pointer(4096-512)); ok {
+		t.Error("the start of the block below is taken for a block")
+	}
+	check(t, mem.Measure(tracked), b, 1000)
+	tracked.Free(keep)
+	for name, a := range map[string]mem.Allocator{
+		"align":    mem.Align(newCaching(t, dev), 4096, mem.AlignOptions{}),
+		"guard":    mem.Guard(newCaching(t, dev), mem.GuardOptions{}),
+		"slab":     mem.Slab(newCaching(t, dev), 4096, 16),
+		"fallback": mem.Fallback(mem.Limit(newCaching(t, dev), 0), newCaching(t, dev)),
+		"binning":  mem.Binning(newPile(256), mem.Bin{Size: 1 << 20, Allocator: newCaching(t, dev)}),
+	} {
+		t.Run(name, func(t *testing.T) { check(t, a, mustAllocOn(t, a, s, 1000), 1000) })
+	}
+}
+
 // Goroutines that allocate while the owner retires either get their blocks or hear that it is over; the last one to come back
 // ends it, once, when all is back below.
 func TestTrackedRetiresUnderLoad(t *testing.T) {

@@ -151,6 +151,20 @@ func (s segments) Snapshot() []mem.SegmentInfo {
 	return snapshot
 }
 
+// SlowSizes implements mem.SlowSizer. Blocks of over Options.MaxSize bytes are those of the layer below.
+func (c *Cache) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	c.lock()
+	defer c.unlock()
+	r := c.records.byAddress()[p]
+	switch {
+	case r == nil:
+		return mem.SlowSizes(c.below, p)
+	case !r.lent():
+		return 0, 0, false
+	}
+	return int64(r.asked), r.block.Size, true
+}
+
 // byAddress returns the records in use. The caller holds every rack.
 func (rs *records) byAddress() map[driver.Pointer]*record {
 	rs.mu.Lock()

@@ -95,6 +95,28 @@ func (w *world) agreeSnapshot(segments []mem.SegmentInfo) error {
 	return nil
 }
 
+// agreeSlowSizes checks the sizes that live blocks' addresses lead to, where they lead to any.
+func (w *world) agreeSlowSizes() error {
+	for _, b := range w.live {
+		requested, allocated, ok := mem.SlowSizes(w.a, b.Ptr)
+		if ok && (requested != b.asked || allocated != b.Size) {
+			return fmt.Errorf("SlowSizes: %d bytes asked for and %d allocated: that is %v, %d asked for",
+				requested, allocated, b, b.asked)
+		}
+		if !ok && w.tellsSizes() {
+			return fmt.Errorf("SlowSizes does not find the live %v", b)
+		}
+	}
+	return nil
+}
+
+// tellsSizes reports whether the allocator can find blocks by their addresses.
+func (w *world) tellsSizes() bool {
+	_, sizes := mem.Find[mem.SlowSizer](w.a)
+	_, snapshots := mem.Find[mem.Snapshotter](w.a)
+	return sizes || snapshots
+}
+
 // agreeStats checks the statistics by themselves and against the model.
 func (w *world) agreeStats(s *mem.Stats) error {
 	for _, a := range s.Arrays() {

@@ -50,9 +50,14 @@ func checkSizes(t testing.TB, cfg Config) {
 		must(t, w.agree(true))
 	}
 	must(t, w.sync())
+	must(t, w.agreeSlowSizes())
 	for len(w.live) > 0 {
+		freed := w.live[0].Ptr
 		must(t, w.free(w.live[0]))
 		must(t, w.agree(true))
+		if _, _, ok := mem.SlowSizes(w.a, freed); ok {
+			t.Fatalf("SlowSizes finds a block at %#x, where one was freed", uint64(freed))
+		}
 	}
 	for _, size := range sizes(cfg) {
 		must(t, w.free(w.mustAlloc(t, 1, size)))

@@ -206,3 +206,18 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	}
 	return out
 }
+
+// SlowSizes implements mem.SlowSizer. What is not in the region is the fallback's.
+func (a *Allocator) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	if uint64(p-a.base) >= a.size {
+		return mem.SlowSizes(a.fallback, p)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.count() {
+		if b.Ptr == p && b.State == mem.ActiveAllocated {
+			return b.RequestedSize, b.Size, true
+		}
+	}
+	return 0, 0, false
+}
