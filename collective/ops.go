@@ -19,7 +19,7 @@ func (c *Communicator) AllReduce(p *tensor.Place, op Op, dst, src *tensor.Tensor
 	if !slices.Equal(dst.Shape(), src.Shape()) {
 		return refuse(ErrShape, name, "into %s from %s: want one shape", dst.Brief(), src.Brief())
 	}
-	if dst.Overlaps(src) && dst.Offset() != src.Offset() {
+	if dst.Overlaps(src) && !dst.SameElements(src) {
 		return refuse(ErrLayout, name, "%s and %s overlap and are not the same elements", dst.Brief(), src.Brief())
 	}
 	call := comm.Call{Kind: comm.AllReduce, Op: op, Type: src.DType(), N: src.Len()}

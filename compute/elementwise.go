@@ -1,8 +1,6 @@
 package compute
 
 import (
-	"slices"
-
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -230,7 +228,7 @@ func into(p *tensor.Place, op string, dst *tensor.Tensor, out dtype.DType, opera
 		if !fits(x.Array().Shape, dst.Array().Shape) {
 			return refuse(ErrShape, op, "%s into %s", x.Brief(), dst.Brief())
 		}
-		direct = direct && (!dst.Overlaps(x) || same(dst, x))
+		direct = direct && (!dst.Overlaps(x) || dst.SameElements(x))
 	}
 	if direct {
 		return f(dst)
@@ -244,12 +242,6 @@ func into(p *tensor.Place, op string, dst *tensor.Tensor, out dtype.DType, opera
 		return err
 	}
 	return dst.CopyFrom(p, result)
-}
-
-// same reports whether two tensors are the same elements in the same order.
-func same(x, y *tensor.Tensor) bool {
-	a, b := x.Array(), y.Array()
-	return a.DType == b.DType && a.Offset == b.Offset && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.Strides, b.Strides)
 }
 
 // fits reports whether a shape can be broadcast to another.

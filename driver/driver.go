@@ -39,6 +39,10 @@ type Info struct {
 	Alignment   int64  // bytes: every Pointer from Alloc is a multiple of it
 	Granularity int64  // bytes: page sizes and mapped addresses are multiples of it; 0 without virtual memory
 
+	// UnifiedAddressing says that the device's addresses are the process's: an address means the same memory on every
+	// device that says so, and in Go code. Otherwise the addresses of a device mean something on that device alone.
+	UnifiedAddressing bool
+
 	// What the rest means is CUDA's; a zero value says that it is unknown or means nothing on this device.
 	UUID            string // "GPU-5c1f…" or "MIG-…"
 	PCI             string // where it sits: "0000:1b:00.0"
@@ -133,7 +137,9 @@ type StreamOptions struct {
 type Stream interface {
 	ID() StreamID
 
-	// Copy queues a copy of n bytes. The ranges must not overlap.
+	// Copy queues a copy of n bytes. If the two ranges of addresses overlap, it queues nothing, also while the stream
+	// captures, and the error matches ErrInvalid: copy by way of other memory. Two addresses of the same mapped page must
+	// not be given either; of the drivers only driver/sim finds that.
 	Copy(dst, src Pointer, n int64) error
 	// CopyIn copies src to the device, in stream order, and returns when src may be reused.
 	CopyIn(dst Pointer, src []byte) error

@@ -73,6 +73,17 @@ type Range struct {
 	Size int64
 }
 
+// Overlaps reports whether r and other, ranges of one address space, share a byte. A range of no bytes shares none.
+func (r Range) Overlaps(other Range) bool {
+	if r.Size <= 0 || other.Size <= 0 {
+		return false
+	}
+	if r.Ptr >= other.Ptr {
+		return r.Ptr-other.Ptr < Pointer(other.Size)
+	}
+	return other.Ptr-r.Ptr < Pointer(r.Size)
+}
+
 // Memory is what a Go kernel sees of the device's memory while it runs.
 type Memory interface {
 	// Load copies the bytes at p into dst, and Store copies src to p.

@@ -15,7 +15,7 @@ type Peers interface {
 
 	// CopyPeer queues on s, a stream of this device, a copy of n bytes between src on the device from and dst on the
 	// device to: one of them this device, or both. Where the devices are not linked the driver stages it through host
-	// memory. The ranges must not overlap.
+	// memory. Ranges that overlap are refused as Stream.Copy refuses them.
 	CopyPeer(s Stream, dst Pointer, to Device, src Pointer, from Device, n int64) error
 
 	// Share lets work on others use the mapped pages at [p, p+size) of this device's virtual memory too, until they are

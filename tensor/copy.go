@@ -75,9 +75,10 @@ func (t *Tensor) move(call string, p *Place) (*Tensor, error) {
 	})
 }
 
-// CopyFrom queues the setting of t's elements to src's, converted to t's type, and broadcast to its shape: axes that src
-// lacks in front, or that have length 1, are repeated. They may be on different devices, and may overlap. A nil p is t's
-// own place; p must be on t's device.
+// CopyFrom queues the setting of t's elements to src's, converted to t's type, and broadcast to its shape: axes that
+// src lacks in front, or that have length 1, are repeated. They may be on different devices. They may overlap, in one
+// storage or in several over the same memory: t gets the elements that src had before. A nil p is t's own place; p must
+// be on t's device.
 func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 	p = p.or(t.alive("CopyFrom").place)
 	src.alive("CopyFrom")
@@ -89,33 +90,46 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 		return fmt.Errorf("tensor: CopyFrom: %v cannot be broadcast to %v", src.brief(), t.brief())
 	}
 	switch {
-	case src.place.home != p.home:
-		if t.dtype == src.dtype && t.IsContiguous() && slices.Equal(t.shape, src.shape) {
-			whole, err := src.Contiguous(src.place.Unscoped())
-			if err != nil {
-				return err
-			}
-			defer whole.Release()
-			return t.transfer(p, whole)
-		}
-		near, err := src.Clone(p.Unscoped())
-		if err != nil {
-			return err
-		}
-		defer near.Release()
-		return t.CopyFrom(p, near)
-	case t.Overlaps(src):
-		if t.offset == src.offset && t.dtype == src.dtype && slices.Equal(t.strides, wide.strides) {
-			return nil // onto itself
-		}
-		apart, err := src.Clone(p.Unscoped())
-		if err != nil {
-			return err
-		}
-		defer apart.Release()
-		return t.CopyFrom(p, apart)
+	case !t.Overlaps(src):
+		return t.copyFrom(p, src)
+	case t.SameElements(wide):
+		return nil
 	}
-	return t.convert(p, wide)
+	at := p
+	if src.place.home != p.home {
+		at = src.place
+	}
+	apart, err := src.Clone(at.Unscoped())
+	if err != nil {
+		return err
+	}
+	defer apart.Release()
+	return t.copyFrom(p, apart)
+}
+
+// copyFrom is CopyFrom of a src that can be broadcast to t and shares no memory with it.
+func (t *Tensor) copyFrom(p *Place, src *Tensor) error {
+	if src.place.home == p.home {
+		wide, err := src.Expand(t.shape...)
+		if err != nil {
+			return err
+		}
+		return t.convert(p, wide)
+	}
+	if t.dtype == src.dtype && t.IsContiguous() && slices.Equal(t.shape, src.shape) {
+		whole, err := src.Contiguous(src.place.Unscoped())
+		if err != nil {
+			return err
+		}
+		defer whole.Release()
+		return t.transfer(p, whole)
+	}
+	near, err := src.Clone(p.Unscoped())
+	if err != nil {
+		return err
+	}
+	defer near.Release()
+	return t.copyFrom(p, near)
 }
 
 // convert queues the copy of src, of t's shape and device, and apart from t.
@@ -144,17 +158,6 @@ func (t *Tensor) Writable(call string, p *Place) error {
 		}
 	}
 	return nil
-}
-
-// Overlaps reports whether the two may share bytes: whether the spans of what they touch meet.
-func (t *Tensor) Overlaps(other *Tensor) bool {
-	if t.storage != other.storage {
-		return false
-	}
-	lowT, highT, _ := span(t.offset, t.shape, t.strides)
-	lowO, highO, _ := span(other.offset, other.shape, other.strides)
-	sizeT, sizeO := t.dtype.Size(), other.dtype.Size()
-	return highT >= lowT && highO >= lowO && lowT*sizeT < (highO+1)*sizeO && lowO*sizeO < (highT+1)*sizeT
 }
 
 // transfer copies src, of the same type and shape and on another device, to t. Both are contiguous.

@@ -138,7 +138,8 @@ func (a thrifty) Free(b mem.Block, used ...driver.Stream) { a.home.alloc.Free(b,
 func (a thrifty) Unwrap() mem.Allocator { return a.home.alloc }
 
 // FromPointer returns a storage over size bytes of the device's memory at ptr that somebody else allocated, owned once by
-// the caller. The deleter, if not nil, is called when the last owner is gone.
+// the caller. The deleter, if not nil, is called when the last owner is gone. Several storages may be over the same
+// memory, but none knows of the others' work: where that is queued on several streams, the caller orders it.
 func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*Storage, error) {
 	if size < 0 || (ptr == 0 && size > 0) {
 		return nil, fmt.Errorf("tensor: FromPointer: %d bytes at %#x are no memory", size, uint64(ptr))
@@ -156,7 +157,8 @@ func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*St
 
 // FromBytes returns a storage over memory that Go code can reach, a Go slice or a mapped file, without a copy. The place's
 // device must be the host. The slice is used as long as the storage is owned, and by work queued until then; the deleter,
-// if not nil, is called when the last owner is gone. Nobody may write to it meanwhile but through tensors.
+// if not nil, is called when the last owner is gone. Nobody may write to it meanwhile but through tensors. Several
+// storages over one slice: see FromPointer.
 func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 	if p.home.visible == nil {
 		return nil, fmt.Errorf("tensor: %v cannot use the host's memory in place: copy it there (FromSlice)", p)

@@ -13,7 +13,6 @@ import (
 func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	const call = "Stream.Copy"
 	natural(call, n)
-	apart(call, dst, src, n)
 	if err := s.begin(call); err != nil {
 		return err
 	}
@@ -24,8 +23,8 @@ func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	if err := s.d.reachable(call, src, n); err != nil {
 		return err
 	}
-	if n == 0 {
-		return nil
+	if err := apart(call, dst, src, n); err != nil || n == 0 {
+		return err
 	}
 	if r := s.d.lib.MemcpyDtoDAsync(uint64(dst), uint64(src), n, s.handle); r != cu.Success {
 		return s.d.fail(call, r, "%d bytes from %#x to %#x", n, src, dst)
@@ -59,9 +58,10 @@ func natural(call string, n int64) {
 	}
 }
 
-// apart panics if the ranges of n bytes at dst and src overlap.
-func apart(call string, dst, src driver.Pointer, n int64) {
-	if dst < src+driver.Pointer(n) && src < dst+driver.Pointer(n) {
-		panic(fmt.Sprintf("driver/cuda: %s: the ranges %#x+%d and %#x+%d overlap", call, dst, n, src, n))
+// apart fails if the ranges of n bytes at dst and src overlap. The memory of all devices has one address space.
+func apart(call string, dst, src driver.Pointer, n int64) error {
+	if (driver.Range{Ptr: dst, Size: n}).Overlaps(driver.Range{Ptr: src, Size: n}) {
+		return invalidError(call, "the ranges %#x+%d and %#x+%d overlap", dst, n, src, n)
 	}
+	return nil
 }

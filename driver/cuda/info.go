@@ -41,11 +41,12 @@ func describe(lib *cu.Lib, ordinal int) (cu.Device, driver.Info, error) {
 	}
 	info := driver.Info{
 		Driver: "cuda", Name: name, Ordinal: ordinal, TotalMemory: total, Alignment: alignment,
-		Compute:         10*has(cu.ComputeCapabilityMajor) + has(cu.ComputeCapabilityMinor),
-		Multiprocessors: has(cu.MultiprocessorCount),
-		L2:              int64(has(cu.L2CacheSize)),
-		SharedMemory:    int64(has(cu.MaxSharedPerBlockOptin)),
-		MIG:             strings.Contains(name, " MIG "), // "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+		UnifiedAddressing: true, // as on every 64-bit system
+		Compute:           10*has(cu.ComputeCapabilityMajor) + has(cu.ComputeCapabilityMinor),
+		Multiprocessors:   has(cu.MultiprocessorCount),
+		L2:                int64(has(cu.L2CacheSize)),
+		SharedMemory:      int64(has(cu.MaxSharedPerBlockOptin)),
+		MIG:               strings.Contains(name, " MIG "), // "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 	}
 	if has(cu.VirtualMemoryManagement) != 0 {
 		if g, r := lib.MemGranularity(cu.DeviceMemory(dev, 0)); r == cu.Success {

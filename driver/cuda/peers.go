@@ -229,7 +229,6 @@ func (p peers) CopyPeer(
 ) error {
 	const call = "Peers.CopyPeer"
 	natural(call, n)
-	apart(call, dst, src, n) // all devices share one address space
 	o, there, here := p.d.own(call, s), p.device(call, to), p.device(call, from)
 	if there != p.d && here != p.d {
 		return invalidError(call, "neither of the devices is the stream's")
@@ -254,8 +253,8 @@ func (p peers) CopyPeer(
 	if err := here.reachable(call, src, n); err != nil {
 		return err
 	}
-	if n == 0 {
-		return nil
+	if err := apart(call, dst, src, n); err != nil || n == 0 {
+		return err
 	}
 	var r cu.Result
 	if there.ctx == here.ctx {

@@ -49,6 +49,7 @@ func Run(t *testing.T, open func(t testing.TB) driver.Device) {
 		{"Available", testAvailable},
 		{"CopyInCopyOut", testCopyInCopyOut},
 		{"Copy", testCopy},
+		{"CopyOverlap", testCopyOverlap},
 		{"Fill", testFill},
 		{"StreamOrder", testStreamOrder},
 		{"Streams", testStreams},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -209,6 +210,55 @@ func testCopy(t *testing.T, open openFunc) {
 	wantBytes(t, s, a, from)
 	check(t, d.Free(a))
 	check(t, d.Free(b))
+}
+
+// overlaps lists distances between ranges of n bytes that overlap.
+func overlaps(n int64) []int64 { return []int64{0, 1, -1, 8, -8, n / 2, -n / 2, n - 1, 1 - n} }
+
+// testCopyOverlap: a copy between ranges that overlap is refused by an error, and changes nothing. Ranges side by side
+// do not overlap, nor do those of no bytes.
+func testCopyOverlap(t *testing.T, open openFunc) {
+	d := open(t)
+	s, err := d.NewStream(driver.StreamOptions{})
+	check(t, err)
+	const size, n = 1 << 16, 1 << 12
+	p, err := d.Alloc(size)
+	check(t, err)
+	model := noise(7, size)
+	check(t, s.CopyIn(p, model))
+	middle := p + size/2
+	refused := func() {
+		for _, by := range overlaps(n) {
+			what := fmt.Sprintf("Copy of %d bytes by %d", n, by)
+			wantErr(t, what, s.Copy(middle+driver.Pointer(by), middle, n), driver.ErrInvalid)
+		}
+	}
+	refused()
+	wantBytes(t, s, p, model)
+	apart := func() {
+		check(t, s.Copy(middle, middle, 0))
+		check(t, s.Copy(middle+n, middle, n))
+		check(t, s.Copy(middle-n, middle, n))
+	}
+	apart()
+	copy(model[size/2+n:], model[size/2:size/2+n])
+	copy(model[size/2-n:], model[size/2:size/2+n])
+	wantBytes(t, s, p, model)
+
+	if graphs := d.Graphs(); graphs != nil { // a capture goes on without what was refused
+		check(t, graphs.Begin(s))
+		refused()
+		apart()
+		check(t, s.Fill(middle, 5, n))
+		g, err := graphs.End(s)
+		check(t, err)
+		check(t, g.Launch(s))
+		copy(model[size/2:], bytes.Repeat([]byte{5}, n))
+		wantBytes(t, s, p, model)
+		check(t, g.Close())
+	}
+	check(t, s.Close())
+	check(t, d.Free(p))
 }
 
 func testFill(t *testing.T, open openFunc) {

@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -197,6 +198,12 @@ func testPeerMisuse(t *testing.T, a, b driver.Device) {
 	wantPanic(t, "CopyPeer of -1 bytes", func() error { return peers.CopyPeer(s, pa, a, pb, b, -1) })
 	wantPanic(t, "CanAccess of no device", func() error { _, err := peers.CanAccess(nil); return err })
 	wantPanic(t, "Enable of no device", func() error { return peers.Enable(nil) })
+	check(t, s.CopyIn(pa, want))
+	for _, by := range overlaps(1024) {
+		what := fmt.Sprintf("CopyPeer of 1024 bytes by %d", by)
+		wantErr(t, what, peers.CopyPeer(s, pa+1024+driver.Pointer(by), a, pa+1024, a, 1024), driver.ErrInvalid)
+	}
+	wantBytes(t, s, pa, want)
 	wantBytes(t, b.DefaultStream(), pb, want)
 	check(t, errors.Join(a.Free(pa), b.Free(pb)))
 }

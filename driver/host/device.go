@@ -52,7 +52,7 @@ func newDevice(o Options, pages physical) *device {
 	d := &device{
 		info: driver.Info{
 			Driver: "host", Name: deviceName(), Ordinal: o.Ordinal, TotalMemory: o.Total, Alignment: pageSize,
-			Granularity: o.Granularity,
+			Granularity: o.Granularity, UnifiedAddressing: true,
 		},
 		pages:    map[uint64]*page{},
 		physical: pages,

@@ -1,8 +1,6 @@
 package host
 
 import (
-	"fmt"
-
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -33,14 +31,14 @@ func look(call string, spans ...span) error {
 	return nil
 }
 
-// copySpan queues a copy between spans of one size that do not overlap.
+// copySpan queues a copy between spans of one size. It fails if they overlap.
 func (s *stream) copySpan(call string, dst, src span) error {
 	if err := look(call, dst, src); err != nil {
 		return err
 	}
 	n := src.size
-	if dst.at < src.at+driver.Pointer(n) && src.at < dst.at+driver.Pointer(n) {
-		panic(fmt.Sprintf("driver/host: %s: the ranges %#x+%d and %#x+%d overlap", call, dst.at, n, src.at, n))
+	if (driver.Range{Ptr: dst.at, Size: n}).Overlaps(driver.Range{Ptr: src.at, Size: n}) {
+		return invalidError(call, "the ranges %#x+%d and %#x+%d overlap", dst.at, n, src.at, n)
 	}
 	_, err := s.add(call, func() error { copy(view(dst.at, n), view(src.at, n)); return nil }, dst, src)
 	return err

@@ -310,7 +310,10 @@ func TestGraphsFollowTheMemory(t *testing.T) {
 	g := b.capture(s, func() { b.ok(s.Fill(at, 7, 1)) })
 	mem := b.host(8)
 	copying := b.capture(s, func() { b.ok(b.Pinned().CopyInAsync(s, b.p, mem)) })
-	overlapping := b.capture(s, func() { b.ok(s.Copy(b.p, b.p+1, 2)) })
+	two, err := vm.Reserve(2 * size) // addresses of one page: only a launch can see that
+	b.ok(err)
+	alias := two + driver.Pointer(size)
+	overlapping := b.capture(s, func() { b.ok(s.Copy(alias, two+1, 2)) })
 	access := (*AccessError)(nil)
 	if err := g.Launch(s); !errors.As(err, &access) || access.Kind != NotMapped || access.Access.Graph != 1 {
 		t.Errorf("nothing mapped: %v", err)
@@ -331,7 +334,13 @@ func TestGraphsFollowTheMemory(t *testing.T) {
 	b.ok(copying.Launch(s))
 	b.ok(b.Pinned().FreeHost(mem))
 	b.wants("freed host memory", copying.Launch(s), driver.ErrInvalid, "page-locked")
+	page, err := vm.Create(size)
+	b.ok(err)
+	b.ok(vm.Map(two, page))
+	b.ok(vm.Map(alias, page))
+	b.ok(s.Fill(two, 1, 8))
 	b.wants("overlap", overlapping.Launch(s), driver.ErrInvalid, "piece 1 of graph 3")
+	b.wants("overlap", s.Copy(alias, two+1, 2), driver.ErrInvalid, "overlap")
 }
 
 func TestGraphsAreOwnedAndCost(t *testing.T) {

@@ -95,14 +95,18 @@ func (s *Stream) Copy(dst, src driver.Pointer, n int64) error {
 	if err := s.begin(CallCopy, n, uint64(dst), uint64(src), uint64(n)); err != nil {
 		return err
 	}
-	return d.do(s.timeline, work{call: CallCopy}, []driver.Range{{Ptr: src, Size: n}}, []driver.Range{{Ptr: dst, Size: n}})
+	from, to := driver.Range{Ptr: src, Size: n}, driver.Range{Ptr: dst, Size: n}
+	if from.Overlaps(to) {
+		return d.fail(CallCopy, driver.ErrInvalid, overlapping(from, to))
+	}
+	return d.do(s.timeline, work{call: CallCopy}, []driver.Range{from}, []driver.Range{to})
 }
 
 func overlapping(src, dst driver.Range) string {
 	return fmt.Sprintf("[%#x, +%d) and [%#x, +%d) overlap", dst.Ptr, dst.Size, src.Ptr, src.Size)
 }
 
-// overlap reports whether two lists of pieces share bytes.
+// overlap reports whether two lists of pieces share bytes, perhaps of one page at several addresses.
 func overlap(a, b []piece) bool {
 	for _, p := range a {
 		for _, q := range b {

@@ -19,7 +19,8 @@ func EnablePeer(dev, other driver.Device) error {
 }
 
 // Copy queues on s, a stream of from, a copy of n bytes from src on the device from to dst on the device to: which may be
-// the same, a peer, or a device that the driver reaches through the host (memcpyAsync). The ranges must not overlap.
+// the same, a peer, or a device that the driver reaches through the host (memcpyAsync). Ranges that
+// overlap are refused: see driver.Stream.
 func Copy(s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64) error {
 	if to == from {
 		return s.Copy(dst, src, n)
