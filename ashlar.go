@@ -15,9 +15,9 @@
 // session's requests to the cache that it reserved, and refuse requests after Close.
 //
 // A Session is one line of work: on each of its devices a stream of its own and a scope, which Close releases. It is used by
-// one goroutine at a time (guard.go): whoever is inside one of its scopes (WithDevice, OnDevice, WithDebug, UseCache, an Event
-// that has not ended) owns it, a call from another goroutine panics and names the place of both, and so do two calls that
-// overlap. While no scope is open a session may be handed on.
+// one goroutine at a time (guard.go): whoever is inside one of its scopes (WithDevice, OnDevice, WithDebug, UseCache) owns it, a
+// call from another goroutine panics and names the place of both, and so do two calls that overlap. While no scope is open a
+// session may be handed on. Events are no scopes: a session does the same whether they are recorded or not.
 //
 // # States
 //
@@ -34,7 +34,7 @@
 // # Locks
 //
 // ranks.mu, held while communicators are made, then Engine.mu, then a session's guard. workers.mu, copies.mu and a device's mu
-// are leaves. Those of lanes come after the locks of tensors and before those of the allocators below; a lane's own is a leaf.
+// are leaves; openEvents.mu comes before a recorder's. Those of lanes come after the locks of tensors and before those of the allocators below; a lane's own is a leaf.
 // But for ranks.mu, and the life of lanes (for reading), none is held while a device is waited for, and none while caller code
 // runs.
 //

@@ -38,8 +38,8 @@ func (s *Session) UseCache(f func() error) error {
 	if len(t.caches) == 0 {
 		return fmt.Errorf("ashlar: UseCache on device %d: no cache is reserved there", t.device.index)
 	}
-	using, events := t.using, s.begun
-	defer func() { t.use(using); s.dropEvents(events) }()
+	using, events := t.using, s.events.mark()
+	defer func() { t.use(using); s.events.dropFrom(events) }()
 	t.use(len(t.caches))
 	return f()
 }

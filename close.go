@@ -14,6 +14,7 @@ import (
 // An AliveError is what Close found alive. It matches ErrAlive, and tensor.ErrLeaked if there are tensors.
 type AliveError struct {
 	Sessions []string      // where those were opened that nobody closed, "main.go:12"
+	Events   []string      // that had not ended, of sessions that Engine.Close closed: "attention of the session opened at main.go:12"
 	Tensors  []DeviceLeaks // what was made and not released, on the devices that have such
 }
 
@@ -28,6 +29,9 @@ func (e *AliveError) Error() string {
 	b.WriteString(ErrAlive.Error())
 	for _, at := range e.Sessions {
 		fmt.Fprintf(&b, "\n  the session opened at %s", at)
+	}
+	for _, event := range e.Events {
+		fmt.Fprintf(&b, "\n  the event %s", event)
 	}
 	for _, d := range e.Tensors {
 		fmt.Fprintf(&b, "\n  tensors on device %d: %v", d.Device, d.Leaks)
@@ -142,6 +146,9 @@ func (e *Engine) close() error {
 		if !s.left.Load() {
 			alive.Sessions = append(alive.Sessions, s.opened.String())
 		}
+		for _, event := range s.events.close() {
+			alive.Events = append(alive.Events, fmt.Sprintf("%s of the session opened at %v", event, s.opened))
+		}
 		errs = append(errs, s.close())
 	}
 	for _, d := range e.devices {
@@ -154,7 +161,7 @@ func (e *Engine) close() error {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
-	if len(alive.Sessions)+len(alive.Tensors) > 0 {
+	if len(alive.Sessions)+len(alive.Events)+len(alive.Tensors) > 0 {
 		errs = append([]error{alive}, errs...)
 	}
 	return errors.Join(errs...)

@@ -82,10 +82,7 @@ func (s *Session) Events(ctx context.Context) ([]*timeline.Recording, error) {
 	defer s.guard.leave()
 	var all []*timeline.Recording
 	var errs []error
-	for _, t := range s.seats {
-		if t == nil || t.lane == nil {
-			continue
-		}
+	for _, t := range s.recorded() {
 		r, err := t.device.recorder.Read(ctx)
 		if r != nil {
 			all = append(all, only(r, s.name))
@@ -93,6 +90,18 @@ func (s *Session) Events(ctx context.Context) ([]*timeline.Recording, error) {
 		errs = append(errs, err)
 	}
 	return all, errors.Join(errs...)
+}
+
+// recorded returns the session's seats that have events.
+func (s *Session) recorded() (with []*seat) {
+	s.events.mu.Lock()
+	defer s.events.mu.Unlock()
+	for _, t := range s.seats {
+		if t != nil && t.lane != nil {
+			with = append(with, t)
+		}
+	}
+	return with
 }
 
 // WriteTree is Engine.WriteTree with this session's events alone.

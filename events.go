@@ -3,6 +3,7 @@ package ashlar
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/timeline"
@@ -37,11 +38,23 @@ type Event struct {
 	span    timeline.Span
 }
 
+// openEvents are a session's events that have not ended. They have a lock of their own and are no scope of the session's: whether
+// events are recorded must change nothing else, and a goroutine may end without having ended its events.
+type openEvents struct {
+	mu     sync.Mutex
+	list   []*Event // the outermost first
+	begun  int      // events so far
+	closed bool     // with the session
+}
+
 // Event begins a named piece of work on the current device, which is over at its End: what the session queues there between the
-// two is timed by the device's own clock. Events nest, and an event that has not ended is a scope. Above the session's level it
-// costs nothing and returns nil.
+// two is timed by the device's own clock. Events nest. Above the session's level, and after the session's Close, Event does nothing
+// and returns nil.
 //
 //	defer s.Event("attention", ashlar.FLOPs(4e12)).End()
+//
+// An event keeps nobody from using or closing the session, whichever goroutine began it: one that has not ended is recorded as
+// unfinished, and Session.Close or Engine.Close names it.
 func (s *Session) Event(name string, opts ...EventOption) *Event {
 	level, flops := DefaultEventLevel, 0.0
 	for _, o := range opts {
@@ -59,45 +72,69 @@ func (s *Session) Event(name string, opts ...EventOption) *Event {
 }
 
 func (s *Session) event(name string, level int, flops float64) *Event {
-	if s.enter("Event "+name) != nil {
+	open := &s.events
+	open.mu.Lock()
+	defer open.mu.Unlock()
+	if open.closed {
 		return nil
 	}
 	t := s.seat()
 	if t.lane == nil {
 		t.lane = t.device.recorder.Lane(s.name)
 	}
-	e := &Event{name: name, session: s, number: s.begun, stream: t.stream, span: t.lane.Begin(t.stream, name, level, flops)}
-	s.events = append(s.events, e) // entered until it ends
-	s.begun++
+	e := &Event{name: name, session: s, number: open.begun, stream: t.stream, span: t.lane.Begin(t.stream, name, level, flops)}
+	open.list = append(open.list, e)
+	open.begun++
 	return e
 }
 
 // End ends the event. Those that were begun within it and have not ended count as unfinished. Ending an event again, or one that
-// a scope or another event around it has ended, is nothing.
+// a scope, another event around it, or the session's Close has ended, is nothing.
 func (e *Event) End() {
 	if e == nil {
 		return
 	}
-	s := e.session
-	if s.enter("Event.End") != nil {
-		return
-	}
-	defer s.guard.leave()
-	if !slices.Contains(s.events, e) {
+	open := &e.session.events
+	open.mu.Lock()
+	defer open.mu.Unlock()
+	if !slices.Contains(open.list, e) {
 		return
 	}
 	e.span.End(e.stream)
-	s.dropEvents(e.number)
+	open.drop(e.number)
 }
 
-// dropEvents gives up the events that have not ended, from a number on: they hold the session no longer, and none that begins
-// later lies in them.
-func (s *Session) dropEvents(from int) {
-	for n := len(s.events) - 1; n >= 0 && s.events[n].number >= from; n-- {
-		s.events[n].span.Abandon()
-		s.events = s.events[:n]
-		s.guard.leave()
+// drop gives up the events that have not ended, from a number on: none that begins later lies in them. It returns their names. The
+// caller holds mu.
+func (o *openEvents) drop(from int) (names []string) {
+	for n := len(o.list) - 1; n >= 0 && o.list[n].number >= from; n-- {
+		o.list[n].span.Abandon()
+		names = append(names, o.list[n].name)
+		o.list = o.list[:n]
 	}
+	slices.Reverse(names)
+	return names
+}
+
+// mark returns what dropFrom takes to give up the events that begin from now on.
+func (o *openEvents) mark() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.begun
+}
+
+func (o *openEvents) dropFrom(mark int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.drop(mark)
+}
+
+// close gives up all events, and returns the names of those that had not ended. No more begin.
+func (o *openEvents) close() (names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	return o.drop(0)
 }
 
 // SetEventLevel has the session record events of this level and below from now on; levels count from 1, and 0 or less

@@ -214,6 +214,54 @@ func TestEventsAndScopesThatCross(t *testing.T) {
 	}
 }
 
+// A goroutine that ended forgot its event. With events on or off, what the session and the engine do is the same; with them on,
+// Close names the event.
+func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {
+	for _, level := range []int{0, 2} {
+		for _, closed := range []bool{false, true} { // by its user
+			c, devs := onSim(t, 1, Config{EventLevel: level})
+			e, err := Open(t.Context(), c)
+			must(t, err)
+			s, err := e.NewSession()
+			must(t, err)
+			elsewhere(func() { s.Event("forgotten") })
+			s.Place()
+			elsewhere(func() { s.Event("ended").End() })
+			must(t, s.WithDevice(0, func() error { elsewhere(func() { s.Event("inside").End() }); return nil }))
+			named := ""
+			if level > 0 {
+				named = "forgotten"
+				all, err := s.Events(t.Context())
+				must(t, err)
+				if got, want := names(t, all[0]), "forgotten open; .ended; .inside; "; got != want {
+					t.Errorf("level %d: events %q, want %q", level, got, want)
+				}
+			}
+			tells := func(what string, err error) {
+				t.Helper()
+				if got := err != nil && strings.Contains(err.Error(), "forgotten"); got != (named != "") {
+					t.Errorf("level %d: %s: %v, want the event %q in it", level, what, err, named)
+				}
+			}
+			if closed {
+				tells("Session.Close", s.Close())
+				must(t, e.Close(t.Context()))
+				continue
+			}
+			err = e.Close(t.Context())
+			tells("Engine.Close", err)
+			var alive *AliveError
+			if !errors.As(err, &alive) || len(alive.Sessions) != 1 {
+				t.Errorf("level %d: Close: %v, want the session alone", level, err)
+			}
+			if s.Event("late") != nil {
+				t.Errorf("level %d: an event of a session that is closed", level)
+			}
+			wellLeft(t, devs[0])
+		}
+	}
+}
+
 // The tasks of EachDevice have one row in what is printed, however many there are.
 func TestEventsOfTasks(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 2})

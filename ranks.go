@@ -65,7 +65,7 @@ func (s *Session) Communicator() (*collective.Communicator, error) {
 		return nil, err
 	}
 	defer s.guard.leave()
-	return s.engine.communicator(s.current)
+	return s.engine.communicator(int(s.current.Load()))
 }
 
 // abort ends what other ranks wait for from a device whose task panicked.

@@ -24,12 +24,11 @@ type Session struct {
 	name    string // "session 3", of its events
 	guard   guard
 	opened  *site
-	seats   []*seat // by the engine's number; nil where the session has none
-	current int     // the device
-	chosen  choice  // what made it so
+	seats   []*seat      // by the engine's number; nil where the session has none
+	current atomic.Int64 // the device; changed by whoever is inside the guard
+	chosen  choice       // what made it so
 	debug   int
-	events  []*Event     // that have not ended, the outermost first
-	begun   int          // events so far
+	events  openEvents
 	level   atomic.Int64 // of the events that are recorded; read without the guard, so that those that are not cost nothing
 	ended   bool
 	left    atomic.Bool // its user closed it when Engine.Close had begun, which does it
@@ -41,7 +40,7 @@ type seat struct {
 	stream driver.Stream
 	scope  *tensor.Scope
 	usage  usage
-	lane   *timeline.Lane // nil before the first event
+	lane   *timeline.Lane // nil before the first event; guarded by Session.events.mu
 	caches []*cache       // those reserved; the last one is used first
 	using  int            // of which the last are in use
 }
@@ -64,7 +63,8 @@ func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, e
 	for _, i := range devices {
 		e.at("NewSession", i)
 	}
-	s := &Session{engine: e, opened: opened, seats: make([]*seat, len(e.devices)), current: devices[0]}
+	s := &Session{engine: e, opened: opened, seats: make([]*seat, len(e.devices))}
+	s.current.Store(int64(devices[0]))
 	e.mu.Lock()
 	if e.closing && !task {
 		e.mu.Unlock()
@@ -112,7 +112,7 @@ func (d *device) seat() (*seat, error) {
 func (s *Session) enter(call string) error { return s.guard.enter(call) }
 
 // seat returns what the session has on its current device.
-func (s *Session) seat() *seat { return s.seats[s.current] }
+func (s *Session) seat() *seat { return s.seats[s.current.Load()] }
 
 // Engine returns the session's engine.
 func (s *Session) Engine() *Engine { return s.engine }
@@ -133,7 +133,7 @@ func (s *Session) Devices() []int {
 // refuses all work with ErrClosed.
 func (s *Session) Place() *tensor.Place {
 	if s.guard.lock("Place") != nil {
-		return s.engine.devices[s.current].place.On(endedStream{})
+		return s.engine.devices[s.current.Load()].place.On(endedStream{})
 	}
 	defer s.guard.unlock()
 	return s.seat().scope.Place
@@ -224,12 +224,8 @@ func (s *Session) Close() error {
 		return nil
 	}
 	defer s.guard.leave()
-	s.guard.mustBeOutside("Session.Close", 1+len(s.events))
-	var open []string
-	for _, e := range s.events {
-		open = append(open, e.name)
-	}
-	s.dropEvents(0)
+	s.guard.mustBeOutside("Session.Close", 1)
+	open := s.events.close()
 	err := s.close()
 	if len(open) > 0 {
 		err = errors.Join(fmt.Errorf("ashlar: Session.Close: events have not ended: %s", strings.Join(open, ", ")), err)
@@ -244,6 +240,7 @@ func (s *Session) close() error {
 	}
 	s.ended = true
 	s.guard.close()
+	s.events.close()
 	s.engine.copies.dropSession(s)
 	var errs []error
 	for _, t := range s.seats {

@@ -26,10 +26,9 @@ func TestSessionFromTwoGoroutines(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 2})
 	s := session(t, e)
 	scopes := map[string]func(inside func()){
-		"WithDevice":  func(f func()) { s.WithDevice(1, func() error { f(); return nil }) },
-		"OnDevice":    func(f func()) { s.OnDevice(1, func() error { f(); return nil }) },
-		"WithDebug":   func(f func()) { s.WithDebug(1, func() error { f(); return nil }) },
-		"Event layer": func(f func()) { ev := s.Event("layer"); f(); ev.End() },
+		"WithDevice": func(f func()) { s.WithDevice(1, func() error { f(); return nil }) },
+		"OnDevice":   func(f func()) { s.OnDevice(1, func() error { f(); return nil }) },
+		"WithDebug":  func(f func()) { s.WithDebug(1, func() error { f(); return nil }) },
 	}
 	calls := map[string]func(){
 		"Place":        func() { s.Place() },
@@ -38,7 +37,6 @@ func TestSessionFromTwoGoroutines(t *testing.T) {
 		"UsedMemory":   func() { s.UsedMemory() },
 		"Collect":      func() { s.Collect(t.Context()) },
 		"Sync":         func() { s.Sync(t.Context()) },
-		"Event other":  func() { s.Event("other") },
 		"ReserveCache": func() { s.ReserveCache(1) },
 		"Close":        func() { s.Close() },
 	}

@@ -16,7 +16,7 @@ func (s *Session) Device() int {
 	if s.guard.lock("Device") == nil {
 		defer s.guard.unlock()
 	}
-	return s.current
+	return int(s.current.Load())
 }
 
 // Debug returns the level that WithDebug set, 0 outside of it. It is the program's own: the engine only keeps it.
@@ -55,9 +55,14 @@ func (s *Session) on(call string, i int, f func() error) error {
 	if err := s.has(call, i); err != nil {
 		return err
 	}
-	device, chosen, events := s.current, s.chosen, s.begun
-	defer func() { s.current, s.chosen = device, chosen; s.dropEvents(events) }()
-	s.current, s.chosen = i, choice{call: call, device: i}
+	device, chosen, events := s.current.Load(), s.chosen, s.events.mark()
+	defer func() {
+		s.current.Store(device)
+		s.chosen = chosen
+		s.events.dropFrom(events)
+	}()
+	s.current.Store(int64(i))
+	s.chosen = choice{call: call, device: i}
 	s.chosen.at.take()
 	return f()
 }
@@ -68,8 +73,8 @@ func (s *Session) WithDebug(level int, f func() error) error {
 		return err
 	}
 	defer s.guard.leave()
-	debug, events := s.debug, s.begun
-	defer func() { s.debug = debug; s.dropEvents(events) }()
+	debug, events := s.debug, s.events.mark()
+	defer func() { s.debug = debug; s.events.dropFrom(events) }()
 	s.debug = level
 	return f()
 }

@@ -247,7 +247,6 @@ func (e *Engine) session(t *task, device int) (err error) {
 	s.guard.blame(t.from)
 	s.name, s.seats[device].lane = tasksLane, e.devices[device].tasks
 	defer func() {
-		s.dropEvents(0)
 		if e := s.close(); err == nil {
 			err = e
 		}
