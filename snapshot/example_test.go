@@ -40,5 +40,4 @@ func ExampleOf() {
 	// Output:
 	// segment_alloc 20971520
 	// alloc 3145728
-	// snapshot 3145728
 }

@@ -90,7 +90,7 @@ func TestOfARecorder(t *testing.T) {
 			t.Errorf("the first block is %+v of %q", first, tr.Metadata)
 		}
 		last := tr.Events[len(tr.Events)-1]
-		if last.Action != mem.ActionSnapshot || (last.Stack != 0) != (c == trace.ContextAll) {
+		if last.Action != mem.ActionAlloc || (last.Stack != 0) != (c >= trace.ContextAlloc) {
 			t.Errorf("the last entry is %+v", last)
 		}
 		got := map[string]int{}

@@ -23,10 +23,7 @@ import (
 
 // partial are allocators of which a layer below reports events, but not those of what they themselves lend: they are
 // recorded by what passes through.
-var partial = []struct {
-	name string
-	open func(dev driver.Device) (mem.Allocator, error)
-}{
+var partial = []opener{
 	{"magazine", func(dev driver.Device) (mem.Allocator, error) {
 		a, err := caching.New(dev, caching.Default())
 		return magazine.New(a, magazine.Options{MaxSize: 8 << 20}), err

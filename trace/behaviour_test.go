@@ -25,10 +25,13 @@ type rig struct {
 	block    mem.Block
 }
 
-var allocators = []struct {
+// An opener makes an allocator of some kind.
+type opener struct {
 	name string
 	open func(dev driver.Device) (mem.Allocator, error)
-}{
+}
+
+var allocators = []opener{
 	{"caching", func(dev driver.Device) (mem.Allocator, error) { return caching.New(dev, caching.Default()) }},
 	{"expandable", func(dev driver.Device) (mem.Allocator, error) {
 		cfg := caching.Default()

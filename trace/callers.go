@@ -11,15 +11,13 @@ import (
 // RecorderOptions.Depth. Where there are more, the caller's are fewer.
 const ownDepth = 16
 
-// onlyOfRequests marks the stack of an entry that has it only if a request caused the event. Which is so shows in the
-// names of functions, and so when they are looked up.
-const onlyOfRequests StackID = 1 << 31
-
 // A callerTable holds call stacks as program counters, each once. Nothing in it changes once it is there.
 type callerTable struct {
 	pcs    []uintptr // of all stacks, one after the other
 	stacks []callStack
 	index  []StackID // by hash, with linear probing, at most half full; a power of two, or none
+
+	requests map[StackID]bool // whether a stack is a request's, of those that were asked for
 }
 
 type callStack struct {
@@ -47,7 +45,7 @@ func (t *callerTable) of(pcs []uintptr) StackID {
 			}
 		}
 	}
-	if len(t.pcs)+len(pcs) > math.MaxUint32 || len(t.stacks)+1 >= int(onlyOfRequests) {
+	if len(t.pcs)+len(pcs) > math.MaxUint32 || len(t.stacks)+1 >= math.MaxInt32 {
 		return 0
 	}
 	t.stacks = append(t.stacks, callStack{uint32(len(t.pcs)), uint32(len(pcs)), hash})
@@ -76,6 +74,28 @@ func (t *callerTable) at(id StackID) []uintptr {
 	return t.pcs[s.start : s.start+s.n]
 }
 
+// isRequest reports whether a stack is that of a call of an allocator's Alloc. It looks the functions of each stack up
+// once.
+func (t *callerTable) isRequest(id StackID) bool {
+	is, known := t.requests[id]
+	if known || id == 0 {
+		return is
+	}
+	frames := runtime.CallersFrames(t.at(id))
+	for more := true; more && !is; {
+		var f runtime.Frame
+		if f, more = frames.Next(); f.Function != "" && !isAllocators(f.Function) {
+			break
+		}
+		is = strings.Contains(f.Function, ").Alloc")
+	}
+	if t.requests == nil {
+		t.requests = map[StackID]bool{}
+	}
+	t.requests[id] = is
+	return is
+}
+
 // A resolver looks up the functions, files and lines of stacks, and numbers them anew: those that are asked for.
 type resolver struct {
 	callers callerTable
@@ -90,7 +110,7 @@ func newResolver(callers callerTable, depth int) *resolver {
 
 // of returns the number in stacks of a stack of the table.
 func (x *resolver) of(id StackID) StackID {
-	if id&^onlyOfRequests == 0 {
+	if id == 0 {
 		return 0
 	}
 	resolved, ok := x.known[id]
@@ -103,8 +123,8 @@ func (x *resolver) of(id StackID) StackID {
 
 func (x *resolver) add(id StackID) StackID {
 	var all []Frame
-	own, request := 0, false // frames of allocators, before the first other; a request is among them
-	frames := runtime.CallersFrames(x.callers.at(id &^ onlyOfRequests))
+	own := 0 // frames of allocators, before the first other
+	frames := runtime.CallersFrames(x.callers.at(id))
 	for more := true; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
@@ -113,12 +133,8 @@ func (x *resolver) add(id StackID) StackID {
 		}
 		if own == len(all) && isAllocators(f.Function) {
 			own++
-			request = request || strings.Contains(f.Function, ").Alloc")
 		}
 		all = append(all, Frame{Name: f.Function, Filename: f.File, Line: int64(f.Line)})
-	}
-	if id&onlyOfRequests != 0 && !request {
-		return 0
 	}
 	if own < len(all) {
 		all = all[own:]

@@ -59,7 +59,7 @@ func TestGaps(t *testing.T) {
 		gap()
 		event()
 	})
-	if len(v.Trace.Events) != 3 || len(v.Trace.Gaps) > 0 {
+	if len(v.Trace.Events) != 2 || len(v.Trace.Gaps) > 0 {
 		t.Errorf("%d entries, gaps %v", len(v.Trace.Events), v.Trace.Gaps)
 	}
 }

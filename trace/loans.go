@@ -1,9 +1,9 @@
 package trace
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
+	"sort"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -101,20 +101,22 @@ func (t *loanTable) forgetStacks() {
 	}
 }
 
-// A segmentList is where segments, or runs of mapped pages, begin, and with which stack they were got; by address.
+// A segmentList is the memory that the driver gave, in the pieces in which it gave it, with the stacks under which they
+// were got; by address, without overlap.
 type segmentList []segmentStack
 
 type segmentStack struct {
 	ptr   driver.Pointer
+	size  int64
 	stack StackID
 }
 
+// at returns the index of the first piece that ends after p.
 func (l segmentList) at(p driver.Pointer) int {
-	i, _ := slices.BinarySearchFunc(l, p, func(s segmentStack, p driver.Pointer) int { return cmp.Compare(s.ptr, p) })
-	return i
+	return sort.Search(len(l), func(i int) bool { return l[i].ptr+driver.Pointer(l[i].size) > p })
 }
 
-// get returns the stack of the segment that begins at p.
+// get returns the stack of the piece that begins at p.
 func (l segmentList) get(p driver.Pointer) StackID {
 	if i := l.at(p); i < len(l) && l[i].ptr == p {
 		return l[i].stack
@@ -125,10 +127,28 @@ func (l segmentList) get(p driver.Pointer) StackID {
 // add enters memory that was got in one piece, in place of what was known there.
 func (l *segmentList) add(p driver.Pointer, size int64, stack StackID) {
 	l.drop(p, size)
-	*l = slices.Insert(*l, l.at(p), segmentStack{p, stack})
+	*l = slices.Insert(*l, l.at(p), segmentStack{p, size, stack})
 }
 
-// drop forgets what begins in memory that was given back.
-func (l *segmentList) drop(p driver.Pointer, size int64) {
-	*l = slices.Delete(*l, l.at(p), l.at(p+driver.Pointer(size)))
+// drop takes out memory that was given back, which may be parts of pieces, and returns the stack of that at p.
+func (l *segmentList) drop(p driver.Pointer, size int64) (stack StackID) {
+	from, end := l.at(p), p+driver.Pointer(size)
+	var left [2]segmentStack
+	n, to := 0, from
+	for ; to < len(*l) && (*l)[to].ptr < end; to++ {
+		piece := (*l)[to]
+		if piece.ptr <= p {
+			stack = piece.stack
+		}
+		if piece.ptr < p {
+			left[n] = segmentStack{piece.ptr, int64(p - piece.ptr), piece.stack}
+			n++
+		}
+		if after := piece.ptr + driver.Pointer(piece.size); after > end {
+			left[n] = segmentStack{end, int64(after - end), piece.stack}
+			n++
+		}
+	}
+	*l = slices.Replace(*l, from, to, left[:n]...)
+	return stack
 }

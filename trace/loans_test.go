@@ -62,10 +62,16 @@ func TestSegmentList(t *testing.T) {
 			t.Errorf("at %#x: %d, want %d", uint64(p), got, want)
 		}
 	}
-	l.drop(0x1000, 0x3000) // what began there
-	l.add(0x3000, 0x2000, 3)
-	if want := (segmentList{{0x3000, 3}}); !slices.Equal(l, want) {
+	if got := l.drop(0x1800, 0x1000); got != 1 { // the end of one piece and the beginning of the next
+		t.Errorf("what was dropped at 0x1800 had stack %d", got)
+	}
+	l.add(0x4400, 0x400, 5) // within a piece
+	want := segmentList{{0x1000, 0x800, 1}, {0x2800, 0x1800, 2}, {0x4000, 0x400, 4}, {0x4400, 0x400, 5}, {0x4800, 0x800, 4}}
+	if !slices.Equal(l, want) {
 		t.Errorf("%+v, want %+v", l, want)
+	}
+	if got := l.drop(0x2000, 0x3000); got != 0 || !slices.Equal(l, want[:1]) { // nothing lies at 0x2000
+		t.Errorf("%+v, stack %d", l, got)
 	}
 }
 

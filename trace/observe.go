@@ -23,27 +23,28 @@ func (r *Recorder) tell(e *mem.Event, moved *loan) {
 	if !r.recording && r.layer == nil || e.Action >= mem.NumActions {
 		return
 	}
-	var own, requested StackID
+	var own, first StackID
 	if moved != nil {
 		own = moved.stack
 	} else if r.recording && r.captures[e.Action] {
 		own = r.callers.of(r.pcs[:runtime.Callers(3, r.pcs)]) // from Observe on, or who called tell
 	}
 	if r.layer != nil || r.context > ContextNever {
-		requested = r.follow(e, own)
+		first = r.follow(e, own)
 	}
 	if !r.recording {
 		return
 	}
-	if !r.skip[e.Action] {
-		r.enter(e, r.entryStack(e.Action, own, requested))
-	}
 	if e.Action == mem.ActionSnapshot && r.freezing {
 		r.freeze()
 	}
+	if !r.skip[e.Action] {
+		r.enter(e, r.entryStack(e.Action, own, first))
+	}
 }
 
-// follow keeps the tables of what is there now, and returns the stack with which a block that is freed was requested.
+// follow keeps the tables of what is there now. It returns the stack under which a block that is freed was requested, or
+// memory that is given back was got.
 func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
 	switch e.Action {
 	case mem.ActionAlloc:
@@ -57,22 +58,25 @@ func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
 	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
 		r.segments.add(e.Ptr, e.Size, own)
 	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-		r.segments.drop(e.Ptr, e.Size)
+		return r.segments.drop(e.Ptr, e.Size)
 	}
 	return 0
 }
 
-// entryStack is the stack that the entry of an event has, given its own and, of a free, that of the block's request.
-func (r *Recorder) entryStack(a mem.Action, own, requested StackID) StackID {
+// entryStack is the stack that the entry of an event has, given its own and, of a free, that of the block's request or of
+// the memory's arrival.
+func (r *Recorder) entryStack(a mem.Action, own, first StackID) StackID {
 	switch r.context {
 	case ContextAll:
 		return own
 	case ContextAlloc:
 		switch a {
 		case mem.ActionFreeRequested, mem.ActionFreeCompleted:
-			return requested
+			return first
 		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			return own | onlyOfRequests
+			if !r.callers.isRequest(own) {
+				return first
+			}
 		}
 		return own
 	}
@@ -88,6 +92,7 @@ func (r *Recorder) enter(e *mem.Event, stack StackID) {
 		entry = &r.events[len(r.events)-1]
 	default:
 		entry = &r.events[r.next]
+		r.save(*entry)
 		if r.next++; r.next == r.max {
 			r.next = 0
 		}

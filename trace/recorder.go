@@ -100,8 +100,9 @@ const (
 	// enabled="state" means this, also keeps only one entry then: see RecorderOptions.Max.
 	ContextState
 	// ContextAlloc gives entries the stack of the allocation: those of requests, and of what requests did with segments,
-	// their own, and those of frees the stack of the request that the block is from. An entry of a segment that went for
-	// other reasons, such as EmptyCache, has none.
+	// their own, and those of frees the stack of the request that the block is from. The entry of a segment that went
+	// for other reasons than a request, such as EmptyCache, has the stack under which the segment was got. Unlike
+	// PyTorch's, a free that completes during a request for another block has no stack of that request.
 	ContextAlloc
 	// ContextAll gives each entry the stack of the call that made it.
 	ContextAll
@@ -254,6 +255,9 @@ func (r *Recorder) Reset() {
 		text = r.metadata.values[r.says]
 	}
 	r.next, r.base, r.gaps = 0, r.total, nil
+	if at := r.frozen; at != nil {
+		at.kept, at.lost = 0, nil
+	}
 	switch {
 	case r.max == math.MaxInt:
 		r.events = nil

@@ -87,7 +87,7 @@ func TestStacksBeginWithTheCaller(t *testing.T) {
 	}
 }
 
-// The stack of segments that a request gave back is the request's; EmptyCache is no request.
+// The stack of segments that a request gave back is the request's; EmptyCache is no request, and leaves them their own.
 func TestSegmentsOfRequests(t *testing.T) {
 	small := func(dev driver.Device) (mem.Allocator, error) {
 		cfg := caching.Default()
@@ -100,6 +100,9 @@ func TestSegmentsOfRequests(t *testing.T) {
 	r.block = r.alloc(60 << 20)
 	r.theFree()
 	r.theTrim()
+	r.theAlloc()
+	r.theFree()
+	r.theTrim()
 	tr := r.recorder.Trace()
 	var got []string
 	for _, e := range tr.Events {
@@ -107,7 +110,8 @@ func TestSegmentsOfRequests(t *testing.T) {
 			got = append(got, strings.Join(names(tr.Stacks, e.Stack), " "))
 		}
 	}
-	if len(got) != 2 || !strings.Contains(got[0], "TestSegmentsOfRequests") || got[1] != "" {
+	if len(got) != 3 || !strings.Contains(got[0], "TestSegmentsOfRequests") || got[1] != got[0] ||
+		!strings.Contains(got[2], "theAlloc") {
 		t.Errorf("stacks of segments that went: %q", got)
 	}
 }

@@ -25,9 +25,11 @@ func (v *View) Block(p driver.Pointer) StackID {
 // Segment returns with which stack the segment, or the first of a run of mapped pages, was got that began at p; or 0.
 func (v *View) Segment(p driver.Pointer) StackID { return v.segments.get(p) }
 
-// A moment is the tables of a recorder as they were, and how many entries had been recorded.
+// A moment is the tables of a recorder as they were, and where its entries are.
 type moment struct {
-	total    int64
+	total    int64   // entries that had been recorded
+	kept     int     // of them, in the ring
+	lost     []Event // of those, overwritten since then, oldest first
 	gaps     []int64
 	notes    []Annotation
 	loans    loanTable
@@ -37,14 +39,24 @@ type moment struct {
 // freeze notes what is there now. The caller holds mu.
 func (r *Recorder) freeze() {
 	r.frozen = &moment{
-		total: r.total, gaps: slices.Clone(r.gaps), notes: r.annotations(), segments: slices.Clone(r.segments),
+		total: r.total, kept: len(r.events), gaps: slices.Clone(r.gaps), notes: r.annotations(), segments: slices.Clone(r.segments),
 		loans: loanTable{slots: slices.Clone(r.loans.slots), n: r.loans.n},
 	}
 }
 
-// View calls describe, in which the allocator describes its segments, and returns what was known when it reported that
-// (mem.ActionSnapshot), whatever others do meanwhile. Of several reports the last one counts: only one snapshot is taken
-// at a time. If none comes, it is what is known when describe returns; then nobody may allocate or free meanwhile.
+// save keeps an entry that is about to be overwritten, if it is of a moment that a view still has to read. The caller
+// holds mu.
+func (r *Recorder) save(e Event) {
+	if at := r.frozen; at != nil && len(at.lost) < at.kept {
+		at.lost = append(at.lost, e)
+	}
+}
+
+// View calls describe, in which the allocator describes its segments, and returns what the recorder knew just before
+// the allocator reported that (mem.ActionSnapshot). The entry of that report is not in the trace, as PyTorch takes the
+// trace before the snapshot; a later View has it. Entries that others record until View returns, change nothing: also
+// those that they overwrite are there. Of several reports the last one counts: only one snapshot is taken at a time. If
+// no report comes, View returns what is known when describe returns; then no one may allocate or free until it does.
 func (r *Recorder) View(describe func()) *View {
 	r.viewing.Lock()
 	defer r.viewing.Unlock()
@@ -62,12 +74,10 @@ func (r *Recorder) View(describe func()) *View {
 		r.freeze()
 	}
 	at := r.frozen
-	t, later := r.copyTrace(), int(r.total-at.total)
+	t := r.copyTrace(append(at.lost, r.ring()...)[:at.kept])
 	callers := r.callers // what is in it does not change
-	oldest := r.oldest()
 	r.mu.Unlock()
-	t.Events = t.Events[:max(0, len(t.Events)-later)]
-	t.Gaps = gapsOf(at.gaps, oldest)
+	t.Gaps = gapsOf(at.gaps, at.total-int64(at.kept))
 	v := &View{Trace: t, Annotations: at.notes}
 	v.loans, v.segments = at.loans, at.segments
 	x := newResolver(callers, r.options.Depth)
@@ -87,7 +97,7 @@ func (r *Recorder) View(describe func()) *View {
 // metadata of overwritten entries are still listed.
 func (r *Recorder) Trace() *Trace {
 	r.mu.Lock()
-	t, callers := r.copyTrace(), r.callers
+	t, callers := r.copyTrace(r.ring()), r.callers
 	r.mu.Unlock()
 	x := newResolver(callers, r.options.Depth)
 	x.events(t)
@@ -112,11 +122,16 @@ func gapsOf(gaps []int64, oldest int64) (all []int) {
 	return all
 }
 
-// copyTrace copies the entries, with stacks as the recorder numbers them. The caller holds mu.
-func (r *Recorder) copyTrace() *Trace {
+// ring returns a copy of the entries, oldest first. The caller holds mu.
+func (r *Recorder) ring() []Event {
+	return append(slices.Clone(r.events[r.next:]), r.events[:r.next]...)
+}
+
+// copyTrace makes a trace of entries, with stacks as the recorder numbers them. The caller holds mu.
+func (r *Recorder) copyTrace(events []Event) *Trace {
 	t := &Trace{
 		Device:     r.options.Device,
-		Events:     append(slices.Clone(r.events[r.next:]), r.events[:r.next]...),
+		Events:     events,
 		Streams:    slices.Sorted(slices.Values(r.streams.values)),
 		Pools:      slices.Clone(r.pools.values[:min(len(r.pools.values), maxPools)]),
 		PoolsKnown: true,
