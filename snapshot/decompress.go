@@ -20,8 +20,11 @@ var (
 	magicZip  = []byte("PK\x03\x04")
 )
 
-// decompress returns the pickle in r, how to name the format in errors ("zstd: " or nothing), and what counts the bytes
-// of r itself.
+// pickleProto is PROTO, the opcode that pickles of protocol 2 to 5 begin with.
+const pickleProto = 0x80
+
+// decompress judges r by its first bytes, before the rest is read. It returns the pickle in r, how to name the format in
+// errors ("zstd: " or nothing), and what counts the bytes of r itself.
 func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, source *counter, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(8)
@@ -52,8 +55,11 @@ func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string,
 			"torch.cuda.memory._dump_snapshot"}
 	case head[0] == '{' || head[0] == '[':
 		return nil, "", nil, &Error{Reason: "looks like JSON: want the pickle that torch.cuda.memory._dump_snapshot writes"}
-	default:
+	case head[0] == pickleProto:
 		return io.NopCloser(source), "", source, nil
+	default:
+		return nil, "", nil, &Error{Reason: fmt.Sprintf("the file begins with %q: want a pickle of protocol 2 to 5, plain or compressed "+
+			"with gzip, zstd or xz", head)}
 	}
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("snapshot: %s%w", format, err)

@@ -1,7 +1,10 @@
 package trace
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,15 +13,33 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// ParseScript reads the text form of a Script. The error is a *ScriptError, of the first line that is wrong. It checks
-// each line for itself: that a freed block exists, for one, is found by who runs the script.
-func ParseScript(text string) (*Script, error) {
+// maxScriptLine is how many bytes a line of a script may have, with its newline.
+const maxScriptLine = 64 << 10
+
+// ReadScript reads the text form of a Script, line by line, and stops at the first line that is wrong: the error is a
+// *ScriptError then, or wraps r's. A line has at most 64 KiB. Each line is checked for itself: that a freed block exists,
+// for one, is found by who runs the script.
+func ReadScript(r io.Reader) (*Script, error) {
+	lines := bufio.NewReaderSize(r, maxScriptLine)
 	s := &Script{}
-	for number := 1; text != ""; number++ {
-		line, rest, _ := strings.Cut(text, "\n")
+	for number := 1; ; number++ {
+		text, err := lines.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			return nil, &ScriptError{Line: number, Column: 1, What: fmt.Sprintf("the line has more than %d bytes", maxScriptLine)}
+		case err != nil && !errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("script: line %d: %w", number, err)
+		case len(text) == 0:
+			return s, nil
+		}
+		line := strings.TrimSuffix(string(text), "\n")
 		if strings.TrimSuffix(line, "\r") == scriptSeparator {
-			s.HasExpected, s.Expected = true, rest
-			break
+			expected, err := io.ReadAll(lines)
+			if err != nil {
+				return nil, fmt.Errorf("script: %w", err)
+			}
+			s.HasExpected, s.Expected = true, string(expected)
+			return s, nil
 		}
 		l := lineParser{line: number, text: line, size: len(strings.TrimRight(line, scriptBlanks))}
 		c, err := l.command()
@@ -26,10 +47,11 @@ func ParseScript(text string) (*Script, error) {
 			return nil, err
 		}
 		s.Commands = append(s.Commands, c)
-		text = rest
 	}
-	return s, nil
 }
+
+// ParseScript is ReadScript of a text that is in memory.
+func ParseScript(text string) (*Script, error) { return ReadScript(strings.NewReader(text)) }
 
 const scriptBlanks = " \t\r"
 
@@ -70,7 +92,7 @@ func (l *lineParser) command() (Command, error) {
 	if n := slices.Index(verbNames[:], verb); n >= 0 {
 		c.Verb = Verb(n)
 	} else {
-		return c, l.fail("unknown command %q: want one of %s", verb, strings.Join(verbNames[1:], ", "))
+		return c, l.fail("unknown command %.100q: want one of %s", verb, strings.Join(verbNames[1:], ", "))
 	}
 	if err = l.operands(&c); err != nil {
 		return c, err

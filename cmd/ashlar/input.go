@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -98,29 +97,55 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 	return nil
 }
 
+// read reads a trace, as a stream: a file that is none is refused by its first bytes.
 func read(path string, stdin io.Reader) (*input, error) {
-	in := &input{path: path}
-	var content []byte
-	var err error
-	if path == "-" {
-		content, err = io.ReadAll(stdin)
-	} else {
-		content, err = os.ReadFile(path)
-	}
+	from, closeFile, err := openInput(path, stdin)
 	if err != nil {
-		var failed *os.PathError
-		if errors.As(err, &failed) {
-			err = failed.Err // the path is said by whoever reports it
-		}
 		return nil, err
 	}
-	in.bytes = int64(len(content))
+	defer closeFile()
+	in := &input{path: path}
+	counted := &countingReader{r: from}
 	if strings.HasSuffix(path, ".script") {
-		in.script, err = trace.ParseScript(string(content))
+		in.script, err = trace.ReadScript(counted)
 	} else {
-		in.snapshot, err = snapshot.Read(bytes.NewReader(content))
+		in.snapshot, err = snapshot.Read(counted)
 	}
-	return in, err
+	in.bytes = counted.n
+	return in, withoutPath(err)
+}
+
+// openInput opens what a path names; "-" is standard input.
+func openInput(path string, stdin io.Reader) (r io.Reader, closeFile func() error, err error) {
+	if path == "-" {
+		return stdin, func() error { return nil }, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, withoutPath(err)
+	}
+	return f, f.Close, nil
+}
+
+// withoutPath is what the system said of a file, without its path, which the caller reports.
+func withoutPath(err error) error {
+	var failed *os.PathError
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+// A countingReader counts the bytes that are read through it.
+type countingReader struct {
+	r io.Reader
+	n int64
+}
+
+func (c *countingReader) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
 }
 
 // works returns the work of each device in the trace.
@@ -136,11 +161,14 @@ func (in *input) works() ([]*replay.Work, error) {
 func explainInput(err error) error {
 	var pickled *pickle.Error
 	var senseless *snapshot.Error
+	var script *trace.ScriptError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, pickle.ErrTruncated):
 		return fmt.Errorf("%w: the file ends early; copy or record it again", err)
 	case errors.Is(err, os.ErrNotExist), errors.As(err, &pickled), errors.As(err, &senseless):
-		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote", err)
+		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote, or a script, whose name ends in .script", err)
+	case errors.As(err, &script) && script.Line == 1:
+		return fmt.Errorf("%w; a script is a text of one request a line: \"ashlar replay --help\" has one", err)
 	case errors.Is(err, replay.ErrLateStart):
 		return fmt.Errorf("%w: verify needs all of it, from the first allocation: call "+
 			"torch.cuda.memory._record_memory_history(max_entries=10_000_000) at the start of the program; "+

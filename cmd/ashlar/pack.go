@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -191,21 +192,17 @@ func (l *packLine) row() []string {
 // readInstances reads what a file has to pack.
 func readInstances(path string, stdin io.Reader, align int64) ([]instance, error) {
 	if path == "-" {
-		content, err := io.ReadAll(stdin)
+		buffered := bufio.NewReaderSize(stdin, maxTableHeader)
+		if isTable(buffered) {
+			return readTable(displayPath(path), buffered)
+		}
+		stdin = buffered
+	} else if strings.EqualFold(filepath.Ext(path), ".csv") {
+		f, closeFile, err := openInput(path, nil)
 		if err != nil {
 			return nil, err
 		}
-		if isTable(content) {
-			return readTable(displayPath(path), bytes.NewReader(content))
-		}
-		stdin = bytes.NewReader(content)
-	} else if strings.EqualFold(filepath.Ext(path), ".csv") {
-		f, err := os.Open(path)
-		var failed *os.PathError
-		if errors.As(err, &failed) {
-			return nil, failed.Err // the path is said by whoever reports it
-		}
-		defer f.Close()
+		defer closeFile()
 		base := filepath.Base(path)
 		return readTable(clean(base[:len(base)-len(".csv")], maxWhere), f)
 	}
@@ -232,9 +229,13 @@ func readInstances(path string, stdin io.Reader, align int64) ([]instance, error
 	return instances, nil
 }
 
-// isTable says whether a file's first line has a column "lower". That the word is there is not enough: traces have names.
-func isTable(content []byte) bool {
-	header, _, _ := bytes.Cut(content, []byte("\n"))
+// maxTableHeader is how many bytes of standard input are looked at for the header of a table.
+const maxTableHeader = 4 << 10
+
+// isTable says whether the first line has a column "lower". That the word is there is not enough: traces have names.
+func isTable(r *bufio.Reader) bool {
+	start, _ := r.Peek(maxTableHeader) // an error comes again when the rest is read
+	header, _, _ := bytes.Cut(start, []byte("\n"))
 	return slices.ContainsFunc(bytes.Split(header, []byte(",")), func(name []byte) bool {
 		return string(bytes.Trim(name, "\ufeff\" \t\r")) == "lower"
 	})
@@ -242,7 +243,7 @@ func isTable(content []byte) bool {
 
 func readTable(name string, r io.Reader) ([]instance, error) {
 	buffers, _, err := pack.ReadCSV(r)
-	return []instance{{name, buffers}}, err
+	return []instance{{name, buffers}}, withoutPath(err)
 }
 
 // buffersOf returns the blocks of a program: each lives from the op that allocates it to the one after which nothing uses

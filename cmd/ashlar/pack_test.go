@@ -161,7 +161,7 @@ func TestPackErrors(t *testing.T) {
 		"no file":         {nil, exitUsage, "<file>"},
 		"missing":         {[]string{"no/such.csv"}, exitInput, "ashlar: no/such.csv: no such file"},
 		"missing trace":   {[]string{"no/such.pickle"}, exitInput, "ashlar: no/such.pickle: no such file"},
-		"bad":             {[]string{bad}, exitInput, `bad.csv: pack: line 3: buffer "b": lifetime [5,5) is empty`},
+		"bad":             {[]string{bad}, exitInput, `bad.csv: pack: line 3, column 5: buffer "b": lifetime [5,5) is empty`},
 		"bad among good":  {[]string{bad, good}, exitInput, "bad.csv: pack: line 3"},
 		"too large":       {[]string{large}, exitInput, "large.csv: pack: the sizes add up"},
 		"no trace":        {[]string{file(t, "x.pickle", "no")}, exitInput, "x.pickle: "},

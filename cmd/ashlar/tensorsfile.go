@@ -27,7 +27,11 @@ type tensorFile struct {
 
 // openTensors opens what path names. With copied, tensors on the host get memory of their own.
 func openTensors(path string, copied bool) (*tensorFile, error) {
-	switch formatOf(path) {
+	format, err := formatOf(path)
+	if err != nil {
+		return nil, err
+	}
+	switch format {
 	case "npy":
 		return openArray(path, npy.Options{Copy: copied})
 	case "npz":
@@ -37,25 +41,34 @@ func openTensors(path string, copied bool) (*tensorFile, error) {
 }
 
 // formatOf tells a file's format by its name, or else by how it begins.
-func formatOf(path string) string {
+func formatOf(path string) (string, error) {
 	switch ending := strings.ToLower(filepath.Ext(path)); ending {
 	case ".npy", ".npz":
-		return ending[1:]
+		return ending[1:], nil
 	case ".safetensors", ".json":
-		return "safetensors"
+		return "safetensors", nil
 	}
-	var start [6]byte
-	if f, err := os.Open(path); err == nil {
-		defer f.Close()
-		_, _ = io.ReadFull(f, start[:]) // a directory, or a short file, is for the reader to refuse
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return "safetensors", nil // opens directories and pipes, and says why there is none
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var start [9]byte
+	n, _ := io.ReadFull(f, start[:])
 	switch {
-	case string(start[:]) == "\x93NUMPY":
-		return "npy"
+	case bytes.HasPrefix(start[:], []byte("\x93NUMPY")):
+		return "npy", nil
 	case bytes.HasPrefix(start[:], []byte("PK\x03\x04")):
-		return "npz"
+		return "npz", nil
+	case start[8] == '{': // after the length of the header
+		return "safetensors", nil
 	}
-	return "safetensors"
+	return "", fmt.Errorf("%s: the file begins with %q: want safetensors, numpy's .npy or .npz, or the index of a checkpoint (.json)",
+		displayPath(path), start[:n])
 }
 
 func openCheckpoint(path string, o safetensors.Options) (*tensorFile, error) {

@@ -9,72 +9,156 @@ import (
 	"strconv"
 )
 
+// maxRow is how many bytes a row of a table may have.
+const maxRow = 1 << 20
+
 // ReadCSV reads buffers as the files of MiniMalloc (google/minimalloc) have them: a header that names the columns id,
 // lower, upper, size and, in a solution, offset, in any order, then one row for each buffer. Columns of other names are
 // passed over, and so are a byte order mark and spaces before a field. offsets is nil if there is no column offset. Numbers
 // are decimal int64; sizes are positive and lifetimes not empty, and an offset is taken as it is, for Validate to judge.
-// Errors name the line.
+// A row has at most 1 MiB. Errors name the line and the column, which counts bytes from 1.
 func ReadCSV(r io.Reader) (buffers []Buffer, offsets []int64, err error) {
-	text := bufio.NewReader(r)
+	limited := &rowLimit{r: r, left: maxRow}
+	text := bufio.NewReader(limited)
 	if mark, err := text.Peek(3); err == nil && string(mark) == "\ufeff" {
 		_, _ = text.Discard(len(mark)) // spreadsheets begin files so
 	}
-	rows := csv.NewReader(text) // takes the number of fields from the header, and says which line differs
-	rows.ReuseRecord = true
-	rows.TrimLeadingSpace = true
-	header, err := rows.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("pack: line 1: no header: want id,lower,upper,size")
+	t := table{rows: csv.NewReader(text)} // which takes the number of fields from the header
+	t.rows.ReuseRecord = true
+	t.rows.TrimLeadingSpace = true
+	if err := t.header(); err != nil {
+		return nil, nil, err
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("pack: %w", err)
-	}
-	line, _ := rows.FieldPos(0)
-	column := map[string]int{}
-	for i, name := range header {
-		if _, twice := column[name]; twice {
-			return nil, nil, fmt.Errorf("pack: line %d: two columns are named %q", line, name)
-		}
-		column[name] = i
-	}
-	for _, name := range []string{"id", "lower", "upper", "size"} {
-		if _, ok := column[name]; !ok {
-			return nil, nil, fmt.Errorf("pack: line %d: no column %q in the header", line, name)
-		}
-	}
-	offset, solved := column["offset"]
-	if solved {
+	if t.solved {
 		offsets = []int64{}
 	}
 	for {
-		row, err := rows.Read()
+		limited.left = maxRow
+		b, offset, err := t.next()
 		if errors.Is(err, io.EOF) {
 			return buffers, offsets, nil
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("pack: %w", err)
-		}
-		line, _ := rows.FieldPos(0)
-		var wrong error
-		number := func(i int) int64 {
-			n, err := strconv.ParseInt(row[i], 10, 64)
-			if err != nil && wrong == nil {
-				wrong = err
-			}
-			return n
-		}
-		b := Buffer{ID: row[column["id"]], Lower: number(column["lower"]), Upper: number(column["upper"]), Size: number(column["size"])}
-		if solved {
-			offsets = append(offsets, number(offset))
-		}
-		if wrong == nil {
-			wrong = b.check()
-		}
-		if wrong != nil {
-			return nil, nil, fmt.Errorf("pack: line %d: buffer %q: %w", line, b.ID, wrong)
+			return nil, nil, err
 		}
 		buffers = append(buffers, b)
+		if t.solved {
+			offsets = append(offsets, offset)
+		}
 	}
+}
+
+// A rowLimit ends a row that takes more than left bytes to read, for csv.Reader keeps all of it.
+type rowLimit struct {
+	r    io.Reader
+	left int
+}
+
+func (l *rowLimit) Read(b []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("a row of more than %d bytes: want rows of id,lower,upper,size", maxRow)
+	}
+	n, err := l.r.Read(b[:min(len(b), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// The columns that a table must have. One more, offset, makes it a solution.
+var columns = []string{"id", "lower", "upper", "size"}
+
+// A table is a CSV file that is being read.
+type table struct {
+	rows   *csv.Reader
+	index  map[string]int // of the columns, by name
+	solved bool           // there is a column offset
+}
+
+// header reads the first row.
+func (t *table) header() error {
+	header, err := t.rows.Read()
+	if errors.Is(err, io.EOF) {
+		return errors.New("pack: line 1, column 1: no header: want id,lower,upper,size")
+	}
+	if err != nil {
+		return t.malformed(err, header)
+	}
+	t.index = map[string]int{}
+	for i, name := range header {
+		if _, twice := t.index[name]; twice {
+			return t.wrong(i, fmt.Errorf("two columns are named %.100q", name))
+		}
+		t.index[name] = i
+	}
+	for _, name := range columns {
+		if _, ok := t.index[name]; !ok {
+			return t.wrong(0, fmt.Errorf("no column %q in the header", name))
+		}
+	}
+	_, t.solved = t.index["offset"]
+	return nil
+}
+
+// next reads a row. The error is io.EOF after the last.
+func (t *table) next() (b Buffer, offset int64, err error) {
+	row, err := t.rows.Read()
+	if errors.Is(err, io.EOF) {
+		return b, 0, io.EOF
+	}
+	if err != nil {
+		return b, 0, t.malformed(err, row)
+	}
+	b.ID = row[t.index["id"]]
+	number := func(name string) (n int64) {
+		if err == nil {
+			n, err = t.number(row, name)
+		}
+		return n
+	}
+	b.Lower, b.Upper, b.Size = number("lower"), number("upper"), number("size")
+	if t.solved {
+		offset = number("offset")
+	}
+	if err != nil {
+		return b, 0, err
+	}
+	if err := b.check(); err != nil {
+		name := "size"
+		if b.Lower >= b.Upper {
+			name = "upper"
+		}
+		return b, 0, t.wrong(t.index[name], fmt.Errorf("buffer %.100q: %w", b.ID, err))
+	}
+	return b, offset, nil
+}
+
+// number reads the field of a column.
+func (t *table) number(row []string, name string) (int64, error) {
+	text := row[t.index[name]]
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, t.wrong(t.index[name], fmt.Errorf("buffer %.100q: %s: %.100q: want a whole number of 64 bits: %w",
+			row[t.index["id"]], name, text, errors.Unwrap(err)))
+	}
+	return n, nil
+}
+
+// malformed says what the CSV reader found wrong, with a row if it returned one.
+func (t *table) malformed(err error, row []string) error {
+	var parse *csv.ParseError
+	switch {
+	case errors.Is(err, csv.ErrFieldCount):
+		at := min(len(row)-1, t.rows.FieldsPerRecord) // the first that is too many, or the last
+		return t.wrong(at, fmt.Errorf("%w: there are %d, and the header has %d", csv.ErrFieldCount, len(row), t.rows.FieldsPerRecord))
+	case errors.As(err, &parse):
+		return fmt.Errorf("pack: line %d, column %d: %w", parse.Line, parse.Column, parse.Err)
+	}
+	return fmt.Errorf("pack: %w", err)
+}
+
+// wrong says where the row that was read last is wrong: at its field of this index.
+func (t *table) wrong(field int, err error) error {
+	line, column := t.rows.FieldPos(field)
+	return fmt.Errorf("pack: line %d, column %d: %w", line, column, err)
 }
 
 // WriteCSV writes what ReadCSV reads, the columns in the order id,lower,upper,size and, unless offsets is nil, offset. It

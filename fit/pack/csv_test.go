@@ -3,6 +3,7 @@ package pack_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -45,21 +46,48 @@ func TestReadCSVTakesColumnsByName(t *testing.T) {
 	}
 }
 
-func TestReadCSVNamesTheLine(t *testing.T) {
+func TestDefect24_ErrorsOfTablesNameLineAndColumn(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                               "line 1: no header",
-		"id,lower,upper\n":                               `line 1: no column "size"`,
-		"id,lower,upper,size,id\n":                       `line 1: two columns are named "id"`,
-		"id,lower,upper,size\na,0,1,1\nb,0,1":            "line 3: wrong number of fields",
-		"id,lower,upper,size\n\na,0,x,1\n":               `line 3: buffer "a"`,
-		"id,lower,upper,size\na,0,1,1\nb,2,2,1":          `line 3: buffer "b": lifetime [2,2) is empty`,
-		"id,lower,upper,size\na,0,1,-4":                  `line 2: buffer "a": size -4`,
-		"id,lower,upper,size,offset\na,0,1,4,":           `line 2: buffer "a"`,
-		"id,lower,upper,size\na,0,1,9223372036854775808": "out of range",
+		"":                                               "pack: line 1, column 1: no header",
+		"id,lower,upper\n":                               `pack: line 1, column 1: no column "size" in the header`,
+		"id,lower,upper,size,id\n":                       `line 1, column 21: two columns are named "id"`,
+		"id,lower,upper,size\na,0,1,1\nb,0,1":            "line 3, column 5: wrong number of fields: there are 3, and the header has 4",
+		"id,lower,upper,size\na,0,1,1,7,8":               "line 2, column 9: wrong number of fields: there are 6, and the header has 4",
+		"id,lower,upper,size\n\na,0,x,1\n":               `line 3, column 5: buffer "a": upper: "x": want a whole number of 64 bits: invalid syntax`,
+		"id,lower,upper,size\na,0,1,1\nb,2,2,1":          `line 3, column 5: buffer "b": lifetime [2,2) is empty`,
+		"size,id,lower,upper\n1,a,2,1":                   `line 2, column 7: buffer "a": lifetime [2,1) is empty`,
+		"id,lower,upper,size\na,0,1,-4":                  `line 2, column 7: buffer "a": size -4`,
+		"id,lower,upper,size,offset\na,0,1,4,":           `line 2, column 9: buffer "a": offset: ""`,
+		"id,lower,upper,size\na,0,1,9223372036854775808": `line 2, column 7: buffer "a": size: "9223372036854775808": want a whole number of 64 bits: value out of range`,
+		"id,lower,upper,size\n\"a\nb\",0,1,c":            `line 3, column 8: buffer "a\nb": size: "c"`,
+		"id,lower,upper,size\na\"b,0,1,1":                "line 2, column 2: bare \" in non-quoted-field",
+		"id,lower,upper,size\n\"a,0,1,1\n":               "line 2, column 10: extraneous or missing \" in quoted-field",
 	} {
 		_, _, err := pack.ReadCSV(strings.NewReader(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// endless is a file of zeros, which counts how many of them are read.
+type endless struct{ read int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	clear(b)
+	e.read += len(b)
+	return len(b), nil
+}
+
+// A file that is no table is not read into memory before that is found out.
+func TestDefect07_RowsThatDoNotEndAreRefused(t *testing.T) {
+	for name, begin := range map[string]string{
+		"header": "", "row": "id,lower,upper,size\na,0,1,1\nb,", "quoted": "id,lower,upper,size\n\"b\n",
+	} {
+		zeros := &endless{}
+		_, _, err := pack.ReadCSV(io.MultiReader(strings.NewReader(begin), zeros))
+		if err == nil || !strings.Contains(err.Error(), "a row of more than 1048576 bytes") || zeros.read > 2<<20 {
+			t.Errorf("%s: %v, after %d bytes", name, err, zeros.read)
 		}
 	}
 }

@@ -13,6 +13,7 @@
 package mapped
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -29,9 +30,13 @@ type File struct {
 	owners atomic.Int64
 }
 
-// Open returns the bytes of a file, owned once by the caller: Release it. Of what is no regular file at most limit bytes
-// are read, and more is an error. The errors are *os.PathError.
-func Open(path string, limit int64) (*File, error) {
+// maxStart is how many bytes a file is judged by.
+const maxStart = 16
+
+// Open returns the bytes of a file, owned once by the caller: Release it. Unless judge is nil it is first given the file's
+// first 16 bytes, or all of a shorter file, and Open returns its error before anything else is read or mapped. Of what is no
+// regular file at most limit bytes are read, and more is an error. The other errors are *os.PathError.
+func Open(path string, limit int64, judge func(start []byte) error) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -41,35 +46,54 @@ func Open(path string, limit int64) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &File{}
-	m.owners.Store(1)
 	if info.IsDir() {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("is a directory")}
 	}
-	if info.Mode().IsRegular() {
-		limit = info.Size()
-		if limit > math.MaxInt {
-			return nil, &os.PathError{Op: "map", Path: path, Err: fmt.Errorf("%d bytes are more than the addresses of this machine", limit)}
-		}
-		if limit == 0 {
-			return m, nil
-		}
-		if m.bytes, err = mapFile(f, int(limit)); err == nil {
-			m.mapped = true
-			return m, nil
-		}
-		if !errors.Is(err, errors.ErrUnsupported) {
-			return nil, &os.PathError{Op: "map", Path: path, Err: err}
+	start := make([]byte, maxStart)
+	n, err := io.ReadFull(f, start)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, err
+	}
+	if judge != nil {
+		if err := judge(start[:n]); err != nil {
+			return nil, err
 		}
 	}
-	m.bytes, err = io.ReadAll(io.LimitReader(f, limit))
+	m := &File{}
+	m.owners.Store(1)
+	if info.Mode().IsRegular() {
+		if info.Size() == 0 {
+			return m, nil
+		}
+		if err := m.mapWhole(f, path, info.Size()); err == nil {
+			return m, nil
+		} else if !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
+		limit = info.Size()
+	}
+	whole := io.MultiReader(bytes.NewReader(start[:n]), f)
+	m.bytes, err = io.ReadAll(io.LimitReader(whole, limit))
 	if err != nil {
 		return nil, err
 	}
-	if n, _ := f.Read(make([]byte, 1)); n > 0 {
+	if n, _ := whole.Read(make([]byte, 1)); n > 0 {
 		return nil, &os.PathError{Op: "read", Path: path, Err: fmt.Errorf("more than %d bytes", limit)}
 	}
 	return m, nil
+}
+
+// mapWhole maps the file, if it can be: else the error matches errors.ErrUnsupported.
+func (m *File) mapWhole(f *os.File, path string, size int64) (err error) {
+	if size > math.MaxInt {
+		return &os.PathError{Op: "map", Path: path, Err: fmt.Errorf("%d bytes are more than the addresses of this machine", size)}
+	}
+	m.bytes, err = mapFile(f, int(size))
+	m.mapped = err == nil
+	if err != nil {
+		return &os.PathError{Op: "map", Path: path, Err: err}
+	}
+	return nil
 }
 
 // Bytes returns the bytes. They are good while the caller owns the file.

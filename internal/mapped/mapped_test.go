@@ -21,7 +21,7 @@ func file(t *testing.T, content []byte) string {
 
 func open(t *testing.T, path string) *File {
 	t.Helper()
-	f, err := Open(path, 1<<20)
+	f, err := Open(path, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +73,10 @@ func TestOpenOfWhatIsNoFile(t *testing.T) {
 	if f := open(t, file(t, nil)); len(f.Bytes()) != 0 || f.Release() != nil {
 		t.Error("an empty file is no bytes")
 	}
-	if _, err := Open(filepath.Join(t.TempDir(), "none"), 1); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Open(filepath.Join(t.TempDir(), "none"), 1, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of nothing: %v", err)
 	}
-	if _, err := Open(t.TempDir(), 1); err == nil || !strings.Contains(err.Error(), "directory") {
+	if _, err := Open(t.TempDir(), 1, nil); err == nil || !strings.Contains(err.Error(), "directory") {
 		t.Errorf("of a directory: %v", err)
 	}
 }
@@ -118,5 +118,29 @@ func TestPrepareChangesNothing(t *testing.T) {
 	Prepare(f.Bytes()[2*pageSize+1 : 2*pageSize+2])
 	if !bytes.Equal(f.Bytes(), want) {
 		t.Error("other bytes")
+	}
+}
+
+// What judge refuses is neither read nor mapped: of a pipe that has no end, too.
+func TestDefect07_AFileIsJudgedByItsFirstBytes(t *testing.T) {
+	refused := errors.New("no such format")
+	for content, want := range map[string]string{"": "", "short": "short", "0123456789abcdefghi": "0123456789abcdef"} {
+		path, saw := file(t, []byte(content)), ""
+		if f, err := Open(path, 1, func(start []byte) error { saw = string(start); return refused }); err != refused || f != nil {
+			t.Errorf("%q: %v", content, err)
+		}
+		if saw != want {
+			t.Errorf("%q: judged by %q", content, saw)
+		}
+		f, err := Open(path, 1, func([]byte) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(f.Bytes()) != content {
+			t.Errorf("%q became %q", content, f.Bytes())
+		}
+		if err := f.Release(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -112,6 +112,8 @@ func (f *reader) next() (string, error) {
 	line, err := f.in.ReadSlice('\n')
 	f.line = append(f.line[:0], line...)
 	switch {
+	case errors.Is(err, bufio.ErrBufferFull) && f.n == 1:
+		return "", f.wrong("%.60q, want %q: this is no plan", line, header)
 	case errors.Is(err, bufio.ErrBufferFull):
 		return "", f.wrong("it has more than %d bytes", maxLine)
 	case errors.Is(err, io.EOF):

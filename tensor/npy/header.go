@@ -20,6 +20,14 @@ const (
 	maxAxes = 64
 )
 
+// checkStart judges a file by its first bytes.
+func checkStart(start []byte) error {
+	if len(start) >= len(magic) && string(start[:len(magic)]) != magic {
+		return wrong("it begins with %q, want %q", start[:len(magic)], magic)
+	}
+	return nil // what is shorter is refused by readHeader
+}
+
 // readHeader reads all that is before the elements.
 func readHeader(r io.Reader) (Info, error) {
 	var n Info
@@ -27,8 +35,8 @@ func readHeader(r io.Reader) (Info, error) {
 	if _, err := io.ReadFull(r, start[:10]); err != nil {
 		return n, short(err, "the file ends before the header")
 	}
-	if string(start[:6]) != magic {
-		return n, wrong("it begins with %q, want %q", start[:6], magic)
+	if err := checkStart(start[:10]); err != nil {
+		return n, err
 	}
 	size := uint64(binary.LittleEndian.Uint16(start[8:10]))
 	switch start[6] {

@@ -133,7 +133,11 @@ const maxPipe = 1 << 30
 // Open maps a file with one array and checks its header against its length. The error matches ErrFormat, or
 // errors.ErrUnsupported for a type that tensors have not, or is the system's. Close it after use.
 func Open(path string, o Options) (*File, error) {
-	memory, err := mapped.Open(path, maxPipe)
+	memory, err := mapped.Open(path, maxPipe, checkStart)
+	var format *FormatError
+	if errors.As(err, &format) {
+		return nil, located(err, path, "")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("npy: %w", err)
 	}

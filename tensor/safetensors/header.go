@@ -102,26 +102,45 @@ type header struct {
 	data     int64 // where the bytes of the tensors begin
 }
 
+// prefixed names the package in an error that does not do so itself.
+func prefixed(err error) error {
+	var format *FormatError
+	if errors.As(err, &format) {
+		return err
+	}
+	return fmt.Errorf("safetensors: %w", err)
+}
+
+// checkStart judges a file by its first bytes.
+func checkStart(path string, start []byte) error {
+	detail := ""
+	switch {
+	case len(start) < 8:
+		detail = fmt.Sprintf("%d bytes, and the length of the header alone takes 8", len(start))
+	case binary.LittleEndian.Uint64(start) > maxHeader:
+		detail = fmt.Sprintf("a header of %d bytes, at most %d are allowed", binary.LittleEndian.Uint64(start), maxHeader)
+	case binary.LittleEndian.Uint64(start) == 0 || len(start) > 8 && start[8] != '{':
+		detail = "the header does not begin with '{'"
+	default:
+		return nil
+	}
+	return &FormatError{Path: path, Detail: detail}
+}
+
 // parse reads the header of a file of the given bytes, and checks all that it says against them. It trusts nothing: what it
 // returns lies in the file, and covers it without gap or overlap.
 func parse(path string, file []byte) (*header, error) {
 	wrong := func(format string, args ...any) error {
 		return &FormatError{Path: path, Detail: fmt.Sprintf(format, args...)}
 	}
-	if len(file) < 8 {
-		return nil, wrong("%d bytes, and the length of the header alone takes 8", len(file))
+	if err := checkStart(path, file); err != nil {
+		return nil, err
 	}
 	n := binary.LittleEndian.Uint64(file)
-	switch {
-	case n > maxHeader:
-		return nil, wrong("a header of %d bytes, at most %d are allowed", n, maxHeader)
-	case n > uint64(len(file)-8):
+	if n > uint64(len(file)-8) {
 		return nil, wrong("a header of %d bytes in a file that has %d after its length", n, len(file)-8)
 	}
 	text := file[8 : 8+n]
-	if n == 0 || text[0] != '{' {
-		return nil, wrong("the header does not begin with '{'")
-	}
 	if !utf8.Valid(text) {
 		return nil, wrong("the header is not UTF-8")
 	}

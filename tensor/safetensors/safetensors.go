@@ -111,9 +111,9 @@ const maxPipe = 1 << 30
 // Open maps a file, reads its header and checks all of it. The error matches ErrFormat if it is not what it should be, or
 // is the system's. Close it after use.
 func Open(path string, o Options) (*File, error) {
-	memory, err := mapped.Open(path, maxPipe)
+	memory, err := mapped.Open(path, maxPipe, func(start []byte) error { return checkStart(path, start) })
 	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
+		return nil, prefixed(err)
 	}
 	h, err := parse(path, memory.Bytes())
 	if err != nil {

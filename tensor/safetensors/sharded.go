@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,14 +109,19 @@ type shardIndex struct {
 
 // readIndex reads an index and checks what can be told without the files.
 func readIndex(path string) (*shardIndex, error) {
-	memory, err := mapped.Open(path, maxHeader)
-	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	defer memory.Release()
 	wrong := func(format string, args ...any) error {
 		return &FormatError{Path: path, Detail: "the index: " + fmt.Sprintf(format, args...)}
 	}
+	memory, err := mapped.Open(path, maxHeader, func(start []byte) error {
+		if text := bytes.TrimLeft(start, " \t\r\n"); len(text) > 0 && text[0] != '{' {
+			return wrong("want '{', and it begins with %q", text[0])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	defer memory.Release()
 	text := memory.Bytes()
 	switch {
 	case len(text) > maxHeader:
