@@ -67,9 +67,6 @@ func TestRecordedTracesOnPagedMemory(t *testing.T) {
 		}
 		row := &c.Rows[0]
 		peak := c.Bound.RequestedPeak
-		if w.NumFailures > 0 {
-			peak = row.RequestedPeak // with the requests that failed when they were recorded
-		}
 		over := float64(row.SmallestLimit) / float64(peak)
 		t.Logf("%s: smallest %.4f, reserved %.4f; later: %d calls, %v, %d stalls", name, over,
 			float64(row.ReservedPeak)/float64(peak), row.Later.DriverCalls, row.Later.DriverTime, row.Later.Stalls)

@@ -17,7 +17,8 @@ import (
 const planSteps = 20
 
 // parsePlanned takes a plan from a file, or has one made of the work. What it does not serve is paged memory's, and so is all if
-// the limit is less than the plan's region.
+// the limit, or the device, has less than the plan's region. Requests that failed when they were recorded have their places in a
+// plan that is made, unless the device is too small for them.
 func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 	var fromFile *planned.Plan
 	if given {
@@ -37,22 +38,27 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 		plan := fromFile
 		if plan == nil {
 			once.Do(func() {
-				made, failed = planned.Make(context.Background(), w.Program, planned.Options{Steps: planSteps})
+				p := w.Program.Within(dev.Info().TotalMemory)
+				made, failed = planned.Make(context.Background(), p, planned.Options{Steps: planSteps})
 			})
 			if plan = made; failed != nil {
 				return nil, failed
 			}
 		}
-		if limit > 0 && limit < plan.Size() {
+		free, _, err := dev.Available()
+		if err != nil {
+			return nil, err
+		}
+		if free < plan.Size() || limit > 0 && limit < plan.Size() {
 			a, err := paged.New(dev, paged.Config{Limit: limit})
 			if err != nil {
 				return nil, err
 			}
 			return AtOnce(a), nil
 		}
-		var fallback mem.Allocator = nothing{}
+		full := &nothing{dev: dev, limit: limit}
+		var fallback mem.Allocator = full
 		if rest := limit - plan.Size(); limit == 0 || rest >= dev.Info().Granularity {
-			var err error
 			if fallback, err = paged.New(dev, paged.Config{Limit: max(rest, 0)}); err != nil {
 				return nil, err
 			}
@@ -61,22 +67,35 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 		if err != nil {
 			return nil, err
 		}
+		full.above = a
 		return AtOnce(a), nil
 	}
 	return nil
 }
 
-// nothing is an allocator that has no memory.
-type nothing struct{}
+// nothing is the fallback of a plan whose region is all that the limit allows.
+type nothing struct {
+	dev   driver.Device
+	limit int64 // bytes
+	above mem.StatsReporter
+}
 
-func (nothing) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
+func (n *nothing) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if size == 0 {
 		return mem.Block{}, nil
 	}
-	return mem.Block{}, &mem.OutOfMemory{Requested: size, Rounded: size}
+	info, stats := n.dev.Info(), n.above.Stats()
+	e := &mem.OutOfMemory{
+		Requested: size, Rounded: size, Segment: size, Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
+		Allowed: n.limit, Allocated: stats.AllocatedBytes.All.Current, Reserved: stats.ReservedBytes.All.Current, Stream: s.ID(),
+	}
+	if free, total, err := n.dev.Available(); err == nil {
+		e.Free, e.Total = free, total
+	}
+	return mem.Block{}, e
 }
 
-func (nothing) Free(b mem.Block, _ ...driver.Stream) {
+func (*nothing) Free(b mem.Block, _ ...driver.Stream) {
 	if b != (mem.Block{}) {
 		panic("replay: Free of a block that nobody handed out")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // A plan of a recording serves all of it from hardly more than what is requested at the peak, without a call of the driver
@@ -24,6 +25,53 @@ func TestRecordedTracesByPlan(t *testing.T) {
 		if over := c.OverBound(row); !row.Completed() || row.Waste() > 1.005 || over > 1.005 || row.Later.DriverCalls != 0 || row.Stalls != 0 {
 			t.Errorf("%s: reserved %.4f times what is requested, smallest limit %.4f; %+v", name, row.Waste(), over, row.Later)
 		}
+	}
+}
+
+// The bound of a recording that ran out of memory counts the request that failed, which rows serve too: a plan has a place for
+// it, and nothing is compared with what is less than any row needs. Where the device is too small for it, the plan leaves it out.
+func TestDefect03_RequestsThatFailedCountInTheBound(t *testing.T) {
+	w := works(t, "gpt2.oom")[0]
+	specs := []string{replay.AsRecorded, "paged", "planned"}
+	c, err := replay.Compare(w, replay.CompareOptions{Specs: specs, Limit: 19541098496, Smallest: true}) // 18.2 GiB
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := w.Failures[0]
+	if at := failed.Requested + failed.Size; c.Bound.RequestedPeak != at || c.Bound.ReservedPeak != at || c.Bound.SmallestLimit != at {
+		t.Errorf("the bound is %+v, want %d", c.Bound, at)
+	}
+	for i, most := range []float64{1.06, 1.003, 1.0005} {
+		row := &c.Rows[i]
+		if over := c.OverBound(row); over < 1 || over > most {
+			t.Errorf("%s: the smallest limit is %.4f of the bound, want 1 to %.4f", row.Allocator, over, most)
+		}
+		if row.Completed() && (row.RequestedPeak != c.Bound.RequestedPeak || row.ReservedPeak < c.Bound.ReservedPeak) {
+			t.Errorf("%s completes with %d requested and %d reserved; the bound is %d", row.Allocator, row.RequestedPeak, row.ReservedPeak,
+				c.Bound.ReservedPeak)
+		}
+	}
+	if c.Rows[0].Completed() || !c.Rows[1].Completed() || !c.Rows[2].Completed() || c.Best != 2 {
+		t.Errorf("row %d is the best; %v", c.Best, c.Rows)
+	}
+	script, err := trace.ParseScript("alloc a 100MiB\ntry 500TiB\nalloc b 100MiB\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hopeless, err := replay.ScriptWork(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := replay.Compare(hopeless, replay.CompareOptions{Specs: []string{"planned"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := &h.Rows[0]; row.Allocs != 2 || row.ReservedPeak >= 400<<20 || h.Bound.RequestedPeak != 500<<40+100<<20 {
+		t.Errorf("%+v, bound %d", row, h.Bound.RequestedPeak)
+	}
+	small, err := replay.Compare(w, replay.CompareOptions{Specs: []string{"planned"}, Capacity: 10 << 30})
+	if err != nil || small.Rows[0].Completed() || small.Rows[0].ReservedPeak > 10<<30 {
+		t.Errorf("on a device that has no room for the plan: %+v, %v", small, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 )
 
@@ -175,4 +176,71 @@ func (p *Program) Stats() ProgramStats {
 		}
 	}
 	return s
+}
+
+// LowerBound is the number of bytes that serving all of p takes at least: the most that is active at a time. An attempt
+// (OpTry) counts with what is active then, since an allocator that serves every request has room for both. Sums that no
+// int64 holds are math.MaxInt64. P must be such that Check finds nothing wrong.
+func (p *Program) LowerBound() (bytes int64) {
+	p.requests(func(_ int, active int64) { bytes = max(bytes, active) })
+	return bytes
+}
+
+// Within returns p without the attempts (OpTry) that need more than limit bytes together with what is active then: no
+// allocator of so much memory has room for them. It returns p itself if there are none. What is left shares nothing with p
+// that either changes. P must be such that Check finds nothing wrong.
+func (p *Program) Within(limit int64) *Program {
+	var hopeless []int
+	p.requests(func(op int, active int64) {
+		if p.Ops[op].Kind == OpTry && active > limit {
+			hopeless = append(hopeless, op)
+		}
+	})
+	if len(hopeless) == 0 {
+		return p
+	}
+	within := *p
+	within.Ops = without(p.Ops, hopeless)
+	if p.Entries != nil {
+		within.Entries = without(p.Entries, hopeless)
+	}
+	return &within
+}
+
+// without copies all items but those at the given indices, which ascend.
+func without[T any](items []T, indices []int) []T {
+	kept := make([]T, 0, len(items)-len(indices))
+	from := 0
+	for _, at := range indices {
+		kept = append(kept, items[from:at]...)
+		from = at + 1
+	}
+	return append(kept, items[from:]...)
+}
+
+// requests visits allocations and attempts in order, each with the bytes that are active once it is served.
+func (p *Program) requests(visit func(op int, active int64)) {
+	sizes := make([]int64, p.Blocks)
+	var active int64
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		switch op.Kind {
+		case OpAlloc:
+			sizes[op.Block] = op.Size
+			active = sum(active, op.Size)
+			visit(i, active)
+		case OpTry:
+			visit(i, sum(active, op.Size))
+		case OpFree, OpComplete:
+			active -= sizes[op.Block]
+		}
+	}
+}
+
+// sum adds sizes, up to the largest int64.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }

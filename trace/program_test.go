@@ -56,6 +56,51 @@ alloc f 6
 	}
 }
 
+// An allocator that serves every request has room for those, too, that failed when they were recorded: each lives for a
+// moment, beside what is active then, pending frees included.
+func TestDefect03_TheLowerBoundCountsRequestsThatFailed(t *testing.T) {
+	for script, want := range map[string]int64{
+		"":                                    0,
+		"alloc a 100\nfree a\nalloc b 80\n":   100,
+		"alloc a 100\ntry 60\ntry 40\nfree a": 160,
+		"alloc a 100\nfree a\ntry 60":         100,
+		"alloc a 100\nfree a pending\ntry 60\ncomplete a\nalloc b 120":                               160,
+		"alloc a 9223372036854775807\ntry 1\nalloc b 9223372036854775807\nfree a\nfree b\nalloc c 1": 1<<63 - 1,
+	} {
+		if got := program(t, script).LowerBound(); got != want {
+			t.Errorf("%q: at least %d bytes, want %d", script, got, want)
+		}
+	}
+}
+
+// A request that no allocator of so much memory serves is left out; all others stay, with their entries.
+func TestProgramWithin(t *testing.T) {
+	p := program(t, "try 90\nalloc a 100\ntry 60\ntry 40\nfree a\ntry 141\nalloc b 500\n")
+	p.Entries = []uint32{0, 1, 2, 3, 4, 5, 6}
+	got := p.Within(140)
+	want := program(t, "try 90\nalloc a 100\ntry 40\nfree a\nalloc b 500\n")
+	want.Entries = []uint32{0, 1, 3, 4, 6}
+	if !reflect.DeepEqual(got, want) || len(p.Ops) != 7 {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if same := p.Within(160); same != p {
+		t.Errorf("a program of which nothing is left out was copied: %+v", same)
+	}
+}
+
+func program(t *testing.T, script string) *trace.Program {
+	t.Helper()
+	s, err := trace.ParseScript(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestCheckFindsImpossiblePrograms(t *testing.T) {
 	alloc := trace.Op{Kind: trace.OpAlloc}
 	for what, ops := range map[string][]trace.Op{

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// A limit is a size, or a multiple of what a trace requests at its peak: 18.2GiB, 1.004x.
+// A limit is a size, or a multiple of a trace's lower bound: 18.2GiB, 1.004x.
 type limit struct {
 	size  size
 	times float64 // 0 for a size
@@ -34,6 +34,6 @@ func (l limit) of(w *replay.Work) int64 {
 	if l.times == 0 {
 		return int64(l.size)
 	}
-	bytes := math.Floor(l.times * float64(w.Program.Stats().PeakBytes))
+	bytes := math.Floor(l.times * float64(w.Program.LowerBound()))
 	return int64(max(1, min(bytes, 1<<62)))
 }

@@ -35,7 +35,8 @@ the bound, the most that is alive at one moment.
 
 A FILE is an instance as google/minimalloc has them: CSV with the columns id, lower, upper and size, for something of a
 size that lives during [lower, upper). Or it is a trace: a snapshot or a script, as "ashlar --help" says. Each of its
-devices is an instance, with blocks by number, and times that count the requests.
+devices is an instance, with blocks by number, and times that count the requests. A request that failed when it was
+recorded has no lifetime, and is left out.
 
 The last column says "bound reached", "optimal" where it was proved that nothing is lower although the bound is, or "best
 so far" when the time was up. The gap is to what is proved. The output has a column offset as well, and is checked before

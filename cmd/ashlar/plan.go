@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 type planCmd struct {
@@ -35,6 +37,8 @@ Where at least half of a stream's requests are rounds of the same, two or more, 
 round are planned.
 Otherwise all of its requests are, in order; and each step that comes again is served, whatever the order of the steps.
 
+A request that failed when it was recorded has a place too, if the device (by default one with an H200's memory) is large enough.
+
 A plan with room (--room 50) also serves requests of up to one and a half times the recorded sizes, and down to two thirds of them.
 Its region is so much larger.
 
@@ -54,8 +58,8 @@ type planSummary struct {
 	Device        int          `json:"device"`
 	Plan          string       `json:"plan"`
 	PlanBytes     int64        `json:"plan_bytes"`
-	Requests      int          `json:"requests"`       // of the trace
-	TracePeak     int64        `json:"trace_peak"`     // requested
+	Requests      int          `json:"requests"`       // of the trace, those that failed included
+	TracePeak     int64        `json:"trace_peak"`     // requested, likewise
 	Slots         int          `json:"slots"`          // requests that the plan expects, a round of what repeats once
 	Placed        int          `json:"placed"`         // of them, from the region
 	RequestedPeak int64        `json:"requested_peak"` // of those, stream by stream
@@ -103,7 +107,8 @@ func (c *planCmd) Run(s *streams) error {
 			defer cancel()
 			ctx, steps = limited, -1
 		}
-		plan, err := planned.Make(ctx, w.Program, planned.Options{Trace: in.name(), Device: device, Room: c.Room, Steps: steps})
+		program := w.Program.Within(cmp.Or(device.TotalMemory, w.Capacity, replay.H200Memory))
+		plan, err := planned.Make(ctx, program, planned.Options{Trace: in.name(), Device: device, Room: c.Room, Steps: steps})
 		if err != nil {
 			return err
 		}
@@ -112,7 +117,7 @@ func (c *planCmd) Run(s *streams) error {
 			return err
 		}
 		p.end()
-		sum := c.summary(in, w, plan, n)
+		sum := c.summary(in, w.Device, program, plan, n)
 		if c.JSON {
 			return json.NewEncoder(s.out).Encode(&sum)
 		}
@@ -179,16 +184,23 @@ func (c *planCmd) save(p *planned.Plan) (n int64, err error) {
 	return n, err
 }
 
-func (c *planCmd) summary(in *input, w *replay.Work, p *planned.Plan, n int64) planSummary {
-	stats := w.Program.Stats()
+func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned.Plan, n int64) planSummary {
+	requests := make([]int, work.Streams)
+	all := 0
+	for i := range work.Ops {
+		if kind := work.Ops[i].Kind; kind == trace.OpAlloc || kind == trace.OpTry {
+			requests[work.Ops[i].Stream]++
+			all++
+		}
+	}
 	sum := planSummary{
-		Trace: in.path, Device: w.Device, Plan: c.Output, PlanBytes: n, Requests: stats.Allocs, TracePeak: stats.PeakBytes,
+		Trace: in.path, Device: device, Plan: c.Output, PlanBytes: n, Requests: all, TracePeak: work.LowerBound(),
 		RequestedPeak: p.Requested(), Bound: p.Bound(), Region: p.Size(), Room: p.Room, Streams: []planSummed{},
 	}
 	sum.Placed, sum.Slots = p.Slots()
 	for i := range p.Lanes {
 		l := &p.Lanes[i]
-		one := planSummed{Stream: l.Stream, Requests: stats.Streams[l.Stream].Allocs, Prologue: len(l.Slots), Region: l.Size}
+		one := planSummed{Stream: l.Stream, Requests: requests[l.Stream], Prologue: len(l.Slots), Region: l.Size}
 		if l.Loop >= 0 {
 			one.Prologue, one.Round = l.Loop, len(l.Slots)-l.Loop
 			one.Rounds = float64(one.Requests-one.Prologue) / float64(one.Round)

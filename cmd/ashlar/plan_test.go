@@ -54,6 +54,21 @@ func TestPlanOfRounds(t *testing.T) {
 	has(t, ok(t, "plan", "--room", "50", script, "-o", at), "room", "12.00MiB (1.5")
 }
 
+// A request that failed when it was recorded is served from the region, and counts in limits that are multiples of the bound. One that
+// no device has room for makes no plan large.
+func TestDefect03_PlansAndLimitsCountRequestsThatFailed(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "p")
+	text := "device sim total=64MiB\nalloc a 20MiB\ntry 30MiB\ntry 1TiB\nfree a\nalloc b 10MiB\n"
+	script := file(t, "tries.script", text)
+	has(t, ok(t, "plan", script, "-o", at), "a plan of 3 requests", "3 requests from the region, 0 by the fallback",
+		"50.00MiB at the peak of what is served, 50.00MiB of the whole trace", "50.00MiB (1.0000 of the requested peak)")
+	script = file(t, "fits.script", strings.ReplaceAll(text, "try 1TiB\n", ""))
+	all := rows(t, ok(t, "replay", "--json", "-a", "planned", "--limit", "1.02x", script))
+	if *all[0].Limit != 51*mib || all[0].OOMs != 0 || all[1].RequestedPeak != 50*mib {
+		t.Errorf("%+v", all)
+	}
+}
+
 func TestPlanErrors(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "p")
 	for _, c := range []struct {

@@ -18,7 +18,7 @@ type replayCmd struct {
 	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which moves blocks together when its memory is full; paged, which remaps pages instead; planned, which serves what the plan of the trace, or the one in the file SETTINGS, has a place for; or direct, which asks the driver for each block."`
 	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host or a device of \"ashlar devices\", such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
 	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
-	Limit      limit    `placeholder:"SIZE" help:"What each allocator may reserve: a size, or 1.004x for so many times what the trace requests at its peak."`
+	Limit      limit    `placeholder:"SIZE" help:"What each allocator may reserve: a size, or 1.004x for so many times the lower bound."`
 	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
 	JSON       bool     `name:"json" xor:"form" help:"Print one JSON object for each row."`
 	Markdown   bool     `xor:"form" help:"Print one Markdown table of all traces, without measured times."`
@@ -33,8 +33,9 @@ for it; stalls, which are calls that had to wait for work of the device; how oft
 a request to succeed; how far the work came if it ran out of memory; and the measured time of an operation. The best
 row, which reserves the least of those that complete, is marked with *; with --smallest it is the one that completes
 under the smallest limit, and that limit also stands as a multiple of the bound. The last row is the lower bound: what
-is requested at the peak, and no call. In 100 columns, or on a narrow terminal, some columns are left out; --json has
-them all.
+is requested at the peak, and no call. A request that failed when it was recorded counts in it, with what was in use at
+that moment, as a row that completes has room for that too. In 100 columns, or on a narrow terminal, some columns are
+left out; --json has them all.
 
 For stalls a simulated device takes the slowest program there could be: the work on a block begins when the block is handed out
 and goes on after it is freed, until somebody waits for it.
@@ -65,7 +66,7 @@ A file whose name ends in .script is a text of one request a line, to try an ide
 --device host or cuda:0 writes a pattern into every block and checks it: that takes as long as the bytes of all requests
 take to write and to read, for each row. The driver's time is measured then, and the only work to stall for is that of the patterns.
 
---limit 1.004x is 1.004 times what the trace requests at its peak, down to a whole byte.
+--limit 1.004x is 1.004 times the lower bound, down to a whole byte.
 
 Examples:
 

@@ -19,8 +19,9 @@ type Options struct {
 // them at least are rounds of the same, two or more, and little follows, what comes before those, and then one round again and again.
 //
 // Left to the fallback are requests from private pools, those for nothing, and those in a round whose blocks outlive four rounds.
-// A block is planned until its free is complete (trace.OpComplete), so that streams need not wait. The error is a
-// *trace.ProgramError, or says what is too large.
+// A block is planned until its free is complete (trace.OpComplete), so that streams need not wait. A request that failed when it
+// was recorded (trace.OpTry) has a place until the next request of its stream, which the region is large enough for: leave out
+// with trace.Program.Within those that no device has memory for. The error is a *trace.ProgramError, or says what is too large.
 //
 // The packing is the best after o.Steps or when ctx ends, which is no error.
 func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
@@ -28,7 +29,7 @@ func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 		return nil, err
 	}
 	plan := &Plan{Trace: o.Trace, Device: o.Device, Room: o.Room}
-	for stream, slots := range requests(p) {
+	for stream, slots := range requests(p.Within(maxSize / 16)) {
 		if len(slots) == 0 {
 			continue
 		}
@@ -54,20 +55,24 @@ func requests(p *trace.Program) [][]Slot {
 		stream   uint32
 		position int
 	}, p.Blocks)
+	add := func(op *trace.Op, end int) (position int) {
+		if op.Size == 0 {
+			return -1
+		}
+		s := Slot{Size: op.Size, End: end}
+		if op.Pool != 0 {
+			s.Offset = -1
+		}
+		lanes[op.Stream] = append(lanes[op.Stream], s)
+		return len(lanes[op.Stream]) - 1
+	}
 	for i := range p.Ops {
 		op := &p.Ops[i]
 		switch op.Kind {
 		case trace.OpAlloc:
-			at[op.Block].position = -1
-			if op.Size == 0 {
-				continue
-			}
-			at[op.Block].stream, at[op.Block].position = op.Stream, len(lanes[op.Stream])
-			s := Slot{Size: op.Size, End: Forever}
-			if op.Pool != 0 {
-				s.Offset = -1
-			}
-			lanes[op.Stream] = append(lanes[op.Stream], s)
+			at[op.Block].stream, at[op.Block].position = op.Stream, add(op, Forever)
+		case trace.OpTry:
+			add(op, len(lanes[op.Stream])+1)
 		case trace.OpFree, trace.OpComplete:
 			if b := at[op.Block]; b.position >= 0 {
 				lanes[b.stream][b.position].End = len(lanes[b.stream])

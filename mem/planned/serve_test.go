@@ -325,6 +325,35 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
+// A request that failed when it was recorded is served from its place, beside what was on loan then; its bytes are the next
+// request's. One that is larger than any device has no place.
+func TestDefect03_ARequestThatFailedHasAPlace(t *testing.T) {
+	s := &scribe{}
+	a := s.alloc(1 << 20)
+	s.Ops = append(s.Ops, trace.Op{Kind: trace.OpTry, Size: 3 << 20}, trace.Op{Kind: trace.OpTry, Size: 1 << 60})
+	b := s.alloc(2 << 20)
+	s.free(a)
+	s.free(b)
+	made := plan(t, &s.Program, planned.Options{})
+	if placed, all := made.Slots(); placed != 3 || all != 3 || made.Size() != 4<<20 || made.Bound() != 4<<20 {
+		t.Fatalf("%d of %d requests have a place, in %d bytes", placed, all, made.Size())
+	}
+	dev := sim.New(sim.Options{})
+	served := open(t, dev, made)
+	first, err := served.Alloc(dev.DefaultStream(), 1<<20)
+	must(t, err)
+	tried, err := served.Alloc(dev.DefaultStream(), 3<<20)
+	must(t, err)
+	served.Free(tried)
+	last, err := served.Alloc(dev.DefaultStream(), 2<<20)
+	must(t, err)
+	served.Free(first)
+	served.Free(last)
+	if c := served.Counts(); c != (planned.Counts{Served: 3}) {
+		t.Errorf("%+v", c)
+	}
+}
+
 func countAllocs(p *trace.Program) int { s := p.Stats(); return s.Allocs }
 
 // A block that another stream uses when it is freed keeps its place until that is done.
