@@ -122,7 +122,7 @@ func TestAnnotateEntries(t *testing.T) {
 		got = append(got, what)
 	}
 	want := []string{
-		"annotate START step 1 TestAnnotateEntries", "segment_alloc", "alloc", "annotate END step 1 TestAnnotateEntries", "snapshot",
+		"annotate START step 1 TestAnnotateEntries", "segment_alloc", "alloc", "annotate END step 1 TestAnnotateEntries",
 	}
 	if !slices.Equal(got, want) || len(again.Skipped) > 0 {
 		t.Errorf("entries %q, skipped %v", got, again.Skipped)
