@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay"
@@ -111,6 +112,41 @@ func TestRecordedConfigIsWhatWasInForce(t *testing.T) {
 		s.Settings.Conf = text
 		if got, _, err := replay.RecordedConfig(s); err != nil || got != want {
 			t.Errorf("text %q: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+}
+
+// A file has no field for the non-split rounding: it follows from the text, as in PyTorch.
+func TestDefect09_RecordedNonSplitRoundingFollowsTheText(t *testing.T) {
+	for text, segments := range map[string]int64{
+		"large_segment_size_mb:64,max_split_size_mb:64":                              1,
+		"max_split_size_mb:64":                                                       2,
+		"max_non_split_rounding_mb:32,max_split_size_mb:64":                          1,
+		"large_segment_size_mb:24,max_non_split_rounding_mb:24,max_split_size_mb:64": 2,
+	} {
+		s := &snapshot.Snapshot{Settings: snapshot.Settings{Conf: text, MaxSplitSize: 64 << 20, Raw: map[string]any{}}}
+		cfg, _, err := replay.RecordedConfig(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := sim.New(sim.Options{Total: 1 << 30})
+		a, err := caching.New(d, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int64{100 << 20, 70 << 20} {
+			b, err := a.Alloc(d.DefaultStream(), size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Free(b)
+		}
+		if n := a.Stats().Segment.All.Allocated; n != segments {
+			t.Errorf("%q: 100 MiB and then 70 took %d segments, want %d", text, n, segments)
+		}
+		again, _, err := caching.ParseConfig(snapshot.SettingsOf(a.Config()).Conf)
+		if err != nil || snapshot.SettingsOf(again).Conf != snapshot.SettingsOf(cfg).Conf {
+			t.Errorf("%q is written as %q, %v", text, snapshot.SettingsOf(a.Config()).Conf, err)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 			c.MaxSplitSize = c.LargeSegmentSize + r.Int64N(1000)<<20
 		}
 		if r.IntN(2) == 0 {
-			c.MaxNonSplitRounding = c.LargeSegmentSize + r.Int64N(100)<<20
+			c.MaxNonSplitRounding = c.LargeSegmentSize + (1+r.Int64N(100))<<20
 		}
 		for i := range c.RoundupDivisions {
 			c.RoundupDivisions[i] = []int64{0, 1, 2, 4, 8, 64}[r.IntN(6)]

@@ -54,7 +54,8 @@ func confOf(c *caching.Config) string {
 	truth := func(b bool, key string) { set(b, key, "True") }
 	set(c.LargeSegmentSize != base.LargeSegmentSize, "large_segment_size_mb", c.LargeSegmentSize/mib)
 	set(c.MaxSplitSize != caching.Unlimited, "max_split_size_mb", c.MaxSplitSize/mib)
-	set(c.MaxNonSplitRounding != base.MaxNonSplitRounding, "max_non_split_rounding_mb", c.MaxNonSplitRounding/mib)
+	rounding := c.MaxNonSplitRounding
+	set(rounding != 0 && rounding != c.LargeSegmentSize, "max_non_split_rounding_mb", rounding/mib)
 	set(c.RoundupDivisions != base.RoundupDivisions, "roundup_power2_divisions", roundUpText(c.RoundupDivisions[:]))
 	set(c.GarbageCollectionThreshold != 0, "garbage_collection_threshold", c.GarbageCollectionThreshold)
 	truth(c.ExpandableSegments, "expandable_segments")

@@ -17,7 +17,8 @@ type Config struct {
 	// MaxSplitSize: free blocks of at least so many bytes are not cut up, and serve only requests that are nearly as
 	// large. At least LargeSegmentSize, or Unlimited.
 	MaxSplitSize int64
-	// MaxNonSplitRounding is how many bytes larger than a request a block that may not be split can be.
+	// MaxNonSplitRounding is how many bytes larger than a request a block that may not be split can be. 0 is
+	// LargeSegmentSize.
 	MaxNonSplitRounding int64
 	// LargeSegmentSize is the size of the segment that a request between 1 and 10 MiB makes, and of the pages of
 	// expandable segments in the large pool. A multiple of 2 MiB, more than 10 MiB.
@@ -55,10 +56,9 @@ type Config struct {
 // Default returns PyTorch's default settings.
 func Default() Config {
 	return Config{
-		MaxSplitSize:        Unlimited,
-		MaxNonSplitRounding: defaultLargeSegment,
-		LargeSegmentSize:    defaultLargeSegment,
-		MemoryFraction:      1,
+		MaxSplitSize:     Unlimited,
+		LargeSegmentSize: defaultLargeSegment,
+		MemoryFraction:   1,
 	}
 }
 
@@ -123,6 +123,9 @@ func (a *Allocator) update(change func(*Config) error) error {
 	if g := info.Granularity; cfg.ExpandableSegments && (cfg.LargeSegmentSize%g != 0 || smallBuffer%g != 0) {
 		return fmt.Errorf("caching: pages of 2 MiB and of the large segment size, %d, do not suit the granularity of %s, %d",
 			cfg.LargeSegmentSize, info.Name, g)
+	}
+	if cfg.MaxNonSplitRounding == 0 {
+		cfg.MaxNonSplitRounding = cfg.LargeSegmentSize
 	}
 	cfg.anyRoundup = false
 	for _, d := range cfg.RoundupDivisions {

@@ -23,21 +23,24 @@ func ParseConfig(settings string) (cfg Config, notes []string, err error) {
 }
 
 // ParseConfigure is Configure with settings as in ParseConfig. As in PyTorch, each call starts with the split limit, the
-// round-ups and garbage collection at their defaults; the other settings stay unless they are named.
+// round-ups and garbage collection at their defaults, and the non-split rounding at the large segment size; the other
+// settings stay unless they are named.
 func (a *Allocator) ParseConfigure(settings string) (notes []string, err error) {
 	err = a.update(func(c *Config) error {
-		c.MaxSplitSize = Unlimited
-		c.RoundupDivisions = [16]int64{}
-		c.GarbageCollectionThreshold = 0
 		notes, err = c.parse(settings)
 		return err
 	})
 	return notes, err
 }
 
-// parse changes the settings that a string names.
+// parse changes the settings that a string names, and those that every string sets anew, as PyTorch's parseArgs does
+// (c10/core/AllocatorConfig.cpp).
 func (c *Config) parse(settings string) (notes []string, err error) {
 	p := &parser{cfg: *c, tokens: lex(settings)}
+	p.cfg.MaxSplitSize = Unlimited
+	p.cfg.RoundupDivisions = [16]int64{}
+	p.cfg.GarbageCollectionThreshold = 0
+	p.cfg.MaxNonSplitRounding = 0
 	for len(p.tokens) > 0 {
 		key := p.tokens[0]
 		parse := settingParsers[key.text]
