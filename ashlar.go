@@ -74,6 +74,10 @@ type Config struct {
 	// records none, and then they cost nothing. See Session.SetEventLevel.
 	EventLevel int
 
+	// MaxEvents is how many events a device keeps: timeline.Options.Max, which says which those are. 0 is timeline.DefaultMax;
+	// Open refuses a negative number.
+	MaxEvents int
+
 	// Compute is what places are made of: the allocator of devices that name none, libraries, and whether the places in the
 	// program that make tensors are recorded, so that Close can name those that were not released.
 	Compute compute.Options

@@ -10,7 +10,8 @@ import (
 )
 
 // Events waits until the devices have got to all events that were recorded so far, or ctx ends, and returns them, a recording
-// for each device. Then the recordings have what was done by then. The last 16,384 events of a device are kept.
+// for each device. Then the recordings have what was done by then. Config.MaxEvents says how many
+// events of a device are kept.
 func (e *Engine) Events(ctx context.Context) ([]*timeline.Recording, error) {
 	if err := e.open(); err != nil {
 		return nil, err

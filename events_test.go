@@ -214,6 +214,25 @@ func TestEventsAndScopesThatCross(t *testing.T) {
 	}
 }
 
+// An event around more short ones than a device keeps stays, and Config says how many are kept.
+func TestDefect21_EventsAroundManyAreKept(t *testing.T) {
+	e, _ := simulated(t, 1, Config{EventLevel: 2, MaxEvents: 16})
+	s := session(t, e)
+	run := s.Event("run")
+	for range 100 {
+		s.Event("step").End()
+	}
+	run.End()
+	all, err := e.Events(t.Context())
+	must(t, err)
+	if got, want := names(t, all[0]), "run; "+strings.Repeat(".step; ", 15); got != want || all[0].Dropped != 85 {
+		t.Errorf("kept %q, want %q; dropped %d", got, want, all[0].Dropped)
+	}
+	if _, err := Open(t.Context(), Config{MaxEvents: -1}); err == nil || !strings.Contains(err.Error(), "MaxEvents is -1") {
+		t.Errorf("Open with -1 events: %v", err)
+	}
+}
+
 // A goroutine that ended forgot its event. With events on or off, what the session and the engine do is the same; with them on,
 // Close names the event.
 func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {

@@ -36,6 +36,9 @@ func (e *Engine) start(ctx context.Context) error {
 	if n := len(c.Devices); c.Distribution != nil && n > 1 {
 		return fmt.Errorf("ashlar: %d devices and a distribution: a rank has one, so start a process for each", n)
 	}
+	if c.MaxEvents < 0 {
+		return fmt.Errorf("ashlar: Config.MaxEvents is %d: want 0, which is %d, or a positive number", c.MaxEvents, timeline.DefaultMax)
+	}
 	devices := c.Devices
 	if len(devices) == 0 {
 		devices = []DeviceConfig{{}}
@@ -88,7 +91,7 @@ func (e *Engine) add(dev driver.Device, c DeviceConfig) error {
 	d.index, d.spec = len(e.devices), c.Spec
 	d.recorder = timeline.New(dev, timeline.Options{
 		Level: math.MaxInt, // sessions choose what they record
-		Index: d.index, Memory: d.lanes.onLoan,
+		Index: d.index, Memory: d.lanes.onLoan, Max: e.config.MaxEvents,
 	})
 	d.tasks = d.recorder.Lane(tasksLane)
 	e.devices = append(e.devices, d)

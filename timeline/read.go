@@ -106,7 +106,7 @@ func (r *Recorder) take() []claim {
 			*p = point{state: taken}
 		}
 	}
-	for n := r.spans.first + 1; n <= r.spans.last; n++ {
+	for _, n := range r.spans.numbers() {
 		sp := r.spans.get(n)
 		from(&sp.begin, n, spanBegin)
 		from(&sp.end, n, spanEnd)

@@ -28,7 +28,8 @@ type Span struct {
 type span struct {
 	lane       *Lane
 	name       string
-	parent     uint64 // or 0
+	depth      int    // how many spans it lies in, those that were dropped too
+	until      uint64 // the newest span when this ended or was abandoned: later ones do not lie in it; 0 while it is open
 	level      int
 	flops      float64
 	on, endOn  driver.StreamID
@@ -96,19 +97,29 @@ func (l *Lane) begin(s driver.Stream, name string, level int, flops float64) Spa
 		return Span{}
 	}
 	for len(l.open) > 0 && r.spans.get(l.open[0]) == nil {
-		l.open = l.open[1:] // dropped
+		l.open = l.open[1:] // forgotten, by Reset
 	}
 	if n := len(l.open); n > 0 {
-		sp.parent = l.open[n-1]
+		sp.depth = r.spans.get(l.open[n-1]).depth + 1
 	}
-	number, old, dropped := r.spans.push(sp)
+	number, dropped, old := r.spans.push(sp)
 	l.open = append(l.open, number)
+	if dropped != 0 && !old.ended {
+		old.lane.close(dropped)
+	}
 	r.mu.Unlock()
-	if dropped {
+	if dropped != 0 {
 		r.discard(&old.begin)
 		r.discard(&old.end)
 	}
 	return Span{lane: l, number: number}
+}
+
+// close takes a span from those that are open. r.mu is held.
+func (l *Lane) close(number uint64) {
+	if i, found := slices.BinarySearch(l.open, number); found {
+		l.open = slices.Delete(l.open, i, i+1)
+	}
 }
 
 // End ends the span on s, which should be the stream that it began on. Spans within it that are still open are recorded
@@ -141,8 +152,9 @@ func (sp Span) End(s driver.Stream) {
 	}
 	l := sp.lane
 	for n := len(l.open); n > 0 && l.open[n-1] >= sp.number; n-- {
-		if inner := l.open[n-1]; inner > sp.number {
-			in := r.spans.get(inner)
+		in := r.spans.get(l.open[n-1])
+		in.until = r.spans.last()
+		if l.open[n-1] > sp.number {
 			in.ended, in.closer = true, sp.number
 		}
 		l.open = l.open[:n-1]
@@ -162,11 +174,8 @@ func (sp Span) Abandon() {
 		return
 	}
 	of := r.spans.get(sp.number)
-	of.ended, of.closer = true, sp.number
-	l := sp.lane
-	if i, found := slices.BinarySearch(l.open, sp.number); found {
-		l.open = slices.Delete(l.open, i, i+1)
-	}
+	of.ended, of.closer, of.until = true, sp.number, r.spans.last()
+	sp.lane.close(sp.number)
 }
 
 // isOpen reports whether a span is kept and has not ended. r.mu is held.

@@ -130,37 +130,85 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// Beyond Max the oldest go, with their stamps, and those that are open when they go end as nothing.
-func TestOldestAreDropped(t *testing.T) {
+// Beyond Max the innermost of the older spans go, with their stamps. Those that were open when they went end as nothing.
+func TestInnermostAreDropped(t *testing.T) {
 	b := newBench(t, sim.Options{}, 1, nil)
 	r := timeline.New(b.dev, timeline.Options{Max: 4})
 	lane := r.Lane("main")
 	outer := lane.Begin(b.streams[0], "outer", 0, 0)
+	var dropped timeline.Span
 	for i := range 100 {
 		sp := lane.Begin(b.streams[0], fmt.Sprint(i), 0, 0)
 		lane.Mark(b.streams[0], "i", int64(i))
 		b.work(0, time.Millisecond)
-		if i%2 == 0 {
+		switch {
+		case i%2 == 0:
 			sp.End(b.streams[0])
+		case i == 51:
+			dropped = sp
 		}
 	}
 	if n := len(b.sim.Leaks().Stamps); n > 12 {
 		t.Errorf("%d stamps are kept for 4 spans and 4 samples", n)
 	}
 	calls := b.sim.Calls()[sim.CallStamp].Count
-	outer.End(b.streams[0])
+	dropped.End(b.streams[0])
 	if b.sim.Calls()[sim.CallStamp].Count != calls {
 		t.Error("a span that was dropped was stamped")
 	}
+	outer.End(b.streams[0])
 	rec := read(t, r)
 	if len(rec.Spans) != 4 || len(rec.Samples) != 4 || rec.Dropped != 97+96 {
 		t.Errorf("%d spans, %d samples, %d dropped", len(rec.Spans), len(rec.Samples), rec.Dropped)
 	}
-	if e := rec.Spans[0]; e.Name != "96" || e.Parent != -1 || e.Depth != 0 {
-		t.Errorf("the oldest is %+v", e)
+	var got []string
+	for _, e := range rec.Spans {
+		got = append(got, fmt.Sprintf("%s in %d, depth %d, %v", e.Name, e.Parent, e.Depth, e.State))
 	}
-	if e := rec.Spans[2]; e.Name != "98" || e.Parent != 1 {
-		t.Errorf("98 is %+v", e)
+	want := "outer in -1, depth 0, done; 1 in 0, depth 1, unfinished; 98 in 1, depth 2, done; 99 in 1, depth 2, unfinished"
+	if strings.Join(got, "; ") != want {
+		t.Errorf("got %q, want %s", got, want)
+	}
+	b.clean(r)
+}
+
+// A span around more short ones than are kept stays, with its time, and so do those of the middle; the memory is bounded.
+func TestDefect21_LongRecordingsKeepTheirOutermostSpans(t *testing.T) {
+	b := newBench(t, sim.Options{}, 1, nil)
+	r := timeline.New(b.dev, timeline.Options{})
+	lane, s := r.Lane("main"), b.streams[0]
+	run := lane.Begin(s, "run", 0, 0)
+	for range 10 {
+		epoch := lane.Begin(s, "epoch", 0, 0)
+		for range 10 {
+			step := lane.Begin(s, "step", 0, 0)
+			for range 200 {
+				lane.Begin(s, "layer", 0, 0).End(s)
+			}
+			b.work(0, time.Millisecond)
+			step.End(s)
+		}
+		epoch.End(s)
+	}
+	run.End(s)
+	rec := read(t, r)
+	count := map[string]int{}
+	for i, e := range rec.Spans {
+		count[e.Name]++
+		took, ok := e.Duration()
+		if want := map[string]time.Duration{"run": 100 * time.Millisecond, "epoch": 10 * time.Millisecond}[e.Name]; !ok || took < want {
+			t.Errorf("span %d, %q, took %v, %v; want %v at least", i, e.Name, took, ok, want)
+		}
+		if in := map[string]string{"epoch": "run", "step": "epoch", "layer": "step"}[e.Name]; in != "" && rec.Spans[e.Parent].Name != in {
+			t.Errorf("span %d, %q, lies in %q, want %q", i, e.Name, rec.Spans[e.Parent].Name, in)
+		}
+	}
+	const layers = timeline.DefaultMax - 1 - 10 - 100
+	if count["run"] != 1 || count["epoch"] != 10 || count["step"] != 100 || count["layer"] != layers {
+		t.Errorf("kept %v, want all but the oldest layers", count)
+	}
+	if rec.Dropped != 20000-layers || rec.Spans[len(rec.Spans)-1].Name != "layer" {
+		t.Errorf("%d dropped, want %d; the last is %q", rec.Dropped, 20000-layers, rec.Spans[len(rec.Spans)-1].Name)
 	}
 	b.clean(r)
 }

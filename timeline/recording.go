@@ -25,8 +25,8 @@ type Entry struct {
 	LaneNumber int // of the Recorder's lanes, from 1
 	Name       string
 	Level      int
-	Parent     int             // index of the span it lies in; -1 if there is none, or it was dropped
-	Depth      int             // how many spans it lies in
+	Parent     int             // index of the innermost span it lies in, of those that are here; -1 if there is none
+	Depth      int             // how many of those that are here it lies in
 	FLOPs      float64         // floating-point operations, 0 if not known
 	Stream     driver.StreamID // that it began on
 	EndStream  driver.StreamID // that it ended on
@@ -86,7 +86,7 @@ func (r *Recorder) recording() (*Recording, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec := &Recording{
-		Device: r.opts.Name, Index: r.opts.Index, Clock: r.clock != nil, Dropped: r.spans.dropped + r.samples.dropped,
+		Device: r.opts.Name, Index: r.opts.Index, Clock: r.clock != nil, Dropped: r.spans.dropped() + r.samples.dropped,
 	}
 	var failed int
 	var first error
@@ -96,10 +96,25 @@ func (r *Recorder) recording() (*Recording, error) {
 			first = cmp.Or(first, err)
 		}
 	}
-	for n := r.spans.first + 1; n <= r.spans.last; n++ {
+	around := map[*Lane][]enclosing{}
+	for _, n := range r.spans.numbers() {
 		sp := r.spans.get(n)
 		note(sp.err)
-		rec.Spans = append(rec.Spans, r.entry(sp, rec.Spans))
+		e := r.entry(sp)
+		in := around[sp.lane]
+		for len(in) > 0 && in[len(in)-1].until < n {
+			in = in[:len(in)-1]
+		}
+		if len(in) > 0 {
+			e.Parent = in[len(in)-1].index
+			e.Depth = rec.Spans[e.Parent].Depth + 1
+		}
+		until := sp.until
+		if until == 0 {
+			until = math.MaxUint64
+		}
+		around[sp.lane] = append(in, enclosing{len(rec.Spans), until})
+		rec.Spans = append(rec.Spans, e)
 	}
 	for i := len(rec.Spans) - 1; i >= 0; i-- {
 		if e := &rec.Spans[i]; e.Parent >= 0 {
@@ -120,16 +135,18 @@ func (r *Recorder) recording() (*Recording, error) {
 	return rec, first
 }
 
-// entry returns a span as it is told; before are those that began before it. r.mu is held.
-func (r *Recorder) entry(sp *span, before []Entry) Entry {
+// An enclosing span is one that later spans of its lane may lie in.
+type enclosing struct {
+	index int    // in Recording.Spans
+	until uint64 // the number of the last one that does
+}
+
+// entry returns a span as it is told, but for what it lies in. r.mu is held.
+func (r *Recorder) entry(sp *span) Entry {
 	e := Entry{
 		Lane: sp.lane.name, LaneNumber: sp.lane.number, Name: sp.name, Level: sp.level, Parent: -1, FLOPs: sp.flops,
 		Stream: sp.on, EndStream: sp.endOn, Start: sp.begin.time(), End: sp.end.time(),
 		Memory: Memory{Begin: sp.before, End: sp.after, Peak: max(sp.before, sp.after)}, Err: sp.err,
-	}
-	if sp.parent > r.spans.first {
-		e.Parent = int(sp.parent - r.spans.first - 1)
-		e.Depth = before[e.Parent].Depth + 1
 	}
 	if closer := r.spans.get(sp.closer); closer != nil && closer.endOn == sp.on {
 		e.End = closer.end.time()

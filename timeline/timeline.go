@@ -16,8 +16,9 @@
 //
 // # Data structures and invariants
 //
-//	spans, samples   rings of the last Options.Max spans and of as many samples, numbered from 1 in the order of their
-//	                 calls; what falls out takes its stamps along
+//	spans            at most Options.Max, numbered from 1 in the order of their calls: half of them the newest, and of the
+//	                 older ones the outermost (history.go); what falls out takes its stamps along
+//	samples          a ring of as many, numbered likewise
 //	point            an instant of a stream: nothing, a stamp, or a time; who holds a stamp gives it up
 //	Lane.open        numbers of the spans that are open, the outermost first; ascending
 //	anchor           a stamp whose time is known, from which others are measured
@@ -71,8 +72,9 @@ type Options struct {
 	// long before the device does; no lock of the Recorder is held. It may be nil.
 	Memory func() int64
 
-	// Max is how many spans are kept, and how many samples: beyond it the oldest are dropped, and their number is told
-	// (Recording.Dropped). 0 is DefaultMax.
+	// Max is how many spans are kept, and how many samples; what is dropped beyond it is counted (Recording.Dropped). Of the
+	// samples the oldest go. Of the spans the newest half of Max stays, and of the older ones those that lie in the fewest
+	// others, among equals the newer ones: a span around many short ones outlives them. 0 is DefaultMax.
 	Max int
 }
 
@@ -91,7 +93,7 @@ type Recorder struct {
 	stream driver.Stream // nil until something must be waited for
 
 	mu      sync.Mutex
-	spans   ring[span]
+	spans   history
 	samples ring[sample]
 	lanes   int
 	refused []driver.Stamp // the device would not take them back
@@ -112,7 +114,7 @@ func New(dev driver.Device, opts Options) *Recorder {
 	r := &Recorder{
 		dev: dev, clock: dev.Timing(), opts: opts, number: recorders.Add(1),
 		reading: make(chan struct{}, 1),
-		spans:   ring[span]{max: opts.Max}, samples: ring[sample]{max: opts.Max},
+		spans:   newHistory(opts.Max), samples: ring[sample]{max: opts.Max},
 	}
 	r.level.Store(int64(opts.Level))
 	return r
