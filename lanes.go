@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -122,6 +124,7 @@ func (l *lanes) AllocWith(s driver.Stream, size int64, wishes mem.AllocOptions) 
 	case *sweep:
 		return mem.Block{}, s.answer()
 	}
+	check.Stream("ashlar: Alloc", s)
 	if size <= 0 {
 		return mem.AllocWith(l.below, s, size, wishes)
 	}
@@ -148,6 +151,7 @@ func (l *lanes) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) || l.closed {
 		return
 	}
+	check.Used("ashlar: Free", used)
 	o := l.loan("Free", b)
 	n := o.lane
 	n.mu.Lock()

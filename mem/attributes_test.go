@@ -216,7 +216,7 @@ func TestNobodyGetsHostMemoryUnasked(t *testing.T) {
 	}
 	b, err := mem.Open("host:total=1MiB", sim.New(sim.Options{}))
 	must(t, err)
-	if _, err := b.Alloc(nil, 2<<20); !errors.Is(err, mem.ErrNoMemory) {
+	if _, err := b.Alloc(dev.DefaultStream(), 2<<20); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("beyond the host's total: %v", err)
 	}
 	must(t, b.(io.Closer).Close())

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -83,7 +85,7 @@ func (x *Loans) lend(from *lender, s driver.Stream, size int64) (driver.Pointer,
 // The caller orders RecordStream and the block's Free, and queues the work that it is about before that Free. An address
 // that is not the start of a block costs a look at every block, as Below does.
 func (x *Loans) RecordStream(p driver.Pointer, s driver.Stream) {
-	_ = s.ID() // a nil stream panics here, before anything is locked
+	check.Stream(x.name+": RecordStream", s)
 	if p == 0 || x.record(p, s) {
 		return
 	}
@@ -116,6 +118,7 @@ func (x *Loans) Free(p driver.Pointer, used ...driver.Stream) {
 	if p == 0 {
 		return
 	}
+	check.Used(x.name+": "+x.free, used)
 	// The entry goes before the block does: once the allocator below has it, its address may be handed out again.
 	shard := x.blocks.lock(p)
 	l, ok := shard.at[p]

@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
@@ -44,6 +46,7 @@ func (l *Limiter) Live() int64 { return l.live.Load() }
 
 // Alloc implements Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below says.
 func (l *Limiter) Alloc(s driver.Stream, size int64) (Block, error) {
+	check.Stream("mem: Limit: Alloc", s)
 	if size <= 0 {
 		return l.inner.Alloc(s, size)
 	}
@@ -59,6 +62,7 @@ func (l *Limiter) Alloc(s driver.Stream, size int64) (Block, error) {
 
 // AllocWith implements Optioned.
 func (l *Limiter) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	check.Stream("mem: Limit: Alloc", s)
 	if size <= 0 {
 		return AllocWith(l.inner, s, size, o)
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -99,6 +101,7 @@ func (l *Logger) unhush(p driver.Pointer) bool {
 
 // Free implements Allocator. The row is written first.
 func (l *Logger) Free(b Block, used ...driver.Stream) {
+	check.Used("mem: Log: Free", used)
 	if b.Ptr != 0 {
 		l.write(LogFree, b.Ptr, b.Size, 0, used, 0)
 	}

@@ -5,8 +5,8 @@
 // the stream it was allocated for, and freeing it does not wait for anything. Work on other streams is the caller's to
 // order, except that Free is told which streams still use the block.
 //
-// Bugs of the caller (double free, a block of another allocator, a negative size) panic with the prefix of the package
-// that found them. A full device is an *OutOfMemory.
+// Bugs of the caller (a nil stream, double free, a block of another allocator, a negative size) panic with the prefix of
+// the package that found them, and change nothing. A full device is an *OutOfMemory.
 package mem
 
 import (
@@ -22,11 +22,11 @@ var ErrNoMemory = errors.New("mem: out of memory")
 // An Allocator hands out blocks of one device's memory in stream order. Safe for concurrent use.
 type Allocator interface {
 	// Alloc returns a block of at least size bytes for work queued on s from now on. A size of zero gives the zero
-	// Block and changes nothing; a negative size panics. The error matches ErrNoMemory if there is no room.
+	// Block and changes nothing; a negative size and a nil stream panic. The error matches ErrNoMemory if there is no room.
 	Alloc(s driver.Stream, size int64) (Block, error)
 
 	// Free takes b back. Work queued before this call on b's stream, and on each stream in used, may still touch it.
-	// Freeing the zero Block does nothing. Free panics if b is not a live block of this allocator.
+	// Freeing the zero Block does nothing. Free panics if b is not a live block of this allocator or a stream is nil.
 	Free(b Block, used ...driver.Stream)
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -40,17 +42,21 @@ func openOnHost(settings string) (Allocator, error) {
 }
 
 // Alloc implements Allocator.
-func (h *onHost) Alloc(_ driver.Stream, size int64) (Block, error) {
-	return h.below.Alloc(h.host.DefaultStream(), size)
+func (h *onHost) Alloc(s driver.Stream, size int64) (Block, error) {
+	return h.AllocWith(s, size, AllocOptions{})
 }
 
 // AllocWith implements Optioned.
-func (h *onHost) AllocWith(_ driver.Stream, size int64, o AllocOptions) (Block, error) {
+func (h *onHost) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	check.Stream("mem: host: Alloc", s)
 	return AllocWith(h.below, h.host.DefaultStream(), size, o)
 }
 
 // Free implements Allocator.
-func (h *onHost) Free(b Block, _ ...driver.Stream) { h.below.Free(b) }
+func (h *onHost) Free(b Block, used ...driver.Stream) {
+	check.Used("mem: host: Free", used)
+	h.below.Free(b)
+}
 
 // Bytes implements driver.Visible.
 func (h *onHost) Bytes(p driver.Pointer, size int64) ([]byte, error) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -79,9 +81,7 @@ func (s *recordShard[V]) live(at uint32, tag uint64) *record[V] {
 // take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer below
 // would panic over that when nobody knows the block any more.
 func (r *records[V]) take(b Block, used []driver.Stream) record[V] {
-	for _, u := range used {
-		_ = u.ID()
-	}
+	check.Used("mem: "+r.name+": Free", used)
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
 	rec := shard.live(at, b.Tag)

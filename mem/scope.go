@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -122,6 +124,7 @@ func (s *Scope) Free(b Block, used ...driver.Stream) {
 	if b == (Block{}) {
 		return
 	}
+	check.Used("mem: Scope: Free", used)
 	below, remembered := s.end("Free", b, false)
 	if len(remembered) > 0 {
 		used = append(remembered, used...) // the loan is over: nobody else has the slice
@@ -132,9 +135,7 @@ func (s *Scope) Free(b Block, used ...driver.Stream) {
 // Use remembers that work on these streams uses b, for when it is freed: by Close, which nobody else could tell. Naming a
 // stream again changes nothing. The zero Block is nobody's.
 func (s *Scope) Use(b Block, streams ...driver.Stream) {
-	for _, stream := range streams {
-		_ = stream.ID() // a nil stream panics here, before anything has changed
-	}
+	check.Used("mem: Scope: Use", streams)
 	if b == (Block{}) {
 		return
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -74,6 +76,7 @@ func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
 // AllocWith implements Optioned. With NoRetry no slabs are given back to make room. With FreedBefore the request goes to
 // the layer below, whatever its size: nobody counted when pieces were freed.
 func (x *Slabbed) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	check.Stream("mem: Slab: Alloc", s)
 	id := s.ID()
 	if size <= 0 || size > x.size || o.FreedBefore != nil {
 		b, err := x.ask(s, size, o)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
@@ -132,6 +134,7 @@ func (t *Tracker) Free(b Block, used ...driver.Stream) {
 		t.inner.Free(b, used...)
 		return
 	}
+	check.Used("mem: Track: Free", used)
 	var here siteID
 	if t.opts.Depth > 0 && len(t.graves) > 0 && t.opts.Every == 1 {
 		here = t.sites.here(t.opts.Depth)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -182,9 +184,7 @@ func (t *Typed[T]) Free(e *Elements[T], used ...driver.Stream) {
 	if e == nil {
 		return
 	}
-	for _, s := range used {
-		_ = s.ID() // a nil stream panics here, before anything has changed
-	}
+	check.Used("mem: Typed: Free", used)
 	if e.owner != t || !e.freed.CompareAndSwap(false, true) {
 		panic(fmt.Sprintf("mem: Typed: Free of %d elements that are not on loan: they were freed already, or another made them", e.n))
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -60,9 +62,7 @@ func (l *layer) allocated(s driver.Stream, size int64, b mem.Block, err error) {
 // Free implements mem.Allocator.
 func (l *layer) Free(b mem.Block, used ...driver.Stream) {
 	if l.listening.Load() && b.Ptr != 0 {
-		for _, s := range used {
-			_ = s.ID() // a nil stream panics here, before the free is reported
-		}
+		check.Used("trace: Free", used)
 		l.freed(b)
 	}
 	l.inner.Free(b, used...)

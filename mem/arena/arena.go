@@ -62,6 +62,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/fit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -125,9 +127,8 @@ func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.Optioned. With NoRetry no blocks are moved to make room.
 func (a *Arena) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	check.Stream("arena: Alloc", s)
 	switch {
-	case s == nil:
-		panic("arena: Alloc on a nil stream")
 	case size < 0:
 		panic(fmt.Sprintf("arena: Alloc of %d bytes", size))
 	case size == 0:

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
@@ -59,9 +61,7 @@ func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 // that uses what is to be moved captures, driver.ErrCapturing, and nothing was moved; or it is the driver's: then some
 // blocks may have been.
 func (a *Arena) Compact(s driver.Stream) error {
-	if s == nil {
-		panic("arena: Compact on a nil stream")
-	}
+	check.Stream("arena: Compact", s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, err := a.compact(s, 0)

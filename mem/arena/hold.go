@@ -1,6 +1,8 @@
 package arena
 
 import (
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -36,9 +38,7 @@ func (h *Hold) Release() {
 // those that are frozen. A frozen block is freed like any other, and its bytes are given out again. Blocks that nobody made
 // movable are frozen too; child arenas are not. The error is that of Compact, and nothing was frozen.
 func (a *Arena) Freeze(s driver.Stream) error {
-	if s == nil {
-		panic("arena: Freeze on a nil stream")
-	}
+	check.Stream("arena: Freeze", s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, err := a.compact(s, 0); err != nil {

@@ -58,6 +58,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
@@ -134,9 +136,8 @@ const tooLarge = 1 << 60 // bytes: no device has so many
 func (a *Allocator) request(
 	s driver.Stream, size int64, opts Options, hasty bool, patience func() (context.Context, context.CancelFunc),
 ) (mem.Block, error) {
+	check.Stream("bfc: Alloc", s)
 	switch {
-	case s == nil:
-		panic("bfc: Alloc on a nil stream")
 	case size < 0:
 		panic(fmt.Sprintf("bfc: Alloc of %d bytes", size))
 	case size == 0:

@@ -46,6 +46,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -120,6 +122,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // Alloc returns a block of at least size bytes for work queued on s from now on: see mem.Allocator. The error is an
 // *mem.OutOfMemory if there is no room, and otherwise the driver's.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	check.Stream("caching: Alloc", s)
 	if size <= 0 {
 		if size < 0 {
 			panic(fmt.Sprintf("caching: Alloc of %d bytes", size))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -255,9 +257,7 @@ func (a *Allocator) giveUp(oom *mem.OutOfMemory) error {
 
 // freeSlow is Free when other streams use the block or somebody watches.
 func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
-	for _, s := range used {
-		_ = s.ID() // a nil stream panics here, before anything is locked
-	}
+	check.Used("caching: Free", used)
 	a.mu.Lock()
 	index, gen, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()

@@ -271,14 +271,24 @@ func TestSettingsAtRunTime(t *testing.T) {
 	equal(t, "nothing changed", b.Config().LargeSegmentSize, 14*mib)
 }
 
-// A nil stream is the caller's bug, and must not leave locks behind.
-func TestNilStreams(t *testing.T) {
+// A nil stream is the caller's bug, which is named, and must not leave locks behind.
+func TestDefect02_NilStreamsAreNamed(t *testing.T) {
 	b := newBench(t, gib, "")
+	pool := b.NewPool(caching.PoolOptions{})
 	block := b.alloc(1)
-	mustPanic(t, "nil pointer", func() { b.Free(block, nil) })
-	mustPanic(t, "nil pointer", func() { _, _ = b.Alloc(nil, 1) })
+	mustPanic(t, "caching: Free with a nil stream", func() { b.Free(block, nil) })
+	for _, size := range []int64{0, 1, gib} {
+		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = b.Alloc(nil, size) })
+		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = b.AllocWith(nil, size, mem.AllocOptions{NoRetry: true}) })
+		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = pool.Alloc(nil, size) })
+		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = pool.AllocWith(nil, size, mem.AllocOptions{NoRetry: true}) })
+	}
+	mustPanic(t, "caching: AllocAt on a nil stream", func() { b.AllocAt(nil, mem.PoolID{}, block.Ptr, 1) })
 	b.Free(block)
 	equal(t, "active blocks", b.Stats().Active.All.Current, 0)
+	if err := pool.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A peak that another stream's block makes when it comes back counts.

@@ -27,7 +27,7 @@ type wish struct {
 // AllocWith is Alloc with wishes: see mem.AllocOptions. NoRetry leaves out what waits, gives cached memory back or calls
 // those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if !o.NoRetry || size <= 0 {
+	if !o.NoRetry || size <= 0 || s == nil {
 		return a.Alloc(s, size)
 	}
 	return a.allocSlow(s, size, wish{noRetry: true})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -231,6 +233,7 @@ func tile(ptr driver.Pointer, size int64, wanted []mem.BlockInfo) []mem.BlockInf
 // off behind it belongs to the block. It returns false if those bytes are not all free, in one block, or ptr's distance
 // from where that begins is not a multiple of 512 bytes. It panics if requested is not positive.
 func (a *Allocator) AllocAt(s driver.Stream, id mem.PoolID, ptr driver.Pointer, requested int64) (mem.Block, bool) {
+	check.Stream("caching: AllocAt", s)
 	if requested <= 0 {
 		panic(fmt.Sprintf("caching: AllocAt of %d bytes", requested))
 	}

@@ -84,7 +84,7 @@ func (p *Pool) UseCount() int {
 // Alloc is Allocator.Alloc from this pool. It fails with ErrPoolClosed after Close. Once it has served a stream, warm
 // requests on it take that stream's lock alone.
 func (p *Pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	if size <= 0 {
+	if size <= 0 || s == nil {
 		return p.a.Alloc(s, size)
 	}
 	a, pp := p.a, p.pool
@@ -116,7 +116,7 @@ func (p *Pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith is Alloc with wishes: see Allocator.AllocWith.
 func (p *Pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if !o.NoRetry || size <= 0 {
+	if !o.NoRetry || size <= 0 || s == nil {
 		return p.Alloc(s, size)
 	}
 	return p.a.allocSlow(s, size, wish{to: p.pool, noRetry: true})

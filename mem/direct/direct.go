@@ -43,6 +43,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -92,6 +94,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.Optioned. With NoRetry nothing that is queued is given back to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	check.Stream("direct: Alloc", s)
 	stream := s.ID()
 	switch {
 	case size < 0:
@@ -178,9 +181,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	for _, s := range used {
-		_ = s.ID() // a nil stream panics here, before anything has changed
-	}
+	check.Used("direct: Free", used)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, turns := uint32(b.Tag), uint32(b.Tag>>32)

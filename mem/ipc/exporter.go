@@ -12,6 +12,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -86,9 +88,7 @@ func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if size < 0 {
 		panic(fmt.Sprintf("mem/ipc: Alloc of %d bytes", size))
 	}
-	if s == nil {
-		panic("mem/ipc: Alloc on a nil stream")
-	}
+	check.Stream("mem/ipc: Alloc", s)
 	if size == 0 {
 		return mem.Block{}, nil
 	}
@@ -197,7 +197,7 @@ func roundUp(size, unit int64) int64 {
 // Free implements mem.Allocator. It waits for the work queued on the block's stream and on those in used, and makes the
 // ticket void. What the device fails to take back is offered again with later calls; Close tells what it never took.
 func (e *Exporter) Free(m mem.Block, used ...driver.Stream) {
-	noneNil("Free", used)
+	check.Used("mem/ipc: Free", used)
 	if m == (mem.Block{}) {
 		return
 	}

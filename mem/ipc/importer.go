@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"golang.org/x/sys/unix"
@@ -241,7 +243,7 @@ func (i *Importer) openHandle(b *imported, a answer) error {
 // It panics if the block is not open here. That the exporter is gone is no error: there is nobody to tell. After an error
 // the block is to be closed again, by Close or End; its memory may be gone already.
 func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
-	noneNil("Close", used)
+	check.Used("mem/ipc: Close", used)
 	if m == (mem.Block{}) {
 		return nil
 	}

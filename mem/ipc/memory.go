@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -69,13 +68,6 @@ func (m *memory) giveBack(d driver.Device) error {
 		m.release = nil
 	}
 	return nil
-}
-
-// noneNil panics, before anything has changed, if a stream is nil.
-func noneNil(call string, streams []driver.Stream) {
-	if slices.Contains(streams, nil) {
-		panic("mem/ipc: " + call + " with a nil stream")
-	}
 }
 
 // syncAll waits for the work queued on streams. One that is closed has done its work.

@@ -51,6 +51,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -135,6 +137,7 @@ func (c *Cache) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.Optioned. With NoRetry nothing that is held is given back to make room. With FreedBefore the request
 // goes to the layer below: nobody counted when blocks that are held were freed.
 func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	check.Stream("magazine: Alloc", s)
 	if size <= 0 || size > c.opts.MaxSize {
 		return c.fetch(s, size, o)
 	}
@@ -211,9 +214,7 @@ func (c *Cache) Free(b mem.Block, used ...driver.Stream) {
 	if r == nil || r.block.Ptr != b.Ptr || r.block.Size != b.Size || turns%2 == 0 {
 		panicForeign(b)
 	}
-	for _, s := range used {
-		_ = s.ID() // a nil stream panics here, before anything has changed
-	}
+	check.Used("magazine: Free", used)
 	if !r.turns.CompareAndSwap(turns, turns+1) {
 		panicForeign(b)
 	}

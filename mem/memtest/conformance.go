@@ -147,6 +147,30 @@ func checkMisuse(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
+// checkNilStreams: a nil stream is a bug of the caller, whatever the size and wherever the memory would come from. Nothing
+// has changed then: a block that was to be freed is still live.
+func checkNilStreams(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	for _, size := range []int64{1, 512, 4096, cfg.MaxBlock} {
+		size = min(size, cfg.MaxBlock)
+		for _, cached := range []bool{false, true} {
+			if cached {
+				must(t, w.free(w.mustAlloc(t, 0, size)))
+			}
+			w.wantPanic(t, fmt.Sprintf("Alloc of %d bytes on a nil stream", size), func() { w.a.Alloc(nil, size) })
+			w.wantPanic(t, fmt.Sprintf("AllocWith of %d bytes on a nil stream", size), func() {
+				mem.AllocWith(w.a, nil, size, mem.AllocOptions{NoRetry: true})
+			})
+		}
+		b := w.mustAlloc(t, 0, size)
+		w.wantPanic(t, "Free with a nil stream", func() { w.a.Free(b.Block, nil) })
+		w.wantPanic(t, "Free with a stream and a nil stream", func() { w.a.Free(b.Block, w.streams[0], nil) })
+		must(t, w.check(b, 0, "after a Free with a nil stream"))
+		must(t, w.free(b))
+	}
+	must(t, w.finish())
+}
+
 // wantPanic fails the test unless f panics with a prefix.
 func (w *world) wantPanic(t testing.TB, what string, f func()) {
 	t.Helper()

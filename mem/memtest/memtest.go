@@ -87,6 +87,7 @@ var checks = []struct {
 	{"Zero", checkZero},
 	{"TooLarge", checkTooLarge},
 	{"Misuse", checkMisuse},
+	{"NilStreams", checkNilStreams},
 	{"ManySmall", checkManySmall},
 	{"FreeOrders", checkFreeOrders},
 	{"Exhaustion", checkExhaustion},

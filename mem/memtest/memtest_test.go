@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -91,7 +93,8 @@ type straight struct {
 	failed []driver.Pointer // frees that the driver refused
 }
 
-func (s *straight) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
+func (s *straight) Alloc(stream driver.Stream, size int64) (mem.Block, error) {
+	check.Stream("straight: Alloc", stream)
 	if size < 0 {
 		panic("straight: negative size")
 	}
@@ -113,10 +116,11 @@ func (s *straight) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 	return mem.Block{Ptr: p, Size: size}, nil
 }
 
-func (s *straight) Free(b mem.Block, _ ...driver.Stream) {
+func (s *straight) Free(b mem.Block, used ...driver.Stream) {
 	if b.Ptr == 0 {
 		return
 	}
+	check.Used("straight: Free", used)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live[b.Ptr] != b.Size {

@@ -38,6 +38,8 @@ const (
 	overflows          bug = "sizes next to 2^63 overflow"
 	touchesAfterReturn bug = "a block is filled after it was given back"
 	losesFree          bug = "a free that leaves 40 blocks is never finished"
+	dereferencesNil    bug = "Alloc takes a nil stream for a stream"
+	freesForNil        bug = "Free notices a nil stream once the block is gone"
 	gapInSnapshot      bug = "the snapshot leaves out the last block"
 )
 
@@ -46,7 +48,7 @@ func TestPlantedBugsUnseen(t *testing.T) {
 	for _, b := range []bug{
 		overlaps, ignoresUsed, waitsForFirst, crossesStreams, losesOnError, losesPending, dropsFailedMark, panicsOnError,
 		leaksSegment, shortBlocks, unaligned, takesDoubleFree, takesForeign, zeroTakesMemory, neverMerges, keepsPending,
-		rawErrors, overflows, touchesAfterReturn, losesFree,
+		rawErrors, overflows, touchesAfterReturn, losesFree, dereferencesNil, freesForNil,
 	} {
 		t.Run(string(b), func(t *testing.T) {
 			blind := func(_ testing.TB, dev driver.Device) mem.Allocator { return unseen{newPool(dev, b)} }
@@ -137,6 +139,8 @@ func TestPlantedBugs(t *testing.T) {
 		{overflows, "TooLarge", ""},
 		{touchesAfterReturn, "Random", "race"},
 		{losesFree, "Random", ""},
+		{dereferencesNil, "NilStreams", "runtime error"},
+		{freesForNil, "NilStreams", "not on loan"},
 		{gapInSnapshot, "ManySmall", "snapshot"},
 	} {
 		t.Run(string(tt.bug)+"/"+tt.check, func(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -57,6 +59,9 @@ func newPool(dev driver.Device, b bug) *pool {
 func (p *pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if size < 0 {
 		panic(fmt.Sprintf("pool: Alloc of %d bytes", size))
+	}
+	if p.bug != dereferencesNil {
+		check.Stream("pool: Alloc", s)
 	}
 	if size == 0 && p.bug != zeroTakesMemory {
 		return mem.Block{}, nil
@@ -181,11 +186,15 @@ func (p *pool) Free(b mem.Block, used ...driver.Stream) {
 		}
 		panic(fmt.Sprintf("pool: Free of %d bytes at %#x, not a live block", b.Size, uint64(b.Ptr)))
 	}
+	if p.bug != freesForNil {
+		check.Used("pool: Free", used)
+	}
 	delete(p.owned, b.Ptr)
 	pc.state = mem.ActivePendingFree
 	if p.bug == touchesAfterReturn && p.calls%10 == 0 {
 		p.dev.DefaultStream().Fill(pc.ptr, 0xee, min(pc.size, 64))
 	}
+	check.Used("pool: Free", used)
 	for i, s := range used {
 		if s.ID() == pc.seg.stream || p.bug == ignoresUsed || p.bug == waitsForFirst && i > 0 {
 			continue

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -69,6 +71,7 @@ const (
 )
 
 func (a *slider) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	check.Stream("slider: Alloc", s)
 	if size < 0 {
 		panic(fmt.Sprintf("slider: Alloc of %d bytes", size))
 	}
@@ -174,6 +177,7 @@ func (a *slider) Free(b mem.Block, used ...driver.Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i := a.index(b)
+	check.Used("slider: Free", used)
 	l := a.lent[i]
 	a.lent = slices.Delete(a.lent, i, i+1)
 	if a.bug == liftsFreed && l.holder != nil {

@@ -57,6 +57,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
@@ -151,9 +153,8 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.Optioned. With NoRetry nothing is waited for and nothing given back to the device to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	check.Stream("paged: Alloc", s)
 	switch {
-	case s == nil:
-		panic("paged: Alloc on a nil stream")
 	case size < 0:
 		panic(fmt.Sprintf("paged: Alloc of %d bytes", size))
 	case size == 0:
@@ -250,9 +251,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		return
 	}
 	at, r := a.records.find(b)
-	for _, s := range used {
-		_ = s.ID() // a nil stream panics here, before anything has changed
-	}
+	check.Used("paged: Free", used)
 	if !r.turn(b.Tag) {
 		panicForeign(b)
 	}

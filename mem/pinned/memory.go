@@ -3,6 +3,8 @@ package pinned
 import (
 	"fmt"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -44,9 +46,7 @@ func (m *MemAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.Optioned. With NoRetry it waits for no frees, and nothing cached is given back.
 func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if s == nil {
-		panic("pinned: Alloc on a nil stream")
-	}
+	check.Stream("pinned: Alloc", s)
 	b, err := m.a.alloc(size, o.NoRetry)
 	if err != nil || b.rec == nil {
 		return mem.Block{}, err

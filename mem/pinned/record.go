@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 )
 
@@ -16,9 +18,7 @@ import (
 // kept, that is, it is never handed out again after Free, until Unkeep. Should asking the device for that fail, b both
 // is kept and waits for s, and the error says so.
 func (a *Allocator) Record(b Block, s driver.Stream) error {
-	if s == nil {
-		panic("pinned: Record on a nil stream")
-	}
+	check.Stream("pinned: Record", s)
 	capturing, failure := a.capturing(s)
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/check"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
@@ -126,9 +128,7 @@ func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamI
 // Alloc implements mem.Allocator. An expected request takes constant time, no driver call, no lock and no map. The error is the
 // fallback's.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	if s == nil {
-		panic("planned: Alloc on a nil stream")
-	}
+	check.Stream("planned: Alloc", s)
 	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil {
 		l := a.byStream[id]
 		w := l.at.Load()
@@ -146,9 +146,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.Optioned: the wishes are for the fallback.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if s == nil {
-		panic("planned: Alloc on a nil stream")
-	}
+	check.Stream("planned: Alloc", s)
 	return a.alloc(s, size, o)
 }
 
