@@ -150,3 +150,14 @@ func TestDefect09_RecordedNonSplitRoundingFollowsTheText(t *testing.T) {
 		}
 	}
 }
+
+// PyTorch reads these settings, so recordings are made under them.
+func TestDefect10_RecordingsUnderSettingsThatPyTorchReadsAreVerified(t *testing.T) {
+	for _, odd := range []string{",", ",expandable_segments_reserve:abc", ",max_non_split_rounding_mb:20MB"} {
+		s := readTrace(t, "nosplit.expandable")
+		s.Settings.Conf = strings.TrimRight("expandable_segments:True,"+s.Settings.Conf, ",") + odd
+		if v, err := replay.Verify(s, replay.VerifyOptions{}); err != nil || !v.Exact {
+			t.Errorf("with %q: not exact: %v, %v", odd, v.Difference, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/internal/allocconf"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -126,7 +127,7 @@ func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	known := *s
 	known.Settings.Conf = ""
 	var ignored []string
-	for _, setting := range splitSettings(s.Settings.Conf) {
+	for _, setting := range allocconf.Split(s.Settings.Conf) {
 		if _, _, err := caching.ParseConfig(setting); err != nil {
 			ignored = append(ignored, fmt.Sprintf("The recorded setting %q is not understood, and is ignored.", setting))
 			continue
@@ -142,24 +143,6 @@ func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	}
 	return caching.Default(), []string{fmt.Sprintf("The recorded settings mean nothing here (%v): PyTorch's defaults stand for "+
 		"them.", err)}, nil
-}
-
-// splitSettings takes a settings text apart after the commas outside of brackets.
-func splitSettings(text string) []string {
-	var parts []string
-	depth, from := 0, 0
-	for i, r := range text {
-		switch {
-		case r == '[':
-			depth++
-		case r == ']':
-			depth--
-		case r == ',' && depth <= 0:
-			parts = append(parts, text[from:i])
-			from = i + 1
-		}
-	}
-	return append(parts, text[from:])
 }
 
 // ScriptWork returns the work of a script that is a program (see trace.Script.Program). Of a simulated device that it

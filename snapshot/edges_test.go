@@ -131,8 +131,6 @@ func TestSettingsRoundTrip(t *testing.T) {
 			c.ExpandableReserve = 1 + r.Int64N(1<<40)
 		case 1:
 			c.ExpandableReserveFraction = r.Float64() * 2
-		case 2:
-			c.ExpandableReserve, c.ExpandableReserveFraction = 1<<30, 0.5
 		}
 		if r.IntN(2) == 0 {
 			c.MemoryFraction = r.Float64() / float64(r.IntN(1e6)+1)

@@ -59,8 +59,12 @@ func confOf(c *caching.Config) string {
 	set(c.RoundupDivisions != base.RoundupDivisions, "roundup_power2_divisions", roundUpText(c.RoundupDivisions[:]))
 	set(c.GarbageCollectionThreshold != 0, "garbage_collection_threshold", c.GarbageCollectionThreshold)
 	truth(c.ExpandableSegments, "expandable_segments")
-	set(c.ExpandableReserve != 0, "expandable_segments_reserve", fmt.Sprintf("%dB", c.ExpandableReserve))
-	set(c.ExpandableReserveFraction != 0, "expandable_segments_reserve", c.ExpandableReserveFraction)
+	if c.ExpandableReserve != 0 {
+		gib := strconv.FormatFloat(float64(c.ExpandableReserve)/(1<<30), 'g', -1, 64)
+		set(true, "expandable_segments_reserve", gib+"G")
+	} else {
+		set(c.ExpandableReserveFraction != 0, "expandable_segments_reserve", c.ExpandableReserveFraction)
+	}
 	set(c.MemoryFraction != 1, "per_process_memory_fraction", c.MemoryFraction)
 	truth(c.ThrowOnOOM, "throw_on_cudamalloc_oom")
 	truth(c.ReleaseLock, "release_lock_on_cudamalloc")

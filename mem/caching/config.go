@@ -3,7 +3,6 @@ package caching
 import (
 	"fmt"
 	"math"
-	"math/bits"
 
 	"github.com/ashlar-go/ashlar/driver"
 )
@@ -31,9 +30,10 @@ type Config struct {
 	GarbageCollectionThreshold float64
 	// ExpandableSegments makes segments that grow page by page, one for each stream and pool.
 	ExpandableSegments bool
-	// ExpandableReserve is how many bytes of addresses an expandable segment takes; 0 means 9/8 of the device's memory.
+	// ExpandableReserve is how many bytes of addresses an expandable segment takes: 9/8 of the device's memory if it is 0,
+	// and at most.
 	ExpandableReserve int64
-	// ExpandableReserveFraction, if not 0, gives ExpandableReserve as a part of the device's memory.
+	// ExpandableReserveFraction gives ExpandableReserve as a part of the device's memory, where that is 0.
 	ExpandableReserveFraction float64
 	// MemoryFraction is the part of the device's memory that may be reserved. In [0, 1]; 1 is no limit.
 	MemoryFraction float64
@@ -203,19 +203,15 @@ func (a *Allocator) Limit() int64 {
 	return max(a.limit, 1)
 }
 
-// reserveSize is how many bytes of addresses an expandable segment takes: whole pages.
+// reserveSize is how many bytes of addresses an expandable segment takes: whole pages, and no more than PyTorch's 9/8 of
+// the device's memory (clamp_reserve_bytes of c10/cuda/CUDAAllocatorConfig.h).
 func (c *Config) reserveSize(total, page int64) int64 {
 	size := total + total/8
 	switch {
 	case c.ExpandableReserve > 0:
-		size = c.ExpandableReserve
+		size = min(size, c.ExpandableReserve)
 	case c.ExpandableReserveFraction > 0:
-		size = int64(c.ExpandableReserveFraction * float64(total))
+		size = int64(min(float64(size), c.ExpandableReserveFraction*float64(total)))
 	}
 	return max((min(size, maxBlockSize-page)+page-1)/page, 1) * page
-}
-
-// interval is the index in RoundupDivisions of sizes from mb MiB on, a power of two.
-func interval(mb uint64) int {
-	return min(63-bits.LeadingZeros64(mb), 15)
 }

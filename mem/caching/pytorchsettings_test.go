@@ -2,6 +2,8 @@ package caching_test
 
 import (
 	"testing"
+
+	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
 // A split limit with large segments: a block of 100 MiB may be 64 MiB larger than what is asked for.
@@ -35,4 +37,30 @@ func TestDefect09_EachSettingsTextSetsTheNonSplitRoundingAnew(t *testing.T) {
 		t.Error("a rounding below the segment size in force was accepted")
 	}
 	equal(t, "after an error", b.Config().MaxNonSplitRounding, 32*mib)
+}
+
+// An expandable segment reserves 9/8 of the device's memory, or less if a setting says so, never more.
+func TestDefect10_TheReserveIsCappedAtNineEighths(t *testing.T) {
+	for settings, want := range map[string]int64{
+		"":                                   1152 * mib,
+		"expandable_segments_reserve:0.5":    512 * mib,
+		"expandable_segments_reserve:1.5":    1152 * mib,
+		"expandable_segments_reserve:40G":    1152 * mib,
+		"expandable_segments_reserve:1e20G":  1152 * mib,
+		"expandable_segments_reserve:0.5G":   512 * mib,
+		"expandable_segments_reserve:1e-9G":  20 * mib, // a page at least
+		"expandable_segments_reserve:abc":    1152 * mib,
+		"expandable_segments_reserve:1000MB": 1152 * mib,
+		"expandable_segments_reserve:0.5,expandable_segments_reserve:0.25G": 256 * mib,
+		"expandable_segments_reserve:0.25G,expandable_segments_reserve:0.5": 512 * mib,
+	} {
+		w := watch(sim.New(sim.Options{Total: gib}))
+		a := newAllocator(t, w, "expandable_segments:True,"+settings)
+		b, err := a.Alloc(w.DefaultStream(), 2*mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Free(b)
+		equal(t, settings, w.vm.reserved[0], (want+20*mib-1)/(20*mib)*20*mib)
+	}
 }

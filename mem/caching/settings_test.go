@@ -86,17 +86,18 @@ func TestBehaviour20_BadSettings(t *testing.T) {
 		"roundup_power2_divisions:3":                   "roundup_power2_divisions: want a power of two",
 		"roundup_power2_divisions:[3:4]":               "roundup_power2_divisions: want intervals that start at a power of two",
 		"roundup_power2_divisions:[64:4":               "roundup_power2_divisions: the value is missing",
-		"roundup_power2_divisions:[64:4;128:2]":        "roundup_power2_divisions: want a whole number, got \"4;128\"",
+		"roundup_power2_divisions:[64:4;128:2]":        "roundup_power2_divisions: the value is missing",
 		"per_process_memory_fraction:1.1":              "per_process_memory_fraction: want it in [0, 1]",
 		"per_process_memory_fraction:-0.1":             "per_process_memory_fraction: want it in [0, 1]",
-		"backend:mine":                                 "backend: want native or cudaMallocAsync",
+		"backend:mine":                                 "backend: want native, cudaMallocAsync",
 		"max_split_size_mb":                            "max_split_size_mb: the value is missing",
 		"max_split_size_mb:":                           "max_split_size_mb: the value is missing",
 		"max_split_size_mb=100":                        "unknown key \"max_split_size_mb=100\"",
-		"expandable_segments:True,":                    "a key has to follow the last comma",
 		"expandable_segments:True max_split_size_mb:9": "want True or False, got \"Truemax_split_size_mb\"",
 		"limit:lots":                                   "limit: want a size",
-		"expandable_segments_reserve:0":                "expandable_segments_reserve: want a part",
+		"roundup_power2_divisions:0":                   "roundup_power2_divisions: want a power of two, got 0",
+		"pinned_reserve_segment_size_mb:0":             "pinned_reserve_segment_size_mb: want more than 0",
+		"expandable_segments:True,,":                   "at 25: unknown key \",\"",
 	} {
 		_, _, err := caching.ParseConfig(settings)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -39,31 +40,46 @@ func TestParseConfigErrors(t *testing.T) {
 	for text, says := range map[string]string{
 		"pinned_threads:1":                                    `at 0: unknown key "pinned_threads"`,
 		"expandable_segments:True, x:1":                       `at 26: unknown key "x"`,
-		"pinned_num_register_threads:none":                    `want a power of two from 1 to 128, got "none"`,
-		"pinned_num_register_threads:1024":                    `want a power of two from 1 to 128, got "1024"`,
+		"pinned_num_register_threads:none":                    `want a whole number, got "none"`,
+		"pinned_num_register_threads:1024":                    "want a power of two from 1 to 128, got 1024",
 		"pinned_num_register_threads:3":                       "want a power of two",
 		"pinned_num_register_threads:0":                       "want a power of two",
 		"pinned_use_background_threads:true":                  `want True or False, got "true"`,
-		"pinned_use_background_threads":                       "want a colon",
-		"expandable_segments":                                 "want a colon",
-		"pinned_max_cached_size_mb:-1":                        "want a number of MiB",
-		"pinned_max_cached_size_mb:99999999999":               "want a number of MiB",
-		"pinned_reserve_segment_size_mb:":                     "want a number of MiB",
-		"pinned_free_catch_all:True,":                         "a key has to follow the last comma",
+		"pinned_use_background_threads":                       "the value is missing",
+		"expandable_segments":                                 "the value is missing",
+		"pinned_max_cached_size_mb:-1":                        "want a whole number",
+		"pinned_max_cached_size_mb:99999999999":               "want a number of MiB up to 67108864",
+		"pinned_reserve_segment_size_mb:":                     "the value is missing",
 		",":                                                   "unknown key",
-		"pinned_free_catch_all:True:False":                    "want True or False",
+		"pinned_free_catch_all:True:False":                    `at 27: unknown key "False"`,
 		"pinned_free_catch_all:True,,backend:native":          "unknown key",
-		"roundup_power2_divisions:[1:2,pinned_free_catch_all": "",
+		"roundup_power2_divisions:[1:2,pinned_free_catch_all": "want a whole number", // the device's settings too
+		"max_split_size_mb:1":                                 "want at least the large segment size, 20",
 	} {
 		_, err := pinned.ParseConfig(text)
-		if says == "" {
-			if err != nil { // the value is the device's allocator's to check
-				t.Errorf("%q: %v", text, err)
-			}
-			continue
-		}
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q in it", text, err, says)
+		}
+	}
+}
+
+// One text is for both allocators, and both read it in the same way.
+func TestDefect10_SettingsAreReadAsByTheDevicesAllocator(t *testing.T) {
+	for text, want := range map[string]pinned.Config{
+		"pinned_free_catch_all:True,":                                      {FreeCatchAll: true},
+		"expandable_segments_reserve:abc,pinned_num_register_threads:8x":   {RegisterThreads: 8},
+		"max_split_size_mb:40, pinned_max_cached_size_mb:64MiB,\r\n":       {MaxCachedSize: 64 << 20},
+		"expandable_segments_reserve_by_class:[a:0.5],backend:native,\v\f": {},
+	} {
+		got, err := pinned.ParseConfig(text)
+		if _, _, device := caching.ParseConfig(text); err != nil || device != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, %v, %v; want %+v", text, got, err, device, want)
+		}
+	}
+	for _, text := range []string{"roundup_power2_divisions:0", "pinned_reserve_segment_size_mb:0", "max_split_size_mb:19"} {
+		_, err := pinned.ParseConfig(text)
+		if _, _, device := caching.ParseConfig(text); err == nil || device == nil {
+			t.Errorf("%q: %v, %v; want errors", text, err, device)
 		}
 	}
 }

@@ -1,0 +1,134 @@
+// Package allocconf reads settings in the syntax of PyTorch's PYTORCH_ALLOC_CONF, for the allocators that it is about:
+// the device's (mem/caching) and that of page-locked host memory (mem/pinned).
+//
+//	max_split_size_mb:128,garbage_collection_threshold:0.8,roundup_power2_divisions:[256:1,512:2,>:4]
+package allocconf
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Value is what a text gives a key, checked. The field of the key's kind is set. Sizes are bytes.
+type Value struct {
+	Bool      bool
+	Int       int64 // a size, or a count
+	Float     float64
+	Word      string
+	Divisions [16]int64          // by size: from 1, 2, 4, ... MiB on
+	Reserve   Reserve            // the zero Reserve: the text's value is ignored
+	Classes   map[string]Reserve // by the class of a stream
+}
+
+// A Reserve is a size in bytes, or a part of the device's memory. One of the two is set.
+type Reserve struct {
+	Bytes    int64
+	Fraction float64
+}
+
+// Parse reads a text as PyTorch's parsers do (c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp), and hands
+// set each key and its value, in their order. A key that means nothing to the caller has no effect, and set says why.
+// White space does not matter, booleans are exactly True or False, and a comma may follow the last value. What PyTorch
+// reads in another way than it is written is read so too: a number that other characters follow, a delimiter in
+// another's place, and a reserve that is none, which is ignored. Notes tell of those, and of keys without effect, a
+// sentence each.
+//
+// large is the size of large segments in force before, in bytes: two keys may not be less than it, or than what the text
+// sets it to, wherever it does. The error begins with the caller's name, pkg, and names the key and its position, in bytes
+// from 0; values may have been handed over before.
+func Parse(pkg, text string, large int64, set func(key string, v Value) (unused string)) (notes []string, err error) {
+	p := &parser{pkg: pkg, tokens: lex(text), large: large}
+	for len(p.tokens) > 0 {
+		p.key, p.tokens = p.tokens[0], p.tokens[1:]
+		read := readers[p.key.text]
+		if read == nil {
+			return nil, fmt.Errorf("%s: settings, at %d: unknown key %q; known are %s",
+				pkg, p.key.at, p.key.text, strings.Join(keys(), ", "))
+		}
+		if err := p.delimiter(":"); err != nil {
+			return nil, err
+		}
+		v, err := read(p)
+		if err != nil {
+			return nil, err
+		}
+		if why := set(p.key.text, v); why != "" {
+			p.note("has no effect: %s", why)
+		}
+		if len(p.tokens) > 0 {
+			if err := p.delimiter(","); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p.notes, p.checkLeast()
+}
+
+func keys() []string {
+	all := make([]string, 0, len(readers))
+	for key := range readers {
+		all = append(all, key)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A token is a delimiter or what stands between delimiters, without white space.
+type token struct {
+	text string
+	at   int // byte offset in the settings
+}
+
+const (
+	delimiters = ",:[]"
+	space      = " \t\n\v\f\r" // std::isspace
+)
+
+func (t token) isDelimiter() bool { return len(t.text) == 1 && strings.Contains(delimiters, t.text) }
+
+func lex(s string) []token {
+	var tokens []token
+	var word []byte
+	start := 0
+	flush := func() {
+		if len(word) > 0 {
+			tokens = append(tokens, token{string(word), start})
+			word = word[:0]
+		}
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case strings.IndexByte(delimiters, c) >= 0:
+			flush()
+			tokens = append(tokens, token{s[i : i+1], i})
+		case strings.IndexByte(space, c) >= 0:
+		default:
+			if len(word) == 0 {
+				start = i
+			}
+			word = append(word, c)
+		}
+	}
+	flush()
+	return tokens
+}
+
+// Split takes a text apart into its settings, at the commas outside of lists: what follows one that is not understood may
+// still be.
+func Split(text string) []string {
+	var parts []string
+	depth, from := 0, 0
+	for i, r := range text {
+		switch {
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case r == ',' && depth <= 0:
+			parts = append(parts, text[from:i])
+			from = i + 1
+		}
+	}
+	return append(parts, text[from:])
+}
