@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/pickle"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // contexts holds the compile_context of the folded entries. Nearly always it is that of the entry before, so only the
@@ -31,7 +32,7 @@ func (t *contexts) add(index int, text uint32) (cost int64) {
 
 // of appends to said the contexts of n folded entries from an index on, which become the entries of a device from number
 // at on.
-func (t contexts) of(doc *pickle.Document, index, n, at int, said []Context) []Context {
+func (t contexts) of(doc *pickle.Document, index, n, at int, said []trace.CompileContext) []trace.CompileContext {
 	i, exact := slices.BinarySearchFunc(t, index, func(c contextChange, index int) int { return cmp.Compare(c.first, index) })
 	if !exact {
 		i-- // that before it holds on
@@ -47,7 +48,7 @@ func (t contexts) of(doc *pickle.Document, index, n, at int, said []Context) []C
 }
 
 // say appends that entries from number at on have the string with a number, plus 1, unless those before have the same.
-func say(doc *pickle.Document, said []Context, at int, text uint32) []Context {
+func say(doc *pickle.Document, said []trace.CompileContext, at int, text uint32) []trace.CompileContext {
 	var s string
 	if text > 0 {
 		s = doc.StrByID(text - 1)
@@ -59,5 +60,5 @@ func say(doc *pickle.Document, said []Context, at int, text uint32) []Context {
 	if s == last {
 		return said
 	}
-	return append(said, Context{at, s})
+	return append(said, trace.CompileContext{First: at, Text: s})
 }

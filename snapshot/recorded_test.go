@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -113,6 +114,37 @@ func TestOfARecorder(t *testing.T) {
 		if fmt.Sprint(got) != want || (again.Stacks != nil) != (c != trace.ContextNever) {
 			t.Errorf("%v: blocks on loan by function: %v, want %s", c, got, want)
 		}
+	}
+}
+
+// Entries name the compile context, which is N/A where nothing is compiled, as PyTorch writes it.
+func TestDefect13_EntriesSayWhatIsCompiled(t *testing.T) {
+	a, dev, r := record(t, trace.ContextNever)
+	loadWeights(a, dev)
+	r.PushCompileContext("Torch-Compiled Region: 0/0")
+	forwardPass(a, dev)
+	r.PopCompileContext()
+	s, err := snapshot.Of(a, snapshot.Live{Recorder: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRoundTrip(t, s)
+	var text bytes.Buffer
+	if err := s.WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Traces [][]map[string]any `json:"device_traces"`
+	}
+	if err := json.Unmarshal(text.Bytes(), &file); err != nil {
+		t.Fatal(err)
+	}
+	got := map[any]int{}
+	for _, e := range file.Traces[0] {
+		got[e["compile_context"]]++
+	}
+	if len(got) != 2 || got["N/A"] != 2 || got["Torch-Compiled Region: 0/0"] != len(file.Traces[0])-2 {
+		t.Errorf("entries by compile context: %v", got)
 	}
 }
 

@@ -51,10 +51,6 @@ type Snapshot struct {
 	// file has no device_traces at all: then no history was recorded, or the file is torch.cuda.memory_snapshot().
 	Traces []*trace.Trace
 
-	// Contexts says which torch.compile work the entries of each of Traces belong to: nil where no entry says. It may be
-	// shorter than Traces.
-	Contexts [][]Context
-
 	// Stats are the statistics by the keys of torch.cuda.memory_stats(), in files that Ashlar wrote, from an allocator that
 	// has some. They are of about the instant of Segments, see Of. Nil if the file has none.
 	Stats map[string]int64
@@ -103,13 +99,6 @@ type Annotation struct {
 
 	// Metadata says more of the work, in files that Ashlar wrote.
 	Metadata string
-}
-
-// A Context is the compile_context of the entries from number First on, up to the next Context of the device. PyTorch
-// writes "N/A" where nothing is being compiled. An empty Text is none.
-type Context struct {
-	First int
-	Text  string
 }
 
 // A Skip counts one kind of thing that was skipped.

@@ -35,16 +35,11 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 			return &Error{Place: place, Field: "device_traces", Reason: "the same list as that of an earlier device"}
 		}
 		t := &trace.Trace{Device: device}
-		var said []Context
-		if t.Events, said, err = im.deviceEvents(place, entries); err != nil {
+		if t.Events, t.CompileContexts, err = im.deviceEvents(place, entries); err != nil {
 			return err
 		}
 		if len(t.Events) == 0 {
 			continue
-		}
-		if said != nil {
-			s.Contexts = append(s.Contexts, make([][]Context, device+1-len(s.Contexts))...)
-			s.Contexts[device] = said
 		}
 		if err := im.resolve(s, t); err != nil {
 			return err
@@ -93,9 +88,9 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 
 // deviceEvents returns the events of one device, with provisional numbers, in memory of exactly their size, and what they
 // belong to.
-func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.Event, []Context, error) {
+func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.Event, []trace.CompileContext, error) {
 	all := make([]trace.Event, 0, len(entries))
-	var said []Context
+	var said []trace.CompileContext
 	for i := 0; i < len(entries); i++ {
 		if h, ok := im.folded(entries[i]); ok {
 			run := im.events.from(h)

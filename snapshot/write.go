@@ -65,10 +65,7 @@ func (s *Snapshot) write(w sink) {
 		if t == nil {
 			t = &trace.Trace{}
 		}
-		e := entryWriter{w: w, t: t, stacks: s.Stacks.Len() > 0}
-		if device < len(s.Contexts) {
-			e.contexts = s.Contexts[device]
-		}
+		e := entryWriter{w: w, t: t, stacks: s.Stacks.Len() > 0, contexts: t.CompileContexts}
 		w.list(len(t.Events), e.write)
 	})
 	w.key("segments")
@@ -168,8 +165,8 @@ func (a *Annotation) write(w sink) {
 type entryWriter struct {
 	w        sink
 	t        *trace.Trace
-	stacks   bool      // entries have frames
-	contexts []Context // that have not begun
+	stacks   bool                   // entries have frames
+	contexts []trace.CompileContext // that have not begun
 	context  string
 }
 

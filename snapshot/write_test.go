@@ -32,6 +32,7 @@ func small() *snapshot.Snapshot {
 	first := &trace.Trace{
 		Device: 0, Streams: []uint64{0, 0xfffffffffffffff0}, Pools: []mem.PoolID{{0, 0}, {0, 3}}, PoolsKnown: true,
 		Metadata: []string{"", "layer 1"}, Stacks: stacks,
+		CompileContexts: []trace.CompileContext{{First: 1, Text: "N/A"}, {First: 3, Text: "graph 0"}, {First: 8}},
 		Events: []trace.Event{
 			{TimeUS: 1000, Ptr: base, Size: 2 << 20, Action: mem.ActionSegmentAlloc, Stack: one},
 			{TimeUS: 1000, Ptr: base, Size: 300, Action: mem.ActionAlloc, Stack: one, Metadata: 1},
@@ -67,9 +68,8 @@ func small() *snapshot.Snapshot {
 				},
 			},
 		},
-		Traces:   []*trace.Trace{first, nil, third},
-		Contexts: [][]snapshot.Context{{{First: 1, Text: "N/A"}, {First: 3, Text: "graph 0"}, {First: 8}}},
-		Stats:    map[string]int64{"num_ooms": 1, "allocation.all.current": 1},
+		Traces: []*trace.Trace{first, nil, third},
+		Stats:  map[string]int64{"num_ooms": 1, "allocation.all.current": 1},
 		Settings: snapshot.Settings{
 			Conf: "max_split_size_mb:128", MaxSplitSize: 128 << 20, GarbageCollectionThreshold: 0.5,
 			Raw: map[string]any{
@@ -123,10 +123,7 @@ func meaning(s *snapshot.Snapshot) (events [][]recordedEvent, rest []any) {
 			continue
 		}
 		rest = append(rest, t.PoolsKnown)
-		var contexts []snapshot.Context
-		if device < len(s.Contexts) {
-			contexts = s.Contexts[device]
-		}
+		contexts := t.CompileContexts
 		all := make([]recordedEvent, len(t.Events))
 		context := ""
 		for i, e := range t.Events {
@@ -222,8 +219,8 @@ func TestWriteEverything(t *testing.T) {
 	}
 	check(t, "conf", again.Settings.Conf, s.Settings.Conf)
 	check(t, "max split size", again.Settings.MaxSplitSize, s.Settings.MaxSplitSize)
-	if !reflect.DeepEqual(again.Contexts, s.Contexts) {
-		t.Errorf("contexts %v", again.Contexts)
+	if !reflect.DeepEqual(again.Traces[0].CompileContexts, s.Traces[0].CompileContexts) {
+		t.Errorf("contexts %v", again.Traces[0].CompileContexts)
 	}
 	if !reflect.DeepEqual(again.Traces[0].Streams, s.Traces[0].Streams) || !reflect.DeepEqual(again.Traces[0].Pools, s.Traces[0].Pools) {
 		t.Errorf("streams %v, pools %v", again.Traces[0].Streams, again.Traces[0].Pools)
@@ -446,16 +443,20 @@ func TestContexts(t *testing.T) {
 	s := mustRead(t, file(L{}, L{
 		event, said("N/A"), said("N/A"), wide, said("N/A"), said("0/0"), said(""), said(nil), said(7), said("0/0"),
 	}))
-	want := [][]snapshot.Context{{{1, "N/A"}, {3, "wide"}, {4, "N/A"}, {5, "0/0"}, {6, ""}, {9, "0/0"}}}
-	if !reflect.DeepEqual(s.Contexts, want) {
-		t.Errorf("contexts %v, want %v", s.Contexts, want)
+	want := []trace.CompileContext{
+		{First: 1, Text: "N/A"}, {First: 3, Text: "wide"}, {First: 4, Text: "N/A"}, {First: 5, Text: "0/0"}, {First: 6}, {First: 9, Text: "0/0"},
+	}
+	if got := s.Traces[0].CompileContexts; !slices.Equal(got, want) {
+		t.Errorf("contexts %v, want %v", got, want)
 	}
 	if i := slices.Index(s.Skipped, snapshot.Skip{What: "compile_context that is no str", Count: 1}); i < 0 {
 		t.Errorf("skipped %v", s.Skipped)
 	}
 	s = mustRead(t, D{"segments", L{}, "device_traces", L{L{event}, L{said("a")}, L{}, L{said("a")}}})
-	if want := [][]snapshot.Context{nil, {{0, "a"}}, nil, {{0, "a"}}}; !reflect.DeepEqual(s.Contexts, want) {
-		t.Errorf("contexts %v, want %v", s.Contexts, want)
+	for device, want := range [][]trace.CompileContext{nil, {{Text: "a"}}, nil, {{Text: "a"}}} {
+		if tr := s.Traces[device]; tr != nil && !slices.Equal(tr.CompileContexts, want) {
+			t.Errorf("device %d: contexts %v, want %v", device, tr.CompileContexts, want)
+		}
 	}
 	checkRoundTrip(t, s)
 }

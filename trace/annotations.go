@@ -64,10 +64,9 @@ func (r *Recorder) note(a Annotation, wanted bool) bool {
 		if r.captures[e.Action] {
 			stack = r.callers.of(r.pcs[:runtime.Callers(2, r.pcs)]) // from Annotate on
 		}
-		says := r.says
-		r.says = r.metadata.of(a.Stage + " " + a.Name)
-		r.enter(&e, stack)
-		r.says = says
+		says := r.labels.values[r.labels.current()]
+		says.metadata = a.Stage + " " + a.Name
+		r.enter(&e, stack, r.labels.of(says))
 	}
 	return true
 }

@@ -115,13 +115,14 @@ func (x *resolver) of(id StackID) StackID {
 	}
 	resolved, ok := x.known[id]
 	if !ok {
-		resolved = x.add(id)
+		resolved = x.stacks.Add(x.frames(id))
 		x.known[id] = resolved
 	}
 	return resolved
 }
 
-func (x *resolver) add(id StackID) StackID {
+// frames looks up the frames of a stack of the table, from the caller of the allocators on.
+func (x *resolver) frames(id StackID) []Frame {
 	var all []Frame
 	own := 0 // frames of allocators, before the first other
 	frames := runtime.CallersFrames(x.callers.at(id))
@@ -139,7 +140,7 @@ func (x *resolver) add(id StackID) StackID {
 	if own < len(all) {
 		all = all[own:]
 	}
-	return x.stacks.Add(all[:min(len(all), x.depth)])
+	return all[:min(len(all), x.depth)]
 }
 
 // allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package.

@@ -67,6 +67,16 @@ func (t *loanTable) get(p driver.Pointer) (loan, bool) {
 	return l, l.ptr != 0
 }
 
+// holding returns the loan in which p lies. It looks at all loans if none begins at p.
+func (t *loanTable) holding(p driver.Pointer) (loan, bool) {
+	l, ok := t.get(p)
+	for i := 0; i < len(t.slots) && !ok; i++ {
+		l = t.slots[i]
+		ok = l.ptr != 0 && l.ptr <= p && p-l.ptr < driver.Pointer(l.size)
+	}
+	return l, ok
+}
+
 // take is get, and takes the loan out.
 func (t *loanTable) take(p driver.Pointer) (loan, bool) {
 	if t.n == 0 || p == 0 {

@@ -39,7 +39,7 @@ func (r *Recorder) tell(e *mem.Event, moved *loan) {
 		r.freeze()
 	}
 	if !r.skip[e.Action] {
-		r.enter(e, r.entryStack(e.Action, own, first))
+		r.enter(e, r.entryStack(e.Action, own, first), r.labels.current())
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *Recorder) entryStack(a mem.Action, own, first StackID) StackID {
 }
 
 // enter adds an entry to the ring.
-func (r *Recorder) enter(e *mem.Event, stack StackID) {
+func (r *Recorder) enter(e *mem.Event, stack StackID, label uint32) {
 	var entry *Event
 	switch {
 	case len(r.events) < r.max:
@@ -103,7 +103,7 @@ func (r *Recorder) enter(e *mem.Event, stack StackID) {
 		entry.TimeUS = r.options.Clock()
 	}
 	entry.Ptr, entry.Size = e.Ptr, e.Size
-	entry.Stack, entry.Metadata, entry.Action = stack, r.says, e.Action
+	entry.Stack, entry.Metadata, entry.Action = stack, label, e.Action
 	entry.Stream = r.streams.of(e.Stream)
 	entry.Pool = 0
 	if pool := r.pools.of(e.Pool); pool < maxPools {

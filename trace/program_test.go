@@ -168,11 +168,12 @@ func TestRecorder(t *testing.T) {
 	r.SetMetadata("")
 	r.Observe(mem.Event{Action: mem.ActionOOM, Ptr: 9, Size: 7, Stream: 7})
 	want := &trace.Trace{
-		Device:     3,
-		Streams:    []uint64{2, 7},
-		Pools:      []mem.PoolID{{}, {1, 0}},
-		PoolsKnown: true,
-		Metadata:   []string{"", "step 1"},
+		Device:          3,
+		Streams:         []uint64{2, 7},
+		Pools:           []mem.PoolID{{}, {1, 0}},
+		PoolsKnown:      true,
+		Metadata:        []string{"", "step 1"},
+		CompileContexts: []trace.CompileContext{{Text: trace.NoCompileContext}},
 		Events: []trace.Event{
 			{TimeUS: 101, Action: mem.ActionAlloc, Ptr: 0x10, Size: 5, Stream: 1},
 			{TimeUS: 102, Action: mem.ActionAlloc, Ptr: 0x20, Size: 6, Stream: 0, Pool: 1, Metadata: 1},

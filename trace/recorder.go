@@ -60,8 +60,7 @@ type Recorder struct {
 	gaps     []int64 // of total, when events were missed
 	streams  streamNumbers
 	pools    numbering[mem.PoolID]
-	metadata numbering[string]
-	says     uint32 // metadata of the events from now on
+	labels   labels
 	notes    []Annotation
 	nextNote int
 	callers  callerTable
@@ -122,19 +121,12 @@ const defaultDepth = 32
 
 // NewRecorder returns a recorder without events, which records what it is told.
 func NewRecorder(opts RecorderOptions) *Recorder {
-	r := &Recorder{options: opts, max: opts.Max, recording: true}
-	if r.max <= 0 {
-		r.max = math.MaxInt
-	}
+	r := &Recorder{options: opts, recording: true}
+	r.setMax(opts.Max)
 	if r.options.Depth <= 0 {
 		r.options.Depth = defaultDepth
 	}
-	for _, a := range opts.Skip {
-		if a >= mem.NumActions {
-			panic(fmt.Sprintf("trace: NewRecorder: Skip has an unknown action, %d", a))
-		}
-		r.skip[a] = true
-	}
+	r.setSkip(opts.Skip)
 	r.setContext(opts.Context)
 	r.Reset()
 	return r
@@ -143,8 +135,9 @@ func NewRecorder(opts RecorderOptions) *Recorder {
 // Start begins to record again, after Stop. Earlier entries stay.
 func (r *Recorder) Start() { r.record(true) }
 
-// Stop ends recording: entries stay, and nothing is added until Start, which Trace.Gaps then shows. The allocator is then as fast as without a
-// recorder, unless there are trackers. The stacks of blocks on loan are forgotten, for nobody sees which of them are
+// Stop ends recording: entries stay, and nothing is added until Start, which Trace.Gaps then shows. (PyTorch's
+// enabled=None forgets them, as RecordHistory does.) The allocator is then as fast as without a recorder, unless there
+// are trackers. The stacks of blocks on loan are forgotten, for nobody sees which of them are
 // freed: a snapshot that is to have them is taken before. Start and Stop must not be called by trackers, nor by a Clock.
 func (r *Recorder) Stop() { r.record(false) }
 
@@ -205,6 +198,17 @@ func (r *Recorder) SetContext(c Context) {
 	r.setContext(c)
 }
 
+func (r *Recorder) setSkip(actions []mem.Action) {
+	var skip [mem.NumActions]bool
+	for _, a := range actions {
+		if a >= mem.NumActions {
+			panic(fmt.Sprintf("trace: Skip has an unknown action, %d", a))
+		}
+		skip[a] = true
+	}
+	r.skip = skip
+}
+
 func (r *Recorder) setContext(c Context) {
 	if c > ContextAll {
 		panic(fmt.Sprintf("trace: unknown %v", c))
@@ -230,14 +234,6 @@ func (r *Recorder) setContext(c Context) {
 	}
 }
 
-// SetMetadata attaches a text to the entries from now on, until the next call: PyTorch's user_metadata. The empty text
-// attaches nothing. Each distinct text is kept until Reset.
-func (r *Recorder) SetMetadata(text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.says = r.metadata.of(text)
-}
-
 // Lost returns how many entries were overwritten.
 func (r *Recorder) Lost() int64 {
 	r.mu.Lock()
@@ -245,30 +241,20 @@ func (r *Recorder) Lost() int64 {
 	return r.total - r.base - int64(len(r.events))
 }
 
-// Reset forgets all entries and annotations. The metadata stays, and so do the stacks of blocks on loan; the table of
-// stacks keeps those that it has.
+// Reset forgets all entries and annotations. Metadata and compile contexts stay, and so do the stacks of blocks on loan;
+// the table of stacks keeps those that it has.
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	text := ""
-	if len(r.metadata.values) > 0 {
-		text = r.metadata.values[r.says]
-	}
 	r.next, r.base, r.gaps = 0, r.total, nil
 	if at := r.frozen; at != nil {
 		at.kept, at.lost = 0, nil
 	}
-	switch {
-	case r.max == math.MaxInt:
+	if r.events = r.events[:0]; r.max == math.MaxInt {
 		r.events = nil
-	case r.events == nil:
-		r.events = make([]Event, 0, r.max)
-	default:
-		r.events = r.events[:0]
 	}
 	r.notes, r.nextNote = nil, 0
-	r.streams, r.pools, r.metadata = streamNumbers{}, numbering[mem.PoolID]{}, numbering[string]{}
+	r.streams, r.pools = streamNumbers{}, numbering[mem.PoolID]{}
 	r.pools.of(mem.PoolID{})
-	r.metadata.of("")
-	r.says = r.metadata.of(text)
+	r.labels.reset()
 }

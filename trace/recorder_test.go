@@ -44,6 +44,11 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 				if n := testing.AllocsPerRun(500, work); n != 0 {
 					t.Errorf("recording: %v allocations", n)
 				}
+				r.recorder.WithMetadata("step", func() {
+					if n := testing.AllocsPerRun(100, work); n != 0 {
+						t.Errorf("with metadata: %v allocations", n)
+					}
+				})
 				r.recorder.Stop()
 				if n := testing.AllocsPerRun(100, work); n != 0 {
 					t.Errorf("stopped: %v allocations", n)

@@ -19,11 +19,23 @@ type Trace struct {
 	// PoolsKnown says that the recording named the pool of every event. Otherwise all say the default.
 	PoolsKnown bool
 	Metadata   []string // user annotations of events; Event.Metadata indexes it; Metadata[0] is ""
-	Stacks     *Stacks  // nil without stacks; shared by the traces and segments of one snapshot
+
+	// CompileContexts says which torch.compile work the events belong to: each holds from its first event up to the next.
+	// It is nil where the recording does not say.
+	CompileContexts []CompileContext
+
+	Stacks *Stacks // nil without stacks; shared by the traces and segments of one snapshot
 
 	// Gaps says where recording was off for a while: before Events[Gaps[n]], or after the last of them. What was on loan
 	// before a gap may be gone after it, and others may be on loan that no event shows. Ascending, from 1 to len(Events).
 	Gaps []int
+}
+
+// A CompileContext is the compile_context of the events from number First on, up to the next one's. PyTorch has
+// NoCompileContext where nothing is being compiled. An empty Text is none.
+type CompileContext struct {
+	First int
+	Text  string
 }
 
 // An Event is one entry of a recording: 40 bytes.

@@ -92,6 +92,21 @@ func (r *Recorder) View(describe func()) *View {
 	return v
 }
 
+// AllocationStack returns the call stack of the request for the block in which p lies, innermost frame first: PyTorch's
+// getContextForPointer and _allocation_traceback. The block is on loan, or freed and still in use. The stack is nil if
+// there is no such block, or if it was requested while the recorder was stopped or kept no stacks (see ContextState). It
+// is quickest for the address at which the block begins.
+func (r *Recorder) AllocationStack(p driver.Pointer) []Frame {
+	r.mu.Lock()
+	l, ok := r.loans.holding(p)
+	x := newResolver(r.callers, r.options.Depth)
+	r.mu.Unlock()
+	if !ok || l.stack == 0 {
+		return nil
+	}
+	return x.frames(l.stack)
+}
+
 // Trace returns a copy of what was recorded, oldest first. Stream handles are the device's stream numbers. Functions,
 // files and lines of its stacks are looked up now, and begin with the caller of the allocators. Streams, pools and
 // metadata of overwritten entries are still listed.
@@ -135,7 +150,6 @@ func (r *Recorder) copyTrace(events []Event) *Trace {
 		Streams:    slices.Sorted(slices.Values(r.streams.values)),
 		Pools:      slices.Clone(r.pools.values[:min(len(r.pools.values), maxPools)]),
 		PoolsKnown: true,
-		Metadata:   slices.Clone(r.metadata.values),
 		Gaps:       gapsOf(r.gaps, r.oldest()),
 	}
 	order := make([]uint32, len(t.Streams))
@@ -146,5 +160,6 @@ func (r *Recorder) copyTrace(events []Event) *Trace {
 	for i := range t.Events {
 		t.Events[i].Stream = order[t.Events[i].Stream]
 	}
+	r.labels.split(t)
 	return t
 }

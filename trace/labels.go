@@ -1,0 +1,148 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/internal/goroutine"
+)
+
+// NoCompileContext is the compile context of entries that none was pushed for: PyTorch writes it so.
+const NoCompileContext = "N/A"
+
+// A label is the texts that an entry has besides what the allocator tells of.
+type label struct{ metadata, context string }
+
+// labels numbers the labels of a recorder's entries, and knows which one the next entry gets.
+type labels struct {
+	numbering[label]
+	metadata string // of goroutines that have none of their own
+	number   uint32 // the label of goroutines that have nothing of their own
+	own      map[uintptr]*ownLabel
+}
+
+// An ownLabel is what one goroutine says of its entries.
+type ownLabel struct {
+	metadata []string // of the calls of WithMetadata that it is in, the innermost last
+	contexts []string // that it pushed and did not pop
+	number   uint32   // its label
+}
+
+// current returns the number of the label for an entry of the calling goroutine.
+func (l *labels) current() uint32 {
+	if len(l.own) > 0 {
+		if o := l.own[goroutine.ID()]; o != nil {
+			return o.number
+		}
+	}
+	return l.number
+}
+
+// change lets f change what the calling goroutine says. What says nothing is forgotten.
+func (l *labels) change(f func(o *ownLabel)) {
+	id := goroutine.ID()
+	o := l.own[id]
+	if o == nil {
+		o = &ownLabel{}
+	}
+	f(o)
+	if len(o.metadata)+len(o.contexts) == 0 {
+		delete(l.own, id)
+		return
+	}
+	if l.own == nil {
+		l.own = map[uintptr]*ownLabel{}
+	}
+	l.own[id] = o
+	o.number = l.of(l.labelOf(o))
+}
+
+// labelOf is the label of a goroutine's entries.
+func (l *labels) labelOf(o *ownLabel) label {
+	x := label{l.metadata, NoCompileContext}
+	if n := len(o.metadata); n > 0 {
+		x.metadata = o.metadata[n-1]
+	}
+	if n := len(o.contexts); n > 0 {
+		x.context = o.contexts[n-1]
+	}
+	return x
+}
+
+// renumber numbers what is said now anew.
+func (l *labels) renumber() {
+	l.number = l.of(l.labelOf(&ownLabel{}))
+	for _, o := range l.own {
+		o.number = l.of(l.labelOf(o))
+	}
+}
+
+// reset forgets the labels of entries, but not what is said now.
+func (l *labels) reset() {
+	l.numbering = numbering[label]{}
+	l.of(label{"", NoCompileContext}) // Trace.Metadata[0] is ""
+	l.renumber()
+}
+
+// split replaces the labels of a trace's events by their metadata, and fills in the tables.
+func (l *labels) split(t *Trace) {
+	var metadata numbering[string]
+	of := make([]uint32, len(l.values))
+	for i, x := range l.values {
+		of[i] = metadata.of(x.metadata)
+	}
+	t.Metadata = slices.Clone(metadata.values)
+	for i := range t.Events {
+		x := &t.Events[i].Metadata
+		text := l.values[*x].context
+		if n := len(t.CompileContexts); n == 0 || t.CompileContexts[n-1].Text != text {
+			t.CompileContexts = append(t.CompileContexts, CompileContext{First: i, Text: text})
+		}
+		*x = of[*x]
+	}
+}
+
+// SetMetadata attaches a text to the entries from now on, until the next call: PyTorch's user_metadata. The empty text
+// attaches nothing. It holds for all goroutines but those in WithMetadata. Each distinct text is kept until Reset.
+func (r *Recorder) SetMetadata(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.labels.metadata = text
+	r.labels.renumber()
+}
+
+// WithMetadata calls f, and attaches a text to the entries that the calling goroutine causes meanwhile, in place of that
+// of SetMetadata and of outer calls: PyTorch's user_metadata belongs to a thread. Entries of other goroutines, also of
+// those that f starts, are not affected. While any goroutine is in WithMetadata or has a compile context, an entry costs
+// one more look into a map.
+func (r *Recorder) WithMetadata(text string, f func()) {
+	r.label(func(o *ownLabel) { o.metadata = append(o.metadata, text) })
+	defer r.label(func(o *ownLabel) { o.metadata = o.metadata[:max(0, len(o.metadata)-1)] })
+	f()
+}
+
+// Metadata returns the text that an entry of the calling goroutine would get now: PyTorch's getUserMetadata.
+func (r *Recorder) Metadata() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.labels.values[r.labels.current()].metadata
+}
+
+// PushCompileContext makes text the compile context of the entries that the calling goroutine causes, until it calls
+// PopCompileContext: PyTorch notes there which compiled region asks for memory. Without one it is NoCompileContext.
+// Unlike in PyTorch both calls count while the recorder is stopped, too, so that they stay paired. A goroutine pops what
+// it pushed before it ends; otherwise a later goroutine may find it.
+func (r *Recorder) PushCompileContext(text string) {
+	r.label(func(o *ownLabel) { o.contexts = append(o.contexts, text) })
+}
+
+// PopCompileContext ends the innermost PushCompileContext of the calling goroutine. It does nothing if there is none.
+func (r *Recorder) PopCompileContext() {
+	r.label(func(o *ownLabel) { o.contexts = o.contexts[:max(0, len(o.contexts)-1)] })
+}
+
+// label changes what the calling goroutine says.
+func (r *Recorder) label(f func(o *ownLabel)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.labels.change(f)
+}
