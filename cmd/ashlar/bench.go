@@ -1,11 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"strings"
 	"time"
 
@@ -17,7 +16,8 @@ import (
 type benchCmd struct {
 	What   string `arg:"" enum:"driver" help:"driver: what each call of a device costs its caller."`
 	Device string `default:"cuda:0" help:"The device: cuda:0, host or sim, or with settings, such as host:total=1GiB."`
-	Output string `short:"o" placeholder:"FILE" help:"Write the costs to FILE, for the simulated device: it is then opened as sim:cost=FILE."`
+	Output string `short:"o" placeholder:"FILE" help:"Write the costs to FILE (- is standard output), for the simulated device: it is then opened as sim:cost=FILE."`
+	Force  bool   `help:"Replace FILE if it exists."`
 	JSON   bool   `name:"json" help:"Print one JSON object for each figure."`
 }
 
@@ -55,6 +55,11 @@ type benchLine struct {
 
 // Run implements the command.
 func (c *benchCmd) Run(s *streams) error {
+	out, err := s.openOutput(c.Output, c.Force, specFiles(c.Device)...)
+	if err != nil {
+		return err
+	}
+	to := out.report(s)
 	p := newProgress(s.err, "opening "+c.Device)
 	defer p.end()
 	report, err := c.measure(p)
@@ -65,21 +70,17 @@ func (c *benchCmd) Run(s *streams) error {
 	model, kept := report.Model(sim.H200(), "")
 	model.About = c.about(report, kept)
 	if c.JSON {
-		err = c.writeLines(s.out, report)
+		err = c.writeLines(to, report)
 	} else {
-		writeCosts(s.out, c.Device, report, model)
+		writeCosts(to, c.Device, report, model)
 	}
-	if err != nil || c.Output == "" {
+	if err != nil || out == nil {
 		return err
 	}
-	var file bytes.Buffer
-	if _, err := model.WriteTo(&file); err != nil {
+	if err := out.write(func(w io.Writer) error { _, err := model.WriteTo(w); return err }); err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.Output, file.Bytes(), 0o666); err != nil {
-		return err
-	}
-	if !c.JSON {
+	if !c.JSON && to == s.out {
 		text := fmt.Sprintf("The costs are in %s: sim:cost=%[1]s is a simulated device that has them.", displayPath(c.Output))
 		if len(kept) > 0 {
 			text += " What could not be measured is as in the built-in model: " + strings.Join(kept, ", ") + "."

@@ -50,11 +50,11 @@ func TestBenchWritesAModel(t *testing.T) {
 	if found.MapNext != given.MapNext || found.UnmapNext != given.UnmapNext {
 		t.Errorf("further pages %v, %v", found.MapNext, found.UnmapNext)
 	}
-	if out := ok(t, "bench", "driver", "--json", "--device", "sim:total=64MiB,novm", "-o", path); strings.Contains(out, "VirtualMemory") {
+	if out := ok(t, "bench", "driver", "--json", "--device", "sim:total=64MiB,novm", "--force", "-o", path); strings.Contains(out, "VirtualMemory") {
 		t.Errorf("%s", out)
 	}
 	has(t, read(path).About, "Not measured, and of another model: VirtualMemory.Reserve,")
-	has(t, ok(t, "bench", "driver", "--device", "sim:total=64MiB,novm", "-o", path), "Absent: VirtualMemory: the device has none.",
+	has(t, ok(t, "bench", "driver", "--device", "sim:total=64MiB,novm", "--force", "-o", path), "Absent: VirtualMemory: the device has none.",
 		"as in the built-in model: VirtualMemory.Reserve,")
 }
 

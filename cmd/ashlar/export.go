@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/term"
@@ -17,7 +14,8 @@ import (
 
 type exportCmd struct {
 	To       string `required:"" enum:"pickle,json,pprof,perfetto" placeholder:"FORMAT" help:"pickle, json, pprof or perfetto."`
-	Output   string `short:"o" placeholder:"FILE" help:"Write to this file instead of standard output."`
+	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to this file instead of standard output."`
+	Force    bool   `help:"Replace FILE if it exists."`
 	Snapshot string `arg:"" name:"trace" help:"A memory snapshot of PyTorch; - is standard input."`
 }
 
@@ -48,8 +46,12 @@ var exporters = map[string]func(*snapshot.Snapshot, io.Writer) error{
 
 // Run implements the command.
 func (c *exportCmd) Run(s *streams) error {
-	if f, ok := s.out.w.(*os.File); ok && c.Output == "" && (c.To == "pickle" || c.To == "pprof") && term.IsTerminal(int(f.Fd())) {
+	if f, ok := s.out.w.(*os.File); ok && c.Output == "-" && (c.To == "pickle" || c.To == "pprof") && term.IsTerminal(int(f.Fd())) {
 		return usageError{fmt.Errorf("%s is not for a terminal: name a file with --output", c.To)}
+	}
+	out, err := s.openOutput(c.Output, c.Force, c.Snapshot)
+	if err != nil {
+		return err
 	}
 	traces := traceArgs{Traces: []string{c.Snapshot}}
 	return traces.each(s, func(in *input, p *progress) error {
@@ -64,77 +66,6 @@ func (c *exportCmd) Run(s *streams) error {
 		if len(lost) > 0 {
 			p.say("ashlar: not understood, and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
 		}
-		write := func(w io.Writer) error { return exporters[c.To](in.snapshot, w) }
-		if c.Output == "" {
-			err := write(s.out)
-			p.end()
-			return err
-		}
-		if err := writeFile(c.Output, write); err != nil {
-			var failed *os.PathError
-			if errors.As(err, &failed) {
-				err = failed.Err
-			}
-			return fmt.Errorf("%s cannot be written: %w", displayPath(c.Output), err)
-		}
-		return nil
+		return out.write(func(w io.Writer) error { return exporters[c.To](in.snapshot, w) })
 	})
-}
-
-// writeFile makes a file of what write writes, where links lead. What was there before stays until all is written, and
-// its rights stay.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	before, err := os.Stat(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if before != nil && !before.Mode().IsRegular() { // /dev/null, a pipe
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		return errors.Join(write(f), f.Close())
-	}
-	for {
-		to, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(to) {
-			dir, _ := filepath.Split(path)
-			to = dir + to
-		}
-		path = to
-	}
-	f, err := partial(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if before != nil {
-		if err := f.Chmod(before.Mode().Perm()); err != nil {
-			return errors.Join(err, f.Close())
-		}
-	}
-	w := bufio.NewWriterSize(f, 1<<20)
-	failures := []error{write(w), w.Flush(), f.Close()}
-	if i := slices.IndexFunc(failures, func(err error) bool { return err != nil }); i >= 0 {
-		return failures[i]
-	}
-	return os.Rename(f.Name(), path)
-}
-
-// partial makes a file beside path, of a name that nothing has.
-func partial(path string) (f *os.File, err error) {
-	for i := range 1000 {
-		f, err = os.OpenFile(fmt.Sprintf("%s.%d.partial", path, i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if !errors.Is(err, os.ErrExist) {
-			break
-		}
-	}
-	return f, err
 }

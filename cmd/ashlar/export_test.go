@@ -43,7 +43,7 @@ func TestExport(t *testing.T) {
 func TestExportedPicklesAreVerified(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plain.pickle")
 	for _, name := range []string{"streams.expandable", "resnet.stacks"} {
-		ok(t, "export", "--to", "pickle", "-o", path, sample(name))
+		ok(t, "export", "--to", "pickle", "--force", "-o", path, sample(name))
 		has(t, ok(t, "verify", path), "plain: exact")
 		was, now := ok(t, "info", "--json", sample(name)), ok(t, "info", "--json", path)
 		if strings.ReplaceAll(was, sample(name), path) != now {
@@ -66,11 +66,11 @@ func TestExportErrors(t *testing.T) {
 		{[]string{"export", sample("streams")}, exitUsage, "--to"},
 		{[]string{"export", "--to", "svg", sample("streams")}, exitUsage, "svg"},
 		{[]string{"export", "--to", "json"}, exitUsage, "<trace>"},
-		{[]string{"export", "--to", "json", "-o", existing, "no/such.pickle"}, exitInput, "no/such.pickle: no such file"},
+		{[]string{"export", "--to", "json", "--force", "-o", existing, "no/such.pickle"}, exitInput, "no/such.pickle: no such file"},
 		{[]string{"export", "--to", "json", "testdata/compaction.script"}, exitInput, "a script has no addresses"},
 		{[]string{"export", "--to", "json", "-o", dir + "/no/such/file", sample("streams")}, exitInput, "/no/such/file cannot be written: no such file"},
 		{[]string{"export", "--to", "json", "-o", dir, sample("streams")}, exitInput, "cannot be written: "},
-		{[]string{"export", "--to", "pickle", "-o", existing, unknown}, exitOK, `left out: key "host_segments" (1 time)`},
+		{[]string{"export", "--to", "pickle", "--force", "-o", existing, unknown}, exitOK, `left out: key "host_segments" (1 time)`},
 	} {
 		got := ashlar(t, nil, c.args...)
 		if got.code != c.code || !strings.Contains(got.err, c.err) || got.out != "" {

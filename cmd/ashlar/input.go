@@ -79,10 +79,11 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 		}
 		p.end()
 		var usage usageError
+		var unwritten outputError
 		var status exit
 		switch {
 		case err == nil:
-		case errors.As(err, &usage):
+		case errors.As(err, &usage), errors.As(err, &unwritten):
 			return err
 		case errors.As(err, &status):
 			code = max(code, int(status))

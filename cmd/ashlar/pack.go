@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,7 +23,8 @@ type packCmd struct {
 	Time   time.Duration `default:"10s" placeholder:"TIME" help:"How long to search for each instance (${default}); with 0 only the quick heuristics are tried."`
 	Seed   uint64        `help:"Seed of the search's choices."`
 	Align  size          `default:"512" help:"What the sizes in a trace are rounded up to a multiple of (${default}); 1 for exact bytes."`
-	Output string        `short:"o" placeholder:"FILE" help:"Write the packing to FILE as CSV; of one instance only."`
+	Output string        `short:"o" placeholder:"FILE" help:"Write the packing to FILE as CSV (- is standard output); of one instance only."`
+	Force  bool          `help:"Replace FILE if it exists."`
 	JSON   bool          `name:"json" help:"Print one JSON object for each instance."`
 }
 
@@ -77,6 +77,11 @@ func (c *packCmd) Run(s *streams) error {
 	if c.Output != "" && len(c.Files) > 1 {
 		return usageError{fmt.Errorf("-o takes one instance, and there are %d files", len(c.Files))}
 	}
+	out, err := s.openOutput(c.Output, c.Force, c.Files...)
+	if err != nil {
+		return err
+	}
+	to := out.report(s)
 	t := table{
 		header: []string{"instance", "buffers", "bound", "height", "ratio", "gap", "time", "proved"}, optional: []int{5, 6, 1}, marked: -1,
 	}
@@ -85,14 +90,18 @@ func (c *packCmd) Run(s *streams) error {
 		if s.out.err != nil {
 			break // nobody sees the rest
 		}
-		lines, err := c.packFile(s, path)
+		lines, err := c.packFile(s, path, out)
 		for i := range lines {
 			if c.JSON {
-				if err := json.NewEncoder(s.out).Encode(&lines[i]); err != nil {
+				if err := json.NewEncoder(to).Encode(&lines[i]); err != nil {
 					return err
 				}
 			}
 			t.rows = append(t.rows, lines[i].row())
+		}
+		var unwritten outputError
+		if errors.As(err, &unwritten) {
+			return err
 		}
 		if err != nil {
 			s.fail(displayPath(path), err)
@@ -100,7 +109,7 @@ func (c *packCmd) Run(s *streams) error {
 		}
 	}
 	if !c.JSON && len(t.rows) > 0 {
-		t.write(s.out)
+		t.write(to)
 	}
 	if code != exitOK {
 		return exit(code)
@@ -109,14 +118,14 @@ func (c *packCmd) Run(s *streams) error {
 }
 
 // packFile packs the instances in a file; what it did before an error comes with the error.
-func (c *packCmd) packFile(s *streams, path string) ([]packLine, error) {
+func (c *packCmd) packFile(s *streams, path string, out *outputFile) ([]packLine, error) {
 	p := newProgress(s.err, "reading "+displayPath(path))
 	defer p.end()
 	instances, err := readInstances(path, s.in, int64(c.Align))
 	if err != nil {
 		return nil, err
 	}
-	if c.Output != "" && len(instances) > 1 {
+	if out != nil && len(instances) > 1 {
 		return nil, fmt.Errorf("%d devices: -o takes one instance", len(instances))
 	}
 	var lines []packLine
@@ -126,14 +135,9 @@ func (c *packCmd) packFile(s *streams, path string) ([]packLine, error) {
 		if err != nil {
 			return lines, err
 		}
-		if c.Output != "" {
-			err := writeFile(c.Output, func(w io.Writer) error { return pack.WriteCSV(w, in.buffers, offsets) })
-			var failed *os.PathError
-			if errors.As(err, &failed) {
-				err = failed.Err
-			}
-			if err != nil {
-				return lines, fmt.Errorf("%s cannot be written: %w", displayPath(c.Output), err)
+		if out != nil {
+			if err := out.write(func(w io.Writer) error { return pack.WriteCSV(w, in.buffers, offsets) }); err != nil {
+				return lines, err
 			}
 		}
 		lines = append(lines, line)

@@ -69,12 +69,13 @@ func TestPackJSON(t *testing.T) {
 
 // What -o writes is a solution of the instance, and an instance itself: of a trace, too, which so becomes one.
 func TestPackWritesAPacking(t *testing.T) {
-	solved := filepath.Join(t.TempDir(), "solved.csv")
+	dir := t.TempDir()
+	solved, again := filepath.Join(dir, "solved.csv"), filepath.Join(dir, "again.csv")
 	for _, c := range []struct {
 		path, align string
 		bound       int64
 	}{{packings + "A.1048576.csv", "1", 1048576}, {sample("streams"), "512", 693348864}, {sample("streams"), "1", 693346392}} {
-		ok(t, "pack", "--align", c.align, "-o", solved, c.path)
+		ok(t, "pack", "--align", c.align, "--force", "-o", solved, c.path)
 		f, err := os.Open(solved)
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +93,7 @@ func TestPackWritesAPacking(t *testing.T) {
 		if c.align == "512" && slices.ContainsFunc(offsets, func(at int64) bool { return at%512 != 0 }) {
 			t.Errorf("%s: offsets are no multiples of %s", c.path, c.align)
 		}
-		if l := packLines(t, ok(t, "pack", "--json", "-o", solved, solved))[0]; l.Height != c.bound || l.Buffers != len(buffers) {
+		if l := packLines(t, ok(t, "pack", "--json", "--force", "-o", again, solved))[0]; l.Height != c.bound || l.Buffers != len(buffers) {
 			t.Errorf("%s, read again: %+v", c.path, l)
 		}
 	}

