@@ -10,7 +10,7 @@
 // # Structure
 //
 // An Engine has devices, numbered from 0 in the order of Config.Devices. Each has a stack of allocators (what
-// DeviceConfig.Allocator names, the limit, what DeviceConfig.Wrap puts on top), a backend, a pool of streams and a recorder of
+// DeviceConfig.Allocator names, over the device or over what MemoryLimit leaves of it, and what DeviceConfig.Wrap puts on top), a backend, a pool of streams and a recorder of
 // events. On top of the stack lie the engine's own lanes (lanes.go): they count what each session has on loan, lead a
 // session's requests to the cache that it reserved, and refuse requests after Close.
 //
@@ -85,9 +85,15 @@ type Config struct {
 
 // A DeviceConfig says how one device is opened.
 type DeviceConfig struct {
-	Spec        string // "cuda:0", "host", "sim:total=1GiB": as driver.Open takes it; empty is what Config takes without Devices
-	MemoryLimit int64  // bytes on loan at most, caches included; 0 is no limit but the device's
-	Allocator   string // "arena:size=8GiB", "bfc", "caching", "direct", "paged": as mem.Open takes it; empty is Config.Compute's
+	Spec string // "cuda:0", "host", "sim:total=1GiB": as driver.Open takes it; empty is what Config takes without Devices
+
+	// MemoryLimit is how many bytes the allocator may have of the device, whatever it does with them: on loan, cached, or lost to
+	// rounding. 0 is no limit but the device's. Beyond it the allocator is told that the device is full: it gives back what it
+	// caches, or compacts, and then the error names the limit. See mem.LimitDevice. What the backend (cuBLAS, say) and the driver
+	// take for themselves does not count.
+	MemoryLimit int64
+
+	Allocator string // "arena:size=8GiB", "bfc", "caching", "direct", "paged": as mem.Open takes it; empty is Config.Compute's
 
 	// Wrap, if not nil, returns what is to stand on top of the device's allocator: mem.Track, say. What it returns must
 	// unwrap to what it was given. Caches that sessions reserve are not wrapped.

@@ -14,7 +14,7 @@ import (
 // A device is asked for memory by what it is to be: its own is the engine's allocator, with the engine's limit; the host's is the
 // caller's to close.
 func TestAllocatorFor(t *testing.T) {
-	e, devs := simulated(t, 1, Config{Devices: []DeviceConfig{{MemoryLimit: 1 << 20}}})
+	e, devs := simulated(t, 1, Config{Devices: []DeviceConfig{{MemoryLimit: 2 << 20}}}) // one segment
 	s := devs[0].DefaultStream()
 	for _, want := range []mem.Attributes{0, mem.GPUCompatible, mem.TrackSizes} {
 		a, err := e.AllocatorFor(0, want)
@@ -31,7 +31,7 @@ func TestAllocatorFor(t *testing.T) {
 		if info, _ := e.DeviceInfo(0); info.Allocated != b.Size {
 			t.Errorf("%v: the engine has %d bytes on loan, not %d", want, info.Allocated, b.Size)
 		}
-		if _, err := a.Alloc(s, 1<<20); !errors.Is(err, mem.ErrNoMemory) {
+		if _, err := a.Alloc(s, 2<<20); !errors.Is(err, mem.ErrNoMemory) {
 			t.Errorf("%v: over the limit: %v", want, err)
 		}
 		if tracked, ok := a.(mem.SizeTracker); ok != (want == mem.TrackSizes) || ok && tracked.RequestedSize(b) != 1000 {

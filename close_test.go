@@ -249,16 +249,16 @@ func TestCloseInsideAScope(t *testing.T) {
 }
 
 func TestMemorySummary(t *testing.T) {
-	e, _ := simulated(t, 2, Config{Devices: []DeviceConfig{{MemoryLimit: 8 << 20}, {Allocator: "arena:size=16MiB"}}})
+	e, _ := simulated(t, 2, Config{Devices: []DeviceConfig{{MemoryLimit: 24 << 20}, {Allocator: "arena:size=16MiB"}}})
 	s := session(t, e)
 	floats(t, s.Place(), 1<<20).Release()
 	floats(t, s.Place(), 1<<18)
 	must(t, s.OnDevice(1, func() error { floats(t, s.Place(), 1<<10); return nil }))
 	var b bytes.Buffer
 	must(t, e.MemorySummary(&b))
-	want := `device                             total       free         used      peak     limit   reserved  largest hole
-0 sim:0 simulated NVIDIA H200  64.00 MiB  42.00 MiB  1024.00 KiB  4.00 MiB  8.00 MiB  22.00 MiB     20.00 MiB
-1 sim:0 simulated NVIDIA H200  64.00 MiB  48.00 MiB     4.00 KiB  4.00 KiB         -  16.00 MiB     16.00 MiB
+	want := `device                             total       free         used      peak      limit   reserved  largest hole
+0 sim:0 simulated NVIDIA H200  64.00 MiB  42.00 MiB  1024.00 KiB  4.00 MiB  24.00 MiB  22.00 MiB     20.00 MiB
+1 sim:0 simulated NVIDIA H200  64.00 MiB  48.00 MiB     4.00 KiB  4.00 KiB          -  16.00 MiB     16.00 MiB
 `
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)

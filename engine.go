@@ -37,8 +37,8 @@ type device struct {
 	inner    *tensor.Place // what compute made of it: closes the backend and the allocator
 	place    *tensor.Place // on the default stream, without a scope
 	lanes    *lanes
-	ceiling  int64        // bytes on loan at most; 0 without a limit
-	limit    *mem.Limiter // at the ceiling less the caches; nil without
+	memory   driver.Device // what allocators take memory of: the device, or that under the limit
+	limit    int64         // bytes that they may take at most; 0 without a limit
 	streams  *driver.StreamPool
 	recorder *timeline.Recorder
 	tasks    *timeline.Lane // of all tasks of EachDevice
@@ -84,7 +84,7 @@ type DeviceInfo struct {
 	Allocated int64 // in blocks on loan, as the allocator rounds them
 	Peak      int64 // the most that Allocated has been
 	Reserved  int64 // what the allocator has of the device, Allocated and what it keeps
-	Limit     int64 // Allocated at most; 0 without a limit
+	Limit     int64 // Reserved at most; 0 without a limit
 }
 
 // DeviceInfo describes a device as it is now. Where its allocator does not count, Allocated, Peak and Reserved are 0.
@@ -114,7 +114,7 @@ func (d *device) info() (DeviceInfo, error) {
 		info.Allocated, info.Peak = s.AllocatedBytes.All.Current, s.AllocatedBytes.All.Peak
 		info.Reserved = s.ReservedBytes.All.Current
 	}
-	info.Limit = d.ceiling
+	info.Limit = d.limit
 	return info, nil
 }
 

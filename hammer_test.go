@@ -90,7 +90,7 @@ func TestMemoryOfManySessions(t *testing.T) {
 	seed := binary.LittleEndian.Uint64(b[:])
 	t.Logf("seed %d", seed)
 	e, _ := simulated(t, 2, Config{EventLevel: 2, Devices: []DeviceConfig{
-		{Allocator: "arena:size=512KiB", MemoryLimit: 400 << 10},
+		{Allocator: "arena", MemoryLimit: 512 << 10},
 		{Allocator: "arena:size=256KiB"},
 	}})
 	var all sync.WaitGroup

@@ -107,26 +107,32 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 	if c.Allocator != "" {
 		o.Allocator = c.Allocator
 	}
-	inner, err := o.On(dev)
-	if err != nil {
+	d := &device{device: dev, memory: dev, limit: c.MemoryLimit}
+	below := o.Memory
+	o.Memory = func(dev driver.Device) driver.Device {
+		if below != nil {
+			d.memory = below(dev)
+		}
+		if c.MemoryLimit > 0 {
+			d.memory = mem.LimitDevice(d.memory, c.MemoryLimit, "the engine's MemoryLimit")
+		}
+		return d.memory
+	}
+	var err error
+	if d.inner, err = o.On(dev); err != nil {
 		return nil, err
 	}
-	d := &device{device: dev, inner: inner}
-	top := inner.Allocator()
-	if c.MemoryLimit > 0 {
-		d.ceiling, d.limit = c.MemoryLimit, mem.Limit(top, c.MemoryLimit)
-		top = d.limit
-	}
+	top := d.inner.Allocator()
 	if c.Wrap != nil {
 		below := top
 		top = c.Wrap(below)
 		if err := reaches(top, below); err != nil {
-			return nil, errors.Join(err, inner.Close())
+			return nil, errors.Join(err, d.inner.Close())
 		}
 	}
 	d.lanes = newLanes(top)
 	d.place = tensor.NewPlace(tensor.Config{
-		Device: dev, Allocator: d.lanes, Backend: inner.Backend(), Sites: o.Sites,
+		Device: dev, Allocator: d.lanes, Backend: d.inner.Backend(), Sites: o.Sites,
 	})
 	d.streams = driver.NewStreamPool(dev, driver.StreamOptions{})
 	d.streams.Keep(keptStreams)

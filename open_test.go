@@ -19,7 +19,7 @@ import (
 
 // With nothing said, the engine is on a GPU where there is one, and on the host else: this test holds on both.
 func TestOpenTakesTheBestDevice(t *testing.T) {
-	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{MemoryLimit: 1 << 20}}}) // as without Devices
+	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{MemoryLimit: 64 << 20}}}) // as without Devices
 	must(t, err)
 	want := "host"
 	if gpus, err := driver.Lookup("cuda").Devices(); err == nil && len(gpus) > 0 {
@@ -27,7 +27,7 @@ func TestOpenTakesTheBestDevice(t *testing.T) {
 	}
 	info, err := e.DeviceInfo(0)
 	must(t, err)
-	if e.Devices() != 1 || info.Driver != want || info.Spec == "" || info.Limit != 1<<20 {
+	if e.Devices() != 1 || info.Driver != want || info.Spec == "" || info.Limit != 64<<20 {
 		t.Errorf("%d devices, the first is %+v; want one of %s", e.Devices(), info, want)
 	}
 	s, err := e.NewSession()
@@ -210,7 +210,7 @@ func TestDeviceConfig(t *testing.T) {
 	e, _ := simulated(t, 3, Config{
 		Compute: compute.Options{Allocator: "arena:size=4MiB"},
 		Devices: []DeviceConfig{
-			{MemoryLimit: 1 << 20},
+			{Allocator: "caching", MemoryLimit: 1 << 20},
 			{Allocator: "caching"},
 			{Wrap: func(a mem.Allocator) mem.Allocator {
 				tracker = mem.Track(a, mem.TrackOptions{})
@@ -218,7 +218,7 @@ func TestDeviceConfig(t *testing.T) {
 			}},
 		},
 	})
-	for i, want := range []int64{4 << 20, 0, 4 << 20} {
+	for i, want := range []int64{0, 0, 4 << 20} {
 		info, err := e.DeviceInfo(i)
 		must(t, err)
 		if info.Index != i || info.Total != 64<<20 || info.Reserved != want || info.Free != 64<<20-want || info.Name == "" {
@@ -235,8 +235,13 @@ func TestDeviceConfig(t *testing.T) {
 	}
 	s := session(t, e)
 	var over *mem.LimitError
-	if _, err := s.Place().Alloc(2 << 20); !errors.As(err, &over) {
-		t.Errorf("an allocation over the limit: %v", err)
+	if _, err := s.Place().Alloc(1); !errors.As(err, &over) || over.Limit != 1<<20 {
+		t.Errorf("a segment over the limit: %v", err)
+	}
+	if _, err := Open(t.Context(), Config{Devices: []DeviceConfig{{
+		Spec: "sim:total=64MiB", Allocator: "arena:size=4MiB", MemoryLimit: 1 << 20,
+	}}}); !errors.As(err, &over) || !strings.Contains(err.Error(), "the engine's MemoryLimit") {
+		t.Errorf("an arena over the limit: %v", err)
 	}
 	must(t, s.OnDevice(2, func() error {
 		floats(t, s.Place(), 10)

@@ -12,7 +12,7 @@ import (
 //
 //	total, free    of the device, as it says itself: other programs count
 //	used, peak     in blocks on loan, as the allocator rounds them, now and at most; "-" if it does not count
-//	limit          what used may be at most; "-" without a limit
+//	limit          what reserved may be at most; "-" without a limit
 //	reserved       what the allocator has of the device
 //	largest hole   the largest free piece of what is reserved; "-" if the allocator does not tell
 func (e *Engine) MemorySummary(w io.Writer) error {

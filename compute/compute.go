@@ -56,10 +56,15 @@ func refuse(kind error, op, format string, args ...any) error {
 
 // Options say what a place is made of. The zero value is a good one.
 type Options struct {
-	Allocator string       // as mem.Open takes it: "caching:expandable_segments:True"; empty is its first choice
-	Host      host.Options // of the host's backend
-	CUDA      cuda.Options // of that for NVIDIA GPUs: where cuBLAS lies, if not where the system looks
-	Sites     bool         // record the calls that made each storage: see tensor.Config
+	Allocator string // as mem.Open takes it: "caching:expandable_segments:True"; empty is its first choice
+
+	// Memory, if not nil, returns the device as the allocator sees it: mem.LimitDevice(dev, 8<<30, "MemoryLimit") has it take no
+	// more than that. All but the allocator uses the device itself.
+	Memory func(dev driver.Device) driver.Device
+
+	Host  host.Options // of the host's backend
+	CUDA  cuda.Options // of that for NVIDIA GPUs: where cuBLAS lies, if not where the system looks
+	Sites bool         // record the calls that made each storage: see tensor.Config
 }
 
 // Open opens the first of the devices that is there ("cuda", "cuda:1", "host", "sim:total=1GiB"), with a caching allocator
@@ -102,7 +107,11 @@ func (o Options) on(dev driver.Device, last func() error) (*tensor.Place, error)
 	if err != nil {
 		return nil, errors.Join(err, last())
 	}
-	a, err := mem.Open(o.Allocator, dev)
+	memory := dev
+	if o.Memory != nil {
+		memory = o.Memory(dev)
+	}
+	a, err := mem.Open(o.Allocator, memory)
 	if err != nil {
 		return nil, errors.Join(err, b.Close(), last())
 	}

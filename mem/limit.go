@@ -146,12 +146,13 @@ func LimitOf(a Allocator) (bytes int64, ok bool) {
 	return bytes, ok
 }
 
-// A LimitError is a request that a Limiter refused. It matches ErrNoMemory.
+// A LimitError is a request that a Limiter or a LimitedDevice refused. It matches ErrNoMemory and driver.ErrNoMemory.
 type LimitError struct {
-	Want  int64 // bytes asked for
-	Block int64 // bytes of the block that would have been handed out, as far as was known: at least Want
-	Live  int64 // bytes on loan at the time
-	Limit int64 // bytes
+	Want  int64  // bytes asked for
+	Block int64  // bytes of the block that would have been handed out, as far as was known: at least Want
+	Live  int64  // bytes on loan at the time, or given up by the device
+	Limit int64  // bytes
+	Name  string // of the limit of a LimitedDevice; empty is a Limiter's
 }
 
 func (e *LimitError) Error() string {
@@ -159,9 +160,15 @@ func (e *LimitError) Error() string {
 	if e.Block != e.Want {
 		rounded = fmt.Sprintf(" (a block of %s)", bytesize.Format(e.Block))
 	}
+	if e.Name != "" {
+		return fmt.Sprintf("mem: out of memory: %s%s asked for, and %s, which is %s, leaves %s; free memory or raise the limit",
+			bytesize.Format(e.Want), rounded, e.Name, bytesize.Format(e.Limit), bytesize.Format(e.Limit-e.Live))
+	}
 	return fmt.Sprintf("mem: out of memory: %s%s asked for, %s of the limit of %s on loan; free blocks or raise the limit",
 		bytesize.Format(e.Want), rounded, bytesize.Format(e.Live), bytesize.Format(e.Limit))
 }
 
-// Unwrap makes errors.Is(err, ErrNoMemory) work.
-func (e *LimitError) Unwrap() error { return ErrNoMemory }
+// Is makes errors.Is(err, ErrNoMemory) true.
+func (e *LimitError) Is(target error) bool {
+	return target == ErrNoMemory || target == driver.ErrNoMemory
+}

@@ -34,7 +34,7 @@ type OutOfMemory struct {
 	Pinning     []PinningBlock
 	Remedies    []Remedy
 
-	Cause error // what the driver said; nil if the limit refused the request
+	Cause error // what the driver said, or a *LimitError; nil if the allocator's own limit refused the request
 }
 
 // A ProcessMemory is what one process holds of a device.
@@ -100,7 +100,11 @@ func (e *OutOfMemory) Error() string {
 	fmt.Fprintf(&b, "and %s is reserved but unallocated.", FormatSize(e.Reserved-e.Allocated))
 	e.explain(&b)
 	if e.Cause != nil {
-		fmt.Fprintf(&b, "\n  the device said: %v", errors.Join(e.Cause))
+		said := "the device said"
+		if limit := (*LimitError)(nil); errors.As(e.Cause, &limit) {
+			said = "a limit refused it"
+		}
+		fmt.Fprintf(&b, "\n  %s: %v", said, errors.Join(e.Cause))
 	}
 	return b.String()
 }

@@ -64,7 +64,8 @@ func RegisterFor(provides Attributes, name, device string, priority int, f Facto
 
 // Open makes an allocator of dev's memory from a spec "name" or "name:settings", such as
 // "caching:expandable_segments:True", or from an empty one, which is the allocator of the highest priority for dev. Of two
-// of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none.
+// of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none. Of a LimitedDevice's memory
+// it makes an allocator whose out-of-memory errors tell of that limit.
 func Open(spec string, dev driver.Device) (Allocator, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	kind := dev.Info().Driver
@@ -88,7 +89,11 @@ func Open(spec string, dev driver.Device) (Allocator, error) {
 		return nil, fmt.Errorf("%w: %q for devices of %s; this program has: %s", ErrUnknown, name, kind,
 			strings.Join(Allocators(kind), ", "))
 	}
-	return factory(dev, settings)
+	a, err := factory(dev, settings)
+	if limited, ok := dev.(*LimitedDevice); ok && err == nil {
+		a = limited.over(a)
+	}
+	return a, err
 }
 
 // Allocators returns the names that Open knows for the devices of a driver, the highest priority first.

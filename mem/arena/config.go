@@ -6,14 +6,15 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
 	"github.com/ashlar-go/ashlar/mem/internal/settings"
 )
 
 // A Config is the settings of an Arena. Sizes are bytes. The zero value takes most of what the device has free.
 type Config struct {
 	// Size (size) is the bytes of the region, rounded down to Round. 0: what the device has free, less a twentieth for
-	// others, which is at least 512 MiB unless that were more than a quarter. With pages it is addresses, and 0 is all that
-	// the device has free.
+	// others, which is at least 512 MiB unless that were more than a quarter; of a mem.LimitedDevice what its limit leaves, less
+	// what moving needs beside the region. With pages it is addresses, and 0 is all that the device has free.
 	Size int64
 	// Round (round) is what sizes of blocks are rounded up to, a multiple of 512. 0 is 512; BMEngine's is 1024.
 	Round int64
@@ -77,13 +78,8 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("arena: ask for the free memory: %w", err)
 		}
-		c.Size = free
-		if c.Page == 0 {
-			c.Size -= min(max(free/20, 512<<20), free/4)
-		}
-		if even := c.Size >> 21 << 21; even > 0 {
-			c.Size = even
-		}
+		_, limited := dev.(*mem.LimitedDevice)
+		c.Size = c.most(free, limited)
 		if c.Size < c.Round {
 			return c, fmt.Errorf("arena: a region of what the device has free, %d bytes: %w", free, mem.ErrNoMemory)
 		}
@@ -95,4 +91,20 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 		return c, fmt.Errorf("arena: a region of %s: want at least one block, of %s", bytesize.Exact(c.Size), bytesize.Exact(c.Round))
 	}
 	return c, nil
+}
+
+// most is the size of a region where so much is free.
+func (c Config) most(free int64, limited bool) int64 {
+	size := free
+	switch {
+	case c.Page > 0:
+	case limited: // others have their own
+		return free - min(region.Beside(free), free)
+	default:
+		size -= min(max(free/20, 512<<20), free/4)
+	}
+	if even := size >> 21 << 21; even > 0 {
+		return even
+	}
+	return size
 }

@@ -86,11 +86,22 @@ func (r *Region) loadKernel() error {
 	if k.move, err = module.Function("moveRuns"); err != nil {
 		return err
 	}
-	grains := r.size / Grain
-	k.rows = int(min(grains, max(grains/8, 16<<10), mostRows))
-	k.placesAt = rowsAt + driver.Pointer(k.rows)*rowBytes
-	k.area, err = r.dev.Alloc(int64(k.placesAt) + (grains/chunkGrains+2)*placeBytes)
+	k.rows, k.placesAt = rowsFor(r.size)
+	k.area, err = r.dev.Alloc(Beside(r.size))
 	return err
+}
+
+// rowsFor returns how many runs go in one launch in a region of so many bytes, and where the places of chunks are after them.
+func rowsFor(size int64) (rows int, placesAt driver.Pointer) {
+	grains := size / Grain
+	rows = int(min(grains, max(grains/8, 16<<10), mostRows))
+	return rows, rowsAt + driver.Pointer(rows)*rowBytes
+}
+
+// Beside returns the bytes that a region of so many takes of the device beside its own from Open on, at most: the kernel's area.
+func Beside(size int64) int64 {
+	_, placesAt := rowsFor(size)
+	return int64(placesAt) + (size/Grain/chunkGrains+2)*placeBytes
 }
 
 func (k *kernel) close(dev driver.Device) error {
