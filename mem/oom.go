@@ -15,6 +15,7 @@ type OutOfMemory struct {
 	Rounded   int64 // the block that would have been made
 	Segment   int64 // what the device was asked for
 	TooLarge  bool  // the request is beyond 1 EiB; nothing was tried, and nothing below is set
+	Rejected  bool  // by throw_on_cudamalloc_oom: the limit leaves too little, and nothing was tried
 
 	Device       int    // ordinal
 	DeviceName   string // product

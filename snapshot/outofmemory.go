@@ -43,6 +43,7 @@ func tableOfError(e *mem.OutOfMemory) []fact {
 		{"rounded", &e.Rounded},
 		{"segment", &e.Segment},
 		{"too_large", &e.TooLarge},
+		{"rejected", &e.Rejected},
 		{"device", &e.Device},
 		{"device_name", &e.DeviceName},
 		{"total", &e.Total},

@@ -82,10 +82,11 @@ type Allocator struct {
 	flushing int           // segments that upstreams are being given back now
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
 
-	observer     mem.Observer
-	callbacks    []func() bool
-	oomObservers []func(*mem.OutOfMemory)
-	closed       bool
+	observer           mem.Observer
+	callbacks          []func() bool
+	oomObservers       []func(*mem.OutOfMemory)
+	rejectionObservers hooks[func(*mem.OutOfMemory)]
+	closed             bool
 
 	returning sync.Mutex // held while upstreams are given their segments back; taken before mu
 }

@@ -39,7 +39,9 @@ type Config struct {
 	MemoryFraction float64
 	// Limit is the same in bytes; 0 is no limit. The smaller of the two counts.
 	Limit int64
-	// ThrowOnOOM makes a request fail as soon as the driver, or the limit, refuses it: nothing cached is given back.
+	// ThrowOnOOM rejects a request for which the driver would be asked for more than the limit leaves: the driver is not
+	// asked, and nothing cached is given back. What the driver refuses is tried again as ever. Without a limit it does
+	// nothing.
 	ThrowOnOOM bool
 	// ReleaseLock lets other requests go on while the driver allocates a segment.
 	ReleaseLock bool

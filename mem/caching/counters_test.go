@@ -8,7 +8,7 @@ import (
 )
 
 // What the counters count, under PyTorch's names: a request that needed the cache given back is a retry, which also waits for
-// all streams; what fails is an out-of-memory error, or a rejection where nothing may be given back.
+// all streams; what fails is an out-of-memory error, and a rejection too where the limit may not be passed for a moment.
 func TestCountersOfDriverCallsAndFailures(t *testing.T) {
 	b := newBench(t, 100*mib, "max_split_size_mb:32")
 	b.Free(b.alloc(60 * mib))
@@ -28,7 +28,7 @@ func TestCountersOfDriverCallsAndFailures(t *testing.T) {
 	equal(t, "rejections", s.NumOOMRejections, 0)
 	b.Free(kept)
 	b.ResetAccumulatedStats()
-	if _, err := b.ParseConfigure("throw_on_cudamalloc_oom:True"); err != nil {
+	if _, err := b.ParseConfigure("throw_on_cudamalloc_oom:True,limit:100MiB"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Alloc(b.stream(), 90*mib); !errors.Is(err, mem.ErrNoMemory) {

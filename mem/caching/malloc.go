@@ -3,6 +3,7 @@ package caching
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/internal/check"
 
@@ -13,7 +14,7 @@ import (
 // allocSlow goes through the whole order of attempts. It is PyTorch's malloc: look whether waiting frees are done;
 // search; ask the callbacks and search; collect garbage; ask the driver; borrow from a pool that lends; give back
 // oversize blocks and ask; wait for all pending frees, search (not if PyTorchExact), give everything back and ask a last
-// time.
+// time. Under ThrowOnOOM a request ends where the driver would be asked for more than the limit leaves.
 func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Block, error) {
 	if id := s.ID(); id > maxStreams {
 		panic(fmt.Sprintf("caching: stream ID %d: drivers number streams densely, and at most to %d", id, maxStreams))
@@ -102,12 +103,8 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 			failures = append(failures, err)
 		}
 	}
-	if ok, err := a.grow(r); ok || err != nil {
+	if ok, err := a.grow(r); ok || err != nil || r.rejected {
 		return ok, err
-	}
-	if a.cfg.ThrowOnOOM {
-		a.totals.numOOMRejections++
-		return false, nil
 	}
 	if a.borrow(r) {
 		return true, nil
@@ -120,7 +117,7 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 		failures = append(failures, err)
 	}
 	if released {
-		if ok, err := a.growAgain(r); ok || err != nil {
+		if ok, err := a.growAgain(r); ok || err != nil || r.rejected {
 			return ok, err
 		}
 	}
@@ -185,10 +182,14 @@ func (a *Allocator) unlocked(sh *shard, f func()) {
 	f()
 }
 
-// grow gets memory from the driver for r. It returns false if there is no room.
+// grow gets memory from the driver for r. It returns false if there is no room. The limit is looked at before the driver
+// is asked: what would pass it is rejected for good under ThrowOnOOM, and what the driver refuses is not.
 func (a *Allocator) grow(r *request) (bool, error) {
 	r.err = nil
 	if a.reserved+r.segment > a.limit {
+		if r.rejected = a.cfg.ThrowOnOOM; r.rejected {
+			a.totals.numOOMRejections++
+		}
 		return false, nil
 	}
 	var err error
@@ -245,6 +246,9 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 // giveUp tells the observers of an out-of-memory error and returns it. The caller holds mu, which giveUp releases.
 func (a *Allocator) giveUp(oom *mem.OutOfMemory) error {
 	observers := a.oomObservers
+	if oom.Rejected {
+		observers = slices.Concat(a.rejectionObservers.all(), observers)
+	}
 	a.leave()
 	if !oom.TooLarge {
 		a.describeProcesses(oom)

@@ -23,7 +23,7 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 		total = info.TotalMemory
 	}
 	e := &mem.OutOfMemory{
-		Requested: r.requested, Rounded: r.size, Segment: r.segment,
+		Requested: r.requested, Rounded: r.size, Segment: r.segment, Rejected: r.rejected,
 		Device: info.Ordinal, DeviceName: info.Name, Total: total, Free: free,
 		Reserved: a.reserved,
 		Stream:   sh.stream.ID(), Pool: r.pool.family.id, Small: r.pool.small(),
@@ -163,7 +163,7 @@ func (a *Allocator) describeKept(r *request, headroom int64, segments []mem.Segm
 	if private > 0 && headroom+private >= r.segment {
 		add("the free segments of private pools", "Pool.EmptyCache, or Close or ReleasePool and EmptyCache, give %s back", mem.FormatSize(private))
 	}
-	if held := r.noRetry || a.capturing() || a.cfg.ThrowOnOOM; held && ordinary > 0 && headroom+ordinary >= r.segment {
+	if held := r.noRetry || r.rejected || a.capturing(); held && ordinary > 0 && headroom+ordinary >= r.segment {
 		add("EmptyCache", "%s is free in segments that this request must not give back itself", mem.FormatSize(ordinary))
 	}
 }

@@ -15,6 +15,7 @@ type request struct {
 	segment    int64        // what the driver would be asked for
 	expandable bool
 	found      blockRef // taken out of its free set
+	rejected   bool     // by the limit, under ThrowOnOOM
 	err        error    // what the driver said last; nil for a refusal by the limit
 }
 

@@ -147,30 +147,3 @@ func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 	}
 	return ptr, size, nil
 }
-
-// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's locks, in
-// one order for all streams: it must be quick and must not call the allocator.
-func (a *Allocator) Observe(observer mem.Observer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lockShards()
-	defer a.unlockShards()
-	a.observer = observer
-	a.attend(attendObserver, observer != nil)
-}
-
-// OnLowMemory adds a callback that is asked to free blocks when a request finds no free block, before the driver is
-// asked. It returns whether it freed any. It runs without locks, on the goroutine of the request.
-func (a *Allocator) OnLowMemory(callback func() (freed bool)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.callbacks = append(slices.Clip(a.callbacks), callback)
-}
-
-// OnOutOfMemory adds an observer of out-of-memory errors. It runs before Alloc returns the error, without locks, on the
-// goroutine of the request.
-func (a *Allocator) OnOutOfMemory(observer func(*mem.OutOfMemory)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.oomObservers = append(slices.Clip(a.oomObservers), observer)
-}

@@ -1,0 +1,77 @@
+package caching
+
+import (
+	"slices"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A hook is a function that was registered.
+type hook[F any] struct {
+	id   *byte // tells it from others
+	call F
+}
+
+// hooks are those of one kind, in the order of their registration. Each change makes a new slice: who runs the former
+// holds no lock.
+type hooks[F any] []hook[F]
+
+func (h *hooks[F]) add(call F) (id *byte) {
+	id = new(byte)
+	*h = append(slices.Clip(*h), hook[F]{id, call})
+	return id
+}
+
+func (h *hooks[F]) remove(id *byte) {
+	*h = slices.DeleteFunc(slices.Clone(*h), func(one hook[F]) bool { return one.id == id })
+}
+
+func (h hooks[F]) all() []F {
+	calls := make([]F, len(h))
+	for i := range h {
+		calls[i] = h[i].call
+	}
+	return calls
+}
+
+// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's locks, in
+// one order for all streams: it must be quick and must not call the allocator.
+func (a *Allocator) Observe(observer mem.Observer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lockShards()
+	defer a.unlockShards()
+	a.observer = observer
+	a.attend(attendObserver, observer != nil)
+}
+
+// OnLowMemory adds a callback that is asked to free blocks when a request finds no free block, before the driver is
+// asked. It returns whether it freed any. It runs without locks, on the goroutine of the request.
+func (a *Allocator) OnLowMemory(callback func() (freed bool)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.callbacks = append(slices.Clip(a.callbacks), callback)
+}
+
+// OnOutOfMemory adds an observer of out-of-memory errors. It runs before Alloc returns the error, without locks, on the
+// goroutine of the request.
+func (a *Allocator) OnOutOfMemory(observer func(*mem.OutOfMemory)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.oomObservers = append(slices.Clip(a.oomObservers), observer)
+}
+
+// OnRejection adds an observer of requests that Config.ThrowOnOOM rejects: PyTorch's OomRejectionObserver, whose arguments
+// are the error's Device, Segment, Reserved and Total. It runs before the observers of OnOutOfMemory, which hear of the
+// request too, without locks, on the goroutine of the request. remove takes it away, unless a request that is under way
+// still tells it; to remove it again is a no-op.
+func (a *Allocator) OnRejection(observer func(*mem.OutOfMemory)) (remove func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := a.rejectionObservers.add(observer)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.rejectionObservers.remove(id)
+	}
+}

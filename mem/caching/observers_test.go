@@ -1,0 +1,87 @@
+package caching_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// The limit is looked at before the driver is asked: what the driver refuses is served from what the cache gives back.
+func TestDefect11_TheDriversRefusalIsNoRejection(t *testing.T) {
+	for _, settings := range []string{"", "limit:900MiB", "max_split_size_mb:64", "expandable_segments:True"} {
+		b := newBench(t, gib, settings)
+		foreign, err := b.dev.Alloc(500 * mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Free(b.alloc(400 * mib))
+		b.configure("throw_on_cudamalloc_oom:True," + settings)
+		b.Free(b.alloc(450 * mib)) // there is room once the cache is given back
+		s := b.Stats()
+		equal(t, settings+": rejections", s.NumOOMRejections, 0)
+		equal(t, settings+": errors", s.NumOOMs, 0)
+		if err := b.dev.Free(foreign); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What passes the limit is rejected at once: the driver is not asked and the cache stays, but collected garbage goes first.
+func TestDefect11_WhatPassesTheLimitIsRejectedBeforeTheDriverIsAsked(t *testing.T) {
+	b := newBench(t, gib, "limit:500MiB,throw_on_cudamalloc_oom:True")
+	b.Free(b.alloc(400 * mib))
+	calls := b.Stats().NumDeviceAlloc
+	oom := b.fails(450 * mib)
+	s := b.Stats()
+	equal(t, "rejections", s.NumOOMRejections, 1)
+	equal(t, "retries", s.NumAllocRetries, 0)
+	equal(t, "waits", s.NumSyncAllStreams, 0)
+	equal(t, "driver calls", s.NumDeviceAlloc, calls)
+	equal(t, "reserved", s.ReservedBytes.All.Current, 400*mib)
+	equal(t, "rejected", oom.Rejected, true)
+	b.configure("garbage_collection_threshold:0.5")
+	b.Free(b.alloc(450 * mib))
+	equal(t, "rejections", b.Stats().NumOOMRejections, 1)
+	b.configure("throw_on_cudamalloc_oom:False")
+	equal(t, "rejected without the setting", b.fails(600*mib).Rejected, false)
+	equal(t, "rejections", b.Stats().NumOOMRejections, 1)
+}
+
+// Without a limit there is nothing to reject, however full the device.
+func TestDefect11_NothingIsRejectedWithoutALimit(t *testing.T) {
+	b := newBench(t, 100*mib, "throw_on_cudamalloc_oom:True")
+	b.Free(b.alloc(80 * mib))
+	b.Free(b.alloc(90 * mib))
+	equal(t, "rejected", b.fails(200*mib).Rejected, false)
+	equal(t, "rejections", b.Stats().NumOOMRejections, 0)
+	equal(t, "retries", b.Stats().NumAllocRetries, 2)
+}
+
+// The observers of rejections have what PyTorch's OomRejectionObserver is told, before those of all errors.
+func TestDefect15_RejectionsAreObserved(t *testing.T) {
+	b := newBench(t, gib, "limit:500MiB,throw_on_cudamalloc_oom:True")
+	var told []string
+	var rejected *mem.OutOfMemory
+	b.OnOutOfMemory(func(*mem.OutOfMemory) { told = append(told, "error") })
+	remove := b.OnRejection(func(e *mem.OutOfMemory) {
+		told, rejected = append(told, "rejection"), e
+	})
+	b.Free(b.alloc(400 * mib))
+	b.fails(401*mib + 1)
+	if !slices.Equal(told, []string{"rejection", "error"}) {
+		t.Fatalf("told %v", told)
+	}
+	equal(t, "the device", rejected.Device, 0)
+	equal(t, "what the driver would be asked for", rejected.Segment, 402*mib)
+	equal(t, "what was reserved before", rejected.Reserved, 400*mib)
+	equal(t, "the device's memory", rejected.Total, gib)
+	remove()
+	remove()
+	b.fails(450 * mib)
+	b.configure("throw_on_cudamalloc_oom:False")
+	b.fails(2 * gib)
+	if !slices.Equal(told, []string{"rejection", "error", "error", "error"}) {
+		t.Errorf("told %v", told)
+	}
+}
