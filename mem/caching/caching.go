@@ -83,7 +83,7 @@ type Allocator struct {
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
 
 	observer           mem.Observer
-	callbacks          []func() bool
+	lowMemory          hooks[func() bool]
 	oomObservers       []func(*mem.OutOfMemory)
 	rejectionObservers hooks[func(*mem.OutOfMemory)]
 	closed             bool

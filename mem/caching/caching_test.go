@@ -190,7 +190,7 @@ func TestLowMemoryCallbacksComeBeforeTheDriver(t *testing.T) {
 	b := newBench(t, gib, "")
 	hoard := b.alloc(30 * mib)
 	asked := 0
-	b.OnLowMemory(func() bool {
+	b.OnLowMemory("test", func() bool {
 		asked++
 		if hoard == (mem.Block{}) {
 			return false

@@ -88,7 +88,7 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 	if a.search(r) {
 		return true, nil
 	}
-	if len(a.callbacks) > 0 && !r.noRetry {
+	if len(a.lowMemory) > 0 && !r.noRetry {
 		freed, err := a.runCallbacks(r)
 		if err != nil {
 			return false, err
@@ -152,7 +152,7 @@ func (a *Allocator) search(r *request) bool {
 // runCallbacks asks everyone who may hold memory to give some up, and reports whether somebody did. It runs without
 // locks, since they will call Free: anything may happen meanwhile, and the request may have to go to another pool.
 func (a *Allocator) runCallbacks(r *request) (freed bool, err error) {
-	callbacks, sh := a.callbacks, r.pool.sh
+	callbacks, sh := a.lowMemory.all(), r.pool.sh
 	a.unlocked(sh, func() {
 		for _, callback := range callbacks {
 			if callback() {

@@ -1,13 +1,15 @@
 package caching
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A hook is a function that was registered.
+// A hook is a function that was registered, under a name if it has one.
 type hook[F any] struct {
+	name string
 	id   *byte // tells it from others
 	call F
 }
@@ -16,9 +18,9 @@ type hook[F any] struct {
 // holds no lock.
 type hooks[F any] []hook[F]
 
-func (h *hooks[F]) add(call F) (id *byte) {
+func (h *hooks[F]) add(name string, call F) (id *byte) {
 	id = new(byte)
-	*h = append(slices.Clip(*h), hook[F]{id, call})
+	*h = append(slices.Clip(*h), hook[F]{name, id, call})
 	return id
 }
 
@@ -34,6 +36,14 @@ func (h hooks[F]) all() []F {
 	return calls
 }
 
+func (h hooks[F]) names() []string {
+	names := make([]string, len(h))
+	for i := range h {
+		names[i] = h[i].name
+	}
+	return names
+}
+
 // Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's locks, in
 // one order for all streams: it must be quick and must not call the allocator.
 func (a *Allocator) Observe(observer mem.Observer) {
@@ -46,11 +56,29 @@ func (a *Allocator) Observe(observer mem.Observer) {
 }
 
 // OnLowMemory adds a callback that is asked to free blocks when a request finds no free block, before the driver is
-// asked. It returns whether it freed any. It runs without locks, on the goroutine of the request.
-func (a *Allocator) OnLowMemory(callback func() (freed bool)) {
+// asked, after those that were added before. It returns whether it freed any. It runs without locks, on the goroutine of
+// the request. The name tells it from others, as in PyTorch's registry of FreeMemoryCallbacks: one that is taken panics.
+// remove takes the callback away, and frees its name; a request that is under way may still ask it once. To remove it
+// again is a no-op.
+func (a *Allocator) OnLowMemory(name string, callback func() (freed bool)) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.callbacks = append(slices.Clip(a.callbacks), callback)
+	if slices.Contains(a.lowMemory.names(), name) {
+		panic(fmt.Sprintf("caching: OnLowMemory: there is a callback named %q already", name))
+	}
+	id := a.lowMemory.add(name, callback)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.lowMemory.remove(id)
+	}
+}
+
+// LowMemoryCallbacks returns the names of the callbacks of OnLowMemory, in the order in which they are asked.
+func (a *Allocator) LowMemoryCallbacks() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lowMemory.names()
 }
 
 // OnOutOfMemory adds an observer of out-of-memory errors. It runs before Alloc returns the error, without locks, on the
@@ -68,7 +96,7 @@ func (a *Allocator) OnOutOfMemory(observer func(*mem.OutOfMemory)) {
 func (a *Allocator) OnRejection(observer func(*mem.OutOfMemory)) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id := a.rejectionObservers.add(observer)
+	id := a.rejectionObservers.add("", observer)
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -7,6 +7,58 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
+func TestDefect15_LowMemoryCallbacksHaveNamesAndGo(t *testing.T) {
+	b := newBench(t, 100*mib, "")
+	var asked []string
+	add := func(name string) (remove func()) {
+		return b.OnLowMemory(name, func() bool {
+			asked = append(asked, name)
+			return false
+		})
+	}
+	requests := func(want ...string) {
+		t.Helper()
+		asked = nil
+		b.Free(b.alloc(4 * mib))
+		b.emptyCache()
+		if !slices.Equal(asked, want) {
+			t.Errorf("a request asked %v, want %v", asked, want)
+		}
+		if got := b.LowMemoryCallbacks(); !slices.Equal(got, want) {
+			t.Errorf("the callbacks are %v, want %v", got, want)
+		}
+	}
+	requests()
+	first, second, third := add("images"), add("weights"), add("scratch")
+	requests("images", "weights", "scratch")
+	mustPanic(t, `there is a callback named "weights" already`, func() { add("weights") })
+	second()
+	requests("images", "scratch")
+	again := add("weights")
+	second() // which is not the one that has the name now
+	requests("images", "scratch", "weights")
+	first()
+	third()
+	again()
+	requests()
+}
+
+// A callback that is removed while callbacks run is asked for the last time then.
+func TestDefect15_ALowMemoryCallbackRemovesItself(t *testing.T) {
+	b := newBench(t, 100*mib, "")
+	asked := 0
+	var remove func()
+	remove = b.OnLowMemory("once", func() bool {
+		asked++
+		remove()
+		return false
+	})
+	b.Free(b.alloc(4 * mib))
+	b.emptyCache()
+	b.Free(b.alloc(4 * mib))
+	equal(t, "calls", asked, 1)
+}
+
 // The limit is looked at before the driver is asked: what the driver refuses is served from what the cache gives back.
 func TestDefect11_TheDriversRefusalIsNoRejection(t *testing.T) {
 	for _, settings := range []string{"", "limit:900MiB", "max_split_size_mb:64", "expandable_segments:True"} {

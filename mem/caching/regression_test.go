@@ -123,7 +123,7 @@ func TestAPoolThatEndsInACallbackIsNotForgotten(t *testing.T) {
 	b := newBench(t, gib, "")
 	id := mem.PoolID{1, 0}
 	b.BeginAllocateToPool(id, everyStream)
-	b.OnLowMemory(func() bool {
+	b.OnLowMemory("test", func() bool {
 		b.EndAllocateToPool(id)
 		b.ReleasePool(id)
 		return b.EmptyCache() != nil
@@ -136,7 +136,7 @@ func TestAPoolThatEndsInACallbackIsNotForgotten(t *testing.T) {
 
 func TestAnAllocatorClosedInACallbackStaysClosed(t *testing.T) {
 	b := newBench(t, gib, "")
-	b.OnLowMemory(func() bool { return b.Close() != nil })
+	b.OnLowMemory("test", func() bool { return b.Close() != nil })
 	if _, err := b.Alloc(b.s, mib); !errors.Is(err, caching.ErrClosed) {
 		t.Errorf("Alloc = %v, want ErrClosed", err)
 	}

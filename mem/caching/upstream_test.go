@@ -286,7 +286,7 @@ func TestOutOfMemoryWithPrivatePools(t *testing.T) {
 func TestNoRetry(t *testing.T) {
 	b := newBench(t, gib, "limit:64MiB")
 	asked := 0
-	b.OnLowMemory(func() bool { asked++; return false })
+	b.OnLowMemory("test", func() bool { asked++; return false })
 	p := b.NewPool(caching.PoolOptions{UseOnOOM: true})
 	side := b.stream()
 	block, err := p.Alloc(b.s, 20*mib)
