@@ -33,8 +33,6 @@
 // for all that use the blocks and the holes, and whoever uses them later waits for it: the holders, told by Land, for the
 // blocks, Alloc for the holes.
 //
-// Streams from number 63 on are taken for one: memory that one of them used waits for all of them.
-//
 // # Graphs
 //
 // A captured graph has addresses in it, and an arena does not know whose. Whoever launches one keeps the blocks that it uses
@@ -111,7 +109,7 @@ func New(dev driver.Device, cfg Config) (*Arena, error) {
 // newArena makes an arena of part of a region, all of it free.
 func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
 	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit, streams: handover.New(dev, "arena")}
-	a.holes = fit.NewFirstFit(1, handover.Past.Join) // all offsets and sizes are multiples of Round
+	a.holes = fit.NewFirstFit(1, a.streams.Join) // all offsets and sizes are multiples of Round
 	a.holes.Give(lo, hi-lo, handover.Past{})
 	a.begin()
 	return a
@@ -245,12 +243,29 @@ func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
 	defer a.mu.Unlock()
 	i := a.find("Free", b)
 	r := &a.records[i]
-	users := r.origin | r.mover
+	users := a.streams.Union(r.origin, r.mover)
 	for _, s := range used {
-		users |= a.streams.Note(s)
+		users = a.streams.Union(users, a.streams.Note(s))
 	}
 	a.giveBack(i, users)
+	if a.streams.Crowded() {
+		a.streams.Sweep(a.sets)
+	}
 	a.verify()
+}
+
+// sets visits every set of streams that the arena has.
+func (a *Arena) sets(yield func(handover.Set) bool) {
+	for _, p := range a.holes.All() {
+		if !yield(p.Users) {
+			return
+		}
+	}
+	for i := range a.records { // of one stream each
+		if r := &a.records[i]; !yield(r.origin) || !yield(r.mover) {
+			return
+		}
+	}
 }
 
 // giveBack makes a hole of a block that these streams may still use.

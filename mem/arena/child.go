@@ -50,7 +50,7 @@ func (a *Arena) child(size int64) (*Arena, error) {
 func (a *Arena) inherit(users []driver.Stream) {
 	var set handover.Set
 	for _, s := range users {
-		set |= a.streams.Note(s)
+		set = a.streams.Union(set, a.streams.Note(s))
 	}
 	a.holes.TakeAt(a.lo, a.Size())
 	a.holes.Give(a.lo, a.Size(), a.streams.Freed(set))

@@ -23,7 +23,7 @@ func (a *Arena) Close() error {
 	defer p.mu.Unlock()
 	var set handover.Set
 	for _, s := range *users {
-		set |= p.streams.Note(s)
+		set = p.streams.Union(set, p.streams.Note(s))
 	}
 	p.giveBack(a.seat, set)
 	p.verify()
@@ -49,7 +49,7 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 	}
 	var used handover.Set
 	for _, p := range a.holes.All() {
-		used |= p.Users
+		used = a.streams.Union(used, p.Users)
 	}
 	if a.parent != nil {
 		a.closed = true

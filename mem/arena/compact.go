@@ -110,9 +110,9 @@ func (a *Arena) lift(slides []slide) (users handover.Set, refused bool) {
 			continue
 		}
 		r.lifted = true
-		users |= r.origin | r.mover
+		users = a.streams.Union(users, a.streams.Union(r.origin, r.mover))
 		for _, u := range used {
-			users |= a.streams.Note(u)
+			users = a.streams.Union(users, a.streams.Note(u))
 		}
 	}
 	return users, refused

@@ -356,3 +356,51 @@ func (l *locked) free(t *testing.T, a *arena.Arena) {
 	}
 	a.Free(b)
 }
+
+// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and another
+// waits for those alone that used the memory; also after a compaction on one.
+func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 64 << 20})
+	defer dev.Close()
+	a := newArena(t, dev, arena.Config{Size: 1 << 20})
+	streams := make([]driver.Stream, 100)
+	blocks := make([]mem.Block, len(streams))
+	alloc := func(i int, size int64) mem.Block {
+		t.Helper()
+		b, err := a.Alloc(streams[i], size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for i := range streams {
+		var err error
+		if streams[i], err = dev.NewStream(driver.StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		blocks[i] = alloc(i, 4*kib)
+	}
+	waits := func(what string, want int64, do func()) {
+		t.Helper()
+		before := dev.Calls()[sim.CallWaitFor].Count
+		do()
+		if n := dev.Calls()[sim.CallWaitFor].Count - before; n != want {
+			t.Errorf("%s: %d waits, want %d", what, n, want)
+		}
+	}
+	waits("each its own", 0, func() {
+		for i := range streams {
+			a.Free(blocks[i])
+			blocks[i] = alloc(i, 4*kib)
+		}
+	})
+	waits("one hole of three others", 3, func() {
+		a.Free(blocks[64])
+		a.Free(blocks[65], streams[2])
+		blocks[64] = alloc(99, 8*kib)
+	})
+	waits("the second half of it, by one of those", 1, func() {
+		a.Free(blocks[64])
+		blocks[64] = alloc(65, 8*kib)
+	})
+}

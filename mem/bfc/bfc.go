@@ -29,8 +29,7 @@
 // streams at once: a free block has the set of streams whose work, queued before its free, may still touch it, and Alloc
 // makes the stream that it allocates for wait for those: its past (mem/internal/handover). So placement does not depend on
 // streams. Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done
-// its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes the next block that fits. Streams from
-// number 63 on are taken for one: memory that one of them used waits for all of them.
+// its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes the next block that fits.
 //
 // The safe frontier is for who knows more than streams: it bounds which blocks a request takes (Options.FreedBefore). It
 // replaces no wait.
@@ -201,7 +200,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	r := &a.records[n]
 	users := r.past.Users
 	for _, s := range used {
-		users |= a.streams.Note(s)
+		users = a.streams.Union(users, a.streams.Note(s))
 	}
 	r.past = a.streams.Freed(users)
 	r.state = free
@@ -218,7 +217,19 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	}
 	a.tellMetadata("MemoryDeallocation", &was, Note{})
 	a.wake()
+	if a.streams.Crowded() {
+		a.streams.Sweep(a.sets)
+	}
 	a.verify()
+}
+
+// sets visits every set of streams that the allocator has.
+func (a *Allocator) sets(yield func(handover.Set) bool) {
+	for i := range a.records {
+		if !yield(a.records[i].past.Users) {
+			return
+		}
+	}
 }
 
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }

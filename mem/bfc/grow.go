@@ -213,7 +213,7 @@ func (a *Allocator) release(s *segment) error {
 	}
 	var users handover.Set
 	for n := s.first; n != 0; n = a.records[n].next {
-		users |= a.records[n].past.Users
+		users = a.streams.Union(users, a.records[n].past.Users)
 	}
 	if err := a.streams.Sync(users); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (a *Allocator) merge(n, next ref) {
 	r, x := &a.records[n], &a.records[next]
 	r.size += x.size
 	r.asked = 0
-	r.past = r.past.Join(x.past)
+	r.past = a.streams.Join(r.past, x.past)
 	r.freedAt = max(r.freedAt, x.freedAt)
 	if r.next = x.next; r.next != 0 {
 		a.records[r.next].prev = n

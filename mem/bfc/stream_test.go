@@ -209,3 +209,53 @@ func TestAllocForAClosedStream(t *testing.T) {
 	}
 	a.Free(b)
 }
+
+// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and another
+// waits for it alone.
+func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 256 << 20})
+	defer dev.Close()
+	a := newAllocator(t, dev, bfc.Config{})
+	streams := make([]driver.Stream, 100)
+	blocks := make([]mem.Block, len(streams))
+	alloc := func(i int) {
+		t.Helper()
+		b, err := a.Alloc(streams[i], int64(1000*(i+1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if blocks[i].Ptr != 0 && b.Ptr != blocks[i].Ptr {
+			t.Errorf("stream %d: a block at %#x, want %#x", i, uint64(b.Ptr), uint64(blocks[i].Ptr))
+		}
+		blocks[i] = b
+	}
+	for i := range streams {
+		var err error
+		if streams[i], err = dev.NewStream(driver.StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		alloc(i)
+	}
+	waits := func(what string, want int64, do func()) {
+		t.Helper()
+		before := dev.Calls()[sim.CallWaitFor].Count
+		do()
+		if n := dev.Calls()[sim.CallWaitFor].Count - before; n != want {
+			t.Errorf("%s: %d waits, want %d", what, n, want)
+		}
+	}
+	waits("each its own", 0, func() {
+		for i := range streams {
+			a.Free(blocks[i])
+			alloc(i)
+		}
+	})
+	waits("a block of three others", 3, func() {
+		a.Free(blocks[98], streams[2], streams[70])
+		streams[98] = streams[99]
+		alloc(98)
+	})
+	if heap := testing.AllocsPerRun(100, func() { a.Free(blocks[97]); alloc(97) }); heap != 0 {
+		t.Errorf("%v heap allocations", heap)
+	}
+}

@@ -57,6 +57,8 @@ type Config struct {
 	// Waits says that the allocator itself makes a stream wait for others that still use a block's memory, so that it
 	// may hand the memory out before they are done.
 	Waits bool
+
+	scarce bool // any request may find no room
 }
 
 func (c Config) complete() Config {
@@ -94,6 +96,7 @@ var checks = []struct {
 	{"UsedStreams", checkUsedStreams},
 	{"UsedByMany", checkUsedByMany},
 	{"ReuseWhileHeld", checkReuseWhileHeld},
+	{"ManyStreams", checkManyStreams},
 	{"Layers", checkLayers},
 	{"Statistics", checkStatistics},
 	{"Random", checkRandom},

@@ -1,6 +1,8 @@
 package memtest
 
 import (
+	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -98,6 +100,52 @@ func checkReuseWhileHeld(t testing.TB, cfg Config) {
 	}
 	must(t, w.sync())
 	must(t, w.finish())
+}
+
+// checkManyStreams: with more streams than a word has bits, random histories hold as they do with few. An allocator that makes
+// streams wait makes none wait for memory that it alone has used.
+func checkManyStreams(t testing.TB, cfg Config) {
+	const many = 200
+	cfg.Streams = max(cfg.Streams, many)
+	w := newWorld(t, cfg, nil)
+	size := min(cfg.MaxBlock, 8<<10)
+	for _, busy := range []int{1, many - 2} {
+		own := many - 1
+		kept := w.mustAlloc(t, busy, size)
+		must(t, w.free(w.mustAlloc(t, own, size)))
+		must(t, w.sync())
+		w.hold(busy, true)
+		must(t, w.rewrite(kept, busy))
+		must(t, w.free(w.mustAlloc(t, own, size)))
+		must(t, w.syncOne(own))
+		if w.sim != nil && cfg.Waits && w.sim.Pending(w.streams[busy].ID()) == 0 {
+			t.Fatalf("s%d was given memory that it alone has used, and waited for s%d", own, busy)
+		}
+		w.hold(busy, false)
+		must(t, w.sync())
+	}
+	w.tight = true
+	rng := rand.New(rand.NewPCG(cfg.Seed, 4))
+	for range 400 { // any three streams use each block
+		if len(w.live) > 40 {
+			must(t, w.free(w.live[rng.IntN(len(w.live))]))
+		}
+		w.next++
+		b, err := w.alloc(w.next, rng.IntN(many), 1+rng.Int64N(size))
+		if errors.Is(err, mem.ErrNoMemory) { // it may keep a segment for each stream
+			continue
+		}
+		must(t, err)
+		for range 2 {
+			must(t, w.check(b, rng.IntN(many), "by one of many streams"))
+		}
+	}
+	for len(w.live) > 0 {
+		must(t, w.free(w.live[0]))
+	}
+	must(t, w.finish())
+	cfg.Seeds, cfg.Ops, cfg.scarce = 1, min(cfg.Ops, 300), true
+	checkRandom(t, cfg)
 }
 
 func log2(n int64) int {

@@ -71,7 +71,7 @@ func newWorld(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) 
 	t.Helper()
 	w := &world{
 		cfg: cfg, dev: cfg.Device(t), numbers: map[int]*block{}, held: make([]bool, cfg.Streams),
-		around: func(call func()) { call() },
+		around: func(call func()) { call() }, tight: cfg.scarce,
 	}
 	t.Cleanup(func() {
 		if err := w.dev.Close(); err != nil {

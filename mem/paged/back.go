@@ -40,12 +40,12 @@ func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32)
 		mp := &a.mappings[m]
 		switch {
 		case mp.blocks > 0:
-			past = past.Join(mp.base)
-		case (a.pastAt(m).Users|mp.past.Users)&r.avoid != 0:
+			past = a.streams.Join(past, mp.base)
+		case a.avoids(r.avoid, a.streams.Union(a.pastAt(m).Users, mp.past.Users)):
 			a.forgo()
 			return past, errApart
 		case a.pages[mp.page].user == 0:
-			past = past.Join(a.pastAt(m)).Join(mp.past)
+			past = a.streams.Join(a.streams.Join(past, a.pastAt(m)), mp.past)
 			a.fromIdle(mp.page, m)
 			a.taken = append(a.taken, m)
 			taken += int64(mp.n)
@@ -147,7 +147,7 @@ func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint
 	g := from
 	for _, i := range a.chosen {
 		m := a.enter(i, number, g)
-		past = past.Join(a.pastAt(m))
+		past = a.streams.Join(past, a.pastAt(m))
 		a.pages[i].user = m
 		if a.pages[i].home == 0 {
 			a.settle(m)

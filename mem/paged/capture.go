@@ -16,7 +16,7 @@ func (a *Allocator) placeApart(r *request, units uint32, why error) (ref, error)
 	r.avoid = a.toAvoid(r.stream)
 	var holes []ref
 	a.eachHole(units, func(at ref, sp *span) bool {
-		if sp.past.Users&r.avoid == 0 {
+		if !a.avoids(r.avoid, sp.past.Users) {
 			holes = append(holes, at)
 		}
 		return true
@@ -39,17 +39,31 @@ func (a *Allocator) placeApart(r *request, units uint32, why error) (ref, error)
 	return at, err
 }
 
+// An avoidance is the streams whose memory a request cannot have: these, or all others.
+type avoidance struct {
+	streams handover.Set
+	others  bool
+}
+
 // toAvoid is the streams that this one cannot wait for now.
-func (a *Allocator) toAvoid(s driver.Stream) (avoid handover.Set) {
+func (a *Allocator) toAvoid(s driver.Stream) (avoid avoidance) {
 	if a.streams.NotCapturing(s) != nil {
-		return ^a.streams.Note(s)
+		return avoidance{a.streams.Note(s), true}
 	}
 	for other := range a.streams.Noted() {
 		if other != s && a.streams.NotCapturing(other) != nil {
-			avoid |= a.streams.Note(other)
+			avoid.streams = a.streams.Union(avoid.streams, a.streams.Note(other))
 		}
 	}
 	return avoid
+}
+
+// avoids reports whether memory that these streams used is to be avoided.
+func (a *Allocator) avoids(avoid avoidance, users handover.Set) bool {
+	if avoid.others {
+		return !a.streams.Within(users, avoid.streams)
+	}
+	return a.streams.Overlap(users, avoid.streams)
 }
 
 // placeFresh makes a block at addresses that nobody had.

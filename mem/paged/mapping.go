@@ -126,17 +126,17 @@ func (a *Allocator) unlist(i pref) {
 	p.older, p.newer = 0, 0
 }
 
-// oldestOf is the idle page of an order that has not been used for longest, but for those that these streams used, or 0.
-func (a *Allocator) oldestOf(order int, avoid handover.Set) pref {
+// oldestOf is the idle page of an order that has not been used for longest, but for those to avoid, or 0.
+func (a *Allocator) oldestOf(order int, avoid avoidance) pref {
 	i := a.idle[order].oldest
-	for i != 0 && a.pages[i].past.Users&avoid != 0 {
+	for i != 0 && a.avoids(avoid, a.pages[i].past.Users) {
 		i = a.pages[i].newer
 	}
 	return i
 }
 
 // oldestIdle is the oldest of all orders.
-func (a *Allocator) oldestIdle(avoid handover.Set) (oldest pref) {
+func (a *Allocator) oldestIdle(avoid avoidance) (oldest pref) {
 	for order := range a.idle {
 		if i := a.oldestOf(order, avoid); i != 0 && (oldest == 0 || a.lastUse(i) < a.lastUse(oldest)) {
 			oldest = i

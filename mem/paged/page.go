@@ -115,7 +115,7 @@ func (a *Allocator) sweep() {
 func (a *Allocator) thin() {
 	marked := false
 	for a.created-a.used > a.cfg.Keep/a.granule {
-		i := a.oldestIdle(0)
+		i := a.oldestIdle(avoidance{})
 		if i == 0 {
 			return
 		}
@@ -142,7 +142,7 @@ func (a *Allocator) EmptyCache() error {
 func (a *Allocator) emptyCache() error {
 	a.sweep()
 	for {
-		i := a.oldestIdle(0)
+		i := a.oldestIdle(avoidance{})
 		if i == 0 {
 			break
 		}

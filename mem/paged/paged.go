@@ -223,10 +223,10 @@ type request struct {
 	id     driver.StreamID
 	asked  int64
 	units  uint32
-	hasty  bool         // nothing may be waited for
-	avoid  handover.Set // streams whose memory it cannot have, since there is a capture
-	driver bool         // it may ask the driver
-	stale  bool         // a mapping was in its way whose page is in use elsewhere
+	hasty  bool      // nothing may be waited for
+	avoid  avoidance // streams whose memory it cannot have, since there is a capture
+	driver bool      // it may ask the driver
+	stale  bool      // a mapping was in its way whose page is in use elsewhere
 }
 
 // errHeld says that the racks must be emptied before the driver is asked for memory.
@@ -275,15 +275,18 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 	users := r.past.Users
 	for _, s := range used {
-		users |= a.streams.Note(s)
+		users = a.streams.Union(users, a.streams.Note(s))
 	}
 	a.waits.clock++
 	past := a.streams.Freed(users)
 	if r.state == slot {
 		a.freeSlot(at, r, past)
-		return
+	} else {
+		a.vacate(at, r, past)
 	}
-	a.vacate(at, r, past)
+	if a.streams.Crowded() {
+		a.streams.Sweep(a.sets)
+	}
 }
 
 // tell tells the observer. The caller holds mu.

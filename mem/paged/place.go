@@ -115,7 +115,7 @@ func (a *Allocator) missing(rg *region, from, to uint32) (nothing, stale int64) 
 // occupy makes a block of the first units of a hole.
 func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 	sp := a.records.at(at)
-	if sp.past.Users&r.avoid != 0 {
+	if a.avoids(r.avoid, sp.past.Users) {
 		return errApart
 	}
 	rg, from, to := a.granules(sp, units)
@@ -124,7 +124,7 @@ func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 		if err != nil {
 			return err
 		}
-		if err := a.follow(r, past.Join(sp.past)); err != nil {
+		if err := a.follow(r, a.streams.Join(past, sp.past)); err != nil {
 			a.forgo()
 			return err
 		}
@@ -164,10 +164,10 @@ func (a *Allocator) share(r *request, rg *region, from, to uint32, users handove
 			break
 		}
 		mp.blocks++
-		users |= mp.base.Users
+		users = a.streams.Union(users, mp.base.Users)
 		g = mp.at + mp.n
 	}
-	if g >= to && r.precedes(users) {
+	if g >= to && a.precedes(r, users) {
 		return true
 	}
 	for g > from {
@@ -179,13 +179,13 @@ func (a *Allocator) share(r *request, rg *region, from, to uint32, users handove
 }
 
 // precedes reports whether what these streams did comes before what the request's is to do, without a wait.
-func (r *request) precedes(users handover.Set) bool {
-	return users&^r.own == 0 && r.own != 0 && r.own>>63 == 0
+func (a *Allocator) precedes(r *request, users handover.Set) bool {
+	return r.own != 0 && a.streams.Within(users, r.own)
 }
 
 // follow makes a request's stream wait for a past.
 func (a *Allocator) follow(r *request, p handover.Past) error {
-	if r.precedes(p.Users) {
+	if a.precedes(r, p.Users) {
 		return nil
 	}
 	return a.streams.Follow(r.stream, p)
@@ -222,11 +222,11 @@ func (a *Allocator) vacate(at ref, r *span, past handover.Past) {
 	rg, _, to := a.granules(r, r.units)
 	for m := r.mapping; ; {
 		mp := &a.mappings[m]
-		mp.past = mp.past.Join(past)
+		mp.past = a.streams.Join(mp.past, past)
 		if mp.blocks--; mp.blocks == 0 {
 			mp.freed = a.waits.clock
 			p := &a.pages[mp.page]
-			p.past = p.past.Join(mp.past)
+			p.past = a.streams.Join(p.past, mp.past)
 			a.toIdle(mp.page, false)
 		}
 		g := mp.at + mp.n
@@ -261,7 +261,7 @@ func (a *Allocator) vacate(at ref, r *span, past handover.Past) {
 // join makes one hole of a span and the one after it, neither of which is in a list.
 func (a *Allocator) join(at ref, r *span, n ref, next *span) {
 	r.units += next.units
-	r.past = r.past.Join(next.past)
+	r.past = a.streams.Join(r.past, next.past)
 	r.next = next.next
 	a.records.at(r.next).prev = at
 	a.records.give(n, next)

@@ -108,7 +108,7 @@ func (a *Allocator) freeSlot(at ref, sp *span, past handover.Past) {
 	for i := slab.next2; i != 0; {
 		each := a.records.at(i)
 		next := each.next
-		past = past.Join(each.past)
+		past = a.streams.Join(past, each.past)
 		a.unlistSlot(sh, each)
 		a.records.give(i, each)
 		i = next

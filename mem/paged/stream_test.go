@@ -154,3 +154,35 @@ func TestFarStreams(t *testing.T) {
 		r.free(big)
 	}
 }
+
+// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and another
+// waits for those alone that used the memory.
+func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
+	r := newRig(t, 256, sim.Options{}, paged.Config{}, nil)
+	streams := make([]driver.Stream, 100)
+	blocks := make([]mem.Block, len(streams))
+	for i := range streams {
+		streams[i] = r.stream()
+		blocks[i] = r.alloc(streams[i], granule)
+	}
+	waits := func(what string, want int64, do func()) {
+		t.Helper()
+		before := r.sim.Calls()[sim.CallWaitFor].Count
+		do()
+		if n := r.sim.Calls()[sim.CallWaitFor].Count - before; n != want {
+			t.Errorf("%s: %d waits, want %d", what, n, want)
+		}
+	}
+	waits("each its own", 0, func() {
+		for i := range streams {
+			r.free(blocks[i])
+			blocks[i] = r.alloc(streams[i], granule)
+		}
+	})
+	waits("memory of three others", 3, func() {
+		r.a.Free(blocks[98], streams[2], streams[70])
+		blocks[98] = r.alloc(streams[99], granule)
+	})
+	r.free(blocks...)
+	r.finish()
+}

@@ -125,6 +125,27 @@ func (w *waits) done(of handover.Set, freed uint64, wait bool) (done, stalled bo
 	return true, stalled, nil
 }
 
+// sets visits every set of streams that the allocator has.
+func (a *Allocator) sets(yield func(handover.Set) bool) {
+	for n := range a.records.n {
+		for i := range a.records.chunks[n] {
+			if !yield(a.records.chunks[n][i].past.Users) {
+				return
+			}
+		}
+	}
+	for i := range a.mappings {
+		if m := &a.mappings[i]; !yield(m.past.Users) || !yield(m.base.Users) {
+			return
+		}
+	}
+	for i := range a.pages {
+		if !yield(a.pages[i].past.Users) {
+			return
+		}
+	}
+}
+
 // alive reports whether it can be the stream alone that is closed.
 func (w *waits) alive() bool {
 	_, _, err := w.dev.Available()

@@ -186,6 +186,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		return
 	}
 	l.free(b, used)
+	a.sweep()
 }
 
 // Close closes the fallback if it is an io.Closer, and gives the region back to the device, which waits for all its work. Blocks of
@@ -237,6 +238,31 @@ func (a *Allocator) follow(s driver.Stream, p handover.Past) error {
 	a.waits.Lock()
 	defer a.waits.Unlock()
 	return a.waits.Follow(s, p)
+}
+
+// sweep forgets sets of streams that no stray has any more, if there are many.
+func (a *Allocator) sweep() {
+	a.waits.Lock()
+	crowded := a.waits.Crowded()
+	a.waits.Unlock()
+	if !crowded {
+		return
+	}
+	for i := range a.lanes {
+		a.lanes[i].lock()
+		defer a.lanes[i].unlock()
+	}
+	a.waits.Lock()
+	defer a.waits.Unlock()
+	a.waits.Sweep(func(yield func(handover.Set) bool) {
+		for i := range a.lanes {
+			for _, s := range a.lanes[i].strays {
+				if !yield(s.past.Users) {
+					return
+				}
+			}
+		}
+	})
 }
 
 func closedError(call string) error {

@@ -418,3 +418,43 @@ func TestLongLivesOfRounds(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// A block that streams with high numbers use is handed out again once its stream waits for those, and for no others: in every
+// combination of them, of which there are many.
+func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 1 << 30})
+	defer dev.Close()
+	streams := make([]driver.Stream, 100)
+	for i := range streams {
+		var err error
+		streams[i], err = dev.NewStream(driver.StreamOptions{})
+		must(t, err)
+	}
+	s := &scribe{}
+	const rounds = 2000
+	for range rounds {
+		s.free(s.alloc(4096))
+	}
+	a := open(t, dev, plan(t, &s.Program, planned.Options{}))
+	var used []driver.Stream
+	for i := range rounds {
+		before := dev.Calls()[sim.CallWaitFor].Count
+		b, err := a.Alloc(dev.DefaultStream(), 4096)
+		must(t, err)
+		must(t, dev.DefaultStream().Fill(b.Ptr, byte(i), b.Size)) // the device reports it if another still uses the block
+		if n := dev.Calls()[sim.CallWaitFor].Count - before; n != int64(len(used)) {
+			t.Fatalf("round %d: %d waits for %d streams that used the block", i, n, len(used))
+		}
+		used = []driver.Stream{streams[i%64], streams[64+i%36]}
+		m, err := dev.DefaultStream().Mark()
+		must(t, err)
+		for j, u := range used { // each a half
+			must(t, u.WaitFor(dev.DefaultStream(), m))
+			must(t, u.Fill(b.Ptr+driver.Pointer(2048*j), byte(i), 2048))
+		}
+		a.Free(b, used...)
+	}
+	if n := a.Counts().Missed; n != 0 {
+		t.Errorf("the fallback served %d requests", n)
+	}
+}

@@ -80,7 +80,7 @@ func (a *Allocator) note(own driver.StreamID, used []driver.Stream) (users hando
 	defer a.waits.Unlock()
 	for _, s := range used {
 		if s == nil || s.ID() != own {
-			users |= a.waits.Note(s)
+			users = a.waits.Union(users, a.waits.Note(s))
 		}
 	}
 	return users

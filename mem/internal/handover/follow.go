@@ -36,7 +36,7 @@ func (t *Streams) follows(s, other driver.Stream, p Past) bool {
 	if id < len(t.known) && t.known[id] != nil && t.known[id] != s {
 		return false
 	}
-	if id >= len(t.waits) || t.waits[id] == nil || its >= far || p.time == always {
+	if id >= len(t.waits) || its >= len(t.waits[id]) || p.time == always {
 		return false
 	}
 	return t.waits[id][its] > min(p.time, t.frees[its])
@@ -45,17 +45,14 @@ func (t *Streams) follows(s, other driver.Stream, p Past) bool {
 // waited notes that s follows a stream's work up to now.
 func (t *Streams) waited(s, other driver.Stream) {
 	t.clock++
-	if other.ID() >= far {
-		return
-	}
-	id := int(s.ID())
+	id, its := int(s.ID()), int(other.ID())
 	for id >= len(t.waits) {
 		t.waits = append(t.waits, nil)
 	}
-	if t.waits[id] == nil {
-		t.waits[id] = new([far]uint64)
+	if row := t.waits[id]; its >= len(row) {
+		t.waits[id] = append(row, make([]uint64, its+1-len(row))...)
 	}
-	t.waits[id][other.ID()] = t.clock
+	t.waits[id][its] = t.clock
 }
 
 // wait makes s wait for the work queued on other so far, or reports that other is closed.

@@ -21,8 +21,11 @@
 //
 // # Streams
 //
-// A set is 64 bits: one for each of the streams with numbers below 63, and the last for all others together, which are waited
-// for each, every time. A stream that is closed has done its work, so nobody waits for it. One may get its number: that one has
+// A Set is one word. While all its streams have numbers below 63 it is their bits. Other sets are in a table, each once, and the
+// word is the place there: so the records of blocks and pages that hold sets stay small, and two sets are equal if their words
+// are. An allocator whose sets are many (Crowded) says which it still has (Sweep), and the others leave the table.
+//
+// A stream that is closed has done its work, so nobody waits for it. One may get its number: that one has
 // nothing to do with the past, and what the old one waited for is done, so the new one follows it too. Noting a stream takes a
 // call of the device where another of its number was noted, and none else.
 //
@@ -42,12 +45,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Set is streams, by number: bit i is stream i, and bit 63 all streams from that number on together. The union of two is
-// their bitwise or.
-type Set uint64
-
-const far = 63
-
 // A Past is what may still touch memory: work that its users queued before its time. The zero Past is that of fresh memory.
 type Past struct {
 	Users Set
@@ -59,17 +56,15 @@ const always = math.MaxUint64 // the time of a past that is not over
 // OnLoan is the past of memory that these streams use, and may go on to use.
 func OnLoan(users Set) Past { return Past{users, always} }
 
-// Join is the past of a range that two become.
-func (p Past) Join(q Past) Past { return Past{p.Users | q.Users, max(p.time, q.time)} }
-
 // Streams are those that an allocator has to do with.
 type Streams struct {
 	dev   driver.Device
 	owner string
 	known []driver.Stream // by number; nil: none, or closed
-	waits []*[far]uint64  // by number of the one that waits, then of the other: when it did last
-	frees [far]uint64     // by number: when memory that it used was freed last
+	waits [][]uint64      // by number of the one that waits, then of the other: when it did last
+	frees []uint64        // by number: when memory that it used was freed last
 	clock uint64          // waits so far
+	wide  wide
 }
 
 // New returns the streams of dev that a package's allocator deals with: none yet. Errors and panics have the package's name in
@@ -84,7 +79,7 @@ func (t *Streams) Note(s driver.Stream) Set {
 	}
 	id := int(s.ID())
 	for id >= len(t.known) {
-		t.known = append(t.known, nil)
+		t.known, t.frees = append(t.known, nil), append(t.frees, 0)
 	}
 	if t.known[id] != s {
 		// Of two of one number one is closed, and has done its work.
@@ -95,22 +90,22 @@ func (t *Streams) Note(s driver.Stream) Set {
 		}
 		t.known[id] = s
 	}
-	return 1 << min(id, far)
+	if id < far {
+		return 1 << id
+	}
+	return t.wide.single(id)
 }
 
 // All visits the streams of a set, by number, but for those that are known to be closed.
 func (t *Streams) All(of Set) iter.Seq[driver.Stream] {
 	return func(yield func(driver.Stream) bool) {
+		if of&isWide != 0 {
+			t.allWide(of, yield)
+			return
+		}
 		for rest := of; rest != 0; rest &= rest - 1 {
-			from := bits.TrailingZeros64(uint64(rest))
-			to := from + 1
-			if from == far {
-				to = len(t.known)
-			}
-			for id := from; id < to; id++ {
-				if s := t.known[id]; s != nil && !yield(s) {
-					return
-				}
+			if s := t.known[bits.TrailingZeros64(uint64(rest))]; s != nil && !yield(s) {
+				return
 			}
 		}
 	}
@@ -129,8 +124,17 @@ func (t *Streams) Noted() iter.Seq[driver.Stream] {
 
 // Freed is the past of memory that these streams may still use, and that is freed now.
 func (t *Streams) Freed(users Set) Past {
-	for rest := users &^ (1 << far); rest != 0; rest &= rest - 1 {
+	if users&isWide != 0 {
+		for id := range t.wide.numbers(users) {
+			t.frees[id] = t.clock
+		}
+		return Past{users, t.clock}
+	}
+	for rest := users; rest != 0; rest &= rest - 1 {
 		t.frees[bits.TrailingZeros64(uint64(rest))] = t.clock
 	}
 	return Past{users, t.clock}
 }
+
+// Join is the past of a range that two become.
+func (t *Streams) Join(p, q Past) Past { return Past{t.Union(p.Users, q.Users), max(p.time, q.time)} }

@@ -57,7 +57,7 @@ func TestHistories(t *testing.T) {
 				c.sim.Resume(s.ID())
 			case op < 25: // merge with the next, and cut
 				if y := &cells[(i+1)%len(cells)]; !x.lent && !y.lent {
-					x.past = x.past.Join(y.past)
+					x.past = c.Join(x.past, y.past)
 					y.past = x.past
 				}
 			case !x.lent:
@@ -69,7 +69,7 @@ func TestHistories(t *testing.T) {
 			case op < 60:
 				c.must(c.Follow(s, handover.OnLoan(x.used)))
 				touch(x, s)
-				x.used |= c.Note(s)
+				x.used = c.Union(x.used, c.Note(s))
 			default:
 				x.lent, x.past = false, c.Freed(x.used)
 			}
