@@ -106,9 +106,7 @@ func (c *benchCmd) measure(p *progress) (*drivercost.Report, error) {
 		}
 		begun := now()
 		var err error
-		if d, err = driver.Open(c.Device); errors.Is(err, driver.ErrUnknown) || errors.Is(err, driver.ErrInvalid) {
-			return nil, usageError{err}
-		} else if err != nil {
+		if d, err = openDevice(c.Device); err != nil {
 			return nil, err
 		}
 		times = append(times, now().Sub(begun))

@@ -89,7 +89,7 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 			code = max(code, int(status))
 		default:
 			s.fail(displayPath(path), explainInput(err))
-			code = exitInput
+			code = max(code, exitCode(err))
 		}
 	}
 	if code != exitOK {

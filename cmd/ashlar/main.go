@@ -17,18 +17,39 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Exit codes. They do not change.
+// Exit codes, the same of every command. Of several files the highest counts. A signal's are in createPartial.
 const (
 	exitOK      = 0
 	exitDiffers = 1 // verify: something differs; doctor: a driver that was named cannot work
 	exitUsage   = 2
-	exitInput   = 3 // a file cannot be read, or cannot be used; or the output cannot be written
+	exitInput   = 3 // a file or a device cannot be used, or the output cannot be written
+	exitNoRoom  = 4 // a device has too little memory; replay: no row completes
 )
+
+// exitCode is the code of an error.
+func exitCode(err error) int {
+	var parse *kong.ParseError
+	var usage usageError
+	var status exit
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &parse), errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, mem.ErrNoMemory), errors.Is(err, driver.ErrNoMemory), errors.Is(err, errNoRoom):
+		return exitNoRoom
+	}
+	return exitInput
+}
 
 const description = `Read the memory snapshots that PyTorch writes, and try other settings and allocators on them.
 
@@ -41,8 +62,16 @@ whose name ends in .script ("ashlar replay --help" has an example). To record a 
 
 Sizes are written as 18.2GiB, 512k or 2097152.
 
-Exit codes: 0 success (a replay that ran out of memory is a result, too); 1 verify found a difference, or doctor a driver
-that cannot work; 2 wrong usage; 3 a file cannot be read or used, or the output cannot be written.`
+Exit codes, of every command; of several files, the highest:
+
+    0          success
+    1          verify found a difference, or doctor a driver that cannot work
+    2          wrong usage, or an output that would replace a file
+    3          a file or a device cannot be used, or the output cannot be written
+    4          it did not fit: no row of a replay completed, or a device has too little memory
+    130, 143   ended by SIGINT or SIGTERM: 128 and the signal's number
+
+An output (-o FILE) never replaces the input, and another file only with --force. It is there whole or not at all.`
 
 // commands is the command line.
 type commands struct {
@@ -108,21 +137,17 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	if err == nil {
 		err = ctx.Run(&streams{stdin, out, stderr}, parser)
 	}
-	var parse *kong.ParseError
-	var usage usageError
+	code = exitCode(err)
 	var status exit
 	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &status):
-		return int(status)
-	case errors.As(err, &parse), errors.As(err, &usage):
+	case err == nil, errors.As(err, &status):
+	case code == exitUsage:
 		fmt.Fprintf(stderr, "ashlar: %s\nRun \"ashlar --help\" or \"ashlar COMMAND --help\" to see what there is.\n",
 			usageText(err))
-		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "ashlar: %s\n", cleanLines(err.Error()))
 	}
-	fmt.Fprintf(stderr, "ashlar: %s\n", cleanLines(err.Error()))
-	return exitInput
+	return code
 }
 
 // usualForms turns what other programs understand too into commands and flags of this one.

@@ -112,7 +112,7 @@ func TestReplayOfARecordingWithoutRoom(t *testing.T) {
 			"16.66GiB reserved; the device had 122.38GiB left.",
 		"largest free block there: 495.35 MiB", "stranded: 1.01 GiB", "pins 513.07 MiB", "would have fitted with expandable_segments:True")
 	lacks(t, got.out, "would have let it complete")
-	if got.code != exitOK {
+	if got.code != exitNoRoom {
 		t.Errorf("exit code %d", got.code)
 	}
 	has(t, ok(t, "replay", "--limit", "18.2GiB", sample("gpt2.oom")),

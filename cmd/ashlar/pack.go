@@ -105,7 +105,7 @@ func (c *packCmd) Run(s *streams) error {
 		}
 		if err != nil {
 			s.fail(displayPath(path), err)
-			code = exitInput
+			code = max(code, exitCode(err))
 		}
 	}
 	if !c.JSON && len(t.rows) > 0 {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
@@ -131,7 +130,7 @@ func (c *planCmd) device() (planned.Device, error) {
 	if c.Device == "" {
 		return planned.Device{}, nil
 	}
-	dev, err := driver.Open(c.Device)
+	dev, err := openDevice(c.Device)
 	if err != nil {
 		return planned.Device{}, err
 	}

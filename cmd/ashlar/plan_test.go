@@ -78,7 +78,7 @@ func TestPlanErrors(t *testing.T) {
 		{exitUsage, []string{"plan", "-o", at, "--ordinal", "3", sample("resnet")}},
 		{exitInput, []string{"plan", "-o", at, "missing"}},
 		{exitInput, []string{"plan", "-o", filepath.Join(at, "nowhere"), sample("resnet")}},
-		{exitInput, []string{"plan", "-o", at, "--device", "none", sample("resnet")}},
+		{exitUsage, []string{"plan", "-o", at, "--device", "none", sample("resnet")}},
 	} {
 		if got := ashlar(t, nil, c.args...); got.code != c.code || got.err == "" {
 			t.Errorf("%q: exit code %d, want %d: %s", c.args, got.code, c.code, got.err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/trace"
@@ -25,16 +26,44 @@ func checkDevice(spec string) error {
 	return usageError{fmt.Errorf("--device %q: want sim, host or a device of \"ashlar devices\"", spec)}
 }
 
+// openDevice opens a device that the command line names.
+func openDevice(spec string) (driver.Device, error) {
+	dev, err := driver.Open(spec)
+	if err != nil {
+		return nil, deviceError(spec, err)
+	}
+	return dev, nil
+}
+
+// deviceError is what kept a device from being opened: wrong usage, unless a file that the spec names is wrong or the device
+// is not to be had.
+func deviceError(spec string, err error) error {
+	if !errors.Is(err, driver.ErrUnknown) && !errors.Is(err, driver.ErrInvalid) {
+		return err
+	}
+	for _, path := range specFiles(spec) {
+		f, opened := os.Open(path)
+		if opened != nil {
+			return fmt.Errorf("%s: %w", displayPath(path), withoutPath(opened))
+		}
+		defer f.Close()
+		if _, read := sim.ReadCostModel(f); read != nil {
+			return fmt.Errorf("%s: %w", displayPath(path), withoutPath(read))
+		}
+	}
+	return usageError{err}
+}
+
 // openReal opens a device with real memory, of which so many bytes may be used.
 func openReal(spec string, capacity int64) (driver.Device, error) {
 	name, args, _ := strings.Cut(spec, ":")
 	if strings.Contains(args, "total=") {
-		return driver.Open(spec)
+		return openDevice(spec)
 	}
 	if args != "" {
 		args += ","
 	}
-	return driver.Open(fmt.Sprintf("%s:%stotal=%d", name, args, capacity))
+	return openDevice(fmt.Sprintf("%s:%stotal=%d", name, args, capacity))
 }
 
 // openFree opens a device with real memory, of which what is free may be used: the rest of the host's is everyone's, and
@@ -50,7 +79,7 @@ func openFree(spec string) (driver.Device, error) {
 // freeMemory is how many bytes of a device can be filled: of the host's what Linux says is available, within the limit of
 // the container; elsewhere all that the machine has.
 func freeMemory(spec string) (int64, error) {
-	dev, err := driver.Open(spec)
+	dev, err := openDevice(spec)
 	if err != nil {
 		return 0, err
 	}
@@ -110,6 +139,9 @@ func fillCost(device string, w *replay.Work, rows int) string {
 		"--device sim takes a moment", device, bytesize.Format(bytes), each)
 }
 
+// errNoRoom is matched by the error for work that a device has too little memory for.
+var errNoRoom = errors.New("no room")
+
 // fits refuses work that needs more memory than opts.Capacity, as a simulated device shows without any.
 func fits(device string, w *replay.Work, opts *replay.CompareOptions) error {
 	c, err := replay.Compare(w, replay.CompareOptions{Specs: opts.Specs, Limit: opts.Limit})
@@ -118,8 +150,8 @@ func fits(device string, w *replay.Work, opts *replay.CompareOptions) error {
 	}
 	for i := range c.Rows {
 		if need := c.Rows[i].ReservedPeak + reserve; need > opts.Capacity {
-			return fmt.Errorf("%s needs %s of real memory under --device %s, and %s is there: choose a smaller trace, give a "+
-				"--limit, or use --device sim, which needs none", rowName(c, c.Rows[i].Allocator), bytesize.Format(need),
+			return fmt.Errorf("%w: %s needs %s of real memory under --device %s, and %s is there: choose a smaller trace, give a "+
+				"--limit, or use --device sim, which needs none", errNoRoom, rowName(c, c.Rows[i].Allocator), bytesize.Format(need),
 				device, bytesize.Format(opts.Capacity))
 		}
 	}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
 )
 
@@ -22,6 +24,8 @@ type replayCmd struct {
 	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
 	JSON       bool     `name:"json" xor:"form" help:"Print one JSON object for each row."`
 	Markdown   bool     `xor:"form" help:"Print one Markdown table of all traces, without measured times."`
+
+	free int64 // of the device, if it is a real one
 }
 
 // Help implements kong.HelpProvider.
@@ -114,12 +118,18 @@ type rowLine struct {
 // Run implements the command.
 func (c *replayCmd) Run(s *streams) error {
 	for _, spec := range c.Allocators {
-		if _, err := replay.ParseSpec(spec, caching.Default()); err != nil {
-			return usageError{err}
+		if err := checkAllocator(spec); err != nil {
+			return err
 		}
 	}
 	if err := checkDevice(c.Device); err != nil {
 		return err
+	}
+	if c.Device != simulated {
+		var err error
+		if c.free, err = freeMemory(c.Device); err != nil {
+			return err
+		}
 	}
 	first := true
 	return c.each(s, func(in *input, p *progress) error {
@@ -157,8 +167,27 @@ func (c *replayCmd) Run(s *streams) error {
 			}
 			first = false
 		}
+		if slices.ContainsFunc(results, func(r *replay.Comparison) bool { return !slices.ContainsFunc(r.Rows, completed) }) {
+			return exit(exitNoRoom)
+		}
 		return nil
 	})
+}
+
+func completed(r replay.Row) bool { return r.Completed() }
+
+// checkAllocator refuses what is no allocator.
+func checkAllocator(spec string) error {
+	_, err := replay.ParseSpec(spec, caching.Default())
+	var plan *planned.FileError
+	var unread *os.PathError
+	switch {
+	case errors.As(err, &plan), errors.As(err, &unread): // the file of a plan
+		return err
+	case err != nil:
+		return usageError{err}
+	}
+	return nil
 }
 
 func (c *replayCmd) compare(w *replay.Work, in *input, p *progress) (*replay.Comparison, error) {
@@ -179,20 +208,17 @@ func (c *replayCmd) compare(w *replay.Work, in *input, p *progress) (*replay.Com
 
 // onReal makes opts replay on real memory, if there is enough.
 func (c *replayCmd) onReal(w *replay.Work, opts *replay.CompareOptions) error {
-	free, err := freeMemory(c.Device)
-	if err != nil {
-		return err
-	}
 	if opts.Limit == 0 && opts.Capacity == 0 {
 		opts.Limit = w.RecordedLimit
 	}
 	if opts.Capacity == 0 && w.Capacity > 0 {
 		opts.Capacity = w.Capacity
 	}
-	if opts.Capacity == 0 || opts.Capacity > free {
-		opts.Capacity = free
+	if opts.Capacity == 0 || opts.Capacity > c.free {
+		opts.Capacity = c.free
 	}
 	if opts.Specs == nil {
+		var err error
 		if opts.Specs, err = replay.DefaultSpecs(w, replay.CompareOptions{Limit: opts.Limit}); err != nil {
 			return err
 		}

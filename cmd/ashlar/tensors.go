@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/ashlar-go/ashlar/compute"
-	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -69,10 +67,8 @@ func (c *tensorsCmd) Run(s *streams) error {
 	var at *tensor.Place
 	if spec != "" {
 		var err error
-		if at, err = compute.Open(spec); errors.Is(err, driver.ErrUnknown) || errors.Is(err, driver.ErrInvalid) {
-			return usageError{err}
-		} else if err != nil {
-			return err
+		if at, err = compute.Open(spec); err != nil {
+			return deviceError(spec, err)
 		}
 	}
 	code := exitOK
@@ -82,7 +78,7 @@ func (c *tensorsCmd) Run(s *streams) error {
 		}
 		if err := c.show(s, at, path, i == 0); err != nil {
 			fmt.Fprintf(s.err, "ashlar: %s\n", cleanLines(err.Error()))
-			code = exitInput
+			code = max(code, exitCode(err))
 		}
 	}
 	if at != nil {

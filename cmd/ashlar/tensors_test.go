@@ -113,7 +113,7 @@ func TestTensorsErrors(t *testing.T) {
 		"no such driver": {[]string{"--device", "gpu", good}, exitUsage, "gpu"},
 		"bad settings":   {[]string{"--device", "sim:total=x", good}, exitUsage, "total"},
 		"no card":        {[]string{"--device", "broken:0", good}, exitInput, "no card"},
-		"no room":        {[]string{"--device", "host:total=1", good}, exitInput, "tensor \"w\""},
+		"no room":        {[]string{"--device", "host:total=1", good}, exitNoRoom, "tensor \"w\""},
 		"no directory":   {[]string{t.TempDir()}, exitInput, "no file *.safetensors"},
 	} {
 		got := ashlar(t, nil, append([]string{"tensors"}, c.args...)...)
