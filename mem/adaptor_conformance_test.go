@@ -91,8 +91,9 @@ var adaptors = []struct {
 	{"log", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return mem.Log(a, io.Discard, nil) }},
 	{"zero", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return mem.Zero(a) }},
 	{"prefetch", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return mem.Prefetch(a, nil) }},
-	{"recover", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return mem.Recover(a, mem.TrimStep(a), func(driver.Stream, int64) error { return errors.New("nothing to spill") })
+	{"retry", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
+		spill := func(driver.Stream, int64) error { return errors.New("nothing to spill") }
+		return mem.NewRetry(a, mem.RetryOptions{Steps: []mem.Step{mem.TrimStep(a), spill}})
 	}},
 	{"quota", false, true, func(t testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
 		tenant, err := mem.NewQuotas(a, 1<<40).Tenant("one", 1<<20, 1<<40)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -40,7 +41,9 @@ func benchAdaptors() []benchAdaptor {
 		{"zero", mem.Zero(&line{})},
 		{"guard", mem.Guard(&line{}, mem.GuardOptions{})},
 		{"log", mem.Log(&line{}, io.Discard, nil)},
-		{"recover", mem.Recover(&line{}, func(driver.Stream, int64) error { return nil })},
+		{"retry", mem.NewRetry(&line{}, mem.RetryOptions{
+			Steps: []mem.Step{func(driver.Stream, int64) error { return nil }}, Wait: mem.Within(time.Second),
+		})},
 		{"fallback", mem.Fallback(&line{}, &line{})},
 		{"binning", mem.Binning(&line{}, mem.Bin{Size: 256, Allocator: &line{}}, mem.Bin{Size: 1 << 20, Allocator: &line{}})},
 		{"slab", slab},

@@ -96,8 +96,8 @@ func (p *play) layer(f []string) {
 		p.a = mem.Guard(p.a, mem.GuardOptions{Zone: arg(1)})
 	case "log":
 		p.a = mem.Log(p.a, &p.log, nil)
-	case "recover":
-		p.a = mem.Recover(p.a, func(_ driver.Stream, size int64) error {
+	case "retry":
+		p.a = mem.NewRetry(p.a, mem.RetryOptions{Steps: []mem.Step{func(_ driver.Stream, size int64) error {
 			p.say("spill for %d", size)
 			victim, ok := p.blocks["victim"]
 			if !ok {
@@ -109,7 +109,7 @@ func (p *play) layer(f []string) {
 		}, func(driver.Stream, int64) error {
 			p.say("last resort")
 			return nil
-		})
+		}}})
 	case "fallback":
 		p.a = mem.Fallback(p.a, under(f[1]))
 	case "binning":

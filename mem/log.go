@@ -65,12 +65,13 @@ func (l *Logger) Alloc(s driver.Stream, size int64) (Block, error) {
 }
 
 // AllocWith implements Optioned. With Logged no row is written of the request, nor of what becomes of its block: a log holds
-// together. A request that fails is logged in any case.
+// together. A request that fails is logged in any case, unless it is Tentative.
 func (l *Logger) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	b, err := AllocWith(l.inner, s, size, o)
 	switch {
 	case err == nil && o.Logged && b.Ptr != 0:
 		l.hush(b.Ptr)
+	case err != nil && o.Tentative:
 	case err != nil:
 		l.write(LogFailure, 0, size, s.ID(), nil, 0)
 	case b.Ptr != 0:

@@ -11,6 +11,11 @@ type AllocOptions struct {
 	// Logged: whoever asks will log the block itself, with what it is for; a log of all requests leaves this one out.
 	Logged bool
 
+	// Tentative: the caller asks again, or elsewhere, if there is no room. A refusal then does not count as out of
+	// memory, observers are not told of it, and its error need not explain it. It is TensorFlow's
+	// verbose_failure=false.
+	Tentative bool
+
 	// FreedBefore, if not nil, is asked how far the timing counter of an allocator that keeps one has safely come: memory
 	// whose free has a smaller count, or the same, may be handed out for this request. See mem/bfc.
 	FreedBefore func() uint64
@@ -27,7 +32,7 @@ type Optioned interface {
 // AllocWith is a.Alloc with wishes. A layer that is not Optioned does without them, and so does what is below it; all
 // adaptors of this package are. Without wishes it is a.Alloc, and costs no more.
 func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
-	if !o.NoRetry && !o.Logged && o.FreedBefore == nil {
+	if !o.NoRetry && !o.Logged && !o.Tentative && o.FreedBefore == nil {
 		return a.Alloc(s, size)
 	}
 	if w, ok := a.(Optioned); ok {

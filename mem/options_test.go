@@ -30,8 +30,9 @@ func (a *optioned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 	return a.pile.Alloc(s, size)
 }
 
-// What is wished for reaches the allocator at the bottom, through every adaptor and through all of them, for small blocks and
-// for large. Blocks that a layer has at hand it hands out by itself, but never where somebody asks when they were freed.
+// Options reach the allocator at the bottom, through every adaptor and through all of them, for small blocks and for
+// large. Blocks that a layer has at hand it hands out by itself, but never where somebody asks when they were freed. A
+// Retry that would ask again makes requests tentative.
 func TestWishesReachTheBottom(t *testing.T) {
 	dev := sim.New(sim.Options{Unchecked: true})
 	defer dev.Close()
@@ -47,19 +48,22 @@ func TestWishesReachTheBottom(t *testing.T) {
 		}
 		return stacks["magazine"](below)
 	}
-	keeps := []string{"slab", "magazine", "all"}
+	keeps, retries := []string{"slab", "magazine", "all"}, []string{"retry", "all"}
 	for name, over := range stacks {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int64{1, 3 << 20} {
 				base := &optioned{pile: newPile(4096)}
 				a := over(base)
 				for _, o := range []mem.AllocOptions{
-					{NoRetry: true}, {Logged: true}, {NoRetry: true, FreedBefore: func() uint64 { return 42 }},
+					{NoRetry: true},
+					{Logged: true},
+					{NoRetry: true, Tentative: true},
+					{NoRetry: true, FreedBefore: func() uint64 { return 42 }},
 				} {
 					base.got = nil
 					b, err := mem.AllocWith(a, idle{}, size, o)
 					must(t, err)
-					if slices.Contains(keeps, name) && o.Logged && len(base.got) == 0 {
+					if slices.Contains(keeps, name) && (o.Logged || o.Tentative) && len(base.got) == 0 {
 						a.Free(b)
 						continue
 					}
@@ -67,7 +71,8 @@ func TestWishesReachTheBottom(t *testing.T) {
 						t.Fatalf("%d bytes with %+v: %d requests without wishes, %+v with", size, o, base.plain, base.got)
 					}
 					for _, got := range base.got {
-						if got.NoRetry != o.NoRetry || got.Logged != o.Logged || (got.FreedBefore == nil) != (o.FreedBefore == nil) ||
+						tentative := o.Tentative || !o.NoRetry && slices.Contains(retries, name)
+						if got.NoRetry != o.NoRetry || got.Logged != o.Logged || got.Tentative != tentative || (got.FreedBefore == nil) != (o.FreedBefore == nil) ||
 							o.FreedBefore != nil && got.FreedBefore() != 42 {
 							t.Errorf("%d bytes with %+v: %+v has reached the bottom", size, o, got)
 						}
@@ -77,8 +82,15 @@ func TestWishesReachTheBottom(t *testing.T) {
 				base.got = nil
 				b, err := a.Alloc(idle{}, 3<<20)
 				must(t, err)
-				if a.Free(b); len(base.got) > 0 || base.plain == 0 {
-					t.Errorf("a request without wishes arrives as %+v", base.got)
+				a.Free(b)
+				if slices.Contains(retries, name) {
+					for _, got := range base.got {
+						if !got.Tentative || got.NoRetry || got.Logged || got.FreedBefore != nil {
+							t.Errorf("a request without options arrives as %+v", got)
+						}
+					}
+				} else if len(base.got) > 0 || base.plain == 0 {
+					t.Errorf("a request without options arrives as %+v", base.got)
 				}
 			}
 		})

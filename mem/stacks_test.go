@@ -211,8 +211,8 @@ func (w *tower) add() string {
 		if _, ok := mem.Find[mem.Compactor](a); ok {
 			steps = append(steps, mem.CompactStep(a))
 		}
-		w.top = mem.Recover(a, steps...)
-		return fmt.Sprintf("recover %d", len(steps))
+		w.top = mem.NewRetry(a, mem.RetryOptions{Steps: steps})
+		return fmt.Sprintf("retry %d", len(steps))
 	case 8:
 		quotas := mem.NewQuotas(a, limit)
 		t, err := quotas.Tenant("a", limit/4, limit)

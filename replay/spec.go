@@ -149,6 +149,10 @@ func parseBFC(s *Spec, settings string, _ bool, _ caching.Config) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Retry != nil {
+		cfg.Retry = nil
+		s.Notes = append(s.Notes, s.Text+": retry has no effect here, since nothing else frees while a request waits.")
+	}
 	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
 		if limit > 0 && (cfg.Limit == 0 || limit < cfg.Limit) {

@@ -102,7 +102,7 @@ func (r *Reporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.Optioned.
 func (r *Reporter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(r.inner, s, size, o)
-	if err != nil {
+	if err != nil && !o.Tentative {
 		r.look(s, size, err)
 	}
 	return b, err

@@ -33,7 +33,7 @@ func (l *layer) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.Optioned.
 func (l *layer) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(l.inner, s, size, o)
-	if err != nil || l.listening.Load() {
+	if err != nil && !o.Tentative || err == nil && l.listening.Load() {
 		l.allocated(s, size, b, err)
 	}
 	return b, err

@@ -134,18 +134,18 @@ func (a *Arena) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b, err := a.alloc(s, size, o.NoRetry)
+	b, err := a.alloc(s, size, o)
 	a.verify()
 	return b, err
 }
 
 const tooLarge = 1 << 60 // bytes: no device has so many
 
-func (a *Arena) alloc(s driver.Stream, size int64, hasty bool) (mem.Block, error) {
+func (a *Arena) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if a.closed {
 		return mem.Block{}, closedError("Alloc")
 	}
-	f, err := a.fetch(s, size, hasty)
+	f, err := a.fetch(s, size, o)
 	if err != nil {
 		return mem.Block{}, err
 	}
@@ -155,7 +155,7 @@ func (a *Arena) alloc(s driver.Stream, size int64, hasty bool) (mem.Block, error
 
 // fetch takes memory from the lowest hole in which s may wait for what is to be waited for: where a stream captures a graph
 // that may be another than the lowest that fits.
-func (a *Arena) fetch(s driver.Stream, size int64, hasty bool) (spot, error) {
+func (a *Arena) fetch(s driver.Stream, size int64, o mem.AllocOptions) (spot, error) {
 	var passed []gap
 	var refused error
 	defer func() {
@@ -165,7 +165,7 @@ func (a *Arena) fetch(s driver.Stream, size int64, hasty bool) (spot, error) {
 	}()
 	for {
 		ooms := a.stats.NumOOMs
-		f, err := a.place(s, size, hasty, a.holes.Take)
+		f, err := a.place(s, size, o, a.holes.Take)
 		if err != nil && refused != nil {
 			a.stats.NumOOMs = ooms // there is room
 			return spot{}, refused
@@ -194,17 +194,21 @@ type spot struct {
 }
 
 // place takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
-// is moved on s, unless the request is hasty.
-func (a *Arena) place(s driver.Stream, size int64, hasty bool, take func(int64) (int64, handover.Past, bool)) (spot, error) {
+// is moved on s, unless the request is not to be retried.
+func (a *Arena) place(
+	s driver.Stream, size int64, o mem.AllocOptions, take func(int64) (int64, handover.Past, bool),
+) (spot, error) {
 	if size > tooLarge {
-		a.stats.NumOOMs++
+		if !o.Tentative {
+			a.stats.NumOOMs++
+		}
 		return spot{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
 	rounded := roundUp(size, a.cfg.Round)
-	short := shortage{stream: s, asked: size, size: rounded, hasty: hasty}
+	short := shortage{stream: s, asked: size, size: rounded, hasty: o.NoRetry, tentative: o.Tentative}
 	if a.limit > 0 && rounded > a.limit-a.stats.AllocatedBytes.All.Current {
 		short.limited = true
-		return spot{}, a.outOfMemory(short)
+		return spot{}, a.refuse(short)
 	}
 	for compacted := false; ; compacted = true {
 		at, p, ok := take(rounded)
@@ -218,7 +222,7 @@ func (a *Arena) place(s driver.Stream, size int64, hasty bool, take func(int64) 
 			}
 		}
 		moved, err := false, error(nil)
-		if !compacted && !hasty && a.holes.Free() >= rounded {
+		if !compacted && !o.NoRetry && a.holes.Free() >= rounded {
 			moved, err = a.compact(s, rounded)
 		}
 		switch {
@@ -228,7 +232,7 @@ func (a *Arena) place(s driver.Stream, size int64, hasty bool, take func(int64) 
 			short.cause = err
 		}
 		if !moved {
-			return spot{}, a.outOfMemory(short)
+			return spot{}, a.refuse(short)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
 
@@ -32,7 +33,7 @@ func (a *Arena) child(size int64) (*Arena, error) {
 	if a.paged() {
 		take = a.holes.Take
 	}
-	f, err := a.place(a.dev.DefaultStream(), size, false, take)
+	f, err := a.place(a.dev.DefaultStream(), size, mem.AllocOptions{}, take)
 	if err != nil {
 		return nil, err
 	}

@@ -17,10 +17,19 @@ type shortage struct {
 	asked, size int64
 	limited     bool  // the limit refused it
 	hasty       bool  // nothing was to be moved for it
+	tentative   bool  // it is not counted or explained
 	cause       error // why there is no memory behind a hole, or nothing was moved; may be nil
 }
 
 const maxPinning = 5 // pinning blocks that an error names
+
+// refuse returns the error of a shortage.
+func (a *Arena) refuse(short shortage) error {
+	if short.tentative {
+		return fmt.Errorf("arena: no room for %s: %w", mem.FormatSize(short.asked), mem.ErrNoMemory)
+	}
+	return a.outOfMemory(short)
+}
 
 // outOfMemory gathers what explains a shortage.
 func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {

@@ -39,7 +39,7 @@
 // # Locks
 //
 // One, over everything, held while the device works, as in TensorFlow: then those inside the device. It is not held while a
-// request waits for memory (wait.go), nor while Options.FreedBefore and Config.Retry run.
+// request waits for memory, nor while Options.FreedBefore and Config.Retry run.
 //
 // # What differs from TensorFlow
 //
@@ -53,7 +53,7 @@
 package bfc
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -62,6 +62,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/waiting"
 )
 
 // An Allocator keeps segments of a device's memory and hands out blocks of them. Safe for concurrent use.
@@ -88,7 +89,8 @@ type Allocator struct {
 	largest  int64     // bytes of the largest block that was handed out
 	observer mem.Observer
 	metadata func(string)
-	returned chan struct{} // closed when memory comes back, for those
+
+	gate waiting.Gate // where requests wait for memory; it has a lock of its own
 }
 
 // New makes an allocator of dev's memory, which takes Config.Initial, and else none before the first request. The error says
@@ -125,67 +127,86 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room, with Config.Retry only after
 // waiting for some, and the driver's if a wait failed, or a segment was refused for another reason than want of memory.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	return a.request(s, size, Options{}, false, a.cfg.Retry)
+	return a.request(want{stream: s, asked: size}, a.cfg.Retry)
 }
 
 const tooLarge = 1 << 60 // bytes: no device has so many
 
-// request is Alloc. If it is hasty, no segment is given back for it. patience, if not nil, makes the context until whose end
-// it waits for memory.
-func (a *Allocator) request(
-	s driver.Stream, size int64, opts Options, hasty bool, patience func() (context.Context, context.CancelFunc),
-) (mem.Block, error) {
-	check.Stream("bfc: Alloc", s)
+// request is Alloc. With patience, if not nil, it waits for memory.
+func (a *Allocator) request(w want, patience mem.Patience) (mem.Block, error) {
+	check.Stream("bfc: Alloc", w.stream)
 	switch {
-	case size < 0:
-		panic(fmt.Sprintf("bfc: Alloc of %d bytes", size))
-	case size == 0:
+	case w.asked < 0:
+		panic(fmt.Sprintf("bfc: Alloc of %d bytes", w.asked))
+	case w.asked == 0:
 		return mem.Block{}, nil
-	case size > tooLarge:
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.stats.NumOOMs++
-		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
+	case w.asked > tooLarge:
+		if !w.tentative {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.stats.NumOOMs++
+		}
+		return mem.Block{}, &mem.OutOfMemory{Requested: w.asked, TooLarge: true}
 	}
-	w := want{stream: s, asked: size, size: roundUp(size, unit), note: opts.Note, hasty: hasty}
+	w.size = roundUp(w.asked, unit)
 	if step := a.step(); w.size > a.cfg.Limit/step*step {
 		patience = nil
 	}
-	b, freed, err := a.attempt(&w, opts.FreedBefore, patience == nil)
-	if freed != nil {
-		b, err = a.persist(&w, opts.FreedBefore, patience, freed)
+	b, err := a.attempt(&w, w.tentative || patience != nil)
+	if err == errNoRoom && patience != nil {
+		b, err = a.persist(&w, patience)
 	}
-	if err != nil {
+	switch {
+	case err == errNoRoom:
+		err = fmt.Errorf("bfc: no room for %s: %w", mem.FormatSize(w.asked), mem.ErrNoMemory)
+	case err != nil:
 		a.describeProcesses(err)
 	}
 	return b, err
 }
 
-// attempt asks once. If there is no room, and it is not the last attempt, it returns a channel that is closed when memory
-// comes back.
-func (a *Allocator) attempt(w *want, freedBefore func() uint64, last bool) (mem.Block, <-chan struct{}, error) {
+// errNoRoom is the answer to a tentative attempt.
+var errNoRoom = errors.New("bfc: no room")
+
+// attempt asks once. If there is no room and it is tentative, nothing is counted or told, and the error is errNoRoom.
+func (a *Allocator) attempt(w *want, tentative bool) (mem.Block, error) {
 	w.bound = 0
-	if freedBefore != nil {
-		w.bound = freedBefore()
+	if w.freedBefore != nil {
+		w.bound = w.freedBefore()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return mem.Block{}, nil, &driver.Error{Call: "Alloc", Code: driver.ErrClosed, Detail: "the allocator is closed"}
+		return mem.Block{}, &driver.Error{Call: "Alloc", Code: driver.ErrClosed, Detail: "the allocator is closed"}
 	}
+	defer a.verify()
 	n, err := a.fetch(w)
 	switch {
 	case n != 0:
-		a.verify()
-		return a.records[n].block(n), nil, nil
-	case err == nil && !last:
-		a.verify()
-		return mem.Block{}, a.await(), nil
+		return a.records[n].block(n), nil
+	case err == nil && tentative:
+		err = errNoRoom
 	case err == nil:
 		err = a.outOfMemory(w)
 	}
-	a.verify()
-	return mem.Block{}, nil, err
+	return mem.Block{}, err
+}
+
+// persist asks again whenever memory came back, and a last time when the context ends.
+func (a *Allocator) persist(w *want, patience mem.Patience) (b mem.Block, err error) {
+	ctx, cancel := patience()
+	defer cancel()
+	cause := a.gate.Wait(ctx, func() bool {
+		b, err = a.attempt(w, true)
+		return err != errNoRoom
+	})
+	if cause == nil {
+		return b, err
+	}
+	if b, err = a.attempt(w, w.tentative); err != nil && err != errNoRoom {
+		err = fmt.Errorf("bfc: waited for memory: %w: %w", cause, err)
+	}
+	return b, err
 }
 
 // Free implements mem.Allocator. It makes no driver call, but where a stream has the number of one that is closed. It panics
@@ -216,7 +237,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		a.shelve(a.coalesce(n, false))
 	}
 	a.tellMetadata("MemoryDeallocation", &was, Note{})
-	a.wake()
+	a.gate.Wake()
 	if a.streams.Crowded() {
 		a.streams.Sweep(a.sets)
 	}

@@ -1,7 +1,6 @@
 package bfc
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"time"
@@ -39,12 +38,10 @@ type Config struct {
 	// Counter, if not nil, stamps every free, and blocks that were freed merge only once SetSafeFrontier has passed their
 	// stamps. Several allocators may share one.
 	Counter *Counter
-	// Retry, if not nil, makes the context until whose end an Alloc without room waits for others to free: TensorFlow's is
-	//
-	//	func() (context.Context, context.CancelFunc) { return context.WithTimeout(context.Background(), bfc.Patience) }
-	//
-	// Nil: only AllocWait waits.
-	Retry func() (context.Context, context.CancelFunc)
+	// Retry (retry=10s) is how long an Alloc without room waits for others to free: TensorFlow's is
+	// mem.Within(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in mem.Retry, and also looks again
+	// when segments come or go and after SetSafeFrontier.
+	Retry mem.Patience
 }
 
 // Patience is how long TensorFlow waits for memory to be freed before a request fails.
@@ -69,10 +66,11 @@ func init() {
 
 // ParseConfig reads settings such as
 //
-//	limit=8GiB,initial=1GiB,fragmentation=0.1,growth=off,collect=off,virtual=on
+//	limit=8GiB,initial=1GiB,fragmentation=0.1,growth=off,collect=off,virtual=on,retry=10s
 //
-// in any order, each at most once; white space around them does not matter. The last three are on or off. The error names
-// the setting that is wrong. (TensorFlow takes a value that it cannot read for the default.)
+// in any order, each at most once; white space around them does not matter. Growth, collect and virtual are on or off;
+// retry is a duration as time.ParseDuration reads it. The error names the setting that is wrong. (TensorFlow takes a
+// value that it cannot read for the default.)
 func ParseConfig(text string) (Config, error) {
 	var c Config
 	fraction := settings.Setting{Key: "fragmentation", Set: func(value string) (err error) {
@@ -81,11 +79,15 @@ func ParseConfig(text string) (Config, error) {
 		}
 		return nil
 	}}
+	var patience time.Duration
 	err := settings.Parse(text, settings.Size("limit", &c.Limit), settings.Size("initial", &c.Initial), fraction,
 		settings.Switch("growth", "off", &c.NoGrowth), settings.Switch("collect", "off", &c.NoCollect),
-		settings.Switch("virtual", "on", &c.Virtual))
+		settings.Switch("virtual", "on", &c.Virtual), settings.Duration("retry", &patience))
 	if err != nil {
 		return Config{}, fmt.Errorf("bfc: %w", err)
+	}
+	if patience > 0 {
+		c.Retry = mem.Within(patience)
 	}
 	return c, nil
 }

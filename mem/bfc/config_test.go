@@ -1,6 +1,7 @@
 package bfc_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
@@ -38,10 +40,36 @@ func TestParseConfig(t *testing.T) {
 		"collect=":           "collect",
 		"virtual=1":          "virtual",
 		"bins=21":            "bins",
+		"retry=10":           "10",
+		"retry=-1s":          "-1s",
+		"retry=1s,retry=2s":  "twice",
 		"limit=1,,":          `""`,
 	} {
 		if c, err := bfc.ParseConfig(text); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%q: %+v, %v; want an error with %q", text, c, err, word)
+		}
+	}
+}
+
+// TestDefect19_RetryIsSettableAsText: a request without room waits for as long as the text says.
+func TestDefect19_RetryIsSettableAsText(t *testing.T) {
+	for text, waits := range map[string]bool{"": false, ",retry=0s": false, ",retry=1ns": true} {
+		dev := sim.New(sim.Options{Total: 64 << 20})
+		defer dev.Close()
+		a, err := mem.Open("bfc:limit=1MiB,growth=off"+text, dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Alloc(dev.DefaultStream(), mib); err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.Alloc(dev.DefaultStream(), mib)
+		if !errors.Is(err, mem.ErrNoMemory) || errors.Is(err, context.DeadlineExceeded) != waits {
+			t.Errorf("bfc:%s: %v; want a request that waited for its time: %v", text, err, waits)
+		}
+		_, err = mem.AllocWith(a, dev.DefaultStream(), mib, mem.AllocOptions{NoRetry: true})
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("bfc:%s: with NoRetry a request waited: %v", text, err)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (a *Allocator) add(ptr driver.Pointer, size int64) {
 		a.segments = slices.Insert(a.segments, i, segment{ptr: ptr, size: size, first: n})
 	}
 	a.shelve(n)
-	a.wake() // what the request leaves may be enough for another
+	a.gate.Wake() // what the request leaves may be enough for another
 	a.countSegment(size, 1)
 	a.tell(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
 }
@@ -230,7 +230,7 @@ func (a *Allocator) EmptyCache() error {
 		return nil
 	}
 	err := a.giveBack()
-	a.wake()
+	a.gate.Wake()
 	a.verify()
 	if err != nil {
 		return fmt.Errorf("bfc: give segments back: %w", err)
@@ -254,7 +254,7 @@ func (a *Allocator) Close() error {
 		a.segments[i].kept = 0
 	}
 	err := a.giveBack()
-	a.wake()
+	a.gate.Wake()
 	if err == nil && a.pages != nil {
 		err = a.pages.close()
 	}

@@ -22,20 +22,21 @@ type Options struct {
 // AllocWith implements mem.Optioned. With NoRetry it waits for nobody, whatever Config.Retry says, and no unused segment is
 // given back for it, where TensorFlow gives those back all the same. Logged means nothing here.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	opts := Options{FreedBefore: o.FreedBefore}
+	w := want{stream: s, asked: size, freedBefore: o.FreedBefore, hasty: o.NoRetry, tentative: o.Tentative}
 	if o.NoRetry {
-		return a.request(s, size, opts, true, nil)
+		return a.request(w, nil)
 	}
-	return a.request(s, size, opts, false, a.cfg.Retry)
+	return a.request(w, a.cfg.Retry)
 }
 
 // Request is Alloc with options. If they say so it waits for memory until ctx ends, and not otherwise, whatever Config.Retry
 // says: then ctx is not used.
 func (a *Allocator) Request(ctx context.Context, s driver.Stream, size int64, opts Options) (mem.Block, error) {
+	w := want{stream: s, asked: size, freedBefore: opts.FreedBefore, note: opts.Note}
 	if !opts.Wait {
-		return a.request(s, size, opts, false, nil)
+		return a.request(w, nil)
 	}
-	return a.request(s, size, opts, false, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
+	return a.request(w, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
 }
 
 // AllocWait is Alloc that waits, where there is no room, for others to free, until ctx ends. The error then is a

@@ -49,7 +49,7 @@ func TestNoRetry(t *testing.T) {
 func TestFreedBeforeThroughAdaptors(t *testing.T) {
 	var counter bfc.Counter
 	b := newBench(t, bfc.Config{Limit: 2 * mib, NoCollect: true, Counter: &counter})
-	a := mem.NewTracked(mem.Recover(mem.Measure(b.Allocator)), mem.TrackedOptions{})
+	a := mem.NewTracked(mem.NewRetry(mem.Measure(b.Allocator), mem.RetryOptions{}), mem.TrackedOptions{})
 	first, err := a.Alloc(b.s, 2*mib)
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,10 @@ type want struct {
 	stream      driver.Stream
 	asked, size int64  // bytes; rounded
 	bound       uint64 // stamps of blocks that may be taken; 0: all
+	freedBefore func() uint64
 	note        Note
 	hasty       bool // no segment is given back for it
+	tentative   bool // a refusal is not counted or told
 
 	busy  error // why a block that fits was not taken: a stream captures
 	cause error // why the device gave no segment

@@ -19,7 +19,7 @@ func (a *Allocator) SetSafeFrontier(count uint64) {
 	defer a.mu.Unlock()
 	if count > a.frontier {
 		a.frontier = count
-		a.wake()
+		a.gate.Wake()
 	}
 }
 
@@ -77,7 +77,7 @@ func (a *Allocator) mergeTimed(need int64) bool {
 		a.queue(n)
 	}
 	if need > 0 && len(a.vacant) > vacant { // enough, maybe, for another that waits
-		a.wake()
+		a.gate.Wake()
 	}
 	return need > 0 && done
 }

@@ -130,6 +130,14 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		}
 		return mem.Block{}, nil
 	}
+	if b, ok := a.allocWarm(s, size); ok {
+		return b, nil
+	}
+	return a.allocPlain(s, size)
+}
+
+// allocWarm serves a request from the cache of its stream, unless something wants attention.
+func (a *Allocator) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 	shards := *a.shards.Load()
 	if id := int(s.ID()); id < len(shards) && shards[id] != nil {
 		sh := shards[id]
@@ -147,12 +155,12 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 				if over {
 					a.fold()
 				}
-				return b, nil
+				return b, true
 			}
 		}
 		sh.mu.Unlock()
 	}
-	return a.allocPlain(s, size)
+	return mem.Block{}, false
 }
 
 // Free takes b back: see mem.Allocator. Streams in used other than b's own make the block wait until they have done the

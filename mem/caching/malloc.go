@@ -25,6 +25,10 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Blo
 		return mem.Block{}, ErrClosed
 	}
 	if requested >= maxRequest {
+		if w.tentative {
+			a.mu.Unlock()
+			return mem.Block{}, &mem.OutOfMemory{Requested: requested, TooLarge: true}
+		}
 		a.totals.numOOMs++
 		return mem.Block{}, a.giveUp(&mem.OutOfMemory{Requested: requested, TooLarge: true})
 	}
@@ -57,6 +61,11 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Blo
 		a.unlock(sh)
 		a.leave()
 		return mem.Block{}, err
+	}
+	if r.tentative {
+		a.unlock(sh)
+		a.leave()
+		return mem.Block{}, refusal(requested)
 	}
 	oom := a.outOfMemory(r)
 	a.unlock(sh)

@@ -1,6 +1,8 @@
 package caching
 
 import (
+	"fmt"
+
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
@@ -21,17 +23,28 @@ type request struct {
 
 // A wish is what a request asks for besides its stream and size.
 type wish struct {
-	to      *privatePool // where it has to go; nil: to the pool that is current on its stream
-	noRetry bool         // fail rather than wait, give memory back or ask the callbacks
+	to        *privatePool // where it has to go; nil: to the pool that is current on its stream
+	noRetry   bool         // fail rather than wait, give memory back or ask the callbacks
+	tentative bool         // a refusal is not counted, reported or explained
 }
 
 // AllocWith is Alloc with wishes: see mem.AllocOptions. NoRetry leaves out what waits, gives cached memory back or calls
 // those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if !o.NoRetry || size <= 0 || s == nil {
+	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative {
 		return a.Alloc(s, size)
 	}
-	return a.allocSlow(s, size, wish{noRetry: true})
+	if !o.NoRetry {
+		if b, ok := a.allocWarm(s, size); ok {
+			return b, nil
+		}
+	}
+	return a.allocSlow(s, size, wish{noRetry: o.NoRetry, tentative: o.Tentative})
+}
+
+// refusal is the error of a tentative request.
+func refusal(size int64) error {
+	return fmt.Errorf("caching: no room for %s: %w", mem.FormatSize(size), mem.ErrNoMemory)
 }
 
 // enter decides which pool serves a request, which that pool outlives: locks may be let go of on its way. The caller

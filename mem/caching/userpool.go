@@ -87,6 +87,14 @@ func (p *Pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if size <= 0 || s == nil {
 		return p.a.Alloc(s, size)
 	}
+	if b, ok := p.allocWarm(s, size); ok {
+		return b, nil
+	}
+	return p.a.allocSlow(s, size, wish{to: p.pool})
+}
+
+// allocWarm is Allocator.allocWarm from this pool.
+func (p *Pool) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 	a, pp := p.a, p.pool
 	if h := pp.home(int(s.ID())); h != nil {
 		sh := h.sh
@@ -105,21 +113,26 @@ func (p *Pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 					if over {
 						a.fold()
 					}
-					return b, nil
+					return b, true
 				}
 			}
 		}
 		sh.mu.Unlock()
 	}
-	return a.allocSlow(s, size, wish{to: pp})
+	return mem.Block{}, false
 }
 
 // AllocWith is Alloc with wishes: see Allocator.AllocWith.
 func (p *Pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if !o.NoRetry || size <= 0 || s == nil {
+	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative {
 		return p.Alloc(s, size)
 	}
-	return p.a.allocSlow(s, size, wish{to: p.pool, noRetry: true})
+	if !o.NoRetry {
+		if b, ok := p.allocWarm(s, size); ok {
+			return b, nil
+		}
+	}
+	return p.a.allocSlow(s, size, wish{to: p.pool, noRetry: o.NoRetry, tentative: o.Tentative})
 }
 
 // Free takes back a block of this pool, also after Close. A block that the default pool has borrowed from it is one;

@@ -108,17 +108,23 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		return mem.Block{}, ErrClosed
 	}
 	if size >= tooLarge {
-		a.stats.NumOOMs++
+		if !o.Tentative {
+			a.stats.NumOOMs++
+		}
 		a.mu.Unlock()
 		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
 	ptr, err := a.request(size, o.NoRetry)
 	if err != nil {
 		var oom *mem.OutOfMemory
-		if errors.Is(err, mem.ErrNoMemory) || errors.Is(err, driver.ErrNoMemory) {
+		refused := errors.Is(err, mem.ErrNoMemory) || errors.Is(err, driver.ErrNoMemory)
+		if refused && !o.Tentative {
 			oom = a.outOfMemory(stream, size, err)
 		}
 		a.mu.Unlock()
+		if refused && o.Tentative {
+			return mem.Block{}, fmt.Errorf("direct: no room for %s: %w", mem.FormatSize(size), mem.ErrNoMemory)
+		}
 		if oom != nil {
 			a.describeProcesses(oom)
 			return mem.Block{}, oom

@@ -248,6 +248,7 @@ func checkExhaustion(t testing.TB, cfg Config) {
 					if !errors.Is(err, mem.ErrNoMemory) {
 						t.Fatalf("Alloc of %d bytes of a full device: %v; want an error that matches mem.ErrNoMemory", size, err)
 					}
+					w.checkTentative(t, (round+n)%cfg.Streams, size)
 					break
 				}
 				must(t, err)
@@ -279,6 +280,42 @@ func checkExhaustion(t testing.TB, cfg Config) {
 		}
 	}
 	must(t, w.finish())
+}
+
+// checkTentative: where a request that has just failed fails again as a tentative one, nothing counts that or hears of
+// it.
+func (w *world) checkTentative(t testing.TB, stream int, size int64) {
+	t.Helper()
+	if _, knows := w.a.(mem.Optioned); !knows {
+		return
+	}
+	var before mem.Stats
+	stats, counts := mem.Find[mem.StatsReporter](w.a)
+	if counts {
+		before = stats.Stats()
+	}
+	told := 0
+	if o, ok := mem.Find[mem.Observable](w.a); ok {
+		o.Observe(func(e mem.Event) {
+			if e.Action == mem.ActionOOM {
+				told++
+			}
+		})
+		defer o.Observe(nil)
+	}
+	b, err := mem.AllocWith(w.a, w.streams[stream], size, mem.AllocOptions{Tentative: true})
+	switch {
+	case err == nil: // from another place of a plan
+		w.a.Free(b)
+	case !errors.Is(err, mem.ErrNoMemory):
+		t.Errorf("a tentative Alloc of %d bytes of a full device: %+v, %v; want an error that matches mem.ErrNoMemory",
+			size, b, err)
+	case told > 0:
+		t.Errorf("observers are told %d times of a tentative request that failed", told)
+	case counts && stats.Stats().NumOOMs != before.NumOOMs:
+		t.Errorf("a tentative request that failed counts as out of memory: %d, before %d",
+			stats.Stats().NumOOMs, before.NumOOMs)
+	}
 }
 
 // checkLayers: what mem.Find finds belongs to the allocator, and Layers ends.

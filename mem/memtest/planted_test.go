@@ -40,6 +40,7 @@ const (
 	losesFree          bug = "a free that leaves 40 blocks is never finished"
 	dereferencesNil    bug = "Alloc takes a nil stream for a stream"
 	freesForNil        bug = "Free notices a nil stream once the block is gone"
+	countsTentative    bug = "a tentative request that is refused is counted"
 	gapInSnapshot      bug = "the snapshot leaves out the last block"
 )
 
@@ -142,6 +143,7 @@ func TestPlantedBugs(t *testing.T) {
 		{dereferencesNil, "NilStreams", "runtime error"},
 		{freesForNil, "NilStreams", "not on loan"},
 		{gapInSnapshot, "ManySmall", "snapshot"},
+		{countsTentative, "Exhaustion", "counts as out of memory"},
 	} {
 		t.Run(string(tt.bug)+"/"+tt.check, func(t *testing.T) {
 			cfg := Config{New: poolWith(tt.bug), Ops: 500}.with(sim.Options{Total: 1 << 30})

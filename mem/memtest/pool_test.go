@@ -110,6 +110,17 @@ func (p *pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 }
 
 // find returns a free piece of at least size bytes.
+// AllocWith counts no request that is refused, as Alloc does not, but for the bug.
+func (p *pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	b, err := p.Alloc(s, size)
+	if err != nil && o.Tentative && p.bug == countsTentative {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stats.NumOOMs++
+	}
+	return b, err
+}
+
 func (p *pool) find(stream driver.StreamID, size int64, large bool) *piece {
 	for _, seg := range p.segments {
 		if seg.large != large || seg.stream != stream && p.bug != crossesStreams {

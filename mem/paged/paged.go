@@ -160,9 +160,11 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	case size == 0:
 		return mem.Block{}, nil
 	case size > tooLarge:
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.stats.NumOOMs++
+		if !o.Tentative {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.stats.NumOOMs++
+		}
 		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
 	rk := a.racks.lock()
@@ -179,15 +181,15 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	if !a.isFirst(rk) {
 		rk.mu.Unlock()
 	}
-	b, err := a.allocBelow(s, id, size, o.NoRetry)
+	b, err := a.allocBelow(s, id, size, o)
 	a.mu.Unlock()
 	return b, err
 }
 
 // allocBelow takes a block from below the racks, one of which is empty. The caller holds mu.
-func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, hasty bool) (mem.Block, error) {
+func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions) (mem.Block, error) {
 	var r request // in one piece it would be copied, which waits for each field
-	r.stream, r.id, r.hasty = s, id, hasty
+	r.stream, r.id, r.hasty = s, id, o.NoRetry
 	r.asked, r.units = size, uint32(uint64(size+unit-1)/unit)
 	r.driver = a.racks.mask.Load() == 0 // else what other racks hold may be just what is missing
 	at, err := a.alloc(&r)
@@ -197,7 +199,7 @@ func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, 
 		at, err = a.alloc(&r)
 	}
 	if err != nil {
-		return mem.Block{}, a.explain(r, err)
+		return mem.Block{}, a.explain(r, err, o.Tentative)
 	}
 	block := a.records.at(at)
 	b := block.lend(at, size)
@@ -208,12 +210,15 @@ func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, 
 }
 
 // explain makes an error of a shortage that says more. It has a request of its own, for that goes to Go's heap.
-func (a *Allocator) explain(r request, err error) error {
+func (a *Allocator) explain(r request, err error, tentative bool) error {
 	var short *shortage
-	if errors.As(err, &short) {
-		return a.outOfMemory(&r, short)
+	switch {
+	case !errors.As(err, &short):
+		return err
+	case tentative:
+		return fmt.Errorf("paged: no room for %s: %w", mem.FormatSize(r.asked), mem.ErrNoMemory)
 	}
-	return err
+	return a.outOfMemory(&r, short)
 }
 
 // A request is a call of Alloc.

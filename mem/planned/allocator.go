@@ -164,8 +164,11 @@ func (a *Allocator) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 			return b, nil
 		}
 	}
-	a.missed.Add(1)
-	return mem.AllocWith(a.fallback, s, size, o)
+	b, err := mem.AllocWith(a.fallback, s, size, o)
+	if err == nil || !o.Tentative {
+		a.missed.Add(1)
+	}
+	return b, err
 }
 
 // Free implements mem.Allocator. It makes no driver call for a block of the region, but where a stream in used has the number of

@@ -4,6 +4,7 @@ package settings
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
@@ -56,6 +57,16 @@ func set(key, value string, valued, given bool, known []Setting) error {
 func Size(key string, to *int64) Setting {
 	return Setting{key, func(value string) (err error) {
 		*to, err = bytesize.Parse(value)
+		return err
+	}}
+}
+
+// Duration is a setting of a time that is not negative: "10s", "1m30s".
+func Duration(key string, to *time.Duration) Setting {
+	return Setting{key, func(value string) (err error) {
+		if *to, err = time.ParseDuration(value); err == nil && *to < 0 {
+			err = fmt.Errorf("want 0s or more, got %q", value)
+		}
 		return err
 	}}
 }
