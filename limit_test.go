@@ -86,6 +86,9 @@ func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 			if !errors.Is(err, mem.ErrNoMemory) || !errors.As(err, &oom) || !strings.Contains(err.Error(), "the engine's MemoryLimit") {
 				t.Errorf("%d MiB beside %d: %v; want the engine's limit named", fits>>20, fits>>21, err)
 			}
+			if err != nil && !strings.Contains(err.Error(), "your own limit of ") {
+				t.Errorf("the error does not conclude that the limit was the cause:\n%v", err)
+			}
 			if oom != nil && (oom.Allowed == 0 || oom.Allowed > limit || oom.Free < 3<<30) {
 				t.Errorf("%d bytes allowed, and %d free on the device", oom.Allowed, oom.Free)
 			}

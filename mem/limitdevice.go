@@ -243,6 +243,9 @@ func (d *LimitedDevice) explain(err error) error {
 		return err
 	}
 	oom.Free = free
+	if oom.Needed == 0 { // the allocator's own limit did not refuse it
+		oom.Allowed, oom.Needed = d.limit, d.limit+need
+	}
 	if need <= free {
 		oom.Remedies = append(oom.Remedies, Remedy{
 			Name:   fmt.Sprintf("%s for %s", FormatSize(d.limit+need), d.name),

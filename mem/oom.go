@@ -21,6 +21,8 @@ type OutOfMemory struct {
 	DeviceName   string // product
 	Total, Free  int64  // of the device, as it says itself
 	Allowed      int64  // bytes that the allocator may reserve; 0 without a limit
+	Needed       int64  // bytes that it would have had to be allowed, if its own limit refused the request; else 0
+	Addresses    int64  // bytes that an expandable segment has for blocks, if the request is larger than that; else 0
 	Allocated    int64  // in blocks on loan
 	Reserved     int64  // in segments and mapped pages
 	PrivatePools int64  // cached in private pools
@@ -64,8 +66,9 @@ type PinningBlock struct {
 
 // A Remedy is a change under which the request would have fitted.
 type Remedy struct {
-	Name   string // "expandable_segments:True", "max_split_size_mb:128", "stream 3's cache"
-	Reason string
+	Name     string // "expandable_segments:True", "max_split_size_mb:128", "stream 3's cache"
+	Reason   string
+	Estimate bool // of what is free now: under such a setting from the start, blocks would lie elsewhere
 }
 
 // Is makes errors.Is(err, ErrNoMemory) true.
@@ -98,7 +101,7 @@ func (e *OutOfMemory) Error() string {
 	if e.PrivatePools > 0 {
 		fmt.Fprintf(&b, "%s cached in private pools, ", FormatSize(e.PrivatePools))
 	}
-	fmt.Fprintf(&b, "and %s is reserved but unallocated.", FormatSize(e.Reserved-e.Allocated))
+	fmt.Fprintf(&b, "and %s is reserved but unallocated.", FormatSize(max(0, e.Reserved-e.Allocated-e.PrivatePools)))
 	e.explain(&b)
 	if e.Cause != nil {
 		said := "the device said"
@@ -142,20 +145,40 @@ func (e *OutOfMemory) explain(b *strings.Builder) {
 			fmt.Fprintf(b, " (with %d more)", p.Live-1)
 		}
 	}
+	if why := e.why(); why != "" {
+		fmt.Fprintf(b, "\n  %s", why)
+	}
 	for _, r := range e.Remedies {
-		fmt.Fprintf(b, "\n  would have fitted with %s: %s", r.Name, r.Reason)
-	}
-	if len(e.Remedies) == 0 {
-		capacity, what := e.Total, "the device has"
-		if e.Allowed > 0 {
-			capacity, what = min(e.Allowed, e.Total), "is allowed"
+		estimate := ""
+		if r.Estimate {
+			estimate = ", by estimate"
 		}
-		why := "live blocks leave too little room"
-		if e.Segment > capacity {
-			why = fmt.Sprintf("it alone is more than the %s that %s", FormatSize(capacity), what)
-		}
-		fmt.Fprintf(b, "\n  no setting would have let it through: %s", why)
+		fmt.Fprintf(b, "\n  would have fitted with %s%s: %s", r.Name, estimate, r.Reason)
 	}
+}
+
+// why says what was in the way. It is empty if only remedies say so.
+func (e *OutOfMemory) why() string {
+	most := e.Reserved + e.Free // that the allocator can have as long as others keep what they have
+	if e.Allowed > 0 {
+		most = min(most, e.Allowed)
+	}
+	switch {
+	case e.Addresses > 0:
+		return fmt.Sprintf("the expandable-segment reserve of %s is too small for it: a block lies in one segment; raise "+
+			"expandable_segments_reserve", FormatSize(e.Addresses))
+	case e.Total > 0 && e.Segment > e.Total:
+		return fmt.Sprintf("no setting would have let it through: it alone is more than the %s that the device has", FormatSize(e.Total))
+	case e.Needed > 0:
+		return fmt.Sprintf("your own limit of %s was reached, the GPU had %s free; the request needed %s in all",
+			FormatSize(e.Allowed), FormatSize(e.Free), FormatSize(e.Needed))
+	case e.Total > 0 && e.Rounded > most-e.Allocated:
+		return fmt.Sprintf("live blocks leave too little room: %s is allocated of the %s that there is for them",
+			FormatSize(e.Allocated), FormatSize(most))
+	case len(e.Remedies) == 0 && e.Total > 0:
+		return "what is free lies in pieces that are too small for it, or where it cannot be used"
+	}
+	return ""
 }
 
 // FormatSize writes a size as PyTorch's messages do: two decimals and the unit KiB, MiB or GiB, or whole bytes.

@@ -34,6 +34,37 @@ func TestOutOfMemoryMatches(t *testing.T) {
 	}
 }
 
+// An error concludes with one cause: that of the figures, and never two that contradict each other.
+func TestDefect04_AnErrorNamesOneCause(t *testing.T) {
+	const mib = 1 << 20
+	causes := []string{
+		"expandable-segment reserve", "no setting would have let it through: it alone is more than the 1024.00 MiB that the device has",
+		"your own limit of 300.00 MiB was reached, the GPU had 700.00 MiB free; the request needed 320.00 MiB in all",
+		"live blocks leave too little room: 280.00 MiB is allocated of the 300.00 MiB", "what is free lies in pieces",
+		"would have fitted with x: y",
+	}
+	base := mem.OutOfMemory{
+		Requested: 20 * mib, Rounded: 20 * mib, Segment: 20 * mib, Total: 1024 * mib, Free: 700 * mib, Allowed: 300 * mib,
+		Allocated: 280 * mib, Reserved: 300 * mib,
+	}
+	for i, change := range []func(e *mem.OutOfMemory){
+		0: func(e *mem.OutOfMemory) { e.Addresses = 10 * mib },
+		1: func(e *mem.OutOfMemory) { e.Segment, e.Rounded, e.Needed = 1025*mib, 1025*mib, 1325*mib },
+		2: func(e *mem.OutOfMemory) { e.Needed = 320 * mib },
+		3: func(e *mem.OutOfMemory) { e.Rounded = 21 * mib },
+		4: func(*mem.OutOfMemory) {},
+		5: func(e *mem.OutOfMemory) { e.Remedies = []mem.Remedy{{Name: "x", Reason: "y"}} },
+	} {
+		e := base
+		change(&e)
+		for j, cause := range causes {
+			if strings.Contains(e.Error(), cause) != (i == j) {
+				t.Errorf("%d: %q, found %v, in:\n%v", i, cause, i != j, &e)
+			}
+		}
+	}
+}
+
 // The figures of PyTorch's message, in its order.
 func TestOutOfMemoryHasPyTorchsFigures(t *testing.T) {
 	const gib = 1 << 30
@@ -44,7 +75,7 @@ func TestOutOfMemoryHasPyTorchsFigures(t *testing.T) {
 	}
 	want := "Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 140.00 GiB of which 10.00 GiB is free. " +
 		"Process 12 has 5.00 GiB memory in use. Including memory from elsewhere, this process has 70.00 GiB memory in use. " +
-		"70.00 GiB allowed; 60.00 GiB is allocated, 512.00 MiB cached in private pools, and 9.00 GiB is reserved but unallocated."
+		"70.00 GiB allowed; 60.00 GiB is allocated, 512.00 MiB cached in private pools, and 8.50 GiB is reserved but unallocated."
 	if !strings.Contains(err.Error(), want) {
 		t.Errorf("the message lacks %q:\n%v", want, err)
 	}

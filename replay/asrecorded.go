@@ -43,7 +43,6 @@ func (c *comparer) fromRecording(row *Row) bool {
 				break
 			}
 		}
-		row.Failure = c.repeatFailure(row.FirstOOM)
 	}
 	row.AtPeak = v.AtPeak
 	switch {
@@ -63,21 +62,21 @@ func (c *comparer) fromRecording(row *Row) bool {
 
 // repeatFailure runs the recorded settings under what was reserved when a recorded request failed, for the sake of what
 // the allocator has to say about it. It returns nil if another request, or none, fails then.
-func (c *comparer) repeatFailure(op int) *OOM {
+func (c *comparer) repeatFailure(op int, s *Spec) (*OOM, error) {
+	if op < 0 {
+		return nil, nil
+	}
 	limit := c.result.Limit
 	if limit == 0 {
 		limit = c.w.RecordedLimit
 	}
-	for i := range c.specs {
-		if c.specs[i].Text != AsRecorded {
-			continue
-		}
-		run := plainRun{work: c.w, spec: &c.specs[i], limit: limit, capacity: c.opts.Capacity}
-		if res, err := run.do(); err == nil && len(res.OOMs) > 0 && res.OOMs[0].Op == op {
-			return &res.OOMs[0]
-		}
+	run := plainRun{work: c.w, spec: s, limit: limit, capacity: c.opts.Capacity}
+	res, err := run.do()
+	if err != nil || len(res.OOMs) == 0 || res.OOMs[0].Op != op {
+		return nil, nil // the row has its figures from the recording
 	}
-	return nil
+	failure := &res.OOMs[0]
+	return failure, c.tryRemedies(failure, s, limit)
 }
 
 // whyNot says why a verdict is not what the row AsRecorded asks for, or nothing if it is.

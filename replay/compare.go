@@ -221,11 +221,12 @@ func (c *comparer) run() error {
 }
 
 // row works out everything but the time.
-func (c *comparer) row(s *Spec) (Row, error) {
+func (c *comparer) row(s *Spec) (row Row, err error) {
 	defer c.meter.step()
-	row := Row{Allocator: s.Text, Notes: s.Notes}
+	row = Row{Allocator: s.Text, Notes: s.Notes}
 	if s.Text == AsRecorded && c.opts.OpenDevice == nil && c.fromRecording(&row) {
-		return row, nil
+		row.Failure, err = c.repeatFailure(row.FirstOOM, s)
+		return row, err
 	}
 	run := plainRun{work: c.w, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
 	run.opts.Contents = c.opts.Contents
@@ -240,6 +241,9 @@ func (c *comparer) row(s *Spec) (Row, error) {
 		return row, fmt.Errorf("%s: %w", s.Text, err)
 	}
 	row.fill(&res)
+	if err := c.tryRemedies(row.Failure, s, c.result.Limit); err != nil {
+		return row, err
+	}
 	row.NsPerOp = res.NsPerOp()
 	if s.Text == AsRecorded {
 		row.AtPeak = run.usageAtPeak()

@@ -14,8 +14,23 @@ type Failure struct {
 	Requested int64  // in use then: asked for, of active blocks
 	Reserved  int64  // then
 	Free      int64  // that the device had left, as it said
+	Below     int64  // the process's own limit, of less than so much, refused it, since the device had room; else 0
 	Stack     trace.StackID
 }
+
+// refusedByLimit returns what a limit of the process's own is less than that refused a request, or 0 if it was the device,
+// or the addresses of an expandable segment, that had no room.
+func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
+	c := &w.Recorded
+	segment := max(size+segmentStep, c.LargeSegmentSize) // or less
+	if free < segment || c.ExpandableSegments && (c.ExpandableReserve > 0 || c.ExpandableReserveFraction > 0) {
+		return 0
+	}
+	return reserved + segment
+}
+
+// segmentStep is what sizes of segments are rounded up to a multiple of, in bytes.
+const segmentStep = 2 << 20
 
 // history fills in what the entries tell about memory as a whole. What was reserved before the first entry is what the
 // entries do not explain of the final state.
@@ -53,6 +68,7 @@ func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
 				w.Failures = append(w.Failures, Failure{
 					Entry: i, Size: e.Size, Stream: t.Streams[e.Stream],
 					Requested: requested, Reserved: reserved, Free: int64(e.Ptr), Stack: e.Stack,
+					Below: w.refusedByLimit(e.Size, reserved, int64(e.Ptr)),
 				})
 			}
 			// What was reserved at some time until then could be. If the device had less left than was asked for, that was all.

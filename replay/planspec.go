@@ -89,6 +89,9 @@ func (n *nothing) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		Requested: size, Rounded: size, Segment: size, Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
 		Allowed: n.limit, Allocated: stats.AllocatedBytes.All.Current, Reserved: stats.ReservedBytes.All.Current, Stream: s.ID(),
 	}
+	if n.limit > 0 {
+		e.Needed = e.Reserved + size
+	}
 	if free, total, err := n.dev.Available(); err == nil {
 		e.Free, e.Total = free, total
 	}

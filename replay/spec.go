@@ -89,14 +89,19 @@ func parseCaching(s *Spec, settings string, given bool, recorded caching.Config)
 			return err
 		}
 	}
-	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
-		cfg := s.config
+	s.open = openCaching(s.config)
+	return nil
+}
+
+// openCaching makes caching allocators.
+func openCaching(cfg caching.Config) opener {
+	return func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
+		cfg := cfg
 		if cfg.Limit == 0 || limit > 0 && limit < cfg.Limit {
 			cfg.Limit = limit
 		}
 		return caching.New(dev, cfg)
 	}
-	return nil
 }
 
 func parseArena(s *Spec, settings string, _ bool, _ caching.Config) error {

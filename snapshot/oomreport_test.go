@@ -389,13 +389,14 @@ func TestBehaviour89_ConcurrentRequests(t *testing.T) {
 // What a report says is the same when it is read from either format, whatever the error had in it.
 func TestOutOfMemoryIsReadAsWritten(t *testing.T) {
 	facts := &mem.OutOfMemory{
-		Requested: 1, Rounded: 2, Segment: 3, TooLarge: true, Rejected: true, Device: 4, DeviceName: "H200 \"x\"", Total: 5, Free: 6, Allowed: 7, Allocated: 8,
+		Requested: 1, Rounded: 2, Segment: 3, TooLarge: true, Rejected: true, Device: 4, DeviceName: "H200 \"x\"", Total: 5, Free: 6,
+		Allowed: 7, Allocated: 8, Needed: 34, Addresses: 35,
 		Reserved: 9, PrivatePools: 10, Processes: []mem.ProcessMemory{{PID: 11, Self: true, Bytes: -1}, {PID: 12, Bytes: 13}},
 		Stream: 14, Pool: mem.PoolID{15, 16}, Small: true,
 		Cached:      []mem.CachedMemory{{Pool: mem.PoolID{17, 18}, Stream: 19, Small: true, Bytes: 20, Blocks: 21, Largest: 22}},
 		LargestFree: 23, Stranded: 24,
 		Pinning:  []mem.PinningBlock{{Ptr: 0xffffffffffffff00, Size: 25, Requested: 26, Segment: 27, SegmentSize: 28, Stranded: 29, Live: 30}},
-		Remedies: []mem.Remedy{{Name: "a", Reason: "b"}, {Name: "c", Reason: "d"}},
+		Remedies: []mem.Remedy{{Name: "a", Reason: "b"}, {Name: "c", Reason: "d", Estimate: true}},
 		Cause:    errors.New("the device said no"),
 	}
 	for i := range reflect.ValueOf(*facts).NumField() {

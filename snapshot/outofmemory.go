@@ -49,6 +49,8 @@ func tableOfError(e *mem.OutOfMemory) []fact {
 		{"total", &e.Total},
 		{"free", &e.Free},
 		{"allowed", &e.Allowed},
+		{"needed", &e.Needed},
+		{"addresses", &e.Addresses},
 		{"allocated", &e.Allocated},
 		{"reserved", &e.Reserved},
 		{"private_pools", &e.PrivatePools},
@@ -82,7 +84,7 @@ func tableOfError(e *mem.OutOfMemory) []fact {
 			}
 		}}},
 		{"remedies", &list[mem.Remedy]{&e.Remedies, func(r *mem.Remedy) []fact {
-			return []fact{{"name", &r.Name}, {"reason", &r.Reason}}
+			return []fact{{"name", &r.Name}, {"reason", &r.Reason}, {"estimate", &r.Estimate}}
 		}}},
 		{"cause", &e.Cause},
 	}

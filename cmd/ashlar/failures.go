@@ -22,6 +22,14 @@ func failureText(f *replay.Failure, stacks *trace.Stacks) string {
 	return text
 }
 
+// limitText is a sentence if a limit of the process's own refused the request, or nothing.
+func limitText(f *replay.Failure) string {
+	if f.Below == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" Your own limit, of less than %s, was reached: the device had room.", bytesize.Format(f.Below))
+}
+
 // writeFailures writes what is known of the requests without room: the recorded one, what the allocator says of it, or of
 // that of the first row without room, and a line for each of the other rows.
 func writeFailures(p *page, in *input, c *replay.Comparison) {
@@ -34,7 +42,8 @@ func writeFailures(p *page, in *input, c *replay.Comparison) {
 		if n > 1 {
 			more = fmt.Sprintf(" It was the first of %s.", count(n))
 		}
-		p.paragraph("", "The request that failed when this was recorded: "+failureText(&c.Work.Failures[0], stacks)+"."+more)
+		f := &c.Work.Failures[0]
+		p.paragraph("", "The request that failed when this was recorded: "+failureText(f, stacks)+"."+limitText(f)+more)
 	}
 	whole := true // is still to be written
 	for i := range c.Rows {
@@ -46,7 +55,7 @@ func writeFailures(p *page, in *input, c *replay.Comparison) {
 		var oom *mem.OutOfMemory
 		switch {
 		case whole:
-			p.paragraph("", fmt.Sprintf("What the allocator says of the failure in the row %q, from that moment alone:", name))
+			p.paragraph("", fmt.Sprintf("What the allocator says of the failure in the row %q:", name))
 			for line := range strings.Lines(r.Failure.Err.Error()) {
 				text := strings.TrimLeft(line, " ")
 				p.paragraph("  "+strings.Repeat(" ", len(line)-len(text)), text)

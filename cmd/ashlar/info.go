@@ -115,7 +115,7 @@ func writeSummary(w *page, in *input, d *summary, several bool) {
 			bytesize.Format(d.LateReserved))
 	}
 	for i := range d.Failures {
-		field("no room for", "%s", failureText(&d.Failures[i], in.snapshot.Stacks))
+		field("no room for", "%s", failureText(&d.Failures[i], in.snapshot.Stacks)+"."+limitText(&d.Failures[i]))
 	}
 	if n := d.NumFailures - len(d.Failures); n > 0 {
 		field("", "and %s more", count(n))

@@ -110,13 +110,15 @@ func TestReplayOfARecordingWithoutRoom(t *testing.T) {
 		"The recorded run had at least 18.03GiB, perhaps more",
 		"The request that failed when this was recorded: 2.26GiB on stream 0x0, at entry 125,081, with 15.63GiB in use and "+
 			"16.66GiB reserved; the device had 122.38GiB left.",
-		"largest free block there: 495.35 MiB", "stranded: 1.01 GiB", "pins 513.07 MiB", "would have fitted with expandable_segments:True")
-	lacks(t, got.out, "would have let it complete")
+		"largest free block there: 495.35 MiB", "stranded: 1.01 GiB", "pins 513.07 MiB", "Your own limit, of less than 18.93GiB, was reached: the device had room.",
+		"your own limit of 18.03 GiB was reached, the GPU had 123.14 GiB free; the request needed 18.93 GiB in all")
+	lacks(t, got.out, "would have let it complete", "would have fitted")
 	if got.code != exitNoRoom {
 		t.Errorf("exit code %d", got.code)
 	}
 	has(t, ok(t, "replay", "--limit", "18.2GiB", sample("gpt2.oom")),
-		"would have let it complete within the limit of 18.20GiB, with 18.08GiB reserved.")
+		"would have let it complete within the limit of 18.20GiB, with 18.08GiB reserved.",
+		"would have fitted with expandable_segments:True: free memory in pieces comes to 2.55 GiB; a replay with it got past this request")
 	all := rows(t, ashlar(t, nil, "replay", "--json", sample("gpt2.oom")).out)
 	for _, r := range all[:len(all)-1] { // the last is the bound
 		if *r.Limit/mib != 18466 || r.OOMs == 0 || r.SmallestLimit == nil {
@@ -124,7 +126,8 @@ func TestReplayOfARecordingWithoutRoom(t *testing.T) {
 		}
 	}
 	has(t, ok(t, "replay", "--capacity", "100GiB", sample("gpt2.oom")), "100.00GiB of simulated memory with no limit")
-	has(t, ok(t, "info", sample("gpt2.oom")), "no room for 2.26GiB on stream 0x0, at entry 125,081, with 15.63GiB in use")
+	has(t, ok(t, "info", sample("gpt2.oom")), "no room for 2.26GiB on stream 0x0, at entry 125,081, with 15.63GiB in use",
+		"122.38GiB left. Your own limit, of less than 18.93GiB, was reached")
 }
 
 // The code line of a failed request is shown where the file has it.

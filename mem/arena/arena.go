@@ -76,6 +76,7 @@ type Arena struct {
 	lo, hi int64   // its part of the region
 	parent *Arena  // nil of the region's owner
 	seat   uint32  // of a child: its record in the parent
+	chosen bool    // the caller chose the size; else it is what the device had free
 
 	mu      sync.Mutex // guards what follows
 	closed  bool       // hands nothing out any more
@@ -95,6 +96,7 @@ type Arena struct {
 // New makes an arena of dev's memory, which Close gives back. The error says what is wrong with cfg, or matches
 // mem.ErrNoMemory if the device has no room for the region, or is the driver's.
 func New(dev driver.Device, cfg Config) (*Arena, error) {
+	chosen := cfg.Size > 0
 	cfg, err := cfg.complete(dev)
 	if err != nil {
 		return nil, err
@@ -103,7 +105,9 @@ func New(dev driver.Device, cfg Config) (*Arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newArena(dev, cfg, g, 0, g.size()/cfg.Round*cfg.Round), nil
+	a := newArena(dev, cfg, g, 0, g.size()/cfg.Round*cfg.Round)
+	a.chosen = chosen
+	return a, nil
 }
 
 // newArena makes an arena of part of a region, all of it free.

@@ -50,6 +50,9 @@ func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
 	if a.limit > 0 {
 		e.Allowed = min(a.limit, e.Allowed)
 	}
+	if needed := e.Allocated + short.size; short.limited || (a.chosen || a.parent != nil) && needed > a.Size() {
+		e.Needed = needed
+	}
 	if n > 0 {
 		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: free, Blocks: n, Largest: largest}}
 	}

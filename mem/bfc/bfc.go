@@ -69,6 +69,7 @@ import (
 type Allocator struct {
 	dev   driver.Device
 	cfg   Config
+	own   bool  // the caller chose the limit; else it is what the device had free
 	waste int64 // bytes at the end of a block that are always cut off
 
 	mu       sync.Mutex // guards what follows
@@ -96,12 +97,13 @@ type Allocator struct {
 // New makes an allocator of dev's memory, which takes Config.Initial, and else none before the first request. The error says
 // what is wrong with cfg, or matches mem.ErrNoMemory if the device has no room for that, or is the driver's.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
+	own := cfg.Limit > 0
 	cfg, err := cfg.complete(dev)
 	if err != nil {
 		return nil, err
 	}
 	a := &Allocator{
-		dev: dev, cfg: cfg, waste: maxWaste, streams: handover.New(dev, "bfc"),
+		dev: dev, cfg: cfg, own: own, waste: maxWaste, streams: handover.New(dev, "bfc"),
 		records: make([]record, 1), growth: roundUp(cfg.Limit, unit),
 	}
 	if cfg.Fragmentation > 0 {

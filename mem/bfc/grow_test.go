@@ -108,7 +108,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	want := mem.OutOfMemory{
 		Requested: 5 * mib, Rounded: 5 * mib, Segment: 5 * mib, Allowed: 6 * mib, Allocated: mib, Reserved: 6 * mib,
-		LargestFree: 4 * mib, Stranded: mib, Total: 4 * gib, Free: 4*gib - 6*mib, DeviceName: oom.DeviceName,
+		Needed: 11 * mib, LargestFree: 4 * mib, Stranded: mib, Total: 4 * gib, Free: 4*gib - 6*mib, DeviceName: oom.DeviceName,
 	}
 	got := *oom
 	got.Cached, got.Pinning, got.Remedies, got.Processes, got.Cause = nil, nil, nil, nil, nil

@@ -27,6 +27,9 @@ func (a *Allocator) outOfMemory(w *want) *mem.OutOfMemory {
 		Stream: w.stream.ID(), LargestFree: a.largestFree(),
 		Cause: w.cause,
 	}
+	if a.own && w.cause == nil && e.Segment > a.room() {
+		e.Needed = e.Reserved + e.Segment
+	}
 	if free, total, err := a.dev.Available(); err == nil {
 		e.Free, e.Total = free, total
 	}

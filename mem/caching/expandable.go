@@ -28,10 +28,8 @@ func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 	ref := p.findSpan(r.size)
 	if ref == 0 {
 		if size := a.reserveSize(p); r.size > size {
-			return 0, &driver.Error{
-				Call: "VirtualMemory.Map", Code: driver.ErrNoMemory,
-				Detail: fmt.Sprintf("%d bytes are more than the %d bytes of addresses of an expandable segment", r.size, size),
-			}
+			r.addresses = size
+			return 0, mem.ErrNoMemory
 		}
 		var err error
 		if ref, err = a.reserve(p); err != nil {

@@ -194,8 +194,8 @@ func (a *Allocator) unlocked(sh *shard, f func()) {
 // grow gets memory from the driver for r. It returns false if there is no room. The limit is looked at before the driver
 // is asked: what would pass it is rejected for good under ThrowOnOOM, and what the driver refuses is not.
 func (a *Allocator) grow(r *request) (bool, error) {
-	r.err = nil
-	if a.reserved+r.segment > a.limit {
+	r.err, r.addresses = nil, 0
+	if r.limited = a.reserved+r.segment > a.limit; r.limited {
 		if r.rejected = a.cfg.ThrowOnOOM; r.rejected {
 			a.totals.numOOMRejections++
 		}
@@ -207,8 +207,8 @@ func (a *Allocator) grow(r *request) (bool, error) {
 	} else {
 		r.found, err = a.newSegment(r)
 	}
-	if err == nil {
-		return true, nil
+	if err == nil || r.addresses > 0 {
+		return err == nil, nil
 	}
 	if errors.Is(err, driver.ErrNoMemory) || errors.Is(err, mem.ErrNoMemory) {
 		r.err = err

@@ -3,6 +3,7 @@ package caching
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -31,6 +32,12 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	}
 	if a.limit != noLimit {
 		e.Allowed = a.limit
+	}
+	if r.limited {
+		e.Needed = a.reserved + r.segment
+	}
+	if r.size <= total { // of a larger one it is not the cause
+		e.Addresses = r.addresses
 	}
 	e.Allocated, _ = a.sum(allocatedBytes, classAll)
 	a.describeCache(e, r)
@@ -118,6 +125,13 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 	add := func(name, format string, args ...any) {
 		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
 	}
+	estimate := func(name, format string, args ...any) {
+		add(name, format, args...)
+		e.Remedies[len(e.Remedies)-1].Estimate = true
+	}
+	if e.Addresses > 0 && headroom >= r.segment {
+		add("expandable_segments_reserve:"+inGiB(r.size), "a segment of so many addresses holds it, and there is memory for it")
+	}
 	for _, c := range e.Cached {
 		if c.Stream != e.Stream && c.Pool == e.Pool && c.Small == e.Small && c.Largest >= r.size {
 			add(fmt.Sprintf("the cache of stream %d", c.Stream), "it has a free block of %s", mem.FormatSize(c.Largest))
@@ -130,15 +144,21 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 	if !r.expandable && a.vm != nil {
 		// Packed into one expandable segment, the live blocks would leave all that is stranded to be mapped elsewhere.
 		if room := headroom + e.Stranded; room >= r.segment {
-			add("expandable_segments:True", "free memory in pieces comes to %s", mem.FormatSize(room))
+			estimate("expandable_segments:True", "free memory in pieces comes to %s", mem.FormatSize(room))
 		}
 	}
 	if a.cfg.MaxSplitSize == Unlimited {
 		if limit, room := a.splitLimit(r, headroom, segments); limit > 0 {
-			add(fmt.Sprintf("max_split_size_mb:%d", limit>>20),
+			estimate(fmt.Sprintf("max_split_size_mb:%d", limit>>20),
 				"small blocks would not have pinned larger segments, which would have left %s", mem.FormatSize(room))
 		}
 	}
+}
+
+// inGiB writes a number of bytes, rounded up to hundredths, as PyTorch reads a size of addresses.
+func inGiB(bytes int64) string {
+	const hundredth = float64(1<<30) / 100
+	return fmt.Sprintf("%.2fG", math.Ceil(float64(bytes)/hundredth)/100)
 }
 
 // mayLend reports whether free memory is a Pool's that could lend it, and does not.
@@ -179,8 +199,8 @@ func (a *Allocator) splitLimit(r *request, headroom int64, segments []mem.Segmen
 	}
 	slices.Sort(sizes)
 	for _, limit := range slices.Backward(slices.Compact(sizes)) {
-		if limit < a.cfg.LargeSegmentSize {
-			break
+		if limit <= a.cfg.LargeSegmentSize {
+			break // such segments are made for small blocks, and cut up under any limit
 		}
 		room := headroom
 		for i := range segments {

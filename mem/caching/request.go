@@ -17,8 +17,10 @@ type request struct {
 	segment    int64        // what the driver would be asked for
 	expandable bool
 	found      blockRef // taken out of its free set
+	limited    bool     // the limit refused it last
 	rejected   bool     // by the limit, under ThrowOnOOM
-	err        error    // what the driver said last; nil for a refusal by the limit
+	addresses  int64    // bytes of an expandable segment, if it is larger than that
+	err        error    // what the driver said last; nil for a refusal by the limit or for want of addresses
 }
 
 // A wish is what a request asks for besides its stream and size.

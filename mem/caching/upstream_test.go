@@ -263,7 +263,7 @@ func TestOutOfMemoryWithPrivatePools(t *testing.T) {
 	equal(t, "cached in all", cached, oom.Reserved-oom.Allocated)
 	equal(t, "the pool of the request", oom.Pool, mem.PoolID{})
 	for _, part := range []string{
-		"6.00 MiB is allocated, 58.00 MiB cached in private pools, and 74.00 MiB is reserved but unallocated",
+		"6.00 MiB is allocated, 58.00 MiB cached in private pools, and 16.00 MiB is reserved but unallocated",
 		fmt.Sprintf("cached on stream 0, large pool of private pool (0, %d): 18.00 MiB in 1 blocks", p.ID()[1]),
 		"would have fitted with the free segments of private pools: ",
 	} {

@@ -142,6 +142,7 @@ func (a *Allocator) outOfMemory(stream driver.StreamID, size int64, cause error)
 		if cause == errLimit { // and nothing else went wrong
 			e.Cause = nil
 		}
+		e.Needed = e.Reserved + size
 		if size <= free {
 			e.Remedies = []mem.Remedy{{
 				Name:   "limit=" + bytesize.Exact(e.Reserved+size),

@@ -29,6 +29,9 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	if procs, err := a.dev.Processes(); err == nil {
 		e.Processes = procs
 	}
+	if needed := a.used + short.need; a.limit > 0 && needed > a.limit {
+		e.Needed = needed * a.granule
+	}
 	a.tell(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), size)
 	idle := (a.created - a.used) * a.granule
 	e.LargestFree = idle
