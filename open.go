@@ -133,6 +133,7 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 	d.lanes = newLanes(top)
 	d.place = tensor.NewPlace(tensor.Config{
 		Device: dev, Allocator: d.lanes, Backend: d.inner.Backend(), Sites: o.Sites,
+		SitesBy: "ashlar.Config{Compute: compute.Options{Sites: true}}",
 	})
 	d.streams = driver.NewStreamPool(dev, driver.StreamOptions{})
 	d.streams.Keep(keptStreams)
