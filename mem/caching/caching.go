@@ -50,12 +50,13 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // An Allocator caches the memory of one device. Safe for concurrent use.
 type Allocator struct {
 	dev driver.Device
-	vm  driver.VirtualMemory // nil if the device has none
+	vm  *peers.Memory // nil if the device has none
 
 	shards    atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
 	attention atomic.Uint32            // reasons to take the slow path: see the constants below
@@ -109,7 +110,7 @@ const (
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dev:      dev,
-		vm:       dev.VirtualMemory(),
+		vm:       peers.Of(dev),
 		private:  map[mem.PoolID]*privatePool{},
 		default_: [2]*family{{class: classSmall}, {class: classLarge}},
 	}

@@ -62,6 +62,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 var _ interface {
@@ -71,12 +72,13 @@ var _ interface {
 	mem.Snapshotter
 	mem.StatsReporter
 	mem.Observable
+	mem.PeerAdder
 } = (*Allocator)(nil)
 
 // An Allocator hands out blocks of a device that has virtual memory. Safe for concurrent use.
 type Allocator struct {
 	dev     driver.Device
-	vm      driver.VirtualMemory
+	vm      *peers.Memory
 	cfg     Config
 	granule int64
 	shift   uint // of the granule
@@ -126,7 +128,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		return nil, err
 	}
 	a := &Allocator{
-		dev: dev, vm: dev.VirtualMemory(), cfg: cfg, granule: dev.Info().Granularity,
+		dev: dev, vm: peers.Of(dev), cfg: cfg, granule: dev.Info().Granularity,
 		shift:    uint(bits.TrailingZeros64(uint64(dev.Info().Granularity))),
 		streams:  handover.New(dev, "paged"),
 		mappings: make([]mapping, 1, 64), pages: make([]page, 1, 64), // 0 is none
@@ -311,6 +313,14 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	defer a.mu.Unlock()
 	a.flush()
 	a.observer = observer
+}
+
+// AddPeer implements mem.PeerAdder: pages are mapped for dev too, wherever they are and will be.
+func (a *Allocator) AddPeer(dev driver.Device) error {
+	if err := a.vm.Add(dev); err != nil {
+		return fmt.Errorf("paged: AddPeer: %w", err)
+	}
+	return nil
 }
 
 func closedError(call string) error {
