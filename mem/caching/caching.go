@@ -51,6 +51,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/peers"
+	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
 // An Allocator caches the memory of one device. Safe for concurrent use.
@@ -78,7 +79,7 @@ type Allocator struct {
 	default_ [2]*family
 	private  map[mem.PoolID]*privatePool
 	overflow []*privatePool // that may be borrowed from, in the order of their IDs
-	captures []capture
+	scopes   poolscope.Scopes[*privatePool]
 	returns  []returned    // segments that upstreams are to get back as soon as mu is let go of
 	flushing int           // segments that upstreams are being given back now
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved

@@ -17,7 +17,7 @@ func (a *Allocator) EmptyCache() error {
 	if a.closed {
 		return ErrClosed
 	}
-	if len(a.captures) > 0 {
+	if len(a.scopes) > 0 {
 		return a.releaseFreeable()
 	}
 	return errors.Join(a.waitPending(), a.releaseCached())
@@ -235,12 +235,12 @@ func (a *Allocator) Close() error {
 	if a.closed {
 		return nil
 	}
-	if n := len(a.captures); n > 0 {
-		last, ends := a.captures[n-1], "call EndAllocateToPool"
-		if last.scope != nil {
-			ends = "end its scope"
+	if n := len(a.scopes); n > 0 {
+		last, ends := a.scopes[n-1], "end its scope"
+		if last.Graph {
+			ends = "call EndAllocateToPool"
 		}
-		return fmt.Errorf("caching: Close while requests go to pool %v: %s first", last.id, ends)
+		return fmt.Errorf("caching: Close while requests go to pool %v: %s first", last.Pool.id, ends)
 	}
 	if a.inFlight > 0 {
 		return fmt.Errorf("caching: Close while a request waits for %d bytes from the driver", a.inFlight)
