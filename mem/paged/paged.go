@@ -106,9 +106,9 @@ type Allocator struct {
 	limit    int64 // granules that may be created; 0: no limit
 	most     int64 // the same, or all that the device has
 	stats    mem.Stats
-	rose     sums // blocks that left for a rack or a caller,
-	fell     sums // and came back
-	peak     sums // the most that was on loan
+	rose     tally // blocks that left for a rack or a caller,
+	fell     sums  // and came back
+	peak     sums  // the most that was on loan
 
 	nowAtReset, roseAtReset sums // on loan, and lent in all, when accumulated statistics were reset
 	stalls                  int64
