@@ -221,36 +221,25 @@ func (m limitedMemory) Unmap(at driver.Pointer, size int64) error {
 	return nil
 }
 
-// explain puts the limit into an allocator's out-of-memory error, if it was in the way.
+// explain completes an allocator's out-of-memory error, to which the device is what the limit leaves of it: with what the device
+// itself has free, and with the limit, if that was in the way and not one of the allocator's own alone.
 func (d *LimitedDevice) explain(err error) error {
 	var oom *OutOfMemory
 	if !errors.As(err, &oom) || oom.TooLarge {
 		return err
 	}
-	taken := d.Taken()
-	need := oom.Segment - (d.limit - taken) // bytes beyond the limit
-	if refused := (*LimitError)(nil); errors.As(oom.Cause, &refused) {
-		need = max(need, refused.Live+refused.Block-d.limit)
+	if free, _, unknown := d.Device.Available(); unknown == nil {
+		oom.Free = free
 	}
-	if need <= 0 {
-		return err
+	needed := oom.Needed // by the allocator's own limit
+	if needed == 0 {
+		needed = d.Taken() + oom.Segment
+		if refused := (*LimitError)(nil); errors.As(oom.Cause, &refused) {
+			needed = max(needed, refused.Live+refused.Block)
+		}
 	}
-	if oom.Allowed == 0 || oom.Allowed > d.limit {
-		oom.Allowed = d.limit
-	}
-	free, _, unknown := d.Device.Available()
-	if unknown != nil {
-		return err
-	}
-	oom.Free = free
-	if oom.Needed == 0 { // the allocator's own limit did not refuse it
-		oom.Allowed, oom.Needed = d.limit, d.limit+need
-	}
-	if need <= free {
-		oom.Remedies = append(oom.Remedies, Remedy{
-			Name:   fmt.Sprintf("%s for %s", FormatSize(d.limit+need), d.name),
-			Reason: fmt.Sprintf("it is %s, of which %s is taken; the device has %s free", FormatSize(d.limit), FormatSize(taken), FormatSize(free)),
-		})
+	if needed > d.limit {
+		oom.Allowed, oom.LimitName, oom.Needed = d.limit, d.name, needed
 	}
 	return err
 }

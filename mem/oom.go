@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,6 +22,7 @@ type OutOfMemory struct {
 	DeviceName   string // product
 	Total, Free  int64  // of the device, as it says itself
 	Allowed      int64  // bytes that the allocator may reserve; 0 without a limit
+	LimitName    string // of the limit, if it is not the allocator's own: "the engine's MemoryLimit"
 	Needed       int64  // bytes that it would have had to be allowed, if its own limit refused the request; else 0
 	Addresses    int64  // bytes that an expandable segment has for blocks, if the request is larger than that; else 0
 	Allocated    int64  // in blocks on loan
@@ -170,8 +172,8 @@ func (e *OutOfMemory) why() string {
 	case e.Total > 0 && e.Segment > e.Total:
 		return fmt.Sprintf("no setting would have let it through: it alone is more than the %s that the device has", FormatSize(e.Total))
 	case e.Needed > 0:
-		return fmt.Sprintf("your own limit of %s was reached, the GPU had %s free; the request needed %s in all",
-			FormatSize(e.Allowed), FormatSize(e.Free), FormatSize(e.Needed))
+		return fmt.Sprintf("%s of %s was reached, the GPU had %s free; the request needed %s in all",
+			cmp.Or(e.LimitName, "your own limit"), FormatSize(e.Allowed), FormatSize(e.Free), FormatSize(e.Needed))
 	case e.Total > 0 && e.Rounded > most-e.Allocated:
 		return fmt.Sprintf("live blocks leave too little room: %s is allocated of the %s that there is for them",
 			FormatSize(e.Allocated), FormatSize(most))

@@ -49,6 +49,7 @@ func tableOfError(e *mem.OutOfMemory) []fact {
 		{"total", &e.Total},
 		{"free", &e.Free},
 		{"allowed", &e.Allowed},
+		{"limit_name", &e.LimitName},
 		{"needed", &e.Needed},
 		{"addresses", &e.Addresses},
 		{"allocated", &e.Allocated},
