@@ -72,11 +72,13 @@ import (
 type Arena struct {
 	dev    driver.Device
 	cfg    Config
-	ground *ground // shared with children
-	lo, hi int64   // its part of the region
-	parent *Arena  // nil of the region's owner
-	seat   uint32  // of a child: its record in the parent
-	chosen bool    // the caller chose the size; else it is what the device had free
+	ground *ground       // shared with children
+	lo, hi int64         // its part of the region
+	parent *Arena        // nil of a region's owner
+	seat   uint32        // of a child: its record in the parent
+	from   mem.Allocator // whose block the region is; nil if the region is the device's
+	lent   mem.Block     // that block
+	chosen bool          // the caller chose the size; else it is what the device had free
 
 	mu      sync.Mutex // guards what follows
 	closed  bool       // hands nothing out any more
@@ -107,15 +109,15 @@ func New(dev driver.Device, cfg Config) (*Arena, error) {
 	}
 	a := newArena(dev, cfg, g, 0, g.size()/cfg.Round*cfg.Round)
 	a.chosen = chosen
+	a.begin()
 	return a, nil
 }
 
-// newArena makes an arena of part of a region, all of it free.
+// newArena makes an arena of part of a region, all of it free. Its caller calls begin.
 func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
 	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit, streams: handover.New(dev, "arena")}
 	a.holes = fit.NewFirstFit(1, a.streams.Join) // all offsets and sizes are multiples of Round
 	a.holes.Give(lo, hi-lo, handover.Past{})
-	a.begin()
 	return a
 }
 
@@ -282,6 +284,9 @@ func (a *Arena) giveBack(i uint32, users handover.Set) {
 	a.holes.Give(r.at, r.size, a.streams.Freed(users))
 	a.leave(i)
 }
+
+// Base returns the first address of the arena's part of the region.
+func (a *Arena) Base() driver.Pointer { return a.pointer(a.lo) }
 
 // Size returns the bytes of the arena's part of the region: with pages, of its addresses.
 func (a *Arena) Size() int64 { return a.hi - a.lo }

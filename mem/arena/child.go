@@ -42,6 +42,7 @@ func (a *Arena) child(size int64) (*Arena, error) {
 	cfg.Limit = 0
 	c := newArena(a.dev, cfg, a.ground, f.at, f.at+f.size)
 	c.parent, c.seat = a, i
+	c.begin()
 	c.inherit(slices.Collect(a.streams.All(f.past.Users)))
 	return c, nil
 }

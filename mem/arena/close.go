@@ -8,15 +8,20 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
 )
 
-// Close gives the region back to the device, or a child's memory to its parent, whose streams wait for those that used it.
+// Close gives the region back to the device, a child's memory to its parent, whose streams wait for those that used it, or the
+// block of NewFrom to its allocator, which is told of them.
 // Blocks on loan, and children, are an error that says how many there are; then nothing is given back, the arena goes on as
 // before, and Close may be called again. With pages it waits for the streams that used the memory; without, the device
 // does. If the device fails, what it did not take back is kept for the next Close, and nothing is handed out any more.
 // Closing a closed arena does nothing.
 func (a *Arena) Close() error {
 	users, err := a.close()
-	if err != nil || a.parent == nil || users == nil {
+	if err != nil || users == nil {
 		return err
+	}
+	if a.from != nil {
+		a.from.Free(a.lent, *users...)
+		return nil
 	}
 	p := a.parent
 	p.mu.Lock()
@@ -30,7 +35,7 @@ func (a *Arena) Close() error {
 	return nil
 }
 
-// close ends the arena. Of a child it returns the streams that used its memory, once.
+// close ends the arena. Of one that has its memory of another allocator it returns the streams that used it, once.
 func (a *Arena) close() (users *[]driver.Stream, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,7 +49,7 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 				children++
 			}
 		}
-		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children; mem.Track tells where they were allocated",
+		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children",
 			n, a.stats.AllocatedBytes.All.Current, children)
 	}
 	var used handover.Set
@@ -69,5 +74,9 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 		return nil, fmt.Errorf("arena: Close: %w", err)
 	}
 	a.ground.r = nil
+	if a.from != nil {
+		all := slices.Collect(a.streams.All(used))
+		return &all, nil
+	}
 	return nil, nil
 }

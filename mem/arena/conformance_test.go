@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/direct"
 	"github.com/ashlar-go/ashlar/mem/memtest"
 )
 
@@ -99,8 +100,37 @@ func (f family) Close() error {
 	return nil
 }
 
+// A block of another allocator is as good as memory of the device.
+func within(cfg memtest.Config) memtest.Config {
+	cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
+		from := direct.New(dev, direct.Config{})
+		a, err := arena.NewFrom(from, dev, dev.DefaultStream(), arena.Config{Size: regionSize, Bounce: bounceSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lodger{a, from}
+	}
+	cfg.Ops, cfg.Seeds, cfg.FaultOps = 300, 2, 15
+	return cfg
+}
+
+// A lodger is an arena in a block of another allocator, which it closes too.
+type lodger struct {
+	*arena.Arena
+	from *direct.Allocator
+}
+
+func (l lodger) Close() error {
+	if err := l.Arena.Close(); err != nil {
+		return err
+	}
+	return l.from.Close()
+}
+
 func TestConformanceOnSim(t *testing.T) {
-	for name, cfg := range map[string]memtest.Config{"fixed": fixed(), "paged": paged(), "nested": nested(fixed())} {
+	for name, cfg := range map[string]memtest.Config{
+		"fixed": fixed(), "paged": paged(), "nested": nested(fixed()), "within": within(fixed()),
+	} {
 		t.Run(name, func(t *testing.T) { memtest.Run(t, cfg) })
 	}
 }

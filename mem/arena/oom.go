@@ -144,7 +144,7 @@ func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage, bytes int64
 	case fits && len(e.Pinning) > 0:
 		add("movable blocks", "free memory in pieces comes to %s; see what pins it", free)
 	}
-	if a.parent == nil && a.cfg.Page == 0 && e.Free >= short.size {
+	if a.own() && a.cfg.Page == 0 && e.Free >= short.size {
 		add("size="+bytesize.Exact(a.Size()+short.size), "the device has %s outside the arena", mem.FormatSize(e.Free))
 	}
 }

@@ -23,7 +23,6 @@ func (a *Arena) countLoan(r *record) {
 	a.stats.Allocation.All.Rise(1)
 	a.stats.AllocatedBytes.All.Rise(r.size)
 	a.stats.RequestedBytes.All.Rise(r.asked)
-	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
 	a.countHoles()
 }
 
@@ -63,7 +62,7 @@ func (a *Arena) begin() {
 	}
 	a.stats.Segment.All.Rise(1)
 	a.stats.ReservedBytes.All.Rise(a.Size())
-	if a.parent == nil {
+	if a.own() {
 		a.stats.NumDeviceAlloc++
 	}
 }
@@ -72,7 +71,7 @@ func (a *Arena) begin() {
 func (a *Arena) end() {
 	a.backed = 0
 	setTo(&a.stats.Segment.All, 0)
-	if a.parent == nil {
+	if a.own() {
 		a.countReserved(0)
 	} else {
 		setTo(&a.stats.ReservedBytes.All, 0)
@@ -114,9 +113,6 @@ func (a *Arena) Limit() int64 {
 	defer a.mu.Unlock()
 	return a.limit
 }
-
-// Capacity returns the bytes of the arena's part of the region: see mem.FrameworkStatsOf.
-func (a *Arena) Capacity() int64 { return a.Size() }
 
 // SetLimit replaces the limit; 0 is none. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
 func (a *Arena) SetLimit(bytes int64) {

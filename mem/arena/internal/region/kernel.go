@@ -70,6 +70,9 @@ func (r *Region) loadKernel() error {
 	if c := r.dev.Info().Compute; kernels == nil || 0 < c && c < 70 || r.size >= Grain<<32 {
 		return nil
 	}
+	if r.lent && r.dev.Info().Compute > 0 {
+		return nil
+	}
 	module, err := kernels.Load(movePTX)
 	if errors.Is(err, driver.ErrUnsupported) {
 		r.goKernels = true

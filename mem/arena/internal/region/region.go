@@ -41,7 +41,6 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // Grain is what addresses and sizes of moves are multiples of, in bytes, counted from Base.
@@ -49,8 +48,13 @@ const Grain = 512
 
 // Options says what Open makes.
 type Options struct {
-	Size   int64 // bytes of addresses, positive; rounded up to a multiple of Grain, and of Page
-	Page   int64 // bytes of a page, a multiple of the device's granularity; 0: one block of Device.Alloc
+	Size int64 // bytes of addresses, positive; rounded up to a multiple of Grain, and of Page
+	Page int64 // bytes of a page, a multiple of the device's granularity; 0: one block of Device.Alloc
+
+	// At, if not zero, is memory of Size bytes that is the caller's and stays so. No kernel is compiled for it: what moves there is
+	// copied.
+	At driver.Pointer
+
 	Bounce int64 // bytes of the bounce area at most; 0: a sixteenth of Size, at least 64 KiB and at most 64 MiB
 }
 
@@ -59,10 +63,11 @@ type Region struct {
 	dev  driver.Device
 	base driver.Pointer
 	size int64
+	lent bool // the memory is another's
 	last user // of the areas
 
 	// With pages.
-	vm    *peers.Memory // nil without
+	vm    driver.VirtualMemory // nil without
 	page  int64
 	slots []driver.Page // by position; a zero ID where nothing is mapped
 	ready int           // slots with memory, from the first on
@@ -82,14 +87,17 @@ type Region struct {
 // matches driver.ErrNoMemory if there is no room, driver.ErrUnsupported if pages are asked for and the device has none,
 // and driver.ErrInvalid if their size is no multiple of its granularity. It panics on a size that is not positive.
 func Open(dev driver.Device, o Options) (*Region, error) {
-	if o.Size <= 0 || o.Page < 0 || o.Bounce < 0 {
+	if o.Size <= 0 || o.Page < 0 || o.Bounce < 0 || o.At != 0 && o.Page > 0 {
 		panic(fmt.Sprintf("region: Open of %d bytes with pages of %d and a bounce area of %d", o.Size, o.Page, o.Bounce))
 	}
 	r := &Region{dev: dev, page: o.Page, remapFrom: remapFrom, size: roundUp(o.Size, Grain)}
 	var err error
-	if o.Page == 0 {
+	switch {
+	case o.At != 0:
+		r.base, r.lent = o.At, true
+	case o.Page == 0:
 		r.base, err = dev.Alloc(r.size)
-	} else {
+	default:
 		err = r.reserve()
 	}
 	if err != nil {
@@ -106,7 +114,7 @@ func Open(dev driver.Device, o Options) (*Region, error) {
 
 // reserve gets the addresses of a region with pages.
 func (r *Region) reserve() error {
-	if r.vm = peers.Of(r.dev); r.vm == nil {
+	if r.vm = r.dev.VirtualMemory(); r.vm == nil {
 		return &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrUnsupported, Detail: "pages on a device without"}
 	}
 	if g := r.dev.Info().Granularity; r.page%g != 0 {
@@ -118,15 +126,6 @@ func (r *Region) reserve() error {
 	var err error
 	r.base, err = r.vm.Reserve(r.size)
 	return err
-}
-
-// AddPeer lets work on dev use the region's pages, those that it has and those that it will get. Without pages it does
-// nothing.
-func (r *Region) AddPeer(dev driver.Device) error {
-	if r.vm == nil {
-		return nil
-	}
-	return r.vm.Add(dev)
 }
 
 // Base is the first address.
@@ -151,7 +150,7 @@ func (r *Region) Close() error {
 		if r.base != 0 && len(errs) == 0 && note(r.vm.Release(r.base, r.size)) {
 			r.base = 0
 		}
-	} else if r.base != 0 && note(r.dev.Free(r.base)) {
+	} else if r.base != 0 && (r.lent || note(r.dev.Free(r.base))) {
 		r.base = 0
 	}
 	if r.bounce != 0 && note(r.dev.Free(r.bounce)) {
