@@ -10,9 +10,10 @@
 // # Structure
 //
 // An Engine has devices, numbered from 0 in the order of Config.Devices. Each has a stack of allocators (what
-// DeviceConfig.Allocator names, over the device or over what MemoryLimit leaves of it, and what DeviceConfig.Wrap puts on top), a backend, a pool of streams and a recorder of
-// events. On top of the stack lie the engine's own lanes (lanes.go): they count what each session has on loan, lead a
-// session's requests to the cache that it reserved, and refuse requests after Close.
+// DeviceConfig.Allocator names, over the device or over what MemoryLimit leaves of it; on it the engine's layer of caches
+// (caches.go), which serves a session's requests from the cache that it reserved; and what DeviceConfig.Wrap puts on top), a
+// backend, a pool of streams and a recorder of events. On top of the stack lie the engine's own lanes (lanes.go): they count
+// what each session has on loan, and refuse requests after Close.
 //
 // A Session is one line of work: on each of its devices a stream of its own and a scope, which Close releases. It is used by
 // one goroutine at a time (guard.go): whoever is inside one of its scopes (WithDevice, OnDevice, WithDebug, UseCache) owns it, a
@@ -34,7 +35,8 @@
 // # Locks
 //
 // ranks.mu, held while communicators are made, then Engine.mu, then a session's guard. workers.mu, copies.mu and a device's mu
-// are leaves; openEvents.mu comes before a recorder's. Those of lanes come after the locks of tensors and before those of the allocators below; a lane's own is a leaf.
+// are leaves; openEvents.mu comes before a recorder's. Those of lanes come after the locks of tensors and before those of the allocators below; a lane's own is a leaf. So do caches.mu,
+// which is held while a cache is reserved or given back, and a Hold's, after that.
 // But for ranks.mu, and the life of lanes (for reading), none is held while a device is waited for, and none while caller code
 // runs.
 //
@@ -95,8 +97,9 @@ type DeviceConfig struct {
 
 	Allocator string // "arena:size=8GiB", "bfc", "caching", "direct", "paged": as mem.Open takes it; empty is Config.Compute's
 
-	// Wrap, if not nil, returns what is to stand on top of the device's allocator: mem.Track, say. What it returns must
-	// unwrap to what it was given. Caches that sessions reserve are not wrapped.
+	// Wrap, if not nil, returns what is to stand on top of the device's allocator and of the caches that sessions reserve of it:
+	// mem.Track, say. What it returns must unwrap to what it was given. A layer that keeps free blocks for itself (mem/magazine)
+	// keeps those of caches with the others, and so is not for engines whose sessions use caches.
 	Wrap func(mem.Allocator) mem.Allocator
 }
 

@@ -5,10 +5,12 @@ import (
 	"fmt"
 )
 
-// ReserveCache takes size bytes of the current device's memory for this session alone, so that what UseCache calls finds
-// them whatever others allocate meanwhile. Caches are a stack: UseCache uses the one that was reserved last, FreeCache gives
-// that one back, and Close those that are left. A cache counts against the device's MemoryLimit as a whole. The error matches
-// mem.ErrNoMemory, or driver.ErrUnsupported if the device's allocator cannot be divided; those of mem/arena can.
+// ReserveCache takes size bytes of the current device's memory, rounded up, for this session alone, so that what UseCache calls
+// finds them whatever others allocate meanwhile. Caches are a stack: UseCache uses the one that was reserved last, FreeCache gives
+// that one back, and Close those that are left.
+//
+// A cache is a child of an arena, or a block of any other allocator, as a whole on loan from it; within, it places blocks and
+// compacts as an arena does. What it hands out passes through DeviceConfig.Wrap. The error matches mem.ErrNoMemory.
 func (s *Session) ReserveCache(size int64) error {
 	if err := s.enter("ReserveCache"); err != nil {
 		return err
@@ -18,17 +20,19 @@ func (s *Session) ReserveCache(size int64) error {
 		panic(fmt.Sprintf("ashlar: ReserveCache of %d bytes: want some", size))
 	}
 	t := s.seat()
-	c, err := t.device.reserve(size)
+	var k *cache
+	err := t.device.lanes.during(func() (err error) { k, err = t.device.caches.reserve(s, t.stream, size); return err })
 	if err != nil {
-		return err
+		return fmt.Errorf("ashlar: device %d: ReserveCache: %w", t.device.index, err)
 	}
-	t.caches = append(t.caches, c)
+	t.caches = append(t.caches, k)
 	return nil
 }
 
 // UseCache calls f with the cache that was reserved last on the current device as the source of what the session allocates
-// there, copies of CopyTo included, and changes back however f ends. A request that does not fit into the cache fails. What f
-// made may live on, until FreeCache. Inside, FreeCache is refused for that cache. The error is f's, or says that no cache is reserved.
+// there, on all its streams, copies of CopyTo included, and changes back however f ends. A request that does not fit into the cache
+// fails. What f made may live on: a cache goes with its last block. Inside, FreeCache is refused for that cache. The error is f's,
+// or says that no cache is reserved.
 func (s *Session) UseCache(f func() error) error {
 	if err := s.enter("UseCache"); err != nil {
 		return err
@@ -47,11 +51,17 @@ func (s *Session) UseCache(f func() error) error {
 // use leads the session's requests to the nth cache, counted from 1; 0 is the device's allocator.
 func (t *seat) use(n int) {
 	t.using = n
-	if n == 0 {
-		t.device.lanes.lead(t.stream, nil, &t.usage)
-		return
+	for _, stream := range t.streams() {
+		t.device.lanes.lead(stream, t.cache(), &t.usage)
 	}
-	t.device.lanes.lead(t.stream, t.caches[n-1], &t.usage)
+}
+
+// cache returns the one in use, or nil.
+func (t *seat) cache() *cache {
+	if t.using == 0 {
+		return nil
+	}
+	return t.caches[t.using-1]
 }
 
 // FreeCache gives back the cache that was reserved last on the current device. The error says what is still on loan from it, and
@@ -69,8 +79,8 @@ func (s *Session) FreeCache() error {
 		return errors.New("ashlar: FreeCache inside the UseCache that uses it")
 	}
 	last := len(t.caches) - 1
-	if err := t.device.free(t.caches[last]); err != nil {
-		return err
+	if err := t.device.caches.release(t.caches[last]); err != nil {
+		return fmt.Errorf("ashlar: device %d: FreeCache: %w", t.device.index, err)
 	}
 	t.caches = t.caches[:last]
 	return nil

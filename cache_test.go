@@ -1,14 +1,19 @@
 package ashlar
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // Caches are a stack of parts of the device's memory that the session alone uses, inside UseCache.
@@ -69,21 +74,276 @@ func TestCaches(t *testing.T) {
 	}
 }
 
-// What outlives a session in its cache keeps the cache, until the engine closes.
-func TestCacheThatOutlivesItsSession(t *testing.T) {
-	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}}})
-	s, err := e.NewSession()
-	must(t, err)
-	must(t, s.ReserveCache(1<<20))
-	var kept *tensor.Tensor
-	must(t, s.UseCache(func() error { kept = s.Keep(floats(t, s.Place(), 3)); return nil }))
-	if err := s.Close(); err == nil {
-		t.Error("Close of a session whose cache has memory on loan: no error")
+// allocators are all that a device may have.
+var allocators = []string{"caching", "caching:expandable_segments:True", "bfc", "bfc:virtual=on", "paged", "direct", "direct:session=on", "arena", "arena:page=2MiB"}
+
+// A cache that has memory on loan when its session is closed goes with the last of that, on every allocator, and not with the
+// engine: nothing is left on loan then.
+func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+			before := onLoan(e.Allocator(0))
+			s, err := e.NewSession()
+			must(t, err)
+			must(t, s.ReserveCache(1<<20))
+			must(t, s.ReserveCache(2<<20))
+			var kept []*tensor.Tensor
+			must(t, s.UseCache(func() error {
+				kept = append(kept, s.Keep(floats(t, s.Place(), 3)), s.Keep(floats(t, s.Place(), 4)))
+				return nil
+			}))
+			if err := s.FreeCache(); err == nil || !strings.Contains(err.Error(), "2 blocks on loan") {
+				t.Errorf("FreeCache of a cache with memory on loan: %v", err)
+			}
+			must(t, s.Close())
+			if n := onLoan(e.Allocator(0)) - before; n != 2<<20 {
+				t.Errorf("%d bytes on loan, want the cache that has blocks", n)
+			}
+			if got, err := tensor.ToSlice[float32](kept[0]); err != nil || len(got) != 3 {
+				t.Errorf("what was kept is %v, %v", got, err)
+			}
+			kept[0].Release()
+			elsewhere(kept[1].Release)
+			if n := onLoan(e.Allocator(0)) - before; n != 0 {
+				t.Errorf("%d bytes on loan when all is released", n)
+			}
+		})
 	}
-	if got, err := tensor.ToSlice[float32](kept); err != nil || len(got) != 3 {
-		t.Errorf("what was kept is %v, %v", got, err)
+}
+
+// What stands on the allocator stands on the caches: no session reads through its cache what another left in the memory.
+func TestDefect17_CachesGoThroughWrap(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			var tracker *mem.Tracker
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
+				tracker = mem.Track(mem.Zero(a), mem.TrackOptions{})
+				return tracker
+			}}}})
+			secret := slices.Repeat([]float32{7}, 1<<17)
+			read := func(s *Session) {
+				t.Helper()
+				x, err := tensor.Empty(s.Place().Unscoped(), dtype.Float32, len(secret))
+				must(t, err)
+				defer x.Release()
+				got, err := tensor.ToSlice[float32](x)
+				must(t, err)
+				if slices.Contains(got, 7) {
+					t.Error("a session reads what another wrote")
+				}
+				if live := tracker.Live(); len(live) != 1 || live[0].Asked != 1<<19 {
+					t.Errorf("the tracker sees %v, want the tensor", live)
+				}
+			}
+			for range 2 {
+				a := session(t, e)
+				must(t, a.ReserveCache(1<<20))
+				must(t, a.UseCache(func() error {
+					read(a)
+					x, err := tensor.FromSlice(a.Place().Unscoped(), secret)
+					must(t, err)
+					x.Release()
+					read(a)
+					_, err = tensor.FromSlice(a.Place(), secret)
+					return err
+				}))
+				must(t, a.Close())
+				b := session(t, e)
+				read(b)
+				must(t, b.Close())
+			}
+		})
 	}
-	kept.Release()
+}
+
+// A recorder of an engine's memory sees the blocks of caches, also those that move, and not the block that a cache is: the
+// recording is one that a single allocator could have written, and leads to what is on loan.
+func TestDefect17_ARecorderSeesCaches(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: r.Attach}}})
+			s := session(t, e)
+			sizes := func() (on []int64) {
+				t.Helper()
+				p, err := trace.ToProgram(r.Trace(), trace.ProgramOptions{})
+				must(t, err)
+				if p.Anomalies.Count > 0 {
+					t.Fatalf("anomalies: %v", p.Anomalies.First)
+				}
+				live := map[driver.Pointer]int64{}
+				for _, ev := range r.Trace().Events {
+					switch ev.Action {
+					case mem.ActionAlloc:
+						live[ev.Ptr] = ev.Size
+					case mem.ActionFreeCompleted:
+						delete(live, ev.Ptr)
+					}
+				}
+				for _, n := range live {
+					on = append(on, n)
+				}
+				slices.Sort(on)
+				return on
+			}
+			outside := floats(t, s.Place(), 500)
+			must(t, s.ReserveCache(1<<20))
+			var gap, kept *tensor.Tensor
+			must(t, s.UseCache(func() error {
+				gap, kept = floats(t, s.Place(), 1000), s.Keep(floats(t, s.Place(), 3000))
+				if _, err := s.Place().Alloc(1 << 20); !errors.Is(err, mem.ErrNoMemory) {
+					t.Errorf("more than the cache: %v", err)
+				}
+				return nil
+			}))
+			if got := sizes(); !slices.Equal(got, []int64{2000, 4000, 12000}) {
+				t.Errorf("on loan by the recording are %v", got)
+			}
+			gap.Release()
+			must(t, s.Collect(t.Context()))
+			if got := sizes(); !slices.Equal(got, []int64{2000, 12000}) {
+				t.Errorf("when blocks have moved: %v", got)
+			}
+			snap, err := snapshot.Of(e.Allocator(0), snapshot.Live{Recorder: r})
+			must(t, err)
+			var on []int64
+			for _, seg := range snap.Segments {
+				at := seg.Ptr
+				for _, b := range seg.Blocks {
+					if b.Ptr != at {
+						t.Errorf("a block at %#x, where %#x is next", b.Ptr, at)
+					}
+					at += driver.Pointer(b.Size)
+					if b.State != mem.Inactive {
+						on = append(on, b.RequestedSize)
+						if len(snap.Stacks.At(b.Stack)) == 0 {
+							t.Errorf("a block of %d bytes without a stack", b.RequestedSize)
+						}
+					}
+				}
+				if at != seg.Ptr+driver.Pointer(seg.TotalSize) {
+					t.Errorf("the blocks of a segment end at %#x", at)
+				}
+			}
+			if slices.Sort(on); !slices.Equal(on, []int64{2000, 12000}) {
+				t.Errorf("the snapshot has %v on loan", on)
+			}
+			outside.Release()
+			must(t, s.Close())
+			kept.Release()
+			if got := sizes(); len(got) != 0 {
+				t.Errorf("on loan at the end: %v", got)
+			}
+			after := floats(t, e.Place(0), 200000) // perhaps where the cache was
+			if got := sizes(); !slices.Equal(got, []int64{800000}) {
+				t.Errorf("after the cache: %v", got)
+			}
+			after.Release()
+		})
+	}
+}
+
+// A hold of the engine's, or of the session's, keeps blocks in caches still, also in caches that come later, and one of another
+// session's does not; Collect brings them together once it is released.
+func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+			s, other := session(t, e), session(t, e)
+			for what, hold := range map[string]func() (*Hold, error){
+				"engine":          func() (*Hold, error) { return e.HoldStill(0) },
+				"session":         func() (*Hold, error) { return s.HoldStill() },
+				"another session": other.HoldStill,
+			} {
+				for _, before := range []bool{false, true} { // the cache is there
+					var h *Hold
+					var err error
+					take := func() { h, err = hold(); must(t, err) }
+					if !before {
+						take()
+					}
+					must(t, s.ReserveCache(1<<20))
+					if before {
+						take()
+					}
+					holds := what != "another session"
+					must(t, s.UseCache(func() error {
+						low, high := floats(t, s.Place(), 1<<17), floats(t, s.Place(), 1000)
+						defer high.Release()
+						low.Release()
+						x, err := s.Place().Alloc(1<<20 - 8<<10)
+						if (err != nil) != holds {
+							t.Errorf("held by the %s: a block that wants room made: %v", what, err)
+						}
+						if err == nil {
+							x.Release()
+							return nil
+						}
+						if err := s.Collect(t.Context()); !errors.Is(err, arena.ErrHeld) {
+							t.Errorf("held by the %s: Collect: %v", what, err)
+						}
+						return nil
+					}))
+					h.Release()
+					h.Release()
+					k := s.seat().caches[0]
+					must(t, s.UseCache(func() error {
+						low, high := floats(t, s.Place(), 1000), floats(t, s.Place(), 1000)
+						low.Release()
+						must(t, s.Collect(t.Context()))
+						if b := k.Snapshot()[0].Blocks; b[0].State == mem.Inactive {
+							t.Errorf("after Collect the cache begins with a hole: %+v", b)
+						}
+						high.Release()
+						return nil
+					}))
+					must(t, s.Close())
+					s = session(t, e)
+				}
+			}
+		})
+	}
+}
+
+// The streams that a session borrows are served by its cache, and count for it; another session's are not.
+func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+			s, other := session(t, e), session(t, e)
+			early, err := s.BorrowStream()
+			must(t, err)
+			must(t, s.ReserveCache(1<<20))
+			k := s.seat().caches[0]
+			must(t, s.UseCache(func() error {
+				late, err := s.BorrowStream()
+				must(t, err)
+				for i, stream := range []driver.Stream{s.Place().Stream(), early, late} {
+					x := floats(t, s.Place().On(stream), 1000)
+					if n := k.live.Load(); n != int64(i)+1 {
+						t.Errorf("%d blocks on loan from the cache, want %d", n, i+1)
+					}
+					if x.Place().Stream() != stream {
+						t.Error("a tensor on another stream")
+					}
+				}
+				floats(t, other.Place(), 1000)
+				if n := k.live.Load(); n != 3 {
+					t.Errorf("another session has a block of the cache: %d", n)
+				}
+				return nil
+			}))
+			if s.UsedMemory() != 12000 {
+				t.Errorf("%d bytes used", s.UsedMemory())
+			}
+			floats(t, s.Place().On(early), 1000)
+			if n := k.live.Load(); n != 3 {
+				t.Errorf("%d blocks on loan from the cache when it is not in use", n)
+			}
+			mustPanic(t, func() { s.ReturnStream(other.Place().Stream()) }, "ReturnStream at cache_test.go:", "not lent to this session")
+		})
+	}
 }
 
 // A cache counts against the device's limit as a whole, and gives that back.
@@ -109,19 +369,72 @@ func TestCachesAndTheLimit(t *testing.T) {
 	}
 }
 
-func TestCachesWantAnArena(t *testing.T) {
+func TestUseOfNoCache(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
 	s := session(t, e)
-	if err := s.ReserveCache(512); !errors.Is(err, driver.ErrUnsupported) {
-		t.Errorf("ReserveCache: %v", err)
-	}
-	if err := e.Freeze(0); !errors.Is(err, driver.ErrUnsupported) {
-		t.Errorf("Freeze: %v", err)
-	}
 	if s.UseCache(func() error { t.Error("called"); return nil }) == nil || s.FreeCache() == nil {
 		t.Error("UseCache or FreeCache without a cache: no error")
 	}
 	mustPanic(t, func() { s.ReserveCache(0) }, "ReserveCache of 0 bytes")
+}
+
+// Caches are to be had of every allocator, and Freeze of those that the error of the others names.
+func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
+	freezes := map[string]bool{"arena": true}
+	for _, allocator := range append(mem.Allocators("sim"), allocators...) {
+		name, _, _ := strings.Cut(allocator, ":")
+		if name == "pinned" { // the host's memory
+			continue
+		}
+		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+		s := session(t, e)
+		must(t, s.ReserveCache(1<<20))
+		must(t, s.UseCache(func() error {
+			x, err := s.Place().Alloc(1 << 20)
+			if err == nil {
+				x.Release()
+			}
+			return err
+		}))
+		if err := s.ReserveCache(1 << 40); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("%s: a cache of a TiB: %v", allocator, err)
+		}
+		switch err := e.Freeze(0); {
+		case freezes[name]:
+			must(t, err)
+		case !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), `"arena" does`):
+			t.Errorf("%s: Freeze: %v", allocator, err)
+		}
+	}
+}
+
+// With "direct:session=on" what was freed is the device's again when a session ends, a task of EachDevice too.
+func TestDefect18_DirectFreesAtTheSessionsEnd(t *testing.T) {
+	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "direct:session=on"}}})
+	reserved := func() int64 {
+		info, err := e.DeviceInfo(0)
+		must(t, err)
+		return info.Reserved
+	}
+	s, err := e.NewSession()
+	must(t, err)
+	floats(t, s.Place(), 1000).Release()
+	kept := s.Keep(floats(t, s.Place(), 2000))
+	if got := reserved(); got != 12000 {
+		t.Errorf("%d bytes reserved in the session, want what was freed too", got)
+	}
+	must(t, s.Close())
+	if got := reserved(); got != 8000 {
+		t.Errorf("%d bytes reserved after it, want what is on loan", got)
+	}
+	must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+		floats(t, s.Place(), 1000)
+		return nil
+	}))
+	if got := reserved(); got != 8000 {
+		t.Errorf("%d bytes reserved after a task", got)
+	}
+	kept.Release()
 }
 
 // Collect brings blocks together, and Freeze keeps them where they are; tensors follow.

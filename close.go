@@ -170,8 +170,10 @@ func (e *Engine) close() error {
 // close closes a device and all that was made of it, when its lanes are shut.
 func (d *device) close() error {
 	var errs []error
-	for _, c := range d.caches {
-		errs = append(errs, d.free(c))
+	for _, k := range d.caches.all() {
+		if err := d.caches.release(k); err != nil {
+			errs = append(errs, fmt.Errorf("ashlar: Close: device %d: %w", d.index, err))
+		}
 	}
 	for _, err := range []error{d.recorder.Close(), d.streams.Close(), d.inner.Close(), d.device.Close()} {
 		if err != nil {

@@ -2,6 +2,7 @@ package ashlar
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
@@ -37,6 +38,7 @@ type device struct {
 	inner    *tensor.Place // what compute made of it: closes the backend and the allocator
 	place    *tensor.Place // on the default stream, without a scope
 	lanes    *lanes
+	caches   *caches
 	memory   driver.Device // what allocators take memory of: the device, or that under the limit
 	limit    int64         // bytes that they may take at most; 0 without a limit
 	streams  *driver.StreamPool
@@ -45,7 +47,6 @@ type device struct {
 
 	mu     sync.Mutex
 	seated []driver.Stream // by number: streams that sessions have had, and may have left work on
-	caches []*cache        // that could not be given back when their sessions closed
 }
 
 // open fails if the engine is closed, or about to be.
@@ -168,8 +169,8 @@ func (e *Engine) places() []*tensor.Place {
 func (e *Engine) Allocator(i int) mem.Allocator { return e.at("Allocator", i).lanes }
 
 // Freeze has a device's allocator bring together what is on loan, and never move it again: for the parameters of a model, once
-// they are all there. It can be called again, for what was loaded since. The error matches driver.ErrUnsupported if the
-// allocator moves nothing; those of mem/arena do.
+// they are all there. It can be called again, for what was loaded since. Blocks in caches are not frozen. The error matches
+// driver.ErrUnsupported if the allocator moves no blocks, so that there is nothing to freeze, and names those that do.
 func (e *Engine) Freeze(i int) error {
 	d := e.at("Freeze", i)
 	if err := e.open(); err != nil {
@@ -177,17 +178,13 @@ func (e *Engine) Freeze(i int) error {
 	}
 	a, ok := mem.Find[interface{ Freeze(driver.Stream) error }](d.lanes)
 	if !ok {
-		return d.lacks("Freeze")
+		return fmt.Errorf("ashlar: device %d: %w", i, &driver.Error{
+			Call: "Freeze", Code: driver.ErrUnsupported,
+			Detail: fmt.Sprintf("its allocator, %T, moves no blocks; of DeviceConfig.Allocator's %s, %q does",
+				bottom(d.lanes), strings.Join(mem.Allocators(d.kind()), ", "), "arena"),
+		})
 	}
 	return d.lanes.during(func() error { return a.Freeze(d.place.Stream()) })
-}
-
-// lacks is the error for what only arenas do.
-func (d *device) lacks(call string) error {
-	return fmt.Errorf("ashlar: device %d: %w", d.index, &driver.Error{
-		Call: call, Code: driver.ErrUnsupported,
-		Detail: fmt.Sprintf("its allocator, %T, cannot; that of mem/arena can: DeviceConfig.Allocator \"arena:size=...\"", bottom(d.lanes)),
-	})
 }
 
 // bottom returns the lowest layer.

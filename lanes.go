@@ -13,8 +13,8 @@ import (
 )
 
 // lanes is the topmost layer of a device's allocator. A lane is what the layer knows of one stream: the session whose memory
-// is counted, and the allocator that its requests go to (that of the layer below, or a session's cache). A loan remembers what
-// was asked for and where the block came from, so that it finds its way back whatever its lane does by then.
+// is counted, and the cache that its requests go to, for the layer of caches further below. A loan remembers what was asked for,
+// and who it is counted for, whatever its lane does by then.
 //
 // The tag of a block is the number of its lane, of its loan in it, and of the loan's turn, which tells a block from those that
 // were freed before: nothing is looked up in a map, and streams share no lock but for life, which is written once, by shut. From then on requests are refused and frees are dropped: the device has the
@@ -33,10 +33,10 @@ type lanes struct {
 
 // A lane is one stream's.
 type lane struct {
-	number uint64 // as tags have it
+	number uint64                // as tags have it
+	cache  atomic.Pointer[cache] // nil: none is in use
 
 	mu     sync.Mutex
-	source mem.Allocator
 	usage  *usage // nil: not counted
 	onLoan int64  // bytes asked for
 	loans  []*loan
@@ -47,10 +47,9 @@ type lane struct {
 type loan struct {
 	lane   *lane
 	tag    uint64 // of the block that it stands for, or stood for last
-	source mem.Allocator
 	usage  *usage
 	size   int64     // asked for
-	block  mem.Block // as the source knows it; the zero Block if there is none, or it is on its way back
+	block  mem.Block // as the layer below knows it; the zero Block if there is none, or it is on its way back
 	holder mem.Holder
 }
 
@@ -89,21 +88,19 @@ func (l *lanes) of(id driver.StreamID) *lane {
 	t := *l.table.Load()
 	t = t[:len(t):len(t)] // readers have the old one
 	for n := len(t); n <= int(id); n++ {
-		t = append(t, &lane{number: uint64(n) << laneAt, source: l.below})
+		t = append(t, &lane{number: uint64(n) << laneAt})
 	}
 	l.table.Store(&t)
 	return t[id]
 }
 
-// lead counts a stream's requests from now on for u, and sends them to an allocator; nil is the one below.
-func (l *lanes) lead(s driver.Stream, source mem.Allocator, u *usage) {
-	if source == nil {
-		source = l.below
-	}
+// lead counts a stream's requests from now on for u, and sends them to a cache, or, if that is nil, to none.
+func (l *lanes) lead(s driver.Stream, k *cache, u *usage) {
 	n := l.of(s.ID())
+	n.cache.Store(k)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.source, n.usage = source, u
+	n.usage = u
 }
 
 // Alloc implements mem.Allocator.
@@ -130,7 +127,7 @@ func (l *lanes) AllocWith(s driver.Stream, size int64, wishes mem.AllocOptions) 
 	}
 	n := l.of(s.ID())
 	o := n.take()
-	b, err := mem.AllocWith(o.source, s, size, wishes)
+	b, err := mem.AllocWith(l.below, s, size, wishes)
 	if err != nil {
 		n.put(o)
 		return mem.Block{}, err
@@ -163,7 +160,7 @@ func (l *lanes) Free(b mem.Block, used ...driver.Stream) {
 	o.block = mem.Block{}
 	n.onLoan -= o.size
 	n.mu.Unlock()
-	o.source.Free(below, used...)
+	l.below.Free(below, used...)
 	o.usage.add(-o.size)
 	n.put(o) // not before: the allocator may ask its holder until then
 }
@@ -200,7 +197,7 @@ func (n *lane) take() *loan {
 	last := len(n.idle) - 1
 	o := n.idle[last]
 	n.idle = n.idle[:last]
-	o.source, o.usage = n.source, n.usage
+	o.usage = n.usage
 	o.tag = o.tag&^turns | (o.tag+turnBit)&turns
 	return o
 }
@@ -208,7 +205,7 @@ func (n *lane) take() *loan {
 func (n *lane) put(o *loan) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	o.source, o.usage, o.holder = nil, nil, nil
+	o.usage, o.holder = nil, nil
 	n.idle = append(n.idle, o)
 }
 
@@ -231,7 +228,7 @@ func (l *lanes) Movable(b mem.Block, h mem.Holder) bool {
 	}
 	o.holder = h
 	o.lane.mu.Unlock()
-	if mem.Movable(o.source, below, o) {
+	if mem.Movable(l.below, below, o) {
 		return true
 	}
 	o.lane.mu.Lock()

@@ -38,6 +38,7 @@ type Session struct {
 type seat struct {
 	device *device
 	stream driver.Stream
+	lent   []driver.Stream // by BorrowStream
 	scope  *tensor.Scope
 	usage  usage
 	lane   *timeline.Lane // nil before the first event; guarded by Session.events.mu
@@ -98,14 +99,32 @@ func (d *device) seat() (*seat, error) {
 		return nil, err
 	}
 	t := &seat{device: d, stream: stream, scope: d.place.On(stream).Scope()}
-	d.lanes.lead(stream, nil, &t.usage)
+	t.take(stream)
+	return t, nil
+}
+
+// take makes a stream the session's.
+func (t *seat) take(stream driver.Stream) {
+	d := t.device
+	d.lanes.lead(stream, t.cache(), &t.usage)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.seated) <= int(stream.ID()) {
 		d.seated = append(d.seated, nil)
 	}
 	d.seated[stream.ID()] = stream
-	return t, nil
+}
+
+// streams returns all of the session's, its own first.
+func (t *seat) streams() []driver.Stream { return append([]driver.Stream{t.stream}, t.lent...) }
+
+// sync waits for the work on the session's streams, or until ctx ends, and returns what was found wrong.
+func (t *seat) sync(ctx context.Context) error {
+	var errs []error
+	for _, stream := range t.lent {
+		errs = append(errs, stream.Sync(ctx))
+	}
+	return errors.Join(append(errs, t.scope.Sync(ctx))...)
 }
 
 // enter begins a call: see guard.
@@ -174,8 +193,8 @@ func (s *Session) PeakMemory() int64 {
 }
 
 // Collect gives back what it can on the current device: the memory of tensors that were dropped without a release is taken
-// back, blocks are brought together if the allocator moves them (mem.Compactor), and cached memory goes to the device
-// (mem.Trimmer). It waits for the session's own work there, or until ctx ends; an allocator that returns memory to the device
+// back, blocks are brought together if the allocator moves them (mem.Compactor), and in the session's caches there, and cached
+// memory goes to the device (mem.Trimmer). It waits for the session's own work there, or until ctx ends; an allocator that returns memory to the device
 // may then wait for that of others, as the device does.
 func (s *Session) Collect(ctx context.Context) error {
 	if err := s.enter("Collect"); err != nil {
@@ -183,7 +202,7 @@ func (s *Session) Collect(ctx context.Context) error {
 	}
 	defer s.guard.leave()
 	t := s.seat()
-	err := t.scope.Sync(ctx)
+	err := t.sync(ctx)
 	if ctx.Err() != nil {
 		return cmp.Or(err, context.Cause(ctx))
 	}
@@ -191,6 +210,9 @@ func (s *Session) Collect(ctx context.Context) error {
 	errs := []error{err}
 	if c, ok := mem.Find[mem.Compactor](t.device.lanes); ok {
 		errs = append(errs, c.Compact(t.stream))
+	}
+	for _, k := range t.caches {
+		errs = append(errs, k.Compact(t.stream))
 	}
 	if c, ok := mem.Find[mem.Trimmer](t.device.lanes); ok {
 		errs = append(errs, c.EmptyCache())
@@ -208,15 +230,16 @@ func (s *Session) Sync(ctx context.Context) error {
 	var errs []error
 	for _, t := range s.seats {
 		if t != nil {
-			errs = append(errs, t.scope.Sync(ctx))
+			errs = append(errs, t.sync(ctx))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // Close ends the session: copies and tensors that are still its own are released, caches given back, streams returned with
-// the work that is queued on them. It waits for nothing but, perhaps, for streams that nobody will need again. The error names
-// events that have not ended, and caches that have memory on loan, which stay until the engine's Close. It panics inside a
+// the work that is queued on them, and "direct:session=on" gives the device what was freed, by this session or another. It waits for
+// nothing but, perhaps, for streams that nobody will need again, and for a device to take memory back. A cache that has memory on
+// loan, to tensors that were kept, goes with the last of that. The error names events that have not ended. It panics inside a
 // scope. Closing twice is nothing, and so is closing when Engine.Close has begun: that closes it then, and does not report it.
 func (s *Session) Close() error {
 	if s.enter("Close") != nil {
@@ -246,12 +269,7 @@ func (s *Session) close() error {
 	for _, t := range s.seats {
 		if t != nil {
 			t.scope.Close()
-			t.device.lanes.lead(t.stream, nil, nil)
-			for _, c := range slices.Backward(t.caches) {
-				errs = append(errs, t.device.release(c))
-			}
-			t.caches = nil
-			errs = append(errs, t.device.streams.Put(t.stream))
+			errs = append(errs, t.close()...)
 		}
 	}
 	e := s.engine
@@ -259,4 +277,27 @@ func (s *Session) close() error {
 	defer e.mu.Unlock()
 	e.sessions = slices.DeleteFunc(e.sessions, func(other *Session) bool { return other == s })
 	return errors.Join(errs...)
+}
+
+// close gives back what the session has on a device, when its scope is closed.
+func (t *seat) close() (errs []error) {
+	d := t.device
+	for _, stream := range t.streams() {
+		d.lanes.lead(stream, nil, nil)
+	}
+	for _, k := range slices.Backward(t.caches) {
+		if err := k.abandon(); err != nil {
+			errs = append(errs, fmt.Errorf("ashlar: device %d: %w", d.index, err))
+		}
+	}
+	t.caches = nil
+	if a, ok := mem.Find[interface{ FreeSession() error }](d.lanes); ok {
+		if err := d.lanes.during(a.FreeSession); err != nil && !errors.Is(err, driver.ErrClosed) {
+			errs = append(errs, fmt.Errorf("ashlar: device %d: %w", d.index, err))
+		}
+	}
+	for _, stream := range t.streams() {
+		errs = append(errs, d.streams.Put(stream))
+	}
+	return errs
 }

@@ -2,10 +2,48 @@ package ashlar
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 )
+
+// BorrowStream lends the session another stream of its current device, for work beside that of its own: Place().On(stream) is
+// where such work is queued. What is allocated on it is the session's, counts for UsedMemory, and comes from the cache in use.
+// Work on it is in no order with that of other streams, but for what the tensors that they share see to. ReturnStream gives it
+// back, or else Close. It is BMEngine's get_stream.
+func (s *Session) BorrowStream() (driver.Stream, error) {
+	if err := s.enter("BorrowStream"); err != nil {
+		return nil, err
+	}
+	defer s.guard.leave()
+	t := s.seat()
+	stream, err := t.device.streams.Get()
+	if err != nil {
+		return nil, fmt.Errorf("ashlar: device %d: BorrowStream: %w", t.device.index, err)
+	}
+	t.lent = append(t.lent, stream)
+	t.take(stream)
+	return stream, nil
+}
+
+// ReturnStream gives back a stream that BorrowStream lent, on the current device, with the work that is queued on it. Tensors that
+// were made at a place on it must be released, or moved to another place (Keep does). A stream that is not lent panics.
+func (s *Session) ReturnStream(stream driver.Stream) error {
+	if err := s.enter("ReturnStream"); err != nil {
+		return err
+	}
+	defer s.guard.leave()
+	t := s.seat()
+	i := slices.Index(t.lent, stream)
+	if i < 0 {
+		panic(fmt.Sprintf("ashlar: ReturnStream at %v of a stream that device %d has not lent to this session", here(), t.device.index))
+	}
+	t.lent = slices.Delete(t.lent, i, i+1)
+	t.device.lanes.lead(stream, nil, nil)
+	return t.device.streams.Put(stream)
+}
 
 // An endedStream is the stream of a session that is closed: everything fails.
 type endedStream struct{}

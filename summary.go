@@ -61,7 +61,7 @@ func (d *device) summary() ([]string, error) {
 	if info.Limit > 0 {
 		row[5] = size(info.Limit)
 	}
-	if s, ok := mem.Find[mem.Snapshotter](d.lanes); ok {
+	if s, ok := mem.Find[mem.Snapshotter](d.caches.below); ok {
 		var hole int64
 		for _, segment := range s.Snapshot() {
 			for _, b := range segment.Blocks {

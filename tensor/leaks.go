@@ -35,7 +35,6 @@ type Leaks struct {
 	Bytes   int64
 	Dropped int // storages that were dropped, their memory taken back since
 	Sites   []LeakSite
-	SitesBy string // what records the sites, if they are not known: see Config
 }
 
 // Leaks returns the storages that are alive and those whose memory was taken back because nobody could reach them any more,
@@ -44,7 +43,7 @@ func (p *Place) Leaks() Leaks {
 	l := &p.home.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := Leaks{Count: l.n, SitesBy: l.sitesBy}
+	out := Leaks{Count: l.n}
 	bySite := map[site]*LeakSite{}
 	for at, d := range l.dropped {
 		out.Dropped += d.Dropped
@@ -63,7 +62,7 @@ func (p *Place) Leaks() Leaks {
 		out.Sites = append(out.Sites, *t)
 	}
 	slices.SortFunc(out.Sites, func(a, b LeakSite) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.where(""), b.where("")))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.where(), b.where()))
 	})
 	return out
 }
@@ -84,10 +83,10 @@ func tally(bySite map[site]*LeakSite, r *record) *LeakSite {
 	return t
 }
 
-// where is the calls as text, a line for each function and one for its place. by is what would have recorded them.
-func (s LeakSite) where(by string) string {
+// where is the calls as text, a line for each function and one for its place.
+func (s LeakSite) where() string {
 	if len(s.Frames) == 0 {
-		return fmt.Sprintf(" made at a place that was not recorded: %s records it", by)
+		return " made at a place that was not recorded (Config.Sites)"
 	}
 	var b strings.Builder
 	b.WriteString(" made by")
@@ -109,7 +108,7 @@ func (l Leaks) String() string {
 		if s.Dropped > 0 {
 			fmt.Fprintf(&b, " %d of them dropped without Release,", s.Dropped)
 		}
-		b.WriteString(s.where(l.SitesBy))
+		b.WriteString(s.where())
 	}
 	return b.String()
 }

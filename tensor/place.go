@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +40,6 @@ type Config struct {
 	Backend   backend.Backend // of the device
 	Stream    driver.Stream   // nil: the device's default stream
 	Sites     bool            // record the calls that made each storage, for Leaks: 1 to 2 µs each
-	SitesBy   string          // how the place's user sets Sites, for reports of leaks; empty: "tensor.Config{Sites: true}"
 	Close     func() error    // called by Place.Close; may be nil
 }
 
@@ -56,7 +54,7 @@ func NewPlace(c Config) *Place {
 	h := &home{device: c.Device, visible: c.Device.Visible(), alloc: c.Allocator, backend: c.Backend, closer: c.Close}
 	h.mover, _ = c.Allocator.(mem.Mover)
 	h.graphs = c.Device.Graphs()
-	h.ledger.sites, h.ledger.sitesBy = c.Sites, cmp.Or(c.SitesBy, "tensor.Config{Sites: true}")
+	h.ledger.sites = c.Sites
 	return &Place{home: h, stream: c.Stream}
 }
 

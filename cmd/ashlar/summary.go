@@ -36,9 +36,8 @@ type summary struct {
 		Reserved  int64 `json:"reserved"`
 		Segments  int   `json:"segments"`
 	} `json:"live"`
-	Segments []segmentLine   `json:"segments"` // of the final state
-	Biggest  []bigAllocation `json:"biggest"`
-	Skipped  []skip          `json:"skipped"`
+	Biggest []bigAllocation `json:"biggest"`
+	Skipped []skip          `json:"skipped"`
 
 	NumFailures    int `json:"failures"`       // requests without room
 	Contradictions int `json:"contradictions"` // entries that contradict those before them
@@ -98,7 +97,7 @@ func summaries(s *snapshot.Snapshot) []summary {
 		if device < len(s.Traces) {
 			t = s.Traces[device]
 		}
-		d := summary{Device: device, Skipped: skipped, Counts: map[string]int{}, Segments: []segmentLine{}}
+		d := summary{Device: device, Skipped: skipped, Counts: map[string]int{}}
 		if s.Settings.Raw != nil {
 			text := settingsText(&s.Settings)
 			d.Settings = &text
@@ -124,7 +123,6 @@ func (d *summary) final(s *snapshot.Snapshot) {
 		if seg.Device != d.Device {
 			continue
 		}
-		d.Segments = append(d.Segments, segmentOf(seg))
 		d.Live.Segments++
 		d.Live.Reserved += seg.TotalSize
 		d.Streams = append(d.Streams, seg.Stream)

@@ -50,14 +50,12 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/peers"
-	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
 // An Allocator caches the memory of one device. Safe for concurrent use.
 type Allocator struct {
 	dev driver.Device
-	vm  *peers.Memory // nil if the device has none
+	vm  driver.VirtualMemory // nil if the device has none
 
 	shards    atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
 	attention atomic.Uint32            // reasons to take the slow path: see the constants below
@@ -79,7 +77,7 @@ type Allocator struct {
 	default_ [2]*family
 	private  map[mem.PoolID]*privatePool
 	overflow []*privatePool // that may be borrowed from, in the order of their IDs
-	scopes   poolscope.Scopes[*privatePool]
+	captures []capture
 	returns  []returned    // segments that upstreams are to get back as soon as mu is let go of
 	flushing int           // segments that upstreams are being given back now
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
@@ -111,7 +109,7 @@ const (
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dev:      dev,
-		vm:       peers.Of(dev),
+		vm:       dev.VirtualMemory(),
 		private:  map[mem.PoolID]*privatePool{},
 		default_: [2]*family{{class: classSmall}, {class: classLarge}},
 	}

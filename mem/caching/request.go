@@ -5,7 +5,6 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
 // A request is an allocation on its way through the slow path.
@@ -29,14 +28,12 @@ type wish struct {
 	to        *privatePool // where it has to go; nil: to the pool that is current on its stream
 	noRetry   bool         // fail rather than wait, give memory back or ask the callbacks
 	tentative bool         // a refusal is not counted, reported or explained
-	key       any          // mem.AllocOptions.Key
 }
 
 // AllocWith is Alloc with wishes: see mem.AllocOptions. NoRetry leaves out what waits, gives cached memory back or calls
-// those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu. Key is for scopes of
-// pools: see Pool.BeginKey.
+// those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative && o.Key == nil {
+	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative {
 		return a.Alloc(s, size)
 	}
 	if !o.NoRetry {
@@ -44,8 +41,7 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 			return b, nil
 		}
 	}
-	poolscope.CheckKey("caching: AllocWith", o.Key)
-	return a.allocSlow(s, size, wish{noRetry: o.NoRetry, tentative: o.Tentative, key: o.Key})
+	return a.allocSlow(s, size, wish{noRetry: o.NoRetry, tentative: o.Tentative})
 }
 
 // refusal is the error of a tentative request.
@@ -56,7 +52,7 @@ func refusal(size int64) error {
 // enter decides which pool serves a request, which that pool outlives: locks may be let go of on its way. The caller
 // holds mu and the shard.
 func (a *Allocator) enter(r *request, sh *shard) error {
-	p, err := a.poolFor(sh, r.size, &r.wish)
+	p, err := a.poolFor(sh, r.size, r.to)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package settings
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,9 +49,6 @@ func set(key, value string, valued, given bool, known []Setting) error {
 		default:
 			return s.Set(value)
 		}
-	}
-	if before, after, ok := strings.Cut(key, ":"); ok && slices.Contains(names, strings.TrimSpace(before)) {
-		return fmt.Errorf("unknown; write %s=%s, with an equals sign", strings.TrimSpace(before), strings.TrimSpace(after))
 	}
 	return fmt.Errorf("unknown; known are %s", strings.Join(names, ", "))
 }
