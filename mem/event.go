@@ -16,12 +16,13 @@ const (
 	ActionSnapshot                    // a snapshot was taken
 	ActionOOM                         // an allocation failed for want of memory
 	ActionAnnotate                    // a named stretch of work starts or ends; no allocator's, but trace.Recorder.Annotate's
+	ActionUserDefined                 // the same in snapshots of PyTorch 2.4, whose frames have the name; no allocator's
 	NumActions
 )
 
 var actionNames = [NumActions]string{
 	"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
-	"snapshot", "oom", "annotate",
+	"snapshot", "oom", "annotate", "user_defined",
 }
 
 // String returns the name that PyTorch's snapshots use.
@@ -31,6 +32,9 @@ func (a Action) String() string {
 	}
 	return "unknown"
 }
+
+// IsAnnotation reports whether no allocator did it: a person's note among the entries of a trace.
+func (a Action) IsAnnotation() bool { return a == ActionAnnotate || a == ActionUserDefined }
 
 // ParseAction is the reverse of String.
 func ParseAction(name string) (Action, bool) {

@@ -169,7 +169,7 @@ func (v *verifier) explainCollection() []func(*guess) {
 run:
 	for i := at; i < len(v.t.Events); i++ {
 		switch e := &v.t.Events[i]; e.Action {
-		case mem.ActionFreeCompleted, mem.ActionSnapshot, mem.ActionAnnotate:
+		case mem.ActionFreeCompleted, mem.ActionSnapshot, mem.ActionAnnotate, mem.ActionUserDefined:
 		case mem.ActionSegmentFree:
 			sum += e.Size
 			freed = append(freed, sum)

@@ -48,7 +48,7 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 		switch e.Action {
 		case mem.ActionFreeRequested:
 			next := i + 1
-			for next < len(t.Events) && t.Events[next].Action == mem.ActionAnnotate { // another goroutine's
+			for next < len(t.Events) && t.Events[next].Action.IsAnnotation() { // another goroutine's
 				next++
 			}
 			if next == len(t.Events) || t.Events[next].Action != mem.ActionFreeCompleted || t.Events[next].Ptr != e.Ptr {

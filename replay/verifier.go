@@ -62,9 +62,9 @@ func newVerifier(rec *recording, cfg caching.Config, g *guess) (*verifier, error
 		waiting: map[driver.Pointer]sideMark{},
 		users:   map[mem.PoolID]bool{},
 	}
-	if rec.events[mem.ActionAnnotate] > 0 {
+	if rec.events[mem.ActionAnnotate]+rec.events[mem.ActionUserDefined] > 0 {
 		for i := range v.t.Events {
-			if v.t.Events[i].Action == mem.ActionAnnotate {
+			if v.t.Events[i].Action.IsAnnotation() {
 				v.early[i] = true
 			}
 		}

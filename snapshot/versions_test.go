@@ -80,13 +80,12 @@ func TestNewFiles(t *testing.T) {
 		{What: `key "host_traces"`, Count: 1},
 		{What: `segment key "registration_counter"`, Count: 1},
 		{What: `trace entry action "annotate"`, Count: 1},
-		{What: `trace entry action "user_defined"`, Count: 2},
 		{What: `trace entry key "colour"`, Count: 1},
 	}
 	if !slices.Equal(s.Skipped, want) {
 		t.Errorf("Skipped = %v, want %v", s.Skipped, want)
 	}
-	check(t, "events", len(s.Traces[0].Events), 4)
+	check(t, "events", len(s.Traces[0].Events), 6)
 	check(t, "conf", s.Settings.Conf, "a:b")
 	check(t, "max_split_size", s.Settings.MaxSplitSize, -1)
 	check(t, "annotation", s.Annotations[0], snapshot.Annotation{TimeUS: 9, Name: "step", Stage: "END"})

@@ -108,7 +108,7 @@ func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
 			c.run.taken += e.Size
 		case mem.ActionSnapshot:
 			c.settle(i)
-		case mem.ActionAnnotate:
+		case mem.ActionAnnotate, mem.ActionUserDefined:
 		default:
 			c.p.Anomalies.add(i, "unknown action %d", e.Action)
 		}

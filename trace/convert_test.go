@@ -261,7 +261,7 @@ free_completed 0x10 1
 		},
 		{
 			name: "an unknown action", events: "unknown 0x10 1\nalloc 0x10 1\n", want: "alloc b0 1 on=s0\n",
-			anomalies: "entry 0: unknown action 10",
+			anomalies: "entry 0: unknown action 11",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
