@@ -8,6 +8,7 @@ type Document struct {
 	root     Value
 	protocol int
 	size     int64
+	depth    int // Limits.Depth
 
 	strs  []string
 	ids   map[string]uint32 // index into strs
@@ -84,6 +85,9 @@ func (d *Document) Pairs(v Value) []Value {
 // Charge counts bytes of memory that a Fold keeps for itself as if the Document had them, for Limits.Memory and
 // Options.Allow. After Read it bounds nothing, and must not run beside other calls.
 func (d *Document) Charge(bytes int64) { d.memory += bytes }
+
+// Memory returns how many bytes the Document holds, with what was charged, as they are counted for Limits.Memory.
+func (d *Document) Memory() int64 { return d.memory }
 
 // ItemsOf returns the items of the list or tuple whose Node is n. With it a Fold can note a list that may not be
 // complete yet, and look at it afterwards; such a list need not be reachable from the root, and may contain itself.

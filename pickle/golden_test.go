@@ -43,12 +43,12 @@ func plainValue(protocol int) map[string]any {
 		"none": nil, "bools": []any{true, false}, "ints": append(ints, uint64(1<<63), uint64(math.MaxUint64)),
 		"floats": []any{0.0, -1.5, 1e300},
 		"strs":   []any{"", "ascii", "gr\u00fc\u00df", strings.Repeat("x", 300)},
-		"tuples": []any{
-			[]any{}, []any{one}, []any{one, two}, []any{one, two, three}, []any{one, two, three, four},
+		"tuples": TupleValue{
+			TupleValue{}, TupleValue{one}, TupleValue{one, two}, TupleValue{one, two, three}, TupleValue{one, two, three, four},
 		},
-		"empty":  []any{map[string]any{}, []any{}, []any{}},
+		"empty":  []any{map[string]any{}, []any{}, TupleValue{}},
 		"shared": []any{[]any{"a", "b"}, []any{"a", "b"}},
-		"keys":   []Pair{{one, "one"}, {[]any{two, three}, "pair"}, {nil, "none"}},
+		"keys":   []Pair{{one, "one"}, {TupleValue{two, three}, "pair"}, {nil, "none"}},
 		"many":   many, "dict": byName,
 	}
 	if protocol >= 3 {

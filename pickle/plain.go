@@ -1,5 +1,7 @@
 package pickle
 
+import "fmt"
+
 // A Pair is an item of a dict that Plain could not make a map of.
 type Pair struct {
 	Key, Value any
@@ -8,36 +10,96 @@ type Pair struct {
 // A Handle is what Plain makes of a folded dict.
 type Handle uint32
 
-// Plain returns v as Go values: nil, bool, int64 (uint64 if it is above the largest), float64, string, []byte; []any of
-// a list or tuple; map[string]any of a dict whose keys are all str, or else []Pair, in the order of the file; Handle of
-// a folded dict. What is one container (or bytes) in the file is one slice or map here, so the cost is that of the
-// distinct ones that v reaches, however often they are shared.
+// A TupleValue is what Plain makes of a tuple.
+type TupleValue []any
+
+// Plain returns v as Go values: nil, bool, int64 (uint64 if it is above the largest), float64, string, []byte; []any
+// of a list and TupleValue of a tuple; map[string]any of a dict whose keys are all str, or else []Pair, in the order
+// of the file; Handle of a folded dict. What is one container (or bytes) in the file is one slice or map here, so the
+// cost is that of the distinct ones that v reaches, however often they are shared.
 func (d *Document) Plain(v Value) any {
-	done := map[Value]any{}
+	plain, _ := d.Converter().Value(v) // there is nothing that could fail
+	return plain
+}
+
+// A Converter does what Plain does for several Values of a Document: what is one container in the file is one slice or
+// map in all that it returns. It is for one goroutine at a time.
+type Converter struct {
+	// Folded, if not nil, says what a folded dict becomes in place of its Handle. It asks the Converter for no
+	// containers.
+	Folded func(handle uint32) (any, error)
+
+	// Charge, if not nil, hears how many bytes the next container takes, before that is made.
+	Charge func(bytes int64) error
+
+	doc  *Document
+	done map[Value]converted
+	open map[Value]bool // containers that are being converted
+}
+
+// A converted container, and how deep what is in it is.
+type converted struct {
+	value  any
+	height int
+}
+
+// Converter returns a Converter of the document's values.
+func (d *Document) Converter() *Converter {
+	return &Converter{doc: d, done: map[Value]converted{}, open: map[Value]bool{}}
+}
+
+// Value returns v as Plain does. The error is one of Folded or Charge, or an *Error: what the root does not reach (see
+// ItemsOf) may contain itself, or be deeper than Limits.Depth.
+func (c *Converter) Value(v Value) (any, error) {
 	stack := []Value{v}
 	for len(stack) > 0 {
 		top := stack[len(stack)-1]
-		if !top.IsContainer() || done[top] != nil {
+		if !top.IsContainer() || c.has(top) {
 			stack = stack[:len(stack)-1]
 			continue
 		}
-		waits := false
-		for _, item := range d.contents(top) {
-			if item.IsContainer() && done[item] == nil {
+		known, height := len(stack), 1
+		for _, item := range c.doc.contents(top) {
+			switch {
+			case !item.IsContainer():
+			case c.has(item):
+				height = max(height, c.done[item].height+1)
+			case c.open[item] || item == top:
+				return nil, c.refuse("a %v contains itself", item.Kind())
+			default:
 				stack = append(stack, item)
-				waits = true
 			}
 		}
-		if !waits {
-			done[top] = d.build(top, done)
-			stack = stack[:len(stack)-1]
+		if len(stack) > known {
+			c.open[top] = true
+			continue
 		}
+		if height > c.doc.depth {
+			return nil, c.refuse("a %v is more than %d deep", top.Kind(), c.doc.depth)
+		}
+		value, err := c.build(top)
+		if err != nil {
+			return nil, err
+		}
+		c.done[top] = converted{value, height}
+		delete(c.open, top)
+		stack = stack[:len(stack)-1]
 	}
-	return d.plain(v, done)
+	return c.plain(v), nil
+}
+
+func (c *Converter) refuse(format string, args ...any) error {
+	return &Error{Offset: c.doc.size, Reason: "in what was read, " + fmt.Sprintf(format, args...), Code: ErrRefused}
+}
+
+func (c *Converter) has(v Value) bool {
+	_, ok := c.done[v]
+	return ok
 }
 
 // plain returns a scalar, or a container that was built before.
-func (d *Document) plain(v Value, done map[Value]any) any {
+func (c *Converter) plain(v Value) any {
+	d := c.doc
 	switch v.Kind() {
 	case Bool:
 		return v == valueTrue
@@ -54,45 +116,77 @@ func (d *Document) plain(v Value, done map[Value]any) any {
 		s, _ := d.Str(v)
 		return s
 	case Bytes:
-		if done[v] == nil {
+		if !c.has(v) {
 			s, _ := d.Bytes(v)
-			done[v] = []byte(s)
+			c.done[v] = converted{value: []byte(s)}
 		}
-		return done[v]
+		return c.done[v].value
 	case List, Tuple, Dict:
-		return done[v]
+		return c.done[v].value
 	}
 	return nil
 }
 
+// What containers cost as Go values, in bytes, roughly: an item with the value that it points to, a map of up to eight
+// pairs, and a further pair.
+const (
+	costPlain = 64
+	costItem  = 32
+	costMap   = 320
+	costPair  = 80
+)
+
 // build makes a container whose containers are all built.
-func (d *Document) build(v Value, done map[Value]any) any {
-	if handle, ok := d.Folded(v); ok {
-		return Handle(handle)
-	}
-	contents := d.contents(v)
-	if v.Kind() != Dict {
-		items := make([]any, len(contents))
-		for i, item := range contents {
-			items[i] = d.plain(item, done)
+func (c *Converter) build(v Value) (any, error) {
+	if handle, ok := c.doc.Folded(v); ok {
+		if c.Folded == nil {
+			return Handle(handle), nil
 		}
-		return items
+		return c.Folded(handle)
 	}
+	contents := c.doc.contents(v)
+	if v.Kind() == Dict {
+		if err := c.charge(costMap + int64(len(contents)/2)*costPair); err != nil {
+			return nil, err
+		}
+		return c.buildDict(contents), nil
+	}
+	if err := c.charge(costPlain + int64(len(contents))*costItem); err != nil {
+		return nil, err
+	}
+	items := make([]any, len(contents))
+	for i, item := range contents {
+		items[i] = c.plain(item)
+	}
+	if v.Kind() == Tuple {
+		return TupleValue(items), nil
+	}
+	return items, nil
+}
+
+func (c *Converter) charge(bytes int64) error {
+	if c.Charge == nil {
+		return nil
+	}
+	return c.Charge(bytes)
+}
+
+func (c *Converter) buildDict(contents []Value) any {
 	byName := make(map[string]any, len(contents)/2)
 	for i := 0; i < len(contents); i += 2 {
-		key, ok := d.Str(contents[i])
+		key, ok := c.doc.Str(contents[i])
 		if !ok {
-			return d.buildPairs(contents, done)
+			return c.buildPairs(contents)
 		}
-		byName[key] = d.plain(contents[i+1], done)
+		byName[key] = c.plain(contents[i+1])
 	}
 	return byName
 }
 
-func (d *Document) buildPairs(contents []Value, done map[Value]any) any {
+func (c *Converter) buildPairs(contents []Value) []Pair {
 	pairs := make([]Pair, 0, len(contents)/2)
 	for i := 0; i < len(contents); i += 2 {
-		pairs = append(pairs, Pair{Key: d.plain(contents[i], done), Value: d.plain(contents[i+1], done)})
+		pairs = append(pairs, Pair{Key: c.plain(contents[i]), Value: c.plain(contents[i+1])})
 	}
 	return pairs
 }

@@ -7,14 +7,17 @@ import (
 	"slices"
 )
 
-// Value writes a value as Plain gives it: nil, bool, int64 (or int), uint64, float64, string, []byte, []any, and
-// map[string]any, whose keys come in ascending order, or []Pair. A container or string that stands in several places is written
-// once and shared, so that what is small in memory, and large when walked, stays small. A tuple came out of Plain as
-// []any and is written as a list, except as a key or in one; a Handle says too little and is written as None. Value
-// panics on other types, and does not return if v contains itself.
+// Value writes a value as Plain gives it: nil, bool, int64 (or int), uint64, float64, string, []byte, []any,
+// TupleValue, and map[string]any, whose keys come in ascending order, or []Pair. A container or string that stands in
+// several places, also of several calls, is written once and shared, so that what is small in memory, and large when
+// walked, stays small: containers must not change until Close. A []any is written as a tuple where it is a key, or in
+// one; a Handle says too little and is written as None. Value panics on other types, and does not return if v contains
+// itself.
 func (p *Writer) Value(v any) {
-	w := plainWriter{p: p, seen: map[container]Memo{}, tuples: map[container]Memo{}}
-	w.value(v)
+	if p.plain.p == nil {
+		p.plain = plainWriter{p: p, seen: map[container]memoized{}, tuples: map[container]memoized{}}
+	}
+	p.plain.value(v)
 }
 
 // A container is known by where it is and how long.
@@ -23,10 +26,16 @@ type container struct {
 	len int
 }
 
+// A memoized container is in the memo. It is kept, so that no other can come to lie where it is.
+type memoized struct {
+	memo  Memo
+	value any
+}
+
 type plainWriter struct {
 	p      *Writer
-	seen   map[container]Memo // lists and dicts
-	tuples map[container]Memo
+	seen   map[container]memoized // lists and dicts
+	tuples map[container]memoized
 }
 
 func (w *plainWriter) value(v any) {
@@ -52,6 +61,8 @@ func (w *plainWriter) value(v any) {
 		if w.begin(v, len(v), p.BeginList) {
 			p.items(len(v), func(i int) { w.value(v[i]) })
 		}
+	case TupleValue:
+		w.tuple(v, w.value)
 	case map[string]any:
 		if w.begin(v, len(v), p.BeginDict) {
 			keys := slices.Sorted(maps.Keys(v))
@@ -73,12 +84,12 @@ func (w *plainWriter) begin(v any, n int, empty func()) bool {
 		return false
 	}
 	at := container{reflect.ValueOf(v).Pointer(), n}
-	if m, ok := w.seen[at]; ok {
-		w.p.Get(m)
+	if x, ok := w.seen[at]; ok {
+		w.p.Get(x.memo)
 		return false
 	}
 	empty()
-	w.seen[at] = w.p.Put()
+	w.seen[at] = memoized{w.p.Put(), v}
 	return true
 }
 
@@ -98,16 +109,27 @@ func (w *plainWriter) pairs(n int, pair func(i int)) {
 
 // key writes a key of a dict: what cannot change.
 func (w *plainWriter) key(v any) {
-	items, ok := v.([]any)
-	if !ok {
+	switch v := v.(type) {
+	case []any:
+		w.tuple(v, w.key)
+	case TupleValue:
+		w.tuple(v, w.key)
+	default:
 		w.value(v)
+	}
+}
+
+// tuple writes a tuple, or fetches it if it was written before.
+func (w *plainWriter) tuple(items []any, item func(v any)) {
+	if len(items) == 0 {
+		w.p.Tuple(0, nil)
 		return
 	}
-	at := container{reflect.ValueOf(v).Pointer(), len(items)}
-	if m, ok := w.tuples[at]; ok && len(items) > 0 {
-		w.p.Get(m)
+	at := container{reflect.ValueOf(items).Pointer(), len(items)}
+	if x, ok := w.tuples[at]; ok {
+		w.p.Get(x.memo)
 		return
 	}
-	w.p.Tuple(len(items), func(i int) { w.key(items[i]) })
-	w.tuples[at] = w.p.Put()
+	w.p.Tuple(len(items), func(i int) { item(items[i]) })
+	w.tuples[at] = memoized{w.p.Put(), items}
 }

@@ -20,6 +20,7 @@ type Writer struct {
 	memo  Memo   // the next number
 	names map[string]Memo
 	near  [256]name // some of names, by a cheap hash: most are asked for again and again
+	plain plainWriter
 	err   error
 }
 

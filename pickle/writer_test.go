@@ -61,7 +61,8 @@ func TestWriterWritesWhatPythonDoes(t *testing.T) {
 		{map[string]any{}, "}"},
 		{[]any{1, 2}, "]\x94(K\x01K\x02e"},
 		{map[string]any{"b": 1, "a": "b"}, "}\x94(\x8c\x01a\x94\x8c\x01b\x94h\x02K\x01u"},
-		{[]Pair{{[]any{1, 2}, nil}, {[]any{}, nil}, {[]any{1, 2, 3, 4}, nil}}, "}\x94(K\x01K\x02\x86\x94N)\x94N(K\x01K\x02K\x03K\x04t\x94Nu"},
+		{[]Pair{{[]any{1, 2}, nil}, {[]any{}, nil}, {[]any{1, 2, 3, 4}, nil}}, "}\x94(K\x01K\x02\x86\x94N)N(K\x01K\x02K\x03K\x04t\x94Nu"},
+		{[]any{TupleValue{1, []any{2}}, TupleValue{}}, "]\x94(K\x01]\x94(K\x02e\x86\x94)e"},
 		{Handle(3), "N"},
 	} {
 		if got := written(t, func(p *Writer) { p.Value(c.value) }); got != c.want {
@@ -148,12 +149,16 @@ func TestWriterRoundTrip(t *testing.T) {
 func TestWriterSharesContainers(t *testing.T) {
 	var list any = []any{"ha"}
 	var dict any = map[string]any{"k": 1}
-	var key any = []any{1}
+	var key any = TupleValue{1}
 	for range 60 {
-		list, dict, key = []any{list, list}, map[string]any{"a": dict, "b": dict}, []any{key, key}
+		list, dict, key = []any{list, list}, map[string]any{"a": dict, "b": dict}, TupleValue{key, key}
 	}
-	got := written(t, func(p *Writer) { p.Value([]any{list, dict, []Pair{{key, nil}}}) })
-	if len(got) > 3000 {
+	got := written(t, func(p *Writer) {
+		for range 100 { // also from one call to the next
+			p.Value([]any{list, dict, []Pair{{key, nil}}, TupleValue{key, key}})
+		}
+	})
+	if len(got) > 6000 {
 		t.Errorf("%d bytes", len(got))
 	}
 }

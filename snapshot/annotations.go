@@ -49,6 +49,9 @@ func (im *importer) annotations(v pickle.Value) ([]Annotation, error) {
 		if r.bad != nil {
 			return nil, r.bad.at(place)
 		}
+		if a.Extra, err = im.extra(r.unknown); err != nil {
+			return nil, err
+		}
 		all = append(all, a)
 	}
 	return all, nil

@@ -90,19 +90,23 @@ func (im *importer) block(place string, b *Block, pairs []pickle.Value) error {
 	if r.bad != nil {
 		return r.bad.at(place)
 	}
+	var err error
+	if b.Extra, err = im.extra(r.unknown); err != nil {
+		return err
+	}
 	if history != 0 {
 		if err := im.history(place, b, history); err != nil {
 			return err
 		}
 	}
-	var err error
 	if b.Stack, err = im.stackOf(b.Stack); err != nil {
 		return within(place, err)
 	}
 	return nil
 }
 
-// history reads what the last user of a block asked for: the first entry, and the only one if the block is in use.
+// history reads what the last user of a block asked for: the first entry, and the only one if the block is in use. A
+// history that says more stays as it is, too.
 func (im *importer) history(place string, b *Block, v pickle.Value) error {
 	place += ", history"
 	list, err := im.list(place, "", v)
@@ -131,6 +135,14 @@ func (im *importer) history(place string, b *Block, v pickle.Value) error {
 	})
 	if r.bad != nil {
 		return r.bad.at(place)
+	}
+	if len(list) > 1 || len(r.unknown) > 0 {
+		whole, err := im.plain(v)
+		if err != nil {
+			return err
+		}
+		b.Extra = &Extra{append(b.Extra.pairs(), pickle.Pair{Key: "history", Value: whole})}
+		b.Extra.sort()
 	}
 	return nil
 }

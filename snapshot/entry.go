@@ -36,12 +36,13 @@ type entry struct {
 	action  pickle.Value
 	unknown bool   // the action is none of mem's
 	context uint32 // the number of the compile_context plus 1, or 0
+	keys    uint32 // the number of the set of keys that are not known
 }
 
 const entryRequired = 1<<fieldAction | 1<<fieldSize | 1<<fieldStream
 
-// entry reads a trace entry. What an annotate entry of PyTorch's looks like is not known: one that is not like those of a
-// trace.Recorder counts as unknown.
+// entry reads a trace entry. One that annotates and is not like those of a trace.Recorder, or of PyTorch's, counts as
+// unknown.
 func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (entry, *problem) {
 	e, bad := im.knownEntry(doc, pairs)
 	if bad == nil {
@@ -49,7 +50,7 @@ func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (entry, *p
 	}
 	for i := len(pairs) - 2; i >= 0; i -= 2 {
 		if name := pairs[i+1]; im.meanings.field(doc, pairs[i]) == fieldAction && name.Kind() == pickle.Str {
-			if action, _ := im.meanings.action(doc, name); action == mem.ActionAnnotate {
+			if action, _ := im.meanings.action(doc, name); action.IsAnnotation() {
 				return entry{action: name, unknown: true}, nil
 			}
 			break
@@ -62,7 +63,7 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 	var seen uint32
 	var addr uint64
 	var free int64
-	odd := false // the context is nothing that is kept
+	unknown := uint32(allFields &^ knownInEntries)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		f, v := im.meanings.field(doc, pairs[i]), pairs[i+1]
 		seen |= 1 << f
@@ -97,10 +98,12 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 				return e, wrongType("user_metadata", "a str", v)
 			}
 		case fieldCompileContext:
-			if id, ok := v.StrID(); ok {
+			id, ok := v.StrID()
+			e.context = 0
+			if unknown &^= 1 << fieldCompileContext; ok {
 				e.context = id + 1
-			} else {
-				odd = v.Kind() != pickle.None
+			} else if v.Kind() != pickle.None {
+				unknown |= 1 << fieldCompileContext
 			}
 		case fieldFrames:
 			e.event.Stack, bad = framesOf(doc, v)
@@ -121,38 +124,22 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 			}
 		}
 	}
-	switch {
-	case e.event.Action == mem.ActionOOM && seen&(1<<fieldDeviceFree) != 0:
+	switch hasAddr, hasFree := seen&(1<<fieldAddr) != 0, seen&(1<<fieldDeviceFree) != 0; {
+	case e.event.Action == mem.ActionOOM && hasFree:
 		e.event.Ptr = driver.Pointer(free)
-	case seen&(1<<fieldAddr) != 0:
+		unknown |= 1 << fieldAddr
+	case hasAddr:
 		e.event.Ptr = driver.Pointer(addr)
+		unknown |= 1 << fieldDeviceFree
 	case e.event.Action == mem.ActionOOM:
 		return e, &problem{field: "device_free", reason: "missing"}
 	case e.event.Action != mem.ActionSnapshot:
 		return e, &problem{field: "addr", reason: "missing"}
 	}
-	if odd {
-		im.skipped.add("compile_context that is no str", 1)
-	}
-	const notOurs = 1<<fieldUnknown | 1<<fieldName | 1<<fieldFilename | 1<<fieldLine
-	if seen&notOurs != 0 {
-		im.skipKeys(doc, "trace entry ", pairs, notOurs)
+	if seen&unknown != 0 {
+		e.keys = im.entryKeys.number(doc, &im.meanings, pairs, unknown)
 	}
 	return e, nil
-}
-
-// skipKeys counts the keys of a dict whose fields are in the set.
-func (im *importer) skipKeys(doc *pickle.Document, of string, pairs []pickle.Value, set uint32) {
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if set&(1<<im.meanings.field(doc, pairs[i])) == 0 {
-			continue
-		}
-		if key, ok := doc.Str(pairs[i]); ok {
-			im.skipped.key(of, key)
-		} else {
-			im.skipped.add(of+"keys that are no str", 1)
-		}
-	}
 }
 
 // framesOf returns the provisional number of a stack: that of the list that holds it, which may not be complete yet.

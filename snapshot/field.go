@@ -24,6 +24,15 @@ const (
 	fieldName
 	fieldFilename
 	fieldLine
+	numFields
+)
+
+// knownInEntries and knownInFrames are the fields that those dicts have, as bits.
+const (
+	knownInEntries = 1<<fieldAction | 1<<fieldAddr | 1<<fieldDeviceFree | 1<<fieldSize | 1<<fieldStream | 1<<fieldTime |
+		1<<fieldCompileContext | 1<<fieldMetadata | 1<<fieldFrames | 1<<fieldPool
+	knownInFrames = 1<<fieldName | 1<<fieldFilename | 1<<fieldLine
+	allFields     = 1<<numFields - 1
 )
 
 var fieldNames = map[string]field{

@@ -11,19 +11,32 @@ import (
 // An importer turns one pickle into a Snapshot.
 type importer struct {
 	doc      *pickle.Document // set once it is complete
+	limits   Limits
+	source   *counter // of the file as it is given
 	meanings meanings
 	events   events // the folded entries, in the order in which the pickle completes them
-	contexts contexts
+	contexts runs   // their compile contexts: numbers of strings plus 1
+	extras   runs   // their sets in entryKeys
 	streams  handles
 	pools    pools
 	frames   frames
 	stacks   stacks
 	skipped  skips
 	used     map[uint32]bool // containers that may be read once only and have been
+
+	// What is not known, and as Go values.
+	entryKeys, frameKeys keySets
+	values               *pickle.Converter
+	kept                 int64 // bytes that those take
+	plainFrames          map[uint32]any
+	plainStacks          map[trace.StackID]any
 }
 
-func newImporter() *importer {
-	return &importer{stacks: stacks{table: &trace.Stacks{}}, skipped: skips{}, used: map[uint32]bool{}}
+func newImporter(limits Limits, source *counter) *importer {
+	return &importer{
+		limits: limits, source: source, stacks: stacks{table: &trace.Stacks{}}, skipped: skips{}, used: map[uint32]bool{},
+		entryKeys: keySets{kind: "trace entry "}, frameKeys: keySets{kind: "frame "},
+	}
 }
 
 // Handles of folded dicts: the index of an event, or with frameHandle that of a frame.
@@ -50,13 +63,14 @@ func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle
 		switch im.meanings.field(doc, pairs[i]) {
 		case fieldAction:
 			e, bad := im.entry(doc, pairs)
-			if bad != nil || e.unknown || im.events.n == maxFolded {
+			if bad != nil || e.unknown || im.events.n == maxFolded || im.entryKeys.nested(e.keys) {
 				return 0, false
 			}
-			doc.Charge(costEvent + im.contexts.add(im.events.n, e.context))
+			im.entryKeys.has(e.keys)
+			doc.Charge(costEvent + im.contexts.add(im.events.n, e.context) + im.extras.add(im.events.n, e.keys))
 			return im.events.add(e.event), true
 		case fieldFilename:
-			n, bad := im.frame(doc, pairs)
+			n, bad := im.frame(doc, pairs, true)
 			if bad != nil || n >= maxFolded {
 				return 0, false
 			}
@@ -74,7 +88,7 @@ func (im *importer) snapshot() (*Snapshot, error) {
 		if err := im.segments(s, root); err != nil {
 			return nil, err
 		}
-		return im.finish(s), nil
+		return im.finish(s)
 	}
 	if root.Kind() != pickle.Dict {
 		return nil, &Error{Reason: "no memory snapshot: want a dict with segments and device_traces, got " +
@@ -91,21 +105,30 @@ func (im *importer) snapshot() (*Snapshot, error) {
 			return nil, err
 		}
 	}
+	if err := im.rest(s, im.doc.Pairs(root), hasTraces); err != nil {
+		return nil, err
+	}
 	if hasTraces {
 		if err := im.traces(s, traces); err != nil {
 			return nil, err
 		}
+		if gaps, ok := im.doc.Lookup(root, gapsKey); ok {
+			if err := im.gaps(s, gaps); err != nil {
+				return nil, err
+			}
+		}
 	}
-	pairs := im.doc.Pairs(root)
+	return im.finish(s)
+}
+
+// rest reads what the file has beside segments and traces.
+func (im *importer) rest(s *Snapshot, pairs []pickle.Value, hasTraces bool) error {
+	var unknown []pickle.Value
 	for i := 0; i+1 < len(pairs); i += 2 {
-		key, ok := im.doc.Str(pairs[i])
+		key, _ := im.doc.Str(pairs[i])
 		var err error
 		switch {
-		case !ok:
-			im.skipped.add("keys that are no str", 1)
-		case key == "segments" || key == "device_traces":
-		case key == "trace_gaps" && hasTraces:
-			err = im.gaps(s, pairs[i+1])
+		case key == "segments" || key == "device_traces" || key == gapsKey && hasTraces:
 		case key == "allocator_settings" && !im.once(pairs[i+1]), key == "memory_stats" && !im.once(pairs[i+1]):
 			err = &Error{Field: key, Reason: "the same dict as an earlier one"}
 		case key == "allocator_settings":
@@ -117,17 +140,20 @@ func (im *importer) snapshot() (*Snapshot, error) {
 		case key == "external_annotations":
 			s.Annotations, err = im.annotations(pairs[i+1])
 		default:
-			im.skipped.key("", key)
+			im.skipped.key(im.doc, "", pairs[i], 1)
+			unknown = append(unknown, pairs[i], pairs[i+1])
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return im.finish(s), nil
+	var err error
+	s.Extra, err = im.extra(unknown)
+	return err
 }
 
 // finish fills in what all parts share.
-func (im *importer) finish(s *Snapshot) *Snapshot {
+func (im *importer) finish(s *Snapshot) (*Snapshot, error) {
 	if len(im.frames.list) > 0 || im.stacks.table.Len() > 0 {
 		im.stacks.table.Frames = im.frames.exact()
 		s.Stacks = im.stacks.table
@@ -137,8 +163,20 @@ func (im *importer) finish(s *Snapshot) *Snapshot {
 			}
 		}
 	}
+	for n, set := range im.frames.keys {
+		x, err := im.extraOf(&im.frameKeys, set)
+		if err != nil {
+			return nil, err
+		}
+		if s.FrameExtra == nil {
+			s.FrameExtra = map[uint32]*Extra{}
+		}
+		s.FrameExtra[n] = x
+	}
+	im.entryKeys.count(im.doc, im.skipped)
+	im.frameKeys.count(im.doc, im.skipped)
 	s.Skipped = im.skipped.list()
-	return s
+	return s, nil
 }
 
 // once reports whether the container v, if it is not empty, is met for the first time. A file in which the same list

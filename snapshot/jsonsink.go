@@ -2,19 +2,12 @@ package snapshot
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
-	"maps"
-	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -73,14 +66,16 @@ type jsonSink struct {
 	out    textOutput
 	stacks *trace.Stacks
 	lines  []string // the JSON of each frame, by its index; "" if it was not needed yet
-	next   bool     // a comma has to come before the next key or item
-	plains int      // values in the settings so far
+	keys   map[uint32]*Extra
+	next   bool // a comma has to come before the next key or item
+	values *plainJSON
 }
 
-func newJSONSink(w io.Writer, stacks *trace.Stacks) *jsonSink {
-	j := &jsonSink{out: textOutput{w: w}, stacks: stacks}
-	if stacks != nil {
-		j.lines = make([]string, len(stacks.Frames))
+func newJSONSink(w io.Writer, s *Snapshot) *jsonSink {
+	values := &plainJSON{met: map[place]any{}, repeats: maxRepeats}
+	j := &jsonSink{out: textOutput{w: w}, stacks: s.Stacks, keys: s.FrameExtra, values: values}
+	if s.Stacks != nil {
+		j.lines = make([]string, len(s.Stacks.Frames))
 	}
 	return j
 }
@@ -134,90 +129,7 @@ func (j *jsonSink) frames(id trace.StackID) {
 		if i > 0 {
 			j.raw(",")
 		}
-		if j.lines[n] == "" {
-			f := &j.stacks.Frames[n]
-			b := appendString([]byte(`{"name":`), f.Name)
-			b = appendString(append(b, `,"filename":`...), f.Filename)
-			b = strconv.AppendInt(append(b, `,"line":`...), f.Line, 10)
-			j.lines[n] = string(append(b, '}'))
-		}
-		j.raw(j.lines[n])
+		j.raw(j.line(n))
 	}
 	j.raw("]")
-}
-
-// maxPlain is how many values the settings may have, written out. PyTorch's have about 30.
-const maxPlain = 1 << 20
-
-// plain writes a value as pickle.Document.Plain gives it. Without a limit, lists that hold the same list twice, and so
-// on, would be endless.
-func (j *jsonSink) plain(v any) {
-	if j.plains++; j.plains > maxPlain {
-		if j.out.err == nil {
-			j.out.err = &Error{Place: "allocator_settings", Reason: fmt.Sprintf("more than %d values, written out", maxPlain)}
-		}
-		return
-	}
-	switch v := v.(type) {
-	case nil, pickle.Handle:
-		j.raw("null")
-	case bool:
-		j.boolean(v)
-	case int:
-		j.integer(int64(v))
-	case int64:
-		j.integer(v)
-	case uint64:
-		j.bits(v)
-	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			j.text(strconv.FormatFloat(v, 'g', -1, 64))
-		} else {
-			text := strconv.FormatFloat(v, 'g', -1, 64)
-			if !strings.ContainsAny(text, ".e") {
-				text += ".0" // stays a float
-			}
-			j.raw(text)
-		}
-	case string:
-		j.text(v)
-	case []byte:
-		j.text(base64.StdEncoding.EncodeToString(v))
-	case []any:
-		j.raw("[")
-		for i, item := range v {
-			if i > 0 {
-				j.raw(",")
-			}
-			j.plain(item)
-			if j.out.err != nil {
-				return
-			}
-		}
-		j.raw("]")
-	case map[string]any:
-		j.beginDict()
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			j.key(key)
-			j.plain(v[key])
-			if j.out.err != nil {
-				return
-			}
-		}
-		j.endDict()
-	case []pickle.Pair: // keys that are no strings: a list of pairs
-		j.raw("[")
-		for i, pair := range v {
-			if i > 0 {
-				j.raw(",")
-			}
-			j.plain([]any{pair.Key, pair.Value})
-			if j.out.err != nil {
-				return
-			}
-		}
-		j.raw("]")
-	default:
-		panic(fmt.Sprintf("snapshot: a setting of type %T", v))
-	}
 }

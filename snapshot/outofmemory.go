@@ -169,7 +169,7 @@ func (im *importer) facts(place string, v pickle.Value, table []fact) error {
 	if !im.once(v) {
 		return &Error{Place: place, Reason: "the same dict as an earlier one"}
 	}
-	r := reading{im: im}
+	r := reading{im: im, drops: true}
 	r.fields("out_of_memory ", pairs, func(key string, v pickle.Value) bool {
 		for _, f := range table {
 			if f.key == key {

@@ -15,11 +15,13 @@ type pickleSink struct {
 	stacks *trace.Stacks
 	ofID   []pickle.Memo // by StackID
 	frame  []pickle.Memo // by index into Stacks.Frames
+	keys   map[uint32]*Extra
 	pools  map[mem.PoolID]pickle.Memo
 }
 
-func newPickleSink(w io.Writer, stacks *trace.Stacks) *pickleSink {
-	p := &pickleSink{w: pickle.NewWriter(w), stacks: stacks, pools: map[mem.PoolID]pickle.Memo{}}
+func newPickleSink(w io.Writer, s *Snapshot) *pickleSink {
+	stacks := s.Stacks
+	p := &pickleSink{w: pickle.NewWriter(w), stacks: stacks, keys: s.FrameExtra, pools: map[mem.PoolID]pickle.Memo{}}
 	if stacks != nil {
 		p.ofID = make([]pickle.Memo, stacks.Len()+1)
 		p.frame = make([]pickle.Memo, len(stacks.Frames))
@@ -36,6 +38,13 @@ func (p *pickleSink) integer(x int64)              { p.w.Int(x) }
 func (p *pickleSink) bits(x uint64)                { p.w.Uint(x) }
 func (p *pickleSink) boolean(b bool)               { p.w.Bool(b) }
 func (p *pickleSink) plain(v any)                  { p.w.Value(v) }
+
+func (p *pickleSink) extra(x *Extra) {
+	for _, pair := range x.pairs() {
+		p.w.Value(pair.Key)
+		p.w.Value(pair.Value)
+	}
+}
 
 func (p *pickleSink) pool(id mem.PoolID) {
 	if m := p.pools[id]; m > 0 {
@@ -73,6 +82,7 @@ func (p *pickleSink) line(n uint32) {
 	p.text(f.Filename)
 	p.key("line")
 	p.integer(f.Line)
+	p.extra(p.keys[n])
 	p.endDict()
 	p.frame[n] = p.w.Put() + 1
 }

@@ -3,62 +3,48 @@ package snapshot
 import (
 	"cmp"
 	"slices"
-
-	"github.com/ashlar-go/ashlar/pickle"
-	"github.com/ashlar-go/ashlar/trace"
 )
 
-// contexts holds the compile_context of the folded entries. Nearly always it is that of the entry before, so only the
-// changes are kept.
-type contexts []contextChange
+// runs holds a number for each of the folded entries, where nearly always it is that of the entry before: only
+// the changes are kept. The numbers are those of compile contexts, or of sets of unknown keys; 0 is none.
+type runs []run
 
-// A contextChange says which string the entries from an index in importer.events on have: its number plus 1, or 0.
-type contextChange struct {
-	first int
-	text  uint32
+// A run says which number the entries from an index in importer.events on have.
+type run struct {
+	first  int
+	number uint32
 }
 
-// costContext is what a change costs until it is in a Snapshot, in bytes, for Limits.
-const costContext = 2 * 24
+// costRun is what a run costs until it is in a Snapshot, in bytes, for Limits.
+const costRun = 16 + 48
 
-// add notes the context of the entry that comes next, and returns what that costs.
-func (t *contexts) add(index int, text uint32) (cost int64) {
-	if n := len(*t); n == 0 && text == 0 || n > 0 && (*t)[n-1].text == text {
+// add notes the number of the entry that comes next, and returns what that costs.
+func (t *runs) add(index int, number uint32) (cost int64) {
+	if n := len(*t); n == 0 && number == 0 || n > 0 && (*t)[n-1].number == number {
 		return 0
 	}
-	*t = append(*t, contextChange{index, text})
-	return costContext
+	*t = append(*t, run{index, number})
+	return costRun
 }
 
-// of appends to said the contexts of n folded entries from an index on, which become the entries of a device from number
-// at on.
-func (t contexts) of(doc *pickle.Document, index, n, at int, said []trace.CompileContext) []trace.CompileContext {
-	i, exact := slices.BinarySearchFunc(t, index, func(c contextChange, index int) int { return cmp.Compare(c.first, index) })
+// each calls f with the numbers of n folded entries from an index on: for the first, and where they change, with how
+// many entries are before.
+func (t runs) each(index, n int, f func(offset int, number uint32)) {
+	i, exact := slices.BinarySearchFunc(t, index, func(x run, index int) int { return cmp.Compare(x.first, index) })
 	if !exact {
-		i-- // that before it holds on
+		i-- // the one before it holds on
 	}
 	if i < 0 {
-		said = say(doc, said, at, 0)
+		f(0, 0)
 		i = 0
 	}
 	for ; i < len(t) && t[i].first < index+n; i++ {
-		said = say(doc, said, at+max(t[i].first-index, 0), t[i].text)
+		f(max(t[i].first-index, 0), t[i].number)
 	}
-	return said
 }
 
-// say appends that entries from number at on have the string with a number, plus 1, unless those before have the same.
-func say(doc *pickle.Document, said []trace.CompileContext, at int, text uint32) []trace.CompileContext {
-	var s string
-	if text > 0 {
-		s = doc.StrByID(text - 1)
-	}
-	last := ""
-	if len(said) > 0 {
-		last = said[len(said)-1].Text
-	}
-	if s == last {
-		return said
-	}
-	return append(said, trace.CompileContext{First: at, Text: s})
+// at returns the number of a folded entry.
+func (t runs) at(index int) (number uint32) {
+	t.each(index, 1, func(_ int, n uint32) { number = n })
+	return number
 }

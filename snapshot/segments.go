@@ -41,9 +41,11 @@ func (im *importer) segments(s *Snapshot, v pickle.Value) error {
 
 // A reading goes through the fields of one dict and keeps the first thing that is wrong.
 type reading struct {
-	im   *importer
-	seen []string
-	bad  *problem
+	im      *importer
+	seen    []string
+	unknown []pickle.Value // keys and values in turn
+	drops   bool           // what is unknown is not kept
+	bad     *problem
 }
 
 func (r *reading) bits(key string, v pickle.Value) uint64 {
@@ -86,18 +88,19 @@ func (r *reading) note(bad *problem) {
 	}
 }
 
-// fields calls one for each str key. If the key is unknown, one returns false, and the key is counted as skipped.
+// fields calls one for each str key. If the key is unknown, one returns false, and the key is counted and noted.
 func (r *reading) fields(of string, pairs []pickle.Value, one func(key string, v pickle.Value) bool) {
 	for i := 0; i+1 < len(pairs) && r.bad == nil; i += 2 {
-		key, ok := r.im.doc.Str(pairs[i])
-		switch {
-		case !ok:
-			r.im.skipped.add(of+"keys that are no str", 1)
-		case one(key, pairs[i+1]):
+		if key, ok := r.im.doc.Str(pairs[i]); ok && one(key, pairs[i+1]) {
 			r.seen = append(r.seen, key)
-		default:
-			r.im.skipped.key(of, key)
+			continue
 		}
+		if r.drops {
+			r.im.skipped.drop(of+keyName(r.im.doc, pairs[i]), 1)
+			continue
+		}
+		r.im.skipped.key(r.im.doc, of, pairs[i], 1)
+		r.unknown = append(r.unknown, pairs[i], pairs[i+1])
 	}
 }
 
@@ -166,6 +169,9 @@ func (im *importer) segment(place string, pairs []pickle.Value) (Segment, error)
 	var err error
 	if s.Stack, err = im.stackOf(s.Stack); err != nil {
 		return s, within(place, err)
+	}
+	if s.Extra, err = im.extra(r.unknown); err != nil {
+		return s, err
 	}
 	if s.Blocks, err = im.blocks(place, &s, blocks); err != nil {
 		return s, err

@@ -42,7 +42,7 @@ func (im *importer) settings(v pickle.Value) (Settings, error) {
 		return Settings{}, err
 	}
 	s := Settings{MaxSplitSize: -1}
-	r := reading{im: im}
+	r := reading{im: im, drops: true}
 	r.fields("", pairs, func(key string, v pickle.Value) bool {
 		var bad *problem
 		switch key {
@@ -73,9 +73,13 @@ func (im *importer) settings(v pickle.Value) (Settings, error) {
 	if r.bad != nil {
 		return Settings{}, r.bad.at(place)
 	}
-	s.Raw = map[string]any{}
-	if raw, ok := im.doc.Plain(v).(map[string]any); ok {
-		s.Raw = raw
+	s.Raw = make(map[string]any, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if key, ok := im.doc.Str(pairs[i]); ok {
+			if s.Raw[key], err = im.plain(pairs[i+1]); err != nil {
+				return Settings{}, err
+			}
+		}
 	}
 	return s, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ashlar-go/ashlar/pickle"
 )
 
 // maxSkips is how many kinds of skipped things are named; the others are counted together.
@@ -12,23 +14,43 @@ const maxSkips = 1000
 const otherSkips = "other keys and actions"
 
 // skips counts what was skipped.
-type skips map[string]int
+type skips map[Skip]int // by What and Dropped
 
-func (s skips) add(what string, n int) {
+// add counts something that is kept, though it says nothing to this package.
+func (s skips) add(what string, n int) { s.count(Skip{What: what}, n) }
+
+// drop counts something that is not kept.
+func (s skips) drop(what string, n int) { s.count(Skip{What: what, Dropped: true}, n) }
+
+func (s skips) count(what Skip, n int) {
+	if n == 0 {
+		return
+	}
 	if _, ok := s[what]; !ok && len(s) >= maxSkips {
-		what = otherSkips
+		what.What = otherSkips
 	}
 	s[what] += n
 }
 
-// key counts an unknown key of a kind of dict: "", "trace entry ", "segment ".
-func (s skips) key(of, key string) { s.add(of+"key "+quote(key), 1) }
+// key counts an unknown key of n dicts of a kind: "", "trace entry ", "segment ".
+func (s skips) key(doc *pickle.Document, of string, key pickle.Value, n int) {
+	s.add(of+keyName(doc, key), n)
+}
+
+// keyName names a key of a dict.
+func keyName(doc *pickle.Document, key pickle.Value) string {
+	if name, ok := doc.Str(key); ok {
+		return "key " + quote(name)
+	}
+	return "keys that are no str"
+}
 
 // list returns the counts, sorted.
 func (s skips) list() []Skip {
 	var all []Skip
 	for what, n := range s {
-		all = append(all, Skip{What: what, Count: n})
+		what.Count = n
+		all = append(all, what)
 	}
 	slices.SortFunc(all, func(a, b Skip) int { return strings.Compare(a.What, b.What) })
 	return all

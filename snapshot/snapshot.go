@@ -4,8 +4,8 @@
 //
 // torch.cuda.memory._dump_snapshot writes them, as do torch.cuda.memory._snapshot and memory_snapshot when their
 // result is pickled, and the C++ writer that works without Python. Files of any age are read as far as they go: keys
-// that older PyTorch did not write may be absent, keys and actions that are not known here are skipped and counted in
-// Snapshot.Skipped. What is there must make sense: a wrong type, a negative size or a block outside its segment is an
+// that older PyTorch did not write may be absent. Keys and actions that are not known here are counted in
+// Snapshot.Skipped, kept as Extra and written again. What is there must make sense: a wrong type, a negative size or a block outside its segment is an
 // *Error that says where.
 //
 // # Data structures
@@ -27,7 +27,8 @@
 //
 // # What it does not do
 //
-// It does not keep anything listed in Skipped. It does not judge whether the trace and the segments agree; Check judges
+// It does not keep what Skipped lists as dropped: bytes after the pickle, and unknown keys of what Ashlar itself adds
+// (memory_stats, out_of_memory). It does not judge whether the trace and the segments agree; Check judges
 // the segments alone.
 package snapshot
 
@@ -61,7 +62,11 @@ type Snapshot struct {
 	Settings    Settings
 	Annotations []Annotation  // in the order of the file
 	Stacks      *trace.Stacks // of traces, segments and blocks; nil if there are none
-	Skipped     []Skip        // what the file has and this package does not know, sorted
+
+	Extra      *Extra            // keys of the file itself
+	TraceExtra []TraceExtra      // of each of Traces; it may be shorter
+	FrameExtra map[uint32]*Extra // of frames, by their index in Stacks.Frames
+	Skipped    []Skip            // what the file has and this package does not know, sorted
 }
 
 // A Segment is memory that an allocator got from the driver in one piece, or one contiguous range of mapped pages of
@@ -79,6 +84,7 @@ type Segment struct {
 	Expandable    bool
 	Stack         trace.StackID // where it was allocated
 	Blocks        []Block       // in the order of their addresses, without overlap
+	Extra         *Extra
 }
 
 // A Block is a part of a segment.
@@ -88,6 +94,7 @@ type Block struct {
 	RequestedSize int64 // of an inactive block: what its last user asked for, or 0; 0 in old files
 	State         mem.BlockState
 	Stack         trace.StackID // where it was allocated
+	Extra         *Extra
 }
 
 // An Annotation marks the start or the end of a named stretch of work.
@@ -99,12 +106,14 @@ type Annotation struct {
 
 	// Metadata says more of the work, in files that Ashlar wrote.
 	Metadata string
+	Extra    *Extra
 }
 
-// A Skip counts one kind of thing that was skipped.
+// A Skip counts one kind of thing that this package does not know.
 type Skip struct {
-	What  string // `key "host_segments"`, `trace entry action "user_defined"`
-	Count int
+	What    string // `key "host_segments"`, `frame key "fx_node_op"`
+	Count   int
+	Dropped bool // it is not in the Snapshot, and so not in what is written of it; other things are, as Extra
 }
 
 // Limits bound what reading a file may cost. A field that is zero means the default.
@@ -177,7 +186,7 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 		return nil, err
 	}
 	defer plain.Close()
-	im := newImporter()
+	im := newImporter(limits, source)
 	read := &counter{r: plain}
 	doc, err := pickle.Read(read, pickle.Options{
 		Limits: limits.Pickle, Fold: im.foldDict,
@@ -191,7 +200,7 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 		return nil, fmt.Errorf("snapshot: %safter the pickle: %w", format, err)
 	}
 	if rest := read.n - doc.Size(); rest > 0 {
-		im.skipped.add("bytes after the pickle", int(rest))
+		im.skipped.drop("bytes after the pickle", int(rest))
 	}
 	im.doc = doc
 	return im.snapshot()

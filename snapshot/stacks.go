@@ -12,20 +12,23 @@ import (
 
 // frames holds every distinct frame of the file once.
 type frames struct {
-	list []trace.Frame
-	ids  map[frameID]uint32
+	list   []trace.Frame
+	ids    map[frameID]uint32
+	keys   map[uint32]uint32 // the set of keys that are not known, of those frames that have some
+	byNode map[uint32]uint32 // the numbers of frames that were not folded, by the number of the dict
 }
 
 type frameID struct {
 	name, filename uint32 // numbers of strings
+	keys           uint32
 	line           int64
 }
 
 // exact returns the list without room to grow.
 func (t *frames) exact() []trace.Frame { return slices.Clip(t.list) }
 
-// frame reads a stack frame and returns its number.
-func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value) (uint32, *problem) {
+// frame reads a stack frame and returns its number. While dicts are folded, one with containers is refused.
+func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value, folding bool) (uint32, *problem) {
 	var id frameID
 	var name, filename pickle.Value
 	var seen uint32
@@ -44,8 +47,7 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value) (uint32, *
 			}
 		}
 	}
-	const ours = 1<<fieldName | 1<<fieldFilename | 1<<fieldLine
-	if seen&ours != ours {
+	if seen&knownInFrames != knownInFrames {
 		for _, key := range [...]string{"name", "filename", "line"} {
 			if seen&(1<<fieldNames[key]) == 0 {
 				return 0, &problem{field: key, reason: "missing"}
@@ -59,8 +61,12 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value) (uint32, *
 	if id.filename, ok = filename.StrID(); !ok {
 		return 0, wrongType("filename", "a str", filename)
 	}
-	if seen&^ours != 0 {
-		im.skipKeys(doc, "frame ", pairs, ^uint32(ours))
+	if seen&^knownInFrames != 0 {
+		id.keys = im.frameKeys.number(doc, &im.meanings, pairs, allFields&^knownInFrames)
+		if folding && im.frameKeys.nested(id.keys) {
+			return 0, &problem{reason: "a container in a key that is not known"}
+		}
+		im.frameKeys.has(id.keys)
 	}
 	n, ok := im.frames.ids[id]
 	if !ok {
@@ -73,6 +79,12 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value) (uint32, *
 		f.Filename, _ = doc.Str(filename)
 		im.frames.list = append(im.frames.list, f)
 		im.frames.ids[id] = n
+		if id.keys > 0 {
+			if im.frames.keys == nil {
+				im.frames.keys = map[uint32]uint32{}
+			}
+			im.frames.keys[n] = id.keys
+		}
 		doc.Charge(costFrame)
 	}
 	return n, nil
@@ -115,21 +127,9 @@ func (im *importer) newStack(items []pickle.Value) (trace.StackID, error) {
 	refs := make([]uint32, len(items))
 	key := make([]byte, 0, 4*len(items))
 	for i, item := range items {
-		handle, folded := im.doc.Folded(item)
-		n := handle &^ frameHandle
-		if !folded || handle&frameHandle == 0 {
-			where := fmt.Sprintf("frame %d", i)
-			pairs, err := im.dict(where, item)
-			if err != nil {
-				return 0, err
-			}
-			if !im.once(item) { // one that cannot be folded is wrong, or endless
-				return 0, &Error{Place: where, Reason: "the same dict as an earlier frame"}
-			}
-			var bad *problem
-			if n, bad = im.frame(im.doc, pairs); bad != nil {
-				return 0, bad.at(where)
-			}
+		n, err := im.frameOf(item)
+		if err != nil {
+			return 0, within(fmt.Sprintf("frame %d", i), err)
 		}
 		refs[i] = n
 		key = binary.LittleEndian.AppendUint32(key, n)
@@ -146,4 +146,27 @@ func (im *importer) newStack(items []pickle.Value) (trace.StackID, error) {
 	id := im.stacks.table.Add(refs)
 	im.stacks.equal[string(key)] = id
 	return id, nil
+}
+
+// frameOf returns the number of the frame that an item of a stack is.
+func (im *importer) frameOf(item pickle.Value) (uint32, error) {
+	if handle, folded := im.doc.Folded(item); folded && handle&frameHandle != 0 {
+		return handle &^ frameHandle, nil
+	}
+	pairs, err := im.dict("", item)
+	if err != nil {
+		return 0, err
+	}
+	if n, ok := im.frames.byNode[item.Node()]; ok {
+		return n, nil
+	}
+	n, bad := im.frame(im.doc, pairs, false)
+	if bad != nil {
+		return 0, bad.at("")
+	}
+	if im.frames.byNode == nil {
+		im.frames.byNode = map[uint32]uint32{}
+	}
+	im.frames.byNode[item.Node()] = n
+	return n, nil
 }

@@ -10,7 +10,7 @@ func (im *importer) stats(v pickle.Value) (map[string]int64, error) {
 		return nil, err
 	}
 	all := make(map[string]int64, len(pairs)/2)
-	r := reading{im: im}
+	r := reading{im: im, drops: true}
 	r.fields("statistic ", pairs, func(key string, v pickle.Value) bool {
 		n, bad := integer(im.doc, key, v)
 		r.note(bad)

@@ -35,8 +35,13 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 			return &Error{Place: place, Field: "device_traces", Reason: "the same list as that of an earlier device"}
 		}
 		t := &trace.Trace{Device: device}
-		if t.Events, t.CompileContexts, err = im.deviceEvents(place, entries); err != nil {
+		x, err := im.deviceEvents(place, entries, t)
+		if err != nil {
 			return err
+		}
+		if len(x.Keys)+len(x.Unknown) > 0 {
+			s.TraceExtra = append(s.TraceExtra, make([]TraceExtra, device+1-len(s.TraceExtra))...)
+			s.TraceExtra[device] = x
 		}
 		if len(t.Events) == 0 {
 			continue
@@ -46,14 +51,16 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 		}
 		s.Traces[device] = t
 	}
-	im.events, im.contexts = events{}, contexts{}
 	return nil
 }
 
-// gaps reads trace_gaps, which Ashlar writes: for each device a list of indices into its trace. Where entries were skipped
-// it says nothing certain, so all that it asks is that the order is right.
+// gapsKey is a key of files that Ashlar writes.
+const gapsKey = "trace_gaps"
+
+// gaps reads trace_gaps, which Ashlar writes: for each device a list of indices into its trace. Where entries were
+// skipped it says nothing certain, so all that it asks is that the order is right.
 func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
-	const field = "trace_gaps"
+	const field = gapsKey
 	lists, err := im.list("", field, v)
 	if err != nil {
 		return err
@@ -86,46 +93,96 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
-// deviceEvents returns the events of one device, with provisional numbers, in memory of exactly their size, and what they
-// belong to.
-func (im *importer) deviceEvents(place string, entries []pickle.Value) ([]trace.Event, []trace.CompileContext, error) {
-	all := make([]trace.Event, 0, len(entries))
-	var said []trace.CompileContext
-	for i := 0; i < len(entries); i++ {
-		if h, ok := im.folded(entries[i]); ok {
-			run := im.events.from(h)
-			n := 1 // how many entries follow each other there as here
-			for ; n < len(run) && i+n < len(entries); n++ {
-				if next, ok := im.folded(entries[i+n]); !ok || next != h+n {
-					break
-				}
-			}
-			said = im.contexts.of(im.doc, h, n, len(all), said)
-			all = append(all, run[:n]...)
-			i += n - 1
+// deviceEvents reads the events of one device into t, with provisional numbers, in memory of exactly their size, and what
+// they belong to. It returns what is not known of them.
+func (im *importer) deviceEvents(place string, entries []pickle.Value, t *trace.Trace) (TraceExtra, error) {
+	d := deviceReading{im: im, events: make([]trace.Event, 0, len(entries))}
+	for i := 0; i < len(entries) && d.err == nil; i++ {
+		h, ok := im.folded(entries[i])
+		if !ok {
+			d.unfolded(fmt.Sprintf("%s, trace entry %d", place, i), entries[i])
 			continue
 		}
-		where := fmt.Sprintf("%s, trace entry %d", place, i)
-		pairs, err := im.dict(where, entries[i])
-		if err != nil {
-			return nil, nil, err
+		run := im.events.from(h)
+		n := 1 // how many entries follow each other there as here
+		for ; n < len(run) && i+n < len(entries); n++ {
+			if next, ok := im.folded(entries[i+n]); !ok || next != h+n {
+				break
+			}
 		}
-		if !im.once(entries[i]) {
-			return nil, nil, &Error{Place: where, Reason: "the same dict as an earlier entry"}
-		}
-		e, bad := im.entry(im.doc, pairs)
-		switch {
-		case bad != nil:
-			return nil, nil, bad.at(where)
-		case e.unknown:
-			name, _ := im.doc.Str(e.action)
-			im.skipped.add("trace entry action "+quote(name), 1)
-		default:
-			said = say(im.doc, said, len(all), e.context)
-			all = append(all, e.event)
-		}
+		at := len(d.events)
+		im.contexts.each(h, n, func(offset int, text uint32) { d.say(at+offset, text) })
+		im.extras.each(h, n, func(offset int, keys uint32) { d.have(at+offset, keys) })
+		d.events = append(d.events, run[:n]...)
+		i += n - 1
 	}
-	return slices.Clip(all), said, nil
+	t.Events, t.CompileContexts = slices.Clip(d.events), d.contexts
+	return d.extra, d.err
+}
+
+// A deviceReading is the trace of one device as far as it was read.
+type deviceReading struct {
+	im       *importer
+	events   []trace.Event
+	contexts []trace.CompileContext
+	extra    TraceExtra
+	keys     uint32 // the set of keys of the last event
+	err      error
+}
+
+// unfolded reads an entry that was not folded.
+func (d *deviceReading) unfolded(where string, v pickle.Value) {
+	im := d.im
+	pairs, err := im.dict(where, v)
+	if err == nil && !im.once(v) {
+		err = &Error{Place: where, Reason: "the same dict as an earlier entry"}
+	}
+	if err != nil {
+		d.err = err
+		return
+	}
+	e, bad := im.entry(im.doc, pairs)
+	switch {
+	case bad != nil:
+		d.err = bad.at(where)
+	case e.unknown:
+		name, _ := im.doc.Str(e.action)
+		im.skipped.add("trace entry action "+quote(name), 1)
+		var entry *Extra
+		entry, d.err = im.extra(pairs)
+		d.extra.Unknown = append(d.extra.Unknown, UnknownEntry{Before: len(d.events), Entry: entry})
+	default:
+		im.entryKeys.has(e.keys)
+		d.say(len(d.events), e.context)
+		d.have(len(d.events), e.keys)
+		d.events = append(d.events, e.event)
+	}
+}
+
+// say notes that events from number at on have the compile context with a number, plus 1, unless those before have the
+// same.
+func (d *deviceReading) say(at int, text uint32) {
+	s, last := "", ""
+	if text > 0 {
+		s = d.im.doc.StrByID(text - 1)
+	}
+	if n := len(d.contexts); n > 0 {
+		last = d.contexts[n-1].Text
+	}
+	if s != last {
+		d.contexts = append(d.contexts, trace.CompileContext{First: at, Text: s})
+	}
+}
+
+// have notes that events from number at on have a set of keys that are not known.
+func (d *deviceReading) have(at int, keys uint32) {
+	if keys == d.keys || d.err != nil {
+		return
+	}
+	var x *Extra
+	x, d.err = d.im.extraOf(&d.im.entryKeys, keys)
+	d.extra.Keys = append(d.extra.Keys, EntryExtra{First: at, Extra: x})
+	d.keys = keys
 }
 
 // folded returns the index in im.events of a folded trace entry.

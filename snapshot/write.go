@@ -22,10 +22,11 @@ type sink interface {
 	pool(id mem.PoolID)
 	frames(id trace.StackID)
 	plain(v any)
+	extra(x *Extra) // in a dict
 }
 
 // WritePickle writes s as torch.cuda.memory._dump_snapshot does, in protocol 4, so that Python, torch.cuda._memory_viz and
-// https://pytorch.org/memory_viz read it, and Read gets s again: all but Skipped, and what nothing refers to. Keys that
+// https://pytorch.org/memory_viz read it, and Read gets s again: all but what nothing refers to. Keys that
 // older PyTorch did not write are there. Entries have frames if any of the file has a stack, and pool_id if the trace knows
 // the pools. A Snapshot with Stats, OutOfMemory or gaps in its traces has one key more for each than PyTorch's files,
 // memory_stats, out_of_memory and trace_gaps, which PyTorch's viewer does not look at.
@@ -36,7 +37,7 @@ type sink interface {
 //
 // The indices in the events must lead to their tables. Stacks is that of all traces.
 func (s *Snapshot) WritePickle(w io.Writer) error {
-	p := newPickleSink(w, s.Stacks)
+	p := newPickleSink(w, s)
 	s.write(p)
 	return p.w.Close()
 }
@@ -44,12 +45,13 @@ func (s *Snapshot) WritePickle(w io.Writer) error {
 // WriteJSON writes s as JSON: the dicts and lists of WritePickle with the same keys, tuples as lists, every item of a list
 // of dicts on a line of its own. Stacks are written out wherever they are referred to, which makes a file with stacks much
 // larger than the pickle. Integers are exact, so that one above 2^53 needs a reader that takes more than doubles have.
-// Numbers that JSON does not have (NaN, the infinities) become strings. Recent versions of PyTorch's viewer open it.
+// Numbers that JSON does not have (NaN, the infinities) become strings, and so do keys that are no str, as Python's json
+// makes them; tuples and bytes as keys of what is not known are left out. Recent versions of PyTorch's viewer open it.
 //
 // Memory is for one JSON text of each frame, whatever the number of events. The error is that of w, or an *Error if the
-// settings share containers so that they would be endless when written out.
+// settings, or values of keys that are not known, share containers so that they would be endless when written out.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
-	j := newJSONSink(w, s.Stacks)
+	j := newJSONSink(w, s)
 	s.write(j)
 	j.out.text("\n")
 	return j.out.close()
@@ -66,7 +68,8 @@ func (s *Snapshot) write(w sink) {
 			t = &trace.Trace{}
 		}
 		e := entryWriter{w: w, t: t, stacks: s.Stacks.Len() > 0, contexts: t.CompileContexts}
-		w.list(len(t.Events), e.write)
+		e.extra = s.traceExtra(device)
+		w.list(len(t.Events)+len(e.extra.Unknown), func(int) { e.write() })
 	})
 	w.key("segments")
 	w.list(len(s.Segments), func(i int) { s.Segments[i].write(w) })
@@ -94,6 +97,7 @@ func (s *Snapshot) write(w sink) {
 		w.key("out_of_memory")
 		writeFacts(w, s.OutOfMemory.table())
 	}
+	w.extra(s.Extra)
 	w.endDict()
 }
 
@@ -137,10 +141,12 @@ func (s *Segment) write(w sink) {
 		w.integer(b.RequestedSize)
 		w.key("state")
 		w.text(b.State.String())
+		w.extra(b.Extra)
 		w.key("frames")
 		w.frames(b.Stack)
 		w.endDict()
 	})
+	w.extra(s.Extra)
 	w.endDict()
 }
 
@@ -158,6 +164,7 @@ func (a *Annotation) write(w sink) {
 		w.key("metadata")
 		w.text(a.Metadata)
 	}
+	w.extra(a.Extra)
 	w.endDict()
 }
 
@@ -166,14 +173,33 @@ type entryWriter struct {
 	w        sink
 	t        *trace.Trace
 	stacks   bool                   // entries have frames
+	next     int                    // event
 	contexts []trace.CompileContext // that have not begun
 	context  string
+	extra    TraceExtra // that is yet to come
+	keys     *Extra
 }
 
-func (x *entryWriter) write(i int) {
+// write writes the next entry.
+func (x *entryWriter) write() {
+	if u := x.extra.Unknown; len(u) > 0 && (u[0].Before <= x.next || x.next == len(x.t.Events)) {
+		x.extra.Unknown = u[1:]
+		x.w.beginDict()
+		x.w.extra(u[0].Entry)
+		x.w.endDict()
+		return
+	}
+	x.event(x.next)
+	x.next++
+}
+
+func (x *entryWriter) event(i int) {
 	w, e := x.w, &x.t.Events[i]
 	for len(x.contexts) > 0 && x.contexts[0].First <= i {
 		x.context, x.contexts = x.contexts[0].Text, x.contexts[1:]
+	}
+	for len(x.extra.Keys) > 0 && x.extra.Keys[0].First <= i {
+		x.keys, x.extra.Keys = x.extra.Keys[0].Extra, x.extra.Keys[1:]
 	}
 	w.beginDict()
 	w.key("action")
@@ -200,6 +226,7 @@ func (x *entryWriter) write(i int) {
 		w.key("pool_id")
 		w.pool(x.t.Pools[e.Pool])
 	}
+	w.extra(x.keys)
 	if x.stacks {
 		w.key("frames")
 		w.frames(e.Stack)

@@ -110,10 +110,10 @@ func (r *Recorder) SetMetadata(text string) {
 	r.labels.renumber()
 }
 
-// WithMetadata calls f, and attaches a text to the entries that the calling goroutine causes meanwhile, in place of that
-// of SetMetadata and of outer calls: PyTorch's user_metadata belongs to a thread. Entries of other goroutines, also of
-// those that f starts, are not affected. While any goroutine is in WithMetadata or has a compile context, an entry costs
-// one more look into a map.
+// WithMetadata calls f, and attaches a text to the entries that the calling goroutine causes meanwhile, in place of
+// that of SetMetadata and of outer calls: PyTorch's user_metadata belongs to a thread. Entries of other goroutines,
+// also of those that f starts, are not affected. While any goroutine is in WithMetadata or has a compile context, an
+// entry costs one more look into a map.
 func (r *Recorder) WithMetadata(text string, f func()) {
 	r.label(func(o *ownLabel) { o.metadata = append(o.metadata, text) })
 	defer r.label(func(o *ownLabel) { o.metadata = o.metadata[:max(0, len(o.metadata)-1)] })
@@ -129,8 +129,8 @@ func (r *Recorder) Metadata() string {
 
 // PushCompileContext makes text the compile context of the entries that the calling goroutine causes, until it calls
 // PopCompileContext: PyTorch notes there which compiled region asks for memory. Without one it is NoCompileContext.
-// Unlike in PyTorch both calls count while the recorder is stopped, too, so that they stay paired. A goroutine pops what
-// it pushed before it ends; otherwise a later goroutine may find it.
+// Unlike in PyTorch both calls count while the recorder is stopped, too, so that they stay paired. A goroutine pops
+// what it pushed before it ends; otherwise a later goroutine may find it.
 func (r *Recorder) PushCompileContext(text string) {
 	r.label(func(o *ownLabel) { o.contexts = append(o.contexts, text) })
 }

@@ -62,7 +62,7 @@ type Frame struct {
 
 // Stacks holds call stacks once each: most events share a few.
 type Stacks struct {
-	Frames []Frame  // unique
+	Frames []Frame  // unique, but for what a snapshot keeps of them besides (snapshot.Snapshot.FrameExtra)
 	starts []uint32 // stack i+1 is refs[starts[i]:starts[i+1]], or up to the end
 	refs   []uint32 // indices into Frames, innermost first
 }

@@ -23,7 +23,8 @@ type exportCmd struct {
 func (*exportCmd) Help() string {
 	return `Writes a memory snapshot in a form that another tool reads:
 
-    pickle     for Python, torch.cuda._memory_viz and https://pytorch.org/memory_viz: protocol 4, not compressed
+    pickle     for Python, torch.cuda._memory_viz and https://pytorch.org/memory_viz: protocol 4, not compressed;
+               keys that ashlar does not know are in it, too
     json       the same dicts and lists as JSON; stacks are written out, so this may be large
     pprof      for go tool pprof: bytes and blocks, in use and allocated, by stack, with the labels device, stream, pool, tag
     perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks, segments, annotations
@@ -60,7 +61,11 @@ func (c *exportCmd) Run(s *streams) error {
 		}
 		p.at("writing " + c.To)
 		var lost []string
+		whole := c.To == "pickle" || c.To == "json" // those have what is not understood, too
 		for _, skip := range in.snapshot.Skipped {
+			if whole && !skip.Dropped {
+				continue
+			}
 			lost = append(lost, fmt.Sprintf("%s (%s)", skip.What, plural(skip.Count, "time")))
 		}
 		if len(lost) > 0 {

@@ -58,6 +58,13 @@ func TestExportErrors(t *testing.T) {
 	unknown := file(t, "new.pickle", string(snapshottest.Pickle(snapshottest.D{
 		"segments", snapshottest.L{}, "device_traces", snapshottest.L{}, "host_segments", snapshottest.L{},
 	}, 4)))
+	b, err := os.ReadFile(unknown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(unknown+"2", append(b, "!!"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		code int
@@ -70,7 +77,8 @@ func TestExportErrors(t *testing.T) {
 		{[]string{"export", "--to", "json", "testdata/compaction.script"}, exitInput, "a script has no addresses"},
 		{[]string{"export", "--to", "json", "-o", dir + "/no/such/file", sample("streams")}, exitInput, "/no/such/file cannot be written: no such file"},
 		{[]string{"export", "--to", "json", "-o", dir, sample("streams")}, exitInput, "cannot be written: "},
-		{[]string{"export", "--to", "pickle", "--force", "-o", existing, unknown}, exitOK, `left out: key "host_segments" (1 time)`},
+		{[]string{"export", "--to", "pprof", "--force", "-o", existing, unknown}, exitOK, `left out: key "host_segments" (1 time)`},
+		{[]string{"export", "--to", "pickle", "--force", "-o", existing, unknown + "2"}, exitOK, "left out: bytes after the pickle (2 times)"},
 	} {
 		got := ashlar(t, nil, c.args...)
 		if got.code != c.code || !strings.Contains(got.err, c.err) || got.out != "" {
@@ -87,6 +95,18 @@ func TestExportErrors(t *testing.T) {
 	code := run([]string{"export", "--to", "json", sample("streams")}, nil, &brokenWriter{err: os.ErrClosed}, &stderr)
 	if code != exitInput || !strings.Contains(stderr.String(), "could not be written") {
 		t.Errorf("exit code %d, %s", code, stderr.String())
+	}
+}
+
+// Keys that are not known are exported, without a word.
+func TestDefect13_ExportKeepsWhatItDoesNotKnow(t *testing.T) {
+	path := file(t, "new.pickle", string(snapshottest.Pickle(snapshottest.D{
+		"segments", snapshottest.L{}, "device_traces", snapshottest.L{}, "host_segments", snapshottest.L{snapshottest.D{"x", 7}},
+	}, 4)))
+	for to, want := range map[string]string{"pickle": "host_segments", "json": `"host_segments":[{"x":7}]`} {
+		if got := ashlar(t, nil, "export", "--to", to, path); got.code != exitOK || got.err != "" || !strings.Contains(got.out, want) {
+			t.Errorf("%s: exit code %d, %s, %q", to, got.code, got.err, got.out)
+		}
 	}
 }
 

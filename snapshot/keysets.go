@@ -1,0 +1,86 @@
+package snapshot
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/pickle"
+)
+
+// keySets holds the unknown keys of folded dicts of one kind, with their values, while the pickle is read. Dicts that
+// have the same share a set: most have none, and the others of a file nearly always the same.
+type keySets struct {
+	kind    string   // "trace entry ", "frame "
+	sets    []keySet // of number n is sets[n-1]; 0 is none
+	numbers map[string]uint32
+
+	pairs   [][2]pickle.Value // of the dict at hand
+	content []byte            // and as the key of its set
+}
+
+type keySet struct {
+	pairs  []pickle.Value // keys and values in turn
+	nested bool           // a value is a container, or a key no str
+	dicts  int            // that have it
+	extra  *Extra         // as Go values, once they were asked for
+}
+
+// What a set and a pair in it cost, in bytes, for Limits, with what they become.
+const (
+	costSet     = 192
+	costSetPair = 112
+)
+
+// number returns the number of the set of those pairs whose field is in unknown, and charges for a new one.
+func (t *keySets) number(doc *pickle.Document, m *meanings, pairs []pickle.Value, unknown uint32) uint32 {
+	t.pairs = t.pairs[:0]
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if unknown&(1<<m.field(doc, pairs[i])) != 0 {
+			t.pairs = append(t.pairs, [2]pickle.Value{pairs[i], pairs[i+1]})
+		}
+	}
+	// Sets in another order are the same. Of a key that comes twice the last value counts, so those keep theirs.
+	slices.SortStableFunc(t.pairs, func(a, b [2]pickle.Value) int { return cmp.Compare(a[0], b[0]) })
+	t.content = t.content[:0]
+	for _, pair := range t.pairs {
+		t.content = binary.LittleEndian.AppendUint64(t.content, uint64(pair[0]))
+		t.content = binary.LittleEndian.AppendUint64(t.content, uint64(pair[1]))
+	}
+	if n, ok := t.numbers[string(t.content)]; ok {
+		return n
+	}
+	var set keySet
+	for _, pair := range t.pairs {
+		set.pairs = append(set.pairs, pair[0], pair[1])
+		set.nested = set.nested || pair[0].Kind() != pickle.Str || pair[1].IsContainer()
+	}
+	if t.numbers == nil {
+		t.numbers = map[string]uint32{}
+	}
+	t.sets = append(t.sets, set)
+	n := uint32(len(t.sets))
+	t.numbers[string(t.content)] = n
+	doc.Charge(costSet + int64(len(set.pairs)/2)*costSetPair)
+	return n
+}
+
+// nested reports whether a set has containers, or keys that are no str. A dict with such a set is not folded:
+// containers may hold the dict itself, which shows only while that is there.
+func (t *keySets) nested(n uint32) bool { return n > 0 && t.sets[n-1].nested }
+
+// has notes that a dict has a set.
+func (t *keySets) has(n uint32) {
+	if n > 0 {
+		t.sets[n-1].dicts++
+	}
+}
+
+// count counts the keys of all sets.
+func (t *keySets) count(doc *pickle.Document, to skips) {
+	for i := range t.sets {
+		for at := 0; at < len(t.sets[i].pairs); at += 2 {
+			to.key(doc, t.kind, t.sets[i].pairs[at], t.sets[i].dicts)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package snapshot
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/pickle"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// plain returns a value that this package does not know, as Go values, and charges for them.
+func (im *importer) plain(v pickle.Value) (any, error) {
+	if im.values == nil {
+		im.values = im.doc.Converter()
+		im.values.Folded, im.values.Charge = im.unfold, im.charge
+	}
+	return im.values.Value(v)
+}
+
+// charge counts memory that the Snapshot takes for what is not known, which was not counted while the pickle was read.
+func (im *importer) charge(bytes int64) error {
+	im.kept += bytes
+	all, over := im.doc.Memory()+im.kept, error(nil)
+	switch {
+	case all > im.limits.Pickle.Memory:
+		over = pickle.ErrLimit
+	case all > im.limits.memory(im.source.n):
+		over = ErrMemory
+	default:
+		return nil
+	}
+	return fmt.Errorf("snapshot: keys that are not known, with their values: %w", over)
+}
+
+// extra returns keys and values, in turn, as an Extra.
+func (im *importer) extra(pairs []pickle.Value) (*Extra, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	if err := im.charge(int64(len(pairs)/2) * costSetPair); err != nil {
+		return nil, err
+	}
+	x := &Extra{Pairs: make([]pickle.Pair, len(pairs)/2)}
+	var err error
+	for i := range x.Pairs {
+		pair := &x.Pairs[i]
+		if pair.Key, err = im.plain(pairs[2*i]); err != nil {
+			return nil, err
+		}
+		if pair.Value, err = im.plain(pairs[2*i+1]); err != nil {
+			return nil, err
+		}
+	}
+	x.sort()
+	return x, nil
+}
+
+// extraOf returns the Extra of a set of keys, which all that have the set share.
+func (im *importer) extraOf(t *keySets, n uint32) (*Extra, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	set := &t.sets[n-1]
+	if set.extra == nil {
+		var err error
+		if set.extra, err = im.extra(set.pairs); err != nil {
+			return nil, err
+		}
+	}
+	return set.extra, nil
+}
+
+// What a trace entry and a frame cost as a map, in bytes, roughly.
+const (
+	costPlainEntry = 1000
+	costPlainFrame = 450
+)
+
+// unfold returns a folded dict that stands in something that is not known, as the dict that it was. What it holds was
+// not nested, but for the frames of an entry, so this ends.
+func (im *importer) unfold(handle uint32) (any, error) {
+	if handle&frameHandle != 0 {
+		return im.plainFrame(handle &^ frameHandle)
+	}
+	if err := im.charge(costPlainEntry); err != nil {
+		return nil, err
+	}
+	e := im.events.from(int(handle))[0]
+	entry := map[string]any{
+		"action": e.Action.String(), "size": e.Size, "stream": plainBits(im.streams.list[e.Stream]), "time_us": e.TimeUS,
+	}
+	if e.Action == mem.ActionOOM {
+		entry["device_free"] = int64(e.Ptr)
+	} else {
+		entry["addr"] = plainBits(uint64(e.Ptr))
+	}
+	if e.Metadata > 0 {
+		entry["user_metadata"] = im.doc.StrByID(e.Metadata - 1)
+	}
+	if text := im.contexts.at(int(handle)); text > 0 {
+		entry["compile_context"] = im.doc.StrByID(text - 1)
+	}
+	if e.Pool > 0 {
+		id := im.pools.list[e.Pool-1]
+		entry["pool_id"] = pickle.TupleValue{plainBits(id[0]), plainBits(id[1])}
+	}
+	if e.Stack > 0 {
+		frames, err := im.plainStack(e.Stack)
+		if err != nil {
+			return nil, err
+		}
+		entry["frames"] = frames
+	}
+	return im.addTo(entry, &im.entryKeys, im.extras.at(int(handle)))
+}
+
+// plainStack returns the frames of a stack with a provisional number. A list that is no stack becomes None.
+func (im *importer) plainStack(provisional trace.StackID) (any, error) {
+	id, err := im.stackOf(provisional)
+	if err != nil {
+		im.skipped.drop("frames, in keys that are not known", 1)
+		return nil, nil
+	}
+	if frames, ok := im.plainStacks[id]; ok {
+		return frames, nil
+	}
+	refs := im.stacks.table.At(id)
+	if err := im.charge(64 + 16*int64(len(refs))); err != nil {
+		return nil, err
+	}
+	frames := make([]any, len(refs))
+	for i, n := range refs {
+		if frames[i], err = im.plainFrame(n); err != nil {
+			return nil, err
+		}
+	}
+	if im.plainStacks == nil {
+		im.plainStacks = map[trace.StackID]any{}
+	}
+	im.plainStacks[id] = frames
+	return frames, nil
+}
+
+// plainFrame returns a frame, without what it has that is nested.
+func (im *importer) plainFrame(n uint32) (any, error) {
+	if frame, ok := im.plainFrames[n]; ok {
+		return frame, nil
+	}
+	if err := im.charge(costPlainFrame); err != nil {
+		return nil, err
+	}
+	f := &im.frames.list[n]
+	known := map[string]any{"name": f.Name, "filename": f.Filename, "line": f.Line}
+	frame, err := im.addTo(known, &im.frameKeys, im.frames.keys[n])
+	if err != nil {
+		return nil, err
+	}
+	if im.plainFrames == nil {
+		im.plainFrames = map[uint32]any{}
+	}
+	im.plainFrames[n] = frame
+	return frame, nil
+}
+
+// addTo adds a set of keys to a dict, but for those that are no str and values that are nested.
+func (im *importer) addTo(dict map[string]any, t *keySets, n uint32) (any, error) {
+	if n == 0 {
+		return dict, nil
+	}
+	pairs := t.sets[n-1].pairs
+	for i := 0; i < len(pairs); i += 2 {
+		key, ok := im.doc.Str(pairs[i])
+		if !ok || pairs[i+1].IsContainer() {
+			im.skipped.drop(t.kind+keyName(im.doc, pairs[i])+", in keys that are not known", 1)
+			continue
+		}
+		value, err := im.plain(pairs[i+1])
+		if err != nil {
+			return nil, err
+		}
+		dict[key] = value
+	}
+	return dict, nil
+}
+
+// plainBits is an int of 64 bits as package pickle gives it.
+func plainBits(x uint64) any {
+	if int64(x) >= 0 {
+		return int64(x)
+	}
+	return x
+}
