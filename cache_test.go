@@ -408,6 +408,25 @@ func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 	}
 }
 
+// A request can be rounded up on its own, whatever the allocator and what stands on it, as BMEngine's round_up_bytes does: the
+// block has that many bytes, and the session has used what was asked for.
+func TestDefect20_RequestsRoundUp(t *testing.T) {
+	for _, allocator := range allocators {
+		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
+			return mem.Track(mem.Align(a, 4096, mem.AlignOptions{}), mem.TrackOptions{})
+		}}}})
+		s := session(t, e)
+		for _, c := range []struct{ asked, unit, least int64 }{{1000, 1024, 1024}, {1, 5 << 20, 5 << 20}, {5 << 20, 5 << 20, 5 << 20}} {
+			b, err := mem.AllocWith(e.Allocator(0), s.Place().Stream(), c.asked, mem.AllocOptions{RoundUp: c.unit})
+			must(t, err)
+			if b.Size < c.least || s.UsedMemory() > c.least {
+				t.Errorf("%s: %d bytes, rounded up to a multiple of %d: %d, and %d used", allocator, c.asked, c.unit, b.Size, s.UsedMemory())
+			}
+			e.Allocator(0).Free(b)
+		}
+	}
+}
+
 // With "direct:session=on" what was freed is the device's again when a session ends, a task of EachDevice too.
 func TestDefect18_DirectFreesAtTheSessionsEnd(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "direct:session=on"}}})

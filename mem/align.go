@@ -51,6 +51,7 @@ func (a *Aligned) Alloc(s driver.Stream, size int64) (Block, error) {
 
 // AllocWith implements Optioned.
 func (a *Aligned) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	size, o = o.Rounded(size)
 	to := a.to
 	if size < a.above {
 		to = a.from

@@ -46,6 +46,7 @@ func (x *Binned) Alloc(s driver.Stream, size int64) (Block, error) {
 
 // AllocWith implements Optioned.
 func (x *Binned) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	size, o = o.Rounded(size)
 	at, _ := slices.BinarySearchFunc(x.bins, size, func(b Bin, size int64) int {
 		if b.Size < size {
 			return -1

@@ -74,6 +74,7 @@ func (g *Guarded) Alloc(s driver.Stream, size int64) (Block, error) {
 
 // AllocWith implements Optioned.
 func (g *Guarded) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	size, o = o.Rounded(size)
 	if size <= 0 {
 		return AllocWith(g.inner, s, size, o)
 	}

@@ -1,6 +1,11 @@
 package mem
 
-import "github.com/ashlar-go/ashlar/driver"
+import (
+	"fmt"
+	"math"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
 
 // AllocOptions are wishes for one request, as TensorFlow's AllocationAttributes are. The zero value wishes nothing.
 type AllocOptions struct {
@@ -16,6 +21,10 @@ type AllocOptions struct {
 	// verbose_failure=false.
 	Tentative bool
 
+	// RoundUp, if not 0, has what is asked for rounded up to a multiple of so many bytes, before the allocator rounds as it always
+	// does: memory beyond the end is the caller's. It is BMEngine's round_up_bytes. A negative number panics.
+	RoundUp int64
+
 	// FreedBefore, if not nil, is asked how far the timing counter of an allocator that keeps one has safely come: memory
 	// whose free has a smaller count, or the same, may be handed out for this request. See mem/bfc.
 	FreedBefore func() uint64
@@ -29,9 +38,26 @@ type Optioned interface {
 	AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error)
 }
 
+// Rounded returns size as RoundUp rounds it, and the other wishes: what allocators begin with. A size that is not positive, or
+// beyond all that can be had, stays as it is.
+func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
+	unit := o.RoundUp
+	if unit < 0 {
+		panic(fmt.Sprintf("mem: AllocOptions.RoundUp is %d bytes: it must not be negative", unit))
+	}
+	o.RoundUp = 0
+	if unit > 0 && size > 0 && size <= math.MaxInt64-unit {
+		size = (size + unit - 1) / unit * unit
+	}
+	return size, o
+}
+
 // AllocWith is a.Alloc with wishes. A layer that is not Optioned does without them, and so does what is below it; all
-// adaptors of this package are. Without wishes it is a.Alloc, and costs no more.
+// adaptors of this package are. Sizes are rounded up over any layer. Without wishes it is a.Alloc, and costs no more.
 func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
+	if o.RoundUp != 0 {
+		size, o = o.Rounded(size)
+	}
 	if !o.NoRetry && !o.Logged && !o.Tentative && o.FreedBefore == nil {
 		return a.Alloc(s, size)
 	}

@@ -77,6 +77,7 @@ func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
 // the layer below, whatever its size: nobody counted when pieces were freed.
 func (x *Slabbed) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	check.Stream("mem: Slab: Alloc", s)
+	size, o = o.Rounded(size)
 	id := s.ID()
 	if size <= 0 || size > x.size || o.FreedBefore != nil {
 		b, err := x.ask(s, size, o)

@@ -132,6 +132,7 @@ func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.Optioned. With NoRetry no blocks are moved to make room.
 func (a *Arena) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("arena: Alloc", s)
+	size, o = o.Rounded(size)
 	switch {
 	case size < 0:
 		panic(fmt.Sprintf("arena: Alloc of %d bytes", size))

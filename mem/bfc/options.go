@@ -22,6 +22,7 @@ type Options struct {
 // AllocWith implements mem.Optioned. With NoRetry it waits for nobody, whatever Config.Retry says, and no unused segment is
 // given back for it, where TensorFlow gives those back all the same. Logged means nothing here.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	size, o = o.Rounded(size)
 	w := want{stream: s, asked: size, freedBefore: o.FreedBefore, hasty: o.NoRetry, tentative: o.Tentative}
 	if o.NoRetry {
 		return a.request(w, nil)

@@ -33,6 +33,7 @@ type wish struct {
 // AllocWith is Alloc with wishes: see mem.AllocOptions. NoRetry leaves out what waits, gives cached memory back or calls
 // those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	size, o = o.Rounded(size)
 	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative {
 		return a.Alloc(s, size)
 	}

@@ -124,6 +124,7 @@ func (p *Pool) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 
 // AllocWith is Alloc with wishes: see Allocator.AllocWith.
 func (p *Pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	size, o = o.Rounded(size)
 	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative {
 		return p.Alloc(s, size)
 	}

@@ -96,6 +96,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("direct: Alloc", s)
 	stream := s.ID()
+	size, o = o.Rounded(size)
 	switch {
 	case size < 0:
 		panic(fmt.Sprintf("direct: Alloc of %d bytes", size))

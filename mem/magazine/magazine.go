@@ -138,6 +138,7 @@ func (c *Cache) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // goes to the layer below: nobody counted when blocks that are held were freed.
 func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("magazine: Alloc", s)
+	size, o = o.Rounded(size)
 	if size <= 0 || size > c.opts.MaxSize {
 		return c.fetch(s, size, o)
 	}

@@ -171,6 +171,39 @@ func checkNilStreams(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
+// checkRoundUp: AllocOptions.RoundUp rounds each request up, by the function mem.AllocWith and by the allocator's own method.
+func checkRoundUp(t testing.TB, cfg Config) {
+	w := newWorld(t, cfg, nil)
+	ways := []func(size, unit int64) (mem.Block, error){func(size, unit int64) (mem.Block, error) {
+		return mem.AllocWith(w.a, w.streams[0], size, mem.AllocOptions{RoundUp: unit})
+	}}
+	if a, ok := w.a.(mem.Optioned); ok {
+		ways = append(ways, func(size, unit int64) (mem.Block, error) {
+			return a.AllocWith(w.streams[0], size, mem.AllocOptions{RoundUp: unit})
+		})
+	}
+	for i, alloc := range ways {
+		for _, c := range [][3]int64{{1, 1, 1}, {1000, 3 << 10, 3 << 10}, {3 << 10, 3 << 10, 3 << 10}, {1, cfg.MaxBlock, cfg.MaxBlock}} {
+			for range 2 { // the second may be served from a cache
+				b, err := alloc(c[0], c[1])
+				must(t, err)
+				if b.Size < c[2] {
+					t.Errorf("way %d: %d bytes rounded up to a multiple of %d: a block of %d", i, c[0], c[1], b.Size)
+				}
+				w.a.Free(b)
+			}
+		}
+		if b, err := alloc(0, 512); err != nil || b != (mem.Block{}) {
+			t.Errorf("way %d: no bytes rounded up: %+v, %v", i, b, err)
+		}
+		w.wantPanic(t, "RoundUp of -1", func() { alloc(1, -1) })
+		if _, err := alloc(math.MaxInt64, 512); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("way %d: %d bytes: %v", i, int64(math.MaxInt64), err)
+		}
+	}
+	must(t, w.finish())
+}
+
 // wantPanic fails the test unless f panics with a prefix.
 func (w *world) wantPanic(t testing.TB, what string, f func()) {
 	t.Helper()

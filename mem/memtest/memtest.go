@@ -90,6 +90,7 @@ var checks = []struct {
 	{"TooLarge", checkTooLarge},
 	{"Misuse", checkMisuse},
 	{"NilStreams", checkNilStreams},
+	{"RoundUp", checkRoundUp},
 	{"ManySmall", checkManySmall},
 	{"FreeOrders", checkFreeOrders},
 	{"Exhaustion", checkExhaustion},

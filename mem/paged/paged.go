@@ -154,6 +154,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.Optioned. With NoRetry nothing is waited for and nothing given back to the device to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("paged: Alloc", s)
+	size, o = o.Rounded(size)
 	switch {
 	case size < 0:
 		panic(fmt.Sprintf("paged: Alloc of %d bytes", size))

@@ -147,6 +147,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.Optioned: the wishes are for the fallback.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
+	size, o = o.Rounded(size)
 	return a.alloc(s, size, o)
 }
 
