@@ -24,7 +24,7 @@ import (
 func unknown() D {
 	augmented := with(frame, "fx_node_op", "call_function", "fx_node_name", "linear", "fx_original_trace", "line 1\nline 2")
 	nested := with(frame, "line", 13, "where", D{"column", L{1, 2}, "frames", L{frame, augmented}})
-	colour := with(event, "internal_metadata", "mallocWithAddress", "colour", 7, "share", nil)
+	colour := with(event, "internal_metadata", "mallocWithAddress", "colour", 7, "forward_frames", L{"a.py:1", "b.py:2"})
 	deep := with(event, "tags", L{T{1, "x"}, D{"entry", colour}})
 	wide := event
 	for i := range 70 {
@@ -207,6 +207,39 @@ func TestDefect13_WhatIsKeptStaysWithinLimits(t *testing.T) {
 		if took := after.TotalAlloc - before.TotalAlloc; took > bound {
 			t.Errorf("%s: %d bytes allocated for a file of %d, want at most %d", name, took, len(b), bound)
 		}
+	}
+}
+
+// Keys that all entries have, even with lists of their own that are equal, cost next to nothing for each.
+func TestDefect13_EqualKeysCostOnce(t *testing.T) {
+	const n = 100_000
+	read := func(more string) (*snapshot.Snapshot, float64) {
+		t.Helper()
+		entry := "}(h\x00h\x01h\x02K\x01h\x03K\x01h\x04K\x01" + more + "u"
+		keys := "(\x8c\x06action\x94\x8c\x05alloc\x94\x8c\x04size\x94\x8c\x04addr\x94\x8c\x06stream\x94\x8c\x0eforward_frames\x941"
+		b := []byte("\x80\x04" + keys + "}\x8c\x0ddevice_traces](](" + strings.Repeat(entry, n) + "ees.")
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		s, err := snapshot.ReadBytes(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(b)
+		return s, float64(after.HeapAlloc-before.HeapAlloc) / n
+	}
+	plain, each := read("")
+	kept, eachKept := read("h\x05](h\x00h\x01h\x02e")
+	if eachKept > each+1 {
+		t.Errorf("%.1f bytes an event, without the key %.1f", eachKept, each)
+	}
+	if len(kept.TraceExtra[0].Keys) != 1 || len(kept.Traces[0].Events) != n || len(plain.Traces[0].Events) != n {
+		t.Errorf("%d events, kept: %+v", len(kept.Traces[0].Events), kept.TraceExtra[0].Keys)
+	}
+	if got := fmt.Sprint(kept.TraceExtra[0].Keys[0].Extra.Pairs); got != "[{forward_frames [action alloc size]}]" {
+		t.Errorf("kept: %s", got)
 	}
 }
 

@@ -15,13 +15,16 @@ type keySets struct {
 	sets    []keySet // of number n is sets[n-1]; 0 is none
 	numbers map[string]uint32
 
+	lists map[string]pickle.Value // of flat lists, the first with some content
+	flat  map[pickle.Value]bool   // those first ones
+
 	pairs   [][2]pickle.Value // of the dict at hand
 	content []byte            // and as the key of its set
 }
 
 type keySet struct {
 	pairs  []pickle.Value // keys and values in turn
-	nested bool           // a value is a container, or a key no str
+	nested bool           // a value is a container that is not flat, or a key no str
 	dicts  int            // that have it
 	extra  *Extra         // as Go values, once they were asked for
 }
@@ -32,20 +35,22 @@ const (
 	costSetPair = 112
 )
 
+// longestFlat is how many items a list may have that is compared by its content.
+const longestFlat = 256
+
 // number returns the number of the set of those pairs whose field is in unknown, and charges for a new one.
 func (t *keySets) number(doc *pickle.Document, m *meanings, pairs []pickle.Value, unknown uint32) uint32 {
 	t.pairs = t.pairs[:0]
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if unknown&(1<<m.field(doc, pairs[i])) != 0 {
-			t.pairs = append(t.pairs, [2]pickle.Value{pairs[i], pairs[i+1]})
+			t.pairs = append(t.pairs, [2]pickle.Value{pairs[i], t.shared(doc, pairs[i+1])})
 		}
 	}
 	// Sets in another order are the same. Of a key that comes twice the last value counts, so those keep theirs.
 	slices.SortStableFunc(t.pairs, func(a, b [2]pickle.Value) int { return cmp.Compare(a[0], b[0]) })
 	t.content = t.content[:0]
 	for _, pair := range t.pairs {
-		t.content = binary.LittleEndian.AppendUint64(t.content, uint64(pair[0]))
-		t.content = binary.LittleEndian.AppendUint64(t.content, uint64(pair[1]))
+		t.content = appendValues(t.content, pair[:])
 	}
 	if n, ok := t.numbers[string(t.content)]; ok {
 		return n
@@ -53,7 +58,7 @@ func (t *keySets) number(doc *pickle.Document, m *meanings, pairs []pickle.Value
 	var set keySet
 	for _, pair := range t.pairs {
 		set.pairs = append(set.pairs, pair[0], pair[1])
-		set.nested = set.nested || pair[0].Kind() != pickle.Str || pair[1].IsContainer()
+		set.nested = set.nested || pair[0].Kind() != pickle.Str || pair[1].IsContainer() && !t.flat[pair[1]]
 	}
 	if t.numbers == nil {
 		t.numbers = map[string]uint32{}
@@ -65,8 +70,41 @@ func (t *keySets) number(doc *pickle.Document, m *meanings, pairs []pickle.Value
 	return n
 }
 
-// nested reports whether a set has containers, or keys that are no str. A dict with such a set is not folded:
-// containers may hold the dict itself, which shows only while that is there.
+// shared returns the first of the flat lists and tuples with the content of v, or v itself. Each entry may have a list of
+// its own, such as forward_frames, and yet all the same. One that is filled later is taken as it is now; Python's writer
+// fills them before.
+func (t *keySets) shared(doc *pickle.Document, v pickle.Value) pickle.Value {
+	items := doc.Items(v)
+	if v.Kind() != pickle.List && v.Kind() != pickle.Tuple || len(items) > longestFlat {
+		return v
+	}
+	for _, item := range items {
+		if item.IsContainer() {
+			return v
+		}
+	}
+	t.content = appendValues(append(t.content[:0], byte(v.Kind())), items)
+	first, ok := t.lists[string(t.content)]
+	if !ok {
+		if t.lists == nil {
+			t.lists, t.flat = map[string]pickle.Value{}, map[pickle.Value]bool{}
+		}
+		first = v
+		t.lists[string(t.content)], t.flat[v] = v, true
+		doc.Charge(costSet + int64(len(t.content)))
+	}
+	return first
+}
+
+func appendValues(b []byte, values []pickle.Value) []byte {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint64(b, uint64(v))
+	}
+	return b
+}
+
+// nested reports whether a set has containers that are not flat, or keys that are no str. A dict with such a set is not
+// folded: containers may hold the dict itself, which shows only while that is there.
 func (t *keySets) nested(n uint32) bool { return n > 0 && t.sets[n-1].nested }
 
 // has notes that a dict has a set.

@@ -170,7 +170,7 @@ func (im *importer) addTo(dict map[string]any, t *keySets, n uint32) (any, error
 	pairs := t.sets[n-1].pairs
 	for i := 0; i < len(pairs); i += 2 {
 		key, ok := im.doc.Str(pairs[i])
-		if !ok || pairs[i+1].IsContainer() {
+		if !ok || pairs[i+1].IsContainer() && !t.flat[pairs[i+1]] {
 			im.skipped.drop(t.kind+keyName(im.doc, pairs[i])+", in keys that are not known", 1)
 			continue
 		}
