@@ -145,6 +145,20 @@ func TestCloseReportsWhatIsAlive(t *testing.T) {
 	}
 }
 
+// Tensors that nobody released are reported with the engine's own way to record where they were made.
+func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
+	c, _ := onSim(t, 1, Config{})
+	c.Compute.Sites = false
+	e, err := Open(t.Context(), c)
+	must(t, err)
+	x := floats(t, e.Place(0), 3)
+	const want = "ashlar.Config{Compute: compute.Options{Sites: true}} records it"
+	if err := e.Close(t.Context()); !errors.Is(err, ErrAlive) || !strings.Contains(err.Error(), want) {
+		t.Errorf("Close: %v, want %q in it", err, want)
+	}
+	x.Release()
+}
+
 // Close waits for a session that is inside a scope, as long as its context lasts; what is inside goes on.
 func TestCloseWaitsForScopes(t *testing.T) {
 	c, devs := onSim(t, 1, Config{})

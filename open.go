@@ -135,6 +135,7 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 	d.lanes.below = top
 	d.place = tensor.NewPlace(tensor.Config{
 		Device: dev, Allocator: d.lanes, Backend: d.inner.Backend(), Sites: o.Sites,
+		SitesBy: "ashlar.Config{Compute: compute.Options{Sites: true}}",
 	})
 	d.streams = driver.NewStreamPool(dev, driver.StreamOptions{})
 	d.streams.Keep(keptStreams)
@@ -153,12 +154,12 @@ func reaches(top, below mem.Allocator) error {
 	return fmt.Errorf("DeviceConfig.Wrap returned %T, which does not unwrap to what it was given", top)
 }
 
-// befriend lets devices of one driver use each other's memory, where they can.
+// befriend lets devices of one driver use each other's memory, where they can, also what their allocators map page by page.
 func (e *Engine) befriend() error {
 	for _, d := range e.devices {
 		for _, other := range e.devices {
-			if peers := d.device.Peers(); peers != nil && d != other && d.kind() == other.kind() {
-				if err := peers.Enable(other.device); err != nil && !errors.Is(err, driver.ErrUnsupported) {
+			if d.device.Peers() != nil && d != other && d.kind() == other.kind() {
+				if err := mem.EnablePeer(d.device, other.device, other.inner.Allocator()); err != nil && !errors.Is(err, driver.ErrUnsupported) {
 					return fmt.Errorf("ashlar: device %d using the memory of device %d: %w", d.index, other.index, err)
 				}
 			}

@@ -197,6 +197,29 @@ func TestCloseWhileARankWaits(t *testing.T) {
 	}
 }
 
+// The stack of a task that panicked stands in the error of EachDevice alone, not in those that it causes.
+func TestDefect24_APanicsStackIsPrintedOnce(t *testing.T) {
+	e, err := Open(t.Context(), hosts(2))
+	must(t, err)
+	err = e.EachDevice(t.Context(), func(_ context.Context, s *Session) error {
+		if _, err := s.Communicator(); err != nil {
+			return err
+		}
+		if s.Device() == 1 {
+			panic("out of ideas")
+		}
+		return nil
+	})
+	closed := e.Close(t.Context())
+	var panicked *PanicError
+	if !errors.As(closed, &panicked) || !strings.Contains(closed.Error(), "device 1 panicked: out of ideas") {
+		t.Errorf("Close: %v, want the panic that ended the communicators", closed)
+	}
+	if text := errors.Join(err, closed).Error(); strings.Count(text, "[running]:") != 1 || !strings.Contains(text, "TestDefect24") {
+		t.Errorf("want the stack once:\n%s", text)
+	}
+}
+
 // A task that panics ends what the others wait for, in calls that know no context too.
 func TestPanicWhileOthersWait(t *testing.T) {
 	e, err := Open(t.Context(), hosts(3))

@@ -57,7 +57,11 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("ashlar: the task on device %d panicked: %v\n%s", e.Device, e.Value, e.Stack)
+	return fmt.Sprintf("%s\n%s", e.brief(), e.Stack)
+}
+
+func (e *PanicError) brief() string {
+	return fmt.Sprintf("ashlar: the task on device %d panicked: %v", e.Device, e.Value)
 }
 
 // Unwrap returns what the task panicked with, if that is an error.
@@ -65,6 +69,14 @@ func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
+
+// A panicCause is a PanicError as the cause of other errors: EachDevice returns the stack, which is to be printed once.
+type panicCause struct{ panicked *PanicError }
+
+func (c panicCause) Error() string { return c.panicked.brief() }
+
+// Unwrap returns the PanicError.
+func (c panicCause) Unwrap() error { return c.panicked }
 
 func newWorkers(e *Engine) *workers {
 	return &workers{engine: e, turns: make(chan struct{}, maxQueued), quit: make(chan struct{})}
@@ -226,8 +238,9 @@ func (w *workers) do(q *queue, t *task) {
 			if value == nil {
 				value = "runtime.Goexit"
 			}
-			err = &PanicError{Value: value, Stack: debug.Stack(), Device: q.device}
-			w.engine.ranks.abort(q.device, err)
+			panicked := &PanicError{Value: value, Stack: debug.Stack(), Device: q.device}
+			w.engine.ranks.abort(q.device, panicCause{panicked})
+			err = panicked
 		}
 		t.results <- err
 	}()

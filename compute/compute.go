@@ -79,7 +79,7 @@ func (o Options) Open(specs ...string) (*tensor.Place, error) {
 	for _, spec := range specs {
 		dev, err := driver.Open(spec)
 		if err == nil {
-			return o.on(dev, dev.Close)
+			return o.on(dev, "Open", dev.Close)
 		}
 		errs = append(errs, fmt.Errorf("compute: open %s: %w", spec, err))
 		if !errors.Is(err, driver.ErrAbsent) && !errors.Is(err, driver.ErrUnsupported) && !errors.Is(err, driver.ErrUnknown) {
@@ -98,11 +98,11 @@ func On(dev driver.Device) (*tensor.Place, error) { return Options{}.On(dev) }
 
 // On is the function On with these options.
 func (o Options) On(dev driver.Device) (*tensor.Place, error) {
-	return o.on(dev, func() error { return nil })
+	return o.on(dev, "On", func() error { return nil })
 }
 
-// on makes a place whose Close calls last at its end.
-func (o Options) on(dev driver.Device, last func() error) (*tensor.Place, error) {
+// on makes a place for a function of this name, whose Close calls last at its end.
+func (o Options) on(dev driver.Device, function string, last func() error) (*tensor.Place, error) {
 	b, err := o.backend(dev)
 	if err != nil {
 		return nil, errors.Join(err, last())
@@ -117,6 +117,7 @@ func (o Options) on(dev driver.Device, last func() error) (*tensor.Place, error)
 	}
 	return tensor.NewPlace(tensor.Config{
 		Device: dev, Allocator: a, Backend: b, Sites: o.Sites,
+		SitesBy: "compute.Options{Sites: true}." + function,
 		Close: func() error {
 			errs := []error{b.Close()}
 			if c, ok := mem.Find[io.Closer](a); ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
 	_ "github.com/ashlar-go/ashlar/driver/host"
-	_ "github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -362,6 +362,28 @@ func TestOpenTakesTheFirstThatIsThere(t *testing.T) {
 	}
 	if _, err := compute.Open("sim:total=nonsense", "host"); err == nil {
 		t.Error("a device with a bad setting was passed over")
+	}
+}
+
+// Reports of leaks say how to record sites in the words of the function that opened the place.
+func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 1 << 30})
+	for want, open := range map[string]func() (*tensor.Place, error){
+		"compute.Options{Sites: true}.Open records it": func() (*tensor.Place, error) { return compute.Open("host") },
+		"compute.Options{Sites: true}.On records it":   func() (*tensor.Place, error) { return compute.On(dev) },
+	} {
+		p, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := tensor.Must(tensor.Zeros(p, dtype.Int8, 1))
+		if text := p.Leaks().String(); !strings.Contains(text, want) {
+			t.Errorf("%s: no %q in it", text, want)
+		}
+		x.Release()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

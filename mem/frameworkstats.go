@@ -11,8 +11,8 @@ type FrameworkStats struct {
 	NumAllocs         int64  // num_allocs: blocks handed out
 	BytesInUse        int64  // bytes_in_use: on loan, as the allocator rounds them
 	PeakBytesInUse    int64  // peak_bytes_in_use
-	LargestAllocSize  int64  // largest_alloc_size: of one block; 0 if nobody keeps it
-	BytesLimit        *int64 // bytes_limit: on loan at most; nil without a limit
+	LargestAllocSize  int64  // largest_alloc_size: of one block, since the last reset of peaks
+	BytesLimit        *int64 // bytes_limit: on loan at most; nil if that is not known, as of page-locked memory
 	BytesReserved     int64  // bytes_reserved: that the allocator has of the device
 	PeakBytesReserved int64  // peak_bytes_reserved
 
@@ -28,9 +28,10 @@ type FrameworkReporter interface {
 }
 
 // FrameworkStatsOf returns the statistics of an allocator by TensorFlow's names: those of the topmost layer that is a
-// FrameworkReporter or a StatsReporter. Of the latter a snapshot tells the largest free block, which takes as long as there are
-// blocks. Of its limit and those of all layers the lowest counts: see LimitOf. It reports false if no layer counts: a Tracked does
-// over any allocator.
+// FrameworkReporter or a StatsReporter. Of the latter a snapshot tells the largest free block, which takes as long as
+// there are blocks. The limit is the lowest of all layers (see LimitOf) and of the memory that there is: a layer says
+// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a Tracked does over any
+// allocator.
 func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	for layer := range Layers(a) {
 		if r, is := layer.(FrameworkReporter); is {
@@ -46,7 +47,13 @@ func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	if !ok {
 		return FrameworkStats{}, false
 	}
-	if limit, has := LimitOf(a); has && (s.BytesLimit == nil || limit < *s.BytesLimit) {
+	limit, has := LimitOf(a)
+	if c, known := Find[interface{ Capacity() int64 }](a); known {
+		if n := c.Capacity(); !has || n < limit {
+			limit, has = n, true
+		}
+	}
+	if has && (s.BytesLimit == nil || limit < *s.BytesLimit) {
 		s.BytesLimit = &limit
 	}
 	return s, true
@@ -55,7 +62,7 @@ func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 func frameworkStats(s Stats) FrameworkStats {
 	reserved := s.ReservedBytes.All
 	return FrameworkStats{
-		NumAllocs:  s.Allocation.All.Allocated,
+		NumAllocs: s.Allocation.All.Allocated, LargestAllocSize: s.LargestAlloc,
 		BytesInUse: s.AllocatedBytes.All.Current, PeakBytesInUse: s.AllocatedBytes.All.Peak,
 		BytesReserved: reserved.Current, PeakBytesReserved: reserved.Peak,
 		PoolBytes: reserved.Current, PeakPoolBytes: reserved.Peak,
@@ -78,20 +85,17 @@ func largestFree(a Allocator) (most int64) {
 	return most
 }
 
-// FrameworkStats implements FrameworkReporter: what the layers below say, with the largest block that went through here if they
-// do not know theirs, or, if they count nothing, what went through here.
+// FrameworkStats implements FrameworkReporter: what the layers below say or, if they count nothing, what went through
+// here.
 func (t *Tracked) FrameworkStats() FrameworkStats {
+	if s, ok := FrameworkStatsOf(t.inner); ok {
+		return s
+	}
 	sizes := t.Sizes()
-	s, ok := FrameworkStatsOf(t.inner)
-	if !ok {
-		s = FrameworkStats{
-			NumAllocs: sizes.Blocks.Total, BytesInUse: sizes.Bytes.Current, PeakBytesInUse: sizes.Bytes.Peak,
-		}
+	return FrameworkStats{
+		NumAllocs: sizes.Blocks.Total, BytesInUse: sizes.Bytes.Current, PeakBytesInUse: sizes.Bytes.Peak,
+		LargestAllocSize: sizes.Largest,
 	}
-	if s.LargestAllocSize == 0 {
-		s.LargestAllocSize = sizes.Largest
-	}
-	return s
 }
 
 // Map returns the statistics by TensorFlow's names. Limits that there are not are left out.

@@ -2,12 +2,14 @@ package mem_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
+	_ "github.com/ashlar-go/ashlar/mem/pinned"
 )
 
 // Any allocator's statistics go by TensorFlow's names: one that knows them, one that counts as PyTorch does, and one that counts
@@ -48,13 +50,13 @@ func TestFrameworkStats(t *testing.T) {
 			"largest_free_block_bytes": 4 << 20, "pool_bytes": 6 << 20, "peak_pool_bytes": 6 << 20,
 		}},
 		"caching": {mem.Limit(mem.Limit(newCaching(t, dev), 1<<40), 1<<39), map[string]int64{
-			"num_allocs": 3, "bytes_in_use": 1536, "peak_bytes_in_use": 1536 + 4<<20, "largest_alloc_size": 0, "bytes_limit": 1 << 39,
+			"num_allocs": 3, "bytes_in_use": 1536, "peak_bytes_in_use": 1536 + 4<<20, "largest_alloc_size": 4 << 20, "bytes_limit": 1 << 30,
 			"bytes_reserved": 22 << 20, "peak_bytes_reserved": 22 << 20, "largest_free_block_bytes": 20 << 20, "pool_bytes": 22 << 20,
 			"peak_pool_bytes": 22 << 20,
 		}},
 		"tracked caching": {mem.NewTracked(mem.Limit(newCaching(t, dev), 1<<39), mem.TrackedOptions{}), map[string]int64{
 			"num_allocs": 3, "bytes_in_use": 1536, "peak_bytes_in_use": 1536 + 4<<20, "largest_alloc_size": 4 << 20,
-			"bytes_limit": 1 << 39, "bytes_reserved": 22 << 20, "peak_bytes_reserved": 22 << 20,
+			"bytes_limit": 1 << 30, "bytes_reserved": 22 << 20, "peak_bytes_reserved": 22 << 20,
 			"largest_free_block_bytes": 20 << 20, "pool_bytes": 22 << 20, "peak_pool_bytes": 22 << 20,
 		}},
 		"tracked pile": {mem.NewTracked(newPile(512), mem.TrackedOptions{}), map[string]int64{
@@ -73,6 +75,34 @@ func TestFrameworkStats(t *testing.T) {
 		t.Errorf("a pile counts %+v", s)
 	}
 	must(t, b.Close())
+}
+
+// TestDefect19_FrameworkStatsOfEveryAllocator: each knows the largest block that it handed out, and how many bytes
+// there can be on loan: by a limit, or else all that the device or the arena has.
+func TestDefect19_FrameworkStatsOfEveryAllocator(t *testing.T) {
+	const total, limit = 1 << 30, 64 << 20
+	for spec, bytes := range map[string]int64{
+		"caching": total, "caching:limit:64MiB": limit, "bfc": total, "bfc:limit=64MiB": limit, "direct": total,
+		"direct:limit=64MiB": limit, "paged": total, "paged:limit=64MiB": limit, "arena:size=64MiB": limit, "pinned": 0,
+	} {
+		dev := sim.New(sim.Options{Total: total})
+		defer dev.Close()
+		a, err := mem.Open(spec, dev)
+		must(t, err)
+		s := dev.DefaultStream()
+		large := mustAllocOn(t, a, s, 3<<20)
+		small := mustAllocOn(t, a, s, 1000)
+		got, ok := mem.FrameworkStatsOf(a)
+		if !ok || got.LargestAllocSize < large.Size || got.LargestAllocSize > 4<<20 {
+			t.Errorf("%s: the largest block has %d bytes, want %d", spec, got.LargestAllocSize, large.Size)
+		}
+		if n := got.Map()["bytes_limit"]; n != bytes {
+			t.Errorf("%s: at most %d bytes on loan, want %d", spec, n, bytes)
+		}
+		a.Free(small)
+		a.Free(large)
+		must(t, a.(io.Closer).Close())
+	}
 }
 
 func TestFrameworkStatsAsText(t *testing.T) {

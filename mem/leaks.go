@@ -34,6 +34,8 @@ type Leaks struct {
 	Count int // blocks
 	Bytes int64
 	Sites []LeakSite
+
+	unrecorded string // why stacks are missing
 }
 
 // Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be in
@@ -50,7 +52,7 @@ func (t *Tracker) Live() []LiveBlock {
 // Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines allocate,
 // free or move meanwhile may be in it or not.
 func (t *Tracker) Leaks() Leaks {
-	var out Leaks
+	out := Leaks{unrecorded: t.unrecorded()}
 	index := map[siteID]int{}
 	for _, tb := range t.live() {
 		i, ok := index[tb.site]
@@ -112,7 +114,7 @@ func (l Leaks) String() string {
 		}
 		fmt.Fprintf(&text, "\n%s, %s, %s; the oldest is number %d: %d bytes asked for, %d at %#x\n%s",
 			bytesize.Format(s.Bytes), blocks(s.Count), streams, s.Oldest.Number, s.Oldest.Asked, s.Oldest.Block.Size,
-			uint64(s.Oldest.Block.Ptr), framesText(s.Frames))
+			uint64(s.Oldest.Block.Ptr), framesText(s.Frames, l.unrecorded))
 	}
 	return text.String()
 }
@@ -124,12 +126,23 @@ func blocks(n int) string {
 	return fmt.Sprintf("%d blocks", n)
 }
 
-// text returns a stack as lines that each end in a newline.
-func (t *siteTable) text(id siteID) string { return framesText(t.frames(id)) }
+// unrecorded says which option keeps the tracker from recording all stacks, if one does.
+func (t *Tracker) unrecorded() string {
+	switch {
+	case t.opts.Depth == 0:
+		return ": mem.TrackOptions.Depth is negative; 0 records 16 calls"
+	case t.opts.Every > 1:
+		return fmt.Sprintf(": mem.TrackOptions.Every is %d; 1 records each", t.opts.Every)
+	}
+	return ""
+}
 
-func framesText(frames []runtime.Frame) string {
+// stack returns a stack as lines that each end in a newline.
+func (t *Tracker) stack(id siteID) string { return framesText(t.sites.frames(id), t.unrecorded()) }
+
+func framesText(frames []runtime.Frame, unrecorded string) string {
 	if len(frames) == 0 {
-		return "    (the call stack was not recorded)\n"
+		return "    (the call stack was not recorded" + unrecorded + ")\n"
 	}
 	var text strings.Builder
 	for _, f := range frames {

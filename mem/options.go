@@ -28,6 +28,11 @@ type AllocOptions struct {
 	// FreedBefore, if not nil, is asked how far the timing counter of an allocator that keeps one has safely come: memory
 	// whose free has a smaller count, or the same, may be handed out for this request. See mem/bfc.
 	FreedBefore func() uint64
+
+	// Key, if not nil, says who asks: a thread of a foreign runtime, a tenant, whatever the caller tells apart. Scopes
+	// of private pools catch requests by it, such as caching.Pool.BeginKey. It must be comparable. A layer that hands
+	// out blocks which it holds itself passes such a request on.
+	Key any
 }
 
 // Optioned is an allocator, or a layer over one, that knows AllocOptions.
@@ -58,7 +63,7 @@ func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block,
 	if o.RoundUp != 0 {
 		size, o = o.Rounded(size)
 	}
-	if !o.NoRetry && !o.Logged && !o.Tentative && o.FreedBefore == nil {
+	if !o.NoRetry && !o.Logged && !o.Tentative && o.FreedBefore == nil && o.Key == nil {
 		return a.Alloc(s, size)
 	}
 	if w, ok := a.(Optioned); ok {

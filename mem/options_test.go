@@ -59,6 +59,7 @@ func TestWishesReachTheBottom(t *testing.T) {
 					{Logged: true},
 					{NoRetry: true, Tentative: true},
 					{NoRetry: true, FreedBefore: func() uint64 { return 42 }},
+					{NoRetry: true, Key: "tenant"},
 				} {
 					base.got = nil
 					b, err := mem.AllocWith(a, idle{}, size, o)
@@ -72,7 +73,7 @@ func TestWishesReachTheBottom(t *testing.T) {
 					}
 					for _, got := range base.got {
 						tentative := o.Tentative || !o.NoRetry && slices.Contains(retries, name)
-						if got.NoRetry != o.NoRetry || got.Logged != o.Logged || got.Tentative != tentative || (got.FreedBefore == nil) != (o.FreedBefore == nil) ||
+						if got.NoRetry != o.NoRetry || got.Logged != o.Logged || got.Tentative != tentative || got.Key != o.Key || (got.FreedBefore == nil) != (o.FreedBefore == nil) ||
 							o.FreedBefore != nil && got.FreedBefore() != 42 {
 							t.Errorf("%d bytes with %+v: %+v has reached the bottom", size, o, got)
 						}

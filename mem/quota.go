@@ -156,7 +156,7 @@ func (t *Tenant) Leave() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t.live > 0 {
-		return fmt.Errorf("mem: Tenant %s: Leave with %s on loan", t.name, bytesize.Format(t.live))
+		return fmt.Errorf("mem: Tenant %s: Leave with %s on loan; mem.Track tells where it was allocated", t.name, bytesize.Format(t.live))
 	}
 	if !t.left {
 		q.committed -= t.reserved

@@ -184,8 +184,10 @@ func (r *Retry) hopeless(t *attempt) bool {
 	if errors.As(t.err, &oom) && oom.TooLarge {
 		return true
 	}
+	_, two := Find[*FallingBack](r.inner)
+	_, many := Find[*Binned](r.inner)
 	limit, limited := LimitOf(r.inner)
-	return limited && t.size > limit
+	return limited && t.size > limit && !two && !many // of which others may have no limit
 }
 
 // enter notes that this goroutine takes steps, and reports false if it does already.

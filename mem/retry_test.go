@@ -321,6 +321,14 @@ func TestRetryWaitsWhereThatCanHelp(t *testing.T) {
 	}
 	r.Free(b)
 
+	// Where one of two has a limit, the other may get room.
+	full := mem.Limit(newPile(512), 4096)
+	mustAlloc(t, full, 4096)
+	r = mem.NewRetry(mem.Fallback(limit, full), mem.RetryOptions{Wait: patience})
+	if _, err := r.Alloc(s0, 2048); !errors.Is(err, context.Canceled) || waits != 2 {
+		t.Errorf("over the limit of one of two: %v after %d waits", err, waits)
+	}
+
 	ctx, cancel := mem.Within(0)()
 	defer cancel()
 	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "within 0s") {

@@ -74,12 +74,12 @@ func (x *Slabbed) Alloc(s driver.Stream, size int64) (Block, error) {
 }
 
 // AllocWith implements Optioned. With NoRetry no slabs are given back to make room. With FreedBefore the request goes to
-// the layer below, whatever its size: nobody counted when pieces were freed.
+// the layer below, whatever its size: nobody counted when pieces were freed. So does one with a Key: pieces are of no pool.
 func (x *Slabbed) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	check.Stream("mem: Slab: Alloc", s)
 	size, o = o.Rounded(size)
 	id := s.ID()
-	if size <= 0 || size > x.size || o.FreedBefore != nil {
+	if size <= 0 || size > x.size || o.FreedBefore != nil || o.Key != nil {
 		b, err := x.ask(s, size, o)
 		if err != nil || b.Ptr == 0 {
 			return Block{}, err

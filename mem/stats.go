@@ -47,6 +47,10 @@ type Stats struct {
 	NumDeviceFree     int64 // segments freed and ranges unmapped
 	NumOOMRejections  int64 // requests refused at once, under throw_on_cudamalloc_oom
 	MaxSplitSize      int64 // bytes; -1 if blocks of every size may be split
+
+	// LargestAlloc is the bytes of the largest block handed out since the last reset of peaks. It is TensorFlow's
+	// largest_alloc_size; torch.cuda.memory_stats() has no such key.
+	LargestAlloc int64
 }
 
 // Arrays returns the nine quantities that are kept by pool, with the names that PyTorch gives them.
@@ -64,11 +68,12 @@ func (s *Stats) Arrays() []NamedStatArray {
 	}
 }
 
-// ResetPeaks makes each peak what is now.
+// ResetPeaks makes each peak what is now, and forgets the largest block, as TensorFlow's ClearStats does.
 func (s *Stats) ResetPeaks() {
 	for st := range s.each() {
 		st.Peak = st.Current
 	}
+	s.LargestAlloc = 0
 }
 
 // ResetAccumulated forgets what has risen and fallen, and the counts.

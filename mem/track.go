@@ -122,7 +122,7 @@ func (t *Tracker) enter(tb trackedBlock, did string) {
 	if known && !old.freed {
 		shard.mu.Unlock()
 		panic(fmt.Sprintf("mem: Track: the allocator below %s %s at %#x, where %s is on loan, allocated at:\n%s",
-			did, bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.sites.text(old.site)))
+			did, bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.stack(old.site)))
 	}
 	shard.put(b.Ptr, tb)
 	shard.mu.Unlock()
@@ -185,13 +185,13 @@ func (t *Tracker) explain(b Block, tb trackedBlock, known bool) string {
 		return fmt.Sprintf("Free of %d bytes at %#x, which is not a block of this tracker, or was freed long ago", b.Size, at)
 	case tb.freed:
 		return fmt.Sprintf("double free of %d bytes at %#x, allocated at:\n%sand first freed at:\n%s",
-			tb.block.Size, at, t.sites.text(tb.site), t.sites.text(tb.freeAt))
+			tb.block.Size, at, t.stack(tb.site), t.stack(tb.freeAt))
 	case tb.block.Size != b.Size:
 		return fmt.Sprintf("Free of %d bytes at %#x, where the live block has %d bytes, allocated at:\n%s",
-			b.Size, at, tb.block.Size, t.sites.text(tb.site))
+			b.Size, at, tb.block.Size, t.stack(tb.site))
 	}
 	return fmt.Sprintf("Free of a block at %#x that has been freed: its address is now another block's, allocated at:\n%s",
-		at, t.sites.text(tb.site))
+		at, t.stack(tb.site))
 }
 
 // Movable implements Mover: the tracker follows the block. It panics if b is not on loan through it.

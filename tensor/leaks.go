@@ -35,6 +35,7 @@ type Leaks struct {
 	Bytes   int64
 	Dropped int // storages that were dropped, their memory taken back since
 	Sites   []LeakSite
+	SitesBy string // what records the sites, if they are not known: see Config
 }
 
 // Leaks returns the storages that are alive and those whose memory was taken back because nobody could reach them any more,
@@ -43,7 +44,7 @@ func (p *Place) Leaks() Leaks {
 	l := &p.home.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := Leaks{Count: l.n}
+	out := Leaks{Count: l.n, SitesBy: l.sitesBy}
 	bySite := map[site]*LeakSite{}
 	for at, d := range l.dropped {
 		out.Dropped += d.Dropped
@@ -62,7 +63,7 @@ func (p *Place) Leaks() Leaks {
 		out.Sites = append(out.Sites, *t)
 	}
 	slices.SortFunc(out.Sites, func(a, b LeakSite) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.where(), b.where()))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.where(""), b.where("")))
 	})
 	return out
 }
@@ -83,10 +84,10 @@ func tally(bySite map[site]*LeakSite, r *record) *LeakSite {
 	return t
 }
 
-// where is the calls as text, a line for each function and one for its place.
-func (s LeakSite) where() string {
+// where is the calls as text, a line for each function and one for its place. by is what would have recorded them.
+func (s LeakSite) where(by string) string {
 	if len(s.Frames) == 0 {
-		return " made at a place that was not recorded (Config.Sites)"
+		return fmt.Sprintf(" made at a place that was not recorded: %s records it", by)
 	}
 	var b strings.Builder
 	b.WriteString(" made by")
@@ -108,7 +109,7 @@ func (l Leaks) String() string {
 		if s.Dropped > 0 {
 			fmt.Fprintf(&b, " %d of them dropped without Release,", s.Dropped)
 		}
-		b.WriteString(s.where())
+		b.WriteString(s.where(l.SitesBy))
 	}
 	return b.String()
 }

@@ -11,7 +11,8 @@ import (
 // A ledger knows the storages of a place that are alive. It holds their records, not the storages: a weak pointer tells
 // which of them nobody can reach any more. mu is a leaf.
 type ledger struct {
-	sites bool
+	sites   bool
+	sitesBy string // what records them
 
 	changes    atomic.Uint64 // how often a storage came or went
 	reclaiming sync.Mutex    // held until what the collector found is back; before mu, and the allocator's

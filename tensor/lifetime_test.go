@@ -492,6 +492,18 @@ func TestReleaseBlockHandsTheMemoryOver(t *testing.T) {
 	s.Release()
 }
 
+// A report without sites says what would have recorded them.
+func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
+	for by, want := range map[string]string{"": "tensor.Config{Sites: true}", "house.Options{Sites: true}": "house.Options{Sites: true}"} {
+		p := hostPlace(t, func(c *tensor.Config) { c.SitesBy = by })
+		x := empty(t, p, 10, 10)
+		if err := p.Close(); err == nil || !strings.Contains(err.Error(), "at a place that was not recorded: "+want+" records it") {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+		x.Release()
+	}
+}
+
 func TestCloseListsWhatLeaked(t *testing.T) {
 	closed := 0
 	p := hostPlace(t, sites, func(c *tensor.Config) { c.Close = func() error { closed++; return nil } })

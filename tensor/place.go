@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type Config struct {
 	Backend   backend.Backend // of the device
 	Stream    driver.Stream   // nil: the device's default stream
 	Sites     bool            // record the calls that made each storage, for Leaks: 1 to 2 µs each
+	SitesBy   string          // how the place's user sets Sites, for reports of leaks; empty: "tensor.Config{Sites: true}"
 	Close     func() error    // called by Place.Close; may be nil
 }
 
@@ -54,7 +56,7 @@ func NewPlace(c Config) *Place {
 	h := &home{device: c.Device, visible: c.Device.Visible(), alloc: c.Allocator, backend: c.Backend, closer: c.Close}
 	h.mover, _ = c.Allocator.(mem.Mover)
 	h.graphs = c.Device.Graphs()
-	h.ledger.sites = c.Sites
+	h.ledger.sites, h.ledger.sitesBy = c.Sites, cmp.Or(c.SitesBy, "tensor.Config{Sites: true}")
 	return &Place{home: h, stream: c.Stream}
 }
 

@@ -107,3 +107,32 @@ func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 		}
 	}
 }
+
+// Settings with an equals sign in place of a colon, and the other way round, are told how they are written.
+func TestDefect24_SettingsWithTheWrongSignGetAHint(t *testing.T) {
+	script := file(t, "x.script", "alloc a 64MiB\n")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"write max_split_size_mb:128, with a colon", []string{"replay", "-a", "caching:max_split_size_mb=128", script}},
+		{"write expandable_segments:True, with a colon", []string{"verify", "--settings", "expandable_segments=True", sample("streams")}},
+		{"write roundup_power2_divisions:, with a colon", []string{"replay", "-a", "caching:roundup_power2_divisions=[256:1]", script}},
+		{"write round=1MiB, with an equals sign", []string{"replay", "-a", "arena:round:1MiB", script}},
+		{"write session=on, with an equals sign", []string{"replay", "-a", "direct:limit=1GiB,session: on", script}},
+		{"write keep=1GiB, with an equals sign", []string{"replay", "-a", "paged:keep:1GiB", script}},
+		{"write initial=1MiB, with an equals sign", []string{"replay", "-a", "bfc:initial:1MiB", script}},
+		{"write total=1GiB, with an equals sign", []string{"bench", "driver", "--device", "sim:total:1GiB"}},
+		{"write total=1GiB, with an equals sign", []string{"bench", "driver", "--device", "host:total:1GiB"}},
+	} {
+		got := ashlar(t, nil, c.args...)
+		if got.code != exitUsage || !strings.Contains(got.err, c.want) || strings.Contains(got.err, "known are") {
+			t.Errorf("%q: exit code %d, want %q in %s", c.args, got.code, c.want, got.err)
+		}
+	}
+	for _, args := range [][]string{{"replay", "-a", "caching:none=1", script}, {"replay", "-a", "arena:none:1", script}, {"bench", "driver", "--device", "sim:none:1"}} {
+		if got := ashlar(t, nil, args...); got.code != exitUsage || strings.Contains(got.err, "write none") {
+			t.Errorf("%q: exit code %d, %s", args, got.code, got.err)
+		}
+	}
+}

@@ -21,7 +21,7 @@ type infoCmd struct {
 func (*infoCmd) Help() string {
 	return `Says, for each device: how long was recorded, streams, pools, settings, what happened how often, the peaks, what
 is live at the end, the biggest allocations (and which code asked for them, if stacks were recorded), and the memory
-over time as a chart. Of a report of a request that found no room (in Go: snapshot.ReportOOM) it shows the error. Things in the file that are not understood are counted.
+over time as a chart. Without a history it lists the segments of the final state. Of a report of a request that found no room (in Go: snapshot.ReportOOM) it shows the error. Things in the file that are not understood are counted.
 
 Examples:
 
@@ -96,11 +96,7 @@ func writeSummary(w *page, in *input, d *summary, several bool) {
 	field("streams", "%d: %s", len(d.Streams), strings.Join(handles, ", "))
 	var pools []string
 	for _, p := range d.Pools {
-		name := "default"
-		if p != (mem.PoolID{}) {
-			name = fmt.Sprintf("private (%d, %d)", p[0], p[1])
-		}
-		pools = append(pools, name)
+		pools = append(pools, poolName(p))
 	}
 	field("pools", "%d: %s", len(d.Pools), strings.Join(pools, ", "))
 	field("settings", "%s", d.settingsText())
@@ -137,6 +133,8 @@ func writeSummary(w *page, in *input, d *summary, several bool) {
 	if d.Entries > 0 {
 		fmt.Fprintln(w)
 		d.chart.write(w)
+	} else {
+		writeSegments(w, d.Segments)
 	}
 }
 

@@ -117,13 +117,6 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	out := newPage(stdout)
 	defer func() {
-		switch e := recover().(type) {
-		case nil:
-		case exit:
-			code = int(e)
-		default:
-			panic(e)
-		}
 		if err := out.failed(); err != nil {
 			fmt.Fprintf(stderr, "ashlar: the output could not be written: %v\n", err)
 			code = exitInput
@@ -133,7 +126,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	if err != nil {
 		panic(err)
 	}
-	ctx, err := parser.Parse(usualForms(args))
+	ctx, err := parse(parser, usualForms(args))
 	if err == nil {
 		err = ctx.Run(&streams{stdin, out, stderr}, parser)
 	}
@@ -148,6 +141,20 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 		fmt.Fprintf(stderr, "ashlar: %s\n", cleanLines(err.Error()))
 	}
 	return code
+}
+
+// parse parses a command line. After --help, which the parser ends with a panic, the error is an exit.
+func parse(parser *kong.Kong, args []string) (ctx *kong.Context, err error) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case exit:
+			err = e
+		default:
+			panic(e)
+		}
+	}()
+	return parser.Parse(args)
 }
 
 // usualForms turns what other programs understand too into commands and flags of this one.

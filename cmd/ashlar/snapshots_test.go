@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
@@ -64,4 +65,29 @@ func TestVerifyTellsProgramsWhatItAssumed(t *testing.T) {
 	got := ok(t, "verify", "--json", "../../replay/testdata/graphtrees.pickle.zst")
 	has(t, got, `"exact":true`, `"notes":[`, "blocks were placed as recorded")
 	lacks(t, ok(t, "verify", "--json", sample("gpt2")), "notes")
+}
+
+// A snapshot without a history is a list of segments: the largest first, all of them for programs.
+func TestDefect24_SnapshotsWithoutHistoryListSegments(t *testing.T) {
+	var more []any
+	for i := range int64(24) {
+		at := base + (i+1)*32*mib
+		more = append(more, segment(at, 2*mib, block(at, 2*mib, true), block(at+2*mib, 18*mib, false)))
+	}
+	got := ashlar(t, nil, "info", smallSnapshot(t, "", nil, more...))
+	if got.code != exitOK {
+		t.Fatalf("exit code %d: %s", got.code, got.err)
+	}
+	has(t, got.out, "in 25 segments", "segment size allocated blocks free stream pool kind",
+		"0x7f0000000000 20.00MiB 5.00MiB 1 11.00MiB 0x0 default large", "0x7f0002000000 20.00MiB 2.00MiB 1 18.00MiB 0x0 default large",
+		"and 5 more of 100.00MiB, of which 10.00MiB is allocated; --json has all")
+	var line summary
+	if err := json.Unmarshal([]byte(ashlar(t, nil, "info", "--json", smallSnapshot(t, "", nil, more...)).out), &line); err != nil {
+		t.Fatal(err)
+	}
+	want := segmentLine{Address: uint64(base), Size: 20 * mib, Allocated: 5 * mib, Requested: 5 * mib, Live: 1, LargestFree: 11 * mib, Kind: "large"}
+	if len(line.Segments) != 25 || line.Segments[0] != want {
+		t.Errorf("%d segments, the first %+v, want %+v", len(line.Segments), line.Segments[0], want)
+	}
+	lacks(t, ok(t, "info", smallSnapshot(t, "", smallHistory())), "0x7f0000000000")
 }

@@ -36,8 +36,9 @@ type summary struct {
 		Reserved  int64 `json:"reserved"`
 		Segments  int   `json:"segments"`
 	} `json:"live"`
-	Biggest []bigAllocation `json:"biggest"`
-	Skipped []skip          `json:"skipped"`
+	Segments []segmentLine   `json:"segments"` // of the final state
+	Biggest  []bigAllocation `json:"biggest"`
+	Skipped  []skip          `json:"skipped"`
 
 	NumFailures    int `json:"failures"`       // requests without room
 	Contradictions int `json:"contradictions"` // entries that contradict those before them
@@ -97,7 +98,7 @@ func summaries(s *snapshot.Snapshot) []summary {
 		if device < len(s.Traces) {
 			t = s.Traces[device]
 		}
-		d := summary{Device: device, Skipped: skipped, Counts: map[string]int{}}
+		d := summary{Device: device, Skipped: skipped, Counts: map[string]int{}, Segments: []segmentLine{}}
 		if s.Settings.Raw != nil {
 			text := settingsText(&s.Settings)
 			d.Settings = &text
@@ -123,6 +124,7 @@ func (d *summary) final(s *snapshot.Snapshot) {
 		if seg.Device != d.Device {
 			continue
 		}
+		d.Segments = append(d.Segments, segmentOf(seg))
 		d.Live.Segments++
 		d.Live.Reserved += seg.TotalSize
 		d.Streams = append(d.Streams, seg.Stream)

@@ -35,7 +35,8 @@
 // operating system does that, and libcuda may be gone by then. A process that was forked after cuInit cannot use CUDA;
 // Go programs do not fork without starting another program, so they never are one.
 //
-// On other systems, and with the build tag nocuda, which keeps a program static, Open fails with driver.ErrUnsupported.
+// On other systems, and with the build tag nocuda, Open fails with driver.ErrUnsupported. CGO_ENABLED=0 and nocuda
+// together make a static program.
 package cuda
 
 import (

@@ -185,6 +185,10 @@ func (o *Options) set(field string) (err error) {
 			err = fmt.Errorf("want on or off")
 		}
 	default:
+		scratch := *o
+		if before, after, ok := strings.Cut(key, ":"); ok && scratch.set(before+"="+after) == nil {
+			return fmt.Errorf("unknown setting %q: write %s=%s, with an equals sign", key, before, after)
+		}
 		err = fmt.Errorf("unknown setting %q: the host driver has total=SIZE, granularity=SIZE, ordinal=NUMBER, "+
 			"node=NUMBER, near=PCI and strict=on", key)
 	}

@@ -174,6 +174,8 @@ func TestOpenArguments(t *testing.T) {
 		"cost=free":          "want h200, none or a file",
 		"pinned=0":           "must not be 0",
 		"random=yes":         "takes no value",
+		"ordinal=-1":         "from 0",
+		"ordinal=x":          "from 0",
 		"speed=1":            "unknown setting",
 		"total=1GiB,,held":   "unknown setting",
 		"total=100000000TiB": "total",
@@ -181,6 +183,22 @@ func TestOpenArguments(t *testing.T) {
 		_, err := driver.Open("sim:" + args)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error with %q", args, err, want)
+		}
+	}
+}
+
+// Several simulated devices are told apart by their numbers, as the host's are.
+func TestDefect24_SimulatedDevicesHaveOrdinals(t *testing.T) {
+	for spec, want := range map[string]int{"sim": 0, "sim:ordinal=1": 1, "sim:ordinal= 3,total=1GiB": 3} {
+		d, err := driver.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Info().Ordinal; got != want {
+			t.Errorf("%s: ordinal %d, want %d", spec, got, want)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

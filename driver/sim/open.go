@@ -25,6 +25,7 @@ type simulator struct{}
 //	pinned=SIZE        of host memory that may be page-locked
 //	cost=h200|none     the cost model, or
 //	cost=PATH          a file of one, as ReadCostModel reads it; a path has no comma
+//	ordinal=N          the device's number, for programs that open several
 //	random             work completes at random later calls
 //	held               work completes on demand
 //	unchecked          no race detector
@@ -94,11 +95,19 @@ func (o *Options) set(name, value string, given bool) error {
 		o.Seed, err = strconv.ParseUint(value, 0, 64)
 	case "pinned":
 		err = size(&o.Pinned)
+	case "ordinal":
+		if o.Ordinal, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
+			err = fmt.Errorf("want a number from 0")
+		}
 	case "cost":
 		o.Cost, err = costModel(value)
 	default:
-		return fmt.Errorf("unknown setting %q; want total, granularity, alignment, base, seed, pinned, cost, random, held, "+
-			"unchecked, reportonly or novm", name)
+		scratch := *o
+		if key, after, ok := strings.Cut(name, ":"); ok && scratch.set(key, after, true) == nil {
+			return fmt.Errorf("unknown setting %q; write %s=%s, with an equals sign", name, key, after)
+		}
+		return fmt.Errorf("unknown setting %q; want total, granularity, alignment, base, seed, pinned, ordinal, cost, random, "+
+			"held, unchecked, reportonly or novm", name)
 	}
 	if err != nil {
 		return fmt.Errorf("setting %s=%s: %w", name, value, err)

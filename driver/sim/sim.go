@@ -65,6 +65,7 @@ type Options struct {
 	Base            driver.Pointer // lowest address, a multiple of both; 0 is 0x7f0000000000
 	NoVirtualMemory bool           // VirtualMemory returns nil
 	Pinned          int64          // bytes of host memory that may be page-locked at once; 0 is 16 GiB
+	Ordinal         int            // Info().Ordinal: for programs that open several and tell them apart
 
 	Seed       uint64     // of the noise in fresh memory and of AtRandom
 	Completion Completion // when queued work completes
@@ -154,7 +155,7 @@ func New(opts Options) *Device {
 		pages: map[uint64]*page{}, stamps: map[uint64]*stamp{}, graphs: map[uint64]*graph{},
 		rng: rand.New(rand.NewPCG(opts.Seed, 0xa51a)),
 		info: driver.Info{
-			Driver: "sim", Name: "simulated NVIDIA H200", TotalMemory: opts.Total,
+			Driver: "sim", Name: "simulated NVIDIA H200", Ordinal: opts.Ordinal, TotalMemory: opts.Total,
 			Alignment: opts.Alignment, Granularity: opts.Granularity,
 		},
 	}
@@ -200,6 +201,8 @@ func (o *Options) complete() error {
 			o.Base, o.Granularity, o.Alignment)
 	case o.Pinned < 0:
 		return fmt.Errorf("pinned %d: want a positive size", o.Pinned)
+	case o.Ordinal < 0:
+		return fmt.Errorf("ordinal %d: want a number from 0", o.Ordinal)
 	case o.Completion > OnDemand:
 		return fmt.Errorf("completion %d: want AtOnce, AtRandom or OnDemand", o.Completion)
 	}

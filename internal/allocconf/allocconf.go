@@ -43,8 +43,7 @@ func Parse(pkg, text string, large int64, set func(key string, v Value) (unused 
 		p.key, p.tokens = p.tokens[0], p.tokens[1:]
 		read := readers[p.key.text]
 		if read == nil {
-			return nil, fmt.Errorf("%s: settings, at %d: unknown key %q; known are %s",
-				pkg, p.key.at, p.key.text, strings.Join(keys(), ", "))
+			return nil, fmt.Errorf("%s: settings, at %d: unknown key %q; %s", pkg, p.key.at, p.key.text, hint(p.key.text))
 		}
 		if err := p.delimiter(":"); err != nil {
 			return nil, err
@@ -63,6 +62,14 @@ func Parse(pkg, text string, large int64, set func(key string, v Value) (unused 
 		}
 	}
 	return p.notes, p.checkLeast()
+}
+
+// hint says what to write in place of an unknown key.
+func hint(text string) string {
+	if key, value, ok := strings.Cut(text, "="); ok && readers[key] != nil {
+		return fmt.Sprintf("write %s:%s, with a colon", key, value)
+	}
+	return "known are " + strings.Join(keys(), ", ")
 }
 
 func keys() []string {

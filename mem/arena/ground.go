@@ -42,6 +42,17 @@ func (g *ground) move(s driver.Stream, moves []region.Move) (n int, err error) {
 	return g.r.Move(s, moves)
 }
 
+// AddPeer implements mem.PeerAdder: the pages of the region, those that it has and those that it will get, are mapped for dev
+// too, whichever arena of the region is asked. Without pages there are none.
+func (a *Arena) AddPeer(dev driver.Device) error {
+	a.ground.mu.Lock()
+	defer a.ground.mu.Unlock()
+	if err := a.ground.r.AddPeer(dev); err != nil {
+		return fmt.Errorf("arena: AddPeer: %w", err)
+	}
+	return nil
+}
+
 // paged reports whether this is the arena whose memory is mapped as it fills. A child's is there already.
 func (a *Arena) paged() bool { return a.cfg.Page > 0 && a.parent == nil }
 

@@ -23,6 +23,7 @@ func (a *Arena) countLoan(r *record) {
 	a.stats.Allocation.All.Rise(1)
 	a.stats.AllocatedBytes.All.Rise(r.size)
 	a.stats.RequestedBytes.All.Rise(r.asked)
+	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
 	a.countHoles()
 }
 
@@ -113,6 +114,9 @@ func (a *Arena) Limit() int64 {
 	defer a.mu.Unlock()
 	return a.limit
 }
+
+// Capacity returns the bytes of the arena's part of the region: see mem.FrameworkStatsOf.
+func (a *Arena) Capacity() int64 { return a.Size() }
 
 // SetLimit replaces the limit; 0 is none. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
 func (a *Arena) SetLimit(bytes int64) {

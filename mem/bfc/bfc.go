@@ -87,7 +87,6 @@ type Allocator struct {
 	refused  int64  // bytes, rounded, of the last request that failed; 0: none
 
 	stats    mem.Stats // the large pool's are those of all: see Stats
-	largest  int64     // bytes of the largest block that was handed out
 	observer mem.Observer
 	metadata func(string)
 

@@ -49,6 +49,9 @@ func (a *Allocator) AllocWait(ctx context.Context, s driver.Stream, size int64) 
 // Limit returns Config.Limit, or what stands for it if that is 0: bytes in segments at most.
 func (a *Allocator) Limit() int64 { return a.cfg.Limit }
 
+// Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
+func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
+
 // FrameworkStats implements mem.FrameworkReporter: Figures by TensorFlow's names, but for the fragmentation.
 func (a *Allocator) FrameworkStats() mem.FrameworkStats {
 	f := a.Figures()

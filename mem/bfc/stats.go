@@ -19,7 +19,7 @@ func (a *Allocator) countLoan(r *record) {
 	a.stats.Allocation.All.Rise(1)
 	a.stats.AllocatedBytes.All.Rise(r.size)
 	a.stats.RequestedBytes.All.Rise(r.asked)
-	a.largest = max(a.largest, r.size)
+	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
 }
 
 func (a *Allocator) countReturn(r *record) {
@@ -64,7 +64,6 @@ func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stats.ResetPeaks()
-	a.largest = 0
 }
 
 // ResetAccumulatedStats implements mem.StatsReporter.
@@ -100,7 +99,7 @@ func (a *Allocator) figures() Figures {
 	s := &a.stats
 	return Figures{
 		Allocs: s.Allocation.All.Allocated, InUse: s.AllocatedBytes.All.Current, PeakInUse: s.AllocatedBytes.All.Peak,
-		LargestAlloc: a.largest, Limit: a.cfg.Limit,
+		LargestAlloc: s.LargestAlloc, Limit: a.cfg.Limit,
 		Pool: s.ReservedBytes.All.Current, PeakPool: s.ReservedBytes.All.Peak,
 		LargestFree: a.largestFree(), Fragmentation: a.fragmentation(),
 	}

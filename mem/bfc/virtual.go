@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // pages are one range of addresses, with memory behind its front. For one goroutine at a time.
 type pages struct {
-	vm          driver.VirtualMemory
+	vm          *peers.Memory
 	granularity int64
 	base        driver.Pointer
 	size        int64 // reserved
@@ -20,7 +21,7 @@ type pages struct {
 
 // openPages reserves addresses for limit bytes.
 func openPages(dev driver.Device, limit int64) (*pages, error) {
-	p := &pages{vm: dev.VirtualMemory(), granularity: max(unit, dev.Info().Granularity)}
+	p := &pages{vm: peers.Of(dev), granularity: max(unit, dev.Info().Granularity)}
 	p.size = roundUp(max(1, limit), p.granularity)
 	var err error
 	if p.base, err = p.vm.Reserve(p.size); err != nil {
@@ -72,6 +73,18 @@ func (p *pages) dropOrphans() error {
 	}
 	p.orphans = left
 	return errors.Join(refused...)
+}
+
+// AddPeer implements mem.PeerAdder: what is mapped, and what will be, is mapped for dev too. Without Config.Virtual nothing
+// is.
+func (a *Allocator) AddPeer(dev driver.Device) error {
+	if a.pages == nil {
+		return nil
+	}
+	if err := a.pages.vm.Add(dev); err != nil {
+		return fmt.Errorf("bfc: AddPeer: %w", err)
+	}
+	return nil
 }
 
 // close releases the addresses, of which none is mapped.

@@ -50,12 +50,14 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
+	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
 // An Allocator caches the memory of one device. Safe for concurrent use.
 type Allocator struct {
 	dev driver.Device
-	vm  driver.VirtualMemory // nil if the device has none
+	vm  *peers.Memory // nil if the device has none
 
 	shards    atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
 	attention atomic.Uint32            // reasons to take the slow path: see the constants below
@@ -77,7 +79,7 @@ type Allocator struct {
 	default_ [2]*family
 	private  map[mem.PoolID]*privatePool
 	overflow []*privatePool // that may be borrowed from, in the order of their IDs
-	captures []capture
+	scopes   poolscope.Scopes[*privatePool]
 	returns  []returned    // segments that upstreams are to get back as soon as mu is let go of
 	flushing int           // segments that upstreams are being given back now
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
@@ -109,7 +111,7 @@ const (
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dev:      dev,
-		vm:       dev.VirtualMemory(),
+		vm:       peers.Of(dev),
 		private:  map[mem.PoolID]*privatePool{},
 		default_: [2]*family{{class: classSmall}, {class: classLarge}},
 	}

@@ -205,6 +205,9 @@ func (a *Allocator) Limit() int64 {
 	return max(a.limit, 1)
 }
 
+// Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
+func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
+
 // reserveSize is how many bytes of addresses an expandable segment takes: whole pages, and no more than PyTorch's 9/8 of
 // the device's memory (clamp_reserve_bytes of c10/cuda/CUDAAllocatorConfig.h).
 func (c *Config) reserveSize(total, page int64) int64 {

@@ -261,6 +261,18 @@ func (a *Allocator) releaseReservations(p *pool) error {
 	return errors.Join(failures...)
 }
 
+// AddPeer implements mem.PeerAdder: expandable segments, those that there are and those to come, are mapped for dev too.
+// Without virtual memory there are none.
+func (a *Allocator) AddPeer(dev driver.Device) error {
+	if a.vm == nil {
+		return nil
+	}
+	if err := a.vm.Add(dev); err != nil {
+		return fmt.Errorf("caching: AddPeer: %w", err)
+	}
+	return nil
+}
+
 func (p *pool) addUnmapped(ref blockRef, blk *block) {
 	blk.state = stateUnmapped
 	i, _ := p.searchUnmapped(blk.ptr)

@@ -108,6 +108,9 @@ func (a *Allocator) statsLocked() mem.Stats {
 	}
 	s.OversizeAllocations = a.stat(oversizeAllocations, classAll)
 	s.OversizeSegments = a.stat(oversizeSegments, classAll)
+	for _, sh := range a.live {
+		s.LargestAlloc = max(s.LargestAlloc, sh.stats.class[classSmall].largest, sh.stats.class[classLarge].largest)
+	}
 	return s
 }
 
@@ -130,7 +133,7 @@ func (a *Allocator) sum(metric, class int) (cur, total int64) {
 	return cur, total
 }
 
-// ResetPeakStats sets every peak to the current value.
+// ResetPeakStats sets every peak to the current value, and forgets the largest block.
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,6 +146,9 @@ func (a *Allocator) ResetPeakStats() {
 		}
 	}
 	a.foldPeaks()
+	for _, sh := range a.live {
+		sh.stats.class[classSmall].largest, sh.stats.class[classLarge].largest = 0, 0
+	}
 	for _, pp := range a.private {
 		pp.resetPeaks()
 	}

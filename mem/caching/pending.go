@@ -55,7 +55,7 @@ func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver
 	p := sh.pools[blk.pool]
 	p.stats.cur[active]++
 	p.stats.cur[activeBytes] += blk.size()
-	if len(a.captures) > 0 {
+	if len(a.scopes) > 0 {
 		a.deferred = append(a.deferred, &deferredFree{sh, ref, others, a.capturedMarks(sh.stream, others)})
 	} else {
 		a.wait(sh, ref, others)
@@ -190,7 +190,7 @@ func (a *Allocator) waitPending() error {
 func (a *Allocator) ProcessPending() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.captures) == 0 {
+	if len(a.scopes) == 0 {
 		a.processPending()
 	}
 }

@@ -145,7 +145,7 @@ func (a *Allocator) ReleasePool(id mem.PoolID) {
 	if pp == nil || !pp.inGraphs() {
 		panic(fmt.Sprintf("caching: ReleasePool: pool %v has no users", id))
 	}
-	if pp.useCount-pp.own == 1 && slices.ContainsFunc(a.captures, func(c capture) bool { return c.id == id && c.scope == nil }) {
+	if pp.useCount-pp.own == 1 && a.scopes.Graph(pp) != nil {
 		panic(fmt.Sprintf("caching: ReleasePool: requests still go to pool %v: call EndAllocateToPool first", id))
 	}
 	pp.useCount--

@@ -59,7 +59,7 @@ func TestDeadPoolsLeaveNoRecords(t *testing.T) {
 	if n := len(a.private); n != 0 {
 		t.Errorf("%d pools are left", n)
 	}
-	if n := len(a.overflow) + len(a.captures) + len(a.returns); n != 0 {
+	if n := len(a.overflow) + len(a.scopes) + len(a.returns); n != 0 {
 		t.Errorf("%d pools lend, are allocated to or have segments to give back", n)
 	}
 	if n := len(sh.pools); n > 2+2*16 || len(sh.vacant) != n-2 {

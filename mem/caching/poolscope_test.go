@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/magazine"
 )
 
 // where is the pool of a live block.
@@ -268,4 +269,130 @@ func TestEventsOfPools(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A scope catches what its goroutine asks for, on whatever stream, and nothing of others, however many have scopes at the
+// same time: as PyTorch's scopes catch what their threads ask for.
+func TestDefect14_AScopeCatchesItsGoroutine(t *testing.T) {
+	b := newBench(t, gib, "")
+	streams := []driver.Stream{b.s, b.stream()}
+	var all sync.WaitGroup
+	var began, checked sync.WaitGroup
+	const goroutines = 4
+	began.Add(goroutines)
+	checked.Add(goroutines)
+	blocks := make([][]mem.Block, goroutines+1)
+	pools := make([]*caching.Pool, goroutines)
+	take := func(i int) {
+		for _, s := range streams {
+			for _, size := range []int64{512, 3 * mib} {
+				block, err := b.Alloc(s, size)
+				if err != nil {
+					t.Error(err)
+				}
+				blocks[i] = append(blocks[i], block)
+			}
+		}
+	}
+	for i := range goroutines {
+		pools[i] = b.NewPool(caching.PoolOptions{})
+		all.Go(func() {
+			pools[i].Use(mem.CurrentGoroutine(), func() {
+				began.Done()
+				began.Wait() // all scopes are open
+				take(i)
+				checked.Done()
+				checked.Wait()
+			})
+		})
+	}
+	began.Wait()
+	take(goroutines) // this goroutine has none
+	all.Wait()
+	for i, list := range blocks {
+		want := mem.PoolID{}
+		if i < goroutines {
+			want = pools[i].ID()
+		}
+		for _, block := range list {
+			equal(t, "the pool of a request", where(t, b.Allocator, block), want)
+			b.Free(block)
+		}
+	}
+	for _, p := range pools {
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// Captured work, too: PyTorch's filters of graphs are such.
+	id := mem.PoolID{77, 0}
+	b.BeginAllocateToPool(id, mem.CurrentGoroutine())
+	var other mem.Block
+	all.Go(func() { other = b.allocOn(b.s, 512) })
+	all.Wait()
+	own := b.allocOn(b.s, 512)
+	b.EndAllocateToPool(id)
+	equal(t, "the goroutine that captures", where(t, b.Allocator, own), id)
+	equal(t, "another", where(t, b.Allocator, other), mem.PoolID{})
+	b.Free(own)
+	b.Free(other)
+	b.ReleasePool(id)
+}
+
+// A scope catches the requests with its key, from any goroutine and through adaptors, also those that hold blocks
+// themselves; and no others.
+func TestDefect14_AScopeCatchesItsKey(t *testing.T) {
+	b := newBench(t, gib, "")
+	type thread int
+	x, y := b.NewPool(caching.PoolOptions{}), b.NewPool(caching.PoolOptions{})
+	endX := x.BeginKey(thread(1))
+	endY := y.BeginKey("tenant")
+	goesTo := func(a mem.Allocator, key any, want mem.PoolID) {
+		t.Helper()
+		var block mem.Block
+		var err error
+		var wg sync.WaitGroup
+		wg.Go(func() { block, err = mem.AllocWith(a, b.s, 600, mem.AllocOptions{Key: key}) })
+		wg.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "the pool of a request", where(t, b.Allocator, block), want)
+		a.Free(block)
+	}
+	held := magazine.New(b.Allocator, magazine.Options{})
+	stacks := []mem.Allocator{b.Allocator, held, mem.Slab(b.Allocator, 1024, 8), mem.NewTracked(mem.Limit(b.Allocator, gib), mem.TrackedOptions{})}
+	for range 2 { // the second time layers may hold blocks
+		for _, a := range stacks {
+			goesTo(a, nil, mem.PoolID{})
+			goesTo(a, 1, mem.PoolID{}) // of another type
+			goesTo(a, thread(1), x.ID())
+			goesTo(a, "tenant", y.ID())
+		}
+	}
+	all := y.Begin(nil)
+	goesTo(b.Allocator, thread(1), y.ID())
+	again := x.BeginKey(thread(1))
+	goesTo(b.Allocator, thread(1), x.ID())
+	goesTo(b.Allocator, nil, y.ID())
+	equal(t, "users", x.UseCount(), 3)
+	mustPanic(t, "cannot be compared", func() { _, _ = b.AllocWith(b.s, 600, mem.AllocOptions{Key: []int{1}}) })
+	for _, end := range []func(){all, again, endX, endY} {
+		end()
+	}
+	goesTo(b.Allocator, thread(1), mem.PoolID{})
+
+	// Without a scope a key costs a warm request nothing but itself.
+	key := any(thread(1))
+	if n := testing.AllocsPerRun(100, func() {
+		block, _ := mem.AllocWith(b.Allocator, b.s, 600, mem.AllocOptions{Key: key})
+		b.Free(block)
+	}); n != 0 {
+		t.Errorf("%v heap allocations", n)
+	}
+	mustPanic(t, "without a key", func() { x.BeginKey(nil) })
+	mustPanic(t, "cannot be compared", func() { x.BeginKey([]int{1}) })
+	mustPanic(t, "ended twice", endX)
+	held.Flush()
 }

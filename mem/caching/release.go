@@ -17,7 +17,7 @@ func (a *Allocator) EmptyCache() error {
 	if a.closed {
 		return ErrClosed
 	}
-	if len(a.captures) > 0 {
+	if len(a.scopes) > 0 {
 		return a.releaseFreeable()
 	}
 	return errors.Join(a.waitPending(), a.releaseCached())
@@ -235,12 +235,12 @@ func (a *Allocator) Close() error {
 	if a.closed {
 		return nil
 	}
-	if n := len(a.captures); n > 0 {
-		last, ends := a.captures[n-1], "call EndAllocateToPool"
-		if last.scope != nil {
-			ends = "end its scope"
+	if n := len(a.scopes); n > 0 {
+		last, ends := a.scopes[n-1], "end its scope"
+		if last.Graph {
+			ends = "call EndAllocateToPool"
 		}
-		return fmt.Errorf("caching: Close while requests go to pool %v: %s first", last.id, ends)
+		return fmt.Errorf("caching: Close while requests go to pool %v: %s first", last.Pool.id, ends)
 	}
 	if a.inFlight > 0 {
 		return fmt.Errorf("caching: Close while a request waits for %d bytes from the driver", a.inFlight)
@@ -254,7 +254,7 @@ func (a *Allocator) Close() error {
 	if n > 0 {
 		a.attend(attendClosed, false)
 		a.unlockShards()
-		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live", n, live), err)
+		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live; mem.Track tells where they were allocated", n, live), err)
 	}
 	for _, pp := range a.private {
 		pp.useCount, pp.own, pp.closed = 0, 0, true

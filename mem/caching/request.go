@@ -5,6 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
 // A request is an allocation on its way through the slow path.
@@ -28,13 +29,15 @@ type wish struct {
 	to        *privatePool // where it has to go; nil: to the pool that is current on its stream
 	noRetry   bool         // fail rather than wait, give memory back or ask the callbacks
 	tentative bool         // a refusal is not counted, reported or explained
+	key       any          // mem.AllocOptions.Key
 }
 
 // AllocWith is Alloc with wishes: see mem.AllocOptions. NoRetry leaves out what waits, gives cached memory back or calls
-// those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu.
+// those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu. Key is for scopes of
+// pools: see Pool.BeginKey.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
-	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative {
+	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative && o.Key == nil {
 		return a.Alloc(s, size)
 	}
 	if !o.NoRetry {
@@ -42,7 +45,8 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 			return b, nil
 		}
 	}
-	return a.allocSlow(s, size, wish{noRetry: o.NoRetry, tentative: o.Tentative})
+	poolscope.CheckKey("caching: AllocWith", o.Key)
+	return a.allocSlow(s, size, wish{noRetry: o.NoRetry, tentative: o.Tentative, key: o.Key})
 }
 
 // refusal is the error of a tentative request.
@@ -53,7 +57,7 @@ func refusal(size int64) error {
 // enter decides which pool serves a request, which that pool outlives: locks may be let go of on its way. The caller
 // holds mu and the shard.
 func (a *Allocator) enter(r *request, sh *shard) error {
-	p, err := a.poolFor(sh, r.size, r.to)
+	p, err := a.poolFor(sh, r.size, &r.wish)
 	if err != nil {
 		return err
 	}

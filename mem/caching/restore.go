@@ -70,7 +70,7 @@ func (a *Allocator) Restore(s *PoolState) (*Delta, error) {
 	if pp == nil || pp.useCount == 0 {
 		return nil, noSuchPool("Restore", s.pool)
 	}
-	if slices.ContainsFunc(a.captures, func(c capture) bool { return c.id == s.pool }) {
+	if a.scopes.Lead(pp) {
 		return nil, fmt.Errorf("caching: Restore: requests are going to pool %v: %w", s.pool, driver.ErrInvalid)
 	}
 	a.lockShards()

@@ -44,7 +44,7 @@ func (a *Allocator) capturedMarks(own driver.Stream, used []driver.Stream) []dri
 // requests go to private pools, on that stream alone, in the order of what is being captured. The caller holds mu and no
 // shard.
 func (a *Allocator) processPendingFor(sh *shard) {
-	if len(a.captures) == 0 {
+	if len(a.scopes) == 0 {
 		a.processPending()
 		return
 	}

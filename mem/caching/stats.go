@@ -49,8 +49,9 @@ type classStats struct {
 	cur   [numMetrics]int64
 	total [numMetrics]int64 // sum of all rises
 	heights
-	other *classStats
-	shard *shardStats
+	largest int64 // bytes of the largest block handed out since the peaks were reset
+	other   *classStats
+	shard   *shardStats
 }
 
 // heights say how high the quantities have been.
@@ -85,6 +86,7 @@ func (c *classStats) loan(size, requested int64) {
 	c.total[allocation]++
 	c.total[allocatedBytes] += size
 	c.total[requestedBytes] += requested
+	c.largest = max(c.largest, size)
 	o, all := c.other, &c.shard.all
 	if n > c.hi[allocation] || n+o.cur[allocation] > all.hi[allocation] {
 		c.raise(allocation, allocation)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -44,16 +43,13 @@ type PoolOptions struct {
 // ErrPoolClosed is returned by requests to a closed Pool.
 var ErrPoolClosed = errors.New("caching: the pool is closed")
 
-// userPools counts the pools that were ever made: PyTorch's IDs are unique in a process, whatever the allocator.
-var userPools atomic.Uint64
-
 // NewPool makes a pool, which asks for nothing yet. Close it when it is no longer needed.
 func (a *Allocator) NewPool(o PoolOptions) *Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id := mem.PoolID{0, userPools.Add(1)}
-	for a.private[id] != nil { // somebody took it for BeginAllocateToPool
-		id[1] = userPools.Add(1)
+	id := mem.NewPoolID()
+	for a.private[id] != nil { // it was chosen for BeginAllocateToPool
+		id = mem.NewPoolID()
 	}
 	pp := newPrivatePool(id)
 	pp.useCount, pp.own = 1, 1

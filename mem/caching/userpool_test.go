@@ -386,6 +386,13 @@ func TestBehaviour48_OtherGoroutinesAllocateOutside(t *testing.T) {
 				})
 				return block
 			}},
+			{"by goroutine", func(p *caching.Pool, outside func()) (block mem.Block) {
+				p.Use(mem.CurrentGoroutine(), func() {
+					outside()
+					block = b.alloc(b.s[0], 2*mib)
+				})
+				return block
+			}},
 			{"by the pool itself", func(p *caching.Pool, outside func()) mem.Block {
 				outside()
 				return b.from(p, b.s[0], 2*mib)

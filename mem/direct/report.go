@@ -24,6 +24,7 @@ const smallSize = 1 << 20 // what statistics call small
 func (a *Allocator) countLoan(size int64) {
 	a.countSegment(size, 1)
 	a.stats.NumDeviceAlloc++
+	a.stats.LargestAlloc = max(a.stats.LargestAlloc, size)
 	a.countBlock(size, 1)
 }
 
@@ -66,6 +67,12 @@ func (a *Allocator) Stats() mem.Stats {
 	defer a.mu.Unlock()
 	return a.stats
 }
+
+// Limit returns Config.Limit: bytes that the allocator holds at most; 0 is none.
+func (a *Allocator) Limit() int64 { return a.cfg.Limit }
+
+// Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
+func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
 
 // ResetPeakStats implements mem.StatsReporter.
 func (a *Allocator) ResetPeakStats() {

@@ -135,7 +135,8 @@ func (c *Cache) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 }
 
 // AllocWith implements mem.Optioned. With NoRetry nothing that is held is given back to make room. With FreedBefore the request
-// goes to the layer below: nobody counted when blocks that are held were freed.
+// goes to the layer below: nobody counted when blocks that are held were freed. So does one with a Key, which may be for a
+// private pool, and its block goes back there: it is never held.
 func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("magazine: Alloc", s)
 	size, o = o.Rounded(size)
@@ -145,7 +146,7 @@ func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	stream, class := s.ID(), classOf(size)
 	rk := c.rack()
 	rk.mu.Lock()
-	if int(stream) < len(rk.shelves) && !rk.suspended && o.FreedBefore == nil {
+	if int(stream) < len(rk.shelves) && !rk.suspended && o.FreedBefore == nil && o.Key == nil {
 		if sh := rk.shelves[stream]; sh != nil {
 			cell := &sh.cells[class]
 			if cell.n > 0 || c.refill(rk, sh, class) {
@@ -179,7 +180,7 @@ func (c *Cache) allocNew(
 	rk := c.rack()
 	rk.mu.Lock()
 	defer rk.mu.Unlock()
-	if rk.suspended {
+	if rk.suspended || o.Key != nil {
 		class = 0
 	} else {
 		c.shelfOf(rk, stream) // so that the next request looks into the depot

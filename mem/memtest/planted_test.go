@@ -40,6 +40,8 @@ const (
 	losesFree          bug = "a free that leaves 40 blocks is never finished"
 	dereferencesNil    bug = "Alloc takes a nil stream for a stream"
 	freesForNil        bug = "Free notices a nil stream once the block is gone"
+	forgetsLargest     bug = "the largest block is the last"
+	keepsLargest       bug = "resetting peaks keeps the largest block"
 	countsTentative    bug = "a tentative request that is refused is counted"
 	gapInSnapshot      bug = "the snapshot leaves out the last block"
 )
@@ -143,6 +145,8 @@ func TestPlantedBugs(t *testing.T) {
 		{dereferencesNil, "NilStreams", "runtime error"},
 		{freesForNil, "NilStreams", "not on loan"},
 		{gapInSnapshot, "ManySmall", "snapshot"},
+		{forgetsLargest, "Statistics", "the largest"},
+		{keepsLargest, "Statistics", "the largest"},
 		{countsTentative, "Exhaustion", "counts as out of memory"},
 	} {
 		t.Run(string(tt.bug)+"/"+tt.check, func(t *testing.T) {

@@ -106,6 +106,9 @@ func (p *pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		b.Size = size - 1
 	}
 	p.owned[b.Ptr] = pc
+	if p.stats.LargestAlloc = max(p.stats.LargestAlloc, b.Size); p.bug == forgetsLargest {
+		p.stats.LargestAlloc = b.Size
+	}
 	return b, nil
 }
 

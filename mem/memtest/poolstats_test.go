@@ -87,7 +87,14 @@ func (p *pool) Stats() mem.Stats {
 	return p.stats
 }
 
-func (p *pool) ResetPeakStats() { p.eachStat(func(s *mem.Stat) { s.Peak = s.Current }) }
+func (p *pool) ResetPeakStats() {
+	p.eachStat(func(s *mem.Stat) { s.Peak = s.Current })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bug != keepsLargest {
+		p.stats.LargestAlloc = 0
+	}
+}
 
 func (p *pool) ResetAccumulatedStats() { p.eachStat(func(s *mem.Stat) { s.Allocated, s.Freed = 0, 0 }) }
 

@@ -166,13 +166,16 @@ func checkStatistics(t testing.TB, cfg Config) {
 		return
 	}
 	stats := r.Stats
-	var asked, got int64
+	var asked, got, largest int64
 	for i, size := range sizes(cfg) {
 		b := w.mustAlloc(t, i%cfg.Streams, size)
 		asked, got = asked+size, got+b.Size
 		now := stats()
 		if n := now.AllocatedBytes.All; n.Current != got || n.Peak != got || n.Allocated != got {
 			t.Fatalf("allocated_bytes is %+v after %d bytes", n, got)
+		}
+		if largest = max(largest, b.Size); now.LargestAlloc != largest {
+			t.Fatalf("the largest block is said to be of %d bytes, and is of %d", now.LargestAlloc, largest)
 		}
 		if n := now.RequestedBytes.All; n.Current != asked || n.Peak != asked {
 			t.Fatalf("requested_bytes is %+v after requests of %d bytes", n, asked)
@@ -218,6 +221,16 @@ func checkStatistics(t testing.TB, cfg Config) {
 	if now.NumAllocRetries != 0 || now.NumOOMs != 0 || now.NumDeviceAlloc != 0 || now.NumDeviceFree != 0 {
 		t.Errorf("after a reset the counters are %+v", now)
 	}
+	if now.LargestAlloc != 0 {
+		t.Errorf("after a reset the largest block is of %d bytes", now.LargestAlloc)
+	}
+	other := w.mustAlloc(t, 0, min(3000, cfg.MaxBlock))
+	less := w.mustAlloc(t, 0, 1)
+	if n := stats().LargestAlloc; n != other.Size {
+		t.Errorf("after a reset and blocks of %d and %d bytes the largest is of %d", other.Size, less.Size, n)
+	}
+	must(t, w.free(less))
+	must(t, w.free(other))
 	must(t, w.free(keep))
 	must(t, w.finish())
 }

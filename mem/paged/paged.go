@@ -62,6 +62,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 var _ interface {
@@ -71,12 +72,13 @@ var _ interface {
 	mem.Snapshotter
 	mem.StatsReporter
 	mem.Observable
+	mem.PeerAdder
 } = (*Allocator)(nil)
 
 // An Allocator hands out blocks of a device that has virtual memory. Safe for concurrent use.
 type Allocator struct {
 	dev     driver.Device
-	vm      driver.VirtualMemory
+	vm      *peers.Memory
 	cfg     Config
 	granule int64
 	shift   uint // of the granule
@@ -104,9 +106,9 @@ type Allocator struct {
 	limit    int64 // granules that may be created; 0: no limit
 	most     int64 // the same, or all that the device has
 	stats    mem.Stats
-	rose     sums // blocks that left for a rack or a caller,
-	fell     sums // and came back
-	peak     sums // the most that was on loan
+	rose     tally // blocks that left for a rack or a caller,
+	fell     sums  // and came back
+	peak     sums  // the most that was on loan
 
 	nowAtReset, roseAtReset sums // on loan, and lent in all, when accumulated statistics were reset
 	stalls                  int64
@@ -126,7 +128,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		return nil, err
 	}
 	a := &Allocator{
-		dev: dev, vm: dev.VirtualMemory(), cfg: cfg, granule: dev.Info().Granularity,
+		dev: dev, vm: peers.Of(dev), cfg: cfg, granule: dev.Info().Granularity,
 		shift:    uint(bits.TrailingZeros64(uint64(dev.Info().Granularity))),
 		streams:  handover.New(dev, "paged"),
 		mappings: make([]mapping, 1, 64), pages: make([]page, 1, 64), // 0 is none
@@ -312,6 +314,14 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	defer a.mu.Unlock()
 	a.flush()
 	a.observer = observer
+}
+
+// AddPeer implements mem.PeerAdder: pages are mapped for dev too, wherever they are and will be.
+func (a *Allocator) AddPeer(dev driver.Device) error {
+	if err := a.vm.Add(dev); err != nil {
+		return fmt.Errorf("paged: AddPeer: %w", err)
+	}
+	return nil
 }
 
 func closedError(call string) error {

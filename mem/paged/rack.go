@@ -25,7 +25,7 @@ type rack struct {
 	n         uint32
 	last      [numHeld]held   // n of them, the newest at the end
 	streams   []driver.Stream // by number: whose requests came here last
-	lent      sums            // what was drawn
+	lent      tally           // what was drawn
 	own       sync.Mutex
 
 	_ [128]byte // two cache lines between racks: processors fetch them in pairs

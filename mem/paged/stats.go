@@ -16,6 +16,17 @@ func (s *sums) add(r *span) {
 	s.asked += r.asked()
 }
 
+// A tally is what was lent, and the bytes of the largest block since the peaks were reset.
+type tally struct {
+	sums
+	largest int64
+}
+
+func (t *tally) add(r *span) {
+	t.sums.add(r)
+	t.largest = max(t.largest, r.size())
+}
+
 // onLoan is what is on loan or held.
 func (a *Allocator) onLoan() sums {
 	return sums{a.rose.n - a.fell.n, a.rose.bytes - a.fell.bytes, a.rose.asked - a.fell.asked}
@@ -68,12 +79,16 @@ func (a *Allocator) Stats() mem.Stats {
 		named.Array.LargePool = named.Array.All
 	}
 	s.MaxSplitSize = -1
+	s.LargestAlloc = a.rose.largest
+	for i := range a.racks.all {
+		s.LargestAlloc = max(s.LargestAlloc, a.racks.all[i].lent.largest)
+	}
 	return s
 }
 
 // totals are what is on loan, and what was lent in all. The caller holds every lock.
 func (a *Allocator) totals() (now, lent sums) {
-	now, lent = a.onLoan(), a.rose
+	now, lent = a.onLoan(), a.rose.sums
 	a.racks.held(func(at ref) {
 		r := a.records.at(at)
 		now = sums{now.n - 1, now.bytes - r.size(), now.asked - r.asked()}
@@ -85,6 +100,12 @@ func (a *Allocator) totals() (now, lent sums) {
 	return now, lent
 }
 
+// Limit returns the bytes of physical memory that the allocator has at most, in whole granules; 0 is no limit.
+func (a *Allocator) Limit() int64 { return a.limit * a.granule }
+
+// Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
+func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
+
 // ResetPeakStats implements mem.StatsReporter.
 func (a *Allocator) ResetPeakStats() {
 	a.lockAll()
@@ -92,6 +113,10 @@ func (a *Allocator) ResetPeakStats() {
 	a.stats.ResetPeaks()
 	a.emptyRacks() // what they would lend is not on loan now
 	a.peak = a.onLoan()
+	a.rose.largest = 0
+	for i := range a.racks.all {
+		a.racks.all[i].lent.largest = 0
+	}
 }
 
 // ResetAccumulatedStats implements mem.StatsReporter.

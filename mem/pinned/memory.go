@@ -118,7 +118,8 @@ func (m *MemAllocator) FrameworkStats() mem.FrameworkStats {
 	s := m.a.Stats()
 	return mem.FrameworkStats{
 		NumAllocs: s.ActiveRequests.Allocated, BytesInUse: s.ActiveBytes.Current, PeakBytesInUse: s.ActiveBytes.Peak,
-		BytesReserved: s.AllocatedBytes.Current, PeakBytesReserved: s.AllocatedBytes.Peak,
+		LargestAllocSize: s.LargestAlloc,
+		BytesReserved:    s.AllocatedBytes.Current, PeakBytesReserved: s.AllocatedBytes.Peak,
 		PoolBytes: s.AllocatedBytes.Current, PeakPoolBytes: s.AllocatedBytes.Peak,
 	}
 }

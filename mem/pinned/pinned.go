@@ -160,6 +160,7 @@ func (a *Allocator) lend(r *record, size int64) Block {
 	r.asked = size
 	rise(&a.stats.ActiveRequests, 1)
 	rise(&a.stats.ActiveBytes, r.size())
+	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size())
 	a.verify()
 	return r.block()
 }

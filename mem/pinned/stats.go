@@ -15,6 +15,10 @@ type Stats struct {
 	ActiveBytes    mem.Stat // their sizes, as rounded
 	HostAllocTime  Duration // page-locking: AllocHost or Register
 	HostFreeTime   Duration // unlocking: FreeHost or Unregister
+
+	// LargestAlloc is the bytes, as rounded, of the largest block handed out since the last reset of peaks. PyTorch has
+	// no such key.
+	LargestAlloc int64
 }
 
 // NumHostAlloc is how many blocks came from the driver or were cut from the reserved segment.
@@ -81,13 +85,14 @@ func (a *Allocator) Stats() Stats {
 	return a.stats
 }
 
-// ResetPeakStats makes the present values the peaks, and forgets the longest and the shortest times.
+// ResetPeakStats makes the present values the peaks, and forgets the largest block and the longest and shortest times.
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, st := range a.stats.all() {
 		st.Peak = st.Current
 	}
+	a.stats.LargestAlloc = 0
 	for _, d := range []*Duration{&a.stats.HostAllocTime, &a.stats.HostFreeTime} {
 		d.Max, d.Min = 0, 0
 	}

@@ -144,7 +144,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.alloc(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned: the wishes are for the fallback.
+// AllocWith implements mem.Optioned: the wishes are for the fallback, which serves all requests with a Key.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
 	size, o = o.Rounded(size)
@@ -160,7 +160,7 @@ func (a *Allocator) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	case a.closed.Load():
 		return mem.Block{}, closedError("Alloc")
 	}
-	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil {
+	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil && o.Key == nil {
 		if b, ok := a.byStream[id].request(s, size); ok {
 			return b, nil
 		}
@@ -209,7 +209,7 @@ func (a *Allocator) Close() error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("planned: Close with %d blocks of the region on loan", n)
+		return fmt.Errorf("planned: Close with %d blocks of the region on loan; mem.Track tells where they were allocated", n)
 	}
 	if c, ok := a.fallback.(io.Closer); ok && !a.closed.Load() {
 		if err := c.Close(); err != nil {

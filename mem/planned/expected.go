@@ -77,10 +77,12 @@ func (l *lane) catchUp(pos int) {
 	for i := l.pos; i < pos; {
 		if next := min(i+top, l.n); i%top == 0 && next <= pos {
 			l.peak.max(l.tops[i/top])
+			l.largest = max(l.largest, l.wides[i/top])
 			i = next
 			continue
 		}
 		l.peak.max(l.loads[i])
+		l.largest = max(l.largest, l.sums[i+1].bytes-l.sums[i].bytes)
 		i++
 	}
 	if l.asked != nil {

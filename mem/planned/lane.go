@@ -51,6 +51,7 @@ type lane struct {
 	loads  []sums         // on loan once a position is served, by the plan
 	asked  []atomic.Int64 // of a plan with room: by slot; below zero once it is counted
 	tops   []sums         // the most of loads in each top positions
+	wides  []int64        // bytes of the largest block in each
 	sums   []sums         // by position: of the slots before it
 
 	_  [64]byte      // what each request writes is no neighbour of what is only read
@@ -69,6 +70,8 @@ type lane struct {
 	served sums          // in all
 	peak   sums          // since it was last looked at
 	finds  int64         // times that the lane was found
+
+	largest int64 // bytes of the largest block served since it was last looked at
 }
 
 // sums are of blocks.
@@ -171,9 +174,10 @@ func (l *lane) stage(at [][]ending) {
 		}
 		l.loads[i] = load
 		if i%top == 0 {
-			l.tops = append(l.tops, sums{})
+			l.tops, l.wides = append(l.tops, sums{}), append(l.wides, 0)
 		}
 		l.tops[i/top].max(load)
+		l.wides[i/top] = max(l.wides[i/top], l.sums[i+1].bytes-l.sums[i].bytes)
 	}
 }
 

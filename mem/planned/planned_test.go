@@ -75,6 +75,13 @@ func TestRecordedTraces(t *testing.T) {
 				s.Allocation.All.Allocated != int64(r.Allocs) || s.Allocation.All.Current != 0 {
 				t.Errorf("statistics %+v after %+v", s, r)
 			}
+			var largest int64
+			for _, op := range p.Ops {
+				largest = max(largest, op.Size)
+			}
+			if s.LargestAlloc < largest || s.LargestAlloc >= largest+512 {
+				t.Errorf("the largest block has %d bytes, the largest request %d", s.LargestAlloc, largest)
+			}
 		})
 	}
 }

@@ -245,6 +245,7 @@ func (l *lane) serve(s driver.Stream, size int64) (mem.Block, bool) {
 		l.asked[k].Store(-size)
 	}
 	l.served.add(sums{1, p.size(), size})
+	l.largest = max(l.largest, p.size())
 	load := l.loads[k]
 	load.add(l.astray)
 	l.peak.max(load)

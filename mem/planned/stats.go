@@ -73,6 +73,8 @@ func (a *Allocator) count() []mem.BlockInfo {
 		served.add(l.served)
 		peak.add(l.peak)
 		l.peak = sums{}
+		a.stats.LargestAlloc = max(a.stats.LargestAlloc, l.largest)
+		l.largest = 0
 		l.unlock()
 	}
 	slices.SortFunc(blocks, func(x, y mem.BlockInfo) int { return cmp.Compare(x.Ptr, y.Ptr) })
@@ -157,6 +159,7 @@ func (a *Allocator) total() mem.Stats {
 	}
 	f.NumDeviceAlloc += s.NumDeviceAlloc
 	f.NumDeviceFree += s.NumDeviceFree
+	f.LargestAlloc = max(f.LargestAlloc, s.LargestAlloc)
 	return f
 }
 
@@ -166,6 +169,9 @@ func add(s, t *mem.Stat) {
 	s.Allocated += t.Allocated
 	s.Freed += t.Freed
 }
+
+// Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
+func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
 
 // ResetPeakStats implements mem.StatsReporter.
 func (a *Allocator) ResetPeakStats() {

@@ -5,17 +5,22 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 )
 
-// EnablePeer lets work on dev use memory of other directly (enablePeerAccess). The error matches driver.ErrUnsupported if
-// the devices are not linked; Copy works all the same. It is about allocations of the driver's: of memory that is mapped
-// page by page, as in expandable segments, see driver.Peers.Share.
+// EnablePeer lets work on dev use memory of other directly (enablePeerAccess): allocations of the driver's, and what
+// other's current allocator maps page by page, as in expandable segments, now and later. Another allocator that becomes
+// current does so once EnablePeer is called again. The error matches driver.ErrUnsupported if the devices are not linked;
+// Copy works all the same.
 func EnablePeer(dev, other driver.Device) error {
-	peers := dev.Peers()
-	if peers == nil {
+	if dev.Peers() == nil {
 		return noPeers("EnablePeer", dev)
 	}
-	return peers.Enable(other)
+	a, err := mem.Current(other)
+	if err != nil {
+		return err
+	}
+	return mem.EnablePeer(dev, other, a)
 }
 
 // Copy queues on s, a stream of from, a copy of n bytes from src on the device from to dst on the device to: which may be

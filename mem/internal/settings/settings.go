@@ -3,6 +3,7 @@ package settings
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,9 @@ func set(key, value string, valued, given bool, known []Setting) error {
 		default:
 			return s.Set(value)
 		}
+	}
+	if before, after, ok := strings.Cut(key, ":"); ok && slices.Contains(names, strings.TrimSpace(before)) {
+		return fmt.Errorf("unknown; write %s=%s, with an equals sign", strings.TrimSpace(before), strings.TrimSpace(after))
 	}
 	return fmt.Errorf("unknown; known are %s", strings.Join(names, ", "))
 }

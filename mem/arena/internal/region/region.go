@@ -41,6 +41,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
 // Grain is what addresses and sizes of moves are multiples of, in bytes, counted from Base.
@@ -67,7 +68,7 @@ type Region struct {
 	last user // of the areas
 
 	// With pages.
-	vm    driver.VirtualMemory // nil without
+	vm    *peers.Memory // nil without
 	page  int64
 	slots []driver.Page // by position; a zero ID where nothing is mapped
 	ready int           // slots with memory, from the first on
@@ -114,7 +115,7 @@ func Open(dev driver.Device, o Options) (*Region, error) {
 
 // reserve gets the addresses of a region with pages.
 func (r *Region) reserve() error {
-	if r.vm = r.dev.VirtualMemory(); r.vm == nil {
+	if r.vm = peers.Of(r.dev); r.vm == nil {
 		return &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrUnsupported, Detail: "pages on a device without"}
 	}
 	if g := r.dev.Info().Granularity; r.page%g != 0 {
@@ -126,6 +127,15 @@ func (r *Region) reserve() error {
 	var err error
 	r.base, err = r.vm.Reserve(r.size)
 	return err
+}
+
+// AddPeer lets work on dev use the region's pages, those that it has and those that it will get. Without pages it does
+// nothing.
+func (r *Region) AddPeer(dev driver.Device) error {
+	if r.vm == nil {
+		return nil
+	}
+	return r.vm.Add(dev)
 }
 
 // Base is the first address.

@@ -1,0 +1,120 @@
+// Package peers is the virtual memory of a device that other devices may use too.
+package peers
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Memory is a device's virtual memory, for one allocator. What it has mapped and what it maps, its peers may use, as
+// PyTorch's expandable segments are mapped for the devices that have peer access. Safe for concurrent use.
+type Memory struct {
+	driver.VirtualMemory
+	dev driver.Device
+
+	mu     sync.Mutex // held while the device works
+	mapped map[driver.Pointer]int64
+	peers  []driver.Device
+}
+
+// Of returns dev's virtual memory, or nil if it has none.
+func Of(dev driver.Device) *Memory {
+	vm := dev.VirtualMemory()
+	if vm == nil {
+		return nil
+	}
+	return &Memory{VirtualMemory: vm, dev: dev, mapped: map[driver.Pointer]int64{}}
+}
+
+// Map implements driver.VirtualMemory. If a peer cannot be let use the pages, they are not mapped.
+func (m *Memory) Map(p driver.Pointer, pages ...driver.Page) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.VirtualMemory.Map(p, pages...); err != nil {
+		return err
+	}
+	var size int64
+	for _, page := range pages {
+		size += page.Size
+	}
+	for _, peer := range slices.Clone(m.peers) {
+		if err := m.share(p, size, peer); err != nil {
+			return errors.Join(err, m.VirtualMemory.Unmap(p, size))
+		}
+	}
+	for _, page := range pages {
+		m.mapped[p] = page.Size
+		p += driver.Pointer(page.Size)
+	}
+	return nil
+}
+
+// Unmap implements driver.VirtualMemory.
+func (m *Memory) Unmap(p driver.Pointer, size int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.VirtualMemory.Unmap(p, size); err != nil {
+		return err
+	}
+	for end := p + driver.Pointer(size); p < end; {
+		n := m.mapped[p]
+		delete(m.mapped, p)
+		p += driver.Pointer(max(n, 1))
+	}
+	return nil
+}
+
+// Add lets work on dev use all pages that are mapped, and those that will be, until it is closed. Adding it twice, and the
+// memory's own device, is a no-op. The error matches driver.ErrUnsupported if the devices are not linked; after an error
+// dev may use some of the pages that are mapped, and none that will be.
+func (m *Memory) Add(dev driver.Device) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if dev == m.dev || slices.Contains(m.peers, dev) {
+		return nil
+	}
+	if err := linked(dev, m.dev); err != nil {
+		return err
+	}
+	for _, p := range slices.Sorted(maps.Keys(m.mapped)) {
+		if err := m.dev.Peers().Share(p, m.mapped[p], dev); err != nil {
+			return err
+		}
+	}
+	m.peers = append(m.peers, dev)
+	return nil
+}
+
+// linked fails if work on dev cannot use memory of other.
+func linked(dev, other driver.Device) error {
+	can := false
+	if peers := dev.Peers(); peers != nil && other.Peers() != nil {
+		var err error
+		if can, err = peers.CanAccess(other); err != nil {
+			return err
+		}
+	}
+	if !can {
+		return &driver.Error{
+			Call: "Peers.Share", Code: driver.ErrUnsupported,
+			Detail: fmt.Sprintf("%s %d does not reach the memory of %s %d", dev.Info().Driver, dev.Info().Ordinal,
+				other.Info().Driver, other.Info().Ordinal),
+		}
+	}
+	return nil
+}
+
+// share lets a peer use what was mapped. One that was closed is a peer no more.
+func (m *Memory) share(p driver.Pointer, size int64, peer driver.Device) error {
+	err := m.dev.Peers().Share(p, size, peer)
+	if errors.Is(err, driver.ErrClosed) {
+		m.peers = slices.DeleteFunc(m.peers, func(d driver.Device) bool { return d == peer })
+		return nil
+	}
+	return err
+}

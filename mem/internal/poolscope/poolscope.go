@@ -1,0 +1,86 @@
+// Package poolscope says which private pool a request goes to.
+//
+// A scope sends requests to a pool until it ends: all, or those that a filter or a key names. Of several scopes that a
+// request matches, the one begun last wins, as in PyTorch's allocator of device memory. Nothing here is locked: the
+// allocator's lock is held for every call, and while a filter runs.
+package poolscope
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A Filter says which requests a scope catches: those for which all that is set holds.
+type Filter struct {
+	Stream func(driver.Stream) bool // nil: requests for any stream
+	Key    any                      // mem.AllocOptions.Key; nil: requests with any key, or none
+}
+
+func (f *Filter) matches(s driver.Stream, key any) bool {
+	return (f.Key == nil || f.Key == key) && (f.Stream == nil || f.Stream(s))
+}
+
+// A Scope is a pool and the requests that go there.
+type Scope[P comparable] struct {
+	Pool   P
+	Graph  bool // of work that is captured, and not of a pool's user
+	Filter Filter
+}
+
+// Scopes are those that have not ended, in the order in which they were begun.
+type Scopes[P comparable] []*Scope[P]
+
+// Begin begins a scope.
+func (l *Scopes[P]) Begin(s Scope[P]) *Scope[P] {
+	*l = append(*l, &s)
+	return &s
+}
+
+// End ends a scope. It reports false if that has ended already, or is nil.
+func (l *Scopes[P]) End(s *Scope[P]) bool {
+	i := slices.Index(*l, s)
+	if i >= 0 {
+		*l = slices.Delete(*l, i, i+1)
+	}
+	return i >= 0
+}
+
+// Graph returns the scope in which captured work allocates to a pool, or nil. There is one at most.
+func (l Scopes[P]) Graph(p P) *Scope[P] {
+	for _, s := range l {
+		if s.Graph && s.Pool == p {
+			return s
+		}
+	}
+	return nil
+}
+
+// Lead reports whether any scope sends requests to a pool.
+func (l Scopes[P]) Lead(p P) bool {
+	return slices.ContainsFunc(l, func(s *Scope[P]) bool { return s.Pool == p })
+}
+
+// Capturing reports whether captured work allocates to any pool.
+func (l Scopes[P]) Capturing() bool {
+	return slices.ContainsFunc(l, func(s *Scope[P]) bool { return s.Graph })
+}
+
+// Find returns the pool of a request for a stream with a key, and false if no scope catches it.
+func (l Scopes[P]) Find(stream driver.Stream, key any) (pool P, ok bool) {
+	for _, s := range slices.Backward(l) {
+		if s.Filter.matches(stream, key) {
+			return s.Pool, true
+		}
+	}
+	return pool, false
+}
+
+// CheckKey panics if a key is not nil and cannot be compared. An allocator calls it before it locks anything.
+func CheckKey(call string, key any) {
+	if key != nil && !reflect.ValueOf(key).Comparable() {
+		panic(fmt.Sprintf("%s with a key of type %T, which cannot be compared", call, key))
+	}
+}

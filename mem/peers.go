@@ -1,0 +1,37 @@
+package mem
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A PeerAdder is an allocator that may map memory page by page: such memory is not what driver.Peers.Enable is about.
+type PeerAdder interface {
+	// AddPeer lets work on dev, a device of the same driver, use all that the allocator has mapped and will map, until dev
+	// is closed. Adding a device twice is a no-op. The error matches driver.ErrUnsupported if dev does not reach the
+	// allocator's device.
+	AddPeer(dev driver.Device) error
+}
+
+// EnablePeer lets work on dev use the memory of other directly: what other's Alloc returns, and what a, an allocator of
+// other's memory, maps page by page, what it has and what it will get (PyTorch's enablePeerAccess). Enabling twice is a
+// no-op. The error matches driver.ErrUnsupported if the devices are not linked.
+func EnablePeer(dev, other driver.Device, a Allocator) error {
+	peers := dev.Peers()
+	if peers == nil {
+		return fmt.Errorf("mem: EnablePeer: %s %d reaches no other device: %w", dev.Info().Driver, dev.Info().Ordinal,
+			driver.ErrUnsupported)
+	}
+	if err := peers.Enable(other); err != nil {
+		return err
+	}
+	for layer := range Layers(a) {
+		if p, ok := layer.(PeerAdder); ok {
+			if err := p.AddPeer(dev); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

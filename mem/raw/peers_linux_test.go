@@ -1,0 +1,132 @@
+package raw_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/bfc"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/paged"
+	"github.com/ashlar-go/ashlar/mem/raw"
+)
+
+// mapping are the allocators whose memory is mapped page by page.
+var mapping = map[string]func(driver.Device) (mem.Allocator, error){
+	"caching": func(d driver.Device) (mem.Allocator, error) {
+		cfg, _, err := caching.ParseConfig("expandable_segments:True")
+		if err != nil {
+			return nil, err
+		}
+		return caching.New(d, cfg)
+	},
+	"paged": func(d driver.Device) (mem.Allocator, error) { return paged.New(d, paged.Config{}) },
+	"bfc": func(d driver.Device) (mem.Allocator, error) {
+		return bfc.New(d, bfc.Config{Limit: 128 * mib, Virtual: true})
+	},
+	"arena": func(d driver.Device) (mem.Allocator, error) {
+		return arena.New(d, arena.Config{Size: 128 * mib, Page: 2 * mib})
+	},
+}
+
+// worksIn lets the other device's default stream write to memory and reads it through the owner's.
+func worksIn(t testing.TB, owner, other driver.Device, p driver.Pointer, size int64) error {
+	t.Helper()
+	if err := errors.Join(other.DefaultStream().Fill(p, 42, size), other.DefaultStream().Sync(context.Background())); err != nil {
+		return err
+	}
+	got := make([]byte, size)
+	check(t, owner.DefaultStream().CopyOut(got, p))
+	if !bytes.Equal(got, bytes.Repeat([]byte{42}, int(size))) {
+		t.Errorf("what the other device wrote to %#x is not there", p)
+	}
+	return nil
+}
+
+// Memory that is mapped page by page is a peer's to use, whether it was there before EnablePeer or came later.
+func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
+	for name, open := range mapping {
+		t.Run(name, func(t *testing.T) {
+			owner, other := newHost(t), newHost(t)
+			a, err := open(owner)
+			check(t, err)
+			mem.SetCurrent(owner, a)
+			before := alloc(t, owner, 4*mib)
+			if err := worksIn(t, owner, other, before, 4*mib); err == nil {
+				t.Fatal("work used another device's memory that nobody let it use")
+			}
+			check(t, raw.EnablePeer(other, owner))
+			check(t, raw.EnablePeer(other, owner)) // twice is as good
+			check(t, worksIn(t, owner, other, before, 4*mib))
+			after := alloc(t, owner, 40*mib)
+			check(t, worksIn(t, owner, other, after, 40*mib))
+			raw.Delete(before)
+			raw.Delete(after)
+			check(t, raw.EmptyCache())
+			again := alloc(t, owner, 24*mib) // unmapped and mapped anew
+			check(t, worksIn(t, owner, other, again, 24*mib))
+			raw.Delete(again)
+			check(t, a.(interface{ Close() error }).Close())
+		})
+	}
+}
+
+// A peer that was closed keeps nobody from growing.
+func TestDefect12_AClosedPeerIsForgotten(t *testing.T) {
+	for name, open := range mapping {
+		t.Run(name, func(t *testing.T) {
+			owner := newHost(t)
+			other, err := host.Open(host.Options{Total: mib})
+			check(t, err)
+			a, err := open(owner)
+			check(t, err)
+			check(t, mem.EnablePeer(other, owner, a))
+			check(t, other.Close())
+			for _, size := range []int64{4 * mib, 40 * mib} {
+				b, err := a.Alloc(owner.DefaultStream(), size)
+				check(t, err)
+				a.Free(b)
+			}
+			check(t, a.(interface{ Close() error }).Close())
+		})
+	}
+}
+
+// Pages that a peer cannot use are not mapped: the request fails, nothing is left of it, and the next is served.
+func TestDefect12_AFailedShareChangesNothing(t *testing.T) {
+	for name, open := range mapping {
+		t.Run(name, func(t *testing.T) {
+			owner, other := fault.Wrap(newHost(t)), fault.Wrap(newHost(t))
+			a, err := open(owner)
+			check(t, err)
+			b, err := a.Alloc(owner.DefaultStream(), 4*mib)
+			check(t, err)
+			refuse := fault.Rule{Kind: fault.Share, Nth: 1}
+			owner.SetRules(refuse)
+			if err := mem.EnablePeer(other, owner, a); !errors.Is(err, driver.ErrLost) {
+				t.Fatalf("EnablePeer = %v, want the device's error", err)
+			}
+			check(t, mem.EnablePeer(other, owner, a))
+			owner.SetRules(refuse)
+			before := a.(mem.StatsReporter).Stats().ReservedBytes.All.Current
+			if c, err := a.Alloc(owner.DefaultStream(), 40*mib); !errors.Is(err, driver.ErrLost) {
+				t.Fatalf("Alloc = %+v, %v, want the device's error", c, err)
+			}
+			if now := a.(mem.StatsReporter).Stats().ReservedBytes.All.Current; now != before {
+				t.Errorf("%d bytes are reserved after a failed request, before %d", now, before)
+			}
+			c, err := a.Alloc(owner.DefaultStream(), 40*mib)
+			check(t, err)
+			check(t, worksIn(t, owner, other, c.Ptr, 40*mib))
+			a.Free(b)
+			a.Free(c)
+			check(t, a.(interface{ Close() error }).Close())
+		})
+	}
+}
