@@ -86,8 +86,8 @@ func (c Config) checkAddress() error {
 	}
 	first, err := strconv.Atoi(port)
 	last := first + max(c.Ports, 1) - 1
-	if err != nil || host == "" || first < 1 || last > 65535 || c.Ports < 0 {
-		return wrong("address %q with %d ports: want a host and ports from 1 to 65535", c.Address, c.Ports)
+	if err != nil || host == "" || first < 1 || last > maxPort || c.Ports < 0 {
+		return wrong("address %q with %d ports: want a host and ports from 1 to %d", c.Address, c.Ports, maxPort)
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ const (
 	// those that systems hand out by themselves.
 	firstPort  = 20_000
 	portGroups = 1_000
+
+	maxPort = 65535
 )
 
 // FromEnv makes a Config of what a launcher put into the environment, which lookup reads (os.LookupEnv): libraries do not.
@@ -154,13 +156,17 @@ func (e *environment) failure() error {
 func (e *environment) master() bool {
 	addr, port := e.text("MASTER_ADDR"), 0
 	e.optional(&port, "MASTER_PORT")
+	if port > maxPort {
+		e.wrong = append(e.wrong, fmt.Sprintf("MASTER_PORT is %d: want a port from 1 to %d", port, maxPort))
+		port = 0
+	}
 	if addr == "" || port == 0 {
 		return false
 	}
 	e.c.ID = shorten(fmt.Sprintf("%d@%s", port, e.text("TORCHELASTIC_RUN_ID")))
 	e.c.Ports = 1
 	if strings.EqualFold(e.text("TORCHELASTIC_USE_AGENT_STORE"), "true") {
-		if e.c.Ports = portSpan; port+agentOffset+portSpan-1 <= 65535 {
+		if e.c.Ports = portSpan; port+agentOffset+portSpan-1 <= maxPort {
 			port += agentOffset
 		} else {
 			port -= agentOffset

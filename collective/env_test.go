@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // environmentOf makes a lookup of "A=1 B=2".
@@ -100,7 +102,7 @@ func TestFromHalfAnEnvironment(t *testing.T) {
 		"SLURM_PROCID=0 SLURM_STEP_ID=0": "launched by Slurm: missing SLURM_NTASKS",
 		"RANK=x WORLD_SIZE=-2 MASTER_ADDR=a MASTER_PORT=1":    `launched by torchrun: RANK is "x": want a number from 0; WORLD_SIZE is "-2": want a number from 0`,
 		"RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1":     "rank 2 of 2: want 0 to 1 (from what torchrun set)",
-		"RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=99999": `address "a:99999" with 1 ports: want a host and ports from 1 to 65535 (from what torchrun set)`,
+		"RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=99999": "MASTER_PORT is 99999: want a port from 1 to 65535",
 		"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=2":             "launched by MPICH: missing MASTER_ADDR, MASTER_PORT",
 	} {
 		_, ok, err := FromEnv(environmentOf(env))
@@ -118,5 +120,27 @@ func TestFirstHost(t *testing.T) {
 		if got := firstHost(list); got != want {
 			t.Errorf("%q: %q, want %q", list, got, want)
 		}
+	}
+}
+
+// Whatever number a launcher's variable carries, FromEnv takes it, or names it and what is wanted.
+func TestDefect02_NumbersOfTheEnvironment(t *testing.T) {
+	for _, env := range []string{
+		"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=h MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=2",
+		"RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",
+		"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4",
+		"PMI_RANK=2 PMI_SIZE=3 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=3",
+		"SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_LOCALID=1 SLURM_NODEID=0 SLURM_JOB_NODELIST=gpu[07,09]",
+	} {
+		testkit.Replaced(env, func(n, changed string) {
+			c, _, err := FromEnv(environmentOf(changed))
+			switch {
+			case err != nil && strings.Contains(err.Error(), "missing MASTER_ADDR"): // the ranks are on several machines then
+			case err != nil && (!strings.Contains(err.Error(), n) || !strings.Contains(err.Error(), "want")):
+				t.Errorf("%s: %v", changed, err)
+			case err == nil && errors.Join(c.check(), c.checkAddress()) != nil:
+				t.Errorf("%s: %+v", changed, c)
+			}
+		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -278,4 +279,33 @@ func TestReadLogNumbersHandles(t *testing.T) {
 		t.Fatalf("%d rows, then %v", rows, last)
 	}
 	wantAll(t, last.Error(), "mem: log, line 1025", "1024 streams")
+}
+
+// Whatever number a row of a log carries, it is replayed, or an error names it and what is wanted.
+func TestDefect02_NumbersOfLogs(t *testing.T) {
+	const log = mem.LogHeader + "\n0,15:04:05.678902,allocate,0x1000,100,7,\n0,15:04:05.678905,free,0x1000,512,7,3 4\n"
+	testkit.Replaced(log, func(n, changed string) {
+		before := testkit.Allocated()
+		dev := sim.New(sim.Options{Total: 64 << 20})
+		streams := map[driver.StreamID]driver.Stream{}
+		err := mem.ReplayLog(strings.NewReader(changed), newCaching(t, dev), func(id driver.StreamID) (driver.Stream, error) {
+			if s := streams[id]; s != nil {
+				return s, nil
+			}
+			s, err := dev.NewStream(driver.StreamOptions{})
+			streams[id] = s
+			return s, err
+		})
+		if err != nil && !strings.Contains(err.Error(), "mem: log, line") {
+			t.Errorf("%s: %v", changed, err)
+		}
+		if n := testkit.Allocated() - before; n > 64<<20 {
+			t.Errorf("%s: %d bytes allocated", changed, n)
+		}
+	})
+	for _, n := range testkit.Numbers() {
+		if _, err := mem.ParseAttributes("device=" + n); err != nil && !strings.Contains(err.Error(), n) {
+			t.Errorf("device=%s: %v", n, err)
+		}
+	}
 }

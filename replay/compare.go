@@ -20,7 +20,7 @@ type CompareOptions struct {
 	// can have had.
 	Limit int64
 
-	// Capacity is the device's memory in bytes; 0 means what a script says, or else an H200's.
+	// Capacity is the device's memory in bytes, at most sim.MaxTotal; 0 means what a script says, or else an H200's.
 	Capacity int64
 
 	// OpenDevice opens a fresh device of so many bytes for a run. Nil means a simulated one: then rows are worked out in
@@ -130,10 +130,12 @@ func Compare(w *Work, opts CompareOptions) (*Comparison, error) {
 		c.result.Limit = w.RecordedLimit
 	}
 	c.result.LimitRecorded = c.result.Limit > 0 && c.result.Limit == w.RecordedLimit
-	c.opts.Capacity = w.capacity(opts.Capacity)
-	c.result.Capacity = c.opts.Capacity
+	capacity, err := w.capacity(opts.Capacity)
+	if err != nil {
+		return nil, err
+	}
+	c.opts.Capacity, c.result.Capacity = capacity, capacity
 	if opts.Specs == nil {
-		var err error
 		if opts.Specs, err = DefaultSpecs(w, CompareOptions{
 			Limit: c.result.Limit, Capacity: c.result.Capacity, Smallest: opts.Smallest,
 		}); err != nil {

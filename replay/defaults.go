@@ -16,7 +16,11 @@ var (
 // simulated device: they reserve the least or, with opts.Smallest, complete under the smallest limit; and, if there is a
 // limit, garbage collection at 0.8 of it.
 func DefaultSpecs(w *Work, opts CompareOptions) ([]string, error) {
-	opts.Capacity = w.capacity(opts.Capacity)
+	capacity, err := w.capacity(opts.Capacity)
+	if err != nil {
+		return nil, err
+	}
+	opts.Capacity = capacity
 	specs := []string{AsRecorded}
 	add := func(spec string) error {
 		s, err := ParseSpec(spec, w.Recorded)

@@ -24,7 +24,10 @@ func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	limit, _, err := smallestLimit(w, &s, w.capacity(capacity), newMeter(nil, 1))
+	if capacity, err = w.capacity(capacity); err != nil {
+		return 0, err
+	}
+	limit, _, err := smallestLimit(w, &s, capacity, newMeter(nil, 1))
 	return limit, err
 }
 

@@ -142,9 +142,9 @@ func arenaWithin(cfg arena.Config, dev driver.Device, limit int64) arena.Config 
 	if limit < cfg.Page {
 		cfg.Page = 0
 	}
-	cfg.Size = limit
+	cfg.Size = min(limit, max(dev.Info().TotalMemory, cfg.Page)) // there is no more to reserve
 	if cfg.Page > 0 {
-		cfg.Size -= limit % cfg.Page // a region is of whole pages
+		cfg.Size -= cfg.Size % cfg.Page // a region is of whole pages
 	}
 	return cfg
 }

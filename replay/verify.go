@@ -111,8 +111,8 @@ func Verify(s *snapshot.Snapshot, opts VerifyOptions) (Verdict, error) {
 	if opts.Limit > 0 {
 		cfg.Limit = opts.Limit
 	}
-	if opts.TotalMemory == 0 {
-		opts.TotalMemory = H200Memory
+	if opts.TotalMemory, err = capacityOr(opts.TotalMemory); err != nil {
+		return v, err
 	}
 	found := false
 	for device, t := range s.Traces {

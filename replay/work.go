@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/allocconf"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
@@ -178,19 +179,31 @@ func ScriptWork(s *trace.Script) (*Work, error) {
 				if w.Capacity, err = bytesize.Parse(total); err != nil {
 					return fail("device sim: %v", err)
 				}
+				if w.Capacity < 1 || w.Capacity > sim.MaxTotal {
+					return fail("device sim: total %q: want 1 byte to %s", total, bytesize.Exact(sim.MaxTotal))
+				}
 			}
 		}
 	}
 	return w, nil
 }
 
-// capacity is the memory of a simulated device for w, in bytes, if asked says nothing.
-func (w *Work) capacity(asked int64) int64 {
-	switch {
-	case asked > 0:
-		return asked
-	case w.Capacity > 0:
-		return w.Capacity
+// capacity is the memory of a device for w, in bytes: what is asked for or, if that is 0, what a script says, or else an H200's.
+func (w *Work) capacity(asked int64) (int64, error) {
+	if asked == 0 {
+		asked = w.Capacity
 	}
-	return H200Memory
+	return capacityOr(asked)
+}
+
+// capacityOr is the memory of a device, in bytes; an H200's if that is 0.
+func capacityOr(asked int64) (int64, error) {
+	if asked < 0 || asked > sim.MaxTotal {
+		return 0, fmt.Errorf("replay: a capacity of %d bytes: want 1 to %d (%s), or 0 for the default",
+			asked, int64(sim.MaxTotal), bytesize.Exact(sim.MaxTotal))
+	}
+	if asked == 0 {
+		return H200Memory, nil
+	}
+	return asked, nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/replay"
@@ -15,14 +16,14 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A size is a number of bytes on the command line: 18.2GiB, 512k, 2097152.
+// A size is a number of bytes on the command line, no more than a device can have: 18.2GiB, 512k, 2097152.
 type size int64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *size) UnmarshalText(text []byte) error {
 	n, err := bytesize.Parse(string(text))
-	if err == nil && n == 0 {
-		err = fmt.Errorf("size %q: want more than nothing", text)
+	if err == nil && (n == 0 || n > sim.MaxTotal) {
+		err = fmt.Errorf("size %q: want 1 byte to %s", text, bytesize.Exact(sim.MaxTotal))
 	}
 	*s = size(n)
 	return err

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/replay"
 )
 
@@ -35,5 +36,5 @@ func (l limit) of(w *replay.Work) int64 {
 		return int64(l.size)
 	}
 	bytes := math.Floor(l.times * float64(w.Program.LowerBound()))
-	return int64(max(1, min(bytes, 1<<62)))
+	return int64(max(1, min(bytes, sim.MaxTotal)))
 }

@@ -232,7 +232,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"limit of a negative multiple", "", []string{"replay", "--limit=-1x", "x"}, exitUsage, "more than 0"},
 		{"limit of an endless multiple", "", []string{"replay", "--limit", "Infx", "x"}, exitUsage, "at most 1000000"},
 		{"limit that is no number", "", []string{"replay", "--limit", "NaNx", "x"}, exitUsage, "more than 0"},
-		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "more than nothing"},
+		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "want 1 byte to 32768TiB"},
 		{"no such device", "", []string{"replay", "--device", "gpu", "x"}, exitUsage, "--device"},
 		{"no such allocator", "", []string{"replay", "-a", "buddy", "x"}, exitUsage, "there is: arena, bfc, caching, direct, paged, planned"},
 		{"bad settings of an allocator", "", []string{"replay", "-a", "caching:max_split_size_mb:1", "x"}, exitUsage, "max_split_size_mb"},

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
@@ -147,12 +149,14 @@ func (c *planCmd) work(in *input) (*replay.Work, error) {
 	if c.Ordinal < 0 && len(works) > 1 {
 		return nil, usageError{fmt.Errorf("%s has %d devices: choose one with --ordinal", in.name(), len(works))}
 	}
+	var has []string
 	for _, w := range works {
 		if c.Ordinal < 0 || w.Device == c.Ordinal {
 			return w, nil
 		}
+		has = append(has, strconv.Itoa(w.Device))
 	}
-	return nil, usageError{fmt.Errorf("--ordinal %d: %s has no such device", c.Ordinal, in.name())}
+	return nil, usageError{fmt.Errorf("--ordinal %d: %s has no such device: want one of %s", c.Ordinal, in.name(), strings.Join(has, ", "))}
 }
 
 func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned.Plan, n int64) planSummary {

@@ -80,7 +80,7 @@ func (o *Options) place(sys fs.FS, bind func(pages []byte, node int, strict bool
 		at := slices.IndexFunc(nodes, func(n numa.Node) bool { return n.ID == pl.node })
 		switch {
 		case at < 0:
-			return fail(driver.ErrInvalid, "node %d: this machine has %s", pl.node, names(nodes))
+			return fail(driver.ErrInvalid, "node %d: want one of %s", pl.node, names(nodes))
 		case nodes[at].Memory == 0:
 			return fail(driver.ErrInvalid, "node %d has no memory of its own", pl.node)
 		case total == 0:
@@ -111,7 +111,7 @@ func names(nodes []numa.Node) string {
 	for _, n := range nodes {
 		text = append(text, fmt.Sprint(n.ID))
 	}
-	return "the nodes " + strings.Join(text, ", ")
+	return "this machine's nodes, " + strings.Join(text, ", ")
 }
 
 // mapMemory returns size bytes of fresh memory, placed.

@@ -166,13 +166,13 @@ func TestOpenArguments(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"total=1GB1":         "total=1GB1",
-		"total=0":            "must not be 0",
+		"total=0":            "want more than 0",
 		"total":              "total=",
 		"granularity=3":      "power of two",
 		"base=513":           "multiple",
 		"seed=x":             "seed=x",
 		"cost=free":          "want h200, none or a file",
-		"pinned=0":           "must not be 0",
+		"pinned=0":           "want more than 0",
 		"random=yes":         "takes no value",
 		"ordinal=-1":         "from 0",
 		"ordinal=x":          "from 0",

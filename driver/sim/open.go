@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func parseOptions(args string) (Options, error) {
 func (o *Options) set(name, value string, given bool) error {
 	size := func(to *int64) (err error) {
 		if *to, err = bytesize.Parse(value); err == nil && *to == 0 {
-			err = fmt.Errorf("must not be 0")
+			err = fmt.Errorf("want more than 0")
 		}
 		return err
 	}
@@ -89,10 +90,10 @@ func (o *Options) set(name, value string, given bool) error {
 		err = size(&o.Alignment)
 	case "base":
 		var n uint64
-		n, err = strconv.ParseUint(value, 0, 64)
+		n, err = number(value)
 		o.Base = driver.Pointer(n)
 	case "seed":
-		o.Seed, err = strconv.ParseUint(value, 0, 64)
+		o.Seed, err = number(value)
 	case "pinned":
 		err = size(&o.Pinned)
 	case "ordinal":
@@ -113,6 +114,15 @@ func (o *Options) set(name, value string, given bool) error {
 		return fmt.Errorf("setting %s=%s: %w", name, value, err)
 	}
 	return nil
+}
+
+// number reads a number of 64 bits, such as 7 or 0x7f0000000000.
+func number(value string) (uint64, error) {
+	n, err := strconv.ParseUint(value, 0, 64)
+	if err != nil {
+		return 0, fmt.Errorf("want a whole number from 0 to %d", uint64(math.MaxUint64))
+	}
+	return n, nil
 }
 
 // costModel returns the model of that name, or of the file.

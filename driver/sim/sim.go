@@ -55,11 +55,12 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
 // Options describe a device. The zero value is an NVIDIA H200 of which work completes at once.
 type Options struct {
-	Total           int64          // bytes of memory; 0 is 150,109,880,320, an H200's
+	Total           int64          // bytes of memory, at most MaxTotal; 0 is 150,109,880,320, an H200's
 	Granularity     int64          // bytes, a power of two; 0 is 2 MiB
 	Alignment       int64          // bytes, a power of two; 0 is 512
 	Base            driver.Pointer // lowest address, a multiple of both; 0 is 0x7f0000000000
@@ -88,13 +89,16 @@ const (
 	OnDemand                   // every stream is held from the start
 )
 
+// MaxTotal is the most memory that a device can have, in bytes: 32,768 TiB.
+const MaxTotal = 1 << 55
+
 const (
 	defaultTotal       = 150_109_880_320
 	defaultGranularity = 2 << 20
 	defaultAlignment   = 512
 	defaultBase        = 0x7f00_0000_0000
 	defaultPinned      = 16 << 30
-	reservedAddresses  = 1 << 47 // bytes of addresses for reservations
+	reservedAddresses  = 1 << 47 // bytes of addresses for reservations at least
 )
 
 // A Device is a simulated device. Safe for concurrent use.
@@ -166,7 +170,7 @@ func New(opts Options) *Device {
 	const step = 1 << 40
 	addresses := max(16*step, (4*uint64(opts.Total)+step-1)&^(step-1))
 	d.large.give(uint64(opts.Base), addresses)
-	d.reservable.give(uint64(opts.Base)+addresses, reservedAddresses)
+	d.reservable.give(uint64(opts.Base)+addresses, max(reservedAddresses, addresses))
 	d.standard = &Stream{d: d, timeline: d.newTimeline()}
 	return d
 }
@@ -190,8 +194,8 @@ func (o *Options) complete() error {
 	}
 	powerOfTwo := func(n int64) bool { return n > 0 && n&(n-1) == 0 }
 	switch {
-	case o.Total < 0 || o.Total > 1<<55:
-		return fmt.Errorf("total %d: want 1 to 2^55 bytes", o.Total)
+	case o.Total < 0 || o.Total > MaxTotal:
+		return fmt.Errorf("total %d: want 1 to %d bytes (%s)", o.Total, int64(MaxTotal), bytesize.Exact(MaxTotal))
 	case !powerOfTwo(o.Granularity) || o.Granularity > 1<<40:
 		return fmt.Errorf("granularity %d: want a power of two, at most 1TiB", o.Granularity)
 	case !powerOfTwo(o.Alignment) || o.Alignment > 1<<40:

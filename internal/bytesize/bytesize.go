@@ -2,6 +2,7 @@
 package bytesize
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -37,8 +38,12 @@ func Parse(s string) (int64, error) {
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz ")
 	suffix := strings.TrimSpace(text[len(digits):])
 	if suffix == "" {
-		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n >= 0 {
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err == nil && n >= 0 {
 			return n, nil
+		}
+		if errors.Is(err, strconv.ErrRange) && n > 0 {
+			return 0, tooLarge(s)
 		}
 		return 0, fmt.Errorf("size %q: want a number of bytes, or a number with a unit such as 18.2GiB or 512k", s)
 	}
@@ -49,12 +54,16 @@ func Parse(s string) (int64, error) {
 	for _, u := range units {
 		if u.suffix == suffix {
 			if value*u.bytes >= math.MaxInt64 {
-				return 0, fmt.Errorf("size %q: too large", s)
+				return 0, tooLarge(s)
 			}
 			return int64(value * u.bytes), nil
 		}
 	}
 	return 0, fmt.Errorf("size %q: unknown unit %q; use B, KiB, MiB, GiB, TiB (or k, m, g, t), or KB, MB, GB, TB", s, suffix)
+}
+
+func tooLarge(s string) error {
+	return fmt.Errorf("size %q: too large: want at most %d bytes", s, int64(math.MaxInt64))
 }
 
 // Format writes n with the largest binary unit that leaves at least 1 before the point, and two decimals.

@@ -67,11 +67,19 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	if c.Round == 0 {
 		c.Round = grain
 	}
-	switch {
-	case c.Round < 0 || c.Round%grain != 0 || c.Round > maxSize:
-		return c, fmt.Errorf("arena: round is %d bytes: want a multiple of %d", c.Round, grain)
-	case c.Size < 0 || c.Size > maxSize || c.Limit < 0 || c.Page < 0 || c.Page > maxSize || c.Bounce < 0 || c.Bounce > maxSize:
-		return c, fmt.Errorf("arena: sizes %+v: want none negative, nor over %s", c, bytesize.Exact(maxSize))
+	if c.Round < 0 || c.Round%grain != 0 || c.Round > maxSize {
+		return c, fmt.Errorf("arena: round is %d bytes: want a multiple of %d, at most %s", c.Round, grain, bytesize.Exact(maxSize))
+	}
+	for _, s := range []struct {
+		name string
+		size int64
+	}{{"size", c.Size}, {"page", c.Page}, {"bounce", c.Bounce}} {
+		if s.size < 0 || s.size > maxSize {
+			return c, fmt.Errorf("arena: %s is %d bytes: want 0 to %s", s.name, s.size, bytesize.Exact(maxSize))
+		}
+	}
+	if c.Limit < 0 {
+		return c, fmt.Errorf("arena: limit is %d bytes: want 0 for none, or more", c.Limit)
 	}
 	if c.Size == 0 {
 		free, _, err := dev.Available()

@@ -38,7 +38,7 @@ func TestRegistry(t *testing.T) {
 		"size=100":              "a region of 0: want at least one block, of 512",
 		"size=1PiB":             "out of device memory",
 		"page=1000,size=1MiB":   "not a multiple of the granularity",
-		"size=100PiB":           "nor over",
+		"size=100PiB":           "size is 112589990684262400 bytes: want 0 to 65536TiB",
 		"limit=1MiB,bounce=1kx": `setting "bounce"`,
 	} {
 		a, err := mem.Open("arena:"+settings, dev)

@@ -91,9 +91,19 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	if c.Addresses == 0 {
 		c.Addresses = min(4*max(info.TotalMemory, info.Granularity), maxRegion)
 	}
+	keep := c.Keep
+	if keep == KeepNone {
+		keep = 0
+	}
+	for _, s := range []struct {
+		name string
+		size int64
+	}{{"limit", c.Limit}, {"page", c.Page}, {"keep", keep}, {"spare", c.Spare}, {"addresses", c.Addresses}} {
+		if s.size < 0 {
+			return c, fmt.Errorf("paged: %s is %d bytes: want none negative", s.name, s.size)
+		}
+	}
 	switch {
-	case c.Limit < 0 || c.Page < 0 || c.Keep < KeepNone || c.Spare < 0 || c.Addresses < 0:
-		return c, fmt.Errorf("paged: sizes %+v: want none negative", c)
 	case c.Limit > 0 && c.Limit < info.Granularity:
 		return c, fmt.Errorf("paged: limit is %s: want at least the device's granularity, %s",
 			bytesize.Exact(c.Limit), bytesize.Exact(info.Granularity))

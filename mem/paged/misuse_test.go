@@ -20,7 +20,7 @@ func TestNewRefuses(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 * granule, Granularity: granule})
 	for part, cfg := range map[string]paged.Config{
 		"limit": {Limit: granule - 1}, "page": {Page: granule - 1}, "addresses": {Addresses: 1<<40 + 1},
-		"negative": {Limit: -1}, "sizes": {Keep: -2},
+		"limit is -1 bytes: want none negative": {Limit: -1}, "keep is -2 bytes": {Keep: -2}, "spare is -1": {Spare: -1},
 	} {
 		if _, err := paged.New(dev, cfg); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%+v: the error is %v: want one about %s", cfg, err, part)

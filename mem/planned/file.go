@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/crc64"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -184,8 +185,11 @@ func (f *reader) lane(p *Plan, line string) error {
 	if err == nil {
 		l.Size, err = strconv.ParseInt(words[5], 10, 64)
 	}
-	if err != nil || len(p.Lanes) == maxLanes || words[3] != "-" && l.Loop < 0 {
-		return f.wrong("%.60q: a number that is none, or too many lanes", line)
+	switch {
+	case err != nil || words[3] != "-" && l.Loop < 0:
+		return f.wrong("%.60q, want whole numbers from 0 to %d", line, int64(math.MaxInt64))
+	case len(p.Lanes) == maxLanes:
+		return f.wrong("more than %d lanes: want no more", maxLanes)
 	}
 	l.Stream = stream
 	p.Lanes = append(p.Lanes, l)

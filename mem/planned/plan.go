@@ -128,7 +128,7 @@ func (p *Plan) Check() error {
 	for i := range p.Lanes {
 		l := &p.Lanes[i]
 		if l.Stream < 0 || l.Stream >= maxLanes || streams[l.Stream] {
-			return fmt.Errorf("planned: lane %d is of stream %d, which is no number below %d, or has a lane", i, l.Stream, maxLanes)
+			return fmt.Errorf("planned: lane %d is of stream %d: want 0 to %d, each at most once", i, l.Stream, maxLanes-1)
 		}
 		streams[l.Stream] = true
 		if err := p.checkLane(l); err != nil {
@@ -147,7 +147,7 @@ func (p *Plan) checkLane(l *Lane) error {
 	case n == 0 || n > maxSlots:
 		return fmt.Errorf("%d slots, want 1 to %d", n, maxSlots)
 	case l.Loop < -1 || l.Loop >= n:
-		return fmt.Errorf("it goes on at position %d of %d", l.Loop, n)
+		return fmt.Errorf("it goes on at position %d: want 0 to %d", l.Loop, n-1)
 	case l.Size < 0 || l.Size > maxSize || l.Size%grain != 0:
 		return fmt.Errorf("size %d, want a multiple of %d", l.Size, grain)
 	}
@@ -159,11 +159,11 @@ func (p *Plan) checkLane(l *Lane) error {
 		}
 		switch {
 		case s.Size < 1 || s.Size > maxSize/16:
-			return fmt.Errorf("slot %d asks for %d bytes", i, s.Size)
+			return fmt.Errorf("slot %d asks for %d bytes: want 1 to %d", i, s.Size, int64(maxSize))
 		case s.Offset < 0 && s.Offset != -1 || s.Offset > maxSize || s.Offset >= 0 && s.Offset%grain != 0:
 			return fmt.Errorf("slot %d at %d, want a multiple of %d, or -1", i, s.Offset, grain)
 		case s.Offset >= 0 && s.Offset+roundUp(p.most(s.Size)) > l.Size:
-			return fmt.Errorf("slot %d of %d bytes at %d is beyond the size %d", i, s.Size, s.Offset, l.Size)
+			return fmt.Errorf("slot %d of %d bytes at %d ends beyond the size: want it within %d", i, s.Size, s.Offset, l.Size)
 		case s.End <= i, s.End > Forever, s.Offset >= 0 && s.End > last && (s.End != Forever || l.Loop >= 0 && i >= l.Loop):
 			return fmt.Errorf("slot %d ends at %d, want %d to %d", i, s.End, i+1, last)
 		}

@@ -15,7 +15,7 @@ func (r *Region) Extend(end driver.Pointer) error {
 	if r.lost != nil || need <= have {
 		return r.lost
 	}
-	pages := make([]driver.Page, 0, need-have)
+	pages := make([]driver.Page, 0, min(need-have, 1<<10)) // more only once the device had so many
 	for len(pages) < need-have {
 		if n := len(r.spare); n > 0 {
 			pages, r.spare = append(pages, r.spare[n-1]), r.spare[:n-1]
@@ -119,6 +119,9 @@ func (r *Region) at(slot int) driver.Pointer { return r.base + driver.Pointer(in
 func (r *Region) place(first int, pages []driver.Page) error {
 	if err := r.vm.Map(r.at(first), pages...); err != nil {
 		return err
+	}
+	if n := first + len(pages) - len(r.slots); n > 0 {
+		r.slots = append(r.slots, make([]driver.Page, n)...)
 	}
 	copy(r.slots[first:], pages)
 	return nil

@@ -70,7 +70,7 @@ type Region struct {
 	// With pages.
 	vm    *peers.Memory // nil without
 	page  int64
-	slots []driver.Page // by position; a zero ID where nothing is mapped
+	slots []driver.Page // by position, as far as any ever had memory; a zero ID where nothing is mapped
 	ready int           // slots with memory, from the first on
 	pages int           // created and not dropped
 	spare []driver.Page // mapped nowhere: kept because giving them back failed
@@ -123,7 +123,6 @@ func (r *Region) reserve() error {
 		return &driver.Error{Call: "VirtualMemory.Reserve", Code: driver.ErrInvalid, Detail: detail}
 	}
 	r.size = roundUp(r.size, r.page)
-	r.slots = make([]driver.Page, r.size/r.page)
 	var err error
 	r.base, err = r.vm.Reserve(r.size)
 	return err

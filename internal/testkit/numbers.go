@@ -1,0 +1,41 @@
+// Package testkit is what tests of many packages share.
+package testkit
+
+import "runtime/metrics"
+
+// Numbers returns whole numbers that a flag, a text or a file may carry, in decimals: next to nothing, and around the
+// limits of 31, 32, 53, 55 (sim.MaxTotal), 60, 63 and 64 bits.
+func Numbers() []string {
+	return []string{
+		"0", "1", "-1", "2147483647", "2147483648", "-2147483649", "4294967295", "4294967296", "9007199254740993",
+		"36028797018963967", "36028797018963968", "36028797018963969", "1152921504606846976", "9223372036854775806",
+		"9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616",
+		"-9223372036854775808", "-9223372036854775809",
+	}
+}
+
+// Replaced calls visit with text changed in one place: each run of digits in it, and each of Numbers in its place.
+func Replaced(text string, visit func(number, changed string)) {
+	for at := 0; at < len(text); {
+		end := at
+		for end < len(text) && text[end] >= '0' && text[end] <= '9' {
+			end++
+		}
+		if end == at {
+			at++
+			continue
+		}
+		for _, n := range Numbers() {
+			visit(n, text[:at]+n+text[end:])
+		}
+		at = end
+	}
+}
+
+// Allocated is how many bytes this process has allocated so far. It is exact enough to find an allocation that is out of
+// proportion, not to compare two.
+func Allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
