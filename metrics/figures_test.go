@@ -132,7 +132,7 @@ func TestEveryNumberOfStats(t *testing.T) {
 	}
 }
 
-// So is every number of pinned.Stats; times are microseconds there, and seconds here.
+// So is every number of pinned.Stats but those of buckets; times are microseconds there, and seconds here.
 func TestEveryNumberOfPinnedStats(t *testing.T) {
 	st := pinned.Stats{
 		Allocations: mem.Stat{Current: 1, Peak: 2, Allocated: 3, Freed: 4}, AllocatedBytes: mem.Stat{Current: 5, Peak: 6, Allocated: 7, Freed: 8},

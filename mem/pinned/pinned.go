@@ -79,7 +79,8 @@ type Allocator struct {
 	shelves   [maxBits + 1]shelf
 	byAddress []*record
 	reserve   reserve
-	stats     Stats
+	stats     Stats // but for BucketAllocation
+	buckets   [maxBits + 1]BucketStats
 	failed    error // the first of the driver's errors that nobody was told yet
 }
 
@@ -158,8 +159,7 @@ func (a *Allocator) lend(r *record, size int64) Block {
 	r.gen++
 	r.state = live
 	r.asked = size
-	rise(&a.stats.ActiveRequests, 1)
-	rise(&a.stats.ActiveBytes, r.size())
+	a.countActive(r, 1)
 	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size())
 	a.verify()
 	return r.block()
@@ -200,8 +200,7 @@ func (a *Allocator) retire(r *record) (leaves bool) {
 		r.state = kept
 		return false
 	}
-	fall(&a.stats.ActiveRequests, 1)
-	fall(&a.stats.ActiveBytes, r.size())
+	a.countActive(r, -1)
 	if r.size() > a.cfg.maxCached() {
 		a.detach(r)
 		a.verify()

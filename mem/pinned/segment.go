@@ -52,8 +52,7 @@ func (a *Allocator) carve(size int64) *record {
 func (a *Allocator) enter(seg segment) *record {
 	r := &record{owner: a, segment: seg}
 	a.attach(r)
-	rise(&a.stats.Allocations, 1)
-	rise(&a.stats.AllocatedBytes, r.size())
+	a.countHeld(r, 1)
 	return r
 }
 
@@ -168,8 +167,7 @@ func (a *Allocator) giveBack(r *record) error {
 	defer a.mu.Unlock()
 	if lost {
 		r.state = gone
-		fall(&a.stats.Allocations, 1)
-		fall(&a.stats.AllocatedBytes, r.size())
+		a.countHeld(r, -1)
 	} else {
 		a.attach(r)
 		a.cache(r)

@@ -1,6 +1,9 @@
 package pinned
 
 import (
+	"iter"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ashlar-go/ashlar/mem"
@@ -19,6 +22,18 @@ type Stats struct {
 	// LargestAlloc is the bytes, as rounded, of the largest block handed out since the last reset of peaks. PyTorch has
 	// no such key.
 	LargestAlloc int64
+
+	// BucketAllocation is how many blocks of each bucket came from the driver or were cut from the reserved segment:
+	// bucket_allocation of PyTorch's HostStats. See BucketStats.
+	BucketAllocation [maxBits + 1]int64
+}
+
+// BucketStats are the counters of the blocks of one bucket, as PyTorch's allocator keeps them.
+type BucketStats struct {
+	Allocations    mem.Stat // blocks that the allocator holds, on loan or not
+	AllocatedBytes mem.Stat // their sizes, as rounded
+	ActiveRequests mem.Stat // blocks on loan, and those whose free waits
+	ActiveBytes    mem.Stat // their sizes, as rounded
 }
 
 // NumHostAlloc is how many blocks came from the driver or were cut from the reserved segment.
@@ -51,7 +66,8 @@ func (d *Duration) add(t time.Duration) {
 	}
 }
 
-// Map returns the statistics under the very keys of torch.cuda.host_memory_stats().
+// Map returns the statistics under the very keys of torch.cuda.host_memory_stats(), and, of buckets that had any blocks,
+// BucketAllocation as bucket_allocation.0 and so on.
 func (s Stats) Map() map[string]int64 {
 	m := make(map[string]int64, 32)
 	stat := func(name string, st mem.Stat) {
@@ -75,6 +91,11 @@ func (s Stats) Map() map[string]int64 {
 	m["num_host_free"] = s.NumHostFree()
 	duration("host_alloc_time", s.HostAllocTime)
 	duration("host_free_time", s.HostFreeTime)
+	for i, n := range s.BucketAllocation {
+		if n > 0 {
+			m["bucket_allocation."+strconv.Itoa(i)] = n
+		}
+	}
 	return m
 }
 
@@ -82,14 +103,26 @@ func (s Stats) Map() map[string]int64 {
 func (a *Allocator) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.stats
+	s := a.stats
+	for i := range a.buckets {
+		s.BucketAllocation[i] = a.buckets[i].Allocations.Allocated
+	}
+	return s
+}
+
+// BucketStats returns the counters of each bucket: bucket n has the blocks of over 2^(n-1) and up to 2^n bytes. Their
+// sums are those of Stats, but for the peaks, which buckets reach at different times.
+func (a *Allocator) BucketStats() []BucketStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.buckets[:])
 }
 
 // ResetPeakStats makes the present values the peaks, and forgets the largest block and the longest and shortest times.
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, st := range a.stats.all() {
+	for st := range a.counters() {
 		st.Peak = st.Current
 	}
 	a.stats.LargestAlloc = 0
@@ -102,7 +135,7 @@ func (a *Allocator) ResetPeakStats() {
 func (a *Allocator) ResetAccumulatedStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, st := range a.stats.all() {
+	for st := range a.counters() {
 		st.Allocated, st.Freed = 0, 0
 	}
 	for _, d := range []*Duration{&a.stats.HostAllocTime, &a.stats.HostFreeTime} {
@@ -114,13 +147,42 @@ func (s *Stats) all() []*mem.Stat {
 	return []*mem.Stat{&s.Allocations, &s.AllocatedBytes, &s.ActiveRequests, &s.ActiveBytes}
 }
 
-func rise(st *mem.Stat, n int64) {
-	st.Current += n
-	st.Allocated += n
-	st.Peak = max(st.Peak, st.Current)
+// counters visits all counters of blocks and bytes. The caller holds mu.
+func (a *Allocator) counters() iter.Seq[*mem.Stat] {
+	return func(yield func(*mem.Stat) bool) {
+		all := a.stats.all()
+		for i := range a.buckets {
+			b := &a.buckets[i]
+			all = append(all, &b.Allocations, &b.AllocatedBytes, &b.ActiveRequests, &b.ActiveBytes)
+		}
+		for _, st := range all {
+			if !yield(st) {
+				return
+			}
+		}
+	}
 }
 
-func fall(st *mem.Stat, n int64) {
-	st.Current -= n
-	st.Freed += n
+// countHeld counts a block that the allocator got (1) or gave up (-1), and countActive one that went on loan or whose
+// loan is over. The caller holds mu.
+func (a *Allocator) countHeld(r *record, n int64) {
+	b := &a.buckets[bucket(r.size())]
+	count(&a.stats.Allocations, &b.Allocations, n)
+	count(&a.stats.AllocatedBytes, &b.AllocatedBytes, n*r.size())
+}
+
+func (a *Allocator) countActive(r *record, n int64) {
+	b := &a.buckets[bucket(r.size())]
+	count(&a.stats.ActiveRequests, &b.ActiveRequests, n)
+	count(&a.stats.ActiveBytes, &b.ActiveBytes, n*r.size())
+}
+
+func count(sum, bucket *mem.Stat, n int64) {
+	for _, st := range [...]*mem.Stat{sum, bucket} {
+		if n > 0 {
+			st.Rise(n)
+		} else {
+			st.Fall(-n)
+		}
+	}
 }

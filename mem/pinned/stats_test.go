@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -60,5 +61,50 @@ func TestStatsKeys(t *testing.T) {
 	}
 	if len(m) != len(keys) {
 		t.Errorf("%d keys, want %d: %v", len(m), len(keys), m)
+	}
+}
+
+// Each bucket has counters of its own, whose sums are those of all; PyTorch's count of blocks that came is among the keys.
+func TestDefect15_BucketsHaveCounters(t *testing.T) {
+	d := newDevice()
+	a := open(t, d, pinned.Config{})
+	small, other, large := alloc(t, a, 100), alloc(t, a, 128), alloc(t, a, 5000)
+	a.Free(other)
+	other = alloc(t, a, 65)
+	a.Free(large)
+	buckets := a.BucketStats()
+	seven, thirteen := buckets[7], buckets[13]
+	for what, c := range map[string]struct{ got, want mem.Stat }{
+		"blocks of up to 128 bytes":  {seven.Allocations, mem.Stat{Current: 2, Peak: 2, Allocated: 2}},
+		"their bytes":                {seven.AllocatedBytes, mem.Stat{Current: 256, Peak: 256, Allocated: 256}},
+		"of them on loan":            {seven.ActiveRequests, mem.Stat{Current: 2, Peak: 2, Allocated: 3, Freed: 1}},
+		"bytes on loan":              {seven.ActiveBytes, mem.Stat{Current: 256, Peak: 256, Allocated: 384, Freed: 128}},
+		"blocks of up to 8192 bytes": {thirteen.Allocations, mem.Stat{Current: 1, Peak: 1, Allocated: 1}},
+		"of those on loan":           {thirteen.ActiveBytes, mem.Stat{Peak: 8192, Allocated: 8192, Freed: 8192}},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %+v, want %+v", what, c.got, c.want)
+		}
+	}
+	want(t, a, "bucket_allocation.7", 2, "bucket_allocation.13", 1)
+	var sum mem.Stat
+	for _, b := range buckets {
+		sum.Current += b.ActiveBytes.Current
+		sum.Allocated += b.ActiveBytes.Allocated
+		sum.Freed += b.ActiveBytes.Freed
+	}
+	if all := a.Stats().ActiveBytes; sum.Current != all.Current || sum.Allocated != all.Allocated || sum.Freed != all.Freed {
+		t.Errorf("the buckets add up to %+v, and all are %+v", sum, all)
+	}
+	a.ResetPeakStats()
+	a.ResetAccumulatedStats()
+	if b := a.BucketStats()[13]; b.ActiveBytes != (mem.Stat{}) || b.Allocations != (mem.Stat{Current: 1, Peak: 1}) {
+		t.Errorf("after resets: %+v", b)
+	}
+	a.Free(small)
+	a.Free(other)
+	closeAll(t, a, d)
+	if b := a.BucketStats()[7]; b.Allocations.Current != 0 || b.Allocations.Freed != 2 {
+		t.Errorf("after Close: %+v", b)
 	}
 }
