@@ -25,6 +25,7 @@ func (b Block) Size() int64 { return int64(cap(b.bytes)) }
 // A record is a piece of page-locked memory.
 type record struct {
 	owner *Allocator
+	pool  *pool // under owner.mu
 	segment
 
 	// Under owner.mu. uses belongs to await while the record is pending.

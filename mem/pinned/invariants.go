@@ -2,6 +2,7 @@ package pinned
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/ashlar-go/ashlar/mem"
@@ -11,15 +12,18 @@ import (
 func (a *Allocator) check() error {
 	var blocks, active, activeBytes int64
 	shelved := map[*record]bool{}
-	for n, list := range a.shelves {
-		for i, r := range list {
-			if r.state != cached || bucket(r.size()) != n || shelved[r] {
-				return fmt.Errorf("%d bytes in state %d on shelf %d (twice: %t)", r.size(), r.state, n, shelved[r])
+	records := map[*pool]int{}
+	for p := range a.pools() {
+		for n, list := range p.shelves {
+			for i, r := range list {
+				if r.state != cached || r.pool != p || bucket(r.size()) != n || shelved[r] {
+					return fmt.Errorf("%d bytes in state %d on shelf %d of pool %v (twice: %t)", r.size(), r.state, n, p.id, shelved[r])
+				}
+				if i > 0 && list[i-1].size() > r.size() {
+					return fmt.Errorf("shelf %d of pool %v is not in order at %d", n, p.id, i)
+				}
+				shelved[r] = true
 			}
-			if i > 0 && list[i-1].size() > r.size() {
-				return fmt.Errorf("shelf %d is not in order at %d", n, i)
-			}
-			shelved[r] = true
 		}
 	}
 	parts := 0
@@ -28,6 +32,7 @@ func (a *Allocator) check() error {
 			return fmt.Errorf("blocks %d and %d overlap or are not in order", i-1, i)
 		}
 		blocks++
+		records[r.pool]++
 		switch r.state {
 		case live, pending, kept:
 			active++
@@ -47,6 +52,15 @@ func (a *Allocator) check() error {
 	if len(shelved) > 0 {
 		return fmt.Errorf("%d blocks on shelves have no address", len(shelved))
 	}
+	for p := range a.pools() {
+		if p.blocks < records[p] || p.own > p.useCount { // those that leave have no address
+			return fmt.Errorf("pool %v counts %d blocks of %d, and %d users, %d of them its own", p.id, p.blocks, records[p], p.useCount, p.own)
+		}
+		delete(records, p)
+	}
+	if len(records) > 0 {
+		return fmt.Errorf("%d pools with blocks are forgotten", len(records))
+	}
 	s := &a.stats
 	if active != s.ActiveRequests.Current || activeBytes != s.ActiveBytes.Current || blocks > s.Allocations.Current {
 		return fmt.Errorf("%d blocks, %d active of %d bytes, and the statistics are %+v", blocks, active, activeBytes, *s)
@@ -59,4 +73,18 @@ func (a *Allocator) check() error {
 		return fmt.Errorf("a peak is below the present: %+v", *s)
 	}
 	return nil
+}
+
+// pools visits all pools. The caller holds mu.
+func (a *Allocator) pools() iter.Seq[*pool] {
+	return func(yield func(*pool) bool) {
+		if !yield(&a.common) {
+			return
+		}
+		for _, p := range a.private {
+			if !yield(p) {
+				return
+			}
+		}
+	}
 }

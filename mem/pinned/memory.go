@@ -47,8 +47,7 @@ func (m *MemAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.Optioned. With NoRetry it waits for no frees, and nothing cached is given back.
 func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("pinned: Alloc", s)
-	size, o = o.Rounded(size)
-	b, err := m.a.alloc(size, o.NoRetry)
+	b, err := m.a.AllocOn(s, size, o)
 	if err != nil || b.rec == nil {
 		return mem.Block{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -21,6 +22,7 @@ type model struct {
 	d   *device
 	a   *pinned.Allocator
 
+	pools   [2]*pinned.Pool
 	streams []driver.Stream
 	live    []*loan
 	copies  []*copied
@@ -61,6 +63,9 @@ func newModel(t *testing.T, seed uint64, cfg pinned.Config, rules ...fault.Rule)
 		m.streams = append(m.streams, d.stream(t))
 	}
 	m.a = open(t, d, cfg)
+	for i := range m.pools {
+		m.pools[i] = m.a.NewPool()
+	}
 	d.SetRules(rules...)
 	return m
 }
@@ -95,11 +100,32 @@ func (m *model) step() {
 		m.launch()
 	case n < 97:
 		m.drop()
-	case n < 99:
+	case n < 98:
 		m.find()
-	default:
+	case n < 99 || m.rng.IntN(2) == 0:
 		m.ok(m.a.EmptyCache())
+	default:
+		p := &m.pools[m.rng.IntN(len(m.pools))]
+		if m.rng.IntN(2) == 0 {
+			m.ok((*p).EmptyCache())
+			return
+		}
+		m.ok((*p).Close())
+		*p = m.a.NewPool()
 	}
+}
+
+// request asks for a block: of the default pool, of a pool, or in a pool's scope.
+func (m *model) request(size int64) (b pinned.Block, err error) {
+	p := m.pools[m.rng.IntN(len(m.pools))]
+	switch m.rng.IntN(4) {
+	case 0:
+		return p.Alloc(size)
+	case 1:
+		p.Use(mem.CurrentGoroutine(), func() { b, err = m.a.Alloc(size) })
+		return b, err
+	}
+	return m.a.Alloc(size)
 }
 
 func (m *model) alloc() {
@@ -107,7 +133,7 @@ func (m *model) alloc() {
 		return
 	}
 	size := 1 + m.rng.Int64N(1<<m.rng.IntN(15))
-	b, err := m.a.Alloc(size)
+	b, err := m.request(size)
 	if !m.ok(err, driver.ErrNoMemory) {
 		return
 	}
@@ -280,6 +306,9 @@ func (m *model) end() {
 		if l.doubted {
 			m.a.Unkeep(l.b)
 		}
+	}
+	for _, p := range m.pools {
+		m.ok(p.Close())
 	}
 	if err := m.a.Err(); err != nil {
 		m.t.Errorf("a device that no longer fails: %v", err)

@@ -12,9 +12,13 @@
 //	live      on loan; Record notes the streams that use it
 //	pending   freed, but a stream that was recorded has not reached the mark taken at Free
 //	kept      freed, but a captured graph may read or write it whenever it is launched; see Unkeep
-//	cached    on the shelf of its bucket, the logarithm of its size
+//	cached    on its pool's shelf of its bucket, the logarithm of its size
 //	leaving   being given back to the driver
 //	gone      given back; only stale Blocks still point to it
+//
+// Records belong to pools: the default one, and private ones for captured graphs (BeginAllocateToPool) or for a user
+// (NewPool). A record that is cached serves requests to its pool alone. A private pool is forgotten once it has neither
+// users nor records, and no request is on its way to it.
 //
 // A Block points to its record and carries the record's generation, which each loan raises: a stale Block is
 // recognised without a map. A shelf is ordered by size. Below the rounding threshold all its blocks are equally large;
@@ -29,13 +33,15 @@
 // Each may be taken while those before it are held: closing (Close), waiting (the lists of frees that wait), mu (the
 // rest). A warm Alloc or Free of a block that no stream was recorded for takes mu alone, makes no driver call and no
 // heap allocation. Under waiting the driver is asked for marks, which does not block. Everything slow in the driver
-// (AllocHost, FreeHost, Register, Unregister, Sync) runs without a lock, but for Close.
+// (AllocHost, FreeHost, Register, Unregister, Sync) runs without a lock, but for Close. Filters of scopes run under mu.
 //
 // # What differs from PyTorch
 //
 // Requests that are not rounded to a power of two are rounded to 4 KiB. A request is only rounded up if the result is
 // small enough to be cached. Peaks are exact. Memory that runs out is asked for again once the cache is empty. The
-// reserved segment is cut anew after EmptyCache found all of it unused. A free cannot fail: see Err.
+// reserved segment is cut anew after EmptyCache found all of it unused. A free cannot fail: see Err. Of several scopes that
+// catch a request the last begun wins, as for a device's memory; PyTorch takes the first. What a capture used comes back
+// once its pool's graphs are gone, or with Unkeep; PyTorch never reuses it.
 //
 // It takes memory of one NUMA node at most (Config.Node), does not split or merge blocks, and does not copy.
 package pinned
@@ -47,8 +53,10 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/internal/invariants"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
 // ErrClosed is returned by calls on a closed allocator.
@@ -62,6 +70,7 @@ type Allocator struct {
 	cfg    Config
 	pinned driver.Pinned
 	graphs driver.Graphs // nil if the device captures nothing
+	stream driver.Stream // of requests that name none
 
 	closing sync.Mutex
 	stop    chan struct{} // closed by Close
@@ -76,7 +85,9 @@ type Allocator struct {
 
 	mu        sync.Mutex
 	closed    bool
-	shelves   [maxBits + 1]shelf
+	common    pool
+	private   map[mem.PoolID]*pool
+	scopes    poolscope.Scopes[*pool]
 	byAddress []*record
 	reserve   reserve
 	stats     Stats // but for BucketAllocation
@@ -91,7 +102,10 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Allocator{cfg: cfg, pinned: dev.Pinned(), graphs: dev.Graphs(), stop: make(chan struct{})}
+	a := &Allocator{
+		cfg: cfg, pinned: dev.Pinned(), graphs: dev.Graphs(), stream: dev.DefaultStream(), stop: make(chan struct{}),
+		private: map[mem.PoolID]*pool{},
+	}
 	if a.pinned == nil {
 		return nil, &driver.Error{
 			Call: "Pinned", Code: driver.ErrUnsupported,
@@ -109,49 +123,94 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // Alloc returns a block of page-locked memory whose Bytes are size long, with undefined contents. A size of zero gives
 // the zero Block and changes nothing; a negative size panics. The error matches mem.ErrNoMemory if there is no room,
 // even with the cache given back, and ErrClosed after Close.
-func (a *Allocator) Alloc(size int64) (Block, error) { return a.alloc(size, false) }
+func (a *Allocator) Alloc(size int64) (Block, error) { return a.alloc(request{asked: size}) }
 
-// alloc is Alloc. If it is hasty, it waits for nobody and gives nothing back.
-func (a *Allocator) alloc(size int64, hasty bool) (Block, error) {
-	if size <= 0 {
-		if size < 0 {
-			panic(fmt.Sprintf("pinned: Alloc of %d bytes", size))
+// AllocOn is Alloc for a caller who works on s, with options. The stream and the options' Key decide which private pool
+// serves the request if scopes are open (BeginAllocateToPool, Pool.Begin); the block is not recorded for s. With NoRetry it
+// waits for no frees, and nothing cached is given back.
+func (a *Allocator) AllocOn(s driver.Stream, size int64, o mem.AllocOptions) (Block, error) {
+	check.Stream("pinned: AllocOn", s)
+	poolscope.CheckKey("pinned: AllocOn", o.Key)
+	size, o = o.Rounded(size)
+	return a.alloc(request{asked: size, hasty: o.NoRetry, stream: s, key: o.Key})
+}
+
+// A request is a call of Alloc.
+type request struct {
+	asked   int64
+	rounded int64
+	hasty   bool          // it waits for nothing and gives nothing back
+	stream  driver.Stream // for scopes; nil: Allocator.stream
+	key     any           // for scopes
+	to      *pool         // whatever scopes are open; nil: to the pool that they say
+	pool    *pool         // once it is known
+	counted bool          // in pool.blocks
+}
+
+func (a *Allocator) alloc(r request) (Block, error) {
+	if r.asked <= 0 {
+		if r.asked < 0 {
+			panic(fmt.Sprintf("pinned: Alloc of %d bytes", r.asked))
 		}
 		return Block{}, nil
 	}
-	if size > 1<<maxBits {
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", size, mem.ErrNoMemory)
+	if r.asked > 1<<maxBits {
+		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", r.asked, mem.ErrNoMemory)
 	}
-	rounded := a.cfg.round(size)
+	r.rounded = a.cfg.round(r.asked)
+	if r.stream == nil {
+		r.stream = a.stream
+	}
+	b, err := a.serve(&r)
+	if r.counted {
+		a.mu.Lock()
+		r.pool.blocks--
+		a.forget(r.pool)
+		a.mu.Unlock()
+	}
+	return b, err
+}
+
+func (a *Allocator) serve(r *request) (Block, error) {
 	if a.busy.Load() && !a.cfg.BackgroundThreads {
 		a.settle()
 	}
-	if b, err := a.reuse(rounded, size); b.rec != nil || err != nil {
+	if b, err := a.reuse(r); b.rec != nil || err != nil {
 		return b, err
 	}
 	if a.busy.Load() && a.cfg.BackgroundThreads {
 		a.settle()
-		if b, err := a.reuse(rounded, size); b.rec != nil || err != nil {
+		if b, err := a.reuse(r); b.rec != nil || err != nil {
 			return b, err
 		}
 	}
-	return a.grow(rounded, size, hasty)
+	return a.grow(r)
 }
 
 // reuse lends a cached block or a new part of the reserved segment. The zero Block means that there is none.
-func (a *Allocator) reuse(rounded, size int64) (Block, error) {
+func (a *Allocator) reuse(r *request) (_ Block, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
 		return Block{}, ErrClosed
 	}
-	r := a.shelves[bucket(rounded)].take(rounded)
-	if r == nil {
-		if r = a.carve(rounded); r == nil {
-			return Block{}, nil
+	if r.pool == nil {
+		if r.pool, err = a.poolFor(r); err != nil {
+			return Block{}, err
 		}
 	}
-	return a.lend(r, size), nil
+	rec := r.pool.shelves[bucket(r.rounded)].take(r.rounded)
+	if rec == nil {
+		rec = a.carve(r)
+	}
+	if rec != nil {
+		return a.lend(rec, r.asked), nil
+	}
+	if !r.counted {
+		r.pool.blocks++
+		r.counted = true
+	}
+	return Block{}, nil
 }
 
 // lend hands out a record that is on no shelf. The caller holds mu.
@@ -201,7 +260,7 @@ func (a *Allocator) retire(r *record) (leaves bool) {
 		return false
 	}
 	a.countActive(r, -1)
-	if r.size() > a.cfg.maxCached() {
+	if r.size() > a.cfg.maxCached() && !r.pool.inGraphs() {
 		a.detach(r)
 		a.verify()
 		return true
@@ -214,7 +273,7 @@ func (a *Allocator) retire(r *record) (leaves bool) {
 // cache puts a record on its shelf. The caller holds mu.
 func (a *Allocator) cache(r *record) {
 	r.state = cached
-	a.shelves[bucket(r.size())].put(r)
+	r.pool.shelves[bucket(r.size())].put(r)
 }
 
 // Err returns the first error of the driver that no call could return since Err was called last: of a mark that Free

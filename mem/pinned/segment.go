@@ -37,20 +37,21 @@ type reserve struct {
 const partAlignment = 512
 
 // carve cuts a block off the reserved segment, if it has room and the block would come back. The caller holds mu.
-func (a *Allocator) carve(size int64) *record {
-	v := &a.reserve
+func (a *Allocator) carve(r *request) *record {
+	v, size := &a.reserve, r.rounded
 	if size > int64(len(v.mem))-v.used || size > a.cfg.maxCached() {
 		return nil
 	}
 	part := v.mem[v.used : v.used+size : v.used+size]
 	v.used = min((v.used+size+partAlignment-1)&^(partAlignment-1), int64(len(v.mem)))
 	v.parts++
-	return a.enter(segment{part, carved})
+	return a.enter(segment{part, carved}, r.pool)
 }
 
 // enter makes a record of a segment. The caller holds mu.
-func (a *Allocator) enter(seg segment) *record {
-	r := &record{owner: a, segment: seg}
+func (a *Allocator) enter(seg segment, p *pool) *record {
+	r := &record{owner: a, pool: p, segment: seg}
+	p.blocks++
 	a.attach(r)
 	a.countHeld(r, 1)
 	return r
@@ -58,17 +59,17 @@ func (a *Allocator) enter(seg segment) *record {
 
 // grow lends a block of new memory. If there is none, it waits for frees, gives the cache back and tries again, unless
 // it is hasty.
-func (a *Allocator) grow(rounded, size int64, hasty bool) (Block, error) {
-	seg, err := a.obtain(rounded)
-	if errors.Is(err, driver.ErrNoMemory) && !hasty {
+func (a *Allocator) grow(r *request) (Block, error) {
+	seg, err := a.obtain(r.rounded)
+	if errors.Is(err, driver.ErrNoMemory) && !r.hasty {
 		failures := a.wait()
-		if b, err := a.reuse(rounded, size); b.rec != nil || err != nil {
+		if b, err := a.reuse(r); b.rec != nil || err != nil {
 			return b, err
 		}
-		n, failed := a.releaseCached()
+		n, failed := a.releaseCached(func() []*pool { return a.idle(r.pool) })
 		failures = errors.Join(failures, failed)
 		if n > 0 {
-			seg, err = a.obtain(rounded)
+			seg, err = a.obtain(r.rounded)
 		}
 		if err != nil && failures != nil {
 			err = fmt.Errorf("%w (and giving back what is cached failed: %w)", err, failures)
@@ -76,9 +77,9 @@ func (a *Allocator) grow(rounded, size int64, hasty bool) (Block, error) {
 	}
 	switch {
 	case errors.Is(err, driver.ErrNoMemory):
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", size, rounded, mem.ErrNoMemory, err)
+		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", r.asked, r.rounded, mem.ErrNoMemory, err)
 	case err != nil:
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w", size, rounded, err)
+		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w", r.asked, r.rounded, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +89,7 @@ func (a *Allocator) grow(rounded, size int64, hasty bool) (Block, error) {
 		a.mu.Lock()
 		return Block{}, errors.Join(ErrClosed, err)
 	}
-	return a.lend(a.enter(seg), size), nil
+	return a.lend(a.enter(seg, r.pool), r.asked), nil
 }
 
 // obtain page-locks new memory. The caller holds no lock.
@@ -168,6 +169,8 @@ func (a *Allocator) giveBack(r *record) error {
 	if lost {
 		r.state = gone
 		a.countHeld(r, -1)
+		r.pool.blocks--
+		a.forget(r.pool)
 	} else {
 		a.attach(r)
 		a.cache(r)
@@ -179,43 +182,19 @@ func (a *Allocator) giveBack(r *record) error {
 	return nil
 }
 
-// EmptyCache gives every cached block back to the device. It does not wait for frees that other streams hold up, but
-// the device does for all its work. Blocks that were cut from the reserved segment stay cached, unless all of it is
-// unused; then it is cut anew. What cannot be given back stays cached, and the error says why.
+// EmptyCache gives the cached blocks back to the device, but those of private pools that have users. It does not wait for
+// frees that other streams hold up, but the device does for all its work. Blocks that were cut from the reserved segment
+// stay cached, unless all of it is unused; then it is cut anew. What cannot be given back stays cached, and the error says
+// why.
 func (a *Allocator) EmptyCache() error {
 	a.settle()
-	_, err := a.releaseCached()
+	_, err := a.releaseCached(func() []*pool { return a.idle(nil) })
 	return err
 }
 
-// releaseCached gives the cached blocks back, and returns how many that were.
-func (a *Allocator) releaseCached() (n int, err error) {
-	a.mu.Lock()
-	parts := 0
-	for _, list := range a.shelves {
-		for _, r := range list {
-			if r.way == carved {
-				parts++
-			}
-		}
-	}
-	anew := parts == a.reserve.parts
-	if anew {
-		a.reserve.used, a.reserve.parts = 0, 0
-	}
-	var leave []*record
-	for i := range a.shelves {
-		a.shelves[i] = slices.DeleteFunc(a.shelves[i], func(r *record) bool {
-			if r.way == carved && !anew {
-				return false
-			}
-			r.state = leaving
-			leave = append(leave, r)
-			return true
-		})
-	}
-	a.byAddress = slices.DeleteFunc(a.byAddress, func(r *record) bool { return r.state == leaving })
-	a.mu.Unlock()
+// releaseCached gives back the cached blocks of the pools that which, called under mu, returns, and says how many that were.
+func (a *Allocator) releaseCached(which func() []*pool) (n int, err error) {
+	leave := a.uncache(which)
 	var failures []error
 	for _, r := range leave {
 		if err := a.giveBack(r); err != nil {
@@ -225,8 +204,54 @@ func (a *Allocator) releaseCached() (n int, err error) {
 	return len(leave) - len(failures), errors.Join(failures...)
 }
 
-// Close waits for frees, then gives everything back. It fails, and the allocator stays open, while blocks are on loan
-// or kept, or if the device fails. Closing twice is not an error.
+// uncache takes what can be given back off the shelves of pools. Parts of the reserved segment that stay go to the default
+// pool.
+func (a *Allocator) uncache(which func() []*pool) (leave []*record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pools := which()
+	parts := 0
+	for _, p := range pools {
+		for _, list := range p.shelves {
+			for _, r := range list {
+				if r.way == carved {
+					parts++
+				}
+			}
+		}
+	}
+	anew := parts == a.reserve.parts
+	if anew {
+		a.reserve.used, a.reserve.parts = 0, 0
+	}
+	for _, p := range pools {
+		for i := range p.shelves {
+			p.shelves[i] = slices.DeleteFunc(p.shelves[i], func(r *record) bool {
+				if r.way == carved && !anew {
+					return p != &a.common && a.toCommon(r)
+				}
+				r.state = leaving
+				leave = append(leave, r)
+				return true
+			})
+		}
+		a.forget(p)
+	}
+	a.byAddress = slices.DeleteFunc(a.byAddress, func(r *record) bool { return r.state == leaving })
+	return leave
+}
+
+// toCommon moves a cached record of a private pool, which is off its shelf, to the default pool. The caller holds mu.
+func (a *Allocator) toCommon(r *record) bool {
+	r.pool.blocks--
+	r.pool = &a.common
+	r.pool.blocks++
+	a.cache(r)
+	return true
+}
+
+// Close waits for frees, then gives everything back, and closes all pools. It fails, and the allocator stays open, while
+// blocks are on loan or kept, while requests go to private pools, or if the device fails. Closing twice is not an error.
 func (a *Allocator) Close() error {
 	a.closing.Lock()
 	defer a.closing.Unlock()
@@ -244,9 +269,17 @@ func (a *Allocator) Close() error {
 		busy := fmt.Errorf("pinned: Close: %d blocks of %d bytes are live, kept or waited for", active, bytes)
 		return errors.Join(busy, waited)
 	}
+	if n := len(a.scopes); n > 0 {
+		to := a.scopes[n-1].Pool.id
+		a.mu.Unlock()
+		return errors.Join(fmt.Errorf("pinned: Close while requests go to pool %v: end that first", to), waited)
+	}
 	a.closed = true
+	for _, p := range a.private {
+		p.useCount, p.own, p.closed = 0, 0, true
+	}
 	a.mu.Unlock()
-	_, err := a.releaseCached()
+	_, err := a.releaseCached(func() []*pool { return a.idle(nil) })
 	if err == nil {
 		err = a.releaseReserve()
 	}

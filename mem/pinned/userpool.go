@@ -1,0 +1,135 @@
+package pinned
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
+)
+
+// A Pool is page-locked memory apart from the rest of an allocator's: blocks that serve no other requests. Requests go to
+// it while one of its scopes is open (Begin, BeginKey, Use), or when they are made to the Pool itself. It is for host
+// memory what caching.Pool is for a device's. Safe for concurrent use.
+type Pool struct {
+	a    *Allocator
+	pool *pool
+}
+
+// ErrPoolClosed is returned by requests to a closed Pool.
+var ErrPoolClosed = errors.New("pinned: the pool is closed")
+
+// NewPool makes a pool, which has no memory yet. Close it when it is no longer needed.
+func (a *Allocator) NewPool() *Pool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := mem.NewPoolID()
+	for a.private[id] != nil { // it was chosen for BeginAllocateToPool
+		id = mem.NewPoolID()
+	}
+	p := &pool{id: id, useCount: 1, own: 1}
+	a.private[id] = p
+	return &Pool{a, p}
+}
+
+// ID is the pool's, (0, n). No pool of device memory has it.
+func (p *Pool) ID() mem.PoolID { return p.pool.id }
+
+// UseCount is how many keep the pool: see Allocator.PoolUseCount.
+func (p *Pool) UseCount() int {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	return p.pool.useCount
+}
+
+// Alloc is Allocator.Alloc from this pool, whatever scopes are open. It fails with ErrPoolClosed after Close. The block
+// goes back through Allocator.Free.
+func (p *Pool) Alloc(size int64) (Block, error) {
+	return p.a.alloc(request{asked: size, to: p.pool})
+}
+
+// Begin sends the requests for streams for which filter returns true, or all if it is nil, to the pool, until end is
+// called, once. With mem.CurrentGoroutine those of the calling goroutine are sent. Scopes nest and end as those of
+// caching.Pool do, and the filter runs as BeginAllocateToPool's does. Begin panics if the pool was closed.
+func (p *Pool) Begin(filter func(driver.Stream) bool) (end func()) {
+	return p.begin(poolscope.Filter{Stream: filter})
+}
+
+// BeginKey is Begin for requests with a key (mem.AllocOptions.Key) that is equal to this one. It panics if key is nil or
+// cannot be compared.
+func (p *Pool) BeginKey(key any) (end func()) {
+	if key == nil {
+		panic("pinned: BeginKey without a key")
+	}
+	poolscope.CheckKey("pinned: BeginKey", key)
+	return p.begin(poolscope.Filter{Key: key})
+}
+
+// Use calls f within a scope of the pool, which ends with f, also if it panics. See Begin.
+func (p *Pool) Use(filter func(driver.Stream) bool, f func()) {
+	defer p.Begin(filter)()
+	f()
+}
+
+func (p *Pool) begin(f poolscope.Filter) (end func()) {
+	a := p.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p.pool.closed {
+		panic(fmt.Sprintf("pinned: Begin of pool %v, which was closed", p.pool.id))
+	}
+	p.pool.useCount++
+	p.pool.own++
+	s := a.scopes.Begin(poolScope{Pool: p.pool, Filter: f})
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if !a.scopes.End(s) {
+			panic(fmt.Sprintf("pinned: a scope of pool %v was ended twice", p.pool.id))
+		}
+		p.pool.useCount--
+		p.pool.own--
+		a.forget(p.pool)
+	}
+}
+
+// EmptyCache gives back what is free of the pool, unless captured graphs use it. See Allocator.EmptyCache.
+func (p *Pool) EmptyCache() error {
+	p.a.settle()
+	_, err := p.a.releaseCached(func() []*pool {
+		if p.pool.inGraphs() {
+			return nil
+		}
+		return []*pool{p.pool}
+	})
+	return err
+}
+
+// Close says that the pool is no longer needed. What is free of it is given back, unless a scope is open or captured graphs
+// use the pool: then EmptyCache of the allocator gives it back later. Blocks on loan stay valid until they are freed.
+// Requests to a closed pool fail, those of its open scopes do not. The error is what the driver refused to take; the
+// allocator's EmptyCache tries again, and to close again does nothing.
+func (p *Pool) Close() error {
+	if !p.close() {
+		return nil
+	}
+	return p.EmptyCache()
+}
+
+// close marks the pool as closed, and reports whether nothing keeps it now.
+func (p *Pool) close() bool {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	if p.pool.closed {
+		return false
+	}
+	p.pool.closed = true
+	p.pool.useCount--
+	p.pool.own--
+	p.a.forget(p.pool)
+	return p.pool.useCount == 0
+}
+
+// String names the pool: "pool (0, 3)".
+func (p *Pool) String() string { return fmt.Sprintf("pool (%d, %d)", p.pool.id[0], p.pool.id[1]) }
