@@ -75,9 +75,10 @@ func (r *Recorder) View(describe func()) *View {
 	}
 	at := r.frozen
 	t := r.copyTrace(append(at.lost, r.ring()...)[:at.kept])
-	callers := r.callers // what is in it does not change
-	r.mu.Unlock()
 	t.Gaps = gapsOf(at.gaps, at.total-int64(at.kept))
+	callers := r.callers // what is in it does not change
+	r.freezing, r.frozen = false, nil
+	r.mu.Unlock()
 	v := &View{Trace: t, Annotations: at.notes}
 	v.loans, v.segments = at.loans, at.segments
 	x := newResolver(callers, r.options.Depth)
