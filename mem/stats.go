@@ -41,7 +41,7 @@ type Stats struct {
 	OversizeSegments    Stat
 
 	NumAllocRetries   int64 // requests that needed the whole cache freed first
-	NumOOMs           int64
+	NumOOMs           int64 // requests without room; those beyond 1 EiB are refused before they count, as in PyTorch
 	NumSyncAllStreams int64
 	NumDeviceAlloc    int64 // segments allocated and ranges mapped
 	NumDeviceFree     int64 // segments freed and ranges unmapped

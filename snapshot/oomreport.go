@@ -118,7 +118,9 @@ func (r *Reporter) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(
 func (r *Reporter) Unwrap() mem.Allocator { return r.inner }
 
 func (r *Reporter) look(s driver.Stream, size int64, err error) {
-	if !r.told && errors.Is(err, mem.ErrNoMemory) {
+	var oom *mem.OutOfMemory
+	untold := !r.told || errors.As(err, &oom) && oom.TooLarge // of which mem/caching tells nobody, as PyTorch does not
+	if untold && errors.Is(err, mem.ErrNoMemory) {
 		r.report(s.ID(), size, err)
 	}
 }

@@ -206,9 +206,6 @@ func (a *Arena) place(
 	s driver.Stream, size int64, o mem.AllocOptions, take func(int64) (int64, handover.Past, bool),
 ) (spot, error) {
 	if size > tooLarge {
-		if !o.Tentative {
-			a.stats.NumOOMs++
-		}
 		return spot{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
 	rounded := roundUp(size, a.cfg.Round)

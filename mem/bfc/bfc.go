@@ -142,11 +142,6 @@ func (a *Allocator) request(w want, patience mem.Patience) (mem.Block, error) {
 	case w.asked == 0:
 		return mem.Block{}, nil
 	case w.asked > tooLarge:
-		if !w.tentative {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.stats.NumOOMs++
-		}
 		return mem.Block{}, &mem.OutOfMemory{Requested: w.asked, TooLarge: true}
 	}
 	w.size = roundUp(w.asked, unit)

@@ -25,12 +25,8 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Blo
 		return mem.Block{}, ErrClosed
 	}
 	if requested >= maxRequest {
-		if w.tentative {
-			a.mu.Unlock()
-			return mem.Block{}, &mem.OutOfMemory{Requested: requested, TooLarge: true}
-		}
-		a.totals.numOOMs++
-		return mem.Block{}, a.giveUp(&mem.OutOfMemory{Requested: requested, TooLarge: true})
+		a.mu.Unlock()
+		return mem.Block{}, &mem.OutOfMemory{Requested: requested, TooLarge: true}
 	}
 	sh := a.shardOf(s)
 	a.processPendingFor(sh)
@@ -196,7 +192,7 @@ func (a *Allocator) unlocked(sh *shard, f func()) {
 func (a *Allocator) grow(r *request) (bool, error) {
 	r.err, r.addresses = nil, 0
 	if r.limited = a.reserved+r.segment > a.limit; r.limited {
-		if r.rejected = a.cfg.ThrowOnOOM; r.rejected {
+		if r.rejected = a.cfg.ThrowOnOOM; r.rejected && !r.tentative {
 			a.totals.numOOMRejections++
 		}
 		return false, nil
@@ -259,9 +255,7 @@ func (a *Allocator) giveUp(oom *mem.OutOfMemory) error {
 		observers = slices.Concat(a.rejectionObservers.all(), observers)
 	}
 	a.leave()
-	if !oom.TooLarge {
-		a.describeProcesses(oom)
-	}
+	a.describeProcesses(oom)
 	for _, observer := range observers {
 		observer(oom)
 	}

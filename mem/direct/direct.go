@@ -109,9 +109,6 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		return mem.Block{}, ErrClosed
 	}
 	if size >= tooLarge {
-		if !o.Tentative {
-			a.stats.NumOOMs++
-		}
 		a.mu.Unlock()
 		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}

@@ -163,7 +163,7 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	case size == 0:
 		return mem.Block{}, nil
 	case size > tooLarge:
-		if !o.Tentative {
+		if size < 1<<60 && !o.Tentative {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.stats.NumOOMs++
