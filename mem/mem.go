@@ -109,6 +109,9 @@ type BlockInfo struct {
 	Size          int64
 	RequestedSize int64 // of an inactive block: what its last user asked for, or 0
 	State         BlockState
+	// GCCount is the age of an inactive block of mem/caching: the searches of its pool since it became free, while garbage
+	// collection was on (PyTorch's gc_counter).
+	GCCount int64
 }
 
 // A BlockState says whether a block is on loan.

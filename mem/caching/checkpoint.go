@@ -57,7 +57,7 @@ func (a *Allocator) Checkpoint(id mem.PoolID) (*PoolState, error) {
 	s := &PoolState{of: a, pool: id}
 	for _, r := range runs {
 		sh := r.pool.sh
-		s.segments = append(s.segments, sh.segmentAt(sh.slab.at(r.ref)))
+		s.segments = append(s.segments, sh.segmentAt(r.ref))
 		for ref := range r.blocks() {
 			if blk := sh.slab.at(ref); blk.state == stateLive {
 				s.loans = append(s.loans, pp.loanOf(makeTag(sh.index, blk.gen, ref)))

@@ -164,7 +164,7 @@ func (a *Allocator) countOversize() {
 			if blk.state == stateLive && blk.size() >= a.cfg.MaxSplitSize {
 				blocks[class]++
 			}
-			if blk.prev == 0 && !blk.expandable && sh.segmentAt(blk).TotalSize >= a.cfg.MaxSplitSize {
+			if blk.prev == 0 && !blk.expandable && sh.segmentAt(ref).TotalSize >= a.cfg.MaxSplitSize {
 				segments[class]++
 			}
 		}

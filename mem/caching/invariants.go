@@ -170,7 +170,7 @@ func (pp *privatePool) check(a *Allocator) error {
 				continue
 			}
 			n++
-			if b, ok := pp.segments[blk.ptr]; !ok || blk.expandable || b.Size < sh.segmentAt(blk).TotalSize {
+			if b, ok := pp.segments[blk.ptr]; !ok || blk.expandable || b.Size < sh.segmentAt(ref).TotalSize {
 				return fmt.Errorf("caching: the segment at %#x of pool %v is not one of its upstream (%d bytes there)", blk.ptr, pp.id, b.Size)
 			}
 		}

@@ -226,11 +226,11 @@ func tile(ptr driver.Pointer, size int64, wanted []mem.BlockInfo) []mem.BlockInf
 	return blocks
 }
 
-// AllocAt takes requested bytes at ptr out of a free block of a private pool on stream s, whichever the policy would
-// choose. It is how the replay of a recording follows a pool that was put back into an earlier state, block by block: of
-// a Restore, which records what was asked for each block, or of PyTorch's, which records how large each is. So a multiple
-// of 512 bytes is taken for the block's size, and anything else is rounded as a request is; what no policy would have cut
-// off behind it belongs to the block. It returns false if those bytes are not all free, in one block, or ptr's distance
+// AllocAt takes requested bytes at ptr out of a free block of a pool on stream s, whichever the policy would choose: of a
+// private pool, or with the zero ID of the default pool. It is how the replay of a recording follows a pool that was put
+// back into an earlier state, block by block: of a Restore, which records what was asked for each block, or of PyTorch's,
+// which records how large each is. So a multiple of 512 bytes is taken for the block's size, and anything else is rounded
+// as a request is; what no policy would have cut off behind it belongs to the block. It returns false if those bytes are not all free, in one block, or ptr's distance
 // from where that begins is not a multiple of 512 bytes. It panics if requested is not positive.
 func (a *Allocator) AllocAt(s driver.Stream, id mem.PoolID, ptr driver.Pointer, requested int64) (mem.Block, bool) {
 	check.Stream("caching: AllocAt", s)
@@ -239,8 +239,8 @@ func (a *Allocator) AllocAt(s driver.Stream, id mem.PoolID, ptr driver.Pointer, 
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	pp := a.private[id]
-	if a.closed || pp == nil || requested >= maxRequest {
+	pp := a.private[id] // nil: the default pool, whose families have no owner
+	if a.closed || pp == nil && id != (mem.PoolID{}) || requested >= maxRequest {
 		return mem.Block{}, false
 	}
 	size := requested

@@ -48,7 +48,7 @@ func (a *Allocator) segments(of *privatePool) []mem.SegmentInfo {
 			if blk.prev != 0 && sh.slab.at(blk.prev).mapped() || of != nil && sh.pools[blk.pool].family.owner != of {
 				continue
 			}
-			segments = append(segments, sh.segmentAt(blk))
+			segments = append(segments, sh.segmentAt(ref))
 		}
 	}
 	slices.SortFunc(segments, func(x, y mem.SegmentInfo) int {
@@ -60,8 +60,9 @@ func (a *Allocator) segments(of *privatePool) []mem.SegmentInfo {
 	return segments
 }
 
-// segmentAt describes the segment that starts with blk.
-func (sh *shard) segmentAt(blk *block) mem.SegmentInfo {
+// segmentAt describes the segment that starts with a block.
+func (sh *shard) segmentAt(ref blockRef) mem.SegmentInfo {
+	blk := sh.slab.at(ref)
 	p := sh.pools[blk.pool]
 	info := mem.SegmentInfo{
 		Ptr:        blk.ptr,
@@ -78,6 +79,8 @@ func (sh *shard) segmentAt(blk *block) mem.SegmentInfo {
 			info.AllocatedSize += blk.size()
 		case statePending:
 			b.State = mem.ActivePendingFree
+		default:
+			b.GCCount = p.family.calls.Load() - sh.slab.coldAt(ref).gcBase
 		}
 		if b.State != mem.Inactive {
 			info.ActiveSize += blk.size()
@@ -88,7 +91,8 @@ func (sh *shard) segmentAt(blk *block) mem.SegmentInfo {
 		if blk.next == 0 {
 			return info
 		}
-		if blk = sh.slab.at(blk.next); !blk.mapped() {
+		ref = blk.next
+		if blk = sh.slab.at(ref); !blk.mapped() {
 			return info
 		}
 	}
@@ -97,22 +101,29 @@ func (sh *shard) segmentAt(blk *block) mem.SegmentInfo {
 // LargestFree is the size of the largest block that is cached, on any stream and in any pool: an upper bound of what
 // can be had without the driver.
 func (a *Allocator) LargestFree() int64 {
+	_, largest := a.CacheInfo()
+	return largest
+}
+
+// CacheInfo returns how many bytes are cached, on all streams and in all pools, and the size of the largest block of them:
+// PyTorch's cacheInfo, with what it called cachedAndFree.
+func (a *Allocator) CacheInfo() (cachedAndFree, largest int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lockShards()
 	defer a.unlockShards()
-	var largest int64
 	for _, sh := range a.live {
 		for _, p := range sh.pools {
 			if p == nil {
 				continue
 			}
-			if c := p.free.last(); c.ok() {
+			for c := p.free.first(); c.ok(); c = p.free.next(c) {
+				cachedAndFree += c.entry().size()
 				largest = max(largest, c.entry().size())
 			}
 		}
 	}
-	return largest
+	return cachedAndFree, largest
 }
 
 // BaseAllocation returns the segment that b lies in, as the driver knows it. The error, for a block of an expandable

@@ -196,15 +196,19 @@ func EmptyCache() error {
 	return errors.Join(errs...)
 }
 
-// CacheInfo returns the size of the largest request that dev could serve in one piece at best: the largest block that is
-// cached, on any stream, or all the memory that the device has left (cacheInfo).
-func CacheInfo(dev driver.Device) (largest int64, err error) {
-	a, err := ability[interface{ LargestFree() int64 }]("CacheInfo", dev, "does not tell its largest free block")
+// CacheInfo returns how many bytes dev's current allocator has cached, and the size of the largest request that dev could
+// serve in one piece at best: the largest block that is cached, on any stream, or all the memory that the device has left
+// (cacheInfo).
+func CacheInfo(dev driver.Device) (cachedAndFree, largest int64, err error) {
+	a, err := ability[interface {
+		CacheInfo() (cachedAndFree, largest int64)
+	}]("CacheInfo", dev, "does not tell what it has cached")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	free, _, err := dev.Available()
-	return max(free, a.LargestFree()), err
+	cachedAndFree, largest = a.CacheInfo()
+	return cachedAndFree, max(free, largest), err
 }
 
 // Stats returns the counters of dev's current allocator (getDeviceStats).

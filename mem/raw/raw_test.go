@@ -341,8 +341,8 @@ func TestReports(t *testing.T) {
 	if err != nil || len(segments) != 1 || segments[0].TotalSize != 30*mib || segments[0].Ptr != p {
 		t.Errorf("%v, %v", segments, err)
 	}
-	if largest, err := raw.CacheInfo(dev); largest != (1024-30)*mib || err != nil {
-		t.Errorf("the largest request is %d, %v; want what the device has left", largest, err)
+	if cached, largest, err := raw.CacheInfo(dev); cached != 30*mib || largest != (1024-30)*mib || err != nil {
+		t.Errorf("%d bytes are cached, the largest request is %d, %v; want what the device has left", cached, largest, err)
 	}
 	check(t, raw.EmptyCache())
 	if free, total, err := dev.Available(); err != nil || free != total {
@@ -350,8 +350,8 @@ func TestReports(t *testing.T) {
 	}
 	whole := alloc(t, dev, 1000*mib)
 	raw.Delete(whole)
-	if largest, err := raw.CacheInfo(dev); largest != 1000*mib || err != nil {
-		t.Errorf("the largest request is %d, %v; want what is cached", largest, err)
+	if cached, largest, err := raw.CacheInfo(dev); cached != 1000*mib || largest != 1000*mib || err != nil {
+		t.Errorf("%d bytes are cached, the largest request is %d, %v; want what is cached", cached, largest, err)
 	}
 }
 
@@ -444,7 +444,7 @@ func TestWhatIsLacking(t *testing.T) {
 		"BaseAllocation":        func() error { _, _, err := raw.BaseAllocation(p); return err },
 		"SetMemoryFraction":     func() error { return raw.SetMemoryFraction(dev, 0.5) },
 		"EmptyCache":            raw.EmptyCache,
-		"CacheInfo":             func() error { _, err := raw.CacheInfo(dev); return err },
+		"CacheInfo":             func() error { _, _, err := raw.CacheInfo(dev); return err },
 		"Stats":                 func() error { _, err := raw.Stats(dev); return err },
 		"ResetPeakStats":        func() error { return raw.ResetPeakStats(dev) },
 		"ResetAccumulatedStats": func() error { return raw.ResetAccumulatedStats(dev) },
