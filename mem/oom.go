@@ -25,6 +25,7 @@ type OutOfMemory struct {
 	LimitName    string // of the limit, if it is not the allocator's own: "the engine's MemoryLimit"
 	Needed       int64  // bytes that it would have had to be allowed, if its own limit refused the request; else 0
 	Addresses    int64  // bytes that an expandable segment has for blocks, if the request is larger than that; else 0
+	ReserveClass string // of the stream, if the settings give segments of its class those addresses
 	Allocated    int64  // in blocks on loan
 	Reserved     int64  // in segments and mapped pages
 	PrivatePools int64  // cached in private pools
@@ -167,8 +168,13 @@ func (e *OutOfMemory) why() string {
 	}
 	switch {
 	case e.Addresses > 0:
-		return fmt.Sprintf("the expandable-segment reserve of %s is too small for it: a block lies in one segment; raise "+
-			"expandable_segments_reserve", FormatSize(e.Addresses))
+		class, setting := "", "expandable_segments_reserve"
+		if e.ReserveClass != "" {
+			class = fmt.Sprintf(" for class %q", e.ReserveClass)
+			setting = "the class's entry in expandable_segments_reserve_by_class"
+		}
+		return fmt.Sprintf("the expandable-segment reserve of %s%s is too small for it: a block lies in one segment; raise %s",
+			FormatSize(e.Addresses), class, setting)
 	case e.Total > 0 && e.Segment > e.Total:
 		return fmt.Sprintf("no setting would have let it through: it alone is more than the %s that the device has", FormatSize(e.Total))
 	case e.Needed > 0:

@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +111,7 @@ func TestRecordedConfigIsWhatWasInForce(t *testing.T) {
 	for _, text := range []string{"", "graph_capture_record_stream_reuse:False,max_split_size_mb:64"} {
 		s := &snapshot.Snapshot{Settings: snapshot.SettingsOf(want)}
 		s.Settings.Conf = text
-		if got, _, err := replay.RecordedConfig(s); err != nil || got != want {
+		if got, _, err := replay.RecordedConfig(s); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("text %q: %+v, %v; want %+v", text, got, err, want)
 		}
 	}

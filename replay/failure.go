@@ -2,6 +2,7 @@ package replay
 
 import (
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -23,7 +24,7 @@ type Failure struct {
 func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
 	c := &w.Recorded
 	segment := max(size+segmentStep, c.LargeSegmentSize) // or less
-	if free < segment || c.ExpandableSegments && (c.ExpandableReserve > 0 || c.ExpandableReserveFraction > 0) {
+	if free < segment || c.ExpandableSegments && (c.ExpandableReserve != (caching.Reserve{}) || len(c.ExpandableReserveByClass) > 0) {
 		return 0
 	}
 	return reserved + segment

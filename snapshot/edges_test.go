@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -128,9 +129,10 @@ func TestSettingsRoundTrip(t *testing.T) {
 		}
 		switch r.IntN(4) {
 		case 0:
-			c.ExpandableReserve = 1 + r.Int64N(1<<40)
+			c.ExpandableReserve.Bytes = 1 + r.Int64N(1<<40)
 		case 1:
-			c.ExpandableReserveFraction = r.Float64() * 2
+			c.ExpandableReserve.Fraction = r.Float64() * 2
+			c.ExpandableReserveByClass = map[string]caching.Reserve{"serving": {Fraction: r.Float64()}, "ads": {Bytes: 1 + r.Int64N(1<<40)}}
 		}
 		if r.IntN(2) == 0 {
 			c.MemoryFraction = r.Float64() / float64(r.IntN(1e6)+1)
@@ -142,7 +144,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 			continue
 		}
 		conf := snapshot.SettingsOf(c).Conf
-		if got, _, err := caching.ParseConfig(conf); err != nil || got != c {
+		if got, _, err := caching.ParseConfig(conf); err != nil || !reflect.DeepEqual(got, c) {
 			t.Fatalf("seed %d: %v\n%s\n%+v\n%+v", seed, err, conf, c, got)
 		}
 	}

@@ -241,7 +241,7 @@ func TestSettingsOf(t *testing.T) {
 	for _, conf := range []string{
 		"", "large_segment_size_mb:40,max_split_size_mb:128,max_non_split_rounding_mb:64,roundup_power2_divisions:4",
 		"garbage_collection_threshold:0.8,expandable_segments:True,expandable_segments_reserve:0.5G,per_process_memory_fraction:0.5",
-		"expandable_segments_reserve:1.5,throw_on_cudamalloc_oom:True,release_lock_on_cudamalloc:True,limit:1000,pytorch-exact:True",
+		"expandable_segments_reserve:1.5,expandable_segments_reserve_by_class:[ads:8G,serving:0.25],throw_on_cudamalloc_oom:True,release_lock_on_cudamalloc:True,limit:1000,pytorch-exact:True",
 	} {
 		cfg, _, err := caching.ParseConfig(conf)
 		if err != nil {

@@ -390,7 +390,7 @@ func TestBehaviour89_ConcurrentRequests(t *testing.T) {
 func TestOutOfMemoryIsReadAsWritten(t *testing.T) {
 	facts := &mem.OutOfMemory{
 		Requested: 1, Rounded: 2, Segment: 3, TooLarge: true, Rejected: true, Device: 4, DeviceName: "H200 \"x\"", Total: 5, Free: 6,
-		Allowed: 7, LimitName: "MemoryLimit", Allocated: 8, Needed: 34, Addresses: 35,
+		Allowed: 7, LimitName: "MemoryLimit", Allocated: 8, Needed: 34, Addresses: 35, ReserveClass: "serving",
 		Reserved: 9, PrivatePools: 10, Processes: []mem.ProcessMemory{{PID: 11, Self: true, Bytes: -1}, {PID: 12, Bytes: 13}},
 		Stream: 14, Pool: mem.PoolID{15, 16}, Small: true,
 		Cached:      []mem.CachedMemory{{Pool: mem.PoolID{17, 18}, Stream: 19, Small: true, Bytes: 20, Blocks: 21, Largest: 22}},

@@ -52,6 +52,7 @@ func tableOfError(e *mem.OutOfMemory) []fact {
 		{"limit_name", &e.LimitName},
 		{"needed", &e.Needed},
 		{"addresses", &e.Addresses},
+		{"reserve_class", &e.ReserveClass},
 		{"allocated", &e.Allocated},
 		{"reserved", &e.Reserved},
 		{"private_pools", &e.PrivatePools},

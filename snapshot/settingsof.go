@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,11 +60,13 @@ func confOf(c *caching.Config) string {
 	set(c.RoundupDivisions != base.RoundupDivisions, "roundup_power2_divisions", roundUpText(c.RoundupDivisions[:]))
 	set(c.GarbageCollectionThreshold != 0, "garbage_collection_threshold", c.GarbageCollectionThreshold)
 	truth(c.ExpandableSegments, "expandable_segments")
-	if c.ExpandableReserve != 0 {
-		gib := strconv.FormatFloat(float64(c.ExpandableReserve)/(1<<30), 'g', -1, 64)
-		set(true, "expandable_segments_reserve", gib+"G")
-	} else {
-		set(c.ExpandableReserveFraction != 0, "expandable_segments_reserve", c.ExpandableReserveFraction)
+	set(c.ExpandableReserve != (caching.Reserve{}), "expandable_segments_reserve", reserveText(c.ExpandableReserve))
+	if classes := c.ExpandableReserveByClass; len(classes) > 0 {
+		var entries []string
+		for _, class := range slices.Sorted(maps.Keys(classes)) {
+			entries = append(entries, class+":"+reserveText(classes[class]))
+		}
+		set(true, "expandable_segments_reserve_by_class", "["+strings.Join(entries, ",")+"]")
 	}
 	set(c.MemoryFraction != 1, "per_process_memory_fraction", c.MemoryFraction)
 	truth(c.ThrowOnOOM, "throw_on_cudamalloc_oom")
@@ -72,6 +75,14 @@ func confOf(c *caching.Config) string {
 	set(c.Limit != 0, "limit", c.Limit)
 	truth(c.PyTorchExact, "pytorch-exact")
 	return strings.Join(all, ",")
+}
+
+// reserveText writes a reserve in GiB, or as a part of the device's memory.
+func reserveText(r caching.Reserve) string {
+	if r.Bytes != 0 {
+		return strconv.FormatFloat(float64(r.Bytes)/(1<<30), 'g', -1, 64) + "G"
+	}
+	return fmt.Sprint(r.Fraction)
 }
 
 // roundUpText writes the divisions: one number for all sizes, or that of each.

@@ -84,6 +84,8 @@ type Allocator struct {
 	flushing int           // segments that upstreams are being given back now
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
 
+	reserveClasses map[driver.StreamID]string // of streams that are in one
+
 	observer           mem.Observer
 	lowMemory          hooks[func() bool]
 	oomObservers       []func(*mem.OutOfMemory)

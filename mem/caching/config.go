@@ -2,6 +2,7 @@ package caching
 
 import (
 	"fmt"
+	"maps"
 	"math"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -30,11 +31,12 @@ type Config struct {
 	GarbageCollectionThreshold float64
 	// ExpandableSegments makes segments that grow page by page, one for each stream and pool.
 	ExpandableSegments bool
-	// ExpandableReserve is how many bytes of addresses an expandable segment takes: 9/8 of the device's memory if it is 0,
-	// and at most.
-	ExpandableReserve int64
-	// ExpandableReserveFraction gives ExpandableReserve as a part of the device's memory, where that is 0.
-	ExpandableReserveFraction float64
+	// ExpandableReserve is how many addresses an expandable segment takes: 9/8 of the device's memory if it says nothing, and
+	// at most. A block lies in one segment, so no request can be larger.
+	ExpandableReserve Reserve
+	// ExpandableReserveByClass is the same for segments of streams of a class (SetReserveClass). Those of a class that is
+	// not in it take ExpandableReserve. The allocator keeps a copy.
+	ExpandableReserveByClass map[string]Reserve
 	// MemoryFraction is the part of the device's memory that may be reserved. In [0, 1]; 1 is no limit.
 	MemoryFraction float64
 	// Limit is the same in bytes; 0 is no limit. The smaller of the two counts.
@@ -82,8 +84,14 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("caching: memory fraction %v: want it in [0, 1]", c.MemoryFraction)
 	case c.Limit < 0:
 		return fmt.Errorf("caching: limit %d: want no less than 0", c.Limit)
-	case c.ExpandableReserve < 0 || !(c.ExpandableReserveFraction >= 0):
-		return fmt.Errorf("caching: expandable reserve %d, fraction %v: want no less than 0", c.ExpandableReserve, c.ExpandableReserveFraction)
+	}
+	if err := c.ExpandableReserve.validate(); err != nil {
+		return err
+	}
+	for class, r := range c.ExpandableReserveByClass {
+		if err := r.validate(); err != nil {
+			return fmt.Errorf("%w (class %q)", err, class)
+		}
 	}
 	for i, d := range c.RoundupDivisions {
 		if d < 0 || d&(d-1) != 0 {
@@ -96,6 +104,7 @@ func (c *Config) Validate() error {
 // Configure changes the settings of a running allocator. Blocks and segments stay as they are. On an error nothing has
 // changed.
 func (a *Allocator) Configure(cfg Config) error {
+	cfg.ExpandableReserveByClass = maps.Clone(cfg.ExpandableReserveByClass)
 	return a.update(func(c *Config) error {
 		*c = cfg
 		return nil
@@ -182,7 +191,9 @@ func (a *Allocator) countOversize() {
 func (a *Allocator) Config() Config {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.cfg
+	cfg := a.cfg
+	cfg.ExpandableReserveByClass = maps.Clone(cfg.ExpandableReserveByClass)
+	return cfg
 }
 
 // SetMemoryFraction limits what may be reserved to a part of the device's memory, in [0, 1]. What is reserved beyond it
@@ -207,16 +218,3 @@ func (a *Allocator) Limit() int64 {
 
 // Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
 func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
-
-// reserveSize is how many bytes of addresses an expandable segment takes: whole pages, and no more than PyTorch's 9/8 of
-// the device's memory (clamp_reserve_bytes of c10/cuda/CUDAAllocatorConfig.h).
-func (c *Config) reserveSize(total, page int64) int64 {
-	size := total + total/8
-	switch {
-	case c.ExpandableReserve > 0:
-		size = min(size, c.ExpandableReserve)
-	case c.ExpandableReserveFraction > 0:
-		size = int64(min(float64(size), c.ExpandableReserveFraction*float64(total)))
-	}
-	return max((min(size, maxBlockSize-page)+page-1)/page, 1) * page
-}

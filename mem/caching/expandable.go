@@ -17,6 +17,7 @@ type expandable struct {
 	base  driver.Pointer
 	size  int64         // of the reservation
 	page  int64         // bytes of a page: 2 MiB in the small pool, the large segment size in the large
+	small bool          // of a small pool
 	pages []driver.Page // by position; a zero ID where nothing is mapped
 }
 
@@ -27,8 +28,8 @@ func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 	slab := &p.sh.slab
 	ref := p.findSpan(r.size)
 	if ref == 0 {
-		if size := a.reserveSize(p); r.size > size {
-			r.addresses = size
+		if size, class := a.reserveSize(p); r.size > size {
+			r.addresses, r.class = size, class
 			return 0, mem.ErrNoMemory
 		}
 		var err error
@@ -84,19 +85,16 @@ func (c *Config) pageSize(p *pool) int64 {
 	return c.LargeSegmentSize
 }
 
-func (a *Allocator) reserveSize(p *pool) int64 {
-	return a.cfg.reserveSize(a.dev.Info().TotalMemory, a.cfg.pageSize(p))
-}
-
 // reserve makes a new expandable segment, all of it unmapped.
 func (a *Allocator) reserve(p *pool) (blockRef, error) {
-	page, size := a.cfg.pageSize(p), a.reserveSize(p)
+	page := a.cfg.pageSize(p)
+	size, _ := a.reserveSize(p)
 	base, err := a.vm.Reserve(size)
 	if err != nil {
 		return 0, err
 	}
 	sh := p.sh
-	ex := &expandable{base: base, size: size, page: page, pages: make([]driver.Page, size/page)}
+	ex := &expandable{base: base, size: size, page: page, small: p.small(), pages: make([]driver.Page, size/page)}
 	i := slices.Index(sh.expandables, nil)
 	if i < 0 {
 		i = len(sh.expandables)

@@ -37,7 +37,7 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 		e.Needed = a.reserved + r.segment
 	}
 	if r.size <= total { // of a larger one it is not the cause
-		e.Addresses = r.addresses
+		e.Addresses, e.ReserveClass = r.addresses, r.class
 	}
 	e.Allocated, _ = a.sum(allocatedBytes, classAll)
 	a.describeCache(e, r)
@@ -130,7 +130,11 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 		e.Remedies[len(e.Remedies)-1].Estimate = true
 	}
 	if e.Addresses > 0 && headroom >= r.segment {
-		add("expandable_segments_reserve:"+inGiB(r.size), "a segment of so many addresses holds it, and there is memory for it")
+		name := "expandable_segments_reserve:" + inGiB(r.size)
+		if r.class != "" {
+			name = "expandable_segments_reserve_by_class:[" + r.class + ":" + inGiB(r.size) + "]"
+		}
+		add(name, "a segment of so many addresses holds it, and there is memory for it")
 	}
 	for _, c := range e.Cached {
 		if c.Stream != e.Stream && c.Pool == e.Pool && c.Small == e.Small && c.Largest >= r.size {

@@ -2,9 +2,11 @@ package caching_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -98,4 +100,134 @@ func TestDefect15_AllocAtTakesBlocksOfTheDefaultPool(t *testing.T) {
 	b.Free(middle)
 	b.Free(b.alloc(30 * mib))
 	equal(t, "segments", b.Stats().Segment.All.Current, 2)
+}
+
+// The names and numbers of PyTorch's CUDACachingAllocatorReserveTest.cpp, on a device of 100 GiB.
+func TestDefect15_ReservesByClass(t *testing.T) {
+	const total = 100 * gib
+	b := newBench(t, total, "expandable_segments:True")
+	reserve := func(class string) int64 {
+		t.Helper()
+		s := b.stream()
+		b.SetReserveClass(s, class)
+		b.Free(b.allocOn(s, 512)) // of small blocks: pages of 2 MiB
+		for _, seg := range b.ExpandableSegments() {
+			if seg.Stream == s.ID() {
+				return seg.Reserved
+			}
+		}
+		t.Fatal("the stream has no expandable segment")
+		return 0
+	}
+	pages := func(n int64) int64 { return (n + 2*mib - 1) / (2 * mib) * (2 * mib) }
+	equal(t, "without settings", reserve(""), total/8*9)
+	equal(t, "without settings, in a class", reserve("other"), total/8*9)
+	if err := b.SetDefaultReserve("quiet", 0.5); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "a default", reserve("quiet"), total/2)
+
+	b.configure("expandable_segments_reserve:0.9,expandable_segments_reserve_by_class:[serving:0.25,ads_sparse:8G]")
+	equal(t, "serving", reserve("serving"), total/4)
+	equal(t, "ads_sparse", reserve("ads_sparse"), 8*gib)
+	equal(t, "unknown", reserve("other"), total/10*9)
+	equal(t, "none", reserve(""), total/10*9)
+	equal(t, "a list replaces defaults", reserve("quiet"), total/10*9)
+
+	b.configure("expandable_segments_reserve:abc,expandable_segments_reserve_by_class:[serving:0.25,bad:12X]")
+	equal(t, "a bad value leaves what there was", reserve(""), total/10*9)
+	equal(t, "a bad entry", reserve("bad"), total/10*9)
+	equal(t, "beside a good one", reserve("serving"), total/4)
+	b.configure("")
+	equal(t, "a text without lists", reserve("serving"), total/4)
+	b.configure("expandable_segments_reserve:1e20G")
+	equal(t, "too much", reserve(""), total/8*9)
+
+	// What the settings say goes before what the program says.
+	for _, class := range []string{"serving", "telemetry"} {
+		if err := b.SetDefaultReserve(class, 0.9); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, "the settings' entry", reserve("serving"), total/4)
+	equal(t, "the settings' reserve", reserve("telemetry"), total/8*9)
+	b.configure("expandable_segments_reserve:0.05,expandable_segments_reserve_by_class:[]")
+	equal(t, "an empty list", reserve("serving"), pages(total/20))
+}
+
+func TestDefect15_StreamsHaveReserveClasses(t *testing.T) {
+	b := newBench(t, gib, "")
+	s, other := b.stream(), b.stream()
+	for _, class := range []string{"", "serving", "lrm_sparse", ""} {
+		b.SetReserveClass(s, class)
+		equal(t, "the class", b.ReserveClass(s), class)
+		equal(t, "that of another stream", b.ReserveClass(other), "")
+	}
+	mustPanic(t, "caching: SetReserveClass on a nil stream", func() { b.SetReserveClass(nil, "serving") })
+	if err := b.SetDefaultReserve("serving", 0); err == nil {
+		t.Error("a default reserve of nothing was accepted")
+	}
+}
+
+// A request that no segment of its stream's class can hold is an out-of-memory error that names setting and class.
+func TestDefect15_ARequestLargerThanItsClassesReserve(t *testing.T) {
+	b := newBench(t, gib, "expandable_segments:True,expandable_segments_reserve_by_class:[tiny:0.05]")
+	heard := 0
+	b.OnOutOfMemory(func(*mem.OutOfMemory) { heard++ })
+	b.SetReserveClass(b.s, "tiny")
+	text := b.fails(gib / 5).Error()
+	for _, want := range []string{"expandable-segment", "expandable_segments_reserve_by_class", "tiny"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the message lacks %q:\n%s", want, text)
+		}
+	}
+	equal(t, "observers", heard, 1)
+	equal(t, "retries", b.Stats().NumAllocRetries, 1)
+	b.SetReserveClass(b.s, "")
+	b.Free(b.alloc(gib / 5))
+}
+
+// PyTorch's getExpandableSegmentSizes: the stream, the pool and what is mapped.
+func TestDefect15_ExpandableSegmentSizes(t *testing.T) {
+	b := newBench(t, gib, "expandable_segments:True")
+	side := b.stream()
+	small, large := b.alloc(512), b.alloc(30*mib)
+	other := b.allocOn(side, 50*mib)
+	want := []caching.ExpandableInfo{
+		{Stream: 0, Small: true, Mapped: 2 * mib, Reserved: 1152 * mib},
+		{Stream: 0, Mapped: 40 * mib, Reserved: 1160 * mib},
+		{Stream: side.ID(), Mapped: 60 * mib, Reserved: 1160 * mib},
+	}
+	if got := b.ExpandableSegments(); !slices.Equal(got, want) {
+		t.Errorf("the segments are %+v, want %+v", got, want)
+	}
+	b.Free(large)
+	b.Free(other)
+	b.emptyCache()
+	if got := b.ExpandableSegments(); !slices.Equal(got, want[:1]) {
+		t.Errorf("the segments are %+v, want %+v", got, want[:1])
+	}
+	b.Free(small)
+	b.emptyCache()
+	equal(t, "segments", len(b.ExpandableSegments()), 0)
+}
+
+// The maps of a Config that is given and of one that is got are not the allocator's.
+func TestDefect15_ReservesByClassAreCopied(t *testing.T) {
+	d := sim.New(sim.Options{Total: gib})
+	cfg := caching.Default()
+	cfg.ExpandableReserveByClass = map[string]caching.Reserve{"serving": {Fraction: 0.5}}
+	a, err := caching.New(d, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ExpandableReserveByClass["serving"] = caching.Reserve{Fraction: 0.25}
+	a.Config().ExpandableReserveByClass["serving"] = caching.Reserve{Fraction: 0.125}
+	equal(t, "the reserve", a.Config().ExpandableReserveByClass["serving"], caching.Reserve{Fraction: 0.5})
+	for _, bad := range []caching.Reserve{{Bytes: -1}, {Fraction: -0.5}} {
+		cfg.ExpandableReserveByClass["serving"] = bad
+		if err := a.Configure(cfg); err == nil || !strings.Contains(err.Error(), `class "serving"`) {
+			t.Errorf("a reserve of %+v: %v", bad, err)
+		}
+	}
 }

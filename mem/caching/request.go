@@ -21,6 +21,7 @@ type request struct {
 	limited    bool     // the limit refused it last
 	rejected   bool     // by the limit, under ThrowOnOOM
 	addresses  int64    // bytes of an expandable segment, if it is larger than that
+	class      string   // of its stream, if those addresses are that class's
 	err        error    // what the driver said last; nil for a refusal by the limit or for want of addresses
 }
 

@@ -62,10 +62,13 @@ func (c *Config) set(key string, v allocconf.Value) (unused string) {
 		c.ExpandableSegments = v.Bool
 	case "expandable_segments_reserve":
 		if r := v.Reserve; r != (allocconf.Reserve{}) {
-			c.ExpandableReserve, c.ExpandableReserveFraction = r.Bytes, r.Fraction
+			c.ExpandableReserve = Reserve(r)
 		}
 	case "expandable_segments_reserve_by_class":
-		return "all expandable segments take the same reserve (expandable_segments_reserve)"
+		c.ExpandableReserveByClass = make(map[string]Reserve, len(v.Classes))
+		for class, r := range v.Classes {
+			c.ExpandableReserveByClass[class] = Reserve(r)
+		}
 	case "per_process_memory_fraction":
 		c.MemoryFraction = v.Float
 	case "throw_on_cudamalloc_oom":
