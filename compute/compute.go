@@ -70,7 +70,7 @@ type Options struct {
 // Open opens the first of the devices that is there ("cuda", "cuda:1", "host", "sim:total=1GiB"), with a caching allocator
 // and the backend for it, and returns a place on it that closes them all. The drivers must be linked into the program:
 // import them for their side effects. A device that is absent, or that this program has no code for, is passed over; any
-// other error ends the search. If none is there, the error says why for each.
+// other error ends the search. If none is there, the error says why for each, and what to import.
 func Open(specs ...string) (*tensor.Place, error) { return Options{}.Open(specs...) }
 
 // Open is the function Open with these options.

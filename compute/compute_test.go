@@ -365,6 +365,19 @@ func TestOpenTakesTheFirstThatIsThere(t *testing.T) {
 	}
 }
 
+// What is not linked in is named with its import.
+func TestDefect23_OpenNamesTheImport(t *testing.T) {
+	for path, open := range map[string]func() (*tensor.Place, error){
+		"driver/cuda": func() (*tensor.Place, error) { return compute.Open("cuda:0") },
+		"mem/bfc":     func() (*tensor.Place, error) { return compute.Options{Allocator: "bfc:growth=off"}.Open("host") },
+	} {
+		want := `add import _ "github.com/ashlar-go/ashlar/` + path + `"`
+		if _, err := open(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
+
 // Reports of leaks say how to record sites in the words of the function that opened the place.
 func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})

@@ -70,17 +70,34 @@ func Register(name string, d Driver) {
 }
 
 // Open opens a device from a spec "name" or "name:args", such as "sim:total=1GiB" or "cuda:0". The error matches
-// ErrUnknown if no driver of that name is linked into the program.
+// ErrUnknown if no driver of that name is linked into the program, and names the import that links one of Ashlar's in.
 func Open(spec string) (Device, error) {
 	name, args, _ := strings.Cut(spec, ":")
 	d := Lookup(name)
 	if d == nil {
-		return nil, &Error{
-			Call: "Open", Code: ErrUnknown,
-			Detail: fmt.Sprintf("%q; this program has: %s", name, strings.Join(Drivers(), ", ")),
-		}
+		return nil, &Error{Call: "Open", Code: ErrUnknown, Detail: missing(name, Drivers())}
 	}
 	return d.Open(args)
+}
+
+// imports are the packages of Ashlar's drivers, by the names that they register.
+var imports = map[string]string{
+	"cuda":  "github.com/ashlar-go/ashlar/driver/cuda",
+	"fault": "github.com/ashlar-go/ashlar/driver/fault",
+	"host":  "github.com/ashlar-go/ashlar/driver/host",
+	"sim":   "github.com/ashlar-go/ashlar/driver/sim",
+}
+
+// missing says what to do about a driver that is not registered.
+func missing(name string, registered []string) string {
+	text := fmt.Sprintf("%q; ", name)
+	if path := imports[name]; path != "" {
+		text += fmt.Sprintf("add import _ %q; ", path)
+	}
+	if len(registered) == 0 {
+		return text + "this program has: none"
+	}
+	return text + "this program has: " + strings.Join(registered, ", ")
 }
 
 // Drivers returns the names of the registered drivers, sorted.

@@ -15,7 +15,7 @@ import (
 // A Factory makes an allocator of a device's memory. Settings are in the allocator's own syntax; empty means its defaults.
 type Factory func(dev driver.Device, settings string) (Allocator, error)
 
-// ErrUnknown is matched by the error for an allocator that nobody has registered.
+// ErrUnknown is matched by the error for an allocator that is not registered.
 var ErrUnknown = errors.New("mem: no such allocator")
 
 // A registration is an allocator that can be opened.
@@ -64,8 +64,8 @@ func RegisterFor(provides Attributes, name, device string, priority int, f Facto
 
 // Open makes an allocator of dev's memory from a spec "name" or "name:settings", such as
 // "caching:expandable_segments:True", or from an empty one, which is the allocator of the highest priority for dev. Of two
-// of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none. Of a LimitedDevice's memory
-// it makes an allocator whose out-of-memory errors tell of that limit.
+// of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none, and names the import
+// that links one of Ashlar's in. Of a LimitedDevice's memory it makes an allocator whose out-of-memory errors tell of that limit.
 func Open(spec string, dev driver.Device) (Allocator, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	kind := dev.Info().Driver
@@ -86,8 +86,7 @@ func Open(spec string, dev driver.Device) (Allocator, error) {
 	}
 	registryMu.RUnlock()
 	if factory == nil {
-		return nil, fmt.Errorf("%w: %q for devices of %s; this program has: %s", ErrUnknown, name, kind,
-			strings.Join(Allocators(kind), ", "))
+		return nil, missing(fmt.Sprintf("%q for devices", name), kind, name, Allocators(kind))
 	}
 	a, err := factory(dev, settings)
 	if limited, ok := dev.(*LimitedDevice); ok && err == nil {
@@ -163,7 +162,11 @@ func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
 		}
 		passed = append(passed, err)
 	}
-	none := fmt.Errorf("%w: for %v memory of devices of %s; this program has: %s", ErrUnknown, want, kind, strings.Join(known, ", "))
+	name := provider(dev, want)
+	if len(fit) > 0 {
+		name = "none" // it is linked in, and lacks something else
+	}
+	none := missing(fmt.Sprintf("for %v memory of devices", want), kind, name, known)
 	return nil, errors.Join(append([]error{none}, passed...)...)
 }
 
