@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/collective"
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -132,6 +133,31 @@ type Handles struct {
 	Multiprocessors int
 	L2              int64 // bytes of second-level cache
 	SharedMemory    int64 // bytes that one block of threads may use
+
+	engine *Engine
+	index  int
+}
+
+// Communicator is Engine.Communicator of the device. Its Handle is NCCL's. Communicators are made when the first is asked for.
+func (h Handles) Communicator() (*collective.Communicator, error) {
+	return h.engine.Communicator(h.index)
+}
+
+// BLASHandle returns a cublasHandle_t on the default stream, for calls of cuBLAS beside the engine's: see BLASHandle of
+// compute/cuda's Backend. The error matches driver.ErrUnsupported where the backend has no cuBLAS: what the host has needs no handle.
+func (h Handles) BLASHandle() (uintptr, error) {
+	b, ok := h.Backend.(interface{ BLASHandle() (uintptr, error) })
+	if !ok {
+		return 0, fmt.Errorf("ashlar: device %d: %w", h.index, &driver.Error{
+			Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: fmt.Sprintf("backend %q has no cuBLAS", h.Backend.Name()),
+		})
+	}
+	var handle uintptr
+	err := h.engine.devices[h.index].lanes.during(func() (err error) { handle, err = b.BLASHandle(); return err })
+	if err != nil && err != ErrClosed {
+		err = fmt.Errorf("ashlar: device %d: %w", h.index, err)
+	}
+	return handle, err
 }
 
 // Handles returns a device's.
@@ -144,6 +170,7 @@ func (e *Engine) Handles(i int) (Handles, error) {
 	h := Handles{
 		Device: d.device, Stream: d.device.DefaultStream(), Backend: d.place.Backend(), Compute: info.Compute,
 		Multiprocessors: info.Multiprocessors, L2: info.L2, SharedMemory: info.SharedMemory,
+		engine: e, index: i,
 	}
 	if b, ok := h.Backend.(interface{ Library() (name, why string) }); ok {
 		h.BLAS, _ = b.Library()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/collective"
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -62,6 +63,25 @@ func TestCommunicatorsOfAnEngine(t *testing.T) {
 	must(t, e.Close(t.Context()))
 	if _, err := e.Communicator(0); !errors.Is(err, ErrClosed) {
 		t.Errorf("a communicator after Close: %v", err)
+	}
+}
+
+// Handles have the communicator and the BLAS handle, and say what has none: on the host there is no NCCL and no cuBLAS.
+func TestDefect20_HandlesHaveTheCommunicatorAndTheBLASHandle(t *testing.T) {
+	e, _ := simulated(t, 2, Config{})
+	for i := range 2 {
+		h, err := e.Handles(i)
+		must(t, err)
+		c, err := h.Communicator()
+		must(t, err)
+		if own, err := e.Communicator(i); c != own || err != nil || c.Rank() != i || c.Size() != 2 {
+			t.Errorf("device %d has rank %d of %d, %v", i, c.Rank(), c.Size(), err)
+		}
+		for what, f := range map[string]func() (uintptr, error){"ncclComm_t": c.Handle, "cublasHandle_t": h.BLASHandle} {
+			if n, err := f(); n != 0 || !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "host") {
+				t.Errorf("the %s of a device without: %d, %v", what, n, err)
+			}
+		}
 	}
 }
 

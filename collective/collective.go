@@ -53,6 +53,7 @@
 package collective
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -113,6 +114,20 @@ func (c *Communicator) Rank() int { return c.config.Rank }
 
 // Size returns the number of ranks.
 func (c *Communicator) Size() int { return c.config.Size }
+
+// Handle returns NCCL's own handle, an ncclComm_t, for calls of NCCL that this package does not make. It is the communicator's:
+// nobody destroys it, and it is good until Close or Abort. It is non-blocking (ncclCommGetAsyncError tells when a call is done), and
+// calls with it take their turn with this package's operations, in the same order on all ranks. The error matches
+// driver.ErrUnsupported if the ranks are not connected by NCCL.
+func (c *Communicator) Handle() (uintptr, error) {
+	t, ok := c.transport.(interface{ Handle() (uintptr, error) })
+	if !ok {
+		return 0, &driver.Error{
+			Call: "Communicator.Handle", Code: driver.ErrUnsupported, Detail: fmt.Sprintf("backend %q has no handles; %q has", c.config.Backend, NCCL),
+		}
+	}
+	return t.Handle()
+}
 
 // Config returns what the communicator was made with; Backend and Timeout are those in use.
 func (c *Communicator) Config() Config { return c.config }

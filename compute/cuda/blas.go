@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -31,8 +32,9 @@ type blas struct {
 	why       string // why nothing was
 	functions blasFunctions
 
-	mu     sync.Mutex // handle, and calls with it; after a stream's order
+	mu     sync.Mutex // handles, and calls with handle; after a stream's order
 	handle uintptr
+	lent   uintptr // by BLASHandle
 	state  *blasState
 	told   blasTold
 	args   [23]uintptr // of the call that is being made: here they need no memory of their own
@@ -52,7 +54,7 @@ type blasFunctions struct {
 
 // blasState is what cuBLAS gets addresses of. It lies on the heap, where nothing moves.
 type blasState struct {
-	handle       uintptr
+	handle, made uintptr
 	one, zero    float32
 	one64, nil64 float64
 }
@@ -136,18 +138,52 @@ func (l *blas) ready() error {
 	if l.handle != 0 {
 		return nil
 	}
-	l.state = &blasState{one: 1, one64: 1}
-	r, _, _ := purego.SyscallN(l.functions.create, uintptr(unsafe.Pointer(&l.state.handle)))
-	if err := l.check("cublasCreate", r); err != nil {
+	handle, err := l.create("cublasSetMathMode", l.functions.setMathMode, blasNoLessPrecision)
+	if err != nil {
 		return err
 	}
-	r, _, _ = purego.SyscallN(l.functions.setMathMode, l.state.handle, blasNoLessPrecision)
-	if err := l.check("cublasSetMathMode", r); err != nil {
-		purego.SyscallN(l.functions.destroy, l.state.handle)
-		return err
-	}
-	l.handle = l.state.handle
+	l.state.handle, l.handle = handle, handle
 	return nil
+}
+
+// create makes a handle, of which set, a function of cuBLAS, is called with an argument. The device is current on the thread, and
+// mu is held.
+func (l *blas) create(name string, set, argument uintptr) (uintptr, error) {
+	if l.state == nil {
+		l.state = &blasState{one: 1, one64: 1}
+	}
+	r, _, _ := purego.SyscallN(l.functions.create, uintptr(unsafe.Pointer(&l.state.made)))
+	if err := l.check("cublasCreate", r); err != nil {
+		return 0, err
+	}
+	r, _, _ = purego.SyscallN(set, l.state.made, argument)
+	if err := l.check(name, r); err != nil {
+		purego.SyscallN(l.functions.destroy, l.state.made)
+		return 0, err
+	}
+	return l.state.made, nil
+}
+
+// BLASHandle returns a handle of cuBLAS, a cublasHandle_t, for calls of cuBLAS that this package does not make: made by the first
+// call, on the device's default stream, with cuBLAS's own workspace and settings, and apart from the one that matrix products here
+// are made with. It is the backend's, which destroys it in Close. As cuBLAS keeps the state of a call in it, whoever uses it lets
+// nobody else use it at the same time, and has the device current on the thread (driver.Kernel's Call). The error matches
+// driver.ErrUnsupported if there is no cuBLAS.
+func (b *Backend) BLASHandle() (handle uintptr, err error) {
+	l := &b.blas
+	if !l.open() {
+		return 0, &driver.Error{Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: "no cuBLAS: " + l.why}
+	}
+	err = b.kernels.Launch(b.dev.DefaultStream(), driver.Kernel{Name: "cublasCreate", Call: func(stream uintptr) (err error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.lent == 0 {
+			l.lent, err = l.create("cublasSetStream", l.functions.setStream, stream)
+		}
+		handle = l.lent
+		return err
+	}})
+	return handle, err
 }
 
 // gemm queues c on a stream.
@@ -212,10 +248,10 @@ func transpose(yes bool) uintptr {
 	return 0
 }
 
-// close destroys the handle, which waits for the device.
+// close destroys the handles, which waits for the device.
 func (l *blas) close(b *Backend) error {
 	l.mu.Lock()
-	none := l.handle == 0
+	none := l.handle == 0 && l.lent == 0
 	l.mu.Unlock()
 	if none {
 		return nil
@@ -223,12 +259,15 @@ func (l *blas) close(b *Backend) error {
 	return b.kernels.Launch(b.dev.DefaultStream(), driver.Kernel{Name: "cublasDestroy", Call: func(uintptr) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.handle == 0 {
-			return nil
+		var errs []error
+		for _, handle := range []uintptr{l.handle, l.lent} {
+			if handle != 0 {
+				r, _, _ := purego.SyscallN(l.functions.destroy, handle)
+				errs = append(errs, l.check("cublasDestroy", r))
+			}
 		}
-		r, _, _ := purego.SyscallN(l.functions.destroy, l.handle)
-		l.handle, l.told = 0, blasTold{}
-		return l.check("cublasDestroy", r)
+		l.handle, l.lent, l.told = 0, 0, blasTold{}
+		return errors.Join(errs...)
 	}})
 }
 

@@ -2,7 +2,10 @@
 
 package cuda
 
-import "github.com/ashlar-go/ashlar/internal/dl"
+import (
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/dl"
+)
 
 // There is no cuBLAS: this program has no dlopen.
 type blas struct{ options Options }
@@ -12,6 +15,11 @@ func (l *blas) open() bool { return false }
 func (l *blas) gemm(uintptr, *gemmArguments) error { return dl.ErrNone }
 
 func (l *blas) close(*Backend) error { return nil }
+
+// BLASHandle returns a handle of cuBLAS. The error matches driver.ErrUnsupported: there is no cuBLAS.
+func (b *Backend) BLASHandle() (uintptr, error) {
+	return 0, &driver.Error{Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: dl.ErrNone.Error()}
+}
 
 // Library returns the name of cuBLAS as it was opened, or "" and why there is none: then matrix products are computed by
 // kernels of this package.

@@ -57,6 +57,9 @@ func TestAbortBehindWorkThatHangs(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	r := newRig(t, nil)
+	if handle, err := r.t.Handle(); err != nil || handle == 0 || handle != r.t.handle {
+		t.Errorf("the handle is %d, %v", handle, err)
+	}
 	if err := r.t.Queue(r.s, sum()); err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +73,9 @@ func TestClose(t *testing.T) {
 	r.wantCalls("ncclCommFinalize", "ncclCommDestroy")
 	if err := r.t.Queue(r.s, sum()); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Queue after Close: %v", err)
+	}
+	if _, err := r.t.Handle(); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Handle after Close: %v", err)
 	}
 	if err := r.t.Err(); err != nil {
 		t.Errorf("Err after Close: %v", err)

@@ -84,6 +84,16 @@ func (l *library) connect(ctx context.Context, dev driver.Device, id ID, rank, s
 	return t, nil
 }
 
+// Handle returns the ncclComm_t, or says why there is none any more.
+func (t *transport) Handle() (uintptr, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refusal(); err != nil {
+		return 0, err
+	}
+	return t.handle, nil
+}
+
 // direct makes a call of NCCL that queues nothing, with the device current on the thread.
 func (t *transport) direct(s symbol, call func() error) error {
 	return t.kernels.Launch(t.control, driver.Kernel{Name: symbols[s], Call: func(uintptr) error { return call() }})
