@@ -45,17 +45,18 @@ func (v view) equal(o view) bool {
 // CopyTo returns t itself, if it is on the device, or a copy there. The copy is made once for each storage, type and view of
 // it: later calls return it again, as it was made, whatever was written to t meanwhile (see ClearCopies). It is the session's,
 // borrowed by the caller, and is released when t's memory is, by ClearCopies, or by Close. Making it waits until t is there,
-// or until ctx ends. The error says that the session does not have the device, or is that of tensor.To.
+// or until ctx ends. The session of a task of EachDevice copies to every device of the engine. The error says that the session does
+// not have the device, or is that of tensor.To.
 func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.Tensor, error) {
 	if err := s.enter("CopyTo"); err != nil {
 		return nil, err
 	}
 	defer s.guard.leave()
-	if err := s.has("CopyTo", i); err != nil {
+	t.MustLive("CopyTo")
+	seat, err := s.reach("CopyTo", i)
+	if err != nil {
 		return nil, err
 	}
-	t.MustLive("CopyTo")
-	seat := s.seats[i]
 	if t.Place().SameDevice(seat.device.place) {
 		return t, nil
 	}

@@ -30,6 +30,7 @@ type Session struct {
 	debug   int
 	events  openEvents
 	level   atomic.Int64 // of the events that are recorded; read without the guard, so that those that are not cost nothing
+	task    bool // of EachDevice
 	ended   bool
 	left    atomic.Bool // its user closed it when Engine.Close had begun, which does it
 }
@@ -42,6 +43,7 @@ type seat struct {
 	scope  *tensor.Scope
 	usage  usage
 	lane   *timeline.Lane // nil before the first event; guarded by Session.events.mu
+	guest  bool           // a task's, on a device that is not its own: for what CopyTo makes
 	caches []*cache       // those reserved; the last one is used first
 	using  int            // of which the last are in use
 }
@@ -140,11 +142,29 @@ func (s *Session) Engine() *Engine { return s.engine }
 func (s *Session) Devices() []int {
 	var out []int
 	for i, t := range s.seats {
-		if t != nil {
+		if t != nil && !t.guest {
 			out = append(out, i)
 		}
 	}
 	return out
+}
+
+// reach returns what the session has on a device. To a task it gives that, if it has nothing there.
+func (s *Session) reach(call string, i int) (*seat, error) {
+	if s.task && i >= 0 && i < len(s.seats) && s.seats[i] == nil {
+		t, err := s.engine.devices[i].seat()
+		if err != nil {
+			return nil, fmt.Errorf("ashlar: %s device %d: %w", call, i, err)
+		}
+		t.guest = true
+		s.events.mu.Lock() // which whoever looks at seats from outside has
+		s.seats[i] = t
+		s.events.mu.Unlock()
+	}
+	if i >= 0 && i < len(s.seats) && s.seats[i] != nil {
+		return s.seats[i], nil
+	}
+	return nil, s.has(call, i)
 }
 
 // Place returns the current device with the session's stream and scope: what is made there is released by Close. A place may be

@@ -81,7 +81,7 @@ func (s *Session) WithDebug(level int, f func() error) error {
 
 // has fails unless the session has a device.
 func (s *Session) has(call string, i int) error {
-	if i < 0 || i >= len(s.seats) || s.seats[i] == nil {
+	if i < 0 || i >= len(s.seats) || s.seats[i] == nil || s.seats[i].guest {
 		return fmt.Errorf("ashlar: %s device %d: this session has %v", call, i, s.Devices())
 	}
 	return nil

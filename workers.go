@@ -19,7 +19,7 @@ const tasksLane = "EachDevice"
 const maxQueued = 16
 
 // workers do the tasks of EachDevice: one goroutine for each device, from the first call until Close. A call's tasks are queued
-// on all devices at once, under mu, so that two calls whose tasks wait for each other (in collectives, say) are begun in the
+// on all its devices at once, under mu, so that two calls whose tasks wait for each other (in collectives, say) are begun in the
 // same order everywhere. A task is in its device's queue until the worker takes it, and runs then, or until its call drops it.
 type workers struct {
 	engine *Engine
@@ -82,9 +82,9 @@ func newWorkers(e *Engine) *workers {
 	return &workers{engine: e, turns: make(chan struct{}, maxQueued), quit: make(chan struct{})}
 }
 
-// EachDevice calls f once for each device, at the same time, each call on the goroutine that does all tasks of its device, with
-// a session of its own on that device alone, which is closed afterwards: what is to outlive it is kept (Session.Keep). It
-// returns when none of them runs any more, with the first error, if there was one. That error cancels the context of the
+// EachDevice calls f once for each device, or for each of those that are named, at the same time, each call on the goroutine that
+// does all tasks of its device, with a session of its own on that device, which is closed afterwards: what is to outlive it is kept
+// (Session.Keep). Session.CopyTo takes a task's tensors to all other devices of the engine. EachDevice returns when none of them runs any more, with the first error, if there was one. That error cancels the context of the
 // others, as its cause; tasks that have not begun by then are dropped, and so they are when ctx ends: the error is ctx's cause.
 // Close refuses calls none of whose tasks has begun, with ErrClosed, and lets the others go on. A task that panics is a
 // *PanicError, and the worker lives on; its device's communicator is aborted, for others may wait for it. Tasks that queued work need not wait for it: the next on the device finds it in order.
@@ -92,11 +92,20 @@ func newWorkers(e *Engine) *workers {
 // Up to 16 calls may be under way, one doing its tasks and the others queued; more wait, or until ctx ends. It panics if it is
 // called from inside a task, which would wait for itself; one of another engine may call it, unless a task of this one waits
 // for that.
-func (e *Engine) EachDevice(ctx context.Context, f func(ctx context.Context, s *Session) error) error {
-	return e.workers.each(ctx, f, here())
+func (e *Engine) EachDevice(ctx context.Context, f func(ctx context.Context, s *Session) error, devices ...int) error {
+	if len(devices) == 0 {
+		for i := range e.devices {
+			devices = append(devices, i)
+		}
+	}
+	for _, i := range devices {
+		e.at("EachDevice", i)
+	}
+	devices = slices.Compact(slices.Sorted(slices.Values(devices)))
+	return e.workers.each(ctx, f, here(), devices)
 }
 
-func (w *workers) each(ctx context.Context, f func(context.Context, *Session) error, from *site) error {
+func (w *workers) each(ctx context.Context, f func(context.Context, *Session) error, from *site, devices []int) error {
 	w.mustBeOutside(from)
 	select { // first: if both are ready, the end counts
 	case <-w.quit:
@@ -113,9 +122,9 @@ func (w *workers) each(ctx context.Context, f func(context.Context, *Session) er
 	}
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	results := make(chan error, len(w.engine.devices))
+	results := make(chan error, len(devices))
 	t := &task{ctx: inner, f: f, from: from, results: results}
-	left, err := w.queue(t)
+	left, err := w.queue(t, devices)
 	ended := inner.Done()
 	for left > 0 {
 		select {
@@ -146,8 +155,8 @@ func (w *workers) mustBeOutside(from *site) {
 	}
 }
 
-// queue queues a task on all devices, and returns their number.
-func (w *workers) queue(t *task) (int, error) {
+// queue queues a task on devices, and returns their number.
+func (w *workers) queue(t *task, devices []int) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
@@ -160,14 +169,15 @@ func (w *workers) queue(t *task) (int, error) {
 			go w.work(q)
 		}
 	}
-	for _, q := range w.queues {
+	for _, i := range devices {
+		q := w.queues[i]
 		q.tasks = append(q.tasks, t)
 		select {
 		case q.wake <- struct{}{}:
 		default:
 		}
 	}
-	return len(w.queues), nil
+	return len(devices), nil
 }
 
 // drop takes a task off the devices where it has not begun, and returns their number.
@@ -258,6 +268,7 @@ func (e *Engine) session(t *task, device int) (err error) {
 		return err // Close came first, and closes it
 	}
 	s.guard.blame(t.from)
+	s.task = true
 	s.name, s.seats[device].lane = tasksLane, e.devices[device].tasks
 	defer func() {
 		if e := s.close(); err == nil {

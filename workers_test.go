@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/internal/goroutine"
+	"github.com/ashlar-go/ashlar/tensor"
 )
 
 func TestEachDevice(t *testing.T) {
@@ -31,6 +33,62 @@ func TestEachDevice(t *testing.T) {
 	}
 	if workers[0].Load() == workers[1].Load() || workers[1].Load() == workers[2].Load() {
 		t.Error("two devices have one worker")
+	}
+}
+
+// A call may be for some devices alone, each once, and its tasks copy to others: what they made there goes with their sessions.
+func TestDefect20_TasksOnSomeDevicesCopyToOthers(t *testing.T) {
+	e, _ := simulated(t, 3, Config{EventLevel: 2})
+	for _, devices := range [][]int{{1}, {2, 0, 2}} {
+		var mu sync.Mutex
+		var on []int
+		var kept []*tensor.Tensor
+		must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+			x, err := tensor.FromSlice(s.Place(), []float32{float32(s.Device()), 7})
+			must(t, err)
+			s.Event("copy")
+			y, err := s.CopyTo(ctx, x, 1)
+			must(t, err)
+			again, err := s.CopyTo(ctx, x, 1)
+			must(t, err)
+			if y != again || !y.Place().SameDevice(e.Place(1)) {
+				t.Errorf("a copy of %v at %v, and then another at %v", x, y.Place(), again.Place())
+			}
+			if got := s.Devices(); !slices.Equal(got, []int{s.Device()}) {
+				t.Errorf("the session of a task has devices %v", got)
+			}
+			if err := s.OnDevice((s.Device()+1)%3, func() error { return nil }); err == nil {
+				t.Error("a task works on another device")
+			}
+			if _, err := s.CopyTo(ctx, x, 3); err == nil {
+				t.Error("a copy to a device that there is not")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			on = append(on, s.Device())
+			kept = append(kept, s.Keep(y))
+			return nil
+		}, devices...))
+		slices.Sort(on)
+		if want := slices.Compact(slices.Sorted(slices.Values(devices))); !slices.Equal(on, want) {
+			t.Errorf("tasks on %v, want %v", on, want)
+		}
+		for _, y := range kept {
+			if got, err := tensor.ToSlice[float32](y); err != nil || got[1] != 7 {
+				t.Errorf("what was kept is %v, %v", got, err)
+			}
+			y.Release()
+		}
+		for i := range 3 {
+			if n := e.Place(i).Leaks().Count; n != 0 {
+				t.Errorf("%d tensors left on device %d", n, i)
+			}
+		}
+	}
+	mustPanic(t, func() { e.EachDevice(t.Context(), nil, 3) }, "EachDevice of device 3: the engine has 3")
+	s := session(t, e, 0)
+	if _, err := s.CopyTo(t.Context(), floats(t, s.Place(), 1), 1); err == nil {
+		t.Error("a session that is no task's copies to a device that it does not have")
 	}
 }
 
