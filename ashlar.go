@@ -40,12 +40,13 @@
 // But for ranks.mu, and the life of lanes (for reading), none is held while a device is waited for, and none while caller code
 // runs.
 //
-// It reads no environment and prints nothing. Its goroutines are one for each device, from the first EachDevice until Close, and
+// It reads no environment and prints nothing but to Config.Log. Its goroutines are one for each device, from the first EachDevice until Close, and
 // those of communicators.
 package ashlar
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/ashlar-go/ashlar/collective"
 	"github.com/ashlar-go/ashlar/compute"
@@ -79,6 +80,9 @@ type Config struct {
 	// MaxEvents is how many events a device keeps: timeline.Options.Max, which says which those are. 0 is timeline.DefaultMax;
 	// Open refuses a negative number.
 	MaxEvents int
+
+	// Log, if not nil, is told what sessions do inside of Session.WithDebug, as its level says. The engine writes nowhere else.
+	Log *slog.Logger
 
 	// Compute is what places are made of: the allocator of devices that name none, libraries, and whether the places in the
 	// program that make tensors are recorded, so that Close can name those that were not released.

@@ -3,6 +3,7 @@ package ashlar
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 )
 
 // ReserveCache takes size bytes of the current device's memory, rounded up, for this session alone, so that what UseCache calls
@@ -26,6 +27,7 @@ func (s *Session) ReserveCache(size int64) error {
 		return fmt.Errorf("ashlar: device %d: ReserveCache: %w", t.device.index, err)
 	}
 	t.caches = append(t.caches, k)
+	s.logCache("ReserveCache", k)
 	return nil
 }
 
@@ -45,7 +47,12 @@ func (s *Session) UseCache(f func() error) error {
 	using, events := t.using, s.events.mark()
 	defer func() { t.use(using); s.events.dropFrom(events) }()
 	t.use(len(t.caches))
+	s.logCache("UseCache", t.cache())
 	return f()
+}
+
+func (s *Session) logCache(call string, k *cache) {
+	s.log(DebugDevices, call, slog.Int64("device", s.current.Load()), slog.Int64("bytes", k.Size()))
 }
 
 // use leads the session's requests to the nth cache, counted from 1; 0 is the device's allocator.
@@ -82,6 +89,7 @@ func (s *Session) FreeCache() error {
 	if err := t.device.caches.release(t.caches[last]); err != nil {
 		return fmt.Errorf("ashlar: device %d: FreeCache: %w", t.device.index, err)
 	}
+	s.logCache("FreeCache", t.caches[last])
 	t.caches = t.caches[:last]
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -63,6 +64,7 @@ func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.
 	c := &copied{session: s, device: i, source: t.Storage().Weak(), view: viewOf(t)}
 	all := &s.engine.copies
 	if known := all.find(c); known != nil {
+		s.log(DebugCopies, "CopyTo found the copy", slog.String("tensor", t.Brief()), slog.Int("device", i))
 		return known, nil
 	}
 	if err := ready(ctx, t); err != nil {
@@ -73,6 +75,7 @@ func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.
 		return nil, fmt.Errorf("ashlar: CopyTo device %d: %w", i, err)
 	}
 	c.tensor = made
+	s.log(DebugCopies, "CopyTo", slog.String("tensor", t.Brief()), slog.String("from", t.Place().String()), slog.Int("device", i))
 	if source := c.source; all.add(c) {
 		t.Storage().OnRelease(func() { all.dropSource(source) })
 	}

@@ -49,6 +49,7 @@ type loan struct {
 	tag    uint64 // of the block that it stands for, or stood for last
 	usage  *usage
 	size   int64     // asked for
+	quiet  bool      // mem.AllocOptions.Logged
 	block  mem.Block // as the layer below knows it; the zero Block if there is none, or it is on its way back
 	holder mem.Holder
 }
@@ -61,7 +62,10 @@ const (
 )
 
 // usage is the bytes that a session asked for on one device and has not freed.
-type usage struct{ used, peak atomic.Int64 }
+type usage struct {
+	used, peak atomic.Int64
+	log        atomic.Pointer[blockLog] // nil: nobody is told
+}
 
 func (u *usage) add(n int64) {
 	if u == nil {
@@ -110,43 +114,65 @@ func (l *lanes) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.Optioned.
 func (l *lanes) AllocWith(s driver.Stream, size int64, wishes mem.AllocOptions) (mem.Block, error) {
+	b, u, err := l.alloc(s, size, wishes)
+	if u != nil && !wishes.Logged {
+		if log := u.log.Load(); log != nil {
+			log.allocated(u, s, size, b, err)
+		}
+	}
+	return b, err
+}
+
+// alloc is AllocWith, and returns whom the request counts for, if it is one.
+func (l *lanes) alloc(s driver.Stream, size int64, wishes mem.AllocOptions) (mem.Block, *usage, error) {
 	l.life.RLock()
 	defer l.life.RUnlock()
 	if l.closed {
-		return mem.Block{}, ErrClosed
+		return mem.Block{}, nil, ErrClosed
 	}
 	switch s := s.(type) {
 	case endedStream:
-		return mem.Block{}, ErrClosed
+		return mem.Block{}, nil, ErrClosed
 	case *sweep:
-		return mem.Block{}, s.answer()
+		return mem.Block{}, nil, s.answer()
 	}
 	check.Stream("ashlar: Alloc", s)
 	if size <= 0 {
-		return mem.AllocWith(l.below, s, size, wishes)
+		b, err := mem.AllocWith(l.below, s, size, wishes)
+		return b, nil, err
 	}
 	n := l.of(s.ID())
 	o := n.take()
+	u := o.usage
 	b, err := mem.AllocWith(l.below, s, size, wishes)
 	if err != nil {
 		n.put(o)
-		return mem.Block{}, err
+		return mem.Block{}, u, err
 	}
-	o.usage.add(size)
+	u.add(size)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	o.block, o.size = b, size
+	o.block, o.size, o.quiet = b, size, wishes.Logged
 	n.onLoan += size
 	b.Tag = o.tag
-	return b, nil
+	return b, u, nil
 }
 
 // Free implements mem.Allocator.
 func (l *lanes) Free(b mem.Block, used ...driver.Stream) {
+	if u, size := l.free(b, used); u != nil {
+		if log := u.log.Load(); log != nil {
+			log.freed(u, size, b)
+		}
+	}
+}
+
+// free is Free, and returns whom the block counted for, with the bytes that were asked for, if anybody may be told.
+func (l *lanes) free(b mem.Block, used []driver.Stream) (u *usage, size int64) {
 	l.life.RLock()
 	defer l.life.RUnlock()
 	if b == (mem.Block{}) || l.closed {
-		return
+		return nil, 0
 	}
 	check.Used("ashlar: Free", used)
 	o := l.loan("Free", b)
@@ -160,9 +186,15 @@ func (l *lanes) Free(b mem.Block, used ...driver.Stream) {
 	o.block = mem.Block{}
 	n.onLoan -= o.size
 	n.mu.Unlock()
+	u, size = o.usage, o.size
+	quiet := o.quiet
 	l.below.Free(below, used...)
-	o.usage.add(-o.size)
+	u.add(-size)
 	n.put(o) // not before: the allocator may ask its holder until then
+	if quiet {
+		return nil, 0
+	}
+	return u, size
 }
 
 // loan returns the loan that a block's tag names.

@@ -30,7 +30,7 @@ type Session struct {
 	debug   int
 	events  openEvents
 	level   atomic.Int64 // of the events that are recorded; read without the guard, so that those that are not cost nothing
-	task    bool // of EachDevice
+	task    bool         // of EachDevice
 	ended   bool
 	left    atomic.Bool // its user closed it when Engine.Close had begun, which does it
 }
@@ -157,6 +157,7 @@ func (s *Session) reach(call string, i int) (*seat, error) {
 			return nil, fmt.Errorf("ashlar: %s device %d: %w", call, i, err)
 		}
 		t.guest = true
+		s.watch(t)
 		s.events.mu.Lock() // which whoever looks at seats from outside has
 		s.seats[i] = t
 		s.events.mu.Unlock()
@@ -237,6 +238,7 @@ func (s *Session) Collect(ctx context.Context) error {
 	if c, ok := mem.Find[mem.Trimmer](t.device.lanes); ok {
 		errs = append(errs, c.EmptyCache())
 	}
+	s.logMemory("used memory after Collect")
 	return errors.Join(errs...)
 }
 

@@ -1,6 +1,9 @@
 package ashlar
 
-import "fmt"
+import (
+	"fmt"
+	"log/slog"
+)
 
 // A choice is a scope that chose the current device.
 type choice struct {
@@ -17,14 +20,6 @@ func (s *Session) Device() int {
 		defer s.guard.unlock()
 	}
 	return int(s.current.Load())
-}
-
-// Debug returns the level that WithDebug set, 0 outside of it. It is the program's own: the engine only keeps it.
-func (s *Session) Debug() int {
-	if s.guard.lock("Debug") == nil {
-		defer s.guard.unlock()
-	}
-	return s.debug
 }
 
 // WithDevice calls f with a device as the current one, and makes the one before current again however f ends: with an error,
@@ -64,18 +59,7 @@ func (s *Session) on(call string, i int, f func() error) error {
 	s.current.Store(int64(i))
 	s.chosen = choice{call: call, device: i}
 	s.chosen.at.take()
-	return f()
-}
-
-// WithDebug calls f with a debug level, and sets the one before again however f ends.
-func (s *Session) WithDebug(level int, f func() error) error {
-	if err := s.enter("WithDebug"); err != nil {
-		return err
-	}
-	defer s.guard.leave()
-	debug, events := s.debug, s.events.mark()
-	defer func() { s.debug = debug; s.events.dropFrom(events) }()
-	s.debug = level
+	s.log(DebugDevices, call, slog.Int64("from", device), slog.Int("to", i))
 	return f()
 }
 

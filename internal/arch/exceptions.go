@@ -19,6 +19,7 @@ var exceptions = []exception{
 	{"drivers", "replay", "driver/sim", "what driver calls cost, and the device that settings are compared on"},
 	{"drivers", ".", "driver/cuda", "Open takes the best device that there is"},
 	{"drivers", ".", "driver/host", "which is the host where there is no other"},
+	{"output", ".", "log/slog", "Config.Log is the caller's, and told of what Session.WithDebug asks for alone"},
 	{"determinism", "collective", "time.NewTicker", "the pause between looks at a transport's asynchronous errors"},
 	{"determinism", "collective/internal/nccl", "time.NewTicker", "the pause between questions to NCCL, which wakes nobody"},
 	{"determinism", "collective/internal/rendezvous", "time.NewTimer", "a rank that never comes, or falls silent, is an error after a limit"},

@@ -30,7 +30,7 @@ func NewFrom(from mem.Allocator, dev driver.Device, s driver.Stream, cfg Config)
 		return nil, fmt.Errorf("arena: a region of a block: %w", err)
 	}
 	a := newArena(dev, cfg, &ground{base: at, r: r}, 0, cfg.Size)
-	a.from, a.lent = from, b
+	a.from, a.lent, a.chosen = from, b, true
 	a.begin()
 	a.inherit([]driver.Stream{s})
 	return a, nil
