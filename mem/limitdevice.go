@@ -49,6 +49,9 @@ func LimitDevice(dev driver.Device, limit int64, name string) *LimitedDevice {
 	}
 }
 
+// Underlying returns the device that LimitDevice was given.
+func (d *LimitedDevice) Underlying() driver.Device { return d.Device }
+
 // Limit returns the limit in bytes.
 func (d *LimitedDevice) Limit() int64 { return d.limit }
 

@@ -35,6 +35,12 @@ var mapping = map[string]func(driver.Device) (mem.Allocator, error){
 	},
 }
 
+// limits are nothing, and a limit of what the allocator may have of its device.
+var limits = map[string]func(driver.Device) driver.Device{
+	"":           func(d driver.Device) driver.Device { return d },
+	" of a part": func(d driver.Device) driver.Device { return mem.LimitDevice(d, 200*mib, "a test's limit") },
+}
+
 // worksIn lets the other device's default stream write to memory and reads it through the owner's.
 func worksIn(t testing.TB, owner, other driver.Device, p driver.Pointer, size int64) error {
 	t.Helper()
@@ -52,28 +58,30 @@ func worksIn(t testing.TB, owner, other driver.Device, p driver.Pointer, size in
 // Memory that is mapped page by page is a peer's to use, whether it was there before EnablePeer or came later.
 func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
 	for name, open := range mapping {
-		t.Run(name, func(t *testing.T) {
-			owner, other := newHost(t), newHost(t)
-			a, err := open(owner)
-			check(t, err)
-			mem.SetCurrent(owner, a)
-			before := alloc(t, owner, 4*mib)
-			if err := worksIn(t, owner, other, before, 4*mib); err == nil {
-				t.Fatal("work used another device's memory that nobody let it use")
-			}
-			check(t, raw.EnablePeer(other, owner))
-			check(t, raw.EnablePeer(other, owner)) // twice is as good
-			check(t, worksIn(t, owner, other, before, 4*mib))
-			after := alloc(t, owner, 40*mib)
-			check(t, worksIn(t, owner, other, after, 40*mib))
-			raw.Delete(before)
-			raw.Delete(after)
-			check(t, raw.EmptyCache())
-			again := alloc(t, owner, 24*mib) // unmapped and mapped anew
-			check(t, worksIn(t, owner, other, again, 24*mib))
-			raw.Delete(again)
-			check(t, a.(interface{ Close() error }).Close())
-		})
+		for which, limit := range limits {
+			t.Run(name+which, func(t *testing.T) {
+				owner, other := newHost(t), newHost(t)
+				a, err := open(limit(owner))
+				check(t, err)
+				mem.SetCurrent(owner, a)
+				before := alloc(t, owner, 4*mib)
+				if err := worksIn(t, owner, other, before, 4*mib); err == nil {
+					t.Fatal("work used another device's memory that nobody let it use")
+				}
+				check(t, raw.EnablePeer(other, owner))
+				check(t, raw.EnablePeer(other, owner)) // twice is as good
+				check(t, worksIn(t, owner, other, before, 4*mib))
+				after := alloc(t, owner, 40*mib)
+				check(t, worksIn(t, owner, other, after, 40*mib))
+				raw.Delete(before)
+				raw.Delete(after)
+				check(t, raw.EmptyCache())
+				again := alloc(t, owner, 24*mib) // unmapped and mapped anew
+				check(t, worksIn(t, owner, other, again, 24*mib))
+				raw.Delete(again)
+				check(t, a.(interface{ Close() error }).Close())
+			})
+		}
 	}
 }
 

@@ -28,6 +28,9 @@ func Of(dev driver.Device) *Memory {
 	if vm == nil {
 		return nil
 	}
+	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok { // mem.LimitedDevice: peers know the device itself
+		dev = limited.Underlying()
+	}
 	return &Memory{VirtualMemory: vm, dev: dev, mapped: map[driver.Pointer]int64{}}
 }
 
