@@ -54,8 +54,8 @@ func (r *Recorder) save(e Event) {
 
 // View calls describe, in which the allocator describes its segments, and returns what the recorder knew just before
 // the allocator reported that (mem.ActionSnapshot). The entry of that report is not in the trace, as PyTorch takes the
-// trace before the snapshot; a later View has it. Entries that others record until View returns, change nothing: also
-// those that they overwrite are there. Of several reports the last one counts: only one snapshot is taken at a time. If
+// trace before the snapshot; a later View has it. What others record until View returns changes nothing: entries
+// that they overwrite are there. Of several reports the last one counts: only one snapshot is taken at a time. If
 // no report comes, View returns what is known when describe returns; then no one may allocate or free until it does.
 func (r *Recorder) View(describe func()) *View {
 	r.viewing.Lock()
