@@ -26,7 +26,7 @@ func (s *Session) ReserveCache(size int64) error {
 	if err != nil {
 		return fmt.Errorf("ashlar: device %d: ReserveCache: %w", t.device.index, err)
 	}
-	t.caches = append(t.caches, k)
+	t.setCaches(append(t.caches, k))
 	s.logCache("ReserveCache", k)
 	return nil
 }
@@ -55,22 +55,6 @@ func (s *Session) logCache(call string, k *cache) {
 	s.log(DebugDevices, call, slog.Int64("device", s.current.Load()), slog.Int64("bytes", k.Size()))
 }
 
-// use leads the session's requests to the nth cache, counted from 1; 0 is the device's allocator.
-func (t *seat) use(n int) {
-	t.using = n
-	for _, stream := range t.streams() {
-		t.device.lanes.lead(stream, t.cache(), &t.usage)
-	}
-}
-
-// cache returns the one in use, or nil.
-func (t *seat) cache() *cache {
-	if t.using == 0 {
-		return nil
-	}
-	return t.caches[t.using-1]
-}
-
 // FreeCache gives back the cache that was reserved last on the current device. The error says what is still on loan from it, and
 // then it stays; or that there is none, or that UseCache uses it.
 func (s *Session) FreeCache() error {
@@ -90,6 +74,6 @@ func (s *Session) FreeCache() error {
 		return fmt.Errorf("ashlar: device %d: FreeCache: %w", t.device.index, err)
 	}
 	s.logCache("FreeCache", t.caches[last])
-	t.caches = t.caches[:last]
+	t.setCaches(t.caches[:last])
 	return nil
 }

@@ -306,7 +306,8 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 	}
 }
 
-// The streams that a session borrows are served by its cache, and count for it; another session's are not.
+// The streams that a session borrows, and those of the program's own that its places are put on, are served by its cache, and count
+// for it; another session's are not, nor is a later stream of the same number.
 func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -314,12 +315,18 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 			s, other := session(t, e), session(t, e)
 			early, err := s.BorrowStream()
 			must(t, err)
+			dev := s.Place().Device()
+			own, err := dev.NewStream(driver.StreamOptions{})
+			must(t, err)
+			s.Place().On(own)
+			s.Place().On(other.Place().Stream())
+			s.Place().On(dev.DefaultStream())
 			must(t, s.ReserveCache(1<<20))
 			k := s.seat().caches[0]
 			must(t, s.UseCache(func() error {
 				late, err := s.BorrowStream()
 				must(t, err)
-				for i, stream := range []driver.Stream{s.Place().Stream(), early, late} {
+				for i, stream := range []driver.Stream{s.Place().Stream(), early, late, own} {
 					x := floats(t, s.Place().On(stream), 1000)
 					if n := k.live.Load(); n != int64(i)+1 {
 						t.Errorf("%d blocks on loan from the cache, want %d", n, i+1)
@@ -329,16 +336,31 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 					}
 				}
 				floats(t, other.Place(), 1000)
-				if n := k.live.Load(); n != 3 {
+				floats(t, other.Place().On(own), 1000).Release()
+				floats(t, e.Place(0), 1000).Release()
+				if n := k.live.Load(); n != 4 {
 					t.Errorf("another session has a block of the cache: %d", n)
 				}
-				return nil
+				must(t, own.Sync(t.Context()))
+				must(t, own.Close())
+				next, err := dev.NewStream(driver.StreamOptions{})
+				must(t, err)
+				if next.ID() != own.ID() {
+					t.Fatalf("stream %d follows stream %d", next.ID(), own.ID())
+				}
+				b, err := e.Allocator(0).Alloc(next, 1000)
+				must(t, err)
+				if n := k.live.Load(); n != 4 {
+					t.Errorf("a later stream has a block of the cache: %d", n)
+				}
+				e.Allocator(0).Free(b)
+				return next.Close()
 			}))
-			if s.UsedMemory() != 12000 {
-				t.Errorf("%d bytes used", s.UsedMemory())
+			if s.UsedMemory() != 16000 || other.UsedMemory() != 4000 {
+				t.Errorf("%d and %d bytes used", s.UsedMemory(), other.UsedMemory())
 			}
 			floats(t, s.Place().On(early), 1000)
-			if n := k.live.Load(); n != 3 {
+			if n := k.live.Load(); n != 4 {
 				t.Errorf("%d blocks on loan from the cache when it is not in use", n)
 			}
 			mustPanic(t, func() { s.ReturnStream(other.Place().Stream()) }, "ReturnStream at cache_test.go:", "not lent to this session")

@@ -58,7 +58,7 @@ func newCaches(below mem.Allocator, memory driver.Device, l *lanes) (*caches, me
 
 // Alloc implements mem.Allocator.
 func (c *caches) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	if k := c.lanes.of(s.ID()).cache.Load(); k != nil {
+	if k := c.used(s); k != nil {
 		return k.alloc(s, size, mem.AllocOptions{})
 	}
 	return c.below.Alloc(s, size)
@@ -66,10 +66,18 @@ func (c *caches) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.Optioned.
 func (c *caches) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if k := c.lanes.of(s.ID()).cache.Load(); k != nil {
+	if k := c.used(s); k != nil {
 		return k.alloc(s, size, o)
 	}
 	return mem.AllocWith(c.below, s, size, o)
+}
+
+// used returns the cache that a stream's requests go to, or nil.
+func (c *caches) used(s driver.Stream) *cache {
+	if d := c.lanes.of(s.ID()).leads(s); d != nil {
+		return d.cache
+	}
+	return nil
 }
 
 // Free implements mem.Allocator.

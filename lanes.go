@@ -33,14 +33,28 @@ type lanes struct {
 
 // A lane is one stream's.
 type lane struct {
-	number uint64                // as tags have it
-	cache  atomic.Pointer[cache] // nil: none is in use
+	number uint64               // as tags have it
+	lead   atomic.Pointer[lead] // nil: requests are counted for nobody, and go to no cache
 
 	mu     sync.Mutex
-	usage  *usage // nil: not counted
-	onLoan int64  // bytes asked for
+	onLoan int64 // bytes asked for
 	loans  []*loan
 	idle   []*loan // those without a block
+}
+
+// A lead says what becomes of a stream's requests.
+type lead struct {
+	usage  *usage
+	cache  *cache        // nil: none is in use
+	stream driver.Stream // the one that is meant; nil: any of the number, which the engine has for itself
+}
+
+// leads returns what becomes of a stream's requests, or nil.
+func (n *lane) leads(s driver.Stream) *lead {
+	if d := n.lead.Load(); d != nil && (d.stream == nil || d.stream == s) {
+		return d
+	}
+	return nil
 }
 
 // A loan is a block that was handed out. It stands between the block's allocator and its holder, if it is movable.
@@ -98,13 +112,10 @@ func (l *lanes) of(id driver.StreamID) *lane {
 	return t[id]
 }
 
-// lead counts a stream's requests from now on for u, and sends them to a cache, or, if that is nil, to none.
+// lead counts the requests of a stream that is the engine's own from now on for u, and sends them to a cache, or, if that is nil, to
+// none.
 func (l *lanes) lead(s driver.Stream, k *cache, u *usage) {
-	n := l.of(s.ID())
-	n.cache.Store(k)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.usage = u
+	l.of(s.ID()).lead.Store(&lead{usage: u, cache: k})
 }
 
 // Alloc implements mem.Allocator.
@@ -142,8 +153,11 @@ func (l *lanes) alloc(s driver.Stream, size int64, wishes mem.AllocOptions) (mem
 		return b, nil, err
 	}
 	n := l.of(s.ID())
-	o := n.take()
-	u := o.usage
+	var u *usage
+	if d := n.leads(s); d != nil {
+		u = d.usage
+	}
+	o := n.take(u)
 	b, err := mem.AllocWith(l.below, s, size, wishes)
 	if err != nil {
 		n.put(o)
@@ -218,7 +232,7 @@ func notLive(call string, b mem.Block) string {
 }
 
 // take returns a loan without a block, for a request of now.
-func (n *lane) take() *loan {
+func (n *lane) take(u *usage) *loan {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.idle) == 0 {
@@ -229,7 +243,7 @@ func (n *lane) take() *loan {
 	last := len(n.idle) - 1
 	o := n.idle[last]
 	n.idle = n.idle[:last]
-	o.usage = n.usage
+	o.usage = u
 	o.tag = o.tag&^turns | (o.tag+turnBit)&turns
 	return o
 }

@@ -59,14 +59,14 @@ type led struct {
 
 func (l led) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if s != nil {
-		l.of(s.ID()).cache.Store(l.cache)
+		l.lanes.lead(s, l.cache, nil)
 	}
 	return l.lanes.Alloc(s, size)
 }
 
 func (l led) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if s != nil {
-		l.of(s.ID()).cache.Store(l.cache)
+		l.lanes.lead(s, l.cache, nil)
 	}
 	return l.lanes.AllocWith(s, size, o)
 }

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
-	"github.com/ashlar-go/ashlar/timeline"
 )
 
 // A Session is one line of work on devices of an engine: see the package. Tensors that are made at its Place belong to it, and
@@ -33,19 +31,6 @@ type Session struct {
 	task    bool         // of EachDevice
 	ended   bool
 	left    atomic.Bool // its user closed it when Engine.Close had begun, which does it
-}
-
-// A seat is what a session has on one device.
-type seat struct {
-	device *device
-	stream driver.Stream
-	lent   []driver.Stream // by BorrowStream
-	scope  *tensor.Scope
-	usage  usage
-	lane   *timeline.Lane // nil before the first event; guarded by Session.events.mu
-	guest  bool           // a task's, on a device that is not its own: for what CopyTo makes
-	caches []*cache       // those reserved; the last one is used first
-	using  int            // of which the last are in use
 }
 
 // NewSession opens a session on the devices of these numbers, or on all. The first is its current one. The caller closes it.
@@ -94,41 +79,6 @@ func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, e
 	return s, nil
 }
 
-// seat returns a place of a session on the device.
-func (d *device) seat() (*seat, error) {
-	stream, err := d.streams.Get()
-	if err != nil {
-		return nil, err
-	}
-	t := &seat{device: d, stream: stream, scope: d.place.On(stream).Scope()}
-	t.take(stream)
-	return t, nil
-}
-
-// take makes a stream the session's.
-func (t *seat) take(stream driver.Stream) {
-	d := t.device
-	d.lanes.lead(stream, t.cache(), &t.usage)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for len(d.seated) <= int(stream.ID()) {
-		d.seated = append(d.seated, nil)
-	}
-	d.seated[stream.ID()] = stream
-}
-
-// streams returns all of the session's, its own first.
-func (t *seat) streams() []driver.Stream { return append([]driver.Stream{t.stream}, t.lent...) }
-
-// sync waits for the work on the session's streams, or until ctx ends, and returns what was found wrong.
-func (t *seat) sync(ctx context.Context) error {
-	var errs []error
-	for _, stream := range t.lent {
-		errs = append(errs, stream.Sync(ctx))
-	}
-	return errors.Join(append(errs, t.scope.Sync(ctx))...)
-}
-
 // enter begins a call: see guard.
 func (s *Session) enter(call string) error { return s.guard.enter(call) }
 
@@ -169,7 +119,8 @@ func (s *Session) reach(call string, i int) (*seat, error) {
 }
 
 // Place returns the current device with the session's stream and scope: what is made there is released by Close. A place may be
-// kept while the session is open, but is used by the goroutine that uses the session. After Close the place that is returned
+// kept while the session is open, but is used by the goroutine that uses the session. On another stream (Place.On), unless that is the
+// default one or another session's, its memory is the session's too, counted and served by the cache in use. After Close the place that is returned
 // refuses all work with ErrClosed.
 func (s *Session) Place() *tensor.Place {
 	if s.guard.lock("Place") != nil {
@@ -299,27 +250,4 @@ func (s *Session) close() error {
 	defer e.mu.Unlock()
 	e.sessions = slices.DeleteFunc(e.sessions, func(other *Session) bool { return other == s })
 	return errors.Join(errs...)
-}
-
-// close gives back what the session has on a device, when its scope is closed.
-func (t *seat) close() (errs []error) {
-	d := t.device
-	for _, stream := range t.streams() {
-		d.lanes.lead(stream, nil, nil)
-	}
-	for _, k := range slices.Backward(t.caches) {
-		if err := k.abandon(); err != nil {
-			errs = append(errs, fmt.Errorf("ashlar: device %d: %w", d.index, err))
-		}
-	}
-	t.caches = nil
-	if a, ok := mem.Find[interface{ FreeSession() error }](d.lanes); ok {
-		if err := d.lanes.during(a.FreeSession); err != nil && !errors.Is(err, driver.ErrClosed) {
-			errs = append(errs, fmt.Errorf("ashlar: device %d: %w", d.index, err))
-		}
-	}
-	for _, stream := range t.streams() {
-		errs = append(errs, d.streams.Put(stream))
-	}
-	return errs
 }

@@ -67,6 +67,9 @@ func (p *Place) On(s driver.Stream) *Place {
 	if p.scope == nil {
 		return on
 	}
+	if p.scope.onStream != nil {
+		p.scope.onStream(s)
+	}
 	return &Place{home: p.home, stream: s, scope: p.scope, plain: on}
 }
 

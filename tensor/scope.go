@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
 )
 
 // A Scope is a place that releases what was made at it. The usual shape is
@@ -21,6 +23,8 @@ import (
 type Scope struct {
 	*Place // where the scope's tensors are made
 
+	onStream func(driver.Stream) // nil: nobody is told
+
 	mu     sync.Mutex
 	outer  *Place
 	made   []*Tensor
@@ -31,9 +35,16 @@ type Scope struct {
 // Scopes nest.
 func (p *Place) Scope() *Scope {
 	s := &Scope{outer: p}
+	if p.scope != nil {
+		s.onStream = p.scope.onStream
+	}
 	s.Place = &Place{home: p.home, stream: p.stream, scope: s, plain: p.Unscoped()}
 	return s
 }
+
+// OnStream has f called with each stream that Place.On puts a place of the scope on, and of scopes within that are opened from
+// now on. It is for who opens the scope, before others use it.
+func (s *Scope) OnStream(f func(stream driver.Stream)) { s.onStream = f }
 
 // add takes a new owner in.
 func (s *Scope) add(t *Tensor) {
