@@ -7,6 +7,8 @@
 //	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3, 4}, 2, 2)
 //	y, err := compute.MatMul(s.Place(), x, x)
 //
+// Ashlar needs a 64-bit platform, such as GOARCH=amd64 or arm64: on others the compiler says so.
+//
 // # Structure
 //
 // An Engine has devices, numbered from 0 in the order of Config.Devices. Each has a stack of allocators (what

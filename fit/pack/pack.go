@@ -203,14 +203,14 @@ func (p *packer) turns() {
 		return
 	}
 	cores := p.makeCores()
-	share := 256 // in steps
+	share := int64(256) // in steps
 	for turn := 0; !p.over(); turn++ {
 		for _, c := range cores[:min(len(cores), turn+2)] {
-			nodes := int64(max(nodesPerStep*share, 2*len(c.indices)))
+			nodes := max(nodesPerStep*share, 2*int64(len(c.indices)))
 			p.atLeast(c, turn, nodes)
 			p.between(c, turn, nodes/4)
 		}
-		p.improve(turn, max(8, share*256/max(256, len(p.order))))
+		p.improve(turn, int(max(8, share*256/int64(max(256, len(p.order))))))
 		if share < 1<<40 {
 			share += share / 2
 		}

@@ -1,6 +1,7 @@
 package numa
 
 import (
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -16,7 +17,7 @@ func TestBindAndWhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(b)
-	for _, node := range []int{-1, maxNodes - 1, maxNodes, 1 << 40} {
+	for _, node := range []int{-1, maxNodes - 1, maxNodes, math.MaxInt} {
 		if err := Bind(b, node, true); err == nil {
 			t.Errorf("bound to node %d", node)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -294,11 +295,11 @@ func TestStrangers(t *testing.T) {
 	}
 
 	for want, m := range map[string]message{
-		`it belongs to run "other", and rank 0 to run`:      {Kind: hello, ID: "other", Rank: 1, Size: 2, Peer: me},
-		"it says that there are 3 ranks, and rank 0 says 2": {Kind: hello, ID: o.ID, Rank: 1, Size: 3, Peer: me},
-		"its rank is 2: want 1 to 1":                        {Kind: hello, ID: o.ID, Rank: 2, Size: 2, Peer: me},
-		"its rank is 0: want 1 to 1":                        {Kind: hello, ID: o.ID, Rank: 0, Size: 2, Peer: me},
-		"its rank is -9223372036854775808: want 1 to 1":     {Kind: hello, ID: o.ID, Rank: -1 << 63, Size: 2, Peer: me},
+		`it belongs to run "other", and rank 0 to run`:          {Kind: hello, ID: "other", Rank: 1, Size: 2, Peer: me},
+		"it says that there are 3 ranks, and rank 0 says 2":     {Kind: hello, ID: o.ID, Rank: 1, Size: 3, Peer: me},
+		"its rank is 2: want 1 to 1":                            {Kind: hello, ID: o.ID, Rank: 2, Size: 2, Peer: me},
+		"its rank is 0: want 1 to 1":                            {Kind: hello, ID: o.ID, Rank: 0, Size: 2, Peer: me},
+		fmt.Sprintf("its rank is %d: want 1 to 1", math.MinInt): {Kind: hello, ID: o.ID, Rank: math.MinInt, Size: 2, Peer: me},
 	} {
 		c := enter(t, o, m)
 		if got := hearing(t, c); got.Kind != refuse || !strings.HasPrefix(got.Text, want) || got.Other != (m.ID == "other") {
