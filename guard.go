@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/internal/callsite"
 	"github.com/ashlar-go/ashlar/internal/goroutine"
 )
 
@@ -122,13 +122,12 @@ func here() *site {
 	return s
 }
 
-// String is the innermost call outside of this package, "main.go:12".
+// String is the innermost call outside of Ashlar, "main.go:12".
 func (s *site) String() string {
 	frames := runtime.CallersFrames(s.pcs[:s.n])
 	for {
 		f, more := frames.Next()
-		ours := strings.HasPrefix(f.Function, "github.com/ashlar-go/ashlar.") && !strings.HasSuffix(f.File, "_test.go")
-		if f.PC != 0 && !ours {
+		if f.PC != 0 && !callsite.Own(f.Function, f.File) {
 			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
 		}
 		if !more {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
 // A Tracker knows which blocks are on loan through it and which code asked for them. See Track.
@@ -282,7 +283,7 @@ func (t *siteTable) here(depth int) siteID {
 	return id
 }
 
-// frames returns the lines of a stack, innermost first.
+// frames returns the lines of a stack, innermost first, from where the program called Ashlar.
 func (t *siteTable) frames(id siteID) []runtime.Frame {
 	if id == 0 {
 		return nil
@@ -302,5 +303,5 @@ func (t *siteTable) frames(id siteID) []runtime.Frame {
 			break
 		}
 	}
-	return out
+	return callsite.Callers(out)
 }

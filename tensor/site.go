@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
 // A site is a place in a program: the calls that led there. It is cheap to take and is resolved when it is shown.
@@ -28,9 +28,6 @@ func nearby() *site {
 	return s
 }
 
-// ours are the packages whose functions are not what a user looks for.
-var ours = []string{"github.com/ashlar-go/ashlar/tensor", "github.com/ashlar-go/ashlar/compute"}
-
 // frames returns the calls, innermost first, without those inside of Ashlar before the first that is not.
 func (s *site) frames() []runtime.Frame {
 	if s == nil || s.n == 0 {
@@ -40,9 +37,7 @@ func (s *site) frames() []runtime.Frame {
 	frames := runtime.CallersFrames(s.pcs[:s.n])
 	for {
 		f, more := frames.Next()
-		within := !strings.HasSuffix(f.File, "_test.go") &&
-			slices.ContainsFunc(ours, func(pkg string) bool { return strings.HasPrefix(f.Function, pkg) })
-		if f.PC != 0 && (len(out) > 0 || !within) {
+		if f.PC != 0 && (len(out) > 0 || !callsite.Own(f.Function, f.File)) {
 			out = append(out, f)
 		}
 		if !more {

@@ -5,11 +5,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
-// ownDepth is how many frames of allocators are expected between an event and the call that caused it, and kept beside
-// RecorderOptions.Depth. Where there are more, the caller's are fewer.
-const ownDepth = 16
+// ownDepth is how many frames of Ashlar are expected between an event and the program that caused it, and kept beside
+// RecorderOptions.Depth. Where there are more, the program's are fewer.
+const ownDepth = 24
 
 // A callerTable holds call stacks as program counters, each once. Nothing in it changes once it is there.
 type callerTable struct {
@@ -121,10 +123,10 @@ func (x *resolver) of(id StackID) StackID {
 	return resolved
 }
 
-// frames looks up the frames of a stack of the table, from the caller of the allocators on.
+// frames looks up the frames of a stack of the table, from the program's call of Ashlar on; all of them if there is none.
 func (x *resolver) frames(id StackID) []Frame {
 	var all []Frame
-	own := 0 // frames of allocators, before the first other
+	own := 0 // frames of Ashlar, before the first other
 	frames := runtime.CallersFrames(x.callers.at(id))
 	for more := true; more; {
 		var f runtime.Frame
@@ -132,7 +134,7 @@ func (x *resolver) frames(id StackID) []Frame {
 		if f.Function == "" && f.File == "" {
 			continue
 		}
-		if own == len(all) && isAllocators(f.Function) {
+		if own == len(all) && callsite.Own(f.Function, f.File) {
 			own++
 		}
 		all = append(all, Frame{Name: f.Function, Filename: f.File, Line: int64(f.Line)})
@@ -146,8 +148,7 @@ func (x *resolver) frames(id StackID) []Frame {
 // allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package.
 var allocatorsElsewhere = []string{".(*lanes).", ".(*loan).", ".(*cache", ".(*observedCaches).", ".(*describedCaches).", "tensor.thrifty.", "snapshot.(*Reporter)."}
 
-// isAllocators reports whether a function, as package runtime names it, is part of this package or of an allocator, and
-// so says nothing of who called it.
+// isAllocators reports whether a function, as package runtime names it, is part of this package or of an allocator.
 func isAllocators(function string) bool {
 	inModule, ok := strings.CutPrefix(function, "github.com/ashlar-go/ashlar")
 	if !ok {

@@ -2,13 +2,17 @@ package trace_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar"
+	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -44,6 +48,68 @@ func TestAttachToAnEngine(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Stacks begin where the program called Ashlar, however deep below that memory is asked for and freed: those of a recorder's
+// entries and of blocks on loan, and those of a tracker.
+func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
+	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
+	var tracker *mem.Tracker
+	e, err := ashlar.Open(t.Context(), ashlar.Config{Devices: []ashlar.DeviceConfig{{
+		Spec: "host", Allocator: "caching",
+		Wrap: func(a mem.Allocator) mem.Allocator {
+			tracker = mem.Track(r.Attach(a), mem.TrackOptions{Depth: 32})
+			return tracker
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := theProgram(t, s)
+	view := r.View(func() {})
+	tr := r.Trace()
+	for i := range tr.Events {
+		if got := names(tr.Stacks, tr.Events[i].Stack); len(got) == 0 || !strings.HasSuffix(got[0], ".theProgram") {
+			t.Errorf("%v has the stack %q", tr.Events[i].Action, got)
+		}
+	}
+	live := tracker.Live()
+	if len(live) == 0 || len(tr.Events) < 5 {
+		t.Fatalf("%d blocks on loan, %d entries", len(live), len(tr.Events))
+	}
+	for _, b := range live {
+		if got := names(view.Stacks, view.Block(b.Block.Ptr)); len(got) == 0 || !strings.HasSuffix(got[0], ".theProgram") {
+			t.Errorf("a block on loan has the stack %q", got)
+		}
+		if len(b.Site) == 0 || !strings.HasSuffix(b.Site[0].Function, ".theProgram") {
+			t.Errorf("a tracked block has the site %v", b.Site)
+		}
+	}
+	if leaks := tracker.Leaks().String(); strings.Contains(leaks, "ashlar/tensor.") || !strings.Contains(leaks, "theProgram") {
+		t.Errorf("leaks are told with Ashlar's own frames:\n%s", leaks)
+	}
+	sum.Release()
+	if err := errors.Join(s.Close(), e.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+// theProgram makes, adds and releases tensors.
+func theProgram(t *testing.T, s *ashlar.Session) *tensor.Tensor {
+	x, err := tensor.Zeros(s.Place(), dtype.Float32, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := compute.Add(s.Place(), x, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Release()
+	return y
 }
 
 func theAllocOf(t *testing.T, a mem.Allocator, s driver.Stream) {
