@@ -346,6 +346,29 @@ func TestDroppedMemoryIsTakenBackWhenMemoryIsShort(t *testing.T) {
 	x.Release()
 }
 
+// A request that makes room by taking back dropped storages never ran out of memory; one that finds none did so once, however
+// often the allocator was asked.
+func TestDefect25_ARequestWithoutRoomIsReportedOnce(t *testing.T) {
+	var reported []*mem.OutOfMemory
+	var alloc *caching.Allocator
+	p := placeOn(t, sim.New(sim.Options{Total: 64 << 20}), func(c *tensor.Config) {
+		alloc = c.Allocator.(*caching.Allocator)
+		alloc.OnOutOfMemory(func(e *mem.OutOfMemory) { reported = append(reported, e) })
+	})
+	drop(t, p, 10<<20) // 40 MiB
+	x := empty(t, p, 10<<20)
+	if n := alloc.Stats().NumOOMs; len(reported) > 0 || n > 0 {
+		t.Errorf("%d reports and %d counted of a request that found room: %v", len(reported), n, reported)
+	}
+	if _, err := tensor.Empty(p, dtype.Float32, 10<<20); !errors.Is(err, mem.ErrNoMemory) {
+		t.Fatal(err)
+	}
+	if n := alloc.Stats().NumOOMs; len(reported) != 1 || n != 1 {
+		t.Errorf("%d reports and %d counted of a request that found no room, want one", len(reported), n)
+	}
+	x.Release()
+}
+
 // foreign returns a tensor over memory with a deleter.
 func foreign(t *testing.T, p *tensor.Place, deleter func()) (*tensor.Tensor, error) {
 	t.Helper()

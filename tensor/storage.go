@@ -118,14 +118,18 @@ type thrifty struct{ home *home }
 
 func (h *home) thrifty() mem.Allocator { return thrifty{h} }
 
-// Alloc goes on as long as storages come and go: another goroutine may have made room meanwhile, or taken it.
+// Alloc goes on as long as storages come and go: another goroutine may have made room meanwhile, or taken it. It asks for
+// good, so that a refusal counts as out of memory and is reported, only when nothing is left to take back.
 func (a thrifty) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	b, err := a.home.alloc.Alloc(s, size)
+	changes := &a.home.ledger.changes
+	o := mem.AllocOptions{Tentative: true}
+	b, err := mem.AllocWith(a.home.alloc, s, size, o)
 	for errors.Is(err, mem.ErrNoMemory) {
-		before := a.home.ledger.changes.Load()
+		before := changes.Load()
 		taken := a.home.ledger.reclaim()
-		b, err = a.home.alloc.Alloc(s, size)
-		if taken == 0 && a.home.ledger.changes.Load() == before {
+		o.Tentative = taken > 0 || changes.Load() != before
+		b, err = mem.AllocWith(a.home.alloc, s, size, o)
+		if !o.Tentative && changes.Load() == before {
 			break
 		}
 	}

@@ -129,6 +129,14 @@ func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamI
 // fallback's.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
+	if b, ok := a.expected(s, size); ok {
+		return b, nil
+	}
+	return a.alloc(s, size, mem.AllocOptions{})
+}
+
+// expected serves the request that comes next by the plan, if size is that.
+func (a *Allocator) expected(s driver.Stream, size int64) (mem.Block, bool) {
 	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil {
 		l := a.byStream[id]
 		w := l.at.Load()
@@ -138,16 +146,21 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 			if l.asked != nil {
 				l.asked[w&posMask].Store(size)
 			}
-			return mem.Block{Ptr: p.ptr, Size: p.size(), Tag: w}, nil
+			return mem.Block{Ptr: p.ptr, Size: p.size(), Tag: w}, true
 		}
 	}
-	return a.alloc(s, size, mem.AllocOptions{})
+	return mem.Block{}, false
 }
 
 // AllocWith implements mem.Optioned: the wishes are for the fallback, which serves all requests with a Key.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
 	size, o = o.Rounded(size)
+	if o.Key == nil {
+		if b, ok := a.expected(s, size); ok {
+			return b, nil
+		}
+	}
 	return a.alloc(s, size, o)
 }
 
