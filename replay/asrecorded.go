@@ -50,10 +50,11 @@ func (c *comparer) fromRecording(row *Row) bool {
 		row.Notes = append(row.Notes, fmt.Sprintf("The recording was made under a memory limit that the file does not name; when "+
 			"garbage was collected shows that it was about %s. The other rows have none: --limit gives them one.",
 			bytesize.Format(v.Limit)))
-	case c.result.LimitRecorded && len(c.specs) > 1:
+	case c.result.LimitRecorded && w.LimitKnown || len(c.specs) == 1:
+	case c.result.LimitRecorded:
 		row.Notes = append(row.Notes, "The file does not say how much memory there was when this was recorded. The other rows "+
 			"may reserve what it is known to have been able to; --limit or --capacity give them something else.")
-	case v.refusals > 0 && len(c.specs) > 1:
+	case v.refusals > 0:
 		row.Notes = append(row.Notes, "The driver, or a limit, refused memory when this was recorded. The other rows have the "+
 			"whole device: --limit and --capacity give them less.")
 	}

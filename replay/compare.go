@@ -16,8 +16,8 @@ type CompareOptions struct {
 	Specs []string
 
 	// Limit is how many bytes each allocator may reserve; 0 is no limit. If neither Limit nor Capacity is given, the rows
-	// other than AsRecorded have Work.RecordedLimit, so that a recording that ran out of memory is compared under what it
-	// can have had.
+	// other than AsRecorded have Work.RecordedLimit, so that a recording that had a limit, or ran out of memory, is compared
+	// under what it can have had.
 	Limit int64
 
 	// Capacity is the device's memory in bytes, at most sim.MaxTotal; 0 means what a script says, or else an H200's.

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"fmt"
+
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -15,7 +17,8 @@ type Failure struct {
 	Requested int64  // in use then: asked for, of active blocks
 	Reserved  int64  // then
 	Free      int64  // that the device had left, as it said
-	Below     int64  // the process's own limit, of less than so much, refused it, since the device had room; else 0
+	Limit     int64  // the recorded limit, if that refused it; else 0
+	Below     int64  // a limit that is not recorded, of less than so much, refused it, since the device had room; else 0
 	Stack     trace.StackID
 }
 
@@ -32,6 +35,48 @@ func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
 
 // segmentStep is what sizes of segments are rounded up to a multiple of, in bytes.
 const segmentStep = 2 << 20
+
+// knownLimit is what the file says that could be reserved, or its settings, with a note if they say it as a part of a device
+// that the file does not name; 0 if nothing does. What contradicts the history was not in force.
+func (w *Work) knownLimit(s *snapshot.Snapshot) (limit int64, note string) {
+	c := &w.Recorded
+	switch {
+	case w.Device < len(s.Limits) && s.Limits[w.Device] > 0:
+		limit = s.Limits[w.Device]
+	case c.Limit > 0:
+		limit = c.Limit
+	case c.MemoryFraction < 1:
+		limit = int64(c.MemoryFraction * float64(H200Memory))
+		note = fmt.Sprintf("The recorded settings limit the process to %g of its device, which is taken to be an H200; --limit says "+
+			"otherwise.", c.MemoryFraction)
+	}
+	if limit < w.RecordedReserved {
+		return 0, ""
+	}
+	for i := range w.Failures {
+		if below := w.Failures[i].Below; below > 0 && limit >= below {
+			return 0, ""
+		}
+	}
+	return limit, note
+}
+
+// findLimit takes the limit that is known, if one is.
+func (w *Work) findLimit(s *snapshot.Snapshot) {
+	limit, note := w.knownLimit(s)
+	if limit == 0 {
+		return
+	}
+	w.RecordedLimit, w.LimitKnown = limit, true
+	if note != "" {
+		w.Notes = append(w.Notes, note)
+	}
+	for i := range w.Failures {
+		if f := &w.Failures[i]; f.Size > limit-f.Reserved {
+			f.Limit, f.Below = limit, 0
+		}
+	}
+}
 
 // history fills in what the entries tell about memory as a whole. What was reserved before the first entry is what the
 // entries do not explain of the final state.

@@ -26,9 +26,10 @@ type Work struct {
 	RecordedReserved int64     // the most that was reserved while it was recorded, in bytes
 	NumFailures      int       // requests without room while it was recorded
 	Failures         []Failure // the first MaxOOMs of them
-	// RecordedLimit is how much could be reserved, as far as a recording with failures tells: at least so many bytes. It is
-	// 0 without failures.
+	// RecordedLimit is how much could be reserved: so many bytes if the file or its settings name a limit (LimitKnown), and
+	// at least so many as far as a recording with failures tells. It is 0 if nothing is known.
 	RecordedLimit int64
+	LimitKnown    bool
 
 	snapshot *snapshot.Snapshot // nil for a script
 }
@@ -90,6 +91,7 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 	}
 	w := &Work{Device: device, Program: p, Recorded: cfg, snapshot: s}
 	w.history(s, t)
+	w.findLimit(s)
 	if n := p.Prelude.Blocks; n > 0 {
 		what := fmt.Sprintf("%d blocks, %s in all, were there before it, and are", n, bytesize.Format(p.Prelude.Bytes))
 		if n == 1 {

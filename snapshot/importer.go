@@ -135,6 +135,8 @@ func (im *importer) rest(s *Snapshot, pairs []pickle.Value, hasTraces bool) erro
 			s.Settings, err = im.settings(pairs[i+1])
 		case key == "memory_stats":
 			s.Stats, err = im.stats(pairs[i+1])
+		case key == limitsKey:
+			s.Limits, err = im.memoryLimits(pairs[i+1])
 		case key == "out_of_memory":
 			s.OutOfMemory, err = im.outOfMemory(pairs[i+1])
 		case key == "external_annotations":

@@ -25,6 +25,7 @@ type Live struct {
 //
 //   - Statistics are those of the topmost mem.StatsReporter, asked for right afterwards.
 //   - Settings are those of mem/caching, if that is what lies at the bottom.
+//   - Limits has the lowest limit of the layers (mem.LimitOf), such as that of an engine's device.
 //   - The stacks of blocks are the recorder's, or else those of a *mem.Tracker among the layers.
 //   - The history ends, and stacks are of the moment, where the segments were described, if the allocator reports that to
 //     its observers, as mem/caching does (mem.ActionSnapshot): so it leads to the segments even if others allocate
@@ -56,6 +57,10 @@ func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
 	if t := view.Trace; t != nil && len(t.Events) > 0 {
 		t.Device = o.Device
 		s.Traces[o.Device] = t
+	}
+	if limit, ok := mem.LimitOf(a); ok {
+		s.Limits = make([]int64, o.Device+1)
+		s.Limits[o.Device] = limit
 	}
 	if c, ok := mem.Find[*caching.Allocator](a); ok {
 		s.Settings = SettingsOf(c.Config())

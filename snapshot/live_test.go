@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -333,4 +334,49 @@ func (l *live) snapshot(t *testing.T) *snapshot.Snapshot {
 		t.Fatal(err)
 	}
 	return again
+}
+
+// A file carries the limit that its allocator had, by device, whichever layer has it; one without a limit has no such key.
+func TestDefect25_FilesCarryTheLimit(t *testing.T) {
+	open := func(settings string, limit int64) mem.Allocator {
+		var dev driver.Device = sim.New(sim.Options{Total: 1 << 30})
+		if limit > 0 {
+			dev = mem.LimitDevice(dev, limit, "a test's limit")
+		}
+		a, err := mem.Open(settings, dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for name, c := range map[string]struct {
+		a    mem.Allocator
+		want []int64
+	}{
+		"none":           {open("caching", 0), nil},
+		"its own":        {open("caching:limit:40MiB", 0), []int64{0, 40 << 20}},
+		"a fraction":     {open("caching:per_process_memory_fraction:0.25", 0), []int64{0, 256 << 20}},
+		"the device's":   {open("caching", 64<<20), []int64{0, 64 << 20}},
+		"the lower":      {open("caching:limit:40MiB", 64<<20), []int64{0, 40 << 20}},
+		"of an arena":    {open("arena:size=32MiB,limit=16MiB", 0), []int64{0, 16 << 20}},
+		"of paged":       {open("paged:limit=64MiB", 0), []int64{0, 64 << 20}},
+		"of direct":      {open("direct:limit=64MiB", 0), []int64{0, 64 << 20}},
+		"of a layer":     {mem.Limit(open("caching", 0), 8<<20), []int64{0, 8 << 20}},
+		"of bfc's pages": {open("bfc:virtual=on,limit=20MiB", 0), []int64{0, 20 << 20}},
+	} {
+		s, err := snapshot.Of(c.a, snapshot.Live{Device: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := pickled(t, s)
+		got, err := snapshot.ReadBytes(file)
+		if err != nil || !slices.Equal(got.Limits, c.want) || len(got.Skipped) > 0 || bytes.Contains(file, []byte("memory_limits")) != (c.want != nil) {
+			t.Errorf("%s: read %v, %v; want %v", name, got.Limits, err, c.want)
+		}
+	}
+	for _, bad := range []*snapshot.Snapshot{{Limits: []int64{1, -1}}} {
+		if _, err := snapshot.ReadBytes(pickled(t, bad)); err == nil || !strings.Contains(err.Error(), "device 1") || !strings.Contains(err.Error(), "memory_limits") {
+			t.Errorf("limits %v: %v", bad.Limits, err)
+		}
+	}
 }

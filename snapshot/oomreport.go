@@ -53,7 +53,7 @@ type Reporter struct {
 
 // ReportOOM returns an allocator that, when a has no room (an error that matches mem.ErrNoMemory), writes a file before the
 // caller sees the error: a snapshot of a, as Of takes it, with its statistics, and with the error's text and facts
-// (Snapshot.OutOfMemory). PyTorch's viewer opens it, "ashlar info" says what is in it, and with a history "ashlar replay" which
+// (Snapshot.OutOfMemory), and the limit that a had (Snapshot.Limits). PyTorch's viewer opens it, "ashlar info" says what is in it, and with a history "ashlar replay" which
 // settings would have let the request through. An allocator that describes no segments has a report without any. RMM's
 // pools dump what they hold in the same way.
 //

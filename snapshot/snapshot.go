@@ -56,6 +56,10 @@ type Snapshot struct {
 	// has some. They are of about the instant of Segments, see Of. Nil if the file has none.
 	Stats map[string]int64
 
+	// Limits are the bytes that the allocator of each device may reserve at most, in files that Ashlar wrote: see
+	// mem.LimitOf. 0 is none, or not known; it may be shorter than Traces.
+	Limits []int64
+
 	// OutOfMemory is the request that found no room, in files that a Reporter wrote; else nil.
 	OutOfMemory *OutOfMemory
 

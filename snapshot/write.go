@@ -28,8 +28,8 @@ type sink interface {
 // WritePickle writes s as torch.cuda.memory._dump_snapshot does, in protocol 4, so that Python, torch.cuda._memory_viz and
 // https://pytorch.org/memory_viz read it, and Read gets s again: all but what nothing refers to. Keys that
 // older PyTorch did not write are there. Entries have frames if any of the file has a stack, and pool_id if the trace knows
-// the pools. A Snapshot with Stats, OutOfMemory or gaps in its traces has one key more for each than PyTorch's files,
-// memory_stats, out_of_memory and trace_gaps, which PyTorch's viewer does not look at.
+// the pools. A Snapshot with Stats, Limits, OutOfMemory or gaps in its traces has one key more for each than PyTorch's files,
+// memory_stats, memory_limits, out_of_memory and trace_gaps, which PyTorch's viewer does not look at.
 //
 // Equal strings, frames and stacks are written once, so the memory that writing takes is for Stacks and the distinct
 // strings, whatever the number of events. Strings that are not UTF-8 are changed to be, see pickle.Writer. The error is
@@ -92,6 +92,10 @@ func (s *Snapshot) write(w sink) {
 	if s.Stats != nil {
 		w.key("memory_stats")
 		w.plain(plainStats(s.Stats))
+	}
+	if slices.ContainsFunc(s.Limits, func(n int64) bool { return n > 0 }) {
+		w.key(limitsKey)
+		w.list(len(s.Limits), func(device int) { w.integer(s.Limits[device]) })
 	}
 	if s.OutOfMemory != nil {
 		w.key("out_of_memory")

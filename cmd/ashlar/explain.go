@@ -87,7 +87,7 @@ func noneCompleted(c *replay.Comparison) string {
 	default:
 		text := fmt.Sprintf("No row completed. The least that would do is a limit of about %s, with %s.",
 			bytesize.Format(b.SmallestLimit), settingInside(c, b))
-		if c.LimitRecorded {
+		if c.LimitRecorded && !c.Work.LimitKnown {
 			text += " The recorded run had at least " + bytesize.Format(c.Limit) + ", perhaps more: if you know how much, say so " +
 				"with --limit."
 		}

@@ -13,9 +13,12 @@ import (
 
 // failureText says which recorded request found no room.
 func failureText(f *replay.Failure, stacks *trace.Stacks) string {
-	text := fmt.Sprintf("%s on stream %#x, at entry %s, with %s in use and %s reserved; the device had %s left",
-		bytesize.Format(f.Size), f.Stream, count(f.Entry), bytesize.Format(f.Requested), bytesize.Format(f.Reserved),
-		bytesize.Format(f.Free))
+	left := "the device had %s left"
+	if f.Limit > 0 && f.Free <= f.Limit-f.Reserved {
+		left = "%s was left of the limit"
+	}
+	text := fmt.Sprintf("%s on stream %#x, at entry %s, with %s in use and %s reserved; "+left, bytesize.Format(f.Size), f.Stream,
+		count(f.Entry), bytesize.Format(f.Requested), bytesize.Format(f.Reserved), bytesize.Format(f.Free))
 	if where := place(stacks, f.Stack); where != "" {
 		text += "; asked for by " + clean(where, maxWhere)
 	}
@@ -24,7 +27,10 @@ func failureText(f *replay.Failure, stacks *trace.Stacks) string {
 
 // limitText is a sentence if a limit of the process's own refused the request, or nothing.
 func limitText(f *replay.Failure) string {
-	if f.Below == 0 {
+	switch {
+	case f.Limit > 0:
+		return fmt.Sprintf(" Your own limit of %s was reached.", bytesize.Format(f.Limit))
+	case f.Below == 0:
 		return ""
 	}
 	return fmt.Sprintf(" Your own limit, of less than %s, was reached: the device had room.", bytesize.Format(f.Below))

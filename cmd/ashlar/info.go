@@ -100,6 +100,9 @@ func writeSummary(w *page, in *input, d *summary, several bool) {
 	}
 	field("pools", "%d: %s", len(d.Pools), strings.Join(pools, ", "))
 	field("settings", "%s", d.settingsText())
+	if d.Limit != nil {
+		field("limit", "%s of memory reserved", bytesize.Format(*d.Limit))
+	}
 	if d.Entries > 0 {
 		field("peaks", "%s requested, %s reserved (%.3f of it)", bytesize.Format(d.Peaks.Requested),
 			bytesize.Format(d.Peaks.Reserved), ratio(d.Peaks.Reserved, d.Peaks.Requested))

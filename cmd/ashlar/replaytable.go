@@ -50,6 +50,8 @@ func writeComparison(p *page, in *input, c *replay.Comparison, device string, se
 		limit = "a limit of " + bytesize.Format(c.Limit)
 	}
 	switch {
+	case c.LimitRecorded && c.Work.LimitKnown:
+		limit += ", as it was recorded"
 	case c.LimitRecorded && c.Limit == c.Work.RecordedReserved:
 		limit += ": the most that was reserved before the recorded run ran out of memory"
 	case c.LimitRecorded:

@@ -24,6 +24,7 @@ type summary struct {
 	Streams  []uint64       `json:"streams"`
 	Pools    []mem.PoolID   `json:"pools"`
 	Settings *string        `json:"settings"` // null if the file has none
+	Limit    *int64         `json:"limit"`    // bytes that could be reserved; null if the file does not say, or there was none
 	Peaks    struct {
 		Requested int64 `json:"requested"`
 		Reserved  int64 `json:"reserved"`
@@ -102,6 +103,9 @@ func summaries(s *snapshot.Snapshot) []summary {
 		if s.Settings.Raw != nil {
 			text := settingsText(&s.Settings)
 			d.Settings = &text
+		}
+		if device < len(s.Limits) && s.Limits[device] > 0 {
+			d.Limit = &s.Limits[device]
 		}
 		d.final(s)
 		if t != nil {
