@@ -82,7 +82,7 @@ func TestSenseless(t *testing.T) {
 	for want, p := range map[string]planned.Plan{
 		"overlap":      {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, End: 2}, planned.Slot{Size: 1, End: 2})}},
 		"beyond":       {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 513, End: 2})}},
-		"has a lane":   {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
+		"each at most once":   {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
 		"slots, want":  {Lanes: []planned.Lane{lane(-1, 512)}},
 		"goes on at":   {Lanes: []planned.Lane{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
 		"ends at":      {Lanes: []planned.Lane{lane(0, 512, planned.Slot{Size: 1, End: 2})}},
