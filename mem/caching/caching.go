@@ -85,6 +85,7 @@ type Allocator struct {
 	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
 
 	reserveClasses map[driver.StreamID]string // of streams that are in one
+	uncached       uncached
 
 	observer           mem.Observer
 	lowMemory          hooks[func() bool]
@@ -104,6 +105,7 @@ const (
 	attendGC                   // the age of free blocks is counted
 	attendObserver             // somebody wants every event, in one order
 	attendClosed               // every call fails, or Close is under way
+	attendDisabled             // each request is the driver's
 
 	attendFrees = attendObserver | attendClosed // what matters to a free that waits for no other stream
 )
@@ -183,7 +185,8 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	index, gen, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
-		panicForeign("Free", b)
+		a.freeUncached(b)
+		return
 	}
 	sh := shards[index]
 	sh.mu.Lock()
@@ -195,7 +198,8 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	blk := sh.lookup(ref, gen, b)
 	if blk == nil {
 		sh.mu.Unlock()
-		panicForeign("Free", b)
+		a.freeUncached(b)
+		return
 	}
 	p := sh.pools[blk.pool]
 	p.freeRequested(blk)

@@ -28,6 +28,13 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Blo
 		a.mu.Unlock()
 		return mem.Block{}, &mem.OutOfMemory{Requested: requested, TooLarge: true}
 	}
+	if !a.Enabled() {
+		defer a.mu.Unlock()
+		if w.to != nil && w.to.closed {
+			return mem.Block{}, ErrPoolClosed
+		}
+		return a.allocUncached(requested)
+	}
 	sh := a.shardOf(s)
 	a.processPendingFor(sh)
 	r := &request{wish: w, requested: requested, size: a.cfg.roundSize(requested)}
@@ -270,7 +277,8 @@ func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
 		a.mu.Unlock()
-		panicForeign("Free", b)
+		a.freeUncached(b)
+		return
 	}
 	sh := shards[index]
 	a.lock(sh)
@@ -278,7 +286,8 @@ func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
 	if blk == nil {
 		a.unlock(sh)
 		a.mu.Unlock()
-		panicForeign("Free", b)
+		a.freeUncached(b)
+		return
 	}
 	p := sh.pools[blk.pool]
 	p.freeRequested(blk)

@@ -17,10 +17,11 @@ func (a *Allocator) EmptyCache() error {
 	if a.closed {
 		return ErrClosed
 	}
+	returned := a.returnUncached()
 	if len(a.scopes) > 0 {
-		return a.releaseFreeable()
+		return errors.Join(returned, a.releaseFreeable())
 	}
-	return errors.Join(a.waitPending(), a.releaseCached())
+	return errors.Join(returned, a.waitPending(), a.releaseCached())
 }
 
 // releaseCached gives all free segments of the default pool and of released private pools back: large blocks first,
@@ -245,7 +246,10 @@ func (a *Allocator) Close() error {
 	if a.inFlight > 0 {
 		return fmt.Errorf("caching: Close while a request waits for %d bytes from the driver", a.inFlight)
 	}
-	err := a.waitPending()
+	if n := len(a.uncached.live); n > 0 {
+		return fmt.Errorf("caching: Close: %d blocks that were allocated with caching off are still live", n)
+	}
+	err := errors.Join(a.returnUncached(), a.waitPending())
 	// From here on no request is served without mu: nothing is handed out once no block is live.
 	a.lockShards()
 	a.attend(attendClosed, true)

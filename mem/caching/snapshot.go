@@ -132,6 +132,9 @@ func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 	index, gen, ref := splitTag(b.Tag)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.uncached.live[b.Tag] == b && b.Tag != 0 {
+		return b.Ptr, b.Size, nil
+	}
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
 		panicForeign("BaseAllocation", b)

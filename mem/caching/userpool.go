@@ -143,14 +143,16 @@ func (p *Pool) Free(b mem.Block, used ...driver.Stream) {
 	index, gen, ref := splitTag(b.Tag)
 	shards := *a.shards.Load()
 	if index >= len(shards) || shards[index] == nil {
-		panicForeign("Free", b)
+		a.freeUncached(b)
+		return
 	}
 	sh := shards[index]
 	sh.mu.Lock()
 	blk := sh.lookup(ref, gen, b)
 	if blk == nil {
 		sh.mu.Unlock()
-		panicForeign("Free", b)
+		a.freeUncached(b)
+		return
 	}
 	from := sh.pools[blk.pool]
 	if f := from.family; f.owner != p.pool {

@@ -178,6 +178,22 @@ func SetMemoryFraction(dev driver.Device, fraction float64) error {
 	return a.SetMemoryFraction(fraction)
 }
 
+// Enable turns caching in dev's current allocator on or off (enable): off, each Alloc and Delete is the driver's, and memory
+// that was allocated before is deleted as ever. NoCaching puts another allocator in its place instead.
+func Enable(dev driver.Device, on bool) error {
+	a, err := ability[interface{ Enable(bool) }]("Enable", dev, "cannot turn caching off")
+	if err == nil {
+		a.Enable(on)
+	}
+	return err
+}
+
+// Enabled reports whether dev's current allocator caches (isEnabled).
+func Enabled(dev driver.Device) (bool, error) {
+	a, err := ability[interface{ Enabled() bool }]("Enabled", dev, "cannot turn caching off")
+	return err == nil && a.Enabled(), err
+}
+
 // EmptyCache gives back what the current allocators of all devices have cached, as PyTorch's emptyCache does. Allocators
 // that are no longer current keep theirs. The error joins those of all.
 func EmptyCache() error {

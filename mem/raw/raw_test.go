@@ -445,6 +445,8 @@ func TestWhatIsLacking(t *testing.T) {
 		"SetMemoryFraction":     func() error { return raw.SetMemoryFraction(dev, 0.5) },
 		"EmptyCache":            raw.EmptyCache,
 		"CacheInfo":             func() error { _, _, err := raw.CacheInfo(dev); return err },
+		"Enable":                func() error { return raw.Enable(dev, false) },
+		"Enabled":               func() error { _, err := raw.Enabled(dev); return err },
 		"Stats":                 func() error { _, err := raw.Stats(dev); return err },
 		"ResetPeakStats":        func() error { return raw.ResetPeakStats(dev) },
 		"ResetAccumulatedStats": func() error { return raw.ResetAccumulatedStats(dev) },
@@ -537,4 +539,23 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("%d of %d bytes free, %v", free, total, err)
 		}
 	}
+}
+
+func TestDefect15_CachingIsTurnedOffAndOn(t *testing.T) {
+	dev := newSim(t)
+	cached := alloc(t, dev, mib)
+	if on, err := raw.Enabled(dev); !on || err != nil {
+		t.Errorf("enabled %v, %v", on, err)
+	}
+	check(t, raw.Enable(dev, false))
+	uncached := alloc(t, dev, mib)
+	if stats, err := raw.Stats(dev); err != nil || stats.Allocation.All.Current != 1 {
+		t.Errorf("%d blocks are counted, %v", stats.Allocation.All.Current, err)
+	}
+	if on, err := raw.Enabled(dev); on || err != nil {
+		t.Errorf("enabled %v, %v", on, err)
+	}
+	raw.Delete(cached)
+	check(t, raw.Enable(dev, true))
+	raw.Delete(uncached)
 }
