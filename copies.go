@@ -70,7 +70,7 @@ func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.
 	if err := ready(ctx, t); err != nil {
 		return nil, fmt.Errorf("ashlar: CopyTo device %d: %w", i, err)
 	}
-	made, err := t.To(seat.scope.Unscoped())
+	made, err := t.To(s.place(seat).Unscoped())
 	if err != nil {
 		return nil, fmt.Errorf("ashlar: CopyTo device %d: %w", i, err)
 	}

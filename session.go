@@ -22,9 +22,10 @@ type Session struct {
 	name    string // "session 3", of its events
 	guard   guard
 	opened  *site
-	seats   []*seat      // by the engine's number; nil where the session has none
-	current atomic.Int64 // the device; changed by whoever is inside the guard
-	chosen  choice       // what made it so
+	seats   []*seat           // by the engine's number; nil where the session has none
+	current atomic.Int64      // the device; changed by whoever is inside the guard
+	chosen  choice            // what made it so
+	options *mem.AllocOptions // that WithAllocOptions set; nil outside of it
 	debug   int
 	events  openEvents
 	level   atomic.Int64 // of the events that are recorded; read without the guard, so that those that are not cost nothing
@@ -127,7 +128,7 @@ func (s *Session) Place() *tensor.Place {
 		return s.engine.devices[s.current.Load()].place.On(endedStream{})
 	}
 	defer s.guard.unlock()
-	return s.seat().scope.Place
+	return s.place(s.seat())
 }
 
 // Keep takes a tensor out of the session: what it returns shares t's memory, lives until its Release, which is the caller's,

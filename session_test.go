@@ -113,6 +113,9 @@ func TestScopesAreRestored(t *testing.T) {
 		"OnDevice":   func(f func() error) error { return s.OnDevice(1, f) },
 		"WithDebug":  func(f func() error) error { return s.WithDebug(3, f) },
 		"UseCache":   func(f func() error) error { return s.UseCache(f) },
+		"WithAllocOptions": func(f func() error) error {
+			return s.WithAllocOptions(mem.AllocOptions{NoRetry: true}, f)
+		},
 		"all of them": func(f func() error) error {
 			return s.WithDevice(1, func() error {
 				return s.OnDevice(0, func() error {
@@ -131,6 +134,9 @@ func TestScopesAreRestored(t *testing.T) {
 						t.Errorf("got the error %v, want %v", err, w.want)
 					}
 				})
+				if s.options != nil {
+					t.Errorf("options %+v of allocations, want none", *s.options)
+				}
 				if s.Device() != 0 || s.Debug() != 0 {
 					t.Errorf("device %d and debug level %d, want 0 and 0", s.Device(), s.Debug())
 				}
@@ -361,5 +367,75 @@ func TestUsedMemoryFollowsMoves(t *testing.T) {
 	must(t, s.Close())
 	if d := e.devices[0]; other.usageOf(0) != 0 || d.lanes.onLoan() != 0 {
 		t.Errorf("at the end %d and %d bytes are on loan", other.usageOf(0), d.lanes.onLoan())
+	}
+}
+
+// A wishList notes the options of each request.
+type wishList struct {
+	mem.Allocator
+	got []mem.AllocOptions
+}
+
+func (w *wishList) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	w.got = append(w.got, o)
+	return mem.AllocWith(w.Allocator, s, size, o)
+}
+
+func (w *wishList) Unwrap() mem.Allocator { return w.Allocator }
+
+// TestDefect19_SessionPassesAllocOptions: what a session allocates inside WithAllocOptions reaches the allocator with
+// them, and nothing else does.
+func TestDefect19_SessionPassesAllocOptions(t *testing.T) {
+	lists := make([]*wishList, 2)
+	var devices []DeviceConfig
+	for i := range lists {
+		lists[i] = &wishList{}
+		devices = append(devices, DeviceConfig{Wrap: func(a mem.Allocator) mem.Allocator {
+			lists[i].Allocator = a
+			return lists[i]
+		}})
+	}
+	e, _ := simulated(t, 2, Config{Devices: devices})
+	s := session(t, e)
+	logged := func(i int) (n int) {
+		for _, o := range lists[i].got {
+			if o.Logged {
+				n++
+			}
+		}
+		return n
+	}
+	x := floats(t, s.Place(), 1000)
+	if n := logged(0); n != 0 {
+		t.Errorf("%d requests outside have options", n)
+	}
+	must(t, s.WithAllocOptions(mem.AllocOptions{Logged: true}, func() error {
+		y, err := compute.Add(s.Place(), x, 1)
+		if err != nil {
+			return err
+		}
+		if n := logged(0); n == 0 {
+			t.Error("the result's request has no options")
+		}
+		if _, err := s.CopyTo(t.Context(), y, 1); err != nil {
+			return err
+		}
+		if n := logged(1); n == 0 {
+			t.Error("the copy's request has no options")
+		}
+		before := logged(0)
+		z, err := compute.Add(nil, y, 1)
+		if err == nil {
+			z.Release()
+		}
+		if n := logged(0); n != before {
+			t.Error("a request with no place has options")
+		}
+		return err
+	}))
+	before := logged(0)
+	floats(t, s.Place(), 1000)
+	if n := logged(0); n != before {
+		t.Error("options outlive their scope")
 	}
 }

@@ -3,6 +3,9 @@ package ashlar
 import (
 	"fmt"
 	"log/slog"
+
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/tensor"
 )
 
 // A choice is a scope that chose the current device.
@@ -61,6 +64,28 @@ func (s *Session) on(call string, i int, f func() error) error {
 	s.chosen.at.take()
 	s.log(DebugDevices, call, slog.Int64("from", device), slog.Int("to", i))
 	return f()
+}
+
+// WithAllocOptions calls f with options of the memory that the session allocates: at places that Place returns until
+// then, and for CopyTo (see tensor.Place.WithAllocOptions). They replace those of a WithAllocOptions around it, which
+// hold again however f ends. A place keeps the options that it was returned with. What f queues with no place has none.
+func (s *Session) WithAllocOptions(o mem.AllocOptions, f func() error) error {
+	if err := s.enter("WithAllocOptions"); err != nil {
+		return err
+	}
+	defer s.guard.leave()
+	options, events := s.options, s.events.mark()
+	defer func() { s.options = options; s.events.dropFrom(events) }()
+	s.options = &o
+	return f()
+}
+
+// place returns the place of the session on a device of its own or a guest's.
+func (s *Session) place(t *seat) *tensor.Place {
+	if s.options == nil {
+		return t.scope.Place
+	}
+	return t.scope.WithAllocOptions(*s.options)
 }
 
 // has fails unless the session has a device.

@@ -35,6 +35,23 @@ type AllocOptions struct {
 	Key any
 }
 
+// Join returns the wishes of o and of more together. RoundUp, FreedBefore and Key are those of o, if it has any.
+func (o AllocOptions) Join(more AllocOptions) AllocOptions {
+	o.NoRetry = o.NoRetry || more.NoRetry
+	o.Logged = o.Logged || more.Logged
+	o.Tentative = o.Tentative || more.Tentative
+	if o.RoundUp == 0 {
+		o.RoundUp = more.RoundUp
+	}
+	if o.FreedBefore == nil {
+		o.FreedBefore = more.FreedBefore
+	}
+	if o.Key == nil {
+		o.Key = more.Key
+	}
+	return o
+}
+
 // Optioned is an allocator, or a layer over one, that knows AllocOptions.
 type Optioned interface {
 	Allocator

@@ -3,6 +3,7 @@ package mem_test
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -165,5 +166,27 @@ func TestLogOfMovesThatOthersLog(t *testing.T) {
 		if _, err := a.Alloc(idle{}, 50); err != nil || !strings.Contains(out.String(), "allocate,0x1000,50") {
 			t.Errorf("%v: an address stays out of the log when its block is gone:\n%s", err, &out)
 		}
+	}
+}
+
+// Join forgets no wish: every field of either is in both.
+func TestJoinOfOptions(t *testing.T) {
+	full := mem.AllocOptions{
+		NoRetry: true, Logged: true, Tentative: true, RoundUp: 4, FreedBefore: func() uint64 { return 1 }, Key: "anna",
+	}
+	of := reflect.ValueOf(full)
+	for _, both := range []mem.AllocOptions{full.Join(mem.AllocOptions{}), (mem.AllocOptions{}).Join(full)} {
+		for i := range of.NumField() {
+			name := of.Type().Field(i).Name
+			if of.Field(i).IsZero() {
+				t.Errorf("the test sets no %s", name)
+			}
+			if reflect.ValueOf(both).Field(i).IsZero() {
+				t.Errorf("%s is lost", name)
+			}
+		}
+	}
+	if o := full.Join(mem.AllocOptions{RoundUp: 8, Key: "berta"}); o.RoundUp != 4 || o.Key != "anna" {
+		t.Errorf("both have %+v", o)
 	}
 }

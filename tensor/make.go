@@ -24,7 +24,7 @@ func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 		return nil, fmt.Errorf("tensor: %v%v at %v: %w", d, shape, p, err)
 	}
 	t := &w.tensor
-	t.storage, t.place, t.dtype = &w.storage, p.Unscoped(), d
+	t.storage, t.place, t.dtype = &w.storage, p.base(), d
 	if n := len(shape); 2*n <= len(w.dims) {
 		t.shape, t.strides = w.dims[:n:n], w.dims[n:2*n:2*n]
 	} else {
@@ -138,7 +138,7 @@ func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides
 		return nil, fmt.Errorf("tensor: FromStorage: %w", err)
 	}
 	t := &Tensor{
-		storage: s, place: p.Unscoped(), dtype: d, offset: offset,
+		storage: s, place: p.base(), dtype: d, offset: offset,
 		shape: slices.Clone(shape), strides: slices.Clone(strides),
 	}
 	s.Retain()

@@ -12,13 +12,15 @@ import (
 )
 
 // A Place is where tensors are made: a device, an allocator of its memory, what computes there, a stream, and perhaps a
-// scope. Places of one device that were made from one another (On, Scope) share everything but stream and scope. Safe for
-// concurrent use.
+// scope. Places of one device that were made from one another (On, Scope, WithAllocOptions) share everything but stream,
+// scope and options. Safe for concurrent use.
 type Place struct {
-	home   *home
-	stream driver.Stream
-	scope  *Scope // nil: nobody but the caller releases what is made here
-	plain  *Place // without the scope; nil if there is none
+	home    *home
+	stream  driver.Stream
+	scope   *Scope            // nil: nobody but the caller releases what is made here
+	options *mem.AllocOptions // of allocations; nil if there are none
+	plain   *Place            // without the scope; nil if there is none
+	bare    *Place            // without scope and options; nil if there are none
 }
 
 // A home is what the places of a device share.
@@ -63,17 +65,41 @@ func NewPlace(c Config) *Place {
 // On returns the same place with another stream of its device. Tensors remember the place that they were made at: who closes
 // the stream moves those that are to be read or used afterwards (To, with another place), or names a place at each use.
 func (p *Place) On(s driver.Stream) *Place {
-	on := &Place{home: p.home, stream: s}
-	if p.scope == nil {
-		return on
-	}
-	if p.scope.onStream != nil {
+	if p.scope != nil && p.scope.onStream != nil {
 		p.scope.onStream(s)
 	}
-	return &Place{home: p.home, stream: s, scope: p.scope, plain: on}
+	return p.home.place(s, p.scope, p.options)
 }
 
-// Unscoped returns p without its scope: for what its maker releases by hand.
+// WithAllocOptions returns the same place with options of the memory that is allocated at it: of tensors and storages, of
+// results of operations that are given the place, and of what those need on the way. They replace those that p has. With
+// NoRetry dropped storages are not looked for either where there is no room (see Leaks). Places that are made from the one
+// returned have the options, too; tensors do not remember them: an operation that is given no place has none.
+func (p *Place) WithAllocOptions(o mem.AllocOptions) *Place {
+	return p.home.place(p.stream, p.scope, &o)
+}
+
+// place returns a place of the home. Scope and options may be nil.
+func (h *home) place(s driver.Stream, scope *Scope, options *mem.AllocOptions) *Place {
+	p := &Place{home: h, stream: s}
+	if options != nil {
+		p = &Place{home: h, stream: s, options: options, bare: p}
+	}
+	if scope != nil {
+		p = &Place{home: h, stream: s, scope: scope, options: options, plain: p, bare: p.base()}
+	}
+	return p
+}
+
+// base returns p without scope and options: what tensors remember.
+func (p *Place) base() *Place {
+	if p.bare == nil {
+		return p
+	}
+	return p.bare
+}
+
+// Unscoped returns p without its scope, but with its options: for what its maker releases by hand.
 func (p *Place) Unscoped() *Place {
 	if p.scope == nil {
 		return p
@@ -96,7 +122,7 @@ func (p *Place) Stream() driver.Stream { return p.stream }
 // Queue returns the stream and the allocator as a backend wants them; where there is no room, that takes back the memory of
 // dropped storages, as Alloc does.
 func (p *Place) Queue() backend.Queue {
-	return backend.Queue{Stream: p.stream, Scratch: p.home.thrifty()}
+	return backend.Queue{Stream: p.stream, Scratch: thrifty{p}}
 }
 
 // SameDevice reports whether both are places of one device.

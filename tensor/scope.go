@@ -38,7 +38,7 @@ func (p *Place) Scope() *Scope {
 	if p.scope != nil {
 		s.onStream = p.scope.onStream
 	}
-	s.Place = &Place{home: p.home, stream: p.stream, scope: s, plain: p.Unscoped()}
+	s.Place = &Place{home: p.home, stream: p.stream, scope: s, options: p.options, plain: p.Unscoped(), bare: p.base()}
 	return s
 }
 

@@ -94,7 +94,7 @@ func (p *Place) alloc(size int64) (*whole, error) {
 		panic(fmt.Sprintf("tensor: Alloc of %d bytes", size))
 	}
 	h := p.home
-	b, err := h.thrifty().Alloc(p.stream, size)
+	b, err := thrifty{p}.Alloc(p.stream, size)
 	if err != nil {
 		return nil, err
 	}
@@ -111,35 +111,6 @@ func (p *Place) alloc(size int64) (*whole, error) {
 	}
 	return w, nil
 }
-
-// A thrifty allocator is a home's allocator that, where there is no room, takes back the memory of dropped storages and asks
-// again.
-type thrifty struct{ home *home }
-
-func (h *home) thrifty() mem.Allocator { return thrifty{h} }
-
-// Alloc goes on as long as storages come and go: another goroutine may have made room meanwhile, or taken it. It asks for
-// good, so that a refusal counts as out of memory and is reported, only when nothing is left to take back.
-func (a thrifty) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	changes := &a.home.ledger.changes
-	o := mem.AllocOptions{Tentative: true}
-	b, err := mem.AllocWith(a.home.alloc, s, size, o)
-	for errors.Is(err, mem.ErrNoMemory) {
-		before := changes.Load()
-		taken := a.home.ledger.reclaim()
-		o.Tentative = taken > 0 || changes.Load() != before
-		b, err = mem.AllocWith(a.home.alloc, s, size, o)
-		if !o.Tentative && changes.Load() == before {
-			break
-		}
-	}
-	return b, err
-}
-
-func (a thrifty) Free(b mem.Block, used ...driver.Stream) { a.home.alloc.Free(b, used...) }
-
-// Unwrap implements mem.Wrapper.
-func (a thrifty) Unwrap() mem.Allocator { return a.home.alloc }
 
 // FromPointer returns a storage over size bytes of the device's memory at ptr that somebody else allocated, owned once by
 // the caller. The deleter, if not nil, is called when the last owner is gone. Several storages may be over the same

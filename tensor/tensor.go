@@ -101,7 +101,7 @@ func (t *Tensor) Size() int64 { return int64(t.Len()) * int64(t.dtype.Size()) }
 // Storage returns what t looks into. It is borrowed: see Storage.Retain.
 func (t *Tensor) Storage() *Storage { return t.known("Storage").storage }
 
-// Place returns the place that t was made at, without its scope: its device, and the stream of what is made from t where no
+// Place returns the place that t was made at, without its scope and its options: its device, and the stream of what is made from t where no
 // other place is given. What is made there is its maker's to release.
 func (t *Tensor) Place() *Place { return t.known("Place").place }
 
@@ -244,7 +244,7 @@ func (t *Tensor) view(shape, strides []int, offset int) *Tensor {
 func (t *Tensor) share(p *Place) *Tensor {
 	p.open("sharing " + t.brief())
 	v := t.view(t.shape, t.strides, t.offset)
-	v.place = p.Unscoped()
+	v.place = p.base()
 	v.Retain()
 	p.adopt(v)
 	return v
