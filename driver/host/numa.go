@@ -111,7 +111,7 @@ func names(nodes []numa.Node) string {
 	for _, n := range nodes {
 		text = append(text, fmt.Sprint(n.ID))
 	}
-	return "this machine's nodes, " + strings.Join(text, ", ")
+	return "this machine's nodes " + strings.Join(text, ", ")
 }
 
 // mapMemory returns size bytes of fresh memory, placed.
