@@ -196,6 +196,13 @@ func (a *Allocator) Config() Config {
 	return cfg
 }
 
+// MemoryFraction returns the part of the device's memory that may be reserved, in [0, 1]; 1 is no limit.
+func (a *Allocator) MemoryFraction() float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cfg.MemoryFraction
+}
+
 // SetMemoryFraction limits what may be reserved to a part of the device's memory, in [0, 1]. What is reserved beyond it
 // already stays.
 func (a *Allocator) SetMemoryFraction(fraction float64) error {

@@ -168,6 +168,16 @@ func ability[T any](call string, dev driver.Device, what string) (T, error) {
 	return t, nil
 }
 
+// MemoryFraction returns the part of the device's memory that dev's current allocator may reserve, in [0, 1]; 1 is no limit
+// (getMemoryFraction).
+func MemoryFraction(dev driver.Device) (float64, error) {
+	a, err := ability[interface{ MemoryFraction() float64 }]("MemoryFraction", dev, "has no memory fraction")
+	if err != nil {
+		return 0, err
+	}
+	return a.MemoryFraction(), nil
+}
+
 // SetMemoryFraction limits what dev's current allocator may reserve to a part of the device's memory, in [0, 1]
 // (setMemoryFraction). Another allocator that becomes current has its own limit.
 func SetMemoryFraction(dev driver.Device, fraction float64) error {

@@ -323,6 +323,30 @@ func TestMemoryFraction(t *testing.T) {
 	raw.Delete(alloc(t, dev, 300*mib))
 }
 
+// The fraction that was set last, and 1 before, is told, whatever layers are above.
+func TestDefect15_TheMemoryFractionIsTold(t *testing.T) {
+	dev := newSim(t)
+	want := func(want float64) {
+		t.Helper()
+		if f, err := raw.MemoryFraction(dev); err != nil || f != want {
+			t.Errorf("%v, %v, want %v", f, err, want)
+		}
+	}
+	want(1)
+	check(t, raw.SetMemoryFraction(dev, 0.25))
+	want(0.25)
+	if raw.SetMemoryFraction(dev, -1) == nil {
+		t.Error("a fraction below 0")
+	}
+	want(0.25)
+	a, err := mem.Current(dev)
+	check(t, err)
+	mem.SetCurrent(dev, mem.Measure(a))
+	want(0.25)
+	check(t, raw.SetMemoryFraction(dev, 1))
+	want(1)
+}
+
 func TestReports(t *testing.T) {
 	dev := newSim(t)
 	p := alloc(t, dev, 30*mib)
@@ -442,6 +466,7 @@ func TestWhatIsLacking(t *testing.T) {
 	p := alloc(t, dev, mib)
 	for call, f := range map[string]func() error{
 		"BaseAllocation":        func() error { _, _, err := raw.BaseAllocation(p); return err },
+		"MemoryFraction":        func() error { _, err := raw.MemoryFraction(dev); return err },
 		"SetMemoryFraction":     func() error { return raw.SetMemoryFraction(dev, 0.5) },
 		"EmptyCache":            raw.EmptyCache,
 		"CacheInfo":             func() error { _, _, err := raw.CacheInfo(dev); return err },
