@@ -45,6 +45,12 @@ type Sharing interface {
 	OpenEvent(handle []byte) (SharedEvent, error)
 }
 
+// A PageFile is the descriptor of a page, and its size in bytes: what ImportPage takes.
+type PageFile struct {
+	Size int64
+	File *os.File
+}
+
 // A SharedEvent is a point on a stream that streams of other processes can wait for: a Mark is of its own process only.
 // Whoever has it open, its maker or another, may record it and wait for it. Safe for concurrent use; of two Records at a
 // time either may be the last.

@@ -14,6 +14,16 @@ type PeerAdder interface {
 	AddPeer(dev driver.Device) error
 }
 
+// A PageExporter is an allocator that may map memory page by page: such memory is not what driver.Sharing.Export is about.
+type PageExporter interface {
+	// ExportPages returns the descriptors of the pages that are mapped behind [p, p+size), which lies in a live block, in
+	// the order of their addresses, and where the first is mapped: for driver.Sharing.ImportPage in other processes. It
+	// returns no pages if the memory is not mapped page by page. The descriptors stay the allocator's, which closes them
+	// when it unmaps the pages: not before the block is freed. The error matches driver.ErrUnsupported if other processes
+	// cannot open the pages.
+	ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error)
+}
+
 // EnablePeer lets work on dev use the memory of other directly: what other's Alloc returns, and what a, an allocator of
 // other's memory, maps page by page, what it has and what it will get (PyTorch's enablePeerAccess). Enabling twice is a
 // no-op. The error matches driver.ErrUnsupported if the devices are not linked.

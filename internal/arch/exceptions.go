@@ -15,6 +15,7 @@ var exceptions = []exception{
 	{"drivers", "mem/memtest", "driver/fault", "and fails every driver call in turn"},
 	{"determinism", "driver/host", "time.Now", "it is the clock that driver.Timing reads"},
 	{"determinism", "mem/ipc", "crypto/rand.Reader", "tickets must be hard to guess; Options.Rand replaces it"},
+	{"determinism", "mem/raw", "crypto/rand.Read", "keys of pages must be hard to guess"},
 	{"drivers", "driver/drivercost", "driver/sim", "it makes the simulator's cost model"},
 	{"drivers", "replay", "driver/sim", "what driver calls cost, and the device that settings are compared on"},
 	{"drivers", ".", "driver/cuda", "Open takes the best device that there is"},

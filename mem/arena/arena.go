@@ -52,7 +52,7 @@
 // beside the region, so neither shrinks the other. Compaction runs under the lock. Holds count, so they nest. A block is freed
 // by its tag, not by its address among others. Moving by copies needs no synchronisation.
 //
-// It keeps no separate pools of sizes, does not grow its addresses, and does not share memory with other processes.
+// It keeps no separate pools of sizes and does not grow its addresses.
 package arena
 
 import (

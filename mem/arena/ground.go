@@ -53,6 +53,16 @@ func (a *Arena) AddPeer(dev driver.Device) error {
 	return nil
 }
 
+// ExportPages implements mem.PageExporter. Without pages nothing is mapped.
+func (a *Arena) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+	a.ground.mu.Lock()
+	defer a.ground.mu.Unlock()
+	if base, pages, err = a.ground.r.ExportPages(p, size); err != nil {
+		err = fmt.Errorf("arena: ExportPages: %w", err)
+	}
+	return base, pages, err
+}
+
 // paged reports whether this is the arena whose memory is mapped as it fills. A child's is there already.
 func (a *Arena) paged() bool { return a.cfg.Page > 0 && a.parent == nil }
 

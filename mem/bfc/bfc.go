@@ -49,7 +49,7 @@
 // became by force, merge later; there they do not. A request over the limit waits for nobody. Settings that cannot be read
 // are errors.
 //
-// It has no partition by size at two ends of a region, does not move blocks, and does not share memory with other processes.
+// It has no partition by size at two ends of a region, and does not move blocks.
 package bfc
 
 import (

@@ -87,5 +87,16 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 	return nil
 }
 
+// ExportPages implements mem.PageExporter. Without Config.Virtual nothing is mapped.
+func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+	if a.pages != nil {
+		base, pages, err = a.pages.vm.Export(p, size)
+	}
+	if err != nil {
+		err = fmt.Errorf("bfc: ExportPages: %w", err)
+	}
+	return base, pages, err
+}
+
 // close releases the addresses, of which none is mapped.
 func (p *pages) close() error { return p.vm.Release(p.base, p.size) }

@@ -37,7 +37,8 @@
 // call loses nothing: what could not be given back stays cached, a free whose mark could not be taken stays pending and
 // the mark is tried again.
 //
-// It does not move blocks, and does not share memory with other processes.
+// It does not move blocks. Other processes open its expandable segments through ExportPages (see mem/raw), which counts
+// nothing.
 package caching
 
 import (

@@ -271,6 +271,17 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 	return nil
 }
 
+// ExportPages implements mem.PageExporter, for blocks of expandable segments (PyTorch's shareIpcHandle).
+func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+	if a.vm != nil {
+		base, pages, err = a.vm.Export(p, size)
+	}
+	if err != nil {
+		err = fmt.Errorf("caching: ExportPages: %w", err)
+	}
+	return base, pages, err
+}
+
 func (p *pool) addUnmapped(ref blockRef, blk *block) {
 	blk.state = stateUnmapped
 	i, _ := p.searchUnmapped(blk.ptr)

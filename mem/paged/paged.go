@@ -324,6 +324,14 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 	return nil
 }
 
+// ExportPages implements mem.PageExporter. A block has pages behind it for as long as it is on loan.
+func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+	if base, pages, err = a.vm.Export(p, size); err != nil {
+		err = fmt.Errorf("paged: ExportPages: %w", err)
+	}
+	return base, pages, err
+}
+
 func closedError(call string) error {
 	return &driver.Error{Call: call, Code: driver.ErrClosed, Detail: "the allocator is closed"}
 }

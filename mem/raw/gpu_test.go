@@ -77,3 +77,15 @@ func TestGPURaw(t *testing.T) {
 	check(t, side.Close())
 	check(t, dev.Close())
 }
+
+// Another process opens a GPU's memory that allocators map page by page.
+func TestGPUDefect15_IPCHandleOfMappedMemory(t *testing.T) {
+	for name, open := range mapping {
+		t.Run(name, func(t *testing.T) {
+			dev, err := driver.Open("cuda:0")
+			check(t, err)
+			sharesMapped(t, dev, "cuda:0", open)
+			check(t, dev.Close())
+		})
+	}
+}

@@ -1,6 +1,8 @@
 package raw_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
@@ -86,9 +89,7 @@ func ask(t *testing.T, at driver.Pointer, device string) raw.Handle {
 	t.Helper()
 	h, err := raw.IPCHandle(at)
 	check(t, err)
-	text, err := json.Marshal(h)
-	check(t, err)
-	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, device, string(text)).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, device, asText(t, h)).CombinedOutput(); err != nil {
 		t.Errorf("the other process: %v: %s", err, out)
 	}
 	return h
@@ -126,4 +127,116 @@ func TestTicket(t *testing.T) {
 	check(t, i.End())
 	raw.Delete(p)
 	check(t, e.Close())
+}
+
+// Memory that is mapped page by page is read and written by another process at an address in a block, whichever allocator
+// maps it; the descriptors that handles name are closed when the pages are unmapped.
+func TestDefect15_IPCHandleOfMappedMemory(t *testing.T) {
+	for name, open := range mapping {
+		t.Run(name, func(t *testing.T) { sharesMapped(t, newHost(t), "host:total=1MiB", open) })
+	}
+}
+
+func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driver.Device) (mem.Allocator, error)) {
+	a, err := open(dev)
+	check(t, err)
+	former := mem.SetCurrent(dev, mem.Measure(a))
+	before, p := alloc(t, dev, 3*mib), alloc(t, dev, 25*mib)
+	s, at := dev.DefaultStream(), p+5*mib+4096
+	for range 2 {
+		check(t, s.CopyIn(at, []byte(question)))
+		check(t, s.Sync(t.Context()))
+		h := ask(t, at, device)
+		if h.Offset < 5*mib+4096 || h.Offset >= 40*mib {
+			t.Errorf("an offset of %d", h.Offset)
+		}
+		got := make([]byte, len(answered))
+		check(t, s.CopyOut(got, at))
+		if string(got) != answered {
+			t.Errorf("%q at the address", got)
+		}
+	}
+	h, err := raw.IPCHandle(at)
+	check(t, err)
+	if _, _, err := raw.OpenIPCHandle(dev, h); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("its own handle: %v", err)
+	}
+	raw.Delete(before)
+	raw.Delete(p)
+	check(t, raw.EmptyCache())
+	check(t, a.(interface{ Close() error }).Close())
+	mem.SetCurrent(dev, former)
+	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, device, asText(t, h)).CombinedOutput(); err == nil {
+		t.Errorf("a handle of memory that is gone was opened: %s", out)
+	}
+}
+
+// What is no handle of pages is refused, and so is one that was changed, or whose block or process is gone.
+func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
+	dev := newHost(t)
+	a, err := mapping["caching"](dev)
+	check(t, err)
+	mem.SetCurrent(dev, a)
+	p := alloc(t, dev, mib)
+	h, err := raw.IPCHandle(p)
+	check(t, err)
+	again, err := raw.IPCHandle(p + 100)
+	check(t, err)
+	if !bytes.Equal(h.Memory, again.Memory) || again.Offset != h.Offset+100 {
+		t.Errorf("handles %v and %v of one block", h, again)
+	}
+	cut := func(n int) []byte { return h.Memory[:len(h.Memory)-n] }
+	gone := bytes.Replace(h.Memory, []byte("@ashlar"), []byte("@ashlaR"), 1)
+	for name, handle := range map[string][]byte{
+		"nothing": {}, "the magic alone": h.Memory[:8], "no name": append(bytes.Clone(h.Memory[:8]), 0, 1),
+		"half a name": h.Memory[:12], "no key": cut(40), "a process that is gone": gone,
+	} {
+		if _, _, err := raw.OpenIPCHandle(dev, raw.Handle{Memory: handle}); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Of another block by a key that was made for this one.
+	q := alloc(t, dev, mib)
+	forged := raw.Handle{Memory: bytes.Clone(h.Memory), Offset: h.Offset}
+	binary.LittleEndian.PutUint64(forged.Memory[len(forged.Memory)-40:], uint64(q))
+	freed := h
+	raw.Delete(p)
+	p = alloc(t, dev, mib) // in its place
+	for name, h := range map[string]raw.Handle{"a forged key": forged, "a block that was freed": freed} {
+		out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, "host:total=1MiB", asText(t, h)).CombinedOutput()
+		if err == nil || !bytes.Contains(out, []byte(map[string]string{"a forged key": "no key", "a block that was freed": "was freed"}[name])) {
+			t.Errorf("%s: %v, %s", name, err, out)
+		}
+	}
+	raw.Delete(p)
+	raw.Delete(q)
+	check(t, a.(interface{ Close() error }).Close())
+}
+
+// Where no page can be made that others can open, memory is had all the same, and a handle of it is refused.
+func TestDefect15_PagesThatCannotBeSharedServeAllTheSame(t *testing.T) {
+	for name, open := range mapping {
+		t.Run(name, func(t *testing.T) {
+			inner := newHost(t)
+			dev := fault.Wrap(inner, fault.Rule{Kind: fault.CreateShared, Code: driver.ErrUnsupported})
+			a, err := open(dev)
+			check(t, err)
+			mem.SetCurrent(dev, a)
+			p := alloc(t, dev, 3*mib)
+			if _, err := raw.IPCHandle(p); !errors.Is(err, driver.ErrUnsupported) {
+				t.Errorf("a handle: %v", err)
+			}
+			raw.Delete(p)
+			check(t, raw.EmptyCache())
+			check(t, a.(interface{ Close() error }).Close())
+			mem.SetCurrent(dev, nil)
+		})
+	}
+}
+
+func asText(t *testing.T, h raw.Handle) string {
+	t.Helper()
+	text, err := json.Marshal(h)
+	check(t, err)
+	return string(text)
 }

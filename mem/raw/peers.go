@@ -45,14 +45,20 @@ func noPeers(call string, dev driver.Device) error {
 // A Handle lets another process of the same user open the memory at an address: what CUDA calls an IPC handle, and where
 // the address lies in what it opens.
 type Handle struct {
-	Memory []byte // of the whole base allocation: driver.Sharing.Export
+	Memory []byte // of the whole base allocation (driver.Sharing.Export), or of the pages behind the block
 	Offset int64  // of the address in it, in bytes
 }
 
-// IPCHandle returns the handle of p, an address in a block on loan. The process that gets it sees the whole base allocation,
-// other blocks in it too, and for as long as it has it open the memory stays allocated; but only if it opens it before that
-// goes back to the driver, so whoever sends handles keeps the block. Package mem/ipc counts and shares nothing else: see
-// Ticket.
+// IPCHandle returns the handle of p, an address in a block on loan (shareIpcHandle). The process that gets it sees all of
+// the base allocation, other blocks in it too, and for as long as it has it open the memory stays allocated; but only if
+// it opens it before that goes back to the driver, so the sender of a handle keeps the block. Package mem/ipc counts and
+// shares nothing else: see Ticket.
+//
+// Memory that is mapped page by page, as in expandable segments, has no base allocation: a handle is of the pages behind
+// the block then. PyTorch's handles of such memory name descriptors of this process, which the other takes by tracing this
+// one, and containers refuse that. These name an abstract socket, where a goroutine of this process hands the descriptors
+// to processes of the same user, in the same network namespace, as long as the block is on loan. It runs from the first
+// such handle to the end of the process.
 //
 // The error is BaseAllocation's, or the device's: it matches driver.ErrUnsupported if other processes cannot use the
 // memory. An address outside the blocks on loan panics.
@@ -61,6 +67,16 @@ func IPCHandle(p driver.Pointer) (Handle, error) {
 	sharing := l.Device.Sharing()
 	if sharing == nil {
 		return Handle{}, noSharing("IPCHandle", l.Device)
+	}
+	if exporter, ok := mem.Find[mem.PageExporter](l.From); ok {
+		first, pages, err := exporter.ExportPages(l.Ptr, l.Size)
+		if err != nil {
+			return Handle{}, fmt.Errorf("raw: IPCHandle: %w", err)
+		}
+		if len(pages) > 0 {
+			memory, err := pagesHandle(l.Block)
+			return Handle{memory, int64(p - first)}, err
+		}
 	}
 	base, _, err := baseOf(p, l)
 	if err != nil {
@@ -74,22 +90,34 @@ func IPCHandle(p driver.Pointer) (Handle, error) {
 }
 
 // OpenIPCHandle opens another process's handle on dev, and returns the address that it is of, here (getIpcDevPtr). Close
-// gives the memory up after the work queued on dev is done, and is called once. Delete does not take the address.
+// gives the memory up after the work queued on dev is done, and is called once; after an error it may be called again.
+// Delete does not take the address. The error matches driver.ErrInvalid if the handle is none, or its exporter is gone.
 func OpenIPCHandle(dev driver.Device, h Handle) (p driver.Pointer, closeIt func() error, err error) {
 	sharing := dev.Sharing()
 	if sharing == nil {
 		return 0, nil, noSharing("OpenIPCHandle", dev)
 	}
-	base, size, err := sharing.Import(h.Memory)
+	base, size, closeIt, err := openMemory(dev, h.Memory)
 	if err != nil {
 		return 0, nil, err
 	}
-	closeIt = func() error { return sharing.Forget(base) }
 	if h.Offset < 0 || h.Offset >= size {
 		err = fmt.Errorf("raw: OpenIPCHandle: an offset of %d in %d bytes: %w", h.Offset, size, driver.ErrInvalid)
 		return 0, nil, errors.Join(err, closeIt())
 	}
 	return base + driver.Pointer(h.Offset), closeIt, nil
+}
+
+// openMemory opens the memory that a handle is of.
+func openMemory(dev driver.Device, handle []byte) (base driver.Pointer, size int64, closeIt func() error, err error) {
+	if isPagesHandle(handle) {
+		return openPages(dev, handle)
+	}
+	sharing := dev.Sharing()
+	if base, size, err = sharing.Import(handle); err != nil {
+		return 0, 0, nil, err
+	}
+	return base, size, func() error { return sharing.Forget(base) }, nil
 }
 
 func noSharing(call string, dev driver.Device) error {

@@ -8,7 +8,7 @@
 //
 // # Structure
 //
-// The package has no state. Which allocator is a device's current one, and which blocks are on loan, is kept beside the
+// The package has no state, but for the server of IPCHandle's pages. Which allocator is a device's current one, and which blocks are on loan, is kept beside the
 // registry of package mem: mem.Current opens the registered allocator of the highest priority, mem/caching unless the
 // program registers another, and mem.SetCurrent puts one in its place at run time. Each function finds the device's
 // allocator, or the block that an address lies in, and asks the layer of it that can do what is wanted. Where no layer can,

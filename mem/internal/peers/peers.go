@@ -1,10 +1,11 @@
-// Package peers is the virtual memory of a device that other devices may use too.
+// Package peers is the virtual memory of a device that other devices, and other processes, may use too.
 package peers
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 
@@ -15,11 +16,18 @@ import (
 // PyTorch's expandable segments are mapped for the devices that have peer access. Safe for concurrent use.
 type Memory struct {
 	driver.VirtualMemory
-	dev driver.Device
+	dev     driver.Device
+	sharing driver.Sharing // nil: other processes cannot use the memory
 
 	mu     sync.Mutex // held while the device works
-	mapped map[driver.Pointer]int64
+	mapped map[driver.Pointer]mappedPage
 	peers  []driver.Device
+}
+
+// A mappedPage is a page at an address.
+type mappedPage struct {
+	page driver.Page
+	file *os.File // once it was exported; closed when the page is unmapped
 }
 
 // Of returns dev's virtual memory, or nil if it has none.
@@ -28,10 +36,11 @@ func Of(dev driver.Device) *Memory {
 	if vm == nil {
 		return nil
 	}
+	sharing := dev.Sharing()
 	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok { // mem.LimitedDevice: peers know the device itself
 		dev = limited.Underlying()
 	}
-	return &Memory{VirtualMemory: vm, dev: dev, mapped: map[driver.Pointer]int64{}}
+	return &Memory{VirtualMemory: vm, dev: dev, sharing: sharing, mapped: map[driver.Pointer]mappedPage{}}
 }
 
 // Map implements driver.VirtualMemory. If a peer cannot be let use the pages, they are not mapped.
@@ -51,7 +60,7 @@ func (m *Memory) Map(p driver.Pointer, pages ...driver.Page) error {
 		}
 	}
 	for _, page := range pages {
-		m.mapped[p] = page.Size
+		m.mapped[p] = mappedPage{page: page}
 		p += driver.Pointer(page.Size)
 	}
 	return nil
@@ -65,9 +74,12 @@ func (m *Memory) Unmap(p driver.Pointer, size int64) error {
 		return err
 	}
 	for end := p + driver.Pointer(size); p < end; {
-		n := m.mapped[p]
+		mp := m.mapped[p]
+		if mp.file != nil {
+			_ = mp.file.Close() // who opened the page has descriptors of its own
+		}
 		delete(m.mapped, p)
-		p += driver.Pointer(max(n, 1))
+		p += driver.Pointer(max(mp.page.Size, 1))
 	}
 	return nil
 }
@@ -85,7 +97,7 @@ func (m *Memory) Add(dev driver.Device) error {
 		return err
 	}
 	for _, p := range slices.Sorted(maps.Keys(m.mapped)) {
-		if err := m.dev.Peers().Share(p, m.mapped[p], dev); err != nil {
+		if err := m.dev.Peers().Share(p, m.mapped[p].page.Size, dev); err != nil {
 			return err
 		}
 	}

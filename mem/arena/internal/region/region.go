@@ -137,6 +137,15 @@ func (r *Region) AddPeer(dev driver.Device) error {
 	return r.vm.Add(dev)
 }
 
+// ExportPages returns the descriptors of the pages behind some of the region: see peers.Memory.Export. Without pages there
+// are none.
+func (r *Region) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
+	if r.vm == nil {
+		return 0, nil, nil
+	}
+	return r.vm.Export(p, size)
+}
+
 // Base is the first address.
 func (r *Region) Base() driver.Pointer { return r.base }
 

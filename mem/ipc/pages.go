@@ -1,0 +1,127 @@
+//go:build linux
+
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"golang.org/x/sys/unix"
+)
+
+// ServePages hands descriptors of pages that are there already to processes of the same user, as the kernel vouches for
+// them: a connection to l asks once, by a key, and gets the pages that find returns for it. What a key is, and what may be
+// had with it, is find's affair, which several goroutines may call at once. The files stay find's: one that is closed
+// while it is sent ends the connection. Nothing is counted, and whoever has got a page keeps it; an Exporter's blocks are
+// counted.
+//
+// ServePages returns when the listener fails: because it was closed, or for want of descriptors. The listener must keep
+// messages apart: see Listen.
+func ServePages(l *net.UnixListener, find func(key []byte) ([]driver.PageFile, error)) error {
+	if l.Addr().Network() != network {
+		return fmt.Errorf("mem/ipc: a listener of network %q: want %q", l.Addr().Network(), network)
+	}
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return fmt.Errorf("mem/ipc: %w", err)
+		}
+		go servePages(conn, find)
+	}
+}
+
+func servePages(conn *net.UnixConn, find func(key []byte) ([]driver.PageFile, error)) {
+	defer conn.Close()
+	key, file, err := receive(conn)
+	if file != nil {
+		file.Close() // no request has one
+	}
+	if err != nil || len(key) == 0 {
+		return
+	}
+	switch peer, err := peerOf(conn); {
+	case err != nil:
+		_ = send(conn, answer{status: refused, text: []byte("its credentials are unknown: " + err.Error())}.encode(), nil)
+		return
+	case peer.UID != os.Geteuid():
+		_ = send(conn, answer{status: refused, text: []byte("it is another user's process")}.encode(), nil)
+		return
+	}
+	pages, err := find(key)
+	if err != nil {
+		_ = send(conn, answer{status: noBlock, text: []byte(err.Error())}.encode(), nil)
+		return
+	}
+	for _, page := range pages {
+		if sendOpen(conn, answer{status: accepted, form: asPage, size: page.Size}.encode(), page.File) != nil {
+			return
+		}
+	}
+	_ = send(conn, answer{status: accepted, size: int64(len(pages))}.encode(), nil)
+}
+
+// sendOpen is send of a file that others may close: then it is an error, and never another file.
+func sendOpen(c *net.UnixConn, message []byte, f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var unsent error
+	err = raw.Control(func(fd uintptr) { _, _, unsent = c.WriteMsgUnix(message, unix.UnixRights(int(fd)), nil) })
+	return errors.Join(err, unsent)
+}
+
+// FetchPages gets the pages of a key from the process that serves them at a path, whose first byte is @ if it is an abstract
+// name. The caller closes the files. The error matches ErrTicket if there are no such pages, ErrRefused if the other process
+// serves only others, and ErrGone if it is not there or does not answer to the end.
+func FetchPages(path string, key []byte) (pages []driver.PageFile, err error) {
+	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+	if err != nil {
+		return nil, fmt.Errorf("mem/ipc: %w: %w", ErrGone, err)
+	}
+	defer conn.Close()
+	defer func() {
+		if err != nil {
+			for _, page := range pages {
+				page.File.Close()
+			}
+			pages = nil
+		}
+	}()
+	if err := send(conn, key, nil); err != nil {
+		return nil, fmt.Errorf("mem/ipc: %w: %w", ErrGone, err)
+	}
+	for {
+		message, file, err := receive(conn)
+		if err == nil && len(message) == 0 {
+			err = ErrGone
+		}
+		var a answer
+		if err == nil {
+			a, err = decodeAnswer(message)
+		}
+		switch {
+		case err != nil:
+		case a.status == noBlock:
+			err = fmt.Errorf("%w: %s", ErrTicket, a.text)
+		case a.status != accepted:
+			err = fmt.Errorf("%w: %s", ErrRefused, a.text)
+		case (a.form == asPage) != (file != nil):
+			err = errors.New("an answer whose form and descriptor disagree")
+		case a.form == asPage:
+			pages = append(pages, driver.PageFile{Size: a.size, File: file})
+			continue
+		case a.size != int64(len(pages)):
+			err = fmt.Errorf("%d pages of %d came", len(pages), a.size)
+		default:
+			return pages, nil
+		}
+		if file != nil {
+			file.Close()
+		}
+		return pages, fmt.Errorf("mem/ipc: fetch pages: %w", err)
+	}
+}

@@ -1,0 +1,142 @@
+package raw
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A handle of pages is pagesMagic, the length of a socket's name in a byte, the name, and a key for the server there.
+var pagesMagic = []byte("ashlarp1")
+
+func isPagesHandle(handle []byte) bool { return bytes.HasPrefix(handle, pagesMagic) }
+
+// pagesHandle is the handle of the pages behind a block.
+func pagesHandle(b mem.Block) ([]byte, error) {
+	name, key, err := serving.keyOf(b)
+	if err != nil {
+		return nil, fmt.Errorf("raw: IPCHandle: %w", err)
+	}
+	return append(append(append(bytes.Clone(pagesMagic), byte(len(name))), name...), key...), nil
+}
+
+// pagesOf gets the pages of a handle from the process that made it. The caller closes the files.
+func pagesOf(handle []byte) ([]driver.PageFile, error) {
+	rest := handle[len(pagesMagic):]
+	if len(rest) == 0 || len(rest) < 1+int(rest[0])+1 || rest[0] == 0 {
+		return nil, invalidHandle("not a handle of pages")
+	}
+	name, key := string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+	pages, err := fetchPages(name, key)
+	if err != nil && !errors.Is(err, driver.ErrUnsupported) {
+		err = invalidHandle(err.Error())
+	}
+	return pages, err
+}
+
+func invalidHandle(detail string) error {
+	return &driver.Error{Call: "raw.OpenIPCHandle", Code: driver.ErrInvalid, Detail: detail}
+}
+
+// openPages maps the pages of a handle next to each other.
+func openPages(dev driver.Device, handle []byte) (base driver.Pointer, size int64, closeIt func() error, err error) {
+	vm := dev.VirtualMemory()
+	if vm == nil {
+		return 0, 0, nil, fmt.Errorf("raw: OpenIPCHandle: %s %d has no virtual memory: %w", dev.Info().Driver,
+			dev.Info().Ordinal, driver.ErrUnsupported)
+	}
+	files, err := pagesOf(handle)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	defer func() {
+		for _, f := range files {
+			f.File.Close()
+		}
+	}()
+	o := &openedPages{dev: dev, vm: vm}
+	if err := o.open(files); err != nil {
+		return 0, 0, nil, errors.Join(fmt.Errorf("raw: OpenIPCHandle: %w", err), o.giveBack())
+	}
+	return o.base, o.size, o.close, nil
+}
+
+// openedPages are pages of another process, here. It remembers what is left to give back, so that a call that failed can
+// be made again.
+type openedPages struct {
+	dev      driver.Device
+	vm       driver.VirtualMemory
+	base     driver.Pointer
+	size     int64
+	pages    []driver.Page
+	reserved bool
+	mapped   bool
+	closed   bool
+}
+
+func (o *openedPages) open(files []driver.PageFile) (err error) {
+	for _, f := range files {
+		page, err := o.dev.Sharing().ImportPage(f.File, f.Size)
+		if err != nil {
+			return err
+		}
+		o.pages = append(o.pages, page)
+		if o.size += f.Size; o.size <= 0 {
+			return invalidHandle("pages of more bytes than there can be")
+		}
+	}
+	if o.base, err = o.vm.Reserve(o.size); err != nil {
+		return err
+	}
+	o.reserved = true
+	if err := o.vm.Map(o.base, o.pages...); err != nil {
+		return err
+	}
+	o.mapped = true
+	return nil
+}
+
+// close gives the pages up once the work queued on the device is done.
+func (o *openedPages) close() error {
+	if o.closed {
+		return invalidHandle(fmt.Sprintf("what was opened at %#x was closed already", uint64(o.base)))
+	}
+	if o.mapped {
+		// Unmapping waits for nothing, and freeing memory for all work.
+		p, err := o.dev.Alloc(1)
+		if err == nil {
+			err = o.dev.Free(p)
+		}
+		if err != nil {
+			return fmt.Errorf("raw: wait for the device: %w", err)
+		}
+	}
+	err := o.giveBack()
+	o.closed = err == nil
+	return err
+}
+
+func (o *openedPages) giveBack() error {
+	if o.mapped {
+		if err := o.vm.Unmap(o.base, o.size); err != nil {
+			return err
+		}
+		o.mapped = false
+	}
+	for len(o.pages) > 0 {
+		if err := o.vm.Drop(o.pages[0]); err != nil {
+			return err
+		}
+		o.pages = o.pages[1:]
+	}
+	if o.reserved {
+		if err := o.vm.Release(o.base, o.size); err != nil {
+			return err
+		}
+		o.reserved = false
+	}
+	return nil
+}

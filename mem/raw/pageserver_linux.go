@@ -1,0 +1,111 @@
+package raw
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/ipc"
+)
+
+// A pageServer hands the pages behind blocks on loan to other processes, by keys that it made: a key says which block, and
+// that it was made here. It begins with the first handle of pages and ends with the process.
+type pageServer struct {
+	mu     sync.Mutex
+	name   string // of the socket, which is abstract; empty while nothing is served
+	secret [32]byte
+}
+
+var serving pageServer
+
+// keySize is the bytes of a key: the block's address, its size and its tag, and what vouches for them.
+const keySize = 24 + 16
+
+// keyOf returns the name of the socket and the key of a block. The server is started if need be.
+func (s *pageServer) keyOf(b mem.Block) (name string, key []byte, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.name == "" {
+		if err := s.start(); err != nil {
+			return "", nil, fmt.Errorf("serve pages to other processes: %w", err)
+		}
+	}
+	return s.name, s.sign(b), nil
+}
+
+// start is called with mu held.
+func (s *pageServer) start() error {
+	var id [8]byte
+	rand.Read(s.secret[:])
+	rand.Read(id[:])
+	name := fmt.Sprintf("@ashlar-raw-%d-%s", os.Getpid(), hex.EncodeToString(id[:]))
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+	if err != nil {
+		return err
+	}
+	s.name = name
+	go func() {
+		_ = ipc.ServePages(l, s.find)
+		l.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.name = "" // the next handle starts another
+	}()
+	return nil
+}
+
+func (s *pageServer) sign(b mem.Block) []byte {
+	key := binary.LittleEndian.AppendUint64(nil, uint64(b.Ptr))
+	key = binary.LittleEndian.AppendUint64(key, uint64(b.Size))
+	key = binary.LittleEndian.AppendUint64(key, b.Tag)
+	mac := hmac.New(sha256.New, s.secret[:])
+	mac.Write(key)
+	return append(key, mac.Sum(nil)[:keySize-len(key)]...)
+}
+
+// find returns the pages of a key.
+func (s *pageServer) find(key []byte) ([]driver.PageFile, error) {
+	if len(key) != keySize {
+		return nil, errors.New("no key of this process")
+	}
+	b := mem.Block{
+		Ptr: driver.Pointer(binary.LittleEndian.Uint64(key)), Size: int64(binary.LittleEndian.Uint64(key[8:])),
+		Tag: binary.LittleEndian.Uint64(key[16:]),
+	}
+	s.mu.Lock()
+	own := hmac.Equal(key, s.sign(b))
+	s.mu.Unlock()
+	if !own {
+		return nil, errors.New("no key of this process")
+	}
+	l, ok := mem.CurrentLoans().Holding(b.Ptr)
+	if !ok || l.Block != b {
+		return nil, errors.New("the block was freed")
+	}
+	exporter, ok := mem.Find[mem.PageExporter](l.From)
+	if !ok {
+		return nil, errors.New("the block has no pages")
+	}
+	_, pages, err := exporter.ExportPages(b.Ptr, b.Size)
+	return pages, err
+}
+
+// fetchPages gets the pages that another process's server has for a key.
+func fetchPages(name string, key []byte) ([]driver.PageFile, error) {
+	serving.mu.Lock()
+	own := name == serving.name
+	serving.mu.Unlock()
+	if own {
+		return nil, errors.New("this process made the handle: use what it has")
+	}
+	return ipc.FetchPages(name, key)
+}
