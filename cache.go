@@ -6,12 +6,13 @@ import (
 	"log/slog"
 )
 
-// ReserveCache takes size bytes of the current device's memory, rounded up, for this session alone, so that what UseCache calls
-// finds them whatever others allocate meanwhile. Caches are a stack: UseCache uses the one that was reserved last, FreeCache gives
-// that one back, and Close those that are left.
+// ReserveCache takes size bytes of the current device's memory, rounded up, for this session alone, so that what
+// UseCache calls finds them, however much others allocate. Caches are a stack: UseCache uses the one that was reserved
+// last, FreeCache gives that one back, and Close those that are left.
 //
-// A cache is a child of an arena, or a block of any other allocator, as a whole on loan from it; within, it places blocks and
-// compacts as an arena does. What it hands out passes through DeviceConfig.Wrap. The error matches mem.ErrNoMemory.
+// A cache is a child of an arena, or a block of any other allocator, as a whole on loan from it; within, it places
+// blocks and compacts as an arena does. What it hands out passes through DeviceConfig.Wrap. The error matches
+// mem.ErrNoMemory.
 func (s *Session) ReserveCache(size int64) error {
 	if err := s.enter("ReserveCache"); err != nil {
 		return err
@@ -31,10 +32,10 @@ func (s *Session) ReserveCache(size int64) error {
 	return nil
 }
 
-// UseCache calls f with the cache that was reserved last on the current device as the source of what the session allocates
-// there, on all its streams, copies of CopyTo included, and changes back however f ends. A request that does not fit into the cache
-// fails. What f made may live on: a cache goes with its last block. Inside, FreeCache is refused for that cache. The error is f's,
-// or says that no cache is reserved.
+// UseCache calls f with the cache that was reserved last on the current device as the source of what the session
+// allocates there, on all its streams, copies of CopyTo included, and changes back however f ends. A request that does
+// not fit into the cache fails. What f made may live on: a cache goes with its last block. Inside, FreeCache is refused
+// for that cache. The error is f's, or says that no cache is reserved.
 func (s *Session) UseCache(f func() error) error {
 	if err := s.enter("UseCache"); err != nil {
 		return err
@@ -55,8 +56,8 @@ func (s *Session) logCache(call string, k *cache) {
 	s.log(DebugDevices, call, slog.Int64("device", s.current.Load()), slog.Int64("bytes", k.Size()))
 }
 
-// FreeCache gives back the cache that was reserved last on the current device. The error says what is still on loan from it, and
-// then it stays; or that there is none, or that UseCache uses it.
+// FreeCache gives back the cache that was reserved last on the current device. The error says what is still on loan
+// from it, and then it stays; or that there is none, or that UseCache uses it.
 func (s *Session) FreeCache() error {
 	if err := s.enter("FreeCache"); err != nil {
 		return err

@@ -77,8 +77,8 @@ func TestCaches(t *testing.T) {
 // allocators are all that a device may have.
 var allocators = []string{"caching", "caching:expandable_segments:True", "bfc", "bfc:virtual=on", "paged", "direct", "direct:session=on", "arena", "arena:page=2MiB"}
 
-// A cache that has memory on loan when its session is closed goes with the last of that, on every allocator, and not with the
-// engine: nothing is left on loan then.
+// A cache that has memory on loan when its session is closed goes with the last of that, on every allocator, and not
+// with the engine: nothing is left on loan then.
 func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -112,7 +112,8 @@ func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 	}
 }
 
-// What stands on the allocator stands on the caches: no session reads through its cache what another left in the memory.
+// What stands on the allocator stands on the caches: no session reads through its cache what another left in the
+// memory.
 func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -157,8 +158,8 @@ func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 	}
 }
 
-// A recorder of an engine's memory sees the blocks of caches, also those that move, and not the block that a cache is: the
-// recording is one that a single allocator could have written, and leads to what is on loan.
+// A recorder of an engine's memory sees the blocks of caches, also those that move, and not the block that a cache is:
+// the recording is one that a single allocator could have written, and leads to what is on loan.
 func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -244,8 +245,8 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 	}
 }
 
-// A hold of the engine's, or of the session's, keeps blocks in caches still, also in caches that come later, and one of another
-// session's does not; Collect brings them together once it is released.
+// A hold of the engine's, or of the session's, keeps blocks in caches still, also in caches that come later, and one of
+// another session's does not; Collect brings them together once it is released.
 func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -306,8 +307,8 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 	}
 }
 
-// The streams that a session borrows, and those of the program's own that its places are put on, are served by its cache, and count
-// for it; another session's are not, nor is a later stream of the same number.
+// The streams that a session borrows, and those of the program's own that its places are put on, are served by its
+// cache, and count for it; another session's are not, nor is a later stream of the same number.
 func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -430,8 +431,8 @@ func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 	}
 }
 
-// A request can be rounded up on its own, whatever the allocator and what stands on it, as BMEngine's round_up_bytes does: the
-// block has that many bytes, and the session has used what was asked for.
+// A request can be rounded up on its own, whatever the allocator and what stands on it, as BMEngine's round_up_bytes
+// does: the block has that many bytes, and the session has used what was asked for.
 func TestDefect20_RequestsRoundUp(t *testing.T) {
 	for _, allocator := range allocators {
 		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {

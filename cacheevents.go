@@ -10,14 +10,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// observedCaches tell of what the allocator below tells of, and of the blocks of caches in place of the one block that each cache
-// is.
+// observedCaches tell of what the allocator below tells of, and of the blocks of caches in place of the one block that
+// each cache is.
 type observedCaches struct{ *describedCaches }
 
 // Observe implements mem.Observable.
 func (o *observedCaches) Observe(observer mem.Observer) { o.events.observe(observer) }
 
-// cacheEvents are those of a device's allocator and its caches. The nil value tells nobody.
+// cacheEvents are those of a device's allocator and its caches. The nil value has no observer.
 type cacheEvents struct {
 	source   mem.Observable
 	observer atomic.Pointer[mem.Observer]
@@ -25,7 +25,7 @@ type cacheEvents struct {
 	mu        sync.Mutex                   // a leaf: observers are called without it
 	reserving uintptr                      // the goroutine whose blocks are to be caches; 0: none
 	hidden    map[driver.Pointer]bool      // blocks that are caches
-	loans     map[driver.Pointer]mem.Event // of caches, while somebody observes
+	loans     map[driver.Pointer]mem.Event // of caches, while there is an observer
 }
 
 func newCacheEvents(source mem.Observable) *cacheEvents {
@@ -103,7 +103,9 @@ func (e *cacheEvents) allocated(s driver.Stream, size int64, b mem.Block, err er
 		if !errors.As(err, &oom) {
 			return
 		}
-		ev = mem.Event{Action: mem.ActionOOM, Stream: s.ID(), Ptr: driver.Pointer(oom.Free), Size: max(size, oom.Rounded)}
+		ev = mem.Event{
+			Action: mem.ActionOOM, Stream: s.ID(), Ptr: driver.Pointer(oom.Free), Size: max(size, oom.Rounded),
+		}
 	} else {
 		e.mu.Lock()
 		e.loans[b.Ptr] = ev
@@ -125,7 +127,7 @@ func (e *cacheEvents) freed(b mem.Block) mem.Event {
 	ev, known := e.loans[b.Ptr]
 	delete(e.loans, b.Ptr)
 	e.mu.Unlock()
-	if !known { // it was handed out while nobody observed
+	if !known { // it was handed out while there was no observer
 		ev = mem.Event{Ptr: b.Ptr, Size: b.Size}
 	}
 	for _, ev.Action = range []mem.Action{mem.ActionFreeRequested, mem.ActionFreeCompleted} {
@@ -142,13 +144,14 @@ func (e *cacheEvents) follow(b mem.Block, h mem.Holder) mem.Holder {
 	return &cacheFollower{events: e, holder: h, at: b}
 }
 
-// A cacheFollower stands between a cache, which moves a block, and its holder. Between Lift and Land the block is told to be
-// nowhere: others may land where it was before it lands. Its fields are for the cache that calls it, under that one's lock.
+// A cacheFollower stands between a cache, which moves a block, and its holder. Between Lift and Land the block is told
+// to be nowhere: others may land where it was before it lands. Its fields are for the cache that calls it, under that
+// one's lock.
 type cacheFollower struct {
 	events *cacheEvents
 	holder mem.Holder
 	at     mem.Block
-	lifted mem.Event // its Ptr is 0 if nobody was told
+	lifted mem.Event // its Ptr is 0 if there was no observer
 }
 
 // Lift implements mem.Holder.

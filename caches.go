@@ -13,9 +13,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// caches are the layer right above a device's allocator, and below DeviceConfig.Wrap, so that what is wrapped around sees the
-// requests that caches serve as it sees others. A request goes to the cache that its stream's session uses, if it uses one; a free
-// to the cache in which the block lies.
+// caches are the layer right above a device's allocator, and below DeviceConfig.Wrap, so that what is wrapped around
+// sees the requests that caches serve as it sees others. A request goes to the cache that its stream's session uses, if
+// it uses one; a free to the cache in which the block lies.
 //
 // Locks: mu is taken before those of the allocators below. Requests and frees take none of the layer's.
 type caches struct {
@@ -39,7 +39,8 @@ type cache struct {
 	orphan   atomic.Bool    // it goes with its last block
 }
 
-// newCaches returns the layer as what it is made over can do: it describes its memory, and tells of events, if that does.
+// newCaches returns the layer as what it is made over can do: it describes its memory, and tells of events, if that
+// does.
 func newCaches(below mem.Allocator, memory driver.Device, l *lanes) (*caches, mem.Allocator) {
 	c := &caches{below: below, memory: memory, lanes: l}
 	c.list.Store(new([]*cache))
@@ -191,7 +192,8 @@ func (c *caches) release(k *cache) error {
 		return nil
 	}
 	if n := k.live.Load(); n > 0 {
-		return fmt.Errorf("a cache of %s has %d blocks on loan, of %d bytes in all", bytesize.Format(k.Size()), n, k.Stats().AllocatedBytes.All.Current)
+		return fmt.Errorf("a cache of %s has %d blocks on loan, of %d bytes in all",
+			bytesize.Format(k.Size()), n, k.Stats().AllocatedBytes.All.Current)
 	}
 	list := slices.Delete(slices.Clone(*before), i, i+1)
 	c.list.Store(&list) // first: the addresses may be others' as soon as the allocator below has them

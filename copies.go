@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// copies are the copies of tensors that sessions made on other devices. One lock, a leaf: tensors are released without it, by
-// whoever took them out.
+// copies are the copies of tensors that sessions made on other devices. One lock, a leaf: tensors are released without
+// it, by whoever took them out.
 type copies struct {
 	mu   sync.Mutex
 	of   map[tensor.WeakStorage][]*copied // has every storage that was ever copied and is alive: its release is watched
@@ -43,11 +43,11 @@ func (v view) equal(o view) bool {
 	return v.dtype == o.dtype && v.offset == o.offset && slices.Equal(v.shape, o.shape) && slices.Equal(v.strides, o.strides)
 }
 
-// CopyTo returns t itself, if it is on the device, or a copy there. The copy is made once for each storage, type and view of
-// it: later calls return it again, as it was made, whatever was written to t meanwhile (see ClearCopies). It is the session's,
-// borrowed by the caller, and is released when t's memory is, by ClearCopies, or by Close. Making it waits until t is there,
-// or until ctx ends. The session of a task of EachDevice copies to every device of the engine. The error says that the session does
-// not have the device, or is that of tensor.To.
+// CopyTo returns t itself, if it is on the device, or a copy there. The copy is made once for each storage, type and
+// view of it: later calls return it again, as it was made, whatever was written to t meanwhile (see ClearCopies). It is
+// the session's, borrowed by the caller, and is released when t's memory is, by ClearCopies, or by Close. Making it
+// waits until t is there, or until ctx ends. The session of a task of EachDevice copies to every device of the engine.
+// The error says that the session does not have the device, or is that of tensor.To.
 func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.Tensor, error) {
 	if err := s.enter("CopyTo"); err != nil {
 		return nil, err
@@ -75,7 +75,8 @@ func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.
 		return nil, fmt.Errorf("ashlar: CopyTo device %d: %w", i, err)
 	}
 	c.tensor = made
-	s.log(DebugCopies, "CopyTo", slog.String("tensor", t.Brief()), slog.String("from", t.Place().String()), slog.Int("device", i))
+	s.log(DebugCopies, "CopyTo",
+		slog.String("tensor", t.Brief()), slog.String("from", t.Place().String()), slog.Int("device", i))
 	if source := c.source; all.add(c) {
 		t.Storage().OnRelease(func() { all.dropSource(source) })
 	}

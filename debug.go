@@ -9,7 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Levels of WithDebug from which on Config.Log is told of a kind of thing. The numbers are those at which BMEngine prints it.
+// Levels of WithDebug from which on Config.Log is told of a kind of thing. The numbers are those at which BMEngine
+// prints it.
 const (
 	DebugMemory  = 1 // the memory used, and the most that was, at the end of WithDebug and after Collect
 	DebugDevices = 2 // changes of the current device; caches that are reserved, used and given back
@@ -25,10 +26,10 @@ func (s *Session) Debug() int {
 	return s.debug
 }
 
-// WithDebug calls f with a debug level, and sets the one before again however f ends. From DebugMemory, DebugDevices, DebugCopies and
-// DebugBlocks on, Config.Log is told what this session does meanwhile, at slog.LevelInfo and with the session's name; without one
-// the level is the program's own, for what it writes itself. Blocks are told of by whoever allocates or frees them then; those of a
-// request with mem.AllocOptions.Logged are left out.
+// WithDebug calls f with a debug level, and sets the one before again however f ends. From DebugMemory, DebugDevices,
+// DebugCopies and DebugBlocks on, Config.Log is told what this session does while f runs, at slog.LevelInfo and with
+// the session's name. Without Config.Log the level is the program's own, for what it writes itself. A goroutine that
+// frees a block of the session's logs it. Those of a request with mem.AllocOptions.Logged are left out.
 func (s *Session) WithDebug(level int, f func() error) error {
 	if err := s.enter("WithDebug"); err != nil {
 		return err
@@ -65,7 +66,8 @@ func (s *Session) watch(t *seat) {
 // log tells Config.Log of something, if the level is high enough.
 func (s *Session) log(level int, message string, attrs ...slog.Attr) {
 	if logger := s.engine.config.Log; logger != nil && s.debug >= level {
-		logger.LogAttrs(context.Background(), slog.LevelInfo, message, append([]slog.Attr{slog.String("session", s.name)}, attrs...)...)
+		attrs = append([]slog.Attr{slog.String("session", s.name)}, attrs...)
+		logger.LogAttrs(context.Background(), slog.LevelInfo, message, attrs...)
 	}
 }
 
@@ -87,11 +89,12 @@ type blockLog struct {
 }
 
 func (l *blockLog) allocated(u *usage, s driver.Stream, size int64, b mem.Block, err error) {
+	asked, stream := slog.Int64("bytes", size), slog.Uint64("stream", uint64(s.ID()))
 	if err != nil {
-		l.write("alloc refused", u, slog.Int64("bytes", size), slog.Uint64("stream", uint64(s.ID())), slog.Any("error", err))
+		l.write("alloc refused", u, asked, stream, slog.Any("error", err))
 		return
 	}
-	l.write("alloc", u, slog.Int64("bytes", size), slog.Int64("block", b.Size), address(b), slog.Uint64("stream", uint64(s.ID())))
+	l.write("alloc", u, asked, slog.Int64("block", b.Size), address(b), stream)
 }
 
 func (l *blockLog) freed(u *usage, size int64, b mem.Block) {

@@ -13,8 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
-// An Engine holds devices, opened by Open. Safe for concurrent use. Devices are named by their numbers, from 0 in the order in
-// which they were opened; a number that is none panics.
+// An Engine holds devices, opened by Open. Safe for concurrent use. Devices are named by their numbers, from 0 in the
+// order in which they were opened; a number that is none panics.
 type Engine struct {
 	config  Config
 	devices []*device
@@ -120,8 +120,8 @@ func (d *device) info() (DeviceInfo, error) {
 	return info, nil
 }
 
-// Handles are what other libraries need of a device, and what kernels are shaped by. They are the engine's: nobody closes
-// them, and they are good until its Close.
+// Handles are what other libraries need of a device, and what kernels are shaped by. They are the engine's: nobody
+// closes them, and they are good until its Close.
 type Handles struct {
 	Device  driver.Device
 	Stream  driver.Stream // the default stream
@@ -138,13 +138,15 @@ type Handles struct {
 	index  int
 }
 
-// Communicator is Engine.Communicator of the device. Its Handle is NCCL's. Communicators are made when the first is asked for.
+// Communicator is Engine.Communicator of the device. Its Handle is NCCL's. Communicators are made when the first is
+// asked for.
 func (h Handles) Communicator() (*collective.Communicator, error) {
 	return h.engine.Communicator(h.index)
 }
 
 // BLASHandle returns a cublasHandle_t on the default stream, for calls of cuBLAS beside the engine's: see BLASHandle of
-// compute/cuda's Backend. The error matches driver.ErrUnsupported where the backend has no cuBLAS: what the host has needs no handle.
+// compute/cuda's Backend. The error matches driver.ErrUnsupported where the backend has no cuBLAS: what the host has
+// needs no handle.
 func (h Handles) BLASHandle() (uintptr, error) {
 	b, ok := h.Backend.(interface{ BLASHandle() (uintptr, error) })
 	if !ok {
@@ -178,8 +180,8 @@ func (e *Engine) Handles(i int) (Handles, error) {
 	return h, nil
 }
 
-// Place returns the place of a device on its default stream, without a scope: what is made there is its maker's to release.
-// After Close what is asked of it fails with an error that matches driver.ErrClosed.
+// Place returns the place of a device on its default stream, without a scope: what is made there is its maker's to
+// release. After Close what is asked of it fails with an error that matches driver.ErrClosed.
 func (e *Engine) Place(i int) *tensor.Place { return e.at("Place", i).place }
 
 // places are those of all devices.
@@ -191,13 +193,14 @@ func (e *Engine) places() []*tensor.Place {
 	return all
 }
 
-// Allocator returns the allocator of a device's memory: all its layers. After Close its requests fail with ErrClosed, and
-// frees are nothing: the memory is gone with the device.
+// Allocator returns the allocator of a device's memory: all its layers. After Close its requests fail with ErrClosed,
+// and frees are nothing: the memory is gone with the device.
 func (e *Engine) Allocator(i int) mem.Allocator { return e.at("Allocator", i).lanes }
 
-// Freeze has a device's allocator bring together what is on loan, and never move it again: for the parameters of a model, once
-// they are all there. It can be called again, for what was loaded since. Blocks in caches are not frozen. The error matches
-// driver.ErrUnsupported if the allocator moves no blocks, so that there is nothing to freeze, and names those that do.
+// Freeze has a device's allocator bring together what is on loan, and never move it again: for the parameters of a
+// model, once they are all there. It can be called again, for what was loaded since. Blocks in caches are not frozen.
+// The error matches driver.ErrUnsupported if the allocator moves no blocks, so that there is nothing to freeze, and
+// names those that do.
 func (e *Engine) Freeze(i int) error {
 	d := e.at("Freeze", i)
 	if err := e.open(); err != nil {

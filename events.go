@@ -38,8 +38,9 @@ type Event struct {
 	span    timeline.Span
 }
 
-// openEvents are a session's events that have not ended. They have a lock of their own and are no scope of the session's: whether
-// events are recorded must change nothing else, and a goroutine may end without having ended its events.
+// openEvents are a session's events that have not ended. They have a lock of their own and are no scope of the
+// session's: whether events are recorded must change nothing else, and a goroutine may end without having ended its
+// events.
 type openEvents struct {
 	mu     sync.Mutex
 	list   []*Event // the outermost first
@@ -47,14 +48,14 @@ type openEvents struct {
 	closed bool     // with the session
 }
 
-// Event begins a named piece of work on the current device, which is over at its End: what the session queues there between the
-// two is timed by the device's own clock. Events nest. Above the session's level, and after the session's Close, Event does nothing
-// and returns nil.
+// Event begins a named piece of work on the current device, which is over at its End: what the session queues there
+// between the two is timed by the device's own clock. Events nest. Above the session's level, and after the session's
+// Close, Event does nothing and returns nil.
 //
 //	defer s.Event("attention", ashlar.FLOPs(4e12)).End()
 //
-// An event keeps nobody from using or closing the session, whichever goroutine began it: one that has not ended is recorded as
-// unfinished, and Session.Close or Engine.Close names it.
+// An open event does not own the session: any goroutine may use or close that. An event that has not ended is recorded
+// as unfinished, and Session.Close or Engine.Close names it.
 func (s *Session) Event(name string, opts ...EventOption) *Event {
 	level, flops := DefaultEventLevel, 0.0
 	for _, o := range opts {
@@ -82,14 +83,15 @@ func (s *Session) event(name string, level int, flops float64) *Event {
 	if t.lane == nil {
 		t.lane = t.device.recorder.Lane(s.name)
 	}
-	e := &Event{name: name, session: s, number: open.begun, stream: t.stream, span: t.lane.Begin(t.stream, name, level, flops)}
+	span := t.lane.Begin(t.stream, name, level, flops)
+	e := &Event{name: name, session: s, number: open.begun, stream: t.stream, span: span}
 	open.list = append(open.list, e)
 	open.begun++
 	return e
 }
 
-// End ends the event. Those that were begun within it and have not ended count as unfinished. Ending an event again, or one that
-// a scope, another event around it, or the session's Close has ended, is nothing.
+// End ends the event. Those that were begun within it and have not ended count as unfinished. Ending an event again, or
+// one that a scope, another event around it, or the session's Close has ended, is a no-op.
 func (e *Event) End() {
 	if e == nil {
 		return
@@ -104,8 +106,8 @@ func (e *Event) End() {
 	open.drop(e.number)
 }
 
-// drop gives up the events that have not ended, from a number on: none that begins later lies in them. It returns their names. The
-// caller holds mu.
+// drop gives up the events that have not ended, from a number on: none that begins later lies in them. It returns their
+// names. The caller holds mu.
 func (o *openEvents) drop(from int) (names []string) {
 	for n := len(o.list) - 1; n >= 0 && o.list[n].number >= from; n-- {
 		o.list[n].span.Abandon()

@@ -180,8 +180,8 @@ func TestWaitsEndWithTheirContext(t *testing.T) {
 	must(t, e.Close(t.Context()))
 }
 
-// An event that a scope ended holds no later one, and an event from outside may end inside a scope: the scope ends those that
-// began in it all the same.
+// An event that a scope ended holds no later one, and an event from outside may end inside a scope: the scope ends
+// those that began in it all the same.
 func TestEventsAndScopesThatCross(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 2})
 	s := session(t, e)
@@ -233,8 +233,8 @@ func TestDefect21_EventsAroundManyAreKept(t *testing.T) {
 	}
 }
 
-// A goroutine that ended forgot its event. With events on or off, what the session and the engine do is the same; with them on,
-// Close names the event.
+// A goroutine that ended forgot its event. With events on or off, what the session and the engine do is the same; with
+// them on, Close names the event.
 func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {
 	for _, level := range []int{0, 2} {
 		for _, closed := range []bool{false, true} { // by its user

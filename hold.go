@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// A Hold keeps blocks where they are: nothing is moved to make room, nor by Session.Collect or Engine.Freeze. It is BMEngine's
-// GCStopper. Safe for concurrent use.
+// A Hold keeps blocks where they are: nothing is moved to make room, nor by Session.Collect or Engine.Freeze. It is
+// BMEngine's GCStopper. Safe for concurrent use.
 type Hold struct {
 	caches *caches
 	owner  *Session // whose caches are held; nil: all
@@ -18,9 +18,9 @@ type Hold struct {
 	holds []*arena.Hold
 }
 
-// HoldStill keeps the blocks of a device where they are, those in caches too, also in caches that are reserved later, until the
-// hold is released: addresses may be handed to kernels, and captured in graphs. Holds count: blocks may move again when all are
-// released. On an allocator that moves nothing it holds the caches.
+// HoldStill keeps the blocks of a device where they are, those in caches too, also in caches that are reserved later,
+// until the hold is released: addresses may be handed to kernels, and captured in graphs. Holds count: blocks may move
+// again when all are released. On an allocator that moves nothing it holds the caches.
 func (e *Engine) HoldStill(i int) (*Hold, error) {
 	d := e.at("HoldStill", i)
 	if err := e.open(); err != nil {
@@ -31,8 +31,8 @@ func (e *Engine) HoldStill(i int) (*Hold, error) {
 	return h, err
 }
 
-// HoldStill is Engine.HoldStill of the session's current device, with this session's caches alone. The hold may outlive the
-// session.
+// HoldStill is Engine.HoldStill of the session's current device, with this session's caches alone. The hold may outlive
+// the session.
 func (s *Session) HoldStill() (*Hold, error) {
 	if err := s.enter("HoldStill"); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (s *Session) HoldStill() (*Hold, error) {
 	return s.seat().device.caches.hold(s), nil
 }
 
-// Release ends the hold. Releasing it again is nothing.
+// Release ends the hold. Releasing it again is a no-op.
 func (h *Hold) Release() {
 	h.caches.mu.Lock()
 	h.caches.holds = slices.DeleteFunc(h.caches.holds, func(other *Hold) bool { return other == h })

@@ -12,13 +12,13 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// lanes is the topmost layer of a device's allocator. A lane is what the layer knows of one stream: the session whose memory
-// is counted, and the cache that its requests go to, for the layer of caches further below. A loan remembers what was asked for,
-// and who it is counted for, whatever its lane does by then.
+// lanes is the topmost layer of a device's allocator. A lane is what the layer knows of one stream: the session whose
+// memory is counted, and the cache that its requests go to, for the layer of caches further below. A loan remembers
+// what was asked for, and who it is counted for, whatever its lane does by then.
 //
-// The tag of a block is the number of its lane, of its loan in it, and of the loan's turn, which tells a block from those that
-// were freed before: nothing is looked up in a map, and streams share no lock but for life, which is written once, by shut. From then on requests are refused and frees are dropped: the device has the
-// memory back.
+// The tag of a block is the number of its lane, of its loan in it, and of the loan's turn, which tells a block from
+// those that were freed before: nothing is looked up in a map, and streams share no lock but for life, which is written
+// once, by shut. From then on requests are refused and frees are dropped: the device has the memory back.
 //
 // Locks: life (read), then what the layers below have, then a lane's, which is a leaf.
 type lanes struct {
@@ -34,7 +34,7 @@ type lanes struct {
 // A lane is one stream's.
 type lane struct {
 	number uint64               // as tags have it
-	lead   atomic.Pointer[lead] // nil: requests are counted for nobody, and go to no cache
+	lead   atomic.Pointer[lead] // nil: requests are not counted, and go to no cache
 
 	mu     sync.Mutex
 	onLoan int64 // bytes asked for
@@ -78,7 +78,7 @@ const (
 // usage is the bytes that a session asked for on one device and has not freed.
 type usage struct {
 	used, peak atomic.Int64
-	log        atomic.Pointer[blockLog] // nil: nobody is told
+	log        atomic.Pointer[blockLog] // nil: blocks are not logged
 }
 
 func (u *usage) add(n int64) {
@@ -112,8 +112,8 @@ func (l *lanes) of(id driver.StreamID) *lane {
 	return t[id]
 }
 
-// lead counts the requests of a stream that is the engine's own from now on for u, and sends them to a cache, or, if that is nil, to
-// none.
+// lead counts the requests of a stream that is the engine's own from now on for u, and sends them to a cache, or, if
+// that is nil, to none.
 func (l *lanes) lead(s driver.Stream, k *cache, u *usage) {
 	l.of(s.ID()).lead.Store(&lead{usage: u, cache: k})
 }
@@ -314,7 +314,8 @@ func (l *lanes) onLoan() (sum int64) {
 	return sum
 }
 
-// during calls f, unless the layer was shut. Until f returns, shut waits, and so does what follows it. f asks nothing of l.
+// during calls f, unless the layer was shut. Until f returns, shut waits, and so does what follows it. f asks nothing
+// of l.
 func (l *lanes) during(f func() error) error {
 	l.life.RLock()
 	defer l.life.RUnlock()

@@ -43,8 +43,9 @@ func (v watchedMemory) Create(size int64) (driver.Page, error) {
 	return v.VirtualMemory.Create(size)
 }
 
-// The limit bounds what the device gives up, whatever the allocator keeps of it. Sizes that grow, and are freed one after the
-// other, are what caches cannot use again: the allocator gives back what it has, or compacts, before it says that there is no room.
+// The limit bounds what the device gives up, whatever the allocator keeps of it. Sizes that grow, and are freed one
+// after the other, are what caches cannot use again: the allocator gives back what it has, or compacts, before it says
+// that there is no room.
 func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 	const limit = 64 << 20
 	for allocator, fits := range map[string]int64{ // the largest block that there is room for at least

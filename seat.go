@@ -23,7 +23,7 @@ type seat struct {
 	lane   *timeline.Lane // nil before the first event; guarded by Session.events.mu
 	guest  bool           // a task's, on a device that is not its own: for what CopyTo makes
 
-	mu      sync.Mutex                        // what follows is changed with it, by whoever is inside the guard or, adopted alone, anybody
+	mu      sync.Mutex                        // of changes to what follows; other goroutines change adopted alone
 	caches  []*cache                          // those reserved; the last one is used first
 	using   int                               // the nth cache is in use; 0: none
 	adopted map[driver.StreamID]driver.Stream // the program's own, that places of the session were put on
@@ -53,8 +53,8 @@ func (t *seat) take(stream driver.Stream) {
 	d.seated[stream.ID()] = stream
 }
 
-// adopt makes requests on a stream of the program's own the session's, unless they are another's already. The default stream is
-// everybody's.
+// adopt makes requests on a stream of the program's own the session's, unless they are another session's already. The
+// default stream belongs to all.
 func (t *seat) adopt(stream driver.Stream) {
 	if stream == nil || stream.ID() == 0 {
 		return
@@ -74,8 +74,8 @@ func (t *seat) adopt(stream driver.Stream) {
 	}
 }
 
-// readopt leads requests on the streams that were adopted, as far as they are the session's still, to a cache, or counts them no
-// more. The caller holds mu.
+// readopt leads requests on the streams that were adopted, as far as they are the session's still, to a cache, or
+// counts them no more. The caller holds mu.
 func (t *seat) readopt(k *cache, counts bool) {
 	for id, stream := range t.adopted {
 		n := t.device.lanes.of(id)

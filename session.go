@@ -13,10 +13,10 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// A Session is one line of work on devices of an engine: see the package. Tensors that are made at its Place belong to it, and
-// are released by its Close, but for those that Keep took out. It is used by one goroutine at a time. One that lives long, as
-// that of a server does, gives back what a request made by a scope of tensors within it: scope := s.Place().Scope(), and
-// scope.Place for that request.
+// A Session is one line of work on devices of an engine: see the package. Tensors that are made at its Place belong to
+// it, and are released by its Close, but for those that Keep took out. It is used by one goroutine at a time. One that
+// lives long, as that of a server does, gives back what a request made by a scope of tensors within it: scope :=
+// s.Place().Scope(), and scope.Place for that request.
 type Session struct {
 	engine  *Engine
 	name    string // "session 3", of its events
@@ -34,10 +34,10 @@ type Session struct {
 	left    atomic.Bool // its user closed it when Engine.Close had begun, which does it
 }
 
-// NewSession opens a session on the devices of these numbers, or on all. The first is its current one. The caller closes it.
-// It takes a stream of each device, of the 16 that the engine keeps of those that sessions gave back, or a new one: many more
-// sessions at a time are better kept than opened for each request. An allocator that keeps free memory for each stream, as
-// "caching" does, keeps some for each of them.
+// NewSession opens a session on the devices of these numbers, or on all. The first is its current one. The caller
+// closes it. It takes a stream of each device, of the 16 that the engine keeps of those that sessions gave back, or a
+// new one: many more sessions at a time are better kept than opened for each request. An allocator that keeps free
+// memory for each stream, as "caching" does, keeps some for each of them.
 func (e *Engine) NewSession(devices ...int) (*Session, error) {
 	return e.newSession(here(), devices, false)
 }
@@ -109,7 +109,7 @@ func (s *Session) reach(call string, i int) (*seat, error) {
 		}
 		t.guest = true
 		s.watch(t)
-		s.events.mu.Lock() // which whoever looks at seats from outside has
+		s.events.mu.Lock() // held where other goroutines look at seats
 		s.seats[i] = t
 		s.events.mu.Unlock()
 	}
@@ -119,10 +119,10 @@ func (s *Session) reach(call string, i int) (*seat, error) {
 	return nil, s.has(call, i)
 }
 
-// Place returns the current device with the session's stream and scope: what is made there is released by Close. A place may be
-// kept while the session is open, but is used by the goroutine that uses the session. On another stream (Place.On), unless that is the
-// default one or another session's, its memory is the session's too, counted and served by the cache in use. After Close the place that is returned
-// refuses all work with ErrClosed.
+// Place returns the current device with the session's stream and scope: what is made there is released by Close. A
+// place may be kept while the session is open, but is used by the goroutine that uses the session. On another stream
+// (Place.On), unless that is the default one or another session's, its memory is the session's too, counted and served
+// by the cache in use. After Close the place that is returned refuses all work with ErrClosed.
 func (s *Session) Place() *tensor.Place {
 	if s.guard.lock("Place") != nil {
 		return s.engine.devices[s.current.Load()].place.On(endedStream{})
@@ -131,9 +131,9 @@ func (s *Session) Place() *tensor.Place {
 	return s.place(s.seat())
 }
 
-// Keep takes a tensor out of the session: what it returns shares t's memory, lives until its Release, which is the caller's,
-// and is at the engine's place of the device, so that it needs no stream of the session. t itself stays the session's. It
-// panics if t is released, or on no device of the session.
+// Keep takes a tensor out of the session: what it returns shares t's memory, lives until its Release, which is the
+// caller's, and is at the engine's place of the device, so that it needs no stream of the session. t itself stays the
+// session's. It panics if t is released, or on no device of the session.
 func (s *Session) Keep(t *tensor.Tensor) *tensor.Tensor {
 	if s.guard.lock("Keep") == nil {
 		s.guard.unlock() // what follows is not the session's
@@ -146,8 +146,8 @@ func (s *Session) Keep(t *tensor.Tensor) *tensor.Tensor {
 	panic(fmt.Sprintf("ashlar: Keep of %s on %v, which is no device of this session", t.Brief(), t.Place()))
 }
 
-// UsedMemory returns the bytes that the session has on loan on the current device: those asked for, before the allocator
-// rounds. Scratch memory of computations counts; what a reserved cache has free does not.
+// UsedMemory returns the bytes that the session has on loan on the current device: those asked for, before the
+// allocator rounds. Scratch memory of computations counts; what a reserved cache has free does not.
 func (s *Session) UsedMemory() int64 {
 	if s.guard.lock("UsedMemory") != nil {
 		return 0
@@ -165,10 +165,10 @@ func (s *Session) PeakMemory() int64 {
 	return s.seat().usage.peak.Load()
 }
 
-// Collect gives back what it can on the current device: the memory of tensors that were dropped without a release is taken
-// back, blocks are brought together if the allocator moves them (mem.Compactor), and in the session's caches there, and cached
-// memory goes to the device (mem.Trimmer). It waits for the session's own work there, or until ctx ends; an allocator that returns memory to the device
-// may then wait for that of others, as the device does.
+// Collect gives back what it can on the current device: the memory of tensors that were dropped without a release is
+// taken back, blocks are brought together if the allocator moves them (mem.Compactor), and in the session's caches
+// there, and cached memory goes to the device (mem.Trimmer). It waits for the session's own work there, or until ctx
+// ends; an allocator that returns memory to the device may then wait for that of others, as the device does.
 func (s *Session) Collect(ctx context.Context) error {
 	if err := s.enter("Collect"); err != nil {
 		return err
@@ -194,8 +194,8 @@ func (s *Session) Collect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Sync waits until the work that the session queued is done on all its devices, or ctx ends, and returns what was found wrong
-// (see tensor.Place.Sync).
+// Sync waits until the work that the session queued is done on all its devices, or ctx ends, and returns what was found
+// wrong (see tensor.Place.Sync).
 func (s *Session) Sync(ctx context.Context) error {
 	if err := s.enter("Sync"); err != nil {
 		return err
@@ -210,11 +210,12 @@ func (s *Session) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the session: copies and tensors that are still its own are released, caches given back, streams returned with
-// the work that is queued on them, and "direct:session=on" gives the device what was freed, by this session or another. It waits for
-// nothing but, perhaps, for streams that nobody will need again, and for a device to take memory back. A cache that has memory on
-// loan, to tensors that were kept, goes with the last of that. The error names events that have not ended. It panics inside a
-// scope. Closing twice is nothing, and so is closing when Engine.Close has begun: that closes it then, and does not report it.
+// Close ends the session: copies and tensors that are still its own are released, caches given back, streams returned
+// with the work that is queued on them, and "direct:session=on" gives the device what was freed, by this session or
+// another. It waits for nothing but, perhaps, for streams that are not kept, and for a device to take memory back. A
+// cache that has memory on loan, to tensors that were kept, goes with the last of that. The error names events that
+// have not ended. It panics inside a scope. Closing twice is nothing, and so is closing when Engine.Close has begun:
+// that closes it then, and does not report it.
 func (s *Session) Close() error {
 	if s.enter("Close") != nil {
 		s.left.Store(true)

@@ -9,10 +9,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// BorrowStream lends the session another stream of its current device, for work beside that of its own: Place().On(stream) is
-// where such work is queued. What is allocated on it is the session's, counts for UsedMemory, and comes from the cache in use.
-// Work on it is in no order with that of other streams, but for what the tensors that they share see to. ReturnStream gives it
-// back, or else Close. It is BMEngine's get_stream.
+// BorrowStream lends the session another stream of its current device, for work beside that of its own:
+// Place().On(stream) is where such work is queued. What is allocated on it is the session's, counts for UsedMemory, and
+// comes from the cache in use. Work on it is in no order with that of other streams, but for what the tensors that they
+// share see to. ReturnStream gives it back, or else Close. It is BMEngine's get_stream.
 func (s *Session) BorrowStream() (driver.Stream, error) {
 	if err := s.enter("BorrowStream"); err != nil {
 		return nil, err
@@ -28,8 +28,9 @@ func (s *Session) BorrowStream() (driver.Stream, error) {
 	return stream, nil
 }
 
-// ReturnStream gives back a stream that BorrowStream lent, on the current device, with the work that is queued on it. Tensors that
-// were made at a place on it must be released, or moved to another place (Keep does). A stream that is not lent panics.
+// ReturnStream gives back a stream that BorrowStream lent, on the current device, with the work that is queued on it.
+// Tensors that were made at a place on it must be released, or moved to another place (Keep does). A stream that is not
+// lent panics.
 func (s *Session) ReturnStream(stream driver.Stream) error {
 	if err := s.enter("ReturnStream"); err != nil {
 		return err
@@ -38,7 +39,8 @@ func (s *Session) ReturnStream(stream driver.Stream) error {
 	t := s.seat()
 	i := slices.Index(t.lent, stream)
 	if i < 0 {
-		panic(fmt.Sprintf("ashlar: ReturnStream at %v of a stream that device %d has not lent to this session", here(), t.device.index))
+		panic(fmt.Sprintf("ashlar: ReturnStream at %v of a stream that device %d has not lent to this session",
+			here(), t.device.index))
 	}
 	t.lent = slices.Delete(t.lent, i, i+1)
 	t.device.lanes.lead(stream, nil, nil)
@@ -68,8 +70,8 @@ func (endedStream) Sync(context.Context) error { return ErrClosed }
 
 func (endedStream) Close() error { return nil }
 
-// A sweep asks for memory that there is no room for, once: a place then takes back what was dropped, which it does for no other
-// reason, and asks again, which is answered by an error that ends the matter.
+// A sweep asks for memory that there is no room for, once: a place then takes back what was dropped, which it does for
+// no other reason, and asks again, which is answered by an error that ends the matter.
 type sweep struct {
 	driver.Stream
 	asked bool

@@ -18,9 +18,10 @@ const tasksLane = "EachDevice"
 // maxQueued is how many calls of EachDevice may be under way; more wait for their turn.
 const maxQueued = 16
 
-// workers do the tasks of EachDevice: one goroutine for each device, from the first call until Close. A call's tasks are queued
-// on all its devices at once, under mu, so that two calls whose tasks wait for each other (in collectives, say) are begun in the
-// same order everywhere. A task is in its device's queue until the worker takes it, and runs then, or until its call drops it.
+// workers do the tasks of EachDevice: one goroutine for each device, from the first call until Close. A call's tasks
+// are queued on all its devices at once, under mu, so that two calls whose tasks wait for each other (in collectives,
+// say) are begun in the same order everywhere. A task is in its device's queue until the worker takes it, and runs
+// then, or until its call drops it.
 type workers struct {
 	engine *Engine
 	turns  chan struct{} // holds a token for each call that is under way
@@ -82,16 +83,18 @@ func newWorkers(e *Engine) *workers {
 	return &workers{engine: e, turns: make(chan struct{}, maxQueued), quit: make(chan struct{})}
 }
 
-// EachDevice calls f once for each device, or for each of those that are named, at the same time, each call on the goroutine that
-// does all tasks of its device, with a session of its own on that device, which is closed afterwards: what is to outlive it is kept
-// (Session.Keep). Session.CopyTo takes a task's tensors to all other devices of the engine. EachDevice returns when none of them runs any more, with the first error, if there was one. That error cancels the context of the
-// others, as its cause; tasks that have not begun by then are dropped, and so they are when ctx ends: the error is ctx's cause.
-// Close refuses calls none of whose tasks has begun, with ErrClosed, and lets the others go on. A task that panics is a
-// *PanicError, and the worker lives on; its device's communicator is aborted, for others may wait for it. Tasks that queued work need not wait for it: the next on the device finds it in order.
+// EachDevice calls f once for each device, or for each of those that are named, at the same time, each call on the
+// goroutine that does all tasks of its device, with a session of its own on that device, which is closed afterwards:
+// what is to outlive it is kept (Session.Keep). Session.CopyTo takes a task's tensors to all other devices of the
+// engine. EachDevice returns when none of them runs any more, with the first error, if there was one. That error
+// cancels the context of the others, as its cause; tasks that have not begun by then are dropped, and so they are when
+// ctx ends: the error is ctx's cause. Close refuses calls none of whose tasks has begun, with ErrClosed, and lets the
+// others go on. A task that panics is a *PanicError, and the worker lives on; its device's communicator is aborted, for
+// others may wait for it. Tasks that queued work need not wait for it: the next on the device finds it in order.
 //
-// Up to 16 calls may be under way, one doing its tasks and the others queued; more wait, or until ctx ends. It panics if it is
-// called from inside a task, which would wait for itself; one of another engine may call it, unless a task of this one waits
-// for that.
+// Up to 16 calls may be under way, one doing its tasks and the others queued; more wait, or until ctx ends. It panics
+// if it is called from inside a task, which would wait for itself; one of another engine may call it, unless a task of
+// this one waits for that.
 func (e *Engine) EachDevice(ctx context.Context, f func(ctx context.Context, s *Session) error, devices ...int) error {
 	if len(devices) == 0 {
 		for i := range e.devices {

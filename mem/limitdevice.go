@@ -30,15 +30,16 @@ type limitedPage struct {
 	dropped bool
 }
 
-// LimitDevice returns dev as an allocator sees it that may take at most limit bytes of its memory: Alloc and Create fail with a
-// *LimitError beyond that, and Available tells what is left of it. The allocator then does what it does on a full device: it
-// gives cached memory back, compacts, and asks again, and its out-of-memory error tells of the limit if Open made the allocator.
-// So the limit bounds what any allocator has reserved, and not only the blocks on loan, as Limit does. Sizes count as the device's
-// alignment rounds them up; pages count until they are dropped and mapped nowhere.
+// LimitDevice returns dev as an allocator sees it that may take at most limit bytes of its memory: Alloc and Create
+// fail with a *LimitError beyond that, and Available tells what is left of it. The allocator then does what it does on
+// a full device: it gives cached memory back, compacts, and asks again, and its out-of-memory error tells of the limit
+// if Open made the allocator. So the limit bounds what any allocator has reserved, and not only the blocks on loan, as
+// Limit does. Sizes count as the device's alignment rounds them up; pages count until they are dropped and mapped
+// nowhere.
 //
-// Name is what errors call the limit: "the engine's MemoryLimit". A limit that is not positive panics. The device is for
-// allocators, and for them alone: all else (streams, peers, backends) takes dev itself. Page-locked memory of the host does not
-// count. Safe for concurrent use.
+// Name is what errors call the limit: "the engine's MemoryLimit". A limit that is not positive panics. The device is
+// for allocators, and for them alone: all else (streams, peers, backends) takes dev itself. Page-locked memory of the
+// host does not count. Safe for concurrent use.
 func LimitDevice(dev driver.Device, limit int64, name string) *LimitedDevice {
 	if limit <= 0 {
 		panic(fmt.Sprintf("mem: LimitDevice with %d bytes: want a positive limit", limit))
@@ -224,8 +225,8 @@ func (m limitedMemory) Unmap(at driver.Pointer, size int64) error {
 	return nil
 }
 
-// explain completes an allocator's out-of-memory error, to which the device is what the limit leaves of it: with what the device
-// itself has free, and with the limit, if that was in the way and not one of the allocator's own alone.
+// explain completes an allocator's out-of-memory error, to which the device is what the limit leaves of it: with what
+// the device itself has free, and with the limit, if that was in the way and not one of the allocator's own alone.
 func (d *LimitedDevice) explain(err error) error {
 	var oom *OutOfMemory
 	if !errors.As(err, &oom) || oom.TooLarge {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A history holds at most max spans, numbered from 1 in the order in which they began: the newest half of them, and of the older
-// ones those that lie in the fewest others, so that a span around many short ones outlives these.
+// A history holds at most max spans, numbered from 1 in the order in which they began: the newest half of them, and of
+// the older ones those that lie in the fewest others, so that a span around many short ones outlives these.
 type history struct {
 	newest ring[span]
 	outer  older
@@ -16,7 +16,8 @@ func newHistory(limit int) history {
 	return history{newest: ring[span]{max: limit - limit/2}, outer: older{room: limit / 2}}
 }
 
-// older are the spans that newer ones have pushed out of the ring. Where there is no room the oldest of the deepest goes.
+// older are the spans that newer ones have pushed out of the ring. Where there is no room the oldest of the deepest
+// goes.
 type older struct {
 	room    int
 	at      map[uint64]*span

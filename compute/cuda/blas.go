@@ -17,13 +17,13 @@ import (
 	"github.com/ashlar-go/ashlar/internal/dl"
 )
 
-// blas is cuBLAS, found at run time, and its handle for the device's context. The library keeps the state of a call in the
-// handle, so calls take turns; they queue work and return.
+// blas is cuBLAS, found at run time, and its handle for the device's context. The library keeps the state of a call in
+// the handle, so calls take turns; they queue work and return.
 //
-// A call works on a stream, with a workspace that is scratch memory of that stream, so that work on several streams does
-// not share it. The handle keeps both, and is told only what changed: an allocator that caches gives the same workspace to
-// one call after the other. The first call makes the handle, which takes memory of the device: no capture may be under way
-// then.
+// A call works on a stream, with a workspace that is scratch memory of that stream, so that work on several streams
+// does not share it. The handle keeps both, and is told only what changed: an allocator that caches gives the same
+// workspace to one call after the other. The first call makes the handle, which takes memory of the device: no capture
+// may be under way then.
 type blas struct {
 	options Options
 
@@ -146,8 +146,8 @@ func (l *blas) ready() error {
 	return nil
 }
 
-// create makes a handle, of which set, a function of cuBLAS, is called with an argument. The device is current on the thread, and
-// mu is held.
+// create makes a handle, of which set, a function of cuBLAS, is called with an argument. The device is current on the
+// thread, and mu is held.
 func (l *blas) create(name string, set, argument uintptr) (uintptr, error) {
 	if l.state == nil {
 		l.state = &blasState{one: 1, one64: 1}
@@ -164,11 +164,11 @@ func (l *blas) create(name string, set, argument uintptr) (uintptr, error) {
 	return l.state.made, nil
 }
 
-// BLASHandle returns a handle of cuBLAS, a cublasHandle_t, for calls of cuBLAS that this package does not make: made by the first
-// call, on the device's default stream, with cuBLAS's own workspace and settings, and apart from the one that matrix products here
-// are made with. It is the backend's, which destroys it in Close. As cuBLAS keeps the state of a call in it, whoever uses it lets
-// nobody else use it at the same time, and has the device current on the thread (driver.Kernel's Call). The error matches
-// driver.ErrUnsupported if there is no cuBLAS.
+// BLASHandle returns a handle of cuBLAS, a cublasHandle_t, for calls of cuBLAS that this package does not make: made by
+// the first call, on the device's default stream, with cuBLAS's own workspace and settings, and apart from the one that
+// matrix products here are made with. It is the backend's, which destroys it in Close. As cuBLAS keeps the state of a
+// call in the handle, one goroutine at a time uses it, with the device current on the thread (driver.Kernel's Call).
+// The error matches driver.ErrUnsupported if there is no cuBLAS.
 func (b *Backend) BLASHandle() (handle uintptr, err error) {
 	l := &b.blas
 	if !l.open() {
@@ -271,8 +271,8 @@ func (l *blas) close(b *Backend) error {
 	}})
 }
 
-// Library returns the name of cuBLAS as it was opened, or "" and why there is none: then matrix products are computed by
-// kernels of this package.
+// Library returns the name of cuBLAS as it was opened, or "" and why there is none: then matrix products are computed
+// by kernels of this package.
 func (b *Backend) Library() (name, why string) {
 	b.blas.open()
 	return b.blas.name, b.blas.why

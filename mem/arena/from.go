@@ -8,13 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
 )
 
-// NewFrom makes an arena of one block of another allocator of dev's memory, from, which is asked for it on s, and which Close
-// gives it back to, told of the streams that used it. The block stays where it is, and the arena compacts within it, by copies,
-// for which it may take up to a sixteenth of its size of dev. Cfg.Size is required, and cfg.Page must be 0. The error says what is
-// wrong with cfg, or is from's.
+// NewFrom makes an arena of one block of another allocator of dev's memory, from, which is asked for it on s, and which
+// Close gives it back to, told of the streams that used it. The block stays where it is, and the arena compacts within
+// it, by copies, for which it may take up to a sixteenth of its size of dev. Cfg.Size is required, and cfg.Page must be
+// 0. The error says what is wrong with cfg, or is from's.
 func NewFrom(from mem.Allocator, dev driver.Device, s driver.Stream, cfg Config) (*Arena, error) {
 	if cfg.Size <= 0 || cfg.Page != 0 {
-		return nil, fmt.Errorf("arena: an arena of a block of %d bytes with pages of %d: want a size, and no pages", cfg.Size, cfg.Page)
+		return nil, fmt.Errorf("arena: an arena of a block of %d bytes with pages of %d: want a size, and no pages",
+			cfg.Size, cfg.Page)
 	}
 	cfg, err := cfg.complete(dev)
 	if err != nil {
