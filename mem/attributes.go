@@ -17,7 +17,8 @@ type Attributes uint32
 const (
 	// OnHost is memory that Go code can reach, wherever the work that it is for runs.
 	OnHost Attributes = 1 << iota
-	// NICCompatible is memory that network cards read and write by themselves.
+	// NICCompatible is memory that network cards read and write by themselves: page-locked memory of the host that the
+	// program has registered (pinned.RegisterNIC). Nothing in this module registers memory of a GPU's own.
 	NICCompatible
 	// GPUCompatible is memory that the device copies from and to by itself: its own, and page-locked memory of the host.
 	GPUCompatible

@@ -29,6 +29,9 @@ type Config struct {
 	// registered: a power of two up to 128. 0 is 1.
 	RegisterThreads int
 
+	// Attach, if not nil, makes each segment known elsewhere before any of it is handed out: see Attach.
+	Attach Attach
+
 	// BackgroundThreads (pinned_use_background_threads) has a goroutine look every Interval whether freed blocks can
 	// be reused, as long as any wait. Without, each Alloc looks. It needs After.
 	BackgroundThreads bool

@@ -27,15 +27,7 @@ func Mem(a *Allocator) *MemAllocator { return &MemAllocator{a: a} }
 // mem.AllocatorFor gives it out for memory that is OnHost and GPUCompatible. Its settings are those of ParseConfig.
 func init() {
 	mem.RegisterFor(mem.OnHost|mem.GPUCompatible, "pinned", "", 20, func(dev driver.Device, settings string) (mem.Allocator, error) {
-		cfg, err := ParseConfig(settings)
-		if err != nil {
-			return nil, err
-		}
-		a, err := New(dev, cfg)
-		if err != nil {
-			return nil, err
-		}
-		return &MemAllocator{a: a, closes: true}, nil
+		return openMem(dev, settings, nil)
 	})
 }
 

@@ -14,8 +14,9 @@ import (
 
 // A segment is page-locked memory, and how it came to be.
 type segment struct {
-	mem []byte
-	way way
+	mem    []byte
+	way    way
+	detach func() error // what Config.Attach returned; nil if there is none
 }
 
 type way uint8
@@ -45,7 +46,7 @@ func (a *Allocator) carve(r *request) *record {
 	part := v.mem[v.used : v.used+size : v.used+size]
 	v.used = min((v.used+size+partAlignment-1)&^(partAlignment-1), int64(len(v.mem)))
 	v.parts++
-	return a.enter(segment{part, carved}, r.pool)
+	return a.enter(segment{mem: part, way: carved}, r.pool)
 }
 
 // enter makes a record of a segment. The caller holds mu.
@@ -85,14 +86,14 @@ func (a *Allocator) grow(r *request) (Block, error) {
 	defer a.mu.Unlock()
 	if a.closed {
 		a.mu.Unlock()
-		_, err := a.release(seg)
+		_, err := a.release(&seg)
 		a.mu.Lock()
 		return Block{}, errors.Join(ErrClosed, err)
 	}
 	return a.lend(a.enter(seg, r.pool), r.asked), nil
 }
 
-// obtain page-locks new memory. The caller holds no lock.
+// obtain page-locks new memory, and attaches it. The caller holds no lock.
 func (a *Allocator) obtain(size int64) (segment, error) {
 	start := a.now()
 	seg, err := a.pageLock(size)
@@ -101,15 +102,19 @@ func (a *Allocator) obtain(size int64) (segment, error) {
 		return segment{}, err
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.stats.HostAllocTime.add(took)
+	a.mu.Unlock()
+	if err := a.announce(&seg); err != nil {
+		_, back := a.release(&seg)
+		return segment{}, errors.Join(err, back)
+	}
 	return seg, nil
 }
 
 func (a *Allocator) pageLock(size int64) (segment, error) {
 	if !a.cfg.HostRegister || !canMap {
 		fresh, err := a.pinned.AllocHost(size)
-		return segment{fresh, allocated}, err
+		return segment{mem: fresh, way: allocated}, err
 	}
 	pages, err := mapPages(size)
 	if err != nil {
@@ -122,7 +127,7 @@ func (a *Allocator) pageLock(size int64) (segment, error) {
 	if err != nil {
 		return segment{}, errors.Join(err, unmapPages(pages))
 	}
-	return segment{pages, registered}, nil
+	return segment{mem: pages, way: registered}, nil
 }
 
 // place has fresh pages taken from the node that the settings name. A system that places nothing is let be.
@@ -136,21 +141,22 @@ func (a *Allocator) place(pages []byte) error {
 	return nil
 }
 
-// release unlocks memory and gives it back. If lost is false, the memory is as it was. The caller holds no lock.
-func (a *Allocator) release(seg segment) (lost bool, err error) {
-	start := a.now()
-	switch seg.way {
-	case carved:
+// release detaches memory, unlocks it and gives it back. If lost is false, the memory is as it was. The caller holds no
+// lock.
+func (a *Allocator) release(seg *segment) (lost bool, err error) {
+	if seg.way == carved {
 		return true, nil
-	case allocated:
-		err = a.pinned.FreeHost(seg.mem)
-	case registered:
-		err = a.pinned.Unregister(seg.mem)
 	}
-	if err != nil && !errors.Is(err, driver.ErrClosed) { // a closed device has given back everything
+	if err := seg.withdraw(); err != nil {
 		return false, err
 	}
-	err = nil
+	start := a.now()
+	if err := a.unlock(seg); err != nil {
+		if again := a.announce(seg); again != nil { // nobody may use it, and it cannot go
+			return true, errors.Join(err, again)
+		}
+		return false, err
+	}
 	if seg.way == registered {
 		err = unmapPages(seg.mem)
 	}
@@ -161,9 +167,22 @@ func (a *Allocator) release(seg segment) (lost bool, err error) {
 	return true, err
 }
 
+// unlock gives a segment back to the device. One that is closed has taken back everything.
+func (a *Allocator) unlock(seg *segment) (err error) {
+	if seg.way == registered {
+		err = a.pinned.Unregister(seg.mem)
+	} else {
+		err = a.pinned.FreeHost(seg.mem)
+	}
+	if errors.Is(err, driver.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
 // giveBack returns a record that leaves to the driver. On an error it is cached again. The caller holds no lock.
 func (a *Allocator) giveBack(r *record) error {
-	lost, err := a.release(r.segment)
+	lost, err := a.release(&r.segment)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if lost {
@@ -296,13 +315,10 @@ func (a *Allocator) Close() error {
 
 // releaseReserve gives the reserved segment back, which has no blocks any more.
 func (a *Allocator) releaseReserve() error {
-	a.mu.Lock()
-	seg := a.reserve.segment
-	a.mu.Unlock()
-	if seg.mem == nil {
+	if a.reserve.mem == nil {
 		return nil
 	}
-	lost, err := a.release(seg)
+	lost, err := a.release(&a.reserve.segment)
 	if lost {
 		a.mu.Lock()
 		a.reserve = reserve{}
