@@ -25,6 +25,9 @@ type Failure struct {
 // refusedByLimit returns what a limit of the process's own is less than that refused a request, or 0 if it was the device,
 // or the addresses of an expandable segment, that had no room.
 func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
+	if size > free {
+		return 0
+	}
 	c := &w.Recorded
 	segment := max(size+segmentStep, c.LargeSegmentSize) // or less
 	if free < segment || c.ExpandableSegments && (c.ExpandableReserve != (caching.Reserve{}) || len(c.ExpandableReserveByClass) > 0) {

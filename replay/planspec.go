@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -56,49 +57,66 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 			}
 			return AtOnce(a), nil
 		}
-		full := &nothing{dev: dev, limit: limit}
-		var fallback mem.Allocator = full
+		left := &leftover{dev: dev, limit: limit, below: nothing{}}
 		if rest := limit - plan.Size(); limit == 0 || rest >= dev.Info().Granularity {
-			if fallback, err = paged.New(dev, paged.Config{Limit: max(rest, 0)}); err != nil {
+			if left.below, err = paged.New(dev, paged.Config{Limit: max(rest, 0)}); err != nil {
 				return nil, err
 			}
 		}
-		a, err := planned.New(dev, plan, planned.Settings{Fallback: fallback})
+		a, err := planned.New(dev, plan, planned.Settings{Fallback: left})
 		if err != nil {
 			return nil, err
 		}
-		full.above = a
+		left.above = a
 		return AtOnce(a), nil
 	}
 	return nil
 }
 
-// nothing is the fallback of a plan whose region is all that the limit allows.
-type nothing struct {
+// leftover is the fallback of a plan, in what the limit leaves beside the region. Its errors tell of both together.
+type leftover struct {
 	dev   driver.Device
-	limit int64 // bytes
+	limit int64 // bytes; 0 is none
+	below mem.Allocator
 	above mem.StatsReporter
 }
 
-func (n *nothing) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (l *leftover) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	b, err := l.below.Alloc(s, size)
+	var oom *mem.OutOfMemory
+	if !errors.As(err, &oom) || oom.TooLarge {
+		return b, err
+	}
+	e := *oom
+	info, stats := l.dev.Info(), l.above.Stats()
+	e.Device, e.DeviceName, e.Total, e.Stream = info.Ordinal, info.Name, info.TotalMemory, s.ID()
+	if free, total, err := l.dev.Available(); err == nil {
+		e.Free, e.Total = free, total
+	}
+	e.Allocated, e.Reserved = stats.AllocatedBytes.All.Current, stats.ReservedBytes.All.Current
+	if e.Allowed = l.limit; l.limit > 0 && e.Cause == nil {
+		e.Needed = e.Reserved + e.Segment
+	}
+	e.Remedies = nil // they are of the fallback alone
+	return b, &e
+}
+
+func (l *leftover) Free(b mem.Block, used ...driver.Stream) { l.below.Free(b, used...) }
+
+// Unwrap implements mem.Wrapper.
+func (l *leftover) Unwrap() mem.Allocator { return l.below }
+
+// nothing is an allocator that has no memory.
+type nothing struct{}
+
+func (nothing) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 	if size == 0 {
 		return mem.Block{}, nil
 	}
-	info, stats := n.dev.Info(), n.above.Stats()
-	e := &mem.OutOfMemory{
-		Requested: size, Rounded: size, Segment: size, Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
-		Allowed: n.limit, Allocated: stats.AllocatedBytes.All.Current, Reserved: stats.ReservedBytes.All.Current, Stream: s.ID(),
-	}
-	if n.limit > 0 {
-		e.Needed = e.Reserved + size
-	}
-	if free, total, err := n.dev.Available(); err == nil {
-		e.Free, e.Total = free, total
-	}
-	return mem.Block{}, e
+	return mem.Block{}, &mem.OutOfMemory{Requested: size, Rounded: size, Segment: size}
 }
 
-func (*nothing) Free(b mem.Block, _ ...driver.Stream) {
+func (nothing) Free(b mem.Block, _ ...driver.Stream) {
 	if b != (mem.Block{}) {
 		panic("replay: Free of a block that nobody handed out")
 	}

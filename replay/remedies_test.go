@@ -2,10 +2,13 @@ package replay_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -59,6 +62,46 @@ func TestDefect04_EveryAllocatorNamesTheLimitThatRefused(t *testing.T) {
 			if limit == 0 && !strings.Contains(text, "live blocks leave too little room") {
 				t.Errorf("%s on a device of %d bytes:\n%s", spec, capacity, text)
 			}
+		}
+	}
+}
+
+// What a plan and its fallback have is told together: the limit is that of both.
+func TestDefect04_ARowOfAPlanTellsOfRegionAndFallback(t *testing.T) {
+	s, err := trace.ParseScript("alloc a 40MiB\nalloc b 40MiB\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := replay.ScriptWork(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := *w.Program
+	p.Ops, p.Blocks = p.Ops[:1], 1
+	plan, err := planned.Make(t.Context(), &p, planned.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "half.plan")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.WriteTo(f); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int64{40 << 20, 64 << 20} { // with nothing left for the fallback, and with some
+		c := compare(t, w, replay.CompareOptions{Specs: []string{"planned:" + path}, Limit: limit})
+		var oom *mem.OutOfMemory
+		if f := c.Rows[0].Failure; f == nil || !errors.As(f.Err, &oom) {
+			t.Fatalf("80 MiB within %d: %+v", limit, c.Rows[0])
+		}
+		if oom.Allowed != limit || oom.Allocated != 40<<20 || oom.Reserved != 40<<20 || oom.Needed != 80<<20 || oom.Total != c.Capacity ||
+			!strings.Contains(oom.Error(), "your own limit of "+mem.FormatSize(limit)+" was reached") {
+			t.Errorf("within %d:\n%v", limit, oom)
 		}
 	}
 }

@@ -50,8 +50,12 @@ func (l *layer) allocated(s driver.Stream, size int64, b mem.Block, err error) {
 		if l.reports && l.listening.Load() {
 			e := mem.Event{Action: mem.ActionOOM, Stream: s.ID(), Size: size}
 			var oom *mem.OutOfMemory
-			if errors.As(err, &oom) {
+			var limit *mem.LimitError
+			switch {
+			case errors.As(err, &oom):
 				e.Pool, e.Ptr, e.Size = oom.Pool, driver.Pointer(oom.Free), max(size, oom.Rounded)
+			case errors.As(err, &limit):
+				e.Ptr, e.Size = driver.Pointer(max(limit.Limit-limit.Live, 0)), max(size, limit.Block)
 			}
 			l.report(e)
 		}
