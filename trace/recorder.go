@@ -220,6 +220,7 @@ func (r *Recorder) setContext(c Context) {
 			r.captures[a] = c >= ContextState
 		case mem.ActionOOM, mem.ActionSegmentFree, mem.ActionSegmentUnmap:
 			r.captures[a] = c >= ContextAlloc
+		case mem.ActionSnapshot: // never, as in PyTorch
 		default:
 			r.captures[a] = c >= ContextAll
 		}
