@@ -36,12 +36,12 @@ func TestPinnedOnCUDA(t *testing.T) {
 			const size, work = 4 << 20, 4 << 30
 			p, err := d.Alloc(work)
 			must(err)
-			for range 20 { // about a millisecond each on an H200
-				must(s.Fill(p, 9, work))
-			}
 			b := alloc(t, a, size)
 			want := bytes.Repeat([]byte("ashlar!!"), size/8)
 			copy(b.Bytes(), want)
+			for range 20 { // about a millisecond each on an H200; registering a block can take longer
+				must(s.Fill(p, 9, work))
+			}
 			must(d.Pinned().CopyInAsync(s, p, b.Bytes()))
 			record(t, a, b, s)
 			a.Free(b)
