@@ -11,6 +11,9 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
 func TestPeers(t *testing.T) {
@@ -92,6 +95,46 @@ func TestCopyPeerOfVirtualMemory(t *testing.T) {
 	r.ok(other.Peers().Share(at, size, other))
 	if r.m.Calls("cuMemSetAccess") != calls {
 		t.Error("Share with nobody else calls libcuda")
+	}
+}
+
+// TestDefect12_AllocatorsMapForPeers: allocators that map pages share them with the devices that have access to them.
+func TestDefect12_AllocatorsMapForPeers(t *testing.T) {
+	for name, spec := range map[string]string{"another device": "1", "the same twice": "0"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fakecuda.Options{})
+			other := openOn(t, r.m, spec)
+			cfg, _, err := caching.ParseConfig("expandable_segments:True")
+			r.ok(err)
+			expanding, err := caching.New(r.d, cfg)
+			r.ok(err)
+			remapping, err := paged.New(r.d, paged.Config{})
+			r.ok(err)
+			for _, a := range []interface {
+				mem.Allocator
+				Close() error
+			}{expanding, remapping} {
+				s := r.d.DefaultStream()
+				before, err := a.Alloc(s, 100<<10)
+				r.ok(err)
+				r.ok(mem.EnablePeer(other, r.d, a))
+				after, err := a.Alloc(s, 10<<20)
+				r.ok(err)
+				mine, err := other.Alloc(64)
+				r.ok(err)
+				want := scatter(7, 64)
+				r.ok(other.zero.CopyIn(mine, want))
+				for _, b := range []mem.Block{before, after} {
+					end := b.Ptr + driver.Pointer(b.Size-64)
+					r.ok(other.zero.Copy(end, mine, 64))
+					syncOf(t, other.zero)
+					r.holds(s, end, want)
+					a.Free(b)
+				}
+				r.ok(other.Free(mine))
+				r.ok(a.Close())
+			}
+		})
 	}
 }
 
