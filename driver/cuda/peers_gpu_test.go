@@ -10,6 +10,9 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
 // TestGPUPeers copies between all devices of the machine; with one, between that and itself.
@@ -102,6 +105,45 @@ func TestGPUShare(t *testing.T) {
 			ok(t, other.DefaultStream().Sync(context.Background()))
 			wantFilled(t, owner.DefaultStream(), p, uint32(2*size/4), 11, 13)
 			ok(t, errors.Join(vm.Unmap(p, 2*size), vm.Drop(a), vm.Drop(b), vm.Release(p, 2*size)))
+		}
+	}
+}
+
+// TestGPUDefect12_AllocatorsMapForPeers lets kernels of every linked device work on memory that allocators of another map.
+func TestGPUDefect12_AllocatorsMapForPeers(t *testing.T) {
+	devices := openGPUs(t)
+	cfg, _, err := caching.ParseConfig("expandable_segments:True")
+	ok(t, err)
+	for _, owner := range devices {
+		for _, other := range devices {
+			linked, err := other.Peers().CanAccess(owner)
+			ok(t, err)
+			if !linked && other != owner {
+				continue
+			}
+			expanding, err := caching.New(owner, cfg)
+			ok(t, err)
+			remapping, err := paged.New(owner, paged.Config{})
+			ok(t, err)
+			f := gpuFunction(t, other, "fill")
+			for _, a := range []interface {
+				mem.Allocator
+				Close() error
+			}{expanding, remapping} {
+				before, err := a.Alloc(owner.DefaultStream(), 4<<20)
+				ok(t, err)
+				ok(t, mem.EnablePeer(other, owner, a))
+				after, err := a.Alloc(owner.DefaultStream(), 100<<20)
+				ok(t, err)
+				for _, b := range []mem.Block{before, after} {
+					end := b.Ptr + driver.Pointer(b.Size-4000)
+					ok(t, other.Kernels().Launch(other.DefaultStream(), fillKernel(f, end, 1000, 11, 13)))
+					ok(t, other.DefaultStream().Sync(context.Background()))
+					wantFilled(t, owner.DefaultStream(), end, 1000, 11, 13)
+					a.Free(b)
+				}
+				ok(t, a.Close())
+			}
 		}
 	}
 }
