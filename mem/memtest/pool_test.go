@@ -112,9 +112,9 @@ func (p *pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return b, nil
 }
 
-// find returns a free piece of at least size bytes.
 // AllocWith counts no request that is refused, as Alloc does not, but for the bug.
 func (p *pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	size, o = o.Rounded(size)
 	b, err := p.Alloc(s, size)
 	if err != nil && o.Tentative && p.bug == countsTentative {
 		p.mu.Lock()
@@ -124,6 +124,7 @@ func (p *pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.B
 	return b, err
 }
 
+// find returns a free piece of at least size bytes.
 func (p *pool) find(stream driver.StreamID, size int64, large bool) *piece {
 	for _, seg := range p.segments {
 		if seg.large != large || seg.stream != stream && p.bug != crossesStreams {
