@@ -86,7 +86,12 @@ func scientific(x float64, d dtype.DType, least, most int) (whole, fraction, exp
 	split(strconv.FormatFloat(shortest(x, d), 'e', -1, 64))
 	switch n := len(fraction); {
 	case n < least:
-		split(strconv.FormatFloat(x, 'e', least, 64))
+		// Further digits of the exact value, unless they lead to another number: bfloat16's 2^-69 is 1.7e-21 and not 1.69e-21.
+		if longer := strconv.FormatFloat(x, 'e', least, 64); identifies(longer, x, d) {
+			split(longer)
+		} else {
+			fraction += strings.Repeat("0", least-n)
+		}
 	case most >= 0 && n > most:
 		split(strconv.FormatFloat(x, 'e', most, 64))
 		for len(fraction) > least && fraction[len(fraction)-1] == '0' {
