@@ -1,6 +1,9 @@
 package mem
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+)
 
 // A Stat follows one quantity. Freed is what the quantity fell by in all, Allocated what it rose by.
 type Stat struct {
@@ -102,22 +105,15 @@ type NamedStatArray struct {
 	Array *StatArray
 }
 
-// Map returns the statistics under the very keys of torch.cuda.memory_stats().
+// Map returns the statistics under the very keys of torch.cuda.memory_stats(), but for those of private pools: see
+// MapWithPools.
 func (s Stats) Map() map[string]int64 {
 	m := make(map[string]int64, 128)
-	put := func(prefix string, st Stat) {
-		m[prefix+".current"] = st.Current
-		m[prefix+".peak"] = st.Peak
-		m[prefix+".allocated"] = st.Allocated
-		m[prefix+".freed"] = st.Freed
-	}
 	for _, a := range s.Arrays() {
-		put(a.Name+".all", a.Array.All)
-		put(a.Name+".small_pool", a.Array.SmallPool)
-		put(a.Name+".large_pool", a.Array.LargePool)
+		a.Array.put(m, a.Name)
 	}
-	put("oversize_allocations", s.OversizeAllocations)
-	put("oversize_segments", s.OversizeSegments)
+	s.OversizeAllocations.put(m, "oversize_allocations")
+	s.OversizeSegments.put(m, "oversize_segments")
 	m["num_alloc_retries"] = s.NumAllocRetries
 	m["num_ooms"] = s.NumOOMs
 	m["num_sync_all_streams"] = s.NumSyncAllStreams
@@ -126,4 +122,27 @@ func (s Stats) Map() map[string]int64 {
 	m["num_oom_rejections"] = s.NumOOMRejections
 	m["max_split_size"] = s.MaxSplitSize
 	return m
+}
+
+// MapWithPools is Map with what each private pool has reserved, such as caching.Allocator.ReservedByPrivatePools tells:
+// pool (0, 1) is in the keys that begin with "reserved_bytes_by_private_pools.0_1.".
+func (s Stats) MapWithPools(reserved map[PoolID]StatArray) map[string]int64 {
+	m := s.Map()
+	for id, a := range reserved {
+		a.put(m, fmt.Sprintf("reserved_bytes_by_private_pools.%d_%d", id[0], id[1]))
+	}
+	return m
+}
+
+func (a *StatArray) put(m map[string]int64, prefix string) {
+	a.All.put(m, prefix+".all")
+	a.SmallPool.put(m, prefix+".small_pool")
+	a.LargePool.put(m, prefix+".large_pool")
+}
+
+func (s *Stat) put(m map[string]int64, prefix string) {
+	m[prefix+".current"] = s.Current
+	m[prefix+".peak"] = s.Peak
+	m[prefix+".allocated"] = s.Allocated
+	m[prefix+".freed"] = s.Freed
 }

@@ -1,12 +1,15 @@
 package mem_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
 // The keys of torch.cuda.memory_stats(), as PyTorch's documentation builds them.
@@ -54,4 +57,24 @@ func TestStatsMapPutsValuesUnderTheirKeys(t *testing.T) {
 			t.Errorf("%s is %d, want %d", key, m[key], want)
 		}
 	}
+}
+
+// What private pools have reserved goes under their IDs, as torch.cuda.memory_stats() writes them.
+func TestStatsMapHasPrivatePools(t *testing.T) {
+	dev := sim.New(sim.Options{})
+	defer dev.Close()
+	a, err := caching.New(dev, caching.Default())
+	must(t, err)
+	p := a.NewPool(caching.PoolOptions{})
+	b, err := p.Alloc(dev.DefaultStream(), 3<<20)
+	must(t, err)
+	m := a.Stats().MapWithPools(a.ReservedByPrivatePools())
+	id := p.ID()
+	key := fmt.Sprintf("reserved_bytes_by_private_pools.%d_%d.", id[0], id[1])
+	if n := len(m) - len(a.Stats().Map()); n != 12 || m[key+"all.current"] != 20<<20 || m[key+"large_pool.peak"] != 20<<20 {
+		t.Errorf("%d keys of private pools, %s has %d and %d", n, key, m[key+"all.current"], m[key+"large_pool.peak"])
+	}
+	p.Free(b)
+	must(t, p.Close())
+	must(t, a.Close())
 }
