@@ -34,6 +34,28 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// TestPagesAreInReachOfNetworkCards: as PyTorch's expandable segments are, where the device lets them.
+func TestPagesAreInReachOfNetworkCards(t *testing.T) {
+	for name, able := range map[string]int32{"without": 0, "with": 1} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, fakecuda.Options{Attributes: map[int32]int32{110: able}})
+			d := openOn(t, m, "")
+			vm, size := d.VirtualMemory(), d.Info().Granularity
+			p, err := vm.Reserve(size)
+			check(t, err)
+			page, err := vm.Create(size)
+			check(t, err)
+			check(t, vm.Map(p, page))
+			if got := m.RDMA(uint64(p)); got != (able == 1) {
+				t.Errorf("the page is in reach: %v", got)
+			}
+			check(t, vm.Unmap(p, size))
+			check(t, vm.Drop(page))
+			check(t, vm.Release(p, size))
+		})
+	}
+}
+
 // TestWithoutVirtualMemory: an older or smaller device.
 func TestWithoutVirtualMemory(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{NoVirtual: true})

@@ -20,6 +20,7 @@ type device struct {
 	dev  cu.Device
 	ctx  cu.Context
 	info driver.Info
+	rdma uint8 // 1 if network cards can reach pages of virtual memory
 
 	life   sync.RWMutex // read from enter to leave, written by Close
 	closed bool
@@ -50,6 +51,9 @@ func (d *device) open(ordinal int) error {
 		return failure(d.lib, call, r, fmt.Sprintf("the context of device %d", ordinal))
 	}
 	d.dev, d.ctx, d.info = dev, ctx, info
+	if v, r := d.lib.DeviceAttribute(cu.VirtualMemoryRDMA, dev); r == cu.Success && v != 0 {
+		d.rdma = 1
+	}
 	d.zero = newStream(d, 0, 0, true, 0)
 	d.streams = []*stream{d.zero}
 	if err := d.ask(call); err != nil {

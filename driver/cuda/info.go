@@ -41,7 +41,7 @@ func describe(lib *cu.Lib, ordinal int) (cu.Device, driver.Info, error) {
 	}
 	info := driver.Info{
 		Driver: "cuda", Name: name, Ordinal: ordinal, TotalMemory: total, Alignment: alignment,
-		UnifiedAddressing: true, // as on every 64-bit system
+		UnifiedAddressing: has(cu.UnifiedAddressing) != 0, // on every 64-bit system
 		Compute:           10*has(cu.ComputeCapabilityMajor) + has(cu.ComputeCapabilityMinor),
 		Multiprocessors:   has(cu.MultiprocessorCount),
 		L2:                int64(has(cu.L2CacheSize)),

@@ -101,12 +101,15 @@ func (v virtualMemory) Create(size int64) (driver.Page, error) {
 	return v.d.createPage(call, size, 0)
 }
 
-// createPage makes a page that can be shared by the handle types of cu.MemProp, or by none. Between enter and leave.
+// createPage makes a page that can be shared by the handle types of cu.MemProp, or by none. Network cards can reach it
+// where the device lets them, as they can reach what Alloc returns. Between enter and leave.
 func (d *device) createPage(call string, size int64, handleTypes int32) (driver.Page, error) {
 	if size > d.info.TotalMemory || !d.budget.take(size) {
 		return driver.Page{}, d.full(call, size)
 	}
-	h, r := d.lib.MemCreate(size, cu.DeviceMemory(d.dev, handleTypes))
+	prop := cu.DeviceMemory(d.dev, handleTypes)
+	prop.RDMA = d.rdma
+	h, r := d.lib.MemCreate(size, prop)
 	if r == cu.Success {
 		return d.adoptPage(page{handle: h, size: size}), nil
 	}

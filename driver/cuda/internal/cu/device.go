@@ -25,6 +25,7 @@ const (
 	MaxSharedPerBlockOptin  Attribute = 97
 	VirtualMemoryManagement Attribute = 102
 	FileDescriptorHandles   Attribute = 103
+	VirtualMemoryRDMA       Attribute = 110
 	MemoryPoolsSupported    Attribute = 115
 )
 

@@ -12,7 +12,7 @@ type MemProp struct {
 	LocationID   int32 // its ordinal
 	_            uint64
 	Compression  uint8
-	RDMA         uint8
+	RDMA         uint8 // 1: network cards can reach it, if they are told (GPUDirect RDMA)
 	Usage        uint16
 	_            [4]uint8
 }

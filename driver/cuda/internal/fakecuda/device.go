@@ -42,7 +42,8 @@ func (m *Machine) newDevice(ordinal int) *device {
 		38: 50 << 20, 39: 2048, 40: 3, 41: 1, // L2, threads of a multiprocessor, copy engines, unified addressing
 		75: 9, 76: 0, 78: 1, 81: 228 << 10, 83: 1, // compute capability, priorities, shared memory, managed memory
 		88: 0, 89: 1, 91: 1, 97: 227 << 10, // pageable access, managed concurrently, registered pointers, opt-in shared memory
-		102: 1, 103: 1, 115: 1, 119: 1, 128: 0, 132: 0, // virtual memory, as files, pools, their handles, fabric, multicast
+		102: 1, 103: 1, 110: 0, 115: 1, 119: 1, // virtual memory, as files, with RDMA; pools, and their handles
+		128: 0, 132: 0, // fabric, multicast
 	}}
 	if m.opts.NoVirtual {
 		d.attributes[102], d.attributes[103] = 0, 0

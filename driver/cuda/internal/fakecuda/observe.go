@@ -131,6 +131,20 @@ func (m *Machine) Used(device int) int64 {
 	return m.devices[device].used
 }
 
+// RDMA reports whether network cards can reach the mapped page at an address. It panics if none is mapped there.
+func (m *Machine) RDMA(address uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.find(address); r != nil {
+		for _, x := range r.maps {
+			if x.start <= address && address < x.end {
+				return x.pages.rdma
+			}
+		}
+	}
+	panic(fmt.Sprintf("fakecuda: no page is mapped at %#x", address))
+}
+
 // Bytes returns the device memory at an address, which tests may read and write while no work uses it. It panics if
 // nothing is there.
 func (m *Machine) Bytes(address uint64, n int64) []byte {

@@ -30,6 +30,7 @@ type pages struct {
 	handles    int // how often the handle was given out and not released
 	mapped     int // how many regions show it
 	exportable bool
+	rdma       bool // network cards can reach it
 	imported   bool // another process's: it takes nothing from the device here
 }
 

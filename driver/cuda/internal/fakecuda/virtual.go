@@ -71,7 +71,8 @@ func (c *call) proper(prop *allocationProp) (*device, Result) {
 	switch {
 	case r != Success:
 		return nil, r
-	case prop.handleTypes&^posixFD != 0, prop.handleTypes == posixFD && d.attributes[103] == 0:
+	case prop.handleTypes&^posixFD != 0, prop.handleTypes == posixFD && d.attributes[103] == 0,
+		prop.rdma == 1 && d.attributes[110] == 0:
 		return nil, NotSupported
 	}
 	return d, Success
@@ -132,6 +133,7 @@ func (c *call) memCreate(h *uint64, size uint64, prop *allocationProp, flags uin
 	if r != Success {
 		return r
 	}
+	p.rdma = prop.rdma == 1
 	return out(h, c.handOut(p))
 }
 
