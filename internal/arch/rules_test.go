@@ -207,8 +207,13 @@ func TestRulesFindPlantedViolations(t *testing.T) {
 		},
 		{
 			"part with a false test", "docs/parts.md",
-			"| p | w | s | t |\n|---|---|---|---|\n| A | x | part | TestBehaviour01_Sizes, TestGone |\n",
+			"| p | w | s | t |\n|---|---|---|---|\n| A; missing: B | x | part | TestBehaviour01_Sizes, TestGone |\n",
 			"docs/parts.md:3: no such test: TestGone", "",
+		},
+		{
+			"part that lacks what is missing", "docs/parts.md",
+			"| p | w | s | t |\n|---|---|---|---|\n| A | x | part | TestBehaviour01_Sizes |\n",
+			"docs/parts.md:3: a row that is part says", "",
 		},
 		{
 			"part with a false state", "docs/parts.md",
