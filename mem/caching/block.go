@@ -62,7 +62,8 @@ func (b *block) make(ptr driver.Pointer, size int64, prev, next blockRef, pool u
 	b.expandable = false
 }
 
-const slabChunk = 1 << 13
+// slabChunk is how many records are made at a time: few, for each stream has a slab.
+const slabChunk = 1 << 9
 
 // A slab holds block records; their addresses never change.
 type slab struct {

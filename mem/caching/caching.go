@@ -62,6 +62,7 @@ type Allocator struct {
 
 	shards    atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
 	attention atomic.Uint32            // reasons to take the slow path: see the constants below
+	changed   atomic.Pointer[shard]    // a list of the shards that a fold has to visit: see shardStats
 	aged      atomic.Bool              // the age of free blocks has ever been counted
 	cfg       Config                   // changes only with mu and every shard locked: either lock suffices to read it
 
@@ -70,6 +71,8 @@ type Allocator struct {
 	mu sync.Mutex // guards what follows, and all segments' coming and going
 
 	live     []*shard // the shards that exist, in the order of their streams' IDs
+	visited  []*shard // room for those that a fold visits
+	holders  []*shard // those that may have slack: see shardStats
 	locked   *shard   // a shard whose lock is held by the holder of mu already; see lockShards
 	limit    int64    // bytes that may be reserved; noLimit without one
 	reserved int64    // bytes of segments and mapped pages, and inFlight

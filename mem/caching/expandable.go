@@ -18,7 +18,7 @@ type expandable struct {
 	size  int64         // of the reservation
 	page  int64         // bytes of a page: 2 MiB in the small pool, the large segment size in the large
 	small bool          // of a small pool
-	pages []driver.Page // by position; a zero ID where nothing is mapped
+	pages []driver.Page // by position, as far as any was ever mapped; a zero ID where nothing is
 }
 
 // growExpandable finds or makes a span of free and unmapped memory that is large enough, at the lowest address there
@@ -94,7 +94,7 @@ func (a *Allocator) reserve(p *pool) (blockRef, error) {
 		return 0, err
 	}
 	sh := p.sh
-	ex := &expandable{base: base, size: size, page: page, small: p.small(), pages: make([]driver.Page, size/page)}
+	ex := &expandable{base: base, size: size, page: page, small: p.small()}
 	i := slices.Index(sh.expandables, nil)
 	if i < 0 {
 		i = len(sh.expandables)
@@ -138,6 +138,7 @@ func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 	a.reserved += mapped
 	p.family.reserved += mapped
 	p.family.rise(mapped)
+	p.sh.stats.touch()
 	p.stats.add(reservedBytes, mapped)
 	a.totals.numDeviceAlloc++
 	a.observe(mem.ActionSegmentMap, p, ptr, mapped)
@@ -148,6 +149,9 @@ func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 func (a *Allocator) mapPages(ex *expandable, ptr driver.Pointer, size int64) (int64, error) {
 	first := int64(ptr-ex.base) / ex.page
 	n := (size + ex.page - 1) / ex.page
+	if more := first + n - int64(len(ex.pages)); more > 0 {
+		ex.pages = append(ex.pages, make([]driver.Page, more)...)
+	}
 	pages := ex.pages[first : first+n]
 	undo := func(created int64) {
 		for i := range created {
@@ -226,6 +230,7 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 	p.addUnmapped(ref, blk)
 
 	a.reserved -= size
+	p.sh.stats.touch()
 	p.stats.sub(reservedBytes, size)
 	p.family.reserved -= size
 	p.family.fall(size)

@@ -220,7 +220,29 @@ func (a *Allocator) checkLocked() error {
 			if cur, _ := a.sum(metric, class); cur < 0 {
 				return fmt.Errorf("caching: metric %d of class %d is negative: %d", metric, class, cur)
 			}
+			if err := a.checkSlack(metric, class); err != nil {
+				return err
+			}
 		}
+	}
+	return nil
+}
+
+// checkSlack verifies what folding relies on. The caller holds every lock.
+func (a *Allocator) checkSlack(metric, class int) error {
+	t := &a.totals
+	var seen, slack int64
+	for _, sh := range a.live {
+		s := &sh.stats
+		seen += s.seen[metric][class]
+		slack += s.slack[metric][class]
+		if cur := s.current(metric, class); !s.changed && cur != s.seen[metric][class] {
+			return fmt.Errorf("caching: metric %d of class %d of stream %d is %d, and was seen as %d", metric, class, sh.index, cur, s.seen[metric][class])
+		}
+	}
+	if sum, dealt := t.sum[metric][class], t.dealt[metric][class]; sum != seen || dealt != slack || dealt > max(0, t.peak[metric][class]-sum) {
+		return fmt.Errorf("caching: metric %d of class %d adds up to %d and %d of slack, and not to %d and %d, under a peak of %d",
+			metric, class, seen, slack, sum, dealt, t.peak[metric][class])
 	}
 	return nil
 }

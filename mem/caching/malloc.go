@@ -245,6 +245,7 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	p.family.rise(r.segment)
 	ref, blk := p.sh.slab.take()
 	blk.make(ptr, r.segment, 0, 0, p.index)
+	p.sh.stats.touch()
 	p.stats.add(segment, 1)
 	p.stats.add(reservedBytes, r.segment)
 	if r.segment >= a.cfg.MaxSplitSize {

@@ -8,72 +8,178 @@ import (
 
 // totals are the allocator's side of the statistics, guarded by Allocator.mu.
 type totals struct {
-	peak [numMetrics][numClasses]int64
-	base [numMetrics][numClasses]struct{ total, freed int64 } // at the last reset of accumulated counters
+	peak  quantities
+	sum   quantities                                           // of the shards, each as it was when it was visited last
+	dealt quantities                                           // the shards' slack: at most peak - sum, once folded
+	base  [numMetrics][numClasses]struct{ total, freed int64 } // at the last reset of accumulated counters
+
+	visits int64 // of shards, by folds that visit some alone: a measure of what they cost
 
 	numAllocRetries, numOOMs, numSyncAllStreams, numDeviceAlloc, numDeviceFree, numOOMRejections int64
 }
 
-// foldPeaks brings the peaks up to date and deals out new caps. The caller holds mu and every shard's lock.
+// foldPeaks brings the peaks up to date and deals out new caps to all shards. The caller holds mu and every shard's lock.
 func (a *Allocator) foldPeaks() {
-	a.notePeaks()
-	n := int64(len(a.live))
+	a.takeChanged(nil)
+	for _, sh := range a.live {
+		a.totals.visit(sh)
+		sh.stats.changed = false
+	}
+	a.notePeaks(a.live)
+	share := a.totals.share(max(1, len(a.live)))
+	a.deal(a.live, &share)
+}
+
+// foldChanged is foldPeaks, but visits the shards alone that have changed since they were visited last and, where they
+// have more than the rest of the slack leaves them, those that have slack. A visit of the first kind is for a change, and one
+// of the second takes back what another visit has dealt out: on average a call has few, however many streams there are.
+// The caller holds mu and perhaps one shard.
+func (a *Allocator) foldChanged() {
+	visited := a.takeChanged(a.visited[:0])
+	a.lockThese(visited)
+	for _, sh := range visited {
+		a.totals.visit(sh)
+		sh.stats.changed = false
+	}
+	changed := len(visited)
+	if a.totals.overdealt() {
+		visited = a.takeHolders(visited)
+		a.lockThese(visited[changed:])
+		for _, sh := range visited[changed:] { // one that has changed by now stays on that list
+			a.totals.visit(sh)
+		}
+	}
+	a.totals.visits += int64(len(visited))
+	a.notePeaks(visited)
+	a.deal(visited[changed:], &quantities{}) // else each fold might have to take it back from all of them
+	share := a.totals.share(changed + 1)     // one part is left for others
+	a.deal(visited[:changed], &share)
+	a.unlockThese(visited)
+	clear(visited)
+	a.visited = visited[:0]
+}
+
+// takeChanged empties the list of shards that have changed, and appends them. The caller visits them: until then they
+// do not list themselves again.
+func (a *Allocator) takeChanged(to []*shard) []*shard {
+	for sh := a.changed.Swap(nil); sh != nil; {
+		to = append(to, sh)
+		sh, sh.stats.next = sh.stats.next, nil
+	}
+	return to
+}
+
+// takeHolders empties the list of shards with slack, and appends those that have some.
+func (a *Allocator) takeHolders(to []*shard) []*shard {
+	for _, sh := range a.holders {
+		if sh.stats.holder = false; sh.stats.holds {
+			to = append(to, sh)
+		}
+	}
+	clear(a.holders)
+	a.holders = a.holders[:0]
+	return to
+}
+
+// visit adds up what has changed in a shard since it was visited last, and takes its slack back. The caller holds mu and
+// the shard.
+func (t *totals) visit(sh *shard) {
+	s := &sh.stats
 	for metric := range numMetrics {
 		for class := range numClasses {
-			sum, _ := a.sum(metric, class)
-			for _, sh := range a.live {
-				h := sh.stats.heights(class)
-				cur := sh.stats.current(metric, class)
-				h.hi[metric] = cur
-				h.cap[metric] = cur + (a.totals.peak[metric][class]-sum)/n
-				if n == 1 {
-					h.cap[metric] = math.MaxInt64
-				}
+			cur := s.current(metric, class)
+			t.sum[metric][class] += cur - s.seen[metric][class]
+			t.dealt[metric][class] -= s.slack[metric][class]
+			s.seen[metric][class], s.slack[metric][class] = cur, 0
+		}
+	}
+	s.holds = false
+}
+
+// overdealt reports whether the shards have more slack than there is between a sum and its peak.
+func (t *totals) overdealt() bool {
+	for metric := range numMetrics {
+		for class := range numClasses {
+			if t.dealt[metric][class] > max(0, t.peak[metric][class]-t.sum[metric][class]) {
+				return true
 			}
 		}
 	}
-	for _, sh := range a.live {
-		// What is allocated is active too, and is checked against the cap of active only here.
+	return false
+}
+
+// notePeaks raises the peaks to what shards that were just visited have seen.
+func (a *Allocator) notePeaks(visited []*shard) {
+	for metric := range numMetrics {
 		for class := range numClasses {
-			h := sh.stats.heights(class)
-			h.cap[allocation] = min(h.cap[allocation], h.cap[active])
-			h.cap[allocatedBytes] = min(h.cap[allocatedBytes], h.cap[activeBytes])
+			peak, sum := &a.totals.peak[metric][class], a.totals.sum[metric][class]
+			*peak = max(*peak, sum)
+			for _, sh := range visited {
+				if hi, now := sh.stats.highest(metric, class); now {
+					*peak = max(*peak, sum-sh.stats.seen[metric][class]+hi)
+				}
+			}
 		}
-		sh.stats.over = false
 	}
 }
 
-// notePeaks raises the peaks to what the shards have seen.
-func (a *Allocator) notePeaks() {
+// A quantities is a number for each quantity that is counted.
+type quantities [numMetrics][numClasses]int64
+
+// share is one of so many parts of the slack that no shard has.
+func (t *totals) share(parts int) (share quantities) {
 	for metric := range numMetrics {
 		for class := range numClasses {
-			peak := &a.totals.peak[metric][class]
-			sum, _ := a.sum(metric, class)
-			*peak = max(*peak, sum)
-			for _, sh := range a.live {
-				if hi, now := sh.stats.highest(metric, class); now {
-					*peak = max(*peak, sum-sh.stats.current(metric, class)+hi)
-				}
-			}
+			share[metric][class] = max(0, t.peak[metric][class]-t.sum[metric][class]-t.dealt[metric][class]) / int64(parts)
 		}
 	}
+	return share
+}
+
+// deal sets the caps of shards that were just visited, so that each has that slack.
+func (a *Allocator) deal(visited []*shard, slack *quantities) {
+	alone, some := len(a.live) == 1, *slack != quantities{}
+	for _, sh := range visited {
+		sh.stats.take(&a.totals, slack, alone)
+		if sh.stats.holds = some; some && !sh.stats.holder {
+			sh.stats.holder = true
+			a.holders = append(a.holders, sh)
+		}
+	}
+}
+
+// take sets the caps of a shard that was just visited. A shard that is alone has none.
+func (s *shardStats) take(t *totals, slack *quantities, alone bool) {
+	for class := range numClasses {
+		h := s.heights(class)
+		for metric := range numMetrics {
+			n := slack[metric][class]
+			s.slack[metric][class] = n
+			t.dealt[metric][class] += n
+			h.hi[metric] = s.seen[metric][class]
+			h.cap[metric] = s.seen[metric][class] + n
+			if alone {
+				h.cap[metric] = math.MaxInt64
+			}
+		}
+		// What is allocated is active too, and is checked against the cap of active only here.
+		h.cap[allocation] = min(h.cap[allocation], h.cap[active])
+		h.cap[allocatedBytes] = min(h.cap[allocatedBytes], h.cap[activeBytes])
+	}
+	s.over = false
 }
 
 // fold folds after a call that may have made a new peak. The caller holds no lock.
 func (a *Allocator) fold() {
 	a.mu.Lock()
-	a.lockShards()
-	a.foldPeaks()
-	a.unlockShards()
+	a.foldChanged()
 	a.mu.Unlock()
 }
 
 // foldFor folds if the shard that the holder of mu has locked may have made a new peak.
 func (a *Allocator) foldFor(sh *shard) {
 	if sh.stats.over {
-		a.lockShards()
-		a.foldPeaks()
-		a.unlockShards()
+		a.foldChanged()
 	}
 }
 
@@ -167,7 +273,8 @@ func (a *Allocator) ResetAccumulatedStats() {
 			base.total, base.freed = total, total-cur
 		}
 	}
-	a.totals = totals{peak: a.totals.peak, base: a.totals.base}
+	t := &a.totals
+	t.numAllocRetries, t.numOOMs, t.numSyncAllStreams, t.numDeviceAlloc, t.numDeviceFree, t.numOOMRejections = 0, 0, 0, 0, 0, 0
 	for _, pp := range a.private {
 		pp.resetAccumulated()
 	}

@@ -53,6 +53,7 @@ func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver
 	}
 	blk.state = statePending
 	p := sh.pools[blk.pool]
+	p.sh.stats.touch()
 	p.stats.cur[active]++
 	p.stats.cur[activeBytes] += blk.size()
 	if len(a.scopes) > 0 {
@@ -155,9 +156,7 @@ func (a *Allocator) finish(sh *shard, ref blockRef, marks int32) {
 		sh.mu.Unlock()
 	}
 	if over {
-		a.lockShards()
-		a.foldPeaks()
-		a.unlockShards()
+		a.foldChanged()
 	}
 }
 

@@ -94,6 +94,7 @@ func (p *pool) reach(blk *block) int64 {
 // hand makes a block that is in no set live; if cut, it puts what is more than size into the free set.
 func (p *pool) hand(ref blockRef, blk *block, size, requested int64, cut bool) mem.Block {
 	sh := p.sh
+	sh.stats.touch()
 	cfg := &sh.a.cfg
 	wasSplit := blk.isSplit()
 	if cut {
@@ -137,6 +138,7 @@ func (p *pool) hand(ref blockRef, blk *block, size, requested int64, cut bool) m
 
 // freeRequested counts a block as no longer on loan.
 func (p *pool) freeRequested(blk *block) {
+	p.sh.stats.touch()
 	p.stats.sub(allocation, 1)
 	p.stats.sub(allocatedBytes, blk.size())
 	if blk.size() >= p.sh.a.cfg.MaxSplitSize {
@@ -150,6 +152,7 @@ func (p *pool) freeRequested(blk *block) {
 // release makes a live or pending block free: it swallows its free neighbours and enters the free set.
 func (p *pool) release(ref blockRef, blk *block) {
 	sh := p.sh
+	sh.stats.touch()
 	if sh.a.observer != nil {
 		sh.a.observe(mem.ActionFreeCompleted, p, blk.ptr, blk.requested())
 	}

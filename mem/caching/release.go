@@ -104,6 +104,7 @@ func (a *Allocator) releaseSegment(p *pool, ref blockRef) error {
 	a.reserved -= blk.size()
 	p.family.reserved -= blk.size()
 	p.family.fall(blk.size())
+	p.sh.stats.touch()
 	p.stats.sub(segment, 1)
 	p.stats.sub(reservedBytes, blk.size())
 	if blk.size() >= a.cfg.MaxSplitSize {

@@ -161,6 +161,7 @@ func (r *run) clear(freed []mem.Block) []mem.Block {
 func (p *pool) lay(ref blockRef, wanted []mem.BlockInfo, live []mem.Block) []mem.Block {
 	slab := &p.sh.slab
 	blk := slab.at(ref)
+	p.sh.stats.touch()
 	p.free.remove(blk.size(), uint64(blk.ptr))
 	if blk.isSplit() && !blk.expandable {
 		p.stats.sub(inactiveSplit, 1)

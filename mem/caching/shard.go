@@ -1,6 +1,8 @@
 package caching
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -57,23 +59,23 @@ func (a *Allocator) shardOf(s driver.Stream) *shard {
 		return sh
 	}
 	sh := &shard{a: a, index: id, stream: s}
-	sh.stats.init()
+	sh.stats.init(sh)
 	sh.addPool(a.default_[0])
 	sh.addPool(a.default_[1])
-	grown := make([]*shard, max(id+1, len(shards)))
-	copy(grown, shards)
-	grown[id] = sh
-	a.lockShards()
-	a.live = a.live[:0]
-	for _, other := range grown {
-		if other != nil {
-			a.live = append(a.live, other)
-		}
+	// Who reads the old slice sees no more of the array than there was.
+	grown := append(shards, make([]*shard, max(0, id+1-len(shards)))...)
+	if id < len(shards) {
+		grown = slices.Clone(shards)
 	}
-	sh.mu.Lock()
+	grown[id] = sh
 	a.shards.Store(&grown)
-	a.foldPeaks()
-	a.unlockShards()
+	i, _ := slices.BinarySearchFunc(a.live, id, func(other *shard, id int) int { return cmp.Compare(other.index, id) })
+	a.live = slices.Insert(a.live, i, sh)
+	if len(a.live) <= 2 { // one alone has no caps
+		a.lockShards()
+		a.foldPeaks()
+		a.unlockShards()
+	}
 	return sh
 }
 
@@ -103,16 +105,21 @@ func (sh *shard) dropPool(p *pool) {
 }
 
 // lockShards locks every shard but a.locked, which the holder of mu has locked already.
-func (a *Allocator) lockShards() {
-	for _, sh := range a.live {
+func (a *Allocator) lockShards() { a.lockThese(a.live) }
+
+func (a *Allocator) unlockShards() { a.unlockThese(a.live) }
+
+// lockThese is lockShards of some shards.
+func (a *Allocator) lockThese(shards []*shard) {
+	for _, sh := range shards {
 		if sh != a.locked {
 			sh.mu.Lock()
 		}
 	}
 }
 
-func (a *Allocator) unlockShards() {
-	for _, sh := range a.live {
+func (a *Allocator) unlockThese(shards []*shard) {
+	for _, sh := range shards {
 		if sh != a.locked {
 			sh.mu.Unlock()
 		}

@@ -31,17 +31,28 @@ const (
 // Sums over shards are taken when somebody asks, but the peak of a sum is not the sum of peaks, and reading the other
 // shards at each allocation would cost more than the allocation. So every counter has a cap, and over all shards the
 // caps of a quantity sum up to at most its peak: an allocation that stays under its cap cannot have made a new peak.
-// One that does not sets over, and its caller folds: with every shard locked, the peak is recomputed and the slack
-// between the sum and the peak is dealt out as new caps. One stream alone has no cap, and never folds. The peaks are
+// One that does not sets over, and its caller folds: the shards that have changed since they were visited last are locked,
+// the sum and the peak are brought up to date, and the slack between the two is dealt out as new caps (peaks.go). A shard
+// lists itself as changed by its first change after a visit. One stream alone has no cap, and never folds. The peaks are
 // exact for calls that do not overlap in time.
 //
 // Active blocks are those on loan and those pending. As long as nothing is pending the two quantities are the same, so
 // only what is pending is counted, in the counters of active and activeBytes, and an allocation looks at them only if
 // there is something.
 type shardStats struct {
-	class [2]classStats // small and large
-	all   heights
-	over  bool
+	class   [2]classStats // small and large
+	all     heights
+	over    bool
+	changed bool // since it was visited last, and so on the list of the allocator, or about to be visited
+	owner   *shard
+
+	// Guarded by Allocator.mu.
+	seen  quantities // the values when it was visited last
+	slack quantities // by how much its caps were above those
+	holds bool       // some slack is not 0
+
+	holder bool   // it is on the list of those that may have slack
+	next   *shard // on the list of those that have changed
 }
 
 // classStats are the counters of the pools of one class, under the shard's lock.
@@ -60,9 +71,30 @@ type heights struct {
 	cap [numMetrics]int64 // as long as a quantity stays up to it, no new peak of the whole allocator is possible
 }
 
-func (s *shardStats) init() {
+func (s *shardStats) init(owner *shard) {
+	s.owner = owner
 	for i := range s.class {
 		s.class[i].shard, s.class[i].other = s, &s.class[1-i]
+	}
+}
+
+// touch notes that counters are about to change: what follows, up to the next fold, belongs to one visit. It is called once
+// by whoever changes several. The caller holds the shard's lock.
+func (s *shardStats) touch() {
+	if !s.changed {
+		s.enlist()
+	}
+}
+
+// enlist puts the shard on the list of those that have changed. The caller holds the shard's lock.
+func (s *shardStats) enlist() {
+	s.changed = true
+	changed := &s.owner.a.changed
+	for {
+		s.next = changed.Load()
+		if changed.CompareAndSwap(s.next, s.owner) {
+			return
+		}
 	}
 }
 

@@ -1,0 +1,123 @@
+package caching
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// onStreams opens an allocator and so many streams.
+func onStreams(t *testing.T, n int) (*Allocator, []driver.Stream) {
+	t.Helper()
+	dev := sim.New(sim.Options{Unchecked: true})
+	a, err := New(dev, Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams := make([]driver.Stream, n)
+	for i := range streams {
+		if streams[i], err = dev.NewStream(driver.StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a, streams
+}
+
+// A tally is a quantity and its peak, as a test counts them.
+type tally struct{ current, peak int64 }
+
+func (c *tally) add(n int64) {
+	c.current += n
+	c.peak = max(c.peak, c.current)
+}
+
+// What peaks cost does not grow with the number of streams: a call of many has to do with few others.
+func TestDefect26_PeaksOfManyStreams(t *testing.T) {
+	const streams, calls = 4096, 40_000
+	a, on := onStreams(t, streams)
+	rng := rand.New(rand.NewPCG(26, 1))
+	var live []mem.Block
+	var blocks, bytes tally
+	count := func(b mem.Block, n int64) {
+		blocks.add(n)
+		bytes.add(n * b.Size)
+	}
+	for i := range calls {
+		if n := len(live); n > 0 && (i/10_000%2 == 1 || rng.IntN(3) == 0) { // it grows, shrinks, grows and shrinks
+			at := rng.IntN(n)
+			count(live[at], -1)
+			a.Free(live[at])
+			live[at] = live[n-1]
+			live = live[:n-1]
+			continue
+		}
+		b, err := a.Alloc(on[rng.IntN(streams)], 1+rng.Int64N(4096))
+		if err != nil {
+			t.Fatal(err)
+		}
+		live = append(live, b)
+		count(b, 1)
+	}
+	if n := a.totals.visits; n > 4*calls {
+		t.Errorf("%d calls visited %d shards to find the peaks", calls, n)
+	}
+	s := a.Stats()
+	if s.Allocation.All.Peak != blocks.peak || s.AllocatedBytes.All.Peak != bytes.peak || s.Active.All.Peak != blocks.peak {
+		t.Errorf("peaks of %d blocks, %d bytes, %d active: want %d, %d and as many", s.Allocation.All.Peak, s.AllocatedBytes.All.Peak,
+			s.Active.All.Peak, blocks.peak, bytes.peak)
+	}
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Peaks are exact, whoever changes what in which order, and whenever they are asked for or reset.
+func TestPeaksAreExact(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		a, on := onStreams(t, 1+rng.IntN(12))
+		var live []mem.Block
+		var blocks, bytes tally
+		for i := range 600 {
+			stream := on[rng.IntN(len(on))]
+			if rng.IntN(50) > 0 {
+				stream = on[i/60%len(on)] // mostly one after the other
+			}
+			switch k := rng.IntN(100); {
+			case k < 52:
+				b, err := a.Alloc(stream, 1+rng.Int64N(1<<rng.IntN(22)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				live = append(live, b)
+				blocks.add(1)
+				bytes.add(b.Size)
+			case k < 98 && len(live) > 0:
+				at := rng.IntN(len(live))
+				blocks.add(-1)
+				bytes.add(-live[at].Size)
+				a.Free(live[at])
+				live[at] = live[len(live)-1]
+				live = live[:len(live)-1]
+			case k == 98:
+				a.ResetPeakStats()
+				blocks.peak, bytes.peak = blocks.current, bytes.current
+			case rng.IntN(4) == 0:
+				if s := a.Stats(); s.Allocation.All.Peak != blocks.peak || s.AllocatedBytes.All.Peak != bytes.peak {
+					t.Fatalf("seed %d, call %d: peaks of %d blocks and %d bytes, want %d and %d", seed, i, s.Allocation.All.Peak,
+						s.AllocatedBytes.All.Peak, blocks.peak, bytes.peak)
+				}
+			}
+		}
+		if s := a.Stats(); s.Allocation.All.Peak != blocks.peak || s.AllocatedBytes.All.Peak != bytes.peak {
+			t.Errorf("seed %d: peaks of %d blocks and %d bytes, want %d and %d", seed, s.Allocation.All.Peak, s.AllocatedBytes.All.Peak,
+				blocks.peak, bytes.peak)
+		}
+		if err := a.Check(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
