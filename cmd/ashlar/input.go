@@ -70,7 +70,7 @@ func displayPath(path string) string {
 func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 	code := exitOK
 	for _, path := range t.Traces {
-		if s.out.err != nil {
+		if !s.out.flush() {
 			break // nobody sees the rest
 		}
 		p := newProgress(s.err, "reading "+displayPath(path))

@@ -98,6 +98,7 @@ type streams struct {
 
 // fail writes an error of one trace.
 func (s *streams) fail(trace string, err error) {
+	s.out.flush()
 	fmt.Fprintf(s.err, "ashlar: %s: %s\n", trace, cleanLines(err.Error()))
 }
 
@@ -115,7 +116,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is the program: it returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
-	out := newPage(stdout)
+	out := newBufferedPage(stdout)
 	defer func() {
 		if err := out.failed(); err != nil {
 			fmt.Fprintf(stderr, "ashlar: the output could not be written: %v\n", err)
@@ -130,6 +131,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	if err == nil {
 		err = ctx.Run(&streams{stdin, out, stderr}, parser)
 	}
+	out.flush() // before what is wrong
 	code = exitCode(err)
 	var status exit
 	switch {

@@ -87,7 +87,7 @@ func (c *packCmd) Run(s *streams) error {
 	}
 	code := exitOK
 	for _, path := range c.Files {
-		if s.out.err != nil {
+		if !s.out.flush() {
 			break // nobody sees the rest
 		}
 		lines, err := c.packFile(s, path, out)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -18,13 +19,16 @@ const (
 	pageWidth = 100 // columns of output that no terminal shows, and of prose at most
 	minWidth  = 40
 	maxWord   = 400 // runes of a word, or of a name
+
+	pageBuffer = 64 << 10 // bytes that are written together
 )
 
 // A page is where results go. It keeps the first error of a write, and takes no more after it: commands need not look.
 type page struct {
-	w     io.Writer
-	width int // columns
-	err   error
+	w      io.Writer
+	width  int           // columns
+	buffer *bufio.Writer // over w; nil if each Write goes there at once
+	err    error
 }
 
 func newPage(w io.Writer) *page {
@@ -37,16 +41,36 @@ func newPage(w io.Writer) *page {
 	return p
 }
 
+// newBufferedPage is newPage for many lines: they are written together, when there are enough of them and at flush.
+func newBufferedPage(w io.Writer) *page {
+	p := newPage(w)
+	p.buffer = bufio.NewWriterSize(w, pageBuffer)
+	return p
+}
+
 // Write implements io.Writer.
 func (p *page) Write(b []byte) (int, error) {
-	if p.err == nil {
+	switch {
+	case p.err != nil:
+	case p.buffer != nil:
+		_, p.err = p.buffer.Write(b)
+	default:
 		_, p.err = p.w.Write(b)
 	}
 	return len(b), nil
 }
 
+// flush writes what waits to be written, and reports whether somebody may still read what comes.
+func (p *page) flush() bool {
+	if p.err == nil && p.buffer != nil {
+		p.err = p.buffer.Flush()
+	}
+	return p.err == nil
+}
+
 // failed is the error that a person has to know of: not that a reader, such as head, has seen enough.
 func (p *page) failed() error {
+	p.flush()
 	if errors.Is(p.err, syscall.EPIPE) || errors.Is(p.err, io.ErrClosedPipe) {
 		return nil
 	}

@@ -73,10 +73,11 @@ func (c *tensorsCmd) Run(s *streams) error {
 	}
 	code := exitOK
 	for i, path := range c.Files {
-		if s.out.err != nil {
+		if !s.out.flush() {
 			break // nobody sees the rest
 		}
 		if err := c.show(s, at, path, i == 0); err != nil {
+			s.out.flush()
 			fmt.Fprintf(s.err, "ashlar: %s\n", cleanLines(err.Error()))
 			code = max(code, exitCode(err))
 		}
