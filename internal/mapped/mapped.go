@@ -162,9 +162,10 @@ var looked atomic.Uint32
 
 // Prepare has the system back b, memory of a mapping that is about to be written for the first time, without changing what
 // it holds. It is advice. A first write finds a page and clears it, which costs more than the write itself: several
-// goroutines may do so for different parts, ahead of the one that writes.
+// goroutines may do so for different parts, ahead of the one that writes. Of less than a page nothing is gained, and nothing
+// done.
 func Prepare(b []byte) {
-	if len(b) > 0 {
+	if len(b) >= pageSize {
 		prepare(b)
 	}
 }

@@ -58,14 +58,14 @@ func (h *header) slice(e *entry, axis, start, length int) (region, error) {
 	return r, nil
 }
 
-// spans yields where in the file the n bytes of the region from byte at on lie.
-func (r *region) spans(file []byte, at, n int64) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
+// spans yields where in the file the n bytes of the region from byte at on begin and end.
+func (r *region) spans(at, n int64) iter.Seq2[int64, int64] {
+	return func(yield func(begin, end int64) bool) {
 		for n > 0 {
 			i, inside := at/r.run, at%r.run
 			take := min(n, r.run-inside)
 			from := r.first + i*r.apart + inside
-			if !yield(file[from : from+take]) {
+			if !yield(from, from+take) {
 				return
 			}
 			at, n = at+take, n-take

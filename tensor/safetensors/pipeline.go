@@ -15,7 +15,26 @@ const (
 	leastReaders = 4 // goroutines that bring pieces into memory: a disk wants several requests at once
 	ahead        = 4 // pieces that each of them may be ahead of the copy
 	small        = 256 << 10
+	batchPieces  = 1024 // pieces of small tensors that are brought into memory together
 )
+
+// A batch is pieces that are brought into memory at once: one large piece, or many small ones that come one after another.
+type batch []piece
+
+// batches groups the pieces, in their order, into batches of at most as many bytes as a piece may have.
+func batches(pieces []piece) []batch {
+	var all []batch
+	for first := 0; first < len(pieces); {
+		end, bytes := first+1, pieces[first].n
+		for end < len(pieces) && end-first < batchPieces && bytes+pieces[end].n <= transfer.Piece {
+			bytes += pieces[end].n
+			end++
+		}
+		all = append(all, pieces[first:end])
+		first = end
+	}
+	return all
+}
 
 // run copies the pieces, in order, while readers bring those to come into memory. It returns when all is queued to the
 // stream and the files are not looked at any more.
@@ -30,11 +49,12 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 		return ctx.Err()
 	}
 	ctx, stop := context.WithCancel(ctx)
+	work := batches(l.pieces)
 	var (
-		next    atomic.Int64                                 // the first piece that no reader has taken
+		next    atomic.Int64                                 // the first batch that no reader has taken
 		readers = max(leastReaders, runtime.GOMAXPROCS(0)/2) // what the system has in memory costs processors alone
-		room    = make(chan struct{}, ahead*readers)         // a token for each piece that is taken and not copied
-		ready   = make([]chan error, len(l.pieces))
+		room    = make(chan struct{}, ahead*readers)         // a token for each batch that is taken and not copied
+		ready   = make([]chan error, len(work))
 		running sync.WaitGroup
 		gather  []byte
 	)
@@ -43,7 +63,7 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 	for i := range ready {
 		ready[i] = make(chan error, 1)
 	}
-	for range min(readers, len(l.pieces)) {
+	for range min(readers, len(work)) {
 		running.Go(func() {
 			for {
 				select {
@@ -52,62 +72,86 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 					return
 				}
 				i := next.Add(1) - 1
-				if i >= int64(len(l.pieces)) {
+				if i >= int64(len(work)) {
 					return
 				}
-				ready[i] <- l.pieces[i].populate()
+				ready[i] <- work[i].populate()
 			}
 		})
 	}
-	for i := range l.pieces {
-		c := &l.pieces[i]
+	for i := range work {
 		var err error
 		select {
 		case err = <-ready[i]:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("safetensors: %s: tensor %s: %w", c.f.path, quoted(c.name), ctx.Err())
-		}
-		if err == nil {
-			gather, err = c.copy(gather)
-		}
-		if err != nil {
-			return fmt.Errorf("safetensors: %s: tensor %s: %w", c.f.path, quoted(c.name), err)
+		for j := range work[i] {
+			c := &work[i][j]
+			if ctx.Err() != nil {
+				return c.failed(ctx.Err())
+			}
+			if err == nil {
+				gather, err = c.copy(gather)
+			}
+			if err != nil {
+				return c.failed(err)
+			}
+			l.done += c.n
 		}
 		<-room
-		l.done += c.n
 		tell()
 	}
 	return nil
 }
 
-// populate brings the piece into memory, and where it goes to as well.
-func (c *piece) populate() error {
-	for span := range c.from.spans(c.memory, c.at, c.n) {
-		if err := mapped.Populate(span); err != nil {
-			return err
+// failed is the error of a piece.
+func (c *piece) failed(err error) error {
+	return fmt.Errorf("safetensors: %s: tensor %s: %w", c.f.path, quoted(c.name), err)
+}
+
+// populate brings the pieces into memory, and where large ones go to as well. What lies side by side in a file is one call
+// of the system.
+func (b batch) populate() error {
+	var file *piece // whose file has the bytes [begin, end), which are not brought in yet
+	var begin, end int64
+	flush := func() error {
+		if begin == end {
+			return nil
 		}
+		return mapped.Populate(file.memory[begin:end])
 	}
-	transfer.Prepare(c.to, c.at, c.n)
-	return nil
+	for i := range b {
+		c := &b[i]
+		for from, to := range c.from.spans(c.at, c.n) {
+			if file != nil && file.f == c.f && from == end {
+				end = to
+				continue
+			}
+			if err := flush(); err != nil {
+				return err
+			}
+			file, begin, end = c, from, to
+		}
+		transfer.Prepare(c.to, c.at, c.n)
+	}
+	return flush()
 }
 
 // copy copies the piece to the device: long runs from where they are, short ones by way of room, which it returns.
 func (c *piece) copy(room []byte) ([]byte, error) {
 	if c.from.run >= min(small, c.n) {
 		at := c.at
-		for span := range c.from.spans(c.memory, c.at, c.n) {
-			if err := transfer.In(c.to, at, span); err != nil {
+		for begin, end := range c.from.spans(c.at, c.n) {
+			if err := transfer.In(c.to, at, c.memory[begin:end]); err != nil {
 				return room, err
 			}
-			at += int64(len(span))
+			at += end - begin
 		}
 		return room, nil
 	}
 	room = room[:0]
-	for span := range c.from.spans(c.memory, c.at, c.n) {
-		room = append(room, span...)
+	for begin, end := range c.from.spans(c.at, c.n) {
+		room = append(room, c.memory[begin:end]...)
 	}
 	return room, transfer.In(c.to, c.at, room)
 }
