@@ -32,8 +32,8 @@ func (a *optioned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 }
 
 // Options reach the allocator at the bottom, through every adaptor and through all of them, for small blocks and for
-// large. Blocks that a layer has at hand it hands out by itself, but never where somebody asks when they were freed. A
-// Retry that would ask again makes requests tentative.
+// large. Blocks that a layer has at hand it hands out by itself, but never where somebody asks when they were freed.
+// Layers that would ask again make requests tentative.
 func TestWishesReachTheBottom(t *testing.T) {
 	dev := sim.New(sim.Options{Unchecked: true})
 	defer dev.Close()
@@ -49,7 +49,7 @@ func TestWishesReachTheBottom(t *testing.T) {
 		}
 		return stacks["magazine"](below)
 	}
-	keeps, retries := []string{"slab", "magazine", "all"}, []string{"retry", "all"}
+	keeps, retries := []string{"slab", "magazine", "all"}, []string{"retry", "slab", "magazine", "all"}
 	for name, over := range stacks {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int64{1, 3 << 20} {

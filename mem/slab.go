@@ -145,11 +145,16 @@ func (h *slabShard) retire(s driver.Stream) *slab {
 
 // ask gets a block from below, if need be after giving back the slabs that nobody uses.
 func (x *Slabbed) ask(s driver.Stream, size int64, o AllocOptions) (Block, error) {
-	b, err := AllocWith(x.inner, s, size, o)
-	if errors.Is(err, ErrNoMemory) && !o.NoRetry && x.flush() {
-		b, err = AllocWith(x.inner, s, size, o)
+	if !o.NoRetry {
+		tentative := o
+		tentative.Tentative = true
+		b, err := AllocWith(x.inner, s, size, tentative)
+		if err == nil || !errors.Is(err, ErrNoMemory) {
+			return b, err
+		}
+		x.flush()
 	}
-	return b, err
+	return AllocWith(x.inner, s, size, o)
 }
 
 // Free implements Allocator.
@@ -192,8 +197,8 @@ func (x *Slabbed) Free(b Block, used ...driver.Stream) {
 	}
 }
 
-// flush gives back the slabs without live pieces, and reports whether there were any.
-func (x *Slabbed) flush() bool {
+// flush gives back the slabs without live pieces.
+func (x *Slabbed) flush() {
 	var idle []*slab
 	for i := range x.shards {
 		shard := &x.shards[i]
@@ -212,7 +217,6 @@ func (x *Slabbed) flush() bool {
 	for _, sl := range idle {
 		x.inner.Free(sl.block)
 	}
-	return len(idle) > 0
 }
 
 // EmptyCache implements Trimmer: slabs without live pieces go back, and then what the layers below cache.

@@ -1,7 +1,6 @@
 package magazine
 
 import (
-	"errors"
 	"io"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -33,7 +32,6 @@ func (c *Cache) Flush(streams ...driver.Stream) {
 	c.growing.Unlock()
 	if leaving != 0 {
 		c.send(leaving)
-		c.flushes.Add(1)
 	}
 }
 
@@ -44,16 +42,6 @@ func among(id driver.StreamID, streams []driver.Stream) bool {
 		}
 	}
 	return len(streams) == 0
-}
-
-// makeRoom gives everything back if err says that the layer below has no room. It reports whether anything has come
-// back since the request began, when there had been so many flushes: then it is worth asking again.
-func (c *Cache) makeRoom(err error, flushes uint64) bool {
-	if !errors.Is(err, mem.ErrNoMemory) {
-		return false
-	}
-	c.Flush()
-	return c.flushes.Load() != flushes
 }
 
 // leave adds the blocks of a magazine to a list. They count as held until send has given them back. The caller holds the

@@ -45,6 +45,7 @@
 package magazine
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"runtime"
@@ -67,8 +68,7 @@ type Cache struct {
 
 	records records // the first field of which is the last that a warm call reads
 
-	flushing sync.Mutex    // held by who gives everything back, until that is done
-	flushes  atomic.Uint64 // that gave anything back
+	flushing sync.Mutex // held by who gives everything back, until that is done
 
 	sending sync.RWMutex // held for reading by who gives blocks to the layer below, and by reports
 	sent    sent         // what was held, and is the layer below's again
@@ -192,14 +192,18 @@ func (c *Cache) allocNew(
 	return b, nil
 }
 
-// fetch asks the layer below, twice if it takes that to find room.
+// fetch asks the layer below, and again, for good, if there is no room before everything held is given back.
 func (c *Cache) fetch(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	flushes := c.flushes.Load()
-	b, err := mem.AllocWith(c.below, s, size, o)
-	if err != nil && !o.NoRetry && c.makeRoom(err, flushes) {
-		return mem.AllocWith(c.below, s, size, o)
+	if !o.NoRetry {
+		tentative := o
+		tentative.Tentative = true
+		b, err := mem.AllocWith(c.below, s, size, tentative)
+		if err == nil || !errors.Is(err, mem.ErrNoMemory) {
+			return b, err
+		}
+		c.Flush()
 	}
-	return b, err
+	return mem.AllocWith(c.below, s, size, o)
 }
 
 // Free implements mem.Allocator. A block that was freed already is always noticed, whoever has it now.
