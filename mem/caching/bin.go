@@ -55,6 +55,9 @@ func (nd *node) search(units, ptr uint64) int {
 func (s *freeSet) plant(e entry) {
 	size, ptr := e.size(), e.ptr
 	b := binOf(size)
+	if s.bins == nil {
+		s.bins = new([numBins]*node)
+	}
 	nd := s.bins[b]
 	if nd == nil {
 		nd = s.newNode(false)
@@ -152,10 +155,10 @@ func (s *freeSet) clearBit(b int) {
 // uproot takes an entry out of the tree of its bin.
 func (s *freeSet) uproot(size int64, ptr uint64) bool {
 	b := binOf(size)
-	nd := s.bins[b]
-	if nd == nil {
+	if s.bins == nil || s.bins[b] == nil {
 		return false
 	}
+	nd := s.bins[b]
 	units := uint64(size) / unit
 	var path [maxDepth]*node
 	depth := 0

@@ -18,7 +18,7 @@ import (
 // merges with the rest that was cut from it, and the next request cuts the same block again. What walks through the set
 // settles it first.
 type freeSet struct {
-	bins    [numBins]*node   // nil until the bin is first used
+	bins    *[numBins]*node  // nil until one is used, for many sets never have more than the hot entry; each is, too
 	words   [numWords]uint64 // bit b%64 of word b/64: bin b is not empty
 	summary uint64           // bit w: words[w] is not zero
 	n       int
@@ -111,7 +111,8 @@ func (s *freeSet) prevBin(b int) int {
 // lowerBound is the first entry in the trees that is not less than (size, 0).
 func (s *freeSet) lowerBound(size int64) cursor {
 	b := binOf(size)
-	if nd := s.bins[b]; nd != nil && s.words[b>>6]>>(b&63)&1 != 0 {
+	if s.words[b>>6]>>(b&63)&1 != 0 {
+		nd := s.bins[b]
 		units := uint64(size) / unit
 		nd = nd.descend(units, 0)
 		if i := nd.search(units, 0); i < nd.n {

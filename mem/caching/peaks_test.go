@@ -6,6 +6,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -119,5 +120,33 @@ func TestPeaksAreExact(t *testing.T) {
 		if err := a.Check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
+	}
+}
+
+// A stream, and a pool, that has a few blocks takes little memory of Go's.
+func TestDefect26_StreamsAndPoolsTakeLittle(t *testing.T) {
+	const n = 1000
+	a, on := onStreams(t, n)
+	before := testkit.Allocated()
+	for _, s := range on {
+		if _, err := a.Alloc(s, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each := (testkit.Allocated() - before) / n; each > 96<<10 {
+		t.Errorf("a stream with a block takes %d bytes", each)
+	}
+	before = testkit.Allocated()
+	for i := range uint64(n) {
+		id := mem.PoolID{0, 1 + i}
+		a.BeginAllocateToPool(id, func(driver.Stream) bool { return true })
+		_, err := a.Alloc(on[0], 1000)
+		a.EndAllocateToPool(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each := (testkit.Allocated() - before) / n; each > 6<<10 {
+		t.Errorf("a pool with a block takes %d bytes", each)
 	}
 }
