@@ -85,10 +85,8 @@ func (w *Work) findLimit(s *snapshot.Snapshot) {
 // entries do not explain of the final state.
 func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
 	var reserved int64
-	for i := range s.Segments {
-		if s.Segments[i].Device == w.Device {
-			reserved += s.Segments[i].TotalSize
-		}
+	for _, seg := range s.SegmentsOf(w.Device) {
+		reserved += seg.TotalSize
 	}
 	for i := range t.Events {
 		switch e := &t.Events[i]; e.Action {

@@ -12,11 +12,9 @@ func (v *verifier) compareFinal() {
 	v.alloc.Observe(nil)
 	got := v.alloc.Snapshot()
 	i := 0
-	for k := range v.rec.s.Segments {
-		want := &v.rec.s.Segments[k]
-		if want.Device != v.rec.device {
-			continue
-		}
+	recorded := v.rec.s.SegmentsOf(v.rec.device)
+	for k := range recorded {
+		want := &recorded[k]
 		v.verdict.Blocks += len(want.Blocks)
 		for i < len(got) && got[i].Ptr < want.Ptr {
 			v.differ(-1, fmt.Sprintf("the allocator has a segment of %d bytes at %#x that was not recorded", got[i].TotalSize, got[i].Ptr))

@@ -34,11 +34,9 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 		completed: map[int]int{}, peaks: recordedPeaks(t), peak: peakEntry(t),
 	}
 	r.grounds, r.groundOf = grounds(t, total)
-	for i := range s.Segments {
-		if seg := &s.Segments[i]; seg.Device == device {
-			if g := r.groundAt(seg.Ptr, len(t.Events)); g >= 0 {
-				r.grounds[g].pool = seg.Pool
-			}
+	for _, seg := range s.SegmentsOf(device) {
+		if g := r.groundAt(seg.Ptr, len(t.Events)); g >= 0 {
+			r.grounds[g].pool = seg.Pool
 		}
 	}
 	waiting := map[driver.Pointer]int{}
@@ -128,8 +126,8 @@ func (r *recording) check() error {
 			delete(live, e.Ptr)
 		}
 	}
-	for i := range r.s.Segments {
-		if seg := &r.s.Segments[i]; seg.Device == r.device && !ground.contains(seg.Ptr) {
+	for _, seg := range r.s.SegmentsOf(r.device) {
+		if !ground.contains(seg.Ptr) {
 			return fmt.Errorf("%w: no entry made the segment of %d bytes at %#x of the final state. "+
 				"Record from before the first allocation on, with max_entries large enough", ErrLateStart, seg.TotalSize, seg.Ptr)
 		}

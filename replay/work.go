@@ -62,11 +62,9 @@ func Works(s *snapshot.Snapshot) ([]*Work, error) {
 func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config) (*Work, error) {
 	var live []trace.LiveBlock
 	var ranges []trace.PoolRange
-	for i := range s.Segments {
-		seg := &s.Segments[i]
-		if seg.Device != device {
-			continue
-		}
+	own := s.SegmentsOf(device)
+	for i := range own {
+		seg := &own[i]
 		ranges = append(ranges, trace.PoolRange{Ptr: seg.Ptr, Size: seg.TotalSize, Pool: seg.Pool})
 		for j := range seg.Blocks {
 			b := &seg.Blocks[j]

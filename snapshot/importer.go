@@ -24,6 +24,8 @@ type importer struct {
 	skipped  skips
 	used     map[uint32]bool // containers that may be read once only and have been
 
+	streamNumbers, poolNumbers renumbering
+
 	// What is not known, and as Go values.
 	entryKeys, frameKeys keySets
 	values               *pickle.Converter

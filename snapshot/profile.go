@@ -2,10 +2,9 @@ package snapshot
 
 import (
 	"bufio"
-	"cmp"
 	"compress/gzip"
 	"io"
-	"slices"
+	"sort"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -88,14 +87,11 @@ func (p usages) device(s *Snapshot, device int) {
 	if device < len(s.Traces) && s.Traces[device] != nil {
 		p.trace(s, s.Traces[device], loans)
 	}
-	segments := false
-	for i := range s.Segments {
-		if seg := &s.Segments[i]; seg.Device == device {
-			segments = true
-			p.segment(seg, loans)
-		}
+	own := s.SegmentsOf(device)
+	for i := range own {
+		p.segment(&own[i], loans)
 	}
-	if segments {
+	if len(own) > 0 {
 		return
 	}
 	for _, l := range loans {
@@ -168,17 +164,9 @@ func (s *Snapshot) poolsOf(t *trace.Trace) func(e *trace.Event) mem.PoolID {
 	if t.PoolsKnown {
 		return func(e *trace.Event) mem.PoolID { return t.Pools[e.Pool] }
 	}
-	var own []*Segment
-	for i := range s.Segments {
-		if s.Segments[i].Device == t.Device {
-			own = append(own, &s.Segments[i])
-		}
-	}
+	own := s.SegmentsOf(t.Device)
 	return func(e *trace.Event) mem.PoolID {
-		i, exact := slices.BinarySearchFunc(own, e.Ptr, func(s *Segment, p driver.Pointer) int { return cmp.Compare(s.Ptr, p) })
-		if !exact {
-			i--
-		}
+		i := sort.Search(len(own), func(i int) bool { return own[i].Ptr > e.Ptr }) - 1
 		if i >= 0 && e.Ptr-own[i].Ptr < driver.Pointer(own[i].TotalSize) {
 			return own[i].Pool
 		}

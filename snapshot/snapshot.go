@@ -34,9 +34,11 @@ package snapshot
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
@@ -71,6 +73,15 @@ type Snapshot struct {
 	TraceExtra []TraceExtra      // of each of Traces; it may be shorter
 	FrameExtra map[uint32]*Extra // of frames, by their index in Stacks.Frames
 	Skipped    []Skip            // what the file has and this package does not know, sorted
+}
+
+// SegmentsOf returns the segments of a device: a part of Segments, by address.
+func (s *Snapshot) SegmentsOf(device int) []Segment {
+	at := func(device int) int {
+		i, _ := slices.BinarySearchFunc(s.Segments, device, func(seg Segment, device int) int { return cmp.Compare(seg.Device, device) })
+		return i
+	}
+	return s.Segments[at(device):at(device+1)]
 }
 
 // A Segment is memory that an allocator got from the driver in one piece, or one contiguous range of mapped pages of

@@ -145,13 +145,11 @@ func (l *level) follow(e *trace.Event) {
 // before returns what was there before the trace, so that it ends with what the segments have.
 func (s *Snapshot) before(t *trace.Trace) level {
 	var end, change level
-	for i := range s.Segments {
-		if seg := &s.Segments[i]; seg.Device == t.Device {
-			end.reserved += seg.TotalSize
-			for j := range seg.Blocks {
-				if b := &seg.Blocks[j]; b.State != mem.Inactive {
-					end.requested += cmp.Or(b.RequestedSize, b.Size) // 0 is of before it was recorded
-				}
+	for _, seg := range s.SegmentsOf(t.Device) {
+		end.reserved += seg.TotalSize
+		for j := range seg.Blocks {
+			if b := &seg.Blocks[j]; b.State != mem.Inactive {
+				end.requested += cmp.Or(b.RequestedSize, b.Size) // 0 is of before it was recorded
 			}
 		}
 	}

@@ -217,7 +217,7 @@ func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
 	}
 	for i := range t.Events {
 		if e := &t.Events[i]; t.PoolsKnown {
-			e.Pool = pools[e.Pool]
+			e.Pool = uint16(pools[e.Pool])
 		} else {
 			e.Pool = 0
 		}
@@ -241,58 +241,68 @@ func (im *importer) metadata(t *trace.Trace, known map[uint32]uint32, provisiona
 	return n
 }
 
+// A renumbering makes the numbers of one trace of the importer's, trace after trace, in time that depends on what is in each.
+type renumbering struct {
+	seen  []int // by the importer's number: the last trace that had it, counted from 1
+	table []uint32
+	used  []uint32 // the numbers of this trace, in no order
+}
+
+// of returns the numbers that a trace has. All of the importer's are less than n.
+func (r *renumbering) of(t *trace.Trace, n int, number func(e *trace.Event) uint32) []uint32 {
+	if more := n - len(r.seen); more > 0 {
+		r.seen, r.table = append(r.seen, make([]int, more)...), append(r.table, make([]uint32, more)...)
+	}
+	r.used = r.used[:0]
+	for i := range t.Events {
+		if k := number(&t.Events[i]); r.seen[k] != t.Device+1 {
+			r.seen[k] = t.Device + 1
+			r.used = append(r.used, k)
+		}
+	}
+	return r.used
+}
+
 // streamTable fills t.Streams and returns its indices by the importer's numbers.
 func (im *importer) streamTable(t *trace.Trace) []uint32 {
-	table := make([]uint32, len(im.streams.list))
-	seen := make([]bool, len(im.streams.list))
-	for i := range t.Events {
-		seen[t.Events[i].Stream] = true
-	}
-	for n, handle := range im.streams.list {
-		if seen[n] {
-			t.Streams = append(t.Streams, handle)
-		}
+	used := im.streamNumbers.of(t, len(im.streams.list), func(e *trace.Event) uint32 { return e.Stream })
+	for _, n := range used {
+		t.Streams = append(t.Streams, im.streams.list[n])
 	}
 	slices.Sort(t.Streams)
-	for n, handle := range im.streams.list {
-		if seen[n] {
-			i, _ := slices.BinarySearch(t.Streams, handle)
-			table[n] = uint32(i)
-		}
+	for _, n := range used {
+		i, _ := slices.BinarySearch(t.Streams, im.streams.list[n])
+		im.streamNumbers.table[n] = uint32(i)
 	}
-	return table
+	return im.streamNumbers.table
 }
 
 // poolTable fills t.Pools with the default pool, those of the device's segments and those of its events, in ascending
 // order, and returns its indices by the importer's numbers.
-func (im *importer) poolTable(s *Snapshot, t *trace.Trace) []uint16 {
-	seen := make([]bool, len(im.pools.list)+1)
-	for i := range t.Events {
-		seen[t.Events[i].Pool] = true
-	}
+func (im *importer) poolTable(s *Snapshot, t *trace.Trace) []uint32 {
+	used := im.poolNumbers.of(t, len(im.pools.list)+1, func(e *trace.Event) uint32 { return uint32(e.Pool) })
 	all := map[mem.PoolID]bool{{}: true}
-	for n, id := range im.pools.list {
-		if seen[n+1] {
-			all[id] = true
+	for _, n := range used {
+		if n > 0 {
+			all[im.pools.list[n-1]] = true
 		}
 	}
-	for i := range s.Segments {
-		if s.Segments[i].Device == t.Device && len(all) < maxPools {
-			all[s.Segments[i].Pool] = true
+	for _, seg := range s.SegmentsOf(t.Device) {
+		if len(all) < maxPools {
+			all[seg.Pool] = true
 		}
 	}
 	for id := range all {
 		t.Pools = append(t.Pools, id)
 	}
 	slices.SortFunc(t.Pools, comparePools)
-	table := make([]uint16, len(im.pools.list)+1)
-	for n, id := range im.pools.list {
-		if seen[n+1] {
-			i, _ := slices.BinarySearchFunc(t.Pools, id, comparePools)
-			table[n+1] = uint16(i)
+	for _, n := range used {
+		if n > 0 {
+			i, _ := slices.BinarySearchFunc(t.Pools, im.pools.list[n-1], comparePools)
+			im.poolNumbers.table[n] = uint32(i)
 		}
 	}
-	return table
+	return im.poolNumbers.table
 }
 
 // comparePools orders pools by their numbers, so the default pool (0, 0) comes first.

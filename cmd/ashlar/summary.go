@@ -123,11 +123,9 @@ func summaries(s *snapshot.Snapshot) []summary {
 
 // final sums up the final state.
 func (d *summary) final(s *snapshot.Snapshot) {
-	for i := range s.Segments {
-		seg := &s.Segments[i]
-		if seg.Device != d.Device {
-			continue
-		}
+	own := s.SegmentsOf(d.Device)
+	for i := range own {
+		seg := &own[i]
 		d.Segments = append(d.Segments, segmentOf(seg))
 		d.Live.Segments++
 		d.Live.Reserved += seg.TotalSize
