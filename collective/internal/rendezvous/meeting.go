@@ -73,18 +73,26 @@ func (g *meeting) greet(c net.Conn) {
 	if err == nil {
 		return
 	}
-	text, no := fmt.Sprintf("%v: %v", c.RemoteAddr(), err), (*refusal)(nil)
-	if errors.As(err, &no) {
-		watch.Reset(min(handshake, g.o.Limit))
-		c.Write(message{Kind: refuse, Text: no.text, Other: no.other}.encode())
-		text = fmt.Sprintf("rank %d on %s (%v): %s", m.Rank, m.Peer.clip().Host, c.RemoteAddr(), no.text)
+	no := (*refusal)(nil)
+	if !errors.As(err, &no) {
+		g.note(fmt.Sprintf("%v: %v", c.RemoteAddr(), err))
+		c.Close()
+		return
 	}
+	// First the note: the meeting may fail as soon as the rank knows, and its error lists who was refused.
+	g.note(fmt.Sprintf("rank %d on %s (%v): %s", m.Rank, m.Peer.clip().Host, c.RemoteAddr(), no.text))
+	watch.Reset(min(handshake, g.o.Limit))
+	c.Write(message{Kind: refuse, Text: no.text, Other: no.other}.encode())
 	c.Close()
+}
+
+// note keeps who was refused, for the error of a meeting that fails.
+func (g *meeting) note(text string) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if len(g.refused) < 16 {
 		g.refused = append(g.refused, text)
 	}
-	g.mu.Unlock()
 }
 
 // A refusal is why a rank is not let in; other says that it looks for another meeting.
