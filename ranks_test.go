@@ -15,6 +15,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/collective"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -85,12 +86,9 @@ func TestDefect20_HandlesHaveTheCommunicatorAndTheBLASHandle(t *testing.T) {
 	}
 }
 
-// freePort returns the address of a port that nobody listens on.
+// freePort returns the address of a port on which no other test or program listens.
 func freePort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.Ports(t, 1)))
 }
 
 // Ranks meet in Open, and close together.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
@@ -51,18 +53,12 @@ func open(t testing.TB, spec string) *tensor.Place {
 // meetingPoint is the configuration of a meeting that no other test or program takes part in.
 func meetingPoint(t testing.TB, size int) Config {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	id := make([]byte, 8)
 	if _, err := crand.Read(id); err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().(*net.TCPAddr)
-	addr.Port = min(addr.Port, 65535-portSpan)
-	return Config{Size: size, Address: addr.String(), Ports: portSpan, ID: t.Name() + hex.EncodeToString(id), Timeout: bound}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.Ports(t, portSpan)))
+	return Config{Size: size, Address: address, Ports: portSpan, ID: t.Name() + hex.EncodeToString(id), Timeout: bound}
 }
 
 // joined brings size ranks on the host together over TCP. They are closed at the end of the test.

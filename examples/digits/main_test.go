@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/golden"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -88,15 +88,7 @@ func apart(x, y []float32) (worst float64) {
 
 // Two ranks of a launcher, each with a device of its own, end with what two devices of one engine end with.
 func TestRanks(t *testing.T) {
-	free, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(free.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	free.Close()
+	port := strconv.Itoa(testkit.Ports(t, 1))
 	var weights [2][]float32
 	var ranks sync.WaitGroup
 	for rank := range weights {

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
 	crand "crypto/rand"
 	"encoding/hex"
@@ -15,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // bound is longer than anything here takes: a test that reaches it has hung.
@@ -23,17 +26,13 @@ const bound = 30 * time.Second
 // point returns the options of a meeting at which nobody else is.
 func point(t testing.TB, size int) Options {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	id := make([]byte, 8)
 	if _, err := crand.Read(id); err != nil {
 		t.Fatal(err)
 	}
+	const ports = 8
 	return Options{
-		Size: size, Host: "127.0.0.1", Port: min(l.Addr().(*net.TCPAddr).Port, 65500), Ports: 8, ID: hex.EncodeToString(id),
+		Size: size, Host: "127.0.0.1", Port: testkit.Ports(t, ports), Ports: ports, ID: hex.EncodeToString(id),
 		Limit: bound, Me: Peer{Host: "here"},
 		Decide: func(peers []Peer) ([]byte, error) { return fmt.Appendf(nil, "%d peers", len(peers)), nil },
 	}
@@ -344,6 +343,42 @@ func TestSameNumber(t *testing.T) {
 	if !errors.As(err, &e) || !errors.Is(err, cause) || !slices.Equal(e.Missing, []int{2}) ||
 		len(e.Refused) != 1 || !strings.Contains(e.Refused[0], "there is a rank 1 already") {
 		t.Errorf("rank 0: %v", err)
+	}
+}
+
+// told is a connection from which hello is read, and that calls wrote with each message written to it.
+type told struct {
+	net.Conn
+	hello io.Reader
+	wrote func([]byte)
+}
+
+func (c *told) Read(b []byte) (int, error) { return c.hello.Read(b) }
+
+func (c *told) Write(b []byte) (int, error) {
+	c.wrote(b)
+	return len(b), nil
+}
+
+func (c *told) Close() error { return nil }
+
+func (c *told) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// The error of a meeting lists a rank that was turned away even if the meeting fails as soon as the rank knows of it.
+func TestDefect27_RefusalIsKnownBeforeItIsTold(t *testing.T) {
+	g := &meeting{o: Options{Size: 2, ID: "a run", Limit: bound}, open: t.Context()}
+	hello := message{Kind: hello, ID: "another", Rank: 1, Size: 2, Peer: &Peer{Host: "there"}}.encode()
+	answers := 0
+	g.greet(&told{hello: bytes.NewReader(hello), wrote: func([]byte) {
+		answers++
+		var e *MeetError
+		if err := g.fail(errors.New("over")); !errors.As(err, &e) || len(e.Refused) != 1 ||
+			!strings.Contains(e.Refused[0], `it belongs to run "another"`) {
+			t.Errorf("the meeting's error: %v", err)
+		}
+	}})
+	if answers != 1 {
+		t.Errorf("the rank got %d answers, want 1", answers)
 	}
 }
 
