@@ -70,10 +70,19 @@ func TestWithoutVirtualMemory(t *testing.T) {
 func TestContextsFollowGoroutines(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Pace: fakecuda.Background})
 	devices := []*device{openOn(t, m, "0"), openOn(t, m, "1")}
-	var wg sync.WaitGroup
+	var wg, locked sync.WaitGroup
+	locked.Add(2)
 	errs := make([]error, 64)
 	for g := range errs {
-		wg.Go(func() { errs[g] = roam(devices, uint64(g)) })
+		wg.Go(func() {
+			if g < 2 { // these two have a thread each, however few run at a time
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				locked.Done()
+				locked.Wait()
+			}
+			errs[g] = roam(devices, uint64(g))
+		})
 	}
 	wg.Wait()
 	check(t, errors.Join(errs...))
