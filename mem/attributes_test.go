@@ -170,6 +170,7 @@ func TestADeviceWithoutPageLockedMemory(t *testing.T) {
 		return func(driver.Device, string) (mem.Allocator, error) { return nil, err }
 	}
 	below := newPile(1)
+	mem.RegisterInTest(t)
 	mem.RegisterFor(bit, "attributes-lacking", "sim", 9, refuse(driver.ErrUnsupported))
 	mem.RegisterFor(bit, "attributes-good", "sim", 8, func(driver.Device, string) (mem.Allocator, error) { return below, nil })
 	mem.RegisterFor(bit, "attributes-broken", "sim", 7, refuse(broken))
@@ -198,6 +199,7 @@ func (u unasked) Info() driver.Info {
 
 // Memory of the host, for another device, is opened where it is asked for, and is not taken for the device's.
 func TestNobodyGetsHostMemoryUnasked(t *testing.T) {
+	mem.RegisterInTest(t)
 	mem.RegisterFor(mem.OnHost, "attributes-host", "unasked", 1<<20, func(driver.Device, string) (mem.Allocator, error) {
 		return nil, errors.New("opened")
 	})

@@ -34,6 +34,7 @@ func TestRegistryGivesOutByDeviceAndPriority(t *testing.T) {
 			return nil, errors.New(which + " " + settings)
 		}
 	}
+	mem.RegisterInTest(t)
 	mem.Register("registry-low", "", -10, made("low"))
 	mem.Register("registry-high", "host", 1000, made("high"))
 	mem.Register("registry-low", "sim", -20, made("low of sim"))
@@ -78,6 +79,28 @@ func TestRegistryGivesOutByDeviceAndPriority(t *testing.T) {
 			}()
 			mem.Register(name, "host", 0, made("x"))
 		}()
+	}
+}
+
+// Each test that registers allocators can run again, and leaves the registry as it was for the others.
+func TestDefect27_TestsTakeBackAllocators(t *testing.T) {
+	drivers := []string{"", "host", "sim", "sim:", "unasked"}
+	names := func() (all [][]string) {
+		for _, device := range drivers {
+			all = append(all, mem.Allocators(device))
+		}
+		return all
+	}
+	before := names()
+	for range 2 {
+		t.Run("Registry", TestRegistryGivesOutByDeviceAndPriority)
+		t.Run("Lacking", TestADeviceWithoutPageLockedMemory)
+		t.Run("Unasked", TestNobodyGetsHostMemoryUnasked)
+		for i, after := range names() {
+			if !slices.Equal(after, before[i]) {
+				t.Fatalf("allocators of %q: %v, want %v as before", drivers[i], after, before[i])
+			}
+		}
 	}
 }
 
