@@ -63,6 +63,11 @@ func TestDefect02_NumbersOfFlags(t *testing.T) {
 			{"replay", "--limit=" + n + "x", "-a", "caching", "-a", "arena", script},
 			{"verify", "--capacity=" + n, trace},
 			{"verify", "--limit=" + n, trace},
+			{"verify", "--settings=max_split_size_mb:" + n, trace},
+			{"verify", "--settings=roundup_power2_divisions:[256:" + n + ",>:" + n + "]", trace},
+			{"replay", "--device=sim:total=" + n, script},
+			{"replay", "--device=sim:total=1GiB,granularity=" + n, "-a", "paged", script},
+			{"plan", "--device=sim:total=" + n, "-o", plan, script},
 			{"pack", "--time=0s", "--align=" + n, script},
 			{"pack", "--time=0s", "--seed=" + n, script},
 			{"plan", "--room=" + n, "-o", plan, script},
@@ -111,7 +116,7 @@ func TestDefect02_NumbersOfScripts(t *testing.T) {
 // allocatorSettings are the settings with a number, of each allocator that replay knows.
 var allocatorSettings = []string{
 	"arena:size=%s", "arena:round=%s", "arena:limit=%s", "arena:page=%s", "arena:bounce=%s", "arena:size=%s,page=2MiB",
-	"bfc:limit=%s", "bfc:initial=%s", "bfc:fragmentation=%s", "bfc:virtual=on,limit=%s", "bfc:growth=off,limit=%s",
+	"bfc:limit=%s", "bfc:initial=%s", "bfc:fragmentation=%s", "bfc:retry=%s", "bfc:retry=%ss", "bfc:virtual=on,limit=%s", "bfc:growth=off,limit=%s",
 	"direct:limit=%s",
 	"paged:limit=%s", "paged:page=%s", "paged:keep=%s", "paged:spare=%s", "paged:addresses=%s",
 	"caching:max_split_size_mb:%s", "caching:max_non_split_rounding_mb:%s", "caching:large_segment_size_mb:%s",
@@ -136,6 +141,7 @@ func TestDefect02_NumbersOfDeviceSettings(t *testing.T) {
 	array := sampleArray(t)
 	for _, form := range []string{
 		"sim:total=%s", "sim:granularity=%s", "sim:alignment=%s", "sim:base=%s", "sim:seed=%s", "sim:pinned=%s",
+		"sim:ordinal=%s", "sim:total=1GiB,granularity=%s", "sim:base=%s,total=1GiB",
 		"host:total=%s", "host:granularity=%s", "host:ordinal=%s", "host:node=%s",
 	} {
 		for _, n := range testkit.Numbers() {

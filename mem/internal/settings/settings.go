@@ -3,6 +3,7 @@ package settings
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -68,10 +69,10 @@ func Size(key string, to *int64) Setting {
 // Duration is a setting of a time that is not negative: "10s", "1m30s".
 func Duration(key string, to *time.Duration) Setting {
 	return Setting{key, func(value string) (err error) {
-		if *to, err = time.ParseDuration(value); err == nil && *to < 0 {
-			err = fmt.Errorf("want 0s or more, got %q", value)
+		if *to, err = time.ParseDuration(value); err != nil || *to < 0 {
+			return fmt.Errorf("want a time with its unit such as 10s, from 0s to %dh, got %q", math.MaxInt64/time.Hour, value)
 		}
-		return err
+		return nil
 	}}
 }
 
