@@ -43,7 +43,11 @@ type shelf struct {
 	sets          []covered // 2v is below node v, 2v+1 is through it
 	reads, writes [][]int32 // by buffer: indices of sets
 	open          []cursor  // of the buffer that is being placed
+	looks         int64     // at extents; a set that is begun or added to counts as setLooks
 }
+
+// setLooks is about how many looks at extents cost as much as one at another set, which is elsewhere in memory.
+const setLooks = 4
 
 // A cursor is a set whose first extents are done with.
 type cursor struct {
@@ -62,20 +66,7 @@ func newShelf(buffers []Buffer) *shelf {
 	}
 	read := make([]bool, len(s.sets))
 	for i := range buffers {
-		for l, r := first[i]+leaves, last[i]+leaves+1; l < r; l, r = l/2, r/2 {
-			if l&1 == 1 {
-				s.subtree(i, l)
-				l++
-			}
-			if r&1 == 1 {
-				r--
-				s.subtree(i, r)
-			}
-		}
-		slices.Sort(s.reads[i])
-		s.reads[i] = slices.Compact(s.reads[i])
-		slices.Sort(s.writes[i])
-		s.writes[i] = slices.Compact(s.writes[i])
+		s.lifetime(i, first[i]+leaves, last[i]+leaves+1)
 		for _, set := range s.reads[i] {
 			read[set] = true
 		}
@@ -86,14 +77,42 @@ func newShelf(buffers []Buffer) *shelf {
 	return s
 }
 
-// subtree makes node v one of those that buffer i's lifetime is made of.
-func (s *shelf) subtree(i, v int) {
-	s.reads[i] = append(s.reads[i], int32(2*v))
-	s.writes[i] = append(s.writes[i], int32(2*v), int32(2*v+1))
-	for v /= 2; v > 0; v /= 2 {
-		s.reads[i] = append(s.reads[i], int32(2*v+1))
-		s.writes[i] = append(s.writes[i], int32(2*v))
+// lifetime notes which sets buffer i reads and writes, which is alive in the leaves [l, r). The nodes above its subtrees
+// lie on two paths to the root: above the first subtree at the left, and above the first at the right.
+func (s *shelf) lifetime(i, l, r int) {
+	depth := bits.Len(uint(r))
+	reads, writes := make([]int32, 0, 4*depth), make([]int32, 0, 6*depth)
+	subtree := func(v int) {
+		reads = append(reads, int32(2*v))
+		writes = append(writes, int32(2*v), int32(2*v+1))
 	}
+	left, right := 0, 0
+	for ; l < r; l, r = l/2, r/2 {
+		if l&1 == 1 {
+			subtree(l)
+			left = max(left, l/2)
+			l++
+		}
+		if r&1 == 1 {
+			r--
+			subtree(r)
+			right = max(right, r/2)
+		}
+	}
+	for left > 0 || right > 0 {
+		v := max(left, right) // a node has a larger number than those above it
+		reads = append(reads, int32(2*v+1))
+		writes = append(writes, int32(2*v))
+		if left == v {
+			left /= 2
+		}
+		if right == v {
+			right /= 2
+		}
+	}
+	slices.Sort(reads)
+	slices.Sort(writes)
+	s.reads[i], s.writes[i] = reads, writes
 }
 
 // eras returns the first and the last era of each buffer, and how many there are.
@@ -132,6 +151,7 @@ func (s *shelf) clear() {
 // put places buffer i at an offset that is free during its lifetime.
 func (s *shelf) put(i int, at int64) {
 	e := extent{at, at + s.buffers[i].Size}
+	s.looks += int64(setLooks * len(s.writes[i]))
 	for _, set := range s.writes[i] {
 		s.sets[set].add(e)
 	}
@@ -164,18 +184,9 @@ func (s *shelf) bestFit(i int) int64 {
 	}
 }
 
-// top returns the lowest offset for buffer i above all that it meets.
-func (s *shelf) top(i int) (at int64) {
-	for _, set := range s.reads[i] {
-		if c := s.sets[set]; len(c) > 0 {
-			at = max(at, c[len(c)-1].end)
-		}
-	}
-	return at
-}
-
 func (s *shelf) begin(i int) {
 	s.open = s.open[:0]
+	s.looks += int64(setLooks * len(s.reads[i]))
 	for _, set := range s.reads[i] {
 		if len(s.sets[set]) > 0 {
 			s.open = append(s.open, cursor{set: s.sets[set]})
@@ -186,6 +197,7 @@ func (s *shelf) begin(i int) {
 // rise returns the lowest offset from at on, where size units are free in all open sets.
 func (s *shelf) rise(at, size int64) int64 {
 	for i, quiet := 0, 0; quiet < len(s.open); i++ {
+		s.looks++
 		if i == len(s.open) {
 			i = 0
 		}
@@ -193,6 +205,7 @@ func (s *shelf) rise(at, size int64) int64 {
 		for c.next < len(c.set) && c.set[c.next].at < at+size {
 			at = max(at, c.set[c.next].end)
 			c.next++
+			s.looks++
 		}
 		if quiet++; at != from {
 			quiet = 1

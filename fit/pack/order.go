@@ -28,8 +28,13 @@ var orders = []order{
 	byTotal,
 	func(x, y *item) int { return cmp.Compare(y.area(), x.area()) },
 	func(x, y *item) int { return cmp.Or(cmp.Compare(y.life(), x.life()), cmp.Compare(y.Size, x.Size)) },
-	func(x, y *item) int { return cmp.Or(cmp.Compare(x.Lower, y.Lower), cmp.Compare(y.Size, x.Size)) },
+	byBeginning,
 	func(x, y *item) int { return cmp.Or(cmp.Compare(y.Upper, x.Upper), cmp.Compare(y.Size, x.Size)) },
+}
+
+// byBeginning is the order in which an allocator is asked.
+func byBeginning(x, y *item) int {
+	return cmp.Or(cmp.Compare(x.Lower, y.Lower), cmp.Compare(y.Size, x.Size))
 }
 
 // byTotal is the order of cores.
@@ -70,5 +75,5 @@ func (p *packer) sort(o order) {
 	for i := range p.order {
 		p.order[i] = i
 	}
-	slices.SortStableFunc(p.order, func(x, y int) int { return o(&p.items[x], &p.items[y]) })
+	slices.SortFunc(p.order, func(x, y int) int { return cmp.Or(o(&p.items[x], &p.items[y]), cmp.Compare(x, y)) })
 }

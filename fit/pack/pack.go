@@ -8,7 +8,9 @@
 // # How Pack works
 //
 // A packing is made from an order: each buffer in turn gets the lowest offset that is free during its lifetime (first fit),
-// or the tightest gap (best fit). Some order gives a lowest packing by first fit: the order of the offsets in one.
+// or the tightest gap (best fit). Some order gives a lowest packing by first fit: the order of the offsets in one. The
+// first packing is that of an allocator that is asked as time goes (online), which takes O(n log n). The greedy orders,
+// which may look at every gap for every buffer, stop after greedyLooks.
 //
 // If none of the greedy orders comes down to the bound, there are turns, each longer than the one before, until the best
 // packing is as low as has been proved to be the least. A turn has three parts:
@@ -39,6 +41,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/ashlar-go/ashlar/fit"
 )
 
 // A Buffer is one request: Size units during [Lower, Upper).
@@ -67,8 +71,9 @@ type Result struct {
 
 // Pack places the buffers, as low as it finds in the steps and the time it has. It returns the best packing so far when
 // ctx ends, which is no error, when a packing is as low as Result.Least, or after the steps, give or take a round of an exact
-// search. The first order is always placed to its end; but if ctx ends in its midst, then all but its first thousands of
-// buffers go on top of what they meet, which is quick, and high. Negative Steps with a ctx that never ends may never return.
+// search. There is always one: first fit in the order of time, which takes O(n log n). The greedy orders that come next
+// stop after 2^29 looks at gaps, a few seconds, however many buffers there are. Negative Steps with a ctx that never
+// ends may never return.
 // It is an error if a buffer's lifetime or size is empty or negative, or if the sizes add up to more than int64 holds. It may
 // be called concurrently, and only reads buffers.
 //
@@ -88,6 +93,14 @@ func Pack(ctx context.Context, buffers []Buffer, o Options) (Result, error) {
 	if len(buffers) == 0 {
 		return Result{Offsets: []int64{}}, nil
 	}
+	p := newPacker(ctx, buffers, o)
+	p.online()
+	p.greedy()
+	p.turns()
+	return p.best, nil
+}
+
+func newPacker(ctx context.Context, buffers []Buffer, o Options) *packer {
 	bound := Bound(buffers)
 	p := &packer{
 		ctx:     ctx,
@@ -99,13 +112,12 @@ func Pack(ctx context.Context, buffers []Buffer, o Options) (Result, error) {
 		best:    Result{Offsets: make([]int64, len(buffers)), Bound: bound, Least: bound},
 		rng:     rand.New(rand.NewPCG(o.Seed, 0)),
 		steps:   o.Steps,
+		looks:   greedyLooks,
 	}
 	for _, b := range buffers {
 		p.unit = divisor(p.unit, b.Size)
 	}
-	p.greedy()
-	p.turns()
-	return p.best, nil
+	return p
 }
 
 // A packer is one call of Pack.
@@ -120,29 +132,25 @@ type packer struct {
 	out     []int   // indices of the buffers that place left out
 	best    Result
 	rng     *rand.Rand
-	steps   int // still to take; negative for no limit
-	left    int // of those, in this walk or climb
+	steps   int   // still to take; negative for no limit
+	left    int   // of those, in this walk or climb
+	looks   int64 // of the shelf, after which an order is not placed to its end
 }
 
-// surelyFitted is how many buffers of the first order go where fit says even after ctx has ended: a tenth of a second.
-const surelyFitted = 4096
+// greedyLooks is how many looks all greedy orders together have. Traces of 60,000 buffers take less.
+const greedyLooks = 1 << 29
 
 // place places the buffers in order: the first kept of them where they are already, the others where fit says. A buffer
-// that would end above ceiling is left out. It stops when the sizes left out are more than spare, or when ctx ends and
-// there is a packing already, and returns the place in the order where it stopped, or the order's length, and the sum of the
-// sizes left out. The shelf has what was placed, at the end too.
+// that would end above ceiling is left out. It stops when the sizes left out are more than spare, or when ctx or the looks
+// end, and returns the place in the order where it stopped, or the order's length, and the sum of the sizes left out. The
+// shelf has what was placed, at the end too.
 func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (stopped int, missing int64) {
 	p.shelf.clear()
 	p.out = p.out[:0]
 	for k, i := range p.order {
 		if k >= kept {
-			if k%256 == 0 && p.ctx.Err() != nil {
-				if p.best.Height > 0 {
-					return k, missing
-				}
-				if k >= surelyFitted {
-					fit = p.shelf.top
-				}
+			if p.shelf.looks > p.looks || k%256 == 0 && p.ctx.Err() != nil {
+				return k, missing
 			}
 			p.offsets[i] = fit(i)
 		}
@@ -159,15 +167,47 @@ func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (sto
 	return len(p.order), missing
 }
 
-// greedy places the buffers in each of the orders, by first fit and by best fit.
+// online places the buffers as an allocator does that does not know the future: each when it begins, at the lowest offset
+// that is free then.
+func (p *packer) online() {
+	p.sort(func(x, y *item) int { return cmp.Compare(x.Upper, y.Upper) })
+	ends := slices.Clone(p.order)
+	p.sort(byBeginning)
+	free := fit.NewFirstFit[struct{}](1, nil)
+	free.Give(0, 1<<62, struct{}{})
+	for _, i := range p.order {
+		for ; p.buffers[ends[0]].Upper <= p.buffers[i].Lower; ends = ends[1:] {
+			free.Give(p.offsets[ends[0]], p.buffers[ends[0]].Size, struct{}{})
+		}
+		at, _, ok := free.Take(p.buffers[i].Size)
+		if !ok { // more than 2^62 units
+			p.stack()
+			break
+		}
+		p.offsets[i] = at
+	}
+	p.keep()
+}
+
+// stack places the buffers one above the other.
+func (p *packer) stack() {
+	var at int64
+	for i, b := range p.buffers {
+		p.offsets[i] = at
+		at += b.Size
+	}
+}
+
+// greedy places the buffers in each of the orders, by first fit and by best fit, as long as there are looks.
 func (p *packer) greedy() {
+	defer func() { p.looks = math.MaxInt64 }()
 	for _, before := range orders {
 		p.sort(before)
 		for _, fit := range []func(int) int64{p.shelf.firstFit, p.shelf.bestFit} {
 			if stopped, _ := p.place(fit, 0, p.ceiling(), 0); stopped == len(p.order) {
 				p.keep()
 			}
-			if p.done() {
+			if p.done() || p.shelf.looks > p.looks {
 				return
 			}
 		}
@@ -181,12 +221,7 @@ func (p *packer) done() bool { return p.best.Height <= p.best.Least || p.ctx.Err
 func (p *packer) over() bool { return p.steps == 0 || p.done() }
 
 // ceiling is the height that the next packing must not exceed: one less than the best.
-func (p *packer) ceiling() int64 {
-	if p.best.Height == 0 {
-		return math.MaxInt64
-	}
-	return p.best.Height - 1
-}
+func (p *packer) ceiling() int64 { return p.best.Height - 1 }
 
 // keep makes the offsets the best packing.
 func (p *packer) keep() {

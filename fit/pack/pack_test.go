@@ -1,6 +1,7 @@
 package pack_test
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -177,30 +178,41 @@ func TestPackReturnsTheBestWhenTimeIsUp(t *testing.T) {
 	}
 }
 
-// When time is up before there is any packing, the first order is not left to take seconds: the largest are fitted, and the
-// rest goes on top of what it meets.
+// When time is up before an order is placed, the packing is the one that needs no look at gaps: first fit, as time goes.
 func TestPackEndsInItsFirstOrder(t *testing.T) {
-	const fitted = 4096
-	rng := rand.New(rand.NewPCG(10, 0))
-	buffers := make([]pack.Buffer, fitted+1000)
-	for i := range buffers { // of falling sizes: the order is theirs
-		lower := rng.Int64N(1000)
-		buffers[i] = pack.Buffer{Lower: lower, Upper: lower + 1 + rng.Int64N(100), Size: int64(len(buffers) - i)}
-	}
+	buffers := uniform(1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := mustPack(t, ctx, buffers, pack.Options{Steps: -1})
-	var below [2]int // how many lie below one that came before: of the fitted, of the rest
-	for i, b := range buffers {
-		for j, c := range buffers[:i] {
-			if b.Lower < c.Upper && c.Lower < b.Upper && r.Offsets[i] < r.Offsets[j] {
-				below[min(i/fitted, 1)]++
-				break
-			}
-		}
+	order := make([]int, len(buffers))
+	for i := range order {
+		order[i] = i
 	}
-	if below[0] < fitted/10 || below[1] != 0 {
-		t.Errorf("%d of the fitted, and %d of the rest, lie below one that came before", below[0], below[1])
+	slices.SortFunc(order, func(x, y int) int {
+		return cmp.Or(cmp.Compare(buffers[x].Lower, buffers[y].Lower), cmp.Compare(buffers[y].Size, buffers[x].Size), cmp.Compare(x, y))
+	})
+	var alive []int // upwards
+	for _, i := range order {
+		alive = slices.DeleteFunc(alive, func(j int) bool { return buffers[j].Upper <= buffers[i].Lower })
+		want, place := int64(0), 0
+		for place < len(alive) && r.Offsets[alive[place]] < want+buffers[i].Size {
+			want = r.Offsets[alive[place]] + buffers[alive[place]].Size
+			place++
+		}
+		if r.Offsets[i] != want {
+			t.Fatalf("buffer %d is at %d: %d is free when it begins", i, r.Offsets[i], want)
+		}
+		alive = slices.Insert(alive, place, i)
+	}
+}
+
+// What does not fit below 2^62 is placed all the same.
+func TestPackOfLargeSizesWithoutTime(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	buffers := []pack.Buffer{{"", 0, 2, 1 << 61}, {"", 0, 2, 1 << 62}, {"", 1, 3, 1 << 60}}
+	if r := mustPack(t, ctx, buffers, pack.Options{Steps: -1}); r.Height != 1<<62+1<<61+1<<60 {
+		t.Errorf("height %d", r.Height)
 	}
 }
 
