@@ -2,11 +2,16 @@ package snapshot_test
 
 import (
 	"bytes"
+	"errors"
+	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/trace"
 )
 
 // entryOf is a trace entry as a file has it.
@@ -68,5 +73,54 @@ func TestDefect26_DevicesDoNotMultiply(t *testing.T) {
 	}
 	if len(s.SegmentsOf(devices)) != 0 || len(s.SegmentsOf(-1)) != 0 {
 		t.Error("a device that is not there has segments")
+	}
+}
+
+type bytesCounted int
+
+func (n *bytesCounted) Write(b []byte) (int, error) {
+	*n += bytesCounted(len(b))
+	return len(b), nil
+}
+
+// A stack that all entries share is not written out as JSON without end: text grows with entries, not with their product
+// with the stack.
+func TestDefect26_JSONOfSharedStacksEnds(t *testing.T) {
+	const entries = 3000
+	long := strings.Repeat("x", 100_000)
+	stackOf := func(depth int) *trace.Stacks {
+		s := &trace.Stacks{}
+		refs := make([]uint32, depth)
+		for i := range refs {
+			refs[i] = uint32(i)
+			s.Frames = append(s.Frames, trace.Frame{Name: "f", Filename: "file.py", Line: int64(i)})
+		}
+		s.Add(refs)
+		return s
+	}
+	for _, c := range []struct {
+		name     string
+		depth    int
+		metadata string
+		refused  bool
+	}{{"usual", 100, "", false}, {"deep", 10_000, "", true}, {"long string", 1, long, true}} {
+		tr := &trace.Trace{Streams: []uint64{0}, Metadata: []string{"", c.metadata}}
+		for i := range entries {
+			e := trace.Event{Action: mem.ActionAlloc, Ptr: driver.Pointer(512 * (i + 1)), Size: 512, Stack: 1}
+			if c.metadata != "" {
+				e.Metadata = 1
+			}
+			tr.Events = append(tr.Events, e)
+		}
+		s := &snapshot.Snapshot{Traces: []*trace.Trace{tr}, Stacks: stackOf(c.depth)}
+		var n bytesCounted
+		err := s.WriteJSON(&n)
+		var refused *snapshot.Error
+		if errors.As(err, &refused) != c.refused || err != nil && !c.refused {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if most := 66<<20 + entries*33<<10; int(n) > most {
+			t.Errorf("%s: %d bytes, want at most %d", c.name, int(n), most)
+		}
 	}
 }

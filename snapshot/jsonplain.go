@@ -107,14 +107,14 @@ func (j *jsonSink) value(v any, again bool) {
 		j.bits(v)
 	case float64:
 		if text := jsonFloat(v); math.IsNaN(v) || math.IsInf(v, 0) {
-			j.text(text)
+			j.quote(text)
 		} else {
 			j.raw(text)
 		}
 	case string:
-		j.text(v)
+		j.quote(v)
 	case []byte:
-		j.text(base64.StdEncoding.EncodeToString(v))
+		j.quote(base64.StdEncoding.EncodeToString(v))
 	case []any:
 		j.array(v, again || j.values.again(v, len(v)))
 	case pickle.TupleValue:
@@ -159,9 +159,9 @@ func (j *jsonSink) line(n uint32) string {
 		f, w := &j.stacks.Frames[n], &jsonSink{out: textOutput{w: &b}, values: j.values}
 		w.beginDict()
 		w.key("name")
-		w.text(f.Name)
+		w.quote(f.Name)
 		w.key("filename")
-		w.text(f.Filename)
+		w.quote(f.Filename)
 		w.key("line")
 		w.integer(f.Line)
 		w.extra(j.keys[n])

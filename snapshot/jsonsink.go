@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strconv"
 	"unicode/utf8"
@@ -69,11 +70,33 @@ type jsonSink struct {
 	keys   map[uint32]*Extra
 	next   bool // a comma has to come before the next key or item
 	values *plainJSON
+
+	long   map[string]struct{} // strings of more than longText bytes that were written
+	shared int64               // bytes of frames and long strings that may still be written again
+}
+
+// maxShared is how many bytes of frames and long strings may be written again because several places share them, beyond
+// sharedPerItem for each item of a list. Without a limit, a file of a few megabytes could become hundreds of gigabytes.
+const (
+	maxShared     = 64 << 20
+	sharedPerItem = 32 << 10
+	longText      = 1 << 10
+)
+
+// again counts n bytes that were written before. It reports false once that is too much.
+func (j *jsonSink) again(n int) bool {
+	if j.shared -= int64(n); j.shared < 0 && j.out.err == nil {
+		j.out.err = &Error{Reason: fmt.Sprintf("as JSON, frames and strings that the file shares would be written out again and again: "+
+			"more than %d MiB, and %d KiB for each entry, segment and block; a pickle shares them", maxShared>>20, sharedPerItem>>10)}
+	}
+	return j.out.err == nil
 }
 
 func newJSONSink(w io.Writer, s *Snapshot) *jsonSink {
 	values := &plainJSON{met: map[place]any{}, repeats: maxRepeats}
-	j := &jsonSink{out: textOutput{w: w}, stacks: s.Stacks, keys: s.FrameExtra, values: values}
+	j := &jsonSink{
+		out: textOutput{w: w}, stacks: s.Stacks, keys: s.FrameExtra, values: values, long: map[string]struct{}{}, shared: maxShared,
+	}
 	if s.Stacks != nil {
 		j.lines = make([]string, len(s.Stacks.Frames))
 	}
@@ -92,7 +115,10 @@ func (j *jsonSink) list(n int, item func(i int)) {
 			j.raw(",")
 		}
 		j.raw("\n")
-		item(i)
+		j.shared += sharedPerItem
+		if item(i); j.out.err != nil {
+			return
+		}
 	}
 	j.raw("]")
 }
@@ -101,12 +127,22 @@ func (j *jsonSink) key(name string) {
 	if j.next {
 		j.raw(",")
 	}
-	j.text(name)
+	j.quote(name)
 	j.raw(":")
 	j.next = true
 }
 
 func (j *jsonSink) text(s string) {
+	if len(s) > longText {
+		if _, written := j.long[s]; written && !j.again(len(s)) {
+			return
+		}
+		j.long[s] = struct{}{}
+	}
+	j.quote(s)
+}
+
+func (j *jsonSink) quote(s string) {
 	j.out.buf = appendString(j.out.buf, s)
 	j.out.room()
 }
@@ -129,7 +165,12 @@ func (j *jsonSink) frames(id trace.StackID) {
 		if i > 0 {
 			j.raw(",")
 		}
-		j.raw(j.line(n))
+		written := j.lines[n] != ""
+		line := j.line(n)
+		if written && !j.again(len(line)) {
+			return
+		}
+		j.raw(line)
 	}
 	j.raw("]")
 }

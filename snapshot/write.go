@@ -49,7 +49,9 @@ func (s *Snapshot) WritePickle(w io.Writer) error {
 // makes them; tuples and bytes as keys of what is not known are left out. Recent versions of PyTorch's viewer open it.
 //
 // Memory is for one JSON text of each frame, whatever the number of events. The error is that of w, or an *Error if the
-// settings, or values of keys that are not known, share containers so that they would be endless when written out.
+// settings, or values of keys that are not known, share containers so that they would be endless when written out, or if
+// frames and strings of more than 1 KiB that were written before take more than 64 MiB, and 32 KiB for each entry,
+// segment and block before them. The file has a part of the JSON then.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	j := newJSONSink(w, s)
 	s.write(j)

@@ -25,7 +25,8 @@ func (*exportCmd) Help() string {
 
     pickle     for Python, torch.cuda._memory_viz and https://pytorch.org/memory_viz: protocol 4, not compressed;
                keys that ashlar does not know are in it, too
-    json       the same dicts and lists as JSON; stacks are written out, so this may be large
+    json       the same dicts and lists as JSON; stacks are written out, so this may be large. Refused if what a file shares
+               takes more than 64 MiB, and 32 KiB for each entry, segment and block, when it is written out
     pprof      for go tool pprof: bytes and blocks, in use and allocated, by stack, with the labels device, stream, pool, tag
     perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks, segments, annotations
 
