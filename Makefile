@@ -31,7 +31,7 @@ fuzz: ## every fuzz target on FUZZTIME inputs (default 50000x)
 
 campaign: ## random histories of many seeds: make campaign SEEDS=1000 OPS=20000
 	go test -tags invariants -timeout 0 ./internal/campaign -seed $(SEED) -seeds $(SEEDS) -ops $(OPS)
-	go test -timeout 0 ./mem -run RandomStacks -stacks 10000
+	go test -timeout 0 ./mem/layer -run RandomStacks -stacks 10000
 	go test -tags invariants -timeout 0 ./mem/caching -run RestoresInRandomHistories -checkpoints 100000
 
 bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/trace"
@@ -117,9 +118,9 @@ func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
-			var tracker *mem.Tracker
+			var tracker *layer.Tracker
 			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
-				tracker = mem.Track(mem.Zero(a), mem.TrackOptions{})
+				tracker = layer.Track(layer.Zero(a), layer.TrackOptions{})
 				return tracker
 			}}}})
 			secret := slices.Repeat([]float32{7}, 1<<17)
@@ -436,7 +437,7 @@ func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 func TestDefect20_RequestsRoundUp(t *testing.T) {
 	for _, allocator := range allocators {
 		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
-			return mem.Track(mem.Align(a, 4096, mem.AlignOptions{}), mem.TrackOptions{})
+			return layer.Track(layer.Align(a, 4096, layer.AlignOptions{}), layer.TrackOptions{})
 		}}}})
 		s := session(t, e)
 		for _, c := range []struct{ asked, unit, least int64 }{{1000, 1024, 1024}, {1, 5 << 20, 5 << 20}, {5 << 20, 5 << 20, 5 << 20}} {

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/collective"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/timeline"
 )
@@ -114,7 +115,7 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 			d.memory = below(dev)
 		}
 		if c.MemoryLimit > 0 {
-			d.memory = mem.LimitDevice(d.memory, c.MemoryLimit, "the engine's MemoryLimit")
+			d.memory = layer.LimitDevice(d.memory, c.MemoryLimit, "the engine's MemoryLimit")
 		}
 		return d.memory
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -153,7 +154,7 @@ func TestOpenThatFailsClosesEverything(t *testing.T) {
 		"bad settings":         {Allocator: "arena:size=much"},
 		"a negative limit":     {MemoryLimit: -1},
 		"no wrapper":           {Wrap: func(mem.Allocator) mem.Allocator { return nil }},
-		"another's wrapper":    {Wrap: func(mem.Allocator) mem.Allocator { return mem.Limit(nobody{}, 1) }},
+		"another's wrapper":    {Wrap: func(mem.Allocator) mem.Allocator { return layer.Limit(nobody{}, 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, devs := onSim(t, 2, Config{Devices: []DeviceConfig{{}, d}})
@@ -206,14 +207,14 @@ func (nobody) Alloc(driver.Stream, int64) (mem.Block, error) { return mem.Block{
 func (nobody) Free(mem.Block, ...driver.Stream) {}
 
 func TestDeviceConfig(t *testing.T) {
-	var tracker *mem.Tracker
+	var tracker *layer.Tracker
 	e, _ := simulated(t, 3, Config{
 		Compute: compute.Options{Allocator: "arena:size=4MiB"},
 		Devices: []DeviceConfig{
 			{Allocator: "caching", MemoryLimit: 1 << 20},
 			{Allocator: "caching"},
 			{Wrap: func(a mem.Allocator) mem.Allocator {
-				tracker = mem.Track(a, mem.TrackOptions{})
+				tracker = layer.Track(a, layer.TrackOptions{})
 				return tracker
 			}},
 		},

@@ -58,7 +58,7 @@ func refuse(kind error, op, format string, args ...any) error {
 type Options struct {
 	Allocator string // as mem.Open takes it: "caching:expandable_segments:True"; empty is its first choice
 
-	// Memory, if not nil, returns the device as the allocator sees it: mem.LimitDevice(dev, 8<<30, "MemoryLimit") has it take no
+	// Memory, if not nil, returns the device as the allocator sees it: layer.LimitDevice(dev, 8<<30, "MemoryLimit") has it take no
 	// more than that. All but the allocator uses the device itself.
 	Memory func(dev driver.Device) driver.Device
 

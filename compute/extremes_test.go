@@ -17,6 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -37,7 +38,7 @@ func limited(t *testing.T, bytes int64) *tensor.Place {
 			t.Error(err)
 		}
 	})
-	return tensor.NewPlace(tensor.Config{Device: dev, Allocator: mem.Limit(a, bytes), Backend: b})
+	return tensor.NewPlace(tensor.Config{Device: dev, Allocator: layer.Limit(a, bytes), Backend: b})
 }
 
 // failed is the error of what should return no tensor.

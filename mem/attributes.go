@@ -96,3 +96,14 @@ func parseAttribute(name string) (Attributes, error) {
 	}
 	return 0, fmt.Errorf("%q is none of %s and device=NUMBER", name, strings.Join(attributeNames[:], ", "))
 }
+
+// A SizeTracker knows of each of its blocks what was asked for: TensorFlow's TracksAllocationSizes. Its methods take constant
+// time, and panic if the block is not on loan. Only the topmost layer of a stack can be asked: a block is known by the tag
+// that its own layer gave it. See layer.SlowSizes for blocks that are known by their addresses.
+type SizeTracker interface {
+	Allocator
+
+	RequestedSize(b Block) int64 // bytes that were asked for
+	AllocatedSize(b Block) int64 // bytes that the borrower may use, at least as many
+	AllocationID(b Block) uint64 // from 1, rising in the order of allocation, never given again
+}

@@ -7,9 +7,13 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/internal/fake"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -105,7 +109,7 @@ func allocatorFor(t *testing.T, dev driver.Device, want mem.Attributes) mem.Allo
 // A device asked for an allocator with attributes gives the one of the highest priority that has them all: memory of its own,
 // page-locked memory of the host, ordinary memory of the host; and says what it has where nothing will do.
 func TestADeviceIsAskedForAttributes(t *testing.T) {
-	dev := device(t, "sim:total=1GiB") // which Go code does not reach, as a GPU
+	dev := drivertest.OpenDevice(t, "sim:total=1GiB") // which Go code does not reach, as a GPU
 	s := dev.DefaultStream()
 	for _, want := range []mem.Attributes{0, mem.GPUCompatible} {
 		if _, ok := allocatorFor(t, dev, want).(*caching.Allocator); !ok {
@@ -119,7 +123,7 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 	plain := allocatorFor(t, dev, mem.OnHost)
 	for _, a := range []mem.Allocator{locked, plain} {
 		b, err := a.Alloc(s, 1000)
-		must(t, err)
+		testkit.Must(t, err)
 		if a.(io.Closer).Close() == nil {
 			t.Errorf("%T closes with a block on loan", a)
 		}
@@ -128,7 +132,7 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 			t.Fatalf("Go code does not reach %T", a)
 		}
 		bytes, err := v.Bytes(b.Ptr, b.Size)
-		must(t, err)
+		testkit.Must(t, err)
 		for i := range bytes {
 			bytes[i] = 7
 		}
@@ -139,11 +143,11 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 	}
 	tracked := allocatorFor(t, dev, mem.OnHost|mem.TrackSizes)
 	b, err := tracked.Alloc(s, 1000)
-	must(t, err)
+	testkit.Must(t, err)
 	if n := tracked.(mem.SizeTracker).RequestedSize(b); n != 1000 {
 		t.Errorf("asked for %d bytes", n)
 	}
-	if below, ok := mem.Find[*mem.Tracked](tracked); !ok || below.AllocationID(b) != 1 {
+	if below, ok := mem.Find[*layer.Tracked](tracked); !ok || below.AllocationID(b) != 1 {
 		t.Error("the Tracked is not found")
 	}
 	tracked.Free(b)
@@ -151,8 +155,8 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 	if !errors.Is(err, mem.ErrUnknown) {
 		t.Errorf("memory for a network card: %v", err)
 	}
-	wantAll(t, err.Error(), "on_host,nic_compatible", "sim", "caching (gpu_compatible)", "pinned (on_host,gpu_compatible)", "host (on_host)")
-	host := device(t, "host:total=1GiB")
+	testkit.Contains(t, err.Error(), "on_host,nic_compatible", "sim", "caching (gpu_compatible)", "pinned (on_host,gpu_compatible)", "host (on_host)")
+	host := drivertest.OpenDevice(t, "host:total=1GiB")
 	if _, ok := allocatorFor(t, host, mem.OnHost|mem.GPUCompatible).(*caching.Allocator); !ok {
 		t.Error("the host's own memory is not good enough for the host")
 	}
@@ -160,7 +164,7 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 
 // What the device or the program lacks something for is passed over, and its error told where nothing else is left.
 func TestADeviceWithoutPageLockedMemory(t *testing.T) {
-	dev := noPinned{device(t, "sim:total=1GiB")}
+	dev := noPinned{drivertest.OpenDevice(t, "sim:total=1GiB")}
 	if _, err := mem.AllocatorFor(dev, mem.OnHost|mem.GPUCompatible); !errors.Is(err, mem.ErrUnknown) || !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("page-locked memory: %v", err)
 	}
@@ -169,8 +173,8 @@ func TestADeviceWithoutPageLockedMemory(t *testing.T) {
 	refuse := func(err error) mem.Factory {
 		return func(driver.Device, string) (mem.Allocator, error) { return nil, err }
 	}
-	below := newPile(1)
 	mem.RegisterInTest(t)
+	below := fake.NewPile(1)
 	mem.RegisterFor(bit, "attributes-lacking", "sim", 9, refuse(driver.ErrUnsupported))
 	mem.RegisterFor(bit, "attributes-good", "sim", 8, func(driver.Device, string) (mem.Allocator, error) { return below, nil })
 	mem.RegisterFor(bit, "attributes-broken", "sim", 7, refuse(broken))
@@ -203,13 +207,13 @@ func TestNobodyGetsHostMemoryUnasked(t *testing.T) {
 	mem.RegisterFor(mem.OnHost, "attributes-host", "unasked", 1<<20, func(driver.Device, string) (mem.Allocator, error) {
 		return nil, errors.New("opened")
 	})
-	dev := unasked{device(t, "sim:total=1GiB")}
+	dev := unasked{drivertest.OpenDevice(t, "sim:total=1GiB")}
 	a, err := mem.Open("", dev)
-	must(t, err)
+	testkit.Must(t, err)
 	if _, ok := a.(*caching.Allocator); !ok {
 		t.Errorf("without a name, the device has a %T", a)
 	}
-	must(t, a.(io.Closer).Close())
+	testkit.Must(t, a.(io.Closer).Close())
 	if _, ok := allocatorFor(t, dev, 0).(*caching.Allocator); !ok {
 		t.Error("without OnHost, what is had is not the device's")
 	}
@@ -217,9 +221,9 @@ func TestNobodyGetsHostMemoryUnasked(t *testing.T) {
 		t.Errorf("by its name: %v", err)
 	}
 	b, err := mem.Open("host:total=1MiB", sim.New(sim.Options{}))
-	must(t, err)
+	testkit.Must(t, err)
 	if _, err := b.Alloc(dev.DefaultStream(), 2<<20); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("beyond the host's total: %v", err)
 	}
-	must(t, b.(io.Closer).Close())
+	testkit.Must(t, b.(io.Closer).Close())
 }

@@ -30,7 +30,7 @@ type FrameworkReporter interface {
 // FrameworkStatsOf returns the statistics of an allocator by TensorFlow's names: those of the topmost layer that is a
 // FrameworkReporter or a StatsReporter. Of the latter a snapshot tells the largest free block, which takes as long as
 // there are blocks. The limit is the lowest of all layers (see LimitOf) and of the memory that there is: a layer says
-// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a Tracked does over any
+// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a layer.Tracked does over any
 // allocator.
 func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	for layer := range Layers(a) {
@@ -83,19 +83,6 @@ func largestFree(a Allocator) (most int64) {
 		}
 	}
 	return most
-}
-
-// FrameworkStats implements FrameworkReporter: what the layers below say or, if they count nothing, what went through
-// here.
-func (t *Tracked) FrameworkStats() FrameworkStats {
-	if s, ok := FrameworkStatsOf(t.inner); ok {
-		return s
-	}
-	sizes := t.Sizes()
-	return FrameworkStats{
-		NumAllocs: sizes.Blocks.Total, BytesInUse: sizes.Bytes.Current, PeakBytesInUse: sizes.Bytes.Peak,
-		LargestAllocSize: sizes.Largest,
-	}
 }
 
 // Map returns the statistics by TensorFlow's names. Limits that there are not are left out.

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 )
 
 // An onHost allocator has ordinary memory of the host, for programs that work on another device: AllocatorFor with OnHost alone.

@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // linked is a device with peers, none of which it reaches.
@@ -32,7 +33,7 @@ func TestDefect12_DevicesThatAreNotLinkedSaySo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, dev := range []driver.Device{d, linked{d}} {
-			if err := mem.EnablePeer(dev, owner, mem.Measure(a)); !errors.Is(err, driver.ErrUnsupported) {
+			if err := mem.EnablePeer(dev, owner, layer.Measure(a)); !errors.Is(err, driver.ErrUnsupported) {
 				t.Errorf("EnablePeer = %v, want ErrUnsupported", err)
 			}
 		}

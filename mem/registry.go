@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +29,8 @@ type registration struct {
 var (
 	registryMu sync.RWMutex
 	registry   []registration // the highest priority first, names in order among equals
+
+	sizeTracking func(a Allocator) SizeTracker // set by mem/layer
 )
 
 func (r *registration) serves(driver string) bool { return r.device == "" || r.device == driver }
@@ -62,10 +63,18 @@ func RegisterFor(provides Attributes, name, device string, priority int, f Facto
 	})
 }
 
+// RegisterSizeTracking sets how AllocatorFor makes a SizeTracker of an allocator that is none. The returned SizeTracker is an
+// io.Closer if the allocator is. It is for the init function of package layer.
+func RegisterSizeTracking(wrap func(a Allocator) SizeTracker) {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	sizeTracking = wrap
+}
+
 // Open makes an allocator of dev's memory from a spec "name" or "name:settings", such as
 // "caching:expandable_segments:True", or from an empty one, which is the allocator of the highest priority for dev. Of two
 // of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none, and names the import
-// that links one of Ashlar's in. Of a LimitedDevice's memory it makes an allocator whose out-of-memory errors tell of that limit.
+// that links one of Ashlar's in. Of a layer.LimitedDevice's memory it makes an allocator whose out-of-memory errors tell of that limit.
 func Open(spec string, dev driver.Device) (Allocator, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	kind := dev.Info().Driver
@@ -89,8 +98,8 @@ func Open(spec string, dev driver.Device) (Allocator, error) {
 		return nil, missing(fmt.Sprintf("%q for devices", name), kind, name, Allocators(kind))
 	}
 	a, err := factory(dev, settings)
-	if limited, ok := dev.(*LimitedDevice); ok && err == nil {
-		a = limited.over(a)
+	if limited, ok := dev.(interface{ Over(a Allocator) Allocator }); ok && err == nil { // a layer.LimitedDevice
+		a = limited.Over(a)
 	}
 	return a, err
 }
@@ -122,12 +131,13 @@ func OwnAttributes(dev driver.Device) Attributes {
 // OnHost|GPUCompatible, ordinary memory for OnHost alone. Those implement driver.Visible, hand out nothing that queued work may
 // still touch, and are no part of what the device's allocators count.
 //
-// TrackSizes wraps what is found in a Tracked, unless it is a SizeTracker itself. An allocator for which the device or the
+// TrackSizes wraps what is found in a layer.Tracked, unless it is a SizeTracker itself. An allocator for which the device or the
 // program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is passed over. The caller closes what is returned, if it is
 // an io.Closer, before the device. The error matches ErrUnknown if there is none, and lists what there is.
 func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
 	kind := dev.Info().Driver
 	registryMu.RLock()
+	trackSizes := sizeTracking
 	var fit []registration
 	var known []string
 	for _, r := range registry {
@@ -144,17 +154,16 @@ func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
 		}
 	}
 	registryMu.RUnlock()
+	if want&TrackSizes != 0 && trackSizes == nil {
+		return nil, errors.New("mem: AllocatorFor with TrackSizes: import github.com/ashlar-go/ashlar/mem/layer")
+	}
 	var passed []error
 	for _, r := range fit {
 		a, err := r.factory(dev, "")
 		switch {
 		case err == nil:
 			if _, tracks := a.(SizeTracker); want&TrackSizes != 0 && !tracks {
-				t := NewTracked(a, TrackedOptions{})
-				if c, ok := a.(io.Closer); ok {
-					return closingTracked{t, c}, nil
-				}
-				return t, nil
+				return trackSizes(a), nil
 			}
 			return a, nil
 		case !errors.Is(err, driver.ErrUnsupported) && !errors.Is(err, driver.ErrUnknown):
@@ -169,12 +178,3 @@ func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
 	none := missing(fmt.Sprintf("for %v memory of devices", want), kind, name, known)
 	return nil, errors.Join(append([]error{none}, passed...)...)
 }
-
-// A closingTracked closes what is below it.
-type closingTracked struct {
-	*Tracked
-	io.Closer
-}
-
-// Unwrap implements Wrapper: so Find finds the Tracked.
-func (c closingTracked) Unwrap() Allocator { return c.Tracked }

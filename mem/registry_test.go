@@ -7,25 +7,12 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
-
-func device(t *testing.T, spec string) driver.Device {
-	t.Helper()
-	dev, err := driver.Open(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return dev
-}
 
 // TestRegistryGivesOutByDeviceAndPriority: by name, and without one the highest priority of those for the device.
 func TestRegistryGivesOutByDeviceAndPriority(t *testing.T) {
@@ -38,7 +25,7 @@ func TestRegistryGivesOutByDeviceAndPriority(t *testing.T) {
 	mem.Register("registry-low", "", -10, made("low"))
 	mem.Register("registry-high", "host", 1000, made("high"))
 	mem.Register("registry-low", "sim", -20, made("low of sim"))
-	host, sim := device(t, "host"), device(t, "sim:total=1GiB")
+	host, sim := drivertest.OpenDevice(t, "host"), drivertest.OpenDevice(t, "sim:total=1GiB")
 	for _, c := range []struct {
 		spec string
 		dev  driver.Device
@@ -105,7 +92,7 @@ func TestDefect27_TestsTakeBackAllocators(t *testing.T) {
 }
 
 func TestRegistryOpensWithSettings(t *testing.T) {
-	dev := device(t, "sim:total=1GiB")
+	dev := drivertest.OpenDevice(t, "sim:total=1GiB")
 	a, err := mem.Open("caching:expandable_segments:True,limit:64MiB", dev)
 	if err != nil {
 		t.Fatal(err)

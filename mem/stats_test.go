@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -64,10 +65,10 @@ func TestStatsMapHasPrivatePools(t *testing.T) {
 	dev := sim.New(sim.Options{})
 	defer dev.Close()
 	a, err := caching.New(dev, caching.Default())
-	must(t, err)
+	testkit.Must(t, err)
 	p := a.NewPool(caching.PoolOptions{})
 	b, err := p.Alloc(dev.DefaultStream(), 3<<20)
-	must(t, err)
+	testkit.Must(t, err)
 	m := a.Stats().MapWithPools(a.ReservedByPrivatePools())
 	id := p.ID()
 	key := fmt.Sprintf("reserved_bytes_by_private_pools.%d_%d.", id[0], id[1])
@@ -75,6 +76,6 @@ func TestStatsMapHasPrivatePools(t *testing.T) {
 		t.Errorf("%d keys of private pools, %s has %d and %d", n, key, m[key+"all.current"], m[key+"large_pool.peak"])
 	}
 	p.Free(b)
-	must(t, p.Close())
-	must(t, a.Close())
+	testkit.Must(t, p.Close())
+	testkit.Must(t, a.Close())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/magazine"
 	"github.com/ashlar-go/ashlar/metrics"
 )
@@ -42,7 +43,7 @@ func watch(t *testing.T, name string, make func(driver.Device) (mem.Allocator, e
 	a := must[mem.Allocator](t)(make(dev))
 	closing(t, a.(io.Closer))
 	var r metrics.Registry
-	must[*metrics.Source](t)(r.Add(metrics.Labels{Device: "sim:0", Allocator: name}, mem.Measure(a)))
+	must[*metrics.Source](t)(r.Add(metrics.Labels{Device: "sim:0", Allocator: name}, layer.Measure(a)))
 	reporter, _ := mem.Find[mem.StatsReporter](a)
 
 	seed := [32]byte([]byte(crand.Text() + crand.Text())[:32])

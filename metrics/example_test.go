@@ -10,8 +10,8 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
-	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
@@ -24,7 +24,7 @@ func Example() {
 	defer dev.Close()
 	a := direct.New(dev, direct.Config{})
 	defer a.Close()
-	tenant, err := mem.NewQuotas(a, 512<<20).Tenant("anna", 64<<20, 256<<20)
+	tenant, err := layer.NewQuotas(a, 512<<20).Tenant("anna", 64<<20, 256<<20)
 	if err != nil {
 		panic(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 	"github.com/ashlar-go/ashlar/metrics"
 )
@@ -191,7 +192,7 @@ func TestAllocatorWithoutStats(t *testing.T) {
 	if _, err := r.Add(l, a); err == nil || !strings.Contains(err.Error(), "plain") {
 		t.Errorf("nothing to tell: %v", err)
 	}
-	if _, err := r.Add(l, mem.Limit(a, 0)); err != nil {
+	if _, err := r.Add(l, layer.Limit(a, 0)); err != nil {
 		t.Fatal(err)
 	}
 	page := pageOf(t, &r)
@@ -206,9 +207,9 @@ func TestLimitOfWhoeverHasOne(t *testing.T) {
 	dev := open(t)
 	a := must[*bfc.Allocator](t)(bfc.New(dev, bfc.Config{Limit: 64 << 20}))
 	closing(t, a)
-	tenant := must[*mem.Tenant](t)(mem.NewQuotas(a, 32<<20).Tenant("anna", 0, 8<<20))
+	tenant := must[*layer.Tenant](t)(layer.NewQuotas(a, 32<<20).Tenant("anna", 0, 8<<20))
 	var r metrics.Registry
-	for name, a := range map[string]mem.Allocator{"bfc": a, "anna": mem.Zero(tenant)} {
+	for name, a := range map[string]mem.Allocator{"bfc": a, "anna": layer.Zero(tenant)} {
 		if _, err := r.Add(metrics.Labels{Device: "sim:0", Allocator: name}, a); err != nil {
 			t.Fatal(err)
 		}

@@ -51,6 +51,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -96,13 +97,13 @@ func (s *Source) Remove() {
 }
 
 // Add adds an allocator, and finds in its layers what there is to tell: the first with statistics (mem.StatsReporter), the
-// first that holds blocks back (mem/magazine), the first that measures (mem.Measure), and the lowest limit of all (mem.LimitOf).
+// first that holds blocks back (mem/magazine), the first that measures (layer.Measure), and the lowest limit of all (mem.LimitOf).
 // The layers must stay as they are. What two stacks have in common is told twice if both are added. The error says that there is nothing to tell, or what is wrong
 // with the labels.
 func (r *Registry) Add(l Labels, a mem.Allocator) (*Source, error) {
 	collect := ofAllocator(a)
 	if collect == nil {
-		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of the %T has anything to tell: put a mem.Measure on top",
+		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of the %T has anything to tell: put a layer.Measure on top",
 			l.Device, l.Allocator, a)
 	}
 	return r.add(l, true, "", collect)
@@ -126,7 +127,7 @@ func (r *Registry) AddPinned(l Labels, stats func() pinned.Stats) (*Source, erro
 
 // AddTenant adds a tenant of the allocator that l names; its name, which must not be empty, is the label tenant. Remove it when
 // the tenant leaves.
-func (r *Registry) AddTenant(l Labels, t *mem.Tenant) (*Source, error) {
+func (r *Registry) AddTenant(l Labels, t *layer.Tenant) (*Source, error) {
 	if t.Name() == "" {
 		return nil, fmt.Errorf("metrics: a tenant of %s/%s without a name", l.Device, l.Allocator)
 	}

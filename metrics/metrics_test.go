@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
@@ -131,7 +132,7 @@ func TestLabelsThatAreRefused(t *testing.T) {
 	if _, err := r.AddDevice(metrics.Labels{Device: "d", Allocator: "a"}, nil); err == nil {
 		t.Error("a device with an allocator")
 	}
-	nameless := must[*mem.Tenant](t)(mem.NewQuotas(nil, 1).Tenant("", 0, 1))
+	nameless := must[*layer.Tenant](t)(layer.NewQuotas(nil, 1).Tenant("", 0, 1))
 	if _, err := r.AddTenant(metrics.Labels{Device: "d", Allocator: "a"}, nameless); err == nil {
 		t.Error("a tenant without a name")
 	}

@@ -10,6 +10,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/magazine"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 	"github.com/ashlar-go/ashlar/metrics"
@@ -54,7 +55,7 @@ func newWorld(t testing.TB) *world {
 	w.caching = must[*caching.Allocator](t)(caching.New(w.dev, cfg))
 	magazines := magazine.New(w.caching, magazine.Options{})
 	closing(t, magazines) // closes the layer below, too
-	top := mem.Measure(mem.Limit(mem.Limit(magazines, 512<<20), 768<<20))
+	top := layer.Measure(layer.Limit(layer.Limit(magazines, 512<<20), 768<<20))
 	w.block = must[mem.Block](t)(top.Alloc(w.dev.DefaultStream(), 4<<20))
 	t.Cleanup(func() { top.Free(w.block) })
 	for range 2 {
@@ -74,7 +75,7 @@ func newWorld(t testing.TB) *world {
 	page := must[pinned.Block](t)(host.Alloc(5000))
 	t.Cleanup(func() { host.Free(page) })
 
-	tenant := must[*mem.Tenant](t)(mem.NewQuotas(w.caching, 64<<20).Tenant("anna", 1<<20, 8<<20))
+	tenant := must[*layer.Tenant](t)(layer.NewQuotas(w.caching, 64<<20).Tenant("anna", 1<<20, 8<<20))
 	lent := must[mem.Block](t)(tenant.Alloc(w.dev.DefaultStream(), 2048))
 	t.Cleanup(func() { tenant.Free(lent) })
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -143,7 +144,7 @@ func (s *scrape) pinned(st pinned.Stats) {
 	}
 }
 
-func (s *scrape) measured(q quantity, c mem.Count) {
+func (s *scrape) measured(q quantity, c layer.Count) {
 	s.quantity(q, "", mem.Stat{Current: c.Current, Peak: c.Peak, Allocated: c.Total})
 }
 
@@ -160,7 +161,7 @@ func ofAllocator(a mem.Allocator) func(*scrape) error {
 			s.add(heldBytes, "", size)
 		})
 	}
-	if m, ok := mem.Find[*mem.Statistics](a); ok {
+	if m, ok := mem.Find[*layer.Statistics](a); ok {
 		tell = append(tell, func(s *scrape) {
 			c := m.Overall()
 			s.measured(measuredBlocks, c.Blocks)

@@ -7,6 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/golden"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -22,7 +23,7 @@ func newScriptRun() *replay.ScriptRun {
 		NewAllocator: func(dev driver.Device, name, settings string) (mem.Allocator, error) {
 			a := newAllocator(dev.(*device))
 			if name == "limited" {
-				return mem.Limit(plain{a}, 1024), nil
+				return layer.Limit(plain{a}, 1024), nil
 			}
 			return a, nil
 		},

@@ -20,6 +20,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -53,7 +54,7 @@ func limited(t *testing.T, name string) (mem.Allocator, driver.Device) {
 	case "stack":
 		a, err = caching.New(dev, cfg)
 		if err == nil {
-			a = mem.Limit(mem.Track(a, mem.TrackOptions{}), 32*mib)
+			a = layer.Limit(layer.Track(a, layer.TrackOptions{}), 32*mib)
 		}
 	case "silent": // describes nothing, and fails without facts
 		a = silent{}

@@ -17,6 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -60,7 +61,7 @@ func sites(c *tensor.Config) { c.Sites = true }
 
 // limited is a Config with that many bytes of memory.
 func limited(bytes int64) func(*tensor.Config) {
-	return func(c *tensor.Config) { c.Allocator = mem.Limit(c.Allocator, bytes) }
+	return func(c *tensor.Config) { c.Allocator = layer.Limit(c.Allocator, bytes) }
 }
 
 func empty(t *testing.T, p *tensor.Place, shape ...int) *tensor.Tensor {
@@ -407,7 +408,7 @@ func TestReleaseAndReclaimAtOnce(t *testing.T) {
 func TestReadOfWhatIsDropped(t *testing.T) {
 	p, done := openHost()
 	defer done()
-	alloc := mem.Limit(p.Allocator(), 1<<20)
+	alloc := layer.Limit(p.Allocator(), 1<<20)
 	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: alloc, Backend: p.Backend()})
 	var group sync.WaitGroup
 	for g := range 4 {

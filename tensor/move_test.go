@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -26,7 +27,7 @@ func placeOnArena(t testing.TB, dev driver.Device, size int64) (*tensor.Place, *
 		t.Fatal(err)
 	}
 	b := host.New(dev, host.Options{})
-	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: mem.Track(a, mem.TrackOptions{}), Backend: b, Sites: true})
+	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: layer.Track(a, layer.TrackOptions{}), Backend: b, Sites: true})
 	t.Cleanup(func() {
 		for _, err := range []error{p.Close(), b.Close(), a.Close(), dev.Close()} {
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -40,7 +41,7 @@ var allocators = []opener{
 	}},
 	{"tracked", func(dev driver.Device) (mem.Allocator, error) { // a layer below reports events
 		a, err := caching.New(dev, caching.Default())
-		return mem.Track(a, mem.TrackOptions{Depth: -1}), err
+		return layer.Track(a, layer.TrackOptions{Depth: -1}), err
 	}},
 	{"arena", func(dev driver.Device) (mem.Allocator, error) { return arena.New(dev, arena.Config{Size: 256 << 20}) }},
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -54,11 +55,11 @@ func TestAttachToAnEngine(t *testing.T) {
 // entries and of blocks on loan, and those of a tracker.
 func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
-	var tracker *mem.Tracker
+	var tracker *layer.Tracker
 	e, err := ashlar.Open(t.Context(), ashlar.Config{Devices: []ashlar.DeviceConfig{{
 		Spec: "host", Allocator: "caching",
 		Wrap: func(a mem.Allocator) mem.Allocator {
-			tracker = mem.Track(r.Attach(a), mem.TrackOptions{Depth: 32})
+			tracker = layer.Track(r.Attach(a), layer.TrackOptions{Depth: 32})
 			return tracker
 		},
 	}}})

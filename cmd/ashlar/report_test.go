@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -69,7 +70,7 @@ func TestInfoShowsReportsOfRunningOut(t *testing.T) {
 func TestDefect25_AReportIsReplayedUnderItsLimit(t *testing.T) {
 	dir := t.TempDir()
 	dev := sim.New(sim.Options{Total: 1 << 30})
-	a, err := mem.Open("caching", mem.LimitDevice(dev, 64<<20, "the limit of this test"))
+	a, err := mem.Open("caching", layer.LimitDevice(dev, 64<<20, "the limit of this test"))
 	if err != nil {
 		t.Fatal(err)
 	}

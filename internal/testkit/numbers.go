@@ -1,4 +1,3 @@
-// Package testkit is what tests of many packages share.
 package testkit
 
 import "runtime/metrics"

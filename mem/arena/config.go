@@ -8,12 +8,13 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
 	"github.com/ashlar-go/ashlar/mem/internal/settings"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // A Config is the settings of an Arena. Sizes are bytes. The zero value takes most of what the device has free.
 type Config struct {
 	// Size (size) is the bytes of the region, rounded down to Round. 0: what the device has free, less a twentieth for
-	// others, which is at least 512 MiB unless that were more than a quarter; of a mem.LimitedDevice what its limit leaves, less
+	// others, which is at least 512 MiB unless that were more than a quarter; of a layer.LimitedDevice what its limit leaves, less
 	// what moving needs beside the region. With pages it is addresses, and 0 is all that the device has free.
 	Size int64
 	// Round (round) is what sizes of blocks are rounded up to, a multiple of 512. 0 is 512; BMEngine's is 1024.
@@ -86,7 +87,7 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("arena: ask for the free memory: %w", err)
 		}
-		_, limited := dev.(*mem.LimitedDevice)
+		_, limited := dev.(*layer.LimitedDevice)
 		c.Size = c.most(free, limited)
 		if c.Size < c.Round {
 			return c, fmt.Errorf("arena: a region of what the device has free, %d bytes: %w", free, mem.ErrNoMemory)

@@ -63,6 +63,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/handover"
 	"github.com/ashlar-go/ashlar/mem/internal/waiting"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // An Allocator keeps segments of a device's memory and hands out blocks of them. Safe for concurrent use.
@@ -134,7 +135,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 const tooLarge = 1 << 60 // bytes: no device has so many
 
 // request is Alloc. With patience, if not nil, it waits for memory.
-func (a *Allocator) request(w want, patience mem.Patience) (mem.Block, error) {
+func (a *Allocator) request(w want, patience layer.Patience) (mem.Block, error) {
 	check.Stream("bfc: Alloc", w.stream)
 	switch {
 	case w.asked < 0:
@@ -189,7 +190,7 @@ func (a *Allocator) attempt(w *want, tentative bool) (mem.Block, error) {
 }
 
 // persist asks again whenever memory came back, and a last time when the context ends.
-func (a *Allocator) persist(w *want, patience mem.Patience) (b mem.Block, err error) {
+func (a *Allocator) persist(w *want, patience layer.Patience) (b mem.Block, err error) {
 	ctx, cancel := patience()
 	defer cancel()
 	cause := a.gate.Wait(ctx, func() bool {

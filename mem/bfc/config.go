@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/settings"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // A Config is the settings of an Allocator, with the names that ParseConfig has for them. Sizes are bytes. The zero value
@@ -39,9 +40,9 @@ type Config struct {
 	// stamps. Several allocators may share one.
 	Counter *Counter
 	// Retry (retry=10s) is how long an Alloc without room waits for others to free: TensorFlow's is
-	// mem.Within(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in mem.Retry, and also looks again
+	// layer.Within(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in layer.Retry, and also looks again
 	// when segments come or go and after SetSafeFrontier.
-	Retry mem.Patience
+	Retry layer.Patience
 }
 
 // Patience is how long TensorFlow waits for memory to be freed before a request fails.
@@ -87,7 +88,7 @@ func ParseConfig(text string) (Config, error) {
 		return Config{}, fmt.Errorf("bfc: %w", err)
 	}
 	if patience > 0 {
-		c.Retry = mem.Within(patience)
+		c.Retry = layer.Within(patience)
 	}
 	return c, nil
 }

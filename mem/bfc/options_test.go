@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // A request that is not to be retried waits for nobody, though Config.Retry says so for others, and no segment is given back for
@@ -49,7 +50,7 @@ func TestNoRetry(t *testing.T) {
 func TestFreedBeforeThroughAdaptors(t *testing.T) {
 	var counter bfc.Counter
 	b := newBench(t, bfc.Config{Limit: 2 * mib, NoCollect: true, Counter: &counter})
-	a := mem.NewTracked(mem.NewRetry(mem.Measure(b.Allocator), mem.RetryOptions{}), mem.TrackedOptions{})
+	a := layer.NewTracked(layer.NewRetry(layer.Measure(b.Allocator), layer.RetryOptions{}), layer.TrackedOptions{})
 	first, err := a.Alloc(b.s, 2*mib)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/magazine"
 )
 
@@ -362,7 +363,7 @@ func TestDefect14_AScopeCatchesItsKey(t *testing.T) {
 		a.Free(block)
 	}
 	held := magazine.New(b.Allocator, magazine.Options{})
-	stacks := []mem.Allocator{b.Allocator, held, mem.Slab(b.Allocator, 1024, 8), mem.NewTracked(mem.Limit(b.Allocator, gib), mem.TrackedOptions{})}
+	stacks := []mem.Allocator{b.Allocator, held, layer.Slab(b.Allocator, 1024, 8), layer.NewTracked(layer.Limit(b.Allocator, gib), layer.TrackedOptions{})}
 	for range 2 { // the second time layers may hold blocks
 		for _, a := range stacks {
 			goesTo(a, nil, mem.PoolID{})

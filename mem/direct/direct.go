@@ -266,7 +266,7 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	if n := a.stats.Allocation.All.Current; n > 0 {
-		return fmt.Errorf("direct: Close: %d blocks of %d bytes are still live; mem.Track tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
+		return fmt.Errorf("direct: Close: %d blocks of %d bytes are still live; layer.Track tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
 	}
 	if err := a.giveBack(); err != nil {
 		return fmt.Errorf("direct: Close: give back what was freed: %w", err)

@@ -3,37 +3,38 @@ package magazine
 import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // reporting returns the layer below with its statistics and its snapshot, as far as it has them, put right.
 func (c *Cache) reporting() mem.Allocator {
 	reporter, counts := mem.Find[mem.StatsReporter](c.below)
 	snapshotter, snapshots := mem.Find[mem.Snapshotter](c.below)
-	switch below := (layer{c.below}); {
+	switch below := (inner{c.below}); {
 	case counts && snapshots:
 		return struct {
-			layer
+			inner
 			statistics
 			segments
 		}{below, statistics{c, reporter, snapshotter}, segments{c, snapshotter}}
 	case counts:
 		return struct {
-			layer
+			inner
 			statistics
 		}{below, statistics{c, reporter, nil}}
 	case snapshots:
 		return struct {
-			layer
+			inner
 			segments
 		}{below, segments{c, snapshotter}}
 	}
 	return c.below
 }
 
-type layer struct{ mem.Allocator }
+type inner struct{ mem.Allocator }
 
 // Unwrap implements mem.Wrapper.
-func (l layer) Unwrap() mem.Allocator { return l.Allocator }
+func (l inner) Unwrap() mem.Allocator { return l.Allocator }
 
 // statistics are those of the layer below with held blocks as inactive ones. Peaks are as the layer below has them:
 // with the blocks that were held at the time.
@@ -151,14 +152,14 @@ func (s segments) Snapshot() []mem.SegmentInfo {
 	return snapshot
 }
 
-// SlowSizes implements mem.SlowSizer. Blocks of over Options.MaxSize bytes are those of the layer below.
+// SlowSizes implements layer.SlowSizer. Blocks of over Options.MaxSize bytes are those of the layer below.
 func (c *Cache) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	c.lock()
 	defer c.unlock()
 	r := c.records.byAddress()[p]
 	switch {
 	case r == nil:
-		return mem.SlowSizes(c.below, p)
+		return layer.SlowSizes(c.below, p)
 	case !r.lent():
 		return 0, 0, false
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // agree checks that the statistics, the snapshot and the model say the same. That takes as long as there are blocks, so
@@ -98,7 +99,7 @@ func (w *world) agreeSnapshot(segments []mem.SegmentInfo) error {
 // agreeSlowSizes checks the sizes that live blocks' addresses lead to, where they lead to any.
 func (w *world) agreeSlowSizes() error {
 	for _, b := range w.live {
-		requested, allocated, ok := mem.SlowSizes(w.a, b.Ptr)
+		requested, allocated, ok := layer.SlowSizes(w.a, b.Ptr)
 		if ok && (requested != b.asked || allocated != b.Size) {
 			return fmt.Errorf("SlowSizes: %d bytes asked for and %d allocated: that is %v, %d asked for",
 				requested, allocated, b, b.asked)
@@ -112,7 +113,7 @@ func (w *world) agreeSlowSizes() error {
 
 // tellsSizes reports whether the allocator can find blocks by their addresses.
 func (w *world) tellsSizes() bool {
-	_, sizes := mem.Find[mem.SlowSizer](w.a)
+	_, sizes := mem.Find[layer.SlowSizer](w.a)
 	_, snapshots := mem.Find[mem.Snapshotter](w.a)
 	return sizes || snapshots
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // mustAlloc returns a filled block of the next number.
@@ -55,7 +56,7 @@ func checkSizes(t testing.TB, cfg Config) {
 		freed := w.live[0].Ptr
 		must(t, w.free(w.live[0]))
 		must(t, w.agree(true))
-		if _, _, ok := mem.SlowSizes(w.a, freed); ok {
+		if _, _, ok := layer.SlowSizes(w.a, freed); ok {
 			t.Fatalf("SlowSizes finds a block at %#x, where one was freed", uint64(freed))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem/layer"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/host"
@@ -66,11 +67,11 @@ func TestStraight(t *testing.T) {
 
 // Adaptors leave an allocator sound.
 func TestAdaptors(t *testing.T) {
-	var trackers []*mem.Tracker
+	var trackers []*layer.Tracker
 	Run(t, Config{
 		Device: simulated(sim.Options{Total: 1 << 30, Completion: sim.AtRandom, Seed: 9}), Ops: 300, Seeds: 2, FaultOps: 20,
 		New: func(_ testing.TB, dev driver.Device) mem.Allocator {
-			tr := mem.Track(mem.Limit(newPool(dev, none), 1<<40), mem.TrackOptions{Freed: 4})
+			tr := layer.Track(layer.Limit(newPool(dev, none), 1<<40), layer.TrackOptions{Freed: 4})
 			trackers = append(trackers, tr)
 			return tr
 		},
@@ -79,7 +80,7 @@ func TestAdaptors(t *testing.T) {
 		if l := tr.Leaks(); l.Count != 0 {
 			t.Errorf("left: %v", l)
 		}
-		if l, ok := mem.Find[*mem.Limiter](tr); !ok || l.Live() != 0 {
+		if l, ok := mem.Find[*layer.Limiter](tr); !ok || l.Live() != 0 {
 			t.Errorf("the limiter counts %d bytes at the end", l.Live())
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 func sliderWith(b moveBug) func(testing.TB, driver.Device) mem.Allocator {
@@ -49,9 +50,9 @@ func TestSliderOnHost(t *testing.T) {
 func TestSliderUnderAdaptors(t *testing.T) {
 	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
 		"followed": func(a mem.Allocator) mem.Allocator {
-			return mem.NewScope(mem.Track(mem.Limit(a, 1<<40), mem.TrackOptions{Freed: 4}))
+			return layer.NewScope(layer.Track(layer.Limit(a, 1<<40), layer.TrackOptions{Freed: 4}))
 		},
-		"not followed": func(a mem.Allocator) mem.Allocator { return mem.Track(blindfold{a}, mem.TrackOptions{}) },
+		"not followed": func(a mem.Allocator) mem.Allocator { return layer.Track(blindfold{a}, layer.TrackOptions{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := sliding(sound, sim.Options{Completion: sim.AtRandom, Seed: 9})

@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -166,7 +167,7 @@ func TestMemHoldsElements(t *testing.T) {
 		t.Error("a setting that there is not was taken")
 	}
 	s := d.stream(t)
-	a := mem.NewTyped(m, mem.TypedOptions[int16]{Construct: func(x *int16) error { *x = 7; return nil }})
+	a := layer.NewTyped(m, layer.TypedOptions[int16]{Construct: func(x *int16) error { *x = 7; return nil }})
 	d.hold(s)
 	d.work(t, s)
 	e, err := a.Alloc(t.Context(), s, 1<<20)

@@ -222,7 +222,7 @@ func (a *Allocator) Close() error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("planned: Close with %d blocks of the region on loan; mem.Track tells where they were allocated", n)
+		return fmt.Errorf("planned: Close with %d blocks of the region on loan; layer.Track tells where they were allocated", n)
 	}
 	if c, ok := a.fallback.(io.Closer); ok && !a.closed.Load() {
 		if err := c.Close(); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 // Counts are what became of requests since New.
@@ -213,10 +214,10 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	return out
 }
 
-// SlowSizes implements mem.SlowSizer. What is not in the region is the fallback's.
+// SlowSizes implements layer.SlowSizer. What is not in the region is the fallback's.
 func (a *Allocator) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	if uint64(p-a.base) >= a.size {
-		return mem.SlowSizes(a.fallback, p)
+		return layer.SlowSizes(a.fallback, p)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -20,7 +19,7 @@ func TestWarmPairsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkPair is Alloc and Delete, beside the same through mem.ByAddress, which is told its allocator, and through the
+// BenchmarkPair is Alloc and Delete, beside the same through raw.ByAddress, which is told its allocator, and through the
 // allocator itself.
 func BenchmarkPair(b *testing.B) {
 	const size = 512
@@ -34,9 +33,9 @@ func BenchmarkPair(b *testing.B) {
 	})
 	b.Run("ByAddress", func(b *testing.B) {
 		dev := newSim(b)
-		a, err := mem.Current(dev)
+		a, err := raw.Current(dev)
 		check(b, err)
-		x := mem.ByAddress(a)
+		x := raw.ByAddress(a)
 		b.ReportAllocs()
 		for b.Loop() {
 			p, _ := x.Alloc(dev.DefaultStream(), size)
@@ -45,7 +44,7 @@ func BenchmarkPair(b *testing.B) {
 	})
 	b.Run("caching", func(b *testing.B) {
 		dev := newSim(b)
-		a, err := mem.Current(dev)
+		a, err := raw.Current(dev)
 		check(b, err)
 		b.ReportAllocs()
 		for b.Loop() {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
-	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -36,7 +35,7 @@ func Example_plugin() {
 	free(p, 1000, 1, 0)
 
 	for _, dev := range devices {
-		mem.SetCurrent(dev, nil)
+		raw.SetCurrent(dev, nil)
 		dev.Close()
 	}
 	// Output:

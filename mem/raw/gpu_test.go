@@ -73,7 +73,7 @@ func TestGPURaw(t *testing.T) {
 	if stats.ReservedBytes.All.Current != 0 {
 		t.Errorf("%d bytes are reserved in the end", stats.ReservedBytes.All.Current)
 	}
-	mem.SetCurrent(dev, nil)
+	raw.SetCurrent(dev, nil)
 	check(t, side.Close())
 	check(t, dev.Close())
 }

@@ -16,6 +16,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -107,7 +108,7 @@ func TestTicket(t *testing.T) {
 	}
 	raw.Delete(p)
 
-	mem.SetCurrent(dev, e)
+	raw.SetCurrent(dev, e)
 	p = alloc(t, dev, mib)
 	i, err := ipc.Dial(dev, l.Addr().String())
 	check(t, err)
@@ -140,7 +141,7 @@ func TestDefect15_IPCHandleOfMappedMemory(t *testing.T) {
 func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driver.Device) (mem.Allocator, error)) {
 	a, err := open(dev)
 	check(t, err)
-	former := mem.SetCurrent(dev, mem.Measure(a))
+	former := raw.SetCurrent(dev, layer.Measure(a))
 	before, p := alloc(t, dev, 3*mib), alloc(t, dev, 25*mib)
 	s, at := dev.DefaultStream(), p+5*mib+4096
 	for range 2 {
@@ -165,7 +166,7 @@ func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driv
 	raw.Delete(p)
 	check(t, raw.EmptyCache())
 	check(t, a.(interface{ Close() error }).Close())
-	mem.SetCurrent(dev, former)
+	raw.SetCurrent(dev, former)
 	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, device, asText(t, h)).CombinedOutput(); err == nil {
 		t.Errorf("a handle of memory that is gone was opened: %s", out)
 	}
@@ -176,7 +177,7 @@ func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
 	dev := newHost(t)
 	a, err := mapping["caching"](dev)
 	check(t, err)
-	mem.SetCurrent(dev, a)
+	raw.SetCurrent(dev, a)
 	p := alloc(t, dev, mib)
 	h, err := raw.IPCHandle(p)
 	check(t, err)
@@ -221,7 +222,7 @@ func TestDefect15_PagesThatCannotBeSharedServeAllTheSame(t *testing.T) {
 			dev := fault.Wrap(inner, fault.Rule{Kind: fault.CreateShared, Code: driver.ErrUnsupported})
 			a, err := open(dev)
 			check(t, err)
-			mem.SetCurrent(dev, a)
+			raw.SetCurrent(dev, a)
 			p := alloc(t, dev, 3*mib)
 			if _, err := raw.IPCHandle(p); !errors.Is(err, driver.ErrUnsupported) {
 				t.Errorf("a handle: %v", err)
@@ -229,7 +230,7 @@ func TestDefect15_PagesThatCannotBeSharedServeAllTheSame(t *testing.T) {
 			raw.Delete(p)
 			check(t, raw.EmptyCache())
 			check(t, a.(interface{ Close() error }).Close())
-			mem.SetCurrent(dev, nil)
+			raw.SetCurrent(dev, nil)
 		})
 	}
 }

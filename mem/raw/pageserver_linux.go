@@ -87,7 +87,7 @@ func (s *pageServer) find(key []byte) ([]driver.PageFile, error) {
 	if !own {
 		return nil, errors.New("no key of this process")
 	}
-	l, ok := mem.CurrentLoans().Holding(b.Ptr)
+	l, ok := CurrentLoans().Holding(b.Ptr)
 	if !ok || l.Block != b {
 		return nil, errors.New("the block was freed")
 	}

@@ -16,7 +16,7 @@ func EnablePeer(dev, other driver.Device) error {
 	if dev.Peers() == nil {
 		return noPeers("EnablePeer", dev)
 	}
-	a, err := mem.Current(other)
+	a, err := Current(other)
 	if err != nil {
 		return err
 	}

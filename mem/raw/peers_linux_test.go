@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/paged"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
@@ -38,7 +39,7 @@ var mapping = map[string]func(driver.Device) (mem.Allocator, error){
 // limits are nothing, and a limit of what the allocator may have of its device.
 var limits = map[string]func(driver.Device) driver.Device{
 	"":           func(d driver.Device) driver.Device { return d },
-	" of a part": func(d driver.Device) driver.Device { return mem.LimitDevice(d, 200*mib, "a test's limit") },
+	" of a part": func(d driver.Device) driver.Device { return layer.LimitDevice(d, 200*mib, "a test's limit") },
 }
 
 // worksIn lets the other device's default stream write to memory and reads it through the owner's.
@@ -63,7 +64,7 @@ func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
 				owner, other := newHost(t), newHost(t)
 				a, err := open(limit(owner))
 				check(t, err)
-				mem.SetCurrent(owner, a)
+				raw.SetCurrent(owner, a)
 				before := alloc(t, owner, 4*mib)
 				if err := worksIn(t, owner, other, before, 4*mib); err == nil {
 					t.Fatal("work used another device's memory that nobody let it use")

@@ -9,8 +9,8 @@
 // # Structure
 //
 // The package has no state, but for the server of IPCHandle's pages. Which allocator is a device's current one, and which blocks are on loan, is kept beside the
-// registry of package mem: mem.Current opens the registered allocator of the highest priority, mem/caching unless the
-// program registers another, and mem.SetCurrent puts one in its place at run time. Each function finds the device's
+// registry of package mem: raw.Current opens the registered allocator of the highest priority, mem/caching unless the
+// program registers another, and raw.SetCurrent puts one in its place at run time. Each function finds the device's
 // allocator, or the block that an address lies in, and asks the layer of it that can do what is wanted. Where no layer can,
 // the error says what is lacking and matches driver.ErrUnsupported.
 //
@@ -21,7 +21,7 @@
 //
 // There is no current device and no current stream: they are arguments. Blocks that were allocated through a mem.Allocator
 // are not known here by their addresses. Private pools, observers and recordings are the allocator's own: find them by
-// mem.Find in mem.Current. It reads no environment: NoCaching does what PYTORCH_NO_CUDA_MEMORY_CACHING does.
+// mem.Find in raw.Current. It reads no environment: NoCaching does what PYTORCH_NO_CUDA_MEMORY_CACHING does.
 package raw
 
 import (
@@ -39,7 +39,7 @@ import (
 // what needs an allocator opens it.
 func Init(devs ...driver.Device) error {
 	for _, dev := range devs {
-		if _, err := mem.Current(dev); err != nil {
+		if _, err := Current(dev); err != nil {
 			return err
 		}
 	}
@@ -48,41 +48,41 @@ func Init(devs ...driver.Device) error {
 
 // Initialized reports whether dev has a current allocator.
 func Initialized(dev driver.Device) bool {
-	_, ok := mem.FindCurrent(dev)
+	_, ok := FindCurrent(dev)
 	return ok
 }
 
 // NoCaching makes an allocator without a cache dev's current one, so that each Alloc and Delete is the driver's, as
 // PYTORCH_NO_CUDA_MEMORY_CACHING does for memory checkers. It returns the former, nil if there was none, with all it caches:
-// mem.SetCurrent(dev, former) turns caching on again.
+// raw.SetCurrent(dev, former) turns caching on again.
 func NoCaching(dev driver.Device) (former mem.Allocator) {
-	return mem.SetCurrent(dev, direct.New(dev, direct.Config{}))
+	return SetCurrent(dev, direct.New(dev, direct.Config{}))
 }
 
 // Alloc returns the address of at least size bytes of dev's memory for work queued on its default stream from now on. A
 // size of zero gives the zero Pointer; a negative size panics. The error matches mem.ErrNoMemory if there is no room.
 func Alloc(dev driver.Device, size int64) (driver.Pointer, error) {
-	return mem.AllocCurrent(dev, dev.DefaultStream(), size)
+	return AllocCurrent(dev, dev.DefaultStream(), size)
 }
 
 // AllocOn is Alloc for work queued on s, a stream of dev (raw_alloc_with_stream).
 func AllocOn(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, error) {
-	return mem.AllocCurrent(dev, s, size)
+	return AllocCurrent(dev, s, size)
 }
 
 // Delete takes back what Alloc returned, whatever the device, and gives it to the allocator that it came from. Work queued
 // before this call on the block's stream, on those of RecordStream, and on each in used, may still touch it: callers that
 // are told a stream with each free, as plug-ins are, name it here if it is another than the block's. Deleting the zero
 // Pointer does nothing; any other address that is not the start of a block on loan panics.
-func Delete(p driver.Pointer, used ...driver.Stream) { mem.CurrentLoans().Free(p, used...) }
+func Delete(p driver.Pointer, used ...driver.Stream) { CurrentLoans().Free(p, used...) }
 
 // RecordStream says that work on s uses memory of the block that p lies in: its Delete then waits for s too. The zero
 // Pointer is nobody's; an address outside the blocks on loan panics. An address inside a block costs a look at every one.
-func RecordStream(p driver.Pointer, s driver.Stream) { mem.CurrentLoans().RecordStream(p, s) }
+func RecordStream(p driver.Pointer, s driver.Stream) { CurrentLoans().RecordStream(p, s) }
 
 // DeviceOf returns the device whose memory p is, if p lies in a block on loan.
 func DeviceOf(p driver.Pointer) (driver.Device, bool) {
-	l, ok := mem.CurrentLoans().Holding(p)
+	l, ok := CurrentLoans().Holding(p)
 	return l.Device, ok
 }
 
@@ -95,7 +95,7 @@ func BaseAllocation(p driver.Pointer) (base driver.Pointer, size int64, err erro
 }
 
 // baseOf finds the base allocation of p, which lies in a block on loan.
-func baseOf(p driver.Pointer, l mem.Loan) (base driver.Pointer, size int64, err error) {
+func baseOf(p driver.Pointer, l Loan) (base driver.Pointer, size int64, err error) {
 	const call = "BaseAllocation"
 	// Only the topmost layer knows the block: adaptors hand out blocks of their own.
 	if top, ok := l.From.(interface {
@@ -123,8 +123,8 @@ func baseOf(p driver.Pointer, l mem.Loan) (base driver.Pointer, size int64, err 
 }
 
 // holding returns the block that p lies in, and panics if there is none.
-func holding(call string, p driver.Pointer) mem.Loan {
-	l, ok := mem.CurrentLoans().Holding(p)
+func holding(call string, p driver.Pointer) Loan {
+	l, ok := CurrentLoans().Holding(p)
 	if !ok {
 		panic(fmt.Sprintf("raw: %s of %#x, which lies in no block on loan", call, uint64(p)))
 	}
@@ -139,7 +139,7 @@ func lacks(call string, a mem.Allocator, what string) error {
 // Name returns what dev's current allocator is: the name of its package, which is what mem.Open knows it by ("caching",
 // "direct"), of the lowest layer if there are several.
 func Name(dev driver.Device) (string, error) {
-	a, err := mem.Current(dev)
+	a, err := Current(dev)
 	if err != nil {
 		return "", err
 	}
@@ -157,7 +157,7 @@ func name(a mem.Allocator) string {
 // ability returns the topmost layer of dev's current allocator that is a T.
 func ability[T any](call string, dev driver.Device, what string) (T, error) {
 	var none T
-	a, err := mem.Current(dev)
+	a, err := Current(dev)
 	if err != nil {
 		return none, err
 	}
@@ -208,8 +208,8 @@ func Enabled(dev driver.Device) (bool, error) {
 // that are no longer current keep theirs. The error joins those of all.
 func EmptyCache() error {
 	var errs []error
-	for _, dev := range mem.CurrentDevices() {
-		a, ok := mem.FindCurrent(dev)
+	for _, dev := range CurrentDevices() {
+		a, ok := FindCurrent(dev)
 		if !ok {
 			continue // it was taken away meanwhile
 		}

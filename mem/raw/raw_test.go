@@ -18,6 +18,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -58,10 +59,10 @@ func newHost(t testing.TB) driver.Device {
 // closing takes a device out of the process when the test ends: nothing may be on loan by then.
 func closing(t testing.TB, dev driver.Device) {
 	t.Cleanup(func() {
-		if n := mem.CurrentLoans().Len(); n != 0 {
+		if n := raw.CurrentLoans().Len(); n != 0 {
 			t.Errorf("%d blocks are still on loan", n)
 		}
-		mem.SetCurrent(dev, nil)
+		raw.SetCurrent(dev, nil)
 		check(t, dev.Close())
 	})
 }
@@ -94,7 +95,7 @@ func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T)
 		stats := s.Stats()
 		return stats.RequestedBytes.All.Current
 	}
-	pytorch, err := mem.Current(dev)
+	pytorch, err := raw.Current(dev)
 	check(t, err)
 
 	former := raw.NoCaching(dev)
@@ -108,7 +109,7 @@ func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T)
 	}
 	raw.Delete(uncached)
 
-	mem.SetCurrent(dev, former)
+	raw.SetCurrent(dev, former)
 	cached := alloc(t, dev, mib)
 	if d := requested(pytorch) - before; d != mib {
 		t.Errorf("with caching on the allocator was asked for %d bytes, want 1 MiB", d)
@@ -148,9 +149,9 @@ func TestInitAndName(t *testing.T) {
 	if name, err := raw.Name(one); name != "caching" || err != nil {
 		t.Errorf("the allocator is %q, %v", name, err)
 	}
-	a, err := mem.Current(one)
+	a, err := raw.Current(one)
 	check(t, err)
-	mem.SetCurrent(one, mem.Limit(a, 10*mib))
+	raw.SetCurrent(one, layer.Limit(a, 10*mib))
 	if name, _ := raw.Name(one); name != "caching" {
 		t.Errorf("below an adaptor the allocator is %q", name)
 	}
@@ -251,7 +252,7 @@ func TestBaseAllocation(t *testing.T) {
 	cfg.ExpandableSegments = true
 	a, err := caching.New(dev, cfg)
 	check(t, err)
-	mem.SetCurrent(dev, a)
+	raw.SetCurrent(dev, a)
 	p := alloc(t, dev, mib)
 	if _, _, err := raw.BaseAllocation(p); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "expandable") {
 		t.Errorf("of an expandable segment: %v", err)
@@ -270,7 +271,7 @@ func TestBaseAllocation(t *testing.T) {
 func TestBaseAllocationIsNoSnapshot(t *testing.T) {
 	dev := newSim(t)
 	p := alloc(t, dev, 3*mib)
-	a, err := mem.Current(dev)
+	a, err := raw.Current(dev)
 	check(t, err)
 	watched, ok := mem.Find[mem.Observable](a)
 	if !ok {
@@ -296,7 +297,7 @@ func TestBaseAllocationBelowAdaptors(t *testing.T) {
 		cfg.ExpandableSegments = expandable
 		below, err := caching.New(dev, cfg)
 		check(t, err)
-		mem.SetCurrent(dev, mem.Guard(below, mem.GuardOptions{}))
+		raw.SetCurrent(dev, layer.Guard(below, layer.GuardOptions{}))
 		p := alloc(t, dev, 3*mib)
 		base, size, err := raw.BaseAllocation(p)
 		if expandable != errors.Is(err, driver.ErrUnsupported) {
@@ -339,9 +340,9 @@ func TestDefect15_TheMemoryFractionIsTold(t *testing.T) {
 		t.Error("a fraction below 0")
 	}
 	want(0.25)
-	a, err := mem.Current(dev)
+	a, err := raw.Current(dev)
 	check(t, err)
-	mem.SetCurrent(dev, mem.Measure(a))
+	raw.SetCurrent(dev, layer.Measure(a))
 	want(0.25)
 	check(t, raw.SetMemoryFraction(dev, 1))
 	want(1)
@@ -399,8 +400,8 @@ func TestDeleteNamesStreams(t *testing.T) {
 // EmptyCache is about caches that there are: it opens no allocator, not even on a device that is just being given up.
 func TestEmptyCacheOpensNothing(t *testing.T) {
 	one, other := newSim(t), newSim(t)
-	mem.SetCurrent(one, giving{direct.New(one, direct.Config{}), func() { mem.SetCurrent(other, nil) }})
-	mem.SetCurrent(other, direct.New(other, direct.Config{})) // whose turn is next
+	raw.SetCurrent(one, giving{direct.New(one, direct.Config{}), func() { raw.SetCurrent(other, nil) }})
+	raw.SetCurrent(other, direct.New(other, direct.Config{})) // whose turn is next
 	check(t, raw.EmptyCache())
 	if raw.Initialized(other) {
 		t.Error("EmptyCache opened an allocator")
@@ -428,9 +429,9 @@ func TestClosingTheFormer(t *testing.T) {
 			}
 			former := open()
 			closeIt := former.(io.Closer).Close
-			mem.SetCurrent(dev, former)
+			raw.SetCurrent(dev, former)
 			p := alloc(t, dev, mib)
-			mem.SetCurrent(dev, open())
+			raw.SetCurrent(dev, open())
 			q := alloc(t, dev, mib)
 			if err := closeIt(); err == nil {
 				t.Error("an allocator was closed while its block was on loan")
@@ -440,7 +441,7 @@ func TestClosingTheFormer(t *testing.T) {
 			}
 			raw.Delete(p)
 			check(t, closeIt())
-			was := mem.SetCurrent(dev, former)
+			was := raw.SetCurrent(dev, former)
 			if p, err := raw.Alloc(dev, mib); p != 0 || err == nil {
 				t.Errorf("a closed allocator gave %#x", p)
 			}
@@ -462,7 +463,7 @@ func (x poor) Free(b mem.Block, used ...driver.Stream)              { x.a.Free(b
 // What an allocator cannot do is an error that names it and says what is lacking.
 func TestWhatIsLacking(t *testing.T) {
 	dev := newSim(t)
-	mem.SetCurrent(dev, poor{direct.New(dev, direct.Config{})})
+	raw.SetCurrent(dev, poor{direct.New(dev, direct.Config{})})
 	p := alloc(t, dev, mib)
 	for call, f := range map[string]func() error{
 		"BaseAllocation":        func() error { _, _, err := raw.BaseAllocation(p); return err },
@@ -547,7 +548,7 @@ func TestConcurrent(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				former = append(former, mem.SetCurrent(dev, a))
+				former = append(former, raw.SetCurrent(dev, a))
 			}
 			if err := raw.EmptyCache(); err != nil {
 				t.Error(err)

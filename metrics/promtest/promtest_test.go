@@ -45,7 +45,7 @@ func registry(t *testing.T) *metrics.Registry {
 	cfg.MaxSplitSize = 128 << 20
 	below, err := caching.New(dev, cfg)
 	check(err)
-	a := mem.Measure(mem.Limit(magazine.New(below, magazine.Options{}), 512<<20))
+	a := layer.Measure(layer.Limit(magazine.New(below, magazine.Options{}), 512<<20))
 	b, err := a.Alloc(dev.DefaultStream(), 3<<20)
 	check(err)
 	t.Cleanup(func() {

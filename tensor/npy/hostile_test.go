@@ -14,6 +14,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
@@ -172,7 +173,7 @@ func TestReadThatFailsLeavesNothing(t *testing.T) {
 	if _, err := Read(p, r); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: mem.Limit(p.Allocator(), 10<<20), Backend: p.Backend()})
+	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: layer.Limit(p.Allocator(), 10<<20), Backend: p.Backend()})
 	if _, err := Read(small, io.MultiReader(bytes.NewReader(head), zeros{})); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("%v", err)
 	}

@@ -37,7 +37,7 @@ func Of(dev driver.Device) *Memory {
 		return nil
 	}
 	sharing := dev.Sharing()
-	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok { // mem.LimitedDevice: peers know the device itself
+	if limited, ok := dev.(interface{ Underlying() driver.Device }); ok { // layer.LimitedDevice: peers know the device itself
 		dev = limited.Underlying()
 	}
 	return &Memory{VirtualMemory: vm, dev: dev, sharing: sharing, mapped: map[driver.Pointer]mappedPage{}}

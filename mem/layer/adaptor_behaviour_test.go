@@ -1,0 +1,228 @@
+package layer_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
+)
+
+// eachAdaptor runs a test over every adaptor, on a device with an allocator of its own.
+func eachAdaptor(t *testing.T, run func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator)) {
+	for _, ad := range adaptors {
+		t.Run(ad.name, func(t *testing.T) {
+			dev := sim.New(sim.Options{Total: 256 << 20})
+			defer dev.Close()
+			run(t, dev, func(below mem.Allocator) mem.Allocator { return ad.over(t, dev, below) })
+			if r := dev.Reports(); len(r) > 0 {
+				t.Error(errors.Join(r...))
+			}
+		})
+	}
+}
+
+// A stream that is closed while its blocks are on loan breaks neither their frees nor what comes after.
+func TestBehaviour81_AdaptorsOutliveStreams(t *testing.T) {
+	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
+		a := over(newCaching(t, dev))
+		for range 3 {
+			s, err := dev.NewStream(driver.StreamOptions{})
+			testkit.Must(t, err)
+			u, err := dev.NewStream(driver.StreamOptions{})
+			testkit.Must(t, err)
+			var blocks []mem.Block
+			for _, size := range []int64{100, 5000, 2 << 20} {
+				b, err := a.Alloc(s, size)
+				testkit.Must(t, err)
+				testkit.Must(t, s.Fill(b.Ptr, 1, b.Size))
+				blocks = append(blocks, b)
+			}
+			testkit.Must(t, s.Close())
+			testkit.Must(t, u.Close())
+			for _, b := range blocks {
+				a.Free(b, u)
+			}
+			for _, size := range []int64{100, 5000, 2 << 20} {
+				b, err := a.Alloc(dev.DefaultStream(), size)
+				testkit.Must(t, err)
+				testkit.Must(t, dev.DefaultStream().Fill(b.Ptr, 2, b.Size))
+				a.Free(b)
+			}
+		}
+	})
+}
+
+// late is an allocator that takes its time to take a block back: meanwhile somebody else gets the address.
+type late struct {
+	mem.Allocator
+	after func()
+}
+
+func (a *late) Free(b mem.Block, used ...driver.Stream) {
+	a.Allocator.Free(b, used...)
+	if f := a.after; f != nil {
+		a.after = nil
+		f()
+	}
+}
+
+func (a *late) Unwrap() mem.Allocator { return a.Allocator }
+
+// The address that another goroutine gets before Free has returned is its block's and nobody else's.
+func TestBehaviour86_AdaptorsOfASlowFree(t *testing.T) {
+	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
+		below := &late{Allocator: newCaching(t, dev)}
+		a := over(below)
+		s := dev.DefaultStream()
+		b, err := a.Alloc(s, 5000)
+		testkit.Must(t, err)
+		var c mem.Block
+		below.after = func() {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if c, err = a.Alloc(s, 5000); err != nil {
+					t.Error(err)
+				}
+			}()
+			<-done
+		}
+		a.Free(b)
+		if c.Ptr != b.Ptr {
+			t.Fatalf("%+v is not at the address of %+v", c, b)
+		}
+		if m, ok := a.(*layer.Statistics); ok && m.Counts().Blocks.Current != 1 {
+			t.Errorf("the statistics say %+v", m.Counts())
+		}
+		a.Free(c)
+	})
+}
+
+// A block that is on its way back when the layer below compacts stays where it is, though its holder says yes still; and the
+// holder hears the end of it.
+func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
+	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
+		"fallback": func(a mem.Allocator) mem.Allocator { return layer.Fallback(a, a) },
+		"binning":  func(a mem.Allocator) mem.Allocator { return layer.Binning(a) },
+		"guard":    func(a mem.Allocator) mem.Allocator { return layer.Guard(a, layer.GuardOptions{}) },
+		"quota": func(a mem.Allocator) mem.Allocator {
+			tenant, err := layer.NewQuotas(a, 1<<30).Tenant("one", 0, 1<<30)
+			testkit.Must(t, err)
+			return tenant
+		},
+	} {
+		below := &shelf{}
+		a := over(below)
+		hole, err := a.Alloc(idle{}, 100)
+		testkit.Must(t, err)
+		b, err := a.Alloc(idle{}, 100)
+		testkit.Must(t, err)
+		o := &owner{block: b}
+		if !mem.Movable(a, b, o) {
+			t.Fatalf("%s: Movable is false", name)
+		}
+		a.Free(hole)
+		below.between = func() {
+			below.between = nil
+			below.onFree = func() { panic("the layer below is told") }
+			testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "not on loan", "is being moved")
+		}
+		testkit.Must(t, below.Compact(idle{}))
+		from := b.Ptr
+		if b = o.block; b.Ptr >= from || o.lifts != 1 || o.lands != 1 {
+			t.Errorf("%s: %d lifts and %d landings have brought it to %+v", name, o.lifts, o.lands, b)
+		}
+		if _, err = a.Alloc(idle{}, 1); err != nil {
+			t.Fatal(err)
+		}
+		below.onFree = func() {
+			below.onFree = nil
+			testkit.Must(t, below.Compact(idle{}))
+		}
+		a.Free(b)
+		if o.lifts != 2 || o.lands != 2 || o.block != b || len(below.loans) != 1 {
+			t.Errorf("%s: %d lifts, %d landings, at %+v; %d blocks are left", name, o.lifts, o.lands, o.block, len(below.loans))
+		}
+	}
+}
+
+// A nil stream is noticed before anything has changed.
+func TestAdaptorsFreeWithANilStream(t *testing.T) {
+	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
+		below := newCaching(t, dev)
+		a := over(below)
+		b, err := a.Alloc(dev.DefaultStream(), 100)
+		testkit.Must(t, err)
+		if got := testkit.Panic(t, func() { a.Free(b, nil) }); !strings.HasSuffix(got, ": Free with a nil stream") {
+			t.Errorf("panicked with %v", got)
+		}
+		a.Free(b) // it is on loan still
+		trimmer, _ := mem.Find[mem.Trimmer](a)
+		testkit.Must(t, trimmer.EmptyCache())
+		if n := below.(mem.StatsReporter).Stats().Allocation.All.Current; n != 0 {
+			t.Errorf("%d blocks are left", n)
+		}
+	})
+}
+
+// Goroutines that allocate on one goroutine and free on another, on streams of their own and on others.
+func TestBehaviour90_AdaptorsAcrossGoroutines(t *testing.T) {
+	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
+		below := newCaching(t, dev)
+		a := over(below)
+		var streams [4]driver.Stream
+		for i := range streams {
+			s, err := dev.NewStream(driver.StreamOptions{})
+			testkit.Must(t, err)
+			streams[i] = s
+		}
+		loans := make(chan mem.Block, 16)
+		var allocs, frees sync.WaitGroup
+		for i := range 4 {
+			allocs.Go(func() {
+				for j := range 100 {
+					b, err := a.Alloc(streams[(i+j%2)%4], int64(1+j*j))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					loans <- b
+				}
+			})
+			frees.Go(func() {
+				for b := range loans {
+					a.Free(b, streams[i])
+				}
+			})
+		}
+		allocs.Wait()
+		close(loans)
+		frees.Wait()
+		trimmer, _ := mem.Find[mem.Trimmer](a)
+		testkit.Must(t, trimmer.EmptyCache())
+		if r := below.(mem.StatsReporter).Stats(); r.Allocation.All.Current != 0 || r.ReservedBytes.All.Current != 0 {
+			t.Errorf("%d blocks and %d bytes are left", r.Allocation.All.Current, r.ReservedBytes.All.Current)
+		}
+	})
+}
+
+// No adaptor of plain memory allocates on Go's heap for a warm pair of Alloc and Free.
+func TestAdaptorsAllocateNothingEither(t *testing.T) {
+	for _, ad := range benchAdaptors() {
+		pair := func(a mem.Allocator) func() {
+			return func() {
+				b, _ := a.Alloc(idle{}, 1000)
+				a.Free(b)
+			}
+		}
+		if n := testing.AllocsPerRun(500, pair(ad.a)); n > 0 {
+			t.Errorf("%s: %v heap allocations for each pair of Alloc and Free", ad.name, n)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package layer
+
+import (
+	"errors"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A FallingBack allocator asks another one when the first has no room. See Fallback.
+type FallingBack struct {
+	parts [2]mem.Allocator
+	loans records[uint8] // which part
+}
+
+// Fallback returns an allocator that asks first and, if that has no room, then, once: memory of the host behind that of a
+// GPU, a private pool behind the default one. It is RMM's failure_alternate_resource_adaptor. A block goes back to where it
+// came from. Only errors that match ErrNoMemory fall through; any other is the request's. More than two are a Fallback
+// of a Fallback. A warm call takes one short lock.
+func Fallback(first, then mem.Allocator) *FallingBack {
+	return &FallingBack{parts: [2]mem.Allocator{first, then}, loans: records[uint8]{name: "Fallback"}}
+}
+
+// Alloc implements mem.Allocator. If neither has room the error holds both reasons.
+func (f *FallingBack) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return f.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. NoRetry is for each of the two: the other one is asked all the same.
+func (f *FallingBack) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	part := uint8(0)
+	b, err := mem.AllocWith(f.parts[0], s, size, o)
+	if err != nil && errors.Is(err, mem.ErrNoMemory) {
+		part = 1
+		var also error
+		if b, also = mem.AllocWith(f.parts[1], s, size, o); also != nil {
+			err = errors.Join(err, also)
+		} else {
+			err = nil
+		}
+	}
+	if err != nil || b.Ptr == 0 {
+		return mem.Block{}, err
+	}
+	return f.loans.lend(s.ID(), size, b, b, part), nil
+}
+
+// Free implements mem.Allocator.
+func (f *FallingBack) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	rec := f.loans.take(b, used)
+	f.parts[rec.more].Free(rec.below, used...)
+}
+
+// Movable implements mem.Mover, where the part that a block came from does.
+func (f *FallingBack) Movable(b mem.Block, h mem.Holder) bool {
+	if b == (mem.Block{}) {
+		return false
+	}
+	rec := f.loans.peek("Movable", b)
+	return mem.Movable(f.parts[rec.more], rec.below, f.loans.follow(b, h))
+}
+
+// EmptyCache implements mem.Trimmer, for both parts.
+func (f *FallingBack) EmptyCache() error { return emptyCaches(f.parts[:]...) }
+
+// SlowSizes implements SlowSizer.
+func (f *FallingBack) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return f.loans.SlowSizes(p)
+}
+
+// Unwrap implements mem.Wrapper: it is the first part, and so are the statistics that Find finds. Those of the other are found
+// from there.
+func (f *FallingBack) Unwrap() mem.Allocator { return f.parts[0] }
+
+// emptyCaches empties the caches of several allocators, whatever becomes of one.
+func emptyCaches(parts ...mem.Allocator) error {
+	var errs []error
+	for _, a := range parts {
+		if t, ok := mem.Find[mem.Trimmer](a); ok {
+			errs = append(errs, t.EmptyCache())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,215 @@
+package layer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Guarded allocator finds out who writes beside a block. See Guard.
+type Guarded struct {
+	inner   mem.Allocator
+	opts    GuardOptions
+	paint   []byte    // what a red zone holds
+	reading sync.Pool // of *[]byte, as long
+	loans   records[guardedBlock]
+	missed  atomic.Int64
+}
+
+// GuardOptions say how a Guarded allocator guards. The zero value is valid.
+type GuardOptions struct {
+	// Zone is the length of a red zone in bytes; 0 means 256. A multiple of what the layer below aligns to keeps blocks
+	// aligned. A negative one panics.
+	Zone int64
+
+	// Damaged is told of a block that Free finds damaged, before the memory goes back. If it is nil, Free panics once the
+	// memory is back.
+	Damaged func(*Damage)
+}
+
+// What Guard writes. Freed memory reads as not-a-number in every floating-point type.
+const (
+	redZone = 0xA5
+	poison  = 0xFF
+)
+
+// A guardedBlock is what is needed to look at a block's red zones.
+type guardedBlock struct {
+	stream  driver.Stream
+	painted bool
+}
+
+// Guard returns an allocator that puts a red zone before and one after each block of a: bytes that nobody has cause to
+// write, which Free and Check look at. Free poisons the block, so that who reads it afterwards sees that it did. Blocks are
+// just as long as was asked for: the first byte too many is found.
+//
+// It is for debugging. Alloc costs two copies of a zone to the device; Free waits for all work that is queued on the block's
+// stream and on those that it is told of, copies the two zones back, and queues a Fill; each block takes two zones more.
+//
+// On a device that fails, or does not let one wait because a stream captures, a block is handed out or taken back without
+// being looked at, and Unchecked counts it.
+func Guard(a mem.Allocator, opts GuardOptions) *Guarded {
+	if opts.Zone == 0 {
+		opts.Zone = 256
+	}
+	if opts.Zone < 0 || opts.Zone > 1<<30 {
+		panic(fmt.Sprintf("layer: Guard with red zones of %d bytes", opts.Zone))
+	}
+	g := &Guarded{inner: a, opts: opts, loans: records[guardedBlock]{name: "Guard"}}
+	g.paint = bytes.Repeat([]byte{redZone}, int(opts.Zone))
+	g.reading.New = func() any { b := make([]byte, opts.Zone); return &b }
+	return g
+}
+
+// Alloc implements mem.Allocator. The error is that of the layer below, or the device's, which could not paint the zones.
+func (g *Guarded) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return g.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned.
+func (g *Guarded) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	size, o = o.Rounded(size)
+	if size <= 0 {
+		return mem.AllocWith(g.inner, s, size, o)
+	}
+	if size+2*g.opts.Zone < size {
+		return mem.Block{}, errTooLarge(size)
+	}
+	b, err := mem.AllocWith(g.inner, s, size+2*g.opts.Zone, o)
+	if err != nil {
+		return mem.Block{}, err
+	}
+	ptr := b.Ptr + driver.Pointer(g.opts.Zone)
+	// Not Fill: what a capture records is not done, and a zone that is not painted looks damaged. CopyIn refuses then.
+	err = s.CopyIn(b.Ptr, g.paint)
+	if err == nil {
+		err = s.CopyIn(ptr+driver.Pointer(size), g.paint)
+	}
+	if err != nil && !errors.Is(err, driver.ErrCapturing) {
+		g.inner.Free(b)
+		return mem.Block{}, fmt.Errorf("layer: Guard: paint the red zones: %w", err)
+	}
+	return g.loans.lend(s.ID(), size, mem.Block{Ptr: ptr, Size: size}, b, guardedBlock{s, err == nil}), nil
+}
+
+// Free implements mem.Allocator. It panics if a red zone was written to, unless there is somebody to tell.
+func (g *Guarded) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	rec := g.loans.take(b, used)
+	damage, err := g.look(&rec, used)
+	if err == nil { // all work on the block is done
+		err = rec.more.stream.Fill(b.Ptr, poison, b.Size)
+	}
+	if err != nil {
+		g.missed.Add(1)
+	}
+	if damage != nil && g.opts.Damaged != nil {
+		g.opts.Damaged(damage)
+	}
+	g.inner.Free(rec.below, used...)
+	if damage != nil && g.opts.Damaged == nil {
+		panic(damage.Error())
+	}
+}
+
+// look reads the red zones of a block once the work that is queued on its stream, on used and on what moved it is done.
+func (g *Guarded) look(rec *record[guardedBlock], used []driver.Stream) (*Damage, error) {
+	if rec.mover != nil {
+		used = append(slices.Clip(used), rec.mover)
+	}
+	for _, u := range used { // Sync, not WaitFor: a stream that captures would draw the block's into its capture
+		if err := u.Sync(context.Background()); err != nil && !errors.Is(err, driver.ErrClosed) {
+			return nil, err
+		}
+	}
+	rec.mover = nil
+	if !rec.more.painted {
+		return nil, driver.ErrCapturing
+	}
+	zone := g.reading.Get().(*[]byte)
+	defer g.reading.Put(zone)
+	for i, at := range [2]driver.Pointer{rec.below.Ptr, rec.lent.Ptr + driver.Pointer(rec.lent.Size)} {
+		if err := rec.more.stream.CopyOut(*zone, at); err != nil {
+			return nil, err
+		}
+		if bytes.Equal(*zone, g.paint) {
+			continue
+		}
+		first, n := int64(-1), 0
+		for j, c := range *zone {
+			if c != redZone {
+				if n++; first < 0 || i == 0 {
+					first = int64(j) // of the zone before the block, the one next to it
+				}
+			}
+		}
+		return &Damage{
+			Block: rec.lent, Stream: rec.more.stream.ID(), Bytes: n, Got: (*zone)[first],
+			Offset: int64(at-rec.lent.Ptr) + first,
+		}, nil
+	}
+	return nil, nil
+}
+
+// Check looks at the red zones of all blocks on loan, once the work that is queued on their streams is done: what it waits for
+// are those streams, and what other streams write later it does not see. The error joins a *Damage for each block that was
+// damaged, and what the device said of blocks that it could not look at. Other calls for blocks of the same streams wait
+// meanwhile.
+func (g *Guarded) Check() error {
+	var errs []error
+	g.loans.each(func(rec *record[guardedBlock]) {
+		if rec.lifted || !rec.more.painted {
+			return
+		}
+		damage, err := g.look(rec, nil)
+		if damage != nil {
+			err = damage
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// Unchecked returns how many blocks were taken back without a look at their red zones, or without being poisoned.
+func (g *Guarded) Unchecked() int64 { return g.missed.Load() }
+
+// Movable implements mem.Mover: the red zones go along.
+func (g *Guarded) Movable(b mem.Block, h mem.Holder) bool {
+	if b == (mem.Block{}) {
+		return false
+	}
+	return mem.Movable(g.inner, g.loans.peek("Movable", b).below, g.loans.follow(b, h))
+}
+
+// SlowSizes implements SlowSizer.
+func (g *Guarded) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return g.loans.SlowSizes(p)
+}
+
+// Unwrap implements mem.Wrapper. A snapshot found below has the blocks with their red zones.
+func (g *Guarded) Unwrap() mem.Allocator { return g.inner }
+
+// A Damage is a block beside which somebody wrote.
+type Damage struct {
+	Block  mem.Block
+	Stream driver.StreamID // that the block was allocated for
+	Offset int64           // from the block's start, of the byte next to the block that changed; negative: before it
+	Got    byte            // what is there
+	Bytes  int             // that changed in that red zone
+}
+
+func (d *Damage) Error() string {
+	return fmt.Sprintf("layer: Guard: a block of %d bytes at %#x of stream %d was written outside: %d bytes changed, the nearest "+
+		"to the block at %+d from its start, which is %#02x now", d.Block.Size, uint64(d.Block.Ptr), d.Stream, d.Bytes, d.Offset, d.Got)
+}

@@ -1,0 +1,153 @@
+package layer
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A LiveBlock is a block on loan, as a Tracker knows it.
+type LiveBlock struct {
+	Block  mem.Block
+	Asked  int64           // bytes asked for
+	Stream driver.StreamID // it was allocated for
+	Number uint64          // of the allocation among the tracker's, from 1: smaller is older
+	Site   []runtime.Frame // who asked, innermost first; empty if the stack was not recorded
+}
+
+// LeakSite is what one call stack has on loan.
+type LeakSite struct {
+	Frames  []runtime.Frame // innermost first; empty for all blocks whose stacks were not recorded
+	Count   int             // blocks
+	Bytes   int64
+	Streams []driver.StreamID // they were allocated for, ascending
+	Oldest  LiveBlock
+}
+
+// Leaks is what is on loan, by call stack, most bytes first. At the end of a program's work it is what was leaked.
+type Leaks struct {
+	Count int // blocks
+	Bytes int64
+	Sites []LeakSite
+
+	unrecorded string // why stacks are missing
+}
+
+// Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be in
+// it or not.
+func (t *Tracker) Live() []LiveBlock {
+	known := t.live()
+	out := make([]LiveBlock, len(known))
+	for i, tb := range known {
+		out[i] = t.describe(tb)
+	}
+	return out
+}
+
+// Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines allocate,
+// free or move meanwhile may be in it or not.
+func (t *Tracker) Leaks() Leaks {
+	out := Leaks{unrecorded: t.unrecorded()}
+	index := map[siteID]int{}
+	for _, tb := range t.live() {
+		i, ok := index[tb.site]
+		if !ok {
+			i = len(out.Sites)
+			index[tb.site] = i
+			oldest := t.describe(tb)
+			out.Sites = append(out.Sites, LeakSite{Frames: oldest.Site, Oldest: oldest})
+		}
+		site := &out.Sites[i]
+		site.Count++
+		site.Bytes += tb.block.Size
+		if at, seen := slices.BinarySearch(site.Streams, tb.stream); !seen {
+			site.Streams = slices.Insert(site.Streams, at, tb.stream)
+		}
+		out.Count++
+		out.Bytes += tb.block.Size
+	}
+	slices.SortStableFunc(out.Sites, func(a, b LeakSite) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Oldest.Number, b.Oldest.Number))
+	})
+	return out
+}
+
+// live returns the live entries, oldest first.
+func (t *Tracker) live() []trackedBlock {
+	var out []trackedBlock
+	t.blocks.Each(func(_ driver.Pointer, tb trackedBlock) {
+		if !tb.freed {
+			out = append(out, tb)
+		}
+	})
+	slices.SortFunc(out, func(a, b trackedBlock) int { return cmp.Compare(a.number, b.number) })
+	return out
+}
+
+func (t *Tracker) describe(tb trackedBlock) LiveBlock {
+	return LiveBlock{Block: tb.block, Asked: tb.asked, Stream: tb.stream, Number: tb.number, Site: t.sites.frames(tb.site)}
+}
+
+// String returns the report as text: one line for all, then each call stack with what it holds.
+func (l Leaks) String() string {
+	if l.Count == 0 {
+		return "no blocks on loan\n"
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s on loan: %s\n", blocks(l.Count), bytesize.Format(l.Bytes))
+	for _, s := range l.Sites {
+		streams := "stream"
+		if len(s.Streams) > 1 {
+			streams = "streams"
+		}
+		for i, id := range s.Streams {
+			sep := ", "
+			if i == 0 {
+				sep = " "
+			}
+			streams += fmt.Sprintf("%s%d", sep, id)
+		}
+		fmt.Fprintf(&text, "\n%s, %s, %s; the oldest is number %d: %d bytes asked for, %d at %#x\n%s",
+			bytesize.Format(s.Bytes), blocks(s.Count), streams, s.Oldest.Number, s.Oldest.Asked, s.Oldest.Block.Size,
+			uint64(s.Oldest.Block.Ptr), framesText(s.Frames, l.unrecorded))
+	}
+	return text.String()
+}
+
+func blocks(n int) string {
+	if n == 1 {
+		return "1 block"
+	}
+	return fmt.Sprintf("%d blocks", n)
+}
+
+// unrecorded says which option keeps the tracker from recording all stacks, if one does.
+func (t *Tracker) unrecorded() string {
+	switch {
+	case t.opts.Depth == 0:
+		return ": mem.TrackOptions.Depth is negative; 0 records 16 calls"
+	case t.opts.Every > 1:
+		return fmt.Sprintf(": mem.TrackOptions.Every is %d; 1 records each", t.opts.Every)
+	}
+	return ""
+}
+
+// stack returns a stack as lines that each end in a newline.
+func (t *Tracker) stack(id siteID) string { return framesText(t.sites.frames(id), t.unrecorded()) }
+
+func framesText(frames []runtime.Frame, unrecorded string) string {
+	if len(frames) == 0 {
+		return "    (the call stack was not recorded" + unrecorded + ")\n"
+	}
+	var text strings.Builder
+	for _, f := range frames {
+		fmt.Fprintf(&text, "    %s\n        %s:%d\n", f.Function, f.File, f.Line)
+	}
+	return text.String()
+}

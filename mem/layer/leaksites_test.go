@@ -1,0 +1,79 @@
+package layer_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/bfc"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/direct"
+	"github.com/ashlar-go/ashlar/mem/layer"
+	"github.com/ashlar-go/ashlar/mem/paged"
+	"github.com/ashlar-go/ashlar/mem/planned"
+)
+
+// An allocator that is closed with live blocks says how to find out who allocated them.
+func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
+	open := map[string]func(dev driver.Device) (mem.Allocator, error){
+		"arena":   func(dev driver.Device) (mem.Allocator, error) { return arena.New(dev, arena.Config{Size: 8 << 20}) },
+		"bfc":     func(dev driver.Device) (mem.Allocator, error) { return bfc.New(dev, bfc.Config{}) },
+		"caching": func(dev driver.Device) (mem.Allocator, error) { return caching.New(dev, caching.Default()) },
+		"direct":  func(dev driver.Device) (mem.Allocator, error) { return direct.New(dev, direct.Config{}), nil },
+		"paged":   func(dev driver.Device) (mem.Allocator, error) { return paged.New(dev, paged.Config{}) },
+		"planned": func(dev driver.Device) (mem.Allocator, error) {
+			plan := &planned.Plan{Lanes: []planned.Lane{{Loop: -1, Size: 4096, Slots: []planned.Slot{{Size: 4096, End: planned.Forever}}}}}
+			return planned.New(dev, plan, planned.Settings{Fallback: direct.New(dev, direct.Config{})})
+		},
+	}
+	for name, open := range open {
+		dev := sim.New(sim.Options{Total: 64 << 20})
+		a, err := open(dev)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		b, err := a.Alloc(dev.DefaultStream(), 4096)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		const want = "; layer.Track tells where they were allocated"
+		if err := a.(io.Closer).Close(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Close with a live block: %v", name, err)
+		}
+		a.Free(b)
+		if err := a.(io.Closer).Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A tracker that was told to record few stacks or none says so where one is missing.
+func TestDefect24_TrackersSayWhyAStackIsMissing(t *testing.T) {
+	for want, o := range map[string]layer.TrackOptions{
+		"mem.TrackOptions.Depth is negative; 0 records 16 calls": {Depth: -1},
+		"mem.TrackOptions.Every is 3; 1 records each":            {Every: 3},
+	} {
+		dev := sim.New(sim.Options{})
+		tr := layer.Track(direct.New(dev, direct.Config{}), o)
+		b, err := tr.Alloc(dev.DefaultStream(), 512)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := tr.Leaks().String(); !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+		func() {
+			defer func() {
+				if said, ok := recover().(string); !ok || !strings.Contains(said, want) {
+					t.Errorf("no %q in\n%s", want, said)
+				}
+			}()
+			tr.Free(mem.Block{Ptr: b.Ptr, Size: b.Size + 512})
+		}()
+		tr.Free(b)
+	}
+}

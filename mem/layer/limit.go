@@ -1,0 +1,128 @@
+package layer
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Limiter refuses what would take the blocks on loan through it over a number of bytes. See Limit.
+type Limiter struct {
+	inner mem.Allocator
+	limit atomic.Int64
+	live  atomic.Int64 // bytes on loan, and those of requests under way
+}
+
+// Limit returns an allocator that hands out blocks of a until their sizes (Block.Size, not what was asked for) add up
+// to bytes, and refuses the rest with a *LimitError. It counts what goes through it, not what a caches.
+//
+// A request counts from its start, so of two concurrent ones that fit only one at a time one may be refused though the
+// other then fails below. A block that turns out larger than what was asked for, and so does not fit, goes back to a
+// at once. A refused request leaves the count as it was. A negative limit panics.
+func Limit(a mem.Allocator, bytes int64) *Limiter {
+	l := &Limiter{inner: a}
+	l.SetLimit(bytes)
+	return l
+}
+
+// SetLimit replaces the limit. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
+func (l *Limiter) SetLimit(bytes int64) {
+	if bytes < 0 {
+		panic(fmt.Sprintf("layer: Limit of %d bytes: it must not be negative", bytes))
+	}
+	l.limit.Store(bytes)
+}
+
+// Limit returns the limit in bytes.
+func (l *Limiter) Limit() int64 { return l.limit.Load() }
+
+// HasLimit reports that a limit of 0 allows nothing. See LimitOf.
+func (l *Limiter) HasLimit() bool { return true }
+
+// Live returns the bytes on loan, including requests under way.
+func (l *Limiter) Live() int64 { return l.live.Load() }
+
+// Alloc implements mem.Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below says.
+func (l *Limiter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	check.Stream("layer: Limit: Alloc", s)
+	if size <= 0 {
+		return l.inner.Alloc(s, size)
+	}
+	if live, ok := l.take(size); !ok {
+		return mem.Block{}, l.refusal(size, size, live)
+	}
+	b, err := l.inner.Alloc(s, size)
+	if err == nil && b.Size == size {
+		return b, nil
+	}
+	return l.settle(size, b, err)
+}
+
+// AllocWith implements mem.Optioned.
+func (l *Limiter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	check.Stream("layer: Limit: Alloc", s)
+	if size <= 0 {
+		return mem.AllocWith(l.inner, s, size, o)
+	}
+	if live, ok := l.take(size); !ok {
+		return mem.Block{}, l.refusal(size, size, live)
+	}
+	b, err := mem.AllocWith(l.inner, s, size, o)
+	return l.settle(size, b, err)
+}
+
+// settle counts the block that a request for size bytes got as it is, or takes the request back.
+func (l *Limiter) settle(size int64, b mem.Block, err error) (mem.Block, error) {
+	if err != nil {
+		l.live.Add(-size)
+		return mem.Block{}, err
+	}
+	if extra := b.Size - size; extra != 0 {
+		if live, ok := l.take(extra); !ok {
+			l.inner.Free(b)
+			l.live.Add(-size)
+			return mem.Block{}, l.refusal(size, b.Size, live-size)
+		}
+	}
+	return b, nil
+}
+
+func (l *Limiter) refusal(want, block, live int64) *mem.LimitError {
+	return &mem.LimitError{Want: want, Block: block, Live: live, Limit: l.limit.Load()}
+}
+
+// take counts n more bytes unless that would pass the limit. It returns the bytes counted before.
+func (l *Limiter) take(n int64) (int64, bool) {
+	for {
+		live, limit := l.live.Load(), l.limit.Load()
+		if n > 0 && (live > math.MaxInt64-n || live+n > limit) {
+			return live, false
+		}
+		if !l.live.CompareAndSwap(live, live+n) {
+			continue
+		}
+		if n <= 0 || live+n <= l.limit.Load() {
+			return live, true
+		}
+		l.live.Add(-n) // SetLimit came between, and may have looked at Live since
+	}
+}
+
+// Free implements mem.Allocator. The bytes count until the allocator below has taken the block back.
+func (l *Limiter) Free(b mem.Block, used ...driver.Stream) {
+	l.inner.Free(b, used...)
+	if l.live.Add(-b.Size) < 0 {
+		l.live.Add(b.Size)
+		panic(fmt.Sprintf("layer: Limit: Free of %d bytes at %#x: more than was handed out through this limit", b.Size, b.Ptr))
+	}
+}
+
+// Movable implements mem.Mover: moving a block changes nothing that is counted here.
+func (l *Limiter) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(l.inner, b, h) }
+
+// Unwrap implements mem.Wrapper.
+func (l *Limiter) Unwrap() mem.Allocator { return l.inner }

@@ -1,0 +1,92 @@
+package layer_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
+)
+
+// What a limited device has given up is what the device itself says, whichever call fails: blocks until they are freed, pages
+// until they are dropped and mapped nowhere.
+func TestLimitDeviceCountsWhatTheDeviceGaveUp(t *testing.T) {
+	const page = 2 << 20
+	for n := int64(0); ; n++ { // which call fails; none in the first round
+		s := sim.New(sim.Options{Total: 64 << 20})
+		broken := fault.Wrap(s)
+		d := layer.LimitDevice(broken, 16<<20, "the limit of the test")
+		check := func(what string) {
+			t.Helper()
+			free, total, err := s.Available()
+			if err != nil || d.Taken() != total-free {
+				t.Fatalf("call %d fails: %s: %d bytes are taken, and the device has given up %d, %v", n, what, d.Taken(), total-free, err)
+			}
+		}
+		if n > 0 {
+			broken.SetRules(fault.Rule{Nth: n})
+		}
+		var refused *mem.LimitError
+		big, _ := d.Alloc(8 << 20)
+		check("Alloc")
+		if _, err := d.Alloc(9 << 20); n == 0 && (!errors.As(err, &refused) || !errors.Is(err, driver.ErrNoMemory) || refused.Live != 8<<20) {
+			t.Errorf("an Alloc over the limit: %v", err)
+		}
+		vm := d.VirtualMemory()
+		at, err := vm.Reserve(4 * page)
+		if err == nil {
+			p, _ := vm.Create(page)
+			check("Create")
+			mapped := vm.Map(at, p) == nil
+			twice := vm.Map(at+page, p) == nil
+			dropped := vm.Drop(p) == nil
+			check("Drop of a page that is mapped")
+			if mapped {
+				vm.Unmap(at, page)
+			}
+			check("Unmap of one place")
+			if twice {
+				vm.Unmap(at+page, page)
+			}
+			check("Unmap of the other")
+			if n == 0 && (!mapped || !twice || !dropped || d.Taken() != 8<<20) {
+				t.Errorf("%v, %v, %v, %d bytes taken; want the block alone", mapped, twice, dropped, d.Taken())
+			}
+		}
+		if n == 0 {
+			if _, err := vm.Create(10 << 20); !errors.As(err, &refused) {
+				t.Errorf("a page over the limit: %v", err)
+			}
+			if free, total, err := d.Available(); err != nil || free != 8<<20 || total != 64<<20 {
+				t.Errorf("%d free of %d, %v; want what the limit leaves", free, total, err)
+			}
+		}
+		if big != 0 {
+			d.Free(big)
+		}
+		check("Free")
+		failed := broken.Failed()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if n > 0 && failed == 0 {
+			break
+		}
+	}
+}
+
+func TestLimitDeviceWantsALimit(t *testing.T) {
+	for _, limit := range []int64{0, -1} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a limit of %d: no panic", limit)
+				}
+			}()
+			layer.LimitDevice(sim.New(sim.Options{}), limit, "")
+		}()
+	}
+}

@@ -1,0 +1,186 @@
+package layer
+
+import (
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// LogHeader is the first line of a log. Its first six columns are those of RMM's logs:
+//
+//	Thread   always 0: goroutines have no numbers
+//	Time     15:04:05.000000, or the number of the row if Log was given no clock
+//	Action   a LogAction
+//	Pointer  0x7f0000; of a request that failed 0x0; of a move the address that the block leaves
+//	Size     bytes: asked for by a request, of the block otherwise
+//	Stream   number of the stream that was asked for; 0 otherwise
+//	Detail   of a free the streams that still use the block, with spaces between; of a move the new address
+const LogHeader = "Thread,Time,Action,Pointer,Size,Stream,Detail"
+
+// A LogAction is what a row of a log tells of.
+type LogAction string
+
+// The actions. RMM has the first three.
+const (
+	LogAlloc   LogAction = "allocate"
+	LogFailure LogAction = "allocate failure"
+	LogFree    LogAction = "free"
+	LogMove    LogAction = "move"
+)
+
+// A Logger writes down what goes through an allocator. See Log.
+type Logger struct {
+	inner mem.Allocator
+	clock func() time.Time
+
+	mu     sync.Mutex // held while w writes
+	w      io.Writer
+	rows   int64
+	row    []byte
+	err    error
+	silent map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, but those being moved
+}
+
+// Log returns an allocator that writes a row of CSV to w for each block of a that it hands out, each that it takes back,
+// each that is moved and each request that fails: LogHeader says which columns. ReadLog reads it and ReplayLog does it again
+// on any allocator; what reads RMM's logs reads the first six columns. clock gives the times; nil numbers the rows.
+//
+// A row is one Write, made under the log's lock, and for a move under those of the layer below too, so w must not block for
+// long nor allocate through here: give it a buffer, and flush that. A block is logged before its address can be handed out
+// again. If w fails, the log ends there, the allocator goes on, and Err tells.
+func Log(a mem.Allocator, w io.Writer, clock func() time.Time) *Logger {
+	l := &Logger{inner: a, clock: clock, w: w}
+	_, l.err = w.Write([]byte(LogHeader + "\n"))
+	return l
+}
+
+// Alloc implements mem.Allocator.
+func (l *Logger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return l.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. With Logged no row is written of the request, nor of what becomes of its block: a log holds
+// together. A request that fails is logged in any case, unless it is Tentative.
+func (l *Logger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	b, err := mem.AllocWith(l.inner, s, size, o)
+	switch {
+	case err == nil && o.Logged && b.Ptr != 0:
+		l.hush(b.Ptr)
+	case err != nil && o.Tentative:
+	case err != nil:
+		l.write(LogFailure, 0, size, s.ID(), nil, 0)
+	case b.Ptr != 0:
+		l.write(LogAlloc, b.Ptr, size, s.ID(), nil, 0)
+	}
+	return b, err
+}
+
+// hush has the log say nothing of the block at p.
+func (l *Logger) hush(p driver.Pointer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.silent == nil {
+		l.silent = map[driver.Pointer]struct{}{}
+	}
+	l.silent[p] = struct{}{}
+}
+
+// unhush ends that, and reports whether it was so. The caller holds mu.
+func (l *Logger) unhush(p driver.Pointer) bool {
+	if len(l.silent) == 0 {
+		return false
+	}
+	_, silent := l.silent[p]
+	delete(l.silent, p)
+	return silent
+}
+
+// Free implements mem.Allocator. The row is written first.
+func (l *Logger) Free(b mem.Block, used ...driver.Stream) {
+	check.Used("layer: Log: Free", used)
+	if b.Ptr != 0 {
+		l.write(LogFree, b.Ptr, b.Size, 0, used, 0)
+	}
+	l.inner.Free(b, used...)
+}
+
+func (l *Logger) write(action LogAction, ptr driver.Pointer, size int64, s driver.StreamID, used []driver.Stream, to driver.Pointer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if action == LogFree && l.unhush(ptr) || l.err != nil {
+		return
+	}
+	l.rows++
+	row := append(l.row[:0], "0,"...)
+	if l.clock != nil {
+		row = l.clock().AppendFormat(row, "15:04:05.000000")
+	} else {
+		row = strconv.AppendInt(row, l.rows, 10)
+	}
+	row = append(append(append(row, ','), action...), ",0x"...)
+	row = strconv.AppendUint(row, uint64(ptr), 16)
+	row = strconv.AppendInt(append(row, ','), size, 10)
+	row = append(strconv.AppendUint(append(row, ','), uint64(s), 10), ',')
+	for i, u := range used {
+		if i > 0 {
+			row = append(row, ' ')
+		}
+		row = strconv.AppendUint(row, uint64(u.ID()), 10)
+	}
+	if action == LogMove {
+		row = strconv.AppendUint(append(row, "0x"...), uint64(to), 16)
+	}
+	l.row = append(row, '\n')
+	_, l.err = l.w.Write(l.row)
+}
+
+// Err returns why the log ended before its time, or nil.
+func (l *Logger) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Movable implements mem.Mover: moves are logged.
+func (l *Logger) Movable(b mem.Block, h mem.Holder) bool {
+	return b.Ptr != 0 && mem.Movable(l.inner, b, &loggedHolder{log: l, holder: h, block: b})
+}
+
+// Unwrap implements mem.Wrapper.
+func (l *Logger) Unwrap() mem.Allocator { return l.inner }
+
+// A loggedHolder stands between the allocator below, which moves a block, and its holder, so that the log knows.
+type loggedHolder struct {
+	log    *Logger
+	holder mem.Holder
+	block  mem.Block
+	silent bool // while the block is lifted: nothing is written of it. Another may come to where it was meanwhile
+}
+
+// Lift implements mem.Holder.
+func (k *loggedHolder) Lift() ([]driver.Stream, bool) {
+	used, ok := k.holder.Lift()
+	if ok {
+		k.log.mu.Lock()
+		k.silent = k.log.unhush(k.block.Ptr)
+		k.log.mu.Unlock()
+	}
+	return used, ok
+}
+
+// Land implements mem.Holder. The row is written before the holder hears of the move, and so before that of any Free.
+func (k *loggedHolder) Land(b mem.Block, s driver.Stream) {
+	switch {
+	case k.silent:
+		k.log.hush(b.Ptr)
+	case s != nil:
+		k.log.write(LogMove, k.block.Ptr, b.Size, 0, nil, b.Ptr)
+	}
+	k.block = b
+	k.holder.Land(b, s)
+}

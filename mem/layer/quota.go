@@ -1,0 +1,206 @@
+package layer
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// Quotas divide an allocator's memory among tenants. See NewQuotas.
+//
+// Invariant: total >= committed = the sum over tenants of what each has on loan or its reservation, whichever is more.
+type Quotas struct {
+	inner mem.Allocator
+	total int64
+
+	mu        sync.Mutex // a leaf: guards what follows, and live of the tenants
+	committed int64
+}
+
+// NewQuotas returns quotas over total bytes of a, in sizes of blocks. What a rounds up counts; what it caches does not. A
+// negative total panics.
+func NewQuotas(a mem.Allocator, total int64) *Quotas {
+	if total < 0 {
+		panic(fmt.Sprintf("layer: NewQuotas of %d bytes: the total must not be negative", total))
+	}
+	return &Quotas{inner: a, total: total}
+}
+
+// Tenant returns an allocator for one tenant, whose blocks never add up to more than limit bytes, and who can have
+// reserved bytes of the total at any time, whatever others do: they share what is reserved for nobody, first come, first
+// served. It panics unless 0 <= reserved <= limit; the error, a *QuotaError, says that so much is not left to reserve.
+//
+// A tenant's blocks are its own: another's Free of one panics. What was in the memory is no secret unless there is a Zero
+// below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
+func (q *Quotas) Tenant(name string, reserved, limit int64) (*Tenant, error) {
+	if reserved < 0 || limit < reserved {
+		panic(fmt.Sprintf("layer: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved, limit))
+	}
+	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, loans: records[struct{}]{name: "Tenant " + name}}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if reserved > q.total-q.committed {
+		return nil, t.refusal(reserved, reserved)
+	}
+	q.committed += reserved
+	return t, nil
+}
+
+// A Tenant is an allocator with a quota. See Quotas.Tenant.
+type Tenant struct {
+	quotas          *Quotas
+	name            string
+	reserved, limit int64
+	live            int64
+	left            bool
+	loans           records[struct{}]
+}
+
+// Name returns the name that Quotas.Tenant was given.
+func (t *Tenant) Name() string { return t.name }
+
+// Reserved returns the bytes that the tenant can have whatever others do.
+func (t *Tenant) Reserved() int64 { return t.reserved }
+
+// Limit returns the bytes that the tenant can have at most.
+func (t *Tenant) Limit() int64 { return t.limit }
+
+// HasLimit reports that a limit of 0 allows nothing. See LimitOf.
+func (t *Tenant) HasLimit() bool { return true }
+
+// Live returns the bytes that the tenant has on loan, those of requests under way included.
+func (t *Tenant) Live() int64 {
+	t.quotas.mu.Lock()
+	defer t.quotas.mu.Unlock()
+	return t.live
+}
+
+// Alloc implements mem.Allocator. The error is a *QuotaError if the quota is in the way, or what the layer below says. It
+// panics after Leave.
+func (t *Tenant) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return t.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned.
+func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if size <= 0 {
+		return mem.AllocWith(t.quotas.inner, s, size, o)
+	}
+	if err := t.take(size, size, size); err != nil {
+		return mem.Block{}, err
+	}
+	lent := false
+	defer func() { // not only for errors: the layer below may panic, and the total is not this tenant's alone
+		if !lent {
+			t.give(size)
+		}
+	}()
+	b, err := mem.AllocWith(t.quotas.inner, s, size, o)
+	if err != nil {
+		return mem.Block{}, err
+	}
+	if err := t.take(b.Size-size, size, b.Size); err != nil {
+		t.quotas.inner.Free(b)
+		return mem.Block{}, err
+	}
+	lent = true
+	return t.loans.lend(s.ID(), size, b, b, struct{}{}), nil
+}
+
+// take counts n more bytes, of a request for want bytes and a block of size, or says why not.
+func (t *Tenant) take(n, want, size int64) error {
+	if n == 0 {
+		return nil
+	}
+	q := t.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.left {
+		panic(fmt.Sprintf("layer: Tenant %s: Alloc of %d bytes after Leave", t.name, want))
+	}
+	if n > t.limit-t.live || t.share(t.live+n)-t.share(t.live) > q.total-q.committed {
+		return t.refusal(want, size)
+	}
+	q.committed += t.share(t.live+n) - t.share(t.live)
+	t.live += n
+	return nil
+}
+
+// share is what the tenant takes of the total with so much on loan.
+func (t *Tenant) share(live int64) int64 { return max(live, t.reserved) }
+
+func (t *Tenant) give(n int64) {
+	q := t.quotas
+	q.mu.Lock()
+	q.committed -= t.share(t.live) - t.share(t.live-n)
+	t.live -= n
+	q.mu.Unlock()
+}
+
+func (t *Tenant) refusal(want, size int64) error {
+	q := t.quotas
+	return &QuotaError{Tenant: t.name, Want: want, Block: size, Live: t.live, Limit: t.limit, Left: q.total - q.committed}
+}
+
+// Free implements mem.Allocator. The bytes count until the layer below has taken the block back.
+func (t *Tenant) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	t.quotas.inner.Free(t.loans.take(b, used).below, used...)
+	t.give(b.Size)
+}
+
+// Leave ends the tenant, and gives back what was reserved for it. Bytes on loan are an error; nothing is changed then.
+func (t *Tenant) Leave() error {
+	q := t.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.live > 0 {
+		return fmt.Errorf("layer: Tenant %s: Leave with %s on loan; layer.Track tells where it was allocated", t.name, bytesize.Format(t.live))
+	}
+	if !t.left {
+		q.committed -= t.reserved
+		t.left = true
+	}
+	return nil
+}
+
+// Movable implements mem.Mover: moving a block changes nothing that is counted.
+func (t *Tenant) Movable(b mem.Block, h mem.Holder) bool {
+	if b == (mem.Block{}) {
+		return false
+	}
+	rec := t.loans.peek("Movable", b)
+	return mem.Movable(t.quotas.inner, rec.below, t.loans.follow(b, h))
+}
+
+// SlowSizes implements SlowSizer.
+func (t *Tenant) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return t.loans.SlowSizes(p)
+}
+
+// Unwrap implements mem.Wrapper.
+func (t *Tenant) Unwrap() mem.Allocator { return t.quotas.inner }
+
+// A QuotaError is a request that a tenant's quota refused. It matches ErrNoMemory. All but the name are bytes.
+type QuotaError struct {
+	Tenant string
+	Want   int64 // asked for
+	Block  int64 // of the block that would have been handed out, as far as was known: at least Want
+	Live   int64 // the tenant's on loan
+	Limit  int64 // the tenant's
+	Left   int64 // of the total, neither on loan nor reserved for anybody
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("layer: out of memory: tenant %s asked for %s (a block of %s) with %s of its limit of %s on loan, and %s "+
+		"left to share; free blocks, or raise the limit or the total", e.Tenant, bytesize.Format(e.Want),
+		bytesize.Format(e.Block), bytesize.Format(e.Live), bytesize.Format(e.Limit), bytesize.Format(e.Left))
+}
+
+// Unwrap makes errors.Is(err, ErrNoMemory) work.
+func (e *QuotaError) Unwrap() error { return mem.ErrNoMemory }

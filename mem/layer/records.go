@@ -1,0 +1,189 @@
+package layer
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// records are the blocks on loan through an adaptor that hands out other blocks than it was given, or has to remember
+// something of each. The tag of a block that is lent finds its record without a map:
+//
+//	the shard, 3 bits | the place in its slab, 29 bits | the record's turns, 32 bits, highest
+//
+// Turns are odd while the block is on loan and grow with every loan and return, so that a block that was freed is known.
+// Streams do not meet, but eight by eight. The locks are leaves.
+type records[V any] struct {
+	name   string // of the adaptor, for panics
+	shards [recordShards]recordShard[V]
+}
+
+const recordShards = 8
+
+type recordShard[V any] struct {
+	mu     sync.Mutex
+	slab   []record[V]
+	unused []uint32 // places in slab
+	_      [72]byte // two cache lines a shard
+}
+
+type record[V any] struct {
+	lent   mem.Block // as the borrower knows it
+	below  mem.Block // as the layer below does
+	asked  int64     // bytes that the borrower asked for
+	turns  uint32
+	lifted bool          // it is being moved
+	mover  driver.Stream // of the last move, for adaptors that touch the memory themselves
+	more   V
+}
+
+// lend enters a block that was got below for a request of asked bytes on a stream. It returns the block as the borrower is
+// to know it: lent with a tag.
+func (r *records[V]) lend(s driver.StreamID, asked int64, lent, below mem.Block, more V) mem.Block {
+	number := uint32(s) % recordShards
+	shard := &r.shards[number]
+	shard.mu.Lock()
+	var at uint32
+	if n := len(shard.unused); n > 0 {
+		at, shard.unused = shard.unused[n-1], shard.unused[:n-1]
+	} else {
+		at = uint32(len(shard.slab))
+		shard.slab = append(shard.slab, record[V]{})
+	}
+	rec := &shard.slab[at]
+	rec.turns++
+	lent.Tag = uint64(rec.turns)<<32 | uint64(at*recordShards+number)
+	rec.lent, rec.below, rec.asked, rec.more = lent, below, asked, more
+	shard.mu.Unlock()
+	return lent
+}
+
+// shard returns where the record of a tag is, if there is one.
+func (r *records[V]) shard(tag uint64) (shard *recordShard[V], at uint32) {
+	return &r.shards[tag%recordShards], uint32(tag) / recordShards
+}
+
+// live returns the record of a tag while its block is on loan, else nil. The caller holds the shard's lock.
+func (s *recordShard[V]) live(at uint32, tag uint64) *record[V] {
+	if uint64(at) >= uint64(len(s.slab)) {
+		return nil
+	}
+	rec := &s.slab[at]
+	if rec.turns%2 == 0 || rec.lent.Tag != tag {
+		return nil
+	}
+	return rec
+}
+
+// take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer below
+// would panic over that when nobody knows the block any more.
+func (r *records[V]) take(b mem.Block, used []driver.Stream) record[V] {
+	check.Used("layer: "+r.name+": Free", used)
+	shard, at := r.shard(b.Tag)
+	shard.mu.Lock()
+	rec := shard.live(at, b.Tag)
+	if rec == nil || rec.lent != b || rec.lifted {
+		shard.mu.Unlock()
+		r.refuse("Free", b)
+	}
+	taken := *rec
+	*rec = record[V]{turns: rec.turns + 1}
+	shard.unused = append(shard.unused, at)
+	shard.mu.Unlock()
+	return taken
+}
+
+// peek returns the record of a block. It panics if b is not on loan as it is.
+func (r *records[V]) peek(call string, b mem.Block) record[V] {
+	shard, at := r.shard(b.Tag)
+	shard.mu.Lock()
+	rec := shard.live(at, b.Tag)
+	if rec == nil || rec.lent != b || rec.lifted {
+		shard.mu.Unlock()
+		r.refuse(call, b)
+	}
+	seen := *rec
+	shard.mu.Unlock()
+	return seen
+}
+
+func (r *records[V]) refuse(call string, b mem.Block) {
+	panic(fmt.Sprintf("layer: %s: %s of a block that is not on loan (address %#x, %d bytes): it was freed already, changed "+
+		"since Alloc, is being moved, or came from elsewhere", r.name, call, uint64(b.Ptr), b.Size))
+}
+
+// each visits the records of the blocks on loan, a shard after the other, each locked meanwhile.
+func (r *records[V]) each(visit func(*record[V])) {
+	for i := range r.shards {
+		shard := &r.shards[i]
+		shard.mu.Lock()
+		for j := range shard.slab {
+			if shard.slab[j].turns%2 == 1 {
+				visit(&shard.slab[j])
+			}
+		}
+		shard.mu.Unlock()
+	}
+}
+
+// SlowSizes implements SlowSizer for the adaptor. It looks at all records.
+func (r *records[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	r.each(func(rec *record[V]) {
+		if rec.lent.Ptr == p {
+			requested, allocated, ok = rec.asked, rec.lent.Size, true
+		}
+	})
+	return requested, allocated, ok
+}
+
+// follow returns a holder for the layer below, which keeps the record of b right while h hears of it as it is lent.
+func (r *records[V]) follow(b mem.Block, h mem.Holder) mem.Holder {
+	return &recordHolder[V]{r, h, b.Tag, b}
+}
+
+// A recordHolder stands between the layer below, which moves a block, and its holder. A block stays as far from the start
+// of the one below as it was.
+type recordHolder[V any] struct {
+	records *records[V]
+	holder  mem.Holder
+	tag     uint64
+	was     mem.Block // as it was lent when the holder heard of it last
+}
+
+// Lift implements mem.Holder.
+func (k *recordHolder[V]) Lift() ([]driver.Stream, bool) {
+	used, ok := k.holder.Lift()
+	if !ok {
+		return nil, false
+	}
+	shard, at := k.records.shard(k.tag)
+	shard.mu.Lock()
+	rec := shard.live(at, k.tag)
+	if rec != nil {
+		rec.lifted = true
+	}
+	shard.mu.Unlock()
+	if rec == nil { // its Free has begun: the holder ought to have refused, and hears that nothing moved
+		k.holder.Land(k.was, nil)
+		return nil, false
+	}
+	return used, true
+}
+
+// Land implements mem.Holder. The record is right before the holder hears of the move, and so before any Free.
+func (k *recordHolder[V]) Land(b mem.Block, s driver.Stream) {
+	shard, at := k.records.shard(k.tag)
+	shard.mu.Lock()
+	rec := shard.live(at, k.tag)
+	rec.lent.Ptr += b.Ptr - rec.below.Ptr // wraps around where the block moves down
+	rec.below, rec.lifted = b, false
+	if s != nil {
+		rec.mover = s
+	}
+	k.was = rec.lent
+	shard.mu.Unlock()
+	k.holder.Land(k.was, s)
+}

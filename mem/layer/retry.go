@@ -1,0 +1,225 @@
+package layer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/goroutine"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/waiting"
+)
+
+// A Step makes room for a request of size bytes on s that found none: it spills tensors to the host, compacts, or
+// empties a cache. It says with an error that it could do nothing. Many requests may take a step at once.
+type Step func(s driver.Stream, size int64) error
+
+// CompactStep returns a step that moves the blocks of the topmost layer of a that is a Compactor together, on the
+// stream of the request. It panics if there is none.
+func CompactStep(a mem.Allocator) Step {
+	c, ok := mem.Find[mem.Compactor](a)
+	if !ok {
+		panic("layer: CompactStep of an allocator that does not compact")
+	}
+	return func(s driver.Stream, _ int64) error { return c.Compact(s) }
+}
+
+// TrimStep returns a step that empties the cache of the topmost layer of a that is a Trimmer, which may be another
+// allocator of the same device. It panics if there is none.
+func TrimStep(a mem.Allocator) Step {
+	t, ok := mem.Find[mem.Trimmer](a)
+	if !ok {
+		panic("layer: TrimStep of an allocator that is no Trimmer")
+	}
+	return func(driver.Stream, int64) error { return t.EmptyCache() }
+}
+
+// A Patience makes a context until whose end a request waits for memory, and what releases the context afterwards.
+type Patience func() (context.Context, context.CancelFunc)
+
+// Within returns the patience of a request that waits for up to limit. The limit is kept by context.WithTimeout.
+func Within(limit time.Duration) Patience {
+	return func() (context.Context, context.CancelFunc) {
+		cause := fmt.Errorf("no room within %v: %w", limit, context.DeadlineExceeded)
+		return context.WithTimeoutCause(context.Background(), limit, cause)
+	}
+}
+
+// RetryOptions say how a Retry makes room. The zero value does nothing.
+type RetryOptions struct {
+	// Steps are taken in their order, each once for a request, and the allocator below is asked again after each that
+	// did not fail. It is RMM's failure_callback_resource_adaptor, with a list that ends.
+	Steps []Step
+
+	// Wait, if not nil, has a request that found no room, also after the steps, wait for other goroutines to free. The
+	// allocator below is asked again after each Free through the Retry, and a last time when the context ends. It is
+	// TensorFlow's AllocatorRetry, which waits for 10 seconds: Within(10 * time.Second).
+	Wait Patience
+}
+
+// A Retry makes room where the allocator below has none, or waits for it, and asks again. See NewRetry.
+type Retry struct {
+	inner mem.Allocator
+	opts  RetryOptions
+	gate  waiting.Gate
+
+	mu   sync.Mutex
+	busy []uintptr // goroutines that take steps
+}
+
+// NewRetry returns an allocator that asks a again where a has no room (an error that matches ErrNoMemory, no other):
+// after steps that make room, and then whenever memory was freed, as the options say. The error is that of the last
+// time a was asked, joined with those of the steps and the end of the context.
+//
+// Until the last time a is asked with AllocOptions.Tentative, so a request that succeeds in the end does not count as
+// out of memory. A request for more than the limit of a (see LimitOf) or than 1 EiB does not wait, nor does one with
+// AllocOptions.NoRetry, which takes no steps either.
+//
+// A step that allocates through the Retry itself, on the goroutine that called it, and finds no room, is told so at
+// once: it takes no steps and does not wait. One that has another goroutine allocate, and waits for it, asks for
+// endless depth; let it allocate from the layer below. No lock is held while steps run. A request that finds room costs
+// nothing more.
+func NewRetry(a mem.Allocator, o RetryOptions) *Retry {
+	o.Steps = slices.Clone(o.Steps)
+	return &Retry{inner: a, opts: o}
+}
+
+// Alloc implements mem.Allocator.
+func (r *Retry) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return r.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned.
+func (r *Retry) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	return r.alloc(s, size, o, r.opts.Wait)
+}
+
+// AllocWait is AllocWith that waits until ctx ends, whatever RetryOptions.Wait says. The error then matches the cause
+// of ctx too.
+func (r *Retry) AllocWait(ctx context.Context, s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	return r.alloc(s, size, o, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
+}
+
+// Wake has the requests that wait ask again. It is for memory that came back in another way than by a Free through r:
+// an emptied cache, a Free through the layer below, memory that another program gave up.
+func (r *Retry) Wake() { r.gate.Wake() }
+
+func (r *Retry) alloc(s driver.Stream, size int64, o mem.AllocOptions, wait Patience) (mem.Block, error) {
+	if o.NoRetry || len(r.opts.Steps) == 0 && wait == nil {
+		return mem.AllocWith(r.inner, s, size, o)
+	}
+	tentative := o
+	tentative.Tentative = true
+	b, err := mem.AllocWith(r.inner, s, size, tentative)
+	if err == nil || !errors.Is(err, mem.ErrNoMemory) {
+		return b, err
+	}
+	return r.persist(&attempt{r: r, s: s, size: size, o: o, err: err, tentative: true}, wait)
+}
+
+// An attempt is a request that found no room.
+type attempt struct {
+	r    *Retry
+	s    driver.Stream
+	size int64
+	o    mem.AllocOptions
+
+	b         mem.Block // what the last ask returned
+	err       error
+	tentative bool // how it asked
+}
+
+// ask asks once more, tentatively or for good, and reports whether the request has ended.
+func (t *attempt) ask(tentative bool) bool {
+	o := t.o
+	o.Tentative = o.Tentative || tentative
+	t.tentative = tentative
+	t.b, t.err = mem.AllocWith(t.r.inner, t.s, t.size, o)
+	return t.err == nil || !errors.Is(t.err, mem.ErrNoMemory)
+}
+
+// persist makes room and waits, and at last asks for good.
+func (r *Retry) persist(t *attempt, wait Patience) (mem.Block, error) {
+	failed, ended := r.makeRoom(t, wait)
+	if ended || t.tentative && t.ask(false) {
+		return t.b, t.err
+	}
+	if failed == nil {
+		return mem.Block{}, t.err
+	}
+	return mem.Block{}, errors.Join(append([]error{t.err}, failed...)...)
+}
+
+// makeRoom takes the steps and waits. It reports what failed of that, and whether the request has ended.
+func (r *Retry) makeRoom(t *attempt, wait Patience) (failed []error, ended bool) {
+	if !r.enter() {
+		return nil, false
+	}
+	defer r.leave() // a step may panic
+	steps := r.opts.Steps
+	for i, step := range steps {
+		if wrong := step(t.s, t.size); wrong != nil {
+			failed = append(failed, fmt.Errorf("layer: Retry: step %d of %d: %w", i+1, len(steps), wrong))
+		} else if t.ask(wait != nil || i+1 < len(steps)) {
+			return nil, true
+		}
+	}
+	if wait == nil || r.hopeless(t) {
+		return failed, false
+	}
+	ctx, cancel := wait()
+	defer cancel()
+	if cause := r.gate.Wait(ctx, func() bool { return t.ask(true) }); cause != nil {
+		return append(failed, fmt.Errorf("layer: Retry: waited for memory: %w", cause)), false
+	}
+	return nil, true
+}
+
+// hopeless reports whether no Free can make room for a request.
+func (r *Retry) hopeless(t *attempt) bool {
+	var oom *mem.OutOfMemory
+	if errors.As(t.err, &oom) && oom.TooLarge {
+		return true
+	}
+	_, two := mem.Find[*FallingBack](r.inner)
+	_, many := mem.Find[*Binned](r.inner)
+	limit, limited := mem.LimitOf(r.inner)
+	return limited && t.size > limit && !two && !many // of which others may have no limit
+}
+
+// enter notes that this goroutine takes steps, and reports false if it does already.
+func (r *Retry) enter() bool {
+	self := goroutine.ID()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.busy, self) {
+		return false
+	}
+	r.busy = append(r.busy, self)
+	return true
+}
+
+// leave undoes enter.
+func (r *Retry) leave() {
+	self := goroutine.ID()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.busy, self)
+	r.busy = slices.Delete(r.busy, i, i+1)
+}
+
+// Free implements mem.Allocator.
+func (r *Retry) Free(b mem.Block, used ...driver.Stream) {
+	r.inner.Free(b, used...)
+	r.gate.Wake()
+}
+
+// Movable implements mem.Mover: blocks are those of the layer below.
+func (r *Retry) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(r.inner, b, h) }
+
+// Unwrap implements mem.Wrapper.
+func (r *Retry) Unwrap() mem.Allocator { return r.inner }

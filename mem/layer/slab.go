@@ -1,0 +1,234 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Slabbed allocator cuts blocks of one size from slabs. See Slab.
+//
+// A slab belongs to the stream that it was got for, and its pieces are handed out for that stream alone, so that reuse
+// needs no waiting. A piece is
+//
+//	free    on its slab's list
+//	live    on loan
+//	spent   freed while other streams used it, or of a retired slab; it comes back with its slab
+//
+// Invariant: free + live + spent = count; the slabs with free pieces that are not retired, and no others, are in their stream's list of open ones.
+type Slabbed struct {
+	inner  mem.Allocator
+	size   int64 // of a piece
+	count  int64 // pieces of a slab
+	loans  records[slabPiece]
+	shards [recordShards]slabShard // by stream
+}
+
+type slabShard struct {
+	mu      sync.Mutex
+	streams [][]*slab // the open slabs of stream shard + n*recordShards; emptied from the end
+	_       [80]byte
+}
+
+// A slab is a block that is cut into pieces. Its stream's shard guards it.
+type slab struct {
+	block   mem.Block
+	stream  driver.Stream   // the very one, for its number may be another's once it is closed
+	free    []uint32        // pieces; the last one goes first
+	live    int64           // pieces
+	users   []driver.Stream // of spent pieces
+	retired bool            // serves nobody any more, and is not open: its stream's number is another's now
+}
+
+// A slabPiece says what a block is: the piece of a slab, or, if that is nil, a block of the layer below.
+type slabPiece struct {
+	slab  *slab
+	piece uint32
+}
+
+// Slab returns an allocator that serves requests of at most size bytes with pieces of just that size, cut from blocks of a
+// with count pieces each, and passes larger ones on to a. It is RMM's fixed_size_memory_resource, per stream. All pieces
+// are alike, so nothing fragments but whole slabs. A multiple of what a aligns to keeps pieces aligned. A size or count that
+// is not positive, or a product past 2^63, panics.
+//
+// A slab does not know what is captured: pieces of one serve a graph and others by turns. Captured work allocates below, where
+// its requests go to a pool of their own.
+//
+// Slabs without live pieces are kept, and go back in EmptyCache, when a has no room for something, and at once if other
+// streams used pieces of them: a then waits for those. A warm call takes two short locks, which streams share eight by eight.
+func Slab(a mem.Allocator, size, count int64) *Slabbed {
+	if size <= 0 || count <= 0 || count > 1<<24 || size > 1<<62/count {
+		panic(fmt.Sprintf("layer: Slab of %d pieces of %d bytes", count, size))
+	}
+	return &Slabbed{inner: a, size: size, count: count, loans: records[slabPiece]{name: "Slab"}}
+}
+
+// Alloc implements mem.Allocator. The error is that of the layer below.
+func (x *Slabbed) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return x.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned. With NoRetry no slabs are given back to make room. With FreedBefore the request goes to
+// the layer below, whatever its size: nobody counted when pieces were freed. So does one with a Key: pieces are of no pool.
+func (x *Slabbed) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	check.Stream("layer: Slab: Alloc", s)
+	size, o = o.Rounded(size)
+	id := s.ID()
+	if size <= 0 || size > x.size || o.FreedBefore != nil || o.Key != nil {
+		b, err := x.ask(s, size, o)
+		if err != nil || b.Ptr == 0 {
+			return mem.Block{}, err
+		}
+		return x.loans.lend(id, size, b, b, slabPiece{}), nil
+	}
+	shard := &x.shards[id%recordShards]
+	shard.mu.Lock()
+	for sl := shard.retire(s); sl != nil; sl = shard.retire(s) {
+		shard.mu.Unlock()
+		x.inner.Free(sl.block)
+		shard.mu.Lock()
+	}
+	open := shard.open(id)
+	if len(*open) == 0 {
+		shard.mu.Unlock()
+		b, err := x.ask(s, x.size*x.count, o)
+		if err != nil {
+			return mem.Block{}, err
+		}
+		fresh := &slab{block: b, stream: s, free: make([]uint32, x.count)}
+		for i := range fresh.free {
+			fresh.free[i] = uint32(x.count) - 1 - uint32(i)
+		}
+		shard.mu.Lock()
+		open = shard.open(id)
+		*open = append(*open, fresh)
+	}
+	sl := (*open)[len(*open)-1]
+	n := len(sl.free) - 1
+	piece := sl.free[n]
+	sl.free, sl.live = sl.free[:n], sl.live+1
+	if n == 0 {
+		*open = (*open)[:len(*open)-1]
+	}
+	shard.mu.Unlock()
+	lent := mem.Block{Ptr: sl.block.Ptr + driver.Pointer(int64(piece)*x.size), Size: x.size}
+	return x.loans.lend(id, size, lent, mem.Block{}, slabPiece{sl, piece}), nil
+}
+
+// open returns the list of a stream's open slabs. The caller holds mu.
+func (h *slabShard) open(id driver.StreamID) *[]*slab {
+	at := int(id / recordShards)
+	for at >= len(h.streams) {
+		h.streams = append(h.streams, nil)
+	}
+	return &h.streams[at]
+}
+
+// retire takes slabs of other streams of s's number from the end of the list, so that s gets none of their pieces: what is
+// below knows those as another's. It returns one that is to go back below, or nil once none is left there. The caller holds mu.
+func (h *slabShard) retire(s driver.Stream) *slab {
+	open := h.open(s.ID())
+	for n := len(*open) - 1; n >= 0 && (*open)[n].stream != s; n-- {
+		sl := (*open)[n]
+		*open = (*open)[:n]
+		if sl.retired = true; sl.live == 0 {
+			return sl
+		}
+	}
+	return nil
+}
+
+// ask gets a block from below, if need be after giving back the slabs that nobody uses.
+func (x *Slabbed) ask(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if !o.NoRetry {
+		tentative := o
+		tentative.Tentative = true
+		b, err := mem.AllocWith(x.inner, s, size, tentative)
+		if err == nil || !errors.Is(err, mem.ErrNoMemory) {
+			return b, err
+		}
+		x.flush()
+	}
+	return mem.AllocWith(x.inner, s, size, o)
+}
+
+// Free implements mem.Allocator.
+func (x *Slabbed) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	rec := x.loans.take(b, used)
+	sl := rec.more.slab
+	if sl == nil {
+		x.inner.Free(rec.below, used...)
+		return
+	}
+	id := sl.stream.ID()
+	shard := &x.shards[id%recordShards]
+	shard.mu.Lock()
+	spent := sl.retired
+	for _, u := range used {
+		if u == sl.stream {
+			continue
+		}
+		if spent = true; !slices.Contains(sl.users, u) {
+			sl.users = append(sl.users, u)
+		}
+	}
+	open := shard.open(id)
+	sl.live--
+	if !spent {
+		if sl.free = append(sl.free, rec.more.piece); len(sl.free) == 1 {
+			*open = append(*open, sl)
+		}
+	}
+	back := sl.live == 0 && (sl.retired || len(sl.users) > 0)
+	if back {
+		*open = slices.DeleteFunc(*open, func(o *slab) bool { return o == sl })
+	}
+	shard.mu.Unlock()
+	if back {
+		x.inner.Free(sl.block, sl.users...)
+	}
+}
+
+// flush gives back the slabs without live pieces.
+func (x *Slabbed) flush() {
+	var idle []*slab
+	for i := range x.shards {
+		shard := &x.shards[i]
+		shard.mu.Lock()
+		for j, open := range shard.streams {
+			shard.streams[j] = slices.DeleteFunc(open, func(sl *slab) bool {
+				if sl.live > 0 {
+					return false
+				}
+				idle = append(idle, sl)
+				return true
+			})
+		}
+		shard.mu.Unlock()
+	}
+	for _, sl := range idle {
+		x.inner.Free(sl.block)
+	}
+}
+
+// EmptyCache implements mem.Trimmer: slabs without live pieces go back, and then what the layers below cache.
+func (x *Slabbed) EmptyCache() error {
+	x.flush()
+	return emptyCaches(x.inner)
+}
+
+// SlowSizes implements SlowSizer.
+func (x *Slabbed) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return x.loans.SlowSizes(p)
+}
+
+// Unwrap implements mem.Wrapper. Reports found below have slabs for blocks. Slabbed is no Mover: pieces stay in their slabs.
+func (x *Slabbed) Unwrap() mem.Allocator { return x.inner }

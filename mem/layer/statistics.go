@@ -1,0 +1,139 @@
+package layer
+
+import (
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Count follows one quantity since its frame was pushed.
+type Count struct {
+	Current int64 // what is on loan of what was handed out in the frame; negative if more was freed in it
+	Peak    int64 // the highest that Current was; never negative
+	Total   int64 // handed out in all
+}
+
+func (c *Count) add(n int64) {
+	c.Current += n
+	c.Peak = max(c.Peak, c.Current)
+	c.Total += max(n, 0)
+}
+
+// join adds what a frame above counted, as though it had been counted here.
+func (c *Count) join(above Count) {
+	c.Peak = max(c.Peak, c.Current+above.Peak)
+	c.Current += above.Current
+	c.Total += above.Total
+}
+
+// Counts are what Statistics count: the sizes of blocks (Block.Size, not what was asked for), and blocks.
+type Counts struct {
+	Bytes, Blocks Count
+}
+
+func (c *Counts) join(above Counts) {
+	c.Bytes.join(above.Bytes)
+	c.Blocks.join(above.Blocks)
+}
+
+// Statistics count what goes through an allocator, in frames that nest. See Measure.
+type Statistics struct {
+	inner mem.Allocator
+
+	mu     sync.Mutex
+	frames []Counts // the last is the one that counts
+}
+
+// Measure returns an allocator that counts the blocks of a that are on loan through it. Push begins a frame, in which
+// everything starts from zero, and Pop ends it and adds it to the one below: the way to see what one part of a program takes, at
+// its peak, within a longer whole. It is RMM's statistics_resource_adaptor, whose counters nest in the same way. Frames are
+// not of goroutines: what others do meanwhile counts too.
+//
+// These are the figures of any allocator; those of Stats are a caching one's own. A call costs one short lock.
+func Measure(a mem.Allocator) *Statistics { return &Statistics{inner: a, frames: make([]Counts, 1, 8)} }
+
+// Alloc implements mem.Allocator. What fails is not counted.
+func (m *Statistics) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return m.lent(m.inner.Alloc(s, size))
+}
+
+// AllocWith implements mem.Optioned.
+func (m *Statistics) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	return m.lent(mem.AllocWith(m.inner, s, size, o))
+}
+
+func (m *Statistics) lent(b mem.Block, err error) (mem.Block, error) {
+	if err == nil && b.Ptr != 0 {
+		m.add(b.Size, 1)
+	}
+	return b, err
+}
+
+func (m *Statistics) add(bytes, blocks int64) {
+	m.mu.Lock()
+	top := &m.frames[len(m.frames)-1]
+	top.Bytes.add(bytes)
+	top.Blocks.add(blocks)
+	m.mu.Unlock()
+}
+
+// Free implements mem.Allocator. A block counts until the layer below has taken it back.
+func (m *Statistics) Free(b mem.Block, used ...driver.Stream) {
+	m.inner.Free(b, used...)
+	if b.Ptr != 0 {
+		m.add(-b.Size, -1)
+	}
+}
+
+// Counts returns what the frame that was pushed last has counted.
+func (m *Statistics) Counts() Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.frames[len(m.frames)-1]
+}
+
+// Overall returns what all frames together have counted, from the beginning.
+func (m *Statistics) Overall() Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.frames[0]
+	if n := len(m.frames); n > 1 { // the innermost first: a frame's peak lies on what was current below it
+		above := m.frames[n-1]
+		for i := n - 2; i >= 0; i-- {
+			all = m.frames[i]
+			all.join(above)
+			above = all
+		}
+	}
+	return all
+}
+
+// Push begins a frame, and returns what the one that it interrupts has counted so far.
+func (m *Statistics) Push() Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.frames[len(m.frames)-1]
+	m.frames = append(m.frames, Counts{})
+	return was
+}
+
+// Pop ends the frame that was pushed last, adds it to the one below, and returns it. A Pop without its Push panics.
+func (m *Statistics) Pop() Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := len(m.frames) - 1
+	if n == 0 {
+		panic("layer: Measure: Pop without a Push")
+	}
+	was := m.frames[n]
+	m.frames = m.frames[:n]
+	m.frames[n-1].join(was)
+	return was
+}
+
+// Movable implements mem.Mover: moving a block changes nothing that is counted here.
+func (m *Statistics) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(m.inner, b, h) }
+
+// Unwrap implements mem.Wrapper.
+func (m *Statistics) Unwrap() mem.Allocator { return m.inner }

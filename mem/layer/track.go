@@ -1,0 +1,308 @@
+package layer
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/addrmap"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/callsite"
+	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Tracker knows which blocks are on loan through it and which code asked for them. See Track.
+type Tracker struct {
+	inner  mem.Allocator
+	opts   TrackOptions
+	blocks addrmap.Map[trackedBlock]
+	allocs atomic.Uint64
+	sites  siteTable
+
+	graveMu sync.Mutex
+	graves  []grave // a ring: the last blocks freed
+	next    int
+}
+
+// TrackOptions say how much a Tracker records. The zero value is for debugging: every call with up to 16 frames.
+type TrackOptions struct {
+	// Depth is how many frames of a call stack are kept, at most 32; 0 means 16, and a negative value none.
+	Depth int
+	// Every makes only one allocation in so many record its stack, which is most of what tracking costs; 0 means each.
+	// Blocks are tracked all the same, without a site. With more than 1, frees record no stacks.
+	Every int
+	// Freed is how many freed blocks are remembered, so that a second free can say where the first one was; 0 means
+	// 1024, and a negative value none: then frees record no stacks.
+	Freed int
+}
+
+const maxTrackDepth = 32
+
+// A trackedBlock is what is known of an address: of a live block, or of one that was freed a short while ago.
+type trackedBlock struct {
+	block  mem.Block
+	asked  int64
+	number uint64 // of the allocation, from 1
+	stream driver.StreamID
+	site   siteID
+	freed  bool
+	freeAt siteID
+}
+
+// A grave is a freed block that is still remembered, unless its address has a new one.
+type grave struct {
+	ptr    driver.Pointer
+	number uint64
+}
+
+// Track returns an allocator that knows which blocks of a are on loan through it, where each was asked for, and
+// reports them: see Live and Leaks. Free panics with both places if a block is freed twice, and if it was changed
+// since Alloc or never came from this tracker; a then does not see the call. Blocks that a had handed out already,
+// or that others take from it, are none of its business.
+//
+// A call costs a look-up under a lock that few others want, recording the stack (TrackOptions says how often), and, if
+// freed blocks are remembered, a short lock that all frees share.
+func Track(a mem.Allocator, opts TrackOptions) *Tracker {
+	opts.Depth = orDefault(opts.Depth, 16)
+	opts.Every = max(1, opts.Every)
+	opts.Freed = orDefault(opts.Freed, 1024)
+	opts.Depth = min(opts.Depth, maxTrackDepth)
+	return &Tracker{inner: a, opts: opts, graves: make([]grave, opts.Freed)}
+}
+
+// orDefault reads an option of which zero means the default and a negative value none.
+func orDefault(n, whenZero int) int {
+	if n == 0 {
+		return whenZero
+	}
+	return max(0, n)
+}
+
+// Alloc implements mem.Allocator. It panics if the allocator below hands out an address that is on loan already.
+func (t *Tracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	b, err := t.inner.Alloc(s, size)
+	if err != nil || b.Ptr == 0 {
+		return b, err
+	}
+	number := t.allocs.Add(1)
+	var site siteID
+	if t.samples(number) {
+		site = t.sites.here(t.opts.Depth)
+	}
+	t.enter(trackedBlock{block: b, asked: size, stream: s.ID(), number: number, site: site}, "handed out")
+	return b, nil
+}
+
+// AllocWith implements mem.Optioned.
+func (t *Tracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	b, err := mem.AllocWith(t.inner, s, size, o)
+	if err != nil || b.Ptr == 0 {
+		return b, err
+	}
+	number := t.allocs.Add(1)
+	var site siteID
+	if t.samples(number) { // not in a function that both share: skipping its frame would cost a quarter of all
+		site = t.sites.here(t.opts.Depth)
+	}
+	t.enter(trackedBlock{block: b, asked: size, stream: s.ID(), number: number, site: site}, "handed out")
+	return b, nil
+}
+
+// samples reports whether an allocation records its stack.
+func (t *Tracker) samples(number uint64) bool {
+	return t.opts.Depth > 0 && number%uint64(t.opts.Every) == 0
+}
+
+// enter adds a live block to the table. Unless there is one at its address: the allocator below is wrong then.
+func (t *Tracker) enter(tb trackedBlock, did string) {
+	b := tb.block
+	shard := t.blocks.Lock(b.Ptr)
+	old, known := shard.At[b.Ptr]
+	if known && !old.freed {
+		shard.Unlock()
+		panic(fmt.Sprintf("layer: Track: the allocator below %s %s at %#x, where %s is on loan, allocated at:\n%s",
+			did, bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.stack(old.site)))
+	}
+	shard.Put(b.Ptr, tb)
+	shard.Unlock()
+}
+
+// Free implements mem.Allocator.
+func (t *Tracker) Free(b mem.Block, used ...driver.Stream) {
+	if b.Ptr == 0 {
+		t.inner.Free(b, used...)
+		return
+	}
+	check.Used("layer: Track: Free", used)
+	var here siteID
+	if t.opts.Depth > 0 && len(t.graves) > 0 && t.opts.Every == 1 {
+		here = t.sites.here(t.opts.Depth)
+	}
+	// Forgotten before it is freed: afterwards the address may be handed out again, to another goroutine's block.
+	shard := t.blocks.Lock(b.Ptr)
+	tb, known := shard.At[b.Ptr]
+	if !known || tb.freed || tb.block != b {
+		shard.Unlock()
+		panic("layer: Track: " + t.explain(b, tb, known))
+	}
+	if len(t.graves) > 0 {
+		tb.freed, tb.freeAt = true, here
+		shard.At[b.Ptr] = tb
+	} else {
+		delete(shard.At, b.Ptr)
+	}
+	shard.Unlock()
+	t.bury(grave{b.Ptr, tb.number})
+	t.inner.Free(b, used...)
+}
+
+// bury remembers a freed block in place of the one that has been remembered longest.
+func (t *Tracker) bury(g grave) {
+	if len(t.graves) == 0 {
+		return
+	}
+	t.graveMu.Lock()
+	oldest := t.graves[t.next]
+	t.graves[t.next] = g
+	t.next = (t.next + 1) % len(t.graves)
+	t.graveMu.Unlock()
+	if oldest.number == 0 {
+		return
+	}
+	shard := t.blocks.Lock(oldest.ptr)
+	if tb, ok := shard.At[oldest.ptr]; ok && tb.freed && tb.number == oldest.number {
+		delete(shard.At, oldest.ptr)
+	}
+	shard.Unlock()
+}
+
+// explain says what is wrong with freeing b, given what is known of its address.
+func (t *Tracker) explain(b mem.Block, tb trackedBlock, known bool) string {
+	at := uint64(b.Ptr)
+	switch {
+	case !known:
+		return fmt.Sprintf("Free of %d bytes at %#x, which is not a block of this tracker, or was freed long ago", b.Size, at)
+	case tb.freed:
+		return fmt.Sprintf("double free of %d bytes at %#x, allocated at:\n%sand first freed at:\n%s",
+			tb.block.Size, at, t.stack(tb.site), t.stack(tb.freeAt))
+	case tb.block.Size != b.Size:
+		return fmt.Sprintf("Free of %d bytes at %#x, where the live block has %d bytes, allocated at:\n%s",
+			b.Size, at, tb.block.Size, t.stack(tb.site))
+	}
+	return fmt.Sprintf("Free of a block at %#x that has been freed: its address is now another block's, allocated at:\n%s",
+		at, t.stack(tb.site))
+}
+
+// Movable implements mem.Mover: the tracker follows the block. It panics if b is not on loan through it.
+func (t *Tracker) Movable(b mem.Block, h mem.Holder) bool {
+	if b.Ptr == 0 {
+		return false
+	}
+	shard := t.blocks.Lock(b.Ptr)
+	tb, known := shard.At[b.Ptr]
+	shard.Unlock()
+	if !known || tb.freed || tb.block != b {
+		panic(fmt.Sprintf("layer: Track: Movable of %d bytes at %#x, which are no block on loan", b.Size, uint64(b.Ptr)))
+	}
+	return mem.Movable(t.inner, b, &trackedHolder{tracker: t, holder: h, block: tb})
+}
+
+// A trackedHolder stands between the allocator below, which moves a block, and its holder, so that the tracker follows.
+// While the block is lifted its entry is here and not in the table, whatever the order in which blocks land: one may
+// come to where another has not left yet. Its fields are for the allocator that calls it, under that one's locks.
+type trackedHolder struct {
+	tracker *Tracker
+	holder  mem.Holder
+	block   trackedBlock
+}
+
+// Lift implements mem.Holder.
+func (k *trackedHolder) Lift() ([]driver.Stream, bool) {
+	used, ok := k.holder.Lift()
+	if !ok {
+		return nil, false
+	}
+	at := k.block.block.Ptr
+	shard := k.tracker.blocks.Lock(at)
+	tb := shard.At[at]
+	live := tb.number == k.block.number && !tb.freed
+	if live {
+		delete(shard.At, at)
+	}
+	shard.Unlock()
+	if !live { // its Free has begun
+		k.holder.Land(k.block.block, nil)
+		return nil, false
+	}
+	return used, true
+}
+
+// Land implements mem.Holder. The table is right before the holder hears of the move, and so before any Free.
+func (k *trackedHolder) Land(b mem.Block, s driver.Stream) {
+	k.block.block = b
+	k.tracker.enter(k.block, "moved")
+	k.holder.Land(b, s)
+}
+
+// Unwrap implements mem.Wrapper.
+func (t *Tracker) Unwrap() mem.Allocator { return t.inner }
+
+// A siteID finds a call stack in a siteTable. Zero is no stack.
+type siteID uint32
+
+// A siteTable holds call stacks, as program counters, once each.
+type siteTable struct {
+	mu  sync.RWMutex
+	ids map[[maxTrackDepth]uintptr]siteID
+	pcs [][maxTrackDepth]uintptr // pcs[id-1]
+}
+
+// here returns the stack of the caller's caller, of at most depth frames.
+func (t *siteTable) here(depth int) siteID {
+	var pcs [maxTrackDepth]uintptr
+	runtime.Callers(3, pcs[:depth])
+	t.mu.RLock()
+	id, ok := t.ids[pcs]
+	t.mu.RUnlock()
+	if ok {
+		return id
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id, ok := t.ids[pcs]; ok {
+		return id
+	}
+	if t.ids == nil {
+		t.ids = make(map[[maxTrackDepth]uintptr]siteID)
+	}
+	t.pcs = append(t.pcs, pcs)
+	id = siteID(len(t.pcs))
+	t.ids[pcs] = id
+	return id
+}
+
+// frames returns the lines of a stack, innermost first, from where the program called Ashlar.
+func (t *siteTable) frames(id siteID) []runtime.Frame {
+	if id == 0 {
+		return nil
+	}
+	t.mu.RLock()
+	pcs := t.pcs[id-1]
+	t.mu.RUnlock()
+	n := 0
+	for n < len(pcs) && pcs[n] != 0 {
+		n++
+	}
+	var out []runtime.Frame
+	for frames := runtime.CallersFrames(pcs[:n]); n > 0; {
+		f, more := frames.Next()
+		out = append(out, f)
+		if !more {
+			break
+		}
+	}
+	return callsite.Callers(out)
+}

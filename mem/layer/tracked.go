@@ -1,0 +1,268 @@
+package layer
+
+import (
+	"fmt"
+	"io"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A Tracked allocator knows what was asked for of each block on loan, and outlives its owner until the last one is back. See
+// NewTracked.
+//
+// refs counts the owner, until Retire, and every block on loan or asked for.
+type Tracked struct {
+	inner   mem.Allocator
+	opts    TrackedOptions
+	loans   records[trackedSize]
+	ids     atomic.Uint64
+	refs    atomic.Int64
+	retired atomic.Bool
+	last    sync.Once
+	done    func() // set by Retire
+
+	mu    sync.Mutex // a leaf: guards what follows
+	sizes TrackedSizes
+
+	aligned [63]atomic.Pointer[Aligned] // over inner, by the logarithm of the alignment; made when first asked for
+}
+
+// TrackedOptions say what a Tracked allocator does beside tracking. The zero value is valid.
+type TrackedOptions struct {
+	// From is what the layer below aligns to, in bytes, a power of two; 0 means 256, as CUDA does. See AllocRaw.
+	From int64
+	// Empty has a request of zero bytes get a block all the same, with an address of its own: TensorFlow's
+	// ShouldAllocateEmptyTensors. The layer below is asked for one byte.
+	Empty bool
+}
+
+// TrackedSizes is what went through a Tracked allocator, in sizes of blocks: what TensorFlow's TrackingAllocator calls the
+// total, the high watermark and what is still live.
+type TrackedSizes struct {
+	Bytes, Blocks Count
+	Largest       int64 // bytes of the largest block
+}
+
+type trackedSize struct {
+	id   uint64
+	from mem.Allocator // where the block goes back to: the layer below, or an Aligned over that
+}
+
+// NewTracked returns an allocator that remembers what was asked for of each block of a, numbers the blocks, counts their sizes,
+// and serves alignments that a does not. It is TensorFlow's TrackingAllocator with the interface of its Allocator on top; who
+// asked for a block is what Track knows. A warm call takes two short locks, of which one is common to all streams.
+func NewTracked(a mem.Allocator, opts TrackedOptions) *Tracked {
+	if opts.From == 0 {
+		opts.From = 256
+	}
+	if opts.From < 0 || opts.From&(opts.From-1) != 0 {
+		panic(fmt.Sprintf("layer: Tracked over an alignment of %d bytes: want a power of two", opts.From))
+	}
+	t := &Tracked{inner: a, opts: opts, loans: records[trackedSize]{name: "Tracked"}}
+	t.refs.Store(1)
+	return t
+}
+
+// Alloc implements mem.Allocator. The error is that of the layer below. It panics after Retire.
+func (t *Tracked) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return t.alloc(t.inner, s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.Optioned.
+func (t *Tracked) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	return t.alloc(t.inner, s, size, o)
+}
+
+// AllocRaw is Alloc of a block that starts at a multiple of alignment bytes, a power of two: TensorFlow's AllocateRaw. Up to
+// TrackedOptions.From that is Alloc; beyond it the block is cut from a larger one, as Align does, and is not moved. Anything
+// but a power of two panics.
+func (t *Tracked) AllocRaw(s driver.Stream, alignment, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if alignment <= 0 || alignment&(alignment-1) != 0 {
+		panic(fmt.Sprintf("layer: Tracked: AllocRaw at a multiple of %d: want a power of two", alignment))
+	}
+	if alignment <= t.opts.From {
+		return t.alloc(t.inner, s, size, o)
+	}
+	slot := &t.aligned[bits.TrailingZeros64(uint64(alignment))]
+	if slot.Load() == nil {
+		slot.CompareAndSwap(nil, Align(t.inner, alignment, AlignOptions{From: t.opts.From}))
+	}
+	return t.alloc(slot.Load(), s, size, o)
+}
+
+func (t *Tracked) alloc(from mem.Allocator, s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	ask := size
+	if size == 0 && t.opts.Empty {
+		ask = 1
+	}
+	t.refs.Add(1)
+	lent := false
+	defer func() { // the layer below may panic, too
+		if !lent {
+			t.drop()
+		}
+	}()
+	if t.retired.Load() {
+		panic(fmt.Sprintf("layer: Tracked: Alloc of %d bytes after Retire", size))
+	}
+	b, err := mem.AllocWith(from, s, ask, o)
+	if err != nil || b.Ptr == 0 {
+		return mem.Block{}, err
+	}
+	b = t.loans.lend(s.ID(), size, b, b, trackedSize{id: t.ids.Add(1), from: from})
+	t.count(b.Size, 1)
+	lent = true
+	return b, nil
+}
+
+func (t *Tracked) count(bytes, blocks int64) {
+	t.mu.Lock()
+	t.sizes.Bytes.add(bytes)
+	t.sizes.Blocks.add(blocks)
+	t.sizes.Largest = max(t.sizes.Largest, bytes)
+	t.mu.Unlock()
+}
+
+// Free implements mem.Allocator.
+func (t *Tracked) Free(b mem.Block, used ...driver.Stream) {
+	if b == (mem.Block{}) {
+		return
+	}
+	rec := t.loans.take(b, used)
+	rec.more.from.Free(rec.below, used...)
+	t.count(-b.Size, -1)
+	t.drop()
+}
+
+// drop takes one reference away.
+func (t *Tracked) drop() {
+	if t.refs.Add(-1) == 0 {
+		t.last.Do(t.done)
+	}
+}
+
+// RequestedSize implements mem.SizeTracker.
+func (t *Tracked) RequestedSize(b mem.Block) int64 { return t.loans.peek("RequestedSize", b).asked }
+
+// AllocatedSize implements mem.SizeTracker.
+func (t *Tracked) AllocatedSize(b mem.Block) int64 { return t.loans.peek("AllocatedSize", b).lent.Size }
+
+// AllocationID implements mem.SizeTracker.
+func (t *Tracked) AllocationID(b mem.Block) uint64 { return t.loans.peek("AllocationID", b).more.id }
+
+// Sizes returns what went through so far: TensorFlow's GetSizes.
+func (t *Tracked) Sizes() TrackedSizes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sizes
+}
+
+// Retire ends the owner's hold: no more is allocated, blocks on loan stay so, and once the last of them is back, or now if there
+// is none, done is called, once, with what went through. It is how TensorFlow's TrackingAllocator, which counts references,
+// deletes itself. done may close the layer below; it runs on the goroutine of that last Free, without a lock. Nil is nobody to
+// call. Retiring twice panics.
+func (t *Tracked) Retire(done func(TrackedSizes)) {
+	if !t.retired.CompareAndSwap(false, true) {
+		panic("layer: Tracked: Retire after Retire")
+	}
+	t.done = func() { // nobody calls it before the drop below
+		if done != nil {
+			done(t.Sizes())
+		}
+	}
+	t.drop()
+}
+
+// Movable implements mem.Mover, but for blocks of AllocRaw that were cut from others.
+func (t *Tracked) Movable(b mem.Block, h mem.Holder) bool {
+	if b == (mem.Block{}) {
+		return false
+	}
+	rec := t.loans.peek("Movable", b)
+	return mem.Movable(rec.more.from, rec.below, t.loans.follow(b, h))
+}
+
+// SlowSizes implements SlowSizer.
+func (t *Tracked) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	return t.loans.SlowSizes(p)
+}
+
+// Unwrap implements mem.Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not aligned.
+func (t *Tracked) Unwrap() mem.Allocator { return t.inner }
+
+// A SlowSizer is a layer that hands out other blocks than the layer below knows, and finds their sizes by address. All such
+// adaptors of this package are.
+type SlowSizer interface {
+	mem.Allocator
+
+	// SlowSizes returns what was asked for of the block on loan that starts at p, and its size, both in bytes. It reports
+	// false if no block of this layer that is on loan starts at p. It may look at every block. Safe for concurrent use.
+	SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool)
+}
+
+// SlowSizes returns what was asked for of the block of a that starts at p, and its size, both in bytes: TensorFlow's
+// AllocatedSizeSlow, for callers that have an address alone. The answer is that of the topmost layer that is a SlowSizer or
+// a Snapshotter, so of an allocator that is a SizeTracker it is what RequestedSize and AllocatedSize say. It takes as long
+// as there are blocks. It reports false if there is no such layer, or if no block on loan from it starts at p.
+func SlowSizes(a mem.Allocator, p driver.Pointer) (requested, allocated int64, ok bool) {
+	for layer := range mem.Layers(a) {
+		switch l := layer.(type) {
+		case SlowSizer:
+			return l.SlowSizes(p)
+		case mem.Snapshotter:
+			return sizesIn(l.Snapshot(), p)
+		}
+	}
+	return 0, 0, false
+}
+
+// sizesIn finds the block on loan that starts at p in a snapshot.
+func sizesIn(segments []mem.SegmentInfo, p driver.Pointer) (requested, allocated int64, ok bool) {
+	for _, seg := range segments {
+		if p < seg.Ptr || uint64(p-seg.Ptr) >= uint64(seg.TotalSize) {
+			continue
+		}
+		for _, b := range seg.Blocks {
+			if b.Ptr == p && b.State == mem.ActiveAllocated {
+				return b.RequestedSize, b.Size, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// FrameworkStats implements mem.FrameworkReporter: what the layers below say or, if they count nothing, what went through
+// here.
+func (t *Tracked) FrameworkStats() mem.FrameworkStats {
+	if s, ok := mem.FrameworkStatsOf(t.inner); ok {
+		return s
+	}
+	sizes := t.Sizes()
+	return mem.FrameworkStats{
+		NumAllocs: sizes.Blocks.Total, BytesInUse: sizes.Bytes.Current, PeakBytesInUse: sizes.Bytes.Peak,
+		LargestAllocSize: sizes.Largest,
+	}
+}
+
+func init() {
+	mem.RegisterSizeTracking(func(a mem.Allocator) mem.SizeTracker {
+		t := NewTracked(a, TrackedOptions{})
+		if c, ok := a.(io.Closer); ok {
+			return closingTracked{t, c}
+		}
+		return t
+	})
+}
+
+// A closingTracked closes what is below it.
+type closingTracked struct {
+	*Tracked
+	io.Closer
+}
+
+// Unwrap implements mem.Wrapper: so Find finds the Tracked.
+func (c closingTracked) Unwrap() mem.Allocator { return c.Tracked }

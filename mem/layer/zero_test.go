@@ -1,0 +1,98 @@
+package layer_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/internal/fake"
+	"github.com/ashlar-go/ashlar/mem/layer"
+)
+
+// contents returns a block's bytes, rounding tail and all, as its stream sees them.
+func contents(t testing.TB, s driver.Stream, b mem.Block) []byte {
+	t.Helper()
+	got := make([]byte, b.Size)
+	if err := s.CopyOut(got, b.Ptr); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// A tenant that fills all that it is given leaves the next one nothing, of whatever sizes and on whatever streams, also in
+// the bytes that the allocator rounded up, and though a free is told of a stream that has not even begun.
+func TestZeroKeepsTenantsApart(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 64 << 20})
+	defer dev.Close()
+	other, err := dev.NewStream(driver.StreamOptions{})
+	testkit.Must(t, err)
+	streams := []driver.Stream{dev.DefaultStream(), other}
+	below, err := caching.New(dev, caching.Default())
+	testkit.Must(t, err)
+	quotas := layer.NewQuotas(layer.Zero(below), 32<<20)
+	secret, err := quotas.Tenant("secret", 0, 16<<20)
+	testkit.Must(t, err)
+	curious, err := quotas.Tenant("curious", 0, 16<<20)
+	testkit.Must(t, err)
+	reused := 0
+	seen := map[driver.Pointer]bool{}
+	for round, size := range []int64{1, 100, 511, 513, 4096, 100_000, 1<<20 + 1, 3<<20 - 7} {
+		s, u := streams[round%2], streams[1-round%2]
+		for range 3 {
+			b, err := secret.Alloc(s, size)
+			testkit.Must(t, err)
+			seen[b.Ptr] = true
+			m, err := s.Mark()
+			testkit.Must(t, err)
+			testkit.Must(t, u.WaitFor(s, m))
+			dev.Hold(u.ID())
+			testkit.Must(t, u.Fill(b.Ptr, 0x5E, b.Size))
+			secret.Free(b, u)
+			c, err := curious.Alloc(s, size) // the other stream is still to write its secret
+			testkit.Must(t, err)
+			dev.Resume(u.ID())
+			d, err := curious.Alloc(s, size)
+			testkit.Must(t, err)
+			for _, b := range []mem.Block{c, d} {
+				if seen[b.Ptr] {
+					reused++
+				}
+				if got := contents(t, s, b); !bytes.Equal(got, make([]byte, b.Size)) {
+					t.Errorf("%+v for %d bytes holds what was another's", b, size)
+				}
+				curious.Free(b)
+			}
+		}
+	}
+	if reused == 0 {
+		t.Error("no memory changed hands")
+	}
+	if r := dev.Reports(); len(r) > 0 {
+		t.Error(errors.Join(r...))
+	}
+}
+
+func TestZeroThatCannotWipeGivesNothing(t *testing.T) {
+	dev := fault.Wrap(sim.New(sim.Options{}))
+	defer dev.Close()
+	base := fake.NewPile(512)
+	p, err := dev.Alloc(1 << 20)
+	testkit.Must(t, err)
+	base.Next = p
+	z := layer.Zero(base)
+	dev.SetRules(fault.Rule{Kind: fault.Fill})
+	b, err := z.Alloc(dev.DefaultStream(), 1000)
+	if !errors.Is(err, driver.ErrLost) || b != (mem.Block{}) || len(base.Live) != 0 {
+		t.Errorf("got %+v, %v, with %d blocks live below", b, err, len(base.Live))
+	}
+	dev.SetRules()
+	if b, err := z.Alloc(dev.DefaultStream(), 1000); err != nil || b.Size != 1024 {
+		t.Errorf("afterwards %+v, %v", b, err)
+	}
+}

@@ -1,0 +1,200 @@
+package raw
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/addrmap"
+	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// An Addressed allocator finds blocks by their addresses, for callers that keep nothing else. See ByAddress.
+type Addressed struct {
+	Loans
+	inner lender
+}
+
+// Loans are live blocks by their addresses, whichever allocators they came from. Safe for concurrent use.
+type Loans struct {
+	name, free string // what panics call the front, and its Free
+	blocks     addrmap.Map[loan]
+}
+
+// A loan is a live block, whose it is, and the streams that RecordStream named for it, nil if it named none: few blocks have
+// any, and every one is copied into the map and out of it.
+type loan struct {
+	mem.Block
+	from *lender
+	used *[]driver.Stream
+}
+
+// A lender is an allocator and the device whose memory it hands out, nil if nobody said.
+type lender struct {
+	mem.Allocator
+	dev driver.Device
+}
+
+// ByAddress returns a front to a for callers that only keep a block's address, as C interfaces do. It remembers each
+// block that goes through it in a map of many locks, so that concurrent callers seldom meet. See Current for the one that
+// a whole process shares.
+func ByAddress(a mem.Allocator) *Addressed {
+	return &Addressed{Loans: Loans{name: "raw: ByAddress", free: "Free"}, inner: lender{Allocator: a}}
+}
+
+// Alloc returns the address of at least size bytes for work queued on s from now on. A size of zero gives the zero
+// Pointer; a negative size panics. Errors are those of the allocator below.
+func (x *Addressed) Alloc(s driver.Stream, size int64) (driver.Pointer, error) {
+	return x.lend(&x.inner, s, size)
+}
+
+// Unwrap implements mem.Wrapper. An Addressed is not itself an Allocator: what is below it is found from here.
+func (x *Addressed) Unwrap() mem.Allocator { return x.inner.Allocator }
+
+// lend notes a block that it gets from an allocator. Addresses are one space: where two devices have blocks at the same
+// address the second goes back, and the error says so.
+func (x *Loans) lend(from *lender, s driver.Stream, size int64) (driver.Pointer, error) {
+	b, err := from.Alloc(s, size)
+	if err != nil || b.Ptr == 0 {
+		return 0, err
+	}
+	shard := x.blocks.Lock(b.Ptr)
+	if _, taken := shard.At[b.Ptr]; !taken {
+		shard.Put(b.Ptr, loan{Block: b, from: from})
+		shard.Unlock()
+		return b.Ptr, nil
+	}
+	old := shard.At[b.Ptr]
+	shard.Unlock()
+	if old.from.dev == from.dev {
+		panic(fmt.Sprintf("%s: the allocator below handed out %#x, which is on loan already (%d bytes)",
+			x.name, uint64(b.Ptr), old.Size))
+	}
+	from.Free(b)
+	return 0, fmt.Errorf("%s: Alloc of %d bytes at %#x, where another device has a block on loan (%d bytes): "+
+		"these devices do not share one space of addresses", x.name, size, uint64(b.Ptr), old.Size)
+}
+
+// RecordStream says that work on s uses memory of the live block that p lies in: its start, or any address inside. The
+// block's Free then waits for s too, as though it were named there, whichever part of the block it was that s uses: what
+// PyTorch's Tensor.record_stream does for a tensor and its views. Recording a stream again changes nothing, and the zero
+// Pointer is nobody's. An address that lies in no live block panics.
+//
+// The caller orders RecordStream and the block's Free, and queues the work that it is about before that Free. An address
+// that is not the start of a block costs a look at every block, as Below does.
+func (x *Loans) RecordStream(p driver.Pointer, s driver.Stream) {
+	check.Stream(x.name+": RecordStream", s)
+	if p == 0 || x.record(p, s) {
+		return
+	}
+	if l, ok := x.Holding(p); !ok || !x.record(l.Ptr, s) {
+		panic(x.unknown("RecordStream", p))
+	}
+}
+
+// record notes a stream that uses the live block at p, and returns false if there is none.
+func (x *Loans) record(p driver.Pointer, s driver.Stream) bool {
+	shard := x.blocks.Lock(p)
+	defer shard.Unlock()
+	l, ok := shard.At[p]
+	switch {
+	case !ok:
+		return false
+	case l.used == nil:
+		l.used = &[]driver.Stream{s}
+		shard.At[p] = l
+	case !slices.Contains(*l.used, s):
+		*l.used = append(*l.used, s)
+	}
+	return true
+}
+
+// Free takes back what Alloc returned. Work queued before this call on the block's stream, on each stream in used, and on
+// each that RecordStream named, may still touch it. Freeing the zero Pointer does nothing; an address that Alloc did not
+// return, or that has been freed, panics and says which live block is nearest.
+func (x *Loans) Free(p driver.Pointer, used ...driver.Stream) {
+	if p == 0 {
+		return
+	}
+	check.Used(x.name+": "+x.free, used)
+	// The entry goes before the block does: once the allocator below has it, its address may be handed out again.
+	shard := x.blocks.Lock(p)
+	l, ok := shard.At[p]
+	delete(shard.At, p)
+	shard.Unlock()
+	if !ok {
+		panic(x.unknown(x.free, p))
+	}
+	if l.used != nil {
+		used = append(*l.used, used...) // the loan is over: nobody else has the slice
+	}
+	l.from.Free(l.Block, used...)
+}
+
+// Block returns the live block whose address is p, to hand to what knows blocks.
+func (x *Loans) Block(p driver.Pointer) (mem.Block, bool) {
+	shard := x.blocks.Lock(p)
+	defer shard.Unlock()
+	l, ok := shard.At[p]
+	return l.Block, ok
+}
+
+// Below returns the live block with the highest address that is not above p: the only one that p can lie in, which it
+// does if it is less than Size bytes above Ptr. It looks at every block.
+func (x *Loans) Below(p driver.Pointer) (mem.Block, bool) {
+	l, ok := x.below(p)
+	return l.Block, ok
+}
+
+func (x *Loans) below(p driver.Pointer) (nearest loan, ok bool) {
+	x.blocks.Each(func(at driver.Pointer, l loan) {
+		if at <= p && (!ok || at > nearest.Ptr) {
+			nearest, ok = l, true
+		}
+	})
+	return nearest, ok
+}
+
+// A Loan is a live block and whose it is.
+type Loan struct {
+	mem.Block
+	From   mem.Allocator
+	Device driver.Device // whose memory it is; nil in what ByAddress returns, which is not told
+}
+
+// Holding returns the live block that p lies in: its start, or any address inside. An address that is not the start of a
+// block costs a look at every block, as Below does.
+func (x *Loans) Holding(p driver.Pointer) (Loan, bool) {
+	shard := x.blocks.Lock(p)
+	l, ok := shard.At[p]
+	shard.Unlock()
+	if !ok {
+		if l, ok = x.below(p); !ok || uint64(p-l.Ptr) >= uint64(l.Size) {
+			return Loan{}, false
+		}
+	}
+	return Loan{l.Block, l.from.Allocator, l.from.dev}, true
+}
+
+// Len returns how many blocks are on loan.
+func (x *Loans) Len() int {
+	n := 0
+	x.blocks.Each(func(driver.Pointer, loan) { n++ })
+	return n
+}
+
+// unknown says what is known of an address at which no live block starts.
+func (x *Loans) unknown(call string, p driver.Pointer) string {
+	what := fmt.Sprintf("%s: %s of %#x, where no live block starts: ", x.name, call, uint64(p))
+	b, ok := x.Below(p)
+	if !ok {
+		return what + "there is none at or below it"
+	}
+	offset := uint64(p - b.Ptr)
+	if offset < uint64(b.Size) {
+		return what + fmt.Sprintf("it lies inside the block of %d bytes at %#x, %d bytes in", b.Size, uint64(b.Ptr), offset)
+	}
+	return what + fmt.Sprintf("the nearest below is %d bytes at %#x, %d bytes short of it", b.Size, uint64(b.Ptr),
+		offset-uint64(b.Size))
+}
