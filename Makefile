@@ -38,7 +38,7 @@ bench: ## benchmarks: make bench PKG=./mem/caching BENCH=Warm
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -count=5 $(PKG)
 
 gpu: ## the tests that need an NVIDIA GPU
-	go test -tags gpu -run 'GPU|CUDA' . ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./examples/...
+	go test -tags gpu -run 'GPU|CUDA' ./engine ./driver/cuda ./mem/... ./compute/cuda ./collective/... ./examples/...
 
 policies: ## what the recorded traces need under each policy: the table of docs/policies.md
 	go run ./cmd/ashlar replay --markdown --smallest -a caching -a bfc -a arena -a paged -a planned testdata/traces/*.pickle.zst

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ashlar-go/ashlar"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/metrics"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -14,7 +14,7 @@ import (
 // goes on.
 func Example_engine() {
 	ctx := context.Background()
-	eng, err := ashlar.Open(ctx, ashlar.Config{Devices: []ashlar.DeviceConfig{
+	eng, err := engine.Open(ctx, engine.Config{Devices: []engine.DeviceConfig{
 		{Spec: "host:total=64MiB", MemoryLimit: 48 << 20},
 		{Spec: "host:total=64MiB,ordinal=1"},
 	}})

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -23,7 +23,7 @@ func TestDefect25_AReportOfAnEngineIsReplayedUnderItsLimit(t *testing.T) {
 	for _, spec := range []string{"caching", "caching:expandable_segments:True", "bfc", "arena", "paged", "direct"} {
 		dir := t.TempDir()
 		r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
-		e, err := ashlar.Open(t.Context(), ashlar.Config{Devices: []ashlar.DeviceConfig{{
+		e, err := engine.Open(t.Context(), engine.Config{Devices: []engine.DeviceConfig{{
 			Spec: "sim:total=1GiB", MemoryLimit: limit, Allocator: spec,
 			Wrap: func(a mem.Allocator) mem.Allocator {
 				return snapshot.ReportOOM(r.Attach(a), snapshot.ReportOptions{Dir: dir, Live: snapshot.Live{Recorder: r}})
@@ -79,7 +79,7 @@ func TestDefect25_AReportOfAnEngineIsReplayedUnderItsLimit(t *testing.T) {
 }
 
 // train asks for 40 MiB beside 30.
-func train(t *testing.T, s *ashlar.Session) {
+func train(t *testing.T, s *engine.Session) {
 	first, err := tensor.Empty(s.Place(), dtype.Int8, 40<<20)
 	if err != nil {
 		t.Fatal(err)

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -23,7 +23,7 @@ func TestAttachToAnEngine(t *testing.T) {
 	for _, spec := range []string{"caching", "arena:size=64MiB"} {
 		ctx := context.Background()
 		r, late := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll}), trace.NewRecorder(trace.RecorderOptions{})
-		e, err := ashlar.Open(ctx, ashlar.Config{Devices: []ashlar.DeviceConfig{{Spec: "sim", Allocator: spec, Wrap: r.Attach}}})
+		e, err := engine.Open(ctx, engine.Config{Devices: []engine.DeviceConfig{{Spec: "sim", Allocator: spec, Wrap: r.Attach}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestAttachToAnEngine(t *testing.T) {
 func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
 	var tracker *layer.Tracker
-	e, err := ashlar.Open(t.Context(), ashlar.Config{Devices: []ashlar.DeviceConfig{{
+	e, err := engine.Open(t.Context(), engine.Config{Devices: []engine.DeviceConfig{{
 		Spec: "host", Allocator: "caching",
 		Wrap: func(a mem.Allocator) mem.Allocator {
 			tracker = layer.Track(r.Attach(a), layer.TrackOptions{Depth: 32})
@@ -100,7 +100,7 @@ func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
 }
 
 // theProgram makes, adds and releases tensors.
-func theProgram(t *testing.T, s *ashlar.Session) *tensor.Tensor {
+func theProgram(t *testing.T, s *engine.Session) *tensor.Tensor {
 	x, err := tensor.Zeros(s.Place(), dtype.Float32, 1000)
 	if err != nil {
 		t.Fatal(err)

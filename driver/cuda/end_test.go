@@ -13,10 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 	"github.com/ashlar-go/ashlar/mem/raw"
@@ -76,8 +76,8 @@ func collect() {
 
 // open is what the process holds until its end.
 var open struct {
-	engine     *ashlar.Engine
-	session    *ashlar.Session
+	engine     *engine.Engine
+	session    *engine.Session
 	allocators []mem.Allocator
 	pinned     *pinned.Allocator
 	side       driver.Stream
@@ -87,8 +87,8 @@ var open struct {
 // leaveAllOpen allocates through everything that keeps memory, and leaves all of it: blocks on loan, frees that wait for work,
 // work that is queued, tensors that nobody can reach any more.
 func leaveAllOpen() error {
-	e, err := ashlar.Open(context.Background(), ashlar.Config{
-		Devices: []ashlar.DeviceConfig{{Spec: "fake:0"}, {Spec: "fake:1", Allocator: "arena:size=16MiB"}}, EventLevel: 1,
+	e, err := engine.Open(context.Background(), engine.Config{
+		Devices: []engine.DeviceConfig{{Spec: "fake:0"}, {Spec: "fake:1", Allocator: "arena:size=16MiB"}}, EventLevel: 1,
 	})
 	if err != nil {
 		return err

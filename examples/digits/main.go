@@ -24,11 +24,11 @@ import (
 	"os/signal"
 	"strings"
 
-	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/collective"
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/cuda"
 	"github.com/ashlar-go/ashlar/compute/host"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
@@ -83,7 +83,7 @@ type result struct {
 }
 
 func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
-	config := ashlar.Config{
+	config := engine.Config{
 		Distribution: o.ranks,
 		Compute: compute.Options{
 			Allocator: fmt.Sprintf("arena:size=%d", o.limit),
@@ -96,9 +96,9 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 		config.Compute.Allocator += ",compact=off"
 	}
 	for _, spec := range o.devices {
-		config.Devices = append(config.Devices, ashlar.DeviceConfig{Spec: spec})
+		config.Devices = append(config.Devices, engine.DeviceConfig{Spec: spec})
 	}
-	eng, err := ashlar.Open(ctx, config)
+	eng, err := engine.Open(ctx, config)
 	if err != nil {
 		return r, err
 	}
@@ -111,7 +111,7 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 	// When one rank fails, what the others wait for fails after it: the first error is the reason.
 	all, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	err = eng.EachDevice(all, func(ctx context.Context, s *ashlar.Session) error {
+	err = eng.EachDevice(all, func(ctx context.Context, s *engine.Session) error {
 		var comm *collective.Communicator
 		if o.ranks != nil || eng.Devices() > 1 {
 			var err error

@@ -8,11 +8,11 @@ import (
 	"io"
 	"math/rand/v2"
 
-	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/collective"
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/npy"
 )
@@ -37,7 +37,7 @@ var (
 
 // A trainer is one device's part of the work.
 type trainer struct {
-	session        *ashlar.Session
+	session        *engine.Session
 	comm           *collective.Communicator // with the other ranks; nil if there are none
 	rank, ranks    int
 	net            *network
@@ -46,14 +46,14 @@ type trainer struct {
 }
 
 // train trains a network on the session's device, one of comm's ranks or the only one. Rank 0 tests what was learned, and tells.
-func train(ctx context.Context, s *ashlar.Session, comm *collective.Communicator, o options, w io.Writer) (r result, err error) {
+func train(ctx context.Context, s *engine.Session, comm *collective.Communicator, o options, w io.Writer) (r result, err error) {
 	defer catch(&err)
 	t := newTrainer(s, comm, o.seed)
 	for epoch := 1; epoch <= o.epochs; epoch++ {
 		check(ctx.Err())
 		last := epoch == o.epochs
 		if last {
-			check(s.SetEventLevel(ashlar.DefaultEventLevel))
+			check(s.SetEventLevel(engine.DefaultEventLevel))
 		}
 		order := rand.New(rand.NewPCG(o.seed, uint64(epoch))).Perm(len(t.learn)) // the same on all ranks
 		loss, steps := 0.0, len(order)/batch
@@ -72,7 +72,7 @@ func train(ctx context.Context, s *ashlar.Session, comm *collective.Communicator
 	return r, nil
 }
 
-func newTrainer(s *ashlar.Session, comm *collective.Communicator, seed uint64) *trainer {
+func newTrainer(s *engine.Session, comm *collective.Communicator, seed uint64) *trainer {
 	t := &trainer{session: s, comm: comm, ranks: 1}
 	if comm != nil {
 		t.rank, t.ranks = comm.Rank(), comm.Size()
@@ -114,10 +114,10 @@ func (t *trainer) step(batch []int) (loss float64) {
 	x := prepare(p, try(compute.IndexSelect(p, t.images, 0, which)))
 	labels := try(compute.IndexSelect(p, t.labels, 0, which))
 
-	forward := t.session.Event("forward", ashlar.FLOPs(float64(m*operations)))
+	forward := t.session.Event("forward", engine.FLOPs(float64(m*operations)))
 	h, y := t.net.forward(p, x)
 	forward.End()
-	backward := t.session.Event("backward", ashlar.FLOPs(float64(2*m*operations)))
+	backward := t.session.Event("backward", engine.FLOPs(float64(2*m*operations)))
 	mean, gradients := t.net.backward(p, x, h, y, labels)
 	backward.End()
 	if t.comm != nil {
@@ -142,7 +142,7 @@ func (t *trainer) test() float64 {
 
 	every := tensor.Whole.By(5)
 	images, labels := try(t.images.Slice(every)), try(t.labels.Slice(every))
-	forward := t.session.Event("forward", ashlar.FLOPs(float64(images.Dim(0)*operations)))
+	forward := t.session.Event("forward", engine.FLOPs(float64(images.Dim(0)*operations)))
 	_, y := t.net.forward(p, prepare(p, images))
 	forward.End()
 	right := try(compute.Equal(p, try(compute.ArgMax(p, y, 1)), labels))

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/compute"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
 func main() {
 	ctx := context.Background()
-	eng, err := ashlar.Open(ctx, ashlar.Config{}) // a GPU, if there is one; else the host
+	eng, err := engine.Open(ctx, engine.Config{}) // a GPU, if there is one; else the host
 	if err != nil {
 		log.Fatal(err)
 	}

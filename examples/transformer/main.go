@@ -21,11 +21,11 @@ import (
 	"os/signal"
 	"strings"
 
-	"github.com/ashlar-go/ashlar"
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/cuda"
 	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/engine"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -108,8 +108,8 @@ type result struct {
 }
 
 func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
-	config := ashlar.Config{
-		Devices: []ashlar.DeviceConfig{{Spec: o.device}},
+	config := engine.Config{
+		Devices: []engine.DeviceConfig{{Spec: o.device}},
 		Compute: compute.Options{
 			Allocator: fmt.Sprintf("arena:size=%d", o.limit),
 			// The libraries would not pay for products this small; cuBLAS would want 32 MiB of the limit to work in.
@@ -120,7 +120,7 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 	if !o.compact {
 		config.Compute.Allocator += ",compact=off"
 	}
-	eng, err := ashlar.Open(ctx, config)
+	eng, err := engine.Open(ctx, config)
 	if err != nil {
 		return r, err
 	}
@@ -161,7 +161,7 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 }
 
 // infer returns what the block makes of the input in the file, and what it should.
-func infer(ctx context.Context, s *ashlar.Session, f *safetensors.File, o options) (got, want []float32, err error) {
+func infer(ctx context.Context, s *engine.Session, f *safetensors.File, o options) (got, want []float32, err error) {
 	defer catch(&err)
 	p, d := s.Place(), types[o.dtype].dtype
 	output := loadAs(p, f, "output", dtype.Float32)

@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"context"
+	"testing"
+)
+
+// What a session's calls cost beside the work that they are about.
+func BenchmarkSession(b *testing.B) {
+	c, devs := onSim(b, 1, Config{})
+	e, err := Open(b.Context(), c)
+	must(b, err)
+	s, err := e.NewSession()
+	must(b, err)
+	nothing := func() error { return nil }
+	for name, f := range map[string]func(){
+		"Place":     func() { s.Place() },
+		"OnDevice":  func() { s.OnDevice(0, nothing) },
+		"Event/off": func() { s.Event("off").End() },
+		"Open":      func() { other, _ := e.NewSession(); other.Close() },
+		"EachDevice": func() {
+			e.EachDevice(b.Context(), func(context.Context, *Session) error { return nil })
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f()
+			}
+		})
+	}
+	must(b, s.Close())
+	must(b, e.Close(b.Context()))
+	wellLeft(b, devs[0])
+}

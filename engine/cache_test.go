@@ -1,0 +1,504 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/layer"
+	"github.com/ashlar-go/ashlar/snapshot"
+	"github.com/ashlar-go/ashlar/tensor"
+	"github.com/ashlar-go/ashlar/trace"
+)
+
+// Caches are a stack of parts of the device's memory that the session alone uses, inside UseCache.
+func TestCaches(t *testing.T) {
+	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}}})
+	s, other := session(t, e), session(t, e)
+	free := func() int64 { return 8<<20 - onLoan(e.Allocator(0)) }
+	must(t, s.ReserveCache(1<<20))
+	must(t, s.ReserveCache(2<<20))
+	if free() != 5<<20 {
+		t.Fatalf("%d bytes left of 8 MiB beside caches of 1 and 2 MiB", free())
+	}
+	filler, err := other.Place().Alloc(5 << 20) // others leave nothing
+	must(t, err)
+	if _, err := s.Place().Alloc(512); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("outside of UseCache: %v, want no room", err)
+	}
+	var x *tensor.Tensor
+	must(t, s.UseCache(func() error {
+		x = floats(t, s.Place(), 1<<18) // 1 MiB of the 2
+		if _, err := s.Place().Alloc(2 << 20); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("more than the cache has left: %v", err)
+		}
+		if err := s.FreeCache(); err == nil {
+			t.Error("FreeCache inside UseCache: no error")
+		}
+		if _, err := other.Place().Alloc(512); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("another session in the cache: %v", err)
+		}
+		if err := s.ReserveCache(1 << 10); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("ReserveCache on a device that is full: %v", err)
+		}
+		return nil
+	}))
+	if s.UsedMemory() != 1<<20 {
+		t.Errorf("used %d bytes, want those in the cache", s.UsedMemory())
+	}
+	if err := s.FreeCache(); err == nil {
+		t.Error("FreeCache of a cache with memory on loan: no error")
+	}
+	x.Release()
+	must(t, s.FreeCache())
+	must(t, s.UseCache(func() error { // the other one
+		_, err := s.Place().Alloc(2 << 20)
+		if !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("more than the first cache: %v", err)
+		}
+		floats(t, s.Place(), 100)
+		return nil
+	}))
+	filler.Release()
+	if free() != 7<<20 {
+		t.Errorf("%d bytes left beside a cache of 1 MiB", free())
+	}
+	must(t, s.Close()) // with the cache, after the tensors in it
+	if free() != 8<<20 {
+		t.Errorf("%d bytes left at the end, want all", free())
+	}
+}
+
+// allocators are all that a device may have.
+var allocators = []string{"caching", "caching:expandable_segments:True", "bfc", "bfc:virtual=on", "paged", "direct", "direct:session=on", "arena", "arena:page=2MiB"}
+
+// A cache that has memory on loan when its session is closed goes with the last of that, on every allocator, and not
+// with the engine: nothing is left on loan then.
+func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+			before := onLoan(e.Allocator(0))
+			s, err := e.NewSession()
+			must(t, err)
+			must(t, s.ReserveCache(1<<20))
+			must(t, s.ReserveCache(2<<20))
+			var kept []*tensor.Tensor
+			must(t, s.UseCache(func() error {
+				kept = append(kept, s.Keep(floats(t, s.Place(), 3)), s.Keep(floats(t, s.Place(), 4)))
+				return nil
+			}))
+			if err := s.FreeCache(); err == nil || !strings.Contains(err.Error(), "2 blocks on loan") {
+				t.Errorf("FreeCache of a cache with memory on loan: %v", err)
+			}
+			must(t, s.Close())
+			if n := onLoan(e.Allocator(0)) - before; n != 2<<20 {
+				t.Errorf("%d bytes on loan, want the cache that has blocks", n)
+			}
+			if got, err := tensor.ToSlice[float32](kept[0]); err != nil || len(got) != 3 {
+				t.Errorf("what was kept is %v, %v", got, err)
+			}
+			kept[0].Release()
+			elsewhere(kept[1].Release)
+			if n := onLoan(e.Allocator(0)) - before; n != 0 {
+				t.Errorf("%d bytes on loan when all is released", n)
+			}
+		})
+	}
+}
+
+// What stands on the allocator stands on the caches: no session reads through its cache what another left in the
+// memory.
+func TestDefect17_CachesGoThroughWrap(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			var tracker *layer.Tracker
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
+				tracker = layer.Track(layer.Zero(a), layer.TrackOptions{})
+				return tracker
+			}}}})
+			secret := slices.Repeat([]float32{7}, 1<<17)
+			read := func(s *Session) {
+				t.Helper()
+				x, err := tensor.Empty(s.Place().Unscoped(), dtype.Float32, len(secret))
+				must(t, err)
+				defer x.Release()
+				got, err := tensor.ToSlice[float32](x)
+				must(t, err)
+				if slices.Contains(got, 7) {
+					t.Error("a session reads what another wrote")
+				}
+				if live := tracker.Live(); len(live) != 1 || live[0].Asked != 1<<19 {
+					t.Errorf("the tracker sees %v, want the tensor", live)
+				}
+			}
+			for range 2 {
+				a := session(t, e)
+				must(t, a.ReserveCache(1<<20))
+				must(t, a.UseCache(func() error {
+					read(a)
+					x, err := tensor.FromSlice(a.Place().Unscoped(), secret)
+					must(t, err)
+					x.Release()
+					read(a)
+					_, err = tensor.FromSlice(a.Place(), secret)
+					return err
+				}))
+				must(t, a.Close())
+				b := session(t, e)
+				read(b)
+				must(t, b.Close())
+			}
+		})
+	}
+}
+
+// A recorder of an engine's memory sees the blocks of caches, also those that move, and not the block that a cache is:
+// the recording is one that a single allocator could have written, and leads to what is on loan.
+func TestDefect17_ARecorderSeesCaches(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: r.Attach}}})
+			s := session(t, e)
+			sizes := func() (on []int64) {
+				t.Helper()
+				p, err := trace.ToProgram(r.Trace(), trace.ProgramOptions{})
+				must(t, err)
+				if p.Anomalies.Count > 0 {
+					t.Fatalf("anomalies: %v", p.Anomalies.First)
+				}
+				live := map[driver.Pointer]int64{}
+				for _, ev := range r.Trace().Events {
+					switch ev.Action {
+					case mem.ActionAlloc:
+						live[ev.Ptr] = ev.Size
+					case mem.ActionFreeCompleted:
+						delete(live, ev.Ptr)
+					}
+				}
+				for _, n := range live {
+					on = append(on, n)
+				}
+				slices.Sort(on)
+				return on
+			}
+			outside := floats(t, s.Place(), 500)
+			must(t, s.ReserveCache(1<<20))
+			var gap, kept *tensor.Tensor
+			must(t, s.UseCache(func() error {
+				gap, kept = floats(t, s.Place(), 1000), s.Keep(floats(t, s.Place(), 3000))
+				if _, err := s.Place().Alloc(1 << 20); !errors.Is(err, mem.ErrNoMemory) {
+					t.Errorf("more than the cache: %v", err)
+				}
+				return nil
+			}))
+			if got := sizes(); !slices.Equal(got, []int64{2000, 4000, 12000}) {
+				t.Errorf("on loan by the recording are %v", got)
+			}
+			gap.Release()
+			must(t, s.Collect(t.Context()))
+			if got := sizes(); !slices.Equal(got, []int64{2000, 12000}) {
+				t.Errorf("when blocks have moved: %v", got)
+			}
+			snap, err := snapshot.Of(e.Allocator(0), snapshot.Live{Recorder: r})
+			must(t, err)
+			var on []int64
+			for _, seg := range snap.Segments {
+				at := seg.Ptr
+				for _, b := range seg.Blocks {
+					if b.Ptr != at {
+						t.Errorf("a block at %#x, where %#x is next", b.Ptr, at)
+					}
+					at += driver.Pointer(b.Size)
+					if b.State != mem.Inactive {
+						on = append(on, b.RequestedSize)
+						if len(snap.Stacks.At(b.Stack)) == 0 {
+							t.Errorf("a block of %d bytes without a stack", b.RequestedSize)
+						}
+					}
+				}
+				if at != seg.Ptr+driver.Pointer(seg.TotalSize) {
+					t.Errorf("the blocks of a segment end at %#x", at)
+				}
+			}
+			if slices.Sort(on); !slices.Equal(on, []int64{2000, 12000}) {
+				t.Errorf("the snapshot has %v on loan", on)
+			}
+			outside.Release()
+			must(t, s.Close())
+			kept.Release()
+			if got := sizes(); len(got) != 0 {
+				t.Errorf("on loan at the end: %v", got)
+			}
+			after := floats(t, e.Place(0), 200000) // perhaps where the cache was
+			if got := sizes(); !slices.Equal(got, []int64{800000}) {
+				t.Errorf("after the cache: %v", got)
+			}
+			after.Release()
+		})
+	}
+}
+
+// A hold of the engine's, or of the session's, keeps blocks in caches still, also in caches that come later, and one of
+// another session's does not; Collect brings them together once it is released.
+func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+			s, other := session(t, e), session(t, e)
+			for what, hold := range map[string]func() (*Hold, error){
+				"engine":          func() (*Hold, error) { return e.HoldStill(0) },
+				"session":         func() (*Hold, error) { return s.HoldStill() },
+				"another session": other.HoldStill,
+			} {
+				for _, before := range []bool{false, true} { // the cache is there
+					var h *Hold
+					var err error
+					take := func() { h, err = hold(); must(t, err) }
+					if !before {
+						take()
+					}
+					must(t, s.ReserveCache(1<<20))
+					if before {
+						take()
+					}
+					holds := what != "another session"
+					must(t, s.UseCache(func() error {
+						low, high := floats(t, s.Place(), 1<<17), floats(t, s.Place(), 1000)
+						defer high.Release()
+						low.Release()
+						x, err := s.Place().Alloc(1<<20 - 8<<10)
+						if (err != nil) != holds {
+							t.Errorf("held by the %s: a block that wants room made: %v", what, err)
+						}
+						if err == nil {
+							x.Release()
+							return nil
+						}
+						if err := s.Collect(t.Context()); !errors.Is(err, arena.ErrHeld) {
+							t.Errorf("held by the %s: Collect: %v", what, err)
+						}
+						return nil
+					}))
+					h.Release()
+					h.Release()
+					k := s.seat().caches[0]
+					must(t, s.UseCache(func() error {
+						low, high := floats(t, s.Place(), 1000), floats(t, s.Place(), 1000)
+						low.Release()
+						must(t, s.Collect(t.Context()))
+						if b := k.Snapshot()[0].Blocks; b[0].State == mem.Inactive {
+							t.Errorf("after Collect the cache begins with a hole: %+v", b)
+						}
+						high.Release()
+						return nil
+					}))
+					must(t, s.Close())
+					s = session(t, e)
+				}
+			}
+		})
+	}
+}
+
+// The streams that a session borrows, and those of the program's own that its places are put on, are served by its
+// cache, and count for it; another session's are not, nor is a later stream of the same number.
+func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
+	for _, allocator := range allocators {
+		t.Run(allocator, func(t *testing.T) {
+			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+			s, other := session(t, e), session(t, e)
+			early, err := s.BorrowStream()
+			must(t, err)
+			dev := s.Place().Device()
+			own, err := dev.NewStream(driver.StreamOptions{})
+			must(t, err)
+			s.Place().On(own)
+			s.Place().On(other.Place().Stream())
+			s.Place().On(dev.DefaultStream())
+			must(t, s.ReserveCache(1<<20))
+			k := s.seat().caches[0]
+			must(t, s.UseCache(func() error {
+				late, err := s.BorrowStream()
+				must(t, err)
+				for i, stream := range []driver.Stream{s.Place().Stream(), early, late, own} {
+					x := floats(t, s.Place().On(stream), 1000)
+					if n := k.live.Load(); n != int64(i)+1 {
+						t.Errorf("%d blocks on loan from the cache, want %d", n, i+1)
+					}
+					if x.Place().Stream() != stream {
+						t.Error("a tensor on another stream")
+					}
+				}
+				floats(t, other.Place(), 1000)
+				floats(t, other.Place().On(own), 1000).Release()
+				floats(t, e.Place(0), 1000).Release()
+				if n := k.live.Load(); n != 4 {
+					t.Errorf("another session has a block of the cache: %d", n)
+				}
+				must(t, own.Sync(t.Context()))
+				must(t, own.Close())
+				next, err := dev.NewStream(driver.StreamOptions{})
+				must(t, err)
+				if next.ID() != own.ID() {
+					t.Fatalf("stream %d follows stream %d", next.ID(), own.ID())
+				}
+				b, err := e.Allocator(0).Alloc(next, 1000)
+				must(t, err)
+				if n := k.live.Load(); n != 4 {
+					t.Errorf("a later stream has a block of the cache: %d", n)
+				}
+				e.Allocator(0).Free(b)
+				return next.Close()
+			}))
+			if s.UsedMemory() != 16000 || other.UsedMemory() != 4000 {
+				t.Errorf("%d and %d bytes used", s.UsedMemory(), other.UsedMemory())
+			}
+			floats(t, s.Place().On(early), 1000)
+			if n := k.live.Load(); n != 4 {
+				t.Errorf("%d blocks on loan from the cache when it is not in use", n)
+			}
+			mustPanic(t, func() { s.ReturnStream(other.Place().Stream()) }, "ReturnStream at cache_test.go:", "not lent to this session")
+		})
+	}
+}
+
+// A cache counts against the device's limit as a whole, and gives that back.
+func TestCachesAndTheLimit(t *testing.T) {
+	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena", MemoryLimit: 4 << 20}}})
+	s := session(t, e)
+	must(t, s.ReserveCache(3<<20))
+	if _, err := s.Place().Alloc(2 << 20); !errors.Is(err, mem.ErrNoMemory) || !strings.Contains(err.Error(), "the engine's MemoryLimit") {
+		t.Errorf("2 MiB beside a cache of 3 under a limit of 4: %v", err)
+	}
+	a, err := s.Place().Alloc(1 << 19)
+	must(t, err)
+	if err := s.ReserveCache(1 << 20); !errors.Is(err, mem.ErrNoMemory) {
+		t.Errorf("a cache over the limit: %v", err)
+	}
+	a.Release()
+	must(t, s.FreeCache())
+	b, err := s.Place().Alloc(7 << 19)
+	must(t, err)
+	b.Release()
+	if info, err := e.DeviceInfo(0); err != nil || info.Limit != 4<<20 || info.Reserved > info.Limit {
+		t.Errorf("limit %d, %d reserved, %v; want 4 MiB", info.Limit, info.Reserved, err)
+	}
+}
+
+func TestUseOfNoCache(t *testing.T) {
+	e, _ := simulated(t, 1, Config{})
+	s := session(t, e)
+	if s.UseCache(func() error { t.Error("called"); return nil }) == nil || s.FreeCache() == nil {
+		t.Error("UseCache or FreeCache without a cache: no error")
+	}
+	mustPanic(t, func() { s.ReserveCache(0) }, "ReserveCache of 0 bytes")
+}
+
+// Caches are to be had of every allocator, and Freeze of those that the error of the others names.
+func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
+	freezes := map[string]bool{"arena": true}
+	for _, allocator := range append(mem.Allocators("sim"), allocators...) {
+		name, _, _ := strings.Cut(allocator, ":")
+		if name == "pinned" { // the host's memory
+			continue
+		}
+		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
+		s := session(t, e)
+		must(t, s.ReserveCache(1<<20))
+		must(t, s.UseCache(func() error {
+			x, err := s.Place().Alloc(1 << 20)
+			if err == nil {
+				x.Release()
+			}
+			return err
+		}))
+		if err := s.ReserveCache(1 << 40); !errors.Is(err, mem.ErrNoMemory) {
+			t.Errorf("%s: a cache of a TiB: %v", allocator, err)
+		}
+		switch err := e.Freeze(0); {
+		case freezes[name]:
+			must(t, err)
+		case !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), `"arena" does`):
+			t.Errorf("%s: Freeze: %v", allocator, err)
+		}
+	}
+}
+
+// A request can be rounded up on its own, whatever the allocator and what stands on it, as BMEngine's round_up_bytes
+// does: the block has that many bytes, and the session has used what was asked for.
+func TestDefect20_RequestsRoundUp(t *testing.T) {
+	for _, allocator := range allocators {
+		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
+			return layer.Track(layer.Align(a, 4096, layer.AlignOptions{}), layer.TrackOptions{})
+		}}}})
+		s := session(t, e)
+		for _, c := range []struct{ asked, unit, least int64 }{{1000, 1024, 1024}, {1, 5 << 20, 5 << 20}, {5 << 20, 5 << 20, 5 << 20}} {
+			b, err := mem.AllocWith(e.Allocator(0), s.Place().Stream(), c.asked, mem.AllocOptions{RoundUp: c.unit})
+			must(t, err)
+			if b.Size < c.least || s.UsedMemory() > c.least {
+				t.Errorf("%s: %d bytes, rounded up to a multiple of %d: %d, and %d used", allocator, c.asked, c.unit, b.Size, s.UsedMemory())
+			}
+			e.Allocator(0).Free(b)
+		}
+	}
+}
+
+// With "direct:session=on" what was freed is the device's again when a session ends, a task of EachDevice too.
+func TestDefect18_DirectFreesAtTheSessionsEnd(t *testing.T) {
+	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "direct:session=on"}}})
+	reserved := func() int64 {
+		info, err := e.DeviceInfo(0)
+		must(t, err)
+		return info.Reserved
+	}
+	s, err := e.NewSession()
+	must(t, err)
+	floats(t, s.Place(), 1000).Release()
+	kept := s.Keep(floats(t, s.Place(), 2000))
+	if got := reserved(); got != 12000 {
+		t.Errorf("%d bytes reserved in the session, want what was freed too", got)
+	}
+	must(t, s.Close())
+	if got := reserved(); got != 8000 {
+		t.Errorf("%d bytes reserved after it, want what is on loan", got)
+	}
+	must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+		floats(t, s.Place(), 1000)
+		return nil
+	}))
+	if got := reserved(); got != 8000 {
+		t.Errorf("%d bytes reserved after a task", got)
+	}
+	kept.Release()
+}
+
+// Collect brings blocks together, and Freeze keeps them where they are; tensors follow.
+func TestCollectCompacts(t *testing.T) {
+	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=1MiB"}}})
+	s := session(t, e)
+	first := floats(t, s.Place(), 1<<10)
+	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3})
+	must(t, err)
+	first.Release()
+	must(t, s.Collect(t.Context()))
+	snapshot, _ := mem.Find[mem.Snapshotter](e.Allocator(0))
+	if blocks := snapshot.Snapshot()[0].Blocks; len(blocks) != 2 || blocks[0].State == mem.Inactive {
+		t.Errorf("after Collect the blocks are %+v, want one and then a hole", blocks)
+	}
+	must(t, e.Freeze(0))
+	y, err := tensor.Zeros(s.Place(), dtype.Float32, 3)
+	must(t, err)
+	for want, z := range map[float32]*tensor.Tensor{2: x, 0: y} {
+		if got, err := tensor.ToSlice[float32](z); err != nil || got[1] != want {
+			t.Errorf("got %v, %v", got, err)
+		}
+	}
+}

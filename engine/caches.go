@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+)
+
+// caches are the layer right above a device's allocator, and below DeviceConfig.Wrap, so that what is wrapped around
+// sees the requests that caches serve as it sees others. A request goes to the cache that its stream's session uses, if
+// it uses one; a free to the cache in which the block lies.
+//
+// Locks: mu is taken before those of the allocators below. Requests and frees take none of the layer's.
+type caches struct {
+	below  mem.Allocator
+	memory driver.Device // that below has its memory of
+	lanes  *lanes        // which know the cache that a stream's requests go to
+	events *cacheEvents  // nil if below tells of none
+
+	mu    sync.Mutex
+	list  atomic.Pointer[[]*cache] // in the order of their addresses; replaced, not changed
+	holds []*Hold
+}
+
+// A cache is a part of a device's memory that one session has for itself.
+type cache struct {
+	*arena.Arena
+	caches   *caches
+	owner    *Session
+	from, to driver.Pointer // its addresses
+	live     atomic.Int64   // blocks on loan, and requests under way
+	orphan   atomic.Bool    // it goes with its last block
+}
+
+// newCaches returns the layer as what it is made over can do: it describes its memory, and tells of events, if that
+// does.
+func newCaches(below mem.Allocator, memory driver.Device, l *lanes) (*caches, mem.Allocator) {
+	c := &caches{below: below, memory: memory, lanes: l}
+	c.list.Store(new([]*cache))
+	described, ok := mem.Find[mem.Snapshotter](below)
+	if !ok {
+		return c, c
+	}
+	d := &describedCaches{c, described}
+	source, ok := mem.Find[mem.Observable](below)
+	if !ok {
+		return c, d
+	}
+	c.events = newCacheEvents(source)
+	return c, &observedCaches{d}
+}
+
+// Alloc implements mem.Allocator.
+func (c *caches) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	if k := c.used(s); k != nil {
+		return k.alloc(s, size, mem.AllocOptions{})
+	}
+	return c.below.Alloc(s, size)
+}
+
+// AllocWith implements mem.Optioned.
+func (c *caches) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if k := c.used(s); k != nil {
+		return k.alloc(s, size, o)
+	}
+	return mem.AllocWith(c.below, s, size, o)
+}
+
+// used returns the cache that a stream's requests go to, or nil.
+func (c *caches) used(s driver.Stream) *cache {
+	if d := c.lanes.of(s.ID()).leads(s); d != nil {
+		return d.cache
+	}
+	return nil
+}
+
+// Free implements mem.Allocator.
+func (c *caches) Free(b mem.Block, used ...driver.Stream) {
+	if k := c.at(b.Ptr); k != nil {
+		k.free(b, used)
+		return
+	}
+	c.below.Free(b, used...)
+}
+
+// Movable implements mem.Mover.
+func (c *caches) Movable(b mem.Block, h mem.Holder) bool {
+	if k := c.at(b.Ptr); k != nil {
+		return k.Movable(b, c.events.follow(b, h))
+	}
+	return mem.Movable(c.below, b, h)
+}
+
+// Unwrap implements mem.Wrapper.
+func (c *caches) Unwrap() mem.Allocator { return c.below }
+
+// at returns the cache in which an address lies.
+func (c *caches) at(p driver.Pointer) *cache {
+	list := *c.list.Load()
+	i, found := slices.BinarySearchFunc(list, p, func(k *cache, p driver.Pointer) int { return cmp.Compare(k.from, p) })
+	if !found {
+		i--
+	}
+	if i < 0 || p >= list[i].to {
+		return nil
+	}
+	return list[i]
+}
+
+// reserve makes a cache of a session's, on its stream.
+func (c *caches) reserve(s *Session, stream driver.Stream, size int64) (*cache, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, err := c.cut(stream, size)
+	if err != nil {
+		return nil, err
+	}
+	k := &cache{Arena: a, caches: c, owner: s, from: a.Base()}
+	k.to = k.from + driver.Pointer(a.Size())
+	for _, h := range c.holds {
+		h.add(k)
+	}
+	list := append(slices.Clone(*c.list.Load()), k)
+	slices.SortFunc(list, func(a, b *cache) int { return cmp.Compare(a.from, b.from) })
+	c.list.Store(&list)
+	return k, nil
+}
+
+// cut gets the memory of a cache: a child of an arena, or a block of any other allocator.
+func (c *caches) cut(stream driver.Stream, size int64) (*arena.Arena, error) {
+	if a, ok := mem.Find[*arena.Arena](c.below); ok {
+		return a.Child(size)
+	}
+	defer c.events.hide()()
+	return arena.NewFrom(c.below, c.memory, stream, arena.Config{Size: (size + cacheUnit - 1) / cacheUnit * cacheUnit})
+}
+
+const cacheUnit = 512 // bytes that sizes of caches are multiples of, as those of an arena's blocks
+
+// alloc serves a request.
+func (k *cache) alloc(s driver.Stream, size int64, o mem.AllocOptions) (b mem.Block, err error) {
+	k.live.Add(1)
+	defer func() {
+		if b.Ptr == 0 { // there is no room, or nothing was asked for, or a bug of the caller's panics
+			k.left()
+		}
+	}()
+	b, err = k.AllocWith(s, size, o)
+	k.caches.events.allocated(s, size, b, err)
+	return b, err
+}
+
+func (k *cache) free(b mem.Block, used []driver.Stream) {
+	for _, s := range used {
+		_ = s.ID() // a nil stream panics here, before the free is told
+	}
+	k.caches.events.freed(b)
+	k.Free(b, used...)
+	k.left()
+}
+
+// left counts a block less.
+func (k *cache) left() {
+	if k.live.Add(-1) == 0 && k.orphan.Load() {
+		_ = k.caches.release(k) // what the device does not take back stays for the engine's Close
+	}
+}
+
+// abandon gives a cache back as soon as it has no block on loan. No stream's requests go to it any more.
+func (k *cache) abandon() error {
+	k.orphan.Store(true)
+	if k.live.Load() > 0 {
+		return nil
+	}
+	return k.caches.release(k)
+}
+
+// release gives a cache's memory back, unless it has blocks on loan, which is an error.
+func (c *caches) release(k *cache) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.list.Load()
+	i := slices.Index(*before, k)
+	if i < 0 {
+		return nil
+	}
+	if n := k.live.Load(); n > 0 {
+		return fmt.Errorf("a cache of %s has %d blocks on loan, of %d bytes in all",
+			bytesize.Format(k.Size()), n, k.Stats().AllocatedBytes.All.Current)
+	}
+	list := slices.Delete(slices.Clone(*before), i, i+1)
+	c.list.Store(&list) // first: the addresses may be others' as soon as the allocator below has them
+	if err := k.Close(); err != nil {
+		c.list.Store(before)
+		return fmt.Errorf("a cache of %s: %w", bytesize.Format(k.Size()), err)
+	}
+	return nil
+}
+
+// all returns the caches that there are.
+func (c *caches) all() []*cache { return *c.list.Load() }
+
+// describedCaches describe what caches have on loan in place of the block of each.
+type describedCaches struct {
+	*caches
+	below mem.Snapshotter
+}
+
+// Snapshot implements mem.Snapshotter. Statistics count a cache as one block all the same.
+func (d *describedCaches) Snapshot() []mem.SegmentInfo {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	segments := d.below.Snapshot()
+	for _, k := range d.all() {
+		for i := range segments {
+			if s := &segments[i]; k.from >= s.Ptr && k.from < s.Ptr+driver.Pointer(s.TotalSize) {
+				k.describe(s)
+			}
+		}
+	}
+	return segments
+}
+
+// describe puts the cache's blocks where its own is.
+func (k *cache) describe(s *mem.SegmentInfo) {
+	at := slices.IndexFunc(s.Blocks, func(b mem.BlockInfo) bool { return k.from < b.Ptr+driver.Pointer(b.Size) })
+	if at < 0 || s.Blocks[at].State == mem.Inactive {
+		return
+	}
+	own := s.Blocks[at]
+	inside := k.Snapshot()[0]
+	var blocks []mem.BlockInfo
+	if pad := int64(k.from - own.Ptr); pad > 0 {
+		blocks = append(blocks, mem.BlockInfo{Ptr: own.Ptr, Size: pad})
+	}
+	blocks = append(blocks, inside.Blocks...)
+	if pad := int64(own.Ptr) + own.Size - int64(k.to); pad > 0 {
+		blocks = append(blocks, mem.BlockInfo{Ptr: k.to, Size: pad})
+	}
+	s.Blocks = slices.Replace(slices.Clone(s.Blocks), at, at+1, blocks...)
+	s.AllocatedSize += inside.AllocatedSize - own.Size
+	s.ActiveSize += inside.ActiveSize - own.Size
+	s.RequestedSize += inside.RequestedSize - own.RequestedSize
+}

@@ -1,0 +1,77 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/ashlar-go/ashlar/compute"
+	"github.com/ashlar-go/ashlar/engine"
+	"github.com/ashlar-go/ashlar/tensor"
+)
+
+func ExampleOpen() {
+	ctx := context.Background()
+	eng, err := engine.Open(ctx, engine.Config{
+		Devices: []engine.DeviceConfig{{Spec: "host"}}, // without: the best there is
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close(ctx)
+	s, err := eng.NewSession()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close() // releases what is made at its place
+
+	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3, 4, 5, 6}, 2, 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	y, err := compute.MatMul(s.Place(), x, x.T())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(y)
+	fmt.Println(s.UsedMemory(), "bytes")
+	// Output:
+	// tensor([[14., 32.],
+	//         [32., 77.]])
+	// 40 bytes
+}
+
+func ExampleEngine_EachDevice() {
+	ctx := context.Background()
+	eng, err := engine.Open(ctx, engine.Config{Devices: []engine.DeviceConfig{
+		{Spec: "host:total=64MiB"},
+		{Spec: "host:total=64MiB,ordinal=1"},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close(ctx)
+	sums := make([]*tensor.Tensor, eng.Devices())
+	err = eng.EachDevice(ctx, func(ctx context.Context, s *engine.Session) error {
+		x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3})
+		if err != nil {
+			return err
+		}
+		y, err := compute.Mul(s.Place(), x, s.Device()+1)
+		if err != nil {
+			return err
+		}
+		sums[s.Device()] = s.Keep(y)
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, y := range sums {
+		fmt.Println(i, y)
+		y.Release()
+	}
+	// Output:
+	// 0 tensor([1., 2., 3.])
+	// 1 tensor([2., 4., 6.])
+}

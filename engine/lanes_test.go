@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/memtest"
+)
+
+// closing makes a layer's Close that of what is below.
+type closing struct{ *lanes }
+
+func (c closing) Close() error {
+	below, _ := mem.Find[io.Closer](c.lanes.below)
+	return below.Close()
+}
+
+// The lanes are an allocator like others, over one that moves nothing and over one that does.
+func TestLanesConform(t *testing.T) {
+	// The sizes for an arena are those of its own test: its region is all that the suite may have on loan, and the device has
+	// little beside it.
+	const maxBlock, region, bounce = 4<<20 - 2, 16<<20 - 4096, 64 << 10
+	for _, tt := range []struct {
+		allocator string
+		total     int64
+		memtest.Config
+	}{
+		{allocator: "caching", total: 256 << 20},
+		{
+			allocator: fmt.Sprintf("arena:size=%d,bounce=%d", region, bounce), total: region + bounce + 144<<10,
+			Config: memtest.Config{MaxBlock: maxBlock, Reserved: region + bounce, Waits: true, Alignment: 512},
+		},
+	} {
+		t.Run(tt.allocator, func(t *testing.T) {
+			cfg := tt.Config
+			cfg.Device = func(testing.TB) driver.Device { return sim.New(sim.Options{Total: tt.total, CallSites: true}) }
+			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
+				a, err := mem.Open(tt.allocator, dev)
+				must(t, err)
+				return closing{newLanes(a)}
+			}
+			cfg.Ops, cfg.Seeds, cfg.FaultOps = 150, 2, 10
+			memtest.Run(t, cfg)
+		})
+	}
+}
+
+// A led stack has all requests served by one cache.
+type led struct {
+	*lanes
+	cache *cache
+}
+
+func (l led) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	if s != nil {
+		l.lanes.lead(s, l.cache, nil)
+	}
+	return l.lanes.Alloc(s, size)
+}
+
+func (l led) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if s != nil {
+		l.lanes.lead(s, l.cache, nil)
+	}
+	return l.lanes.AllocWith(s, size, o)
+}
+
+func (l led) Stats() mem.Stats { return l.cache.Stats() }
+
+func (l led) ResetPeakStats() { l.cache.ResetPeakStats() }
+
+func (l led) ResetAccumulatedStats() { l.cache.ResetAccumulatedStats() }
+
+func (l led) Snapshot() []mem.SegmentInfo { return l.cache.Snapshot() }
+
+func (l led) EmptyCache() error { return l.cache.EmptyCache() }
+
+func (l led) Compact(s driver.Stream) error { return l.cache.Compact(s) }
+
+func (l led) Close() error {
+	if err := l.cache.abandon(); err != nil {
+		return err
+	}
+	below, _ := mem.Find[io.Closer](l.cache.caches.below)
+	return below.Close()
+}
+
+// A cache is an allocator like others, whether it is a child of an arena or a block of an allocator that tells of events.
+func TestCachesConform(t *testing.T) {
+	const maxBlock, region, bounce = 4<<20 - 2, 16<<20 - 4096, 64 << 10
+	for allocator, more := range map[string]int64{
+		"direct": 0,
+		fmt.Sprintf("arena:size=%d,bounce=%d", region+4096, bounce): 4096,
+	} {
+		t.Run(allocator, func(t *testing.T) {
+			cfg := memtest.Config{MaxBlock: maxBlock, Reserved: region + bounce + more, Waits: true, Alignment: 512, Ops: 150, Seeds: 2, FaultOps: 10}
+			// The bounce area of a cache that is a block has a sixteenth of its size, or if there is no room, none.
+			cfg.Device = func(testing.TB) driver.Device {
+				return sim.New(sim.Options{Total: region + bounce + more + 144<<10, CallSites: true})
+			}
+			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
+				a, err := mem.Open(allocator, dev)
+				must(t, err)
+				l := newLanes(nil)
+				c, top := newCaches(a, dev, l)
+				l.below = top
+				k, err := c.reserve(nil, dev.DefaultStream(), region)
+				must(t, err)
+				if c.events != nil {
+					top.(mem.Observable).Observe(func(mem.Event) {})
+				}
+				return led{l, k}
+			}
+			memtest.Run(t, cfg)
+		})
+	}
+}
+
+// A block that moved comes back to its allocator, and its holder hears of a block that it can free.
+func TestLanesFollowMovedBlocks(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
+	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
+	must(t, err)
+	l := newLanes(a)
+	s := dev.DefaultStream()
+	low, err := l.Alloc(s, 1000)
+	must(t, err)
+	high, err := l.Alloc(s, 3000)
+	must(t, err)
+	h := &holder{block: high}
+	if !mem.Movable(l, high, h) {
+		t.Fatal("the block is not movable")
+	}
+	l.Free(low)
+	must(t, a.Compact(s))
+	if h.block.Ptr != low.Ptr || h.block.Tag != high.Tag {
+		t.Errorf("the block is %+v, want it at %#x with tag %d", h.block, low.Ptr, high.Tag)
+	}
+	mustPanic(t, func() { l.Free(high) }, "not a live block")
+	l.Free(h.block)
+	mustPanic(t, func() { l.Free(h.block) }, "not a live block")
+	must(t, a.Close())
+	must(t, dev.Close())
+	wellLeft(t, dev)
+}
+
+// A block that was freed is told from the one that has its loan, its address and its size now.
+func TestLanesNoticeStaleFrees(t *testing.T) {
+	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
+	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
+	must(t, err)
+	l := newLanes(a)
+	s := dev.DefaultStream()
+	stale, err := l.Alloc(s, 1000)
+	must(t, err)
+	l.Free(stale)
+	now, err := l.Alloc(s, 1000)
+	must(t, err)
+	if now.Ptr != stale.Ptr || now.Size != stale.Size {
+		t.Fatalf("want the same memory: %+v, %+v", stale, now)
+	}
+	mustPanic(t, func() { l.Free(stale) }, "not a live block")
+	mustPanic(t, func() { l.Movable(stale, &holder{}) }, "not a live block")
+	l.Free(now)
+	must(t, a.Close())
+	must(t, dev.Close())
+	wellLeft(t, dev)
+}
+
+// What is wished for reaches the allocator.
+func TestLanesPassWishesOn(t *testing.T) {
+	dev := sim.New(sim.Options{})
+	var below wished
+	l := newLanes(&below)
+	s := dev.DefaultStream()
+	for range 2 {
+		b, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true, Logged: true})
+		must(t, err)
+		l.Free(b)
+	}
+	b, err := l.Alloc(s, 512)
+	must(t, err)
+	l.Free(b)
+	if below.n != 2 {
+		t.Errorf("wishes have come to the allocator %d times", below.n)
+	}
+	l.shut()
+	if _, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+	must(t, dev.Close())
+}
+
+// wished counts requests that have both wishes.
+type wished struct {
+	nobodys
+	n int
+}
+
+func (w *wished) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if o.NoRetry && o.Logged {
+		w.n++
+	}
+	return w.Alloc(s, size)
+}
+
+type holder struct{ block mem.Block }
+
+func (h *holder) Lift() ([]driver.Stream, bool) { return nil, true }
+
+func (h *holder) Land(b mem.Block, _ driver.Stream) { h.block = b }
+
+// An allocation and its free take this long through the lanes alone.
+func BenchmarkLanes(b *testing.B) {
+	dev := sim.New(sim.Options{})
+	l := newLanes(nobodys{})
+	l.lead(dev.DefaultStream(), nil, &usage{})
+	for b.Loop() {
+		block, _ := l.Alloc(dev.DefaultStream(), 512)
+		l.Free(block)
+	}
+}
+
+type nobodys struct{}
+
+func (nobodys) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
+	return mem.Block{Ptr: 512, Size: size}, nil
+}
+
+func (nobodys) Free(mem.Block, ...driver.Stream) {}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A watched device notes the most that it has given up.
+type watched struct {
+	*sim.Device
+	most int64
+}
+
+func (w *watched) note() {
+	free, total, err := w.Device.Available()
+	if err == nil {
+		w.most = max(w.most, total-free)
+	}
+}
+
+func (w *watched) Alloc(size int64) (driver.Pointer, error) {
+	defer w.note()
+	return w.Device.Alloc(size)
+}
+
+func (w *watched) VirtualMemory() driver.VirtualMemory {
+	return watchedMemory{w.Device.VirtualMemory(), w}
+}
+
+type watchedMemory struct {
+	driver.VirtualMemory
+	w *watched
+}
+
+func (v watchedMemory) Create(size int64) (driver.Page, error) {
+	defer v.w.note()
+	return v.VirtualMemory.Create(size)
+}
+
+// The limit bounds what the device gives up, whatever the allocator keeps of it. Sizes that grow, and are freed one
+// after the other, are what caches cannot use again: the allocator gives back what it has, or compacts, before it says
+// that there is no room.
+func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
+	const limit = 64 << 20
+	for allocator, fits := range map[string]int64{ // the largest block that there is room for at least
+		"":                                   limit,
+		"caching:expandable_segments:True":   60 << 20, // whole pages, of 20 MiB
+		"caching:max_split_size_mb:32":       limit,
+		"bfc":                                limit,
+		"bfc:virtual=on":                     limit,
+		"bfc:growth=off":                     limit,
+		"paged":                              limit,
+		"paged:aliases=off":                  limit,
+		"direct":                             limit,
+		"direct:session=on":                  limit,
+		"arena":                              62 << 20, // beside it lies what moving needs
+		"arena:page=2MiB":                    limit,
+		"arena:size=40MiB,compact=off":       40 << 20,
+		"caching:roundup_power2_divisions:4": limit,
+	} {
+		t.Run(allocator, func(t *testing.T) {
+			dev := &watched{Device: sim.New(sim.Options{Total: 4 << 30, CallSites: true})}
+			e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{
+				Spec:        prepare(t, func() (driver.Device, error) { return dev, nil }),
+				MemoryLimit: limit, Allocator: allocator,
+			}}})
+			must(t, err)
+			s, err := e.NewSession()
+			must(t, err)
+			for size := int64(1 << 20); size <= fits; size += 1 << 20 {
+				x, err := s.Place().Alloc(size)
+				if err != nil {
+					t.Fatalf("%d MiB, with nothing else on loan: %v", size>>20, err)
+				}
+				x.Release()
+			}
+			keep, err := s.Place().Alloc(fits / 2)
+			must(t, err)
+			_, err = s.Place().Alloc(fits)
+			var oom *mem.OutOfMemory
+			whose := "the engine's MemoryLimit of 64.00 MiB was reached, the GPU had 3."
+			if strings.Contains(allocator, "size=40MiB") {
+				whose = "your own limit of 40.00 MiB was reached, the GPU had 3." // there is room for a larger arena
+			}
+			if !errors.Is(err, mem.ErrNoMemory) || !errors.As(err, &oom) || !strings.Contains(err.Error(), whose) {
+				t.Errorf("%d MiB beside %d: %v; want %q in it", fits>>20, fits>>21, err, whose)
+			}
+			if oom != nil && (oom.Allowed == 0 || oom.Allowed > limit || oom.Free < 3<<30) {
+				t.Errorf("%d bytes allowed, and %d free on the device", oom.Allowed, oom.Free)
+			}
+			keep.Release()
+			if dev.note(); dev.most > limit {
+				t.Errorf("the device gave up %d bytes, under a limit of %d", dev.most, limit)
+			}
+			if got, ok := mem.LimitOf(e.Allocator(0)); !ok || got > limit {
+				t.Errorf("LimitOf is %d, %v", got, ok)
+			}
+			if info, err := e.DeviceInfo(0); err != nil || info.Limit != limit || info.Reserved > limit {
+				t.Errorf("%+v, %v", info, err)
+			}
+			must(t, s.Close())
+			must(t, e.Close(context.Background()))
+			wellLeft(t, dev.Device)
+		})
+	}
+}

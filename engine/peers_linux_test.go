@@ -1,0 +1,24 @@
+package engine
+
+import "testing"
+
+// What the devices' allocators map page by page is their peers' too.
+func TestDefect12_ExpandableMemoryOfAnEngineIsItsPeers(t *testing.T) {
+	settings := "caching:expandable_segments:True"
+	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{
+		{Spec: "host:total=256MiB", Allocator: settings}, {Spec: "host:total=256MiB,ordinal=1", Allocator: settings},
+	}})
+	must(t, err)
+	reader, owner := e.Place(0).Device(), e.Place(1).Device()
+	block, err := e.Place(1).Allocator().Alloc(owner.DefaultStream(), 30<<20)
+	must(t, err)
+	must(t, owner.DefaultStream().Fill(block.Ptr, 7, block.Size))
+	must(t, owner.DefaultStream().Sync(t.Context()))
+	var got [1]byte
+	must(t, reader.DefaultStream().CopyOut(got[:], block.Ptr+25<<20))
+	if got[0] != 7 {
+		t.Errorf("device 0 sees %d in the memory of device 1, want 7", got[0])
+	}
+	e.Place(1).Allocator().Free(block)
+	must(t, e.Close(t.Context()))
+}
