@@ -115,7 +115,7 @@ func TestIsAllocators(t *testing.T) {
 		module + "snapshot.(*Reporter).Alloc":           true,
 		"github.com/ashlar-go/ashlar.(*lanes).Alloc":    true,
 		module + "tensor.thrifty.AllocWith":             true,
-		"github.com/ashlar-go/ashlar/engine.Open":              false,
+		"github.com/ashlar-go/ashlar/engine.Open":       false,
 		"github.com/ashlar-go/ashlarmem/mem.F":          false,
 		module + "snapshot.Of":                          false,
 		module + "memory.Alloc":                         false,
