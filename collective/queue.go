@@ -79,8 +79,8 @@ func (c *Communicator) queue(p *tensor.Place, jobs []job) error {
 			if use.t == nil {
 				continue
 			}
-			use.t.HoldStill()
-			defer use.t.LetGo() // when its work is queued
+			use.t.Pin()
+			defer use.t.Unpin() // when its work is queued
 			if err := use.t.Use(p.Stream(), use.writes); err != nil {
 				return fmt.Errorf("collective: %s: %w", j.name, err)
 			}

@@ -58,7 +58,7 @@ func refuse(kind error, op, format string, args ...any) error {
 type Options struct {
 	Allocator string // as mem.Open takes it: "caching:expandable_segments:True"; empty is its first choice
 
-	// Memory, if not nil, returns the device as the allocator sees it: layer.LimitDevice(dev, 8<<30, "MemoryLimit") has it take no
+	// Memory, if not nil, returns the device as the allocator sees it: layer.NewLimitedDevice(dev, 8<<30, "MemoryLimit") has it take no
 	// more than that. All but the allocator uses the device itself.
 	Memory func(dev driver.Device) driver.Device
 
@@ -187,16 +187,16 @@ func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Te
 }
 
 func holdStill(dst *tensor.Tensor, operands []*tensor.Tensor) {
-	dst.HoldStill()
+	dst.Pin()
 	for _, x := range operands {
-		x.HoldStill()
+		x.Pin()
 	}
 }
 
 func letGo(dst *tensor.Tensor, operands []*tensor.Tensor) {
-	dst.LetGo()
+	dst.Unpin()
 	for _, x := range operands {
-		x.LetGo()
+		x.Unpin()
 	}
 }
 

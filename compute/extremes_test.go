@@ -38,7 +38,7 @@ func limited(t *testing.T, bytes int64) *tensor.Place {
 			t.Error(err)
 		}
 	})
-	return tensor.NewPlace(tensor.Config{Device: dev, Allocator: layer.Limit(a, bytes), Backend: b})
+	return tensor.NewPlace(tensor.Config{Device: dev, Allocator: layer.NewLimiter(a, bytes), Backend: b})
 }
 
 // failed is the error of what should return no tensor.

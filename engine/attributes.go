@@ -7,7 +7,7 @@ import (
 )
 
 // AllocatorFor returns an allocator of memory with all that is wanted, for work on a device. Where the device's own memory will
-// do, it is Engine.Allocator, with a layer.Tracked of the caller's own on top if want has mem.TrackSizes: the engine's limit and its
+// do, it is Engine.Allocator, with a layer.SizeTracker of the caller's own on top if want has mem.TrackSizes: the engine's limit and its
 // Close hold for it. All other memory (mem.OnHost for a GPU) is opened anew, as mem.AllocatorFor does, and is an io.Closer: the
 // caller closes it before the engine, and shares it among those who are to share its cache. The error matches ErrClosed after
 // Close, and mem.ErrUnknown, with a list of what there is, if nothing will do.
@@ -22,7 +22,7 @@ func (e *Engine) AllocatorFor(i int, want mem.Attributes) (mem.Allocator, error)
 		return a, err
 	}
 	if want&mem.TrackSizes != 0 {
-		return layer.NewTracked(d.lanes, layer.TrackedOptions{}), nil
+		return layer.NewSizeTracker(d.lanes, layer.SizeTrackerOptions{}), nil
 	}
 	return d.lanes, nil
 }

@@ -118,9 +118,9 @@ func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
-			var tracker *layer.Tracker
+			var tracker *layer.LeakTracker
 			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
-				tracker = layer.Track(layer.Zero(a), layer.TrackOptions{})
+				tracker = layer.NewLeakTracker(layer.NewZeroer(a), layer.LeakTrackerOptions{})
 				return tracker
 			}}}})
 			secret := slices.Repeat([]float32{7}, 1<<17)
@@ -254,9 +254,9 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
 			s, other := session(t, e), session(t, e)
 			for what, hold := range map[string]func() (*Hold, error){
-				"engine":          func() (*Hold, error) { return e.HoldStill(0) },
-				"session":         func() (*Hold, error) { return s.HoldStill() },
-				"another session": other.HoldStill,
+				"engine":          func() (*Hold, error) { return e.Pin(0) },
+				"session":         func() (*Hold, error) { return s.Pin() },
+				"another session": other.Pin,
 			} {
 				for _, before := range []bool{false, true} { // the cache is there
 					var h *Hold
@@ -437,7 +437,7 @@ func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 func TestDefect20_RequestsRoundUp(t *testing.T) {
 	for _, allocator := range allocators {
 		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator, Wrap: func(a mem.Allocator) mem.Allocator {
-			return layer.Track(layer.Align(a, 4096, layer.AlignOptions{}), layer.TrackOptions{})
+			return layer.NewLeakTracker(layer.NewAligner(a, 4096, layer.AlignerOptions{}), layer.LeakTrackerOptions{})
 		}}}})
 		s := session(t, e)
 		for _, c := range []struct{ asked, unit, least int64 }{{1000, 1024, 1024}, {1, 5 << 20, 5 << 20}, {5 << 20, 5 << 20, 5 << 20}} {

@@ -144,7 +144,7 @@ func (e *cacheEvents) follow(b mem.Block, h mem.Holder) mem.Holder {
 	return &cacheFollower{events: e, holder: h, at: b}
 }
 
-// A cacheFollower stands between a cache, which moves a block, and its holder. Between Lift and Land the block is told
+// A cacheFollower stands between a cache, which moves a block, and its holder. Between BeginMove and EndMove the block is told
 // to be nowhere: others may land where it was before it lands. Its fields are for the cache that calls it, under that
 // one's lock.
 type cacheFollower struct {
@@ -154,17 +154,17 @@ type cacheFollower struct {
 	lifted mem.Event // its Ptr is 0 if there was no observer
 }
 
-// Lift implements mem.Holder.
-func (f *cacheFollower) Lift() ([]driver.Stream, bool) {
-	used, ok := f.holder.Lift()
+// BeginMove implements mem.Holder.
+func (f *cacheFollower) BeginMove() ([]driver.Stream, bool) {
+	used, ok := f.holder.BeginMove()
 	if ok {
 		f.lifted = f.events.freed(f.at)
 	}
 	return used, ok
 }
 
-// Land implements mem.Holder. It is told before the holder hears of it, and so before any Free.
-func (f *cacheFollower) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder. It is told before the holder hears of it, and so before any Free.
+func (f *cacheFollower) EndMove(b mem.Block, s driver.Stream) {
 	f.at = b
 	if observer := f.events.observer.Load(); observer != nil && f.lifted.Ptr != 0 {
 		ev := f.lifted
@@ -175,5 +175,5 @@ func (f *cacheFollower) Land(b mem.Block, s driver.Stream) {
 		(*observer)(ev)
 	}
 	f.lifted = mem.Event{}
-	f.holder.Land(b, s)
+	f.holder.EndMove(b, s)
 }

@@ -65,7 +65,7 @@ func (c *caches) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return c.below.Alloc(s, size)
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (c *caches) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if k := c.used(s); k != nil {
 		return k.alloc(s, size, o)

@@ -98,14 +98,14 @@ type DeviceConfig struct {
 
 	// MemoryLimit is how many bytes the allocator may have of the device, whatever it does with them: on loan, cached,
 	// or lost to rounding. 0 is no limit but the device's. Beyond it the allocator is told that the device is full: it
-	// gives back what it caches, or compacts, and then the error names the limit. See layer.LimitDevice. What the backend
+	// gives back what it caches, or compacts, and then the error names the limit. See layer.NewLimitedDevice. What the backend
 	// (cuBLAS, say) and the driver take for themselves does not count.
 	MemoryLimit int64
 
 	Allocator string // "arena:size=8GiB", "bfc", "caching", "direct", "paged": as mem.Open takes it; empty is Config.Compute's
 
 	// Wrap, if not nil, returns what is to stand on top of the device's allocator and of the caches that sessions
-	// reserve of it: layer.Track, say. What it returns must unwrap to what it was given. A layer that keeps free blocks
+	// reserve of it: layer.NewLeakTracker, say. What it returns must unwrap to what it was given. A layer that keeps free blocks
 	// for itself (mem/magazine) keeps those of caches with the others, and so is not for engines whose sessions use
 	// caches.
 	Wrap func(mem.Allocator) mem.Allocator

@@ -18,11 +18,11 @@ type Hold struct {
 	holds []*arena.Hold
 }
 
-// HoldStill keeps the blocks of a device where they are, those in caches too, also in caches that are reserved later,
+// Pin keeps the blocks of a device where they are, those in caches too, also in caches that are reserved later,
 // until the hold is released: addresses may be handed to kernels, and captured in graphs. Holds count: blocks may move
 // again when all are released. On an allocator that moves nothing it holds the caches.
-func (e *Engine) HoldStill(i int) (*Hold, error) {
-	d := e.at("HoldStill", i)
+func (e *Engine) Pin(i int) (*Hold, error) {
+	d := e.at("Pin", i)
 	if err := e.open(); err != nil {
 		return nil, err
 	}
@@ -31,10 +31,10 @@ func (e *Engine) HoldStill(i int) (*Hold, error) {
 	return h, err
 }
 
-// HoldStill is Engine.HoldStill of the session's current device, with this session's caches alone. The hold may outlive
+// Pin is Engine.Pin of the session's current device, with this session's caches alone. The hold may outlive
 // the session.
-func (s *Session) HoldStill() (*Hold, error) {
-	if err := s.enter("HoldStill"); err != nil {
+func (s *Session) Pin() (*Hold, error) {
+	if err := s.enter("Pin"); err != nil {
 		return nil, err
 	}
 	defer s.guard.leave()
@@ -59,7 +59,7 @@ func (h *Hold) add(k *cache) {
 	if h.owner == nil || h.owner == k.owner {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.holds = append(h.holds, k.Arena.HoldStill())
+		h.holds = append(h.holds, k.Arena.Pin())
 	}
 }
 
@@ -68,8 +68,8 @@ func (c *caches) hold(owner *Session) *Hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := &Hold{caches: c, owner: owner}
-	if a, ok := mem.Find[interface{ HoldStill() *arena.Hold }](c.below); ok {
-		h.holds = append(h.holds, a.HoldStill())
+	if a, ok := mem.Find[interface{ Pin() *arena.Hold }](c.below); ok {
+		h.holds = append(h.holds, a.Pin())
 	}
 	for _, k := range c.all() {
 		h.add(k)

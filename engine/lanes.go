@@ -123,7 +123,7 @@ func (l *lanes) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return l.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (l *lanes) AllocWith(s driver.Stream, size int64, wishes mem.AllocOptions) (mem.Block, error) {
 	b, u, err := l.alloc(s, size, wishes)
 	if u != nil && !wishes.Logged {
@@ -283,25 +283,25 @@ func (l *lanes) Movable(b mem.Block, h mem.Holder) bool {
 	return false
 }
 
-// Lift implements mem.Holder, towards the layers below.
-func (o *loan) Lift() (used []driver.Stream, ok bool) {
+// BeginMove implements mem.Holder, towards the layers below.
+func (o *loan) BeginMove() (used []driver.Stream, ok bool) {
 	o.lane.mu.Lock()
 	h, leaving := o.holder, o.block == (mem.Block{})
 	o.lane.mu.Unlock()
 	if leaving {
 		return nil, false
 	}
-	return h.Lift()
+	return h.BeginMove()
 }
 
-// Land implements mem.Holder.
-func (o *loan) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder.
+func (o *loan) EndMove(b mem.Block, s driver.Stream) {
 	o.lane.mu.Lock()
 	h := o.holder
 	o.block = b
 	o.lane.mu.Unlock()
 	b.Tag = o.tag
-	h.Land(b, s)
+	h.EndMove(b, s)
 }
 
 // onLoan returns the bytes asked for on all streams and not freed.

@@ -212,9 +212,9 @@ func (w *wished) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 
 type holder struct{ block mem.Block }
 
-func (h *holder) Lift() ([]driver.Stream, bool) { return nil, true }
+func (h *holder) BeginMove() ([]driver.Stream, bool) { return nil, true }
 
-func (h *holder) Land(b mem.Block, _ driver.Stream) { h.block = b }
+func (h *holder) EndMove(b mem.Block, _ driver.Stream) { h.block = b }
 
 // An allocation and its free take this long through the lanes alone.
 func BenchmarkLanes(b *testing.B) {

@@ -115,7 +115,7 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 			d.memory = below(dev)
 		}
 		if c.MemoryLimit > 0 {
-			d.memory = layer.LimitDevice(d.memory, c.MemoryLimit, "the engine's MemoryLimit")
+			d.memory = layer.NewLimitedDevice(d.memory, c.MemoryLimit, "the engine's MemoryLimit")
 		}
 		return d.memory
 	}

@@ -154,7 +154,7 @@ func TestOpenThatFailsClosesEverything(t *testing.T) {
 		"bad settings":         {Allocator: "arena:size=much"},
 		"a negative limit":     {MemoryLimit: -1},
 		"no wrapper":           {Wrap: func(mem.Allocator) mem.Allocator { return nil }},
-		"another's wrapper":    {Wrap: func(mem.Allocator) mem.Allocator { return layer.Limit(nobody{}, 1) }},
+		"another's wrapper":    {Wrap: func(mem.Allocator) mem.Allocator { return layer.NewLimiter(nobody{}, 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, devs := onSim(t, 2, Config{Devices: []DeviceConfig{{}, d}})
@@ -207,14 +207,14 @@ func (nobody) Alloc(driver.Stream, int64) (mem.Block, error) { return mem.Block{
 func (nobody) Free(mem.Block, ...driver.Stream) {}
 
 func TestDeviceConfig(t *testing.T) {
-	var tracker *layer.Tracker
+	var tracker *layer.LeakTracker
 	e, _ := simulated(t, 3, Config{
 		Compute: compute.Options{Allocator: "arena:size=4MiB"},
 		Devices: []DeviceConfig{
 			{Allocator: "caching", MemoryLimit: 1 << 20},
 			{Allocator: "caching"},
 			{Wrap: func(a mem.Allocator) mem.Allocator {
-				tracker = layer.Track(a, layer.TrackOptions{})
+				tracker = layer.NewLeakTracker(a, layer.LeakTrackerOptions{})
 				return tracker
 			}},
 		},

@@ -147,7 +147,7 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 	if n := tracked.(mem.SizeTracker).RequestedSize(b); n != 1000 {
 		t.Errorf("asked for %d bytes", n)
 	}
-	if below, ok := mem.Find[*layer.Tracked](tracked); !ok || below.AllocationID(b) != 1 {
+	if below, ok := mem.Find[*layer.SizeTracker](tracked); !ok || below.AllocationID(b) != 1 {
 		t.Error("the Tracked is not found")
 	}
 	tracked.Free(b)

@@ -30,7 +30,7 @@ type FrameworkReporter interface {
 // FrameworkStatsOf returns the statistics of an allocator by TensorFlow's names: those of the topmost layer that is a
 // FrameworkReporter or a StatsReporter. Of the latter a snapshot tells the largest free block, which takes as long as
 // there are blocks. The limit is the lowest of all layers (see LimitOf) and of the memory that there is: a layer says
-// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a layer.Tracked does over any
+// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a layer.SizeTracker does over any
 // allocator.
 func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	for layer := range Layers(a) {

@@ -5,15 +5,15 @@ import "github.com/ashlar-go/ashlar/driver"
 // A Holder keeps the address of a block that its allocator may move. The allocator calls it under its own locks, from
 // whichever goroutine allocates or compacts: its methods return soon and call no allocator.
 type Holder interface {
-	// Lift asks whether the block may be moved now. Whoever says yes lets nobody take the address, nor queue work on the
-	// memory, until Land. The streams are those, beside the one that the block was allocated for, whose queued work may
+	// BeginMove asks whether the block may be moved now. Whoever says yes lets nobody take the address, nor queue work on the
+	// memory, until EndMove. The streams are those, beside the one that the block was allocated for, whose queued work may
 	// touch the memory. A block whose address is in a captured graph stays where it is: the holder refuses.
-	Lift() (used []driver.Stream, ok bool)
+	BeginMove() (used []driver.Stream, ok bool)
 
-	// Land ends what Lift began, once for each Lift that said yes. The block lies at b now; its tag may have changed too.
+	// EndMove ends what BeginMove began, once for each BeginMove that said yes. The block lies at b now; its tag may have changed too.
 	// If it was moved, s is the stream that moves the bytes, and work that is queued on others from now on must wait for
 	// what is queued on s at this moment; if it was not, s is nil and b is the block as it was.
-	Land(b Block, s driver.Stream)
+	EndMove(b Block, s driver.Stream)
 }
 
 // A Mover is an allocator, or a layer over one, that moves blocks whose holders let it.

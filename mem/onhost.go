@@ -45,7 +45,7 @@ func (h *onHost) Alloc(s driver.Stream, size int64) (Block, error) {
 	return h.AllocWith(s, size, AllocOptions{})
 }
 
-// AllocWith implements Optioned.
+// AllocWith implements OptionsAllocator.
 func (h *onHost) AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	check.Stream("mem: host: Alloc", s)
 	return AllocWith(h.below, h.host.DefaultStream(), size, o)

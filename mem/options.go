@@ -52,8 +52,8 @@ func (o AllocOptions) Join(more AllocOptions) AllocOptions {
 	return o
 }
 
-// Optioned is an allocator, or a layer over one, that knows AllocOptions.
-type Optioned interface {
+// OptionsAllocator is an allocator, or a layer over one, that knows AllocOptions.
+type OptionsAllocator interface {
 	Allocator
 
 	// AllocWith is Alloc with wishes.
@@ -74,7 +74,7 @@ func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
 	return size, o
 }
 
-// AllocWith is a.Alloc with wishes. A layer that is not Optioned does without them, and so does what is below it; all
+// AllocWith is a.Alloc with wishes. A layer that is not OptionsAllocator does without them, and so does what is below it; all
 // adaptors of this package are. Sizes are rounded up over any layer. Without wishes it is a.Alloc, and costs no more.
 func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	if o.RoundUp != 0 {
@@ -83,7 +83,7 @@ func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block,
 	if !o.NoRetry && !o.Logged && !o.Tentative && o.FreedBefore == nil && o.Key == nil {
 		return a.Alloc(s, size)
 	}
-	if w, ok := a.(Optioned); ok {
+	if w, ok := a.(OptionsAllocator); ok {
 		return w.AllocWith(s, size, o)
 	}
 	return a.Alloc(s, size)

@@ -33,7 +33,7 @@ func TestDefect12_DevicesThatAreNotLinkedSaySo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, dev := range []driver.Device{d, linked{d}} {
-			if err := mem.EnablePeer(dev, owner, layer.Measure(a)); !errors.Is(err, driver.ErrUnsupported) {
+			if err := mem.EnablePeer(dev, owner, layer.NewCounter(a)); !errors.Is(err, driver.ErrUnsupported) {
 				t.Errorf("EnablePeer = %v, want ErrUnsupported", err)
 			}
 		}

@@ -131,7 +131,7 @@ func OwnAttributes(dev driver.Device) Attributes {
 // OnHost|GPUCompatible, ordinary memory for OnHost alone. Those implement driver.Visible, hand out nothing that queued work may
 // still touch, and are no part of what the device's allocators count.
 //
-// TrackSizes wraps what is found in a layer.Tracked, unless it is a SizeTracker itself. An allocator for which the device or the
+// TrackSizes wraps what is found in a layer.SizeTracker, unless it is a SizeTracker itself. An allocator for which the device or the
 // program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is passed over. The caller closes what is returned, if it is
 // an io.Closer, before the device. The error matches ErrUnknown if there is none, and lists what there is.
 func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {

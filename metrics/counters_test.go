@@ -43,7 +43,7 @@ func watch(t *testing.T, name string, make func(driver.Device) (mem.Allocator, e
 	a := must[mem.Allocator](t)(make(dev))
 	closing(t, a.(io.Closer))
 	var r metrics.Registry
-	must[*metrics.Source](t)(r.Add(metrics.Labels{Device: "sim:0", Allocator: name}, layer.Measure(a)))
+	must[*metrics.Source](t)(r.Add(metrics.Labels{Device: "sim:0", Allocator: name}, layer.NewCounter(a)))
 	reporter, _ := mem.Find[mem.StatsReporter](a)
 
 	seed := [32]byte([]byte(crand.Text() + crand.Text())[:32])

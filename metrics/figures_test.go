@@ -192,7 +192,7 @@ func TestAllocatorWithoutStats(t *testing.T) {
 	if _, err := r.Add(l, a); err == nil || !strings.Contains(err.Error(), "plain") {
 		t.Errorf("nothing to tell: %v", err)
 	}
-	if _, err := r.Add(l, layer.Limit(a, 0)); err != nil {
+	if _, err := r.Add(l, layer.NewLimiter(a, 0)); err != nil {
 		t.Fatal(err)
 	}
 	page := pageOf(t, &r)
@@ -209,7 +209,7 @@ func TestLimitOfWhoeverHasOne(t *testing.T) {
 	closing(t, a)
 	tenant := must[*layer.Tenant](t)(layer.NewQuotas(a, 32<<20).Tenant("anna", 0, 8<<20))
 	var r metrics.Registry
-	for name, a := range map[string]mem.Allocator{"bfc": a, "anna": layer.Zero(tenant)} {
+	for name, a := range map[string]mem.Allocator{"bfc": a, "anna": layer.NewZeroer(tenant)} {
 		if _, err := r.Add(metrics.Labels{Device: "sim:0", Allocator: name}, a); err != nil {
 			t.Fatal(err)
 		}

@@ -97,13 +97,13 @@ func (s *Source) Remove() {
 }
 
 // Add adds an allocator, and finds in its layers what there is to tell: the first with statistics (mem.StatsReporter), the
-// first that holds blocks back (mem/magazine), the first that measures (layer.Measure), and the lowest limit of all (mem.LimitOf).
+// first that holds blocks back (mem/magazine), the first that measures (layer.NewCounter), and the lowest limit of all (mem.LimitOf).
 // The layers must stay as they are. What two stacks have in common is told twice if both are added. The error says that there is nothing to tell, or what is wrong
 // with the labels.
 func (r *Registry) Add(l Labels, a mem.Allocator) (*Source, error) {
 	collect := ofAllocator(a)
 	if collect == nil {
-		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of the %T has anything to tell: put a layer.Measure on top",
+		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of the %T has anything to tell: put a layer.NewCounter on top",
 			l.Device, l.Allocator, a)
 	}
 	return r.add(l, true, "", collect)

@@ -55,7 +55,7 @@ func newWorld(t testing.TB) *world {
 	w.caching = must[*caching.Allocator](t)(caching.New(w.dev, cfg))
 	magazines := magazine.New(w.caching, magazine.Options{})
 	closing(t, magazines) // closes the layer below, too
-	top := layer.Measure(layer.Limit(layer.Limit(magazines, 512<<20), 768<<20))
+	top := layer.NewCounter(layer.NewLimiter(layer.NewLimiter(magazines, 512<<20), 768<<20))
 	w.block = must[mem.Block](t)(top.Alloc(w.dev.DefaultStream(), 4<<20))
 	t.Cleanup(func() { top.Free(w.block) })
 	for range 2 {

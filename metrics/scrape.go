@@ -161,7 +161,7 @@ func ofAllocator(a mem.Allocator) func(*scrape) error {
 			s.add(heldBytes, "", size)
 		})
 	}
-	if m, ok := mem.Find[*layer.Statistics](a); ok {
+	if m, ok := mem.Find[*layer.Counter](a); ok {
 		tell = append(tell, func(s *scrape) {
 			c := m.Overall()
 			s.measured(measuredBlocks, c.Blocks)

@@ -118,8 +118,8 @@ var (
 	heldBytes  = gauge("ashlar_memory_held_bytes", "bytes", ofSource, "Bytes in the blocks that a magazine keeps")
 	limit      = level("ashlar_memory_limit_bytes", "bytes", ofSource, "Lowest limit of the allocator's layers; missing if none has one")
 
-	measuredBlocks = measure("blocks", "Blocks on loan through a layer.Measure, whatever the allocator below")
-	measuredBytes  = measure("bytes", "Bytes of blocks on loan through a layer.Measure, whatever the allocator below")
+	measuredBlocks = measure("blocks", "Blocks on loan through a layer.NewCounter, whatever the allocator below")
+	measuredBytes  = measure("bytes", "Bytes of blocks on loan through a layer.NewCounter, whatever the allocator below")
 
 	quotaLive     = gauge("ashlar_quota_live_bytes", "bytes", ofTenant, "Bytes that a tenant has on loan")
 	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that a tenant can have at any time, whatever others do")
@@ -143,7 +143,7 @@ var (
 	success = level("ashlar_scrape_success", "", ofTenant, "Whether the source answered this scrape (1) or failed (0), with the labels that it has")
 )
 
-// measure is a quantity of layer.Statistics, which do not count what went.
+// measure is a quantity of layer.Counter, which do not count what went.
 func measure(unit, which string) quantity {
 	name := "ashlar_memory_measured_"
 	return quantity{

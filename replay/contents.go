@@ -55,18 +55,18 @@ type written struct {
 	holder mem.Holder // whom it stands before
 }
 
-// Lift implements mem.Holder.
-func (w *written) Lift() ([]driver.Stream, bool) { return w.holder.Lift() }
+// BeginMove implements mem.Holder.
+func (w *written) BeginMove() ([]driver.Stream, bool) { return w.holder.BeginMove() }
 
-// Land implements mem.Holder. Other blocks may have landed at the old address, or be about to leave the new one.
-func (w *written) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder. Other blocks may have landed at the old address, or be about to leave the new one.
+func (w *written) EndMove(b mem.Block, s driver.Stream) {
 	if s != nil {
 		if w.c.blocks[w.at] == w {
 			delete(w.c.blocks, w.at)
 		}
 		w.c.blocks[b.Ptr], w.at, w.stream = w, b.Ptr, s
 	}
-	w.holder.Land(b, s)
+	w.holder.EndMove(b, s)
 }
 
 func newContents(a mem.Allocator, dev driver.Device, opts Options) (*contents, error) {

@@ -44,11 +44,11 @@ type slot struct {
 	requested int64
 }
 
-// Lift implements mem.Holder: between two ops nobody has the address of a block, and nothing but its own stream uses it.
-func (s *slot) Lift() (used []driver.Stream, ok bool) { return nil, true }
+// BeginMove implements mem.Holder: between two ops nobody has the address of a block, and nothing but its own stream uses it.
+func (s *slot) BeginMove() (used []driver.Stream, ok bool) { return nil, true }
 
-// Land implements mem.Holder. The work that follows is the allocator's and that of contents, which wait by themselves.
-func (s *slot) Land(b mem.Block, _ driver.Stream) { s.block = b }
+// EndMove implements mem.Holder. The work that follows is the allocator's and that of contents, which wait by themselves.
+func (s *slot) EndMove(b mem.Block, _ driver.Stream) { s.block = b }
 
 // A level is a quantity and its peak.
 type level struct{ now, peak int64 }

@@ -165,7 +165,7 @@ func (r *ScriptRun) command(c *trace.Command) error {
 	case trace.VerbLimit:
 		l, ok := mem.Find[interface{ SetLimit(bytes int64) }](r.alloc)
 		if !ok {
-			return errors.New("limit: the allocator has no limit; put layer.Limit around it")
+			return errors.New("limit: the allocator has no limit; put layer.NewLimiter around it")
 		}
 		l.SetLimit(c.Size)
 	case trace.VerbStats:

@@ -23,7 +23,7 @@ func newScriptRun() *replay.ScriptRun {
 		NewAllocator: func(dev driver.Device, name, settings string) (mem.Allocator, error) {
 			a := newAllocator(dev.(*device))
 			if name == "limited" {
-				return layer.Limit(plain{a}, 1024), nil
+				return layer.NewLimiter(plain{a}, 1024), nil
 			}
 			return a, nil
 		},

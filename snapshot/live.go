@@ -27,7 +27,7 @@ type Live struct {
 //   - Statistics are those of the topmost mem.StatsReporter, asked for right afterwards.
 //   - Settings are those of mem/caching, if that is what lies at the bottom.
 //   - Limits has the lowest limit of the layers (mem.LimitOf), such as that of an engine's device.
-//   - The stacks of blocks are the recorder's, or else those of a *layer.Tracker among the layers.
+//   - The stacks of blocks are the recorder's, or else those of a *layer.LeakTracker among the layers.
 //   - The history ends, and stacks are of the moment, where the segments were described, if the allocator reports that to
 //     its observers, as mem/caching does (mem.ActionSnapshot): so it leads to the segments even if others allocate
 //     meanwhile, as long as only one snapshot is taken at a time. Otherwise nobody may allocate or free until Of returns.
@@ -67,7 +67,7 @@ func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
 		s.Settings = SettingsOf(c.Config())
 	}
 	sites := map[driver.Pointer]layer.LiveBlock{}
-	if tracker, ok := mem.Find[*layer.Tracker](a); ok {
+	if tracker, ok := mem.Find[*layer.LeakTracker](a); ok {
 		for _, b := range tracker.Live() {
 			sites[b.Block.Ptr] = b
 		}

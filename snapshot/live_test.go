@@ -23,7 +23,7 @@ import (
 // A live world is an allocator that is recorded.
 type live struct {
 	a        *caching.Allocator
-	tracked  *layer.Tracker
+	tracked  *layer.LeakTracker
 	recorder *trace.Recorder
 	streams  []driver.Stream
 }
@@ -40,7 +40,7 @@ func newLive(t *testing.T, settings string) *live {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &live{a: a, tracked: layer.Track(a, layer.TrackOptions{Freed: -1}), streams: []driver.Stream{dev.DefaultStream()}}
+	l := &live{a: a, tracked: layer.NewLeakTracker(a, layer.LeakTrackerOptions{Freed: -1}), streams: []driver.Stream{dev.DefaultStream()}}
 	clock := int64(1790000000000000)
 	l.recorder = trace.NewRecorder(trace.RecorderOptions{Annotations: true, Clock: func() int64 { clock++; return clock }})
 	a.Observe(l.recorder.Observe)
@@ -342,7 +342,7 @@ func TestDefect25_FilesCarryTheLimit(t *testing.T) {
 	open := func(settings string, limit int64) mem.Allocator {
 		var dev driver.Device = sim.New(sim.Options{Total: 1 << 30})
 		if limit > 0 {
-			dev = layer.LimitDevice(dev, limit, "a test's limit")
+			dev = layer.NewLimitedDevice(dev, limit, "a test's limit")
 		}
 		a, err := mem.Open(settings, dev)
 		if err != nil {
@@ -362,7 +362,7 @@ func TestDefect25_FilesCarryTheLimit(t *testing.T) {
 		"of an arena":    {open("arena:size=32MiB,limit=16MiB", 0), []int64{0, 16 << 20}},
 		"of paged":       {open("paged:limit=64MiB", 0), []int64{0, 64 << 20}},
 		"of direct":      {open("direct:limit=64MiB", 0), []int64{0, 64 << 20}},
-		"of a layer":     {layer.Limit(open("caching", 0), 8<<20), []int64{0, 8 << 20}},
+		"of a layer":     {layer.NewLimiter(open("caching", 0), 8<<20), []int64{0, 8 << 20}},
 		"of bfc's pages": {open("bfc:virtual=on,limit=20MiB", 0), []int64{0, 20 << 20}},
 	} {
 		s, err := snapshot.Of(c.a, snapshot.Live{Device: 1})

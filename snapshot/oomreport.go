@@ -85,7 +85,7 @@ func ReportOOM(a mem.Allocator, o ReportOptions) *Reporter {
 }
 
 var _ interface {
-	mem.Optioned
+	mem.OptionsAllocator
 	mem.Mover
 	mem.Wrapper
 } = (*Reporter)(nil)
@@ -99,7 +99,7 @@ func (r *Reporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return b, err
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (r *Reporter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(r.inner, s, size, o)
 	if err != nil && !o.Tentative {

@@ -54,7 +54,7 @@ func limited(t *testing.T, name string) (mem.Allocator, driver.Device) {
 	case "stack":
 		a, err = caching.New(dev, cfg)
 		if err == nil {
-			a = layer.Limit(layer.Track(a, layer.TrackOptions{}), 32*mib)
+			a = layer.NewLimiter(layer.NewLeakTracker(a, layer.LeakTrackerOptions{}), 32*mib)
 		}
 	case "silent": // describes nothing, and fails without facts
 		a = silent{}

@@ -134,10 +134,10 @@ func (t *Tensor) copyFrom(p *Place, src *Tensor) error {
 
 // convert queues the copy of src, of t's shape and device, and apart from t.
 func (t *Tensor) convert(p *Place, src *Tensor) error {
-	src.HoldStill()
-	defer src.LetGo()
-	t.HoldStill()
-	defer t.LetGo()
+	src.Pin()
+	defer src.Unpin()
+	t.Pin()
+	defer t.Unpin()
 	if err := src.Use(p.stream, false); err != nil {
 		return err
 	}
@@ -166,10 +166,10 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	if size == 0 {
 		return nil
 	}
-	src.HoldStill()
-	defer src.LetGo()
-	t.HoldStill()
-	defer t.LetGo()
+	src.Pin()
+	defer src.Unpin()
+	t.Pin()
+	defer t.Unpin()
 	from := src.place
 	if err := src.Use(from.stream, false); err != nil {
 		return err

@@ -8,23 +8,23 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// HoldStill keeps t's memory where it is until LetGo, on places whose allocator moves blocks (see mem.Compactor): between
+// Pin keeps t's memory where it is until Unpin, on places whose allocator moves blocks (see mem.Compactor): between
 // the two, Array is good. Work that was queued meanwhile may go on: what moves memory waits for it. Holds count, for all
 // tensors of a storage together. Everything in packages tensor and compute holds what it queues work on. Memory that work
 // captured in a graph uses needs no hold: see Use.
-func (t *Tensor) HoldStill() { t.alive("HoldStill").storage.r.holdStill() }
+func (t *Tensor) Pin() { t.alive("Pin").storage.r.pin() }
 
-// LetGo ends a HoldStill, of this tensor or another of its storage, and keeps t reachable until then. It panics if there is
+// Unpin ends a Pin, of this tensor or another of its storage, and keeps t reachable until then. It panics if there is
 // none. The storage may have been released meanwhile.
-func (t *Tensor) LetGo() {
-	if t.known("LetGo").storage.r.holds.Add(-1) < 0 {
-		panic(fmt.Sprintf("tensor: LetGo at %v of a tensor %v that nobody holds still", here(), t.brief()))
+func (t *Tensor) Unpin() {
+	if t.known("Unpin").storage.r.holds.Add(-1) < 0 {
+		panic(fmt.Sprintf("tensor: Unpin at %v of a tensor %v that nobody holds still", here(), t.brief()))
 	}
 	runtime.KeepAlive(t)
 }
 
-// holdStill adds a hold. Under the lock, so that it waits for a move that is under way.
-func (r *record) holdStill() {
+// pin adds a hold. Under the lock, so that it waits for a move that is under way.
+func (r *record) pin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holds.Add(1)
@@ -47,9 +47,9 @@ func (r *record) where() (driver.Pointer, []byte) {
 	return r.ptr, r.bytes
 }
 
-// Lift implements mem.Holder: mu is held from here until Land, so that whoever uses the memory, takes its address or
+// BeginMove implements mem.Holder: mu is held from here until EndMove, so that whoever uses the memory, takes its address or
 // releases it waits.
-func (r *record) Lift() (used []driver.Stream, ok bool) {
+func (r *record) BeginMove() (used []driver.Stream, ok bool) {
 	r.mu.Lock()
 	if r.strong == 0 || r.fixed || r.holds.Load() > 0 {
 		r.mu.Unlock()
@@ -58,9 +58,9 @@ func (r *record) Lift() (used []driver.Stream, ok bool) {
 	return r.used, true
 }
 
-// Land implements mem.Holder. The move is the last write, and read what lay there: it waited for all uses, so of those
+// EndMove implements mem.Holder. The move is the last write, and read what lay there: it waited for all uses, so of those
 // before it nobody has to be told any more.
-func (r *record) Land(b mem.Block, s driver.Stream) {
+func (r *record) EndMove(b mem.Block, s driver.Stream) {
 	defer r.mu.Unlock()
 	if s == nil {
 		return

@@ -65,8 +65,8 @@ func All[T dtype.Element](t *Tensor) (elements iter.Seq2[[]int, T], failed func(
 func pieces[T dtype.Element](t *Tensor, yield func([]T) bool) (more bool, err error) {
 	defer runtime.KeepAlive(t) // the loop sees its memory, perhaps, but not t
 	if t.storage.r.visible && t.IsContiguous() {
-		t.HoldStill()
-		defer t.LetGo()
+		t.Pin()
+		defer t.Unpin()
 		if whole, err := data[T](t); err == nil {
 			return yield(whole), nil
 		}

@@ -61,7 +61,7 @@ func sites(c *tensor.Config) { c.Sites = true }
 
 // limited is a Config with that many bytes of memory.
 func limited(bytes int64) func(*tensor.Config) {
-	return func(c *tensor.Config) { c.Allocator = layer.Limit(c.Allocator, bytes) }
+	return func(c *tensor.Config) { c.Allocator = layer.NewLimiter(c.Allocator, bytes) }
 }
 
 func empty(t *testing.T, p *tensor.Place, shape ...int) *tensor.Tensor {
@@ -408,7 +408,7 @@ func TestReleaseAndReclaimAtOnce(t *testing.T) {
 func TestReadOfWhatIsDropped(t *testing.T) {
 	p, done := openHost()
 	defer done()
-	alloc := layer.Limit(p.Allocator(), 1<<20)
+	alloc := layer.NewLimiter(p.Allocator(), 1<<20)
 	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: alloc, Backend: p.Backend()})
 	var group sync.WaitGroup
 	for g := range 4 {

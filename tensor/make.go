@@ -52,8 +52,8 @@ func Zeros(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 
 // zero queues the setting of all memory of a new tensor to zero.
 func (t *Tensor) zero(s driver.Stream) error {
-	t.HoldStill()
-	defer t.LetGo()
+	t.Pin()
+	defer t.Unpin()
 	if err := t.Use(s, true); err != nil {
 		return err
 	}
@@ -89,8 +89,8 @@ func (t *Tensor) Fill(p *Place, v any) error {
 	if err := t.Writable("Fill", p); err != nil {
 		return err
 	}
-	t.HoldStill()
-	defer t.LetGo()
+	t.Pin()
+	defer t.Unpin()
 	if err := t.Use(p.stream, true); err != nil {
 		return err
 	}

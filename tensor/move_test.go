@@ -27,7 +27,7 @@ func placeOnArena(t testing.TB, dev driver.Device, size int64) (*tensor.Place, *
 		t.Fatal(err)
 	}
 	b := host.New(dev, host.Options{})
-	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: layer.Track(a, layer.TrackOptions{}), Backend: b, Sites: true})
+	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: layer.NewLeakTracker(a, layer.LeakTrackerOptions{}), Backend: b, Sites: true})
 	t.Cleanup(func() {
 		for _, err := range []error{p.Close(), b.Close(), a.Close(), dev.Close()} {
 			if err != nil {
@@ -77,7 +77,7 @@ func survive(t *testing.T, dev driver.Device, r *rand.Rand) {
 	held := map[*tensor.Tensor]bool{}
 	release := func(i int) {
 		if held[live[i].Tensor] {
-			live[i].LetGo()
+			live[i].Unpin()
 			delete(held, live[i].Tensor)
 		}
 		live[i].Release()
@@ -123,7 +123,7 @@ func survive(t *testing.T, dev driver.Device, r *rand.Rand) {
 			copy(live[i].want[dst:], copied)
 		case kind == 8 && len(held) < 3:
 			if x := live[i].Tensor; !held[x] {
-				x.HoldStill()
+				x.Pin()
 				held[x] = true
 			}
 		case kind == 9:
@@ -169,7 +169,7 @@ func TestAddressesGivenAwayStay(t *testing.T) {
 				}
 			}
 		},
-		"HoldStill": func(x *tensor.Tensor) func() { x.HoldStill(); return x.LetGo },
+		"Pin": func(x *tensor.Tensor) func() { x.Pin(); return x.Unpin },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, a := placeOnArena(t, hostDevice(t), 1<<20)
@@ -209,24 +209,24 @@ func TestLetGoLetsMove(t *testing.T) {
 	defer x.Release()
 	before := x.Array().Ptr
 	hole.Release()
-	x.HoldStill()
-	narrow(t, x, 0, 4096).HoldStill()
-	x.LetGo()
+	x.Pin()
+	narrow(t, x, 0, 4096).Pin()
+	x.Unpin()
 	check(t, a.Compact(p.Stream()))
 	if x.Array().Ptr != before {
 		t.Error("a tensor moved that was held twice and let go once")
 	}
-	x.LetGo()
+	x.Unpin()
 	check(t, a.Compact(p.Stream()))
 	if x.Array().Ptr == before {
 		t.Error("a tensor stayed that nobody holds")
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("LetGo of a tensor that nobody holds did not panic")
+			t.Error("Unpin of a tensor that nobody holds did not panic")
 		}
 	}()
-	x.LetGo()
+	x.Unpin()
 }
 
 // TestGoroutinesOverMovingMemory has several goroutines work on tensors of their own while others have all of them moved.

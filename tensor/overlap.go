@@ -18,10 +18,10 @@ func (t *Tensor) Overlaps(other *Tensor) bool {
 		return false
 	}
 	// Where blocks move, one may have been moved to where the other was a moment ago.
-	t.HoldStill()
-	defer t.LetGo()
-	other.HoldStill()
-	defer other.LetGo()
+	t.Pin()
+	defer t.Unpin()
+	other.Pin()
+	defer other.Unpin()
 	return t.placed(a).Overlaps(other.placed(b))
 }
 
@@ -39,10 +39,10 @@ func (t *Tensor) SameElements(other *Tensor) bool {
 	if t.storage == other.storage {
 		return t.offset == other.offset
 	}
-	t.HoldStill()
-	defer t.LetGo()
-	other.HoldStill()
-	defer other.LetGo()
+	t.Pin()
+	defer t.Unpin()
+	other.Pin()
+	defer other.Unpin()
 	return t.place.home.shares(other.place.home) && t.placed(t.extent()) == other.placed(other.extent())
 }
 

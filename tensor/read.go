@@ -33,8 +33,8 @@ func (t *Tensor) Read(dst []byte) error {
 // readRange waits for the work that writes t and copies the bytes of its storage from t's first element and the given
 // distance on, in bytes, to dst.
 func (t *Tensor) readRange(dst []byte, distance int64) error {
-	t.HoldStill()
-	defer t.LetGo()
+	t.Pin()
+	defer t.Unpin()
 	s := t.place.stream
 	if err := t.Use(s, false); err != nil {
 		return err
@@ -56,8 +56,8 @@ func (t *Tensor) writeAll(src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
-	t.HoldStill()
-	defer t.LetGo()
+	t.Pin()
+	defer t.Unpin()
 	s := t.place.stream
 	if err := t.Use(s, true); err != nil {
 		return err

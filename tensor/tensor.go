@@ -107,7 +107,7 @@ func (t *Tensor) Place() *Place { return t.known("Place").place }
 
 // Pointer returns the device address of the first element, for other libraries; 0 if it is Go's own memory. Work that they
 // queue to a stream must be told of, after asking for the address: see Use. From then on the memory stays where it is, also
-// where the allocator moves blocks; who wants the address for a moment takes it from Array, between HoldStill and LetGo.
+// where the allocator moves blocks; who wants the address for a moment takes it from Array, between Pin and Unpin.
 func (t *Tensor) Pointer() driver.Pointer {
 	ptr, _ := t.alive("Pointer").storage.r.giveAway("Pointer")
 	return t.first(ptr)
@@ -216,7 +216,7 @@ func (t *Tensor) Brief() string {
 }
 
 // Array returns t as an operand of what computes on its device. It shares t's shape and strides: nobody may change them.
-// Whoever queues work on it calls HoldStill and then Use first, and LetGo once the work is queued: without, the memory may
+// Whoever queues work on it calls Pin and then Use first, and Unpin once the work is queued: without, the memory may
 // be moved where the allocator does that, or taken back if nobody can reach t any more.
 func (t *Tensor) Array() backend.Array {
 	ptr, bytes := t.alive("Array").storage.r.where()

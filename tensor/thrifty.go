@@ -16,7 +16,7 @@ func (a thrifty) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned: a request has the options of both. It goes on as long as storages come and go, since
+// AllocWith implements mem.OptionsAllocator: a request has the options of both. It goes on as long as storages come and go, since
 // another goroutine may have made room meanwhile, or taken it. It asks for good, so that a refusal counts as out of memory
 // and is reported, only when nothing is left to take back. With NoRetry it asks once.
 func (a thrifty) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {

@@ -41,7 +41,7 @@ var allocators = []opener{
 	}},
 	{"tracked", func(dev driver.Device) (mem.Allocator, error) { // a layer below reports events
 		a, err := caching.New(dev, caching.Default())
-		return layer.Track(a, layer.TrackOptions{Depth: -1}), err
+		return layer.NewLeakTracker(a, layer.LeakTrackerOptions{Depth: -1}), err
 	}},
 	{"arena", func(dev driver.Device) (mem.Allocator, error) { return arena.New(dev, arena.Config{Size: 256 << 20}) }},
 }

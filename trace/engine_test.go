@@ -55,11 +55,11 @@ func TestAttachToAnEngine(t *testing.T) {
 // entries and of blocks on loan, and those of a tracker.
 func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
-	var tracker *layer.Tracker
+	var tracker *layer.LeakTracker
 	e, err := engine.Open(t.Context(), engine.Config{Devices: []engine.DeviceConfig{{
 		Spec: "host", Allocator: "caching",
 		Wrap: func(a mem.Allocator) mem.Allocator {
-			tracker = layer.Track(r.Attach(a), layer.TrackOptions{Depth: 32})
+			tracker = layer.NewLeakTracker(r.Attach(a), layer.LeakTrackerOptions{Depth: 32})
 			return tracker
 		},
 	}}})

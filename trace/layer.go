@@ -30,7 +30,7 @@ func (l *layer) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return b, err
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (l *layer) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(l.inner, s, size, o)
 	if err != nil && !o.Tentative || err == nil && l.listening.Load() {
@@ -110,8 +110,8 @@ func (l *layer) Movable(b mem.Block, h mem.Holder) bool {
 	return mem.Movable(l.inner, b, &follower{layer: l, holder: h, at: b})
 }
 
-// A follower stands between the layer below, which moves a block, and its holder, and reports where it goes. Between Lift
-// and Land the block is reported as nowhere: others may land where it was before it lands. Its fields are for the
+// A follower stands between the layer below, which moves a block, and its holder, and reports where it goes. Between BeginMove
+// and EndMove the block is reported as nowhere: others may land where it was before it lands. Its fields are for the
 // allocator that calls it, under that one's locks.
 type follower struct {
 	layer  *layer
@@ -120,17 +120,17 @@ type follower struct {
 	lifted loan // its ptr is 0 if the lift was not reported
 }
 
-// Lift implements mem.Holder.
-func (f *follower) Lift() ([]driver.Stream, bool) {
-	used, ok := f.holder.Lift()
+// BeginMove implements mem.Holder.
+func (f *follower) BeginMove() ([]driver.Stream, bool) {
+	used, ok := f.holder.BeginMove()
 	if ok && f.layer.listening.Load() {
 		f.lifted = f.layer.freed(f.at)
 	}
 	return used, ok
 }
 
-// Land implements mem.Holder. It is reported before the holder hears of it, and so before any Free.
-func (f *follower) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder. It is reported before the holder hears of it, and so before any Free.
+func (f *follower) EndMove(b mem.Block, s driver.Stream) {
 	f.at = b
 	if f.lifted.ptr != 0 && f.layer.listening.Load() {
 		r := f.layer.recorder
@@ -141,7 +141,7 @@ func (f *follower) Land(b mem.Block, s driver.Stream) {
 		r.mu.Unlock()
 	}
 	f.lifted = loan{}
-	f.holder.Land(b, s)
+	f.holder.EndMove(b, s)
 }
 
 // Unwrap implements mem.Wrapper.

@@ -122,8 +122,8 @@ func TestLayerRemembersWhatWasAskedFor(t *testing.T) {
 // A holder lets its block be moved.
 type holder struct{ at mem.Block }
 
-func (h *holder) Lift() ([]driver.Stream, bool)     { return nil, true }
-func (h *holder) Land(b mem.Block, _ driver.Stream) { h.at = b }
+func (h *holder) BeginMove() ([]driver.Stream, bool)   { return nil, true }
+func (h *holder) EndMove(b mem.Block, _ driver.Stream) { h.at = b }
 
 // A block that moves keeps the size and the stack of its request.
 func TestLayerFollowsMoves(t *testing.T) {

@@ -66,7 +66,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 func TestStacksBeginWithTheCaller(t *testing.T) {
 	for _, depth := range []int{1, 3, 0} {
 		r := newRig(t, allocators[2].open, trace.RecorderOptions{Context: trace.ContextAll, Depth: depth})
-		r.a = layer.Limit(layer.Measure(r.a), 1<<30)
+		r.a = layer.NewLimiter(layer.NewCounter(r.a), 1<<30)
 		r.theAlloc()
 		r.theFree()
 		tr := r.recorder.Trace()
@@ -198,7 +198,7 @@ func TestTrackers(t *testing.T) {
 func TestOutOfMemoryObservers(t *testing.T) {
 	limited := func(dev driver.Device) (mem.Allocator, error) {
 		a, err := caching.New(dev, caching.Default())
-		return layer.Limit(a, 1<<30), err
+		return layer.NewLimiter(a, 1<<30), err
 	}
 	for _, x := range append(slices.Clip(allocators), allocators[0]) {
 		t.Run(x.name, func(t *testing.T) {

@@ -70,7 +70,7 @@ func TestInfoShowsReportsOfRunningOut(t *testing.T) {
 func TestDefect25_AReportIsReplayedUnderItsLimit(t *testing.T) {
 	dir := t.TempDir()
 	dev := sim.New(sim.Options{Total: 1 << 30})
-	a, err := mem.Open("caching", layer.LimitDevice(dev, 64<<20, "the limit of this test"))
+	a, err := mem.Open("caching", layer.NewLimitedDevice(dev, 64<<20, "the limit of this test"))
 	if err != nil {
 		t.Fatal(err)
 	}

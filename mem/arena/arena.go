@@ -30,7 +30,7 @@
 // is none it returns the driver's error, and nothing has changed.
 //
 // Compact moves in stream order too, and waits for nothing (but with large pages: see there): the stream that moves waits
-// for all that use the blocks and the holes, and whoever uses them later waits for it: the holders, told by Land, for the
+// for all that use the blocks and the holes, and whoever uses them later waits for it: the holders, told by EndMove, for the
 // blocks, Alloc for the holes.
 //
 // # Graphs
@@ -38,12 +38,12 @@
 // A captured graph has addresses in it, and an arena does not know whose. Whoever launches one keeps the blocks that it uses
 // still, as package tensor does of itself, and on loan: what was freed during the capture, scratch of operations as well, is
 // handed out again, and a launch writes there all the same. So a capture gets its memory from a child that is held still
-// (HoldStill) and closed after the graph. While a stream captures, a compaction that would have to wait for it fails.
+// (Pin) and closed after the graph. While a stream captures, a compaction that would have to wait for it fails.
 //
 // # Locks
 //
 // An Arena's mutex, then a holder's own, then the region's, then those inside the device. Holders are called under the
-// arena's mutex, and every Lift that said yes is followed by one Land before it is unlocked, whatever the device says, and
+// arena's mutex, and every BeginMove that said yes is followed by one EndMove before it is unlocked, whatever the device says, and
 // though another holder panics. A child has a mutex of its own, and never holds it together with its parent's.
 //
 // # What differs from BMEngine
@@ -129,7 +129,7 @@ func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. With NoRetry no blocks are moved to make room.
+// AllocWith implements mem.OptionsAllocator. With NoRetry no blocks are moved to make room.
 func (a *Arena) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("arena: Alloc", s)
 	size, o = o.Rounded(size)
@@ -242,7 +242,7 @@ func (a *Arena) place(
 }
 
 // Free implements mem.Allocator. It makes no driver call, but where a stream has the number of one that is closed. It panics
-// if b is not a live block of this arena as it was last told: a block that was moved is freed as its holder was told by Land.
+// if b is not a live block of this arena as it was last told: a block that was moved is freed as its holder was told by EndMove.
 func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return

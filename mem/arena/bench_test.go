@@ -71,8 +71,8 @@ func BenchmarkReplace(b *testing.B) {
 
 type willing struct{}
 
-func (willing) Lift() ([]driver.Stream, bool)     { return nil, true }
-func (willing) Land(b mem.Block, s driver.Stream) {}
+func (willing) BeginMove() ([]driver.Stream, bool)   { return nil, true }
+func (willing) EndMove(b mem.Block, s driver.Stream) {}
 
 // BenchmarkCompact is what moving many blocks together costs the host, and the simulator.
 func BenchmarkCompact(b *testing.B) {

@@ -136,7 +136,7 @@ func (w *world) step(scratch [8]driver.Pointer, denied *int) {
 	case op < 920:
 		if w.root.held < 2 && rng.IntN(4) == 0 {
 			w.root.held++
-			w.holds = append(w.holds, w.root.HoldStill())
+			w.holds = append(w.holds, w.root.Pin())
 		} else {
 			for len(w.holds) > 0 {
 				w.holds[0].Release()

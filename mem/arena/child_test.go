@@ -161,7 +161,7 @@ func TestChildCompactsItself(t *testing.T) {
 	w.must(err)
 	w.checkerboard(kid, 16*kib, true)
 	w.checkerboard(w.root, 16*kib, true)
-	h := w.root.HoldStill()
+	h := w.root.Pin()
 	w.mustAlloc(kid, w.streams[2], 100*kib, true)
 	if m := kid.Moves(); m.Compactions != 1 || w.root.Moves() != (arena.MoveStats{}) {
 		t.Errorf("the child's moves are %+v, its parent's %+v", m, w.root.Moves())

@@ -49,7 +49,7 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 				children++
 			}
 		}
-		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children; layer.Track tells where they were allocated",
+		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children; layer.NewLeakTracker tells where they were allocated",
 			n, a.stats.AllocatedBytes.All.Current, children)
 	}
 	var used handover.Set

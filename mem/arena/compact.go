@@ -14,7 +14,7 @@ import (
 
 // Why nothing is moved, for errors.Is.
 var (
-	ErrHeld = errors.New("arena: blocks are held still")       // HoldStill was called, and not all holds are released
+	ErrHeld = errors.New("arena: blocks are held still")       // Pin was called, and not all holds are released
 	ErrOff  = errors.New("arena: moving blocks is turned off") // Config.NoCompact
 )
 
@@ -28,7 +28,7 @@ type MoveStats struct {
 	Compactions int64 // that moved something
 	Blocks      int64
 	Bytes       int64 // of blocks, rounded
-	Refused     int64 // Lift said no
+	Refused     int64 // BeginMove said no
 }
 
 // Moves returns what was moved so far.
@@ -102,7 +102,7 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 func (a *Arena) lift(slides []slide) (users handover.Set, refused bool) {
 	for _, sl := range slides {
 		r := &a.records[sl.record]
-		used, ok := r.holder.Lift()
+		used, ok := r.holder.BeginMove()
 		r.stays = !ok
 		if !ok {
 			a.moves.Refused++
@@ -181,6 +181,6 @@ func (a *Arena) land(s driver.Stream, slides, moved []slide) {
 		if len(moved) > 0 && moved[0].record == sl.record {
 			by, moved = s, moved[1:]
 		}
-		r.holder.Land(a.block(sl.record), by)
+		r.holder.EndMove(a.block(sl.record), by)
 	}
 }

@@ -214,7 +214,7 @@ func TestAllocCompactsOnlyIfItHelps(t *testing.T) {
 func TestHoldStill(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	w.checkerboard(w.root, 16*kib, true)
-	first, second := w.root.HoldStill(), w.root.HoldStill()
+	first, second := w.root.Pin(), w.root.Pin()
 	refused := func(when string) {
 		t.Helper()
 		if err := w.root.Compact(w.streams[1]); !errors.Is(err, arena.ErrHeld) {
@@ -235,7 +235,7 @@ func TestHoldStill(t *testing.T) {
 	first.Release()
 	first.Release()
 	refused("one hold")
-	third := w.root.HoldStill()
+	third := w.root.Pin()
 	second.Release()
 	refused("another hold")
 	third.Release()

@@ -39,9 +39,9 @@ func Example() {
 // A holder is what keeps a block's address.
 type holder struct{ block mem.Block }
 
-func (h *holder) Lift() ([]driver.Stream, bool) { return nil, true }
+func (h *holder) BeginMove() ([]driver.Stream, bool) { return nil, true }
 
-func (h *holder) Land(b mem.Block, s driver.Stream) {
+func (h *holder) EndMove(b mem.Block, s driver.Stream) {
 	if s != nil {
 		fmt.Println("moved")
 	}

@@ -92,9 +92,9 @@ func TestNewFrom(t *testing.T) {
 // A settler lets its block be moved.
 type settler struct{ block mem.Block }
 
-func (s *settler) Lift() ([]driver.Stream, bool) { return nil, true }
+func (s *settler) BeginMove() ([]driver.Stream, bool) { return nil, true }
 
-func (s *settler) Land(b mem.Block, _ driver.Stream) { s.block = b }
+func (s *settler) EndMove(b mem.Block, _ driver.Stream) { s.block = b }
 
 func must(t testing.TB, err error) {
 	t.Helper()

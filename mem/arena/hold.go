@@ -12,11 +12,11 @@ type Hold struct {
 	released bool // guarded by a.mu
 }
 
-// HoldStill keeps all blocks of this arena, though not those in its children, where they are until the hold is released:
+// Pin keeps all blocks of this arena, though not those in its children, where they are until the hold is released:
 // addresses may be handed to kernels and captured in graphs. A compaction that is under way ends first. Holds count: blocks
 // may move again when all of them are released. Meanwhile Compact and Freeze fail with ErrHeld, and an Alloc that only
 // compaction would make room for finds none.
-func (a *Arena) HoldStill() *Hold {
+func (a *Arena) Pin() *Hold {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holds++

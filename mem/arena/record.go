@@ -29,7 +29,7 @@ type record struct {
 	gen    uint32       // counts the blocks that the record stood for; never 0 of a block
 	place  uint32       // in Arena.order, unless frozen
 	state  state
-	lifted bool // its holder said yes to Lift, and waits for Land
+	lifted bool // its holder said yes to BeginMove, and waits for EndMove
 	stays  bool // its holder said no the last time
 }
 

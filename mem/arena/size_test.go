@@ -195,7 +195,7 @@ func TestOutOfMemoryCountsMemory(t *testing.T) {
 	if oom := fails(); len(oom.Remedies) != 1 || oom.Remedies[0].Name != "limit=192KiB" {
 		t.Errorf("with blocks that may be moved, the remedies are %v", oom.Remedies)
 	}
-	hold := w.root.HoldStill()
+	hold := w.root.Pin()
 	if oom := fails(); len(oom.Remedies) != 0 {
 		t.Errorf("with blocks that are held, the remedies are %v", oom.Remedies)
 	}

@@ -275,7 +275,7 @@ func TestConcurrentHolders(t *testing.T) {
 						return
 					}
 				case op == 9:
-					h := a.HoldStill()
+					h := a.Pin()
 					a.Stats()
 					h.Release()
 				case op == 10:
@@ -301,7 +301,7 @@ type locked struct {
 	s     driver.Stream
 	value byte
 
-	mu    sync.Mutex // held from Lift to Land
+	mu    sync.Mutex // held from BeginMove to EndMove
 	gone  bool
 	block mem.Block
 }
@@ -319,7 +319,7 @@ func newLocked(a *arena.Arena, s driver.Stream, size int64, value byte) (*locked
 	return l, nil
 }
 
-func (l *locked) Lift() ([]driver.Stream, bool) {
+func (l *locked) BeginMove() ([]driver.Stream, bool) {
 	l.mu.Lock()
 	if l.gone {
 		l.mu.Unlock()
@@ -328,7 +328,7 @@ func (l *locked) Lift() ([]driver.Stream, bool) {
 	return nil, true
 }
 
-func (l *locked) Land(b mem.Block, s driver.Stream) {
+func (l *locked) EndMove(b mem.Block, s driver.Stream) {
 	defer l.mu.Unlock()
 	l.block = b
 	if s == nil || s == l.s {

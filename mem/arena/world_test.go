@@ -33,7 +33,7 @@ type world struct {
 	lifted  int    // that have not landed
 	lifts   int    // in all
 	moved   int64  // blocks that landed elsewhere
-	nobody  func() // called at each Lift, by tests that look there
+	nobody  func() // called at each BeginMove, by tests that look there
 	baseLen int64  // available bytes before the arena
 	calls   int64  // driver calls that failing has counted
 }
@@ -56,7 +56,7 @@ type block struct {
 	origin  driver.Stream
 	writer  driver.Stream
 	readers []driver.Stream // since the last write
-	users   []driver.Stream // beside the origin, since it was allocated or moved: what Lift and Free have to be told
+	users   []driver.Stream // beside the origin, since it was allocated or moved: what BeginMove and Free have to be told
 	movable bool
 	frozen  bool
 	lifted  bool
@@ -95,15 +95,15 @@ func (w *world) must(err error) {
 	}
 }
 
-// Lift implements mem.Holder.
-func (b *block) Lift() ([]driver.Stream, bool) {
+// BeginMove implements mem.Holder.
+func (b *block) BeginMove() ([]driver.Stream, bool) {
 	switch {
 	case b.frozen:
-		b.w.t.Errorf("Lift of the frozen b%d", b.number)
+		b.w.t.Errorf("BeginMove of the frozen b%d", b.number)
 	case b.lifted:
-		b.w.t.Errorf("Lift of b%d, which is lifted", b.number)
+		b.w.t.Errorf("BeginMove of b%d, which is lifted", b.number)
 	case b.yard.held > 0:
-		b.w.t.Errorf("Lift of b%d while it is held still", b.number)
+		b.w.t.Errorf("BeginMove of b%d while it is held still", b.number)
 	}
 	b.lifts++
 	b.w.lifts++
@@ -118,11 +118,11 @@ func (b *block) Lift() ([]driver.Stream, bool) {
 	return b.users, true
 }
 
-// Land implements mem.Holder.
-func (b *block) Land(to mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder.
+func (b *block) EndMove(to mem.Block, s driver.Stream) {
 	switch {
 	case !b.lifted:
-		b.w.t.Errorf("Land of b%d, which is not lifted", b.number)
+		b.w.t.Errorf("EndMove of b%d, which is not lifted", b.number)
 	case to.Size != b.Size || s == nil && to != b.Block || s != nil && to.Ptr >= b.Ptr:
 		b.w.t.Errorf("b%d at %+v landed at %+v, moved by %v", b.number, b.Block, to, s)
 	}

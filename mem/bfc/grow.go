@@ -248,7 +248,7 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	if n := a.stats.Allocation.All.Current; n > 0 {
-		return fmt.Errorf("bfc: Close with %d blocks on loan, of %d bytes in all; layer.Track tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
+		return fmt.Errorf("bfc: Close with %d blocks on loan, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
 	}
 	for i := range a.segments {
 		a.segments[i].kept = 0

@@ -19,7 +19,7 @@ type Options struct {
 	Note Note
 }
 
-// AllocWith implements mem.Optioned. With NoRetry it waits for nobody, whatever Config.Retry says, and no unused segment is
+// AllocWith implements mem.OptionsAllocator. With NoRetry it waits for nobody, whatever Config.Retry says, and no unused segment is
 // given back for it, where TensorFlow gives those back all the same. Logged means nothing here.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
@@ -63,6 +63,6 @@ func (a *Allocator) FrameworkStats() mem.FrameworkStats {
 }
 
 var _ interface {
-	mem.Optioned
+	mem.OptionsAllocator
 	mem.FrameworkReporter
 } = (*Allocator)(nil)

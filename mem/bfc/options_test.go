@@ -50,7 +50,7 @@ func TestNoRetry(t *testing.T) {
 func TestFreedBeforeThroughAdaptors(t *testing.T) {
 	var counter bfc.Counter
 	b := newBench(t, bfc.Config{Limit: 2 * mib, NoCollect: true, Counter: &counter})
-	a := layer.NewTracked(layer.NewRetry(layer.Measure(b.Allocator), layer.RetryOptions{}), layer.TrackedOptions{})
+	a := layer.NewSizeTracker(layer.NewRetry(layer.NewCounter(b.Allocator), layer.RetryOptions{}), layer.SizeTrackerOptions{})
 	first, err := a.Alloc(b.s, 2*mib)
 	if err != nil {
 		t.Fatal(err)

@@ -363,7 +363,7 @@ func TestDefect14_AScopeCatchesItsKey(t *testing.T) {
 		a.Free(block)
 	}
 	held := magazine.New(b.Allocator, magazine.Options{})
-	stacks := []mem.Allocator{b.Allocator, held, layer.Slab(b.Allocator, 1024, 8), layer.NewTracked(layer.Limit(b.Allocator, gib), layer.TrackedOptions{})}
+	stacks := []mem.Allocator{b.Allocator, held, layer.NewSlabs(b.Allocator, 1024, 8), layer.NewSizeTracker(layer.NewLimiter(b.Allocator, gib), layer.SizeTrackerOptions{})}
 	for range 2 { // the second time layers may hold blocks
 		for _, a := range stacks {
 			goesTo(a, nil, mem.PoolID{})

@@ -266,7 +266,7 @@ func (a *Allocator) releaseOwn(r *request) error {
 }
 
 var _ interface {
-	mem.Optioned
+	mem.OptionsAllocator
 	mem.Trimmer
 	mem.Snapshotter
 	mem.Wrapper

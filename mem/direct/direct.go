@@ -92,7 +92,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. With NoRetry nothing that is queued is given back to make room.
+// AllocWith implements mem.OptionsAllocator. With NoRetry nothing that is queued is given back to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("direct: Alloc", s)
 	stream := s.ID()
@@ -266,7 +266,7 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	if n := a.stats.Allocation.All.Current; n > 0 {
-		return fmt.Errorf("direct: Close: %d blocks of %d bytes are still live; layer.Track tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
+		return fmt.Errorf("direct: Close: %d blocks of %d bytes are still live; layer.NewLeakTracker tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
 	}
 	if err := a.giveBack(); err != nil {
 		return fmt.Errorf("direct: Close: give back what was freed: %w", err)

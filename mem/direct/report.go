@@ -12,7 +12,7 @@ import (
 )
 
 var _ interface {
-	mem.Optioned
+	mem.OptionsAllocator
 	mem.Trimmer
 	mem.Snapshotter
 	mem.StatsReporter

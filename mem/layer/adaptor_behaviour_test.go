@@ -97,7 +97,7 @@ func TestBehaviour86_AdaptorsOfASlowFree(t *testing.T) {
 		if c.Ptr != b.Ptr {
 			t.Fatalf("%+v is not at the address of %+v", c, b)
 		}
-		if m, ok := a.(*layer.Statistics); ok && m.Counts().Blocks.Current != 1 {
+		if m, ok := a.(*layer.Counter); ok && m.Counts().Blocks.Current != 1 {
 			t.Errorf("the statistics say %+v", m.Counts())
 		}
 		a.Free(c)
@@ -108,9 +108,9 @@ func TestBehaviour86_AdaptorsOfASlowFree(t *testing.T) {
 // holder hears the end of it.
 func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
 	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
-		"fallback": func(a mem.Allocator) mem.Allocator { return layer.Fallback(a, a) },
-		"binning":  func(a mem.Allocator) mem.Allocator { return layer.Binning(a) },
-		"guard":    func(a mem.Allocator) mem.Allocator { return layer.Guard(a, layer.GuardOptions{}) },
+		"fallback": func(a mem.Allocator) mem.Allocator { return layer.NewFallback(a, a) },
+		"binning":  func(a mem.Allocator) mem.Allocator { return layer.NewBinning(a) },
+		"guard":    func(a mem.Allocator) mem.Allocator { return layer.NewGuard(a, layer.GuardOptions{}) },
 		"quota": func(a mem.Allocator) mem.Allocator {
 			tenant, err := layer.NewQuotas(a, 1<<30).Tenant("one", 0, 1<<30)
 			testkit.Must(t, err)

@@ -37,11 +37,11 @@ func BenchmarkAdaptors(b *testing.B) {
 		a    mem.Allocator
 	}{
 		{"none", &line{}},
-		{"limit", layer.Limit(&line{}, 1<<40)},
+		{"limit", layer.NewLimiter(&line{}, 1<<40)},
 		{"scope", layer.NewScope(&line{})},
-		{"track", layer.Track(&line{}, layer.TrackOptions{})},
-		{"track,every=100", layer.Track(&line{}, layer.TrackOptions{Every: 100})},
-		{"track,nostacks", layer.Track(&line{}, layer.TrackOptions{Depth: -1, Freed: -1})},
+		{"track", layer.NewLeakTracker(&line{}, layer.LeakTrackerOptions{})},
+		{"track,every=100", layer.NewLeakTracker(&line{}, layer.LeakTrackerOptions{Every: 100})},
+		{"track,nostacks", layer.NewLeakTracker(&line{}, layer.LeakTrackerOptions{Depth: -1, Freed: -1})},
 	}
 	for _, s := range stacks {
 		b.Run(s.name, func(b *testing.B) {
@@ -72,10 +72,10 @@ func BenchmarkByAddress(b *testing.B) {
 	}
 	b.Run("alone", func(b *testing.B) {
 		b.ReportAllocs()
-		run(b, raw.ByAddress(&line{}), b.Loop)
+		run(b, raw.NewAddressed(&line{}), b.Loop)
 	})
 	b.Run("parallel", func(b *testing.B) {
-		x := raw.ByAddress(&lanes{})
+		x := raw.NewAddressed(&lanes{})
 		b.RunParallel(func(pb *testing.PB) { run(b, x, pb.Next) })
 	})
 }

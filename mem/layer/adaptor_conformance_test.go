@@ -83,17 +83,17 @@ var adaptors = []struct {
 	moves   bool // follows blocks that are moved
 	over    func(t testing.TB, dev driver.Device, below mem.Allocator) mem.Allocator
 }{
-	{"limit", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.Limit(a, 1<<40) }},
+	{"limit", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.NewLimiter(a, 1<<40) }},
 	{"track", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return layer.Track(a, layer.TrackOptions{Depth: -1, Freed: 4})
+		return layer.NewLeakTracker(a, layer.LeakTrackerOptions{Depth: -1, Freed: 4})
 	}},
 	{"scope", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.NewScope(a) }},
-	{"measure", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.Measure(a) }},
+	{"measure", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.NewCounter(a) }},
 	{"log", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return layer.Log(a, io.Discard, nil)
+		return layer.NewLogger(a, io.Discard, nil)
 	}},
-	{"zero", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.Zero(a) }},
-	{"prefetch", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.Prefetch(a, nil) }},
+	{"zero", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.NewZeroer(a) }},
+	{"prefetch", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.NewPrefetcher(a, nil) }},
 	{"retry", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
 		spill := func(driver.Stream, int64) error { return errors.New("nothing to spill") }
 		return layer.NewRetry(a, layer.RetryOptions{Steps: []layer.Step{layer.TrimStep(a), spill}})
@@ -106,20 +106,20 @@ var adaptors = []struct {
 		return tenant
 	}},
 	{"tracked", false, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return layer.NewTracked(a, layer.TrackedOptions{})
+		return layer.NewSizeTracker(a, layer.SizeTrackerOptions{})
 	}},
 	{"align", true, false, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return layer.Align(a, 4096, layer.AlignOptions{Above: 1000})
+		return layer.NewAligner(a, 4096, layer.AlignerOptions{Above: 1000})
 	}},
 	{"guard", true, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return layer.Guard(a, layer.GuardOptions{})
+		return layer.NewGuard(a, layer.GuardOptions{})
 	}},
-	{"slab", true, false, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.Slab(a, 4096, 16) }},
+	{"slab", true, false, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator { return layer.NewSlabs(a, 4096, 16) }},
 	{"fallback", true, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return layer.Fallback(layer.Limit(a, 1<<20), a)
+		return layer.NewFallback(layer.NewLimiter(a, 1<<20), a)
 	}},
 	{"binning", true, true, func(_ testing.TB, _ driver.Device, a mem.Allocator) mem.Allocator {
-		return layer.Binning(a, layer.Bin{Size: 64 << 10, Allocator: a}, layer.Bin{Size: 1024, Allocator: layer.Limit(a, 1<<40)})
+		return layer.NewBinning(a, layer.Bin{Size: 64 << 10, Allocator: a}, layer.Bin{Size: 1024, Allocator: layer.NewLimiter(a, 1<<40)})
 	}},
 }
 
@@ -184,5 +184,5 @@ func TestAdaptorConformanceOverMoves(t *testing.T) {
 // stuck is a holder that refuses.
 type stuck struct{}
 
-func (stuck) Lift() ([]driver.Stream, bool)     { return nil, false }
-func (stuck) Land(b mem.Block, _ driver.Stream) {}
+func (stuck) BeginMove() ([]driver.Stream, bool)   { return nil, false }
+func (stuck) EndMove(b mem.Block, _ driver.Stream) {}

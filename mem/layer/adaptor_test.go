@@ -12,7 +12,7 @@ import (
 
 func TestAdaptorsForward(t *testing.T) {
 	base := fake.NewPile(512)
-	stack := layer.Track(layer.Limit(base, 1<<30), layer.TrackOptions{})
+	stack := layer.NewLeakTracker(layer.NewLimiter(base, 1<<30), layer.LeakTrackerOptions{})
 	trimmer, ok := mem.Find[mem.Trimmer](stack)
 	if !ok {
 		t.Fatal("the Trimmer at the bottom is not found")
@@ -28,7 +28,7 @@ func TestAdaptorsForward(t *testing.T) {
 	if len(base.Used) != 1 || len(base.Used[0]) != 1 || base.Used[0][0] != fake.S1 {
 		t.Errorf("the streams of Free arrived as %v", base.Used)
 	}
-	for name, a := range map[string]mem.Allocator{"track": stack, "limit": layer.Limit(base, 1)} {
+	for name, a := range map[string]mem.Allocator{"track": stack, "limit": layer.NewLimiter(base, 1)} {
 		if got := testkit.Panic(t, func() { a.Alloc(fake.S0, -1) }); got != "pile: negative size" {
 			t.Errorf("%s: a negative size panics with %q", name, got)
 		}
@@ -36,14 +36,14 @@ func TestAdaptorsForward(t *testing.T) {
 }
 
 func TestAdaptorsAllocateNothing(t *testing.T) {
-	addressed := raw.ByAddress(fake.NewPile(512))
+	addressed := raw.NewAddressed(fake.NewPile(512))
 	tests := []struct {
 		name string
 		pair func()
 	}{
-		{"limit", pairOf(layer.Limit(fake.NewPile(512), 1<<30))},
-		{"track", pairOf(layer.Track(fake.NewPile(512), layer.TrackOptions{}))},
-		{"track without stacks", pairOf(layer.Track(fake.NewPile(512), layer.TrackOptions{Depth: -1, Freed: -1}))},
+		{"limit", pairOf(layer.NewLimiter(fake.NewPile(512), 1<<30))},
+		{"track", pairOf(layer.NewLeakTracker(fake.NewPile(512), layer.LeakTrackerOptions{}))},
+		{"track without stacks", pairOf(layer.NewLeakTracker(fake.NewPile(512), layer.LeakTrackerOptions{Depth: -1, Freed: -1}))},
 		{"by address", func() {
 			p, _ := addressed.Alloc(fake.S0, 1000)
 			addressed.Free(p)

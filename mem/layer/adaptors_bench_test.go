@@ -35,23 +35,23 @@ func benchAdaptors() []benchAdaptor {
 	if err != nil {
 		panic(err)
 	}
-	slab := layer.Slab(&line{}, 1024, 128)
+	slab := layer.NewSlabs(&line{}, 1024, 128)
 	slab.Alloc(idle{}, 1) // so that a slab always stays
 	return []benchAdaptor{
-		{"align", layer.Align(&line{}, 4096, layer.AlignOptions{From: 512})},
-		{"zero", layer.Zero(&line{})},
-		{"guard", layer.Guard(&line{}, layer.GuardOptions{})},
-		{"log", layer.Log(&line{}, io.Discard, nil)},
+		{"align", layer.NewAligner(&line{}, 4096, layer.AlignerOptions{From: 512})},
+		{"zero", layer.NewZeroer(&line{})},
+		{"guard", layer.NewGuard(&line{}, layer.GuardOptions{})},
+		{"log", layer.NewLogger(&line{}, io.Discard, nil)},
 		{"retry", layer.NewRetry(&line{}, layer.RetryOptions{
 			Steps: []layer.Step{func(driver.Stream, int64) error { return nil }}, Wait: layer.Within(time.Second),
 		})},
-		{"fallback", layer.Fallback(&line{}, &line{})},
-		{"binning", layer.Binning(&line{}, layer.Bin{Size: 256, Allocator: &line{}}, layer.Bin{Size: 1 << 20, Allocator: &line{}})},
+		{"fallback", layer.NewFallback(&line{}, &line{})},
+		{"binning", layer.NewBinning(&line{}, layer.Bin{Size: 256, Allocator: &line{}}, layer.Bin{Size: 1 << 20, Allocator: &line{}})},
 		{"slab", slab},
-		{"prefetch", layer.Prefetch(&line{}, nil)},
+		{"prefetch", layer.NewPrefetcher(&line{}, nil)},
 		{"quota", tenant},
-		{"measure", layer.Measure(&line{})},
-		{"tracked", layer.NewTracked(&line{}, layer.TrackedOptions{})},
+		{"measure", layer.NewCounter(&line{})},
+		{"tracked", layer.NewSizeTracker(&line{}, layer.SizeTrackerOptions{})},
 	}
 }
 

@@ -85,19 +85,19 @@ func (p *play) size(text string) int64 {
 func (p *play) layer(f []string) {
 	arg := func(i int) int64 { return p.size(f[i]) }
 	under := func(name string) mem.Allocator { // a second allocator, with a limit
-		return layer.Limit(p.base, p.size(name))
+		return layer.NewLimiter(p.base, p.size(name))
 	}
 	switch f[0] {
 	case "limit":
-		p.a = layer.Limit(p.a, arg(1))
+		p.a = layer.NewLimiter(p.a, arg(1))
 	case "align":
-		p.a = layer.Align(p.a, arg(1), layer.AlignOptions{Above: arg(2)})
+		p.a = layer.NewAligner(p.a, arg(1), layer.AlignerOptions{Above: arg(2)})
 	case "zero":
-		p.a = layer.Zero(p.a)
+		p.a = layer.NewZeroer(p.a)
 	case "guard":
-		p.a = layer.Guard(p.a, layer.GuardOptions{Zone: arg(1)})
+		p.a = layer.NewGuard(p.a, layer.GuardOptions{Zone: arg(1)})
 	case "log":
-		p.a = layer.Log(p.a, &p.log, nil)
+		p.a = layer.NewLogger(p.a, &p.log, nil)
 	case "retry":
 		p.a = layer.NewRetry(p.a, layer.RetryOptions{Steps: []layer.Step{func(_ driver.Stream, size int64) error {
 			p.say("spill for %d", size)
@@ -113,20 +113,20 @@ func (p *play) layer(f []string) {
 			return nil
 		}}})
 	case "fallback":
-		p.a = layer.Fallback(p.a, under(f[1]))
+		p.a = layer.NewFallback(p.a, under(f[1]))
 	case "binning":
-		p.a = layer.Binning(p.a, layer.Bin{Size: arg(1), Allocator: layer.Slab(p.a, arg(1), arg(2))})
+		p.a = layer.NewBinning(p.a, layer.Bin{Size: arg(1), Allocator: layer.NewSlabs(p.a, arg(1), arg(2))})
 	case "slab":
-		p.a = layer.Slab(p.a, arg(1), arg(2))
+		p.a = layer.NewSlabs(p.a, arg(1), arg(2))
 	case "prefetch":
-		p.a = layer.Prefetch(p.a, func(s driver.Stream, at driver.Pointer, size int64) error {
+		p.a = layer.NewPrefetcher(p.a, func(s driver.Stream, at driver.Pointer, size int64) error {
 			p.say("fetch 0x%x+%d on s%d", uint64(at-playBase), size, s.ID())
 			return nil
 		})
 	case "measure":
-		p.a = layer.Measure(p.a)
+		p.a = layer.NewCounter(p.a)
 	case "tracked":
-		p.a = layer.NewTracked(p.a, layer.TrackedOptions{Empty: len(f) > 1})
+		p.a = layer.NewSizeTracker(p.a, layer.SizeTrackerOptions{Empty: len(f) > 1})
 	case "quotas":
 		p.tenants = layer.NewQuotas(p.a, arg(1))
 	default:
@@ -173,22 +173,22 @@ func (p *play) command(f []string) bool {
 		p.call(name, func() error { p.a.Free(b, used...); return nil })
 	case "raw": // block size stream alignment
 		p.alloc(name, func() (mem.Block, error) {
-			return p.a.(*layer.Tracked).AllocRaw(p.streams[f[3]], p.size(f[4]), p.size(f[2]), mem.AllocOptions{})
+			return p.a.(*layer.SizeTracker).AllocRaw(p.streams[f[3]], p.size(f[4]), p.size(f[2]), mem.AllocOptions{})
 		})
 	case "with": // block size stream wishes
 		o := mem.AllocOptions{NoRetry: slices.Contains(f, "noretry"), Logged: slices.Contains(f, "logged")}
 		p.alloc(name, func() (mem.Block, error) { return mem.AllocWith(p.a, p.streams[f[3]], p.size(f[2]), o) })
 	case "sizes":
-		t := p.a.(*layer.Tracked)
+		t := p.a.(*layer.SizeTracker)
 		p.call(name, func() error {
 			p.say("%s: asked for %d, has %d, number %d", name, t.RequestedSize(b), t.AllocatedSize(b), t.AllocationID(b))
 			return nil
 		})
 	case "tracked":
-		p.say("%+v", p.a.(*layer.Tracked).Sizes())
+		p.say("%+v", p.a.(*layer.SizeTracker).Sizes())
 	case "retire":
 		p.call("retire", func() error {
-			p.a.(*layer.Tracked).Retire(func(s layer.TrackedSizes) { p.say("the last block is back: %+v", s) })
+			p.a.(*layer.SizeTracker).Retire(func(s layer.SizeTotals) { p.say("the last block is back: %+v", s) })
 			return nil
 		})
 	case "forget": // so that the end does not free it again
@@ -204,12 +204,12 @@ func (p *play) command(f []string) bool {
 		testkit.Must(p.T, p.dev.DefaultStream().CopyOut(got, b.Ptr+driver.Pointer(p.size(f[2]))))
 		p.say("%s holds %x", name, got)
 	case "check":
-		g, _ := mem.Find[*layer.Guarded](p.a)
+		g, _ := mem.Find[*layer.Guard](p.a)
 		if p.call("check", g.Check) {
 			p.say("all sound")
 		}
 	case "push", "pop", "counts":
-		m, _ := mem.Find[*layer.Statistics](p.a)
+		m, _ := mem.Find[*layer.Counter](p.a)
 		p.call(f[0], func() error {
 			p.say("%s %+v", f[0], map[string]func() layer.Counts{"push": m.Push, "pop": m.Pop, "counts": m.Counts}[f[0]]())
 			return nil

@@ -8,16 +8,16 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Aligned allocator hands out addresses that are multiples of more than the layer below promises. See Align.
-type Aligned struct {
+// An Aligner allocator hands out addresses that are multiples of more than the layer below promises. See Align.
+type Aligner struct {
 	inner    mem.Allocator
 	to, from int64
 	above    int64
-	loans    records[struct{}]
+	loans    blockTable[struct{}]
 }
 
 // AlignOptions say what Align does not have to do. The zero value aligns every block, over layers that promise 256 bytes.
-type AlignOptions struct {
+type AlignerOptions struct {
 	From  int64 // bytes: what the layer below aligns to; 0 means 256, as CUDA does
 	Above int64 // bytes: smaller requests are left as the layer below aligns them
 }
@@ -27,31 +27,31 @@ type AlignOptions struct {
 // alignments are powers of two and to is not the smaller one; anything else panics, and so does an Alloc for which the
 // layer below does not keep From.
 //
-// Aligned is no Mover: where a block would be moved to is not aligned, so blocks stay where they are. A warm call takes
+// Aligner is no Mover: where a block would be moved to is not aligned, so blocks stay where they are. A warm call takes
 // one short lock.
-func Align(a mem.Allocator, to int64, opts AlignOptions) *Aligned {
+func NewAligner(a mem.Allocator, to int64, opts AlignerOptions) *Aligner {
 	if opts.From == 0 {
 		opts.From = 256
 	}
 	for _, n := range [...]int64{to, opts.From} {
 		if n <= 0 || n&(n-1) != 0 {
-			panic(fmt.Sprintf("layer: Align to %d over %d bytes: %d is not a power of two", to, opts.From, n))
+			panic(fmt.Sprintf("layer: Aligner to %d over %d bytes: %d is not a power of two", to, opts.From, n))
 		}
 	}
 	if to < opts.From || opts.Above < 0 {
-		panic(fmt.Sprintf("layer: Align to %d over %d bytes, of requests from %d on: want to >= From, Above >= 0",
+		panic(fmt.Sprintf("layer: Aligner to %d over %d bytes, of requests from %d on: want to >= From, Above >= 0",
 			to, opts.From, opts.Above))
 	}
-	return &Aligned{inner: a, to: to, from: opts.From, above: opts.Above, loans: records[struct{}]{name: "Align"}}
+	return &Aligner{inner: a, to: to, from: opts.From, above: opts.Above, loans: blockTable[struct{}]{name: "Aligner"}}
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
-func (a *Aligned) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (a *Aligner) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
-func (a *Aligned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator.
+func (a *Aligner) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
 	to := a.to
 	if size < a.above {
@@ -71,13 +71,13 @@ func (a *Aligned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 	front := int64(-b.Ptr & driver.Pointer(to-1))
 	if front > b.Size-size {
 		a.inner.Free(b)
-		panic(fmt.Sprintf("layer: Align: the layer below handed out %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
+		panic(fmt.Sprintf("layer: Aligner: the layer below handed out %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
 	}
 	return a.loans.lend(s.ID(), size, mem.Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
 }
 
 // Free implements mem.Allocator.
-func (a *Aligned) Free(b mem.Block, used ...driver.Stream) {
+func (a *Aligner) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
@@ -85,12 +85,12 @@ func (a *Aligned) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // SlowSizes implements SlowSizer.
-func (a *Aligned) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+func (a *Aligner) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	return a.loans.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks as they are there: longer, and not aligned.
-func (a *Aligned) Unwrap() mem.Allocator { return a.inner }
+func (a *Aligner) Unwrap() mem.Allocator { return a.inner }
 
 // errTooLarge is the error for a request that would pass the end of an int64 with what an adaptor adds to it.
 func errTooLarge(size int64) error { return &mem.OutOfMemory{Requested: size, TooLarge: true} }

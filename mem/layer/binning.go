@@ -16,18 +16,18 @@ type Bin struct {
 }
 
 // A Binned allocator sends each request where its size belongs. See Binning.
-type Binned struct {
-	bins  []Bin           // ascending by size
-	parts []mem.Allocator // those of the bins, then that of the rest
-	loans records[uint16] // index of the bin
+type Binning struct {
+	bins  []Bin              // ascending by size
+	parts []mem.Allocator    // those of the bins, then that of the rest
+	loans blockTable[uint16] // index of the bin
 }
 
 // Binning returns an allocator that asks the bin with the smallest size that is not below the request's, and rest for what
 // is larger than every bin's. It is RMM's binning_memory_resource, whose bins are Slabs of powers of two over rest; any
 // allocator will do. Which allocator a request goes to depends on its size alone: a bin without room is the request's error
 // (give it a Fallback). Sizes that are not positive, or come twice, panic. A warm call takes one short lock.
-func Binning(rest mem.Allocator, bins ...Bin) *Binned {
-	b := &Binned{bins: slices.Clone(bins), loans: records[uint16]{name: "Binning"}}
+func NewBinning(rest mem.Allocator, bins ...Bin) *Binning {
+	b := &Binning{bins: slices.Clone(bins), loans: blockTable[uint16]{name: "Binning"}}
 	slices.SortFunc(b.bins, func(x, y Bin) int { return cmp.Compare(x.Size, y.Size) })
 	for i, bin := range b.bins {
 		if bin.Size <= 0 || i > 0 && bin.Size == b.bins[i-1].Size || len(b.bins) > 1<<15 {
@@ -41,12 +41,12 @@ func Binning(rest mem.Allocator, bins ...Bin) *Binned {
 }
 
 // Alloc implements mem.Allocator. The error is that of the bin.
-func (x *Binned) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (x *Binning) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return x.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
-func (x *Binned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator.
+func (x *Binning) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
 	at, _ := slices.BinarySearchFunc(x.bins, size, func(b Bin, size int64) int {
 		if b.Size < size {
@@ -62,7 +62,7 @@ func (x *Binned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 }
 
 // Free implements mem.Allocator.
-func (x *Binned) Free(b mem.Block, used ...driver.Stream) {
+func (x *Binning) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
@@ -71,7 +71,7 @@ func (x *Binned) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // Movable implements mem.Mover, where the bin that a block came from does.
-func (x *Binned) Movable(b mem.Block, h mem.Holder) bool {
+func (x *Binning) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
@@ -80,13 +80,13 @@ func (x *Binned) Movable(b mem.Block, h mem.Holder) bool {
 }
 
 // EmptyCache implements mem.Trimmer, for the bins and then for the rest, from which theirs may come.
-func (x *Binned) EmptyCache() error { return emptyCaches(x.parts...) }
+func (x *Binning) EmptyCache() error { return emptyCaches(x.parts...) }
 
 // SlowSizes implements SlowSizer.
-func (x *Binned) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+func (x *Binning) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	return x.loans.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper: it is the allocator of what is larger than every bin, and so are the statistics that Find
 // finds.
-func (x *Binned) Unwrap() mem.Allocator { return x.parts[len(x.bins)] }
+func (x *Binning) Unwrap() mem.Allocator { return x.parts[len(x.bins)] }

@@ -7,27 +7,27 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A FallingBack allocator asks another one when the first has no room. See Fallback.
-type FallingBack struct {
+// A Fallback allocator asks another one when the first has no room. See Fallback.
+type Fallback struct {
 	parts [2]mem.Allocator
-	loans records[uint8] // which part
+	loans blockTable[uint8] // which part
 }
 
 // Fallback returns an allocator that asks first and, if that has no room, then, once: memory of the host behind that of a
 // GPU, a private pool behind the default one. It is RMM's failure_alternate_resource_adaptor. A block goes back to where it
 // came from. Only errors that match ErrNoMemory fall through; any other is the request's. More than two are a Fallback
 // of a Fallback. A warm call takes one short lock.
-func Fallback(first, then mem.Allocator) *FallingBack {
-	return &FallingBack{parts: [2]mem.Allocator{first, then}, loans: records[uint8]{name: "Fallback"}}
+func NewFallback(first, then mem.Allocator) *Fallback {
+	return &Fallback{parts: [2]mem.Allocator{first, then}, loans: blockTable[uint8]{name: "Fallback"}}
 }
 
 // Alloc implements mem.Allocator. If neither has room the error holds both reasons.
-func (f *FallingBack) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (f *Fallback) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return f.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. NoRetry is for each of the two: the other one is asked all the same.
-func (f *FallingBack) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator. NoRetry is for each of the two: the other one is asked all the same.
+func (f *Fallback) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	part := uint8(0)
 	b, err := mem.AllocWith(f.parts[0], s, size, o)
 	if err != nil && errors.Is(err, mem.ErrNoMemory) {
@@ -46,7 +46,7 @@ func (f *FallingBack) AllocWith(s driver.Stream, size int64, o mem.AllocOptions)
 }
 
 // Free implements mem.Allocator.
-func (f *FallingBack) Free(b mem.Block, used ...driver.Stream) {
+func (f *Fallback) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
@@ -55,7 +55,7 @@ func (f *FallingBack) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // Movable implements mem.Mover, where the part that a block came from does.
-func (f *FallingBack) Movable(b mem.Block, h mem.Holder) bool {
+func (f *Fallback) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
@@ -64,16 +64,16 @@ func (f *FallingBack) Movable(b mem.Block, h mem.Holder) bool {
 }
 
 // EmptyCache implements mem.Trimmer, for both parts.
-func (f *FallingBack) EmptyCache() error { return emptyCaches(f.parts[:]...) }
+func (f *Fallback) EmptyCache() error { return emptyCaches(f.parts[:]...) }
 
 // SlowSizes implements SlowSizer.
-func (f *FallingBack) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+func (f *Fallback) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	return f.loans.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper: it is the first part, and so are the statistics that Find finds. Those of the other are found
 // from there.
-func (f *FallingBack) Unwrap() mem.Allocator { return f.parts[0] }
+func (f *Fallback) Unwrap() mem.Allocator { return f.parts[0] }
 
 // emptyCaches empties the caches of several allocators, whatever becomes of one.
 func emptyCaches(parts ...mem.Allocator) error {

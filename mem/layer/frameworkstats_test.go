@@ -16,7 +16,7 @@ import (
 )
 
 // Any allocator's statistics go by TensorFlow's names: one that knows them, one that counts as PyTorch does, and one that counts
-// nothing, under a Tracked.
+// nothing, under a SizeTracker.
 func TestFrameworkStats(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	defer dev.Close()
@@ -47,22 +47,22 @@ func TestFrameworkStats(t *testing.T) {
 		a    mem.Allocator
 		want map[string]int64
 	}{
-		"bfc": {layer.Limit(b, 1<<40), map[string]int64{
+		"bfc": {layer.NewLimiter(b, 1<<40), map[string]int64{
 			"num_allocs": 3, "bytes_in_use": 1280, "peak_bytes_in_use": 1280 + 4<<20, "largest_alloc_size": 4 << 20,
 			"bytes_limit": 64 << 20, "bytes_reserved": 6 << 20, "peak_bytes_reserved": 6 << 20, "bytes_reservable_limit": 64 << 20,
 			"largest_free_block_bytes": 4 << 20, "pool_bytes": 6 << 20, "peak_pool_bytes": 6 << 20,
 		}},
-		"caching": {layer.Limit(layer.Limit(newCaching(t, dev), 1<<40), 1<<39), map[string]int64{
+		"caching": {layer.NewLimiter(layer.NewLimiter(newCaching(t, dev), 1<<40), 1<<39), map[string]int64{
 			"num_allocs": 3, "bytes_in_use": 1536, "peak_bytes_in_use": 1536 + 4<<20, "largest_alloc_size": 4 << 20, "bytes_limit": 1 << 30,
 			"bytes_reserved": 22 << 20, "peak_bytes_reserved": 22 << 20, "largest_free_block_bytes": 20 << 20, "pool_bytes": 22 << 20,
 			"peak_pool_bytes": 22 << 20,
 		}},
-		"tracked caching": {layer.NewTracked(layer.Limit(newCaching(t, dev), 1<<39), layer.TrackedOptions{}), map[string]int64{
+		"tracked caching": {layer.NewSizeTracker(layer.NewLimiter(newCaching(t, dev), 1<<39), layer.SizeTrackerOptions{}), map[string]int64{
 			"num_allocs": 3, "bytes_in_use": 1536, "peak_bytes_in_use": 1536 + 4<<20, "largest_alloc_size": 4 << 20,
 			"bytes_limit": 1 << 30, "bytes_reserved": 22 << 20, "peak_bytes_reserved": 22 << 20,
 			"largest_free_block_bytes": 20 << 20, "pool_bytes": 22 << 20, "peak_pool_bytes": 22 << 20,
 		}},
-		"tracked pile": {layer.NewTracked(fake.NewPile(512), layer.TrackedOptions{}), map[string]int64{
+		"tracked pile": {layer.NewSizeTracker(fake.NewPile(512), layer.SizeTrackerOptions{}), map[string]int64{
 			"num_allocs": 3, "bytes_in_use": 1536, "peak_bytes_in_use": 1536 + 4<<20, "largest_alloc_size": 4 << 20,
 			"bytes_reserved": 0, "peak_bytes_reserved": 0, "largest_free_block_bytes": 0, "pool_bytes": 0, "peak_pool_bytes": 0,
 		}},
@@ -71,7 +71,7 @@ func TestFrameworkStats(t *testing.T) {
 			t.Errorf("%s:\n%v, want\n%v", name, got, c.want)
 		}
 	}
-	if s, _ := mem.FrameworkStatsOf(layer.Limit(b, 1<<20)); *s.BytesLimit != 1<<20 || *s.BytesReservableLimit != 64<<20 {
+	if s, _ := mem.FrameworkStatsOf(layer.NewLimiter(b, 1<<20)); *s.BytesLimit != 1<<20 || *s.BytesReservableLimit != 64<<20 {
 		t.Errorf("under a lower limit:\n%v", s)
 	}
 	if s, ok := mem.FrameworkStatsOf(fake.NewPile(1)); ok {

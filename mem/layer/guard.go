@@ -13,17 +13,17 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Guarded allocator finds out who writes beside a block. See Guard.
-type Guarded struct {
+// A Guard allocator finds out who writes beside a block. See Guard.
+type Guard struct {
 	inner   mem.Allocator
 	opts    GuardOptions
 	paint   []byte    // what a red zone holds
 	reading sync.Pool // of *[]byte, as long
-	loans   records[guardedBlock]
+	loans   blockTable[guardedBlock]
 	missed  atomic.Int64
 }
 
-// GuardOptions say how a Guarded allocator guards. The zero value is valid.
+// GuardOptions say how a Guard allocator guards. The zero value is valid.
 type GuardOptions struct {
 	// Zone is the length of a red zone in bytes; 0 means 256. A multiple of what the layer below aligns to keeps blocks
 	// aligned. A negative one panics.
@@ -55,26 +55,26 @@ type guardedBlock struct {
 //
 // On a device that fails, or does not let one wait because a stream captures, a block is handed out or taken back without
 // being looked at, and Unchecked counts it.
-func Guard(a mem.Allocator, opts GuardOptions) *Guarded {
+func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	if opts.Zone == 0 {
 		opts.Zone = 256
 	}
 	if opts.Zone < 0 || opts.Zone > 1<<30 {
 		panic(fmt.Sprintf("layer: Guard with red zones of %d bytes", opts.Zone))
 	}
-	g := &Guarded{inner: a, opts: opts, loans: records[guardedBlock]{name: "Guard"}}
+	g := &Guard{inner: a, opts: opts, loans: blockTable[guardedBlock]{name: "Guard"}}
 	g.paint = bytes.Repeat([]byte{redZone}, int(opts.Zone))
 	g.reading.New = func() any { b := make([]byte, opts.Zone); return &b }
 	return g
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below, or the device's, which could not paint the zones.
-func (g *Guarded) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (g *Guard) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return g.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
-func (g *Guarded) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator.
+func (g *Guard) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
 	if size <= 0 {
 		return mem.AllocWith(g.inner, s, size, o)
@@ -100,7 +100,7 @@ func (g *Guarded) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 }
 
 // Free implements mem.Allocator. It panics if a red zone was written to, unless there is somebody to tell.
-func (g *Guarded) Free(b mem.Block, used ...driver.Stream) {
+func (g *Guard) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
@@ -122,7 +122,7 @@ func (g *Guarded) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // look reads the red zones of a block once the work that is queued on its stream, on used and on what moved it is done.
-func (g *Guarded) look(rec *record[guardedBlock], used []driver.Stream) (*Damage, error) {
+func (g *Guard) look(rec *record[guardedBlock], used []driver.Stream) (*Damage, error) {
 	if rec.mover != nil {
 		used = append(slices.Clip(used), rec.mover)
 	}
@@ -164,7 +164,7 @@ func (g *Guarded) look(rec *record[guardedBlock], used []driver.Stream) (*Damage
 // are those streams, and what other streams write later it does not see. The error joins a *Damage for each block that was
 // damaged, and what the device said of blocks that it could not look at. Other calls for blocks of the same streams wait
 // meanwhile.
-func (g *Guarded) Check() error {
+func (g *Guard) Check() error {
 	var errs []error
 	g.loans.each(func(rec *record[guardedBlock]) {
 		if rec.lifted || !rec.more.painted {
@@ -182,10 +182,10 @@ func (g *Guarded) Check() error {
 }
 
 // Unchecked returns how many blocks were taken back without a look at their red zones, or without being poisoned.
-func (g *Guarded) Unchecked() int64 { return g.missed.Load() }
+func (g *Guard) Unchecked() int64 { return g.missed.Load() }
 
 // Movable implements mem.Mover: the red zones go along.
-func (g *Guarded) Movable(b mem.Block, h mem.Holder) bool {
+func (g *Guard) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
@@ -193,12 +193,12 @@ func (g *Guarded) Movable(b mem.Block, h mem.Holder) bool {
 }
 
 // SlowSizes implements SlowSizer.
-func (g *Guarded) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+func (g *Guard) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	return g.loans.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks with their red zones.
-func (g *Guarded) Unwrap() mem.Allocator { return g.inner }
+func (g *Guard) Unwrap() mem.Allocator { return g.inner }
 
 // A Damage is a block beside which somebody wrote.
 type Damage struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// guarded is a Guarded allocator on a device, with what was found so far.
+// guarded is a Guard allocator on a device, with what was found so far.
 type guarded struct {
-	*layer.Guarded
+	*layer.Guard
 	testing.TB
 	dev    *fault.Device
 	sim    *sim.Device
@@ -29,7 +29,7 @@ func guard(t testing.TB, below func(testing.TB, driver.Device) mem.Allocator) *g
 	var err error
 	g.u, err = g.dev.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
-	g.Guarded = layer.Guard(below(t, g.dev), layer.GuardOptions{Zone: 64, Damaged: func(d *layer.Damage) { g.damage = append(g.damage, d) }})
+	g.Guard = layer.NewGuard(below(t, g.dev), layer.GuardOptions{Zone: 64, Damaged: func(d *layer.Damage) { g.damage = append(g.damage, d) }})
 	t.Cleanup(func() {
 		if r := g.sim.Reports(); len(r) > 0 {
 			t.Error(errors.Join(r...))
@@ -118,13 +118,13 @@ func TestGuardSaysWhatIsDamaged(t *testing.T) {
 	if err := g.Check(); err != nil || len(g.damage) != 2 {
 		t.Errorf("once both are freed: %v, with %d reports", err, len(g.damage))
 	}
-	strict := layer.Guard(newCaching(t, g.dev), layer.GuardOptions{})
+	strict := layer.NewGuard(newCaching(t, g.dev), layer.GuardOptions{})
 	d1, err := strict.Alloc(g.s, 10)
 	testkit.Must(t, err)
 	testkit.Must(t, g.s.Fill(d1.Ptr+10, 1, 1))
 	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: a block of 10 bytes", "at +10 from its start")
 	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: Free", "not on loan") // it has gone back all the same
-	testkit.Contains(t, testkit.Panic(t, func() { layer.Guard(strict, layer.GuardOptions{Zone: -1}) }), "layer: Guard with red zones of -1")
+	testkit.Contains(t, testkit.Panic(t, func() { layer.NewGuard(strict, layer.GuardOptions{Zone: -1}) }), "layer: Guard with red zones of -1")
 }
 
 // Who reads freed memory reads poison: the next block in its place shows it.
@@ -151,11 +151,11 @@ func TestGuardFollowsMoves(t *testing.T) {
 	for _, offset := range []int64{-1, 300, 0} {
 		hole, b := g.get(5000), g.get(300)
 		o := &follower{Block: b, own: g.s}
-		if !mem.Movable(g.Guarded, b, o) {
+		if !mem.Movable(g.Guard, b, o) {
 			t.Fatal("Movable is false")
 		}
 		g.Free(hole)
-		c, _ := mem.Find[mem.Compactor](g.Guarded)
+		c, _ := mem.Find[mem.Compactor](g.Guard)
 		testkit.Must(t, c.Compact(g.u))
 		if o.Ptr >= b.Ptr || o.Size != b.Size {
 			t.Fatalf("%+v was moved to %+v", b, o.Block)
@@ -180,10 +180,10 @@ func TestGuardWaitsForTheMove(t *testing.T) {
 	g := guard(t, newArena)
 	hole, b := g.get(5000), g.get(300)
 	o := &follower{Block: b}
-	mem.Movable(g.Guarded, b, o)
+	mem.Movable(g.Guard, b, o)
 	g.Free(hole)
 	g.sim.Hold(g.u.ID())
-	c, _ := mem.Find[mem.Compactor](g.Guarded)
+	c, _ := mem.Find[mem.Compactor](g.Guard)
 	testkit.Must(t, c.Compact(g.u))
 	if o.Ptr == b.Ptr || g.sim.Pending(g.u.ID()) == 0 {
 		t.Fatal("no move is under way")
@@ -201,9 +201,9 @@ type follower struct {
 	own driver.Stream
 }
 
-func (f *follower) Lift() ([]driver.Stream, bool) { return nil, true }
+func (f *follower) BeginMove() ([]driver.Stream, bool) { return nil, true }
 
-func (f *follower) Land(b mem.Block, s driver.Stream) {
+func (f *follower) EndMove(b mem.Block, s driver.Stream) {
 	if f.Block = b; s != nil && f.own != nil {
 		m, _ := s.Mark()
 		_ = f.own.WaitFor(s, m)
@@ -248,7 +248,7 @@ func TestGuardOnADeviceThatFails(t *testing.T) {
 		}
 	}
 	g.dev.SetRules()
-	if r, _ := mem.Find[mem.StatsReporter](g.Guarded); r.Stats().Allocation.All.Current != 0 || g.Unchecked() != 1 {
+	if r, _ := mem.Find[mem.StatsReporter](g.Guard); r.Stats().Allocation.All.Current != 0 || g.Unchecked() != 1 {
 		t.Errorf("%d blocks are left, %d were not looked at", r.Stats().Allocation.All.Current, g.Unchecked())
 	}
 }

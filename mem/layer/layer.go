@@ -1,15 +1,15 @@
 // Package layer has allocators over allocators. Each wraps any [mem.Allocator], adds one thing, and passes the rest on:
 //
-//   - limits: [Limit], [NewQuotas], [LimitDevice];
-//   - debugging: [Track], [Guard], [Log], [Zero];
-//   - sizes: [Align], [Binning], [Slab], [NewTracked];
-//   - requests without room: [NewRetry], [FallingBack];
-//   - figures: [Measure];
-//   - lifetimes: [Scope], [Typed], [Prefetch].
+//   - limits: [NewLimiter], [NewQuotas], [NewLimitedDevice];
+//   - debugging: [NewLeakTracker], [NewGuard], [NewLogger], [NewZeroer];
+//   - sizes: [NewAligner], [NewBinning], [NewSlabs], [NewSizeTracker];
+//   - requests without room: [NewRetry], [NewFallback];
+//   - figures: [NewCounter];
+//   - lifetimes: [NewScope], [NewTyped], [NewPrefetcher].
 //
 // Layers stack in any order, and [mem.Find] finds each in the stack:
 //
-//	a = layer.Track(layer.Limit(a, 4<<30), layer.TrackOptions{})
+//	a = layer.NewLeakTracker(layer.NewLimiter(a, 4<<30), layer.LeakTrackerOptions{})
 //
 // A layer is as safe for concurrent use as the allocator below it. Blocks that a layer returns are freed through that
 // layer.

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A LiveBlock is a block on loan, as a Tracker knows it.
+// A LiveBlock is a block on loan, as a LeakTracker knows it.
 type LiveBlock struct {
 	Block  mem.Block
 	Asked  int64           // bytes asked for
@@ -41,7 +41,7 @@ type Leaks struct {
 
 // Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be in
 // it or not.
-func (t *Tracker) Live() []LiveBlock {
+func (t *LeakTracker) Live() []LiveBlock {
 	known := t.live()
 	out := make([]LiveBlock, len(known))
 	for i, tb := range known {
@@ -52,7 +52,7 @@ func (t *Tracker) Live() []LiveBlock {
 
 // Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines allocate,
 // free or move meanwhile may be in it or not.
-func (t *Tracker) Leaks() Leaks {
+func (t *LeakTracker) Leaks() Leaks {
 	out := Leaks{unrecorded: t.unrecorded()}
 	index := map[siteID]int{}
 	for _, tb := range t.live() {
@@ -79,7 +79,7 @@ func (t *Tracker) Leaks() Leaks {
 }
 
 // live returns the live entries, oldest first.
-func (t *Tracker) live() []trackedBlock {
+func (t *LeakTracker) live() []trackedBlock {
 	var out []trackedBlock
 	t.blocks.Each(func(_ driver.Pointer, tb trackedBlock) {
 		if !tb.freed {
@@ -90,7 +90,7 @@ func (t *Tracker) live() []trackedBlock {
 	return out
 }
 
-func (t *Tracker) describe(tb trackedBlock) LiveBlock {
+func (t *LeakTracker) describe(tb trackedBlock) LiveBlock {
 	return LiveBlock{Block: tb.block, Asked: tb.asked, Stream: tb.stream, Number: tb.number, Site: t.sites.frames(tb.site)}
 }
 
@@ -128,7 +128,7 @@ func blocks(n int) string {
 }
 
 // unrecorded says which option keeps the tracker from recording all stacks, if one does.
-func (t *Tracker) unrecorded() string {
+func (t *LeakTracker) unrecorded() string {
 	switch {
 	case t.opts.Depth == 0:
 		return ": mem.TrackOptions.Depth is negative; 0 records 16 calls"
@@ -139,7 +139,7 @@ func (t *Tracker) unrecorded() string {
 }
 
 // stack returns a stack as lines that each end in a newline.
-func (t *Tracker) stack(id siteID) string { return framesText(t.sites.frames(id), t.unrecorded()) }
+func (t *LeakTracker) stack(id siteID) string { return framesText(t.sites.frames(id), t.unrecorded()) }
 
 func framesText(frames []runtime.Frame, unrecorded string) string {
 	if len(frames) == 0 {

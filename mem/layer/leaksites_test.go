@@ -40,7 +40,7 @@ func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		const want = "; layer.Track tells where they were allocated"
+		const want = "; layer.NewLeakTracker tells where they were allocated"
 		if err := a.(io.Closer).Close(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Close with a live block: %v", name, err)
 		}
@@ -53,12 +53,12 @@ func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 
 // A tracker that was told to record few stacks or none says so where one is missing.
 func TestDefect24_TrackersSayWhyAStackIsMissing(t *testing.T) {
-	for want, o := range map[string]layer.TrackOptions{
+	for want, o := range map[string]layer.LeakTrackerOptions{
 		"mem.TrackOptions.Depth is negative; 0 records 16 calls": {Depth: -1},
 		"mem.TrackOptions.Every is 3; 1 records each":            {Every: 3},
 	} {
 		dev := sim.New(sim.Options{})
-		tr := layer.Track(direct.New(dev, direct.Config{}), o)
+		tr := layer.NewLeakTracker(direct.New(dev, direct.Config{}), o)
 		b, err := tr.Alloc(dev.DefaultStream(), 512)
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ type Limiter struct {
 // A request counts from its start, so of two concurrent ones that fit only one at a time one may be refused though the
 // other then fails below. A block that turns out larger than what was asked for, and so does not fit, goes back to a
 // at once. A refused request leaves the count as it was. A negative limit panics.
-func Limit(a mem.Allocator, bytes int64) *Limiter {
+func NewLimiter(a mem.Allocator, bytes int64) *Limiter {
 	l := &Limiter{inner: a}
 	l.SetLimit(bytes)
 	return l
@@ -32,7 +32,7 @@ func Limit(a mem.Allocator, bytes int64) *Limiter {
 // SetLimit replaces the limit. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
 func (l *Limiter) SetLimit(bytes int64) {
 	if bytes < 0 {
-		panic(fmt.Sprintf("layer: Limit of %d bytes: it must not be negative", bytes))
+		panic(fmt.Sprintf("layer: Limiter of %d bytes: it must not be negative", bytes))
 	}
 	l.limit.Store(bytes)
 }
@@ -48,7 +48,7 @@ func (l *Limiter) Live() int64 { return l.live.Load() }
 
 // Alloc implements mem.Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below says.
 func (l *Limiter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	check.Stream("layer: Limit: Alloc", s)
+	check.Stream("layer: Limiter: Alloc", s)
 	if size <= 0 {
 		return l.inner.Alloc(s, size)
 	}
@@ -62,9 +62,9 @@ func (l *Limiter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return l.settle(size, b, err)
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (l *Limiter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	check.Stream("layer: Limit: Alloc", s)
+	check.Stream("layer: Limiter: Alloc", s)
 	if size <= 0 {
 		return mem.AllocWith(l.inner, s, size, o)
 	}
@@ -117,7 +117,7 @@ func (l *Limiter) Free(b mem.Block, used ...driver.Stream) {
 	l.inner.Free(b, used...)
 	if l.live.Add(-b.Size) < 0 {
 		l.live.Add(b.Size)
-		panic(fmt.Sprintf("layer: Limit: Free of %d bytes at %#x: more than was handed out through this limit", b.Size, b.Ptr))
+		panic(fmt.Sprintf("layer: Limiter: Free of %d bytes at %#x: more than was handed out through this limit", b.Size, b.Ptr))
 	}
 }
 

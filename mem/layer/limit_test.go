@@ -20,7 +20,7 @@ const mib = 1 << 20
 
 // A limit of 10 MiB lets 4 + 4 pass and refuses 3 more, without counting them.
 func TestBehaviour82LimitRefusesAndCountsNothing(t *testing.T) {
-	l := layer.Limit(fake.NewPile(512), 10*mib)
+	l := layer.NewLimiter(fake.NewPile(512), 10*mib)
 	a, b := fake.MustAlloc(t, l, 4*mib), fake.MustAlloc(t, l, 4*mib)
 	if l.Live() != 8*mib {
 		t.Fatalf("live %d, want 8MiB", l.Live())
@@ -48,8 +48,8 @@ func TestBehaviour82LimitRefusesAndCountsNothing(t *testing.T) {
 
 // The lower of two limits wins, and the outer one counts nothing for it.
 func TestBehaviour82InnerLimitWins(t *testing.T) {
-	inner := layer.Limit(fake.NewPile(512), 4*mib)
-	outer := layer.Limit(inner, 10*mib)
+	inner := layer.NewLimiter(fake.NewPile(512), 4*mib)
+	outer := layer.NewLimiter(inner, 10*mib)
 	fake.MustAlloc(t, outer, 3*mib)
 	_, err := outer.Alloc(fake.S0, 2*mib)
 	var limited *mem.LimitError
@@ -63,7 +63,7 @@ func TestBehaviour82InnerLimitWins(t *testing.T) {
 
 func TestLimitCountsWholeBlocks(t *testing.T) {
 	base := fake.NewPile(2 * mib)
-	l := layer.Limit(base, 3*mib)
+	l := layer.NewLimiter(base, 3*mib)
 	b := fake.MustAlloc(t, l, 1)
 	if l.Live() != 2*mib {
 		t.Errorf("live %d, want the block's 2MiB", l.Live())
@@ -84,7 +84,7 @@ func TestLimitCountsWholeBlocks(t *testing.T) {
 
 func TestLimitErrorsBelowCountNothing(t *testing.T) {
 	base := fake.NewPile(512)
-	l := layer.Limit(base, 10*mib)
+	l := layer.NewLimiter(base, 10*mib)
 	base.Fail = driver.ErrLost
 	if _, err := l.Alloc(fake.S0, mib); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("the error is %v", err)
@@ -99,7 +99,7 @@ func TestLimitErrorsBelowCountNothing(t *testing.T) {
 }
 
 func TestLimitZeroAndHuge(t *testing.T) {
-	l := layer.Limit(fake.NewPile(512), 0)
+	l := layer.NewLimiter(fake.NewPile(512), 0)
 	if b := fake.MustAlloc(t, l, 0); b != (mem.Block{}) {
 		t.Errorf("zero bytes gave %v", b)
 	}
@@ -114,18 +114,18 @@ func TestLimitZeroAndHuge(t *testing.T) {
 		t.Errorf("over a lowered limit: %v", err)
 	}
 	l.Free(b)
-	testkit.Contains(t, testkit.Panic(t, func() { layer.Limit(fake.NewPile(1), -1) }), "layer: Limit", "negative")
+	testkit.Contains(t, testkit.Panic(t, func() { layer.NewLimiter(fake.NewPile(1), -1) }), "layer: Limiter", "negative")
 }
 
 func TestLimitFreeOfWhatItNeverGave(t *testing.T) {
 	base := fake.NewPile(512)
-	l := layer.Limit(base, mib)
+	l := layer.NewLimiter(base, mib)
 	b := fake.MustAlloc(t, base, 512)
-	testkit.Contains(t, testkit.Panic(t, func() { l.Free(b) }), "layer: Limit", "512 bytes")
+	testkit.Contains(t, testkit.Panic(t, func() { l.Free(b) }), "layer: Limiter", "512 bytes")
 }
 
 func TestLimitConcurrent(t *testing.T) {
-	l := layer.Limit(fake.NewPile(512), 8*512)
+	l := layer.NewLimiter(fake.NewPile(512), 8*512)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -163,10 +163,10 @@ func TestLimitOf(t *testing.T) {
 		want int64
 		ok   bool
 	}{
-		"pile": {fake.NewPile(1), 0, false}, "arena": {unlimited, 0, false}, "bfc": {layer.Measure(b), 8 << 20, true},
-		"lower below": {layer.Limit(layer.Zero(tenant), 2<<20), 1 << 20, true},
-		"lower above": {layer.Zero(layer.Limit(tenant, 1<<19)), 1 << 19, true},
-		"nothing":     {layer.Limit(fake.NewPile(1), 0), 0, true}, "no quota": {nobody, 0, true},
+		"pile": {fake.NewPile(1), 0, false}, "arena": {unlimited, 0, false}, "bfc": {layer.NewCounter(b), 8 << 20, true},
+		"lower below": {layer.NewLimiter(layer.NewZeroer(tenant), 2<<20), 1 << 20, true},
+		"lower above": {layer.NewZeroer(layer.NewLimiter(tenant, 1<<19)), 1 << 19, true},
+		"nothing":     {layer.NewLimiter(fake.NewPile(1), 0), 0, true}, "no quota": {nobody, 0, true},
 	} {
 		if n, ok := mem.LimitOf(c.a); n != c.want || ok != c.ok {
 			t.Errorf("%s: %d, %v; want %d, %v", name, n, ok, c.want, c.ok)

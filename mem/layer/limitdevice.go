@@ -41,9 +41,9 @@ type limitedPage struct {
 // Name is what errors call the limit: "the engine's MemoryLimit". A limit that is not positive panics. The device is
 // for allocators, and for them alone: all else (streams, peers, backends) takes dev itself. Page-locked memory of the
 // host does not count. Safe for concurrent use.
-func LimitDevice(dev driver.Device, limit int64, name string) *LimitedDevice {
+func NewLimitedDevice(dev driver.Device, limit int64, name string) *LimitedDevice {
 	if limit <= 0 {
-		panic(fmt.Sprintf("layer: LimitDevice with %d bytes: want a positive limit", limit))
+		panic(fmt.Sprintf("layer: NewLimitedDevice with %d bytes: want a positive limit", limit))
 	}
 	return &LimitedDevice{
 		Device: dev, limit: limit, name: name, blocks: map[driver.Pointer]int64{}, pages: map[uint64]*limitedPage{},
@@ -267,7 +267,7 @@ func (l *deviceLimited) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return b, nil
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (l *deviceLimited) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(l.inner, s, size, o)
 	if err != nil {

@@ -18,7 +18,7 @@ func TestLimitDeviceCountsWhatTheDeviceGaveUp(t *testing.T) {
 	for n := int64(0); ; n++ { // which call fails; none in the first round
 		s := sim.New(sim.Options{Total: 64 << 20})
 		broken := fault.Wrap(s)
-		d := layer.LimitDevice(broken, 16<<20, "the limit of the test")
+		d := layer.NewLimitedDevice(broken, 16<<20, "the limit of the test")
 		check := func(what string) {
 			t.Helper()
 			free, total, err := s.Available()
@@ -86,7 +86,7 @@ func TestLimitDeviceWantsALimit(t *testing.T) {
 					t.Errorf("a limit of %d: no panic", limit)
 				}
 			}()
-			layer.LimitDevice(sim.New(sim.Options{}), limit, "")
+			layer.NewLimitedDevice(sim.New(sim.Options{}), limit, "")
 		}()
 	}
 }

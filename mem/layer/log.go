@@ -53,7 +53,7 @@ type Logger struct {
 // A row is one Write, made under the log's lock, and for a move under those of the layer below too, so w must not block for
 // long nor allocate through here: give it a buffer, and flush that. A block is logged before its address can be handed out
 // again. If w fails, the log ends there, the allocator goes on, and Err tells.
-func Log(a mem.Allocator, w io.Writer, clock func() time.Time) *Logger {
+func NewLogger(a mem.Allocator, w io.Writer, clock func() time.Time) *Logger {
 	l := &Logger{inner: a, clock: clock, w: w}
 	_, l.err = w.Write([]byte(LogHeader + "\n"))
 	return l
@@ -64,7 +64,7 @@ func (l *Logger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return l.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. With Logged no row is written of the request, nor of what becomes of its block: a log holds
+// AllocWith implements mem.OptionsAllocator. With Logged no row is written of the request, nor of what becomes of its block: a log holds
 // together. A request that fails is logged in any case, unless it is Tentative.
 func (l *Logger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(l.inner, s, size, o)
@@ -102,7 +102,7 @@ func (l *Logger) unhush(p driver.Pointer) bool {
 
 // Free implements mem.Allocator. The row is written first.
 func (l *Logger) Free(b mem.Block, used ...driver.Stream) {
-	check.Used("layer: Log: Free", used)
+	check.Used("layer: Logger: Free", used)
 	if b.Ptr != 0 {
 		l.write(LogFree, b.Ptr, b.Size, 0, used, 0)
 	}
@@ -162,9 +162,9 @@ type loggedHolder struct {
 	silent bool // while the block is lifted: nothing is written of it. Another may come to where it was meanwhile
 }
 
-// Lift implements mem.Holder.
-func (k *loggedHolder) Lift() ([]driver.Stream, bool) {
-	used, ok := k.holder.Lift()
+// BeginMove implements mem.Holder.
+func (k *loggedHolder) BeginMove() ([]driver.Stream, bool) {
+	used, ok := k.holder.BeginMove()
 	if ok {
 		k.log.mu.Lock()
 		k.silent = k.log.unhush(k.block.Ptr)
@@ -173,8 +173,8 @@ func (k *loggedHolder) Lift() ([]driver.Stream, bool) {
 	return used, ok
 }
 
-// Land implements mem.Holder. The row is written before the holder hears of the move, and so before that of any Free.
-func (k *loggedHolder) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder. The row is written before the holder hears of the move, and so before that of any Free.
+func (k *loggedHolder) EndMove(b mem.Block, s driver.Stream) {
 	switch {
 	case k.silent:
 		k.log.hush(b.Ptr)
@@ -182,5 +182,5 @@ func (k *loggedHolder) Land(b mem.Block, s driver.Stream) {
 		k.log.write(LogMove, k.block.Ptr, b.Size, 0, nil, b.Ptr)
 	}
 	k.block = b
-	k.holder.Land(b, s)
+	k.holder.EndMove(b, s)
 }

@@ -21,8 +21,8 @@ import (
 func TestLogWritesWhatRMMDoes(t *testing.T) {
 	var out bytes.Buffer
 	at := time.Date(2026, 1, 2, 15, 4, 5, 678_901_000, time.UTC)
-	limit := layer.Limit(fake.NewPile(512), 2048)
-	l := layer.Log(limit, &out, func() time.Time { at = at.Add(time.Microsecond); return at })
+	limit := layer.NewLimiter(fake.NewPile(512), 2048)
+	l := layer.NewLogger(limit, &out, func() time.Time { at = at.Add(time.Microsecond); return at })
 	a := fake.MustAlloc(t, l, 100)
 	b, err := l.Alloc(fake.S1, 1000)
 	testkit.Must(t, err)
@@ -58,7 +58,7 @@ func TestLogReplaysToTheSameLog(t *testing.T) {
 		dev := sim.New(sim.Options{Total: 64 << 20})
 		other, err := dev.NewStream(driver.StreamOptions{})
 		testkit.Must(t, err)
-		return dev, layer.Log(newCaching(t, dev), out, nil), []driver.Stream{dev.DefaultStream(), other}
+		return dev, layer.NewLogger(newCaching(t, dev), out, nil), []driver.Stream{dev.DefaultStream(), other}
 	}
 	dev, l, streams := open(&first)
 	defer dev.Close()
@@ -95,7 +95,7 @@ func TestLogOfMovesReplays(t *testing.T) {
 	for _, backward := range []bool{false, true} {
 		var out bytes.Buffer
 		below := &shelf{backward: backward}
-		l := layer.Log(below, &out, nil)
+		l := layer.NewLogger(below, &out, nil)
 		var owners []*owner
 		for i := range 6 {
 			b := fake.MustAlloc(t, l, 100+int64(i%2))
@@ -125,7 +125,7 @@ func TestLogOfMovesReplays(t *testing.T) {
 func TestBehaviour86_LogOfASlowFree(t *testing.T) {
 	var out bytes.Buffer
 	base := fake.NewPile(512)
-	l := layer.Log(base, &out, nil)
+	l := layer.NewLogger(base, &out, nil)
 	a := fake.MustAlloc(t, l, 100)
 	var b mem.Block
 	base.OnFree = func(mem.Block) {
@@ -239,7 +239,7 @@ func (w *full) Write(p []byte) (int, error) {
 func TestLogOutlivesItsWriter(t *testing.T) {
 	room := full(len(layer.LogHeader) + 60)
 	base := fake.NewPile(512)
-	l := layer.Log(base, &room, nil)
+	l := layer.NewLogger(base, &room, nil)
 	for range 5 {
 		l.Free(fake.MustAlloc(t, l, 100))
 	}

@@ -58,9 +58,9 @@ func binned(rest string, sizes ...int64) opening {
 		below := opened(rest)(t, dev)
 		var bins []layer.Bin
 		for _, size := range sizes {
-			bins = append(bins, layer.Bin{Size: size, Allocator: layer.Slab(below, size, 4)})
+			bins = append(bins, layer.Bin{Size: size, Allocator: layer.NewSlabs(below, size, 4)})
 		}
-		return layer.Binning(below, bins...)
+		return layer.NewBinning(below, bins...)
 	}
 }
 

@@ -31,7 +31,7 @@ type shelf struct {
 type shelved struct {
 	mem.Block
 	holder mem.Holder
-	told   []driver.Stream // what its last Lift said
+	told   []driver.Stream // what its last BeginMove said
 }
 
 const shelfStart = 0x1000
@@ -91,7 +91,7 @@ func (a *shelf) Compact(s driver.Stream) error {
 	for _, l := range a.loans {
 		ok := false
 		if l.holder != nil {
-			l.told, ok = l.holder.Lift()
+			l.told, ok = l.holder.BeginMove()
 		}
 		if ok {
 			lifted = append(lifted, l)
@@ -107,7 +107,7 @@ func (a *shelf) Compact(s driver.Stream) error {
 		case !slices.Contains(lifted, l):
 			at = l.Ptr
 		case l.Ptr == at:
-			l.holder.Land(l.Block, nil)
+			l.holder.EndMove(l.Block, nil)
 		default:
 			a.next++
 			l.Ptr, l.Tag = at, a.next
@@ -119,7 +119,7 @@ func (a *shelf) Compact(s driver.Stream) error {
 		slices.Reverse(moved)
 	}
 	for _, l := range moved {
-		l.holder.Land(l.Block, s)
+		l.holder.EndMove(l.Block, s)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ type owner struct {
 	onLand func(b mem.Block) // before the owner has it
 }
 
-func (o *owner) Lift() ([]driver.Stream, bool) {
+func (o *owner) BeginMove() ([]driver.Stream, bool) {
 	if o.refuse {
 		return nil, false
 	}
@@ -145,7 +145,7 @@ func (o *owner) Lift() ([]driver.Stream, bool) {
 	return o.used, true
 }
 
-func (o *owner) Land(b mem.Block, s driver.Stream) {
+func (o *owner) EndMove(b mem.Block, s driver.Stream) {
 	if o.onLand != nil {
 		o.onLand(b)
 	}
@@ -181,11 +181,11 @@ func TestLayersThatCannotFollow(t *testing.T) {
 	below := &shelf{}
 	for name, a := range map[string]mem.Allocator{
 		"a layer that knows nothing of moves": struct{ mem.Allocator }{below},
-		"a limit over such a layer":           layer.Limit(struct{ mem.Allocator }{below}, 1<<20),
-		"a tracker over such a layer":         layer.Track(struct{ mem.Allocator }{below}, layer.TrackOptions{}),
+		"a limit over such a layer":           layer.NewLimiter(struct{ mem.Allocator }{below}, 1<<20),
+		"a tracker over such a layer":         layer.NewLeakTracker(struct{ mem.Allocator }{below}, layer.LeakTrackerOptions{}),
 		"a scope over such a layer":           layer.NewScope(struct{ mem.Allocator }{below}),
 		"a magazine":                          magazine.New(below, magazine.Options{}),
-		"a tracker over a magazine":           layer.Track(magazine.New(below, magazine.Options{}), layer.TrackOptions{}),
+		"a tracker over a magazine":           layer.NewLeakTracker(magazine.New(below, magazine.Options{}), layer.LeakTrackerOptions{}),
 		"a pile":                              fake.NewPile(512),
 	} {
 		gap, b := fake.MustAlloc(t, a, 64), fake.MustAlloc(t, a, 64)
@@ -207,7 +207,7 @@ func TestLayersThatCannotFollow(t *testing.T) {
 			t.Errorf("a holder reached the allocator below, for %+v", l.Block)
 		}
 	}
-	if _, ok := any(raw.ByAddress(below)).(mem.Mover); ok {
+	if _, ok := any(raw.NewAddressed(below)).(mem.Mover); ok {
 		t.Error("ByAddress, whose callers have nothing but addresses, is a Mover")
 	}
 }
@@ -215,11 +215,11 @@ func TestLayersThatCannotFollow(t *testing.T) {
 // Each layer that can passes moves on, in any order.
 func TestLayersThatFollow(t *testing.T) {
 	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
-		"Limit": func(a mem.Allocator) mem.Allocator { return layer.Limit(a, 1<<20) },
-		"Track": func(a mem.Allocator) mem.Allocator { return layer.Track(a, layer.TrackOptions{}) },
+		"Limit": func(a mem.Allocator) mem.Allocator { return layer.NewLimiter(a, 1<<20) },
+		"Track": func(a mem.Allocator) mem.Allocator { return layer.NewLeakTracker(a, layer.LeakTrackerOptions{}) },
 		"Scope": func(a mem.Allocator) mem.Allocator { return layer.NewScope(a) },
 		"all": func(a mem.Allocator) mem.Allocator {
-			return layer.NewScope(layer.Track(layer.Limit(layer.NewScope(layer.Track(a, layer.TrackOptions{})), 1<<20), layer.TrackOptions{}))
+			return layer.NewScope(layer.NewLeakTracker(layer.NewLimiter(layer.NewScope(layer.NewLeakTracker(a, layer.LeakTrackerOptions{})), 1<<20), layer.LeakTrackerOptions{}))
 		},
 	} {
 		for _, backward := range []bool{false, true} {
@@ -264,7 +264,7 @@ func TestLayersThatFollow(t *testing.T) {
 				if l, ok := mem.Find[*layer.Limiter](a); ok && l.Live() != 0 {
 					t.Errorf("the limiter counts %d bytes at the end", l.Live())
 				}
-				if tr, ok := mem.Find[*layer.Tracker](a); ok && len(tr.Live()) != 0 {
+				if tr, ok := mem.Find[*layer.LeakTracker](a); ok && len(tr.Live()) != 0 {
 					t.Errorf("the tracker has %v at the end", tr.Live())
 				}
 			})
@@ -275,7 +275,7 @@ func TestLayersThatFollow(t *testing.T) {
 // The tracker's report, and what it says of a wrong Free, are about where blocks are now.
 func TestTrackerFollows(t *testing.T) {
 	below := &shelf{}
-	tr := layer.Track(below, layer.TrackOptions{})
+	tr := layer.NewLeakTracker(below, layer.LeakTrackerOptions{})
 	gap, o := fake.MustAlloc(t, tr, 64), own(t, tr, 64)
 	from := o.block
 	tr.Free(gap) // remembered as freed, at the address that the block moves to
@@ -292,9 +292,9 @@ func TestTrackerFollows(t *testing.T) {
 	if len(live) != 1 || live[0].Block != o.block || live[0].Number != 2 || live[0].Stream != fake.S0.ID() || len(live[0].Site) == 0 {
 		t.Errorf("on loan are %+v, want the second allocation at its new address", live)
 	}
-	testkit.Contains(t, testkit.Panic(t, func() { tr.Free(from) }), "layer: Track: Free of 64 bytes at 0x1040, which is not a block")
-	testkit.Contains(t, testkit.Panic(t, func() { tr.Free(gap) }), "layer: Track: ")
-	testkit.Contains(t, testkit.Panic(t, func() { tr.Movable(from, o) }), "layer: Track: Movable of 64 bytes at 0x1040")
+	testkit.Contains(t, testkit.Panic(t, func() { tr.Free(from) }), "layer: LeakTracker: Free of 64 bytes at 0x1040, which is not a block")
+	testkit.Contains(t, testkit.Panic(t, func() { tr.Free(gap) }), "layer: LeakTracker: ")
+	testkit.Contains(t, testkit.Panic(t, func() { tr.Movable(from, o) }), "layer: LeakTracker: Movable of 64 bytes at 0x1040")
 	tr.Free(o.block)
 	testkit.Contains(t, testkit.Panic(t, func() { tr.Free(o.block) }), "double free of 64 bytes at 0x1000")
 	if tr.Movable(mem.Block{}, o) {
@@ -305,9 +305,11 @@ func TestTrackerFollows(t *testing.T) {
 // A block whose Free has begun is not moved, though its holder would let it.
 func TestNoMoveUnderAFree(t *testing.T) {
 	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
-		"Track":            func(a mem.Allocator) mem.Allocator { return layer.Track(a, layer.TrackOptions{}) },
-		"Track, no graves": func(a mem.Allocator) mem.Allocator { return layer.Track(a, layer.TrackOptions{Freed: -1}) },
-		"Scope":            func(a mem.Allocator) mem.Allocator { return layer.NewScope(a) },
+		"Track": func(a mem.Allocator) mem.Allocator { return layer.NewLeakTracker(a, layer.LeakTrackerOptions{}) },
+		"Track, no graves": func(a mem.Allocator) mem.Allocator {
+			return layer.NewLeakTracker(a, layer.LeakTrackerOptions{Freed: -1})
+		},
+		"Scope": func(a mem.Allocator) mem.Allocator { return layer.NewScope(a) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			below := &shelf{}
@@ -326,14 +328,14 @@ func TestNoMoveUnderAFree(t *testing.T) {
 // An allocator that lands a block on another is found out.
 func TestTrackerRefusesLandingOnALiveBlock(t *testing.T) {
 	below := &shelf{}
-	tr := layer.Track(below, layer.TrackOptions{})
+	tr := layer.NewLeakTracker(below, layer.LeakTrackerOptions{})
 	other, o := fake.MustAlloc(t, tr, 64), own(t, tr, 64)
 	h := below.loans[1].holder
-	if _, ok := h.Lift(); !ok {
+	if _, ok := h.BeginMove(); !ok {
 		t.Fatal("the holder refuses")
 	}
-	text := testkit.Panic(t, func() { h.Land(mem.Block{Ptr: other.Ptr, Size: 64, Tag: 9}, fake.S1) })
-	if !strings.HasPrefix(text, "layer: Track: the allocator below moved 64B at 0x1000, where 64B is on loan") || o.lands != 0 {
+	text := testkit.Panic(t, func() { h.EndMove(mem.Block{Ptr: other.Ptr, Size: 64, Tag: 9}, fake.S1) })
+	if !strings.HasPrefix(text, "layer: LeakTracker: the allocator below moved 64B at 0x1000, where 64B is on loan") || o.lands != 0 {
 		t.Errorf("panicked with %q, and %d landings", text, o.lands)
 	}
 }

@@ -116,7 +116,7 @@ func TestWishesOfAnAllocatorThatKnowsNone(t *testing.T) {
 // The other allocator of a Fallback is asked under the same wishes.
 func TestWishesFallBack(t *testing.T) {
 	then := &optioned{Pile: fake.NewPile(1)}
-	_, err := mem.AllocWith(layer.Fallback(layer.Limit(fake.NewPile(1), 0), then), fake.S0, 100, mem.AllocOptions{NoRetry: true})
+	_, err := mem.AllocWith(layer.NewFallback(layer.NewLimiter(fake.NewPile(1), 0), then), fake.S0, 100, mem.AllocOptions{NoRetry: true})
 	if testkit.Must(t, err); len(then.got) != 1 || !then.got[0].NoRetry {
 		t.Errorf("it has %+v", then.got)
 	}
@@ -124,7 +124,7 @@ func TestWishesFallBack(t *testing.T) {
 
 // Whoever asks with wishes is whoever asked: a tracker leaves its own calls out in both cases.
 func TestTrackedSitesOfWishes(t *testing.T) {
-	a := layer.Track(fake.NewPile(1), layer.TrackOptions{})
+	a := layer.NewLeakTracker(fake.NewPile(1), layer.LeakTrackerOptions{})
 	_, err := a.Alloc(fake.S0, 1)
 	testkit.Must(t, err)
 	_, err = a.AllocWith(fake.S0, 1, mem.AllocOptions{Logged: true})
@@ -142,7 +142,7 @@ func TestLogOfMovesThatOthersLog(t *testing.T) {
 	for _, backward := range []bool{false, true} {
 		below := &shelf{backward: backward}
 		var out bytes.Buffer
-		a := layer.Log(below, &out, nil)
+		a := layer.NewLogger(below, &out, nil)
 		var owners [5]owner
 		for i := range owners {
 			b, err := mem.AllocWith(a, idle{}, 100, mem.AllocOptions{Logged: i%2 == 0})

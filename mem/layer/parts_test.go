@@ -17,7 +17,7 @@ import (
 func TestFallbackAsksTheOtherForWantOfMemoryAlone(t *testing.T) {
 	first, then := fake.NewPile(512), fake.NewPile(512)
 	then.Next = 1 << 40
-	f := layer.Fallback(layer.Limit(first, 1024), then)
+	f := layer.NewFallback(layer.NewLimiter(first, 1024), then)
 	a, b := fake.MustAlloc(t, f, 1024), fake.MustAlloc(t, f, 1024)
 	if a.Ptr >= 1<<40 || b.Ptr < 1<<40 {
 		t.Errorf("%+v, then %+v", a, b)
@@ -52,7 +52,7 @@ func TestBinningBySize(t *testing.T) {
 		return layer.Bin{Size: size, Allocator: piles[size]}
 	}
 	rest := fake.NewPile(1)
-	b := layer.Binning(rest, bin(4096), bin(256), bin(1024)) // in any order
+	b := layer.NewBinning(rest, bin(4096), bin(256), bin(1024)) // in any order
 	for _, tt := range []struct{ size, bin int64 }{{1, 256}, {256, 256}, {257, 1024}, {1024, 1024}, {1025, 4096}, {4096, 4096}} {
 		blk := fake.MustAlloc(t, b, tt.size)
 		if piles[tt.bin].Live[blk.Ptr] != tt.size {
@@ -76,16 +76,16 @@ func TestBinningBySize(t *testing.T) {
 		t.Errorf("%v; not all caches were emptied", err)
 	}
 	for _, bins := range [][]layer.Bin{{{Size: 0}}, {{Size: -1}}, {{Size: 4}, {Size: 5}, {Size: 4}}} {
-		testkit.Contains(t, testkit.Panic(t, func() { layer.Binning(rest, bins...) }), "layer: Binning with a bin of")
+		testkit.Contains(t, testkit.Panic(t, func() { layer.NewBinning(rest, bins...) }), "layer: Binning with a bin of")
 	}
-	none := layer.Binning(rest)
+	none := layer.NewBinning(rest)
 	none.Free(fake.MustAlloc(t, none, 1))
 }
 
 func TestSlabCutsPieces(t *testing.T) {
 	base := fake.NewPile(1)
 	below := &asked{Allocator: base}
-	a := layer.Slab(below, 512, 4)
+	a := layer.NewSlabs(below, 512, 4)
 	var blocks []mem.Block
 	for i := range 9 {
 		b := fake.MustAlloc(t, a, int64(1+i*60))
@@ -119,7 +119,7 @@ func TestSlabCutsPieces(t *testing.T) {
 		t.Errorf("%d slabs are left, %d calls of EmptyCache below", len(base.Live), base.Trims)
 	}
 	for _, bad := range [][2]int64{{0, 1}, {1, 0}, {-1, 1}, {1 << 40, 1 << 24}} {
-		testkit.Contains(t, testkit.Panic(t, func() { layer.Slab(base, bad[0], bad[1]) }), "layer: Slab of")
+		testkit.Contains(t, testkit.Panic(t, func() { layer.NewSlabs(base, bad[0], bad[1]) }), "layer: Slabs of")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestSlabCutsPieces(t *testing.T) {
 // all such streams.
 func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 	base := fake.NewPile(1)
-	a := layer.Slab(base, 512, 3)
+	a := layer.NewSlabs(base, 512, 3)
 	x, y, z := fake.MustAlloc(t, a, 1), fake.MustAlloc(t, a, 1), fake.MustAlloc(t, a, 1)
 	a.Free(x, fake.S1)
 	a.Free(y, fake.S0, fake.S1) // its own among them
@@ -143,7 +143,7 @@ func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 // Idle slabs of one stream are in nobody's way.
 func TestSlabGivesBackForWantOfMemory(t *testing.T) {
 	base := fake.NewPile(1)
-	a := layer.Slab(layer.Limit(base, 4096), 512, 8)
+	a := layer.NewSlabs(layer.NewLimiter(base, 4096), 512, 8)
 	a.Free(fake.MustAlloc(t, a, 1))
 	b, err := a.Alloc(fake.S1, 1)
 	if err != nil || len(base.Live) != 1 {
@@ -160,7 +160,7 @@ func TestPrefetchIsAdvice(t *testing.T) {
 	base := fake.NewPile(512)
 	var got []mem.Block
 	fail := error(nil)
-	p := layer.Prefetch(base, func(s driver.Stream, at driver.Pointer, size int64) error {
+	p := layer.NewPrefetcher(base, func(s driver.Stream, at driver.Pointer, size int64) error {
 		got = append(got, mem.Block{Ptr: at, Size: size, Tag: uint64(s.ID())})
 		return fail
 	})
@@ -176,7 +176,7 @@ func TestPrefetchIsAdvice(t *testing.T) {
 	}
 	dev := sim.New(sim.Options{})
 	defer dev.Close()
-	touching := layer.Prefetch(direct.New(dev, direct.Config{}), nil)
+	touching := layer.NewPrefetcher(direct.New(dev, direct.Config{}), nil)
 	blk, err := touching.Alloc(dev.DefaultStream(), 4096)
 	testkit.Must(t, err)
 	if got := contents(t, dev.DefaultStream(), blk); got[0] != 0 || got[4095] != 0 {
@@ -252,7 +252,7 @@ func TestQuotasCountWholeBlocks(t *testing.T) {
 func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
 	for _, onlyUsed := range []bool{false, true} {
 		dev := sim.New(sim.Options{Total: arenaSize + arenaBounce + 1<<20})
-		a := layer.Slab(newArena(t, dev), 4096, 4)
+		a := layer.NewSlabs(newArena(t, dev), 4096, 4)
 		s, err := dev.NewStream(driver.StreamOptions{})
 		testkit.Must(t, err)
 		b, err := a.Alloc(s, 4096)
@@ -292,7 +292,7 @@ func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
 	}
 	old, now := fake.Stream{Number: 1}, &fake.Stream{Number: 1}
 	base := fake.NewPile(1)
-	a := layer.Slab(base, 512, 2)
+	a := layer.NewSlabs(base, 512, 2)
 	b, err := a.Alloc(old, 1)
 	testkit.Must(t, err)
 	a.Free(b, now)

@@ -26,7 +26,7 @@ type Prefetcher struct {
 // prefetch_resource_adaptor. A nil fetch queues a Fill, which touches every page: right for memory of the host.
 //
 // Fetching is advice. What it returns does not fail the request: see Failed. A call costs what fetch costs.
-func Prefetch(a mem.Allocator, fetch Fetch) *Prefetcher {
+func NewPrefetcher(a mem.Allocator, fetch Fetch) *Prefetcher {
 	if fetch == nil {
 		fetch = func(s driver.Stream, p driver.Pointer, size int64) error { return s.Fill(p, 0, size) }
 	}
@@ -39,7 +39,7 @@ func (p *Prefetcher) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return p.bring(s, b, err)
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (p *Prefetcher) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(p.inner, s, size, o)
 	return p.bring(s, b, err)

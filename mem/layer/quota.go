@@ -39,7 +39,7 @@ func (q *Quotas) Tenant(name string, reserved, limit int64) (*Tenant, error) {
 	if reserved < 0 || limit < reserved {
 		panic(fmt.Sprintf("layer: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved, limit))
 	}
-	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, loans: records[struct{}]{name: "Tenant " + name}}
+	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, loans: blockTable[struct{}]{name: "Tenant " + name}}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if reserved > q.total-q.committed {
@@ -56,7 +56,7 @@ type Tenant struct {
 	reserved, limit int64
 	live            int64
 	left            bool
-	loans           records[struct{}]
+	loans           blockTable[struct{}]
 }
 
 // Name returns the name that Quotas.Tenant was given.
@@ -84,7 +84,7 @@ func (t *Tenant) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return t.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if size <= 0 {
 		return mem.AllocWith(t.quotas.inner, s, size, o)
@@ -160,7 +160,7 @@ func (t *Tenant) Leave() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t.live > 0 {
-		return fmt.Errorf("layer: Tenant %s: Leave with %s on loan; layer.Track tells where it was allocated", t.name, bytesize.Format(t.live))
+		return fmt.Errorf("layer: Tenant %s: Leave with %s on loan; layer.NewLeakTracker tells where it was allocated", t.name, bytesize.Format(t.live))
 	}
 	if !t.left {
 		q.committed -= t.reserved

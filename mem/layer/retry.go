@@ -93,7 +93,7 @@ func (r *Retry) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return r.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (r *Retry) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	return r.alloc(s, size, o, r.opts.Wait)
 }
@@ -185,8 +185,8 @@ func (r *Retry) hopeless(t *attempt) bool {
 	if errors.As(t.err, &oom) && oom.TooLarge {
 		return true
 	}
-	_, two := mem.Find[*FallingBack](r.inner)
-	_, many := mem.Find[*Binned](r.inner)
+	_, two := mem.Find[*Fallback](r.inner)
+	_, many := mem.Find[*Binning](r.inner)
 	limit, limited := mem.LimitOf(r.inner)
 	return limited && t.size > limit && !two && !many // of which others may have no limit
 }

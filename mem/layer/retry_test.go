@@ -96,7 +96,7 @@ func TestRetryTakesStepsInOrder(t *testing.T) {
 // A step that allocates from where it is a step of ends with no memory, and does not go round in circles; nor does a
 // panic of one leave anything behind.
 func TestBehaviour92_RetryWithinAStep(t *testing.T) {
-	limit := layer.Limit(fake.NewPile(512), 1024)
+	limit := layer.NewLimiter(fake.NewPile(512), 1024)
 	var r *layer.Retry
 	steps, panicking := 0, false
 	r = layer.NewRetry(limit, layer.RetryOptions{Steps: []layer.Step{func(s driver.Stream, size int64) error {
@@ -121,7 +121,7 @@ func TestBehaviour92_RetryWithinAStep(t *testing.T) {
 
 // Each of many goroutines takes its own steps, once for each request.
 func TestRetryConcurrent(t *testing.T) {
-	limit := layer.Limit(fake.NewPile(512), 4*512)
+	limit := layer.NewLimiter(fake.NewPile(512), 4*512)
 	var mu sync.Mutex
 	var kept []mem.Block
 	r := layer.NewRetry(limit, layer.RetryOptions{Steps: []layer.Step{func(driver.Stream, int64) error {
@@ -300,7 +300,7 @@ func TestRetryWaitsWhereThatCanHelp(t *testing.T) {
 		cancel()
 		return ctx, cancel
 	}
-	limit := layer.Limit(fake.NewPile(512), 1024)
+	limit := layer.NewLimiter(fake.NewPile(512), 1024)
 	r = layer.NewRetry(limit, layer.RetryOptions{Wait: patience, Steps: []layer.Step{func(s driver.Stream, size int64) error {
 		_, err := r.Alloc(s, size) // within a step: refused at once
 		return err
@@ -325,9 +325,9 @@ func TestRetryWaitsWhereThatCanHelp(t *testing.T) {
 	r.Free(b)
 
 	// Where one of two has a limit, the other may get room.
-	full := layer.Limit(fake.NewPile(512), 4096)
+	full := layer.NewLimiter(fake.NewPile(512), 4096)
 	fake.MustAlloc(t, full, 4096)
-	r = layer.NewRetry(layer.Fallback(limit, full), layer.RetryOptions{Wait: patience})
+	r = layer.NewRetry(layer.NewFallback(limit, full), layer.RetryOptions{Wait: patience})
 	if _, err := r.Alloc(fake.S0, 2048); !errors.Is(err, context.Canceled) || waits != 2 {
 		t.Errorf("over the limit of one of two: %v after %d waits", err, waits)
 	}
@@ -341,7 +341,7 @@ func TestRetryWaitsWhereThatCanHelp(t *testing.T) {
 
 // Memory that comes back without a Free through the Retry is found when somebody says so.
 func TestRetryLooksAgainWhenItIsWoken(t *testing.T) {
-	limit := layer.Limit(fake.NewPile(512), 1024)
+	limit := layer.NewLimiter(fake.NewPile(512), 1024)
 	r := layer.NewRetry(limit, layer.RetryOptions{})
 	b := fake.MustAlloc(t, limit, 1024)
 	ctx, cancel := newAlarm()
@@ -356,7 +356,7 @@ func TestRetryLooksAgainWhenItIsWoken(t *testing.T) {
 
 // Goroutines that each have one block at a time, of which few fit, all get theirs.
 func TestRetryUnderLoad(t *testing.T) {
-	limit := layer.Limit(fake.NewPile(1), 1024)
+	limit := layer.NewLimiter(fake.NewPile(1), 1024)
 	r := layer.NewRetry(limit, layer.RetryOptions{Wait: func() (context.Context, context.CancelFunc) {
 		return t.Context(), func() {}
 	}})

@@ -55,7 +55,7 @@ func (s *Scope) Alloc(stream driver.Stream, size int64) (mem.Block, error) {
 	return s.AllocWith(stream, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
+// AllocWith implements mem.OptionsAllocator.
 func (s *Scope) AllocWith(stream driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	s.mu.Lock()
 	closed := s.closed
@@ -238,9 +238,9 @@ type scopeHolder struct {
 // onLoan reports whether the block is the scope's still. The caller holds scope.mu.
 func (k *scopeHolder) onLoan() bool { return k.scope.loans[k.at].turns == k.turns }
 
-// Lift implements mem.Holder. It adds the streams that the scope remembers.
-func (k *scopeHolder) Lift() ([]driver.Stream, bool) {
-	used, ok := k.holder.Lift()
+// BeginMove implements mem.Holder. It adds the streams that the scope remembers.
+func (k *scopeHolder) BeginMove() ([]driver.Stream, bool) {
+	used, ok := k.holder.BeginMove()
 	if !ok {
 		return nil, false
 	}
@@ -256,14 +256,14 @@ func (k *scopeHolder) Lift() ([]driver.Stream, bool) {
 	}
 	s.mu.Unlock()
 	if !ok {
-		k.Land(k.below, nil)
+		k.EndMove(k.below, nil)
 		return nil, false
 	}
 	return used, true
 }
 
-// Land implements mem.Holder.
-func (k *scopeHolder) Land(b mem.Block, stream driver.Stream) {
+// EndMove implements mem.Holder.
+func (k *scopeHolder) EndMove(b mem.Block, stream driver.Stream) {
 	s := k.scope
 	s.mu.Lock()
 	k.below = b
@@ -278,5 +278,5 @@ func (k *scopeHolder) Land(b mem.Block, stream driver.Stream) {
 		b.Tag = uint64(k.turns)<<32 | uint64(k.at)
 	}
 	s.mu.Unlock()
-	k.holder.Land(b, stream)
+	k.holder.EndMove(b, stream)
 }

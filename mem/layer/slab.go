@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Slabbed allocator cuts blocks of one size from slabs. See Slab.
+// A Slabs allocator cuts blocks of one size from slabs. See Slab.
 //
 // A slab belongs to the stream that it was got for, and its pieces are handed out for that stream alone, so that reuse
 // needs no waiting. A piece is
@@ -21,11 +21,11 @@ import (
 //	spent   freed while other streams used it, or of a retired slab; it comes back with its slab
 //
 // Invariant: free + live + spent = count; the slabs with free pieces that are not retired, and no others, are in their stream's list of open ones.
-type Slabbed struct {
+type Slabs struct {
 	inner  mem.Allocator
 	size   int64 // of a piece
 	count  int64 // pieces of a slab
-	loans  records[slabPiece]
+	loans  blockTable[slabPiece]
 	shards [recordShards]slabShard // by stream
 }
 
@@ -61,22 +61,22 @@ type slabPiece struct {
 //
 // Slabs without live pieces are kept, and go back in EmptyCache, when a has no room for something, and at once if other
 // streams used pieces of them: a then waits for those. A warm call takes two short locks, which streams share eight by eight.
-func Slab(a mem.Allocator, size, count int64) *Slabbed {
+func NewSlabs(a mem.Allocator, size, count int64) *Slabs {
 	if size <= 0 || count <= 0 || count > 1<<24 || size > 1<<62/count {
-		panic(fmt.Sprintf("layer: Slab of %d pieces of %d bytes", count, size))
+		panic(fmt.Sprintf("layer: Slabs of %d pieces of %d bytes", count, size))
 	}
-	return &Slabbed{inner: a, size: size, count: count, loans: records[slabPiece]{name: "Slab"}}
+	return &Slabs{inner: a, size: size, count: count, loans: blockTable[slabPiece]{name: "Slab"}}
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
-func (x *Slabbed) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (x *Slabs) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return x.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. With NoRetry no slabs are given back to make room. With FreedBefore the request goes to
+// AllocWith implements mem.OptionsAllocator. With NoRetry no slabs are given back to make room. With FreedBefore the request goes to
 // the layer below, whatever its size: nobody counted when pieces were freed. So does one with a Key: pieces are of no pool.
-func (x *Slabbed) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	check.Stream("layer: Slab: Alloc", s)
+func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	check.Stream("layer: Slabs: Alloc", s)
 	size, o = o.Rounded(size)
 	id := s.ID()
 	if size <= 0 || size > x.size || o.FreedBefore != nil || o.Key != nil {
@@ -144,7 +144,7 @@ func (h *slabShard) retire(s driver.Stream) *slab {
 }
 
 // ask gets a block from below, if need be after giving back the slabs that nobody uses.
-func (x *Slabbed) ask(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+func (x *Slabs) ask(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if !o.NoRetry {
 		tentative := o
 		tentative.Tentative = true
@@ -158,7 +158,7 @@ func (x *Slabbed) ask(s driver.Stream, size int64, o mem.AllocOptions) (mem.Bloc
 }
 
 // Free implements mem.Allocator.
-func (x *Slabbed) Free(b mem.Block, used ...driver.Stream) {
+func (x *Slabs) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
@@ -198,7 +198,7 @@ func (x *Slabbed) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // flush gives back the slabs without live pieces.
-func (x *Slabbed) flush() {
+func (x *Slabs) flush() {
 	var idle []*slab
 	for i := range x.shards {
 		shard := &x.shards[i]
@@ -220,15 +220,15 @@ func (x *Slabbed) flush() {
 }
 
 // EmptyCache implements mem.Trimmer: slabs without live pieces go back, and then what the layers below cache.
-func (x *Slabbed) EmptyCache() error {
+func (x *Slabs) EmptyCache() error {
 	x.flush()
 	return emptyCaches(x.inner)
 }
 
 // SlowSizes implements SlowSizer.
-func (x *Slabbed) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+func (x *Slabs) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	return x.loans.SlowSizes(p)
 }
 
-// Unwrap implements mem.Wrapper. Reports found below have slabs for blocks. Slabbed is no Mover: pieces stay in their slabs.
-func (x *Slabbed) Unwrap() mem.Allocator { return x.inner }
+// Unwrap implements mem.Wrapper. Reports found below have slabs for blocks. Slabs is no Mover: pieces stay in their slabs.
+func (x *Slabs) Unwrap() mem.Allocator { return x.inner }

@@ -184,25 +184,25 @@ func (w *tower) add() string {
 	limit := int64(1+w.rng.IntN(4)) << 20
 	switch w.rng.IntN(14) {
 	case 0:
-		w.top = layer.Limit(a, limit)
+		w.top = layer.NewLimiter(a, limit)
 		return fmt.Sprintf("limit %d", limit)
 	case 1:
-		w.top = layer.Track(a, layer.TrackOptions{Depth: -1, Freed: 2})
+		w.top = layer.NewLeakTracker(a, layer.LeakTrackerOptions{Depth: -1, Freed: 2})
 		return "track"
 	case 2:
 		w.top = layer.NewScope(a)
 		return "scope"
 	case 3:
-		w.top = layer.Measure(a)
+		w.top = layer.NewCounter(a)
 		return "measure"
 	case 4:
-		w.top = layer.Log(a, io.Discard, nil)
+		w.top = layer.NewLogger(a, io.Discard, nil)
 		return "log"
 	case 5:
-		w.top = layer.Zero(a)
+		w.top = layer.NewZeroer(a)
 		return "zero"
 	case 6:
-		w.top = layer.Prefetch(a, nil)
+		w.top = layer.NewPrefetcher(a, nil)
 		return "prefetch"
 	case 7:
 		steps := []layer.Step{w.spill}
@@ -224,27 +224,27 @@ func (w *tower) add() string {
 		return fmt.Sprintf("quota %d", limit)
 	case 9:
 		to := int64(512) << w.rng.IntN(5)
-		w.top = layer.Align(a, to, layer.AlignOptions{From: 1, Above: w.rng.Int64N(2000)})
+		w.top = layer.NewAligner(a, to, layer.AlignerOptions{From: 1, Above: w.rng.Int64N(2000)})
 		return fmt.Sprintf("align %d", to)
 	case 10:
 		zone := int64(1 + w.rng.IntN(400))
-		w.top = layer.Guard(a, layer.GuardOptions{Zone: zone})
+		w.top = layer.NewGuard(a, layer.GuardOptions{Zone: zone})
 		return fmt.Sprintf("guard %d", zone)
 	case 11:
 		size, n := int64(1)<<(6+w.rng.IntN(8)), int64(1+w.rng.IntN(20))
-		w.top = layer.Slab(a, size, n)
+		w.top = layer.NewSlabs(a, size, n)
 		return fmt.Sprintf("slab %d*%d", size, n)
 	case 12:
-		w.top = layer.NewTracked(a, layer.TrackedOptions{From: 1, Empty: w.rng.IntN(2) == 0})
+		w.top = layer.NewSizeTracker(a, layer.SizeTrackerOptions{From: 1, Empty: w.rng.IntN(2) == 0})
 		return "tracked"
 	}
 	names := w.names
 	w.names = nil
 	other := w.base()
 	name := fmt.Sprintf("binning (4096 %s)", w.names[0])
-	w.top = layer.Binning(a, layer.Bin{Size: 4096, Allocator: other})
+	w.top = layer.NewBinning(a, layer.Bin{Size: 4096, Allocator: other})
 	if w.rng.IntN(2) == 0 {
-		w.top, name = layer.Fallback(a, other), fmt.Sprintf("fallback (%s)", w.names[0])
+		w.top, name = layer.NewFallback(a, other), fmt.Sprintf("fallback (%s)", w.names[0])
 	}
 	w.names = names
 	return name
@@ -303,7 +303,7 @@ func (w *tower) take() error {
 	b := &brick{w: w, own: w.streams[w.rng.IntN(len(w.streams))], pattern: byte(1 + w.rng.IntN(255))}
 	var failed error
 	request := func() { b.Block, failed = w.top.Alloc(b.own, size) }
-	switch t, ok := w.top.(*layer.Tracked); {
+	switch t, ok := w.top.(*layer.SizeTracker); {
 	case ok && w.rng.IntN(3) == 0:
 		alignment := int64(1) << w.rng.IntN(13)
 		request = func() {
@@ -415,8 +415,8 @@ func (w *tower) spill(s driver.Stream, size int64) error {
 	return w.give(w.blocks[w.rng.IntN(len(w.blocks))])
 }
 
-// Lift implements mem.Holder.
-func (b *brick) Lift() ([]driver.Stream, bool) {
+// BeginMove implements mem.Holder.
+func (b *brick) BeginMove() ([]driver.Stream, bool) {
 	if b.lifted {
 		b.w.wrong = fmt.Errorf("%+v is lifted twice", b.Block)
 	}
@@ -424,8 +424,8 @@ func (b *brick) Lift() ([]driver.Stream, bool) {
 	return b.readers, b.lifted
 }
 
-// Land implements mem.Holder.
-func (b *brick) Land(at mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder.
+func (b *brick) EndMove(at mem.Block, s driver.Stream) {
 	if !b.lifted || at.Size != b.Size || s == nil && at != b.Block {
 		b.w.wrong = fmt.Errorf("%+v landed as %+v", b.Block, at)
 	}

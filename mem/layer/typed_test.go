@@ -159,7 +159,7 @@ func TestTypedFreesWhatPanicsInDestroy(t *testing.T) {
 // Elements that hold Go pointers are Go's to collect, never in memory that its collector does not see, and count in the
 // allocator all the same: limits hold for them.
 func TestTypedOfGoPointers(t *testing.T) {
-	limit := layer.Limit(fake.NewPile(1), 160)
+	limit := layer.NewLimiter(fake.NewPile(1), 160)
 	made := 0
 	a := layer.NewTyped(limit, layer.TypedOptions[string]{Construct: func(s *string) error {
 		made++
@@ -337,7 +337,7 @@ func TestTypedWaitsForWhatLayersKeep(t *testing.T) {
 	for name, c := range map[string]struct {
 		a     mem.Allocator
 		syncs int
-	}{"alone": {below, 0}, "slab": {layer.Slab(below, 64, 4), 2}} {
+	}{"alone": {below, 0}, "slab": {layer.NewSlabs(below, 64, 4), 2}} {
 		s := &waited{}
 		a := layer.NewTyped(c.a, layer.TypedOptions[int64]{})
 		for range 2 {

@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Zeroed allocator hands out blocks that hold nothing of their last user. See Zero.
-type Zeroed struct{ inner mem.Allocator }
+// A Zeroer allocator hands out blocks that hold nothing of their last user. See Zero.
+type Zeroer struct{ inner mem.Allocator }
 
 // Zero returns an allocator whose blocks are all zero bytes for the work that is queued on their stream after Alloc: it
 // queues a Fill over each block of a, over what a rounded up too, on the stream that it is for. No byte of one tenant so
@@ -23,36 +23,36 @@ type Zeroed struct{ inner mem.Allocator }
 //
 // A call costs a Fill: one driver call. While the stream captures, the wipe belongs to the graph, and each launch wipes.
 // Before the first one the bytes are where they were, so do not let tenants capture who must not see each other's.
-func Zero(a mem.Allocator) *Zeroed { return &Zeroed{a} }
+func NewZeroer(a mem.Allocator) *Zeroer { return &Zeroer{a} }
 
 // Alloc implements mem.Allocator. The error is that of the layer below, or the device's, which could not wipe.
-func (z *Zeroed) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (z *Zeroer) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := z.inner.Alloc(s, size)
 	return z.wipe(s, b, err)
 }
 
-// AllocWith implements mem.Optioned.
-func (z *Zeroed) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator.
+func (z *Zeroer) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(z.inner, s, size, o)
 	return z.wipe(s, b, err)
 }
 
-func (z *Zeroed) wipe(s driver.Stream, b mem.Block, err error) (mem.Block, error) {
+func (z *Zeroer) wipe(s driver.Stream, b mem.Block, err error) (mem.Block, error) {
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}
 	if err := s.Fill(b.Ptr, 0, b.Size); err != nil {
 		z.inner.Free(b)
-		return mem.Block{}, fmt.Errorf("layer: Zero: wipe %d bytes: %w", b.Size, err)
+		return mem.Block{}, fmt.Errorf("layer: Zeroer: wipe %d bytes: %w", b.Size, err)
 	}
 	return b, nil
 }
 
 // Free implements mem.Allocator.
-func (z *Zeroed) Free(b mem.Block, used ...driver.Stream) { z.inner.Free(b, used...) }
+func (z *Zeroer) Free(b mem.Block, used ...driver.Stream) { z.inner.Free(b, used...) }
 
 // Movable implements mem.Mover: a block brings all its bytes along, and what it leaves behind is wiped for whoever gets it.
-func (z *Zeroed) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(z.inner, b, h) }
+func (z *Zeroer) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(z.inner, b, h) }
 
 // Unwrap implements mem.Wrapper.
-func (z *Zeroed) Unwrap() mem.Allocator { return z.inner }
+func (z *Zeroer) Unwrap() mem.Allocator { return z.inner }

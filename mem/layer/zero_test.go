@@ -35,7 +35,7 @@ func TestZeroKeepsTenantsApart(t *testing.T) {
 	streams := []driver.Stream{dev.DefaultStream(), other}
 	below, err := caching.New(dev, caching.Default())
 	testkit.Must(t, err)
-	quotas := layer.NewQuotas(layer.Zero(below), 32<<20)
+	quotas := layer.NewQuotas(layer.NewZeroer(below), 32<<20)
 	secret, err := quotas.Tenant("secret", 0, 16<<20)
 	testkit.Must(t, err)
 	curious, err := quotas.Tenant("curious", 0, 16<<20)
@@ -85,7 +85,7 @@ func TestZeroThatCannotWipeGivesNothing(t *testing.T) {
 	p, err := dev.Alloc(1 << 20)
 	testkit.Must(t, err)
 	base.Next = p
-	z := layer.Zero(base)
+	z := layer.NewZeroer(base)
 	dev.SetRules(fault.Rule{Kind: fault.Fill})
 	b, err := z.Alloc(dev.DefaultStream(), 1000)
 	if !errors.Is(err, driver.ErrLost) || b != (mem.Block{}) || len(base.Live) != 0 {

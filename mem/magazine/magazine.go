@@ -134,7 +134,7 @@ func (c *Cache) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return c.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. With NoRetry nothing that is held is given back to make room. With FreedBefore the request
+// AllocWith implements mem.OptionsAllocator. With NoRetry nothing that is held is given back to make room. With FreedBefore the request
 // goes to the layer below: nobody counted when blocks that are held were freed. So does one with a Key, which may be for a
 // private pool, and its block goes back there: it is never held.
 func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {

@@ -51,7 +51,7 @@ func (l *ledger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return l.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned: a tentative refusal does not count.
+// AllocWith implements mem.OptionsAllocator: a tentative refusal does not count.
 func (l *ledger) AllocWith(_ driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -178,7 +178,7 @@ func checkRoundUp(t testing.TB, cfg Config) {
 	ways := []func(size, unit int64) (mem.Block, error){func(size, unit int64) (mem.Block, error) {
 		return mem.AllocWith(w.a, w.streams[0], size, mem.AllocOptions{RoundUp: unit})
 	}}
-	if a, ok := w.a.(mem.Optioned); ok {
+	if a, ok := w.a.(mem.OptionsAllocator); ok {
 		ways = append(ways, func(size, unit int64) (mem.Block, error) {
 			return a.AllocWith(w.streams[0], size, mem.AllocOptions{RoundUp: unit})
 		})
@@ -320,7 +320,7 @@ func checkExhaustion(t testing.TB, cfg Config) {
 // it.
 func (w *world) checkTentative(t testing.TB, stream int, size int64) {
 	t.Helper()
-	if _, knows := w.a.(mem.Optioned); !knows {
+	if _, knows := w.a.(mem.OptionsAllocator); !knows {
 		return
 	}
 	var before mem.Stats

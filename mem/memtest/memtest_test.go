@@ -67,11 +67,11 @@ func TestStraight(t *testing.T) {
 
 // Adaptors leave an allocator sound.
 func TestAdaptors(t *testing.T) {
-	var trackers []*layer.Tracker
+	var trackers []*layer.LeakTracker
 	Run(t, Config{
 		Device: simulated(sim.Options{Total: 1 << 30, Completion: sim.AtRandom, Seed: 9}), Ops: 300, Seeds: 2, FaultOps: 20,
 		New: func(_ testing.TB, dev driver.Device) mem.Allocator {
-			tr := layer.Track(layer.Limit(newPool(dev, none), 1<<40), layer.TrackOptions{Freed: 4})
+			tr := layer.NewLeakTracker(layer.NewLimiter(newPool(dev, none), 1<<40), layer.LeakTrackerOptions{Freed: 4})
 			trackers = append(trackers, tr)
 			return tr
 		},

@@ -119,15 +119,15 @@ type holder struct {
 	on      driver.Stream // that moves it
 }
 
-// Lift implements mem.Holder.
-func (h *holder) Lift() ([]driver.Stream, bool) {
+// BeginMove implements mem.Holder.
+func (h *holder) BeginMove() ([]driver.Stream, bool) {
 	w := h.w
 	switch {
 	case w.numbers[h.b.number] != h.b:
-		w.complain(fmt.Errorf("Lift of %v, which has been freed", h.b))
+		w.complain(fmt.Errorf("BeginMove of %v, which has been freed", h.b))
 		return nil, false
 	case h.lifted:
-		w.complain(fmt.Errorf("Lift of %v, which has not landed since it was lifted", h.b))
+		w.complain(fmt.Errorf("BeginMove of %v, which has not landed since it was lifted", h.b))
 		return nil, false
 	case h.refuses:
 		return nil, false
@@ -142,12 +142,12 @@ func (h *holder) Lift() ([]driver.Stream, bool) {
 	return used, true
 }
 
-// Land implements mem.Holder.
-func (h *holder) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder.
+func (h *holder) EndMove(b mem.Block, s driver.Stream) {
 	w := h.w
 	switch {
 	case !h.lifted:
-		w.complain(fmt.Errorf("Land of %v, which is not lifted", h.b))
+		w.complain(fmt.Errorf("EndMove of %v, which is not lifted", h.b))
 		return
 	case s == nil && b != h.from:
 		w.complain(fmt.Errorf("%v landed, not moved, as %+v: want %+v", h.b, b, h.from))

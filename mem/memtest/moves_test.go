@@ -50,9 +50,11 @@ func TestSliderOnHost(t *testing.T) {
 func TestSliderUnderAdaptors(t *testing.T) {
 	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
 		"followed": func(a mem.Allocator) mem.Allocator {
-			return layer.NewScope(layer.Track(layer.Limit(a, 1<<40), layer.TrackOptions{Freed: 4}))
+			return layer.NewScope(layer.NewLeakTracker(layer.NewLimiter(a, 1<<40), layer.LeakTrackerOptions{Freed: 4}))
 		},
-		"not followed": func(a mem.Allocator) mem.Allocator { return layer.Track(blindfold{a}, layer.TrackOptions{}) },
+		"not followed": func(a mem.Allocator) mem.Allocator {
+			return layer.NewLeakTracker(blindfold{a}, layer.LeakTrackerOptions{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := sliding(sound, sim.Options{Completion: sim.AtRandom, Seed: 9})

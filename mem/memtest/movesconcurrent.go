@@ -80,7 +80,7 @@ func checkMovesConcurrently(t testing.TB, cfg Config) {
 	}
 }
 
-// A tenant has a block that moves under it: its lock is held while it queues work, and from Lift to Land.
+// A tenant has a block that moves under it: its lock is held while it queues work, and from BeginMove to EndMove.
 type tenant struct {
 	stream  driver.Stream
 	pattern byte
@@ -88,11 +88,11 @@ type tenant struct {
 	mu    sync.Mutex
 	block mem.Block
 	gone  bool
-	err   error // of Land
+	err   error // of EndMove
 }
 
-// Lift implements mem.Holder. A tenant that is at work says no: it may be what the caller waits for.
-func (n *tenant) Lift() ([]driver.Stream, bool) {
+// BeginMove implements mem.Holder. A tenant that is at work says no: it may be what the caller waits for.
+func (n *tenant) BeginMove() ([]driver.Stream, bool) {
 	if !n.mu.TryLock() {
 		return nil, false
 	}
@@ -103,8 +103,8 @@ func (n *tenant) Lift() ([]driver.Stream, bool) {
 	return nil, true
 }
 
-// Land implements mem.Holder.
-func (n *tenant) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder.
+func (n *tenant) EndMove(b mem.Block, s driver.Stream) {
 	defer n.mu.Unlock()
 	n.block = b
 	if s == nil || s == n.stream {

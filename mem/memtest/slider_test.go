@@ -208,8 +208,8 @@ func (a *slider) compact(s driver.Stream) error {
 		return err
 	}
 	for _, l := range a.gone {
-		if _, ok := l.holder.Lift(); ok {
-			l.holder.Land(l.Block, nil)
+		if _, ok := l.holder.BeginMove(); ok {
+			l.holder.EndMove(l.Block, nil)
 		}
 	}
 	at := a.base
@@ -230,7 +230,7 @@ func (a *slider) slide(s driver.Stream, b *lent, to driver.Pointer) (err error) 
 	var used []driver.Stream
 	ok := a.bug == takesUnmovable
 	if b.holder != nil {
-		used, ok = b.holder.Lift()
+		used, ok = b.holder.BeginMove()
 	}
 	if !ok && (a.bug != overridesNo || b.holder == nil) {
 		return nil
@@ -241,11 +241,11 @@ func (a *slider) slide(s driver.Stream, b *lent, to driver.Pointer) (err error) 
 		case b.holder == nil || !moved && (err != nil && a.bug == staysLifted || err == nil && a.bug == neverLands):
 			return
 		case a.bug == liftsTwice:
-			b.holder.Lift()
+			b.holder.BeginMove()
 		}
 		switch {
 		case !moved || a.bug == saysOldPlace:
-			b.holder.Land(b.Block, nil)
+			b.holder.EndMove(b.Block, nil)
 		default:
 			told := b.Block
 			if a.bug == resizes {
@@ -254,10 +254,10 @@ func (a *slider) slide(s driver.Stream, b *lent, to driver.Pointer) (err error) 
 			if a.bug == landsBeside {
 				told.Ptr = b.end()
 			}
-			b.holder.Land(told, s)
+			b.holder.EndMove(told, s)
 		}
 		if a.bug == landsTwice {
-			b.holder.Land(b.Block, nil)
+			b.holder.EndMove(b.Block, nil)
 		}
 	}()
 	if b.Ptr == to {

@@ -208,7 +208,7 @@ func (a *Allocator) Close() error {
 	defer a.mu.Unlock()
 	a.flush()
 	if on := a.onLoan(); on.n > 0 {
-		return fmt.Errorf("paged: Close with %d blocks on loan, of %d bytes in all; layer.Track tells where they were allocated", on.n, on.bytes)
+		return fmt.Errorf("paged: Close with %d blocks on loan, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", on.n, on.bytes)
 	}
 	a.closed = true
 	if err := a.emptyCache(); err != nil {

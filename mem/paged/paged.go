@@ -67,7 +67,7 @@ import (
 
 var _ interface {
 	mem.Allocator
-	mem.Optioned
+	mem.OptionsAllocator
 	mem.Trimmer
 	mem.Snapshotter
 	mem.StatsReporter
@@ -153,7 +153,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. With NoRetry nothing is waited for and nothing given back to the device to make room.
+// AllocWith implements mem.OptionsAllocator. With NoRetry nothing is waited for and nothing given back to the device to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("paged: Alloc", s)
 	size, o = o.Rounded(size)

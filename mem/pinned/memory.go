@@ -36,7 +36,7 @@ func (m *MemAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return m.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned. With NoRetry it waits for no frees, and nothing cached is given back.
+// AllocWith implements mem.OptionsAllocator. With NoRetry it waits for no frees, and nothing cached is given back.
 func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("pinned: Alloc", s)
 	b, err := m.a.AllocOn(s, size, o)

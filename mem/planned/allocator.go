@@ -152,7 +152,7 @@ func (a *Allocator) expected(s driver.Stream, size int64) (mem.Block, bool) {
 	return mem.Block{}, false
 }
 
-// AllocWith implements mem.Optioned: the wishes are for the fallback, which serves all requests with a Key.
+// AllocWith implements mem.OptionsAllocator: the wishes are for the fallback, which serves all requests with a Key.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
 	size, o = o.Rounded(size)
@@ -222,7 +222,7 @@ func (a *Allocator) Close() error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("planned: Close with %d blocks of the region on loan; layer.Track tells where they were allocated", n)
+		return fmt.Errorf("planned: Close with %d blocks of the region on loan; layer.NewLeakTracker tells where they were allocated", n)
 	}
 	if c, ok := a.fallback.(io.Closer); ok && !a.closed.Load() {
 		if err := c.Close(); err != nil {

@@ -19,7 +19,7 @@ func TestWarmPairsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkPair is Alloc and Delete, beside the same through raw.ByAddress, which is told its allocator, and through the
+// BenchmarkPair is Alloc and Delete, beside the same through raw.NewAddressed, which is told its allocator, and through the
 // allocator itself.
 func BenchmarkPair(b *testing.B) {
 	const size = 512
@@ -35,7 +35,7 @@ func BenchmarkPair(b *testing.B) {
 		dev := newSim(b)
 		a, err := raw.Current(dev)
 		check(b, err)
-		x := raw.ByAddress(a)
+		x := raw.NewAddressed(a)
 		b.ReportAllocs()
 		for b.Loop() {
 			p, _ := x.Alloc(dev.DefaultStream(), size)

@@ -12,12 +12,12 @@ import (
 
 // An Addressed allocator finds blocks by their addresses, for callers that keep nothing else. See ByAddress.
 type Addressed struct {
-	Loans
+	LiveBlocks
 	inner lender
 }
 
 // Loans are live blocks by their addresses, whichever allocators they came from. Safe for concurrent use.
-type Loans struct {
+type LiveBlocks struct {
 	name, free string // what panics call the front, and its Free
 	blocks     addrmap.Map[loan]
 }
@@ -39,8 +39,8 @@ type lender struct {
 // ByAddress returns a front to a for callers that only keep a block's address, as C interfaces do. It remembers each
 // block that goes through it in a map of many locks, so that concurrent callers seldom meet. See Current for the one that
 // a whole process shares.
-func ByAddress(a mem.Allocator) *Addressed {
-	return &Addressed{Loans: Loans{name: "raw: ByAddress", free: "Free"}, inner: lender{Allocator: a}}
+func NewAddressed(a mem.Allocator) *Addressed {
+	return &Addressed{LiveBlocks: LiveBlocks{name: "raw: Addressed", free: "Free"}, inner: lender{Allocator: a}}
 }
 
 // Alloc returns the address of at least size bytes for work queued on s from now on. A size of zero gives the zero
@@ -54,7 +54,7 @@ func (x *Addressed) Unwrap() mem.Allocator { return x.inner.Allocator }
 
 // lend notes a block that it gets from an allocator. Addresses are one space: where two devices have blocks at the same
 // address the second goes back, and the error says so.
-func (x *Loans) lend(from *lender, s driver.Stream, size int64) (driver.Pointer, error) {
+func (x *LiveBlocks) lend(from *lender, s driver.Stream, size int64) (driver.Pointer, error) {
 	b, err := from.Alloc(s, size)
 	if err != nil || b.Ptr == 0 {
 		return 0, err
@@ -83,7 +83,7 @@ func (x *Loans) lend(from *lender, s driver.Stream, size int64) (driver.Pointer,
 //
 // The caller orders RecordStream and the block's Free, and queues the work that it is about before that Free. An address
 // that is not the start of a block costs a look at every block, as Below does.
-func (x *Loans) RecordStream(p driver.Pointer, s driver.Stream) {
+func (x *LiveBlocks) RecordStream(p driver.Pointer, s driver.Stream) {
 	check.Stream(x.name+": RecordStream", s)
 	if p == 0 || x.record(p, s) {
 		return
@@ -94,7 +94,7 @@ func (x *Loans) RecordStream(p driver.Pointer, s driver.Stream) {
 }
 
 // record notes a stream that uses the live block at p, and returns false if there is none.
-func (x *Loans) record(p driver.Pointer, s driver.Stream) bool {
+func (x *LiveBlocks) record(p driver.Pointer, s driver.Stream) bool {
 	shard := x.blocks.Lock(p)
 	defer shard.Unlock()
 	l, ok := shard.At[p]
@@ -113,7 +113,7 @@ func (x *Loans) record(p driver.Pointer, s driver.Stream) bool {
 // Free takes back what Alloc returned. Work queued before this call on the block's stream, on each stream in used, and on
 // each that RecordStream named, may still touch it. Freeing the zero Pointer does nothing; an address that Alloc did not
 // return, or that has been freed, panics and says which live block is nearest.
-func (x *Loans) Free(p driver.Pointer, used ...driver.Stream) {
+func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 	if p == 0 {
 		return
 	}
@@ -133,7 +133,7 @@ func (x *Loans) Free(p driver.Pointer, used ...driver.Stream) {
 }
 
 // Block returns the live block whose address is p, to hand to what knows blocks.
-func (x *Loans) Block(p driver.Pointer) (mem.Block, bool) {
+func (x *LiveBlocks) Block(p driver.Pointer) (mem.Block, bool) {
 	shard := x.blocks.Lock(p)
 	defer shard.Unlock()
 	l, ok := shard.At[p]
@@ -142,12 +142,12 @@ func (x *Loans) Block(p driver.Pointer) (mem.Block, bool) {
 
 // Below returns the live block with the highest address that is not above p: the only one that p can lie in, which it
 // does if it is less than Size bytes above Ptr. It looks at every block.
-func (x *Loans) Below(p driver.Pointer) (mem.Block, bool) {
+func (x *LiveBlocks) Below(p driver.Pointer) (mem.Block, bool) {
 	l, ok := x.below(p)
 	return l.Block, ok
 }
 
-func (x *Loans) below(p driver.Pointer) (nearest loan, ok bool) {
+func (x *LiveBlocks) below(p driver.Pointer) (nearest loan, ok bool) {
 	x.blocks.Each(func(at driver.Pointer, l loan) {
 		if at <= p && (!ok || at > nearest.Ptr) {
 			nearest, ok = l, true
@@ -157,7 +157,7 @@ func (x *Loans) below(p driver.Pointer) (nearest loan, ok bool) {
 }
 
 // A Loan is a live block and whose it is.
-type Loan struct {
+type LiveBlock struct {
 	mem.Block
 	From   mem.Allocator
 	Device driver.Device // whose memory it is; nil in what ByAddress returns, which is not told
@@ -165,27 +165,27 @@ type Loan struct {
 
 // Holding returns the live block that p lies in: its start, or any address inside. An address that is not the start of a
 // block costs a look at every block, as Below does.
-func (x *Loans) Holding(p driver.Pointer) (Loan, bool) {
+func (x *LiveBlocks) Holding(p driver.Pointer) (LiveBlock, bool) {
 	shard := x.blocks.Lock(p)
 	l, ok := shard.At[p]
 	shard.Unlock()
 	if !ok {
 		if l, ok = x.below(p); !ok || uint64(p-l.Ptr) >= uint64(l.Size) {
-			return Loan{}, false
+			return LiveBlock{}, false
 		}
 	}
-	return Loan{l.Block, l.from.Allocator, l.from.dev}, true
+	return LiveBlock{l.Block, l.from.Allocator, l.from.dev}, true
 }
 
 // Len returns how many blocks are on loan.
-func (x *Loans) Len() int {
+func (x *LiveBlocks) Len() int {
 	n := 0
 	x.blocks.Each(func(driver.Pointer, loan) { n++ })
 	return n
 }
 
 // unknown says what is known of an address at which no live block starts.
-func (x *Loans) unknown(call string, p driver.Pointer) string {
+func (x *LiveBlocks) unknown(call string, p driver.Pointer) string {
 	what := fmt.Sprintf("%s: %s of %#x, where no live block starts: ", x.name, call, uint64(p))
 	b, ok := x.Below(p)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 
 func TestByAddress(t *testing.T) {
 	base := fake.NewPile(512)
-	x := raw.ByAddress(base)
+	x := raw.NewAddressed(base)
 	p, err := x.Alloc(fake.S0, 1000)
 	if err != nil || p == 0 {
 		t.Fatalf("Alloc: %#x, %v", p, err)
@@ -43,7 +43,7 @@ func TestByAddress(t *testing.T) {
 
 func TestByAddressZero(t *testing.T) {
 	base := fake.NewPile(512)
-	x := raw.ByAddress(base)
+	x := raw.NewAddressed(base)
 	if p, err := x.Alloc(fake.S0, 0); p != 0 || err != nil {
 		t.Errorf("zero bytes gave %#x, %v", p, err)
 	}
@@ -58,7 +58,7 @@ func TestByAddressZero(t *testing.T) {
 }
 
 func TestByAddressUnknown(t *testing.T) {
-	x := raw.ByAddress(fake.NewPile(512))
+	x := raw.NewAddressed(fake.NewPile(512))
 	p, _ := x.Alloc(fake.S0, 512) // 0x1000
 	tests := []struct {
 		free driver.Pointer
@@ -71,7 +71,7 @@ func TestByAddressUnknown(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%#x", uint64(tt.free)), func(t *testing.T) {
-			testkit.Contains(t, testkit.Panic(t, func() { x.Free(tt.free) }), append(tt.want, "raw: ByAddress: Free of")...)
+			testkit.Contains(t, testkit.Panic(t, func() { x.Free(tt.free) }), append(tt.want, "raw: Addressed: Free of")...)
 		})
 	}
 	x.Free(p)
@@ -81,7 +81,7 @@ func TestByAddressUnknown(t *testing.T) {
 // The allocator below may hand the address out again before its Free has returned.
 func TestBehaviour86ByAddressForgetsBeforeFreeing(t *testing.T) {
 	base := fake.NewPile(512)
-	x := raw.ByAddress(base)
+	x := raw.NewAddressed(base)
 	p, _ := x.Alloc(fake.S0, 512)
 	var again driver.Pointer
 	base.OnFree = func(mem.Block) {
@@ -99,7 +99,7 @@ func TestBehaviour86ByAddressForgetsBeforeFreeing(t *testing.T) {
 }
 
 func TestByAddressConcurrent(t *testing.T) {
-	x := raw.ByAddress(fake.NewPile(512))
+	x := raw.NewAddressed(fake.NewPile(512))
 	handed := make(chan driver.Pointer, 64)
 	var producers, consumers sync.WaitGroup
 	for i := range 2 {
@@ -133,7 +133,7 @@ func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := raw.ByAddress(a)
+	x := raw.NewAddressed(a)
 	s := dev.DefaultStream()
 	side, err := dev.NewStream(driver.StreamOptions{})
 	if err != nil {
@@ -186,7 +186,7 @@ func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
 // What RecordStream named and what Free names are waited for, each once, and the next owner of the address inherits none.
 func TestRecordStreamAddsToFree(t *testing.T) {
 	base := fake.NewPile(512)
-	x := raw.ByAddress(base)
+	x := raw.NewAddressed(base)
 	p, _ := x.Alloc(fake.S0, 1000)
 	x.RecordStream(p, fake.S1)
 	x.RecordStream(p+1023, fake.S1)
@@ -200,11 +200,11 @@ func TestRecordStreamAddsToFree(t *testing.T) {
 }
 
 func TestRecordStreamUnknown(t *testing.T) {
-	x := raw.ByAddress(fake.NewPile(512))
+	x := raw.NewAddressed(fake.NewPile(512))
 	x.RecordStream(0, fake.S1)
 	p, _ := x.Alloc(fake.S0, 512)
 	for _, at := range []driver.Pointer{p - 1, p + 512, 1<<64 - 1} {
-		testkit.Contains(t, testkit.Panic(t, func() { x.RecordStream(at, fake.S1) }), "raw: ByAddress: RecordStream of")
+		testkit.Contains(t, testkit.Panic(t, func() { x.RecordStream(at, fake.S1) }), "raw: Addressed: RecordStream of")
 	}
 	testkit.Panic(t, func() { x.RecordStream(p, nil) })
 	x.Free(p)

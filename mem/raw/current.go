@@ -23,7 +23,7 @@ import (
 var (
 	openMu  sync.Mutex
 	lenders atomic.Pointer[[]*lender]
-	loans   = Loans{name: "raw", free: "Delete"}
+	loans   = LiveBlocks{name: "raw", free: "Delete"}
 )
 
 // Current returns the allocator of dev's memory that the process shares. The first time it opens the one that Open gives
@@ -148,4 +148,4 @@ func AllocCurrent(dev driver.Device, s driver.Stream, size int64) (driver.Pointe
 }
 
 // CurrentLoans are the blocks on loan that AllocCurrent gave, of all devices: they are freed through it.
-func CurrentLoans() *Loans { return &loans }
+func CurrentLoans() *LiveBlocks { return &loans }

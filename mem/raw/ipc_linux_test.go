@@ -141,7 +141,7 @@ func TestDefect15_IPCHandleOfMappedMemory(t *testing.T) {
 func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driver.Device) (mem.Allocator, error)) {
 	a, err := open(dev)
 	check(t, err)
-	former := raw.SetCurrent(dev, layer.Measure(a))
+	former := raw.SetCurrent(dev, layer.NewCounter(a))
 	before, p := alloc(t, dev, 3*mib), alloc(t, dev, 25*mib)
 	s, at := dev.DefaultStream(), p+5*mib+4096
 	for range 2 {

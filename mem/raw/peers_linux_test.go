@@ -39,7 +39,7 @@ var mapping = map[string]func(driver.Device) (mem.Allocator, error){
 // limits are nothing, and a limit of what the allocator may have of its device.
 var limits = map[string]func(driver.Device) driver.Device{
 	"":           func(d driver.Device) driver.Device { return d },
-	" of a part": func(d driver.Device) driver.Device { return layer.LimitDevice(d, 200*mib, "a test's limit") },
+	" of a part": func(d driver.Device) driver.Device { return layer.NewLimitedDevice(d, 200*mib, "a test's limit") },
 }
 
 // worksIn lets the other device's default stream write to memory and reads it through the owner's.

@@ -95,7 +95,7 @@ func BaseAllocation(p driver.Pointer) (base driver.Pointer, size int64, err erro
 }
 
 // baseOf finds the base allocation of p, which lies in a block on loan.
-func baseOf(p driver.Pointer, l Loan) (base driver.Pointer, size int64, err error) {
+func baseOf(p driver.Pointer, l LiveBlock) (base driver.Pointer, size int64, err error) {
 	const call = "BaseAllocation"
 	// Only the topmost layer knows the block: adaptors hand out blocks of their own.
 	if top, ok := l.From.(interface {
@@ -123,7 +123,7 @@ func baseOf(p driver.Pointer, l Loan) (base driver.Pointer, size int64, err erro
 }
 
 // holding returns the block that p lies in, and panics if there is none.
-func holding(call string, p driver.Pointer) Loan {
+func holding(call string, p driver.Pointer) LiveBlock {
 	l, ok := CurrentLoans().Holding(p)
 	if !ok {
 		panic(fmt.Sprintf("raw: %s of %#x, which lies in no block on loan", call, uint64(p)))

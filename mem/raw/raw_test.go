@@ -151,7 +151,7 @@ func TestInitAndName(t *testing.T) {
 	}
 	a, err := raw.Current(one)
 	check(t, err)
-	raw.SetCurrent(one, layer.Limit(a, 10*mib))
+	raw.SetCurrent(one, layer.NewLimiter(a, 10*mib))
 	if name, _ := raw.Name(one); name != "caching" {
 		t.Errorf("below an adaptor the allocator is %q", name)
 	}
@@ -297,7 +297,7 @@ func TestBaseAllocationBelowAdaptors(t *testing.T) {
 		cfg.ExpandableSegments = expandable
 		below, err := caching.New(dev, cfg)
 		check(t, err)
-		raw.SetCurrent(dev, layer.Guard(below, layer.GuardOptions{}))
+		raw.SetCurrent(dev, layer.NewGuard(below, layer.GuardOptions{}))
 		p := alloc(t, dev, 3*mib)
 		base, size, err := raw.BaseAllocation(p)
 		if expandable != errors.Is(err, driver.ErrUnsupported) {
@@ -342,7 +342,7 @@ func TestDefect15_TheMemoryFractionIsTold(t *testing.T) {
 	want(0.25)
 	a, err := raw.Current(dev)
 	check(t, err)
-	raw.SetCurrent(dev, layer.Measure(a))
+	raw.SetCurrent(dev, layer.NewCounter(a))
 	want(0.25)
 	check(t, raw.SetMemoryFraction(dev, 1))
 	want(1)

@@ -21,8 +21,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/magazine"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 	"github.com/ashlar-go/ashlar/metrics"
@@ -46,7 +46,7 @@ func registry(t *testing.T) *metrics.Registry {
 	cfg.MaxSplitSize = 128 << 20
 	below, err := caching.New(dev, cfg)
 	check(err)
-	a := layer.Measure(layer.Limit(magazine.New(below, magazine.Options{}), 512<<20))
+	a := layer.NewCounter(layer.NewLimiter(magazine.New(below, magazine.Options{}), 512<<20))
 	b, err := a.Alloc(dev.DefaultStream(), 3<<20)
 	check(err)
 	t.Cleanup(func() {
@@ -66,7 +66,7 @@ func registry(t *testing.T) *metrics.Registry {
 		return pinned.Stats{HostAllocTime: times, HostFreeTime: times}
 	})
 	check(err)
-	tenant, err := mem.NewQuotas(below, 10).Tenant("anna", 4, 9)
+	tenant, err := layer.NewQuotas(below, 10).Tenant("anna", 4, 9)
 	check(err)
 	_, err = r.AddTenant(metrics.Labels{Device: "sim:0", Allocator: "main"}, tenant)
 	check(err)

@@ -66,8 +66,8 @@ func prepare(t *tensor.Tensor) (*export, Tensor, error) {
 	default:
 		return nil, dl, fmt.Errorf("dlpack: export %s on %v, which other libraries do not know: %w", t.Brief(), p, ErrDevice)
 	}
-	t.HoldStill() // until its address is given away: bytes that are moved after the wait have perhaps not arrived
-	defer t.LetGo()
+	t.Pin() // until its address is given away: bytes that are moved after the wait have perhaps not arrived
+	defer t.Unpin()
 	if err := t.Use(p.Stream(), false); err != nil {
 		return nil, dl, fmt.Errorf("dlpack: export %s: %w", t.Brief(), err)
 	}

@@ -173,7 +173,7 @@ func TestReadThatFailsLeavesNothing(t *testing.T) {
 	if _, err := Read(p, r); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: layer.Limit(p.Allocator(), 10<<20), Backend: p.Backend()})
+	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: layer.NewLimiter(p.Allocator(), 10<<20), Backend: p.Backend()})
 	if _, err := Read(small, io.MultiReader(bytes.NewReader(head), zeros{})); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("%v", err)
 	}

@@ -158,7 +158,7 @@ func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
 		}
 	}
 	// No room for the second tensor.
-	limited := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: layer.Limit(p.Allocator(), int64(len(data))+1<<20), Backend: p.Backend()})
+	limited := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: layer.NewLimiter(p.Allocator(), int64(len(data))+1<<20), Backend: p.Backend()})
 	path = put(t, t.TempDir(), "two.safetensors", raw(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%[1]d]},"b":{"dtype":"U8","shape":[%[1]d],"data_offsets":[%[1]d,%d]}}`,
 		len(data), 2*len(data)), append(data, data...)))
 	two, err := Open(path, Options{})

@@ -35,8 +35,8 @@ func In(t *tensor.Tensor, at int64, b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	t.HoldStill()
-	defer t.LetGo()
+	t.Pin()
+	defer t.Unpin()
 	s := t.Place().Stream()
 	if err := t.Use(s, true); err != nil {
 		return err
@@ -47,8 +47,8 @@ func In(t *tensor.Tensor, at int64, b []byte) error {
 // Prepare makes a later In of n bytes from byte at on faster, where the memory is the host's and fresh. It changes nothing,
 // and may be called at any time before.
 func Prepare(t *tensor.Tensor, at, n int64) {
-	t.HoldStill()
-	defer t.LetGo()
+	t.Pin()
+	defer t.Unpin()
 	if b := t.Array().Bytes; b != nil {
 		mapped.Prepare(b[at : at+n])
 	}
@@ -88,8 +88,8 @@ func Out(w io.Writer, t *tensor.Tensor) error {
 		return err
 	}
 	defer whole.Release()
-	whole.HoldStill()
-	defer whole.LetGo()
+	whole.Pin()
+	defer whole.Unpin()
 	s := p.Stream()
 	if err := whole.Use(s, false); err != nil {
 		return err

@@ -29,7 +29,7 @@ func freeHere(a mem.Allocator, b mem.Block) { a.Free(b) }
 func freeThere(a mem.Allocator, b mem.Block) { a.Free(b) }
 
 func TestTrackReportsLeaksBySite(t *testing.T) {
-	tr := layer.Track(fake.NewPile(512), layer.TrackOptions{})
+	tr := layer.NewLeakTracker(fake.NewPile(512), layer.LeakTrackerOptions{})
 	if l := tr.Leaks(); l.Count != 0 || l.String() != "no blocks on loan\n" {
 		t.Fatalf("before anything: %v", l)
 	}
@@ -55,12 +55,12 @@ func TestTrackReportsLeaksBySite(t *testing.T) {
 	if !strings.HasSuffix(worst.Frames[0].Function, "layer_test.allocHere") {
 		t.Errorf("the innermost frame is %q", worst.Frames[0].Function)
 	}
-	testkit.Contains(t, l.String(), "4 blocks on loan: 3.50KiB", "3 blocks", "streams 0, 1", "allocHere", "track_test.go:",
+	testkit.Contains(t, l.String(), "4 blocks on loan: 3.50KiB", "3 blocks", "streams 0, 1", "allocHere", "leaktracker_test.go:",
 		"TestTrackReportsLeaksBySite", "1 block,", "100 bytes asked for, 512 at 0x1000")
 }
 
 func TestTrackSampling(t *testing.T) {
-	tr := layer.Track(fake.NewPile(512), layer.TrackOptions{Every: 3, Depth: 1})
+	tr := layer.NewLeakTracker(fake.NewPile(512), layer.LeakTrackerOptions{Every: 3, Depth: 1})
 	for range 7 {
 		fake.MustAlloc(t, tr, 1)
 	}
@@ -83,35 +83,35 @@ func TestTrackSampling(t *testing.T) {
 func TestBehaviour85TrackPanics(t *testing.T) {
 	tests := []struct {
 		name string
-		opts layer.TrackOptions
-		do   func(t *testing.T, tr *layer.Tracker)
+		opts layer.LeakTrackerOptions
+		do   func(t *testing.T, tr *layer.LeakTracker)
 		want []string
 	}{
-		{"wrong size", layer.TrackOptions{}, func(t *testing.T, tr *layer.Tracker) {
+		{"wrong size", layer.LeakTrackerOptions{}, func(t *testing.T, tr *layer.LeakTracker) {
 			b := allocHere(t, tr, fake.S0, 1024)
 			b.Size = 512
 			tr.Free(b)
 		}, []string{"Free of 512 bytes", "has 1024 bytes", "allocHere"}},
-		{"never allocated", layer.TrackOptions{}, func(t *testing.T, tr *layer.Tracker) {
+		{"never allocated", layer.LeakTrackerOptions{}, func(t *testing.T, tr *layer.LeakTracker) {
 			tr.Free(mem.Block{Ptr: 0xabc, Size: 512})
 		}, []string{"0xabc", "not a block of this tracker"}},
-		{"twice", layer.TrackOptions{}, func(t *testing.T, tr *layer.Tracker) {
+		{"twice", layer.LeakTrackerOptions{}, func(t *testing.T, tr *layer.LeakTracker) {
 			b := allocHere(t, tr, fake.S0, 512)
 			freeHere(tr, b)
 			freeThere(tr, b)
 		}, []string{"double free of 512 bytes", "allocated at", "allocHere", "first freed at", "freeHere"}},
-		{"twice, frees not remembered", layer.TrackOptions{Freed: -1}, func(t *testing.T, tr *layer.Tracker) {
+		{"twice, frees not remembered", layer.LeakTrackerOptions{Freed: -1}, func(t *testing.T, tr *layer.LeakTracker) {
 			b := allocHere(t, tr, fake.S0, 512)
 			freeHere(tr, b)
 			freeThere(tr, b)
 		}, []string{"not a block of this tracker, or was freed long ago"}},
-		{"twice, forgotten since", layer.TrackOptions{Freed: 1}, func(t *testing.T, tr *layer.Tracker) {
+		{"twice, forgotten since", layer.LeakTrackerOptions{Freed: 1}, func(t *testing.T, tr *layer.LeakTracker) {
 			b, c := allocHere(t, tr, fake.S0, 512), allocHere(t, tr, fake.S0, 512)
 			freeHere(tr, b)
 			freeHere(tr, c)
 			freeThere(tr, b)
 		}, []string{"or was freed long ago"}},
-		{"after its address went to another", layer.TrackOptions{}, func(t *testing.T, tr *layer.Tracker) {
+		{"after its address went to another", layer.LeakTrackerOptions{}, func(t *testing.T, tr *layer.LeakTracker) {
 			b := allocHere(t, tr, fake.S0, 512)
 			freeHere(tr, b)
 			allocHere(t, tr, fake.S0, 512)
@@ -122,9 +122,9 @@ func TestBehaviour85TrackPanics(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			base := fake.NewPile(512)
-			tr := layer.Track(base, tt.opts)
+			tr := layer.NewLeakTracker(base, tt.opts)
 			text := testkit.Panic(t, func() { tt.do(t, tr) })
-			testkit.Contains(t, text, append(tt.want, "layer: Track: ")...)
+			testkit.Contains(t, text, append(tt.want, "layer: LeakTracker: ")...)
 			if strings.Contains(text, "freeThere") {
 				t.Errorf("the second free's own place needs no telling:\n%s", text)
 			}
@@ -137,7 +137,7 @@ func TestBehaviour85TrackPanics(t *testing.T) {
 
 // A freed block that is remembered is not confused with a later one at its address.
 func TestTrackRemembersTheLatestFree(t *testing.T) {
-	tr := layer.Track(fake.NewPile(512), layer.TrackOptions{Freed: 2})
+	tr := layer.NewLeakTracker(fake.NewPile(512), layer.LeakTrackerOptions{Freed: 2})
 	for range 5 {
 		freeHere(tr, allocHere(t, tr, fake.S0, 512))
 	}
@@ -154,7 +154,7 @@ func TestTrackRemembersTheLatestFree(t *testing.T) {
 
 func TestTrackFindsOverlapBelow(t *testing.T) {
 	base := fake.NewPile(512)
-	tr := layer.Track(base, layer.TrackOptions{})
+	tr := layer.NewLeakTracker(base, layer.LeakTrackerOptions{})
 	b := allocHere(t, tr, fake.S0, 512)
 	base.Free(b) // behind the tracker's back
 	testkit.Contains(t, testkit.Panic(t, func() { fake.MustAlloc(t, tr, 512) }), "handed out", "on loan", "allocHere")
@@ -163,7 +163,7 @@ func TestTrackFindsOverlapBelow(t *testing.T) {
 // The allocator below may hand the address out again before its Free has returned.
 func TestBehaviour86TrackForgetsBeforeFreeing(t *testing.T) {
 	base := fake.NewPile(512)
-	tr := layer.Track(base, layer.TrackOptions{})
+	tr := layer.NewLeakTracker(base, layer.LeakTrackerOptions{})
 	b := fake.MustAlloc(t, tr, 512)
 	var again mem.Block
 	base.OnFree = func(mem.Block) {
@@ -183,7 +183,7 @@ func TestBehaviour86TrackForgetsBeforeFreeing(t *testing.T) {
 // Blocks of zero bytes, from many goroutines, never make a count fall below zero.
 func TestBehaviour85TrackZeroBytesConcurrently(t *testing.T) {
 	base := fake.NewPile(512)
-	tr := layer.Track(base, layer.TrackOptions{Freed: 16})
+	tr := layer.NewLeakTracker(base, layer.LeakTrackerOptions{Freed: 16})
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {

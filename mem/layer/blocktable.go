@@ -16,7 +16,7 @@ import (
 //
 // Turns are odd while the block is on loan and grow with every loan and return, so that a block that was freed is known.
 // Streams do not meet, but eight by eight. The locks are leaves.
-type records[V any] struct {
+type blockTable[V any] struct {
 	name   string // of the adaptor, for panics
 	shards [recordShards]recordShard[V]
 }
@@ -42,7 +42,7 @@ type record[V any] struct {
 
 // lend enters a block that was got below for a request of asked bytes on a stream. It returns the block as the borrower is
 // to know it: lent with a tag.
-func (r *records[V]) lend(s driver.StreamID, asked int64, lent, below mem.Block, more V) mem.Block {
+func (r *blockTable[V]) lend(s driver.StreamID, asked int64, lent, below mem.Block, more V) mem.Block {
 	number := uint32(s) % recordShards
 	shard := &r.shards[number]
 	shard.mu.Lock()
@@ -62,7 +62,7 @@ func (r *records[V]) lend(s driver.StreamID, asked int64, lent, below mem.Block,
 }
 
 // shard returns where the record of a tag is, if there is one.
-func (r *records[V]) shard(tag uint64) (shard *recordShard[V], at uint32) {
+func (r *blockTable[V]) shard(tag uint64) (shard *recordShard[V], at uint32) {
 	return &r.shards[tag%recordShards], uint32(tag) / recordShards
 }
 
@@ -80,7 +80,7 @@ func (s *recordShard[V]) live(at uint32, tag uint64) *record[V] {
 
 // take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer below
 // would panic over that when nobody knows the block any more.
-func (r *records[V]) take(b mem.Block, used []driver.Stream) record[V] {
+func (r *blockTable[V]) take(b mem.Block, used []driver.Stream) record[V] {
 	check.Used("layer: "+r.name+": Free", used)
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
@@ -97,7 +97,7 @@ func (r *records[V]) take(b mem.Block, used []driver.Stream) record[V] {
 }
 
 // peek returns the record of a block. It panics if b is not on loan as it is.
-func (r *records[V]) peek(call string, b mem.Block) record[V] {
+func (r *blockTable[V]) peek(call string, b mem.Block) record[V] {
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
 	rec := shard.live(at, b.Tag)
@@ -110,13 +110,13 @@ func (r *records[V]) peek(call string, b mem.Block) record[V] {
 	return seen
 }
 
-func (r *records[V]) refuse(call string, b mem.Block) {
+func (r *blockTable[V]) refuse(call string, b mem.Block) {
 	panic(fmt.Sprintf("layer: %s: %s of a block that is not on loan (address %#x, %d bytes): it was freed already, changed "+
 		"since Alloc, is being moved, or came from elsewhere", r.name, call, uint64(b.Ptr), b.Size))
 }
 
 // each visits the records of the blocks on loan, a shard after the other, each locked meanwhile.
-func (r *records[V]) each(visit func(*record[V])) {
+func (r *blockTable[V]) each(visit func(*record[V])) {
 	for i := range r.shards {
 		shard := &r.shards[i]
 		shard.mu.Lock()
@@ -130,7 +130,7 @@ func (r *records[V]) each(visit func(*record[V])) {
 }
 
 // SlowSizes implements SlowSizer for the adaptor. It looks at all records.
-func (r *records[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+func (r *blockTable[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	r.each(func(rec *record[V]) {
 		if rec.lent.Ptr == p {
 			requested, allocated, ok = rec.asked, rec.lent.Size, true
@@ -140,22 +140,22 @@ func (r *records[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok
 }
 
 // follow returns a holder for the layer below, which keeps the record of b right while h hears of it as it is lent.
-func (r *records[V]) follow(b mem.Block, h mem.Holder) mem.Holder {
+func (r *blockTable[V]) follow(b mem.Block, h mem.Holder) mem.Holder {
 	return &recordHolder[V]{r, h, b.Tag, b}
 }
 
 // A recordHolder stands between the layer below, which moves a block, and its holder. A block stays as far from the start
 // of the one below as it was.
 type recordHolder[V any] struct {
-	records *records[V]
+	records *blockTable[V]
 	holder  mem.Holder
 	tag     uint64
 	was     mem.Block // as it was lent when the holder heard of it last
 }
 
-// Lift implements mem.Holder.
-func (k *recordHolder[V]) Lift() ([]driver.Stream, bool) {
-	used, ok := k.holder.Lift()
+// BeginMove implements mem.Holder.
+func (k *recordHolder[V]) BeginMove() ([]driver.Stream, bool) {
+	used, ok := k.holder.BeginMove()
 	if !ok {
 		return nil, false
 	}
@@ -167,14 +167,14 @@ func (k *recordHolder[V]) Lift() ([]driver.Stream, bool) {
 	}
 	shard.mu.Unlock()
 	if rec == nil { // its Free has begun: the holder ought to have refused, and hears that nothing moved
-		k.holder.Land(k.was, nil)
+		k.holder.EndMove(k.was, nil)
 		return nil, false
 	}
 	return used, true
 }
 
-// Land implements mem.Holder. The record is right before the holder hears of the move, and so before any Free.
-func (k *recordHolder[V]) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder. The record is right before the holder hears of the move, and so before any Free.
+func (k *recordHolder[V]) EndMove(b mem.Block, s driver.Stream) {
 	shard, at := k.records.shard(k.tag)
 	shard.mu.Lock()
 	rec := shard.live(at, k.tag)
@@ -185,5 +185,5 @@ func (k *recordHolder[V]) Land(b mem.Block, s driver.Stream) {
 	}
 	k.was = rec.lent
 	shard.mu.Unlock()
-	k.holder.Land(k.was, s)
+	k.holder.EndMove(k.was, s)
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Tracker knows which blocks are on loan through it and which code asked for them. See Track.
-type Tracker struct {
+// A LeakTracker knows which blocks are on loan through it and which code asked for them. See NewLeakTracker.
+type LeakTracker struct {
 	inner  mem.Allocator
-	opts   TrackOptions
+	opts   LeakTrackerOptions
 	blocks addrmap.Map[trackedBlock]
 	allocs atomic.Uint64
 	sites  siteTable
@@ -27,8 +27,8 @@ type Tracker struct {
 	next    int
 }
 
-// TrackOptions say how much a Tracker records. The zero value is for debugging: every call with up to 16 frames.
-type TrackOptions struct {
+// LeakTrackerOptions say how much a LeakTracker records. The zero value is for debugging: every call with up to 16 frames.
+type LeakTrackerOptions struct {
 	// Depth is how many frames of a call stack are kept, at most 32; 0 means 16, and a negative value none.
 	Depth int
 	// Every makes only one allocation in so many record its stack, which is most of what tracking costs; 0 means each.
@@ -58,19 +58,19 @@ type grave struct {
 	number uint64
 }
 
-// Track returns an allocator that knows which blocks of a are on loan through it, where each was asked for, and
+// NewLeakTracker returns an allocator that knows which blocks of a are on loan through it, where each was asked for, and
 // reports them: see Live and Leaks. Free panics with both places if a block is freed twice, and if it was changed
 // since Alloc or never came from this tracker; a then does not see the call. Blocks that a had handed out already,
 // or that others take from it, are none of its business.
 //
-// A call costs a look-up under a lock that few others want, recording the stack (TrackOptions says how often), and, if
+// A call costs a look-up under a lock that few others want, recording the stack (LeakTrackerOptions says how often), and, if
 // freed blocks are remembered, a short lock that all frees share.
-func Track(a mem.Allocator, opts TrackOptions) *Tracker {
+func NewLeakTracker(a mem.Allocator, opts LeakTrackerOptions) *LeakTracker {
 	opts.Depth = orDefault(opts.Depth, 16)
 	opts.Every = max(1, opts.Every)
 	opts.Freed = orDefault(opts.Freed, 1024)
 	opts.Depth = min(opts.Depth, maxTrackDepth)
-	return &Tracker{inner: a, opts: opts, graves: make([]grave, opts.Freed)}
+	return &LeakTracker{inner: a, opts: opts, graves: make([]grave, opts.Freed)}
 }
 
 // orDefault reads an option of which zero means the default and a negative value none.
@@ -82,7 +82,7 @@ func orDefault(n, whenZero int) int {
 }
 
 // Alloc implements mem.Allocator. It panics if the allocator below hands out an address that is on loan already.
-func (t *Tracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (t *LeakTracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := t.inner.Alloc(s, size)
 	if err != nil || b.Ptr == 0 {
 		return b, err
@@ -96,8 +96,8 @@ func (t *Tracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return b, nil
 }
 
-// AllocWith implements mem.Optioned.
-func (t *Tracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator.
+func (t *LeakTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(t.inner, s, size, o)
 	if err != nil || b.Ptr == 0 {
 		return b, err
@@ -112,18 +112,18 @@ func (t *Tracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 }
 
 // samples reports whether an allocation records its stack.
-func (t *Tracker) samples(number uint64) bool {
+func (t *LeakTracker) samples(number uint64) bool {
 	return t.opts.Depth > 0 && number%uint64(t.opts.Every) == 0
 }
 
 // enter adds a live block to the table. Unless there is one at its address: the allocator below is wrong then.
-func (t *Tracker) enter(tb trackedBlock, did string) {
+func (t *LeakTracker) enter(tb trackedBlock, did string) {
 	b := tb.block
 	shard := t.blocks.Lock(b.Ptr)
 	old, known := shard.At[b.Ptr]
 	if known && !old.freed {
 		shard.Unlock()
-		panic(fmt.Sprintf("layer: Track: the allocator below %s %s at %#x, where %s is on loan, allocated at:\n%s",
+		panic(fmt.Sprintf("layer: LeakTracker: the allocator below %s %s at %#x, where %s is on loan, allocated at:\n%s",
 			did, bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.stack(old.site)))
 	}
 	shard.Put(b.Ptr, tb)
@@ -131,12 +131,12 @@ func (t *Tracker) enter(tb trackedBlock, did string) {
 }
 
 // Free implements mem.Allocator.
-func (t *Tracker) Free(b mem.Block, used ...driver.Stream) {
+func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 	if b.Ptr == 0 {
 		t.inner.Free(b, used...)
 		return
 	}
-	check.Used("layer: Track: Free", used)
+	check.Used("layer: LeakTracker: Free", used)
 	var here siteID
 	if t.opts.Depth > 0 && len(t.graves) > 0 && t.opts.Every == 1 {
 		here = t.sites.here(t.opts.Depth)
@@ -146,7 +146,7 @@ func (t *Tracker) Free(b mem.Block, used ...driver.Stream) {
 	tb, known := shard.At[b.Ptr]
 	if !known || tb.freed || tb.block != b {
 		shard.Unlock()
-		panic("layer: Track: " + t.explain(b, tb, known))
+		panic("layer: LeakTracker: " + t.explain(b, tb, known))
 	}
 	if len(t.graves) > 0 {
 		tb.freed, tb.freeAt = true, here
@@ -160,7 +160,7 @@ func (t *Tracker) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // bury remembers a freed block in place of the one that has been remembered longest.
-func (t *Tracker) bury(g grave) {
+func (t *LeakTracker) bury(g grave) {
 	if len(t.graves) == 0 {
 		return
 	}
@@ -180,7 +180,7 @@ func (t *Tracker) bury(g grave) {
 }
 
 // explain says what is wrong with freeing b, given what is known of its address.
-func (t *Tracker) explain(b mem.Block, tb trackedBlock, known bool) string {
+func (t *LeakTracker) explain(b mem.Block, tb trackedBlock, known bool) string {
 	at := uint64(b.Ptr)
 	switch {
 	case !known:
@@ -197,7 +197,7 @@ func (t *Tracker) explain(b mem.Block, tb trackedBlock, known bool) string {
 }
 
 // Movable implements mem.Mover: the tracker follows the block. It panics if b is not on loan through it.
-func (t *Tracker) Movable(b mem.Block, h mem.Holder) bool {
+func (t *LeakTracker) Movable(b mem.Block, h mem.Holder) bool {
 	if b.Ptr == 0 {
 		return false
 	}
@@ -205,7 +205,7 @@ func (t *Tracker) Movable(b mem.Block, h mem.Holder) bool {
 	tb, known := shard.At[b.Ptr]
 	shard.Unlock()
 	if !known || tb.freed || tb.block != b {
-		panic(fmt.Sprintf("layer: Track: Movable of %d bytes at %#x, which are no block on loan", b.Size, uint64(b.Ptr)))
+		panic(fmt.Sprintf("layer: LeakTracker: Movable of %d bytes at %#x, which are no block on loan", b.Size, uint64(b.Ptr)))
 	}
 	return mem.Movable(t.inner, b, &trackedHolder{tracker: t, holder: h, block: tb})
 }
@@ -214,14 +214,14 @@ func (t *Tracker) Movable(b mem.Block, h mem.Holder) bool {
 // While the block is lifted its entry is here and not in the table, whatever the order in which blocks land: one may
 // come to where another has not left yet. Its fields are for the allocator that calls it, under that one's locks.
 type trackedHolder struct {
-	tracker *Tracker
+	tracker *LeakTracker
 	holder  mem.Holder
 	block   trackedBlock
 }
 
-// Lift implements mem.Holder.
-func (k *trackedHolder) Lift() ([]driver.Stream, bool) {
-	used, ok := k.holder.Lift()
+// BeginMove implements mem.Holder.
+func (k *trackedHolder) BeginMove() ([]driver.Stream, bool) {
+	used, ok := k.holder.BeginMove()
 	if !ok {
 		return nil, false
 	}
@@ -234,21 +234,21 @@ func (k *trackedHolder) Lift() ([]driver.Stream, bool) {
 	}
 	shard.Unlock()
 	if !live { // its Free has begun
-		k.holder.Land(k.block.block, nil)
+		k.holder.EndMove(k.block.block, nil)
 		return nil, false
 	}
 	return used, true
 }
 
-// Land implements mem.Holder. The table is right before the holder hears of the move, and so before any Free.
-func (k *trackedHolder) Land(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder. The table is right before the holder hears of the move, and so before any Free.
+func (k *trackedHolder) EndMove(b mem.Block, s driver.Stream) {
 	k.block.block = b
 	k.tracker.enter(k.block, "moved")
-	k.holder.Land(b, s)
+	k.holder.EndMove(b, s)
 }
 
 // Unwrap implements mem.Wrapper.
-func (t *Tracker) Unwrap() mem.Allocator { return t.inner }
+func (t *LeakTracker) Unwrap() mem.Allocator { return t.inner }
 
 // A siteID finds a call stack in a siteTable. Zero is no stack.
 type siteID uint32

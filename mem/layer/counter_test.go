@@ -19,7 +19,7 @@ func wantCounts(t testing.TB, what string, got layer.Counts, bytes, blocks layer
 }
 
 func TestBehaviour84_StatisticsCountCurrentPeakAndTotal(t *testing.T) {
-	m := layer.Measure(fake.NewPile(512))
+	m := layer.NewCounter(fake.NewPile(512))
 	var blocks []mem.Block
 	for range 10 {
 		blocks = append(blocks, fake.MustAlloc(t, m, 10*mib))
@@ -39,7 +39,7 @@ func TestBehaviour84_StatisticsCountCurrentPeakAndTotal(t *testing.T) {
 
 // What a frame frees of others is below zero, and no peak.
 func TestBehaviour84_StatisticsOfForeignFrees(t *testing.T) {
-	m := layer.Measure(fake.NewPile(512))
+	m := layer.NewCounter(fake.NewPile(512))
 	var blocks []mem.Block
 	for range 10 {
 		blocks = append(blocks, fake.MustAlloc(t, m, 10*mib))
@@ -54,7 +54,7 @@ func TestBehaviour84_StatisticsOfForeignFrees(t *testing.T) {
 }
 
 func TestBehaviour84_StatisticsNest(t *testing.T) {
-	m := layer.Measure(fake.NewPile(512))
+	m := layer.NewCounter(fake.NewPile(512))
 	a := fake.MustAlloc(t, m, 4*mib)
 	wantCounts(t, "interrupted", m.Push(), layer.Count{Current: 4 * mib, Peak: 4 * mib, Total: 4 * mib}, layer.Count{Current: 1, Peak: 1, Total: 1})
 	b := fake.MustAlloc(t, m, 2*mib)
@@ -68,12 +68,12 @@ func TestBehaviour84_StatisticsNest(t *testing.T) {
 	wantCounts(t, "middle", m.Pop(), layer.Count{Current: -2 * mib, Peak: 10 * mib, Total: 10 * mib}, layer.Count{Peak: 2, Total: 2})
 	wantCounts(t, "outermost", m.Counts(), overall, layer.Count{Current: 1, Peak: 3, Total: 3})
 	m.Free(b)
-	testkit.Contains(t, testkit.Panic(t, func() { m.Pop() }), "layer: Measure: Pop without a Push")
+	testkit.Contains(t, testkit.Panic(t, func() { m.Pop() }), "layer: Counter: Pop without a Push")
 }
 
 // A wrong size, a block of nobody and requests for nothing, all at once, leave no count below zero.
 func TestBehaviour85_StatisticsAndQuotasNeverUnderflow(t *testing.T) {
-	m := layer.Measure(fake.NewPile(512))
+	m := layer.NewCounter(fake.NewPile(512))
 	tenant, err := layer.NewQuotas(m, 1<<30).Tenant("one", 0, 1<<30)
 	testkit.Must(t, err)
 	var wg sync.WaitGroup

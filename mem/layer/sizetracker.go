@@ -11,14 +11,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Tracked allocator knows what was asked for of each block on loan, and outlives its owner until the last one is back. See
+// A SizeTracker allocator knows what was asked for of each block on loan, and outlives its owner until the last one is back. See
 // NewTracked.
 //
 // refs counts the owner, until Retire, and every block on loan or asked for.
-type Tracked struct {
+type SizeTracker struct {
 	inner   mem.Allocator
-	opts    TrackedOptions
-	loans   records[trackedSize]
+	opts    SizeTrackerOptions
+	loans   blockTable[trackedSize]
 	ids     atomic.Uint64
 	refs    atomic.Int64
 	retired atomic.Bool
@@ -26,13 +26,13 @@ type Tracked struct {
 	done    func() // set by Retire
 
 	mu    sync.Mutex // a leaf: guards what follows
-	sizes TrackedSizes
+	sizes SizeTotals
 
-	aligned [63]atomic.Pointer[Aligned] // over inner, by the logarithm of the alignment; made when first asked for
+	aligned [63]atomic.Pointer[Aligner] // over inner, by the logarithm of the alignment; made when first asked for
 }
 
-// TrackedOptions say what a Tracked allocator does beside tracking. The zero value is valid.
-type TrackedOptions struct {
+// SizeTrackerOptions say what a SizeTracker allocator does beside tracking. The zero value is valid.
+type SizeTrackerOptions struct {
 	// From is what the layer below aligns to, in bytes, a power of two; 0 means 256, as CUDA does. See AllocRaw.
 	From int64
 	// Empty has a request of zero bytes get a block all the same, with an address of its own: TensorFlow's
@@ -40,61 +40,61 @@ type TrackedOptions struct {
 	Empty bool
 }
 
-// TrackedSizes is what went through a Tracked allocator, in sizes of blocks: what TensorFlow's TrackingAllocator calls the
+// SizeTotals is what went through a SizeTracker allocator, in sizes of blocks: what TensorFlow's TrackingAllocator calls the
 // total, the high watermark and what is still live.
-type TrackedSizes struct {
+type SizeTotals struct {
 	Bytes, Blocks Count
 	Largest       int64 // bytes of the largest block
 }
 
 type trackedSize struct {
 	id   uint64
-	from mem.Allocator // where the block goes back to: the layer below, or an Aligned over that
+	from mem.Allocator // where the block goes back to: the layer below, or an Aligner over that
 }
 
 // NewTracked returns an allocator that remembers what was asked for of each block of a, numbers the blocks, counts their sizes,
 // and serves alignments that a does not. It is TensorFlow's TrackingAllocator with the interface of its Allocator on top; who
-// asked for a block is what Track knows. A warm call takes two short locks, of which one is common to all streams.
-func NewTracked(a mem.Allocator, opts TrackedOptions) *Tracked {
+// asked for a block is what NewLeakTracker knows. A warm call takes two short locks, of which one is common to all streams.
+func NewSizeTracker(a mem.Allocator, opts SizeTrackerOptions) *SizeTracker {
 	if opts.From == 0 {
 		opts.From = 256
 	}
 	if opts.From < 0 || opts.From&(opts.From-1) != 0 {
-		panic(fmt.Sprintf("layer: Tracked over an alignment of %d bytes: want a power of two", opts.From))
+		panic(fmt.Sprintf("layer: SizeTracker over an alignment of %d bytes: want a power of two", opts.From))
 	}
-	t := &Tracked{inner: a, opts: opts, loans: records[trackedSize]{name: "Tracked"}}
+	t := &SizeTracker{inner: a, opts: opts, loans: blockTable[trackedSize]{name: "SizeTracker"}}
 	t.refs.Store(1)
 	return t
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below. It panics after Retire.
-func (t *Tracked) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (t *SizeTracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return t.alloc(t.inner, s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.Optioned.
-func (t *Tracked) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator.
+func (t *SizeTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	return t.alloc(t.inner, s, size, o)
 }
 
 // AllocRaw is Alloc of a block that starts at a multiple of alignment bytes, a power of two: TensorFlow's AllocateRaw. Up to
-// TrackedOptions.From that is Alloc; beyond it the block is cut from a larger one, as Align does, and is not moved. Anything
+// SizeTrackerOptions.From that is Alloc; beyond it the block is cut from a larger one, as Align does, and is not moved. Anything
 // but a power of two panics.
-func (t *Tracked) AllocRaw(s driver.Stream, alignment, size int64, o mem.AllocOptions) (mem.Block, error) {
+func (t *SizeTracker) AllocRaw(s driver.Stream, alignment, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if alignment <= 0 || alignment&(alignment-1) != 0 {
-		panic(fmt.Sprintf("layer: Tracked: AllocRaw at a multiple of %d: want a power of two", alignment))
+		panic(fmt.Sprintf("layer: SizeTracker: AllocRaw at a multiple of %d: want a power of two", alignment))
 	}
 	if alignment <= t.opts.From {
 		return t.alloc(t.inner, s, size, o)
 	}
 	slot := &t.aligned[bits.TrailingZeros64(uint64(alignment))]
 	if slot.Load() == nil {
-		slot.CompareAndSwap(nil, Align(t.inner, alignment, AlignOptions{From: t.opts.From}))
+		slot.CompareAndSwap(nil, NewAligner(t.inner, alignment, AlignerOptions{From: t.opts.From}))
 	}
 	return t.alloc(slot.Load(), s, size, o)
 }
 
-func (t *Tracked) alloc(from mem.Allocator, s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+func (t *SizeTracker) alloc(from mem.Allocator, s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	ask := size
 	if size == 0 && t.opts.Empty {
 		ask = 1
@@ -107,7 +107,7 @@ func (t *Tracked) alloc(from mem.Allocator, s driver.Stream, size int64, o mem.A
 		}
 	}()
 	if t.retired.Load() {
-		panic(fmt.Sprintf("layer: Tracked: Alloc of %d bytes after Retire", size))
+		panic(fmt.Sprintf("layer: SizeTracker: Alloc of %d bytes after Retire", size))
 	}
 	b, err := mem.AllocWith(from, s, ask, o)
 	if err != nil || b.Ptr == 0 {
@@ -119,7 +119,7 @@ func (t *Tracked) alloc(from mem.Allocator, s driver.Stream, size int64, o mem.A
 	return b, nil
 }
 
-func (t *Tracked) count(bytes, blocks int64) {
+func (t *SizeTracker) count(bytes, blocks int64) {
 	t.mu.Lock()
 	t.sizes.Bytes.add(bytes)
 	t.sizes.Blocks.add(blocks)
@@ -128,7 +128,7 @@ func (t *Tracked) count(bytes, blocks int64) {
 }
 
 // Free implements mem.Allocator.
-func (t *Tracked) Free(b mem.Block, used ...driver.Stream) {
+func (t *SizeTracker) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
@@ -139,23 +139,27 @@ func (t *Tracked) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // drop takes one reference away.
-func (t *Tracked) drop() {
+func (t *SizeTracker) drop() {
 	if t.refs.Add(-1) == 0 {
 		t.last.Do(t.done)
 	}
 }
 
 // RequestedSize implements mem.SizeTracker.
-func (t *Tracked) RequestedSize(b mem.Block) int64 { return t.loans.peek("RequestedSize", b).asked }
+func (t *SizeTracker) RequestedSize(b mem.Block) int64 { return t.loans.peek("RequestedSize", b).asked }
 
 // AllocatedSize implements mem.SizeTracker.
-func (t *Tracked) AllocatedSize(b mem.Block) int64 { return t.loans.peek("AllocatedSize", b).lent.Size }
+func (t *SizeTracker) AllocatedSize(b mem.Block) int64 {
+	return t.loans.peek("AllocatedSize", b).lent.Size
+}
 
 // AllocationID implements mem.SizeTracker.
-func (t *Tracked) AllocationID(b mem.Block) uint64 { return t.loans.peek("AllocationID", b).more.id }
+func (t *SizeTracker) AllocationID(b mem.Block) uint64 {
+	return t.loans.peek("AllocationID", b).more.id
+}
 
 // Sizes returns what went through so far: TensorFlow's GetSizes.
-func (t *Tracked) Sizes() TrackedSizes {
+func (t *SizeTracker) Sizes() SizeTotals {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sizes
@@ -165,9 +169,9 @@ func (t *Tracked) Sizes() TrackedSizes {
 // is none, done is called, once, with what went through. It is how TensorFlow's TrackingAllocator, which counts references,
 // deletes itself. done may close the layer below; it runs on the goroutine of that last Free, without a lock. Nil is nobody to
 // call. Retiring twice panics.
-func (t *Tracked) Retire(done func(TrackedSizes)) {
+func (t *SizeTracker) Retire(done func(SizeTotals)) {
 	if !t.retired.CompareAndSwap(false, true) {
-		panic("layer: Tracked: Retire after Retire")
+		panic("layer: SizeTracker: Retire after Retire")
 	}
 	t.done = func() { // nobody calls it before the drop below
 		if done != nil {
@@ -178,7 +182,7 @@ func (t *Tracked) Retire(done func(TrackedSizes)) {
 }
 
 // Movable implements mem.Mover, but for blocks of AllocRaw that were cut from others.
-func (t *Tracked) Movable(b mem.Block, h mem.Holder) bool {
+func (t *SizeTracker) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
@@ -187,12 +191,12 @@ func (t *Tracked) Movable(b mem.Block, h mem.Holder) bool {
 }
 
 // SlowSizes implements SlowSizer.
-func (t *Tracked) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+func (t *SizeTracker) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	return t.loans.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not aligned.
-func (t *Tracked) Unwrap() mem.Allocator { return t.inner }
+func (t *SizeTracker) Unwrap() mem.Allocator { return t.inner }
 
 // A SlowSizer is a layer that hands out other blocks than the layer below knows, and finds their sizes by address. All such
 // adaptors of this package are.
@@ -237,7 +241,7 @@ func sizesIn(segments []mem.SegmentInfo, p driver.Pointer) (requested, allocated
 
 // FrameworkStats implements mem.FrameworkReporter: what the layers below say or, if they count nothing, what went through
 // here.
-func (t *Tracked) FrameworkStats() mem.FrameworkStats {
+func (t *SizeTracker) FrameworkStats() mem.FrameworkStats {
 	if s, ok := mem.FrameworkStatsOf(t.inner); ok {
 		return s
 	}
@@ -250,7 +254,7 @@ func (t *Tracked) FrameworkStats() mem.FrameworkStats {
 
 func init() {
 	mem.RegisterSizeTracking(func(a mem.Allocator) mem.SizeTracker {
-		t := NewTracked(a, TrackedOptions{})
+		t := NewSizeTracker(a, SizeTrackerOptions{})
 		if c, ok := a.(io.Closer); ok {
 			return closingTracked{t, c}
 		}
@@ -260,9 +264,9 @@ func init() {
 
 // A closingTracked closes what is below it.
 type closingTracked struct {
-	*Tracked
+	*SizeTracker
 	io.Closer
 }
 
-// Unwrap implements mem.Wrapper: so Find finds the Tracked.
-func (c closingTracked) Unwrap() mem.Allocator { return c.Tracked }
+// Unwrap implements mem.Wrapper: so Find finds the SizeTracker.
+func (c closingTracked) Unwrap() mem.Allocator { return c.SizeTracker }

@@ -27,7 +27,7 @@ func (c *Count) join(above Count) {
 	c.Total += above.Total
 }
 
-// Counts are what Statistics count: the sizes of blocks (Block.Size, not what was asked for), and blocks.
+// Counts are what Counter count: the sizes of blocks (Block.Size, not what was asked for), and blocks.
 type Counts struct {
 	Bytes, Blocks Count
 }
@@ -37,40 +37,40 @@ func (c *Counts) join(above Counts) {
 	c.Blocks.join(above.Blocks)
 }
 
-// Statistics count what goes through an allocator, in frames that nest. See Measure.
-type Statistics struct {
+// Counter count what goes through an allocator, in frames that nest. See NewCounter.
+type Counter struct {
 	inner mem.Allocator
 
 	mu     sync.Mutex
 	frames []Counts // the last is the one that counts
 }
 
-// Measure returns an allocator that counts the blocks of a that are on loan through it. Push begins a frame, in which
+// NewCounter returns an allocator that counts the blocks of a that are on loan through it. Push begins a frame, in which
 // everything starts from zero, and Pop ends it and adds it to the one below: the way to see what one part of a program takes, at
 // its peak, within a longer whole. It is RMM's statistics_resource_adaptor, whose counters nest in the same way. Frames are
 // not of goroutines: what others do meanwhile counts too.
 //
 // These are the figures of any allocator; those of Stats are a caching one's own. A call costs one short lock.
-func Measure(a mem.Allocator) *Statistics { return &Statistics{inner: a, frames: make([]Counts, 1, 8)} }
+func NewCounter(a mem.Allocator) *Counter { return &Counter{inner: a, frames: make([]Counts, 1, 8)} }
 
 // Alloc implements mem.Allocator. What fails is not counted.
-func (m *Statistics) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (m *Counter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return m.lent(m.inner.Alloc(s, size))
 }
 
-// AllocWith implements mem.Optioned.
-func (m *Statistics) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// AllocWith implements mem.OptionsAllocator.
+func (m *Counter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	return m.lent(mem.AllocWith(m.inner, s, size, o))
 }
 
-func (m *Statistics) lent(b mem.Block, err error) (mem.Block, error) {
+func (m *Counter) lent(b mem.Block, err error) (mem.Block, error) {
 	if err == nil && b.Ptr != 0 {
 		m.add(b.Size, 1)
 	}
 	return b, err
 }
 
-func (m *Statistics) add(bytes, blocks int64) {
+func (m *Counter) add(bytes, blocks int64) {
 	m.mu.Lock()
 	top := &m.frames[len(m.frames)-1]
 	top.Bytes.add(bytes)
@@ -79,7 +79,7 @@ func (m *Statistics) add(bytes, blocks int64) {
 }
 
 // Free implements mem.Allocator. A block counts until the layer below has taken it back.
-func (m *Statistics) Free(b mem.Block, used ...driver.Stream) {
+func (m *Counter) Free(b mem.Block, used ...driver.Stream) {
 	m.inner.Free(b, used...)
 	if b.Ptr != 0 {
 		m.add(-b.Size, -1)
@@ -87,14 +87,14 @@ func (m *Statistics) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // Counts returns what the frame that was pushed last has counted.
-func (m *Statistics) Counts() Counts {
+func (m *Counter) Counts() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.frames[len(m.frames)-1]
 }
 
 // Overall returns what all frames together have counted, from the beginning.
-func (m *Statistics) Overall() Counts {
+func (m *Counter) Overall() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.frames[0]
@@ -110,7 +110,7 @@ func (m *Statistics) Overall() Counts {
 }
 
 // Push begins a frame, and returns what the one that it interrupts has counted so far.
-func (m *Statistics) Push() Counts {
+func (m *Counter) Push() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was := m.frames[len(m.frames)-1]
@@ -119,12 +119,12 @@ func (m *Statistics) Push() Counts {
 }
 
 // Pop ends the frame that was pushed last, adds it to the one below, and returns it. A Pop without its Push panics.
-func (m *Statistics) Pop() Counts {
+func (m *Counter) Pop() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(m.frames) - 1
 	if n == 0 {
-		panic("layer: Measure: Pop without a Push")
+		panic("layer: Counter: Pop without a Push")
 	}
 	was := m.frames[n]
 	m.frames = m.frames[:n]
@@ -133,7 +133,7 @@ func (m *Statistics) Pop() Counts {
 }
 
 // Movable implements mem.Mover: moving a block changes nothing that is counted here.
-func (m *Statistics) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(m.inner, b, h) }
+func (m *Counter) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(m.inner, b, h) }
 
 // Unwrap implements mem.Wrapper.
-func (m *Statistics) Unwrap() mem.Allocator { return m.inner }
+func (m *Counter) Unwrap() mem.Allocator { return m.inner }

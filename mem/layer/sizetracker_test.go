@@ -16,7 +16,7 @@ import (
 // A block's sizes and number are known from its loan to its return, wherever it is moved meanwhile, and not for another's.
 func TestTrackedFollowsMoves(t *testing.T) {
 	below := &shelf{}
-	a := layer.NewTracked(below, layer.TrackedOptions{})
+	a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{})
 	hole := fake.MustAlloc(t, a, 64)
 	o := own(t, a, 100)
 	a.Free(hole)
@@ -30,7 +30,7 @@ func TestTrackedFollowsMoves(t *testing.T) {
 		"RequestedSize": func() { a.RequestedSize(other) }, "AllocatedSize": func() { a.AllocatedSize(hole) },
 		"AllocationID": func() { a.AllocationID(mem.Block{}) }, "Free": func() { a.Free(hole) },
 	} {
-		testkit.Contains(t, testkit.Panic(t, ask), "layer: Tracked: "+name, "not on loan")
+		testkit.Contains(t, testkit.Panic(t, ask), "layer: SizeTracker: "+name, "not on loan")
 	}
 	a.Free(o.block)
 }
@@ -38,7 +38,7 @@ func TestTrackedFollowsMoves(t *testing.T) {
 // Blocks that were cut from others to be aligned stay where they are, and go back as they came.
 func TestTrackedAligns(t *testing.T) {
 	below := &shelf{}
-	a := layer.NewTracked(below, layer.TrackedOptions{From: 1})
+	a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{From: 1})
 	fake.MustAlloc(t, a, 1)
 	for _, alignment := range []int64{1, 2, 64, 1 << 20, 1 << 40} {
 		b, err := a.AllocRaw(fake.S0, alignment, 10, mem.AllocOptions{})
@@ -55,11 +55,11 @@ func TestTrackedAligns(t *testing.T) {
 		t.Errorf("%d blocks are left below", len(below.loans)-1)
 	}
 	for _, alignment := range []int64{0, -8, 3} {
-		testkit.Contains(t, testkit.Panic(t, func() { a.AllocRaw(fake.S0, alignment, 1, mem.AllocOptions{}) }), "layer: Tracked: AllocRaw", "power of two")
+		testkit.Contains(t, testkit.Panic(t, func() { a.AllocRaw(fake.S0, alignment, 1, mem.AllocOptions{}) }), "layer: SizeTracker: AllocRaw", "power of two")
 	}
-	testkit.Contains(t, testkit.Panic(t, func() { layer.NewTracked(below, layer.TrackedOptions{From: 3}) }), "layer: Tracked", "power of two")
+	testkit.Contains(t, testkit.Panic(t, func() { layer.NewSizeTracker(below, layer.SizeTrackerOptions{From: 3}) }), "layer: SizeTracker", "power of two")
 	base := &optioned{Pile: fake.NewPile(256)}
-	_, err := layer.NewTracked(base, layer.TrackedOptions{}).AllocRaw(fake.S0, 4096, 1, mem.AllocOptions{NoRetry: true})
+	_, err := layer.NewSizeTracker(base, layer.SizeTrackerOptions{}).AllocRaw(fake.S0, 4096, 1, mem.AllocOptions{NoRetry: true})
 	if testkit.Must(t, err); len(base.got) != 1 || !base.got[0].NoRetry {
 		t.Errorf("an aligned request's wishes: %+v", base.got)
 	}
@@ -69,7 +69,7 @@ func TestTrackedAligns(t *testing.T) {
 func TestSlowSizes(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 256 << 20})
 	defer dev.Close()
-	a := layer.Measure(newCaching(t, dev))
+	a := layer.NewCounter(newCaching(t, dev))
 	s := dev.DefaultStream()
 	b, err := a.Alloc(s, 1000)
 	testkit.Must(t, err)
@@ -107,7 +107,7 @@ func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
 			t.Error("a free block is taken for one on loan")
 		}
 	}
-	tracked := layer.NewTracked(newCaching(t, dev), layer.TrackedOptions{Empty: true})
+	tracked := layer.NewSizeTracker(newCaching(t, dev), layer.SizeTrackerOptions{Empty: true})
 	for _, r := range []struct{ alignment, size, allocated int64 }{
 		{4096, 1000, 5120}, {512, 1000, 1536}, {256, 1000, 1024}, {1, 0, 512},
 	} {
@@ -125,14 +125,14 @@ func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
 	if _, _, ok := layer.SlowSizes(tracked, b.Ptr-driver.Pointer(4096-512)); ok {
 		t.Error("the start of the block below is taken for a block")
 	}
-	check(t, layer.Measure(tracked), b, 1000)
+	check(t, layer.NewCounter(tracked), b, 1000)
 	tracked.Free(keep)
 	for name, a := range map[string]mem.Allocator{
-		"align":    layer.Align(newCaching(t, dev), 4096, layer.AlignOptions{}),
-		"guard":    layer.Guard(newCaching(t, dev), layer.GuardOptions{}),
-		"slab":     layer.Slab(newCaching(t, dev), 4096, 16),
-		"fallback": layer.Fallback(layer.Limit(newCaching(t, dev), 0), newCaching(t, dev)),
-		"binning":  layer.Binning(fake.NewPile(256), layer.Bin{Size: 1 << 20, Allocator: newCaching(t, dev)}),
+		"align":    layer.NewAligner(newCaching(t, dev), 4096, layer.AlignerOptions{}),
+		"guard":    layer.NewGuard(newCaching(t, dev), layer.GuardOptions{}),
+		"slab":     layer.NewSlabs(newCaching(t, dev), 4096, 16),
+		"fallback": layer.NewFallback(layer.NewLimiter(newCaching(t, dev), 0), newCaching(t, dev)),
+		"binning":  layer.NewBinning(fake.NewPile(256), layer.Bin{Size: 1 << 20, Allocator: newCaching(t, dev)}),
 	} {
 		t.Run(name, func(t *testing.T) { check(t, a, mustAllocOn(t, a, s, 1000), 1000) })
 	}
@@ -143,9 +143,9 @@ func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
 func TestTrackedRetiresUnderLoad(t *testing.T) {
 	for range 50 {
 		below := &lanesCounted{}
-		a := layer.NewTracked(below, layer.TrackedOptions{})
+		a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{})
 		var ended atomic.Int64
-		var at layer.TrackedSizes
+		var at layer.SizeTotals
 		var all, begun sync.WaitGroup
 		begun.Add(4)
 		for i := range 4 {
@@ -167,7 +167,7 @@ func TestTrackedRetiresUnderLoad(t *testing.T) {
 			})
 		}
 		begun.Wait()
-		a.Retire(func(s layer.TrackedSizes) {
+		a.Retire(func(s layer.SizeTotals) {
 			if at = s; below.live.Load() != 0 {
 				t.Errorf("it ends with %d blocks on loan", below.live.Load())
 			}
@@ -195,12 +195,12 @@ func (l *lanesCounted) Free(mem.Block, ...driver.Stream) { l.live.Add(-1) }
 
 // A panic below leaves nothing on loan.
 func TestTrackedAfterAPanicBelow(t *testing.T) {
-	a := layer.NewTracked(buggy{}, layer.TrackedOptions{})
+	a := layer.NewSizeTracker(buggy{}, layer.SizeTrackerOptions{})
 	testkit.Panic(t, func() { a.Alloc(fake.S0, 1000) })
 	ended := false
-	a.Retire(func(layer.TrackedSizes) { ended = true })
-	if !ended || a.Sizes() != (layer.TrackedSizes{}) {
+	a.Retire(func(layer.SizeTotals) { ended = true })
+	if !ended || a.Sizes() != (layer.SizeTotals{}) {
 		t.Errorf("ended: %v, with %+v", ended, a.Sizes())
 	}
-	layer.NewTracked(buggy{}, layer.TrackedOptions{}).Retire(nil)
+	layer.NewSizeTracker(buggy{}, layer.SizeTrackerOptions{}).Retire(nil)
 }
