@@ -1,14 +1,13 @@
-// Package arch keeps the shape of the module: what may import what, what libraries may touch, and that the tables of
-// the documents are true.
-//
-// It parses the files itself, in the process of its test. The go command notes the files that a test opens, so a
-// cached result is dropped as soon as one of them changes; a test that ran "go list" would pass stale.
-//
-// A rule is a function from a Module to what is wrong with it. What a rule must let through stands in exceptions, with
-// the reason; an exception that nothing needs any more is itself a failure. The floors stand in the table of
-// ARCHITECTURE.md and nowhere else. The rules see names, not types: they catch slips, and a determined author can get
-// around them.
+// Package arch tests the structure of the module: which packages may import which, what libraries may use, and that
+// the tables in the documents are true.
 package arch
+
+// The package parses the files itself, in the process of its test. The go command records which files a test opens, and
+// drops a cached result when one of them changes. A test that ran "go list" could pass from the cache.
+//
+// A rule is a function from a Module to a list of problems. The list exceptions holds the permitted violations, each
+// with its reason; an exception that is no longer needed is a failure. floors.txt holds the floors. The rules see names,
+// not types: they find mistakes, and can be circumvented on purpose.
 
 import (
 	"bytes"
@@ -129,7 +128,7 @@ func Load(fsys fs.FS) (*Module, error) {
 // isText reports whether the rules about text look into a file.
 func isText(name string) bool {
 	switch path.Ext(name) {
-	case ".go", ".md", ".mod", ".sh", ".yml", ".yaml", ".toml", ".conf", ".editorconfig":
+	case ".go", ".md", ".txt", ".mod", ".sh", ".yml", ".yaml", ".toml", ".conf", ".editorconfig":
 		return true
 	}
 	return path.Base(name) == "Makefile" || path.Dir(name) == ".ci"

@@ -9,42 +9,45 @@ import (
 	"strings"
 )
 
-const floorsFile = "ARCHITECTURE.md"
+const floorsFile = "internal/arch/floors.txt"
 
-// A floorRow is one package of the floors table.
+// A floorRow is one line of floors.txt.
 type floorRow struct {
-	floor   int
-	planned bool
-	pos     string
+	floor int
+	pos   string
 }
 
-// floorTable reads the rows "| floor | `package`, ... | what | state |" under the heading "## Floors".
+// floorTable reads floors.txt: lines "floor package purpose". Empty lines and lines that begin with # are ignored.
 func (m *Module) floorTable() (map[string]floorRow, []Problem) {
 	rows, problems := map[string]floorRow{}, []Problem(nil)
 	report := func(pos, text string, args ...any) {
 		problems = append(problems, Problem{"floors", pos, fmt.Sprintf(text, args...)})
 	}
-	for _, row := range tableUnder(m.Texts[floorsFile], "## Floors") {
-		pos := fmt.Sprintf("%s:%d", floorsFile, row.line)
-		floor, err := strconv.Atoi(row.cells[0])
-		if err != nil || len(row.cells) != 4 || (row.cells[3] != "here" && row.cells[3] != "planned") {
-			report(pos, "a row of the floors table is | number | `package` | what | here or planned |")
+	n := 0
+	for line := range strings.Lines(m.Texts[floorsFile]) {
+		n++
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		for _, pkg := range backticked(row.cells[1]) {
-			if _, twice := rows[pkg]; twice {
-				report(pos, "%s has two rows", pkg)
-			}
-			rows[pkg] = floorRow{floor, row.cells[3] == "planned", pos}
+		pos := fmt.Sprintf("%s:%d", floorsFile, n)
+		floor, err := strconv.Atoi(fields[0])
+		if err != nil || len(fields) < 3 {
+			report(pos, "a line must be: floor package purpose")
+			continue
 		}
+		if _, twice := rows[fields[1]]; twice {
+			report(pos, "%s has two lines", fields[1])
+		}
+		rows[fields[1]] = floorRow{floor, pos}
 	}
 	if len(rows) == 0 {
-		report(floorsFile, "no table under the heading ## Floors")
+		report(floorsFile, "no floors: write one line for each package")
 	}
 	return rows, problems
 }
 
-// checkFloors holds every package against the table: each has a row, and imports lower floors only. Test files may
+// checkFloors checks every package against floors.txt: each has a line, and imports lower floors only. Test files may
 // import any library, but no program.
 func checkFloors(m *Module) []Problem {
 	rows, problems := m.floorTable()
@@ -56,12 +59,8 @@ func checkFloors(m *Module) []Problem {
 		exists[pkg] = true
 		row, ok := rows[pkg]
 		if !ok {
-			report(pkg, "the package has no floor: add a row for `%s` to the table under ## Floors in %s",
-				pkg, floorsFile)
+			report(pkg, "the package has no floor: add a line for %s to %s", pkg, floorsFile)
 			return
-		}
-		if row.planned {
-			report(row.pos, "%s exists: its state is here, not planned", pkg)
 		}
 		for _, f := range files {
 			f.Imports(func(importPath, _ string, pos token.Pos) {
@@ -73,7 +72,7 @@ func checkFloors(m *Module) []Problem {
 				switch {
 				case f.Test && isCommand(to):
 					report(f.Pos(pos), "a test may not import the program %s", to)
-				case f.Test || !known: // a package without a row is reported once, above
+				case f.Test || !known: // a package without a line is reported once, above
 				case below.floor >= row.floor && !m.allowed("floors", pkg, to):
 					report(f.Pos(pos), "%s (floor %d) may not import %s (floor %d): only lower floors",
 						pkg, row.floor, to, below.floor)
@@ -82,15 +81,15 @@ func checkFloors(m *Module) []Problem {
 		}
 	})
 	for pkg, row := range rows {
-		if !exists[pkg] && !row.planned {
-			report(row.pos, "%s does not exist: its state is planned, or the row goes", pkg)
+		if !exists[pkg] {
+			report(row.pos, "%s does not exist: remove the line", pkg)
 		}
 	}
 	return problems
 }
 
-// checkDrivers keeps the drivers out of the libraries, which see package driver alone: programs, examples and tests
-// choose a driver.
+// checkDrivers forbids libraries to import a driver: they use package driver. Programs, examples and tests choose the
+// driver.
 func checkDrivers(m *Module) []Problem {
 	var problems []Problem
 	for _, f := range m.Files {
@@ -116,7 +115,7 @@ var vagueNames = []string{
 	"base", "common", "core", "helper", "helpers", "lib", "misc", "pkg", "shared", "types", "util", "utils",
 }
 
-// checkNames refuses package names that say nothing.
+// checkNames rejects package names without meaning.
 func checkNames(m *Module) []Problem {
 	var problems []Problem
 	m.Packages(func(pkg string, files []*File) {
@@ -133,7 +132,7 @@ func checkNames(m *Module) []Problem {
 	return problems
 }
 
-// checkCgo keeps C out: Ashlar builds with CGO_ENABLED=0, but for the shared library that PyTorch loads.
+// checkCgo forbids cgo: Ashlar builds with CGO_ENABLED=0, except for the shared library that PyTorch loads.
 func checkCgo(m *Module) []Problem {
 	var problems []Problem
 	for _, f := range m.Files {

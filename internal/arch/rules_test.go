@@ -2,7 +2,6 @@ package arch
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -11,22 +10,9 @@ import (
 // sound is a small module that breaks no rule.
 var sound = map[string]string{
 	"go.mod": "module example.org/wall\n\ngo 1.26\n",
+	"internal/arch/floors.txt": "# floor package purpose\n\n0 driver  the seam\n1 driver/sim  a driver\n" +
+		"1 driver/host  another\n2 mem  allocators\n5 replay  replays\n8 cmd/wall  the program\n",
 	"ARCHITECTURE.md": `# Wall
-
-| floor | a table | elsewhere | is not read |
-| --- | --- | --- | --- |
-| 9 | ` + "`mem`" + ` | x | here |
-
-## Floors
-
-| floor | package | what | state |
-| --- | --- | --- | --- |
-| 0 | ` + "`driver`" + ` | the seam | here |
-| 1 | ` + "`driver/sim`, `driver/host`" + ` | two drivers | here |
-| 2 | ` + "`mem`" + ` | allocators | here |
-| 5 | ` + "`replay`" + ` | replays | here |
-| 6 | ` + "`.`" + ` | the engine | planned |
-| 8 | ` + "`cmd/wall`" + ` | the program | here |
 
 ## To change X, look in Y
 
@@ -103,12 +89,7 @@ func TestRulesFindPlantedViolations(t *testing.T) {
 		{
 			"no floor", "quarry/quarry.go",
 			"// Package quarry digs.\npackage quarry\n",
-			"quarry: the package has no floor: add a row", "ARCHITECTURE.md",
-		},
-		{
-			"planned but here", "wall.go",
-			"// Package wall stands.\npackage wall\n",
-			"ARCHITECTURE.md:15: . exists", "",
+			"quarry: the package has no floor: add a line for quarry to internal/arch/floors.txt", "",
 		},
 		{
 			"test imports a program", "mem/cmd_test.go",
@@ -256,27 +237,44 @@ func TestRulesFindPlantedViolations(t *testing.T) {
 }
 
 func TestRulesOnTheTables(t *testing.T) {
-	gone := maps.Clone(sound)
-	gone["ARCHITECTURE.md"] = strings.Replace(sound["ARCHITECTURE.md"], "`driver`", "`driver`, `fit`", 1)
-	vague := maps.Clone(sound)
-	vague["ARCHITECTURE.md"] = strings.Replace(sound["ARCHITECTURE.md"], "`driver`", "`driver`, `mem/util`", 1)
-	vague["mem/util/x.go"] = "// Package util is anything.\npackage util\n"
+	floors := func(more string) string { return sound[floorsFile] + more }
 	for _, c := range []struct {
 		name  string
 		files map[string]string
 		want  string
 	}{
-		{"row without package", gone, "ARCHITECTURE.md:11: fit does not exist"},
-		{"vague name", vague, "mem/util/x.go: \"util\" says nothing"},
+		{
+			"floor without package",
+			map[string]string{floorsFile: floors("0 fit  fits\n")},
+			"internal/arch/floors.txt:9: fit does not exist",
+		},
+		{
+			"floor of two lines",
+			map[string]string{floorsFile: floors("2 mem  again\n")},
+			"internal/arch/floors.txt:9: mem has two lines",
+		},
+		{
+			"floor without a number",
+			map[string]string{floorsFile: floors("high mem  again\n")},
+			"internal/arch/floors.txt:9: a line must be: floor package purpose",
+		},
+		{
+			"floor without a purpose",
+			map[string]string{floorsFile: floors("2 mem\n")},
+			"internal/arch/floors.txt:9: a line must be: floor package purpose",
+		},
+		{
+			"vague name",
+			map[string]string{
+				floorsFile:      floors("2 mem/util  anything\n"),
+				"mem/util/x.go": "// Package util is anything.\npackage util\n",
+			},
+			"mem/util/x.go: \"util\" says nothing",
+		},
 		{
 			"false pointer",
 			map[string]string{"ARCHITECTURE.md": strings.Replace(sound["ARCHITECTURE.md"], "mem_test.go", "gone.go", 1)},
-			"ARCHITECTURE.md:22: no such file: mem/gone.go",
-		},
-		{
-			"bad row",
-			map[string]string{"ARCHITECTURE.md": sound["ARCHITECTURE.md"] + "\n## Floors\n\n| a |\n| - |\n| high |\n"},
-			"ARCHITECTURE.md:28: a row of the floors table",
+			"ARCHITECTURE.md:7: no such file: mem/gone.go",
 		},
 		{
 			"no behaviours",

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	partsFile      = "docs/parts.md"
-	behavioursFile = "docs/behaviours.md"
+	architectureFile = "ARCHITECTURE.md"
+	partsFile        = "docs/parts.md"
+	behavioursFile   = "docs/behaviours.md"
 )
 
 // A tableRow is one row of a Markdown table, without its heading and rule.
@@ -71,7 +72,7 @@ func checkPointers(m *Module) []Problem {
 		}
 	}
 	var problems []Problem
-	for _, row := range tableUnder(m.Texts[floorsFile], "## To change X, look in Y") {
+	for _, row := range tableUnder(m.Texts[architectureFile], "## To change X, look in Y") {
 		dir := "."
 		for _, name := range backticked(row.cells[len(row.cells)-1]) {
 			if !strings.Contains(name, "/") {
@@ -79,7 +80,7 @@ func checkPointers(m *Module) []Problem {
 			}
 			dir = path.Dir(name)
 			if !exists[name] {
-				pos := fmt.Sprintf("%s:%d", floorsFile, row.line)
+				pos := fmt.Sprintf("%s:%d", architectureFile, row.line)
 				problems = append(problems, Problem{"pointers", pos, "no such file: " + name})
 			}
 		}
