@@ -12,16 +12,10 @@ var sound = map[string]string{
 	"go.mod": "module example.org/wall\n\ngo 1.26\n",
 	"internal/arch/floors.txt": "# floor package purpose\n\n0 driver  the seam\n1 driver/sim  a driver\n" +
 		"1 driver/host  another\n2 mem  allocators\n5 replay  replays\n8 cmd/wall  the program\n",
-	"ARCHITECTURE.md": `# Wall
-
-## To change X, look in Y
-
-| to change | look in |
-| --- | --- |
-| sizes | ` + "`mem/mem.go`, `mem_test.go`, `driver/sim`" + ` |
-`,
-	"docs/parts.md": "| part | where | state | tests |\n|---|---|---|---|\n" +
-		"| A | `mem` | done | `TestBehaviour01_Sizes` |\n| B | `x` | planned | |\n",
+	"ARCHITECTURE.md": "# Wall\n\nSee [mem](mem) and `mem/mem.go`, not `a/b c` or `mem.Find`.\n",
+	"docs/parts.md": "| part | where | state |\n|---|---|---|\n" +
+		"| A | `mem` | done |\n| B | `x` | planned |\n| C | `y` | missing: more |\n",
+	"internal/arch/parts.txt": "# The tests of the parts\n\nA\n\tTestBehaviour01_Sizes\n\nC\n\tTestBehaviour01_Sizes\n",
 	"docs/behaviours.md": "| no | behaviour | state |\n| --- | --- | --- |\n" +
 		"| 01 | sizes | covered |\n| 02 | more | planned |\n",
 
@@ -182,24 +176,33 @@ func TestRulesFindPlantedViolations(t *testing.T) {
 		},
 		{"vague name", "driver/host/more.go", "package host\n", "", ""},
 		{
-			"part without test", "docs/parts.md",
-			"| p | w | s | t |\n|---|---|---|---|\n| A | x | done | see the code |\n",
-			"docs/parts.md:3: no test is named", "",
+			"part without tests", partTestsFile, sound[partTestsFile] + "D\n",
+			"internal/arch/parts.txt:8: docs/parts.md has no such part: D", "",
 		},
 		{
-			"part with a false test", "docs/parts.md",
-			"| p | w | s | t |\n|---|---|---|---|\n| A; missing: B | x | part | TestBehaviour01_Sizes, TestGone |\n",
-			"docs/parts.md:3: no such test: TestGone", "",
+			"part of two entries", partTestsFile, sound[partTestsFile] + "A\n\tTestBehaviour01_Sizes\n",
+			"internal/arch/parts.txt:8: a second entry for the part: A", "",
 		},
 		{
-			"part that lacks what is missing", "docs/parts.md",
-			"| p | w | s | t |\n|---|---|---|---|\n| A | x | part | TestBehaviour01_Sizes |\n",
-			"docs/parts.md:3: a row that is part says", "",
+			"part with a false test", partTestsFile, sound[partTestsFile] + "\tTestBehaviour01_Sizes TestGone\n",
+			"internal/arch/parts.txt:8: no such test: TestGone", "",
 		},
 		{
-			"part with a false state", "docs/parts.md",
-			"| p | w | s | t |\n|---|---|---|---|\n| A | x | nearly | |\n",
-			"docs/parts.md:3: a row is", "",
+			"part that is done and has no tests", "docs/parts.md", sound["docs/parts.md"] + "| D | x | done |\n",
+			"docs/parts.md:6: internal/arch/parts.txt names no test of the part: D", "",
+		},
+		{
+			"part that does not say what is missing", "docs/parts.md",
+			strings.Replace(sound["docs/parts.md"], "missing: more", "missing: ", 1),
+			"docs/parts.md:5: the state must be", "",
+		},
+		{
+			"part with a false state", "docs/parts.md", sound["docs/parts.md"] + "| D | x | nearly |\n",
+			"docs/parts.md:6: the state must be", "",
+		},
+		{
+			"part of too many cells", "docs/parts.md", sound["docs/parts.md"] + "| D | x | planned | more |\n",
+			"docs/parts.md:6: a row must be", "",
 		},
 		{
 			"behaviour without test", "docs/behaviours.md",
@@ -273,14 +276,19 @@ func TestRulesOnTheTables(t *testing.T) {
 		},
 		{
 			"false pointer",
-			map[string]string{"ARCHITECTURE.md": strings.Replace(sound["ARCHITECTURE.md"], "mem_test.go", "gone.go", 1)},
-			"ARCHITECTURE.md:7: no such file: mem/gone.go",
+			map[string]string{"ARCHITECTURE.md": strings.Replace(sound["ARCHITECTURE.md"], "mem.go", "gone.go", 1)},
+			"ARCHITECTURE.md:3: no such file: mem/gone.go",
+		},
+		{
+			"false link",
+			map[string]string{"ARCHITECTURE.md": strings.Replace(sound["ARCHITECTURE.md"], "(mem)", "(gone)", 1)},
+			"ARCHITECTURE.md:3: no such file: gone",
 		},
 		{
 			"no behaviours",
 			map[string]string{
 				"docs/behaviours.md": "none", "mem/mem_test.go": "package mem\n",
-				"docs/parts.md": "|a|\n|-|\n| p | w | planned | |\n",
+				"docs/parts.md": "|a|\n|-|\n| p | w | planned |\n", partTestsFile: "",
 			},
 			"docs/behaviours.md: no table",
 		},

@@ -11,6 +11,7 @@ import (
 const (
 	architectureFile = "ARCHITECTURE.md"
 	partsFile        = "docs/parts.md"
+	partTestsFile    = "internal/arch/parts.txt"
 	behavioursFile   = "docs/behaviours.md"
 )
 
@@ -20,19 +21,14 @@ type tableRow struct {
 	cells []string
 }
 
-// tableUnder returns the rows of the tables below a heading, up to the next heading of the same depth or above. With
-// an empty heading it returns those of the whole text.
-func tableUnder(text, heading string) []tableRow {
+// tableRows returns the rows of all tables of a Markdown text.
+func tableRows(text string) []tableRow {
 	var rows []tableRow
-	n, inside, header := 0, heading == "", true
-	depth := len(heading) - len(strings.TrimLeft(heading, "#"))
+	n, header := 0, true
 	for line := range strings.Lines(text) {
 		n++
 		line = strings.TrimSpace(line)
-		if hashes := len(line) - len(strings.TrimLeft(line, "#")); hashes > 0 && heading != "" && hashes <= depth {
-			inside = line == heading
-		}
-		if !inside || !strings.HasPrefix(line, "|") {
+		if !strings.HasPrefix(line, "|") {
 			header = true
 			continue
 		}
@@ -51,19 +47,10 @@ func tableUnder(text, heading string) []tableRow {
 	return rows
 }
 
-var codeSpan = regexp.MustCompile("`([^`]+)`")
+// A path of the module in Markdown: the target of a link, or a code span with a slash and without spaces or wildcards.
+var pathInText = regexp.MustCompile("\\]\\(([\\w./-]+)\\)|`([\\w.-]+/[\\w./-]*)`")
 
-// backticked returns the texts between backticks.
-func backticked(cell string) []string {
-	var names []string
-	for _, match := range codeSpan.FindAllStringSubmatch(cell, -1) {
-		names = append(names, match[1])
-	}
-	return names
-}
-
-// checkPointers holds the table "To change X, look in Y" against the tree: a name without a slash lies beside the one
-// before it.
+// checkPointers checks that the files and directories that ARCHITECTURE.md names exist.
 func checkPointers(m *Module) []Problem {
 	exists := map[string]bool{}
 	for name := range m.Texts {
@@ -72,15 +59,12 @@ func checkPointers(m *Module) []Problem {
 		}
 	}
 	var problems []Problem
-	for _, row := range tableUnder(m.Texts[architectureFile], "## To change X, look in Y") {
-		dir := "."
-		for _, name := range backticked(row.cells[len(row.cells)-1]) {
-			if !strings.Contains(name, "/") {
-				name = path.Join(dir, name)
-			}
-			dir = path.Dir(name)
-			if !exists[name] {
-				pos := fmt.Sprintf("%s:%d", architectureFile, row.line)
+	n := 0
+	for line := range strings.Lines(m.Texts[architectureFile]) {
+		n++
+		for _, match := range pathInText.FindAllStringSubmatch(line, -1) {
+			if name := path.Clean(match[1] + match[2]); !exists[name] {
+				pos := fmt.Sprintf("%s:%d", architectureFile, n)
 				problems = append(problems, Problem{"pointers", pos, "no such file: " + name})
 			}
 		}
@@ -108,33 +92,74 @@ func (m *Module) tests() map[string]string {
 
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark|Example)[A-Z0-9_]\w*`)
 
-// checkParts holds docs/parts.md against the tests: a row that is done or part names tests, all of which exist, and one that
-// is part says what is missing.
+// A partTests is an entry of parts.txt: the tests of one part.
+type partTests struct {
+	pos   string
+	count int
+}
+
+// partTests reads parts.txt: the name of a part, then indented lines of test names. Empty lines and lines that begin
+// with # are ignored.
+func (m *Module) partTests() (map[string]*partTests, []Problem) {
+	parts, problems := map[string]*partTests{}, []Problem(nil)
+	tests := m.tests()
+	var part *partTests
+	n := 0
+	for line := range strings.Lines(m.Texts[partTestsFile]) {
+		n++
+		pos := fmt.Sprintf("%s:%d", partTestsFile, n)
+		name := strings.TrimSpace(line)
+		switch {
+		case name == "" || strings.HasPrefix(name, "#"):
+		case line[0] != '\t':
+			if parts[name] != nil {
+				problems = append(problems, Problem{"parts", pos, "a second entry for the part: " + name})
+			}
+			part = &partTests{pos: pos}
+			parts[name] = part
+		case part == nil:
+			problems = append(problems, Problem{"parts", pos, "tests without a part"})
+		default:
+			for _, test := range strings.Fields(name) {
+				part.count++
+				if tests[test] == "" {
+					problems = append(problems, Problem{"parts", pos, "no such test: " + test})
+				}
+			}
+		}
+	}
+	return parts, problems
+}
+
+// checkParts checks docs/parts.md against the tests: a part that is not planned has tests in parts.txt, all of which
+// exist, and parts.txt has no other parts.
 func checkParts(m *Module) []Problem {
-	var problems []Problem
-	rows, tests := tableUnder(m.Texts[partsFile], ""), m.tests()
+	rows := tableRows(m.Texts[partsFile])
 	if len(rows) == 0 {
 		return []Problem{{"parts", partsFile, "no table"}}
 	}
+	parts, problems := m.partTests()
 	for _, row := range rows {
 		pos := fmt.Sprintf("%s:%d", partsFile, row.line)
-		if len(row.cells) != 4 || (row.cells[2] != "done" && row.cells[2] != "part" && row.cells[2] != "planned") {
-			text := "a row is | part | where | done, part or planned | tests |"
-			problems = append(problems, Problem{"parts", pos, text})
+		report := func(text string) { problems = append(problems, Problem{"parts", pos, text}) }
+		if len(row.cells) != 3 {
+			report("a row must be | part | where | state |")
 			continue
 		}
-		named := testName.FindAllString(row.cells[3], -1)
-		if row.cells[2] != "planned" && len(named) == 0 {
-			problems = append(problems, Problem{"parts", pos, "no test is named that shows this part: " + row.cells[0]})
+		name, state := row.cells[0], row.cells[2]
+		missing, isMissing := strings.CutPrefix(state, "missing: ")
+		part := parts[name]
+		delete(parts, name)
+		switch {
+		case state == "planned":
+		case state != "done" && (!isMissing || missing == ""):
+			report("the state must be done, planned or missing: ...: " + name)
+		case part == nil || part.count == 0:
+			report(partTestsFile + " names no test of the part: " + name)
 		}
-		if row.cells[2] == "part" && !strings.Contains(row.cells[0], "; missing: ") {
-			problems = append(problems, Problem{"parts", pos, `a row that is part says "; missing: ..." of: ` + row.cells[0]})
-		}
-		for _, name := range named {
-			if tests[name] == "" {
-				problems = append(problems, Problem{"parts", pos, "no such test: " + name})
-			}
-		}
+	}
+	for name, part := range parts {
+		problems = append(problems, Problem{"parts", part.pos, partsFile + " has no such part: " + name})
 	}
 	return problems
 }
@@ -144,7 +169,7 @@ var (
 	behaviourNumber = regexp.MustCompile(`^\d\d+$`)
 )
 
-// checkBehaviours holds docs/behaviours.md against the tests: TestBehaviourNN... exists for each behaviour that is
+// checkBehaviours checks docs/behaviours.md against the tests: TestBehaviourNN... exists for each behaviour that is
 // covered, and for no other.
 func checkBehaviours(m *Module) []Problem {
 	var problems []Problem
@@ -153,7 +178,7 @@ func checkBehaviours(m *Module) []Problem {
 	}
 	tested := map[string]bool{}
 	state := map[string]string{}
-	for _, row := range tableUnder(m.Texts[behavioursFile], "") {
+	for _, row := range tableRows(m.Texts[behavioursFile]) {
 		pos := fmt.Sprintf("%s:%d", behavioursFile, row.line)
 		if len(row.cells) != 3 || !behaviourNumber.MatchString(row.cells[0]) ||
 			(row.cells[2] != "covered" && row.cells[2] != "planned") {
@@ -178,7 +203,7 @@ func checkBehaviours(m *Module) []Problem {
 	}
 	for number, s := range state {
 		if s == "covered" && !tested[number] {
-			report(behavioursFile, "behaviour %s is said to be covered, and no test is named TestBehaviour%[1]s...", number)
+			report(behavioursFile, "behaviour %s is said to be covered, but no test is named TestBehaviour%[1]s...", number)
 		}
 	}
 	return problems
