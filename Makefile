@@ -7,7 +7,7 @@ SEED ?= 1
 SEEDS ?= 100
 OPS ?= 20000
 
-.PHONY: help build test check fmt fuzz bench campaign gpu policies compare clean
+.PHONY: help build test check fmt fuzz bench campaign gpu policies chart compare clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -42,6 +42,9 @@ gpu: ## the tests that need an NVIDIA GPU
 
 policies: ## what the recorded traces need under each policy: the table of docs/policies.md
 	go run ./cmd/ashlar replay --markdown --smallest -a caching -a bfc -a arena -a paged -a planned testdata/traces/*.pickle.zst
+
+chart: ## the picture of README.md, from the table of docs/policies.md
+	go run ./bench/chart <docs/policies.md >docs/reserved.svg
 
 compare: ## measure beside PyTorch, on a machine with both and a GPU, and write docs/benchmarks.md
 	go run ./bench/compare -o bench/results.json -docs docs/benchmarks.md
