@@ -11,14 +11,14 @@ type Stat struct {
 }
 
 // Rise adds n, which is not negative.
-func (s *Stat) Rise(n int64) {
+func (s *Stat) Increase(n int64) {
 	s.Current += n
 	s.Allocated += n
 	s.Peak = max(s.Peak, s.Current)
 }
 
 // Fall takes n away, which is not negative.
-func (s *Stat) Fall(n int64) {
+func (s *Stat) Decrease(n int64) {
 	s.Current -= n
 	s.Freed += n
 }

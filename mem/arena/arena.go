@@ -25,7 +25,7 @@
 //
 // Memory is handed out in stream order, and across streams at once: a hole has the set of streams whose work, queued
 // before its free, may still touch it, and Alloc makes the stream that it allocates for wait for those: its past
-// (mem/internal/handover). Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is
+// (mem/internal/reuse). Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is
 // closed has done its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes another hole; if there
 // is none it returns the driver's error, and nothing has changed.
 //
@@ -65,7 +65,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/fit"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // An Arena is one region of a device's memory, or a child's part of one. Safe for concurrent use.
@@ -82,11 +82,11 @@ type Arena struct {
 
 	mu      sync.Mutex // guards what follows
 	closed  bool       // hands nothing out any more
-	holes   *fit.FirstFit[handover.Past]
+	holes   *fit.FirstFit[reuse.Dependencies]
 	records []record
 	vacant  []uint32 // records that stand for no block
 	order   []uint32 // records of live blocks and children; in the order of their addresses after plan alone
-	streams *handover.Streams
+	streams *reuse.Streams
 	limit   int64 // bytes on loan at most; 0: none
 	holds   int
 	stats   mem.Stats // the large pool's are those of all: see Stats
@@ -115,9 +115,9 @@ func New(dev driver.Device, cfg Config) (*Arena, error) {
 
 // newArena makes an arena of part of a region, all of it free. Its caller calls begin.
 func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
-	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit, streams: handover.New(dev, "arena")}
-	a.holes = fit.NewFirstFit(1, a.streams.Join) // all offsets and sizes are multiples of Round
-	a.holes.Give(lo, hi-lo, handover.Past{})
+	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit, streams: reuse.New(dev, "arena")}
+	a.holes = fit.NewFirstFit(1, a.streams.Merge) // all offsets and sizes are multiples of Round
+	a.holes.Give(lo, hi-lo, reuse.Dependencies{})
 	return a
 }
 
@@ -156,7 +156,7 @@ func (a *Arena) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.Bloc
 	if err != nil {
 		return mem.Block{}, err
 	}
-	i := a.enter(record{at: f.at, size: f.size, asked: size, state: live, origin: a.streams.Note(s)})
+	i := a.enter(record{at: f.at, size: f.size, asked: size, state: live, origin: a.streams.Register(s)})
 	return a.block(i), nil
 }
 
@@ -180,7 +180,7 @@ func (a *Arena) fetch(s driver.Stream, size int64, o mem.AllocOptions) (spot, er
 		if err != nil {
 			return spot{}, err
 		}
-		if err = a.streams.Follow(s, f.past); err == nil {
+		if err = a.streams.Wait(s, f.past); err == nil {
 			return f, nil
 		}
 		a.holes.Give(f.at, f.size, f.past) // as it was
@@ -197,13 +197,13 @@ func (a *Arena) fetch(s driver.Stream, size int64, o mem.AllocOptions) (spot, er
 // A spot is memory out of a hole.
 type spot struct {
 	at, size int64
-	past     handover.Past
+	past     reuse.Dependencies
 }
 
 // place takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
 // is moved on s, unless the request is not to be retried.
 func (a *Arena) place(
-	s driver.Stream, size int64, o mem.AllocOptions, take func(int64) (int64, handover.Past, bool),
+	s driver.Stream, size int64, o mem.AllocOptions, take func(int64) (int64, reuse.Dependencies, bool),
 ) (spot, error) {
 	if size > tooLarge {
 		return spot{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
@@ -253,17 +253,17 @@ func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
 	r := &a.records[i]
 	users := a.streams.Union(r.origin, r.mover)
 	for _, s := range used {
-		users = a.streams.Union(users, a.streams.Note(s))
+		users = a.streams.Union(users, a.streams.Register(s))
 	}
 	a.giveBack(i, users)
-	if a.streams.Crowded() {
-		a.streams.Sweep(a.sets)
+	if a.streams.NeedsCollect() {
+		a.streams.Collect(a.sets)
 	}
 	a.verify()
 }
 
 // sets visits every set of streams that the arena has.
-func (a *Arena) sets(yield func(handover.Set) bool) {
+func (a *Arena) sets(yield func(reuse.Set) bool) {
 	for _, p := range a.holes.All() {
 		if !yield(p.Users) {
 			return
@@ -277,7 +277,7 @@ func (a *Arena) sets(yield func(handover.Set) bool) {
 }
 
 // giveBack makes a hole of a block that these streams may still use.
-func (a *Arena) giveBack(i uint32, users handover.Set) {
+func (a *Arena) giveBack(i uint32, users reuse.Set) {
 	r := &a.records[i]
 	a.holes.Give(r.at, r.size, a.streams.Freed(users))
 	a.leave(i)

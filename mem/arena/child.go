@@ -6,7 +6,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // Child returns an arena of size bytes, rounded up, of this one's memory, from the highest hole that fits: with its own
@@ -50,9 +50,9 @@ func (a *Arena) child(size int64) (*Arena, error) {
 // inherit notes the streams that used the memory before. Nobody has waited for them yet: each stream does when it comes to
 // use it.
 func (a *Arena) inherit(users []driver.Stream) {
-	var set handover.Set
+	var set reuse.Set
 	for _, s := range users {
-		set = a.streams.Union(set, a.streams.Note(s))
+		set = a.streams.Union(set, a.streams.Register(s))
 	}
 	a.holes.TakeAt(a.lo, a.Size())
 	a.holes.Give(a.lo, a.Size(), a.streams.Freed(set))

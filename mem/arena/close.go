@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // Close gives the region back to the device, a child's memory to its parent, whose streams wait for those that used it, or the
@@ -26,9 +26,9 @@ func (a *Arena) Close() error {
 	p := a.parent
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var set handover.Set
+	var set reuse.Set
 	for _, s := range *users {
-		set = p.streams.Union(set, p.streams.Note(s))
+		set = p.streams.Union(set, p.streams.Register(s))
 	}
 	p.giveBack(a.seat, set)
 	p.verify()
@@ -52,7 +52,7 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children; layer.NewLeakTracker tells where they were allocated",
 			n, a.stats.AllocatedBytes.All.Current, children)
 	}
-	var used handover.Set
+	var used reuse.Set
 	for _, p := range a.holes.All() {
 		used = a.streams.Union(used, p.Users)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // Why nothing is moved, for errors.Is.
@@ -99,7 +99,7 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 }
 
 // lift asks the holders of blocks, and returns the streams that use those that may be moved.
-func (a *Arena) lift(slides []slide) (users handover.Set, refused bool) {
+func (a *Arena) lift(slides []slide) (users reuse.Set, refused bool) {
 	for _, sl := range slides {
 		r := &a.records[sl.record]
 		used, ok := r.holder.BeginMove()
@@ -112,21 +112,21 @@ func (a *Arena) lift(slides []slide) (users handover.Set, refused bool) {
 		r.lifted = true
 		users = a.streams.Union(users, a.streams.Union(r.origin, r.mover))
 		for _, u := range used {
-			users = a.streams.Union(users, a.streams.Note(u))
+			users = a.streams.Union(users, a.streams.Register(u))
 		}
 	}
 	return users, refused
 }
 
 // slide moves blocks that are lifted, on s, and returns how many of them.
-func (a *Arena) slide(s driver.Stream, slides []slide, users handover.Set) (done int, err error) {
+func (a *Arena) slide(s driver.Stream, slides []slide, users reuse.Set) (done int, err error) {
 	moves, blocks := a.movesOf(slides)
 	written := a.writtenGaps(moves)
-	if err := a.streams.Follow(s, handover.OnLoan(users)); err != nil {
+	if err := a.streams.Wait(s, reuse.InUse(users)); err != nil {
 		return 0, err
 	}
 	for _, g := range written {
-		if err := a.streams.Follow(s, g.past); err != nil {
+		if err := a.streams.Wait(s, g.past); err != nil {
 			return 0, err
 		}
 	}
@@ -144,7 +144,7 @@ func (a *Arena) slide(s driver.Stream, slides []slide, users handover.Set) (done
 // settle puts records and holes where the moves have put the bytes. The holes belong to s now, which has waited for all
 // that used them.
 func (a *Arena) settle(s driver.Stream, slides []slide, moves []region.Move, written []gap) {
-	self := a.streams.Note(s)
+	self := a.streams.Register(s)
 	own := a.streams.Freed(self)
 	for _, g := range written {
 		a.holes.TakeAt(g.At, g.Size)

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A ground is a region that an arena shares with its children.
@@ -111,7 +111,7 @@ func (a *Arena) trim() error {
 	}
 	if ok {
 		a.holes.TakeAt(tail.At, tail.Size)
-		a.holes.Give(tail.At, tail.Size, handover.Past{})
+		a.holes.Give(tail.At, tail.Size, reuse.Dependencies{})
 	}
 	a.ground.mu.Lock()
 	defer a.ground.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 
 	"github.com/ashlar-go/ashlar/fit"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A gap is a hole as a plan found it.
 type gap struct {
 	fit.Span
-	past handover.Past
+	past reuse.Dependencies
 }
 
 // A slide is one block's way down.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A state is what a record stands for.
@@ -24,10 +24,10 @@ type record struct {
 	size   int64 // a multiple of Round
 	asked  int64 // bytes
 	holder mem.Holder
-	origin handover.Set // the stream that it was allocated for
-	mover  handover.Set // the stream that moved it last
-	gen    uint32       // counts the blocks that the record stood for; never 0 of a block
-	place  uint32       // in Arena.order, unless frozen
+	origin reuse.Set // the stream that it was allocated for
+	mover  reuse.Set // the stream that moved it last
+	gen    uint32    // counts the blocks that the record stood for; never 0 of a block
+	place  uint32    // in Arena.order, unless frozen
 	state  state
 	lifted bool // its holder said yes to BeginMove, and waits for EndMove
 	stays  bool // its holder said no the last time

@@ -13,24 +13,24 @@ import (
 
 func setTo(s *mem.Stat, n int64) {
 	if n > s.Current {
-		s.Rise(n - s.Current)
+		s.Increase(n - s.Current)
 	} else {
-		s.Fall(s.Current - n)
+		s.Decrease(s.Current - n)
 	}
 }
 
 func (a *Arena) countLoan(r *record) {
-	a.stats.Allocation.All.Rise(1)
-	a.stats.AllocatedBytes.All.Rise(r.size)
-	a.stats.RequestedBytes.All.Rise(r.asked)
+	a.stats.Allocation.All.Increase(1)
+	a.stats.AllocatedBytes.All.Increase(r.size)
+	a.stats.RequestedBytes.All.Increase(r.asked)
 	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
 	a.countHoles()
 }
 
 func (a *Arena) countReturn(r *record) {
-	a.stats.Allocation.All.Fall(1)
-	a.stats.AllocatedBytes.All.Fall(r.size)
-	a.stats.RequestedBytes.All.Fall(r.asked)
+	a.stats.Allocation.All.Decrease(1)
+	a.stats.AllocatedBytes.All.Decrease(r.size)
+	a.stats.RequestedBytes.All.Decrease(r.asked)
 	a.countHoles()
 }
 
@@ -61,8 +61,8 @@ func (a *Arena) begin() {
 	if a.paged() {
 		return
 	}
-	a.stats.Segment.All.Rise(1)
-	a.stats.ReservedBytes.All.Rise(a.Size())
+	a.stats.Segment.All.Increase(1)
+	a.stats.ReservedBytes.All.Increase(a.Size())
 	if a.own() {
 		a.stats.NumDeviceAlloc++
 	}

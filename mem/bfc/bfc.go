@@ -27,7 +27,7 @@
 //
 // TensorFlow has one stream, or users that know when memory is safe. Here memory is handed out in stream order, and across
 // streams at once: a free block has the set of streams whose work, queued before its free, may still touch it, and Alloc
-// makes the stream that it allocates for wait for those: its past (mem/internal/handover). So placement does not depend on
+// makes the stream that it allocates for wait for those: the dependencies of the memory (mem/internal/reuse). So placement does not depend on
 // streams. Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done
 // its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes the next block that fits.
 //
@@ -61,7 +61,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 	"github.com/ashlar-go/ashlar/mem/internal/waiting"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
@@ -81,7 +81,7 @@ type Allocator struct {
 	segments []segment // by address
 	pages    *pages    // where segments come from, with Config.Virtual; else nil, and the device's Alloc
 	growth   int64     // bytes of the next segment
-	streams  *handover.Streams
+	streams  *reuse.Streams
 	timed    []ref  // free blocks whose stamps the frontier has not passed, in the order of their frees, and others
 	frontier uint64 // see SetSafeFrontier
 	merged   uint64 // the frontier that timed was last held against
@@ -103,7 +103,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		return nil, err
 	}
 	a := &Allocator{
-		dev: dev, cfg: cfg, own: own, waste: maxWaste, streams: handover.New(dev, "bfc"),
+		dev: dev, cfg: cfg, own: own, waste: maxWaste, streams: reuse.New(dev, "bfc"),
 		records: make([]record, 1), growth: roundUp(cfg.Limit, unit),
 	}
 	if cfg.Fragmentation > 0 {
@@ -135,7 +135,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 const tooLarge = 1 << 60 // bytes: no device has so many
 
 // request is Alloc. With patience, if not nil, it waits for memory.
-func (a *Allocator) request(w want, patience layer.Patience) (mem.Block, error) {
+func (a *Allocator) request(w want, patience layer.WaitContext) (mem.Block, error) {
 	check.Stream("bfc: Alloc", w.stream)
 	switch {
 	case w.asked < 0:
@@ -190,7 +190,7 @@ func (a *Allocator) attempt(w *want, tentative bool) (mem.Block, error) {
 }
 
 // persist asks again whenever memory came back, and a last time when the context ends.
-func (a *Allocator) persist(w *want, patience layer.Patience) (b mem.Block, err error) {
+func (a *Allocator) persist(w *want, patience layer.WaitContext) (b mem.Block, err error) {
 	ctx, cancel := patience()
 	defer cancel()
 	cause := a.gate.Wait(ctx, func() bool {
@@ -218,7 +218,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	r := &a.records[n]
 	users := r.past.Users
 	for _, s := range used {
-		users = a.streams.Union(users, a.streams.Note(s))
+		users = a.streams.Union(users, a.streams.Register(s))
 	}
 	r.past = a.streams.Freed(users)
 	r.state = free
@@ -235,14 +235,14 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	}
 	a.tellMetadata("MemoryDeallocation", &was, Note{})
 	a.gate.Wake()
-	if a.streams.Crowded() {
-		a.streams.Sweep(a.sets)
+	if a.streams.NeedsCollect() {
+		a.streams.Collect(a.sets)
 	}
 	a.verify()
 }
 
 // sets visits every set of streams that the allocator has.
-func (a *Allocator) sets(yield func(handover.Set) bool) {
+func (a *Allocator) sets(yield func(reuse.Set) bool) {
 	for i := range a.records {
 		if !yield(a.records[i].past.Users) {
 			return

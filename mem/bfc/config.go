@@ -40,9 +40,9 @@ type Config struct {
 	// stamps. Several allocators may share one.
 	Counter *Counter
 	// Retry (retry=10s) is how long an Alloc without room waits for others to free: TensorFlow's is
-	// layer.Within(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in layer.Retry, and also looks again
+	// layer.WaitTimeout(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in layer.Retry, and also looks again
 	// when segments come or go and after SetSafeFrontier.
-	Retry layer.Patience
+	Retry layer.WaitContext
 }
 
 // Patience is how long TensorFlow waits for memory to be freed before a request fails.
@@ -88,7 +88,7 @@ func ParseConfig(text string) (Config, error) {
 		return Config{}, fmt.Errorf("bfc: %w", err)
 	}
 	if patience > 0 {
-		c.Retry = layer.Within(patience)
+		c.Retry = layer.WaitTimeout(patience)
 	}
 	return c, nil
 }

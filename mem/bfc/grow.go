@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A segment is memory from the device, or all that is mapped into the range of addresses.
@@ -211,7 +211,7 @@ func (a *Allocator) release(s *segment) error {
 	if a.pages == nil {
 		return a.dev.Free(s.ptr)
 	}
-	var users handover.Set
+	var users reuse.Set
 	for n := s.first; n != 0; n = a.records[n].next {
 		users = a.streams.Union(users, a.records[n].past.Users)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A want is a request under way.
@@ -53,12 +53,12 @@ func (a *Allocator) fetch(w *want) (ref, error) {
 
 // find takes the first free block in order that fits, was freed early enough, and for which the stream can wait.
 func (a *Allocator) find(w *want) (ref, error) {
-	origin := a.streams.Note(w.stream)
+	origin := a.streams.Register(w.stream)
 	n := a.bins.seek(a.records, w.size, 0)
 	for n != 0 {
 		r := &a.records[n]
 		if w.bound == 0 || r.freedAt <= w.bound {
-			err := a.streams.Follow(w.stream, r.past)
+			err := a.streams.Wait(w.stream, r.past)
 			if err == nil {
 				a.lend(n, w, origin)
 				return n, nil
@@ -74,7 +74,7 @@ func (a *Allocator) find(w *want) (ref, error) {
 }
 
 // lend hands a free block out, less what is cut off its end.
-func (a *Allocator) lend(n ref, w *want, origin handover.Set) {
+func (a *Allocator) lend(n ref, w *want, origin reuse.Set) {
 	a.unshelve(n)
 	if size := a.records[n].size; size >= 2*w.size || size-w.size >= a.waste {
 		if size > w.size {
@@ -83,7 +83,7 @@ func (a *Allocator) lend(n ref, w *want, origin handover.Set) {
 	}
 	r := &a.records[n]
 	r.asked = w.asked
-	r.past = handover.OnLoan(origin)
+	r.past = reuse.InUse(origin)
 	r.stream = w.stream.ID()
 	r.gen = max(1, r.gen+1) // in four billion loans it comes round
 	r.state = live

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A ref is the number of a record; 0 is none.
@@ -28,10 +28,10 @@ type record struct {
 	prev, next  ref   // its neighbours in the segment
 	asked       int64 // bytes; of a free block, by its last user, if it has not merged since
 
-	past    handover.Past   // while free: who may still touch it; while live: its stream
-	freedAt uint64          // while free: the counter at its free; 0: none, or the safe frontier has passed it
-	stream  driver.StreamID // while live: that it was allocated for
-	gen     uint32          // counts the loans; never 0 of a live block
+	past    reuse.Dependencies // while free: who may still touch it; while live: its stream
+	freedAt uint64             // while free: the counter at its free; 0: none, or the safe frontier has passed it
+	stream  driver.StreamID    // while live: that it was allocated for
+	gen     uint32             // counts the loans; never 0 of a live block
 	state   state
 	queued  bool // in Allocator.timed
 }
@@ -63,16 +63,16 @@ func (a *Allocator) drop(n ref) {
 func (a *Allocator) shelve(n ref) {
 	a.bins.insert(a.records, n)
 	if r := &a.records[n]; r.shares() && a.pages == nil {
-		a.stats.InactiveSplit.All.Rise(1)
-		a.stats.InactiveSplitBytes.All.Rise(r.size)
+		a.stats.InactiveSplit.All.Increase(1)
+		a.stats.InactiveSplitBytes.All.Increase(r.size)
 	}
 }
 
 func (a *Allocator) unshelve(n ref) {
 	a.bins.remove(a.records, n)
 	if r := &a.records[n]; r.shares() && a.pages == nil {
-		a.stats.InactiveSplit.All.Fall(1)
-		a.stats.InactiveSplitBytes.All.Fall(r.size)
+		a.stats.InactiveSplit.All.Decrease(1)
+		a.stats.InactiveSplitBytes.All.Decrease(r.size)
 	}
 }
 
@@ -115,7 +115,7 @@ func (a *Allocator) merge(n, next ref) {
 	r, x := &a.records[n], &a.records[next]
 	r.size += x.size
 	r.asked = 0
-	r.past = a.streams.Join(r.past, x.past)
+	r.past = a.streams.Merge(r.past, x.past)
 	r.freedAt = max(r.freedAt, x.freedAt)
 	if r.next = x.next; r.next != 0 {
 		a.records[r.next].prev = n

@@ -16,27 +16,27 @@ var _ interface {
 // all pools are kept.
 
 func (a *Allocator) countLoan(r *record) {
-	a.stats.Allocation.All.Rise(1)
-	a.stats.AllocatedBytes.All.Rise(r.size)
-	a.stats.RequestedBytes.All.Rise(r.asked)
+	a.stats.Allocation.All.Increase(1)
+	a.stats.AllocatedBytes.All.Increase(r.size)
+	a.stats.RequestedBytes.All.Increase(r.asked)
 	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
 }
 
 func (a *Allocator) countReturn(r *record) {
-	a.stats.Allocation.All.Fall(1)
-	a.stats.AllocatedBytes.All.Fall(r.size)
-	a.stats.RequestedBytes.All.Fall(r.asked)
+	a.stats.Allocation.All.Decrease(1)
+	a.stats.AllocatedBytes.All.Decrease(r.size)
+	a.stats.RequestedBytes.All.Decrease(r.asked)
 }
 
 // countSegment counts a segment that comes, n is 1, or goes, n is -1. Pages are an expandable one, of which PyTorch counts
 // none.
 func (a *Allocator) countSegment(size, n int64) {
-	count := (*mem.Stat).Rise
+	count := (*mem.Stat).Increase
 	if n > 0 {
 		a.stats.NumDeviceAlloc++
 	} else {
 		a.stats.NumDeviceFree++
-		count = (*mem.Stat).Fall
+		count = (*mem.Stat).Decrease
 	}
 	count(&a.stats.ReservedBytes.All, size)
 	if a.pages == nil {

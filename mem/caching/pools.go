@@ -92,15 +92,15 @@ func classOf(rounded int64) int {
 // rise and fall count what a private pool has reserved.
 func (f *family) rise(n int64) {
 	if f.owner != nil {
-		f.owner.reserved.All.Rise(n)
-		f.owner.ofClass(f.class).Rise(n)
+		f.owner.reserved.All.Increase(n)
+		f.owner.ofClass(f.class).Increase(n)
 	}
 }
 
 func (f *family) fall(n int64) {
 	if f.owner != nil {
-		f.owner.reserved.All.Fall(n)
-		f.owner.ofClass(f.class).Fall(n)
+		f.owner.reserved.All.Decrease(n)
+		f.owner.ofClass(f.class).Decrease(n)
 	}
 }
 

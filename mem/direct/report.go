@@ -54,9 +54,9 @@ func add(q *mem.StatArray, size, n int64) {
 	}
 	for _, s := range []*mem.Stat{&q.All, class} {
 		if n > 0 {
-			s.Rise(n)
+			s.Increase(n)
 		} else {
-			s.Fall(-n)
+			s.Decrease(-n)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func benchAdaptors() []benchAdaptor {
 		{"guard", layer.NewGuard(&line{}, layer.GuardOptions{})},
 		{"log", layer.NewLogger(&line{}, io.Discard, nil)},
 		{"retry", layer.NewRetry(&line{}, layer.RetryOptions{
-			Steps: []layer.Step{func(driver.Stream, int64) error { return nil }}, Wait: layer.Within(time.Second),
+			Steps: []layer.Step{func(driver.Stream, int64) error { return nil }}, Wait: layer.WaitTimeout(time.Second),
 		})},
 		{"fallback", layer.NewFallback(&line{}, &line{})},
 		{"binning", layer.NewBinning(&line{}, layer.Bin{Size: 256, Allocator: &line{}}, layer.Bin{Size: 1 << 20, Allocator: &line{}})},

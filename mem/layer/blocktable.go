@@ -18,19 +18,19 @@ import (
 // Streams do not meet, but eight by eight. The locks are leaves.
 type blockTable[V any] struct {
 	name   string // of the adaptor, for panics
-	shards [recordShards]recordShard[V]
+	shards [tableShards]tableShard[V]
 }
 
-const recordShards = 8
+const tableShards = 8
 
-type recordShard[V any] struct {
+type tableShard[V any] struct {
 	mu     sync.Mutex
-	slab   []record[V]
+	slab   []blockEntry[V]
 	unused []uint32 // places in slab
 	_      [72]byte // two cache lines a shard
 }
 
-type record[V any] struct {
+type blockEntry[V any] struct {
 	lent   mem.Block // as the borrower knows it
 	below  mem.Block // as the layer below does
 	asked  int64     // bytes that the borrower asked for
@@ -43,7 +43,7 @@ type record[V any] struct {
 // lend enters a block that was got below for a request of asked bytes on a stream. It returns the block as the borrower is
 // to know it: lent with a tag.
 func (r *blockTable[V]) lend(s driver.StreamID, asked int64, lent, below mem.Block, more V) mem.Block {
-	number := uint32(s) % recordShards
+	number := uint32(s) % tableShards
 	shard := &r.shards[number]
 	shard.mu.Lock()
 	var at uint32
@@ -51,23 +51,23 @@ func (r *blockTable[V]) lend(s driver.StreamID, asked int64, lent, below mem.Blo
 		at, shard.unused = shard.unused[n-1], shard.unused[:n-1]
 	} else {
 		at = uint32(len(shard.slab))
-		shard.slab = append(shard.slab, record[V]{})
+		shard.slab = append(shard.slab, blockEntry[V]{})
 	}
 	rec := &shard.slab[at]
 	rec.turns++
-	lent.Tag = uint64(rec.turns)<<32 | uint64(at*recordShards+number)
+	lent.Tag = uint64(rec.turns)<<32 | uint64(at*tableShards+number)
 	rec.lent, rec.below, rec.asked, rec.more = lent, below, asked, more
 	shard.mu.Unlock()
 	return lent
 }
 
 // shard returns where the record of a tag is, if there is one.
-func (r *blockTable[V]) shard(tag uint64) (shard *recordShard[V], at uint32) {
-	return &r.shards[tag%recordShards], uint32(tag) / recordShards
+func (r *blockTable[V]) shard(tag uint64) (shard *tableShard[V], at uint32) {
+	return &r.shards[tag%tableShards], uint32(tag) / tableShards
 }
 
 // live returns the record of a tag while its block is on loan, else nil. The caller holds the shard's lock.
-func (s *recordShard[V]) live(at uint32, tag uint64) *record[V] {
+func (s *tableShard[V]) live(at uint32, tag uint64) *blockEntry[V] {
 	if uint64(at) >= uint64(len(s.slab)) {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (s *recordShard[V]) live(at uint32, tag uint64) *record[V] {
 
 // take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer below
 // would panic over that when nobody knows the block any more.
-func (r *blockTable[V]) take(b mem.Block, used []driver.Stream) record[V] {
+func (r *blockTable[V]) take(b mem.Block, used []driver.Stream) blockEntry[V] {
 	check.Used("layer: "+r.name+": Free", used)
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
@@ -90,14 +90,14 @@ func (r *blockTable[V]) take(b mem.Block, used []driver.Stream) record[V] {
 		r.refuse("Free", b)
 	}
 	taken := *rec
-	*rec = record[V]{turns: rec.turns + 1}
+	*rec = blockEntry[V]{turns: rec.turns + 1}
 	shard.unused = append(shard.unused, at)
 	shard.mu.Unlock()
 	return taken
 }
 
 // peek returns the record of a block. It panics if b is not on loan as it is.
-func (r *blockTable[V]) peek(call string, b mem.Block) record[V] {
+func (r *blockTable[V]) peek(call string, b mem.Block) blockEntry[V] {
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
 	rec := shard.live(at, b.Tag)
@@ -116,7 +116,7 @@ func (r *blockTable[V]) refuse(call string, b mem.Block) {
 }
 
 // each visits the records of the blocks on loan, a shard after the other, each locked meanwhile.
-func (r *blockTable[V]) each(visit func(*record[V])) {
+func (r *blockTable[V]) each(visit func(*blockEntry[V])) {
 	for i := range r.shards {
 		shard := &r.shards[i]
 		shard.mu.Lock()
@@ -131,7 +131,7 @@ func (r *blockTable[V]) each(visit func(*record[V])) {
 
 // SlowSizes implements SlowSizer for the adaptor. It looks at all records.
 func (r *blockTable[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	r.each(func(rec *record[V]) {
+	r.each(func(rec *blockEntry[V]) {
 		if rec.lent.Ptr == p {
 			requested, allocated, ok = rec.asked, rec.lent.Size, true
 		}
@@ -141,12 +141,12 @@ func (r *blockTable[V]) SlowSizes(p driver.Pointer) (requested, allocated int64,
 
 // follow returns a holder for the layer below, which keeps the record of b right while h hears of it as it is lent.
 func (r *blockTable[V]) follow(b mem.Block, h mem.Holder) mem.Holder {
-	return &recordHolder[V]{r, h, b.Tag, b}
+	return &entryHolder[V]{r, h, b.Tag, b}
 }
 
 // A recordHolder stands between the layer below, which moves a block, and its holder. A block stays as far from the start
 // of the one below as it was.
-type recordHolder[V any] struct {
+type entryHolder[V any] struct {
 	records *blockTable[V]
 	holder  mem.Holder
 	tag     uint64
@@ -154,7 +154,7 @@ type recordHolder[V any] struct {
 }
 
 // BeginMove implements mem.Holder.
-func (k *recordHolder[V]) BeginMove() ([]driver.Stream, bool) {
+func (k *entryHolder[V]) BeginMove() ([]driver.Stream, bool) {
 	used, ok := k.holder.BeginMove()
 	if !ok {
 		return nil, false
@@ -174,7 +174,7 @@ func (k *recordHolder[V]) BeginMove() ([]driver.Stream, bool) {
 }
 
 // EndMove implements mem.Holder. The record is right before the holder hears of the move, and so before any Free.
-func (k *recordHolder[V]) EndMove(b mem.Block, s driver.Stream) {
+func (k *entryHolder[V]) EndMove(b mem.Block, s driver.Stream) {
 	shard, at := k.records.shard(k.tag)
 	shard.mu.Lock()
 	rec := shard.live(at, k.tag)

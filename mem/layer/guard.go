@@ -122,7 +122,7 @@ func (g *Guard) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // look reads the red zones of a block once the work that is queued on its stream, on used and on what moved it is done.
-func (g *Guard) look(rec *record[guardedBlock], used []driver.Stream) (*Damage, error) {
+func (g *Guard) look(rec *blockEntry[guardedBlock], used []driver.Stream) (*Damage, error) {
 	if rec.mover != nil {
 		used = append(slices.Clip(used), rec.mover)
 	}
@@ -166,7 +166,7 @@ func (g *Guard) look(rec *record[guardedBlock], used []driver.Stream) (*Damage, 
 // meanwhile.
 func (g *Guard) Check() error {
 	var errs []error
-	g.loans.each(func(rec *record[guardedBlock]) {
+	g.loans.each(func(rec *blockEntry[guardedBlock]) {
 		if rec.lifted || !rec.more.painted {
 			return
 		}

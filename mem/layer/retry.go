@@ -38,11 +38,12 @@ func TrimStep(a mem.Allocator) Step {
 	return func(driver.Stream, int64) error { return t.EmptyCache() }
 }
 
-// A Patience makes a context until whose end a request waits for memory, and what releases the context afterwards.
-type Patience func() (context.Context, context.CancelFunc)
+// A WaitContext returns the context of a request that waits for memory: the request waits until the context ends. The
+// CancelFunc is called after the wait.
+type WaitContext func() (context.Context, context.CancelFunc)
 
-// Within returns the patience of a request that waits for up to limit. The limit is kept by context.WithTimeout.
-func Within(limit time.Duration) Patience {
+// WaitTimeout returns a WaitContext that ends after limit. It calls context.WithTimeoutCause.
+func WaitTimeout(limit time.Duration) WaitContext {
 	return func() (context.Context, context.CancelFunc) {
 		cause := fmt.Errorf("no room within %v: %w", limit, context.DeadlineExceeded)
 		return context.WithTimeoutCause(context.Background(), limit, cause)
@@ -57,8 +58,8 @@ type RetryOptions struct {
 
 	// Wait, if not nil, has a request that found no room, also after the steps, wait for other goroutines to free. The
 	// allocator below is asked again after each Free through the Retry, and a last time when the context ends. It is
-	// TensorFlow's AllocatorRetry, which waits for 10 seconds: Within(10 * time.Second).
-	Wait Patience
+	// TensorFlow's AllocatorRetry, which waits for 10 seconds: WaitTimeout(10 * time.Second).
+	Wait WaitContext
 }
 
 // A Retry makes room where the allocator below has none, or waits for it, and asks again. See NewRetry.
@@ -108,7 +109,7 @@ func (r *Retry) AllocWait(ctx context.Context, s driver.Stream, size int64, o me
 // an emptied cache, a Free through the layer below, memory that another program gave up.
 func (r *Retry) Wake() { r.gate.Wake() }
 
-func (r *Retry) alloc(s driver.Stream, size int64, o mem.AllocOptions, wait Patience) (mem.Block, error) {
+func (r *Retry) alloc(s driver.Stream, size int64, o mem.AllocOptions, wait WaitContext) (mem.Block, error) {
 	if o.NoRetry || len(r.opts.Steps) == 0 && wait == nil {
 		return mem.AllocWith(r.inner, s, size, o)
 	}
@@ -143,7 +144,7 @@ func (t *attempt) ask(tentative bool) bool {
 }
 
 // persist makes room and waits, and at last asks for good.
-func (r *Retry) persist(t *attempt, wait Patience) (mem.Block, error) {
+func (r *Retry) persist(t *attempt, wait WaitContext) (mem.Block, error) {
 	failed, ended := r.makeRoom(t, wait)
 	if ended || t.tentative && t.ask(false) {
 		return t.b, t.err
@@ -155,7 +156,7 @@ func (r *Retry) persist(t *attempt, wait Patience) (mem.Block, error) {
 }
 
 // makeRoom takes the steps and waits. It reports what failed of that, and whether the request has ended.
-func (r *Retry) makeRoom(t *attempt, wait Patience) (failed []error, ended bool) {
+func (r *Retry) makeRoom(t *attempt, wait WaitContext) (failed []error, ended bool) {
 	if !r.enter() {
 		return nil, false
 	}

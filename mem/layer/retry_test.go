@@ -332,7 +332,7 @@ func TestRetryWaitsWhereThatCanHelp(t *testing.T) {
 		t.Errorf("over the limit of one of two: %v after %d waits", err, waits)
 	}
 
-	ctx, cancel := layer.Within(0)()
+	ctx, cancel := layer.WaitTimeout(0)()
 	defer cancel()
 	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "within 0s") {
 		t.Errorf("patience for no time ends with %v", err)

@@ -26,7 +26,7 @@ type Slabs struct {
 	size   int64 // of a piece
 	count  int64 // pieces of a slab
 	loans  blockTable[slabPiece]
-	shards [recordShards]slabShard // by stream
+	shards [tableShards]slabShard // by stream
 }
 
 type slabShard struct {
@@ -86,7 +86,7 @@ func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 		}
 		return x.loans.lend(id, size, b, b, slabPiece{}), nil
 	}
-	shard := &x.shards[id%recordShards]
+	shard := &x.shards[id%tableShards]
 	shard.mu.Lock()
 	for sl := shard.retire(s); sl != nil; sl = shard.retire(s) {
 		shard.mu.Unlock()
@@ -122,7 +122,7 @@ func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 
 // open returns the list of a stream's open slabs. The caller holds mu.
 func (h *slabShard) open(id driver.StreamID) *[]*slab {
-	at := int(id / recordShards)
+	at := int(id / tableShards)
 	for at >= len(h.streams) {
 		h.streams = append(h.streams, nil)
 	}
@@ -169,7 +169,7 @@ func (x *Slabs) Free(b mem.Block, used ...driver.Stream) {
 		return
 	}
 	id := sl.stream.ID()
-	shard := &x.shards[id%recordShards]
+	shard := &x.shards[id%tableShards]
 	shard.mu.Lock()
 	spent := sl.retired
 	for _, u := range used {

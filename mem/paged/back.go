@@ -6,7 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A shortage says that there is no memory for so many granules.
@@ -22,7 +22,7 @@ func (s *shortage) Error() string { return fmt.Sprintf("paged: no memory for %d 
 
 // back puts memory behind the granules [from, to) of a region. Pages that were idle are in Allocator.taken, for settle or
 // forgo. It returns the past of what came from elsewhere. If it fails, what is in use is the same as before.
-func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32) (past handover.Past, err error) {
+func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32) (past reuse.Dependencies, err error) {
 	if !r.driver {
 		if nothing, stale := a.missing(rg, from, to); nothing+stale > 0 {
 			return past, errHeld // before idle pages have lost their places
@@ -40,12 +40,12 @@ func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32)
 		mp := &a.mappings[m]
 		switch {
 		case mp.blocks > 0:
-			past = a.streams.Join(past, mp.base)
+			past = a.streams.Merge(past, mp.base)
 		case a.avoids(r.avoid, a.streams.Union(a.pastAt(m).Users, mp.past.Users)):
 			a.forgo()
 			return past, errApart
 		case a.pages[mp.page].user == 0:
-			past = a.streams.Join(a.streams.Join(past, a.pastAt(m)), mp.past)
+			past = a.streams.Merge(a.streams.Merge(past, a.pastAt(m)), mp.past)
 			a.fromIdle(mp.page, m)
 			a.taken = append(a.taken, m)
 			taken += int64(mp.n)
@@ -74,7 +74,7 @@ func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32)
 }
 
 // pastAt is what may still touch a page that a mapping comes to use, beyond what holes there know of.
-func (a *Allocator) pastAt(m mref) handover.Past {
+func (a *Allocator) pastAt(m mref) reuse.Dependencies {
 	if p := &a.pages[a.mappings[m].page]; p.home != m {
 		return p.past
 	}
@@ -90,7 +90,7 @@ func (a *Allocator) forgo() {
 }
 
 // fill puts memory behind those granules that have none of their own: page after page, each run of them by one call.
-func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32, past handover.Past) (handover.Past, error) {
+func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32, past reuse.Dependencies) (reuse.Dependencies, error) {
 	rg.extend(to)
 	a.waits.mark()
 	for g := from; g < to; g++ {
@@ -121,7 +121,7 @@ func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32,
 
 // fillRun maps pages to the granules [from, to), where there is nothing. At addresses that no block has reached, the last page
 // may be larger than what is left: the next block comes there.
-func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint32, past handover.Past) (handover.Past, error) {
+func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint32, past reuse.Dependencies) (reuse.Dependencies, error) {
 	a.chosen, a.pieces = a.chosen[:0], a.pieces[:0]
 	for g := from; g < to; {
 		order := a.largest()
@@ -147,7 +147,7 @@ func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint
 	g := from
 	for _, i := range a.chosen {
 		m := a.enter(i, number, g)
-		past = a.streams.Join(past, a.pastAt(m))
+		past = a.streams.Merge(past, a.pastAt(m))
 		a.pages[i].user = m
 		if a.pages[i].home == 0 {
 			a.settle(m)

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // errApart says that memory has a past which cannot be waited for while a stream captures a graph.
@@ -41,27 +41,27 @@ func (a *Allocator) placeApart(r *request, units uint32, why error) (ref, error)
 
 // An avoidance is the streams whose memory a request cannot have: these, or all others.
 type avoidance struct {
-	streams handover.Set
+	streams reuse.Set
 	others  bool
 }
 
 // toAvoid is the streams that this one cannot wait for now.
 func (a *Allocator) toAvoid(s driver.Stream) (avoid avoidance) {
 	if a.streams.NotCapturing(s) != nil {
-		return avoidance{a.streams.Note(s), true}
+		return avoidance{a.streams.Register(s), true}
 	}
-	for other := range a.streams.Noted() {
+	for other := range a.streams.Registered() {
 		if other != s && a.streams.NotCapturing(other) != nil {
-			avoid.streams = a.streams.Union(avoid.streams, a.streams.Note(other))
+			avoid.streams = a.streams.Union(avoid.streams, a.streams.Register(other))
 		}
 	}
 	return avoid
 }
 
 // avoids reports whether memory that these streams used is to be avoided.
-func (a *Allocator) avoids(avoid avoidance, users handover.Set) bool {
+func (a *Allocator) avoids(avoid avoidance, users reuse.Set) bool {
 	if avoid.others {
-		return !a.streams.Within(users, avoid.streams)
+		return !a.streams.Subset(users, avoid.streams)
 	}
 	return a.streams.Overlap(users, avoid.streams)
 }
@@ -84,7 +84,7 @@ func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 			continue
 		}
 		if sp.ptr >= used {
-			sp.past = handover.Past{}
+			sp.past = reuse.Dependencies{}
 			return at, a.occupy(r, at, units)
 		}
 		// What was used of it becomes a hole of its own, beside the block.

@@ -3,7 +3,7 @@ package paged
 import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // An mref finds a mapping, and a pref a page. Zero is none.
@@ -63,15 +63,15 @@ type mapping struct {
 	at, n   uint32
 	blocks  uint32 // spans in use that touch it
 	region  uint16
-	freed   uint64        // waits.clock when the last block that touched it was freed
-	past    handover.Past // of the blocks that touched it
-	base    handover.Past // of the page when it came here: holes do not know of that
+	freed   uint64             // waits.clock when the last block that touched it was freed
+	past    reuse.Dependencies // of the blocks that touched it
+	base    reuse.Dependencies // of the page when it came here: holes do not know of that
 }
 
 // A page is physical memory.
 type page struct {
 	handle driver.Page
-	past   handover.Past // what may still touch it, while it is idle
+	past   reuse.Dependencies // what may still touch it, while it is idle
 	order  uint8
 	stray  bool // in no mapping, since the driver would not take it back: in no list either
 	first  mref // its mappings
@@ -230,11 +230,11 @@ func (a *Allocator) countMemory(m *mapping, n int64) {
 	size := int64(m.n) * a.granule
 	reserved := &a.stats.ReservedBytes.All
 	if n > 0 {
-		reserved.Rise(size)
+		reserved.Increase(size)
 		a.stats.NumDeviceAlloc++
 		a.tell(mem.ActionSegmentMap, 0, a.address(m), size)
 	} else {
-		reserved.Fall(size)
+		reserved.Decrease(size)
 		a.stats.NumDeviceFree++
 		a.tell(mem.ActionSegmentUnmap, 0, a.address(m), size)
 	}

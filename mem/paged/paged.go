@@ -27,7 +27,7 @@
 //
 // # Streams
 //
-// Memory is handed out in stream order, and across streams at once: holes and pages have pasts (mem/internal/handover), and
+// Memory is handed out in stream order, and across streams at once: holes and pages have dependencies (mem/internal/reuse), and
 // Alloc makes its stream wait on the device for those. The host waits only before it unmaps, for the marks after which
 // nobody uses that mapping (wait.go): a stall. While a stream captures a graph it cannot be waited for, nor can it wait itself; then
 // other memory is taken (capture.go). What a graph uses must stay on loan as long as the graph is launched: an allocator does not know which addresses
@@ -61,8 +61,8 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
 	"github.com/ashlar-go/ashlar/mem/internal/peers"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 var _ interface {
@@ -89,7 +89,7 @@ type Allocator struct {
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
-	streams  *handover.Streams
+	streams  *reuse.Streams
 	waits    waits
 	regions  []*region
 	holes    holes
@@ -130,7 +130,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dev: dev, vm: peers.Of(dev), cfg: cfg, granule: dev.Info().Granularity,
 		shift:    uint(bits.TrailingZeros64(uint64(dev.Info().Granularity))),
-		streams:  handover.New(dev, "paged"),
+		streams:  reuse.New(dev, "paged"),
 		mappings: make([]mapping, 1, 64), pages: make([]page, 1, 64), // 0 is none
 	}
 	a.waits.dev, a.waits.streams = dev, a.streams
@@ -227,7 +227,7 @@ func (a *Allocator) explain(r request, err error, tentative bool) error {
 // A request is a call of Alloc.
 type request struct {
 	stream driver.Stream
-	own    handover.Set // that of the stream
+	own    reuse.Set // that of the stream
 	id     driver.StreamID
 	asked  int64
 	units  uint32
@@ -245,7 +245,7 @@ func (a *Allocator) alloc(r *request) (ref, error) {
 	if a.closed {
 		return 0, closedError("Alloc")
 	}
-	r.own = a.streams.Note(r.stream)
+	r.own = a.streams.Register(r.stream)
 	if r.units <= slabUnits {
 		return a.allocSlot(r)
 	}
@@ -283,7 +283,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 	users := r.past.Users
 	for _, s := range used {
-		users = a.streams.Union(users, a.streams.Note(s))
+		users = a.streams.Union(users, a.streams.Register(s))
 	}
 	a.waits.clock++
 	past := a.streams.Freed(users)
@@ -292,8 +292,8 @@ func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 	} else {
 		a.vacate(at, r, past)
 	}
-	if a.streams.Crowded() {
-		a.streams.Sweep(a.sets)
+	if a.streams.NeedsCollect() {
+		a.streams.Collect(a.sets)
 	}
 }
 

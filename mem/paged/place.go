@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // place makes a block out of a hole. If there is no memory for the one that fits best, or it cannot be waited for what was
@@ -124,7 +124,7 @@ func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 		if err != nil {
 			return err
 		}
-		if err := a.follow(r, a.streams.Join(past, sp.past)); err != nil {
+		if err := a.follow(r, a.streams.Merge(past, sp.past)); err != nil {
 			a.forgo()
 			return err
 		}
@@ -132,7 +132,7 @@ func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 			for _, m := range a.taken {
 				a.settle(m)
 				// The block's stream comes after all that was done here.
-				a.mappings[m].past, a.pages[a.mappings[m].page].past = handover.Past{}, handover.Past{}
+				a.mappings[m].past, a.pages[a.mappings[m].page].past = reuse.Dependencies{}, reuse.Dependencies{}
 			}
 			a.mostUsed = max(a.mostUsed, a.used)
 		}
@@ -145,7 +145,7 @@ func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 	rg.reached = max(rg.reached, to)
 	sp.mapping = rg.at[from]
 	a.carve(at, sp, units)
-	sp.past = handover.Past{Users: r.own}
+	sp.past = reuse.Dependencies{Users: r.own}
 	sp.stream = r.id
 	sp.state = block
 	return nil
@@ -153,7 +153,7 @@ func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 
 // share has a block touch the granules [from, to) of a region, if others touch all their mappings, and no stream but the
 // block's own has used them or is among users. Otherwise it does nothing.
-func (a *Allocator) share(r *request, rg *region, from, to uint32, users handover.Set) bool {
+func (a *Allocator) share(r *request, rg *region, from, to uint32, users reuse.Set) bool {
 	if int(to) > len(rg.at) {
 		return false
 	}
@@ -179,16 +179,16 @@ func (a *Allocator) share(r *request, rg *region, from, to uint32, users handove
 }
 
 // precedes reports whether what these streams did comes before what the request's is to do, without a wait.
-func (a *Allocator) precedes(r *request, users handover.Set) bool {
-	return r.own != 0 && a.streams.Within(users, r.own)
+func (a *Allocator) precedes(r *request, users reuse.Set) bool {
+	return r.own != 0 && a.streams.Subset(users, r.own)
 }
 
 // follow makes a request's stream wait for a past.
-func (a *Allocator) follow(r *request, p handover.Past) error {
+func (a *Allocator) follow(r *request, p reuse.Dependencies) error {
 	if a.precedes(r, p.Users) {
 		return nil
 	}
-	return a.streams.Follow(r.stream, p)
+	return a.streams.Wait(r.stream, p)
 }
 
 // carve cuts the rest off a hole, which is in no list afterwards.
@@ -218,15 +218,15 @@ func (a *Allocator) carve(at ref, sp *span, units uint32) {
 }
 
 // vacate makes a hole of a block, joined with those beside it.
-func (a *Allocator) vacate(at ref, r *span, past handover.Past) {
+func (a *Allocator) vacate(at ref, r *span, past reuse.Dependencies) {
 	rg, _, to := a.granules(r, r.units)
 	for m := r.mapping; ; {
 		mp := &a.mappings[m]
-		mp.past = a.streams.Join(mp.past, past)
+		mp.past = a.streams.Merge(mp.past, past)
 		if mp.blocks--; mp.blocks == 0 {
 			mp.freed = a.waits.clock
 			p := &a.pages[mp.page]
-			p.past = a.streams.Join(p.past, mp.past)
+			p.past = a.streams.Merge(p.past, mp.past)
 			a.toIdle(mp.page, false)
 		}
 		g := mp.at + mp.n
@@ -261,7 +261,7 @@ func (a *Allocator) vacate(at ref, r *span, past handover.Past) {
 // join makes one hole of a span and the one after it, neither of which is in a list.
 func (a *Allocator) join(at ref, r *span, n ref, next *span) {
 	r.units += next.units
-	r.past = a.streams.Join(r.past, next.past)
+	r.past = a.streams.Merge(r.past, next.past)
 	r.next = next.next
 	a.records.at(r.next).prev = at
 	a.records.give(n, next)

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // Blocks of up to slabUnits share slabs, each of blocks of one size and stream: so small ones that live long lie together,
@@ -57,11 +57,11 @@ func (a *Allocator) allocSlot(r *request) (ref, error) {
 }
 
 // takeSlot takes a slot out of its list.
-func (a *Allocator) takeSlot(sh *shelf, sp *span, own handover.Set) {
+func (a *Allocator) takeSlot(sh *shelf, sp *span, own reuse.Set) {
 	a.unlistSlot(sh, sp)
 	a.records.at(sp.prev).live++
 	sp.state = slot
-	sp.past = handover.Past{Users: own}
+	sp.past = reuse.Dependencies{Users: own}
 }
 
 func (a *Allocator) unlistSlot(sh *shelf, sp *span) {
@@ -96,7 +96,7 @@ func (a *Allocator) cut(at ref, units uint32) {
 }
 
 // freeSlot makes a slot free. A slab of which all are goes back.
-func (a *Allocator) freeSlot(at ref, sp *span, past handover.Past) {
+func (a *Allocator) freeSlot(at ref, sp *span, past reuse.Dependencies) {
 	sp.past = past
 	a.listSlot(at, sp)
 	up := sp.prev
@@ -108,7 +108,7 @@ func (a *Allocator) freeSlot(at ref, sp *span, past handover.Past) {
 	for i := slab.next2; i != 0; {
 		each := a.records.at(i)
 		next := each.next
-		past = a.streams.Join(past, each.past)
+		past = a.streams.Merge(past, each.past)
 		a.unlistSlot(sh, each)
 		a.records.give(i, each)
 		i = next

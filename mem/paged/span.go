@@ -5,7 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 const unit = 512 // bytes: what every address and size is a multiple of
@@ -29,7 +29,7 @@ const (
 // it, may read what says where it is; the links belong to Allocator.mu.
 type span struct {
 	ptr  driver.Pointer
-	past handover.Past // free: what may still touch it; else the stream that it was allocated for
+	past reuse.Dependencies // free: what may still touch it; else the stream that it was allocated for
 
 	units uint32 // size, in units
 	// turns counts the times that the block came back. A tag holds the count of the loan that it was made for, so a Free that
@@ -113,7 +113,7 @@ func (rs *records) take() (ref, *span) {
 	at := rs.unused
 	r := rs.at(at)
 	rs.unused = r.next
-	r.past, r.slack, r.live = handover.Past{}, 0, 0
+	r.past, r.slack, r.live = reuse.Dependencies{}, 0, 0
 	return at, r
 }
 

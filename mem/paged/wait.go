@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // waits know how far streams have come, in frees: clock counts them. A free makes no driver call. Before pages are remapped,
@@ -14,7 +14,7 @@ import (
 // time that its page has become the oldest.
 type waits struct {
 	dev     driver.Device
-	streams *handover.Streams
+	streams *reuse.Streams
 	clock   uint64
 	side    driver.Stream // waits for marks of others; nil until it is needed
 	passed  []passed      // by stream number
@@ -48,7 +48,7 @@ func (w *waits) of(s driver.Stream) *passed {
 
 // mark takes a mark of each stream that captures nothing. One that cannot be had is missed later, where that matters.
 func (w *waits) mark() {
-	for s := range w.streams.Noted() {
+	for s := range w.streams.Registered() {
 		p := w.of(s)
 		if n := len(p.marks); p.done == w.clock || n > 0 && p.marks[n-1].clock == w.clock {
 			continue
@@ -74,7 +74,7 @@ func (p *passed) add(s station) {
 
 // done reports whether all work that streams had queued before a free is done. If it is not, and wait is set, it waits for that
 // and no more.
-func (w *waits) done(of handover.Set, freed uint64, wait bool) (done, stalled bool, err error) {
+func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool, err error) {
 	for s := range w.streams.All(of) {
 		p := w.of(s)
 		if p.done >= freed {
@@ -126,7 +126,7 @@ func (w *waits) done(of handover.Set, freed uint64, wait bool) (done, stalled bo
 }
 
 // sets visits every set of streams that the allocator has.
-func (a *Allocator) sets(yield func(handover.Set) bool) {
+func (a *Allocator) sets(yield func(reuse.Set) bool) {
 	for n := range a.records.n {
 		for i := range a.records.chunks[n] {
 			if !yield(a.records.chunks[n][i].past.Users) {

@@ -180,9 +180,9 @@ func (a *Allocator) countActive(r *record, n int64) {
 func count(sum, bucket *mem.Stat, n int64) {
 	for _, st := range [...]*mem.Stat{sum, bucket} {
 		if n > 0 {
-			st.Rise(n)
+			st.Increase(n)
 		} else {
-			st.Fall(-n)
+			st.Decrease(-n)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // Settings say what an allocator stands on.
@@ -57,7 +57,7 @@ type Allocator struct {
 // waits are the streams that strays are handed over between.
 type waits struct {
 	sync.Mutex
-	*handover.Streams
+	*reuse.Streams
 }
 
 // New opens an allocator on dev, and takes the plan's region at once: with one driver call, and none later but for waits. The error
@@ -75,7 +75,7 @@ func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 		return nil, err
 	}
 	a := &Allocator{fallback: s.Fallback, dev: dev, size: uint64(p.Size()), lanes: make([]lane, len(p.Lanes))}
-	a.waits.Streams = handover.New(dev, "planned")
+	a.waits.Streams = reuse.New(dev, "planned")
 	if a.size > 0 {
 		a.base, err = dev.Alloc(int64(a.size))
 		if errors.Is(err, driver.ErrNoMemory) {
@@ -251,16 +251,16 @@ func (a *Allocator) EmptyCache() error {
 }
 
 // follow makes s wait for the users of memory.
-func (a *Allocator) follow(s driver.Stream, p handover.Past) error {
+func (a *Allocator) follow(s driver.Stream, p reuse.Dependencies) error {
 	a.waits.Lock()
 	defer a.waits.Unlock()
-	return a.waits.Follow(s, p)
+	return a.waits.Wait(s, p)
 }
 
 // sweep forgets sets of streams that no stray has any more, if there are many.
 func (a *Allocator) sweep() {
 	a.waits.Lock()
-	crowded := a.waits.Crowded()
+	crowded := a.waits.NeedsCollect()
 	a.waits.Unlock()
 	if !crowded {
 		return
@@ -271,7 +271,7 @@ func (a *Allocator) sweep() {
 	}
 	a.waits.Lock()
 	defer a.waits.Unlock()
-	a.waits.Sweep(func(yield func(handover.Set) bool) {
+	a.waits.Collect(func(yield func(reuse.Set) bool) {
 		for i := range a.lanes {
 			for _, s := range a.lanes[i].strays {
 				if !yield(s.past.Users) {

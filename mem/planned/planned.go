@@ -34,7 +34,7 @@
 //
 // Strays are blocks on loan, or freed while other streams use them, that the plan does not have on loan at the position: freed late,
 // or left over from elsewhere in the plan. While there are any, a slot is served only if it overlaps none; a stream follows the users
-// of one that is freed (mem/internal/handover). What cannot be served comes from the fallback, and the position advances.
+// of one that is freed (mem/internal/reuse). What cannot be served comes from the fallback, and the position advances.
 //
 // A request that is not expected comes from the fallback, and the lane is lost. It is found again by the first that fits:
 //

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A stray is memory of the lane that the plan does not have on loan.
@@ -16,7 +16,7 @@ type stray struct {
 	turn    uint64
 	at, end driver.Pointer
 	pending bool // freed, and its past says who may still use it
-	past    handover.Past
+	past    reuse.Dependencies
 }
 
 // stray makes one of a live block, unless it is freed meanwhile.
@@ -75,19 +75,19 @@ func (l *lane) free(b mem.Block, used []driver.Stream) {
 }
 
 // note is the set of streams but one.
-func (a *Allocator) note(own driver.StreamID, used []driver.Stream) (users handover.Set) {
+func (a *Allocator) note(own driver.StreamID, used []driver.Stream) (users reuse.Set) {
 	a.waits.Lock()
 	defer a.waits.Unlock()
 	for _, s := range used {
 		if s == nil || s.ID() != own {
-			users = a.waits.Union(users, a.waits.Note(s))
+			users = a.waits.Union(users, a.waits.Register(s))
 		}
 	}
 	return users
 }
 
 // past is that of memory which these streams may use, and that is freed now.
-func (a *Allocator) past(users handover.Set) handover.Past {
+func (a *Allocator) past(users reuse.Set) reuse.Dependencies {
 	a.waits.Lock()
 	defer a.waits.Unlock()
 	return a.waits.Freed(users)

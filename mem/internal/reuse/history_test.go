@@ -1,20 +1,20 @@
-package handover_test
+package reuse_test
 
 import (
 	"math/rand/v2"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A cell is memory that goes from stream to stream.
 type cell struct {
 	at   driver.Pointer
 	lent bool
-	past handover.Past // while it is free
-	used handover.Set  // while it is lent
-	last driver.Stream // while it is lent: whose work touched it last; nil if that is closed
+	past reuse.Dependencies // while it is free
+	used reuse.Set          // while it is lent
+	last driver.Stream      // while it is lent: whose work touched it last; nil if that is closed
 }
 
 // In random histories of memory that changes hands, is used by several streams on loan, merges and is cut, while streams end
@@ -57,19 +57,19 @@ func TestHistories(t *testing.T) {
 				c.sim.Resume(s.ID())
 			case op < 25: // merge with the next, and cut
 				if y := &cells[(i+1)%len(cells)]; !x.lent && !y.lent {
-					x.past = c.Join(x.past, y.past)
+					x.past = c.Merge(x.past, y.past)
 					y.past = x.past
 				}
 			case !x.lent:
-				c.must(c.Follow(s, x.past))
+				c.must(c.Wait(s, x.past))
 				touch(x, s)
-				x.lent, x.used = true, c.Note(s)
+				x.lent, x.used = true, c.Register(s)
 			case op < 45 && x.last != nil:
 				touch(x, x.last)
 			case op < 60:
-				c.must(c.Follow(s, handover.OnLoan(x.used)))
+				c.must(c.Wait(s, reuse.InUse(x.used)))
 				touch(x, s)
-				x.used = c.Union(x.used, c.Note(s))
+				x.used = c.Union(x.used, c.Register(s))
 			default:
 				x.lent, x.past = false, c.Freed(x.used)
 			}

@@ -1,4 +1,4 @@
-package handover_test
+package reuse_test
 
 import (
 	"errors"
@@ -9,12 +9,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // A scene is a device with streams.
 type scene struct {
-	*handover.Streams
+	*reuse.Streams
 	t   *testing.T
 	dev driver.Device
 	s   []driver.Stream // by number, if none was closed
@@ -27,7 +27,7 @@ func newScene(t *testing.T, n int, wrap func(*sim.Device) driver.Device) *scene 
 	if wrap != nil {
 		c.dev = wrap(d)
 	}
-	c.Streams = handover.New(c.dev, "owner")
+	c.Streams = reuse.New(c.dev, "owner")
 	c.s = []driver.Stream{c.dev.DefaultStream()}
 	for len(c.s) < n {
 		c.s = append(c.s, c.open())
@@ -50,9 +50,9 @@ func (c *scene) open() driver.Stream {
 }
 
 // note is the set of streams by their numbers.
-func (c *scene) note(numbers ...int) (set handover.Set) {
+func (c *scene) note(numbers ...int) (set reuse.Set) {
 	for _, n := range numbers {
-		set = c.Union(set, c.Note(c.s[n]))
+		set = c.Union(set, c.Register(c.s[n]))
 	}
 	return set
 }
@@ -72,16 +72,16 @@ func (c *scene) costs(waits int64, what string, do func()) {
 }
 
 // follow hands memory to a stream.
-func (c *scene) follow(n int, p handover.Past, waits int64, what string) {
+func (c *scene) follow(n int, p reuse.Dependencies, waits int64, what string) {
 	c.t.Helper()
 	c.costs(waits, what, func() {
 		c.t.Helper()
-		c.must(c.Follow(c.s[n], p))
+		c.must(c.Wait(c.s[n], p))
 	})
 }
 
 // free is the past of memory that streams used.
-func (c *scene) free(numbers ...int) (p handover.Past) {
+func (c *scene) free(numbers ...int) (p reuse.Dependencies) {
 	c.t.Helper()
 	c.costs(0, "a free", func() { p = c.Freed(c.note(numbers...)) })
 	return p
@@ -90,7 +90,7 @@ func (c *scene) free(numbers ...int) (p handover.Past) {
 // A stream follows each other that used the memory, once, as long as that frees nothing more.
 func TestWaitsAreNotRepeated(t *testing.T) {
 	c := newScene(t, 4, nil)
-	c.follow(1, handover.Past{}, 0, "fresh memory")
+	c.follow(1, reuse.Dependencies{}, 0, "fresh memory")
 	c.follow(1, c.free(1), 0, "memory of the same stream")
 	p := c.free(1, 2, 3, 3)
 	c.follow(1, p, 2, "memory of three")
@@ -110,13 +110,13 @@ func TestMergedPasts(t *testing.T) {
 	one := c.free(1)
 	c.follow(3, one, 1, "memory of one")
 	two := c.free(2)
-	c.follow(3, c.Join(one, two), 1, "merged with memory of another, freed later")
-	c.follow(3, c.Join(two, one), 0, "the same in the other order")
+	c.follow(3, c.Merge(one, two), 1, "merged with memory of another, freed later")
+	c.follow(3, c.Merge(two, one), 0, "the same in the other order")
 	again := c.free(1)
 	c.follow(3, two, 0, "memory of the second alone")
 	c.follow(3, one, 0, "memory that the first freed before")
-	c.follow(3, c.Join(two, again), 1, "merged with what the first has freed since")
-	if got := c.Join(one, two).Users; got != c.note(1, 2) {
+	c.follow(3, c.Merge(two, again), 1, "merged with what the first has freed since")
+	if got := c.Merge(one, two).Users; got != c.note(1, 2) {
 		t.Errorf("users are %#x", got)
 	}
 }
@@ -125,7 +125,7 @@ func TestMergedPasts(t *testing.T) {
 func TestOnLoan(t *testing.T) {
 	c := newScene(t, 3, nil)
 	p := c.free(1)
-	loan := handover.OnLoan(c.note(1, 2))
+	loan := reuse.InUse(c.note(1, 2))
 	c.follow(2, loan, 1, "a block in use")
 	c.follow(2, p, 0, "memory freed before")
 	c.follow(2, loan, 1, "the block again")
@@ -143,8 +143,8 @@ func TestDefect22_EveryStreamIsToldApart(t *testing.T) {
 	c.follow(65, c.free(65), 0, "memory of its own")
 	c.follow(1, c.free(65), 1, "memory of one that has freed since")
 	c.follow(1, p, 0, "what merged before it did")
-	c.follow(1, c.Join(p, c.free(1029)), 1, "merged with what one freed since")
-	c.follow(69, handover.Past{}, 0, "fresh memory")
+	c.follow(1, c.Merge(p, c.free(1029)), 1, "merged with what one freed since")
+	c.follow(69, reuse.Dependencies{}, 0, "fresh memory")
 	if got := slices.Collect(c.All(p.Users)); !slices.Equal(got, []driver.Stream{c.s[61], c.s[62], c.s[63], c.s[65], c.s[1029]}) {
 		t.Errorf("%d streams are in the set", len(got))
 	}
@@ -164,8 +164,8 @@ func TestClosedStreams(t *testing.T) {
 	c.follow(3, c.free(1), 1, "memory of another")
 	c.must(old.Close())
 	calls := c.sim.Calls()
-	c.must(c.Follow(c.s[1], p))
-	c.must(c.Follow(c.s[0], p))
+	c.must(c.Wait(c.s[1], p))
+	c.must(c.Wait(c.s[0], p))
 	after := c.sim.Calls()
 	if n := after[sim.CallWaitFor].Count - calls[sim.CallWaitFor].Count; n != 2 {
 		t.Errorf("%d waits for an open stream and a closed one, by two", n)
@@ -178,21 +178,21 @@ func TestClosedStreams(t *testing.T) {
 	if old.ID() != 3 {
 		t.Fatalf("the device gave the new stream the number %d", old.ID())
 	}
-	c.Note(old)
+	c.Register(old)
 	c.must(old.Close())
 	c.s[3] = c.open()
-	if a, b := c.Note(old), c.Note(c.s[3]); a != 1<<3 || b != 1<<3 {
+	if a, b := c.Register(old), c.Register(c.s[3]); a != 1<<3 || b != 1<<3 {
 		t.Errorf("sets %#x and %#x", a, b)
 	}
-	if a := c.Note(old); a != 0 {
+	if a := c.Register(old); a != 0 {
 		t.Errorf("the closed one is in the set %#x when the new one is known", a)
 	}
 	c.follow(1, c.Freed(c.note(3)), 1, "memory of the new one")
 	c.follow(3, c.free(3), 0, "its own")
-	if err := c.Follow(old, c.Freed(c.note(3))); !errors.Is(err, driver.ErrClosed) {
+	if err := c.Wait(old, c.Freed(c.note(3))); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("the closed one follows the new one: %v", err)
 	}
-	if err := c.Follow(old, c.free(1)); !errors.Is(err, driver.ErrClosed) {
+	if err := c.Wait(old, c.free(1)); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("the closed one follows another: %v", err)
 	}
 }
@@ -207,7 +207,7 @@ func TestClosedStreamsInheritNothing(t *testing.T) {
 	p := c.free(1)
 	c.note(2)
 	c.follow(2, p, 1, "memory of another")
-	if err := c.Follow(old, p); !errors.Is(err, driver.ErrClosed) {
+	if err := c.Wait(old, p); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("the closed one follows too: %v", err)
 	}
 	c.follow(2, p, 0, "the same again")
@@ -219,7 +219,7 @@ func TestCapturingStreams(t *testing.T) {
 	g := c.dev.Graphs()
 	p := c.free(1)
 	c.must(g.Begin(c.s[1]))
-	if err := c.Follow(c.s[2], p); !errors.Is(err, driver.ErrCapturing) {
+	if err := c.Wait(c.s[2], p); !errors.Is(err, driver.ErrCapturing) {
 		t.Errorf("Follow: %v, want ErrCapturing", err)
 	}
 	if captures, err := g.Capturing(c.s[2]); captures || err != nil {
@@ -245,7 +245,7 @@ func TestFailedWaits(t *testing.T) {
 	p := c.free(0, 1)
 	for _, rule := range []fault.Rule{{Kind: fault.Mark, Nth: 2}, {Kind: fault.WaitFor}, {Kind: fault.Capturing}} {
 		dev.SetRules(rule)
-		err := c.Follow(c.s[2], p)
+		err := c.Wait(c.s[2], p)
 		dev.SetRules()
 		if !errors.Is(err, driver.ErrLost) || !strings.HasPrefix(err.Error(), "owner: have stream 2 wait for stream 1: ") {
 			t.Errorf("%s fails, and Follow says %v", rule.Kind, err)
@@ -293,5 +293,5 @@ func TestNilStream(t *testing.T) {
 			t.Errorf("Note of nil panics with %v", v)
 		}
 	}()
-	c.Note(nil)
+	c.Register(nil)
 }

@@ -1,4 +1,4 @@
-package handover_test
+package reuse_test
 
 import (
 	"maps"
@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/mem/internal/handover"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
 // Sets of random streams are what they are by a model, and two of the same streams are equal; also after sets that nothing has
@@ -17,7 +17,7 @@ func TestSetsAgainstAModel(t *testing.T) {
 	c := newScene(t, streams, nil)
 	rng := rand.New(rand.NewPCG(1, 22))
 	const held = 40
-	var sets [held]handover.Set
+	var sets [held]reuse.Set
 	var models [held]numbers
 	for i := range models {
 		models[i] = numbers{}
@@ -42,14 +42,14 @@ func TestSetsAgainstAModel(t *testing.T) {
 			within = within && models[j][n]
 			overlap = overlap || models[j][n]
 		}
-		if c.Within(sets[i], sets[j]) != within || c.Overlap(sets[i], sets[j]) != overlap ||
+		if c.Subset(sets[i], sets[j]) != within || c.Overlap(sets[i], sets[j]) != overlap ||
 			(sets[i] == sets[j]) != maps.Equal(models[i], models[j]) {
 			t.Fatalf("operation %d: sets %#x and %#x of %v and %v", op, sets[i], sets[j], models[i], models[j])
 		}
-		if c.Crowded() {
-			c.Sweep(slices.Values(sets[:]))
+		if c.NeedsCollect() {
+			c.Collect(slices.Values(sets[:]))
 			sweeps++
-			if c.Crowded() {
+			if c.NeedsCollect() {
 				t.Fatal("a sweep leaves as many sets as there were")
 			}
 		}

@@ -1,0 +1,134 @@
+// Package reuse records which streams may still access free memory, and makes a stream wait for them before it reuses that
+// memory.
+//
+// An allocator keeps Dependencies with each free range: the streams that used it, and the time of its free. Before it
+// allocates the range for a stream, it calls Streams.Wait. A free makes no driver call for this, and neither does an
+// allocation whose memory no other stream used. Errors and panics have the allocator's name in front. Nothing here is
+// locked: the allocator holds its lock during every call.
+package reuse
+
+import (
+	"errors"
+	"iter"
+	"math"
+	"math/bits"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// # Time
+//
+// A wait makes one stream follow all that another stream has queued so far. It stays sufficient until memory that the other
+// stream used is freed again. Times are counted in waits: a free happens at the time of the last wait before it. A wait covers
+// a dependency if it is later than the dependency's time, or later than every free of memory that the other stream used.
+//
+//	dependency on s, freed at 4    t waited for s at 5    covered
+//	dependency on s, freed at 5    t waited for s at 5    not covered: the wait came first
+//	dependency on s and u, at 6    t waited for s at 5    covered if s has freed nothing since 5: the 6 is u's
+//
+// Ranges that merge merge their dependencies, with the later of the two times. Ranges that are split both keep all
+// dependencies. Memory in use (InUse) has the time neverDone: no wait covers work that may still be queued.
+//
+// # Closed and capturing streams
+//
+// A closed stream has done its work, so no stream waits for it. A new stream may get its number; the two are told apart
+// by a call of the device when the second one is registered. A stream that captures a graph cannot be waited for: the wait
+// would draw the waiting stream into the capture and would not order it after earlier work. Wait then fails with
+// driver.ErrCapturing.
+
+// Dependencies are the streams that may still access free memory: those whose work was queued before the memory was
+// freed. The zero value is that of new memory.
+type Dependencies struct {
+	Users Set
+	time  uint64 // of Streams.clock
+}
+
+const neverDone = math.MaxUint64 // the time of memory that is still in use
+
+// InUse returns the dependencies of memory that these streams use and may go on using.
+func InUse(users Set) Dependencies { return Dependencies{users, neverDone} }
+
+// Streams holds the streams that one allocator has seen.
+type Streams struct {
+	dev      driver.Device
+	owner    string
+	streams  []driver.Stream // by ID; nil: unknown or closed
+	waits    [][]uint64      // waits[s][u]: the time of the last wait of s for u, by IDs
+	frees    []uint64        // by ID: the last time that memory used by the stream was freed
+	clock    uint64          // number of waits so far
+	overflow overflowTable
+}
+
+// New returns an empty Streams for an allocator of dev's memory. Errors and panics begin with owner, the name of the
+// allocator's package.
+func New(dev driver.Device, owner string) *Streams { return &Streams{dev: dev, owner: owner} }
+
+// Register returns the set that holds s alone. The set is empty if s is closed and another stream has its number. A nil
+// stream panics.
+func (t *Streams) Register(s driver.Stream) Set {
+	if s == nil {
+		panic(t.owner + ": a nil stream")
+	}
+	id := int(s.ID())
+	for id >= len(t.streams) {
+		t.streams, t.frees = append(t.streams, nil), append(t.frees, 0)
+	}
+	if t.streams[id] != s {
+		// Two streams with one ID: one of them is closed. Mark tells which.
+		if t.streams[id] != nil {
+			if _, err := s.Mark(); errors.Is(err, driver.ErrClosed) {
+				return 0
+			}
+		}
+		t.streams[id] = s
+	}
+	if id < firstOverflow {
+		return 1 << id
+	}
+	return t.overflow.single(id)
+}
+
+// All visits the streams of a set by ID, except those known to be closed.
+func (t *Streams) All(of Set) iter.Seq[driver.Stream] {
+	return func(yield func(driver.Stream) bool) {
+		if of&overflowBit != 0 {
+			t.allOverflow(of, yield)
+			return
+		}
+		for rest := of; rest != 0; rest &= rest - 1 {
+			if s := t.streams[bits.TrailingZeros64(uint64(rest))]; s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// Registered visits all registered streams by ID, except those known to be closed.
+func (t *Streams) Registered() iter.Seq[driver.Stream] {
+	return func(yield func(driver.Stream) bool) {
+		for _, s := range t.streams {
+			if s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// Freed returns the dependencies of memory that is freed now, and that these streams may still access.
+func (t *Streams) Freed(users Set) Dependencies {
+	if users&overflowBit != 0 {
+		for id := range t.overflow.numbers(users) {
+			t.frees[id] = t.clock
+		}
+		return Dependencies{users, t.clock}
+	}
+	for rest := users; rest != 0; rest &= rest - 1 {
+		t.frees[bits.TrailingZeros64(uint64(rest))] = t.clock
+	}
+	return Dependencies{users, t.clock}
+}
+
+// Merge returns the dependencies of two ranges that become one.
+func (t *Streams) Merge(p, q Dependencies) Dependencies {
+	return Dependencies{t.Union(p.Users, q.Users), max(p.time, q.time)}
+}

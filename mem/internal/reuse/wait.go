@@ -1,0 +1,99 @@
+package reuse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// Wait makes s wait for each stream in p that it has not already waited for. s itself needs no wait and need not be registered.
+// The error is the device's, and matches driver.ErrCapturing if one of the streams captures. After an error s waits for some of
+// the streams, and Wait may be called again.
+func (t *Streams) Wait(s driver.Stream, p Dependencies) error {
+	for other := range t.All(p.Users) {
+		if other == s || t.hasWaited(s, other, p) {
+			continue
+		}
+		closed, err := t.waitFor(s, other)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: have stream %d wait for stream %d: %w", t.owner, s.ID(), other.ID(), err)
+		case closed:
+			t.streams[other.ID()] = nil
+		default:
+			t.recordWait(s, other)
+		}
+	}
+	return nil
+}
+
+// hasWaited reports whether s has already waited for other's part of p.
+func (t *Streams) hasWaited(s, other driver.Stream, p Dependencies) bool {
+	id, its := int(s.ID()), int(other.ID())
+	// Waits of a newer stream with the ID of s do not count: s is closed then.
+	if id < len(t.streams) && t.streams[id] != nil && t.streams[id] != s {
+		return false
+	}
+	if id >= len(t.waits) || its >= len(t.waits[id]) || p.time == neverDone {
+		return false
+	}
+	return t.waits[id][its] > min(p.time, t.frees[its])
+}
+
+// recordWait records that s waited for other's work up to now.
+func (t *Streams) recordWait(s, other driver.Stream) {
+	t.clock++
+	id, its := int(s.ID()), int(other.ID())
+	for id >= len(t.waits) {
+		t.waits = append(t.waits, nil)
+	}
+	if row := t.waits[id]; its >= len(row) {
+		t.waits[id] = append(row, make([]uint64, its+1-len(row))...)
+	}
+	t.waits[id][its] = t.clock
+}
+
+// waitFor makes s wait for the work queued on other so far, or reports that other is closed.
+func (t *Streams) waitFor(s, other driver.Stream) (closed bool, err error) {
+	if err = t.NotCapturing(other); err == nil {
+		var m driver.Mark
+		if m, err = other.Mark(); err == nil {
+			err = s.WaitFor(other, m)
+		}
+	}
+	if errors.Is(err, driver.ErrClosed) { // is it other, s or the device that is closed?
+		if _, own := s.Mark(); own == nil {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// NotCapturing returns an error that matches driver.ErrCapturing if s captures, or the error of asking the device.
+func (t *Streams) NotCapturing(s driver.Stream) error {
+	graphs := t.dev.Graphs()
+	if graphs == nil {
+		return nil
+	}
+	captures, err := graphs.Capturing(s)
+	if captures {
+		return &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: fmt.Sprintf("stream %d captures", s.ID())}
+	}
+	return err
+}
+
+// Sync waits until the queued work of all streams of a set is done. The error is the device's.
+func (t *Streams) Sync(of Set) error {
+	for s := range t.All(of) {
+		err := s.Sync(context.Background())
+		if errors.Is(err, driver.ErrClosed) {
+			_, _, err = t.dev.Available() // fails if the device itself is closed
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
