@@ -28,8 +28,8 @@ func panicOf(f func()) (text string) {
 // some elements by several indices.
 func windows(x *tensor.Tensor) (writable, all []*tensor.Tensor) {
 	must := tensor.Must
-	corner := must(must(must(x.Narrow(0, 0, 36)).Reshape(6, 6)).Slice(tensor.R(0, 4), tensor.R(0, 4)))
-	next := must(must(must(x.Narrow(0, 0, 36)).Reshape(6, 6)).Slice(tensor.R(1, 5), tensor.R(1, 5)))
+	corner := must(must(must(x.Narrow(0, 0, 36)).Reshape(6, 6)).Slice(tensor.FromTo(0, 4), tensor.FromTo(0, 4)))
+	next := must(must(must(x.Narrow(0, 0, 36)).Reshape(6, 6)).Slice(tensor.FromTo(1, 5), tensor.FromTo(1, 5)))
 	writable = []*tensor.Tensor{
 		corner, next, corner.T(), must(corner.Flip()),
 		must(must(x.Narrow(0, 3, 16)).Reshape(4, 4)),

@@ -13,7 +13,7 @@ import (
 // rounded to d. Numbers are of any Go type; an integer type wants whole ones.
 func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tensor, error) {
 	const op = "arange"
-	if _, err := at(op, p); err != nil {
+	if _, err := placeFor(op, p); err != nil {
 		return nil, err
 	}
 	if err := computable(op, d); err != nil {
@@ -28,7 +28,7 @@ func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tens
 		}
 		whole = whole && s[i].Kind() != dtype.KindFloat
 		if s[i].Kind() == dtype.KindComplex || d == dtype.Bool || (d.IsInteger() && i != 1 && s[i].Kind() == dtype.KindFloat) {
-			return nil, refuse(ErrType, op, "from %v up to %v by %v as %v", start, stop, step, d)
+			return nil, newOpError(ErrType, op, "from %v up to %v by %v as %v", start, stop, step, d)
 		}
 	}
 	count := realSteps
@@ -37,13 +37,13 @@ func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tens
 	}
 	n, ok := count(s[0], s[1], s[2])
 	if !ok {
-		return nil, refuse(ErrShape, op, "from %v up to %v by %v: it never ends, never begins, or fits no memory", start, stop, step)
+		return nil, newOpError(ErrShape, op, "from %v up to %v by %v: it never ends, never begins, or fits no memory", start, stop, step)
 	}
 	dst, err := tensor.Empty(p, d, n)
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, nil, func(q backend.Queue) error {
+	return releaseIfFailed(dst, queue(op, p, dst, nil, func(q backend.Queue) error {
 		return p.Backend().Arange(q, dst.Array(), s[0], s[2])
 	}))
 }

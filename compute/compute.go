@@ -41,17 +41,17 @@ var (
 )
 
 // A refusal is an operation that cannot be.
-type refusal struct {
+type opError struct {
 	op, text string
 	kind     error
 }
 
-func (e *refusal) Error() string { return "compute: " + e.op + ": " + e.text }
+func (e *opError) Error() string { return "compute: " + e.op + ": " + e.text }
 
-func (e *refusal) Unwrap() error { return e.kind }
+func (e *opError) Unwrap() error { return e.kind }
 
-func refuse(kind error, op, format string, args ...any) error {
-	return &refusal{op, fmt.Sprintf(format, args...), kind}
+func newOpError(kind error, op, format string, args ...any) error {
+	return &opError{op, fmt.Sprintf(format, args...), kind}
 }
 
 // Options say what a place is made of. The zero value is a good one.
@@ -141,10 +141,10 @@ func (o Options) backend(dev driver.Device) (backend.Backend, error) {
 
 // at returns the place to work at: p, or the first tensor's. It fails if there is none, or if a tensor is undefined or on
 // another device, and panics if one was released: before anything is made.
-func at(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.Place, error) {
+func placeFor(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.Place, error) {
 	for _, x := range operands {
 		if !x.Defined() {
-			return nil, refuse(ErrType, op, "an operand is the undefined tensor")
+			return nil, newOpError(ErrType, op, "an operand is the undefined tensor")
 		}
 		x.MustLive(op)
 		if p == nil {
@@ -156,13 +156,13 @@ func at(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.Place, 
 				where = "another " + where
 			}
 			if first := operands[0]; p.SameDevice(first.Place()) {
-				return nil, refuse(ErrDevice, op, "%s on %v, %s on %s: want one device", first.Brief(), p, x.Brief(), where)
+				return nil, newOpError(ErrDevice, op, "%s on %v, %s on %s: want one device", first.Brief(), p, x.Brief(), where)
 			}
-			return nil, refuse(ErrDevice, op, "%s on %s, the place given on %v: want one device", x.Brief(), where, p)
+			return nil, newOpError(ErrDevice, op, "%s on %s, the place given on %v: want one device", x.Brief(), where, p)
 		}
 	}
 	if p == nil {
-		return nil, refuse(ErrDevice, op, "no place is given")
+		return nil, newOpError(ErrDevice, op, "no place is given")
 	}
 	return p, nil
 }
@@ -170,8 +170,8 @@ func at(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.Place, 
 // queue orders p's stream behind what the operands need, and then queues work on them by f; dst is written. Their memory
 // stays where it is meanwhile, so f may ask for their arrays, and an operand that its caller has dropped lives until then.
 func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Tensor, f func(backend.Queue) error) error {
-	holdStill(dst, operands)
-	defer letGo(dst, operands)
+	pinAll(dst, operands)
+	defer unpinAll(dst, operands)
 	for _, x := range operands {
 		if err := x.Use(p.Stream(), false); err != nil {
 			return fmt.Errorf("compute: %s: %w", op, err)
@@ -186,14 +186,14 @@ func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Te
 	return nil
 }
 
-func holdStill(dst *tensor.Tensor, operands []*tensor.Tensor) {
+func pinAll(dst *tensor.Tensor, operands []*tensor.Tensor) {
 	dst.Pin()
 	for _, x := range operands {
 		x.Pin()
 	}
 }
 
-func letGo(dst *tensor.Tensor, operands []*tensor.Tensor) {
+func unpinAll(dst *tensor.Tensor, operands []*tensor.Tensor) {
 	dst.Unpin()
 	for _, x := range operands {
 		x.Unpin()
@@ -201,7 +201,7 @@ func letGo(dst *tensor.Tensor, operands []*tensor.Tensor) {
 }
 
 // made passes on a new tensor whose contents were queued, and releases it if that failed.
-func made(t *tensor.Tensor, err error) (*tensor.Tensor, error) {
+func releaseIfFailed(t *tensor.Tensor, err error) (*tensor.Tensor, error) {
 	if err != nil {
 		t.Release()
 		return nil, err
@@ -216,13 +216,13 @@ func temporary(p *tensor.Place) *tensor.Place { return p.Unscoped() }
 func axisOf(op string, x *tensor.Tensor, axis int) (int, error) {
 	n := x.Rank()
 	if axis < -n || axis >= n {
-		return 0, refuse(ErrShape, op, "axis %d of %s, which has %d", axis, x.Brief(), n)
+		return 0, newOpError(ErrShape, op, "axis %d of %s, which has %d", axis, x.Brief(), n)
 	}
 	return (axis + n) % n, nil
 }
 
 // spread returns x as an operand of the given shape, which it can be broadcast to.
-func spread(x *tensor.Tensor, shape []int) backend.Array {
+func broadcastTo(x *tensor.Tensor, shape []int) backend.Array {
 	a := x.Array()
 	if slices.Equal(a.Shape, shape) {
 		return a
@@ -248,7 +248,7 @@ func broadcast(op string, operands ...*tensor.Tensor) ([]int, error) {
 		}
 		wide, err := tensor.BroadcastShapes(shape, s)
 		if err != nil {
-			return nil, refuse(ErrShape, op, "%s and %s cannot be broadcast to one shape", operands[i].Brief(), x.Brief())
+			return nil, newOpError(ErrShape, op, "%s and %s cannot be broadcast to one shape", operands[i].Brief(), x.Brief())
 		}
 		shape = wide
 	}

@@ -9,7 +9,7 @@ import (
 // Unary returns op of each element of x. Functions of floating-point numbers take integers and bools as float32; predicates
 // (Not, IsNaN, IsInf) give bools.
 func Unary(p *tensor.Place, op backend.UnaryOp, x *tensor.Tensor) (*tensor.Tensor, error) {
-	p, err := at(op.String(), p, x)
+	p, err := placeFor(op.String(), p, x)
 	if err != nil {
 		return nil, err
 	}
@@ -24,13 +24,13 @@ func Unary(p *tensor.Place, op backend.UnaryOp, x *tensor.Tensor) (*tensor.Tenso
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, unary(p, op, in, dst, x))
+	return releaseIfFailed(dst, unary(p, op, in, dst, x))
 }
 
 // UnaryInto sets dst to op of each element of x, broadcast to dst's shape; dst may be x itself, which makes it the operation
 // in place. The result is converted to dst's type as BinaryInto does.
 func UnaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.UnaryOp, x *tensor.Tensor) error {
-	p, err := at(op.String(), p, dst, x)
+	p, err := placeFor(op.String(), p, dst, x)
 	if err != nil {
 		return err
 	}
@@ -57,11 +57,11 @@ func unaryType(op backend.UnaryOp, d dtype.DType) (in, out dtype.DType, err erro
 	switch op {
 	case backend.Neg, backend.Abs, backend.Sign, backend.Square, backend.Relu:
 		if d == dtype.Bool {
-			return 0, 0, refuse(ErrType, op.String(), "of bool: want a type of numbers")
+			return 0, 0, newOpError(ErrType, op.String(), "of bool: want a type of numbers")
 		}
 	case backend.Invert:
 		if d.IsFloat() {
-			return 0, 0, refuse(ErrType, op.String(), "of %v: want an integer type or bool", d)
+			return 0, 0, newOpError(ErrType, op.String(), "of %v: want an integer type or bool", d)
 		}
 	case backend.Not:
 	default:
@@ -83,7 +83,7 @@ func unary(p *tensor.Place, op backend.UnaryOp, in dtype.DType, dst, x *tensor.T
 	defer release()
 	return queue(op.String(), p, dst, xs, func(q backend.Queue) error {
 		a := dst.Array()
-		return p.Backend().Unary(q, op, a, spread(xs[0], a.Shape))
+		return p.Backend().Unary(q, op, a, broadcastTo(xs[0], a.Shape))
 	})
 }
 
@@ -103,14 +103,14 @@ func Binary(p *tensor.Place, op backend.BinaryOp, x, y Operand) (*tensor.Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, binary(p, op, in, dst, x, y))
+	return releaseIfFailed(dst, binary(p, op, in, dst, x, y))
 }
 
 // binaryOfOneType is Binary where nothing is to be promoted, and mostly nothing converted: the way of most calls, without a
 // detour.
 func binaryOfOneType(p *tensor.Place, op backend.BinaryOp, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	name := op.String()
-	p, err := at(name, p, x, y)
+	p, err := placeFor(name, p, x, y)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +127,11 @@ func binaryOfOneType(p *tensor.Place, op backend.BinaryOp, x, y *tensor.Tensor) 
 		return nil, err
 	}
 	if in != x.DType() {
-		return made(dst, binary(p, op, in, dst, x, y))
+		return releaseIfFailed(dst, binary(p, op, in, dst, x, y))
 	}
 	operands := [...]*tensor.Tensor{x, y}
-	return made(dst, queue(name, p, dst, operands[:], func(q backend.Queue) error {
-		return p.Backend().Binary(q, op, dst.Array(), spread(x, shape), spread(y, shape))
+	return releaseIfFailed(dst, queue(name, p, dst, operands[:], func(q backend.Queue) error {
+		return p.Backend().Binary(q, op, dst.Array(), broadcastTo(x, shape), broadcastTo(y, shape))
 	}))
 }
 
@@ -139,7 +139,7 @@ func binaryOfOneType(p *tensor.Place, op backend.BinaryOp, x, y *tensor.Tensor) 
 // operation in place. The result is converted to dst's type, which must be of its kind or a higher one, as PyTorch has it:
 // an integer tensor takes no floating-point result.
 func BinaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.BinaryOp, x, y Operand) error {
-	p, err := at(op.String(), p, dst)
+	p, err := placeFor(op.String(), p, dst)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func BinaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.BinaryOp, x, y O
 		return err
 	}
 	if !fits(shape, dst.Array().Shape) {
-		return refuse(ErrShape, op.String(), "a result of shape %v into %s", shape, dst.Brief())
+		return newOpError(ErrShape, op.String(), "a result of shape %v into %s", shape, dst.Brief())
 	}
 	operands := onlyTensors([]Operand{x, y})
 	return into(p, op.String(), dst, out, operands, func(dst *tensor.Tensor) error { return binary(p, op, in, dst, x, y) })
@@ -158,9 +158,9 @@ func BinaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.BinaryOp, x, y O
 func binaryPlan(at0 *tensor.Place, op backend.BinaryOp, x, y Operand) (p *tensor.Place, in, out dtype.DType, shape []int, err error) {
 	ts := onlyTensors([]Operand{x, y})
 	if len(ts) == 0 {
-		return nil, 0, 0, nil, refuse(ErrType, op.String(), "of %T and %T: want a tensor at least", x, y)
+		return nil, 0, 0, nil, newOpError(ErrType, op.String(), "of %T and %T: want a tensor at least", x, y)
 	}
-	if p, err = at(op.String(), at0, ts...); err != nil {
+	if p, err = placeFor(op.String(), at0, ts...); err != nil {
 		return nil, 0, 0, nil, err
 	}
 	if in, err = resultType(op.String(), x, y); err != nil {
@@ -185,15 +185,15 @@ func binaryType(op backend.BinaryOp, d dtype.DType) (in, out dtype.DType, err er
 		}
 	case backend.Sub, backend.FloorDiv, backend.Mod, backend.Pow:
 		if d == dtype.Bool {
-			return 0, 0, refuse(ErrType, op.String(), "of bool and bool")
+			return 0, 0, newOpError(ErrType, op.String(), "of bool and bool")
 		}
 	case backend.And, backend.Or, backend.Xor:
 		if d.IsFloat() {
-			return 0, 0, refuse(ErrType, op.String(), "in %v: want integer types or bool", d)
+			return 0, 0, newOpError(ErrType, op.String(), "in %v: want integer types or bool", d)
 		}
 	case backend.ShiftLeft, backend.ShiftRight:
 		if !d.IsInteger() {
-			return 0, 0, refuse(ErrType, op.String(), "in %v: want integer types", d)
+			return 0, 0, newOpError(ErrType, op.String(), "in %v: want integer types", d)
 		}
 	}
 	if op.Predicate() {
@@ -210,7 +210,7 @@ func binary(p *tensor.Place, op backend.BinaryOp, in dtype.DType, dst *tensor.Te
 	defer release()
 	return queue(op.String(), p, dst, xs, func(q backend.Queue) error {
 		a := dst.Array()
-		return p.Backend().Binary(q, op, a, spread(xs[0], a.Shape), spread(xs[1], a.Shape))
+		return p.Backend().Binary(q, op, a, broadcastTo(xs[0], a.Shape), broadcastTo(xs[1], a.Shape))
 	})
 }
 
@@ -221,12 +221,12 @@ func into(p *tensor.Place, op string, dst *tensor.Tensor, out dtype.DType, opera
 		return err
 	}
 	if out.Kind() > dst.DType().Kind() && !(out.IsInteger() && dst.DType().IsInteger()) {
-		return refuse(ErrType, op, "a result of type %v into %s", out, dst.Brief())
+		return newOpError(ErrType, op, "a result of type %v into %s", out, dst.Brief())
 	}
 	direct := out == dst.DType()
 	for _, x := range operands {
 		if !fits(x.Array().Shape, dst.Array().Shape) {
-			return refuse(ErrShape, op, "%s into %s", x.Brief(), dst.Brief())
+			return newOpError(ErrShape, op, "%s into %s", x.Brief(), dst.Brief())
 		}
 		direct = direct && (!dst.Overlaps(x) || dst.SameElements(x))
 	}
@@ -263,19 +263,19 @@ func fits(shape, to []int) bool {
 func Where(p *tensor.Place, cond *tensor.Tensor, x, y Operand) (*tensor.Tensor, error) {
 	const op = "where"
 	ts := append([]*tensor.Tensor{cond}, onlyTensors([]Operand{x, y})...)
-	p, err := at(op, p, ts...)
+	p, err := placeFor(op, p, ts...)
 	if err != nil {
 		return nil, err
 	}
 	if cond.DType() != dtype.Bool {
-		return nil, refuse(ErrType, op, "the condition is %s: want bool", cond.Brief())
+		return nil, newOpError(ErrType, op, "the condition is %s: want bool", cond.Brief())
 	}
 	d, err := resultType(op, x, y)
 	if err != nil {
 		return nil, err
 	}
 	if d.IsComplex() {
-		return nil, refuse(ErrType, op, "of %v", d)
+		return nil, newOpError(ErrType, op, "of %v", d)
 	}
 	shape, err := broadcast(op, ts...)
 	if err != nil {
@@ -290,7 +290,7 @@ func Where(p *tensor.Place, cond *tensor.Tensor, x, y Operand) (*tensor.Tensor, 
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, append(xs, cond), func(q backend.Queue) error {
-		return p.Backend().Where(q, dst.Array(), spread(cond, shape), spread(xs[0], shape), spread(xs[1], shape))
+	return releaseIfFailed(dst, queue(op, p, dst, append(xs, cond), func(q backend.Queue) error {
+		return p.Backend().Where(q, dst.Array(), broadcastTo(cond, shape), broadcastTo(xs[0], shape), broadcastTo(xs[1], shape))
 	}))
 }

@@ -25,21 +25,21 @@ func Gather(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tensor) (
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, []*tensor.Tensor{x, index}, func(q backend.Queue) error {
+	return releaseIfFailed(dst, queue(op, p, dst, []*tensor.Tensor{x, index}, func(q backend.Queue) error {
 		return p.Backend().Gather(q, dst.Array(), x.Array(), index.Array(), axis)
 	}))
 }
 
 // indexed checks place, axis and the type of the indices.
 func indexed(op string, p0 *tensor.Place, x *tensor.Tensor, axis0 int, index *tensor.Tensor) (p *tensor.Place, axis int, err error) {
-	if p, err = at(op, p0, x, index); err != nil {
+	if p, err = placeFor(op, p0, x, index); err != nil {
 		return nil, 0, err
 	}
 	if axis, err = axisOf(op, x, axis0); err != nil {
 		return nil, 0, err
 	}
 	if d := index.DType(); d != dtype.Int64 && d != dtype.Int32 {
-		return nil, 0, refuse(ErrType, op, "the indices are %s: want int64 or int32", index.Brief())
+		return nil, 0, newOpError(ErrType, op, "the indices are %s: want int64 or int32", index.Brief())
 	}
 	return p, axis, nil
 }
@@ -48,11 +48,11 @@ func indexed(op string, p0 *tensor.Place, x *tensor.Tensor, axis0 int, index *te
 func within(op string, index, x *tensor.Tensor, axis int) error {
 	is, xs := index.Array().Shape, x.Array().Shape
 	if len(is) != len(xs) {
-		return refuse(ErrShape, op, "indices %s for %s: want as many axes", index.Brief(), x.Brief())
+		return newOpError(ErrShape, op, "indices %s for %s: want as many axes", index.Brief(), x.Brief())
 	}
 	for i, n := range is {
 		if i != axis && n > xs[i] {
-			return refuse(ErrShape, op, "indices %s for %s: axis %d is longer", index.Brief(), x.Brief(), i)
+			return newOpError(ErrShape, op, "indices %s for %s: axis %d is longer", index.Brief(), x.Brief(), i)
 		}
 	}
 	return nil
@@ -67,7 +67,7 @@ func IndexSelect(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tens
 		return nil, err
 	}
 	if index.Rank() != 1 {
-		return nil, refuse(ErrShape, op, "indices %s: want one axis", index.Brief())
+		return nil, newOpError(ErrShape, op, "indices %s: want one axis", index.Brief())
 	}
 	shape := x.Shape()
 	shape[axis] = index.Len()
@@ -75,7 +75,7 @@ func IndexSelect(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tens
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, []*tensor.Tensor{x, index}, func(q backend.Queue) error {
+	return releaseIfFailed(dst, queue(op, p, dst, []*tensor.Tensor{x, index}, func(q backend.Queue) error {
 		return p.Backend().IndexSelect(q, dst.Array(), x.Array(), index.Array(), axis)
 	}))
 }
@@ -89,16 +89,16 @@ func ScatterAdd(p *tensor.Place, dst *tensor.Tensor, axis int, index, src *tenso
 	if err != nil {
 		return err
 	}
-	if _, err := at(op, p, src); err != nil {
+	if _, err := placeFor(op, p, src); err != nil {
 		return err
 	}
 	switch {
 	case src.DType() != dst.DType():
-		return refuse(ErrType, op, "%s to %s: want one type", src.Brief(), dst.Brief())
+		return newOpError(ErrType, op, "%s to %s: want one type", src.Brief(), dst.Brief())
 	case !slices.Equal(src.Array().Shape, index.Array().Shape):
-		return refuse(ErrShape, op, "%s by indices %s: want one shape", src.Brief(), index.Brief())
+		return newOpError(ErrShape, op, "%s by indices %s: want one shape", src.Brief(), index.Brief())
 	case dst.DType() == dtype.Bool:
-		return refuse(ErrType, op, "to %s: want a type of numbers", dst.Brief())
+		return newOpError(ErrType, op, "to %s: want a type of numbers", dst.Brief())
 	}
 	if err := computable(op, dst.DType()); err != nil {
 		return err
@@ -129,9 +129,9 @@ func ScatterAdd(p *tensor.Place, dst *tensor.Tensor, axis int, index, src *tenso
 func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "concat"
 	if len(xs) == 0 {
-		return nil, refuse(ErrShape, op, "of no tensors")
+		return nil, newOpError(ErrShape, op, "of no tensors")
 	}
-	p, err := at(op, p, xs...)
+	p, err := placeFor(op, p, xs...)
 	if err != nil {
 		return nil, err
 	}
@@ -144,16 +144,16 @@ func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, er
 		other := x.Shape()
 		if len(other) == len(shape) {
 			if shape[axis] > math.MaxInt-other[axis] {
-				return nil, refuse(ErrShape, op, "%s and %s along axis %d: more than any memory holds", xs[0].Brief(), x.Brief(), axis)
+				return nil, newOpError(ErrShape, op, "%s and %s along axis %d: more than any memory holds", xs[0].Brief(), x.Brief(), axis)
 			}
 			shape[axis] += other[axis]
 			other[axis] = shape[axis]
 		}
 		if !slices.Equal(other, shape) {
-			return nil, refuse(ErrShape, op, "%s and %s along axis %d: want the same lengths otherwise", xs[0].Brief(), x.Brief(), axis)
+			return nil, newOpError(ErrShape, op, "%s and %s along axis %d: want the same lengths otherwise", xs[0].Brief(), x.Brief(), axis)
 		}
 		if d, err = dtype.Promote(d, x.DType()); err != nil {
-			return nil, refuse(ErrType, op, "%s and %s: %v", xs[0].Brief(), x.Brief(), err)
+			return nil, newOpError(ErrType, op, "%s and %s: %v", xs[0].Brief(), x.Brief(), err)
 		}
 	}
 	dst, err := tensor.Empty(p, d, shape...)
@@ -168,7 +168,7 @@ func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, er
 			err = part.CopyFrom(p, x)
 		}
 		if err != nil {
-			return made(dst, fmt.Errorf("compute: %s: %w", op, err))
+			return releaseIfFailed(dst, fmt.Errorf("compute: %s: %w", op, err))
 		}
 		from += n
 	}
@@ -179,19 +179,19 @@ func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, er
 func Stack(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "stack"
 	if len(xs) == 0 {
-		return nil, refuse(ErrShape, op, "of no tensors")
+		return nil, newOpError(ErrShape, op, "of no tensors")
 	}
 	views := make([]*tensor.Tensor, len(xs))
 	for i, x := range xs {
 		if !x.Defined() {
-			return nil, refuse(ErrType, op, "operand %d is the undefined tensor", i+1)
+			return nil, newOpError(ErrType, op, "operand %d is the undefined tensor", i+1)
 		}
 		if !slices.Equal(x.Array().Shape, xs[0].Array().Shape) {
-			return nil, refuse(ErrShape, op, "%s and %s: want one shape", xs[0].Brief(), x.Brief())
+			return nil, newOpError(ErrShape, op, "%s and %s: want one shape", xs[0].Brief(), x.Brief())
 		}
 		v, err := x.Unsqueeze(axis)
 		if err != nil {
-			return nil, refuse(ErrShape, op, "axis %d for %s: %v", axis, x.Brief(), err)
+			return nil, newOpError(ErrShape, op, "axis %d for %s: %v", axis, x.Brief(), err)
 		}
 		views[i] = v
 	}

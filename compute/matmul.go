@@ -14,22 +14,22 @@ import (
 // in the result. Transposed views cost nothing.
 func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "matmul"
-	p, err := at(op, p, x, y)
+	p, err := placeFor(op, p, x, y)
 	if err != nil {
 		return nil, err
 	}
 	if x.DType() != y.DType() {
-		return nil, refuse(ErrType, op, "%s and %s: want one type", x.Brief(), y.Brief())
+		return nil, newOpError(ErrType, op, "%s and %s: want one type", x.Brief(), y.Brief())
 	}
 	if err := computable(op, x.DType()); err != nil {
 		return nil, err
 	}
 	if x.DType() == dtype.Bool {
-		return nil, refuse(ErrType, op, "%s and %s: want a type of numbers", x.Brief(), y.Brief())
+		return nil, newOpError(ErrType, op, "%s and %s: want a type of numbers", x.Brief(), y.Brief())
 	}
 	a, b := x.Array(), y.Array()
 	if len(a.Shape) == 0 || len(b.Shape) == 0 {
-		return nil, refuse(ErrShape, op, "%s and %s: want an axis at least of each", x.Brief(), y.Brief())
+		return nil, newOpError(ErrShape, op, "%s and %s: want an axis at least of each", x.Brief(), y.Brief())
 	}
 	row, column := len(a.Shape) == 1, len(b.Shape) == 1
 	if row {
@@ -41,11 +41,11 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	ra, rb := len(a.Shape)-2, len(b.Shape)-2
 	m, k, n := a.Shape[ra], a.Shape[ra+1], b.Shape[rb+1]
 	if k != b.Shape[rb] {
-		return nil, refuse(ErrShape, op, "%s and %s: rows of %d elements by columns of %d", x.Brief(), y.Brief(), k, b.Shape[rb])
+		return nil, newOpError(ErrShape, op, "%s and %s: rows of %d elements by columns of %d", x.Brief(), y.Brief(), k, b.Shape[rb])
 	}
 	batch, err := tensor.BroadcastShapes(a.Shape[:ra], b.Shape[:rb])
 	if err != nil {
-		return nil, refuse(ErrShape, op, "%s and %s: the axes before the last two cannot be broadcast", x.Brief(), y.Brief())
+		return nil, newOpError(ErrShape, op, "%s and %s: the axes before the last two cannot be broadcast", x.Brief(), y.Brief())
 	}
 	shape := slices.Clone(batch)
 	if !row {
@@ -58,10 +58,10 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, []*tensor.Tensor{x, y}, func(q backend.Queue) error {
+	return releaseIfFailed(dst, queue(op, p, dst, []*tensor.Tensor{x, y}, func(q backend.Queue) error {
 		a.Ptr, a.Bytes = where(x)
 		b.Ptr, b.Bytes = where(y)
-		return p.Backend().MatMul(q, kept(dst, append(slices.Clone(batch), m, n)), repeat(a, batch), repeat(b, batch))
+		return p.Backend().MatMul(q, withKeptAxes(dst, append(slices.Clone(batch), m, n)), repeat(a, batch), repeat(b, batch))
 	}))
 }
 

@@ -18,7 +18,7 @@ func LogSoftmax(p *tensor.Place, x *tensor.Tensor, axis int) (*tensor.Tensor, er
 }
 
 func softmax(p *tensor.Place, op string, log bool, x *tensor.Tensor, axis int) (*tensor.Tensor, error) {
-	p, err := at(op, p, x)
+	p, err := placeFor(op, p, x)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func softmax(p *tensor.Place, op string, log bool, x *tensor.Tensor, axis int) (
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, []*tensor.Tensor{x}, func(q backend.Queue) error {
+	return releaseIfFailed(dst, queue(op, p, dst, []*tensor.Tensor{x}, func(q backend.Queue) error {
 		return p.Backend().Softmax(q, log, dst.Array(), x.Array(), axis)
 	}))
 }
@@ -43,7 +43,7 @@ func floats(op string, x *tensor.Tensor) error {
 		return err
 	}
 	if !x.DType().IsFloat() {
-		return refuse(ErrType, op, "of %s: want a floating-point type", x.Brief())
+		return newOpError(ErrType, op, "of %s: want a floating-point type", x.Brief())
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func norm(p *tensor.Place, op string, rms bool, x, weight, bias *tensor.Tensor, 
 	if bias.Defined() {
 		operands = append(operands, bias)
 	}
-	p, err := at(op, p, operands...)
+	p, err := placeFor(op, p, operands...)
 	if err != nil {
 		return nil, err
 	}
@@ -74,22 +74,22 @@ func norm(p *tensor.Place, op string, rms bool, x, weight, bias *tensor.Tensor, 
 	}
 	shape, n := x.Shape(), weight.Rank()
 	if n == 0 || n > len(shape) {
-		return nil, refuse(ErrShape, op, "%s by weights %s: want weights of the last axes", x.Brief(), weight.Brief())
+		return nil, newOpError(ErrShape, op, "%s by weights %s: want weights of the last axes", x.Brief(), weight.Brief())
 	}
 	for i, o := range operands[1:] {
 		what := []string{"weights", "bias"}[i]
 		if o.DType() != x.DType() {
-			return nil, refuse(ErrType, op, "%s by %s %s: want one type", x.Brief(), what, o.Brief())
+			return nil, newOpError(ErrType, op, "%s by %s %s: want one type", x.Brief(), what, o.Brief())
 		}
 		if !slices.Equal(o.Array().Shape, shape[len(shape)-n:]) {
-			return nil, refuse(ErrShape, op, "%s by %s %s: want %v", x.Brief(), what, o.Brief(), shape[len(shape)-n:])
+			return nil, newOpError(ErrShape, op, "%s by %s %s: want %v", x.Brief(), what, o.Brief(), shape[len(shape)-n:])
 		}
 	}
 	dst, err := tensor.Empty(p, x.DType(), shape...)
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, operands, func(q backend.Queue) error {
+	return releaseIfFailed(dst, queue(op, p, dst, operands, func(q backend.Queue) error {
 		w := weight.Array()
 		var b *backend.Array
 		if bias.Defined() {

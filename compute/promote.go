@@ -24,7 +24,7 @@ func resultType(op string, operands ...Operand) (dtype.DType, error) {
 		rank := 0
 		switch t, ok := o.(*tensor.Tensor); {
 		case ok && !t.Defined():
-			return 0, refuse(ErrType, op, "an operand is the undefined tensor")
+			return 0, newOpError(ErrType, op, "an operand is the undefined tensor")
 		case ok:
 			d = t.DType()
 			if t.Rank() == 0 {
@@ -40,7 +40,7 @@ func resultType(op string, operands ...Operand) (dtype.DType, error) {
 		if ranks[rank] != dtype.Invalid {
 			var err error
 			if d, err = dtype.Promote(ranks[rank], d); err != nil {
-				return 0, refuse(ErrType, op, "%v", err)
+				return 0, newOpError(ErrType, op, "%v", err)
 			}
 		}
 		ranks[rank] = d
@@ -69,7 +69,7 @@ func lift(op string, higher, lower dtype.DType) (dtype.DType, error) {
 	case higher == dtype.Bool, lower.IsFloat(), lower.IsComplex():
 		d, err := dtype.Promote(higher, lower)
 		if err != nil {
-			return 0, refuse(ErrType, op, "%v", err)
+			return 0, newOpError(ErrType, op, "%v", err)
 		}
 		return d, nil
 	}
@@ -97,7 +97,7 @@ func numberType(op string, o Operand) (d dtype.DType, err error) {
 func scalarOf(op string, o Operand) (dtype.Scalar, error) {
 	s, ok := dtype.ToScalar(o)
 	if !ok {
-		return s, refuse(ErrType, op, "%T is neither a tensor nor a number", o)
+		return s, newOpError(ErrType, op, "%T is neither a tensor nor a number", o)
 	}
 	return s, nil
 }
@@ -105,7 +105,7 @@ func scalarOf(op string, o Operand) (dtype.Scalar, error) {
 // computable refuses the types that are for storage alone.
 func computable(op string, d dtype.DType) error {
 	if d.IsComplex() || d == dtype.Float8E5M2 || d == dtype.Float8E4M3FN {
-		return refuse(ErrType, op, "%v is not computed with: cast it, to float32 say", d)
+		return newOpError(ErrType, op, "%v is not computed with: cast it, to float32 say", d)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (g *Generator) Integers(p *tensor.Place, d dtype.DType, low, high int64, sh
 // Fill sets the elements of dst to random numbers as r says, whose Seed and Offset are the generator's.
 func (g *Generator) Fill(p *tensor.Place, dst *tensor.Tensor, r backend.Random) error {
 	const op = "random"
-	p, err := at(op, p, dst)
+	p, err := placeFor(op, p, dst)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (g *Generator) Fill(p *tensor.Place, dst *tensor.Tensor, r backend.Random) 
 }
 
 func (g *Generator) make(p *tensor.Place, op string, d dtype.DType, shape []int, r backend.Random) (*tensor.Tensor, error) {
-	if _, err := at(op, p); err != nil {
+	if _, err := placeFor(op, p); err != nil {
 		return nil, err
 	}
 	if err := randomType(op, d, r); err != nil {
@@ -74,7 +74,7 @@ func (g *Generator) make(p *tensor.Place, op string, d dtype.DType, shape []int,
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, g.Fill(p, dst, r))
+	return releaseIfFailed(dst, g.Fill(p, dst, r))
 }
 
 // randomType fails unless elements of type d can be such numbers.
@@ -83,15 +83,15 @@ func randomType(op string, d dtype.DType, r backend.Random) error {
 		return err
 	}
 	if whole := r.Distribution == backend.Integers; whole == d.IsFloat() {
-		return refuse(ErrType, op, "as %v", d)
+		return newOpError(ErrType, op, "as %v", d)
 	}
 	if r.Distribution == backend.Integers {
 		if r.LowInt >= r.HighInt || uint64(r.HighInt)-uint64(r.LowInt) > math.MaxInt64 {
-			return refuse(ErrShape, op, "from %d up to %d: want a range, of less than 2^63 numbers", r.LowInt, r.HighInt)
+			return newOpError(ErrShape, op, "from %d up to %d: want a range, of less than 2^63 numbers", r.LowInt, r.HighInt)
 		}
 		for _, v := range []int64{r.LowInt, r.HighInt - 1} {
 			if s := dtype.ScalarOf(v); s.Convert(d).Int64() != v || (v < 0 && d == dtype.Uint64) {
-				return refuse(ErrType, op, "from %d up to %d as %v, which has no %d", r.LowInt, r.HighInt, d, v)
+				return newOpError(ErrType, op, "from %d up to %d as %v, which has no %d", r.LowInt, r.HighInt, d, v)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ type Over struct {
 // Reduce combines the elements of x over axes. Sums and products of integers and bools are int64; Mean and Norm2 want a
 // floating-point type; Any and AllTrue give bools. Max and Min want an element at least.
 func Reduce(p *tensor.Place, op backend.ReduceOp, x *tensor.Tensor, over Over) (*tensor.Tensor, error) {
-	p, err := at(op.String(), p, x)
+	p, err := placeFor(op.String(), p, x)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func Reduce(p *tensor.Place, op backend.ReduceOp, x *tensor.Tensor, over Over) (
 	if op == backend.Max || op == backend.Min {
 		for i, n := range shape {
 			if n == 0 && ones[i] == 1 {
-				return nil, refuse(ErrShape, op.String(), "of %s over axis %d, which has no element", x.Brief(), i)
+				return nil, newOpError(ErrShape, op.String(), "of %s over axis %d, which has no element", x.Brief(), i)
 			}
 		}
 	}
@@ -42,8 +42,8 @@ func Reduce(p *tensor.Place, op backend.ReduceOp, x *tensor.Tensor, over Over) (
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op.String(), p, dst, []*tensor.Tensor{x}, func(q backend.Queue) error {
-		return p.Backend().Reduce(q, op, kept(dst, ones), x.Array())
+	return releaseIfFailed(dst, queue(op.String(), p, dst, []*tensor.Tensor{x}, func(q backend.Queue) error {
+		return p.Backend().Reduce(q, op, withKeptAxes(dst, ones), x.Array())
 	}))
 }
 
@@ -57,7 +57,7 @@ func reduced(op string, x *tensor.Tensor, over Over) (ones, shape []int, err err
 			return nil, nil, err
 		}
 		if gone[i] {
-			return nil, nil, refuse(ErrShape, op, "axis %d of %s is given twice in %v", i, x.Brief(), over.Axes)
+			return nil, nil, newOpError(ErrShape, op, "axis %d of %s is given twice in %v", i, x.Brief(), over.Axes)
 		}
 		gone[i] = true
 	}
@@ -75,7 +75,7 @@ func reduced(op string, x *tensor.Tensor, over Over) (ones, shape []int, err err
 }
 
 // kept returns dst, a new contiguous tensor, as an operand of a shape with as many elements.
-func kept(dst *tensor.Tensor, shape []int) backend.Array {
+func withKeptAxes(dst *tensor.Tensor, shape []int) backend.Array {
 	a := dst.Array()
 	strides := make([]int, len(shape))
 	n := 1
@@ -100,7 +100,7 @@ func reduceType(op backend.ReduceOp, d dtype.DType) (dtype.DType, error) {
 		}
 	case backend.Mean, backend.Norm2:
 		if !d.IsFloat() {
-			return 0, refuse(ErrType, op.String(), "of %v: cast it to a floating-point type", d)
+			return 0, newOpError(ErrType, op.String(), "of %v: cast it to a floating-point type", d)
 		}
 	}
 	return d, nil
@@ -153,7 +153,7 @@ func ArgMin(p *tensor.Place, x *tensor.Tensor, axis int) (*tensor.Tensor, error)
 }
 
 func argReduce(p *tensor.Place, op string, least bool, x *tensor.Tensor, axis int) (*tensor.Tensor, error) {
-	p, err := at(op, p, x)
+	p, err := placeFor(op, p, x)
 	if err != nil {
 		return nil, err
 	}
@@ -165,14 +165,14 @@ func argReduce(p *tensor.Place, op string, least bool, x *tensor.Tensor, axis in
 	}
 	ones := x.Shape()
 	if ones[axis] == 0 {
-		return nil, refuse(ErrShape, op, "of %s along axis %d, which has no element", x.Brief(), axis)
+		return nil, newOpError(ErrShape, op, "of %s along axis %d, which has no element", x.Brief(), axis)
 	}
 	ones[axis] = 1
 	dst, err := tensor.Empty(p, dtype.Int64, slices.Delete(x.Shape(), axis, axis+1)...)
 	if err != nil {
 		return nil, err
 	}
-	return made(dst, queue(op, p, dst, []*tensor.Tensor{x}, func(q backend.Queue) error {
-		return p.Backend().ArgReduce(q, least, kept(dst, ones), x.Array(), axis)
+	return releaseIfFailed(dst, queue(op, p, dst, []*tensor.Tensor{x}, func(q backend.Queue) error {
+		return p.Backend().ArgReduce(q, least, withKeptAxes(dst, ones), x.Array(), axis)
 	}))
 }

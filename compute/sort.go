@@ -13,7 +13,7 @@ func Sort(p *tensor.Place, x *tensor.Tensor, axis int, descending bool) (values,
 	if x.Defined() && axis >= -x.Rank() && axis < x.Rank() {
 		n = x.Dim(axis)
 	}
-	return ordered(p, "sort", x, axis, n, func(p *tensor.Place, q backend.Queue, v, i *backend.Array, axis int) error {
+	return sortWith(p, "sort", x, axis, n, func(p *tensor.Place, q backend.Queue, v, i *backend.Array, axis int) error {
 		return p.Backend().Sort(q, descending, v, i, x.Array(), axis)
 	})
 }
@@ -32,18 +32,18 @@ func BottomK(p *tensor.Place, x *tensor.Tensor, k, axis int) (values, indices *t
 func topK(p *tensor.Place, x *tensor.Tensor, k, axis int, least bool) (values, indices *tensor.Tensor, err error) {
 	const op = "topk"
 	if x.Defined() && axis >= -x.Rank() && axis < x.Rank() && (k < 0 || k > x.Dim(axis)) {
-		return nil, nil, refuse(ErrShape, op, "%d elements along axis %d of %s", k, axis, x.Brief())
+		return nil, nil, newOpError(ErrShape, op, "%d elements along axis %d of %s", k, axis, x.Brief())
 	}
-	return ordered(p, op, x, axis, k, func(p *tensor.Place, q backend.Queue, v, i *backend.Array, axis int) error {
+	return sortWith(p, op, x, axis, k, func(p *tensor.Place, q backend.Queue, v, i *backend.Array, axis int) error {
 		return p.Backend().TopK(q, least, v, i, x.Array(), axis)
 	})
 }
 
 // ordered makes the two results, n long along axis, and queues f on them.
-func ordered(p *tensor.Place, op string, x *tensor.Tensor, axis, n int,
+func sortWith(p *tensor.Place, op string, x *tensor.Tensor, axis, n int,
 	f func(p *tensor.Place, q backend.Queue, values, indices *backend.Array, axis int) error,
 ) (values, indices *tensor.Tensor, err error) {
-	if p, err = at(op, p, x); err != nil {
+	if p, err = placeFor(op, p, x); err != nil {
 		return nil, nil, err
 	}
 	if err = computable(op, x.DType()); err != nil {

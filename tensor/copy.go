@@ -12,14 +12,14 @@ import (
 // Clone returns a contiguous copy of t at p, on whatever device that is; a nil p is t's own place. The caller (or p's
 // scope) owns it. Between devices it waits for t to be there.
 func (t *Tensor) Clone(p *Place) (*Tensor, error) {
-	return t.clone("Clone", p.or(t.alive("Clone").place), t.dtype)
+	return t.clone("Clone", p.orDefault(t.alive("Clone").place), t.dtype)
 }
 
 // Contiguous returns t itself, if it is contiguous and on p's device, or else a copy at p. Either way the caller (or p's
 // scope) owns what it gets. A nil p is t's own place.
 func (t *Tensor) Contiguous(p *Place) (*Tensor, error) {
-	p = p.or(t.alive("Contiguous").place)
-	if p.home == t.place.home && t.IsContiguous() {
+	p = p.orDefault(t.alive("Contiguous").place)
+	if p.state == t.place.state && t.IsContiguous() {
 		return t.share(p), nil
 	}
 	return t.clone("Contiguous", p, t.dtype)
@@ -30,7 +30,7 @@ func (t *Tensor) To(p *Place) (*Tensor, error) {
 	if t.alive("To"); p == nil {
 		panic("tensor: To no place")
 	}
-	if p.home == t.place.home {
+	if p.state == t.place.state {
 		return t.share(p), nil
 	}
 	return t.clone("To", p, t.dtype)
@@ -40,8 +40,8 @@ func (t *Tensor) To(p *Place) (*Tensor, error) {
 // dtype.Convert for how numbers are rounded. Either way the caller (or p's scope) owns what it gets. A nil p is t's own
 // place.
 func (t *Tensor) Cast(p *Place, d dtype.DType) (*Tensor, error) {
-	p = p.or(t.alive("Cast").place)
-	if p.home == t.place.home && t.dtype == d {
+	p = p.orDefault(t.alive("Cast").place)
+	if p.state == t.place.state && t.dtype == d {
 		return t.share(p), nil
 	}
 	return t.clone("Cast", p, d)
@@ -49,7 +49,7 @@ func (t *Tensor) Cast(p *Place, d dtype.DType) (*Tensor, error) {
 
 // clone returns a new contiguous tensor at p with t's elements as d.
 func (t *Tensor) clone(call string, p *Place, d dtype.DType) (*Tensor, error) {
-	if p.home == t.place.home {
+	if p.state == t.place.state {
 		return finish(Empty(p, d, t.shape...))(func(c *Tensor) error { return c.convert(p, t) })
 	}
 	moved, err := t.move(call, p)
@@ -80,7 +80,7 @@ func (t *Tensor) move(call string, p *Place) (*Tensor, error) {
 // storage or in several over the same memory: t gets the elements that src had before. A nil p is t's own place; p must
 // be on t's device.
 func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
-	p = p.or(t.alive("CopyFrom").place)
+	p = p.orDefault(t.alive("CopyFrom").place)
 	src.alive("CopyFrom")
 	if err := t.Writable("CopyFrom", p); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 		return nil
 	}
 	at := p
-	if src.place.home != p.home {
+	if src.place.state != p.state {
 		at = src.place
 	}
 	apart, err := src.Clone(at.Unscoped())
@@ -109,7 +109,7 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 
 // copyFrom is CopyFrom of a src that can be broadcast to t and shares no memory with it.
 func (t *Tensor) copyFrom(p *Place, src *Tensor) error {
-	if src.place.home == p.home {
+	if src.place.state == p.state {
 		wide, err := src.Expand(t.shape...)
 		if err != nil {
 			return err
@@ -144,12 +144,12 @@ func (t *Tensor) convert(p *Place, src *Tensor) error {
 	if err := t.Use(p.stream, true); err != nil {
 		return err
 	}
-	return p.home.backend.Copy(p.Queue(), t.Array(), src.Array())
+	return p.state.backend.Copy(p.Queue(), t.Array(), src.Array())
 }
 
 // Writable fails if work at p cannot write to t.
 func (t *Tensor) Writable(call string, p *Place) error {
-	if p.home != t.place.home {
+	if p.state != t.place.state {
 		return fmt.Errorf("tensor: %s: %v is on %v, the place given on %v", call, t.brief(), t.place, p)
 	}
 	for i, n := range t.shape {
@@ -177,34 +177,34 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	if err := t.Use(p.stream, true); err != nil {
 		return err
 	}
-	to, at := t.storage.r.visible, t.first(t.Array().Ptr)
-	near, start := src.storage.r.visible, src.first(src.Array().Ptr)
-	switch peers := p.home.device.Peers(); {
+	to, at := t.storage.state.visible, t.first(t.Array().Ptr)
+	near, start := src.storage.state.visible, src.first(src.Array().Ptr)
+	switch peers := p.state.device.Peers(); {
 	case near && to: // between devices of the host, or Go's own memory
 		for _, s := range []driver.Stream{from.stream, p.stream} {
 			if err := s.Sync(context.Background()); err != nil {
 				return err
 			}
 		}
-		copy(t.visible(), src.visible())
+		copy(t.bytes(), src.bytes())
 		return nil
 	case near: // from the host
 		if err := from.stream.Sync(context.Background()); err != nil {
 			return err
 		}
-		return p.stream.CopyIn(at, src.visible())
+		return p.stream.CopyIn(at, src.bytes())
 	case to: // to the host
 		if err := p.stream.Sync(context.Background()); err != nil {
 			return err
 		}
-		return from.stream.CopyOut(t.visible(), start)
-	case peers != nil && p.home.device.Info().Driver == from.home.device.Info().Driver:
+		return from.stream.CopyOut(t.bytes(), start)
+	case peers != nil && p.state.device.Info().Driver == from.state.device.Info().Driver:
 		for _, s := range []driver.Stream{from.stream, p.stream} { // streams of two devices have no marks in common
 			if err := s.Sync(context.Background()); err != nil {
 				return err
 			}
 		}
-		if err := peers.CopyPeer(p.stream, at, p.home.device, start, from.home.device, size); err != nil {
+		if err := peers.CopyPeer(p.stream, at, p.state.device, start, from.state.device, size); err != nil {
 			return err
 		}
 		return p.stream.Sync(context.Background()) // src may be freed in the order of another device's streams
@@ -223,8 +223,8 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 }
 
 // visible returns the bytes of a contiguous tensor whose memory Go code can reach. The caller holds it still.
-func (t *Tensor) visible() []byte {
+func (t *Tensor) bytes() []byte {
 	from := int64(t.offset) * int64(t.dtype.Size())
-	_, bytes := t.storage.r.where()
+	_, bytes := t.storage.state.address()
 	return bytes[from : from+t.Size()]
 }

@@ -64,7 +64,7 @@ func All[T dtype.Element](t *Tensor) (elements iter.Seq2[[]int, T], failed func(
 // if yield said so, or at an error.
 func pieces[T dtype.Element](t *Tensor, yield func([]T) bool) (more bool, err error) {
 	defer runtime.KeepAlive(t) // the loop sees its memory, perhaps, but not t
-	if t.storage.r.visible && t.IsContiguous() {
+	if t.storage.state.visible && t.IsContiguous() {
 		t.Pin()
 		defer t.Unpin()
 		if whole, err := data[T](t); err == nil {
@@ -76,11 +76,11 @@ func pieces[T dtype.Element](t *Tensor, yield func([]T) bool) (more bool, err er
 		return true, nil
 	}
 	most := pieceBytes / t.dtype.Size()
-	return cut(t, most, make([]T, min(n, most)), yield)
+	return readPieces(t, most, make([]T, min(n, most)), yield)
 }
 
 // cut is pieces of at most that many elements, by way of a slice that has room for them.
-func cut[T dtype.Element](t *Tensor, most int, room []T, yield func([]T) bool) (more bool, err error) {
+func readPieces[T dtype.Element](t *Tensor, most int, room []T, yield func([]T) bool) (more bool, err error) {
 	n := t.Len()
 	if n <= most {
 		if err := t.Read(bytesOf(room[:n])); err != nil {
@@ -93,7 +93,7 @@ func cut[T dtype.Element](t *Tensor, most int, room []T, yield func([]T) bool) (
 	rows := max(most/(n/length), 1)
 	for start := 0; start < length; start += rows {
 		part := t.narrowed(axis, start, min(rows, length-start))
-		if more, err := cut(part, most, room, yield); !more {
+		if more, err := readPieces(part, most, room, yield); !more {
 			return false, err
 		}
 	}

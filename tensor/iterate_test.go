@@ -33,7 +33,7 @@ func TestValuesAreTheElementsRowByRow(t *testing.T) {
 			tensor.Must(x.Slice(tensor.Rest, tensor.Whole.By(-3))),
 			tensor.Must(tensor.Must(x.Select(0, 1)).Expand(2, 200, 1000)),
 			tensor.Must(x.Slice(tensor.Index(0), tensor.Index(7), tensor.Index(9))),
-			tensor.Must(x.Slice(tensor.R(2, 2))),
+			tensor.Must(x.Slice(tensor.FromTo(2, 2))),
 		} {
 			want, err := tensor.ToSlice[float32](v)
 			if err != nil {
@@ -168,7 +168,7 @@ func BenchmarkViews(b *testing.B) {
 	defer x.Release()
 	for name, f := range map[string]func(){
 		"T":       func() { x.T() },
-		"Slice":   func() { _, _ = x.Slice(tensor.R(1, 3), tensor.Index(2)) },
+		"Slice":   func() { _, _ = x.Slice(tensor.FromTo(1, 3), tensor.Index(2)) },
 		"Reshape": func() { _, _ = x.Reshape(2, 2, -1) },
 		"Narrow":  func() { _, _ = x.Narrow(1, 2, 3) },
 	} {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ErrLeaked is matched by what Place.Close says of storages that are still alive.
+// ErrLeaked is matched by the error of Place.Close if storages are live.
 var ErrLeaked = errors.New("tensor: storages were not released")
 
-// A LeakError is what was still alive at Close. It matches ErrLeaked.
+// A LeakError lists the storages that were live at Close. It matches ErrLeaked.
 type LeakError struct{ Leaks Leaks }
 
 func (e *LeakError) Error() string { return fmt.Sprintf("%v: %v", ErrLeaked, e.Leaks) }
@@ -20,31 +20,31 @@ func (e *LeakError) Error() string { return fmt.Sprintf("%v: %v", ErrLeaked, e.L
 // Is makes errors.Is(err, ErrLeaked) true.
 func (e *LeakError) Is(target error) bool { return target == ErrLeaked }
 
-// A LeakSite is the storages that one place in the program made and did not release.
+// A LeakSite counts the storages that one call site made and did not release.
 type LeakSite struct {
-	Count   int             // storages, alive and dropped
-	Bytes   int64           // of all of them
-	Dropped int             // how many nobody could reach: their memory was taken back, or will be when memory is short
+	Count   int             // storages, live and dropped
+	Bytes   int64           // their total size
+	Dropped int             // how many are unreachable: their memory was reclaimed, or will be when memory is short
 	Frames  []runtime.Frame // the calls that made them, innermost first; nil unless Config.Sites
 }
 
-// Leaks are the storages of a place that are alive, and those that were dropped without a release. At the end of a
-// program's work it is what it leaked.
+// Leaks are the live storages of a place, and those that were dropped without a release. At the end of a program they
+// are its leaks.
 type Leaks struct {
-	Count   int // storages alive
+	Count   int // live storages
 	Bytes   int64
-	Dropped int // storages that were dropped, their memory taken back since
+	Dropped int // storages that were dropped and whose memory was reclaimed
 	Sites   []LeakSite
-	SitesBy string // what records the sites, if they are not known: see Config
+	SitesBy string // the setting that records the sites: see Config
 }
 
-// Leaks returns the storages that are alive and those whose memory was taken back because nobody could reach them any more,
-// by what made them, most bytes first. Storages that other goroutines make or release meanwhile may be in it or not.
+// Leaks returns the live storages and those whose memory was reclaimed, by the site that made them, most bytes first.
+// Storages that other goroutines make or release during the call may be missing.
 func (p *Place) Leaks() Leaks {
-	l := &p.home.ledger
+	l := &p.state.live
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := Leaks{Count: l.n, SitesBy: l.sitesBy}
+	out := Leaks{Count: l.count, SitesBy: l.sitesBy}
 	bySite := map[site]*LeakSite{}
 	for at, d := range l.dropped {
 		out.Dropped += d.Dropped
@@ -53,7 +53,7 @@ func (p *Place) Leaks() Leaks {
 	}
 	for r := l.first; r != nil; r = r.next {
 		out.Bytes += r.size
-		t := tally(bySite, r)
+		t := countSite(bySite, r)
 		if r.handle.Value() == nil {
 			t.Dropped++
 		}
@@ -63,13 +63,13 @@ func (p *Place) Leaks() Leaks {
 		out.Sites = append(out.Sites, *t)
 	}
 	slices.SortFunc(out.Sites, func(a, b LeakSite) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.where(""), b.where("")))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.text(""), b.text("")))
 	})
 	return out
 }
 
-// tally counts a storage for the place that made it.
-func tally(bySite map[site]*LeakSite, r *record) *LeakSite {
+// countSite adds a storage to the count of the site that made it.
+func countSite(bySite map[site]*LeakSite, r *storageState) *LeakSite {
 	var at site
 	if r.made != nil {
 		at = *r.made
@@ -84,8 +84,8 @@ func tally(bySite map[site]*LeakSite, r *record) *LeakSite {
 	return t
 }
 
-// where is the calls as text, a line for each function and one for its place. by is what would have recorded them.
-func (s LeakSite) where(by string) string {
+// text returns the calls, one line for each function and one for its position. by names the setting that records them.
+func (s LeakSite) text(by string) string {
 	if len(s.Frames) == 0 {
 		return fmt.Sprintf(" made at a place that was not recorded: %s records it", by)
 	}
@@ -97,7 +97,7 @@ func (s LeakSite) where(by string) string {
 	return b.String()
 }
 
-// String is a line for all and then, for each place in the program, what it made.
+// String returns one line for the totals, and then the storages of each site.
 func (l Leaks) String() string {
 	if len(l.Sites) == 0 {
 		return "nothing is alive"
@@ -109,7 +109,7 @@ func (l Leaks) String() string {
 		if s.Dropped > 0 {
 			fmt.Fprintf(&b, " %d of them dropped without Release,", s.Dropped)
 		}
-		b.WriteString(s.where(l.SitesBy))
+		b.WriteString(s.text(l.SitesBy))
 	}
 	return b.String()
 }

@@ -14,7 +14,7 @@ import (
 // Empty returns a tensor with undefined contents, which the caller (or p's scope) owns. The error says what is wrong with
 // the shape, or matches mem.ErrNoMemory.
 func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
-	p.open("Empty")
+	p.mustBeOpen("Empty")
 	size, err := sizeOf(d, shape)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 		return nil, fmt.Errorf("tensor: %v%v at %v: %w", d, shape, p, err)
 	}
 	t := &w.tensor
-	t.storage, t.place, t.dtype = &w.storage, p.base(), d
+	t.storage, t.place, t.dtype = &w.storage, p.strip(), d
 	if n := len(shape); 2*n <= len(w.dims) {
 		t.shape, t.strides = w.dims[:n:n], w.dims[n:2*n:2*n]
 	} else {
@@ -33,7 +33,7 @@ func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 	copy(t.shape, shape)
 	rowMajor(t.strides, shape)
 	t.owned.Store(1)
-	p.adopt(t)
+	p.addToScope(t)
 	return t, nil
 }
 
@@ -81,7 +81,7 @@ func finish(t *Tensor, err error) func(func(*Tensor) error) (*Tensor, error) {
 
 // Fill queues the setting of every element to v, a number of any Go type or a dtype.Scalar. A nil p is t's own place.
 func (t *Tensor) Fill(p *Place, v any) error {
-	p = p.or(t.alive("Fill").place)
+	p = p.orDefault(t.alive("Fill").place)
 	value, ok := dtype.ToScalar(v)
 	if !ok {
 		return fmt.Errorf("tensor: Fill of %v with a %T, which is no number", t.brief(), v)
@@ -94,7 +94,7 @@ func (t *Tensor) Fill(p *Place, v any) error {
 	if err := t.Use(p.stream, true); err != nil {
 		return err
 	}
-	return p.home.backend.Fill(p.Queue(), t.Array(), value)
+	return p.state.backend.Fill(p.Queue(), t.Array(), value)
 }
 
 // FromSlice returns a copy of data with the given shape, row by row; without a shape it has one axis. The slice may be
@@ -121,7 +121,7 @@ func FromScalar(p *Place, d dtype.DType, v any) (*Tensor, error) { return Full(p
 // FromStorage returns a tensor that looks into s: a type, an offset in elements, a shape, and strides in elements (nil: row
 // by row). It owns s beside the caller, whose own count stays. Every element must lie in s.
 func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides []int) (*Tensor, error) {
-	p.open("FromStorage")
+	p.mustBeOpen("FromStorage")
 	if _, err := sizeOf(d, shape); err != nil {
 		return nil, err
 	}
@@ -131,24 +131,24 @@ func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides
 	if len(strides) != len(shape) {
 		return nil, fmt.Errorf("tensor: FromStorage: %d strides %v for a shape of %d axes %v", len(strides), strides, len(shape), shape)
 	}
-	if p.home != s.r.home {
+	if p.state != s.state.device {
 		return nil, fmt.Errorf("tensor: FromStorage: the storage is of another device than the place %v", p)
 	}
-	if err := inside(d, offset, shape, strides, s.r.size); err != nil {
+	if err := checkBounds(d, offset, shape, strides, s.state.size); err != nil {
 		return nil, fmt.Errorf("tensor: FromStorage: %w", err)
 	}
 	t := &Tensor{
-		storage: s, place: p.base(), dtype: d, offset: offset,
+		storage: s, place: p.strip(), dtype: d, offset: offset,
 		shape: slices.Clone(shape), strides: slices.Clone(strides),
 	}
 	s.Retain()
 	t.owned.Store(1)
-	p.adopt(t)
+	p.addToScope(t)
 	return t, nil
 }
 
 // inside fails unless every element lies in size bytes.
-func inside(d dtype.DType, offset int, shape, strides []int, size int64) error {
+func checkBounds(d dtype.DType, offset int, shape, strides []int, size int64) error {
 	lowest, highest, ok := span(offset, shape, strides)
 	if highest < lowest {
 		return nil // no element

@@ -14,7 +14,7 @@ func (t *Tensor) Overlaps(other *Tensor) bool {
 	switch {
 	case t.storage == other.storage:
 		return a.Overlaps(b)
-	case !t.place.home.shares(other.place.home) || !t.placed(a).Overlaps(other.placed(b)):
+	case !t.place.state.sharesAddresses(other.place.state) || !t.addresses(a).Overlaps(other.addresses(b)):
 		return false
 	}
 	// Where blocks move, one may have been moved to where the other was a moment ago.
@@ -22,7 +22,7 @@ func (t *Tensor) Overlaps(other *Tensor) bool {
 	defer t.Unpin()
 	other.Pin()
 	defer other.Unpin()
-	return t.placed(a).Overlaps(other.placed(b))
+	return t.addresses(a).Overlaps(other.addresses(b))
 }
 
 // SameElements reports whether the two have the same type and shape, and each element of one is the memory of the same
@@ -43,7 +43,7 @@ func (t *Tensor) SameElements(other *Tensor) bool {
 	defer t.Unpin()
 	other.Pin()
 	defer other.Unpin()
-	return t.place.home.shares(other.place.home) && t.placed(t.extent()) == other.placed(other.extent())
+	return t.place.state.sharesAddresses(other.place.state) && t.addresses(t.extent()) == other.addresses(other.extent())
 }
 
 // extent returns the range of what t touches, counted from the first byte of its storage.
@@ -54,8 +54,8 @@ func (t *Tensor) extent() driver.Range {
 }
 
 // placed returns the addresses, as they are now, of a range counted from the first byte of t's storage.
-func (t *Tensor) placed(r driver.Range) driver.Range {
-	ptr, bytes := t.storage.r.where()
+func (t *Tensor) addresses(r driver.Range) driver.Range {
+	ptr, bytes := t.storage.state.address()
 	if ptr == 0 { // Go's own memory, whose addresses a device of the host has, too
 		ptr = driver.Pointer(uintptr(unsafe.Pointer(unsafe.SliceData(bytes))))
 	}
@@ -64,7 +64,7 @@ func (t *Tensor) placed(r driver.Range) driver.Range {
 }
 
 // shares reports whether equal addresses of the two are the same memory.
-func (h *home) shares(other *home) bool {
+func (h *deviceState) sharesAddresses(other *deviceState) bool {
 	return h == other || h.device == other.device ||
 		h.device.Info().UnifiedAddressing && other.device.Info().UnifiedAddressing
 }

@@ -89,7 +89,7 @@ func (t *Tensor) Text(o PrintOptions) (string, error) {
 // print is text that tells of errors in the text.
 func (t *Tensor) print(o PrintOptions, views bool) string {
 	if t != nil {
-		if at := t.end(); at != nil {
+		if at := t.releasedAt(); at != nil {
 			return fmt.Sprintf("tensor(%s, released at %v)", t.brief(), at)
 		}
 	}
@@ -122,7 +122,7 @@ func (t *Tensor) text(o PrintOptions, views bool) (string, error) {
 // torchText is tensor(, the elements, and what they do not tell.
 func (t *Tensor) torchText(e *excerpt, o PrintOptions, views bool) string {
 	var notes []string
-	if t.place.home.device.Info().Driver != "host" {
+	if t.place.state.device.Info().Driver != "host" {
 		notes = append(notes, "device='"+t.place.String()+"'")
 	}
 	p := page{out: []byte("tensor("), excerpt: e, edge: o.EdgeItems}

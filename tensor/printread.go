@@ -17,7 +17,7 @@ type excerpt struct {
 
 // closeBy is the bytes between two elements that are read along rather than in two copies. A copy from a GPU takes about
 // 10 µs, in which 4 KiB are nothing.
-const closeBy = 4 << 10
+const maxGap = 4 << 10
 
 // excerpt reads the elements to show: all, or of more than threshold only edge at each end of the longer axes. Each copy
 // from the device is of elements that lie close together, whatever the strides.
@@ -44,7 +44,7 @@ func (t *Tensor) excerpt(threshold, edge int) (*excerpt, error) {
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(at[a], at[b]) })
 	for len(order) > 0 {
 		n := 1
-		for n < len(order) && at[order[n]]-at[order[n-1]] <= closeBy/size {
+		for n < len(order) && at[order[n]]-at[order[n-1]] <= maxGap/size {
 			n++
 		}
 		first, last := at[order[0]], at[order[n-1]]

@@ -27,7 +27,7 @@ func (t *Tensor) Read(dst []byte) error {
 	if err := whole.readRange(dst, 0); err != nil {
 		return err
 	}
-	return t.place.home.backend.Failed()
+	return t.place.state.backend.Failed()
 }
 
 // readRange waits for the work that writes t and copies the bytes of its storage from t's first element and the given
@@ -39,7 +39,7 @@ func (t *Tensor) readRange(dst []byte, distance int64) error {
 	if err := t.Use(s, false); err != nil {
 		return err
 	}
-	ptr, bytes := t.storage.r.where()
+	ptr, bytes := t.storage.state.address()
 	at := int64(t.offset)*int64(t.dtype.Size()) + distance
 	if bytes == nil {
 		return s.CopyOut(dst, ptr+driver.Pointer(at))
@@ -62,13 +62,13 @@ func (t *Tensor) writeAll(src []byte) error {
 	if err := t.Use(s, true); err != nil {
 		return err
 	}
-	if ptr, _ := t.storage.r.where(); ptr != 0 {
+	if ptr, _ := t.storage.state.address(); ptr != 0 {
 		return s.CopyIn(t.first(ptr), src)
 	}
 	if err := s.Sync(context.Background()); err != nil {
 		return err
 	}
-	copy(t.visible(), src)
+	copy(t.bytes(), src)
 	return nil
 }
 
@@ -91,7 +91,7 @@ func Data[T dtype.Element](t *Tensor) ([]T, error) {
 	if err := typed[T]("Data", t); err != nil {
 		return nil, err
 	}
-	t.storage.r.giveAway("Data")
+	t.storage.state.exposeAddress("Data")
 	return data[T](t)
 }
 
@@ -100,7 +100,7 @@ func data[T dtype.Element](t *Tensor) ([]T, error) {
 	switch {
 	case t.Len() == 0:
 		return nil, nil
-	case !t.storage.r.visible:
+	case !t.storage.state.visible:
 		return nil, fmt.Errorf("tensor: Data of %v on %v: its memory is not the host's; ToSlice copies it", t.brief(), t.place)
 	case !t.IsContiguous():
 		return nil, fmt.Errorf("tensor: Data of %v with strides %v, which is not contiguous; ToSlice copies it", t.brief(), t.strides)
@@ -111,7 +111,7 @@ func data[T dtype.Element](t *Tensor) ([]T, error) {
 	if err := t.place.Sync(context.Background()); err != nil {
 		return nil, err
 	}
-	out, ok := elementsOf[T](t.visible())
+	out, ok := elementsOf[T](t.bytes())
 	if !ok {
 		return nil, fmt.Errorf("tensor: Data of %v: its memory is not aligned for its elements; ToSlice copies it", t.brief())
 	}
@@ -147,7 +147,7 @@ func (t *Tensor) At(indices ...int) (dtype.Scalar, error) {
 	if err := t.readRange(b, int64(at)*int64(len(b))); err != nil {
 		return dtype.Scalar{}, err
 	}
-	return t.dtype.Load(b), t.place.home.backend.Failed()
+	return t.dtype.Load(b), t.place.state.backend.Failed()
 }
 
 // Item waits for t, which has one element, and returns it.

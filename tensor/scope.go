@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Scope is a place that releases what was made at it. The usual shape is
+// A Scope is a place that releases the tensors made at it. The usual shape is
 //
 //	s := p.Scope()
 //	defer s.Close()
@@ -16,14 +16,14 @@ import (
 //	...
 //	return s.Keep(h), nil
 //
-// Only what is made at the scope's Place, or a place that came from it, is in the scope: where an operation is given no place,
-// its result is the caller's to release.
+// Only tensors made at the scope's Place, or at a place made from it, are in the scope. If an operation is given no
+// place, the caller releases its result.
 //
-// Safe for concurrent use.
+// A Scope is safe for concurrent use.
 type Scope struct {
 	*Place // where the scope's tensors are made
 
-	onStream func(driver.Stream) // nil: nobody is told
+	onStream func(driver.Stream) // may be nil
 
 	mu     sync.Mutex
 	outer  *Place
@@ -31,22 +31,21 @@ type Scope struct {
 	closed bool
 }
 
-// Scope opens a scope: tensors that are made at its Place are released by its Close, if they still own something then.
-// Scopes nest.
+// Scope opens a scope. Its Close releases the tensors made at its Place that still own something. Scopes nest.
 func (p *Place) Scope() *Scope {
 	s := &Scope{outer: p}
 	if p.scope != nil {
 		s.onStream = p.scope.onStream
 	}
-	s.Place = &Place{home: p.home, stream: p.stream, scope: s, options: p.options, plain: p.Unscoped(), bare: p.base()}
+	s.Place = &Place{state: p.state, stream: p.stream, scope: s, options: p.options, unscoped: p.Unscoped(), stripped: p.strip()}
 	return s
 }
 
-// OnStream has f called with each stream that Place.On puts a place of the scope on, and of scopes within that are opened from
-// now on. It is for who opens the scope, before others use it.
+// OnStream sets a function to call with each stream that Place.On selects for a place of the scope, and of scopes
+// opened within it from now on. Call it before the scope is used elsewhere.
 func (s *Scope) OnStream(f func(stream driver.Stream)) { s.onStream = f }
 
-// add takes a new owner in.
+// add adds a new owner.
 func (s *Scope) add(t *Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,25 +53,26 @@ func (s *Scope) add(t *Tensor) {
 	s.made = append(s.made, t)
 }
 
-// mustBeOpen panics if the scope is closed. s.mu is held by a caller that defers its Unlock.
+// mustBeOpen panics if the scope is closed. The caller holds s.mu and defers its Unlock.
 func (s *Scope) mustBeOpen(call string) {
 	if s.closed {
-		panic(fmt.Sprintf("tensor: %s at %v, in a scope that is closed", call, here()))
+		panic(fmt.Sprintf("tensor: %s at %v, in a scope that is closed", call, callSite()))
 	}
 }
 
-// Adopt has the scope release t, which must own something that nobody else will release.
+// Adopt adds t, which must own something, to the scope, and returns it. The scope's Close then releases t; the caller
+// must not.
 func (s *Scope) Adopt(t *Tensor) *Tensor {
 	t.alive("Adopt")
 	s.add(t)
 	return t
 }
 
-// Keep takes t out of the scope and returns it: it is released by the scope around this one, if there is one, or else by
-// the caller. A borrower becomes an owner. It panics if t's memory is gone.
+// Keep removes t from the scope and returns it. The enclosing scope releases it, or the caller if there is none. A
+// borrower becomes an owner. It panics if t's memory was released.
 func (s *Scope) Keep(t *Tensor) *Tensor {
 	t.alive("Keep")
-	s.outer.open("Keep")
+	s.outer.mustBeOpen("Keep")
 	s.mu.Lock()
 	i := slices.Index(s.made, t)
 	if i >= 0 {
@@ -82,19 +82,19 @@ func (s *Scope) Keep(t *Tensor) *Tensor {
 	if i < 0 {
 		t.Retain()
 	}
-	s.outer.adopt(t)
+	s.outer.addToScope(t)
 	return t
 }
 
-// Close releases what was made in the scope, the last first. Closing twice is nothing; making a tensor in a scope that is
-// closed panics.
+// Close releases the tensors made in the scope, the last first. A second Close is a no-op; making a tensor in a closed
+// scope panics.
 func (s *Scope) Close() {
 	s.mu.Lock()
 	made := s.made
 	s.made, s.closed = nil, true
 	s.mu.Unlock()
 	for _, t := range slices.Backward(made) {
-		if t.owned.Load() > 0 && t.storage.r.gone() == nil { // else its owner was taken from it, by ReleaseBlock
+		if t.owned.Load() > 0 && t.storage.state.releasedAt() == nil { // otherwise ReleaseBlock took the memory
 			t.Release()
 		}
 	}

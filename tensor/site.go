@@ -8,27 +8,27 @@ import (
 	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
-// A site is a place in a program: the calls that led there. It is cheap to take and is resolved when it is shown.
+// A site is a call stack. It is cheap to record and is resolved when it is printed.
 type site struct {
 	pcs [8]uintptr
 	n   int
 }
 
-// here returns the caller's site.
-func here() *site {
+// callSite returns the caller's call stack.
+func callSite() *site {
 	s := new(site)
 	s.n = runtime.Callers(2, s.pcs[:])
 	return s
 }
 
-// nearby is the site of the caller's caller, a few calls deep: a third of what here costs.
-func nearby() *site {
+// shortCallSite returns the last four calls of the caller's caller, at a third of the cost of callSite.
+func shortCallSite() *site {
 	s := new(site)
 	s.n = runtime.Callers(3, s.pcs[:4])
 	return s
 }
 
-// frames returns the calls, innermost first, without those inside of Ashlar before the first that is not.
+// frames returns the calls, innermost first, from the first one outside Ashlar on.
 func (s *site) frames() []runtime.Frame {
 	if s == nil || s.n == 0 {
 		return nil
@@ -46,7 +46,7 @@ func (s *site) frames() []runtime.Frame {
 	}
 }
 
-// String is the innermost call outside of Ashlar: file:line.
+// String returns the innermost call outside Ashlar as file:line.
 func (s *site) String() string {
 	for _, f := range s.frames() {
 		return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)

@@ -13,73 +13,75 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Storage is memory with owners: a block of an allocator, or memory from elsewhere with a deleter. Safe for concurrent
-// use.
+// A Storage is memory with a count of owners: a block of an allocator, or foreign memory with a deleter. It is safe for
+// concurrent use.
 type Storage struct {
-	// r is apart so that the ledger can know all of it without keeping the Storage from being dropped.
-	r *record
+	// The list of live storages holds the state and not the Storage, so that a Storage can become unreachable.
+	state *storageState
 }
 
-// A Deleter gives back foreign memory. Work queued before on the streams in used may still touch it: a deleter that must
-// not be early waits for them. It is called once, by whoever releases the last owner, with no lock held.
+// A Deleter frees foreign memory. Work queued before on the streams in used may still access it; a deleter that must
+// not free it early waits for them. It is called once, by the Release of the last owner, with no lock held.
 type Deleter func(used ...driver.Stream)
 
-// A record is what there is to know of a storage.
-type record struct {
-	home   *home
+// A storageState is the state of a Storage, apart from the handle that users hold.
+type storageState struct {
+	device *deviceState
 	handle weak.Pointer[Storage]
-	prev   *record // in the ledger, whose lock guards the two
-	next   *record
+	prev   *storageState // in the ledger, whose lock guards the two
+	next   *storageState
 
 	size    int64   // bytes
-	visible bool    // bytes is there
-	delete  Deleter // of foreign memory; may be nil
+	visible bool    // bytes is set
+	delete  Deleter // frees foreign memory; may be nil
 	made    *site   // nil unless sites are recorded
 
-	holds atomic.Int32 // that keep the memory where it is; it rises under mu alone
+	pins atomic.Int32 // while it is positive the memory does not move; it increases only under mu
 
-	mu      sync.Mutex
-	ptr     driver.Pointer // of the first byte; 0 of Go's own memory, and of no memory
-	bytes   []byte         // the memory, where Go code can reach it
-	block   mem.Block      // of the home's allocator; zero if foreign
-	fixed   bool           // the memory stays where it is: nobody moves it, or its address was given away
-	strong  int
-	ended   *site           // where the count became zero
-	after   []func()        // what OnRelease added
-	origin  driver.Stream   // that the block was allocated for
-	writer  driver.Stream   // the last that wrote, at first the origin
-	seen    []driver.Stream // that wait for the last write already, or need not
-	readers []driver.Stream // that read since
-	used    []driver.Stream // other than the origin, since it was moved last
+	mu        sync.Mutex
+	ptr       driver.Pointer // of the first byte; 0 of Go's own memory, and of no memory
+	bytes     []byte         // the memory, where Go code can reach it
+	block     mem.Block      // of the device's allocator; zero if foreign
+	fixed     bool           // the memory stays where it is: nobody moves it, or its address was given away
+	owners    int
+	released  *site           // where the count became zero
+	onRelease []func()        // what OnRelease added
+	origin    driver.Stream   // that the block was allocated for
+	writer    driver.Stream   // the last that wrote, at first the origin
+	synced    []driver.Stream // that wait for the last write already, or need not
+	readers   []driver.Stream // that read since
+	used      []driver.Stream // other than the origin, since it was moved last
 }
 
-// A whole is a storage and the first tensor that looks into it, in one object: what most tensors are. It is large besides.
-// Go keeps the weak pointers to objects that lie side by side in a list, and walks along it to make one: with a thousand
-// storages of a word in a span that took 2 µs, with thirty of these it takes 0.1.
-type whole struct {
+// A storageWithTensor is a storage and its first tensor in one object, the common case. The object is large for a
+// second reason: Go keeps the weak pointers to objects of one span in a list, and walks along it to make one. With a
+// thousand one-word storages in a span that took 2 µs; with thirty of these objects it takes 0.1 µs.
+type storageWithTensor struct {
 	storage Storage
 	tensor  Tensor
 	dims    [16]int // its shape and its strides, if they fit
 }
 
-// newStorage returns a storage, entered in the ledger of its home. The count is one: the caller's.
-func newStorage(r *record, s driver.Stream) *Storage { return &newWhole(r, s).storage }
+// newStorage returns a storage with one owner, the caller, and adds it to the live storages of its device.
+func newStorage(r *storageState, s driver.Stream) *Storage {
+	return &newStorageWithTensor(r, s).storage
+}
 
-// newWhole is newStorage with a tensor that is still to be made.
-func newWhole(r *record, s driver.Stream) *whole {
-	w := &whole{storage: Storage{r}}
-	r.strong, r.origin, r.writer = 1, s, s
+// newStorageWithTensor is newStorage with room for a tensor, which the caller fills in.
+func newStorageWithTensor(r *storageState, s driver.Stream) *storageWithTensor {
+	w := &storageWithTensor{storage: Storage{r}}
+	r.owners, r.origin, r.writer = 1, s, s
 	r.handle = weak.Make(&w.storage)
-	if r.home.ledger.sites {
-		r.made = here()
+	if r.device.live.sites {
+		r.made = callSite()
 	}
-	r.home.ledger.enter(r)
+	r.device.live.add(r)
 	return w
 }
 
-// Alloc returns a storage of at least size bytes with undefined contents, owned once by the caller: Release it. Zero bytes
-// take no memory. If there is no room, the memory of dropped storages is taken back first (see Leaks); the error then
-// matches mem.ErrNoMemory.
+// Alloc returns a storage of at least size bytes with undefined contents and one owner, the caller. Zero bytes take no
+// memory. If there is no room, Alloc first reclaims dropped storages (see Reclaim); the error then matches
+// mem.ErrNoMemory.
 func (p *Place) Alloc(size int64) (*Storage, error) {
 	w, err := p.alloc(size)
 	if err != nil {
@@ -88,39 +90,40 @@ func (p *Place) Alloc(size int64) (*Storage, error) {
 	return &w.storage, nil
 }
 
-// alloc is Alloc with a tensor that is still to be made.
-func (p *Place) alloc(size int64) (*whole, error) {
+// alloc is Alloc with room for a tensor.
+func (p *Place) alloc(size int64) (*storageWithTensor, error) {
 	if size < 0 {
 		panic(fmt.Sprintf("tensor: Alloc of %d bytes", size))
 	}
-	h := p.home
-	b, err := thrifty{p}.Alloc(p.stream, size)
+	h := p.state
+	b, err := reclaimingAllocator{p}.Alloc(p.stream, size)
 	if err != nil {
 		return nil, err
 	}
-	r := &record{home: h, block: b, ptr: b.Ptr, size: size, visible: h.visible != nil && size > 0}
+	r := &storageState{device: h, block: b, ptr: b.Ptr, size: size, visible: h.visible != nil && size > 0}
 	if r.visible {
 		if r.bytes, err = h.visible.Bytes(b.Ptr, size); err != nil {
 			h.alloc.Free(b)
 			return nil, fmt.Errorf("tensor: %v: %w", p, err)
 		}
 	}
-	w := newWhole(r, p.stream)
+	w := newStorageWithTensor(r, p.stream)
 	if h.mover == nil || size == 0 || !h.mover.Movable(b, r) {
 		r.fixed = true
 	}
 	return w, nil
 }
 
-// FromPointer returns a storage over size bytes of the device's memory at ptr that somebody else allocated, owned once by
-// the caller. The deleter, if not nil, is called when the last owner is gone. Several storages may be over the same
-// memory, but none knows of the others' work: where that is queued on several streams, the caller orders it.
+// FromPointer returns a storage over size bytes of the device's memory at ptr, which the caller allocated by other
+// means. The storage has one owner, the caller. The deleter, if not nil, is called when the last owner releases it.
+// Several storages may cover the same memory, but each records only its own uses: the caller orders work that is queued
+// on several streams.
 func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*Storage, error) {
 	if size < 0 || (ptr == 0 && size > 0) {
 		return nil, fmt.Errorf("tensor: FromPointer: %d bytes at %#x are no memory", size, uint64(ptr))
 	}
-	r := &record{home: p.home, ptr: ptr, size: size, delete: deleter, fixed: true}
-	if v := p.home.visible; v != nil && size > 0 {
+	r := &storageState{device: p.state, ptr: ptr, size: size, delete: deleter, fixed: true}
+	if v := p.state.visible; v != nil && size > 0 {
 		r.visible = true
 		var err error
 		if r.bytes, err = v.Bytes(ptr, size); err != nil {
@@ -130,180 +133,182 @@ func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*St
 	return newStorage(r, p.stream), nil
 }
 
-// FromBytes returns a storage over memory that Go code can reach, a Go slice or a mapped file, without a copy. The place's
-// device must be the host. The slice is used as long as the storage is owned, and by work queued until then; the deleter,
-// if not nil, is called when the last owner is gone. Nobody may write to it meanwhile but through tensors. Several
-// storages over one slice: see FromPointer.
+// FromBytes returns a storage over memory that Go code can access, a Go slice or a mapped file, without a copy. The
+// place must be on the host. The slice is used until the last owner releases the storage, and by work queued until
+// then; the deleter, if not nil, is called at that release. Until then the slice may be written only through tensors.
+// For several storages over one slice see FromPointer.
 func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
-	if p.home.visible == nil {
+	if p.state.visible == nil {
 		return nil, fmt.Errorf("tensor: %v cannot use the host's memory in place: copy it there (FromSlice)", p)
 	}
-	r := &record{home: p.home, size: int64(len(b)), visible: b != nil, bytes: b[:len(b):len(b)], delete: deleter, fixed: true}
+	r := &storageState{device: p.state, size: int64(len(b)), visible: b != nil, bytes: b[:len(b):len(b)], delete: deleter, fixed: true}
 	return newStorage(r, p.stream), nil
 }
 
-// Size returns the bytes of the storage.
-func (s *Storage) Size() int64 { return s.r.size }
+// Size returns the size of the storage in bytes.
+func (s *Storage) Size() int64 { return s.state.size }
 
-// Pointer returns the device address of the first byte; 0 if it is Go's own memory or none. From then on an allocator that
-// moves blocks leaves this one where it is; until then it may have moved it, so who uses the address calls Tensor.Use after
-// asking for it. It panics if there is no owner.
+// Pointer returns the device address of the first byte, or 0 if the memory is Go's own or empty. From then on an
+// allocator that moves blocks leaves this one where it is. It may have moved the block before, so call Tensor.Use after
+// Pointer. It panics if the storage was released.
 func (s *Storage) Pointer() driver.Pointer {
-	ptr, _ := s.r.giveAway("Pointer")
+	ptr, _ := s.state.exposeAddress("Pointer")
 	return ptr
 }
 
-// Bytes returns the memory itself where Go code can reach it, else nil. Who looks waits first for the work that writes it:
-// after asking for the slice, since the memory stays where it is from then on, and moving it is such work. The slice is good
-// until the last owner is gone, and the storage must not be dropped meanwhile. It panics if there is no owner.
+// Bytes returns the memory itself if Go code can access it, and nil otherwise. From then on the memory never moves.
+// Wait for the work that writes the memory after the call to Bytes and before reading: a move is such work. The slice
+// is valid until the last owner's release, and the storage must stay reachable until then. Bytes panics if the storage
+// was released.
 func (s *Storage) Bytes() []byte {
-	_, bytes := s.r.giveAway("Bytes")
+	_, bytes := s.state.exposeAddress("Bytes")
 	return bytes
 }
 
-// Owners returns the count of owners; 0 of a storage that is gone.
+// Owners returns the number of owners, 0 after the last release.
 func (s *Storage) Owners() int {
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
-	return s.r.strong
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	return s.state.owners
 }
 
-// Retain adds an owner. It panics if there is none left.
+// Retain adds an owner and returns s. It panics if the storage was released.
 func (s *Storage) Retain() *Storage {
-	s.r.retain()
+	s.state.retain()
 	return s
 }
 
-// Release takes an owner away. With the last one the memory is given back: the allocator is told which streams may still
-// use it. It panics if there is none.
+// Release removes an owner. The last one frees the memory and passes to the allocator the streams that may still use
+// it. It panics if there is no owner.
 func (s *Storage) Release() {
-	s.r.release(nearby())
+	s.state.release(shortCallSite())
 	runtime.KeepAlive(s)
 }
 
-// OnRelease has f called when the last owner is gone, after the memory was given back; several in the order in which they
-// were added. No lock is held. It panics if there is no owner.
+// OnRelease adds a function to call after the last owner's release has freed the memory. Functions are called in the
+// order in which they were added, with no lock held. It panics if the storage was released.
 func (s *Storage) OnRelease(f func()) {
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
-	s.r.mustLive("OnRelease")
-	s.r.after = append(s.r.after, f)
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	s.state.mustLive("OnRelease")
+	s.state.onRelease = append(s.state.onRelease, f)
 }
 
-// ReleaseBlock gives the memory to the caller, who must be the only owner: the block is the caller's to free, on the
-// allocator that the storage came from, with the streams that still use it. Later use of the storage panics, as after
-// Release. The error says why not: there are other owners, or the memory is foreign.
+// ReleaseBlock passes the memory to the caller, who must be the only owner. The caller frees the block on the allocator
+// of the place, with the streams returned, which may still use it. Later use of the storage panics, as after Release.
+// It fails if there are other owners or the memory is foreign.
 func (s *Storage) ReleaseBlock() (mem.Block, []driver.Stream, error) {
 	defer runtime.KeepAlive(s) // see release
-	r := s.r
-	after, err := r.giveUp(here())
+	r := s.state
+	after, err := r.detachBlock(callSite())
 	if err != nil {
 		return mem.Block{}, nil, err
 	}
-	r.home.ledger.leave(r)
+	r.device.live.remove(r)
 	for _, f := range after {
 		f()
 	}
 	return r.block, r.used, nil
 }
 
-// giveUp takes the only owner away, who keeps the memory, and returns what is to be called then.
-func (r *record) giveUp(at *site) (after []func(), err error) {
+// detachBlock removes the only owner without freeing the block, and returns the functions of OnRelease.
+func (r *storageState) detachBlock(at *site) (after []func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mustLive("ReleaseBlock")
 	switch {
-	case r.strong != 1:
-		return nil, fmt.Errorf("tensor: ReleaseBlock of a storage with %d owners: want one", r.strong)
+	case r.owners != 1:
+		return nil, fmt.Errorf("tensor: ReleaseBlock of a storage with %d owners: want one", r.owners)
 	case r.block == (mem.Block{}):
 		return nil, errors.New("tensor: ReleaseBlock of memory that no allocator gave")
 	}
-	r.strong, r.ended = 0, at
-	return r.after, nil
+	r.owners, r.released = 0, at
+	return r.onRelease, nil
 }
 
-// Weak returns a reference that does not keep the memory.
-func (s *Storage) Weak() WeakStorage { return WeakStorage{s.r} }
+// Weak returns a reference that does not keep the memory alive.
+func (s *Storage) Weak() WeakStorage { return WeakStorage{s.state} }
 
-// A WeakStorage is a reference to a storage that does not keep its memory. The zero value refers to none.
-type WeakStorage struct{ r *record }
+// A WeakStorage is a reference to a storage that does not keep its memory alive. The zero value refers to no storage.
+type WeakStorage struct{ state *storageState }
 
-// Retain returns the storage with one more owner, the caller, or false if the memory is gone.
+// Retain returns the storage with the caller as one more owner, or false if the storage was released or is unreachable.
 func (w WeakStorage) Retain() (*Storage, bool) {
-	if w.r == nil {
+	if w.state == nil {
 		return nil, false
 	}
-	w.r.mu.Lock()
-	defer w.r.mu.Unlock()
-	s := w.r.handle.Value() // nil once it was dropped: then its memory may be taken back at any time
-	if s == nil || w.r.strong == 0 {
+	w.state.mu.Lock()
+	defer w.state.mu.Unlock()
+	s := w.state.handle.Value() // nil once it is unreachable: then its memory may be reclaimed at any time
+	if s == nil || w.state.owners == 0 {
 		return nil, false
 	}
-	w.r.strong++
+	w.state.owners++
 	return s, true
 }
 
-// Expired reports whether the memory is gone.
+// Expired reports whether the memory was released.
 func (w WeakStorage) Expired() bool {
-	if w.r == nil {
+	if w.state == nil {
 		return true
 	}
-	w.r.mu.Lock()
-	defer w.r.mu.Unlock()
-	return w.r.strong == 0
+	w.state.mu.Lock()
+	defer w.state.mu.Unlock()
+	return w.state.owners == 0
 }
 
-func (r *record) retain() {
+func (r *storageState) retain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mustLive("Retain")
-	r.strong++
+	r.owners++
 }
 
-// mustLive panics if the memory is gone. r.mu is held by a caller that defers its Unlock.
-func (r *record) mustLive(call string) {
-	if r.strong == 0 {
-		panic(fmt.Sprintf("tensor: %s at %v of a storage of %d bytes that was released at %v", call, here(), r.size, r.ended))
+// mustLive panics if the storage was released. The caller holds r.mu and defers its Unlock.
+func (r *storageState) mustLive(call string) {
+	if r.owners == 0 {
+		panic(fmt.Sprintf("tensor: %s at %v of a storage of %d bytes that was released at %v", call, callSite(), r.size, r.released))
 	}
 }
 
-// gone returns where the memory was released, or nil if it was not.
-func (r *record) gone() *site {
+// releasedAt returns the call site of the last release, or nil if there is still an owner.
+func (r *storageState) releasedAt() *site {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ended
+	return r.released
 }
 
-// release takes an owner away, and the memory with the last. The caller keeps the Storage reachable until it returns: else
-// another goroutine that is short of memory might find it dropped, and release it too.
-func (r *record) release(at *site) {
-	if used, after, last := r.drop(at); last {
-		r.home.ledger.leave(r)
-		r.giveBack(used)
+// release removes an owner, and frees the memory if it was the last. The caller keeps the Storage reachable until
+// release returns: otherwise another goroutine that reclaims memory could free it too.
+func (r *storageState) release(at *site) {
+	if used, after, last := r.dropOwner(at); last {
+		r.device.live.remove(r)
+		r.free(used)
 		for _, f := range after {
 			f()
 		}
 	}
 }
 
-// drop takes an owner away, and if it was the last returns what its end concerns.
-func (r *record) drop(at *site) (used []driver.Stream, after []func(), last bool) {
+// dropOwner removes an owner. If it was the last it returns the streams that use the memory and the functions of
+// OnRelease.
+func (r *storageState) dropOwner(at *site) (used []driver.Stream, after []func(), last bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mustLive("Release")
-	r.strong--
-	if r.strong > 0 {
+	r.owners--
+	if r.owners > 0 {
 		return nil, nil, false
 	}
-	r.ended = at
-	return r.used, r.after, true
+	r.released = at
+	return r.used, r.onRelease, true
 }
 
-// giveBack frees the memory. The record has left the ledger, so nobody else does.
-func (r *record) giveBack(used []driver.Stream) {
+// free frees the memory. The caller has removed r from the live storages, so that this happens once.
+func (r *storageState) free(used []driver.Stream) {
 	switch {
 	case r.block != (mem.Block{}):
-		r.home.alloc.Free(r.block, used...)
+		r.device.alloc.Free(r.block, used...)
 	case r.delete != nil:
 		if r.origin != nil && !slices.Contains(used, r.origin) {
 			used = append([]driver.Stream{r.origin}, used...)
@@ -312,34 +317,34 @@ func (r *record) giveBack(used []driver.Stream) {
 	}
 }
 
-// use orders work on s after what it must not overtake: see Tensor.Use.
-func (r *record) use(s driver.Stream, writes bool) error {
+// use orders work on s after earlier uses: see Tensor.Use.
+func (r *storageState) use(s driver.Stream, writes bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.order(s, writes); err != nil {
+	if err := r.orderUse(s, writes); err != nil {
 		return err
 	}
-	if r.fixed || r.home.graphs == nil {
+	if r.fixed || r.device.graphs == nil {
 		return nil
 	}
-	// A graph has the address for good. Asked now, since what s waits for may have drawn it into a capture.
-	captures, err := r.home.graphs.Capturing(s)
+	// A graph keeps the address. The check comes after orderUse, since a wait can make s part of a capture.
+	captures, err := r.device.graphs.Capturing(s)
 	r.fixed = captures
 	return err
 }
 
-// order is use without a look at captures. r.mu is held.
-func (r *record) order(s driver.Stream, writes bool) error {
+// orderUse is use without the check for captures. The caller holds r.mu.
+func (r *storageState) orderUse(s driver.Stream, writes bool) error {
 	if s == r.writer && (!writes || len(r.readers) == 0) {
 		return nil
 	}
-	// The writer may have read since s saw its write, and no list has that.
-	if known := slices.Contains(r.seen, s); s != r.writer && (writes || !known) {
-		if err := follow(s, r.writer); err != nil {
+	// A write by s also waits for reads by the writer itself, which the readers do not list.
+	if known := slices.Contains(r.synced, s); s != r.writer && (writes || !known) {
+		if err := waitForQueued(s, r.writer); err != nil {
 			return err
 		}
 		if !known {
-			r.seen = append(r.seen, s)
+			r.synced = append(r.synced, s)
 		}
 	}
 	if s != r.origin && !slices.Contains(r.used, s) {
@@ -353,17 +358,17 @@ func (r *record) order(s driver.Stream, writes bool) error {
 	}
 	for _, reader := range r.readers {
 		if reader != s {
-			if err := follow(s, reader); err != nil {
+			if err := waitForQueued(s, reader); err != nil {
 				return err
 			}
 		}
 	}
-	r.writer, r.seen, r.readers = s, r.seen[:0], r.readers[:0]
+	r.writer, r.synced, r.readers = s, r.synced[:0], r.readers[:0]
 	return nil
 }
 
-// follow makes s wait for the work queued on other so far. A stream that is closed has done its work.
-func follow(s, other driver.Stream) error {
+// waitForQueued makes s wait for the work queued on other so far. A closed stream has finished its work.
+func waitForQueued(s, other driver.Stream) error {
 	m, err := other.Mark()
 	if err == nil {
 		err = s.WaitFor(other, m)

@@ -1,42 +1,46 @@
-// Package tensor is tensors that live on a device, on storages that an allocator owns.
+// Package tensor provides tensors on devices. Their memory comes from an allocator and is released explicitly.
 //
-// # Structure
-//
-// A Place is where tensors are made: a device, an allocator of its memory, what computes there, and a stream that work is
-// queued to. A Storage owns memory, one block of the allocator or memory from elsewhere, and counts its owners. A Tensor is
-// a view of a storage: a type, a shape, strides and an offset. Many tensors may look into one storage.
+// A [Place] is a device, an allocator of its memory, a backend that computes, and the stream to which work is queued.
+// Package compute opens one; [NewPlace] makes one from parts. A [Storage] is one block of the allocator, or memory from
+// elsewhere, with a count of its owners. A [Tensor] is a view of a storage: an element type, a shape, strides and an
+// offset. Many tensors may share a storage.
 //
 // # Ownership
 //
-// Lifetime is explicit. What allocates returns an owner: a tensor that holds its storage until Release. What only looks (a
-// slice, a transpose) returns a borrower: it costs nothing to make or to drop, nobody releases it, and it may be used as
-// long as its storage is alive. Retain makes any tensor an owner (once more). Where a function may have to copy and may
-// not (Contiguous, To, Cast), its result is an owner in any case. A Scope releases what was made in it.
+// A function that allocates returns an owner: a tensor that keeps its storage until Release. A function that returns a
+// view (a slice, a transpose) returns a borrower. A borrower costs nothing to make or to drop, is never released, and
+// is valid as long as its storage. Retain makes any tensor an owner, or adds one more count. A function that copies
+// only if it must (Contiguous, To, Cast) always returns an owner. A [Scope] releases all owners that were made in it.
 //
-// Using a tensor after its release, or a borrower after that of the last owner, panics and names the place of both.
+// The use of a tensor after its release, or of a borrower after the release of the last owner, panics. The message
+// names the call and the place of the release.
 //
-// A tensor that is dropped without Release keeps its memory: Go's collector knows nothing of devices. But an allocation
-// that finds no room has the collector run once, and takes the memory of storages that nobody can reach any more, before
-// it fails; Place.Leaks tells of them, and of all that is alive.
+// Go's garbage collector does not see device memory: a tensor that is dropped without Release keeps its block. When an
+// allocation finds no room, the place runs the collector, frees the storages that became unreachable, and tries again
+// (see Place.Reclaim). Place.Leaks lists these storages and all live ones.
 //
 // # Streams
 //
-// A storage knows which stream wrote it last and which have read it since. Work that is queued on another stream waits for
-// what it must: reads for the last write, writes for every use. So tensors may be used on any stream of their device, in
-// the order in which the program queues the work; with one stream it costs a comparison. Two streams that write different
-// parts of one storage take turns. A release tells the allocator which streams may still use the memory.
-//
-// Invariants: a storage's count is the sum of what its tensors own and what Storage.Retain added; its memory is given back
-// when, and only when, that becomes zero (or nobody can reach it any more). Every element of a tensor lies inside its
-// storage.
+// A storage records the stream that wrote it last and the streams that have read it since. Work on another stream waits
+// where it must: a read for the last write, a write for every earlier use. Tensors may therefore be used on any stream
+// of their device, in the order in which the program queues the work. With a single stream this costs one comparison.
+// Two streams that write different parts of one storage run one after the other. A release passes to the allocator the
+// streams that may still use the memory.
 //
 // # Concurrency
 //
-// A Place and a Storage are safe for concurrent use. A Tensor's shape never changes, so it may be looked at, and read by
-// queued work, from several goroutines; who writes to memory that another goroutine uses must order the two calls.
+// A Place and a Storage are safe for concurrent use. The shape of a Tensor never changes, so several goroutines may
+// inspect it and queue work that reads it. A goroutine that writes memory which another goroutine uses must order the
+// two calls.
 //
-// It does not differentiate, and does not compute: package compute does, by what a Place was given.
+// Package compute has the operations on tensors.
 package tensor
+
+// Invariants:
+//
+//   - The owners of a storage are the counts that its tensors hold plus those added by Storage.Retain. Its memory is freed
+//     when, and only when, that number becomes zero or the storage is reclaimed.
+//   - Every element of a tensor lies inside its storage.
 
 import (
 	"fmt"
@@ -49,8 +53,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A Tensor is a view of a storage. A nil *Tensor is the undefined tensor: Defined and String may be asked of it, and
-// everything else panics.
+// A Tensor is a view of a storage. A nil *Tensor is the undefined tensor: only Defined, Brief and the printing methods
+// accept it; every other method panics.
 type Tensor struct {
 	storage *Storage
 	place   *Place // where it was made: device and stream, without a scope
@@ -63,28 +67,28 @@ type Tensor struct {
 	released atomic.Pointer[site]
 }
 
-// Defined reports whether t is a tensor at all.
+// Defined reports whether t is not nil.
 func (t *Tensor) Defined() bool { return t != nil }
 
 // DType returns the type of the elements.
-func (t *Tensor) DType() dtype.DType { return t.known("DType").dtype }
+func (t *Tensor) DType() dtype.DType { return t.mustBeDefined("DType").dtype }
 
-// Shape returns the lengths of the axes; none for a single element. The caller may keep and change it.
-func (t *Tensor) Shape() []int { return slices.Clone(t.known("Shape").shape) }
+// Shape returns the lengths of the axes, none for a scalar tensor. The caller may change the slice.
+func (t *Tensor) Shape() []int { return slices.Clone(t.mustBeDefined("Shape").shape) }
 
-// Strides returns, for each axis, by how many elements (not bytes) neighbours along it lie apart in the storage. The caller
-// may keep and change it.
-func (t *Tensor) Strides() []int { return slices.Clone(t.known("Strides").strides) }
+// Strides returns, for each axis, the distance between neighbouring elements in the storage, in elements (not bytes).
+// The caller may change the slice.
+func (t *Tensor) Strides() []int { return slices.Clone(t.mustBeDefined("Strides").strides) }
 
-// Offset returns how many elements from the start of the storage the first element lies.
-func (t *Tensor) Offset() int { return t.known("Offset").offset }
+// Offset returns the position of the first element in the storage, in elements.
+func (t *Tensor) Offset() int { return t.mustBeDefined("Offset").offset }
 
 // Rank returns the number of axes.
-func (t *Tensor) Rank() int { return len(t.known("Rank").shape) }
+func (t *Tensor) Rank() int { return len(t.mustBeDefined("Rank").shape) }
 
 // Dim returns the length of an axis; a negative one counts from the last. It panics if there is no such axis.
 func (t *Tensor) Dim(axis int) int {
-	n := len(t.known("Dim").shape)
+	n := len(t.mustBeDefined("Dim").shape)
 	if axis < -n || axis >= n {
 		panic(fmt.Sprintf("tensor: Dim of axis %d: the shape is %v", axis, t.shape))
 	}
@@ -92,24 +96,24 @@ func (t *Tensor) Dim(axis int) int {
 }
 
 // Len returns the number of elements.
-func (t *Tensor) Len() int { return elements(t.known("Len").shape) }
+func (t *Tensor) Len() int { return elements(t.mustBeDefined("Len").shape) }
 
-// Size returns the bytes that the elements take: their number times the size of one. The storage may be larger or, of a
-// broadcast view, smaller.
+// Size returns the number of elements times the size of one, in bytes. The storage may be larger or, for a broadcast
+// view, smaller.
 func (t *Tensor) Size() int64 { return int64(t.Len()) * int64(t.dtype.Size()) }
 
-// Storage returns what t looks into. It is borrowed: see Storage.Retain.
-func (t *Tensor) Storage() *Storage { return t.known("Storage").storage }
+// Storage returns the storage of t without adding an owner: see Storage.Retain.
+func (t *Tensor) Storage() *Storage { return t.mustBeDefined("Storage").storage }
 
-// Place returns the place that t was made at, without its scope and its options: its device, and the stream of what is made from t where no
-// other place is given. What is made there is its maker's to release.
-func (t *Tensor) Place() *Place { return t.known("Place").place }
+// Place returns the place at which t was made, without its scope and its allocation options. Operations on t that are
+// given no place work there, and the caller must release their results.
+func (t *Tensor) Place() *Place { return t.mustBeDefined("Place").place }
 
-// Pointer returns the device address of the first element, for other libraries; 0 if it is Go's own memory. Work that they
-// queue to a stream must be told of, after asking for the address: see Use. From then on the memory stays where it is, also
-// where the allocator moves blocks; who wants the address for a moment takes it from Array, between Pin and Unpin.
+// Pointer returns the device address of the first element, for use by other libraries, or 0 if the memory is Go's own.
+// From then on the memory never moves. Call Use after Pointer and before the other library queues its work. For a short
+// use of the address, take it from Array between Pin and Unpin, which lets the memory move again.
 func (t *Tensor) Pointer() driver.Pointer {
-	ptr, _ := t.alive("Pointer").storage.r.giveAway("Pointer")
+	ptr, _ := t.alive("Pointer").storage.state.exposeAddress("Pointer")
 	return t.first(ptr)
 }
 
@@ -121,10 +125,10 @@ func (t *Tensor) first(ptr driver.Pointer) driver.Pointer {
 	return ptr + driver.Pointer(t.offset*t.dtype.Size())
 }
 
-// IsContiguous reports whether the elements lie one behind the other in row-major order. Tensors of no element or one are
-// contiguous.
+// IsContiguous reports whether the elements are consecutive in memory, in row-major order. A tensor with at most one
+// element is contiguous.
 func (t *Tensor) IsContiguous() bool {
-	t.known("IsContiguous")
+	t.mustBeDefined("IsContiguous")
 	want := 1
 	for i := len(t.shape) - 1; i >= 0; i-- {
 		if t.shape[i] == 0 {
@@ -138,44 +142,44 @@ func (t *Tensor) IsContiguous() bool {
 	return true
 }
 
-// SameStorage reports whether both look into one storage.
+// SameStorage reports whether both tensors share one storage.
 func (t *Tensor) SameStorage(other *Tensor) bool {
-	return t.known("SameStorage").storage == other.known("SameStorage").storage
+	return t.mustBeDefined("SameStorage").storage == other.mustBeDefined("SameStorage").storage
 }
 
-// Retain makes t hold its storage once more than it does, and returns t. Each Retain wants a Release. It panics if the
-// storage is gone.
+// Retain adds a count of the storage's owners that t holds, and returns t. Each Retain needs a Release. It panics if
+// the storage was released.
 func (t *Tensor) Retain() *Tensor {
-	t.alive("Retain").storage.r.retain()
+	t.alive("Retain").storage.state.retain()
 	t.owned.Add(1)
 	return t
 }
 
-// Release gives back what an allocating function or a Retain gave to t. The memory is freed with the last owner, and may
-// still be used by work queued before. It panics if t owns nothing.
+// Release ends one count that an allocating function or Retain gave to t. The last owner's Release frees the memory;
+// work that was queued before may still use it. It panics if t owns nothing.
 func (t *Tensor) Release() {
-	t.known("Release")
+	t.mustBeDefined("Release")
 	left := t.owned.Add(-1)
 	if left < 0 {
 		t.owned.Add(1)
 		if at := t.released.Load(); at != nil {
-			panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that was released at %v", here(), t.brief(), at))
+			panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that was released at %v", callSite(), t.brief(), at))
 		}
-		panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that owns nothing: a view borrows, see Retain", here(), t.brief()))
+		panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that owns nothing: a view borrows, see Retain", callSite(), t.brief()))
 	}
-	at := nearby()
+	at := shortCallSite()
 	if left == 0 {
 		t.released.Store(at)
 	}
-	t.storage.r.release(at)
+	t.storage.state.release(at)
 	runtime.KeepAlive(t)
 }
 
-// Owns reports whether t holds its storage: whether somebody has to Release it.
-func (t *Tensor) Owns() bool { return t.known("Owns").owned.Load() > 0 }
+// Owns reports whether t holds its storage and so needs a Release.
+func (t *Tensor) Owns() bool { return t.mustBeDefined("Owns").owned.Load() > 0 }
 
-// known panics if t is undefined.
-func (t *Tensor) known(call string) *Tensor {
+// mustBeDefined panics if t is undefined.
+func (t *Tensor) mustBeDefined(call string) *Tensor {
 	if t == nil {
 		panic("tensor: " + call + " of the undefined tensor")
 	}
@@ -184,9 +188,9 @@ func (t *Tensor) known(call string) *Tensor {
 
 // alive panics if t is undefined or must not be used any more.
 func (t *Tensor) alive(call string) *Tensor {
-	t.known(call)
-	if at := t.end(); at != nil {
-		panic(fmt.Sprintf("tensor: %s at %v of a tensor %v whose memory was released at %v", call, here(), t.brief(), at))
+	t.mustBeDefined(call)
+	if at := t.releasedAt(); at != nil {
+		panic(fmt.Sprintf("tensor: %s at %v of a tensor %v whose memory was released at %v", call, callSite(), t.brief(), at))
 	}
 	return t
 }
@@ -195,16 +199,16 @@ func (t *Tensor) alive(call string) *Tensor {
 // that it would have to give back.
 func (t *Tensor) MustLive(call string) { t.alive(call) }
 
-// end returns where t was released, or nil if it may be used.
-func (t *Tensor) end() *site {
-	at := t.storage.r.gone()
+// releasedAt returns the call site of t's release, or nil if t may be used.
+func (t *Tensor) releasedAt() *site {
+	at := t.storage.state.releasedAt()
 	if at == nil && t.owned.Load() == 0 {
 		at = t.released.Load()
 	}
 	return at
 }
 
-// brief is the type and the shape: float32[2 3].
+// brief returns the type and the shape: float32[2 3].
 func (t *Tensor) brief() string { return fmt.Sprintf("%v%v", t.dtype, t.shape) }
 
 // Brief returns the type and the shape for messages: "float32[2 3]"; "undefined" of the undefined tensor.
@@ -215,24 +219,24 @@ func (t *Tensor) Brief() string {
 	return t.brief()
 }
 
-// Array returns t as an operand of what computes on its device. It shares t's shape and strides: nobody may change them.
-// Whoever queues work on it calls Pin and then Use first, and Unpin once the work is queued: without, the memory may
-// be moved where the allocator does that, or taken back if nobody can reach t any more.
+// Array returns t as an operand for the backend of its device. The result shares t's shape and strides, which must not
+// be changed. To queue work on it, call Pin, then Use, then Array, and Unpin after the work is queued. Otherwise an
+// allocator that moves blocks may move the memory, or the memory may be reclaimed if t is unreachable.
 func (t *Tensor) Array() backend.Array {
-	ptr, bytes := t.alive("Array").storage.r.where()
+	ptr, bytes := t.alive("Array").storage.state.address()
 	return backend.Array{Ptr: ptr, Bytes: bytes, DType: t.dtype, Offset: t.offset, Shape: t.shape, Strides: t.strides}
 }
 
-// Use makes work that is queued on s from now on come after the work that it must not overtake: the last write, and if it
-// writes itself, all uses; a move of the memory counts as both. It tells the storage that s uses it until then. Everything in
-// packages tensor and compute calls it; who hands Pointer to other libraries does so after asking for it, and before
-// queueing their work. The stream is one of t's device.
+// Use orders the work that is queued on s from now on after earlier uses of the memory: after the last write and, if
+// writes is true, after all reads. A move of the memory counts as a read and a write. The storage then counts s among
+// its users. Packages tensor and compute call Use themselves; a program that passes Pointer to another library calls it
+// after Pointer and before it queues that library's work. s must be a stream of t's device.
 //
-// While s captures a graph, Use also keeps the memory where it is for the rest of its life: the graph has the address. Each
-// launch of the graph is a use of its own, on the stream that it is launched on, and the memory must not be released as
-// long as the graph may be launched.
+// While s captures a graph, Use also fixes the memory for the rest of its life, since the graph keeps the address. Each
+// launch of the graph is a separate use of the memory, on the stream of the launch, and the memory must not be released
+// while the graph may be launched.
 func (t *Tensor) Use(s driver.Stream, writes bool) error {
-	return t.alive("Use").storage.r.use(s, writes)
+	return t.alive("Use").storage.state.use(s, writes)
 }
 
 // view returns a borrower of t's storage.
@@ -240,13 +244,13 @@ func (t *Tensor) view(shape, strides []int, offset int) *Tensor {
 	return &Tensor{storage: t.storage, place: t.place, dtype: t.dtype, shape: shape, strides: strides, offset: offset}
 }
 
-// share returns an owner of t's storage that looks as t does, made at p.
+// share returns an owner of t's storage with t's shape, made at p.
 func (t *Tensor) share(p *Place) *Tensor {
-	p.open("sharing " + t.brief())
+	p.mustBeOpen("sharing " + t.brief())
 	v := t.view(t.shape, t.strides, t.offset)
-	v.place = p.base()
+	v.place = p.strip()
 	v.Retain()
-	p.adopt(v)
+	p.addToScope(v)
 	return v
 }
 

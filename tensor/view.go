@@ -16,7 +16,7 @@ import (
 var ErrNeedsCopy = errors.New("no strides reach its elements in that order; Contiguous makes a copy that has them")
 
 // refuse returns the error of a view that t does not have: what was asked, of what, and why not.
-func (t *Tensor) refuse(asked func() string, why string, args ...any) error {
+func (t *Tensor) viewError(asked func() string, why string, args ...any) error {
 	return fmt.Errorf("tensor: %s of %v: %w", asked(), t.brief(), fmt.Errorf(why, args...))
 }
 
@@ -24,7 +24,7 @@ func (t *Tensor) refuse(asked func() string, why string, args ...any) error {
 func (t *Tensor) axis(asked func() string, axis int) (int, error) {
 	n := len(t.shape)
 	if axis < -n || axis >= n {
-		return 0, t.refuse(asked, "there is no axis %d", axis)
+		return 0, t.viewError(asked, "there is no axis %d", axis)
 	}
 	if axis < 0 {
 		axis += n
@@ -41,7 +41,7 @@ func (t *Tensor) axes(asked func() string, axes []int) ([]int, error) {
 			return nil, err
 		}
 		if slices.Contains(out[:i], a) {
-			return nil, t.refuse(asked, "axis %d is named twice", a)
+			return nil, t.viewError(asked, "axis %d is named twice", a)
 		}
 		out[i] = a
 	}
@@ -49,14 +49,14 @@ func (t *Tensor) axes(asked func() string, axes []int) ([]int, error) {
 }
 
 // same returns a view like t itself, whose shape and strides may be changed.
-func (t *Tensor) same() *Tensor {
+func (t *Tensor) copyView() *Tensor {
 	n := len(t.shape)
 	both := append(append(make([]int, 0, 2*n), t.shape...), t.strides...)
 	return t.view(both[:n:n], both[n:], t.offset)
 }
 
 // settle puts a view that has no element where t is, so that its offset never leaves the storage.
-func (t *Tensor) settle(v *Tensor) *Tensor {
+func (t *Tensor) resetEmptyOffset(v *Tensor) *Tensor {
 	if slices.Contains(v.shape, 0) {
 		v.offset = t.offset
 	}
@@ -80,7 +80,7 @@ func (t *Tensor) Transpose(a, b int) (*Tensor, error) {
 
 // transposed is Transpose of axes that exist.
 func (t *Tensor) transposed(a, b int) *Tensor {
-	v := t.same()
+	v := t.copyView()
 	v.shape[a], v.shape[b] = v.shape[b], v.shape[a]
 	v.strides[a], v.strides[b] = v.strides[b], v.strides[a]
 	return v
@@ -88,7 +88,7 @@ func (t *Tensor) transposed(a, b int) *Tensor {
 
 // T returns a view with the axes in reverse order: of a matrix, its transpose.
 func (t *Tensor) T() *Tensor {
-	v := t.alive("T").same()
+	v := t.alive("T").copyView()
 	slices.Reverse(v.shape)
 	slices.Reverse(v.strides)
 	return v
@@ -98,7 +98,7 @@ func (t *Tensor) T() *Tensor {
 func (t *Tensor) MT() (*Tensor, error) {
 	n := len(t.alive("MT").shape)
 	if n < 2 {
-		return nil, t.refuse(func() string { return "MT" }, "a matrix has two axes")
+		return nil, t.viewError(func() string { return "MT" }, "a matrix has two axes")
 	}
 	return t.transposed(n-2, n-1), nil
 }
@@ -108,13 +108,13 @@ func (t *Tensor) Permute(axes ...int) (*Tensor, error) {
 	t.alive("Permute")
 	asked := func() string { return fmt.Sprintf("Permute(%v)", axes) }
 	if len(axes) != len(t.shape) {
-		return nil, t.refuse(asked, "%d axes are named, of %d", len(axes), len(t.shape))
+		return nil, t.viewError(asked, "%d axes are named, of %d", len(axes), len(t.shape))
 	}
 	from, err := t.axes(asked, axes)
 	if err != nil {
 		return nil, err
 	}
-	v := t.same()
+	v := t.copyView()
 	for i, a := range from {
 		v.shape[i], v.strides[i] = t.shape[a], t.strides[a]
 	}
@@ -132,7 +132,7 @@ func (t *Tensor) Squeeze(axes ...int) (*Tensor, error) {
 	}
 	for _, a := range gone {
 		if t.shape[a] != 1 {
-			return nil, t.refuse(asked, "axis %d has length %d, not 1", a, t.shape[a])
+			return nil, t.viewError(asked, "axis %d has length %d, not 1", a, t.shape[a])
 		}
 	}
 	v := t.view(make([]int, 0, len(t.shape)), make([]int, 0, len(t.shape)), t.offset)
@@ -151,22 +151,22 @@ func (t *Tensor) Unsqueeze(axis int) (*Tensor, error) {
 	asked := func() string { return fmt.Sprintf("Unsqueeze(%d)", axis) }
 	n, at := len(t.shape), axis
 	if at < -n-1 || at > n {
-		return nil, t.refuse(asked, "the new axis may be from %d to %d", -n-1, n)
+		return nil, t.viewError(asked, "the new axis may be from %d to %d", -n-1, n)
 	}
 	if at < 0 {
 		at += n + 1
 	}
-	v := t.same()
+	v := t.copyView()
 	v.insert(at)
-	return t.fit(asked, v)
+	return t.checkView(asked, v)
 }
 
 // fit returns v, a view of t that may have too many axes or elements for any tensor.
-func (t *Tensor) fit(asked func() string, v *Tensor) (*Tensor, error) {
+func (t *Tensor) checkView(asked func() string, v *Tensor) (*Tensor, error) {
 	if _, err := sizeOf(v.dtype, v.shape); err != nil {
-		return nil, t.refuse(asked, "%w", err)
+		return nil, t.viewError(asked, "%w", err)
 	}
-	return t.settle(v), nil
+	return t.resetEmptyOffset(v), nil
 }
 
 // insert adds an axis of length 1 to a view that nobody has yet. Its stride is what it would be in a contiguous tensor.

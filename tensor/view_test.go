@@ -340,7 +340,7 @@ func randomRange(r *rand.Rand, length int) (tensor.Range, func(length int) []int
 	case 2:
 		out, from = tensor.UpTo(stop), nil
 	case 3:
-		out = tensor.R(start, stop)
+		out = tensor.FromTo(start, stop)
 	}
 	switch {
 	case r.IntN(2) == 0:

@@ -46,11 +46,11 @@ func ExampleTensor_Slice() {
 	x := tensor.Must(tensor.FromSlice(p, numbers(24), 4, 6))
 	defer x.Release()
 	for _, ranges := range [][]tensor.Range{
-		{tensor.Index(1)},                                   // x[1]
-		{tensor.R(1, 3), tensor.UpTo(2)},                    // x[1:3, :2]
-		{tensor.Rest, tensor.Index(-1)},                     // x[..., -1]
-		{tensor.Index(0), tensor.Whole.By(-2)},              // x[0, ::-2]
-		{tensor.From(-1), tensor.NewAxis, tensor.R(0, 100)}, // x[-1:, None, 0:100]
+		{tensor.Index(1)},                                        // x[1]
+		{tensor.FromTo(1, 3), tensor.UpTo(2)},                    // x[1:3, :2]
+		{tensor.Rest, tensor.Index(-1)},                          // x[..., -1]
+		{tensor.Index(0), tensor.Whole.By(-2)},                   // x[0, ::-2]
+		{tensor.From(-1), tensor.NewAxis, tensor.FromTo(0, 100)}, // x[-1:, None, 0:100]
 	} {
 		v := tensor.Must(x.Slice(ranges...))
 		elements, err := tensor.ToSlice[float32](v)

@@ -10,12 +10,12 @@ import (
 //
 //	Python    here
 //	:         Whole
-//	1:5       R(1, 5)
+//	1:5       FromTo(1, 5)
 //	2:        From(2)
 //	:-1       UpTo(-1)
 //	::2       Whole.By(2)
 //	::-1      Whole.By(-1)
-//	5:1:-2    R(5, 1).By(-2)
+//	5:1:-2    FromTo(5, 1).By(-2)
 //	3         Index(3)
 //	...       Rest
 //	None      NewAxis
@@ -32,21 +32,21 @@ type Range struct {
 type rangeKind uint8
 
 const (
-	aRange rangeKind = iota
-	anIndex
-	aNewAxis
-	theRest
+	indexRange rangeKind = iota
+	singleIndex
+	newAxis
+	restOfAxes
 )
 
 // What Slice takes without numbers.
 var (
-	Whole   = Range{}               // all of an axis
-	Rest    = Range{kind: theRest}  // all of as many axes as the others leave; once at most
-	NewAxis = Range{kind: aNewAxis} // a new axis of length 1, which takes none of t's
+	Whole   = Range{}                 // all of an axis
+	Rest    = Range{kind: restOfAxes} // all of as many axes as the others leave; once at most
+	NewAxis = Range{kind: newAxis}    // a new axis of length 1, which takes none of t's
 )
 
 // R is start:stop, the indices from start to before stop.
-func R(start, stop int) Range { return Range{start: start, from: true, stop: stop, to: true} }
+func FromTo(start, stop int) Range { return Range{start: start, from: true, stop: stop, to: true} }
 
 // From is start:, the indices from start to the end (with a negative step: to the first).
 func From(start int) Range { return Range{start: start, from: true} }
@@ -55,7 +55,7 @@ func From(start int) Range { return Range{start: start, from: true} }
 func UpTo(stop int) Range { return Range{stop: stop, to: true} }
 
 // Index is a single index: the axis is not in the view. Unlike the ends of a range it must exist.
-func Index(i int) Range { return Range{kind: anIndex, start: i} }
+func Index(i int) Range { return Range{kind: singleIndex, start: i} }
 
 // By returns the range with a step, which must not be 0. Of what is no range of indices it changes nothing.
 func (r Range) By(step int) Range {
@@ -66,11 +66,11 @@ func (r Range) By(step int) Range {
 // String writes it as Python does: "1:5", "::-1", "3", "...", "None".
 func (r Range) String() string {
 	switch r.kind {
-	case anIndex:
+	case singleIndex:
 		return fmt.Sprint(r.start)
-	case aNewAxis:
+	case newAxis:
 		return "None"
-	case theRest:
+	case restOfAxes:
 		return "..."
 	}
 	var b strings.Builder
@@ -126,7 +126,7 @@ func (r Range) resolve(n int) (first, step, count int) {
 // Slice returns a view of a part, one Range for each axis from the first on; axes without one are taken whole. It is
 // Python's t[ranges...]:
 //
-//	t.Slice(tensor.R(1, 5), tensor.Whole, tensor.Whole.By(-1))  // t[1:5, :, ::-1]
+//	t.Slice(tensor.FromTo(1, 5), tensor.Whole, tensor.Whole.By(-1))  // t[1:5, :, ::-1]
 //	t.Slice(tensor.Rest, tensor.Index(0))                       // t[..., 0]
 func (t *Tensor) Slice(ranges ...Range) (*Tensor, error) {
 	t.alive("Slice")
@@ -134,21 +134,21 @@ func (t *Tensor) Slice(ranges ...Range) (*Tensor, error) {
 	taken, rests := 0, 0
 	for i, r := range ranges {
 		switch {
-		case r.kind == theRest:
+		case r.kind == restOfAxes:
 			rests++
-		case r.kind != aNewAxis:
+		case r.kind != newAxis:
 			taken++
 		}
-		if r.kind == aRange && r.by && r.step == 0 {
-			return nil, t.refuse(asked, "range %d has a step of 0", i)
+		if r.kind == indexRange && r.by && r.step == 0 {
+			return nil, t.viewError(asked, "range %d has a step of 0", i)
 		}
 	}
 	left := len(t.shape) - taken
 	switch {
 	case left < 0:
-		return nil, t.refuse(asked, "it takes %d axes, of %d", taken, len(t.shape))
+		return nil, t.viewError(asked, "it takes %d axes, of %d", taken, len(t.shape))
 	case rests > 1:
-		return nil, t.refuse(asked, "there are %d Rests", rests)
+		return nil, t.viewError(asked, "there are %d Rests", rests)
 	}
 	each := ranges
 	if rests == 0 {
@@ -159,15 +159,15 @@ func (t *Tensor) Slice(ranges ...Range) (*Tensor, error) {
 	axis := 0
 	for _, r := range each {
 		switch r.kind {
-		case theRest:
+		case restOfAxes:
 			v.shape, v.strides = append(v.shape, t.shape[axis:axis+left]...), append(v.strides, t.strides[axis:axis+left]...)
 			axis += left
-		case aNewAxis:
+		case newAxis:
 			added = append(added, len(v.shape)+len(added))
-		case anIndex:
+		case singleIndex:
 			i, n := r.start, t.shape[axis]
 			if i < -n || i >= n {
-				return nil, t.refuse(asked, "index %d is out of range for axis %d of length %d", i, axis, n)
+				return nil, t.viewError(asked, "index %d is out of range for axis %d of length %d", i, axis, n)
 			}
 			if i < 0 {
 				i += n
@@ -183,7 +183,7 @@ func (t *Tensor) Slice(ranges ...Range) (*Tensor, error) {
 	for _, at := range added {
 		v.insert(at)
 	}
-	return t.fit(asked, v)
+	return t.checkView(asked, v)
 }
 
 func sliceText(ranges []Range) string {
@@ -217,7 +217,7 @@ func (t *Tensor) Select(axis, index int) (*Tensor, error) {
 	}
 	n := t.shape[a]
 	if index < -n || index >= n {
-		return nil, t.refuse(asked, "the index is out of range for axis %d of length %d", a, n)
+		return nil, t.viewError(asked, "the index is out of range for axis %d of length %d", a, n)
 	}
 	if index < 0 {
 		index += n
@@ -227,10 +227,10 @@ func (t *Tensor) Select(axis, index int) (*Tensor, error) {
 
 // selected is Select of an axis and an index that exist.
 func (t *Tensor) selected(axis, index int) *Tensor {
-	v := t.same()
+	v := t.copyView()
 	v.offset += index * v.strides[axis]
 	v.shape, v.strides = slices.Delete(v.shape, axis, axis+1), slices.Delete(v.strides, axis, axis+1)
-	return t.settle(v)
+	return t.resetEmptyOffset(v)
 }
 
 // Narrow returns a view of length indices along an axis from start on, which may count from the end. Unlike those of
@@ -244,23 +244,23 @@ func (t *Tensor) Narrow(axis, start, length int) (*Tensor, error) {
 	}
 	n := t.shape[a]
 	if start < -n || start > n {
-		return nil, t.refuse(asked, "the start is out of range for axis %d of length %d", a, n)
+		return nil, t.viewError(asked, "the start is out of range for axis %d of length %d", a, n)
 	}
 	if start < 0 {
 		start += n
 	}
 	if length < 0 || length > n-start {
-		return nil, t.refuse(asked, "axis %d has %d indices from %d on", a, n-start, start)
+		return nil, t.viewError(asked, "axis %d has %d indices from %d on", a, n-start, start)
 	}
 	return t.narrowed(a, start, length), nil
 }
 
 // narrowed is Narrow of a part that exists.
 func (t *Tensor) narrowed(axis, start, length int) *Tensor {
-	v := t.same()
+	v := t.copyView()
 	v.offset += start * v.strides[axis]
 	v.shape[axis] = length
-	return t.settle(v)
+	return t.resetEmptyOffset(v)
 }
 
 // Split returns views of consecutive parts along an axis, of the given lengths, which add up to the axis's.
@@ -274,12 +274,12 @@ func (t *Tensor) Split(axis int, lengths ...int) ([]*Tensor, error) {
 	left := t.shape[a]
 	for _, n := range lengths {
 		if n < 0 || n > left {
-			return nil, t.refuse(asked, "the lengths do not add up to %d, that of axis %d", t.shape[a], a)
+			return nil, t.viewError(asked, "the lengths do not add up to %d, that of axis %d", t.shape[a], a)
 		}
 		left -= n
 	}
 	if left != 0 {
-		return nil, t.refuse(asked, "the lengths do not add up to %d, that of axis %d", t.shape[a], a)
+		return nil, t.viewError(asked, "the lengths do not add up to %d, that of axis %d", t.shape[a], a)
 	}
 	parts := make([]*Tensor, len(lengths))
 	start := 0
@@ -301,7 +301,7 @@ func (t *Tensor) Chunk(axis, n int) ([]*Tensor, error) {
 		return nil, err
 	}
 	if n < 1 {
-		return nil, t.refuse(asked, "there is at least one part")
+		return nil, t.viewError(asked, "there is at least one part")
 	}
 	length := t.shape[a]
 	if length == 0 {
@@ -322,12 +322,12 @@ func (t *Tensor) Flip(axes ...int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := t.same()
+	v := t.copyView()
 	for a, n := range t.shape {
 		if n > 0 && (len(axes) == 0 || slices.Contains(flipped, a)) {
 			v.offset += (n - 1) * v.strides[a]
 			v.strides[a] = -v.strides[a]
 		}
 	}
-	return t.settle(v), nil
+	return t.resetEmptyOffset(v), nil
 }

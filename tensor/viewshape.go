@@ -18,12 +18,12 @@ func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
 	}
 	size, err := sizeOf(t.dtype, full)
 	if err != nil {
-		return nil, t.refuse(asked, "%w", err)
+		return nil, t.viewError(asked, "%w", err)
 	}
 	want := t.Size()
 	if open >= 0 {
 		if size == 0 {
-			return nil, t.refuse(asked, "beside a length of 0, -1 may stand for any")
+			return nil, t.viewError(asked, "beside a length of 0, -1 may stand for any")
 		}
 		if want%size == 0 {
 			full[open] = int(want / size)
@@ -31,11 +31,11 @@ func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
 		}
 	}
 	if size != want {
-		return nil, t.refuse(asked, "it has %d elements", t.Len())
+		return nil, t.viewError(asked, "it has %d elements", t.Len())
 	}
 	strides, ok := restride(t.shape, t.strides, full)
 	if !ok {
-		return nil, t.refuse(asked, "with strides %v, %w", t.strides, ErrNeedsCopy)
+		return nil, t.viewError(asked, "with strides %v, %w", t.strides, ErrNeedsCopy)
 	}
 	return t.view(full, strides, t.offset), nil
 }
@@ -96,15 +96,15 @@ func (t *Tensor) Flatten(first, last int) (*Tensor, error) {
 		return nil, err
 	}
 	if from > to {
-		return nil, t.refuse(asked, "axis %d is not before axis %d", from, to)
+		return nil, t.viewError(asked, "axis %d is not before axis %d", from, to)
 	}
 	part := t.shape[from : to+1]
 	full := slices.Concat(t.shape[:from], []int{elements(part)}, t.shape[to+1:])
 	strides, ok := restride(t.shape, t.strides, full)
 	if !ok {
-		return nil, t.refuse(asked, "with strides %v, %w", t.strides, ErrNeedsCopy)
+		return nil, t.viewError(asked, "with strides %v, %w", t.strides, ErrNeedsCopy)
 	}
-	return t.fit(asked, t.view(full, strides, t.offset))
+	return t.checkView(asked, t.view(full, strides, t.offset))
 }
 
 // Expand returns a view of a greater shape in which elements are repeated, with strides of 0: along axes of length 1, which
@@ -114,7 +114,7 @@ func (t *Tensor) Expand(shape ...int) (*Tensor, error) {
 	asked := func() string { return fmt.Sprintf("Expand(%v)", shape) }
 	front := len(shape) - len(t.shape)
 	if front < 0 {
-		return nil, t.refuse(asked, "it has %d axes", len(t.shape))
+		return nil, t.viewError(asked, "it has %d axes", len(t.shape))
 	}
 	v := t.view(slices.Clone(shape), make([]int, len(shape)), t.offset)
 	for i, n := range t.shape {
@@ -123,10 +123,10 @@ func (t *Tensor) Expand(shape ...int) (*Tensor, error) {
 		case *length == -1 || *length == n:
 			*length, v.strides[front+i] = n, t.strides[i]
 		case n != 1:
-			return nil, t.refuse(asked, "axis %d has length %d: only 1 can become %d", i, n, *length)
+			return nil, t.viewError(asked, "axis %d has length %d: only 1 can become %d", i, n, *length)
 		}
 	}
-	return t.fit(asked, v)
+	return t.checkView(asked, v)
 }
 
 // BroadcastShapes returns the shape to which all the given ones can be expanded: axes are matched from the last on, and

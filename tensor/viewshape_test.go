@@ -30,7 +30,7 @@ func TestRangesAreThoseOfPython(t *testing.T) {
 		for a := -7; a <= 6; a++ {
 			for b := -7; b <= 6; b++ {
 				for _, step := range []int{-3, -2, -1, 1, 2, 3} {
-					r := tensor.R(a, b)
+					r := tensor.FromTo(a, b)
 					switch {
 					case a == -7 && b == -7: // -7 is for none, which comes first
 						r = tensor.Whole
@@ -66,7 +66,7 @@ func TestExtremeArguments(t *testing.T) {
 	for _, a := range extremes {
 		for _, b := range extremes {
 			for _, step := range append(extremes, -1, 1) {
-				v, err := x.Slice(tensor.Whole, tensor.R(a, b).By(step))
+				v, err := x.Slice(tensor.Whole, tensor.FromTo(a, b).By(step))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -157,7 +157,7 @@ func TestErrorsNameBothSides(t *testing.T) {
 		{single(x.Slice(tensor.Index(0), tensor.Index(3))), "Slice(0, 3) of float32[2 3]: index 3 is out of range for axis 1 of length 3"},
 		{single(x.Slice(tensor.Whole, tensor.Whole, tensor.From(1))), "Slice(:, :, 1:) of float32[2 3]: it takes 3 axes, of 2"},
 		{single(x.Slice(tensor.Rest, tensor.Rest)), "Slice(..., ...) of float32[2 3]: there are 2 Rests"},
-		{single(x.Slice(tensor.R(0, 1).By(0))), "Slice(0:1:0) of float32[2 3]: range 0 has a step of 0"},
+		{single(x.Slice(tensor.FromTo(0, 1).By(0))), "Slice(0:1:0) of float32[2 3]: range 0 has a step of 0"},
 		{single(x.Select(1, 3)), "Select(1, 3) of float32[2 3]: the index is out of range for axis 1 of length 3"},
 		{single(x.Narrow(1, 2, 2)), "Narrow(1, 2, 2) of float32[2 3]: axis 1 has 1 indices from 2 on"},
 		{many(x.Split(1, 1, 1)), "Split(1, [1 1]) of float32[2 3]: the lengths do not add up to 3, that of axis 1"},

@@ -11,14 +11,14 @@ func (t *Tensor) AsStrided(shape, strides []int, offset int) (*Tensor, error) {
 	t.alive("AsStrided")
 	asked := func() string { return fmt.Sprintf("AsStrided(%v, %v, %d)", shape, strides, offset) }
 	if len(shape) != len(strides) {
-		return nil, t.refuse(asked, "there are %d strides for %d axes", len(strides), len(shape))
+		return nil, t.viewError(asked, "there are %d strides for %d axes", len(strides), len(shape))
 	}
-	v, err := t.fit(asked, t.view(slices.Clone(shape), slices.Clone(strides), offset))
+	v, err := t.checkView(asked, t.view(slices.Clone(shape), slices.Clone(strides), offset))
 	if err != nil {
 		return nil, err
 	}
-	if err := inside(t.dtype, v.offset, shape, strides, t.storage.r.size); err != nil {
-		return nil, t.refuse(asked, "%w", err)
+	if err := checkBounds(t.dtype, v.offset, shape, strides, t.storage.state.size); err != nil {
+		return nil, t.viewError(asked, "%w", err)
 	}
 	return v, nil
 }
@@ -34,17 +34,17 @@ func (t *Tensor) Unfold(axis, size, step int) (*Tensor, error) {
 	}
 	n := t.shape[a]
 	if size < 0 || size > n {
-		return nil, t.refuse(asked, "axis %d has length %d", a, n)
+		return nil, t.viewError(asked, "axis %d has length %d", a, n)
 	}
 	if step < 1 {
-		return nil, t.refuse(asked, "the step must be positive")
+		return nil, t.viewError(asked, "the step must be positive")
 	}
 	v := t.view(append(slices.Clone(t.shape), size), append(slices.Clone(t.strides), t.strides[a]), t.offset)
 	v.shape[a] = (n-size)/step + 1
 	if v.shape[a] > 1 { // the step may be any number if it is never taken
 		v.strides[a] *= step
 	}
-	return t.fit(asked, v)
+	return t.checkView(asked, v)
 }
 
 // Diagonal returns a view of the elements whose indices along two axes are equal or, if offset is not 0, of those whose
@@ -73,5 +73,5 @@ func (t *Tensor) Diagonal(offset, axis1, axis2 int) (*Tensor, error) {
 		v.offset += max(offset, 0)*t.strides[b] - min(offset, 0)*t.strides[a]
 	}
 	v.shape, v.strides = append(v.shape, length), append(v.strides, t.strides[a]+t.strides[b])
-	return t.settle(v), nil
+	return t.resetEmptyOffset(v), nil
 }

@@ -35,16 +35,16 @@ func TestViewAsReadsTheSameBytes(t *testing.T) {
 		v    *tensor.Tensor
 		fits bool
 	}{
-		{tensor.Must(x.Slice(tensor.Whole, tensor.R(1, 2))), false},                               // an odd length
-		{tensor.Must(tensor.Must(x.Flatten(0, -1)).Slice(tensor.R(1, 3))), false},                 // an odd offset
-		{tensor.Must(x.AsStrided([]int{2, 2}, []int{1, 1}, 0)), false},                            // an odd stride
-		{tensor.Must(x.AsStrided([]int{1, 2}, []int{1, 1}, 0)), true},                             // which nothing takes
-		{tensor.Must(tensor.Must(x.Flatten(0, -1)).Slice(tensor.Whole.By(2))), false},             // no neighbours
-		{tensor.Must(x.Select(0, 1)), true},                                                       //
-		{tensor.Must(tensor.Must(x.Slice(tensor.Index(0), tensor.Index(0))).Unsqueeze(0)), false}, // one element
-		{tensor.Must(x.Slice(tensor.Whole, tensor.R(1, 1))), true},                                // none
-		{tensor.Must(tensor.Must(x.Slice(tensor.Index(0), tensor.R(0, 1))).Expand(2, 1)), false},  // one, twice
-		{tensor.Must(tensor.Must(x.Slice(tensor.Index(0))).Expand(3, 2)), true},                   // two, three times
+		{tensor.Must(x.Slice(tensor.Whole, tensor.FromTo(1, 2))), false},                              // an odd length
+		{tensor.Must(tensor.Must(x.Flatten(0, -1)).Slice(tensor.FromTo(1, 3))), false},                // an odd offset
+		{tensor.Must(x.AsStrided([]int{2, 2}, []int{1, 1}, 0)), false},                                // an odd stride
+		{tensor.Must(x.AsStrided([]int{1, 2}, []int{1, 1}, 0)), true},                                 // which nothing takes
+		{tensor.Must(tensor.Must(x.Flatten(0, -1)).Slice(tensor.Whole.By(2))), false},                 // no neighbours
+		{tensor.Must(x.Select(0, 1)), true},                                                           //
+		{tensor.Must(tensor.Must(x.Slice(tensor.Index(0), tensor.Index(0))).Unsqueeze(0)), false},     // one element
+		{tensor.Must(x.Slice(tensor.Whole, tensor.FromTo(1, 1))), true},                               // none
+		{tensor.Must(tensor.Must(x.Slice(tensor.Index(0), tensor.FromTo(0, 1))).Expand(2, 1)), false}, // one, twice
+		{tensor.Must(tensor.Must(x.Slice(tensor.Index(0))).Expand(3, 2)), true},                       // two, three times
 	} {
 		if _, err := c.v.ViewAs(dtype.Float64); (err == nil) != c.fits {
 			t.Errorf("%v with strides %v at %d: %v", c.v.Brief(), c.v.Strides(), c.v.Offset(), err)

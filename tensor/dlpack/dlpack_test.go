@@ -77,7 +77,7 @@ func TestExportAndImportAgain(t *testing.T) {
 			x := filled(t, p, d, 3, 4)
 			views := map[string]*tensor.Tensor{"whole": x, "transposed": x.T()}
 			for name, r := range map[string][]tensor.Range{
-				"row": {tensor.Index(1)}, "one": {tensor.Index(2), tensor.Index(3)}, "none": {tensor.R(1, 1)}, "columns": {tensor.Whole, tensor.R(1, 3)},
+				"row": {tensor.Index(1)}, "one": {tensor.Index(2), tensor.Index(3)}, "none": {tensor.FromTo(1, 1)}, "columns": {tensor.Whole, tensor.FromTo(1, 3)},
 				"backwards": {tensor.Whole.By(-1), tensor.Whole.By(-2)},
 			} {
 				v, err := x.Slice(r...)

@@ -1,0 +1,53 @@
+package tensor
+
+import (
+	"errors"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+)
+
+// A reclaimingAllocator is a place's allocator with the place's options. If there is no room, it reclaims dropped
+// storages and tries again.
+type reclaimingAllocator struct{ place *Place }
+
+// Alloc implements mem.Allocator.
+func (a reclaimingAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+	return a.AllocWith(s, size, mem.AllocOptions{})
+}
+
+// AllocWith implements mem.OptionsAllocator; the request's options are joined with the place's. It retries as long as
+// storages come and go, since another goroutine may have made room, or taken it. These attempts are tentative; only
+// when nothing is left to reclaim does it make a final request, whose failure counts and is reported as out of memory.
+// With NoRetry it makes one request.
+func (a reclaimingAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+	if a.place.options != nil {
+		o = o.Join(*a.place.options)
+	}
+	h := a.place.state
+	if o.NoRetry {
+		return mem.AllocWith(h.alloc, s, size, o)
+	}
+	changes, tentative := &h.live.changes, o
+	tentative.Tentative = true
+	b, err := mem.AllocWith(h.alloc, s, size, tentative)
+	for errors.Is(err, mem.ErrNoMemory) {
+		before := changes.Load()
+		if h.live.reclaim() > 0 || changes.Load() != before {
+			b, err = mem.AllocWith(h.alloc, s, size, tentative)
+			continue
+		}
+		if b, err = mem.AllocWith(h.alloc, s, size, o); changes.Load() == before {
+			break
+		}
+	}
+	return b, err
+}
+
+// Free implements mem.Allocator.
+func (a reclaimingAllocator) Free(b mem.Block, used ...driver.Stream) {
+	a.place.state.alloc.Free(b, used...)
+}
+
+// Unwrap implements mem.Wrapper.
+func (a reclaimingAllocator) Unwrap() mem.Allocator { return a.place.state.alloc }
