@@ -1,4 +1,4 @@
-// The program that README.md shows: tensors on the best device that there is.
+// The program of README.md: tensors on the best device of the machine.
 package main
 
 import (
@@ -13,17 +13,16 @@ import (
 
 func main() {
 	ctx := context.Background()
-	eng, err := engine.Open(ctx, engine.Config{}) // a GPU, if there is one; else the host
+	eng, err := engine.Open(ctx, engine.Config{}) // a GPU if there is one, else the host
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer eng.Close(ctx)
-	s, err := eng.NewSession() // what is made at its place is released with it
+	s, err := eng.NewSession() // closing it releases the tensors made at its place
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
-
 	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3, 4, 5, 6}, 2, 3)
 	if err != nil {
 		log.Fatal(err)
