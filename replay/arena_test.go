@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/direct"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -111,7 +113,7 @@ func (forgetful) Copy(_, _ driver.Pointer, _ int64) error { return nil }
 
 // A block whose bytes were left behind is found out.
 func TestContentsFindBlocksThatWereNotMoved(t *testing.T) {
-	dev := plainDevice{openHost(t)}
+	dev := plainDevice{drivertest.OpenDevice(t, "host:total=8GiB")}
 	p := program(t, "alloc a 4096\nalloc b 4096\nalloc c 4096\nfree a\nalloc d 8192\nfree b\n")
 	for _, forgets := range []bool{false, true} {
 		a, err := arena.New(dev, arena.Config{Size: 16 << 10})
@@ -123,7 +125,7 @@ func TestContentsFindBlocksThatWereNotMoved(t *testing.T) {
 			s = forgetful{s}
 		}
 		r, err := replay.Run(p, a, dev, replay.Options{Contents: replay.WholeContents, Streams: []driver.Stream{s}})
-		var changed *replay.ContentsError
+		var changed *verify.ContentsError
 		if found := errors.As(err, &changed); found != forgets || a.Moves().Blocks != 2 || found && changed.Op != 5 {
 			t.Errorf("forgets %v: %+v, %+v, %v", forgets, r, a.Moves(), err)
 		}
@@ -153,7 +155,7 @@ func TestBlocksOfPrivatePoolsStay(t *testing.T) {
 // given it back.
 func TestAtOnceCompletesDeferredFrees(t *testing.T) {
 	p := program(t, "alloc a 4096\nfree a pending\nalloc b 4096 on=s1\nfree b pending\ncomplete b\ncomplete a\nalloc c 1024\n")
-	dev := openHost(t)
+	dev := drivertest.OpenDevice(t, "host:total=8GiB")
 	a, err := arena.New(dev, arena.Config{Size: 4096})
 	if err != nil {
 		t.Fatal(err)

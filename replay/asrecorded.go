@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -30,10 +30,10 @@ func (c *comparer) fromRecording(row *Row) bool {
 	row.FromRecording = true
 	row.Ops, row.Allocs = len(w.Program.Ops), v.Allocs
 	row.RequestedPeak, row.AllocatedPeak, row.ReservedPeak = v.Peaks.Requested, v.AllocatedPeak, v.Peaks.Reserved
-	row.Priced, row.DriverUse = true, v.use
-	if v.early != nil {
+	row.Priced, row.DriverUse = true, v.DriverUse
+	if v.Before != nil {
 		n := len(w.Program.Ops)
-		row.Later = &Later{DriverUse: v.use.since(*v.early), Recorded: w.recorded(thirdOf(w.Program), n)}
+		row.Later = &Later{DriverUse: v.DriverUse.Since(*v.Before), Recorded: w.recorded(thirdOf(w.Program), n)}
 	}
 	row.Retries, row.OOMs, row.FirstOOM = v.Retries, v.OOMs, -1
 	if v.OOMs > 0 {
@@ -54,7 +54,7 @@ func (c *comparer) fromRecording(row *Row) bool {
 	case c.result.LimitRecorded:
 		row.Notes = append(row.Notes, "The file does not say how much memory there was when this was recorded. The other rows "+
 			"may reserve what it is known to have been able to; --limit or --capacity give them something else.")
-	case v.refusals > 0:
+	case v.Refusals > 0:
 		row.Notes = append(row.Notes, "The driver, or a limit, refused memory when this was recorded. The other rows have the "+
 			"whole device: --limit and --capacity give them less.")
 	}
@@ -71,7 +71,7 @@ func (c *comparer) repeatFailure(op int, s *Spec) (*OOM, error) {
 	if limit == 0 {
 		limit = c.w.RecordedLimit
 	}
-	run := plainRun{work: c.w, spec: s, limit: limit, capacity: c.opts.Capacity}
+	run := simulation{work: c.w, spec: s, limit: limit, capacity: c.opts.Capacity}
 	res, err := run.do()
 	if err != nil || len(res.OOMs) == 0 || res.OOMs[0].Op != op {
 		return nil, nil // the row has its figures from the recording
@@ -81,11 +81,11 @@ func (c *comparer) repeatFailure(op int, s *Spec) (*OOM, error) {
 }
 
 // whyNot says why a verdict is not what the row AsRecorded asks for, or nothing if it is.
-func (c *comparer) whyNot(v *Verdict, err error) string {
+func (c *comparer) whyNot(v *verify.Verdict, err error) string {
 	const equal = "so these are the figures of an equal run on the simulated device"
 	exact := err == nil && v.Difference == nil
 	switch {
-	case exact && v.Peaks.Reserved <= c.opts.Capacity && (c.opts.Limit == 0 || v.refusals == 0):
+	case exact && v.Peaks.Reserved <= c.opts.Capacity && (c.opts.Limit == 0 || v.Refusals == 0):
 		return ""
 	case exact, err == nil && c.opts.Limit > 0:
 		return "with this much memory the run would have gone otherwise than it was recorded, so these are the figures of a " +
@@ -93,7 +93,7 @@ func (c *comparer) whyNot(v *Verdict, err error) string {
 	case c.w.Program.Anomalies.Count > 0 && c.w.Program.Prelude.Blocks == 0:
 		return "entries contradict each other, so the recording cannot be followed, and these are the figures of a run on the " +
 			"simulated device."
-	case c.w.Program.Prelude.Blocks > 0 || errors.Is(err, ErrLateStart):
+	case c.w.Program.Prelude.Blocks > 0 || errors.Is(err, verify.ErrLateStart):
 		return "what was there before the recording is not in the file, " + equal + "; PyTorch's may differ."
 	case err != nil:
 		return fmt.Sprintf("the recording could not be followed (%v), %s.", err, equal)
@@ -103,37 +103,14 @@ func (c *comparer) whyNot(v *Verdict, err error) string {
 	}
 }
 
-// verify follows the recording. Of the readings that fit it, it prefers the one that the program has: memory that was
-// given back for no reason inside the process was given back by somebody who emptied the cache.
-func (w *Work) verify(cfg caching.Config, total int64) (Verdict, error) {
-	t := w.snapshot.Traces[w.Device]
-	g, later := newGuess(), w.entryOf(thirdOf(w.Program))
+// verify follows the recording. Of the interpretations that fit it, it prefers that of the program, in which memory that was
+// returned without need inside the process was returned by an emptied cache.
+func (w *Work) verify(cfg caching.Config, total int64) (verify.Verdict, error) {
+	opts := verify.Options{Config: &cfg, TotalMemory: total, SplitAt: w.entryOf(thirdOf(w.Program))}
 	for i := range w.Program.Ops {
-		if w.Program.Ops[i].Kind != trace.OpEmptyCache {
-			continue
-		}
-		// The verifier reads from where a call's events begin, completions included.
-		for entry := int(w.Program.Entries[i]); entry >= 0; entry-- {
-			g.readings[entry] = emptiedBefore
-			if entry == 0 || t.Events[entry-1].Action != mem.ActionFreeCompleted {
-				break
-			}
+		if w.Program.Ops[i].Kind == trace.OpEmptyCache {
+			opts.EmptiedAt = append(opts.EmptiedAt, int(w.Program.Entries[i]))
 		}
 	}
-	if len(g.readings) > 0 {
-		rec, err := newRecording(w.snapshot, w.Device, t, total)
-		if err != nil {
-			return Verdict{}, err
-		}
-		rec.later = later
-		r, err := newVerifier(rec, cfg, g)
-		if err != nil {
-			return Verdict{}, err
-		}
-		if v, err := r.run(); err == nil && v.Difference == nil {
-			v.Limit = cfg.Limit
-			return v, nil
-		}
-	}
-	return verifyDevice(w.snapshot, w.Device, t, cfg, VerifyOptions{TotalMemory: total, later: later})
+	return verify.Device(w.snapshot, w.Device, opts)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -33,7 +34,7 @@ func TestDefect02_CapacitiesHaveARange(t *testing.T) {
 		_, compared := replay.Compare(w, replay.CompareOptions{Capacity: capacity, Specs: specs[:1]})
 		_, searched := replay.SmallestLimit(w, "caching", capacity)
 		_, chosen := replay.DefaultSpecs(w, replay.CompareOptions{Capacity: capacity})
-		_, verified := replay.Verify(s, replay.VerifyOptions{TotalMemory: capacity})
+		_, verified := verify.Verify(s, verify.Options{TotalMemory: capacity})
 		in := capacity >= 0 && capacity <= sim.MaxTotal
 		for what, err := range map[string]error{"Compare": compared, "SmallestLimit": searched, "DefaultSpecs": chosen, "Verify": verified} {
 			if in != (err == nil) || err != nil && !strings.Contains(err.Error(), "want 1 to 36028797018963968 (32768TiB)") {

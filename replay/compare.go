@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
 // CompareOptions say what work is compared on. The zero value is the default set of specs on a simulated H200.
@@ -64,9 +65,9 @@ type Row struct {
 	AllocatedPeak int64 // bytes of blocks on loan
 	ReservedPeak  int64 // bytes in segments and mapped pages; -1 if the allocator does not tell
 
-	Priced    bool   // the device was simulated, so that DriverTime is by its cost model
-	DriverUse        // in the whole run, the allocator's opening included
-	Later     *Later // and after its first third; nil if it ended before
+	Priced           bool   // the device was simulated, so that DriverTime is by its cost model
+	verify.DriverUse        // in the whole run, the allocator's opening included
+	Later            *Later // and after its first third; nil if it ended before
 
 	Retries  int64 // requests that needed the whole cache freed first
 	OOMs     int   // requests without room; the run ends at the first one that had room when it was recorded
@@ -79,8 +80,8 @@ type Row struct {
 	NsPerOp       float64 // measured, the best of three runs with nothing beside them; 0 if not measured
 	SmallestLimit int64   // bytes, a multiple of 1 MiB; 0 if not searched, -1 if no limit is enough; see SmallestLimit
 
-	FromRecording bool  // peaks and counts are those of Verify's run, which was exact
-	AtPeak        Usage // what the memory held when it first reached its peak; of the row AsRecorded only
+	FromRecording bool         // peaks and counts are those of Verify's run, which was exact
+	AtPeak        verify.Usage // what the memory held when it first reached its peak; of the row AsRecorded only
 	Notes         []string
 }
 
@@ -230,7 +231,7 @@ func (c *comparer) row(s *Spec) (row Row, err error) {
 		row.Failure, err = c.repeatFailure(row.FirstOOM, s)
 		return row, err
 	}
-	run := plainRun{work: c.w, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
+	run := simulation{work: c.w, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, open: c.opts.OpenDevice}
 	run.opts.Contents = c.opts.Contents
 	if c.opts.OpenDevice != nil {
 		run.opts.Now = c.opts.Now
@@ -253,7 +254,7 @@ func (c *comparer) row(s *Spec) (row Row, err error) {
 	return row, nil
 }
 
-func (r *Row) fill(res *plainResult) {
+func (r *Row) fill(res *simulationResult) {
 	r.Ops, r.Allocs = res.Ops, res.Allocs
 	r.RequestedPeak, r.AllocatedPeak, r.ReservedPeak = res.RequestedPeak, res.AllocatedPeak, res.ReservedPeak
 	r.Priced, r.DriverUse, r.Later = res.priced, res.use, res.later
@@ -284,7 +285,7 @@ func (r *Row) noteMoves() {
 
 // time measures a plain run, and keeps the best time.
 func (c *comparer) time(row *Row, s *Spec) error {
-	run := plainRun{work: c.w, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, ungauged: true}
+	run := simulation{work: c.w, spec: s, limit: c.result.Limit, capacity: c.opts.Capacity, ungauged: true}
 	run.opts.Now = c.opts.Now
 	res, err := run.do()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -76,6 +77,9 @@ func pyTorchFigures(t *testing.T) []figuresRow {
 	return rows
 }
 
+// The limits under which the files of testdata/traces were recorded; see its README.
+var recordedLimit = map[string]string{"gpt2.oom": "18.2GiB", "unet.gc6": "9.5GiB"}
+
 // The peaks of the recorded settings are PyTorch's, byte for byte, whether or not the limit of the recording is given.
 func TestPeaksAsRecordedArePyTorchs(t *testing.T) {
 	files, err := filepath.Glob(traces + "*.pickle.zst")
@@ -85,7 +89,7 @@ func TestPeaksAsRecordedArePyTorchs(t *testing.T) {
 	}
 	for _, want := range rows {
 		limits := []string{""}
-		if l := recordedLimits[want.name]; l != "" {
+		if l := recordedLimit[want.name]; l != "" {
 			limits = append(limits, l)
 		}
 		for _, l := range limits {
@@ -295,7 +299,7 @@ func TestEachDeviceIsWorkOfItsOwn(t *testing.T) {
 			t.Errorf("device %d: %+v", all[i].Device, r)
 		}
 	}
-	if _, err := replay.Works(&snapshot.Snapshot{}); !errors.Is(err, replay.ErrNoHistory) {
+	if _, err := replay.Works(&snapshot.Snapshot{}); !errors.Is(err, verify.ErrNoHistory) {
 		t.Errorf("no history: %v", err)
 	}
 }

@@ -6,6 +6,9 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
+	"github.com/ashlar-go/ashlar/replay/internal/pattern"
+	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
 // Contents says how much of each block Run writes and checks.
@@ -17,32 +20,18 @@ const (
 	WholeContents            // every byte
 )
 
-// A ContentsError is a block whose contents changed while it was on loan, or while another stream still used it.
-type ContentsError struct {
-	Op     int // in whose run it was seen: the block's free, or the completion of that; of Verify the trace entry
-	Block  mem.Block
-	Offset int64 // bytes from the start of the block
-	Want   byte
-	Got    byte
-}
-
-func (e *ContentsError) Error() string {
-	return fmt.Sprintf("replay: op %d: block at %#x of %d bytes: byte %d is %#02x, %#02x was written: its memory was given to another block",
-		e.Op, e.Block.Ptr, e.Block.Size, e.Offset, e.Got, e.Want)
-}
-
 // contents is a mem.Wrapper that fills every block with a pattern of its own and checks it at the end of the loan. It
 // measures the calls to the allocator below, since its own work takes much longer.
 type contents struct {
 	below    mem.Allocator
-	painter  painter
+	painter  pattern.Painter
 	now      func() time.Time
 	elapsed  time.Duration
-	blocks   map[driver.Pointer]*written // on loan
-	pending  map[sideMark]*written       // freed, but with other users
-	last     uint64                      // number of the block filled last
-	mismatch *ContentsError              // the first
-	err      error                       // the first other one
+	blocks   map[driver.Pointer]*written    // on loan
+	pending  map[deferredfree.Mark]*written // freed, but with other users
+	last     uint64                         // number of the block filled last
+	mismatch *verify.ContentsError          // the first
+	err      error                          // the first other one
 }
 
 // written is what was put into a block, and the stream that did, or that moved it since. It holds a block that may be moved.
@@ -70,13 +59,13 @@ func (w *written) EndMove(b mem.Block, s driver.Stream) {
 }
 
 func newContents(a mem.Allocator, dev driver.Device, opts Options) (*contents, error) {
-	p, err := newPainter(dev, opts.Contents)
+	p, err := pattern.New(dev, plainDevice(dev), opts.Contents == SampledContents)
 	if err != nil {
 		return nil, fmt.Errorf("replay: prepare to check contents: %w", err)
 	}
 	return &contents{
 		below: a, painter: p, now: opts.Now,
-		blocks: map[driver.Pointer]*written{}, pending: map[sideMark]*written{},
+		blocks: map[driver.Pointer]*written{}, pending: map[deferredfree.Mark]*written{},
 	}, nil
 }
 
@@ -107,7 +96,7 @@ func (c *contents) Alloc(s driver.Stream, size int64) (b mem.Block, err error) {
 	c.last++
 	w := &written{number: c.last, stream: s, c: c, at: b.Ptr}
 	c.blocks[b.Ptr] = w
-	if err := c.painter.paint(s, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number); err != nil && c.err == nil {
+	if err := c.painter.Paint(s, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number); err != nil && c.err == nil {
 		c.err = err
 	}
 	return b, nil
@@ -122,8 +111,8 @@ func (c *contents) Free(b mem.Block, used ...driver.Stream) {
 	c.check(b, w)
 	delete(c.blocks, b.Ptr)
 	if len(used) > 0 {
-		side := used[0].(*sideStream)
-		c.pending[sideMark{side: uint32(side.id - firstSideID), tick: side.queued.Load()}] = w
+		side := used[0].(*deferredfree.Stream)
+		c.pending[deferredfree.Mark{Stream: side.Index(), Tick: side.Queued.Load()}] = w
 	}
 	c.timed(func() { c.below.Free(b, used...) })
 }
@@ -139,7 +128,7 @@ func (c *contents) Movable(b mem.Block, h mem.Holder) bool {
 }
 
 // completed checks a block whose free is about to complete, unless early says that the allocator waited for it already.
-func (c *contents) completed(b mem.Block, at sideMark, early bool) {
+func (c *contents) completed(b mem.Block, at deferredfree.Mark, early bool) {
 	if !early {
 		c.check(b, c.pending[at])
 	}
@@ -161,12 +150,12 @@ func (c *contents) check(b mem.Block, w *written) {
 	if w == nil || c.mismatch != nil || c.err != nil {
 		return
 	}
-	diff, err := c.painter.compare(w.stream, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number)
+	diff, err := c.painter.Compare(w.stream, driver.Range{Ptr: b.Ptr, Size: b.Size}, w.number)
 	if err != nil {
 		c.err = err
 		return
 	}
 	if diff != nil {
-		c.mismatch = &ContentsError{Block: b, Offset: diff.offset, Want: diff.want, Got: diff.got}
+		c.mismatch = &verify.ContentsError{Block: b, Offset: diff.Offset, Want: diff.Want, Got: diff.Got}
 	}
 }

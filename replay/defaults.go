@@ -63,7 +63,7 @@ func (w *Work) least(opts CompareOptions, prefix string, values []string) (strin
 		if err != nil {
 			return err
 		}
-		run := plainRun{work: w, spec: &s, limit: opts.Limit, capacity: opts.Capacity}
+		run := simulation{work: w, spec: &s, limit: opts.Limit, capacity: opts.Capacity}
 		res, err := run.do()
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Text, err)
@@ -95,7 +95,7 @@ func (w *Work) leastLimit(opts CompareOptions, prefix string, values []string) (
 			return "", err
 		}
 		if least > 0 {
-			run := plainRun{work: w, spec: &s, limit: least - limitStep, capacity: opts.Capacity}
+			run := simulation{work: w, spec: &s, limit: least - limitStep, capacity: opts.Capacity}
 			res, err := run.do()
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", s.Text, err)

@@ -6,27 +6,13 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A DriverUse is what an allocator asked of its device.
-type DriverUse struct {
-	DriverCalls int64 // for memory: Alloc, Free, Reserve, Release, Create, Drop, Map, Unmap; those that failed too
-
-	// DriverTime is what these calls take: by the cost model of a simulated device, as CompareOptions.Now tells of a real
-	// one. It is -1 without that.
-	DriverTime time.Duration
-
-	// Stalls is how many calls (Sync of a stream, Free of the device) kept the host waiting for work that was not done.
-	// A simulated device knows the slowest program there could be: a block is in use by its stream from the moment it is
-	// handed out until after it is freed, and that work is done when somebody waits for it, and not before. On a real
-	// device the only work is what writes and checks contents.
-	Stalls int64
-}
-
 // Later is what came of the ops from index len(Ops)/3 on: when what is kept from the beginning can be used again.
 type Later struct {
-	DriverUse
+	verify.DriverUse
 	Recorded time.Duration // that the ops which were run took when they were recorded; 0 if that is not known
 }
 
@@ -38,16 +24,6 @@ func (l *Later) Share() float64 {
 	return float64(l.DriverTime) / float64(l.Recorded)
 }
 
-// since returns what was used after an earlier reading.
-func (u DriverUse) since(earlier DriverUse) DriverUse {
-	u.DriverCalls -= earlier.DriverCalls
-	u.Stalls -= earlier.Stalls
-	if u.DriverTime >= 0 {
-		u.DriverTime -= earlier.DriverTime
-	}
-	return u
-}
-
 // thirdOf is the first op of Later.
 func thirdOf(p *trace.Program) int { return len(p.Ops) / 3 }
 
@@ -57,7 +33,7 @@ var memoryCalls = []sim.Call{
 }
 
 // simulatedUse reads what was asked of a simulated device so far.
-func simulatedUse(d *sim.Device) (u DriverUse) {
+func simulatedUse(d *sim.Device) (u verify.DriverUse) {
 	tallies := d.Calls()
 	for _, c := range memoryCalls {
 		u.DriverCalls += tallies[c].Count
@@ -71,14 +47,14 @@ func simulatedUse(d *sim.Device) (u DriverUse) {
 // stalls too.
 type gauge struct {
 	after int
-	read  func() DriverUse
+	read  func() verify.DriverUse
 
 	waits      atomic.Int64 // for side streams
-	early, all DriverUse
+	early, all verify.DriverUse
 	passed     bool // op after was come to
 }
 
-func (g *gauge) now() DriverUse {
+func (g *gauge) now() verify.DriverUse {
 	u := g.read()
 	u.Stalls += g.waits.Load()
 	return u
@@ -100,7 +76,7 @@ func (g *gauge) later() *Later {
 	if !g.passed {
 		return nil
 	}
-	return &Later{DriverUse: g.all.since(g.early)}
+	return &Later{DriverUse: g.all.Since(g.early)}
 }
 
 // recorded is how long the ops from index from up to to took when they were recorded, or 0 if that is not known.

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -103,7 +104,7 @@ func TestMarksAreReachedWhenSomebodyWaits(t *testing.T) {
 	}
 	w := scripted(t, lines...)
 	var m *marking
-	run := plainRun{work: w, capacity: 1 << 30, spec: &Spec{open: func(of *Work, dev driver.Device, _ int64) (mem.Allocator, error) {
+	run := simulation{work: w, capacity: 1 << 30, spec: &Spec{open: func(of *Work, dev driver.Device, _ int64) (mem.Allocator, error) {
 		if of != w {
 			t.Error("the opener was shown other work")
 		}
@@ -138,7 +139,7 @@ func TestBlocksAreInUseBeforeTheyAreFreed(t *testing.T) {
 		{[]string{"alloc a 1KiB", "alloc b 1KiB", "alloc c 1KiB on=s1", "alloc d 1KiB on=s1", "alloc e 1KiB"}, 3},
 		{[]string{"alloc a 1KiB", "free a", "alloc b 1KiB", "alloc c 1KiB"}, 2},
 	} {
-		run := plainRun{
+		run := simulation{
 			work: scripted(t, c.script...), capacity: 1 << 30,
 			spec: &Spec{open: func(*Work, driver.Device, int64) (mem.Allocator, error) { return waiting{}, nil }},
 		}
@@ -211,7 +212,7 @@ func TestBoundIsWhatIsRequestedAtThePeak(t *testing.T) {
 		const peak = 7<<20 + 1000
 		b := c.Bound
 		if b.Allocator != Bound || b.RequestedPeak != peak || b.ReservedPeak != peak || b.Waste() != 1 || b.Allocs != 4 ||
-			b.DriverUse != (DriverUse{}) || b.Later.DriverUse != (DriverUse{}) || !b.Completed() {
+			b.DriverUse != (verify.DriverUse{}) || b.Later.DriverUse != (verify.DriverUse{}) || !b.Completed() {
 			t.Errorf("%+v, later %+v", b, b.Later)
 		}
 		if len(c.Rows) != 2 || c.Best < 0 {

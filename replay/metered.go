@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
 // metered is a real device that counts what is asked of it, and times the calls for memory. Its streams are wrapped, and
@@ -20,7 +21,7 @@ type metered struct {
 	standard driver.Stream
 
 	mu      sync.Mutex // a leaf
-	use     DriverUse
+	use     verify.DriverUse
 	streams []meteredStream
 }
 
@@ -46,7 +47,7 @@ func (m *metered) wrap(s driver.Stream) driver.Stream {
 }
 
 // used is what was asked of the device so far.
-func (m *metered) used() DriverUse {
+func (m *metered) used() verify.DriverUse {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u := m.use

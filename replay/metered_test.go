@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
 // What is put between an allocator and a real device changes nothing of what the device does.
@@ -29,7 +30,7 @@ func TestMeteredDeviceCountsWhatIsAskedOfIt(t *testing.T) {
 	memory := func() driver.Pointer { p, err := dev.Alloc(4096); must(err); return p }
 	used := func(when string, calls, stalls int64) {
 		t.Helper()
-		want := DriverUse{DriverCalls: calls, DriverTime: time.Duration(calls) * time.Millisecond, Stalls: stalls}
+		want := verify.DriverUse{DriverCalls: calls, DriverTime: time.Duration(calls) * time.Millisecond, Stalls: stalls}
 		if got := dev.used(); got != want {
 			t.Errorf("%s: %+v, want %+v", when, got, want)
 		}

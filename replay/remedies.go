@@ -48,7 +48,7 @@ func (c *comparer) helps(setting string, op int, s *Spec, limit int64) (bool, er
 	cfg.MaxSplitSize = min(cfg.MaxSplitSize, one.MaxSplitSize)
 	upTo := *c.w.Program
 	upTo.Ops = upTo.Ops[:op+1]
-	run := plainRun{
+	run := simulation{
 		work: c.w, ops: &upTo, spec: &Spec{Text: setting, open: openCaching(cfg)}, limit: limit, capacity: c.opts.Capacity,
 		ungauged: true,
 	}

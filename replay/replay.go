@@ -46,6 +46,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -150,7 +151,7 @@ func Run(p *trace.Program, a mem.Allocator, dev driver.Device, opts Options) (Re
 		err = r.drain()
 	}
 	if r.contents != nil {
-		if closed := r.contents.painter.close(); err == nil {
+		if closed := r.contents.painter.Close(); err == nil {
 			err = closed
 		}
 	}
@@ -175,12 +176,12 @@ func (r *runner) open(dev driver.Device) error {
 		}
 	}
 	var sides int
-	r.plan, sides = sidePlan(r.p)
+	r.plan, sides = deferredfree.Plan(r.p)
 	var waits *atomic.Int64
 	if r.opts.gauge != nil {
 		waits = &r.opts.gauge.waits
 	}
-	r.sides = newSideStreams(sides, waits)
+	r.sides = deferredfree.NewStreams(sides, waits)
 	if r.opts.occupied {
 		if r.working = occupiable(r.streams); r.working != nil {
 			r.users = make([]*sim.Stream, r.p.Blocks)

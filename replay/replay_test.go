@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -246,7 +247,7 @@ func TestContentsFindBlocksHandedOutTwice(t *testing.T) {
 		a.stale = true // frees at once what other streams still use
 		p := program(t, "alloc big 9437000\nalloc a 4096\nfree a pending\nalloc b 8192\nfree big\nfree b\ncomplete a\n")
 		r, err := replay.Run(p, a, d, replay.Options{Contents: mode})
-		var ce *replay.ContentsError
+		var ce *verify.ContentsError
 		if !errors.As(err, &ce) || ce.Op != 6 || ce.Offset != 0 || ce.Block.Size != 4096 || r.Ops != 7 || r.Completed {
 			t.Errorf("mode %d: %+v, %v", mode, r, err)
 		}

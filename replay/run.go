@@ -7,6 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -24,8 +25,8 @@ type runner struct {
 	pools   Pools
 	mover   mem.Mover // nil if a moves nothing
 
-	plan  []sideMark // of each OpFreeDeferred and OpComplete, in order; consumed from the front
-	sides []*sideStream
+	plan  []deferredfree.Mark // of each OpFreeDeferred and OpComplete, in order; consumed from the front
+	sides []*deferredfree.Stream
 	used  []driver.Stream // one, so that Free's variable arguments cost nothing
 
 	pool      uint16 // to which requests go now; 0 for the default
@@ -141,8 +142,8 @@ func (r *runner) span(from, to int) (done int, err error) {
 			s := &slots[op.Block]
 			at := r.plan[0]
 			r.plan = r.plan[1:]
-			side := r.sides[at.side]
-			side.queued.Store(at.tick)
+			side := r.sides[at.Stream]
+			side.Queued.Store(at.Tick)
 			if s.block == (mem.Block{}) {
 				continue
 			}
@@ -158,11 +159,11 @@ func (r *runner) span(from, to int) (done int, err error) {
 			s := &slots[op.Block]
 			at := r.plan[0]
 			r.plan = r.plan[1:]
-			side := r.sides[at.side]
+			side := r.sides[at.Stream]
 			if r.contents != nil && s.block != (mem.Block{}) {
-				r.contents.completed(s.block, at, side.done.Load() >= at.tick)
+				r.contents.completed(s.block, at, side.Done.Load() >= at.Tick)
 			}
-			side.complete(at.tick)
+			side.Complete(at.Tick)
 			requested.now -= s.requested
 		case trace.OpEmptyCache:
 			r.leavePool()
@@ -226,7 +227,7 @@ func (r *runner) endPool() {
 // drain completes and frees what the ops that were run have left, in the order of the blocks' numbers.
 func (r *runner) drain() error {
 	for _, s := range r.sides {
-		s.complete(s.queued.Load())
+		s.Complete(s.Queued.Load())
 	}
 	live := make([]bool, len(r.slots))
 	for i := range r.p.Ops[:r.result.Ops] {

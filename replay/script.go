@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -56,7 +57,7 @@ type ScriptRun struct {
 
 type scriptBlock struct {
 	mem.Block
-	side *sideStream // of a block freed with pending
+	side *deferredfree.Stream // of a block freed with pending
 }
 
 // NewScriptRun returns a run without a device.
@@ -98,7 +99,7 @@ func (r *ScriptRun) closeAllocator() error {
 		if b := r.blocks[name]; b.side == nil {
 			r.alloc.Free(b.Block)
 		} else {
-			b.side.complete(1)
+			b.side.Complete(1)
 		}
 	}
 	a := r.alloc
@@ -240,7 +241,7 @@ func (r *ScriptRun) free(c *trace.Command) error {
 		if b.side == nil {
 			return fmt.Errorf("complete %s: no such block waits after a free with pending", c.Name)
 		}
-		b.side.complete(1)
+		b.side.Complete(1)
 		delete(r.blocks, c.Name)
 		return nil
 	}
@@ -248,8 +249,8 @@ func (r *ScriptRun) free(c *trace.Command) error {
 		return fmt.Errorf("free %s: no such block is on loan", c.Name)
 	}
 	if c.Pending {
-		b.side = &sideStream{id: firstSideID + driver.StreamID(r.sides)}
-		b.side.queued.Store(1)
+		b.side = deferredfree.NewStream(r.sides, nil)
+		b.side.Queued.Store(1)
 		r.sides++
 		r.blocks[c.Name] = b
 		r.alloc.Free(b.Block, b.side)

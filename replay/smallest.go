@@ -34,8 +34,8 @@ func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 // smallestLimit is SmallestLimit, and tells what was moved under that.
 func smallestLimit(w *Work, s *Spec, capacity int64, m *meter) (limit int64, moves *arena.MoveStats, err error) {
 	runs := 0
-	run := func(limit int64) (plainResult, error) {
-		r := plainRun{work: w, spec: s, limit: limit, capacity: capacity}
+	run := func(limit int64) (simulationResult, error) {
+		r := simulation{work: w, spec: s, limit: limit, capacity: capacity}
 		res, err := r.do()
 		if err != nil {
 			err = fmt.Errorf("%s with a limit of %d bytes: %w", s.Text, limit, err)

@@ -9,9 +9,14 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/replay/internal/capacity"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
+
+// H200Memory is the memory of an NVIDIA H200 in bytes, as cudaMemGetInfo reports it.
+const H200Memory = capacity.H200
 
 // Work is what one device's allocator was asked to do, ready to be given to others. It is not changed by use, so
 // several goroutines may run it.
@@ -54,7 +59,7 @@ func Works(s *snapshot.Snapshot) ([]*Work, error) {
 		works = append(works, w)
 	}
 	if len(works) == 0 {
-		return nil, ErrNoHistory
+		return nil, verify.ErrNoHistory
 	}
 	return works, nil
 }
@@ -121,7 +126,7 @@ func times(n int) string {
 // usableConfig is RecordedConfig without the settings that it does not understand, which become notes: a replay under
 // other settings needs none of them.
 func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
-	cfg, notes, err := RecordedConfig(s)
+	cfg, notes, err := verify.RecordedConfig(s)
 	if err == nil {
 		return cfg, notes, nil
 	}
@@ -138,7 +143,7 @@ func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 		}
 		known.Settings.Conf += setting
 	}
-	cfg, notes, err = RecordedConfig(&known)
+	cfg, notes, err = verify.RecordedConfig(&known)
 	if err == nil {
 		return cfg, append(ignored, notes...), nil
 	}
@@ -193,17 +198,5 @@ func (w *Work) capacity(asked int64) (int64, error) {
 	if asked == 0 {
 		asked = w.Capacity
 	}
-	return capacityOr(asked)
-}
-
-// capacityOr is the memory of a device, in bytes; an H200's if that is 0.
-func capacityOr(asked int64) (int64, error) {
-	if asked < 0 || asked > sim.MaxTotal {
-		return 0, fmt.Errorf("replay: a capacity of %d bytes: want 1 to %d (%s), or 0 for the default",
-			asked, int64(sim.MaxTotal), bytesize.Exact(sim.MaxTotal))
-	}
-	if asked == 0 {
-		return H200Memory, nil
-	}
-	return asked, nil
+	return capacity.Of(asked)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/pickle"
-	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
 	"github.com/ashlar-go/ashlar/trace"
@@ -479,7 +479,7 @@ func TestDefect13_UserDefinedEntriesAreKept(t *testing.T) {
 	if got := again.Traces[0].Events; len(got) != len(all) || got[0].Action != mem.ActionUserDefined {
 		t.Errorf("%d entries of %d, the first is %+v", len(got), len(all), got[0])
 	}
-	v, err := replay.Verify(again, replay.VerifyOptions{})
+	v, err := verify.Verify(again, verify.Options{})
 	if err != nil || !v.Exact {
 		t.Errorf("replayed otherwise: %v, %v", err, v.Difference)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/layer"
-	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -107,14 +107,14 @@ func TestOfIsReplayedExactly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := replay.Verify(again, replay.VerifyOptions{TotalMemory: 8 << 30})
+		v, err := verify.Verify(again, verify.Options{TotalMemory: 8 << 30})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !v.Exact || v.Blocks == 0 || v.Allocs < 1500 {
 			t.Errorf("%q: replayed otherwise: %v\n%+v", settings, v.Difference, v)
 		}
-		cfg, notes, err := replay.RecordedConfig(again)
+		cfg, notes, err := verify.RecordedConfig(again)
 		if err != nil || len(notes) > 0 {
 			t.Errorf("settings %q: %v, %q", again.Settings.Conf, err, notes)
 		}

@@ -132,8 +132,8 @@ func init() { driver.Register("same", sameDriver{}) }
 
 // Real memory behind the addresses: its figures, and what is wrong with it.
 func TestVerifyOnADevice(t *testing.T) {
-	path := "../../replay/testdata/graphtrees.pickle.zst"
-	has(t, ok(t, "verify", "--device", "host", "../../replay/testdata/nosplit.expandable.pickle.zst"),
+	path := "../../replay/verify/testdata/graphtrees.pickle.zst"
+	has(t, ok(t, "verify", "--device", "host", "../../replay/verify/testdata/nosplit.expandable.pickle.zst"),
 		"peaks equal; 480 blocks of 474.67MiB written and found unchanged")
 	has(t, ok(t, "verify", "--json", "--device", "host", path), `"exact":true,"blocks_checked":359,"bytes_checked":994371072`)
 	lacks(t, ok(t, "verify", "--json", path), "checked")

@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -171,7 +172,7 @@ func explainInput(err error) error {
 		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote, or a script, whose name ends in .script", err)
 	case errors.As(err, &script) && script.Line == 1:
 		return fmt.Errorf("%w; a script is a text of one request a line: \"ashlar replay --help\" has one", err)
-	case errors.Is(err, replay.ErrLateStart):
+	case errors.Is(err, verify.ErrLateStart):
 		return fmt.Errorf("%w: verify needs all of it, from the first allocation: call "+
 			"torch.cuda.memory._record_memory_history(max_entries=10_000_000) at the start of the program; "+
 			"info and replay work with what there is", err)

@@ -62,7 +62,7 @@ func smallSnapshot(t *testing.T, settings string, history snapshottest.L, more .
 
 // What verify assumed is told to programs, too.
 func TestVerifyTellsProgramsWhatItAssumed(t *testing.T) {
-	got := ok(t, "verify", "--json", "../../replay/testdata/graphtrees.pickle.zst")
+	got := ok(t, "verify", "--json", "../../replay/verify/testdata/graphtrees.pickle.zst")
 	has(t, got, `"exact":true`, `"notes":[`, "blocks were placed as recorded")
 	lacks(t, ok(t, "verify", "--json", sample("gpt2")), "notes")
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/mem/caching"
-	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -61,7 +61,7 @@ type verdictLine struct {
 
 // Run implements the command.
 func (c *verifyCmd) Run(s *streams) (err error) {
-	opts := replay.VerifyOptions{Limit: int64(c.Limit), TotalMemory: int64(c.Capacity)}
+	opts := verify.Options{Limit: int64(c.Limit), TotalMemory: int64(c.Capacity)}
 	var notes []string
 	if c.Settings != nil {
 		cfg, n, err := caching.ParseConfig(*c.Settings)
@@ -86,12 +86,12 @@ func (c *verifyCmd) Run(s *streams) (err error) {
 			return errors.New("a script has no recorded addresses to compare with; replay runs it")
 		}
 		p.at("verifying " + in.name())
-		v, err := replay.Verify(in.snapshot, opts)
+		v, err := verify.Verify(in.snapshot, opts)
 		p.end()
-		if _, _, bad := replay.RecordedConfig(in.snapshot); bad != nil && opts.Config == nil {
+		if _, _, bad := verify.RecordedConfig(in.snapshot); bad != nil && opts.Config == nil {
 			err = fmt.Errorf("%w; --settings replaces them", bad)
 		}
-		var changed *replay.ContentsError
+		var changed *verify.ContentsError
 		if errors.As(err, &changed) { // a difference, and one of the worst
 			s.fail(displayPath(in.path), err)
 			return exit(exitDiffers)
@@ -114,7 +114,7 @@ func (c *verifyCmd) Run(s *streams) (err error) {
 	})
 }
 
-func verdictText(in *input, v *replay.Verdict, notes []string) string {
+func verdictText(in *input, v *verify.Verdict, notes []string) string {
 	var b strings.Builder
 	word, peaks := "exact", "peaks equal"
 	if !v.Exact {

@@ -17,6 +17,8 @@ var exceptions = []exception{
 	{"determinism", "mem/ipc", "crypto/rand.Reader", "tickets must be hard to guess; Options.Rand replaces it"},
 	{"determinism", "mem/raw", "crypto/rand.Read", "keys of pages must be hard to guess"},
 	{"drivers", "driver/drivercost", "driver/sim", "it makes the simulator's cost model"},
+	{"drivers", "replay/internal/capacity", "driver/sim", "the largest memory that a simulated device can have"},
+	{"drivers", "replay/verify", "driver/sim", "the cost model of driver calls"},
 	{"drivers", "replay", "driver/sim", "what driver calls cost, and the device that settings are compared on"},
 	{"drivers", "engine", "driver/cuda", "Open takes the best device that there is"},
 	{"drivers", "engine", "driver/host", "which is the host where there is no other"},

@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -144,7 +145,7 @@ func TestARecordingOfARestoreReplays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := replay.Verify(shot, replay.VerifyOptions{TotalMemory: gib})
+		v, err := verify.Verify(shot, verify.Options{TotalMemory: gib})
 		// What was asked for at free blocks, which a restore gives back too, is not recorded: it may differ in the end.
 		if err != nil || v.AddressesMatched != v.Allocs || v.SegmentEventsMatched != v.SegmentEvents || !v.PeaksEqual() || v.Restored == 0 {
 			t.Errorf("%q: error %v, verdict %+v, difference %v", settings, err, v, v.Difference)

@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -29,8 +30,8 @@ type verifier struct {
 	changed  int            // how many of guess.changes are in force
 	dev      *recordedDevice
 	live     map[driver.Pointer]mem.Block
-	waiting  map[driver.Pointer]sideMark // frees that wait for other streams
-	sides    []*sideStream
+	waiting  map[driver.Pointer]deferredfree.Mark // frees that wait for other streams
+	sides    []*deferredfree.Stream
 	verdict  Verdict
 	users    map[mem.PoolID]bool // the private pools in use
 	reserved int64               // bytes, as recorded up to next
@@ -59,7 +60,7 @@ func newVerifier(rec *recording, cfg caching.Config, g *guess) (*verifier, error
 		rec: rec, t: rec.t, guess: g, cfg: cfg,
 		early:   map[int]bool{},
 		live:    map[driver.Pointer]mem.Block{},
-		waiting: map[driver.Pointer]sideMark{},
+		waiting: map[driver.Pointer]deferredfree.Mark{},
 		users:   map[mem.PoolID]bool{},
 	}
 	if rec.events[mem.ActionAnnotate]+rec.events[mem.ActionUserDefined] > 0 {
@@ -91,9 +92,9 @@ func (v *verifier) run() (Verdict, error) {
 		if err := v.step(); err != nil {
 			return v.verdict, err
 		}
-		if v.verdict.early == nil && v.next > v.rec.later {
+		if v.verdict.Before == nil && v.next > v.rec.splitAt {
 			early := use // so that use stays on the stack
-			v.verdict.early = &early
+			v.verdict.Before = &early
 		}
 		if v.next == before && v.verdict.Difference == nil {
 			e := &v.t.Events[v.next]
@@ -102,14 +103,13 @@ func (v *verifier) run() (Verdict, error) {
 		}
 		if before <= peak && peak < v.next {
 			v.alloc.Observe(nil) // a snapshot is an event too
-			v.verdict.AtPeak = usageOf(v.alloc.Snapshot())
+			v.verdict.AtPeak = UsageOf(v.alloc.Snapshot())
 			v.alloc.Observe(v.observe)
 		}
 	}
 	stats := v.alloc.Stats()
 	v.verdict.Retries = stats.NumAllocRetries
-	v.verdict.use, v.verdict.refusals = v.used(), v.dev.refusals
-	v.verdict.DriverCalls, v.verdict.DriverTime = v.verdict.use.DriverCalls, v.verdict.use.DriverTime
+	v.verdict.DriverUse, v.verdict.Refusals = v.used(), v.dev.refusals
 	v.verdict.Peaks = Peaks{Requested: stats.RequestedBytes.All.Peak, Reserved: stats.ReservedBytes.All.Peak}
 	v.verdict.AllocatedPeak = stats.AllocatedBytes.All.Peak
 	v.compareFinal()
@@ -148,7 +148,7 @@ func (v *verifier) step() error {
 		return v.free(e)
 	}
 	end, isRequest := v.requestFrom(v.next)
-	given, private := v.given(end)
+	given, private := v.freedBefore(end)
 	switch {
 	case given >= 0 && v.privateAt(given):
 		// A call that gives the default pool's memory back begins with that, so this one was only about other pools.
@@ -202,10 +202,10 @@ func (v *verifier) requestFrom(start int) (end int, isRequest bool) {
 }
 
 // given is the first entry from next up to end that gives memory back, or -1, and whether one gives a private pool's.
-func (v *verifier) given(end int) (first int, private bool) {
+func (v *verifier) freedBefore(end int) (first int, private bool) {
 	first = -1
 	for i := v.next; i < end; i++ {
-		if gives(v.t.Events[i].Action) {
+		if frees(v.t.Events[i].Action) {
 			if first < 0 {
 				first = i
 			}
@@ -230,7 +230,7 @@ func (v *verifier) completeRun(n int) {
 			return
 		}
 		before := v.next
-		v.sides[m.side].complete(m.tick)
+		v.sides[m.Stream].Complete(m.Tick)
 		v.alloc.ProcessPending()
 		if v.next == before && v.verdict.Difference == nil {
 			v.differ(v.next, "recorded: "+v.describe(e)+"; the allocator did not notice that it was done")
@@ -294,9 +294,9 @@ func (v *verifier) free(e *trace.Event) error {
 		return nil
 	}
 	side := len(v.sides)
-	v.sides = append(v.sides, &sideStream{id: firstSideID + driver.StreamID(v.rec.completion(v.next)), waits: &v.waits})
-	v.sides[side].queued.Store(1)
-	v.waiting[e.Ptr] = sideMark{tick: 1, side: uint32(side)}
+	v.sides = append(v.sides, deferredfree.NewStream(v.rec.completion(v.next), &v.waits))
+	v.sides[side].Queued.Store(1)
+	v.waiting[e.Ptr] = deferredfree.Mark{Tick: 1, Stream: uint32(side)}
 	v.alloc.Free(b, v.sides[side])
 	return nil
 }

@@ -1,4 +1,4 @@
-package replay_test
+package verify_test
 
 import (
 	"path/filepath"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 )
 
@@ -16,7 +16,7 @@ var recordedLimits = map[string]string{"gpt2.oom": "18.2GiB", "unet.gc6": "9.5Gi
 // Every real recording must be followed to the byte: each address, each segment event, the peaks, the out-of-memory
 // event, and the final state block by block.
 func TestVerifyIsExactOnRealTraces(t *testing.T) {
-	files, err := filepath.Glob("../testdata/traces/*.pickle.zst")
+	files, err := filepath.Glob("../../testdata/traces/*.pickle.zst")
 	if err != nil || len(files) != 13 {
 		t.Fatalf("found %d traces, want 13: %v", len(files), err)
 	}
@@ -36,7 +36,7 @@ func TestVerifyIsExactOnRealTraces(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				v, err := replay.Verify(s, replay.VerifyOptions{Limit: limit})
+				v, err := verify.Verify(s, verify.Options{Limit: limit})
 				if err != nil {
 					t.Fatal(err)
 				}

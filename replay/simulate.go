@@ -7,11 +7,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
 // A plainRun is one run of a program on a fresh allocator of a fresh device.
-type plainRun struct {
+type simulation struct {
 	work     *Work
 	ops      *trace.Program // of the work; nil for all of them
 	spec     *Spec
@@ -26,16 +27,16 @@ type plainRun struct {
 }
 
 // A plainResult is a Result with what the allocator and the device have counted.
-type plainResult struct {
+type simulationResult struct {
 	Result
 	retries int64
 	moves   *arena.MoveStats // nil of an allocator that moves nothing
 	priced  bool
-	use     DriverUse
+	use     verify.DriverUse
 	later   *Later // nil if it ended before
 }
 
-func (r *plainRun) do() (res plainResult, err error) {
+func (r *simulation) do() (res simulationResult, err error) {
 	var dev driver.Device
 	if r.open == nil {
 		dev = sim.New(sim.Options{Unchecked: true, Total: r.capacity})
@@ -50,7 +51,7 @@ func (r *plainRun) do() (res plainResult, err error) {
 	g := &gauge{after: thirdOf(ops)}
 	if s, ok := dev.(*sim.Device); ok {
 		res.priced = true
-		g.read = func() DriverUse { return simulatedUse(s) }
+		g.read = func() verify.DriverUse { return simulatedUse(s) }
 		opts.occupied = opts.Contents == NoContents
 	} else {
 		m := newMetered(dev, opts.Now)
@@ -128,10 +129,10 @@ func (c *counted) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(c
 
 // usageAtPeak runs twice more on a simulated device: to find the request at which the reserved memory first reached its
 // peak, and up to that request, to see what the memory holds then. It is zero for allocators that do not show it.
-func (r *plainRun) usageAtPeak() (u Usage) {
+func (r *simulation) usageAtPeak() (u verify.Usage) {
 	var reserved, peak int64
 	at := 0
-	find := plainRun{work: r.work, spec: r.spec, limit: r.limit, capacity: r.capacity}
+	find := simulation{work: r.work, spec: r.spec, limit: r.limit, capacity: r.capacity}
 	find.observe = func(n int, e mem.Event) {
 		switch e.Action {
 		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
@@ -157,14 +158,14 @@ func (r *plainRun) usageAtPeak() (u Usage) {
 		}
 	}
 	prefix.Ops = ops
-	look := plainRun{work: r.work, ops: &prefix, spec: r.spec, limit: r.limit, capacity: r.capacity}
+	look := simulation{work: r.work, ops: &prefix, spec: r.spec, limit: r.limit, capacity: r.capacity}
 	look.atEnd = func(a mem.Allocator) {
 		if s, ok := mem.Find[mem.Snapshotter](a); ok {
-			u = usageOf(s.Snapshot())
+			u = verify.UsageOf(s.Snapshot())
 		}
 	}
 	if _, err := look.do(); err != nil {
-		return Usage{}
+		return verify.Usage{}
 	}
 	return u
 }

@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"maps"
@@ -47,6 +47,19 @@ func newGuess() *guess {
 	}
 }
 
+// emptiedAt assumes that the program emptied the cache at some entries.
+func (g *guess) emptiedAt(t *trace.Trace, entries []int) {
+	for _, entry := range entries {
+		// The verifier reads from where a call's events begin, completions included.
+		for ; entry >= 0; entry-- {
+			g.readings[entry] = emptiedBefore
+			if entry == 0 || t.Events[entry-1].Action != mem.ActionFreeCompleted {
+				break
+			}
+		}
+	}
+}
+
 // mayBeRestored reports whether an entry may be of a pool that is being put back into an earlier state: it is an alloc
 // with nothing asked of the driver, in a private pool, and the next thing is on the same stream.
 func (v *verifier) mayBeRestored(entry int) bool {
@@ -83,9 +96,9 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 		}
 	}
 	if at < len(v.t.Events) {
-		want, wantGround = v.t.Events[at], int(v.rec.groundOf[at])
+		want, wantGround = v.t.Events[at], int(v.rec.segmentOf[at])
 	}
-	gotGround := v.rec.groundAt(got.Ptr, at)
+	gotGround := v.rec.segmentAt(got.Ptr, at)
 	if v.cfg.GarbageCollectionThreshold > 0 && v.cfg.Limit >= unknownLimit {
 		all = append(all, v.explainCollection()...)
 	}
@@ -105,15 +118,15 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 			all = append(all, func(g *guess) { g.privately[end] = true })
 		}
 	}
-	wantsOther := makes(want.Action) || want.Action == mem.ActionAlloc
+	wantsOther := allocates(want.Action) || want.Action == mem.ActionAlloc
 	switch {
-	case gives(got.Action) && gives(want.Action), got.Action == mem.ActionAlloc && wantsOther,
-		makes(got.Action) && wantsOther:
+	case frees(got.Action) && frees(want.Action), got.Action == mem.ActionAlloc && wantsOther,
+		allocates(got.Action) && wantsOther:
 		hide(wantGround)
 		hide(gotGround)
-	case gives(got.Action):
+	case frees(got.Action):
 		hide(gotGround)
-	case gives(want.Action):
+	case frees(want.Action):
 		hide(wantGround)
 	}
 	if isRequest && at <= end && v.mayBeRestored(end) {
@@ -137,12 +150,12 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 }
 
 // maxTurns bounds how many ambiguous places before a difference are read otherwise.
-const maxTurns = 12
+const maxAlternatives = 12
 
 // turns lists other readings of the last ambiguous places.
-func (v *verifier) turns() []func(*guess) {
+func (v *verifier) alternatives() []func(*guess) {
 	var all []func(*guess)
-	for i := len(v.open) - 1; i >= max(0, len(v.open)-maxTurns); i-- {
+	for i := len(v.open) - 1; i >= max(0, len(v.open)-maxAlternatives); i-- {
 		at := v.open[i]
 		for r := range numReadings {
 			if how := numReadings - 1 - r; how != v.guess.readings[at] {

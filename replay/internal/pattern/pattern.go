@@ -1,4 +1,5 @@
-package replay
+// Package pattern writes numbered patterns into blocks of device memory and checks them.
+package pattern
 
 import (
 	"bytes"
@@ -9,44 +10,46 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A painter writes a pattern into blocks, one that no other number has, and compares blocks with it.
-type painter interface {
-	// paint queues the writing of pattern number n.
-	paint(s driver.Stream, b driver.Range, n uint64) error
-	// compare waits for s and returns the first byte that is not the pattern's, or nil.
-	compare(s driver.Stream, b driver.Range, n uint64) (*changed, error)
-	close() error
+// A Painter writes patterns into blocks and compares blocks with them. Each number has a pattern of its own.
+type Painter interface {
+	// Paint queues the writing of pattern number n.
+	Paint(s driver.Stream, b driver.Range, n uint64) error
+	// Compare waits for s and returns the first byte that differs from pattern number n, or nil.
+	Compare(s driver.Stream, b driver.Range, n uint64) (*Difference, error)
+	// Close releases the painter's kernels and memory.
+	Close() error
 }
 
-// A changed byte is one that a painter did not write.
-type changed struct {
-	offset    int64
-	want, got byte
+// A Difference is a byte that does not have the value that was written.
+type Difference struct {
+	Offset    int64 // bytes from the start of the block
+	Want, Got byte
 }
 
-// newPainter returns the painter for a device: its own kernels if it runs compiled code, and copies from the host
-// otherwise.
-func newPainter(dev driver.Device, mode Contents) (painter, error) {
+// New returns a painter for dev. It uses kernels if dev runs compiled code, and copies from the host otherwise: of large
+// blocks only samples, if sampled is set. The kernels need 8 bytes of memory, which are allocated from scratch: dev, or the
+// device that dev wraps.
+func New(dev, scratch driver.Device, sampled bool) (Painter, error) {
 	if dev.Kernels() != nil {
-		p, err := newKernelPainter(dev)
+		p, err := newKernelPainter(dev, scratch)
 		if err == nil || !errors.Is(err, driver.ErrUnsupported) {
 			return p, err
 		}
 	}
-	return &copyPainter{mode: mode, want: make([]byte, pieceSize+8), got: make([]byte, pieceSize+8)}, nil
+	return &copyPainter{sampled: sampled, want: make([]byte, pieceSize+8), got: make([]byte, pieceSize+8)}, nil
 }
 
-// base is the first word of pattern number n, far from those of other numbers.
-func base(n uint64) uint64 {
+// firstWord is the first word of pattern number n. The first words of different numbers are far apart.
+func firstWord(n uint64) uint64 {
 	n *= 0x9e3779b97f4a7c15 // odd, so that numbers stay apart
 	return n ^ n>>32
 }
 
 // A copyPainter copies patterns from the host and back. All words of one are the same.
 type copyPainter struct {
-	mode Contents
-	want []byte // a piece of pattern
-	got  []byte
+	sampled bool   // of large blocks, parts only
+	want    []byte // a piece of pattern
+	got     []byte
 }
 
 const (
@@ -55,9 +58,9 @@ const (
 	sampleStep = 4 << 20 // bytes from sample to sample
 )
 
-func (c *copyPainter) close() error { return nil }
+func (c *copyPainter) Close() error { return nil }
 
-func (c *copyPainter) paint(s driver.Stream, b driver.Range, n uint64) error {
+func (c *copyPainter) Paint(s driver.Stream, b driver.Range, n uint64) error {
 	c.pattern(n, b.Size)
 	for off, length := range c.pieces(b.Size) {
 		if err := s.CopyIn(b.Ptr+driver.Pointer(off), c.want[:length]); err != nil {
@@ -67,7 +70,7 @@ func (c *copyPainter) paint(s driver.Stream, b driver.Range, n uint64) error {
 	return nil
 }
 
-func (c *copyPainter) compare(s driver.Stream, b driver.Range, n uint64) (*changed, error) {
+func (c *copyPainter) Compare(s driver.Stream, b driver.Range, n uint64) (*Difference, error) {
 	c.pattern(n, b.Size)
 	for off, length := range c.pieces(b.Size) {
 		if err := s.CopyOut(c.got[:length], b.Ptr+driver.Pointer(off)); err != nil {
@@ -78,7 +81,7 @@ func (c *copyPainter) compare(s driver.Stream, b driver.Range, n uint64) (*chang
 		}
 		for i := range length {
 			if c.got[i] != c.want[i] {
-				return &changed{off + int64(i), c.want[i], c.got[i]}, nil
+				return &Difference{off + int64(i), c.want[i], c.got[i]}, nil
 			}
 		}
 	}
@@ -89,7 +92,7 @@ func (c *copyPainter) compare(s driver.Stream, b driver.Range, n uint64) (*chang
 func (c *copyPainter) pattern(n uint64, size int64) {
 	want := c.want[:min(int64(len(c.want)), size+7)]
 	for off := 0; off+8 <= len(want) && off < 64; off += 8 {
-		binary.LittleEndian.PutUint64(want[off:], base(n))
+		binary.LittleEndian.PutUint64(want[off:], firstWord(n))
 	}
 	for done := 64; done < len(want); done *= 2 {
 		copy(want[done:], want[:done])
@@ -100,7 +103,7 @@ func (c *copyPainter) pattern(n uint64, size int64) {
 // whole word of the pattern, so that they agree where they overlap.
 func (c *copyPainter) pieces(size int64) func(yield func(int64, int) bool) {
 	step, length := int64(pieceSize), int64(pieceSize)
-	if c.mode == SampledContents && size > sampleStep {
+	if c.sampled && size > sampleStep {
 		step, length = sampleStep, sampleSize
 	}
 	return func(yield func(int64, int) bool) {
@@ -130,12 +133,12 @@ type kernelPainter struct {
 //go:embed contents.ptx
 var contentsPTX []byte
 
-func newKernelPainter(dev driver.Device) (painter, error) {
+func newKernelPainter(dev, scratch driver.Device) (Painter, error) {
 	module, err := dev.Kernels().Load(contentsPTX)
 	if err != nil {
 		return nil, err
 	}
-	k := &kernelPainter{kernels: dev.Kernels(), dev: plainDevice(dev), module: module, multiprocessors: max(1, dev.Info().Multiprocessors)}
+	k := &kernelPainter{kernels: dev.Kernels(), dev: scratch, module: module, multiprocessors: max(1, dev.Info().Multiprocessors)}
 	if k.painting, err = module.Function("paint"); err == nil {
 		if k.comparing, err = module.Function("compare"); err == nil {
 			k.first, err = k.dev.Alloc(8)
@@ -147,7 +150,7 @@ func newKernelPainter(dev driver.Device) (painter, error) {
 	return k, nil
 }
 
-func (k *kernelPainter) close() error { return errors.Join(k.dev.Free(k.first), k.module.Close()) }
+func (k *kernelPainter) Close() error { return errors.Join(k.dev.Free(k.first), k.module.Close()) }
 
 // launch runs a function over the words of a block.
 func (k *kernelPainter) launch(s driver.Stream, f driver.Function, b driver.Range, n uint64, more ...driver.Arg) error {
@@ -157,17 +160,17 @@ func (k *kernelPainter) launch(s driver.Stream, f driver.Function, b driver.Rang
 		return nil
 	}
 	blocks := min((words+threads-1)/threads, int64(most*k.multiprocessors))
-	args := append([]driver.Arg{driver.PointerArg(b.Ptr), driver.Int64Arg(words), driver.Uint64Arg(base(n))}, more...)
+	args := append([]driver.Arg{driver.PointerArg(b.Ptr), driver.Int64Arg(words), driver.Uint64Arg(firstWord(n))}, more...)
 	return k.kernels.Launch(s, driver.Kernel{
 		Name: f.Name(), Code: f, Grid: [3]uint32{uint32(blocks)}, Block: [3]uint32{threads}, Args: args,
 	})
 }
 
-func (k *kernelPainter) paint(s driver.Stream, b driver.Range, n uint64) error {
+func (k *kernelPainter) Paint(s driver.Stream, b driver.Range, n uint64) error {
 	return k.launch(s, k.painting, b, n)
 }
 
-func (k *kernelPainter) compare(s driver.Stream, b driver.Range, n uint64) (*changed, error) {
+func (k *kernelPainter) Compare(s driver.Stream, b driver.Range, n uint64) (*Difference, error) {
 	if err := s.Fill(k.first, 0xff, 8); err != nil {
 		return nil, err
 	}
@@ -185,14 +188,14 @@ func (k *kernelPainter) compare(s driver.Stream, b driver.Range, n uint64) (*cha
 	if err := s.CopyOut(got[:], b.Ptr+driver.Pointer(8*i)); err != nil {
 		return nil, err
 	}
-	binary.LittleEndian.PutUint64(want[:], base(n)+i)
-	c := &changed{offset: int64(8 * i)}
+	binary.LittleEndian.PutUint64(want[:], firstWord(n)+i)
+	c := &Difference{Offset: int64(8 * i)}
 	for j := range got {
 		if got[j] != want[j] {
-			c.offset, c.want, c.got = c.offset+int64(j), want[j], got[j]
+			c.Offset, c.Want, c.Got = c.Offset+int64(j), want[j], got[j]
 			return c, nil
 		}
 	}
-	c.want, c.got = want[0], got[0] // another kernel wrote it back since
+	c.Want, c.Got = want[0], got[0] // another kernel wrote it back since
 	return c, nil
 }

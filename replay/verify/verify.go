@@ -1,14 +1,34 @@
-package replay
+// Package verify checks that mem/caching allocates exactly as PyTorch's caching allocator did in a recorded memory snapshot.
+//
+// Verify replays the allocation history of a snapshot on a device that answers as the recorded driver did, and compares every
+// address, every segment event, the peaks, each out-of-memory error and the final state. With Options.Device it also puts real
+// memory behind the recorded addresses and checks that no two blocks share memory:
+//
+//	s, err := snapshot.ReadFile("snapshot.pickle")
+//	...
+//	v, err := verify.Verify(s, verify.Options{})
+//	if err == nil && !v.Exact {
+//		fmt.Println(v.Difference)
+//	}
+//
+// The recording must begin before the first allocation. Sizes are in bytes. Verify may be called from several goroutines at
+// once, also with one snapshot, but each call needs a Device of its own.
+package verify
+
+// A snapshot does not contain all the conditions of its recording: the pools of segments that were freed, a limit that was
+// lowered, or whether cached memory was freed by a request or by an explicit call. Verify starts with no assumptions (guess)
+// and replays (verifier) up to the first difference. The verifier lists assumptions that would explain the difference, and
+// search tries them, depth first, continuing from the attempt that follows the recording furthest.
 
 import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/replay/internal/capacity"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -28,10 +48,12 @@ type Verdict struct {
 	Peaks         Peaks // as the allocator counts them
 	AllocatedPeak int64 // bytes of blocks on loan; events do not tell it
 
-	Retries     int64         // requests that needed the whole cache freed first
-	DriverCalls int64         // for memory, those that failed included
-	DriverTime  time.Duration // that they take by the cost model of sim.H200
-	AtPeak      Usage         // what the reserved memory held when it first reached its peak
+	Retries int64 // requests that needed the whole cache freed first
+	AtPeak  Usage // contents of the reserved memory when it first reached its peak
+
+	DriverUse            // of the whole recording, priced by the cost model of sim.H200
+	Before    *DriverUse // up to VerifyOptions.SplitAt; nil if the run ended before that entry
+	Refusals  int        // driver calls that failed for want of memory, as recorded
 
 	Limit        int64 // bytes that could be reserved; 0 without a limit
 	Restored     int   // blocks of private pools that were put where they were recorded, as a restored graph pool's
@@ -42,10 +64,6 @@ type Verdict struct {
 	Difference *Difference // the first; nil if there is none
 	Exact      bool        // everything is as recorded
 	Notes      []string    // what was assumed where the file does not say, and settings without effect
-
-	refusals int        // calls for which the driver had no room, as recorded
-	use      DriverUse  // of one device
-	early    *DriverUse // before recording.later; nil if the run ended before
 }
 
 // Peaks are the highest sums of two quantities, in bytes.
@@ -69,7 +87,7 @@ func (d *Difference) String() string {
 }
 
 // VerifyOptions say under which conditions a recording was made, as far as the file does not.
-type VerifyOptions struct {
+type Options struct {
 	// Config replaces the recorded settings if it is not nil.
 	Config *caching.Config
 	// Limit is how many bytes could be reserved (of set_per_process_memory_fraction: the fraction of all memory). Zero is
@@ -85,7 +103,12 @@ type VerifyOptions struct {
 	// that was taken is given back.
 	Device driver.Device
 
-	later int // see recording.later
+	// EmptiedAt are the entries, if they are known, at which the program itself returned the cached memory. The recording is
+	// first followed under that assumption.
+	EmptiedAt []int
+
+	// SplitAt is the entry up to which Verdict.Before counts.
+	SplitAt int
 }
 
 // ErrLateStart is matched by the error of a recording that does not begin with the first allocation: what was there
@@ -96,22 +119,12 @@ var ErrLateStart = errors.New("the recording does not start with the first alloc
 var ErrNoHistory = errors.New("no allocation history in the snapshot; " +
 	"call torch.cuda.memory._record_memory_history() before the first allocation")
 
-// Verify replays every device of a snapshot with the driver's recorded choices (where segments went, what it refused)
+// Verify replays every device of a snapshot with the driver's recorded choices (where segments went, which calls it refused)
 // and the recorded completions of frees, under the recorded settings, and compares each event and the final state.
-func Verify(s *snapshot.Snapshot, opts VerifyOptions) (Verdict, error) {
+func Verify(s *snapshot.Snapshot, opts Options) (Verdict, error) {
 	var v Verdict
-	cfg, notes, err := RecordedConfig(s)
-	if opts.Config != nil {
-		cfg, notes, err = *opts.Config, nil, nil
-	}
+	cfg, notes, err := opts.conditions(s)
 	if err != nil {
-		return v, err
-	}
-	cfg.PyTorchExact = true
-	if opts.Limit > 0 {
-		cfg.Limit = opts.Limit
-	}
-	if opts.TotalMemory, err = capacityOr(opts.TotalMemory); err != nil {
 		return v, err
 	}
 	found := false
@@ -134,8 +147,35 @@ func Verify(s *snapshot.Snapshot, opts VerifyOptions) (Verdict, error) {
 	return v, nil
 }
 
-// H200Memory is the memory of an NVIDIA H200 in bytes, as cudaMemGetInfo tells it.
-const H200Memory = 150_109_880_320
+// VerifyDevice is Verify for one device of a snapshot, by its ordinal, which must have a trace.
+func Device(s *snapshot.Snapshot, device int, opts Options) (Verdict, error) {
+	cfg, notes, err := opts.conditions(s)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if device < 0 || device >= len(s.Traces) || s.Traces[device] == nil || len(s.Traces[device].Events) == 0 {
+		return Verdict{}, ErrNoHistory
+	}
+	v, err := verifyDevice(s, device, s.Traces[device], cfg, opts)
+	v.Notes = append(notes, v.Notes...)
+	v.Exact = err == nil && v.Difference == nil
+	return v, err
+}
+
+// conditions returns the settings under which s is replayed, and sets the default memory size.
+func (o *Options) conditions(s *snapshot.Snapshot) (cfg caching.Config, notes []string, err error) {
+	if o.Config != nil {
+		cfg = *o.Config
+	} else if cfg, notes, err = RecordedConfig(s); err != nil {
+		return cfg, nil, err
+	}
+	cfg.PyTorchExact = true
+	if o.Limit > 0 {
+		cfg.Limit = o.Limit
+	}
+	o.TotalMemory, err = capacity.Of(o.TotalMemory)
+	return cfg, notes, err
+}
 
 // RecordedConfig is the settings that a snapshot was recorded under. Notes are of those that mean nothing here.
 func RecordedConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
@@ -180,10 +220,9 @@ func (v *Verdict) merge(o Verdict) {
 	v.AllocatedPeak += o.AllocatedPeak
 	v.Retries += o.Retries
 	v.Restored += o.Restored
-	v.DriverCalls += o.DriverCalls
-	v.DriverTime += o.DriverTime
+	v.DriverUse.add(o.DriverUse)
 	v.AtPeak.add(o.AtPeak)
-	v.refusals += o.refusals
+	v.Refusals += o.Refusals
 	v.Painted += o.Painted
 	v.PaintedBytes += o.PaintedBytes
 	v.Limit = max(v.Limit, o.Limit)
@@ -200,12 +239,24 @@ func (v *Verdict) PeaksEqual() bool { return v.Peaks == v.RecordedPeaks }
 // verifyDevice finds the conditions under which the allocator follows a recording, as far as the file leaves them open:
 // the limit that garbage collection went by, and all that a guess is about. It returns the verdict of the attempt that
 // got furthest.
-func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, opts VerifyOptions) (Verdict, error) {
+func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, opts Options) (Verdict, error) {
 	rec, err := newRecording(s, device, t, opts.TotalMemory)
 	if err != nil {
 		return Verdict{}, err
 	}
-	rec.later = opts.later
+	rec.splitAt = opts.SplitAt
+	if len(opts.EmptiedAt) > 0 {
+		g := newGuess()
+		g.emptiedAt(t, opts.EmptiedAt)
+		r, err := newVerifier(rec, cfg, g)
+		if err != nil {
+			return Verdict{}, err
+		}
+		if v, err := r.run(); err == nil && v.Difference == nil {
+			v.Limit = cfg.Limit
+			return v, v.paint(rec, cfg, g, opts.Device)
+		}
+	}
 	limits := []int64{cfg.Limit}
 	collects := cfg.GarbageCollectionThreshold > 0 && cfg.Limit == 0 && cfg.MemoryFraction == 1
 	if collects {

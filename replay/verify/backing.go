@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay/internal/pattern"
 )
 
 // A backing puts memory of a real device under the recorded addresses of a replay: for each segment one of the same
@@ -20,23 +21,23 @@ import (
 // Invariant: places do not overlap, as recorded or as they are on the device. (Reservations in which nothing is ever
 // mapped have no recorded address: they share one, and differ on the device.)
 type backing struct {
-	dev     driver.Device
-	stream  driver.Stream
-	painter painter
-	places  []place                  // by recorded address
-	pages   map[uint64]driver.Page   // by recorded ID
-	mapped  map[driver.Pointer]int64 // sizes, by address on the device
-	painted map[driver.Pointer]painted
-	last    uint64 // number of the block painted last
-	blocks  int    // compared
-	bytes   int64  // of them
-	err     error  // the first failure; nothing is done after it
+	dev      driver.Device
+	stream   driver.Stream
+	painter  pattern.Painter
+	segments []segment                // by recorded address
+	pages    map[uint64]driver.Page   // by recorded ID
+	mapped   map[driver.Pointer]int64 // sizes, by address on the device
+	painted  map[driver.Pointer]painted
+	last     uint64 // number of the block painted last
+	blocks   int    // compared
+	bytes    int64  // of them
+	err      error  // the first failure; nothing is done after it
 
 	entry func() int // the trace entry at which the call under way began
 }
 
 // A place is a segment or a reservation, as recorded and as it is on the device.
-type place struct {
+type segment struct {
 	recorded, real driver.Pointer
 	size           int64
 	reserved       bool
@@ -51,7 +52,7 @@ type painted struct {
 const blockUnit = 512
 
 func newBacking(dev driver.Device, entry func() int) (*backing, error) {
-	p, err := newPainter(dev, WholeContents)
+	p, err := pattern.New(dev, dev, false)
 	if err != nil {
 		return nil, fmt.Errorf("prepare to check contents: %w", err)
 	}
@@ -71,7 +72,7 @@ func (b *backing) fail(doing string, err error) bool {
 
 // find returns the index of the place that holds a recorded address, or -1.
 func (b *backing) find(p driver.Pointer) int {
-	return slices.IndexFunc(b.places, func(l place) bool { return p >= l.recorded && p < l.recorded+driver.Pointer(l.size) })
+	return slices.IndexFunc(b.segments, func(l segment) bool { return p >= l.recorded && p < l.recorded+driver.Pointer(l.size) })
 }
 
 // at is where a recorded address is on the device.
@@ -81,7 +82,7 @@ func (b *backing) at(p driver.Pointer) (driver.Pointer, bool) {
 		b.fail(fmt.Sprintf("find recorded address %#x", p), errors.New("it is in no segment"))
 		return 0, false
 	}
-	return b.places[i].real + p - b.places[i].recorded, true
+	return b.segments[i].real + p - b.segments[i].recorded, true
 }
 
 // add takes a segment, or reserves addresses.
@@ -89,7 +90,7 @@ func (b *backing) add(p driver.Pointer, size int64, reserved bool) {
 	if b.err != nil {
 		return
 	}
-	l := place{recorded: p, size: size, reserved: reserved}
+	l := segment{recorded: p, size: size, reserved: reserved}
 	var err error
 	if reserved {
 		vm := b.dev.VirtualMemory()
@@ -107,7 +108,7 @@ func (b *backing) add(p driver.Pointer, size int64, reserved bool) {
 		b.fail(fmt.Sprintf("take %d bytes for the segment at %#x", size, p), err)
 		return
 	}
-	b.places = append(b.places, l)
+	b.segments = append(b.segments, l)
 }
 
 // remove gives back what add took.
@@ -115,17 +116,17 @@ func (b *backing) remove(p driver.Pointer) {
 	if b.err != nil {
 		return
 	}
-	i := slices.IndexFunc(b.places, func(l place) bool { return l.recorded == p })
+	i := slices.IndexFunc(b.segments, func(l segment) bool { return l.recorded == p })
 	if i < 0 {
 		b.fail(fmt.Sprintf("give back %#x", p), errors.New("it is no segment"))
 		return
 	}
-	if !b.fail(fmt.Sprintf("give back the segment at %#x", p), b.places[i].giveBack(b.dev)) {
-		b.places = slices.Delete(b.places, i, i+1)
+	if !b.fail(fmt.Sprintf("give back the segment at %#x", p), b.segments[i].release(b.dev)) {
+		b.segments = slices.Delete(b.segments, i, i+1)
 	}
 }
 
-func (l place) giveBack(dev driver.Device) error {
+func (l segment) release(dev driver.Device) error {
 	if l.reserved {
 		return dev.VirtualMemory().Release(l.real, l.size)
 	}
@@ -198,7 +199,7 @@ func (b *backing) observe(e mem.Event) {
 		b.last++
 		size := (e.Size + blockUnit - 1) / blockUnit * blockUnit
 		b.painted[e.Ptr] = painted{b.last, size}
-		b.fail("paint a block", b.painter.paint(b.stream, driver.Range{Ptr: at, Size: size}, b.last))
+		b.fail("paint a block", b.painter.Paint(b.stream, driver.Range{Ptr: at, Size: size}, b.last))
 	case mem.ActionFreeCompleted:
 		b.compare(e.Ptr)
 	}
@@ -215,7 +216,7 @@ func (b *backing) compare(p driver.Pointer) {
 	if !ok {
 		return
 	}
-	diff, err := b.painter.compare(b.stream, driver.Range{Ptr: at, Size: was.size}, was.number)
+	diff, err := b.painter.Compare(b.stream, driver.Range{Ptr: at, Size: was.size}, was.number)
 	if b.fail("compare a block", err) {
 		return
 	}
@@ -223,7 +224,7 @@ func (b *backing) compare(p driver.Pointer) {
 	b.bytes += was.size
 	if diff != nil {
 		b.err = &ContentsError{
-			Op: b.entry(), Block: mem.Block{Ptr: p, Size: was.size}, Offset: diff.offset, Want: diff.want, Got: diff.got,
+			Op: b.entry(), Block: mem.Block{Ptr: p, Size: was.size}, Offset: diff.Offset, Want: diff.Want, Got: diff.Got,
 		}
 	}
 }
@@ -236,7 +237,7 @@ func (b *backing) end() error {
 			b.compare(p)
 		}
 	}
-	stayed := errors.Join(b.stream.Sync(context.Background()), b.painter.close())
+	stayed := errors.Join(b.stream.Sync(context.Background()), b.painter.Close())
 	give := func(err error) {
 		if stayed == nil && err != nil {
 			stayed = err
@@ -249,8 +250,8 @@ func (b *backing) end() error {
 	for _, page := range b.pages {
 		give(vm.Drop(page))
 	}
-	for _, l := range b.places {
-		give(l.giveBack(b.dev))
+	for _, l := range b.segments {
+		give(l.release(b.dev))
 	}
 	if stayed != nil {
 		stayed = fmt.Errorf("check contents: give back the device's memory: %w", stayed)

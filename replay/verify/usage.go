@@ -1,6 +1,8 @@
-package replay
+package verify
 
 import (
+	"time"
+
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -22,8 +24,8 @@ func (u *Usage) add(o Usage) {
 	u.Free += o.Free
 }
 
-// usageOf adds segments up.
-func usageOf(segments []mem.SegmentInfo) (u Usage) {
+// UsageOf adds segments up.
+func UsageOf(segments []mem.SegmentInfo) (u Usage) {
 	for i := range segments {
 		s := &segments[i]
 		u.Reserved += s.TotalSize
@@ -53,4 +55,35 @@ func peakEntry(t *trace.Trace) int {
 		}
 	}
 	return at
+}
+
+// A DriverUse is what an allocator asked of its device.
+type DriverUse struct {
+	DriverCalls int64 // for memory: Alloc, Free, Reserve, Release, Create, Drop, Map, Unmap; those that failed too
+
+	// DriverTime is what these calls take: by the cost model of a simulated device, as CompareOptions.Now tells of a real
+	// one. It is -1 without that.
+	DriverTime time.Duration
+
+	// Stalls is how many calls (Sync of a stream, Free of the device) kept the host waiting for work that was not done.
+	// A simulated device knows the slowest program there could be: a block is in use by its stream from the moment it is
+	// handed out until after it is freed, and that work is done when somebody waits for it, and not before. On a real
+	// device the only work is what writes and checks contents.
+	Stalls int64
+}
+
+// Since returns the difference to an earlier reading.
+func (u DriverUse) Since(earlier DriverUse) DriverUse {
+	u.DriverCalls -= earlier.DriverCalls
+	u.Stalls -= earlier.Stalls
+	if u.DriverTime >= 0 {
+		u.DriverTime -= earlier.DriverTime
+	}
+	return u
+}
+
+func (u *DriverUse) add(o DriverUse) {
+	u.DriverCalls += o.DriverCalls
+	u.DriverTime += o.DriverTime
+	u.Stalls += o.Stalls
 }

@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"errors"
@@ -18,12 +18,12 @@ type recording struct {
 	t         *trace.Trace
 	total     int64       // the device's memory in bytes
 	completed map[int]int // of each free_requested that waited: the entry of its free_completed
-	grounds   []ground
-	groundOf  []int32 // of each entry the index of the ground that it is about, or -1
+	segments  []segmentRange
+	segmentOf []int32 // of each entry the index of the ground that it is about, or -1
 	events    [mem.NumActions]int
 	peaks     Peaks
 	peak      int  // the entry at which the most was reserved
-	later     int  // the entry before which the use of the driver is read
+	splitAt   int  // the entry before which the use of the driver is read
 	mayHide   bool // hidden pools may be guessed
 	bothKinds bool // ordinary and expandable segments were made
 }
@@ -33,10 +33,10 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 		s: s, device: device, t: t, total: total,
 		completed: map[int]int{}, peaks: recordedPeaks(t), peak: peakEntry(t),
 	}
-	r.grounds, r.groundOf = grounds(t, total)
+	r.segments, r.segmentOf = segmentRanges(t, total)
 	for _, seg := range s.SegmentsOf(device) {
-		if g := r.groundAt(seg.Ptr, len(t.Events)); g >= 0 {
-			r.grounds[g].pool = seg.Pool
+		if g := r.segmentAt(seg.Ptr, len(t.Events)); g >= 0 {
+			r.segments[g].pool = seg.Pool
 		}
 	}
 	waiting := map[driver.Pointer]int{}
@@ -95,7 +95,7 @@ func (r *recording) check() error {
 	case n[mem.ActionAlloc] == 0 && n[mem.ActionFreeRequested] > 1:
 		return fmt.Errorf("%w: no alloc at all; record without skip_actions", ErrIncomplete)
 	}
-	var ground extents
+	var ground ranges
 	live := map[driver.Pointer]bool{}    // blocks on loan
 	pending := map[driver.Pointer]bool{} // freed, but not done
 	for i := range t.Events {
@@ -136,19 +136,19 @@ func (r *recording) check() error {
 }
 
 // extents are disjoint ranges of memory, by address.
-type extents []driver.Range
+type ranges []driver.Range
 
 // after is the index of the first range that ends after p.
-func (x extents) after(p driver.Pointer) int {
+func (x ranges) after(p driver.Pointer) int {
 	return sort.Search(len(x), func(i int) bool { return x[i].Ptr+driver.Pointer(x[i].Size) > p })
 }
 
-func (x extents) contains(p driver.Pointer) bool {
+func (x ranges) contains(p driver.Pointer) bool {
 	i := x.after(p)
 	return i < len(x) && x[i].Ptr <= p
 }
 
-func (x *extents) add(p driver.Pointer, size int64) {
+func (x *ranges) add(p driver.Pointer, size int64) {
 	s := *x
 	i := s.after(p)
 	joins := i > 0 && s[i-1].Ptr+driver.Pointer(s[i-1].Size) == p
@@ -163,7 +163,7 @@ func (x *extents) add(p driver.Pointer, size int64) {
 }
 
 // remove takes [p, p+size) out, and returns false if not all of it was there.
-func (x *extents) remove(p driver.Pointer, size int64) bool {
+func (x *ranges) remove(p driver.Pointer, size int64) bool {
 	end := p + driver.Pointer(size)
 	for p < end {
 		s := *x

@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ type branch struct {
 	guess        *guess
 	at           int // how far it came
 	explanations []func(*guess)
-	turns        []func(*guess) // other readings of earlier places, tried last
+	alternatives []func(*guess) // other readings of earlier places, tried last
 	better       []*branch      // explanations that led further, the furthest last
 }
 
@@ -49,7 +49,7 @@ func search(rec *recording, cfg caching.Config, attempts *int) (best Verdict, g 
 		b := &branch{guess: g}
 		if verdict.Difference != nil {
 			b.at = verdict.Difference.position(rec)
-			b.explanations, b.turns = v.explanations, v.turns()
+			b.explanations, b.alternatives = v.explanations, v.alternatives()
 		}
 		if first || verdict.Difference == nil || verdict.progress() > best.progress() {
 			best, first = verdict, false
@@ -80,8 +80,8 @@ func search(rec *recording, cfg caching.Config, attempts *int) (best Verdict, g 
 			}
 			far = next.at > b.at+farBeyond
 		}
-		if len(b.better) == 0 && len(b.turns) > 0 {
-			b.explanations, b.turns = b.turns, nil
+		if len(b.better) == 0 && len(b.alternatives) > 0 {
+			b.explanations, b.alternatives = b.alternatives, nil
 			continue
 		}
 		if len(b.better) == 0 {

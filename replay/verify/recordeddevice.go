@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 )
 
 // A recordedDevice does what the driver did in a recording: it puts segments where they were, and has no room where it
@@ -228,7 +229,7 @@ func (d *recordedDevice) waitFor(streams ...*idleStream) {
 // An idleStream is a stream that no allocator is told to wait for: they only ask when its work is done. Busy says that
 // blocks of it were handed out or freed since then.
 type idleStream struct {
-	sideStream
+	deferredfree.Stream
 	id   driver.StreamID
 	dev  *recordedDevice
 	busy bool

@@ -1,4 +1,4 @@
-package replay
+package deferredfree
 
 import (
 	"math/rand/v2"
@@ -29,17 +29,17 @@ func TestSidePlanKeepsTheOrderWithFewestStreams(t *testing.T) {
 		if err := p.Check(); err != nil {
 			t.Fatal(err)
 		}
-		plan, sides := sidePlan(p)
+		plan, sides := Plan(p)
 
 		queued, done := make([]uint64, sides), make([]uint64, sides)
-		marks, ends, next := map[uint32]sideMark{}, map[uint32]int{}, 0
+		marks, ends, next := map[uint32]Mark{}, map[uint32]int{}, 0
 		for i, op := range p.Ops {
 			switch op.Kind {
 			case trace.OpFreeDeferred:
 				m := plan[next]
 				next++
-				if queued[m.side]++; m.tick != queued[m.side] {
-					t.Fatalf("seed %d: op %d: tick %d, want %d", seed, i, m.tick, queued[m.side])
+				if queued[m.Stream]++; m.Tick != queued[m.Stream] {
+					t.Fatalf("seed %d: op %d: tick %d, want %d", seed, i, m.Tick, queued[m.Stream])
 				}
 				marks[op.Block], ends[op.Block] = m, len(p.Ops)
 			case trace.OpComplete:
@@ -48,8 +48,8 @@ func TestSidePlanKeepsTheOrderWithFewestStreams(t *testing.T) {
 				if m != marks[op.Block] {
 					t.Fatalf("seed %d: op %d: mark %v, want %v", seed, i, m, marks[op.Block])
 				}
-				if done[m.side]++; m.tick != done[m.side] {
-					t.Fatalf("seed %d: op %d: completes %d, want %d", seed, i, m.tick, done[m.side])
+				if done[m.Stream]++; m.Tick != done[m.Stream] {
+					t.Fatalf("seed %d: op %d: completes %d, want %d", seed, i, m.Tick, done[m.Stream])
 				}
 				ends[op.Block] = i
 			}
@@ -72,7 +72,7 @@ func TestSidePlanKeepsTheOrderWithFewestStreams(t *testing.T) {
 }
 
 func TestSideStreamsTakeNoWork(t *testing.T) {
-	s := newSideStreams(1, nil)[0]
+	s := NewStreams(1, nil)[0]
 	for call, err := range map[string]error{
 		"Copy": s.Copy(1, 2, 3), "CopyIn": s.CopyIn(1, nil), "CopyOut": s.CopyOut(nil, 1), "Fill": s.Fill(1, 0, 1),
 	} {
@@ -80,7 +80,7 @@ func TestSideStreamsTakeNoWork(t *testing.T) {
 			t.Errorf("%s succeeded", call)
 		}
 	}
-	s.queued.Store(3)
+	s.Queued.Store(3)
 	m, _ := s.Mark()
 	if done, _ := s.Reached(m); done || m.Stream != s.ID() {
 		t.Error("reached before it was completed")

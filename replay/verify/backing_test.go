@@ -1,4 +1,4 @@
-package replay_test
+package verify_test
 
 import (
 	"bytes"
@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
-	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
 // Exact replays of recordings with memory behind the recorded addresses: every block keeps what was put in it, and all
@@ -21,7 +22,7 @@ func TestVerifyPaintsEveryBlock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := readTrace(t, name)
 			dev := sim.New(sim.Options{})
-			v, err := replay.Verify(s, replay.VerifyOptions{Device: dev})
+			v, err := verify.Verify(s, verify.Options{Device: dev})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,8 +57,8 @@ func (d *sharesMemory) Alloc(size int64) (driver.Pointer, error) {
 func TestVerifyFindsBlocksThatShareMemory(t *testing.T) {
 	inner := sim.New(sim.Options{})
 	defer inner.Close()
-	v, err := replay.Verify(readTrace(t, "graphtrees"), replay.VerifyOptions{Device: &sharesMemory{Device: inner}})
-	if changed := (*replay.ContentsError)(nil); !errors.As(err, &changed) || changed.Op == 0 {
+	v, err := verify.Verify(readTrace(t, "graphtrees"), verify.Options{Device: &sharesMemory{Device: inner}})
+	if changed := (*verify.ContentsError)(nil); !errors.As(err, &changed) || changed.Op == 0 {
 		t.Errorf("%+v: %v, want a ContentsError that says where", v, err)
 	}
 }
@@ -138,9 +139,9 @@ func (k compiled) Launch(s driver.Stream, l driver.Kernel) error {
 // The device's own kernels paint every block, also those of which less than a word was asked for.
 func TestVerifyPaintsWithKernels(t *testing.T) {
 	s := readTrace(t, "nosplit.expandable")
-	inner := openHost(t)
+	inner := drivertest.OpenDevice(t, "host:total=8GiB")
 	dev := &compiles{Device: inner}
-	v, err := replay.Verify(s, replay.VerifyOptions{Device: dev})
+	v, err := verify.Verify(s, verify.Options{Device: dev})
 	if err != nil || !v.Exact || v.Painted < v.Allocs {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -148,24 +149,10 @@ func TestVerifyPaintsWithKernels(t *testing.T) {
 		t.Errorf("%d of %d bytes free, %d modules open, %v", free, total, dev.modules, err)
 	}
 	bad := &compiles{Device: &sharesMemory{Device: inner}}
-	_, err = replay.Verify(readTrace(t, "graphtrees"), replay.VerifyOptions{Device: bad})
-	if changed := (*replay.ContentsError)(nil); !errors.As(err, &changed) || changed.Op == 0 || changed.Want == changed.Got {
+	_, err = verify.Verify(readTrace(t, "graphtrees"), verify.Options{Device: bad})
+	if changed := (*verify.ContentsError)(nil); !errors.As(err, &changed) || changed.Op == 0 || changed.Want == changed.Got {
 		t.Errorf("%v, want a ContentsError that says where", err)
 	}
-}
-
-func openHost(t *testing.T) driver.Device {
-	t.Helper()
-	d, err := host.Open(host.Options{Total: 8 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
 }
 
 // A call of each kind fails, the first or one in the middle: Verify says so, and gives everything back all the same, but
@@ -181,7 +168,7 @@ func TestVerifyGivesBackWhatItTookAfterFailures(t *testing.T) {
 			inner := sim.New(sim.Options{})
 			defer inner.Close()
 			dev := fault.Wrap(inner, rules...)
-			_, err = replay.Verify(s, replay.VerifyOptions{Device: dev})
+			_, err = verify.Verify(s, verify.Options{Device: dev})
 			calls = map[fault.Kind]int64{}
 			for _, k := range kinds {
 				calls[k] = dev.CallsOf(k)

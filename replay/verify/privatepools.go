@@ -1,4 +1,4 @@
-package replay
+package verify
 
 import (
 	"math"
@@ -16,20 +16,20 @@ import (
 // served, or where memory was given back out of turn. Each such ground counts as a pool of its own. That is enough: the
 // recorded address says in which ground a request was served, and what was the best block of the whole pool is the best
 // of that ground.
-type ground struct {
+type segmentRange struct {
 	from, to   driver.Pointer
 	expandable bool
-	made       int        // the entry that allocated it, or mapped it first
-	end        int        // the entry that gave the last of it back, or the number of entries
+	firstEntry int        // the entry that allocated it, or mapped it first
+	lastEntry  int        // the entry that gave the last of it back, or the number of entries
 	pool       mem.PoolID // as the final state has it
 	split      bool       // a block began within a page of 2 MiB, so blocks are split here
 	mapped     int64      // bytes, during the scan
 }
 
 // grounds lists the grounds of a trace, and tells for each entry which it is about, or -1.
-func grounds(t *trace.Trace, total int64) (all []ground, of []int32) {
+func segmentRanges(t *trace.Trace, total int64) (all []segmentRange, of []int32) {
 	of = make([]int32, len(t.Events))
-	var live extents // their Size covers the ground; index runs beside it
+	var live ranges // their Size covers the ground; index runs beside it
 	var index []int32
 	find := func(p driver.Pointer) int {
 		if i := live.after(p); i < len(live) && live[i].Ptr <= p {
@@ -58,8 +58,8 @@ func grounds(t *trace.Trace, total int64) (all []ground, of []int32) {
 				index = append(index, 0)
 				copy(index[k+1:], index[k:])
 				index[k] = int32(len(all))
-				all = append(all, ground{
-					from: e.Ptr, to: e.Ptr + driver.Pointer(size), expandable: expandable, made: i, end: len(t.Events),
+				all = append(all, segmentRange{
+					from: e.Ptr, to: e.Ptr + driver.Pointer(size), expandable: expandable, firstEntry: i, lastEntry: len(t.Events),
 				})
 				at = k
 			}
@@ -72,7 +72,7 @@ func grounds(t *trace.Trace, total int64) (all []ground, of []int32) {
 			of[i] = index[at]
 			g := &all[of[i]]
 			if g.mapped -= e.Size; g.mapped <= 0 {
-				g.end = i
+				g.lastEntry = i
 				live = append(live[:at], live[at+1:]...)
 				index = append(index[:at], index[at+1:]...)
 			}
@@ -88,9 +88,9 @@ func grounds(t *trace.Trace, total int64) (all []ground, of []int32) {
 }
 
 // groundAt is the ground around an address when an entry was written, or -1.
-func (r *recording) groundAt(p driver.Pointer, entry int) int {
-	for i := range r.grounds {
-		if g := &r.grounds[i]; p >= g.from && p < g.to && g.made <= entry && entry <= g.end {
+func (r *recording) segmentAt(p driver.Pointer, entry int) int {
+	for i := range r.segments {
+		if g := &r.segments[i]; p >= g.from && p < g.to && g.firstEntry <= entry && entry <= g.lastEntry {
 			return i
 		}
 	}
@@ -103,7 +103,7 @@ func (v *verifier) mayHide(g int) bool {
 		return false
 	}
 	_, hidden := v.guess.hidden[g]
-	return !hidden && v.rec.grounds[g].end < len(v.t.Events)
+	return !hidden && v.rec.segments[g].lastEntry < len(v.t.Events)
 }
 
 // mayNeverSplit reports whether a private pool may be one that never splits blocks, and is not taken for one yet.
@@ -111,8 +111,8 @@ func (v *verifier) mayNeverSplit(id mem.PoolID) bool {
 	if id == (mem.PoolID{}) || v.guess.noSplit[id] {
 		return false
 	}
-	for i := range v.rec.grounds {
-		g := &v.rec.grounds[i]
+	for i := range v.rec.segments {
+		g := &v.rec.segments[i]
 		if (g.pool == id || v.guess.hidden[i] && hiddenPool(i) == id) && g.split {
 			return false
 		}
@@ -128,20 +128,21 @@ func (v *verifier) poolAt(entry int) mem.PoolID {
 	if v.t.PoolsKnown {
 		return v.t.Pools[v.t.Events[entry].Pool]
 	}
-	g := int(v.rec.groundOf[entry])
+	g := int(v.rec.segmentOf[entry])
 	if g < 0 {
 		return mem.PoolID{}
 	}
 	if _, hidden := v.guess.hidden[g]; hidden {
 		return hiddenPool(g)
 	}
-	return v.rec.grounds[g].pool
+	return v.rec.segments[g].pool
 }
 
 func (v *verifier) privateAt(entry int) bool { return v.poolAt(entry) != (mem.PoolID{}) }
 
-func gives(a mem.Action) bool { return a == mem.ActionSegmentFree || a == mem.ActionSegmentUnmap }
-func makes(a mem.Action) bool { return a == mem.ActionSegmentAlloc || a == mem.ActionSegmentMap }
+func frees(a mem.Action) bool { return a == mem.ActionSegmentFree || a == mem.ActionSegmentUnmap }
+
+func allocates(a mem.Action) bool { return a == mem.ActionSegmentAlloc || a == mem.ActionSegmentMap }
 
 // onlyPrivate is a pool without memory: while requests go to it, only released pools' memory is given back.
 var onlyPrivate = mem.PoolID{math.MaxUint64, math.MaxUint64}

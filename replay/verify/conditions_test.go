@@ -1,4 +1,4 @@
-package replay_test
+package verify_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
-	"github.com/ashlar-go/ashlar/replay"
+	"github.com/ashlar-go/ashlar/replay/verify"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -39,7 +39,7 @@ func TestVerifyFindsTheConditionsOfARecording(t *testing.T) {
 		{name: "limits.gc", peak: 845_104_128},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v, err := replay.Verify(readTrace(t, c.name), replay.VerifyOptions{})
+			v, err := verify.Verify(readTrace(t, c.name), verify.Options{})
 			if err != nil || !v.Exact {
 				t.Fatalf("not exact: %v, %v", v.Difference, err)
 			}
@@ -55,7 +55,7 @@ func TestVerifyFindsTheConditionsOfARecording(t *testing.T) {
 
 // A limit that was not in force all the time is said to be wrong; the allocator is not blamed.
 func TestVerifyDoubtsTheLimit(t *testing.T) {
-	v, err := replay.Verify(readTrace(t, "limits.gc"), replay.VerifyOptions{Limit: 900 << 20})
+	v, err := verify.Verify(readTrace(t, "limits.gc"), verify.Options{Limit: 900 << 20})
 	if err != nil || v.Exact {
 		t.Fatalf("exact %v, error %v", v.Exact, err)
 	}
@@ -79,14 +79,14 @@ func TestVerifyTellsIncompleteRecordings(t *testing.T) {
 		cut  func(*trace.Trace)
 		want error
 	}{
-		{"late by one entry", from(1), replay.ErrLateStart},
-		{"a full ring", from(1000), replay.ErrLateStart},
-		{"the last entry alone", func(tr *trace.Trace) { tr.Events = tr.Events[len(tr.Events)-1:] }, replay.ErrLateStart},
-		{"no segments", without(mem.ActionSegmentAlloc), replay.ErrLateStart},
-		{"no requested frees", without(mem.ActionFreeRequested), replay.ErrIncomplete},
-		{"no completed frees", without(mem.ActionFreeCompleted), replay.ErrIncomplete},
-		{"no allocs", without(mem.ActionAlloc), replay.ErrIncomplete},
-		{"a gap", func(tr *trace.Trace) { tr.Gaps = []int{100} }, replay.ErrIncomplete},
+		{"late by one entry", from(1), verify.ErrLateStart},
+		{"a full ring", from(1000), verify.ErrLateStart},
+		{"the last entry alone", func(tr *trace.Trace) { tr.Events = tr.Events[len(tr.Events)-1:] }, verify.ErrLateStart},
+		{"no segments", without(mem.ActionSegmentAlloc), verify.ErrLateStart},
+		{"no requested frees", without(mem.ActionFreeRequested), verify.ErrIncomplete},
+		{"no completed frees", without(mem.ActionFreeCompleted), verify.ErrIncomplete},
+		{"no allocs", without(mem.ActionAlloc), verify.ErrIncomplete},
+		{"a gap", func(tr *trace.Trace) { tr.Gaps = []int{100} }, verify.ErrIncomplete},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := readTrace(t, "partialwait")
@@ -95,7 +95,7 @@ func TestVerifyTellsIncompleteRecordings(t *testing.T) {
 					c.cut(tr)
 				}
 			}
-			if _, err := replay.Verify(s, replay.VerifyOptions{}); !errors.Is(err, c.want) {
+			if _, err := verify.Verify(s, verify.Options{}); !errors.Is(err, c.want) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
 		})
@@ -111,7 +111,7 @@ func TestRecordedConfigIsWhatWasInForce(t *testing.T) {
 	for _, text := range []string{"", "graph_capture_record_stream_reuse:False,max_split_size_mb:64"} {
 		s := &snapshot.Snapshot{Settings: snapshot.SettingsOf(want)}
 		s.Settings.Conf = text
-		if got, _, err := replay.RecordedConfig(s); err != nil || !reflect.DeepEqual(got, want) {
+		if got, _, err := verify.RecordedConfig(s); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("text %q: %+v, %v; want %+v", text, got, err, want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestDefect09_RecordedNonSplitRoundingFollowsTheText(t *testing.T) {
 		"large_segment_size_mb:24,max_non_split_rounding_mb:24,max_split_size_mb:64": 2,
 	} {
 		s := &snapshot.Snapshot{Settings: snapshot.Settings{Conf: text, MaxSplitSize: 64 << 20, Raw: map[string]any{}}}
-		cfg, _, err := replay.RecordedConfig(s)
+		cfg, _, err := verify.RecordedConfig(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestDefect10_RecordingsUnderSettingsThatPyTorchReadsAreVerified(t *testing.
 	for _, odd := range []string{",", ",expandable_segments_reserve:abc", ",max_non_split_rounding_mb:20MB"} {
 		s := readTrace(t, "nosplit.expandable")
 		s.Settings.Conf = strings.TrimRight("expandable_segments:True,"+s.Settings.Conf, ",") + odd
-		if v, err := replay.Verify(s, replay.VerifyOptions{}); err != nil || !v.Exact {
+		if v, err := verify.Verify(s, verify.Options{}); err != nil || !v.Exact {
 			t.Errorf("with %q: not exact: %v, %v", odd, v.Difference, err)
 		}
 	}
