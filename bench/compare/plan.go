@@ -54,7 +54,7 @@ const (
 	colTime      = "ns"
 	colRequested = "requested peak, bytes"
 	colReserved  = "reserved peak, bytes"
-	colDriver    = "segments from the driver meanwhile"
+	colDriver    = "segments from the driver during the run"
 )
 
 var allocators = []side{
