@@ -9,14 +9,14 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Clone returns a contiguous copy of t at p, on whatever device that is; a nil p is t's own place. The caller (or p's
-// scope) owns it. Between devices it waits for t to be there.
+// Clone returns a contiguous copy of t at p, which may be on another device; a nil p means t's own place. The caller or
+// p's scope owns it. Between devices it waits for the work that writes t.
 func (t *Tensor) Clone(p *Place) (*Tensor, error) {
 	return t.clone("Clone", p.orDefault(t.alive("Clone").place), t.dtype)
 }
 
-// Contiguous returns t itself, if it is contiguous and on p's device, or else a copy at p. Either way the caller (or p's
-// scope) owns what it gets. A nil p is t's own place.
+// Contiguous returns a tensor that shares t's memory if t is contiguous and on p's device, and otherwise a copy at p.
+// In both cases the caller or p's scope owns the result. A nil p means t's own place.
 func (t *Tensor) Contiguous(p *Place) (*Tensor, error) {
 	p = p.orDefault(t.alive("Contiguous").place)
 	if p.state == t.place.state && t.IsContiguous() {
@@ -25,7 +25,8 @@ func (t *Tensor) Contiguous(p *Place) (*Tensor, error) {
 	return t.clone("Contiguous", p, t.dtype)
 }
 
-// To returns t itself, if it is on p's device, or else a copy there. Either way the caller (or p's scope) owns what it gets.
+// To returns a tensor that shares t's memory if t is on p's device, and otherwise a copy at p. In both cases the caller
+// or p's scope owns the result.
 func (t *Tensor) To(p *Place) (*Tensor, error) {
 	if t.alive("To"); p == nil {
 		panic("tensor: To no place")
@@ -36,8 +37,8 @@ func (t *Tensor) To(p *Place) (*Tensor, error) {
 	return t.clone("To", p, t.dtype)
 }
 
-// Cast returns t itself, if its elements are of type d and it is on p's device, or else a converted copy at p: see
-// dtype.Convert for how numbers are rounded. Either way the caller (or p's scope) owns what it gets. A nil p is t's own
+// Cast returns a tensor that shares t's memory if t has type d and is on p's device, and otherwise a converted copy at
+// p; dtype.Convert defines the rounding. In both cases the caller or p's scope owns the result. A nil p means t's own
 // place.
 func (t *Tensor) Cast(p *Place, d dtype.DType) (*Tensor, error) {
 	p = p.orDefault(t.alive("Cast").place)
@@ -47,7 +48,7 @@ func (t *Tensor) Cast(p *Place, d dtype.DType) (*Tensor, error) {
 	return t.clone("Cast", p, d)
 }
 
-// clone returns a new contiguous tensor at p with t's elements as d.
+// clone returns a new contiguous tensor at p with t's elements converted to d.
 func (t *Tensor) clone(call string, p *Place, d dtype.DType) (*Tensor, error) {
 	if p.state == t.place.state {
 		return finish(Empty(p, d, t.shape...))(func(c *Tensor) error { return c.convert(p, t) })
@@ -75,10 +76,9 @@ func (t *Tensor) move(call string, p *Place) (*Tensor, error) {
 	})
 }
 
-// CopyFrom queues the setting of t's elements to src's, converted to t's type, and broadcast to its shape: axes that
-// src lacks in front, or that have length 1, are repeated. They may be on different devices. They may overlap, in one
-// storage or in several over the same memory: t gets the elements that src had before. A nil p is t's own place; p must
-// be on t's device.
+// CopyFrom queues a copy of src's elements to t, converted to t's type and broadcast to its shape. The two may be on
+// different devices. They may overlap, in one storage or in several over the same memory: t gets the elements that src
+// had before. A nil p means t's own place; p must be on t's device.
 func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 	p = p.orDefault(t.alive("CopyFrom").place)
 	src.alive("CopyFrom")
@@ -107,7 +107,7 @@ func (t *Tensor) CopyFrom(p *Place, src *Tensor) error {
 	return t.copyFrom(p, apart)
 }
 
-// copyFrom is CopyFrom of a src that can be broadcast to t and shares no memory with it.
+// copyFrom is CopyFrom for a src that can be broadcast to t and shares no memory with it.
 func (t *Tensor) copyFrom(p *Place, src *Tensor) error {
 	if src.place.state == p.state {
 		wide, err := src.Expand(t.shape...)
@@ -132,7 +132,7 @@ func (t *Tensor) copyFrom(p *Place, src *Tensor) error {
 	return t.copyFrom(p, near)
 }
 
-// convert queues the copy of src, of t's shape and device, and apart from t.
+// convert queues a copy of src, which has t's shape and device and shares no memory with t.
 func (t *Tensor) convert(p *Place, src *Tensor) error {
 	src.Pin()
 	defer src.Unpin()
@@ -147,7 +147,8 @@ func (t *Tensor) convert(p *Place, src *Tensor) error {
 	return p.state.backend.Copy(p.Queue(), t.Array(), src.Array())
 }
 
-// Writable fails if work at p cannot write to t.
+// Writable returns an error, with the name of the call, if work at p cannot write t: t is on another device or is a
+// broadcast view.
 func (t *Tensor) Writable(call string, p *Place) error {
 	if p.state != t.place.state {
 		return fmt.Errorf("tensor: %s: %v is on %v, the place given on %v", call, t.brief(), t.place, p)
@@ -180,7 +181,7 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	to, at := t.storage.state.visible, t.first(t.Array().Ptr)
 	near, start := src.storage.state.visible, src.first(src.Array().Ptr)
 	switch peers := p.state.device.Peers(); {
-	case near && to: // between devices of the host, or Go's own memory
+	case near && to: // both in the host's memory
 		for _, s := range []driver.Stream{from.stream, p.stream} {
 			if err := s.Sync(context.Background()); err != nil {
 				return err
@@ -188,18 +189,18 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 		}
 		copy(t.bytes(), src.bytes())
 		return nil
-	case near: // from the host
+	case near: // host to device
 		if err := from.stream.Sync(context.Background()); err != nil {
 			return err
 		}
 		return p.stream.CopyIn(at, src.bytes())
-	case to: // to the host
+	case to: // device to host
 		if err := p.stream.Sync(context.Background()); err != nil {
 			return err
 		}
 		return from.stream.CopyOut(t.bytes(), start)
 	case peers != nil && p.state.device.Info().Driver == from.state.device.Info().Driver:
-		for _, s := range []driver.Stream{from.stream, p.stream} { // streams of two devices have no marks in common
+		for _, s := range []driver.Stream{from.stream, p.stream} { // a stream cannot wait for a mark of another device
 			if err := s.Sync(context.Background()); err != nil {
 				return err
 			}
@@ -207,7 +208,7 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 		if err := peers.CopyPeer(p.stream, at, p.state.device, start, from.state.device, size); err != nil {
 			return err
 		}
-		return p.stream.Sync(context.Background()) // src may be freed in the order of another device's streams
+		return p.stream.Sync(context.Background()) // until then src must not be freed, which its own device's streams do not ensure
 	}
 	piece := make([]byte, min(size, 16<<20))
 	for done := int64(0); done < size; done += int64(len(piece)) {
@@ -222,7 +223,7 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 	return nil
 }
 
-// visible returns the bytes of a contiguous tensor whose memory Go code can reach. The caller holds it still.
+// bytes returns the memory of a contiguous tensor that Go code can access. The caller has pinned it.
 func (t *Tensor) bytes() []byte {
 	from := int64(t.offset) * int64(t.dtype.Size())
 	_, bytes := t.storage.state.address()

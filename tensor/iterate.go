@@ -9,10 +9,11 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// What a loop over a tensor copies at once of elements that it cannot look at in place.
+// pieceBytes is the number of bytes that a loop copies at once if the elements cannot be read in place.
 const pieceBytes = 1 << 20
 
-// Values returns a loop over the elements of t, row by row, and what ended the last loop early, to be asked after it:
+// Values returns an iterator over the elements of t, in row-major order, and a function that returns the error that
+// ended the last loop early:
 //
 //	values, failed := tensor.Values[float32](t)
 //	for v := range values {
@@ -20,9 +21,9 @@ const pieceBytes = 1 << 20
 //	}
 //	if err := failed(); err != nil {
 //
-// A loop waits for the work that writes t. It looks at contiguous elements in the host's memory in place; others it copies,
-// a MiB at a time, so that a device may fail in the midst of it. T must be t's own type: Cast converts. Nobody may write to
-// t or release it during a loop. The failures are those of ToSlice.
+// A loop waits for the work that writes t. It reads contiguous elements in the host's memory in place, and copies
+// others 1 MiB at a time, so a device error may end it in the middle. T must be the element type of t: Cast converts.
+// During a loop t must not be written or released. The errors are those of ToSlice.
 func Values[T dtype.Element](t *Tensor) (values iter.Seq[T], failed func() error) {
 	err := typed[T]("Values", t)
 	wrong := err != nil
@@ -41,7 +42,7 @@ func Values[T dtype.Element](t *Tensor) (values iter.Seq[T], failed func() error
 	}, func() error { return err }
 }
 
-// All is Values with the indices of each element. The slice that holds them is the same every time: clone it to keep it.
+// All is Values with the indices of each element. The slice of indices is reused: clone it to keep it.
 func All[T dtype.Element](t *Tensor) (elements iter.Seq2[[]int, T], failed func() error) {
 	values, failed := Values[T](t)
 	return func(yield func([]int, T) bool) {
@@ -60,10 +61,10 @@ func All[T dtype.Element](t *Tensor) (elements iter.Seq2[[]int, T], failed func(
 	}, failed
 }
 
-// pieces yields the elements of t, row by row, a slice at a time. The slice is good until yield returns. There is no more
-// if yield said so, or at an error.
+// pieces yields the elements of t, in row-major order, a slice at a time. The slice is valid until yield returns. It
+// stops when yield returns false or at an error, and then returns more == false.
 func pieces[T dtype.Element](t *Tensor, yield func([]T) bool) (more bool, err error) {
-	defer runtime.KeepAlive(t) // the loop sees its memory, perhaps, but not t
+	defer runtime.KeepAlive(t) // a loop in place uses the memory, which does not keep t reachable
 	if t.storage.state.visible && t.IsContiguous() {
 		t.Pin()
 		defer t.Unpin()
@@ -79,7 +80,7 @@ func pieces[T dtype.Element](t *Tensor, yield func([]T) bool) (more bool, err er
 	return readPieces(t, most, make([]T, min(n, most)), yield)
 }
 
-// cut is pieces of at most that many elements, by way of a slice that has room for them.
+// readPieces is pieces for at most most elements at a time. It reads them into room.
 func readPieces[T dtype.Element](t *Tensor, most int, room []T, yield func([]T) bool) (more bool, err error) {
 	n := t.Len()
 	if n <= most {
@@ -100,8 +101,8 @@ func readPieces[T dtype.Element](t *Tensor, most int, room []T, yield func([]T) 
 	return true, nil
 }
 
-// Along returns a loop over the parts of t along an axis: views that do not have it, with their indices. Of a matrix they
-// are the rows for axis 0, the columns for axis 1.
+// Along returns an iterator over the views of t along an axis, with their indices. The views do not have the axis: for
+// a matrix they are the rows for axis 0 and the columns for axis 1.
 func (t *Tensor) Along(axis int) (iter.Seq2[int, *Tensor], error) {
 	t.alive("Along")
 	a, err := t.axis(func() string { return fmt.Sprintf("Along(%d)", axis) }, axis)

@@ -233,7 +233,7 @@ func TestScopes(t *testing.T) {
 	e.Release()
 	want("e")
 	if inner.Keep(b) != b || b.Place() != p {
-		t.Error("a tensor's place has no scope, whoever releases it")
+		t.Error("a tensor's place has a scope")
 	}
 	view, err := inner.Keep(c.T()).Transpose(0, 0) // a borrower becomes an owner
 	if err != nil {
@@ -283,11 +283,11 @@ func TestWeakStorages(t *testing.T) {
 	dropped := drop(t, p)
 	runtime.GC()
 	if _, ok := dropped.Retain(); ok {
-		t.Error("nobody gets hold of what was dropped")
+		t.Error("a dropped storage was retained")
 	}
 }
 
-// drop makes a tensor that nobody can reach.
+// drop makes a tensor and drops it without Release.
 //
 //go:noinline
 func drop(t *testing.T, p *tensor.Place, shape ...int) tensor.WeakStorage {

@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Empty returns a tensor with undefined contents, which the caller (or p's scope) owns. The error says what is wrong with
-// the shape, or matches mem.ErrNoMemory.
+// Empty returns a tensor with undefined contents, owned by the caller or p's scope. It fails if the shape is not valid,
+// or with an error that matches mem.ErrNoMemory.
 func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 	p.mustBeOpen("Empty")
 	size, err := sizeOf(d, shape)
@@ -37,7 +37,7 @@ func Empty(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 	return t, nil
 }
 
-// Zeros returns a tensor of zeros, which the caller (or p's scope) owns.
+// Zeros returns a tensor of zeros, owned by the caller or p's scope.
 func Zeros(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 	t, err := Empty(p, d, shape...)
 	if err != nil || t.Size() == 0 {
@@ -50,7 +50,7 @@ func Zeros(p *Place, d dtype.DType, shape ...int) (*Tensor, error) {
 	return t, nil
 }
 
-// zero queues the setting of all memory of a new tensor to zero.
+// zero queues a fill of a new tensor's memory with zeros.
 func (t *Tensor) zero(s driver.Stream) error {
 	t.Pin()
 	defer t.Unpin()
@@ -60,8 +60,8 @@ func (t *Tensor) zero(s driver.Stream) error {
 	return s.Fill(t.Array().Ptr, 0, t.Size())
 }
 
-// Full returns a tensor whose elements are all v, a number of any Go type or a dtype.Scalar, converted to d. The caller (or
-// p's scope) owns it.
+// Full returns a tensor in which every element is v, a number of any Go type or a dtype.Scalar, converted to d. The
+// caller or p's scope owns it.
 func Full(p *Place, d dtype.DType, v any, shape ...int) (*Tensor, error) {
 	return finish(Empty(p, d, shape...))(func(t *Tensor) error { return t.Fill(p, v) })
 }
@@ -79,12 +79,13 @@ func finish(t *Tensor, err error) func(func(*Tensor) error) (*Tensor, error) {
 	}
 }
 
-// Fill queues the setting of every element to v, a number of any Go type or a dtype.Scalar. A nil p is t's own place.
+// Fill queues the assignment of v, a number of any Go type or a dtype.Scalar, to every element. A nil p means t's own
+// place.
 func (t *Tensor) Fill(p *Place, v any) error {
 	p = p.orDefault(t.alive("Fill").place)
 	value, ok := dtype.ToScalar(v)
 	if !ok {
-		return fmt.Errorf("tensor: Fill of %v with a %T, which is no number", t.brief(), v)
+		return fmt.Errorf("tensor: Fill of %v with a %T, which is not a number", t.brief(), v)
 	}
 	if err := t.Writable("Fill", p); err != nil {
 		return err
@@ -97,8 +98,8 @@ func (t *Tensor) Fill(p *Place, v any) error {
 	return p.state.backend.Fill(p.Queue(), t.Array(), value)
 }
 
-// FromSlice returns a copy of data with the given shape, row by row; without a shape it has one axis. The slice may be
-// reused at once. The caller (or p's scope) owns the tensor.
+// FromSlice returns a copy of data with the given shape, in row-major order; without a shape the tensor has one axis.
+// The slice may be reused at once. The caller or p's scope owns the tensor.
 func FromSlice[T dtype.Element](p *Place, data []T, shape ...int) (*Tensor, error) {
 	if len(shape) == 0 {
 		shape = []int{len(data)}
@@ -114,12 +115,12 @@ func FromSlice[T dtype.Element](p *Place, data []T, shape ...int) (*Tensor, erro
 	return finish(Empty(p, d, shape...))(func(t *Tensor) error { return t.writeAll(bytesOf(data)) })
 }
 
-// FromScalar returns a tensor without axes that holds v, a number of any Go type or a dtype.Scalar, as d. The caller (or
-// p's scope) owns it.
+// FromScalar returns a tensor without axes that holds v, a number of any Go type or a dtype.Scalar, converted to d. The
+// caller or p's scope owns it.
 func FromScalar(p *Place, d dtype.DType, v any) (*Tensor, error) { return Full(p, d, v) }
 
-// FromStorage returns a tensor that looks into s: a type, an offset in elements, a shape, and strides in elements (nil: row
-// by row). It owns s beside the caller, whose own count stays. Every element must lie in s.
+// FromStorage returns a tensor over s, with an offset in elements, a shape, and strides in elements (nil: row-major).
+// Every element must lie in s. The tensor is one more owner of s; the caller's count stays.
 func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides []int) (*Tensor, error) {
 	p.mustBeOpen("FromStorage")
 	if _, err := sizeOf(d, shape); err != nil {
@@ -147,7 +148,7 @@ func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides
 	return t, nil
 }
 
-// inside fails unless every element lies in size bytes.
+// checkBounds fails unless every element lies in size bytes.
 func checkBounds(d dtype.DType, offset int, shape, strides []int, size int64) error {
 	lowest, highest, ok := span(offset, shape, strides)
 	if highest < lowest {
@@ -159,8 +160,8 @@ func checkBounds(d dtype.DType, offset int, shape, strides []int, size int64) er
 	return nil
 }
 
-// span returns the lowest and the highest element that a tensor touches; the highest is less if it has none. It is not ok
-// if the numbers overflow.
+// span returns the lowest and the highest element that a tensor covers; highest is less than lowest if it has no
+// element. It is not ok if the numbers overflow.
 func span(offset int, shape, strides []int) (lowest, highest int, ok bool) {
 	if slices.Contains(shape, 0) {
 		return 0, -1, true
@@ -183,10 +184,10 @@ func span(offset int, shape, strides []int) (lowest, highest int, ok bool) {
 	return lowest, highest, true
 }
 
-// sizeOf returns the bytes of a contiguous tensor, or what is wrong with its shape.
+// sizeOf returns the size of a contiguous tensor in bytes, or an error if the shape or the type is not valid.
 func sizeOf(d dtype.DType, shape []int) (int64, error) {
 	if !d.Valid() {
-		return 0, fmt.Errorf("tensor: %d is no element type", uint8(d))
+		return 0, fmt.Errorf("tensor: %d is not an element type", uint8(d))
 	}
 	if len(shape) > backend.MaxRank {
 		return 0, fmt.Errorf("tensor: %d axes, at most %d: shape %v", len(shape), backend.MaxRank, shape)
@@ -199,7 +200,7 @@ func sizeOf(d dtype.DType, shape []int) (int64, error) {
 		}
 		none = none || n == 0
 		if n > 0 && size > math.MaxInt64/int64(n) {
-			return 0, fmt.Errorf("tensor: %v%v is more than any memory holds", d, shape)
+			return 0, fmt.Errorf("tensor: %v%v is larger than any memory", d, shape)
 		}
 		size *= int64(max(n, 1))
 	}
@@ -225,8 +226,8 @@ func rowMajor(strides, shape []int) {
 	}
 }
 
-// bytesOf returns the memory of a slice. The elements have no pointers, and every machine that Go code and devices share
-// is little-endian.
+// bytesOf returns the memory of a slice. The elements have no pointers, and every machine on which Go code and a device
+// share memory is little-endian.
 func bytesOf[T dtype.Element](data []T) []byte {
 	if len(data) == 0 {
 		return nil
@@ -234,7 +235,7 @@ func bytesOf[T dtype.Element](data []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(data))), len(data)*int(unsafe.Sizeof(data[0])))
 }
 
-// elementsOf is the inverse: b as elements, if it lies where they may.
+// elementsOf returns b as a slice of elements, or false if b is not aligned for them.
 func elementsOf[T dtype.Element](b []byte) ([]T, bool) {
 	if len(b) == 0 {
 		return nil, true
@@ -247,7 +248,7 @@ func elementsOf[T dtype.Element](b []byte) ([]T, bool) {
 	return unsafe.Slice((*T)(at), len(b)/int(unsafe.Sizeof(zero))), true
 }
 
-// Must returns t, or panics with err: for programs and tests in which an error is a bug.
+// Must returns t, or panics with err if it is not nil. Use it in programs and tests in which an error is a bug.
 func Must(t *Tensor, err error) *Tensor {
 	if err != nil {
 		panic(err)

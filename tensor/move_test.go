@@ -219,11 +219,11 @@ func TestLetGoLetsMove(t *testing.T) {
 	x.Unpin()
 	check(t, a.Compact(p.Stream()))
 	if x.Array().Ptr == before {
-		t.Error("a tensor stayed that nobody holds")
+		t.Error("a tensor that is not pinned did not move")
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("Unpin of a tensor that nobody holds did not panic")
+			t.Error("Unpin of a tensor that is not pinned did not panic")
 		}
 	}()
 	x.Unpin()

@@ -119,7 +119,7 @@ func TestDefect19_PlacesPassAllocOptions(t *testing.T) {
 	}
 }
 
-// With NoRetry nobody looks for dropped tensors; without, a request that they make room for does not count as out of
+// With NoRetry dropped tensors are not reclaimed; without, a request that they make room for does not count as out of
 // memory, and one that fails counts once.
 func TestNoRetryOfAPlace(t *testing.T) {
 	p, list := wishes(t, 64<<20)

@@ -50,7 +50,7 @@ func TestDefect05_CopyFromOverlapsByAddress(t *testing.T) {
 	}
 }
 
-// window returns the elements of x, contiguous, from one on, as memory that somebody else gave to p.
+// window returns the elements of x, contiguous, from one on, as foreign memory at p.
 func window(t *testing.T, p *tensor.Place, x *tensor.Tensor, from, length int) *tensor.Tensor {
 	t.Helper()
 	size := int64(x.DType().Size())

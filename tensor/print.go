@@ -10,18 +10,18 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Tensors as text, as PyTorch and as numpy print them, to the character: users know these texts, and tests of theirs hold
-// them. Printing has three steps. An excerpt (printread.go) is the elements that are shown, read from the device and no
-// others. Words are their texts, which depend on each other: all share one width and one notation (printtorch.go,
-// printnumpy.go, with the digits of printdigits.go). A page (printpage.go) sets the words into brackets and lines.
+// Tensors are printed as PyTorch and NumPy print them, to the character, since users know these texts and compare them in
+// tests. Printing has three steps. An excerpt (printread.go) reads the elements to print, and no others, from the device.
+// Words are their texts, which share one width and one notation (printtorch.go, printnumpy.go, with the digits of
+// printdigits.go). A page (printpage.go) arranges the words in brackets and lines.
 //
 // The rules are those of PyTorch's torch/_tensor_str.py (before 2.4, widths with an explicit sci_mode differ:
-// https://github.com/pytorch/pytorch/pull/126859), and of numpy's core/arrayprint.py from 1.24 to 2.1. Later numpy prints so
-// after set_printoptions(legacy='2.1'); without, 2.2 adds the shape of what it shortens, and the releases after it write
-// float16 from 1000 and float32 from 1e6 on with exponents. numpy itself has no bfloat16 and no 8-bit floats: they are
+// https://github.com/pytorch/pytorch/pull/126859), and of NumPy's core/arrayprint.py from 1.24 to 2.1. Later NumPy prints
+// the same after set_printoptions(legacy='2.1'); without it, 2.2 adds the shape of shortened arrays, and later releases
+// print float16 from 1000 and float32 from 1e6 on with exponents. NumPy has no bfloat16 and no 8-bit floats: they are
 // printed by the same rules.
 
-// A Style says whose text a tensor is printed as.
+// A Style selects PyTorch's or NumPy's form of text.
 type Style uint8
 
 // The styles.
@@ -38,34 +38,34 @@ func (s Style) Options() PrintOptions {
 	return PrintOptions{Style: s, Precision: 4, Threshold: 1000, EdgeItems: 3, LineWidth: 80}
 }
 
-// PrintOptions say how a tensor is printed: numpy's and PyTorch's options of the same names. Start from Style.Options: a
-// zero is a zero here, not a default.
+// PrintOptions are NumPy's and PyTorch's print options of the same names. Start from Style.Options: a zero here is not
+// replaced by a default.
 type PrintOptions struct {
 	Style     Style
-	Precision int     // digits after the point, in NumPyStyle at most; negative: as many as identify the number
-	Threshold int     // a tensor of more elements is shortened: of long axes only the ends are shown
-	EdgeItems int     // how many at each end, at least 1
-	LineWidth int     // characters; a line with a single element may be longer
-	SciMode   SciMode // exponents
+	Precision int     // digits after the point, for NumPyStyle the maximum; negative: as many as identify the number
+	Threshold int     // a tensor with more elements is shortened to the ends of its long axes
+	EdgeItems int     // elements at each end, at least 1
+	LineWidth int     // in characters; a line with a single element may be longer
+	SciMode   SciMode // use of exponents
 }
 
-// A SciMode says when numbers are printed with exponents.
+// A SciMode selects when numbers are printed with exponents.
 type SciMode uint8
 
 // The modes.
 const (
-	SciAuto   SciMode = iota // when they are large or small, or differ much
+	SciAuto   SciMode = iota // if numbers are large or small, or their range is wide
 	SciAlways                // as PyTorch's sci_mode=True
 	SciNever                 // as PyTorch's sci_mode=False; in NumPyStyle as suppress=True: only for large numbers
 )
 
-// String returns t as PyTorch prints it. It waits for the work that writes t, and reads from the device only the elements
-// that are shown. It never panics: what cannot be read says why, as "tensor(float32[2 3], released at main.go:7)". The
-// undefined tensor is "tensor(undefined)".
+// String returns t as PyTorch prints it. It waits for the work that writes t, and reads only the elements that it
+// shows. It never panics: if t cannot be read the text gives the reason, as in "tensor(float32[2 3], released at
+// main.go:7)". The undefined tensor is "tensor(undefined)".
 func (t *Tensor) String() string { return t.print(PyTorchStyle.Options(), false) }
 
-// Format makes fmt print tensors: %v and %s are String, %.2v has another precision, and %+v adds size, stride and, if it
-// is not 0, storage_offset, as PyTorch names them.
+// Format implements fmt.Formatter: %v and %s are String, %.2v sets the precision, and %+v adds size, stride and, if it
+// is not 0, storage_offset, with PyTorch's names.
 func (t *Tensor) Format(f fmt.State, verb rune) {
 	if verb != 'v' && verb != 's' {
 		io.WriteString(f, "%!"+string(verb)+"(tensor "+t.Brief()+")")
@@ -78,7 +78,8 @@ func (t *Tensor) Format(f fmt.State, verb rune) {
 	io.WriteString(f, t.print(o, f.Flag('+')))
 }
 
-// Text returns t as o says. It waits as String does; the error is the device's. It panics if t is released.
+// Text returns t printed with the options. It waits as String does; the error is the device's. It panics if t was
+// released.
 func (t *Tensor) Text(o PrintOptions) (string, error) {
 	if t != nil {
 		t.alive("Text")
@@ -86,7 +87,7 @@ func (t *Tensor) Text(o PrintOptions) (string, error) {
 	return t.text(o, false)
 }
 
-// print is text that tells of errors in the text.
+// print is text with errors reported in the text.
 func (t *Tensor) print(o PrintOptions, views bool) string {
 	if t != nil {
 		if at := t.releasedAt(); at != nil {
@@ -100,7 +101,7 @@ func (t *Tensor) print(o PrintOptions, views bool) string {
 	return s
 }
 
-// text prints t; with views also how it looks into its storage.
+// text prints t; with views it adds the shape, the strides and the offset.
 func (t *Tensor) text(o PrintOptions, views bool) (string, error) {
 	o.EdgeItems = max(o.EdgeItems, 1)
 	if t == nil {
@@ -119,7 +120,7 @@ func (t *Tensor) text(o PrintOptions, views bool) (string, error) {
 	return t.torchText(e, o, views), nil
 }
 
-// torchText is tensor(, the elements, and what they do not tell.
+// torchText returns tensor(, the elements, and the properties that they do not imply.
 func (t *Tensor) torchText(e *excerpt, o PrintOptions, views bool) string {
 	var notes []string
 	if t.place.state.device.Info().Driver != "host" {
@@ -162,7 +163,7 @@ func (t *Tensor) torchText(e *excerpt, o PrintOptions, views bool) string {
 	return string(append(p.out, ')'))
 }
 
-// numpyText is array(, the elements, and what they do not tell.
+// numpyText returns array(, the elements, and the properties that they do not imply.
 func (t *Tensor) numpyText(e *excerpt, o PrintOptions) string {
 	p := page{out: []byte("array("), excerpt: e, edge: o.EdgeItems}
 	empty := t.Len() == 0
@@ -188,7 +189,7 @@ func (t *Tensor) numpyText(e *excerpt, o PrintOptions) string {
 	return string(append(append(p.out, separator...), note...))
 }
 
-// tuple writes numbers as Python does: (), (2,), (2, 3).
+// tuple returns numbers as a Python tuple: (), (2,), (2, 3).
 func tuple(numbers []int) string {
 	words := make([]string, len(numbers))
 	for i, n := range numbers {

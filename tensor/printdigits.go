@@ -8,25 +8,25 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// The digits of floats as numpy chooses them: the fewest that identify a number among those of its type. Where a
-// precision says fewer, or wants more, they are those of the exact value, rounded half to even.
+// Floats are printed with the digits that NumPy chooses: the fewest that identify a number within its type. If the
+// precision is lower, or asks for more, they are the digits of the exact value, rounded half to even.
 
-// shortest returns the float64 that is written with the fewest digits that identify x, which is one of d's numbers, in d:
-// of the float32 nearest to a tenth, 0.1. Of two such numbers it is the nearer one, of two equally near the even one. So
-// what strconv knows of float64 serves every type.
+// shortest returns the float64 with the shortest decimal form that identifies x, one of d's numbers, within d: 0.1 for
+// the float32 nearest to a tenth. Of two such numbers it is the nearer one, and the even one on a tie. strconv can then
+// print the result as a float64 for every type.
 func shortest(x float64, d dtype.DType) float64 {
 	digits := 0
 	switch d {
 	case dtype.Float64:
 		return x
-	case dtype.Float32: // strconv knows how many digits, but does not always take the even one: of 2^-12
+	case dtype.Float32: // strconv finds the number of digits, but does not always round a tie to even: 2^-12
 		mantissa, _, _ := strings.Cut(strconv.FormatFloat(x, 'e', -1, 32), "e")
 		_, fraction, _ := strings.Cut(mantissa, ".")
 		digits = len(fraction)
 	}
 	for ; ; digits++ {
-		// The nearest number of so many digits, or the next beyond it: below a power of two numbers lie closer together
-		// than above, so that the nearest may be another's.
+		// Try the nearest number with that many digits, and then the next away from zero: numbers are closer together
+		// below a power of two than above, so the nearest decimal may identify the neighbour below.
 		s := strconv.FormatFloat(x, 'e', digits, 64)
 		if identifies(s, x, d) {
 			return parse(s)
@@ -46,7 +46,7 @@ func shortest(x float64, d dtype.DType) float64 {
 	}
 }
 
-// identifies reports whether x is d's number that s is nearest to.
+// identifies reports whether x is the number of type d that is nearest to s.
 func identifies(s string, x float64, d dtype.DType) bool {
 	if d == dtype.Float32 {
 		y, _ := strconv.ParseFloat(s, 32)
@@ -55,14 +55,14 @@ func identifies(s string, x float64, d dtype.DType) bool {
 	return dtype.ScalarOf(parse(s)).Convert(d).Float64() == x
 }
 
-// parse returns the number that strconv wrote.
+// parse returns the number in text from strconv.
 func parse(s string) float64 {
 	x, _ := strconv.ParseFloat(s, 64)
 	return x
 }
 
-// positional writes x, finite, with at most so many digits after the point; negative: as many as it needs. Digits before
-// the point are exact: 65504, though 65500 identifies it among float16s.
+// positional formats x, which is finite, with at most most digits after the point, or as many as needed if most is
+// negative. Digits before the point are exact: 65504, although 65500 identifies it among float16 numbers.
 func positional(x float64, d dtype.DType, most int) (whole, fraction string) {
 	y := x
 	if x != math.Trunc(x) {
@@ -76,8 +76,8 @@ func positional(x float64, d dtype.DType, most int) (whole, fraction string) {
 	return whole, fraction
 }
 
-// scientific writes x, finite, with one digit before the point and from least to most after it, if most is not negative.
-// The exponent has a sign and at least two digits.
+// scientific formats x, which is finite, with one digit before the point and from least to most after it; a negative
+// most is no limit. The exponent has a sign and at least two digits.
 func scientific(x float64, d dtype.DType, least, most int) (whole, fraction, exponent string) {
 	split := func(s string) {
 		whole, exponent, _ = strings.Cut(s, "e")
@@ -86,7 +86,7 @@ func scientific(x float64, d dtype.DType, least, most int) (whole, fraction, exp
 	split(strconv.FormatFloat(shortest(x, d), 'e', -1, 64))
 	switch n := len(fraction); {
 	case n < least:
-		// Further digits of the exact value, unless they lead to another number: bfloat16's 2^-69 is 1.7e-21 and not 1.69e-21.
+		// Use further digits of the exact value unless they identify another number: bfloat16's 2^-69 is 1.7e-21.
 		if longer := strconv.FormatFloat(x, 'e', least, 64); identifies(longer, x, d) {
 			split(longer)
 		} else {

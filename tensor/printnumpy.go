@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// numpyWords returns the elements as numpy writes them.
+// numpyWords returns the elements in NumPy's form.
 func numpyWords(e *excerpt, o PrintOptions) []string {
 	if !e.dtype.IsFloat() && !e.dtype.IsComplex() {
 		words, width := e.exact()
@@ -38,18 +38,18 @@ func numpyWords(e *excerpt, o PrintOptions) []string {
 	return words
 }
 
-// numpyFloats is how numpy writes the floats of one array: with their points below each other.
+// numpyFloats formats the floats of one array in NumPy's form, with aligned points.
 type numpyFloats struct {
 	dtype     dtype.DType
-	plus      bool // numbers that are not negative have a sign too
-	precision int  // digits after the point; of numbers with exponents all have as many
+	plus      bool // non-negative numbers have a sign too
+	precision int  // digits after the point; with exponents all numbers have as many
 	exponents bool
-	exponent  int // its digits
+	exponent  int // digits of the exponent
 	left      int // characters before the point
 	right     int // and after it
 }
 
-// newNumPyFloats looks at the values that are shown.
+// newNumPyFloats chooses the form for the values.
 func newNumPyFloats(values []float64, d dtype.DType, plus bool, o PrintOptions) *numpyFloats {
 	f := &numpyFloats{dtype: d, plus: plus, precision: o.Precision}
 	least, greatest, signed := math.Inf(1), 0.0, plus
@@ -67,13 +67,12 @@ func newNumPyFloats(values []float64, d dtype.DType, plus bool, o PrintOptions) 
 		if signed {
 			width++
 		}
-		f.left = max(f.left, width-f.right-1) // NaN's sign does not count
+		f.left = max(f.left, width-f.right-1) // the sign of NaN is not printed
 	}
 	return f
 }
 
-// measure finds out how wide the finite values are. That of those with exponents is what the longest needs; then all of
-// them have as many digits.
+// measure computes the width of the finite values. With exponents all numbers get the digits of the longest.
 func (f *numpyFloats) measure(values []float64) {
 	longest := 0
 	for _, x := range values {
@@ -121,7 +120,7 @@ func (f *numpyFloats) word(x float64) string {
 	return pad(f.signed(whole), f.left) + "." + fraction + strings.Repeat(" ", max(f.right-len(fraction), 0))
 }
 
-// quotient divides as numpy does, in the type itself.
+// quotient divides in the type itself, as NumPy does.
 func quotient(x, y float64, d dtype.DType) float64 {
 	switch d {
 	case dtype.Float64:
@@ -132,7 +131,7 @@ func quotient(x, y float64, d dtype.DType) float64 {
 	return float64(float32(x) / float32(y))
 }
 
-// numpyRow fills lines by length. Room is left for a comma, for the brackets that close, and for what closes the array.
+// numpyRow fills lines by length. It leaves room for a comma, for the closing brackets, and for the end of the array.
 func numpyRow(lineWidth int) func(p *page, words []string, cut bool, margin, depth int) {
 	return func(p *page, words []string, cut bool, margin, depth int) {
 		if cut {

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// A page is a text in the making: words are set into brackets, axis by axis.
+// A page arranges words in brackets and lines.
 type page struct {
 	*excerpt
 	out   []byte
-	words []string // still to be set
-	edge  int      // how many stand before an ellipsis
+	words []string // not yet written
+	edge  int      // the number of words before an ellipsis
 
-	// row sets the words of the last axis. Further lines of it start at the column margin; depth is the axis's number.
+	// row writes the words of the last axis. Its continuation lines start at the column margin; depth is the axis.
 	row func(p *page, words []string, cut bool, margin, depth int)
 }
 
-// axis sets an axis. The margin is the column behind its bracket.
+// axis writes an axis. The margin is the column after its bracket.
 func (p *page) axis(axis, margin int) {
 	left := len(p.shape) - axis
 	if left == 0 {
@@ -52,5 +52,5 @@ func (p *page) wrap(margin int) {
 // column returns the length of the last line so far.
 func (p *page) column() int { return len(p.out) - 1 - bytes.LastIndexByte(p.out, '\n') }
 
-// pad returns s with blanks before it, to a width.
+// pad returns s, padded on the left with spaces to a width.
 func pad(s string, width int) string { return strings.Repeat(" ", max(width-len(s), 0)) + s }

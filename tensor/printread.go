@@ -7,20 +7,20 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// An excerpt is the elements of a tensor that are shown.
+// An excerpt holds the elements of a tensor that are printed.
 type excerpt struct {
 	dtype dtype.DType
-	shape []int  // how many are shown along each axis
-	cut   []bool // whether these are half from the start and half from the end of a longer axis
+	shape []int  // the number shown along each axis
+	cut   []bool // for each axis, whether only its two ends are shown
 	data  []byte // row by row
 }
 
-// closeBy is the bytes between two elements that are read along rather than in two copies. A copy from a GPU takes about
-// 10 µs, in which 4 KiB are nothing.
+// maxGap is the largest gap in bytes between two elements that are read in one copy. A copy from a GPU takes about 10
+// µs, to which 4 KiB add almost nothing.
 const maxGap = 4 << 10
 
-// excerpt reads the elements to show: all, or of more than threshold only edge at each end of the longer axes. Each copy
-// from the device is of elements that lie close together, whatever the strides.
+// excerpt reads the elements to print: all, or only edge at each end of the longer axes if there are more than
+// threshold. Each copy from the device reads elements that are close together in memory, for any strides.
 func (t *Tensor) excerpt(threshold, edge int) (*excerpt, error) {
 	e := &excerpt{dtype: t.dtype, shape: slices.Clone(t.shape), cut: make([]bool, len(t.shape))}
 	n := t.Len()
@@ -37,7 +37,7 @@ func (t *Tensor) excerpt(threshold, edge int) (*excerpt, error) {
 	at := t.shown(e, edge)
 	size := t.dtype.Size()
 	e.data = make([]byte, len(at)*size)
-	order := make([]int, len(at)) // of the elements shown, as they lie in memory
+	order := make([]int, len(at)) // indices of at, sorted by address
 	for i := range order {
 		order[i] = i
 	}
@@ -60,7 +60,7 @@ func (t *Tensor) excerpt(threshold, edge int) (*excerpt, error) {
 	return e, nil
 }
 
-// shown returns where in the storage the elements shown lie, row by row.
+// shown returns the positions in the storage of the elements to print, in row-major order.
 func (t *Tensor) shown(e *excerpt, edge int) []int {
 	at := []int{t.offset}
 	for axis, n := range e.shape {
@@ -78,13 +78,13 @@ func (t *Tensor) shown(e *excerpt, edge int) []int {
 	return at
 }
 
-// count returns how many elements are shown.
+// count returns the number of elements.
 func (e *excerpt) count() int { return len(e.data) / e.dtype.Size() }
 
-// element returns one of them.
+// element returns element i.
 func (e *excerpt) element(i int) dtype.Scalar { return e.dtype.Load(e.data[i*e.dtype.Size():]) }
 
-// component returns the type of the floats that the elements are, or are made of.
+// component returns the type of the elements, or of their real parts if they are complex.
 func (e *excerpt) component() dtype.DType {
 	switch e.dtype {
 	case dtype.Complex64:
@@ -95,7 +95,7 @@ func (e *excerpt) component() dtype.DType {
 	return e.dtype
 }
 
-// floats returns all of them as numbers: the real parts, and of complex ones the imaginary parts.
+// floats returns the real parts of all elements and, if they are complex, the imaginary parts.
 func (e *excerpt) floats() (re, im []float64) {
 	re, im = make([]float64, e.count()), make([]float64, e.count())
 	for i := range re {
@@ -105,7 +105,7 @@ func (e *excerpt) floats() (re, im []float64) {
 	return re, im
 }
 
-// exact returns bools and integers as Python writes them, and the length of the longest.
+// exact returns bools and integers in Python's form, and the length of the longest.
 func (e *excerpt) exact() (words []string, width int) {
 	words = make([]string, e.count())
 	for i := range words {

@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// torchWords returns the elements as PyTorch writes them, and the width that it reckons with when it fills lines: not
-// always that of the words.
+// torchWords returns the elements in PyTorch's form, and the width that PyTorch uses to fill lines, which is not always
+// that of the words.
 func torchWords(e *excerpt, o PrintOptions) (words []string, width int) {
 	if !e.dtype.IsFloat() && !e.dtype.IsComplex() {
 		words, width = e.exact()
@@ -39,17 +39,16 @@ func torchWords(e *excerpt, o PrintOptions) (words []string, width int) {
 	return words, f.width + g.width + len("j")
 }
 
-// torchFloats is how PyTorch writes the floats of one tensor.
+// torchFloats formats the floats of one tensor in PyTorch's form.
 type torchFloats struct {
 	dtype     dtype.DType
 	precision int
-	integers  bool // all are: they are written without digits after the point
+	integers  bool // all are whole: no digits after the point
 	exponents bool
 	width     int
 }
 
-// newTorchFloats looks at the values that are shown. Those that are 0, infinite or NaN do not count, not even for the
-// width.
+// newTorchFloats chooses the form for the values. Zeros, infinities and NaNs do not count, not even for the width.
 func newTorchFloats(values []float64, d dtype.DType, o PrintOptions) torchFloats {
 	f := torchFloats{dtype: d, precision: o.Precision, integers: true, width: 1}
 	least, greatest := math.Inf(1), 0.0
@@ -61,7 +60,7 @@ func newTorchFloats(values []float64, d dtype.DType, o PrintOptions) torchFloats
 		}
 	}
 	if greatest == 0 {
-		return f // SciMode does not change what has no number
+		return f // SciMode has no effect without a number
 	}
 	f.exponents = greatest/least > 1000 || greatest > 1e8 || least < 1e-4
 	if o.SciMode != SciAuto {
@@ -91,7 +90,7 @@ func (f *torchFloats) word(x float64) string {
 	return pad(strconv.FormatFloat(x, 'f', f.precision, 64), f.width)
 }
 
-// torchRow fills lines by count: as many words of the width as fit, the ellipsis being one of them.
+// torchRow fills lines by count: as many words of the width as fit, where the ellipsis is one of them.
 func torchRow(lineWidth, width int) func(p *page, words []string, cut bool, margin, depth int) {
 	return func(p *page, words []string, cut bool, margin, _ int) {
 		if cut {

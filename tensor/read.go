@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Read waits for the work that writes t and copies its elements, row by row, to dst, which must be as long as t.Size().
-// The error is the device's, or says what work on the device that is done found wrong (see Place.Sync): perhaps work on
-// another tensor, and dst is filled all the same.
+// Read waits for the work that writes t and copies its elements to dst, in row-major order. len(dst) must be t.Size().
+// The error is the device's, or that of other finished work on the device (see Place.Sync); in the second case dst is
+// filled.
 func (t *Tensor) Read(dst []byte) error {
 	t.alive("Read")
 	if int64(len(dst)) != t.Size() {
@@ -30,8 +30,8 @@ func (t *Tensor) Read(dst []byte) error {
 	return t.place.state.backend.Failed()
 }
 
-// readRange waits for the work that writes t and copies the bytes of its storage from t's first element and the given
-// distance on, in bytes, to dst.
+// readRange waits for the work that writes t and copies len(dst) bytes to dst. They start the given distance, in bytes,
+// after t's first element in the storage.
 func (t *Tensor) readRange(dst []byte, distance int64) error {
 	t.Pin()
 	defer t.Unpin()
@@ -51,7 +51,7 @@ func (t *Tensor) readRange(dst []byte, distance int64) error {
 	return nil
 }
 
-// writeAll copies src, as long as t.Size(), to t, which is contiguous. The slice may be reused when it returns.
+// writeAll copies src, of t.Size() bytes, to t, which is contiguous. The slice may be reused when it returns.
 func (t *Tensor) writeAll(src []byte) error {
 	if len(src) == 0 {
 		return nil
@@ -72,7 +72,8 @@ func (t *Tensor) writeAll(src []byte) error {
 	return nil
 }
 
-// ToSlice waits for t and returns its elements, row by row, in a new slice. T must be t's own type: Cast converts.
+// ToSlice waits for t and returns a copy of its elements, in row-major order. T must be the element type of t: Cast
+// converts.
 func ToSlice[T dtype.Element](t *Tensor) ([]T, error) {
 	if err := typed[T]("ToSlice", t); err != nil {
 		return nil, err
@@ -84,9 +85,9 @@ func ToSlice[T dtype.Element](t *Tensor) ([]T, error) {
 	return out, nil
 }
 
-// Data waits for t and returns its memory as a slice, without a copy. The tensor must be contiguous and its memory the
-// host's. The slice is good until the memory is released, and t must not be dropped meanwhile: the memory stays where it is
-// from then on. Who writes to the slice orders that with queued work.
+// Data waits for t and returns its memory as a slice, without a copy. The tensor must be contiguous and in the host's
+// memory. The slice is valid until the memory is released; t must stay reachable until then. From the call on the
+// memory never moves. A program that writes to the slice orders that with queued work.
 func Data[T dtype.Element](t *Tensor) ([]T, error) {
 	if err := typed[T]("Data", t); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func Data[T dtype.Element](t *Tensor) ([]T, error) {
 	return data[T](t)
 }
 
-// data is Data of a tensor whose memory stays where it is.
+// data is Data for memory that does not move.
 func data[T dtype.Element](t *Tensor) ([]T, error) {
 	switch {
 	case t.Len() == 0:
@@ -118,7 +119,7 @@ func data[T dtype.Element](t *Tensor) ([]T, error) {
 	return out, nil
 }
 
-// typed fails unless T is the type of t's elements.
+// typed fails unless T is the element type of t.
 func typed[T dtype.Element](call string, t *Tensor) error {
 	if d := dtype.Of[T](); t.alive(call).dtype != d {
 		return fmt.Errorf("tensor: %s of %v as %v: Cast converts", call, t.brief(), d)
@@ -126,7 +127,7 @@ func typed[T dtype.Element](call string, t *Tensor) error {
 	return nil
 }
 
-// At waits for t and returns the element with the given indices, one for each axis; negative ones count from the end.
+// At waits for t and returns the element at the given indices, one for each axis. Negative indices count from the end.
 func (t *Tensor) At(indices ...int) (dtype.Scalar, error) {
 	t.alive("At")
 	if len(indices) != len(t.shape) {
@@ -150,7 +151,7 @@ func (t *Tensor) At(indices ...int) (dtype.Scalar, error) {
 	return t.dtype.Load(b), t.place.state.backend.Failed()
 }
 
-// Item waits for t, which has one element, and returns it.
+// Item waits for t, which must have one element, and returns that element.
 func (t *Tensor) Item() (dtype.Scalar, error) {
 	if n := t.alive("Item").Len(); n != 1 {
 		return dtype.Scalar{}, fmt.Errorf("tensor: Item of %v: it has %d elements, want one", t.brief(), n)

@@ -42,7 +42,7 @@ type storageState struct {
 	ptr       driver.Pointer // of the first byte; 0 of Go's own memory, and of no memory
 	bytes     []byte         // the memory, where Go code can reach it
 	block     mem.Block      // of the device's allocator; zero if foreign
-	fixed     bool           // the memory stays where it is: nobody moves it, or its address was given away
+	fixed     bool           // the memory never moves: it is foreign or its address was exposed
 	owners    int
 	released  *site           // where the count became zero
 	onRelease []func()        // what OnRelease added

@@ -6,16 +6,15 @@ import (
 	"slices"
 )
 
-// Views: tensors that look into the storage of another in their own way. Making one moves nothing and queues nothing.
-// Every view is a borrower (see Ownership), at the place of the tensor that it was made from. Axes count from 0, negative
-// ones from the end: -1 is the last. What a tensor's shape does not allow is an error that names it; using a tensor after
-// its release panics, as everywhere.
+// A view is a tensor over the storage of another. Making one copies nothing and queues nothing. Every view is a borrower
+// (see Ownership), at the place of its source. Axes count from 0; negative axes count from the end, so -1 is the last. An
+// operation that the shape does not allow returns an error that names the shape; the use of a released tensor panics.
 
-// ErrNeedsCopy is matched by the error of a Reshape for which no strides exist: Contiguous, and the reshape of what that
-// returns, do what is wanted by a copy.
+// ErrNeedsCopy is matched by the error of a Reshape that no strides can express. Contiguous followed by Reshape does
+// the same with a copy.
 var ErrNeedsCopy = errors.New("no strides reach its elements in that order; Contiguous makes a copy that has them")
 
-// refuse returns the error of a view that t does not have: what was asked, of what, and why not.
+// viewError returns the error of a view that t does not have: the call, t, and the reason.
 func (t *Tensor) viewError(asked func() string, why string, args ...any) error {
 	return fmt.Errorf("tensor: %s of %v: %w", asked(), t.brief(), fmt.Errorf(why, args...))
 }
@@ -32,7 +31,7 @@ func (t *Tensor) axis(asked func() string, axis int) (int, error) {
 	return axis, nil
 }
 
-// axes returns axes counted from 0, no two of them the same.
+// axes returns distinct axes counted from 0.
 func (t *Tensor) axes(asked func() string, axes []int) ([]int, error) {
 	out := make([]int, len(axes))
 	for i, axis := range axes {
@@ -48,14 +47,14 @@ func (t *Tensor) axes(asked func() string, axes []int) ([]int, error) {
 	return out, nil
 }
 
-// same returns a view like t itself, whose shape and strides may be changed.
+// copyView returns a view equal to t whose shape and strides may be changed.
 func (t *Tensor) copyView() *Tensor {
 	n := len(t.shape)
 	both := append(append(make([]int, 0, 2*n), t.shape...), t.strides...)
 	return t.view(both[:n:n], both[n:], t.offset)
 }
 
-// settle puts a view that has no element where t is, so that its offset never leaves the storage.
+// resetEmptyOffset gives a view without elements t's offset, so that its offset never leaves the storage.
 func (t *Tensor) resetEmptyOffset(v *Tensor) *Tensor {
 	if slices.Contains(v.shape, 0) {
 		v.offset = t.offset
@@ -78,7 +77,7 @@ func (t *Tensor) Transpose(a, b int) (*Tensor, error) {
 	return t.transposed(i, j), nil
 }
 
-// transposed is Transpose of axes that exist.
+// transposed is Transpose for valid axes.
 func (t *Tensor) transposed(a, b int) *Tensor {
 	v := t.copyView()
 	v.shape[a], v.shape[b] = v.shape[b], v.shape[a]
@@ -86,7 +85,7 @@ func (t *Tensor) transposed(a, b int) *Tensor {
 	return v
 }
 
-// T returns a view with the axes in reverse order: of a matrix, its transpose.
+// T returns a view with the axes in reverse order. For a matrix that is its transpose.
 func (t *Tensor) T() *Tensor {
 	v := t.alive("T").copyView()
 	slices.Reverse(v.shape)
@@ -94,7 +93,7 @@ func (t *Tensor) T() *Tensor {
 	return v
 }
 
-// MT returns a view with the last two axes exchanged: the transposes of a batch of matrices.
+// MT returns a view with the last two axes exchanged: the transpose of each matrix of a batch.
 func (t *Tensor) MT() (*Tensor, error) {
 	n := len(t.alive("MT").shape)
 	if n < 2 {
@@ -103,7 +102,7 @@ func (t *Tensor) MT() (*Tensor, error) {
 	return t.transposed(n-2, n-1), nil
 }
 
-// Permute returns a view whose axis i is t's axis axes[i]. Each axis is named once.
+// Permute returns a view whose axis i is t's axis axes[i]. Each axis must occur once.
 func (t *Tensor) Permute(axes ...int) (*Tensor, error) {
 	t.alive("Permute")
 	asked := func() string { return fmt.Sprintf("Permute(%v)", axes) }
@@ -121,8 +120,8 @@ func (t *Tensor) Permute(axes ...int) (*Tensor, error) {
 	return v, nil
 }
 
-// Squeeze returns a view without the given axes, each of which must have length 1; if none is given, without all that do.
-// (PyTorch's leaves others as they are; numpy's refuses, as this one.)
+// Squeeze returns a view without the given axes, each of which must have length 1, or without all axes of length 1 if
+// none is given. As in NumPy, another length is an error; PyTorch keeps such an axis.
 func (t *Tensor) Squeeze(axes ...int) (*Tensor, error) {
 	t.alive("Squeeze")
 	asked := func() string { return fmt.Sprintf("Squeeze(%v)", axes) }
@@ -145,7 +144,8 @@ func (t *Tensor) Squeeze(axes ...int) (*Tensor, error) {
 	return v, nil
 }
 
-// Unsqueeze returns a view with a new axis of length 1 before t's axis, or at the end: axis is from -Rank-1 to Rank.
+// Unsqueeze returns a view with a new axis of length 1 before t's axis, or at the end. axis is between -Rank-1 and
+// Rank.
 func (t *Tensor) Unsqueeze(axis int) (*Tensor, error) {
 	t.alive("Unsqueeze")
 	asked := func() string { return fmt.Sprintf("Unsqueeze(%d)", axis) }
@@ -161,7 +161,7 @@ func (t *Tensor) Unsqueeze(axis int) (*Tensor, error) {
 	return t.checkView(asked, v)
 }
 
-// fit returns v, a view of t that may have too many axes or elements for any tensor.
+// checkView returns v, a view of t, or an error if v has too many axes or elements.
 func (t *Tensor) checkView(asked func() string, v *Tensor) (*Tensor, error) {
 	if _, err := sizeOf(v.dtype, v.shape); err != nil {
 		return nil, t.viewError(asked, "%w", err)
@@ -169,7 +169,7 @@ func (t *Tensor) checkView(asked func() string, v *Tensor) (*Tensor, error) {
 	return t.resetEmptyOffset(v), nil
 }
 
-// insert adds an axis of length 1 to a view that nobody has yet. Its stride is what it would be in a contiguous tensor.
+// insert adds an axis of length 1 to a new view. Its stride is that of a contiguous tensor.
 func (t *Tensor) insert(axis int) {
 	stride := 1
 	if axis < len(t.shape) {

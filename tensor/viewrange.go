@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A Range says what Slice takes of an axis, as between the brackets of Python:
+// A Range selects part of an axis for Slice, as between the brackets of Python:
 //
-//	Python    here
+//	Python    Go
 //	:         Whole
 //	1:5       FromTo(1, 5)
 //	2:        From(2)
@@ -20,9 +20,9 @@ import (
 //	...       Rest
 //	None      NewAxis
 //
-// The rules are numpy's: negative numbers count from the end, what lies beyond an end is cut off, and with a negative step
-// a range runs backwards, from the last index if it has no start and down to the first if it has no stop. The zero Range is
-// Whole.
+// The rules are NumPy's. Negative numbers count from the end. Bounds outside the axis are clipped. With a negative step
+// a range runs backwards; without a start it then begins at the last index, and without a stop it ends at the first.
+// The zero Range is Whole.
 type Range struct {
 	kind              rangeKind
 	start, stop, step int
@@ -38,32 +38,33 @@ const (
 	restOfAxes
 )
 
-// What Slice takes without numbers.
+// Ranges without numbers.
 var (
 	Whole   = Range{}                 // all of an axis
 	Rest    = Range{kind: restOfAxes} // all of as many axes as the others leave; once at most
 	NewAxis = Range{kind: newAxis}    // a new axis of length 1, which takes none of t's
 )
 
-// R is start:stop, the indices from start to before stop.
+// FromTo is start:stop, the indices from start up to but not including stop.
 func FromTo(start, stop int) Range { return Range{start: start, from: true, stop: stop, to: true} }
 
-// From is start:, the indices from start to the end (with a negative step: to the first).
+// From is start:, the indices from start to the end, or to the first with a negative step.
 func From(start int) Range { return Range{start: start, from: true} }
 
-// UpTo is :stop, the indices before stop (with a negative step: from the last to after stop).
+// UpTo is :stop, the indices before stop. With a negative step it is the indices from the last down to, but not
+// including, stop.
 func UpTo(stop int) Range { return Range{stop: stop, to: true} }
 
-// Index is a single index: the axis is not in the view. Unlike the ends of a range it must exist.
+// Index is a single index, which must exist. The view does not have the axis.
 func Index(i int) Range { return Range{kind: singleIndex, start: i} }
 
-// By returns the range with a step, which must not be 0. Of what is no range of indices it changes nothing.
+// By returns the range with a step, which must not be 0. It has no effect on Index, Rest and NewAxis.
 func (r Range) By(step int) Range {
 	r.step, r.by = step, true
 	return r
 }
 
-// String writes it as Python does: "1:5", "::-1", "3", "...", "None".
+// String returns the range in Python's notation: "1:5", "::-1", "3", "...", "None".
 func (r Range) String() string {
 	switch r.kind {
 	case singleIndex:
@@ -93,7 +94,7 @@ func (r Range) resolve(n int) (first, step, count int) {
 	if r.by {
 		step = r.step
 	}
-	low, high := 0, n // what the ends are cut off at
+	low, high := 0, n // the limits to which bounds are clipped
 	if step < 0 {
 		low, high = -1, n-1
 	}
@@ -116,15 +117,15 @@ func (r Range) resolve(n int) (first, step, count int) {
 	start, stop := end(r.from, r.start, high), end(r.to, r.stop, low)
 	if start > stop {
 		count = 1
-		if reach := start - stop - 1; step >= -reach { // so that -step is a number
+		if reach := start - stop - 1; step >= -reach { // first, since -step overflows for the lowest int
 			count += reach / -step
 		}
 	}
 	return start, step, count
 }
 
-// Slice returns a view of a part, one Range for each axis from the first on; axes without one are taken whole. It is
-// Python's t[ranges...]:
+// Slice returns a view of a part of t: Python's t[ranges...]. There is one Range for each axis from the first on;
+// further axes are taken whole.
 //
 //	t.Slice(tensor.FromTo(1, 5), tensor.Whole, tensor.Whole.By(-1))  // t[1:5, :, ::-1]
 //	t.Slice(tensor.Rest, tensor.Index(0))                       // t[..., 0]
@@ -194,20 +195,21 @@ func sliceText(ranges []Range) string {
 	return "Slice(" + strings.Join(text, ", ") + ")"
 }
 
-// part returns what a range leaves of an axis: its length, its stride, and how far its first element is from t's.
+// part applies a range to an axis. It returns the new length and stride, and the distance of its first element from
+// t's.
 func (t *Tensor) part(axis int, r Range) (length, stride, from int) {
 	first, step, count := r.resolve(t.shape[axis])
 	stride = t.strides[axis]
 	if count > 0 {
 		from = first * stride
 	}
-	if count > 1 { // the step may be any number if it is never taken
+	if count > 1 { // otherwise the product may overflow and is not needed
 		stride *= step
 	}
 	return count, stride, from
 }
 
-// Select returns a view of what has the given index along an axis, which the view does not have.
+// Select returns a view of the elements with the given index along an axis. The view does not have the axis.
 func (t *Tensor) Select(axis, index int) (*Tensor, error) {
 	t.alive("Select")
 	asked := func() string { return fmt.Sprintf("Select(%d, %d)", axis, index) }
@@ -225,7 +227,7 @@ func (t *Tensor) Select(axis, index int) (*Tensor, error) {
 	return t.selected(a, index), nil
 }
 
-// selected is Select of an axis and an index that exist.
+// selected is Select for a valid axis and index.
 func (t *Tensor) selected(axis, index int) *Tensor {
 	v := t.copyView()
 	v.offset += index * v.strides[axis]
@@ -233,8 +235,8 @@ func (t *Tensor) selected(axis, index int) *Tensor {
 	return t.resetEmptyOffset(v)
 }
 
-// Narrow returns a view of length indices along an axis from start on, which may count from the end. Unlike those of
-// Slice, all must exist.
+// Narrow returns a view of length indices along an axis, from start on, which may count from the end. Unlike with Slice
+// all of them must exist.
 func (t *Tensor) Narrow(axis, start, length int) (*Tensor, error) {
 	t.alive("Narrow")
 	asked := func() string { return fmt.Sprintf("Narrow(%d, %d, %d)", axis, start, length) }
@@ -255,7 +257,7 @@ func (t *Tensor) Narrow(axis, start, length int) (*Tensor, error) {
 	return t.narrowed(a, start, length), nil
 }
 
-// narrowed is Narrow of a part that exists.
+// narrowed is Narrow for a valid part.
 func (t *Tensor) narrowed(axis, start, length int) *Tensor {
 	v := t.copyView()
 	v.offset += start * v.strides[axis]
@@ -263,7 +265,7 @@ func (t *Tensor) narrowed(axis, start, length int) *Tensor {
 	return t.resetEmptyOffset(v)
 }
 
-// Split returns views of consecutive parts along an axis, of the given lengths, which add up to the axis's.
+// Split returns views of consecutive parts along an axis. The lengths must add up to the length of the axis.
 func (t *Tensor) Split(axis int, lengths ...int) ([]*Tensor, error) {
 	t.alive("Split")
 	asked := func() string { return fmt.Sprintf("Split(%d, %v)", axis, lengths) }
@@ -290,8 +292,8 @@ func (t *Tensor) Split(axis int, lengths ...int) ([]*Tensor, error) {
 	return parts, nil
 }
 
-// Chunk returns views of at most n consecutive parts along an axis, all of the same length but perhaps a shorter last one,
-// as PyTorch's chunk: the length is the axis's, divided by n and rounded up, so that there may be fewer parts. An axis of
+// Chunk returns views of at most n consecutive parts along an axis, as PyTorch's chunk. The length of a part is the
+// axis's length divided by n and rounded up, so there may be fewer parts, and the last may be shorter. An axis of
 // length 0 has n parts.
 func (t *Tensor) Chunk(axis, n int) ([]*Tensor, error) {
 	t.alive("Chunk")
@@ -315,7 +317,7 @@ func (t *Tensor) Chunk(axis, n int) ([]*Tensor, error) {
 	return parts, nil
 }
 
-// Flip returns a view that runs backwards along the given axes, or along all if none is given.
+// Flip returns a view with the order of the given axes reversed, or of all axes if none is given.
 func (t *Tensor) Flip(axes ...int) (*Tensor, error) {
 	t.alive("Flip")
 	flipped, err := t.axes(func() string { return fmt.Sprintf("Flip(%v)", axes) }, axes)

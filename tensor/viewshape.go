@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Reshape returns a view with another shape: the same elements in the same row-major order. One length may be -1: it is
-// what the others leave. Where no strides reach the elements of t in that order the error matches ErrNeedsCopy; those of a
-// contiguous tensor can always be reached, and those of others often, as in PyTorch's view.
+// Reshape returns a view with another shape: the same elements in the same row-major order. One length may be -1 and is
+// computed from the others. The error matches ErrNeedsCopy if no strides reach the elements in that order. A contiguous
+// tensor can always be reshaped, others in the cases in which PyTorch's view succeeds.
 func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
 	t.alive("Reshape")
 	asked := func() string { return fmt.Sprintf("Reshape(%v)", shape) }
@@ -40,13 +40,13 @@ func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
 	return t.view(full, strides, t.offset), nil
 }
 
-// restride returns strides with which a tensor of the new shape, which has as many elements, has those of the old one in
-// the same order, or false if there are none.
+// restride returns strides for the new shape full that keep the order of the elements, or false if there are none. The
+// shapes have the same number of elements.
 //
-// Axes of length 1 do not matter. Neighbouring axes of the old shape are one run if going round the inner one leads to the
-// next of the outer one: then all the run's elements are one stride apart. The new axes, from the last on, must fill run
-// after run exactly: within one they can split it as they like, and an axis across two would need two strides. (PyTorch's
-// computeStride comes to the same.)
+// Axes of length 1 do not matter. Neighbouring axes of the old shape form one run if the end of the inner one leads to
+// the next index of the outer one: all elements of the run are then one stride apart. The new axes, from the last on,
+// must fill each run exactly. They may split a run, but an axis across two runs would need two strides. PyTorch's
+// computeStride has the same result.
 func restride(shape, strides, full []int) ([]int, bool) {
 	out := contiguous(full)
 	if slices.Contains(full, 0) {
@@ -59,7 +59,7 @@ func restride(shape, strides, full []int) ([]int, bool) {
 			old--
 		}
 		if old < 0 {
-			return out, true // all that is left is of length 1, on both sides
+			return out, true // the remaining axes of both shapes have length 1
 		}
 		step, left := strides[old], shape[old] // of the run
 		for old--; old >= 0 && (shape[old] == 1 || strides[old] == left*step); old-- {
@@ -79,8 +79,8 @@ func restride(shape, strides, full []int) ([]int, bool) {
 	}
 }
 
-// Flatten returns a view in which the axes from first to last are one: t.Flatten(0, -1) has a single axis. A tensor
-// without axes becomes one of a single element. Where that needs a copy the error matches ErrNeedsCopy.
+// Flatten returns a view in which the axes from first to last are merged: t.Flatten(0, -1) has a single axis. A tensor
+// without axes becomes one with a single element. The error matches ErrNeedsCopy if that needs a copy.
 func (t *Tensor) Flatten(first, last int) (*Tensor, error) {
 	t.alive("Flatten")
 	asked := func() string { return fmt.Sprintf("Flatten(%d, %d)", first, last) }
@@ -107,8 +107,9 @@ func (t *Tensor) Flatten(first, last int) (*Tensor, error) {
 	return t.checkView(asked, t.view(full, strides, t.offset))
 }
 
-// Expand returns a view of a greater shape in which elements are repeated, with strides of 0: along axes of length 1, which
-// may be given any length, and along new ones in front. -1 keeps an axis as it is. Nothing can be written to what repeats.
+// Expand returns a view of a larger shape that repeats elements with strides of 0. Axes of length 1 may get any length,
+// and new axes may be added in front; -1 keeps the length of an axis. Work cannot write to a view that repeats
+// elements.
 func (t *Tensor) Expand(shape ...int) (*Tensor, error) {
 	t.alive("Expand")
 	asked := func() string { return fmt.Sprintf("Expand(%v)", shape) }
@@ -129,8 +130,8 @@ func (t *Tensor) Expand(shape ...int) (*Tensor, error) {
 	return t.checkView(asked, v)
 }
 
-// BroadcastShapes returns the shape to which all the given ones can be expanded: axes are matched from the last on, and
-// lengths are equal or 1, or missing. The rules are numpy's. The error names two shapes that do not fit.
+// BroadcastShapes returns the shape to which all given shapes can be expanded, by NumPy's rules: axes are matched from
+// the last on, and their lengths must be equal, 1, or missing. The error names two shapes that do not fit.
 func BroadcastShapes(shapes ...[]int) ([]int, error) {
 	rank := 0
 	for _, s := range shapes {
@@ -138,7 +139,7 @@ func BroadcastShapes(shapes ...[]int) ([]int, error) {
 	}
 	out := make([]int, rank)
 	for back := 1; back <= rank; back++ {
-		length, by := 1, []int(nil) // by: the shape that it is from
+		length, by := 1, []int(nil) // by: the shape with that length
 		for _, s := range shapes {
 			if back > len(s) {
 				continue

@@ -174,9 +174,9 @@ func TestErrorsNameBothSides(t *testing.T) {
 		{single(x.AsStrided([]int{3}, []int{3}, 0)), "AsStrided([3], [3], 0) of float32[2 3]: float32[3] with strides [3] from element 0 does not lie in 24 bytes"},
 		{single(x.Diagonal(0, 1, -1)), "Diagonal(0, 1, -1) of float32[2 3]: axis 1 is named twice"},
 		{single(x.Flip(7)), "Flip([7]) of float32[2 3]: there is no axis 7"},
-		{single(x.ViewAs(dtype.Float64)), "ViewAs(float64) of float32[2 3]: 3 elements along the last axis are no multiple of 2"},
-		{single(x.T().ViewAs(dtype.Float64)), "ViewAs(float64) of float32[3 2]: the last axis has stride 3, and only neighbours can become elements of another size"},
-		{single(x.ViewAs(dtype.Bool)), "ViewAs(bool) of float32[2 3]: bytes that are not 0 or 1 are no bool"},
+		{single(x.ViewAs(dtype.Float64)), "ViewAs(float64) of float32[2 3]: 3 elements along the last axis are not a multiple of 2"},
+		{single(x.T().ViewAs(dtype.Float64)), "ViewAs(float64) of float32[3 2]: the last axis has stride 3, only consecutive elements can change their size"},
+		{single(x.ViewAs(dtype.Bool)), "ViewAs(bool) of float32[2 3]: its bytes may be neither 0 nor 1"},
 		{single(x.Imag()), "Imag of float32[2 3]: its numbers have no imaginary parts"},
 		{single(tensor.Must(x.Select(0, 0)).MT()), "MT of float32[3]: a matrix has two axes"},
 	} {

@@ -6,10 +6,10 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// View returns a tensor over a Go slice, without a copy: what is written to one is seen in the other. The place must be on
-// the host (FromSlice copies to any). Without a shape it has one axis; the shape has as many elements as the slice. The
-// caller (or p's scope) owns the tensor, which keeps the slice reachable until its last owner's Release; who uses the slice
-// meanwhile orders that with queued work (see Place.Sync).
+// View returns a tensor over a Go slice, without a copy: a write to one is visible in the other. The place must be on
+// the host; FromSlice copies to any device. Without a shape the tensor has one axis; a shape must have as many elements
+// as the slice. The caller or p's scope owns the tensor, which keeps the slice reachable until the last owner's
+// release. A program that uses the slice in that time orders this with queued work (see Place.Sync).
 func View[T dtype.Element](p *Place, data []T, shape ...int) (*Tensor, error) {
 	if len(shape) == 0 {
 		shape = []int{len(data)}
@@ -24,13 +24,13 @@ func View[T dtype.Element](p *Place, data []T, shape ...int) (*Tensor, error) {
 	return ViewStrided(p, data, 0, shape, nil)
 }
 
-// ViewStrided is View of part of a slice: an offset, a shape, and strides in elements (nil: row by row), which may be 0 or
-// negative. Every element must lie in data.
+// ViewStrided is View of part of a slice: an offset, a shape, and strides in elements (nil: row-major), which may be 0
+// or negative. Every element must lie in data.
 func ViewStrided[T dtype.Element](p *Place, data []T, offset int, shape, strides []int) (*Tensor, error) {
 	s, err := FromBytes(p, bytesOf(data), nil)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Release() // the tensor holds it beside
+	defer s.Release() // the tensor is an owner too
 	return FromStorage(p, s, dtype.Of[T](), offset, shape, strides)
 }

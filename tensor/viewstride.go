@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// AsStrided returns a view of t's storage, not of t: a shape, strides, and the offset of the first element from the start
-// of the storage, all in elements. Every element must lie in the storage; several indices may lead to the same.
+// AsStrided returns a view of t's storage with the given shape and strides. The offset is that of the first element
+// from the start of the storage. All are in elements. Every element must lie in the storage; several indices may refer
+// to one element.
 func (t *Tensor) AsStrided(shape, strides []int, offset int) (*Tensor, error) {
 	t.alive("AsStrided")
 	asked := func() string { return fmt.Sprintf("AsStrided(%v, %v, %d)", shape, strides, offset) }
@@ -23,8 +24,8 @@ func (t *Tensor) AsStrided(shape, strides []int, offset int) (*Tensor, error) {
 	return v, nil
 }
 
-// Unfold returns a view of the windows of size indices along an axis, one every step indices: the axis counts the windows,
-// and a new last axis has what is in each. Windows that overlap share elements.
+// Unfold returns a view of the windows of size indices along an axis, one every step indices. The axis counts the
+// windows, and a new last axis has the elements of each. Overlapping windows share elements.
 func (t *Tensor) Unfold(axis, size, step int) (*Tensor, error) {
 	t.alive("Unfold")
 	asked := func() string { return fmt.Sprintf("Unfold(%d, %d, %d)", axis, size, step) }
@@ -41,14 +42,14 @@ func (t *Tensor) Unfold(axis, size, step int) (*Tensor, error) {
 	}
 	v := t.view(append(slices.Clone(t.shape), size), append(slices.Clone(t.strides), t.strides[a]), t.offset)
 	v.shape[a] = (n-size)/step + 1
-	if v.shape[a] > 1 { // the step may be any number if it is never taken
+	if v.shape[a] > 1 { // otherwise the product may overflow and is not needed
 		v.strides[a] *= step
 	}
 	return t.checkView(asked, v)
 }
 
-// Diagonal returns a view of the elements whose indices along two axes are equal or, if offset is not 0, of those whose
-// index along axis2 is that much greater. The two axes are not in the view, which has the diagonal as its last.
+// Diagonal returns a view of the elements whose index along axis2 is the index along axis1 plus offset. The view has
+// neither axis; its last axis is the diagonal.
 func (t *Tensor) Diagonal(offset, axis1, axis2 int) (*Tensor, error) {
 	t.alive("Diagonal")
 	asked := func() string { return fmt.Sprintf("Diagonal(%d, %d, %d)", offset, axis1, axis2) }

@@ -7,21 +7,21 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// ViewAs returns a view of the same bytes as elements of another type. If the types differ in size, the last axis, whose
-// elements must be neighbours, becomes longer or shorter by the factor, and what is left of every stride and of the offset
-// must be whole elements. The rules are PyTorch's view(dtype), but that nothing but Bool is viewed as Bool: other bytes may
-// be neither 0 nor 1.
+// ViewAs returns a view of the same bytes as elements of another type, by the rules of PyTorch's view(dtype). If the
+// types differ in size, the elements of the last axis must be consecutive and its length changes by the factor; the
+// offset and the other strides must be multiples of the new size. Unlike in PyTorch no other type can be viewed as
+// Bool, since its bytes may be neither 0 nor 1.
 //
-// Pairs of real numbers are complex ones so: t.Unsqueeze(-1) of a complex tensor, viewed as its real type, has the real
-// and the imaginary parts along a last axis of length 2; and the other way round.
+// Complex numbers are pairs of real ones: t.Unsqueeze(-1) of a complex tensor, viewed as its real type, has the real
+// and the imaginary parts along a last axis of length 2. The inverse is valid too.
 func (t *Tensor) ViewAs(d dtype.DType) (*Tensor, error) {
 	t.alive("ViewAs")
 	asked := func() string { return fmt.Sprintf("ViewAs(%v)", d) }
 	switch {
 	case !d.Valid():
-		return nil, t.viewError(asked, "that is no element type")
+		return nil, t.viewError(asked, "not an element type")
 	case d == dtype.Bool && t.dtype != d:
-		return nil, t.viewError(asked, "bytes that are not 0 or 1 are no bool")
+		return nil, t.viewError(asked, "its bytes may be neither 0 nor 1")
 	}
 	v := t.copyView()
 	v.dtype = d
@@ -30,13 +30,13 @@ func (t *Tensor) ViewAs(d dtype.DType) (*Tensor, error) {
 		return v, nil
 	}
 	if last < 0 {
-		return nil, t.viewError(asked, "it has no axis that could hold more or fewer of another size")
+		return nil, t.viewError(asked, "a tensor without axes cannot change the size of its elements")
 	}
 	if from > to {
 		v.shape[last] *= from / to
 	} else {
 		if v.shape[last]%(to/from) != 0 {
-			return nil, t.viewError(asked, "%d elements along the last axis are no multiple of %d", v.shape[last], to/from)
+			return nil, t.viewError(asked, "%d elements along the last axis are not a multiple of %d", v.shape[last], to/from)
 		}
 		v.shape[last] /= to / from
 	}
@@ -45,16 +45,16 @@ func (t *Tensor) ViewAs(d dtype.DType) (*Tensor, error) {
 		return v, nil
 	}
 	if t.shape[last] > 1 && t.strides[last] != 1 {
-		return nil, t.viewError(asked, "the last axis has stride %d, and only neighbours can become elements of another size", t.strides[last])
+		return nil, t.viewError(asked, "the last axis has stride %d, only consecutive elements can change their size", t.strides[last])
 	}
-	// From here on in bytes, and back.
+	// Convert the offset and the strides to bytes and then to the new size.
 	if v.offset*from%to != 0 {
-		return nil, t.viewError(asked, "its offset of %d elements is no multiple of %d", t.offset, to/from)
+		return nil, t.viewError(asked, "its offset of %d elements is not a multiple of %d", t.offset, to/from)
 	}
 	v.offset = v.offset * from / to
 	for i, stride := range v.strides[:last] {
 		if t.shape[i] > 1 && stride*from%to != 0 {
-			return nil, t.viewError(asked, "axis %d has stride %d, which is no multiple of %d", i, stride, to/from)
+			return nil, t.viewError(asked, "axis %d has stride %d, which is not a multiple of %d", i, stride, to/from)
 		}
 		v.strides[i] = stride * from / to
 	}
@@ -62,7 +62,7 @@ func (t *Tensor) ViewAs(d dtype.DType) (*Tensor, error) {
 	return v, nil
 }
 
-// Real returns a view of the real parts of complex numbers; of other types, of all of t.
+// Real returns a view of the real parts of complex numbers, and a view of t for other types.
 func (t *Tensor) Real() *Tensor {
 	if !t.alive("Real").dtype.IsComplex() {
 		return t.copyView()
@@ -78,7 +78,7 @@ func (t *Tensor) Imag() (*Tensor, error) {
 	return t.component(1), nil
 }
 
-// component returns one number of each complex one.
+// component returns a view of the real (0) or the imaginary (1) parts.
 func (t *Tensor) component(which int) *Tensor {
 	v := t.copyView()
 	v.dtype = dtype.Float32

@@ -1,5 +1,5 @@
-// Package tensortest opens places for tests: on a device, with a caching allocator and the host's backend, closed at the end
-// of the test, which fails if a tensor is alive then.
+// Package tensortest opens places for tests: a device with a caching allocator and the host backend. Both are closed at
+// the end of the test, which fails if a tensor is still live.
 package tensortest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Open opens a device, "host" or "sim:total=1GiB", whose driver the test has imported, and returns a place on it.
+// Open opens a device, such as "host" or "sim:total=1GiB", and returns a place on it. The test imports the driver.
 func Open(t testing.TB, spec string) *tensor.Place {
 	t.Helper()
 	dev, err := driver.Open(spec)
@@ -21,7 +21,7 @@ func Open(t testing.TB, spec string) *tensor.Place {
 	return On(t, dev)
 }
 
-// On returns a place on a device whose kernels are Go functions, and closes both.
+// On returns a place on a device that runs Go kernels, and closes both at the end of the test.
 func On(t testing.TB, dev driver.Device) *tensor.Place {
 	t.Helper()
 	a, err := caching.New(dev, caching.Default())
@@ -40,7 +40,7 @@ func On(t testing.TB, dev driver.Device) *tensor.Place {
 	return p
 }
 
-// Scope opens a device as Open does, and returns a scope on it that is closed first.
+// Scope opens a device as Open does, and returns a scope on it. The scope is closed before the device.
 func Scope(t testing.TB, spec string) *tensor.Scope {
 	t.Helper()
 	s := Open(t, spec).Scope()
@@ -48,7 +48,7 @@ func Scope(t testing.TB, spec string) *tensor.Scope {
 	return s
 }
 
-// Content returns the elements of x, row by row.
+// Content returns the bytes of x's elements, in row-major order.
 func Content(t testing.TB, x *tensor.Tensor) []byte {
 	t.Helper()
 	b := make([]byte, x.Size())
