@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// A device is asked for memory by what it is to be: its own is the engine's allocator, with the engine's limit; the host's is the
-// caller's to close.
+// A device is asked for memory by what it is to be: its own is the engine's allocator, with the engine's limit; the
+// host's is the caller's to close.
 func TestAllocatorFor(t *testing.T) {
 	e, devs := simulated(t, 1, Config{Devices: []DeviceConfig{{MemoryLimit: 2 << 20}}}) // one segment
 	s := devs[0].DefaultStream()
@@ -29,7 +29,7 @@ func TestAllocatorFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info, _ := e.DeviceInfo(0); info.Allocated != b.Size {
-			t.Errorf("%v: the engine has %d bytes on loan, not %d", want, info.Allocated, b.Size)
+			t.Errorf("%v: the engine has %d bytes allocated, not %d", want, info.Allocated, b.Size)
 		}
 		if _, err := a.Alloc(s, 2<<20); !errors.Is(err, mem.ErrNoMemory) {
 			t.Errorf("%v: over the limit: %v", want, err)

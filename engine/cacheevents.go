@@ -10,26 +10,26 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// observedCaches tell of what the allocator below tells of, and of the blocks of caches in place of the one block that
-// each cache is.
+// observedCaches report the events of the allocator below, and those of the blocks in each cache in place of the block
+// that the cache is.
 type observedCaches struct{ *describedCaches }
 
 // Observe implements mem.Observable.
 func (o *observedCaches) Observe(observer mem.Observer) { o.events.observe(observer) }
 
-// cacheEvents are those of a device's allocator and its caches. The nil value has no observer.
+// cacheEvents reports the events of a device's allocator and its caches to one observer. The nil value has none.
 type cacheEvents struct {
 	source   mem.Observable
 	observer atomic.Pointer[mem.Observer]
 
 	mu        sync.Mutex                   // a leaf: observers are called without it
 	reserving uintptr                      // the goroutine whose blocks are to be caches; 0: none
-	hidden    map[driver.Pointer]bool      // blocks that are caches
-	loans     map[driver.Pointer]mem.Event // of caches, while there is an observer
+	excluded  map[driver.Pointer]bool      // blocks that are caches
+	live      map[driver.Pointer]mem.Event // of caches, while there is an observer
 }
 
 func newCacheEvents(source mem.Observable) *cacheEvents {
-	return &cacheEvents{source: source, hidden: map[driver.Pointer]bool{}, loans: map[driver.Pointer]mem.Event{}}
+	return &cacheEvents{source: source, excluded: map[driver.Pointer]bool{}, live: map[driver.Pointer]mem.Event{}}
 }
 
 func (e *cacheEvents) observe(observer mem.Observer) {
@@ -39,15 +39,16 @@ func (e *cacheEvents) observe(observer mem.Observer) {
 		return
 	}
 	e.mu.Lock()
-	clear(e.loans)
+	clear(e.live)
 	e.mu.Unlock()
 	e.observer.Store(&observer)
 	e.source.Observe(e.relay)
 }
 
-// relay passes on what the allocator below tells, under its locks, but for the blocks that are caches.
+// relay passes events of the allocator below to the observer, except those of blocks that are caches. It is called with
+// that allocator's locks held.
 func (e *cacheEvents) relay(ev mem.Event) {
-	if e.hides(ev) {
+	if e.excludes(ev) {
 		return
 	}
 	if observer := e.observer.Load(); observer != nil {
@@ -55,7 +56,7 @@ func (e *cacheEvents) relay(ev mem.Event) {
 	}
 }
 
-func (e *cacheEvents) hides(ev mem.Event) bool {
+func (e *cacheEvents) excludes(ev mem.Event) bool {
 	switch ev.Action {
 	case mem.ActionAlloc, mem.ActionFreeRequested, mem.ActionFreeCompleted:
 	default:
@@ -63,20 +64,20 @@ func (e *cacheEvents) hides(ev mem.Event) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	hidden := e.hidden[ev.Ptr]
+	hidden := e.excluded[ev.Ptr]
 	if ev.Action == mem.ActionAlloc {
 		hidden = e.reserving != 0 && e.reserving == goroutine.ID()
 	}
 	if hidden && ev.Action != mem.ActionFreeCompleted {
-		e.hidden[ev.Ptr] = true
+		e.excluded[ev.Ptr] = true
 	} else {
-		delete(e.hidden, ev.Ptr)
+		delete(e.excluded, ev.Ptr)
 	}
 	return hidden
 }
 
-// hide hides the blocks that the calling goroutine is handed until what it returns is called.
-func (e *cacheEvents) hide() (end func()) {
+// excludeReserved excludes the blocks that the calling goroutine allocates, until end is called.
+func (e *cacheEvents) excludeReserved() (end func()) {
 	set := func(id uintptr) {
 		if e != nil {
 			e.mu.Lock()
@@ -88,7 +89,7 @@ func (e *cacheEvents) hide() (end func()) {
 	return func() { set(0) }
 }
 
-// allocated tells of a request to a cache.
+// allocated reports a request to a cache.
 func (e *cacheEvents) allocated(s driver.Stream, size int64, b mem.Block, err error) {
 	if e == nil {
 		return
@@ -108,13 +109,13 @@ func (e *cacheEvents) allocated(s driver.Stream, size int64, b mem.Block, err er
 		}
 	} else {
 		e.mu.Lock()
-		e.loans[b.Ptr] = ev
+		e.live[b.Ptr] = ev
 		e.mu.Unlock()
 	}
 	(*observer)(ev)
 }
 
-// freed tells of a free of a cache's block, before the cache has it, and returns what the block was handed out as.
+// freed reports the free of a block in a cache, before the cache frees it. It returns the event of its allocation.
 func (e *cacheEvents) freed(b mem.Block) mem.Event {
 	if e == nil {
 		return mem.Event{}
@@ -124,10 +125,10 @@ func (e *cacheEvents) freed(b mem.Block) mem.Event {
 		return mem.Event{}
 	}
 	e.mu.Lock()
-	ev, known := e.loans[b.Ptr]
-	delete(e.loans, b.Ptr)
+	ev, known := e.live[b.Ptr]
+	delete(e.live, b.Ptr)
 	e.mu.Unlock()
-	if !known { // it was handed out while there was no observer
+	if !known { // it was allocated while there was no observer
 		ev = mem.Event{Ptr: b.Ptr, Size: b.Size}
 	}
 	for _, ev.Action = range []mem.Action{mem.ActionFreeRequested, mem.ActionFreeCompleted} {
@@ -136,44 +137,44 @@ func (e *cacheEvents) freed(b mem.Block) mem.Event {
 	return ev
 }
 
-// follow returns the holder of a cache's block that tells where it is moved to.
-func (e *cacheEvents) follow(b mem.Block, h mem.Holder) mem.Holder {
+// observeMoves returns a holder that reports moves of a block in a cache and passes them on to h.
+func (e *cacheEvents) observeMoves(b mem.Block, h mem.Holder) mem.Holder {
 	if e == nil {
 		return h
 	}
-	return &cacheFollower{events: e, holder: h, at: b}
+	return &moveObserver{events: e, holder: h, at: b}
 }
 
-// A cacheFollower stands between a cache, which moves a block, and its holder. Between BeginMove and EndMove the block is told
-// to be nowhere: others may land where it was before it lands. Its fields are for the cache that calls it, under that
-// one's lock.
-type cacheFollower struct {
+// A moveObserver is the holder that a cache calls when it moves a block; it calls the block's holder. BeginMove reports
+// a free and EndMove an allocation, since other blocks may be moved to the old address in between. The cache's lock
+// guards its fields.
+type moveObserver struct {
 	events *cacheEvents
 	holder mem.Holder
 	at     mem.Block
-	lifted mem.Event // its Ptr is 0 if there was no observer
+	moved  mem.Event // its Ptr is 0 if there was no observer
 }
 
 // BeginMove implements mem.Holder.
-func (f *cacheFollower) BeginMove() ([]driver.Stream, bool) {
+func (f *moveObserver) BeginMove() ([]driver.Stream, bool) {
 	used, ok := f.holder.BeginMove()
 	if ok {
-		f.lifted = f.events.freed(f.at)
+		f.moved = f.events.freed(f.at)
 	}
 	return used, ok
 }
 
-// EndMove implements mem.Holder. It is told before the holder hears of it, and so before any Free.
-func (f *cacheFollower) EndMove(b mem.Block, s driver.Stream) {
+// EndMove implements mem.Holder. It reports the event before it calls the holder, which may free the block.
+func (f *moveObserver) EndMove(b mem.Block, s driver.Stream) {
 	f.at = b
-	if observer := f.events.observer.Load(); observer != nil && f.lifted.Ptr != 0 {
-		ev := f.lifted
+	if observer := f.events.observer.Load(); observer != nil && f.moved.Ptr != 0 {
+		ev := f.moved
 		ev.Action, ev.Ptr = mem.ActionAlloc, b.Ptr
 		f.events.mu.Lock()
-		f.events.loans[b.Ptr] = ev
+		f.events.live[b.Ptr] = ev
 		f.events.mu.Unlock()
 		(*observer)(ev)
 	}
-	f.lifted = mem.Event{}
+	f.moved = mem.Event{}
 	f.holder.EndMove(b, s)
 }

@@ -13,36 +13,35 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// caches are the layer right above a device's allocator, and below DeviceConfig.Wrap, so that what is wrapped around
-// sees the requests that caches serve as it sees others. A request goes to the cache that its stream's session uses, if
-// it uses one; a free to the cache in which the block lies.
+// caches is the layer directly above a device's allocator and below DeviceConfig.Wrap, so that wrappers also see
+// requests that caches serve. A request goes to the cache that its stream's session uses, if any; a free goes to the
+// cache whose addresses include the block.
 //
-// Locks: mu is taken before those of the allocators below. Requests and frees take none of the layer's.
+// Locks: mu is taken before those of the allocators below. Requests and frees take no lock of the layer.
 type caches struct {
-	below  mem.Allocator
-	memory driver.Device // that below has its memory of
-	lanes  *lanes        // which know the cache that a stream's requests go to
-	events *cacheEvents  // nil if below tells of none
+	below     mem.Allocator
+	memory    driver.Device     // that below has its memory of
+	allocator *sessionAllocator // which know the cache that a stream's requests go to
+	events    *cacheEvents      // nil if below tells of none
 
 	mu    sync.Mutex
 	list  atomic.Pointer[[]*cache] // in the order of their addresses; replaced, not changed
 	holds []*Hold
 }
 
-// A cache is a part of a device's memory that one session has for itself.
+// A cache is a part of a device's memory reserved for one session.
 type cache struct {
 	*arena.Arena
-	caches   *caches
-	owner    *Session
-	from, to driver.Pointer // its addresses
-	live     atomic.Int64   // blocks on loan, and requests under way
-	orphan   atomic.Bool    // it goes with its last block
+	caches    *caches
+	owner     *Session
+	from, to  driver.Pointer // its addresses
+	live      atomic.Int64   // blocks on loan, and requests under way
+	abandoned atomic.Bool    // it goes with its last block
 }
 
-// newCaches returns the layer as what it is made over can do: it describes its memory, and tells of events, if that
-// does.
-func newCaches(below mem.Allocator, memory driver.Device, l *lanes) (*caches, mem.Allocator) {
-	c := &caches{below: below, memory: memory, lanes: l}
+// newCaches returns the layer, also as an allocator that has Snapshot and Observe if below has them.
+func newCaches(below mem.Allocator, memory driver.Device, l *sessionAllocator) (*caches, mem.Allocator) {
+	c := &caches{below: below, memory: memory, allocator: l}
 	c.list.Store(new([]*cache))
 	described, ok := mem.Find[mem.Snapshotter](below)
 	if !ok {
@@ -59,7 +58,7 @@ func newCaches(below mem.Allocator, memory driver.Device, l *lanes) (*caches, me
 
 // Alloc implements mem.Allocator.
 func (c *caches) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	if k := c.used(s); k != nil {
+	if k := c.inUse(s); k != nil {
 		return k.alloc(s, size, mem.AllocOptions{})
 	}
 	return c.below.Alloc(s, size)
@@ -67,15 +66,15 @@ func (c *caches) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.OptionsAllocator.
 func (c *caches) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	if k := c.used(s); k != nil {
+	if k := c.inUse(s); k != nil {
 		return k.alloc(s, size, o)
 	}
 	return mem.AllocWith(c.below, s, size, o)
 }
 
 // used returns the cache that a stream's requests go to, or nil.
-func (c *caches) used(s driver.Stream) *cache {
-	if d := c.lanes.of(s.ID()).leads(s); d != nil {
+func (c *caches) inUse(s driver.Stream) *cache {
+	if d := c.allocator.stream(s.ID()).routeFor(s); d != nil {
 		return d.cache
 	}
 	return nil
@@ -93,7 +92,7 @@ func (c *caches) Free(b mem.Block, used ...driver.Stream) {
 // Movable implements mem.Mover.
 func (c *caches) Movable(b mem.Block, h mem.Holder) bool {
 	if k := c.at(b.Ptr); k != nil {
-		return k.Movable(b, c.events.follow(b, h))
+		return k.Movable(b, c.events.observeMoves(b, h))
 	}
 	return mem.Movable(c.below, b, h)
 }
@@ -101,7 +100,7 @@ func (c *caches) Movable(b mem.Block, h mem.Holder) bool {
 // Unwrap implements mem.Wrapper.
 func (c *caches) Unwrap() mem.Allocator { return c.below }
 
-// at returns the cache in which an address lies.
+// at returns the cache whose addresses include p, or nil.
 func (c *caches) at(p driver.Pointer) *cache {
 	list := *c.list.Load()
 	i, found := slices.BinarySearchFunc(list, p, func(k *cache, p driver.Pointer) int { return cmp.Compare(k.from, p) })
@@ -114,11 +113,11 @@ func (c *caches) at(p driver.Pointer) *cache {
 	return list[i]
 }
 
-// reserve makes a cache of a session's, on its stream.
+// reserve makes a cache for a session, on its stream.
 func (c *caches) reserve(s *Session, stream driver.Stream, size int64) (*cache, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a, err := c.cut(stream, size)
+	a, err := c.newArena(stream, size)
 	if err != nil {
 		return nil, err
 	}
@@ -133,23 +132,23 @@ func (c *caches) reserve(s *Session, stream driver.Stream, size int64) (*cache, 
 	return k, nil
 }
 
-// cut gets the memory of a cache: a child of an arena, or a block of any other allocator.
-func (c *caches) cut(stream driver.Stream, size int64) (*arena.Arena, error) {
+// newArena allocates the memory of a cache: a child of an arena, or a block of any other allocator.
+func (c *caches) newArena(stream driver.Stream, size int64) (*arena.Arena, error) {
 	if a, ok := mem.Find[*arena.Arena](c.below); ok {
 		return a.Child(size)
 	}
-	defer c.events.hide()()
+	defer c.events.excludeReserved()()
 	return arena.NewFrom(c.below, c.memory, stream, arena.Config{Size: (size + cacheUnit - 1) / cacheUnit * cacheUnit})
 }
 
-const cacheUnit = 512 // bytes that sizes of caches are multiples of, as those of an arena's blocks
+const cacheUnit = 512 // sizes of caches are multiples of this many bytes, like an arena's blocks
 
 // alloc serves a request.
 func (k *cache) alloc(s driver.Stream, size int64, o mem.AllocOptions) (b mem.Block, err error) {
 	k.live.Add(1)
 	defer func() {
-		if b.Ptr == 0 { // there is no room, or nothing was asked for, or a bug of the caller's panics
-			k.left()
+		if b.Ptr == 0 { // no memory, a size of 0, or a panic for a bug of the caller
+			k.removeBlock()
 		}
 	}()
 	b, err = k.AllocWith(s, size, o)
@@ -159,30 +158,30 @@ func (k *cache) alloc(s driver.Stream, size int64, o mem.AllocOptions) (b mem.Bl
 
 func (k *cache) free(b mem.Block, used []driver.Stream) {
 	for _, s := range used {
-		_ = s.ID() // a nil stream panics here, before the free is told
+		_ = s.ID() // a nil stream panics here, before observers are told
 	}
 	k.caches.events.freed(b)
 	k.Free(b, used...)
-	k.left()
+	k.removeBlock()
 }
 
-// left counts a block less.
-func (k *cache) left() {
-	if k.live.Add(-1) == 0 && k.orphan.Load() {
+// removeBlock counts one block less, and frees an abandoned cache with its last block.
+func (k *cache) removeBlock() {
+	if k.live.Add(-1) == 0 && k.abandoned.Load() {
 		_ = k.caches.release(k) // what the device does not take back stays for the engine's Close
 	}
 }
 
-// abandon gives a cache back as soon as it has no block on loan. No stream's requests go to it any more.
+// abandon frees a cache as soon as it has no live block. No stream is routed to it any more.
 func (k *cache) abandon() error {
-	k.orphan.Store(true)
+	k.abandoned.Store(true)
 	if k.live.Load() > 0 {
 		return nil
 	}
 	return k.caches.release(k)
 }
 
-// release gives a cache's memory back, unless it has blocks on loan, which is an error.
+// release frees a cache's memory. It is an error if the cache has live blocks.
 func (c *caches) release(k *cache) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,11 +191,11 @@ func (c *caches) release(k *cache) error {
 		return nil
 	}
 	if n := k.live.Load(); n > 0 {
-		return fmt.Errorf("a cache of %s has %d blocks on loan, of %d bytes in all",
+		return fmt.Errorf("a cache of %s has %d live blocks, of %d bytes in all",
 			bytesize.Format(k.Size()), n, k.Stats().AllocatedBytes.All.Current)
 	}
 	list := slices.Delete(slices.Clone(*before), i, i+1)
-	c.list.Store(&list) // first: the addresses may be others' as soon as the allocator below has them
+	c.list.Store(&list) // before Close: then the allocator below may reuse the addresses
 	if err := k.Close(); err != nil {
 		c.list.Store(before)
 		return fmt.Errorf("a cache of %s: %w", bytesize.Format(k.Size()), err)
@@ -204,10 +203,11 @@ func (c *caches) release(k *cache) error {
 	return nil
 }
 
-// all returns the caches that there are.
+// all returns all caches.
 func (c *caches) all() []*cache { return *c.list.Load() }
 
-// describedCaches describe what caches have on loan in place of the block of each.
+// describedCaches are caches over an allocator with a Snapshot: theirs has the blocks in each cache in place of the
+// block that the cache is.
 type describedCaches struct {
 	*caches
 	below mem.Snapshotter
@@ -228,7 +228,7 @@ func (d *describedCaches) Snapshot() []mem.SegmentInfo {
 	return segments
 }
 
-// describe puts the cache's blocks where its own is.
+// describe replaces the block that the cache is by the blocks in the cache.
 func (k *cache) describe(s *mem.SegmentInfo) {
 	at := slices.IndexFunc(s.Blocks, func(b mem.BlockInfo) bool { return k.from < b.Ptr+driver.Pointer(b.Size) })
 	if at < 0 || s.Blocks[at].State == mem.Inactive {

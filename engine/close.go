@@ -11,17 +11,18 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// An AliveError is what Close found alive. It matches ErrAlive, and tensor.ErrLeaked if there are tensors.
+// An AliveError lists what was still open or unreleased at Close. It matches ErrAlive, and tensor.ErrLeaked if there
+// are tensors.
 type AliveError struct {
-	Sessions []string      // where those were opened that nobody closed, "main.go:12"
-	Events   []string      // that had not ended, of sessions that Engine.Close closed: "attention of the session opened at main.go:12"
-	Tensors  []DeviceLeaks // what was made and not released, on the devices that have such
+	Sessions []string      // where unclosed sessions were opened: "main.go:12"
+	Events   []string      // unended events of these sessions: "attention of the session opened at main.go:12"
+	Tensors  []DeviceLeaks // unreleased tensors, by device
 }
 
 // DeviceLeaks are the tensors of a device that were alive at Close.
 type DeviceLeaks struct {
 	Device int
-	Leaks  tensor.Leaks // with the places that made them, if Config.Compute.Sites
+	Leaks  tensor.Leaks // with the call sites that made them, if Config.Compute.Sites is set
 }
 
 func (e *AliveError) Error() string {
@@ -44,35 +45,38 @@ func (e *AliveError) Is(target error) bool {
 	return target == ErrAlive || (target == tensor.ErrLeaked && len(e.Tensors) > 0)
 }
 
-// Close ends the engine, in this order: what is new is refused with ErrClosed, and so are calls of EachDevice of which no task
-// has begun; it waits for the other tasks, for the sessions that are inside a scope, for the communicators to close (which give
-// up what waits for a rank that does not come, after collective.Config.Timeout), and for the work queued on the devices; then
-// everything is closed. Sessions that are still open are closed, too, and reported with the tensors that nobody released in an
-// *AliveError; all else is closed all the same. Nobody waits for a session that is between two calls: whoever uses one, or a
-// place, while another closes the engine, does so inside a scope, or finds it closed in the middle of what it does.
+// Close closes the engine, in this order:
 //
-// If ctx ends while Close waits, nothing more is closed: the error says what it waited for, and Close may be called again to go
-// on. So it takes a context of its own, not the one whose end made the program stop. Inside a scope of one of its sessions it
-// panics: it would wait for itself. Closing a closed engine is nothing.
+//   - New calls fail with ErrClosed, and so do calls of EachDevice of which no task has begun.
+//   - Close waits for the other tasks, for sessions inside a scope, for the communicators, which stop waiting for a
+//     missing rank after collective.Config.Timeout, and for the work queued on the devices.
+//   - Everything is closed, open sessions too. Open sessions and unreleased tensors are reported in an *AliveError.
+//
+// Close does not wait for a session between two calls. A goroutine that uses a session or a place while another closes
+// the engine should do so inside a scope; otherwise its next call may fail with ErrClosed.
+//
+// If ctx ends while Close waits, nothing more is closed: the error says what it waited for, and Close may be called
+// again to continue. So pass a context of its own, not the one whose end stopped the program. Close panics inside a
+// scope of one of the engine's sessions, since it would wait for itself. Closing a closed engine is a no-op.
 func (e *Engine) Close(ctx context.Context) error {
 	for _, s := range e.sessionsOpen() {
 		if s.guard.inside() {
-			panic(fmt.Sprintf("engine: Engine.Close at %v inside %s", here(), s.guard.text()))
+			panic(fmt.Sprintf("engine: Engine.Close at %v inside %s", callSite(), s.guard.text()))
 		}
 	}
 	e.mu.Lock()
 	e.closing = true
 	e.mu.Unlock()
 	select {
-	case e.turn <- struct{}{}: // at once if it is free, whatever ctx says
+	case e.closeToken <- struct{}{}: // if it is free, even when ctx has ended
 	default:
 		select {
-		case e.turn <- struct{}{}:
+		case e.closeToken <- struct{}{}:
 		case <-ctx.Done():
 			return fmt.Errorf("engine: Close: another is under way: %w", context.Cause(ctx))
 		}
 	}
-	defer func() { <-e.turn }()
+	defer func() { <-e.closeToken }()
 	if e.closed {
 		return nil
 	}
@@ -80,17 +84,17 @@ func (e *Engine) Close(ctx context.Context) error {
 		return err
 	}
 	for _, s := range e.sessionsOpen() {
-		if err := s.vacate(ctx); err != nil {
+		if err := s.waitIdle(ctx); err != nil {
 			return err
 		}
 	}
-	if err := e.ranks.close(ctx); err != nil { // first: queued work may wait for a rank that was refused, until this ends it
+	if err := e.communicators.close(ctx); err != nil { // before drain: it ends queued work that waits for a missing rank
 		return err
 	}
 	if err := e.drain(ctx); err != nil {
 		return err
 	}
-	return errors.Join(errors.Join(e.found...), e.ranks.err, e.close())
+	return errors.Join(errors.Join(e.closeErrs...), e.communicators.err, e.close())
 }
 
 // sessionsOpen returns the sessions that are open.
@@ -100,8 +104,8 @@ func (e *Engine) sessionsOpen() []*Session {
 	return slices.Clone(e.sessions)
 }
 
-// vacate lets nobody enter the session any more, and waits until nobody is inside, or ctx ends.
-func (s *Session) vacate(ctx context.Context) error {
+// waitIdle closes the session's guard, and waits until no goroutine is inside, or ctx ends.
+func (s *Session) waitIdle(ctx context.Context) error {
 	empty := s.guard.close()
 	if empty == nil {
 		return nil
@@ -114,12 +118,12 @@ func (s *Session) vacate(ctx context.Context) error {
 	}
 }
 
-// drain waits for the work on all streams that sessions have had and on the default ones, or until ctx ends, which is the
-// error. What the devices found wrong, and tell once, is noted for the Close that comes to the end.
+// drain waits for the work on the default streams and on all streams that sessions have used, or until ctx ends, which
+// is the error. Devices report an error of queued work once: closeErrs keeps it for the Close that completes.
 func (e *Engine) drain(ctx context.Context) error {
 	for _, d := range e.devices {
 		d.mu.Lock()
-		streams := append([]driver.Stream{d.place.Stream()}, d.seated...)
+		streams := append([]driver.Stream{d.place.Stream()}, d.usedStreams...)
 		d.mu.Unlock()
 		for _, s := range streams {
 			if s == nil {
@@ -131,19 +135,19 @@ func (e *Engine) drain(ctx context.Context) error {
 			case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 				return fmt.Errorf("engine: Close: work on device %d is not done: %w", d.index, context.Cause(ctx))
 			default:
-				e.found = append(e.found, fmt.Errorf("engine: Close: device %d: %w", d.index, err))
+				e.closeErrs = append(e.closeErrs, fmt.Errorf("engine: Close: device %d: %w", d.index, err))
 			}
 		}
 	}
 	return nil
 }
 
-// close closes everything, whatever fails. Nobody uses the engine any more, or Open has not returned it.
+// close closes everything, and goes on after errors. The engine is not in use any more, or Open has not returned it.
 func (e *Engine) close() error {
 	alive := &AliveError{}
 	var errs []error
 	for _, s := range e.sessionsOpen() {
-		if !s.left.Load() {
+		if !s.userClosed.Load() {
 			alive.Sessions = append(alive.Sessions, s.opened.String())
 		}
 		for _, event := range s.events.close() {
@@ -152,7 +156,7 @@ func (e *Engine) close() error {
 		errs = append(errs, s.close())
 	}
 	for _, d := range e.devices {
-		d.lanes.shut()
+		d.allocator.close()
 		if leaks := d.place.Leaks(); leaks.Count > 0 {
 			alive.Tensors = append(alive.Tensors, DeviceLeaks{d.index, leaks})
 		}
@@ -167,7 +171,7 @@ func (e *Engine) close() error {
 	return errors.Join(errs...)
 }
 
-// close closes a device and all that was made of it, when its lanes are shut.
+// close closes a device, whose allocator is closed, and everything made on it.
 func (d *device) close() error {
 	var errs []error
 	for _, k := range d.caches.all() {

@@ -145,7 +145,7 @@ func TestCloseReportsWhatIsAlive(t *testing.T) {
 	}
 }
 
-// Tensors that nobody released are reported with the engine's own way to record where they were made.
+// Unreleased tensors are reported with the engine's own way to record where they were made.
 func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	c, _ := onSim(t, 1, Config{})
 	c.Compute.Sites = false

@@ -1,11 +1,15 @@
-// Package engine is what a program opens: an Engine owns devices with their memory, and each Session works on them.
+// Package engine opens devices and runs sessions on them. An [Engine] owns devices, each with its allocator, compute
+// backend and streams. A [Session] is one goroutine's use of them: tensors made at its place are released by its Close.
 //
-//	eng, err := engine.Open(ctx, engine.Config{}) // the best device there is; the host where there is no GPU
+//	eng, err := engine.Open(ctx, engine.Config{}) // the GPU with the most free memory, or the host
 //	defer eng.Close(ctx)
 //	s, err := eng.NewSession()
 //	defer s.Close()
 //	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3, 4}, 2, 2)
 //	y, err := compute.MatMul(s.Place(), x, x)
+//
+// An Engine is safe for concurrent use; a Session is used by one goroutine at a time. After Close calls return
+// [ErrClosed]. Sizes are bytes.
 package engine
 
 import (
@@ -15,7 +19,7 @@ import (
 	"github.com/ashlar-go/ashlar/collective"
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
-	_ "github.com/ashlar-go/ashlar/driver/cuda" // found at run time: a program runs without a GPU, too
+	_ "github.com/ashlar-go/ashlar/driver/cuda" // loaded at run time: programs also run without a GPU
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/mem"
 	_ "github.com/ashlar-go/ashlar/mem/bfc" // for DeviceConfig.Allocator, as are mem/arena and mem/caching
@@ -25,100 +29,101 @@ import (
 
 // # Structure
 //
-// An Engine has devices, numbered from 0 in the order of Config.Devices. Each has a stack of allocators (what
-// DeviceConfig.Allocator names, over the device or over what MemoryLimit leaves of it; on it the engine's layer of
-// caches (caches.go), which serves a session's requests from the cache that it reserved; and what DeviceConfig.Wrap
-// puts on top), a backend, a pool of streams and a recorder of events. On top of the stack lie the engine's own lanes
-// (lanes.go): they count what each session has on loan, and refuse requests after Close.
+// An Engine has devices, numbered from 0 in the order of Config.Devices. Each has a backend, a pool of streams, a
+// recorder of events, and a stack of allocators. From the bottom these are: the allocator that DeviceConfig.Allocator
+// names, over the device or over the part that MemoryLimit allows; the layer of caches (caches.go), which serves a
+// session's requests from the cache it reserved; the wrappers of DeviceConfig.Wrap; and the session allocator
+// (sessionallocator.go), which counts each session's memory and refuses requests after Close.
 //
-// A Session is one line of work: on each of its devices a stream of its own and a scope, which Close releases. It is
-// used by one goroutine at a time (guard.go): whoever is inside one of its scopes (WithDevice, OnDevice, WithDebug,
-// UseCache) owns it, a call from another goroutine panics and names the place of both, and so do two calls that
-// overlap. While no scope is open a session may be handed on. Events are no scopes: a session does the same whether
-// they are recorded or not.
+// A Session has on each of its devices a stream of its own and a scope of tensors, which Close releases. One goroutine
+// at a time uses it (guard.go): the goroutine inside one of its scopes (WithDevice, OnDevice, WithDebug, UseCache) owns
+// it. A call from another goroutine, and two calls at once, panic and name both call sites. While no scope is open
+// another goroutine may take over. Events are no scopes: a session behaves the same whether events are recorded or not.
 //
 // # States
 //
-// An engine is open, closing, then closed. Close lets what is inside a scope go on and finish, and calls of EachDevice
-// that have begun on some device; all else is refused with ErrClosed from its first moment on. A Close whose context
-// ends leaves the engine closing, nothing lost, and may be called again. A session is open or closed.
+// An engine is open, closing, then closed. While it is closing, goroutines inside a scope and calls of EachDevice of
+// which a task has begun go on; all other calls fail with ErrClosed. If the context of Close ends, the engine stays
+// closing and Close may be called again. A session is open or closed.
 //
 // # Invariants
 //
-// A session's used memory is the sum of what was asked for in the blocks that were handed out through its streams and
-// did not come back, caches and scratch memory of computations included. Nothing is asked of a device after its Close.
-// Every stream that a session holds is its own until it is closed. Queued tasks of EachDevice begin in the same order
-// on all devices.
+// A session's used memory is the sum of the requested bytes of live blocks that were allocated through its streams,
+// including caches and scratch memory of computations. The engine makes no call on a device after its Close. Each
+// stream of a session belongs to it alone until the session returns it. Queued tasks of EachDevice begin in the same
+// order on all devices.
 //
 // # Locks
 //
-// ranks.mu, held while communicators are made, then Engine.mu, then a session's guard. workers.mu, copies.mu and a
-// device's mu are leaves; openEvents.mu comes before a recorder's. Those of lanes come after the locks of tensors and
-// before those of the allocators below; a lane's own is a leaf. So do caches.mu, which is held while a cache is
-// reserved or given back, and a Hold's, after that. But for ranks.mu, and the life of lanes (for reading), none is held
-// while a device is waited for, and none while caller code runs.
+// In order: communicators.mu, held while communicators are made; Engine.mu; a session's guard. workers.mu, copies.mu
+// and device.mu are leaves; openEvents.mu comes before a recorder's. The locks of the session allocator come after
+// those of tensors and before those of the allocators below, and streamState.mu is a leaf. So do caches.mu, held while
+// a cache is reserved or freed, and then Hold.mu. Only communicators.mu, and sessionAllocator.closeMu for reading, are
+// held while a device is waited for. No lock is held while code of the caller runs.
 //
-// It reads no environment and prints nothing but to Config.Log. Its goroutines are one for each device, from the first
+// The engine reads no environment and writes only to Config.Log. Its goroutines are one for each device, from the first
 // EachDevice until Close, and those of communicators.
 
-// A Config says what an engine is made of. The zero value is the best device there is, with default settings.
+// A Config describes an engine. The zero value opens the default device with default settings.
 type Config struct {
-	// Devices are opened in this order. If there are none, it is the CUDA device with the most free memory or, where
-	// there is no such device, the host; of several ranks on one machine each takes the CUDA device of its local rank.
+	// Devices are opened in this order. If there are none, the default device is opened: the CUDA device with the most
+	// free memory, or the host if there is no CUDA device. With a Distribution it is the CUDA device of the local rank.
 	Devices []DeviceConfig
 
-	// Distribution, if not nil, says which of several ranks this process is: collective.FromEnv makes one of what a
-	// launcher set. A rank has one device, and Open meets the others.
+	// Distribution, if not nil, makes this process one of several ranks: collective.FromEnv reads it from the variables
+	// that launchers set. A rank has one device, and Open connects it to the other ranks.
 	Distribution *collective.Config
 
-	// NCCL are names or paths of the library to try before the usual ones, where GPUs of this engine work together. A
-	// Distribution has its own.
+	// NCCL lists names or paths of the NCCL library to try before the default ones, for communication between GPUs of
+	// this engine. A Distribution has a list of its own.
 	NCCL []string
 
-	// EventLevel is what events sessions record from the start: those of this level and below. Levels count from 1; 0
-	// records none, and then they cost nothing. See Session.SetEventLevel.
+	// EventLevel is the initial event level of sessions: events of this level and below are recorded. Levels count from
+	// 1; 0 records none and costs nothing. See Session.SetEventLevel.
 	EventLevel int
 
-	// MaxEvents is how many events a device keeps: timeline.Options.Max, which says which those are. 0 is
-	// timeline.DefaultMax; Open refuses a negative number.
+	// MaxEvents is the maximum number of events that a device keeps: see timeline.Options.Max. 0 is
+	// timeline.DefaultMax. Open returns an error if it is negative.
 	MaxEvents int
 
-	// Log, if not nil, is told what sessions do inside of Session.WithDebug, as its level says. The engine writes
-	// nowhere else.
+	// Log, if not nil, receives the records of Session.WithDebug. The engine writes to nothing else.
 	Log *slog.Logger
 
-	// Compute is what places are made of: the allocator of devices that name none, libraries, and whether the places in
-	// the program that make tensors are recorded, so that Close can name those that were not released.
+	// Compute configures places: the allocator of devices that name none, libraries, and whether places record the call
+	// sites that make tensors, so that Close can name those of unreleased tensors.
 	Compute compute.Options
 }
 
-// A DeviceConfig says how one device is opened.
+// A DeviceConfig describes how a device is opened.
 type DeviceConfig struct {
-	Spec string // "cuda:0", "host", "sim:total=1GiB": as driver.Open takes it; empty is what Config takes without Devices
+	// Spec is a specification for driver.Open: "cuda:0", "host", "sim:total=1GiB". If it is empty, the default device
+	// of Config.Devices is opened.
+	Spec string
 
-	// MemoryLimit is how many bytes the allocator may have of the device, whatever it does with them: on loan, cached,
-	// or lost to rounding. 0 is no limit but the device's. Beyond it the allocator is told that the device is full: it
-	// gives back what it caches, or compacts, and then the error names the limit. See layer.NewLimitedDevice. What the backend
-	// (cuBLAS, say) and the driver take for themselves does not count.
+	// MemoryLimit is the maximum number of bytes that the allocator may have of the device, for live blocks, cached
+	// memory and rounding together. 0 is no limit. At the limit the allocator frees cached memory or compacts, as if
+	// the device were full, and then fails with an error that names the limit: see layer.NewLimitedDevice. Memory of
+	// the backend (cuBLAS, for example) and of the driver does not count.
 	MemoryLimit int64
 
-	Allocator string // "arena:size=8GiB", "bfc", "caching", "direct", "paged": as mem.Open takes it; empty is Config.Compute's
+	// Allocator is a specification for mem.Open: "arena:size=8GiB", "bfc", "caching", "direct", "paged". If it is
+	// empty, Config.Compute's is used.
+	Allocator string
 
-	// Wrap, if not nil, returns what is to stand on top of the device's allocator and of the caches that sessions
-	// reserve of it: layer.NewLeakTracker, say. What it returns must unwrap to what it was given. A layer that keeps free blocks
-	// for itself (mem/magazine) keeps those of caches with the others, and so is not for engines whose sessions use
-	// caches.
+	// Wrap, if not nil, returns a wrapper of the device's allocator, caches of sessions included: layer.NewLeakTracker,
+	// for example. The wrapper must unwrap to its argument. Do not use a wrapper that keeps free blocks (mem/magazine)
+	// in an engine whose sessions reserve caches: it mixes blocks of caches with others.
 	Wrap func(mem.Allocator) mem.Allocator
 }
 
-// ErrClosed is what every call on an engine or a session that is closed returns. It matches driver.ErrClosed, too.
-var ErrClosed error = closed{}
+// ErrClosed is the error of every call on a closed engine or session. It matches driver.ErrClosed.
+var ErrClosed error = closedError{}
 
-type closed struct{}
+type closedError struct{}
 
-func (closed) Error() string { return "engine: the engine or the session is closed" }
+func (closedError) Error() string { return "engine: the engine or the session is closed" }
 
-func (closed) Is(target error) bool { return target == driver.ErrClosed }
+func (closedError) Is(target error) bool { return target == driver.ErrClosed }
 
-// ErrAlive is matched by the error of a Close that found something alive.
+// ErrAlive is matched by the error of a Close that found open sessions or unreleased tensors.
 var ErrAlive = errors.New("engine: still alive")

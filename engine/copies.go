@@ -12,15 +12,15 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// copies are the copies of tensors that sessions made on other devices. One lock, a leaf: tensors are released without
-// it, by whoever took them out.
+// copies are the copies of tensors that sessions made on other devices. Its lock is a leaf: the goroutine that removes
+// copies releases them after unlocking.
 type copies struct {
-	mu   sync.Mutex
-	of   map[tensor.WeakStorage][]*copied // has every storage that was ever copied and is alive: its release is watched
-	made uint64
+	mu       sync.Mutex
+	bySource map[tensor.WeakStorage][]*copied // has each live storage that was ever copied: its release is observed
+	made     uint64
 }
 
-// copied is one copy, which the session owns.
+// copied is one copy. The session owns it.
 type copied struct {
 	number  uint64 // smaller is older
 	session *Session
@@ -30,7 +30,7 @@ type copied struct {
 	tensor  *tensor.Tensor
 }
 
-// A view is which elements of a storage a tensor shows.
+// A view says which elements of a storage a tensor has.
 type view struct {
 	dtype          dtype.DType
 	offset         int
@@ -44,21 +44,21 @@ func (v view) equal(o view) bool {
 }
 
 // CopyTo returns t itself, if it is on the device, or a copy there. The copy is made once for each storage, type and
-// view of it: later calls return it again, as it was made, whatever was written to t meanwhile (see ClearCopies). It is
-// the session's, borrowed by the caller, and is released when t's memory is, by ClearCopies, or by Close. Making it
-// waits until t is there, or until ctx ends. The session of a task of EachDevice copies to every device of the engine.
-// The error says that the session does not have the device, or is that of tensor.To.
+// view: later calls return the same copy, even if t was written since (see ClearCopies). The session owns the copy, and
+// releases it with t's memory, in ClearCopies, or in Close. CopyTo waits until t is written, or until ctx ends. The
+// session of a task of EachDevice can copy to every device of the engine. The error says that the session does not have
+// the device, or is that of tensor.To.
 func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.Tensor, error) {
 	if err := s.enter("CopyTo"); err != nil {
 		return nil, err
 	}
 	defer s.guard.leave()
 	t.MustLive("CopyTo")
-	seat, err := s.reach("CopyTo", i)
+	dev, err := s.deviceFor("CopyTo", i)
 	if err != nil {
 		return nil, err
 	}
-	if t.Place().SameDevice(seat.device.place) {
+	if t.Place().SameDevice(dev.device.place) {
 		return t, nil
 	}
 	c := &copied{session: s, device: i, source: t.Storage().Weak(), view: viewOf(t)}
@@ -70,7 +70,7 @@ func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.
 	if err := ready(ctx, t); err != nil {
 		return nil, fmt.Errorf("engine: CopyTo device %d: %w", i, err)
 	}
-	made, err := t.To(s.place(seat).Unscoped())
+	made, err := t.To(s.place(dev).Unscoped())
 	if err != nil {
 		return nil, fmt.Errorf("engine: CopyTo device %d: %w", i, err)
 	}
@@ -83,7 +83,7 @@ func (s *Session) CopyTo(ctx context.Context, t *tensor.Tensor, i int) (*tensor.
 	return made, nil
 }
 
-// ready waits until what writes t is done, or ctx ends.
+// ready waits until the work that writes t is done, or ctx ends.
 func ready(ctx context.Context, t *tensor.Tensor) error {
 	s := t.Place().Stream()
 	if err := t.Use(s, false); err != nil {
@@ -92,7 +92,7 @@ func ready(ctx context.Context, t *tensor.Tensor) error {
 	return s.Sync(ctx)
 }
 
-// ClearCopies releases the copies that CopyTo made.
+// ClearCopies releases all copies that CopyTo made for the session.
 func (s *Session) ClearCopies() error {
 	if err := s.enter("ClearCopies"); err != nil {
 		return err
@@ -102,11 +102,11 @@ func (s *Session) ClearCopies() error {
 	return nil
 }
 
-// find returns the copy that is like c, if there is one.
+// find returns the existing copy equal to c, or nil.
 func (x *copies) find(c *copied) *tensor.Tensor {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, k := range x.of[c.source] {
+	for _, k := range x.bySource[c.source] {
 		if k.session == c.session && k.device == c.device && k.view.equal(c.view) {
 			return k.tensor
 		}
@@ -114,35 +114,35 @@ func (x *copies) find(c *copied) *tensor.Tensor {
 	return nil
 }
 
-// add takes a copy in, and reports whether the release of its source is still to be watched.
+// add adds a copy, and reports whether it is the first of its source, whose release is then to be observed.
 func (x *copies) add(c *copied) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.of == nil {
-		x.of = map[tensor.WeakStorage][]*copied{}
+	if x.bySource == nil {
+		x.bySource = map[tensor.WeakStorage][]*copied{}
 	}
 	x.made++
 	c.number = x.made
-	others, watched := x.of[c.source]
-	x.of[c.source] = append(others, c)
+	others, watched := x.bySource[c.source]
+	x.bySource[c.source] = append(others, c)
 	return !watched
 }
 
-// dropSource releases the copies of a source that is gone.
+// dropSource releases the copies of a source that was released.
 func (x *copies) dropSource(source tensor.WeakStorage) {
 	x.mu.Lock()
-	out := x.of[source]
-	delete(x.of, source)
+	out := x.bySource[source]
+	delete(x.bySource, source)
 	x.mu.Unlock()
 	release(out)
 }
 
-// dropSession releases the copies that a session has.
+// dropSession releases the copies of a session.
 func (x *copies) dropSession(s *Session) {
 	var out []*copied
 	x.mu.Lock()
-	for source, all := range x.of {
-		x.of[source] = slices.DeleteFunc(all, func(c *copied) bool {
+	for source, all := range x.bySource {
+		x.bySource[source] = slices.DeleteFunc(all, func(c *copied) bool {
 			if c.session == s {
 				out = append(out, c)
 			}

@@ -65,7 +65,7 @@ func TestCopiesAreCached(t *testing.T) {
 	}
 }
 
-// Copies go when their source does, whoever releases it, when they are cleared, and with their session.
+// Copies are released with their source, from any goroutine, by ClearCopies, and with their session.
 func TestCopiesAreReleased(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	alive := func(want int) {
@@ -97,8 +97,8 @@ func TestCopiesAreReleased(t *testing.T) {
 	must(t, b.Close())
 	alive(0)
 	x.Release()
-	if len(e.copies.of) != 0 {
-		t.Errorf("%d sources are remembered", len(e.copies.of))
+	if len(e.copies.bySource) != 0 {
+		t.Errorf("%d sources are remembered", len(e.copies.bySource))
 	}
 }
 
@@ -141,8 +141,8 @@ func TestCopiesWithoutRoom(t *testing.T) {
 	if _, err := s.CopyTo(t.Context(), x, 1); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("got %v, want %v", err, mem.ErrNoMemory)
 	}
-	if n := e.Place(1).Leaks().Count; n != 1 || len(e.copies.of) != 0 {
-		t.Errorf("%d storages on device 1, want the filler; %d sources are remembered", n, len(e.copies.of))
+	if n := e.Place(1).Leaks().Count; n != 1 || len(e.copies.bySource) != 0 {
+		t.Errorf("%d storages on device 1, want the filler; %d sources are remembered", n, len(e.copies.bySource))
 	}
 	filler.Release()
 	copyTo(t, s, x, 1)

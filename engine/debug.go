@@ -9,16 +9,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Levels of WithDebug from which on Config.Log is told of a kind of thing. The numbers are those at which BMEngine
-// prints it.
+// The minimum levels of WithDebug at which a kind of record goes to Config.Log. The numbers are BMEngine's.
 const (
-	DebugMemory  = 1 // the memory used, and the most that was, at the end of WithDebug and after Collect
-	DebugDevices = 2 // changes of the current device; caches that are reserved, used and given back
-	DebugCopies  = 3 // what CopyTo copies, or finds copied
-	DebugBlocks  = 6 // every block that is handed out, refused, or freed, with its size and address
+	DebugMemory  = 1 // used and peak memory, at the end of WithDebug and after Collect
+	DebugDevices = 2 // changes of the current device; caches reserved, used and freed
+	DebugCopies  = 3 // copies that CopyTo makes or finds
+	DebugBlocks  = 6 // each block allocated, refused or freed, with its size and address
 )
 
-// Debug returns the level that WithDebug set, 0 outside of it.
+// Debug returns the level that WithDebug set; 0 outside of it.
 func (s *Session) Debug() int {
 	if s.guard.lock("Debug") == nil {
 		defer s.guard.unlock()
@@ -26,10 +25,10 @@ func (s *Session) Debug() int {
 	return s.debug
 }
 
-// WithDebug calls f with a debug level, and sets the one before again however f ends. From DebugMemory, DebugDevices,
-// DebugCopies and DebugBlocks on, Config.Log is told what this session does while f runs, at slog.LevelInfo and with
-// the session's name. Without Config.Log the level is the program's own, for what it writes itself. A goroutine that
-// frees a block of the session's logs it. Those of a request with mem.AllocOptions.Logged are left out.
+// WithDebug calls f with a debug level, and restores the previous level when f ends. While f runs, the session logs to
+// Config.Log, at slog.LevelInfo and with its name, according to the level: see DebugMemory, DebugDevices, DebugCopies
+// and DebugBlocks. Without Config.Log nothing is logged, and Debug returns the level for the program's own use. A
+// goroutine that frees a block of the session logs the free. Requests with mem.AllocOptions.Logged are not logged.
 func (s *Session) WithDebug(level int, f func() error) error {
 	if err := s.enter("WithDebug"); err != nil {
 		return err
@@ -47,15 +46,15 @@ func (s *Session) WithDebug(level int, f func() error) error {
 
 func (s *Session) setDebug(level int) {
 	s.debug = level
-	for _, t := range s.seats {
+	for _, t := range s.devices {
 		if t != nil {
-			s.watch(t)
+			s.setBlockLog(t)
 		}
 	}
 }
 
-// watch has a seat's blocks logged, if the level says so.
-func (s *Session) watch(t *seat) {
+// setBlockLog logs the blocks of a session's device from now on, if the level is high enough.
+func (s *Session) setBlockLog(t *sessionDevice) {
 	var l *blockLog
 	if logger := s.engine.config.Log; logger != nil && s.debug >= DebugBlocks {
 		l = &blockLog{logger: logger, session: s.name, device: t.device.index}
@@ -63,7 +62,7 @@ func (s *Session) watch(t *seat) {
 	t.usage.log.Store(l)
 }
 
-// log tells Config.Log of something, if the level is high enough.
+// log writes a record to Config.Log, if the level is high enough.
 func (s *Session) log(level int, message string, attrs ...slog.Attr) {
 	if logger := s.engine.config.Log; logger != nil && s.debug >= level {
 		attrs = append([]slog.Attr{slog.String("session", s.name)}, attrs...)
@@ -71,9 +70,9 @@ func (s *Session) log(level int, message string, attrs ...slog.Attr) {
 	}
 }
 
-// logMemory tells what the session uses on each device.
+// logMemory logs the session's used and peak memory on each device.
 func (s *Session) logMemory(message string) {
-	for _, t := range s.seats {
+	for _, t := range s.devices {
 		if t != nil {
 			s.log(DebugMemory, message, slog.Int("device", t.device.index), slog.Int64("used", t.usage.used.Load()),
 				slog.Int64("peak", t.usage.peak.Load()))
@@ -81,7 +80,7 @@ func (s *Session) logMemory(message string) {
 	}
 }
 
-// A blockLog tells of the blocks of a session on one device. It is called without locks.
+// A blockLog logs the blocks of a session on one device. It is called without locks.
 type blockLog struct {
 	logger  *slog.Logger
 	session string

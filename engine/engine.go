@@ -13,16 +13,16 @@ import (
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
-// An Engine holds devices, opened by Open. Safe for concurrent use. Devices are named by their numbers, from 0 in the
-// order in which they were opened; a number that is none panics.
+// An Engine owns devices. Open makes one. Safe for concurrent use. Devices are numbered from 0 in the order in which
+// they were opened; methods panic for a number that is out of range.
 type Engine struct {
-	config  Config
-	devices []*device
-	workers *workers
-	copies  copies
-	ranks   ranks
-	turn    chan struct{} // holds a token while Close is under way
-	found   []error       // by Close, of work that was queued; the holder of the token's
+	config        Config
+	devices       []*device
+	workers       *workers
+	copies        copies
+	communicators communicators
+	closeToken    chan struct{} // holds a token while Close is under way
+	closeErrs     []error       // of queued work, found by Close; guarded by the token
 
 	mu       sync.Mutex
 	closing  bool
@@ -31,26 +31,26 @@ type Engine struct {
 	opened   int        // sessions so far
 }
 
-// A device is what the engine holds of one.
+// A device is one device of an engine.
 type device struct {
-	index    int
-	spec     string
-	device   driver.Device
-	inner    *tensor.Place // what compute made of it: closes the backend and the allocator
-	place    *tensor.Place // on the default stream, without a scope
-	lanes    *lanes
-	caches   *caches
-	memory   driver.Device // what allocators take memory of: the device, or that under the limit
-	limit    int64         // bytes that they may take at most; 0 without a limit
-	streams  *driver.StreamPool
-	recorder *timeline.Recorder
-	tasks    *timeline.Lane // of all tasks of EachDevice
+	index     int
+	spec      string
+	device    driver.Device
+	inner     *tensor.Place // owns the backend and the allocator
+	place     *tensor.Place // on the default stream, without a scope
+	allocator *sessionAllocator
+	caches    *caches
+	memory    driver.Device // that allocators use: the device, or one that applies the limit
+	limit     int64         // the maximum bytes of allocators; 0 without a limit
+	streams   *driver.StreamPool
+	recorder  *timeline.Recorder
+	tasks     *timeline.Lane // of all tasks of EachDevice
 
-	mu     sync.Mutex
-	seated []driver.Stream // by number: streams that sessions have had, and may have left work on
+	mu          sync.Mutex
+	usedStreams []driver.Stream // by number: streams that sessions use or used, which may have queued work
 }
 
-// open fails if the engine is closed, or about to be.
+// open returns ErrClosed once Close has begun.
 func (e *Engine) open() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +60,7 @@ func (e *Engine) open() error {
 	return nil
 }
 
-// at returns the device of a number.
+// at returns the device with a number.
 func (e *Engine) at(call string, i int) *device {
 	if i < 0 || i >= len(e.devices) {
 		panic(fmt.Sprintf("engine: %s of device %d: the engine has %d, from 0 on", call, i, len(e.devices)))
@@ -71,36 +71,36 @@ func (e *Engine) at(call string, i int) *device {
 // Devices returns the number of devices.
 func (e *Engine) Devices() int { return len(e.devices) }
 
-// DeviceInfo is what a device is, and how full. Sizes are bytes.
+// DeviceInfo describes a device and its memory. Sizes are bytes.
 type DeviceInfo struct {
 	Index   int    // the engine's number for it
-	Ordinal int    // the machine's
-	Spec    string // what it was opened with
+	Ordinal int    // the driver's number for it
+	Spec    string // it was opened with
 	Driver  string // "cuda", "host", "sim"
 	Name    string // the product
-	UUID    string // empty where devices have none
-	PCI     string // where it sits; empty likewise
+	UUID    string // empty if the device has none
+	PCI     string // its PCI address; empty if it has none
 
 	Total     int64 // of the device
-	Free      int64 // what the device has left, for this and all other programs
-	Allocated int64 // in blocks on loan, as the allocator rounds them
-	Peak      int64 // the most that Allocated has been
-	Reserved  int64 // what the allocator has of the device, Allocated and what it keeps
-	Limit     int64 // Reserved at most; 0 without a limit
+	Free      int64 // of the device: not used by this or any other program
+	Allocated int64 // in live blocks, as the allocator rounds them
+	Peak      int64 // the maximum that Allocated has been
+	Reserved  int64 // that the allocator has of the device: Allocated and cached memory
+	Limit     int64 // the maximum of Reserved; 0 without a limit
 }
 
-// DeviceInfo describes a device as it is now. Where its allocator does not count, Allocated, Peak and Reserved are 0.
+// DeviceInfo describes a device as it is now. Allocated, Peak and Reserved are 0 if its allocator does not count.
 func (e *Engine) DeviceInfo(i int) (DeviceInfo, error) {
 	d := e.at("DeviceInfo", i)
 	if err := e.open(); err != nil {
 		return DeviceInfo{}, err
 	}
 	var info DeviceInfo
-	err := d.lanes.during(func() (err error) { info, err = d.info(); return err })
+	err := d.allocator.whileOpen(func() (err error) { info, err = d.info(); return err })
 	return info, err
 }
 
-// info is DeviceInfo, of a device that stays open meanwhile.
+// info is DeviceInfo. The caller keeps the device open.
 func (d *device) info() (DeviceInfo, error) {
 	free, total, err := d.device.Available()
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *device) info() (DeviceInfo, error) {
 		Index: d.index, Ordinal: about.Ordinal, Spec: d.spec, Driver: about.Driver, Name: about.Name, UUID: about.UUID,
 		PCI: about.PCI, Total: total, Free: free,
 	}
-	if r, ok := mem.Find[mem.StatsReporter](d.lanes); ok {
+	if r, ok := mem.Find[mem.StatsReporter](d.allocator); ok {
 		s := r.Stats()
 		info.Allocated, info.Peak = s.AllocatedBytes.All.Current, s.AllocatedBytes.All.Peak
 		info.Reserved = s.ReservedBytes.All.Current
@@ -120,13 +120,13 @@ func (d *device) info() (DeviceInfo, error) {
 	return info, nil
 }
 
-// Handles are what other libraries need of a device, and what kernels are shaped by. They are the engine's: nobody
-// closes them, and they are good until its Close.
+// Handles are what other libraries and kernel launches need of a device. They belong to the engine and are valid until
+// its Close: do not close them.
 type Handles struct {
 	Device  driver.Device
 	Stream  driver.Stream // the default stream
 	Backend backend.Backend
-	BLAS    string // the library that multiplies matrices, "libcublas.so.13"; empty if there is none
+	BLAS    string // the library for matrix products, "libcublas.so.13"; empty if there is none
 
 	// As in driver.Info; 0 where it means nothing.
 	Compute         int // compute capability, ten times the major number plus the minor: 90
@@ -138,15 +138,13 @@ type Handles struct {
 	index  int
 }
 
-// Communicator is Engine.Communicator of the device. Its Handle is NCCL's. Communicators are made when the first is
-// asked for.
+// Communicator is Engine.Communicator of the device. Its Handle is NCCL's.
 func (h Handles) Communicator() (*collective.Communicator, error) {
 	return h.engine.Communicator(h.index)
 }
 
-// BLASHandle returns a cublasHandle_t on the default stream, for calls of cuBLAS beside the engine's: see BLASHandle of
-// compute/cuda's Backend. The error matches driver.ErrUnsupported where the backend has no cuBLAS: what the host has
-// needs no handle.
+// BLASHandle returns a cublasHandle_t on the default stream, for the program's own calls of cuBLAS: see BLASHandle of
+// compute/cuda's Backend. The error matches driver.ErrUnsupported if the backend does not use cuBLAS.
 func (h Handles) BLASHandle() (uintptr, error) {
 	b, ok := h.Backend.(interface{ BLASHandle() (uintptr, error) })
 	if !ok {
@@ -155,14 +153,14 @@ func (h Handles) BLASHandle() (uintptr, error) {
 		})
 	}
 	var handle uintptr
-	err := h.engine.devices[h.index].lanes.during(func() (err error) { handle, err = b.BLASHandle(); return err })
+	err := h.engine.devices[h.index].allocator.whileOpen(func() (err error) { handle, err = b.BLASHandle(); return err })
 	if err != nil && err != ErrClosed {
 		err = fmt.Errorf("engine: device %d: %w", h.index, err)
 	}
 	return handle, err
 }
 
-// Handles returns a device's.
+// Handles returns a device's handles.
 func (e *Engine) Handles(i int) (Handles, error) {
 	d := e.at("Handles", i)
 	if err := e.open(); err != nil {
@@ -180,11 +178,11 @@ func (e *Engine) Handles(i int) (Handles, error) {
 	return h, nil
 }
 
-// Place returns the place of a device on its default stream, without a scope: what is made there is its maker's to
-// release. After Close what is asked of it fails with an error that matches driver.ErrClosed.
+// Place returns the place of a device on its default stream, without a scope: the caller releases the tensors it makes
+// there. After Close its operations fail with an error that matches driver.ErrClosed.
 func (e *Engine) Place(i int) *tensor.Place { return e.at("Place", i).place }
 
-// places are those of all devices.
+// places returns the places of all devices.
 func (e *Engine) places() []*tensor.Place {
 	all := make([]*tensor.Place, len(e.devices))
 	for i, d := range e.devices {
@@ -193,28 +191,27 @@ func (e *Engine) places() []*tensor.Place {
 	return all
 }
 
-// Allocator returns the allocator of a device's memory: all its layers. After Close its requests fail with ErrClosed,
-// and frees are nothing: the memory is gone with the device.
-func (e *Engine) Allocator(i int) mem.Allocator { return e.at("Allocator", i).lanes }
+// Allocator returns the allocator of a device's memory, with all its layers. After Close requests fail with ErrClosed,
+// and frees are no-ops: the device has the memory back.
+func (e *Engine) Allocator(i int) mem.Allocator { return e.at("Allocator", i).allocator }
 
-// Freeze has a device's allocator bring together what is on loan, and never move it again: for the parameters of a
-// model, once they are all there. It can be called again, for what was loaded since. Blocks in caches are not frozen.
-// The error matches driver.ErrUnsupported if the allocator moves no blocks, so that there is nothing to freeze, and
-// names those that do.
+// Freeze makes a device's allocator compact its live blocks and never move them again: call it when the parameters of a
+// model are loaded. It may be called again, for blocks allocated since. Blocks in caches are not frozen. The error
+// matches driver.ErrUnsupported if the allocator moves no blocks, and names allocators that do.
 func (e *Engine) Freeze(i int) error {
 	d := e.at("Freeze", i)
 	if err := e.open(); err != nil {
 		return err
 	}
-	a, ok := mem.Find[interface{ Freeze(driver.Stream) error }](d.lanes)
+	a, ok := mem.Find[interface{ Freeze(driver.Stream) error }](d.allocator)
 	if !ok {
 		return fmt.Errorf("engine: device %d: %w", i, &driver.Error{
 			Call: "Freeze", Code: driver.ErrUnsupported,
 			Detail: fmt.Sprintf("its allocator, %T, moves no blocks; of DeviceConfig.Allocator's %s, %q does",
-				bottom(d.lanes), strings.Join(mem.Allocators(d.kind()), ", "), "arena"),
+				bottom(d.allocator), strings.Join(mem.Allocators(d.kind()), ", "), "arena"),
 		})
 	}
-	return d.lanes.during(func() error { return a.Freeze(d.place.Stream()) })
+	return d.allocator.whileOpen(func() error { return a.Freeze(d.place.Stream()) })
 }
 
 // bottom returns the lowest layer.

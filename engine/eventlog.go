@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
-// Events waits until the devices have got to all events that were recorded so far, or ctx ends, and returns them, a recording
-// for each device. Then the recordings have what was done by then. Config.MaxEvents says how many
-// events of a device are kept.
+// Events waits until the devices have done all work recorded so far, or ctx ends, and returns a recording for each
+// device. If ctx ends first, the recordings have the events that were done. Config.MaxEvents limits the number of
+// events that a device keeps.
 func (e *Engine) Events(ctx context.Context) ([]*timeline.Recording, error) {
 	if err := e.open(); err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (e *Engine) Events(ctx context.Context) ([]*timeline.Recording, error) {
 	return all, e.unlessClosed(errors.Join(errs...))
 }
 
-// unlessClosed returns err, or ErrClosed if it is that of a call which Close overtook.
+// unlessClosed returns err, or ErrClosed if the call failed because Close had begun.
 func (e *Engine) unlessClosed(err error) error {
 	if errors.Is(err, driver.ErrClosed) && e.open() != nil {
 		return ErrClosed
@@ -36,8 +36,8 @@ func (e *Engine) unlessClosed(err error) error {
 	return err
 }
 
-// ResetEvents forgets the events recorded so far, and compares the clocks of the devices, so that the times of several fit into
-// one file: see timeline.Align. An engine that records from the start has done so in Open. The devices should be idle.
+// ResetEvents drops the events recorded so far, and aligns the clocks of the devices, so that their times can be shown
+// together: see timeline.Align. Open does so if Config.EventLevel is set. The devices should be idle.
 func (e *Engine) ResetEvents(ctx context.Context) error {
 	if err := e.open(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (e *Engine) alignEvents(ctx context.Context) error {
 	return err
 }
 
-// WriteTree writes the events of all sessions as a tree for each device: see timeline.WriteTree. It waits as Events does.
+// WriteTree writes the events of all sessions as a tree for each device: see timeline.WriteTree. It waits like Events.
 func (e *Engine) WriteTree(ctx context.Context, w io.Writer) error {
 	return write(ctx, e.Events, writeTrees(w))
 }
@@ -75,7 +75,8 @@ func (e *Engine) WriteChromeTrace(ctx context.Context, w io.Writer) error {
 	return write(ctx, e.Events, writeChromeTrace(w))
 }
 
-// Events is Engine.Events with this session's alone; in a task of EachDevice, with those of all tasks of its device.
+// Events is Engine.Events for this session's events alone; in a task of EachDevice, for those of all tasks of its
+// device.
 func (s *Session) Events(ctx context.Context) ([]*timeline.Recording, error) {
 	if err := s.enter("Events"); err != nil {
 		return nil, err
@@ -93,11 +94,11 @@ func (s *Session) Events(ctx context.Context) ([]*timeline.Recording, error) {
 	return all, errors.Join(errs...)
 }
 
-// recorded returns the session's seats that have events.
-func (s *Session) recorded() (with []*seat) {
+// recorded returns the session's devices that have events.
+func (s *Session) recorded() (with []*sessionDevice) {
 	s.events.mu.Lock()
 	defer s.events.mu.Unlock()
-	for _, t := range s.seats {
+	for _, t := range s.devices {
 		if t != nil && t.lane != nil {
 			with = append(with, t)
 		}
@@ -120,7 +121,7 @@ func (s *Session) WriteChromeTrace(ctx context.Context, w io.Writer) error {
 	return write(ctx, s.Events, writeChromeTrace(w))
 }
 
-// write writes what events returns. What is there is written also where something is missing, which the error then tells.
+// write writes the recordings that events returns, also if an error says that some are missing.
 func write(
 	ctx context.Context, events func(context.Context) ([]*timeline.Recording, error), all func([]*timeline.Recording) error,
 ) error {

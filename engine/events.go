@@ -9,16 +9,17 @@ import (
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
-// DefaultEventLevel is the level of events that are given none.
+// DefaultEventLevel is the level of events without the option Level.
 const DefaultEventLevel = 2
 
-// An EventOption says more of an event.
+// An EventOption is an optional property of an event.
 type EventOption struct {
-	level int // 0: not said
+	level int // 0: not set
 	flops float64
 }
 
-// Level gives an event a level, 1 or more: it is recorded if the session's level is not below. It panics for less.
+// Level sets an event's level, 1 or more: the event is recorded if the session's level is at least that. It panics if n
+// is less than 1.
 func Level(n int) EventOption {
 	if n < 1 {
 		panic(fmt.Sprintf("engine: an event of level %d: levels count from 1", n))
@@ -26,10 +27,10 @@ func Level(n int) EventOption {
 	return EventOption{level: n}
 }
 
-// FLOPs gives an event the number of floating-point operations of its work, from which its rate is told.
+// FLOPs sets the number of floating-point operations of an event's work, from which its rate is computed.
 func FLOPs(n float64) EventOption { return EventOption{flops: n} }
 
-// An Event is a piece of a session's work that has begun. The nil Event is one that is not recorded.
+// An Event is a piece of a session's work that has begun. An event that is not recorded is nil.
 type Event struct {
 	name    string
 	session *Session
@@ -38,9 +39,8 @@ type Event struct {
 	span    timeline.Span
 }
 
-// openEvents are a session's events that have not ended. They have a lock of their own and are no scope of the
-// session's: whether events are recorded must change nothing else, and a goroutine may end without having ended its
-// events.
+// openEvents are a session's events that have not ended. They have a lock of their own and do not enter the session's
+// guard: recording must not change what else a session does, and a goroutine may end without ending its events.
 type openEvents struct {
 	mu     sync.Mutex
 	list   []*Event // the outermost first
@@ -48,14 +48,14 @@ type openEvents struct {
 	closed bool     // with the session
 }
 
-// Event begins a named piece of work on the current device, which is over at its End: what the session queues there
-// between the two is timed by the device's own clock. Events nest. Above the session's level, and after the session's
+// Event begins a named piece of work on the current device. Its End ends it: the device's clock times the work that the
+// session queues there between the two. Events nest. If the level is above the session's, and after the session's
 // Close, Event does nothing and returns nil.
 //
 //	defer s.Event("attention", engine.FLOPs(4e12)).End()
 //
-// An open event does not own the session: any goroutine may use or close that. An event that has not ended is recorded
-// as unfinished, and Session.Close or Engine.Close names it.
+// An open event does not own the session: any goroutine may use or close the session. An event that has not ended is
+// recorded as unfinished, and the error of Session.Close or Engine.Close names it.
 func (s *Session) Event(name string, opts ...EventOption) *Event {
 	level, flops := DefaultEventLevel, 0.0
 	for _, o := range opts {
@@ -79,7 +79,7 @@ func (s *Session) event(name string, level int, flops float64) *Event {
 	if open.closed {
 		return nil
 	}
-	t := s.seat()
+	t := s.currentDevice()
 	if t.lane == nil {
 		t.lane = t.device.recorder.Lane(s.name)
 	}
@@ -90,8 +90,8 @@ func (s *Session) event(name string, level int, flops float64) *Event {
 	return e
 }
 
-// End ends the event. Those that were begun within it and have not ended count as unfinished. Ending an event again, or
-// one that a scope, another event around it, or the session's Close has ended, is a no-op.
+// End ends the event. Events that began within it and have not ended count as unfinished. End is a no-op if the event
+// has ended, by End or because a scope, an enclosing event or the session ended.
 func (e *Event) End() {
 	if e == nil {
 		return
@@ -106,8 +106,7 @@ func (e *Event) End() {
 	open.drop(e.number)
 }
 
-// drop gives up the events that have not ended, from a number on: none that begins later lies in them. It returns their
-// names. The caller holds mu.
+// drop abandons the unended events whose number is from or more, and returns their names. The caller holds mu.
 func (o *openEvents) drop(from int) (names []string) {
 	for n := len(o.list) - 1; n >= 0 && o.list[n].number >= from; n-- {
 		o.list[n].span.Abandon()
@@ -118,7 +117,7 @@ func (o *openEvents) drop(from int) (names []string) {
 	return names
 }
 
-// mark returns what dropFrom takes to give up the events that begin from now on.
+// mark returns the argument with which dropFrom abandons the events that begin from now on.
 func (o *openEvents) mark() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +130,7 @@ func (o *openEvents) dropFrom(mark int) {
 	o.drop(mark)
 }
 
-// close gives up all events, and returns the names of those that had not ended. No more begin.
+// close abandons all unended events, and returns their names. No more begin.
 func (o *openEvents) close() (names []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -139,7 +138,7 @@ func (o *openEvents) close() (names []string) {
 	return o.drop(0)
 }
 
-// SetEventLevel has the session record events of this level and below from now on; levels count from 1, and 0 or less
+// SetEventLevel makes the session record events of this level and below from now on. Levels count from 1; 0 or less
 // records none. A session begins with Config.EventLevel.
 func (s *Session) SetEventLevel(level int) error {
 	if err := s.enter("SetEventLevel"); err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/ashlar-go/ashlar/internal/goroutine"
 )
 
-// A guard lets one goroutine at a time into a session. It is entered by each call, and by each scope until it ends; the
-// goroutine that entered first owns it until it has left as often.
+// A guard lets one goroutine at a time into a session. Each call enters it, and each scope does until it ends. The
+// goroutine that enters first owns the guard until it has left as often as it entered.
 type guard struct {
-	mu    sync.Mutex
-	owner uintptr // while depth > 0
-	depth int
-	call  string // what entered first
-	site  site   // and where
-	shut  bool   // nobody enters any more but the owner, while there is one
-	empty chan struct{}
+	mu     sync.Mutex
+	owner  uintptr // while depth > 0
+	depth  int
+	call   string // the call that entered first
+	site   site   // the caller of that call
+	closed bool   // only an owner may enter
+	empty  chan struct{}
 }
 
-// enter lets the calling goroutine in. It panics if another is inside, and returns ErrClosed if the guard is shut.
+// enter lets the calling goroutine in. It panics if another is inside, and returns ErrClosed if the guard is closed.
 func (g *guard) enter(call string) error {
 	if err := g.lock(call); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (g *guard) enter(call string) error {
 	return nil
 }
 
-// lock is enter for calls that are over at once: until unlock, with the lock held. It notes no place, which would take longer
-// than all else.
+// lock is enter for short calls, which hold the lock until unlock. It records no call site, since that would take
+// longer than the call.
 func (g *guard) lock(call string) error {
 	me := goroutine.ID()
 	g.mu.Lock()
@@ -45,8 +45,8 @@ func (g *guard) lock(call string) error {
 	case g.depth > 0 && g.owner != me:
 		defer g.mu.Unlock()
 		panic(fmt.Sprintf("engine: session used from two goroutines at once: %s at %v, while another is inside %s at %v",
-			call, here(), g.call, &g.site))
-	case g.depth == 0 && g.shut:
+			call, callSite(), g.call, &g.site))
+	case g.depth == 0 && g.closed:
 		g.mu.Unlock()
 		return ErrClosed
 	}
@@ -55,8 +55,8 @@ func (g *guard) lock(call string) error {
 
 func (g *guard) unlock() { g.mu.Unlock() }
 
-// blame names the place that the owner is there for, where its own calls do not lead.
-func (g *guard) blame(from *site) {
+// setSite sets the call site that messages name, where the owner's stack does not have it.
+func (g *guard) setSite(from *site) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.site = *from
@@ -80,49 +80,49 @@ func (g *guard) inside() bool {
 	return g.depth > 0 && g.owner == goroutine.ID()
 }
 
-// text is what the owner entered first, and where.
+// text names the call that the owner entered first, and its site.
 func (g *guard) text() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return fmt.Sprintf("%s at %v", g.call, &g.site)
 }
 
-// mustBeOutside panics if a call was entered more often than it accounts for: if it is inside a scope.
+// mustBeOutside panics inside a scope: if the guard was entered more often than own.
 func (g *guard) mustBeOutside(call string, own int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.depth > own {
-		panic(fmt.Sprintf("engine: %s at %v inside %s at %v", call, here(), g.call, &g.site))
+		panic(fmt.Sprintf("engine: %s at %v inside %s at %v", call, callSite(), g.call, &g.site))
 	}
 }
 
-// close shuts the guard, and returns what is closed when nobody is inside; nil if nobody is.
+// close closes the guard. It returns a channel that is closed when the owner has left; nil if there is no owner.
 func (g *guard) close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shut = true
+	g.closed = true
 	if g.depth > 0 && g.empty == nil {
 		g.empty = make(chan struct{})
 	}
 	return g.empty
 }
 
-// A site is a place in a program: the calls that led there, resolved when it is shown.
+// A site is a call site in the program. Its stack is resolved when it is printed.
 type site struct {
 	pcs [8]uintptr
 	n   int
 }
 
-// take notes the caller's caller.
+// take records the caller of the caller.
 func (s *site) take() { s.n = runtime.Callers(3, s.pcs[:]) }
 
-func here() *site {
+func callSite() *site {
 	s := new(site)
 	s.take()
 	return s
 }
 
-// String is the innermost call outside of Ashlar, "main.go:12".
+// String returns the innermost call outside of Ashlar: "main.go:12".
 func (s *site) String() string {
 	frames := runtime.CallersFrames(s.pcs[:s.n])
 	for {

@@ -18,8 +18,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Many goroutines use one engine, until it is closed in the middle of it all: each call is done, or says that it was closed.
-// Sessions that are open then are the only thing that may be alive.
+// Many goroutines use one engine, until it is closed in the middle of it all: each call is done, or says that it was
+// closed. Sessions that are open then are the only thing that may be alive.
 func TestCloseWhileEverybodyWorks(t *testing.T) {
 	for range 5 {
 		c, devs := onSim(t, 2, Config{EventLevel: 2, Devices: []DeviceConfig{{}, {Allocator: "arena:size=32MiB"}}})
@@ -81,8 +81,8 @@ func TestCloseWhileEverybodyWorks(t *testing.T) {
 	}
 }
 
-// Sessions of several goroutines share memory that is too small for all, which moves under them, while Go's collector runs all
-// the time and finds what they drop. Whoever finds no room is told so; in the end everything is back.
+// Sessions of several goroutines share memory that is too small for all, which moves under them, while Go's collector
+// runs all the time and finds what they drop. A request without room gets an error; in the end all memory is free.
 func TestMemoryOfManySessions(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	var b [8]byte
@@ -171,8 +171,8 @@ func TestMemoryOfManySessions(t *testing.T) {
 	s := session(t, e)
 	for i := range 2 {
 		must(t, s.OnDevice(i, func() error { return s.Collect(t.Context()) }))
-		if n := onLoan(e.Allocator(i)); n != 0 {
-			t.Errorf("%d bytes of device %d are on loan at the end, by %v", n, i, e.Place(i).Leaks())
+		if n := liveBytes(e.Allocator(i)); n != 0 {
+			t.Errorf("%d bytes of device %d are allocated at the end, by %v", n, i, e.Place(i).Leaks())
 		}
 	}
 }

@@ -76,7 +76,7 @@ func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 			for size := int64(1 << 20); size <= fits; size += 1 << 20 {
 				x, err := s.Place().Alloc(size)
 				if err != nil {
-					t.Fatalf("%d MiB, with nothing else on loan: %v", size>>20, err)
+					t.Fatalf("%d MiB, with nothing else allocated: %v", size>>20, err)
 				}
 				x.Release()
 			}

@@ -16,10 +16,10 @@ import (
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
-// Open opens an engine. Whatever fails, what was opened before it is closed again. The context bounds the opening alone: it is
-// looked at between devices, and while ranks meet.
+// Open opens an engine. If a step fails, the devices opened before it are closed again. The context bounds Open alone:
+// it is checked between devices, and while ranks connect.
 func Open(ctx context.Context, c Config) (*Engine, error) {
-	e := &Engine{config: c, turn: make(chan struct{}, 1)}
+	e := &Engine{config: c, closeToken: make(chan struct{}, 1)}
 	e.config.Devices = slices.Clone(c.Devices)
 	e.workers = newWorkers(e)
 	if err := e.start(ctx); err != nil {
@@ -28,8 +28,8 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	return e, nil
 }
 
-// keptStreams is how many streams of closed sessions a device keeps: numbers of streams are not used again, and tables are by
-// number.
+// keptStreams is the maximum number of streams of closed sessions that a device keeps. A new stream gets a new number,
+// and tables indexed by stream number grow with it.
 const keptStreams = 1024
 
 func (e *Engine) start(ctx context.Context) error {
@@ -57,7 +57,7 @@ func (e *Engine) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.befriend(); err != nil {
+	if err := e.enablePeers(); err != nil {
 		return err
 	}
 	if c.EventLevel > 0 {
@@ -71,7 +71,7 @@ func (e *Engine) start(ctx context.Context) error {
 	return nil
 }
 
-// find opens the device that a specification names, or, if it is empty, the one that choose finds.
+// find opens the device that a specification names, or, if it is empty, the default one.
 func find(ctx context.Context, spec string, rank *collective.Config) (driver.Device, string, error) {
 	if spec == "" {
 		return choose(ctx, rank, driver.Lookup("cuda"), driver.Open)
@@ -83,7 +83,7 @@ func find(ctx context.Context, spec string, rank *collective.Config) (driver.Dev
 	return dev, spec, nil
 }
 
-// add takes an open device in, or closes it.
+// add adds an open device to the engine, or closes it on failure.
 func (e *Engine) add(dev driver.Device, c DeviceConfig) error {
 	d, err := e.newDevice(dev, c)
 	if err != nil {
@@ -92,17 +92,17 @@ func (e *Engine) add(dev driver.Device, c DeviceConfig) error {
 	d.index, d.spec = len(e.devices), c.Spec
 	d.recorder = timeline.New(dev, timeline.Options{
 		Level: math.MaxInt, // sessions choose what they record
-		Index: d.index, Memory: d.lanes.onLoan, Max: e.config.MaxEvents,
+		Index: d.index, Memory: d.allocator.liveBytes, Max: e.config.MaxEvents,
 	})
 	d.tasks = d.recorder.Lane(tasksLane)
 	e.devices = append(e.devices, d)
 	return nil
 }
 
-// newDevice makes what the engine holds of a device, which stays the caller's if that fails.
+// newDevice makes a device of the engine: its allocators, backend and streams. On failure the caller closes dev.
 func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 	if c.MemoryLimit < 0 {
-		return nil, fmt.Errorf("a memory limit of %d bytes: want none, which is 0, or a positive one", c.MemoryLimit)
+		return nil, fmt.Errorf("DeviceConfig.MemoryLimit is %d: want 0 for no limit, or a positive number", c.MemoryLimit)
 	}
 	o := e.config.Compute
 	if c.Allocator != "" {
@@ -123,9 +123,9 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 	if d.inner, err = o.On(dev); err != nil {
 		return nil, err
 	}
-	d.lanes = newLanes(nil)
+	d.allocator = newSessionAllocator(nil)
 	var top mem.Allocator
-	d.caches, top = newCaches(d.inner.Allocator(), d.memory, d.lanes)
+	d.caches, top = newCaches(d.inner.Allocator(), d.memory, d.allocator)
 	if c.Wrap != nil {
 		below := top
 		top = c.Wrap(below)
@@ -133,9 +133,9 @@ func (e *Engine) newDevice(dev driver.Device, c DeviceConfig) (*device, error) {
 			return nil, errors.Join(err, d.inner.Close())
 		}
 	}
-	d.lanes.below = top
+	d.allocator.below = top
 	d.place = tensor.NewPlace(tensor.Config{
-		Device: dev, Allocator: d.lanes, Backend: d.inner.Backend(), Sites: o.Sites,
+		Device: dev, Allocator: d.allocator, Backend: d.inner.Backend(), Sites: o.Sites,
 		SitesBy: "engine.Config{Compute: compute.Options{Sites: true}}",
 	})
 	d.streams = driver.NewStreamPool(dev, driver.StreamOptions{})
@@ -155,8 +155,9 @@ func reaches(top, below mem.Allocator) error {
 	return fmt.Errorf("DeviceConfig.Wrap returned %T, which does not unwrap to what it was given", top)
 }
 
-// befriend lets devices of one driver use each other's memory, where they can, also what their allocators map page by page.
-func (e *Engine) befriend() error {
+// enablePeers lets devices of one driver access each other's memory where they can, also memory that their allocators
+// map.
+func (e *Engine) enablePeers() error {
 	for _, d := range e.devices {
 		for _, other := range e.devices {
 			if d.device.Peers() != nil && d != other && d.kind() == other.kind() {

@@ -146,15 +146,15 @@ func TestOpenThatFailsClosesEverything(t *testing.T) {
 	}
 	t.Run("a device that is not there", func(t *testing.T) {
 		c, devs := onSim(t, 2, Config{})
-		c.Devices = append(c.Devices, DeviceConfig{Spec: "rig:nobody"})
+		c.Devices = append(c.Devices, DeviceConfig{Spec: "rig:absent"})
 		bad(t, c, devs, driver.ErrAbsent)
 	})
 	for name, d := range map[string]DeviceConfig{
-		"an unknown allocator": {Allocator: "nobody's"},
+		"an unknown allocator": {Allocator: "missing"},
 		"bad settings":         {Allocator: "arena:size=much"},
 		"a negative limit":     {MemoryLimit: -1},
 		"no wrapper":           {Wrap: func(mem.Allocator) mem.Allocator { return nil }},
-		"another's wrapper":    {Wrap: func(mem.Allocator) mem.Allocator { return layer.NewLimiter(nobody{}, 1) }},
+		"another's wrapper":    {Wrap: func(mem.Allocator) mem.Allocator { return layer.NewLimiter(emptyAllocator{}, 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, devs := onSim(t, 2, Config{Devices: []DeviceConfig{{}, d}})
@@ -200,11 +200,13 @@ func TestOpenThatFailsClosesEverything(t *testing.T) {
 	})
 }
 
-type nobody struct{}
+type emptyAllocator struct{}
 
-func (nobody) Alloc(driver.Stream, int64) (mem.Block, error) { return mem.Block{}, mem.ErrNoMemory }
+func (emptyAllocator) Alloc(driver.Stream, int64) (mem.Block, error) {
+	return mem.Block{}, mem.ErrNoMemory
+}
 
-func (nobody) Free(mem.Block, ...driver.Stream) {}
+func (emptyAllocator) Free(mem.Block, ...driver.Stream) {}
 
 func TestDeviceConfig(t *testing.T) {
 	var tracker *layer.LeakTracker

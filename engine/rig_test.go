@@ -40,8 +40,8 @@ func prepare(t testing.TB, open func() (driver.Device, error)) (spec string) {
 	return "rig:" + name
 }
 
-// simulated opens an engine on n simulated devices of 64 MiB, closed at the end of the test: then nothing may be alive, nothing
-// leaked, and no race found.
+// simulated opens an engine on n simulated devices of 64 MiB, closed at the end of the test: then nothing may be alive,
+// nothing leaked, and no race found.
 func simulated(t testing.TB, n int, c Config) (*Engine, []*sim.Device) {
 	t.Helper()
 	c, devs := onSim(t, n, c)

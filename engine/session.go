@@ -13,36 +13,36 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// A Session is one line of work on devices of an engine: see the package. Tensors that are made at its Place belong to
-// it, and are released by its Close, but for those that Keep took out. It is used by one goroutine at a time. One that
-// lives long, as that of a server does, gives back what a request made by a scope of tensors within it: scope :=
-// s.Place().Scope(), and scope.Place for that request.
+// A Session is one goroutine's use of an engine's devices, with a stream of its own on each. Tensors made at its Place
+// belong to it: Close releases them, except those that Keep took out. One goroutine uses a session at a time; a call
+// while another goroutine is inside one panics, and names both places. A session that lives long, as in a server,
+// releases the tensors of each request with a scope of its own: scope := s.Place().Scope(), and scope.Place for the
+// request.
 type Session struct {
-	engine  *Engine
-	name    string // "session 3", of its events
-	guard   guard
-	opened  *site
-	seats   []*seat           // by the engine's number; nil where the session has none
-	current atomic.Int64      // the device; changed by whoever is inside the guard
-	chosen  choice            // what made it so
-	options *mem.AllocOptions // that WithAllocOptions set; nil outside of it
-	debug   int
-	events  openEvents
-	level   atomic.Int64 // of the events that are recorded; read without the guard, so that those that are not cost nothing
-	task    bool         // of EachDevice
-	ended   bool
-	left    atomic.Bool // its user closed it when Engine.Close had begun, which does it
+	engine     *Engine
+	name       string // "session 3", of its events
+	guard      guard
+	opened     *site
+	devices    []*sessionDevice  // by the engine's number; nil where the session has none
+	current    atomic.Int64      // the current device's number; changed only inside the guard
+	chosen     deviceScope       // the scope that made it current
+	options    *mem.AllocOptions // set by WithAllocOptions; nil outside of it
+	debug      int
+	events     openEvents
+	level      atomic.Int64 // events above it are not recorded; read without the guard, so that these cost nothing
+	task       bool         // the session of a task of EachDevice
+	ended      bool
+	userClosed atomic.Bool // Close was called after Engine.Close began, which closes the session
 }
 
-// NewSession opens a session on the devices of these numbers, or on all. The first is its current one. The caller
-// closes it. It takes a stream of each device, of the 16 that the engine keeps of those that sessions gave back, or a
-// new one: many more sessions at a time are better kept than opened for each request. An allocator that keeps free
-// memory for each stream, as "caching" does, keeps some for each of them.
+// NewSession opens a session on the devices with these numbers, or on all devices if there are none. The first is the
+// current one. The caller closes the session. It uses one stream of each device: one that a closed session returned, or
+// a new one. An allocator that caches free memory by stream, such as "caching", caches some for each of them.
 func (e *Engine) NewSession(devices ...int) (*Session, error) {
-	return e.newSession(here(), devices, false)
+	return e.newSession(callSite(), devices, false)
 }
 
-// newSession is NewSession, also for a task of EachDevice: Close waits for that, and so does not refuse its session.
+// newSession is NewSession. Engine.Close waits for tasks of EachDevice, and so does not refuse the session of a task.
 func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, error) {
 	if len(devices) == 0 {
 		for i := range e.devices {
@@ -52,7 +52,7 @@ func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, e
 	for _, i := range devices {
 		e.at("NewSession", i)
 	}
-	s := &Session{engine: e, opened: opened, seats: make([]*seat, len(e.devices))}
+	s := &Session{engine: e, opened: opened, devices: make([]*sessionDevice, len(e.devices))}
 	s.current.Store(int64(devices[0]))
 	e.mu.Lock()
 	if e.closing && !task {
@@ -68,14 +68,14 @@ func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, e
 	defer s.guard.leave()
 
 	for _, i := range devices {
-		if s.seats[i] != nil {
+		if s.devices[i] != nil {
 			continue
 		}
-		seat, err := e.devices[i].seat()
+		dev, err := e.devices[i].newSessionDevice()
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("engine: session on device %d: %w", i, err), s.close())
 		}
-		s.seats[i] = seat
+		s.devices[i] = dev
 	}
 	return s, nil
 }
@@ -83,8 +83,8 @@ func (e *Engine) newSession(opened *site, devices []int, task bool) (*Session, e
 // enter begins a call: see guard.
 func (s *Session) enter(call string) error { return s.guard.enter(call) }
 
-// seat returns what the session has on its current device.
-func (s *Session) seat() *seat { return s.seats[s.current.Load()] }
+// currentDevice returns the session's part of its current device.
+func (s *Session) currentDevice() *sessionDevice { return s.devices[s.current.Load()] }
 
 // Engine returns the session's engine.
 func (s *Session) Engine() *Engine { return s.engine }
@@ -92,117 +92,117 @@ func (s *Session) Engine() *Engine { return s.engine }
 // Devices returns the numbers of the session's devices, ascending.
 func (s *Session) Devices() []int {
 	var out []int
-	for i, t := range s.seats {
-		if t != nil && !t.guest {
+	for i, t := range s.devices {
+		if t != nil && !t.copiesOnly {
 			out = append(out, i)
 		}
 	}
 	return out
 }
 
-// reach returns what the session has on a device. To a task it gives that, if it has nothing there.
-func (s *Session) reach(call string, i int) (*seat, error) {
-	if s.task && i >= 0 && i < len(s.seats) && s.seats[i] == nil {
-		t, err := s.engine.devices[i].seat()
+// deviceFor returns the session's part of a device. For the session of a task it is made if there is none.
+func (s *Session) deviceFor(call string, i int) (*sessionDevice, error) {
+	if s.task && i >= 0 && i < len(s.devices) && s.devices[i] == nil {
+		t, err := s.engine.devices[i].newSessionDevice()
 		if err != nil {
 			return nil, fmt.Errorf("engine: %s device %d: %w", call, i, err)
 		}
-		t.guest = true
-		s.watch(t)
-		s.events.mu.Lock() // held where other goroutines look at seats
-		s.seats[i] = t
+		t.copiesOnly = true
+		s.setBlockLog(t)
+		s.events.mu.Lock() // other goroutines read devices under it
+		s.devices[i] = t
 		s.events.mu.Unlock()
 	}
-	if i >= 0 && i < len(s.seats) && s.seats[i] != nil {
-		return s.seats[i], nil
+	if i >= 0 && i < len(s.devices) && s.devices[i] != nil {
+		return s.devices[i], nil
 	}
-	return nil, s.has(call, i)
+	return nil, s.checkDevice(call, i)
 }
 
-// Place returns the current device with the session's stream and scope: what is made there is released by Close. A
-// place may be kept while the session is open, but is used by the goroutine that uses the session. On another stream
-// (Place.On), unless that is the default one or another session's, its memory is the session's too, counted and served
-// by the cache in use. After Close the place that is returned refuses all work with ErrClosed.
+// Place returns a place on the current device, with the session's stream and scope: Close releases tensors made there.
+// A place may be kept while the session is open, and is used by the goroutine that uses the session. Memory allocated
+// on another stream of the place (Place.On) also counts for the session and comes from the cache in use, unless the
+// stream is the default one or another session's. After Close all work at the returned place fails with ErrClosed.
 func (s *Session) Place() *tensor.Place {
 	if s.guard.lock("Place") != nil {
-		return s.engine.devices[s.current.Load()].place.On(endedStream{})
+		return s.engine.devices[s.current.Load()].place.On(closedStream{})
 	}
 	defer s.guard.unlock()
-	return s.place(s.seat())
+	return s.place(s.currentDevice())
 }
 
-// Keep takes a tensor out of the session: what it returns shares t's memory, lives until its Release, which is the
-// caller's, and is at the engine's place of the device, so that it needs no stream of the session. t itself stays the
-// session's. It panics if t is released, or on no device of the session.
+// Keep returns a tensor that shares t's memory and outlives the session: the caller releases it. It is at the engine's
+// place of the device, and so needs no stream of the session. t itself still belongs to the session. Keep panics if t
+// is released, or is on no device of the session.
 func (s *Session) Keep(t *tensor.Tensor) *tensor.Tensor {
 	if s.guard.lock("Keep") == nil {
-		s.guard.unlock() // what follows is not the session's
+		s.guard.unlock() // the code below uses no state of the session that changes
 	}
-	for _, seat := range s.seats {
-		if seat != nil && t.Place().SameDevice(seat.device.place) {
-			return tensor.Must(t.To(seat.device.place))
+	for _, dev := range s.devices {
+		if dev != nil && t.Place().SameDevice(dev.device.place) {
+			return tensor.Must(t.To(dev.device.place))
 		}
 	}
 	panic(fmt.Sprintf("engine: Keep of %s on %v, which is no device of this session", t.Brief(), t.Place()))
 }
 
-// UsedMemory returns the bytes that the session has on loan on the current device: those asked for, before the
-// allocator rounds. Scratch memory of computations counts; what a reserved cache has free does not.
+// UsedMemory returns the bytes of the session's live blocks on the current device, as requested, before the allocator
+// rounds. Scratch memory of computations counts; free memory of a reserved cache does not.
 func (s *Session) UsedMemory() int64 {
 	if s.guard.lock("UsedMemory") != nil {
 		return 0
 	}
 	defer s.guard.unlock()
-	return s.seat().usage.used.Load()
+	return s.currentDevice().usage.used.Load()
 }
 
-// PeakMemory returns the most that UsedMemory has been.
+// PeakMemory returns the maximum that UsedMemory has been.
 func (s *Session) PeakMemory() int64 {
 	if s.guard.lock("PeakMemory") != nil {
 		return 0
 	}
 	defer s.guard.unlock()
-	return s.seat().usage.peak.Load()
+	return s.currentDevice().usage.peak.Load()
 }
 
-// Collect gives back what it can on the current device: the memory of tensors that were dropped without a release is
-// taken back, blocks are brought together if the allocator moves them (mem.Compactor), and in the session's caches
-// there, and cached memory goes to the device (mem.Trimmer). It waits for the session's own work there, or until ctx
-// ends; an allocator that returns memory to the device may then wait for that of others, as the device does.
+// Collect returns as much memory of the current device as it can: it frees the memory of tensors that were dropped
+// without Release, compacts the session's caches and an allocator that moves blocks (mem.Compactor), and returns cached
+// memory to the device (mem.Trimmer). It waits for the session's own work on the device, or until ctx ends; returning
+// memory to the device may also wait for work of others.
 func (s *Session) Collect(ctx context.Context) error {
 	if err := s.enter("Collect"); err != nil {
 		return err
 	}
 	defer s.guard.leave()
-	t := s.seat()
+	t := s.currentDevice()
 	err := t.sync(ctx)
 	if ctx.Err() != nil {
 		return cmp.Or(err, context.Cause(ctx))
 	}
-	t.scope.Queue().Scratch.Alloc(&sweep{Stream: t.stream}, 1)
+	t.scope.Reclaim()
 	errs := []error{err}
-	if c, ok := mem.Find[mem.Compactor](t.device.lanes); ok {
+	if c, ok := mem.Find[mem.Compactor](t.device.allocator); ok {
 		errs = append(errs, c.Compact(t.stream))
 	}
 	for _, k := range t.caches {
 		errs = append(errs, k.Compact(t.stream))
 	}
-	if c, ok := mem.Find[mem.Trimmer](t.device.lanes); ok {
+	if c, ok := mem.Find[mem.Trimmer](t.device.allocator); ok {
 		errs = append(errs, c.EmptyCache())
 	}
 	s.logMemory("used memory after Collect")
 	return errors.Join(errs...)
 }
 
-// Sync waits until the work that the session queued is done on all its devices, or ctx ends, and returns what was found
-// wrong (see tensor.Place.Sync).
+// Sync waits until the work that the session queued on all its devices is done, or ctx ends. It returns errors of that
+// work, as tensor.Place.Sync does.
 func (s *Session) Sync(ctx context.Context) error {
 	if err := s.enter("Sync"); err != nil {
 		return err
 	}
 	defer s.guard.leave()
 	var errs []error
-	for _, t := range s.seats {
+	for _, t := range s.devices {
 		if t != nil {
 			errs = append(errs, t.sync(ctx))
 		}
@@ -210,15 +210,15 @@ func (s *Session) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the session: copies and tensors that are still its own are released, caches given back, streams returned
-// with the work that is queued on them, and "direct:session=on" gives the device what was freed, by this session or
-// another. It waits for nothing but, perhaps, for streams that are not kept, and for a device to take memory back. A
-// cache that has memory on loan, to tensors that were kept, goes with the last of that. The error names events that
-// have not ended. It panics inside a scope. Closing twice is nothing, and so is closing when Engine.Close has begun:
-// that closes it then, and does not report it.
+// Close releases the session's tensors and copies, frees its caches, and returns its streams without waiting for their
+// work. The allocator "direct:session=on" returns freed memory, of this session and others, to the device. Close waits
+// only for streams that the engine does not keep, and for a device to take memory back. A cache with live blocks, of
+// tensors that Keep took out, is freed with the last of them. The error names events that have not ended. Close panics
+// inside a scope. Closing twice is a no-op. Once Engine.Close has begun, Close does nothing: Engine.Close closes the
+// session, and does not report it.
 func (s *Session) Close() error {
 	if s.enter("Close") != nil {
-		s.left.Store(true)
+		s.userClosed.Store(true)
 		return nil
 	}
 	defer s.guard.leave()
@@ -231,7 +231,7 @@ func (s *Session) Close() error {
 	return err
 }
 
-// close is Close, by whoever is inside.
+// close is Close, for a caller that has entered the guard or is alone.
 func (s *Session) close() error {
 	if s.ended {
 		return nil
@@ -241,7 +241,7 @@ func (s *Session) close() error {
 	s.events.close()
 	s.engine.copies.dropSession(s)
 	var errs []error
-	for _, t := range s.seats {
+	for _, t := range s.devices {
 		if t != nil {
 			t.scope.Close()
 			errs = append(errs, t.close()...)

@@ -51,7 +51,7 @@ func TestSessionFromTwoGoroutines(t *testing.T) {
 			})
 		}
 	}
-	elsewhere(func() { // no scope is open: the session is handed on
+	elsewhere(func() { // no scope is open: another goroutine may use the session
 		must(t, s.WithDevice(1, func() error { s.Place(); return nil }))
 	})
 	s.Place()
@@ -141,9 +141,9 @@ func TestScopesAreRestored(t *testing.T) {
 					t.Errorf("device %d and debug level %d, want 0 and 0", s.Device(), s.Debug())
 				}
 				must(t, s.WithDevice(1, func() error { return nil })) // none is active
-				before := onLoan(arena)
+				before := liveBytes(arena)
 				x := floats(t, s.Place().Unscoped(), 1024)
-				if onLoan(arena) == before {
+				if liveBytes(arena) == before {
 					t.Error("memory still comes from the cache")
 				}
 				x.Release()
@@ -152,8 +152,8 @@ func TestScopesAreRestored(t *testing.T) {
 	}
 }
 
-// onLoan returns the bytes of an allocator's own blocks that are on loan.
-func onLoan(a mem.Allocator) int64 {
+// liveBytes returns the bytes of an allocator's own blocks that are allocated.
+func liveBytes(a mem.Allocator) int64 {
 	r, _ := mem.Find[mem.StatsReporter](a)
 	return r.Stats().AllocatedBytes.All.Current
 }
@@ -220,7 +220,7 @@ func TestSessionReleasesItsTensors(t *testing.T) {
 	kept.Release()
 }
 
-// Used and peak memory are the bytes asked for through this session, whatever others do and whoever frees them.
+// Used and peak memory are the bytes requested through this session, whatever others do and from any goroutine's frees.
 func TestSessionMemory(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	s, other := session(t, e), session(t, e)
@@ -261,7 +261,7 @@ func TestSessionMemory(t *testing.T) {
 	}
 }
 
-func (s *Session) usageOf(i int) int64 { return s.seats[i].usage.used.Load() }
+func (s *Session) usageOf(i int) int64 { return s.devices[i].usage.used.Load() }
 
 // What was dropped without a release is taken back, and what is cached goes to the device.
 func TestCollect(t *testing.T) {
@@ -294,7 +294,8 @@ func TestCollectUnderAnEndedContext(t *testing.T) {
 	}
 }
 
-// More sessions than the pool keeps streams: what they kept is used by others, and released, after their streams are closed.
+// More sessions than the pool keeps streams: what they kept is used by others, and released, after their streams are
+// closed.
 func TestManySessions(t *testing.T) {
 	for _, allocator := range []string{"caching", "arena:size=16MiB", "bfc", "direct", "paged"} {
 		t.Run(allocator, func(t *testing.T) {
@@ -365,8 +366,8 @@ func TestUsedMemoryFollowsMoves(t *testing.T) {
 	}
 	kept.Release()
 	must(t, s.Close())
-	if d := e.devices[0]; other.usageOf(0) != 0 || d.lanes.onLoan() != 0 {
-		t.Errorf("at the end %d and %d bytes are on loan", other.usageOf(0), d.lanes.onLoan())
+	if d := e.devices[0]; other.usageOf(0) != 0 || d.allocator.liveBytes() != 0 {
+		t.Errorf("at the end %d and %d bytes are allocated", other.usageOf(0), d.allocator.liveBytes())
 	}
 }
 

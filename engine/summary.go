@@ -8,13 +8,13 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// MemorySummary writes a table with a line for each device. Its columns are:
+// MemorySummary writes a table with a row for each device. Its columns are:
 //
-//	total, free    of the device, as it says itself: other programs count
-//	used, peak     in blocks on loan, as the allocator rounds them, now and at most; "-" if it does not count
-//	limit          what reserved may be at most; "-" without a limit
-//	reserved       what the allocator has of the device
-//	largest hole   the largest free piece of what is reserved; "-" if the allocator does not tell
+//	total, free    of the device, as the driver reports them: use by other programs counts
+//	used, peak     current and peak bytes of live blocks, as the allocator rounds them; "-" if it does not count
+//	limit          the maximum of reserved; "-" without a limit
+//	reserved       bytes that the allocator has of the device
+//	largest hole   the largest free piece of reserved memory; "-" if the allocator has no snapshot
 func (e *Engine) MemorySummary(w io.Writer) error {
 	if err := e.open(); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (e *Engine) MemorySummary(w io.Writer) error {
 	rows := [][]string{{"device", "total", "free", "used", "peak", "limit", "reserved", "largest hole"}}
 	for _, d := range e.devices {
 		var row []string
-		if err := d.lanes.during(func() (err error) { row, err = d.summary(); return err }); err != nil {
+		if err := d.allocator.whileOpen(func() (err error) { row, err = d.summary(); return err }); err != nil {
 			return err
 		}
 		rows = append(rows, row)
@@ -45,7 +45,7 @@ func (e *Engine) MemorySummary(w io.Writer) error {
 	return err
 }
 
-// summary is a device's line.
+// summary returns a device's row.
 func (d *device) summary() ([]string, error) {
 	info, err := d.info()
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *device) summary() ([]string, error) {
 		fmt.Sprintf("%d %s:%d %s", d.index, info.Driver, info.Ordinal, info.Name), size(info.Total), size(info.Free),
 		"-", "-", "-", "-", "-",
 	}
-	if _, ok := mem.Find[mem.StatsReporter](d.lanes); ok {
+	if _, ok := mem.Find[mem.StatsReporter](d.allocator); ok {
 		row[3], row[4], row[6] = size(info.Allocated), size(info.Peak), size(info.Reserved)
 	}
 	if info.Limit > 0 {

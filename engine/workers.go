@@ -15,16 +15,15 @@ import (
 // tasksLane is the name under which the events of tasks are recorded: one row for all of a device's.
 const tasksLane = "EachDevice"
 
-// maxQueued is how many calls of EachDevice may be under way; more wait for their turn.
+// maxQueued is the maximum number of calls of EachDevice that run or are queued; further calls wait.
 const maxQueued = 16
 
-// workers do the tasks of EachDevice: one goroutine for each device, from the first call until Close. A call's tasks
-// are queued on all its devices at once, under mu, so that two calls whose tasks wait for each other (in collectives,
-// say) are begun in the same order everywhere. A task is in its device's queue until the worker takes it, and runs
-// then, or until its call drops it.
+// workers run the tasks of EachDevice on one goroutine for each device, from the first call until Close. A call's tasks
+// are queued on all its devices at once, under mu. So calls whose tasks wait for each other, as in collectives, begin
+// in the same order on all devices. A task is in its device's queue until the worker runs it or its call drops it.
 type workers struct {
 	engine *Engine
-	turns  chan struct{} // holds a token for each call that is under way
+	slots  chan struct{} // holds a token for each call that is under way
 	quit   chan struct{} // closed: workers end when they have nothing to do
 
 	mu     sync.Mutex // a leaf
@@ -32,7 +31,7 @@ type workers struct {
 	queues []*queue // of the devices; nil before the first call
 }
 
-// A queue is a device's worker, and what it is to do.
+// A queue is a device's worker and its tasks.
 type queue struct {
 	device int
 	wake   chan struct{}  // holds a token if there may be something new
@@ -47,10 +46,11 @@ type task struct {
 	f       func(context.Context, *Session) error
 	from    *site
 	results chan<- error // has room
-	begun   bool         // on a device: so Close lets it begin on the others, which may be waited for; guarded by workers.mu
+	started bool         // on some device: then Close lets it begin on the others; guarded by workers.mu
 }
 
-// A PanicError is a task of EachDevice that panicked, or that ended its goroutine: then Value is "runtime.Goexit".
+// A PanicError is the error of a task of EachDevice that panicked, or that called runtime.Goexit: then Value is
+// "runtime.Goexit".
 type PanicError struct {
 	Value  any
 	Stack  []byte // of the task, as debug.Stack writes it
@@ -71,7 +71,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// A panicCause is a PanicError as the cause of other errors: EachDevice returns the stack, which is to be printed once.
+// A panicCause is a PanicError as the cause of other errors. It prints no stack: the error of EachDevice does.
 type panicCause struct{ panicked *PanicError }
 
 func (c panicCause) Error() string { return c.panicked.brief() }
@@ -80,21 +80,22 @@ func (c panicCause) Error() string { return c.panicked.brief() }
 func (c panicCause) Unwrap() error { return c.panicked }
 
 func newWorkers(e *Engine) *workers {
-	return &workers{engine: e, turns: make(chan struct{}, maxQueued), quit: make(chan struct{})}
+	return &workers{engine: e, slots: make(chan struct{}, maxQueued), quit: make(chan struct{})}
 }
 
-// EachDevice calls f once for each device, or for each of those that are named, at the same time, each call on the
-// goroutine that does all tasks of its device, with a session of its own on that device, which is closed afterwards:
-// what is to outlive it is kept (Session.Keep). Session.CopyTo takes a task's tensors to all other devices of the
-// engine. EachDevice returns when none of them runs any more, with the first error, if there was one. That error
-// cancels the context of the others, as its cause; tasks that have not begun by then are dropped, and so they are when
-// ctx ends: the error is ctx's cause. Close refuses calls none of whose tasks has begun, with ErrClosed, and lets the
-// others go on. A task that panics is a *PanicError, and the worker lives on; its device's communicator is aborted, for
-// others may wait for it. Tasks that queued work need not wait for it: the next on the device finds it in order.
+// EachDevice calls f once for each device, or for each of the named devices, at the same time. Each call is a task: it
+// runs on its device's goroutine, with a session of its own on the device. The session is closed when f returns;
+// Session.Keep keeps tensors beyond it, and Session.CopyTo copies to all devices of the engine. A task need not wait
+// for the work that it queues: work of later tasks on the device is ordered after it.
 //
-// Up to 16 calls may be under way, one doing its tasks and the others queued; more wait, or until ctx ends. It panics
-// if it is called from inside a task, which would wait for itself; one of another engine may call it, unless a task of
-// this one waits for that.
+// EachDevice returns when all its tasks have ended, with the first error, if any. That error is the cause with which
+// the context of the other tasks is cancelled. Tasks that have not begun by then are dropped, and also when ctx ends:
+// then the error is ctx's cause. A task that panics gives a *PanicError, and its device's communicator is aborted,
+// since other ranks may wait for it. Engine.Close lets a call go on if one of its tasks has begun, and ends other calls
+// with ErrClosed.
+//
+// Up to 16 calls may run or be queued; further calls wait until one ends or ctx ends. EachDevice panics inside a task
+// of the same engine, since it would wait for itself.
 func (e *Engine) EachDevice(ctx context.Context, f func(ctx context.Context, s *Session) error, devices ...int) error {
 	if len(devices) == 0 {
 		for i := range e.devices {
@@ -105,19 +106,19 @@ func (e *Engine) EachDevice(ctx context.Context, f func(ctx context.Context, s *
 		e.at("EachDevice", i)
 	}
 	devices = slices.Compact(slices.Sorted(slices.Values(devices)))
-	return e.workers.each(ctx, f, here(), devices)
+	return e.workers.run(ctx, f, callSite(), devices)
 }
 
-func (w *workers) each(ctx context.Context, f func(context.Context, *Session) error, from *site, devices []int) error {
+func (w *workers) run(ctx context.Context, f func(context.Context, *Session) error, from *site, devices []int) error {
 	w.mustBeOutside(from)
-	select { // first: if both are ready, the end counts
+	select { // first, since the select below takes any channel that is ready
 	case <-w.quit:
 		return ErrClosed
 	default:
 	}
 	select {
-	case w.turns <- struct{}{}:
-		defer func() { <-w.turns }()
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-w.quit:
@@ -158,7 +159,7 @@ func (w *workers) mustBeOutside(from *site) {
 	}
 }
 
-// queue queues a task on devices, and returns their number.
+// queue queues a task on devices, and returns the number of devices.
 func (w *workers) queue(t *task, devices []int) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,7 +184,7 @@ func (w *workers) queue(t *task, devices []int) (int, error) {
 	return len(devices), nil
 }
 
-// drop takes a task off the devices where it has not begun, and returns their number.
+// drop removes a task from the devices where it has not begun, and returns their number.
 func (w *workers) drop(t *task) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +197,7 @@ func (w *workers) drop(t *task) (n int) {
 	return n
 }
 
-// work does a device's tasks until the end. A task may end the goroutine: then another goes on.
+// work runs a device's tasks until the workers end. If a task ends the goroutine, another replaces it.
 func (w *workers) work(q *queue) {
 	again := true
 	defer func() {
@@ -215,7 +216,7 @@ func (w *workers) work(q *queue) {
 			again = false
 			return
 		case t != nil:
-			w.do(q, t)
+			w.runTask(q, t)
 		default:
 			select {
 			case <-q.wake:
@@ -225,20 +226,20 @@ func (w *workers) work(q *queue) {
 	}
 }
 
-// next takes the next task of a queue, nil if there is none, and then reports whether this is the end.
+// next removes and returns the next task of a queue; nil if there is none, and then end says whether the workers ended.
 func (w *workers) next(q *queue) (t *task, end bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(q.tasks) > 0 {
 		t = q.tasks[0]
-		t.begun = true
+		t.started = true
 		q.tasks = slices.Delete(q.tasks, 0, 1)
 	}
 	return t, t == nil && w.ended
 }
 
-// do does a task, unless its call is over: each may not have got to dropping it.
-func (w *workers) do(q *queue, t *task) {
+// runTask runs a task, unless its call has ended and has not dropped it yet.
+func (w *workers) runTask(q *queue, t *task) {
 	err := context.Cause(t.ctx)
 	if err != nil {
 		t.results <- err
@@ -252,17 +253,17 @@ func (w *workers) do(q *queue, t *task) {
 				value = "runtime.Goexit"
 			}
 			panicked := &PanicError{Value: value, Stack: debug.Stack(), Device: q.device}
-			w.engine.ranks.abort(q.device, panicCause{panicked})
+			w.engine.communicators.abort(q.device, panicCause{panicked})
 			err = panicked
 		}
 		t.results <- err
 	}()
-	err = w.engine.session(t, q.device)
+	err = w.engine.runInSession(t, q.device)
 	finished = true
 }
 
-// session does a task in a session of its own, and closes that however the task ends.
-func (e *Engine) session(t *task, device int) (err error) {
+// runInSession runs a task in a session of its own, and closes the session however the task ends.
+func (e *Engine) runInSession(t *task, device int) (err error) {
 	s, err := e.newSession(t.from, []int{device}, true)
 	if err != nil {
 		return err
@@ -270,9 +271,9 @@ func (e *Engine) session(t *task, device int) (err error) {
 	if err := s.enter("EachDevice"); err != nil {
 		return err // Close came first, and closes it
 	}
-	s.guard.blame(t.from)
+	s.guard.setSite(t.from)
 	s.task = true
-	s.name, s.seats[device].lane = tasksLane, e.devices[device].tasks
+	s.name, s.devices[device].lane = tasksLane, e.devices[device].tasks
 	defer func() {
 		if e := s.close(); err == nil {
 			err = e
@@ -282,7 +283,7 @@ func (e *Engine) session(t *task, device int) (err error) {
 	return t.f(t.ctx, s)
 }
 
-// stop refuses calls of which nothing has begun, and waits until the others have ended, or ctx ends.
+// stop ends calls of which no task has begun, and waits until the others have ended, or ctx ends.
 func (w *workers) stop(ctx context.Context) error {
 	w.mu.Lock()
 	if !w.ended {
@@ -292,10 +293,10 @@ func (w *workers) stop(ctx context.Context) error {
 	queues := w.queues
 	for _, q := range queues {
 		q.tasks = slices.DeleteFunc(q.tasks, func(t *task) bool {
-			if !t.begun {
+			if !t.started {
 				t.results <- ErrClosed
 			}
-			return !t.begun
+			return !t.started
 		})
 	}
 	w.mu.Unlock()

@@ -36,7 +36,8 @@ func TestEachDevice(t *testing.T) {
 	}
 }
 
-// A call may be for some devices alone, each once, and its tasks copy to others: what they made there goes with their sessions.
+// A call may be for some devices alone, each once, and its tasks copy to others: what they made there goes with their
+// sessions.
 func TestDefect20_TasksOnSomeDevicesCopyToOthers(t *testing.T) {
 	e, _ := simulated(t, 3, Config{EventLevel: 2})
 	for _, devices := range [][]int{{1}, {2, 0, 2}} {
@@ -210,7 +211,7 @@ func (w *workers) waiting() (n int) {
 	return n
 }
 
-// A context that ends drops what has not begun, also what waits for its turn, and what runs is waited for.
+// A context that ends drops what has not begun, also what waits for a slot, and what runs is waited for.
 func TestEachDeviceEndsWithItsContext(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	running, finish := make(chan struct{}, 2), make(chan struct{})
@@ -287,7 +288,7 @@ func TestEachDeviceInsideATask(t *testing.T) {
 	}))
 }
 
-// Whoever calls after Close is told so, also the goroutine that gets the place of a worker that has ended.
+// A call after Close returns ErrClosed, also on a goroutine that reuses the identity of a worker that has ended.
 func TestEachDeviceAfterItsWorkers(t *testing.T) {
 	c, _ := onSim(t, 4, Config{})
 	e, err := Open(t.Context(), c)

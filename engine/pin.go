@@ -8,37 +8,37 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// A Hold keeps blocks where they are: nothing is moved to make room, nor by Session.Collect or Engine.Freeze. It is
-// BMEngine's GCStopper. Safe for concurrent use.
+// A Hold prevents moves of blocks, both to make room and by Session.Collect and Engine.Freeze. It is BMEngine's
+// GCStopper. Safe for concurrent use.
 type Hold struct {
 	caches *caches
-	owner  *Session // whose caches are held; nil: all
+	owner  *Session // only its caches are held; nil: all
 
 	mu    sync.Mutex
 	holds []*arena.Hold
 }
 
-// Pin keeps the blocks of a device where they are, those in caches too, also in caches that are reserved later,
-// until the hold is released: addresses may be handed to kernels, and captured in graphs. Holds count: blocks may move
-// again when all are released. On an allocator that moves nothing it holds the caches.
+// Pin prevents moves of a device's blocks, including those in caches and in caches reserved later, until the hold is
+// released. Until then addresses may be passed to kernels and captured in graphs. Blocks may move again when all holds
+// are released. On an allocator that moves no blocks Pin applies to the caches.
 func (e *Engine) Pin(i int) (*Hold, error) {
 	d := e.at("Pin", i)
 	if err := e.open(); err != nil {
 		return nil, err
 	}
 	var h *Hold
-	err := d.lanes.during(func() error { h = d.caches.hold(nil); return nil })
+	err := d.allocator.whileOpen(func() error { h = d.caches.hold(nil); return nil })
 	return h, err
 }
 
-// Pin is Engine.Pin of the session's current device, with this session's caches alone. The hold may outlive
-// the session.
+// Pin is like Engine.Pin for the session's current device, but of caches only this session's are held. The hold may
+// outlive the session.
 func (s *Session) Pin() (*Hold, error) {
 	if err := s.enter("Pin"); err != nil {
 		return nil, err
 	}
 	defer s.guard.leave()
-	return s.seat().device.caches.hold(s), nil
+	return s.currentDevice().device.caches.hold(s), nil
 }
 
 // Release ends the hold. Releasing it again is a no-op.
@@ -54,7 +54,7 @@ func (h *Hold) Release() {
 	h.holds = nil
 }
 
-// add holds a cache, if it is one of those that are held.
+// add holds a cache, if the hold applies to it.
 func (h *Hold) add(k *cache) {
 	if h.owner == nil || h.owner == k.owner {
 		h.mu.Lock()
@@ -63,7 +63,7 @@ func (h *Hold) add(k *cache) {
 	}
 }
 
-// hold holds what is below, and the caches of a session, or all.
+// hold holds the allocator below, and the caches of a session; all caches if owner is nil.
 func (c *caches) hold(owner *Session) *Hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()

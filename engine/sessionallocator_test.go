@@ -14,17 +14,17 @@ import (
 )
 
 // closing makes a layer's Close that of what is below.
-type closing struct{ *lanes }
+type closing struct{ *sessionAllocator }
 
 func (c closing) Close() error {
-	below, _ := mem.Find[io.Closer](c.lanes.below)
+	below, _ := mem.Find[io.Closer](c.sessionAllocator.below)
 	return below.Close()
 }
 
-// The lanes are an allocator like others, over one that moves nothing and over one that does.
+// The session allocator is an allocator like others, over one that moves nothing and over one that does.
 func TestLanesConform(t *testing.T) {
-	// The sizes for an arena are those of its own test: its region is all that the suite may have on loan, and the device has
-	// little beside it.
+	// The sizes for an arena are those of its own test: its region is all that the suite may have allocated, and the
+	// device has little beside it.
 	const maxBlock, region, bounce = 4<<20 - 2, 16<<20 - 4096, 64 << 10
 	for _, tt := range []struct {
 		allocator string
@@ -43,7 +43,7 @@ func TestLanesConform(t *testing.T) {
 			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
 				a, err := mem.Open(tt.allocator, dev)
 				must(t, err)
-				return closing{newLanes(a)}
+				return closing{newSessionAllocator(a)}
 			}
 			cfg.Ops, cfg.Seeds, cfg.FaultOps = 150, 2, 10
 			memtest.Run(t, cfg)
@@ -53,22 +53,22 @@ func TestLanesConform(t *testing.T) {
 
 // A led stack has all requests served by one cache.
 type led struct {
-	*lanes
+	*sessionAllocator
 	cache *cache
 }
 
 func (l led) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if s != nil {
-		l.lanes.lead(s, l.cache, nil)
+		l.sessionAllocator.setRoute(s, l.cache, nil)
 	}
-	return l.lanes.Alloc(s, size)
+	return l.sessionAllocator.Alloc(s, size)
 }
 
 func (l led) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if s != nil {
-		l.lanes.lead(s, l.cache, nil)
+		l.sessionAllocator.setRoute(s, l.cache, nil)
 	}
-	return l.lanes.AllocWith(s, size, o)
+	return l.sessionAllocator.AllocWith(s, size, o)
 }
 
 func (l led) Stats() mem.Stats { return l.cache.Stats() }
@@ -91,7 +91,8 @@ func (l led) Close() error {
 	return below.Close()
 }
 
-// A cache is an allocator like others, whether it is a child of an arena or a block of an allocator that tells of events.
+// A cache is an allocator like others, whether it is a child of an arena or a block of an allocator that tells of
+// events.
 func TestCachesConform(t *testing.T) {
 	const maxBlock, region, bounce = 4<<20 - 2, 16<<20 - 4096, 64 << 10
 	for allocator, more := range map[string]int64{
@@ -107,7 +108,7 @@ func TestCachesConform(t *testing.T) {
 			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
 				a, err := mem.Open(allocator, dev)
 				must(t, err)
-				l := newLanes(nil)
+				l := newSessionAllocator(nil)
 				c, top := newCaches(a, dev, l)
 				l.below = top
 				k, err := c.reserve(nil, dev.DefaultStream(), region)
@@ -127,7 +128,7 @@ func TestLanesFollowMovedBlocks(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
 	must(t, err)
-	l := newLanes(a)
+	l := newSessionAllocator(a)
 	s := dev.DefaultStream()
 	low, err := l.Alloc(s, 1000)
 	must(t, err)
@@ -150,12 +151,12 @@ func TestLanesFollowMovedBlocks(t *testing.T) {
 	wellLeft(t, dev)
 }
 
-// A block that was freed is told from the one that has its loan, its address and its size now.
+// A block that was freed is told from the one that has its table entry, its address and its size now.
 func TestLanesNoticeStaleFrees(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
 	must(t, err)
-	l := newLanes(a)
+	l := newSessionAllocator(a)
 	s := dev.DefaultStream()
 	stale, err := l.Alloc(s, 1000)
 	must(t, err)
@@ -177,7 +178,7 @@ func TestLanesNoticeStaleFrees(t *testing.T) {
 func TestLanesPassWishesOn(t *testing.T) {
 	dev := sim.New(sim.Options{})
 	var below wished
-	l := newLanes(&below)
+	l := newSessionAllocator(&below)
 	s := dev.DefaultStream()
 	for range 2 {
 		b, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true, Logged: true})
@@ -190,7 +191,7 @@ func TestLanesPassWishesOn(t *testing.T) {
 	if below.n != 2 {
 		t.Errorf("wishes have come to the allocator %d times", below.n)
 	}
-	l.shut()
+	l.close()
 	if _, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after the end: %v", err)
 	}
@@ -216,11 +217,11 @@ func (h *holder) BeginMove() ([]driver.Stream, bool) { return nil, true }
 
 func (h *holder) EndMove(b mem.Block, _ driver.Stream) { h.block = b }
 
-// An allocation and its free take this long through the lanes alone.
+// An allocation and its free take this long through the session allocator alone.
 func BenchmarkLanes(b *testing.B) {
 	dev := sim.New(sim.Options{})
-	l := newLanes(nobodys{})
-	l.lead(dev.DefaultStream(), nil, &usage{})
+	l := newSessionAllocator(nobodys{})
+	l.setRoute(dev.DefaultStream(), nil, &usage{})
 	for b.Loop() {
 		block, _ := l.Alloc(dev.DefaultStream(), 512)
 		l.Free(block)

@@ -21,7 +21,7 @@ import (
 func TestCaches(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}}})
 	s, other := session(t, e), session(t, e)
-	free := func() int64 { return 8<<20 - onLoan(e.Allocator(0)) }
+	free := func() int64 { return 8<<20 - liveBytes(e.Allocator(0)) }
 	must(t, s.ReserveCache(1<<20))
 	must(t, s.ReserveCache(2<<20))
 	if free() != 5<<20 {
@@ -53,7 +53,7 @@ func TestCaches(t *testing.T) {
 		t.Errorf("used %d bytes, want those in the cache", s.UsedMemory())
 	}
 	if err := s.FreeCache(); err == nil {
-		t.Error("FreeCache of a cache with memory on loan: no error")
+		t.Error("FreeCache of a cache with memory allocated: no error")
 	}
 	x.Release()
 	must(t, s.FreeCache())
@@ -78,13 +78,13 @@ func TestCaches(t *testing.T) {
 // allocators are all that a device may have.
 var allocators = []string{"caching", "caching:expandable_segments:True", "bfc", "bfc:virtual=on", "paged", "direct", "direct:session=on", "arena", "arena:page=2MiB"}
 
-// A cache that has memory on loan when its session is closed goes with the last of that, on every allocator, and not
-// with the engine: nothing is left on loan then.
+// A cache that has memory allocated when its session is closed goes with the last of that, on every allocator, and not
+// with the engine: nothing is left allocated then.
 func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
 			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
-			before := onLoan(e.Allocator(0))
+			before := liveBytes(e.Allocator(0))
 			s, err := e.NewSession()
 			must(t, err)
 			must(t, s.ReserveCache(1<<20))
@@ -94,20 +94,20 @@ func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 				kept = append(kept, s.Keep(floats(t, s.Place(), 3)), s.Keep(floats(t, s.Place(), 4)))
 				return nil
 			}))
-			if err := s.FreeCache(); err == nil || !strings.Contains(err.Error(), "2 blocks on loan") {
-				t.Errorf("FreeCache of a cache with memory on loan: %v", err)
+			if err := s.FreeCache(); err == nil || !strings.Contains(err.Error(), "2 live blocks") {
+				t.Errorf("FreeCache of a cache with memory allocated: %v", err)
 			}
 			must(t, s.Close())
-			if n := onLoan(e.Allocator(0)) - before; n != 2<<20 {
-				t.Errorf("%d bytes on loan, want the cache that has blocks", n)
+			if n := liveBytes(e.Allocator(0)) - before; n != 2<<20 {
+				t.Errorf("%d bytes allocated, want the cache that has blocks", n)
 			}
 			if got, err := tensor.ToSlice[float32](kept[0]); err != nil || len(got) != 3 {
 				t.Errorf("what was kept is %v, %v", got, err)
 			}
 			kept[0].Release()
 			elsewhere(kept[1].Release)
-			if n := onLoan(e.Allocator(0)) - before; n != 0 {
-				t.Errorf("%d bytes on loan when all is released", n)
+			if n := liveBytes(e.Allocator(0)) - before; n != 0 {
+				t.Errorf("%d bytes allocated when all is released", n)
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 }
 
 // A recorder of an engine's memory sees the blocks of caches, also those that move, and not the block that a cache is:
-// the recording is one that a single allocator could have written, and leads to what is on loan.
+// the recording is one that a single allocator could have written, and leads to what is allocated.
 func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 	for _, allocator := range allocators {
 		t.Run(allocator, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 				return nil
 			}))
 			if got := sizes(); !slices.Equal(got, []int64{2000, 4000, 12000}) {
-				t.Errorf("on loan by the recording are %v", got)
+				t.Errorf("allocated by the recording are %v", got)
 			}
 			gap.Release()
 			must(t, s.Collect(t.Context()))
@@ -229,13 +229,13 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 				}
 			}
 			if slices.Sort(on); !slices.Equal(on, []int64{2000, 12000}) {
-				t.Errorf("the snapshot has %v on loan", on)
+				t.Errorf("the snapshot has %v allocated", on)
 			}
 			outside.Release()
 			must(t, s.Close())
 			kept.Release()
 			if got := sizes(); len(got) != 0 {
-				t.Errorf("on loan at the end: %v", got)
+				t.Errorf("allocated at the end: %v", got)
 			}
 			after := floats(t, e.Place(0), 200000) // perhaps where the cache was
 			if got := sizes(); !slices.Equal(got, []int64{800000}) {
@@ -289,7 +289,7 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 					}))
 					h.Release()
 					h.Release()
-					k := s.seat().caches[0]
+					k := s.currentDevice().caches[0]
 					must(t, s.UseCache(func() error {
 						low, high := floats(t, s.Place(), 1000), floats(t, s.Place(), 1000)
 						low.Release()
@@ -324,14 +324,14 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 			s.Place().On(other.Place().Stream())
 			s.Place().On(dev.DefaultStream())
 			must(t, s.ReserveCache(1<<20))
-			k := s.seat().caches[0]
+			k := s.currentDevice().caches[0]
 			must(t, s.UseCache(func() error {
 				late, err := s.BorrowStream()
 				must(t, err)
 				for i, stream := range []driver.Stream{s.Place().Stream(), early, late, own} {
 					x := floats(t, s.Place().On(stream), 1000)
 					if n := k.live.Load(); n != int64(i)+1 {
-						t.Errorf("%d blocks on loan from the cache, want %d", n, i+1)
+						t.Errorf("%d blocks allocated from the cache, want %d", n, i+1)
 					}
 					if x.Place().Stream() != stream {
 						t.Error("a tensor on another stream")
@@ -363,9 +363,9 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 			}
 			floats(t, s.Place().On(early), 1000)
 			if n := k.live.Load(); n != 4 {
-				t.Errorf("%d blocks on loan from the cache when it is not in use", n)
+				t.Errorf("%d blocks allocated from the cache when it is not in use", n)
 			}
-			mustPanic(t, func() { s.ReturnStream(other.Place().Stream()) }, "ReturnStream at cache_test.go:", "not lent to this session")
+			mustPanic(t, func() { s.ReturnStream(other.Place().Stream()) }, "ReturnStream at sessioncache_test.go:", "this session did not borrow")
 		})
 	}
 }
@@ -468,7 +468,7 @@ func TestDefect18_DirectFreesAtTheSessionsEnd(t *testing.T) {
 	}
 	must(t, s.Close())
 	if got := reserved(); got != 8000 {
-		t.Errorf("%d bytes reserved after it, want what is on loan", got)
+		t.Errorf("%d bytes reserved after it, want what is allocated", got)
 	}
 	must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
 		floats(t, s.Place(), 1000)

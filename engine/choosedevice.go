@@ -11,8 +11,8 @@ import (
 
 type opener func(spec string) (driver.Device, error)
 
-// choose opens the device that is meant where none is named: of the driver's that of the local rank, or, for a process that is
-// no rank, the one that has the most free memory; the host where the driver has none.
+// choose opens the default device: the GPU of the local rank or, without ranks, the one with the most free memory.
+// Without GPUs it is the host.
 func choose(ctx context.Context, rank *collective.Config, gpus driver.Driver, open opener) (driver.Device, string, error) {
 	var listed []driver.Listing
 	if gpus != nil {
@@ -26,7 +26,7 @@ func choose(ctx context.Context, rank *collective.Config, gpus driver.Driver, op
 	switch n := len(listed); {
 	case n == 0:
 	case rank == nil && n > 1:
-		return emptiest(ctx, listed, open)
+		return mostFree(ctx, listed, open)
 	case rank == nil:
 		spec = listed[0].Spec
 	case rank.LocalRank < 0 || rank.LocalRank >= n:
@@ -41,16 +41,16 @@ func choose(ctx context.Context, rank *collective.Config, gpus driver.Driver, op
 	return dev, spec, nil
 }
 
-// emptiest opens all devices, and of those that have the most free memory keeps the first. One that cannot be opened is passed
-// over; if none can, the error says why for each.
-func emptiest(ctx context.Context, listed []driver.Listing, open opener) (best driver.Device, spec string, err error) {
+// mostFree opens all devices, and keeps the first of those with the most free memory. It skips devices that cannot be
+// opened; if none can, the error says why for each.
+func mostFree(ctx context.Context, listed []driver.Listing, open opener) (best driver.Device, spec string, err error) {
 	var most int64
 	var errs []error
 	for _, l := range listed {
 		if ctx.Err() != nil {
 			break
 		}
-		dev, free, err := measure(l.Spec, open)
+		dev, free, err := openMeasured(l.Spec, open)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("engine: open %s: %w", l.Spec, err))
@@ -75,8 +75,8 @@ func emptiest(ctx context.Context, listed []driver.Listing, open opener) (best d
 	return nil, "", errors.Join(errs...)
 }
 
-// measure opens a device and asks what it has free.
-func measure(spec string, open opener) (driver.Device, int64, error) {
+// openMeasured opens a device and returns its free bytes.
+func openMeasured(spec string, open opener) (driver.Device, int64, error) {
 	dev, err := open(spec)
 	if err != nil {
 		return nil, 0, err

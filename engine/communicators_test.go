@@ -125,7 +125,7 @@ func TestDistribution(t *testing.T) {
 	all.Wait()
 }
 
-// A rank that nobody meets waits as long as its context lasts, and is closed again.
+// A rank without the others waits until its context ends, and is closed again.
 func TestRanksThatDoNotMeet(t *testing.T) {
 	address := freePort(t)
 	c, devs := onSim(t, 1, Config{Distribution: &collective.Config{Rank: 0, Size: 2, Address: address}})
@@ -201,7 +201,7 @@ func TestCloseBetweenTheTasksOfACall(t *testing.T) {
 func TestCloseWhileARankWaits(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
 	must(t, err)
-	e.ranks.made, err = collective.Config{Timeout: 10 * time.Millisecond}.Local(e.places()...)
+	e.communicators.list, err = collective.Config{Timeout: 10 * time.Millisecond}.Local(e.places()...)
 	must(t, err)
 	s, err := e.NewSession(0)
 	must(t, err)
