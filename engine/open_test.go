@@ -248,7 +248,7 @@ func TestDeviceConfig(t *testing.T) {
 	}
 	must(t, s.OnDevice(2, func() error {
 		floats(t, s.Place(), 10)
-		if live := tracker.Live(); len(live) != 1 || live[0].Asked != 40 {
+		if live := tracker.Live(); len(live) != 1 || live[0].Requested != 40 {
 			t.Errorf("the tracker on top saw %v", live)
 		}
 		return nil

@@ -134,7 +134,7 @@ func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 				if slices.Contains(got, 7) {
 					t.Error("a session reads what another wrote")
 				}
-				if live := tracker.Live(); len(live) != 1 || live[0].Asked != 1<<19 {
+				if live := tracker.Live(); len(live) != 1 || live[0].Requested != 1<<19 {
 					t.Errorf("the tracker sees %v, want the tensor", live)
 				}
 			}

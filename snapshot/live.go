@@ -82,7 +82,7 @@ func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
 				return id
 			}
 			site, ok := sites[b.Ptr]
-			if !ok || b.State != mem.ActiveAllocated || site.Asked != b.RequestedSize {
+			if !ok || b.State != mem.ActiveAllocated || site.Requested != b.RequestedSize {
 				return 0
 			}
 			return stacks.Add(siteFrames(site.Site))

@@ -4,27 +4,27 @@
 //
 // # Structure
 //
-// A slab of records, found from a block's tag: the block, its stream, and a count that is odd while the block is on loan.
-// Records of blocks that were freed but not given back wait in a queue, oldest first. A record is
+// A slab of records, found from a block's tag: the block, its stream, and a count that is odd while the block is on
+// loan. Records of blocks that were freed but not given back wait in a queue, oldest first. A record is
 //
 //	unused   no memory; in the list of unused records
 //	on loan  the borrower has the block
 //	queued   freed, and still the device's to take back; in the queue
 //
-// Without Config.Session a block goes back to the device in Free, and is queued only if the device does not take it. With
-// it, Free queues and calls nothing; what was freed goes back together, at the end of a session: in FreeSession. In both,
-// EmptyCache and Close give back what is queued, and so does a request that finds no room, which then asks once more. A
-// queued block is never handed out again.
+// Without Config.Session a block goes back to the device in Free, and is queued only if the device does not take it.
+// With it, Free queues and calls nothing; what was freed goes back together, at the end of a session: in FreeSession.
+// In both, EmptyCache and Close give back what is queued, and so does a request that finds no room, which then asks
+// once more. A queued block is never handed out again.
 //
 // # Invariant
 //
-// Reserved bytes = bytes on loan + bytes queued; each block is a segment of its own, and no more than was asked for: the
-// device rounds by itself. (BMEngine rounds to 512 bytes, but only sizes above 4096.)
+// Reserved bytes = bytes on loan + bytes queued; each block is a segment of its own, and no more than was asked for:
+// the device rounds by itself. (BMEngine rounds to 512 bytes, but only sizes above 4096.)
 //
 // # Streams
 //
-// driver.Device.Free waits for all work that is queued on the device, so a block that goes back needs no marks: the work
-// of its own stream and of the streams that Free was told of is done before the device has the memory, and so is
+// driver.Device.Free waits for all work that is queued on the device, so a block that goes back needs no marks: the
+// work of its own stream and of the streams that Free was told of is done before the device has the memory, and so is
 // everybody else's. That wait is what this allocator costs: Free may take as long as the longest kernel.
 //
 // # Locks
@@ -55,7 +55,7 @@ type Allocator struct {
 	cfg Config
 
 	mu       sync.Mutex
-	slab     []record // slab[i] is that of tags with i in the low half
+	slab     []block  // slab[i] is that of tags with i in the low half
 	unused   []uint32 // places in slab
 	queue    []uint32 // freed, not given back; oldest first
 	stats    mem.Stats
@@ -64,14 +64,14 @@ type Allocator struct {
 }
 
 // A record is what is known of a block.
-type record struct {
-	ptr    driver.Pointer // 0 while unused
-	size   int64
-	stream driver.StreamID
-	turns  uint32 // odd while the block is on loan; a tag holds the value of its loan
+type block struct {
+	ptr        driver.Pointer // 0 while unused
+	size       int64
+	stream     driver.StreamID
+	generation uint32 // odd while the block is on loan; a tag holds the value of its loan
 }
 
-func (r *record) lent() bool { return r.turns%2 == 1 }
+func (r *block) live() bool { return r.generation%2 == 1 }
 
 // ErrClosed is returned by calls on a closed allocator.
 var ErrClosed = errors.New("direct: the allocator is closed")
@@ -86,8 +86,8 @@ func New(dev driver.Device, cfg Config) *Allocator {
 	return a
 }
 
-// Alloc implements mem.Allocator: the block is what the device gave, of just the size that was asked for. The error is a
-// *mem.OutOfMemory, matches ErrClosed, or is the device's.
+// Alloc implements mem.Allocator: the block is what the device gave, of just the size that was asked for. The error is
+// a *mem.OutOfMemory, matches ErrClosed, or is the device's.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -130,19 +130,20 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		return mem.Block{}, fmt.Errorf("direct: Alloc of %d bytes: %w", size, err)
 	}
 	defer a.mu.Unlock()
-	at, r := a.take()
+	at, r := a.newSlot()
 	r.ptr, r.size, r.stream = ptr, size, stream
-	r.turns++
-	a.countLoan(size)
+	r.generation++
+	a.countAlloc(size)
 	a.observe(mem.ActionSegmentAlloc, r)
 	a.observe(mem.ActionAlloc, r)
-	return mem.Block{Ptr: ptr, Size: size, Tag: uint64(r.turns)<<32 | uint64(at)}, nil
+	return mem.Block{Ptr: ptr, Size: size, Tag: uint64(r.generation)<<32 | uint64(at)}, nil
 }
 
 // tooLarge is 1 EiB, which mem.OutOfMemory says nobody has.
 const tooLarge = 1 << 60
 
-// request gets memory from the device, if need be after giving back what is queued, unless it is hasty. The caller holds mu.
+// request gets memory from the device, if need be after giving back what is queued, unless it is hasty. The caller
+// holds mu.
 func (a *Allocator) request(size int64, hasty bool) (driver.Pointer, error) {
 	ptr, err := a.ask(size)
 	if err == nil || hasty || len(a.queue) == 0 || !errors.Is(err, driver.ErrNoMemory) && !errors.Is(err, errLimit) {
@@ -167,19 +168,19 @@ func (a *Allocator) ask(size int64) (driver.Pointer, error) {
 }
 
 // take returns an unused record.
-func (a *Allocator) take() (at uint32, r *record) {
+func (a *Allocator) newSlot() (at uint32, r *block) {
 	if n := len(a.unused); n > 0 {
 		at = a.unused[n-1]
 		a.unused = a.unused[:n-1]
 	} else {
 		at = uint32(len(a.slab))
-		a.slab = append(a.slab, record{})
+		a.slab = append(a.slab, block{})
 	}
 	return at, &a.slab[at]
 }
 
-// Free implements mem.Allocator. Without Config.Session it waits for all work that is queued on the device. A device that
-// does not take the block back keeps no one waiting: the block is queued. A block that was freed already is always
+// Free implements mem.Allocator. Without Config.Session it waits for all work that is queued on the device. A device
+// that does not take the block back keeps no one waiting: the block is queued. A block that was freed already is always
 // noticed.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
@@ -193,10 +194,10 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		panicForeign(b)
 	}
 	r := &a.slab[at]
-	if r.ptr != b.Ptr || r.size != b.Size || r.turns != turns || !r.lent() {
+	if r.ptr != b.Ptr || r.size != b.Size || r.generation != turns || !r.live() {
 		panicForeign(b)
 	}
-	r.turns++
+	r.generation++
 	a.countFree(r.size)
 	a.observe(mem.ActionFreeRequested, r)
 	a.observe(mem.ActionFreeCompleted, r)
@@ -238,9 +239,9 @@ func (a *Allocator) giveBack() error {
 	return errors.Join(refused...)
 }
 
-// FreeSession ends a session: it waits for all work that is queued on the device, and gives back what was freed since the
-// last one ended. Blocks on loan stay so, in the next session. What the device does not take stays queued, and is the
-// error.
+// FreeSession ends a session: it waits for all work that is queued on the device, and gives back what was freed since
+// the last one ended. Blocks on loan stay so, in the next session. What the device does not take stays queued, and is
+// the error.
 func (a *Allocator) FreeSession() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

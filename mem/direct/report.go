@@ -21,7 +21,7 @@ var _ interface {
 const smallSize = 1 << 20 // what statistics call small
 
 // countLoan counts a block that came from the device and goes on loan. The caller holds mu.
-func (a *Allocator) countLoan(size int64) {
+func (a *Allocator) countAlloc(size int64) {
 	a.countSegment(size, 1)
 	a.stats.NumDeviceAlloc++
 	a.stats.LargestAlloc = max(a.stats.LargestAlloc, size)
@@ -61,7 +61,8 @@ func add(q *mem.StatArray, size, n int64) {
 	}
 }
 
-// Stats implements mem.StatsReporter. A block is a segment; one that is queued is reserved, and neither active nor split.
+// Stats implements mem.StatsReporter. A block is a segment; one that is queued is reserved, and neither active nor
+// split.
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,18 +89,18 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.stats.ResetAccumulated()
 }
 
-// Snapshot implements mem.Snapshotter: a segment for each block, on loan or queued (then mem.Inactive). It sorts as many
-// records as there are.
+// Snapshot implements mem.Snapshotter: a segment for each block, on loan or queued (then mem.Inactive). It sorts as
+// many records as there are.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var held []*record
+	var held []*block
 	for i := range a.slab {
 		if r := &a.slab[i]; r.ptr != 0 {
 			held = append(held, r)
 		}
 	}
-	slices.SortFunc(held, func(x, y *record) int { return cmp.Compare(x.ptr, y.ptr) })
+	slices.SortFunc(held, func(x, y *block) int { return cmp.Compare(x.ptr, y.ptr) })
 	out := make([]mem.SegmentInfo, len(held))
 	blocks := make([]mem.BlockInfo, len(held))
 	for i, r := range held {
@@ -107,7 +108,7 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 		out[i] = mem.SegmentInfo{
 			Ptr: r.ptr, TotalSize: r.size, Stream: r.stream, Large: r.size > smallSize, Blocks: blocks[i : i+1 : i+1],
 		}
-		if r.lent() {
+		if r.live() {
 			blocks[i].State = mem.ActiveAllocated
 			out[i].AllocatedSize, out[i].ActiveSize, out[i].RequestedSize = r.size, r.size, r.size
 		}
@@ -115,15 +116,16 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	return out
 }
 
-// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's lock: it must
-// be quick and must not call the allocator. A free is complete at once; the segment's is when the device has it back.
+// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's lock: it
+// must be quick and must not call the allocator. A free is complete at once; the segment's is when the device has it
+// back.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.observer = observer
 }
 
-func (a *Allocator) observe(action mem.Action, r *record) {
+func (a *Allocator) observe(action mem.Action, r *block) {
 	if a.observer != nil {
 		a.observer(mem.Event{Action: action, Stream: r.stream, Ptr: r.ptr, Size: r.size})
 	}
@@ -163,8 +165,8 @@ func (a *Allocator) outOfMemory(stream driver.StreamID, size int64, cause error)
 	return e
 }
 
-// describeProcesses says who has the device's memory, if the device tells. No lock is held: asking takes milliseconds on
-// NVIDIA's devices.
+// describeProcesses says who has the device's memory, if the device tells. No lock is held: asking takes milliseconds
+// on NVIDIA's devices.
 func (a *Allocator) describeProcesses(e *mem.OutOfMemory) {
 	processes, err := a.dev.Processes()
 	if err != nil {

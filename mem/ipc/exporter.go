@@ -25,14 +25,14 @@ type Exporter struct {
 	listener *net.UnixListener
 	serving  sync.WaitGroup
 
-	mu      sync.Mutex
-	left    sync.Cond // a user or a connection left, or the exporter closed
-	closed  bool
-	blocks  map[uint64]*block // by tag
-	tickets map[Ticket]*block
-	leaving []*block // freed or never had, with work or users that are not done, or memory that could not be given back
-	conns   map[*connection]struct{}
-	lastTag uint64
+	mu          sync.Mutex
+	left        sync.Cond // a user or a connection left, or the exporter closed
+	closed      bool
+	blocks      map[uint64]*block // by tag
+	tickets     map[Ticket]*block
+	pendingFree []*block // freed or never had, with work or users that are not done, or memory that could not be given back
+	conns       map[*connection]struct{}
+	lastTag     uint64
 }
 
 // A block is memory of its own, live or leaving: freed, with work or users that are not done.
@@ -47,8 +47,8 @@ type block struct {
 	waitFor []driver.Stream // whose work is not known to be done, of a block that is leaving
 }
 
-// NewExporter makes an exporter of d's memory and serves connections to l, which it owns from then on. The listener must
-// keep messages apart: see Listen. The error matches driver.ErrUnsupported if d shares nothing.
+// NewExporter makes an exporter of d's memory and serves connections to l, which it owns from then on. The listener
+// must keep messages apart: see Listen. The error matches driver.ErrUnsupported if d shares nothing.
 func NewExporter(d driver.Device, l *net.UnixListener, opts *Options) (*Exporter, error) {
 	if d.Sharing() == nil {
 		return nil, &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "other processes cannot use this device's memory"}
@@ -92,7 +92,7 @@ func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if size == 0 {
 		return mem.Block{}, nil
 	}
-	e.giveBackLeaving()
+	e.freePending()
 	b := &block{stream: s}
 	if _, err := io.ReadFull(e.opts.Rand, b.ticket[:]); err != nil {
 		return mem.Block{}, fmt.Errorf("mem/ipc: make a ticket: %w", err)
@@ -109,8 +109,8 @@ func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	} else {
 		err = fmt.Errorf("mem/ipc: %w", err)
 	}
-	e.leave(b) // with what it has
-	e.giveBackLeaving()
+	e.addPending(b) // with what it has
+	e.freePending()
 	return mem.Block{}, err
 }
 
@@ -145,7 +145,7 @@ func (e *Exporter) outOfMemory(size, rounded int64, cause error) error {
 		o.Allocated += b.Size
 	}
 	o.Reserved = o.Allocated
-	for _, b := range e.leaving {
+	for _, b := range e.pendingFree {
 		o.Reserved += b.size
 	}
 	return o
@@ -211,23 +211,24 @@ func (e *Exporter) Free(m mem.Block, used ...driver.Stream) {
 	delete(e.tickets, b.ticket)
 	e.mu.Unlock()
 	b.waitFor = append([]driver.Stream{b.stream}, used...)
-	e.leave(b)
-	e.giveBackLeaving()
+	e.addPending(b)
+	e.freePending()
 }
 
 // leave puts a block among those to be given back.
-func (e *Exporter) leave(b *block) {
+func (e *Exporter) addPending(b *block) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.leaving = append(e.leaving, b)
+	e.pendingFree = append(e.pendingFree, b)
 }
 
-// giveBackLeaving gives back those freed blocks that nobody needs any more: pages at once, since they live on where they
-// are open, and allocations when their last user has left. It returns what failed; that is tried again the next time.
-func (e *Exporter) giveBackLeaving() error {
+// giveBackLeaving gives back those freed blocks that nobody needs any more: pages at once, since they live on where
+// they are open, and allocations when their last user has left. It returns what failed; that is tried again the next
+// time.
+func (e *Exporter) freePending() error {
 	e.mu.Lock()
-	leaving := e.leaving
-	e.leaving = nil
+	leaving := e.pendingFree
+	e.pendingFree = nil
 	e.mu.Unlock()
 	var errs []error
 	for _, b := range leaving {
@@ -240,22 +241,22 @@ func (e *Exporter) giveBackLeaving() error {
 			err = b.giveBack(e.dev)
 		}
 		if err != nil {
-			e.leave(b)
+			e.addPending(b)
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// keep puts a freed block back among the leaving if it has users that need it here. The last of them to leave looks there
-// after it has left, so both happen under one hold of the lock.
+// keep puts a freed block back among the leaving if it has users that need it here. The last of them to leave looks
+// there after it has left, so both happen under one hold of the lock.
 func (e *Exporter) keep(b *block) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.users == 0 || b.isPage() {
 		return false
 	}
-	e.leaving = append(e.leaving, b)
+	e.pendingFree = append(e.pendingFree, b)
 	return true
 }
 
@@ -327,9 +328,9 @@ func (e *Exporter) Close() error {
 
 	e.mu.Lock()
 	for _, b := range e.blocks {
-		e.leaving = append(e.leaving, b)
+		e.pendingFree = append(e.pendingFree, b)
 	}
 	e.blocks, e.tickets = nil, nil
 	e.mu.Unlock()
-	return errors.Join(err, e.giveBackLeaving())
+	return errors.Join(err, e.freePending())
 }

@@ -39,8 +39,8 @@ type imported struct {
 }
 
 // Dial connects to the exporter that listens at path. d must be of the same driver, and the same hardware, as the
-// exporter's device. It waits until the exporter has said yes or no. The error matches ErrRefused if the exporter does not
-// serve this process.
+// exporter's device. It waits until the exporter has said yes or no. The error matches ErrRefused if the exporter does
+// not serve this process.
 func Dial(d driver.Device, path string) (*Importer, error) {
 	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 	if err != nil {
@@ -49,8 +49,8 @@ func Dial(d driver.Device, path string) (*Importer, error) {
 	return NewImporter(d, conn)
 }
 
-// NewImporter is Dial over a connection that is there already, of the kind that Listen's listener takes. The Importer owns
-// it from then on, and closes it if this fails.
+// NewImporter is Dial over a connection that is there already, of the kind that Listen's listener takes. The Importer
+// owns it from then on, and closes it if this fails.
 func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 	if kind := conn.LocalAddr().Network(); kind != network {
 		return nil, errors.Join(fmt.Errorf("mem/ipc: a connection of network %q: want %q", kind, network), conn.Close())
@@ -59,7 +59,7 @@ func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 		dev: d, conn: conn, answers: make(chan answer), lost: make(chan struct{}), blocks: map[uint64]*imported{},
 	}
 	go i.read()
-	err := i.greet()
+	err := i.handshake()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("mem/ipc: %w", err), i.End())
 	}
@@ -67,7 +67,7 @@ func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 }
 
 // greet checks that both ends may and can share.
-func (i *Importer) greet() error {
+func (i *Importer) handshake() error {
 	if i.dev.Sharing() == nil {
 		return &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "this device has no memory of other processes"}
 	}
@@ -78,7 +78,7 @@ func (i *Importer) greet() error {
 	if peer.UID != os.Geteuid() {
 		return fmt.Errorf("the exporter is a process of another user, %d: %w", peer.UID, ErrRefused)
 	}
-	a, err := i.ask(request{kind: greet})
+	a, err := i.ask(request{kind: helloRequest})
 	if err != nil {
 		return err
 	}
@@ -140,9 +140,9 @@ func (i *Importer) ask(r request) (answer, error) {
 // Lost is closed when the exporter has closed or died, or End was called.
 func (i *Importer) Lost() <-chan struct{} { return i.lost }
 
-// Open opens a block by its ticket; Tag is this importer's own. A block may be opened several times, at an address of its
-// own each time where it is made of pages. The error matches ErrTicket if there is no such block, and ErrGone if there is
-// no exporter.
+// Open opens a block by its ticket; Tag is this importer's own. A block may be opened several times, at an address of
+// its own each time where it is made of pages. The error matches ErrTicket if there is no such block, and ErrGone if
+// there is no exporter.
 func (i *Importer) Open(t Ticket) (mem.Block, error) {
 	if t == (Ticket{}) {
 		return mem.Block{}, nil
@@ -190,8 +190,8 @@ func (i *Importer) enter(b *imported) error {
 	return nil
 }
 
-// leave gives back the memory of a block that is not in the table, and then tells the exporter. What fails is to do again:
-// the block is in the table then.
+// leave gives back the memory of a block that is not in the table, and then tells the exporter. What fails is to do
+// again: the block is in the table then.
 func (i *Importer) leave(b *imported) error {
 	err := b.giveBack(i.dev)
 	if err == nil {
@@ -239,9 +239,9 @@ func (i *Importer) openHandle(b *imported, a answer) error {
 	return nil
 }
 
-// Close closes a block that Open returned, after the work queued on the streams in used is done, and tells the exporter.
-// It panics if the block is not open here. That the exporter is gone is no error: there is nobody to tell. After an error
-// the block is to be closed again, by Close or End; its memory may be gone already.
+// Close closes a block that Open returned, after the work queued on the streams in used is done, and tells the
+// exporter. It panics if the block is not open here. That the exporter is gone is no error: there is nobody to tell.
+// After an error the block is to be closed again, by Close or End; its memory may be gone already.
 func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	check.Used("mem/ipc: Close", used)
 	if m == (mem.Block{}) {
@@ -267,8 +267,8 @@ func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	return nil
 }
 
-// End closes all blocks, which no work may use any more, and the connection. Ending again is not an error: it tries again
-// what the device failed to take back.
+// End closes all blocks, which no work may use any more, and the connection. Ending again is not an error: it tries
+// again what the device failed to take back.
 func (i *Importer) End() error {
 	i.mu.Lock()
 	first := !i.ended

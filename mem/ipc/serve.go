@@ -179,7 +179,7 @@ func (c *connection) leave(t Ticket) {
 	c.e.left.Broadcast()
 	c.e.mu.Unlock()
 	if last {
-		_ = c.e.giveBackLeaving() // what fails is told by Close
+		_ = c.e.freePending() // what fails is told by Close
 	}
 }
 

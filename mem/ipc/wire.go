@@ -20,8 +20,9 @@ const network = "unixpacket"
 //	request   magic 4, kind 1, zero 3, ticket 16
 //	answer    magic 4, status 1, form 1, length 2, size 8, text of that length
 //
-// The first request of a connection is a greeting, and the text of its answer the device: driver, a zero byte, UUID. The
-// text of an opened block is its handle; of a page, which comes as a descriptor, it is empty; of a refusal, the reason.
+// The first request of a connection is a greeting, and the text of its answer the device: driver, a zero byte, UUID.
+// The text of an opened block is its handle; of a page, which comes as a descriptor, it is empty; of a refusal, the
+// reason.
 const (
 	magic       = 0x3148_5341 // "ASH1"
 	requestSize = 24
@@ -33,7 +34,7 @@ const (
 type kind uint8
 
 const (
-	greet kind = iota + 1
+	helloRequest kind = iota + 1
 	openBlock
 	closeBlock
 )
@@ -82,7 +83,7 @@ func decodeRequest(b []byte) (request, error) {
 		return request{}, fmt.Errorf("%d bytes that are no request", len(b))
 	}
 	r := request{kind: kind(b[4]), ticket: Ticket(b[8:])}
-	if r.kind < greet || r.kind > closeBlock {
+	if r.kind < helloRequest || r.kind > closeBlock {
 		return request{}, fmt.Errorf("a request of unknown kind %d", r.kind)
 	}
 	return r, nil
@@ -128,9 +129,9 @@ func send(c *net.UnixConn, message []byte, f *os.File) error {
 // errDescriptors is matched by the error of a message whose descriptors did not all arrive, or are more than one.
 var errDescriptors = errors.New("wrong descriptors")
 
-// receive reads one message, and the descriptor that came with it, if any. A message that was cut is an error, as is the
-// end of the connection. One with wrong descriptors is returned with an error that matches errDescriptors. No descriptor
-// stays open with an error. They are closed on exec from the start (package net sees to that).
+// receive reads one message, and the descriptor that came with it, if any. A message that was cut is an error, as is
+// the end of the connection. One with wrong descriptors is returned with an error that matches errDescriptors. No
+// descriptor stays open with an error. They are closed on exec from the start (package net sees to that).
 func receive(c *net.UnixConn) ([]byte, *os.File, error) {
 	b := make([]byte, maxMessage)
 	rights := make([]byte, unix.CmsgSpace(4*4)) // room for more than one, so that too many are seen and closed

@@ -13,19 +13,20 @@ type Aligner struct {
 	inner    mem.Allocator
 	to, from int64
 	above    int64
-	loans    blockTable[struct{}]
+	blocks   blockTable[struct{}]
 }
 
-// AlignOptions say what Align does not have to do. The zero value aligns every block, over layers that promise 256 bytes.
+// AlignOptions say what Align does not have to do. The zero value aligns every block, over layers that promise 256
+// bytes.
 type AlignerOptions struct {
 	From  int64 // bytes: what the layer below aligns to; 0 means 256, as CUDA does
 	Above int64 // bytes: smaller requests are left as the layer below aligns them
 }
 
-// Align returns an allocator whose blocks start at multiples of to bytes, for huge pages, direct I/O or hardware that wants
-// them so: it asks a for to - From bytes more and leaves out the front. It is RMM's aligned_resource_adaptor. Both
-// alignments are powers of two and to is not the smaller one; anything else panics, and so does an Alloc for which the
-// layer below does not keep From.
+// Align returns an allocator whose blocks start at multiples of to bytes, for huge pages, direct I/O or hardware that
+// wants them so: it asks a for to - From bytes more and leaves out the front. It is RMM's aligned_resource_adaptor.
+// Both alignments are powers of two and to is not the smaller one; anything else panics, and so does an Alloc for which
+// the layer below does not keep From.
 //
 // Aligner is no Mover: where a block would be moved to is not aligned, so blocks stay where they are. A warm call takes
 // one short lock.
@@ -42,7 +43,7 @@ func NewAligner(a mem.Allocator, to int64, opts AlignerOptions) *Aligner {
 		panic(fmt.Sprintf("layer: Aligner to %d over %d bytes, of requests from %d on: want to >= From, Above >= 0",
 			to, opts.From, opts.Above))
 	}
-	return &Aligner{inner: a, to: to, from: opts.From, above: opts.Above, loans: blockTable[struct{}]{name: "Aligner"}}
+	return &Aligner{inner: a, to: to, from: opts.From, above: opts.Above, blocks: blockTable[struct{}]{name: "Aligner"}}
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
@@ -73,7 +74,7 @@ func (a *Aligner) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 		a.inner.Free(b)
 		panic(fmt.Sprintf("layer: Aligner: the layer below handed out %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
 	}
-	return a.loans.lend(s.ID(), size, mem.Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
+	return a.blocks.add(s.ID(), size, mem.Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
 }
 
 // Free implements mem.Allocator.
@@ -81,12 +82,12 @@ func (a *Aligner) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	a.inner.Free(a.loans.take(b, used).below, used...)
+	a.inner.Free(a.blocks.remove(b, used).below, used...)
 }
 
 // SlowSizes implements SlowSizer.
 func (a *Aligner) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return a.loans.SlowSizes(p)
+	return a.blocks.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks as they are there: longer, and not aligned.

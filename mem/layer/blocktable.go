@@ -14,8 +14,8 @@ import (
 //
 //	the shard, 3 bits | the place in its slab, 29 bits | the record's turns, 32 bits, highest
 //
-// Turns are odd while the block is on loan and grow with every loan and return, so that a block that was freed is known.
-// Streams do not meet, but eight by eight. The locks are leaves.
+// Turns are odd while the block is on loan and grow with every loan and return, so that a block that was freed is
+// known. Streams do not meet, but eight by eight. The locks are leaves.
 type blockTable[V any] struct {
 	name   string // of the adaptor, for panics
 	shards [tableShards]tableShard[V]
@@ -31,18 +31,18 @@ type tableShard[V any] struct {
 }
 
 type blockEntry[V any] struct {
-	lent   mem.Block // as the borrower knows it
-	below  mem.Block // as the layer below does
-	asked  int64     // bytes that the borrower asked for
-	turns  uint32
-	lifted bool          // it is being moved
-	mover  driver.Stream // of the last move, for adaptors that touch the memory themselves
-	more   V
+	block      mem.Block // as the borrower knows it
+	below      mem.Block // as the layer below does
+	requested  int64     // bytes that the borrower asked for
+	generation uint32
+	moving     bool          // it is being moved
+	mover      driver.Stream // of the last move, for adaptors that touch the memory themselves
+	value      V
 }
 
-// lend enters a block that was got below for a request of asked bytes on a stream. It returns the block as the borrower is
-// to know it: lent with a tag.
-func (r *blockTable[V]) lend(s driver.StreamID, asked int64, lent, below mem.Block, more V) mem.Block {
+// lend enters a block that was got below for a request of asked bytes on a stream. It returns the block as the borrower
+// is to know it: lent with a tag.
+func (r *blockTable[V]) add(s driver.StreamID, asked int64, lent, below mem.Block, more V) mem.Block {
 	number := uint32(s) % tableShards
 	shard := &r.shards[number]
 	shard.mu.Lock()
@@ -54,9 +54,9 @@ func (r *blockTable[V]) lend(s driver.StreamID, asked int64, lent, below mem.Blo
 		shard.slab = append(shard.slab, blockEntry[V]{})
 	}
 	rec := &shard.slab[at]
-	rec.turns++
-	lent.Tag = uint64(rec.turns)<<32 | uint64(at*tableShards+number)
-	rec.lent, rec.below, rec.asked, rec.more = lent, below, asked, more
+	rec.generation++
+	lent.Tag = uint64(rec.generation)<<32 | uint64(at*tableShards+number)
+	rec.block, rec.below, rec.requested, rec.value = lent, below, asked, more
 	shard.mu.Unlock()
 	return lent
 }
@@ -72,45 +72,45 @@ func (s *tableShard[V]) live(at uint32, tag uint64) *blockEntry[V] {
 		return nil
 	}
 	rec := &s.slab[at]
-	if rec.turns%2 == 0 || rec.lent.Tag != tag {
+	if rec.generation%2 == 0 || rec.block.Tag != tag {
 		return nil
 	}
 	return rec
 }
 
-// take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer below
-// would panic over that when nobody knows the block any more.
-func (r *blockTable[V]) take(b mem.Block, used []driver.Stream) blockEntry[V] {
+// take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer
+// below would panic over that when nobody knows the block any more.
+func (r *blockTable[V]) remove(b mem.Block, used []driver.Stream) blockEntry[V] {
 	check.Used("layer: "+r.name+": Free", used)
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
 	rec := shard.live(at, b.Tag)
-	if rec == nil || rec.lent != b || rec.lifted {
+	if rec == nil || rec.block != b || rec.moving {
 		shard.mu.Unlock()
-		r.refuse("Free", b)
+		r.panicNotLive("Free", b)
 	}
 	taken := *rec
-	*rec = blockEntry[V]{turns: rec.turns + 1}
+	*rec = blockEntry[V]{generation: rec.generation + 1}
 	shard.unused = append(shard.unused, at)
 	shard.mu.Unlock()
 	return taken
 }
 
 // peek returns the record of a block. It panics if b is not on loan as it is.
-func (r *blockTable[V]) peek(call string, b mem.Block) blockEntry[V] {
+func (r *blockTable[V]) get(call string, b mem.Block) blockEntry[V] {
 	shard, at := r.shard(b.Tag)
 	shard.mu.Lock()
 	rec := shard.live(at, b.Tag)
-	if rec == nil || rec.lent != b || rec.lifted {
+	if rec == nil || rec.block != b || rec.moving {
 		shard.mu.Unlock()
-		r.refuse(call, b)
+		r.panicNotLive(call, b)
 	}
 	seen := *rec
 	shard.mu.Unlock()
 	return seen
 }
 
-func (r *blockTable[V]) refuse(call string, b mem.Block) {
+func (r *blockTable[V]) panicNotLive(call string, b mem.Block) {
 	panic(fmt.Sprintf("layer: %s: %s of a block that is not on loan (address %#x, %d bytes): it was freed already, changed "+
 		"since Alloc, is being moved, or came from elsewhere", r.name, call, uint64(b.Ptr), b.Size))
 }
@@ -121,7 +121,7 @@ func (r *blockTable[V]) each(visit func(*blockEntry[V])) {
 		shard := &r.shards[i]
 		shard.mu.Lock()
 		for j := range shard.slab {
-			if shard.slab[j].turns%2 == 1 {
+			if shard.slab[j].generation%2 == 1 {
 				visit(&shard.slab[j])
 			}
 		}
@@ -132,20 +132,20 @@ func (r *blockTable[V]) each(visit func(*blockEntry[V])) {
 // SlowSizes implements SlowSizer for the adaptor. It looks at all records.
 func (r *blockTable[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	r.each(func(rec *blockEntry[V]) {
-		if rec.lent.Ptr == p {
-			requested, allocated, ok = rec.asked, rec.lent.Size, true
+		if rec.block.Ptr == p {
+			requested, allocated, ok = rec.requested, rec.block.Size, true
 		}
 	})
 	return requested, allocated, ok
 }
 
 // follow returns a holder for the layer below, which keeps the record of b right while h hears of it as it is lent.
-func (r *blockTable[V]) follow(b mem.Block, h mem.Holder) mem.Holder {
+func (r *blockTable[V]) holder(b mem.Block, h mem.Holder) mem.Holder {
 	return &entryHolder[V]{r, h, b.Tag, b}
 }
 
-// A recordHolder stands between the layer below, which moves a block, and its holder. A block stays as far from the start
-// of the one below as it was.
+// A recordHolder stands between the layer below, which moves a block, and its holder. A block stays as far from the
+// start of the one below as it was.
 type entryHolder[V any] struct {
 	records *blockTable[V]
 	holder  mem.Holder
@@ -163,7 +163,7 @@ func (k *entryHolder[V]) BeginMove() ([]driver.Stream, bool) {
 	shard.mu.Lock()
 	rec := shard.live(at, k.tag)
 	if rec != nil {
-		rec.lifted = true
+		rec.moving = true
 	}
 	shard.mu.Unlock()
 	if rec == nil { // its Free has begun: the holder ought to have refused, and hears that nothing moved
@@ -178,12 +178,12 @@ func (k *entryHolder[V]) EndMove(b mem.Block, s driver.Stream) {
 	shard, at := k.records.shard(k.tag)
 	shard.mu.Lock()
 	rec := shard.live(at, k.tag)
-	rec.lent.Ptr += b.Ptr - rec.below.Ptr // wraps around where the block moves down
-	rec.below, rec.lifted = b, false
+	rec.block.Ptr += b.Ptr - rec.below.Ptr // wraps around where the block moves down
+	rec.below, rec.moving = b, false
 	if s != nil {
 		rec.mover = s
 	}
-	k.was = rec.lent
+	k.was = rec.block
 	shard.mu.Unlock()
 	k.holder.EndMove(k.was, s)
 }

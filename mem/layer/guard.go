@@ -15,12 +15,12 @@ import (
 
 // A Guard allocator finds out who writes beside a block. See Guard.
 type Guard struct {
-	inner   mem.Allocator
-	opts    GuardOptions
-	paint   []byte    // what a red zone holds
-	reading sync.Pool // of *[]byte, as long
-	loans   blockTable[guardedBlock]
-	missed  atomic.Int64
+	inner     mem.Allocator
+	opts      GuardOptions
+	pattern   []byte    // what a red zone holds
+	buffers   sync.Pool // of *[]byte, as long
+	blocks    blockTable[guardedBlock]
+	unchecked atomic.Int64
 }
 
 // GuardOptions say how a Guard allocator guards. The zero value is valid.
@@ -29,8 +29,8 @@ type GuardOptions struct {
 	// aligned. A negative one panics.
 	Zone int64
 
-	// Damaged is told of a block that Free finds damaged, before the memory goes back. If it is nil, Free panics once the
-	// memory is back.
+	// Damaged is told of a block that Free finds damaged, before the memory goes back. If it is nil, Free panics once
+	// the memory is back.
 	Damaged func(*Damage)
 }
 
@@ -43,18 +43,19 @@ const (
 // A guardedBlock is what is needed to look at a block's red zones.
 type guardedBlock struct {
 	stream  driver.Stream
-	painted bool
+	written bool
 }
 
 // Guard returns an allocator that puts a red zone before and one after each block of a: bytes that nobody has cause to
-// write, which Free and Check look at. Free poisons the block, so that who reads it afterwards sees that it did. Blocks are
-// just as long as was asked for: the first byte too many is found.
+// write, which Free and Check look at. Free poisons the block, so that who reads it afterwards sees that it did. Blocks
+// are just as long as was asked for: the first byte too many is found.
 //
-// It is for debugging. Alloc costs two copies of a zone to the device; Free waits for all work that is queued on the block's
-// stream and on those that it is told of, copies the two zones back, and queues a Fill; each block takes two zones more.
+// It is for debugging. Alloc costs two copies of a zone to the device; Free waits for all work that is queued on the
+// block's stream and on those that it is told of, copies the two zones back, and queues a Fill; each block takes two
+// zones more.
 //
-// On a device that fails, or does not let one wait because a stream captures, a block is handed out or taken back without
-// being looked at, and Unchecked counts it.
+// On a device that fails, or does not let one wait because a stream captures, a block is handed out or taken back
+// without being looked at, and Unchecked counts it.
 func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	if opts.Zone == 0 {
 		opts.Zone = 256
@@ -62,13 +63,14 @@ func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	if opts.Zone < 0 || opts.Zone > 1<<30 {
 		panic(fmt.Sprintf("layer: Guard with red zones of %d bytes", opts.Zone))
 	}
-	g := &Guard{inner: a, opts: opts, loans: blockTable[guardedBlock]{name: "Guard"}}
-	g.paint = bytes.Repeat([]byte{redZone}, int(opts.Zone))
-	g.reading.New = func() any { b := make([]byte, opts.Zone); return &b }
+	g := &Guard{inner: a, opts: opts, blocks: blockTable[guardedBlock]{name: "Guard"}}
+	g.pattern = bytes.Repeat([]byte{redZone}, int(opts.Zone))
+	g.buffers.New = func() any { b := make([]byte, opts.Zone); return &b }
 	return g
 }
 
-// Alloc implements mem.Allocator. The error is that of the layer below, or the device's, which could not paint the zones.
+// Alloc implements mem.Allocator. The error is that of the layer below, or the device's, which could not paint the
+// zones.
 func (g *Guard) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return g.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -88,15 +90,15 @@ func (g *Guard) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	}
 	ptr := b.Ptr + driver.Pointer(g.opts.Zone)
 	// Not Fill: what a capture records is not done, and a zone that is not painted looks damaged. CopyIn refuses then.
-	err = s.CopyIn(b.Ptr, g.paint)
+	err = s.CopyIn(b.Ptr, g.pattern)
 	if err == nil {
-		err = s.CopyIn(ptr+driver.Pointer(size), g.paint)
+		err = s.CopyIn(ptr+driver.Pointer(size), g.pattern)
 	}
 	if err != nil && !errors.Is(err, driver.ErrCapturing) {
 		g.inner.Free(b)
 		return mem.Block{}, fmt.Errorf("layer: Guard: paint the red zones: %w", err)
 	}
-	return g.loans.lend(s.ID(), size, mem.Block{Ptr: ptr, Size: size}, b, guardedBlock{s, err == nil}), nil
+	return g.blocks.add(s.ID(), size, mem.Block{Ptr: ptr, Size: size}, b, guardedBlock{s, err == nil}), nil
 }
 
 // Free implements mem.Allocator. It panics if a red zone was written to, unless there is somebody to tell.
@@ -104,13 +106,13 @@ func (g *Guard) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := g.loans.take(b, used)
-	damage, err := g.look(&rec, used)
+	rec := g.blocks.remove(b, used)
+	damage, err := g.inspect(&rec, used)
 	if err == nil { // all work on the block is done
-		err = rec.more.stream.Fill(b.Ptr, poison, b.Size)
+		err = rec.value.stream.Fill(b.Ptr, poison, b.Size)
 	}
 	if err != nil {
-		g.missed.Add(1)
+		g.unchecked.Add(1)
 	}
 	if damage != nil && g.opts.Damaged != nil {
 		g.opts.Damaged(damage)
@@ -122,7 +124,7 @@ func (g *Guard) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // look reads the red zones of a block once the work that is queued on its stream, on used and on what moved it is done.
-func (g *Guard) look(rec *blockEntry[guardedBlock], used []driver.Stream) (*Damage, error) {
+func (g *Guard) inspect(rec *blockEntry[guardedBlock], used []driver.Stream) (*Damage, error) {
 	if rec.mover != nil {
 		used = append(slices.Clip(used), rec.mover)
 	}
@@ -132,16 +134,16 @@ func (g *Guard) look(rec *blockEntry[guardedBlock], used []driver.Stream) (*Dama
 		}
 	}
 	rec.mover = nil
-	if !rec.more.painted {
+	if !rec.value.written {
 		return nil, driver.ErrCapturing
 	}
-	zone := g.reading.Get().(*[]byte)
-	defer g.reading.Put(zone)
-	for i, at := range [2]driver.Pointer{rec.below.Ptr, rec.lent.Ptr + driver.Pointer(rec.lent.Size)} {
-		if err := rec.more.stream.CopyOut(*zone, at); err != nil {
+	zone := g.buffers.Get().(*[]byte)
+	defer g.buffers.Put(zone)
+	for i, at := range [2]driver.Pointer{rec.below.Ptr, rec.block.Ptr + driver.Pointer(rec.block.Size)} {
+		if err := rec.value.stream.CopyOut(*zone, at); err != nil {
 			return nil, err
 		}
-		if bytes.Equal(*zone, g.paint) {
+		if bytes.Equal(*zone, g.pattern) {
 			continue
 		}
 		first, n := int64(-1), 0
@@ -153,24 +155,24 @@ func (g *Guard) look(rec *blockEntry[guardedBlock], used []driver.Stream) (*Dama
 			}
 		}
 		return &Damage{
-			Block: rec.lent, Stream: rec.more.stream.ID(), Bytes: n, Got: (*zone)[first],
-			Offset: int64(at-rec.lent.Ptr) + first,
+			Block: rec.block, Stream: rec.value.stream.ID(), Bytes: n, Got: (*zone)[first],
+			Offset: int64(at-rec.block.Ptr) + first,
 		}, nil
 	}
 	return nil, nil
 }
 
-// Check looks at the red zones of all blocks on loan, once the work that is queued on their streams is done: what it waits for
-// are those streams, and what other streams write later it does not see. The error joins a *Damage for each block that was
-// damaged, and what the device said of blocks that it could not look at. Other calls for blocks of the same streams wait
-// meanwhile.
+// Check looks at the red zones of all blocks on loan, once the work that is queued on their streams is done: what it
+// waits for are those streams, and what other streams write later it does not see. The error joins a *Damage for each
+// block that was damaged, and what the device said of blocks that it could not look at. Other calls for blocks of the
+// same streams wait meanwhile.
 func (g *Guard) Check() error {
 	var errs []error
-	g.loans.each(func(rec *blockEntry[guardedBlock]) {
-		if rec.lifted || !rec.more.painted {
+	g.blocks.each(func(rec *blockEntry[guardedBlock]) {
+		if rec.moving || !rec.value.written {
 			return
 		}
-		damage, err := g.look(rec, nil)
+		damage, err := g.inspect(rec, nil)
 		if damage != nil {
 			err = damage
 		}
@@ -182,19 +184,19 @@ func (g *Guard) Check() error {
 }
 
 // Unchecked returns how many blocks were taken back without a look at their red zones, or without being poisoned.
-func (g *Guard) Unchecked() int64 { return g.missed.Load() }
+func (g *Guard) Unchecked() int64 { return g.unchecked.Load() }
 
 // Movable implements mem.Mover: the red zones go along.
 func (g *Guard) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
-	return mem.Movable(g.inner, g.loans.peek("Movable", b).below, g.loans.follow(b, h))
+	return mem.Movable(g.inner, g.blocks.get("Movable", b).below, g.blocks.holder(b, h))
 }
 
 // SlowSizes implements SlowSizer.
 func (g *Guard) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return g.loans.SlowSizes(p)
+	return g.blocks.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks with their red zones.

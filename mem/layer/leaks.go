@@ -14,11 +14,11 @@ import (
 
 // A LiveBlock is a block on loan, as a LeakTracker knows it.
 type LiveBlock struct {
-	Block  mem.Block
-	Asked  int64           // bytes asked for
-	Stream driver.StreamID // it was allocated for
-	Number uint64          // of the allocation among the tracker's, from 1: smaller is older
-	Site   []runtime.Frame // who asked, innermost first; empty if the stack was not recorded
+	Block     mem.Block
+	Requested int64           // bytes asked for
+	Stream    driver.StreamID // it was allocated for
+	Number    uint64          // of the allocation among the tracker's, from 1: smaller is older
+	Site      []runtime.Frame // who asked, innermost first; empty if the stack was not recorded
 }
 
 // LeakSite is what one call stack has on loan.
@@ -39,8 +39,8 @@ type Leaks struct {
 	unrecorded string // why stacks are missing
 }
 
-// Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be in
-// it or not.
+// Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be
+// in it or not.
 func (t *LeakTracker) Live() []LiveBlock {
 	known := t.live()
 	out := make([]LiveBlock, len(known))
@@ -50,8 +50,8 @@ func (t *LeakTracker) Live() []LiveBlock {
 	return out
 }
 
-// Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines allocate,
-// free or move meanwhile may be in it or not.
+// Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines
+// allocate, free or move meanwhile may be in it or not.
 func (t *LeakTracker) Leaks() Leaks {
 	out := Leaks{unrecorded: t.unrecorded()}
 	index := map[siteID]int{}
@@ -91,7 +91,7 @@ func (t *LeakTracker) live() []trackedBlock {
 }
 
 func (t *LeakTracker) describe(tb trackedBlock) LiveBlock {
-	return LiveBlock{Block: tb.block, Asked: tb.asked, Stream: tb.stream, Number: tb.number, Site: t.sites.frames(tb.site)}
+	return LiveBlock{Block: tb.block, Requested: tb.requested, Stream: tb.stream, Number: tb.number, Site: t.sites.frames(tb.site)}
 }
 
 // String returns the report as text: one line for all, then each call stack with what it holds.
@@ -114,7 +114,7 @@ func (l Leaks) String() string {
 			streams += fmt.Sprintf("%s%d", sep, id)
 		}
 		fmt.Fprintf(&text, "\n%s, %s, %s; the oldest is number %d: %d bytes asked for, %d at %#x\n%s",
-			bytesize.Format(s.Bytes), blocks(s.Count), streams, s.Oldest.Number, s.Oldest.Asked, s.Oldest.Block.Size,
+			bytesize.Format(s.Bytes), blocks(s.Count), streams, s.Oldest.Number, s.Oldest.Requested, s.Oldest.Block.Size,
 			uint64(s.Oldest.Block.Ptr), framesText(s.Frames, l.unrecorded))
 	}
 	return text.String()

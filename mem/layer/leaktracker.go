@@ -22,12 +22,13 @@ type LeakTracker struct {
 	allocs atomic.Uint64
 	sites  siteTable
 
-	graveMu sync.Mutex
-	graves  []grave // a ring: the last blocks freed
+	freedMu sync.Mutex
+	freed   []freedBlock // a ring: the last blocks freed
 	next    int
 }
 
-// LeakTrackerOptions say how much a LeakTracker records. The zero value is for debugging: every call with up to 16 frames.
+// LeakTrackerOptions say how much a LeakTracker records. The zero value is for debugging: every call with up to 16
+// frames.
 type LeakTrackerOptions struct {
 	// Depth is how many frames of a call stack are kept, at most 32; 0 means 16, and a negative value none.
 	Depth int
@@ -43,34 +44,34 @@ const maxTrackDepth = 32
 
 // A trackedBlock is what is known of an address: of a live block, or of one that was freed a short while ago.
 type trackedBlock struct {
-	block  mem.Block
-	asked  int64
-	number uint64 // of the allocation, from 1
-	stream driver.StreamID
-	site   siteID
-	freed  bool
-	freeAt siteID
+	block     mem.Block
+	requested int64
+	number    uint64 // of the allocation, from 1
+	stream    driver.StreamID
+	site      siteID
+	freed     bool
+	freeAt    siteID
 }
 
 // A grave is a freed block that is still remembered, unless its address has a new one.
-type grave struct {
+type freedBlock struct {
 	ptr    driver.Pointer
 	number uint64
 }
 
-// NewLeakTracker returns an allocator that knows which blocks of a are on loan through it, where each was asked for, and
-// reports them: see Live and Leaks. Free panics with both places if a block is freed twice, and if it was changed
-// since Alloc or never came from this tracker; a then does not see the call. Blocks that a had handed out already,
-// or that others take from it, are none of its business.
+// NewLeakTracker returns an allocator that knows which blocks of a are on loan through it, where each was asked for,
+// and reports them: see Live and Leaks. Free panics with both places if a block is freed twice, and if it was changed
+// since Alloc or never came from this tracker; a then does not see the call. Blocks that a had handed out already, or
+// that others take from it, are none of its business.
 //
-// A call costs a look-up under a lock that few others want, recording the stack (LeakTrackerOptions says how often), and, if
-// freed blocks are remembered, a short lock that all frees share.
+// A call costs a look-up under a lock that few others want, recording the stack (LeakTrackerOptions says how often),
+// and, if freed blocks are remembered, a short lock that all frees share.
 func NewLeakTracker(a mem.Allocator, opts LeakTrackerOptions) *LeakTracker {
 	opts.Depth = orDefault(opts.Depth, 16)
 	opts.Every = max(1, opts.Every)
 	opts.Freed = orDefault(opts.Freed, 1024)
 	opts.Depth = min(opts.Depth, maxTrackDepth)
-	return &LeakTracker{inner: a, opts: opts, graves: make([]grave, opts.Freed)}
+	return &LeakTracker{inner: a, opts: opts, freed: make([]freedBlock, opts.Freed)}
 }
 
 // orDefault reads an option of which zero means the default and a negative value none.
@@ -92,7 +93,7 @@ func (t *LeakTracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if t.samples(number) {
 		site = t.sites.here(t.opts.Depth)
 	}
-	t.enter(trackedBlock{block: b, asked: size, stream: s.ID(), number: number, site: site}, "handed out")
+	t.add(trackedBlock{block: b, requested: size, stream: s.ID(), number: number, site: site}, "handed out")
 	return b, nil
 }
 
@@ -107,7 +108,7 @@ func (t *LeakTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions)
 	if t.samples(number) { // not in a function that both share: skipping its frame would cost a quarter of all
 		site = t.sites.here(t.opts.Depth)
 	}
-	t.enter(trackedBlock{block: b, asked: size, stream: s.ID(), number: number, site: site}, "handed out")
+	t.add(trackedBlock{block: b, requested: size, stream: s.ID(), number: number, site: site}, "handed out")
 	return b, nil
 }
 
@@ -117,7 +118,7 @@ func (t *LeakTracker) samples(number uint64) bool {
 }
 
 // enter adds a live block to the table. Unless there is one at its address: the allocator below is wrong then.
-func (t *LeakTracker) enter(tb trackedBlock, did string) {
+func (t *LeakTracker) add(tb trackedBlock, did string) {
 	b := tb.block
 	shard := t.blocks.Lock(b.Ptr)
 	old, known := shard.At[b.Ptr]
@@ -138,7 +139,7 @@ func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 	}
 	check.Used("layer: LeakTracker: Free", used)
 	var here siteID
-	if t.opts.Depth > 0 && len(t.graves) > 0 && t.opts.Every == 1 {
+	if t.opts.Depth > 0 && len(t.freed) > 0 && t.opts.Every == 1 {
 		here = t.sites.here(t.opts.Depth)
 	}
 	// Forgotten before it is freed: afterwards the address may be handed out again, to another goroutine's block.
@@ -148,27 +149,27 @@ func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 		shard.Unlock()
 		panic("layer: LeakTracker: " + t.explain(b, tb, known))
 	}
-	if len(t.graves) > 0 {
+	if len(t.freed) > 0 {
 		tb.freed, tb.freeAt = true, here
 		shard.At[b.Ptr] = tb
 	} else {
 		delete(shard.At, b.Ptr)
 	}
 	shard.Unlock()
-	t.bury(grave{b.Ptr, tb.number})
+	t.rememberFreed(freedBlock{b.Ptr, tb.number})
 	t.inner.Free(b, used...)
 }
 
 // bury remembers a freed block in place of the one that has been remembered longest.
-func (t *LeakTracker) bury(g grave) {
-	if len(t.graves) == 0 {
+func (t *LeakTracker) rememberFreed(g freedBlock) {
+	if len(t.freed) == 0 {
 		return
 	}
-	t.graveMu.Lock()
-	oldest := t.graves[t.next]
-	t.graves[t.next] = g
-	t.next = (t.next + 1) % len(t.graves)
-	t.graveMu.Unlock()
+	t.freedMu.Lock()
+	oldest := t.freed[t.next]
+	t.freed[t.next] = g
+	t.next = (t.next + 1) % len(t.freed)
+	t.freedMu.Unlock()
 	if oldest.number == 0 {
 		return
 	}
@@ -243,7 +244,7 @@ func (k *trackedHolder) BeginMove() ([]driver.Stream, bool) {
 // EndMove implements mem.Holder. The table is right before the holder hears of the move, and so before any Free.
 func (k *trackedHolder) EndMove(b mem.Block, s driver.Stream) {
 	k.block.block = b
-	k.tracker.enter(k.block, "moved")
+	k.tracker.add(k.block, "moved")
 	k.holder.EndMove(b, s)
 }
 

@@ -40,7 +40,7 @@ func TestTrackReportsLeaksBySite(t *testing.T) {
 	tr.Free(fake.MustAlloc(t, tr, 4000))
 
 	live := tr.Live()
-	if len(live) != 4 || live[0].Block != first || live[0].Asked != 100 || live[0].Number != 1 || live[1].Stream != 1 {
+	if len(live) != 4 || live[0].Block != first || live[0].Requested != 100 || live[0].Number != 1 || live[1].Stream != 1 {
 		t.Errorf("live blocks: %+v", live)
 	}
 	l := tr.Leaks()

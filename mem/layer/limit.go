@@ -46,20 +46,21 @@ func (l *Limiter) HasLimit() bool { return true }
 // Live returns the bytes on loan, including requests under way.
 func (l *Limiter) Live() int64 { return l.live.Load() }
 
-// Alloc implements mem.Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below says.
+// Alloc implements mem.Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below
+// says.
 func (l *Limiter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	check.Stream("layer: Limiter: Alloc", s)
 	if size <= 0 {
 		return l.inner.Alloc(s, size)
 	}
-	if live, ok := l.take(size); !ok {
+	if live, ok := l.reserve(size); !ok {
 		return mem.Block{}, l.refusal(size, size, live)
 	}
 	b, err := l.inner.Alloc(s, size)
 	if err == nil && b.Size == size {
 		return b, nil
 	}
-	return l.settle(size, b, err)
+	return l.adjust(size, b, err)
 }
 
 // AllocWith implements mem.OptionsAllocator.
@@ -68,21 +69,21 @@ func (l *Limiter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 	if size <= 0 {
 		return mem.AllocWith(l.inner, s, size, o)
 	}
-	if live, ok := l.take(size); !ok {
+	if live, ok := l.reserve(size); !ok {
 		return mem.Block{}, l.refusal(size, size, live)
 	}
 	b, err := mem.AllocWith(l.inner, s, size, o)
-	return l.settle(size, b, err)
+	return l.adjust(size, b, err)
 }
 
 // settle counts the block that a request for size bytes got as it is, or takes the request back.
-func (l *Limiter) settle(size int64, b mem.Block, err error) (mem.Block, error) {
+func (l *Limiter) adjust(size int64, b mem.Block, err error) (mem.Block, error) {
 	if err != nil {
 		l.live.Add(-size)
 		return mem.Block{}, err
 	}
 	if extra := b.Size - size; extra != 0 {
-		if live, ok := l.take(extra); !ok {
+		if live, ok := l.reserve(extra); !ok {
 			l.inner.Free(b)
 			l.live.Add(-size)
 			return mem.Block{}, l.refusal(size, b.Size, live-size)
@@ -96,7 +97,7 @@ func (l *Limiter) refusal(want, block, live int64) *mem.LimitError {
 }
 
 // take counts n more bytes unless that would pass the limit. It returns the bytes counted before.
-func (l *Limiter) take(n int64) (int64, bool) {
+func (l *Limiter) reserve(n int64) (int64, bool) {
 	for {
 		live, limit := l.live.Load(), l.limit.Load()
 		if n > 0 && (live > math.MaxInt64-n || live+n > limit) {

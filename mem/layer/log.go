@@ -38,21 +38,22 @@ type Logger struct {
 	inner mem.Allocator
 	clock func() time.Time
 
-	mu     sync.Mutex // held while w writes
-	w      io.Writer
-	rows   int64
-	row    []byte
-	err    error
-	silent map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, but those being moved
+	mu         sync.Mutex // held while w writes
+	w          io.Writer
+	rows       int64
+	row        []byte
+	err        error
+	suppressed map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, but those being moved
 }
 
-// Log returns an allocator that writes a row of CSV to w for each block of a that it hands out, each that it takes back,
-// each that is moved and each request that fails: LogHeader says which columns. ReadLog reads it and ReplayLog does it again
-// on any allocator; what reads RMM's logs reads the first six columns. clock gives the times; nil numbers the rows.
+// Log returns an allocator that writes a row of CSV to w for each block of a that it hands out, each that it takes
+// back, each that is moved and each request that fails: LogHeader says which columns. ReadLog reads it and ReplayLog
+// does it again on any allocator; what reads RMM's logs reads the first six columns. clock gives the times; nil numbers
+// the rows.
 //
-// A row is one Write, made under the log's lock, and for a move under those of the layer below too, so w must not block for
-// long nor allocate through here: give it a buffer, and flush that. A block is logged before its address can be handed out
-// again. If w fails, the log ends there, the allocator goes on, and Err tells.
+// A row is one Write, made under the log's lock, and for a move under those of the layer below too, so w must not block
+// for long nor allocate through here: give it a buffer, and flush that. A block is logged before its address can be
+// handed out again. If w fails, the log ends there, the allocator goes on, and Err tells.
 func NewLogger(a mem.Allocator, w io.Writer, clock func() time.Time) *Logger {
 	l := &Logger{inner: a, clock: clock, w: w}
 	_, l.err = w.Write([]byte(LogHeader + "\n"))
@@ -64,13 +65,13 @@ func (l *Logger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return l.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With Logged no row is written of the request, nor of what becomes of its block: a log holds
-// together. A request that fails is logged in any case, unless it is Tentative.
+// AllocWith implements mem.OptionsAllocator. With Logged no row is written of the request, nor of what becomes of its
+// block: a log holds together. A request that fails is logged in any case, unless it is Tentative.
 func (l *Logger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(l.inner, s, size, o)
 	switch {
 	case err == nil && o.Logged && b.Ptr != 0:
-		l.hush(b.Ptr)
+		l.suppress(b.Ptr)
 	case err != nil && o.Tentative:
 	case err != nil:
 		l.write(LogFailure, 0, size, s.ID(), nil, 0)
@@ -81,22 +82,22 @@ func (l *Logger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 }
 
 // hush has the log say nothing of the block at p.
-func (l *Logger) hush(p driver.Pointer) {
+func (l *Logger) suppress(p driver.Pointer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.silent == nil {
-		l.silent = map[driver.Pointer]struct{}{}
+	if l.suppressed == nil {
+		l.suppressed = map[driver.Pointer]struct{}{}
 	}
-	l.silent[p] = struct{}{}
+	l.suppressed[p] = struct{}{}
 }
 
 // unhush ends that, and reports whether it was so. The caller holds mu.
-func (l *Logger) unhush(p driver.Pointer) bool {
-	if len(l.silent) == 0 {
+func (l *Logger) takeSuppressed(p driver.Pointer) bool {
+	if len(l.suppressed) == 0 {
 		return false
 	}
-	_, silent := l.silent[p]
-	delete(l.silent, p)
+	_, silent := l.suppressed[p]
+	delete(l.suppressed, p)
 	return silent
 }
 
@@ -112,7 +113,7 @@ func (l *Logger) Free(b mem.Block, used ...driver.Stream) {
 func (l *Logger) write(action LogAction, ptr driver.Pointer, size int64, s driver.StreamID, used []driver.Stream, to driver.Pointer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if action == LogFree && l.unhush(ptr) || l.err != nil {
+	if action == LogFree && l.takeSuppressed(ptr) || l.err != nil {
 		return
 	}
 	l.rows++
@@ -156,10 +157,10 @@ func (l *Logger) Unwrap() mem.Allocator { return l.inner }
 
 // A loggedHolder stands between the allocator below, which moves a block, and its holder, so that the log knows.
 type loggedHolder struct {
-	log    *Logger
-	holder mem.Holder
-	block  mem.Block
-	silent bool // while the block is lifted: nothing is written of it. Another may come to where it was meanwhile
+	log        *Logger
+	holder     mem.Holder
+	block      mem.Block
+	suppressed bool // while the block is lifted: nothing is written of it. Another may come to where it was meanwhile
 }
 
 // BeginMove implements mem.Holder.
@@ -167,17 +168,18 @@ func (k *loggedHolder) BeginMove() ([]driver.Stream, bool) {
 	used, ok := k.holder.BeginMove()
 	if ok {
 		k.log.mu.Lock()
-		k.silent = k.log.unhush(k.block.Ptr)
+		k.suppressed = k.log.takeSuppressed(k.block.Ptr)
 		k.log.mu.Unlock()
 	}
 	return used, ok
 }
 
-// EndMove implements mem.Holder. The row is written before the holder hears of the move, and so before that of any Free.
+// EndMove implements mem.Holder. The row is written before the holder hears of the move, and so before that of any
+// Free.
 func (k *loggedHolder) EndMove(b mem.Block, s driver.Stream) {
 	switch {
-	case k.silent:
-		k.log.hush(b.Ptr)
+	case k.suppressed:
+		k.log.suppress(b.Ptr)
 	case s != nil:
 		k.log.write(LogMove, k.block.Ptr, b.Size, 0, nil, b.Ptr)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Fetch queues on s what brings size bytes at p to where work on s will use them: cuMemPrefetchAsync of managed memory,
-// say. It is called by many goroutines at once.
+// A Fetch queues on s what brings size bytes at p to where work on s will use them: cuMemPrefetchAsync of managed
+// memory, say. It is called by many goroutines at once.
 type Fetch func(s driver.Stream, p driver.Pointer, size int64) error
 
 // A Prefetcher brings memory near before it is first used. See Prefetch.
@@ -36,16 +36,16 @@ func NewPrefetcher(a mem.Allocator, fetch Fetch) *Prefetcher {
 // Alloc implements mem.Allocator. The error is that of the layer below.
 func (p *Prefetcher) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := p.inner.Alloc(s, size)
-	return p.bring(s, b, err)
+	return p.prefetch(s, b, err)
 }
 
 // AllocWith implements mem.OptionsAllocator.
 func (p *Prefetcher) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(p.inner, s, size, o)
-	return p.bring(s, b, err)
+	return p.prefetch(s, b, err)
 }
 
-func (p *Prefetcher) bring(s driver.Stream, b mem.Block, err error) (mem.Block, error) {
+func (p *Prefetcher) prefetch(s driver.Stream, b mem.Block, err error) (mem.Block, error) {
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}

@@ -20,8 +20,8 @@ type Quotas struct {
 	committed int64
 }
 
-// NewQuotas returns quotas over total bytes of a, in sizes of blocks. What a rounds up counts; what it caches does not. A
-// negative total panics.
+// NewQuotas returns quotas over total bytes of a, in sizes of blocks. What a rounds up counts; what it caches does not.
+// A negative total panics.
 func NewQuotas(a mem.Allocator, total int64) *Quotas {
 	if total < 0 {
 		panic(fmt.Sprintf("layer: NewQuotas of %d bytes: the total must not be negative", total))
@@ -30,16 +30,17 @@ func NewQuotas(a mem.Allocator, total int64) *Quotas {
 }
 
 // Tenant returns an allocator for one tenant, whose blocks never add up to more than limit bytes, and who can have
-// reserved bytes of the total at any time, whatever others do: they share what is reserved for nobody, first come, first
-// served. It panics unless 0 <= reserved <= limit; the error, a *QuotaError, says that so much is not left to reserve.
+// reserved bytes of the total at any time, whatever others do: they share what is reserved for nobody, first come,
+// first served. It panics unless 0 <= reserved <= limit; the error, a *QuotaError, says that so much is not left to
+// reserve.
 //
-// A tenant's blocks are its own: another's Free of one panics. What was in the memory is no secret unless there is a Zero
-// below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
+// A tenant's blocks are its own: another's Free of one panics. What was in the memory is no secret unless there is a
+// Zero below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
 func (q *Quotas) Tenant(name string, reserved, limit int64) (*Tenant, error) {
 	if reserved < 0 || limit < reserved {
 		panic(fmt.Sprintf("layer: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved, limit))
 	}
-	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, loans: blockTable[struct{}]{name: "Tenant " + name}}
+	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, blocks: blockTable[struct{}]{name: "Tenant " + name}}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if reserved > q.total-q.committed {
@@ -56,7 +57,7 @@ type Tenant struct {
 	reserved, limit int64
 	live            int64
 	left            bool
-	loans           blockTable[struct{}]
+	blocks          blockTable[struct{}]
 }
 
 // Name returns the name that Quotas.Tenant was given.
@@ -78,8 +79,8 @@ func (t *Tenant) Live() int64 {
 	return t.live
 }
 
-// Alloc implements mem.Allocator. The error is a *QuotaError if the quota is in the way, or what the layer below says. It
-// panics after Leave.
+// Alloc implements mem.Allocator. The error is a *QuotaError if the quota is in the way, or what the layer below says.
+// It panics after Leave.
 func (t *Tenant) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return t.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -89,29 +90,29 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 	if size <= 0 {
 		return mem.AllocWith(t.quotas.inner, s, size, o)
 	}
-	if err := t.take(size, size, size); err != nil {
+	if err := t.charge(size, size, size); err != nil {
 		return mem.Block{}, err
 	}
 	lent := false
 	defer func() { // not only for errors: the layer below may panic, and the total is not this tenant's alone
 		if !lent {
-			t.give(size)
+			t.uncharge(size)
 		}
 	}()
 	b, err := mem.AllocWith(t.quotas.inner, s, size, o)
 	if err != nil {
 		return mem.Block{}, err
 	}
-	if err := t.take(b.Size-size, size, b.Size); err != nil {
+	if err := t.charge(b.Size-size, size, b.Size); err != nil {
 		t.quotas.inner.Free(b)
 		return mem.Block{}, err
 	}
 	lent = true
-	return t.loans.lend(s.ID(), size, b, b, struct{}{}), nil
+	return t.blocks.add(s.ID(), size, b, b, struct{}{}), nil
 }
 
 // take counts n more bytes, of a request for want bytes and a block of size, or says why not.
-func (t *Tenant) take(n, want, size int64) error {
+func (t *Tenant) charge(n, want, size int64) error {
 	if n == 0 {
 		return nil
 	}
@@ -132,7 +133,7 @@ func (t *Tenant) take(n, want, size int64) error {
 // share is what the tenant takes of the total with so much on loan.
 func (t *Tenant) share(live int64) int64 { return max(live, t.reserved) }
 
-func (t *Tenant) give(n int64) {
+func (t *Tenant) uncharge(n int64) {
 	q := t.quotas
 	q.mu.Lock()
 	q.committed -= t.share(t.live) - t.share(t.live-n)
@@ -150,8 +151,8 @@ func (t *Tenant) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	t.quotas.inner.Free(t.loans.take(b, used).below, used...)
-	t.give(b.Size)
+	t.quotas.inner.Free(t.blocks.remove(b, used).below, used...)
+	t.uncharge(b.Size)
 }
 
 // Leave ends the tenant, and gives back what was reserved for it. Bytes on loan are an error; nothing is changed then.
@@ -174,13 +175,13 @@ func (t *Tenant) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
-	rec := t.loans.peek("Movable", b)
-	return mem.Movable(t.quotas.inner, rec.below, t.loans.follow(b, h))
+	rec := t.blocks.get("Movable", b)
+	return mem.Movable(t.quotas.inner, rec.below, t.blocks.holder(b, h))
 }
 
 // SlowSizes implements SlowSizer.
 func (t *Tenant) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return t.loans.SlowSizes(p)
+	return t.blocks.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper.

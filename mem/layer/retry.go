@@ -119,7 +119,7 @@ func (r *Retry) alloc(s driver.Stream, size int64, o mem.AllocOptions, wait Wait
 	if err == nil || !errors.Is(err, mem.ErrNoMemory) {
 		return b, err
 	}
-	return r.persist(&attempt{r: r, s: s, size: size, o: o, err: err, tentative: true}, wait)
+	return r.retry(&attempt{r: r, s: s, size: size, o: o, err: err, tentative: true}, wait)
 }
 
 // An attempt is a request that found no room.
@@ -144,7 +144,7 @@ func (t *attempt) ask(tentative bool) bool {
 }
 
 // persist makes room and waits, and at last asks for good.
-func (r *Retry) persist(t *attempt, wait WaitContext) (mem.Block, error) {
+func (r *Retry) retry(t *attempt, wait WaitContext) (mem.Block, error) {
 	failed, ended := r.makeRoom(t, wait)
 	if ended || t.tentative && t.ask(false) {
 		return t.b, t.err
@@ -169,7 +169,7 @@ func (r *Retry) makeRoom(t *attempt, wait WaitContext) (failed []error, ended bo
 			return nil, true
 		}
 	}
-	if wait == nil || r.hopeless(t) {
+	if wait == nil || r.cannotFit(t) {
 		return failed, false
 	}
 	ctx, cancel := wait()
@@ -181,7 +181,7 @@ func (r *Retry) makeRoom(t *attempt, wait WaitContext) (failed []error, ended bo
 }
 
 // hopeless reports whether no Free can make room for a request.
-func (r *Retry) hopeless(t *attempt) bool {
+func (r *Retry) cannotFit(t *attempt) bool {
 	var oom *mem.OutOfMemory
 	if errors.As(t.err, &oom) && oom.TooLarge {
 		return true

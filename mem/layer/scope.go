@@ -23,30 +23,30 @@ import (
 // Each block has a record, found from its tag, in a list in the order of allocation: no call looks at other blocks. The
 // scope's lock is a leaf, not held while the allocator below, or a Holder, is called.
 type Scope struct {
-	below mem.Allocator
+	inner mem.Allocator
 
-	mu     sync.Mutex
-	landed sync.Cond   // a lifted block has landed
-	loans  []scopeLoan // by number; loans[0] begins and ends the list
-	unused []uint32    // numbers
-	closed bool
+	mu      sync.Mutex
+	moved   sync.Cond    // a lifted block has landed
+	entries []scopeEntry // by number; loans[0] begins and ends the list
+	unused  []uint32     // numbers
+	closed  bool
 }
 
 // A scopeLoan is a block on loan from a scope.
-type scopeLoan struct {
-	block  mem.Block // as the allocator below knows it
-	used   []driver.Stream
-	holder *scopeHolder
-	lifted bool   // it is being moved
-	turns  uint32 // odd while on loan; the block's tag holds the value of its loan
-	prev   uint32 // allocated before it
-	next   uint32
+type scopeEntry struct {
+	block      mem.Block // as the allocator below knows it
+	used       []driver.Stream
+	holder     *scopeHolder
+	moving     bool   // it is being moved
+	generation uint32 // odd while on loan; the block's tag holds the value of its loan
+	prev       uint32 // allocated before it
+	next       uint32
 }
 
 // NewScope returns a scope over an allocator, which it does not close.
 func NewScope(a mem.Allocator) *Scope {
-	s := &Scope{below: a, loans: make([]scopeLoan, 1)}
-	s.landed.L = &s.mu
+	s := &Scope{inner: a, entries: make([]scopeEntry, 1)}
+	s.moved.L = &s.mu
 	return s
 }
 
@@ -63,14 +63,14 @@ func (s *Scope) AllocWith(stream driver.Stream, size int64, o mem.AllocOptions) 
 	if closed {
 		panicScopeClosed(size)
 	}
-	b, err := mem.AllocWith(s.below, stream, size, o)
+	b, err := mem.AllocWith(s.inner, stream, size, o)
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		s.below.Free(b)
+		s.inner.Free(b)
 		panicScopeClosed(size)
 	}
 	defer s.mu.Unlock()
@@ -78,13 +78,13 @@ func (s *Scope) AllocWith(stream driver.Stream, size int64, o mem.AllocOptions) 
 	if n := len(s.unused); n > 0 {
 		at, s.unused = s.unused[n-1], s.unused[:n-1]
 	} else {
-		at = uint32(len(s.loans))
-		s.loans = append(s.loans, scopeLoan{})
+		at = uint32(len(s.entries))
+		s.entries = append(s.entries, scopeEntry{})
 	}
-	l, end := &s.loans[at], &s.loans[0]
-	l.block, l.turns = b, l.turns+1
+	l, end := &s.entries[at], &s.entries[0]
+	l.block, l.generation = b, l.generation+1
 	l.prev, l.next = end.prev, 0
-	s.loans[end.prev].next = at
+	s.entries[end.prev].next = at
 	end.prev = at
 	return l.lend(at), nil
 }
@@ -94,14 +94,14 @@ func panicScopeClosed(size int64) {
 }
 
 // lend returns the block as the scope's borrower knows it.
-func (l *scopeLoan) lend(at uint32) mem.Block {
-	return mem.Block{Ptr: l.block.Ptr, Size: l.block.Size, Tag: uint64(l.turns)<<32 | uint64(at)}
+func (l *scopeEntry) lend(at uint32) mem.Block {
+	return mem.Block{Ptr: l.block.Ptr, Size: l.block.Size, Tag: uint64(l.generation)<<32 | uint64(at)}
 }
 
 // find returns the record of a block on loan, and panics if there is none. The caller holds mu, and frees it deferred.
-func (s *Scope) find(call string, b mem.Block) (at uint32, l *scopeLoan) {
-	if at = uint32(b.Tag); at > 0 && uint64(at) < uint64(len(s.loans)) {
-		if l = &s.loans[at]; l.turns%2 == 1 && l.lend(at) == b && !l.lifted {
+func (s *Scope) find(call string, b mem.Block) (at uint32, l *scopeEntry) {
+	if at = uint32(b.Tag); at > 0 && uint64(at) < uint64(len(s.entries)) {
+		if l = &s.entries[at]; l.generation%2 == 1 && l.lend(at) == b && !l.moving {
 			return at, l
 		}
 	}
@@ -111,10 +111,10 @@ func (s *Scope) find(call string, b mem.Block) (at uint32, l *scopeLoan) {
 
 // take ends a loan. The caller holds mu.
 func (s *Scope) take(at uint32) (mem.Block, []driver.Stream) {
-	l := &s.loans[at]
-	s.loans[l.prev].next, s.loans[l.next].prev = l.next, l.prev
+	l := &s.entries[at]
+	s.entries[l.prev].next, s.entries[l.next].prev = l.next, l.prev
 	b, used := l.block, l.used
-	*l = scopeLoan{turns: l.turns + 1}
+	*l = scopeEntry{generation: l.generation + 1}
 	s.unused = append(s.unused, at)
 	return b, used
 }
@@ -129,11 +129,11 @@ func (s *Scope) Free(b mem.Block, used ...driver.Stream) {
 	if len(remembered) > 0 {
 		used = append(remembered, used...) // the loan is over: nobody else has the slice
 	}
-	s.below.Free(below, used...)
+	s.inner.Free(below, used...)
 }
 
-// Use remembers that work on these streams uses b, for when it is freed: by Close, which nobody else could tell. Naming a
-// stream again changes nothing. The zero Block is nobody's.
+// Use remembers that work on these streams uses b, for when it is freed: by Close, which nobody else could tell. Naming
+// a stream again changes nothing. The zero Block is nobody's.
 func (s *Scope) Use(b mem.Block, streams ...driver.Stream) {
 	check.Used("layer: Scope: Use", streams)
 	if b == (mem.Block{}) {
@@ -147,7 +147,7 @@ func (s *Scope) Use(b mem.Block, streams ...driver.Stream) {
 	}
 }
 
-func (l *scopeLoan) use(s driver.Stream) {
+func (l *scopeEntry) use(s driver.Stream) {
 	if !slices.Contains(l.used, s) {
 		l.used = append(l.used, s)
 	}
@@ -181,39 +181,39 @@ func (s *Scope) Close() {
 	s.mu.Lock()
 	s.closed = true // from now on no block is lifted
 	for {
-		last := s.loans[0].prev
+		last := s.entries[0].prev
 		if last == 0 {
 			break
 		}
-		if s.loans[last].lifted {
-			s.landed.Wait()
+		if s.entries[last].moving {
+			s.moved.Wait()
 			continue
 		}
 		b, used := s.take(last)
 		s.mu.Unlock()
-		s.below.Free(b, used...)
+		s.inner.Free(b, used...)
 		s.mu.Lock()
 	}
 	s.mu.Unlock()
 }
 
 // Unwrap implements mem.Wrapper.
-func (s *Scope) Unwrap() mem.Allocator { return s.below }
+func (s *Scope) Unwrap() mem.Allocator { return s.inner }
 
-// Movable implements mem.Mover. h hears of the block as the scope's borrower knows it, or, after Keep, as the allocator below
-// does. While the scope is being closed its blocks stay where they are.
+// Movable implements mem.Mover. h hears of the block as the scope's borrower knows it, or, after Keep, as the allocator
+// below does. While the scope is being closed its blocks stay where they are.
 func (s *Scope) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
 	k := s.follow(b, h)
-	if !mem.Movable(s.below, k.below, k) {
+	if !mem.Movable(s.inner, k.below, k) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k.onLoan() {
-		s.loans[k.at].holder = k
+	if k.live() {
+		s.entries[k.at].holder = k
 	}
 	return true
 }
@@ -222,21 +222,21 @@ func (s *Scope) follow(b mem.Block, h mem.Holder) *scopeHolder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, l := s.find("Movable", b)
-	return &scopeHolder{scope: s, at: at, turns: l.turns, holder: h, below: l.block}
+	return &scopeHolder{scope: s, at: at, generation: l.generation, holder: h, below: l.block}
 }
 
 // A scopeHolder stands between the allocator below, which moves a block, and its holder, so that the scope follows.
 type scopeHolder struct {
-	scope  *Scope
-	holder mem.Holder
-	at     uint32    // number of the loan
-	turns  uint32    // that it has had, while this is its block
-	below  mem.Block // as the allocator below knows it
-	kept   bool      // the block was taken out of the scope
+	scope      *Scope
+	holder     mem.Holder
+	at         uint32    // number of the loan
+	generation uint32    // that it has had, while this is its block
+	below      mem.Block // as the allocator below knows it
+	kept       bool      // the block was taken out of the scope
 }
 
 // onLoan reports whether the block is the scope's still. The caller holds scope.mu.
-func (k *scopeHolder) onLoan() bool { return k.scope.loans[k.at].turns == k.turns }
+func (k *scopeHolder) live() bool { return k.scope.entries[k.at].generation == k.generation }
 
 // BeginMove implements mem.Holder. It adds the streams that the scope remembers.
 func (k *scopeHolder) BeginMove() ([]driver.Stream, bool) {
@@ -246,10 +246,10 @@ func (k *scopeHolder) BeginMove() ([]driver.Stream, bool) {
 	}
 	s := k.scope
 	s.mu.Lock()
-	switch l := &s.loans[k.at]; {
+	switch l := &s.entries[k.at]; {
 	case k.kept:
-	case k.onLoan() && !s.closed:
-		l.lifted = true
+	case k.live() && !s.closed:
+		l.moving = true
 		used = slices.Concat(used, l.used)
 	default: // it is being freed
 		ok = false
@@ -268,14 +268,14 @@ func (k *scopeHolder) EndMove(b mem.Block, stream driver.Stream) {
 	s.mu.Lock()
 	k.below = b
 	if !k.kept {
-		if l := &s.loans[k.at]; k.onLoan() {
-			l.block, l.lifted = b, false
+		if l := &s.entries[k.at]; k.live() {
+			l.block, l.moving = b, false
 			if stream != nil {
 				l.use(stream) // Close may come before anything waits for it
 			}
-			s.landed.Broadcast()
+			s.moved.Broadcast()
 		}
-		b.Tag = uint64(k.turns)<<32 | uint64(k.at)
+		b.Tag = uint64(k.generation)<<32 | uint64(k.at)
 	}
 	s.mu.Unlock()
 	k.holder.EndMove(b, stream)

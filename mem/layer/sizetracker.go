@@ -11,14 +11,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A SizeTracker allocator knows what was asked for of each block on loan, and outlives its owner until the last one is back. See
-// NewTracked.
+// A SizeTracker allocator knows what was asked for of each block on loan, and outlives its owner until the last one is
+// back. See NewTracked.
 //
 // refs counts the owner, until Retire, and every block on loan or asked for.
 type SizeTracker struct {
 	inner   mem.Allocator
 	opts    SizeTrackerOptions
-	loans   blockTable[trackedSize]
+	blocks  blockTable[trackedSize]
 	ids     atomic.Uint64
 	refs    atomic.Int64
 	retired atomic.Bool
@@ -40,8 +40,8 @@ type SizeTrackerOptions struct {
 	Empty bool
 }
 
-// SizeTotals is what went through a SizeTracker allocator, in sizes of blocks: what TensorFlow's TrackingAllocator calls the
-// total, the high watermark and what is still live.
+// SizeTotals is what went through a SizeTracker allocator, in sizes of blocks: what TensorFlow's TrackingAllocator
+// calls the total, the high watermark and what is still live.
 type SizeTotals struct {
 	Bytes, Blocks Count
 	Largest       int64 // bytes of the largest block
@@ -52,9 +52,10 @@ type trackedSize struct {
 	from mem.Allocator // where the block goes back to: the layer below, or an Aligner over that
 }
 
-// NewTracked returns an allocator that remembers what was asked for of each block of a, numbers the blocks, counts their sizes,
-// and serves alignments that a does not. It is TensorFlow's TrackingAllocator with the interface of its Allocator on top; who
-// asked for a block is what NewLeakTracker knows. A warm call takes two short locks, of which one is common to all streams.
+// NewTracked returns an allocator that remembers what was asked for of each block of a, numbers the blocks, counts
+// their sizes, and serves alignments that a does not. It is TensorFlow's TrackingAllocator with the interface of its
+// Allocator on top; who asked for a block is what NewLeakTracker knows. A warm call takes two short locks, of which one
+// is common to all streams.
 func NewSizeTracker(a mem.Allocator, opts SizeTrackerOptions) *SizeTracker {
 	if opts.From == 0 {
 		opts.From = 256
@@ -62,7 +63,7 @@ func NewSizeTracker(a mem.Allocator, opts SizeTrackerOptions) *SizeTracker {
 	if opts.From < 0 || opts.From&(opts.From-1) != 0 {
 		panic(fmt.Sprintf("layer: SizeTracker over an alignment of %d bytes: want a power of two", opts.From))
 	}
-	t := &SizeTracker{inner: a, opts: opts, loans: blockTable[trackedSize]{name: "SizeTracker"}}
+	t := &SizeTracker{inner: a, opts: opts, blocks: blockTable[trackedSize]{name: "SizeTracker"}}
 	t.refs.Store(1)
 	return t
 }
@@ -77,9 +78,9 @@ func (t *SizeTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions)
 	return t.alloc(t.inner, s, size, o)
 }
 
-// AllocRaw is Alloc of a block that starts at a multiple of alignment bytes, a power of two: TensorFlow's AllocateRaw. Up to
-// SizeTrackerOptions.From that is Alloc; beyond it the block is cut from a larger one, as Align does, and is not moved. Anything
-// but a power of two panics.
+// AllocRaw is Alloc of a block that starts at a multiple of alignment bytes, a power of two: TensorFlow's AllocateRaw.
+// Up to SizeTrackerOptions.From that is Alloc; beyond it the block is cut from a larger one, as Align does, and is not
+// moved. Anything but a power of two panics.
 func (t *SizeTracker) AllocRaw(s driver.Stream, alignment, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if alignment <= 0 || alignment&(alignment-1) != 0 {
 		panic(fmt.Sprintf("layer: SizeTracker: AllocRaw at a multiple of %d: want a power of two", alignment))
@@ -113,7 +114,7 @@ func (t *SizeTracker) alloc(from mem.Allocator, s driver.Stream, size int64, o m
 	if err != nil || b.Ptr == 0 {
 		return mem.Block{}, err
 	}
-	b = t.loans.lend(s.ID(), size, b, b, trackedSize{id: t.ids.Add(1), from: from})
+	b = t.blocks.add(s.ID(), size, b, b, trackedSize{id: t.ids.Add(1), from: from})
 	t.count(b.Size, 1)
 	lent = true
 	return b, nil
@@ -132,8 +133,8 @@ func (t *SizeTracker) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := t.loans.take(b, used)
-	rec.more.from.Free(rec.below, used...)
+	rec := t.blocks.remove(b, used)
+	rec.value.from.Free(rec.below, used...)
 	t.count(-b.Size, -1)
 	t.drop()
 }
@@ -146,16 +147,18 @@ func (t *SizeTracker) drop() {
 }
 
 // RequestedSize implements mem.SizeTracker.
-func (t *SizeTracker) RequestedSize(b mem.Block) int64 { return t.loans.peek("RequestedSize", b).asked }
+func (t *SizeTracker) RequestedSize(b mem.Block) int64 {
+	return t.blocks.get("RequestedSize", b).requested
+}
 
 // AllocatedSize implements mem.SizeTracker.
 func (t *SizeTracker) AllocatedSize(b mem.Block) int64 {
-	return t.loans.peek("AllocatedSize", b).lent.Size
+	return t.blocks.get("AllocatedSize", b).block.Size
 }
 
 // AllocationID implements mem.SizeTracker.
 func (t *SizeTracker) AllocationID(b mem.Block) uint64 {
-	return t.loans.peek("AllocationID", b).more.id
+	return t.blocks.get("AllocationID", b).value.id
 }
 
 // Sizes returns what went through so far: TensorFlow's GetSizes.
@@ -165,10 +168,10 @@ func (t *SizeTracker) Sizes() SizeTotals {
 	return t.sizes
 }
 
-// Retire ends the owner's hold: no more is allocated, blocks on loan stay so, and once the last of them is back, or now if there
-// is none, done is called, once, with what went through. It is how TensorFlow's TrackingAllocator, which counts references,
-// deletes itself. done may close the layer below; it runs on the goroutine of that last Free, without a lock. Nil is nobody to
-// call. Retiring twice panics.
+// Retire ends the owner's hold: no more is allocated, blocks on loan stay so, and once the last of them is back, or now
+// if there is none, done is called, once, with what went through. It is how TensorFlow's TrackingAllocator, which
+// counts references, deletes itself. done may close the layer below; it runs on the goroutine of that last Free,
+// without a lock. Nil is nobody to call. Retiring twice panics.
 func (t *SizeTracker) Retire(done func(SizeTotals)) {
 	if !t.retired.CompareAndSwap(false, true) {
 		panic("layer: SizeTracker: Retire after Retire")
@@ -186,32 +189,35 @@ func (t *SizeTracker) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
-	rec := t.loans.peek("Movable", b)
-	return mem.Movable(rec.more.from, rec.below, t.loans.follow(b, h))
+	rec := t.blocks.get("Movable", b)
+	return mem.Movable(rec.value.from, rec.below, t.blocks.holder(b, h))
 }
 
 // SlowSizes implements SlowSizer.
 func (t *SizeTracker) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return t.loans.SlowSizes(p)
+	return t.blocks.SlowSizes(p)
 }
 
-// Unwrap implements mem.Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not aligned.
+// Unwrap implements mem.Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not
+// aligned.
 func (t *SizeTracker) Unwrap() mem.Allocator { return t.inner }
 
-// A SlowSizer is a layer that hands out other blocks than the layer below knows, and finds their sizes by address. All such
-// adaptors of this package are.
+// A SlowSizer is a layer that hands out other blocks than the layer below knows, and finds their sizes by address. All
+// such adaptors of this package are.
 type SlowSizer interface {
 	mem.Allocator
 
-	// SlowSizes returns what was asked for of the block on loan that starts at p, and its size, both in bytes. It reports
-	// false if no block of this layer that is on loan starts at p. It may look at every block. Safe for concurrent use.
+	// SlowSizes returns what was asked for of the block on loan that starts at p, and its size, both in bytes. It
+	// reports false if no block of this layer that is on loan starts at p. It may look at every block. Safe for
+	// concurrent use.
 	SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool)
 }
 
 // SlowSizes returns what was asked for of the block of a that starts at p, and its size, both in bytes: TensorFlow's
-// AllocatedSizeSlow, for callers that have an address alone. The answer is that of the topmost layer that is a SlowSizer or
-// a Snapshotter, so of an allocator that is a SizeTracker it is what RequestedSize and AllocatedSize say. It takes as long
-// as there are blocks. It reports false if there is no such layer, or if no block on loan from it starts at p.
+// AllocatedSizeSlow, for callers that have an address alone. The answer is that of the topmost layer that is a
+// SlowSizer or a Snapshotter, so of an allocator that is a SizeTracker it is what RequestedSize and AllocatedSize say.
+// It takes as long as there are blocks. It reports false if there is no such layer, or if no block on loan from it
+// starts at p.
 func SlowSizes(a mem.Allocator, p driver.Pointer) (requested, allocated int64, ok bool) {
 	for layer := range mem.Layers(a) {
 		switch l := layer.(type) {
@@ -239,8 +245,8 @@ func sizesIn(segments []mem.SegmentInfo, p driver.Pointer) (requested, allocated
 	return 0, 0, false
 }
 
-// FrameworkStats implements mem.FrameworkReporter: what the layers below say or, if they count nothing, what went through
-// here.
+// FrameworkStats implements mem.FrameworkReporter: what the layers below say or, if they count nothing, what went
+// through here.
 func (t *SizeTracker) FrameworkStats() mem.FrameworkStats {
 	if s, ok := mem.FrameworkStatsOf(t.inner); ok {
 		return s

@@ -20,12 +20,13 @@ import (
 //	live    on loan
 //	spent   freed while other streams used it, or of a retired slab; it comes back with its slab
 //
-// Invariant: free + live + spent = count; the slabs with free pieces that are not retired, and no others, are in their stream's list of open ones.
+// Invariant: free + live + spent = count; the slabs with free pieces that are not retired, and no others, are in their
+// stream's list of open ones.
 type Slabs struct {
 	inner  mem.Allocator
 	size   int64 // of a piece
 	count  int64 // pieces of a slab
-	loans  blockTable[slabPiece]
+	blocks blockTable[slabPiece]
 	shards [tableShards]slabShard // by stream
 }
 
@@ -51,21 +52,22 @@ type slabPiece struct {
 	piece uint32
 }
 
-// Slab returns an allocator that serves requests of at most size bytes with pieces of just that size, cut from blocks of a
-// with count pieces each, and passes larger ones on to a. It is RMM's fixed_size_memory_resource, per stream. All pieces
-// are alike, so nothing fragments but whole slabs. A multiple of what a aligns to keeps pieces aligned. A size or count that
-// is not positive, or a product past 2^63, panics.
+// Slab returns an allocator that serves requests of at most size bytes with pieces of just that size, cut from blocks
+// of a with count pieces each, and passes larger ones on to a. It is RMM's fixed_size_memory_resource, per stream. All
+// pieces are alike, so nothing fragments but whole slabs. A multiple of what a aligns to keeps pieces aligned. A size
+// or count that is not positive, or a product past 2^63, panics.
 //
-// A slab does not know what is captured: pieces of one serve a graph and others by turns. Captured work allocates below, where
-// its requests go to a pool of their own.
+// A slab does not know what is captured: pieces of one serve a graph and others by turns. Captured work allocates
+// below, where its requests go to a pool of their own.
 //
 // Slabs without live pieces are kept, and go back in EmptyCache, when a has no room for something, and at once if other
-// streams used pieces of them: a then waits for those. A warm call takes two short locks, which streams share eight by eight.
+// streams used pieces of them: a then waits for those. A warm call takes two short locks, which streams share eight by
+// eight.
 func NewSlabs(a mem.Allocator, size, count int64) *Slabs {
 	if size <= 0 || count <= 0 || count > 1<<24 || size > 1<<62/count {
 		panic(fmt.Sprintf("layer: Slabs of %d pieces of %d bytes", count, size))
 	}
-	return &Slabs{inner: a, size: size, count: count, loans: blockTable[slabPiece]{name: "Slab"}}
+	return &Slabs{inner: a, size: size, count: count, blocks: blockTable[slabPiece]{name: "Slab"}}
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
@@ -73,8 +75,9 @@ func (x *Slabs) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return x.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With NoRetry no slabs are given back to make room. With FreedBefore the request goes to
-// the layer below, whatever its size: nobody counted when pieces were freed. So does one with a Key: pieces are of no pool.
+// AllocWith implements mem.OptionsAllocator. With NoRetry no slabs are given back to make room. With FreedBefore the
+// request goes to the layer below, whatever its size: nobody counted when pieces were freed. So does one with a Key:
+// pieces are of no pool.
 func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("layer: Slabs: Alloc", s)
 	size, o = o.Rounded(size)
@@ -84,7 +87,7 @@ func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 		if err != nil || b.Ptr == 0 {
 			return mem.Block{}, err
 		}
-		return x.loans.lend(id, size, b, b, slabPiece{}), nil
+		return x.blocks.add(id, size, b, b, slabPiece{}), nil
 	}
 	shard := &x.shards[id%tableShards]
 	shard.mu.Lock()
@@ -117,7 +120,7 @@ func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	}
 	shard.mu.Unlock()
 	lent := mem.Block{Ptr: sl.block.Ptr + driver.Pointer(int64(piece)*x.size), Size: x.size}
-	return x.loans.lend(id, size, lent, mem.Block{}, slabPiece{sl, piece}), nil
+	return x.blocks.add(id, size, lent, mem.Block{}, slabPiece{sl, piece}), nil
 }
 
 // open returns the list of a stream's open slabs. The caller holds mu.
@@ -129,8 +132,9 @@ func (h *slabShard) open(id driver.StreamID) *[]*slab {
 	return &h.streams[at]
 }
 
-// retire takes slabs of other streams of s's number from the end of the list, so that s gets none of their pieces: what is
-// below knows those as another's. It returns one that is to go back below, or nil once none is left there. The caller holds mu.
+// retire takes slabs of other streams of s's number from the end of the list, so that s gets none of their pieces: what
+// is below knows those as another's. It returns one that is to go back below, or nil once none is left there. The
+// caller holds mu.
 func (h *slabShard) retire(s driver.Stream) *slab {
 	open := h.open(s.ID())
 	for n := len(*open) - 1; n >= 0 && (*open)[n].stream != s; n-- {
@@ -162,8 +166,8 @@ func (x *Slabs) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := x.loans.take(b, used)
-	sl := rec.more.slab
+	rec := x.blocks.remove(b, used)
+	sl := rec.value.slab
 	if sl == nil {
 		x.inner.Free(rec.below, used...)
 		return
@@ -183,7 +187,7 @@ func (x *Slabs) Free(b mem.Block, used ...driver.Stream) {
 	open := shard.open(id)
 	sl.live--
 	if !spent {
-		if sl.free = append(sl.free, rec.more.piece); len(sl.free) == 1 {
+		if sl.free = append(sl.free, rec.value.piece); len(sl.free) == 1 {
 			*open = append(*open, sl)
 		}
 	}
@@ -227,8 +231,9 @@ func (x *Slabs) EmptyCache() error {
 
 // SlowSizes implements SlowSizer.
 func (x *Slabs) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return x.loans.SlowSizes(p)
+	return x.blocks.SlowSizes(p)
 }
 
-// Unwrap implements mem.Wrapper. Reports found below have slabs for blocks. Slabs is no Mover: pieces stay in their slabs.
+// Unwrap implements mem.Wrapper. Reports found below have slabs for blocks. Slabs is no Mover: pieces stay in their
+// slabs.
 func (x *Slabs) Unwrap() mem.Allocator { return x.inner }

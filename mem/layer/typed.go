@@ -14,7 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Typed allocates elements of one type: TensorFlow's Allocate<T> and Deallocate<T>, with its RunCtor and RunDtor. See NewTyped.
+// Typed allocates elements of one type: TensorFlow's Allocate<T> and Deallocate<T>, with its RunCtor and RunDtor. See
+// NewTyped.
 type Typed[T any] struct {
 	a        mem.Allocator
 	opts     TypedOptions[T]
@@ -26,29 +27,31 @@ type Typed[T any] struct {
 
 // TypedOptions say what becomes of elements. The zero value is for numbers: they are as the memory is.
 type TypedOptions[T any] struct {
-	// Visible is how Go code reaches the allocator's memory: Device.Visible() where that is the device's own. Nil is the topmost
-	// layer of the allocator that is a driver.Visible, as allocators of host memory are, which hand out what nobody uses; if
-	// there is none, Go code does not reach the memory.
+	// Visible is how Go code reaches the allocator's memory: Device.Visible() where that is the device's own. Nil is
+	// the topmost layer of the allocator that is a driver.Visible, as allocators of host memory are, which hand out
+	// what nobody uses; if there is none, Go code does not reach the memory.
 	Visible driver.Visible
 
-	// Construct makes one element, in the order of their numbers, and Destroy ends it, the last one first: once for each, in
-	// Free, or in an Alloc that fails for those whose Construct has succeeded. Both need elements that Go code reaches.
+	// Construct makes one element, in the order of their numbers, and Destroy ends it, the last one first: once for
+	// each, in Free, or in an Alloc that fails for those whose Construct has succeeded. Both need elements that Go code
+	// reaches.
 	Construct func(*T) error
 	Destroy   func(*T)
 
-	// ConstructBlock and DestroyBlock do that for all elements together, after Construct and before Destroy: by work that they
-	// queue on the block's stream, for memory that Go code does not reach. What ConstructBlock did before it failed is its own
-	// to undo.
+	// ConstructBlock and DestroyBlock do that for all elements together, after Construct and before Destroy: by work
+	// that they queue on the block's stream, for memory that Go code does not reach. What ConstructBlock did before it
+	// failed is its own to undo.
 	ConstructBlock func(driver.Stream, *Elements[T]) error
 	DestroyBlock   func(driver.Stream, *Elements[T])
 }
 
-// NewTyped returns an allocator of elements over a. Elements lie in blocks of a, but for those of a type that holds Go pointers,
-// strings and slices among them: Go's collector does not see what only a block points to, so these live on Go's heap, and a
-// block of the same size, which nobody touches, stands for them in a. Limits, quotas and statistics of a hold for both. So does
-// TensorFlow, which counts the array of its strings and not their text.
+// NewTyped returns an allocator of elements over a. Elements lie in blocks of a, but for those of a type that holds Go
+// pointers, strings and slices among them: Go's collector does not see what only a block points to, so these live on
+// Go's heap, and a block of the same size, which nobody touches, stands for them in a. Limits, quotas and statistics of
+// a hold for both. So does TensorFlow, which counts the array of its strings and not their text.
 //
-// It panics if Construct or Destroy are given for elements that Go code does not reach. Safe for concurrent use if the hooks are.
+// It panics if Construct or Destroy are given for elements that Go code does not reach. Safe for concurrent use if the
+// hooks are.
 func NewTyped[T any](a mem.Allocator, opts TypedOptions[T]) *Typed[T] {
 	kind := reflect.TypeFor[T]()
 	t := &Typed[T]{a: a, opts: opts, size: int64(kind.Size()), pointers: holdsPointers(kind), visible: opts.Visible}
@@ -99,14 +102,14 @@ func (e *Elements[T]) Len() int { return e.n }
 // Slice returns the elements, if Go code reaches them, and else nil. It is the memory itself, good until Free.
 func (e *Elements[T]) Slice() []T { return e.slice }
 
-// Block returns the block that they lie in; of elements on Go's heap, the one that stands for them; of none, the zero Block.
+// Block returns the block that they lie in; of elements on Go's heap, the one that stands for them; of none, the zero
+// Block.
 func (e *Elements[T]) Block() mem.Block { return e.block }
 
-// Alloc returns n elements for work queued on s from now on. Where Go code reaches them, it waits, until ctx ends,
-// for the work that is queued on s: their memory's last user may be among it. It does not if the allocator itself, with nothing
-// on top, is a driver.Visible. The error is that of the allocator, of
-// waiting, or of a hook; then all that was constructed has been destroyed, and the block is back. A negative n panics. So it is
-// when a hook panics.
+// Alloc returns n elements for work queued on s from now on. Where Go code reaches them, it waits, until ctx ends, for
+// the work that is queued on s: their memory's last user may be among it. It does not if the allocator itself, with
+// nothing on top, is a driver.Visible. The error is that of the allocator, of waiting, or of a hook; then all that was
+// constructed has been destroyed, and the block is back. A negative n panics. So it is when a hook panics.
 func (t *Typed[T]) Alloc(ctx context.Context, s driver.Stream, n int) (*Elements[T], error) {
 	return t.AllocWith(ctx, s, n, mem.AllocOptions{})
 }
@@ -130,7 +133,7 @@ func (t *Typed[T]) AllocWith(ctx context.Context, s driver.Stream, n int, o mem.
 			t.end(e, made)
 		}
 	}()
-	if err := t.show(ctx, e); err != nil {
+	if err := t.makeSlice(ctx, e); err != nil {
 		return nil, err
 	}
 	if t.opts.Construct != nil {
@@ -151,7 +154,7 @@ func (t *Typed[T]) AllocWith(ctx context.Context, s driver.Stream, n int, o mem.
 }
 
 // show makes the slice, if there is to be one.
-func (t *Typed[T]) show(ctx context.Context, e *Elements[T]) error {
+func (t *Typed[T]) makeSlice(ctx context.Context, e *Elements[T]) error {
 	if t.onHeap() || e.n == 0 {
 		e.slice = make([]T, e.n)
 		return nil
@@ -176,10 +179,11 @@ func (t *Typed[T]) show(ctx context.Context, e *Elements[T]) error {
 	return nil
 }
 
-// Free destroys the elements and takes them back. Work queued before this call on their stream, and on each in used, may still
-// touch them; if they are to be destroyed by Go code, it waits for that work first, where it can: a stream that is closed has done
-// its own, and one that captures, or whose device fails, is not waited for. Freeing twice panics, and what another Typed made.
-// Nil is nothing. If Destroy panics, the elements before it are not destroyed; the block goes back whatever panics.
+// Free destroys the elements and takes them back. Work queued before this call on their stream, and on each in used,
+// may still touch them; if they are to be destroyed by Go code, it waits for that work first, where it can: a stream
+// that is closed has done its own, and one that captures, or whose device fails, is not waited for. Freeing twice
+// panics, and what another Typed made. Nil is nothing. If Destroy panics, the elements before it are not destroyed; the
+// block goes back whatever panics.
 func (t *Typed[T]) Free(e *Elements[T], used ...driver.Stream) {
 	if e == nil {
 		return

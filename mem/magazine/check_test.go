@@ -4,20 +4,20 @@ import "fmt"
 
 // Check adds up what every place holds and compares it with what the place says. No call may be under way.
 func (c *Cache) Check() error {
-	c.lock()
-	defer c.unlock()
-	var held [2]flow
+	c.lockAll()
+	defer c.unlockAll()
+	var held [2]amount
 	add := func(magazine ref, class int, n uint16) (size int64, err error) {
 		for at := magazine; at != 0; n-- {
-			r := c.records.at(at)
-			if r.lent() || int(r.class) != class || n == 0 {
-				return 0, fmt.Errorf("class %d: record %d of class %d, lent %v, %d more to come", class, at, r.class, r.lent(), n)
+			r := c.blocks.at(at)
+			if r.live() || int(r.class) != class || n == 0 {
+				return 0, fmt.Errorf("class %d: record %d of class %d, lent %v, %d more to come", class, at, r.class, r.live(), n)
 			}
 			sum := &held[0]
 			if class > smallSize/unit {
 				sum = &held[1]
 			}
-			sum.add(r.block.Size, int64(r.first))
+			sum.add(r.block.Size, int64(r.requestedBelow))
 			size += r.block.Size
 			at = r.next
 		}
@@ -26,15 +26,15 @@ func (c *Cache) Check() error {
 		}
 		return size, nil
 	}
-	for i := range c.racks {
-		rk := &c.racks[i]
-		room := c.share.rack
-		for stream, sh := range rk.shelves {
+	for i := range c.processors {
+		rk := &c.processors[i]
+		room := c.limits.processor
+		for stream, sh := range rk.streams {
 			if sh == nil {
 				continue
 			}
-			left := c.share.shelf
-			for class, cell := range sh.cells {
+			left := c.limits.stream
+			for class, cell := range sh.classes {
 				top, err1 := add(cell.top, class, cell.n)
 				full, err2 := add(cell.full, class, cell.limit)
 				if err1 != nil || err2 != nil {
@@ -45,7 +45,7 @@ func (c *Cache) Check() error {
 			if left != sh.room || left < 0 {
 				return fmt.Errorf("rack %d, stream %d: room is %d, want %d", i, stream, sh.room, left)
 			}
-			room -= c.share.shelf - left
+			room -= c.limits.stream - left
 		}
 		if room != rk.room || room < 0 {
 			return fmt.Errorf("rack %d: room is %d, want %d", i, rk.room, room)
@@ -56,9 +56,9 @@ func (c *Cache) Check() error {
 		if d == nil {
 			continue
 		}
-		left, n := c.share.depot, int64(0)
+		left, n := c.limits.depot, int64(0)
 		for class, magazine := range d.stacks {
-			for ; magazine != 0; magazine = c.records.at(magazine).chain {
+			for ; magazine != 0; magazine = c.blocks.at(magazine).nextMagazine {
 				size, err := add(magazine, class, limitOf(uint32(class)))
 				if err != nil {
 					return fmt.Errorf("depot of stream %d: %v", stream, err)
@@ -69,7 +69,7 @@ func (c *Cache) Check() error {
 		if left != d.room || left < 0 || n != d.n.Load() {
 			return fmt.Errorf("depot of stream %d: room is %d, want %d; %d magazines, want %d", stream, d.room, left, d.n.Load(), n)
 		}
-		all -= c.share.depot - left
+		all -= c.limits.depot - left
 	}
 	if all != c.room.Load() || all < 0 {
 		return fmt.Errorf("depots: room is %d, want %d", c.room.Load(), all)

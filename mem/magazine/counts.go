@@ -2,26 +2,26 @@ package magazine
 
 import "sync/atomic"
 
-// counts are the blocks that came and went at one place: small ones and larger ones, as in statistics. Only their sums
-// over all places mean anything: a block may come at one and go at another.
-type counts [2]flows
+// counts are the blocks that one processorCache allocated and freed: small ones, then large ones. Only sums over all
+// processors are meaningful, since a block may be allocated on one processor and freed on another.
+type counts [2]poolCounts
 
-type flows struct {
-	lent flow // handed out of a magazine
-	back flow // freed into one
-	sent flow // given to the layer below, by Cache.sent; asked is what was asked of that
+type poolCounts struct {
+	allocated amount // from a magazine
+	freed     amount // into a magazine
+	returned  amount // given to the allocator below, by Cache.sent; asked is what was asked of that
 }
 
-// sent are blocks that were given to the layer below, small and larger ones. They are counted as they are given, with
-// Cache.sending held: who adds up finds those that are on their way held.
-type sent [2]struct{ n, bytes, asked atomic.Int64 }
+// sent are blocks that were given to the allocator below, small and larger ones. They are counted as they are given,
+// with Cache.sending held: who adds up finds those that are on their way held.
+type returnedCounts [2]struct{ n, bytes, asked atomic.Int64 }
 
 // A flow is so many blocks.
-type flow struct{ n, bytes, asked int64 }
+type amount struct{ n, bytes, requested int64 }
 
-func (k *counts) of(class uint32) *flows { return &k[pool(class)] }
+func (k *counts) of(class uint32) *poolCounts { return &k[pool(class)] }
 
-// pool is 0 for small blocks and 1 for larger ones.
+// pool returns 0 for small blocks and 1 for large ones.
 func pool(class uint32) int {
 	if class > smallSize/unit {
 		return 1
@@ -29,49 +29,49 @@ func pool(class uint32) int {
 	return 0
 }
 
-func (s *sent) add(class uint32, bytes, asked int64) {
+func (s *returnedCounts) add(class uint32, bytes, asked int64) {
 	to := &s[pool(class)]
 	to.n.Add(1)
 	to.bytes.Add(bytes)
 	to.asked.Add(asked)
 }
 
-func (f *flow) add(bytes, asked int64) {
+func (f *amount) add(bytes, asked int64) {
 	f.n++
 	f.bytes += bytes
-	f.asked += asked
+	f.requested += asked
 }
 
-func (f *flow) plus(g flow, sign int64) {
+func (f *amount) plus(g amount, sign int64) {
 	f.n += sign * g.n
 	f.bytes += sign * g.bytes
-	f.asked += sign * g.asked
+	f.requested += sign * g.requested
 }
 
 func (k *counts) plus(other *counts) {
 	for i := range k {
-		k[i].lent.plus(other[i].lent, 1)
-		k[i].back.plus(other[i].back, 1)
-		k[i].sent.plus(other[i].sent, 1)
+		k[i].allocated.plus(other[i].allocated, 1)
+		k[i].freed.plus(other[i].freed, 1)
+		k[i].returned.plus(other[i].returned, 1)
 	}
 }
 
-// held is what came and did not go. Its asked is what the layer below counts as requested and nobody has requested,
+// held is what came and did not go. Its asked is what the allocator below counts as requested and nobody has requested,
 // which includes, of blocks on loan, what their first borrowers asked for beyond the present ones.
-func (f *flows) held() flow {
-	h := f.back
-	h.plus(f.lent, -1)
-	h.plus(f.sent, -1)
+func (f *poolCounts) held() amount {
+	h := f.freed
+	h.plus(f.allocated, -1)
+	h.plus(f.returned, -1)
 	return h
 }
 
 // lock takes every lock but flushing and that of the records.
-func (c *Cache) lock() {
-	c.sending.Lock()
-	for i := range c.racks {
-		c.racks[i].mu.Lock()
+func (c *Cache) lockAll() {
+	c.returning.Lock()
+	for i := range c.processors {
+		c.processors[i].mu.Lock()
 	}
-	c.growing.Lock()
+	c.depotsMu.Lock()
 	for _, d := range c.depots {
 		if d != nil {
 			d.mu.Lock()
@@ -79,35 +79,35 @@ func (c *Cache) lock() {
 	}
 }
 
-func (c *Cache) unlock() {
+func (c *Cache) unlockAll() {
 	for _, d := range c.depots {
 		if d != nil {
 			d.mu.Unlock()
 		}
 	}
-	c.growing.Unlock()
-	for i := range c.racks {
-		c.racks[i].mu.Unlock()
+	c.depotsMu.Unlock()
+	for i := range c.processors {
+		c.processors[i].mu.Unlock()
 	}
-	c.sending.Unlock()
+	c.returning.Unlock()
 }
 
 // sum adds all counts up. The caller holds every lock.
 func (c *Cache) sum() (k counts) {
-	for i := range c.racks {
-		k.plus(&c.racks[i].counts)
+	for i := range c.processors {
+		k.plus(&c.processors[i].counts)
 	}
 	for i := range k {
-		s := &c.sent[i]
-		k[i].sent.plus(flow{s.n.Load(), s.bytes.Load(), s.asked.Load()}, 1)
+		s := &c.returned[i]
+		k[i].returned.plus(amount{s.n.Load(), s.bytes.Load(), s.asked.Load()}, 1)
 	}
 	return k
 }
 
-// Held returns how many blocks are held, and their bytes: to the layer below they are live.
+// Held returns how many blocks are held, and their bytes: to the allocator below they are live.
 func (c *Cache) Held() (n int, size int64) {
-	c.lock()
-	defer c.unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	k := c.sum()
 	small, large := k[0].held(), k[1].held()
 	return int(small.n + large.n), small.bytes + large.bytes

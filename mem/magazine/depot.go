@@ -19,44 +19,44 @@ type depot struct {
 
 // depotOf returns the depot of a stream, and makes it if need be.
 func (c *Cache) depotOf(stream driver.StreamID) *depot {
-	c.growing.Lock()
-	defer c.growing.Unlock()
+	c.depotsMu.Lock()
+	defer c.depotsMu.Unlock()
 	if n := int(stream) + 1; n > len(c.depots) {
 		c.depots = append(c.depots, make([]*depot, n-len(c.depots))...)
 	}
 	if c.depots[stream] == nil {
-		c.depots[stream] = &depot{stacks: make([]ref, classOf(c.opts.MaxSize)+1), room: c.share.depot}
+		c.depots[stream] = &depot{stacks: make([]ref, classOf(c.opts.MaxSize)+1), room: c.limits.depot}
 	}
 	return c.depots[stream]
 }
 
 // store puts a full magazine into a depot. If that passes the depot's share, or that of all, they are emptied first; a
 // magazine that is larger leaves. The caller holds the rack that the magazine is from.
-func (c *Cache) store(rk *rack, d *depot, class uint32, magazine ref, bytes int64, leaving ref) ref {
+func (c *Cache) store(pc *processorCache, d *depot, class uint32, magazine ref, bytes int64, evicted ref) ref {
 	for range 2 {
 		d.mu.Lock()
 		fits, fitsAll := d.room >= bytes, c.room.Add(-bytes) >= 0
 		if fits && fitsAll {
 			d.room -= bytes
-			c.records.at(magazine).chain, d.stacks[class] = d.stacks[class], magazine
+			c.blocks.at(magazine).nextMagazine, d.stacks[class] = d.stacks[class], magazine
 			d.n.Add(1)
 			d.mu.Unlock()
-			return leaving
+			return evicted
 		}
 		c.room.Add(bytes)
 		d.mu.Unlock()
 		if !fits {
-			leaving = c.empty(d, leaving)
+			evicted = c.evictDepot(d, evicted)
 		}
 		if !fitsAll {
-			leaving = c.emptyAll(leaving)
+			evicted = c.evictDepots(evicted)
 		}
 	}
-	return c.leave(magazine, leaving)
+	return c.evict(magazine, evicted)
 }
 
 // draw takes a magazine of at most so many bytes out of a depot, or returns 0. The caller may hold a rack.
-func (c *Cache) draw(d *depot, class uint32, atMost int64) (magazine ref, bytes int64) {
+func (c *Cache) take(d *depot, class uint32, atMost int64) (magazine ref, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if magazine = d.stacks[class]; magazine == 0 {
@@ -65,7 +65,7 @@ func (c *Cache) draw(d *depot, class uint32, atMost int64) (magazine ref, bytes 
 	if bytes = c.bytes(magazine); bytes > atMost {
 		return 0, 0
 	}
-	d.stacks[class] = c.records.at(magazine).chain
+	d.stacks[class] = c.blocks.at(magazine).nextMagazine
 	d.n.Add(-1)
 	d.room += bytes
 	c.room.Add(bytes)
@@ -74,42 +74,42 @@ func (c *Cache) draw(d *depot, class uint32, atMost int64) (magazine ref, bytes 
 
 // empty takes everything out of a depot, which may be nil, and adds it to the list of what leaves. The caller may hold
 // a rack.
-func (c *Cache) empty(d *depot, leaving ref) ref {
+func (c *Cache) evictDepot(d *depot, evicted ref) ref {
 	if d == nil {
-		return leaving
+		return evicted
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.n.Load() == 0 {
-		return leaving
+		return evicted
 	}
 	for class, magazine := range d.stacks {
 		for magazine != 0 {
-			next := c.records.at(magazine).chain
-			leaving = c.leave(magazine, leaving)
+			next := c.blocks.at(magazine).nextMagazine
+			evicted = c.evict(magazine, evicted)
 			magazine = next
 		}
 		d.stacks[class] = 0
 	}
-	c.room.Add(c.share.depot - d.room)
-	d.room = c.share.depot
+	c.room.Add(c.limits.depot - d.room)
+	d.room = c.limits.depot
 	d.n.Store(0)
-	return leaving
+	return evicted
 }
 
-func (c *Cache) emptyAll(leaving ref) ref {
-	c.growing.Lock()
-	defer c.growing.Unlock()
+func (c *Cache) evictDepots(evicted ref) ref {
+	c.depotsMu.Lock()
+	defer c.depotsMu.Unlock()
 	for _, d := range c.depots {
-		leaving = c.empty(d, leaving)
+		evicted = c.evictDepot(d, evicted)
 	}
-	return leaving
+	return evicted
 }
 
 // bytes adds up a magazine.
 func (c *Cache) bytes(magazine ref) (sum int64) {
 	for at := magazine; at != 0; {
-		r := c.records.at(at)
+		r := c.blocks.at(at)
 		sum += r.block.Size
 		at = r.next
 	}

@@ -1,47 +1,15 @@
-// Package magazine lets many goroutines allocate on one stream without meeting at one lock: an adaptor over any
-// allocator that keeps freed blocks near the processor that freed them. The design is Bonwick's (Magazines and Vmem,
-// USENIX 2001).
+// Package magazine adds per-processor caches of freed blocks to any allocator, so that many goroutines can allocate on
+// one stream without contending for one lock.
 //
-// # Structure
+//	a = magazine.New(a, magazine.Options{})
+//	b, err := a.Alloc(stream, size)
+//	a.Free(b)
 //
-// A Cache has a rack for each processor, a rack a shelf for each stream, and a shelf a cell for each class: the size of
-// a request in units of 512 bytes. A cell is two magazines, stacks of blocks: the top one, which Alloc takes from and
-// Free adds to, and perhaps a full one in reserve. When both are full the reserve goes to the stream's depot, which all
-// processors share; when both are empty one comes from there. So a goroutine that only allocates and another that only
-// frees meet once in a whole magazine.
-//
-// Each block has a record, found from its tag: the block as the layer below knows it, what was asked for, and a count
-// that is odd while the block is on loan. A block is
-//
-//	on loan   the borrower has it
-//	held      it is in a magazine; the layer below takes it for live
-//	leaving   it is on its way to the layer below, and in no magazine
-//
-// A block serves requests of the class that it was first asked for, and no other: what is wasted is what the layer
-// below wastes, and at most 511 bytes of it more. A block goes straight to the layer below when other streams use it.
-//
-// # Bounds
-//
-// One half of what Options allow is divided among the processors, the other is the depots'. A shelf, a rack or a depot
-// that would pass its share gives all that it holds back to the layer below: what has not been asked for in a long time
-// does not stay in the way of what is. When the layer below has no room, everything goes back and it is asked again.
-//
-// # Locks
-//
-// A warm Alloc or Free takes its rack's lock, which another processor wants only when a goroutine was moved in the
-// middle of a call, or to give blocks back; it writes to no memory that others write to, but for the block's record.
-// Which processor a goroutine runs on is a hint: with any other answer everything is right, and slower.
-//
-// In the order in which they may be taken: Cache.flushing; Cache.sending; racks, in their order; Cache.growing; a depot;
-// the records. None but the first two is held while the layer below allocates or frees, sending for reading; reports hold
-// all of them but flushing while they ask it.
-//
-// # What it does not do
-//
-// Which address a request gets depends on the scheduler. Statistics, events and recordings of the layer below do not
-// see the blocks that come and go above it; mem.Find finds statistics and a snapshot that do. It is no mem.Mover: blocks
-// that are held have nobody to follow them, so what is below moves none that came through here. Nothing tells an allocator
-// that a stream was closed: its blocks stay held, and serve the stream that gets its number, unless Flush is called.
+// A Cache is safe for concurrent use. Requests of up to Options.MaxSize bytes are served from the caches; larger ones
+// go to the allocator below. Cached blocks are live to the allocator below; mem.Find on a Cache finds statistics and a
+// snapshot that count them as inactive. The address of a block depends on the scheduler. Call Flush before a stream is
+// closed: its cached blocks serve the next stream with the same ID otherwise. A Cache is no mem.Mover: the allocator
+// below does not move blocks that were allocated through it.
 package magazine
 
 import (
@@ -58,50 +26,85 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Cache hands out the blocks of another allocator. Safe for concurrent use.
+// # Structure
+//
+// The design is Bonwick's (Magazines and Vmem, USENIX 2001). A Cache has a processorCache for each processor; that has
+// a streamCache for each stream; and that has a classCache for each size class: the size of a request in units of 512
+// bytes. A classCache is two magazines, stacks of blocks: Alloc takes from the top one and Free adds to it; the other
+// is full or absent. When both are full, the second goes to the stream's depot, which all processors share; when both
+// are empty, one comes from the depot. So a goroutine that only allocates and another that only frees take the depot's
+// lock once per magazine.
+//
+// Each block has a blockEntry, found from its tag: the block as the allocator below knows it, the requested size, and a
+// generation, which is odd while the block is live. A block is
+//
+//	live      allocated
+//	cached    in a magazine; the allocator below takes it for live
+//	evicted   on its way to the allocator below, in no magazine
+//
+// A block serves requests of its own size class only: beyond the waste of the allocator below at most 511 bytes are
+// wasted. A block that other streams use is freed below at once.
+//
+// # Bounds
+//
+// One half of what Options allow is divided among the processors, the other half is the depots'. A streamCache,
+// processorCache or depot that would exceed its limit returns all its blocks to the allocator below. If that has no
+// room, all cached blocks are returned and it is asked again.
+//
+// # Locks
+//
+// A warm Alloc or Free takes the lock of its processorCache. Another processor takes that lock only if a goroutine
+// moved in the middle of a call, or to return blocks. The number of the processor is a hint: a wrong one costs time
+// only.
+//
+// Order: Cache.flushing; Cache.returning; processorCaches in their order; Cache.depotsMu; one depot; the block table.
+// Only the first two are held while the allocator below allocates or frees, returning for reading. Reports hold all of
+// them but flushing while they ask it.
+
+// A Cache caches freed blocks of another allocator. Safe for concurrent use.
 type Cache struct {
-	below  mem.Allocator
-	report mem.Allocator // below, with statistics and a snapshot that know what is held
-	opts   Options
-	share  share
-	racks  []rack // a power of two
+	below      mem.Allocator
+	report     mem.Allocator // below, with statistics and a snapshot that know what is held
+	opts       Options
+	limits     limits
+	processors []processorCache // a power of two
 
-	records records // the first field of which is the last that a warm call reads
+	blocks blockTable // its first field is the last one that a warm call reads
 
-	flushing sync.Mutex // held by who gives everything back, until that is done
+	flushing sync.Mutex // held while all cached blocks are returned
 
-	sending sync.RWMutex // held for reading by who gives blocks to the layer below, and by reports
-	sent    sent         // what was held, and is the layer below's again
+	returning sync.RWMutex   // held for reading while blocks are returned to the allocator below
+	returned  returnedCounts // blocks that were cached and have been returned to the allocator below
 
-	growing   sync.Mutex   // guards depots
+	depotsMu  sync.Mutex   // guards depots
 	depots    []*depot     // by stream
 	room      atomic.Int64 // bytes that all depots may still take
 	suspended int          // under every lock
 	base      counts       // when accumulated statistics were reset; under every lock
 }
 
-// Options bound what a Cache holds. The zero value has the defaults. Negative values panic.
+// Options limit how much a Cache holds. The zero value has the defaults. Negative values panic.
 type Options struct {
-	// MaxSize is the largest request, in bytes, that is served from magazines. Larger ones go to the layer below, and
-	// their blocks are its own. 0 is 1 MiB, what mem/caching calls small; at most 8 MiB.
+	// MaxSize is the largest request, in bytes, that is served from magazines. Larger requests go to the allocator
+	// below. 0 is 1 MiB, the largest small block of mem/caching; the maximum is 8 MiB.
 	MaxSize int64
-	// Stream is how many bytes are held for one stream. 0 is 256 MiB.
+	// Stream is the maximum of bytes cached for one stream. 0 is 256 MiB.
 	Stream int64
-	// Total is how many bytes are held in all. 0 is 1 GiB.
+	// Total is the maximum of bytes cached in all. 0 is 1 GiB.
 	Total int64
 }
 
 const (
 	unit       = 512
-	maxMaxSize = 8 << 20 // below what can be oversize to mem/caching
-	smallSize  = 1 << 20 // what statistics call small
+	maxMaxSize = 8 << 20 // less than any oversize request of mem/caching
+	smallSize  = 1 << 20 // blocks up to it count as small in statistics
 )
 
-// A share is what one of each may hold, in bytes.
-type share struct{ shelf, rack, depot int64 }
+// A share are the bytes that one cache of each kind may hold.
+type limits struct{ stream, processor, depot int64 }
 
-// New returns a cache over an allocator, with magazines for as many processors as there are now (GOMAXPROCS). Blocks
-// that below handed out already are not the cache's to free.
+// New returns a cache over an allocator, with magazines for the current number of processors (GOMAXPROCS). Blocks that
+// were allocated from below directly must be freed there.
 func New(below mem.Allocator, opts Options) *Cache {
 	for _, o := range []struct {
 		n        *int64
@@ -116,84 +119,84 @@ func New(below mem.Allocator, opts Options) *Cache {
 	}
 	n := int64(1) << bits.Len(uint(runtime.GOMAXPROCS(0)-1))
 	c := &Cache{
-		below: below, opts: opts, racks: make([]rack, n),
-		share: share{shelf: opts.Stream / 2 / n, rack: opts.Total / 2 / n, depot: opts.Stream / 2},
+		below: below, opts: opts, processors: make([]processorCache, n),
+		limits: limits{stream: opts.Stream / 2 / n, processor: opts.Total / 2 / n, depot: opts.Stream / 2},
 	}
 	c.report = c.reporting()
-	c.records.init()
+	c.blocks.init()
 	c.room.Store(opts.Total / 2)
-	for i := range c.racks {
-		c.racks[i].room = c.share.rack
+	for i := range c.processors {
+		c.processors[i].room = c.limits.processor
 	}
 	return c
 }
 
-// Alloc implements mem.Allocator. Errors are those of the layer below; if it has no room, it has been asked again after
-// all held blocks were given back.
+// Alloc implements mem.Allocator. Errors are those of the allocator below. If that has no room, all cached blocks are
+// returned to it and it is asked again.
 func (c *Cache) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return c.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With NoRetry nothing that is held is given back to make room. With FreedBefore the request
-// goes to the layer below: nobody counted when blocks that are held were freed. So does one with a Key, which may be for a
-// private pool, and its block goes back there: it is never held.
+// AllocWith implements mem.OptionsAllocator. With NoRetry no cached block is returned to make room. A request with
+// FreedBefore goes to the allocator below, since the time of a cached block's free is not known. So does a request with
+// a Key, which may be for a private pool; its block is never cached.
 func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("magazine: Alloc", s)
 	size, o = o.Rounded(size)
 	if size <= 0 || size > c.opts.MaxSize {
-		return c.fetch(s, size, o)
+		return c.allocBelow(s, size, o)
 	}
 	stream, class := s.ID(), classOf(size)
-	rk := c.rack()
-	rk.mu.Lock()
-	if int(stream) < len(rk.shelves) && !rk.suspended && o.FreedBefore == nil && o.Key == nil {
-		if sh := rk.shelves[stream]; sh != nil {
-			cell := &sh.cells[class]
-			if cell.n > 0 || c.refill(rk, sh, class) {
-				if r := c.records.at(cell.top); r.block.Size >= size {
-					at := cell.top
-					cell.top, cell.n = r.next, cell.n-1
+	pc := c.local()
+	pc.mu.Lock()
+	if int(stream) < len(pc.streams) && !pc.suspended && o.FreedBefore == nil && o.Key == nil {
+		if sc := pc.streams[stream]; sc != nil {
+			cc := &sc.classes[class]
+			if cc.n > 0 || c.refill(pc, sc, class) {
+				if r := c.blocks.at(cc.top); r.block.Size >= size {
+					at := cc.top
+					cc.top, cc.n = r.next, cc.n-1
 					b := r.block
-					sh.room += b.Size
-					rk.room += b.Size
-					rk.counts.of(class).lent.add(b.Size, size)
-					r.asked = uint32(size)
-					b.Tag = r.lend(at)
-					rk.mu.Unlock()
+					sc.room += b.Size
+					pc.room += b.Size
+					pc.counts.of(class).allocated.add(b.Size, size)
+					r.requested = uint32(size)
+					b.Tag = r.markAllocated(at)
+					pc.mu.Unlock()
 					return b, nil
 				}
 			}
 		}
 	}
-	rk.mu.Unlock()
+	pc.mu.Unlock()
 	return c.allocNew(s, stream, class, size, o)
 }
 
-// allocNew gets a block from the layer below, and makes a record of it.
+// allocNew allocates a block below and enters it in the block table.
 func (c *Cache) allocNew(
 	s driver.Stream, stream driver.StreamID, class uint32, size int64, o mem.AllocOptions,
 ) (mem.Block, error) {
-	b, err := c.fetch(s, size, o)
+	b, err := c.allocBelow(s, size, o)
 	if err != nil || b.Size > c.opts.MaxSize {
 		return b, err
 	}
-	rk := c.rack()
-	rk.mu.Lock()
-	defer rk.mu.Unlock()
-	if rk.suspended || o.Key != nil {
+	pc := c.local()
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	if pc.suspended || o.Key != nil {
 		class = 0
 	} else {
-		c.shelfOf(rk, stream) // so that the next request looks into the depot
+		c.streamCacheOf(pc, stream) // so that the next request tries the depot
 	}
-	at := c.takeRecord(rk)
-	r := c.records.at(at)
-	r.block, r.asked, r.first, r.class, r.stream = b, uint32(size), uint32(size), class, stream
-	b.Tag = r.lend(at)
+	at := c.newEntry(pc)
+	r := c.blocks.at(at)
+	r.block, r.requested, r.requestedBelow, r.class, r.stream = b, uint32(size), uint32(size), class, stream
+	b.Tag = r.markAllocated(at)
 	return b, nil
 }
 
-// fetch asks the layer below, and again, for good, if there is no room before everything held is given back.
-func (c *Cache) fetch(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
+// allocBelow allocates below. If there is no room it returns all cached blocks and asks again.
+func (c *Cache) allocBelow(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if !o.NoRetry {
 		tentative := o
 		tentative.Tentative = true
@@ -206,58 +209,58 @@ func (c *Cache) fetch(s driver.Stream, size int64, o mem.AllocOptions) (mem.Bloc
 	return mem.AllocWith(c.below, s, size, o)
 }
 
-// Free implements mem.Allocator. A block that was freed already is always noticed, whoever has it now.
+// Free implements mem.Allocator. A double free always panics, also if the memory has been allocated again.
 func (c *Cache) Free(b mem.Block, used ...driver.Stream) {
 	if b.Size > c.opts.MaxSize {
-		c.below.Free(b, used...) // one of its own, or nobody's: then it says so
+		c.below.Free(b, used...) // not a cached size: below checks it
 		return
 	}
 	if b == (mem.Block{}) {
 		return
 	}
 	turns, at := splitTag(b.Tag)
-	r := c.records.find(at)
+	r := c.blocks.find(at)
 	if r == nil || r.block.Ptr != b.Ptr || r.block.Size != b.Size || turns%2 == 0 {
 		panicForeign(b)
 	}
 	check.Used("magazine: Free", used)
-	if !r.turns.CompareAndSwap(turns, turns+1) {
+	if !r.generation.CompareAndSwap(turns, turns+1) {
 		panicForeign(b)
 	}
 	if len(used) > 0 || r.class == 0 {
 		c.freeBelow(at, r, used)
 		return
 	}
-	rk := c.rack()
-	rk.mu.Lock()
-	if int(r.stream) < len(rk.shelves) {
-		if sh := rk.shelves[r.stream]; sh != nil && sh.room >= b.Size && rk.room >= b.Size {
-			if cell := &sh.cells[r.class]; cell.n < cell.limit {
-				rk.put(sh, cell, at, r)
-				rk.mu.Unlock()
+	pc := c.local()
+	pc.mu.Lock()
+	if int(r.stream) < len(pc.streams) {
+		if sc := pc.streams[r.stream]; sc != nil && sc.room >= b.Size && pc.room >= b.Size {
+			if cc := &sc.classes[r.class]; cc.n < cc.limit {
+				pc.put(sc, cc, at, r)
+				pc.mu.Unlock()
 				return
 			}
 		}
 	}
-	leaving := c.putSlow(rk, at, r)
-	rk.mu.Unlock()
-	c.send(leaving)
+	evicted := c.putSlow(pc, at, r)
+	pc.mu.Unlock()
+	c.returnBlocks(evicted)
 }
 
-// freeBelow frees a block that no magazine may have.
-func (c *Cache) freeBelow(at ref, r *record, used []driver.Stream) {
+// freeBelow frees a block that must not be cached.
+func (c *Cache) freeBelow(at ref, r *blockEntry, used []driver.Stream) {
 	b := r.block
-	// The record goes first: as soon as the layer below has the block, its address may be another's.
-	rk := c.rack()
-	rk.mu.Lock()
-	rk.counts.of(r.class).sent.asked += int64(r.first) - int64(r.asked)
-	c.giveRecord(rk, at, r)
-	rk.mu.Unlock()
+	// The entry goes first: once the allocator below has the block, the address may be allocated again.
+	pc := c.local()
+	pc.mu.Lock()
+	pc.counts.of(r.class).returned.requested += int64(r.requestedBelow) - int64(r.requested)
+	c.freeEntry(pc, at, r)
+	pc.mu.Unlock()
 	c.below.Free(b, used...)
 }
 
 func panicForeign(b mem.Block) {
-	panic(fmt.Sprintf("magazine: Free of a block that is not on loan (address %#x, %d bytes): "+
+	panic(fmt.Sprintf("magazine: Free of a block that is not live (address %#x, %d bytes): "+
 		"it was freed already, changed since Alloc, or another allocator made it", uint64(b.Ptr), b.Size))
 }
 

@@ -28,7 +28,7 @@ func (s stream) ID() driver.StreamID { return s.id }
 
 var s0, s1 driver.Stream = stream{id: 0}, stream{id: 1}
 
-// A ledger is a layer below that knows what it handed out: blocks of exactly the size asked for, in ascending order, as
+// A ledger is a allocator below that knows what it handed out: blocks of exactly the size asked for, in ascending order, as
 // long as they fit. It reports nothing.
 type ledger struct {
 	mu       sync.Mutex
@@ -134,7 +134,7 @@ func wantHeld(t testing.TB, c *magazine.Cache, n int, size int64) {
 	}
 }
 
-// What a warm call must not do: no call of the layer below, no driver call, no heap allocation.
+// What a warm call must not do: no call of the allocator below, no driver call, no heap allocation.
 func TestWarmTouchesNothing(t *testing.T) {
 	inner := sim.New(sim.Options{Total: 1 << 30, Unchecked: true})
 	dev := fault.Wrap(inner)
@@ -147,7 +147,7 @@ func TestWarmTouchesNothing(t *testing.T) {
 	}
 	// The goroutine may have been moved: each processor's first pair asks below.
 	if n := below.Stats().Allocation.All.Allocated - before; n > 64 {
-		t.Errorf("1000 warm pairs made the layer below allocate %d times", n)
+		t.Errorf("1000 warm pairs made the allocator below allocate %d times", n)
 	}
 	if n := dev.Calls() - calls; n != 0 {
 		t.Errorf("1000 warm pairs made %d driver calls", n)
@@ -218,7 +218,7 @@ func TestMisuse(t *testing.T) {
 	}
 	wantPanic(t, "with its next borrower", "magazine: Free", func() { c.Free(b) })
 	c.Free(again, s1)
-	wantPanic(t, "given to the layer below", "magazine: Free", func() { c.Free(again) })
+	wantPanic(t, "given to the allocator below", "magazine: Free", func() { c.Free(again) })
 	if len(below.live) != 0 {
 		t.Errorf("%d blocks are live below", len(below.live))
 	}
@@ -251,7 +251,7 @@ func TestConcurrentDoubleFree(t *testing.T) {
 	}
 }
 
-// Blocks that other streams use, and those that are too large, go straight to the layer below, with the streams.
+// Blocks that other streams use, and those that are too large, go straight to the allocator below, with the streams.
 func TestStraightBelow(t *testing.T) {
 	below := newLedger(1 << 40)
 	c := magazine.New(below, magazine.Options{MaxSize: 1 << 20})
@@ -271,7 +271,7 @@ func TestStraightBelow(t *testing.T) {
 	}
 }
 
-// If the layer below has no room, what is held goes back and it is asked once more, for good: a request that succeeds then
+// If the allocator below has no room, what is held goes back and it is asked once more, for good: a request that succeeds then
 // does not count as refused, and one that fails counts once. Any other error is the caller's.
 func TestNoRoom(t *testing.T) {
 	below := newLedger(10 << 20)
@@ -291,7 +291,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	b := mustAlloc(t, c, s0, 10<<20)
 	if below.refused != 0 {
-		t.Errorf("the layer below refused %d times", below.refused)
+		t.Errorf("the allocator below refused %d times", below.refused)
 	}
 	wantHeld(t, c, 0, 0)
 	if _, err := c.Alloc(s0, 512); !errors.Is(err, mem.ErrNoMemory) || below.refused != 1 {
@@ -316,14 +316,14 @@ func TestNoRetry(t *testing.T) {
 	wantHeld(t, c, 1, 1<<19)
 	b, err := c.AllocWith(s0, 1<<19, hasty)
 	if err != nil || b.Ptr != held.Ptr || below.refused != 2 {
-		t.Errorf("%+v, %v, want the block at %#x; the layer below refused %d times", b, err, uint64(held.Ptr), below.refused)
+		t.Errorf("%+v, %v, want the block at %#x; the allocator below refused %d times", b, err, uint64(held.Ptr), below.refused)
 	}
 	c.Free(b)
 	c.Free(mustAlloc(t, c, s0, 1<<20))
 }
 
 // Nobody knows when blocks that are held were freed: who asks gets others, which are held like all when they come back. If
-// there is no room, those that are held go back, so that the layer below counts.
+// there is no room, those that are held go back, so that the allocator below counts.
 func TestFreedBefore(t *testing.T) {
 	below := newLedger(8192)
 	c := newSingle(below, magazine.Options{})
@@ -376,7 +376,7 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// Flush names streams; EmptyCache goes on to the layer below; Close closes it.
+// Flush names streams; EmptyCache goes on to the allocator below; Close closes it.
 func TestFlush(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	c, below := over(t, dev, "", magazine.Options{})
@@ -421,7 +421,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// A layer below that cannot be closed, trimmed or asked is still a layer below.
+// A allocator below that cannot be closed, trimmed or asked is still a allocator below.
 func TestPlainLayerBelow(t *testing.T) {
 	below := newLedger(1 << 30)
 	c := magazine.New(below, magazine.Options{})
@@ -436,7 +436,7 @@ func TestPlainLayerBelow(t *testing.T) {
 		t.Error("there is a snapshot from nowhere")
 	}
 	if l, ok := mem.Find[*ledger](c); !ok || l != below {
-		t.Error("the layer below is not found")
+		t.Error("the allocator below is not found")
 	}
 }
 
@@ -625,7 +625,7 @@ func TestDepotGivesWhatFits(t *testing.T) {
 	wantHeld(t, c, 65, 52<<10)
 }
 
-// One goroutine allocates and another frees: magazines travel, and the layer below is asked for no more than is in
+// One goroutine allocates and another frees: magazines travel, and the allocator below is asked for no more than is in
 // flight and held.
 func TestProducerConsumer(t *testing.T) {
 	below := newLedger(1 << 40)
@@ -652,7 +652,7 @@ func TestProducerConsumer(t *testing.T) {
 	wg.Wait()
 	// Each processor keeps two magazines of 32 at most; one more is on its way.
 	if most := inFlight + 2 + 65*64; below.allocs > most || len(below.freed) > 0 {
-		t.Errorf("%d blocks handed over took %d from the layer below, want at most %d; %d went back there",
+		t.Errorf("%d blocks handed over took %d from the allocator below, want at most %d; %d went back there",
 			n, below.allocs, most, len(below.freed))
 	}
 }

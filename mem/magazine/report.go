@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// reporting returns the layer below with its statistics and its snapshot, as far as it has them, put right.
+// reporting returns the allocator below with its statistics and its snapshot, as far as it has them, put right.
 func (c *Cache) reporting() mem.Allocator {
 	reporter, counts := mem.Find[mem.StatsReporter](c.below)
 	snapshotter, snapshots := mem.Find[mem.Snapshotter](c.below)
@@ -36,25 +36,25 @@ type inner struct{ mem.Allocator }
 // Unwrap implements mem.Wrapper.
 func (l inner) Unwrap() mem.Allocator { return l.Allocator }
 
-// statistics are those of the layer below with held blocks as inactive ones. Peaks are as the layer below has them:
-// with the blocks that were held at the time.
+// statistics are those of the allocator below with held blocks as inactive ones. Peaks are as the allocator below has
+// them: with the blocks that were held at the time.
 type statistics struct {
 	c         *Cache
 	reporter  mem.StatsReporter
-	snapshots mem.Snapshotter // nil if the layer below has none
+	snapshots mem.Snapshotter // nil if the allocator below has none
 }
 
 // Stats implements mem.StatsReporter. If anything is held, it takes as long as a snapshot.
 func (s statistics) Stats() mem.Stats {
 	c := s.c
-	c.lock()
-	defer c.unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	stats := s.reporter.Stats()
 	now := c.sum()
 	for i := range now {
 		held, heldAtReset := now[i].held(), c.base[i].held()
-		risen := now[i].lent
-		risen.plus(c.base[i].lent, -1)
+		risen := now[i].allocated
+		risen.plus(c.base[i].allocated, -1)
 		fallen := risen
 		fallen.plus(held, 1)
 		fallen.plus(heldAtReset, -1)
@@ -64,7 +64,7 @@ func (s statistics) Stats() mem.Stats {
 		for _, a := range []*mem.StatArray{&stats.AllocatedBytes, &stats.ActiveBytes} {
 			shift(a, i, -held.bytes, risen.bytes, fallen.bytes)
 		}
-		shift(&stats.RequestedBytes, i, -held.asked, risen.asked, fallen.asked)
+		shift(&stats.RequestedBytes, i, -held.requested, risen.requested, fallen.requested)
 	}
 	if s.snapshots != nil && now[0].held().n+now[1].held().n > 0 {
 		for i, split := range c.split(s.snapshots.Snapshot()) {
@@ -86,8 +86,8 @@ func shift(a *mem.StatArray, pool int, current, risen, fallen int64) {
 }
 
 // split adds up the held blocks that share their segments, small and large. The caller holds every lock.
-func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]flow) {
-	records := c.records.byAddress()
+func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]amount) {
+	records := c.blocks.byAddress()
 	for i := range snapshot {
 		seg := &snapshot[i]
 		if seg.Expandable || len(seg.Blocks) == 1 {
@@ -98,7 +98,7 @@ func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]flow) {
 			sum = &sums[1]
 		}
 		for _, b := range seg.Blocks {
-			if r := records[b.Ptr]; b.State == mem.ActiveAllocated && r != nil && !r.lent() {
+			if r := records[b.Ptr]; b.State == mem.ActiveAllocated && r != nil && !r.live() {
 				sum.add(b.Size, 0)
 			}
 		}
@@ -111,14 +111,14 @@ func (s statistics) ResetPeakStats() { s.reporter.ResetPeakStats() }
 
 // ResetAccumulatedStats implements mem.StatsReporter.
 func (s statistics) ResetAccumulatedStats() {
-	s.c.lock()
-	defer s.c.unlock()
+	s.c.lockAll()
+	defer s.c.unlockAll()
 	s.reporter.ResetAccumulatedStats()
 	s.c.base = s.c.sum()
 }
 
-// segments are those of the layer below with held blocks as inactive ones, next to others that may be inactive too, and
-// with what the present borrowers asked for.
+// segments are those of the allocator below with held blocks as inactive ones, next to others that may be inactive too,
+// and with what the present borrowers asked for.
 type segments struct {
 	c         *Cache
 	snapshots mem.Snapshotter
@@ -127,10 +127,10 @@ type segments struct {
 // Snapshot implements mem.Snapshotter.
 func (s segments) Snapshot() []mem.SegmentInfo {
 	c := s.c
-	c.lock()
-	defer c.unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	snapshot := s.snapshots.Snapshot()
-	records := c.records.byAddress()
+	records := c.blocks.byAddress()
 	for i := range snapshot {
 		seg := &snapshot[i]
 		for j := range seg.Blocks {
@@ -139,9 +139,9 @@ func (s segments) Snapshot() []mem.SegmentInfo {
 			if r == nil || b.State != mem.ActiveAllocated {
 				continue
 			}
-			seg.RequestedSize += int64(r.asked) - b.RequestedSize
-			b.RequestedSize = int64(r.asked)
-			if !r.lent() {
+			seg.RequestedSize += int64(r.requested) - b.RequestedSize
+			b.RequestedSize = int64(r.requested)
+			if !r.live() {
 				b.State = mem.Inactive
 				seg.AllocatedSize -= b.Size
 				seg.ActiveSize -= b.Size
@@ -152,30 +152,30 @@ func (s segments) Snapshot() []mem.SegmentInfo {
 	return snapshot
 }
 
-// SlowSizes implements layer.SlowSizer. Blocks of over Options.MaxSize bytes are those of the layer below.
+// SlowSizes implements layer.SlowSizer. Blocks of over Options.MaxSize bytes are those of the allocator below.
 func (c *Cache) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	c.lock()
-	defer c.unlock()
-	r := c.records.byAddress()[p]
+	c.lockAll()
+	defer c.unlockAll()
+	r := c.blocks.byAddress()[p]
 	switch {
 	case r == nil:
 		return layer.SlowSizes(c.below, p)
-	case !r.lent():
+	case !r.live():
 		return 0, 0, false
 	}
-	return int64(r.asked), r.block.Size, true
+	return int64(r.requested), r.block.Size, true
 }
 
 // byAddress returns the records in use. The caller holds every rack.
-func (rs *records) byAddress() map[driver.Pointer]*record {
+func (rs *blockTable) byAddress() map[driver.Pointer]*blockEntry {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	m := make(map[driver.Pointer]*record)
+	m := make(map[driver.Pointer]*blockEntry)
 	for _, chunk := range *rs.chunks.Load() {
 		for i := range chunk {
 			r := &chunk[i]
 			// A block that leaves can have a second record, of the next borrower of its memory: that one counts.
-			if r.block.Ptr != 0 && (m[r.block.Ptr] == nil || r.lent()) {
+			if r.block.Ptr != 0 && (m[r.block.Ptr] == nil || r.live()) {
 				m[r.block.Ptr] = r
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // checkConcurrent has goroutines allocate on streams of their own and on ones they share, and free each other's blocks.
 // The model's lock is taken after Alloc and before Free only, so calls of the allocator overlap (behaviours 85, 90).
 func checkConcurrent(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	const workers = 4
 	var mu sync.Mutex // guards the model
 	handed := make(chan *block, 64)
@@ -28,7 +28,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 	free := func(b *block) bool {
 		mu.Lock()
 		err := w.check(b, b.writer, "before its free")
-		w.forget(b)
+		w.remove(b)
 		mu.Unlock()
 		w.a.Free(b.Block)
 		return fail(err)
@@ -63,7 +63,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 				}
 				b := &block{Block: mb, number: worker<<32 | i, owner: stream, pattern: byte(rng.IntN(255) + 1)}
 				mu.Lock()
-				err = w.adopt(b)
+				err = w.add(b)
 				if err == nil {
 					err = w.fill(b, stream)
 				}
@@ -91,7 +91,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 						return
 					}
 				case 3:
-					look(w.a)
+					readReports(w.a)
 				}
 				for len(own) > rng.IntN(40) {
 					if free(own[0]) {
@@ -113,7 +113,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 }
 
 // look reads what other goroutines may be changing.
-func look(a mem.Allocator) {
+func readReports(a mem.Allocator) {
 	if s, ok := mem.Find[mem.Snapshotter](a); ok {
 		s.Snapshot()
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // mustAlloc returns a filled block of the next number.
-func (w *world) mustAlloc(t testing.TB, stream int, size int64) *block {
+func (w *model) mustAlloc(t testing.TB, stream int, size int64) *block {
 	t.Helper()
 	w.next++
 	b, err := w.alloc(w.next, stream, size)
@@ -45,31 +45,31 @@ func sizes(cfg Config) []int64 {
 
 // checkSizes holds a block of every interesting size at once, then one after the other.
 func checkSizes(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	for _, size := range sizes(cfg) {
 		w.mustAlloc(t, 0, size)
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 	}
 	must(t, w.sync())
-	must(t, w.agreeSlowSizes())
+	must(t, w.checkSlowSizes())
 	for len(w.live) > 0 {
 		freed := w.live[0].Ptr
 		must(t, w.free(w.live[0]))
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 		if _, _, ok := layer.SlowSizes(w.a, freed); ok {
 			t.Fatalf("SlowSizes finds a block at %#x, where one was freed", uint64(freed))
 		}
 	}
 	for _, size := range sizes(cfg) {
 		must(t, w.free(w.mustAlloc(t, 1, size)))
-		must(t, w.agree(false))
+		must(t, w.checkReports(false))
 	}
 	must(t, w.finish())
 }
 
 // checkZero: a size of zero gives the zero block, which may be freed at will, and nothing changes (behaviour 11).
 func checkZero(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	keep := w.mustAlloc(t, 0, 512)
 	var before mem.Stats
 	stats, counts := mem.Find[mem.StatsReporter](w.a)
@@ -97,7 +97,7 @@ func checkZero(t testing.TB, cfg Config) {
 
 // checkTooLarge: what no device has room for is refused, and later work is unaffected (behaviours 22, 24, 75, 90).
 func checkTooLarge(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	keep := w.mustAlloc(t, 0, min(cfg.MaxBlock, 1<<20))
 	total := w.dev.Info().TotalMemory
 	for _, size := range []int64{
@@ -114,7 +114,7 @@ func checkTooLarge(t testing.TB, cfg Config) {
 		if len(err.Error()) == 0 {
 			t.Errorf("Alloc of %d bytes: the error has no text", size)
 		}
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 		must(t, w.check(keep, 1, "after a request that was refused"))
 		must(t, w.free(w.mustAlloc(t, 1, 513)))
 	}
@@ -124,7 +124,7 @@ func checkTooLarge(t testing.TB, cfg Config) {
 
 // checkMisuse: bugs of the caller panic, and the allocator works on.
 func checkMisuse(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	small, large := w.mustAlloc(t, 0, 512), w.mustAlloc(t, 0, cfg.MaxBlock)
 	w.wantPanic(t, "Alloc of -1 bytes", func() { w.a.Alloc(w.streams[0], -1) })
 	w.wantPanic(t, "Alloc of the least int64", func() { w.a.Alloc(w.streams[0], math.MinInt64) })
@@ -141,17 +141,17 @@ func checkMisuse(t testing.TB, cfg Config) {
 	for _, b := range []*block{small, large} {
 		must(t, w.free(b))
 		w.wantPanic(t, "Free of a freed block", func() { w.a.Free(b.Block) })
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 	}
 	again := w.mustAlloc(t, 1, 512)
 	must(t, w.check(again, 1, "after misuse"))
 	must(t, w.finish())
 }
 
-// checkNilStreams: a nil stream is a bug of the caller, whatever the size and wherever the memory would come from. Nothing
-// has changed then: a block that was to be freed is still live.
+// checkNilStreams: a nil stream is a bug of the caller, whatever the size and wherever the memory would come from.
+// Nothing has changed then: a block that was to be freed is still live.
 func checkNilStreams(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	for _, size := range []int64{1, 512, 4096, cfg.MaxBlock} {
 		size = min(size, cfg.MaxBlock)
 		for _, cached := range []bool{false, true} {
@@ -172,9 +172,10 @@ func checkNilStreams(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkRoundUp: AllocOptions.RoundUp rounds each request up, by the function mem.AllocWith and by the allocator's own method.
+// checkRoundUp: AllocOptions.RoundUp rounds each request up, by the function mem.AllocWith and by the allocator's own
+// method.
 func checkRoundUp(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	ways := []func(size, unit int64) (mem.Block, error){func(size, unit int64) (mem.Block, error) {
 		return mem.AllocWith(w.a, w.streams[0], size, mem.AllocOptions{RoundUp: unit})
 	}}
@@ -206,7 +207,7 @@ func checkRoundUp(t testing.TB, cfg Config) {
 }
 
 // wantPanic fails the test unless f panics with a prefix.
-func (w *world) wantPanic(t testing.TB, what string, f func()) {
+func (w *model) wantPanic(t testing.TB, what string, f func()) {
 	t.Helper()
 	defer func() {
 		t.Helper()
@@ -216,23 +217,23 @@ func (w *world) wantPanic(t testing.TB, what string, f func()) {
 		case !strings.Contains(fmt.Sprint(r), ": ") || strings.HasPrefix(fmt.Sprint(r), "runtime error"):
 			t.Errorf("%s panicked with %q: want the name of a package, a colon and the fact", what, r)
 		}
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 	}()
 	f()
 }
 
 // checkManySmall has many small blocks live, on all streams.
 func checkManySmall(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	rng := rand.New(rand.NewPCG(cfg.Seed, 3))
 	for round := range 3 {
 		for i := range 300 {
 			w.mustAlloc(t, i%cfg.Streams, 1+rng.Int64N(min(4096, cfg.MaxBlock)))
-			must(t, w.agree(false))
+			must(t, w.checkReports(false))
 		}
 		for i := 0; len(w.live) > 0 && (round == 2 || i < 250); i++ {
 			must(t, w.free(w.live[rng.IntN(len(w.live))]))
-			must(t, w.agree(false))
+			must(t, w.checkReports(false))
 		}
 	}
 	must(t, w.finish())
@@ -240,7 +241,7 @@ func checkManySmall(t testing.TB, cfg Config) {
 
 // checkFreeOrders frees neighbours in every order of five.
 func checkFreeOrders(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	size := min(300_000, cfg.MaxBlock)
 	var free func(order []int)
 	free = func(order []int) {
@@ -258,7 +259,7 @@ func checkFreeOrders(t testing.TB, cfg Config) {
 		}
 		for _, i := range order {
 			must(t, w.free(blocks[i]))
-			must(t, w.agree(true))
+			must(t, w.checkReports(true))
 		}
 	}
 	free(nil)
@@ -268,8 +269,8 @@ func checkFreeOrders(t testing.TB, cfg Config) {
 // checkExhaustion: a device with little memory runs out, and once blocks are freed requests succeed again, waiting for
 // pending frees if need be (behaviours 23, 28).
 func checkExhaustion(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
-	w.takeAway(t, 4*cfg.MaxBlock)
+	w := newModel(t, cfg, nil)
+	w.reserveMemory(t, 4*cfg.MaxBlock)
 	if w.available(t) > 4*cfg.MaxBlock {
 		return // a device that cannot be filled cannot be exhausted
 	}
@@ -290,7 +291,7 @@ func checkExhaustion(t testing.TB, cfg Config) {
 					t.Fatalf("%d bytes are live, and the device has %d", w.size, 4*cfg.MaxBlock)
 				}
 			}
-			must(t, w.agree(true))
+			must(t, w.checkReports(true))
 		}
 		if len(w.live) == 0 {
 			t.Fatalf("a device with %d bytes has no room for a block of %d", 4*cfg.MaxBlock, max(1, cfg.MaxBlock/64))
@@ -318,7 +319,7 @@ func checkExhaustion(t testing.TB, cfg Config) {
 
 // checkTentative: where a request that has just failed fails again as a tentative one, nothing counts that or hears of
 // it.
-func (w *world) checkTentative(t testing.TB, stream int, size int64) {
+func (w *model) checkTentative(t testing.TB, stream int, size int64) {
 	t.Helper()
 	if _, knows := w.a.(mem.OptionsAllocator); !knows {
 		return
@@ -354,7 +355,7 @@ func (w *world) checkTentative(t testing.TB, stream int, size int64) {
 
 // checkLayers: what mem.Find finds belongs to the allocator, and Layers ends.
 func checkLayers(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	n := 0
 	for layer := range mem.Layers(w.a) {
 		if n++; layer == nil || n > 100 {

@@ -38,8 +38,8 @@ func checkFaults(t testing.TB, cfg Config) {
 	t.Logf("%d driver calls have failed, each in a run of its own", failures)
 }
 
-// failEach runs a history once for every driver call that the allocator makes in it, which fails by a rule that gets its
-// number. It returns how many there are.
+// failEach runs a history once for every driver call that the allocator makes in it, which fails by a rule that gets
+// its number. It returns how many there are.
 func (h history) failEach(t testing.TB, cfg Config, tight bool, rule fault.Rule) int64 {
 	t.Helper()
 	for {
@@ -61,14 +61,14 @@ func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rul
 	in := injector{rule: rule}
 	r := runner{tolerate: in.tolerate}
 	reason := try(t, func(t testing.TB) {
-		w := newWorld(t, cfg, func(d driver.Device) driver.Device {
+		w := newModel(t, cfg, func(d driver.Device) driver.Device {
 			in.dev = fault.Wrap(d)
 			return in.dev
 		})
 		if tight {
-			w.takeAway(t, 3*cfg.MaxBlock)
+			w.reserveMemory(t, 3*cfg.MaxBlock)
 		}
-		w.around = in.around
+		w.callWrapper = in.call
 		must(t, in.run(&r, w, h))
 	})
 	*fired = in.failed > 0
@@ -80,21 +80,21 @@ func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rul
 
 // An injector makes driver calls fail by a rule, but only those that the allocator makes.
 type injector struct {
-	dev    *fault.Device
-	rule   fault.Rule
-	calls  int64 // that the allocator has made
-	failed int64 // of those
-	last   int64 // failed of the last call of the allocator
-	well   bool  // no more failures
+	dev     *fault.Device
+	rule    fault.Rule
+	calls   int64 // that the allocator has made
+	failed  int64 // of those
+	last    int64 // failed of the last call of the allocator
+	stopped bool  // no more failures
 }
 
-func (in *injector) around(call func()) {
+func (in *injector) call(call func()) {
 	rule := in.rule
 	rule.Nth -= in.calls
 	if rule.Nth < 1 && rule.Onwards {
 		rule.Nth = 1
 	}
-	if in.well || rule.Nth < 1 {
+	if in.stopped || rule.Nth < 1 {
 		in.dev.SetRules()
 	} else {
 		in.dev.SetRules(rule)
@@ -116,7 +116,7 @@ func (in *injector) tolerate(err error) bool {
 }
 
 // run is runner.run, and does again what failed.
-func (in *injector) run(r *runner, w *world, h history) error {
+func (in *injector) run(r *runner, w *model, h history) error {
 	r.users = map[int][]int{}
 	for i, o := range h {
 		r.at = i
@@ -124,7 +124,7 @@ func (in *injector) run(r *runner, w *world, h history) error {
 		if err := r.step(w, o); err != nil {
 			return err
 		}
-		if err := w.agree(false); err != nil {
+		if err := w.checkReports(false); err != nil {
 			return err
 		}
 		// With only one call failing, all is well again now, and what could not be done can be.
@@ -136,6 +136,6 @@ func (in *injector) run(r *runner, w *world, h history) error {
 		}
 	}
 	r.at = len(h)
-	in.well = true
+	in.stopped = true
 	return w.finish()
 }

@@ -17,7 +17,7 @@ import (
 // checkMoves: an allocator that moves blocks asks each holder first, waits for the streams that it names, brings all
 // bytes along, and says where they are. One that moves none keeps no holder (mem/move.go).
 func checkMoves(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	b := w.mustAlloc(t, 0, min(4096, cfg.MaxBlock))
 	moves, probe := w.probe(b)
 	if !moves {
@@ -58,13 +58,13 @@ func checkMoves(t testing.TB, cfg Config) {
 }
 
 // probe asks for a block to be movable, with a holder that nobody else has.
-func (w *world) probe(b *block) (bool, weak.Pointer[holder]) {
-	h := &holder{w: w, b: b}
+func (w *model) probe(b *block) (bool, weak.Pointer[testHolder]) {
+	h := &testHolder{w: w, b: b}
 	return mem.Movable(w.a, b.Block, h), weak.Make(h)
 }
 
 // slide makes holes on all streams, and has them closed while the streams that use the blocks are busy.
-func (w *world) slide(t testing.TB) {
+func (w *model) slide(t testing.TB) {
 	for round := range 4 {
 		var blocks []*block
 		for i := range 8 {
@@ -85,9 +85,9 @@ func (w *world) slide(t testing.TB) {
 				must(t, w.movable(b))
 			}
 		}
-		blocks[1+2*round].refuse()
+		blocks[1+2*round].toggleRefuse()
 		must(t, w.compact(on))
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 		for _, b := range w.live {
 			must(t, w.check(b, b.owner, "after a move"))
 		}
@@ -98,11 +98,11 @@ func (w *world) slide(t testing.TB) {
 		must(t, w.sync())
 		for _, b := range w.live {
 			if must(t, w.movable(b)); b.holder.refuses {
-				b.refuse()
+				b.toggleRefuse()
 			}
 		}
 		must(t, w.compact(0)) // nobody refuses, nothing is pending: the free memory is one hole
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 		for len(w.live) > 4 {
 			must(t, w.free(w.live[0]))
 		}
@@ -110,31 +110,31 @@ func (w *world) slide(t testing.TB) {
 }
 
 // A holder follows one block for the model.
-type holder struct {
-	w       *world
+type testHolder struct {
+	w       *model
 	b       *block
 	refuses bool
-	lifted  bool
+	moving  bool
 	from    mem.Block     // where it was lifted
 	on      driver.Stream // that moves it
 }
 
 // BeginMove implements mem.Holder.
-func (h *holder) BeginMove() ([]driver.Stream, bool) {
+func (h *testHolder) BeginMove() ([]driver.Stream, bool) {
 	w := h.w
 	switch {
 	case w.numbers[h.b.number] != h.b:
-		w.complain(fmt.Errorf("BeginMove of %v, which has been freed", h.b))
+		w.recordError(fmt.Errorf("BeginMove of %v, which has been freed", h.b))
 		return nil, false
-	case h.lifted:
-		w.complain(fmt.Errorf("BeginMove of %v, which has not landed since it was lifted", h.b))
+	case h.moving:
+		w.recordError(fmt.Errorf("BeginMove of %v, which has not landed since it was lifted", h.b))
 		return nil, false
 	case h.refuses:
 		return nil, false
 	}
-	h.lifted, h.from = true, h.b.Block
-	w.lifted = append(w.lifted, h)
-	w.displace(h.b) // another may come here before this one lands
+	h.moving, h.from = true, h.b.Block
+	w.moving = append(w.moving, h)
+	w.unlist(h.b) // another may come here before this one lands
 	var used []driver.Stream
 	for _, u := range w.users(h.b) {
 		used = append(used, w.streams[u])
@@ -143,54 +143,54 @@ func (h *holder) BeginMove() ([]driver.Stream, bool) {
 }
 
 // EndMove implements mem.Holder.
-func (h *holder) EndMove(b mem.Block, s driver.Stream) {
+func (h *testHolder) EndMove(b mem.Block, s driver.Stream) {
 	w := h.w
 	switch {
-	case !h.lifted:
-		w.complain(fmt.Errorf("EndMove of %v, which is not lifted", h.b))
+	case !h.moving:
+		w.recordError(fmt.Errorf("EndMove of %v, which is not lifted", h.b))
 		return
 	case s == nil && b != h.from:
-		w.complain(fmt.Errorf("%v landed, not moved, as %+v: want %+v", h.b, b, h.from))
+		w.recordError(fmt.Errorf("%v landed, not moved, as %+v: want %+v", h.b, b, h.from))
 	case b.Size != h.from.Size:
-		w.complain(fmt.Errorf("%v has become %d bytes by being moved", h.b, b.Size))
+		w.recordError(fmt.Errorf("%v has become %d bytes by being moved", h.b, b.Size))
 	}
-	h.lifted, h.b.Block, h.on = false, b, s
-	w.lifted = slices.DeleteFunc(w.lifted, func(l *holder) bool { return l == h })
-	if err := w.place(h.b); err != nil {
-		w.complain(fmt.Errorf("a move left %w", err))
+	h.moving, h.b.Block, h.on = false, b, s
+	w.moving = slices.DeleteFunc(w.moving, func(l *testHolder) bool { return l == h })
+	if err := w.list(h.b); err != nil {
+		w.recordError(fmt.Errorf("a move left %w", err))
 	}
 	if s != nil {
-		w.moves++
-		w.landed = append(w.landed, h)
+		w.moveCount++
+		w.moved = append(w.moved, h)
 	}
 }
 
 // complain keeps the first thing that goes wrong, for the end of the call.
-func (w *world) complain(err error) {
-	if w.wrong == nil {
-		w.wrong = err
+func (w *model) recordError(err error) {
+	if w.firstError == nil {
+		w.firstError = err
 	}
 }
 
 // call runs a call of the allocator, and lets the model follow the blocks that it moved.
-func (w *world) call(f func()) error {
-	w.around(f)
-	landed := w.landed
-	w.landed = nil
+func (w *model) call(f func()) error {
+	w.callWrapper(f)
+	landed := w.moved
+	w.moved = nil
 	for _, h := range landed {
 		if err := h.follow(); err != nil {
 			return err
 		}
 	}
-	if w.wrong == nil && len(w.lifted) > 0 {
-		w.complain(fmt.Errorf("%v was lifted, and has not landed by the end of the call", w.lifted[0].b))
+	if w.firstError == nil && len(w.moving) > 0 {
+		w.recordError(fmt.Errorf("%v was lifted, and has not landed by the end of the call", w.moving[0].b))
 	}
-	return w.wrong
+	return w.firstError
 }
 
 // follow makes later work on a block that was moved wait for what moved it, and for nothing else: the allocator has
 // waited for what came before.
-func (h *holder) follow() error {
+func (h *testHolder) follow() error {
 	m, err := h.on.Mark()
 	if err != nil {
 		return err
@@ -210,11 +210,11 @@ func (h *holder) follow() error {
 }
 
 // movable lets a block be moved.
-func (w *world) movable(b *block) error {
+func (w *model) movable(b *block) error {
 	if b.holder != nil {
 		return nil
 	}
-	b.holder = &holder{w: w, b: b}
+	b.holder = &testHolder{w: w, b: b}
 	ok := false
 	if err := w.call(func() { ok = mem.Movable(w.a, b.Block, b.holder) }); err != nil {
 		return err
@@ -226,7 +226,7 @@ func (w *world) movable(b *block) error {
 }
 
 // refuse makes the holder, if there is one, say no from now on, or yes again.
-func (b *block) refuse() {
+func (b *block) toggleRefuse() {
 	if b.holder != nil {
 		b.holder.refuses = !b.holder.refuses
 	}
@@ -234,13 +234,13 @@ func (b *block) refuse() {
 
 // compact has the allocator compact, if it can, and checks that it waits for nothing, and that what is free is one hole
 // if it may be.
-func (w *world) compact(stream int) error {
+func (w *model) compact(stream int) error {
 	c, ok := mem.Find[mem.Compactor](w.a)
 	if !ok {
 		return nil
 	}
 	pending := w.heldBack()
-	before := w.moves
+	before := w.moveCount
 	var err error
 	if wrong := w.call(func() { err = c.Compact(w.streams[stream]) }); wrong != nil {
 		return wrong
@@ -255,14 +255,14 @@ func (w *world) compact(stream int) error {
 	switch {
 	case err == nil && willing:
 		return w.oneHole()
-	case err != nil && !willing && w.moves == before && !errors.As(err, &failed):
+	case err != nil && !willing && w.moveCount == before && !errors.As(err, &failed):
 		return nil // it says why nothing could be moved
 	}
 	return err
 }
 
 // heldBack returns how many pieces of work each stream that is held has left.
-func (w *world) heldBack() map[int]int {
+func (w *model) heldBack() map[int]int {
 	out := map[int]int{}
 	for s, held := range w.held {
 		if held {
@@ -273,7 +273,7 @@ func (w *world) heldBack() map[int]int {
 }
 
 // oneHole checks that the free blocks of each segment are neighbours, unless others are yet to become free there.
-func (w *world) oneHole() error {
+func (w *model) oneHole() error {
 	snapshotter, ok := mem.Find[mem.Snapshotter](w.a)
 	if !ok {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 // checkMovesConcurrently has goroutines allocate, write, read and free on streams of their own, while others compact.
 func checkMovesConcurrently(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	const workers = 3
 	var failed sync.Once
 	fail := func(err error) bool {
@@ -35,9 +35,9 @@ func checkMovesConcurrently(t testing.TB, cfg Config) {
 			s := w.streams[worker%cfg.Streams]
 			rng := rand.New(rand.NewPCG(cfg.Seed, 0x6d6f7665<<8|uint64(worker)))
 			g := generator{rng: rng, cfg: cfg}
-			var own []*tenant
+			var own []*mover
 			for i := range max(100, cfg.Ops/8) {
-				n := &tenant{stream: s, pattern: byte(i%255 + 1)}
+				n := &mover{stream: s, pattern: byte(i%255 + 1)}
 				var err error
 				n.block, err = w.a.Alloc(s, g.size()/16+1)
 				if errors.Is(err, mem.ErrNoMemory) {
@@ -60,17 +60,17 @@ func checkMovesConcurrently(t testing.TB, cfg Config) {
 						return
 					}
 				case 2:
-					look(w.a)
+					readReports(w.a)
 				}
 				for len(own) > rng.IntN(30) {
-					if fail(own[0].leave(w.a)) {
+					if fail(own[0].free(w.a)) {
 						return
 					}
 					own = own[1:]
 				}
 			}
 			for _, n := range own {
-				fail(n.leave(w.a))
+				fail(n.free(w.a))
 			}
 		})
 	}
@@ -80,23 +80,23 @@ func checkMovesConcurrently(t testing.TB, cfg Config) {
 	}
 }
 
-// A tenant has a block that moves under it: its lock is held while it queues work, and from BeginMove to EndMove.
-type tenant struct {
+// A mover has a block that the allocator moves: its lock is held while it queues work, and from BeginMove to EndMove.
+type mover struct {
 	stream  driver.Stream
 	pattern byte
 
 	mu    sync.Mutex
 	block mem.Block
-	gone  bool
+	freed bool
 	err   error // of EndMove
 }
 
-// BeginMove implements mem.Holder. A tenant that is at work says no: it may be what the caller waits for.
-func (n *tenant) BeginMove() ([]driver.Stream, bool) {
+// BeginMove implements mem.Holder. A mover that is at work says no: it may be what the caller waits for.
+func (n *mover) BeginMove() ([]driver.Stream, bool) {
 	if !n.mu.TryLock() {
 		return nil, false
 	}
-	if n.gone {
+	if n.freed {
 		n.mu.Unlock()
 		return nil, false
 	}
@@ -104,7 +104,7 @@ func (n *tenant) BeginMove() ([]driver.Stream, bool) {
 }
 
 // EndMove implements mem.Holder.
-func (n *tenant) EndMove(b mem.Block, s driver.Stream) {
+func (n *mover) EndMove(b mem.Block, s driver.Stream) {
 	defer n.mu.Unlock()
 	n.block = b
 	if s == nil || s == n.stream {
@@ -115,13 +115,13 @@ func (n *tenant) EndMove(b mem.Block, s driver.Stream) {
 }
 
 // write fills the block. read looks at some of it.
-func (n *tenant) write() error {
+func (n *mover) write() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return errors.Join(n.err, n.stream.Fill(n.block.Ptr, n.pattern, n.block.Size))
 }
 
-func (n *tenant) read() error {
+func (n *mover) read() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	got := make([]byte, min(n.block.Size, 256))
@@ -138,10 +138,10 @@ func (n *tenant) read() error {
 }
 
 // leave frees the block: from here on its holder says no.
-func (n *tenant) leave(a mem.Allocator) error {
+func (n *mover) free(a mem.Allocator) error {
 	err := n.read()
 	n.mu.Lock()
-	n.gone = true
+	n.freed = true
 	b := n.block
 	n.mu.Unlock()
 	a.Free(b)

@@ -34,9 +34,9 @@ type failure struct {
 func (h history) run(t testing.TB, cfg Config, tight bool) *failure {
 	r := runner{}
 	reason := try(t, func(t testing.TB) {
-		w := newWorld(t, cfg, nil)
+		w := newModel(t, cfg, nil)
 		if tight {
-			w.takeAway(t, 3*cfg.MaxBlock)
+			w.reserveMemory(t, 3*cfg.MaxBlock)
 		}
 		must(t, r.run(w, h))
 	})
@@ -55,14 +55,14 @@ type runner struct {
 }
 
 // run runs a history to its end, frees what is left and closes the allocator.
-func (r *runner) run(w *world, h history) error {
+func (r *runner) run(w *model, h history) error {
 	r.users = map[int][]int{}
 	for i, o := range h {
 		r.at = i
 		if err := r.step(w, o); err != nil {
 			return err
 		}
-		if err := w.agree(o.kind == opSnapshot); err != nil {
+		if err := w.checkReports(o.kind == opSnapshot); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func (r *runner) run(w *world, h history) error {
 }
 
 // step does one operation.
-func (r *runner) step(w *world, o op) error {
+func (r *runner) step(w *model, o op) error {
 	b := w.numbers[o.block]
 	switch o.kind {
 	case opFree, opWrite, opCheck, opJoin, opMovable, opRefuse:
@@ -116,7 +116,7 @@ func (r *runner) step(w *world, o op) error {
 	case opMovable:
 		return w.movable(b)
 	case opRefuse:
-		b.refuse()
+		b.toggleRefuse()
 	case opCompact:
 		if err := w.compact(o.stream); err != nil && (r.tolerate == nil || !r.tolerate(err)) {
 			return fmt.Errorf("Compact: %w", err)
@@ -127,12 +127,12 @@ func (r *runner) step(w *world, o op) error {
 
 // mayRunOut reports whether a request may find no room. Cutting memory up badly is no breach of any promise, so with
 // little memory any may.
-func (w *world) mayRunOut(size int64) bool {
+func (w *model) mayRunOut(size int64) bool {
 	free, _, err := w.dev.Available()
 	return w.tight || err == nil && size > free/4
 }
 
-func (w *world) resetPeaks() {
+func (w *model) resetPeaks() {
 	if s, ok := mem.Find[mem.StatsReporter](w.a); ok {
 		s.ResetPeakStats()
 	}

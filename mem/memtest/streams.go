@@ -12,7 +12,7 @@ import (
 // checkUsedStreams: a block that other streams use when it is freed keeps its contents until they are done. Streams may
 // be named twice, the block's own among them, and ones that never touched it (behaviours 28, 30, 34).
 func checkUsedStreams(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	for round := range 12 {
 		size := sizes(cfg)[(round*7)%len(sizes(cfg))]
 		owner, user := round%2, 1-round%2
@@ -22,10 +22,10 @@ func checkUsedStreams(t testing.TB, cfg Config) {
 			must(t, w.rewrite(b, user))
 			must(t, w.check(b, user, "by the stream that uses it"))
 		}
-		w.forget(b)
+		w.remove(b)
 		all := []driver.Stream{w.streams[user], w.streams[owner], w.streams[user], w.streams[cfg.Streams-1]}
 		w.a.Free(b.Block, all[:1+round%4]...)
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 		for _, s := range []int{owner, user, cfg.Streams - 1} {
 			for range 3 {
 				c := w.mustAlloc(t, s, size) // filled at once: the samples of b show it if that is too soon
@@ -36,7 +36,7 @@ func checkUsedStreams(t testing.TB, cfg Config) {
 		}
 		w.hold(user, false)
 		must(t, w.sync())
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 		must(t, w.free(w.mustAlloc(t, owner, size)))
 	}
 	must(t, w.finish())
@@ -45,7 +45,7 @@ func checkUsedStreams(t testing.TB, cfg Config) {
 // checkUsedByMany: a block that several streams read is not handed out before the last of them is done, in whatever
 // order they finish (behaviour 35).
 func checkUsedByMany(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	for last := 1; last < cfg.Streams; last++ {
 		b := w.mustAlloc(t, 0, 1<<min(19, log2(cfg.MaxBlock)))
 		for s := 1; s < cfg.Streams; s++ {
@@ -57,11 +57,11 @@ func checkUsedByMany(t testing.TB, cfg Config) {
 			if s != last {
 				w.hold(s, false)
 			}
-			c := w.mustAlloc(t, 0, b.asked)
+			c := w.mustAlloc(t, 0, b.requested)
 			if w.sim != nil && !cfg.Waits && c.Ptr < b.end() && b.Ptr < c.end() && w.sim.Pending(w.streams[last].ID()) > 0 {
 				t.Fatalf("%v was handed out in place of %v, which s%d still reads", c, b, last)
 			}
-			must(t, w.agree(true))
+			must(t, w.checkReports(true))
 		}
 		w.hold(last, false)
 		must(t, w.sync())
@@ -75,7 +75,7 @@ func checkUsedByMany(t testing.TB, cfg Config) {
 // checkReuseWhileHeld: work of the block's own stream needs no waiting for: the block may come back at once, on that
 // stream, while its work is still queued; and on another stream only once it is done.
 func checkReuseWhileHeld(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	for s := range cfg.Streams {
 		w.hold(s, true)
 	}
@@ -84,13 +84,13 @@ func checkReuseWhileHeld(t testing.TB, cfg Config) {
 			b := w.mustAlloc(t, s, min(cfg.MaxBlock, 100_000<<(round%4)))
 			must(t, w.check(b, s, "by its own stream"))
 			must(t, w.free(b))
-			c := w.mustAlloc(t, s, b.asked)
+			c := w.mustAlloc(t, s, b.requested)
 			must(t, w.check(c, s, "by its own stream"))
 			if round%2 == 0 {
 				must(t, w.free(c))
 			}
 		}
-		must(t, w.agree(true))
+		must(t, w.checkReports(true))
 		if round == 5 {
 			must(t, w.empty()) // waits by itself for what is queued
 		}
@@ -102,12 +102,12 @@ func checkReuseWhileHeld(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkManyStreams: with more streams than a word has bits, random histories hold as they do with few. An allocator that makes
-// streams wait makes none wait for memory that it alone has used.
+// checkManyStreams: with more streams than a word has bits, random histories hold as they do with few. An allocator
+// that makes streams wait makes none wait for memory that it alone has used.
 func checkManyStreams(t testing.TB, cfg Config) {
 	const many = 200
 	cfg.Streams = max(cfg.Streams, many)
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	size := min(cfg.MaxBlock, 8<<10)
 	for _, busy := range []int{1, many - 2} {
 		own := many - 1
@@ -159,7 +159,7 @@ func log2(n int64) int {
 // checkStatistics: alloc and free move the counters and end at the baseline; peaks and accumulated counters are reset
 // (behaviours 1, 2, 10, 12).
 func checkStatistics(t testing.TB, cfg Config) {
-	w := newWorld(t, cfg, nil)
+	w := newModel(t, cfg, nil)
 	r, ok := mem.Find[mem.StatsReporter](w.a)
 	if !ok {
 		must(t, w.finish())

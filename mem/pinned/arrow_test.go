@@ -139,7 +139,7 @@ func TestArrowRecord(t *testing.T) {
 		t.Fatal("not found")
 	}
 	d.work(t, s)
-	record(t, a, b, s)
+	piece(t, a, b, s)
 	x.Free(p)
 	if reused(t, a, b) {
 		t.Error("reused while a stream uses it")

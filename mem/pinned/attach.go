@@ -45,7 +45,7 @@ func openMem(dev driver.Device, settings string, attach Attach) (mem.Allocator, 
 }
 
 // announce calls Config.Attach for a segment.
-func (a *Allocator) announce(seg *segment) (err error) {
+func (a *Allocator) attachSegment(seg *segment) (err error) {
 	if a.cfg.Attach == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (a *Allocator) announce(seg *segment) (err error) {
 }
 
 // withdraw calls what Attach returned.
-func (seg *segment) withdraw() error {
+func (seg *segment) callDetach() error {
 	if seg.detach == nil {
 		return nil
 	}

@@ -30,9 +30,9 @@ func alloc(t *testing.T, a *pinned.Allocator, size int64) pinned.Block {
 	return b
 }
 
-func record(t *testing.T, a *pinned.Allocator, b pinned.Block, s driver.Stream) {
+func piece(t *testing.T, a *pinned.Allocator, b pinned.Block, s driver.Stream) {
 	t.Helper()
-	if err := a.Record(b, s); err != nil {
+	if err := a.RecordStream(b, s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func TestBehaviour62(t *testing.T) {
 	d.hold(s)
 	fill(again.Bytes(), 1)
 	on := copyIn(t, d, s, again)
-	record(t, a, again, s)
+	piece(t, a, again, s)
 	a.Free(again)
 	other := alloc(t, a, 1024)
 	fill(other.Bytes(), 2)
@@ -156,13 +156,13 @@ func TestBehaviour63(t *testing.T) {
 	}
 	succeeds := func(what string, b pinned.Block) {
 		t.Helper()
-		if err := a.Record(b, s); err != nil {
+		if err := a.RecordStream(b, s); err != nil {
 			t.Errorf("Record %s: %v", what, err)
 		}
 	}
 	fails := func(what string, b pinned.Block) {
 		t.Helper()
-		if err := a.Record(b, s); !errors.Is(err, pinned.ErrNotLive) {
+		if err := a.RecordStream(b, s); !errors.Is(err, pinned.ErrNotLive) {
 			t.Errorf("Record %s: %v, want ErrNotLive", what, err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestBehaviour64(t *testing.T) {
 				var on driver.Pointer
 				if used {
 					on = copyIn(t, d, s, b)
-					record(t, a, b, s)
+					piece(t, a, b, s)
 				}
 				a.Free(b)
 				var graph driver.Graph
@@ -229,7 +229,7 @@ func TestBehaviour64(t *testing.T) {
 						t.Error("Close does not say that a block is kept")
 					}
 					want(t, a, "active_requests.current", 1)
-					a.Unkeep(b)
+					a.ReleaseCaptured(b)
 				}
 				want(t, a, "active_requests.current", 0)
 				closeAll(t, a, d)

@@ -79,7 +79,7 @@ func BenchmarkRecorded(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		blk, _ := a.Alloc(4096)
-		_ = a.Record(blk, s)
+		_ = a.RecordStream(blk, s)
 		a.Free(blk)
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 // A Block is page-locked memory on loan. It is a value: copies are the same block. The memory lies outside Go's heap.
 type Block struct {
-	bytes []byte
-	rec   *record
-	gen   uint64
+	bytes      []byte
+	rec        *piece
+	generation uint64
 }
 
 // Bytes returns the memory: as long as was asked for, with a capacity of all that is usable. It must not be touched
@@ -23,17 +23,17 @@ func (b Block) Bytes() []byte { return b.bytes }
 func (b Block) Size() int64 { return int64(cap(b.bytes)) }
 
 // A record is a piece of page-locked memory.
-type record struct {
+type piece struct {
 	owner *Allocator
 	pool  *pool // under owner.mu
 	segment
 
 	// Under owner.mu. uses belongs to await while the record is pending.
-	gen      uint64
-	asked    int64 // bytes, by the last loan
-	state    state
-	captured bool            // recorded on a stream that captured
-	uses     []driver.Stream // recorded, without repetition
+	generation uint64
+	requested  int64 // bytes, by the last loan
+	state      state
+	captured   bool            // recorded on a stream that captured
+	uses       []driver.Stream // recorded, without repetition
 
 	waits int // marks that are not reached yet; under owner.waiting
 }
@@ -43,21 +43,21 @@ type state uint8
 const (
 	live state = iota
 	pending
-	kept
+	captured
 	cached
-	leaving
-	gone
+	returning
+	returned
 )
 
-func (r *record) size() int64 { return int64(len(r.mem)) }
+func (r *piece) size() int64 { return int64(len(r.mem)) }
 
-func (r *record) block() Block {
-	return Block{bytes: r.mem[:r.asked], rec: r, gen: r.gen}
+func (r *piece) block() Block {
+	return Block{bytes: r.mem[:r.requested], rec: r, generation: r.generation}
 }
 
 // isLive reports whether b is on loan. The caller holds mu.
 func (a *Allocator) isLive(b Block) bool {
-	return b.rec != nil && b.rec.owner == a && b.rec.gen == b.gen && b.rec.state == live
+	return b.rec != nil && b.rec.owner == a && b.rec.generation == b.generation && b.rec.state == live
 }
 
 // Find returns the live block in which p lies as a whole, for callers that keep nothing but bytes. The slice may begin
@@ -84,21 +84,21 @@ func (a *Allocator) Find(p []byte) (Block, bool) {
 }
 
 // attach enters a record under its address. The caller holds mu.
-func (a *Allocator) attach(r *record) {
+func (a *Allocator) insert(r *piece) {
 	i, _ := a.search(address(r.mem))
 	a.byAddress = slices.Insert(a.byAddress, i, r)
 }
 
 // detach takes a record out that goes back to the driver, whose address may be handed out again before the call
 // returns. The caller holds mu.
-func (a *Allocator) detach(r *record) {
-	r.state = leaving
+func (a *Allocator) remove(r *piece) {
+	r.state = returning
 	i, _ := a.search(address(r.mem))
 	a.byAddress = slices.Delete(a.byAddress, i, i+1)
 }
 
 func (a *Allocator) search(at uintptr) (int, bool) {
-	return slices.BinarySearchFunc(a.byAddress, at, func(r *record, at uintptr) int {
+	return slices.BinarySearchFunc(a.byAddress, at, func(r *piece, at uintptr) int {
 		return cmp.Compare(address(r.mem), at)
 	})
 }

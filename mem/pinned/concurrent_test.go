@@ -46,7 +46,7 @@ func TestAllocHostHoldsUpNobody(t *testing.T) {
 	wg.Go(func() { a.Free(alloc(t, a, mib)) })
 	<-d.entered
 	b := alloc(t, a, 64) // these return while AllocHost does not
-	record(t, a, b, s)
+	piece(t, a, b, s)
 	a.Free(b)
 	b = alloc(t, a, 64)
 	if _, ok := a.Find(b.Bytes()); !ok {
@@ -118,7 +118,7 @@ func TestConcurrent(t *testing.T) {
 						if err := d.Pinned().CopyInAsync(s, on, b.Bytes()); err != nil {
 							t.Error(err)
 						}
-						if err := a.Record(b, s); err != nil {
+						if err := a.RecordStream(b, s); err != nil {
 							t.Error(err)
 						}
 						a.Free(b)

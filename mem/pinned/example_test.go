@@ -34,7 +34,7 @@ func Example() {
 	if err := dev.Pinned().CopyInAsync(s, to, b.Bytes()); err != nil {
 		panic(err)
 	}
-	if err := a.Record(b, s); err != nil {
+	if err := a.RecordStream(b, s); err != nil {
 		panic(err)
 	}
 	a.Free(b)

@@ -43,7 +43,7 @@ func TestPinnedOnCUDA(t *testing.T) {
 				must(s.Fill(p, 9, work))
 			}
 			must(d.Pinned().CopyInAsync(s, p, b.Bytes()))
-			record(t, a, b, s)
+			piece(t, a, b, s)
 			a.Free(b)
 			other := alloc(t, a, size)
 			if same(b, other) {

@@ -11,10 +11,10 @@ import (
 // check verifies what the package's comment says. The caller holds mu.
 func (a *Allocator) check() error {
 	var blocks, active, activeBytes int64
-	shelved := map[*record]bool{}
+	shelved := map[*piece]bool{}
 	records := map[*pool]int{}
 	for p := range a.pools() {
-		for n, list := range p.shelves {
+		for n, list := range p.buckets {
 			for i, r := range list {
 				if r.state != cached || r.pool != p || bucket(r.size()) != n || shelved[r] {
 					return fmt.Errorf("%d bytes in state %d on shelf %d of pool %v (twice: %t)", r.size(), r.state, n, p.id, shelved[r])
@@ -34,7 +34,7 @@ func (a *Allocator) check() error {
 		blocks++
 		records[r.pool]++
 		switch r.state {
-		case live, pending, kept:
+		case live, pending, captured:
 			active++
 			activeBytes += r.size()
 		case cached:
@@ -45,7 +45,7 @@ func (a *Allocator) check() error {
 		default:
 			return fmt.Errorf("a block in state %d has an address", r.state)
 		}
-		if r.way == carved {
+		if r.source == reserved {
 			parts++
 		}
 	}
@@ -78,7 +78,7 @@ func (a *Allocator) check() error {
 // pools visits all pools. The caller holds mu.
 func (a *Allocator) pools() iter.Seq[*pool] {
 	return func(yield func(*pool) bool) {
-		if !yield(&a.common) {
+		if !yield(&a.defaultPool) {
 			return
 		}
 		for _, p := range a.private {

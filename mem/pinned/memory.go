@@ -9,13 +9,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A MemAllocator serves page-locked memory as a mem.Allocator does. Blocks are addressed as the host does, and Bytes shows them;
-// the device's asynchronous copies take those slices. It implements driver.Visible. Safe for concurrent use.
+// A MemAllocator serves page-locked memory as a mem.Allocator does. Blocks are addressed as the host does, and Bytes
+// shows them; the device's asynchronous copies take those slices. It implements driver.Visible. Safe for concurrent
+// use.
 //
-// A block is idle when it is handed out: Go code may write to it at once, whatever its last user queued. So each is taken to be
-// used by the stream that it is for (see Allocator.Record): Alloc asks the device whether that stream captures, and Free takes a
-// mark on it and on the others that it is told of. What a capture used is kept until Allocator.Unkeep, for the block that Find
-// finds.
+// A block is idle when it is handed out: Go code may write to it at once, whatever its last user queued. So each is
+// taken to be used by the stream that it is for (see Allocator.Record): Alloc asks the device whether that stream
+// captures, and Free takes a mark on it and on the others that it is told of. What a capture used is kept until
+// Allocator.ReleaseCaptured, for the block that Find finds.
 type MemAllocator struct {
 	a      *Allocator
 	closes bool // it was made with a
@@ -43,11 +44,11 @@ func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions
 	if err != nil || b.rec == nil {
 		return mem.Block{}, err
 	}
-	if err := m.a.Record(b, s); err != nil {
+	if err := m.a.RecordStream(b, s); err != nil {
 		m.a.Free(b)
 		return mem.Block{}, err
 	}
-	return mem.Block{Ptr: driver.Pointer(address(b.bytes)), Size: b.Size(), Tag: b.gen}, nil
+	return mem.Block{Ptr: driver.Pointer(address(b.bytes)), Size: b.Size(), Tag: b.generation}, nil
 }
 
 // Free implements mem.Allocator. What the device says against it, Allocator.Err tells. It looks the block up among all.
@@ -56,12 +57,12 @@ func (m *MemAllocator) Free(b mem.Block, used ...driver.Stream) {
 		return
 	}
 	block, ok := m.find(b.Ptr)
-	if !ok || block.gen != b.Tag || block.Size() != b.Size || driver.Pointer(address(block.bytes)) != b.Ptr {
+	if !ok || block.generation != b.Tag || block.Size() != b.Size || driver.Pointer(address(block.bytes)) != b.Ptr {
 		panic(fmt.Sprintf("pinned: Free of a block that is not live (%d bytes at %#x): "+
 			"it was freed already, or another allocator made it", b.Size, uint64(b.Ptr)))
 	}
 	for _, s := range used {
-		m.a.note(m.a.Record(block, s)) // it is recorded in any case
+		m.a.recordError(m.a.RecordStream(block, s)) // it is recorded in any case
 	}
 	m.a.Free(block)
 }
@@ -98,7 +99,8 @@ func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
 	}
 }
 
-// Pinned returns the allocator whose memory this is: for its Err, Unkeep and Stats, where mem.Open or mem.AllocatorFor made it.
+// Pinned returns the allocator whose memory this is: for its Err, ReleaseCaptured and Stats, where mem.Open or
+// mem.AllocatorFor made it.
 func (m *MemAllocator) Pinned() *Allocator { return m.a }
 
 // EmptyCache implements mem.Trimmer.

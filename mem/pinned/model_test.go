@@ -168,7 +168,7 @@ func (m *model) copy() {
 	if !m.ok(m.d.Pinned().CopyInAsync(s, p, l.b.Bytes())) {
 		return
 	}
-	l.doubted = !m.ok(m.a.Record(l.b, s)) || l.doubted
+	l.doubted = !m.ok(m.a.RecordStream(l.b, s)) || l.doubted
 	if l.doubted && !slices.Contains(m.doubted, l) {
 		m.doubted = append(m.doubted, l)
 	}
@@ -270,7 +270,7 @@ func (m *model) drop() {
 	m.graphs = slices.Delete(m.graphs, i, i+1)
 	for _, l := range g.loans {
 		if l.graphs--; l.graphs == 0 {
-			m.a.Unkeep(l.b)
+			m.a.ReleaseCaptured(l.b)
 			l.doubted = false
 		}
 	}
@@ -304,7 +304,7 @@ func (m *model) end() {
 	}
 	for _, l := range m.doubted {
 		if l.doubted {
-			m.a.Unkeep(l.b)
+			m.a.ReleaseCaptured(l.b)
 		}
 	}
 	for _, p := range m.pools {

@@ -19,17 +19,17 @@ type waitList struct {
 // A wait is one mark that a pending block needs reached. A mark that could not be taken is tried again later, which can
 // only make the block wait longer than it must.
 type wait struct {
-	rec    *record
+	rec    *piece
 	mark   driver.Mark
 	marked bool
 }
 
 // await makes a pending block wait for the streams that use it. The caller holds no lock.
-func (a *Allocator) await(r *record) {
+func (a *Allocator) addWaits(r *piece) {
 	waits := make([]wait, len(r.uses))
 	for i, s := range r.uses {
 		waits[i].rec = r
-		a.note(a.take(&waits[i], s))
+		a.recordError(a.takeMark(&waits[i], s))
 	}
 	w := &a.waiting
 	w.Lock()
@@ -55,7 +55,7 @@ func (a *Allocator) await(r *record) {
 
 // take takes a mark on s, unless s captures: what was queued before the capture may be under way still when a mark of
 // the capture is reached. It asks before and after, so that a capture that begins or ends meanwhile is seen.
-func (a *Allocator) take(w *wait, s driver.Stream) error {
+func (a *Allocator) takeMark(w *wait, s driver.Stream) error {
 	before, _ := a.capturing(s) // if it fails, so does the one below
 	mark, err := s.Mark()
 	if errors.Is(err, driver.ErrClosed) {
@@ -75,7 +75,7 @@ func (a *Allocator) take(w *wait, s driver.Stream) error {
 // reached reports whether the work that w waits for is done.
 func (a *Allocator) reached(w *wait, s driver.Stream) (bool, error) {
 	if !w.marked {
-		if err := a.take(w, s); err != nil || !w.marked {
+		if err := a.takeMark(w, s); err != nil || !w.marked {
 			return false, err
 		}
 	}
@@ -94,24 +94,24 @@ func (a *Allocator) reached(w *wait, s driver.Stream) (bool, error) {
 
 // settle retires the blocks whose streams have reached their marks. On each stream it stops at the first mark that is
 // not. The caller holds no lock.
-func (a *Allocator) settle() {
-	var leave []*record
+func (a *Allocator) reclaimFinished() {
+	var leave []*piece
 	a.waiting.Lock()
 	for _, l := range a.waiting.lists {
-		leave = append(leave, a.pass(l, func(w *wait) bool {
+		leave = append(leave, a.finishWaits(l, func(w *wait) bool {
 			done, err := a.reached(w, l.stream)
-			a.note(err)
+			a.recordError(err)
 			return done
 		})...)
 	}
-	a.tidy()
+	a.dropEmptyLists()
 	a.waiting.Unlock()
-	a.dismiss(leave)
+	a.giveBackAll(leave)
 }
 
 // pass takes waits off the front of a list as long as they are done, and returns the blocks that leave because of that.
 // The caller holds waiting.
-func (a *Allocator) pass(l *waitList, done func(*wait) bool) (leave []*record) {
+func (a *Allocator) finishWaits(l *waitList, done func(*wait) bool) (leave []*piece) {
 	for len(l.waits) > 0 && done(&l.waits[0]) {
 		r := l.waits[0].rec
 		l.waits[0] = wait{}
@@ -125,21 +125,21 @@ func (a *Allocator) pass(l *waitList, done func(*wait) bool) (leave []*record) {
 }
 
 // tidy drops lists that are empty. The caller holds waiting.
-func (a *Allocator) tidy() {
+func (a *Allocator) dropEmptyLists() {
 	a.waiting.lists = slices.DeleteFunc(a.waiting.lists, func(l *waitList) bool { return len(l.waits) == 0 })
 	a.busy.Store(len(a.waiting.lists) > 0)
 }
 
 // dismiss gives back blocks that waited and are too large to be cached. The caller holds no lock.
-func (a *Allocator) dismiss(leave []*record) {
+func (a *Allocator) giveBackAll(leave []*piece) {
 	for _, r := range leave {
-		a.note(a.giveBack(r))
+		a.recordError(a.giveBack(r))
 	}
 }
 
 // finish counts one mark of a block as reached, and retires the block if it was the last. It reports whether the block
 // leaves. The caller holds waiting.
-func (a *Allocator) finish(r *record) (leaves bool) {
+func (a *Allocator) finish(r *piece) (leaves bool) {
 	if r.waits--; r.waits > 0 {
 		return false
 	}
@@ -169,12 +169,12 @@ func (a *Allocator) wait() error {
 		}
 		// Whether a mark was taken or not: what it would stand for is done.
 		a.waiting.Lock()
-		leave := a.pass(g.waitList, func(*wait) bool { return g.passed < g.upTo })
-		a.tidy()
+		leave := a.finishWaits(g.waitList, func(*wait) bool { return g.passed < g.upTo })
+		a.dropEmptyLists()
 		a.waiting.Unlock()
-		a.dismiss(leave)
+		a.giveBackAll(leave)
 	}
-	a.settle()
+	a.reclaimFinished()
 	return errors.Join(failures...)
 }
 
@@ -186,7 +186,7 @@ func (a *Allocator) poll() {
 		case <-a.stop:
 			return
 		}
-		a.settle()
+		a.reclaimFinished()
 		a.waiting.Lock()
 		if len(a.waiting.lists) == 0 {
 			a.waiting.polling = false

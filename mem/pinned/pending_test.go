@@ -18,7 +18,7 @@ func used(t *testing.T, d *device, a *pinned.Allocator, s driver.Stream, size in
 	b := alloc(t, a, size)
 	d.hold(s)
 	d.work(t, s)
-	record(t, a, b, s)
+	piece(t, a, b, s)
 	return b
 }
 
@@ -56,8 +56,8 @@ func TestWaitsForEveryStream(t *testing.T) {
 	b := used(t, d, a, x, 64)
 	d.hold(y)
 	d.work(t, y)
-	record(t, a, b, y)
-	record(t, a, b, x) // once more
+	piece(t, a, b, y)
+	piece(t, a, b, x) // once more
 	a.Free(b)
 	if n := d.CallsOf(fault.Mark); n != 2 {
 		t.Errorf("%d marks for two streams", n)
@@ -86,7 +86,7 @@ func TestMarkIsTakenAtFree(t *testing.T) {
 	a := open(t, d, pinned.Config{})
 	s := d.stream(t)
 	b := alloc(t, a, 64)
-	record(t, a, b, s)
+	piece(t, a, b, s)
 	d.hold(s)
 	d.work(t, s)
 	a.Free(b)
@@ -222,22 +222,22 @@ func TestUnkeep(t *testing.T) {
 	s, u := d.stream(t), d.stream(t)
 	capture := func(b pinned.Block) {
 		d.begin(t, s)
-		record(t, a, b, s)
+		piece(t, a, b, s)
 		_ = d.end(t, s)
 	}
 	b := alloc(t, a, 64) // still live
 	capture(b)
-	a.Unkeep(b)
+	a.ReleaseCaptured(b)
 	a.Free(b)
 	if !reused(t, a, b) {
-		t.Error("kept though Unkeep came before Free")
+		t.Error("kept though ReleaseCaptured came before Free")
 	}
 	b = used(t, d, a, u, 64) // waits
 	capture(b)
 	a.Free(b)
-	a.Unkeep(b)
+	a.ReleaseCaptured(b)
 	if reused(t, a, b) {
-		t.Error("Unkeep ends the wait for a stream")
+		t.Error("ReleaseCaptured ends the wait for a stream")
 	}
 	d.resume(u)
 	a.Free(alloc(t, a, 1))
@@ -254,16 +254,16 @@ func TestUnkeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, a, "active_requests.current", 1, "allocations.current", 1)
-	a.Unkeep(b)
+	a.ReleaseCaptured(b)
 	if !reused(t, a, b) {
-		t.Error("not reused after Unkeep")
+		t.Error("not reused after ReleaseCaptured")
 	}
 	b = alloc(t, a, 5000) // too large to be cached
 	capture(b)
 	a.Free(b)
-	a.Unkeep(b)
+	a.ReleaseCaptured(b)
 	want(t, a, "active_requests.current", 0, "allocations.current", 1)
-	panics(t, "pinned: Unkeep", func() { a.Unkeep(b) })
+	panics(t, "pinned: ReleaseCaptured", func() { a.ReleaseCaptured(b) })
 	closeAll(t, a, d)
 }
 
@@ -273,20 +273,20 @@ func TestCapturingFails(t *testing.T) {
 	s := d.stream(t)
 	b := alloc(t, a, 64)
 	d.failing(fault.Capturing, driver.ErrLost)
-	if err := a.Record(b, s); !errors.Is(err, driver.ErrLost) {
+	if err := a.RecordStream(b, s); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Record: %v", err)
 	}
 	a.Free(b)
 	if reused(t, a, b) {
 		t.Error("reused though a graph may have it")
 	}
-	a.Unkeep(b)
+	a.ReleaseCaptured(b)
 	if reused(t, a, b) {
 		t.Error("reused though the stream may have work with it")
 	}
 	d.healthy()
 	if !reused(t, a, b) {
-		t.Error("not reused after Unkeep")
+		t.Error("not reused after ReleaseCaptured")
 	}
 	b = used(t, d, a, s, 64)
 	d.failing(fault.Capturing, driver.ErrLost)
@@ -370,7 +370,7 @@ func TestCloseWithoutMarks(t *testing.T) {
 	a := open(t, d, pinned.Config{})
 	s := d.stream(t)
 	b := alloc(t, a, 64)
-	record(t, a, b, s)
+	piece(t, a, b, s)
 	d.failing(fault.Mark, driver.ErrLost)
 	a.Free(b)
 	d.healthy()

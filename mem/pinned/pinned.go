@@ -11,7 +11,7 @@
 //
 //	live      on loan; Record notes the streams that use it
 //	pending   freed, but a stream that was recorded has not reached the mark taken at Free
-//	kept      freed, but a captured graph may read or write it whenever it is launched; see Unkeep
+//	kept      freed, but a captured graph may read or write it whenever it is launched; see ReleaseCaptured
 //	cached    on its pool's shelf of its bucket, the logarithm of its size
 //	leaving   being given back to the driver
 //	gone      given back; only stale Blocks still point to it
@@ -20,9 +20,9 @@
 // (NewPool). A record that is cached serves requests to its pool alone. A private pool is forgotten once it has neither
 // users nor records, and no request is on its way to it.
 //
-// A Block points to its record and carries the record's generation, which each loan raises: a stale Block is
-// recognised without a map. A shelf is ordered by size. Below the rounding threshold all its blocks are equally large;
-// above it the smallest that fits is taken. All records but those leaving or gone are in byAddress, which Find searches.
+// A Block points to its record and carries the record's generation, which each loan raises: a stale Block is recognised
+// without a map. A shelf is ordered by size. Below the rounding threshold all its blocks are equally large; above it
+// the smallest that fits is taken. All records but those leaving or gone are in byAddress, which Find searches.
 //
 // Frees that wait are in one list for each stream, oldest first: a stream that is busy holds up nothing but what it
 // uses itself. They are looked at by each Alloc or, with Config.BackgroundThreads, by a goroutine that runs as long as
@@ -39,9 +39,9 @@
 //
 // Requests that are not rounded to a power of two are rounded to 4 KiB. A request is only rounded up if the result is
 // small enough to be cached. Peaks are exact. Memory that runs out is asked for again once the cache is empty. The
-// reserved segment is cut anew after EmptyCache found all of it unused. A free cannot fail: see Err. Of several scopes that
-// catch a request the last begun wins, as for a device's memory; PyTorch takes the first. What a capture used comes back
-// once its pool's graphs are gone, or with Unkeep; PyTorch never reuses it.
+// reserved segment is cut anew after EmptyCache found all of it unused. A free cannot fail: see Err. Of several scopes
+// that catch a request the last begun wins, as for a device's memory; PyTorch takes the first. What a capture used
+// comes back once its pool's graphs are gone, or with ReleaseCaptured; PyTorch never reuses it.
 //
 // It takes memory of one NUMA node at most (Config.Node), does not split or merge blocks, and does not copy.
 package pinned
@@ -83,16 +83,16 @@ type Allocator struct {
 	}
 	busy atomic.Bool // something waits
 
-	mu        sync.Mutex
-	closed    bool
-	common    pool
-	private   map[mem.PoolID]*pool
-	scopes    poolscope.Scopes[*pool]
-	byAddress []*record
-	reserve   reserve
-	stats     Stats // but for BucketAllocation
-	buckets   [maxBits + 1]BucketStats
-	failed    error // the first of the driver's errors that nobody was told yet
+	mu          sync.Mutex
+	closed      bool
+	defaultPool pool
+	private     map[mem.PoolID]*pool
+	scopes      poolscope.Scopes[*pool]
+	byAddress   []*piece
+	reserve     reserve
+	stats       Stats // but for BucketAllocation
+	buckets     [maxBits + 1]BucketStats
+	failed      error // the first of the driver's errors that nobody was told yet
 }
 
 // New returns an allocator of page-locked memory of dev. The error matches driver.ErrUnsupported if dev has no such
@@ -123,41 +123,41 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // Alloc returns a block of page-locked memory whose Bytes are size long, with undefined contents. A size of zero gives
 // the zero Block and changes nothing; a negative size panics. The error matches mem.ErrNoMemory if there is no room,
 // even with the cache given back, and ErrClosed after Close.
-func (a *Allocator) Alloc(size int64) (Block, error) { return a.alloc(request{asked: size}) }
+func (a *Allocator) Alloc(size int64) (Block, error) { return a.alloc(request{size: size}) }
 
 // AllocOn is Alloc for a caller who works on s, with options. The stream and the options' Key decide which private pool
-// serves the request if scopes are open (BeginAllocateToPool, Pool.Begin); the block is not recorded for s. With NoRetry it
-// waits for no frees, and nothing cached is given back.
+// serves the request if scopes are open (BeginAllocateToPool, Pool.Begin); the block is not recorded for s. With
+// NoRetry it waits for no frees, and nothing cached is given back.
 func (a *Allocator) AllocOn(s driver.Stream, size int64, o mem.AllocOptions) (Block, error) {
 	check.Stream("pinned: AllocOn", s)
 	poolscope.CheckKey("pinned: AllocOn", o.Key)
 	size, o = o.Rounded(size)
-	return a.alloc(request{asked: size, hasty: o.NoRetry, stream: s, key: o.Key})
+	return a.alloc(request{size: size, noRetry: o.NoRetry, stream: s, key: o.Key})
 }
 
 // A request is a call of Alloc.
 type request struct {
-	asked   int64
+	size    int64
 	rounded int64
-	hasty   bool          // it waits for nothing and gives nothing back
+	noRetry bool          // it waits for nothing and gives nothing back
 	stream  driver.Stream // for scopes; nil: Allocator.stream
 	key     any           // for scopes
-	to      *pool         // whatever scopes are open; nil: to the pool that they say
+	fixed   *pool         // whatever scopes are open; nil: to the pool that they say
 	pool    *pool         // once it is known
 	counted bool          // in pool.blocks
 }
 
 func (a *Allocator) alloc(r request) (Block, error) {
-	if r.asked <= 0 {
-		if r.asked < 0 {
-			panic(fmt.Sprintf("pinned: Alloc of %d bytes", r.asked))
+	if r.size <= 0 {
+		if r.size < 0 {
+			panic(fmt.Sprintf("pinned: Alloc of %d bytes", r.size))
 		}
 		return Block{}, nil
 	}
-	if r.asked > 1<<maxBits {
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", r.asked, mem.ErrNoMemory)
+	if r.size > 1<<maxBits {
+		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", r.size, mem.ErrNoMemory)
 	}
-	r.rounded = a.cfg.round(r.asked)
+	r.rounded = a.cfg.round(r.size)
 	if r.stream == nil {
 		r.stream = a.stream
 	}
@@ -173,13 +173,13 @@ func (a *Allocator) alloc(r request) (Block, error) {
 
 func (a *Allocator) serve(r *request) (Block, error) {
 	if a.busy.Load() && !a.cfg.BackgroundThreads {
-		a.settle()
+		a.reclaimFinished()
 	}
 	if b, err := a.reuse(r); b.rec != nil || err != nil {
 		return b, err
 	}
 	if a.busy.Load() && a.cfg.BackgroundThreads {
-		a.settle()
+		a.reclaimFinished()
 		if b, err := a.reuse(r); b.rec != nil || err != nil {
 			return b, err
 		}
@@ -199,12 +199,12 @@ func (a *Allocator) reuse(r *request) (_ Block, err error) {
 			return Block{}, err
 		}
 	}
-	rec := r.pool.shelves[bucket(r.rounded)].take(r.rounded)
+	rec := r.pool.buckets[bucket(r.rounded)].take(r.rounded)
 	if rec == nil {
-		rec = a.carve(r)
+		rec = a.cut(r)
 	}
 	if rec != nil {
-		return a.lend(rec, r.asked), nil
+		return a.markAllocated(rec, r.size), nil
 	}
 	if !r.counted {
 		r.pool.blocks++
@@ -214,20 +214,20 @@ func (a *Allocator) reuse(r *request) (_ Block, err error) {
 }
 
 // lend hands out a record that is on no shelf. The caller holds mu.
-func (a *Allocator) lend(r *record, size int64) Block {
-	r.gen++
+func (a *Allocator) markAllocated(r *piece, size int64) Block {
+	r.generation++
 	r.state = live
-	r.asked = size
+	r.requested = size
 	a.countActive(r, 1)
 	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size())
-	a.verify()
+	a.checkInvariants()
 	return r.block()
 }
 
 // Free takes b back. Work queued before this call on the streams that were recorded for b may still touch it; the
-// caller must not. Freeing the zero Block does nothing. Free panics if b is not a live block of this allocator. It takes
-// a mark on each recorded stream, and gives a block that is too large to be cached back to the device; for what fails
-// in either, see Err.
+// caller must not. Freeing the zero Block does nothing. Free panics if b is not a live block of this allocator. It
+// takes a mark on each recorded stream, and gives a block that is too large to be cached back to the device; for what
+// fails in either, see Err.
 func (a *Allocator) Free(b Block) {
 	r := b.rec
 	if r == nil {
@@ -242,38 +242,38 @@ func (a *Allocator) Free(b Block) {
 	if len(r.uses) > 0 {
 		r.state = pending
 		a.mu.Unlock()
-		a.await(r)
+		a.addWaits(r)
 		return
 	}
 	leaves := a.retire(r)
 	a.mu.Unlock()
 	if leaves {
-		a.note(a.giveBack(r))
+		a.recordError(a.giveBack(r))
 	}
 }
 
 // retire puts a freed record, which no stream uses any more, where it belongs, and reports whether that is the driver.
 // The caller holds mu.
-func (a *Allocator) retire(r *record) (leaves bool) {
+func (a *Allocator) retire(r *piece) (leaves bool) {
 	if r.captured {
-		r.state = kept
+		r.state = captured
 		return false
 	}
 	a.countActive(r, -1)
 	if r.size() > a.cfg.maxCached() && !r.pool.inGraphs() {
-		a.detach(r)
-		a.verify()
+		a.remove(r)
+		a.checkInvariants()
 		return true
 	}
 	a.cache(r)
-	a.verify()
+	a.checkInvariants()
 	return false
 }
 
 // cache puts a record on its shelf. The caller holds mu.
-func (a *Allocator) cache(r *record) {
+func (a *Allocator) cache(r *piece) {
 	r.state = cached
-	r.pool.shelves[bucket(r.size())].put(r)
+	r.pool.buckets[bucket(r.size())].put(r)
 }
 
 // Err returns the first error of the driver that no call could return since Err was called last: of a mark that Free
@@ -288,7 +288,7 @@ func (a *Allocator) Err() error {
 }
 
 // note keeps an error for Err.
-func (a *Allocator) note(err error) {
+func (a *Allocator) recordError(err error) {
 	if err == nil || a.cfg.FreeCatchAll {
 		return
 	}
@@ -300,7 +300,7 @@ func (a *Allocator) note(err error) {
 }
 
 // verify checks the invariants in builds that do. The caller holds mu.
-func (a *Allocator) verify() {
+func (a *Allocator) checkInvariants() {
 	if invariants.Enabled {
 		invariants.Check(a.check)
 	}

@@ -13,7 +13,7 @@ import (
 // A pool is the default pool or a private one. Allocator.mu guards all of it.
 type pool struct {
 	id       mem.PoolID // zero: the default pool
-	shelves  [maxBits + 1]shelf
+	buckets  [maxBits + 1]bucketList
 	blocks   int // records, and requests that are about to get one
 	useCount int // graphs: calls of BeginAllocateToPool without their ReleasePool; an open Pool, and its scopes
 	own      int // of them, the open Pool and its scopes
@@ -28,13 +28,13 @@ type poolScope = poolscope.Scope[*pool]
 // BeginAllocateToPool sends the requests for streams for which filter returns true, or all if it is nil, to the private
 // pool id, which is made if it does not exist, until EndAllocateToPool: begin_allocate_to_pool of PyTorch's
 // CachingHostAllocator, which a capture calls with the ID that its graph has for device memory, too. Each call must be
-// matched by a ReleasePool when the graph is gone. A block of the pool serves no other request, and nothing of the pool is
-// given back while it has users.
+// matched by a ReleasePool when the graph is gone. A block of the pool serves no other request, and nothing of the pool
+// is given back while it has users.
 //
 // Of several scopes that match, the last begun wins. A request has the stream that it names, and else, as of Alloc, the
 // device's default stream. The filter runs on the goroutine that makes the request (see mem.CurrentGoroutine) and under
-// locks: it must not call the allocator, nor wait for anything. It panics if id is the default pool's, or if requests go
-// to that pool in this way already.
+// locks: it must not call the allocator, nor wait for anything. It panics if id is the default pool's, or if requests
+// go to that pool in this way already.
 func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream) bool) {
 	if id == (mem.PoolID{}) {
 		panic("pinned: BeginAllocateToPool of the default pool")
@@ -62,17 +62,17 @@ func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 	}
 }
 
-// ReleasePool says that one of the graphs that use a private pool is gone, and its launches are done. After the last, as
-// if Unkeep were called for each, no block of the pool is kept for captured work any more: a graph that uses blocks of the
-// pool and did not begin to allocate to it must be gone too. If the pool has no users then, EmptyCache and requests that
-// find no room give back what is free of it; blocks that are on loan stay valid until they are freed. It panics if no
-// graph uses the pool, or if the last goes while its requests still go there.
+// ReleasePool says that one of the graphs that use a private pool is gone, and its launches are done. After the last,
+// as if ReleaseCaptured were called for each, no block of the pool is kept for captured work any more: a graph that
+// uses blocks of the pool and did not begin to allocate to it must be gone too. If the pool has no users then,
+// EmptyCache and requests that find no room give back what is free of it; blocks that are on loan stay valid until they
+// are freed. It panics if no graph uses the pool, or if the last goes while its requests still go there.
 func (a *Allocator) ReleasePool(id mem.PoolID) {
 	leave := a.releasePool(id)
-	a.dismiss(leave)
+	a.giveBackAll(leave)
 }
 
-func (a *Allocator) releasePool(id mem.PoolID) (leave []*record) {
+func (a *Allocator) releasePool(id mem.PoolID) (leave []*piece) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.private[id]
@@ -87,7 +87,7 @@ func (a *Allocator) releasePool(id mem.PoolID) (leave []*record) {
 			if r.pool != p || !r.captured {
 				continue
 			}
-			if r.captured = false; r.state == kept && a.retire(r) {
+			if r.captured = false; r.state == captured && a.retire(r) {
 				leave = append(leave, r)
 			}
 		}
@@ -96,8 +96,8 @@ func (a *Allocator) releasePool(id mem.PoolID) (leave []*record) {
 	return leave
 }
 
-// PoolUseCount returns how many keep a private pool: each BeginAllocateToPool that was not matched by a ReleasePool, and a
-// Pool, until it is closed, with its open scopes. A pool that does not exist has 0.
+// PoolUseCount returns how many keep a private pool: each BeginAllocateToPool that was not matched by a ReleasePool,
+// and a Pool, until it is closed, with its open scopes. A pool that does not exist has 0.
 func (a *Allocator) PoolUseCount(id mem.PoolID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,31 +109,31 @@ func (a *Allocator) PoolUseCount(id mem.PoolID) int {
 
 // poolFor returns the pool of a request. The caller holds mu.
 func (a *Allocator) poolFor(r *request) (*pool, error) {
-	if r.to != nil {
-		if r.to.closed {
+	if r.fixed != nil {
+		if r.fixed.closed {
 			return nil, ErrPoolClosed
 		}
-		return r.to, nil
+		return r.fixed, nil
 	}
 	if len(a.scopes) > 0 {
 		if p, ok := a.scopes.Find(r.stream, r.key); ok {
 			return p, nil
 		}
 	}
-	return &a.common, nil
+	return &a.defaultPool, nil
 }
 
 // forget drops a private pool that has neither users nor blocks. The caller holds mu.
 func (a *Allocator) forget(p *pool) {
-	if p != &a.common && p.useCount == 0 && p.blocks == 0 && a.private[p.id] == p {
+	if p != &a.defaultPool && p.useCount == 0 && p.blocks == 0 && a.private[p.id] == p {
 		delete(a.private, p.id)
 	}
 }
 
 // idle are the pools of which what is free may be given back: the default one, those without users, and, for a request
 // that finds no room, its own if no graph uses it. The caller holds mu.
-func (a *Allocator) idle(own *pool) []*pool {
-	pools := []*pool{&a.common}
+func (a *Allocator) trimmable(own *pool) []*pool {
+	pools := []*pool{&a.defaultPool}
 	ids := slices.SortedFunc(maps.Keys(a.private), func(x, y mem.PoolID) int { return slices.Compare(x[:], y[:]) })
 	for _, id := range ids {
 		if p := a.private[id]; p.useCount == 0 || p == own && !p.inGraphs() {

@@ -93,7 +93,7 @@ func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 	other := alloc(t, a, 100) // for the default stream
 	fill(b.Bytes(), 1)
 	on := copyIn(t, d, s, b)
-	record(t, a, b, s)
+	piece(t, a, b, s)
 	a.Free(b)
 	a.Free(unused)
 	if again := get(); !same(again, unused) {

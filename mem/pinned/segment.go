@@ -15,16 +15,16 @@ import (
 // A segment is page-locked memory, and how it came to be.
 type segment struct {
 	mem    []byte
-	way    way
+	source source
 	detach func() error // what Config.Attach returned; nil if there is none
 }
 
-type way uint8
+type source uint8
 
 const (
-	allocated  way = iota // by AllocHost
-	registered            // pages of our own, by Register
-	carved                // a part of the reserved segment
+	allocated  source = iota // by AllocHost
+	registered               // pages of our own, by Register
+	reserved                 // a part of the reserved segment
 )
 
 // reserve is the segment that New set aside. Small blocks are cut off its front and stay with the allocator.
@@ -38,7 +38,7 @@ type reserve struct {
 const partAlignment = 512
 
 // carve cuts a block off the reserved segment, if it has room and the block would come back. The caller holds mu.
-func (a *Allocator) carve(r *request) *record {
+func (a *Allocator) cut(r *request) *piece {
 	v, size := &a.reserve, r.rounded
 	if size > int64(len(v.mem))-v.used || size > a.cfg.maxCached() {
 		return nil
@@ -46,14 +46,14 @@ func (a *Allocator) carve(r *request) *record {
 	part := v.mem[v.used : v.used+size : v.used+size]
 	v.used = min((v.used+size+partAlignment-1)&^(partAlignment-1), int64(len(v.mem)))
 	v.parts++
-	return a.enter(segment{mem: part, way: carved}, r.pool)
+	return a.newPiece(segment{mem: part, source: reserved}, r.pool)
 }
 
 // enter makes a record of a segment. The caller holds mu.
-func (a *Allocator) enter(seg segment, p *pool) *record {
-	r := &record{owner: a, pool: p, segment: seg}
+func (a *Allocator) newPiece(seg segment, p *pool) *piece {
+	r := &piece{owner: a, pool: p, segment: seg}
 	p.blocks++
-	a.attach(r)
+	a.insert(r)
 	a.countHeld(r, 1)
 	return r
 }
@@ -62,12 +62,12 @@ func (a *Allocator) enter(seg segment, p *pool) *record {
 // it is hasty.
 func (a *Allocator) grow(r *request) (Block, error) {
 	seg, err := a.obtain(r.rounded)
-	if errors.Is(err, driver.ErrNoMemory) && !r.hasty {
+	if errors.Is(err, driver.ErrNoMemory) && !r.noRetry {
 		failures := a.wait()
 		if b, err := a.reuse(r); b.rec != nil || err != nil {
 			return b, err
 		}
-		n, failed := a.releaseCached(func() []*pool { return a.idle(r.pool) })
+		n, failed := a.releaseCached(func() []*pool { return a.trimmable(r.pool) })
 		failures = errors.Join(failures, failed)
 		if n > 0 {
 			seg, err = a.obtain(r.rounded)
@@ -78,9 +78,9 @@ func (a *Allocator) grow(r *request) (Block, error) {
 	}
 	switch {
 	case errors.Is(err, driver.ErrNoMemory):
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", r.asked, r.rounded, mem.ErrNoMemory, err)
+		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", r.size, r.rounded, mem.ErrNoMemory, err)
 	case err != nil:
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w", r.asked, r.rounded, err)
+		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w", r.size, r.rounded, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,7 +90,7 @@ func (a *Allocator) grow(r *request) (Block, error) {
 		a.mu.Lock()
 		return Block{}, errors.Join(ErrClosed, err)
 	}
-	return a.lend(a.enter(seg, r.pool), r.asked), nil
+	return a.markAllocated(a.newPiece(seg, r.pool), r.size), nil
 }
 
 // obtain page-locks new memory, and attaches it. The caller holds no lock.
@@ -104,7 +104,7 @@ func (a *Allocator) obtain(size int64) (segment, error) {
 	a.mu.Lock()
 	a.stats.HostAllocTime.add(took)
 	a.mu.Unlock()
-	if err := a.announce(&seg); err != nil {
+	if err := a.attachSegment(&seg); err != nil {
 		_, back := a.release(&seg)
 		return segment{}, errors.Join(err, back)
 	}
@@ -114,24 +114,24 @@ func (a *Allocator) obtain(size int64) (segment, error) {
 func (a *Allocator) pageLock(size int64) (segment, error) {
 	if !a.cfg.HostRegister || !canMap {
 		fresh, err := a.pinned.AllocHost(size)
-		return segment{mem: fresh, way: allocated}, err
+		return segment{mem: fresh, source: allocated}, err
 	}
 	pages, err := mapPages(size)
 	if err != nil {
 		return segment{}, err
 	}
-	if err = a.place(pages); err == nil {
+	if err = a.bindNode(pages); err == nil {
 		touch(pages, a.cfg.RegisterThreads)
 		err = a.pinned.Register(pages)
 	}
 	if err != nil {
 		return segment{}, errors.Join(err, unmapPages(pages))
 	}
-	return segment{mem: pages, way: registered}, nil
+	return segment{mem: pages, source: registered}, nil
 }
 
 // place has fresh pages taken from the node that the settings name. A system that places nothing is let be.
-func (a *Allocator) place(pages []byte) error {
+func (a *Allocator) bindNode(pages []byte) error {
 	if a.cfg.Node == nil {
 		return nil
 	}
@@ -144,20 +144,20 @@ func (a *Allocator) place(pages []byte) error {
 // release detaches memory, unlocks it and gives it back. If lost is false, the memory is as it was. The caller holds no
 // lock.
 func (a *Allocator) release(seg *segment) (lost bool, err error) {
-	if seg.way == carved {
+	if seg.source == reserved {
 		return true, nil
 	}
-	if err := seg.withdraw(); err != nil {
+	if err := seg.callDetach(); err != nil {
 		return false, err
 	}
 	start := a.now()
 	if err := a.unlock(seg); err != nil {
-		if again := a.announce(seg); again != nil { // nobody may use it, and it cannot go
+		if again := a.attachSegment(seg); again != nil { // nobody may use it, and it cannot go
 			return true, errors.Join(err, again)
 		}
 		return false, err
 	}
-	if seg.way == registered {
+	if seg.source == registered {
 		err = unmapPages(seg.mem)
 	}
 	took := a.now().Sub(start)
@@ -169,7 +169,7 @@ func (a *Allocator) release(seg *segment) (lost bool, err error) {
 
 // unlock gives a segment back to the device. One that is closed has taken back everything.
 func (a *Allocator) unlock(seg *segment) (err error) {
-	if seg.way == registered {
+	if seg.source == registered {
 		err = a.pinned.Unregister(seg.mem)
 	} else {
 		err = a.pinned.FreeHost(seg.mem)
@@ -181,39 +181,40 @@ func (a *Allocator) unlock(seg *segment) (err error) {
 }
 
 // giveBack returns a record that leaves to the driver. On an error it is cached again. The caller holds no lock.
-func (a *Allocator) giveBack(r *record) error {
+func (a *Allocator) giveBack(r *piece) error {
 	lost, err := a.release(&r.segment)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if lost {
-		r.state = gone
+		r.state = returned
 		a.countHeld(r, -1)
 		r.pool.blocks--
 		a.forget(r.pool)
 	} else {
-		a.attach(r)
+		a.insert(r)
 		a.cache(r)
 	}
-	a.verify()
+	a.checkInvariants()
 	if err != nil {
 		return fmt.Errorf("pinned: give back %d bytes: %w", r.size(), err)
 	}
 	return nil
 }
 
-// EmptyCache gives the cached blocks back to the device, but those of private pools that have users. It does not wait for
-// frees that other streams hold up, but the device does for all its work. Blocks that were cut from the reserved segment
-// stay cached, unless all of it is unused; then it is cut anew. What cannot be given back stays cached, and the error says
-// why.
+// EmptyCache gives the cached blocks back to the device, but those of private pools that have users. It does not wait
+// for frees that other streams hold up, but the device does for all its work. Blocks that were cut from the reserved
+// segment stay cached, unless all of it is unused; then it is cut anew. What cannot be given back stays cached, and the
+// error says why.
 func (a *Allocator) EmptyCache() error {
-	a.settle()
-	_, err := a.releaseCached(func() []*pool { return a.idle(nil) })
+	a.reclaimFinished()
+	_, err := a.releaseCached(func() []*pool { return a.trimmable(nil) })
 	return err
 }
 
-// releaseCached gives back the cached blocks of the pools that which, called under mu, returns, and says how many that were.
+// releaseCached gives back the cached blocks of the pools that which, called under mu, returns, and says how many that
+// were.
 func (a *Allocator) releaseCached(which func() []*pool) (n int, err error) {
-	leave := a.uncache(which)
+	leave := a.takeCached(which)
 	var failures []error
 	for _, r := range leave {
 		if err := a.giveBack(r); err != nil {
@@ -223,17 +224,17 @@ func (a *Allocator) releaseCached(which func() []*pool) (n int, err error) {
 	return len(leave) - len(failures), errors.Join(failures...)
 }
 
-// uncache takes what can be given back off the shelves of pools. Parts of the reserved segment that stay go to the default
-// pool.
-func (a *Allocator) uncache(which func() []*pool) (leave []*record) {
+// uncache takes what can be given back off the shelves of pools. Parts of the reserved segment that stay go to the
+// default pool.
+func (a *Allocator) takeCached(which func() []*pool) (leave []*piece) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	pools := which()
 	parts := 0
 	for _, p := range pools {
-		for _, list := range p.shelves {
+		for _, list := range p.buckets {
 			for _, r := range list {
-				if r.way == carved {
+				if r.source == reserved {
 					parts++
 				}
 			}
@@ -244,33 +245,34 @@ func (a *Allocator) uncache(which func() []*pool) (leave []*record) {
 		a.reserve.used, a.reserve.parts = 0, 0
 	}
 	for _, p := range pools {
-		for i := range p.shelves {
-			p.shelves[i] = slices.DeleteFunc(p.shelves[i], func(r *record) bool {
-				if r.way == carved && !anew {
-					return p != &a.common && a.toCommon(r)
+		for i := range p.buckets {
+			p.buckets[i] = slices.DeleteFunc(p.buckets[i], func(r *piece) bool {
+				if r.source == reserved && !anew {
+					return p != &a.defaultPool && a.toDefaultPool(r)
 				}
-				r.state = leaving
+				r.state = returning
 				leave = append(leave, r)
 				return true
 			})
 		}
 		a.forget(p)
 	}
-	a.byAddress = slices.DeleteFunc(a.byAddress, func(r *record) bool { return r.state == leaving })
+	a.byAddress = slices.DeleteFunc(a.byAddress, func(r *piece) bool { return r.state == returning })
 	return leave
 }
 
 // toCommon moves a cached record of a private pool, which is off its shelf, to the default pool. The caller holds mu.
-func (a *Allocator) toCommon(r *record) bool {
+func (a *Allocator) toDefaultPool(r *piece) bool {
 	r.pool.blocks--
-	r.pool = &a.common
+	r.pool = &a.defaultPool
 	r.pool.blocks++
 	a.cache(r)
 	return true
 }
 
-// Close waits for frees, then gives everything back, and closes all pools. It fails, and the allocator stays open, while
-// blocks are on loan or kept, while requests go to private pools, or if the device fails. Closing twice is not an error.
+// Close waits for frees, then gives everything back, and closes all pools. It fails, and the allocator stays open,
+// while blocks are on loan or kept, while requests go to private pools, or if the device fails. Closing twice is not an
+// error.
 func (a *Allocator) Close() error {
 	a.closing.Lock()
 	defer a.closing.Unlock()
@@ -298,7 +300,7 @@ func (a *Allocator) Close() error {
 		p.useCount, p.own, p.closed = 0, 0, true
 	}
 	a.mu.Unlock()
-	_, err := a.releaseCached(func() []*pool { return a.idle(nil) })
+	_, err := a.releaseCached(func() []*pool { return a.trimmable(nil) })
 	if err == nil {
 		err = a.releaseReserve()
 	}

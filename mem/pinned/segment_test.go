@@ -21,7 +21,7 @@ func TestOutOfMemory(t *testing.T) {
 	a.Free(small)
 	d.hold(s)
 	d.work(t, s)
-	record(t, a, pending, s)
+	piece(t, a, pending, s)
 	a.Free(pending)
 
 	all := alloc(t, a, 4096) // after waiting for s and giving both back
@@ -39,7 +39,7 @@ func TestOutOfMemory(t *testing.T) {
 	d.hold(s)
 	d.work(t, s)
 	all = alloc(t, a, 4096)
-	record(t, a, all, s)
+	piece(t, a, all, s)
 	a.Free(all)
 	if b := alloc(t, a, 4096); !same(b, all) {
 		t.Error("new memory for what was waited for")

@@ -66,8 +66,8 @@ func (d *Duration) add(t time.Duration) {
 	}
 }
 
-// Map returns the statistics under the very keys of torch.cuda.host_memory_stats(), and, of buckets that had any blocks,
-// BucketAllocation as bucket_allocation.0 and so on.
+// Map returns the statistics under the very keys of torch.cuda.host_memory_stats(), and, of buckets that had any
+// blocks, BucketAllocation as bucket_allocation.0 and so on.
 func (s Stats) Map() map[string]int64 {
 	m := make(map[string]int64, 32)
 	stat := func(name string, st mem.Stat) {
@@ -165,13 +165,13 @@ func (a *Allocator) counters() iter.Seq[*mem.Stat] {
 
 // countHeld counts a block that the allocator got (1) or gave up (-1), and countActive one that went on loan or whose
 // loan is over. The caller holds mu.
-func (a *Allocator) countHeld(r *record, n int64) {
+func (a *Allocator) countHeld(r *piece, n int64) {
 	b := &a.buckets[bucket(r.size())]
 	count(&a.stats.Allocations, &b.Allocations, n)
 	count(&a.stats.AllocatedBytes, &b.AllocatedBytes, n*r.size())
 }
 
-func (a *Allocator) countActive(r *record, n int64) {
+func (a *Allocator) countActive(r *piece, n int64) {
 	b := &a.buckets[bucket(r.size())]
 	count(&a.stats.ActiveRequests, &b.ActiveRequests, n)
 	count(&a.stats.ActiveBytes, &b.ActiveBytes, n*r.size())

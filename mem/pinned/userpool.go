@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
-// A Pool is page-locked memory apart from the rest of an allocator's: blocks that serve no other requests. Requests go to
-// it while one of its scopes is open (Begin, BeginKey, Use), or when they are made to the Pool itself. It is for host
-// memory what caching.Pool is for a device's. Safe for concurrent use.
+// A Pool is page-locked memory apart from the rest of an allocator's: blocks that serve no other requests. Requests go
+// to it while one of its scopes is open (Begin, BeginKey, Use), or when they are made to the Pool itself. It is for
+// host memory what caching.Pool is for a device's. Safe for concurrent use.
 type Pool struct {
 	a    *Allocator
 	pool *pool
@@ -46,7 +46,7 @@ func (p *Pool) UseCount() int {
 // Alloc is Allocator.Alloc from this pool, whatever scopes are open. It fails with ErrPoolClosed after Close. The block
 // goes back through Allocator.Free.
 func (p *Pool) Alloc(size int64) (Block, error) {
-	return p.a.alloc(request{asked: size, to: p.pool})
+	return p.a.alloc(request{size: size, fixed: p.pool})
 }
 
 // Begin sends the requests for streams for which filter returns true, or all if it is nil, to the pool, until end is
@@ -56,8 +56,8 @@ func (p *Pool) Begin(filter func(driver.Stream) bool) (end func()) {
 	return p.begin(poolscope.Filter{Stream: filter})
 }
 
-// BeginKey is Begin for requests with a key (mem.AllocOptions.Key) that is equal to this one. It panics if key is nil or
-// cannot be compared.
+// BeginKey is Begin for requests with a key (mem.AllocOptions.Key) that is equal to this one. It panics if key is nil
+// or cannot be compared.
 func (p *Pool) BeginKey(key any) (end func()) {
 	if key == nil {
 		panic("pinned: BeginKey without a key")
@@ -96,7 +96,7 @@ func (p *Pool) begin(f poolscope.Filter) (end func()) {
 
 // EmptyCache gives back what is free of the pool, unless captured graphs use it. See Allocator.EmptyCache.
 func (p *Pool) EmptyCache() error {
-	p.a.settle()
+	p.a.reclaimFinished()
 	_, err := p.a.releaseCached(func() []*pool {
 		if p.pool.inGraphs() {
 			return nil
@@ -106,10 +106,10 @@ func (p *Pool) EmptyCache() error {
 	return err
 }
 
-// Close says that the pool is no longer needed. What is free of it is given back, unless a scope is open or captured graphs
-// use the pool: then EmptyCache of the allocator gives it back later. Blocks on loan stay valid until they are freed.
-// Requests to a closed pool fail, those of its open scopes do not. The error is what the driver refused to take; the
-// allocator's EmptyCache tries again, and to close again does nothing.
+// Close says that the pool is no longer needed. What is free of it is given back, unless a scope is open or captured
+// graphs use the pool: then EmptyCache of the allocator gives it back later. Blocks on loan stay valid until they are
+// freed. Requests to a closed pool fail, those of its open scopes do not. The error is what the driver refused to take;
+// the allocator's EmptyCache tries again, and to close again does nothing.
 func (p *Pool) Close() error {
 	if !p.close() {
 		return nil

@@ -13,55 +13,55 @@ import (
 // An Addressed allocator finds blocks by their addresses, for callers that keep nothing else. See ByAddress.
 type Addressed struct {
 	LiveBlocks
-	inner lender
+	source source
 }
 
 // Loans are live blocks by their addresses, whichever allocators they came from. Safe for concurrent use.
 type LiveBlocks struct {
 	name, free string // what panics call the front, and its Free
-	blocks     addrmap.Map[loan]
+	blocks     addrmap.Map[liveEntry]
 }
 
-// A loan is a live block, whose it is, and the streams that RecordStream named for it, nil if it named none: few blocks have
-// any, and every one is copied into the map and out of it.
-type loan struct {
+// A loan is a live block, whose it is, and the streams that RecordStream named for it, nil if it named none: few blocks
+// have any, and every one is copied into the map and out of it.
+type liveEntry struct {
 	mem.Block
-	from *lender
+	from *source
 	used *[]driver.Stream
 }
 
 // A lender is an allocator and the device whose memory it hands out, nil if nobody said.
-type lender struct {
+type source struct {
 	mem.Allocator
 	dev driver.Device
 }
 
 // ByAddress returns a front to a for callers that only keep a block's address, as C interfaces do. It remembers each
-// block that goes through it in a map of many locks, so that concurrent callers seldom meet. See Current for the one that
-// a whole process shares.
+// block that goes through it in a map of many locks, so that concurrent callers seldom meet. See Current for the one
+// that a whole process shares.
 func NewAddressed(a mem.Allocator) *Addressed {
-	return &Addressed{LiveBlocks: LiveBlocks{name: "raw: Addressed", free: "Free"}, inner: lender{Allocator: a}}
+	return &Addressed{LiveBlocks: LiveBlocks{name: "raw: Addressed", free: "Free"}, source: source{Allocator: a}}
 }
 
 // Alloc returns the address of at least size bytes for work queued on s from now on. A size of zero gives the zero
 // Pointer; a negative size panics. Errors are those of the allocator below.
 func (x *Addressed) Alloc(s driver.Stream, size int64) (driver.Pointer, error) {
-	return x.lend(&x.inner, s, size)
+	return x.alloc(&x.source, s, size)
 }
 
 // Unwrap implements mem.Wrapper. An Addressed is not itself an Allocator: what is below it is found from here.
-func (x *Addressed) Unwrap() mem.Allocator { return x.inner.Allocator }
+func (x *Addressed) Unwrap() mem.Allocator { return x.source.Allocator }
 
 // lend notes a block that it gets from an allocator. Addresses are one space: where two devices have blocks at the same
 // address the second goes back, and the error says so.
-func (x *LiveBlocks) lend(from *lender, s driver.Stream, size int64) (driver.Pointer, error) {
+func (x *LiveBlocks) alloc(from *source, s driver.Stream, size int64) (driver.Pointer, error) {
 	b, err := from.Alloc(s, size)
 	if err != nil || b.Ptr == 0 {
 		return 0, err
 	}
 	shard := x.blocks.Lock(b.Ptr)
 	if _, taken := shard.At[b.Ptr]; !taken {
-		shard.Put(b.Ptr, loan{Block: b, from: from})
+		shard.Put(b.Ptr, liveEntry{Block: b, from: from})
 		shard.Unlock()
 		return b.Ptr, nil
 	}
@@ -77,12 +77,12 @@ func (x *LiveBlocks) lend(from *lender, s driver.Stream, size int64) (driver.Poi
 }
 
 // RecordStream says that work on s uses memory of the live block that p lies in: its start, or any address inside. The
-// block's Free then waits for s too, as though it were named there, whichever part of the block it was that s uses: what
-// PyTorch's Tensor.record_stream does for a tensor and its views. Recording a stream again changes nothing, and the zero
-// Pointer is nobody's. An address that lies in no live block panics.
+// block's Free then waits for s too, as though it were named there, whichever part of the block it was that s uses:
+// what PyTorch's Tensor.record_stream does for a tensor and its views. Recording a stream again changes nothing, and
+// the zero Pointer is nobody's. An address that lies in no live block panics.
 //
-// The caller orders RecordStream and the block's Free, and queues the work that it is about before that Free. An address
-// that is not the start of a block costs a look at every block, as Below does.
+// The caller orders RecordStream and the block's Free, and queues the work that it is about before that Free. An
+// address that is not the start of a block costs a look at every block, as Below does.
 func (x *LiveBlocks) RecordStream(p driver.Pointer, s driver.Stream) {
 	check.Stream(x.name+": RecordStream", s)
 	if p == 0 || x.record(p, s) {
@@ -110,9 +110,9 @@ func (x *LiveBlocks) record(p driver.Pointer, s driver.Stream) bool {
 	return true
 }
 
-// Free takes back what Alloc returned. Work queued before this call on the block's stream, on each stream in used, and on
-// each that RecordStream named, may still touch it. Freeing the zero Pointer does nothing; an address that Alloc did not
-// return, or that has been freed, panics and says which live block is nearest.
+// Free takes back what Alloc returned. Work queued before this call on the block's stream, on each stream in used, and
+// on each that RecordStream named, may still touch it. Freeing the zero Pointer does nothing; an address that Alloc did
+// not return, or that has been freed, panics and says which live block is nearest.
 func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 	if p == 0 {
 		return
@@ -147,8 +147,8 @@ func (x *LiveBlocks) Below(p driver.Pointer) (mem.Block, bool) {
 	return l.Block, ok
 }
 
-func (x *LiveBlocks) below(p driver.Pointer) (nearest loan, ok bool) {
-	x.blocks.Each(func(at driver.Pointer, l loan) {
+func (x *LiveBlocks) below(p driver.Pointer) (nearest liveEntry, ok bool) {
+	x.blocks.Each(func(at driver.Pointer, l liveEntry) {
 		if at <= p && (!ok || at > nearest.Ptr) {
 			nearest, ok = l, true
 		}
@@ -163,8 +163,8 @@ type LiveBlock struct {
 	Device driver.Device // whose memory it is; nil in what ByAddress returns, which is not told
 }
 
-// Holding returns the live block that p lies in: its start, or any address inside. An address that is not the start of a
-// block costs a look at every block, as Below does.
+// Holding returns the live block that p lies in: its start, or any address inside. An address that is not the start of
+// a block costs a look at every block, as Below does.
 func (x *LiveBlocks) Holding(p driver.Pointer) (LiveBlock, bool) {
 	shard := x.blocks.Lock(p)
 	l, ok := shard.At[p]
@@ -180,7 +180,7 @@ func (x *LiveBlocks) Holding(p driver.Pointer) (LiveBlock, bool) {
 // Len returns how many blocks are on loan.
 func (x *LiveBlocks) Len() int {
 	n := 0
-	x.blocks.Each(func(driver.Pointer, loan) { n++ })
+	x.blocks.Each(func(driver.Pointer, liveEntry) { n++ })
 	return n
 }
 

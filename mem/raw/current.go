@@ -11,25 +11,25 @@ import (
 )
 
 // The process's allocators: of each device at most one is current, and serves all callers of the process that have only
-// addresses, as PyTorch's current allocator does (CUDACachingAllocator::get). Package mem/raw is their interface; the state
-// is here, beside the registry.
+// addresses, as PyTorch's current allocator does (CUDACachingAllocator::get). Package mem/raw is their interface; the
+// state is here, beside the registry.
 //
 //	lenders   the current allocators, one for each device: a slice that is replaced, never changed
 //	loans     the live blocks by their addresses, each with the allocator that it came from
 //
 // So an allocator may be replaced while others allocate and free: a block goes back to the one that it came from.
-// openMu is held over changes, and while Current opens an allocator: an allocator's factory must not call back. Requests
-// take a lock of loans alone.
+// openMu is held over changes, and while Current opens an allocator: an allocator's factory must not call back.
+// Requests take a lock of loans alone.
 var (
-	openMu  sync.Mutex
-	lenders atomic.Pointer[[]*lender]
-	loans   = LiveBlocks{name: "raw", free: "Delete"}
+	openMu     sync.Mutex
+	current    atomic.Pointer[[]*source]
+	liveBlocks = LiveBlocks{name: "raw", free: "Delete"}
 )
 
-// Current returns the allocator of dev's memory that the process shares. The first time it opens the one that Open gives
-// for an empty spec: the highest priority of those registered. The error is Open's.
+// Current returns the allocator of dev's memory that the process shares. The first time it opens the one that Open
+// gives for an empty spec: the highest priority of those registered. The error is Open's.
 func Current(dev driver.Device) (mem.Allocator, error) {
-	l, err := lenderOf(dev)
+	l, err := sourceOf(dev)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func Current(dev driver.Device) (mem.Allocator, error) {
 }
 
 // lenderOf returns dev's current allocator, opened if there is none.
-func lenderOf(dev driver.Device) (*lender, error) {
-	if l := findLender(dev); l != nil {
+func sourceOf(dev driver.Device) (*source, error) {
+	if l := findSource(dev); l != nil {
 		return l, nil
 	}
 	if dev == nil {
@@ -46,19 +46,19 @@ func lenderOf(dev driver.Device) (*lender, error) {
 	}
 	openMu.Lock()
 	defer openMu.Unlock()
-	if l := findLender(dev); l != nil {
+	if l := findSource(dev); l != nil {
 		return l, nil // another goroutine came first
 	}
 	a, err := mem.Open("", dev)
 	if err != nil {
 		return nil, err
 	}
-	return setLender(dev, a), nil
+	return setSource(dev, a), nil
 }
 
 // findLender returns dev's current allocator, or nil. Processes have few devices: a walk is faster than a map.
-func findLender(dev driver.Device) *lender {
-	if all := lenders.Load(); all != nil {
+func findSource(dev driver.Device) *source {
+	if all := current.Load(); all != nil {
 		for _, l := range *all {
 			if l.dev == dev {
 				return l
@@ -69,13 +69,13 @@ func findLender(dev driver.Device) *lender {
 }
 
 // setLender makes a dev's current allocator, in the place of the former; a nil one takes that away. openMu is held.
-func setLender(dev driver.Device, a mem.Allocator) *lender {
-	var all []*lender
-	if old := lenders.Load(); old != nil {
+func setSource(dev driver.Device, a mem.Allocator) *source {
+	var all []*source
+	if old := current.Load(); old != nil {
 		all = slices.Clone(*old)
 	}
-	at := slices.IndexFunc(all, func(l *lender) bool { return l.dev == dev })
-	l := &lender{a, dev}
+	at := slices.IndexFunc(all, func(l *source) bool { return l.dev == dev })
+	l := &source{a, dev}
 	switch {
 	case a == nil && at >= 0:
 		all = slices.Delete(all, at, at+1)
@@ -84,17 +84,17 @@ func setLender(dev driver.Device, a mem.Allocator) *lender {
 	case a != nil:
 		all = append(all, l)
 	}
-	lenders.Store(&all)
+	current.Store(&all)
 	return l
 }
 
 // SetCurrent makes a the allocator of dev's memory that the process shares from now on, and returns the former, nil if
-// there was none. A nil a leaves dev without one until Current opens it anew: whoever closes a device whose allocator is
-// current does that first.
+// there was none. A nil a leaves dev without one until Current opens it anew: whoever closes a device whose allocator
+// is current does that first.
 //
-// Blocks on loan stay valid, and go back to the former when they are freed. The former is the caller's: it keeps its cache
-// until EmptyCache or Close, and calls that are under way may still take blocks of it. Whoever closes it waits for those:
-// Close refuses while blocks are on loan, and a request that finds it closed is made again of a.
+// Blocks on loan stay valid, and go back to the former when they are freed. The former is the caller's: it keeps its
+// cache until EmptyCache or Close, and calls that are under way may still take blocks of it. Whoever closes it waits
+// for those: Close refuses while blocks are on loan, and a request that finds it closed is made again of a.
 func SetCurrent(dev driver.Device, a mem.Allocator) (former mem.Allocator) {
 	if dev == nil {
 		panic("raw: SetCurrent of a nil device")
@@ -102,13 +102,13 @@ func SetCurrent(dev driver.Device, a mem.Allocator) (former mem.Allocator) {
 	openMu.Lock()
 	defer openMu.Unlock()
 	former, _ = FindCurrent(dev)
-	setLender(dev, a)
+	setSource(dev, a)
 	return former
 }
 
 // FindCurrent returns dev's current allocator if there is one: it opens none.
 func FindCurrent(dev driver.Device) (mem.Allocator, bool) {
-	if l := findLender(dev); l != nil {
+	if l := findSource(dev); l != nil {
 		return l.Allocator, true
 	}
 	return nil, false
@@ -117,7 +117,7 @@ func FindCurrent(dev driver.Device) (mem.Allocator, bool) {
 // CurrentDevices returns the devices that have a current allocator, in the order in which they got one.
 func CurrentDevices() []driver.Device {
 	var devs []driver.Device
-	if all := lenders.Load(); all != nil {
+	if all := current.Load(); all != nil {
 		for _, l := range *all {
 			devs = append(devs, l.dev)
 		}
@@ -125,8 +125,8 @@ func CurrentDevices() []driver.Device {
 	return devs
 }
 
-// AllocCurrent returns the address of at least size bytes of dev's current allocator, which is opened if there is none, for
-// work queued on s from now on. A size of zero gives the zero Pointer; a negative size panics. The error is the
+// AllocCurrent returns the address of at least size bytes of dev's current allocator, which is opened if there is none,
+// for work queued on s from now on. A size of zero gives the zero Pointer; a negative size panics. The error is the
 // allocator's, or Current's. It is also one if a block of another device is on loan at the same address, which only
 // simulated devices and other unconnected spaces of addresses can have: CUDA's devices and the host share one.
 //
@@ -136,16 +136,16 @@ func AllocCurrent(dev driver.Device, s driver.Stream, size int64) (driver.Pointe
 		panic(fmt.Sprintf("raw: Alloc of %d bytes", size))
 	}
 	for {
-		l, err := lenderOf(dev)
+		l, err := sourceOf(dev)
 		if err != nil {
 			return 0, err
 		}
-		p, err := loans.lend(l, s, size)
-		if now := findLender(dev); err == nil || now == l || now == nil {
+		p, err := liveBlocks.alloc(l, s, size)
+		if now := findSource(dev); err == nil || now == l || now == nil {
 			return p, err
 		}
 	}
 }
 
-// CurrentLoans are the blocks on loan that AllocCurrent gave, of all devices: they are freed through it.
-func CurrentLoans() *LiveBlocks { return &loans }
+// CurrentBlocks are the blocks on loan that AllocCurrent gave, of all devices: they are freed through it.
+func CurrentBlocks() *LiveBlocks { return &liveBlocks }

@@ -26,7 +26,7 @@ func currentOf(t testing.TB, base driver.Pointer, a mem.Allocator) driver.Device
 	}
 	t.Cleanup(func() {
 		raw.SetCurrent(dev, nil)
-		if n := raw.CurrentLoans().Len(); n != 0 {
+		if n := raw.CurrentBlocks().Len(); n != 0 {
 			t.Errorf("%d blocks are still on loan", n)
 		}
 	})
@@ -117,13 +117,13 @@ func TestSetCurrentKeepsBlocks(t *testing.T) {
 	if err != nil || q == p {
 		t.Fatalf("%#x, %v", q, err)
 	}
-	if l, ok := raw.CurrentLoans().Holding(p + 511); !ok || l.Ptr != p || l.From != mem.Allocator(first) || l.Device != dev {
+	if l, ok := raw.CurrentBlocks().Holding(p + 511); !ok || l.Ptr != p || l.From != mem.Allocator(first) || l.Device != dev {
 		t.Errorf("the block is %v, %v", l, ok)
 	}
 	if len(first.Live) != 1 || len(second.Live) != 1 {
 		t.Errorf("%d and %d blocks on loan", len(first.Live), len(second.Live))
 	}
-	raw.CurrentLoans().Free(p, fake.S1)
+	raw.CurrentBlocks().Free(p, fake.S1)
 	if len(first.Live) != 0 || len(second.Live) != 1 {
 		t.Errorf("%d and %d blocks on loan after the first's was freed", len(first.Live), len(second.Live))
 	}
@@ -133,7 +133,7 @@ func TestSetCurrentKeepsBlocks(t *testing.T) {
 	if a, has := raw.FindCurrent(dev); has || slices.Contains(raw.CurrentDevices(), dev) {
 		t.Errorf("%T is current still", a)
 	}
-	raw.CurrentLoans().Free(q)
+	raw.CurrentBlocks().Free(q)
 	if len(second.Live) != 0 {
 		t.Error("a block did not go back to its allocator once the device had none")
 	}
@@ -154,7 +154,7 @@ func TestAllocCurrentTriesTheNewOne(t *testing.T) {
 	if err != nil || len(open.Live) != 1 {
 		t.Fatalf("%#x, %v", p, err)
 	}
-	raw.CurrentLoans().Free(p)
+	raw.CurrentBlocks().Free(p)
 }
 
 // replacing is an allocator during whose Alloc another takes its place.
@@ -182,10 +182,10 @@ func TestAllocCurrentWhereAddressesOverlap(t *testing.T) {
 	if len(b.Live) != 0 {
 		t.Error("the block that could not be lent was kept")
 	}
-	if l, _ := raw.CurrentLoans().Holding(p); l.Device != one {
+	if l, _ := raw.CurrentBlocks().Holding(p); l.Device != one {
 		t.Errorf("the address is found on %v", l.Device)
 	}
-	raw.CurrentLoans().Free(p)
+	raw.CurrentBlocks().Free(p)
 }
 
 // Allocators are replaced, and closed once their blocks are back, while others allocate and free: each gets its own back.
@@ -209,7 +209,7 @@ func TestSetCurrentLosesNothing(t *testing.T) {
 				select {
 				case <-stop:
 					for _, p := range mine {
-						raw.CurrentLoans().Free(p)
+						raw.CurrentBlocks().Free(p)
 					}
 					return
 				default:
@@ -219,7 +219,7 @@ func TestSetCurrentLosesNothing(t *testing.T) {
 					t.Error(err)
 				}
 				if mine = append(mine, p); len(mine) > 50 {
-					raw.CurrentLoans().Free(mine[i%50])
+					raw.CurrentBlocks().Free(mine[i%50])
 					mine[i%50] = mine[50]
 					mine = mine[:50]
 				}

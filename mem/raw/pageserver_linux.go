@@ -17,8 +17,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
-// A pageServer hands the pages behind blocks on loan to other processes, by keys that it made: a key says which block, and
-// that it was made here. It begins with the first handle of pages and ends with the process.
+// A pageServer hands the pages behind blocks on loan to other processes, by keys that it made: a key says which block,
+// and that it was made here. It begins with the first handle of pages and ends with the process.
 type pageServer struct {
 	mu     sync.Mutex
 	name   string // of the socket, which is abstract; empty while nothing is served
@@ -87,7 +87,7 @@ func (s *pageServer) find(key []byte) ([]driver.PageFile, error) {
 	if !own {
 		return nil, errors.New("no key of this process")
 	}
-	l, ok := CurrentLoans().Holding(b.Ptr)
+	l, ok := CurrentBlocks().Holding(b.Ptr)
 	if !ok || l.Block != b {
 		return nil, errors.New("the block was freed")
 	}

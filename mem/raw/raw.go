@@ -8,20 +8,21 @@
 //
 // # Structure
 //
-// The package has no state, but for the server of IPCHandle's pages. Which allocator is a device's current one, and which blocks are on loan, is kept beside the
-// registry of package mem: raw.Current opens the registered allocator of the highest priority, mem/caching unless the
-// program registers another, and raw.SetCurrent puts one in its place at run time. Each function finds the device's
-// allocator, or the block that an address lies in, and asks the layer of it that can do what is wanted. Where no layer can,
-// the error says what is lacking and matches driver.ErrUnsupported.
+// The package has no state, but for the server of IPCHandle's pages. Which allocator is a device's current one, and
+// which blocks are on loan, is kept beside the registry of package mem: raw.Current opens the registered allocator of
+// the highest priority, mem/caching unless the program registers another, and raw.SetCurrent puts one in its place at
+// run time. Each function finds the device's allocator, or the block that an address lies in, and asks the layer of it
+// that can do what is wanted. Where no layer can, the error says what is lacking and matches driver.ErrUnsupported.
 //
 // All functions are safe for concurrent use. Errors of allocators and devices are handed on as they are. Bugs of the
 // caller, above all an address that is on loan from nobody, panic with the prefix raw.
 //
 // # What it does not do
 //
-// There is no current device and no current stream: they are arguments. Blocks that were allocated through a mem.Allocator
-// are not known here by their addresses. Private pools, observers and recordings are the allocator's own: find them by
-// mem.Find in raw.Current. It reads no environment: NoCaching does what PYTORCH_NO_CUDA_MEMORY_CACHING does.
+// There is no current device and no current stream: they are arguments. Blocks that were allocated through a
+// mem.Allocator are not known here by their addresses. Private pools, observers and recordings are the allocator's own:
+// find them by mem.Find in raw.Current. It reads no environment: NoCaching does what PYTORCH_NO_CUDA_MEMORY_CACHING
+// does.
 package raw
 
 import (
@@ -53,8 +54,8 @@ func Initialized(dev driver.Device) bool {
 }
 
 // NoCaching makes an allocator without a cache dev's current one, so that each Alloc and Delete is the driver's, as
-// PYTORCH_NO_CUDA_MEMORY_CACHING does for memory checkers. It returns the former, nil if there was none, with all it caches:
-// raw.SetCurrent(dev, former) turns caching on again.
+// PYTORCH_NO_CUDA_MEMORY_CACHING does for memory checkers. It returns the former, nil if there was none, with all it
+// caches: raw.SetCurrent(dev, former) turns caching on again.
 func NoCaching(dev driver.Device) (former mem.Allocator) {
 	return SetCurrent(dev, direct.New(dev, direct.Config{}))
 }
@@ -70,26 +71,27 @@ func AllocOn(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, er
 	return AllocCurrent(dev, s, size)
 }
 
-// Delete takes back what Alloc returned, whatever the device, and gives it to the allocator that it came from. Work queued
-// before this call on the block's stream, on those of RecordStream, and on each in used, may still touch it: callers that
-// are told a stream with each free, as plug-ins are, name it here if it is another than the block's. Deleting the zero
-// Pointer does nothing; any other address that is not the start of a block on loan panics.
-func Delete(p driver.Pointer, used ...driver.Stream) { CurrentLoans().Free(p, used...) }
+// Delete takes back what Alloc returned, whatever the device, and gives it to the allocator that it came from. Work
+// queued before this call on the block's stream, on those of RecordStream, and on each in used, may still touch it:
+// callers that are told a stream with each free, as plug-ins are, name it here if it is another than the block's.
+// Deleting the zero Pointer does nothing; any other address that is not the start of a block on loan panics.
+func Delete(p driver.Pointer, used ...driver.Stream) { CurrentBlocks().Free(p, used...) }
 
 // RecordStream says that work on s uses memory of the block that p lies in: its Delete then waits for s too. The zero
-// Pointer is nobody's; an address outside the blocks on loan panics. An address inside a block costs a look at every one.
-func RecordStream(p driver.Pointer, s driver.Stream) { CurrentLoans().RecordStream(p, s) }
+// Pointer is nobody's; an address outside the blocks on loan panics. An address inside a block costs a look at every
+// one.
+func RecordStream(p driver.Pointer, s driver.Stream) { CurrentBlocks().RecordStream(p, s) }
 
 // DeviceOf returns the device whose memory p is, if p lies in a block on loan.
 func DeviceOf(p driver.Pointer) (driver.Device, bool) {
-	l, ok := CurrentLoans().Holding(p)
+	l, ok := CurrentBlocks().Holding(p)
 	return l.Device, ok
 }
 
 // BaseAllocation returns what the block that p lies in was cut from, as the driver knows it, and its size
-// (getBaseAllocation). Memory that is mapped page by page, as in expandable segments, is no allocation of the driver's: the
-// error matches driver.ErrUnsupported. Allocators that do not know the base of a block, and those below adaptors, are asked
-// for a snapshot: do not call it often there. An address outside the blocks on loan panics.
+// (getBaseAllocation). Memory that is mapped page by page, as in expandable segments, is no allocation of the driver's:
+// the error matches driver.ErrUnsupported. Allocators that do not know the base of a block, and those below adaptors,
+// are asked for a snapshot: do not call it often there. An address outside the blocks on loan panics.
 func BaseAllocation(p driver.Pointer) (base driver.Pointer, size int64, err error) {
 	return baseOf(p, holding("BaseAllocation", p))
 }
@@ -124,7 +126,7 @@ func baseOf(p driver.Pointer, l LiveBlock) (base driver.Pointer, size int64, err
 
 // holding returns the block that p lies in, and panics if there is none.
 func holding(call string, p driver.Pointer) LiveBlock {
-	l, ok := CurrentLoans().Holding(p)
+	l, ok := CurrentBlocks().Holding(p)
 	if !ok {
 		panic(fmt.Sprintf("raw: %s of %#x, which lies in no block on loan", call, uint64(p)))
 	}
@@ -168,8 +170,8 @@ func ability[T any](call string, dev driver.Device, what string) (T, error) {
 	return t, nil
 }
 
-// MemoryFraction returns the part of the device's memory that dev's current allocator may reserve, in [0, 1]; 1 is no limit
-// (getMemoryFraction).
+// MemoryFraction returns the part of the device's memory that dev's current allocator may reserve, in [0, 1]; 1 is no
+// limit (getMemoryFraction).
 func MemoryFraction(dev driver.Device) (float64, error) {
 	a, err := ability[interface{ MemoryFraction() float64 }]("MemoryFraction", dev, "has no memory fraction")
 	if err != nil {
@@ -188,8 +190,8 @@ func SetMemoryFraction(dev driver.Device, fraction float64) error {
 	return a.SetMemoryFraction(fraction)
 }
 
-// Enable turns caching in dev's current allocator on or off (enable): off, each Alloc and Delete is the driver's, and memory
-// that was allocated before is deleted as ever. NoCaching puts another allocator in its place instead.
+// Enable turns caching in dev's current allocator on or off (enable): off, each Alloc and Delete is the driver's, and
+// memory that was allocated before is deleted as ever. NoCaching puts another allocator in its place instead.
 func Enable(dev driver.Device, on bool) error {
 	a, err := ability[interface{ Enable(bool) }]("Enable", dev, "cannot turn caching off")
 	if err == nil {
@@ -204,8 +206,8 @@ func Enabled(dev driver.Device) (bool, error) {
 	return err == nil && a.Enabled(), err
 }
 
-// EmptyCache gives back what the current allocators of all devices have cached, as PyTorch's emptyCache does. Allocators
-// that are no longer current keep theirs. The error joins those of all.
+// EmptyCache gives back what the current allocators of all devices have cached, as PyTorch's emptyCache does.
+// Allocators that are no longer current keep theirs. The error joins those of all.
 func EmptyCache() error {
 	var errs []error
 	for _, dev := range CurrentDevices() {
@@ -222,9 +224,9 @@ func EmptyCache() error {
 	return errors.Join(errs...)
 }
 
-// CacheInfo returns how many bytes dev's current allocator has cached, and the size of the largest request that dev could
-// serve in one piece at best: the largest block that is cached, on any stream, or all the memory that the device has left
-// (cacheInfo).
+// CacheInfo returns how many bytes dev's current allocator has cached, and the size of the largest request that dev
+// could serve in one piece at best: the largest block that is cached, on any stream, or all the memory that the device
+// has left (cacheInfo).
 func CacheInfo(dev driver.Device) (cachedAndFree, largest int64, err error) {
 	a, err := ability[interface {
 		CacheInfo() (cachedAndFree, largest int64)

@@ -59,7 +59,7 @@ func newHost(t testing.TB) driver.Device {
 // closing takes a device out of the process when the test ends: nothing may be on loan by then.
 func closing(t testing.TB, dev driver.Device) {
 	t.Cleanup(func() {
-		if n := raw.CurrentLoans().Len(); n != 0 {
+		if n := raw.CurrentBlocks().Len(); n != 0 {
 			t.Errorf("%d blocks are still on loan", n)
 		}
 		raw.SetCurrent(dev, nil)

@@ -1,5 +1,5 @@
-// Package reuse records which streams may still access free memory, and makes a stream wait for them before it reuses that
-// memory.
+// Package reuse records which streams may still access free memory, and makes a stream wait for them before it reuses
+// that memory.
 //
 // An allocator keeps Dependencies with each free range: the streams that used it, and the time of its free. Before it
 // allocates the range for a stream, it calls Streams.Wait. A free makes no driver call for this, and neither does an
@@ -18,9 +18,10 @@ import (
 
 // # Time
 //
-// A wait makes one stream follow all that another stream has queued so far. It stays sufficient until memory that the other
-// stream used is freed again. Times are counted in waits: a free happens at the time of the last wait before it. A wait covers
-// a dependency if it is later than the dependency's time, or later than every free of memory that the other stream used.
+// A wait makes one stream follow all that another stream has queued so far. It stays sufficient until memory that the
+// other stream used is freed again. Times are counted in waits: a free happens at the time of the last wait before it.
+// A wait covers a dependency if it is later than the dependency's time, or later than every free of memory that the
+// other stream used.
 //
 //	dependency on s, freed at 4    t waited for s at 5    covered
 //	dependency on s, freed at 5    t waited for s at 5    not covered: the wait came first
@@ -32,8 +33,8 @@ import (
 // # Closed and capturing streams
 //
 // A closed stream has done its work, so no stream waits for it. A new stream may get its number; the two are told apart
-// by a call of the device when the second one is registered. A stream that captures a graph cannot be waited for: the wait
-// would draw the waiting stream into the capture and would not order it after earlier work. Wait then fails with
+// by a call of the device when the second one is registered. A stream that captures a graph cannot be waited for: the
+// wait would draw the waiting stream into the capture and would not order it after earlier work. Wait then fails with
 // driver.ErrCapturing.
 
 // Dependencies are the streams that may still access free memory: those whose work was queued before the memory was

@@ -12,8 +12,8 @@ import (
 
 // A Set is a set of streams. The zero Set is empty. Two sets are equal if and only if they hold the same streams.
 //
-// A set of streams with IDs below firstOverflow is their bits. Any other set is overflowBit and an index in the overflow table,
-// which holds each set once. So block and page records stay small, and comparing sets compares words.
+// A set of streams with IDs below firstOverflow is their bits. Any other set is overflowBit and an index in the
+// overflow table, which holds each set once. So block and page records stay small, and comparing sets compares words.
 type Set uint64
 
 const firstOverflow = 63 // sets with streams of this ID or higher are in Streams.overflow
@@ -21,8 +21,8 @@ const firstOverflow = 63 // sets with streams of this ID or higher are in Stream
 // overflowBit marks a Set that is an index in Streams.overflow.
 const overflowBit Set = 1 << firstOverflow
 
-// An overflowTable holds each set that does not fit in a word once. Collect drops the sets that are no longer used; its cost is
-// amortised over the new sets.
+// An overflowTable holds each set that does not fit in a word once. Collect drops the sets that are no longer used; its
+// cost is amortised over the new sets.
 type overflowTable struct {
 	sets      []bitmap          // by index; nil: unused
 	places    map[string]uint32 // index of each set, by its bytes
@@ -87,7 +87,8 @@ func (t *Streams) NeedsCollect() bool {
 	return len(t.overflow.places) >= max(minCollect, t.overflow.collectAt)
 }
 
-// Collect drops the sets that are not in inUse, which must be all sets that the allocator holds, also in local variables.
+// Collect drops the sets that are not in inUse, which must be all sets that the allocator holds, also in local
+// variables.
 func (t *Streams) Collect(inUse iter.Seq[Set]) {
 	w := &t.overflow
 	keep := make([]bool, len(w.sets))

@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Wait makes s wait for each stream in p that it has not already waited for. s itself needs no wait and need not be registered.
-// The error is the device's, and matches driver.ErrCapturing if one of the streams captures. After an error s waits for some of
-// the streams, and Wait may be called again.
+// Wait makes s wait for each stream in p that it has not already waited for. s itself needs no wait and need not be
+// registered. The error is the device's, and matches driver.ErrCapturing if one of the streams captures. After an error
+// s waits for some of the streams, and Wait may be called again.
 func (t *Streams) Wait(s driver.Stream, p Dependencies) error {
 	for other := range t.All(p.Users) {
 		if other == s || t.hasWaited(s, other, p) {

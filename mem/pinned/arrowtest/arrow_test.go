@@ -87,7 +87,7 @@ func TestInt64Array(t *testing.T) {
 	if !ok {
 		t.Fatal("the values are in no block")
 	}
-	if err := a.Record(block, s); err != nil {
+	if err := a.RecordStream(block, s); err != nil {
 		t.Fatal(err)
 	}
 	want := slices.Clone(values)

@@ -15,9 +15,9 @@ import (
 // the device has Graphs, it is asked whether s captures.
 //
 // If s is part of a capture, the work will be done whenever the graph is launched, which the allocator cannot see: b is
-// kept, that is, it is never handed out again after Free, until Unkeep. Should asking the device for that fail, b both
-// is kept and waits for s, and the error says so.
-func (a *Allocator) Record(b Block, s driver.Stream) error {
+// kept, that is, it is never handed out again after Free, until ReleaseCaptured. Should asking the device for that
+// fail, b both is kept and waits for s, and the error says so.
+func (a *Allocator) RecordStream(b Block, s driver.Stream) error {
 	check.Stream("pinned: Record", s)
 	capturing, failure := a.capturing(s)
 	a.mu.Lock()
@@ -33,27 +33,27 @@ func (a *Allocator) Record(b Block, s driver.Stream) error {
 		r.uses = append(r.uses, s)
 	}
 	if failure != nil {
-		return fmt.Errorf("%w; the block is kept until Unkeep", failure)
+		return fmt.Errorf("%w; the block is kept until ReleaseCaptured", failure)
 	}
 	return nil
 }
 
-// Unkeep says that no captured work will use b any more: the graphs that Record saw it in are closed and their launches
-// done. If b was freed it may be handed out again; if not, it is as if no capture had used it. A block that is not kept
-// stays as it is. Unkeep panics if b is neither live nor a freed block that is kept or waits.
-func (a *Allocator) Unkeep(b Block) {
+// ReleaseCaptured says that no captured work will use b any more: the graphs that Record saw it in are closed and their
+// launches done. If b was freed it may be handed out again; if not, it is as if no capture had used it. A block that is
+// not kept stays as it is. ReleaseCaptured panics if b is neither live nor a freed block that is kept or waits.
+func (a *Allocator) ReleaseCaptured(b Block) {
 	r := b.rec
 	a.mu.Lock()
-	if r == nil || r.owner != a || r.gen != b.gen || r.state > kept {
+	if r == nil || r.owner != a || r.generation != b.generation || r.state > captured {
 		a.mu.Unlock()
-		panic(fmt.Sprintf("pinned: Unkeep of a block that is neither live nor kept (%d bytes at %#x)",
+		panic(fmt.Sprintf("pinned: ReleaseCaptured of a block that is neither live nor kept (%d bytes at %#x)",
 			b.Size(), address(b.bytes)))
 	}
 	r.captured = false
-	leaves := r.state == kept && a.retire(r)
+	leaves := r.state == captured && a.retire(r)
 	a.mu.Unlock()
 	if leaves {
-		a.note(a.giveBack(r))
+		a.recordError(a.giveBack(r))
 	}
 }
 

@@ -11,16 +11,16 @@ import (
 // agree checks that the statistics, the snapshot and the model say the same. That takes as long as there are blocks, so
 // it looks at every call while there are less than 16, at every second while less than 32, and so on, or if always is
 // set. A shrunk history has few blocks.
-func (w *world) agree(always bool) error {
-	w.agreed++
-	if !always && w.agreed%(1+len(w.live)/16) != 0 {
+func (w *model) checkReports(always bool) error {
+	w.reportChecks++
+	if !always && w.reportChecks%(1+len(w.live)/16) != 0 {
 		return nil
 	}
 	var segments []mem.SegmentInfo
 	snapshotter, snapshots := mem.Find[mem.Snapshotter](w.a)
 	if snapshots {
 		segments = snapshotter.Snapshot()
-		if err := w.agreeSnapshot(segments); err != nil {
+		if err := w.checkSnapshot(segments); err != nil {
 			return err
 		}
 	}
@@ -29,18 +29,18 @@ func (w *world) agree(always bool) error {
 		return nil
 	}
 	stats := reporter.Stats()
-	if err := w.agreeStats(&stats); err != nil {
+	if err := w.checkStats(&stats); err != nil {
 		return err
 	}
 	if snapshots {
-		return agreeSums(&stats, segments)
+		return checkSums(&stats, segments)
 	}
 	return nil
 }
 
 // agreeSnapshot checks that blocks tile segments, that segments add their blocks up, and that the blocks on loan are
 // the model's.
-func (w *world) agreeSnapshot(segments []mem.SegmentInfo) error {
+func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 	var end driver.Pointer
 	live := 0
 	for i := range segments {
@@ -68,9 +68,9 @@ func (w *world) agreeSnapshot(segments []mem.SegmentInfo) error {
 					return fmt.Errorf("snapshot: %d bytes at %#x are said to be on loan, and are not", b.Size, uint64(b.Ptr))
 				}
 				m := w.live[live]
-				if m.Size != b.Size || m.asked != b.RequestedSize {
+				if m.Size != b.Size || m.requested != b.RequestedSize {
 					return fmt.Errorf("snapshot: %d bytes, %d asked for, at %#x: that is %v, %d asked for",
-						b.Size, b.RequestedSize, uint64(b.Ptr), m, m.asked)
+						b.Size, b.RequestedSize, uint64(b.Ptr), m, m.requested)
 				}
 				live++
 			case mem.ActivePendingFree:
@@ -97,12 +97,12 @@ func (w *world) agreeSnapshot(segments []mem.SegmentInfo) error {
 }
 
 // agreeSlowSizes checks the sizes that live blocks' addresses lead to, where they lead to any.
-func (w *world) agreeSlowSizes() error {
+func (w *model) checkSlowSizes() error {
 	for _, b := range w.live {
 		requested, allocated, ok := layer.SlowSizes(w.a, b.Ptr)
-		if ok && (requested != b.asked || allocated != b.Size) {
+		if ok && (requested != b.requested || allocated != b.Size) {
 			return fmt.Errorf("SlowSizes: %d bytes asked for and %d allocated: that is %v, %d asked for",
-				requested, allocated, b, b.asked)
+				requested, allocated, b, b.requested)
 		}
 		if !ok && w.tellsSizes() {
 			return fmt.Errorf("SlowSizes does not find the live %v", b)
@@ -112,14 +112,14 @@ func (w *world) agreeSlowSizes() error {
 }
 
 // tellsSizes reports whether the allocator can find blocks by their addresses.
-func (w *world) tellsSizes() bool {
+func (w *model) tellsSizes() bool {
 	_, sizes := mem.Find[layer.SlowSizer](w.a)
 	_, snapshots := mem.Find[mem.Snapshotter](w.a)
 	return sizes || snapshots
 }
 
 // agreeStats checks the statistics by themselves and against the model.
-func (w *world) agreeStats(s *mem.Stats) error {
+func (w *model) checkStats(s *mem.Stats) error {
 	for _, a := range s.Arrays() {
 		for _, part := range []struct {
 			name string
@@ -152,7 +152,7 @@ func (w *world) agreeStats(s *mem.Stats) error {
 }
 
 // agreeSums checks that the sums over the snapshot, by pool, are the statistics (behaviour 9).
-func agreeSums(s *mem.Stats, segments []mem.SegmentInfo) error {
+func checkSums(s *mem.Stats, segments []mem.SegmentInfo) error {
 	type sums [9]int64 // in the order of mem.Stats.Arrays
 	var small, large sums
 	for i := range segments {

@@ -11,44 +11,44 @@ import (
 // A ref finds a record. Zero is none.
 type ref uint32
 
-// A record is a block of the layer below that went through the cache. One cache line, without pointers.
+// A record is a block of the allocator below that went through the cache. One cache line, without pointers.
 //
 // Whoever has the block may read it: the borrower, or who holds the lock of the place that keeps it. Only fill and
 // clear change the block and where it belongs.
-type record struct {
-	block mem.Block // as the layer below knows it; the zero Block while the record is unused
+type blockEntry struct {
+	block mem.Block // as the allocator below knows it; the zero Block while the record is unused
 
 	// turns counts the times that the block was handed out and came back: odd while it is on loan. A tag holds the
 	// value that it was made with, so a Free that comes twice finds another (but not 2,147,483,648 loans later).
-	turns atomic.Uint32
+	generation atomic.Uint32
 
-	asked  uint32          // bytes that the last borrower asked for
-	first  uint32          // bytes that the layer below was asked for
-	class  uint32          // of the request that the layer below answered; 0 if the block is never held
-	stream driver.StreamID // that it was allocated on
-	next   ref             // in a magazine, or in a list of unused records
-	chain  ref             // of the first of a magazine in a depot: the first of the next magazine
+	requested      uint32          // bytes that the last borrower asked for
+	requestedBelow uint32          // bytes that the allocator below was asked for
+	class          uint32          // of the request that the allocator below answered; 0 if the block is never held
+	stream         driver.StreamID // that it was allocated on
+	next           ref             // in a magazine, or in a list of unused records
+	nextMagazine   ref             // of the first of a magazine in a depot: the first of the next magazine
 
 	_ [12]byte
 }
 
 // lend puts a block on loan and returns its tag. The caller holds a rack, and nobody else has the block.
-func (r *record) lend(at ref) uint64 {
-	turns := r.turns.Load() + 1
-	r.turns.Store(turns)
+func (r *blockEntry) markAllocated(at ref) uint64 {
+	turns := r.generation.Load() + 1
+	r.generation.Store(turns)
 	return uint64(turns)<<32 | uint64(at)
 }
 
 // lent reports whether the block is on loan.
-func (r *record) lent() bool { return r.turns.Load()%2 == 1 }
+func (r *blockEntry) live() bool { return r.generation.Load()%2 == 1 }
 
 func splitTag(tag uint64) (turns uint32, at ref) { return uint32(tag >> 32), ref(tag) }
 
-const recordChunk = 1 << 10
+const entryChunk = 1 << 10
 
 // records hold all records; their addresses never change.
-type records struct {
-	chunks atomic.Pointer[[]*[recordChunk]record]
+type blockTable struct {
+	chunks atomic.Pointer[[]*[entryChunk]blockEntry]
 
 	_ [64]byte // warm calls read what is above, and others write what is below
 
@@ -56,24 +56,24 @@ type records struct {
 	unused ref
 }
 
-func (rs *records) init() { rs.chunks.Store(new([]*[recordChunk]record)) }
+func (rs *blockTable) init() { rs.chunks.Store(new([]*[entryChunk]blockEntry)) }
 
 // at returns the record of a ref that a record had.
-func (rs *records) at(at ref) *record {
-	return &(*rs.chunks.Load())[at/recordChunk][at%recordChunk]
+func (rs *blockTable) at(at ref) *blockEntry {
+	return &(*rs.chunks.Load())[at/entryChunk][at%entryChunk]
 }
 
 // find returns the record of any number that claims to be a ref, or nil if there is none.
-func (rs *records) find(at ref) *record {
+func (rs *blockTable) find(at ref) *blockEntry {
 	chunks := *rs.chunks.Load()
-	if int(at/recordChunk) >= len(chunks) {
+	if int(at/entryChunk) >= len(chunks) {
 		return nil
 	}
-	return &chunks[at/recordChunk][at%recordChunk]
+	return &chunks[at/entryChunk][at%entryChunk]
 }
 
 // take returns a list of n unused records.
-func (rs *records) take(n int) ref {
+func (rs *blockTable) take(n int) ref {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	var list ref
@@ -88,12 +88,12 @@ func (rs *records) take(n int) ref {
 	return list
 }
 
-func (rs *records) grow() {
+func (rs *blockTable) grow() {
 	old := *rs.chunks.Load()
-	chunks := append(old[:len(old):len(old)], new([recordChunk]record))
+	chunks := append(old[:len(old):len(old)], new([entryChunk]blockEntry))
 	rs.chunks.Store(&chunks)
-	for i := recordChunk - 1; i >= 0; i-- {
-		if at := ref(len(old)*recordChunk + i); at != 0 {
+	for i := entryChunk - 1; i >= 0; i-- {
+		if at := ref(len(old)*entryChunk + i); at != 0 {
 			r := rs.at(at)
 			r.next, rs.unused = rs.unused, at
 		}
@@ -101,7 +101,7 @@ func (rs *records) grow() {
 }
 
 // give takes a list of records back and clears them.
-func (rs *records) give(list ref) {
+func (rs *blockTable) release(list ref) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for list != 0 {

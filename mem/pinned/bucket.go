@@ -26,10 +26,10 @@ func bucket(size int64) int { return bits.Len64(uint64(size - 1)) }
 
 // A shelf is the cached blocks of one bucket, ordered by size and then by when they were freed. Where all have one
 // size, putting and taking are at the end.
-type shelf []*record
+type bucketList []*piece
 
 // put adds r behind all that are not larger.
-func (s *shelf) put(r *record) {
+func (s *bucketList) put(r *piece) {
 	list := *s
 	i := len(list)
 	if i > 0 && list[i-1].size() > r.size() {
@@ -39,7 +39,7 @@ func (s *shelf) put(r *record) {
 }
 
 // take removes and returns the smallest block of at least size bytes, among equals the one that was freed last, or nil.
-func (s *shelf) take(size int64) *record {
+func (s *bucketList) take(size int64) *piece {
 	list := *s
 	i := len(list) - 1
 	if i < 0 || list[i].size() < size {
@@ -55,7 +55,7 @@ func (s *shelf) take(size int64) *record {
 }
 
 // from is the index of the first block of at least size bytes.
-func (s shelf) from(size int64) int {
-	i, _ := slices.BinarySearchFunc(s, size, func(r *record, size int64) int { return cmp.Compare(r.size(), size) })
+func (s bucketList) from(size int64) int {
+	i, _ := slices.BinarySearchFunc(s, size, func(r *piece, size int64) int { return cmp.Compare(r.size(), size) })
 	return i
 }

@@ -10,16 +10,16 @@ import (
 // Evidence is memory beside the allocator's where samples of blocks are copied in stream order, to be looked at once
 // the streams are done. Looking at a block directly would wait for its stream, and so hide what happens when nobody
 // waits.
-type evidence struct {
+type samples struct {
 	base    driver.Pointer
 	samples []sample // sample i is at base + i*sampleSize
 	read    []byte
 }
 
 const (
-	sampleSize  = 64
-	maxSamples  = 2048
-	evidenceLen = sampleSize * maxSamples
+	sampleSize = 64
+	maxSamples = 2048
+	samplesLen = sampleSize * maxSamples
 )
 
 // A sample is what a piece of a block ought to be.
@@ -32,10 +32,10 @@ type sample struct {
 }
 
 // full reports whether there may be no room for another block's samples.
-func (e *evidence) full() bool { return len(e.samples) > maxSamples-8 }
+func (e *samples) full() bool { return len(e.samples) > maxSamples-8 }
 
 // take queues copies of pieces of b on s: all of a small block, the beginning, the middle and the end of a larger one.
-func (e *evidence) take(s driver.Stream, b *block, why string) error {
+func (e *samples) sample(s driver.Stream, b *block, why string) error {
 	var offsets []int64
 	if b.Size <= 4*sampleSize {
 		for at := int64(0); at < b.Size; at += sampleSize {
@@ -59,13 +59,13 @@ func (e *evidence) take(s driver.Stream, b *block, why string) error {
 }
 
 // look compares the samples with what they ought to be, and forgets them. All streams must be done.
-func (e *evidence) look(s driver.Stream) error {
+func (e *samples) compare(s driver.Stream) error {
 	n := len(e.samples) * sampleSize
 	if n == 0 {
 		return nil
 	}
 	if e.read == nil {
-		e.read = make([]byte, evidenceLen)
+		e.read = make([]byte, samplesLen)
 	}
 	// Only what was written may be read.
 	for i := 0; i < len(e.samples); {

@@ -12,7 +12,7 @@ import (
 )
 
 // takeAway takes memory from the device until only so much is left.
-func (w *world) takeAway(t testing.TB, leave int64) {
+func (w *model) reserveMemory(t testing.TB, leave int64) {
 	t.Helper()
 	free := w.available(t)
 	if free <= leave {
@@ -32,7 +32,7 @@ func (w *world) takeAway(t testing.TB, leave int64) {
 }
 
 // finish frees everything and checks that nothing is left, before and after the allocator is closed.
-func (w *world) finish() error {
+func (w *model) finish() error {
 	rng := rand.New(rand.NewPCG(w.cfg.Seed, 2))
 	for len(w.live) > 0 {
 		if err := w.free(w.live[rng.IntN(len(w.live))]); err != nil {
@@ -45,7 +45,7 @@ func (w *world) finish() error {
 	if err := w.empty(); err != nil {
 		return fmt.Errorf("EmptyCache at the end: %w", err)
 	}
-	if err := w.agree(true); err != nil {
+	if err := w.checkReports(true); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
 	free, _, err := w.dev.Available()
@@ -61,15 +61,15 @@ func (w *world) finish() error {
 }
 
 // close closes the allocator and checks that the device has back all that it had.
-func (w *world) close() error {
+func (w *model) close() error {
 	if c, ok := mem.Find[io.Closer](w.a); ok {
 		if err := c.Close(); err != nil {
 			return fmt.Errorf("close the allocator: %w", err)
 		}
 	}
-	w.made.clean()
-	if w.made.Failed() {
-		return fmt.Errorf("close the allocator: %s", w.made.text.String())
+	w.newTB.clean()
+	if w.newTB.Failed() {
+		return fmt.Errorf("close the allocator: %s", w.newTB.text.String())
 	}
 	free, _, err := w.dev.Available()
 	if err != nil {

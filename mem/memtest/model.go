@@ -14,44 +14,44 @@ import (
 
 // A world is a device, an allocator on it, and the model of what the allocator was asked. Its methods return an error
 // if the allocator (or the device) did what it must not. One goroutine at a time.
-type world struct {
-	cfg     Config
-	dev     driver.Device
-	a       mem.Allocator
-	made    *scratch // the test that New saw: its cleanups close the allocator
-	streams []driver.Stream
-	held    []bool
-	around  func(call func()) // wraps each call of the allocator, so that only its own driver calls fail
+type model struct {
+	cfg         Config
+	dev         driver.Device
+	a           mem.Allocator
+	newTB       *scratch // the test that New saw: its cleanups close the allocator
+	streams     []driver.Stream
+	held        []bool
+	callWrapper func(call func()) // wraps each call of the allocator, so that only its own driver calls fail
 
-	numbers  map[int]*block
-	live     []*block // ascending by address
-	size     int64    // of live blocks
-	evidence evidence
-	baseline int64       // available bytes before the allocator was made
-	sim      *sim.Device // the device, if it is a simulated one
-	leaks    *sim.Leaks  // what it held before the allocator was made
-	reset    bool        // accumulated counters were reset
-	agreed   int
-	next     int          // number of the last block of mustAlloc
-	tight    bool         // any request may find no room
-	undo     func() error // gives back what takeAway took
+	numbers      map[int]*block
+	live         []*block // ascending by address
+	size         int64    // of live blocks
+	samples      samples
+	baseline     int64       // available bytes before the allocator was made
+	sim          *sim.Device // the device, if it is a simulated one
+	leaks        *sim.Leaks  // what it held before the allocator was made
+	reset        bool        // accumulated counters were reset
+	reportChecks int
+	next         int          // number of the last block of mustAlloc
+	tight        bool         // any request may find no room
+	undo         func() error // gives back what takeAway took
 
-	lifted []*holder // that have not landed
-	landed []*holder // that the call under way has moved
-	moves  int       // blocks moved in all
-	wrong  error     // the first thing that a holder saw go wrong
+	moving     []*testHolder // that have not landed
+	moved      []*testHolder // that the call under way has moved
+	moveCount  int           // blocks moved in all
+	firstError error         // the first thing that a holder saw go wrong
 }
 
 // A block is a live block as the model has it.
 type block struct {
 	mem.Block
-	number  int
-	asked   int64
-	owner   int // stream
-	pattern byte
-	writer  int   // stream of the last write
-	uses    []use // what has to be waited for: the last write and the reads after it, one for each stream
-	holder  *holder
+	number    int
+	requested int64
+	owner     int // stream
+	pattern   byte
+	writer    int   // stream of the last write
+	uses      []use // what has to be waited for: the last write and the reads after it, one for each stream
+	holder    *testHolder
 }
 
 // A use is the last work of a stream on a block.
@@ -67,11 +67,11 @@ func (b *block) String() string {
 func (b *block) end() driver.Pointer { return b.Ptr + driver.Pointer(b.Size) }
 
 // newWorld opens a device and makes an allocator on it. wrap, if not nil, puts a device between them.
-func newWorld(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) *world {
+func newModel(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) *model {
 	t.Helper()
-	w := &world{
+	w := &model{
 		cfg: cfg, dev: cfg.Device(t), numbers: map[int]*block{}, held: make([]bool, cfg.Streams),
-		around: func(call func()) { call() }, tight: cfg.scarce,
+		callWrapper: func(call func()) { call() }, tight: cfg.scarce,
 	}
 	t.Cleanup(func() {
 		if err := w.dev.Close(); err != nil {
@@ -89,22 +89,22 @@ func newWorld(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) 
 		w.streams = append(w.streams, s)
 	}
 	var err error
-	w.evidence.base, err = w.dev.Alloc(evidenceLen)
+	w.samples.base, err = w.dev.Alloc(samplesLen)
 	must(t, err)
 	w.baseline = w.available(t)
 	if d, ok := inner.(*sim.Device); ok {
 		w.sim, w.leaks = d, d.Leaks()
 	}
-	w.made = &scratch{TB: t}
-	w.made.guard(func() { w.a = cfg.New(w.made, w.dev) })
-	if w.made.Failed() || w.a == nil {
-		w.made.clean()
-		t.Fatalf("New: %s", w.made.text.String())
+	w.newTB = &scratch{TB: t}
+	w.newTB.guard(func() { w.a = cfg.New(w.newTB, w.dev) })
+	if w.newTB.Failed() || w.a == nil {
+		w.newTB.clean()
+		t.Fatalf("New: %s", w.newTB.text.String())
 	}
 	return w
 }
 
-func (w *world) available(t testing.TB) int64 {
+func (w *model) available(t testing.TB) int64 {
 	t.Helper()
 	free, _, err := w.dev.Available()
 	must(t, err)
@@ -112,19 +112,19 @@ func (w *world) available(t testing.TB) int64 {
 }
 
 // alloc asks for a block, checks that it is one, and fills it. An *allocError is the allocator's own error.
-func (w *world) alloc(number, stream int, size int64) (*block, error) {
+func (w *model) alloc(number, stream int, size int64) (*block, error) {
 	mb, err := w.rawAlloc(stream, size)
 	if err != nil {
 		return nil, err
 	}
-	b := &block{Block: mb, number: number, asked: size, owner: stream, pattern: byte(number*151%255 + 1)}
-	if err := w.adopt(b); err != nil {
+	b := &block{Block: mb, number: number, requested: size, owner: stream, pattern: byte(number*151%255 + 1)}
+	if err := w.add(b); err != nil {
 		return nil, err
 	}
 	return b, w.fill(b, stream)
 }
 
-func (w *world) rawAlloc(stream int, size int64) (mb mem.Block, err error) {
+func (w *model) rawAlloc(stream int, size int64) (mb mem.Block, err error) {
 	if err := w.call(func() { mb, err = w.a.Alloc(w.streams[stream], size) }); err != nil {
 		return mb, err
 	}
@@ -143,16 +143,16 @@ type allocError struct{ error }
 func (e *allocError) Unwrap() error { return e.error }
 
 // adopt puts a new block into the model, and checks that it is one.
-func (w *world) adopt(b *block) error {
+func (w *model) add(b *block) error {
 	switch {
 	case b.Ptr == 0:
-		return fmt.Errorf("Alloc of %d bytes gave no address", b.asked)
-	case b.Size < b.asked:
-		return fmt.Errorf("Alloc of %d bytes gave %v: too small", b.asked, b)
+		return fmt.Errorf("Alloc of %d bytes gave no address", b.requested)
+	case b.Size < b.requested:
+		return fmt.Errorf("Alloc of %d bytes gave %v: too small", b.requested, b)
 	case b.end() < b.Ptr:
 		return fmt.Errorf("Alloc gave %v, which passes the end of the address space", b)
 	}
-	if err := w.place(b); err != nil {
+	if err := w.list(b); err != nil {
 		return fmt.Errorf("Alloc gave %w", err)
 	}
 	w.numbers[b.number] = b
@@ -161,7 +161,7 @@ func (w *world) adopt(b *block) error {
 }
 
 // place lists a block by its address, and checks that it may lie there.
-func (w *world) place(b *block) error {
+func (w *model) list(b *block) error {
 	if unit := w.cfg.Alignment; b.Ptr%driver.Pointer(unit) != 0 {
 		return fmt.Errorf("%v, which is no multiple of %d", b, unit)
 	}
@@ -175,7 +175,7 @@ func (w *world) place(b *block) error {
 	if i < len(w.live) && w.live[i].Ptr < b.end() {
 		return fmt.Errorf("%v, which overlaps the live %v", b, w.live[i])
 	}
-	if base := w.evidence.base; b.Ptr < base+evidenceLen && base < b.end() {
+	if base := w.samples.base; b.Ptr < base+samplesLen && base < b.end() {
 		return fmt.Errorf("%v, which overlaps memory that the allocator never got", b)
 	}
 	w.live = slices.Insert(w.live, i, b)
@@ -183,7 +183,7 @@ func (w *world) place(b *block) error {
 }
 
 // fill writes the block's pattern over all of it on a stream.
-func (w *world) fill(b *block, stream int) error {
+func (w *model) fill(b *block, stream int) error {
 	s := w.streams[stream]
 	for _, u := range b.uses {
 		if u.stream != stream {
@@ -201,14 +201,14 @@ func (w *world) fill(b *block, stream int) error {
 }
 
 // rewrite gives the block a new pattern on a stream.
-func (w *world) rewrite(b *block, stream int) error {
+func (w *model) rewrite(b *block, stream int) error {
 	b.pattern = b.pattern%255 + 1
 	return w.fill(b, stream)
 }
 
 // check looks at the block's contents on a stream.
-func (w *world) check(b *block, stream int, why string) error {
-	if w.evidence.full() {
+func (w *model) check(b *block, stream int, why string) error {
+	if w.samples.full() {
 		if err := w.sync(); err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (w *world) check(b *block, stream int, why string) error {
 		}
 	}
 	seen := *b // as it is now: the pattern may change before the samples are looked at
-	if err := w.evidence.take(s, &seen, why); err != nil {
+	if err := w.samples.sample(s, &seen, why); err != nil {
 		return err
 	}
 	m, err := s.Mark()
@@ -240,7 +240,7 @@ func (w *world) check(b *block, stream int, why string) error {
 }
 
 // join makes the block's own stream wait for all work on it, so that Free need not be told of other streams.
-func (w *world) join(b *block) error {
+func (w *model) join(b *block) error {
 	s := w.streams[b.owner]
 	for _, u := range b.uses {
 		if u.stream != b.owner {
@@ -256,7 +256,7 @@ func (w *world) join(b *block) error {
 }
 
 // users returns the streams that Free has to be told of.
-func (w *world) users(b *block) []int {
+func (w *model) users(b *block) []int {
 	var out []int
 	for _, u := range b.uses {
 		if u.stream != b.owner {
@@ -268,11 +268,11 @@ func (w *world) users(b *block) []int {
 }
 
 // free looks at the block a last time, on the stream that wrote it, and gives it back.
-func (w *world) free(b *block) error {
+func (w *model) free(b *block) error {
 	if err := w.check(b, b.writer, "before its free"); err != nil {
 		return err
 	}
-	w.forget(b)
+	w.remove(b)
 	var used []driver.Stream
 	for _, u := range w.users(b) {
 		used = append(used, w.streams[u])
@@ -281,31 +281,31 @@ func (w *world) free(b *block) error {
 }
 
 // displace takes a block off the list.
-func (w *world) displace(b *block) {
+func (w *model) unlist(b *block) {
 	i, _ := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
 	w.live = slices.Delete(w.live, i, i+1)
 }
 
 // forget takes the block out of the model.
-func (w *world) forget(b *block) {
-	w.displace(b)
+func (w *model) remove(b *block) {
+	w.unlist(b)
 	delete(w.numbers, b.number)
 	w.size -= b.Size
 }
 
 // sync waits for all streams and looks at the evidence.
-func (w *world) sync() error {
+func (w *model) sync() error {
 	if err := syncAll(w.streams); err != nil {
 		return err
 	}
-	return w.evidence.look(w.streams[0])
+	return w.samples.compare(w.streams[0])
 }
 
-func (w *world) syncOne(stream int) error { return w.streams[stream].Sync(context.Background()) }
+func (w *model) syncOne(stream int) error { return w.streams[stream].Sync(context.Background()) }
 
 // hold keeps a stream's work from being done until it is resumed or somebody waits for it. It reports whether the
 // device can do that.
-func (w *world) hold(stream int, on bool) bool {
+func (w *model) hold(stream int, on bool) bool {
 	if w.sim == nil || w.held[stream] == on {
 		return w.sim != nil
 	}
@@ -319,7 +319,7 @@ func (w *world) hold(stream int, on bool) bool {
 }
 
 // empty empties the allocator's cache, if it has one.
-func (w *world) empty() (err error) {
+func (w *model) empty() (err error) {
 	if c, ok := mem.Find[mem.Trimmer](w.a); ok {
 		if wrong := w.call(func() { err = c.EmptyCache() }); wrong != nil {
 			return wrong
