@@ -1,0 +1,23 @@
+package testkit
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// FreshSeed returns a seed that differs from run to run. It suits the default of a flag; a test calls Seed or Rand.
+func FreshSeed() uint64 { return rand.Uint64() }
+
+// Seed returns a seed that differs from run to run, and logs it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed := FreshSeed()
+	t.Logf("seed %#x", seed)
+	return seed
+}
+
+// Rand returns a source of random numbers with a fresh seed, which it logs.
+func Rand(t testing.TB) *rand.Rand {
+	t.Helper()
+	return rand.New(rand.NewPCG(Seed(t), 0))
+}
