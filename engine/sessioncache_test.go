@@ -282,7 +282,7 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 							x.Release()
 							return nil
 						}
-						if err := s.Collect(t.Context()); !errors.Is(err, arena.ErrHeld) {
+						if err := s.Collect(t.Context()); !errors.Is(err, arena.ErrPinned) {
 							t.Errorf("held by the %s: Collect: %v", what, err)
 						}
 						return nil

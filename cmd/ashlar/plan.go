@@ -173,8 +173,8 @@ func (c *planCmd) summary(in *input, device int, work *trace.Program, p *planned
 		RequestedPeak: p.Requested(), Bound: p.Bound(), Region: p.Size(), Room: p.Room, Streams: []planSummed{},
 	}
 	sum.Placed, sum.Slots = p.Slots()
-	for i := range p.Lanes {
-		l := &p.Lanes[i]
+	for i := range p.Streams {
+		l := &p.Streams[i]
 		one := planSummed{Stream: l.Stream, Requests: requests[l.Stream], Prologue: len(l.Slots), Region: l.Size}
 		if l.Loop >= 0 {
 			one.Prologue, one.Round = l.Loop, len(l.Slots)-l.Loop

@@ -8,7 +8,7 @@
 // # Structure
 //
 // The region (internal/region) is got once: by one Device.Alloc, or as addresses that pages are mapped to as the front of
-// the region grows. Offsets from its start are what this package calculates with. A record (record.go) stands for each
+// the region grows. Offsets from its start are what this package calculates with. A record (block.go) stands for each
 // block; its number and generation are the block's tag. The free spans are a fit.FirstFit, the holes.
 //
 //	free       in a hole
@@ -70,25 +70,25 @@ import (
 
 // An Arena is one region of a device's memory, or a child's part of one. Safe for concurrent use.
 type Arena struct {
-	dev    driver.Device
-	cfg    Config
-	ground *ground       // shared with children
-	lo, hi int64         // its part of the region
-	parent *Arena        // nil of a region's owner
-	seat   uint32        // of a child: its record in the parent
-	from   mem.Allocator // whose block the region is; nil if the region is the device's
-	lent   mem.Block     // that block
-	chosen bool          // the caller chose the size; else it is what the device had free
+	dev       driver.Device
+	cfg       Config
+	region    *sharedRegion // shared with children
+	lo, hi    int64         // its part of the region
+	parent    *Arena        // nil of a region's owner
+	index     uint32        // of a child: its record in the parent
+	from      mem.Allocator // whose block the region is; nil if the region is the device's
+	fromBlock mem.Block     // that block
+	sizeSet   bool          // the caller chose the size; else it is what the device had free
 
 	mu      sync.Mutex // guards what follows
 	closed  bool       // hands nothing out any more
 	holes   *fit.FirstFit[reuse.Dependencies]
-	records []record
-	vacant  []uint32 // records that stand for no block
+	blocks  []block
+	unused  []uint32 // records that stand for no block
 	order   []uint32 // records of live blocks and children; in the order of their addresses after plan alone
 	streams *reuse.Streams
 	limit   int64 // bytes on loan at most; 0: none
-	holds   int
+	pins    int
 	stats   mem.Stats // the large pool's are those of all: see Stats
 	moves   MoveStats
 	backed  int64 // with pages: what is below has memory behind it
@@ -103,19 +103,19 @@ func New(dev driver.Device, cfg Config) (*Arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := openGround(dev, cfg)
+	g, err := openRegion(dev, cfg)
 	if err != nil {
 		return nil, err
 	}
 	a := newArena(dev, cfg, g, 0, g.size()/cfg.Round*cfg.Round)
-	a.chosen = chosen
+	a.sizeSet = chosen
 	a.begin()
 	return a, nil
 }
 
 // newArena makes an arena of part of a region, all of it free. Its caller calls begin.
-func newArena(dev driver.Device, cfg Config, g *ground, lo, hi int64) *Arena {
-	a := &Arena{dev: dev, cfg: cfg, ground: g, lo: lo, hi: hi, limit: cfg.Limit, streams: reuse.New(dev, "arena")}
+func newArena(dev driver.Device, cfg Config, g *sharedRegion, lo, hi int64) *Arena {
+	a := &Arena{dev: dev, cfg: cfg, region: g, lo: lo, hi: hi, limit: cfg.Limit, streams: reuse.New(dev, "arena")}
 	a.holes = fit.NewFirstFit(1, a.streams.Merge) // all offsets and sizes are multiples of Round
 	a.holes.Give(lo, hi-lo, reuse.Dependencies{})
 	return a
@@ -152,40 +152,40 @@ func (a *Arena) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.Bloc
 	if a.closed {
 		return mem.Block{}, closedError("Alloc")
 	}
-	f, err := a.fetch(s, size, o)
+	f, err := a.takeUsable(s, size, o)
 	if err != nil {
 		return mem.Block{}, err
 	}
-	i := a.enter(record{at: f.at, size: f.size, asked: size, state: live, origin: a.streams.Register(s)})
-	return a.block(i), nil
+	i := a.addBlock(block{at: f.at, size: f.size, requested: size, state: live, origin: a.streams.Register(s)})
+	return a.handle(i), nil
 }
 
-// fetch takes memory from the lowest hole in which s may wait for what is to be waited for: where a stream captures a graph
+// takeUsable takes memory from the lowest hole in which s may wait for what is to be waited for: where a stream captures a graph
 // that may be another than the lowest that fits.
-func (a *Arena) fetch(s driver.Stream, size int64, o mem.AllocOptions) (spot, error) {
+func (a *Arena) takeUsable(s driver.Stream, size int64, o mem.AllocOptions) (taken, error) {
 	var passed []gap
 	var refused error
 	defer func() {
 		for _, g := range passed {
-			a.holes.Give(g.At, g.Size, g.past)
+			a.holes.Give(g.At, g.Size, g.deps)
 		}
 	}()
 	for {
 		ooms := a.stats.NumOOMs
-		f, err := a.place(s, size, o, a.holes.Take)
+		f, err := a.take(s, size, o, a.holes.Take)
 		if err != nil && refused != nil {
 			a.stats.NumOOMs = ooms // there is room
-			return spot{}, refused
+			return taken{}, refused
 		}
 		if err != nil {
-			return spot{}, err
+			return taken{}, err
 		}
-		if err = a.streams.Wait(s, f.past); err == nil {
+		if err = a.streams.Wait(s, f.deps); err == nil {
 			return f, nil
 		}
-		a.holes.Give(f.at, f.size, f.past) // as it was
+		a.holes.Give(f.at, f.size, f.deps) // as it was
 		if !errors.Is(err, driver.ErrCapturing) {
-			return spot{}, err
+			return taken{}, err
 		}
 		refused = err
 		hole, p, _ := a.holes.Find(f.at)
@@ -194,35 +194,35 @@ func (a *Arena) fetch(s driver.Stream, size int64, o mem.AllocOptions) (spot, er
 	}
 }
 
-// A spot is memory out of a hole.
-type spot struct {
+// A taken is memory out of a hole.
+type taken struct {
 	at, size int64
-	past     reuse.Dependencies
+	deps     reuse.Dependencies
 }
 
-// place takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
+// take takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
 // is moved on s, unless the request is not to be retried.
-func (a *Arena) place(
+func (a *Arena) take(
 	s driver.Stream, size int64, o mem.AllocOptions, take func(int64) (int64, reuse.Dependencies, bool),
-) (spot, error) {
+) (taken, error) {
 	if size > tooLarge {
-		return spot{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
+		return taken{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
 	rounded := roundUp(size, a.cfg.Round)
-	short := shortage{stream: s, asked: size, size: rounded, hasty: o.NoRetry, tentative: o.Tentative}
+	short := shortage{stream: s, requested: size, size: rounded, noRetry: o.NoRetry, tentative: o.Tentative}
 	if a.limit > 0 && rounded > a.limit-a.stats.AllocatedBytes.All.Current {
 		short.limited = true
-		return spot{}, a.refuse(short)
+		return taken{}, a.refuse(short)
 	}
 	for compacted := false; ; compacted = true {
 		at, p, ok := take(rounded)
 		if ok {
 			if short.cause = a.extend(at + rounded); short.cause == nil {
-				return spot{at, rounded, p}, nil
+				return taken{at, rounded, p}, nil
 			}
 			a.holes.Give(at, rounded, p)
 			if !errors.Is(short.cause, driver.ErrNoMemory) {
-				return spot{}, short.cause
+				return taken{}, short.cause
 			}
 		}
 		moved, err := false, error(nil)
@@ -231,12 +231,12 @@ func (a *Arena) place(
 		}
 		switch {
 		case err != nil && !refusal(err) && !errors.Is(err, driver.ErrNoMemory):
-			return spot{}, fmt.Errorf("arena: make room for %d bytes: %w", size, err)
+			return taken{}, fmt.Errorf("arena: make room for %d bytes: %w", size, err)
 		case err != nil && short.cause == nil:
 			short.cause = err
 		}
 		if !moved {
-			return spot{}, a.refuse(short)
+			return taken{}, a.refuse(short)
 		}
 	}
 }
@@ -250,12 +250,12 @@ func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i := a.find("Free", b)
-	r := &a.records[i]
+	r := &a.blocks[i]
 	users := a.streams.Union(r.origin, r.mover)
 	for _, s := range used {
 		users = a.streams.Union(users, a.streams.Register(s))
 	}
-	a.giveBack(i, users)
+	a.freeBlock(i, users)
 	if a.streams.NeedsCollect() {
 		a.streams.Collect(a.sets)
 	}
@@ -269,18 +269,18 @@ func (a *Arena) sets(yield func(reuse.Set) bool) {
 			return
 		}
 	}
-	for i := range a.records { // of one stream each
-		if r := &a.records[i]; !yield(r.origin) || !yield(r.mover) {
+	for i := range a.blocks { // of one stream each
+		if r := &a.blocks[i]; !yield(r.origin) || !yield(r.mover) {
 			return
 		}
 	}
 }
 
-// giveBack makes a hole of a block that these streams may still use.
-func (a *Arena) giveBack(i uint32, users reuse.Set) {
-	r := &a.records[i]
+// freeBlock makes a hole of a block that these streams may still use.
+func (a *Arena) freeBlock(i uint32, users reuse.Set) {
+	r := &a.blocks[i]
 	a.holes.Give(r.at, r.size, a.streams.Freed(users))
-	a.leave(i)
+	a.removeBlock(i)
 }
 
 // Base returns the first address of the arena's part of the region.

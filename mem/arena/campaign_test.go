@@ -128,7 +128,7 @@ func (w *world) step(scratch [8]driver.Pointer, denied *int) {
 			}
 		}
 	case op < 900:
-		if err := y.Compact(s); err != nil && (y.held == 0 || !errors.Is(err, arena.ErrHeld)) {
+		if err := y.Compact(s); err != nil && (y.held == 0 || !errors.Is(err, arena.ErrPinned)) {
 			w.must(err)
 		}
 	case op < 910:
@@ -146,7 +146,7 @@ func (w *world) step(scratch [8]driver.Pointer, denied *int) {
 			}
 		}
 	case op < 922:
-		if err := w.freeze(y, s); err != nil && (y.held == 0 || !errors.Is(err, arena.ErrHeld)) {
+		if err := w.freeze(y, s); err != nil && (y.held == 0 || !errors.Is(err, arena.ErrPinned)) {
 			w.must(err)
 		}
 	case op < 930:

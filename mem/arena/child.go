@@ -33,23 +33,23 @@ func (a *Arena) child(size int64) (*Arena, error) {
 	if a.paged() {
 		take = a.holes.Take
 	}
-	f, err := a.place(a.dev.DefaultStream(), size, mem.AllocOptions{}, take)
+	f, err := a.take(a.dev.DefaultStream(), size, mem.AllocOptions{}, take)
 	if err != nil {
 		return nil, err
 	}
-	i := a.enter(record{at: f.at, size: f.size, asked: size, state: child})
+	i := a.addBlock(block{at: f.at, size: f.size, requested: size, state: child})
 	cfg := a.cfg
 	cfg.Limit = 0
-	c := newArena(a.dev, cfg, a.ground, f.at, f.at+f.size)
-	c.parent, c.seat = a, i
+	c := newArena(a.dev, cfg, a.region, f.at, f.at+f.size)
+	c.parent, c.index = a, i
 	c.begin()
-	c.inherit(slices.Collect(a.streams.All(f.past.Users)))
+	c.setUsers(slices.Collect(a.streams.All(f.deps.Users)))
 	return c, nil
 }
 
-// inherit notes the streams that used the memory before. Nobody has waited for them yet: each stream does when it comes to
+// setUsers notes the streams that used the memory before. Nobody has waited for them yet: each stream does when it comes to
 // use it.
-func (a *Arena) inherit(users []driver.Stream) {
+func (a *Arena) setUsers(users []driver.Stream) {
 	var set reuse.Set
 	for _, s := range users {
 		set = a.streams.Union(set, a.streams.Register(s))

@@ -20,7 +20,7 @@ func (a *Arena) Close() error {
 		return err
 	}
 	if a.from != nil {
-		a.from.Free(a.lent, *users...)
+		a.from.Free(a.fromBlock, *users...)
 		return nil
 	}
 	p := a.parent
@@ -30,7 +30,7 @@ func (a *Arena) Close() error {
 	for _, s := range *users {
 		set = p.streams.Union(set, p.streams.Register(s))
 	}
-	p.giveBack(a.seat, set)
+	p.freeBlock(a.index, set)
 	p.verify()
 	return nil
 }
@@ -39,13 +39,13 @@ func (a *Arena) Close() error {
 func (a *Arena) close() (users *[]driver.Stream, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed && (a.parent != nil || a.ground.r == nil) {
+	if a.closed && (a.parent != nil || a.region.r == nil) {
 		return nil, nil
 	}
-	if n := len(a.records) - len(a.vacant); n > 0 {
+	if n := len(a.blocks) - len(a.unused); n > 0 {
 		children := 0
 		for _, i := range a.order {
-			if a.records[i].state == child {
+			if a.blocks[i].state == child {
 				children++
 			}
 		}
@@ -69,11 +69,11 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 	}
 	a.closed = true
 	a.end()
-	if err := a.ground.r.Close(); err != nil {
-		a.countReserved(a.ground.r.Reserved())
+	if err := a.region.r.Close(); err != nil {
+		a.countReserved(a.region.r.Reserved())
 		return nil, fmt.Errorf("arena: Close: %w", err)
 	}
-	a.ground.r = nil
+	a.region.r = nil
 	if a.from != nil {
 		all := slices.Collect(a.streams.All(used))
 		return &all, nil

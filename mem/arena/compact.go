@@ -14,13 +14,13 @@ import (
 
 // Why nothing is moved, for errors.Is.
 var (
-	ErrHeld = errors.New("arena: blocks are held still")       // Pin was called, and not all holds are released
-	ErrOff  = errors.New("arena: moving blocks is turned off") // Config.NoCompact
+	ErrPinned = errors.New("arena: blocks are held still")       // Pin was called, and not all holds are released
+	ErrOff    = errors.New("arena: moving blocks is turned off") // Config.NoCompact
 )
 
 // refusal reports whether err says that nothing may be moved now: no device failed.
 func refusal(err error) bool {
-	return errors.Is(err, ErrHeld) || errors.Is(err, ErrOff) || errors.Is(err, driver.ErrCapturing)
+	return errors.Is(err, ErrPinned) || errors.Is(err, ErrOff) || errors.Is(err, driver.ErrCapturing)
 }
 
 // MoveStats count what was moved, since New.
@@ -46,7 +46,7 @@ func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := &a.records[a.find("Movable", b)]
+	r := &a.blocks[a.find("Movable", b)]
 	if a.cfg.NoCompact || r.state == frozen {
 		return false
 	}
@@ -76,10 +76,10 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 		return false, closedError("Compact")
 	case a.cfg.NoCompact:
 		return false, ErrOff
-	case a.holds > 0:
-		return false, ErrHeld
+	case a.pins > 0:
+		return false, ErrPinned
 	}
-	hope := a.plan(func(r *record) bool { return r.holder != nil })
+	hope := a.plan(func(r *block) bool { return r.holder != nil })
 	if len(hope.slides) == 0 || hope.largest < need {
 		return false, nil
 	}
@@ -87,10 +87,10 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 		return false, fmt.Errorf("arena: move blocks: %w", err)
 	}
 	p, done := hope, 0
-	defer func() { a.land(s, hope.slides, p.slides[:done]) }() // also if a holder panics
-	users, refused := a.lift(hope.slides)
+	defer func() { a.endMoves(s, hope.slides, p.slides[:done]) }() // also if a holder panics
+	users, refused := a.beginMoves(hope.slides)
 	if refused {
-		p = a.plan(func(r *record) bool { return r.lifted })
+		p = a.plan(func(r *block) bool { return r.moving })
 	}
 	if len(p.slides) > 0 && p.largest >= need {
 		done, err = a.slide(s, p.slides, users)
@@ -98,18 +98,18 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 	return done > 0, err
 }
 
-// lift asks the holders of blocks, and returns the streams that use those that may be moved.
-func (a *Arena) lift(slides []slide) (users reuse.Set, refused bool) {
+// beginMoves asks the holders of blocks, and returns the streams that use those that may be moved.
+func (a *Arena) beginMoves(slides []slide) (users reuse.Set, refused bool) {
 	for _, sl := range slides {
-		r := &a.records[sl.record]
+		r := &a.blocks[sl.block]
 		used, ok := r.holder.BeginMove()
-		r.stays = !ok
+		r.refused = !ok
 		if !ok {
 			a.moves.Refused++
 			refused = true
 			continue
 		}
-		r.lifted = true
+		r.moving = true
 		users = a.streams.Union(users, a.streams.Union(r.origin, r.mover))
 		for _, u := range used {
 			users = a.streams.Union(users, a.streams.Register(u))
@@ -126,24 +126,24 @@ func (a *Arena) slide(s driver.Stream, slides []slide, users reuse.Set) (done in
 		return 0, err
 	}
 	for _, g := range written {
-		if err := a.streams.Wait(s, g.past); err != nil {
+		if err := a.streams.Wait(s, g.deps); err != nil {
 			return 0, err
 		}
 	}
-	n, err := a.ground.move(s, moves)
+	n, err := a.region.move(s, moves)
 	for _, b := range blocks[:n] {
 		done += b
 	}
-	a.settle(s, slides[:done], moves[:n], written)
+	a.applyMoves(s, slides[:done], moves[:n], written)
 	if err != nil {
 		err = fmt.Errorf("arena: %w", err)
 	}
 	return done, err
 }
 
-// settle puts records and holes where the moves have put the bytes. The holes belong to s now, which has waited for all
+// applyMoves puts records and holes where the moves have put the bytes. The holes belong to s now, which has waited for all
 // that used them.
-func (a *Arena) settle(s driver.Stream, slides []slide, moves []region.Move, written []gap) {
+func (a *Arena) applyMoves(s driver.Stream, slides []slide, moves []region.Move, written []gap) {
 	self := a.streams.Register(s)
 	own := a.streams.Freed(self)
 	for _, g := range written {
@@ -151,14 +151,14 @@ func (a *Arena) settle(s driver.Stream, slides []slide, moves []region.Move, wri
 		a.holes.Give(g.At, g.Size, own)
 	}
 	for _, m := range moves {
-		a.holes.Give(int64(m.From-a.ground.base), m.Size, own)
+		a.holes.Give(int64(m.From-a.region.base), m.Size, own)
 		a.moves.Bytes += m.Size
 	}
 	for _, m := range moves {
-		a.holes.TakeAt(int64(m.To-a.ground.base), m.Size)
+		a.holes.TakeAt(int64(m.To-a.region.base), m.Size)
 	}
 	for _, sl := range slides {
-		r := &a.records[sl.record]
+		r := &a.blocks[sl.block]
 		r.at, r.mover = sl.to, self
 	}
 	a.moves.Blocks += int64(len(slides))
@@ -168,19 +168,19 @@ func (a *Arena) settle(s driver.Stream, slides []slide, moves []region.Move, wri
 	a.countHoles()
 }
 
-// land tells the holders of all lifted blocks where they are. Those in moved, a part of slides in the same order, were
+// endMoves tells the holders of all lifted blocks where they are. Those in moved, a part of slides in the same order, were
 // moved.
-func (a *Arena) land(s driver.Stream, slides, moved []slide) {
+func (a *Arena) endMoves(s driver.Stream, slides, moved []slide) {
 	for _, sl := range slides {
-		r := &a.records[sl.record]
-		if !r.lifted {
+		r := &a.blocks[sl.block]
+		if !r.moving {
 			continue
 		}
-		r.lifted = false
+		r.moving = false
 		var by driver.Stream
-		if len(moved) > 0 && moved[0].record == sl.record {
+		if len(moved) > 0 && moved[0].block == sl.block {
 			by, moved = s, moved[1:]
 		}
-		r.holder.EndMove(a.block(sl.record), by)
+		r.holder.EndMove(a.handle(sl.block), by)
 	}
 }

@@ -217,14 +217,14 @@ func TestHoldStill(t *testing.T) {
 	first, second := w.root.Pin(), w.root.Pin()
 	refused := func(when string) {
 		t.Helper()
-		if err := w.root.Compact(w.streams[1]); !errors.Is(err, arena.ErrHeld) {
+		if err := w.root.Compact(w.streams[1]); !errors.Is(err, arena.ErrPinned) {
 			t.Errorf("%s: Compact: %v, want ErrHeld", when, err)
 		}
-		if err := w.root.Freeze(w.streams[1]); !errors.Is(err, arena.ErrHeld) {
+		if err := w.root.Freeze(w.streams[1]); !errors.Is(err, arena.ErrPinned) {
 			t.Errorf("%s: Freeze: %v, want ErrHeld", when, err)
 		}
 		_, err := w.root.Alloc(w.streams[1], 300*kib)
-		if !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, arena.ErrHeld) || !strings.Contains(err.Error(), "Hold.Release") {
+		if !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, arena.ErrPinned) || !strings.Contains(err.Error(), "Hold.Release") {
 			t.Errorf("%s: Alloc: %v; want it to say that holds are in the way", when, err)
 		}
 		if w.lifts != 0 {

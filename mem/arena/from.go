@@ -30,10 +30,10 @@ func NewFrom(from mem.Allocator, dev driver.Device, s driver.Stream, cfg Config)
 		from.Free(b)
 		return nil, fmt.Errorf("arena: a region of a block: %w", err)
 	}
-	a := newArena(dev, cfg, &ground{base: at, r: r}, 0, cfg.Size)
-	a.from, a.lent, a.chosen = from, b, true
+	a := newArena(dev, cfg, &sharedRegion{base: at, r: r}, 0, cfg.Size)
+	a.from, a.fromBlock, a.sizeSet = from, b, true
 	a.begin()
-	a.inherit([]driver.Stream{s})
+	a.setUsers([]driver.Stream{s})
 	return a, nil
 }
 

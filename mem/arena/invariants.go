@@ -31,19 +31,19 @@ func (a *Arena) check() error {
 	}
 	var parts []part
 	var blocks, bytes, asked, inOrder int64
-	for i := range a.records {
-		r := &a.records[i]
+	for i := range a.blocks {
+		r := &a.blocks[i]
 		if r.state == none {
 			continue
 		}
-		blocks, bytes, asked = blocks+1, bytes+r.size, asked+r.asked
+		blocks, bytes, asked = blocks+1, bytes+r.size, asked+r.requested
 		parts = append(parts, part{fit.Span{At: r.at, Size: r.size}, false})
 		switch {
-		case r.size%grain != 0 || r.asked > r.size || r.lifted:
+		case r.size%grain != 0 || r.requested > r.size || r.moving:
 			return fmt.Errorf("arena: record %+v", *r)
 		case r.state == frozen:
-		case int(r.place) >= len(a.order) || a.order[r.place] != uint32(i):
-			return fmt.Errorf("arena: record %d is not in its place %d of the order", i, r.place)
+		case int(r.orderIndex) >= len(a.order) || a.order[r.orderIndex] != uint32(i):
+			return fmt.Errorf("arena: record %d is not in its place %d of the order", i, r.orderIndex)
 		default:
 			inOrder++
 		}
@@ -63,8 +63,8 @@ func (a *Arena) check() error {
 	switch {
 	case at != a.hi:
 		return fmt.Errorf("arena: blocks and holes end at %d: want %d", at, a.hi)
-	case inOrder != int64(len(a.order)) || blocks != int64(len(a.records)-len(a.vacant)):
-		return fmt.Errorf("arena: %d records in order of %d, %d of %d less %d", inOrder, len(a.order), blocks, len(a.records), len(a.vacant))
+	case inOrder != int64(len(a.order)) || blocks != int64(len(a.blocks)-len(a.unused)):
+		return fmt.Errorf("arena: %d records in order of %d, %d of %d less %d", inOrder, len(a.order), blocks, len(a.blocks), len(a.unused))
 	case n.Allocation.All.Current != blocks || n.AllocatedBytes.All.Current != bytes || n.RequestedBytes.All.Current != asked:
 		return fmt.Errorf("arena: %d blocks of %d bytes, %d asked for; the statistics are %+v", blocks, bytes, asked, *n)
 	case a.backed > n.ReservedBytes.All.Current:

@@ -13,12 +13,12 @@ import (
 
 // A shortage is a request that found no room.
 type shortage struct {
-	stream      driver.Stream
-	asked, size int64
-	limited     bool  // the limit refused it
-	hasty       bool  // nothing was to be moved for it
-	tentative   bool  // it is not counted or explained
-	cause       error // why there is no memory behind a hole, or nothing was moved; may be nil
+	stream          driver.Stream
+	requested, size int64
+	limited         bool  // the limit refused it
+	noRetry         bool  // nothing was to be moved for it
+	tentative       bool  // it is not counted or explained
+	cause           error // why there is no memory behind a hole, or nothing was moved; may be nil
 }
 
 const maxPinning = 5 // pinning blocks that an error names
@@ -26,7 +26,7 @@ const maxPinning = 5 // pinning blocks that an error names
 // refuse returns the error of a shortage.
 func (a *Arena) refuse(short shortage) error {
 	if short.tentative {
-		return fmt.Errorf("arena: no room for %s: %w", mem.FormatSize(short.asked), mem.ErrNoMemory)
+		return fmt.Errorf("arena: no room for %s: %w", mem.FormatSize(short.requested), mem.ErrNoMemory)
 	}
 	return a.outOfMemory(short)
 }
@@ -37,7 +37,7 @@ func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
 	info := a.dev.Info()
 	n, free, largest := a.freeMemory()
 	e := &mem.OutOfMemory{
-		Requested: short.asked, Rounded: short.size, Segment: short.size,
+		Requested: short.requested, Rounded: short.size, Segment: short.size,
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
 		Allowed:   a.Size(),
 		Allocated: a.stats.AllocatedBytes.All.Current, Reserved: a.stats.ReservedBytes.All.Current,
@@ -50,13 +50,13 @@ func (a *Arena) outOfMemory(short shortage) *mem.OutOfMemory {
 	if a.limit > 0 {
 		e.Allowed = min(a.limit, e.Allowed)
 	}
-	if needed := e.Allocated + short.size; short.limited || (a.chosen || a.parent != nil) && needed > a.Size() {
+	if needed := e.Allocated + short.size; short.limited || (a.sizeSet || a.parent != nil) && needed > a.Size() {
 		e.Needed = needed
 	}
 	if n > 0 {
 		e.Cached = []mem.CachedMemory{{Stream: e.Stream, Bytes: free, Blocks: n, Largest: largest}}
 	}
-	if n := len(a.records) - len(a.vacant); n > 0 {
+	if n := len(a.blocks) - len(a.unused); n > 0 {
 		e.Stranded = free
 		a.describePinning(e, n)
 	}
@@ -80,9 +80,9 @@ func (a *Arena) freeMemory() (n int, total, largest int64) {
 
 // describePinning finds the blocks that are not let be moved and lie between the most free memory.
 func (a *Arena) describePinning(e *mem.OutOfMemory, n int) {
-	for i := range a.records {
-		r := &a.records[i]
-		if r.state == none || r.holder != nil && !r.stays && a.holds == 0 {
+	for i := range a.blocks {
+		r := &a.blocks[i]
+		if r.state == none || r.holder != nil && !r.refused && a.pins == 0 {
 			continue
 		}
 		var beside int64
@@ -94,7 +94,7 @@ func (a *Arena) describePinning(e *mem.OutOfMemory, n int) {
 		}
 		if beside > 0 {
 			e.Pinning = append(e.Pinning, mem.PinningBlock{
-				Ptr: a.pointer(r.at), Size: r.size, Requested: r.asked,
+				Ptr: a.pointer(r.at), Size: r.size, Requested: r.requested,
 				Segment: a.pointer(a.lo), SegmentSize: a.Size(), Stranded: beside, Live: n,
 			})
 		}
@@ -110,13 +110,13 @@ func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage, bytes int64
 	add := func(name, format string, args ...any) {
 		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
 	}
-	hope := func() int64 { return a.plan(func(r *record) bool { return r.holder != nil }).largest }
+	hope := func() int64 { return a.plan(func(r *block) bool { return r.holder != nil }).largest }
 	if short.limited {
 		room := e.LargestFree
 		if a.paged() && e.Free >= short.size {
 			room = a.holes.Largest()
 		}
-		if room < short.size && bytes >= short.size && a.holds == 0 {
+		if room < short.size && bytes >= short.size && a.pins == 0 {
 			room = hope()
 		}
 		if room >= short.size {
@@ -130,11 +130,11 @@ func (a *Arena) describeRemedies(e *mem.OutOfMemory, short shortage, bytes int64
 	switch {
 	case fits && a.cfg.NoCompact:
 		add("compact=on", "free memory in pieces comes to %s, for blocks that may be moved", free)
-	case fits && short.hasty:
+	case fits && short.noRetry:
 		add("a request without NoRetry", "free memory in pieces comes to %s, for blocks that may be moved", free)
-	case fits && a.holds > 0:
+	case fits && a.pins > 0:
 		if n := hope(); n >= short.size {
-			add("Hold.Release", "%d holds keep blocks still; moved together they leave a hole of %s", a.holds, mem.FormatSize(n))
+			add("Hold.Release", "%d holds keep blocks still; moved together they leave a hole of %s", a.pins, mem.FormatSize(n))
 		}
 	case fits && errors.Is(short.cause, driver.ErrCapturing):
 		if n := hope(); n >= short.size {

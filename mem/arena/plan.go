@@ -12,13 +12,13 @@ import (
 // A gap is a hole as a plan found it.
 type gap struct {
 	fit.Span
-	past reuse.Dependencies
+	deps reuse.Dependencies
 }
 
 // A slide is one block's way down.
 type slide struct {
-	record uint32
-	to     int64
+	block uint32
+	to    int64
 }
 
 // A plan is how blocks would slide together: each in turn as low as it goes, without overtaking another. It ascends.
@@ -31,10 +31,10 @@ type plan struct {
 //
 // What is neither a hole nor in order is frozen. Between that and the next such place the region is runs of blocks and
 // holes: within a run, everything from cursor to the block looked at is free once the blocks below it have moved.
-func (a *Arena) plan(mayMove func(*record) bool) plan {
-	slices.SortFunc(a.order, func(i, j uint32) int { return cmp.Compare(a.records[i].at, a.records[j].at) })
+func (a *Arena) plan(mayMove func(*block) bool) plan {
+	slices.SortFunc(a.order, func(i, j uint32) int { return cmp.Compare(a.blocks[i].at, a.blocks[j].at) })
 	for place, i := range a.order {
-		a.records[i].place = uint32(place)
+		a.blocks[i].orderIndex = uint32(place)
 	}
 	a.gaps = a.gaps[:0]
 	for s, p := range a.holes.All() {
@@ -51,7 +51,7 @@ func (a *Arena) plan(mayMove func(*record) bool) plan {
 	}
 	gaps := a.gaps
 	for _, i := range a.order {
-		r := &a.records[i]
+		r := &a.blocks[i]
 		for len(gaps) > 0 && gaps[0].At < r.at {
 			reach(gaps[0].At, gaps[0].Size)
 			gaps = gaps[1:]
@@ -75,7 +75,7 @@ func (a *Arena) plan(mayMove func(*record) bool) plan {
 // moves are the slides as moves of bytes, neighbours that go equally far as one; blocks[i] is how many moves[i] is of.
 func (a *Arena) movesOf(slides []slide) (moves []region.Move, blocks []int) {
 	for _, s := range slides {
-		r := &a.records[s.record]
+		r := &a.blocks[s.block]
 		m := region.Move{To: a.pointer(s.to), From: a.pointer(r.at), Size: r.size}
 		if n := len(moves); n > 0 {
 			last := &moves[n-1]
@@ -93,7 +93,7 @@ func (a *Arena) movesOf(slides []slide) (moves []region.Move, blocks []int) {
 // writtenGaps are the holes between the first byte that moves write and the last that they read.
 func (a *Arena) writtenGaps(moves []region.Move) []gap {
 	last := moves[len(moves)-1]
-	low, high := int64(moves[0].To-a.ground.base), int64(last.From-a.ground.base)+last.Size
+	low, high := int64(moves[0].To-a.region.base), int64(last.From-a.region.base)+last.Size
 	from, _ := slices.BinarySearchFunc(a.gaps, low, func(g gap, at int64) int { return cmp.Compare(g.At, at) })
 	to, _ := slices.BinarySearchFunc(a.gaps, high, func(g gap, at int64) int { return cmp.Compare(g.At, at) })
 	return a.gaps[from:to]

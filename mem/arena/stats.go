@@ -19,18 +19,18 @@ func setTo(s *mem.Stat, n int64) {
 	}
 }
 
-func (a *Arena) countLoan(r *record) {
+func (a *Arena) countAlloc(r *block) {
 	a.stats.Allocation.All.Increase(1)
 	a.stats.AllocatedBytes.All.Increase(r.size)
-	a.stats.RequestedBytes.All.Increase(r.asked)
+	a.stats.RequestedBytes.All.Increase(r.requested)
 	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
 	a.countHoles()
 }
 
-func (a *Arena) countReturn(r *record) {
+func (a *Arena) countFree(r *block) {
 	a.stats.Allocation.All.Decrease(1)
 	a.stats.AllocatedBytes.All.Decrease(r.size)
-	a.stats.RequestedBytes.All.Decrease(r.asked)
+	a.stats.RequestedBytes.All.Decrease(r.requested)
 	a.countHoles()
 }
 
@@ -146,10 +146,10 @@ func (a *Arena) snapshot() []mem.SegmentInfo {
 		ActiveSize:    a.stats.AllocatedBytes.All.Current,
 		RequestedSize: a.stats.RequestedBytes.All.Current,
 	}
-	for i := range a.records {
-		if r := &a.records[i]; r.state != none {
+	for i := range a.blocks {
+		if r := &a.blocks[i]; r.state != none {
 			seg.Blocks = append(seg.Blocks, mem.BlockInfo{
-				Ptr: a.pointer(r.at), Size: r.size, RequestedSize: r.asked, State: mem.ActiveAllocated,
+				Ptr: a.pointer(r.at), Size: r.size, RequestedSize: r.requested, State: mem.ActiveAllocated,
 			})
 		}
 	}

@@ -270,7 +270,7 @@ func TestConcurrentHolders(t *testing.T) {
 					}
 					own = append(own, l)
 				case op == 8:
-					if err := a.Compact(s); err != nil && !errors.Is(err, arena.ErrHeld) {
+					if err := a.Compact(s); err != nil && !errors.Is(err, arena.ErrPinned) {
 						t.Error(err)
 						return
 					}

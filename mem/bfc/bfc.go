@@ -11,7 +11,7 @@
 //
 // # Structure
 //
-// A record (record.go) stands for each block, on loan or free; its number and the count of its loans are the block's tag. The
+// A record (block.go) stands for each block, on loan or free; its number and the count of its loans are the block's tag. The
 // blocks of a segment are linked in the order of their addresses and tile it. Free blocks are in bins (bin.go), 21 trees by
 // size and address, of which bin b holds sizes from 256<<b.
 //
@@ -20,7 +20,7 @@
 //
 // A request that no free block fits gets a new segment; if the limit or the device is in the way, blocks above the safe
 // frontier are merged until one fits; then unused segments are given back, but for Config.Initial, for a larger one
-// (place.go, grow.go). With Config.Virtual all segments are one, in one range of addresses that pages are mapped to
+// (allocate.go, segment.go). With Config.Virtual all segments are one, in one range of addresses that pages are mapped to
 // (virtual.go).
 //
 // # Streams
@@ -68,24 +68,24 @@ import (
 
 // An Allocator keeps segments of a device's memory and hands out blocks of them. Safe for concurrent use.
 type Allocator struct {
-	dev   driver.Device
-	cfg   Config
-	own   bool  // the caller chose the limit; else it is what the device had free
-	waste int64 // bytes at the end of a block that are always cut off
+	dev      driver.Device
+	cfg      Config
+	limitSet bool  // the caller chose the limit; else it is what the device had free
+	waste    int64 // bytes at the end of a block that are always cut off
 
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	records  []record // [0] stands for no block
-	vacant   []ref
-	bins     bins
-	segments []segment // by address
-	pages    *pages    // where segments come from, with Config.Virtual; else nil, and the device's Alloc
-	growth   int64     // bytes of the next segment
-	streams  *reuse.Streams
-	timed    []ref  // free blocks whose stamps the frontier has not passed, in the order of their frees, and others
-	frontier uint64 // see SetSafeFrontier
-	merged   uint64 // the frontier that timed was last held against
-	refused  int64  // bytes, rounded, of the last request that failed; 0: none
+	mu          sync.Mutex // guards what follows
+	closed      bool
+	blocks      []block // [0] stands for no block
+	unused      []ref
+	bins        bins
+	segments    []segment // by address
+	pages       *pages    // where segments come from, with Config.Virtual; else nil, and the device's Alloc
+	nextSegment int64     // bytes of the next segment
+	streams     *reuse.Streams
+	timed       []ref  // free blocks whose stamps the frontier has not passed, in the order of their frees, and others
+	frontier    uint64 // see SetSafeFrontier
+	merged      uint64 // the frontier that timed was last held against
+	refused     int64  // bytes, rounded, of the last request that failed; 0: none
 
 	stats    mem.Stats // the large pool's are those of all: see Stats
 	observer mem.Observer
@@ -103,14 +103,14 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		return nil, err
 	}
 	a := &Allocator{
-		dev: dev, cfg: cfg, own: own, waste: maxWaste, streams: reuse.New(dev, "bfc"),
-		records: make([]record, 1), growth: roundUp(cfg.Limit, unit),
+		dev: dev, cfg: cfg, limitSet: own, waste: maxWaste, streams: reuse.New(dev, "bfc"),
+		blocks: make([]block, 1), nextSegment: roundUp(cfg.Limit, unit),
 	}
 	if cfg.Fragmentation > 0 {
 		a.waste = int64(cfg.Fragmentation * float64(cfg.Limit))
 	}
 	if !cfg.NoGrowth {
-		a.growth = min(a.growth, firstSize)
+		a.nextSegment = min(a.nextSegment, firstSize)
 	}
 	if cfg.Virtual {
 		if a.pages, err = openPages(dev, cfg.Limit); err != nil {
@@ -118,7 +118,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		}
 	}
 	if cfg.Initial > 0 {
-		if err := a.begin(); err != nil {
+		if err := a.allocInitial(); err != nil {
 			return nil, err
 		}
 	}
@@ -129,33 +129,33 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room, with Config.Retry only after
 // waiting for some, and the driver's if a wait failed, or a segment was refused for another reason than want of memory.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	return a.request(want{stream: s, asked: size}, a.cfg.Retry)
+	return a.serve(request{stream: s, requested: size}, a.cfg.Retry)
 }
 
 const tooLarge = 1 << 60 // bytes: no device has so many
 
-// request is Alloc. With patience, if not nil, it waits for memory.
-func (a *Allocator) request(w want, patience layer.WaitContext) (mem.Block, error) {
+// serve is Alloc. With patience, if not nil, it waits for memory.
+func (a *Allocator) serve(w request, patience layer.WaitContext) (mem.Block, error) {
 	check.Stream("bfc: Alloc", w.stream)
 	switch {
-	case w.asked < 0:
-		panic(fmt.Sprintf("bfc: Alloc of %d bytes", w.asked))
-	case w.asked == 0:
+	case w.requested < 0:
+		panic(fmt.Sprintf("bfc: Alloc of %d bytes", w.requested))
+	case w.requested == 0:
 		return mem.Block{}, nil
-	case w.asked > tooLarge:
-		return mem.Block{}, &mem.OutOfMemory{Requested: w.asked, TooLarge: true}
+	case w.requested > tooLarge:
+		return mem.Block{}, &mem.OutOfMemory{Requested: w.requested, TooLarge: true}
 	}
-	w.size = roundUp(w.asked, unit)
+	w.size = roundUp(w.requested, unit)
 	if step := a.step(); w.size > a.cfg.Limit/step*step {
 		patience = nil
 	}
-	b, err := a.attempt(&w, w.tentative || patience != nil)
+	b, err := a.tryAlloc(&w, w.tentative || patience != nil)
 	if err == errNoRoom && patience != nil {
-		b, err = a.persist(&w, patience)
+		b, err = a.allocWaiting(&w, patience)
 	}
 	switch {
 	case err == errNoRoom:
-		err = fmt.Errorf("bfc: no room for %s: %w", mem.FormatSize(w.asked), mem.ErrNoMemory)
+		err = fmt.Errorf("bfc: no room for %s: %w", mem.FormatSize(w.requested), mem.ErrNoMemory)
 	case err != nil:
 		a.describeProcesses(err)
 	}
@@ -165,8 +165,8 @@ func (a *Allocator) request(w want, patience layer.WaitContext) (mem.Block, erro
 // errNoRoom is the answer to a tentative attempt.
 var errNoRoom = errors.New("bfc: no room")
 
-// attempt asks once. If there is no room and it is tentative, nothing is counted or told, and the error is errNoRoom.
-func (a *Allocator) attempt(w *want, tentative bool) (mem.Block, error) {
+// tryAlloc asks once. If there is no room and it is tentative, nothing is counted or told, and the error is errNoRoom.
+func (a *Allocator) tryAlloc(w *request, tentative bool) (mem.Block, error) {
 	w.bound = 0
 	if w.freedBefore != nil {
 		w.bound = w.freedBefore()
@@ -177,10 +177,10 @@ func (a *Allocator) attempt(w *want, tentative bool) (mem.Block, error) {
 		return mem.Block{}, &driver.Error{Call: "Alloc", Code: driver.ErrClosed, Detail: "the allocator is closed"}
 	}
 	defer a.verify()
-	n, err := a.fetch(w)
+	n, err := a.findOrGrow(w)
 	switch {
 	case n != 0:
-		return a.records[n].block(n), nil
+		return a.blocks[n].handle(n), nil
 	case err == nil && tentative:
 		err = errNoRoom
 	case err == nil:
@@ -189,18 +189,18 @@ func (a *Allocator) attempt(w *want, tentative bool) (mem.Block, error) {
 	return mem.Block{}, err
 }
 
-// persist asks again whenever memory came back, and a last time when the context ends.
-func (a *Allocator) persist(w *want, patience layer.WaitContext) (b mem.Block, err error) {
+// allocWaiting asks again whenever memory came back, and a last time when the context ends.
+func (a *Allocator) allocWaiting(w *request, patience layer.WaitContext) (b mem.Block, err error) {
 	ctx, cancel := patience()
 	defer cancel()
 	cause := a.gate.Wait(ctx, func() bool {
-		b, err = a.attempt(w, true)
+		b, err = a.tryAlloc(w, true)
 		return err != errNoRoom
 	})
 	if cause == nil {
 		return b, err
 	}
-	if b, err = a.attempt(w, w.tentative); err != nil && err != errNoRoom {
+	if b, err = a.tryAlloc(w, w.tentative); err != nil && err != errNoRoom {
 		err = fmt.Errorf("bfc: waited for memory: %w: %w", cause, err)
 	}
 	return b, err
@@ -215,25 +215,25 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := a.lookup(b)
-	r := &a.records[n]
-	users := r.past.Users
+	r := &a.blocks[n]
+	users := r.deps.Users
 	for _, s := range used {
 		users = a.streams.Union(users, a.streams.Register(s))
 	}
-	r.past = a.streams.Freed(users)
+	r.deps = a.streams.Freed(users)
 	r.state = free
-	a.countReturn(r)
-	a.tell(mem.ActionFreeRequested, r.stream, r.ptr, r.asked)
-	a.tell(mem.ActionFreeCompleted, r.stream, r.ptr, r.asked)
+	a.countFree(r)
+	a.notify(mem.ActionFreeRequested, r.stream, r.ptr, r.requested)
+	a.notify(mem.ActionFreeCompleted, r.stream, r.ptr, r.requested)
 	was := *r
 	if a.cfg.Counter != nil {
 		r.freedAt = a.cfg.Counter.Next()
-		a.shelve(n)
+		a.addToBin(n)
 		a.queue(n)
 	} else {
-		a.shelve(a.coalesce(n, false))
+		a.addToBin(a.coalesce(n, false))
 	}
-	a.tellMetadata("MemoryDeallocation", &was, Note{})
+	a.notifyMetadata("MemoryDeallocation", &was, Note{})
 	a.gate.Wake()
 	if a.streams.NeedsCollect() {
 		a.streams.Collect(a.sets)
@@ -243,8 +243,8 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 
 // sets visits every set of streams that the allocator has.
 func (a *Allocator) sets(yield func(reuse.Set) bool) {
-	for i := range a.records {
-		if !yield(a.records[i].past.Users) {
+	for i := range a.blocks {
+		if !yield(a.blocks[i].deps.Users) {
 			return
 		}
 	}

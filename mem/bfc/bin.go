@@ -22,7 +22,7 @@ type bins struct {
 }
 
 // less orders blocks by size, then address.
-func less(x *record, size int64, ptr driver.Pointer) bool {
+func less(x *block, size int64, ptr driver.Pointer) bool {
 	return x.size < size || x.size == size && x.ptr < ptr
 }
 
@@ -35,12 +35,12 @@ func weight(n ref) uint32 {
 }
 
 // insert puts a free block into its bin.
-func (b *bins) insert(records []record, n ref) {
+func (b *bins) insert(records []block, n ref) {
 	r := &records[n]
 	bin := binOf(r.size)
 	at := &b.roots[bin]
 	for *at != 0 && weight(*at) > weight(n) {
-		at = records[*at].side(!less(&records[*at], r.size, r.ptr))
+		at = records[*at].child(!less(&records[*at], r.size, r.ptr))
 	}
 	// What is below goes to either side of the new node.
 	rest := *at
@@ -61,12 +61,12 @@ func (b *bins) insert(records []record, n ref) {
 }
 
 // remove takes a block out of its bin.
-func (b *bins) remove(records []record, n ref) {
+func (b *bins) remove(records []block, n ref) {
 	r := &records[n]
 	bin := binOf(r.size)
 	at := &b.roots[bin]
 	for *at != n {
-		at = records[*at].side(!less(&records[*at], r.size, r.ptr))
+		at = records[*at].child(!less(&records[*at], r.size, r.ptr))
 	}
 	low, high := r.left, r.right
 	for low != 0 && high != 0 {
@@ -85,17 +85,17 @@ func (b *bins) remove(records []record, n ref) {
 	}
 }
 
-// side is the left child or the right.
-func (r *record) side(left bool) *ref {
+// child is the left child or the right.
+func (r *block) child(left bool) *ref {
 	if left {
 		return &r.left
 	}
 	return &r.right
 }
 
-// seek returns the first free block that is not before (size, ptr), or 0. TensorFlow looks through the bins from that of
+// lowerBound returns the first free block that is not before (size, ptr), or 0. TensorFlow looks through the bins from that of
 // the size upward, in this order, for the first that is large enough: the same block.
-func (b *bins) seek(records []record, size int64, ptr driver.Pointer) ref {
+func (b *bins) lowerBound(records []block, size int64, ptr driver.Pointer) ref {
 	bin := binOf(size)
 	var found ref
 	for n := b.roots[bin]; n != 0; {
@@ -120,7 +120,7 @@ func (b *bins) seek(records []record, size int64, ptr driver.Pointer) ref {
 }
 
 // largest returns the last free block, or 0.
-func (b *bins) largest(records []record) ref {
+func (b *bins) largest(records []block) ref {
 	if b.used == 0 {
 		return 0
 	}

@@ -34,8 +34,8 @@ func (a *Allocator) binInfos() []BinInfo {
 	for i := range bins {
 		bins[i].Size = binSize(i)
 	}
-	for i := range a.records {
-		r := &a.records[i]
+	for i := range a.blocks {
+		r := &a.blocks[i]
 		if r.state == none {
 			continue
 		}
@@ -45,7 +45,7 @@ func (a *Allocator) binInfos() []BinInfo {
 		if r.state == live {
 			b.OnLoan++
 			b.OnLoanBytes += r.size
-			b.RequestedBytes += r.asked
+			b.RequestedBytes += r.requested
 		}
 	}
 	return bins
@@ -76,11 +76,11 @@ func (a *Allocator) occupancy() string {
 	}
 	var at int64
 	for _, s := range a.segments {
-		for n := s.first; n != 0; n = a.records[n].next {
-			r := &a.records[n]
+		for n := s.first; n != 0; n = a.blocks[n].next {
+			r := &a.blocks[n]
 			if r.state == live {
-				paint(at+r.asked, r.size-r.asked, 'x')
-				paint(at, r.asked, '*')
+				paint(at+r.requested, r.size-r.requested, 'x')
+				paint(at, r.requested, '*')
 			}
 			at += r.size
 		}
@@ -110,18 +110,18 @@ func (a *Allocator) dump(w io.Writer) {
 	if a.refused > 0 {
 		bin := binOf(a.refused)
 		fmt.Fprintf(w, "refused last: %d bytes, bin %s\n", a.refused, bytesize.Exact(binSize(bin)))
-		for n := a.bins.seek(a.records, binSize(bin), 0); n != 0; n = a.bins.seek(a.records, a.records[n].size, a.records[n].ptr+1) {
-			if binOf(a.records[n].size) > bin {
+		for n := a.bins.lowerBound(a.blocks, binSize(bin), 0); n != 0; n = a.bins.lowerBound(a.blocks, a.blocks[n].size, a.blocks[n].ptr+1) {
+			if binOf(a.blocks[n].size) > bin {
 				break
 			}
-			a.dumpBlock(w, &a.records[n])
+			a.dumpBlock(w, &a.blocks[n])
 		}
 	}
 	sizes := map[int64]int64{}
 	for _, s := range a.segments {
 		fmt.Fprintf(w, "segment %#x, %d bytes\n", uint64(s.ptr), s.size)
-		for n := s.first; n != 0; n = a.records[n].next {
-			r := &a.records[n]
+		for n := s.first; n != 0; n = a.blocks[n].next {
+			r := &a.blocks[n]
 			a.dumpBlock(w, r)
 			if r.state == live {
 				sizes[r.size]++
@@ -136,16 +136,16 @@ func (a *Allocator) dump(w io.Writer) {
 	fmt.Fprintf(w, "blocks handed out %d, the largest %d bytes\n", f.Allocs, f.LargestAlloc)
 	fmt.Fprintf(w, "on loan %d bytes, at most %d\n", f.InUse, f.PeakInUse)
 	fmt.Fprintf(w, "segments %d bytes, at most %d; the limit %d leaves %d; the next is of %d\n",
-		f.Pool, f.PeakPool, f.Limit, f.Limit-f.Pool, a.growth)
+		f.Pool, f.PeakPool, f.Limit, f.Limit-f.Pool, a.nextSegment)
 	fmt.Fprintf(w, "largest free block %d bytes, fragmentation %.4f\n", f.LargestFree, f.Fragmentation)
 	if f.Pool > 0 {
 		fmt.Fprintf(w, "map %s\n", a.occupancy())
 	}
 }
 
-func (a *Allocator) dumpBlock(w io.Writer, r *record) {
+func (a *Allocator) dumpBlock(w io.Writer, r *block) {
 	if r.state == live {
-		fmt.Fprintf(w, "  live %#x, %d bytes, asked for %d", uint64(r.ptr), r.size, r.asked)
+		fmt.Fprintf(w, "  live %#x, %d bytes, asked for %d", uint64(r.ptr), r.size, r.requested)
 	} else {
 		fmt.Fprintf(w, "  free %#x, %d bytes", uint64(r.ptr), r.size)
 		if r.freedAt > 0 {

@@ -25,7 +25,7 @@ func (a *Allocator) Check() error {
 func (a *Allocator) check() error {
 	line := map[ref]bool{}
 	for _, n := range a.timed {
-		if line[n] || !a.records[n].queued {
+		if line[n] || !a.blocks[n].queued {
 			return fmt.Errorf("bfc: record %d is in line twice, or does not know", n)
 		}
 		line[n] = true
@@ -37,21 +37,21 @@ func (a *Allocator) check() error {
 			return fmt.Errorf("bfc: segment %#x of %d bytes, after one that ends at %#x", uint64(s.ptr), s.size, uint64(end))
 		}
 		at, before := s.ptr, ref(0)
-		for n := s.first; n != 0; before, n = n, a.records[n].next {
-			r := &a.records[n]
-			if r.ptr != at || r.size <= 0 || r.size%unit != 0 || r.prev != before || r.state == none || r.asked > r.size && r.state == live {
+		for n := s.first; n != 0; before, n = n, a.blocks[n].next {
+			r := &a.blocks[n]
+			if r.ptr != at || r.size <= 0 || r.size%unit != 0 || r.prev != before || r.state == none || r.requested > r.size && r.state == live {
 				return fmt.Errorf("bfc: record %d, at %#x after %d: %+v", n, uint64(at), before, *r)
 			}
 			at += driver.Pointer(r.size)
 			if r.state == live {
-				blocks, bytes, asked = blocks+1, bytes+r.size, asked+r.asked
+				blocks, bytes, asked = blocks+1, bytes+r.size, asked+r.requested
 				continue
 			}
 			loose++
 			if r.shares() && a.pages == nil {
 				shared, sharedBytes = shared+1, sharedBytes+r.size
 			}
-			if p := &a.records[before]; p.state == free && p.freedAt == 0 && r.freedAt == 0 {
+			if p := &a.blocks[before]; p.state == free && p.freedAt == 0 && r.freedAt == 0 {
 				return fmt.Errorf("bfc: records %d and %d are neighbours and free", before, n)
 			}
 			if r.freedAt > 0 && !line[n] {
@@ -69,8 +69,8 @@ func (a *Allocator) check() error {
 		return fmt.Errorf("bfc: %d blocks of %d bytes, %d asked for; the statistics are %+v", blocks, bytes, asked, *n)
 	case n.InactiveSplit.All.Current != shared || n.InactiveSplitBytes.All.Current != sharedBytes || n.ReservedBytes.All.Current != reserved:
 		return fmt.Errorf("bfc: %d free blocks of %d bytes share segments of %d; the statistics are %+v", shared, sharedBytes, reserved, *n)
-	case blocks+loose+1 != int64(len(a.records)-len(a.vacant)):
-		return fmt.Errorf("bfc: %d blocks and %d free, in %d records less %d", blocks, loose, len(a.records), len(a.vacant))
+	case blocks+loose+1 != int64(len(a.blocks)-len(a.unused)):
+		return fmt.Errorf("bfc: %d blocks and %d free, in %d records less %d", blocks, loose, len(a.blocks), len(a.unused))
 	case reserved > a.cfg.Limit:
 		return fmt.Errorf("bfc: %d bytes in segments, the limit is %d", reserved, a.cfg.Limit)
 	}
@@ -83,13 +83,13 @@ func (a *Allocator) checkBins(loose int64) error {
 		if (root != 0) != (a.bins.used>>b&1 != 0) {
 			return fmt.Errorf("bfc: bin %d is in use or not: root %d, used %#x", b, root, a.bins.used)
 		}
-		last := record{}
+		last := block{}
 		var walk func(n ref) error
 		walk = func(n ref) error {
 			if n == 0 {
 				return nil
 			}
-			r := &a.records[n]
+			r := &a.blocks[n]
 			if err := walk(r.left); err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ func (a *Allocator) ObserveMetadata(to func(line string)) {
 	a.metadata = to
 }
 
-func (a *Allocator) tellMetadata(event string, r *record, note Note) {
+func (a *Allocator) notifyMetadata(event string, r *block, note Note) {
 	if a.metadata == nil {
 		return
 	}
@@ -40,5 +40,5 @@ func (a *Allocator) tellMetadata(event string, r *record, note Note) {
 	a.metadata(fmt.Sprintf("%s#allocator_name=%s,bytes_reserved=0,bytes_allocated=%d,bytes_available=%d,fragmentation=%s,"+
 		"peak_bytes_in_use=%d,requested_bytes=%d,allocation_bytes=%d,addr=%d,tf_op=%s,id=%d,region_type=%s,data_type=%d,shape=%s#",
 		event, a.cfg.Name, inUse.Current, a.cfg.Limit-inUse.Current, strconv.FormatFloat(a.fragmentation(), 'g', 6, 64),
-		inUse.Peak, r.asked, r.size, uint64(r.ptr), note.Op, note.Step, note.Region, note.DataType, note.Shape))
+		inUse.Peak, r.requested, r.size, uint64(r.ptr), note.Op, note.Step, note.Region, note.DataType, note.Shape))
 }

@@ -14,28 +14,28 @@ import (
 const maxPinning = 5 // pinning blocks that an error names
 
 // outOfMemory gathers what explains that a request found no room.
-func (a *Allocator) outOfMemory(w *want) *mem.OutOfMemory {
+func (a *Allocator) outOfMemory(w *request) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	a.refused = w.size
 	info := a.dev.Info()
 	s := &a.stats
 	e := &mem.OutOfMemory{
-		Requested: w.asked, Rounded: w.size, Segment: roundUp(w.size, a.step()),
+		Requested: w.requested, Rounded: w.size, Segment: roundUp(w.size, a.step()),
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
 		Allowed:   a.cfg.Limit,
 		Allocated: s.AllocatedBytes.All.Current, Reserved: s.ReservedBytes.All.Current,
 		Stream: w.stream.ID(), LargestFree: a.largestFree(),
 		Cause: w.cause,
 	}
-	if a.own && w.cause == nil && e.Segment > a.room() {
+	if a.limitSet && w.cause == nil && e.Segment > a.room() {
 		e.Needed = e.Reserved + e.Segment
 	}
 	if free, total, err := a.dev.Available(); err == nil {
 		e.Free, e.Total = free, total
 	}
 	blocks := 0
-	for i := range a.records {
-		if a.records[i].state == free {
+	for i := range a.blocks {
+		if a.blocks[i].state == free {
 			blocks++
 		}
 	}
@@ -44,7 +44,7 @@ func (a *Allocator) outOfMemory(w *want) *mem.OutOfMemory {
 	}
 	unused := a.describePinning(e)
 	a.describeRemedies(e, w, unused)
-	a.tell(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), w.size)
+	a.notify(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), w.size)
 	return e
 }
 
@@ -53,12 +53,12 @@ func (a *Allocator) outOfMemory(w *want) *mem.OutOfMemory {
 func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
 	for _, s := range a.segments {
 		p := mem.PinningBlock{Segment: s.ptr, SegmentSize: s.size}
-		for n := s.first; n != 0; n = a.records[n].next {
-			switch r := &a.records[n]; {
+		for n := s.first; n != 0; n = a.blocks[n].next {
+			switch r := &a.blocks[n]; {
 			case r.state == free:
 				p.Stranded += r.size
 			case r.size > p.Size:
-				p.Ptr, p.Size, p.Requested = r.ptr, r.size, r.asked
+				p.Ptr, p.Size, p.Requested = r.ptr, r.size, r.requested
 				p.Live++
 			default:
 				p.Live++
@@ -80,7 +80,7 @@ func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
 }
 
 // describeRemedies says what would have let the request through.
-func (a *Allocator) describeRemedies(e *mem.OutOfMemory, w *want, unused int64) {
+func (a *Allocator) describeRemedies(e *mem.OutOfMemory, w *request, unused int64) {
 	add := func(name, format string, args ...any) {
 		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
 	}

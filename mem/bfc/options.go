@@ -23,21 +23,21 @@ type Options struct {
 // given back for it, where TensorFlow gives those back all the same. Logged means nothing here.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
-	w := want{stream: s, asked: size, freedBefore: o.FreedBefore, hasty: o.NoRetry, tentative: o.Tentative}
+	w := request{stream: s, requested: size, freedBefore: o.FreedBefore, noRetry: o.NoRetry, tentative: o.Tentative}
 	if o.NoRetry {
-		return a.request(w, nil)
+		return a.serve(w, nil)
 	}
-	return a.request(w, a.cfg.Retry)
+	return a.serve(w, a.cfg.Retry)
 }
 
 // Request is Alloc with options. If they say so it waits for memory until ctx ends, and not otherwise, whatever Config.Retry
 // says: then ctx is not used.
 func (a *Allocator) Request(ctx context.Context, s driver.Stream, size int64, opts Options) (mem.Block, error) {
-	w := want{stream: s, asked: size, freedBefore: opts.FreedBefore, note: opts.Note}
+	w := request{stream: s, requested: size, freedBefore: opts.FreedBefore, note: opts.Note}
 	if !opts.Wait {
-		return a.request(w, nil)
+		return a.serve(w, nil)
 	}
-	return a.request(w, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
+	return a.serve(w, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
 }
 
 // AllocWait is Alloc that waits, where there is no room, for others to free, until ctx ends. The error then is a

@@ -15,17 +15,17 @@ var _ interface {
 // The statistics have one pool, that of large blocks: the allocator makes no difference. While it lasts only the sums over
 // all pools are kept.
 
-func (a *Allocator) countLoan(r *record) {
+func (a *Allocator) countAlloc(r *block) {
 	a.stats.Allocation.All.Increase(1)
 	a.stats.AllocatedBytes.All.Increase(r.size)
-	a.stats.RequestedBytes.All.Increase(r.asked)
+	a.stats.RequestedBytes.All.Increase(r.requested)
 	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
 }
 
-func (a *Allocator) countReturn(r *record) {
+func (a *Allocator) countFree(r *block) {
 	a.stats.Allocation.All.Decrease(1)
 	a.stats.AllocatedBytes.All.Decrease(r.size)
-	a.stats.RequestedBytes.All.Decrease(r.asked)
+	a.stats.RequestedBytes.All.Decrease(r.requested)
 }
 
 // countSegment counts a segment that comes, n is 1, or goes, n is -1. Pages are an expandable one, of which PyTorch counts
@@ -105,7 +105,7 @@ func (a *Allocator) figures() Figures {
 	}
 }
 
-func (a *Allocator) largestFree() int64 { return a.records[a.bins.largest(a.records)].size }
+func (a *Allocator) largestFree() int64 { return a.blocks[a.bins.largest(a.blocks)].size }
 
 func (a *Allocator) fragmentation() float64 {
 	unused := a.stats.ReservedBytes.All.Current - a.stats.AllocatedBytes.All.Current
@@ -124,20 +124,20 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	for i, s := range a.segments {
 		info := &segments[i]
 		*info = mem.SegmentInfo{Ptr: s.ptr, TotalSize: s.size, Large: true, Expandable: a.pages != nil}
-		for n := s.first; n != 0; n = a.records[n].next {
-			r := &a.records[n]
-			b := mem.BlockInfo{Ptr: r.ptr, Size: r.size, RequestedSize: r.asked}
+		for n := s.first; n != 0; n = a.blocks[n].next {
+			r := &a.blocks[n]
+			b := mem.BlockInfo{Ptr: r.ptr, Size: r.size, RequestedSize: r.requested}
 			if r.state == live {
 				b.State = mem.ActiveAllocated
 				info.AllocatedSize += r.size
-				info.RequestedSize += r.asked
+				info.RequestedSize += r.requested
 			}
 			info.Blocks = append(info.Blocks, b)
 		}
 		info.ActiveSize = info.AllocatedSize
 		active += info.ActiveSize
 	}
-	a.tell(mem.ActionSnapshot, 0, 0, active)
+	a.notify(mem.ActionSnapshot, 0, 0, active)
 	return segments
 }
 
@@ -149,7 +149,7 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	a.observer = observer
 }
 
-func (a *Allocator) tell(action mem.Action, stream driver.StreamID, ptr driver.Pointer, size int64) {
+func (a *Allocator) notify(action mem.Action, stream driver.StreamID, ptr driver.Pointer, size int64) {
 	if a.observer != nil {
 		a.observer(mem.Event{Action: action, Stream: stream, Ptr: ptr, Size: size})
 	}

@@ -25,7 +25,7 @@ func (a *Allocator) SetSafeFrontier(count uint64) {
 
 // queue puts a stamped free block in line for merging.
 func (a *Allocator) queue(n ref) {
-	r := &a.records[n]
+	r := &a.blocks[n]
 	if r.freedAt == 0 {
 		return
 	}
@@ -48,7 +48,7 @@ func (a *Allocator) mergeTimed(need int64) bool {
 	var line []ref
 	left := a.timed[:0]
 	for _, n := range a.timed {
-		switch r := &a.records[n]; {
+		switch r := &a.blocks[n]; {
 		case r.state != free:
 			r.queued = false
 		case r.freedAt < a.frontier || need > 0:
@@ -62,21 +62,21 @@ func (a *Allocator) mergeTimed(need int64) bool {
 		}
 	}
 	a.timed = left
-	done, vacant := need == 0, len(a.vacant)
+	done, vacant := need == 0, len(a.unused)
 	for _, n := range line {
-		r := &a.records[n]
+		r := &a.blocks[n]
 		if r.state != free { // merged into another
 			continue
 		}
 		if r.freedAt == 0 || !done {
-			a.unshelve(n)
+			a.removeFromBin(n)
 			n = a.coalesce(n, !done)
-			a.shelve(n)
-			done = done || a.records[n].size >= need
+			a.addToBin(n)
+			done = done || a.blocks[n].size >= need
 		}
 		a.queue(n)
 	}
-	if need > 0 && len(a.vacant) > vacant { // enough, maybe, for another that waits
+	if need > 0 && len(a.unused) > vacant { // enough, maybe, for another that waits
 		a.gate.Wake()
 	}
 	return need > 0 && done

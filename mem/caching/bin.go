@@ -51,8 +51,8 @@ func (nd *node) search(units, ptr uint64) int {
 	return lo
 }
 
-// plant puts an entry into the tree of its bin.
-func (s *freeSet) plant(e entry) {
+// insertTree puts an entry into the tree of its bin.
+func (s *freeSet) insertTree(e entry) {
 	size, ptr := e.size(), e.ptr
 	b := binOf(size)
 	if s.bins == nil {
@@ -152,8 +152,8 @@ func (s *freeSet) clearBit(b int) {
 	}
 }
 
-// uproot takes an entry out of the tree of its bin.
-func (s *freeSet) uproot(size int64, ptr uint64) bool {
+// removeTree takes an entry out of the tree of its bin.
+func (s *freeSet) removeTree(size int64, ptr uint64) bool {
 	b := binOf(size)
 	if s.bins == nil || s.bins[b] == nil {
 		return false

@@ -11,15 +11,15 @@ type blockRef uint32
 // With a million blocks, what an operation costs is the cache lines that it misses, so a record is small: 32 bytes, and
 // what only slow paths look at is kept apart (coldBlock). Records are recycled, never given up, and hold no pointers.
 type block struct {
-	ptr        driver.Pointer
-	units      uint32 // size, in units of 512 bytes
-	askedLow   uint32 // what the last user asked for, in bytes: kept while free, as PyTorch does
-	prev, next blockRef
-	askedHigh  uint16 // the bits of askedLow above 32
-	gen        uint16 // how often the record has been handed out: part of the tag, so that a stale one is noticed (but not 65,536 uses later)
-	pool       uint16 // index into shard.pools
-	state      blockState
-	expandable bool // in an expandable segment
+	ptr           driver.Pointer
+	units         uint32 // size, in units of 512 bytes
+	requestedLow  uint32 // what the last user asked for, in bytes: kept while free, as PyTorch does
+	prev, next    blockRef
+	requestedHigh uint16 // the bits of askedLow above 32
+	gen           uint16 // how often the record has been handed out: part of the tag, so that a stale one is noticed (but not 65,536 uses later)
+	pool          uint16 // index into shard.pools
+	state         blockState
+	expandable    bool // in an expandable segment
 }
 
 // A coldBlock is the rest of a block's record.
@@ -47,12 +47,12 @@ func (b *block) mapped() bool  { return b.state != stateUnmapped }
 
 func (b *block) size() int64          { return int64(b.units) * unit }
 func (b *block) setSize(size int64)   { b.units = uint32(size / unit) }
-func (b *block) requested() int64     { return int64(b.askedHigh)<<32 | int64(b.askedLow) }
-func (b *block) setRequested(n int64) { b.askedLow, b.askedHigh = uint32(n), uint16(n>>32) }
+func (b *block) requested() int64     { return int64(b.requestedHigh)<<32 | int64(b.requestedLow) }
+func (b *block) setRequested(n int64) { b.requestedLow, b.requestedHigh = uint32(n), uint16(n>>32) }
 
-// make sets up a record of a block between two others. The state is the caller's. (Field by field: a struct literal
+// init sets up a record of a block between two others. The state is the caller's. (Field by field: a struct literal
 // would be built aside and copied.)
-func (b *block) make(ptr driver.Pointer, size int64, prev, next blockRef, pool uint16) {
+func (b *block) init(ptr driver.Pointer, size int64, prev, next blockRef, pool uint16) {
 	b.ptr = ptr
 	b.setSize(size)
 	b.setRequested(0)
@@ -88,8 +88,8 @@ func (s *slab) inSegment(ref blockRef, segment uint32) {
 	s.coldAt(ref).segment = segment
 }
 
-// take returns an unused record: the caller sets it up with its make method.
-func (s *slab) take() (blockRef, *block) {
+// newBlock returns an unused record: the caller sets it up with its make method.
+func (s *slab) newBlock() (blockRef, *block) {
 	if n := len(s.unused); n > 0 {
 		ref := s.unused[n-1]
 		s.unused = s.unused[:n-1]
@@ -108,7 +108,7 @@ func (s *slab) take() (blockRef, *block) {
 	return ref, s.at(ref)
 }
 
-func (s *slab) give(ref blockRef) {
+func (s *slab) freeBlock(ref blockRef) {
 	s.at(ref).state = stateNone
 	s.unused = append(s.unused, ref)
 }

@@ -6,12 +6,12 @@ import "slices"
 // the same stream, and not of an expandable segment. It is PyTorch's try_mempool_fallback, but for pools that graphs use:
 // those would write to what is lent. The block stays its pool's. The caller holds mu and r's shard.
 func (a *Allocator) borrow(r *request) bool {
-	if r.pool.family.owner != nil {
+	if r.pool.blockPool.owner != nil {
 		return false
 	}
 	own, expandable := r.pool, r.expandable
 	for _, pp := range a.overflow {
-		h := pp.home(own.sh.index)
+		h := pp.inShard(own.sh.index)
 		if h == nil || h.pools[own.class] == nil || pp.inGraphs() && !a.cfg.PyTorchExact {
 			continue
 		}
@@ -24,27 +24,27 @@ func (a *Allocator) borrow(r *request) bool {
 	return false
 }
 
-// lend notes that the default pool has a block of p. The caller holds the shard.
-func (p *pool) lend(tag uint64) {
-	if len(p.lent) == cap(p.lent) {
+// addBorrowed notes that the default pool has a block of p. The caller holds the shard.
+func (p *shardPool) addBorrowed(tag uint64) {
+	if len(p.borrowedTags) == cap(p.borrowedTags) {
 		p.forgetReturned()
-		p.lent = slices.Grow(p.lent, len(p.lent)+1) // so that a look at all of them is rare
+		p.borrowedTags = slices.Grow(p.borrowedTags, len(p.borrowedTags)+1) // so that a look at all of them is rare
 	}
-	p.lent = append(p.lent, tag)
+	p.borrowedTags = append(p.borrowedTags, tag)
 }
 
-// borrowed is a block of p that the default pool has, or nil. The caller holds the shard.
-func (p *pool) borrowed() *block {
+// firstBorrowed is a block of p that the default pool has, or nil. The caller holds the shard.
+func (p *shardPool) firstBorrowed() *block {
 	p.forgetReturned()
-	if len(p.lent) == 0 {
+	if len(p.borrowedTags) == 0 {
 		return nil
 	}
-	_, _, ref := splitTag(p.lent[0])
+	_, _, ref := splitTag(p.borrowedTags[0])
 	return p.sh.slab.at(ref)
 }
 
-func (p *pool) forgetReturned() {
-	p.lent = slices.DeleteFunc(p.lent, func(tag uint64) bool {
+func (p *shardPool) forgetReturned() {
+	p.borrowedTags = slices.DeleteFunc(p.borrowedTags, func(tag uint64) bool {
 		_, gen, ref := splitTag(tag)
 		blk := p.sh.slab.at(ref)
 		return blk.state != stateLive || blk.gen != gen

@@ -60,11 +60,11 @@ type Allocator struct {
 	dev driver.Device
 	vm  *peers.Memory // nil if the device has none
 
-	shards    atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
-	attention atomic.Uint32            // reasons to take the slow path: see the constants below
-	changed   atomic.Pointer[shard]    // a list of the shards that a fold has to visit: see shardStats
-	aged      atomic.Bool              // the age of free blocks has ever been counted
-	cfg       Config                   // changes only with mu and every shard locked: either lock suffices to read it
+	shards   atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
+	slowPath atomic.Uint32            // reasons to take the slow path: see the constants below
+	changed  atomic.Pointer[shard]    // a list of the shards that a fold has to visit: see shardStats
+	aged     atomic.Bool              // the age of free blocks has ever been counted
+	cfg      Config                   // changes only with mu and every shard locked: either lock suffices to read it
 
 	_ [64]byte // warm calls of all streams read what is above, and slow ones write what is below
 
@@ -80,7 +80,7 @@ type Allocator struct {
 	totals   totals
 	pending  []*waitList // frees that wait, by the stream they wait for, in the order of their numbers
 	deferred []*deferredFree
-	default_ [2]*family
+	default_ [2]*blockPool
 	private  map[mem.PoolID]*privatePool
 	overflow []*privatePool // that may be borrowed from, in the order of their IDs
 	scopes   poolscope.Scopes[*privatePool]
@@ -104,14 +104,14 @@ const noLimit = int64(1)<<62 - 1
 
 // Reasons for the slow path.
 const (
-	attendPending  = 1 << iota // frees wait for other streams: Alloc looks whether they are done
-	attendCapture              // some requests go to private pools
-	attendGC                   // the age of free blocks is counted
-	attendObserver             // somebody wants every event, in one order
-	attendClosed               // every call fails, or Close is under way
-	attendDisabled             // each request is the driver's
+	slowPending  = 1 << iota // frees wait for other streams: Alloc looks whether they are done
+	slowCapture              // some requests go to private pools
+	slowGC                   // the age of free blocks is counted
+	slowObserver             // somebody wants every event, in one order
+	slowClosed               // every call fails, or Close is under way
+	slowDisabled             // each request is the driver's
 
-	attendFrees = attendObserver | attendClosed // what matters to a free that waits for no other stream
+	slowFrees = slowObserver | slowClosed // what matters to a free that waits for no other stream
 )
 
 // New returns an allocator of dev's memory. The error says which setting is out of its range, or that the device cannot
@@ -121,7 +121,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		dev:      dev,
 		vm:       peers.Of(dev),
 		private:  map[mem.PoolID]*privatePool{},
-		default_: [2]*family{{class: classSmall}, {class: classLarge}},
+		default_: [2]*blockPool{{class: classSmall}, {class: classLarge}},
 	}
 	a.shards.Store(new([]*shard))
 	if err := a.Configure(cfg); err != nil {
@@ -143,7 +143,7 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if b, ok := a.allocWarm(s, size); ok {
 		return b, nil
 	}
-	return a.allocPlain(s, size)
+	return a.allocSlowDefault(s, size)
 }
 
 // allocWarm serves a request from the cache of its stream, unless something wants attention.
@@ -153,12 +153,12 @@ func (a *Allocator) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 		sh := shards[id]
 		sh.mu.Lock()
 		// Observers, settings and Close ask for attention with every shard locked: what is seen under the lock holds.
-		if a.attention.Load() == 0 && sh.stream == s && size < maxRequest {
+		if a.slowPath.Load() == 0 && sh.stream == s && size < maxRequest {
 			rounded := a.cfg.roundSize(size)
 			p := sh.defaultPool(rounded)
 			if ref, blk := p.find(rounded, a.cfg.ExpandableSegments); ref != 0 {
 				cut := a.cfg.shouldSplit(p, blk.size(), rounded, a.cfg.ExpandableSegments)
-				b := p.hand(ref, blk, rounded, size, cut)
+				b := p.allocateBlock(ref, blk, rounded, size, cut)
 				over := sh.stats.over
 				sh.verify()
 				sh.mu.Unlock()
@@ -194,7 +194,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	}
 	sh := shards[index]
 	sh.mu.Lock()
-	if a.attention.Load()&attendFrees != 0 {
+	if a.slowPath.Load()&slowFrees != 0 {
 		sh.mu.Unlock()
 		a.freeSlow(b, nil)
 		return
@@ -207,7 +207,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	}
 	p := sh.pools[blk.pool]
 	p.freeRequested(blk)
-	p.release(ref, blk)
+	p.freeBlock(ref, blk)
 	over := sh.stats.over
 	sh.verify()
 	sh.mu.Unlock()
@@ -221,9 +221,9 @@ func panicForeign(call string, b mem.Block) {
 		"it was freed already, or another allocator made it", call, b.Ptr, b.Size))
 }
 
-func (a *Allocator) observe(action mem.Action, p *pool, ptr driver.Pointer, size int64) {
+func (a *Allocator) observe(action mem.Action, p *shardPool, ptr driver.Pointer, size int64) {
 	if a.observer != nil {
-		a.observer(mem.Event{Action: action, Stream: p.sh.stream.ID(), Pool: p.family.id, Ptr: ptr, Size: size})
+		a.observer(mem.Event{Action: action, Stream: p.sh.stream.ID(), Pool: p.blockPool.id, Ptr: ptr, Size: size})
 	}
 }
 

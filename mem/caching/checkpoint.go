@@ -17,7 +17,7 @@ type PoolState struct {
 	of       *Allocator
 	pool     mem.PoolID
 	segments []mem.SegmentInfo // by address
-	loans    []uint64          // of their live blocks: see loanOf
+	tags     []uint64          // of their live blocks: see loanOf
 }
 
 // Pool is the pool whose state it is.
@@ -60,17 +60,17 @@ func (a *Allocator) Checkpoint(id mem.PoolID) (*PoolState, error) {
 		s.segments = append(s.segments, sh.segmentAt(r.ref))
 		for ref := range r.blocks() {
 			if blk := sh.slab.at(ref); blk.state == stateLive {
-				s.loans = append(s.loans, pp.loanOf(makeTag(sh.index, blk.gen, ref)))
+				s.tags = append(s.tags, pp.firstTag(makeTag(sh.index, blk.gen, ref)))
 			}
 		}
 	}
 	return s, nil
 }
 
-// loanOf is which loan a live block of the pool is: the tag that it was handed out with, however often it has been made
+// firstTag is which loan a live block of the pool is: the tag that it was handed out with, however often it has been made
 // live again since.
-func (pp *privatePool) loanOf(tag uint64) uint64 {
-	if first, ok := pp.revived[tag]; ok {
+func (pp *privatePool) firstTag(tag uint64) uint64 {
+	if first, ok := pp.firstTags[tag]; ok {
 		return first
 	}
 	return tag
@@ -82,7 +82,7 @@ func noSuchPool(call string, id mem.PoolID) error {
 
 // A run is a segment of a private pool, or a run of mapped pages of an expandable one.
 type run struct {
-	pool   *pool
+	pool   *shardPool
 	ref    blockRef // its first block
 	ptr    driver.Pointer
 	size   int64
@@ -94,9 +94,9 @@ func (r *run) end() driver.Pointer { return r.ptr + driver.Pointer(r.size) }
 // runsOf lists the runs of a private pool by address. The error is that a block of them is pending or lent. The caller
 // holds every lock.
 func (a *Allocator) runsOf(pp *privatePool) ([]run, error) {
-	for _, f := range pp.families {
+	for _, f := range pp.blockPools {
 		for _, p := range a.poolsOf(f) {
-			if blk := p.borrowed(); blk != nil {
+			if blk := p.firstBorrowed(); blk != nil {
 				return nil, fmt.Errorf("the block at %#x was borrowed by the default pool: %w", blk.ptr, driver.ErrNotReady)
 			}
 		}
@@ -109,7 +109,7 @@ func (a *Allocator) runsOf(pp *privatePool) ([]run, error) {
 				continue
 			}
 			p := sh.pools[blk.pool]
-			if p.family.owner != pp {
+			if p.blockPool.owner != pp {
 				continue
 			}
 			r := run{pool: p, ref: ref, ptr: blk.ptr}

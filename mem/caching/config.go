@@ -150,7 +150,7 @@ func (a *Allocator) update(change func(*Config) error) error {
 	if cfg.Limit > 0 {
 		a.limit = min(a.limit, cfg.Limit)
 	}
-	a.attend(attendGC, a.collecting())
+	a.setSlowPath(slowGC, a.collecting())
 	a.countOversize()
 	return nil
 }

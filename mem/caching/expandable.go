@@ -58,7 +58,7 @@ func (a *Allocator) growExpandable(r *request) (blockRef, error) {
 
 // findSpan is the start of the lowest run of free and unmapped spans that holds size bytes and has an unmapped one, or
 // 0 if there is none.
-func (p *pool) findSpan(size int64) blockRef {
+func (p *shardPool) findSpan(size int64) blockRef {
 	slab := &p.sh.slab
 	vacant := func(ref blockRef) bool {
 		return ref != 0 && (slab.at(ref).state == stateFree || slab.at(ref).state == stateUnmapped)
@@ -78,7 +78,7 @@ func (p *pool) findSpan(size int64) blockRef {
 	return 0
 }
 
-func (c *Config) pageSize(p *pool) int64 {
+func (c *Config) pageSize(p *shardPool) int64 {
 	if p.small() {
 		return smallBuffer
 	}
@@ -86,7 +86,7 @@ func (c *Config) pageSize(p *pool) int64 {
 }
 
 // reserve makes a new expandable segment, all of it unmapped.
-func (a *Allocator) reserve(p *pool) (blockRef, error) {
+func (a *Allocator) reserve(p *shardPool) (blockRef, error) {
 	page := a.cfg.pageSize(p)
 	size, _ := a.reserveSize(p)
 	base, err := a.vm.Reserve(size)
@@ -101,8 +101,8 @@ func (a *Allocator) reserve(p *pool) (blockRef, error) {
 		sh.expandables = append(sh.expandables, nil)
 	}
 	sh.expandables[i] = ex
-	ref, blk := sh.slab.take()
-	blk.make(base, size, 0, 0, p.index)
+	ref, blk := sh.slab.newBlock()
+	blk.init(base, size, 0, 0, p.index)
 	sh.slab.inSegment(ref, uint32(i))
 	p.addUnmapped(ref, blk)
 	return ref, nil
@@ -110,7 +110,7 @@ func (a *Allocator) reserve(p *pool) (blockRef, error) {
 
 // mapSpan puts pages behind the first size bytes of an unmapped block, or more, up to a whole page, and makes them a
 // free block.
-func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
+func (a *Allocator) mapSpan(p *shardPool, ref blockRef, size int64) error {
 	slab := &p.sh.slab
 	blk := slab.at(ref)
 	segment := slab.coldAt(ref).segment
@@ -123,8 +123,8 @@ func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 	p.dropUnmapped(ref)
 	blk.state = stateFree
 	if mapped < blk.size() {
-		restRef, rest := slab.take()
-		rest.make(blk.ptr+driver.Pointer(mapped), blk.size()-mapped, ref, blk.next, blk.pool)
+		restRef, rest := slab.newBlock()
+		rest.init(blk.ptr+driver.Pointer(mapped), blk.size()-mapped, ref, blk.next, blk.pool)
 		slab.inSegment(restRef, segment)
 		if rest.next != 0 {
 			slab.at(rest.next).prev = restRef
@@ -133,12 +133,12 @@ func (a *Allocator) mapSpan(p *pool, ref blockRef, size int64) error {
 		blk.setSize(mapped)
 		p.addUnmapped(restRef, rest)
 	}
-	p.merge(ref, blk, stateFree)
+	p.mergeNeighbors(ref, blk, stateFree)
 	p.putFree(ref, blk)
 	a.reserved += mapped
-	p.family.reserved += mapped
-	p.family.rise(mapped)
-	p.sh.stats.touch()
+	p.blockPool.reserved += mapped
+	p.blockPool.addReserved(mapped)
+	p.sh.stats.markChanged()
 	p.stats.add(reservedBytes, mapped)
 	a.totals.numDeviceAlloc++
 	a.observe(mem.ActionSegmentMap, p, ptr, mapped)
@@ -177,7 +177,7 @@ func (a *Allocator) mapPages(ex *expandable, ptr driver.Pointer, size int64) (in
 }
 
 // unmapSpan takes the whole pages inside a free block away, after the stream's work is done.
-func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
+func (a *Allocator) unmapSpan(p *shardPool, ref blockRef) error {
 	sh := p.sh
 	slab := &sh.slab
 	blk := slab.at(ref)
@@ -204,8 +204,8 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 
 	p.free.remove(blk.size(), uint64(blk.ptr))
 	if before := int64(ptr - blk.ptr); before > 0 {
-		bRef, b := slab.take()
-		b.make(blk.ptr, before, blk.prev, ref, blk.pool)
+		bRef, b := slab.newBlock()
+		b.init(blk.ptr, before, blk.prev, ref, blk.pool)
 		slab.inSegment(bRef, segment)
 		if b.prev != 0 {
 			slab.at(b.prev).next = bRef
@@ -214,8 +214,8 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 		p.putFree(bRef, b)
 	}
 	if after := int64(blk.ptr) + blk.size() - int64(ptr) - size; after > 0 {
-		aRef, b := slab.take()
-		b.make(ptr+driver.Pointer(size), after, ref, blk.next, blk.pool)
+		aRef, b := slab.newBlock()
+		b.init(ptr+driver.Pointer(size), after, ref, blk.next, blk.pool)
 		slab.inSegment(aRef, segment)
 		if b.next != 0 {
 			slab.at(b.next).prev = aRef
@@ -226,21 +226,21 @@ func (a *Allocator) unmapSpan(p *pool, ref blockRef) error {
 	blk.ptr = ptr
 	blk.setSize(size)
 	blk.state = stateUnmapped
-	p.merge(ref, blk, stateUnmapped)
+	p.mergeNeighbors(ref, blk, stateUnmapped)
 	p.addUnmapped(ref, blk)
 
 	a.reserved -= size
-	p.sh.stats.touch()
+	p.sh.stats.markChanged()
 	p.stats.sub(reservedBytes, size)
-	p.family.reserved -= size
-	p.family.fall(size)
+	p.blockPool.reserved -= size
+	p.blockPool.subReserved(size)
 	a.totals.numDeviceFree++
 	a.observe(mem.ActionSegmentUnmap, p, ptr, size)
 	return nil
 }
 
 // releaseReservations gives up the addresses of expandable segments of which nothing is mapped any more.
-func (a *Allocator) releaseReservations(p *pool) error {
+func (a *Allocator) releaseReservations(p *shardPool) error {
 	sh := p.sh
 	var failures []error
 	for i := 0; i < len(p.unmapped); {
@@ -259,7 +259,7 @@ func (a *Allocator) releaseReservations(p *pool) error {
 		}
 		sh.expandables[segment] = nil
 		p.dropUnmapped(ref)
-		sh.slab.give(ref)
+		sh.slab.freeBlock(ref)
 	}
 	return errors.Join(failures...)
 }
@@ -287,18 +287,18 @@ func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Point
 	return base, pages, err
 }
 
-func (p *pool) addUnmapped(ref blockRef, blk *block) {
+func (p *shardPool) addUnmapped(ref blockRef, blk *block) {
 	blk.state = stateUnmapped
 	i, _ := p.searchUnmapped(blk.ptr)
 	p.unmapped = slices.Insert(p.unmapped, i, ref)
 }
 
-func (p *pool) dropUnmapped(ref blockRef) {
+func (p *shardPool) dropUnmapped(ref blockRef) {
 	i, _ := p.searchUnmapped(p.sh.slab.at(ref).ptr)
 	p.unmapped = slices.Delete(p.unmapped, i, i+1)
 }
 
-func (p *pool) searchUnmapped(ptr driver.Pointer) (int, bool) {
+func (p *shardPool) searchUnmapped(ptr driver.Pointer) (int, bool) {
 	return slices.BinarySearchFunc(p.unmapped, ptr, func(ref blockRef, ptr driver.Pointer) int {
 		switch at := p.sh.slab.at(ref).ptr; {
 		case at < ptr:

@@ -139,7 +139,7 @@ func (s *freeSet) firstFrom(b int) cursor {
 
 // first and last are the ends of the set.
 func (s *freeSet) first() cursor {
-	s.settle()
+	s.insertHot()
 	return s.firstFrom(0)
 }
 
@@ -157,7 +157,7 @@ func (s *freeSet) lastUpTo(b int) cursor {
 }
 
 func (s *freeSet) last() cursor {
-	s.settle()
+	s.insertHot()
 	return s.lastUpTo(numBins - 1)
 }
 
@@ -185,16 +185,16 @@ func (s *freeSet) prev(c cursor) cursor {
 // insert adds a free block.
 func (s *freeSet) insert(size int64, ptr uint64, ref blockRef) {
 	if s.hot.word != 0 {
-		s.plant(s.hot)
+		s.insertTree(s.hot)
 	}
 	s.n++
 	s.hot = makeEntry(size, ptr, ref)
 }
 
-// settle puts the last inserted entry into its tree.
-func (s *freeSet) settle() {
+// insertHot puts the last inserted entry into its tree.
+func (s *freeSet) insertHot() {
 	if s.hot.word != 0 {
-		s.plant(s.hot)
+		s.insertTree(s.hot)
 		s.hot = entry{}
 	}
 }
@@ -235,7 +235,7 @@ func (s *freeSet) removeAt(c cursor) {
 	nd := c.leaf
 	if nd.n == 1 && (nd.prev != nil || nd.next != nil || s.bins[c.bin] != nd) {
 		e := nd.keys[0]
-		s.uproot(e.size(), e.ptr)
+		s.removeTree(e.size(), e.ptr)
 		return
 	}
 	s.n--
@@ -253,5 +253,5 @@ func (s *freeSet) remove(size int64, ptr uint64) bool {
 		s.hot = entry{}
 		return true
 	}
-	return s.uproot(size, ptr)
+	return s.removeTree(size, ptr)
 }

@@ -72,7 +72,7 @@ func (sh *shard) check() error {
 		switch blk.state {
 		case stateFree:
 			free[blk.pool]++
-			p.free.settle()
+			p.free.insertHot()
 			c := p.free.lowerBound(blk.size())
 			for c.ok() && c.entry().less(uint64(blk.size())/unit, uint64(blk.ptr)) {
 				c = p.free.next(c)
@@ -123,14 +123,14 @@ func (sh *shard) check() error {
 }
 
 // check verifies that a pool knows its place, and its private pool, if it is of one, knows it too.
-func (p *pool) check(i int) error {
-	f := p.family
+func (p *shardPool) check(i int) error {
+	f := p.blockPool
 	if int(p.index) != i || p.class != f.class || p.noSplit != f.noSplit {
 		return fmt.Errorf("caching: stream %d, pool %d takes itself for pool %d, class %d, never split: %v; its family has class %d, %v",
 			p.sh.index, i, p.index, p.class, p.noSplit, f.class, f.noSplit)
 	}
 	if pp := f.owner; pp != nil {
-		if h := pp.home(p.sh.index); h == nil || h.pools[f.class] != p || pp.families[f.class] != f {
+		if h := pp.inShard(p.sh.index); h == nil || h.pools[f.class] != p || pp.blockPools[f.class] != f {
 			return fmt.Errorf("caching: stream %d, pool %d is not known to pool %v", p.sh.index, i, pp.id)
 		}
 	} else if i != f.class || p.sh.a.default_[f.class] != f {
@@ -145,19 +145,19 @@ func (pp *privatePool) check(a *Allocator) error {
 	switch {
 	case pp.own < 0 || pp.own > pp.useCount || pp.requests < 0:
 		return fmt.Errorf("caching: pool %v has %d users, %d of them its own, and %d requests", pp.id, pp.useCount, pp.own, pp.requests)
-	case pp.families[classSmall].owner != pp || pp.families[classLarge].owner != pp:
+	case pp.blockPools[classSmall].owner != pp || pp.blockPools[classLarge].owner != pp:
 		return fmt.Errorf("caching: the families of pool %v are not its own", pp.id)
 	case pp.closed && slices.Contains(a.overflow, pp):
 		return fmt.Errorf("caching: pool %v was closed, and lends", pp.id)
 	}
 	n := 0
 	for _, sh := range a.live {
-		h := pp.home(sh.index)
+		h := pp.inShard(sh.index)
 		if h == nil {
 			continue
 		}
 		for class, p := range h.pools {
-			if p != nil && (h.sh != sh || sh.pools[p.index] != p || p.class != class || p.family != pp.families[class]) {
+			if p != nil && (h.sh != sh || sh.pools[p.index] != p || p.class != class || p.blockPool != pp.blockPools[class]) {
 				return fmt.Errorf("caching: pool %v has a pool on stream %d that the stream does not have", pp.id, sh.index)
 			}
 		}
@@ -166,7 +166,7 @@ func (pp *privatePool) check(a *Allocator) error {
 		}
 		for ref := range blockRef(sh.slab.n) {
 			blk := sh.slab.at(ref)
-			if blk.state == stateNone || blk.prev != 0 || sh.pools[blk.pool].family.owner != pp {
+			if blk.state == stateNone || blk.prev != 0 || sh.pools[blk.pool].blockPool.owner != pp {
 				continue
 			}
 			n++
@@ -203,7 +203,7 @@ func (a *Allocator) checkLocked() error {
 		familyReserved += f.reserved
 	}
 	for id, pp := range a.private {
-		n := pp.families[0].reserved + pp.families[1].reserved
+		n := pp.blockPools[0].reserved + pp.blockPools[1].reserved
 		familyReserved += n
 		if got := pp.reserved.All.Current; a.inFlight == 0 && got != n || got != pp.reserved.SmallPool.Current+pp.reserved.LargePool.Current {
 			return fmt.Errorf("caching: pool %v has %d bytes reserved, and counts %+v", id, n, pp.reserved)
@@ -240,7 +240,7 @@ func (a *Allocator) checkSlack(metric, class int) error {
 			return fmt.Errorf("caching: metric %d of class %d of stream %d is %d, and was seen as %d", metric, class, sh.index, cur, s.seen[metric][class])
 		}
 	}
-	if sum, dealt := t.sum[metric][class], t.dealt[metric][class]; sum != seen || dealt != slack || dealt > max(0, t.peak[metric][class]-sum) {
+	if sum, dealt := t.sum[metric][class], t.slack[metric][class]; sum != seen || dealt != slack || dealt > max(0, t.peak[metric][class]-sum) {
 		return fmt.Errorf("caching: metric %d of class %d adds up to %d and %d of slack, and not to %d and %d, under a peak of %d",
 			metric, class, seen, slack, sum, dealt, t.peak[metric][class])
 	}

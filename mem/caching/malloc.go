@@ -15,7 +15,7 @@ import (
 // search; ask the callbacks and search; collect garbage; ask the driver; borrow from a pool that lends; give back
 // oversize blocks and ask; wait for all pending frees, search (not if PyTorchExact), give everything back and ask a last
 // time. Under ThrowOnOOM a request ends where the driver would be asked for more than the limit leaves.
-func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Block, error) {
+func (a *Allocator) allocSlow(s driver.Stream, requested int64, w requestOptions) (mem.Block, error) {
 	if id := s.ID(); id > maxStreams {
 		panic(fmt.Sprintf("caching: stream ID %d: drivers number streams densely, and at most to %d", id, maxStreams))
 	}
@@ -37,50 +37,50 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64, w wish) (mem.Blo
 	}
 	sh := a.shardOf(s)
 	a.processPendingFor(sh)
-	r := &request{wish: w, requested: requested, size: a.cfg.roundSize(requested)}
+	r := &request{requestOptions: w, requested: requested, size: a.cfg.roundSize(requested)}
 	r.segment = a.cfg.segmentSize(r.size)
 	a.lock(sh)
-	err := a.enter(r, sh)
+	err := a.pinPool(r, sh)
 	ok := false
 	if err == nil {
 		ok, err = a.obtain(r)
-		a.exit(r)
+		a.unpinPool(r)
 	}
 	if ok {
 		blk := sh.slab.at(r.found)
 		cut := a.cfg.shouldSplit(r.pool, blk.size(), r.size, r.expandable)
-		b := r.pool.hand(r.found, blk, r.size, requested, cut)
-		if r.pool.family.owner != r.keeps {
-			r.pool.lend(b.Tag)
+		b := r.pool.allocateBlock(r.found, blk, r.size, requested, cut)
+		if r.pool.blockPool.owner != r.pinned {
+			r.pool.addBorrowed(b.Tag)
 		}
 		a.foldFor(sh)
 		sh.verify()
 		a.unlock(sh)
-		a.leave()
+		a.unlockAndReturn()
 		return b, nil
 	}
 	a.foldFor(sh)
 	if err != nil {
 		a.unlock(sh)
-		a.leave()
+		a.unlockAndReturn()
 		return mem.Block{}, err
 	}
 	if r.tentative {
 		a.unlock(sh)
-		a.leave()
+		a.unlockAndReturn()
 		return mem.Block{}, refusal(requested)
 	}
 	oom := a.outOfMemory(r)
 	a.unlock(sh)
-	return mem.Block{}, a.giveUp(oom)
+	return mem.Block{}, a.reportOutOfMemory(oom)
 }
 
-// allocPlain is allocSlow without wishes. It is a call of its own because to pass them costs Alloc's warm way a hundredth
+// allocSlowDefault is allocSlow without wishes. It is a call of its own because to pass them costs Alloc's warm way a hundredth
 // of its time: the compiler keeps registers free for them.
 //
 //go:noinline
-func (a *Allocator) allocPlain(s driver.Stream, size int64) (mem.Block, error) {
-	return a.allocSlow(s, size, wish{})
+func (a *Allocator) allocSlowDefault(s driver.Stream, size int64) (mem.Block, error) {
+	return a.allocSlow(s, size, requestOptions{})
 }
 
 // lock takes a shard's lock on behalf of the holder of mu and notes it; unlock gives it back.
@@ -155,7 +155,7 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 func (a *Allocator) search(r *request) bool {
 	if a.collecting() {
 		a.aged.Store(true)
-		r.pool.family.calls.Add(1)
+		r.pool.blockPool.searches.Add(1)
 	}
 	r.found, _ = r.pool.find(r.size, r.expandable)
 	return r.found != 0
@@ -176,10 +176,10 @@ func (a *Allocator) runCallbacks(r *request) (freed bool, err error) {
 		return false, ErrClosed
 	}
 	before := *r
-	if err := a.enter(r, sh); err != nil {
+	if err := a.pinPool(r, sh); err != nil {
 		return false, err
 	}
-	a.exit(&before)
+	a.unpinPool(&before)
 	return freed, nil
 }
 
@@ -219,7 +219,7 @@ func (a *Allocator) grow(r *request) (bool, error) {
 	}
 	source := "the driver"
 	if r.pool.upstream() != nil {
-		source = fmt.Sprintf("the upstream of pool %v", r.pool.family.id)
+		source = fmt.Sprintf("the upstream of pool %v", r.pool.blockPool.id)
 	}
 	return false, fmt.Errorf("caching: get %d bytes from %s: %w", r.segment, source, err)
 }
@@ -234,18 +234,18 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	// pool is not empty.
 	a.reserved += r.segment
 	a.inFlight += r.segment
-	p.family.reserved += r.segment
+	p.blockPool.reserved += r.segment
 	ptr, err := a.segmentMemory(p, r.segment)
 	a.inFlight -= r.segment
 	if err != nil {
 		a.reserved -= r.segment
-		p.family.reserved -= r.segment
+		p.blockPool.reserved -= r.segment
 		return 0, err
 	}
-	p.family.rise(r.segment)
-	ref, blk := p.sh.slab.take()
-	blk.make(ptr, r.segment, 0, 0, p.index)
-	p.sh.stats.touch()
+	p.blockPool.addReserved(r.segment)
+	ref, blk := p.sh.slab.newBlock()
+	blk.init(ptr, r.segment, 0, 0, p.index)
+	p.sh.stats.markChanged()
 	p.stats.add(segment, 1)
 	p.stats.add(reservedBytes, r.segment)
 	if r.segment >= a.cfg.MaxSplitSize {
@@ -256,13 +256,13 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	return ref, nil
 }
 
-// giveUp tells the observers of an out-of-memory error and returns it. The caller holds mu, which giveUp releases.
-func (a *Allocator) giveUp(oom *mem.OutOfMemory) error {
+// reportOutOfMemory tells the observers of an out-of-memory error and returns it. The caller holds mu, which giveUp releases.
+func (a *Allocator) reportOutOfMemory(oom *mem.OutOfMemory) error {
 	observers := a.oomObservers
 	if oom.Rejected {
 		observers = slices.Concat(a.rejectionObservers.all(), observers)
 	}
-	a.leave()
+	a.unlockAndReturn()
 	a.describeProcesses(oom)
 	for _, observer := range observers {
 		observer(oom)
@@ -293,7 +293,7 @@ func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
 	p := sh.pools[blk.pool]
 	p.freeRequested(blk)
 	if !a.deferFree(sh, ref, blk, used) {
-		p.release(ref, blk)
+		p.freeBlock(ref, blk)
 	}
 	a.foldFor(sh)
 	sh.verify()

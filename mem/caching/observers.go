@@ -52,7 +52,7 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	a.lockShards()
 	defer a.unlockShards()
 	a.observer = observer
-	a.attend(attendObserver, observer != nil)
+	a.setSlowPath(slowObserver, observer != nil)
 }
 
 // OnLowMemory adds a callback that is asked to free blocks when a request finds no free block, before the driver is

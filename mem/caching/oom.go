@@ -27,7 +27,7 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 		Requested: r.requested, Rounded: r.size, Segment: r.segment, Rejected: r.rejected,
 		Device: info.Ordinal, DeviceName: info.Name, Total: total, Free: free,
 		Reserved: a.reserved,
-		Stream:   sh.stream.ID(), Pool: r.pool.family.id, Small: r.pool.small(),
+		Stream:   sh.stream.ID(), Pool: r.pool.blockPool.id, Small: r.pool.small(),
 		Cause: r.err,
 	}
 	if a.limit != noLimit {
@@ -46,7 +46,7 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	a.describeRemedies(e, r, segments)
 	if a.observer != nil {
 		a.observer(mem.Event{
-			Action: mem.ActionOOM, Stream: sh.stream.ID(), Pool: r.pool.family.id, Ptr: driver.Pointer(free), Size: r.size,
+			Action: mem.ActionOOM, Stream: sh.stream.ID(), Pool: r.pool.blockPool.id, Ptr: driver.Pointer(free), Size: r.size,
 		})
 	}
 	return e
@@ -72,7 +72,7 @@ func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
 			if p == nil {
 				continue
 			}
-			c := mem.CachedMemory{Pool: p.family.id, Stream: sh.stream.ID(), Small: p.small(), Blocks: p.free.n}
+			c := mem.CachedMemory{Pool: p.blockPool.id, Stream: sh.stream.ID(), Small: p.small(), Blocks: p.free.n}
 			for at := p.free.first(); at.ok(); at = p.free.next(at) {
 				c.Bytes += at.entry().size()
 				c.Largest = at.entry().size()
@@ -83,7 +83,7 @@ func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
 			if p == r.pool {
 				e.LargestFree = c.Largest
 			}
-			if p.family.id != (mem.PoolID{}) {
+			if p.blockPool.id != (mem.PoolID{}) {
 				e.PrivatePools += c.Bytes
 			}
 		}
@@ -140,7 +140,7 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 		if c.Stream != e.Stream && c.Pool == e.Pool && c.Small == e.Small && c.Largest >= r.size {
 			add(fmt.Sprintf("the cache of stream %d", c.Stream), "it has a free block of %s", mem.FormatSize(c.Largest))
 		}
-		if a.mayLend(c) && e.Pool == (mem.PoolID{}) && c.Stream == e.Stream && c.Small == e.Small && c.Largest >= r.size {
+		if a.couldLend(c) && e.Pool == (mem.PoolID{}) && c.Stream == e.Stream && c.Small == e.Small && c.Largest >= r.size {
 			add(fmt.Sprintf("UseOnOOM for pool %v", c.Pool), "it has a free block of %s", mem.FormatSize(c.Largest))
 		}
 	}
@@ -165,8 +165,8 @@ func inGiB(bytes int64) string {
 	return fmt.Sprintf("%.2fG", math.Ceil(float64(bytes)/hundredth)/100)
 }
 
-// mayLend reports whether free memory is a Pool's that could lend it, and does not.
-func (a *Allocator) mayLend(c mem.CachedMemory) bool {
+// couldLend reports whether free memory is a Pool's that could lend it, and does not.
+func (a *Allocator) couldLend(c mem.CachedMemory) bool {
 	pp := a.private[c.Pool]
 	return pp != nil && pp.own > 0 && !pp.closed && !slices.Contains(a.overflow, pp) && (!a.cfg.ExpandableSegments || pp.source != nil)
 }

@@ -10,7 +10,7 @@ import (
 type totals struct {
 	peak  quantities
 	sum   quantities                                           // of the shards, each as it was when it was visited last
-	dealt quantities                                           // the shards' slack: at most peak - sum, once folded
+	slack quantities                                           // the shards' slack: at most peak - sum, once folded
 	base  [numMetrics][numClasses]struct{ total, freed int64 } // at the last reset of accumulated counters
 
 	visits int64 // of shards, by folds that visit some alone: a measure of what they cost
@@ -27,7 +27,7 @@ func (a *Allocator) foldPeaks() {
 	}
 	a.notePeaks(a.live)
 	share := a.totals.share(max(1, len(a.live)))
-	a.deal(a.live, &share)
+	a.setSlack(a.live, &share)
 }
 
 // foldChanged is foldPeaks, but visits the shards alone that have changed since they were visited last and, where they
@@ -42,7 +42,7 @@ func (a *Allocator) foldChanged() {
 		sh.stats.changed = false
 	}
 	changed := len(visited)
-	if a.totals.overdealt() {
+	if a.totals.tooMuchSlack() {
 		visited = a.takeHolders(visited)
 		a.lockThese(visited[changed:])
 		for _, sh := range visited[changed:] { // one that has changed by now stays on that list
@@ -51,9 +51,9 @@ func (a *Allocator) foldChanged() {
 	}
 	a.totals.visits += int64(len(visited))
 	a.notePeaks(visited)
-	a.deal(visited[changed:], &quantities{}) // else each fold might have to take it back from all of them
-	share := a.totals.share(changed + 1)     // one part is left for others
-	a.deal(visited[:changed], &share)
+	a.setSlack(visited[changed:], &quantities{}) // else each fold might have to take it back from all of them
+	share := a.totals.share(changed + 1)         // one part is left for others
+	a.setSlack(visited[:changed], &share)
 	a.unlockThese(visited)
 	clear(visited)
 	a.visited = visited[:0]
@@ -89,18 +89,18 @@ func (t *totals) visit(sh *shard) {
 		for class := range numClasses {
 			cur := s.current(metric, class)
 			t.sum[metric][class] += cur - s.seen[metric][class]
-			t.dealt[metric][class] -= s.slack[metric][class]
+			t.slack[metric][class] -= s.slack[metric][class]
 			s.seen[metric][class], s.slack[metric][class] = cur, 0
 		}
 	}
 	s.holds = false
 }
 
-// overdealt reports whether the shards have more slack than there is between a sum and its peak.
-func (t *totals) overdealt() bool {
+// tooMuchSlack reports whether the shards have more slack than there is between a sum and its peak.
+func (t *totals) tooMuchSlack() bool {
 	for metric := range numMetrics {
 		for class := range numClasses {
-			if t.dealt[metric][class] > max(0, t.peak[metric][class]-t.sum[metric][class]) {
+			if t.slack[metric][class] > max(0, t.peak[metric][class]-t.sum[metric][class]) {
 				return true
 			}
 		}
@@ -130,17 +130,17 @@ type quantities [numMetrics][numClasses]int64
 func (t *totals) share(parts int) (share quantities) {
 	for metric := range numMetrics {
 		for class := range numClasses {
-			share[metric][class] = max(0, t.peak[metric][class]-t.sum[metric][class]-t.dealt[metric][class]) / int64(parts)
+			share[metric][class] = max(0, t.peak[metric][class]-t.sum[metric][class]-t.slack[metric][class]) / int64(parts)
 		}
 	}
 	return share
 }
 
-// deal sets the caps of shards that were just visited, so that each has that slack.
-func (a *Allocator) deal(visited []*shard, slack *quantities) {
+// setSlack sets the caps of shards that were just visited, so that each has that slack.
+func (a *Allocator) setSlack(visited []*shard, slack *quantities) {
 	alone, some := len(a.live) == 1, *slack != quantities{}
 	for _, sh := range visited {
-		sh.stats.take(&a.totals, slack, alone)
+		sh.stats.setCaps(&a.totals, slack, alone)
 		if sh.stats.holds = some; some && !sh.stats.holder {
 			sh.stats.holder = true
 			a.holders = append(a.holders, sh)
@@ -148,14 +148,14 @@ func (a *Allocator) deal(visited []*shard, slack *quantities) {
 	}
 }
 
-// take sets the caps of a shard that was just visited. A shard that is alone has none.
-func (s *shardStats) take(t *totals, slack *quantities, alone bool) {
+// setCaps sets the caps of a shard that was just visited. A shard that is alone has none.
+func (s *shardStats) setCaps(t *totals, slack *quantities, alone bool) {
 	for class := range numClasses {
 		h := s.heights(class)
 		for metric := range numMetrics {
 			n := slack[metric][class]
 			s.slack[metric][class] = n
-			t.dealt[metric][class] += n
+			t.slack[metric][class] += n
 			h.hi[metric] = s.seen[metric][class]
 			h.cap[metric] = s.seen[metric][class] + n
 			if alone {

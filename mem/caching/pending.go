@@ -53,7 +53,7 @@ func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver
 	}
 	blk.state = statePending
 	p := sh.pools[blk.pool]
-	p.sh.stats.touch()
+	p.sh.stats.markChanged()
 	p.stats.cur[active]++
 	p.stats.cur[activeBytes] += blk.size()
 	if len(a.scopes) > 0 {
@@ -61,7 +61,7 @@ func (a *Allocator) deferFree(sh *shard, ref blockRef, blk *block, used []driver
 	} else {
 		a.wait(sh, ref, others)
 	}
-	a.attend(attendPending, true)
+	a.setSlowPath(slowPending, true)
 	return true
 }
 
@@ -148,7 +148,7 @@ func (a *Allocator) finish(sh *shard, ref blockRef, marks int32) {
 	cold := sh.slab.coldAt(ref)
 	if cold.pending -= marks; cold.pending == 0 {
 		blk := sh.slab.at(ref)
-		sh.pools[blk.pool].release(ref, blk)
+		sh.pools[blk.pool].freeBlock(ref, blk)
 		sh.verify()
 	}
 	over := sh.stats.over
@@ -162,7 +162,7 @@ func (a *Allocator) finish(sh *shard, ref blockRef, marks int32) {
 
 func (a *Allocator) dropEmptyLists() {
 	a.pending = slices.DeleteFunc(a.pending, func(l *waitList) bool { return len(l.waits) == 0 })
-	a.attend(attendPending, len(a.pending)+len(a.deferred) > 0)
+	a.setSlowPath(slowPending, len(a.pending)+len(a.deferred) > 0)
 }
 
 // waitPending blocks until all pending frees are done. A stream that cannot be waited for keeps its blocks pending. The
@@ -194,11 +194,11 @@ func (a *Allocator) ProcessPending() {
 	}
 }
 
-// attend turns a reason for the slow path on or off.
-func (a *Allocator) attend(reason uint32, on bool) {
+// setSlowPath turns a reason for the slow path on or off.
+func (a *Allocator) setSlowPath(reason uint32, on bool) {
 	if on {
-		a.attention.Or(reason)
+		a.slowPath.Or(reason)
 	} else {
-		a.attention.And(^reason)
+		a.slowPath.And(^reason)
 	}
 }

@@ -31,7 +31,7 @@ func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream
 	}
 	pp.useCount++
 	a.scopes.Begin(poolScope{Pool: pp, Graph: true, Filter: poolscope.Filter{Stream: filter}})
-	a.attend(attendCapture, true)
+	a.setSlowPath(slowCapture, true)
 }
 
 // EndAllocateToPool ends what BeginAllocateToPool began. It panics if nothing was begun.
@@ -46,7 +46,7 @@ func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 // endScope ends a scope, and returns false if that is nil or has ended already. The caller holds mu.
 func (a *Allocator) endScope(s *poolScope) bool {
 	ended := a.scopes.End(s)
-	a.attend(attendCapture, len(a.scopes) > 0)
+	a.setSlowPath(slowCapture, len(a.scopes) > 0)
 	return ended
 }
 
@@ -95,7 +95,7 @@ func (p *Pool) begin(f poolscope.Filter) (end func()) {
 	p.pool.useCount++
 	p.pool.own++
 	s := a.scopes.Begin(poolScope{Pool: p.pool, Filter: f})
-	a.attend(attendCapture, true)
+	a.setSlowPath(slowCapture, true)
 	return func() { a.endOwn(s) }
 }
 
@@ -119,7 +119,7 @@ func (p *Pool) Use(filter func(driver.Stream) bool, f func()) {
 
 // poolFor is the pool that serves a rounded size on a shard's stream: the private one that is asked for, or the one that
 // is current. The caller holds mu and the shard.
-func (a *Allocator) poolFor(sh *shard, rounded int64, w *wish) (*pool, error) {
+func (a *Allocator) poolFor(sh *shard, rounded int64, w *requestOptions) (*shardPool, error) {
 	to := w.to
 	switch {
 	case to == nil:

@@ -13,7 +13,7 @@ import (
 // refused to take; that stays cached.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
-	defer a.leave()
+	defer a.unlockAndReturn()
 	if a.closed {
 		return ErrClosed
 	}
@@ -31,8 +31,8 @@ func (a *Allocator) releaseCached() error {
 	defer a.unlockShards()
 	a.foldPeaks()
 	failures := []error{
-		a.releaseFamily(a.default_[1]),
-		a.releaseFamily(a.default_[0]),
+		a.releaseBlockPool(a.default_[1]),
+		a.releaseBlockPool(a.default_[0]),
 		a.releaseFreeablePools(),
 		a.dropOrphans(),
 	}
@@ -45,12 +45,12 @@ func (a *Allocator) releaseFreeable() error {
 	return a.releaseFreeablePools()
 }
 
-// releaseFamily gives back the unsplit free blocks of a family, then unmaps the whole pages inside free blocks of its
+// releaseBlockPool gives back the unsplit free blocks of a family, then unmaps the whole pages inside free blocks of its
 // expandable segments.
-func (a *Allocator) releaseFamily(f *family) error {
+func (a *Allocator) releaseBlockPool(f *blockPool) error {
 	var failures []error
 	type span struct {
-		p   *pool
+		p   *shardPool
 		ref blockRef
 	}
 	var toUnmap []span
@@ -79,12 +79,12 @@ func (a *Allocator) releaseFamily(f *family) error {
 }
 
 // poolsOf are the pools of a family, in the order of their streams.
-func (a *Allocator) poolsOf(f *family) []*pool {
-	var pools []*pool
+func (a *Allocator) poolsOf(f *blockPool) []*shardPool {
+	var pools []*shardPool
 	for _, sh := range a.live {
 		if f.owner == nil {
 			pools = append(pools, sh.pools[f.class])
-		} else if h := f.owner.home(sh.index); h != nil && h.pools[f.class] != nil {
+		} else if h := f.owner.inShard(sh.index); h != nil && h.pools[f.class] != nil {
 			pools = append(pools, h.pools[f.class])
 		}
 	}
@@ -92,26 +92,26 @@ func (a *Allocator) poolsOf(f *family) []*pool {
 }
 
 // releaseSegment gives a segment that is one free block back to where it came from. If the driver fails, it stays.
-func (a *Allocator) releaseSegment(p *pool, ref blockRef) error {
+func (a *Allocator) releaseSegment(p *shardPool, ref blockRef) error {
 	blk := p.sh.slab.at(ref)
 	if p.upstream() != nil {
-		a.toUpstream(p, blk.ptr)
+		a.queueReturn(p, blk.ptr)
 	} else if err := a.dev.Free(blk.ptr); err != nil {
 		return fmt.Errorf("caching: give %d bytes at %#x back: %w", blk.size(), blk.ptr, err)
 	}
 	a.totals.numDeviceFree++
 	a.observe(mem.ActionSegmentFree, p, blk.ptr, blk.size())
 	a.reserved -= blk.size()
-	p.family.reserved -= blk.size()
-	p.family.fall(blk.size())
-	p.sh.stats.touch()
+	p.blockPool.reserved -= blk.size()
+	p.blockPool.subReserved(blk.size())
+	p.sh.stats.markChanged()
 	p.stats.sub(segment, 1)
 	p.stats.sub(reservedBytes, blk.size())
 	if blk.size() >= a.cfg.MaxSplitSize {
 		p.stats.sub(oversizeSegments, 1)
 	}
 	p.free.remove(blk.size(), uint64(blk.ptr))
-	p.sh.slab.give(ref)
+	p.sh.slab.freeBlock(ref)
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (a *Allocator) releaseOversize(r *request) (bool, error) {
 	if a.cfg.MaxSplitSize == Unlimited {
 		return false, nil
 	}
-	if owner := r.pool.family.owner; owner != nil && owner.inGraphs() && !a.cfg.PyTorchExact {
+	if owner := r.pool.blockPool.owner; owner != nil && owner.inGraphs() && !a.cfg.PyTorchExact {
 		return false, nil
 	}
 	p := r.pool
@@ -133,7 +133,7 @@ func (a *Allocator) releaseOversize(r *request) (bool, error) {
 		return !blk.expandable && !blk.isSplit()
 	}
 	want := max(r.size, a.cfg.MaxSplitSize)
-	p.free.settle()
+	p.free.insertHot()
 	c := p.free.lowerBound(want)
 	if c.ok() && whole(c) {
 		err := a.releaseSegment(p, c.entry().ref())
@@ -179,11 +179,11 @@ func (a *Allocator) collectGarbage() error {
 	a.lockShards()
 	defer a.unlockShards()
 	f := a.default_[1]
-	calls := f.calls.Load()
+	calls := f.searches.Load()
 	target := a.reserved - threshold
 	var totalAge, count int64
 	type candidate struct {
-		p   *pool
+		p   *shardPool
 		ref blockRef
 		age int64
 	}
@@ -233,7 +233,7 @@ func (a *Allocator) collectGarbage() error {
 // is an error too. Close again to try again. After a Close that succeeded, Alloc and EmptyCache fail with ErrClosed.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
-	defer a.leave()
+	defer a.unlockAndReturn()
 	if a.closed {
 		return nil
 	}
@@ -253,11 +253,11 @@ func (a *Allocator) Close() error {
 	err := errors.Join(a.returnUncached(), a.waitPending())
 	// From here on no request is served without mu: nothing is handed out once no block is live.
 	a.lockShards()
-	a.attend(attendClosed, true)
+	a.setSlowPath(slowClosed, true)
 	n, _ := a.sum(active, classAll)
 	live, _ := a.sum(activeBytes, classAll)
 	if n > 0 {
-		a.attend(attendClosed, false)
+		a.setSlowPath(slowClosed, false)
 		a.unlockShards()
 		return errors.Join(fmt.Errorf("caching: Close: %d blocks of %d bytes are still live; layer.NewLeakTracker tells where they were allocated", n, live), err)
 	}
@@ -268,7 +268,7 @@ func (a *Allocator) Close() error {
 	a.unlockShards()
 	err = errors.Join(err, a.releaseCached())
 	a.closed = err == nil
-	a.attend(attendClosed, a.closed)
+	a.setSlowPath(slowClosed, a.closed)
 	return err
 }
 

@@ -10,9 +10,9 @@ import (
 
 // A request is an allocation on its way through the slow path.
 type request struct {
-	wish
-	pool       *pool
-	keeps      *privatePool // that outlives the request: not that of a borrowed block
+	requestOptions
+	pool       *shardPool
+	pinned     *privatePool // that outlives the request: not that of a borrowed block
 	requested  int64        // what the caller asked for
 	size       int64        // rounded
 	segment    int64        // what the driver would be asked for
@@ -25,8 +25,8 @@ type request struct {
 	err        error    // what the driver said last; nil for a refusal by the limit or for want of addresses
 }
 
-// A wish is what a request asks for besides its stream and size.
-type wish struct {
+// A requestOptions is what a request asks for besides its stream and size.
+type requestOptions struct {
 	to        *privatePool // where it has to go; nil: to the pool that is current on its stream
 	noRetry   bool         // fail rather than wait, give memory back or ask the callbacks
 	tentative bool         // a refusal is not counted, reported or explained
@@ -47,7 +47,7 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		}
 	}
 	poolscope.CheckKey("caching: AllocWith", o.Key)
-	return a.allocSlow(s, size, wish{noRetry: o.NoRetry, tentative: o.Tentative, key: o.Key})
+	return a.allocSlow(s, size, requestOptions{noRetry: o.NoRetry, tentative: o.Tentative, key: o.Key})
 }
 
 // refusal is the error of a tentative request.
@@ -55,24 +55,24 @@ func refusal(size int64) error {
 	return fmt.Errorf("caching: no room for %s: %w", mem.FormatSize(size), mem.ErrNoMemory)
 }
 
-// enter decides which pool serves a request, which that pool outlives: locks may be let go of on its way. The caller
+// pinPool decides which pool serves a request, which that pool outlives: locks may be let go of on its way. The caller
 // holds mu and the shard.
-func (a *Allocator) enter(r *request, sh *shard) error {
-	p, err := a.poolFor(sh, r.size, &r.wish)
+func (a *Allocator) pinPool(r *request, sh *shard) error {
+	p, err := a.poolFor(sh, r.size, &r.requestOptions)
 	if err != nil {
 		return err
 	}
-	r.pool, r.keeps = p, p.family.owner
+	r.pool, r.pinned = p, p.blockPool.owner
 	r.expandable = a.cfg.ExpandableSegments && p.upstream() == nil
-	if r.keeps != nil {
-		r.keeps.requests++
+	if r.pinned != nil {
+		r.pinned.requests++
 	}
 	return nil
 }
 
-// exit undoes enter. The pool may have been released meanwhile, and have waited for this request to be forgotten.
-func (a *Allocator) exit(r *request) {
-	pp := r.keeps
+// unpinPool undoes enter. The pool may have been released meanwhile, and have waited for this request to be forgotten.
+func (a *Allocator) unpinPool(r *request) {
+	pp := r.pinned
 	if pp == nil {
 		return
 	}

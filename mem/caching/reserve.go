@@ -45,7 +45,7 @@ func (r Reserve) size(total, page int64) int64 {
 
 // reserveSize is how many bytes of addresses p's next expandable segment takes. ofClass is the class of its stream, if that
 // has a reserve of its own.
-func (a *Allocator) reserveSize(p *pool) (size int64, ofClass string) {
+func (a *Allocator) reserveSize(p *shardPool) (size int64, ofClass string) {
 	class := a.reserveClasses[p.sh.stream.ID()]
 	r, own := a.cfg.reserveOf(class)
 	if own {

@@ -85,22 +85,22 @@ func (a *Allocator) Restore(s *PoolState) (*Delta, error) {
 	d := &Delta{}
 	for i := range runs {
 		r := &runs[i]
-		d.Freed = r.clear(d.Freed)
+		d.Freed = r.freeLive(d.Freed)
 		if r.pool.sh.stats.over {
 			a.foldPeaks() // there may be a new peak of what is free but split, and other streams change next
 		}
 	}
 	for _, r := range runs {
-		d.Live = r.pool.lay(r.ref, r.wanted, d.Live)
+		d.Live = r.pool.restoreBlocks(r.ref, r.wanted, d.Live)
 	}
 	a.foldPeaks()
 	d.Freed = slices.DeleteFunc(d.Freed, func(b mem.Block) bool {
 		i, ok := d.find(b.Ptr)
-		return ok && s.loans[i] == pp.loanOf(b.Tag)
+		return ok && s.tags[i] == pp.firstTag(b.Tag)
 	})
-	pp.revived = make(map[uint64]uint64, len(d.Live))
+	pp.firstTags = make(map[uint64]uint64, len(d.Live))
 	for i, b := range d.Live {
-		pp.revived[b.Tag] = s.loans[i]
+		pp.firstTags[b.Tag] = s.tags[i]
 	}
 	for _, sh := range a.live {
 		sh.verify()
@@ -136,8 +136,8 @@ func (r *run) has(seg *mem.SegmentInfo) bool {
 	return r.ptr == seg.Ptr && end == r.end()
 }
 
-// clear frees the live blocks of a run, which makes it one free block, and adds them to freed.
-func (r *run) clear(freed []mem.Block) []mem.Block {
+// freeLive frees the live blocks of a run, which makes it one free block, and adds them to freed.
+func (r *run) freeLive(freed []mem.Block) []mem.Block {
 	p := r.pool
 	var live []blockRef // whose records last, whatever they are merged with
 	for ref := range r.blocks() {
@@ -149,19 +149,19 @@ func (r *run) clear(freed []mem.Block) []mem.Block {
 	for _, ref := range live {
 		blk := p.sh.slab.at(ref)
 		p.freeRequested(blk)
-		p.release(ref, blk)
+		p.freeBlock(ref, blk)
 		r.ref = ref // with the last, all the others are merged into it
 	}
 	return freed
 }
 
-// lay cuts a free block so that the wanted ones among it are live, and appends those to live. Between them it stays
+// restoreBlocks cuts a free block so that the wanted ones among it are live, and appends those to live. Between them it stays
 // free, and an inactive one among the wanted only says what the user of such a span had asked for. They are in the order
 // of their addresses.
-func (p *pool) lay(ref blockRef, wanted []mem.BlockInfo, live []mem.Block) []mem.Block {
+func (p *shardPool) restoreBlocks(ref blockRef, wanted []mem.BlockInfo, live []mem.Block) []mem.Block {
 	slab := &p.sh.slab
 	blk := slab.at(ref)
-	p.sh.stats.touch()
+	p.sh.stats.markChanged()
 	p.free.remove(blk.size(), uint64(blk.ptr))
 	if blk.isSplit() && !blk.expandable {
 		p.stats.sub(inactiveSplit, 1)
@@ -171,8 +171,8 @@ func (p *pool) lay(ref blockRef, wanted []mem.BlockInfo, live []mem.Block) []mem
 	first, after := ref, blk.next
 	blk.setSize(blocks[0].Size)
 	for _, b := range blocks[1:] {
-		nextRef, next := slab.take()
-		next.make(b.Ptr, b.Size, ref, after, p.index)
+		nextRef, next := slab.newBlock()
+		next.init(b.Ptr, b.Size, ref, after, p.index)
 		if blk.expandable {
 			slab.inSegment(nextRef, slab.coldAt(ref).segment)
 		}
@@ -190,14 +190,14 @@ func (p *pool) lay(ref blockRef, wanted []mem.BlockInfo, live []mem.Block) []mem
 			blk.setRequested(b.RequestedSize)
 			p.putFree(ref, blk)
 			if shares {
-				p.stats.split(b.Size)
+				p.stats.countSplit(b.Size)
 			}
 		} else {
 			if shares { // hand takes it out of what is counted as free
 				p.stats.cur[inactiveSplit]++
 				p.stats.cur[inactiveSplitBytes] += b.Size
 			}
-			live = append(live, p.hand(ref, blk, b.Size, b.RequestedSize, false))
+			live = append(live, p.allocateBlock(ref, blk, b.Size, b.RequestedSize, false))
 		}
 		ref = blk.next
 	}
@@ -252,10 +252,10 @@ func (a *Allocator) AllocAt(s driver.Stream, id mem.PoolID, ptr driver.Pointer, 
 	a.lock(sh)
 	defer a.unlock(sh)
 	for _, p := range sh.pools {
-		if p == nil || p.family.owner != pp {
+		if p == nil || p.blockPool.owner != pp {
 			continue
 		}
-		p.free.settle()
+		p.free.insertHot()
 		for c := p.free.lowerBound(size); c.ok(); c = p.free.next(c) {
 			ref := c.entry().ref()
 			blk := sh.slab.at(ref)
@@ -268,7 +268,7 @@ func (a *Allocator) AllocAt(s driver.Stream, id mem.PoolID, ptr driver.Pointer, 
 			}
 			kept := mem.BlockInfo{RequestedSize: blk.requested()}
 			at := mem.BlockInfo{Ptr: ptr, Size: size, RequestedSize: requested, State: mem.ActiveAllocated}
-			live := p.lay(ref, []mem.BlockInfo{kept, at, kept}, nil)
+			live := p.restoreBlocks(ref, []mem.BlockInfo{kept, at, kept}, nil)
 			a.foldFor(sh)
 			sh.verify()
 			return live[0], true

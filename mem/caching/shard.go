@@ -16,7 +16,7 @@ type shard struct {
 	index  int
 	stream driver.Stream
 	slab   slab
-	pools  []*pool // [0] small and [1] large of the default pool, then those of private pools; nil where one is gone
+	pools  []*shardPool // [0] small and [1] large of the default pool, then those of private pools; nil where one is gone
 	stats  shardStats
 	checks int // how often verify was called
 
@@ -37,7 +37,7 @@ func (sh *shard) lookup(ref blockRef, gen uint16, b mem.Block) *block {
 	return blk
 }
 
-func (sh *shard) defaultPool(rounded int64) *pool {
+func (sh *shard) defaultPool(rounded int64) *shardPool {
 	if rounded <= smallSize {
 		return sh.pools[0]
 	}
@@ -85,7 +85,7 @@ const maxStreams = 1<<16 - 1
 const maxPools = 1 << 16
 
 // addPool gives a family a pool in this shard, which has fewer than maxPools.
-func (sh *shard) addPool(f *family) *pool {
+func (sh *shard) addPool(f *blockPool) *shardPool {
 	i := len(sh.pools)
 	if n := len(sh.vacant); n > 0 {
 		i = int(sh.vacant[n-1])
@@ -93,13 +93,13 @@ func (sh *shard) addPool(f *family) *pool {
 	} else {
 		sh.pools = append(sh.pools, nil)
 	}
-	p := &pool{family: f, sh: sh, index: uint16(i), class: f.class, noSplit: f.noSplit, stats: &sh.stats.class[f.class]}
+	p := &shardPool{blockPool: f, sh: sh, index: uint16(i), class: f.class, noSplit: f.noSplit, stats: &sh.stats.class[f.class]}
 	sh.pools[i] = p
 	return p
 }
 
 // dropPool forgets a pool that has no memory and no addresses.
-func (sh *shard) dropPool(p *pool) {
+func (sh *shard) dropPool(p *shardPool) {
 	sh.pools[p.index] = nil
 	sh.vacant = append(sh.vacant, p.index)
 }

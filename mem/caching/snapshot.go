@@ -37,7 +37,7 @@ func (a *Allocator) snapshot(of *privatePool) []mem.SegmentInfo {
 func (a *Allocator) segments(of *privatePool) []mem.SegmentInfo {
 	var segments []mem.SegmentInfo
 	for _, sh := range a.live {
-		if of != nil && of.home(sh.index) == nil {
+		if of != nil && of.inShard(sh.index) == nil {
 			continue
 		}
 		for ref := range blockRef(sh.slab.n) {
@@ -45,7 +45,7 @@ func (a *Allocator) segments(of *privatePool) []mem.SegmentInfo {
 			if blk.state == stateNone || blk.state == stateUnmapped {
 				continue
 			}
-			if blk.prev != 0 && sh.slab.at(blk.prev).mapped() || of != nil && sh.pools[blk.pool].family.owner != of {
+			if blk.prev != 0 && sh.slab.at(blk.prev).mapped() || of != nil && sh.pools[blk.pool].blockPool.owner != of {
 				continue
 			}
 			segments = append(segments, sh.segmentAt(ref))
@@ -67,7 +67,7 @@ func (sh *shard) segmentAt(ref blockRef) mem.SegmentInfo {
 	info := mem.SegmentInfo{
 		Ptr:        blk.ptr,
 		Stream:     sh.stream.ID(),
-		Pool:       p.family.id,
+		Pool:       p.blockPool.id,
 		Large:      !p.small(),
 		Expandable: blk.expandable,
 	}
@@ -80,7 +80,7 @@ func (sh *shard) segmentAt(ref blockRef) mem.SegmentInfo {
 		case statePending:
 			b.State = mem.ActivePendingFree
 		default:
-			b.GCCount = p.family.calls.Load() - sh.slab.coldAt(ref).gcBase
+			b.GCCount = p.blockPool.searches.Load() - sh.slab.coldAt(ref).gcBase
 		}
 		if b.State != mem.Inactive {
 			info.ActiveSize += blk.size()

@@ -78,9 +78,9 @@ func (s *shardStats) init(owner *shard) {
 	}
 }
 
-// touch notes that counters are about to change: what follows, up to the next fold, belongs to one visit. It is called once
+// markChanged notes that counters are about to change: what follows, up to the next fold, belongs to one visit. It is called once
 // by whoever changes several. The caller holds the shard's lock.
-func (s *shardStats) touch() {
+func (s *shardStats) markChanged() {
 	if !s.changed {
 		s.enlist()
 	}
@@ -107,8 +107,8 @@ func (c *classStats) add(metric int, n int64) {
 	}
 }
 
-// loan counts a block that goes on loan: add, thrice.
-func (c *classStats) loan(size, requested int64) {
+// countAllocation counts a block that goes on loan: add, thrice.
+func (c *classStats) countAllocation(size, requested int64) {
 	n := c.cur[allocation] + 1
 	bytes := c.cur[allocatedBytes] + size
 	asked := c.cur[requestedBytes] + requested
@@ -135,8 +135,8 @@ func (c *classStats) loan(size, requested int64) {
 	}
 }
 
-// split counts a free block of so many bytes that shares its segment.
-func (c *classStats) split(size int64) {
+// countSplit counts a free block of so many bytes that shares its segment.
+func (c *classStats) countSplit(size int64) {
 	n := c.cur[inactiveSplit] + 1
 	bytes := c.cur[inactiveSplitBytes] + size
 	c.cur[inactiveSplit] = n

@@ -26,11 +26,11 @@ func (a *Allocator) Enable(on bool) {
 	defer a.mu.Unlock()
 	a.lockShards()
 	defer a.unlockShards()
-	a.attend(attendDisabled, !on)
+	a.setSlowPath(slowDisabled, !on)
 }
 
 // Enabled reports whether caching is on (PyTorch's isEnabled).
-func (a *Allocator) Enabled() bool { return a.attention.Load()&attendDisabled == 0 }
+func (a *Allocator) Enabled() bool { return a.slowPath.Load()&slowDisabled == 0 }
 
 // allocUncached takes a block from the driver. The caller holds mu.
 func (a *Allocator) allocUncached(size int64) (mem.Block, error) {

@@ -18,15 +18,15 @@ type returned struct {
 }
 
 // upstream is where the segments of p come from; nil is the device.
-func (p *pool) upstream() mem.Allocator {
-	if pp := p.family.owner; pp != nil {
+func (p *shardPool) upstream() mem.Allocator {
+	if pp := p.blockPool.owner; pp != nil {
 		return pp.source
 	}
 	return nil
 }
 
 // segmentMemory asks for memory where a pool's comes from: its upstream, or the driver.
-func (a *Allocator) segmentMemory(p *pool, size int64) (ptr driver.Pointer, err error) {
+func (a *Allocator) segmentMemory(p *shardPool, size int64) (ptr driver.Pointer, err error) {
 	switch {
 	case p.upstream() != nil:
 		return a.fromUpstream(p, size)
@@ -39,52 +39,52 @@ func (a *Allocator) segmentMemory(p *pool, size int64) (ptr driver.Pointer, err 
 
 // fromUpstream gets a segment from p's upstream. The caller holds mu and p's shard, and has counted the segment as
 // reserved, so that the pool outlives the call.
-func (a *Allocator) fromUpstream(p *pool, size int64) (driver.Pointer, error) {
+func (a *Allocator) fromUpstream(p *shardPool, size int64) (driver.Pointer, error) {
 	var b mem.Block
 	var err error
 	upstream, s := p.upstream(), p.sh.stream
 	a.unlocked(p.sh, func() {
 		if b, err = upstream.Alloc(s, size); err == nil && b.Size < size {
 			upstream.Free(b)
-			err = fmt.Errorf("caching: the upstream of pool %v was asked for %d bytes and gave %d", p.family.id, size, b.Size)
+			err = fmt.Errorf("caching: the upstream of pool %v was asked for %d bytes and gave %d", p.blockPool.id, size, b.Size)
 		}
 	})
 	if err != nil {
 		return 0, err
 	}
-	p.family.owner.segments[b.Ptr] = b
+	p.blockPool.owner.segments[b.Ptr] = b
 	return b.Ptr, nil
 }
 
 // growAgain is grow after memory has been given back: upstreams have to have theirs first.
 func (a *Allocator) growAgain(r *request) (bool, error) {
 	if len(a.returns)+a.flushing > 0 {
-		if a.unlocked(r.pool.sh, a.giveReturns); a.closed {
+		if a.unlocked(r.pool.sh, a.returnToUpstreams); a.closed {
 			return false, ErrClosed
 		}
 	}
 	return a.grow(r)
 }
 
-// toUpstream notes that p's upstream is to get a segment back. The caller holds mu.
-func (a *Allocator) toUpstream(p *pool, ptr driver.Pointer) {
-	pp := p.family.owner
+// queueReturn notes that p's upstream is to get a segment back. The caller holds mu.
+func (a *Allocator) queueReturn(p *shardPool, ptr driver.Pointer) {
+	pp := p.blockPool.owner
 	a.returns = append(a.returns, returned{pp.source, pp.segments[ptr]})
 	delete(pp.segments, ptr)
 }
 
-// leave lets go of mu, and gives upstreams what was released under it.
-func (a *Allocator) leave() {
+// unlockAndReturn lets go of mu, and gives upstreams what was released under it.
+func (a *Allocator) unlockAndReturn() {
 	give := len(a.returns) > 0
 	a.mu.Unlock()
 	if give {
-		a.giveReturns()
+		a.returnToUpstreams()
 	}
 }
 
-// giveReturns gives upstreams what was released, after whatever another goroutine is giving them now. The caller holds no
+// returnToUpstreams gives upstreams what was released, after whatever another goroutine is giving them now. The caller holds no
 // lock.
-func (a *Allocator) giveReturns() {
+func (a *Allocator) returnToUpstreams() {
 	a.returning.Lock()
 	defer a.returning.Unlock()
 	a.mu.Lock()

@@ -86,23 +86,23 @@ func (p *Pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if b, ok := p.allocWarm(s, size); ok {
 		return b, nil
 	}
-	return p.a.allocSlow(s, size, wish{to: p.pool})
+	return p.a.allocSlow(s, size, requestOptions{to: p.pool})
 }
 
 // allocWarm is Allocator.allocWarm from this pool.
 func (p *Pool) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 	a, pp := p.a, p.pool
-	if h := pp.home(int(s.ID())); h != nil {
+	if h := pp.inShard(int(s.ID())); h != nil {
 		sh := h.sh
 		sh.mu.Lock()
 		// Scopes and captures do not matter here, but for frees that wait, which ask for attention themselves.
-		if a.attention.Load()&^attendCapture == 0 && sh.stream == s && size < maxRequest && !pp.closed {
+		if a.slowPath.Load()&^slowCapture == 0 && sh.stream == s && size < maxRequest && !pp.closed {
 			rounded := a.cfg.roundSize(size)
 			expandable := a.cfg.ExpandableSegments && pp.source == nil
 			if from := h.pools[classOf(rounded)]; from != nil {
 				if ref, blk := from.find(rounded, expandable); ref != 0 {
 					cut := a.cfg.shouldSplit(from, blk.size(), rounded, expandable)
-					b := from.hand(ref, blk, rounded, size, cut)
+					b := from.allocateBlock(ref, blk, rounded, size, cut)
 					over := sh.stats.over
 					sh.verify()
 					sh.mu.Unlock()
@@ -129,7 +129,7 @@ func (p *Pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.B
 			return b, nil
 		}
 	}
-	return p.a.allocSlow(s, size, wish{to: p.pool, noRetry: o.NoRetry, tentative: o.Tentative})
+	return p.a.allocSlow(s, size, requestOptions{to: p.pool, noRetry: o.NoRetry, tentative: o.Tentative})
 }
 
 // Free takes back a block of this pool, also after Close. A block that the default pool has borrowed from it is one;
@@ -155,17 +155,17 @@ func (p *Pool) Free(b mem.Block, used ...driver.Stream) {
 		return
 	}
 	from := sh.pools[blk.pool]
-	if f := from.family; f.owner != p.pool {
+	if f := from.blockPool; f.owner != p.pool {
 		sh.mu.Unlock()
 		panic(fmt.Sprintf("caching: Free through pool %v of a block of pool %v (address %#x, %d bytes)", p.pool.id, f.id, b.Ptr, b.Size))
 	}
-	if len(used) > 0 || a.attention.Load()&attendFrees != 0 {
+	if len(used) > 0 || a.slowPath.Load()&slowFrees != 0 {
 		sh.mu.Unlock()
 		a.freeSlow(b, used)
 		return
 	}
 	from.freeRequested(blk)
-	from.release(ref, blk)
+	from.freeBlock(ref, blk)
 	over := sh.stats.over
 	sh.verify()
 	sh.mu.Unlock()
@@ -193,7 +193,7 @@ func (p *Pool) Reserved() mem.StatArray {
 func (p *Pool) EmptyCache() error {
 	a := p.a
 	a.mu.Lock()
-	defer a.leave()
+	defer a.unlockAndReturn()
 	switch {
 	case a.closed:
 		return ErrClosed
@@ -211,7 +211,7 @@ func (p *Pool) EmptyCache() error {
 func (p *Pool) Close() error {
 	a, pp := p.a, p.pool
 	a.mu.Lock()
-	defer a.leave()
+	defer a.unlockAndReturn()
 	if pp.closed {
 		return nil
 	}
@@ -245,7 +245,7 @@ func (a *Allocator) emptyPool(pp *privatePool) error {
 // waits reports whether a freed block of a private pool waits for other streams. The caller holds every lock.
 func (a *Allocator) waits(pp *privatePool) bool {
 	in := func(sh *shard, ref blockRef) bool {
-		return sh.pools[sh.slab.at(ref).pool].family.owner == pp
+		return sh.pools[sh.slab.at(ref).pool].blockPool.owner == pp
 	}
 	return slices.ContainsFunc(a.deferred, func(d *deferredFree) bool { return in(d.sh, d.ref) }) ||
 		slices.ContainsFunc(a.pending, func(l *waitList) bool {
@@ -256,7 +256,7 @@ func (a *Allocator) waits(pp *privatePool) bool {
 // releaseOwn gives back what the pool of a request that found no room has free itself, unless graphs use it. PyTorch
 // gives back nothing of a pool that is in use. The caller holds mu and r's shard.
 func (a *Allocator) releaseOwn(r *request) error {
-	pp := r.pool.family.owner
+	pp := r.pool.blockPool.owner
 	if pp == nil || pp.inGraphs() || a.cfg.PyTorchExact {
 		return nil
 	}

@@ -26,7 +26,7 @@ func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 		"direct":  func(dev driver.Device) (mem.Allocator, error) { return direct.New(dev, direct.Config{}), nil },
 		"paged":   func(dev driver.Device) (mem.Allocator, error) { return paged.New(dev, paged.Config{}) },
 		"planned": func(dev driver.Device) (mem.Allocator, error) {
-			plan := &planned.Plan{Lanes: []planned.Lane{{Loop: -1, Size: 4096, Slots: []planned.Slot{{Size: 4096, End: planned.Forever}}}}}
+			plan := &planned.Plan{Streams: []planned.StreamPlan{{Loop: -1, Size: 4096, Slots: []planned.Slot{{Size: 4096, End: planned.Forever}}}}}
 			return planned.New(dev, plan, planned.Settings{Fallback: direct.New(dev, direct.Config{})})
 		},
 	}

@@ -193,7 +193,7 @@ func TestWarm(t *testing.T) {
 			}); n != 0 {
 				t.Errorf("%d live, %d bytes: %d driver calls", live, size, n)
 			}
-			several := func() { // more than a rack holds
+			several := func() { // more than a processor cache holds
 				var blocks [24]mem.Block
 				for i := range blocks {
 					blocks[i], _ = r.a.Alloc(s, size)

@@ -7,22 +7,22 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// errApart says that memory has a past which cannot be waited for while a stream captures a graph.
-var errApart = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: "the memory was used by, or is for, a stream that captures"}
+// errCaptured says that memory has a past which cannot be waited for while a stream captures a graph.
+var errCaptured = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: "the memory was used by, or is for, a stream that captures"}
 
-// placeApart makes a block of memory that no stream used which captures a graph or, if the request's own does, that none used
+// placeAvoiding makes a block of memory that no stream used which captures a graph or, if the request's own does, that none used
 // but itself: in another hole, or at addresses that nobody had. If there is no such memory, that is the error.
-func (a *Allocator) placeApart(r *request, units uint32, why error) (ref, error) {
+func (a *Allocator) placeAvoiding(r *request, units uint32, why error) (ref, error) {
 	r.avoid = a.toAvoid(r.stream)
 	var holes []ref
 	a.eachHole(units, func(at ref, sp *span) bool {
-		if !a.avoids(r.avoid, sp.past.Users) {
+		if !a.avoids(r.avoid, sp.deps.Users) {
 			holes = append(holes, at)
 		}
 		return true
 	})
 	for _, at := range holes {
-		err := a.occupy(r, at, units)
+		err := a.allocateSpan(r, at, units)
 		if err == nil {
 			return at, nil
 		}
@@ -70,7 +70,7 @@ func (a *Allocator) avoids(avoid avoidance, users reuse.Set) bool {
 func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 	for n := len(a.regions) - 1; n >= 0; n-- {
 		rg := a.regions[n]
-		if rg.front == 0 {
+		if rg.tail == 0 {
 			continue
 		}
 		end := len(rg.at) // of what blocks have reached, or something is behind that was to be a block's
@@ -78,27 +78,27 @@ func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 			end--
 		}
 		used := rg.base + driver.Pointer(int64(end)*a.granule)
-		at := rg.front
-		sp := a.records.at(at)
+		at := rg.tail
+		sp := a.spans.at(at)
 		if sp.end() < used || (sp.end()-max(sp.ptr, used))/unit < driver.Pointer(units) {
 			continue
 		}
 		if sp.ptr >= used {
-			sp.past = reuse.Dependencies{}
-			return at, a.occupy(r, at, units)
+			sp.deps = reuse.Dependencies{}
+			return at, a.allocateSpan(r, at, units)
 		}
 		// What was used of it becomes a hole of its own, beside the block.
-		i, rest := a.records.take()
+		i, rest := a.spans.alloc()
 		rest.ptr, rest.units, rest.region = used, uint32((sp.end()-used)/unit), sp.region
-		rest.prev, rest.next, rest.state = at, 0, front
+		rest.prev, rest.next, rest.state = at, 0, tail
 		sp.units -= rest.units
-		sp.next, rg.front = i, i
+		sp.next, rg.tail = i, i
 		a.addHole(at, sp)
-		err := a.occupy(r, i, units)
+		err := a.allocateSpan(r, i, units)
 		if err != nil {
 			a.removeHole(sp)
 			a.join(at, sp, i, rest)
-			sp.state, rg.front = front, at
+			sp.state, rg.tail = tail, at
 			return 0, err
 		}
 		return i, nil
@@ -107,5 +107,5 @@ func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 	if err != nil {
 		return 0, err
 	}
-	return at, a.occupy(r, at, units)
+	return at, a.allocateSpan(r, at, units)
 }

@@ -144,7 +144,7 @@ func TestFreedElsewhere(t *testing.T) {
 	}
 }
 
-// What was freed is free, though somebody's request has just taken it out of a rack and waits for its turn: for statistics, and for a request that
+// What was freed is free, though somebody's request has just taken it out of a processor cache and waits for its turn: for statistics, and for a request that
 // needs all of the limit.
 func TestFreedWhileOthersWait(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
@@ -165,7 +165,7 @@ func TestFreedWhileOthersWait(t *testing.T) {
 		}
 	}
 	s := r.stream()
-	meanwhile(func() { r.free(r.alloc(s, 512)) }) // so that processors have racks of their own
+	meanwhile(func() { r.free(r.alloc(s, 512)) }) // so that processors have processor caches of their own
 	r.free(r.granules(2))
 	others.Wait()
 	for range 4 {

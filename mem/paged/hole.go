@@ -7,7 +7,7 @@ import "math/bits"
 const (
 	numBins  = 64 * numWords
 	numWords = 14
-	looks    = 4 // holes of its own list that a request looks at before it takes a larger one
+	maxFit   = 4 // holes of its own list that a request looks at before it takes a larger one
 )
 
 type holes struct {
@@ -47,7 +47,7 @@ func (a *Allocator) addHole(at ref, r *span) {
 	h, b := &a.holes, binOf(r.units)
 	r.state = hole
 	r.prev2, r.next2 = 0, h.heads[b]
-	a.records.at(r.next2).prev2 = at
+	a.spans.at(r.next2).prev2 = at
 	h.words[b>>6] |= 1 << (b & 63)
 	h.summary |= 1 << (b >> 6)
 	h.heads[b] = at
@@ -57,9 +57,9 @@ func (a *Allocator) addHole(at ref, r *span) {
 func (a *Allocator) removeHole(r *span) {
 	h := &a.holes
 	h.n--
-	a.records.at(r.next2).prev2 = r.prev2
+	a.spans.at(r.next2).prev2 = r.prev2
 	if r.prev2 != 0 {
-		a.records.at(r.prev2).next2 = r.next2
+		a.spans.at(r.prev2).next2 = r.next2
 		return
 	}
 	b := binOf(r.units)
@@ -76,12 +76,12 @@ func (a *Allocator) fittingHole(units uint32) ref {
 	h, own := &a.holes, binOf(units)
 	at := h.heads[own]
 	for looked := 0; at != 0; looked++ {
-		if looked == looks {
+		if looked == maxFit {
 			if b := h.nextBin(own + 1); b < numBins {
 				return h.heads[b]
 			}
 		}
-		r := a.records.at(at)
+		r := a.spans.at(at)
 		if r.units >= units {
 			return at
 		}
@@ -99,7 +99,7 @@ func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
 	h := &a.holes
 	for b := h.nextBin(binOf(units)); b < numBins; b = h.nextBin(b + 1) {
 		for at := h.heads[b]; at != 0; {
-			r := a.records.at(at)
+			r := a.spans.at(at)
 			next := r.next2
 			if r.units >= units && !visit(at, r) {
 				return
@@ -108,8 +108,8 @@ func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
 		}
 	}
 	for i := len(a.regions) - 1; i >= 0; i-- {
-		at := a.regions[i].front
-		if r := a.records.at(at); at != 0 && r.units >= units && !visit(at, r) {
+		at := a.regions[i].tail
+		if r := a.spans.at(at); at != 0 && r.units >= units && !visit(at, r) {
 			return
 		}
 	}

@@ -11,7 +11,7 @@ func (a *Allocator) verify() {
 	if !invariants.Enabled {
 		return
 	}
-	if n := a.onLoan().n; a.checks.Add(1)%uint64(1+n/16) == 0 {
+	if n := a.live().n; a.checks.Add(1)%uint64(1+n/16) == 0 {
 		invariants.Check(a.check)
 	}
 }
@@ -30,10 +30,10 @@ func (a *Allocator) Check() error {
 		onLoan += seg.AllocatedSize
 	}
 	var held sums
-	a.racks.held(func(at ref) { held.add(a.records.at(at)) })
-	if reserved != a.stats.ReservedBytes.All.Current || onLoan != a.onLoan().bytes-held.bytes {
+	a.caches.each(func(at ref) { held.add(a.spans.at(at)) })
+	if reserved != a.stats.ReservedBytes.All.Current || onLoan != a.live().bytes-held.bytes {
 		return fmt.Errorf("paged: segments add up to %d bytes, %d on loan; counted %d, and %d, of which %d held",
-			reserved, onLoan, a.stats.ReservedBytes.All.Current, a.onLoan().bytes, held.bytes)
+			reserved, onLoan, a.stats.ReservedBytes.All.Current, a.live().bytes, held.bytes)
 	}
 	return nil
 }
@@ -76,19 +76,19 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 	end, before := rg.base, none
 	var last ref
 	for at := rg.first; at != 0; {
-		r := a.records.at(at)
+		r := a.spans.at(at)
 		if r.ptr != end || r.units == 0 || r.prev != last || int(r.region) != n {
 			return fmt.Errorf("paged: span %d of %d units at %#x after %d, which ends at %#x", at, r.units, uint64(r.ptr), last, uint64(end))
 		}
 		switch r.state {
-		case hole, front:
-			if before == hole || before == front || (r.state == front) != (rg.front == at) {
-				return fmt.Errorf("paged: hole %d after one, or at the end: %d", at, rg.front)
+		case hole, tail:
+			if before == hole || before == tail || (r.state == tail) != (rg.tail == at) {
+				return fmt.Errorf("paged: hole %d after one, or at the end: %d", at, rg.tail)
 			}
 			if r.state == hole {
 				*nHoles++
 			}
-		case block, whole:
+		case block, slabSpan:
 			if r.mapping != a.mappingAt(r) {
 				return fmt.Errorf("paged: span %d begins at mapping %d, its record says %d", at, a.mappingAt(r), r.mapping)
 			}
@@ -118,11 +118,11 @@ func (a *Allocator) checkPages() error {
 		if p.user != 0 {
 			used += p.granules()
 		}
-		if p.home != 0 {
+		if p.counted != 0 {
 			homes += p.granules()
 		}
-		if p.stray != (p.home == 0) || p.user != 0 && p.user != p.home {
-			return fmt.Errorf("paged: page %d has user %d, home %d, stray %v", i, p.user, p.home, p.stray)
+		if p.undropped != (p.counted == 0) || p.user != 0 && p.user != p.counted {
+			return fmt.Errorf("paged: page %d has user %d, home %d, stray %v", i, p.user, p.counted, p.undropped)
 		}
 	}
 	for order := range a.idle {

@@ -22,7 +22,7 @@ type region struct {
 	granules int64
 	at       []mref // by granule, as far as blocks have been; 0 where nothing is mapped
 	first    ref    // the span at its start, whose record is never another's
-	front    ref    // the hole at its end; 0 if there is none
+	tail     ref    // the hole at its end; 0 if there is none
 
 	reached uint32 // granules up to the highest that a block has touched
 }
@@ -58,27 +58,27 @@ func (rg *region) fresh(from, to uint32) bool {
 
 // A mapping is a page behind the granules [at, at+n) of a region. One cache line.
 type mapping struct {
-	page    pref
-	sibling mref // the page's next mapping
-	at, n   uint32
-	blocks  uint32 // spans in use that touch it
-	region  uint16
-	freed   uint64             // waits.clock when the last block that touched it was freed
-	past    reuse.Dependencies // of the blocks that touched it
-	base    reuse.Dependencies // of the page when it came here: holes do not know of that
+	page     pref
+	sibling  mref // the page's next mapping
+	at, n    uint32
+	blocks   uint32 // spans in use that touch it
+	region   uint16
+	freed    uint64             // waits.clock when the last block that touched it was freed
+	deps     reuse.Dependencies // of the blocks that touched it
+	pageDeps reuse.Dependencies // of the page when it came here: holes do not know of that
 }
 
 // A page is physical memory.
 type page struct {
-	handle driver.Page
-	past   reuse.Dependencies // what may still touch it, while it is idle
-	order  uint8
-	stray  bool // in no mapping, since the driver would not take it back: in no list either
-	first  mref // its mappings
-	user   mref // the one that blocks touch; 0: the page is idle
-	home   mref // where it is counted: the user, or what that was last
-	older  pref // in the list of idle pages
-	newer  pref
+	handle    driver.Page
+	deps      reuse.Dependencies // what may still touch it, while it is idle
+	order     uint8
+	undropped bool // in no mapping, since the driver would not take it back: in no list either
+	first     mref // its mappings
+	user      mref // the one that blocks touch; 0: the page is idle
+	counted   mref // where it is counted: the user, or what that was last
+	older     pref // in the list of idle pages
+	newer     pref
 }
 
 func (p *page) granules() int64 { return 1 << p.order }
@@ -129,7 +129,7 @@ func (a *Allocator) unlist(i pref) {
 // oldestOf is the idle page of an order that has not been used for longest, but for those to avoid, or 0.
 func (a *Allocator) oldestOf(order int, avoid avoidance) pref {
 	i := a.idle[order].oldest
-	for i != 0 && a.avoids(avoid, a.pages[i].past.Users) {
+	for i != 0 && a.avoids(avoid, a.pages[i].deps.Users) {
 		i = a.pages[i].newer
 	}
 	return i
@@ -145,7 +145,7 @@ func (a *Allocator) oldestIdle(avoid avoidance) (oldest pref) {
 	return oldest
 }
 
-func (a *Allocator) lastUse(i pref) uint64 { return a.mappings[a.pages[i].home].freed }
+func (a *Allocator) lastUse(i pref) uint64 { return a.mappings[a.pages[i].counted].freed }
 
 // granules are those of its region that the first units of a span touch.
 func (a *Allocator) granules(r *span, units uint32) (rg *region, from, to uint32) {
@@ -158,11 +158,11 @@ func (a *Allocator) address(m *mapping) driver.Pointer {
 	return a.regions[m.region].base + driver.Pointer(int64(m.at)*a.granule)
 }
 
-// enter notes that a page was mapped.
-func (a *Allocator) enter(i pref, rg uint16, at uint32) mref {
+// addMapping notes that a page was mapped.
+func (a *Allocator) addMapping(i pref, rg uint16, at uint32) mref {
 	var m mref
-	if n := len(a.unmapped); n > 0 {
-		m, a.unmapped = a.unmapped[n-1], a.unmapped[:n-1]
+	if n := len(a.unusedMappings); n > 0 {
+		m, a.unusedMappings = a.unusedMappings[n-1], a.unusedMappings[:n-1]
 	} else {
 		m = mref(len(a.mappings))
 		a.mappings = append(a.mappings, mapping{})
@@ -178,8 +178,8 @@ func (a *Allocator) enter(i pref, rg uint16, at uint32) mref {
 	return m
 }
 
-// leave notes that a mapping is no more.
-func (a *Allocator) leave(m mref) {
+// removeMapping notes that a mapping is no more.
+func (a *Allocator) removeMapping(m mref) {
 	mp := a.mappings[m]
 	p := &a.pages[mp.page]
 	if p.first == m {
@@ -196,32 +196,32 @@ func (a *Allocator) leave(m mref) {
 	for g := mp.at; g < mp.at+mp.n; g++ {
 		r.at[g] = 0
 	}
-	if p.home == m {
-		p.home = 0
+	if p.counted == m {
+		p.counted = 0
 		a.countMemory(&mp, -1)
 		switch {
 		case p.first == 0:
 		case p.user != 0 && p.user != chosenUser:
-			a.settle(p.user)
+			a.setCounted(p.user)
 		default:
-			a.settle(p.first)
+			a.setCounted(p.first)
 		}
 	}
 	a.mappings[m] = mapping{}
-	a.unmapped = append(a.unmapped, m)
+	a.unusedMappings = append(a.unusedMappings, m)
 }
 
-// settle makes a mapping the home of its page.
-func (a *Allocator) settle(m mref) {
+// setCounted makes a mapping the home of its page.
+func (a *Allocator) setCounted(m mref) {
 	p := &a.pages[a.mappings[m].page]
-	if p.home == m {
+	if p.counted == m {
 		return
 	}
-	if p.home != 0 {
-		a.countMemory(&a.mappings[p.home], -1)
+	if p.counted != 0 {
+		a.countMemory(&a.mappings[p.counted], -1)
 	}
-	p.home = m
-	a.mappings[m].base = p.past
+	p.counted = m
+	a.mappings[m].pageDeps = p.deps
 	a.countMemory(&a.mappings[m], 1)
 }
 
@@ -232,10 +232,10 @@ func (a *Allocator) countMemory(m *mapping, n int64) {
 	if n > 0 {
 		reserved.Increase(size)
 		a.stats.NumDeviceAlloc++
-		a.tell(mem.ActionSegmentMap, 0, a.address(m), size)
+		a.notify(mem.ActionSegmentMap, 0, a.address(m), size)
 	} else {
 		reserved.Decrease(size)
 		a.stats.NumDeviceFree++
-		a.tell(mem.ActionSegmentUnmap, 0, a.address(m), size)
+		a.notify(mem.ActionSegmentUnmap, 0, a.address(m), size)
 	}
 }

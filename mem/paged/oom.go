@@ -11,16 +11,16 @@ import (
 
 const maxPinning = 5 // pinning blocks that an error names
 
-// outOfMemory gathers what explains that there is no memory for a block. The caller holds mu, and racks have been emptied.
+// outOfMemory gathers what explains that there is no memory for a block. The caller holds mu, and processor caches have been emptied.
 func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	info := a.dev.Info()
 	size := int64(r.units) * unit
 	e := &mem.OutOfMemory{
-		Requested: r.asked, Rounded: size, Segment: short.need * a.granule,
+		Requested: r.requested, Rounded: size, Segment: short.need * a.granule,
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
 		Allowed:   a.limit * a.granule,
-		Allocated: a.onLoan().bytes, Reserved: a.stats.ReservedBytes.All.Current,
+		Allocated: a.live().bytes, Reserved: a.stats.ReservedBytes.All.Current,
 		Stream: r.stream.ID(), Cause: short.cause,
 	}
 	if free, total, err := a.dev.Available(); err == nil {
@@ -32,7 +32,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	if needed := a.used + short.need; a.limit > 0 && needed > a.limit {
 		e.Needed = needed * a.granule
 	}
-	a.tell(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), size)
+	a.notify(mem.ActionOOM, e.Stream, driver.Pointer(e.Free), size)
 	idle := (a.created - a.used) * a.granule
 	e.LargestFree = idle
 	if idle > 0 {
@@ -50,7 +50,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	if a.limit > 0 {
 		room = min(room, (a.limit-a.created)*a.granule)
 	}
-	if r.hasty && e.Segment <= idle+room {
+	if r.noWait && e.Segment <= idle+room {
 		e.Remedies = append(e.Remedies, mem.Remedy{
 			Name: "a request without NoRetry", Reason: mem.FormatSize(idle) + " is idle, and may have to be waited for",
 		})
@@ -62,9 +62,9 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 func (a *Allocator) pinning() (all []mem.PinningBlock) {
 	for _, rg := range a.regions {
 		for at := rg.first; at != 0; {
-			r := a.records.at(at)
+			r := a.spans.at(at)
 			at = r.next
-			if r.state != block && r.state != whole {
+			if r.state != block && r.state != slabSpan {
 				continue
 			}
 			var kept, touchedSize int64
@@ -80,7 +80,7 @@ func (a *Allocator) pinning() (all []mem.PinningBlock) {
 			if kept > 0 {
 				first := a.mappings[a.mappingAt(r)]
 				all = append(all, mem.PinningBlock{
-					Ptr: r.ptr, Size: r.size(), Requested: r.asked(),
+					Ptr: r.ptr, Size: r.size(), Requested: r.requested(),
 					Segment: a.address(&first), SegmentSize: touchedSize, Stranded: kept, Live: 1,
 				})
 			}

@@ -14,8 +14,8 @@ func (a *Allocator) create(order int) (pref, error) {
 		return 0, fmt.Errorf("paged: create a page: %w", err)
 	}
 	var i pref
-	if n := len(a.vacant); n > 0 {
-		i, a.vacant = a.vacant[n-1], a.vacant[:n-1]
+	if n := len(a.unusedPages); n > 0 {
+		i, a.unusedPages = a.unusedPages[n-1], a.unusedPages[:n-1]
 	} else {
 		i = pref(len(a.pages))
 		a.pages = append(a.pages, page{})
@@ -30,7 +30,7 @@ func (a *Allocator) create(order int) (pref, error) {
 // for that, and it is not so yet, that is a shortage.
 func (a *Allocator) unmap(m mref, wait bool) error {
 	mp := &a.mappings[m]
-	done, stalled, err := a.waits.done(mp.past.Users, mp.freed, wait)
+	done, stalled, err := a.waits.done(mp.deps.Users, mp.freed, wait)
 	if stalled {
 		a.stalls++
 	}
@@ -43,7 +43,7 @@ func (a *Allocator) unmap(m mref, wait bool) error {
 	if err := a.vm.Unmap(a.address(mp), int64(mp.n)*a.granule); err != nil {
 		return fmt.Errorf("paged: unmap a page: %w", err)
 	}
-	a.leave(m)
+	a.removeMapping(m)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
 		if m == 0 {
 			return true, nil
 		}
-		if m == p.home && a.mappings[m].sibling != 0 {
+		if m == p.counted && a.mappings[m].sibling != 0 {
 			m = a.mappings[m].sibling
 		}
 		if err := a.unmap(m, wait); err != nil {
@@ -88,31 +88,31 @@ func (a *Allocator) drop(i pref, wait bool) (dropped bool, err error) {
 func (a *Allocator) discard(i pref) {
 	p := &a.pages[i]
 	if err := a.vm.Drop(p.handle); err != nil {
-		p.stray, p.user = true, 0
-		a.strays++
+		p.undropped, p.user = true, 0
+		a.undropped++
 		return
 	}
 	a.created -= p.granules()
 	*p = page{}
-	a.vacant = append(a.vacant, i)
+	a.unusedPages = append(a.unusedPages, i)
 }
 
-// sweep tries again to drop what the driver did not take back.
-func (a *Allocator) sweep() {
-	if a.strays == 0 {
+// retryDrops tries again to drop what the driver did not take back.
+func (a *Allocator) retryDrops() {
+	if a.undropped == 0 {
 		return
 	}
 	for i := range a.pages {
-		if a.pages[i].stray {
-			a.strays--
-			a.pages[i].stray = false
+		if a.pages[i].undropped {
+			a.undropped--
+			a.pages[i].undropped = false
 			a.discard(pref(i))
 		}
 	}
 }
 
-// thin gives idle memory back that is more than what Config.Keep allows, as far as nothing need be waited for.
-func (a *Allocator) thin() {
+// trimIdle gives idle memory back that is more than what Config.Keep allows, as far as nothing need be waited for.
+func (a *Allocator) trimIdle() {
 	marked := false
 	for a.created-a.used > a.cfg.Keep/a.granule {
 		i := a.oldestIdle(avoidance{})
@@ -134,13 +134,13 @@ func (a *Allocator) thin() {
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.flush()
+	a.flushCaches()
 	defer a.verify()
 	return a.emptyCache()
 }
 
 func (a *Allocator) emptyCache() error {
-	a.sweep()
+	a.retryDrops()
 	for {
 		i := a.oldestIdle(avoidance{})
 		if i == 0 {
@@ -150,10 +150,10 @@ func (a *Allocator) emptyCache() error {
 			return err
 		}
 	}
-	if a.strays > 0 {
+	if a.undropped > 0 {
 		return &driver.Error{
 			Call: "VirtualMemory.Drop", Code: driver.ErrInvalid,
-			Detail: fmt.Sprintf("%d pages were not taken back", a.strays),
+			Detail: fmt.Sprintf("%d pages were not taken back", a.undropped),
 		}
 	}
 	return nil
@@ -170,17 +170,17 @@ func (a *Allocator) reserve(units uint32) (ref, error) {
 	if err != nil {
 		return 0, fmt.Errorf("paged: reserve addresses: %w", err)
 	}
-	at, r := a.records.take()
-	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(len(a.regions)), front
+	at, r := a.spans.alloc()
+	r.ptr, r.units, r.region, r.state = base, uint32(size/unit), uint16(len(a.regions)), tail
 	r.prev, r.next = 0, 0
-	a.regions = append(a.regions, &region{base: base, size: size, granules: size / a.granule, first: at, front: at})
+	a.regions = append(a.regions, &region{base: base, size: size, granules: size / a.granule, first: at, tail: at})
 	return at, nil
 }
 
-// frontier returns the end of a region with room for a span.
-func (a *Allocator) frontier(r *request, units uint32) (ref, error) {
+// tailFor returns the end of a region with room for a span.
+func (a *Allocator) tailFor(r *request, units uint32) (ref, error) {
 	for i := len(a.regions) - 1; i >= 0; i-- {
-		if at := a.regions[i].front; at != 0 && a.records.at(at).units >= units {
+		if at := a.regions[i].tail; at != 0 && a.spans.at(at).units >= units {
 			return at, nil
 		}
 	}
@@ -189,10 +189,10 @@ func (a *Allocator) frontier(r *request, units uint32) (ref, error) {
 
 // newRegion reserves addresses for a span, if there is memory for it: what is reserved is never given back before Close.
 func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
-	if !r.driver {
-		return 0, errHeld
+	if !r.mayCallDriver {
+		return 0, errFlushFirst
 	}
-	if need := (int64(units)*unit + a.granule - 1) / a.granule; need > a.most-a.used {
+	if need := (int64(units)*unit + a.granule - 1) / a.granule; need > a.maxGranules-a.used {
 		return 0, &shortage{need: need}
 	}
 	return a.reserve(units)
@@ -206,8 +206,8 @@ const maxRegions = 1 << 16
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.flush()
-	if on := a.onLoan(); on.n > 0 {
+	a.flushCaches()
+	if on := a.live(); on.n > 0 {
 		return fmt.Errorf("paged: Close with %d blocks on loan, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", on.n, on.bytes)
 	}
 	a.closed = true

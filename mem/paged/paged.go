@@ -14,7 +14,7 @@
 // are, nor does it align blocks to them: neighbours share the granule in which they meet, so what is lost is a fraction of
 // a granule for a whole row of blocks, and not for each. Small blocks share slabs (slab.go).
 //
-// Then the granules that the block touches get memory (back.go). One where a page is, in use or idle, needs nothing. The
+// Then the granules that the block touches get memory (backing.go). One where a page is, in use or idle, needs nothing. The
 // others get idle pages, those that have not been used for longest, or new ones while the memory in use has not been as much
 // before. A page that moves keeps its old mapping: it is an alias, and when a block comes back to the old place while the
 // page is idle, nothing is to be done at all. So work that repeats comes to few driver calls or none (Config.Spare). Only a
@@ -35,14 +35,14 @@
 //
 // # Processors
 //
-// In front of all this are racks (rack.go): blocks that were freed and not taken apart yet, by stream and size. There is
-// one rack until goroutines meet at it, then as many as processors; so what one goroutine does is repeatable. Before
-// the driver is asked for anything, racks are emptied and the request is tried again.
+// In front of all this are processor caches (processor cache.go): blocks that were freed and not taken apart yet, by stream and size. There is
+// one processor cache until goroutines meet at it, then as many as processors; so what one goroutine does is repeatable. Before
+// the driver is asked for anything, processor caches are emptied and the request is tried again.
 //
 // # Locks
 //
-// Allocator.observing, a rack's, or Allocator.mu, then those inside the device. Both are held, the rack's first, while
-// blocks go from one to the other, and in reports, which hold every rack's.
+// Allocator.observing, a processor cache's, or Allocator.mu, then those inside the device. Both are held, the processor cache's first, while
+// blocks go from one to the other, and in reports, which hold every processor cache's.
 //
 // # What it does not do
 //
@@ -82,40 +82,40 @@ type Allocator struct {
 	cfg     Config
 	granule int64
 	shift   uint // of the granule
-	records records
-	racks   racks
+	spans   spanTable
+	caches  processorCaches
 
 	observing sync.Mutex // held by Observe
 
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	streams  *reuse.Streams
-	waits    waits
-	regions  []*region
-	holes    holes
-	slabs    []*shelf // by stream number
-	mappings []mapping
-	unmapped []mref // mappings that are none
-	pages    []page
-	vacant   []pref // pages that are none
-	idle     [maxOrder + 1]list
-	strays   int   // pages that the driver would not take back
-	created  int64 // granules of pages
-	used     int64 // granules of pages in use
-	mostUsed int64
-	limit    int64 // granules that may be created; 0: no limit
-	most     int64 // the same, or all that the device has
-	stats    mem.Stats
-	rose     tally // blocks that left for a rack or a caller,
-	fell     sums  // and came back
-	peak     sums  // the most that was on loan
+	mu             sync.Mutex // guards what follows
+	closed         bool
+	streams        *reuse.Streams
+	waits          waits
+	regions        []*region
+	holes          holes
+	slabs          []*slabLists // by stream number
+	mappings       []mapping
+	unusedMappings []mref // mappings that are none
+	pages          []page
+	unusedPages    []pref // pages that are none
+	idle           [maxOrder + 1]list
+	undropped      int   // pages that the driver would not take back
+	created        int64 // granules of pages
+	used           int64 // granules of pages in use
+	mostUsed       int64
+	limit          int64 // granules that may be created; 0: no limit
+	maxGranules    int64 // the same, or all that the device has
+	stats          mem.Stats
+	allocated      tally // blocks that left for a processor cache or a caller,
+	freed          sums  // and came back
+	peak           sums  // the most that was on loan
 
-	nowAtReset, roseAtReset sums // on loan, and lent in all, when accumulated statistics were reset
-	stalls                  int64
-	observer                mem.Observer
-	pieces                  []driver.Page // scratch of back
-	taken                   []mref
-	chosen                  []pref
+	nowAtReset, allocatedAtReset sums // on loan, and lent in all, when accumulated statistics were reset
+	stalls                       int64
+	observer                     mem.Observer
+	pieces                       []driver.Page // scratch of back
+	taken                        []mref
+	chosen                       []pref
 
 	checks atomic.Uint64 // how often verify was called
 }
@@ -134,10 +134,10 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 		mappings: make([]mapping, 1, 64), pages: make([]page, 1, 64), // 0 is none
 	}
 	a.waits.dev, a.waits.streams = dev, a.streams
-	a.racks.init(&a.mu)
+	a.caches.init(&a.mu)
 	a.limit = cfg.Limit / a.granule
-	if a.most = a.limit; a.most == 0 {
-		a.most = dev.Info().TotalMemory / a.granule
+	if a.maxGranules = a.limit; a.maxGranules == 0 {
+		a.maxGranules = dev.Info().TotalMemory / a.granule
 	}
 	if _, err := a.reserve(0); err != nil {
 		return nil, err
@@ -170,44 +170,44 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		}
 		return mem.Block{}, &mem.OutOfMemory{Requested: size, TooLarge: true}
 	}
-	rk := a.racks.lock()
+	pc := a.caches.lock()
 	id := s.ID()
-	if at := rk.draw(s, id, size); at != 0 {
-		r := a.records.at(at)
-		rk.lent.add(r)
-		b := r.lend(at, size)
-		rk.mu.Unlock()
+	if at := pc.take(s, id, size); at != 0 {
+		r := a.spans.at(at)
+		pc.allocated.add(r)
+		b := r.markAllocated(at, size)
+		pc.mu.Unlock()
 		return b, nil
 	}
-	a.lockBelow(rk)
-	a.releaseAll(rk.empty())
-	if !a.isFirst(rk) {
-		rk.mu.Unlock()
+	a.lockShared(pc)
+	a.releaseAll(pc.drain())
+	if !a.isFirst(pc) {
+		pc.mu.Unlock()
 	}
-	b, err := a.allocBelow(s, id, size, o)
+	b, err := a.allocShared(s, id, size, o)
 	a.mu.Unlock()
 	return b, err
 }
 
-// allocBelow takes a block from below the racks, one of which is empty. The caller holds mu.
-func (a *Allocator) allocBelow(s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions) (mem.Block, error) {
+// allocShared takes a block from below the processor caches, one of which is empty. The caller holds mu.
+func (a *Allocator) allocShared(s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions) (mem.Block, error) {
 	var r request // in one piece it would be copied, which waits for each field
-	r.stream, r.id, r.hasty = s, id, o.NoRetry
-	r.asked, r.units = size, uint32(uint64(size+unit-1)/unit)
-	r.driver = a.racks.mask.Load() == 0 // else what other racks hold may be just what is missing
+	r.stream, r.id, r.noWait = s, id, o.NoRetry
+	r.requested, r.units = size, uint32(uint64(size+unit-1)/unit)
+	r.mayCallDriver = a.caches.mask.Load() == 0 // else what other processor caches hold may be just what is missing
 	at, err := a.alloc(&r)
-	if err == errHeld {
-		a.flush()
-		r.driver = true
+	if err == errFlushFirst {
+		a.flushCaches()
+		r.mayCallDriver = true
 		at, err = a.alloc(&r)
 	}
 	if err != nil {
 		return mem.Block{}, a.explain(r, err, o.Tentative)
 	}
-	block := a.records.at(at)
-	b := block.lend(at, size)
-	a.countLoan(block)
-	a.tell(mem.ActionAlloc, r.id, b.Ptr, size)
+	block := a.spans.at(at)
+	b := block.markAllocated(at, size)
+	a.countAlloc(block)
+	a.notify(mem.ActionAlloc, r.id, b.Ptr, size)
 	a.verify()
 	return b, nil
 }
@@ -219,26 +219,26 @@ func (a *Allocator) explain(r request, err error, tentative bool) error {
 	case !errors.As(err, &short):
 		return err
 	case tentative:
-		return fmt.Errorf("paged: no room for %s: %w", mem.FormatSize(r.asked), mem.ErrNoMemory)
+		return fmt.Errorf("paged: no room for %s: %w", mem.FormatSize(r.requested), mem.ErrNoMemory)
 	}
 	return a.outOfMemory(&r, short)
 }
 
 // A request is a call of Alloc.
 type request struct {
-	stream driver.Stream
-	own    reuse.Set // that of the stream
-	id     driver.StreamID
-	asked  int64
-	units  uint32
-	hasty  bool      // nothing may be waited for
-	avoid  avoidance // streams whose memory it cannot have, since there is a capture
-	driver bool      // it may ask the driver
-	stale  bool      // a mapping was in its way whose page is in use elsewhere
+	stream        driver.Stream
+	own           reuse.Set // that of the stream
+	id            driver.StreamID
+	requested     int64
+	units         uint32
+	noWait        bool      // nothing may be waited for
+	avoid         avoidance // streams whose memory it cannot have, since there is a capture
+	mayCallDriver bool      // it may ask the driver
+	stale         bool      // a mapping was in its way whose page is in use elsewhere
 }
 
-// errHeld says that the racks must be emptied before the driver is asked for memory.
-var errHeld = errors.New("paged: racks hold blocks")
+// errFlushFirst says that the processor caches must be emptied before the driver is asked for memory.
+var errFlushFirst = errors.New("paged: racks hold blocks")
 
 // alloc takes a block from a slab or a hole. The caller holds mu.
 func (a *Allocator) alloc(r *request) (ref, error) {
@@ -258,61 +258,61 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	at, r := a.records.find(b)
+	at, r := a.spans.find(b)
 	check.Used("paged: Free", used)
-	if !r.turn(b.Tag) {
+	if !r.markFree(b.Tag) {
 		panicForeign(b)
 	}
-	if len(used) == 0 && a.stow(at, r) {
+	if len(used) == 0 && a.cache(at, r) {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	stream, asked := r.stream, r.asked()
-	a.fell.add(r)
+	stream, asked := r.stream, r.requested()
+	a.freed.add(r)
 	a.release(at, r, used)
-	a.tell(mem.ActionFreeRequested, stream, b.Ptr, asked)
-	a.tell(mem.ActionFreeCompleted, stream, b.Ptr, asked)
+	a.notify(mem.ActionFreeRequested, stream, b.Ptr, asked)
+	a.notify(mem.ActionFreeCompleted, stream, b.Ptr, asked)
 	if a.cfg.Keep != KeepAll {
-		a.thin()
+		a.trimIdle()
 	}
 	a.verify()
 }
 
 // release gives a block back to its slab or makes a hole of it. The caller holds mu.
 func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
-	users := r.past.Users
+	users := r.deps.Users
 	for _, s := range used {
 		users = a.streams.Union(users, a.streams.Register(s))
 	}
 	a.waits.clock++
-	past := a.streams.Freed(users)
+	deps := a.streams.Freed(users)
 	if r.state == slot {
-		a.freeSlot(at, r, past)
+		a.releaseSlot(at, r, deps)
 	} else {
-		a.vacate(at, r, past)
+		a.freeSpan(at, r, deps)
 	}
 	if a.streams.NeedsCollect() {
 		a.streams.Collect(a.sets)
 	}
 }
 
-// tell tells the observer. The caller holds mu.
-func (a *Allocator) tell(action mem.Action, stream driver.StreamID, p driver.Pointer, size int64) {
+// notify tells the observer. The caller holds mu.
+func (a *Allocator) notify(action mem.Action, stream driver.StreamID, p driver.Pointer, size int64) {
 	if a.observer != nil {
 		a.observer(mem.Event{Action: action, Stream: stream, Ptr: p, Size: size})
 	}
 }
 
-// Observe implements mem.Observable. While there is an observer every request goes past the racks, so that it hears of each.
+// Observe implements mem.Observable. While there is an observer every request goes past the processor caches, so that it hears of each.
 // Memory that comes to an address, and leaves one, are segments that are mapped and unmapped.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.observing.Lock()
 	defer a.observing.Unlock()
-	a.racks.suspend(observer != nil)
+	a.caches.setSuspended(observer != nil)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.flush()
+	a.flushCaches()
 	a.observer = observer
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Statistics count what was asked for and handed out, through racks and past them, while observed and not.
+// Statistics count what was asked for and handed out, through processor caches and past them, while observed and not.
 func TestStatistics(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
 	x, y, z := r.alloc(r.s, 1000), r.alloc(r.s, granule+1), r.alloc(r.s, 512)
 	r.free(y)
-	y = r.alloc(r.s, granule+100) // of a rack
+	y = r.alloc(r.s, granule+100) // of a processor cache
 	r.a.Observe(func(mem.Event) {})
 	r.free(x)
 	r.a.Observe(nil)

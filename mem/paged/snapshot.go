@@ -8,7 +8,7 @@ import (
 )
 
 // Snapshot implements mem.Snapshotter. A segment is a run of addresses with memory of their own behind them, in use or idle;
-// addresses whose memory is in use elsewhere, or was since, are in none. Blocks that a rack holds are inactive.
+// addresses whose memory is in use elsewhere, or was since, are in none. Blocks that a processor cache holds are inactive.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.lockAll()
 	defer a.unlockAll()
@@ -17,7 +17,7 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 
 func (a *Allocator) snapshot() []mem.SegmentInfo {
 	held := map[driver.Pointer]bool{}
-	a.racks.held(func(at ref) { held[a.records.at(at).ptr] = true })
+	a.caches.each(func(at ref) { held[a.spans.at(at).ptr] = true })
 	var all []mem.SegmentInfo
 	for _, n := range a.regionOrder() {
 		all = append(all, a.segmentsOf(a.regions[n], held)...)
@@ -50,7 +50,7 @@ func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []
 		}
 		mp := &a.mappings[m]
 		g = mp.at + mp.n
-		if a.pages[mp.page].home != m {
+		if a.pages[mp.page].counted != m {
 			continue
 		}
 		p, size := a.address(mp), int64(mp.n)*a.granule
@@ -71,7 +71,7 @@ func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []
 			from, to := max(seg.Ptr, sp.ptr), min(seg.Ptr+driver.Pointer(seg.TotalSize), sp.end())
 			b := mem.BlockInfo{Ptr: from, Size: int64(to - from)}
 			if lent {
-				b.State, b.RequestedSize = mem.ActiveAllocated, sp.asked()
+				b.State, b.RequestedSize = mem.ActiveAllocated, sp.requested()
 				seg.AllocatedSize += b.Size
 				seg.ActiveSize += b.Size
 				seg.RequestedSize += b.RequestedSize
@@ -89,9 +89,9 @@ func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []
 func (a *Allocator) spansOf(rg *region) func(yield func(*span) bool) {
 	return func(yield func(*span) bool) {
 		for at := rg.first; at != 0; {
-			sp := a.records.at(at)
+			sp := a.spans.at(at)
 			at = sp.next
-			if sp.state != whole {
+			if sp.state != slabSpan {
 				if !yield(sp) {
 					return
 				}
@@ -99,7 +99,7 @@ func (a *Allocator) spansOf(rg *region) func(yield func(*span) bool) {
 			}
 			end := sp.ptr
 			for i := sp.next2; i != 0; {
-				part := a.records.at(i)
+				part := a.spans.at(i)
 				i, end = part.next, part.end()
 				if !yield(part) {
 					return

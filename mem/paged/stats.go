@@ -4,16 +4,16 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// The statistics have one pool, that of large blocks: the allocator makes no difference. What racks hold counts as on loan
+// The statistics have one pool, that of large blocks: the allocator makes no difference. What processor caches hold counts as on loan
 // below them; reports take it off.
 
 // sums are blocks, their bytes, and what was asked for them.
-type sums struct{ n, bytes, asked int64 }
+type sums struct{ n, bytes, requested int64 }
 
 func (s *sums) add(r *span) {
 	s.n++
 	s.bytes += r.size()
-	s.asked += r.asked()
+	s.requested += r.requested()
 }
 
 // A tally is what was lent, and the bytes of the largest block since the peaks were reset.
@@ -27,35 +27,35 @@ func (t *tally) add(r *span) {
 	t.largest = max(t.largest, r.size())
 }
 
-// onLoan is what is on loan or held.
-func (a *Allocator) onLoan() sums {
-	return sums{a.rose.n - a.fell.n, a.rose.bytes - a.fell.bytes, a.rose.asked - a.fell.asked}
+// live is what is on loan or held.
+func (a *Allocator) live() sums {
+	return sums{a.allocated.n - a.freed.n, a.allocated.bytes - a.freed.bytes, a.allocated.requested - a.freed.requested}
 }
 
-// countLoan counts a block from below the racks, one of which is empty now.
-func (a *Allocator) countLoan(r *span) {
-	a.rose.add(r)
-	now := a.onLoan()
-	a.peak = sums{max(a.peak.n, now.n), max(a.peak.bytes, now.bytes), max(a.peak.asked, now.asked)}
+// countAlloc counts a block from below the processor caches, one of which is empty now.
+func (a *Allocator) countAlloc(r *span) {
+	a.allocated.add(r)
+	now := a.live()
+	a.peak = sums{max(a.peak.n, now.n), max(a.peak.bytes, now.bytes), max(a.peak.requested, now.requested)}
 }
 
-// lockAll takes the locks of all racks: that of the first, which is the allocator's, last.
+// lockAll takes the locks of all processor caches: that of the first, which is the allocator's, last.
 func (a *Allocator) lockAll() {
-	for i := len(a.racks.all) - 1; i >= 0; i-- {
-		a.racks.all[i].mu.Lock()
+	for i := len(a.caches.all) - 1; i >= 0; i-- {
+		a.caches.all[i].mu.Lock()
 	}
 }
 
 func (a *Allocator) unlockAll() {
-	for i := range a.racks.all {
-		a.racks.all[i].mu.Unlock()
+	for i := range a.caches.all {
+		a.caches.all[i].mu.Unlock()
 	}
 }
 
 // Stats implements mem.StatsReporter. The pool is that of large blocks. AllocatedBytes are the sizes of blocks, rounded, and
 // RequestedBytes what was asked for. ReservedBytes is physical memory. Blocks are never pending. Waits are in
 // Figures, since none is for all streams. With several processors at work the peaks of blocks and their bytes include the few that the
-// racks of others held.
+// processor caches of others held.
 func (a *Allocator) Stats() mem.Stats {
 	a.lockAll()
 	defer a.unlockAll()
@@ -65,9 +65,9 @@ func (a *Allocator) Stats() mem.Stats {
 		to                              *mem.Stat
 		now, peak, rose, rose0, before0 int64
 	}{
-		{&s.Allocation.All, now.n, a.peak.n, rose.n, a.roseAtReset.n, a.nowAtReset.n},
-		{&s.AllocatedBytes.All, now.bytes, a.peak.bytes, rose.bytes, a.roseAtReset.bytes, a.nowAtReset.bytes},
-		{&s.RequestedBytes.All, now.asked, a.peak.asked, rose.asked, a.roseAtReset.asked, a.nowAtReset.asked},
+		{&s.Allocation.All, now.n, a.peak.n, rose.n, a.allocatedAtReset.n, a.nowAtReset.n},
+		{&s.AllocatedBytes.All, now.bytes, a.peak.bytes, rose.bytes, a.allocatedAtReset.bytes, a.nowAtReset.bytes},
+		{&s.RequestedBytes.All, now.requested, a.peak.requested, rose.requested, a.allocatedAtReset.requested, a.nowAtReset.requested},
 	} {
 		*q.to = mem.Stat{
 			Current: q.now, Peak: max(q.now, q.peak),
@@ -79,23 +79,23 @@ func (a *Allocator) Stats() mem.Stats {
 		named.Array.LargePool = named.Array.All
 	}
 	s.MaxSplitSize = -1
-	s.LargestAlloc = a.rose.largest
-	for i := range a.racks.all {
-		s.LargestAlloc = max(s.LargestAlloc, a.racks.all[i].lent.largest)
+	s.LargestAlloc = a.allocated.largest
+	for i := range a.caches.all {
+		s.LargestAlloc = max(s.LargestAlloc, a.caches.all[i].allocated.largest)
 	}
 	return s
 }
 
 // totals are what is on loan, and what was lent in all. The caller holds every lock.
 func (a *Allocator) totals() (now, lent sums) {
-	now, lent = a.onLoan(), a.rose.sums
-	a.racks.held(func(at ref) {
-		r := a.records.at(at)
-		now = sums{now.n - 1, now.bytes - r.size(), now.asked - r.asked()}
+	now, lent = a.live(), a.allocated.sums
+	a.caches.each(func(at ref) {
+		r := a.spans.at(at)
+		now = sums{now.n - 1, now.bytes - r.size(), now.requested - r.requested()}
 	})
-	for i := range a.racks.all {
-		l := &a.racks.all[i].lent
-		lent = sums{lent.n + l.n, lent.bytes + l.bytes, lent.asked + l.asked}
+	for i := range a.caches.all {
+		l := &a.caches.all[i].allocated
+		lent = sums{lent.n + l.n, lent.bytes + l.bytes, lent.requested + l.requested}
 	}
 	return now, lent
 }
@@ -111,11 +111,11 @@ func (a *Allocator) ResetPeakStats() {
 	a.lockAll()
 	defer a.unlockAll()
 	a.stats.ResetPeaks()
-	a.emptyRacks() // what they would lend is not on loan now
-	a.peak = a.onLoan()
-	a.rose.largest = 0
-	for i := range a.racks.all {
-		a.racks.all[i].lent.largest = 0
+	a.drainCaches() // what they would lend is not on loan now
+	a.peak = a.live()
+	a.allocated.largest = 0
+	for i := range a.caches.all {
+		a.caches.all[i].allocated.largest = 0
 	}
 }
 
@@ -124,7 +124,7 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.lockAll()
 	defer a.unlockAll()
 	a.stats.ResetAccumulated()
-	a.nowAtReset, a.roseAtReset = a.totals()
+	a.nowAtReset, a.allocatedAtReset = a.totals()
 }
 
 // Figures are what an allocator of this package counts beside mem.Stats. Sizes are bytes.
@@ -144,7 +144,7 @@ func (a *Allocator) Figures() Figures {
 	defer a.mu.Unlock()
 	return Figures{
 		Granule: a.granule,
-		Pages:   int64(len(a.pages) - 1 - len(a.vacant)), Mappings: int64(len(a.mappings) - 1 - len(a.unmapped)),
+		Pages:   int64(len(a.pages) - 1 - len(a.unusedPages)), Mappings: int64(len(a.mappings) - 1 - len(a.unusedMappings)),
 		Reserved: a.created * a.granule, Used: a.used * a.granule, Peak: a.mostUsed * a.granule,
 		Stalls: a.stalls,
 	}

@@ -32,7 +32,7 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
-// What a rack holds for a stream that is closed may go to one of its number, which others have to wait for then.
+// What a processor cache holds for a stream that is closed may go to one of its number, which others have to wait for then.
 func TestTheNumberOfAClosedStream(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: granule}, nil)
 	for _, size := range []int64{granule, 512} {

@@ -13,37 +13,37 @@ import (
 // each stream gets a mark, unless nothing at all was freed since its last one: so there is one not long after each free by the
 // time that its page has become the oldest.
 type waits struct {
-	dev     driver.Device
-	streams *reuse.Streams
-	clock   uint64
-	side    driver.Stream // waits for marks of others; nil until it is needed
-	passed  []passed      // by stream number
+	dev      driver.Device
+	streams  *reuse.Streams
+	clock    uint64
+	waiter   driver.Stream    // waits for marks of others; nil until it is needed
+	progress []streamProgress // by stream number
 }
 
-// passed is what is known of one stream.
-type passed struct {
+// streamProgress is what is known of one stream.
+type streamProgress struct {
 	stream driver.Stream
-	done   uint64    // all frees up to this one have been passed
-	marks  []station // in order, not known to be reached
+	done   uint64      // all frees up to this one have been passed
+	marks  []timedMark // in order, not known to be reached
 }
 
-// A station is a mark that was taken when so many frees had been.
-type station struct {
+// A timedMark is a mark that was taken when so many frees had been.
+type timedMark struct {
 	clock uint64
 	mark  driver.Mark
 }
 
-const maxStations = 64 // of a stream; beyond, every other is forgotten
+const maxMarks = 64 // of a stream; beyond, every other is forgotten
 
-func (w *waits) of(s driver.Stream) *passed {
+func (w *waits) of(s driver.Stream) *streamProgress {
 	id := int(s.ID())
-	for id >= len(w.passed) {
-		w.passed = append(w.passed, passed{})
+	for id >= len(w.progress) {
+		w.progress = append(w.progress, streamProgress{})
 	}
-	if w.passed[id].stream != s {
-		w.passed[id] = passed{stream: s}
+	if w.progress[id].stream != s {
+		w.progress[id] = streamProgress{stream: s}
 	}
-	return &w.passed[id]
+	return &w.progress[id]
 }
 
 // mark takes a mark of each stream that captures nothing. One that cannot be had is missed later, where that matters.
@@ -57,17 +57,17 @@ func (w *waits) mark() {
 			continue
 		}
 		if m, err := s.Mark(); err == nil {
-			p.add(station{w.clock, m})
+			p.add(timedMark{w.clock, m})
 		}
 	}
 }
 
-func (p *passed) add(s station) {
-	if len(p.marks) == maxStations {
-		for i := range maxStations / 2 {
+func (p *streamProgress) add(s timedMark) {
+	if len(p.marks) == maxMarks {
+		for i := range maxMarks / 2 {
 			p.marks[i] = p.marks[2*i+1]
 		}
-		p.marks = p.marks[:maxStations/2]
+		p.marks = p.marks[:maxMarks/2]
 	}
 	p.marks = append(p.marks, s)
 }
@@ -80,7 +80,7 @@ func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool,
 		if p.done >= freed {
 			continue
 		}
-		i, _ := slices.BinarySearchFunc(p.marks, freed, func(m station, clock uint64) int {
+		i, _ := slices.BinarySearchFunc(p.marks, freed, func(m timedMark, clock uint64) int {
 			if m.clock < clock {
 				return -1
 			}
@@ -99,7 +99,7 @@ func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool,
 			if err != nil {
 				return false, stalled, err
 			}
-			p.add(station{w.clock, m})
+			p.add(timedMark{w.clock, m})
 			i = len(p.marks) - 1
 		}
 		at := p.marks[i]
@@ -127,20 +127,20 @@ func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool,
 
 // sets visits every set of streams that the allocator has.
 func (a *Allocator) sets(yield func(reuse.Set) bool) {
-	for n := range a.records.n {
-		for i := range a.records.chunks[n] {
-			if !yield(a.records.chunks[n][i].past.Users) {
+	for n := range a.spans.n {
+		for i := range a.spans.chunks[n] {
+			if !yield(a.spans.chunks[n][i].deps.Users) {
 				return
 			}
 		}
 	}
 	for i := range a.mappings {
-		if m := &a.mappings[i]; !yield(m.past.Users) || !yield(m.base.Users) {
+		if m := &a.mappings[i]; !yield(m.deps.Users) || !yield(m.pageDeps.Users) {
 			return
 		}
 	}
 	for i := range a.pages {
-		if !yield(a.pages[i].past.Users) {
+		if !yield(a.pages[i].deps.Users) {
 			return
 		}
 	}
@@ -154,14 +154,14 @@ func (w *waits) alive() bool {
 
 // waitFor blocks until a mark is reached.
 func (w *waits) waitFor(s driver.Stream, m driver.Mark) (err error) {
-	if w.side == nil {
-		if w.side, err = w.dev.NewStream(driver.StreamOptions{}); err != nil {
-			w.side = nil
+	if w.waiter == nil {
+		if w.waiter, err = w.dev.NewStream(driver.StreamOptions{}); err != nil {
+			w.waiter = nil
 			return err
 		}
 	}
-	if err = w.side.WaitFor(s, m); err == nil {
-		return w.side.Sync(context.Background())
+	if err = w.waiter.WaitFor(s, m); err == nil {
+		return w.waiter.Sync(context.Background())
 	}
 	if errors.Is(err, driver.ErrClosed) && w.alive() {
 		return nil
@@ -170,12 +170,12 @@ func (w *waits) waitFor(s driver.Stream, m driver.Mark) (err error) {
 }
 
 func (w *waits) close() error {
-	if w.side == nil {
+	if w.waiter == nil {
 		return nil
 	}
-	err := w.side.Close()
+	err := w.waiter.Close()
 	if err == nil {
-		w.side = nil
+		w.waiter = nil
 	}
 	return err
 }

@@ -40,8 +40,8 @@ func (e *Mismatch) Error() string {
 type Allocator struct {
 	base     driver.Pointer
 	size     uint64
-	lanes    []lane  // by their parts of the region
-	byStream []*lane // by driver.StreamID
+	streams  []streamAllocator  // by their parts of the region
+	byStream []*streamAllocator // by driver.StreamID
 	fallback mem.Allocator
 	dev      driver.Device
 	waits    waits
@@ -74,7 +74,7 @@ func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Allocator{fallback: s.Fallback, dev: dev, size: uint64(p.Size()), lanes: make([]lane, len(p.Lanes))}
+	a := &Allocator{fallback: s.Fallback, dev: dev, size: uint64(p.Size()), streams: make([]streamAllocator, len(p.Streams))}
 	a.waits.Streams = reuse.New(dev, "planned")
 	if a.size > 0 {
 		a.base, err = dev.Alloc(int64(a.size))
@@ -86,12 +86,12 @@ func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 		}
 		a.region = true
 	}
-	a.byStream = make([]*lane, int(slices.Max(append(ids, 0)))+1)
+	a.byStream = make([]*streamAllocator, int(slices.Max(append(ids, 0)))+1)
 	at := a.base
-	for i := range a.lanes {
-		a.lanes[i].open(a, p, &p.Lanes[i], ids[i], at)
-		at += driver.Pointer(p.Lanes[i].Size)
-		a.byStream[ids[i]] = &a.lanes[i]
+	for i := range a.streams {
+		a.streams[i].open(a, p, &p.Streams[i], ids[i], at)
+		at += driver.Pointer(p.Streams[i].Size)
+		a.byStream[ids[i]] = &a.streams[i]
 	}
 	a.count()
 	return a, nil
@@ -109,8 +109,8 @@ func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamI
 		return nil, &Mismatch{"alignment", d.Alignment, info.Alignment}
 	}
 	var ids []driver.StreamID
-	for i := range p.Lanes {
-		id := driver.StreamID(p.Lanes[i].Stream)
+	for i := range p.Streams {
+		id := driver.StreamID(p.Streams[i].Stream)
 		if streams != nil {
 			if int(id) >= len(streams) || streams[id] == nil {
 				return nil, &Mismatch{"streams", int(id) + 1, len(streams)}
@@ -118,7 +118,7 @@ func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamI
 			id = streams[id].ID()
 		}
 		if slices.Contains(ids, id) {
-			return nil, &Mismatch{"streams", len(p.Lanes), "one of them twice"}
+			return nil, &Mismatch{"streams", len(p.Streams), "one of them twice"}
 		}
 		ids = append(ids, id)
 	}
@@ -140,11 +140,11 @@ func (a *Allocator) expected(s driver.Stream, size int64) (mem.Block, bool) {
 	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil {
 		l := a.byStream[id]
 		w := l.at.Load()
-		p := &l.places[w&posMask]
-		if int64(w) >= 0 && uint64(size-p.least) <= p.span && l.ended(p.first, w>>posBits) &&
-			(p.rest == 0 || l.over(p, w>>posBits)) && l.at.CompareAndSwap(w, w+1) {
-			if l.asked != nil {
-				l.asked[w&posMask].Store(size)
+		p := &l.slots[w&posMask]
+		if int64(w) >= 0 && uint64(size-p.minSize) <= p.sizeRange && l.isFree(p.first, w>>posBits) &&
+			(p.rest == 0 || l.othersFree(p, w>>posBits)) && l.at.CompareAndSwap(w, w+1) {
+			if l.requested != nil {
+				l.requested[w&posMask].Store(size)
 			}
 			return mem.Block{Ptr: p.ptr, Size: p.size(), Tag: w}, true
 		}
@@ -194,16 +194,16 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 		}
 		return
 	}
-	l := &a.lanes[0]
+	l := &a.streams[0]
 	if b.Ptr >= l.end {
-		i := sort.Search(len(a.lanes), func(i int) bool { return b.Ptr < a.lanes[i].end })
-		l = &a.lanes[i]
+		i := sort.Search(len(a.streams), func(i int) bool { return b.Ptr < a.streams[i].end })
+		l = &a.streams[i]
 	}
-	if len(used) == 0 && l.freed(b) {
+	if len(used) == 0 && l.freeExpected(b) {
 		return
 	}
 	l.free(b, used)
-	a.sweep()
+	a.sweepSets()
 }
 
 // Close closes the fallback if it is an io.Closer, and gives the region back to the device, which waits for all its work. Blocks of
@@ -213,11 +213,11 @@ func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := 0
-	for i := range a.lanes {
-		l := &a.lanes[i]
+	for i := range a.streams {
+		l := &a.streams[i]
 		l.lock()
 		defer l.unlock()
-		for range l.loans() {
+		for range l.liveBlocks() {
 			n++
 		}
 	}
@@ -257,24 +257,24 @@ func (a *Allocator) follow(s driver.Stream, p reuse.Dependencies) error {
 	return a.waits.Wait(s, p)
 }
 
-// sweep forgets sets of streams that no stray has any more, if there are many.
-func (a *Allocator) sweep() {
+// sweepSets forgets sets of streams that no stray has any more, if there are many.
+func (a *Allocator) sweepSets() {
 	a.waits.Lock()
 	crowded := a.waits.NeedsCollect()
 	a.waits.Unlock()
 	if !crowded {
 		return
 	}
-	for i := range a.lanes {
-		a.lanes[i].lock()
-		defer a.lanes[i].unlock()
+	for i := range a.streams {
+		a.streams[i].lock()
+		defer a.streams[i].unlock()
 	}
 	a.waits.Lock()
 	defer a.waits.Unlock()
 	a.waits.Collect(func(yield func(reuse.Set) bool) {
-		for i := range a.lanes {
-			for _, s := range a.lanes[i].strays {
-				if !yield(s.past.Users) {
+		for i := range a.streams {
+			for _, s := range a.streams[i].overdue {
+				if !yield(s.deps.Users) {
 					return
 				}
 			}

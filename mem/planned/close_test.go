@@ -68,7 +68,7 @@ func TestClose(t *testing.T) {
 // The peak counts blocks that are freed late beside what the plan has on loan.
 func TestPeakWithLateBlocks(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 << 20})
-	a := open(t, dev, &planned.Plan{Lanes: []planned.Lane{{Loop: -1, Size: 4096, Slots: []planned.Slot{
+	a := open(t, dev, &planned.Plan{Streams: []planned.StreamPlan{{Loop: -1, Size: 4096, Slots: []planned.Slot{
 		{Size: 1024, Offset: 0, End: 1}, {Size: 3072, Offset: 1024, End: 2},
 	}}}})
 	late, err := a.Alloc(dev.DefaultStream(), 1024)

@@ -7,36 +7,36 @@ import (
 )
 
 // others are what ends before a place is served, but for the first.
-func (l *lane) others(p *place) []ending {
+func (l *streamAllocator) others(p *servedSlot) []ending {
 	if p.rest == 0 {
 		return nil
 	}
 	return l.ends[p.rest+1:][:l.ends[p.rest]]
 }
 
-// over reports whether the rest of what ends before a place is served is free, as of this turn.
-func (l *lane) over(p *place, turn uint64) bool {
+// othersFree reports whether the rest of what ends before a place is served is free, as of this turn.
+func (l *streamAllocator) othersFree(p *servedSlot, turn uint64) bool {
 	for _, e := range l.others(p) {
-		if !l.ended(e, turn) {
+		if !l.isFree(e, turn) {
 			return false
 		}
 	}
 	return true
 }
 
-// ended reports whether a slot is free, as of this turn.
-func (l *lane) ended(e ending, turn uint64) bool {
-	return l.places[e.slot()].mark.Load()>>1 >= turn-e.early()
+// isFree reports whether a slot is free, as of this turn.
+func (l *streamAllocator) isFree(e ending, turn uint64) bool {
+	return l.slots[e.slot()].freed.Load()>>1 >= turn-e.early()
 }
 
-// freed frees a live block that is no stray.
-func (l *lane) freed(b mem.Block) bool {
+// freeExpected frees a live block that is no stray.
+func (l *streamAllocator) freeExpected(b mem.Block) bool {
 	k, turn := int(b.Tag&posMask), b.Tag>>posBits
-	if k >= len(l.places) {
+	if k >= len(l.slots) {
 		return false
 	}
-	p := &l.places[k]
-	m := p.mark.Load()
+	p := &l.slots[k]
+	m := p.freed.Load()
 	w := l.at.Load()
 	now := w &^ slow >> posBits
 	if p.ptr != b.Ptr || p.size() != b.Size || m&1 != 0 || m>>1 >= turn || turn > now {
@@ -45,11 +45,11 @@ func (l *lane) freed(b mem.Block) bool {
 	if k >= int(w&posMask) {
 		now--
 	}
-	return p.mark.CompareAndSwap(m, now<<1)
+	return p.freed.CompareAndSwap(m, now<<1)
 }
 
 // lock takes the lane's mutex, and sends every request there.
-func (l *lane) lock() {
+func (l *streamAllocator) lock() {
 	l.mu.Lock()
 	if w := l.at.Or(slow); int64(w) >= 0 {
 		l.catchUp(int(w & posMask))
@@ -57,9 +57,9 @@ func (l *lane) lock() {
 }
 
 // unlock lets requests be served without the mutex, if nothing is in the way.
-func (l *lane) unlock() {
-	w := l.turn<<posBits | uint64(l.pos)
-	if l.lost || len(l.strays) > 0 || l.a.closed.Load() {
+func (l *streamAllocator) unlock() {
+	w := l.gen<<posBits | uint64(l.pos)
+	if l.lost || len(l.overdue) > 0 || l.a.closed.Load() {
 		w |= slow
 	}
 	l.check()
@@ -68,16 +68,16 @@ func (l *lane) unlock() {
 }
 
 // catchUp counts what was served without the mutex.
-func (l *lane) catchUp(pos int) {
+func (l *streamAllocator) catchUp(pos int) {
 	if pos == l.pos {
 		return
 	}
-	l.served.add(l.sums[pos])
-	l.served.sub(l.sums[l.pos])
+	l.total.add(l.sums[pos])
+	l.total.sub(l.sums[l.pos])
 	for i := l.pos; i < pos; {
-		if next := min(i+top, l.n); i%top == 0 && next <= pos {
-			l.peak.max(l.tops[i/top])
-			l.largest = max(l.largest, l.wides[i/top])
+		if next := min(i+peakSpan, l.n); i%peakSpan == 0 && next <= pos {
+			l.peak.max(l.peakLoads[i/peakSpan])
+			l.largest = max(l.largest, l.largestSizes[i/peakSpan])
 			i = next
 			continue
 		}
@@ -85,55 +85,55 @@ func (l *lane) catchUp(pos int) {
 		l.largest = max(l.largest, l.sums[i+1].bytes-l.sums[i].bytes)
 		i++
 	}
-	if l.asked != nil {
+	if l.requested != nil {
 		for i := l.pos; i < pos; i++ {
 			if l.until[i] > 0 {
-				l.served.asked += l.counted(i) - l.sumsOf(i).asked
+				l.total.requested += l.counted(i) - l.sumsOf(i).requested
 			}
 		}
 	}
-	for i := max(l.pos, pos-memory); i < pos; i++ {
-		l.push(l.sizes[i])
+	for i := max(l.pos, pos-numRecent); i < pos; i++ {
+		l.remember(l.sizes[i])
 	}
 	l.pos = pos
 }
 
 // counted is what was asked for of a slot that was served without the mutex, and now is counted. Who moved the position may not have
 // noted it yet, and does so next.
-func (l *lane) counted(k int) int64 {
+func (l *streamAllocator) counted(k int) int64 {
 	for {
-		if size := l.asked[k].Load(); size > 0 {
-			l.asked[k].Store(-size)
+		if size := l.requested[k].Load(); size > 0 {
+			l.requested[k].Store(-size)
 			return size
 		}
 		runtime.Gosched()
 	}
 }
 
-// push remembers a request.
-func (l *lane) push(size int64) {
+// remember remembers a request.
+func (l *streamAllocator) remember(size int64) {
 	copy(l.recent[:], l.recent[1:])
-	l.recent[memory-1] = size
+	l.recent[numRecent-1] = size
 }
 
-// turnOf is the turn in which a slot was served last, if it is on loan.
-func (l *lane) turnOf(k int) uint64 {
+// genOf is the turn in which a slot was served last, if it is on loan.
+func (l *streamAllocator) genOf(k int) uint64 {
 	if l.start <= k && k < l.pos {
-		return l.turn
+		return l.gen
 	}
 	return l.since[k]
 }
 
 // live reports whether a slot's block is on loan, and no stray.
-func (l *lane) live(k int) bool {
-	m := l.places[k].mark.Load()
-	return m&1 == 0 && m>>1 < l.turnOf(k)
+func (l *streamAllocator) live(k int) bool {
+	m := l.slots[k].freed.Load()
+	return m&1 == 0 && m>>1 < l.genOf(k)
 }
 
-// passed is the mark of a slot that is free.
-func (l *lane) passed(k int) uint64 {
+// freedMark is the mark of a slot that is free.
+func (l *streamAllocator) freedMark(k int) uint64 {
 	if k >= l.pos {
-		return (l.turn - 1) << 1
+		return (l.gen - 1) << 1
 	}
-	return l.turn << 1
+	return l.gen << 1
 }

@@ -50,8 +50,8 @@ func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
 	fmt.Fprintf(both, "%s\ntrace %q\ndevice %q %d %d\nroom %d\n", header, p.Trace, p.Device.Name, p.Device.TotalMemory,
 		p.Device.Alignment, p.Room)
 	var line []byte
-	for i := range p.Lanes {
-		l := &p.Lanes[i]
+	for i := range p.Streams {
+		l := &p.Streams[i]
 		fmt.Fprintf(both, "lane %d loop %s size %d\n", l.Stream, orDash(int64(l.Loop), l.Loop >= 0), l.Size)
 		for _, s := range l.Slots {
 			line = strconv.AppendInt(line[:0], s.Size, 10)
@@ -152,7 +152,7 @@ func (f *reader) plan() (*Plan, error) {
 			return p, f.end(text)
 		}
 		if strings.HasPrefix(line, "lane ") {
-			err = f.lane(p, line)
+			err = f.stream(p, line)
 			continue
 		}
 		err = f.slot(p, line)
@@ -172,8 +172,8 @@ func (f *reader) fields(format string, into ...any) error {
 	return nil
 }
 
-func (f *reader) lane(p *Plan, line string) error {
-	l := Lane{Loop: -1}
+func (f *reader) stream(p *Plan, line string) error {
+	l := StreamPlan{Loop: -1}
 	words := strings.Fields(line)
 	if len(words) != 6 || words[2] != "loop" || words[4] != "size" {
 		return f.wrong("%.60q, want lane NUMBER loop POSITION size BYTES", line)
@@ -188,19 +188,19 @@ func (f *reader) lane(p *Plan, line string) error {
 	switch {
 	case err != nil || words[3] != "-" && l.Loop < 0:
 		return f.wrong("%.60q, want whole numbers from 0 to %d", line, int64(math.MaxInt64))
-	case len(p.Lanes) == maxLanes:
-		return f.wrong("more than %d lanes: want no more", maxLanes)
+	case len(p.Streams) == maxStreams:
+		return f.wrong("more than %d lanes: want no more", maxStreams)
 	}
 	l.Stream = stream
-	p.Lanes = append(p.Lanes, l)
+	p.Streams = append(p.Streams, l)
 	return nil
 }
 
 func (f *reader) slot(p *Plan, line string) error {
-	if len(p.Lanes) == 0 {
+	if len(p.Streams) == 0 {
 		return f.wrong("%.60q, want a lane", line)
 	}
-	l := &p.Lanes[len(p.Lanes)-1]
+	l := &p.Streams[len(p.Streams)-1]
 	s := Slot{Offset: -1, End: Forever}
 	size, rest, _ := strings.Cut(line, " ")
 	offset, end, ok := strings.Cut(rest, " ")

@@ -76,23 +76,23 @@ func TestFileChanged(t *testing.T) {
 
 // A plan that would have two blocks in one place is refused, whoever made it.
 func TestSenseless(t *testing.T) {
-	lane := func(loop int, size int64, slots ...planned.Slot) planned.Lane {
-		return planned.Lane{Loop: loop, Size: size, Slots: slots}
+	lane := func(loop int, size int64, slots ...planned.Slot) planned.StreamPlan {
+		return planned.StreamPlan{Loop: loop, Size: size, Slots: slots}
 	}
 	for want, p := range map[string]planned.Plan{
-		"overlap":           {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, End: 2}, planned.Slot{Size: 1, End: 2})}},
-		"beyond":            {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 513, End: 2})}},
-		"each at most once": {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
-		"slots, want":       {Lanes: []planned.Lane{lane(-1, 512)}},
-		"goes on at":        {Lanes: []planned.Lane{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
-		"ends at":           {Lanes: []planned.Lane{lane(0, 512, planned.Slot{Size: 1, End: 2})}},
-		"asks for":          {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{End: 1})}},
-		"multiple":          {Lanes: []planned.Lane{lane(-1, 512, planned.Slot{Size: 1, Offset: 8, End: 1})}},
+		"overlap":           {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, End: 2}, planned.Slot{Size: 1, End: 2})}},
+		"beyond":            {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 513, End: 2})}},
+		"each at most once": {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, End: 1}), lane(-1, 512, planned.Slot{Size: 1, End: 1})}},
+		"slots, want":       {Streams: []planned.StreamPlan{lane(-1, 512)}},
+		"goes on at":        {Streams: []planned.StreamPlan{lane(1, 512, planned.Slot{Size: 1, End: 1})}},
+		"ends at":           {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 2})}},
+		"asks for":          {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{End: 1})}},
+		"multiple":          {Streams: []planned.StreamPlan{lane(-1, 512, planned.Slot{Size: 1, Offset: 8, End: 1})}},
 		"room of":           {Room: -1},
 		"the device's":      {Device: planned.Device{Name: strings.Repeat("x", 5000)}},
-		"slot 0 ends":       {Lanes: []planned.Lane{lane(-1, 0, planned.Slot{Size: 1, Offset: -1, End: planned.Forever + 1})}},
-		"more than":         {Lanes: []planned.Lane{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
-		"wraps, slot ":      {Lanes: []planned.Lane{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
+		"slot 0 ends":       {Streams: []planned.StreamPlan{lane(-1, 0, planned.Slot{Size: 1, Offset: -1, End: planned.Forever + 1})}},
+		"more than":         {Streams: []planned.StreamPlan{lane(-1, 1<<50, planned.Slot{Size: 1, End: 1}), {Stream: 1, Loop: -1, Size: 512, Slots: []planned.Slot{{Size: 1, End: 1}}}}},
+		"wraps, slot ":      {Streams: []planned.StreamPlan{lane(0, 512, planned.Slot{Size: 1, End: 1}, planned.Slot{Size: 1, End: 3})}},
 	} {
 		err := p.Check()
 		if strings.HasPrefix(want, "wraps") {

@@ -10,7 +10,7 @@ import (
 )
 
 // check checks a lane under the build tag invariants, but for long ones, where it would take for ever.
-func (l *lane) check() {
+func (l *streamAllocator) check() {
 	if invariants.Enabled && l.n < 8*stride {
 		invariants.Check(l.wrong)
 	}
@@ -18,8 +18,8 @@ func (l *lane) check() {
 
 // Check reports what is wrong with the allocator's data structures, as a test may ask after any call: nil, unless there is a bug.
 func (a *Allocator) Check() error {
-	for i := range a.lanes {
-		l := &a.lanes[i]
+	for i := range a.streams {
+		l := &a.streams[i]
 		l.lock()
 		err := l.wrong()
 		l.unlock()
@@ -31,23 +31,23 @@ func (a *Allocator) Check() error {
 }
 
 // wrong checks that blocks on loan and strays are disjoint, within the lane, and in their order.
-func (l *lane) wrong() error {
-	var all []stray
-	for b := range l.loans() {
-		p := &l.places[b.slot]
-		all = append(all, stray{slot: b.slot, at: p.ptr, end: p.ptr + driver.Pointer(p.size())})
+func (l *streamAllocator) wrong() error {
+	var all []overdueBlock
+	for b := range l.liveBlocks() {
+		p := &l.slots[b.slot]
+		all = append(all, overdueBlock{slot: b.slot, at: p.ptr, end: p.ptr + driver.Pointer(p.size())})
 	}
 	at := driver.Pointer(0)
-	for _, s := range l.strays {
+	for _, s := range l.overdue {
 		if s.pending {
 			all = append(all, s)
 		}
-		if s.at < at || s.turn > l.turn {
-			return fmt.Errorf("planned: stray %+v after one that ends at %#x, in turn %d", s, at, l.turn)
+		if s.at < at || s.gen > l.gen {
+			return fmt.Errorf("planned: stray %+v after one that ends at %#x, in turn %d", s, at, l.gen)
 		}
 		at = s.end
 	}
-	slices.SortFunc(all, func(x, y stray) int { return cmp.Compare(x.at, y.at) })
+	slices.SortFunc(all, func(x, y overdueBlock) int { return cmp.Compare(x.at, y.at) })
 	at = l.base
 	for _, s := range all {
 		if s.at < at || s.end > l.end {

@@ -33,9 +33,9 @@ func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 		if len(slots) == 0 {
 			continue
 		}
-		l := Lane{Stream: stream, Loop: -1, Slots: slots}
+		l := StreamPlan{Stream: stream, Loop: -1, Slots: slots}
 		if r, ok := repeating(slots); ok {
-			l.fold(r)
+			l.makeLoop(r)
 		}
 		if len(l.Slots) > maxSlots {
 			return nil, fmt.Errorf("planned: stream %d makes %d requests, want at most %d", stream, len(l.Slots), maxSlots)
@@ -43,7 +43,7 @@ func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 		if err := plan.place(ctx, &l, o.Steps); err != nil {
 			return nil, fmt.Errorf("planned: pack the blocks of stream %d: %w", stream, err)
 		}
-		plan.Lanes = append(plan.Lanes, l)
+		plan.Streams = append(plan.Streams, l)
 	}
 	return plan, plan.Check()
 }
@@ -85,9 +85,9 @@ func requests(p *trace.Program) [][]Slot {
 // maxRounds is how many rounds a body is made of at most, so that no block outlives the body.
 const maxRounds = 4
 
-// fold makes a loop of what repeats. A block of it lives as long as the longest-lived of all rounds whose end was seen, or for ever
+// makeLoop makes a loop of what repeats. A block of it lives as long as the longest-lived of all rounds whose end was seen, or for ever
 // if another had outlived that when the last round ended.
-func (l *Lane) fold(r repeat) {
+func (l *StreamPlan) makeLoop(r repeat) {
 	slots, end := l.Slots, r.from+r.period+r.run
 	lives := make([]int, r.period)
 	longest := 1

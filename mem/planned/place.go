@@ -14,7 +14,7 @@ import (
 // fit/pack knows lifetimes that are one interval. A block that is on loan from one round into the next has two, which must lie in
 // the same place: of such lanes the order of a packing that does not know that is kept, and each block put as low as it can be. If
 // the packing in which such blocks keep their place for the whole body is lower, it is taken.
-func (p *Plan) place(ctx context.Context, l *Lane, steps int) error {
+func (p *Plan) place(ctx context.Context, l *StreamPlan, steps int) error {
 	served := func(s *Slot) int64 { return roundUp(p.most(s.Size)) }
 	buffers, of := l.buffers(served)
 	if len(of) == 0 {
@@ -36,8 +36,8 @@ func (p *Plan) place(ctx context.Context, l *Lane, steps int) error {
 		return nil
 	}
 	l.Size = math.MaxInt64
-	if len(of) <= maxSettled {
-		l.settle(buffers, of, split.Offsets)
+	if len(of) <= maxPlaceInOrder {
+		l.placeInOrder(buffers, of, split.Offsets)
 	}
 	whole := make([]pack.Buffer, 0, len(of))
 	var slots []int
@@ -64,11 +64,11 @@ func (p *Plan) place(ctx context.Context, l *Lane, steps int) error {
 	return nil
 }
 
-// maxSettled bounds the work of settle, to about a second.
-const maxSettled = 20_000
+// maxPlaceInOrder bounds the work of settle, to about a second.
+const maxPlaceInOrder = 20_000
 
-// settle puts slots, in the order of the lower of their offsets, where they fit lowest. O(n²).
-func (l *Lane) settle(buffers []pack.Buffer, of []int, offsets []int64) {
+// placeInOrder puts slots, in the order of the lower of their offsets, where they fit lowest. O(n²).
+func (l *StreamPlan) placeInOrder(buffers []pack.Buffer, of []int, offsets []int64) {
 	type part struct{ first, n int } // a slot's buffers
 	parts := make([]part, 0, len(of))
 	for i, slot := range of {

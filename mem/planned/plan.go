@@ -9,10 +9,10 @@ import (
 
 // A Plan is where the blocks of a known workload lie. Not changed by use, so several allocators may share one.
 type Plan struct {
-	Trace  string // what it was made of, for people; at most 512 bytes
-	Device Device // what it is for
-	Room   int    // percent by which a request may be larger than recorded, or the recorded one larger than it; 0: none, at most 1000
-	Lanes  []Lane // of different streams
+	Trace   string       // what it was made of, for people; at most 512 bytes
+	Device  Device       // what it is for
+	Room    int          // percent by which a request may be larger than recorded, or the recorded one larger than it; 0: none, at most 1000
+	Streams []StreamPlan // of different streams
 }
 
 // A Device is what a plan's device must be like. Zero fields do not matter.
@@ -22,8 +22,8 @@ type Device struct {
 	Alignment   int64  // bytes: of the device's addresses, at least
 }
 
-// A Lane is what one stream asks for.
-type Lane struct {
+// A StreamPlan is what one stream asks for.
+type StreamPlan struct {
 	Stream int    // the stream's number in the program
 	Loop   int    // the position that follows the last one; -1: none does
 	Size   int64  // bytes of its part of the region
@@ -44,21 +44,21 @@ const Forever = math.MaxInt32
 
 // Size is the region's, in bytes.
 func (p *Plan) Size() (size int64) {
-	for i := range p.Lanes {
-		size += p.Lanes[i].Size
+	for i := range p.Streams {
+		size += p.Streams[i].Size
 	}
 	return size
 }
 
 // Slots is the number of requests that are served from the region, and of all that are expected.
 func (p *Plan) Slots() (placed, all int) {
-	for i := range p.Lanes {
-		for _, s := range p.Lanes[i].Slots {
+	for i := range p.Streams {
+		for _, s := range p.Streams[i].Slots {
 			if s.Offset >= 0 {
 				placed++
 			}
 		}
-		all += len(p.Lanes[i].Slots)
+		all += len(p.Streams[i].Slots)
 	}
 	return placed, all
 }
@@ -72,8 +72,8 @@ func (p *Plan) Bound() int64 {
 func (p *Plan) Requested() int64 { return p.peak(func(s *Slot) int64 { return s.Size }) }
 
 func (p *Plan) peak(size func(*Slot) int64) (sum int64) {
-	for i := range p.Lanes {
-		buffers, _ := p.Lanes[i].buffers(size)
+	for i := range p.Streams {
+		buffers, _ := p.Streams[i].buffers(size)
 		sum += pack.Bound(buffers)
 	}
 	return sum
@@ -89,7 +89,7 @@ func (p *Plan) most(size int64) int64 {
 }
 
 // wraps reports whether a slot's block is on loan into the next round, and until which position then.
-func (l *Lane) wraps(s *Slot) (end int, ok bool) {
+func (l *StreamPlan) wraps(s *Slot) (end int, ok bool) {
 	if l.Loop < 0 || s.End <= len(l.Slots) || s.End == Forever {
 		return 0, false
 	}
@@ -97,7 +97,7 @@ func (l *Lane) wraps(s *Slot) (end int, ok bool) {
 }
 
 // buffers are the lifetimes of the slots with a place, and which slots they are of: two for a slot that wraps.
-func (l *Lane) buffers(size func(*Slot) int64) (buffers []pack.Buffer, of []int) {
+func (l *StreamPlan) buffers(size func(*Slot) int64) (buffers []pack.Buffer, of []int) {
 	for i := range l.Slots {
 		s := &l.Slots[i]
 		if s.Offset < 0 {
@@ -121,17 +121,17 @@ func (p *Plan) Check() error {
 		return fmt.Errorf("planned: the trace's name has %d bytes, the device's %d, want at most %d", len(p.Trace), len(p.Device.Name), maxName)
 	case p.Room < 0 || p.Room > 1000:
 		return fmt.Errorf("planned: room of %d percent, want 0 to 1000", p.Room)
-	case len(p.Lanes) > maxLanes:
-		return fmt.Errorf("planned: %d lanes, want at most %d", len(p.Lanes), maxLanes)
+	case len(p.Streams) > maxStreams:
+		return fmt.Errorf("planned: %d lanes, want at most %d", len(p.Streams), maxStreams)
 	}
 	var size int64
-	for i := range p.Lanes {
-		l := &p.Lanes[i]
-		if l.Stream < 0 || l.Stream >= maxLanes || streams[l.Stream] {
-			return fmt.Errorf("planned: lane %d is of stream %d: want 0 to %d, each at most once", i, l.Stream, maxLanes-1)
+	for i := range p.Streams {
+		l := &p.Streams[i]
+		if l.Stream < 0 || l.Stream >= maxStreams || streams[l.Stream] {
+			return fmt.Errorf("planned: lane %d is of stream %d: want 0 to %d, each at most once", i, l.Stream, maxStreams-1)
 		}
 		streams[l.Stream] = true
-		if err := p.checkLane(l); err != nil {
+		if err := p.checkStream(l); err != nil {
 			return fmt.Errorf("planned: the lane of stream %d: %w", l.Stream, err)
 		}
 		if size += l.Size; size > maxSize {
@@ -141,7 +141,7 @@ func (p *Plan) Check() error {
 	return nil
 }
 
-func (p *Plan) checkLane(l *Lane) error {
+func (p *Plan) checkStream(l *StreamPlan) error {
 	n := len(l.Slots)
 	switch {
 	case n == 0 || n > maxSlots:

@@ -64,20 +64,20 @@
 package planned
 
 const (
-	grain    = 512                 // bytes: places are multiples of it
-	maxSlots = 1<<posBits - 2      // of a lane
-	maxSize  = 1 << 50             // bytes of a request, and of a lane
-	maxLanes = 1 << 10             // streams
-	maxName  = 512                 // bytes
-	recall   = 4                   // requests that a place near the position is found by
-	sure     = 12                  // and one anywhere
-	memory   = 16                  // requests that a lane remembers
-	looks    = 64                  // places that are compared
-	window   = 8                   // positions that are looked ahead
-	posBits  = 24                  // of a word
-	posMask  = 1<<posBits - 1      //
-	slow     = 1 << 63             // of a word: the lane's mutex decides
-	maxTurn  = 1<<(63-posBits) - 1 // of a word
+	grain       = 512                 // bytes: places are multiples of it
+	maxSlots    = 1<<posBits - 2      // of a lane
+	maxSize     = 1 << 50             // bytes of a request, and of a lane
+	maxStreams  = 1 << 10             // streams
+	maxName     = 512                 // bytes
+	minMatch    = 4                   // requests that a place near the position is found by
+	farMatch    = 12                  // and one anywhere
+	numRecent   = 16                  // requests that a lane remembers
+	maxCompared = 64                  // places that are compared
+	window      = 8                   // positions that are looked ahead
+	posBits     = 24                  // of a word
+	posMask     = 1<<posBits - 1      //
+	slow        = 1 << 63             // of a word: the lane's mutex decides
+	maxGen      = 1<<(63-posBits) - 1 // of a word
 )
 
 func roundUp(n int64) int64 { return (n + grain - 1) &^ (grain - 1) }

@@ -95,8 +95,8 @@ func TestRecordedStreams(t *testing.T) {
 	r, err := replay.Run(p, replay.AtOnce(a), dev, replay.Options{Drain: true})
 	must(t, err)
 	placed, all := made.Slots()
-	if c := a.Counts(); !r.Completed || c.Missed > int64(r.Allocs/20) || placed == all || len(made.Lanes) != 4 {
-		t.Errorf("%+v, %+v, %d slots of %d, %d lanes", r, c, placed, all, len(made.Lanes))
+	if c := a.Counts(); !r.Completed || c.Missed > int64(r.Allocs/20) || placed == all || len(made.Streams) != 4 {
+		t.Errorf("%+v, %+v, %d slots of %d, %d lanes", r, c, placed, all, len(made.Streams))
 	}
 }
 
@@ -179,9 +179,9 @@ func memoryCalls(dev *sim.Device) (n int64) {
 // What an allocator keeps of a plan is in proportion to its slots, also if no block is ever freed.
 func TestMemoryOfAPlan(t *testing.T) {
 	const n = 100_000
-	p := &planned.Plan{Lanes: []planned.Lane{{Loop: -1, Size: n * 512, Slots: make([]planned.Slot, n)}}}
-	for i := range p.Lanes[0].Slots {
-		p.Lanes[0].Slots[i] = planned.Slot{Size: 512, Offset: int64(i) * 512, End: planned.Forever}
+	p := &planned.Plan{Streams: []planned.StreamPlan{{Loop: -1, Size: n * 512, Slots: make([]planned.Slot, n)}}}
+	for i := range p.Streams[0].Slots {
+		p.Streams[0].Slots[i] = planned.Slot{Size: 512, Offset: int64(i) * 512, End: planned.Forever}
 	}
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	var before, after runtime.MemStats

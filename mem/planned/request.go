@@ -10,15 +10,15 @@ import (
 )
 
 // request serves a request under the lane's mutex, or says that the fallback must.
-func (l *lane) request(s driver.Stream, size int64) (mem.Block, bool) {
+func (l *streamAllocator) request(s driver.Stream, size int64) (mem.Block, bool) {
 	l.lock()
 	defer l.unlock()
 	if l.a.closed.Load() {
 		return mem.Block{}, false
 	}
-	before := l.recent[memory-1]
-	l.push(size)
-	position, ok := l.find(before, size)
+	before := l.recent[numRecent-1]
+	l.remember(size)
+	position, ok := l.findPosition(before, size)
 	if !ok {
 		l.lost = true
 		l.missed++
@@ -28,34 +28,34 @@ func (l *lane) request(s driver.Stream, size int64) (mem.Block, bool) {
 		l.lost, l.missed = false, 0
 		l.finds++
 	}
-	l.move(position)
+	l.jump(position)
 	return l.serve(s, size)
 }
 
-// find looks for the position of a request that came after one of before bytes.
-func (l *lane) find(before, size int64) (position int, ok bool) {
-	if l.turn == maxTurn {
+// findPosition looks for the position of a request that came after one of before bytes.
+func (l *streamAllocator) findPosition(before, size int64) (position int, ok bool) {
+	if l.gen == maxGen {
 		return 0, false // no more turns: tags would come again
 	}
 	next := l.ahead(0)
-	if next >= 0 && !l.lost && l.takes(next, size) {
+	if next >= 0 && !l.lost && l.accepts(next, size) {
 		return next, true
 	}
-	if at, ok := l.known(); ok {
+	if at, ok := l.findRecent(); ok {
 		l.lost = true // it counts as found
 		return at, true
 	}
 	if !l.lost {
 		return 0, false
 	}
-	if l.takes(next, size) {
+	if l.accepts(next, size) {
 		return next, true
 	}
-	if at := l.ahead(l.missed); l.takes(at, size) {
+	if at := l.ahead(l.missed); l.accepts(at, size) {
 		return at, true
 	}
 	for n := 1; n <= window; n++ {
-		if at := l.ahead(n); l.takes(at, size) && l.takes(l.ahead(n-1), before) {
+		if at := l.ahead(n); l.accepts(at, size) && l.accepts(l.ahead(n-1), before) {
 			return at, true
 		}
 	}
@@ -63,7 +63,7 @@ func (l *lane) find(before, size int64) (position int, ok bool) {
 }
 
 // ahead is n positions on, or -1.
-func (l *lane) ahead(n int) int {
+func (l *streamAllocator) ahead(n int) int {
 	at := l.pos + n
 	if at < l.n {
 		return at
@@ -74,12 +74,12 @@ func (l *lane) ahead(n int) int {
 	return l.loop + at - l.n
 }
 
-func (l *lane) takes(position int, size int64) bool {
+func (l *streamAllocator) accepts(position int, size int64) bool {
 	if position < 0 {
 		return false
 	}
-	p := &l.places[position]
-	return uint64(size-p.least) <= p.span
+	p := &l.slots[position]
+	return uint64(size-p.minSize) <= p.sizeRange
 }
 
 // A gramAt is a position, by the sizes up to there.
@@ -89,18 +89,18 @@ type gramAt struct {
 }
 
 // index notes where requests can be found. Where the body begins it comes after both its end and what is before it.
-func (l *lane) index() {
-	var row [recall]int64
+func (l *streamAllocator) index() {
+	var row [minMatch]int64
 	add := func(at int) {
 		copy(row[:], row[1:])
-		row[recall-1] = l.sizes[at]
+		row[minMatch-1] = l.sizes[at]
 		l.grams = append(l.grams, gramAt{gramOf(row), int32(at)})
 	}
 	for i := range l.n {
 		add(i)
 	}
 	if l.loop >= 0 {
-		for i := l.loop; i < min(l.loop+recall-1, l.n); i++ {
+		for i := l.loop; i < min(l.loop+minMatch-1, l.n); i++ {
 			add(i)
 		}
 	}
@@ -116,7 +116,7 @@ func (l *lane) index() {
 	l.grams = slices.Compact(l.grams)
 }
 
-func gramOf(row [recall]int64) (sum uint64) {
+func gramOf(row [minMatch]int64) (sum uint64) {
 	for _, size := range row {
 		sum = mix(sum, size)
 	}
@@ -129,9 +129,9 @@ func mix(sum uint64, n int64) uint64 {
 	return sum ^ sum>>29
 }
 
-// known finds where the last requests stand in the plan: a few positions on, or where most of them do.
-func (l *lane) known() (position int, ok bool) {
-	sum := gramOf([recall]int64(l.recent[memory-recall:]))
+// findRecent finds where the last requests stand in the plan: a few positions on, or where most of them do.
+func (l *streamAllocator) findRecent() (position int, ok bool) {
+	sum := gramOf([minMatch]int64(l.recent[numRecent-minMatch:]))
 	find := func(at int) int {
 		return sort.Search(len(l.grams), func(i int) bool {
 			g := &l.grams[i]
@@ -140,15 +140,15 @@ func (l *lane) known() (position int, ok bool) {
 	}
 	first, last := find(0), find(math.MaxInt)
 	from := find(l.pos)
-	longest := sure - 1
-	for i := range min(last-first, looks) {
+	longest := farMatch - 1
+	for i := range min(last-first, maxCompared) {
 		at := from + i
 		if at >= last {
 			at -= last - first
 		}
 		place := int(l.grams[at].at)
-		n := l.common(place)
-		if near := place - l.pos; n >= recall && near >= 0 && near <= window {
+		n := l.matchLength(place)
+		if near := place - l.pos; n >= minMatch && near >= 0 && near <= window {
 			return place, true
 		}
 		if n > longest {
@@ -158,9 +158,9 @@ func (l *lane) known() (position int, ok bool) {
 	return position, ok
 }
 
-// common is how many of the last requests are those up to a position.
-func (l *lane) common(position int) (n int) {
-	for n < memory && position >= 0 && l.sizes[position] == l.recent[memory-1-n] {
+// matchLength is how many of the last requests are those up to a position.
+func (l *streamAllocator) matchLength(position int) (n int) {
+	for n < numRecent && position >= 0 && l.sizes[position] == l.recent[numRecent-1-n] {
 		n++
 		if position == l.loop {
 			position = l.n
@@ -170,84 +170,84 @@ func (l *lane) common(position int) (n int) {
 	return n
 }
 
-// move makes position the next to be served. A few positions are passed; else a new turn begins.
-func (l *lane) move(position int) {
+// jump makes position the next to be served. A few positions are passed; else a new turn begins.
+func (l *streamAllocator) jump(position int) {
 	if n := position - l.pos; n >= 0 && n <= 4*window {
 		for l.pos < position {
-			l.expire(l.pos)
-			l.pass()
+			l.markOverdue(l.pos)
+			l.skip()
 		}
 		return
 	}
-	for k := range l.planned(l.pos) {
+	for k := range l.allPlanLive(l.pos) {
 		if !l.live(int(k)) {
 			continue
 		}
-		if turn := l.turnOf(int(k)); l.loan(k, position) {
+		if turn := l.genOf(int(k)); l.planLive(k, position) {
 			l.since[k] = turn
 		} else {
-			l.stray(int(k))
+			l.setOverdue(int(k))
 		}
 	}
-	kept := l.strays[:0]
-	for _, s := range l.strays {
-		if s.pending || !l.loan(int32(s.slot), position) {
+	kept := l.overdue[:0]
+	for _, s := range l.overdue {
+		if s.pending || !l.planLive(int32(s.slot), position) {
 			kept = append(kept, s)
 			continue
 		}
-		l.since[s.slot] = s.turn
-		l.astray.sub(l.sumsOf(s.slot))
-		l.places[s.slot].mark.And(^uint64(1))
+		l.since[s.slot] = s.gen
+		l.overdueSums.sub(l.sumsOf(s.slot))
+		l.slots[s.slot].freed.And(^uint64(1))
 	}
-	clear(l.strays[len(kept):])
-	l.strays = kept
-	l.turn++
+	clear(l.overdue[len(kept):])
+	l.overdue = kept
+	l.gen++
 	l.pos, l.start = position, position
-	for k := range l.planned(position) {
-		if m := l.places[k].mark.Load(); m&1 == 0 && m>>1 >= l.since[k] {
-			l.places[k].mark.Store(l.passed(int(k)))
+	for k := range l.allPlanLive(position) {
+		if m := l.slots[k].freed.Load(); m&1 == 0 && m>>1 >= l.since[k] {
+			l.slots[k].freed.Store(l.freedMark(int(k)))
 		}
 	}
 }
 
-// expire makes strays of the slots that should be free before a position is served, and are not.
-func (l *lane) expire(position int) {
-	p := &l.places[position]
+// markOverdue makes strays of the slots that should be free before a position is served, and are not.
+func (l *streamAllocator) markOverdue(position int) {
+	p := &l.slots[position]
 	if k := p.first.slot(); k < l.n {
-		l.stray(k)
+		l.setOverdue(k)
 	}
 	for _, e := range l.others(p) {
-		l.stray(e.slot())
+		l.setOverdue(e.slot())
 	}
 }
 
-// pass leaves the next position to the fallback.
-func (l *lane) pass() {
+// skip leaves the next position to the fallback.
+func (l *streamAllocator) skip() {
 	k := l.pos
 	l.pos++
-	if m := l.places[k].mark.Load(); m&1 == 0 && l.until[k] > 0 {
-		l.places[k].mark.Store(l.passed(k))
+	if m := l.slots[k].freed.Load(); m&1 == 0 && l.until[k] > 0 {
+		l.slots[k].freed.Store(l.freedMark(k))
 	}
 }
 
 // serve serves the next position, unless something is in the way.
-func (l *lane) serve(s driver.Stream, size int64) (mem.Block, bool) {
+func (l *streamAllocator) serve(s driver.Stream, size int64) (mem.Block, bool) {
 	k := l.pos
-	p := &l.places[k]
-	l.expire(k)
-	if l.until[k] == 0 || !l.clear(s, p) {
-		l.pass()
+	p := &l.slots[k]
+	l.markOverdue(k)
+	if l.until[k] == 0 || !l.makeRoom(s, p) {
+		l.skip()
 		return mem.Block{}, false
 	}
-	tag := l.turn<<posBits | uint64(k)
+	tag := l.gen<<posBits | uint64(k)
 	l.pos++
-	if l.asked != nil {
-		l.asked[k].Store(-size)
+	if l.requested != nil {
+		l.requested[k].Store(-size)
 	}
-	l.served.add(sums{1, p.size(), size})
+	l.total.add(sums{1, p.size(), size})
 	l.largest = max(l.largest, p.size())
 	load := l.loads[k]
-	load.add(l.astray)
+	load.add(l.overdueSums)
 	l.peak.max(load)
 	return mem.Block{Ptr: p.ptr, Size: p.size(), Tag: tag}, true
 }

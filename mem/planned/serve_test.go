@@ -85,8 +85,8 @@ func steps(n int, scales ...int64) (out []int64) {
 func TestRepeating(t *testing.T) {
 	for _, period := range [][]int64{{10}, {10, 3}, {1, 2, 30, 4}} {
 		made := plan(t, training(steps(3*len(period), period...)), planned.Options{Steps: 1})
-		l := &made.Lanes[0]
-		if n := len(l.Slots) - l.Loop; len(made.Lanes) != 1 || l.Loop < 12 || n%(48*len(period)) != 0 || n > 2*48*len(period) {
+		l := &made.Streams[0]
+		if n := len(l.Slots) - l.Loop; len(made.Streams) != 1 || l.Loop < 12 || n%(48*len(period)) != 0 || n > 2*48*len(period) {
 			t.Fatalf("%v: %d slots, of which those from %d repeat", period, len(l.Slots), l.Loop)
 		}
 		t.Logf("%v: region %d, bound %d", period, made.Size(), made.Bound())
@@ -106,7 +106,7 @@ func TestRepeating(t *testing.T) {
 // A plan for each shape: steps that were recorded once, in some order, come again in another.
 func TestShapesInAnyOrder(t *testing.T) {
 	made := plan(t, training([]int64{1, 9, 4, 7, 2, 8, 3}), planned.Options{Steps: 1})
-	if made.Lanes[0].Loop >= 0 {
+	if made.Streams[0].Loop >= 0 {
 		t.Fatal("there is no period")
 	}
 	dev := sim.New(sim.Options{Total: 64 << 20})
@@ -365,7 +365,7 @@ func TestDeferred(t *testing.T) {
 	s.Ops = append(s.Ops, trace.Op{Kind: trace.OpComplete, Block: x})
 	z := s.alloc(3000)
 	p := plan(t, &s.Program, planned.Options{})
-	slots := p.Lanes[0].Slots
+	slots := p.Streams[0].Slots
 	if slots[x].End != 2 || slots[y].End != planned.Forever || slots[z].End != planned.Forever || slots[x].Offset == slots[y].Offset {
 		t.Errorf("%+v", slots)
 	}
@@ -384,7 +384,7 @@ func TestLivesOfRounds(t *testing.T) {
 		}
 	}
 	p := plan(t, &s.Program, planned.Options{})
-	if l := p.Lanes[0]; l.Loop != 0 || len(l.Slots) != 5 || l.Slots[0].End != 4 {
+	if l := p.Streams[0]; l.Loop != 0 || len(l.Slots) != 5 || l.Slots[0].End != 4 {
 		t.Errorf("%+v", l)
 	}
 	dev := sim.New(sim.Options{Total: 64 << 20})
@@ -408,7 +408,7 @@ func TestLongLivesOfRounds(t *testing.T) {
 		s.free(s.alloc(3000))
 	}
 	p := plan(t, &s.Program, planned.Options{})
-	if placed, all := p.Slots(); p.Lanes[0].Loop != 0 || all != 9 || placed != 6 || p.Size() > 3*1024+3072 {
+	if placed, all := p.Slots(); p.Streams[0].Loop != 0 || all != 9 || placed != 6 || p.Size() > 3*1024+3072 {
 		t.Errorf("%+v", p)
 	}
 	dev := sim.New(sim.Options{Total: 64 << 20})

@@ -20,38 +20,38 @@ type Counts struct {
 // Counts returns what became of requests.
 func (a *Allocator) Counts() Counts {
 	c := Counts{Missed: a.missed.Load()}
-	for i := range a.lanes {
-		l := &a.lanes[i]
+	for i := range a.streams {
+		l := &a.streams[i]
 		l.lock()
-		c.Served += l.served.n
+		c.Served += l.total.n
 		c.Found += l.finds
 		l.unlock()
 	}
 	return c
 }
 
-// A loan is a block of the region on loan.
-type loan struct {
+// A liveBlock is a block of the region on loan.
+type liveBlock struct {
 	slot  int
 	asked int64
 }
 
-// loans visits the blocks on loan. The mutex is held.
-func (l *lane) loans() iter.Seq[loan] {
-	return func(yield func(loan) bool) {
+// liveBlocks visits the blocks on loan. The mutex is held.
+func (l *streamAllocator) liveBlocks() iter.Seq[liveBlock] {
+	return func(yield func(liveBlock) bool) {
 		visit := func(k int) bool {
 			asked := l.sizes[k]
-			if l.asked != nil {
-				asked = -l.asked[k].Load() // lock counted it
+			if l.requested != nil {
+				asked = -l.requested[k].Load() // lock counted it
 			}
-			return yield(loan{k, asked})
+			return yield(liveBlock{k, asked})
 		}
-		for k := range l.planned(l.pos) {
+		for k := range l.allPlanLive(l.pos) {
 			if l.live(int(k)) && !visit(int(k)) {
 				return
 			}
 		}
-		for _, s := range l.strays {
+		for _, s := range l.overdue {
 			if !s.pending && !visit(s.slot) {
 				return
 			}
@@ -63,15 +63,15 @@ func (l *lane) loans() iter.Seq[loan] {
 func (a *Allocator) count() []mem.BlockInfo {
 	var blocks []mem.BlockInfo
 	var now, served, peak sums
-	for i := range a.lanes {
-		l := &a.lanes[i]
+	for i := range a.streams {
+		l := &a.streams[i]
 		l.lock()
-		for b := range l.loans() {
-			p := &l.places[b.slot]
+		for b := range l.liveBlocks() {
+			p := &l.slots[b.slot]
 			blocks = append(blocks, mem.BlockInfo{Ptr: p.ptr, Size: p.size(), RequestedSize: b.asked, State: mem.ActiveAllocated})
 			now.add(sums{1, p.size(), b.asked})
 		}
-		served.add(l.served)
+		served.add(l.total)
 		peak.add(l.peak)
 		l.peak = sums{}
 		a.stats.LargestAlloc = max(a.stats.LargestAlloc, l.largest)
@@ -97,12 +97,12 @@ func (a *Allocator) count() []mem.BlockInfo {
 		holes, hollow = 0, 0
 	}
 	s := &a.stats
-	to(&s.Allocation.All, now.n, served.n-a.counted.n, peak.n)
-	to(&s.AllocatedBytes.All, now.bytes, served.bytes-a.counted.bytes, peak.bytes)
-	to(&s.RequestedBytes.All, now.asked, served.asked-a.counted.asked, peak.asked)
+	update(&s.Allocation.All, now.n, served.n-a.counted.n, peak.n)
+	update(&s.AllocatedBytes.All, now.bytes, served.bytes-a.counted.bytes, peak.bytes)
+	update(&s.RequestedBytes.All, now.requested, served.requested-a.counted.requested, peak.requested)
 	a.counted = served
-	level(&s.InactiveSplit.All, holes)
-	level(&s.InactiveSplitBytes.All, hollow)
+	setCurrent(&s.InactiveSplit.All, holes)
+	setCurrent(&s.InactiveSplitBytes.All, hollow)
 	var segments, reserved int64
 	if a.region {
 		segments, reserved = 1, int64(a.size)
@@ -113,13 +113,13 @@ func (a *Allocator) count() []mem.BlockInfo {
 	if segments < s.Segment.All.Current {
 		s.NumDeviceFree++
 	}
-	level(&s.Segment.All, segments)
-	level(&s.ReservedBytes.All, reserved)
+	setCurrent(&s.Segment.All, segments)
+	setCurrent(&s.ReservedBytes.All, reserved)
 	return tiled
 }
 
-// to makes now the current value, after so many came. The peak was no more than peak, by the plan, nor than if none had gone.
-func to(s *mem.Stat, now, came, peak int64) {
+// update makes now the current value, after so many came. The peak was no more than peak, by the plan, nor than if none had gone.
+func update(s *mem.Stat, now, came, peak int64) {
 	peak = min(peak, s.Current+came)
 	s.Allocated += came
 	s.Freed += came - (now - s.Current)
@@ -127,8 +127,8 @@ func to(s *mem.Stat, now, came, peak int64) {
 	s.Peak = max(s.Peak, now, peak)
 }
 
-// level makes now the current value.
-func level(s *mem.Stat, now int64) { to(s, now, max(0, now-s.Current), 0) }
+// setCurrent makes now the current value.
+func setCurrent(s *mem.Stat, now int64) { update(s, now, max(0, now-s.Current), 0) }
 
 // Stats implements mem.StatsReporter: the region's, all of it in the large pool, and the fallback's, if it reports them. What is on
 // loan is counted when Stats is called, which takes as long as there are such blocks. Peaks may be too high, never too low: they are

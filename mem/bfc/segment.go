@@ -37,24 +37,24 @@ func (a *Allocator) step() int64 {
 	return unit
 }
 
-// extend gets a segment in which the request fits, and whose size doubles from one to the next. It reports false if the limit
+// addSegment gets a segment in which the request fits, and whose size doubles from one to the next. It reports false if the limit
 // or the device has no room.
-func (a *Allocator) extend(w *want) (bool, error) {
+func (a *Allocator) addSegment(w *request) (bool, error) {
 	step, room := a.step(), a.room()
 	least := roundUp(w.size, step)
 	if least > room {
 		return false, nil
 	}
 	grown := false
-	for w.size > a.growth {
-		a.growth *= 2
+	for w.size > a.nextSegment {
+		a.nextSegment *= 2
 		grown = true
 	}
 	var ptr driver.Pointer
 	var err error
-	size := min(roundUp(a.growth, step), room)
+	size := min(roundUp(a.nextSegment, step), room)
 	for {
-		if ptr, err = a.ask(size); err == nil || !errors.Is(err, driver.ErrNoMemory) || size == least {
+		if ptr, err = a.deviceAlloc(size); err == nil || !errors.Is(err, driver.ErrNoMemory) || size == least {
 			break
 		}
 		smaller := roundUp(int64(float32(size)*backOff), step)
@@ -70,17 +70,17 @@ func (a *Allocator) extend(w *want) (bool, error) {
 		}
 		return false, fmt.Errorf("bfc: a segment of %d bytes: %w", size, err)
 	}
-	if !grown && a.growth < a.cfg.Limit {
-		a.growth *= 2
+	if !grown && a.nextSegment < a.cfg.Limit {
+		a.nextSegment *= 2
 	}
-	a.add(ptr, size)
+	a.insertSegment(ptr, size)
 	return true, nil
 }
 
-// begin gets the initial segment. On an error nothing is left of the allocator.
-func (a *Allocator) begin() error {
+// allocInitial gets the initial segment. On an error nothing is left of the allocator.
+func (a *Allocator) allocInitial() error {
 	size := a.cfg.Initial
-	ptr, err := a.ask(size)
+	ptr, err := a.deviceAlloc(size)
 	if err != nil {
 		if errors.Is(err, driver.ErrNoMemory) {
 			err = fmt.Errorf("%w: %w", mem.ErrNoMemory, err)
@@ -90,48 +90,48 @@ func (a *Allocator) begin() error {
 		}
 		return fmt.Errorf("bfc: an initial segment of %s: %w", bytesize.Exact(size), err)
 	}
-	a.add(ptr, size)
+	a.insertSegment(ptr, size)
 	a.segments[0].kept = size
 	if !a.cfg.NoGrowth {
-		a.growth = 2 * size
+		a.nextSegment = 2 * size
 	}
 	return nil
 }
 
-// ask gets memory from the device.
-func (a *Allocator) ask(size int64) (driver.Pointer, error) {
+// deviceAlloc gets memory from the device.
+func (a *Allocator) deviceAlloc(size int64) (driver.Pointer, error) {
 	if a.pages != nil {
 		return a.pages.extend(size)
 	}
 	return a.dev.Alloc(size)
 }
 
-// add makes a free block of memory that came from the device.
-func (a *Allocator) add(ptr driver.Pointer, size int64) {
-	n := a.enter(ptr, size)
+// insertSegment makes a free block of memory that came from the device.
+func (a *Allocator) insertSegment(ptr driver.Pointer, size int64) {
+	n := a.newBlock(ptr, size)
 	i, _ := slices.BinarySearchFunc(a.segments, ptr, func(s segment, ptr driver.Pointer) int { return cmp.Compare(s.ptr, ptr) })
 	if a.pages != nil && len(a.segments) > 0 {
 		seg := &a.segments[0]
 		seg.size += size
 		last := seg.first
-		for a.records[last].next != 0 {
-			last = a.records[last].next
+		for a.blocks[last].next != 0 {
+			last = a.blocks[last].next
 		}
-		a.records[n].prev, a.records[last].next = last, n
+		a.blocks[n].prev, a.blocks[last].next = last, n
 		n = a.coalesce(n, false)
 	} else {
 		a.segments = slices.Insert(a.segments, i, segment{ptr: ptr, size: size, first: n})
 	}
-	a.shelve(n)
+	a.addToBin(n)
 	a.gate.Wake() // what the request leaves may be enough for another
 	a.countSegment(size, 1)
-	a.tell(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
+	a.notify(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
 }
 
-// spare is how many bytes of a segment can go back to the device: none while a block is on loan.
-func (a *Allocator) spare(s *segment) int64 {
-	for n := s.first; n != 0; n = a.records[n].next {
-		if a.records[n].state == live {
+// unusedBytes is how many bytes of a segment can go back to the device: none while a block is on loan.
+func (a *Allocator) unusedBytes(s *segment) int64 {
+	for n := s.first; n != 0; n = a.blocks[n].next {
+		if a.blocks[n].state == live {
 			return 0
 		}
 	}
@@ -140,19 +140,19 @@ func (a *Allocator) spare(s *segment) int64 {
 
 // collect gives unused segments back, all of them, if that and what the limit leaves would do for the request. It reports
 // whether it gave any.
-func (a *Allocator) collect(w *want) bool {
+func (a *Allocator) collect(w *request) bool {
 	if a.cfg.NoCollect {
 		return false
 	}
 	bytes := int64(0)
 	for i := range a.segments {
-		bytes += a.spare(&a.segments[i])
+		bytes += a.unusedBytes(&a.segments[i])
 	}
 	if bytes == 0 || w.size > a.room()+bytes {
 		return false
 	}
 	before := a.stats.ReservedBytes.All.Current
-	if err := a.giveBack(); err != nil {
+	if err := a.releaseUnused(); err != nil {
 		w.cause = err
 	}
 	if a.stats.ReservedBytes.All.Current == before {
@@ -162,42 +162,42 @@ func (a *Allocator) collect(w *want) bool {
 	return true
 }
 
-// giveBack returns every segment without a block on loan to the device, but for what is kept. What the device does not take
+// releaseUnused returns every segment without a block on loan to the device, but for what is kept. What the device does not take
 // stays.
-func (a *Allocator) giveBack() error {
+func (a *Allocator) releaseUnused() error {
 	var refused []error
 	var left segment // what is kept of one range of addresses
 	var stamp uint64
 	a.segments = slices.DeleteFunc(a.segments, func(s segment) bool {
-		spare := a.spare(&s)
+		spare := a.unusedBytes(&s)
 		if spare == 0 {
 			return false
 		}
-		if err := a.release(&s); err != nil {
+		if err := a.releaseSegment(&s); err != nil {
 			refused = append(refused, err)
 			return false
 		}
 		for n := s.first; n != 0; {
-			next := a.records[n].next
-			a.unshelve(n)
+			next := a.blocks[n].next
+			a.removeFromBin(n)
 			n = next
 		}
 		for n := s.first; n != 0; {
-			next := a.records[n].next
-			stamp = max(stamp, a.records[n].freedAt)
-			a.drop(n)
+			next := a.blocks[n].next
+			stamp = max(stamp, a.blocks[n].freedAt)
+			a.deleteBlock(n)
 			n = next
 		}
 		a.countSegment(spare, -1)
-		a.tell(a.segmentAction(mem.ActionSegmentFree), 0, s.ptr+driver.Pointer(s.kept), spare)
+		a.notify(a.segmentAction(mem.ActionSegmentFree), 0, s.ptr+driver.Pointer(s.kept), spare)
 		left = segment{ptr: s.ptr, size: s.kept, kept: s.kept}
 		return true
 	})
 	if left.kept > 0 {
-		left.first = a.enter(left.ptr, left.kept)
-		a.records[left.first].freedAt = stamp
+		left.first = a.newBlock(left.ptr, left.kept)
+		a.blocks[left.first].freedAt = stamp
 		a.segments = append(a.segments, left)
-		a.shelve(left.first)
+		a.addToBin(left.first)
 		a.queue(left.first)
 	}
 	if a.pages != nil {
@@ -206,14 +206,14 @@ func (a *Allocator) giveBack() error {
 	return errors.Join(refused...)
 }
 
-// release gives what is not kept of a segment to the device, which waits for the work that is queued on it.
-func (a *Allocator) release(s *segment) error {
+// releaseSegment gives what is not kept of a segment to the device, which waits for the work that is queued on it.
+func (a *Allocator) releaseSegment(s *segment) error {
 	if a.pages == nil {
 		return a.dev.Free(s.ptr)
 	}
 	var users reuse.Set
-	for n := s.first; n != 0; n = a.records[n].next {
-		users = a.streams.Union(users, a.records[n].past.Users)
+	for n := s.first; n != 0; n = a.blocks[n].next {
+		users = a.streams.Union(users, a.blocks[n].deps.Users)
 	}
 	if err := a.streams.Sync(users); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (a *Allocator) EmptyCache() error {
 	if a.closed {
 		return nil
 	}
-	err := a.giveBack()
+	err := a.releaseUnused()
 	a.gate.Wake()
 	a.verify()
 	if err != nil {
@@ -253,7 +253,7 @@ func (a *Allocator) Close() error {
 	for i := range a.segments {
 		a.segments[i].kept = 0
 	}
-	err := a.giveBack()
+	err := a.releaseUnused()
 	a.gate.Wake()
 	if err == nil && a.pages != nil {
 		err = a.pages.close()

@@ -13,42 +13,42 @@ import (
 // A privatePool serves the requests of captured graphs, or of a user who wants memory apart. Its segments serve no
 // other request, unless it lends; they are given back once it has as many releases as it has had users.
 type privatePool struct {
-	id       mem.PoolID
-	families [2]*family // small and large
-	useCount int        // users: an open Pool, its scopes, and who called BeginAllocateToPool; guarded by Allocator.mu
-	own      int        // of them, the open Pool and its scopes: the others are graphs, which use free memory too
-	requests int        // on their way through the slow path: the pool outlives them
-	closed   bool       // the Pool was closed; changes only with mu and every shard locked
+	id         mem.PoolID
+	blockPools [2]*blockPool // small and large
+	useCount   int           // users: an open Pool, its scopes, and who called BeginAllocateToPool; guarded by Allocator.mu
+	own        int           // of them, the open Pool and its scopes: the others are graphs, which use free memory too
+	requests   int           // on their way through the slow path: the pool outlives them
+	closed     bool          // the Pool was closed; changes only with mu and every shard locked
 
-	homes atomic.Pointer[[]*home] // by stream ID; grows under mu; entries are nil until the pool serves the stream
+	byShard atomic.Pointer[[]*shardPools] // by stream ID; grows under mu; entries are nil until the pool serves the stream
 
 	source   mem.Allocator                // where segments come from; nil: the device
 	segments map[driver.Pointer]mem.Block // the source's blocks, by address; nil if there is no source
 	reserved mem.StatArray                // bytes of segments and mapped pages
 
-	revived map[uint64]uint64 // which loans the blocks are that the last Restore made live again, by their tags
+	firstTags map[uint64]uint64 // which loans the blocks are that the last Restore made live again, by their tags
 }
 
 // inGraphs reports whether graphs use the pool, whose launches write to free memory of it too. The caller holds mu.
 func (pp *privatePool) inGraphs() bool { return pp.useCount > pp.own }
 
-// A home is a private pool's place in a shard.
-type home struct {
+// A shardPools is a private pool's place in a shard.
+type shardPools struct {
 	sh    *shard
-	pools [2]*pool // small and large; nil until used; guarded by the shard's lock
+	pools [2]*shardPool // small and large; nil until used; guarded by the shard's lock
 }
 
 func newPrivatePool(id mem.PoolID) *privatePool {
 	pp := &privatePool{id: id}
-	for class := range pp.families {
-		pp.families[class] = &family{id: id, owner: pp, class: class}
+	for class := range pp.blockPools {
+		pp.blockPools[class] = &blockPool{id: id, owner: pp, class: class}
 	}
 	return pp
 }
 
-// home is the pool's place in a shard, or nil. Any lock will do, or none.
-func (pp *privatePool) home(shard int) *home {
-	if homes := pp.homes.Load(); homes != nil && shard < len(*homes) {
+// inShard is the pool's place in a shard, or nil. Any lock will do, or none.
+func (pp *privatePool) inShard(shard int) *shardPools {
+	if homes := pp.byShard.Load(); homes != nil && shard < len(*homes) {
 		return (*homes)[shard]
 	}
 	return nil
@@ -58,8 +58,8 @@ func (pp *privatePool) home(shard int) *home {
 var errTooManyPools = fmt.Errorf("caching: requests on one stream go to more than %d private pools: close some", maxPools/2)
 
 // poolIn is the pool of a class of pp in a shard. It is made if need be. The caller holds mu and the shard.
-func (pp *privatePool) poolIn(sh *shard, class int) (*pool, error) {
-	h := pp.home(sh.index)
+func (pp *privatePool) poolIn(sh *shard, class int) (*shardPool, error) {
+	h := pp.inShard(sh.index)
 	if h != nil && h.pools[class] != nil {
 		return h.pools[class], nil
 	}
@@ -67,17 +67,17 @@ func (pp *privatePool) poolIn(sh *shard, class int) (*pool, error) {
 		return nil, errTooManyPools
 	}
 	if h == nil {
-		var old []*home
-		if homes := pp.homes.Load(); homes != nil {
+		var old []*shardPools
+		if homes := pp.byShard.Load(); homes != nil {
 			old = *homes
 		}
-		grown := make([]*home, max(sh.index+1, len(old)))
+		grown := make([]*shardPools, max(sh.index+1, len(old)))
 		copy(grown, old)
-		h = &home{sh: sh}
+		h = &shardPools{sh: sh}
 		grown[sh.index] = h
-		pp.homes.Store(&grown)
+		pp.byShard.Store(&grown)
 	}
-	h.pools[class] = sh.addPool(pp.families[class])
+	h.pools[class] = sh.addPool(pp.blockPools[class])
 	return h.pools[class], nil
 }
 
@@ -89,15 +89,15 @@ func classOf(rounded int64) int {
 	return classLarge
 }
 
-// rise and fall count what a private pool has reserved.
-func (f *family) rise(n int64) {
+// addReserved and fall count what a private pool has reserved.
+func (f *blockPool) addReserved(n int64) {
 	if f.owner != nil {
 		f.owner.reserved.All.Increase(n)
 		f.owner.ofClass(f.class).Increase(n)
 	}
 }
 
-func (f *family) fall(n int64) {
+func (f *blockPool) subReserved(n int64) {
 	if f.owner != nil {
 		f.owner.reserved.All.Decrease(n)
 		f.owner.ofClass(f.class).Decrease(n)
@@ -167,7 +167,7 @@ func (a *Allocator) NeverSplit(id mem.PoolID) {
 
 // neverSplit marks a pool, and what it has in each shard. The caller holds mu and every shard.
 func (a *Allocator) neverSplit(pp *privatePool) {
-	for _, f := range pp.families {
+	for _, f := range pp.blockPools {
 		f.noSplit = true
 		for _, p := range a.poolsOf(f) {
 			p.noSplit = true
@@ -193,12 +193,12 @@ func (a *Allocator) CheckPoolLive(id mem.PoolID, live []driver.Pointer) error {
 	found := make([]bool, len(expected))
 	var failures []error
 	for _, sh := range a.live {
-		if pp.home(sh.index) == nil {
+		if pp.inShard(sh.index) == nil {
 			continue
 		}
 		for ref := range blockRef(sh.slab.n) {
 			blk := sh.slab.at(ref)
-			if blk.state != stateLive || sh.pools[blk.pool].family.owner != pp {
+			if blk.state != stateLive || sh.pools[blk.pool].blockPool.owner != pp {
 				continue
 			}
 			if i, ok := slices.BinarySearch(expected, blk.ptr); ok {
@@ -232,7 +232,7 @@ func (a *Allocator) releaseFreeablePools() error {
 // releaseAll gives back what a private pool has free, and forgets it if it has no users and holds nothing. The caller
 // holds mu and every shard.
 func (a *Allocator) releaseAll(pp *privatePool) error {
-	err := errors.Join(a.releaseFamily(pp.families[0]), a.releaseFamily(pp.families[1]))
+	err := errors.Join(a.releaseBlockPool(pp.blockPools[0]), a.releaseBlockPool(pp.blockPools[1]))
 	a.forget(pp)
 	return err
 }
@@ -244,18 +244,18 @@ func (a *Allocator) forget(pp *privatePool) {
 		return
 	}
 	delete(a.private, pp.id)
-	for _, f := range pp.families {
+	for _, f := range pp.blockPools {
 		for _, p := range a.poolsOf(f) {
 			p.sh.dropPool(p)
 		}
 	}
-	pp.homes.Store(nil)
+	pp.byShard.Store(nil)
 }
 
 // holds reports whether a private pool has memory or addresses, or a request is about to get it some.
 func (a *Allocator) holds(pp *privatePool) bool {
-	for _, f := range pp.families {
-		if f.reserved > 0 || slices.ContainsFunc(a.poolsOf(f), func(p *pool) bool { return len(p.unmapped) > 0 }) {
+	for _, f := range pp.blockPools {
+		if f.reserved > 0 || slices.ContainsFunc(a.poolsOf(f), func(p *shardPool) bool { return len(p.unmapped) > 0 }) {
 			return true
 		}
 	}

@@ -20,15 +20,15 @@ const (
 	free              // a free block, in its bin
 )
 
-// A record is what the allocator knows of a block.
-type record struct {
+// A block is what the allocator knows of a block.
+type block struct {
 	ptr         driver.Pointer
 	size        int64 // a multiple of unit
 	left, right ref   // its children in the bin, while it is free
 	prev, next  ref   // its neighbours in the segment
-	asked       int64 // bytes; of a free block, by its last user, if it has not merged since
+	requested   int64 // bytes; of a free block, by its last user, if it has not merged since
 
-	past    reuse.Dependencies // while free: who may still touch it; while live: its stream
+	deps    reuse.Dependencies // while free: who may still touch it; while live: its stream
 	freedAt uint64             // while free: the counter at its free; 0: none, or the safe frontier has passed it
 	stream  driver.StreamID    // while live: that it was allocated for
 	gen     uint32             // counts the loans; never 0 of a live block
@@ -36,41 +36,41 @@ type record struct {
 	queued  bool // in Allocator.timed
 }
 
-func (r *record) shares() bool { return r.prev != 0 || r.next != 0 }
+func (r *block) shares() bool { return r.prev != 0 || r.next != 0 }
 
-// enter returns a record for a free block. It may move all records.
-func (a *Allocator) enter(ptr driver.Pointer, size int64) ref {
+// newBlock returns a record for a free block. It may move all records.
+func (a *Allocator) newBlock(ptr driver.Pointer, size int64) ref {
 	var n ref
-	if last := len(a.vacant) - 1; last >= 0 {
-		n, a.vacant = a.vacant[last], a.vacant[:last]
+	if last := len(a.unused) - 1; last >= 0 {
+		n, a.unused = a.unused[last], a.unused[:last]
 	} else {
-		n = ref(len(a.records))
-		a.records = append(a.records, record{})
+		n = ref(len(a.blocks))
+		a.blocks = append(a.blocks, block{})
 	}
-	r := &a.records[n]
-	*r = record{ptr: ptr, size: size, state: free, gen: r.gen, queued: r.queued}
+	r := &a.blocks[n]
+	*r = block{ptr: ptr, size: size, state: free, gen: r.gen, queued: r.queued}
 	return n
 }
 
-// drop gives a record up.
-func (a *Allocator) drop(n ref) {
-	r := &a.records[n]
-	*r = record{gen: r.gen, queued: r.queued}
-	a.vacant = append(a.vacant, n)
+// deleteBlock gives a record up.
+func (a *Allocator) deleteBlock(n ref) {
+	r := &a.blocks[n]
+	*r = block{gen: r.gen, queued: r.queued}
+	a.unused = append(a.unused, n)
 }
 
-// shelve puts a free block into its bin, and unshelve takes it out. Its neighbours do not change in between.
-func (a *Allocator) shelve(n ref) {
-	a.bins.insert(a.records, n)
-	if r := &a.records[n]; r.shares() && a.pages == nil {
+// addToBin puts a free block into its bin, and unshelve takes it out. Its neighbours do not change in between.
+func (a *Allocator) addToBin(n ref) {
+	a.bins.insert(a.blocks, n)
+	if r := &a.blocks[n]; r.shares() && a.pages == nil {
 		a.stats.InactiveSplit.All.Increase(1)
 		a.stats.InactiveSplitBytes.All.Increase(r.size)
 	}
 }
 
-func (a *Allocator) unshelve(n ref) {
-	a.bins.remove(a.records, n)
-	if r := &a.records[n]; r.shares() && a.pages == nil {
+func (a *Allocator) removeFromBin(n ref) {
+	a.bins.remove(a.blocks, n)
+	if r := &a.blocks[n]; r.shares() && a.pages == nil {
 		a.stats.InactiveSplit.All.Decrease(1)
 		a.stats.InactiveSplitBytes.All.Decrease(r.size)
 	}
@@ -78,15 +78,15 @@ func (a *Allocator) unshelve(n ref) {
 
 // split cuts the end off a block that is in no bin, so that size bytes are left, and shelves what it cut off.
 func (a *Allocator) split(n ref, size int64) {
-	rest := a.enter(a.records[n].ptr+driver.Pointer(size), a.records[n].size-size)
-	r, x := &a.records[n], &a.records[rest]
-	x.past, x.freedAt = r.past, r.freedAt
+	rest := a.newBlock(a.blocks[n].ptr+driver.Pointer(size), a.blocks[n].size-size)
+	r, x := &a.blocks[n], &a.blocks[rest]
+	x.deps, x.freedAt = r.deps, r.freedAt
 	x.prev, x.next = n, r.next
 	if x.next != 0 {
-		a.records[x.next].prev = rest
+		a.blocks[x.next].prev = rest
 	}
 	r.next, r.size = rest, size
-	a.shelve(rest)
+	a.addToBin(rest)
 	a.queue(rest)
 }
 
@@ -95,15 +95,15 @@ func (a *Allocator) split(n ref, size int64) {
 // block itself be below it. Below it there may be several in a row that have not merged yet.
 func (a *Allocator) coalesce(n ref, force bool) ref {
 	mergeable := func(beside ref, force bool) bool {
-		r := &a.records[beside]
-		return beside != 0 && r.state == free && (force || r.freedAt == 0 && a.records[n].freedAt == 0)
+		r := &a.blocks[beside]
+		return beside != 0 && r.state == free && (force || r.freedAt == 0 && a.blocks[n].freedAt == 0)
 	}
-	for next, f := a.records[n].next, force; mergeable(next, f); next, f = a.records[n].next, false {
-		a.unshelve(next)
+	for next, f := a.blocks[n].next, force; mergeable(next, f); next, f = a.blocks[n].next, false {
+		a.removeFromBin(next)
 		a.merge(n, next)
 	}
-	for prev, f := a.records[n].prev, force; mergeable(prev, f); prev, f = a.records[n].prev, false {
-		a.unshelve(prev)
+	for prev, f := a.blocks[n].prev, force; mergeable(prev, f); prev, f = a.blocks[n].prev, false {
+		a.removeFromBin(prev)
 		a.merge(prev, n)
 		n = prev
 	}
@@ -112,19 +112,19 @@ func (a *Allocator) coalesce(n ref, force bool) ref {
 
 // merge adds the block after n to n. Neither is in a bin.
 func (a *Allocator) merge(n, next ref) {
-	r, x := &a.records[n], &a.records[next]
+	r, x := &a.blocks[n], &a.blocks[next]
 	r.size += x.size
-	r.asked = 0
-	r.past = a.streams.Merge(r.past, x.past)
+	r.requested = 0
+	r.deps = a.streams.Merge(r.deps, x.deps)
 	r.freedAt = max(r.freedAt, x.freedAt)
 	if r.next = x.next; r.next != 0 {
-		a.records[r.next].prev = n
+		a.blocks[r.next].prev = n
 	}
-	a.drop(next)
+	a.deleteBlock(next)
 }
 
-// block is what callers have of a live record. The tag is never 0.
-func (r *record) block(n ref) mem.Block {
+// handle is what callers have of a live record. The tag is never 0.
+func (r *block) handle(n ref) mem.Block {
 	return mem.Block{Ptr: r.ptr, Size: r.size, Tag: uint64(r.gen)<<32 | uint64(n)}
 }
 
@@ -132,9 +132,9 @@ func (r *record) block(n ref) mem.Block {
 func (a *Allocator) lookup(b mem.Block) ref {
 	n, gen := ref(b.Tag), uint32(b.Tag>>32)
 	fact := "no block of this allocator"
-	if n != 0 && int(n) < len(a.records) && gen != 0 {
-		switch r := &a.records[n]; {
-		case r.state == live && r.block(n) == b:
+	if n != 0 && int(n) < len(a.blocks) && gen != 0 {
+		switch r := &a.blocks[n]; {
+		case r.state == live && r.handle(n) == b:
 			return n
 		case gen < r.gen || gen == r.gen && r.state != live:
 			fact = "freed already, or no block of this allocator"

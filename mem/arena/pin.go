@@ -19,7 +19,7 @@ type Hold struct {
 func (a *Arena) Pin() *Hold {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.holds++
+	a.pins++
 	return &Hold{a: a}
 }
 
@@ -29,7 +29,7 @@ func (h *Hold) Release() {
 	defer h.a.mu.Unlock()
 	if !h.released {
 		h.released = true
-		h.a.holds--
+		h.a.pins--
 	}
 }
 
@@ -46,9 +46,9 @@ func (a *Arena) Freeze(s driver.Stream) error {
 	}
 	kept := a.order[:0]
 	for _, i := range a.order {
-		r := &a.records[i]
+		r := &a.blocks[i]
 		if r.state == child {
-			r.place = uint32(len(kept))
+			r.orderIndex = uint32(len(kept))
 			kept = append(kept, i)
 			continue
 		}

@@ -7,35 +7,35 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A pool is the free memory of one family in one shard.
-type pool struct {
-	free     freeSet
-	unmapped []blockRef // by address
-	family   *family
-	sh       *shard
-	index    uint16 // in shard.pools
-	class    int    // classSmall or classLarge
-	noSplit  bool   // as its family's
-	stats    *classStats
+// A shardPool is the free memory of one family in one shard.
+type shardPool struct {
+	free      freeSet
+	unmapped  []blockRef // by address
+	blockPool *blockPool
+	sh        *shard
+	index     uint16 // in shard.pools
+	class     int    // classSmall or classLarge
+	noSplit   bool   // as its family's
+	stats     *classStats
 
-	lent []uint64 // tags of blocks that the default pool has borrowed; some may be back: see borrow.go
+	borrowedTags []uint64 // tags of blocks that the default pool has borrowed; some may be back: see borrow.go
 }
 
-func (p *pool) small() bool { return p.class == classSmall }
+func (p *shardPool) small() bool { return p.class == classSmall }
 
-// A family is the pools of one kind, small or large, in all shards: what PyTorch calls a BlockPool.
-type family struct {
+// A blockPool is the pools of one kind, small or large, in all shards: what PyTorch calls a BlockPool.
+type blockPool struct {
 	id       mem.PoolID
 	owner    *privatePool // nil in the default pool
 	class    int
 	noSplit  bool         // free blocks are handed out whole
-	calls    atomic.Int64 // searches for free blocks, counted while garbage collection is on
+	searches atomic.Int64 // searches for free blocks, counted while garbage collection is on
 	reserved int64        // bytes of segments and mapped pages; guarded by Allocator.mu
 }
 
 // find takes the best free block for a rounded size out of the free set, or returns 0: the smallest that fits, the
 // lowest of those. Among expandable blocks, one that could grow counts with the size it could grow to.
-func (p *pool) find(size int64, expandable bool) (blockRef, *block) {
+func (p *shardPool) find(size int64, expandable bool) (blockRef, *block) {
 	e, c := p.free.best(size)
 	if e.word == 0 {
 		return 0, nil
@@ -45,7 +45,7 @@ func (p *pool) find(size int64, expandable bool) (blockRef, *block) {
 	if blk.expandable {
 		if !expandable {
 			// Expandable segments have been turned off since: only ordinary blocks will do.
-			p.free.settle()
+			p.free.insertHot()
 			for c = p.free.lowerBound(size); c.ok() && blk.expandable; {
 				if c = p.free.next(c); c.ok() {
 					ref = c.entry().ref()
@@ -55,13 +55,13 @@ func (p *pool) find(size int64, expandable bool) (blockRef, *block) {
 			if !c.ok() {
 				return 0, nil
 			}
-		} else if reach := p.reach(blk); reach > blk.size() {
+		} else if reach := p.growableSize(blk); reach > blk.size() {
 			// The block could grow, so it counts as larger than it is: a larger one that cannot grow so far is better.
-			p.free.settle()
+			p.free.insertHot()
 			c = p.free.lowerBound(size)
 			for next := p.free.next(c); next.ok() && blk.expandable; next = p.free.next(next) {
 				candidate := p.sh.slab.at(next.entry().ref())
-				r := p.reach(candidate)
+				r := p.growableSize(candidate)
 				if r >= reach {
 					break
 				}
@@ -81,8 +81,8 @@ func (p *pool) find(size int64, expandable bool) (blockRef, *block) {
 	return ref, blk
 }
 
-// reach is the size of a free block with the unmapped span that follows it.
-func (p *pool) reach(blk *block) int64 {
+// growableSize is the size of a free block with the unmapped span that follows it.
+func (p *shardPool) growableSize(blk *block) int64 {
 	if blk.next != 0 {
 		if next := p.sh.slab.at(blk.next); next.state == stateUnmapped {
 			return blk.size() + next.size()
@@ -91,17 +91,17 @@ func (p *pool) reach(blk *block) int64 {
 	return blk.size()
 }
 
-// hand makes a block that is in no set live; if cut, it puts what is more than size into the free set.
-func (p *pool) hand(ref blockRef, blk *block, size, requested int64, cut bool) mem.Block {
+// allocateBlock makes a block that is in no set live; if cut, it puts what is more than size into the free set.
+func (p *shardPool) allocateBlock(ref blockRef, blk *block, size, requested int64, cut bool) mem.Block {
 	sh := p.sh
-	sh.stats.touch()
+	sh.stats.markChanged()
 	cfg := &sh.a.cfg
 	wasSplit := blk.isSplit()
 	if cut {
 		// The new record is the front, which goes on loan; the old one is the rest.
 		restRef, rest := ref, blk
-		ref, blk = sh.slab.take()
-		blk.make(rest.ptr, size, rest.prev, restRef, rest.pool)
+		ref, blk = sh.slab.newBlock()
+		blk.init(rest.ptr, size, rest.prev, restRef, rest.pool)
 		if rest.expandable {
 			sh.slab.inSegment(ref, sh.slab.coldAt(restRef).segment)
 		}
@@ -116,7 +116,7 @@ func (p *pool) hand(ref blockRef, blk *block, size, requested int64, cut bool) m
 			if wasSplit {
 				p.stats.sub(inactiveSplitBytes, size)
 			} else {
-				p.stats.split(rest.size())
+				p.stats.countSplit(rest.size())
 			}
 		}
 	} else if wasSplit && !blk.expandable {
@@ -126,7 +126,7 @@ func (p *pool) hand(ref blockRef, blk *block, size, requested int64, cut bool) m
 	blk.state = stateLive
 	blk.setRequested(requested)
 	blk.gen++
-	p.stats.loan(blk.size(), requested)
+	p.stats.countAllocation(blk.size(), requested)
 	if blk.size() >= cfg.MaxSplitSize {
 		p.stats.add(oversizeAllocations, 1)
 	}
@@ -137,8 +137,8 @@ func (p *pool) hand(ref blockRef, blk *block, size, requested int64, cut bool) m
 }
 
 // freeRequested counts a block as no longer on loan.
-func (p *pool) freeRequested(blk *block) {
-	p.sh.stats.touch()
+func (p *shardPool) freeRequested(blk *block) {
+	p.sh.stats.markChanged()
 	p.stats.sub(allocation, 1)
 	p.stats.sub(allocatedBytes, blk.size())
 	if blk.size() >= p.sh.a.cfg.MaxSplitSize {
@@ -149,10 +149,10 @@ func (p *pool) freeRequested(blk *block) {
 	}
 }
 
-// release makes a live or pending block free: it swallows its free neighbours and enters the free set.
-func (p *pool) release(ref blockRef, blk *block) {
+// freeBlock makes a live or pending block free: it swallows its free neighbours and enters the free set.
+func (p *shardPool) freeBlock(ref blockRef, blk *block) {
 	sh := p.sh
-	sh.stats.touch()
+	sh.stats.markChanged()
 	if sh.a.observer != nil {
 		sh.a.observe(mem.ActionFreeCompleted, p, blk.ptr, blk.requested())
 	}
@@ -165,10 +165,10 @@ func (p *pool) release(ref blockRef, blk *block) {
 	prevState, nextState := prev.state, next.state
 	var merged, mergedBytes int64
 	if prevState == stateFree {
-		merged, mergedBytes = 1, p.swallow(ref, blk, blk.prev, prev)
+		merged, mergedBytes = 1, p.mergeNeighbor(ref, blk, blk.prev, prev)
 	}
 	if nextState == stateFree {
-		merged, mergedBytes = merged+1, mergedBytes+p.swallow(ref, blk, blk.next, next)
+		merged, mergedBytes = merged+1, mergedBytes+p.mergeNeighbor(ref, blk, blk.next, next)
 	}
 	p.putFree(ref, blk)
 	if !blk.expandable {
@@ -182,16 +182,16 @@ func (p *pool) release(ref blockRef, blk *block) {
 	p.stats.sub(requestedBytes, blk.requested())
 }
 
-func (p *pool) putFree(ref blockRef, blk *block) {
+func (p *shardPool) putFree(ref blockRef, blk *block) {
 	blk.state = stateFree
 	if p.sh.a.aged.Load() {
-		p.sh.slab.coldAt(ref).gcBase = p.family.calls.Load()
+		p.sh.slab.coldAt(ref).gcBase = p.blockPool.searches.Load()
 	}
 	p.free.insert(blk.size(), uint64(blk.ptr), ref)
 }
 
-// swallow merges a neighbour, which is free or unmapped, into blk, which is in no set, and returns the neighbour's size.
-func (p *pool) swallow(ref blockRef, blk *block, other blockRef, o *block) int64 {
+// mergeNeighbor merges a neighbour, which is free or unmapped, into blk, which is in no set, and returns the neighbour's size.
+func (p *shardPool) mergeNeighbor(ref blockRef, blk *block, other blockRef, o *block) int64 {
 	slab := &p.sh.slab
 	if o.state == stateFree {
 		p.free.remove(o.size(), uint64(o.ptr))
@@ -208,16 +208,16 @@ func (p *pool) swallow(ref blockRef, blk *block, other blockRef, o *block) int64
 	}
 	size := o.size()
 	blk.setSize(blk.size() + size)
-	slab.give(other)
+	slab.freeBlock(other)
 	return size
 }
 
-// merge swallows the neighbours of blk that are in the given state.
-func (p *pool) merge(ref blockRef, blk *block, state blockState) {
+// mergeNeighbors swallows the neighbours of blk that are in the given state.
+func (p *shardPool) mergeNeighbors(ref blockRef, blk *block, state blockState) {
 	if prev := p.sh.slab.at(blk.prev); prev.state == state {
-		p.swallow(ref, blk, blk.prev, prev)
+		p.mergeNeighbor(ref, blk, blk.prev, prev)
 	}
 	if next := p.sh.slab.at(blk.next); next.state == state {
-		p.swallow(ref, blk, blk.next, next)
+		p.mergeNeighbor(ref, blk, blk.next, next)
 	}
 }

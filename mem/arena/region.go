@@ -12,15 +12,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A ground is a region that an arena shares with its children.
-type ground struct {
+// A sharedRegion is a region that an arena shares with its children.
+type sharedRegion struct {
 	base driver.Pointer
 
 	mu sync.Mutex // a region is for one goroutine at a time
 	r  *region.Region
 }
 
-func openGround(dev driver.Device, cfg Config) (*ground, error) {
+func openRegion(dev driver.Device, cfg Config) (*sharedRegion, error) {
 	r, err := region.Open(dev, region.Options{Size: cfg.Size, Page: cfg.Page, Bounce: cfg.Bounce})
 	switch {
 	case noMemory(err):
@@ -31,12 +31,12 @@ func openGround(dev driver.Device, cfg Config) (*ground, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ground{base: r.Base(), r: r}, nil
+	return &sharedRegion{base: r.Base(), r: r}, nil
 }
 
-func (g *ground) size() int64 { return g.r.Size() }
+func (g *sharedRegion) size() int64 { return g.r.Size() }
 
-func (g *ground) move(s driver.Stream, moves []region.Move) (n int, err error) {
+func (g *sharedRegion) move(s driver.Stream, moves []region.Move) (n int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.r.Move(s, moves)
@@ -45,9 +45,9 @@ func (g *ground) move(s driver.Stream, moves []region.Move) (n int, err error) {
 // AddPeer implements mem.PeerAdder: the pages of the region, those that it has and those that it will get, are mapped for dev
 // too, whichever arena of the region is asked. Without pages there are none.
 func (a *Arena) AddPeer(dev driver.Device) error {
-	a.ground.mu.Lock()
-	defer a.ground.mu.Unlock()
-	if err := a.ground.r.AddPeer(dev); err != nil {
+	a.region.mu.Lock()
+	defer a.region.mu.Unlock()
+	if err := a.region.r.AddPeer(dev); err != nil {
 		return fmt.Errorf("arena: AddPeer: %w", err)
 	}
 	return nil
@@ -55,9 +55,9 @@ func (a *Arena) AddPeer(dev driver.Device) error {
 
 // ExportPages implements mem.PageExporter. Without pages nothing is mapped.
 func (a *Arena) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
-	a.ground.mu.Lock()
-	defer a.ground.mu.Unlock()
-	if base, pages, err = a.ground.r.ExportPages(p, size); err != nil {
+	a.region.mu.Lock()
+	defer a.region.mu.Unlock()
+	if base, pages, err = a.region.r.ExportPages(p, size); err != nil {
 		err = fmt.Errorf("arena: ExportPages: %w", err)
 	}
 	return base, pages, err
@@ -72,13 +72,13 @@ func (a *Arena) extend(end int64) error {
 		return nil
 	}
 	end = roundUp(end, a.cfg.Page)
-	a.ground.mu.Lock()
-	defer a.ground.mu.Unlock()
-	err := a.ground.r.Extend(a.pointer(end))
+	a.region.mu.Lock()
+	defer a.region.mu.Unlock()
+	err := a.region.r.Extend(a.pointer(end))
 	if err == nil {
 		a.backed = end
 	}
-	a.countReserved(a.ground.r.Reserved())
+	a.countReserved(a.region.r.Reserved())
 	return err
 }
 
@@ -113,11 +113,11 @@ func (a *Arena) trim() error {
 		a.holes.TakeAt(tail.At, tail.Size)
 		a.holes.Give(tail.At, tail.Size, reuse.Dependencies{})
 	}
-	a.ground.mu.Lock()
-	defer a.ground.mu.Unlock()
+	a.region.mu.Lock()
+	defer a.region.mu.Unlock()
 	a.backed = min(a.backed, end) // what cannot be given back is mapped anew before it is used
-	err := a.ground.r.Trim(a.pointer(end))
-	a.countReserved(a.ground.r.Reserved())
+	err := a.region.r.Trim(a.pointer(end))
+	a.countReserved(a.region.r.Reserved())
 	return err
 }
 

@@ -81,7 +81,7 @@ func TestTooManyPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	sh := (*a.shards.Load())[s.ID()]
-	sh.pools = append(sh.pools, make([]*pool, maxPools-len(sh.pools))...)
+	sh.pools = append(sh.pools, make([]*shardPool, maxPools-len(sh.pools))...)
 	p := a.NewPool(PoolOptions{})
 	if _, err := p.Alloc(s, 512); !errors.Is(err, errTooManyPools) {
 		t.Errorf("a request to one pool too many: %v", err)

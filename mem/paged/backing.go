@@ -20,12 +20,12 @@ func (s *shortage) Unwrap() error { return driver.ErrNoMemory }
 
 func (s *shortage) Error() string { return fmt.Sprintf("paged: no memory for %d granules", s.need) }
 
-// back puts memory behind the granules [from, to) of a region. Pages that were idle are in Allocator.taken, for settle or
+// backRange puts memory behind the granules [from, to) of a region. Pages that were idle are in Allocator.taken, for settle or
 // forgo. It returns the past of what came from elsewhere. If it fails, what is in use is the same as before.
-func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32) (past reuse.Dependencies, err error) {
-	if !r.driver {
+func (a *Allocator) backRange(r *request, rg *region, number uint16, from, to uint32) (deps reuse.Dependencies, err error) {
+	if !r.mayCallDriver {
 		if nothing, stale := a.missing(rg, from, to); nothing+stale > 0 {
-			return past, errHeld // before idle pages have lost their places
+			return deps, errFlushFirst // before idle pages have lost their places
 		}
 	}
 	a.taken = a.taken[:0]
@@ -40,12 +40,12 @@ func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32)
 		mp := &a.mappings[m]
 		switch {
 		case mp.blocks > 0:
-			past = a.streams.Merge(past, mp.base)
-		case a.avoids(r.avoid, a.streams.Union(a.pastAt(m).Users, mp.past.Users)):
-			a.forgo()
-			return past, errApart
+			deps = a.streams.Merge(deps, mp.pageDeps)
+		case a.avoids(r.avoid, a.streams.Union(a.depsAt(m).Users, mp.deps.Users)):
+			a.releaseTaken()
+			return deps, errCaptured
 		case a.pages[mp.page].user == 0:
-			past = a.streams.Merge(a.streams.Merge(past, a.pastAt(m)), mp.past)
+			deps = a.streams.Merge(a.streams.Merge(deps, a.depsAt(m)), mp.deps)
 			a.fromIdle(mp.page, m)
 			a.taken = append(a.taken, m)
 			taken += int64(mp.n)
@@ -56,33 +56,33 @@ func (a *Allocator) back(r *request, rg *region, number uint16, from, to uint32)
 	}
 	switch {
 	case need == 0:
-		return past, nil
-	case !r.driver:
-		err = errHeld
-	case need > a.most-a.used:
+		return deps, nil
+	case !r.mayCallDriver:
+		err = errFlushFirst
+	case need > a.maxGranules-a.used:
 		err = &shortage{need: need + taken}
 	default:
-		if past, err = a.fill(r, rg, number, from, to, past); err == nil {
-			return past, nil
+		if deps, err = a.fill(r, rg, number, from, to, deps); err == nil {
+			return deps, nil
 		}
 		if short, ok := err.(*shortage); ok {
 			short.need = need + taken
 		}
 	}
-	a.forgo()
-	return past, err
+	a.releaseTaken()
+	return deps, err
 }
 
-// pastAt is what may still touch a page that a mapping comes to use, beyond what holes there know of.
-func (a *Allocator) pastAt(m mref) reuse.Dependencies {
-	if p := &a.pages[a.mappings[m].page]; p.home != m {
-		return p.past
+// depsAt is what may still touch a page that a mapping comes to use, beyond what holes there know of.
+func (a *Allocator) depsAt(m mref) reuse.Dependencies {
+	if p := &a.pages[a.mappings[m].page]; p.counted != m {
+		return p.deps
 	}
-	return a.mappings[m].base
+	return a.mappings[m].pageDeps
 }
 
-// forgo makes pages idle again that were taken for a block which comes to nothing.
-func (a *Allocator) forgo() {
+// releaseTaken makes pages idle again that were taken for a block which comes to nothing.
+func (a *Allocator) releaseTaken() {
 	for _, m := range a.taken {
 		a.toIdle(a.mappings[m].page, true)
 	}
@@ -90,13 +90,13 @@ func (a *Allocator) forgo() {
 }
 
 // fill puts memory behind those granules that have none of their own: page after page, each run of them by one call.
-func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32, past reuse.Dependencies) (reuse.Dependencies, error) {
+func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies) (reuse.Dependencies, error) {
 	rg.extend(to)
 	a.waits.mark()
 	for g := from; g < to; g++ {
 		if m := rg.at[g]; m != 0 && a.mappings[m].blocks == 0 && a.pages[a.mappings[m].page].user != m {
-			if err := a.unmap(m, !r.hasty); err != nil {
-				return past, err
+			if err := a.unmap(m, !r.noWait); err != nil {
+				return deps, err
 			}
 			r.stale = true
 		}
@@ -111,17 +111,17 @@ func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32,
 			run++
 		}
 		var err error
-		if past, err = a.fillRun(r, rg, number, g, run, past); err != nil {
-			return past, err
+		if deps, err = a.fillRun(r, rg, number, g, run, deps); err != nil {
+			return deps, err
 		}
 		g = run
 	}
-	return past, nil
+	return deps, nil
 }
 
 // fillRun maps pages to the granules [from, to), where there is nothing. At addresses that no block has reached, the last page
 // may be larger than what is left: the next block comes there.
-func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint32, past reuse.Dependencies) (reuse.Dependencies, error) {
+func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies) (reuse.Dependencies, error) {
 	a.chosen, a.pieces = a.chosen[:0], a.pieces[:0]
 	for g := from; g < to; {
 		order := a.largest()
@@ -131,7 +131,7 @@ func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint
 		i, err := a.choose(r, order)
 		if err != nil {
 			a.unchoose()
-			return past, err
+			return deps, err
 		}
 		a.chosen = append(a.chosen, i)
 		a.pieces = append(a.pieces, a.pages[i].handle)
@@ -140,23 +140,23 @@ func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint
 	if err := a.vm.Map(rg.base+driver.Pointer(int64(from)*a.granule), a.pieces...); err != nil {
 		a.unchoose()
 		if errors.Is(err, driver.ErrNoMemory) {
-			return past, &shortage{cause: err}
+			return deps, &shortage{cause: err}
 		}
-		return past, fmt.Errorf("paged: map %d pages: %w", len(a.pieces), err)
+		return deps, fmt.Errorf("paged: map %d pages: %w", len(a.pieces), err)
 	}
 	g := from
 	for _, i := range a.chosen {
-		m := a.enter(i, number, g)
-		past = a.streams.Merge(past, a.pastAt(m))
+		m := a.addMapping(i, number, g)
+		deps = a.streams.Merge(deps, a.depsAt(m))
 		a.pages[i].user = m
-		if a.pages[i].home == 0 {
-			a.settle(m)
+		if a.pages[i].counted == 0 {
+			a.setCounted(m)
 		}
 		a.taken = append(a.taken, m)
 		g += a.mappings[m].n
 	}
 	a.chosen = a.chosen[:0]
-	return past, nil
+	return deps, nil
 }
 
 // chosenUser is the user of a page that is about to be mapped.
@@ -165,11 +165,11 @@ const chosenUser = ^mref(0)
 // choose returns a page of an order, or of a lower one if there is none: the idle one that was used longest ago; a new one, if
 // no more is in use then than was before; or a new one for an idle page of another order, which is dropped.
 func (a *Allocator) choose(r *request, order int) (pref, error) {
-	a.sweep()
+	a.retryDrops()
 	for {
 		n := int64(1) << order
-		spare := r.stale && a.created+n <= min(a.most, a.mostUsed+a.cfg.Spare>>a.shift)
-		if i := a.oldestOf(order, r.avoid); i != 0 && !spare && !(a.cfg.NoAliases && r.hasty) {
+		spare := r.stale && a.created+n <= min(a.maxGranules, a.mostUsed+a.cfg.Spare>>a.shift)
+		if i := a.oldestOf(order, r.avoid); i != 0 && !spare && !(a.cfg.NoAliases && r.noWait) {
 			if a.cfg.NoAliases {
 				if err := a.unmapAll(i); err != nil {
 					return 0, err
@@ -178,9 +178,9 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 			a.fromIdle(i, chosenUser)
 			return i, nil
 		}
-		room := a.created+n <= a.most
+		room := a.created+n <= a.maxGranules
 		victim := a.oldestIdle(r.avoid)
-		if r.hasty {
+		if r.noWait {
 			victim = 0
 		}
 		var cause error

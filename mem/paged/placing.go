@@ -13,22 +13,22 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 	at := a.fittingHole(units)
 	if at == 0 {
 		var err error
-		if at, err = a.frontier(r, units); err != nil {
+		if at, err = a.tailFor(r, units); err != nil {
 			return 0, err
 		}
 	}
-	may := r.driver
-	r.driver = false
-	err := a.occupy(r, at, units)
-	if r.driver = may; err == errHeld && may {
-		at = a.elsewhere(at, units)
-		err = a.occupy(r, at, units)
+	may := r.mayCallDriver
+	r.mayCallDriver = false
+	err := a.allocateSpan(r, at, units)
+	if r.mayCallDriver = may; err == errFlushFirst && may {
+		at = a.mappedHole(at, units)
+		err = a.allocateSpan(r, at, units)
 	}
 	switch {
 	case err == nil:
 		return at, nil
 	case errors.Is(err, driver.ErrCapturing):
-		return a.placeApart(r, units, err)
+		return a.placeAvoiding(r, units, err)
 	}
 	var short *shortage
 	if !errors.As(err, &short) {
@@ -39,23 +39,23 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 			return at, nil
 		}
 	}
-	return a.placeThrifty(r, units, short)
+	return a.placeLeastMemory(r, units, short)
 }
 
 const (
-	elsewhereLooks = 64 // holes
-	elsewhereSlack = 8  // times the size that is wanted, at most
+	maxHoles = 64 // holes
+	maxSlack = 8  // times the size that is wanted, at most
 )
 
-// elsewhere returns a hole instead of one where mappings would have to be unmapped, since their pages are in use at other
+// mappedHole returns a hole instead of one where mappings would have to be unmapped, since their pages are in use at other
 // addresses: one of those that fit and need nothing, or the same. Work that repeats so finds a place for each block.
-func (a *Allocator) elsewhere(at ref, units uint32) ref {
-	if _, stale := a.missing(a.granules(a.records.at(at), units)); stale == 0 {
+func (a *Allocator) mappedHole(at ref, units uint32) ref {
+	if _, stale := a.missing(a.granules(a.spans.at(at), units)); stale == 0 {
 		return at
 	}
 	best, looked := at, 0
 	a.eachHole(units, func(other ref, sp *span) bool {
-		if sp.units/elsewhereSlack > units {
+		if sp.units/maxSlack > units {
 			return false
 		}
 		if nothing, stale := a.missing(a.granules(sp, units)); nothing+stale == 0 {
@@ -63,13 +63,13 @@ func (a *Allocator) elsewhere(at ref, units uint32) ref {
 			return false
 		}
 		looked++
-		return looked < elsewhereLooks
+		return looked < maxHoles
 	})
 	return best
 }
 
-// placeThrifty takes the hole that needs the least memory, if there is as much.
-func (a *Allocator) placeThrifty(r *request, units uint32, short *shortage) (ref, error) {
+// placeLeastMemory takes the hole that needs the least memory, if there is as much.
+func (a *Allocator) placeLeastMemory(r *request, units uint32, short *shortage) (ref, error) {
 	var best ref
 	least := short.need
 	a.eachHole(units, func(at ref, sp *span) bool {
@@ -81,9 +81,9 @@ func (a *Allocator) placeThrifty(r *request, units uint32, short *shortage) (ref
 	if best == 0 {
 		return 0, short
 	}
-	err := a.occupy(r, best, units)
+	err := a.allocateSpan(r, best, units)
 	if errors.Is(err, driver.ErrCapturing) {
-		return a.placeApart(r, units, err)
+		return a.placeAvoiding(r, units, err)
 	}
 	return best, err
 }
@@ -112,27 +112,27 @@ func (a *Allocator) missing(rg *region, from, to uint32) (nothing, stale int64) 
 	return nothing, stale
 }
 
-// occupy makes a block of the first units of a hole.
-func (a *Allocator) occupy(r *request, at ref, units uint32) error {
-	sp := a.records.at(at)
-	if a.avoids(r.avoid, sp.past.Users) {
-		return errApart
+// allocateSpan makes a block of the first units of a hole.
+func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
+	sp := a.spans.at(at)
+	if a.avoids(r.avoid, sp.deps.Users) {
+		return errCaptured
 	}
 	rg, from, to := a.granules(sp, units)
-	if !a.share(r, rg, from, to, sp.past.Users) {
-		past, err := a.back(r, rg, sp.region, from, to)
+	if !a.shareMappings(r, rg, from, to, sp.deps.Users) {
+		deps, err := a.backRange(r, rg, sp.region, from, to)
 		if err != nil {
 			return err
 		}
-		if err := a.follow(r, a.streams.Merge(past, sp.past)); err != nil {
-			a.forgo()
+		if err := a.follow(r, a.streams.Merge(deps, sp.deps)); err != nil {
+			a.releaseTaken()
 			return err
 		}
 		if len(a.taken) > 0 {
 			for _, m := range a.taken {
-				a.settle(m)
+				a.setCounted(m)
 				// The block's stream comes after all that was done here.
-				a.mappings[m].past, a.pages[a.mappings[m].page].past = reuse.Dependencies{}, reuse.Dependencies{}
+				a.mappings[m].deps, a.pages[a.mappings[m].page].deps = reuse.Dependencies{}, reuse.Dependencies{}
 			}
 			a.mostUsed = max(a.mostUsed, a.used)
 		}
@@ -144,16 +144,16 @@ func (a *Allocator) occupy(r *request, at ref, units uint32) error {
 	}
 	rg.reached = max(rg.reached, to)
 	sp.mapping = rg.at[from]
-	a.carve(at, sp, units)
-	sp.past = reuse.Dependencies{Users: r.own}
+	a.splitHole(at, sp, units)
+	sp.deps = reuse.Dependencies{Users: r.own}
 	sp.stream = r.id
 	sp.state = block
 	return nil
 }
 
-// share has a block touch the granules [from, to) of a region, if others touch all their mappings, and no stream but the
+// shareMappings has a block touch the granules [from, to) of a region, if others touch all their mappings, and no stream but the
 // block's own has used them or is among users. Otherwise it does nothing.
-func (a *Allocator) share(r *request, rg *region, from, to uint32, users reuse.Set) bool {
+func (a *Allocator) shareMappings(r *request, rg *region, from, to uint32, users reuse.Set) bool {
 	if int(to) > len(rg.at) {
 		return false
 	}
@@ -164,10 +164,10 @@ func (a *Allocator) share(r *request, rg *region, from, to uint32, users reuse.S
 			break
 		}
 		mp.blocks++
-		users = a.streams.Union(users, mp.base.Users)
+		users = a.streams.Union(users, mp.pageDeps.Users)
 		g = mp.at + mp.n
 	}
-	if g >= to && a.precedes(r, users) {
+	if g >= to && a.ordered(r, users) {
 		return true
 	}
 	for g > from {
@@ -178,55 +178,55 @@ func (a *Allocator) share(r *request, rg *region, from, to uint32, users reuse.S
 	return false
 }
 
-// precedes reports whether what these streams did comes before what the request's is to do, without a wait.
-func (a *Allocator) precedes(r *request, users reuse.Set) bool {
+// ordered reports whether what these streams did comes before what the request's is to do, without a wait.
+func (a *Allocator) ordered(r *request, users reuse.Set) bool {
 	return r.own != 0 && a.streams.Subset(users, r.own)
 }
 
 // follow makes a request's stream wait for a past.
 func (a *Allocator) follow(r *request, p reuse.Dependencies) error {
-	if a.precedes(r, p.Users) {
+	if a.ordered(r, p.Users) {
 		return nil
 	}
 	return a.streams.Wait(r.stream, p)
 }
 
-// carve cuts the rest off a hole, which is in no list afterwards.
-func (a *Allocator) carve(at ref, sp *span, units uint32) {
-	isFront := sp.state == front
+// splitHole cuts the rest off a hole, which is in no list afterwards.
+func (a *Allocator) splitHole(at ref, sp *span, units uint32) {
+	isFront := sp.state == tail
 	if !isFront {
 		a.removeHole(sp)
 	}
 	if sp.units == units {
 		if isFront {
-			a.regions[sp.region].front = 0
+			a.regions[sp.region].tail = 0
 		}
 		return
 	}
-	i, rest := a.records.take()
+	i, rest := a.spans.alloc()
 	rest.ptr, rest.units, rest.region = sp.ptr+driver.Pointer(int64(units)*unit), sp.units-units, sp.region
-	rest.past = sp.past
+	rest.deps = sp.deps
 	rest.prev, rest.next = at, sp.next
-	a.records.at(sp.next).prev = i
+	a.spans.at(sp.next).prev = i
 	sp.next, sp.units = i, units
 	if isFront {
-		rest.state = front
-		a.regions[sp.region].front = i
+		rest.state = tail
+		a.regions[sp.region].tail = i
 	} else {
 		a.addHole(i, rest)
 	}
 }
 
-// vacate makes a hole of a block, joined with those beside it.
-func (a *Allocator) vacate(at ref, r *span, past reuse.Dependencies) {
+// freeSpan makes a hole of a block, joined with those beside it.
+func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 	rg, _, to := a.granules(r, r.units)
 	for m := r.mapping; ; {
 		mp := &a.mappings[m]
-		mp.past = a.streams.Merge(mp.past, past)
+		mp.deps = a.streams.Merge(mp.deps, deps)
 		if mp.blocks--; mp.blocks == 0 {
 			mp.freed = a.waits.clock
 			p := &a.pages[mp.page]
-			p.past = a.streams.Merge(p.past, mp.past)
+			p.deps = a.streams.Merge(p.deps, mp.deps)
 			a.toIdle(mp.page, false)
 		}
 		g := mp.at + mp.n
@@ -235,24 +235,24 @@ func (a *Allocator) vacate(at ref, r *span, past reuse.Dependencies) {
 		}
 		m = rg.at[g]
 	}
-	r.past = past
-	next := a.records.at(r.next)
-	isFront := next.state == front
+	r.deps = deps
+	next := a.spans.at(r.next)
+	isFront := next.state == tail
 	if next.state == hole {
 		a.removeHole(next)
 	}
 	if isFront || next.state == hole {
 		a.join(at, r, r.next, next)
 	}
-	if prev := a.records.at(r.prev); prev.state == hole {
+	if prev := a.spans.at(r.prev); prev.state == hole {
 		p := r.prev
 		a.removeHole(prev)
 		a.join(p, prev, at, r)
 		at, r = p, prev
 	}
 	if isFront {
-		r.state = front
-		a.regions[r.region].front = at
+		r.state = tail
+		a.regions[r.region].tail = at
 	} else {
 		a.addHole(at, r)
 	}
@@ -261,8 +261,8 @@ func (a *Allocator) vacate(at ref, r *span, past reuse.Dependencies) {
 // join makes one hole of a span and the one after it, neither of which is in a list.
 func (a *Allocator) join(at ref, r *span, n ref, next *span) {
 	r.units += next.units
-	r.past = a.streams.Merge(r.past, next.past)
+	r.deps = a.streams.Merge(r.deps, next.deps)
 	r.next = next.next
-	a.records.at(r.next).prev = at
-	a.records.give(n, next)
+	a.spans.at(r.next).prev = at
+	a.spans.free(n, next)
 }

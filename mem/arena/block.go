@@ -1,0 +1,90 @@
+package arena
+
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/reuse"
+)
+
+// A state is what a record stands for.
+type state uint8
+
+const (
+	none state = iota
+	live
+	frozen
+	child
+)
+
+// A block is what the arena knows of a block.
+type block struct {
+	at         int64 // offset in the region
+	size       int64 // a multiple of Round
+	requested  int64 // bytes
+	holder     mem.Holder
+	origin     reuse.Set // the stream that it was allocated for
+	mover      reuse.Set // the stream that moved it last
+	gen        uint32    // counts the blocks that the record stood for; never 0 of a block
+	orderIndex uint32    // in Arena.order, unless frozen
+	state      state
+	moving     bool // its holder said yes to BeginMove, and waits for EndMove
+	refused    bool // its holder said no the last time
+}
+
+// addBlock makes a record of a block that was taken.
+func (a *Arena) addBlock(r block) uint32 {
+	var i uint32
+	if n := len(a.unused); n > 0 {
+		i, a.unused = a.unused[n-1], a.unused[:n-1]
+	} else {
+		i = uint32(len(a.blocks))
+		a.blocks = append(a.blocks, block{})
+	}
+	r.gen = max(1, a.blocks[i].gen+1) // in four billion blocks it comes round
+	r.orderIndex = uint32(len(a.order))
+	a.order = append(a.order, i)
+	a.blocks[i] = r
+	a.countAlloc(&r)
+	return i
+}
+
+// removeBlock takes a block's record out.
+func (a *Arena) removeBlock(i uint32) {
+	r := &a.blocks[i]
+	a.countFree(r)
+	if r.state != frozen {
+		last := a.order[len(a.order)-1]
+		a.order[r.orderIndex], a.blocks[last].orderIndex = last, r.orderIndex
+		a.order = a.order[:len(a.order)-1]
+	}
+	*r = block{gen: r.gen}
+	a.unused = append(a.unused, i)
+}
+
+// handle is what callers have of a record. The tag is never 0.
+func (a *Arena) handle(i uint32) mem.Block {
+	r := &a.blocks[i]
+	return mem.Block{Ptr: a.pointer(r.at), Size: r.size, Tag: uint64(r.gen)<<32 | uint64(i)}
+}
+
+// find returns the record of a live block, and panics if b is none.
+func (a *Arena) find(call string, b mem.Block) uint32 {
+	i, gen := uint32(b.Tag), uint32(b.Tag>>32)
+	fact := "no block of this arena"
+	switch {
+	case int(i) >= len(a.blocks) || gen == 0 || gen > a.blocks[i].gen || a.blocks[i].state == child:
+	case gen < a.blocks[i].gen || a.blocks[i].state == none:
+		fact = "freed already"
+	case a.handle(i) == b:
+		return i
+	case a.blocks[i].mover != 0:
+		fact = fmt.Sprintf("%d bytes at %#x, where it was moved, or no block of this arena",
+			a.blocks[i].size, uint64(a.handle(i).Ptr))
+	}
+	panic(fmt.Sprintf("arena: %s of %d bytes at %#x: %s", call, b.Size, uint64(b.Ptr), fact))
+}
+
+// pointer is the address of an offset.
+func (a *Arena) pointer(at int64) driver.Pointer { return a.region.base + driver.Pointer(at) }

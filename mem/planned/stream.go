@@ -1,0 +1,229 @@
+package planned
+
+import (
+	"iter"
+	"math"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// A servedSlot is a slot as it is served. 40 bytes, so that many stay near the processor.
+type servedSlot struct {
+	ptr       driver.Pointer
+	minSize   int64  // requests from this
+	sizeRange uint64 // to so many bytes more
+	first     ending // what ends before this position, if anything does; it never has where the fallback serves
+	rest      uint32 // where in lane.ends the number of the others is, and then they are; 0: none
+
+	freed atomic.Uint64 // the turn in which it was freed, twice; the low bit of a live stray
+}
+
+// size is the block's.
+func (p *servedSlot) size() int64 { return roundUp(p.minSize + int64(p.sizeRange)) }
+
+// An ending is a slot in the low bits, and in the top bit whether it may have been freed in the turn before.
+type ending uint32
+
+const wrapped ending = 1 << 31
+
+func (e ending) slot() int     { return int(e &^ wrapped) }
+func (e ending) early() uint64 { return uint64(e >> 31) }
+
+// A streamAllocator is what one stream is served from.
+type streamAllocator struct {
+	a            *Allocator
+	stream       driver.StreamID
+	base         driver.Pointer
+	end          driver.Pointer
+	n            int // slots
+	loop         int // -1: none
+	slots        []servedSlot
+	until        []int32        // by slot, as Slot.End has it; 0 where the fallback serves
+	ends         []ending       // see place.rest
+	sizes        []int64        // as recorded
+	grams        []gramAt       // sorted
+	checkpoints  []checkpoint   // by position, so far apart that they have two slots for each of the lane's at most
+	wraps        []int32        // slots that are on loan into the next round
+	loads        []sums         // on loan once a position is served, by the plan
+	requested    []atomic.Int64 // of a plan with room: by slot; below zero once it is counted
+	peakLoads    []sums         // the most of loads in each top positions
+	largestSizes []int64        // bytes of the largest block in each
+	sums         []sums         // by position: of the slots before it
+
+	_  [64]byte      // what each request writes is no neighbour of what is only read
+	at atomic.Uint64 // position, turn and slow
+
+	mu          sync.Mutex // guards what follows
+	gen         uint64
+	pos         int
+	start       int            // the position at which the turn began
+	since       []uint64       // by slot: the turn it was served in, of those on loan from before this turn
+	overdue     []overdueBlock // by address
+	overdueSums sums           // of the live ones
+	lost        bool
+	missed      int              // requests since it is
+	recent      [numRecent]int64 // requests, the last one last
+	total       sums             // in all
+	peak        sums             // since it was last looked at
+	finds       int64            // times that the lane was found
+
+	largest int64 // bytes of the largest block served since it was last looked at
+}
+
+// sums are of blocks.
+type sums struct{ n, bytes, requested int64 }
+
+func (s *sums) add(t sums) { *s = sums{s.n + t.n, s.bytes + t.bytes, s.requested + t.requested} }
+func (s *sums) sub(t sums) { *s = sums{s.n - t.n, s.bytes - t.bytes, s.requested - t.requested} }
+func (s *sums) max(t sums) {
+	*s = sums{max(s.n, t.n), max(s.bytes, t.bytes), max(s.requested, t.requested)}
+}
+
+// sumsOf are those of one slot, if as much is asked for as may be.
+func (l *streamAllocator) sumsOf(k int) sums {
+	p := &l.slots[k]
+	return sums{1, p.size(), p.minSize + int64(p.sizeRange)}
+}
+
+// A checkpoint is the slots on loan just before a position is served, by the plan.
+type checkpoint struct {
+	at    int
+	slots []int32
+}
+
+const (
+	stride   = 512 // positions: see lane.stages
+	peakSpan = 64  // and lane.tops
+)
+
+// open makes a lane, for its part of the region.
+func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id driver.StreamID, base driver.Pointer) {
+	n := len(from.Slots)
+	*l = streamAllocator{
+		a: a, stream: id, base: base, end: base + driver.Pointer(from.Size), n: n, loop: from.Loop,
+		slots: make([]servedSlot, n+2), until: make([]int32, n), sizes: make([]int64, n), loads: make([]sums, n), sums: make([]sums, n+1),
+		since: make([]uint64, n), gen: 1,
+	}
+	if p.Room > 0 {
+		l.requested = make([]atomic.Int64, n)
+	}
+	at := make([][]ending, n+1)
+	for i := range from.Slots {
+		s := &from.Slots[i]
+		l.sizes[i] = s.Size
+		pl := &l.slots[i]
+		*pl = servedSlot{
+			ptr: base + driver.Pointer(s.Offset), minSize: p.least(s.Size),
+		}
+		pl.sizeRange = uint64(p.most(s.Size) - pl.minSize)
+		l.sums[i+1] = l.sums[i]
+		if s.Offset < 0 {
+			continue
+		}
+		l.until[i] = int32(s.End)
+		l.sums[i+1].add(l.sumsOf(i))
+		if end, ok := from.wraps(s); ok {
+			l.wraps = append(l.wraps, int32(i))
+			at[end] = append(at[end], ending(i)|wrapped)
+		} else if s.End <= n {
+			at[s.End] = append(at[s.End], ending(i))
+		}
+	}
+	const never, always = 0, 1 // beyond the slots' marks: of no turn, and of every one
+	l.slots[n+always].freed.Store(math.MaxUint64)
+	l.ends = append(l.ends, 0)
+	for i := range n + 1 {
+		pl, here := &l.slots[i], at[i]
+		switch {
+		case i == n || l.until[i] == 0:
+			pl.first = ending(n + never)
+		case len(here) > 0:
+			pl.first, here = here[0], here[1:]
+		default:
+			pl.first = ending(n + always)
+		}
+		if len(here) > 0 {
+			pl.rest = uint32(len(l.ends))
+			l.ends = append(append(l.ends, ending(len(here))), here...)
+		}
+	}
+	l.indexLive(at)
+	l.index()
+}
+
+// indexLive notes what is on loan by the plan: as slots at some positions, and as bytes.
+func (l *streamAllocator) indexLive(at [][]ending) {
+	var load sums
+	l.checkpoints = []checkpoint{{}}
+	for i := range l.n {
+		if last := &l.checkpoints[len(l.checkpoints)-1]; i-last.at >= max(stride, len(last.slots)) {
+			l.checkpoints = append(l.checkpoints, checkpoint{i, slices.Collect(l.planLiveBefore(i))})
+		}
+		if i == l.loop {
+			for _, k := range l.wraps {
+				load.add(l.sumsOf(int(k)))
+			}
+		}
+		for _, e := range at[i] {
+			load.sub(l.sumsOf(e.slot()))
+		}
+		if l.until[i] > 0 {
+			load.add(l.sumsOf(i))
+		}
+		l.loads[i] = load
+		if i%peakSpan == 0 {
+			l.peakLoads, l.largestSizes = append(l.peakLoads, sums{}), append(l.largestSizes, 0)
+		}
+		l.peakLoads[i/peakSpan].max(load)
+		l.largestSizes[i/peakSpan] = max(l.largestSizes[i/peakSpan], l.sums[i+1].bytes-l.sums[i].bytes)
+	}
+}
+
+// planLive reports whether the plan has a slot on loan just before a position is served, what ends there included.
+func (l *streamAllocator) planLive(k int32, position int) bool {
+	end := int(l.until[k])
+	switch {
+	case end == 0:
+		return false
+	case int(k) < position:
+		return end >= position
+	}
+	return l.loop >= 0 && position >= l.loop && end > l.n && end != Forever && end-(l.n-l.loop) >= position
+}
+
+// planLiveBefore visits the slots before a position that the plan has on loan there.
+func (l *streamAllocator) planLiveBefore(position int) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		from := &l.checkpoints[sort.Search(len(l.checkpoints), func(i int) bool { return l.checkpoints[i].at > position })-1]
+		for _, k := range from.slots {
+			if l.planLive(k, position) && !yield(k) {
+				return
+			}
+		}
+		for k := int32(from.at); int(k) < position; k++ {
+			if l.planLive(k, position) && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// allPlanLive visits the slots for which loan is true.
+func (l *streamAllocator) allPlanLive(position int) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for k := range l.planLiveBefore(position) {
+			if !yield(k) {
+				return
+			}
+		}
+		for _, k := range l.wraps {
+			if int(k) >= position && l.planLive(k, position) && !yield(k) {
+				return
+			}
+		}
+	}
+}
