@@ -1,8 +1,6 @@
 package compute_test
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -16,18 +14,9 @@ import (
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
-
-// freshSeed returns a seed that differs from run to run, and has it printed if the test fails.
-func freshSeed(t *testing.T) uint64 {
-	t.Helper()
-	var b [8]byte
-	crand.Read(b[:])
-	seed := binary.LittleEndian.Uint64(b[:])
-	t.Logf("seed %#x", seed)
-	return seed
-}
 
 // placeOn returns a place on a device that the test opened. It closes both at its end, and checks that nothing leaked.
 func placeOn(t *testing.T, dev driver.Device) *tensor.Place {
@@ -254,7 +243,7 @@ const steps = 60 // of a program
 
 // Whatever streams work is queued to, and whenever a device does it, values are those of one stream.
 func TestStreamsChangeNothing(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	for i := range uint64(100) {
 		dev := simulated(seed, []sim.Completion{sim.AtOnce, sim.AtRandom, sim.OnDemand}[i%3], 0)
 		agrees(t, seed, i, [][]*tensor.Place{streams(t, dev)}, runAlone(t, seed, i))
@@ -264,7 +253,7 @@ func TestStreamsChangeNothing(t *testing.T) {
 
 // The test above can fail: where a step now and then goes to the backend behind the tensors' back, the device sees races.
 func TestWorkThatTensorsAreNotToldOfRaces(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	racy := 0
 	for i := range uint64(40) {
 		dev := simulated(seed, sim.OnDemand, 0)
@@ -285,7 +274,7 @@ func TestWorkThatTensorsAreNotToldOfRaces(t *testing.T) {
 
 // Several goroutines may use the same streams of the same device at once.
 func TestGoroutinesShareStreams(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	for i := range uint64(40) {
 		var dev driver.Device = simulated(seed, sim.AtRandom, 0)
 		if i%2 == 0 {
@@ -306,7 +295,7 @@ func TestGoroutinesShareStreams(t *testing.T) {
 
 // Tensors may move between devices, each with streams of its own.
 func TestDevicesChangeNothing(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	one, other := streams(t, smallHost(t)), streams(t, smallHost(t))
 	for i := range uint64(60) {
 		first, second := simulated(seed, sim.AtRandom, 0), simulated(seed+1, sim.AtRandom, 0x100_0000_0000)

@@ -2,7 +2,6 @@ package dtype_test
 
 import (
 	"bytes"
-	crand "crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"math"
@@ -12,19 +11,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-// newRand returns a source with a fresh seed, which it prints.
-func newRand(t *testing.T) *rand.Rand {
-	t.Helper()
-	var seed [16]byte
-	if _, err := crand.Read(seed[:]); err != nil {
-		t.Fatal(err)
-	}
-	a, b := binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])
-	t.Logf("seed %#x, %#x", a, b)
-	return rand.New(rand.NewPCG(a, b))
-}
 
 // elements returns elements of d: all there are of 16 bits or fewer; else those where something changes for another type,
 // and some by chance.
@@ -72,7 +60,7 @@ func elements(d dtype.DType, r *rand.Rand) []byte {
 // Every pair of types: all elements of the small types, the edges of the large ones, against the oracle; from and to memory
 // that is aligned and that is not, and one by one.
 func TestConvertEveryPair(t *testing.T) {
-	r := newRand(t)
+	r := testkit.Rand(t)
 	for _, from := range dtype.All() {
 		src := elements(from, r)
 		n := len(src) / from.Size()

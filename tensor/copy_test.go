@@ -9,6 +9,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
@@ -77,7 +78,7 @@ func TestOwnersOfWhatMayBeShared(t *testing.T) {
 // TestCopyFromOverlaps: what is copied is what was there before, whichever way the two overlap.
 func TestCopyFromOverlaps(t *testing.T) {
 	p := tensortest.Scope(t, "host")
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	r := rand.New(rand.NewPCG(seed, seed))
 	for range 300 {
 		n := 2 + r.IntN(40)

@@ -13,6 +13,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -100,15 +101,15 @@ func survive(t *testing.T, dev driver.Device, r *rand.Rand) {
 				release(r.IntN(len(live)))
 				x, err = tensor.FromSlice(at, want)
 			}
-			check(t, err)
+			testkit.Must(t, err)
 			live = append(live, modelled{x, want})
 		case kind == 4:
 			release(i)
 		case kind == 5:
-			check(t, a.Compact(at.Stream()))
+			testkit.Must(t, a.Compact(at.Stream()))
 		case kind == 6:
 			v := byte(r.Uint32())
-			check(t, live[i].Fill(at, v))
+			testkit.Must(t, live[i].Fill(at, v))
 			live[i].want = bytes.Repeat([]byte{v}, len(live[i].want))
 		case kind == 7: // a part of one becomes a part of another, perhaps the same
 			from := live[r.IntN(len(live))]
@@ -119,7 +120,7 @@ func survive(t *testing.T, dev driver.Device, r *rand.Rand) {
 			if errors.Is(err, mem.ErrNoMemory) {
 				continue // parts that overlap are copied by way of a third
 			}
-			check(t, err)
+			testkit.Must(t, err)
 			copy(live[i].want[dst:], copied)
 		case kind == 8 && len(held) < 3:
 			if x := live[i].Tensor; !held[x] {
@@ -141,14 +142,14 @@ func survive(t *testing.T, dev driver.Device, r *rand.Rand) {
 func narrow(t *testing.T, x *tensor.Tensor, start, n int) *tensor.Tensor {
 	t.Helper()
 	v, err := x.Narrow(0, start, n)
-	check(t, err)
+	testkit.Must(t, err)
 	return v
 }
 
 func compare(t *testing.T, x modelled) {
 	t.Helper()
 	got, err := tensor.ToSlice[uint8](x.Tensor)
-	check(t, err)
+	testkit.Must(t, err)
 	if !bytes.Equal(got, x.want) {
 		t.Fatalf("%v has changed", x.Brief())
 	}
@@ -162,7 +163,7 @@ func TestAddressesGivenAwayStay(t *testing.T) {
 		"Storage.Bytes":   func(x *tensor.Tensor) func() { x.Storage().Bytes(); return func() {} },
 		"Data": func(x *tensor.Tensor) func() {
 			b, err := tensor.Data[uint8](x)
-			check(t, err)
+			testkit.Must(t, err)
 			return func() {
 				if b[0] != 7 {
 					t.Errorf("Data shows %d, want 7", b[0])
@@ -175,7 +176,7 @@ func TestAddressesGivenAwayStay(t *testing.T) {
 			p, a := placeOnArena(t, hostDevice(t), 1<<20)
 			full := func(v byte) *tensor.Tensor {
 				x, err := tensor.Full(p, dtype.Uint8, v, 4096)
-				check(t, err)
+				testkit.Must(t, err)
 				return x
 			}
 			below, x, above, y := full(6), full(7), full(6), full(8)
@@ -183,7 +184,7 @@ func TestAddressesGivenAwayStay(t *testing.T) {
 			before, moving := x.Array().Ptr, y.Array().Ptr
 			below.Release()
 			above.Release()
-			check(t, a.Compact(p.Stream()))
+			testkit.Must(t, a.Compact(p.Stream()))
 			if got := x.Array().Ptr; got != before {
 				t.Errorf("it moved from %#x to %#x", uint64(before), uint64(got))
 			}
@@ -203,21 +204,21 @@ func TestAddressesGivenAwayStay(t *testing.T) {
 func TestLetGoLetsMove(t *testing.T) {
 	p, a := placeOnArena(t, hostDevice(t), 1<<20)
 	hole, err := tensor.Empty(p, dtype.Uint8, 4096)
-	check(t, err)
+	testkit.Must(t, err)
 	x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
-	check(t, err)
+	testkit.Must(t, err)
 	defer x.Release()
 	before := x.Array().Ptr
 	hole.Release()
 	x.Pin()
 	narrow(t, x, 0, 4096).Pin()
 	x.Unpin()
-	check(t, a.Compact(p.Stream()))
+	testkit.Must(t, a.Compact(p.Stream()))
 	if x.Array().Ptr != before {
 		t.Error("a tensor moved that was held twice and let go once")
 	}
 	x.Unpin()
-	check(t, a.Compact(p.Stream()))
+	testkit.Must(t, a.Compact(p.Stream()))
 	if x.Array().Ptr == before {
 		t.Error("a tensor that is not pinned did not move")
 	}
@@ -271,13 +272,6 @@ func TestGoroutinesOverMovingMemory(t *testing.T) {
 	workers.Wait()
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestMovesWaitForOtherStreams moves a tensor that a stream which made nothing is still reading and writing, and has the
 // place where it lay written at once. The simulated device reports what is not ordered.
 func TestMovesWaitForOtherStreams(t *testing.T) {
@@ -286,15 +280,15 @@ func TestMovesWaitForOtherStreams(t *testing.T) {
 		p, a := placeOnArena(t, dev, 1<<20)
 		other := p.On(newStream(t, dev))
 		below, err := tensor.Full(p, dtype.Uint8, 6, 4096)
-		check(t, err)
+		testkit.Must(t, err)
 		x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
-		check(t, err)
+		testkit.Must(t, err)
 		below.Release()
-		check(t, x.Fill(other, 8))
-		check(t, a.Compact(p.Stream()))
-		check(t, x.Fill(other, 9))
+		testkit.Must(t, x.Fill(other, 8))
+		testkit.Must(t, a.Compact(p.Stream()))
+		testkit.Must(t, x.Fill(other, 9))
 		next, err := tensor.Full(p, dtype.Uint8, 5, 8192) // over what x left
-		check(t, err)
+		testkit.Must(t, err)
 		compare(t, modelled{x, bytes.Repeat([]byte{9}, 4096)})
 		compare(t, modelled{next, bytes.Repeat([]byte{5}, 8192)})
 		x.Release()
@@ -308,13 +302,13 @@ func TestReleaseBlockNamesTheMover(t *testing.T) {
 	p, a := placeOnArena(t, dev, 1<<20)
 	mover := newStream(t, dev)
 	below, err := tensor.Full(p, dtype.Uint8, 6, 4096)
-	check(t, err)
+	testkit.Must(t, err)
 	x, err := tensor.Full(p, dtype.Uint8, 7, 4096)
-	check(t, err)
+	testkit.Must(t, err)
 	below.Release()
-	check(t, a.Compact(mover))
+	testkit.Must(t, a.Compact(mover))
 	b, used, err := x.Storage().ReleaseBlock()
-	check(t, err)
+	testkit.Must(t, err)
 	if !slices.Equal(used, []driver.Stream{mover}) {
 		t.Errorf("the block that was moved is still used by %v, want its mover", used)
 	}
@@ -329,28 +323,28 @@ func TestCapturedMemoryStays(t *testing.T) {
 	first, drawn := p.On(newStream(t, dev)), p.On(newStream(t, dev))
 	full := func(v byte) *tensor.Tensor {
 		x, err := tensor.Full(first, dtype.Uint8, v, 4096)
-		check(t, err)
+		testkit.Must(t, err)
 		return x
 	}
 	below, other, z, x, y := full(1), full(5), full(4), full(2), full(3)
-	check(t, y.Use(drawn.Stream(), true))
-	check(t, drawn.Sync(t.Context()))
+	testkit.Must(t, y.Use(drawn.Stream(), true))
+	testkit.Must(t, drawn.Sync(t.Context()))
 	graphs := dev.Graphs()
-	check(t, graphs.Begin(first.Stream()))
-	check(t, x.Fill(first, 20))
-	check(t, y.CopyFrom(drawn, z)) // waits for what wrote z, and so becomes a part of the capture
-	check(t, y.Use(first.Stream(), true))
+	testkit.Must(t, graphs.Begin(first.Stream()))
+	testkit.Must(t, x.Fill(first, 20))
+	testkit.Must(t, y.CopyFrom(drawn, z)) // waits for what wrote z, and so becomes a part of the capture
+	testkit.Must(t, y.Use(first.Stream(), true))
 	g, err := graphs.End(first.Stream())
-	check(t, err)
+	testkit.Must(t, err)
 	below.Release()
 	before := other.Array().Ptr
-	check(t, a.Compact(p.Stream()))
+	testkit.Must(t, a.Compact(p.Stream()))
 	if other.Array().Ptr == before {
 		t.Error("nothing moved at all")
 	}
 	over := full(9) // over what was moved
-	check(t, y.Fill(first, 30))
-	check(t, g.Launch(first.Stream()))
+	testkit.Must(t, y.Fill(first, 30))
+	testkit.Must(t, g.Launch(first.Stream()))
 	for _, m := range []modelled{
 		{x, bytes.Repeat([]byte{20}, 4096)},
 		{y, bytes.Repeat([]byte{4}, 4096)},
@@ -361,7 +355,7 @@ func TestCapturedMemoryStays(t *testing.T) {
 		compare(t, m)
 		m.Release()
 	}
-	check(t, g.Close())
+	testkit.Must(t, g.Close())
 	if reports := dev.Reports(); len(reports) > 0 {
 		t.Error(errors.Join(reports...))
 	}

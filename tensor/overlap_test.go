@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
@@ -66,7 +67,7 @@ func window(t *testing.T, p *tensor.Place, x *tensor.Tensor, from, length int) *
 func TestCopyFromOverlapsInForeignMemory(t *testing.T) {
 	for _, spec := range []string{"host", "sim:total=1GiB"} {
 		p := tensortest.Scope(t, spec)
-		seed := freshSeed(t)
+		seed := testkit.Seed(t)
 		r := rand.New(rand.NewPCG(seed, seed))
 		for range 200 {
 			n := 2 + r.IntN(40)

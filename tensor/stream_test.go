@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -86,7 +87,7 @@ func program(t *testing.T, r *rand.Rand, completion sim.Completion, use func() b
 }
 
 func TestTensorsDoNotRaceAcrossStreams(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	always := func() bool { return true }
 	for i := range uint64(600) {
 		completion := []sim.Completion{sim.AtOnce, sim.AtRandom, sim.OnDemand}[i%3]

@@ -1,8 +1,6 @@
 package tensor_test
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,17 +9,9 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
-
-// freshSeed returns a seed that differs from run to run, and has it printed if the test fails.
-func freshSeed(t *testing.T) uint64 {
-	var b [8]byte
-	crand.Read(b[:])
-	seed := binary.LittleEndian.Uint64(b[:])
-	t.Logf("seed %#x", seed)
-	return seed
-}
 
 // A step is one random view: what is asked of a tensor, and what a model of it says should come of it: nil if an error.
 type step struct {
@@ -636,7 +626,7 @@ func agree(t *tensor.Tensor, m *model) error {
 
 func TestViewProgramsAgreeWithNestedIndices(t *testing.T) {
 	p := hostPlace(t)
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	data := make([]int32, 320)
 	allowed, refused := 0, 0
 	for program := range uint64(100_000) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -216,7 +217,7 @@ func TestBroadcastShapes(t *testing.T) {
 	}
 	// It is the shape that all can be expanded to, and there is none exactly if two of them do not fit.
 	p := hostPlace(t)
-	r := rand.New(rand.NewPCG(freshSeed(t), 0))
+	r := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 	for range 2000 {
 		var shapes [][]int
 		var views []*tensor.Tensor

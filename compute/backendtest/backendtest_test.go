@@ -1,24 +1,17 @@
 package backendtest
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"flag"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-var seed = flag.Uint64("seed", fresh(), "the seed of the suite's inputs")
-
-func fresh() uint64 {
-	var b [8]byte
-	rand.Read(b[:])
-	return binary.LittleEndian.Uint64(b[:])
-}
+var seed = flag.Uint64("seed", testkit.FreshSeed(), "the seed of the suite's inputs")
 
 // open returns a function that makes a rig on the device of a spec.
 func open(spec string, b func() backend.Backend) func(t testing.TB) Rig {

@@ -5,12 +5,13 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestArgReducePlansLeaveNoSplitEmpty: each split looks at an element, wherever its row begins. A split that finds nothing
 // has no value to leave.
 func TestArgReducePlansLeaveNoSplitEmpty(t *testing.T) {
-	rng := fresh(t)
+	rng := testkit.Rand(t)
 	for range 20_000 {
 		d := []dtype.DType{dtype.Uint8, dtype.BFloat16, dtype.Float32, dtype.Int64}[rng.IntN(4)]
 		v := 16 / max(2, d.Size())

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"flag"
 	"math/bits"
 	mathrand "math/rand/v2"
@@ -11,15 +9,10 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-var planSeed = flag.Uint64("planseed", freshSeed(), "the seed of random layouts")
-
-func freshSeed() uint64 {
-	var b [8]byte
-	rand.Read(b[:])
-	return binary.LittleEndian.Uint64(b[:])
-}
+var planSeed = flag.Uint64("planseed", testkit.FreshSeed(), "the seed of random layouts")
 
 func newRand(t *testing.T) *mathrand.Rand {
 	t.Logf("-planseed %d", *planSeed)

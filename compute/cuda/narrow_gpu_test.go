@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // An oracle is a function of kernels/narrow.cuh in double precision, and how far off it may be besides by rounding:
@@ -56,8 +57,8 @@ func TestGPUNarrow(t *testing.T) {
 		wide := spread
 		spread.Shape, spread.Strides = []int{all}, []int{2} // so that it is not done by vectors
 		for _, o := range oracles() {
-			must(t, b.b.Unary(b.q, o.op, y, x))
-			must(t, b.b.Unary(b.q, o.op, spread, x))
+			testkit.Must(t, b.b.Unary(b.q, o.op, y, x))
+			testkit.Must(t, b.b.Unary(b.q, o.op, spread, x))
 			vectors, walked := get[uint16](b, y), get[uint16](b, wide)
 			worst, at := 0.0, 0.0
 			for i, bits := range vectors {

@@ -7,6 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // randomArray returns an array of random lengths whose axes lie in memory in any order, some backwards, some with gaps and
@@ -56,7 +57,7 @@ func offsets(list []axis, visit func(first, second int)) {
 
 // TestAxesVisitTheSameElements: merging axes changes the order of elements, and nothing else.
 func TestAxesVisitTheSameElements(t *testing.T) {
-	rng := fresh(t)
+	rng := testkit.Rand(t)
 	for range 500 {
 		shape := randomShape(rng)
 		x, y := randomArray(rng, dtype.Float32, shape), randomArray(rng, dtype.Float32, shape)
@@ -83,7 +84,7 @@ func TestAxesVisitTheSameElements(t *testing.T) {
 
 // TestReducePlansCoverEverything follows a plan as kernels/reduce.cu does: each result combines each of its elements once.
 func TestReducePlansCoverEverything(t *testing.T) {
-	rng := fresh(t)
+	rng := testkit.Rand(t)
 	for range 400 {
 		shape := randomShape(rng)
 		x := randomArray(rng, dtype.Float32, shape)
@@ -185,7 +186,7 @@ func followReduce(t *testing.T, p *reducePlan, d dtype.DType, start driver.Point
 // TestSharesAreBounded: whatever the shape, blocks are full, splits are no more than a grid has, and no thread adds up more
 // than keeps the error of a sum small.
 func TestSharesAreBounded(t *testing.T) {
-	rng := fresh(t)
+	rng := testkit.Rand(t)
 	for range 10_000 {
 		outputs, units, columns := 1+rng.IntN(1<<rng.IntN(30)), 1+rng.IntN(1<<rng.IntN(34)), rng.IntN(2) == 0
 		group, blocks, splits, chunk := share(outputs, units, 8, columns, 132)

@@ -1,26 +1,15 @@
 package cuda
 
 import (
-	"crypto/rand"
-	"encoding/binary"
-	rand2 "math/rand/v2"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-// fresh returns random numbers that differ from run to run, and says which they are.
-func fresh(t *testing.T) *rand2.Rand {
-	var b [8]byte
-	rand.Read(b[:])
-	seed := binary.LittleEndian.Uint64(b[:])
-	t.Logf("seed %d", seed)
-	return rand2.New(rand2.NewPCG(seed, 0))
-}
 
 // TestRowPlans: each row has room in the registers of its threads, or is split into parts that cover it.
 func TestRowPlans(t *testing.T) {
-	rng := fresh(t)
+	rng := testkit.Rand(t)
 	for range 10_000 {
 		d := []dtype.DType{dtype.Float16, dtype.Float32, dtype.Float64}[rng.IntN(3)]
 		v, rows, n := 16/d.Size(), 1+rng.IntN(1<<rng.IntN(20)), 1+rng.IntN(1<<rng.IntN(28))
@@ -57,7 +46,7 @@ func TestRowPlans(t *testing.T) {
 
 // TestPartsShrink: choosing from parts of rows ends, and each part has what it is to leave.
 func TestPartsShrink(t *testing.T) {
-	rng := fresh(t)
+	rng := testkit.Rand(t)
 	for range 10_000 {
 		rows, k := 1+rng.Int64N(1<<rng.IntN(17)), 1+rng.Int64N(sortBlockElements)
 		n := 4*k + rng.Int64N(1<<rng.IntN(33))

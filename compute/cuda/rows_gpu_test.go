@@ -17,6 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
@@ -33,24 +34,17 @@ type bench struct {
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	dev, err := driver.Open("cuda:0")
-	must(t, err)
+	testkit.Must(t, err)
 	a, err := caching.New(dev, caching.Default())
-	must(t, err)
+	testkit.Must(t, err)
 	b, err := cuda.New(dev, cuda.Options{NoLibrary: true})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() {
-		must(t, b.Failed())
-		must(t, b.Close())
-		must(t, dev.Close())
+		testkit.Must(t, b.Failed())
+		testkit.Must(t, b.Close())
+		testkit.Must(t, dev.Close())
 	})
 	return &bench{TB: t, b: b, q: backend.Queue{Stream: dev.DefaultStream(), Scratch: a}}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // array returns fresh memory as an array without gaps.
@@ -63,7 +57,7 @@ func (b *bench) array(d dtype.DType, shape ...int) backend.Array {
 		n *= shape[k]
 	}
 	block, err := b.q.Scratch.Alloc(b.q.Stream, int64(n*d.Size()))
-	must(b, err)
+	testkit.Must(b, err)
 	a.Ptr = block.Ptr
 	return a
 }
@@ -85,9 +79,9 @@ func put[T any](b *bench, a backend.Array, from []T) {
 	b.Helper()
 	size, piece := int64(elementsOf(a)*a.DType.Size()), bytesOf(from)
 	n := min(size, int64(len(piece)))
-	must(b, b.q.Stream.CopyIn(a.Ptr, piece[:n]))
+	testkit.Must(b, b.q.Stream.CopyIn(a.Ptr, piece[:n]))
 	for ; n < size; n += min(n, size-n) {
-		must(b, b.q.Stream.Copy(a.Ptr+driver.Pointer(n), a.Ptr, min(n, size-n)))
+		testkit.Must(b, b.q.Stream.Copy(a.Ptr+driver.Pointer(n), a.Ptr, min(n, size-n)))
 	}
 }
 
@@ -95,7 +89,7 @@ func put[T any](b *bench, a backend.Array, from []T) {
 func get[T any](b *bench, a backend.Array) []T {
 	b.Helper()
 	s := make([]T, elementsOf(a))
-	must(b, b.q.Stream.CopyOut(bytesOf(s), a.Ptr))
+	testkit.Must(b, b.q.Stream.CopyOut(bytesOf(s), a.Ptr))
 	return s
 }
 
@@ -169,7 +163,7 @@ func TestGPURowsOfEveryLength(t *testing.T) {
 				}
 			}
 			for _, log := range []bool{false, true} {
-				must(t, b.b.Softmax(b.q, log, to, from, 1))
+				testkit.Must(t, b.b.Softmax(b.q, log, to, from, 1))
 				var sum float64
 				var of *float64
 				check("softmax", func(row []float64, i int) float64 {
@@ -186,7 +180,7 @@ func TestGPURowsOfEveryLength(t *testing.T) {
 				})
 			}
 			for _, rms := range []bool{false, true} {
-				must(t, b.b.Norm(b.q, rms, to, from, 1, &weight, nil, 1e-5))
+				testkit.Must(t, b.b.Norm(b.q, rms, to, from, 1, &weight, nil, 1e-5))
 				var mean, scale float64
 				var of *float64
 				check("norm", func(row []float64, i int) float64 {
@@ -214,12 +208,12 @@ func TestGPUManyElements(t *testing.T) {
 	b := newBench(t)
 	const n = 1<<32 + 12345
 	x := b.array(dtype.Uint8, n)
-	must(t, b.q.Stream.Fill(x.Ptr, 1, n))
-	must(t, b.q.Stream.Fill(x.Ptr+n-100, 3, 1))
+	testkit.Must(t, b.q.Stream.Fill(x.Ptr, 1, n))
+	testkit.Must(t, b.q.Stream.Fill(x.Ptr+n-100, 3, 1))
 	sum, most, where := b.array(dtype.Int64, 1), b.array(dtype.Uint8, 1), b.array(dtype.Int64, 1)
-	must(t, b.b.Reduce(b.q, backend.Sum, sum, x))
-	must(t, b.b.Reduce(b.q, backend.Max, most, x))
-	must(t, b.b.ArgReduce(b.q, false, where, x, 0))
+	testkit.Must(t, b.b.Reduce(b.q, backend.Sum, sum, x))
+	testkit.Must(t, b.b.Reduce(b.q, backend.Max, most, x))
+	testkit.Must(t, b.b.ArgReduce(b.q, false, where, x, 0))
 	if got := get[int64](b, sum)[0]; got != n+2 {
 		t.Errorf("the sum is %d, want %d", got, int64(n+2))
 	}
@@ -230,10 +224,10 @@ func TestGPUManyElements(t *testing.T) {
 		t.Errorf("the greatest is at %d, want %d", got, int64(n-100))
 	}
 	rows, index, out := b.array(dtype.Uint8, 1<<22+1, 1<<10), b.array(dtype.Int64, 3), b.array(dtype.Uint8, 3, 1<<10)
-	must(t, b.q.Stream.Fill(rows.Ptr, 5, 1<<32))
-	must(t, b.q.Stream.Fill(rows.Ptr+1<<32, 7, 1<<10))
+	testkit.Must(t, b.q.Stream.Fill(rows.Ptr, 5, 1<<32))
+	testkit.Must(t, b.q.Stream.Fill(rows.Ptr+1<<32, 7, 1<<10))
 	put(b, index, []int64{1 << 22, 0, 1 << 22})
-	must(t, b.b.IndexSelect(b.q, out, rows, index, 0))
+	testkit.Must(t, b.b.IndexSelect(b.q, out, rows, index, 0))
 	if got := get[uint8](b, out); got[0] != 7 || got[1<<10] != 5 || got[3<<10-1] != 7 {
 		t.Errorf("the rows selected begin with %d and %d and end with %d, want 7, 5 and 7", got[0], got[1<<10], got[3<<10-1])
 	}
@@ -272,7 +266,7 @@ func TestGPUArgReduceFindsTheFirst(t *testing.T) {
 				for along, shape := range [][]int{{1, c.n}, {c.rows, 1}} {
 					for _, least := range []bool{false, true} {
 						dst := b.array(dtype.Int64, shape...)
-						must(t, b.b.ArgReduce(b.q, least, dst, x, along))
+						testkit.Must(t, b.b.ArgReduce(b.q, least, dst, x, along))
 						for i, got := range get[int64](b, dst) {
 							start, step, length := skip+i, c.n, c.rows
 							if along == 1 {
@@ -315,8 +309,8 @@ func TestGPUSortsLongRows(t *testing.T) {
 		put(b, x, from)
 		const k = 100
 		best, places := b.array(dtype.Float32, c.rows, k), b.array(dtype.Int64, c.rows, k)
-		must(t, b.b.Sort(b.q, true, &values, &indices, x, 1))
-		must(t, b.b.TopK(b.q, false, &best, &places, x, 1))
+		testkit.Must(t, b.b.Sort(b.q, true, &values, &indices, x, 1))
+		testkit.Must(t, b.b.TopK(b.q, false, &best, &places, x, 1))
 		v, at := get[float32](b, values), get[int64](b, indices)
 		top, topAt := get[float32](b, best), get[int64](b, places)
 		seen := make([]bool, c.n)
@@ -352,7 +346,7 @@ func TestGPUSameResult(t *testing.T) {
 		dst := b.array(dtype.Float32, shape...)
 		var first []float32
 		for range 10 {
-			must(t, b.b.Reduce(b.q, backend.Sum, dst, x))
+			testkit.Must(t, b.b.Reduce(b.q, backend.Sum, dst, x))
 			got := get[float32](b, dst)
 			if first == nil {
 				first = got
@@ -368,15 +362,15 @@ func TestGPUSameResult(t *testing.T) {
 func (b *bench) speed(name string, size int, call func() error) {
 	b.TB.(*testing.B).Run(name, func(t *testing.B) {
 		for range 3 {
-			must(t, call())
+			testkit.Must(t, call())
 		}
-		must(t, b.q.Stream.Sync(context.Background()))
+		testkit.Must(t, b.q.Stream.Sync(context.Background()))
 		t.SetBytes(int64(size))
 		t.ResetTimer()
 		for range t.N {
-			must(t, call())
+			testkit.Must(t, call())
 		}
-		must(t, b.q.Stream.Sync(context.Background()))
+		testkit.Must(t, b.q.Stream.Sync(context.Background()))
 	})
 }
 

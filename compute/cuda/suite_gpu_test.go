@@ -3,8 +3,6 @@
 package cuda_test
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"flag"
 	"strings"
 	"testing"
@@ -14,19 +12,14 @@ import (
 	"github.com/ashlar-go/ashlar/compute/cuda"
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
 var (
-	seed      = flag.Uint64("seed", fresh(), "the seed of the suite's inputs")
+	seed      = flag.Uint64("seed", testkit.FreshSeed(), "the seed of the suite's inputs")
 	libraries = flag.String("libraries", "", "paths of cuBLAS to try first, separated by commas")
 )
-
-func fresh() uint64 {
-	var b [8]byte
-	rand.Read(b[:])
-	return binary.LittleEndian.Uint64(b[:])
-}
 
 func options() cuda.Options {
 	var o cuda.Options

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
@@ -17,7 +18,7 @@ type bench struct {
 }
 
 func newBench(b *testing.B, procs int) *bench {
-	dev := openHost(b)
+	dev := drivertest.OpenDevice(b, "host")
 	s, err := dev.NewStream(driver.StreamOptions{})
 	if err != nil {
 		b.Fatal(err)

@@ -1,16 +1,16 @@
 package host
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"flag"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/compute/backendtest"
 	"github.com/ashlar-go/ashlar/driver"
-	hostdriver "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
@@ -20,25 +20,10 @@ var seedFlag = flag.Uint64("seed", 0, "seed of random tests; 0: a fresh one")
 func seed(t testing.TB) uint64 {
 	s := *seedFlag
 	for s == 0 {
-		var b [8]byte
-		rand.Read(b[:])
-		s = binary.LittleEndian.Uint64(b[:])
+		s = testkit.FreshSeed()
 	}
 	t.Logf("-seed %d repeats this", s)
 	return s
-}
-
-func openHost(t testing.TB) driver.Device {
-	dev, err := hostdriver.Open(hostdriver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return dev
 }
 
 // openSim opens a simulated device, which reports accesses that kernels did not declare, and races.
@@ -76,7 +61,7 @@ func rig(t testing.TB, dev driver.Device, procs int) backendtest.Rig {
 // Three processors, whatever the machine has, so that work is cut.
 func TestBackendOnHost(t *testing.T) {
 	backendtest.Run(t, backendtest.Config{
-		Seed: seed(t), Open: func(t testing.TB) backendtest.Rig { return rig(t, openHost(t), 3) },
+		Seed: seed(t), Open: func(t testing.TB) backendtest.Rig { return rig(t, drivertest.OpenDevice(t, "host"), 3) },
 	})
 }
 

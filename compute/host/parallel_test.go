@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
@@ -39,7 +40,7 @@ func TestEachCoversAllOnce(t *testing.T) {
 
 // A panic in any part comes out of each, and out of the stream as the error of the work.
 func TestPanicsComeOut(t *testing.T) {
-	dev := openHost(t)
+	dev := drivertest.OpenDevice(t, "host")
 	b := New(dev, Options{Procs: 4})
 	s, err := dev.NewStream(driver.StreamOptions{})
 	if err != nil {
@@ -113,9 +114,9 @@ func TestProcessorsChangeNothing(t *testing.T) {
 		}
 		return results
 	}
-	want := compute(t, openHost(t), 1)
+	want := compute(t, drivertest.OpenDevice(t, "host"), 1)
 	for name, got := range map[string][]result{
-		"2 processors": compute(t, openHost(t), 2), "5 processors": compute(t, openHost(t), 5), "sim": compute(t, openSim(t), 3),
+		"2 processors": compute(t, drivertest.OpenDevice(t, "host"), 2), "5 processors": compute(t, drivertest.OpenDevice(t, "host"), 5), "sim": compute(t, openSim(t), 3),
 	} {
 		for i := range want {
 			if got[i] != want[i] {

@@ -1,12 +1,18 @@
 package testkit
 
 import (
+	crand "crypto/rand"
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 )
 
 // FreshSeed returns a seed that differs from run to run. It suits the default of a flag; a test calls Seed or Rand.
-func FreshSeed() uint64 { return rand.Uint64() }
+func FreshSeed() uint64 {
+	var b [8]byte
+	crand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
 
 // Seed returns a seed that differs from run to run, and logs it.
 func Seed(t testing.TB) uint64 {

@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
@@ -23,13 +24,13 @@ var counting = purego.NewCallback(func(self uintptr) { deleted.Add(int64(self)) 
 
 // A C consumer deletes by calling the function in the structure.
 func TestCDeletesAnExport(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	x := filled(t, p, dtype.Float64, 3)
 	s := x.Storage()
 	m, err := Export(x)
-	check(t, err)
+	testkit.Must(t, err)
 	old, err := ExportLegacy(x)
-	check(t, err)
+	testkit.Must(t, err)
 	x.Release()
 	if m.Deleter == 0 || m.Deleter != old.Deleter {
 		t.Errorf("deleters %#x and %#x", m.Deleter, old.Deleter)
@@ -46,7 +47,7 @@ func TestCDeletesAnExport(t *testing.T) {
 
 // Another library's deleter is called once: with the last owner, or at once if the import fails.
 func TestImportCallsTheDeleterOnce(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	import1 := func(change func(*Managed), want error) {
 		t.Helper()
 		m := foreign([]int64{2, 2}, nil, make([]float32, 4))
@@ -81,7 +82,7 @@ func TestImportCallsTheDeleterOnce(t *testing.T) {
 	kept = append(kept, m)
 	deleted.Store(0)
 	x, err := ImportLegacy(p, m.Address())
-	check(t, err)
+	testkit.Must(t, err)
 	x.Release()
 	if n := deleted.Load(); n != int64(uintptr(unsafe.Pointer(m))) {
 		t.Errorf("%#x", n)
@@ -93,20 +94,20 @@ func TestTheDeleterComesAfterQueuedWork(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30, Completion: sim.OnDemand})
 	p := tensortest.On(t, gpu{dev, 0})
 	block, err := dev.Alloc(1 << 20)
-	check(t, err)
+	testkit.Must(t, err)
 	second, err := dev.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	m := foreign([]int64{2, 2}, nil, nil)
 	m.Tensor.Data, m.Tensor.Device, m.Deleter = uintptr(block), Device{CUDA, 0}, counting
 	deleted.Store(0)
 	x, err := Import(p, m.Address())
-	check(t, err)
-	check(t, x.Use(p.Stream(), true))
-	check(t, p.Stream().Fill(x.Pointer(), 1, 16))
-	check(t, x.Use(second, true))
-	check(t, second.Fill(x.Pointer(), 2, 16))
+	testkit.Must(t, err)
+	testkit.Must(t, x.Use(p.Stream(), true))
+	testkit.Must(t, p.Stream().Fill(x.Pointer(), 1, 16))
+	testkit.Must(t, x.Use(second, true))
+	testkit.Must(t, second.Fill(x.Pointer(), 2, 16))
 	mark, err := second.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	if done, err := second.Reached(mark); done || err != nil {
 		t.Fatalf("the work is done already: %t, %v", done, err)
 	}
@@ -114,5 +115,5 @@ func TestTheDeleterComesAfterQueuedWork(t *testing.T) {
 	if done, err := second.Reached(mark); !done || err != nil || deleted.Load() == 0 {
 		t.Errorf("deleted %#x with work done: %t, %v", deleted.Load(), done, err)
 	}
-	check(t, dev.Free(block))
+	testkit.Must(t, dev.Free(block))
 }

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
@@ -21,7 +22,7 @@ import (
 // The structures lie as C's do: see testdata/layout.c.
 func TestLayoutIsThatOfC(t *testing.T) {
 	want, err := os.ReadFile("testdata/layout.txt")
-	check(t, err)
+	testkit.Must(t, err)
 	var got strings.Builder
 	for _, c := range []struct {
 		v      any
@@ -63,16 +64,16 @@ func filled(t *testing.T, p *tensor.Place, d dtype.DType, shape ...int) *tensor.
 		raw[i] = byte(i*7 + 1)
 	}
 	x, err := tensor.FromSlice(p, raw)
-	check(t, err)
+	testkit.Must(t, err)
 	defer x.Release()
 	y, err := tensor.FromStorage(p, x.Storage(), d, 0, shape, nil)
-	check(t, err)
+	testkit.Must(t, err)
 	return y
 }
 
 // Every type and kind of view, out and in again, by both structures: the same memory, and as long as it is used.
 func TestExportAndImportAgain(t *testing.T) {
-	for where, p := range map[string]*tensor.Place{"host": hostPlace(t), "cuda": gpuPlace(t, 3)} {
+	for where, p := range map[string]*tensor.Place{"host": tensortest.Host(t), "cuda": gpuPlace(t, 3)} {
 		for _, d := range dtype.All() {
 			x := filled(t, p, d, 3, 4)
 			views := map[string]*tensor.Tensor{"whole": x, "transposed": x.T()}
@@ -81,14 +82,14 @@ func TestExportAndImportAgain(t *testing.T) {
 				"backwards": {tensor.Whole.By(-1), tensor.Whole.By(-2)},
 			} {
 				v, err := x.Slice(r...)
-				check(t, err)
+				testkit.Must(t, err)
 				views[name] = v
 			}
 			for name, v := range views {
 				m, err := Export(v)
-				check(t, err)
+				testkit.Must(t, err)
 				old, err := ExportLegacy(v)
-				check(t, err)
+				testkit.Must(t, err)
 				if m.Version != (Version{1, 1}) || m.Tensor.NDim != int32(v.Rank()) || m.Flags != 0 || m.Tensor.ByteOffset != 0 || (m.Tensor.Data == 0) != (v.Len() == 0) {
 					t.Errorf("%s %v %s: %+v", where, d, name, m)
 				}
@@ -97,7 +98,7 @@ func TestExportAndImportAgain(t *testing.T) {
 					func() (*tensor.Tensor, error) { return ImportLegacy(p, old.Address()) },
 				} {
 					y, err := back()
-					check(t, err)
+					testkit.Must(t, err)
 					if y.DType() != d || !slices.Equal(y.Shape(), v.Shape()) || !bytes.Equal(tensortest.Content(t, y), tensortest.Content(t, v)) {
 						t.Errorf("%s %v %s: %v, want %v", where, d, name, y, v)
 					}
@@ -113,11 +114,11 @@ func TestExportAndImportAgain(t *testing.T) {
 }
 
 func TestTheStorageIsKeptUntilTheDeleter(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	x := filled(t, p, dtype.Float32, 2)
 	s := x.Storage()
 	m, err := Export(x)
-	check(t, err)
+	testkit.Must(t, err)
 	x.Release()
 	if s.Owners() != 1 {
 		t.Fatalf("%d owners beside the consumer", s.Owners()-1)
@@ -125,7 +126,7 @@ func TestTheStorageIsKeptUntilTheDeleter(t *testing.T) {
 	// What the consumer writes is in the same memory.
 	*(*float32)(at(m.Tensor.Data)) = 5
 	y, err := Import(p, m.Address())
-	check(t, err)
+	testkit.Must(t, err)
 	if v, err := y.At(0); err != nil || v.Float64() != 5 {
 		t.Errorf("%v, %v", v, err)
 	}
@@ -140,9 +141,9 @@ func TestTheStorageIsKeptUntilTheDeleter(t *testing.T) {
 	data := []int32{1, 2, 3}
 	kept = append(kept, data)
 	g, err := tensor.View(p, data)
-	check(t, err)
+	testkit.Must(t, err)
 	m, err = Export(g)
-	check(t, err)
+	testkit.Must(t, err)
 	if m.Tensor.Data != uintptr(unsafe.Pointer(&data[0])) {
 		t.Error("elsewhere")
 	}
@@ -176,7 +177,7 @@ func foreign(shape, strides []int64, data []float32) *Managed {
 }
 
 func TestImportOfOtherForms(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	data := []float32{0, 1, 2, 3, 4, 5, 6, 7}
 	for what, c := range map[string]struct {
 		shape, strides []int64
@@ -201,15 +202,15 @@ func TestImportOfOtherForms(t *testing.T) {
 			c.change(m)
 		}
 		x, err := Import(p, m.Address())
-		check(t, err)
+		testkit.Must(t, err)
 		got, err := tensor.ToSlice[float32](x)
-		check(t, err)
+		testkit.Must(t, err)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 		if x.Len() > 0 && what != "repeated" {
-			check(t, x.Fill(nil, 9))
-			check(t, p.Sync(t.Context()))
+			testkit.Must(t, x.Fill(nil, 9))
+			testkit.Must(t, p.Sync(t.Context()))
 			if changed := slices.Contains(data, 9); changed == (m.Flags == ReadOnly) {
 				t.Errorf("%s: the memory was changed: %t", what, changed)
 			}
@@ -222,7 +223,7 @@ func TestImportOfOtherForms(t *testing.T) {
 }
 
 func TestImportRefuses(t *testing.T) {
-	p, cuda := hostPlace(t), gpuPlace(t, 1)
+	p, cuda := tensortest.Host(t), gpuPlace(t, 1)
 	for what, c := range map[string]struct {
 		change func(*Managed)
 		want   error
@@ -268,7 +269,7 @@ func TestImportRefuses(t *testing.T) {
 			t.Errorf("NULL: %v", err)
 		}
 	}
-	x := filled(t, simPlace(t), dtype.Int8, 1)
+	x := filled(t, tensortest.Sim(t), dtype.Int8, 1)
 	defer x.Release()
 	if _, err := Export(x); !errors.Is(err, ErrDevice) || !strings.Contains(err.Error(), "sim") {
 		t.Errorf("export from a simulated device: %v", err)

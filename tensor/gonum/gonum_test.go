@@ -1,10 +1,6 @@
 package gonum_test
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
-	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -14,52 +10,18 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
-	computehost "github.com/ashlar-go/ashlar/compute/host"
-	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
-	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/gonum"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-func place(t *testing.T, dev driver.Device) *tensor.Place {
-	t.Helper()
-	alloc, err := caching.New(dev, caching.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := computehost.New(dev, computehost.Options{})
-	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: alloc, Backend: b})
-	t.Cleanup(func() {
-		if err := errors.Join(p.Close(), b.Close(), alloc.Close(), dev.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
-
-func hostPlace(t *testing.T) *tensor.Place {
-	t.Helper()
-	dev, err := host.Open(host.Options{Total: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return place(t, dev)
-}
-
-func random(t *testing.T) *rand.Rand {
-	var b [8]byte
-	crand.Read(b[:])
-	seed := binary.LittleEndian.Uint64(b[:])
-	t.Logf("seed %#x", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 func TestMatricesThereAndBack(t *testing.T) {
-	r := random(t)
-	for _, p := range []*tensor.Place{hostPlace(t), place(t, sim.New(sim.Options{}))} {
+	r := testkit.Rand(t)
+	for _, p := range []*tensor.Place{tensortest.Host(t), tensortest.On(t, sim.New(sim.Options{}))} {
 		for range 50 {
 			rows, cols := 1+r.IntN(6), 1+r.IntN(6)
 			d := mat.NewDense(rows+2, cols+2, nil)
@@ -99,7 +61,7 @@ func TestMatricesThereAndBack(t *testing.T) {
 }
 
 func TestOtherTypesAndShapes(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	x := tensor.Must(tensor.FromSlice(p, []int16{1, -2, 3, 4}, 2, 2))
 	defer x.Release()
 	d, err := gonum.ToDense(x)
@@ -152,7 +114,7 @@ func TestOtherTypesAndShapes(t *testing.T) {
 			t.Errorf("got  %v\nwant gonum: %s", got, c.want)
 		}
 	}
-	far := place(t, sim.New(sim.Options{}))
+	far := tensortest.On(t, sim.New(sim.Options{}))
 	away := tensor.Must(wide.To(far))
 	defer away.Release()
 	if _, err := gonum.AsDense(away); err == nil || !strings.Contains(err.Error(), "not the host's") {
@@ -172,7 +134,7 @@ func TestOtherTypesAndShapes(t *testing.T) {
 }
 
 func TestMemoryIsShared(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	d := mat.NewDense(4, 5, nil)
 	d.Apply(func(i, j int, _ float64) float64 { return float64(10*i + j) }, d)
 	part := d.Slice(1, 3, 2, 5).(*mat.Dense)

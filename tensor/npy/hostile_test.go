@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -29,11 +30,11 @@ func file(text string, n int) []byte {
 const good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\n"
 
 func TestHostileHeadersAreRefused(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	path := filepath.Join(t.TempDir(), "x.npy")
 	refused := func(b []byte, want error, words ...string) {
 		t.Helper()
-		check(t, os.WriteFile(path, b, 0o600))
+		testkit.Must(t, os.WriteFile(path, b, 0o600))
 		_, inFile := Open(path, Options{})
 		_, inStream := Read(p, bytes.NewReader(b))
 		for _, err := range []error{inFile, inStream} {
@@ -50,7 +51,7 @@ func TestHostileHeadersAreRefused(t *testing.T) {
 	}
 	whole := file(good, 16)
 	x, err := Read(p, bytes.NewReader(whole))
-	check(t, err)
+	testkit.Must(t, err)
 	x.Release()
 	for n := range whole {
 		refused(whole[:n], ErrFormat)
@@ -102,7 +103,7 @@ func TestHostileHeadersAreRefused(t *testing.T) {
 	}
 	// Numbers on both sides.
 	refused(put("'<f4'", "False", "(3, 2)"), ErrFormat, "[3 2] takes 24 bytes", "16")
-	check(t, os.WriteFile(path, append(whole, 1, 2, 3), 0o600))
+	testkit.Must(t, os.WriteFile(path, append(whole, 1, 2, 3), 0o600))
 	if _, err := Open(path, Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "3 bytes are behind") {
 		t.Errorf("%v", err)
 	}
@@ -110,17 +111,17 @@ func TestHostileHeadersAreRefused(t *testing.T) {
 
 // A stream of several arrays is read one after another.
 func TestReadTakesNoMoreThanTheArray(t *testing.T) {
-	p := simPlace(t)
+	p := tensortest.Sim(t)
 	var b bytes.Buffer
 	for i := range 3 {
 		x, err := tensor.Full(p, dtype.Int32, i, i, 2)
-		check(t, err)
-		check(t, Write(&b, x))
+		testkit.Must(t, err)
+		testkit.Must(t, Write(&b, x))
 		x.Release()
 	}
 	for i := range 3 {
 		x, err := Read(p, &b)
-		check(t, err)
+		testkit.Must(t, err)
 		if x.Dim(0) != i || i > 0 && tensortest.Content(t, x)[0] != byte(i) {
 			t.Errorf("array %d is %v", i, x)
 		}
@@ -133,28 +134,28 @@ func TestReadTakesNoMoreThanTheArray(t *testing.T) {
 
 // On the host a tensor looks into the file where it can, which stays as it is.
 func TestLoadLooksIntoTheFile(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	for name, c := range map[string]struct{ copied, shared bool }{"int16.npy": {false, true}, "int32.npy": {true, false}, "int16-big.npy": {false, false}, "int16-fortran.npy": {false, true}} {
 		original, err := os.ReadFile(filepath.Join("testdata/python", name))
-		check(t, err)
+		testkit.Must(t, err)
 		path := filepath.Join(t.TempDir(), name)
-		check(t, os.WriteFile(path, original, 0o600))
+		testkit.Must(t, os.WriteFile(path, original, 0o600))
 		f, err := Open(path, Options{Copy: c.copied})
-		check(t, err)
+		testkit.Must(t, err)
 		x, err := f.Load(p)
-		check(t, err)
+		testkit.Must(t, err)
 		y, err := f.Load(p)
-		check(t, err)
-		check(t, f.Close())
-		check(t, f.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, f.Close())
+		testkit.Must(t, f.Close())
 		if shared := x.Storage().Pointer() == 0; shared != c.shared {
 			t.Errorf("%s: shared is %t", name, shared)
 		}
 		if !bytes.Equal(tensortest.Content(t, x), tensortest.Content(t, y)) { // it was not swapped in place
 			t.Errorf("%s: %v and then %v", name, x, y)
 		}
-		check(t, x.Fill(nil, 7))
-		check(t, p.Sync(t.Context()))
+		testkit.Must(t, x.Fill(nil, 7))
+		testkit.Must(t, p.Sync(t.Context()))
 		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, original) {
 			t.Errorf("%s: the file has changed, %v", name, err)
 		}
@@ -165,7 +166,7 @@ func TestLoadLooksIntoTheFile(t *testing.T) {
 
 // A failure in the middle leaves nothing.
 func TestReadThatFailsLeavesNothing(t *testing.T) {
-	p := simPlace(t)
+	p := tensortest.Sim(t)
 	n := 20 << 20
 	head := header("|u1", []int{n}, false)
 	broken := errors.New("broken pipe")
@@ -181,7 +182,7 @@ func TestReadThatFailsLeavesNothing(t *testing.T) {
 		t.Errorf("%v", leaks)
 	}
 	bf, err := tensor.Zeros(p, dtype.BFloat16, 2)
-	check(t, err)
+	testkit.Must(t, err)
 	defer bf.Release()
 	for _, err := range []error{Write(io.Discard, bf), WriteFile(filepath.Join(t.TempDir(), "x"), bf), WriteZip(io.Discard, map[string]*tensor.Tensor{"x": bf}, ZipOptions{})} {
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "safetensors") || strings.Count(err.Error(), "npy:") != 1 {
@@ -203,15 +204,15 @@ func archive(t testing.TB, put func(*zip.Writer) error) string {
 	t.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	check(t, put(z))
-	check(t, z.Close())
+	testkit.Must(t, put(z))
+	testkit.Must(t, z.Close())
 	path := filepath.Join(t.TempDir(), "x.npz")
-	check(t, os.WriteFile(path, b.Bytes(), 0o600))
+	testkit.Must(t, os.WriteFile(path, b.Bytes(), 0o600))
 	return path
 }
 
 func TestHostileArchivesAreRefused(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	whole := file(good, 16)
 	with := func(h zip.FileHeader, content []byte, raw bool) string {
 		return archive(t, func(z *zip.Writer) error {
@@ -246,7 +247,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		a, err := OpenZip(c.path)
 		if err == nil {
 			_, err = a.Load(p, "x")
-			check(t, a.Close())
+			testkit.Must(t, a.Close())
 		}
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), c.path) {
 			t.Errorf("%s: %v", what, err)
@@ -265,11 +266,11 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		return err
 	})
 	a, err := OpenZip(others)
-	check(t, err)
+	testkit.Must(t, err)
 	if len(a.Names()) != 0 {
 		t.Errorf("%q", a.Names())
 	}
-	check(t, a.Close())
+	testkit.Must(t, a.Close())
 }
 
 // FuzzNPY reads any bytes: what is accepted is written and read again the same.
@@ -277,10 +278,10 @@ func FuzzNPY(f *testing.F) {
 	f.Add(file(good, 16))
 	for _, name := range []string{"float32-big.npy", "int16-fortran.npy", "version2.npy", "version3.npy", "python2.npy", "object.npy", "structure.npy", "none-of-some.npy", "bool.npy"} {
 		b, err := os.ReadFile(filepath.Join("testdata/python", name))
-		check(f, err)
+		testkit.Must(f, err)
 		f.Add(b)
 	}
-	p := hostPlace(f)
+	p := tensortest.Host(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := Read(p, bytes.NewReader(b))
 		if err != nil {
@@ -291,9 +292,9 @@ func FuzzNPY(f *testing.F) {
 			t.Fatalf("%v of %d bytes", x.Brief(), len(b))
 		}
 		var w bytes.Buffer
-		check(t, Write(&w, x))
+		testkit.Must(t, Write(&w, x))
 		y, err := Read(p, &w)
-		check(t, err)
+		testkit.Must(t, err)
 		defer y.Release()
 		if x.Brief() != y.Brief() || !bytes.Equal(tensortest.Content(t, x), tensortest.Content(t, y)) {
 			t.Fatalf("%v and %v", x, y)

@@ -13,7 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
@@ -41,8 +44,8 @@ func (a *array) compare(t *testing.T, what string, x *tensor.Tensor) {
 func ofPython(t *testing.T) (want expected) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/python/expected.json")
-	check(t, err)
-	check(t, json.Unmarshal(text, &want))
+	testkit.Must(t, err)
+	testkit.Must(t, json.Unmarshal(text, &want))
 	if len(want.Files) < 50 || len(want.Refused) < 10 {
 		t.Fatalf("%d files are expected, and %d that are refused", len(want.Files), len(want.Refused))
 	}
@@ -51,7 +54,7 @@ func ofPython(t *testing.T) (want expected) {
 
 // Files that numpy wrote are read as it meant them, in every way, and written again byte for byte.
 func TestFilesOfPython(t *testing.T) {
-	for where, p := range places(t) {
+	for where, p := range tensortest.HostAndSim(t) {
 		for file, arrays := range ofPython(t).Files {
 			path := filepath.Join("testdata/python", file)
 			if filepath.Ext(file) == ".npz" {
@@ -61,13 +64,13 @@ func TestFilesOfPython(t *testing.T) {
 			want := arrays[""]
 			for _, copied := range []bool{false, true} {
 				x, err := ReadFile(p, path, Options{Copy: copied})
-				check(t, err)
+				testkit.Must(t, err)
 				want.compare(t, where+" "+file, x)
 				if want.Again {
 					original, err := os.ReadFile(path)
-					check(t, err)
+					testkit.Must(t, err)
 					var again bytes.Buffer
-					check(t, Write(&again, x))
+					testkit.Must(t, Write(&again, x))
 					if !bytes.Equal(again.Bytes(), original) {
 						t.Errorf("%s %s: written again it is %q, was %q", where, file, again.Bytes(), original)
 					}
@@ -75,12 +78,12 @@ func TestFilesOfPython(t *testing.T) {
 				x.Release()
 			}
 			f, err := os.Open(path)
-			check(t, err)
+			testkit.Must(t, err)
 			x, err := Read(p, f)
-			check(t, err)
+			testkit.Must(t, err)
 			want.compare(t, where+" read "+file, x)
 			x.Release()
-			check(t, f.Close())
+			testkit.Must(t, f.Close())
 		}
 	}
 }
@@ -88,7 +91,7 @@ func TestFilesOfPython(t *testing.T) {
 func compareArchive(t *testing.T, p *tensor.Place, path string, arrays map[string]array) {
 	t.Helper()
 	a, err := OpenZip(path)
-	check(t, err)
+	testkit.Must(t, err)
 	names := a.Names()
 	slices.Sort(names)
 	if want := slices.Sorted(maps.Keys(arrays)); !slices.Equal(names, want) {
@@ -96,19 +99,19 @@ func compareArchive(t *testing.T, p *tensor.Place, path string, arrays map[strin
 	}
 	for name, want := range arrays {
 		n, err := a.Info(name)
-		check(t, err)
+		testkit.Must(t, err)
 		if n.DType.String() != want.Type || !slices.Equal(n.Shape, want.Shape) || n.Size != int64(len(want.Hex)/2) {
 			t.Errorf("%s: %q: %+v", path, name, n)
 		}
 		x, err := a.Load(p, name)
-		check(t, err)
+		testkit.Must(t, err)
 		want.compare(t, path+" "+name, x)
 		x.Release()
 	}
 	if _, err := a.Load(p, "no"); !errors.Is(err, ErrNoArray) || !strings.Contains(err.Error(), `"no"`) {
 		t.Errorf("%v", err)
 	}
-	check(t, a.Close())
+	testkit.Must(t, a.Close())
 }
 
 func TestTypesOfPythonThatAreRefused(t *testing.T) {
@@ -132,8 +135,8 @@ func TestWriteForPython(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	check(t, os.MkdirAll(dir, 0o777))
-	p := hostPlace(t)
+	testkit.Must(t, os.MkdirAll(dir, 0o777))
+	p := tensortest.Host(t)
 	s := p.Scope()
 	defer s.Close()
 	want := expected{Files: map[string]map[string]array{}}
@@ -144,10 +147,10 @@ func TestWriteForPython(t *testing.T) {
 	write := func(name string, x *tensor.Tensor) {
 		all[name] = x
 		path := filepath.Join(dir, name+".npy")
-		check(t, WriteFile(path, x))
+		testkit.Must(t, WriteFile(path, x))
 		want.Files[name+".npy"] = map[string]array{"": describe(x)}
 		again, err := ReadFile(s.Place, path, Options{})
-		check(t, err)
+		testkit.Must(t, err)
 		w := describe(x)
 		w.compare(t, name, again)
 	}
@@ -160,15 +163,15 @@ func TestWriteForPython(t *testing.T) {
 			raw[i] = byte(i % 2)
 		}
 		bytes, err := tensor.FromSlice(s.Place, raw)
-		check(t, err)
+		testkit.Must(t, err)
 		x, err := tensor.FromStorage(s.Place, bytes.Storage(), d, 0, []int{2, 3}, nil)
-		check(t, err)
+		testkit.Must(t, err)
 		write(d.String(), x)
 		write(d.String()+"-fortran", x.T())
 	}
 	for name, shape := range map[string][]int{"scalar": {}, "none": {0}, "of none": {2, 0}, "ones": {1, 1}, "long": {1234567}} {
 		x, err := tensor.Full(s.Place, dtype.Int8, 3, shape...)
-		check(t, err)
+		testkit.Must(t, err)
 		if name != "long" {
 			write(name, x)
 		}
@@ -176,10 +179,10 @@ func TestWriteForPython(t *testing.T) {
 	}
 	// Neither order.
 	x, err := all["float32"].Narrow(1, 1, 2)
-	check(t, err)
+	testkit.Must(t, err)
 	write("part", x)
 	for name, o := range map[string]ZipOptions{"stored.npz": {}, "deflated.npz": {Deflate: true}} {
-		check(t, WriteZipFile(filepath.Join(dir, name), all, o))
+		testkit.Must(t, WriteZipFile(filepath.Join(dir, name), all, o))
 		want.Files[name] = map[string]array{}
 		for n, x := range all {
 			want.Files[name][n] = describe(x)
@@ -187,6 +190,6 @@ func TestWriteForPython(t *testing.T) {
 		compareArchive(t, p, filepath.Join(dir, name), want.Files[name])
 	}
 	text, err := json.MarshalIndent(want, "", " ")
-	check(t, err)
-	check(t, os.WriteFile(filepath.Join(dir, "expected.json"), text, 0o600))
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "expected.json"), text, 0o600))
 }

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A hostile is a file that must be refused.
@@ -231,14 +233,14 @@ func TestHostileIndexesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	outside := put(t, dir, "out.safetensors", raw(good, make([]byte, 16)))
 	sub := filepath.Join(dir, "sub")
-	check(t, os.Mkdir(sub, 0o700))
+	testkit.Must(t, os.Mkdir(sub, 0o700))
 	put(t, sub, "a.safetensors", raw(good, make([]byte, 16)))
 	put(t, sub, "bad.safetensors", raw("{", nil))
 	index := func(text string) string { return put(t, sub, "model.safetensors.index.json", []byte(text)) }
 	ok := `{"metadata":{"total_size":16,"other":{"a":[1.5e3,true,null,"x"]}},"weight_map":{"t":"a.safetensors"},"more":[]}`
 	s, err := OpenSharded(index(ok), Options{})
-	check(t, err)
-	check(t, s.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, s.Close())
 
 	shards := []string{
 		"../out.safetensors", "..\\out.safetensors", outside, "./a.safetensors", "sub/../a.safetensors", "/etc/passwd", "", ".", "..", "a.safetensors/",

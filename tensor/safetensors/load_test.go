@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -42,7 +43,7 @@ func manyPieces(t testing.TB, dir string, spaces int) (path string, data []byte)
 
 // On every device, at every alignment, with and without a copy, all bytes arrive.
 func TestLoadOfManyPieces(t *testing.T) {
-	for where, p := range places(t) {
+	for where, p := range tensortest.HostAndSim(t) {
 		for _, c := range []struct {
 			spaces int
 			copied bool
@@ -50,14 +51,14 @@ func TestLoadOfManyPieces(t *testing.T) {
 		}{{0, false, where == "host"}, {0, true, false}, {1, false, false}} {
 			path, data := manyPieces(t, t.TempDir(), c.spaces)
 			f, err := Open(path, Options{Copy: c.copied})
-			check(t, err)
+			testkit.Must(t, err)
 			big, err := f.Load(p, "big")
-			check(t, err)
+			testkit.Must(t, err)
 			small, err := f.Load(p, "small")
-			check(t, err)
+			testkit.Must(t, err)
 			none, err := f.Load(p, "none")
-			check(t, err)
-			check(t, f.Close()) // which takes nothing from what is loaded
+			testkit.Must(t, err)
+			testkit.Must(t, f.Close()) // which takes nothing from what is loaded
 			if got := append(tensortest.Content(t, big), tensortest.Content(t, small)...); !bytes.Equal(got, data) {
 				t.Errorf("%s, %+v: other bytes", where, c)
 			}
@@ -73,24 +74,24 @@ func TestLoadOfManyPieces(t *testing.T) {
 			if _, err := f.Load(p, "big"); !errors.Is(err, ErrClosed) {
 				t.Errorf("load from a closed file: %v", err)
 			}
-			check(t, f.Close())
+			testkit.Must(t, f.Close())
 		}
 	}
 }
 
 // The mapping is as the file was for its tensors, whatever they write, and lives as long as the last of them.
 func TestTensorsLookIntoThePrivateMapping(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	path, data := manyPieces(t, t.TempDir(), 0)
 	f, err := Open(path, Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	memory := f.memory
 	a, err := f.Load(p, "small")
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := f.LoadSlice(p, "big", 0, 2, 4)
-	check(t, err)
-	check(t, f.Close())
-	check(t, a.Fill(nil, 7))
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
+	testkit.Must(t, a.Fill(nil, 7))
 	if got := tensortest.Content(t, a); !bytes.Equal(got, bytes.Repeat([]byte{7}, 8)) {
 		t.Errorf("after a fill: %v", got)
 	}
@@ -111,11 +112,11 @@ func TestTensorsLookIntoThePrivateMapping(t *testing.T) {
 }
 
 func TestLoadAll(t *testing.T) {
-	for where, p := range places(t) {
+	for where, p := range tensortest.HostAndSim(t) {
 		for _, copied := range []bool{false, true} {
 			path, data := manyPieces(t, t.TempDir(), 0)
 			c, err := OpenCheckpoint(path, Options{Copy: copied})
-			check(t, err)
+			testkit.Must(t, err)
 			var told []int64
 			s := p.Scope()
 			all, err := c.LoadAll(t.Context(), s.Place, func(done, total int64) {
@@ -124,7 +125,7 @@ func TestLoadAll(t *testing.T) {
 				}
 				told = append(told, done)
 			})
-			check(t, err)
+			testkit.Must(t, err)
 			if got := append(tensortest.Content(t, all["big"]), tensortest.Content(t, all["small"])...); len(all) != 3 || !bytes.Equal(got, data) {
 				t.Errorf("%s: other bytes", where)
 			}
@@ -132,17 +133,17 @@ func TestLoadAll(t *testing.T) {
 				t.Errorf("%s: progress %v", where, told)
 			}
 			s.Close() // owns them all
-			check(t, c.Close())
+			testkit.Must(t, c.Close())
 		}
 	}
 }
 
 // What ends a load in its middle leaves nothing behind.
 func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
-	p := simPlace(t)
+	p := tensortest.Sim(t)
 	path, data := manyPieces(t, t.TempDir(), 0)
 	c, err := Open(path, Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	defer c.Close()
 	for after := range 4 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -162,7 +163,7 @@ func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
 	path = put(t, t.TempDir(), "two.safetensors", raw(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%[1]d]},"b":{"dtype":"U8","shape":[%[1]d],"data_offsets":[%[1]d,%d]}}`,
 		len(data), 2*len(data)), append(data, data...)))
 	two, err := Open(path, Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	defer two.Close()
 	if all, err := two.LoadAll(t.Context(), limited, nil); all != nil || !errors.Is(err, mem.ErrNoMemory) || !strings.Contains(err.Error(), `tensor "b"`) {
 		t.Errorf("without room: %v", err)
@@ -172,7 +173,7 @@ func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
 	}
 	// A file that became shorter.
 	if c.memory.Mapped() {
-		check(t, os.Truncate(c.path, transfer.Piece))
+		testkit.Must(t, os.Truncate(c.path, transfer.Piece))
 		if all, err := c.LoadAll(t.Context(), p, nil); all != nil || err == nil || !strings.Contains(err.Error(), "truncated") {
 			t.Errorf("of a truncated file: %v", err)
 		}
@@ -181,9 +182,9 @@ func TestLoadAllThatFailsLeavesNothing(t *testing.T) {
 }
 
 func TestNamesAndTypesThatCannotBeLoaded(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	f, err := Open("testdata/python/types.safetensors", Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	if _, err := f.Load(p, "none"); !errors.Is(err, ErrNoTensor) || !strings.Contains(err.Error(), `"none"`) {
 		t.Errorf("%v", err)
@@ -206,9 +207,9 @@ func TestNamesAndTypesThatCannotBeLoaded(t *testing.T) {
 
 // A slice has the bytes that slicing the whole tensor gives.
 func TestLoadSliceIsASliceOfTheWhole(t *testing.T) {
-	r := random(t)
+	r := testkit.Rand(t)
 	dir := t.TempDir()
-	for where, p := range places(t) {
+	for where, p := range tensortest.HostAndSim(t) {
 		for i := range 60 {
 			shape := make([]int, 1+r.IntN(4))
 			n := 2
@@ -222,21 +223,21 @@ func TestLoadSliceIsASliceOfTheWhole(t *testing.T) {
 			data := bytesOf(n)
 			header := fmt.Sprintf(`{"x":{"dtype":"F16","shape":%s,"data_offsets":[0,%d]}}`, strings.ReplaceAll(fmt.Sprint(shape), " ", ","), n)
 			f, err := Open(put(t, dir, fmt.Sprint(where, i), raw(header, data)), Options{Copy: r.IntN(2) == 0})
-			check(t, err)
+			testkit.Must(t, err)
 			axis := r.IntN(len(shape))
 			start := r.IntN(shape[axis] + 1)
 			length := r.IntN(shape[axis] - start + 1)
 			s := p.Scope()
 			whole, err := f.Load(s.Place, "x")
-			check(t, err)
+			testkit.Must(t, err)
 			want, err := whole.Narrow(axis, start, length)
-			check(t, err)
+			testkit.Must(t, err)
 			named := axis
 			if r.IntN(2) == 0 {
 				named -= len(shape)
 			}
 			got, err := f.LoadSlice(s.Place, "x", named, start, length)
-			check(t, err)
+			testkit.Must(t, err)
 			if !slices.Equal(got.Shape(), want.Shape()) || !bytes.Equal(tensortest.Content(t, got), tensortest.Content(t, want)) {
 				t.Errorf("%s: %v, axis %d, %d from %d: %v %x, want %x", where, shape, axis, length, start, got.Brief(), tensortest.Content(t, got), tensortest.Content(t, want))
 			}
@@ -246,23 +247,23 @@ func TestLoadSliceIsASliceOfTheWhole(t *testing.T) {
 				}
 			}
 			s.Close()
-			check(t, f.Close())
+			testkit.Must(t, f.Close())
 		}
 	}
 }
 
 // Long runs and short ones, of more than one piece.
 func TestLoadSliceOfManyPieces(t *testing.T) {
-	p := simPlace(t)
+	p := tensortest.Sim(t)
 	for _, shape := range [][2]int{{40, 1 << 20}, {1 << 16, 300}} {
 		n := shape[0] * shape[1]
 		data := bytesOf(n)
 		header := fmt.Sprintf(`{"x":{"dtype":"I8","shape":[%d,%d],"data_offsets":[0,%d]}}`, shape[0], shape[1], n)
 		f, err := Open(put(t, t.TempDir(), "x", raw(header, data)), Options{})
-		check(t, err)
+		testkit.Must(t, err)
 		length := shape[1] * 2 / 3
 		x, err := f.LoadSlice(p, "x", 1, 5, length)
-		check(t, err)
+		testkit.Must(t, err)
 		var want []byte
 		for i := range shape[0] {
 			want = append(want, data[i*shape[1]+5:][:length]...)
@@ -271,12 +272,12 @@ func TestLoadSliceOfManyPieces(t *testing.T) {
 			t.Errorf("%v: other bytes", shape)
 		}
 		x.Release()
-		check(t, f.Close())
+		testkit.Must(t, f.Close())
 	}
 }
 
 func TestOpenShardedOfDirectories(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	dir := t.TempDir()
 	file := raw(good, make([]byte, 16))
 	if _, err := OpenSharded(dir, Options{}); !errors.Is(err, os.ErrNotExist) {
@@ -285,14 +286,14 @@ func TestOpenShardedOfDirectories(t *testing.T) {
 	put(t, dir, "model.safetensors", file)
 	put(t, dir, "config.json", nil)
 	s, err := OpenSharded(dir, Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	x, err := s.Load(p, "t")
-	check(t, err)
+	testkit.Must(t, err)
 	x.Release()
 	if _, err := s.LoadSlice(p, "u", 0, 0, 0); !errors.Is(err, ErrNoTensor) {
 		t.Errorf("%v", err)
 	}
-	check(t, s.Close())
+	testkit.Must(t, s.Close())
 	put(t, dir, "other.safetensors", file)
 	if _, err := OpenCheckpoint(dir, Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "2 files") {
 		t.Errorf("two files without an index: %v", err)
@@ -301,13 +302,13 @@ func TestOpenShardedOfDirectories(t *testing.T) {
 	if _, err := OpenSharded(dir, Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "both") {
 		t.Errorf("an index beside the whole: %v", err)
 	}
-	check(t, os.Remove(filepath.Join(dir, "model.safetensors")))
+	testkit.Must(t, os.Remove(filepath.Join(dir, "model.safetensors")))
 	s, err = OpenSharded(dir, Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	if got := s.Files(); len(got) != 1 || filepath.Base(got[0]) != "other.safetensors" {
 		t.Errorf("%q", got)
 	}
-	check(t, s.Close())
+	testkit.Must(t, s.Close())
 	if _, err := OpenCheckpoint(filepath.Join(dir, "none"), Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}

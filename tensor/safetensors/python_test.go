@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
@@ -37,13 +38,13 @@ type entryOf struct {
 // Files that Python's own library wrote are read as it meant them, and written again byte for byte.
 func TestFilesOfPython(t *testing.T) {
 	text, err := os.ReadFile("testdata/python/expected.json")
-	check(t, err)
+	testkit.Must(t, err)
 	var want expected
-	check(t, json.Unmarshal(text, &want))
+	testkit.Must(t, json.Unmarshal(text, &want))
 	if len(want.Files) < 20 {
 		t.Fatalf("%d files are expected", len(want.Files))
 	}
-	for where, p := range places(t) {
+	for where, p := range tensortest.HostAndSim(t) {
 		for _, name := range slices.Sorted(maps.Keys(want.Files)) {
 			t.Run(where+"/"+name, func(t *testing.T) { compare(t, p, name, want.Files[name]) })
 		}
@@ -54,7 +55,7 @@ func compare(t *testing.T, p *tensor.Place, name string, want contents) {
 	s := p.Scope()
 	defer s.Close()
 	c, err := OpenCheckpoint(filepath.Join("testdata/python", name), Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	defer c.Close()
 	f, isFile := c.(*File)
 	if isFile && !maps.Equal(c.Metadata(), want.Metadata) {
@@ -69,7 +70,7 @@ func compare(t *testing.T, p *tensor.Place, name string, want contents) {
 	for name, w := range want.Tensors {
 		info, ok := c.Info(name)
 		b, err := hex.DecodeString(w.Hex)
-		check(t, err)
+		testkit.Must(t, err)
 		if !ok || info.Type != w.Type || !slices.Equal(info.Shape, w.Shape) || info.Size != int64(len(b)) {
 			t.Errorf("%q: %+v, want %s %v of %d bytes", name, info, w.Type, w.Shape, len(b))
 		}
@@ -80,7 +81,7 @@ func compare(t *testing.T, p *tensor.Place, name string, want contents) {
 			}
 			continue
 		}
-		check(t, err)
+		testkit.Must(t, err)
 		tensors[name] = x
 		if got := tensortest.Content(t, x); !bytes.Equal(got, b) || !slices.Equal(x.Shape(), w.Shape) {
 			t.Errorf("%q: %v %x, want %x", name, x.Brief(), got, b)
@@ -90,9 +91,9 @@ func compare(t *testing.T, p *tensor.Place, name string, want contents) {
 		return // the order of several metadata is chance
 	}
 	var again bytes.Buffer
-	check(t, Write(&again, tensors, c.Metadata()))
+	testkit.Must(t, Write(&again, tensors, c.Metadata()))
 	original, err := os.ReadFile(f.path)
-	check(t, err)
+	testkit.Must(t, err)
 	if !bytes.Equal(again.Bytes(), original) {
 		n := min(len(original), 500)
 		t.Errorf("written again it is\n%q\nand was\n%q", again.Bytes()[:min(again.Len(), n)], original[:n])
@@ -107,8 +108,8 @@ func TestWriteForPython(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	check(t, os.MkdirAll(dir, 0o777))
-	p := hostPlace(t)
+	testkit.Must(t, os.MkdirAll(dir, 0o777))
+	p := tensortest.Host(t)
 	s := p.Scope()
 	defer s.Close()
 	made := map[string]*tensor.Tensor{}
@@ -117,14 +118,14 @@ func TestWriteForPython(t *testing.T) {
 			continue
 		}
 		x, err := tensor.Empty(s.Place, d, 3, 5)
-		check(t, err)
+		testkit.Must(t, err)
 		for i := range 3 {
 			for j := range 5 {
 				row, err := x.Narrow(0, i, 1)
-				check(t, err)
+				testkit.Must(t, err)
 				one, err := row.Narrow(1, j, 1)
-				check(t, err)
-				check(t, one.Fill(nil, float64(i*5+j)/2))
+				testkit.Must(t, err)
+				testkit.Must(t, one.Fill(nil, float64(i*5+j)/2))
 			}
 		}
 		made["of "+d.String()] = x
@@ -132,11 +133,11 @@ func TestWriteForPython(t *testing.T) {
 	shapes := map[string]*tensor.Tensor{}
 	for name, shape := range map[string][]int{"scalar": {}, "none": {0}, "of no": {2, 0, 3}, "ünï \"c\"\\\t😀": {1, 2, 1}} {
 		x, err := tensor.Full(s.Place, dtype.BFloat16, 1.5, shape...)
-		check(t, err)
+		testkit.Must(t, err)
 		shapes[name] = x
 	}
 	big, err := tensor.Full(s.Place, dtype.Float32, 0.25, 20, 10)
-	check(t, err)
+	testkit.Must(t, err)
 	shapes["a view"] = big.T()
 
 	want := map[string]contents{}
@@ -152,9 +153,9 @@ func TestWriteForPython(t *testing.T) {
 		want[name] = w
 		path := filepath.Join(dir, name)
 		if filepath.Ext(name) != "" {
-			check(t, WriteFile(path, tensors, metadata))
+			testkit.Must(t, WriteFile(path, tensors, metadata))
 		} else {
-			check(t, WriteSharded(path, tensors, metadata, 200))
+			testkit.Must(t, WriteSharded(path, tensors, metadata, 200))
 		}
 		again(t, p, path, w)
 	}
@@ -166,7 +167,7 @@ func TestWriteForPython(t *testing.T) {
 		write(fmt.Sprintf("one-%s.safetensors", name[3:]), map[string]*tensor.Tensor{"x": x}, nil)
 	}
 	text, err := json.MarshalIndent(expected{Files: want}, "", " ")
-	check(t, err)
+	testkit.Must(t, err)
 	put(t, dir, "expected.json", text)
 }
 
@@ -174,14 +175,14 @@ func TestWriteForPython(t *testing.T) {
 func again(t *testing.T, p *tensor.Place, path string, want contents) {
 	t.Helper()
 	c, err := OpenCheckpoint(path, Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	defer c.Close()
 	if len(c.Names()) != len(want.Tensors) || !maps.Equal(c.Metadata(), want.Metadata) {
 		t.Errorf("%s: %q with %v", path, c.Names(), c.Metadata())
 	}
 	for name, w := range want.Tensors {
 		x, err := c.Load(p, name)
-		check(t, err)
+		testkit.Must(t, err)
 		if kind, _ := x.DType().SafeTensors(); kind != w.Type || !slices.Equal(x.Shape(), w.Shape) || hex.EncodeToString(tensortest.Content(t, x)) != w.Hex {
 			t.Errorf("%s: %q is %v", path, name, x.Brief())
 		}

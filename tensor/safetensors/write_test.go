@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
+	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
 // failing fails after some bytes.
@@ -27,19 +29,19 @@ func (w *failing) Write(b []byte) (int, error) {
 }
 
 func TestWriteOfManyPiecesAndViews(t *testing.T) {
-	for where, p := range places(t) {
+	for where, p := range tensortest.HostAndSim(t) {
 		s := p.Scope()
 		data := bytesOf(2*transfer.Piece + 100)
 		big, err := tensor.FromSlice(s.Place, data)
-		check(t, err)
+		testkit.Must(t, err)
 		square, err := tensor.FromSlice(s.Place, []int16{1, 2, 3, 4, 5, 6}, 2, 3)
-		check(t, err)
+		testkit.Must(t, err)
 		part, err := big.Narrow(0, 100, len(data)-100)
-		check(t, err)
+		testkit.Must(t, err)
 		var b bytes.Buffer
-		check(t, Write(&b, map[string]*tensor.Tensor{"big": part, "t": square.T()}, nil))
+		testkit.Must(t, Write(&b, map[string]*tensor.Tensor{"big": part, "t": square.T()}, nil))
 		h, err := parse("x", b.Bytes())
-		check(t, err)
+		testkit.Must(t, err)
 		if h.entries[0].Name != "t" || !slices.Equal(h.entries[0].Shape, []int{3, 2}) || h.data%8 != 0 {
 			t.Errorf("%s: %+v, data from %d on", where, h.entries, h.data)
 		}
@@ -56,13 +58,13 @@ func TestWriteOfManyPiecesAndViews(t *testing.T) {
 }
 
 func TestWhatCannotBeWritten(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	s := p.Scope()
 	defer s.Close()
 	x, err := tensor.Zeros(s.Place, dtype.Float32, 2)
-	check(t, err)
+	testkit.Must(t, err)
 	z, err := tensor.Zeros(s.Place, dtype.Complex128, 2)
-	check(t, err)
+	testkit.Must(t, err)
 	path := put(t, t.TempDir(), "old.safetensors", []byte("old"))
 	for want, c := range map[string]struct {
 		name     string
@@ -92,45 +94,45 @@ func TestWhatCannotBeWritten(t *testing.T) {
 
 // A file is replaced whole, with nothing left beside it.
 func TestWriteFileReplaces(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	x, err := tensor.Full(p, dtype.Float32, 1, 2)
-	check(t, err)
+	testkit.Must(t, err)
 	defer x.Release()
 	dir := t.TempDir()
 	path := put(t, dir, "a.safetensors", []byte("old"))
 	put(t, dir, "a.safetensors.0.part", []byte("of a writer that was killed"))
 	old, err := os.Open(path)
-	check(t, err)
+	testkit.Must(t, err)
 	defer old.Close()
-	check(t, WriteFile(path, map[string]*tensor.Tensor{"x": x}, nil))
+	testkit.Must(t, WriteFile(path, map[string]*tensor.Tensor{"x": x}, nil))
 	f, err := Open(path, Options{})
-	check(t, err)
-	check(t, f.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
 	b := make([]byte, 10)
 	if n, _ := old.Read(b); string(b[:n]) != "old" {
 		t.Errorf("who had the old file open reads %q", b[:n])
 	}
 	list, err := os.ReadDir(dir)
-	check(t, err)
+	testkit.Must(t, err)
 	if len(list) != 2 {
 		t.Errorf("%v", list)
 	}
 }
 
 func TestWriteSharded(t *testing.T) {
-	p := hostPlace(t)
+	p := tensortest.Host(t)
 	s := p.Scope()
 	defer s.Close()
 	tensors := map[string]*tensor.Tensor{}
 	for name, n := range map[string]int{"a": 10, "b": 10, "c": 25, "d": 1, "e": 19, "f": 0} {
 		x, err := tensor.Full(s.Place, dtype.Uint8, n, n)
-		check(t, err)
+		testkit.Must(t, err)
 		tensors[name] = x
 	}
 	dir := filepath.Join(t.TempDir(), "new", "dir")
-	check(t, WriteSharded(dir, tensors, nil, 20))
+	testkit.Must(t, WriteSharded(dir, tensors, nil, 20))
 	c, err := OpenSharded(dir, Options{})
-	check(t, err)
+	testkit.Must(t, err)
 	files := map[string]string{}
 	for _, name := range c.Names() {
 		info, _ := c.Info(name)
@@ -142,16 +144,16 @@ func TestWriteSharded(t *testing.T) {
 			t.Errorf("%s is in %s, want %s", name, files[name], want)
 		}
 	}
-	check(t, c.Close())
+	testkit.Must(t, c.Close())
 	if err := WriteSharded(dir, tensors, nil, 1000); err == nil || !strings.Contains(err.Error(), "remove it first") {
 		t.Errorf("one file beside an index: %v", err)
 	}
 	dir = t.TempDir()
-	check(t, WriteSharded(dir, tensors, nil, 65))
+	testkit.Must(t, WriteSharded(dir, tensors, nil, 65))
 	if err := WriteSharded(dir, tensors, nil, 64); err == nil || !strings.Contains(err.Error(), "remove it first") {
 		t.Errorf("an index beside one file: %v", err)
 	}
 	f, err := Open(filepath.Join(dir, "model.safetensors"), Options{})
-	check(t, err)
-	check(t, f.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
 }

@@ -57,3 +57,15 @@ func Content(t testing.TB, x *tensor.Tensor) []byte {
 	}
 	return b
 }
+
+// Host returns a place on the host, with 4 GiB of memory. The test imports driver/host.
+func Host(t testing.TB) *tensor.Place { return Open(t, "host:total=4GiB") }
+
+// Sim returns a place on a simulated device, whose memory Go code cannot access. The test
+// imports driver/sim.
+func Sim(t testing.TB) *tensor.Place { return Open(t, "sim:total=1GiB") }
+
+// HostAndSim returns places on the host and on a simulated device, by name.
+func HostAndSim(t testing.TB) map[string]*tensor.Place {
+	return map[string]*tensor.Place{"host": Host(t), "sim": Sim(t)}
+}

@@ -10,11 +10,6 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
 
-func hostPlace(t testing.TB) *tensor.Place { return tensortest.Open(t, "host:total=4GiB") }
-
-// simPlace is on a simulated device, whose memory Go code cannot reach.
-func simPlace(t testing.TB) *tensor.Place { return tensortest.Open(t, "sim:total=1GiB") }
-
 // A gpu is a simulated device that says that it is an NVIDIA GPU.
 type gpu struct {
 	driver.Device
@@ -29,11 +24,4 @@ func (g gpu) Info() driver.Info {
 
 func gpuPlace(t testing.TB, ordinal int) *tensor.Place {
 	return tensortest.On(t, gpu{sim.New(sim.Options{Total: 1 << 30}), ordinal})
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
