@@ -23,6 +23,7 @@ var exceptions = []exception{
 	{"drivers", "engine", "driver/cuda", "Open takes the best device that there is"},
 	{"drivers", "engine", "driver/host", "which is the host where there is no other"},
 	{"output", "engine", "log/slog", "Config.Log is the caller's, and told of what Session.WithDebug asks for alone"},
+	{"determinism", "internal/testkit", "crypto/rand.Read", "new seeds for random tests, which print them when they fail"},
 	{"determinism", "collective", "time.NewTicker", "the pause between looks at a transport's asynchronous errors"},
 	{"determinism", "collective/internal/nccl", "time.NewTicker", "the pause between questions to NCCL, which wakes nobody"},
 	{"determinism", "collective/internal/rendezvous", "time.NewTimer", "a rank that never comes, or falls silent, is an error after a limit"},
