@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/ashlar-go/ashlar/internal/allocconf"
 )
 
 // maxBeside is how many columns of settings others give way to.
@@ -127,19 +129,13 @@ func wrap(text string, width int) []string {
 		}
 		line += part
 	}
-	depth, from := 0, 0
-	for i, r := range text {
-		switch {
-		case r == '[':
-			depth++
-		case r == ']':
-			depth--
-		case r == ',' && depth <= 0:
-			add(text[from : i+1])
-			from = i + 1
+	parts := allocconf.Split(text)
+	for i, part := range parts {
+		if i+1 < len(parts) {
+			part += ","
 		}
+		add(part)
 	}
-	add(text[from:])
 	return append(lines, line)
 }
 

@@ -12,9 +12,9 @@
 // block; its number and generation are the block's tag. The free spans are a fit.FirstFit, the holes.
 //
 //	free       in a hole
-//	live       on loan, and in Arena.order: it may have a holder, who lets it be moved
-//	frozen     on loan, in no order: not looked at again, never moved
-//	child      on loan to a child arena: it stays where it is
+//	live       live, and in Arena.order: it may have a holder, who lets it be moved
+//	frozen     live, in no order: not looked at again, never moved
+//	child      live to a child arena: it stays where it is
 //
 //	live, frozen and child blocks and the holes tile [lo, hi); no two holes touch
 //
@@ -23,7 +23,7 @@
 //
 // # Streams
 //
-// Memory is handed out in stream order, and across streams at once: a hole has the set of streams whose work, queued
+// Memory is allocated in stream order, and across streams at once: a hole has the set of streams whose work, queued
 // before its free, may still touch it, and Alloc makes the stream that it allocates for wait for those: its past
 // (mem/internal/reuse). Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is
 // closed has done its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes another hole; if there
@@ -36,8 +36,8 @@
 // # Graphs
 //
 // A captured graph has addresses in it, and an arena does not know whose. Whoever launches one keeps the blocks that it uses
-// still, as package tensor does of itself, and on loan: what was freed during the capture, scratch of operations as well, is
-// handed out again, and a launch writes there all the same. So a capture gets its memory from a child that is held still
+// still, as package tensor does of itself, and live: what was freed during the capture, scratch of operations as well, is
+// allocated again, and a launch writes there all the same. So a capture gets its memory from a child that is pinned
 // (Pin) and closed after the graph. While a stream captures, a compaction that would have to wait for it fails.
 //
 // # Locks
@@ -48,7 +48,7 @@
 //
 // # What differs from BMEngine
 //
-// A child is cut from a hole, never from under live blocks. A limit bounds the bytes on loan, and what moving needs lies
+// A child is cut from a hole, never from under live blocks. A limit bounds the live bytes, and what moving needs lies
 // beside the region, so neither shrinks the other. Compaction runs under the lock. Holds count, so they nest. A block is freed
 // by its tag, not by its address among others. Moving by copies needs no synchronisation.
 //
@@ -87,7 +87,7 @@ type Arena struct {
 	unused  []uint32 // records that stand for no block
 	order   []uint32 // records of live blocks and children; in the order of their addresses after plan alone
 	streams *reuse.Streams
-	limit   int64 // bytes on loan at most; 0: none
+	limit   int64 // live bytes at most; 0: none
 	pins    int
 	stats   mem.Stats // the large pool's are those of all: see Stats
 	moves   MoveStats
@@ -124,7 +124,7 @@ func newArena(dev driver.Device, cfg Config, g *sharedRegion, lo, hi int64) *Are
 // Alloc implements mem.Allocator: the lowest hole that fits, in which s waits for other streams that used the memory, or
 // while one of those captures a graph the next that fits. If the free memory would do but no hole does, blocks are moved
 // together first, on s. The error is a *mem.OutOfMemory if there is no room, and the driver's if a wait or a move failed;
-// then nothing was handed out.
+// then nothing was allocated.
 func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }

@@ -80,14 +80,14 @@ func TestChildAvoidsLiveBlocks(t *testing.T) {
 	w.finish()
 }
 
-// An arena with blocks on loan or children is not closed, says what is there, and goes on.
+// An arena with live blocks or children is not closed, says what is there, and goes on.
 func TestCloseWithBlocksOnLoan(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	kid, err := w.child(w.root, 100*kib)
 	w.must(err)
 	b := w.mustAlloc(kid, w.streams[1], 3000, true)
 	for _, y := range []*yard{w.root, kid} {
-		want := map[bool]string{true: "1 blocks on loan, of 102400 bytes in all, 1 of them children", false: "1 blocks on loan, of 3072 bytes"}[y == w.root]
+		want := map[bool]string{true: "1 live blocks, of 102400 bytes in all, 1 of them children", false: "1 live blocks, of 3072 bytes"}[y == w.root]
 		if err := y.Close(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Close: %v: want %q in it", err, want)
 		}

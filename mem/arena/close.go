@@ -10,9 +10,9 @@ import (
 
 // Close gives the region back to the device, a child's memory to its parent, whose streams wait for those that used it, or the
 // block of NewFrom to its allocator, which is told of them.
-// Blocks on loan, and children, are an error that says how many there are; then nothing is given back, the arena goes on as
+// Blocks live, and children, are an error that says how many there are; then nothing is given back, the arena goes on as
 // before, and Close may be called again. With pages it waits for the streams that used the memory; without, the device
-// does. If the device fails, what it did not take back is kept for the next Close, and nothing is handed out any more.
+// does. If the device fails, what it did not take back is kept for the next Close, and nothing is allocated any more.
 // Closing a closed arena does nothing.
 func (a *Arena) Close() error {
 	users, err := a.close()
@@ -49,7 +49,7 @@ func (a *Arena) close() (users *[]driver.Stream, err error) {
 				children++
 			}
 		}
-		return nil, fmt.Errorf("arena: Close with %d blocks on loan, of %d bytes in all, %d of them children; layer.NewLeakTracker tells where they were allocated",
+		return nil, fmt.Errorf("arena: Close with %d live blocks, of %d bytes in all, %d of them children; layer.NewLeakTracker tells where they were allocated",
 			n, a.stats.AllocatedBytes.All.Current, children)
 	}
 	var used reuse.Set

@@ -14,7 +14,7 @@ import (
 
 // Why nothing is moved, for errors.Is.
 var (
-	ErrPinned = errors.New("arena: blocks are held still")       // Pin was called, and not all holds are released
+	ErrPinned = errors.New("arena: blocks are pinned")       // Pin was called, and not all holds are released
 	ErrOff    = errors.New("arena: moving blocks is turned off") // Config.NoCompact
 )
 
@@ -57,7 +57,7 @@ func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 // Compact implements mem.Compactor: each block whose holder lets it slides down, in the order of addresses, to the end of
 // the one below it. If nothing was in the way the free memory is one hole then. Holders are asked only for blocks that
 // there is somewhere to move to. With pages of 128 MiB and more, some are mapped elsewhere instead of copied, and for that
-// it waits for s (internal/region); otherwise it waits for nothing. The error matches ErrHeld, ErrOff or, if s or a stream
+// it waits for s (internal/region); otherwise it waits for nothing. The error matches ErrPinned, ErrOff or, if s or a stream
 // that uses what is to be moved captures, driver.ErrCapturing, and nothing was moved; or it is the driver's: then some
 // blocks may have been.
 func (a *Arena) Compact(s driver.Stream) error {

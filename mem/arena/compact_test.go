@@ -218,10 +218,10 @@ func TestHoldStill(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		if err := w.root.Compact(w.streams[1]); !errors.Is(err, arena.ErrPinned) {
-			t.Errorf("%s: Compact: %v, want ErrHeld", when, err)
+			t.Errorf("%s: Compact: %v, want ErrPinned", when, err)
 		}
 		if err := w.root.Freeze(w.streams[1]); !errors.Is(err, arena.ErrPinned) {
-			t.Errorf("%s: Freeze: %v, want ErrHeld", when, err)
+			t.Errorf("%s: Freeze: %v, want ErrPinned", when, err)
 		}
 		_, err := w.root.Alloc(w.streams[1], 300*kib)
 		if !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, arena.ErrPinned) || !strings.Contains(err.Error(), "Hold.Release") {
@@ -246,7 +246,7 @@ func TestHoldStill(t *testing.T) {
 	w.finish()
 }
 
-// Freeze may be repeated, and what is frozen is never lifted again; freed, its bytes are given out again.
+// Freeze may be repeated, and what is frozen is never lifted again; freed, its bytes are allocated again.
 func TestFreeze(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	s := w.streams[1]

@@ -19,7 +19,7 @@ type Config struct {
 	Size int64
 	// Round (round) is what sizes of blocks are rounded up to, a multiple of 512. 0 is 512; BMEngine's is 1024.
 	Round int64
-	// Limit (limit) is the bytes on loan, rounded, at most. 0 is none.
+	// Limit (limit) is the live bytes, rounded, at most. 0 is none.
 	Limit int64
 	// Page (page) is the bytes of the pages that are mapped as the region fills, a multiple of the device's granularity. 0:
 	// the region is one block of Device.Alloc, from the start.

@@ -36,7 +36,7 @@ func openHost(t testing.TB, total int64) driver.Device {
 	return dev
 }
 
-// A region of less than four of the suite's largest blocks, which is more than it ever has on loan where a request must
+// A region of less than four of the suite's largest blocks, which is more than it ever has live where a request must
 // not fail. The device has little else, so that the suite takes it for what is left.
 const (
 	maxBlock   = 4<<20 - 2

@@ -14,7 +14,7 @@ import (
 	_ "github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// An arena of a block of any allocator hands out memory that other streams wait for, compacts within the block, and gives it back
+// An arena of a block of any allocator allocates memory that other streams wait for, compacts within the block, and gives it back
 // with the streams that used it. The race detector of the device watches.
 func TestNewFrom(t *testing.T) {
 	for _, name := range []string{"caching", "bfc", "paged", "direct", "arena:size=16MiB"} {
@@ -47,8 +47,8 @@ func TestNewFrom(t *testing.T) {
 			if !a.Movable(high, h) {
 				t.Fatal("nothing is movable")
 			}
-			if err := a.Close(); err == nil || !strings.Contains(err.Error(), "2 blocks on loan") {
-				t.Errorf("Close with blocks on loan: %v", err)
+			if err := a.Close(); err == nil || !strings.Contains(err.Error(), "2 live blocks") {
+				t.Errorf("Close with live blocks: %v", err)
 			}
 			a.Free(low)
 			must(t, a.Compact(home))

@@ -14,7 +14,7 @@ type Hold struct {
 
 // Pin keeps all blocks of this arena, though not those in its children, where they are until the hold is released:
 // addresses may be handed to kernels and captured in graphs. A compaction that is under way ends first. Holds count: blocks
-// may move again when all of them are released. Meanwhile Compact and Freeze fail with ErrHeld, and an Alloc that only
+// may move again when all of them are released. Meanwhile Compact and Freeze fail with ErrPinned, and an Alloc that only
 // compaction would make room for finds none.
 func (a *Arena) Pin() *Hold {
 	a.mu.Lock()
@@ -35,7 +35,7 @@ func (h *Hold) Release() {
 
 // Freeze compacts and then leaves all live blocks where they are for good, as a model's weights: they are not looked at in
 // later compactions, and their holders are let go and not called again. It may be repeated: blocks allocated since join
-// those that are frozen. A frozen block is freed like any other, and its bytes are given out again. Blocks that nobody made
+// those that are frozen. A frozen block is freed like any other, and its bytes are allocated again. Blocks that nobody made
 // movable are frozen too; child arenas are not. The error is that of Compact, and nothing was frozen.
 func (a *Arena) Freeze(s driver.Stream) error {
 	check.Stream("arena: Freeze", s)

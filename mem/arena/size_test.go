@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// The limit bounds the bytes on loan, rounded, children included; used and peak are counted as asked and as rounded.
+// The limit bounds the live bytes, rounded, children included; used and peak are counted as asked and as rounded.
 func TestLimitsAndPeaks(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20}))
 	w := newWorld(t, dev, arena.Config{Size: 1 << 20, Round: 1024, Limit: 10*kib + 512}, 1)
@@ -34,7 +34,7 @@ func TestLimitsAndPeaks(t *testing.T) {
 	w.free(w.mustAlloc(w.root, s, 3*kib, false))
 	w.root.SetLimit(0)
 	c := w.mustAlloc(w.root, s, 100*kib, false)
-	w.root.SetLimit(5 * kib) // what is on loan stays so
+	w.root.SetLimit(5 * kib) // what is live stays so
 	if w.root.Limit() != 5*kib {
 		t.Errorf("Limit is %d", w.root.Limit())
 	}
@@ -129,7 +129,7 @@ func TestNoMorePages(t *testing.T) {
 	w.finish()
 }
 
-// What the device does not take back is kept for the next Close, and nothing is handed out meanwhile.
+// What the device does not take back is kept for the next Close, and nothing is allocated meanwhile.
 func TestCloseFails(t *testing.T) {
 	for _, cfg := range []arena.Config{{Size: 1 << 20}, {Size: 1 << 20, Page: 64 * kib}} {
 		dev := fault.Wrap(sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))

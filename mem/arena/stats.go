@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // The statistics have one pool, that of large blocks: an arena makes no difference. While it lasts only the sums over all
@@ -85,13 +86,7 @@ func (a *Arena) end() {
 func (a *Arena) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.stats
-	s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
-	for _, named := range s.Arrays() {
-		named.Array.LargePool = named.Array.All
-	}
-	s.MaxSplitSize = -1
-	return s
+	return stats.OnePool(a.stats)
 }
 
 // ResetPeakStats implements mem.StatsReporter.
@@ -108,7 +103,7 @@ func (a *Arena) ResetAccumulatedStats() {
 	a.stats.ResetAccumulated()
 }
 
-// Limit returns the bytes on loan, rounded, at most; 0 is none.
+// Limit returns the live bytes, rounded, at most; 0 is none.
 func (a *Arena) Limit() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,7 +113,7 @@ func (a *Arena) Limit() int64 {
 // Capacity returns the bytes of the arena's part of the region: see mem.FrameworkStatsOf.
 func (a *Arena) Capacity() int64 { return a.Size() }
 
-// SetLimit replaces the limit; 0 is none. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
+// SetLimit replaces the limit; 0 is none. Blocks live stay so, even those over a lower limit. A negative limit panics.
 func (a *Arena) SetLimit(bytes int64) {
 	if bytes < 0 {
 		panic(fmt.Sprintf("arena: SetLimit of %d bytes", bytes))
@@ -128,7 +123,7 @@ func (a *Arena) SetLimit(bytes int64) {
 	a.limit = bytes
 }
 
-// Snapshot implements mem.Snapshotter: one segment, or none while no memory is behind the arena. A child is one block on loan.
+// Snapshot implements mem.Snapshotter: one segment, or none while no memory is behind the arena. A child is one live block.
 func (a *Arena) Snapshot() []mem.SegmentInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -70,7 +70,7 @@ func TestBehaviour73_EverySizeUpTo1023(t *testing.T) {
 		}
 	}
 	if f := b.Figures(); f.Allocs != 1023 || f.InUse != 654_336 || f.PeakInUse != 654_336 || f.LargestAlloc != 1024 {
-		t.Errorf("all on loan: %+v", f)
+		t.Errorf("all live: %+v", f)
 	}
 	for _, block := range blocks {
 		b.Free(block)

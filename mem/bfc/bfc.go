@@ -11,7 +11,7 @@
 //
 // # Structure
 //
-// A record (block.go) stands for each block, on loan or free; its number and the count of its loans are the block's tag. The
+// A record (block.go) stands for each block, live or free; its number and the count of its loans are the block's tag. The
 // blocks of a segment are linked in the order of their addresses and tile it. Free blocks are in bins (bin.go), 21 trees by
 // size and address, of which bin b holds sizes from 256<<b.
 //
@@ -25,7 +25,7 @@
 //
 // # Streams
 //
-// TensorFlow has one stream, or users that know when memory is safe. Here memory is handed out in stream order, and across
+// TensorFlow has one stream, or users that know when memory is safe. Here memory is allocated in stream order, and across
 // streams at once: a free block has the set of streams whose work, queued before its free, may still touch it, and Alloc
 // makes the stream that it allocates for wait for those: the dependencies of the memory (mem/internal/reuse). So placement does not depend on
 // streams. Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done
@@ -34,7 +34,7 @@
 // The safe frontier is for who knows more than streams: it bounds which blocks a request takes (Options.FreedBefore). It
 // replaces no wait.
 //
-// A captured graph has addresses in it. Whoever launches one keeps the blocks that it uses on loan.
+// A captured graph has addresses in it. Whoever launches one keeps the blocks that it uses live.
 //
 // # Locks
 //
@@ -66,7 +66,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// An Allocator keeps segments of a device's memory and hands out blocks of them. Safe for concurrent use.
+// An Allocator keeps segments of a device's memory and allocates blocks of them. Safe for concurrent use.
 type Allocator struct {
 	dev      driver.Device
 	cfg      Config

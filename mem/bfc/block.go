@@ -16,7 +16,7 @@ type state uint8
 
 const (
 	none state = iota // nothing: the record is vacant
-	live              // a block on loan
+	live              // a live block
 	free              // a free block, in its bin
 )
 

@@ -12,14 +12,14 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// A BinInfo is what lies in one bin by its size, on loan or free. Sizes are bytes.
+// A BinInfo is what lies in one bin by its size, live or free. Sizes are bytes.
 type BinInfo struct {
 	Size           int64 // of the smallest blocks; the next bin's is twice that, the last has all that are larger
 	Blocks         int
 	Bytes          int64
 	OnLoan         int // blocks
 	OnLoanBytes    int64
-	RequestedBytes int64 // what was asked for, of the blocks on loan
+	RequestedBytes int64 // what was asked for, of the live blocks
 }
 
 // Bins returns the 21 bins, smallest blocks first. It looks at every block.
@@ -89,7 +89,7 @@ func (a *Allocator) occupancy() string {
 }
 
 // WriteDump writes what TensorFlow logs when memory runs out, as text for people: the bins, the bin of the last request that
-// failed with the free blocks in it, every block by segment, the blocks on loan by size, the figures and the map. The error
+// failed with the free blocks in it, every block by segment, the live blocks by size, the figures and the map. The error
 // is w's. It is made under the allocator's lock and written without.
 func (a *Allocator) WriteDump(w io.Writer) error {
 	var text strings.Builder
@@ -104,7 +104,7 @@ func (a *Allocator) WriteDump(w io.Writer) error {
 func (a *Allocator) dump(w io.Writer) {
 	fmt.Fprintf(w, "memory of %s\n", a.cfg.Name)
 	for _, b := range a.binInfos() {
-		fmt.Fprintf(w, "bin %s: blocks %d, %s; on loan %d, %s, of which %s asked for\n", bytesize.Exact(b.Size), b.Blocks,
+		fmt.Fprintf(w, "bin %s: blocks %d, %s; live %d, %s, of which %s asked for\n", bytesize.Exact(b.Size), b.Blocks,
 			bytesize.Format(b.Bytes), b.OnLoan, bytesize.Format(b.OnLoanBytes), bytesize.Format(b.RequestedBytes))
 	}
 	if a.refused > 0 {
@@ -128,13 +128,13 @@ func (a *Allocator) dump(w io.Writer) {
 			}
 		}
 	}
-	fmt.Fprintln(w, "on loan by size")
+	fmt.Fprintln(w, "live blocks by size")
 	for _, size := range slices.Sorted(maps.Keys(sizes)) {
 		fmt.Fprintf(w, "  %d of %d bytes: %s\n", sizes[size], size, bytesize.Format(size*sizes[size]))
 	}
 	f := a.figures()
-	fmt.Fprintf(w, "blocks handed out %d, the largest %d bytes\n", f.Allocs, f.LargestAlloc)
-	fmt.Fprintf(w, "on loan %d bytes, at most %d\n", f.InUse, f.PeakInUse)
+	fmt.Fprintf(w, "blocks allocated %d, the largest %d bytes\n", f.Allocs, f.LargestAlloc)
+	fmt.Fprintf(w, "live %d bytes, at most %d\n", f.InUse, f.PeakInUse)
 	fmt.Fprintf(w, "segments %d bytes, at most %d; the limit %d leaves %d; the next is of %d\n",
 		f.Pool, f.PeakPool, f.Limit, f.Limit-f.Pool, a.nextSegment)
 	fmt.Fprintf(w, "largest free block %d bytes, fragmentation %.4f\n", f.LargestFree, f.Fragmentation)

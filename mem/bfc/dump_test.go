@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// TestDump: what is on loan, free, stamped, refused and wasted, in two segments.
+// TestDump: what is live, free, stamped, refused and wasted, in two segments.
 func TestDump(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 6 * mib, Name: "GPU_0_bfc", Counter: &bfc.Counter{}})
 	var out strings.Builder

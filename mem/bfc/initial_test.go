@@ -231,11 +231,11 @@ func TestInitialSegmentKeepsItsStamp(t *testing.T) {
 		return err == nil
 	}
 	if fits(1) {
-		t.Error("memory was handed out that was freed after the bound")
+		t.Error("memory was allocated that was freed after the bound")
 	}
 	a.SetSafeFrontier(3)
 	if !fits(1) {
-		t.Error("memory below the safe frontier was not handed out")
+		t.Error("memory below the safe frontier was not allocated")
 	}
 	dev.SetRules()
 }

@@ -14,12 +14,12 @@ type Note struct {
 	Shape    string
 }
 
-// ObserveMetadata makes to the receiver of a line for each block that is handed out or freed, as TensorFlow's profiler
+// ObserveMetadata makes to the receiver of a line for each block that is allocated or freed, as TensorFlow's profiler
 // encodes them for its memory viewer, or nobody if it is nil:
 //
 //	MemoryAllocation#allocator_name=bfc,bytes_reserved=0,bytes_allocated=512,...#
 //
-// The keys are, in order: allocator_name; bytes_reserved (what stacks take: always 0); bytes_allocated (on loan);
+// The keys are, in order: allocator_name; bytes_reserved (what stacks take: always 0); bytes_allocated (live);
 // bytes_available (the limit less those); fragmentation; peak_bytes_in_use; requested_bytes; allocation_bytes; addr; tf_op,
 // id, region_type, data_type and shape (of the Note). It runs under the allocator's lock: it must be quick and must not call
 // the allocator. While there is a receiver, each call allocates on the heap.

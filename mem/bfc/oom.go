@@ -48,7 +48,7 @@ func (a *Allocator) outOfMemory(w *request) *mem.OutOfMemory {
 	return e
 }
 
-// describePinning names the largest block on loan of each segment that has free memory too, and returns the bytes of segments
+// describePinning names the largest live block of each segment that has free memory too, and returns the bytes of segments
 // that nothing pins.
 func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
 	for _, s := range a.segments {
@@ -89,7 +89,7 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, w *request, unused int6
 		add("limit="+bytesize.Exact(e.Reserved+e.Segment), "the device has %s left", mem.FormatSize(e.Free))
 	}
 	if a.cfg.NoCollect && unused > 0 && e.Segment <= room+unused && e.Segment <= e.Free+unused {
-		add("collect=on", "%s is in segments that nothing is on loan from", mem.FormatSize(unused))
+		add("collect=on", "%s is in segments without a live block", mem.FormatSize(unused))
 	}
 	if w.bound > 0 && e.LargestFree >= w.size {
 		add("Options.FreedBefore", "a free block of %s was freed after %d", mem.FormatSize(e.LargestFree), w.bound)

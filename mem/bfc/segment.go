@@ -128,7 +128,7 @@ func (a *Allocator) insertSegment(ptr driver.Pointer, size int64) {
 	a.notify(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
 }
 
-// unusedBytes is how many bytes of a segment can go back to the device: none while a block is on loan.
+// unusedBytes is how many bytes of a segment can go back to the device: none while a block is live.
 func (a *Allocator) unusedBytes(s *segment) int64 {
 	for n := s.first; n != 0; n = a.blocks[n].next {
 		if a.blocks[n].state == live {
@@ -162,7 +162,7 @@ func (a *Allocator) collect(w *request) bool {
 	return true
 }
 
-// releaseUnused returns every segment without a block on loan to the device, but for what is kept. What the device does not take
+// releaseUnused returns every segment without a live block to the device, but for what is kept. What the device does not take
 // stays.
 func (a *Allocator) releaseUnused() error {
 	var refused []error
@@ -238,7 +238,7 @@ func (a *Allocator) EmptyCache() error {
 	return nil
 }
 
-// Close gives all memory back. Blocks on loan are an error, and nothing is given back then. What the device does not take is
+// Close gives all memory back. Blocks live are an error, and nothing is given back then. What the device does not take is
 // an error too, and kept for the next Close. Requests that wait, and later ones, fail. Closing a closed allocator does
 // nothing. It does not close the device.
 func (a *Allocator) Close() error {
@@ -248,7 +248,7 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	if n := a.stats.Allocation.All.Current; n > 0 {
-		return fmt.Errorf("bfc: Close with %d blocks on loan, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
+		return fmt.Errorf("bfc: Close with %d live blocks, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", n, a.stats.AllocatedBytes.All.Current)
 	}
 	for i := range a.segments {
 		a.segments[i].kept = 0

@@ -127,7 +127,7 @@ func TestOutOfMemory(t *testing.T) {
 	b.Free(small)
 	_, err = b.Alloc(b.s, 5*mib)
 	if !errors.As(err, &oom) || len(oom.Remedies) != 2 || oom.Remedies[1].Name != "collect=on" {
-		t.Fatalf("nothing is on loan: %v", err)
+		t.Fatalf("nothing is live: %v", err)
 	}
 	for _, cfg := range []bfc.Config{{Limit: 6 * mib}, {Limit: 11 * mib, NoCollect: true}} {
 		b := newBench(t, cfg)
@@ -210,7 +210,7 @@ func TestCloseWithBlocksOnLoan(t *testing.T) {
 		before, _, _ := b.dev.Available()
 		block := b.alloc(512)
 		if err := b.Close(); err == nil {
-			t.Error("closed with a block on loan")
+			t.Error("closed with a live block")
 		}
 		b.Free(block)
 		if err := b.Close(); err != nil {

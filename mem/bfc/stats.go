@@ -3,6 +3,7 @@ package bfc
 import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 var _ interface {
@@ -49,13 +50,7 @@ func (a *Allocator) countSegment(size, n int64) {
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.stats
-	s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
-	for _, named := range s.Arrays() {
-		named.Array.LargePool = named.Array.All
-	}
-	s.MaxSplitSize = -1
-	return s
+	return stats.OnePool(a.stats)
 }
 
 // ResetPeakStats implements mem.StatsReporter. Of Figures it resets the peaks and the largest block, as TensorFlow's
@@ -75,8 +70,8 @@ func (a *Allocator) ResetAccumulatedStats() {
 
 // Figures are the statistics that TensorFlow keeps, and the fragmentation. Sizes are bytes.
 type Figures struct {
-	Allocs       int64 // blocks handed out
-	InUse        int64 // on loan, rounded
+	Allocs       int64 // blocks allocated
+	InUse        int64 // live, rounded
 	PeakInUse    int64
 	LargestAlloc int64 // of one block
 	Limit        int64

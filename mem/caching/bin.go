@@ -64,8 +64,7 @@ func (s *freeSet) insertTree(e entry) {
 		s.bins[b] = nd
 	}
 	if nd.n == 0 {
-		s.words[b>>6] |= 1 << (b & 63)
-		s.summary |= 1 << (b >> 6)
+		s.used.Add(b)
 		nd.n, nd.keys[0] = 1, e
 		return
 	}
@@ -146,12 +145,6 @@ func (s *freeSet) splitNode(nd *node) *node {
 	return right
 }
 
-func (s *freeSet) clearBit(b int) {
-	if s.words[b>>6] &^= 1 << (b & 63); s.words[b>>6] == 0 {
-		s.summary &^= 1 << (b >> 6)
-	}
-}
-
 // removeTree takes an entry out of the tree of its bin.
 func (s *freeSet) removeTree(size int64, ptr uint64) bool {
 	b := binOf(size)
@@ -178,7 +171,7 @@ func (s *freeSet) removeTree(size int64, ptr uint64) bool {
 		return true
 	}
 	if depth == 0 {
-		s.clearBit(b)
+		s.used.Remove(b)
 		return true
 	}
 	if nd.prev != nil {

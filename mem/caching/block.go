@@ -5,7 +5,7 @@ import "github.com/ashlar-go/ashlar/driver"
 // A blockRef finds a block's record in its shard's slab. Zero is no block.
 type blockRef uint32
 
-// A block is a span of a segment: on loan, waiting for other streams, free, or, in an expandable segment, a span of
+// A block is a span of a segment: live, waiting for other streams, free, or, in an expandable segment, a span of
 // addresses without memory. The blocks of a segment are linked in the order of their addresses and tile it.
 //
 // With a million blocks, what an operation costs is the cache lines that it misses, so a record is small: 32 bytes, and
@@ -16,7 +16,7 @@ type block struct {
 	requestedLow  uint32 // what the last user asked for, in bytes: kept while free, as PyTorch does
 	prev, next    blockRef
 	requestedHigh uint16 // the bits of askedLow above 32
-	gen           uint16 // how often the record has been handed out: part of the tag, so that a stale one is noticed (but not 65,536 uses later)
+	gen           uint16 // how often the record has been allocated: part of the tag, so that a stale one is noticed (but not 65,536 uses later)
 	pool          uint16 // index into shard.pools
 	state         blockState
 	expandable    bool // in an expandable segment
@@ -37,7 +37,7 @@ type blockState uint8
 const (
 	stateNone     blockState = iota // the record is unused
 	stateFree                       // in the pool's free set
-	stateLive                       // on loan
+	stateLive                       // live
 	statePending                    // freed, waiting for other streams
 	stateUnmapped                   // no memory behind it: in the pool's unmapped list
 )

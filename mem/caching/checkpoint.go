@@ -67,7 +67,7 @@ func (a *Allocator) Checkpoint(id mem.PoolID) (*PoolState, error) {
 	return s, nil
 }
 
-// firstTag is which loan a live block of the pool is: the tag that it was handed out with, however often it has been made
+// firstTag is which loan a live block of the pool is: the tag that it was allocated with, however often it has been made
 // live again since.
 func (pp *privatePool) firstTag(tag uint64) uint64 {
 	if first, ok := pp.firstTags[tag]; ok {

@@ -138,7 +138,7 @@ func (h *poolHistory) observe(e mem.Event) {
 	switch was, ok := h.seen[e.Ptr]; e.Action {
 	case mem.ActionAlloc:
 		if ok {
-			h.t.Errorf("event: %#x is handed out twice", e.Ptr)
+			h.t.Errorf("event: %#x is allocated twice", e.Ptr)
 		}
 		h.seen[e.Ptr] = e
 		h.counts.blocks++
@@ -147,7 +147,7 @@ func (h *poolHistory) observe(e mem.Event) {
 		h.peaks.requested = max(h.peaks.requested, h.counts.requested)
 	case mem.ActionFreeRequested:
 		if was.Size != e.Size || was.Pool != e.Pool || was.Stream != e.Stream {
-			h.t.Errorf("event: freed %+v, handed out %+v", e, was)
+			h.t.Errorf("event: freed %+v, allocated %+v", e, was)
 		}
 		delete(h.seen, e.Ptr)
 		h.counts.blocks--

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// Close, while others allocate and free, either refuses or is the end: nothing is handed out by an allocator that was closed
+// Close, while others allocate and free, either refuses or is the end: nothing is allocated by an allocator that was closed
 // meanwhile, whose segments nobody would give back.
 func TestCloseWhileOthersAllocate(t *testing.T) {
 	const rounds, pairs = 500, 2000

@@ -48,7 +48,7 @@ type Config struct {
 	// ReleaseLock lets other requests go on while the driver allocates a segment.
 	ReleaseLock bool
 	// GraphCaptureRecordStreamReuse lets a block that other streams use, and that is freed while a graph is captured, be
-	// handed out again in the same capture, once all of them have joined its own stream. Off, it waits for the capture's
+	// allocated again in the same capture, once all of them have joined its own stream. Off, it waits for the capture's
 	// end. It costs requests during captures a question to the device for each such block of their stream.
 	GraphCaptureRecordStreamReuse bool
 	// PyTorchExact leaves out what Ashlar does better than PyTorch; see the package's comment.

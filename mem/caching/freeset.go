@@ -1,7 +1,7 @@
 package caching
 
 import (
-	"math/bits"
+	"github.com/ashlar-go/ashlar/mem/internal/sizebins"
 )
 
 // A freeSet holds the free blocks of one stream and pool in the order (size, address), the order of best fit.
@@ -18,18 +18,16 @@ import (
 // merges with the rest that was cut from it, and the next request cuts the same block again. What walks through the set
 // settles it first.
 type freeSet struct {
-	bins    *[numBins]*node  // nil until one is used, for many sets never have more than the hot entry; each is, too
-	words   [numWords]uint64 // bit b%64 of word b/64: bin b is not empty
-	summary uint64           // bit w: words[w] is not zero
-	n       int
-	hot     entry    // held out of the trees; its word is 0 if there is none
-	spare   [2]*node // recycled leaves and inner nodes, linked by next
+	bins  *[numBins]*node // nil until one is used, for many sets never have more than the hot entry; each is, too
+	used  sizebins.Set    // the bins that are not empty
+	n     int
+	hot   entry    // held out of the trees; its word is 0 if there is none
+	spare [2]*node // recycled leaves and inner nodes, linked by next
 }
 
 const (
 	unit     = minBlockSize
-	numBins  = 64 * numWords
-	numWords = 20
+	numBins  = sizebins.NumBins
 	fan      = 64 // entries in a node
 	maxDepth = 10 // a node splits after fan/2 insertions at least: 32^10 is more than there will ever be
 )
@@ -70,48 +68,13 @@ func (c cursor) ok() bool { return c.leaf != nil }
 
 func (c cursor) entry() *entry { return &c.leaf.keys[c.i] }
 
-// binOf maps sizes to bins, monotonically.
-func binOf(size int64) int {
-	u := uint64(size) / unit
-	if u < 64 {
-		return int(u)
-	}
-	e := bits.Len64(u) - 6
-	b := e<<5 + int(u>>e)
-	return min(b, numBins-1)
-}
-
-// nextBin is the first bin from b on that holds anything, or numBins.
-func (s *freeSet) nextBin(b int) int {
-	if b >= numBins {
-		return numBins
-	}
-	w := b >> 6
-	if word := s.words[w] >> (b & 63); word != 0 {
-		return b + bits.TrailingZeros64(word)
-	}
-	rest := s.summary >> (w + 1)
-	if rest == 0 {
-		return numBins
-	}
-	w += 1 + bits.TrailingZeros64(rest)
-	return w<<6 + bits.TrailingZeros64(s.words[w])
-}
-
-// prevBin is the last bin up to b that holds anything, or -1.
-func (s *freeSet) prevBin(b int) int {
-	for ; b >= 0; b = b&^63 - 1 {
-		if word := s.words[b>>6] << (63 - b&63); word != 0 {
-			return b - bits.LeadingZeros64(word)
-		}
-	}
-	return -1
-}
+// binOf returns the bin of a size in bytes.
+func binOf(size int64) int { return sizebins.Of(uint64(size) / unit) }
 
 // lowerBound is the first entry in the trees that is not less than (size, 0).
 func (s *freeSet) lowerBound(size int64) cursor {
 	b := binOf(size)
-	if s.words[b>>6]>>(b&63)&1 != 0 {
+	if s.used.Has(b) {
 		nd := s.bins[b]
 		units := uint64(size) / unit
 		nd = nd.descend(units, 0)
@@ -126,7 +89,7 @@ func (s *freeSet) lowerBound(size int64) cursor {
 }
 
 func (s *freeSet) firstFrom(b int) cursor {
-	b = s.nextBin(b)
+	b = s.used.Next(b)
 	if b == numBins {
 		return cursor{}
 	}
@@ -145,7 +108,7 @@ func (s *freeSet) first() cursor {
 
 // lastUpTo is the last entry of the bins up to b.
 func (s *freeSet) lastUpTo(b int) cursor {
-	b = s.prevBin(b)
+	b = s.used.Prev(b)
 	if b < 0 {
 		return cursor{}
 	}
@@ -204,7 +167,7 @@ func (s *freeSet) insertHot() {
 func (s *freeSet) best(size int64) (entry, cursor) {
 	hot := s.hot.word != 0 && s.hot.size() >= size
 	var c cursor
-	if s.summary != 0 {
+	if !s.used.Empty() {
 		c = s.lowerBound(size)
 	}
 	if !c.ok() {
@@ -242,7 +205,7 @@ func (s *freeSet) removeAt(c cursor) {
 	nd.n--
 	copy(nd.keys[c.i:nd.n], nd.keys[c.i+1:nd.n+1])
 	if nd.n == 0 {
-		s.clearBit(c.bin)
+		s.used.Remove(c.bin)
 	}
 }
 

@@ -80,7 +80,7 @@ func checkFreeSet(t *testing.T, s *freeSet, want []entry) {
 	if !slices.Equal(up, want) || !slices.Equal(down, want) || s.n != len(want) {
 		t.Fatalf("the set has %d entries upwards, %d downwards and counts %d; want %d", len(up), len(down), s.n, len(want))
 	}
-	if len(want) == 0 && (s.summary != 0 || s.nextBin(0) != numBins) {
+	if len(want) == 0 && (!s.used.Empty() || s.used.Next(0) != numBins) {
 		t.Fatal("an empty set has bins that are not")
 	}
 }

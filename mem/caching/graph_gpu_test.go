@@ -159,7 +159,7 @@ func TestGPUGraphsReplayedAtOnce(t *testing.T) {
 	b.allGivenBack()
 }
 
-// Blocks that several streams used are handed out again within the capture, once all have joined: seen by address, and
+// Blocks that several streams used are allocated again within the capture, once all have joined: seen by address, and
 // right in every launch. The blocks are large enough that kernels of several streams run at once.
 func TestGPUReuseInCapture(t *testing.T) {
 	const size, launches = 3 << 20, 100

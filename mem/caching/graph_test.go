@@ -264,7 +264,7 @@ func TestABlockUsedOnOtherStreamsInACaptureWaitsForItsEnd(t *testing.T) {
 				fresh := func(when string) {
 					block := b.alloc(main, 4096)
 					if block.Ptr == used.Ptr {
-						t.Errorf("%d streams, %s: the block was handed out again", streams, when)
+						t.Errorf("%d streams, %s: the block was allocated again", streams, when)
 					}
 					b.ok(main.Fill(block.Ptr, 99, block.Size)) // spoils the result if it is the same memory
 					others = append(others, block)

@@ -59,7 +59,7 @@ func (c *Config) segmentSize(size int64) int64 {
 	}
 }
 
-// shouldSplit says whether a free block is cut to size, or handed out whole.
+// shouldSplit says whether a free block is cut to size, or allocated whole.
 func (c *Config) shouldSplit(p *shardPool, blockSize, size int64, expandable bool) bool {
 	remaining := blockSize - size
 	if p.small() || expandable {

@@ -151,7 +151,7 @@ func (a *Allocator) ReleasePool(id mem.PoolID) {
 	pp.useCount--
 }
 
-// NeverSplit makes a private pool hand out whole free blocks only, however small the request: PoolOptions.NoSplit, for
+// NeverSplit makes a private pool allocate whole free blocks only, however small the request: PoolOptions.NoSplit, for
 // pools that BeginAllocateToPool made. It panics if the pool does not exist.
 func (a *Allocator) NeverSplit(id mem.PoolID) {
 	a.mu.Lock()

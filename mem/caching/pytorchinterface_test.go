@@ -77,7 +77,7 @@ func TestDefect15_AllocAtTakesBlocksOfTheDefaultPool(t *testing.T) {
 	at := func(ptr driver.Pointer, size int64) (mem.Block, bool) { return b.AllocAt(b.s, mem.PoolID{}, ptr, size) }
 	first := b.alloc(30 * mib)
 	if _, ok := at(first.Ptr, 512); ok {
-		t.Error("a block that is on loan was given out again")
+		t.Error("a block that is live was allocated again")
 	}
 	b.Free(first)
 	middle, ok := at(first.Ptr+driver.Pointer(4*mib), 4*mib)

@@ -251,7 +251,7 @@ func (a *Allocator) Close() error {
 		return fmt.Errorf("caching: Close: %d blocks that were allocated with caching off are still live", n)
 	}
 	err := errors.Join(a.returnUncached(), a.waitPending())
-	// From here on no request is served without mu: nothing is handed out once no block is live.
+	// From here on no request is served without mu: nothing is allocated once no block is live.
 	a.lockShards()
 	a.setSlowPath(slowClosed, true)
 	n, _ := a.sum(active, classAll)

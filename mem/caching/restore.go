@@ -13,11 +13,11 @@ import (
 
 // A Delta is what a Restore did to the blocks of a pool. Both lists are in the order of addresses.
 type Delta struct {
-	// Freed is what was live and is not any more, as it was handed out: whoever holds it has lost it. A block that came to
+	// Freed is what was live and is not any more, as it was allocated: whoever holds it has lost it. A block that came to
 	// lie where another was at the checkpoint is among them.
 	Freed []mem.Block
 
-	// Live is every block of the pool, to be freed once by whoever takes it over: all that were handed out before a
+	// Live is every block of the pool, to be freed once by whoever takes it over: all that were allocated before a
 	// Restore are not good any more, those that are live again included.
 	Live []mem.Block
 }
@@ -44,7 +44,7 @@ func (d *Delta) find(ptr driver.Pointer) (int, bool) {
 // got since stay cached: PyTorch fails if an expandable segment has grown (its issue 161356). It looks at every block of
 // the allocator.
 //
-// The blocks are new ones: to free one that was handed out before panics. An owner of memory whose address is live again
+// The blocks are new ones: to free one that was allocated before panics. An owner of memory whose address is live again
 // takes its block from the delta. A tensor's storage over such an address, say, is made by tensor.FromPointer, with a
 // deleter that frees what Delta.At returned.
 //

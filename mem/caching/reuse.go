@@ -11,7 +11,7 @@ import (
 // A block that other streams use can be freed while all of them, and its own, are part of a capture. No mark of theirs is
 // reached before the capture has ended, and what comes later in the graph may not use the block before they are done. But
 // once the streams have joined, what its own stream captures next comes after all that used it, in every launch, and so
-// the block may be handed out again there and then. The device knows: driver.Graphs.Ordered.
+// the block may be allocated again there and then. The device knows: driver.Graphs.Ordered.
 //
 // PyTorch wants every user to be done before all that its own stream comes after, and does not ask about work from before
 // the capture. Here one way suffices, and such work has to be done: a launch does not wait for it.

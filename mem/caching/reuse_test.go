@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Blocks that several streams use, handed out again within the capture in which they were freed.
+// Blocks that several streams use, allocated again within the capture in which they were freed.
 
 // reuse turns reuse during captures on.
 func (b *graphBench) reuse() {
@@ -25,7 +25,7 @@ func (b *graphBench) isFree(want bool, when string, s driver.Stream, freed, in, 
 	b.t.Helper()
 	got := b.alloc(s, b.size)
 	if (got.Ptr == freed.Ptr) != want {
-		b.t.Errorf("%s: handed out again: %v, want %v", when, got.Ptr == freed.Ptr, want)
+		b.t.Errorf("%s: allocated again: %v, want %v", when, got.Ptr == freed.Ptr, want)
 	}
 	b.sum(s, got, in, zero, v)
 	return got
@@ -151,7 +151,7 @@ func TestNoReuseInACaptureUnlessAskedFor(t *testing.T) {
 		blocks = append(blocks, b.alloc(main, b.size))
 		for _, block := range blocks {
 			if block.Ptr == used.Ptr {
-				t.Error("the block was handed out again")
+				t.Error("the block was allocated again")
 			}
 		}
 		g, err := b.dev.Graphs().End(main)

@@ -53,7 +53,7 @@ func (d *dag) take(i int) *dagBlock {
 	end := func(b mem.Block) driver.Pointer { return b.Ptr + driver.Pointer(b.Size) }
 	for _, old := range d.live {
 		if block.Ptr < end(old.Block) && old.Ptr < end(block.Block) {
-			d.t.Fatalf("%#x is handed out twice", block.Ptr)
+			d.t.Fatalf("%#x is allocated twice", block.Ptr)
 		}
 	}
 	d.freed = slices.DeleteFunc(d.freed, func(old *dagBlock) bool {
@@ -63,7 +63,7 @@ func (d *dag) take(i int) *dagBlock {
 		for j, works := range old.users {
 			for _, work := range works {
 				if !d.after(i, work) {
-					d.t.Fatalf("%#x is handed out on stream %d, and what stream %d does with it does not come before", block.Ptr, i, j)
+					d.t.Fatalf("%#x is allocated on stream %d, and what stream %d does with it does not come before", block.Ptr, i, j)
 				}
 			}
 		}
@@ -127,7 +127,7 @@ func (d *dag) step() {
 	}
 }
 
-// Random captures: no block is handed out that a stream may still use, as the model and the simulator's race detector see
+// Random captures: no block is allocated that a stream may still use, as the model and the simulator's race detector see
 // it, and every launch gives the right contents for its input.
 func TestRandomReuseInCaptures(t *testing.T) {
 	seed := freshSeed()

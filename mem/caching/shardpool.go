@@ -28,7 +28,7 @@ type blockPool struct {
 	id       mem.PoolID
 	owner    *privatePool // nil in the default pool
 	class    int
-	noSplit  bool         // free blocks are handed out whole
+	noSplit  bool         // free blocks are allocated whole
 	searches atomic.Int64 // searches for free blocks, counted while garbage collection is on
 	reserved int64        // bytes of segments and mapped pages; guarded by Allocator.mu
 }
@@ -98,7 +98,7 @@ func (p *shardPool) allocateBlock(ref blockRef, blk *block, size, requested int6
 	cfg := &sh.a.cfg
 	wasSplit := blk.isSplit()
 	if cut {
-		// The new record is the front, which goes on loan; the old one is the rest.
+		// The new record is the front, which becomes live; the old one is the rest.
 		restRef, rest := ref, blk
 		ref, blk = sh.slab.newBlock()
 		blk.init(rest.ptr, size, rest.prev, restRef, rest.pool)
@@ -136,7 +136,7 @@ func (p *shardPool) allocateBlock(ref blockRef, blk *block, size, requested int6
 	return mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: makeTag(sh.index, blk.gen, ref)}
 }
 
-// freeRequested counts a block as no longer on loan.
+// freeRequested counts a block as no longer live.
 func (p *shardPool) freeRequested(blk *block) {
 	p.sh.stats.markChanged()
 	p.stats.sub(allocation, 1)

@@ -36,7 +36,7 @@ const (
 // lists itself as changed by its first change after a visit. One stream alone has no cap, and never folds. The peaks are
 // exact for calls that do not overlap in time.
 //
-// Active blocks are those on loan and those pending. As long as nothing is pending the two quantities are the same, so
+// Active blocks are those live and those pending. As long as nothing is pending the two quantities are the same, so
 // only what is pending is counted, in the counters of active and activeBytes, and an allocation looks at them only if
 // there is something.
 type shardStats struct {
@@ -60,7 +60,7 @@ type classStats struct {
 	cur   [numMetrics]int64
 	total [numMetrics]int64 // sum of all rises
 	heights
-	largest int64 // bytes of the largest block handed out since the peaks were reset
+	largest int64 // bytes of the largest block allocated since the peaks were reset
 	other   *classStats
 	shard   *shardStats
 }
@@ -107,7 +107,7 @@ func (c *classStats) add(metric int, n int64) {
 	}
 }
 
-// countAllocation counts a block that goes on loan: add, thrice.
+// countAllocation counts a block that becomes live: add, thrice.
 func (c *classStats) countAllocation(size, requested int64) {
 	n := c.cur[allocation] + 1
 	bytes := c.cur[allocatedBytes] + size

@@ -29,14 +29,14 @@ type PoolOptions struct {
 	// reserved, and against the limit, like what the device gives, as in PyTorch; it is never expandable. Its blocks are
 	// as aligned as a device's, and are not moved. An error that matches mem.ErrNoMemory is taken for a full device. It
 	// is called without locks, and is not told of captures, during which it may be asked. It may be another pool, or the
-	// default pool, of the same allocator, if no scope catches its own requests: to that, what it gives is on loan until
+	// default pool, of the same allocator, if no scope catches its own requests: to that, what it gives is live until
 	// the pool is closed. But its Free must not call the allocator's Alloc, EmptyCache or Close.
 	Upstream mem.Allocator
 	// UseOnOOM lets requests to the default pool for which there is no memory left take free blocks of this pool that were
 	// on the same stream. They go back to it when they are freed. While captured graphs use the pool it lends nothing:
 	// they write to what is free in it.
 	UseOnOOM bool
-	// NoSplit makes the pool hand out whole free blocks only, however small the request.
+	// NoSplit makes the pool allocate whole free blocks only, however small the request.
 	NoSplit bool
 }
 

@@ -96,7 +96,7 @@ func TestBehaviour39_PoolIDs(t *testing.T) {
 		slices.SortFunc(ids, func(x, y mem.PoolID) int { return slices.Compare(x[:], y[:]) })
 		equal(t, "different pools", len(slices.Compact(ids)), 6)
 
-		// An ID that somebody chose is not given out again, and another allocator's are others.
+		// An ID that somebody chose is not allocated again, and another allocator's are others.
 		taken := mem.PoolID{0, ids[5][1] + 1}
 		b.BeginAllocateToPool(taken, everyStream)
 		b.EndAllocateToPool(taken)

@@ -101,7 +101,7 @@ func TestAnIdleCaptureStopsNobody(t *testing.T) {
 	r.must(g.Close())
 }
 
-// What a capture has on loan holds what each launch writes, whatever others do meanwhile with the memory around it.
+// What a capture has live holds what each launch writes, whatever others do meanwhile with the memory around it.
 func TestGraphsKeepTheirMemory(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.AtRandom, Seed: 5}, paged.Config{Limit: 8 * granule}, nil)
 	s := r.stream()
@@ -130,7 +130,7 @@ func TestGraphsKeepTheirMemory(t *testing.T) {
 func TestShortOfMemoryBesideACapture(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 11 * granule}, nil)
 	s := r.stream()
-	// Three gaps of two granules each. The first two share their edges with what is on loan, so that they need one more only.
+	// Three gaps of two granules each. The first two share their edges with what is live, so that they need one more only.
 	first, one := r.alloc(r.s, granule*3/2), r.granules(2)
 	second, two := r.granules(1), r.alloc(s, 2*granule)
 	third, three := r.alloc(r.s, granule*3/2), r.granules(2)

@@ -114,7 +114,7 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("%+v: %d requests served of 3600", cfg, served.Load())
 		}
 		if s := r.a.Stats(); s.Allocation.All.Current != 0 || s.AllocatedBytes.All.Current != 0 || s.RequestedBytes.All.Current != 0 {
-			t.Errorf("all is freed; on loan %+v, %+v, %+v", s.Allocation.All, s.AllocatedBytes.All, s.RequestedBytes.All)
+			t.Errorf("all is freed; live %+v, %+v, %+v", s.Allocation.All, s.AllocatedBytes.All, s.RequestedBytes.All)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestFreedWhileOthersWait(t *testing.T) {
 		})
 		last := r.granules(2)
 		if n := r.a.Stats().Allocation.All.Current; n > 2 {
-			t.Errorf("%d blocks on loan: all but one or two were freed", n)
+			t.Errorf("%d live blocks: all but one or two were freed", n)
 		}
 		r.free(last)
 		if all, err := r.a.Alloc(r.s, 9*granule); err != nil {

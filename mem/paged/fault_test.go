@@ -64,7 +64,7 @@ func TestCloseAgainAfterAFailure(t *testing.T) {
 	}
 }
 
-// Every driver call of short histories in which pages move fails: alone, or with all that follow. What is on loan stays as it is, nothing is lost,
+// Every driver call of short histories in which pages move fails: alone, or with all that follow. What is live stays as it is, nothing is lost,
 // and what could not be done can be as soon as the device is well.
 func TestEveryCallFails(t *testing.T) {
 	failures := 0
@@ -137,7 +137,7 @@ func failHistory(t *testing.T, cfg paged.Config, rule fault.Rule) (fired bool) {
 			var b mem.Block
 			around(func() { b, err = r.a.Alloc(s, size) })
 			if err != nil && (b != mem.Block{} || !reflect.DeepEqual(held, onLoan(r.a)) || loan != r.a.Stats().AllocatedBytes.All.Current) {
-				fail("step %d: a request failed (%v), and changed what is on loan", step, err)
+				fail("step %d: a request failed (%v), and changed what is live", step, err)
 			}
 			if err != nil && last && !rule.Onwards {
 				b, err = r.a.Alloc(s, size)
@@ -196,7 +196,7 @@ func known(err error) bool {
 	return errors.As(err, &e) || errors.Is(err, mem.ErrNoMemory)
 }
 
-// onLoan lists what a snapshot says is on loan.
+// onLoan lists what a snapshot says is live.
 func onLoan(a *paged.Allocator) (blocks []mem.BlockInfo) {
 	for _, seg := range a.Snapshot() {
 		for _, b := range seg.Blocks {
@@ -214,7 +214,7 @@ func TestFailedRemapChangesNothing(t *testing.T) {
 		kind    fault.Kind
 		limit   int64
 		homes   bool                     // each idle page has one address alone in the request
-		prepare func(r *rig) []mem.Block // what stays on loan; then 3 granules are asked for
+		prepare func(r *rig) []mem.Block // what stays live; then 3 granules are asked for
 	}{
 		{fault.Map, 4, true, apart},
 		{fault.Map, 4, false, twice},
@@ -256,7 +256,7 @@ func TestFailedRemapChangesNothing(t *testing.T) {
 	}
 }
 
-// apart leaves three idle granules with one on loan between.
+// apart leaves three idle granules with one live between.
 func apart(r *rig) []mem.Block {
 	x, y, z := r.granules(2), r.granules(1), r.granules(1)
 	r.free(x, z)

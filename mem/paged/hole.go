@@ -1,55 +1,28 @@
 package paged
 
-import "math/bits"
+import "github.com/ashlar-go/ashlar/mem/internal/sizebins"
 
 // Holes are in lists by their sizes: one for each number of units below 64, then 32 to each power of two, as in TLSF (Masmano
 // and others, 2004). The hole that came last is first. Two levels of bits find the next list that holds anything.
 const (
-	numBins  = 64 * numWords
-	numWords = 14
-	maxFit   = 4 // holes of its own list that a request looks at before it takes a larger one
+	numBins = sizebins.NumBins
+	maxFit  = 4 // holes of its own list that a request looks at before it takes a larger one
 )
 
 type holes struct {
-	heads   [numBins]ref
-	words   [numWords]uint64
-	summary uint64
-	n       int // holes
+	heads [numBins]ref
+	used  sizebins.Set // the lists that are not empty
+	n     int          // holes
 }
 
-// binOf maps sizes to lists, monotonically.
-func binOf(units uint32) int {
-	if units < 64 {
-		return int(units)
-	}
-	e := bits.Len32(units) - 6
-	return e<<5 + int(units>>e)
-}
-
-// nextBin is the first list from b on that holds anything, or numBins.
-func (h *holes) nextBin(b int) int {
-	if b >= numBins {
-		return numBins
-	}
-	w := b >> 6
-	if word := h.words[w] >> (b & 63); word != 0 {
-		return b + bits.TrailingZeros64(word)
-	}
-	rest := h.summary >> (w + 1)
-	if rest == 0 {
-		return numBins
-	}
-	w += 1 + bits.TrailingZeros64(rest)
-	return w<<6 + bits.TrailingZeros64(h.words[w])
-}
+func binOf(units uint32) int { return sizebins.Of(uint64(units)) }
 
 func (a *Allocator) addHole(at ref, r *span) {
 	h, b := &a.holes, binOf(r.units)
 	r.state = hole
 	r.prev2, r.next2 = 0, h.heads[b]
 	a.spans.at(r.next2).prev2 = at
-	h.words[b>>6] |= 1 << (b & 63)
-	h.summary |= 1 << (b >> 6)
+	h.used.Add(b)
 	h.heads[b] = at
 	h.n++
 }
@@ -64,9 +37,7 @@ func (a *Allocator) removeHole(r *span) {
 	}
 	b := binOf(r.units)
 	if h.heads[b] = r.next2; r.next2 == 0 {
-		if h.words[b>>6] &^= 1 << (b & 63); h.words[b>>6] == 0 {
-			h.summary &^= 1 << (b >> 6)
-		}
+		h.used.Remove(b)
 	}
 }
 
@@ -77,7 +48,7 @@ func (a *Allocator) fittingHole(units uint32) ref {
 	at := h.heads[own]
 	for looked := 0; at != 0; looked++ {
 		if looked == maxFit {
-			if b := h.nextBin(own + 1); b < numBins {
+			if b := h.used.Next(own + 1); b < numBins {
 				return h.heads[b]
 			}
 		}
@@ -87,7 +58,7 @@ func (a *Allocator) fittingHole(units uint32) ref {
 		}
 		at = r.next2
 	}
-	if b := h.nextBin(own + 1); b < numBins {
+	if b := h.used.Next(own + 1); b < numBins {
 		return h.heads[b]
 	}
 	return 0
@@ -97,7 +68,7 @@ func (a *Allocator) fittingHole(units uint32) ref {
 // change nothing but when it returns false.
 func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
 	h := &a.holes
-	for b := h.nextBin(binOf(units)); b < numBins; b = h.nextBin(b + 1) {
+	for b := h.used.Next(binOf(units)); b < numBins; b = h.used.Next(b + 1) {
 		for at := h.heads[b]; at != 0; {
 			r := a.spans.at(at)
 			next := r.next2

@@ -32,7 +32,7 @@ func (a *Allocator) Check() error {
 	var held sums
 	a.caches.each(func(at ref) { held.add(a.spans.at(at)) })
 	if reserved != a.stats.ReservedBytes.All.Current || onLoan != a.live().bytes-held.bytes {
-		return fmt.Errorf("paged: segments add up to %d bytes, %d on loan; counted %d, and %d, of which %d held",
+		return fmt.Errorf("paged: segments add up to %d bytes, %d live; counted %d, and %d, of which %d held",
 			reserved, onLoan, a.stats.ReservedBytes.All.Current, a.live().bytes, held.bytes)
 	}
 	return nil

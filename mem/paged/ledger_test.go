@@ -55,7 +55,7 @@ func (l *ledger) hear(e mem.Event) {
 	switch e.Action {
 	case mem.ActionAlloc:
 		if _, ok := l.live[e.Ptr]; ok || e.Size <= 0 {
-			l.fail("%+v: is on loan already", e)
+			l.fail("%+v: is live already", e)
 		}
 		l.live[e.Ptr] = e.Size
 		for at := e.Ptr; at < e.Ptr+driver.Pointer(e.Size); at += 512 {
@@ -66,7 +66,7 @@ func (l *ledger) hear(e mem.Event) {
 		}
 	case mem.ActionFreeCompleted:
 		if size, ok := l.live[e.Ptr]; !ok || size != e.Size {
-			l.fail("%+v: on loan are %d bytes", e, size)
+			l.fail("%+v: live are %d bytes", e, size)
 		}
 		delete(l.live, e.Ptr)
 	case mem.ActionSegmentMap:
@@ -88,7 +88,7 @@ func (l *ledger) close() error {
 	}
 	s := l.a.Stats()
 	if got := s.RequestedBytes.All.Current; asked != got || int64(len(l.live)) != s.Allocation.All.Current {
-		return fmt.Errorf("events leave %d blocks and %d bytes on loan, the statistics say %d and %d", len(l.live), asked,
+		return fmt.Errorf("events leave %d blocks and %d live bytes, the statistics say %d and %d", len(l.live), asked,
 			s.Allocation.All.Current, got)
 	}
 	if got := s.ReservedBytes.All.Current; int64(len(l.pages))*l.size != got {

@@ -65,12 +65,12 @@ func TestMisuse(t *testing.T) {
 		r.a.Free(b)
 		panics(t, "twice, held by a rack", func() { r.a.Free(b) })
 		changed = b
-		changed.Tag += 1 << 32 // what the record says of a block that is not on loan
+		changed.Tag += 1 << 32 // what the record says of a block that is not live
 		panics(t, "the tag of no block", func() { r.a.Free(changed) })
 		r.must(r.a.EmptyCache())
 		panics(t, "twice, given back", func() { r.a.Free(b) })
 		again := r.alloc(r.s, size)
-		panics(t, "twice, handed out again", func() { r.a.Free(b) })
+		panics(t, "twice, allocated again", func() { r.a.Free(b) })
 		r.check()
 		r.free(again, keep)
 	}
@@ -81,17 +81,17 @@ func TestMisuse(t *testing.T) {
 	}
 	r.a.Free(mem.Block{})
 	if n := r.a.Stats().Allocation.All.Current; n != 0 {
-		t.Errorf("%d blocks on loan", n)
+		t.Errorf("%d live blocks", n)
 	}
 }
 
-// Close refuses while blocks are on loan, and goes on as before; a closed allocator hands out nothing.
+// Close refuses while blocks are live, and goes on as before; a closed allocator allocates nothing.
 func TestClose(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
 	b := r.granules(2)
 	r.fill(r.s, b, 5)
-	if err := r.a.Close(); err == nil || !strings.Contains(err.Error(), "1 block") {
-		t.Errorf("Close with a block on loan: %v", err)
+	if err := r.a.Close(); err == nil || !strings.Contains(err.Error(), "1 live block") {
+		t.Errorf("Close with a live block: %v", err)
 	}
 	r.holds(r.s, b, 5)
 	r.free(r.granules(3), b)

@@ -43,7 +43,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	if a.limit > 0 && (a.used+short.need-a.created)*a.granule <= e.Free {
 		e.Remedies = append(e.Remedies, mem.Remedy{
 			Name:   "limit=" + bytesize.Exact((a.used+short.need)*a.granule),
-			Reason: "the limit is " + mem.FormatSize(e.Allowed) + ", of which blocks on loan keep " + mem.FormatSize(a.used*a.granule),
+			Reason: "the limit is " + mem.FormatSize(e.Allowed) + ", of which live blocks keep " + mem.FormatSize(a.used*a.granule),
 		})
 	}
 	room := e.Free

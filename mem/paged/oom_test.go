@@ -100,7 +100,7 @@ func TestOutOfMemoryFigures(t *testing.T) {
 		t.Errorf("the request: %+v", e)
 	}
 	if e.Allowed != 16*granule || e.Allocated != loan || e.Reserved != f.Reserved || e.Total != 64*granule || e.Free != e.Total-f.Reserved {
-		t.Errorf("allowed %d, allocated %d, reserved %d, total %d, free %d; on loan are %d, %+v", e.Allowed, e.Allocated, e.Reserved,
+		t.Errorf("allowed %d, allocated %d, reserved %d, total %d, free %d; live are %d, %+v", e.Allowed, e.Allocated, e.Reserved,
 			e.Total, e.Free, loan, f)
 	}
 	if e.LargestFree != f.Reserved-f.Used || e.Stranded != f.Used-loan {

@@ -200,15 +200,15 @@ func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
 
 const maxRegions = 1 << 16
 
-// Close waits for the streams that used the memory and gives everything back. Blocks on loan are an error that says how many
+// Close waits for the streams that used the memory and gives everything back. Blocks live are an error that says how many
 // there are; then nothing is given back and the allocator goes on as before. If the device fails, what it did not take
-// back is kept for the next Close, and nothing is handed out any more. Closing a closed allocator does nothing.
+// back is kept for the next Close, and nothing is allocated any more. Closing a closed allocator does nothing.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.flushCaches()
 	if on := a.live(); on.n > 0 {
-		return fmt.Errorf("paged: Close with %d blocks on loan, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", on.n, on.bytes)
+		return fmt.Errorf("paged: Close with %d live blocks, of %d bytes in all; layer.NewLeakTracker tells where they were allocated", on.n, on.bytes)
 	}
 	a.closed = true
 	if err := a.emptyCache(); err != nil {

@@ -27,10 +27,10 @@
 //
 // # Streams
 //
-// Memory is handed out in stream order, and across streams at once: holes and pages have dependencies (mem/internal/reuse), and
+// Memory is allocated in stream order, and across streams at once: holes and pages have dependencies (mem/internal/reuse), and
 // Alloc makes its stream wait on the device for those. The host waits only before it unmaps, for the marks after which
 // nobody uses that mapping (wait.go): a stall. While a stream captures a graph it cannot be waited for, nor can it wait itself; then
-// other memory is taken (capture.go). What a graph uses must stay on loan as long as the graph is launched: an allocator does not know which addresses
+// other memory is taken (capture.go). What a graph uses must stay live as long as the graph is launched: an allocator does not know which addresses
 // are in it.
 //
 // # Processors
@@ -75,7 +75,7 @@ var _ interface {
 	mem.PeerAdder
 } = (*Allocator)(nil)
 
-// An Allocator hands out blocks of a device that has virtual memory. Safe for concurrent use.
+// An Allocator allocates blocks of a device that has virtual memory. Safe for concurrent use.
 type Allocator struct {
 	dev     driver.Device
 	vm      *peers.Memory
@@ -108,9 +108,9 @@ type Allocator struct {
 	stats          mem.Stats
 	allocated      tally // blocks that left for a processor cache or a caller,
 	freed          sums  // and came back
-	peak           sums  // the most that was on loan
+	peak           sums  // the most that was live
 
-	nowAtReset, allocatedAtReset sums // on loan, and lent in all, when accumulated statistics were reset
+	nowAtReset, allocatedAtReset sums // live, and lent in all, when accumulated statistics were reset
 	stalls                       int64
 	observer                     mem.Observer
 	pieces                       []driver.Page // scratch of back
@@ -148,7 +148,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 const tooLarge = 1 << 40 // bytes: more than any device has, and than a span can be
 
 // Alloc implements mem.Allocator. The error is a *mem.OutOfMemory if there is no room, and the driver's if a call failed;
-// then nothing was handed out.
+// then nothing was allocated.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -324,7 +324,7 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 	return nil
 }
 
-// ExportPages implements mem.PageExporter. A block has pages behind it for as long as it is on loan.
+// ExportPages implements mem.PageExporter. A block has pages behind it for as long as it is live.
 func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if base, pages, err = a.vm.Export(p, size); err != nil {
 		err = fmt.Errorf("paged: ExportPages: %w", err)
@@ -337,6 +337,6 @@ func closedError(call string) error {
 }
 
 func panicForeign(b mem.Block) {
-	panic(fmt.Sprintf("paged: Free of a block that is not on loan (address %#x, %d bytes): "+
+	panic(fmt.Sprintf("paged: Free of a block that is not live (address %#x, %d bytes): "+
 		"it was freed already, changed since Alloc, or another allocator made it", uint64(b.Ptr), b.Size))
 }

@@ -18,7 +18,7 @@ type processorCaches struct {
 
 // A processor cache holds the blocks that were freed last, to hand them out again: what one processor has to do with. A request that finds
 // none of its size takes them all along to where they are from, so that what is free there is all in one piece, and what
-// the first processor cache lends was on loan already at the last request from below: peaks do not change.
+// the first processor cache lends was live already at the last request from below: peaks do not change.
 type processorCache struct {
 	mu        *sync.Mutex
 	suspended bool

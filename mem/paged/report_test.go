@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Statistics count what was asked for and handed out, through processor caches and past them, while observed and not.
+// Statistics count what was asked for and allocated, through processor caches and past them, while observed and not.
 func TestStatistics(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
 	x, y, z := r.alloc(r.s, 1000), r.alloc(r.s, granule+1), r.alloc(r.s, 512)
@@ -90,7 +90,7 @@ func TestRecorded(t *testing.T) {
 	}
 	stats := r.a.Stats()
 	if asked != stats.RequestedBytes.All.Current || mapped != stats.ReservedBytes.All.Current {
-		t.Errorf("events leave %d bytes on loan and %d mapped, the statistics say %d and %d", asked, mapped,
+		t.Errorf("events leave %d live bytes and %d mapped, the statistics say %d and %d", asked, mapped,
 			stats.RequestedBytes.All.Current, stats.ReservedBytes.All.Current)
 	}
 	if counts[mem.ActionAlloc] != 200 || counts[mem.ActionFreeRequested] != 196 || counts[mem.ActionSegmentUnmap] == 0 {

@@ -59,7 +59,7 @@ func (r *rig) check() {
 	r.must(r.a.Check())
 }
 
-// finish gives back what is on loan, closes and looks for what is missing.
+// finish gives back what is live, closes and looks for what is missing.
 func (r *rig) finish() {
 	r.t.Helper()
 	if err := r.a.Check(); err != nil {

@@ -19,9 +19,9 @@ const (
 	none     spanState = iota // the record is unused
 	hole                      // free, in a list of its bin
 	tail                      // the hole at the end of a region, in no list
-	block                     // on loan, or held by a processor cache
+	block                     // live, or held by a processor cache
 	slabSpan                  // a slab
-	slot                      // a part of a slab: on loan, or held by a processor cache
+	slot                      // a part of a slab: live, or held by a processor cache
 	freeSlot                  // a part of a slab that is free
 )
 
@@ -43,7 +43,7 @@ type span struct {
 	slack        uint16 // units that were not asked for, in bytes
 	region       uint16
 	state        spanState
-	allocated    bool // on loan
+	allocated    bool // live
 }
 
 func (r *span) size() int64      { return int64(r.units) * unit }
@@ -51,14 +51,14 @@ func (r *span) requested() int64 { return r.size() - int64(r.slack) }
 
 func (r *span) end() driver.Pointer { return r.ptr + driver.Pointer(r.size()) }
 
-// markAllocated puts a block on loan. Nobody else has it.
+// markAllocated puts a live block. Nobody else has it.
 func (r *span) markAllocated(at ref, asked int64) mem.Block {
 	size := r.size()
 	r.slack, r.allocated = uint16(size-asked), true
 	return mem.Block{Ptr: r.ptr, Size: size, Tag: uint64(r.generation.Load())<<32 | uint64(at)}
 }
 
-// markFree takes a block back, unless it is not on loan by this tag.
+// markFree takes a block back, unless it is not live by this tag.
 func (r *span) markFree(tag uint64) bool {
 	turns := uint32(tag >> 32)
 	if !r.allocated || !r.generation.CompareAndSwap(turns, turns+1) {
@@ -82,7 +82,7 @@ type spanTable struct {
 
 func (rs *spanTable) at(at ref) *span { return &rs.chunks[at/spanChunk%maxChunks][at%spanChunk] }
 
-// find returns the record of a block that is on loan, and panics if b can be none.
+// find returns the record of a block that is live, and panics if b can be none.
 func (rs *spanTable) find(b mem.Block) (ref, *span) {
 	at := ref(b.Tag)
 	if at >= maxChunks*spanChunk || rs.chunks[at/spanChunk] == nil {

@@ -2,9 +2,10 @@ package paged
 
 import (
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
-// The statistics have one pool, that of large blocks: the allocator makes no difference. What processor caches hold counts as on loan
+// The statistics have one pool, that of large blocks: the allocator makes no difference. What processor caches hold counts as live
 // below them; reports take it off.
 
 // sums are blocks, their bytes, and what was asked for them.
@@ -27,7 +28,7 @@ func (t *tally) add(r *span) {
 	t.largest = max(t.largest, r.size())
 }
 
-// live is what is on loan or held.
+// live is what is live or held.
 func (a *Allocator) live() sums {
 	return sums{a.allocated.n - a.freed.n, a.allocated.bytes - a.freed.bytes, a.allocated.requested - a.freed.requested}
 }
@@ -74,11 +75,7 @@ func (a *Allocator) Stats() mem.Stats {
 			Allocated: q.rose - q.rose0, Freed: q.rose - q.rose0 + q.before0 - q.now,
 		}
 	}
-	s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
-	for _, named := range s.Arrays() {
-		named.Array.LargePool = named.Array.All
-	}
-	s.MaxSplitSize = -1
+	s = stats.OnePool(s)
 	s.LargestAlloc = a.allocated.largest
 	for i := range a.caches.all {
 		s.LargestAlloc = max(s.LargestAlloc, a.caches.all[i].allocated.largest)
@@ -86,7 +83,7 @@ func (a *Allocator) Stats() mem.Stats {
 	return s
 }
 
-// totals are what is on loan, and what was lent in all. The caller holds every lock.
+// totals are what is live, and what was lent in all. The caller holds every lock.
 func (a *Allocator) totals() (now, lent sums) {
 	now, lent = a.live(), a.allocated.sums
 	a.caches.each(func(at ref) {
@@ -111,7 +108,7 @@ func (a *Allocator) ResetPeakStats() {
 	a.lockAll()
 	defer a.unlockAll()
 	a.stats.ResetPeaks()
-	a.drainCaches() // what they would lend is not on loan now
+	a.drainCaches() // what they would lend is not live now
 	a.peak = a.live()
 	a.allocated.largest = 0
 	for i := range a.caches.all {

@@ -367,7 +367,7 @@ func (w *world) agree() {
 	}
 	s := w.a.Stats()
 	if s.Allocation.All.Current != int64(len(w.live)) || s.AllocatedBytes.All.Current != size || s.RequestedBytes.All.Current != asked {
-		w.fail("on loan are %d blocks, %d bytes, %d asked for; counted %d, %d, %d", len(w.live), size, asked,
+		w.fail("live are %d blocks, %d bytes, %d asked for; counted %d, %d, %d", len(w.live), size, asked,
 			s.Allocation.All.Current, s.AllocatedBytes.All.Current, s.RequestedBytes.All.Current)
 	}
 	free, total, err := w.sim.Available()

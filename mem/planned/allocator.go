@@ -207,7 +207,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 }
 
 // Close closes the fallback if it is an io.Closer, and gives the region back to the device, which waits for all its work. Blocks of
-// the region on loan are an error, and so is what the fallback says; then nothing has changed. If the device does not take the region
+// the region live are an error, and so is what the fallback says; then nothing has changed. If the device does not take the region
 // back, the next Close tries again. A closed allocator hands nothing out.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
@@ -222,7 +222,7 @@ func (a *Allocator) Close() error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("planned: Close with %d blocks of the region on loan; layer.NewLeakTracker tells where they were allocated", n)
+		return fmt.Errorf("planned: Close with %d live blocks of the region; layer.NewLeakTracker tells where they were allocated", n)
 	}
 	if c, ok := a.fallback.(io.Closer); ok && !a.closed.Load() {
 		if err := c.Close(); err != nil {

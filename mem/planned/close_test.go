@@ -39,7 +39,7 @@ func TestClose(t *testing.T) {
 	b, err := a.Alloc(dev.DefaultStream(), 10_000)
 	must(t, err)
 	if err := a.Close(); err == nil || fallback.n > 0 {
-		t.Errorf("Close with a block on loan: %v", err)
+		t.Errorf("Close with a live block: %v", err)
 	}
 	a.Free(b)
 	if err := a.Close(); !errors.Is(err, errNotYet) {
@@ -65,7 +65,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// The peak counts blocks that are freed late beside what the plan has on loan.
+// The peak counts blocks that are freed late beside what the plan has live.
 func TestPeakWithLateBlocks(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 << 20})
 	a := open(t, dev, &planned.Plan{Streams: []planned.StreamPlan{{Loop: -1, Size: 4096, Slots: []planned.Slot{

@@ -14,7 +14,7 @@ import (
 )
 
 // However many goroutines share a stream, free each other's blocks, early or late, with other streams or without, and depart from
-// the plan: no byte of the region is handed out twice.
+// the plan: no byte of the region is allocated twice.
 func TestConcurrentOverlaps(t *testing.T) {
 	seed := freshSeed(t)
 	for i := range 4 {
@@ -44,7 +44,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 			at := int(b.Ptr-region.Ptr) / 512
 			for j := at; j < at+int(b.Size)/512; j++ {
 				if !taken[j].CompareAndSwap(1-by, by) {
-					t.Errorf("seed %#x, round %d: %+v is handed out twice, or not at all", seed, i, b)
+					t.Errorf("seed %#x, round %d: %+v is allocated twice, or not at all", seed, i, b)
 					return
 				}
 			}

@@ -116,7 +116,7 @@ func (l *streamAllocator) remember(size int64) {
 	l.recent[numRecent-1] = size
 }
 
-// genOf is the turn in which a slot was served last, if it is on loan.
+// genOf is the turn in which a slot was served last, if it is live.
 func (l *streamAllocator) genOf(k int) uint64 {
 	if l.start <= k && k < l.pos {
 		return l.gen
@@ -124,7 +124,7 @@ func (l *streamAllocator) genOf(k int) uint64 {
 	return l.since[k]
 }
 
-// live reports whether a slot's block is on loan, and no stray.
+// live reports whether a slot's block is live, and no stray.
 func (l *streamAllocator) live(k int) bool {
 	m := l.slots[k].freed.Load()
 	return m&1 == 0 && m>>1 < l.genOf(k)

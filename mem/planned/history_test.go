@@ -61,7 +61,7 @@ func (r *rider) alloc(stream int, size int64) mem.Block {
 	must(r.t, err)
 	i, found := slices.BinarySearchFunc(r.live, b.Ptr, func(x ridden, p driver.Pointer) int { return int(x.Ptr) - int(p) })
 	if found || i > 0 && r.live[i-1].Ptr+driver.Pointer(r.live[i-1].Size) > b.Ptr || i < len(r.live) && b.Ptr+driver.Pointer(b.Size) > r.live[i].Ptr {
-		r.t.Fatalf("%+v overlaps a block on loan", b)
+		r.t.Fatalf("%+v overlaps a live block", b)
 	}
 	if b.Size < size {
 		r.t.Fatalf("%+v for %d bytes", b, size)
@@ -196,7 +196,7 @@ func (c *school) ride(t testing.TB, a mem.Allocator, dev driver.Device, rng *ran
 	}
 	s := check.Stats()
 	if n := s.Allocation.All.Current; n != int64(len(r.live)) {
-		t.Errorf("%d blocks on loan, want %d", n, len(r.live))
+		t.Errorf("%d live blocks, want %d", n, len(r.live))
 	}
 	for len(r.live) > 0 {
 		r.free(r.live[rng.IntN(len(r.live))].Block)

@@ -30,7 +30,7 @@ func (a *Allocator) Check() error {
 	return nil
 }
 
-// wrong checks that blocks on loan and strays are disjoint, within the lane, and in their order.
+// wrong checks that live blocks and strays are disjoint, within the lane, and in their order.
 func (l *streamAllocator) wrong() error {
 	var all []overdueBlock
 	for b := range l.liveBlocks() {
@@ -51,7 +51,7 @@ func (l *streamAllocator) wrong() error {
 	at = l.base
 	for _, s := range all {
 		if s.at < at || s.end > l.end {
-			return fmt.Errorf("planned: slot %d is on loan in [%#x,%#x), which is another's below %#x", s.slot, s.at, s.end, at)
+			return fmt.Errorf("planned: slot %d is live in [%#x,%#x), which is another's below %#x", s.slot, s.at, s.end, at)
 		}
 		at = s.end
 	}

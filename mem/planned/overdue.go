@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// An overdueBlock is memory of the lane that the plan does not have on loan.
+// An overdueBlock is memory of the lane that the plan does not have live.
 type overdueBlock struct {
 	slot    int
 	gen     uint64
@@ -55,7 +55,7 @@ func (l *streamAllocator) free(b mem.Block, used []driver.Stream) {
 	users := l.a.usersOf(l.stream, used)
 	m := l.slots[k].freed.Load()
 	if m>>1 >= turn || !l.slots[k].freed.CompareAndSwap(m, l.freedMark(k)) {
-		wrong("is not on loan")
+		wrong("is not live")
 	}
 	i := -1
 	if m&1 != 0 {

@@ -11,7 +11,7 @@ import (
 
 // place gives the slots of a lane that are to have one their places, and the lane its size.
 //
-// fit/pack knows lifetimes that are one interval. A block that is on loan from one round into the next has two, which must lie in
+// fit/pack knows lifetimes that are one interval. A block that is live from one round into the next has two, which must lie in
 // the same place: of such lanes the order of a packing that does not know that is kept, and each block put as low as it can be. If
 // the packing in which such blocks keep their place for the whole body is lower, it is taken.
 func (p *Plan) place(ctx context.Context, l *StreamPlan, steps int) error {

@@ -68,7 +68,7 @@ func (p *Plan) Bound() int64 {
 	return p.peak(func(s *Slot) int64 { return roundUp(p.most(s.Size)) })
 }
 
-// Requested is the most that is on loan at a time of what is served from the region, in bytes as recorded, lane by lane.
+// Requested is the most that is live at a time of what is served from the region, in bytes as recorded, lane by lane.
 func (p *Plan) Requested() int64 { return p.peak(func(s *Slot) int64 { return s.Size }) }
 
 func (p *Plan) peak(size func(*Slot) int64) (sum int64) {
@@ -88,7 +88,7 @@ func (p *Plan) most(size int64) int64 {
 	return size + size/100*int64(p.Room) + size%100*int64(p.Room)/100
 }
 
-// wraps reports whether a slot's block is on loan into the next round, and until which position then.
+// wraps reports whether a slot's block is live into the next round, and until which position then.
 func (l *StreamPlan) wraps(s *Slot) (end int, ok bool) {
 	if l.Loop < 0 || s.End <= len(l.Slots) || s.End == Forever {
 		return 0, false

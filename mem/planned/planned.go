@@ -22,17 +22,17 @@
 //
 // The position of a lane is one atomic word with a turn, which grows whenever the position does not just advance. A block's tag is
 // the word that it was served at. Each slot has a mark, the turn in which its block was freed, so what lies before the position
-// is on loan if its mark is older than its turn, and serving writes nothing but the word:
+// is live if its mark is older than its turn, and serving writes nothing but the word:
 //
 //	Alloc   compares the size; the slots that end here have marks of this turn; the word grows by one (compare and swap)
 //	Free    the mark becomes this turn, or the one before for a slot that is still to come in this turn (compare and swap)
 //
-// That is enough as long as all on loan is what the plan has on loan at the position, or less: then a slot's bytes are free, since
+// That is enough as long as all live is what the plan has live at the position, or less: then a slot's bytes are free, since
 // the plan is a packing. Everything else happens under the lane's mutex, with a bit of the word set that sends every Alloc there.
 //
 // # Departures
 //
-// Strays are blocks on loan, or freed while other streams use them, that the plan does not have on loan at the position: freed late,
+// Strays are live blocks, or freed while other streams use them, that the plan does not have live at the position: freed late,
 // or left over from elsewhere in the plan. While there are any, a slot is served only if it overlaps none; a stream follows the users
 // of one that is freed (mem/internal/reuse). What cannot be served comes from the fallback, and the position advances.
 //
@@ -45,11 +45,11 @@
 //	two in a row at most eight positions on
 //
 // A step of another shape, after requests that all steps end with, is so found at its first request. Finding costs a search among
-// the slots and a look at each block on loan.
+// the slots and a look at each live block.
 //
 // # Invariant
 //
-//	blocks on loan of a lane = slots that the plan has on loan at the position, less those freed or not served, and live strays
+//	live blocks of a lane = slots that the plan has live at the position, less those freed or not served, and live strays
 //	they and the pending strays are disjoint
 //
 // # Locks

@@ -167,7 +167,7 @@ func TestFreedLate(t *testing.T) {
 		return b
 	}
 	x := get(1000)
-	y := get(2000) // x is still on loan
+	y := get(2000) // x is still live
 	if c := a.Counts(); c.Served != 1 || c.Missed != 1 {
 		t.Errorf("%+v", c)
 	}
@@ -187,7 +187,7 @@ func TestFreedLate(t *testing.T) {
 	a.Free(x)
 }
 
-// The memory of a block that another stream uses is handed out once its own stream waits for that one.
+// The memory of a block that another stream uses is allocated once its own stream waits for that one.
 func TestFreedInUse(t *testing.T) {
 	s := &scribe{}
 	for range 4 {
@@ -325,7 +325,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// A request that failed when it was recorded is served from its place, beside what was on loan then; its bytes are the next
+// A request that failed when it was recorded is served from its place, beside what was live then; its bytes are the next
 // request's. One that is larger than any device has no place.
 func TestDefect03_ARequestThatFailedHasAPlace(t *testing.T) {
 	s := &scribe{}
@@ -419,7 +419,7 @@ func TestLongLivesOfRounds(t *testing.T) {
 	}
 }
 
-// A block that streams with high numbers use is handed out again once its stream waits for those, and for no others: in every
+// A block that streams with high numbers use is allocated again once its stream waits for those, and for no others: in every
 // combination of them, of which there are many.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
@@ -30,13 +31,13 @@ func (a *Allocator) Counts() Counts {
 	return c
 }
 
-// A liveBlock is a block of the region on loan.
+// A liveBlock is a block of the region live.
 type liveBlock struct {
 	slot  int
 	asked int64
 }
 
-// liveBlocks visits the blocks on loan. The mutex is held.
+// liveBlocks visits the live blocks. The mutex is held.
 func (l *streamAllocator) liveBlocks() iter.Seq[liveBlock] {
 	return func(yield func(liveBlock) bool) {
 		visit := func(k int) bool {
@@ -142,12 +143,7 @@ func (a *Allocator) Stats() mem.Stats {
 
 func (a *Allocator) total() mem.Stats {
 	a.count()
-	s := a.stats
-	s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
-	for _, named := range s.Arrays() {
-		named.Array.LargePool = named.Array.All
-	}
-	s.MaxSplitSize = -1
+	s := stats.OnePool(a.stats)
 	below, ok := mem.Find[mem.StatsReporter](a.fallback)
 	if !ok {
 		return s

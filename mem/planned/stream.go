@@ -47,8 +47,8 @@ type streamAllocator struct {
 	sizes        []int64        // as recorded
 	grams        []gramAt       // sorted
 	checkpoints  []checkpoint   // by position, so far apart that they have two slots for each of the lane's at most
-	wraps        []int32        // slots that are on loan into the next round
-	loads        []sums         // on loan once a position is served, by the plan
+	wraps        []int32        // slots that are live into the next round
+	loads        []sums         // live once a position is served, by the plan
 	requested    []atomic.Int64 // of a plan with room: by slot; below zero once it is counted
 	peakLoads    []sums         // the most of loads in each top positions
 	largestSizes []int64        // bytes of the largest block in each
@@ -61,7 +61,7 @@ type streamAllocator struct {
 	gen         uint64
 	pos         int
 	start       int            // the position at which the turn began
-	since       []uint64       // by slot: the turn it was served in, of those on loan from before this turn
+	since       []uint64       // by slot: the turn it was served in, of those live from before this turn
 	overdue     []overdueBlock // by address
 	overdueSums sums           // of the live ones
 	lost        bool
@@ -89,7 +89,7 @@ func (l *streamAllocator) sumsOf(k int) sums {
 	return sums{1, p.size(), p.minSize + int64(p.sizeRange)}
 }
 
-// A checkpoint is the slots on loan just before a position is served, by the plan.
+// A checkpoint is the slots live just before a position is served, by the plan.
 type checkpoint struct {
 	at    int
 	slots []int32
@@ -155,7 +155,7 @@ func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id drive
 	l.index()
 }
 
-// indexLive notes what is on loan by the plan: as slots at some positions, and as bytes.
+// indexLive notes what is live by the plan: as slots at some positions, and as bytes.
 func (l *streamAllocator) indexLive(at [][]ending) {
 	var load sums
 	l.checkpoints = []checkpoint{{}}
@@ -183,7 +183,7 @@ func (l *streamAllocator) indexLive(at [][]ending) {
 	}
 }
 
-// planLive reports whether the plan has a slot on loan just before a position is served, what ends there included.
+// planLive reports whether the plan has a slot live just before a position is served, what ends there included.
 func (l *streamAllocator) planLive(k int32, position int) bool {
 	end := int(l.until[k])
 	switch {
@@ -195,7 +195,7 @@ func (l *streamAllocator) planLive(k int32, position int) bool {
 	return l.loop >= 0 && position >= l.loop && end > l.n && end != Forever && end-(l.n-l.loop) >= position
 }
 
-// planLiveBefore visits the slots before a position that the plan has on loan there.
+// planLiveBefore visits the slots before a position that the plan has live there.
 func (l *streamAllocator) planLiveBefore(position int) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		from := &l.checkpoints[sort.Search(len(l.checkpoints), func(i int) bool { return l.checkpoints[i].at > position })-1]
