@@ -124,7 +124,7 @@ func (f *FirstFit[V]) Find(at int64) (Span, V, bool) {
 	return h.Span, h.v, true
 }
 
-// All visits the holes in order. They must not change meanwhile.
+// All visits the holes in order. The holes must not change during the visit.
 func (f *FirstFit[V]) All() iter.Seq2[Span, V] {
 	return func(yield func(Span, V) bool) { f.root.each(yield) }
 }

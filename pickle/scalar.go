@@ -45,7 +45,7 @@ func (m *machine) longInt() error {
 	if n > math.MaxInt32 {
 		return m.corrupt("declares a negative length")
 	}
-	const longest = 1 << 10 // bytes; nobody pads more
+	const longest = 1 << 10 // bytes; no writer pads integers to more
 	if n > longest {
 		return m.fail(ErrRange, "has an integer of %d bytes: this reads 64 bits", n)
 	}

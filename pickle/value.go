@@ -131,7 +131,7 @@ func (d *Document) Str(v Value) (string, bool) {
 // StrByID returns the str with a number from StrID.
 func (d *Document) StrByID(id uint32) string { return d.strs[id] }
 
-// Bytes returns a bytes or bytearray, as a string since nobody may change it.
+// Bytes returns the content of a bytes or bytearray. It is a string because callers must not change it.
 func (d *Document) Bytes(v Value) (string, bool) {
 	if v.tag() != tagBytes {
 		return "", false

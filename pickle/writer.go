@@ -9,11 +9,11 @@ import (
 )
 
 // A Writer writes one pickle in protocol 4, value by value, in the opcodes that PyTorch's memory viewer knows (but for
-// Bytes and strings over 4 GiB, which only Python reads). Whoever writes a container begins it, writes what is in it, and
-// ends it; a Writer does not check that the calls fit together. What is in the memo stays there to the end, so a caller
-// puts only what comes again. Beyond that a Writer holds one frame of 64 KiB, or of the longest string.
+// Bytes and strings over 4 GiB, which only Python reads). A caller writes a container by beginning it, writing its
+// elements, and ending it; a Writer does not check that the calls match. Memoized values stay in memory until Close, so a
+// caller memoizes only values that repeat. Otherwise a Writer holds one frame of 64 KiB, or the longest string.
 //
-// The first error of the writer underneath stays, nothing is written after it, and Close returns it.
+// After the first error of the underlying writer nothing more is written, and Close returns that error.
 type Writer struct {
 	w     io.Writer
 	frame []byte // not written yet

@@ -17,18 +17,18 @@ const alignTries = 8
 // recorders numbers them, for the order in which Align holds several.
 var recorders atomic.Uint64
 
-// Align gives recorders of several devices one time zero, now, so that their recordings fit into one file. What they
-// recorded so far is forgotten. Call it while the devices idle: it waits only for stamps on streams of its own, but a
-// device that is busy may be slow to take them, and the result is worse.
+// Align sets the time zero of several devices' recorders to now, so that one file can hold their recordings. It forgets
+// everything recorded so far. Call it while the devices are idle: it waits for stamps on streams of its own only, but a
+// busy device may delay them, which makes skew larger.
 //
-// The clock of each device is compared with that of the first: a stamp of the one is taken between two of the other,
-// each after the one before was reached. skew says how far the times of one instant on two of the devices may differ at
-// most: half of what lay between the two stamps, or for devices that are both compared with the first, the sum of both.
-// From then on clocks drift apart; Align again where that matters.
+// Align compares the clock of each device with that of the first: it takes a stamp of one device between two stamps of
+// the other, each after the previous one was reached. skew bounds the difference between the times that two of the
+// devices give for one instant: half the distance of the two stamps, or the sum of both for two devices that were each
+// compared with the first. Clocks drift apart from then on; call Align again where that matters.
 //
-// The error matches driver.ErrUnsupported if a device has no clock, and driver.ErrClosed after Close; it is ctx's if that
-// ends first. The recorders keep what they had in each of these cases, but for time zero, which some may have. It panics
-// if a Recorder is given twice.
+// The error matches driver.ErrUnsupported if a device has no clock, and driver.ErrClosed after Close; it is that of ctx
+// if ctx ends first. In each of these cases the recorders keep their contents, but some may have the new time zero.
+// Align panics if a Recorder is given twice.
 func Align(ctx context.Context, all ...*Recorder) (skew time.Duration, err error) {
 	if len(all) == 0 {
 		return 0, nil
@@ -39,7 +39,7 @@ func Align(ctx context.Context, all ...*Recorder) (skew time.Duration, err error
 			panic("timeline: Align with one Recorder twice")
 		}
 	}
-	if ctx.Err() != nil { // a device may be quick enough that nobody waits
+	if ctx.Err() != nil { // a fast device may need no wait, which would see ctx
 		return 0, context.Cause(ctx)
 	}
 	for _, r := range sorted {
@@ -54,7 +54,7 @@ func Align(ctx context.Context, all ...*Recorder) (skew time.Duration, err error
 	anchors := make([]point, len(all))
 	defer func() {
 		for i, r := range all {
-			r.discard(&anchors[i]) // those that are not anchors
+			r.discard(&anchors[i]) // those that did not become anchors
 		}
 	}()
 	first := all[0]
@@ -80,7 +80,7 @@ func Align(ctx context.Context, all ...*Recorder) (skew time.Duration, err error
 	return most + second, nil
 }
 
-// ready says what keeps a recorder from being aligned.
+// ready returns the reason why a recorder cannot be aligned, or nil.
 func (r *Recorder) ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func (r *Recorder) instant(ctx context.Context) (point, error) {
 	return p, nil
 }
 
-// compare returns a stamp of another device with its time since zero on r's clock, and how wrong that may be.
+// compare returns a stamp of another device, its time since zero on r's clock, and the largest error of that time.
 func (r *Recorder) compare(ctx context.Context, zero point, other *Recorder) (best point, half time.Duration, err error) {
 	before, err := r.instant(ctx)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 // curveLines is how many lines a curve has.
 const curveLines = 5
 
-// step returns the time between two ticks of the axis: 1, 2 or 5 times a power of ten, and its decimals in milliseconds.
+// step returns the time between two ticks of the axis: 1, 2 or 5 times a power of ten, and its decimals in
+// milliseconds.
 func (c *chart) step() (time.Duration, int) {
 	least := float64(c.end-c.start) * tickWidth / float64(c.columns)
 	for decimals, unit := 6, time.Duration(1); ; decimals, unit = decimals-1, unit*10 {

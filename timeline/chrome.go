@@ -26,7 +26,7 @@ type event struct {
 	Args     any         `json:"args,omitempty"`
 }
 
-// spanArgs is what is told of a span beside its time.
+// spanArgs are the properties of a span other than its time.
 type spanArgs struct {
 	Level  int     `json:"level"`
 	FLOPs  float64 `json:"flops,omitempty"`
@@ -50,7 +50,7 @@ type (
 	}
 )
 
-// deviceNote is what the file tells of a device as a whole.
+// deviceNote is the file's note about a device as a whole.
 type deviceNote struct {
 	PID     int    `json:"pid"`
 	Device  string `json:"device"`
@@ -63,18 +63,19 @@ type deviceNote struct {
 type chrome struct {
 	out   *bufio.Writer
 	first bool
-	zero  time.Duration // what is 0 in the file
+	zero  time.Duration // the time that is 0 in the file
 	ids   int           // of asynchronous events
 	err   error
 }
 
-// WriteChromeTrace writes recordings as one JSON file for chrome://tracing and https://ui.perfetto.dev. Each recording is
-// a process, with its Index as the number (or the next that is free), and each stream of a lane a thread of it, in which
-// spans are complete events (X) and nest. A span that is open begins and does not end (B); one that ended on another
-// stream is an asynchronous event (b, e), since it need not nest; one without a duration is an instant (i), at the time
-// of what began before it in its lane if it has none itself. Counters are counter events (C). Times are microseconds, to
-// the nanosecond, since the recorders' time zero, or since the earliest of all if something is before that: those of
-// several devices agree as far as Align made them.
+// WriteChromeTrace writes recordings as one JSON file for chrome://tracing and https://ui.perfetto.dev. Each recording
+// is a process, numbered by its Index or the next free number. Each stream of a lane is a thread of that process, in
+// which spans are complete events (X) and nest. An open span is a begin event without an end (B). A span that ended on
+// another stream is an asynchronous event (b, e), because it need not nest. A span without a duration is an instant
+// (i); if it has no time, it gets that of the span before it in its lane. Counters are counter events (C).
+//
+// Times are microseconds with nanosecond digits since the recorders' time zero, or since the earliest event if that is
+// before zero. Times of several devices agree to within the skew that Align returned.
 func WriteChromeTrace(w io.Writer, all ...*Recording) error {
 	c := &chrome{out: bufio.NewWriter(w), first: true}
 	for _, r := range all {
@@ -100,7 +101,7 @@ func WriteChromeTrace(w io.Writer, all ...*Recording) error {
 	return c.out.Flush()
 }
 
-// startAt moves the file's zero to before everything in r: viewers want no negative times.
+// startAt moves the file's zero before everything in r, because viewers reject negative times.
 func (c *chrome) startAt(r *Recording) {
 	see := func(at time.Duration) {
 		if at != Unknown {
@@ -128,7 +129,7 @@ func (c *chrome) device(r *Recording, pid int) deviceNote {
 	c.event(event{Phase: "M", Name: "process_sort_index", PID: pid, Args: orderArgs{r.Index}})
 	note := deviceNote{PID: pid, Device: r.Device, Clock: r.Clock, Dropped: r.Dropped}
 	threads := map[thread]int{}
-	last := map[int]time.Duration{} // of each lane
+	last := map[int]time.Duration{} // time of the previous span of each lane
 	for i := range r.Spans {
 		e := &r.Spans[i]
 		t := thread{e.LaneNumber, e.Stream}
@@ -157,7 +158,7 @@ func (c *chrome) device(r *Recording, pid int) deviceNote {
 	return note
 }
 
-// span writes one span; near is a time for one that has none.
+// span writes one span; near is the time to use if the span has none.
 func (c *chrome) span(e *Entry, pid, tid int, near time.Duration) {
 	args := spanArgs{
 		Level: e.Level, FLOPs: e.FLOPs,
@@ -171,7 +172,7 @@ func (c *chrome) span(e *Entry, pid, tid int, near time.Duration) {
 	}
 	took, timed := e.Duration()
 	if timed && took > 0 {
-		args.TFLOPs = e.FLOPs / 1e12 / took.Seconds() // in this order it is never infinite
+		args.TFLOPs = e.FLOPs / 1e12 / took.Seconds() // dividing first keeps it finite
 	}
 	ev := event{Name: e.Name, PID: pid, TID: tid, Args: args, Time: c.micros(e.Start)}
 	switch {

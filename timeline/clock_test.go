@@ -104,8 +104,8 @@ func TestAlign(t *testing.T) {
 	b.clean(rb)
 }
 
-// The host's devices have one clock, so what Align makes of it can be held against the truth: what one device did before
-// another has earlier times, but for the skew.
+// The host's devices have one clock, so what Align makes of it can be held against the truth: what one device did
+// before another has earlier times, but for the skew.
 func TestAlignOnOneClock(t *testing.T) {
 	da, a := hostDevice(t)
 	db, b := hostDevice(t)

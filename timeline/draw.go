@@ -11,8 +11,8 @@ import (
 
 // TimelineOptions say how WriteTimeline prints.
 type TimelineOptions struct {
-	Width   int  // characters of a line; 0: 150, and at least 60
-	Unicode bool // draw with lines and blocks, and print names as they are; otherwise there is nothing but ASCII
+	Width   int  // characters in a line, at least 60; 0 means 150
+	Unicode bool // draw with box characters and print names unchanged; otherwise the output is ASCII
 }
 
 const (
@@ -54,14 +54,14 @@ type chart struct {
 
 // column returns the column of a time.
 func (c *chart) column(at time.Duration) int {
-	part := float64(at-c.start) / float64(c.end-c.start) // exact enough: columns are few
+	part := float64(at-c.start) / float64(c.end-c.start) // float64 is exact enough for a few hundred columns
 	return min(max(0, int(part*float64(c.columns))), c.columns)
 }
 
-// WriteTimeline draws a Recording over time: a row for each lane and depth of nesting (and more where spans of one depth
-// overlap, on several streams), with a bar for each span and its name in it where that fits; the axis in milliseconds;
-// and below it a curve for each counter, memory first. A column of a curve shows the largest value in its time. Spans
-// without a time are not drawn, and counted. A device without a clock gets a line that says so.
+// WriteTimeline draws a Recording over time. Each lane and nesting depth has a row, or several where spans of one depth
+// overlap on several streams. Each span is a bar with its name, if that fits. Below the axis, in milliseconds, each
+// counter has a curve, memory first; a column shows the largest value in its time. Spans without a time are counted and
+// not drawn. For a device without a clock a line says so.
 func WriteTimeline(w io.Writer, r *Recording, opts TimelineOptions) error {
 	out := bufio.NewWriter(w)
 	p := asciiPen
@@ -98,7 +98,7 @@ func WriteTimeline(w io.Writer, r *Recording, opts TimelineOptions) error {
 	return out.Flush()
 }
 
-// fit sets the time that is drawn, and reports whether there is anything in it.
+// fit sets the range of time to draw, and reports whether it holds anything.
 func (c *chart) fit(r *Recording, curves []series) bool {
 	first := true
 	see := func(at time.Duration) {
@@ -129,7 +129,8 @@ type row struct {
 	until time.Duration
 }
 
-// rows deals the spans out: by lane, in the order of their first spans, then by depth, then into the first row with room.
+// rows distributes the spans: by lane, in the order of their first spans, then by depth, then into the first row with
+// room.
 func (c *chart) rows(r *Recording) (rows []row, missing int) {
 	type lane struct {
 		name   string
@@ -165,7 +166,7 @@ func (c *chart) rows(r *Recording) (rows []row, missing int) {
 	return rows, missing
 }
 
-// deal puts a span into the first row that is free from its start on, or a new one.
+// deal puts a span into the first row that is free from its start on, or into a new row.
 func deal(rows []row, e *Entry, end time.Duration) []row {
 	until := e.End
 	switch {
@@ -184,7 +185,7 @@ func deal(rows []row, e *Entry, end time.Duration) []row {
 	return append(rows, row{spans: []*Entry{e}, until: until})
 }
 
-// bars draws the spans of a row, and notes which characters need explaining.
+// bars draws the spans of a row, and notes which characters the legend must explain.
 func (c *chart) bars(spans []*Entry, used map[string]bool) string {
 	cells := make([]string, c.columns)
 	for _, e := range spans {

@@ -16,8 +16,8 @@ func newHistory(limit int) history {
 	return history{newest: ring[span]{max: limit - limit/2}, outer: older{room: limit / 2}}
 }
 
-// older are the spans that newer ones have pushed out of the ring. Where there is no room the oldest of the deepest
-// goes.
+// older holds the spans that newer ones have pushed out of the ring. When it is full, the oldest of the deepest is
+// dropped.
 type older struct {
 	room    int
 	at      map[uint64]*span
@@ -27,7 +27,7 @@ type older struct {
 
 const deepest = 31 // spans in this many others or more are equally deep
 
-// push adds a span and returns its number, and that of the span that had to go for it, or 0, and the span.
+// push adds a span and returns its number, and the number of the span dropped for it, or 0, with that span.
 func (h *history) push(v span) (number, goneNumber uint64, gone span) {
 	number, old, full := h.newest.push(v)
 	if !full {
@@ -37,7 +37,7 @@ func (h *history) push(v span) (number, goneNumber uint64, gone span) {
 	return number, goneNumber, gone
 }
 
-// add keeps a span that is newer than all of these, and returns the one that goes for it, which may be that one, or 0.
+// add keeps a span newer than all others, and returns the number of the dropped span, which may be the new one, or 0.
 func (o *older) add(number uint64, v span) (goneNumber uint64, gone span) {
 	depth := min(v.depth, deepest)
 	var to *span
@@ -67,7 +67,7 @@ func (o *older) add(number uint64, v span) (goneNumber uint64, gone span) {
 	return goneNumber, gone
 }
 
-// get returns the span with a number, or nil if it is gone. The pointer is good until the next push.
+// get returns the span with a number, or nil if it was dropped. The pointer is valid until the next push.
 func (h *history) get(number uint64) *span {
 	if number > h.newest.first {
 		return h.newest.get(number)
@@ -78,10 +78,10 @@ func (h *history) get(number uint64) *span {
 // last is the number of the newest span.
 func (h *history) last() uint64 { return h.newest.last }
 
-// dropped is how many spans were pushed out since the last clear.
+// dropped is the number of spans dropped since the last clear.
 func (h *history) dropped() int64 { return h.outer.dropped }
 
-// numbers returns those of the spans that are kept, ascending.
+// numbers returns the numbers of the kept spans, ascending.
 func (h *history) numbers() []uint64 {
 	all := make([]uint64, 0, uint64(len(h.outer.at))+h.newest.last-h.newest.first)
 	all = slices.AppendSeq(all, maps.Keys(h.outer.at))
@@ -92,7 +92,7 @@ func (h *history) numbers() []uint64 {
 	return all
 }
 
-// clear takes everything out and returns it. Numbers go on.
+// clear removes all spans and returns them. Numbers go on.
 func (h *history) clear() []span {
 	var all []span
 	for _, n := range h.numbers() {

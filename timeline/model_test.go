@@ -49,8 +49,8 @@ type modelled struct {
 	open            bool
 }
 
-// Random programs, several lanes and streams, spans that are ended in any order or not at all: every span has the time at
-// which the simulated device did it, to the nanosecond, lies where the program put it, and the three forms that are
+// Random programs, several lanes and streams, spans that are ended in any order or not at all: every span has the time
+// at which the simulated device did it, to the nanosecond, lies where the program put it, and the three forms that are
 // printed agree with the recording.
 func TestRandomPrograms(t *testing.T) {
 	rnd := random(t)

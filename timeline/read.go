@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// reach is how far from the anchor a stamp may be before it becomes the next one.
+// reach is the distance from the anchor beyond which a stamp becomes the next anchor.
 const reach = time.Second
 
 // A claim is a stamp that a Read took from a ring to turn it into a time.
@@ -24,7 +24,7 @@ type claim struct {
 	err    error
 }
 
-// A field says which point a claim is of.
+// A field names the point of a span or sample that a claim is for.
 type field uint8
 
 const (
@@ -33,12 +33,12 @@ const (
 	samplePoint
 )
 
-// Read waits until the device has got to all that was recorded so far, and returns it. The spans stay, for the next
-// Read: see Reset. Where stamps were refused or could not be read the Recording is whole, with spans that have no time,
-// and the error says how many and why the first. If ctx ends first the Recording has what the device had done by then,
-// and the error is ctx's. After Close there is no Recording, and the error matches driver.ErrClosed.
+// Read waits until the device has reached everything recorded so far, and returns it. The spans stay for the next Read;
+// see Reset. If stamps were refused or could not be read, the Recording is complete, their spans have no time, and the
+// error tells their number and the first cause. If ctx ends first, the Recording has what the device has done by then,
+// and the error is that of ctx. After Close there is no Recording, and the error matches driver.ErrClosed.
 //
-// It waits on a stream of its own, so it takes no error from those of the caller, and queues nothing on them.
+// Read waits on a stream of its own: it consumes no error of the caller's streams and queues nothing on them.
 func (r *Recorder) Read(ctx context.Context) (*Recording, error) {
 	if err := r.lock(ctx); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (r *Recorder) Read(ctx context.Context) (*Recording, error) {
 
 var errClosed = &driver.Error{Call: "timeline.Recorder", Code: driver.ErrClosed}
 
-// lock takes the token, at once if it is there, whatever ctx says.
+// lock takes the token. If the token is free, it does so even when ctx has ended.
 func (r *Recorder) lock(ctx context.Context) error {
 	select {
 	case r.reading <- struct{}{}:
@@ -72,7 +72,7 @@ func (r *Recorder) lock(ctx context.Context) error {
 	}
 }
 
-// resolve turns stamps into times, as many as it can until ctx ends. The caller holds the token.
+// resolve turns as many stamps into times as it can until ctx ends. The caller holds the token.
 func (r *Recorder) resolve(ctx context.Context) error {
 	claims := r.take()
 	fresh := r.anchor.state == nothing
@@ -121,8 +121,8 @@ func (r *Recorder) take() []claim {
 	return claims
 }
 
-// settle turns the stamps that are reached into times and gives them up, and returns how many are not. Those that cannot
-// be read are given up too.
+// settle turns the reached stamps into times, returns those stamps and the unreadable ones to the device, and returns
+// the number of the others.
 func (r *Recorder) settle(claims []claim) (left int) {
 	for i := range claims {
 		if c := &claims[i]; c.point.state == queued && !r.measure(c) {
@@ -132,7 +132,7 @@ func (r *Recorder) settle(claims []claim) (left int) {
 	return left
 }
 
-// measure turns one stamp into a time, and reports false if the device has not got to it.
+// measure turns one stamp into a time, and reports false if the device has not reached it.
 func (r *Recorder) measure(c *claim) bool {
 	p, from := &c.point, r.anchor
 	if from.state == nothing {
@@ -159,7 +159,7 @@ func (r *Recorder) measure(c *claim) bool {
 	return true
 }
 
-// wait waits until the stamps that are left are reached, or ctx ends.
+// wait waits until the remaining stamps are reached, or ctx ends.
 func (r *Recorder) wait(ctx context.Context, claims []claim) error {
 	if err := r.ownStream(); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (r *Recorder) give(claims []claim) {
 				p = &sp.end
 			}
 		}
-		if p == nil { // dropped meanwhile
+		if p == nil { // dropped while the stamp was out of the ring
 			gone = append(gone, c.point)
 			continue
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Lane is a row of work: that of one goroutine. Calls from several at once are safe, but their spans nest in the order
-// in which the calls happened to come. A nil Lane records nothing.
+// A Lane holds the spans of one goroutine. Calls from several goroutines are safe, but their spans then nest in the
+// order in which the calls happen to arrive. A nil Lane records nothing.
 type Lane struct {
 	r      *Recorder
 	name   string
@@ -18,7 +18,7 @@ type Lane struct {
 	open   []uint64 // guarded by r.mu
 }
 
-// A Span is a piece of work that has begun. The zero Span is one that is not recorded.
+// A Span is a piece of work that has begun. The zero Span is not recorded.
 type Span struct {
 	lane   *Lane
 	number uint64
@@ -28,8 +28,8 @@ type Span struct {
 type span struct {
 	lane       *Lane
 	name       string
-	depth      int    // how many spans it lies in, those that were dropped too
-	until      uint64 // the newest span when this ended or was abandoned: later ones do not lie in it; 0 while it is open
+	depth      int    // number of spans around it, dropped ones included
+	until      uint64 // the newest span when this ended or was abandoned: later ones lie outside; 0 while it is open
 	level      int
 	flops      float64
 	on, endOn  driver.StreamID
@@ -37,7 +37,7 @@ type span struct {
 	before     int64 // bytes in use when it began, or unknownBytes
 	after      int64
 	ended      bool
-	closer     uint64 // the span that ended first, though this one lay in it; itself if it was abandoned; or 0
+	closer     uint64 // the span around this one that ended first; itself if it was abandoned; or 0
 	err        error  // why a time is missing
 }
 
@@ -61,7 +61,7 @@ type point struct {
 type pointState uint8
 
 const (
-	nothing pointState = iota // there is no stamp, and will be none
+	nothing pointState = iota // has no stamp and will get none
 	queued                    // its stamp is to be read
 	taken                     // a Read has the stamp
 	known                     // it has a time
@@ -69,9 +69,9 @@ const (
 
 const unknownBytes = -1
 
-// Begin begins a span on s: work that is queued on s from now on is in it, until End. flops is how many floating-point
-// operations the work is, 0 if that is not known. The span lies within the lane's last that has not ended, if any. What
-// the device refuses is told by Read.
+// Begin begins a span on s: it covers the work queued on s from now until End. flops is the number of floating-point
+// operations of that work, 0 if unknown. The span lies within the lane's newest open span, if any. Read reports stamps
+// that the device refuses.
 func (l *Lane) Begin(s driver.Stream, name string, level int, flops float64) Span {
 	if l == nil || !l.r.records(level) {
 		return Span{}
@@ -97,7 +97,7 @@ func (l *Lane) begin(s driver.Stream, name string, level int, flops float64) Spa
 		return Span{}
 	}
 	for len(l.open) > 0 && r.spans.get(l.open[0]) == nil {
-		l.open = l.open[1:] // forgotten, by Reset
+		l.open = l.open[1:] // removed by Reset
 	}
 	if n := len(l.open); n > 0 {
 		sp.depth = r.spans.get(l.open[n-1]).depth + 1
@@ -115,15 +115,15 @@ func (l *Lane) begin(s driver.Stream, name string, level int, flops float64) Spa
 	return Span{lane: l, number: number}
 }
 
-// close takes a span from those that are open. r.mu is held.
+// close removes a span from the open ones. r.mu is held.
 func (l *Lane) close(number uint64) {
 	if i, found := slices.BinarySearch(l.open, number); found {
 		l.open = slices.Delete(l.open, i, i+1)
 	}
 }
 
-// End ends the span on s, which should be the stream that it began on. Spans within it that are still open are recorded
-// as unfinished. Ending a span again does nothing, so it may be deferred as well.
+// End ends the span on s, which should be the stream that it began on. Open spans within it are recorded as unfinished.
+// Ending a span twice is a no-op, so a second End may be deferred.
 func (sp Span) End(s driver.Stream) {
 	if sp.lane == nil {
 		return
@@ -161,8 +161,8 @@ func (sp Span) End(s driver.Stream) {
 	}
 }
 
-// Abandon gives the span up, if it has not ended: it is recorded as unfinished, without an end, and spans that begin later do
-// not lie in it. It is for who finds out that nobody will end it any more.
+// Abandon marks a span that will never be ended, if it has not ended: it is recorded as unfinished, without an end, and
+// spans that begin later do not lie in it.
 func (sp Span) Abandon() {
 	if sp.lane == nil {
 		return
@@ -184,8 +184,8 @@ func (r *Recorder) isOpen(sp Span) bool {
 	return of != nil && !of.ended
 }
 
-// Mark records that a counter had a value at a point on s, at any level that is not Off. Counters whose names end in
-// "memory" or "bytes" count bytes; the one that is called "memory" is what Options.Memory says, too.
+// Mark records the value of a counter at a point on s, at any level other than Off. Counters whose names end in
+// "memory" or "bytes" count bytes. The counter "memory" also holds the values of Options.Memory.
 func (l *Lane) Mark(s driver.Stream, name string, value int64) {
 	if l == nil || !l.r.records(0) {
 		return
@@ -214,7 +214,7 @@ func (r *Recorder) inUse() int64 {
 	return max(0, r.opts.Memory())
 }
 
-// stamp takes a stamp on s. Nothing comes of it if the device has no clock.
+// stamp takes a stamp on s. It does nothing if the device has no clock.
 func (r *Recorder) stamp(s driver.Stream) (point, error) {
 	if r.clock == nil {
 		return point{}, nil
@@ -226,7 +226,7 @@ func (r *Recorder) stamp(s driver.Stream) (point, error) {
 	return point{state: queued, stamp: st, stream: s}, nil
 }
 
-// discard gives a point's stamp up, if it has one; if the device refuses, Close tries again. r.mu is not held.
+// discard returns a point's stamp, if any, to the device; if the device refuses, Close tries again. r.mu is not held.
 func (r *Recorder) discard(p *point) error {
 	if p.stamp == (driver.Stamp{}) {
 		return nil
@@ -240,14 +240,14 @@ func (r *Recorder) discard(p *point) error {
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if len(r.refused) < r.opts.Max { // a device that takes nothing back is lost, and so are they
+		if len(r.refused) < r.opts.Max { // a device that refuses more than this is lost, with its stamps
 			r.refused = append(r.refused, st)
 		}
 	}
 	return err
 }
 
-// retry gives up the stamps that the device refused to take back, and returns the first error.
+// retry offers the refused stamps to the device again, and returns the first error.
 func (r *Recorder) retry() error {
 	r.mu.Lock()
 	again := r.refused

@@ -130,7 +130,8 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// Beyond Max the innermost of the older spans go, with their stamps. Those that were open when they went end as nothing.
+// Beyond Max the innermost of the older spans go, with their stamps. Those that were open when they went end as
+// nothing.
 func TestInnermostAreDropped(t *testing.T) {
 	b := newBench(t, sim.Options{}, 1, nil)
 	r := timeline.New(b.dev, timeline.Options{Max: 4})
@@ -172,7 +173,8 @@ func TestInnermostAreDropped(t *testing.T) {
 	b.clean(r)
 }
 
-// A span around more short ones than are kept stays, with its time, and so do those of the middle; the memory is bounded.
+// A span around more short ones than are kept stays, with its time, and so do those of the middle; the memory is
+// bounded.
 func TestDefect21_LongRecordingsKeepTheirOutermostSpans(t *testing.T) {
 	b := newBench(t, sim.Options{}, 1, nil)
 	r := timeline.New(b.dev, timeline.Options{})
@@ -374,7 +376,7 @@ func TestReadWaitsForRead(t *testing.T) {
 	}
 }
 
-// waiting tells when somebody makes a stream to wait on.
+// waiting tells when a stream to wait on is made.
 type waiting struct {
 	driver.Device
 	tell func()
@@ -429,8 +431,8 @@ func TestStreamsThatAreGone(t *testing.T) {
 	}
 }
 
-// Several lanes record while others read, reset, change the level and align. The race detector watches; spans nest within
-// their lanes; nothing stays on the device.
+// Several lanes record while others read, reset, change the level and align. The race detector watches; spans nest
+// within their lanes; nothing stays on the device.
 func TestLanesAtOnce(t *testing.T) {
 	const lanes, steps = 4, 60
 	b := newBench(t, sim.Options{Completion: sim.AtRandom, Seed: 1}, lanes, nil)

@@ -9,37 +9,37 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Recording is what a Recorder held when it was read: plain data of the caller's.
+// A Recording is the content of a Recorder when it was read. It belongs to the caller.
 type Recording struct {
 	Device  string   // Options.Name
 	Index   int      // Options.Index
-	Clock   bool     // the device has a clock
+	Clock   bool     // whether the device has a clock
 	Spans   []Entry  // in the order in which they began
 	Samples []Sample // in the order of the calls
-	Dropped int64    // spans and samples that were recorded and are not here, since New or Reset
+	Dropped int64    // spans and samples that were dropped, since New or Reset
 }
 
-// An Entry is one span. Times are the device's, since the Recorder's time zero.
+// An Entry is one span. Times are those of the device since the Recorder's time zero.
 type Entry struct {
 	Lane       string
 	LaneNumber int // of the Recorder's lanes, from 1
 	Name       string
 	Level      int
-	Parent     int             // index of the innermost span it lies in, of those that are here; -1 if there is none
-	Depth      int             // how many of those that are here it lies in
+	Parent     int             // index in Spans of the innermost span around it; -1 if there is none
+	Depth      int             // number of the Spans around it
 	FLOPs      float64         // floating-point operations, 0 if not known
 	Stream     driver.StreamID // that it began on
 	EndStream  driver.StreamID // that it ended on
-	Start, End time.Duration   // Unknown where there is no time
+	Start, End time.Duration   // Unknown if there is no time
 	Memory     Memory
 	State      State
-	Err        error // why a time is missing, of a Failed one
+	Err        error // why a time is missing; set for Failed
 }
 
-// Memory is how many bytes were in use, -1 where that is not known.
+// Memory is a number of bytes in use, -1 if unknown.
 type Memory struct {
-	Begin, End int64 // when the span began and ended, as the host got there
-	Peak       int64 // the most that was seen at the beginnings and ends of the span and of those in it
+	Begin, End int64 // when the host began and ended the span
+	Peak       int64 // the largest value at the beginnings and ends of the span and of the spans within it
 }
 
 // A Sample is the value of a counter at a point on a stream.
@@ -52,19 +52,19 @@ type Sample struct {
 	Err        error // why there is no time
 }
 
-// Unknown is a time that is not known.
+// Unknown is an unknown time.
 const Unknown time.Duration = math.MinInt64
 
-// A State says what became of a span.
+// A State tells how a span ended.
 type State uint8
 
 // The states.
 const (
 	Done       State = iota // it began and ended on one stream
 	Open                    // it has not ended
-	Unfinished              // nobody ended it before the span around it ended, whose End it has, if on one stream; or it was abandoned
+	Unfinished              // still open when the span around it ended, whose End it has if on one stream; or abandoned
 	Crossed                 // it ended on another stream than it began on
-	Pending                 // the device had not got to its begin or end when Read's context ended
+	Pending                 // the device had not reached its begin or end when Read's context ended
 	Failed                  // a stamp could not be taken or read: Err says why
 )
 
@@ -72,8 +72,8 @@ func (s State) String() string {
 	return [...]string{"done", "open", "unfinished", "crossed", "pending", "failed"}[s]
 }
 
-// Duration returns how long the span took on the device, if that is known: not if it lacks a time, or ended before it
-// began, as it may on another stream.
+// Duration returns the time that the span took on the device. It reports false if a time is missing, or if the span
+// ended before it began, which is possible on another stream.
 func (e *Entry) Duration() (time.Duration, bool) {
 	if e.Start == Unknown || e.End == Unknown || e.End < e.Start {
 		return 0, false
@@ -81,7 +81,7 @@ func (e *Entry) Duration() (time.Duration, bool) {
 	return e.End - e.Start, true
 }
 
-// recording returns what the rings hold. The error is that of the first thing without time.
+// recording returns the content of the rings. The error is that of the first span or sample without a time.
 func (r *Recorder) recording() (*Recording, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,10 +138,10 @@ func (r *Recorder) recording() (*Recording, error) {
 // An enclosing span is one that later spans of its lane may lie in.
 type enclosing struct {
 	index int    // in Recording.Spans
-	until uint64 // the number of the last one that does
+	until uint64 // the number of the last such span
 }
 
-// entry returns a span as it is told, but for what it lies in. r.mu is held.
+// entry returns a span as an Entry without Parent and Depth. r.mu is held.
 func (r *Recorder) entry(sp *span) Entry {
 	e := Entry{
 		Lane: sp.lane.name, LaneNumber: sp.lane.number, Name: sp.name, Level: sp.level, Parent: -1, FLOPs: sp.flops,

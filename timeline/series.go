@@ -22,8 +22,8 @@ type moment struct {
 // memoryCounter is the counter of Options.Memory.
 const memoryCounter = "memory"
 
-// series returns the counters that have times, memory first and the others by name, each in the order of time and with
-// equal moments once.
+// series returns the counters that have times, memory first and the others by name. Each is in the order of time, with
+// one value a moment.
 func (r *Recording) series() []series {
 	byName := map[string]*series{}
 	var all []*series

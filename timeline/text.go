@@ -11,10 +11,10 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// longestName is how many bytes of a name are kept.
+// longestName is the number of bytes of a name that are kept.
 const longestName = 512
 
-// cut returns s, or as much of it as fits into size bytes with an ellipsis, as whole runes.
+// cut shortens s to at most size bytes of whole runes, an ellipsis included.
 func cut(s string, size int) string {
 	const ellipsis = "…"
 	if len(s) <= size {
@@ -27,7 +27,7 @@ func cut(s string, size int) string {
 	return s[:end] + ellipsis
 }
 
-// A charset says which characters text may hold.
+// A charset is the set of characters that text may hold.
 type charset bool
 
 const (
@@ -35,8 +35,8 @@ const (
 	anyRune charset = true
 )
 
-// visible returns s with what cannot be seen (control characters, marks of direction, broken UTF-8) as Go writes it in
-// strings, and with the rest as it is.
+// visible returns s with invisible characters (control characters, marks of direction, broken UTF-8) escaped as in Go
+// strings.
 func (set charset) visible(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -78,7 +78,7 @@ func quantity(v int64, bytes bool) string {
 	return strconv.FormatInt(v, 10)
 }
 
-// threeDigits returns v with three digits that matter.
+// threeDigits returns v with three significant digits.
 func threeDigits(v float64) string {
 	decimals := 3
 	for limit := 1.0; decimals > 0 && v >= limit; limit *= 10 {

@@ -1,48 +1,20 @@
-// Package timeline records named spans of work with the times at which a device did them, and prints them as a tree, as
-// an ASCII timeline and as a Chrome trace.
+// Package timeline records named spans of work with the times at which a device did the work. It prints them as a
+// tree, as an ASCII timeline and as a Chrome trace.
 //
-// # What it does
+// A [Recorder] belongs to one device. Each goroutine that queues work records in a [Lane] of its own; an engine gives
+// every session one. [Lane.Begin] and [Span.End] put stamps of the device's clock on a stream, so a span's time is the
+// time of the work queued between the two calls, not the time that queueing took. Spans of a lane nest in the order of
+// the calls. Each span has a level; spans above the Recorder's level cost no device call and no memory.
 //
-// A Recorder belongs to one device. Work is recorded in lanes, one for each goroutine that queues work (an engine gives
-// each session one): Lane.Begin and Span.End put a stamp of the device's clock (driver.Timing) on a stream, so that a
-// span's time is that of the work queued between the two, and not of its queueing. Spans of a lane nest in the order of
-// the calls. Every span has a level, and those above the Recorder's level cost nothing: no call of the device, no memory.
+// Recording never waits for the device. [Recorder.Read] waits for the stamps and returns a [Recording]: plain data,
+// which [WriteTree], [WriteTimeline] and [WriteChromeTrace] print. Spans with defects are kept and shown as such: spans
+// without an end, spans still open when their parent ended, spans that ended on another stream, and spans whose stamp
+// the device refused (during a capture, for example).
 //
-// Nothing waits for the device while spans are recorded. Read waits for the stamps, turns them into times, gives the
-// stamps up, and returns a Recording: plain data, which WriteTree, WriteTimeline and WriteChromeTrace print.
+// The time zero of a Recorder is the earliest stamp of its first Read, or the moment of the last [Align]. Clocks of
+// different devices are unrelated: without Align, the recordings of several devices in one file all begin at zero.
 //
-// What went wrong is kept and shown: a span that nobody ended, that was still open when its parent ended (a panic, an
-// early return), that ended on another stream, or whose stamp the device refused (on a stream that captures, say).
-//
-// # Data structures and invariants
-//
-//	spans            at most Options.Max, numbered from 1 in the order of their calls: half of them the newest, and of the
-//	                 older ones the outermost (history.go); what falls out takes its stamps along
-//	samples          a ring of as many, numbered likewise
-//	point            an instant of a stream: nothing, a stamp, or a time; who holds a stamp gives it up
-//	Lane.open        numbers of the spans that are open, the outermost first; ascending
-//	anchor           a stamp whose time is known, from which others are measured
-//
-// A stamp is held by one point: in a ring, with the Read that is turning it into a time, as the anchor, or in a list of
-// those that the device refused to take back. Close leaves none.
-//
-// GPUs tell how far two stamps are apart as 32-bit numbers, exact to half a microsecond within some seconds and not
-// beyond. So the anchor moves along: a stamp that lies more than a second from it becomes the next. A Read takes the
-// stamps of each stream in their order, so that rounding never puts a later one before an earlier one: the spans that a
-// lane has on one stream nest in time as they do in the order of the calls.
-//
-// # Time zero
-//
-// A Recorder's time zero is the earliest stamp that its first Read sees, or the instant at which Align was called. The
-// clocks of several devices have nothing to do with each other: without Align, recordings of several devices that are
-// written to one file all begin at zero.
-//
-// # Locks
-//
-// Recorder.reading admits one Read, Reset, Align or Close; under it Recorder.mu, a leaf, guards everything else.
-// Neither the device nor Options.Memory is called under mu.
-//
-// It does not time what the host does, look into graphs that are launched, or read files of traces.
+// A Recorder is safe for concurrent use. It does not time host work, and does not look inside launched graphs.
 package timeline
 
 import (
@@ -54,10 +26,30 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
+// Data structures and invariants:
+//
+//	spans      at most Options.Max, numbered from 1 in the order of their calls: half of them the newest, and of the
+//	           older ones the outermost (history.go); a span that falls out takes its stamps along
+//	samples    a ring of as many, numbered likewise
+//	point      an instant of a stream: nothing, a stamp, or a time; the holder of a stamp returns it to the device
+//	Lane.open  numbers of the open spans, the outermost first; ascending
+//	anchor     a stamp whose time is known, from which others are measured
+//
+// Each stamp is held by one point: in a ring, in the Read that turns it into a time, as the anchor, or in the list of
+// stamps that the device refused to take back. Close leaves none.
+//
+// GPUs report the distance between two stamps as a 32-bit number, exact to half a microsecond within some seconds and
+// inexact beyond. So the anchor moves along: a stamp that lies more than a second from it becomes the next anchor. A
+// Read takes the stamps of each stream in order, so rounding never puts a later stamp before an earlier one: spans that
+// a lane has on one stream nest in time as they do in the order of the calls.
+//
+// Locks: Recorder.reading admits one Read, Reset, Align or Close. Under it Recorder.mu, a leaf, guards everything else.
+// Neither the device nor Options.Memory is called under mu.
+
 // Off is the level at which nothing is recorded.
 const Off = -1
 
-// DefaultMax is how many spans a Recorder keeps if Options do not say.
+// DefaultMax is the number of spans that a Recorder keeps by default.
 const DefaultMax = 16384
 
 // Options describe a Recorder.
@@ -65,20 +57,20 @@ type Options struct {
 	// Level is the highest level that is recorded, and Off turns recording off. The zero value records level 0 alone.
 	Level int
 
-	Name  string // of the device, in what is printed; "" is its driver, number and product: "cuda:0 NVIDIA H200"
+	Name  string // of the device in output; "" means its driver, number and product: "cuda:0 NVIDIA H200"
 	Index int    // the device's number among those of the program: the process of a Chrome trace
 
-	// Memory returns the bytes in use now. It is called where spans begin and end, as the host gets there, which may be
-	// long before the device does; no lock of the Recorder is held. It may be nil.
+	// Memory returns the bytes in use now, or is nil. It is called when the host begins and ends a span, which may be
+	// long before the device does. No lock of the Recorder is held.
 	Memory func() int64
 
-	// Max is how many spans are kept, and how many samples; what is dropped beyond it is counted (Recording.Dropped). Of the
-	// samples the oldest go. Of the spans the newest half of Max stays, and of the older ones those that lie in the fewest
-	// others, among equals the newer ones: a span around many short ones outlives them. 0 is DefaultMax.
+	// Max bounds the spans, and the samples, that are kept; Recording.Dropped counts the others. The oldest samples are
+	// dropped first. Of the spans, the newest half of Max is kept, and of the older ones those nested least deeply, the
+	// newer first: a span around many short ones outlives them. 0 means DefaultMax.
 	Max int
 }
 
-// A Recorder records what is done on one device. Safe for concurrent use.
+// A Recorder records the work of one device. It is safe for concurrent use.
 type Recorder struct {
 	dev    driver.Device
 	clock  driver.Timing // nil if the device has none
@@ -86,22 +78,22 @@ type Recorder struct {
 	number uint64 // of all recorders
 
 	level   atomic.Int64
-	reading chan struct{} // holds a token while someone reads
+	reading chan struct{} // holds a token while a Read is under way
 
-	// The holder of the token owns these.
+	// Owned by the holder of the token.
 	anchor point         // known, with a stamp; or nothing
-	stream driver.Stream // nil until something must be waited for
+	stream driver.Stream // nil until the first wait
 
 	mu      sync.Mutex
 	spans   history
 	samples ring[sample]
 	lanes   int
-	refused []driver.Stamp // the device would not take them back
+	refused []driver.Stamp // that the device refused to take back
 	closed  bool
 }
 
-// New returns a Recorder for dev, which must outlive it. The stamps of a device without a clock are never taken: its
-// spans have an order and no times. It panics if dev is nil or Options.Max is negative.
+// New returns a Recorder for dev, which must outlive it. Spans of a device without a clock have an order and no times.
+// It panics if dev is nil or Options.Max is negative.
 func New(dev driver.Device, opts Options) *Recorder {
 	if dev == nil || opts.Max < 0 {
 		panic(fmt.Sprintf("timeline: New with device %v and Max %d", dev, opts.Max))
@@ -132,7 +124,7 @@ func (r *Recorder) records(level int) bool {
 	return most >= 0 && int64(level) <= most
 }
 
-// Lane returns a new lane. Lanes may have equal names, and need not be given back.
+// Lane returns a new lane. Several lanes may have the same name. A lane needs no Close.
 func (r *Recorder) Lane(name string) *Lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,9 +154,9 @@ func (r *Recorder) forget() {
 	}
 }
 
-// Close forgets everything, gives every stamp back and ends recording: spans that begin or end later are ignored. It
-// waits for a Read that is under way, and for the stamps of one that was cancelled. The error is the device's, if it did
-// not take something back. Closing twice is not an error.
+// Close forgets everything, returns every stamp to the device and ends recording: later calls of Begin and End are
+// ignored. It waits for a Read that is under way, and for the stamps of a cancelled Read. The error is that of the
+// device if it refused a stamp. Closing twice is a no-op.
 func (r *Recorder) Close() error {
 	r.reading <- struct{}{}
 	defer func() { <-r.reading }()

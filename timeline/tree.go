@@ -13,11 +13,11 @@ import (
 
 // TreeOptions say how WriteTree prints.
 type TreeOptions struct {
-	Depth    int  // how many levels of spans below a lane are printed; 0: all
+	Depth    int  // levels of spans printed below a lane; 0 means all
 	Unfolded bool // every span has a line of its own
 }
 
-// longestInTree is how many characters of a name the tree shows.
+// longestInTree is the number of characters of a name that the tree shows.
 const longestInTree = 60
 
 // A node is a line of the tree: a lane, or the spans of one name within the same node, or one of them.
@@ -25,9 +25,9 @@ type node struct {
 	name     string
 	spans    []*Entry // empty for a lane
 	lanes    map[int]bool
-	total    time.Duration // of those that have times
+	total    time.Duration // of the spans that have times
 	timed    int
-	flops    float64 // of those that have times, and have operations of their own or in spans within
+	flops    float64 // of the spans that have times, and have operations themselves or within
 	flopTime time.Duration
 	peak     int64
 	states   [Failed + 1]int
@@ -35,16 +35,15 @@ type node struct {
 	find     map[string]*node
 }
 
-// WriteTree prints a Recording as a tree of lanes, spans and spans within them. Those of one name within the same node
-// are one line, with their number, and so are lanes of one name. The columns are:
+// WriteTree prints a Recording as a tree of lanes, spans and spans within them. Spans of the same name within one node
+// share a line, which tells their number, and so do lanes of the same name. The columns are:
 //
-//	total ms, mean ms  time on the device, of the spans that have a time
-//	share              the part of the time of the line above it in the tree that this is; work on other streams than
-//	                   that line's may be more than all of it
-//	TFLOP/s            a span's operations, or if it was given none, those of the spans within it, by its time
-//	peak memory        the most bytes in use that were seen where these spans, and those within them, began or ended
+//	total ms, mean ms  time on the device of the spans that have a time
+//	share              the fraction of its parent line's time; above 100 % if work ran on several streams
+//	TFLOP/s            a span's operations, or those of the spans within it if it has none, by its time
+//	peak memory        the most bytes in use when these spans, or spans within them, began or ended
 //
-// and, in words, what is the matter with spans that are not done (see State).
+// A note in words follows for spans whose State is not Done.
 func WriteTree(w io.Writer, r *Recording, opts TreeOptions) error {
 	rows := [][]string{{"span", "total ms", "mean ms", "share", "TFLOP/s", "peak memory", ""}}
 	for _, lane := range tree(r, opts) {
@@ -76,7 +75,7 @@ func WriteTree(w io.Writer, r *Recording, opts TreeOptions) error {
 	return out.Flush()
 }
 
-// summary says how much there is.
+// summary returns the numbers of lanes, spans and samples.
 func (r *Recording) summary() string {
 	s := fmt.Sprintf("%d spans", len(r.Spans))
 	if len(r.Spans) == 1 {
@@ -200,7 +199,7 @@ func (n *node) rows(rows [][]string, depth int, in *node, opts TreeOptions) [][]
 	return rows
 }
 
-// notes says what is the matter with the spans of a node, if anything.
+// notes describes the spans of a node whose State is not Done.
 func (n *node) notes() string {
 	var notes []string
 	for state := Open; state <= Failed; state++ {

@@ -17,8 +17,8 @@ func upTo(limit int64, sizes ...int64) []int64 {
 	return slices.DeleteFunc(sizes, func(size int64) bool { return size > limit })
 }
 
-// memory measures Available, and Alloc and Free by size. Below 2 MiB drivers cut blocks from one they have, so that one
-// of the same size is kept meanwhile.
+// memory measures Available, and Alloc and Free by size. Below 2 MiB, drivers cut blocks from a larger allocation, so
+// another block of the same size stays allocated during the measurement.
 func (m *meter) memory() error {
 	available := m.figure("Available", 0, 0)
 	err := m.measure(func() error {

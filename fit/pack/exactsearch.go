@@ -135,7 +135,7 @@ func (s *exactSearch) branch(at int, start int32, from, past int) exactAnswer {
 			return a
 		}
 		s.undo(mark)
-		if !below { // x is in nobody's way, so what failed was the rest, and will again
+		if !below { // x obstructs no other buffer: the rest failed, and would fail again
 			s.branches = s.branches[:base]
 			return exactNone
 		}

@@ -1,13 +1,12 @@
 // Package dl opens shared libraries at run time, without cgo.
 //
-// A library goes by several names and lies in several places, so Open takes a list and tries it in order; every try is
-// kept with its error, because "not found" alone helps nobody who has to find out why. Symbols are looked up one by one:
-// a library that lacks one is still good for the others.
+// A library has several names and possible places, so Open takes a list and tries it in order. The error lists every
+// attempt with its cause. Symbols are looked up one by one: a library without one of them still serves the others.
 //
-// It works where github.com/ebitengine/purego has dlopen and this module needs it: Linux on amd64 and arm64. Elsewhere,
-// and with the build tag nocuda, which keeps a program free of libc, Open fails with ErrNone.
+// Libraries open on Linux on amd64 and arm64, through github.com/ebitengine/purego. On other platforms, and with the
+// build tag nocuda, which keeps a program free of libc, Open fails with ErrNone.
 //
-// It closes nothing: a driver's library has threads and state of its own, and unloading it under them crashes.
+// Libraries are never closed: a driver's library has threads and state of its own, and unloading it crashes them.
 package dl
 
 import (

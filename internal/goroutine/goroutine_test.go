@@ -32,7 +32,7 @@ func TestIDsTellGoroutinesApart(t *testing.T) {
 		seen := map[uintptr]bool{}
 		for _, g := range ids {
 			if g == 0 || seen[g] {
-				t.Fatalf("%s: ID %#x is nobody's, or two goroutines'", name, g)
+				t.Fatalf("%s: ID %#x is zero, or that of two goroutines", name, g)
 			}
 			seen[g] = true
 		}

@@ -111,8 +111,8 @@ func (f *File) Retain() *File {
 	return f
 }
 
-// Release takes an owner away, and the memory with the last: then nobody may look at it any more. It panics if there is
-// none left.
+// Release removes an owner. The last Release unmaps the memory, which must not be read afterwards. It panics if there is
+// no owner.
 func (f *File) Release() error {
 	left := f.owners.Add(-1)
 	switch {

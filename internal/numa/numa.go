@@ -28,7 +28,7 @@ type Node struct {
 	ID     int
 	CPUs   []int // ascending; none on a node of memory alone
 	Memory int64 // bytes; 0 on a node of processors alone
-	Free   int64 // bytes that nobody uses, page caches not among them: a moment old
+	Free   int64 // bytes unused when it was read; page caches count as used
 }
 
 const nodeDir = "devices/system/node"

@@ -1,12 +1,11 @@
-// Package order says which work of a capture comes before which.
+// Package order records which work of a capture is ordered before which.
 //
-// A capture has a Branch for each stream that is part of it. A branch counts the pieces of work that were captured on it,
-// and knows of every other branch how many pieces its own next work comes after: a vector clock. It remembers where it
-// stood at each tick that was marked, so that a wait for a mark, and a question about one, cost as much as there are
-// branches, however long the capture is.
+// A capture has a Branch for each of its streams. A branch counts the work captured on it and holds a vector clock: for
+// every other branch, the number of pieces of work that its own next work comes after. It keeps the clock of each marked
+// tick, so a wait for a mark, or a query, takes time proportional to the number of branches, not to the length of the
+// capture.
 //
-// It knows nothing of streams or drivers, and it locks nothing: whoever shares a capture between goroutines has a lock for
-// it.
+// Captures are not safe for concurrent use: callers lock.
 package order
 
 import (

@@ -329,8 +329,8 @@ func (f *fakeTool) problem(format string, args ...any) {
 
 var disturbed atomic.Int64
 
-// disturb moves the stack of whoever called the tool, and now and then collects garbage: an address of what is not
-// pinned goes bad.
+// disturb moves the stack of the tool's caller, and sometimes collects garbage: addresses of unpinned values become
+// invalid.
 func disturb() {
 	deep(64)
 	if disturbed.Add(1)%64 == 1 {
