@@ -81,48 +81,35 @@ func (w *Work) findLimit(s *snapshot.Snapshot) {
 	}
 }
 
-// history fills in what the entries tell about memory as a whole. What was reserved before the first entry is what the
-// entries do not explain of the final state.
+// history computes the reserved peak and the failures of a recording. The memory that was reserved before the first entry is
+// the part of the final state that the entries do not explain.
 func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
-	var reserved int64
+	reserved := -t.Totals().Reserved
 	for _, seg := range s.SegmentsOf(w.Device) {
 		reserved += seg.TotalSize
 	}
-	for i := range t.Events {
-		switch e := &t.Events[i]; e.Action {
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			reserved -= e.Size
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			reserved += e.Size
-		}
-	}
 	reserved = max(reserved, 0)
-	requested := w.Program.Prelude.Bytes
-	w.RecordedReserved = reserved
+	sums := trace.Totals{Requested: w.Program.Prelude.Bytes, Reserved: reserved, ReservedPeak: reserved}
 	for i := range t.Events {
-		switch e := &t.Events[i]; e.Action {
-		case mem.ActionAlloc:
-			requested += e.Size
-		case mem.ActionFreeCompleted:
-			requested -= e.Size
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			reserved += e.Size
-			w.RecordedReserved = max(w.RecordedReserved, reserved)
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			reserved -= e.Size
-		case mem.ActionOOM:
-			if w.NumFailures++; w.NumFailures <= MaxOOMs {
-				w.Failures = append(w.Failures, Failure{
-					Entry: i, Size: e.Size, Stream: t.Streams[e.Stream],
-					Requested: requested, Reserved: reserved, Free: int64(e.Ptr), Stack: e.Stack,
-					Below: w.refusedByLimit(e.Size, reserved, int64(e.Ptr)),
-				})
-			}
-			// What was reserved at some time until then could be. If the device had less left than was asked for, that was all.
-			w.RecordedLimit = w.RecordedReserved
-			if free := int64(e.Ptr); free > 0 && free < e.Size {
-				w.RecordedLimit = max(w.RecordedLimit, reserved+free)
-			}
+		e := &t.Events[i]
+		sums.Add(e.Action, e.Size)
+		if e.Action != mem.ActionOOM {
+			continue
+		}
+		free := int64(e.Ptr)
+		if w.NumFailures++; w.NumFailures <= MaxOOMs {
+			w.Failures = append(w.Failures, Failure{
+				Entry: i, Size: e.Size, Stream: t.Streams[e.Stream],
+				Requested: sums.Requested, Reserved: sums.Reserved, Free: free, Stack: e.Stack,
+				Below: w.refusedByLimit(e.Size, sums.Reserved, free),
+			})
+		}
+		// Memory that was reserved once can be reserved again. If the device had less free than was requested, the free
+		// memory is all there was.
+		w.RecordedLimit = sums.ReservedPeak
+		if free > 0 && free < e.Size {
+			w.RecordedLimit = max(w.RecordedLimit, sums.Reserved+free)
 		}
 	}
+	w.RecordedReserved = sums.ReservedPeak
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
-// planSteps is how many orders the packing of a plan looks at that is made for a row.
+// planSteps is the number of orders that packing tries for the plan of a row.
 const planSteps = 20
 
-// parsePlanned takes a plan from a file, or has one made of the work. What it does not serve is paged memory's, and so is all if
-// the limit, or the device, has less than the plan's region. Requests that failed when they were recorded have their places in a
-// plan that is made, unless the device is too small for them.
+// parsePlanned reads a plan from a file or makes one of the work. Paged memory serves the requests outside the plan, and all
+// requests if the limit or the device is smaller than the plan's region. A plan that is made has room for requests that failed
+// when they were recorded, unless the device is too small for them.
 func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 	var fromFile *planned.Plan
 	if given {
@@ -51,11 +51,7 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 			return nil, err
 		}
 		if free < plan.Size() || limit > 0 && limit < plan.Size() {
-			a, err := paged.New(dev, paged.Config{Limit: limit})
-			if err != nil {
-				return nil, err
-			}
-			return AtOnce(a), nil
+			return openAtOnce(paged.New(dev, paged.Config{Limit: limit}))
 		}
 		left := &leftover{dev: dev, limit: limit, below: nothing{}}
 		if rest := limit - plan.Size(); limit == 0 || rest >= dev.Info().Granularity {
@@ -73,7 +69,8 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 	return nil
 }
 
-// leftover is the fallback of a plan, in what the limit leaves beside the region. Its errors tell of both together.
+// leftover is the fallback of a plan. It uses the memory that the limit leaves beside the region. Its errors describe the plan
+// and the fallback together.
 type leftover struct {
 	dev   driver.Device
 	limit int64 // bytes; 0 is none
@@ -97,7 +94,7 @@ func (l *leftover) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if e.Allowed = l.limit; l.limit > 0 && e.Cause == nil {
 		e.Needed = e.Reserved + e.Segment
 	}
-	e.Remedies = nil // they are of the fallback alone
+	e.Remedies = nil // they apply to the fallback only
 	return b, &e
 }
 
@@ -118,6 +115,6 @@ func (nothing) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 
 func (nothing) Free(b mem.Block, _ ...driver.Stream) {
 	if b != (mem.Block{}) {
-		panic("replay: Free of a block that nobody handed out")
+		panic("replay: Free of a block that was not allocated")
 	}
 }

@@ -130,17 +130,13 @@ func (c *counted) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(c
 // usageAtPeak runs twice more on a simulated device: to find the request at which the reserved memory first reached its
 // peak, and up to that request, to see what the memory holds then. It is zero for allocators that do not show it.
 func (r *simulation) usageAtPeak() (u verify.Usage) {
-	var reserved, peak int64
+	var sums trace.Totals
 	at := 0
 	find := simulation{work: r.work, spec: r.spec, limit: r.limit, capacity: r.capacity}
 	find.observe = func(n int, e mem.Event) {
-		switch e.Action {
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			if reserved += e.Size; reserved > peak {
-				peak, at = reserved, n
-			}
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			reserved -= e.Size
+		before := sums.ReservedPeak
+		if sums.Add(e.Action, e.Size); sums.ReservedPeak > before {
+			at = n
 		}
 	}
 	if _, err := find.do(); err != nil || at == 0 {

@@ -17,23 +17,23 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// AsRecorded is the spec of the allocator and the settings of the recording.
+// AsRecorded is the spec of the recorded allocator and settings.
 const AsRecorded = "caching"
 
 // A Spec is an allocator and its settings, by name.
 type Spec struct {
-	Text  string   // as it was given
-	Notes []string // what a person should know of the row, such as settings without effect
+	Text  string   // as given to ParseSpec
+	Notes []string // remarks for the user about the row, such as settings without effect
 
 	open   opener
 	config caching.Config // of caching
 }
 
-// An opener makes an allocator for work that reserves at most limit bytes of dev; 0 is no limit. It is called for each run,
-// of which a search of the smallest limit takes more than ten: what depends on the work alone is worth keeping.
+// An opener makes an allocator for w that reserves at most limit bytes of dev; 0 is no limit. It is called for each run, and a
+// search for the smallest limit makes more than ten runs: results that depend on w alone are worth caching.
 type opener func(w *Work, dev driver.Device, limit int64) (mem.Allocator, error)
 
-// A SpecError is a spec that names no allocator, or bad settings of one.
+// A SpecError reports a spec that names no allocator or has invalid settings.
 type SpecError struct {
 	Spec string
 	Err  error
@@ -44,8 +44,8 @@ func (e *SpecError) Error() string { return fmt.Sprintf("allocator %q: %v", e.Sp
 // Unwrap returns the reason.
 func (e *SpecError) Unwrap() error { return e.Err }
 
-// specParsers are the allocators that work can be compared on. A parser is told whether settings were given at all, and
-// what the work was recorded under.
+// specParsers are the allocators that work can be compared on, by name. Each parser sets s.open. The argument given is false if
+// the spec has no settings; recorded are the settings of the recording.
 var specParsers = map[string]func(s *Spec, settings string, given bool, recorded caching.Config) error{
 	"arena":   parseArena,
 	"bfc":     parseBFC,
@@ -55,18 +55,18 @@ var specParsers = map[string]func(s *Spec, settings string, given bool, recorded
 	"planned": parsePlanned,
 }
 
-// Allocators returns the names that specs may begin with, sorted.
+// Allocators returns the allocator names of specs, sorted.
 func Allocators() []string { return slices.Sorted(maps.Keys(specParsers)) }
 
-// ParseSpec reads a spec NAME[:SETTINGS]. "caching" alone means the recorded settings, "caching:" PyTorch's defaults,
-// and "caching:SETTINGS" those, in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The settings of the
-// others are in the syntax of their own packages (arena.ParseConfig, bfc.ParseConfig, direct.ParseConfig, paged.ParseConfig).
-// "planned" alone means a plan of the very work, and "planned:FILE" one that was written (planned.Read). The error is a
+// ParseSpec parses a spec NAME[:SETTINGS]. "caching" alone has the recorded settings, "caching:" has PyTorch's defaults, and
+// "caching:SETTINGS" has the given ones in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The settings of the
+// other allocators are in the syntax of their packages (arena.ParseConfig, bfc.ParseConfig, direct.ParseConfig,
+// paged.ParseConfig). "planned" alone makes a plan of the work itself; "planned:FILE" reads one (planned.Read). The error is a
 // *SpecError.
 //
-// An arena reserves its memory page by page, by the device's granularity, as far as it is filled, unless the settings have a
-// page or a size. Its region is as large as the limit or, without one, as the device's free memory; blocks are moved when
-// it is full. What moving needs beside the region (1 MiB on a GPU, up to 64 MiB elsewhere) counts in no limit.
+// An arena reserves its memory by pages of the device's granularity as it fills, unless the settings have a page or a size. Its
+// region is as large as the limit or, without a limit, as the device's free memory. It moves blocks when it is full. The memory
+// that moving needs outside the region (1 MiB on a GPU, up to 64 MiB elsewhere) is not part of the limit.
 func ParseSpec(text string, recorded caching.Config) (Spec, error) {
 	s := Spec{Text: text}
 	name, settings, given := strings.Cut(text, ":")
@@ -81,6 +81,22 @@ func ParseSpec(text string, recorded caching.Config) (Spec, error) {
 	return s, nil
 }
 
+// lower returns the lower of two limits in bytes, where 0 is no limit.
+func lower(a, b int64) int64 {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// openAtOnce wraps a new allocator with AtOnce.
+func openAtOnce[A mem.Allocator](a A, err error) (mem.Allocator, error) {
+	if err != nil {
+		return nil, err
+	}
+	return AtOnce(a), nil
+}
+
 func parseCaching(s *Spec, settings string, given bool, recorded caching.Config) (err error) {
 	s.config = recorded
 	s.config.PyTorchExact = true
@@ -93,13 +109,11 @@ func parseCaching(s *Spec, settings string, given bool, recorded caching.Config)
 	return nil
 }
 
-// openCaching makes caching allocators.
+// openCaching returns an opener of caching allocators.
 func openCaching(cfg caching.Config) opener {
 	return func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
-		if cfg.Limit == 0 || limit > 0 && limit < cfg.Limit {
-			cfg.Limit = limit
-		}
+		cfg.Limit = lower(cfg.Limit, limit)
 		return caching.New(dev, cfg)
 	}
 }
@@ -109,7 +123,7 @@ func parseArena(s *Spec, settings string, _ bool, _ caching.Config) error {
 	if err != nil {
 		return err
 	}
-	// What is wrong on every device is said before there is one.
+	// Settings that are invalid on every device are reported before a device is opened.
 	probe := cfg
 	if few := max(cfg.Round, cfg.Page, 1<<20); cfg.Size == 0 || cfg.Size > few {
 		probe.Size = few
@@ -122,16 +136,12 @@ func parseArena(s *Spec, settings string, _ bool, _ caching.Config) error {
 		return err
 	}
 	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
-		a, err := arena.New(dev, arenaWithin(cfg, dev, limit))
-		if err != nil {
-			return nil, err
-		}
-		return AtOnce(a), nil
+		return openAtOnce(arena.New(dev, arenaWithin(cfg, dev, limit)))
 	}
 	return nil
 }
 
-// arenaWithin gives an arena the pages and the size that its settings leave open.
+// arenaWithin sets the page and the size that the settings of an arena leave open.
 func arenaWithin(cfg arena.Config, dev driver.Device, limit int64) arena.Config {
 	if cfg.Size == 0 && cfg.Page == 0 && dev.VirtualMemory() != nil {
 		cfg.Page = dev.Info().Granularity
@@ -142,9 +152,9 @@ func arenaWithin(cfg arena.Config, dev driver.Device, limit int64) arena.Config 
 	if limit < cfg.Page {
 		cfg.Page = 0
 	}
-	cfg.Size = min(limit, max(dev.Info().TotalMemory, cfg.Page)) // there is no more to reserve
+	cfg.Size = min(limit, max(dev.Info().TotalMemory, cfg.Page)) // the device has no more
 	if cfg.Page > 0 {
-		cfg.Size -= cfg.Size % cfg.Page // a region is of whole pages
+		cfg.Size -= cfg.Size % cfg.Page // a region consists of whole pages
 	}
 	return cfg
 }
@@ -159,18 +169,11 @@ func parseBFC(s *Spec, settings string, _ bool, _ caching.Config) error {
 		s.Notes = append(s.Notes, s.Text+": retry has no effect here, since nothing else frees while a request waits.")
 	}
 	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
-		cfg := cfg
-		if limit > 0 && (cfg.Limit == 0 || limit < cfg.Limit) {
-			cfg.Limit = limit
-			if cfg.Initial > limit {
-				cfg.Initial = limit - limit%dev.Info().Granularity
-			}
+		own, cfg := cfg.Limit, cfg
+		if cfg.Limit = lower(own, limit); cfg.Limit != own && cfg.Initial > limit {
+			cfg.Initial = limit - limit%dev.Info().Granularity
 		}
-		a, err := bfc.New(dev, cfg)
-		if err != nil {
-			return nil, err
-		}
-		return AtOnce(a), nil
+		return openAtOnce(bfc.New(dev, cfg))
 	}
 	return nil
 }
@@ -182,14 +185,8 @@ func parsePaged(s *Spec, settings string, _ bool, _ caching.Config) error {
 	}
 	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
-		if limit > 0 && (cfg.Limit == 0 || limit < cfg.Limit) {
-			cfg.Limit = limit
-		}
-		a, err := paged.New(dev, cfg)
-		if err != nil {
-			return nil, err
-		}
-		return AtOnce(a), nil
+		cfg.Limit = lower(cfg.Limit, limit)
+		return openAtOnce(paged.New(dev, cfg))
 	}
 	return nil
 }
@@ -203,9 +200,7 @@ func parseDirect(s *Spec, settings string, _ bool, _ caching.Config) error {
 		"rounds sizes up to is not counted."}
 	s.open = func(_ *Work, dev driver.Device, limit int64) (mem.Allocator, error) {
 		cfg := cfg
-		if cfg.Limit == 0 || limit > 0 && limit < cfg.Limit {
-			cfg.Limit = limit
-		}
+		cfg.Limit = lower(cfg.Limit, limit)
 		return AtOnce(direct.New(dev, cfg)), nil
 	}
 	return nil

@@ -93,25 +93,13 @@ func check[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// peaks counts the events of a trace, and adds up what was on loan and what was held.
+// peaks counts the events of a trace by action, and returns the peaks of its totals.
 func peaks(t *trace.Trace) (counts [mem.NumActions]int, requestedPeak, reservedPeak int64) {
-	var requested, reserved int64
 	for _, e := range t.Events {
 		counts[e.Action]++
-		switch e.Action {
-		case mem.ActionAlloc:
-			requested += e.Size
-		case mem.ActionFreeCompleted:
-			requested -= e.Size
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			reserved += e.Size
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			reserved -= e.Size
-		}
-		requestedPeak = max(requestedPeak, requested)
-		reservedPeak = max(reservedPeak, reserved)
 	}
-	return counts, requestedPeak, reservedPeak
+	sums := t.Totals()
+	return counts, sums.RequestedPeak, sums.ReservedPeak
 }
 
 // TestGoldenDetails looks at single entries, segments and settings, against what Python reads from the same files.

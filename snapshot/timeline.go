@@ -125,38 +125,22 @@ func (x *timeline) handle(key string, n uint64) {
 // thread is the number of a stream's thread. Handles have more bits than viewers keep.
 func thread(stream uint32) int { return int(stream) + 1 }
 
-// A level is what the counter shows.
-type level struct{ requested, reserved int64 }
-
-// follow applies an event.
-func (l *level) follow(e *trace.Event) {
-	switch e.Action {
-	case mem.ActionAlloc:
-		l.requested += e.Size
-	case mem.ActionFreeCompleted:
-		l.requested -= e.Size
-	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-		l.reserved += e.Size
-	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-		l.reserved -= e.Size
-	}
-}
-
-// before returns what was there before the trace, so that it ends with what the segments have.
-func (s *Snapshot) before(t *trace.Trace) level {
-	var end, change level
+// before returns the totals before the trace, so that it ends with those of the segments.
+func (s *Snapshot) before(t *trace.Trace) trace.Totals {
+	change := t.Totals()
+	var end trace.Totals
 	for _, seg := range s.SegmentsOf(t.Device) {
-		end.reserved += seg.TotalSize
+		end.Reserved += seg.TotalSize
 		for j := range seg.Blocks {
 			if b := &seg.Blocks[j]; b.State != mem.Inactive {
-				end.requested += cmp.Or(b.RequestedSize, b.Size) // 0 is of before it was recorded
+				end.Requested += cmp.Or(b.RequestedSize, b.Size) // 0 is of before it was recorded
 			}
 		}
 	}
-	for i := range t.Events {
-		change.follow(&t.Events[i])
+	return trace.Totals{
+		Requested: max(end.Requested-change.Requested, 0),
+		Reserved:  max(end.Reserved-change.Reserved, 0),
 	}
-	return level{max(end.requested-change.requested, 0), max(end.reserved-change.reserved, 0)}
 }
 
 // trace writes the events of one device.
@@ -176,7 +160,7 @@ func (x *timeline) trace(device int, t *trace.Trace) {
 	now := x.s.before(t)
 	for i := range t.Events {
 		e := &t.Events[i]
-		now.follow(e)
+		now.Add(e.Action, e.Size)
 		switch e.Action {
 		case mem.ActionAlloc:
 			x.end(blocks, e.Ptr, device, at(i)) // its free was not recorded
@@ -190,8 +174,8 @@ func (x *timeline) trace(device int, t *trace.Trace) {
 		if i+1 == len(t.Events) || at(i+1) != at(i) {
 			x.begin("C", "memory", device, 0)
 			x.number(`,"ts":`, at(i))
-			x.number(`,"args":{"requested":`, now.requested)
-			x.number(`,"reserved":`, now.reserved)
+			x.number(`,"args":{"requested":`, now.Requested)
+			x.number(`,"reserved":`, now.Reserved)
 			x.add("}}")
 		}
 	}

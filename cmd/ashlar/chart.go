@@ -26,10 +26,9 @@ type chart struct {
 // newChart draws t, and notes the peaks in d.
 func newChart(t *trace.Trace, d *summary) chart {
 	c := chart{entries: len(t.Events), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
-	requested, reserved := d.Late, d.LateReserved
+	sums := trace.Totals{Requested: d.Late, RequestedPeak: d.Late, Reserved: d.LateReserved, ReservedPeak: d.LateReserved}
 	column, last := 0, chartColumns-1
-	c.requested[0], c.reserved[0] = requested, reserved
-	d.Peaks.Requested, d.Peaks.Reserved = requested, reserved
+	c.requested[0], c.reserved[0] = sums.Requested, sums.Reserved
 	for i := range t.Events {
 		e := &t.Events[i]
 		at := i * chartColumns / len(t.Events)
@@ -38,18 +37,16 @@ func newChart(t *trace.Trace, d *summary) chart {
 		}
 		for at = min(at, last); column < at; { // time does not run back
 			column++
-			c.requested[column], c.reserved[column] = requested, reserved
+			c.requested[column], c.reserved[column] = sums.Requested, sums.Reserved
 		}
-		a, b := d.change(e)
-		requested, reserved = requested+a, reserved+b
-		c.requested[column] = max(c.requested[column], requested)
-		c.reserved[column] = max(c.reserved[column], reserved)
-		d.Peaks.Requested = max(d.Peaks.Requested, requested)
-		d.Peaks.Reserved = max(d.Peaks.Reserved, reserved)
+		d.add(&sums, e)
+		c.requested[column] = max(c.requested[column], sums.Requested)
+		c.reserved[column] = max(c.reserved[column], sums.Reserved)
 	}
+	d.Peaks.Requested, d.Peaks.Reserved = sums.RequestedPeak, sums.ReservedPeak
 	for column < last {
 		column++
-		c.requested[column], c.reserved[column] = requested, reserved
+		c.requested[column], c.reserved[column] = sums.Requested, sums.Reserved
 	}
 	c.top = max(d.Peaks.Reserved, d.Peaks.Requested)
 	return c

@@ -178,22 +178,11 @@ func settingsText(s *snapshot.Settings) string {
 	return strings.Join(parts, ",")
 }
 
-// change is what an entry adds to what is requested and reserved.
-func (d *summary) change(e *trace.Event) (requested, reserved int64) {
-	if d.senseless(e) {
-		return 0, 0
+// add applies an entry to the sums, unless it is senseless.
+func (d *summary) add(sums *trace.Totals, e *trace.Event) {
+	if !d.senseless(e) {
+		sums.Add(e.Action, e.Size)
 	}
-	switch e.Action {
-	case mem.ActionAlloc:
-		return e.Size, 0
-	case mem.ActionFreeCompleted:
-		return -e.Size, 0
-	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-		return 0, e.Size
-	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-		return 0, -e.Size
-	}
-	return 0, 0
 }
 
 // senseless reports whether an entry is of a block that is larger than all that was ever reserved.
@@ -222,7 +211,7 @@ func (d *summary) history(t *trace.Trace, w *replay.Work) {
 		}
 	}
 	d.stacks = t.Stacks.Len() > 0
-	var requested, reserved int64
+	var sums trace.Totals
 	for i := range t.Events {
 		e := &t.Events[i]
 		d.Counts[e.Action.String()]++
@@ -232,11 +221,10 @@ func (d *summary) history(t *trace.Trace, w *replay.Work) {
 				d.oversized = fmt.Sprintf("entry %s: %v of %s bytes", count(i), e.Action, count(e.Size))
 			}
 		}
-		a, b := d.change(e)
-		requested, reserved = requested+a, reserved+b
+		d.add(&sums, e)
 	}
-	// What is there at the end and was never allocated was there before.
-	d.Late, d.LateReserved = max(d.Live.Requested-requested, 0), max(d.Live.Reserved-reserved, 0)
+	// Blocks and segments of the final state that no entry allocated were there before the first entry.
+	d.Late, d.LateReserved = max(d.Live.Requested-sums.Requested, 0), max(d.Live.Reserved-sums.Reserved, 0)
 	if w != nil {
 		d.Late = w.Program.Prelude.Bytes // an entry may contradict the final state too
 	}

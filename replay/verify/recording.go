@@ -31,8 +31,10 @@ type recording struct {
 func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64) (*recording, error) {
 	r := &recording{
 		s: s, device: device, t: t, total: total,
-		completed: map[int]int{}, peaks: recordedPeaks(t), peak: peakEntry(t),
+		completed: map[int]int{}, peak: peakEntry(t),
 	}
+	sums := t.Totals()
+	r.peaks = Peaks{Requested: sums.RequestedPeak, Reserved: sums.ReservedPeak}
 	r.segments, r.segmentOf = segmentRanges(t, total)
 	for _, seg := range s.SegmentsOf(device) {
 		if g := r.segmentAt(seg.Ptr, len(t.Events)); g >= 0 {

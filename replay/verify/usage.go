@@ -40,18 +40,14 @@ func UsageOf(segments []mem.SegmentInfo) (u Usage) {
 	return u
 }
 
-// peakEntry is the entry at which a recording first reserved the most, or -1 if it never reserved any.
+// peakEntry is the entry at which a recording first reached its reserved peak, or -1 if it never reserved memory.
 func peakEntry(t *trace.Trace) int {
-	var reserved, peak int64
 	at := -1
+	var sums trace.Totals
 	for i := range t.Events {
-		switch e := &t.Events[i]; e.Action {
-		case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-			if reserved += e.Size; reserved > peak {
-				peak, at = reserved, i
-			}
-		case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-			reserved -= e.Size
+		before := sums.ReservedPeak
+		if sums.Add(t.Events[i].Action, t.Events[i].Size); sums.ReservedPeak > before {
+			at = i
 		}
 	}
 	return at

@@ -34,7 +34,7 @@ type verifier struct {
 	sides    []*deferredfree.Stream
 	verdict  Verdict
 	users    map[mem.PoolID]bool // the private pools in use
-	reserved int64               // bytes, as recorded up to next
+	totals   trace.Totals        // of the events that were matched
 	waits    atomic.Int64        // for sides
 	call     int                 // the entry at which the call under way began
 
@@ -243,7 +243,7 @@ func (v *verifier) allocate(end int) error {
 	stream := v.dev.streams[e.Stream]
 	if bytes, ok := v.guess.collects[v.call]; ok {
 		cfg := v.cfg
-		cfg.GarbageCollectionThreshold = float64(v.reserved-bytes+1) / float64(cfg.Limit)
+		cfg.GarbageCollectionThreshold = float64(v.totals.Reserved-bytes+1) / float64(cfg.Limit)
 		if err := v.alloc.Configure(cfg); err != nil {
 			return err
 		}
@@ -336,15 +336,12 @@ func (v *verifier) observe(got mem.Event) {
 		v.differ(at, "recorded: "+v.describe(want)+"; the allocator did: "+v.describeOwn(got))
 		return
 	}
+	v.totals.Add(got.Action, got.Size)
 	switch got.Action {
 	case mem.ActionAlloc:
 		v.verdict.AddressesMatched++
-	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
+	case mem.ActionSegmentAlloc, mem.ActionSegmentMap, mem.ActionSegmentFree, mem.ActionSegmentUnmap:
 		v.verdict.SegmentEventsMatched++
-		v.reserved += got.Size
-	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-		v.verdict.SegmentEventsMatched++
-		v.reserved -= got.Size
 	case mem.ActionOOM:
 		v.verdict.OOMsMatched++
 	}
