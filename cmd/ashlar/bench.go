@@ -14,22 +14,22 @@ import (
 )
 
 type benchCmd struct {
-	What   string `arg:"" enum:"driver" help:"driver: what each call of a device costs its caller."`
-	Device string `default:"cuda:0" help:"The device: cuda:0, host or sim, or with settings, such as host:total=1GiB."`
-	Output string `short:"o" placeholder:"FILE" help:"Write the costs to FILE (- is standard output), for the simulated device: it is then opened as sim:cost=FILE."`
+	What   string `arg:"" enum:"driver" help:"driver: the cost of each call of a device to its caller."`
+	Device string `default:"cuda:0" help:"The device: cuda:0, host or sim, with or without settings, such as host:total=1GiB."`
+	Output string `short:"o" placeholder:"FILE" help:"Write the costs to FILE (- is standard output). sim:cost=FILE is a simulated device with these costs."`
 	Force  bool   `help:"Replace FILE if it exists."`
 	JSON   bool   `name:"json" help:"Print one JSON object for each figure."`
 }
 
 // Help implements kong.HelpProvider.
 func (*benchCmd) Help() string {
-	return `Measures what each call of a device costs: memory and pages by size, mapping by the number of pages, streams and
-marks, copies, page-locked memory, kernels that do nothing (where kernels are Go functions), stamps and graphs. Each
-figure is of one call alone, the median of up to 31 samples after warming up, with the tenth and the ninetieth
-percentile. A call "until done" is timed with the wait for its work, any other until it returns. It takes up to half a
-minute on a GPU, on which nothing else should run.
+	return `Measures the cost of each call of a device: memory and pages by size, mapping by the number of pages, streams and marks,
+copies, page-locked memory, empty kernels (where kernels are Go functions), timestamps and graphs. Each figure is for a single
+call: the median of up to 31 samples after warming up, with the tenth and the ninetieth percentile. A call "until done" is
+timed with the wait for its work, any other until it returns. The command takes up to half a minute on a GPU, which should be
+otherwise idle.
 
-Of sim the times are virtual: those of its own cost model.
+The times of sim are virtual: those of its own cost model.
 
 Examples:
 

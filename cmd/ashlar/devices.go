@@ -17,8 +17,8 @@ type devicesCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*devicesCmd) Help() string {
-	return `Lists the devices of all drivers, with what each can do. Each device is opened for a moment to ask it. A driver that
-has none says why; "ashlar doctor" says what it looked for and what to do.
+	return `Lists the devices of all drivers with their abilities. Each device is opened briefly. For a driver without devices the reason
+is printed; "ashlar doctor" prints what the driver searched for and how to fix it.
 
 Examples:
 
@@ -150,7 +150,7 @@ func writeDevices(w *page, lines []deviceLine) {
 			case slices.Contains(l.Abilities, a.name):
 				mark = "yes"
 			case l.Error != "":
-				mark = "?" // nobody could ask it
+				mark = "?" // the device could not be queried
 			}
 			row = append(row, mark)
 		}

@@ -11,15 +11,15 @@ import (
 )
 
 type doctorCmd struct {
-	Drivers []string `arg:"" optional:"" name:"driver" help:"Drivers to look at (default: all)."`
-	JSON    bool     `name:"json" help:"Print one JSON object for each thing that was looked for."`
+	Drivers []string `arg:"" optional:"" name:"driver" help:"Drivers to check (default: all)."`
+	JSON    bool     `name:"json" help:"Print one JSON object for each requirement."`
 }
 
 // Help implements kong.HelpProvider.
 func (*doctorCmd) Help() string {
-	return `Says for each driver what it needs, where that was looked for, what was found, and what to do about what is missing.
+	return `Reports for each driver what it needs, where that was searched for, what was found, and how to install what is missing.
 
-The exit code is 1 if a driver that was named cannot work here.
+The exit code is 1 if a driver given as an argument cannot work here.
 
 Examples:
 

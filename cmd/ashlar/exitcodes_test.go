@@ -99,7 +99,7 @@ func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 	}
 	help := strings.Join(strings.Fields(ok(t, "--help")), " ")
 	for _, line := range []string{
-		"0 success", "1 verify found a difference", "2 wrong usage", "3 a file or a device cannot be used", "4 it did not fit",
+		"0 success", "1 verify found a difference", "2 wrong usage", "3 a file or a device cannot be used", "4 out of memory",
 		"130, 143 ended by SIGINT or SIGTERM",
 	} {
 		if !strings.Contains(help, line) {

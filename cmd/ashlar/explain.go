@@ -62,8 +62,8 @@ func where(c *replay.Comparison) (out []string) {
 	say("%s %s was reserved for at most %s in use at a time: %s, %s of it, beyond that.",
 		what, bytesize.Format(r.ReservedPeak), bytesize.Format(r.RequestedPeak), bytesize.Format(over),
 		percent(over, r.ReservedPeak))
-	say("When the reserved memory reached its peak, %s of it was in use, %s lay in free segments that did not suit the "+
-		"request, %s was free beside live blocks in the same segments, and %s was rounding.",
+	say("When the reserved memory reached its peak, %s of it was in use, %s was cached in segments that this "+
+		"request could not use, %s was free beside live blocks in the same segments, and %s was rounding.",
 		bytesize.Format(u.Requested), bytesize.Format(u.Free), bytesize.Format(u.Stranded), bytesize.Format(u.Rounding))
 	return out
 }

@@ -14,7 +14,7 @@ import (
 
 type exportCmd struct {
 	To       string `required:"" enum:"pickle,json,pprof,perfetto" placeholder:"FORMAT" help:"pickle, json, pprof or perfetto."`
-	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to this file instead of standard output."`
+	Output   string `short:"o" default:"-" placeholder:"FILE" help:"Write to FILE instead of standard output."`
 	Force    bool   `help:"Replace FILE if it exists."`
 	Snapshot string `arg:"" name:"trace" help:"A memory snapshot of PyTorch; - is standard input."`
 }
@@ -24,9 +24,9 @@ func (*exportCmd) Help() string {
 	return `Writes a memory snapshot in a form that another tool reads:
 
     pickle     for Python, torch.cuda._memory_viz and https://pytorch.org/memory_viz: protocol 4, not compressed;
-               keys that ashlar does not know are in it, too
-    json       the same dicts and lists as JSON; stacks are written out, so this may be large. Refused if what a file shares
-               takes more than 64 MiB, and 32 KiB for each entry, segment and block, when it is written out
+               keys that ashlar does not know are included
+    json       the same dicts and lists as JSON, with stacks written out, so this may be large. An error if shared parts
+               of the file, written out, take more than 64 MiB and 32 KiB for each entry, segment and block
     pprof      for go tool pprof: bytes and blocks, in use and allocated, by stack, with the labels device, stream, pool, tag
     perfetto   for https://ui.perfetto.dev and chrome://tracing: memory over time, blocks, segments, annotations
 
@@ -58,7 +58,7 @@ func (c *exportCmd) Run(s *streams) error {
 	traces := traceArgs{Traces: []string{c.Snapshot}}
 	return traces.each(s, func(in *input, p *progress) error {
 		if in.script != nil {
-			return errors.New("a script has no addresses, so there is nothing to export; replay runs it")
+			return errors.New("a script has no addresses to export; use replay")
 		}
 		p.at("writing " + c.To)
 		var lost []string
@@ -70,7 +70,7 @@ func (c *exportCmd) Run(s *streams) error {
 			lost = append(lost, fmt.Sprintf("%s (%s)", skip.What, plural(skip.Count, "time")))
 		}
 		if len(lost) > 0 {
-			p.say("ashlar: not understood, and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
+			p.say("ashlar: unknown and left out: " + clean(strings.Join(lost, ", "), 10*maxWord))
 		}
 		return out.write(func(w io.Writer) error { return exporters[c.To](in.snapshot, w) })
 	})

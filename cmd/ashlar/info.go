@@ -19,9 +19,10 @@ type infoCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*infoCmd) Help() string {
-	return `Says, for each device: how long was recorded, streams, pools, settings, what happened how often, the peaks, what
-is live at the end, the biggest allocations (and which code asked for them, if stacks were recorded), and the memory
-over time as a chart. Without a history it lists the segments of the final state. Of a report of a request that found no room (in Go: snapshot.ReportOOM) it shows the error. Things in the file that are not understood are counted.
+	return `Prints for each device: the time that was recorded, streams, pools, settings, counts of events, peaks, live blocks at the
+end, the biggest allocations (with the code that requested them, if stacks were recorded), and a chart of the memory over
+time. A snapshot without a history has its segments listed. For a report of a failed request (in Go: snapshot.ReportOOM) the
+error is printed. Unknown parts of the file are counted.
 
 Examples:
 
@@ -34,7 +35,7 @@ func (c *infoCmd) Run(s *streams) error {
 	first := true
 	return c.each(s, func(in *input, p *progress) error {
 		if in.script != nil {
-			return errors.New("a script is a text that says all it has; info is for memory snapshots")
+			return errors.New("info reads memory snapshots, not scripts")
 		}
 		sums := summaries(in.snapshot)
 		p.end()

@@ -72,7 +72,7 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 	code := exitOK
 	for _, path := range t.Traces {
 		if !s.out.flush() {
-			break // nobody sees the rest
+			break // the output is closed
 		}
 		p := newProgress(s.err, "reading "+displayPath(path))
 		in, err := read(path, s.in)
@@ -171,11 +171,11 @@ func explainInput(err error) error {
 	case errors.Is(err, os.ErrNotExist), errors.As(err, &pickled), errors.As(err, &senseless):
 		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote, or a script, whose name ends in .script", err)
 	case errors.As(err, &script) && script.Line == 1:
-		return fmt.Errorf("%w; a script is a text of one request a line: \"ashlar replay --help\" has one", err)
+		return fmt.Errorf("%w; a script is text with one request a line: \"ashlar replay --help\" has an example", err)
 	case errors.Is(err, verify.ErrLateStart):
 		return fmt.Errorf("%w: verify needs all of it, from the first allocation: call "+
 			"torch.cuda.memory._record_memory_history(max_entries=10_000_000) at the start of the program; "+
-			"info and replay work with what there is", err)
+			"info and replay work without it", err)
 	}
 	return err
 }

@@ -1,7 +1,7 @@
-// Command ashlar reads the memory snapshots that PyTorch writes, and says where the memory went: what is in one (info),
-// what other settings and allocators would have made of the same work (replay), and whether Ashlar's caching allocator
-// does exactly what PyTorch's did (verify). It writes one for other tools (export), lists the machine's devices (devices),
-// says what they lack (doctor) and measures them (bench driver).
+// Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), compares how other settings and allocators
+// would have fared, with the minimum memory each needs (replay), checks that Ashlar's caching allocator does exactly what
+// PyTorch's did (verify), and converts snapshots for other tools (export). It packs and plans memory (pack, plan), lists tensors
+// in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.
@@ -51,10 +51,10 @@ func exitCode(err error) int {
 	return exitInput
 }
 
-const description = `Read the memory snapshots that PyTorch writes, and try other settings and allocators on them.
+const description = `Analyze PyTorch's memory snapshots, and try other settings and allocators on them.
 
 A TRACE is such a snapshot (plain, or compressed with gzip, zstd or xz), "-" for standard input, or for replay a text
-whose name ends in .script ("ashlar replay --help" has an example). To record a snapshot:
+file whose name ends in .script ("ashlar replay --help" has an example). To record a snapshot:
 
     torch.cuda.memory._record_memory_history(max_entries=10_000_000)   # before the first allocation
     ...
@@ -62,29 +62,29 @@ whose name ends in .script ("ashlar replay --help" has an example). To record a 
 
 Sizes are written as 18.2GiB, 512k or 2097152.
 
-Exit codes, of every command; of several files, the highest:
+Exit codes of all commands; with several files, the highest:
 
     0          success
-    1          verify found a difference, or doctor a driver that cannot work
+    1          verify found a difference, or doctor found a driver that cannot work
     2          wrong usage, or an output that would replace a file
     3          a file or a device cannot be used, or the output cannot be written
-    4          it did not fit: no row of a replay completed, or a device has too little memory
+    4          out of memory: no row of a replay completed, or a device has too little memory
     130, 143   ended by SIGINT or SIGTERM: 128 and the signal's number
 
-An output (-o FILE) never replaces the input, and another file only with --force. It is there whole or not at all.`
+An output (-o FILE) never replaces the input, and another file only with --force. It is written completely or not at all.`
 
 // commands is the command line.
 type commands struct {
-	Info       infoCmd       `cmd:"" help:"Say what is in a trace."`
+	Info       infoCmd       `cmd:"" help:"Describe a trace."`
 	Replay     replayCmd     `cmd:"" help:"Replay a trace under several allocator settings and compare them."`
 	Verify     verifyCmd     `cmd:"" help:"Replay a trace as it was recorded, and compare every address."`
 	Export     exportCmd     `cmd:"" help:"Write a trace for other tools: PyTorch's viewer, jq, go tool pprof, Perfetto."`
 	Tensors    tensorsCmd    `cmd:"" help:"List the tensors in files, print them, or measure how fast they load."`
-	Pack       packCmd       `cmd:"" help:"Pack blocks with known lifetimes, a trace's or those in a CSV file, into as little memory as it can."`
-	Plan       planCmd       `cmd:"" help:"Give the blocks of a trace their places in one region, and write them for mem/planned."`
-	Devices    devicesCmd    `cmd:"" help:"List the devices that there are, and what they can do."`
-	Doctor     doctorCmd     `cmd:"" help:"Say what the drivers need, what was found and what to do."`
-	Bench      benchCmd      `cmd:"" help:"Measure what the calls of a device cost."`
+	Pack       packCmd       `cmd:"" help:"Pack blocks with known lifetimes, from a trace or a CSV file, into as little memory as possible."`
+	Plan       planCmd       `cmd:"" help:"Place the blocks of a trace in one region, and write the plan for mem/planned."`
+	Devices    devicesCmd    `cmd:"" help:"List devices and their abilities."`
+	Doctor     doctorCmd     `cmd:"" help:"Report what the drivers need, what was found, and how to fix it."`
+	Bench      benchCmd      `cmd:"" help:"Measure the cost of the calls of a device."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
@@ -102,7 +102,7 @@ func (s *streams) fail(trace string, err error) {
 	fmt.Fprintf(s.err, "ashlar: %s: %s\n", trace, cleanLines(err.Error()))
 }
 
-// An exit ends run with a code, without a message: all has been said.
+// An exit ends run with a code and without a message.
 type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -137,7 +137,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	switch {
 	case err == nil, errors.As(err, &status):
 	case code == exitUsage:
-		fmt.Fprintf(stderr, "ashlar: %s\nRun \"ashlar --help\" or \"ashlar COMMAND --help\" to see what there is.\n",
+		fmt.Fprintf(stderr, "ashlar: %s\nRun \"ashlar --help\" or \"ashlar COMMAND --help\" for usage.\n",
 			usageText(err))
 	default:
 		fmt.Fprintf(stderr, "ashlar: %s\n", cleanLines(err.Error()))

@@ -250,7 +250,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"no history to replay", emptyHistory(), []string{"replay", "-"}, exitInput, "_record_memory_history"},
 		{"no history to verify", emptyHistory(), []string{"verify", "-"}, exitInput, "_record_memory_history"},
 		{"no history to tell of", emptyHistory(), []string{"info", "-"}, exitOK, "_record_memory_history"},
-		{"script to verify", "", []string{"verify", script}, exitInput, "replay runs it"},
+		{"script to verify", "", []string{"verify", script}, exitInput, "use replay"},
 		{"bad script", "", []string{"replay", file(t, "y.script", "alloc\n")}, exitInput, "script:1:6"},
 		{"too large for real memory", "", []string{"replay", "--device", "host", "--capacity", "1GiB", "-a", "caching", sample("gpt2")}, exitNoRoom, "needs 25.08GiB"},
 		{"one bad trace of several", "", []string{"verify", "no/such.pickle", sample("streams")}, exitInput, "no/such.pickle"},

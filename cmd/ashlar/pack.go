@@ -20,27 +20,26 @@ import (
 
 type packCmd struct {
 	Files  []string      `arg:"" name:"file" help:"Instances in CSV, or traces; - is standard input."`
-	Time   time.Duration `default:"10s" placeholder:"TIME" help:"How long to search for each instance (${default}); with 0 only the quick heuristics are tried."`
-	Seed   uint64        `help:"Seed of the search's choices."`
-	Align  size          `default:"512" help:"What the sizes in a trace are rounded up to a multiple of (${default}); 1 for exact bytes."`
-	Output string        `short:"o" placeholder:"FILE" help:"Write the packing to FILE as CSV (- is standard output); of one instance only."`
+	Time   time.Duration `default:"10s" placeholder:"TIME" help:"Time to search for each instance (${default}); with 0 only the quick heuristics are tried."`
+	Seed   uint64        `help:"Seed of the random choices of the search."`
+	Align  size          `default:"512" help:"Sizes in a trace are rounded up to a multiple of this (${default}); 1 for exact bytes."`
+	Output string        `short:"o" placeholder:"FILE" help:"Write the packing to FILE as CSV (- is standard output); for a single instance."`
 	Force  bool          `help:"Replace FILE if it exists."`
 	JSON   bool          `name:"json" help:"Print one JSON object for each instance."`
 }
 
 // Help implements kong.HelpProvider.
 func (*packCmd) Help() string {
-	return `Places blocks whose lifetimes are known in as little memory as it can, and says how far that is from what cannot be beaten:
-the bound, the most that is alive at one moment.
+	return `Places blocks with known lifetimes in as little memory as possible, and prints the gap to the lower bound: the largest sum of
+sizes that are live at one moment.
 
-A FILE is an instance as google/minimalloc has them: CSV with the columns id, lower, upper and size, for something of a
-size that lives during [lower, upper). Or it is a trace: a snapshot or a script, as "ashlar --help" says. Each of its
-devices is an instance, with blocks by number, and times that count the requests. A request that failed when it was
-recorded has no lifetime, and is left out.
+A FILE is an instance in the format of google/minimalloc: CSV with the columns id, lower, upper and size, for a buffer that is
+live during [lower, upper). Or it is a trace: a snapshot or a script, see "ashlar --help". Each of its devices is an instance
+with blocks by number and times that count requests. Requests that failed when they were recorded are left out.
 
-The last column says "bound reached", "optimal" where it was proved that nothing is lower although the bound is, or "best
-so far" when the time was up. The gap is to what is proved. The output has a column offset as well, and is checked before
-it is written.
+The last column is "bound reached"; "optimal" if it was proved that no packing is smaller, although the bound is; or "best so
+far" if the time was up. The gap is relative to the proved bound. The output has an additional column offset, and is checked
+before it is written.
 
 Examples:
 
@@ -88,7 +87,7 @@ func (c *packCmd) Run(s *streams) error {
 	code := exitOK
 	for _, path := range c.Files {
 		if !s.out.flush() {
-			break // nobody sees the rest
+			break // the output is closed
 		}
 		lines, err := c.packFile(s, path, out)
 		for i := range lines {

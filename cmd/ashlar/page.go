@@ -60,7 +60,7 @@ func (p *page) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush writes what waits to be written, and reports whether somebody may still read what comes.
+// flush writes the buffered output, and reports whether further output may still be read.
 func (p *page) flush() bool {
 	if p.err == nil && p.buffer != nil {
 		p.err = p.buffer.Flush()

@@ -18,29 +18,29 @@ import (
 
 type planCmd struct {
 	Trace   string        `arg:"" help:"A memory snapshot of PyTorch, or a .script; - is standard input."`
-	Output  string        `name:"output" short:"o" required:"" placeholder:"PLAN" help:"The file that the plan is written to; - is standard output."`
+	Output  string        `name:"output" short:"o" required:"" placeholder:"PLAN" help:"Write the plan to this file; - is standard output."`
 	Force   bool          `help:"Replace PLAN if it exists."`
-	Ordinal int           `default:"-1" placeholder:"N" help:"Which of the trace's devices, if it has several."`
-	Device  string        `placeholder:"DEVICE" help:"A device of \"ashlar devices\", or sim: the plan is refused on others (default: any)."`
-	Room    int           `placeholder:"PERCENT" help:"How much larger a request may be than the recorded one, or smaller (default: as recorded)."`
-	Time    time.Duration `placeholder:"DURATION" help:"How long to look for a better packing at most, such as 30s (default: a few tries)."`
+	Ordinal int           `default:"-1" placeholder:"N" help:"The device of the trace, if it has several."`
+	Device  string        `placeholder:"DEVICE" help:"The device that the plan is for: one that \"ashlar devices\" lists, or sim (default: any). mem/planned refuses the plan on others."`
+	Room    int           `placeholder:"PERCENT" help:"How much larger or smaller than recorded a request may be (default: as recorded)."`
+	Time    time.Duration `placeholder:"DURATION" help:"Time limit of the search for a better packing, such as 30s (default: a few tries)."`
 	JSON    bool          `name:"json" help:"Print one JSON object."`
 }
 
 // Help implements kong.HelpProvider.
 func (*planCmd) Help() string {
-	return `Finds what repeats in a trace, gives each of its blocks a place in one region, near the least memory that they need, and writes
-the plan. In Go, planned.Read reads it and planned.New opens an allocator that serves the expected requests from the region in a few
-nanoseconds, and others from another allocator.
+	return `Finds the repeating part of a trace, places its blocks in one region of nearly the smallest possible size, and writes the
+plan. In Go, planned.Read reads it, and planned.New opens an allocator that serves the expected requests from the region in a
+few nanoseconds and other requests from another allocator.
 
-Where at least half of a stream's requests are rounds of the same, two or more, and little follows, what comes before them and one
-round are planned.
-Otherwise all of its requests are, in order; and each step that comes again is served, whatever the order of the steps.
+If at least half of a stream's requests are equal rounds, two or more, and few requests follow them, the plan consists of the
+requests before the rounds and of one round. Otherwise it consists of all requests in order; steps that repeat are then served
+in any order.
 
-A request that failed when it was recorded has a place too, if the device (by default one with an H200's memory) is large enough.
+A request that failed when it was recorded is planned too, if the device (by default with an H200's memory) is large enough.
 
-A plan with room (--room 50) also serves requests of up to one and a half times the recorded sizes, and down to two thirds of them.
-Its region is so much larger.
+A plan with room (--room 50) also serves requests of up to one and a half times the recorded sizes, and down to two thirds of
+them. Its region is larger by the same factor.
 
 Examples:
 
@@ -49,7 +49,7 @@ Examples:
     ashlar plan --room 25 --json run.pickle -o run.plan | jq .region`
 }
 
-// packSteps is how many orders packing looks at without a time.
+// packSteps is the number of orders that packing tries without a time limit.
 const packSteps = 20
 
 // A planSummary is the output of --json. Sizes are bytes.

@@ -17,11 +17,11 @@ import (
 
 type replayCmd struct {
 	traceArgs
-	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: by itself with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which moves blocks together when its memory is full; paged, which remaps pages instead; planned, which serves what the plan of the trace, or the one in the file SETTINGS, has a place for; or direct, which asks the driver for each block."`
-	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host or a device of \"ashlar devices\", such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
-	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real one what it has free)."`
-	Limit      limit    `placeholder:"SIZE" help:"What each allocator may reserve: a size, or 1.004x for so many times the lower bound."`
-	Smallest   bool     `help:"Search the smallest limit at which the trace still completes, to 1 MiB."`
+	Allocators []string `name:"allocator" short:"a" sep:"none" placeholder:"NAME[:SETTINGS]" help:"An allocator to compare; may be repeated. NAME is caching, PyTorch's policy: alone with the recorded settings, with a colon and nothing after it with PyTorch's defaults, or with SETTINGS in the syntax of PYTORCH_CUDA_ALLOC_CONF; bfc, TensorFlow's policy; arena, which compacts by moving blocks when its memory is full; paged, which remaps pages instead; planned, which follows a plan of the trace, or the plan in the file SETTINGS; or direct, which asks the driver for each block."`
+	Device     string   `default:"sim" placeholder:"DEVICE" help:"Where to replay: sim is simulated and needs no memory; host, or a device that \"ashlar devices\" lists, such as cuda:0, is real memory, and every block is filled and checked, which takes longer."`
+	Capacity   size     `placeholder:"SIZE" help:"Memory of the device (default: an H200's, 139.8GiB; of a real device its free memory)."`
+	Limit      limit    `placeholder:"SIZE" help:"Limit of the memory that each allocator reserves: a size, or a multiple of the lower bound, such as 1.004x."`
+	Smallest   bool     `help:"Search for the smallest limit under which the trace completes, to 1 MiB."`
 	JSON       bool     `name:"json" xor:"form" help:"Print one JSON object for each row."`
 	Markdown   bool     `xor:"form" help:"Print one Markdown table of all traces, without measured times."`
 
@@ -30,47 +30,55 @@ type replayCmd struct {
 
 // Help implements kong.HelpProvider.
 func (*replayCmd) Help() string {
-	return `Replays the recorded requests on each allocator and prints a row for each: the peaks of what was requested, allocated
-and reserved; waste, which is reserved over requested; calls to the driver for memory and the time they would take, in
-all and later, which is after the first third of the work, and that as a part of the time that the recorded run took
-for it; stalls, which are calls that had to wait for work of the device; how often the cache had to be given back for
-a request to succeed; how far the work came if it ran out of memory; and the measured time of an operation. The best
-row, which reserves the least of those that complete, is marked with *; with --smallest it is the one that completes
-under the smallest limit, and that limit also stands as a multiple of the bound. The last row is the lower bound: what
-is requested at the peak, and no call. A request that failed when it was recorded counts in it, with what was in use at
-that moment, as a row that completes has room for that too. In 100 columns, or on a narrow terminal, some columns are
-left out; --json has them all.
+	return `Replays the recorded requests on each allocator and prints a row for each:
 
-For stalls a simulated device takes the slowest program there could be: the work on a block begins when the block is handed out
-and goes on after it is freed, until somebody waits for it.
+    requested, allocated, reserved   the peaks of memory, in bytes
+    waste                            reserved over requested
+    driver calls, driver time        calls to the driver for memory, and the time they would take
+    later                            the same after the first third of the work; the time also as a part of the
+                                     recorded time
+    stalls                           calls that waited for work of the device
+    retries                          requests that needed the cache freed first
+    ns/op                            the measured time of an operation
 
-Without --allocator the rows are: as recorded, expandable segments, round-ups and a split limit (the best of a few
-values), and garbage collection if there is a limit.
+A row that ran out of memory says how far it came. The best row is marked with *: of the rows that complete, the one that
+reserves the least or, with --smallest, the one that completes under the smallest limit. That limit is also printed as a
+multiple of the bound. The last row is the lower bound: the requested peak, without driver calls. A request that failed when
+it was recorded counts in the bound, with the memory in use at that moment, since a row that completes has room for it too.
+In 100 columns, or on a narrower terminal, some columns are left out; --json has all of them.
 
-With --allocator arena blocks are moved to make room, which a program must let them be (in Go: mem.Movable). Those of
-private pools stay: captured graphs have their addresses. What was moved stands in a note below the table. SETTINGS are
-round=SIZE, page=SIZE, size=SIZE, limit=SIZE, bounce=SIZE and compact=off, those of direct limit=SIZE and session=on, with
-which what is freed goes back when the cache is emptied or there is no room. Both hand out at once what other streams still
-use, and wait: so they may reserve less than was requested, which counts memory until no stream uses it.
+For stalls, a simulated device assumes the slowest possible program: work on a block begins when the block is allocated, and
+continues after its free until a call waits for it.
 
-With --allocator paged blocks stay where they are, and pages of memory come to those that need them. SETTINGS are limit=SIZE,
-page=SIZE, keep=SIZE, spare=SIZE, addresses=SIZE and aliases=off. With planned all of the trace has a place before it starts ("ashlar plan"
-writes such plans), and what has none is paged.
+Without --allocator the rows are: the recorded settings, expandable segments, size rounding and a split limit (the best of a
+few values) and, if there is a limit, garbage collection.
 
-If the recorded run ran out of memory and neither --limit nor --capacity is given, the other rows may reserve what that
-run did at most. If no row completes, the limits under which they would are searched.
+--allocator arena moves blocks to make room, which the program must permit (in Go: mem.Movable). Blocks of private pools are
+not moved, because captured graphs contain their addresses. A note below the table reports the moves. SETTINGS are
+round=SIZE, page=SIZE, size=SIZE, limit=SIZE, bounce=SIZE and compact=off.
 
-A file whose name ends in .script is a text of one request a line, to try an idea or to report a bug:
+--allocator direct asks the driver for each block. SETTINGS are limit=SIZE and session=on, which keeps freed blocks until the
+cache is emptied or a request finds no room. Arena and direct reuse memory at once that other streams still use, and wait for
+those streams. They may therefore reserve less than the requested peak, which counts memory until no stream uses it.
 
-    device sim total=1GiB    # how much memory there is; may be left out
+--allocator paged does not move blocks: it maps pages of memory where they are needed. SETTINGS are limit=SIZE, page=SIZE,
+keep=SIZE, spare=SIZE, addresses=SIZE and aliases=off. --allocator planned places all requests of the trace in advance
+("ashlar plan" writes such plans), and serves requests outside the plan from paged memory.
+
+If the recorded run ran out of memory and neither --limit nor --capacity is given, the other rows may reserve as much as that
+run did. If no row completes, the smallest limits under which they would complete are searched.
+
+A file whose name ends in .script is text with one request a line, to try an idea or to report a bug:
+
+    device sim total=1GiB    # the amount of memory; optional
     alloc a 300MiB
     alloc b 20KiB on=s1      # on another stream
     free a
 
---device host or cuda:0 writes a pattern into every block and checks it: that takes as long as the bytes of all requests
-take to write and to read, for each row. The driver's time is measured then, and the only work to stall for is that of the patterns.
+--device host or cuda:0 writes a pattern into every block and checks it. For each row this takes as long as writing and
+reading the bytes of all requests. The driver's time is then measured, and calls can stall only for the writing of patterns.
 
---limit 1.004x is 1.004 times the lower bound, down to a whole byte.
+--limit 1.004x is 1.004 times the lower bound, rounded down to a whole byte.
 
 Examples:
 
@@ -176,7 +184,7 @@ func (c *replayCmd) Run(s *streams) error {
 
 func completed(r replay.Row) bool { return r.Completed() }
 
-// checkAllocator refuses what is no allocator.
+// checkAllocator reports a spec that names no allocator.
 func checkAllocator(spec string) error {
 	_, err := replay.ParseSpec(spec, caching.Default())
 	var plan *planned.FileError

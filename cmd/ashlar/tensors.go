@@ -15,19 +15,19 @@ import (
 
 type tensorsCmd struct {
 	Files  []string `arg:"" name:"file" help:"Files of tensors, or directories of checkpoints."`
-	Print  []string `placeholder:"NAME" sep:"none" help:"Print this tensor instead of the list; may be given several times. The array of a .npy file has the name \"\"."`
-	Device string   `placeholder:"DEVICE" help:"Load all tensors to this device (cuda:0, host or sim, or with settings) and say how long that takes."`
+	Print  []string `placeholder:"NAME" sep:"none" help:"Print this tensor instead of the list; may be repeated. The array of a .npy file has the name \"\"."`
+	Device string   `placeholder:"DEVICE" help:"Load all tensors to this device (cuda:0, host or sim, with or without settings) and print the time it takes."`
 	JSON   bool     `name:"json" help:"Print one JSON object for each file."`
 }
 
 // Help implements kong.HelpProvider.
 func (*tensorsCmd) Help() string {
-	return `Lists the tensors in safetensors files and in numpy's .npy and .npz files, with their types, shapes and sizes. Of a
-checkpoint in several files, name the directory or the index (model.safetensors.index.json). Only headers are read, and
-checked in full: that a file opens says that all it declares is there.
+	return `Lists the tensors in safetensors files and in numpy's .npy and .npz files, with their types, shapes and sizes. For a sharded
+checkpoint, pass the directory or the index (model.safetensors.index.json). Only headers are read. They are checked in full,
+against the size of the file too.
 
-With --device everything is copied to the device, as a program would load it. A file that was just read comes from the
-system's memory; to measure the disk, have that dropped first.
+With --device all tensors are copied to the device, as a program would load them. A file that was just read comes from the
+system's page cache; to measure the disk, drop the cache first.
 
 Examples:
 
@@ -74,7 +74,7 @@ func (c *tensorsCmd) Run(s *streams) error {
 	code := exitOK
 	for i, path := range c.Files {
 		if !s.out.flush() {
-			break // nobody sees the rest
+			break // the output is closed
 		}
 		if err := c.show(s, at, path, i == 0); err != nil {
 			s.out.flush()

@@ -15,24 +15,24 @@ import (
 type verifyCmd struct {
 	traceArgs
 	Settings *string `placeholder:"S" help:"Settings to replay with, in the syntax of PYTORCH_CUDA_ALLOC_CONF, instead of the recorded ones."`
-	Limit    size    `placeholder:"SIZE" help:"Memory limit of the recorded process, which traces do not name. Without it the recorded refusals are repeated."`
+	Limit    size    `placeholder:"SIZE" help:"Memory limit of the recorded process, which PyTorch's traces do not contain. Without it the driver fails the calls that failed when they were recorded."`
 	Capacity size    `placeholder:"SIZE" help:"Memory of the recorded device (default: an H200's, 139.8GiB)."`
-	Device   string  `placeholder:"DEVICE" help:"Put this device's memory behind the recorded addresses, such as cuda:0's or host's, and write and check every block."`
+	Device   string  `placeholder:"DEVICE" help:"Back the recorded addresses with memory of this device, such as cuda:0 or host, and write and check every block."`
 	JSON     bool    `name:"json" help:"Print one JSON object for each trace."`
 }
 
 // Help implements kong.HelpProvider.
 func (*verifyCmd) Help() string {
-	return `Gives Ashlar's caching allocator the recorded requests, the segment addresses that the driver chose and the
-moments at which frees completed, and compares what it does with what PyTorch did: the address of every allocation, every
-segment event, out-of-memory events, the peaks, and the final state block by block. If anything differs, the first
-difference is shown with the entries around it, and the exit code is 1.
+	return `Replays the recorded requests on Ashlar's caching allocator, with the recorded segment addresses and the recorded completions
+of frees, and compares the result with PyTorch's: the address of every allocation, every segment event, out-of-memory events,
+the peaks, and the final state block by block. If anything differs, the first difference is printed with the entries around
+it, and the exit code is 1.
 
-With --device, what is exact is replayed once more on that device: every block is written when it is handed out, and read
-when its free is done. That takes as long as the bytes of all requests take to write and to read. The exit code is 1 if
-one changed.
+With --device, an exact trace is replayed again with memory of that device: every block is written when it is allocated, and
+checked when its free completes. This takes as long as writing and reading the bytes of all requests. The exit code is 1 if a
+block changed.
 
-Each trace is one line, with --json too: of a trace with several devices the figures are sums.
+Each trace is one line, with --json too. For a trace with several devices the figures are sums.
 
 Examples:
 
@@ -83,7 +83,7 @@ func (c *verifyCmd) Run(s *streams) (err error) {
 	}
 	return c.each(s, func(in *input, p *progress) error {
 		if in.script != nil {
-			return errors.New("a script has no recorded addresses to compare with; replay runs it")
+			return errors.New("a script has no recorded addresses to compare with; use replay")
 		}
 		p.at("verifying " + in.name())
 		v, err := verify.Verify(in.snapshot, opts)
@@ -92,7 +92,7 @@ func (c *verifyCmd) Run(s *streams) (err error) {
 			err = fmt.Errorf("%w; --settings replaces them", bad)
 		}
 		var changed *verify.ContentsError
-		if errors.As(err, &changed) { // a difference, and one of the worst
+		if errors.As(err, &changed) { // exit with the code of a difference
 			s.fail(displayPath(in.path), err)
 			return exit(exitDiffers)
 		}

@@ -38,7 +38,7 @@ func TestDefect07_WrongFilesAreNotRead(t *testing.T) {
 		{"x", []string{"export", "--to", "json", "-o", out}, known},
 		{"x", []string{"pack"}, known},
 		{"x", []string{"plan", "-o", out}, known},
-		{"x.script", []string{"replay"}, "script:1:1: the line has more than 65536 bytes; a script is a text of one request a line"},
+		{"x.script", []string{"replay"}, "script:1:1: the line has more than 65536 bytes; a script is text with one request a line"},
 		{"x.csv", []string{"pack"}, "a row of more than 1048576 bytes: want rows of id,lower,upper,size"},
 		{"x", []string{"tensors"}, "want safetensors, numpy's .npy or .npz, or the index of a checkpoint (.json)"},
 		{"x.safetensors", []string{"tensors"}, "the header does not begin with '{'"},

@@ -20,23 +20,23 @@ import (
 // the verifier do the call; each event that the allocator then reports must be the one at next, and moves next on. So
 // the device, when it is asked for a segment in the middle of a request, sees at next what PyTorch's driver did.
 type verifier struct {
-	rec      *recording
-	t        *trace.Trace // of rec
-	guess    *guess
-	next     int          // the first event that has not been followed yet
-	early    map[int]bool // entries from next on that need not be followed: completions that were, as several at once have no order, and annotations
-	alloc    *caching.Allocator
-	cfg      caching.Config // in force
-	changed  int            // how many of guess.changes are in force
-	dev      *recordedDevice
-	live     map[driver.Pointer]mem.Block
-	waiting  map[driver.Pointer]deferredfree.Mark // frees that wait for other streams
-	sides    []*deferredfree.Stream
-	verdict  Verdict
-	users    map[mem.PoolID]bool // the private pools in use
-	totals   trace.Totals        // of the events that were matched
-	waits    atomic.Int64        // for sides
-	call     int                 // the entry at which the call under way began
+	rec     *recording
+	t       *trace.Trace // of rec
+	guess   *guess
+	next    int          // the first event that has not been followed yet
+	early   map[int]bool // entries from next on that need not be followed: completions that were, as several at once have no order, and annotations
+	alloc   *caching.Allocator
+	cfg     caching.Config // in force
+	changed int            // how many of guess.changes are in force
+	dev     *recordedDevice
+	live    map[driver.Pointer]mem.Block
+	waiting map[driver.Pointer]deferredfree.Mark // frees that wait for other streams
+	sides   []*deferredfree.Stream
+	verdict Verdict
+	users   map[mem.PoolID]bool // the private pools in use
+	totals  trace.Totals        // of the events that were matched
+	waits   atomic.Int64        // for sides
+	call    int                 // the entry at which the call under way began
 
 	explanations []func(*guess) // of the difference
 	open         []int          // ambiguous places passed so far
