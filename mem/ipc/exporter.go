@@ -18,7 +18,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Exporter is a mem.Allocator whose blocks can be opened by other processes. Safe for concurrent use.
+// An Exporter is a mem.Allocator whose blocks other processes can open. It is safe for concurrent use.
 type Exporter struct {
 	dev      driver.Device
 	opts     Options
@@ -47,8 +47,8 @@ type block struct {
 	waitFor []driver.Stream // whose work is not known to be done, of a block that is leaving
 }
 
-// NewExporter makes an exporter of d's memory and serves connections to l, which it owns from then on. The listener
-// must keep messages apart: see Listen. The error matches driver.ErrUnsupported if d shares nothing.
+// NewExporter makes an exporter of d's memory and serves connections to l, which it then owns. The listener must
+// preserve message boundaries: see Listen. The error matches driver.ErrUnsupported if d shares nothing.
 func NewExporter(d driver.Device, l *net.UnixListener, opts *Options) (*Exporter, error) {
 	if d.Sharing() == nil {
 		return nil, &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "other processes cannot use this device's memory"}
@@ -71,19 +71,20 @@ func NewExporter(d driver.Device, l *net.UnixListener, opts *Options) (*Exporter
 	return e, nil
 }
 
-// Listen listens on a Unix socket of the right kind at path, which must not exist, for this user only.
+// Listen listens on a Unix socket that preserves message boundaries, at path, which must not exist. Only this user may
+// connect.
 func Listen(path string) (*net.UnixListener, error) {
 	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
 	if err != nil {
 		return nil, fmt.Errorf("mem/ipc: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil { // until then credentials alone keep others out
+	if err := os.Chmod(path, 0o600); err != nil { // until then, only the check of credentials excludes other users
 		return nil, errors.Join(fmt.Errorf("mem/ipc: %w", err), l.Close())
 	}
 	return l, nil
 }
 
-// Alloc implements mem.Allocator. The block has whole pages to itself: Size is up to a page more than was asked for.
+// Alloc implements mem.Allocator. The block occupies whole pages: Size is up to a page more than requested.
 func (e *Exporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if size < 0 {
 		panic(fmt.Sprintf("mem/ipc: Alloc of %d bytes", size))
@@ -185,8 +186,8 @@ func (e *Exporter) take(b *block, size int64) error {
 // virtual memory: a handle covers whole ones, in which nothing else may lie.
 const handleGranularity = 2 << 20
 
-// roundUp rounds a size up to a multiple of unit; one that has none becomes the largest multiple there is, for which no
-// device has room.
+// roundUp rounds a size up to a multiple of unit. A size whose multiple would overflow becomes the largest multiple,
+// which no device can allocate.
 func roundUp(size, unit int64) int64 {
 	if size > 1<<62 {
 		return 1 << 62 / unit * unit
@@ -194,8 +195,8 @@ func roundUp(size, unit int64) int64 {
 	return (size + unit - 1) / unit * unit
 }
 
-// Free implements mem.Allocator. It waits for the work queued on the block's stream and on those in used, and makes the
-// ticket void. What the device fails to take back is offered again with later calls; Close tells what it never took.
+// Free implements mem.Allocator. It makes the ticket void and waits for the work queued on the block's stream and on
+// those in used. If the device fails to free the memory, later calls try again, and Close returns the last error.
 func (e *Exporter) Free(m mem.Block, used ...driver.Stream) {
 	check.Used("mem/ipc: Free", used)
 	if m == (mem.Block{}) {
@@ -205,7 +206,7 @@ func (e *Exporter) Free(m mem.Block, used ...driver.Stream) {
 	b := e.blocks[m.Tag]
 	if b == nil || b.Block != m {
 		e.mu.Unlock()
-		panic(fmt.Sprintf("mem/ipc: Free of %#x+%d, which is no live block of this exporter", m.Ptr, m.Size))
+		panic(fmt.Sprintf("mem/ipc: Free of %#x+%d, not a live block of this exporter", m.Ptr, m.Size))
 	}
 	delete(e.blocks, m.Tag)
 	delete(e.tickets, b.ticket)
@@ -215,16 +216,15 @@ func (e *Exporter) Free(m mem.Block, used ...driver.Stream) {
 	e.freePending()
 }
 
-// leave puts a block among those to be given back.
+// leave moves a block to those whose memory is to be freed.
 func (e *Exporter) addPending(b *block) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pendingFree = append(e.pendingFree, b)
 }
 
-// giveBackLeaving gives back those freed blocks that nobody needs any more: pages at once, since they live on where
-// they are open, and allocations when their last user has left. It returns what failed; that is tried again the next
-// time.
+// giveBackLeaving returns the memory of freed blocks to the device: pages at once, because importers keep them mapped,
+// and allocations when their last user has left. It returns the errors; the next call tries those blocks again.
 func (e *Exporter) freePending() error {
 	e.mu.Lock()
 	leaving := e.pendingFree
@@ -260,7 +260,7 @@ func (e *Exporter) keep(b *block) bool {
 	return true
 }
 
-// Ticket returns the ticket of a live block of this exporter, and panics if m is none. The empty block's is zero.
+// Ticket returns the ticket of a live block of this exporter, zero for the empty block. It panics for any other block.
 func (e *Exporter) Ticket(m mem.Block) Ticket {
 	if m == (mem.Block{}) {
 		return Ticket{}
@@ -268,7 +268,8 @@ func (e *Exporter) Ticket(m mem.Block) Ticket {
 	return e.live("Ticket", m).ticket
 }
 
-// Users returns how often other processes have a live block open; the empty block has no users. It panics if m is none.
+// Users returns the number of times that other processes have the live block m open. It panics if m is not a live
+// block.
 func (e *Exporter) Users(m mem.Block) int {
 	if m == (mem.Block{}) {
 		return 0
@@ -279,7 +280,7 @@ func (e *Exporter) Users(m mem.Block) int {
 	return b.users
 }
 
-// Wait waits until no other process has the live block m open, or ctx ends. It panics if m is none.
+// Wait waits until no other process has the live block m open, or ctx ends. It panics if m is not a live block.
 func (e *Exporter) Wait(ctx context.Context, m mem.Block) error {
 	if m == (mem.Block{}) {
 		return nil
@@ -307,11 +308,11 @@ func (e *Exporter) live(call string, m mem.Block) *block {
 	if b := e.blocks[m.Tag]; b != nil && b.Block == m {
 		return b
 	}
-	panic(fmt.Sprintf("mem/ipc: %s of %#x+%d, which is no live block of this exporter", call, m.Ptr, m.Size))
+	panic(fmt.Sprintf("mem/ipc: %s of %#x+%d, not a live block of this exporter", call, m.Ptr, m.Size))
 }
 
-// Close ends all connections, and with them their users, and gives live blocks back, which no work may use any more.
-// Closing again is not an error: it tries again what the device failed to take back.
+// Close ends all connections and frees all live blocks, which no queued work may use. Calling Close again is allowed:
+// it retries what the device failed to free.
 func (e *Exporter) Close() error {
 	var err error
 	e.mu.Lock()

@@ -14,9 +14,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
-// Every call of the device at either end fails, one after another, alone or with all that follow. Whatever fails, nothing
-// is lost: when the device is well again all memory and all descriptors are given back, by the next call that may or by
-// the last one.
+// Every call of the device at either end fails, one after another, alone or with all that follow. Whatever fails,
+// nothing is lost: when the device is well again all memory and all descriptors are given back, by the next call that
+// may or by the last one.
 
 // rules are those with which a device's call n fails.
 func rules(n int64) []fault.Rule {
@@ -180,7 +180,7 @@ func importing(path string, ticket ipc.Ticket) error {
 	return d.Close()
 }
 
-// A block is to be closed again after an error, until that succeeds; then nobody has it open.
+// A block may be closed again after an error. Once that succeeds, it has no users.
 func TestCloseAgainAfterAnError(t *testing.T) {
 	a, b := openHost(t), fault.Wrap(openHost(t))
 	e, path := export(t, a, nil)

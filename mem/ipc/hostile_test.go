@@ -124,7 +124,7 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// An importer that never reads its answers, and opens a block as often as it can, holds up nobody else.
+// An importer that never reads its answers, and opens a block as often as it can, does not delay other importers.
 func TestAnImporterThatNeverReads(t *testing.T) {
 	d := openHost(t)
 	e, path := export(t, d, nil)
@@ -405,7 +405,7 @@ func TestAnExporterThatEnds(t *testing.T) {
 	}
 }
 
-// End does not wait for an exporter that does not answer, and whoever asked it learns so.
+// End does not wait for an exporter that does not answer, and a waiting call returns an error.
 func TestEndWhileAsking(t *testing.T) {
 	d := openHost(t)
 	asked, ending := make(chan struct{}), make(chan error)
@@ -695,7 +695,7 @@ func TestEndsDuringEverything(t *testing.T) {
 						return
 					}
 					ticket := func() (ticket ipc.Ticket) {
-						defer func() { _ = recover() }() // closed meanwhile: no block is live any more
+						defer func() { _ = recover() }() // closed by another goroutine: no block is live
 						return e.Ticket(b)
 					}()
 					select {
@@ -717,7 +717,7 @@ func TestEndsDuringEverything(t *testing.T) {
 						continue // all kinds of: no such block, the exporter is gone, the importer has ended
 					}
 					func() {
-						defer func() { _ = recover() }() // ended meanwhile: no block is open any more
+						defer func() { _ = recover() }() // ended by another goroutine: no block is open
 						if err := i.Close(m); err != nil {
 							t.Error(err)
 						}

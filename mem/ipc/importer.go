@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Importer opens the blocks of one Exporter in this process. Safe for concurrent use.
+// An Importer opens the blocks of one Exporter in this process. It is safe for concurrent use.
 type Importer struct {
 	dev  driver.Device
 	conn *net.UnixConn
@@ -39,7 +39,7 @@ type imported struct {
 }
 
 // Dial connects to the exporter that listens at path. d must be of the same driver, and the same hardware, as the
-// exporter's device. It waits until the exporter has said yes or no. The error matches ErrRefused if the exporter does
+// exporter's device. It waits for the exporter's answer. The error matches ErrRefused if the exporter does
 // not serve this process.
 func Dial(d driver.Device, path string) (*Importer, error) {
 	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
@@ -49,8 +49,8 @@ func Dial(d driver.Device, path string) (*Importer, error) {
 	return NewImporter(d, conn)
 }
 
-// NewImporter is Dial over a connection that is there already, of the kind that Listen's listener takes. The Importer
-// owns it from then on, and closes it if this fails.
+// NewImporter is Dial over an existing connection of the kind that Listen's listener accepts. The Importer owns conn,
+// and closes it if NewImporter fails.
 func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 	if kind := conn.LocalAddr().Network(); kind != network {
 		return nil, errors.Join(fmt.Errorf("mem/ipc: a connection of network %q: want %q", kind, network), conn.Close())
@@ -66,7 +66,7 @@ func NewImporter(d driver.Device, conn *net.UnixConn) (*Importer, error) {
 	return i, nil
 }
 
-// greet checks that both ends may and can share.
+// handshake checks that both ends may share, and can.
 func (i *Importer) handshake() error {
 	if i.dev.Sharing() == nil {
 		return &driver.Error{Call: "Sharing", Code: driver.ErrUnsupported, Detail: "this device has no memory of other processes"}
@@ -104,11 +104,11 @@ func (i *Importer) read() {
 		if err == nil && (a.form == asPage) != (file != nil) {
 			a.lost = errors.New("an answer whose form and descriptor disagree")
 		}
-		i.answers <- a // somebody asked: an exporter that talks unasked is not waited for by anyone else
+		i.answers <- a // blocks only if the exporter sent an answer to no request
 	}
 }
 
-// ask sends a request and waits for its answer. The caller closes the file that may come with it.
+// ask sends a request and waits for its answer. The caller closes the answer's file, if any.
 func (i *Importer) ask(r request) (answer, error) {
 	i.asking.Lock()
 	defer i.asking.Unlock()
@@ -123,7 +123,7 @@ func (i *Importer) ask(r request) (answer, error) {
 		return answer{}, errors.Join(ErrGone, unsent)
 	}
 	if a.file != nil && (r.kind != openBlock || a.status != accepted || a.lost != nil) {
-		a.file.Close() // nobody asked for one
+		a.file.Close() // not requested
 		a.file = nil
 	}
 	switch a.status {
@@ -140,9 +140,9 @@ func (i *Importer) ask(r request) (answer, error) {
 // Lost is closed when the exporter has closed or died, or End was called.
 func (i *Importer) Lost() <-chan struct{} { return i.lost }
 
-// Open opens a block by its ticket; Tag is this importer's own. A block may be opened several times, at an address of
-// its own each time where it is made of pages. The error matches ErrTicket if there is no such block, and ErrGone if
-// there is no exporter.
+// Open opens a block by its ticket. Tag is this importer's own. A block may be opened several times; blocks made of
+// pages have another address each time. The error matches ErrTicket if there is no such block, and ErrGone if the
+// exporter is gone.
 func (i *Importer) Open(t Ticket) (mem.Block, error) {
 	if t == (Ticket{}) {
 		return mem.Block{}, nil
@@ -205,7 +205,7 @@ func (i *Importer) leave(b *imported) error {
 	return err
 }
 
-// keep puts a block into the table that is to be closed again: by whoever has it open, or else by End.
+// keep puts a block into the table that is to be closed again: by its user, or else by End.
 func (i *Importer) keep(b *imported) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -240,7 +240,7 @@ func (i *Importer) openHandle(b *imported, a answer) error {
 }
 
 // Close closes a block that Open returned, after the work queued on the streams in used is done, and tells the
-// exporter. It panics if the block is not open here. That the exporter is gone is no error: there is nobody to tell.
+// exporter. It panics if the block is not open here. It is no error if the exporter is gone.
 // After an error the block is to be closed again, by Close or End; its memory may be gone already.
 func (i *Importer) Close(m mem.Block, used ...driver.Stream) error {
 	check.Used("mem/ipc: Close", used)
@@ -288,7 +288,7 @@ func (i *Importer) End() error {
 	}
 	for {
 		select {
-		case a := <-i.answers: // of somebody who asked just now
+		case a := <-i.answers: // the answer to a request just made
 			if a.file != nil {
 				a.file.Close()
 			}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package ipc lets memory of one process be used in others on the same machine: an Exporter allocates blocks that can
-// be shared and serves them over a Unix socket, an Importer opens them elsewhere by their tickets.
+// Package ipc shares memory of one process with others on the same machine. An [Exporter] allocates blocks and serves
+// them over a Unix socket; an [Importer] in another process opens them by their tickets.
 //
 //	// one process                                 // another
 //	e, err := ipc.NewExporter(dev, l, nil)         i, err := ipc.Dial(dev, path)
@@ -10,38 +10,19 @@
 //	...                                            i.Close(b, s)
 //	e.Free(b, s)
 //
-// # What is shared
+// Each block occupies whole pages of its own. A [Ticket] is 16 random bytes and the right to open one block. The socket
+// answers only processes of the exporter's user, by the credentials that the kernel attests (SO_PEERCRED), and of those
+// the ones that Options.Allow permits.
 //
-// Each block has its memory to itself, whole pages, so that nothing lies beside it that was not asked for. A Ticket is
-// 16 random bytes: who does not know it cannot open the block. The socket answers only processes of the exporter's own
-// user, by the credentials that the kernel vouches for (SO_PEERCRED), and of them those that Options.Allow allows.
+// The exporter counts the users of each block: every Importer that has it open, as often as it opened it.
+// [Exporter.Users] returns the count, and [Exporter.Wait] waits until it is zero. A connection that ends, because its
+// process closed it or died, releases its users. Free makes the ticket void; importers keep their pages, and memory
+// shared by handle is returned to the device when its last user has left. If the exporter dies, [Importer.Lost] is
+// closed. Importers then keep the contents of pages. Contents of memory shared by handle depend on the device: the host
+// keeps them, CUDA makes no promise.
 //
-// Where the device's pages can be exported, a page's file descriptor is sent over the socket (SCM_RIGHTS); where they
-// cannot, or with Options.Handles, a handle of driver.Sharing.Export, which any process of the same user could open that
-// learns it, is sent to those that ask with a ticket.
-//
-// # Counts and deaths
-//
-// The exporter counts the users of each block: the Importers that have it open, each as often as it opened it. Users
-// tells how many, and Wait waits for none: then the memory may be written anew. A connection that ends, because its
-// process closed it or died, takes its users with it. The importers' word is taken for what they close: processes of one
-// user can do each other worse. Free makes the ticket void. Pages live on in the importers that
-// still have them; memory of handles is given back once the last user has left. If the exporter dies, importers learn it
-// by Lost; blocks of pages stay what they are, blocks of handles too on devices that keep such memory (the host does;
-// CUDA promises nothing), so that nobody should rely on their contents.
-//
-// The one order that crosses processes is the caller's: work that writes a block must be done (Stream.Sync, or a mark
-// that is reached) before another process is told that it may read.
-//
-// # Wire
-//
-// One request, one answer, each a message of a socket that keeps messages apart (SOCK_SEQPACKET), at most 512 bytes, with
-// at most one descriptor: wire.go. Neither side trusts the other's figures: sizes are checked against the file.
-//
-// # Locks
-//
-// Exporter.mu guards the tables and the users, Importer.mu its table; devices are called without either. Each connection
-// has a goroutine at either end. Importer.asking is held from a request to its answer, and taken first.
+// Ordering between processes is the caller's task: work that writes a block must be done (Stream.Sync, or a reached
+// mark) before another process is told to read it. All types are safe for concurrent use. Package ipc needs Linux.
 package ipc
 
 import (
@@ -51,13 +32,28 @@ import (
 	"io"
 )
 
-// A Ticket names a block of an Exporter and is the right to open it. The zero Ticket is the empty block's.
+// Design:
+//
+// Where the device's pages can be exported, a page's file descriptor goes over the socket (SCM_RIGHTS). Elsewhere, or
+// with Options.Handles, the answer to a ticket holds a handle of driver.Sharing.Export, which any process of the same
+// user could open if it learned the handle.
+//
+// The exporter believes an importer that closes a block: processes of one user have other means to harm each other.
+//
+// Wire: one request, one answer, each a message of a socket that preserves message boundaries (SOCK_SEQPACKET), of at
+// most 512 bytes, with at most one descriptor; see wire.go. Neither side trusts the sizes that the other sends: it
+// checks them against the file.
+//
+// Locks: Exporter.mu guards the tables and the users, Importer.mu its table; devices are called without either. Each
+// connection has a goroutine at either end. Importer.asking is held from a request to its answer, and taken first.
+
+// A Ticket names a block of an Exporter and is the right to open it. The zero Ticket names the empty block.
 type Ticket [16]byte
 
-// String is the ticket in hexadecimal digits, which ParseTicket reads.
+// String returns the ticket in hexadecimal digits, for ParseTicket.
 func (t Ticket) String() string { return hex.EncodeToString(t[:]) }
 
-// ParseTicket reads what Ticket.String wrote.
+// ParseTicket parses the result of Ticket.String.
 func ParseTicket(text string) (Ticket, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(Ticket{}) {
@@ -66,31 +62,31 @@ func ParseTicket(text string) (Ticket, error) {
 	return Ticket(b), nil
 }
 
-// Options are what an Exporter may be told. The zero value is right for most.
+// Options configure an Exporter. The zero value suits most programs.
 type Options struct {
-	// Allow decides about a process of the same user that connects. It may be called by several goroutines at once, and
-	// Close waits for it. Nil allows all of them.
+	// Allow decides whether to serve a process of the same user. Several goroutines may call it at once, and Close
+	// waits for it. Nil allows every process of the user.
 	Allow func(Peer) bool
-	// Handles shares handles of whole allocations, although the device's pages could be exported.
+	// Handles shares handles of whole allocations even where the device can export pages.
 	Handles bool
-	// Rand is where tickets come from, read by several goroutines at once if Alloc is called by them; nil is crypto/rand.
+	// Rand is the source of tickets; concurrent calls of Alloc read it concurrently. Nil means crypto/rand.
 	Rand io.Reader
 }
 
-// A Peer is the process at the other end of a connection, as the kernel tells.
+// A Peer is the process at the other end of a connection, as the kernel reports it.
 type Peer struct {
 	PID int // when it connected
 	UID int
 	GID int
 }
 
-// ErrTicket is matched by the error of a ticket that names no block: it was never given out, or the block is freed.
+// ErrTicket is matched by the error for a ticket that names no live block.
 var ErrTicket = errors.New("no block has this ticket")
 
 // ErrRefused is matched by the error of a connection that the exporter refused, or that is not to an exporter of the
 // same device.
 var ErrRefused = errors.New("refused by the exporter")
 
-// ErrGone is matched by the error of a call that needs an exporter that has closed or died, or that had no descriptors
-// left to take a connection.
+// ErrGone is matched by the error of a call whose exporter has closed or died, or had no descriptors left for a
+// connection.
 var ErrGone = errors.New("the exporter is gone")

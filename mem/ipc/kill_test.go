@@ -140,7 +140,7 @@ func churnRole(args []string) error {
 				if err := putNumber(d, b.Ptr, s); err != nil {
 					return err
 				}
-			case errors.Is(err, ipc.ErrTicket), errors.Is(err, driver.ErrInvalid): // freed meanwhile
+			case errors.Is(err, ipc.ErrTicket), errors.Is(err, driver.ErrInvalid): // freed in between
 			default:
 				return err
 			}
@@ -157,8 +157,8 @@ func churnRole(args []string) error {
 	return lines.Err()
 }
 
-// Exporters are killed at random points of what they do. Their importer learns it, keeps the contents of what it has, and
-// nothing stays of them when it ends.
+// Exporters are killed at random points of what they do. Their importer learns it, keeps the contents of what it has,
+// and nothing stays of them when it ends.
 func TestExportersAreKilled(t *testing.T) {
 	rng := random(t)
 	d := openHost(t)

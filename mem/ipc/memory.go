@@ -40,7 +40,7 @@ func (m *memory) mapPage(d driver.Device, page driver.Page) error {
 // isPage reports whether the memory lives on in those that have it, whatever happens here.
 func (m *memory) isPage() bool { return m.page != (driver.Page{}) || m.reserved }
 
-// giveBack returns what is left, step by step. Nobody may use it any more.
+// giveBack returns the remaining resources to the device, step by step. No work may use the memory.
 func (m *memory) giveBack(d driver.Device) error {
 	vm := d.VirtualMemory()
 	if m.mapped {

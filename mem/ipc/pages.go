@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ServePages hands descriptors of pages that are there already to processes of the same user, as the kernel vouches for
-// them: a connection to l asks once, by a key, and gets the pages that find returns for it. What a key is, and what may be
-// had with it, is find's affair, which several goroutines may call at once. The files stay find's: one that is closed
-// while it is sent ends the connection. Nothing is counted, and whoever has got a page keeps it; an Exporter's blocks are
-// counted.
+// ServePages sends descriptors of existing pages to processes of the same user, by the credentials that the kernel
+// attests. A connection to l makes one request with a key and gets the pages that find returns for it. find decides
+// what a key grants; several goroutines may call it at once. The files remain find's: closing one while it is sent ends
+// the connection. Pages have no users that are counted, unlike an Exporter's blocks: a process that received a page
+// keeps it.
 //
-// ServePages returns when the listener fails: because it was closed, or for want of descriptors. The listener must keep
-// messages apart: see Listen.
+// ServePages returns when the listener fails: because it was closed, or for lack of descriptors. The listener must
+// preserve message boundaries: see Listen.
 func ServePages(l *net.UnixListener, find func(key []byte) ([]driver.PageFile, error)) error {
 	if l.Addr().Network() != network {
 		return fmt.Errorf("mem/ipc: a listener of network %q: want %q", l.Addr().Network(), network)
@@ -74,9 +74,9 @@ func sendOpen(c *net.UnixConn, message []byte, f *os.File) error {
 	return errors.Join(err, unsent)
 }
 
-// FetchPages gets the pages of a key from the process that serves them at a path, whose first byte is @ if it is an abstract
-// name. The caller closes the files. The error matches ErrTicket if there are no such pages, ErrRefused if the other process
-// serves only others, and ErrGone if it is not there or does not answer to the end.
+// FetchPages fetches the pages of a key from the process that serves them at a path, whose first byte is @ if it is an
+// abstract name. The caller closes the files. The error matches ErrTicket if there are no such pages, ErrRefused if the
+// other process does not serve this one, and ErrGone if it is gone or breaks off its answer.
 func FetchPages(path string, key []byte) (pages []driver.PageFile, err error) {
 	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 	if err != nil {

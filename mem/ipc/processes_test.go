@@ -264,7 +264,7 @@ func TestExporterIsKilled(t *testing.T) {
 	}
 }
 
-// Memory of a handle outlives its Free for as long as somebody has it open.
+// Memory of a handle outlives its Free for as long as an importer has it open.
 func TestFreeOfAHandleThatIsOpenElsewhere(t *testing.T) {
 	d := openHost(t)
 	e, path := export(t, d, &ipc.Options{Handles: true})

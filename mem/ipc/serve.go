@@ -61,14 +61,14 @@ func (e *Exporter) accept() {
 	}
 }
 
-// serve answers one importer until it is gone, and takes its users away then.
+// serve answers one importer until it is gone, then releases its users.
 func (c *connection) serve() {
 	defer c.end()
-	reason := c.refusal() // told as the answer to the greeting: what is sent unasked is lost if the socket is closed then
+	reason := c.refusal() // sent as the answer to the handshake: a message sent unasked is lost if the socket closes
 	for {
 		message, file, err := receive(c.conn)
 		if file != nil {
-			file.Close() // nobody asked for one
+			file.Close() // requests have none
 		}
 		if err != nil || len(message) == 0 {
 			return
@@ -116,7 +116,7 @@ func (c *connection) answer(r request) answer {
 	return answer{status: accepted, text: deviceName(c.e.dev)}
 }
 
-// deviceName is what both ends must have in common.
+// deviceName identifies the hardware, which must be the same at both ends.
 func deviceName(d driver.Device) []byte {
 	info := d.Info()
 	return []byte(info.Driver + "\x00" + info.UUID)
@@ -144,7 +144,7 @@ func (c *connection) opens(t Ticket) answer {
 	file, err := c.e.dev.Sharing().ExportPage(b.shares)
 	if err != nil {
 		c.leave(t)
-		if !c.e.has(t) { // it was freed meanwhile
+		if !c.e.has(t) { // freed since the request came
 			return answer{status: noBlock}
 		}
 		return answer{status: failed, text: []byte(err.Error())}
@@ -167,7 +167,7 @@ func (c *connection) closes(t Ticket) answer {
 	return answer{status: accepted}
 }
 
-// leave takes one user away from a block that this importer has open.
+// leave removes one user from a block that this importer has open.
 func (c *connection) leave(t Ticket) {
 	o := c.open[t]
 	if o.n--; o.n == 0 {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is the kind of Unix socket that keeps messages apart.
+// network is the kind of Unix socket that preserves message boundaries.
 const network = "unixpacket"
 
 // Messages have fixed places for everything, in little-endian order:
@@ -20,7 +20,7 @@ const network = "unixpacket"
 //	request   magic 4, kind 1, zero 3, ticket 16
 //	answer    magic 4, status 1, form 1, length 2, size 8, text of that length
 //
-// The first request of a connection is a greeting, and the text of its answer the device: driver, a zero byte, UUID.
+// The first request of a connection is a handshake, and the text of its answer the device: driver, a zero byte, UUID.
 // The text of an opened block is its handle; of a page, which comes as a descriptor, it is empty; of a refusal, the
 // reason.
 const (
@@ -48,7 +48,7 @@ const (
 	failed
 )
 
-// form says how the memory of a block comes.
+// form tells how the memory of a block is shared.
 type form uint8
 
 const (
@@ -170,7 +170,7 @@ func descriptors(rights []byte) (files []*os.File, err error) {
 	return files, err
 }
 
-// peerOf returns who is at the other end.
+// peerOf returns the process at the other end.
 func peerOf(c *net.UnixConn) (Peer, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
