@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// The page of a program with one tenant, who has a block on loan.
+// The page of a program with one tenant, who has an allocated block.
 func Example() {
 	dev, err := driver.Open("sim:total=1GiB")
 	if err != nil {
@@ -46,7 +46,7 @@ func Example() {
 		panic(err)
 	}
 	// Output:
-	// # HELP ashlar_quota_live_bytes Bytes that a tenant has on loan
+	// # HELP ashlar_quota_live_bytes Bytes that a tenant has allocated
 	// # TYPE ashlar_quota_live_bytes gauge
 	// ashlar_quota_live_bytes{device="sim:0",allocator="main",tenant="anna"} 10485760
 	// # HELP ashlar_quota_reserved_bytes Bytes that a tenant can have at any time, whatever others do
@@ -55,7 +55,7 @@ func Example() {
 	// # HELP ashlar_quota_limit_bytes Bytes that a tenant can have at most
 	// # TYPE ashlar_quota_limit_bytes gauge
 	// ashlar_quota_limit_bytes{device="sim:0",allocator="main",tenant="anna"} 268435456
-	// # HELP ashlar_device_free_bytes Bytes that the device could still hand out, as it says itself
+	// # HELP ashlar_device_free_bytes Free bytes, as the device reports them
 	// # TYPE ashlar_device_free_bytes gauge
 	// ashlar_device_free_bytes{device="sim:0"} 1063256064
 	// # HELP ashlar_device_total_bytes Bytes that the device has

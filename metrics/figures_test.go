@@ -27,7 +27,7 @@ func TestFigures(t *testing.T) {
 	}
 	wants(t, pageOf(t, w),
 		fmt.Sprintf(`ashlar_memory_allocated_bytes%s,pool="large"} %d`, main, 4<<20),
-		fmt.Sprintf(`ashlar_memory_allocated_bytes%s,pool="small"} %d`, main, 2048), // the tenant's; what the magazines hold is not on loan
+		fmt.Sprintf(`ashlar_memory_allocated_bytes%s,pool="small"} %d`, main, 2048), // the tenant's; what the magazines hold is not allocated
 		fmt.Sprintf(`ashlar_memory_reserved_bytes%s,pool="large"} %d`, main, st.ReservedBytes.LargePool.Current),
 		fmt.Sprintf(`ashlar_memory_reserved_segments%s,pool="small"} %d`, main, st.Segment.SmallPool.Current),
 		fmt.Sprintf(`ashlar_memory_reserved_peak_bytes%s,pool="all"} %d`, main, st.ReservedBytes.All.Peak),

@@ -42,7 +42,7 @@ func TestArenaNeedsHardlyMoreThanRequested(t *testing.T) {
 }
 
 // shuffled is a program of blocks on three streams, half of them freed with other streams pending, that never has more than
-// most bytes on loan.
+// most bytes allocated.
 func shuffled(t *testing.T, rng *rand.Rand, most int) *trace.Program {
 	var script strings.Builder
 	var live, pending []int

@@ -65,7 +65,7 @@ func (l *ledger) Free(b mem.Block, used ...driver.Stream) {
 	l.Allocator.Free(b, used...)
 }
 
-// onLoanPeak is the most that a program has on loan at a time, as asked for: no allocator reserves less.
+// onLoanPeak is the most that a program has allocated at a time, as asked for: no allocator reserves less.
 func onLoanPeak(p *trace.Program) int64 {
 	sizes := make([]int64, p.Blocks)
 	var now, peak int64

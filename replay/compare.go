@@ -62,7 +62,7 @@ type Row struct {
 	Allocs    int    // that succeeded
 
 	RequestedPeak int64 // bytes asked for, of active blocks
-	AllocatedPeak int64 // bytes of blocks on loan
+	AllocatedPeak int64 // bytes of allocated blocks
 	ReservedPeak  int64 // bytes in segments and mapped pages; -1 if the allocator does not tell
 
 	Priced           bool   // the device was simulated, so that DriverTime is by its cost model
@@ -89,7 +89,7 @@ type Row struct {
 func (r *Row) Completed() bool { return r.OOMs == 0 }
 
 // Waste is the reserved peak as a multiple of the requested peak, or 0 if there is none. It is less than 1 if memory that
-// was freed while other streams used it was handed out at once (AtOnce).
+// was freed while other streams used it was allocated at once (AtOnce).
 func (r *Row) Waste() float64 {
 	if r.RequestedPeak <= 0 || r.ReservedPeak < 0 {
 		return 0

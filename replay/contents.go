@@ -27,7 +27,7 @@ type contents struct {
 	painter  pattern.Painter
 	now      func() time.Time
 	elapsed  time.Duration
-	blocks   map[driver.Pointer]*written    // on loan
+	blocks   map[driver.Pointer]*written    // allocated
 	pending  map[deferredfree.Mark]*written // freed, but with other users
 	last     uint64                         // number of the block filled last
 	mismatch *verify.ContentsError          // the first
@@ -91,7 +91,7 @@ func (c *contents) Alloc(s driver.Stream, size int64) (b mem.Block, err error) {
 		return b, err
 	}
 	if _, taken := c.blocks[b.Ptr]; taken && c.err == nil {
-		c.err = fmt.Errorf("the allocator handed out two blocks at %#x", b.Ptr)
+		c.err = fmt.Errorf("the allocator allocated two blocks at %#x", b.Ptr)
 	}
 	c.last++
 	w := &written{number: c.last, stream: s, c: c, at: b.Ptr}

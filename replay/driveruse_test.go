@@ -28,7 +28,7 @@ func scripted(t *testing.T, lines ...string) *Work {
 	return w
 }
 
-// On a simulated device whoever waits for a stream stalls if a block of it was handed out or freed since the last wait.
+// On a simulated device whoever waits for a stream stalls if a block of it was allocated or freed since the last wait.
 func TestStallsAreWaitsForBlocksInUse(t *testing.T) {
 	segments := []string{"alloc a 64MiB", "alloc b 64MiB on=s1", "free a", "free b", "empty_cache", "empty_cache"}
 	pending := []string{"alloc a 64MiB", "free a pending", "empty_cache", "complete a"}
@@ -130,7 +130,7 @@ func (waiting) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 func (waiting) Free(mem.Block, ...driver.Stream) {}
 
-// A block is in use from the moment it is handed out.
+// A block is in use from the moment it is allocated.
 func TestBlocksAreInUseBeforeTheyAreFreed(t *testing.T) {
 	for _, c := range []struct {
 		script []string

@@ -94,7 +94,7 @@ type allocator struct {
 	quiet   bool
 	empty   error // of EmptyCache
 
-	stale bool // hands out pending blocks too: a bug for Contents to find
+	stale bool // allocates pending blocks too: a bug for Contents to find
 }
 
 type span struct{ ptr, end driver.Pointer }

@@ -89,7 +89,7 @@ type Result struct {
 	Skipped     int // allocations without room that the run went on without
 
 	RequestedPeak int64 // bytes asked for, of active blocks: a block is active until its free completes
-	AllocatedPeak int64 // bytes of blocks on loan: a block is on loan until its free is requested
+	AllocatedPeak int64 // bytes of allocated blocks: a block is allocated until its free is requested
 	ReservedPeak  int64 // bytes in segments, if the allocator reports it, otherwise -1
 
 	NumOOMs int   // requests without room, attempts included

@@ -199,7 +199,7 @@ func (r *ScriptRun) allocate(c *trace.Command) error {
 	if c.Verb == trace.VerbTry {
 		name = "try"
 	} else if _, taken := r.blocks[name]; taken {
-		return fmt.Errorf("alloc %s: the name is that of a block on loan; free it first, or choose another", name)
+		return fmt.Errorf("alloc %s: the name is that of a live block; free it first, or choose another", name)
 	}
 	if c.Pool != (mem.PoolID{}) {
 		pools, ok := mem.Find[Pools](r.alloc)
@@ -246,7 +246,7 @@ func (r *ScriptRun) free(c *trace.Command) error {
 		return nil
 	}
 	if !ok || b.side != nil {
-		return fmt.Errorf("free %s: no such block is on loan", c.Name)
+		return fmt.Errorf("free %s: no live block with that name", c.Name)
 	}
 	if c.Pending {
 		b.side = deferredfree.NewStream(r.sides, nil)

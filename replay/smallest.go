@@ -15,7 +15,7 @@ const smallestRuns = 14
 // ParseSpec) has room for every request of w, on a simulated device of capacity bytes (0 means a script's, or else an H200's); or -1 if the
 // device is too small without any limit.
 //
-// It is found by halving the range between what is requested and on loan at the peak, below which nothing can complete, and
+// It is found by halving the range between what is requested and allocated at the peak, below which nothing can complete, and
 // what is reserved without a limit. Completion is not quite monotonic: under pressure an allocator gives memory back and then
 // puts blocks elsewhere, so that now and then a run fails under a limit slightly above one under which it completes.
 // What is returned completes, and a limit 1 MiB below it does not; somewhere further below another might.

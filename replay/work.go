@@ -103,7 +103,7 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 		w.Notes = append(w.Notes, "The recording starts late: "+what+" allocated first here.")
 	}
 	if n := len(t.Gaps); n > 0 {
-		w.Notes = append(w.Notes, fmt.Sprintf("Recording was off %s: what was on loan then is freed there, and what shows up "+
+		w.Notes = append(w.Notes, fmt.Sprintf("Recording was off %s: what was allocated then is freed there, and what shows up "+
 			"later is allocated there.", times(n)))
 	}
 	switch n := p.Anomalies.Count; {

@@ -51,7 +51,7 @@ func (s *Snapshot) checkSegment(i int) (all []error) {
 	}
 	allocated, active, requested := seg.sums()
 	if allocated != seg.AllocatedSize {
-		report("allocated_size", "%d, but the blocks on loan have %d", seg.AllocatedSize, allocated)
+		report("allocated_size", "%d, but the allocated blocks have %d", seg.AllocatedSize, allocated)
 	}
 	if active != seg.ActiveSize {
 		report("active_size", "%d, but the active blocks have %d", seg.ActiveSize, active)

@@ -40,7 +40,7 @@ func TestProfileAfterAGap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := map[string][2]int64{} // MiB that were allocated, and that are on loan
+		got := map[string][2]int64{} // MiB that were allocated, and that are allocated
 		samples, _ := readProfile(t, s)
 		for _, x := range samples {
 			function := "(no stack)"

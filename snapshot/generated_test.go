@@ -44,12 +44,12 @@ func TestGeneratedFiles(t *testing.T) {
 					switch e.Action {
 					case mem.ActionAlloc:
 						if held {
-							t.Fatalf("event %d allocates %#x, which is on loan", i, uint64(e.Ptr))
+							t.Fatalf("event %d allocates %#x, which is allocated", i, uint64(e.Ptr))
 						}
 						live[e.Ptr] = e.Size
 					case mem.ActionFreeCompleted:
 						if !held {
-							t.Fatalf("event %d frees %#x, which is not on loan", i, uint64(e.Ptr))
+							t.Fatalf("event %d frees %#x, which is not allocated", i, uint64(e.Ptr))
 						}
 						delete(live, e.Ptr)
 					}

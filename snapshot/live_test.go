@@ -54,7 +54,7 @@ func newLive(t *testing.T, settings string) *live {
 	return l
 }
 
-// work allocates and frees as seed says, and leaves what is on loan.
+// work allocates and frees as seed says, and leaves what is allocated.
 func (l *live) work(t *testing.T, seed uint64, n int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -153,7 +153,7 @@ func TestBehaviour89_RunningOutWritesAReport(t *testing.T) {
 					}
 				}
 				if live != 1 || got.Check() != nil {
-					t.Errorf("the block on loan stands there %d times: %v", live, got.Check())
+					t.Errorf("the allocated block stands there %d times: %v", live, got.Check())
 				}
 			} else if len(got.Segments) > 0 {
 				t.Errorf("segments of nobody: %v", got.Segments)

@@ -30,18 +30,18 @@ var sampleTypes = [][2]string{
 }
 
 // WriteProfile writes a profile that go tool pprof opens, compressed with gzip, with the sample types of Go's own heap
-// profiles: blocks and bytes that were allocated (alloc_objects, alloc_space) and that are on loan (inuse_objects,
+// profiles: blocks and bytes that were allocated (alloc_objects, alloc_space) and that are allocated (inuse_objects,
 // inuse_space, which pprof shows unless told otherwise), by call stack. Bytes are those that were asked for. Each sample
 // has labels: device (the ordinal), stream (the handle, as 0x...), pool ("default" or "(n, m)") and, where the allocation
 // had one, tag (its user_metadata).
 //
-// What is on loan is what the segments say; of a device without segments, what its trace leaves. What was allocated is
+// What is allocated is what the segments say; of a device without segments, what its trace leaves. What was allocated is
 // what the trace says, and blocks that are older than it. A trace that was cut at the front lacks what was allocated and
 // freed before. The stack is that of the allocation, or of the block if only that has one; without, a block stands under
-// the function "(no stack)". What was on loan before a gap in the trace (trace.Trace.Gaps) is unknown after it: blocks there
-// are taken for others, which are older than the trace. A block that was freed and that other streams still use is not on loan.
+// the function "(no stack)". What was allocated before a gap in the trace (trace.Trace.Gaps) is unknown after it: blocks there
+// are taken for others, which are older than the trace. A block that was freed and that other streams still use is not allocated.
 //
-// Memory is for one sample for each distinct stack, stream, pool and tag, and for the blocks on loan. The error is that of
+// Memory is for one sample for each distinct stack, stream, pool and tag, and for the allocated blocks. The error is that of
 // w.
 func (s *Snapshot) WriteProfile(w io.Writer) error {
 	p := usages{}
@@ -75,7 +75,7 @@ func (p usages) of(k usageKey) *usage {
 	return u
 }
 
-// A loan is a block on loan, as the trace knows it.
+// A loan is an allocated block, as the trace knows it.
 type loan struct {
 	key  usageKey
 	size int64
@@ -126,7 +126,7 @@ func (p usages) trace(s *Snapshot, t *trace.Trace, loans map[driver.Pointer]loan
 	}
 }
 
-// segment counts the blocks on loan.
+// segment counts the allocated blocks.
 func (p usages) segment(seg *Segment, loans map[driver.Pointer]loan) {
 	for i := range seg.Blocks {
 		b := &seg.Blocks[i]

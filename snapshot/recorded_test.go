@@ -112,7 +112,7 @@ func TestOfARecorder(t *testing.T) {
 			want = "map[:4]"
 		}
 		if fmt.Sprint(got) != want || (again.Stacks != nil) != (c != trace.ContextNever) {
-			t.Errorf("%v: blocks on loan by function: %v, want %s", c, got, want)
+			t.Errorf("%v: allocated blocks by function: %v, want %s", c, got, want)
 		}
 	}
 }

@@ -90,7 +90,7 @@ type Segment struct {
 	Device        int // ordinal
 	Ptr           driver.Pointer
 	TotalSize     int64
-	AllocatedSize int64  // bytes in blocks that are on loan
+	AllocatedSize int64  // bytes in blocks that are allocated
 	ActiveSize    int64  // and in blocks whose free waits for other streams
 	RequestedSize int64  // what was asked for, of the active blocks; 0 in files from before it was recorded
 	Stream        uint64 // the recorded handle

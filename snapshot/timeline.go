@@ -27,7 +27,7 @@ import (
 // 1970. A trace whose events have no times (a trace.Recorder without a clock) has one event each microsecond. The counter ends
 // at what the segments come to, so that in a trace that was cut at the front it starts with what was there before.
 //
-// Memory is for what is on loan and the names of stacks, whatever the number of events. The error is that of w.
+// Memory is for what is allocated and the names of stacks, whatever the number of events. The error is that of w.
 func (s *Snapshot) WriteTimeline(w io.Writer) error {
 	x := &timeline{s: s, out: textOutput{w: w}, names: map[trace.StackID]string{}}
 	x.zero = s.start()
@@ -88,7 +88,7 @@ type timeline struct {
 	names map[trace.StackID]string
 }
 
-// A spanned is a block on loan, and the span that is open for it.
+// A spanned is an allocated block, and the span that is open for it.
 type spanned struct {
 	span int64
 	name string

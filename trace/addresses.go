@@ -7,7 +7,7 @@ type addressState uint8
 
 const (
 	addressUnseen  addressState = iota // nothing yet: an empty slot
-	addressLive                        // a block is on loan
+	addressLive                        // a block is allocated
 	addressPending                     // its free was requested and has not completed
 	addressFree                        // the last block there is gone
 )

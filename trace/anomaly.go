@@ -3,7 +3,7 @@ package trace
 import "fmt"
 
 // A Prelude is the beginning of a Program whose recording starts late, or whose ring buffer overwrote its start: one
-// allocation for each block that was on loan before the first entry. They are the program's first ops: first the blocks
+// allocation for each block that was allocated before the first entry. They are the program's first ops: first the blocks
 // whose free was recorded, in the order of those frees, then those that outlived the recording.
 type Prelude struct {
 	Blocks int

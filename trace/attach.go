@@ -26,10 +26,10 @@ type outOfMemoryReporter interface {
 //
 //   - if no layer of a is mem.Observable, or
 //   - if another than that describes what a holds (mem.Snapshotter): mem/magazine lends blocks again that for those below
-//     are on loan all the time, and a pool of mem/caching is a part of what that reports.
+//     are allocated all the time, and a pool of mem/caching is a part of what that reports.
 //
 // Then a block is an alloc, and its free a free_requested and a free_completed, whoever else still uses it; there are no
-// segments; a block that a moves, or lifts to move it, is freed where it was and handed out where it is. A request that
+// segments; a block that a moves, or lifts to move it, is freed where it was and allocated where it is. A request that
 // finds no room is an oom. Who does not use the layer is not heard of in either case: an Engine has a recorder under all that
 // it does by DeviceConfig.Wrap: r.Attach.
 //
@@ -37,7 +37,7 @@ type outOfMemoryReporter interface {
 // become trackers of the recorder. A second recorder that is attached to it takes it away from the first, which does not
 // know; so the first is detached before.
 //
-// Blocks on loan may be freed through either, though only what passes through a layer is seen by it. After Detach the
+// Allocated blocks may be freed through either, though only what passes through a layer is seen by it. After Detach the
 // layer goes on to pass everything on, at the cost of an atomic load. A recorder is attached to one allocator at a time;
 // anything else panics.
 func (r *Recorder) Attach(a mem.Allocator) mem.Allocator {

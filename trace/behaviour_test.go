@@ -95,7 +95,7 @@ func (r *rig) json() string {
 	return b.String()
 }
 
-// Contexts say whose stacks there are: of allocations in the trace, or of everything, or of the blocks on loan alone.
+// Contexts say whose stacks there are: of allocations in the trace, or of everything, or of the allocated blocks alone.
 // Whoever emptied the cache is only seen where everything is.
 func TestBehaviour58_ContextsSayWhoseStacksThereAre(t *testing.T) {
 	for _, x := range allocators {
@@ -109,7 +109,7 @@ func TestBehaviour58_ContextsSayWhoseStacksThereAre(t *testing.T) {
 					}
 				}
 				r.theAlloc()
-				says("on loan", "(*rig).theAlloc", c >= trace.ContextState)
+				says("allocated", "(*rig).theAlloc", c >= trace.ContextState)
 				for _, e := range r.recorder.Trace().Events {
 					if e.Action == mem.ActionAlloc && (e.Stack != 0) != (c >= trace.ContextAlloc) {
 						t.Errorf("the entry's stack is %d", e.Stack)
@@ -144,7 +144,7 @@ func checkFrees(t *testing.T, tr *trace.Trace, c trace.Context) {
 }
 
 // Recording that is turned off and on again keeps what was before, and nothing of the gap: neither entries, nor the stacks
-// of blocks that are on loan since then, nor stale stacks of their addresses.
+// of blocks that are allocated since then, nor stale stacks of their addresses.
 func TestBehaviour59_RecordingIsTurnedOffAndOn(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {

@@ -60,7 +60,7 @@ type LiveBlock struct {
 //     in segments before the run and those that the request took after it are together no more than the recording
 //     reaches elsewhere, the driver had no cause to refuse, and the run is an OpEmptyCache.
 //
-// What was on loan before one of Trace.Gaps is freed there, since nobody saw whether it outlived the gap. What is on loan
+// What was allocated before one of Trace.Gaps is freed there, since nobody saw whether it outlived the gap. What is allocated
 // after it, as far as entries or opts.Live tell, is allocated there. Both have NoEntry.
 //
 // Entries that contradict earlier ones are reported in Program.Anomalies. An error means that t is not well formed: an

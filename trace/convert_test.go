@@ -209,7 +209,7 @@ segment_alloc 0x300 99
 		},
 		{
 			name: "allocated twice", events: "alloc 0x10 1\nalloc 0x10 2\n", want: "alloc b0 1 on=s0\nfree b0\nalloc b1 2 on=s0\n",
-			anomalies: "entry 1: alloc at 0x10, where a block is on loan: its free is missing",
+			anomalies: "entry 1: alloc at 0x10, where a block is live: its free is missing",
 		},
 		{name: "allocated while pending", events: "alloc 0x10 1\nfree_requested 0x10 1\nalloc 0x10 2\nfree_completed 0x20 1\n", want: `
 alloc b2 1 on=s0
@@ -227,7 +227,7 @@ free_completed 0x10 1
 free_requested 0x10 1
 free_completed 0x10 1
 `, want: "alloc b0 1 on=s0\nfree b0\n", prelude: trace.Prelude{Blocks: 1, Bytes: 1},
-			anomalies: "entry 2: free of 0x10, where no block is on loan: its alloc is missing",
+			anomalies: "entry 2: free of 0x10, where no block is live: its alloc is missing",
 		},
 		{
 			name: "freed while pending", events: `
@@ -247,7 +247,7 @@ free_completed 0x10 1
 		{
 			name: "completed twice", events: "free_requested 0x10 1\nfree_completed 0x10 1\nfree_completed 0x10 1\n",
 			want: "alloc b0 1 on=s0\nfree b0\n", prelude: trace.Prelude{Blocks: 1, Bytes: 1},
-			anomalies: "entry 2: free of 0x10 completed, where no block is on loan",
+			anomalies: "entry 2: free of 0x10 completed, where no block is live",
 		},
 		{
 			name: "active at the end, though freed", events: "free_requested 0x10 1\nfree_completed 0x10 1\n",

@@ -42,7 +42,7 @@ func (c *converter) alloc(i int, e *Event) {
 	s := c.seen.at(e.Ptr)
 	switch s.state {
 	case addressLive:
-		c.p.Anomalies.add(i, "alloc at %#x, where a block is on loan: its free is missing", e.Ptr)
+		c.p.Anomalies.add(i, "alloc at %#x, where a block is live: its free is missing", e.Ptr)
 		c.emit(i, Op{Kind: OpFree, Block: s.block})
 	case addressPending:
 		c.p.Anomalies.add(i, "alloc at %#x, where a block is still waiting for other streams", e.Ptr)
@@ -70,7 +70,7 @@ func (c *converter) freeRequested(i int, e *Event) (both bool) {
 		}
 		return both
 	case addressFree:
-		c.p.Anomalies.add(i, "free of %#x, where no block is on loan: its alloc is missing", e.Ptr)
+		c.p.Anomalies.add(i, "free of %#x, where no block is live: its alloc is missing", e.Ptr)
 		return both
 	}
 	if both || c.completions == 0 {
@@ -106,7 +106,7 @@ func (c *converter) freeCompleted(i int, e *Event) {
 		c.settle(i)
 		c.emit(i, Op{Kind: OpFree, Block: s.block})
 	case addressFree:
-		c.p.Anomalies.add(i, "free of %#x completed, where no block is on loan", e.Ptr)
+		c.p.Anomalies.add(i, "free of %#x completed, where no block is live", e.Ptr)
 	}
 	s.state = addressFree
 }

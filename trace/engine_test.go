@@ -52,7 +52,7 @@ func TestAttachToAnEngine(t *testing.T) {
 }
 
 // Stacks begin where the program called Ashlar, however deep below that memory is asked for and freed: those of a recorder's
-// entries and of blocks on loan, and those of a tracker.
+// entries and of allocated blocks, and those of a tracker.
 func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
 	var tracker *layer.LeakTracker
@@ -80,11 +80,11 @@ func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
 	}
 	live := tracker.Live()
 	if len(live) == 0 || len(tr.Events) < 5 {
-		t.Fatalf("%d blocks on loan, %d entries", len(live), len(tr.Events))
+		t.Fatalf("%d allocated blocks, %d entries", len(live), len(tr.Events))
 	}
 	for _, b := range live {
 		if got := names(view.Stacks, view.Block(b.Block.Ptr)); len(got) == 0 || !strings.HasSuffix(got[0], ".theProgram") {
-			t.Errorf("a block on loan has the stack %q", got)
+			t.Errorf("an allocated block has the stack %q", got)
 		}
 		if len(b.Site) == 0 || !strings.HasSuffix(b.Site[0].Function, ".theProgram") {
 			t.Errorf("a tracked block has the site %v", b.Site)

@@ -64,7 +64,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// What was on loan before a gap ends there in a program; what is freed after it, or there at last, begins there.
+// What was allocated before a gap ends there in a program; what is freed after it, or there at last, begins there.
 func TestToProgramAfterGaps(t *testing.T) {
 	tr := events(t, `
 free_requested 0x500 5

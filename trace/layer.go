@@ -11,7 +11,7 @@ import (
 )
 
 // A layer reports to a recorder what passes through it. An Alloc is reported after the layer below made the block, and a
-// Free before it takes it back, so that an address is never reported twice as on loan.
+// Free before it takes it back, so that an address is never reported twice as allocated.
 type layer struct {
 	inner    mem.Allocator
 	recorder *Recorder
@@ -92,7 +92,7 @@ func (l *layer) freed(b mem.Block) loan {
 		return loan{}
 	}
 	was, known := r.loans.get(b.Ptr)
-	if !known { // it was handed out while nobody listened
+	if !known { // it was allocated while nobody listened
 		was = loan{ptr: b.Ptr, size: b.Size}
 	}
 	e := mem.Event{Action: mem.ActionFreeRequested, Stream: was.stream, Ptr: b.Ptr, Size: was.size}

@@ -18,7 +18,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// loans checks, as a tracker, that no address is on loan twice.
+// loans checks, as a tracker, that no address is allocated twice.
 type loans struct {
 	t    testing.TB
 	size map[driver.Pointer]int64
@@ -28,7 +28,7 @@ func (l *loans) observe(e mem.Event) {
 	switch e.Action {
 	case mem.ActionAlloc:
 		if n, ok := l.size[e.Ptr]; ok {
-			l.t.Errorf("%d bytes at %#x are handed out, where %d are on loan", e.Size, uint64(e.Ptr), n)
+			l.t.Errorf("%d bytes at %#x are allocated, where %d are allocated", e.Size, uint64(e.Ptr), n)
 		}
 		l.size[e.Ptr] = e.Size
 	case mem.ActionFreeCompleted:
@@ -64,7 +64,7 @@ func TestLayerConformance(t *testing.T) {
 			r.AttachTracker(seen.observe)
 			t.Cleanup(func() {
 				if len(seen.size) > 0 {
-					t.Errorf("at the end the recorder has %d blocks on loan", len(seen.size))
+					t.Errorf("at the end the recorder has %d allocated blocks", len(seen.size))
 				}
 			})
 			return recorded{r.Attach(a), a}
@@ -161,7 +161,7 @@ func TestLayerFollowsMoves(t *testing.T) {
 	}
 }
 
-// Goroutines allocate, each in a function of its own, while others turn everything on and off: what is on loan twice, or
+// Goroutines allocate, each in a function of its own, while others turn everything on and off: what is allocated twice, or
 // has the stack of another, would be wrong.
 func TestTogglingWhileOthersAllocate(t *testing.T) {
 	for _, x := range allocators {
@@ -255,7 +255,7 @@ func TestTrackersHearOfAllWhileRecordingIsToggled(t *testing.T) {
 			}
 			wg.Wait()
 			if len(seen.size) > 0 || events[mem.ActionAlloc] != 3000 || events[mem.ActionFreeCompleted] != 3000 {
-				t.Errorf("%d are on loan, events %v", len(seen.size), events)
+				t.Errorf("%d are allocated, events %v", len(seen.size), events)
 			}
 		})
 	}

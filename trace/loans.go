@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A loan is what is known of a block on loan, or freed and still used by others.
+// A loan is what is known of an allocated block, or freed and still used by others.
 type loan struct {
 	ptr    driver.Pointer // zero in an empty slot
 	size   int64          // requested bytes

@@ -114,7 +114,7 @@ func TestIsAllocators(t *testing.T) {
 		module + "mem/caching_test.TestX":               false,
 		module + "snapshot.(*Reporter).Alloc":           true,
 		"github.com/ashlar-go/ashlar.(*lanes).Alloc":    true,
-		module + "tensor.reclaimingAllocator.AllocWith":             true,
+		module + "tensor.reclaimingAllocator.AllocWith": true,
 		"github.com/ashlar-go/ashlar/engine.Open":       false,
 		"github.com/ashlar-go/ashlarmem/mem.F":          false,
 		module + "snapshot.Of":                          false,

@@ -56,9 +56,9 @@ func (p *Program) Check() error {
 		from, to, what := uint8(unborn), uint8(live), "allocated twice"
 		switch op.Kind {
 		case OpFree:
-			from, to, what = live, gone, "freed, but not on loan"
+			from, to, what = live, gone, "freed, but not allocated"
 		case OpFreeDeferred:
-			from, to, what = live, pending, "freed, but not on loan"
+			from, to, what = live, pending, "freed, but not allocated"
 		case OpComplete:
 			from, to, what = pending, gone, "completed, but no deferred free waits"
 		}

@@ -104,15 +104,15 @@ func program(t *testing.T, script string) *trace.Program {
 func TestCheckFindsImpossiblePrograms(t *testing.T) {
 	alloc := trace.Op{Kind: trace.OpAlloc}
 	for what, ops := range map[string][]trace.Op{
-		"stream 1 of 1":                  {{Stream: 1}},
-		"pool 1 of 1":                    {{Kind: trace.OpTry, Pool: 1}},
-		"size -1":                        {{Size: -1}},
-		"block 1 of 1":                   {{Kind: trace.OpFree, Block: 1}},
-		"allocated twice":                {{Kind: trace.OpEmptyCache}, alloc, {Kind: trace.OpFree}, alloc},
-		"freed, but not on loan":         {alloc, {Kind: trace.OpFreeDeferred}, {Kind: trace.OpFree}},
-		"completed, but no deferred":     {alloc, {Kind: trace.OpFree}, {Kind: trace.OpComplete}},
-		"unknown kind 9":                 {alloc, {Kind: 9}},
-		"block 0 freed, but not on loan": {{Kind: trace.OpFreeDeferred}},
+		"stream 1 of 1":                    {{Stream: 1}},
+		"pool 1 of 1":                      {{Kind: trace.OpTry, Pool: 1}},
+		"size -1":                          {{Size: -1}},
+		"block 1 of 1":                     {{Kind: trace.OpFree, Block: 1}},
+		"allocated twice":                  {{Kind: trace.OpEmptyCache}, alloc, {Kind: trace.OpFree}, alloc},
+		"freed, but not allocated":         {alloc, {Kind: trace.OpFreeDeferred}, {Kind: trace.OpFree}},
+		"completed, but no deferred":       {alloc, {Kind: trace.OpFree}, {Kind: trace.OpComplete}},
+		"unknown kind 9":                   {alloc, {Kind: 9}},
+		"block 0 freed, but not allocated": {{Kind: trace.OpFreeDeferred}},
 	} {
 		p := &trace.Program{Ops: ops, Blocks: 1, Streams: 1, Pools: []mem.PoolID{{}}}
 		var pe *trace.ProgramError

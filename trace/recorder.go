@@ -10,21 +10,21 @@ import (
 
 // A Recorder collects the events of one allocator: its Observe method is a mem.Observer, and Attach gives it to any
 // allocator. Like PyTorch's ring it keeps everything up to a number of entries, and then overwrites the oldest. It can
-// keep the call stacks of events and of blocks on loan, as PyTorch's record_memory_history does. It records until Stop,
+// keep the call stacks of events and of allocated blocks, as PyTorch's record_memory_history does. It records until Stop,
 // and again from Start on.
 //
 // # Structure
 //
 // Events enter the ring with numbers: of their stream, pool and metadata, and of their call stack in a table of program
 // counters, which has each distinct stack once (callers.go). Functions, files and lines are looked up by Trace. Blocks
-// on loan are found by their address in an open table, with their stack (loans.go); so are segments. Both tables are as
-// of now: a block that was handed out while nothing was recorded is not in it, since Stop empties it. Where events were
+// allocated are found by their address in an open table, with their stack (loans.go); so are segments. Both tables are as
+// of now: a block that was allocated while nothing was recorded is not in it, since Stop empties it. Where events were
 // missed is noted, so that whoever reads the trace trusts nothing of before (Trace.Gaps).
 //
 // # Cost
 //
 // An event costs a short lock, and a call of runtime.Callers if its stack is kept. It allocates nothing but for the first
-// of each stack, stream, pool and metadata, where more blocks are on loan than ever before, and, without Max, now and
+// of each stack, stream, pool and metadata, where more blocks are allocated than ever before, and, without Max, now and
 // then for the ring. A stopped recorder costs the allocator nothing, unless it has trackers: it does not observe it.
 //
 // # Locks
@@ -95,7 +95,7 @@ type Context uint8
 const (
 	// ContextNever keeps none.
 	ContextNever Context = iota
-	// ContextState keeps those of blocks on loan and of segments, for snapshots. Entries have none. PyTorch, whose
+	// ContextState keeps those of allocated blocks and of segments, for snapshots. Entries have none. PyTorch, whose
 	// enabled="state" means this, also keeps only one entry then: see RecorderOptions.Max.
 	ContextState
 	// ContextAlloc gives entries the stack of the allocation: those of requests, and of what requests did with segments,
@@ -137,7 +137,7 @@ func (r *Recorder) Start() { r.record(true) }
 
 // Stop ends recording: entries stay, and nothing is added until Start, which Trace.Gaps then shows. (PyTorch's
 // enabled=None forgets them, as RecordHistory does.) The allocator is then as fast as without a recorder, unless there
-// are trackers. The stacks of blocks on loan are forgotten, for nobody sees which of them are
+// are trackers. The stacks of allocated blocks are forgotten, for nobody sees which of them are
 // freed: a snapshot that is to have them is taken before. Start and Stop must not be called by trackers, nor by a Clock.
 func (r *Recorder) Stop() { r.record(false) }
 
@@ -191,7 +191,7 @@ func (r *Recorder) miss() {
 // oldest is how many entries had been recorded before the oldest that is left. The caller holds mu.
 func (r *Recorder) oldest() int64 { return r.total - int64(len(r.events)) }
 
-// SetContext changes whose call stacks are kept from now on. ContextNever also forgets those of blocks on loan.
+// SetContext changes whose call stacks are kept from now on. ContextNever also forgets those of allocated blocks.
 func (r *Recorder) SetContext(c Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,7 +242,7 @@ func (r *Recorder) Lost() int64 {
 	return r.total - r.base - int64(len(r.events))
 }
 
-// Reset forgets all entries and annotations. Metadata and compile contexts stay, and so do the stacks of blocks on loan;
+// Reset forgets all entries and annotations. Metadata and compile contexts stay, and so do the stacks of allocated blocks;
 // the table of stacks keeps those that it has.
 func (r *Recorder) Reset() {
 	r.mu.Lock()

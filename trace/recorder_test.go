@@ -118,7 +118,7 @@ func TestSegmentsOfRequests(t *testing.T) {
 	}
 }
 
-// A recorder without Stop keeps the stacks of what is on loan while its ring goes round, and so do its segments.
+// A recorder without Stop keeps the stacks of what is allocated while its ring goes round, and so do its segments.
 func TestStateOutlivesTheRing(t *testing.T) {
 	for _, x := range allocators {
 		r := newRig(t, x.open, trace.RecorderOptions{Max: 4, Context: trace.ContextState})
@@ -145,11 +145,11 @@ func TestStateOutlivesTheRing(t *testing.T) {
 			}
 		}
 		if !found {
-			t.Errorf("%s: the block on loan has no stack", x.name)
+			t.Errorf("%s: the allocated block has no stack", x.name)
 		}
 		r.recorder.Reset()
 		if !strings.Contains(r.json(), "theAlloc") {
-			t.Errorf("%s: Reset has forgotten the stack of a block on loan", x.name)
+			t.Errorf("%s: Reset has forgotten the stack of an allocated block", x.name)
 		}
 		r.recorder.SetContext(trace.ContextNever)
 		r.recorder.SetContext(trace.ContextState)

@@ -174,10 +174,10 @@ func TestScriptProgramRefuses(t *testing.T) {
 		text, what string
 		line       int
 	}{
-		{"free a", "free a: no such block is on loan", 1},
-		{"alloc a 1\nalloc a 1", "alloc a: the name is that of a block on loan", 2},
-		{"alloc a 1\nfree a pending\nalloc a 1", "alloc a: the name is that of a block on loan", 3},
-		{"alloc a 1\nfree a pending\nfree a", "free a: no such block is on loan", 3},
+		{"free a", "free a: no live block with that name", 1},
+		{"alloc a 1\nalloc a 1", "alloc a: the name is that of a live block", 2},
+		{"alloc a 1\nfree a pending\nalloc a 1", "alloc a: the name is that of a live block", 3},
+		{"alloc a 1\nfree a pending\nfree a", "free a: no live block with that name", 3},
 		{"alloc a 1\ncomplete a", "complete a: no such block waits", 2},
 		{"work s0", "work: programs have no such thing; run the script instead", 1},
 		{"limit 1GiB", "limit: programs have no such thing", 1},

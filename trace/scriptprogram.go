@@ -44,10 +44,10 @@ func (p *Program) Script() (*Script, error) {
 // Program returns the work that s asks for, with blocks numbered in the order of their allocation. The device, the
 // allocator and what is printed are not part of it. A block freed with used streams is complete at once, since no work
 // is queued on them: a script with work, sync, wait or limit is not a program, and is refused. So is one that frees what
-// is not on loan. The error is a *ScriptError.
+// is not allocated. The error is a *ScriptError.
 func (s *Script) Program() (*Program, error) {
 	p := &Program{Pools: []mem.PoolID{{}}}
-	names := map[string]uint32{} // blocks on loan or pending
+	names := map[string]uint32{} // allocated blocks or pending
 	pending := map[string]bool{}
 	for i := range s.Commands {
 		c := &s.Commands[i]
@@ -70,7 +70,7 @@ func (s *Script) Program() (*Program, error) {
 			p.Streams = max(p.Streams, int(c.Stream)+1)
 			if c.Verb == VerbAlloc {
 				if taken {
-					return fail("alloc %s: the name is that of a block on loan; free it first, or choose another", c.Name)
+					return fail("alloc %s: the name is that of a live block; free it first, or choose another", c.Name)
 				}
 				op.Kind, op.Block = OpAlloc, uint32(p.Blocks)
 				names[c.Name] = op.Block
@@ -79,7 +79,7 @@ func (s *Script) Program() (*Program, error) {
 			p.Ops = append(p.Ops, op)
 		case VerbFree:
 			if !taken || pending[c.Name] {
-				return fail("free %s: no such block is on loan", c.Name)
+				return fail("free %s: no live block with that name", c.Name)
 			}
 			switch {
 			case c.Pending:

@@ -26,8 +26,8 @@ type Trace struct {
 
 	Stacks *Stacks // nil without stacks; shared by the traces and segments of one snapshot
 
-	// Gaps says where recording was off for a while: before Events[Gaps[n]], or after the last of them. What was on loan
-	// before a gap may be gone after it, and others may be on loan that no event shows. Ascending, from 1 to len(Events).
+	// Gaps says where recording was off for a while: before Events[Gaps[n]], or after the last of them. What was allocated
+	// before a gap may be gone after it, and others may be allocated that no event shows. Ascending, from 1 to len(Events).
 	Gaps []int
 }
 

@@ -16,7 +16,7 @@ type View struct {
 	segments segmentList
 }
 
-// Block returns with which stack the block at p was requested that was on loan, or freed and still in use; or 0.
+// Block returns with which stack the block at p was requested that was allocated, or freed and still in use; or 0.
 func (v *View) Block(p driver.Pointer) StackID {
 	l, _ := v.loans.get(p)
 	return l.stack
@@ -94,7 +94,7 @@ func (r *Recorder) View(describe func()) *View {
 }
 
 // AllocationStack returns the call stack of the request for the block in which p lies, innermost frame first:
-// PyTorch's getContextForPointer and _allocation_traceback. The block is on loan, or freed and still in use. The stack
+// PyTorch's getContextForPointer and _allocation_traceback. The block is allocated, or freed and still in use. The stack
 // is nil if there is no such block, or if it was requested while the recorder was stopped or kept no stacks (see
 // ContextState). It is quickest for the address at which the block begins.
 func (r *Recorder) AllocationStack(p driver.Pointer) []Frame {

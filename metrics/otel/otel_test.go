@@ -87,9 +87,9 @@ func (g *rig) ooms() *metricdata.DataPoint[int64] {
 
 func TestInstruments(t *testing.T) {
 	g := newRig(t)
-	g.stats.AllocatedBytes.SmallPool.Rise(512)
-	g.stats.AllocatedBytes.LargePool.Rise(2 << 20)
-	g.stats.AllocatedBytes.All.Rise(2<<20 + 512)
+	g.stats.AllocatedBytes.SmallPool.Increase(512)
+	g.stats.AllocatedBytes.LargePool.Increase(2 << 20)
+	g.stats.AllocatedBytes.All.Increase(2<<20 + 512)
 	p := pinned.Stats{HostAllocTime: pinned.Duration{Total: 1_500_000, Max: 1_500_000, Min: 1, Count: 1}}
 	if _, err := g.registry.AddPinned(metrics.Labels{Device: "sim:0", Allocator: "host", More: map[string]string{"job_name": "x"}},
 		func() pinned.Stats { return p }); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // A backing puts memory of a real device under the recorded addresses of a replay: for each segment one of the same
-// size, for each page a page. Every block is painted when it is handed out, and compared when its free completes, so
+// size, for each page a page. Every block is painted when it is allocated, and compared when its free completes, so
 // that two blocks that overlap show, though the addresses that are decided on are those of the recording.
 //
 // What was taken stays in the tables until the device has taken it back, so that end can try again.

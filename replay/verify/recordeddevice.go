@@ -227,7 +227,7 @@ func (d *recordedDevice) waitFor(streams ...*idleStream) {
 }
 
 // An idleStream is a stream that no allocator is told to wait for: they only ask when its work is done. Busy says that
-// blocks of it were handed out or freed since then.
+// blocks of it were allocated or freed since then.
 type idleStream struct {
 	deferredfree.Stream
 	id   driver.StreamID

@@ -98,7 +98,7 @@ func (r *recording) check() error {
 		return fmt.Errorf("%w: no alloc at all; record without skip_actions", ErrIncomplete)
 	}
 	var ground ranges
-	live := map[driver.Pointer]bool{}    // blocks on loan
+	live := map[driver.Pointer]bool{}    // allocated blocks
 	pending := map[driver.Pointer]bool{} // freed, but not done
 	for i := range t.Events {
 		e := &t.Events[i]

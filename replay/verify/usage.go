@@ -63,7 +63,7 @@ type DriverUse struct {
 
 	// Stalls is how many calls (Sync of a stream, Free of the device) kept the host waiting for work that was not done.
 	// A simulated device knows the slowest program there could be: a block is in use by its stream from the moment it is
-	// handed out until after it is freed, and that work is done when somebody waits for it, and not before. On a real
+	// allocated until after it is freed, and that work is done when somebody waits for it, and not before. On a real
 	// device the only work is what writes and checks contents.
 	Stalls int64
 }

@@ -285,7 +285,7 @@ func (v *verifier) allocate(end int) error {
 func (v *verifier) free(e *trace.Event) error {
 	b, ok := v.live[e.Ptr]
 	if !ok {
-		return fmt.Errorf("trace entry %d: %s: the block is not on loan", v.next, v.describe(e))
+		return fmt.Errorf("trace entry %d: %s: the block is not allocated", v.next, v.describe(e))
 	}
 	delete(v.live, e.Ptr)
 	v.dev.streams[e.Stream].busy = true

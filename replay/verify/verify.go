@@ -46,7 +46,7 @@ type Verdict struct {
 
 	RecordedPeaks Peaks // as the recorded events add up
 	Peaks         Peaks // as the allocator counts them
-	AllocatedPeak int64 // bytes of blocks on loan; events do not tell it
+	AllocatedPeak int64 // bytes of allocated blocks; events do not tell it
 
 	Retries int64 // requests that needed the whole cache freed first
 	AtPeak  Usage // contents of the reserved memory when it first reached its peak
@@ -98,7 +98,7 @@ type Options struct {
 	// reserve, and what a memory fraction in the settings means.
 	TotalMemory int64
 	// Device, if it is not nil, is a device with memory for all that the recording reserved at once. What was found exact
-	// is run once more with its memory behind the recorded addresses: every block is painted when it is handed out and
+	// is run once more with its memory behind the recorded addresses: every block is painted when it is allocated and
 	// compared when its free completes, or at the end. Blocks that changed are an error that wraps a *ContentsError. All
 	// that was taken is given back.
 	Device driver.Device

@@ -108,7 +108,7 @@ func TestStepsLeaveNothingBehind(t *testing.T) {
 		}
 		l := lows(p, 4)
 		if l[3] > l[1] {
-			t.Errorf("%v blocks are on loan at the least in each quarter, want no more in the last than in the second", l)
+			t.Errorf("%v blocks are allocated at the least in each quarter, want no more in the last than in the second", l)
 		}
 	})
 }

@@ -19,7 +19,7 @@ type Config struct {
 	Protocol int    // 2 to 5; 0 means 4
 	Stacks   int    // distinct stacks that entries share; 0 gives entries without frames
 	Depth    int    // frames of a stack; 0 means 12
-	Live     int    // blocks on loan at a time; 0 means 2000
+	Live     int    // allocated blocks at a time; 0 means 2000
 	Conf     string // PYTORCH_CUDA_ALLOC_CONF
 }
 
