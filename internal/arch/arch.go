@@ -5,9 +5,9 @@ package arch
 // The package parses the files itself, in the process of its test. The go command records which files a test opens, and
 // drops a cached result when one of them changes. A test that ran "go list" could pass from the cache.
 //
-// A rule is a function from a Module to a list of problems. The list exceptions holds the permitted violations, each
-// with its reason; an exception that is no longer needed is a failure. floors.txt holds the floors. The rules see names,
-// not types: they find mistakes, and can be circumvented on purpose.
+// A rule is a function from a Module to a list of problems. The list exceptions has the permitted violations with their
+// reasons; an exception that is no longer needed is a failure. floors.txt has the floors. The rules see names, not
+// types: they find mistakes, and can be circumvented on purpose.
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ import (
 type Problem struct {
 	Rule string
 	Pos  string // file, or file:line
-	Text string // what is wrong and what to do
+	Text string // the violation and the remedy
 }
 
 // String writes the problem on one line, as compilers do.
@@ -41,10 +41,10 @@ type Module struct {
 	Texts map[string]string // the documents and scripts, by name; Go files too
 
 	exceptions []exception
-	used       map[int]bool // the exceptions that a rule asked for
+	used       map[int]bool // the exceptions that a rule has used
 }
 
-// A File is one Go file.
+// A File is a Go file.
 type File struct {
 	Name    string // from the module's root, with slashes
 	Package string // the directory, or "." for the root
@@ -54,13 +54,13 @@ type File struct {
 	fset    *token.FileSet
 }
 
-// Pos says where pos is, as file:line.
+// Pos returns pos as file:line.
 func (f *File) Pos(pos token.Pos) string {
 	p := f.fset.Position(pos)
 	return fmt.Sprintf("%s:%d", f.Name, p.Line)
 }
 
-// Imports visits the paths that the file imports, each with the name that the file knows it by.
+// Imports visits the imports of the file, each with its name in the file.
 func (f *File) Imports(visit func(importPath, name string, pos token.Pos)) {
 	for _, spec := range f.AST.Imports {
 		importPath, err := strconv.Unquote(spec.Path.Value)
@@ -78,8 +78,8 @@ func (f *File) Imports(visit func(importPath, name string, pos token.Pos)) {
 	}
 }
 
-// Load parses the module whose root is fsys. Directories that the go command ignores, hidden ones but .ci, and nested
-// modules are left out.
+// Load parses the module whose root is fsys. It skips nested modules, directories that the go command ignores, and
+// hidden directories except .ci.
 func Load(fsys fs.FS) (*Module, error) {
 	m := &Module{Texts: map[string]string{}, exceptions: exceptions, used: map[int]bool{}}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -125,7 +125,7 @@ func Load(fsys fs.FS) (*Module, error) {
 	return m, nil
 }
 
-// isText reports whether the rules about text look into a file.
+// isText reports whether the rules about text apply to a file.
 func isText(name string) bool {
 	switch path.Ext(name) {
 	case ".go", ".md", ".txt", ".mod", ".sh", ".yml", ".yaml", ".toml", ".conf", ".editorconfig":
@@ -158,7 +158,7 @@ func (m *Module) Packages(visit func(pkg string, files []*File)) {
 	}
 }
 
-// within says which package of the module an import path names, "." for its root.
+// within returns the package of the module that an import path names, "." for its root.
 func (m *Module) within(importPath string) (pkg string, ok bool) {
 	if importPath == m.Path {
 		return ".", true
@@ -166,10 +166,10 @@ func (m *Module) within(importPath string) (pkg string, ok bool) {
 	return strings.CutPrefix(importPath, m.Path+"/")
 }
 
-// isCommand reports whether pkg is a program, which may do what libraries may not.
+// isCommand reports whether pkg is a program. Programs may print, read the environment, and so on.
 func isCommand(pkg string) bool { return inTree(pkg, "cmd") || inTree(pkg, "bench") }
 
-// isExample reports whether pkg is there to be read.
+// isExample reports whether pkg is an example.
 func isExample(pkg string) bool { return inTree(pkg, "examples") }
 
 func inTree(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }

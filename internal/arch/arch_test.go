@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestModule holds this module against every rule.
+// TestModule applies every rule to this module.
 func TestModule(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -28,8 +28,8 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// pathsOfThisMachine returns the directories whose names would give away where a file was written: the module's, the
-// one that holds it and the user's, but none that many machines have.
+// pathsOfThisMachine returns directories that exist on this machine and few others: the module's, its parent, and the
+// user's home.
 func pathsOfThisMachine(root string) []string {
 	ordinary := []string{
 		"/", "/etc", "/home", "/mnt", "/opt", "/srv", "/usr", "/usr/src", "/var", filepath.Clean(os.TempDir()),

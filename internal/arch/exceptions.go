@@ -2,38 +2,38 @@ package arch
 
 import "fmt"
 
-// An exception lets one package do one thing that a rule forbids.
+// An exception permits one violation of a rule in one package.
 type exception struct {
 	rule   string
 	pkg    string
-	what   string // what the rule names: an import path, or a function such as time.Now
+	what   string // an import path, or a function such as time.Now
 	reason string
 }
 
 var exceptions = []exception{
-	{"drivers", "mem/memtest", "driver/sim", "the suite for allocators runs them on the simulated device"},
-	{"drivers", "mem/memtest", "driver/fault", "and fails every driver call in turn"},
-	{"determinism", "driver/host", "time.Now", "it is the clock that driver.Timing reads"},
+	{"drivers", "mem/memtest", "driver/sim", "the suite runs allocators on the simulated device"},
+	{"drivers", "mem/memtest", "driver/fault", "the suite fails every driver call in turn"},
+	{"determinism", "driver/host", "time.Now", "the clock of driver.Timing"},
 	{"determinism", "mem/ipc", "crypto/rand.Reader", "tickets must be hard to guess; Options.Rand replaces it"},
 	{"determinism", "mem/raw", "crypto/rand.Read", "keys of pages must be hard to guess"},
 	{"determinism", "internal/testkit", "crypto/rand.Read", "tests want fresh seeds, which it logs"},
 	{"drivers", "driver/drivercost", "driver/sim", "it makes the simulator's cost model"},
 	{"drivers", "replay/internal/capacity", "driver/sim", "the largest memory that a simulated device can have"},
 	{"drivers", "replay/verify", "driver/sim", "the cost model of driver calls"},
-	{"drivers", "replay", "driver/sim", "what driver calls cost, and the device that settings are compared on"},
-	{"drivers", "engine", "driver/cuda", "Open takes the best device that there is"},
-	{"drivers", "engine", "driver/host", "which is the host where there is no other"},
-	{"output", "engine", "log/slog", "Config.Log is the caller's, and told of what Session.WithDebug asks for alone"},
+	{"drivers", "replay", "driver/sim", "the cost model of driver calls, and the device on which settings are compared"},
+	{"drivers", "engine", "driver/cuda", "Open takes the best device of the machine"},
+	{"drivers", "engine", "driver/host", "the host is the best device where there is no GPU"},
+	{"output", "engine", "log/slog", "Config.Log is the caller's, and receives only what Session.WithDebug requests"},
 	{"determinism", "internal/testkit", "crypto/rand.Read", "new seeds for random tests, which print them when they fail"},
-	{"determinism", "collective", "time.NewTicker", "the pause between looks at a transport's asynchronous errors"},
-	{"determinism", "collective/internal/nccl", "time.NewTicker", "the pause between questions to NCCL, which wakes nobody"},
-	{"determinism", "collective/internal/rendezvous", "time.NewTimer", "a rank that never comes, or falls silent, is an error after a limit"},
-	{"determinism", "collective/internal/rendezvous", "time.AfterFunc", "the same"},
-	{"determinism", "collective/internal/rendezvous", "time.NewTicker", "ranks tell each other now and then that they are alive"},
-	{"determinism", "collective/internal/rendezvous", "crypto/rand.Read", "what a meeting's members know each other by must be hard to guess"},
+	{"determinism", "collective", "time.NewTicker", "the interval of checks for a transport's errors"},
+	{"determinism", "collective/internal/nccl", "time.NewTicker", "the interval of queries to NCCL"},
+	{"determinism", "collective/internal/rendezvous", "time.NewTimer", "the time limit for missing and silent ranks"},
+	{"determinism", "collective/internal/rendezvous", "time.AfterFunc", "the same time limit"},
+	{"determinism", "collective/internal/rendezvous", "time.NewTicker", "heartbeats between ranks"},
+	{"determinism", "collective/internal/rendezvous", "crypto/rand.Read", "keys of members must be hard to guess"},
 }
 
-// allowed reports whether an exception covers what pkg does, and notes that it is needed.
+// allowed reports whether an exception covers a violation in pkg, and marks the exception as needed.
 func (m *Module) allowed(rule, pkg, what string) bool {
 	for i, e := range m.exceptions {
 		if e.rule == rule && e.pkg == pkg && e.what == what {
@@ -44,7 +44,7 @@ func (m *Module) allowed(rule, pkg, what string) bool {
 	return false
 }
 
-// StaleExceptions returns the exceptions that no rule asked for since the module was loaded, for packages that exist.
+// StaleExceptions returns the exceptions of existing packages that no rule has used since the module was loaded.
 func (m *Module) StaleExceptions() []Problem {
 	exists := map[string]bool{}
 	m.Packages(func(pkg string, _ []*File) { exists[pkg] = true })
@@ -53,7 +53,7 @@ func (m *Module) StaleExceptions() []Problem {
 		if exists[e.pkg] && !m.used[i] {
 			problems = append(problems, Problem{
 				"exceptions", "internal/arch/exceptions.go",
-				fmt.Sprintf("%s no longer needs the exception for %s: take it out", e.pkg, e.what),
+				fmt.Sprintf("%s no longer needs the exception for %s: remove it", e.pkg, e.what),
 			})
 		}
 	}

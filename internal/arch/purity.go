@@ -14,7 +14,7 @@ type call struct {
 	pos              token.Pos
 }
 
-// calls visits the names of imported packages that a file uses. A local variable that hides an import is taken for it.
+// calls visits the uses of names of imported packages. It takes a local variable that hides an import for that import.
 func (f *File) calls(visit func(call)) {
 	imported := map[string]string{}
 	f.Imports(func(importPath, name string, _ token.Pos) { imported[name] = importPath })
@@ -28,7 +28,7 @@ func (f *File) calls(visit func(call)) {
 	})
 }
 
-// checkEnvironment keeps the environment out of everything but the programs: two runs of a test see the same world.
+// checkEnvironment forbids reading the environment outside programs, so that two runs of a test are equal.
 func checkEnvironment(m *Module) []Problem {
 	forbidden := []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}
 	var problems []Problem
@@ -41,7 +41,7 @@ func checkEnvironment(m *Module) []Problem {
 				!m.allowed("environment", f.Package, c.importPath+"."+c.name) {
 				problems = append(problems, Problem{
 					"environment", f.Pos(c.pos),
-					fmt.Sprintf("only programs read the environment: pass what %s.%s gave", c.importPath, c.name),
+					fmt.Sprintf("only programs read the environment: pass the result of %s.%s", c.importPath, c.name),
 				})
 			}
 		})
@@ -49,7 +49,7 @@ func checkEnvironment(m *Module) []Problem {
 	return problems
 }
 
-// checkOutput keeps libraries silent: they return values and errors, and their caller decides what to print.
+// checkOutput forbids output in libraries: they return values and errors, and their callers print.
 func checkOutput(m *Module) []Problem {
 	var problems []Problem
 	for _, f := range m.Files {
@@ -60,7 +60,7 @@ func checkOutput(m *Module) []Problem {
 			if !m.allowed("output", f.Package, what) {
 				problems = append(problems, Problem{
 					"output", f.Pos(pos),
-					fmt.Sprintf("libraries do not print or log: return it, or take an io.Writer (%s)", what),
+					fmt.Sprintf("libraries do not print or log: return a value, or take an io.Writer (%s)", what),
 				})
 			}
 		}
@@ -88,7 +88,8 @@ func checkOutput(m *Module) []Problem {
 	return problems
 }
 
-// What of package time reads or waits for the real clock, and what of math/rand does not use its global source.
+// The functions of package time that read or wait for the real clock, and the names of math/rand that do not use its
+// global source.
 var (
 	clockFuncs = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 	randNames  = []string{
@@ -96,8 +97,8 @@ var (
 	}
 )
 
-// checkDeterminism keeps the clock and chance out of libraries: whoever wants either passes it in, so that a history
-// can be run again from its seed. Random numbers in tests come from a seed too.
+// checkDeterminism forbids libraries to read a clock or random numbers unless the caller passes them in, so that a
+// history can be repeated from its seed. Random numbers in tests come from a seed too.
 func checkDeterminism(m *Module) []Problem {
 	var problems []Problem
 	for _, f := range m.Files {
@@ -112,7 +113,7 @@ func checkDeterminism(m *Module) []Problem {
 			case f.Test || isCommand(f.Package) || isExample(f.Package):
 				return
 			case c.importPath == "crypto/rand":
-				text = "libraries take no randomness that was not passed in (%s)"
+				text = "libraries use no randomness that was not passed in (%s)"
 			case c.importPath == "time" && slices.Contains(clockFuncs, c.name):
 				text = "libraries read no clock that was not passed in (%s)"
 			default:

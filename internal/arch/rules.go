@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Check holds the module against every rule and returns what is wrong, in the order of the files. PathPrefixes are the
-// directories of this machine that no committed text may name.
+// Check applies every rule to the module and returns the problems, sorted by file. PathPrefixes are directories of this
+// machine, which no committed text may name.
 func Check(m *Module, pathPrefixes []string) []Problem {
 	var problems []Problem
 	for _, rule := range []func(*Module) []Problem{

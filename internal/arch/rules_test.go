@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// sound is a small module that breaks no rule.
+// sound is a small module without violations.
 var sound = map[string]string{
 	"go.mod": "module example.org/wall\n\ngo 1.26\n",
 	"internal/arch/floors.txt": "# floor package purpose\n\n0 driver  the seam\n1 driver/sim  a driver\n" +
@@ -34,7 +34,7 @@ var sound = map[string]string{
 	".git/hooks/ignored.go": "nor this",
 }
 
-// body is a file of package mem that imports what is named and holds code.
+// body is a file of package mem with the imports and the code.
 func body(code string, imports ...string) string {
 	var b strings.Builder
 	b.WriteString("package mem\n")
@@ -60,8 +60,8 @@ func check(t *testing.T, files map[string]string) []Problem {
 	return Check(m, []string{"/builds/someone"})
 }
 
-// TestRulesFindPlantedViolations plants one violation at a time in the sound module: exactly one problem must be
-// found, at its place.
+// TestRulesFindPlantedViolations adds one violation at a time to the sound module: the rules must find exactly one
+// problem, at its place.
 func TestRulesFindPlantedViolations(t *testing.T) {
 	const mod = "example.org/wall/"
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 
 const maxLines = 500
 
-// checkLength refuses files that hold more than one concept, by their length. Tests may be longer.
+// checkLength rejects long files. Tests may be longer.
 func checkLength(m *Module) []Problem {
 	var problems []Problem
 	for _, f := range m.Files {
@@ -23,7 +23,7 @@ func checkLength(m *Module) []Problem {
 	return problems
 }
 
-// checkSkips refuses tests that skip: a test that needs what is not everywhere stands behind a build tag.
+// checkSkips rejects tests that skip: a test that needs special hardware has a build tag.
 func checkSkips(m *Module) []Problem {
 	var problems []Problem
 	for _, f := range m.Files {
@@ -73,7 +73,7 @@ func testingParams(tree *ast.File) map[string]bool {
 	return names
 }
 
-// checkPaths refuses text that names a directory of the machine it was written on: prefixes are such directories.
+// checkPaths rejects text that names a directory of this machine: prefixes are such directories.
 func checkPaths(m *Module, prefixes []string) []Problem {
 	var problems []Problem
 	for name, text := range m.Texts {
