@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// checkConcurrent has goroutines allocate on streams of their own and on ones they share, and free each other's blocks.
+// checkConcurrent has goroutines allocate on their own and on shared streams, and free each other's blocks.
 // The model's lock is taken after Alloc and before Free only, so calls of the allocator overlap (behaviours 85, 90).
 func checkConcurrent(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
@@ -112,7 +112,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// look reads what other goroutines may be changing.
+// look reads state that other goroutines may be changing.
 func readReports(a mem.Allocator) {
 	if s, ok := mem.Find[mem.Snapshotter](a); ok {
 		s.Snapshot()

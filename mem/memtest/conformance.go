@@ -24,7 +24,7 @@ func (w *model) mustAlloc(t testing.TB, stream int, size int64) *block {
 	return b
 }
 
-// sizes are the bytes of requests around every boundary that allocators have.
+// sizes are request sizes in bytes around every boundary of the allocators.
 func sizes(cfg Config) []int64 {
 	var out []int64
 	add := func(around int64) {
@@ -43,7 +43,7 @@ func sizes(cfg Config) []int64 {
 	return slices.Compact(out)
 }
 
-// checkSizes holds a block of every interesting size at once, then one after the other.
+// checkSizes allocates a block of every size, all at once and then one after the other.
 func checkSizes(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	for _, size := range sizes(cfg) {
@@ -67,7 +67,8 @@ func checkSizes(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkZero: a size of zero gives the zero block, which may be freed at will, and nothing changes (behaviour 11).
+// checkZero: a request of zero bytes returns the zero block, which may be freed any number of times, and changes
+// nothing (behaviour 11).
 func checkZero(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	keep := w.mustAlloc(t, 0, 512)
@@ -95,7 +96,7 @@ func checkZero(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkTooLarge: what no device has room for is refused, and later work is unaffected (behaviours 22, 24, 75, 90).
+// checkTooLarge: a request that exceeds every device fails, and later work is unaffected (behaviours 22, 24, 75, 90).
 func checkTooLarge(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	keep := w.mustAlloc(t, 0, min(cfg.MaxBlock, 1<<20))
@@ -122,7 +123,7 @@ func checkTooLarge(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkMisuse: bugs of the caller panic, and the allocator works on.
+// checkMisuse: a caller's bug panics, and the allocator keeps working.
 func checkMisuse(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	small, large := w.mustAlloc(t, 0, 512), w.mustAlloc(t, 0, cfg.MaxBlock)
@@ -132,11 +133,11 @@ func checkMisuse(t testing.TB, cfg Config) {
 		w.wantPanic(t, "Free inside a block", func() {
 			w.a.Free(mem.Block{Ptr: b.Ptr + 1, Size: b.Size - 1, Tag: b.Tag})
 		})
-		w.wantPanic(t, "Free of an address that is nobody's", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512}) })
-		w.wantPanic(t, "Free of an address that is nobody's, with a block's tag", func() {
+		w.wantPanic(t, "Free of an address that is not a block", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512}) })
+		w.wantPanic(t, "Free of an address that is not a block, with a block's tag", func() {
 			w.a.Free(mem.Block{Ptr: 4096, Size: b.Size, Tag: b.Tag})
 		})
-		w.wantPanic(t, "Free with a tag of nobody", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512, Tag: math.MaxUint64}) })
+		w.wantPanic(t, "Free with a tag of no block", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512, Tag: math.MaxUint64}) })
 	}
 	for _, b := range []*block{small, large} {
 		must(t, w.free(b))
@@ -148,8 +149,8 @@ func checkMisuse(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkNilStreams: a nil stream is a bug of the caller, whatever the size and wherever the memory would come from.
-// Nothing has changed then: a block that was to be freed is still live.
+// checkNilStreams: a nil stream panics for every size and source of memory, and changes nothing: the block of a failed
+// Free is still live.
 func checkNilStreams(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	for _, size := range []int64{1, 512, 4096, cfg.MaxBlock} {
@@ -222,7 +223,7 @@ func (w *model) wantPanic(t testing.TB, what string, f func()) {
 	f()
 }
 
-// checkManySmall has many small blocks live, on all streams.
+// checkManySmall keeps many small blocks live, on all streams.
 func checkManySmall(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	rng := rand.New(rand.NewPCG(cfg.Seed, 3))
@@ -239,7 +240,7 @@ func checkManySmall(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkFreeOrders frees neighbours in every order of five.
+// checkFreeOrders frees five neighbouring blocks in every order.
 func checkFreeOrders(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	size := min(300_000, cfg.MaxBlock)
@@ -266,8 +267,8 @@ func checkFreeOrders(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkExhaustion: a device with little memory runs out, and once blocks are freed requests succeed again, waiting for
-// pending frees if need be (behaviours 23, 28).
+// checkExhaustion: a device with little memory runs out. Once blocks are freed, requests succeed again, if necessary
+// after waiting for pending frees (behaviours 23, 28).
 func checkExhaustion(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	w.reserveMemory(t, 4*cfg.MaxBlock)
@@ -307,8 +308,8 @@ func checkExhaustion(t testing.TB, cfg Config) {
 			}
 			must(t, w.free(w.live[0]))
 		}
-		// All is free, if in pieces, on other streams, and some only once a stream is done: an allocator must find that
-		// out, and wait, by itself.
+		// All memory is free, but in pieces, on other streams, and partly only once a stream is done: the allocator
+		// must find and await it by itself.
 		must(t, w.free(w.mustAlloc(t, round%cfg.Streams, cfg.MaxBlock)))
 		for s := range cfg.Streams {
 			w.hold(s, false)
@@ -317,8 +318,7 @@ func checkExhaustion(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkTentative: where a request that has just failed fails again as a tentative one, nothing counts that or hears of
-// it.
+// checkTentative: a tentative request that fails is neither counted nor observed.
 func (w *model) checkTentative(t testing.TB, stream int, size int64) {
 	t.Helper()
 	if _, knows := w.a.(mem.OptionsAllocator); !knows {
@@ -353,7 +353,7 @@ func (w *model) checkTentative(t testing.TB, stream int, size int64) {
 	}
 }
 
-// checkLayers: what mem.Find finds belongs to the allocator, and Layers ends.
+// checkLayers: mem.Find finds layers of this allocator only, and Layers ends.
 func checkLayers(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	n := 0

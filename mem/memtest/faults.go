@@ -10,10 +10,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// checkFaults runs short histories once for every driver call that the allocator makes in them, and each time that call
-// fails: alone, or with all that follow while the history lasts. A call that fails does nothing. The allocator must not
-// panic, must say so if it cannot do what it was asked, must go on to agree with the model, and, as soon as the device
-// is well again, do what it could not before. At the end nothing is lost.
+// checkFaults runs short histories once for every driver call that the allocator makes in them. Each time that call
+// fails, alone or with all later calls of the history; a failed call does nothing. The allocator must not panic, must
+// return an error if it cannot serve a request, and must still agree with the model. As soon as the device works again,
+// it must do what it could not do before. At the end nothing is lost.
 func checkFaults(t testing.TB, cfg Config) {
 	failures := int64(0)
 	for i, v := range []struct {
@@ -38,8 +38,8 @@ func checkFaults(t testing.TB, cfg Config) {
 	t.Logf("%d driver calls have failed, each in a run of its own", failures)
 }
 
-// failEach runs a history once for every driver call that the allocator makes in it, which fails by a rule that gets
-// its number. It returns how many there are.
+// failEach runs a history once for every driver call that the allocator makes in it; the call fails by the rule for its
+// number. It returns the number of calls.
 func (h history) failEach(t testing.TB, cfg Config, tight bool, rule fault.Rule) int64 {
 	t.Helper()
 	for {
@@ -78,7 +78,7 @@ func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rul
 	return &failure{at: r.at, script: r.script(h), reason: reason}
 }
 
-// An injector makes driver calls fail by a rule, but only those that the allocator makes.
+// An injector makes driver calls of the allocator fail by a rule.
 type injector struct {
 	dev     *fault.Device
 	rule    fault.Rule
@@ -106,7 +106,7 @@ func (in *injector) call(call func()) {
 	in.dev.SetRules()
 }
 
-// tolerate says whether the allocator had a reason to fail, and gave it.
+// tolerate reports whether the allocator had a reason to fail, and returned it.
 func (in *injector) tolerate(err error) bool {
 	if in.last == 0 {
 		return false
@@ -115,7 +115,7 @@ func (in *injector) tolerate(err error) bool {
 	return errors.As(err, &e) || errors.Is(err, mem.ErrNoMemory)
 }
 
-// run is runner.run, and does again what failed.
+// run is runner.run, and repeats what failed.
 func (in *injector) run(r *runner, w *model, h history) error {
 	r.users = map[int][]int{}
 	for i, o := range h {
@@ -127,7 +127,7 @@ func (in *injector) run(r *runner, w *model, h history) error {
 		if err := w.checkReports(false); err != nil {
 			return err
 		}
-		// With only one call failing, all is well again now, and what could not be done can be.
+		// If only one call fails, the device works again, and so must the failed operation.
 		undone := o.kind == opAlloc && w.numbers[o.block] == nil || o.kind == opEmpty || o.kind == opCompact
 		if in.last > 0 && undone && !in.rule.Onwards {
 			if err := r.step(w, o); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// takeAway takes memory from the device until only so much is left.
+// takeAway allocates memory of the device until only so much is left.
 func (w *model) reserveMemory(t testing.TB, leave int64) {
 	t.Helper()
 	free := w.available(t)
@@ -60,7 +60,7 @@ func (w *model) finish() error {
 	return w.close()
 }
 
-// close closes the allocator and checks that the device has back all that it had.
+// close closes the allocator and checks that the device has all its memory back.
 func (w *model) close() error {
 	if c, ok := mem.Find[io.Closer](w.a); ok {
 		if err := c.Close(); err != nil {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// A history is a list of operations. Any subset of it means something: an operation on a block that is not live does
+// A history is a list of operations. Every subset of it is valid: an operation on a block that is not live does
 // nothing.
 type history []op
 
-// An op is one operation. How Free is told of streams, and what waits for what, follows from what was done before it.
+// An op is one operation. The streams that Free names, and all waits, follow from the operations before.
 type op struct {
 	kind   opKind
 	block  int
@@ -37,7 +37,7 @@ const (
 	opCompact                // on stream
 )
 
-// text writes the operation as a line of a script. users are the streams that Free was told of.
+// text writes the operation as a line of a script. users are the streams that Free named.
 func (o op) text(users []int) string {
 	switch o.kind {
 	case opAlloc:
@@ -76,8 +76,8 @@ func (o op) text(users []int) string {
 	return "unknown"
 }
 
-// A generator makes histories: blocks of all sizes that live for short and long, on all streams, with the number of
-// live ones swelling and shrinking.
+// A generator makes histories: blocks of all sizes and lifetimes, on all streams, while the number of live blocks rises
+// and falls.
 type generator struct {
 	rng     *rand.Rand
 	cfg     Config
@@ -138,16 +138,17 @@ func (g *generator) op() op {
 
 func sign(n int) int { return min(1, max(-1, n)) }
 
-// some names a live block, more often a young one.
+// some returns a live block, preferably a young one.
 func (g *generator) some() int {
 	n := len(g.live)
 	return g.live[n-1-min(g.rng.IntN(n), g.rng.IntN(n))]
 }
 
-// stream favours the first ones, so that streams have much and little to do.
+// stream returns a stream, preferably one of the first, so that some streams are busy and others idle.
 func (g *generator) stream() int { return min(g.rng.IntN(g.cfg.Streams), g.rng.IntN(g.cfg.Streams)) }
 
-// size is a few bytes, or even on a logarithmic scale, or next to a round number, or one of a few that come again.
+// size returns a few bytes, a size uniform on a logarithmic scale, a size next to a round number, or one of a few sizes
+// that recur.
 func (g *generator) size() int64 {
 	scale := 1
 	for int64(1)<<scale < g.cfg.MaxBlock {

@@ -1,26 +1,12 @@
-// Package memtest is the suite that every allocator passes: what the doc comments of package mem promise, as tests.
+// Package memtest is the conformance suite of allocators: it tests what package mem's documentation promises.
 //
-// An allocator's own test calls Run with functions that open a device and make an allocator on it. The suite keeps a
-// model of what the allocator was asked and holds it against what happens:
+// An allocator's test calls [Run] with functions that open a device and make an allocator on it. The suite covers
+// sizes, misuse, streams, statistics, exhaustion, moving blocks, concurrent use, random histories, and driver calls
+// that fail. A failing random history is shrunk, and printed as a script. Except for the tests of concurrent use, which
+// are for the race detector, the suite runs in one goroutine and depends on nothing but Config; a device that works in
+// the background makes addresses vary from run to run.
 //
-//   - world: a device, an allocator and the model beside it. The model knows which bytes are whose (no two live blocks
-//     overlap), fills every block with a pattern of its own, and looks at the contents through the device, in stream
-//     order, before the block goes back. It orders its own work on several streams with marks, and tells Free of
-//     every stream whose work nothing else has ordered. A device that checks accesses, as driver/sim does, so reports
-//     every way in which the allocator hands memory out too early.
-//   - agree: the statistics, the snapshot and the model say the same (mem.StatsReporter, mem.Snapshotter).
-//   - history: a list of operations, random but from a seed, that means something from any subset of it, because an
-//     operation on a block that is not live does nothing. What fails is therefore shrunk by leaving operations out,
-//     and printed as a script.
-//   - moves: holders of blocks that the allocator moves, if it does. They follow in the model, say which streams use their
-//     blocks, and refuse at times.
-//   - fault: every driver call that the allocator makes fails once, for every n, with a device that is otherwise well.
-//
-// Apart from what checks concurrent use, which is for the race detector, everything runs in one goroutine and depends
-// on nothing but Config. A device that does work in the background makes marks, and so addresses, vary from run to run;
-// what is checked holds all the same.
-//
-// It does not check speed, nor where an allocator puts a block: that is the allocator's own affair.
+// The suite does not test speed, nor where an allocator places a block.
 package memtest
 
 import (
@@ -31,14 +17,28 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Config says what the suite tests, and how much.
+// Design. The suite keeps a model of the requests and compares it with the allocator:
+//
+//   - world: a device, an allocator and the model. The model knows the owner of each byte (live blocks do not overlap),
+//     fills every block with a pattern of its own, and reads the contents through the device, in stream order, before it
+//     frees the block. It orders its own work on several streams with marks, and names in Free every stream whose work
+//     nothing else has ordered. A device that checks accesses, as driver/sim does, so reports every way in which the
+//     allocator returns memory too early.
+//   - agree: the statistics, the snapshot and the model are equal (mem.StatsReporter, mem.Snapshotter).
+//   - history: a list of random operations from a seed. Every subset of it is valid, because an operation on a block that
+//     is not live does nothing; so shrinking leaves operations out.
+//   - moves: owners of blocks, for allocators that move blocks. They follow in the model, name the streams that use their
+//     blocks, and sometimes refuse.
+//   - fault: every driver call that the allocator makes fails once, for every n, on a device that otherwise works.
+
+// Config describes the allocator to test, and how long.
 type Config struct {
-	// Device opens a fresh device. The suite closes it. A device that stops whoever syncs with work that is held back
-	// will not do: in driver/sim a Sync forces what it waits for.
+	// Device opens a new device, which the suite closes. A Sync must not wait for held work for ever: in driver/sim it
+	// forces the work that it waits for.
 	Device func(t testing.TB) driver.Device
 
-	// New makes an allocator on a device. It gives back what it holds, and what it made the device with, when an
-	// io.Closer is closed or, if it is none, when t's cleanups run. All blocks have been freed by then.
+	// New makes an allocator on a device. The allocator returns all memory to the device when it is closed, if it is an
+	// io.Closer, or else when t's cleanups run. All blocks have been freed by then.
 	New func(t testing.TB, dev driver.Device) mem.Allocator
 
 	Alignment int64 // bytes: every block's address is a multiple of it; 0 is 256, as CUDA's are
@@ -50,12 +50,11 @@ type Config struct {
 	Seed     uint64 // of the first of them; the others follow
 	FaultOps int    // operations of each history in which every driver call fails in turn; 0 is 60
 
-	// Reserved is how many bytes of the device the allocator keeps until it is closed, once it has been used and its
-	// cache is empty.
+	// Reserved is the number of bytes that a used allocator with an empty cache keeps until it is closed.
 	Reserved int64
 
-	// Waits says that the allocator itself makes a stream wait for others that still use a block's memory, so that it
-	// may hand the memory out before they are done.
+	// Waits is true if the allocator makes a stream wait for others that still use a block's memory, and so may return
+	// that memory before they are done.
 	Waits bool
 
 	scarce bool // any request may find no room

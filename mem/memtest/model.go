@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A world is a device, an allocator on it, and the model of what the allocator was asked. Its methods return an error
-// if the allocator (or the device) did what it must not. One goroutine at a time.
+// A world is a device, an allocator on it, and the model of the requests. Its methods return an error if the allocator
+// or the device broke its contract. It is for one goroutine at a time.
 type model struct {
 	cfg         Config
 	dev         driver.Device
@@ -111,7 +111,7 @@ func (w *model) available(t testing.TB) int64 {
 	return free
 }
 
-// alloc asks for a block, checks that it is one, and fills it. An *allocError is the allocator's own error.
+// alloc allocates a block, checks it, and fills it. An *allocError is the error of Alloc.
 func (w *model) alloc(number, stream int, size int64) (*block, error) {
 	mb, err := w.rawAlloc(stream, size)
 	if err != nil {
@@ -137,12 +137,12 @@ func (w *model) rawAlloc(stream int, size int64) (mb mem.Block, err error) {
 	return mb, nil
 }
 
-// An allocError is an error of Alloc, which may be all right.
+// An allocError is an error of Alloc, which may be legitimate.
 type allocError struct{ error }
 
 func (e *allocError) Unwrap() error { return e.error }
 
-// adopt puts a new block into the model, and checks that it is one.
+// adopt adds a new block to the model, and checks it.
 func (w *model) add(b *block) error {
 	switch {
 	case b.Ptr == 0:
@@ -160,7 +160,7 @@ func (w *model) add(b *block) error {
 	return nil
 }
 
-// place lists a block by its address, and checks that it may lie there.
+// place lists a block by its address, and checks that it overlaps no other.
 func (w *model) list(b *block) error {
 	if unit := w.cfg.Alignment; b.Ptr%driver.Pointer(unit) != 0 {
 		return fmt.Errorf("%v, which is no multiple of %d", b, unit)
@@ -182,7 +182,7 @@ func (w *model) list(b *block) error {
 	return nil
 }
 
-// fill writes the block's pattern over all of it on a stream.
+// fill writes the block's pattern to the whole block on a stream.
 func (w *model) fill(b *block, stream int) error {
 	s := w.streams[stream]
 	for _, u := range b.uses {
@@ -206,7 +206,7 @@ func (w *model) rewrite(b *block, stream int) error {
 	return w.fill(b, stream)
 }
 
-// check looks at the block's contents on a stream.
+// check samples the block's contents on a stream.
 func (w *model) check(b *block, stream int, why string) error {
 	if w.samples.full() {
 		if err := w.sync(); err != nil {
@@ -239,7 +239,7 @@ func (w *model) check(b *block, stream int, why string) error {
 	return nil
 }
 
-// join makes the block's own stream wait for all work on it, so that Free need not be told of other streams.
+// join makes the block's own stream wait for all work on the block, so that Free need not name other streams.
 func (w *model) join(b *block) error {
 	s := w.streams[b.owner]
 	for _, u := range b.uses {
@@ -250,12 +250,12 @@ func (w *model) join(b *block) error {
 		}
 	}
 	m, err := s.Mark()
-	// A later read on another stream waits for the writer, which from now on is as good as the owner.
+	// A later read on another stream waits for the writer, which now takes the place of the owner.
 	b.writer, b.uses = b.owner, append(b.uses[:0], use{b.owner, m})
 	return err
 }
 
-// users returns the streams that Free has to be told of.
+// users returns the streams that Free must name.
 func (w *model) users(b *block) []int {
 	var out []int
 	for _, u := range b.uses {
@@ -267,7 +267,7 @@ func (w *model) users(b *block) []int {
 	return out
 }
 
-// free looks at the block a last time, on the stream that wrote it, and gives it back.
+// free samples the block a last time, on the stream that wrote it, and frees it.
 func (w *model) free(b *block) error {
 	if err := w.check(b, b.writer, "before its free"); err != nil {
 		return err
@@ -280,20 +280,20 @@ func (w *model) free(b *block) error {
 	return w.call(func() { w.a.Free(b.Block, used...) })
 }
 
-// displace takes a block off the list.
+// displace removes a block from the list.
 func (w *model) unlist(b *block) {
 	i, _ := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
 	w.live = slices.Delete(w.live, i, i+1)
 }
 
-// forget takes the block out of the model.
+// forget removes the block from the model.
 func (w *model) remove(b *block) {
 	w.unlist(b)
 	delete(w.numbers, b.number)
 	w.size -= b.Size
 }
 
-// sync waits for all streams and looks at the evidence.
+// sync waits for all streams and compares the samples.
 func (w *model) sync() error {
 	if err := syncAll(w.streams); err != nil {
 		return err
@@ -303,8 +303,8 @@ func (w *model) sync() error {
 
 func (w *model) syncOne(stream int) error { return w.streams[stream].Sync(context.Background()) }
 
-// hold keeps a stream's work from being done until it is resumed or somebody waits for it. It reports whether the
-// device can do that.
+// hold keeps a stream's work from running until the stream is resumed or waited for. It reports whether the device
+// supports that.
 func (w *model) hold(stream int, on bool) bool {
 	if w.sim == nil || w.held[stream] == on {
 		return w.sim != nil

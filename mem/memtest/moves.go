@@ -14,8 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// checkMoves: an allocator that moves blocks asks each holder first, waits for the streams that it names, brings all
-// bytes along, and says where they are. One that moves none keeps no holder (mem/move.go).
+// checkMoves: an allocator that moves blocks asks each holder first, waits for the streams that it names, copies all
+// bytes, and tells the holder the new address. An allocator that moves nothing keeps no holder (mem/move.go).
 func checkMoves(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	b := w.mustAlloc(t, 0, min(4096, cfg.MaxBlock))
@@ -57,13 +57,13 @@ func checkMoves(t testing.TB, cfg Config) {
 	checkMovesConcurrently(t, cfg)
 }
 
-// probe asks for a block to be movable, with a holder that nobody else has.
+// probe calls Movable for a block, with a holder of its own.
 func (w *model) probe(b *block) (bool, weak.Pointer[testHolder]) {
 	h := &testHolder{w: w, b: b}
 	return mem.Movable(w.a, b.Block, h), weak.Make(h)
 }
 
-// slide makes holes on all streams, and has them closed while the streams that use the blocks are busy.
+// slide makes holes on all streams, and compacts while the streams that use the blocks are busy.
 func (w *model) slide(t testing.TB) {
 	for round := range 4 {
 		var blocks []*block
@@ -101,7 +101,7 @@ func (w *model) slide(t testing.TB) {
 				b.toggleRefuse()
 			}
 		}
-		must(t, w.compact(0)) // nobody refuses, nothing is pending: the free memory is one hole
+		must(t, w.compact(0)) // no holder refuses, nothing is pending: the free memory is one hole
 		must(t, w.checkReports(true))
 		for len(w.live) > 4 {
 			must(t, w.free(w.live[0]))
@@ -165,14 +165,14 @@ func (h *testHolder) EndMove(b mem.Block, s driver.Stream) {
 	}
 }
 
-// complain keeps the first thing that goes wrong, for the end of the call.
+// complain records the first failure, for the end of the call.
 func (w *model) recordError(err error) {
 	if w.firstError == nil {
 		w.firstError = err
 	}
 }
 
-// call runs a call of the allocator, and lets the model follow the blocks that it moved.
+// call runs a call of the allocator, and updates the model with the blocks that it moved.
 func (w *model) call(f func()) error {
 	w.callWrapper(f)
 	landed := w.moved
@@ -188,8 +188,8 @@ func (w *model) call(f func()) error {
 	return w.firstError
 }
 
-// follow makes later work on a block that was moved wait for what moved it, and for nothing else: the allocator has
-// waited for what came before.
+// follow makes later work on a moved block wait for the stream that moved it, and for nothing else: the allocator has
+// waited for earlier work.
 func (h *testHolder) follow() error {
 	m, err := h.on.Mark()
 	if err != nil {
@@ -209,7 +209,7 @@ func (h *testHolder) follow() error {
 	return nil
 }
 
-// movable lets a block be moved.
+// movable permits a block to be moved.
 func (w *model) movable(b *block) error {
 	if b.holder != nil {
 		return nil
@@ -225,15 +225,15 @@ func (w *model) movable(b *block) error {
 	return nil
 }
 
-// refuse makes the holder, if there is one, say no from now on, or yes again.
+// refuse makes the holder, if there is one, refuse moves from now on, or permit them again.
 func (b *block) toggleRefuse() {
 	if b.holder != nil {
 		b.holder.refuses = !b.holder.refuses
 	}
 }
 
-// compact has the allocator compact, if it can, and checks that it waits for nothing, and that what is free is one hole
-// if it may be.
+// compact compacts the allocator, if it can, and checks that it waits for nothing, and that the free memory is one hole
+// if the holders permit it.
 func (w *model) compact(stream int) error {
 	c, ok := mem.Find[mem.Compactor](w.a)
 	if !ok {
@@ -261,7 +261,7 @@ func (w *model) compact(stream int) error {
 	return err
 }
 
-// heldBack returns how many pieces of work each stream that is held has left.
+// heldBack returns the number of pieces of work that each held stream has left.
 func (w *model) heldBack() map[int]int {
 	out := map[int]int{}
 	for s, held := range w.held {
@@ -272,7 +272,7 @@ func (w *model) heldBack() map[int]int {
 	return out
 }
 
-// oneHole checks that the free blocks of each segment are neighbours, unless others are yet to become free there.
+// oneHole checks that the free blocks of each segment are neighbours, unless frees are pending there.
 func (w *model) oneHole() error {
 	snapshotter, ok := mem.Find[mem.Snapshotter](w.a)
 	if !ok {
@@ -293,7 +293,7 @@ func (w *model) oneHole() error {
 	return nil
 }
 
-// generateMoves is generate for blocks of which most may be moved, most of the time.
+// generateMoves is generate with blocks of which most may be moved, most of the time.
 func generateMoves(cfg Config, seed uint64, n, maxLive int) history {
 	rng := rand.New(rand.NewPCG(seed, 0x6d6f7665))
 	var h history

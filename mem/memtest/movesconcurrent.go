@@ -91,7 +91,7 @@ type mover struct {
 	err   error // of EndMove
 }
 
-// BeginMove implements mem.Holder. A mover that is at work says no: it may be what the caller waits for.
+// BeginMove implements mem.Holder. A busy mover refuses: the caller may be waiting for it.
 func (n *mover) BeginMove() ([]driver.Stream, bool) {
 	if !n.mu.TryLock() {
 		return nil, false
@@ -137,7 +137,7 @@ func (n *mover) read() error {
 	return n.err
 }
 
-// leave frees the block: from here on its holder says no.
+// leave frees the block. Its holder refuses moves from here on.
 func (n *mover) free(a mem.Allocator) error {
 	err := n.read()
 	n.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// checkRandom runs random histories, the odd ones with so little memory that requests fail.
+// checkRandom runs random histories; the odd ones have so little memory that requests fail.
 func checkRandom(t testing.TB, cfg Config) {
 	for i := range cfg.Seeds {
 		cfg := cfg
@@ -23,7 +23,7 @@ func checkRandom(t testing.TB, cfg Config) {
 	}
 }
 
-// A failure is a history that went wrong.
+// A failure is a history that failed.
 type failure struct {
 	at     int    // index of the operation, or the length of the history if it was after the last
 	script string // the operations up to there that did something, as they went
@@ -46,7 +46,7 @@ func (h history) run(t testing.TB, cfg Config, tight bool) *failure {
 	return &failure{at: r.at, script: r.script(h), reason: reason}
 }
 
-// A runner runs histories and remembers how far it came.
+// A runner runs a history and records its progress.
 type runner struct {
 	at       int
 	done     []int         // operations that did something
@@ -125,8 +125,8 @@ func (r *runner) step(w *model, o op) error {
 	return nil
 }
 
-// mayRunOut reports whether a request may find no room. Cutting memory up badly is no breach of any promise, so with
-// little memory any may.
+// mayRunOut reports whether a request may fail for lack of memory. Fragmentation breaks no promise, so with little
+// memory any request may.
 func (w *model) mayRunOut(size int64) bool {
 	free, _, err := w.dev.Available()
 	return w.tight || err == nil && size > free/4
@@ -138,7 +138,7 @@ func (w *model) resetPeaks() {
 	}
 }
 
-// script writes the operations that did something, up to the one that failed.
+// script writes the effective operations, up to the failed one.
 func (r *runner) script(h history) string {
 	var text strings.Builder
 	for _, i := range r.done {

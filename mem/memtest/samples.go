@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Evidence is memory beside the allocator's where samples of blocks are copied in stream order, to be looked at once
-// the streams are done. Looking at a block directly would wait for its stream, and so hide what happens when nobody
+// Evidence is memory outside the allocator for samples of blocks. Samples are copied in stream order, and compared once
+// the streams are done. Reading a block directly would wait for its stream, and so hide errors that occur without
 // waits.
 type samples struct {
 	base    driver.Pointer
@@ -22,7 +22,7 @@ const (
 	samplesLen = sampleSize * maxSamples
 )
 
-// A sample is what a piece of a block ought to be.
+// A sample is a copied piece of a block with its expected contents.
 type sample struct {
 	block *block
 	ptr   driver.Pointer
@@ -31,7 +31,7 @@ type sample struct {
 	why   string
 }
 
-// full reports whether there may be no room for another block's samples.
+// full reports whether there may be no space for another block's samples.
 func (e *samples) full() bool { return len(e.samples) > maxSamples-8 }
 
 // take queues copies of pieces of b on s: all of a small block, the beginning, the middle and the end of a larger one.
@@ -42,7 +42,7 @@ func (e *samples) sample(s driver.Stream, b *block, why string) error {
 			offsets = append(offsets, at)
 		}
 	} else {
-		// The middle moves with the pattern, so that many blocks are looked at in many places.
+		// The middle depends on the pattern, so that many blocks are sampled at many places.
 		middle := sampleSize + (b.Size-3*sampleSize)*int64(b.pattern)/256
 		offsets = []int64{0, middle, b.Size - sampleSize}
 	}
@@ -58,7 +58,7 @@ func (e *samples) sample(s driver.Stream, b *block, why string) error {
 	return nil
 }
 
-// look compares the samples with what they ought to be, and forgets them. All streams must be done.
+// look compares the samples with the expected contents, and drops them. All streams must be done.
 func (e *samples) compare(s driver.Stream) error {
 	n := len(e.samples) * sampleSize
 	if n == 0 {
@@ -67,7 +67,7 @@ func (e *samples) compare(s driver.Stream) error {
 	if e.read == nil {
 		e.read = make([]byte, samplesLen)
 	}
-	// Only what was written may be read.
+	// Read only written bytes.
 	for i := 0; i < len(e.samples); {
 		end := i
 		for end < len(e.samples) && (end == i || e.samples[end-1].n == sampleSize) {

@@ -8,13 +8,13 @@ import (
 // maxRuns bounds the work of shrink.
 const maxRuns = 3000
 
-// shrink leaves out operations for as long as the history still fails, in any way, and then makes its sizes and streams
-// simpler. It returns a report of the shortest history found.
+// shrink leaves out operations as long as the history still fails, in any way, then simplifies sizes and streams. It
+// returns a report of the shortest history found.
 func shrink(h history, run func(history) *failure, f *failure) string {
 	from := len(h)
 	s := shrinker{best: h, failure: f, try: run}
 	s.accept(h, f)
-	// Halves first, then quarters, and so on to single operations; and again while that finds anything.
+	// Halves first, then quarters, down to single operations; repeated while anything can be left out.
 	for part := max(1, len(s.best)/2); ; {
 		before := len(s.best)
 		for at := 0; at < len(s.best) && s.runs < maxRuns; {
@@ -40,12 +40,12 @@ type shrinker struct {
 	runs    int
 }
 
-// accept takes a history that fails as the best so far, without what comes after the failure.
+// accept makes a failing history the best so far, up to the failure.
 func (s *shrinker) accept(h history, f *failure) {
 	s.best, s.failure = h[:min(len(h), f.at+1)], f
 }
 
-// attempt accepts h if it fails too.
+// attempt accepts h if it fails, too.
 func (s *shrinker) attempt(h history) bool {
 	s.runs++
 	f := s.try(h)

@@ -14,7 +14,7 @@ import (
 )
 
 // A slider is the plainest allocator that moves blocks: one segment of all the memory there is, first fit, and a place
-// aside through which blocks are moved that would land on themselves. Whoever gets memory, or moves a block, waits for all
+// aside through which blocks are moved that would land on themselves. A request, or a move, waits for all
 // work on all memory that was given back before. It can be built with one of several bugs.
 type slider struct {
 	dev driver.Device
@@ -61,7 +61,7 @@ const (
 	landsTwice     moveBug = "a block lands twice"
 	neverLands     moveBug = "a block that need not move does not land"
 	overridesNo    moveBug = "a block is moved though its holder says no"
-	takesUnmovable moveBug = "a block is moved that nobody let it move"
+	takesUnmovable moveBug = "a block is moved without permission"
 	leavesHole     moveBug = "the last block is not moved"
 	waits          moveBug = "compaction waits for the stream"
 	ignoresErrors  moveBug = "a copy that fails is taken for done"

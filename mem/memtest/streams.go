@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// checkUsedStreams: a block that other streams use when it is freed keeps its contents until they are done. Streams may
-// be named twice, the block's own among them, and ones that never touched it (behaviours 28, 30, 34).
+// checkUsedStreams: a block that other streams use when it is freed keeps its contents until they are done. Free may
+// name a stream twice, the block's own stream, and streams that never used it (behaviours 28, 30, 34).
 func checkUsedStreams(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	for round := range 12 {
@@ -42,8 +42,8 @@ func checkUsedStreams(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkUsedByMany: a block that several streams read is not handed out before the last of them is done, in whatever
-// order they finish (behaviour 35).
+// checkUsedByMany: a block that several streams read is not reused before the last of them is done, in whatever order
+// they finish (behaviour 35).
 func checkUsedByMany(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	for last := 1; last < cfg.Streams; last++ {
@@ -72,8 +72,8 @@ func checkUsedByMany(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkReuseWhileHeld: work of the block's own stream needs no waiting for: the block may come back at once, on that
-// stream, while its work is still queued; and on another stream only once it is done.
+// checkReuseWhileHeld: the block's own stream may reuse it at once, while its work is still queued; another stream only
+// once that work is done.
 func checkReuseWhileHeld(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	for s := range cfg.Streams {
@@ -102,8 +102,8 @@ func checkReuseWhileHeld(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// checkManyStreams: with more streams than a word has bits, random histories hold as they do with few. An allocator
-// that makes streams wait makes none wait for memory that it alone has used.
+// checkManyStreams: random histories pass with more streams than a word has bits. An allocator that makes streams wait
+// makes no stream wait for memory that only this stream has used.
 func checkManyStreams(t testing.TB, cfg Config) {
 	const many = 200
 	cfg.Streams = max(cfg.Streams, many)
@@ -156,8 +156,8 @@ func log2(n int64) int {
 	return e
 }
 
-// checkStatistics: alloc and free move the counters and end at the baseline; peaks and accumulated counters are reset
-// (behaviours 1, 2, 10, 12).
+// checkStatistics: alloc and free change the counters, which end at the baseline; peaks and accumulated counters can be
+// reset (behaviours 1, 2, 10, 12).
 func checkStatistics(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	r, ok := mem.Find[mem.StatsReporter](w.a)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A scratch stands in for a test that may fail without failing the one that started it: a history that is run again and
-// again while it is shrunk. The rest is the real test's.
+// A scratch is a testing.TB whose failure does not fail the real test, for histories that run many times while they are
+// shrunk. Other methods are those of the real test.
 type scratch struct {
 	testing.TB
 	mu       sync.Mutex
@@ -19,8 +19,8 @@ type scratch struct {
 	cleanups []func()
 }
 
-// try runs f as though it were a test, its cleanups too, and returns what went wrong: what it reported, or its panic.
-// Empty means that it passed.
+// try runs f as a test, with its cleanups, and returns its failure reports or its panic as text. Empty means that it
+// passed.
 func try(parent testing.TB, f func(testing.TB)) string {
 	s := &scratch{TB: parent}
 	s.guard(func() { f(s) })
@@ -48,7 +48,7 @@ func (s *scratch) guard(f func()) {
 	<-done
 }
 
-// clean runs the cleanups that are registered so far, the last one first.
+// clean runs the registered cleanups, the last one first.
 func (s *scratch) clean() {
 	for {
 		s.mu.Lock()
