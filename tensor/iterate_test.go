@@ -22,8 +22,8 @@ func simPlace(t *testing.T) (*tensor.Place, *fault.Device) {
 }
 
 func TestValuesAreTheElementsRowByRow(t *testing.T) {
-	host, done := openHost()
-	defer done()
+	host := openHost()
+	defer host.Close()
 	device, _ := simPlace(t)
 	for _, p := range []*tensor.Place{host, device} {
 		x := tensor.Must(tensor.FromSlice(p, numbers(600*1000), 3, 200, 1000)) // more than a piece
@@ -135,8 +135,8 @@ func TestValuesTellWhatFailed(t *testing.T) {
 }
 
 func TestAlong(t *testing.T) {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, numbers(6), 2, 3))
 	defer x.Release()
 	columns, err := x.Along(-1)
@@ -162,8 +162,8 @@ func TestAlong(t *testing.T) {
 }
 
 func BenchmarkViews(b *testing.B) {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, numbers(24), 4, 6))
 	defer x.Release()
 	for name, f := range map[string]func(){
@@ -182,8 +182,8 @@ func BenchmarkViews(b *testing.B) {
 }
 
 func BenchmarkValues(b *testing.B) {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, numbers(1<<20), 1<<10, 1<<10))
 	defer x.Release()
 	for name, v := range map[string]*tensor.Tensor{"Contiguous": x, "Transposed": x.T()} {

@@ -406,8 +406,8 @@ func TestReleaseAndReclaimAtOnce(t *testing.T) {
 
 // A tensor that is read by its last statement must not be taken for dropped before that is done.
 func TestReadOfWhatIsDropped(t *testing.T) {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	alloc := layer.NewLimiter(p.Allocator(), 1<<20)
 	small := tensor.NewPlace(tensor.Config{Device: p.Device(), Allocator: alloc, Backend: p.Backend()})
 	var group sync.WaitGroup

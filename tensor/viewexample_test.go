@@ -5,30 +5,19 @@ import (
 	"fmt"
 	"slices"
 
-	computehost "github.com/ashlar-go/ashlar/compute/host"
-	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/compute"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
-	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// openHost returns a place on the host that computes, and what closes it.
-func openHost() (*tensor.Place, func()) {
-	dev, err := host.Open(host.Options{Total: 256 << 20})
+// openHost returns a place on the host.
+func openHost() *tensor.Place {
+	p, err := compute.Open("host")
 	if err != nil {
 		panic(err)
 	}
-	alloc, err := caching.New(dev, caching.Default())
-	if err != nil {
-		panic(err)
-	}
-	b := computehost.New(dev, computehost.Options{})
-	p := tensor.NewPlace(tensor.Config{Device: dev, Allocator: alloc, Backend: b})
-	return p, func() {
-		if err := errors.Join(p.Close(), b.Close(), alloc.Close(), dev.Close()); err != nil {
-			panic(err)
-		}
-	}
+	return p
 }
 
 // numbers are 0, 1, 2, ...
@@ -41,8 +30,8 @@ func numbers(n int) []float32 {
 }
 
 func ExampleTensor_Slice() {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, numbers(24), 4, 6))
 	defer x.Release()
 	for _, ranges := range [][]tensor.Range{
@@ -65,8 +54,8 @@ func ExampleTensor_Slice() {
 }
 
 func ExampleTensor_Reshape() {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, numbers(6), 2, 3))
 	defer x.Release()
 	fmt.Println(tensor.Must(x.Reshape(3, -1)).Shape())
@@ -84,8 +73,8 @@ func ExampleTensor_Reshape() {
 }
 
 func ExampleView() {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	data := []float64{1, 2, 3, 4, 5, 6}
 	x := tensor.Must(tensor.View(p, data, 2, 3))
 	defer x.Release()
@@ -95,8 +84,8 @@ func ExampleView() {
 }
 
 func ExampleAll() {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, []int32{1, 2, 3, 4}, 2, 2))
 	defer x.Release()
 	elements, failed := tensor.All[int32](x.T())
@@ -114,8 +103,8 @@ func ExampleAll() {
 }
 
 func ExampleTensor_ViewAs() {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, []complex64{1 + 2i, 3 + 4i}))
 	defer x.Release()
 	pairs := tensor.Must(tensor.Must(x.Unsqueeze(-1)).ViewAs(dtype.Float32))

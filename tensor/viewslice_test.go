@@ -15,8 +15,8 @@ import (
 type celsius float32
 
 func TestViewsOfGoSlices(t *testing.T) {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	data := []celsius{0, 1, 2, 3, 4, 5}
 	x, err := tensor.View(p, data, 2, 3)
 	if err != nil || !x.Owns() || x.Storage().Owners() != 1 || x.DType() != dtype.Float32 || x.Pointer() != 0 {

@@ -9,8 +9,8 @@ import (
 )
 
 func TestViewAsReadsTheSameBytes(t *testing.T) {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, []float32{1, -2, 0.5, 3}, 2, 2))
 	defer x.Release()
 	words, err := tensor.ToSlice[uint32](tensor.Must(x.T().ViewAs(dtype.Uint32)))
@@ -58,8 +58,8 @@ func TestViewAsReadsTheSameBytes(t *testing.T) {
 }
 
 func TestPartsOfComplexNumbers(t *testing.T) {
-	p, done := openHost()
-	defer done()
+	p := openHost()
+	defer p.Close()
 	x := tensor.Must(tensor.FromSlice(p, []complex128{1 + 2i, 3 + 4i, 5 + 6i, 7 + 8i}, 2, 2))
 	defer x.Release()
 	v := tensor.Must(x.Slice(tensor.Whole.By(-1), tensor.Index(1)))

@@ -8,10 +8,11 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// canCall says that C deleters can be called.
+// canCall reports whether this build can call C deleters.
 const canCall = true
 
-// deleter returns the C function that deletes exports. There is one for all of them: such functions are never given back.
+// deleter returns the C function that deletes exports. One function serves all of them, since such functions are never
+// freed.
 var deleter = sync.OnceValue(func() uintptr {
 	return purego.NewCallback(func(self uintptr) { deleteExport(self) })
 })

@@ -1,30 +1,27 @@
-// Package dlpack passes tensors to and from other libraries in the same process, without a copy: DLPack,
-// https://dmlc.github.io/dlpack, the structures that PyTorch, numpy, JAX, CuPy and others exchange.
+// Package dlpack exchanges tensors with other libraries in the same process, without a copy, by DLPack
+// (https://dmlc.github.io/dlpack), the structures of PyTorch, NumPy, JAX, CuPy and others.
 //
-// # Structures
-//
-// Those of version 1.1 (and of every 1.x, which differ in enumerations alone), with C's layout to the byte, and the older
-// one without a version, which many libraries still speak. Pointers in them are numbers here: what they point to is
-// another's, or is kept elsewhere.
+// The structures are those of version 1.1, which other 1.x versions extend only by enumerations, with C's layout, and
+// the older DLManagedTensor without a version, which many libraries still use. Their pointers are Go uintptrs.
 //
 // # Ownership
 //
-// A structure has a deleter, which its consumer calls once, when it needs the memory no more. Export makes one whose tensor
-// keeps its storage until then. Import takes one over: its deleter is called when the last owner of the tensor is gone and
-// the streams that used it are done; at once if the import fails.
+// A structure has a deleter, which its consumer calls once, when it no longer needs the memory. [Export] returns a
+// structure that keeps the tensor's storage until then. [Import] takes ownership of a structure. It calls the deleter
+// after the last owner has released the tensor and the streams that used it are done, or at once if the import fails.
 //
-// Deleters are C functions. Where Go code can be called by C (Linux on amd64 and arm64, without the build tag nocuda) one C
-// function serves all exports, which it tells apart by their addresses; elsewhere an exported structure has none, can be
-// imported again in this process, and its other users call Delete.
+// Deleters are C functions. On Linux on amd64 and arm64, without the build tag nocuda, one C function serves all
+// exports and identifies each by its address. Elsewhere an exported structure has no deleter: it can be imported in
+// this process, and other users call Delete.
 //
 // # Order of work
 //
-// The structures know no streams. Export waits until the elements are there; a consumer calls the deleter when its own work
-// is done. Who imports waits for the producer's work first.
+// The structures have no streams. Export waits until the elements are written; a consumer calls the deleter after its
+// own work is done. Before Import, the caller waits for the producer's work.
 //
 // # Read-only memory
 //
-// A tensor can always be written to. So what is flagged read-only is copied by Import and given back at once.
+// Tensors are always writable, so Import copies memory that is flagged read-only and then calls the deleter at once.
 package dlpack
 
 import (
@@ -35,17 +32,17 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// The version that Export writes. Import takes every minor one.
+// The version that Export writes. Import accepts every minor version.
 const (
 	Major = 1
 	Minor = 1
 )
 
-// Errors of Import and Export; the text says more.
+// Errors that those of Import and Export match.
 var (
 	ErrVersion = errors.New("another major version of DLPack")
 	ErrDevice  = errors.New("memory of another device")
-	ErrType    = errors.New("an element type that tensors have not")
+	ErrType    = errors.New("an element type without a dtype")
 	ErrInvalid = errors.New("not a valid DLPack tensor")
 )
 
@@ -55,7 +52,7 @@ type Version struct{ Major, Minor uint32 }
 // A DeviceType is DLDeviceType.
 type DeviceType int32
 
-// The device types that are known here.
+// The supported device types.
 const (
 	CPU      DeviceType = 1
 	CUDA     DeviceType = 2
@@ -65,13 +62,13 @@ const (
 // A Device is DLDevice.
 type Device struct {
 	Type DeviceType
-	ID   int32 // of CUDA the ordinal; of the host 0
+	ID   int32 // the ordinal of a CUDA device, 0 for the host
 }
 
 // A TypeCode is DLDataTypeCode.
 type TypeCode uint8
 
-// The type codes that are known here. Those of 8-bit floats came with version 1.1.
+// The supported type codes. Those of 8-bit floats are new in version 1.1.
 const (
 	Int          TypeCode = 0
 	UInt         TypeCode = 1
@@ -97,7 +94,7 @@ type Tensor struct {
 	NDim       int32
 	DType      DataType
 	Shape      uintptr // int64_t *, NDim of them
-	Strides    uintptr // int64_t *, in elements; NULL: row by row
+	Strides    uintptr // int64_t *, in elements; NULL: row-major
 	ByteOffset uint64
 }
 
@@ -119,26 +116,26 @@ type Managed struct {
 	Tensor  Tensor
 }
 
-// A Legacy is DLManagedTensor, of DLPack before 1.0. PyTorch's and numpy's capsules named "dltensor" hold one.
+// A Legacy is DLManagedTensor, of DLPack before 1.0. PyTorch's and NumPy's capsules named "dltensor" hold one.
 type Legacy struct {
 	Tensor  Tensor
 	Context uintptr
 	Deleter uintptr // void (*)(DLManagedTensor *); may be NULL
 }
 
-// Address returns what is handed to C.
+// Address returns the address to pass to C.
 func (m *Managed) Address() uintptr { return uintptr(unsafe.Pointer(m)) }
 
-// Address returns what is handed to C.
+// Address returns the address to pass to C.
 func (m *Legacy) Address() uintptr { return uintptr(unsafe.Pointer(m)) }
 
-// Delete does what a C consumer does by calling the deleter. It is for consumers in Go, once.
+// Delete calls the deleter, as a C consumer does. A consumer in Go calls it once.
 func (m *Managed) Delete() { remove(m.Deleter, m.Address()) }
 
-// Delete does what a C consumer does by calling the deleter. It is for consumers in Go, once.
+// Delete calls the deleter, as a C consumer does. A consumer in Go calls it once.
 func (m *Legacy) Delete() { remove(m.Deleter, m.Address()) }
 
-// typeOf returns the DLPack type of d: they have all that tensors have.
+// typeOf returns the DLPack type of d, which exists for every d.
 func typeOf(d dtype.DType) DataType {
 	t := DataType{Bits: uint8(8 * d.Size()), Lanes: 1}
 	switch {

@@ -11,10 +11,10 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// An export is a structure that some consumer has, with what its pointers point to. The registry keeps it reachable, and
-// pins keeps it where it is.
+// An export is a structure that a consumer holds, with the memory to which its pointers point. The map of exports keeps
+// it reachable, and pins keeps it from moving.
 type export struct {
-	managed Managed // one of the two is used
+	managed Managed // managed or legacy is used
 	legacy  Legacy
 	shape   [backend.MaxRank]int64
 	strides [backend.MaxRank]int64
@@ -22,15 +22,15 @@ type export struct {
 	pins    runtime.Pinner
 }
 
-// exports are those that were not deleted, by the address of the structure. mu is a leaf.
+// exports are the structures that were not yet deleted, by address. No other lock is taken while mu is held.
 var exports = struct {
 	mu   sync.Mutex
 	live map[uintptr]*export
 }{live: map[uintptr]*export{}}
 
-// Export returns a structure that looks at t's elements where they are, after waiting for the work that writes them. The
-// storage is kept until its deleter is called; t itself may be released. The error matches ErrDevice if t is neither on the
-// host nor on an NVIDIA GPU, or is the device's.
+// Export waits for the work that writes t and returns a structure over its elements. It keeps the storage until its
+// deleter is called; t itself may be released before. The error matches ErrDevice if t is neither on the host nor on an
+// NVIDIA GPU, or is the device's.
 func Export(t *tensor.Tensor) (*Managed, error) {
 	e, dl, err := prepare(t)
 	if err != nil {
@@ -42,7 +42,7 @@ func Export(t *tensor.Tensor) (*Managed, error) {
 	return &e.managed, nil
 }
 
-// ExportLegacy is Export for consumers that do not know versions.
+// ExportLegacy is Export for consumers that use DLManagedTensor.
 func ExportLegacy(t *tensor.Tensor) (*Legacy, error) {
 	e, dl, err := prepare(t)
 	if err != nil {
@@ -64,9 +64,9 @@ func prepare(t *tensor.Tensor) (*export, Tensor, error) {
 	case "cuda":
 		dl.Device = Device{CUDA, int32(info.Ordinal)}
 	default:
-		return nil, dl, fmt.Errorf("dlpack: export %s on %v, which other libraries do not know: %w", t.Brief(), p, ErrDevice)
+		return nil, dl, fmt.Errorf("dlpack: export %s on %v, a device without a DLPack type: %w", t.Brief(), p, ErrDevice)
 	}
-	t.Pin() // until its address is given away: bytes that are moved after the wait have perhaps not arrived
+	t.Pin() // until Pointer fixes the address: a move after the wait below may not have finished
 	defer t.Unpin()
 	if err := t.Use(p.Stream(), false); err != nil {
 		return nil, dl, fmt.Errorf("dlpack: export %s: %w", t.Brief(), err)
@@ -99,7 +99,7 @@ func (e *export) register(address uintptr) {
 	exports.live[address] = e
 }
 
-// deleteExport ends an export, if there is one at that address.
+// deleteExport ends the export at that address, and reports whether there was one.
 func deleteExport(address uintptr) bool {
 	exports.mu.Lock()
 	e := exports.live[address]
@@ -113,7 +113,7 @@ func deleteExport(address uintptr) bool {
 	return true
 }
 
-// remove calls the deleter of the structure at an address: of an export of this process without a detour by C.
+// remove calls the deleter of the structure at an address. For an export of this process it does so without C.
 func remove(function, address uintptr) {
 	switch {
 	case deleteExport(address) || function == 0:

@@ -12,20 +12,21 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Import returns a tensor that looks at the memory of the DLManagedTensorVersioned at address, which it takes over, whether
-// it succeeds or fails: see the package's opening. The memory must be p's device's: of the host for a place there (page-
-// locked memory too), of the GPU with p's ordinal for one on a GPU. What is flagged read-only is copied. The caller (or p's
-// scope) owns the tensor. The errors match ErrVersion, ErrDevice, ErrType or ErrInvalid;
-// or driver.ErrUnsupported if there is a C deleter and this program cannot call C: that one stays uncalled.
+// Import returns a tensor over the memory of the DLManagedTensorVersioned at address. It takes ownership of the
+// structure, also if it fails: see the package documentation. The memory must be on p's device: in the host's memory
+// (also page-locked) for a place on the host, or on the GPU with p's ordinal. Memory that is flagged read-only is
+// copied. The caller or p's scope owns the tensor. The error matches ErrVersion, ErrDevice, ErrType or ErrInvalid, or
+// driver.ErrUnsupported if the structure has a C deleter and this program cannot call C functions; the deleter is then
+// not called.
 func Import(p *tensor.Place, address uintptr) (*tensor.Tensor, error) {
 	if address == 0 {
 		return nil, fmt.Errorf("dlpack: import of NULL: %w", ErrInvalid)
 	}
 	m := (*Managed)(at(address))
-	if m.Version.Major != Major { // then nothing else may be looked at, but for the deleter, which must be called
+	if m.Version.Major != Major { // then only the deleter may be used, and must be called
 		v := m.Version
 		remove(m.Deleter, address)
-		return nil, fmt.Errorf("dlpack: import of version %d.%d, known are 1.x: %w", v.Major, v.Minor, ErrVersion)
+		return nil, fmt.Errorf("dlpack: import of version %d.%d, only 1.x is supported: %w", v.Major, v.Minor, ErrVersion)
 	}
 	return take(p, &m.Tensor, m.Flags, m.Deleter, address)
 }
@@ -39,11 +40,12 @@ func ImportLegacy(p *tensor.Place, address uintptr) (*tensor.Tensor, error) {
 	return take(p, &m.Tensor, 0, m.Deleter, address)
 }
 
-// at returns the memory at an address. It is another library's, or Go's and pinned, so it stays where it is; the detour is
-// because checkptr takes arithmetic that ends in Go's memory, which exports of this process lie in, to have begun there.
+// at returns the memory at an address, which belongs to another library or is pinned Go memory, so it does not move. It
+// converts indirectly because checkptr reports uintptr arithmetic whose result is in Go's memory, where exports of this
+// process are.
 func at(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
-// take makes a tensor of what dl describes, and calls the deleter when that is over.
+// take makes a tensor from dl, and calls the deleter when the tensor's memory is no longer used.
 func take(p *tensor.Place, dl *Tensor, flags Flags, function, address uintptr) (*tensor.Tensor, error) {
 	end := func() { remove(function, address) }
 	if function != 0 && !canCall {
@@ -68,7 +70,7 @@ func take(p *tensor.Place, dl *Tensor, flags Flags, function, address uintptr) (
 		end()
 		return nil, fmt.Errorf("dlpack: import: %w", err)
 	}
-	defer s.Release() // the tensor holds it beside
+	defer s.Release() // the tensor is an owner too
 	t, err := tensor.FromStorage(home, s, v.dtype, v.offset, v.shape, v.strides)
 	if err != nil {
 		return nil, fmt.Errorf("dlpack: import: %w", err)
@@ -80,17 +82,17 @@ func take(p *tensor.Place, dl *Tensor, flags Flags, function, address uintptr) (
 	return t.Clone(p)
 }
 
-// A view is a DLTensor that was checked: elements in memory that begins with the lowest of them.
+// A view is a checked DLTensor: its elements and the range of memory that they cover.
 type view struct {
 	dtype   dtype.DType
 	shape   []int
-	strides []int // nil: row by row
+	strides []int // nil: row-major
 	offset  int   // of the first element, in elements
 	base    uintptr
 	size    int64
 }
 
-// storage returns the memory.
+// storage returns a storage over the memory.
 func (v *view) storage(p *tensor.Place, end tensor.Deleter) (*tensor.Storage, error) {
 	if p.Device().Visible() != nil {
 		var b []byte
@@ -102,7 +104,7 @@ func (v *view) storage(p *tensor.Place, end tensor.Deleter) (*tensor.Storage, er
 	return tensor.FromPointer(p, driver.Pointer(v.base), v.size, end)
 }
 
-// describe checks a structure and returns what it says.
+// describe checks a structure and returns its contents.
 func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 	info := p.Device().Info()
 	fits := false
@@ -125,7 +127,7 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 	n := int(dl.NDim)
 	switch {
 	case n < 0 || n > backend.MaxRank:
-		return nil, wrong("%d axes, from 0 to %d are possible", n, backend.MaxRank)
+		return nil, wrong("%d axes, want 0 to %d", n, backend.MaxRank)
 	case n > 0 && dl.Shape == 0:
 		return nil, wrong("%d axes without a shape", n)
 	}
@@ -142,7 +144,7 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 	}
 	for i, length := range v.shape {
 		if elements > 0 && int64(length) > math.MaxInt64/int64(d.Size())/elements {
-			return nil, wrong("the shape %v has more elements than memory can hold, at axis %d", v.shape, i)
+			return nil, wrong("the shape %v has more elements than any memory, at axis %d", v.shape, i)
 		}
 		elements *= int64(length)
 	}
@@ -154,7 +156,7 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 		highest = 0
 		for i, stride := range numbers(dl.Strides, n) {
 			far := int64(v.shape[i] - 1)
-			const most = math.MaxInt64 / (16 * (backend.MaxRank + 1)) // so that the sums are numbers, in bytes too
+			const most = math.MaxInt64 / (16 * (backend.MaxRank + 1)) // so that the sums do not overflow, in bytes either
 			if far > 0 && (stride > most/far || stride < -most/far) {
 				return nil, wrong("a stride of %d along axis %d of the shape %v", stride, i, v.shape)
 			}
@@ -172,7 +174,7 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 	case dl.Data == 0:
 		return nil, wrong("the shape %v without memory", v.shape)
 	case dl.ByteOffset > math.MaxInt64 || first < dl.Data || v.base > first || v.base+uintptr(v.size) < v.base:
-		return nil, wrong("%d bytes at %#x+%d leave the addresses", v.size, dl.Data, dl.ByteOffset)
+		return nil, wrong("%d bytes at %#x+%d exceed the address space", v.size, dl.Data, dl.ByteOffset)
 	case v.base%uintptr(min(item, 8)) != 0:
 		return nil, wrong("%v at %#x, which is not aligned for it", d, first)
 	}

@@ -2,11 +2,11 @@
 
 package dlpack
 
-// canCall says that C deleters cannot be called.
+// canCall reports whether this build can call C deleters.
 const canCall = false
 
-// deleter returns NULL: this program has no C functions.
+// deleter returns NULL: this build has no C functions.
 func deleter() uintptr { return 0 }
 
-// callDeleter does nothing: a structure of C is refused, and its deleter stays uncalled.
+// callDeleter does nothing: Import refuses structures with a C deleter.
 func callDeleter(function, address uintptr) {}

@@ -1,16 +1,17 @@
-// Package gonum passes matrices and vectors between tensors and gonum (gonum.org/v1/gonum), by copies and, on the host,
-// without.
+// Package gonum converts matrices and vectors between tensors and Gonum (gonum.org/v1/gonum), with copies and, on the
+// host, without.
 //
-//   - From… copies gonum's to a tensor, on any device; To… copies a tensor, of any real type, to gonum's.
-//   - View… returns a tensor over gonum's memory, and As… returns gonum's over a tensor's memory: nothing is copied, and
-//     what is written to one is seen in the other. Both are for the host only.
+//   - FromMatrix and FromVector copy to a tensor on any device; ToDense and ToVector copy a tensor of any real type.
+//   - View functions return a tensor over Gonum's memory, and As functions return Gonum's types over a tensor's memory:
+//     a write to one is visible in the other. Both work on the host only.
 //
-// A tensor that is made here is an owner, released by the caller or the place's scope. What As… returns does not keep the
-// tensor's memory: it may be used until that is released, and the tensor must not be dropped before. Functions that look at
-// a tensor's memory wait for the work that writes it; who uses shared memory afterwards orders that with queued work (see
-// tensor.Place.Sync).
+// The tensors made here are owners, released by the caller or the place's scope. The results of As functions do not
+// keep the tensor's memory: they are valid until its release, and the tensor must stay reachable until then. Functions
+// that read a tensor wait for the work that writes it. A program that uses shared memory later orders this with queued
+// work (see tensor.Place.Sync).
 //
-// Matrices are float64, but for those of blas32. A tensor of a matrix has two axes, rows and columns; of a vector, one.
+// Matrices are float64, except for those of blas32. The tensor of a matrix has two axes, rows and columns; that of a
+// vector has one.
 package gonum
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// FromMatrix returns a Float64 tensor at p with a copy of m's elements. The caller (or p's scope) owns it.
+// FromMatrix returns a Float64 tensor at p with a copy of m's elements. The caller or p's scope owns it.
 func FromMatrix(p *tensor.Place, m mat.Matrix) (*tensor.Tensor, error) {
 	d, ok := m.(*mat.Dense)
 	if !ok || d.RawMatrix().Stride != d.RawMatrix().Cols {
@@ -32,7 +33,7 @@ func FromMatrix(p *tensor.Place, m mat.Matrix) (*tensor.Tensor, error) {
 	return tensor.FromSlice(p, raw.Data[:raw.Rows*raw.Cols], raw.Rows, raw.Cols)
 }
 
-// FromVector returns a Float64 tensor at p with a copy of v's elements. The caller (or p's scope) owns it.
+// FromVector returns a Float64 tensor at p with a copy of v's elements. The caller or p's scope owns it.
 func FromVector(p *tensor.Place, v mat.Vector) (*tensor.Tensor, error) {
 	data := make([]float64, v.Len())
 	for i := range data {
@@ -41,8 +42,8 @@ func FromVector(p *tensor.Place, v mat.Vector) (*tensor.Tensor, error) {
 	return tensor.FromSlice(p, data)
 }
 
-// ToDense returns a copy of a tensor with two axes, of any real type and on any device. Gonum knows no matrix with rows
-// but no columns, or the other way round: that is an error.
+// ToDense returns a copy of a tensor with two axes, of any real type and on any device. A matrix in which only one of
+// rows and columns is 0 is an error, since Gonum has none.
 func ToDense(t *tensor.Tensor) (*mat.Dense, error) {
 	if t.Rank() != 2 {
 		return nil, refuse("ToDense", t, "a matrix has two axes")
@@ -76,7 +77,7 @@ func ToVector(t *tensor.Tensor) (*mat.VecDense, error) {
 	return mat.NewVecDense(len(data), data), nil
 }
 
-// float64s returns the elements of t, row by row.
+// float64s returns the elements of t, in row-major order.
 func float64s(call string, t *tensor.Tensor) ([]float64, error) {
 	if t.DType().IsComplex() {
 		return nil, refuse(call, t, "its numbers are complex: take Real or Imag")

@@ -11,24 +11,24 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// ViewMatrix returns a tensor over the memory of a matrix that shows its own, as *mat.Dense does. p is on the host.
+// ViewMatrix returns a tensor over the memory of a matrix, such as a *mat.Dense. p must be on the host.
 func ViewMatrix(p *tensor.Place, m mat.RawMatrixer) (*tensor.Tensor, error) {
 	return ViewGeneral64(p, m.RawMatrix())
 }
 
-// ViewVector returns a tensor over the memory of a vector that shows its own, as *mat.VecDense does. p is on the host. An
-// increment below 0 runs backwards from the end, as in BLAS.
+// ViewVector returns a tensor over the memory of a vector, such as a *mat.VecDense. p must be on the host. A negative
+// increment runs backwards from the end, as in BLAS.
 func ViewVector(p *tensor.Place, v mat.RawVectorer) (*tensor.Tensor, error) {
 	raw := v.RawVector()
 	return tensor.ViewStrided(p, raw.Data, max(0, (1-raw.N)*raw.Inc), []int{raw.N}, []int{raw.Inc})
 }
 
-// ViewGeneral64 returns a tensor over the memory of a matrix of blas64. p is on the host.
+// ViewGeneral64 returns a tensor over the memory of a blas64 matrix. p must be on the host.
 func ViewGeneral64(p *tensor.Place, g blas64.General) (*tensor.Tensor, error) {
 	return view(p, g.Data, g.Rows, g.Cols, g.Stride)
 }
 
-// ViewGeneral32 returns a tensor over the memory of a matrix of blas32. p is on the host.
+// ViewGeneral32 returns a tensor over the memory of a blas32 matrix. p must be on the host.
 func ViewGeneral32(p *tensor.Place, g blas32.General) (*tensor.Tensor, error) {
 	return view(p, g.Data, g.Rows, g.Cols, g.Stride)
 }
@@ -40,8 +40,8 @@ func view[T float32 | float64](p *tensor.Place, data []T, rows, cols, stride int
 	return tensor.ViewStrided(p, data, 0, []int{rows, cols}, []int{stride, 1})
 }
 
-// AsGeneral64 returns t's memory, on the host, as a matrix of blas64. The elements of a row must be neighbours, and rows
-// must not overlap: of other tensors, Contiguous makes a copy that is so; of a transposed one, T is so already.
+// AsGeneral64 returns t's memory, on the host, as a blas64 matrix. The elements of a row must be consecutive, and rows
+// must not overlap. Contiguous makes a suitable copy of any tensor; T of a transposed matrix is suitable without one.
 func AsGeneral64(t *tensor.Tensor) (blas64.General, error) {
 	data, stride, err := matrix[float64]("AsGeneral64", t)
 	if err != nil {
@@ -50,7 +50,7 @@ func AsGeneral64(t *tensor.Tensor) (blas64.General, error) {
 	return blas64.General{Rows: t.Dim(0), Cols: t.Dim(1), Stride: stride, Data: data}, nil
 }
 
-// AsGeneral32 returns t's memory, on the host, as a matrix of blas32: see AsGeneral64.
+// AsGeneral32 returns t's memory, on the host, as a blas32 matrix: see AsGeneral64.
 func AsGeneral32(t *tensor.Tensor) (blas32.General, error) {
 	data, stride, err := matrix[float32]("AsGeneral32", t)
 	if err != nil {
@@ -59,7 +59,7 @@ func AsGeneral32(t *tensor.Tensor) (blas32.General, error) {
 	return blas32.General{Rows: t.Dim(0), Cols: t.Dim(1), Stride: stride, Data: data}, nil
 }
 
-// AsDense returns t's memory, on the host, as a matrix: see AsGeneral64. It must have elements.
+// AsDense returns t's memory, on the host, as a matrix: see AsGeneral64. t must have at least one element.
 func AsDense(t *tensor.Tensor) (*mat.Dense, error) {
 	data, stride, err := matrix[float64]("AsDense", t)
 	if err != nil {
@@ -73,7 +73,8 @@ func AsDense(t *tensor.Tensor) (*mat.Dense, error) {
 	return d, nil
 }
 
-// AsVector returns t's memory, on the host, as a vector. Its stride must be positive, and it must have elements.
+// AsVector returns t's memory, on the host, as a vector. The stride must be positive, and t must have at least one
+// element.
 func AsVector(t *tensor.Tensor) (*mat.VecDense, error) {
 	switch {
 	case t.Rank() != 1:
@@ -97,7 +98,7 @@ func AsVector(t *tensor.Tensor) (*mat.VecDense, error) {
 	return v, nil
 }
 
-// matrix returns the memory of t from its first element to its last, and by how many elements rows lie apart.
+// matrix returns the memory of t from its first element to its last, and the distance between rows in elements.
 func matrix[T float32 | float64](call string, t *tensor.Tensor) ([]T, int, error) {
 	if t.Rank() != 2 {
 		return nil, 0, refuse(call, t, "a matrix has two axes")
@@ -107,7 +108,7 @@ func matrix[T float32 | float64](call string, t *tensor.Tensor) ([]T, int, error
 		strides[0] = max(cols, 1)
 	}
 	if (cols > 1 && strides[1] != 1 && rows > 0) || strides[0] < cols {
-		return nil, 0, refuse(call, t, "its strides are %v, and gonum's matrices have rows of neighbours that do not overlap", t.Strides())
+		return nil, 0, refuse(call, t, "its strides are %v, gonum needs rows of consecutive elements that do not overlap", t.Strides())
 	}
 	n := 0
 	if t.Len() > 0 {
@@ -120,7 +121,7 @@ func matrix[T float32 | float64](call string, t *tensor.Tensor) ([]T, int, error
 // reach returns n elements of t's memory from the first on.
 func reach[T float32 | float64](call string, t *tensor.Tensor, n int) ([]T, error) {
 	if d := dtype.Of[T](); t.DType() != d {
-		return nil, refuse(call, t, "its elements are no %v: Cast converts", d)
+		return nil, refuse(call, t, "its elements are not %v: Cast converts", d)
 	}
 	all, err := t.AsStrided([]int{n}, []int{1}, t.Offset())
 	if err != nil {

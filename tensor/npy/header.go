@@ -14,21 +14,21 @@ import (
 
 const (
 	magic = "\x93NUMPY"
-	// maxText is the greatest header in bytes. numpy itself does not read more than 10,000 without being told to.
+	// maxText is the largest header in bytes. NumPy itself reads at most 10,000 by default.
 	maxText = 64 << 10
-	// maxAxes is numpy's limit; tensors have a lower one, which their making checks.
+	// maxAxes is NumPy's limit; the lower limit of tensors is checked when one is made.
 	maxAxes = 64
 )
 
-// checkStart judges a file by its first bytes.
+// checkStart checks the first bytes of a file.
 func checkStart(start []byte) error {
 	if len(start) >= len(magic) && string(start[:len(magic)]) != magic {
 		return wrong("it begins with %q, want %q", start[:len(magic)], magic)
 	}
-	return nil // what is shorter is refused by readHeader
+	return nil // readHeader refuses shorter files
 }
 
-// readHeader reads all that is before the elements.
+// readHeader reads everything before the elements.
 func readHeader(r io.Reader) (Info, error) {
 	var n Info
 	var start [12]byte
@@ -47,10 +47,10 @@ func readHeader(r io.Reader) (Info, error) {
 		}
 		size = uint64(binary.LittleEndian.Uint32(start[8:12]))
 	default:
-		return n, wrong("version %d.%d of the format, known are 1.0, 2.0 and 3.0", start[6], start[7])
+		return n, wrong("version %d.%d of the format, want 1.0, 2.0 or 3.0", start[6], start[7])
 	}
 	if size > maxText {
-		return n, wrong("a header of %d bytes, at most %d are read", size, maxText)
+		return n, wrong("a header of %d bytes exceeds the limit of %d", size, maxText)
 	}
 	text := make([]byte, size)
 	if got, err := io.ReadFull(r, text); err != nil {
@@ -62,7 +62,7 @@ func readHeader(r io.Reader) (Info, error) {
 	return n, n.measure()
 }
 
-// short turns the end of a file into a FormatError.
+// short converts the end of a file into a FormatError.
 func short(err error, format string, args ...any) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return wrong(format, args...)
@@ -70,8 +70,8 @@ func short(err error, format string, args ...any) error {
 	return err
 }
 
-// A literal reads the dictionary of a header: three keys, whose values are a text, a truth value and a tuple of integers.
-// Anything else that Python could mean is refused.
+// A literal parses the dictionary of a header: three keys, with a string, a bool and a tuple of integers. It refuses
+// any other Python.
 type literal struct {
 	text string
 	at   int
@@ -81,14 +81,14 @@ func (l *literal) wrong(format string, args ...any) error {
 	return wrong("byte %d of the header: %s", l.at, fmt.Sprintf(format, args...))
 }
 
-// rest is what is left, without the white space before it.
+// rest returns the remaining text, without leading white space.
 func (l *literal) rest() string {
 	trimmed := strings.TrimLeft(l.text[l.at:], " \t\n\r")
 	l.at = len(l.text) - len(trimmed)
 	return trimmed
 }
 
-// took takes a word if it is next.
+// took consumes a word if it is next.
 func (l *literal) took(word string) bool {
 	if strings.HasPrefix(l.rest(), word) {
 		l.at += len(word)
@@ -124,7 +124,7 @@ func (l *literal) dict(n *Info) error {
 			return err
 		}
 		if seen[key] {
-			return l.wrong("the key %.100q comes twice", key)
+			return l.wrong("the key %.100q is duplicate", key)
 		}
 		seen[key] = true
 		if err := l.want(":"); err != nil {
@@ -138,7 +138,7 @@ func (l *literal) dict(n *Info) error {
 		case "shape":
 			err = l.shape(n)
 		default:
-			err = l.wrong("the unknown key %.100q", key)
+			err = l.wrong("unknown key %.100q", key)
 		}
 		if err != nil {
 			return err
@@ -155,15 +155,15 @@ func (l *literal) dict(n *Info) error {
 	return nil
 }
 
-// str reads a text between quotes, without escapes: no key and no type needs any.
+// str reads a quoted string. Escapes are refused: no key and no type needs any.
 func (l *literal) str() (string, error) {
 	rest := l.rest()
 	if rest == "" || rest[0] != '\'' && rest[0] != '"' {
-		return "", l.wrong("want a text, found %.20q", rest)
+		return "", l.wrong("want a string, found %.20q", rest)
 	}
 	end := strings.IndexByte(rest[1:], rest[0])
 	if end < 0 || strings.ContainsAny(rest[1:1+end], "\\\n") {
-		return "", l.wrong("a text without an end, or with an escape")
+		return "", l.wrong("a string without an end, or with an escape")
 	}
 	l.at += end + 2
 	return rest[1 : 1+end], nil
@@ -172,7 +172,7 @@ func (l *literal) str() (string, error) {
 // descr reads the type.
 func (l *literal) descr(n *Info) error {
 	if rest := l.rest(); rest != "" && (rest[0] == '[' || rest[0] == '(') {
-		return fmt.Errorf("its elements are structures (descr %.60q), which tensors have not: %w", rest, errors.ErrUnsupported)
+		return fmt.Errorf("its elements are structures (descr %.60q), which have no dtype: %w", rest, errors.ErrUnsupported)
 	}
 	descr, err := l.str()
 	if err != nil {
@@ -188,13 +188,13 @@ func (l *literal) descr(n *Info) error {
 	switch {
 	case code == "":
 	case code[0] == 'O':
-		what = "Python objects, which are pickled code and are not read"
+		what = "Python objects, which are pickled code and are never read"
 	case strings.ContainsRune("USa", rune(code[0])):
 		what = "texts"
 	case code[0] == 'M' || code[0] == 'm':
 		what = "times"
 	case code == "V1" || code == "V2":
-		what = "bytes without a type: numpy has no name for bfloat16 and 8-bit floats and writes them so; save them as safetensors"
+		what = "bytes without a type, as NumPy writes bfloat16 and 8-bit floats; save them as safetensors"
 	case code[0] == 'V':
 		what = "bytes without a type"
 	case code == "f16" || code == "c32" || code == "f12" || code == "c24" || code == "g" || code == "G":
@@ -236,7 +236,7 @@ func (l *literal) shape(n *Info) error {
 		case digits == "":
 			return l.wrong("want a length, found %.20q", rest)
 		case err != nil || length > math.MaxInt:
-			return l.wrong("a length of %.40s, at most %d is possible", digits, math.MaxInt)
+			return l.wrong("a length of %.40s exceeds the limit of %d", digits, math.MaxInt)
 		case len(digits) > 1 && digits[0] == '0':
 			return l.wrong("a length that begins with 0: %.20q", rest)
 		case len(n.Shape) == maxAxes:
@@ -248,14 +248,14 @@ func (l *literal) shape(n *Info) error {
 			l.at++
 		}
 		if next := l.rest(); len(n.Shape) == 1 && strings.HasPrefix(next, ")") {
-			return l.wrong("a number in brackets is no tuple: want a comma behind it")
+			return l.wrong("a number in brackets is not a tuple: want a comma after it")
 		}
 	}
 	return nil
 }
 
-// header returns all that is before the elements, as numpy writes it since 1.23: it leaves room for the longest length of
-// the axis that grows, and fills up to a multiple of 64 bytes.
+// header returns everything before the elements, in the form that NumPy has written since 1.23: with room for the
+// longest length of the growing axis, padded to a multiple of 64 bytes.
 func header(descr string, shape []int, fortran bool) []byte {
 	var b strings.Builder
 	order := "False"

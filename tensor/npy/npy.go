@@ -1,19 +1,20 @@
-// Package npy reads and writes numpy's files: arrays (.npy) and zip archives of them (.npz).
+// Package npy reads and writes NumPy's files: arrays (.npy) and zip archives of arrays (.npz).
 //
-// The format is numpy's NEP 1, versions 1.0, 2.0 and 3.0: a magic word, a header that is a Python dictionary as text, and
-// the elements. The header is parsed as data by a reader of just that dictionary (header.go): nothing is evaluated. All
-// types that numpy and package dtype have in common are read, in either byte order and either order of axes; Python objects,
-// structures, texts and times are refused by name. What is written is what numpy itself writes, byte for byte.
+// [ReadFile] loads one array, [Open] maps a file so that a tensor on the host can use it in place, [OpenZip] opens an
+// archive, and [WriteFile] and [WriteZipFile] write what NumPy itself writes, byte for byte. Versions 1.0, 2.0 and 3.0
+// of the format (NEP 1) are read, in either byte order, with every type that NumPy and package dtype share. Python
+// objects, structures, texts and times are refused with an error that names them. The header, a Python dictionary, is
+// parsed and never evaluated.
 //
-// An array in Fortran's order becomes a tensor whose strides are in that order: no element moves. A big-endian one is
-// swapped on its way.
+// An array in Fortran order becomes a tensor with strides in that order, without moving elements. Big-endian elements
+// are swapped.
 //
-// Lengths are checked against the file before memory is taken for them; of a stream, whose length nobody knows, the first
-// piece is read before. Archives are held to the sizes that they declare and to their checksums.
-//
-// (github.com/sbinet/npyio v0.6.0 reads these files into Go slices; it lacks float16 and complex64 among others, and the
-// format is small.)
+// Sizes are checked against the file before memory is allocated for them. The length of a stream is unknown, so memory
+// is allocated after its first piece was read. Archives are checked against their declared sizes and their checksums.
 package npy
+
+// (github.com/sbinet/npyio v0.6.0 reads these files into Go slices, without float16 and complex64 among other types. The
+// format is small, so this package has its own reader.)
 
 import (
 	"bytes"
@@ -29,13 +30,13 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
 
-// ErrFormat is matched by every error that says that a file is not what it should be. A *FormatError says more.
+// ErrFormat is matched by every error about invalid contents of a file. A *FormatError has the details.
 var ErrFormat = errors.New("not a valid npy file")
 
-// A FormatError is what is wrong with a file. It matches ErrFormat.
+// A FormatError describes invalid contents of a file. It matches ErrFormat.
 type FormatError struct {
-	Path   string // as it was given; empty of a stream
-	Name   string // of the array in an archive
+	Path   string // as given; empty for a stream
+	Name   string // the array in an archive
 	Detail string
 }
 
@@ -44,7 +45,7 @@ func (e *FormatError) Error() string { return where(e.Path, e.Name) + e.Detail }
 // Unwrap returns ErrFormat.
 func (e *FormatError) Unwrap() error { return ErrFormat }
 
-// where opens a message.
+// where returns the start of a message.
 func where(path, name string) string {
 	text := "npy: "
 	if path != "" {
@@ -56,7 +57,7 @@ func where(path, name string) string {
 	return text
 }
 
-// located adds to an error which file, and which array of it, it is about. A FormatError gets it as fields.
+// located adds the file, and the array in it, to an error. A FormatError gets them as fields.
 func located(err error, path, name string) error {
 	var f *FormatError
 	if errors.As(err, &f) && f.Path == "" {
@@ -70,17 +71,17 @@ func wrong(format string, args ...any) error {
 	return &FormatError{Detail: fmt.Sprintf(format, args...)}
 }
 
-// Info says what an array is.
+// Info describes an array.
 type Info struct {
 	DType     dtype.DType
-	Descr     string // numpy's: "<f4"
+	Descr     string // NumPy's: "<f4"
 	Shape     []int
-	Fortran   bool  // the first axis runs fastest
-	BigEndian bool  // its bytes are swapped when it is loaded
-	Size      int64 // bytes of the elements
+	Fortran   bool  // column-major: the first axis varies fastest
+	BigEndian bool  // bytes are swapped on loading
+	Size      int64 // of the elements, in bytes
 }
 
-// strides returns those of the elements in the file; nil for row by row.
+// strides returns the strides of the elements in the file, nil for row-major.
 func (n *Info) strides() []int {
 	if !n.Fortran || len(n.Shape) < 2 {
 		return nil
@@ -94,7 +95,7 @@ func (n *Info) strides() []int {
 	return strides
 }
 
-// measure sets Size, or says what is wrong with the shape.
+// measure sets Size, or returns the fault of the shape.
 func (n *Info) measure() error {
 	size := int64(n.DType.Size())
 	for _, length := range n.Shape {
@@ -110,15 +111,15 @@ func (n *Info) measure() error {
 	return nil
 }
 
-// Options say how a file is loaded. The zero value is the usual.
+// Options control loading. The zero value suits most uses.
 type Options struct {
-	// Copy has a tensor on the host take memory of its own. Else it looks into the file's private mapping where its bytes
-	// are aligned and in the machine's order: loading is instant, and the file must stay as it is for as long as the tensor
-	// lives. What is loaded twice is the same memory twice then.
+	// Copy gives a tensor on the host its own memory. Otherwise the tensor uses the file's private mapping if the bytes are
+	// aligned and little-endian: loading is instant, and the file must not change while the tensor lives. An array that is
+	// loaded twice then shares its memory.
 	Copy bool
 }
 
-// A File is an open .npy file. Safe for concurrent use, but for Close.
+// A File is an open .npy file. It is safe for concurrent use, except for Close.
 type File struct {
 	path    string
 	options Options
@@ -127,11 +128,11 @@ type File struct {
 	data    []byte // the elements
 }
 
-// maxPipe is how much is read of what is no file, a pipe.
+// maxPipe is the limit in bytes on reading a pipe.
 const maxPipe = 1 << 30
 
 // Open maps a file with one array and checks its header against its length. The error matches ErrFormat, or
-// errors.ErrUnsupported for a type that tensors have not, or is the system's. Close it after use.
+// errors.ErrUnsupported for a type without a dtype, or is the system's. Close the file after use.
 func Open(path string, o Options) (*File, error) {
 	memory, err := mapped.Open(path, maxPipe, checkStart)
 	var format *FormatError
@@ -145,9 +146,9 @@ func Open(path string, o Options) (*File, error) {
 	r := bytes.NewReader(memory.Bytes())
 	if f.info, err = readHeader(r); err == nil {
 		if rest := int64(r.Len()); rest < f.info.Size {
-			err = wrong("%s%v takes %d bytes, and the file has %d behind its header", f.info.Descr, f.info.Shape, f.info.Size, rest)
+			err = wrong("%s%v takes %d bytes, and the file has %d after its header", f.info.Descr, f.info.Shape, f.info.Size, rest)
 		} else if rest > f.info.Size {
-			err = wrong("%d bytes are behind the array: files of several arrays are for Read", rest-f.info.Size)
+			err = wrong("%d bytes follow the array: use Read for a file with several arrays", rest-f.info.Size)
 		}
 	}
 	if err != nil {
@@ -157,18 +158,18 @@ func Open(path string, o Options) (*File, error) {
 	return f, nil
 }
 
-// Info says what the array is. The caller may keep and change the shape.
+// Info describes the array. The caller may change the shape.
 func (f *File) Info() Info {
 	n := f.info
 	n.Shape = slices.Clone(n.Shape)
 	return n
 }
 
-// Load returns the array at p: on the host perhaps a look into the file (see Options), else a copy that is queued to p's
-// stream. The caller (or p's scope) owns it. After Close it panics.
+// Load returns the array at p. On the host it may use the file in place (see Options); otherwise it is a copy, queued
+// to p's stream. The caller or p's scope owns it. It panics after Close.
 func (f *File) Load(p *tensor.Place) (*tensor.Tensor, error) {
 	if f.memory == nil {
-		panic("npy: Load from a file that was closed")
+		panic("npy: Load from a closed file")
 	}
 	n := &f.info
 	var t *tensor.Tensor
@@ -181,7 +182,7 @@ func (f *File) Load(p *tensor.Place) (*tensor.Tensor, error) {
 			if err := mapped.Populate(b); err != nil || !n.BigEndian {
 				return b, err
 			}
-			copy(piece, b) // the mapping is not swapped: it may be loaded again
+			copy(piece, b) // the mapping must not be swapped: it may be loaded again
 			return piece, nil
 		})
 	}
@@ -191,7 +192,7 @@ func (f *File) Load(p *tensor.Place) (*tensor.Tensor, error) {
 	return t, nil
 }
 
-// Close ends loading. Tensors that look into the file stay good. Closing twice is not an error.
+// Close ends loading. Tensors that use the file in place stay valid. A second Close is a no-op.
 func (f *File) Close() error {
 	if f.memory == nil {
 		return nil
@@ -211,8 +212,8 @@ func ReadFile(p *tensor.Place, path string, o Options) (*tensor.Tensor, error) {
 	return f.Load(p)
 }
 
-// Read reads an array from r, up to its last byte and no further, to p. The caller (or p's scope) owns it. The errors are
-// those of Open, and r's.
+// Read reads an array from r to p, and no byte after it. The caller or p's scope owns it. The errors are those of Open,
+// and r's.
 func Read(p *tensor.Place, r io.Reader) (*tensor.Tensor, error) {
 	n, err := readHeader(r)
 	if err != nil {
@@ -236,7 +237,8 @@ func (n *Info) read(p *tensor.Place, r io.Reader) (*tensor.Tensor, error) {
 	})
 }
 
-// load makes a tensor of what fetch returns: the bytes from one on, as many as the slice that it may use has.
+// load makes a tensor from the pieces that fetch returns. fetch returns the bytes from position at on, as many as its
+// slice has, and may use that slice.
 func (n *Info) load(p *tensor.Place, fetch func(at int64, piece []byte) ([]byte, error)) (*tensor.Tensor, error) {
 	room := make([]byte, min(n.Size, transfer.Piece))
 	var t *tensor.Tensor
@@ -245,7 +247,7 @@ func (n *Info) load(p *tensor.Place, fetch func(at int64, piece []byte) ([]byte,
 		if err == nil && n.BigEndian {
 			swap(piece, n.DType)
 		}
-		if err == nil && t == nil { // not before something was there
+		if err == nil && t == nil { // allocate only after the first piece arrived
 			t, err = transfer.New(p, n.DType, n.Size, n.Shape, n.strides())
 		}
 		if err == nil {
@@ -261,7 +263,7 @@ func (n *Info) load(p *tensor.Place, fetch func(at int64, piece []byte) ([]byte,
 	return t, nil
 }
 
-// swap turns the bytes of every number around; a complex one is two.
+// swap reverses the bytes of each number. A complex number is two.
 func swap(b []byte, d dtype.DType) {
 	size := d.Size()
 	if d.IsComplex() {
@@ -272,9 +274,9 @@ func swap(b []byte, d dtype.DType) {
 	}
 }
 
-// Write writes t as numpy does: version 1.0, little-endian, in Fortran's order if that is how it lies and row by row
-// otherwise. It waits for the work that writes t, and copies it from its device in pieces. numpy has no bfloat16 and no
-// 8-bit floats: they are refused.
+// Write writes t as NumPy does: version 1.0, little-endian, in Fortran order if t is transposed and row-major
+// otherwise. It waits for the work that writes t, and copies it from its device in pieces. It refuses bfloat16 and
+// 8-bit floats, which NumPy does not have.
 func Write(w io.Writer, t *tensor.Tensor) error {
 	if err := write(w, t); err != nil {
 		return fmt.Errorf("npy: %w", err)
@@ -282,8 +284,8 @@ func Write(w io.Writer, t *tensor.Tensor) error {
 	return nil
 }
 
-// WriteFile is Write to a file. It is there whole or not at all, and on the disk when WriteFile returns; a file of that
-// name is replaced.
+// WriteFile is Write to a file, which replaces one of that name. The file is complete or absent, and is on disk when
+// WriteFile returns.
 func WriteFile(path string, t *tensor.Tensor) error {
 	if err := transfer.WriteFile(path, func(w io.Writer) error { return write(w, t) }); err != nil {
 		return located(err, path, "")
@@ -297,7 +299,7 @@ func write(w io.Writer, t *tensor.Tensor) error {
 	}
 	descr, ok := t.DType().NumPy()
 	if !ok {
-		return fmt.Errorf("write %s: numpy has no %v: Cast it to float32, or write a safetensors file: %w", t.Brief(), t.DType(), errors.ErrUnsupported)
+		return fmt.Errorf("write %s: NumPy has no %v: Cast it to float32, or write a safetensors file: %w", t.Brief(), t.DType(), errors.ErrUnsupported)
 	}
 	rows, fortran := t, false
 	if !t.IsContiguous() && t.T().IsContiguous() {

@@ -16,15 +16,15 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
 
-// ErrNoArray is matched by the error of a name that an archive has not.
+// ErrNoArray is matched by the error for a name that is not in an archive.
 var ErrNoArray = errors.New("no such array")
 
 const ending = ".npy"
 
-// deflateRatio is the most that deflate makes of a byte: a run of 258 takes at least two bits.
+// deflateRatio is the largest expansion of deflate: a run of 258 bytes takes at least two bits.
 const deflateRatio = 1032
 
-// An Archive is an open .npz file: arrays by name. Safe for concurrent use.
+// An Archive is an open .npz file: arrays by name. It is safe for concurrent use.
 type Archive struct {
 	path  string
 	file  *os.File
@@ -32,8 +32,8 @@ type Archive struct {
 	files map[string]*zip.File
 }
 
-// OpenZip opens an archive and reads its directory. Entries that are no arrays (whose names do not end in .npy) are passed
-// over; names that come twice are refused. The error matches ErrFormat, or is the system's. Close it after use.
+// OpenZip opens an archive and reads its directory. It ignores entries whose names do not end in .npy and refuses
+// duplicate names. The error matches ErrFormat, or is the system's. Close the archive after use.
 func OpenZip(path string) (*Archive, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *Archive) readDirectory() error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return wrong("it is no file")
+		return wrong("not a regular file")
 	}
 	z, err := zip.NewReader(a.file, info.Size())
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // no name is used as a path
@@ -64,7 +64,7 @@ func (a *Archive) readDirectory() error {
 			continue
 		}
 		if a.files[name] != nil {
-			return wrong("the array %.100q comes twice", name)
+			return wrong("the array %.100q is duplicate", name)
 		}
 		a.files[name] = f
 		a.names = append(a.names, name)
@@ -72,7 +72,7 @@ func (a *Archive) readDirectory() error {
 	return nil
 }
 
-// Names returns the names of the arrays, without ".npy", in the order of the archive. The caller may keep and change it.
+// Names returns the names of the arrays, without ".npy", in the order of the archive. The caller may change the slice.
 func (a *Archive) Names() []string { return slices.Clone(a.names) }
 
 // Info reads the header of an array and checks it against the sizes that the archive declares.
@@ -84,7 +84,7 @@ func (a *Archive) Info(name string) (Info, error) {
 	return n, r.Close()
 }
 
-// open returns the header of an array and, behind it, its elements.
+// open returns the header of an array and a reader of its elements.
 func (a *Archive) open(name string) (n Info, r io.ReadCloser, err error) {
 	f := a.files[name]
 	if f == nil {
@@ -103,16 +103,16 @@ func openEntry(f *zip.File) (n Info, r io.ReadCloser, err error) {
 	case f.Flags&1 != 0:
 		return n, nil, fmt.Errorf("it is encrypted: %w", errors.ErrUnsupported)
 	case f.Method == zip.Store && packed != size, f.Method == zip.Deflate && size/deflateRatio > packed:
-		return n, nil, wrong("%d bytes are said to become %d", packed, size)
+		return n, nil, wrong("%d bytes are declared to expand to %d", packed, size)
 	case f.Method != zip.Store && f.Method != zip.Deflate:
-		return n, nil, fmt.Errorf("it is compressed by method %d, known are 0 (stored) and 8 (deflated): %w", f.Method, errors.ErrUnsupported)
+		return n, nil, fmt.Errorf("compression method %d, want 0 (stored) or 8 (deflated): %w", f.Method, errors.ErrUnsupported)
 	}
 	if r, err = f.Open(); err != nil {
 		return n, nil, wrong("%v", err)
 	}
 	before := &counted{r: r}
 	if n, err = readHeader(before); err == nil && uint64(before.n)+uint64(n.Size) != size {
-		err = wrong("%s%v takes %d bytes behind a header of %d, and the archive declares %d", n.Descr, n.Shape, n.Size, before.n, size)
+		err = wrong("%s%v takes %d bytes after a header of %d, and the archive declares %d", n.Descr, n.Shape, n.Size, before.n, size)
 	}
 	if err != nil {
 		return n, nil, errors.Join(err, r.Close())
@@ -120,7 +120,7 @@ func openEntry(f *zip.File) (n Info, r io.ReadCloser, err error) {
 	return n, r, nil
 }
 
-// counted counts what was read.
+// A counted reader counts the bytes read.
 type counted struct {
 	r io.Reader
 	n int64
@@ -132,7 +132,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Load returns an array at p, and checks it against its checksum. The caller (or p's scope) owns it. The error matches
+// Load returns an array at p after verifying its checksum. The caller or p's scope owns it. The error matches
 // ErrNoArray, ErrFormat or errors.ErrUnsupported, or is the system's or the device's.
 func (a *Archive) Load(p *tensor.Place, name string) (*tensor.Tensor, error) {
 	n, r, err := a.open(name)
@@ -145,7 +145,7 @@ func (a *Archive) Load(p *tensor.Place, name string) (*tensor.Tensor, error) {
 		return nil, located(unpacked(err), a.path, name)
 	}
 	var more [1]byte
-	if _, err := io.ReadFull(r, more[:]); err != io.EOF { // where the checksum is looked at
+	if _, err := io.ReadFull(r, more[:]); err != io.EOF { // the reader verifies the checksum here
 		t.Release()
 		if err == nil {
 			err = wrong("more bytes than the archive declares")
@@ -155,7 +155,7 @@ func (a *Archive) Load(p *tensor.Place, name string) (*tensor.Tensor, error) {
 	return t, nil
 }
 
-// unpacked says of an archive's errors that they are about the format.
+// unpacked makes errors of decompression match ErrFormat.
 func unpacked(err error) error {
 	if errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrFormat) || strings.HasPrefix(err.Error(), "flate: ") {
 		return wrong("%v", err)
@@ -163,15 +163,15 @@ func unpacked(err error) error {
 	return err
 }
 
-// Close closes the file. Arrays that were loaded stay good.
+// Close closes the file. Loaded arrays stay valid.
 func (a *Archive) Close() error { return a.file.Close() }
 
-// ZipOptions say how an archive is written. The zero value is as numpy's savez.
+// ZipOptions control writing an archive. The zero value is that of NumPy's savez.
 type ZipOptions struct {
 	Deflate bool // compress, as savez_compressed
 }
 
-// WriteZip writes an archive of the tensors, by name, as numpy's load reads it. See Write for each.
+// WriteZip writes an archive of the tensors, by name, for NumPy's load. Write defines the form of each.
 func WriteZip(w io.Writer, tensors map[string]*tensor.Tensor, o ZipOptions) error {
 	if err := writeZip(w, tensors, o); err != nil {
 		return fmt.Errorf("npy: %w", err)
@@ -179,7 +179,7 @@ func WriteZip(w io.Writer, tensors map[string]*tensor.Tensor, o ZipOptions) erro
 	return nil
 }
 
-// WriteZipFile is WriteZip to a file, which is there whole or not at all.
+// WriteZipFile is WriteZip to a file, which is complete or absent.
 func WriteZipFile(path string, tensors map[string]*tensor.Tensor, o ZipOptions) error {
 	if err := transfer.WriteFile(path, func(w io.Writer) error { return writeZip(w, tensors, o) }); err != nil {
 		return located(err, path, "")
@@ -197,7 +197,7 @@ func writeZip(w io.Writer, tensors map[string]*tensor.Tensor, o ZipOptions) erro
 		if !utf8.ValidString(name) {
 			return fmt.Errorf("the name %.100q is not UTF-8", name)
 		}
-		// The date is numpy's own: the same tensors make the same file.
+		// The date is NumPy's, so that the same tensors make the same file.
 		e, err := z.CreateHeader(&zip.FileHeader{Name: name + ending, Method: method, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)})
 		if err == nil {
 			err = write(e, tensors[name])

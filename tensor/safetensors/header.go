@@ -12,11 +12,11 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// maxHeader is the greatest header in bytes: the reference's own limit.
+// maxHeader is the largest header in bytes, the limit of the reference implementation.
 const maxHeader = 100_000_000
 
-// The types of the format, in the order that the reference defines them in (the enumeration Dtype, "in increasing alignment
-// order"): tensors are written in the reverse of it.
+// The types of the format, in the order of the reference's enumeration Dtype ("in increasing alignment order"). Tensors are
+// written in the reverse order.
 var formatTypes = []struct {
 	name string
 	bits int64
@@ -45,7 +45,7 @@ var formatTypes = []struct {
 	{"U64", 64},
 }
 
-// typeRank returns the place of a type's name in formatTypes, or -1.
+// typeRank returns the position of a type's name in formatTypes, or -1.
 func typeRank(name string) int {
 	for i := range formatTypes {
 		if formatTypes[i].name == name {
@@ -55,14 +55,14 @@ func typeRank(name string) int {
 	return -1
 }
 
-// ErrFormat is matched by every error that says that a file is not what it should be. A *FormatError says more.
+// ErrFormat is matched by every error about invalid contents of a file. A *FormatError has the details.
 var ErrFormat = errors.New("not a valid safetensors file")
 
-// A FormatError is what is wrong with a file. It matches ErrFormat.
+// A FormatError describes invalid contents of a file. It matches ErrFormat.
 type FormatError struct {
-	Path   string // as it was given
-	Tensor string // which tensor's entry is wrong; empty if it is none's
-	Detail string // what is wrong, with the numbers on both sides
+	Path   string // as given
+	Tensor string // the tensor with the invalid entry; empty if it is another part of the file
+	Detail string // the fault, with the actual and the expected values
 }
 
 func (e *FormatError) Error() string {
@@ -79,30 +79,30 @@ func (e *FormatError) Error() string {
 // Unwrap returns ErrFormat.
 func (e *FormatError) Unwrap() error { return ErrFormat }
 
-// Info says what a tensor in a file is.
+// Info describes a tensor in a file.
 type Info struct {
 	Name  string
-	DType dtype.DType // Invalid if the format has a type that tensors have not: such a tensor cannot be loaded
-	Type  string      // the type's name in the format: "F32", "F8_E8M0"
-	Shape []int       // the caller may keep and change it
-	Size  int64       // bytes in the file
-	Path  string      // of the file that holds it
+	DType dtype.DType // Invalid if the type has no dtype; such a tensor cannot be loaded
+	Type  string      // the name of the type in the format: "F32", "F8_E8M0"
+	Shape []int       // the caller may change it
+	Size  int64       // in the file, in bytes
+	Path  string      // of the file with the tensor
 }
 
-// An entry is an Info with the place of the bytes.
+// An entry is an Info with the position of the data.
 type entry struct {
 	Info
-	begin int64 // from the end of the header; the end is begin + Size
+	begin int64 // relative to the end of the header; the data ends at begin + Size
 }
 
-// A header is what a file says of itself, checked.
+// A header is the checked header of a file.
 type header struct {
-	entries  []entry // as their bytes lie in the file
+	entries  []entry // in the order of their data in the file
 	metadata map[string]string
-	data     int64 // where the bytes of the tensors begin
+	data     int64 // the position of the tensors' data
 }
 
-// prefixed names the package in an error that does not do so itself.
+// prefixed adds the package's name to an error that does not have it.
 func prefixed(err error) error {
 	var format *FormatError
 	if errors.As(err, &format) {
@@ -111,7 +111,7 @@ func prefixed(err error) error {
 	return fmt.Errorf("safetensors: %w", err)
 }
 
-// checkStart judges a file by its first bytes.
+// checkStart checks the first bytes of a file.
 func checkStart(path string, start []byte) error {
 	detail := ""
 	switch {
@@ -127,8 +127,8 @@ func checkStart(path string, start []byte) error {
 	return &FormatError{Path: path, Detail: detail}
 }
 
-// parse reads the header of a file of the given bytes, and checks all that it says against them. It trusts nothing: what it
-// returns lies in the file, and covers it without gap or overlap.
+// parse reads the header of a file and checks all of it against the file's bytes. The entries of the result lie in the
+// file and cover it without gap or overlap.
 func parse(path string, file []byte) (*header, error) {
 	wrong := func(format string, args ...any) error {
 		return &FormatError{Path: path, Detail: fmt.Sprintf(format, args...)}
@@ -187,7 +187,7 @@ func (h *header) readMetadata(s *scanner) error {
 	return nil
 }
 
-// readEntry reads what is said of one tensor. The size is what data_offsets say.
+// readEntry reads the entry of one tensor. Size is computed from data_offsets.
 func readEntry(s *scanner, name string) (entry, error) {
 	e := entry{Info: Info{Name: name}}
 	var missing [3]bool
@@ -232,11 +232,11 @@ func (e *entry) readType(s *scanner) error {
 		return err
 	}
 	if typeRank(name) < 0 {
-		return s.wrong("%s is no element type of the format", quoted(name))
+		return s.wrong("%s is not an element type of the format", quoted(name))
 	}
 	e.Type = name
 	if d, err := dtype.Parse(name); err == nil {
-		if own, ok := d.SafeTensors(); ok && own == name { // and not another's name for another type
+		if own, ok := d.SafeTensors(); ok && own == name { // dtype.Parse also accepts names of other libraries
 			e.DType = d
 		}
 	}
@@ -265,7 +265,7 @@ func (e *entry) readOffsets(s *scanner) error {
 	return nil
 }
 
-// check fails unless the bytes are as many as type and shape take.
+// check fails unless the size of the data is that of the type and shape.
 func (e *entry) check() error {
 	n := int64(1)
 	for _, length := range e.Shape { // in this order, as the reference: a zero after an overflow comes too late
@@ -279,7 +279,7 @@ func (e *entry) check() error {
 		return fmt.Errorf("%s%s takes more than %d bits", e.Type, brief(e.Shape), int64(math.MaxInt64))
 	}
 	if n*bits%8 != 0 {
-		return fmt.Errorf("%s%s takes %d bits, which are no whole bytes", e.Type, brief(e.Shape), n*bits)
+		return fmt.Errorf("%s%s takes %d bits, which is not a whole number of bytes", e.Type, brief(e.Shape), n*bits)
 	}
 	if size := n * bits / 8; size != e.Size {
 		return fmt.Errorf("%s%s takes %d bytes, and data_offsets [%d, %d] are %d", e.Type, brief(e.Shape), size, e.begin, e.begin+e.Size, e.Size)
@@ -287,7 +287,7 @@ func (e *entry) check() error {
 	return nil
 }
 
-// cover sorts the entries by where they lie, and fails unless they cover size bytes without gap or overlap.
+// cover sorts the entries by position, and fails unless they cover size bytes without gap or overlap.
 func (h *header) cover(path string, size int64) error {
 	slices.SortFunc(h.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))
@@ -312,7 +312,7 @@ func (h *header) cover(path string, size int64) error {
 	return nil
 }
 
-// brief is a shape for messages, of bounded length.
+// brief returns a shape for messages, with a limited length.
 func brief(shape []int) string {
 	const most = 20
 	if len(shape) <= most {

@@ -11,13 +11,13 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
 
-// A region is the bytes of a tensor in a file, or those of a slice of it: runs of equal length at equal distances.
+// A region is the data of a tensor in a file, or of a slice of it: runs of equal length at equal distances.
 type region struct {
 	shape []int
-	first int64 // where the first run begins, in the file
-	run   int64 // bytes of each
+	first int64 // position of the first run in the file
+	run   int64 // length of each in bytes
 	runs  int64
-	apart int64 // from the beginning of one to that of the next
+	apart int64 // from the start of one to the start of the next
 }
 
 func (r *region) size() int64 { return r.run * r.runs }
@@ -27,7 +27,7 @@ func (h *header) whole(e *entry) region {
 	return region{shape: e.Shape, first: h.data + e.begin, run: e.Size, runs: 1, apart: e.Size}
 }
 
-// slice returns the region of some indices of an axis.
+// slice returns the region of some indices along an axis.
 func (h *header) slice(e *entry, axis, start, length int) (region, error) {
 	n := len(e.Shape)
 	if axis < -n || axis >= n {
@@ -52,13 +52,13 @@ func (h *header) slice(e *entry, axis, start, length int) (region, error) {
 	r.run = inner * int64(length)
 	r.runs = e.Size / r.apart
 	r.first += inner * int64(start)
-	if r.run == r.apart { // one behind the other: a single one
+	if r.run == r.apart { // adjacent runs are one
 		r.run, r.runs, r.apart = r.size(), 1, r.size()
 	}
 	return r, nil
 }
 
-// spans yields where in the file the n bytes of the region from byte at on begin and end.
+// spans yields the file positions at which the parts of bytes at to at+n of the region begin and end.
 func (r *region) spans(at, n int64) iter.Seq2[int64, int64] {
 	return func(yield func(begin, end int64) bool) {
 		for n > 0 {
@@ -113,7 +113,7 @@ func (f *File) LoadAll(ctx context.Context, p *tensor.Place, progress func(done,
 	return loadAll(ctx, p, progress, f)
 }
 
-// loadAll loads every tensor of several files.
+// loadAll loads all tensors of several files.
 func loadAll(ctx context.Context, p *tensor.Place, progress func(done, total int64), files ...*File) (map[string]*tensor.Tensor, error) {
 	for _, f := range files {
 		for i := range f.header.entries {
@@ -138,7 +138,7 @@ func loadAll(ctx context.Context, p *tensor.Place, progress func(done, total int
 	return l.keep(), nil
 }
 
-// A loading is tensors on their way from files to a device. It owns the tensors until keep, and the files until end.
+// A loading holds tensors that are being loaded. It owns the tensors until keep, and the files until end.
 type loading struct {
 	files  []*mapped.File
 	made   map[string]*tensor.Tensor
@@ -150,14 +150,14 @@ type loading struct {
 // A piece is bytes that are copied at once.
 type piece struct {
 	to     *tensor.Tensor
-	at, n  int64 // which bytes of it
+	at, n  int64 // its bytes of the region
 	from   region
 	memory []byte // of the file
 	f      *File  // for messages
 	name   string
 }
 
-// add makes the tensor for a region of an entry, and either has it look at its bytes or plans to copy them.
+// add makes the tensor for a region of an entry. It either uses the data in place or plans the pieces to copy.
 func (l *loading) add(f *File, p *tensor.Place, e *entry, r region) error {
 	fail := func(err error) error {
 		return fmt.Errorf("safetensors: %s: tensor %s: %w", f.path, quoted(e.Name), err)
@@ -189,7 +189,7 @@ func (l *loading) add(f *File, p *tensor.Place, e *entry, r region) error {
 	return nil
 }
 
-// keep gives the tensors to the caller.
+// keep passes the tensors to the caller.
 func (l *loading) keep() map[string]*tensor.Tensor {
 	made := l.made
 	l.made = nil
@@ -199,7 +199,7 @@ func (l *loading) keep() map[string]*tensor.Tensor {
 	return made
 }
 
-// end releases what was made and not kept, and the files.
+// end releases the tensors that were not kept, and the files.
 func (l *loading) end() {
 	for _, t := range l.made {
 		t.Release()

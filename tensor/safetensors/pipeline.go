@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	leastReaders = 4 // goroutines that bring pieces into memory: a disk wants several requests at once
-	ahead        = 4 // pieces that each of them may be ahead of the copy
+	leastReaders = 4 // goroutines that read pieces into memory: a disk is faster with several requests at once
+	ahead        = 4 // pieces that each of them may read before the copy needs them
 	small        = 256 << 10
-	batchPieces  = 1024 // pieces of small tensors that are brought into memory together
+	batchPieces  = 1024 // pieces of small tensors that are read together
 )
 
-// A batch is pieces that are brought into memory at once: one large piece, or many small ones that come one after another.
+// A batch is pieces that are read into memory together: one large piece, or many small consecutive ones.
 type batch []piece
 
-// batches groups the pieces, in their order, into batches of at most as many bytes as a piece may have.
+// batches groups the pieces, in order, into batches with at most the bytes of one full piece.
 func batches(pieces []piece) []batch {
 	var all []batch
 	for first := 0; first < len(pieces); {
@@ -36,8 +36,8 @@ func batches(pieces []piece) []batch {
 	return all
 }
 
-// run copies the pieces, in order, while readers bring those to come into memory. It returns when all is queued to the
-// stream and the files are not looked at any more.
+// run copies the pieces, in order, while other goroutines read the next ones into memory. When it returns all copies
+// are queued and the files are no longer used.
 func (l *loading) run(ctx context.Context, progress func(done, total int64)) error {
 	tell := func() {
 		if progress != nil {
@@ -104,13 +104,13 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 	return nil
 }
 
-// failed is the error of a piece.
+// failed returns the error of a piece.
 func (c *piece) failed(err error) error {
 	return fmt.Errorf("safetensors: %s: tensor %s: %w", c.f.path, quoted(c.name), err)
 }
 
-// populate brings the pieces into memory, and where large ones go to as well. What lies side by side in a file is one call
-// of the system.
+// populate reads the pieces into memory, and populates the destinations of large ones too. Adjacent parts of a file
+// take one system call.
 func (b batch) populate() error {
 	var file *piece // whose file has the bytes [begin, end), which are not brought in yet
 	var begin, end int64
@@ -137,7 +137,7 @@ func (b batch) populate() error {
 	return flush()
 }
 
-// copy copies the piece to the device: long runs from where they are, short ones by way of room, which it returns.
+// copy copies the piece to the device: long runs directly, short ones through room, which it returns.
 func (c *piece) copy(room []byte) ([]byte, error) {
 	if c.from.run >= min(small, c.n) {
 		at := c.at

@@ -1,33 +1,32 @@
-// Package safetensors reads and writes the files that models are kept in: https://github.com/huggingface/safetensors.
+// Package safetensors reads and writes safetensors files, in which models are distributed:
+// https://github.com/huggingface/safetensors.
 //
-// # The format
+// [OpenCheckpoint] opens a file, an index of several files, or a directory with either. [Checkpoint] loads single
+// tensors, slices of them, or all. [WriteFile] and [WriteSharded] write files.
 //
-// A file is the length of a header (8 bytes, little-endian), the header, and bytes. The header is a JSON object that says
-// for each tensor its type, its shape and which of the bytes are its elements, row by row and little-endian; under
-// "__metadata__" it may have strings by name. A large model is several files, shards, and an index (model.safetensors.
-// index.json) that says which tensor is in which.
+// A file consists of the length of a header (8 bytes, little-endian), the header, and data. The header is a JSON object
+// with the type, the shape and the byte range of each tensor, whose elements are row-major and little-endian. Under
+// "__metadata__" it may have a map of strings. A large model has several files, called shards, and an index
+// (model.safetensors.index.json) that names the shard of each tensor.
 //
-// # Structure
+// # Validation
 //
-// A File is a mapped file (internal/mapped) and its header (header.go, scan.go), a Sharded several of them with an index
-// (sharded.go); both are a Checkpoint. Loading (load.go) makes regions of the mapping into pieces, which several goroutines
-// bring into memory ahead of the one that copies them to the device (pipeline.go). Writing is write.go and writesharded.go.
+// Files are untrusted. Open checks the whole header against the length of the file before anything else. It is as
+// strict as the reference implementation, which requires that the tensors cover the file without overlap and without
+// gap. It also refuses duplicate keys, unknown fields, and a header that does not begin with a brace. Memory use is
+// proportional to the header, which is limited to 100 MB. Shards are read only from the directory of their index.
 //
-// # What is trusted
-//
-// Nothing. Open checks the whole header against the length of the file before it says anything of it: see parse. It is as
-// strict as the reference implementation (its validate, which wants the tensors to cover the file without overlap and
-// without gap) and refuses besides keys that come twice, fields that nobody knows, and a header that does not begin with
-// its brace. Reading takes memory in proportion to the header, which is at most 100 MB. Shards are looked for in the
-// directory of their index and nowhere else.
-//
-// A file must stay as it is while it is open: see internal/mapped for what happens if it is truncated.
+// A file must not change while it is open: see internal/mapped for the effect of truncation.
 //
 // # Types
 //
-// Those of dtype that have a name in the format (all but complex128). The format has others (F4, F8_E8M0): a file with them
-// opens, and its other tensors load.
+// Every dtype except complex128 can be stored. A file with other types of the format (F4, F8_E8M0) opens, and its other
+// tensors can be loaded.
 package safetensors
+
+// A File is a mapped file (internal/mapped) with its header (header.go, scan.go). A Sharded is several Files with an index
+// (sharded.go). Loading (load.go) divides regions of the mapping into pieces, which several goroutines read into memory
+// ahead of the one that copies them to the device (pipeline.go). Writing is in write.go and writesharded.go.
 
 import (
 	"context"
@@ -40,53 +39,53 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// ErrNoTensor is matched by the error of a name that a checkpoint has not.
+// ErrNoTensor is matched by the error for a name that is not in a checkpoint.
 var ErrNoTensor = errors.New("no such tensor")
 
-// ErrClosed is matched by the error of a load from a checkpoint that was closed.
+// ErrClosed is matched by the error of a load from a closed checkpoint.
 var ErrClosed = errors.New("the checkpoint was closed")
 
-// A Checkpoint is tensors in files: a *File or a *Sharded. Safe for concurrent use.
+// A Checkpoint is a set of tensors in files: a *File or a *Sharded. It is safe for concurrent use.
 type Checkpoint interface {
-	// Names returns the names of the tensors, in the order in which their bytes lie in the files. The caller may keep and
-	// change it.
+	// Names returns the names of the tensors, in the order of their data in the files. The caller may change the slice.
 	Names() []string
 
-	// Info says what a tensor is, or false if there is none of that name.
+	// Info describes a tensor. It returns false if there is none of that name.
 	Info(name string) (Info, bool)
 
-	// Metadata returns the strings of the header. The caller may keep and change it.
+	// Metadata returns the strings of the header. The caller may change the map.
 	Metadata() map[string]string
 
-	// Load returns a tensor of the file at p. On the host it looks into the file's mapping where Options allow and its bytes
-	// are aligned: then writing to it does not change the file, and the memory goes with the last such tensor and Close.
-	// Elsewhere it is a copy on p's device, queued to its stream. The caller (or p's scope) owns it. The error matches
-	// ErrNoTensor, errors.ErrUnsupported for a type that tensors have not, or is the device's.
+	// Load returns a tensor at p. On the host it uses the file's private mapping in place, if Options allow it and the
+	// data is aligned: writes to the tensor do not change the file, and the memory is freed after Close and the release
+	// of the last such tensor. Otherwise it is a copy on p's device, queued to p's stream. The caller or p's scope owns
+	// the tensor. The error matches ErrNoTensor, or errors.ErrUnsupported for a type without a dtype, or is the
+	// device's.
 	Load(p *tensor.Place, name string) (*tensor.Tensor, error)
 
-	// LoadSlice is Load of the indices from start to before start+length of an axis alone. No other part of the file is
-	// read, but for what the system reads ahead. A negative axis counts from the last.
+	// LoadSlice is Load of the indices from start up to but not including start+length along an axis. It reads no other
+	// part of the file, except for the system's read-ahead. A negative axis counts from the last.
 	LoadSlice(p *tensor.Place, name string, axis, start, length int) (*tensor.Tensor, error)
 
-	// LoadAll loads every tensor, in the order of Names, and calls progress, if not nil, with the bytes that are loaded and
-	// that there are: at the start, and after each piece of a few MiB. The caller (or p's scope) owns them all. Between
-	// pieces it looks whether ctx has ended; at that or another error nothing is left loaded. If there is a type that
-	// tensors have not, nothing is loaded at all.
+	// LoadAll loads all tensors, in the order of Names. It calls progress, if not nil, with the bytes loaded and the
+	// total, first with 0 and then after each piece of a few MiB. The caller or p's scope owns the tensors. It checks
+	// ctx between the pieces. If ctx ends, or at another error, all loaded tensors are released. If a tensor has a type
+	// without a dtype, LoadAll fails before it loads anything.
 	LoadAll(ctx context.Context, p *tensor.Place, progress func(done, total int64)) (map[string]*tensor.Tensor, error)
 
-	// Close ends loading. Tensors that look into the files stay good. Closing twice is not an error.
+	// Close ends loading. Tensors that use the files in place stay valid. A second Close is a no-op.
 	Close() error
 }
 
-// Options say how a checkpoint is loaded. The zero value is the usual.
+// Options control loading. The zero value suits most uses.
 type Options struct {
-	// Copy has tensors on the host take memory of their own, read at once. Else they look into the file, whose pages are
-	// read when they are used: loading is instant, and the file must stay as it is for as long as they live. What is loaded
-	// twice is the same memory twice then: a write to one is seen in the other.
+	// Copy gives tensors on the host their own memory, read at once. Otherwise they use the file in place, and pages
+	// are read on first use: loading is instant, and the file must not change while they live. A tensor that is loaded
+	// twice then shares its memory, so a write to one is visible in the other.
 	Copy bool
 }
 
-// OpenCheckpoint opens whatever path names: a file, the index of a sharded checkpoint, or a directory with either.
+// OpenCheckpoint opens a file, the index of a sharded checkpoint, or a directory with either.
 func OpenCheckpoint(path string, o Options) (Checkpoint, error) {
 	if isSharded(path) {
 		return OpenSharded(path, o)
@@ -99,17 +98,17 @@ type File struct {
 	path    string
 	options Options
 	header  *header
-	index   map[string]int // of header.entries, by name
+	index   map[string]int // positions in header.entries, by name
 
 	mu     sync.Mutex
 	memory *mapped.File // nil once closed
 }
 
-// maxPipe is how much is read of what is no file, a pipe.
+// maxPipe is the limit in bytes on reading a pipe.
 const maxPipe = 1 << 30
 
-// Open maps a file, reads its header and checks all of it. The error matches ErrFormat if it is not what it should be, or
-// is the system's. Close it after use.
+// Open maps a file, reads its header and checks all of it. The error matches ErrFormat for invalid contents, or is the
+// system's. Close the file after use.
 func Open(path string, o Options) (*File, error) {
 	memory, err := mapped.Open(path, maxPipe, func(start []byte) error { return checkStart(path, start) })
 	if err != nil {
@@ -167,7 +166,7 @@ func (f *File) Close() error {
 	return memory.Release()
 }
 
-// hold returns the memory, which the caller then owns too.
+// hold returns the memory with the caller as one more owner.
 func (f *File) hold() (*mapped.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +176,7 @@ func (f *File) hold() (*mapped.File, error) {
 	return f.memory.Retain(), nil
 }
 
-// entry returns what the file has by that name, which can be loaded.
+// entry returns the entry of that name, if its type can be loaded.
 func (f *File) entry(name string) (*entry, error) {
 	i, ok := f.index[name]
 	if !ok {
@@ -186,7 +185,7 @@ func (f *File) entry(name string) (*entry, error) {
 	return f.loadable(i)
 }
 
-// loadable returns an entry whose type tensors have.
+// loadable returns entry i, or an error if its type has no dtype.
 func (f *File) loadable(i int) (*entry, error) {
 	e := &f.header.entries[i]
 	if !e.DType.Valid() {

@@ -10,24 +10,24 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner reads JSON whose shape is known beforehand: the caller says what must come next. It goes through the text once,
-// without recursion but for skip, and makes nothing but the strings and numbers that it returns. Unlike encoding/json it
-// refuses keys that come twice, halves of surrogate pairs, and integers written as 1.0 or 1e3, as the reference does. The
-// text is valid UTF-8: the caller looked.
+// A scanner reads JSON of a known form: the caller requests the values in order. It reads the text once, without
+// recursion except in skip, and allocates only the strings and numbers that it returns. Unlike encoding/json it refuses
+// duplicate keys, unpaired surrogates, and integers written as 1.0 or 1e3, as the reference does. The caller has
+// checked that the text is valid UTF-8.
 type scanner struct {
 	text []byte
 	at   int
 }
 
-// maxDepth is how deep values may nest that are skipped.
+// maxDepth is the maximum nesting of skipped values.
 const maxDepth = 100
 
-// wrong returns an error that says where the scanner is.
+// wrong returns an error with the scanner's position.
 func (s *scanner) wrong(format string, args ...any) error {
 	return fmt.Errorf("byte %d of the JSON: %s", s.at, fmt.Sprintf(format, args...))
 }
 
-// next skips white space and returns the next byte, without taking it; 0 at the end.
+// next skips white space and returns the next byte without consuming it, or 0 at the end.
 func (s *scanner) next() byte {
 	for ; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; c {
@@ -39,7 +39,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// found says what is at hand, for messages.
+// found describes the next byte, for messages.
 func (s *scanner) found() string {
 	if s.next() == 0 && s.at >= len(s.text) {
 		return "the end"
@@ -48,7 +48,7 @@ func (s *scanner) found() string {
 	return strconv.QuoteRune(r)
 }
 
-// take takes the byte c, after white space.
+// take consumes the byte c, after white space.
 func (s *scanner) take(c byte) error {
 	if s.next() != c || s.at >= len(s.text) {
 		return s.wrong("want %q, found %s", c, s.found())
@@ -65,7 +65,7 @@ func (s *scanner) end() error {
 	return nil
 }
 
-// object reads an object. member is called after each key, to read the value; a key that comes twice is refused.
+// object reads an object. It calls member after each key to read the value, and refuses duplicate keys.
 func (s *scanner) object(member func(key string) error) error {
 	if err := s.take('{'); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *scanner) object(member func(key string) error) error {
 			return err
 		}
 		if _, twice := seen[key]; twice {
-			return s.wrong("the key %s comes twice", quoted(key))
+			return s.wrong("the key %s is duplicate", quoted(key))
 		}
 		seen[key] = struct{}{}
 		if err := s.take(':'); err != nil {
@@ -87,7 +87,7 @@ func (s *scanner) object(member func(key string) error) error {
 	})
 }
 
-// array reads an array. element is called to read each.
+// array reads an array. It calls element to read each value.
 func (s *scanner) array(element func() error) error {
 	if err := s.take('['); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *scanner) array(element func() error) error {
 	return s.list(']', element)
 }
 
-// list reads what commas part, up to the closing byte.
+// list reads items separated by commas, up to the closing byte.
 func (s *scanner) list(closing byte, item func() error) error {
 	if s.next() == closing {
 		s.at++
@@ -138,7 +138,7 @@ func (s *scanner) str() (string, error) {
 	return "", s.wrong("a string without an end")
 }
 
-// escaped reads the rest of a string that began at start and has a backslash at hand.
+// escaped reads the rest of a string that began at start and continues with a backslash.
 func (s *scanner) escaped(start int) (string, error) {
 	var b strings.Builder
 	b.Write(s.text[start:s.at])
@@ -166,7 +166,7 @@ func (s *scanner) escaped(start int) (string, error) {
 
 const shortEscapes = `"\/bfnrt`
 
-// escape reads a backslash and what it stands for.
+// escape reads an escape sequence and returns its character.
 func (s *scanner) escape() (rune, error) {
 	if s.at+1 >= len(s.text) {
 		return 0, s.wrong("a string without an end")
@@ -202,7 +202,7 @@ func (s *scanner) hex() (rune, error) {
 	}
 	var r rune
 	for _, c := range s.text[s.at+2 : s.at+6] {
-		i := strings.IndexByte("0123456789abcdef", c|0x20) // digits have that bit
+		i := strings.IndexByte("0123456789abcdef", c|0x20) // lower case; digits have that bit set
 		if i < 0 || c < '0' {
 			return 0, s.wrong("\\u without four digits")
 		}
@@ -212,7 +212,7 @@ func (s *scanner) hex() (rune, error) {
 	return r, nil
 }
 
-// number returns the text of a number, as it stands there.
+// number returns the text of a number.
 func (s *scanner) number() (string, error) {
 	if c := s.next(); c != '-' && (c < '0' || c > '9') {
 		return "", s.wrong("want a number, found %s", s.found())
@@ -224,7 +224,7 @@ func (s *scanner) number() (string, error) {
 	return string(s.text[start:s.at]), nil
 }
 
-// natural reads an integer from 0 to the greatest int64.
+// natural reads an integer from 0 to the largest int64.
 func (s *scanner) natural() (int64, error) {
 	start := s.at
 	text, err := s.number()
@@ -262,7 +262,7 @@ func (s *scanner) skip(depth int) error {
 	case c == '-' || c >= '0' && c <= '9':
 		text, err := s.number()
 		if err == nil && !isNumber(text) {
-			err = s.wrong("%s is no number", shortened(text))
+			err = s.wrong("%s is not a number", shortened(text))
 		}
 		return err
 	}
@@ -275,7 +275,7 @@ func (s *scanner) skip(depth int) error {
 	return s.wrong("want a value, found %s", s.found())
 }
 
-// isNumber reports whether text, which number returned, is a number as JSON writes it.
+// isNumber reports whether text, which number returned, is a valid JSON number.
 func isNumber(text string) bool {
 	digits := func() bool {
 		rest := strings.TrimLeft(text, "0123456789")
@@ -303,10 +303,10 @@ func isNumber(text string) bool {
 	return text == ""
 }
 
-// quoted is a name for messages, of bounded length.
+// quoted returns a name for messages, with a limited length.
 func quoted(name string) string { return strconv.Quote(shortened(name)) }
 
-// shortened is text with what is too long for a message left out.
+// shortened returns text for messages, with its middle removed if it is long.
 func shortened(text string) string {
 	const most = 100
 	if len(text) <= most {

@@ -23,7 +23,7 @@ const (
 	indexEnding = ".safetensors.index.json"
 )
 
-// isSharded reports whether path is one for OpenSharded: a directory or an index.
+// isSharded reports whether OpenSharded opens path: a directory or an index.
 func isSharded(path string) bool {
 	if strings.HasSuffix(path, ".json") {
 		return true
@@ -32,18 +32,18 @@ func isSharded(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// A Sharded is a checkpoint in several files: those that an index names, or a directory's only one. Names are in the order
-// of the files' names, and within a file in that of its bytes.
+// A Sharded is a checkpoint in several files, which an index names, or in the only file of a directory. Names are in
+// the order of the files' names, and within a file in the order of the data.
 type Sharded struct {
 	path  string
 	files []*File
 	index map[string]*File // by the name of a tensor
 }
 
-// OpenSharded opens all files of a checkpoint: path is its index (a JSON file), or a directory with one index
-// (*.safetensors.index.json) or else one safetensors file. Everything that the index says is checked: that each file lies
-// beside it under a plain name, that each tensor is in the file that it is said to be in, that no file has others, and that
-// metadata.total_size, if given, is the sum of the tensors' sizes. The errors are those of Open.
+// OpenSharded opens all files of a checkpoint. path is its index (a JSON file), or a directory with one index
+// (*.safetensors.index.json) or one safetensors file. It checks that each file of the index has a plain name and is in
+// the index's directory, that each tensor is in its file, that the files have no other tensors, and that
+// metadata.total_size, if present, is the sum of the tensors' sizes. The errors are those of Open.
 func OpenSharded(path string, o Options) (*Sharded, error) {
 	at := path
 	if info, err := os.Stat(path); err != nil {
@@ -101,13 +101,13 @@ func findIn(dir string) (string, error) {
 	return "", &FormatError{Path: dir, Detail: fmt.Sprintf("it has %d indexes and %d files: name one of them", len(indexes), len(files))}
 }
 
-// A shardIndex is what an index says.
+// A shardIndex is the contents of an index.
 type shardIndex struct {
 	shards map[string]string // the file of each tensor
-	total  int64             // of the tensors' sizes; -1 if it is not said
+	total  int64             // sum of the tensors' sizes; -1 if absent
 }
 
-// readIndex reads an index and checks what can be told without the files.
+// readIndex reads an index and makes the checks that do not need the files.
 func readIndex(path string) (*shardIndex, error) {
 	wrong := func(format string, args ...any) error {
 		return &FormatError{Path: path, Detail: "the index: " + fmt.Sprintf(format, args...)}
@@ -161,10 +161,10 @@ func (x *shardIndex) readTotal(s *scanner) error {
 		if err != nil {
 			return err
 		}
-		// Some programs write it as a floating-point number.
+		// Some programs write total_size as a floating-point number.
 		total, err := strconv.ParseFloat(text, 64)
 		if err != nil || !isNumber(text) || total < 0 || total > 1<<62 || total != float64(int64(total)) {
-			return s.wrong("total_size is %s, which is no number of bytes", shortened(text))
+			return s.wrong("total_size is %s, which is not a number of bytes", shortened(text))
 		}
 		if x.total, err = strconv.ParseInt(text, 10, 64); err != nil {
 			x.total = int64(total)
@@ -192,7 +192,7 @@ func (x *shardIndex) readShards(s *scanner) error {
 	})
 }
 
-// isPlain reports whether name is one of a file in a directory, on every system: no path, no drive, no stream, no device.
+// isPlain reports whether name is a file name without a directory on every system: not a path, drive, stream or device.
 func isPlain(name string) bool {
 	return name != "" && name != "." && !strings.ContainsAny(name, "/\\:\x00") && filepath.IsLocal(name)
 }
@@ -232,7 +232,7 @@ func (s *Sharded) open(path string, x *shardIndex, o Options) error {
 	return nil
 }
 
-// shardsOf returns the set of the files.
+// shardsOf returns the set of files.
 func shardsOf(shards map[string]string) map[string]struct{} {
 	set := map[string]struct{}{}
 	for _, shard := range shards {
@@ -275,7 +275,7 @@ func (s *Sharded) Info(name string) (Info, bool) {
 	return f.Info(name)
 }
 
-// Metadata implements Checkpoint: of a name that several files have, the first file's string.
+// Metadata implements Checkpoint. If several files have a key, the first file's value is used.
 func (s *Sharded) Metadata() map[string]string {
 	all := map[string]string{}
 	for _, f := range slices.Backward(s.files) {

@@ -14,11 +14,11 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
 
-// Write writes tensors by name, and metadata if there is any, as the reference does, byte for byte: the types in the
-// reverse of their order in the format (so that all are aligned), within a type by name, a header that spaces fill to a
-// multiple of 8 bytes. Only the order of several metadata, which the reference leaves to chance, is by name. It waits for the
-// work that writes the tensors, and copies them from their devices in pieces. They may be views, and of several devices; a
-// tensor that has several names is written for each.
+// Write writes tensors by name, and metadata if there is any, in the form of the reference implementation, byte for
+// byte: tensors in the reverse order of the format's types, which aligns all of them, and by name within a type, after
+// a header padded with spaces to a multiple of 8 bytes. Metadata is sorted by key; the reference leaves its order
+// undefined. Write waits for the work that writes the tensors, and copies them from their devices in pieces. They may
+// be views, and on several devices. A tensor with several names is written once for each.
 func Write(w io.Writer, tensors map[string]*tensor.Tensor, metadata map[string]string) error {
 	plan, err := planned(tensors, metadata)
 	if err != nil {
@@ -27,8 +27,8 @@ func Write(w io.Writer, tensors map[string]*tensor.Tensor, metadata map[string]s
 	return plan.write(w)
 }
 
-// WriteFile is Write to a file. It is there whole or not at all, and on the disk when WriteFile returns; a file of that
-// name is replaced.
+// WriteFile is Write to a file, which replaces one of that name. The file is complete or absent, and is on disk when
+// WriteFile returns.
 func WriteFile(path string, tensors map[string]*tensor.Tensor, metadata map[string]string) error {
 	plan, err := planned(tensors, metadata)
 	if err != nil {
@@ -37,10 +37,10 @@ func WriteFile(path string, tensors map[string]*tensor.Tensor, metadata map[stri
 	return plan.writeFile(path)
 }
 
-// A plan is a file to be written.
+// A plan is the layout of a file to write.
 type plan struct {
 	tensors []namedTensor // in the order of the file
-	header  []byte        // with its length
+	header  []byte        // including its length
 }
 
 type namedTensor struct {
@@ -48,7 +48,7 @@ type namedTensor struct {
 	t          *tensor.Tensor
 }
 
-// planned decides on the order and makes the header.
+// planned chooses the order and makes the header.
 func planned(tensors map[string]*tensor.Tensor, metadata map[string]string) (*plan, error) {
 	p := &plan{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
@@ -111,14 +111,14 @@ func (p *plan) makeHeader(metadata map[string]string) error {
 	}
 	n := len(text) - 8
 	if n > maxHeader {
-		return fmt.Errorf("safetensors: a header of %d bytes, at most %d are allowed: use several files (WriteSharded)", n, maxHeader)
+		return fmt.Errorf("safetensors: a header of %d bytes exceeds the limit of %d: use several files (WriteSharded)", n, maxHeader)
 	}
 	binary.LittleEndian.PutUint64(text, uint64(n))
 	p.header = text
 	return nil
 }
 
-// appendString appends a JSON string as the reference writes it: of what need not be escaped nothing is.
+// appendString appends a JSON string as the reference writes it, with the fewest escapes.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {

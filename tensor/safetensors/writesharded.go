@@ -19,11 +19,11 @@ const (
 	indexName = "model" + indexEnding
 )
 
-// WriteSharded writes a checkpoint to a directory, which it makes if need be: as model.safetensors, if the tensors have at
-// most maxShard bytes, or else in files model-00001-of-00002.safetensors, each of at most that many (or of one larger
-// tensor), and then model.safetensors.index.json. The tensors are split in the order of their names. Every file is there
-// whole or not at all; the index comes last. It refuses to write one file beside another checkpoint's index, or the other
-// way round: nobody could tell which is meant.
+// WriteSharded writes a checkpoint to a directory, which it creates if necessary. If the tensors have at most maxShard
+// bytes it writes model.safetensors. Otherwise it writes files model-00001-of-00002.safetensors and so on, each with at
+// most maxShard bytes or one larger tensor, and then model.safetensors.index.json. The tensors are split in the order
+// of their names. Each file is complete or absent; the index is written last. WriteSharded refuses to mix one file with
+// the index of another checkpoint in the directory, since the result would be ambiguous.
 func WriteSharded(dir string, tensors map[string]*tensor.Tensor, metadata map[string]string, maxShard int64) error {
 	if maxShard <= 0 {
 		panic(fmt.Sprintf("safetensors: WriteSharded with shards of at most %d bytes", maxShard))
@@ -72,7 +72,7 @@ func WriteSharded(dir string, tensors map[string]*tensor.Tensor, metadata map[st
 	return nil
 }
 
-// split divides the tensors into files, of which there is at least one.
+// split divides the tensors among files, at least one.
 func split(tensors map[string]*tensor.Tensor, maxShard int64) (shards []map[string]*tensor.Tensor, total int64) {
 	shards = append(shards, map[string]*tensor.Tensor{})
 	size := int64(0)
@@ -92,7 +92,7 @@ func split(tensors map[string]*tensor.Tensor, maxShard int64) (shards []map[stri
 	return shards, total
 }
 
-// indexText is the index: JSON, sorted by name.
+// indexText returns the index: JSON, sorted by name.
 func indexText(shards map[string]string, total int64) []byte {
 	text := append([]byte("{\n  \"metadata\": {\n    \"total_size\": "), strconv.FormatInt(total, 10)...)
 	text = append(text, "\n  },\n  \"weight_map\": {"...)

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// WriteFile makes a file of what write writes, whole or not at all: it is written under another name beside it, brought to
-// the disk and renamed. A file of that name is replaced then, and kept if anything fails.
+// WriteFile writes a file that is complete or absent: it writes under a temporary name in the same directory, syncs,
+// and renames. A file of the same name is replaced, and kept if anything fails.
 func WriteFile(path string, write func(io.Writer) error) (err error) {
 	f, err := create(path)
 	if err != nil {
@@ -42,16 +42,16 @@ func WriteFile(path string, write func(io.Writer) error) (err error) {
 	return nil
 }
 
-// create opens a new file beside path. Its rights are those of any new file, which os.CreateTemp's are not.
+// create opens a new file beside path. Unlike with os.CreateTemp its permissions are those of any new file.
 func create(path string) (*os.File, error) {
-	const most = 1000 // files of writers that run now, or were killed
+	const most = 1000 // temporary files of running or killed writers
 	for i := range most {
 		f, err := os.OpenFile(fmt.Sprintf("%s.%d.part", path, i), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if !errors.Is(err, os.ErrExist) {
 			return f, err
 		}
 	}
-	return nil, fmt.Errorf("%s: %d files named %[1]s.*.part are in the way, left behind by writers that were killed", path, most)
+	return nil, fmt.Errorf("%s: %d files named %[1]s.*.part exist, left by writers that were killed", path, most)
 }
 
 func ignoreClosed(err error) error {
@@ -61,7 +61,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// syncDir brings the new name to the disk, where the system can.
+// syncDir syncs the directory, if the system can.
 func syncDir(dir string) {
 	if d, err := os.Open(dir); err == nil {
 		_ = d.Sync()

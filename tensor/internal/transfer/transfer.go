@@ -1,8 +1,8 @@
 // Package transfer moves the elements of tensors between files and devices, for the packages of file formats.
 //
-// Bytes go to a device by Stream.CopyIn straight from where they lie (a mapped file, say) and come back in pieces; on the
-// host a tensor may look into the mapping itself. Errors are the device's, as they are: the callers say what they were
-// about. Everything here is safe for concurrent use on tensors that are not shared.
+// Stream.CopyIn copies bytes to a device directly from their memory, such as a mapped file; they come back in pieces.
+// On the host a tensor may use the mapping in place. Errors are the device's, and callers add the context. All
+// functions are safe for concurrent use with different tensors.
 package transfer
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Piece is how many bytes are moved at once: enough to keep disk and link busy, little enough to be held twice.
+// Piece is the number of bytes to move at once: enough to keep disk and link busy, and small enough to hold two.
 const Piece = 8 << 20
 
-// New returns a tensor over fresh memory of that many bytes, which its elements with those strides (nil: row by row) fill.
-// The caller (or p's scope) owns it.
+// New returns a tensor over new memory of size bytes, which its elements fill with the given strides (nil: row-major).
+// The caller or p's scope owns it.
 func New(p *tensor.Place, d dtype.DType, size int64, shape, strides []int) (*tensor.Tensor, error) {
 	s, err := p.Alloc(size)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Release() // the tensor holds it beside
+	defer s.Release() // the tensor is an owner too
 	return tensor.FromStorage(p, s, d, 0, shape, strides)
 }
 
@@ -44,8 +44,8 @@ func In(t *tensor.Tensor, at int64, b []byte) error {
 	return s.CopyIn(t.Array().Ptr+driver.Pointer(at), b)
 }
 
-// Prepare makes a later In of n bytes from byte at on faster, where the memory is the host's and fresh. It changes nothing,
-// and may be called at any time before.
+// Prepare makes a later In of n bytes from byte at on faster, if the memory is new and the host's. It does not change
+// the contents.
 func Prepare(t *tensor.Tensor, at, n int64) {
 	t.Pin()
 	defer t.Unpin()
@@ -54,14 +54,14 @@ func Prepare(t *tensor.Tensor, at, n int64) {
 	}
 }
 
-// CanShare reports whether a tensor of p can look at b in place: p is on the host, and b lies where such elements may.
+// CanShare reports whether a tensor at p can use b in place: p is on the host, and b is aligned for the elements.
 func CanShare(p *tensor.Place, d dtype.DType, b []byte) bool {
-	align := uintptr(min(d.Size(), 8)) // of complex numbers too more than enough
+	align := uintptr(min(d.Size(), 8)) // sufficient for complex numbers too
 	return p.Device().Visible() != nil && len(b) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(b)))%align == 0
 }
 
-// Share returns a tensor that looks at b, part of f, and owns f beside others until the streams that used it are done. Ask
-// CanShare first. The caller (or p's scope) owns the tensor.
+// Share returns a tensor over b, part of f. The tensor is one more owner of f, until the streams that used it are done.
+// CanShare must be true. The caller or p's scope owns the tensor.
 func Share(p *tensor.Place, f *mapped.File, b []byte, d dtype.DType, shape, strides []int) (*tensor.Tensor, error) {
 	s, err := tensor.FromBytes(p, b, func(used ...driver.Stream) {
 		for _, stream := range used {
@@ -77,7 +77,7 @@ func Share(p *tensor.Place, f *mapped.File, b []byte, d dtype.DType, shape, stri
 	return tensor.FromStorage(p, s, d, 0, shape, strides)
 }
 
-// Out writes the elements of t to w, row by row, a piece at a time, after the work that writes them.
+// Out waits for the work that writes t and writes its elements to w, in row-major order, a piece at a time.
 func Out(w io.Writer, t *tensor.Tensor) error {
 	if t.Size() == 0 {
 		return nil
