@@ -2,42 +2,42 @@ package caching
 
 import "github.com/ashlar-go/ashlar/driver"
 
-// A blockRef finds a block's record in its shard's slab. Zero is no block.
+// A blockRef is the index of a block in its shard's slab. Zero is no block.
 type blockRef uint32
 
-// A block is a span of a segment: live, waiting for other streams, free, or, in an expandable segment, a span of
-// addresses without memory. The blocks of a segment are linked in the order of their addresses and tile it.
+// A block is a span of a segment. It is live, pending, free or, in an expandable segment, unmapped: addresses without
+// memory. The blocks of a segment are linked in address order and cover it.
 //
-// With a million blocks, what an operation costs is the cache lines that it misses, so a record is small: 32 bytes, and
-// what only slow paths look at is kept apart (coldBlock). Records are recycled, never given up, and hold no pointers.
+// With a million blocks, the cost of an operation is its cache misses. So a block takes 32 bytes, fields that only
+// slow paths read are in coldBlock, and blocks hold no Go pointers. Blocks are reused, never freed to Go.
 type block struct {
 	ptr           driver.Pointer
 	units         uint32 // size, in units of 512 bytes
 	requestedLow  uint32 // what the last user asked for, in bytes: kept while free, as PyTorch does
 	prev, next    blockRef
-	requestedHigh uint16 // the bits of askedLow above 32
-	gen           uint16 // how often the record has been allocated: part of the tag, so that a stale one is noticed (but not 65,536 uses later)
+	requestedHigh uint16 // the bits of requested above 32
+	gen           uint16 // number of times the block was allocated, part of the tag: detects stale blocks, up to 65,536 allocations later
 	pool          uint16 // index into shard.pools
 	state         blockState
 	expandable    bool // in an expandable segment
 }
 
-// A coldBlock is the rest of a block's record.
+// A coldBlock holds the fields of a block that only slow paths use.
 type coldBlock struct {
-	gcBase  int64  // family.calls when the block was last put into the free set
+	gcBase  int64  // blockPool.searches when the block last became free
 	segment uint32 // of an expandable block: index into shard.expandables
 	pending int32  // marks on other streams that its free still waits for
 }
 
-// maxBlockSize is more than any block has.
+// maxBlockSize is larger than any block.
 const maxBlockSize = unit << 32
 
 type blockState uint8
 
 const (
-	stateNone     blockState = iota // the record is unused
+	stateNone     blockState = iota // unused entry of the slab
 	stateFree                       // in the pool's free set
-	stateLive                       // live
+	stateLive                       // allocated
 	statePending                    // freed, waiting for other streams
 	stateUnmapped                   // no memory behind it: in the pool's unmapped list
 )
@@ -50,8 +50,8 @@ func (b *block) setSize(size int64)   { b.units = uint32(size / unit) }
 func (b *block) requested() int64     { return int64(b.requestedHigh)<<32 | int64(b.requestedLow) }
 func (b *block) setRequested(n int64) { b.requestedLow, b.requestedHigh = uint32(n), uint16(n>>32) }
 
-// init sets up a record of a block between two others. The state is the caller's. (Field by field: a struct literal
-// would be built aside and copied.)
+// init sets up a block between two others, except for its state. It assigns field by field: the compiler would build a
+// struct literal aside and copy it.
 func (b *block) init(ptr driver.Pointer, size int64, prev, next blockRef, pool uint16) {
 	b.ptr = ptr
 	b.setSize(size)
@@ -62,18 +62,18 @@ func (b *block) init(ptr driver.Pointer, size int64, prev, next blockRef, pool u
 	b.expandable = false
 }
 
-// slabChunk is how many records are made at a time: few, for each stream has a slab.
+// slabChunk is the number of blocks allocated at a time. It is small since each stream has a slab.
 const slabChunk = 1 << 9
 
-// A slab holds block records; their addresses never change.
+// A slab holds the blocks of a shard. Their addresses never change.
 type slab struct {
 	chunks []*[slabChunk]block
 	cold   []*[slabChunk]coldBlock
 	unused []blockRef
-	n      uint32 // records ever made
+	n      uint32 // number of blocks ever made
 }
 
-// at is a block's record. That of no block, once there are records, has the state stateNone.
+// at returns a block. Once the slab has any block, blockRef 0 has the state stateNone.
 func (s *slab) at(ref blockRef) *block {
 	return &s.chunks[ref/slabChunk][ref%slabChunk]
 }
@@ -82,13 +82,13 @@ func (s *slab) coldAt(ref blockRef) *coldBlock {
 	return &s.cold[ref/slabChunk][ref%slabChunk]
 }
 
-// inSegment puts a block into an expandable segment, given by its index in shard.expandables.
+// inSegment records that a block is in an expandable segment, given by its index in shard.expandables.
 func (s *slab) inSegment(ref blockRef, segment uint32) {
 	s.at(ref).expandable = true
 	s.coldAt(ref).segment = segment
 }
 
-// newBlock returns an unused record: the caller sets it up with its make method.
+// newBlock returns an unused block, which the caller sets up with init.
 func (s *slab) newBlock() (blockRef, *block) {
 	if n := len(s.unused); n > 0 {
 		ref := s.unused[n-1]

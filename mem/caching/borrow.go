@@ -2,9 +2,10 @@ package caching
 
 import "slices"
 
-// borrow looks for a free block in the pools that lend, in the order of their IDs, for a request to the default pool: on
-// the same stream, and not of an expandable segment. It is PyTorch's try_mempool_fallback, but for pools that graphs use:
-// those would write to what is lent. The block stays its pool's. The caller holds mu and r's shard.
+// borrow searches the pools that may be borrowed from, by ID, for a free block for a request to the default pool: on
+// the same stream, and not in an expandable segment. It is PyTorch's try_mempool_fallback, except that it skips pools
+// that graphs use: a graph's launch would write to the borrowed block. The block still belongs to its pool. The caller
+// holds mu and r's shard.
 func (a *Allocator) borrow(r *request) bool {
 	if r.pool.blockPool.owner != nil {
 		return false
@@ -24,16 +25,16 @@ func (a *Allocator) borrow(r *request) bool {
 	return false
 }
 
-// addBorrowed notes that the default pool has a block of p. The caller holds the shard.
+// addBorrowed records that the default pool has borrowed a block of p. The caller holds the shard.
 func (p *shardPool) addBorrowed(tag uint64) {
 	if len(p.borrowedTags) == cap(p.borrowedTags) {
 		p.forgetReturned()
-		p.borrowedTags = slices.Grow(p.borrowedTags, len(p.borrowedTags)+1) // so that a look at all of them is rare
+		p.borrowedTags = slices.Grow(p.borrowedTags, len(p.borrowedTags)+1) // doubles, so that forgetReturned is called rarely
 	}
 	p.borrowedTags = append(p.borrowedTags, tag)
 }
 
-// firstBorrowed is a block of p that the default pool has, or nil. The caller holds the shard.
+// firstBorrowed returns a block of p that the default pool has borrowed, or nil. The caller holds the shard.
 func (p *shardPool) firstBorrowed() *block {
 	p.forgetReturned()
 	if len(p.borrowedTags) == 0 {

@@ -1,44 +1,23 @@
 // Package caching is PyTorch's caching allocator for device memory, exact to the address.
 //
-// It keeps the memory that it got from the driver, in segments, and cuts blocks from them: the smallest free block that
-// fits, the lowest address among equals. The policy (sizes, pools, splitting, merging, what is given back and when) is
-// that of c10/cuda/CUDACachingAllocator.cpp as of 2026: given the same requests, the same addresses of segments and the
-// same moments at which other streams finish, every block gets the address that PyTorch gives it.
+// It keeps the memory that the driver returned, in segments, and allocates blocks from them: the smallest free block
+// that fits, and the lowest address among equals. Sizes, pools, splitting, merging and releasing follow
+// c10/cuda/CUDACachingAllocator.cpp as of 2026. Given the same requests, the same segment addresses and the same
+// moments at which other streams finish, every block has the address that PyTorch gives it.
 //
-// # Structure
+// Make an allocator with New, from Default or from ParseConfig, which reads the text of PYTORCH_ALLOC_CONF. A Pool is
+// memory of its own for one user, and BeginAllocateToPool directs the requests of a captured graph to a private pool.
+// An Allocator and its Pools are safe for concurrent use. Sizes are bytes. Errors begin with "caching:"; a request for
+// which there is no room returns a *mem.OutOfMemory. Freeing a block that is not live panics.
 //
-// An Allocator has a shard for each stream. A shard owns the segments that were allocated for its stream: their block
-// records (slab), and, for each pool, the free blocks in order (freeSet) and the unmapped spans of expandable segments.
-// Blocks never pass from one stream to another. The default pool is a pair, small (blocks up to 1 MiB) and large; each
-// private pool is such a pair again. A private pool is made by BeginAllocateToPool, for graphs that are captured, or by
-// NewPool, for a user who wants memory apart, perhaps from an upstream allocator instead of the device. It has a home in
-// each shard that it has served, through which its warm requests find their blocks. It is forgotten once its users are
-// gone, its memory has been given back and no request is on its way to it.
+// Where Ashlar differs from PyTorch, Config.PyTorchExact restores PyTorch's behaviour: after the last wait for pending
+// frees, the free blocks are searched once more before memory runs out (PyTorch issue 189504); a request to a Pool
+// releases the Pool's own free segments if no graph uses it; and a Pool that graphs use lends no blocks. Restore does
+// not take back blocks that the default pool has borrowed. A failed driver call loses nothing: memory that could not
+// be released stays cached, and a free whose mark could not be taken stays pending until the mark succeeds.
 //
-// A block is free, live, pending (freed, but waiting for marks on other streams) or unmapped. Alloc takes a free block
-// to live and cuts the rest off; Free takes it back through pending, if other streams use it, and merges it with free
-// neighbours. A segment's blocks tile it, and no two neighbours are both free or both unmapped. Under the build tag
-// invariants that, and the agreement of the free sets and the statistics with the blocks, is checked after every call.
-//
-// # Locks
-//
-// A warm Alloc or Free takes its shard's lock and nothing else: no driver call, no map, no heap allocation. Everything
-// else (new segments, frees that wait, giving memory back, captures, observers) runs under Allocator.mu. A shard's lock
-// may be taken alone or under mu; whoever holds a shard's lock never waits for mu; only the holder of mu holds two
-// shards. Callbacks, observers of out-of-memory and upstreams run without locks, but for one that orders what upstreams
-// are given back, which is taken before mu; the event observer and the filters of private pools run under them. A panic
-// out of one of those, or out of the driver, leaves the allocator locked for good.
-//
-// # What differs from PyTorch
-//
-// After the last wait for pending frees, the free blocks are searched once more before memory runs out (PyTorch issue
-// 189504), a request to a Pool gives back what the Pool itself has free, if no graph uses it, and a Pool that graphs use
-// lends nothing; Config.PyTorchExact turns these off. A Restore does not take back what a Pool has lent. A failed driver
-// call loses nothing: what could not be given back stays cached, a free whose mark could not be taken stays pending and
-// the mark is tried again.
-//
-// It does not move blocks. Other processes open its expandable segments through ExportPages (see mem/raw), which counts
-// nothing.
+// The allocator does not move blocks. Other processes open its expandable segments through ExportPages (see mem/raw),
+// which does not count references.
 package caching
 
 import (
@@ -55,40 +34,71 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
-// An Allocator caches the memory of one device. Safe for concurrent use.
+// # Structure
+//
+// An Allocator has one shard for each stream. A shard owns the segments that were allocated for its stream: their
+// blocks (slab) and, for each pool, the free blocks in order (freeSet) and the unmapped spans of expandable segments.
+// Blocks never pass from one stream to another. The default pool is a pair, small (blocks up to 1 MiB) and large; each
+// private pool is such a pair too. BeginAllocateToPool makes a private pool for captured graphs, and NewPool makes one
+// for a user, perhaps with an upstream allocator in place of the device. A private pool has an index of its pools by
+// shard, through which warm requests find their blocks. It is removed when it has no users, its memory has been
+// released and no request to it is under way.
+//
+// A block is free, live, pending (freed, but waiting for marks on other streams) or unmapped. Alloc makes a free block
+// live and splits off the rest. Free makes it free again, through pending if other streams use it, and merges it with
+// free neighbours. The blocks of a segment cover it, and no two neighbours are both free or both unmapped. The build
+// tag invariants checks this, and that the free sets and the statistics agree with the blocks, after every call.
+//
+// # Locks
+//
+// A warm Alloc or Free takes its shard's lock and no other. It makes no driver call, no map lookup and no heap
+// allocation. All other work (new segments, frees that wait, releasing memory, captures, observers) holds
+// Allocator.mu.
+//
+//	returning, then Allocator.mu, then shards' locks
+//
+// A shard's lock may be taken alone or under mu. A goroutine that holds a shard's lock never waits for mu. Only the
+// holder of mu holds two shards' locks. Allocator.locked names the shard that the holder of mu has locked, so that
+// lockShards does not lock it twice.
+//
+// Callbacks, observers of out-of-memory errors and upstreams are called without locks, except returning, which orders
+// the returns to upstreams. The event observer and the filters of private pools are called under the locks. If one of
+// those panics, or the driver does, the allocator stays locked.
+
+// An Allocator caches the memory of one device. It is safe for concurrent use.
 type Allocator struct {
 	dev driver.Device
 	vm  *peers.Memory // nil if the device has none
 
 	shards   atomic.Pointer[[]*shard] // by stream ID; grows under mu; entries are nil until the stream allocates
-	slowPath atomic.Uint32            // reasons to take the slow path: see the constants below
+	slowPath atomic.Uint32            // reasons to take the slow path: the constants below
 	changed  atomic.Pointer[shard]    // a list of the shards that a fold has to visit: see shardStats
-	aged     atomic.Bool              // the age of free blocks has ever been counted
+	aged     atomic.Bool              // the age of free blocks has been counted at some time
 	cfg      Config                   // changes only with mu and every shard locked: either lock suffices to read it
 
-	_ [64]byte // warm calls of all streams read what is above, and slow ones write what is below
+	_ [64]byte // warm calls read the fields above; slow calls write those below
 
-	mu sync.Mutex // guards what follows, and all segments' coming and going
+	mu sync.Mutex // guards the fields below, and the adding and removing of segments
 
-	live     []*shard // the shards that exist, in the order of their streams' IDs
-	visited  []*shard // room for those that a fold visits
-	holders  []*shard // those that may have slack: see shardStats
-	locked   *shard   // a shard whose lock is held by the holder of mu already; see lockShards
+	live     []*shard // all shards, by stream ID
+	visited  []*shard // scratch space for the shards that a fold visits
+	holders  []*shard // shards that may have slack: see shardStats
+	locked   *shard   // the shard that the holder of mu has locked; see lockShards
 	limit    int64    // bytes that may be reserved; noLimit without one
 	reserved int64    // bytes of segments and mapped pages, and inFlight
-	inFlight int64    // bytes of segments that the driver is being asked for with the locks released
+	inFlight int64    // bytes of segments being requested from the driver while the locks are released
 	totals   totals
-	pending  []*waitList // frees that wait, by the stream they wait for, in the order of their numbers
+	pending  []*waitList // frees that wait, by the stream they wait for
 	deferred []*deferredFree
 	default_ [2]*blockPool
 	private  map[mem.PoolID]*privatePool
-	overflow []*privatePool // that may be borrowed from, in the order of their IDs
+	overflow []*privatePool // pools that the default pool may borrow from, by ID
 	scopes   poolscope.Scopes[*privatePool]
-	returns  []returned    // segments that upstreams are to get back as soon as mu is let go of
-	flushing int           // segments that upstreams are being given back now
-	orphans  []driver.Page // unmapped pages that the driver failed to take back; not counted as reserved
+	returns  []returned    // segments to return to upstreams once mu is unlocked
+	flushing int           // number of segments being returned to upstreams now
+	orphans  []driver.Page // unmapped pages that the driver failed to drop; not counted as reserved
 
-	reserveClasses map[driver.StreamID]string // of streams that are in one
+	reserveClasses map[driver.StreamID]string // by stream, if it is in a class
 	uncached       uncached
 
 	observer           mem.Observer
@@ -97,25 +107,25 @@ type Allocator struct {
 	rejectionObservers hooks[func(*mem.OutOfMemory)]
 	closed             bool
 
-	returning sync.Mutex // held while upstreams are given their segments back; taken before mu
+	returning sync.Mutex // held while segments are returned to upstreams; taken before mu
 }
 
 const noLimit = int64(1)<<62 - 1
 
-// Reasons for the slow path.
+// Reasons to take the slow path.
 const (
-	slowPending  = 1 << iota // frees wait for other streams: Alloc looks whether they are done
+	slowPending  = 1 << iota // frees wait for other streams, and Alloc must process them
 	slowCapture              // some requests go to private pools
 	slowGC                   // the age of free blocks is counted
-	slowObserver             // somebody wants every event, in one order
-	slowClosed               // every call fails, or Close is under way
-	slowDisabled             // each request is the driver's
+	slowObserver             // an observer receives every event, in one order
+	slowClosed               // every call fails, or Close is running
+	slowDisabled             // caching is off: each request goes to the driver
 
-	slowFrees = slowObserver | slowClosed // what matters to a free that waits for no other stream
+	slowFrees = slowObserver | slowClosed // reasons that matter to a Free without other streams
 )
 
-// New returns an allocator of dev's memory. The error says which setting is out of its range, or that the device cannot
-// do what a setting asks for.
+// New returns an allocator of dev's memory. The error names the setting that is out of range or that the device does
+// not support.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dev:      dev,
@@ -130,8 +140,8 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	return a, nil
 }
 
-// Alloc returns a block of at least size bytes for work queued on s from now on: see mem.Allocator. The error is an
-// *mem.OutOfMemory if there is no room, and otherwise the driver's.
+// Alloc returns a block of at least size bytes for work that is queued on s from now on: see mem.Allocator. The error
+// is an *mem.OutOfMemory if there is no room, and the driver's error otherwise.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	check.Stream("caching: Alloc", s)
 	if size <= 0 {
@@ -146,13 +156,15 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.allocSlowDefault(s, size)
 }
 
-// allocWarm serves a request from the cache of its stream, unless something wants attention.
+// allocWarm serves a request from the free blocks of its stream. It returns false if there is none that fits, or if
+// the request must take the slow path.
 func (a *Allocator) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 	shards := *a.shards.Load()
 	if id := int(s.ID()); id < len(shards) && shards[id] != nil {
 		sh := shards[id]
 		sh.mu.Lock()
-		// Observers, settings and Close ask for attention with every shard locked: what is seen under the lock holds.
+		// Setters of slowPath hold every shard's lock, so the value read under this lock stays valid until the lock is
+		// released.
 		if a.slowPath.Load() == 0 && sh.stream == s && size < maxRequest {
 			rounded := a.cfg.roundSize(size)
 			p := sh.defaultPool(rounded)
@@ -173,8 +185,8 @@ func (a *Allocator) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 	return mem.Block{}, false
 }
 
-// Free takes b back: see mem.Allocator. Streams in used other than b's own make the block wait until they have done the
-// work that is queued on them now.
+// Free frees b: see mem.Allocator. If used names streams other than b's own, the memory is not reused before they have
+// done the work that is queued on them now.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b.Tag == 0 {
 		if b != (mem.Block{}) {
@@ -230,7 +242,7 @@ func (a *Allocator) observe(action mem.Action, p *shardPool, ptr driver.Pointer,
 // ErrClosed is returned by calls on a closed allocator.
 var ErrClosed = errors.New("caching: the allocator is closed")
 
-// It is what mem.Open gives out where no other allocator is asked for; its settings are ParseConfig's.
+// The settings of mem.Open are those of ParseConfig. The priority makes this allocator the default.
 func init() {
 	mem.Register("caching", "", 100, func(dev driver.Device, settings string) (mem.Allocator, error) {
 		cfg, _, err := ParseConfig(settings)

@@ -10,21 +10,21 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A PoolState is what a private pool held when Checkpoint was called: its segments, and the blocks in them. It is a
-// value that nothing changes, of no use to any other allocator, and may be restored any number of times. It holds no
-// memory, and not what was in the blocks.
+// A PoolState is the state of a private pool at the time of Checkpoint: its segments, and the blocks in them. It never
+// changes, may be restored any number of times, and is only valid for the allocator that made it. It holds no memory,
+// and no contents of blocks.
 type PoolState struct {
 	of       *Allocator
 	pool     mem.PoolID
 	segments []mem.SegmentInfo // by address
-	tags     []uint64          // of their live blocks: see loanOf
+	tags     []uint64          // of the live blocks, in order: see firstTag
 }
 
-// Pool is the pool whose state it is.
+// Pool returns the pool's ID.
 func (s *PoolState) Pool() mem.PoolID { return s.pool }
 
-// Segments describes the pool as Snapshot did then: in the order of addresses, each run of mapped pages of an
-// expandable segment as a segment. The caller may change what it gets.
+// Segments describes the pool as Snapshot did at the checkpoint: in address order, with each run of mapped pages of an
+// expandable segment as one segment. The caller owns the result.
 func (s *PoolState) Segments() []mem.SegmentInfo {
 	segments := slices.Clone(s.segments)
 	for i := range segments {
@@ -33,10 +33,10 @@ func (s *PoolState) Segments() []mem.SegmentInfo {
 	return segments
 }
 
-// Checkpoint notes the state of a private pool, for Restore: PyTorch's getCheckpointState. The error matches
-// driver.ErrNotReady if a freed block of the pool still waits for other streams (wait for them, end captures and scopes,
-// and try again) or the default pool has borrowed one (PoolOptions.UseOnOOM), and driver.ErrInvalid if there is no such
-// pool. It looks at every block of the allocator.
+// Checkpoint records the state of a private pool, for Restore: PyTorch's getCheckpointState. The error matches
+// driver.ErrNotReady if a freed block of the pool still waits for other streams (wait for them, end captures and
+// scopes, and try again) or if the default pool has borrowed a block (PoolOptions.UseOnOOM). It matches
+// driver.ErrInvalid if there is no such pool. Its cost grows with the number of the allocator's blocks.
 func (a *Allocator) Checkpoint(id mem.PoolID) (*PoolState, error) {
 	a.ProcessPending()
 	a.mu.Lock()
@@ -67,8 +67,7 @@ func (a *Allocator) Checkpoint(id mem.PoolID) (*PoolState, error) {
 	return s, nil
 }
 
-// firstTag is which loan a live block of the pool is: the tag that it was allocated with, however often it has been made
-// live again since.
+// firstTag returns the tag with which a live block was first allocated, however often Restore has made it live again.
 func (pp *privatePool) firstTag(tag uint64) uint64 {
 	if first, ok := pp.firstTags[tag]; ok {
 		return first
@@ -86,13 +85,13 @@ type run struct {
 	ref    blockRef // its first block
 	ptr    driver.Pointer
 	size   int64
-	wanted []mem.BlockInfo // what Restore is to make of it; none if it is to be free
+	wanted []mem.BlockInfo // the blocks that Restore makes; empty: one free block
 }
 
 func (r *run) end() driver.Pointer { return r.ptr + driver.Pointer(r.size) }
 
-// runsOf lists the runs of a private pool by address. The error is that a block of them is pending or lent. The caller
-// holds every lock.
+// runsOf lists the runs of a private pool by address. It fails if one of their blocks is pending or borrowed. The
+// caller holds every lock.
 func (a *Allocator) runsOf(pp *privatePool) ([]run, error) {
 	for _, f := range pp.blockPools {
 		for _, p := range a.poolsOf(f) {
@@ -127,7 +126,7 @@ func (a *Allocator) runsOf(pp *privatePool) ([]run, error) {
 	return runs, nil
 }
 
-// blocks visits the blocks of a run in their order. They must not change meanwhile.
+// blocks visits the blocks of a run in order. They must not change during the visit.
 func (r *run) blocks() iter.Seq[blockRef] {
 	return func(yield func(blockRef) bool) {
 		slab := &r.pool.sh.slab

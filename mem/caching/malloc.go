@@ -11,10 +11,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// allocSlow goes through the whole order of attempts. It is PyTorch's malloc: look whether waiting frees are done;
-// search; ask the callbacks and search; collect garbage; ask the driver; borrow from a pool that lends; give back
-// oversize blocks and ask; wait for all pending frees, search (not if PyTorchExact), give everything back and ask a last
-// time. Under ThrowOnOOM a request ends where the driver would be asked for more than the limit leaves.
+// allocSlow serves a request that allocWarm did not. Its order of attempts is PyTorch's malloc: process waiting frees;
+// search; call the callbacks and search; collect garbage; ask the driver; borrow from another pool; release oversize
+// blocks and ask; wait for all pending frees, search (unless PyTorchExact), release everything and ask a last time.
+// Under ThrowOnOOM a request fails where the driver would be asked for more than the limit leaves.
 func (a *Allocator) allocSlow(s driver.Stream, requested int64, w requestOptions) (mem.Block, error) {
 	if id := s.ID(); id > maxStreams {
 		panic(fmt.Sprintf("caching: stream ID %d: drivers number streams densely, and at most to %d", id, maxStreams))
@@ -75,15 +75,15 @@ func (a *Allocator) allocSlow(s driver.Stream, requested int64, w requestOptions
 	return mem.Block{}, a.reportOutOfMemory(oom)
 }
 
-// allocSlowDefault is allocSlow without wishes. It is a call of its own because to pass them costs Alloc's warm way a hundredth
-// of its time: the compiler keeps registers free for them.
+// allocSlowDefault is allocSlow without options. Passing options from Alloc would cost its warm path one hundredth of
+// its time: the compiler keeps registers free for them.
 //
 //go:noinline
 func (a *Allocator) allocSlowDefault(s driver.Stream, size int64) (mem.Block, error) {
 	return a.allocSlow(s, size, requestOptions{})
 }
 
-// lock takes a shard's lock on behalf of the holder of mu and notes it; unlock gives it back.
+// lock locks a shard for the holder of mu and records it in locked.
 func (a *Allocator) lock(sh *shard) {
 	sh.mu.Lock()
 	a.locked = sh
@@ -94,8 +94,8 @@ func (a *Allocator) unlock(sh *shard) {
 	sh.mu.Unlock()
 }
 
-// obtain makes the attempts in their order until one leaves a block in r.found. The error is one that has nothing to do
-// with room.
+// obtain makes the attempts in order until one leaves a block in r.found. It returns an error only for failures other
+// than a lack of room.
 func (a *Allocator) obtain(r *request) (bool, error) {
 	if a.search(r) {
 		return true, nil
@@ -109,7 +109,7 @@ func (a *Allocator) obtain(r *request) (bool, error) {
 			return true, nil
 		}
 	}
-	var failures []error // what could not be given back; told only if the request fails
+	var failures []error // of releases; reported only if the request fails
 	if a.collecting() && !r.noRetry {
 		if err := a.collectGarbage(); err != nil {
 			failures = append(failures, err)
@@ -161,8 +161,9 @@ func (a *Allocator) search(r *request) bool {
 	return r.found != 0
 }
 
-// runCallbacks asks everyone who may hold memory to give some up, and reports whether somebody did. It runs without
-// locks, since they will call Free: anything may happen meanwhile, and the request may have to go to another pool.
+// runCallbacks calls the callbacks of OnLowMemory, and reports whether one freed memory. It holds no locks during the
+// calls, since callbacks call Free. Another goroutine may change anything in the meantime, so the request chooses its
+// pool again.
 func (a *Allocator) runCallbacks(r *request) (freed bool, err error) {
 	callbacks, sh := a.lowMemory.all(), r.pool.sh
 	a.unlocked(sh, func() {
@@ -183,7 +184,7 @@ func (a *Allocator) runCallbacks(r *request) (freed bool, err error) {
 	return freed, nil
 }
 
-// unlocked calls f without the locks of the holder of mu and a shard.
+// unlocked calls f with mu and the shard unlocked.
 func (a *Allocator) unlocked(sh *shard, f func()) {
 	a.unlock(sh)
 	a.mu.Unlock()
@@ -194,8 +195,8 @@ func (a *Allocator) unlocked(sh *shard, f func()) {
 	f()
 }
 
-// grow gets memory from the driver for r. It returns false if there is no room. The limit is looked at before the driver
-// is asked: what would pass it is rejected for good under ThrowOnOOM, and what the driver refuses is not.
+// grow gets memory from the driver for r. It returns false if there is no room. It checks the limit before it asks the
+// driver. Under ThrowOnOOM a request over the limit is rejected for good; a request that the driver refuses is not.
 func (a *Allocator) grow(r *request) (bool, error) {
 	r.err, r.addresses = nil, 0
 	if r.limited = a.reserved+r.segment > a.limit; r.limited {
@@ -224,14 +225,14 @@ func (a *Allocator) grow(r *request) (bool, error) {
 	return false, fmt.Errorf("caching: get %d bytes from %s: %w", r.segment, source, err)
 }
 
-// newSegment asks the driver for a segment that is one block.
+// newSegment gets a segment from the driver as one block.
 func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	p := r.pool
 	if r.segment >= maxBlockSize {
 		return 0, &driver.Error{Call: "Alloc", Code: driver.ErrNoMemory, Detail: "a segment has to be smaller than 2 TiB"}
 	}
-	// At once, since with ReleaseLock other calls come in between: they must see what the limit has left, and that the
-	// pool is not empty.
+	// Counted before the call: ReleaseLock and upstreams release the locks during it, and other requests must see the
+	// limit's remainder and that the pool is not empty.
 	a.reserved += r.segment
 	a.inFlight += r.segment
 	p.blockPool.reserved += r.segment
@@ -256,7 +257,8 @@ func (a *Allocator) newSegment(r *request) (blockRef, error) {
 	return ref, nil
 }
 
-// reportOutOfMemory tells the observers of an out-of-memory error and returns it. The caller holds mu, which giveUp releases.
+// reportOutOfMemory calls the observers of an out-of-memory error and returns it. The caller holds mu, which
+// reportOutOfMemory unlocks.
 func (a *Allocator) reportOutOfMemory(oom *mem.OutOfMemory) error {
 	observers := a.oomObservers
 	if oom.Rejected {
@@ -270,7 +272,7 @@ func (a *Allocator) reportOutOfMemory(oom *mem.OutOfMemory) error {
 	return oom
 }
 
-// freeSlow is Free when other streams use the block or somebody watches.
+// freeSlow is Free if other streams use the block or an observer is set.
 func (a *Allocator) freeSlow(b mem.Block, used []driver.Stream) {
 	check.Used("caching: Free", used)
 	a.mu.Lock()

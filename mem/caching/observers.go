@@ -7,15 +7,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A hook is a function that was registered, under a name if it has one.
+// A hook is a registered function, with a name if it has one.
 type hook[F any] struct {
 	name string
-	id   *byte // tells it from others
+	id   *byte // identifies the registration
 	call F
 }
 
-// hooks are those of one kind, in the order of their registration. Each change makes a new slice: who runs the former
-// holds no lock.
+// Hooks are the registered functions of one kind, in order. Each change makes a new slice, so that a goroutine may
+// call the functions of the old one without a lock.
 type hooks[F any] []hook[F]
 
 func (h *hooks[F]) add(name string, call F) (id *byte) {
@@ -44,8 +44,8 @@ func (h hooks[F]) names() []string {
 	return names
 }
 
-// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's locks, in
-// one order for all streams: it must be quick and must not call the allocator.
+// Observe sets the observer that receives every event; nil removes it. The observer runs under the allocator's locks,
+// in one order for all streams. It must be quick and must not call the allocator.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,11 +55,11 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	a.setSlowPath(slowObserver, observer != nil)
 }
 
-// OnLowMemory adds a callback that is asked to free blocks when a request finds no free block, before the driver is
-// asked, after those that were added before. It returns whether it freed any. It runs without locks, on the goroutine of
-// the request. The name tells it from others, as in PyTorch's registry of FreeMemoryCallbacks: one that is taken panics.
-// remove takes the callback away, and frees its name; a request that is under way may still ask it once. To remove it
-// again is a no-op.
+// OnLowMemory adds a callback that is called when a request finds no free block, before the driver is asked, and after
+// the callbacks added before it. It frees blocks and returns whether it freed any. It runs without locks on the
+// goroutine of the request. Like the names in PyTorch's registry of FreeMemoryCallbacks, a name can be used once: a
+// name in use panics. remove removes the callback and its name; a request that is under way may still call it once.
+// Calling remove again is a no-op.
 func (a *Allocator) OnLowMemory(name string, callback func() (freed bool)) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +74,7 @@ func (a *Allocator) OnLowMemory(name string, callback func() (freed bool)) (remo
 	}
 }
 
-// LowMemoryCallbacks returns the names of the callbacks of OnLowMemory, in the order in which they are asked.
+// LowMemoryCallbacks returns the names of the callbacks of OnLowMemory, in the order of the calls.
 func (a *Allocator) LowMemoryCallbacks() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,10 +89,10 @@ func (a *Allocator) OnOutOfMemory(observer func(*mem.OutOfMemory)) {
 	a.oomObservers = append(slices.Clip(a.oomObservers), observer)
 }
 
-// OnRejection adds an observer of requests that Config.ThrowOnOOM rejects: PyTorch's OomRejectionObserver, whose arguments
-// are the error's Device, Segment, Reserved and Total. It runs before the observers of OnOutOfMemory, which hear of the
-// request too, without locks, on the goroutine of the request. remove takes it away, unless a request that is under way
-// still tells it; to remove it again is a no-op.
+// OnRejection adds an observer of requests that Config.ThrowOnOOM rejects: PyTorch's OomRejectionObserver, whose
+// arguments are the error's Device, Segment, Reserved and Total. It runs without locks on the goroutine of the
+// request, before the observers of OnOutOfMemory, which are called too. remove removes it; a request that is under way
+// may still call it. Calling remove again is a no-op.
 func (a *Allocator) OnRejection(observer func(*mem.OutOfMemory)) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,9 +10,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
+// maxPinning is the number of pinning blocks that an error lists.
 const maxPinning = 5 // pinning blocks that an error names
 
-// outOfMemory gathers what explains that r found no room. The caller holds mu and r's shard.
+// outOfMemory returns the error for a request without room, with its explanation. The caller holds mu and r's shard.
 func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	a.lockShards()
 	defer a.unlockShards()
@@ -36,7 +37,7 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	if r.limited {
 		e.Needed = a.reserved + r.segment
 	}
-	if r.size <= total { // of a larger one it is not the cause
+	if r.size <= total { // a larger request fails for another reason
 		e.Addresses, e.ReserveClass = r.addresses, r.class
 	}
 	e.Allocated, _ = a.sum(allocatedBytes, classAll)
@@ -52,8 +53,8 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	return e
 }
 
-// describeProcesses says who has the device's memory, if the device tells. No lock is held: asking takes milliseconds on
-// NVIDIA's devices. What cannot be learned is left out.
+// describeProcesses adds the processes that hold the device's memory, as far as the device reports them. No lock is
+// held: the call takes milliseconds on NVIDIA devices.
 func (a *Allocator) describeProcesses(e *mem.OutOfMemory) {
 	processes, err := a.dev.Processes()
 	if err != nil {
@@ -90,7 +91,7 @@ func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
 	}
 }
 
-// describePinning finds the live blocks that keep the most free memory from being given back.
+// describePinning adds the live blocks that keep the most free memory from being released.
 func (a *Allocator) describePinning(e *mem.OutOfMemory, segments []mem.SegmentInfo) {
 	for i := range segments {
 		s := &segments[i]
@@ -115,8 +116,8 @@ func (a *Allocator) describePinning(e *mem.OutOfMemory, segments []mem.SegmentIn
 	e.Pinning = e.Pinning[:min(len(e.Pinning), maxPinning)]
 }
 
-// describeRemedies says under which other settings there would have been room. What could still be had from the device
-// is headroom; what is whole and free has been given back already, unless describeKept finds it.
+// describeRemedies adds the settings with which there would have been room. headroom is the memory that the device
+// could still give. Free segments have been released already, except those that describeKept finds.
 func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []mem.SegmentInfo) {
 	headroom := e.Free
 	if e.Allowed > 0 {
@@ -159,20 +160,20 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, r *request, segments []
 	}
 }
 
-// inGiB writes a number of bytes, rounded up to hundredths, as PyTorch reads a size of addresses.
+// inGiB formats bytes in GiB, rounded up to hundredths, as PyTorch parses a size of addresses.
 func inGiB(bytes int64) string {
 	const hundredth = float64(1<<30) / 100
 	return fmt.Sprintf("%.2fG", math.Ceil(float64(bytes)/hundredth)/100)
 }
 
-// couldLend reports whether free memory is a Pool's that could lend it, and does not.
+// couldLend reports whether free memory belongs to a Pool that would lend it with UseOnOOM and does not.
 func (a *Allocator) couldLend(c mem.CachedMemory) bool {
 	pp := a.private[c.Pool]
 	return pp != nil && pp.own > 0 && !pp.closed && !slices.Contains(a.overflow, pp) && (!a.cfg.ExpandableSegments || pp.source != nil)
 }
 
-// describeKept says whether the request would have fitted with the segments that are whole and free, and why they were
-// not given back.
+// describeKept adds a remedy if the request would have fitted with the segments that are free as a whole, and says why
+// they were not released.
 func (a *Allocator) describeKept(r *request, headroom int64, segments []mem.SegmentInfo, add func(name, format string, args ...any)) {
 	var ordinary, private int64
 	for i := range segments {
@@ -192,8 +193,8 @@ func (a *Allocator) describeKept(r *request, headroom int64, segments []mem.Segm
 	}
 }
 
-// splitLimit is the largest split limit, in whole MiB, that would have kept enough free memory from being stranded: the
-// segments of at least that size that hold only blocks below it would have stayed whole.
+// splitLimit returns the largest split limit, in whole MiB, with which there would have been room: segments of at
+// least that size that hold only smaller blocks would have stayed whole.
 func (a *Allocator) splitLimit(r *request, headroom int64, segments []mem.SegmentInfo) (limit, room int64) {
 	var sizes []int64
 	for i := range segments {
@@ -204,7 +205,7 @@ func (a *Allocator) splitLimit(r *request, headroom int64, segments []mem.Segmen
 	slices.Sort(sizes)
 	for _, limit := range slices.Backward(slices.Compact(sizes)) {
 		if limit <= a.cfg.LargeSegmentSize {
-			break // such segments are made for small blocks, and cut up under any limit
+			break // such segments are made for small blocks, and split under any limit
 		}
 		room := headroom
 		for i := range segments {

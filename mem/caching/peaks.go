@@ -6,19 +6,19 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// totals are the allocator's side of the statistics, guarded by Allocator.mu.
+// Totals are the allocator's part of the statistics, guarded by Allocator.mu.
 type totals struct {
 	peak  quantities
-	sum   quantities                                           // of the shards, each as it was when it was visited last
+	sum   quantities                                           // over the shards, each as of its last visit
 	slack quantities                                           // the shards' slack: at most peak - sum, once folded
 	base  [numMetrics][numClasses]struct{ total, freed int64 } // at the last reset of accumulated counters
 
-	visits int64 // of shards, by folds that visit some alone: a measure of what they cost
+	visits int64 // of shards by foldChanged: a measure of its cost
 
 	numAllocRetries, numOOMs, numSyncAllStreams, numDeviceAlloc, numDeviceFree, numOOMRejections int64
 }
 
-// foldPeaks brings the peaks up to date and deals out new caps to all shards. The caller holds mu and every shard's lock.
+// foldPeaks updates the peaks and sets new caps in all shards. The caller holds mu and every shard's lock.
 func (a *Allocator) foldPeaks() {
 	a.takeChanged(nil)
 	for _, sh := range a.live {
@@ -30,10 +30,10 @@ func (a *Allocator) foldPeaks() {
 	a.setSlack(a.live, &share)
 }
 
-// foldChanged is foldPeaks, but visits the shards alone that have changed since they were visited last and, where they
-// have more than the rest of the slack leaves them, those that have slack. A visit of the first kind is for a change, and one
-// of the second takes back what another visit has dealt out: on average a call has few, however many streams there are.
-// The caller holds mu and perhaps one shard.
+// foldChanged is foldPeaks, but visits only the shards that have changed since their last visit and, if their slack
+// exceeds what is left, those that have slack. A visit of the first kind pays for a change, and one of the second kind
+// for an earlier visit that gave slack. So a call has few visits on average, however many streams there are. The
+// caller holds mu and perhaps one shard.
 func (a *Allocator) foldChanged() {
 	visited := a.takeChanged(a.visited[:0])
 	a.lockThese(visited)
@@ -59,8 +59,8 @@ func (a *Allocator) foldChanged() {
 	a.visited = visited[:0]
 }
 
-// takeChanged empties the list of shards that have changed, and appends them. The caller visits them: until then they
-// do not list themselves again.
+// takeChanged empties the list of changed shards and appends them to a slice. The caller visits them. Until then they
+// do not put themselves on the list again.
 func (a *Allocator) takeChanged(to []*shard) []*shard {
 	for sh := a.changed.Swap(nil); sh != nil; {
 		to = append(to, sh)
@@ -81,8 +81,8 @@ func (a *Allocator) takeHolders(to []*shard) []*shard {
 	return to
 }
 
-// visit adds up what has changed in a shard since it was visited last, and takes its slack back. The caller holds mu and
-// the shard.
+// visit adds the changes of a shard since its last visit to the sums, and takes its slack back. The caller holds mu
+// and the shard.
 func (t *totals) visit(sh *shard) {
 	s := &sh.stats
 	for metric := range numMetrics {
@@ -96,7 +96,7 @@ func (t *totals) visit(sh *shard) {
 	s.holds = false
 }
 
-// tooMuchSlack reports whether the shards have more slack than there is between a sum and its peak.
+// tooMuchSlack reports whether the shards have more slack than the difference between a sum and its peak.
 func (t *totals) tooMuchSlack() bool {
 	for metric := range numMetrics {
 		for class := range numClasses {
@@ -108,7 +108,7 @@ func (t *totals) tooMuchSlack() bool {
 	return false
 }
 
-// notePeaks raises the peaks to what shards that were just visited have seen.
+// notePeaks raises the peaks to the highest values of shards that were just visited.
 func (a *Allocator) notePeaks(visited []*shard) {
 	for metric := range numMetrics {
 		for class := range numClasses {
@@ -123,10 +123,10 @@ func (a *Allocator) notePeaks(visited []*shard) {
 	}
 }
 
-// A quantities is a number for each quantity that is counted.
+// Quantities hold one number for each counted quantity.
 type quantities [numMetrics][numClasses]int64
 
-// share is one of so many parts of the slack that no shard has.
+// share returns one of so many equal parts of the slack that no shard has.
 func (t *totals) share(parts int) (share quantities) {
 	for metric := range numMetrics {
 		for class := range numClasses {
@@ -136,7 +136,7 @@ func (t *totals) share(parts int) (share quantities) {
 	return share
 }
 
-// setSlack sets the caps of shards that were just visited, so that each has that slack.
+// setSlack gives shards that were just visited the same slack, and sets their caps.
 func (a *Allocator) setSlack(visited []*shard, slack *quantities) {
 	alone, some := len(a.live) == 1, *slack != quantities{}
 	for _, sh := range visited {
@@ -169,21 +169,21 @@ func (s *shardStats) setCaps(t *totals, slack *quantities, alone bool) {
 	s.over = false
 }
 
-// fold folds after a call that may have made a new peak. The caller holds no lock.
+// fold calls foldChanged after a call that may have made a new peak. The caller holds no lock.
 func (a *Allocator) fold() {
 	a.mu.Lock()
 	a.foldChanged()
 	a.mu.Unlock()
 }
 
-// foldFor folds if the shard that the holder of mu has locked may have made a new peak.
+// foldFor calls foldChanged if the shard that the holder of mu has locked may have made a new peak.
 func (a *Allocator) foldFor(sh *shard) {
 	if sh.stats.over {
 		a.foldChanged()
 	}
 }
 
-// Stats returns the counters of all streams.
+// Stats returns the statistics of all streams.
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -239,7 +239,7 @@ func (a *Allocator) sum(metric, class int) (cur, total int64) {
 	return cur, total
 }
 
-// ResetPeakStats sets every peak to the current value, and forgets the largest block.
+// ResetPeakStats sets every peak to the current value, and the largest block to 0.
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -260,7 +260,7 @@ func (a *Allocator) ResetPeakStats() {
 	}
 }
 
-// ResetAccumulatedStats sets the allocated and freed sides of every quantity, and the plain counters, to zero.
+// ResetAccumulatedStats sets the allocated and freed totals of every quantity, and the plain counters, to zero.
 func (a *Allocator) ResetAccumulatedStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,14 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
-// A poolScope sends requests to a private pool: while a graph is captured, or from Begin of a Pool on.
+// A poolScope directs requests to a private pool: while a graph is captured, or between Begin of a Pool and its end.
 type poolScope = poolscope.Scope[*privatePool]
 
-// BeginAllocateToPool sends the requests on streams for which filter returns true to the private pool id, which is made
-// if it does not exist, until EndAllocateToPool. Of several, the last begun wins. Until then nothing is given back to
-// the driver but what released pools hold, and frees that wait for other streams go on waiting. Each call must be
-// matched by a ReleasePool when whatever uses the pool's memory (a graph, say) is gone. The filter runs as Begin's does. The
-// id may be a Pool's: the graph shares its memory then, and keeps it from being given back.
+// BeginAllocateToPool directs the requests on streams for which filter returns true to the private pool id, until
+// EndAllocateToPool. It makes the pool if it does not exist. If several match, the last begun applies. Until the end
+// only released pools return memory to the driver, and frees that wait for other streams go on waiting. Each call
+// needs a matching ReleasePool when the user of the pool's memory, such as a graph, is gone. The filter runs like that
+// of Pool.Begin. The id may be a Pool's: the graph then shares its memory, and keeps it from being released.
 func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -34,7 +34,7 @@ func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream
 	a.setSlowPath(slowCapture, true)
 }
 
-// EndAllocateToPool ends what BeginAllocateToPool began. It panics if nothing was begun.
+// EndAllocateToPool ends BeginAllocateToPool. It panics if that was not called.
 func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -43,40 +43,41 @@ func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 	}
 }
 
-// endScope ends a scope, and returns false if that is nil or has ended already. The caller holds mu.
+// endScope ends a scope. It returns false if the scope is nil or has ended already. The caller holds mu.
 func (a *Allocator) endScope(s *poolScope) bool {
 	ended := a.scopes.End(s)
 	a.setSlowPath(slowCapture, len(a.scopes) > 0)
 	return ended
 }
 
-// capturing reports whether a graph may be being captured: then the device must be neither waited for nor asked to take
-// memory back. Scopes of Pools are no reason. The caller holds mu.
+// capturing reports whether a graph may be being captured: then the device must be neither waited for nor asked to
+// free memory. Scopes of Pools do not count. The caller holds mu.
 func (a *Allocator) capturing() bool { return a.scopes.Capturing() }
 
-// Begin sends the allocator's requests on streams for which filter returns true, or on all if it is nil, to the pool,
-// until end is called, once. Without a filter the requests of all goroutines go to the pool. With mem.CurrentGoroutine
-// those of the calling one do, which is what torch.cuda.use_mem_pool does for threads. BeginKey goes by a key that
-// requests carry. A caller that has the Pool at hand can ask it directly, which needs no scope and slows nobody else.
+// Begin directs the allocator's requests on streams for which filter returns true, or on all streams if filter is nil,
+// to the pool, until end is called, once. Without a filter the requests of all goroutines go to the pool. With
+// mem.CurrentGoroutine those of the calling goroutine do, as with torch.cuda.use_mem_pool for threads. BeginKey
+// selects by a key in the request. A caller that has the Pool can call its Alloc directly, which needs no scope and
+// does not slow other requests.
 //
-// Scopes nest: of several that match, the last begun wins. They may end in any order and on any goroutine, and a pool may
-// have several at once. A graph is captured under BeginAllocateToPool with the Pool's ID, which also keeps what the graph
-// uses from being given back: a scope does not.
+// Scopes nest: if several match, the last begun applies. They may end in any order and on any goroutine, and a pool
+// may have several at once. To capture a graph, use BeginAllocateToPool with the Pool's ID, which also keeps the
+// graph's memory from being released; a scope does not.
 //
-// As in PyTorch, as long as there is any scope, Allocator.EmptyCache gives back only what released pools hold, frees
-// that wait for other streams go on waiting, and every request but a Pool's takes Allocator.mu. As in later versions of
-// PyTorch, a request that finds no room has all that is free given back even so, unless a graph is being captured.
+// As in PyTorch, while any scope is open, Allocator.EmptyCache releases only released pools, frees that wait for other
+// streams go on waiting, and every request except those to a Pool takes Allocator.mu. As in later versions of PyTorch,
+// a request that finds no room still releases all free memory, unless a graph is being captured.
 //
-// The filter runs on the goroutine that makes the request, and may look at whatever else tells that apart, such as its
-// thread if the goroutine is locked to one. It runs under locks: it must not call the allocator, nor wait for anything.
-// Begin panics if the pool was closed.
+// The filter runs on the goroutine of the request, and may consult any other state that identifies it, such as its
+// thread if the goroutine is locked to one. It runs under locks: it must not call the allocator or wait. Begin panics
+// if the pool is closed.
 func (p *Pool) Begin(filter func(driver.Stream) bool) (end func()) {
 	return p.begin(poolscope.Filter{Stream: filter})
 }
 
-// BeginKey is Begin for requests with a key (mem.AllocOptions.Key) that is equal to this one, on any stream and from any
+// BeginKey is Begin for requests with a key (mem.AllocOptions.Key) equal to this one, on any stream and from any
 // goroutine: for work that moves between goroutines, and for threads of a foreign runtime. It panics if key is nil or
-// cannot be compared.
+// not comparable.
 func (p *Pool) BeginKey(key any) (end func()) {
 	if key == nil {
 		panic("caching: BeginKey without a key")
@@ -111,14 +112,14 @@ func (a *Allocator) endOwn(s *poolScope) {
 	pp.own--
 }
 
-// Use calls f within a scope of the pool, which ends with f, also if it panics. See Begin.
+// Use calls f within a scope of the pool, which ends when f returns or panics. See Begin.
 func (p *Pool) Use(filter func(driver.Stream) bool, f func()) {
 	defer p.Begin(filter)()
 	f()
 }
 
-// poolFor is the pool that serves a rounded size on a shard's stream: the private one that is asked for, or the one that
-// is current. The caller holds mu and the shard.
+// poolFor returns the pool that serves a rounded size on a shard's stream: the private pool of the options, or the
+// current one. The caller holds mu and the shard.
 func (a *Allocator) poolFor(sh *shard, rounded int64, w *requestOptions) (*shardPool, error) {
 	to := w.to
 	switch {

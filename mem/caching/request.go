@@ -8,34 +8,34 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
-// A request is an allocation on its way through the slow path.
+// A request is an allocation on the slow path.
 type request struct {
 	requestOptions
 	pool       *shardPool
-	pinned     *privatePool // that outlives the request: not that of a borrowed block
-	requested  int64        // what the caller asked for
+	pinned     *privatePool // the pool that must outlive the request; not the pool of a borrowed block
+	requested  int64        // bytes requested
 	size       int64        // rounded
-	segment    int64        // what the driver would be asked for
+	segment    int64        // bytes that the driver would be asked for
 	expandable bool
-	found      blockRef // taken out of its free set
-	limited    bool     // the limit refused it last
+	found      blockRef // removed from its free set
+	limited    bool     // the last attempt failed because of the limit
 	rejected   bool     // by the limit, under ThrowOnOOM
-	addresses  int64    // bytes of an expandable segment, if it is larger than that
-	class      string   // of its stream, if those addresses are that class's
-	err        error    // what the driver said last; nil for a refusal by the limit or for want of addresses
+	addresses  int64    // size of an expandable segment that is too small for the request; 0: no such failure
+	class      string   // the stream's reserve class, if that class set the addresses
+	err        error    // the driver's last error; nil if the limit or the addresses were the cause
 }
 
-// A requestOptions is what a request asks for besides its stream and size.
+// requestOptions are the options of a request.
 type requestOptions struct {
-	to        *privatePool // where it has to go; nil: to the pool that is current on its stream
-	noRetry   bool         // fail rather than wait, give memory back or ask the callbacks
-	tentative bool         // a refusal is not counted, reported or explained
+	to        *privatePool // the pool that must serve it; nil: the stream's current pool
+	noRetry   bool         // fail rather than wait, release memory or call callbacks
+	tentative bool         // do not count or report a failure
 	key       any          // mem.AllocOptions.Key
 }
 
-// AllocWith is Alloc with wishes: see mem.AllocOptions. NoRetry leaves out what waits, gives cached memory back or calls
-// those of OnLowMemory; observers of out-of-memory are told as ever. Such a request takes Allocator.mu. Key is for scopes of
-// pools: see Pool.BeginKey.
+// AllocWith is Alloc with options: see mem.AllocOptions. With NoRetry the request does not wait, release cached memory
+// or call the callbacks of OnLowMemory; observers of out-of-memory errors are called as usual. Such a request takes
+// Allocator.mu. Key selects pools: see Pool.BeginKey.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
 	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative && o.Key == nil {
@@ -50,13 +50,13 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	return a.allocSlow(s, size, requestOptions{noRetry: o.NoRetry, tentative: o.Tentative, key: o.Key})
 }
 
-// refusal is the error of a tentative request.
+// refusal returns the error of a tentative request.
 func refusal(size int64) error {
 	return fmt.Errorf("caching: no room for %s: %w", mem.FormatSize(size), mem.ErrNoMemory)
 }
 
-// pinPool decides which pool serves a request, which that pool outlives: locks may be let go of on its way. The caller
-// holds mu and the shard.
+// pinPool chooses the pool of a request, and keeps it alive until unpinPool: the locks may be released in between. The
+// caller holds mu and the shard.
 func (a *Allocator) pinPool(r *request, sh *shard) error {
 	p, err := a.poolFor(sh, r.size, &r.requestOptions)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *Allocator) pinPool(r *request, sh *shard) error {
 	return nil
 }
 
-// unpinPool undoes enter. The pool may have been released meanwhile, and have waited for this request to be forgotten.
+// unpinPool undoes pinPool. If the pool was released in the meantime, it is removed here.
 func (a *Allocator) unpinPool(r *request) {
 	pp := r.pinned
 	if pp == nil {

@@ -11,18 +11,18 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Delta is what a Restore did to the blocks of a pool. Both lists are in the order of addresses.
+// A Delta describes the effect of a Restore on the blocks of a pool. Both lists are in address order.
 type Delta struct {
-	// Freed is what was live and is not any more, as it was allocated: whoever holds it has lost it. A block that came to
-	// lie where another was at the checkpoint is among them.
+	// Freed lists the blocks that were live before and are not live after, as they were allocated: their owners have
+	// lost them. It includes blocks whose address is live again for another allocation.
 	Freed []mem.Block
 
-	// Live is every block of the pool, to be freed once by whoever takes it over: all that were allocated before a
-	// Restore are not good any more, those that are live again included.
+	// Live lists every block of the pool. All blocks allocated before the Restore are invalid, including those that
+	// are live again: the caller must distribute these blocks to their owners, and each must be freed once.
 	Live []mem.Block
 }
 
-// At finds the block that begins at ptr among those that are live.
+// At returns the live block that begins at ptr.
 func (d *Delta) At(ptr driver.Pointer) (mem.Block, bool) {
 	i, ok := d.find(ptr)
 	if !ok {
@@ -35,27 +35,27 @@ func (d *Delta) find(ptr driver.Pointer) (int, bool) {
 	return slices.BinarySearchFunc(d.Live, ptr, func(b mem.Block, ptr driver.Pointer) int { return cmp.Compare(b.Ptr, ptr) })
 }
 
-// Restore puts a private pool back into a state that it was in, to the block: PyTorch's setCheckpointPoolState. That is
-// how a graph is captured again after graphs before it were launched, which makes their results live without a request.
+// Restore puts a private pool back into an earlier state, to the block: PyTorch's setCheckpointPoolState. A graph can
+// then be captured again after graphs before it were launched, whose results become live without a request.
 //
-// It frees every block of the pool that is live, as Free does without other streams: what such streams still do to them
-// is the caller's to order. Then what was live at the checkpoint is live again: same addresses, same sizes. Memory is not
-// touched, and the device is asked for nothing, but whether pending frees are done. Segments and pages that the pool has
-// got since stay cached: PyTorch fails if an expandable segment has grown (its issue 161356). It looks at every block of
-// the allocator.
+// It frees every live block of the pool, as Free does without other streams; the caller must order any work of other
+// streams on them. Then the blocks that were live at the checkpoint are live again, with the same addresses and sizes.
+// It does not touch memory, and its only questions to the device are whether pending frees are done. Segments and
+// pages that the pool has gained since stay cached; PyTorch fails if an expandable segment has grown (its issue
+// 161356). Its cost grows with the number of the allocator's blocks.
 //
-// The blocks are new ones: to free one that was allocated before panics. An owner of memory whose address is live again
-// takes its block from the delta. A tensor's storage over such an address, say, is made by tensor.FromPointer, with a
-// deleter that frees what Delta.At returned.
+// The restored blocks are new: freeing a block allocated before panics. The owner of memory whose address is live
+// again takes its block from the Delta. For a tensor's storage over such an address, use tensor.FromPointer with a
+// deleter that frees the block of Delta.At.
 //
-// The error matches driver.ErrNotReady if a freed block of the pool still waits for other streams, or if the default pool
-// has borrowed one (PoolOptions.UseOnOOM), whose holder knows nothing of a restore: PyTorch takes it from him. It matches
-// driver.ErrInvalid if the pool was released, requests are going to it, or a segment of the state, or a page of an
-// expandable one, was given back meanwhile. (One that came back since at the same address counts as the one it was.)
-// Nothing is changed then. It panics if another allocator took the state.
+// The error matches driver.ErrNotReady if a freed block of the pool still waits for other streams, or if the default
+// pool has borrowed a block (PoolOptions.UseOnOOM), whose owner does not know of the Restore; PyTorch takes that block
+// away. It matches driver.ErrInvalid if the pool was released, if requests are going to it, or if a segment of the
+// state, or a page of an expandable one, was released since. A segment that was allocated again at the same address
+// counts as the same segment. On an error nothing has changed. Restore panics if another allocator made the state.
 //
-// Events and statistics tell of the frees and of what is live again. PyTorch's also tell of free blocks that it allocates
-// on the way and frees again.
+// Events and statistics report the frees and the blocks that are live again. PyTorch also reports free blocks that it
+// allocates and frees on the way.
 func (a *Allocator) Restore(s *PoolState) (*Delta, error) {
 	if s.of != a {
 		panic("caching: Restore of a state that another allocator took")
@@ -87,7 +87,7 @@ func (a *Allocator) Restore(s *PoolState) (*Delta, error) {
 		r := &runs[i]
 		d.Freed = r.freeLive(d.Freed)
 		if r.pool.sh.stats.over {
-			a.foldPeaks() // there may be a new peak of what is free but split, and other streams change next
+			a.foldPeaks() // freed blocks may have made a new peak of inactive splits; fold before other streams change
 		}
 	}
 	for _, r := range runs {
@@ -108,7 +108,7 @@ func (a *Allocator) Restore(s *PoolState) (*Delta, error) {
 	return d, nil
 }
 
-// plan finds the run that each segment of the state lies in, and notes in it what to make of it.
+// plan finds the run that contains each segment of the state, and records the wanted blocks in it.
 func (s *PoolState) plan(runs []run) error {
 	i := 0
 	for k := range s.segments {
@@ -124,7 +124,7 @@ func (s *PoolState) plan(runs []run) error {
 	return nil
 }
 
-// has reports whether a segment is still there: all of a run, unless it is expandable.
+// has reports whether the run contains a segment of the state. A segment that is not expandable must be the whole run.
 func (r *run) has(seg *mem.SegmentInfo) bool {
 	head, end := r.pool.sh.slab.at(r.ref), seg.Ptr+driver.Pointer(seg.TotalSize)
 	if head.expandable != seg.Expandable || r.pool.small() == seg.Large || r.pool.sh.stream.ID() != seg.Stream {
@@ -136,10 +136,10 @@ func (r *run) has(seg *mem.SegmentInfo) bool {
 	return r.ptr == seg.Ptr && end == r.end()
 }
 
-// freeLive frees the live blocks of a run, which makes it one free block, and adds them to freed.
+// freeLive frees the live blocks of a run, which leaves one free block, and appends them to freed.
 func (r *run) freeLive(freed []mem.Block) []mem.Block {
 	p := r.pool
-	var live []blockRef // whose records last, whatever they are merged with
+	var live []blockRef // these blocks stay valid: freeBlock merges neighbours into the block that it frees
 	for ref := range r.blocks() {
 		if blk := p.sh.slab.at(ref); blk.state == stateLive {
 			live = append(live, ref)
@@ -150,14 +150,14 @@ func (r *run) freeLive(freed []mem.Block) []mem.Block {
 		blk := p.sh.slab.at(ref)
 		p.freeRequested(blk)
 		p.freeBlock(ref, blk)
-		r.ref = ref // with the last, all the others are merged into it
+		r.ref = ref // all other blocks are merged into the last one
 	}
 	return freed
 }
 
-// restoreBlocks cuts a free block so that the wanted ones among it are live, and appends those to live. Between them it stays
-// free, and an inactive one among the wanted only says what the user of such a span had asked for. They are in the order
-// of their addresses.
+// restoreBlocks splits a free block so that the wanted blocks in it are live, and appends those to live. The spans
+// between them stay free. An inactive entry among the wanted blocks only sets the requested size of its span. The
+// wanted blocks are in address order.
 func (p *shardPool) restoreBlocks(ref blockRef, wanted []mem.BlockInfo, live []mem.Block) []mem.Block {
 	slab := &p.sh.slab
 	blk := slab.at(ref)
@@ -193,7 +193,7 @@ func (p *shardPool) restoreBlocks(ref blockRef, wanted []mem.BlockInfo, live []m
 				p.stats.countSplit(b.Size)
 			}
 		} else {
-			if shares { // hand takes it out of what is counted as free
+			if shares { // allocateBlock subtracts the block from the inactive splits
 				p.stats.cur[inactiveSplit]++
 				p.stats.cur[inactiveSplitBytes] += b.Size
 			}
@@ -204,7 +204,7 @@ func (p *shardPool) restoreBlocks(ref blockRef, wanted []mem.BlockInfo, live []m
 	return live
 }
 
-// tile returns the blocks of a span in which those that are wanted are live.
+// tile returns blocks that cover a span, in which the wanted ones are live.
 func tile(ptr driver.Pointer, size int64, wanted []mem.BlockInfo) []mem.BlockInfo {
 	var blocks []mem.BlockInfo
 	end := ptr + driver.Pointer(size)
@@ -227,12 +227,13 @@ func tile(ptr driver.Pointer, size int64, wanted []mem.BlockInfo) []mem.BlockInf
 	return blocks
 }
 
-// AllocAt takes requested bytes at ptr out of a free block of a pool on stream s, whichever the policy would choose: of a
-// private pool, or with the zero ID of the default pool. It is how the replay of a recording follows a pool that was put
-// back into an earlier state, block by block: of a Restore, which records what was asked for each block, or of PyTorch's,
-// which records how large each is. So a multiple of 512 bytes is taken for the block's size, and anything else is rounded
-// as a request is; what no policy would have cut off behind it belongs to the block. It returns false if those bytes are not all free, in one block, or ptr's distance
-// from where that begins is not a multiple of 512 bytes. It panics if requested is not positive.
+// AllocAt allocates requested bytes at ptr, regardless of the policy, from a free block of a pool on stream s: a
+// private pool, or the default pool if id is zero. The replay of a recording uses it to follow a pool that was put
+// back into an earlier state, block by block: by Restore, which records the requested sizes, or by PyTorch, which
+// records block sizes. So a multiple of 512 bytes is taken as the block's size, and any other number is rounded like a
+// request. A rest that the policy would not split off belongs to the block. It returns false if the bytes are not all
+// free in one block, or if the distance of ptr from the block's start is not a multiple of 512 bytes. It panics if
+// requested is not positive.
 func (a *Allocator) AllocAt(s driver.Stream, id mem.PoolID, ptr driver.Pointer, requested int64) (mem.Block, bool) {
 	check.Stream("caching: AllocAt", s)
 	if requested <= 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A shardPool is the free memory of one family in one shard.
+// A shardPool holds the free blocks of one blockPool in one shard.
 type shardPool struct {
 	free      freeSet
 	unmapped  []blockRef // by address
@@ -15,26 +15,26 @@ type shardPool struct {
 	sh        *shard
 	index     uint16 // in shard.pools
 	class     int    // classSmall or classLarge
-	noSplit   bool   // as its family's
+	noSplit   bool   // copy of blockPool.noSplit
 	stats     *classStats
 
-	borrowedTags []uint64 // tags of blocks that the default pool has borrowed; some may be back: see borrow.go
+	borrowedTags []uint64 // tags of blocks that the default pool has borrowed, and of some returned since: see borrow.go
 }
 
 func (p *shardPool) small() bool { return p.class == classSmall }
 
-// A blockPool is the pools of one kind, small or large, in all shards: what PyTorch calls a BlockPool.
+// A blockPool is the pools of one class, small or large, in all shards: PyTorch's BlockPool.
 type blockPool struct {
 	id       mem.PoolID
-	owner    *privatePool // nil in the default pool
+	owner    *privatePool // nil: the default pool
 	class    int
-	noSplit  bool         // free blocks are allocated whole
+	noSplit  bool         // free blocks are never split
 	searches atomic.Int64 // searches for free blocks, counted while garbage collection is on
 	reserved int64        // bytes of segments and mapped pages; guarded by Allocator.mu
 }
 
-// find takes the best free block for a rounded size out of the free set, or returns 0: the smallest that fits, the
-// lowest of those. Among expandable blocks, one that could grow counts with the size it could grow to.
+// find removes the best free block for a rounded size from the free set: the smallest that fits, and the lowest
+// address among equals. It returns 0 if there is none. An expandable block counts with the size that it could grow to.
 func (p *shardPool) find(size int64, expandable bool) (blockRef, *block) {
 	e, c := p.free.best(size)
 	if e.word == 0 {
@@ -44,7 +44,7 @@ func (p *shardPool) find(size int64, expandable bool) (blockRef, *block) {
 	blk := p.sh.slab.at(ref)
 	if blk.expandable {
 		if !expandable {
-			// Expandable segments have been turned off since: only ordinary blocks will do.
+			// Expandable segments were turned off after this block was made: only ordinary blocks qualify.
 			p.free.insertHot()
 			for c = p.free.lowerBound(size); c.ok() && blk.expandable; {
 				if c = p.free.next(c); c.ok() {
@@ -56,7 +56,8 @@ func (p *shardPool) find(size int64, expandable bool) (blockRef, *block) {
 				return 0, nil
 			}
 		} else if reach := p.growableSize(blk); reach > blk.size() {
-			// The block could grow, so it counts as larger than it is: a larger one that cannot grow so far is better.
+			// The block could grow, so it counts with its growable size. A larger block whose growable size is smaller
+			// is better.
 			p.free.insertHot()
 			c = p.free.lowerBound(size)
 			for next := p.free.next(c); next.ok() && blk.expandable; next = p.free.next(next) {
@@ -81,7 +82,7 @@ func (p *shardPool) find(size int64, expandable bool) (blockRef, *block) {
 	return ref, blk
 }
 
-// growableSize is the size of a free block with the unmapped span that follows it.
+// growableSize returns the size of a free block together with the unmapped span that follows it.
 func (p *shardPool) growableSize(blk *block) int64 {
 	if blk.next != 0 {
 		if next := p.sh.slab.at(blk.next); next.state == stateUnmapped {
@@ -91,14 +92,15 @@ func (p *shardPool) growableSize(blk *block) int64 {
 	return blk.size()
 }
 
-// allocateBlock makes a block that is in no set live; if cut, it puts what is more than size into the free set.
+// allocateBlock makes a block live that is in no free set. If cut is set, it splits off what exceeds size and puts
+// that into the free set.
 func (p *shardPool) allocateBlock(ref blockRef, blk *block, size, requested int64, cut bool) mem.Block {
 	sh := p.sh
 	sh.stats.markChanged()
 	cfg := &sh.a.cfg
 	wasSplit := blk.isSplit()
 	if cut {
-		// The new record is the front, which becomes live; the old one is the rest.
+		// The new block is the front part, which becomes live. The old block is the rest.
 		restRef, rest := ref, blk
 		ref, blk = sh.slab.newBlock()
 		blk.init(rest.ptr, size, rest.prev, restRef, rest.pool)
@@ -136,7 +138,7 @@ func (p *shardPool) allocateBlock(ref blockRef, blk *block, size, requested int6
 	return mem.Block{Ptr: blk.ptr, Size: blk.size(), Tag: makeTag(sh.index, blk.gen, ref)}
 }
 
-// freeRequested counts a block as no longer live.
+// freeRequested counts a block as no longer allocated.
 func (p *shardPool) freeRequested(blk *block) {
 	p.sh.stats.markChanged()
 	p.stats.sub(allocation, 1)
@@ -149,7 +151,7 @@ func (p *shardPool) freeRequested(blk *block) {
 	}
 }
 
-// freeBlock makes a live or pending block free: it swallows its free neighbours and enters the free set.
+// freeBlock makes a live or pending block free: it merges it with its free neighbours and puts it into the free set.
 func (p *shardPool) freeBlock(ref blockRef, blk *block) {
 	sh := p.sh
 	sh.stats.markChanged()
@@ -160,7 +162,7 @@ func (p *shardPool) freeBlock(ref blockRef, blk *block) {
 		p.stats.sub(active, 1)
 		p.stats.sub(activeBytes, blk.size())
 	}
-	// Both neighbours are looked at before either is merged, so that two cache misses cost the time of one.
+	// Both neighbours are read before either is merged, so that their two cache misses overlap.
 	prev, next := sh.slab.at(blk.prev), sh.slab.at(blk.next)
 	prevState, nextState := prev.state, next.state
 	var merged, mergedBytes int64
@@ -190,7 +192,7 @@ func (p *shardPool) putFree(ref blockRef, blk *block) {
 	p.free.insert(blk.size(), uint64(blk.ptr), ref)
 }
 
-// mergeNeighbor merges a neighbour, which is free or unmapped, into blk, which is in no set, and returns the neighbour's size.
+// mergeNeighbor merges a free or unmapped neighbour into blk, which is in no set, and returns the neighbour's size.
 func (p *shardPool) mergeNeighbor(ref blockRef, blk *block, other blockRef, o *block) int64 {
 	slab := &p.sh.slab
 	if o.state == stateFree {
@@ -212,7 +214,7 @@ func (p *shardPool) mergeNeighbor(ref blockRef, blk *block, other blockRef, o *b
 	return size
 }
 
-// mergeNeighbors swallows the neighbours of blk that are in the given state.
+// mergeNeighbors merges the neighbours that are in the given state into blk.
 func (p *shardPool) mergeNeighbors(ref blockRef, blk *block, state blockState) {
 	if prev := p.sh.slab.at(blk.prev); prev.state == state {
 		p.mergeNeighbor(ref, blk, blk.prev, prev)

@@ -26,36 +26,36 @@ const (
 	numClasses
 )
 
-// shardStats are one shard's share of the statistics.
+// ShardStats are one shard's part of the statistics.
 //
-// Sums over shards are taken when somebody asks, but the peak of a sum is not the sum of peaks, and reading the other
+// Sums over the shards are computed on demand. The peak of a sum is not the sum of the peaks, and reading the other
 // shards at each allocation would cost more than the allocation. So every counter has a cap, and over all shards the
-// caps of a quantity sum up to at most its peak: an allocation that stays under its cap cannot have made a new peak.
-// One that does not sets over, and its caller folds: the shards that have changed since they were visited last are locked,
-// the sum and the peak are brought up to date, and the slack between the two is dealt out as new caps (peaks.go). A shard
-// lists itself as changed by its first change after a visit. One stream alone has no cap, and never folds. The peaks are
-// exact for calls that do not overlap in time.
+// caps of a quantity add up to at most its peak: an allocation that stays under its cap cannot have made a new peak.
+// An allocation over its cap sets over, and its caller folds: it locks the shards that have changed since their last
+// visit, updates the sum and the peak, and divides the slack between the two into new caps (peaks.go). A shard lists
+// itself as changed at its first change after a visit. A single stream has no cap and never folds. The peaks are exact
+// for calls that do not overlap in time.
 //
-// Active blocks are those live and those pending. As long as nothing is pending the two quantities are the same, so
-// only what is pending is counted, in the counters of active and activeBytes, and an allocation looks at them only if
-// there is something.
+// Active blocks are the live and the pending ones. As long as nothing is pending, the two quantities are equal. So the
+// counters of active and activeBytes count pending blocks only, and an allocation reads them only if they are not
+// zero.
 type shardStats struct {
 	class   [2]classStats // small and large
 	all     heights
 	over    bool
-	changed bool // since it was visited last, and so on the list of the allocator, or about to be visited
+	changed bool // since its last visit: it is on the allocator's list, or about to be visited
 	owner   *shard
 
 	// Guarded by Allocator.mu.
-	seen  quantities // the values when it was visited last
-	slack quantities // by how much its caps were above those
+	seen  quantities // the values at its last visit
+	slack quantities // caps less the values seen
 	holds bool       // some slack is not 0
 
-	holder bool   // it is on the list of those that may have slack
-	next   *shard // on the list of those that have changed
+	holder bool   // it is on the list of shards with slack
+	next   *shard // on the list of changed shards
 }
 
-// classStats are the counters of the pools of one class, under the shard's lock.
+// ClassStats are the counters of the pools of one class, guarded by the shard's lock.
 type classStats struct {
 	cur   [numMetrics]int64
 	total [numMetrics]int64 // sum of all rises
@@ -65,10 +65,10 @@ type classStats struct {
 	shard   *shardStats
 }
 
-// heights say how high the quantities have been.
+// Heights are the highest values of the quantities.
 type heights struct {
 	hi  [numMetrics]int64 // since the last fold
-	cap [numMetrics]int64 // as long as a quantity stays up to it, no new peak of the whole allocator is possible
+	cap [numMetrics]int64 // while a quantity is at most this, it makes no new peak of the whole allocator
 }
 
 func (s *shardStats) init(owner *shard) {
@@ -78,15 +78,15 @@ func (s *shardStats) init(owner *shard) {
 	}
 }
 
-// markChanged notes that counters are about to change: what follows, up to the next fold, belongs to one visit. It is called once
-// by whoever changes several. The caller holds the shard's lock.
+// markChanged records that counters are about to change. A call that changes several counters calls it once. The
+// caller holds the shard's lock.
 func (s *shardStats) markChanged() {
 	if !s.changed {
 		s.enlist()
 	}
 }
 
-// enlist puts the shard on the list of those that have changed. The caller holds the shard's lock.
+// enlist puts the shard on the list of changed shards. The caller holds the shard's lock.
 func (s *shardStats) enlist() {
 	s.changed = true
 	changed := &s.owner.a.changed
@@ -107,7 +107,7 @@ func (c *classStats) add(metric int, n int64) {
 	}
 }
 
-// countAllocation counts a block that becomes live: add, thrice.
+// countAllocation counts a block that becomes live: three calls of add in one.
 func (c *classStats) countAllocation(size, requested int64) {
 	n := c.cur[allocation] + 1
 	bytes := c.cur[allocatedBytes] + size
@@ -135,7 +135,7 @@ func (c *classStats) countAllocation(size, requested int64) {
 	}
 }
 
-// countSplit counts a free block of so many bytes that shares its segment.
+// countSplit counts a free block that shares its segment.
 func (c *classStats) countSplit(size int64) {
 	n := c.cur[inactiveSplit] + 1
 	bytes := c.cur[inactiveSplitBytes] + size
@@ -154,7 +154,7 @@ func (c *classStats) countSplit(size int64) {
 
 func (c *classStats) sub(metric int, n int64) { c.cur[metric] -= n }
 
-// change adds a signed amount, as one rise or one fall.
+// change adds a signed amount.
 func (c *classStats) change(metric int, n int64) {
 	if n > 0 {
 		c.add(metric, n)
@@ -163,7 +163,7 @@ func (c *classStats) change(metric int, n int64) {
 	}
 }
 
-// raise notes new heights of a metric: of what is counted under it and, for active ones, under of as well.
+// raise records a new highest value of a metric. For an active metric, of is the metric whose blocks are active too.
 func (c *classStats) raise(metric, of int) {
 	cur, all := c.cur[metric], c.cur[metric]+c.other.cur[metric]
 	if of != metric {
@@ -176,7 +176,7 @@ func (c *classStats) raise(metric, of int) {
 	}
 }
 
-// counted is the metric whose blocks are part of an active metric's but not counted under it, or the metric itself.
+// counted returns the metric whose blocks are part of an active metric but not counted under it, or the metric itself.
 func counted(metric int) int {
 	switch metric {
 	case active:
@@ -207,8 +207,8 @@ func (s *shardStats) heights(class int) *heights {
 	return &s.class[class].heights
 }
 
-// highest is the highest value since the last fold, and whether the other shards still are as they were when it was
-// reached: it went over its cap in the last call, or there are no others.
+// highest returns the highest value since the last fold, and whether the other shards still have the values that they
+// had then: this shard went over its cap in the last call, or there are no others.
 func (s *shardStats) highest(metric, class int) (hi int64, now bool) {
 	h := s.heights(class)
 	of := counted(metric)
@@ -220,7 +220,7 @@ func (s *shardStats) highest(metric, class int) (hi int64, now bool) {
 	return hi, now
 }
 
-// risen is the sum of all rises of a quantity.
+// risen returns the sum of all increases of a quantity.
 func (s *shardStats) risen(metric, class int) int64 {
 	metric = counted(metric)
 	if class == classAll {

@@ -7,17 +7,17 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Segments of a pool with an upstream are blocks of that. An upstream is caller code, so no lock is held while it runs: a
-// request lets go of them as it does under ReleaseLock, and what is released is noted and given back afterwards. Nobody
-// asks the device or an upstream again before what was released is back.
+// The segments of a pool with an upstream are blocks of the upstream. An upstream is the caller's code, so no lock is
+// held while it runs: a request releases the locks as it does under ReleaseLock, and released segments are queued and
+// returned afterwards. No request asks the device or an upstream again before the queued segments are returned.
 
-// A returned segment is one that an upstream has yet to get back.
+// A returned segment has been released, but not yet returned to its upstream.
 type returned struct {
 	to    mem.Allocator
 	block mem.Block
 }
 
-// upstream is where the segments of p come from; nil is the device.
+// upstream returns the allocator that the segments of p come from; nil is the device.
 func (p *shardPool) upstream() mem.Allocator {
 	if pp := p.blockPool.owner; pp != nil {
 		return pp.source
@@ -25,7 +25,7 @@ func (p *shardPool) upstream() mem.Allocator {
 	return nil
 }
 
-// segmentMemory asks for memory where a pool's comes from: its upstream, or the driver.
+// segmentMemory allocates a segment of a pool from its upstream or the driver.
 func (a *Allocator) segmentMemory(p *shardPool, size int64) (ptr driver.Pointer, err error) {
 	switch {
 	case p.upstream() != nil:
@@ -37,8 +37,8 @@ func (a *Allocator) segmentMemory(p *shardPool, size int64) (ptr driver.Pointer,
 	return a.dev.Alloc(size)
 }
 
-// fromUpstream gets a segment from p's upstream. The caller holds mu and p's shard, and has counted the segment as
-// reserved, so that the pool outlives the call.
+// fromUpstream allocates a segment from p's upstream. The caller holds mu and p's shard, and has counted the segment
+// as reserved, so that the pool outlives the call.
 func (a *Allocator) fromUpstream(p *shardPool, size int64) (driver.Pointer, error) {
 	var b mem.Block
 	var err error
@@ -56,7 +56,7 @@ func (a *Allocator) fromUpstream(p *shardPool, size int64) (driver.Pointer, erro
 	return b.Ptr, nil
 }
 
-// growAgain is grow after memory has been given back: upstreams have to have theirs first.
+// growAgain is grow after memory has been released: upstreams get their segments back first.
 func (a *Allocator) growAgain(r *request) (bool, error) {
 	if len(a.returns)+a.flushing > 0 {
 		if a.unlocked(r.pool.sh, a.returnToUpstreams); a.closed {
@@ -66,14 +66,14 @@ func (a *Allocator) growAgain(r *request) (bool, error) {
 	return a.grow(r)
 }
 
-// queueReturn notes that p's upstream is to get a segment back. The caller holds mu.
+// queueReturn records that p's upstream must get a segment back. The caller holds mu.
 func (a *Allocator) queueReturn(p *shardPool, ptr driver.Pointer) {
 	pp := p.blockPool.owner
 	a.returns = append(a.returns, returned{pp.source, pp.segments[ptr]})
 	delete(pp.segments, ptr)
 }
 
-// unlockAndReturn lets go of mu, and gives upstreams what was released under it.
+// unlockAndReturn unlocks mu, and returns the segments released under it to their upstreams.
 func (a *Allocator) unlockAndReturn() {
 	give := len(a.returns) > 0
 	a.mu.Unlock()
@@ -82,8 +82,8 @@ func (a *Allocator) unlockAndReturn() {
 	}
 }
 
-// returnToUpstreams gives upstreams what was released, after whatever another goroutine is giving them now. The caller holds no
-// lock.
+// returnToUpstreams returns released segments to their upstreams, after any returns that another goroutine is making
+// now. The caller holds no lock.
 func (a *Allocator) returnToUpstreams() {
 	a.returning.Lock()
 	defer a.returning.Unlock()

@@ -9,32 +9,33 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Pool is memory apart from the rest of an allocator's: segments that serve no other requests, perhaps from another
-// source. It is PyTorch's torch.cuda.MemPool. Requests go to it while one of its scopes is open (Begin, Use), or, whatever
-// is current, when they are made to the Pool itself, which is an allocator too. Safe for concurrent use.
+// A Pool is memory of its own within an allocator: segments that serve no other requests, perhaps from another source.
+// It is PyTorch's torch.cuda.MemPool. Requests go to it while one of its scopes is open (Begin, Use), and when they
+// are made to the Pool itself, which is an allocator too. It is safe for concurrent use.
 //
-// Its free segments are given back by its EmptyCache, by Close, and when a request to it finds no room, but not by
-// Allocator.EmptyCache, nor for requests to other pools. As long as captured graphs use the pool (BeginAllocateToPool with
-// its ID) nothing of it is given back.
+// Its free segments are released by its EmptyCache, by Close, and when a request to it finds no room.
+// Allocator.EmptyCache and requests to other pools do not release them. As long as captured graphs use the pool
+// (BeginAllocateToPool with its ID), none of its memory is released.
 //
-// What mem.Find finds beyond an Allocator, a Trimmer and a Snapshotter is the whole allocator's.
+// Interfaces that mem.Find finds beyond Allocator, Trimmer and Snapshotter are those of the whole allocator.
 type Pool struct {
 	a    *Allocator
 	pool *privatePool
 }
 
-// PoolOptions say what is special about a Pool.
+// PoolOptions are the options of a Pool.
 type PoolOptions struct {
-	// Upstream is where segments come from, each on the stream that it is for; nil is the device. What it gives counts as
-	// reserved, and against the limit, like what the device gives, as in PyTorch; it is never expandable. Its blocks are
-	// as aligned as a device's, and are not moved. An error that matches mem.ErrNoMemory is taken for a full device. It
-	// is called without locks, and is not told of captures, during which it may be asked. It may be another pool, or the
-	// default pool, of the same allocator, if no scope catches its own requests: to that, what it gives is live until
-	// the pool is closed. But its Free must not call the allocator's Alloc, EmptyCache or Close.
+	// Upstream is the source of segments, each requested on the stream that it is for; nil is the device. As in
+	// PyTorch, its segments count as reserved and against the limit like those of the device. They are never
+	// expandable. Its blocks must be aligned as a device's are, and must not be moved. An error that matches
+	// mem.ErrNoMemory means that it has no room. It is called without locks, also during captures. It may be another
+	// pool, or the default pool, of the same allocator, if no scope redirects its own requests; the other pool then
+	// counts the segments as live until this pool is closed. Its Free must not call the allocator's Alloc, EmptyCache
+	// or Close.
 	Upstream mem.Allocator
-	// UseOnOOM lets requests to the default pool for which there is no memory left take free blocks of this pool that were
-	// on the same stream. They go back to it when they are freed. While captured graphs use the pool it lends nothing:
-	// they write to what is free in it.
+	// UseOnOOM lets requests to the default pool for which there is no memory left take free blocks of this pool on
+	// the same stream. The blocks return to the pool when they are freed. While captured graphs use the pool it lends
+	// no blocks: their launches write to its free memory.
 	UseOnOOM bool
 	// NoSplit makes the pool allocate whole free blocks only, however small the request.
 	NoSplit bool
@@ -43,12 +44,12 @@ type PoolOptions struct {
 // ErrPoolClosed is returned by requests to a closed Pool.
 var ErrPoolClosed = errors.New("caching: the pool is closed")
 
-// NewPool makes a pool, which asks for nothing yet. Close it when it is no longer needed.
+// NewPool returns a pool without memory. Close it when it is no longer needed.
 func (a *Allocator) NewPool(o PoolOptions) *Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := mem.NewPoolID()
-	for a.private[id] != nil { // it was chosen for BeginAllocateToPool
+	for a.private[id] != nil { // the ID was chosen for BeginAllocateToPool
 		id = mem.NewPoolID()
 	}
 	pp := newPrivatePool(id)
@@ -66,19 +67,19 @@ func (a *Allocator) NewPool(o PoolOptions) *Pool {
 	return &Pool{a, pp}
 }
 
-// ID is the pool's, (0, n): n rises from pool to pool of the process.
+// ID returns the pool's ID, (0, n). Every pool of the process has a larger n than the pools made before it.
 func (p *Pool) ID() mem.PoolID { return p.pool.id }
 
-// UseCount is how many keep the pool: the Pool itself until it is closed, each open scope, and each
-// BeginAllocateToPool with its ID that was not matched by a ReleasePool.
+// UseCount returns the number of users that keep the pool: the Pool itself until it is closed, each open scope, and
+// each BeginAllocateToPool with its ID without a matching ReleasePool.
 func (p *Pool) UseCount() int {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	return p.pool.useCount
 }
 
-// Alloc is Allocator.Alloc from this pool. It fails with ErrPoolClosed after Close. Once it has served a stream, warm
-// requests on it take that stream's lock alone.
+// Alloc is Allocator.Alloc from this pool. It fails with ErrPoolClosed after Close. Once the pool has served a stream,
+// warm requests on that stream take the stream's lock only.
 func (p *Pool) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if size <= 0 || s == nil {
 		return p.a.Alloc(s, size)
@@ -95,7 +96,7 @@ func (p *Pool) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 	if h := pp.inShard(int(s.ID())); h != nil {
 		sh := h.sh
 		sh.mu.Lock()
-		// Scopes and captures do not matter here, but for frees that wait, which ask for attention themselves.
+		// Scopes and captures do not concern this pool's own requests. Frees that wait have a reason of their own.
 		if a.slowPath.Load()&^slowCapture == 0 && sh.stream == s && size < maxRequest && !pp.closed {
 			rounded := a.cfg.roundSize(size)
 			expandable := a.cfg.ExpandableSegments && pp.source == nil
@@ -118,7 +119,7 @@ func (p *Pool) allocWarm(s driver.Stream, size int64) (mem.Block, bool) {
 	return mem.Block{}, false
 }
 
-// AllocWith is Alloc with wishes: see Allocator.AllocWith.
+// AllocWith is Alloc with options: see Allocator.AllocWith.
 func (p *Pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	size, o = o.Rounded(size)
 	if size <= 0 || s == nil || !o.NoRetry && !o.Tentative {
@@ -132,8 +133,9 @@ func (p *Pool) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.B
 	return p.a.allocSlow(s, size, requestOptions{to: p.pool, noRetry: o.NoRetry, tentative: o.Tentative})
 }
 
-// Free takes back a block of this pool, also after Close. A block that the default pool has borrowed from it is one;
-// Allocator.Free takes all of them back too. It panics as Allocator.Free does, and if the block is of another pool.
+// Free frees a block of this pool, also after Close, and also a block that the default pool has borrowed from it.
+// Allocator.Free accepts all these blocks too. It panics as Allocator.Free does, and if the block belongs to another
+// pool.
 func (p *Pool) Free(b mem.Block, used ...driver.Stream) {
 	a := p.a
 	if b.Tag == 0 {
@@ -177,19 +179,19 @@ func (p *Pool) Free(b mem.Block, used ...driver.Stream) {
 // Unwrap returns the allocator that the pool is part of.
 func (p *Pool) Unwrap() mem.Allocator { return p.a }
 
-// Snapshot describes the segments of the pool, in the order of addresses: see Allocator.Snapshot.
+// Snapshot describes the segments of the pool, in address order: see Allocator.Snapshot.
 func (p *Pool) Snapshot() []mem.SegmentInfo { return p.a.snapshot(p.pool) }
 
-// Reserved is the bytes that the pool has in segments and mapped pages.
+// Reserved returns the bytes of the pool's segments and mapped pages.
 func (p *Pool) Reserved() mem.StatArray {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	return p.pool.reserved
 }
 
-// EmptyCache waits for pending frees, if there are any in the pool, and gives the pool's free segments and pages back to
-// where they came from. It does nothing while a graph is being captured, or while captured graphs use the pool: they
-// use memory that is free here. The error is what the driver refused to take; that stays cached.
+// EmptyCache waits for pending frees in the pool, if there are any, and releases the pool's free segments and pages to
+// their source. It does nothing while a graph is being captured or captured graphs use the pool: they use its free
+// memory. The error lists the memory that the driver refused, which stays cached.
 func (p *Pool) EmptyCache() error {
 	a := p.a
 	a.mu.Lock()
@@ -203,11 +205,11 @@ func (p *Pool) EmptyCache() error {
 	return a.emptyPool(p.pool)
 }
 
-// Close says that the pool is no longer needed. What is free of it is given back, unless a scope is open or captured
-// graphs use the pool: then EmptyCache of the allocator gives it back later. Blocks that are live stay valid until they
-// are freed, and their segments are then given back in the same way; until then they keep the Upstream. Requests to a
-// closed pool fail, those of its open scopes do not. The error is what the driver refused to take, or a stream that could
-// not be waited for; the allocator's EmptyCache tries again, and to close again does nothing.
+// Close ends the use of the pool by its owner. It releases the pool's free memory, unless a scope is open or captured
+// graphs use the pool; then Allocator.EmptyCache releases it later. Live blocks stay valid until they are freed, and
+// keep the Upstream in use until then; their segments are released in the same way. Requests to a closed pool fail;
+// requests through its open scopes do not. The error lists the memory that the driver refused, or names a stream that
+// could not be waited for; Allocator.EmptyCache tries again. Closing a closed pool is a no-op.
 func (p *Pool) Close() error {
 	a, pp := p.a, p.pool
 	a.mu.Lock()
@@ -227,7 +229,7 @@ func (p *Pool) Close() error {
 	return a.emptyPool(pp)
 }
 
-// emptyPool gives back what a private pool that no graph uses has free. The caller holds mu.
+// emptyPool releases the free memory of a private pool that no graph uses. The caller holds mu.
 func (a *Allocator) emptyPool(pp *privatePool) error {
 	a.lockShards()
 	waits := a.waits(pp)
@@ -253,8 +255,8 @@ func (a *Allocator) waits(pp *privatePool) bool {
 		})
 }
 
-// releaseOwn gives back what the pool of a request that found no room has free itself, unless graphs use it. PyTorch
-// gives back nothing of a pool that is in use. The caller holds mu and r's shard.
+// releaseOwn releases the free memory of the pool whose request found no room, unless graphs use the pool. PyTorch
+// releases nothing of a pool in use. The caller holds mu and r's shard.
 func (a *Allocator) releaseOwn(r *request) error {
 	pp := r.pool.blockPool.owner
 	if pp == nil || pp.inGraphs() || a.cfg.PyTorchExact {
@@ -273,5 +275,5 @@ var _ interface {
 	fmt.Stringer
 } = (*Pool)(nil)
 
-// String names the pool: "pool (0, 3)".
+// String returns the pool's name: "pool (0, 3)".
 func (p *Pool) String() string { return fmt.Sprintf("pool (%d, %d)", p.pool.id[0], p.pool.id[1]) }
