@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Arange returns the numbers from start up to, and without, stop, step apart, as a tensor of one axis: start + i*step,
-// rounded to d. Numbers are of any Go type; an integer type wants whole ones.
+// Arange returns a tensor with one axis of the numbers start + i*step, from start up to but not including stop, rounded
+// to d. The numbers may have any Go type; for an integer d, start and step must be integers.
 func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tensor, error) {
 	const op = "arange"
 	if _, err := placeFor(op, p); err != nil {
@@ -37,7 +37,7 @@ func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tens
 	}
 	n, ok := count(s[0], s[1], s[2])
 	if !ok {
-		return nil, newOpError(ErrShape, op, "from %v up to %v by %v: it never ends, never begins, or fits no memory", start, stop, step)
+		return nil, newOpError(ErrShape, op, "from %v up to %v by %v: the range is endless, empty in that direction, or too large", start, stop, step)
 	}
 	dst, err := tensor.Empty(p, d, n)
 	if err != nil {
@@ -48,7 +48,7 @@ func Arange(p *tensor.Place, d dtype.DType, start, stop, step any) (*tensor.Tens
 	}))
 }
 
-// wholeSteps returns how many numbers there are from start up to stop, by step: exactly, of integers.
+// wholeSteps returns the number of steps from start up to but not including stop, exactly, for integers.
 func wholeSteps(start, stop, step dtype.Scalar) (n int, ok bool) {
 	number := func(s dtype.Scalar) *big.Int {
 		if s.Kind() == dtype.KindUnsigned {

@@ -1,21 +1,21 @@
-// Package compute is the operations on tensors: elementwise functions with broadcasting and type promotion as PyTorch has
-// them, reductions, softmax and norms, gathering, sorting, matrix products, random numbers.
+// Package compute has the operations on tensors: elementwise functions with PyTorch's broadcasting and type promotion,
+// reductions, softmax and norms, gathering, sorting, matrix products, and random numbers.
 //
-// Every operation has as its first parameter the place that it works at: the device and the stream that it is queued to, and
-// the scope of what it makes; nil is the place of the first tensor. It queues its work and returns: errors of shapes, types
-// and devices come at once (ErrShape, ErrType, ErrDevice; they name both sides), those of the device and of indices that are
-// out of range (*backend.IndexError) when somebody waits: Place.Sync, or the next reading of any tensor of the device. What an
-// operation returns is owned by the place's scope, or where that has none, or no place is given, by its caller.
+// [Open] opens a device with a caching allocator and a backend. Each operation takes, as its first parameter, the place
+// at which it works: the device, the stream to which work is queued, and the scope of the results. A nil place means
+// that of the first tensor.
 //
-// Operands must be on the place's device; they may have been used on other streams (see package tensor). A result shares no
-// memory with the operands.
+// An operation queues its work and returns. Invalid shapes, types and devices are errors of the call (ErrShape, ErrType
+// and ErrDevice, with the operands in the text). Device errors and indices out of range (*backend.IndexError) are
+// reported by the next wait: Place.Sync, or a read of any tensor of the device. The place's scope owns the results;
+// without a scope, or without a place, the caller does.
 //
-// What is computed in which type stands with the operations in package backend: integers wrap, float16 and bfloat16 are
-// computed in float32 and rounded once. Complex and 8-bit floating-point tensors can be made, copied, cast and printed, but
-// not computed with.
+// Operands must be on the place's device, and may have been used on other streams (see package tensor). A result shares
+// no memory with the operands. Operations are safe for concurrent use.
 //
-// The device's own part is done by a backend.Backend: compute/host on the host and on simulated devices, compute/cuda on
-// NVIDIA GPUs. Open picks it.
+// Package backend defines the types in which results are computed. Integers wrap; float16 and bfloat16 are computed in
+// float32 and rounded once. Complex and 8-bit floating-point tensors can be made, copied, cast and printed, but not
+// computed with.
 package compute
 
 import (
@@ -29,18 +29,18 @@ import (
 	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	_ "github.com/ashlar-go/ashlar/mem/caching" // the allocator that mem.Open gives out
+	_ "github.com/ashlar-go/ashlar/mem/caching" // the default allocator of mem.Open
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// What an operation can be refused for; its error's text says what is wrong, and with which operands.
+// Errors that those of operations match. The text has the operands and the reason.
 var (
 	ErrShape  = errors.New("shapes do not fit")
 	ErrType   = errors.New("element types do not fit")
 	ErrDevice = errors.New("devices differ")
 )
 
-// A refusal is an operation that cannot be.
+// An opError is an invalid call of an operation.
 type opError struct {
 	op, text string
 	kind     error
@@ -54,23 +54,23 @@ func newOpError(kind error, op, format string, args ...any) error {
 	return &opError{op, fmt.Sprintf(format, args...), kind}
 }
 
-// Options say what a place is made of. The zero value is a good one.
+// Options control how a place is opened. The zero value suits most uses.
 type Options struct {
-	Allocator string // as mem.Open takes it: "caching:expandable_segments:True"; empty is its first choice
+	Allocator string // for mem.Open, such as "caching:expandable_segments:True"; empty is the default of mem.Open
 
-	// Memory, if not nil, returns the device as the allocator sees it: layer.NewLimitedDevice(dev, 8<<30, "MemoryLimit") has it take no
-	// more than that. All but the allocator uses the device itself.
+	// Memory, if not nil, returns the device that the allocator uses. For example, layer.NewLimitedDevice(dev, 8<<30,
+	// "MemoryLimit") limits its memory to 8 GiB. Everything else uses the device itself.
 	Memory func(dev driver.Device) driver.Device
 
-	Host  host.Options // of the host's backend
-	CUDA  cuda.Options // of that for NVIDIA GPUs: where cuBLAS lies, if not where the system looks
+	Host  host.Options // of the host backend
+	CUDA  cuda.Options // of the backend for NVIDIA GPUs, such as the path of cuBLAS
 	Sites bool         // record the calls that made each storage: see tensor.Config
 }
 
-// Open opens the first of the devices that is there ("cuda", "cuda:1", "host", "sim:total=1GiB"), with a caching allocator
-// and the backend for it, and returns a place on it that closes them all. The drivers must be linked into the program:
-// import them for their side effects. A device that is absent, or that this program has no code for, is passed over; any
-// other error ends the search. If none is there, the error says why for each, and what to import.
+// Open opens the first available device of specs ("cuda", "cuda:1", "host", "sim:total=1GiB") with a caching allocator
+// and the device's backend. It returns a place whose Close closes them. The program must import the drivers for their
+// side effects. A device that is absent, or whose driver is not part of the program, is skipped; any other error ends
+// the search. If no device is available, the error has the reason for each, and the missing imports.
 func Open(specs ...string) (*tensor.Place, error) { return Options{}.Open(specs...) }
 
 // Open is the function Open with these options.
@@ -92,8 +92,8 @@ func (o Options) Open(specs ...string) (*tensor.Place, error) {
 	return nil, errors.Join(errs...)
 }
 
-// On returns a place on a device that stays the caller's, with a caching allocator and the backend for it, which the place's
-// Close closes.
+// On returns a place on a device with a caching allocator and the device's backend. The place's Close closes the two;
+// the device stays the caller's to close.
 func On(dev driver.Device) (*tensor.Place, error) { return Options{}.On(dev) }
 
 // On is the function On with these options.
@@ -101,7 +101,7 @@ func (o Options) On(dev driver.Device) (*tensor.Place, error) {
 	return o.on(dev, "On", func() error { return nil })
 }
 
-// on makes a place for a function of this name, whose Close calls last at its end.
+// on makes a place for the function of the given name. The place's Close calls last after everything else.
 func (o Options) on(dev driver.Device, function string, last func() error) (*tensor.Place, error) {
 	b, err := o.backend(dev)
 	if err != nil {
@@ -128,8 +128,8 @@ func (o Options) on(dev driver.Device, function string, last func() error) (*ten
 	}), nil
 }
 
-// NewBackend returns the backend for a device: cuda's for the driver of that name, the host's for every other. Close it
-// before the device.
+// NewBackend returns the backend for a device: compute/cuda for the driver "cuda", and compute/host for every other.
+// Close it before the device.
 func NewBackend(dev driver.Device) (backend.Backend, error) { return Options{}.backend(dev) }
 
 func (o Options) backend(dev driver.Device) (backend.Backend, error) {
@@ -139,8 +139,8 @@ func (o Options) backend(dev driver.Device) (backend.Backend, error) {
 	return host.New(dev, o.Host), nil
 }
 
-// at returns the place to work at: p, or the first tensor's. It fails if there is none, or if a tensor is undefined or on
-// another device, and panics if one was released: before anything is made.
+// placeFor returns the place at which to work: p, or that of the first tensor. It fails if there is none, or if a
+// tensor is undefined or on another device, and panics if one was released.
 func placeFor(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.Place, error) {
 	for _, x := range operands {
 		if !x.Defined() {
@@ -167,8 +167,8 @@ func placeFor(op string, p *tensor.Place, operands ...*tensor.Tensor) (*tensor.P
 	return p, nil
 }
 
-// queue orders p's stream behind what the operands need, and then queues work on them by f; dst is written. Their memory
-// stays where it is meanwhile, so f may ask for their arrays, and an operand that its caller has dropped lives until then.
+// queue orders p's stream after the earlier uses of the operands, and then calls f to queue the work, which writes dst.
+// The memory is pinned while f runs, so f may take the arrays, and operands stay reachable until then.
 func queue(op string, p *tensor.Place, dst *tensor.Tensor, operands []*tensor.Tensor, f func(backend.Queue) error) error {
 	pinAll(dst, operands)
 	defer unpinAll(dst, operands)
@@ -200,7 +200,7 @@ func unpinAll(dst *tensor.Tensor, operands []*tensor.Tensor) {
 	}
 }
 
-// made passes on a new tensor whose contents were queued, and releases it if that failed.
+// releaseIfFailed returns a new tensor, or releases it if err is not nil.
 func releaseIfFailed(t *tensor.Tensor, err error) (*tensor.Tensor, error) {
 	if err != nil {
 		t.Release()
@@ -209,10 +209,10 @@ func releaseIfFailed(t *tensor.Tensor, err error) (*tensor.Tensor, error) {
 	return t, nil
 }
 
-// temporary is the place for what an operation makes on the way and releases itself: p without its scope.
+// temporary returns the place for temporary tensors that the operation releases: p without its scope.
 func temporary(p *tensor.Place) *tensor.Place { return p.Unscoped() }
 
-// axisOf returns an axis of x, counted from the end if negative.
+// axisOf returns an axis of x, counted from 0.
 func axisOf(op string, x *tensor.Tensor, axis int) (int, error) {
 	n := x.Rank()
 	if axis < -n || axis >= n {
@@ -221,7 +221,7 @@ func axisOf(op string, x *tensor.Tensor, axis int) (int, error) {
 	return (axis + n) % n, nil
 }
 
-// spread returns x as an operand of the given shape, which it can be broadcast to.
+// broadcastTo returns x as an operand of the given shape, to which it can be broadcast.
 func broadcastTo(x *tensor.Tensor, shape []int) backend.Array {
 	a := x.Array()
 	if slices.Equal(a.Shape, shape) {
@@ -238,7 +238,7 @@ func broadcastTo(x *tensor.Tensor, shape []int) backend.Array {
 	return a
 }
 
-// broadcast returns the shape that all can be broadcast to. The caller does not change it.
+// broadcast returns the shape to which all operands can be broadcast. The caller must not change it.
 func broadcast(op string, operands ...*tensor.Tensor) ([]int, error) {
 	shape := operands[0].Array().Shape
 	for i, x := range operands[1:] {

@@ -6,8 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Unary returns op of each element of x. Functions of floating-point numbers take integers and bools as float32; predicates
-// (Not, IsNaN, IsInf) give bools.
+// Unary returns op of each element of x. Floating-point functions convert integers and bools to float32; predicates
+// (Not, IsNaN, IsInf) return bools.
 func Unary(p *tensor.Place, op backend.UnaryOp, x *tensor.Tensor) (*tensor.Tensor, error) {
 	p, err := placeFor(op.String(), p, x)
 	if err != nil {
@@ -27,8 +27,8 @@ func Unary(p *tensor.Place, op backend.UnaryOp, x *tensor.Tensor) (*tensor.Tenso
 	return releaseIfFailed(dst, unary(p, op, in, dst, x))
 }
 
-// UnaryInto sets dst to op of each element of x, broadcast to dst's shape; dst may be x itself, which makes it the operation
-// in place. The result is converted to dst's type as BinaryInto does.
+// UnaryInto sets dst to op of each element of x, broadcast to dst's shape. dst may be x itself, for an operation in
+// place. The result is converted to dst's type as in BinaryInto.
 func UnaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.UnaryOp, x *tensor.Tensor) error {
 	p, err := placeFor(op.String(), p, dst, x)
 	if err != nil {
@@ -44,12 +44,12 @@ func UnaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.UnaryOp, x *tenso
 	return into(p, op.String(), dst, out, []*tensor.Tensor{x}, func(dst *tensor.Tensor) error { return unary(p, op, in, dst, x) })
 }
 
-// rounds reports whether op rounds to whole numbers, which integers are.
+// rounds reports whether op rounds to whole numbers and so leaves integers unchanged.
 func rounds(op backend.UnaryOp) bool {
 	return op == backend.Floor || op == backend.Ceil || op == backend.Round || op == backend.Trunc
 }
 
-// unaryType returns the types that op is computed in and results in.
+// unaryType returns the type in which op is computed and the type of the result.
 func unaryType(op backend.UnaryOp, d dtype.DType) (in, out dtype.DType, err error) {
 	if err := computable(op.String(), d); err != nil {
 		return 0, 0, err
@@ -87,8 +87,9 @@ func unary(p *tensor.Place, op backend.UnaryOp, in dtype.DType, dst, x *tensor.T
 	})
 }
 
-// Binary returns op of the elements of x and y, at least one of which is a tensor, broadcast to one shape and promoted to
-// one type (ResultType). Div and Atan2 take integers and bools as float32; comparisons and logical functions give bools.
+// Binary returns op of the elements of x and y, broadcast to one shape and promoted to one type (see ResultType). At
+// least one of them must be a tensor. Div and Atan2 convert integers and bools to float32; comparisons and logical
+// functions return bools.
 func Binary(p *tensor.Place, op backend.BinaryOp, x, y Operand) (*tensor.Tensor, error) {
 	if a, ok := x.(*tensor.Tensor); ok && a.Defined() {
 		if b, ok := y.(*tensor.Tensor); ok && b.Defined() && a.DType() == b.DType() {
@@ -106,8 +107,7 @@ func Binary(p *tensor.Place, op backend.BinaryOp, x, y Operand) (*tensor.Tensor,
 	return releaseIfFailed(dst, binary(p, op, in, dst, x, y))
 }
 
-// binaryOfOneType is Binary where nothing is to be promoted, and mostly nothing converted: the way of most calls, without a
-// detour.
+// binaryOfOneType is the fast path of Binary for operands of one type, the most common case.
 func binaryOfOneType(p *tensor.Place, op backend.BinaryOp, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	name := op.String()
 	p, err := placeFor(name, p, x, y)
@@ -135,9 +135,9 @@ func binaryOfOneType(p *tensor.Place, op backend.BinaryOp, x, y *tensor.Tensor) 
 	}))
 }
 
-// BinaryInto sets dst to op of the elements of x and y, broadcast to dst's shape; dst may be one of them, which makes it the
-// operation in place. The result is converted to dst's type, which must be of its kind or a higher one, as PyTorch has it:
-// an integer tensor takes no floating-point result.
+// BinaryInto sets dst to op of the elements of x and y, broadcast to dst's shape. dst may be x or y, for an operation
+// in place. The result is converted to dst's type, whose kind must not be lower, as in PyTorch: a floating-point result
+// cannot be stored in an integer tensor.
 func BinaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.BinaryOp, x, y Operand) error {
 	p, err := placeFor(op.String(), p, dst)
 	if err != nil {
@@ -154,11 +154,11 @@ func BinaryInto(p *tensor.Place, dst *tensor.Tensor, op backend.BinaryOp, x, y O
 	return into(p, op.String(), dst, out, operands, func(dst *tensor.Tensor) error { return binary(p, op, in, dst, x, y) })
 }
 
-// binaryPlan decides place, types and shape.
+// binaryPlan returns the place, the types and the shape of an operation.
 func binaryPlan(at0 *tensor.Place, op backend.BinaryOp, x, y Operand) (p *tensor.Place, in, out dtype.DType, shape []int, err error) {
 	ts := onlyTensors([]Operand{x, y})
 	if len(ts) == 0 {
-		return nil, 0, 0, nil, newOpError(ErrType, op.String(), "of %T and %T: want a tensor at least", x, y)
+		return nil, 0, 0, nil, newOpError(ErrType, op.String(), "of %T and %T: want at least one tensor", x, y)
 	}
 	if p, err = placeFor(op.String(), at0, ts...); err != nil {
 		return nil, 0, 0, nil, err
@@ -173,7 +173,7 @@ func binaryPlan(at0 *tensor.Place, op backend.BinaryOp, x, y Operand) (p *tensor
 	return p, in, out, shape, err
 }
 
-// binaryType returns the types that op is computed in and results in, for operands that promote to d.
+// binaryType returns the type in which op is computed and the type of the result, for operands that promote to d.
 func binaryType(op backend.BinaryOp, d dtype.DType) (in, out dtype.DType, err error) {
 	if err := computable(op.String(), d); err != nil {
 		return 0, 0, err
@@ -214,8 +214,8 @@ func binary(p *tensor.Place, op backend.BinaryOp, in dtype.DType, dst *tensor.Te
 	})
 }
 
-// into queues f on dst, or, where dst has another type than the result, or overlaps an operand without being it, on a
-// temporary that is then copied to dst.
+// into queues f on dst. If dst has another type than the result, or overlaps an operand in part, f works on a temporary
+// tensor that is then copied to dst.
 func into(p *tensor.Place, op string, dst *tensor.Tensor, out dtype.DType, operands []*tensor.Tensor, f func(dst *tensor.Tensor) error) error {
 	if err := dst.Writable(op, p); err != nil {
 		return err
@@ -258,8 +258,8 @@ func fits(shape, to []int) bool {
 	return true
 }
 
-// Where returns x's element where cond (of bools) is true, and y's elsewhere, broadcast to one shape; x and y are promoted
-// to one type.
+// Where returns the elements of x where cond, of type bool, is true, and those of y elsewhere. All are broadcast to one
+// shape; x and y are promoted to one type.
 func Where(p *tensor.Place, cond *tensor.Tensor, x, y Operand) (*tensor.Tensor, error) {
 	const op = "where"
 	ts := append([]*tensor.Tensor{cond}, onlyTensors([]Operand{x, y})...)

@@ -10,8 +10,9 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Gather returns x[..., index[..., i, ...], ...] along axis, of index's shape. Index is int64 or int32, has as many axes as
-// x, and is at most as long along the others. An index out of range leaves a zero and is an error of the next wait.
+// Gather returns x[..., index[..., i, ...], ...] along axis, with index's shape. index is int64 or int32, has as many
+// axes as x, and is not longer than x along the other axes. An index out of range gives a zero and an error at the next
+// wait.
 func Gather(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "gather"
 	p, axis, err := indexed(op, p, x, axis, index)
@@ -30,7 +31,7 @@ func Gather(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tensor) (
 	}))
 }
 
-// indexed checks place, axis and the type of the indices.
+// indexed checks the place, the axis and the type of the indices.
 func indexed(op string, p0 *tensor.Place, x *tensor.Tensor, axis0 int, index *tensor.Tensor) (p *tensor.Place, axis int, err error) {
 	if p, err = placeFor(op, p0, x, index); err != nil {
 		return nil, 0, err
@@ -44,7 +45,7 @@ func indexed(op string, p0 *tensor.Place, x *tensor.Tensor, axis0 int, index *te
 	return p, axis, nil
 }
 
-// within fails unless index has as many axes as x and is at most as long but along axis.
+// within fails unless index has as many axes as x and is not longer along the axes other than axis.
 func within(op string, index, x *tensor.Tensor, axis int) error {
 	is, xs := index.Array().Shape, x.Array().Shape
 	if len(is) != len(xs) {
@@ -58,8 +59,8 @@ func within(op string, index, x *tensor.Tensor, axis int) error {
 	return nil
 }
 
-// IndexSelect returns the slices of x along axis that index, of one axis, names: x[..., index[i], ...]. Index is int64 or
-// int32. An index out of range leaves zeros and is an error of the next wait.
+// IndexSelect returns the slices of x along axis that index, a tensor of one axis, selects: x[..., index[i], ...].
+// index is int64 or int32. An index out of range gives zeros and an error at the next wait.
 func IndexSelect(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "index_select"
 	p, axis, err := indexed(op, p, x, axis, index)
@@ -80,9 +81,9 @@ func IndexSelect(p *tensor.Place, x *tensor.Tensor, axis int, index *tensor.Tens
 	}))
 }
 
-// ScatterAdd adds src[..., i, ...] to dst[..., index[..., i, ...], ...] along axis, in place. Index is int64 or int32 and has
-// src's shape; both have as many axes as dst and are at most as long along the others; src has dst's type. Floats are added
-// in an order that is anyone's. An index out of range is left out and is an error of the next wait.
+// ScatterAdd adds src[..., i, ...] to dst[..., index[..., i, ...], ...] along axis, in place. index is int64 or int32
+// and has src's shape. Both have as many axes as dst and are not longer along the other axes. src has dst's type.
+// Floats are added in an unspecified order. An index out of range is skipped and gives an error at the next wait.
 func ScatterAdd(p *tensor.Place, dst *tensor.Tensor, axis int, index, src *tensor.Tensor) error {
 	const op = "scatter_add"
 	p, axis, err := indexed(op, p, dst, axis, index)
@@ -125,7 +126,7 @@ func ScatterAdd(p *tensor.Place, dst *tensor.Tensor, axis int, index, src *tenso
 	})
 }
 
-// Concat joins tensors along an axis. They agree in every other length, and are promoted to one type.
+// Concat joins tensors along an axis. Their other lengths must be equal, and their types are promoted to one.
 func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "concat"
 	if len(xs) == 0 {
@@ -144,13 +145,13 @@ func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, er
 		other := x.Shape()
 		if len(other) == len(shape) {
 			if shape[axis] > math.MaxInt-other[axis] {
-				return nil, newOpError(ErrShape, op, "%s and %s along axis %d: more than any memory holds", xs[0].Brief(), x.Brief(), axis)
+				return nil, newOpError(ErrShape, op, "%s and %s along axis %d: larger than any memory", xs[0].Brief(), x.Brief(), axis)
 			}
 			shape[axis] += other[axis]
 			other[axis] = shape[axis]
 		}
 		if !slices.Equal(other, shape) {
-			return nil, newOpError(ErrShape, op, "%s and %s along axis %d: want the same lengths otherwise", xs[0].Brief(), x.Brief(), axis)
+			return nil, newOpError(ErrShape, op, "%s and %s along axis %d: want equal lengths along the other axes", xs[0].Brief(), x.Brief(), axis)
 		}
 		if d, err = dtype.Promote(d, x.DType()); err != nil {
 			return nil, newOpError(ErrType, op, "%s and %s: %v", xs[0].Brief(), x.Brief(), err)
@@ -175,7 +176,7 @@ func Concat(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, er
 	return dst, nil
 }
 
-// Stack joins tensors of one shape along a new axis, which comes before the axis given.
+// Stack joins tensors of one shape along a new axis, which is inserted before the given axis.
 func Stack(p *tensor.Place, axis int, xs ...*tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "stack"
 	if len(xs) == 0 {

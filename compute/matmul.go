@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// MatMul returns the matrix product of x and y, which have the same type, as torch.matmul does: matrices in the last two
-// axes, those before broadcast; a tensor of one axis is a row on the left and a column on the right, and that axis is not
-// in the result. Transposed views cost nothing.
+// MatMul returns the matrix product of x and y, which must have the same type, by the rules of torch.matmul: the last
+// two axes are matrices, and the axes before them are broadcast. A tensor with one axis is a row on the left and a
+// column on the right, and the result does not have that axis. Transposed views are as fast as plain ones.
 func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	const op = "matmul"
 	p, err := placeFor(op, p, x, y)
@@ -29,7 +29,7 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	}
 	a, b := x.Array(), y.Array()
 	if len(a.Shape) == 0 || len(b.Shape) == 0 {
-		return nil, newOpError(ErrShape, op, "%s and %s: want an axis at least of each", x.Brief(), y.Brief())
+		return nil, newOpError(ErrShape, op, "%s and %s: want at least one axis of each", x.Brief(), y.Brief())
 	}
 	row, column := len(a.Shape) == 1, len(b.Shape) == 1
 	if row {
@@ -65,7 +65,7 @@ func MatMul(p *tensor.Place, x, y *tensor.Tensor) (*tensor.Tensor, error) {
 	}))
 }
 
-// repeat returns matrices with the batch axes given.
+// repeat returns matrices broadcast to the given batch axes.
 func repeat(a backend.Array, batch []int) backend.Array {
 	own := len(a.Shape) - 2
 	shape := append(slices.Clone(batch), a.Shape[own:]...)
@@ -80,7 +80,7 @@ func repeat(a backend.Array, batch []int) backend.Array {
 	return a
 }
 
-// where returns where x's memory lies now. The caller holds it still.
+// where returns the current address of x. The caller has pinned x.
 func where(x *tensor.Tensor) (driver.Pointer, []byte) {
 	a := x.Array()
 	return a.Ptr, a.Bytes

@@ -5,8 +5,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// The usual functions by their names. Each is Unary or Binary with the operation of that name, which says which types it
-// takes and what it does at the edges.
+// The common functions by name. Each is Unary or Binary with the operation of that name in package backend, which
+// documents the types and the special cases.
 
 // Neg returns -x, for each element.
 func Neg(p *tensor.Place, x *tensor.Tensor) (*tensor.Tensor, error) {
@@ -273,7 +273,7 @@ func LogicalXor(p *tensor.Place, x, y Operand) (*tensor.Tensor, error) {
 	return Binary(p, backend.LogicalXor, x, y)
 }
 
-// Invert returns x with all bits inverted, for each element; of bools whether x is false.
+// Invert returns x with all bits inverted, for each element; for bools, whether x is false.
 func Invert(p *tensor.Place, x *tensor.Tensor) (*tensor.Tensor, error) {
 	return Unary(p, backend.Invert, x)
 }

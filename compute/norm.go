@@ -7,12 +7,12 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Softmax returns exp(x) divided by its sum along axis, computed so that nothing overflows.
+// Softmax returns exp(x) divided by its sum along axis. It subtracts the maximum first, so nothing overflows.
 func Softmax(p *tensor.Place, x *tensor.Tensor, axis int) (*tensor.Tensor, error) {
 	return softmax(p, "softmax", false, x, axis)
 }
 
-// LogSoftmax returns the logarithm of Softmax, more exactly than by taking it.
+// LogSoftmax returns the logarithm of Softmax, with a smaller error than the logarithm of the result of Softmax.
 func LogSoftmax(p *tensor.Place, x *tensor.Tensor, axis int) (*tensor.Tensor, error) {
 	return softmax(p, "log_softmax", true, x, axis)
 }
@@ -37,7 +37,7 @@ func softmax(p *tensor.Place, op string, log bool, x *tensor.Tensor, axis int) (
 	}))
 }
 
-// floats fails unless x is of a floating-point type that is computed with.
+// floats fails unless x has a floating-point type that operations support.
 func floats(op string, x *tensor.Tensor) error {
 	if err := computable(op, x.DType()); err != nil {
 		return err
@@ -49,13 +49,13 @@ func floats(op string, x *tensor.Tensor) error {
 }
 
 // LayerNorm normalizes x over its last axes, as many as weight has: (x-mean)/sqrt(variance+eps)*weight + bias, with the
-// variance of the whole population. Bias may be nil; all have the same type.
+// population variance. bias may be nil. All have the same type.
 func LayerNorm(p *tensor.Place, x, weight, bias *tensor.Tensor, eps float64) (*tensor.Tensor, error) {
 	return norm(p, "layer_norm", false, x, weight, bias, eps)
 }
 
-// RMSNorm normalizes x over its last axes, as many as weight has: x/sqrt(mean of squares+eps)*weight. Both have the same
-// type.
+// RMSNorm normalizes x over its last axes, as many as weight has: x/sqrt(mean of squares+eps)*weight. Both have the
+// same type.
 func RMSNorm(p *tensor.Place, x, weight *tensor.Tensor, eps float64) (*tensor.Tensor, error) {
 	return norm(p, "rms_norm", true, x, weight, nil, eps)
 }
@@ -74,7 +74,7 @@ func norm(p *tensor.Place, op string, rms bool, x, weight, bias *tensor.Tensor, 
 	}
 	shape, n := x.Shape(), weight.Rank()
 	if n == 0 || n > len(shape) {
-		return nil, newOpError(ErrShape, op, "%s by weights %s: want weights of the last axes", x.Brief(), weight.Brief())
+		return nil, newOpError(ErrShape, op, "%s by weights %s: want the shape of the last axes", x.Brief(), weight.Brief())
 	}
 	for i, o := range operands[1:] {
 		what := []string{"weights", "bias"}[i]

@@ -5,20 +5,20 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// An Operand is a *tensor.Tensor, or a number of any Go type (or a dtype.Scalar), which then takes part as Python's numbers
-// do in PyTorch: its kind counts, its type does not.
+// An Operand is a *tensor.Tensor, or a number of any Go type or a dtype.Scalar. As in PyTorch a number affects type
+// promotion only by its kind.
 type Operand any
 
-// ResultType returns the type in which operands are combined, by PyTorch's rules (torch.result_type): tensors with axes
-// decide; a tensor without axes, and after it a number, only lifts the result to a higher kind (bool, integer, floating
-// point, complex), a number then to int64, float32 or complex64.
+// ResultType returns the type to which operands are promoted, by PyTorch's rules (torch.result_type). Tensors with axes
+// determine it. A tensor without axes, and after it a number, only raises the result to a higher kind (bool, integer,
+// floating point, complex); a number raises it to int64, float32 or complex64.
 func ResultType(operands ...Operand) (dtype.DType, error) {
 	return resultType("result type", operands...)
 }
 
-// resultType is ResultType in the name of an operation.
+// resultType is ResultType for an operation, which errors name.
 func resultType(op string, operands ...Operand) (dtype.DType, error) {
-	var ranks [3]dtype.DType // of tensors with axes, of those without, of numbers
+	var ranks [3]dtype.DType // the types of tensors with axes, of tensors without, and of numbers
 	for _, o := range operands {
 		var d dtype.DType
 		rank := 0
@@ -52,7 +52,7 @@ func resultType(op string, operands ...Operand) (dtype.DType, error) {
 	return lift(op, ranks[0], lower)
 }
 
-// lift returns the type of what decides, raised by what does not, if that is of a higher kind.
+// lift returns the type higher, raised by lower if lower is of a higher kind.
 func lift(op string, higher, lower dtype.DType) (dtype.DType, error) {
 	switch {
 	case lower == dtype.Invalid:
@@ -76,7 +76,7 @@ func lift(op string, higher, lower dtype.DType) (dtype.DType, error) {
 	return higher, nil
 }
 
-// numberType returns the type that a number counts as.
+// numberType returns the type of a number in type promotion.
 func numberType(op string, o Operand) (d dtype.DType, err error) {
 	s, err := scalarOf(op, o)
 	if err != nil {
@@ -102,16 +102,16 @@ func scalarOf(op string, o Operand) (dtype.Scalar, error) {
 	return s, nil
 }
 
-// computable refuses the types that are for storage alone.
+// computable refuses the types that are only for storage.
 func computable(op string, d dtype.DType) error {
 	if d.IsComplex() || d == dtype.Float8E5M2 || d == dtype.Float8E4M3FN {
-		return newOpError(ErrType, op, "%v is not computed with: cast it, to float32 say", d)
+		return newOpError(ErrType, op, "%v has no arithmetic: cast it, for example to float32", d)
 	}
 	return nil
 }
 
-// tensors returns the operands as tensors of type d on p's device: numbers become tensors without axes, and what has
-// another type is cast. It returns what to release afterwards, too.
+// tensors returns the operands as tensors of type d on p's device. Numbers become tensors without axes, and other types
+// are cast. release releases the temporaries.
 func tensors(op string, p *tensor.Place, d dtype.DType, operands ...Operand) (out []*tensor.Tensor, release func(), err error) {
 	var temporaries []*tensor.Tensor
 	release = func() {
@@ -143,7 +143,7 @@ func tensors(op string, p *tensor.Place, d dtype.DType, operands ...Operand) (ou
 	return out, release, nil
 }
 
-// onlyTensors returns those of the operands that are tensors.
+// onlyTensors returns the operands that are tensors.
 func onlyTensors(operands []Operand) []*tensor.Tensor {
 	var out []*tensor.Tensor
 	for _, o := range operands {

@@ -8,15 +8,15 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Over says which axes a reduction combines: those listed (from the end if negative), or all if none is. Keep leaves them
-// in the result with length 1.
+// Over selects the axes that a reduction combines: Axes, which count from the end if negative, or all if there are
+// none. With Keep the result has these axes with length 1.
 type Over struct {
 	Axes []int
 	Keep bool
 }
 
-// Reduce combines the elements of x over axes. Sums and products of integers and bools are int64; Mean and Norm2 want a
-// floating-point type; Any and AllTrue give bools. Max and Min want an element at least.
+// Reduce combines the elements of x over axes. Sums and products of integers and bools are int64. Mean and Norm2 need a
+// floating-point type; Any and AllTrue return bools. Max and Min need at least one element.
 func Reduce(p *tensor.Place, op backend.ReduceOp, x *tensor.Tensor, over Over) (*tensor.Tensor, error) {
 	p, err := placeFor(op.String(), p, x)
 	if err != nil {
@@ -34,7 +34,7 @@ func Reduce(p *tensor.Place, op backend.ReduceOp, x *tensor.Tensor, over Over) (
 	if op == backend.Max || op == backend.Min {
 		for i, n := range shape {
 			if n == 0 && ones[i] == 1 {
-				return nil, newOpError(ErrShape, op.String(), "of %s over axis %d, which has no element", x.Brief(), i)
+				return nil, newOpError(ErrShape, op.String(), "of %s over axis %d, which has no elements", x.Brief(), i)
 			}
 		}
 	}
@@ -47,7 +47,7 @@ func Reduce(p *tensor.Place, op backend.ReduceOp, x *tensor.Tensor, over Over) (
 	}))
 }
 
-// reduced returns the shape of the result with the axes kept as ones, and as the caller wants it.
+// reduced returns the shape of the result with the combined axes as ones, and the shape that the caller requested.
 func reduced(op string, x *tensor.Tensor, over Over) (ones, shape []int, err error) {
 	ones = x.Shape()
 	gone := make([]bool, len(ones))
@@ -74,7 +74,7 @@ func reduced(op string, x *tensor.Tensor, over Over) (ones, shape []int, err err
 	return ones, shape, nil
 }
 
-// kept returns dst, a new contiguous tensor, as an operand of a shape with as many elements.
+// withKeptAxes returns dst, a new contiguous tensor, as an operand of a shape with as many elements.
 func withKeptAxes(dst *tensor.Tensor, shape []int) backend.Array {
 	a := dst.Array()
 	strides := make([]int, len(shape))
@@ -116,12 +116,12 @@ func Mean(p *tensor.Place, x *tensor.Tensor, axes ...int) (*tensor.Tensor, error
 	return Reduce(p, backend.Mean, x, Over{Axes: axes})
 }
 
-// Max returns the greatest elements over the axes, all if none is given; NaN if any is.
+// Max returns the largest elements over the axes, all if none is given. The result is NaN if any element is.
 func Max(p *tensor.Place, x *tensor.Tensor, axes ...int) (*tensor.Tensor, error) {
 	return Reduce(p, backend.Max, x, Over{Axes: axes})
 }
 
-// Min returns the least elements over the axes, all if none is given; NaN if any is.
+// Min returns the smallest elements over the axes, all if none is given. The result is NaN if any element is.
 func Min(p *tensor.Place, x *tensor.Tensor, axes ...int) (*tensor.Tensor, error) {
 	return Reduce(p, backend.Min, x, Over{Axes: axes})
 }
@@ -131,23 +131,23 @@ func Prod(p *tensor.Place, x *tensor.Tensor, axes ...int) (*tensor.Tensor, error
 	return Reduce(p, backend.Prod, x, Over{Axes: axes})
 }
 
-// Any returns whether any element over the axes, all if none is given, is not zero.
+// Any returns whether any element over the axes, all if none is given, is nonzero.
 func Any(p *tensor.Place, x *tensor.Tensor, axes ...int) (*tensor.Tensor, error) {
 	return Reduce(p, backend.Any, x, Over{Axes: axes})
 }
 
-// All returns whether every element over the axes, all if none is given, is not zero.
+// All returns whether all elements over the axes, all if none is given, are nonzero.
 func All(p *tensor.Place, x *tensor.Tensor, axes ...int) (*tensor.Tensor, error) {
 	return Reduce(p, backend.AllTrue, x, Over{Axes: axes})
 }
 
-// ArgMax returns the indices (int64) of the greatest elements along an axis, which is left out of the result: the first NaN
-// if there is one, else the first of equals.
+// ArgMax returns the indices (int64) of the largest elements along an axis, which the result does not have. Of equal
+// elements the first counts; NaN is larger than every number.
 func ArgMax(p *tensor.Place, x *tensor.Tensor, axis int) (*tensor.Tensor, error) {
 	return argReduce(p, "argmax", false, x, axis)
 }
 
-// ArgMin is ArgMax for the least elements.
+// ArgMin returns the indices (int64) of the smallest elements along an axis, as ArgMax. A NaN counts as the smallest.
 func ArgMin(p *tensor.Place, x *tensor.Tensor, axis int) (*tensor.Tensor, error) {
 	return argReduce(p, "argmin", true, x, axis)
 }
@@ -165,7 +165,7 @@ func argReduce(p *tensor.Place, op string, least bool, x *tensor.Tensor, axis in
 	}
 	ones := x.Shape()
 	if ones[axis] == 0 {
-		return nil, newOpError(ErrShape, op, "of %s along axis %d, which has no element", x.Brief(), axis)
+		return nil, newOpError(ErrShape, op, "of %s along axis %d, which has no elements", x.Brief(), axis)
 	}
 	ones[axis] = 1
 	dst, err := tensor.Empty(p, dtype.Int64, slices.Delete(x.Shape(), axis, axis+1)...)

@@ -6,8 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Sort returns x sorted along axis, and the indices (int64) of where each element was. Equal elements keep their order; NaN
-// is the greatest.
+// Sort returns x sorted along axis, and the original indices (int64) of the elements. The sort is stable; NaN is the
+// largest.
 func Sort(p *tensor.Place, x *tensor.Tensor, axis int, descending bool) (values, indices *tensor.Tensor, err error) {
 	n := 0
 	if x.Defined() && axis >= -x.Rank() && axis < x.Rank() {
@@ -18,13 +18,13 @@ func Sort(p *tensor.Place, x *tensor.Tensor, axis int, descending bool) (values,
 	})
 }
 
-// TopK returns the k greatest elements along axis, the greatest first, and their indices (int64); among equals the first
-// come first. NaN is the greatest.
+// TopK returns the k largest elements along axis, in descending order, and their indices (int64). Of equal elements the
+// first come first. NaN is the largest.
 func TopK(p *tensor.Place, x *tensor.Tensor, k, axis int) (values, indices *tensor.Tensor, err error) {
 	return topK(p, x, k, axis, false)
 }
 
-// BottomK is TopK for the least elements, the least first.
+// BottomK is TopK for the smallest elements, in ascending order.
 func BottomK(p *tensor.Place, x *tensor.Tensor, k, axis int) (values, indices *tensor.Tensor, err error) {
 	return topK(p, x, k, axis, true)
 }
@@ -39,7 +39,7 @@ func topK(p *tensor.Place, x *tensor.Tensor, k, axis int, least bool) (values, i
 	})
 }
 
-// ordered makes the two results, n long along axis, and queues f on them.
+// sortWith makes the two results, of length n along axis, and queues f on them.
 func sortWith(p *tensor.Place, op string, x *tensor.Tensor, axis, n int,
 	f func(p *tensor.Place, q backend.Queue, values, indices *backend.Array, axis int) error,
 ) (values, indices *tensor.Tensor, err error) {
@@ -62,7 +62,7 @@ func sortWith(p *tensor.Place, op string, x *tensor.Tensor, axis, n int,
 		return nil, nil, err
 	}
 	err = queue(op, p, values, []*tensor.Tensor{x, indices}, func(q backend.Queue) error {
-		if err := indices.Use(q.Stream, true); err != nil { // while it is held still: a move would be the last write
+		if err := indices.Use(q.Stream, true); err != nil { // after queue has pinned it, since a move counts as a write
 			return err
 		}
 		v, i := values.Array(), indices.Array()

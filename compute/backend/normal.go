@@ -2,11 +2,11 @@ package backend
 
 import "math"
 
-// Normal numbers are the same bits on every backend, so what makes them is written as a sequence of operations that are
+// Normal numbers have the same bits on every backend, so they are computed by a fixed sequence of operations that are
 // each rounded once: additions, multiplications, divisions and a square root in float64. The conversions to float64
-// around products are what keeps Go's compiler from fusing a product with a sum (the language lets it); a backend in
-// another language needs its own means. A polynomial c0 + c1*x + c2*x^2 + ... is computed by Horner's rule from its
-// greatest power: ((c2*x) + c1)*x + c0.
+// around products prevent the Go compiler from fusing a product with a sum, which the language permits; a backend in
+// another language must prevent fusion too. A polynomial c0 + c1*x + c2*x^2 + ... is computed by Horner's rule from its
+// highest power: ((c2*x) + c1)*x + c0.
 
 // NormInv returns z for which a standard normal number is less than z with probability p: -Inf for 0, +Inf for 1, NaN
 // outside. It is PPND16 of M. J. Wichura, "Algorithm AS 241: The percentage points of the normal distribution", Applied
@@ -80,11 +80,12 @@ var (
 	}
 )
 
-// ExactLog returns the natural logarithm of x, at most 1 unit in the last place from it. -Inf for 0, NaN below and for NaN.
+// ExactLog returns the natural logarithm of x with an error of at most 1 unit in the last place. It is -Inf for 0, and
+// NaN for negative numbers and NaN.
 //
-// With x = 2^k * (1+f), 1+f from sqrt(1/2) to sqrt(2), and s = f/(2+f), log(1+f) is 2s + 2s^3/3 + 2s^5/5 + ..., which is
-// f - s*(f-t) with t = 2s^2/3 + 2s^4/5 + ...: this way the rounding of s hardly matters. k*log(2) is added in two parts,
-// of which the first is exact.
+// With x = 2^k * (1+f), 1+f from sqrt(1/2) to sqrt(2), and s = f/(2+f), log(1+f) is 2s + 2s^3/3 + 2s^5/5 + ..., which
+// is f - s*(f-t) with t = 2s^2/3 + 2s^4/5 + ...: in this form the rounding of s has little effect. k*log(2) is added in
+// two parts, of which the first is exact.
 func ExactLog(x float64) float64 {
 	switch {
 	case !(x >= 0):

@@ -9,12 +9,12 @@ type UnaryOp uint8
 const (
 	Neg         UnaryOp = iota // integer and float types
 	Abs                        // integer and float types
-	Sign                       // integer and float types: -1, 0 or 1; NaN stays (PyTorch: 0)
+	Sign                       // integer and float types: -1, 0 or 1; NaN for NaN (PyTorch: 0)
 	Not                        // logical, all types: dst is Bool, x == 0
-	Invert                     // bits; Bool is negated; Bool and integer types
+	Invert                     // bitwise, logical for Bool; Bool and integer types
 	IsNaN                      // float types: dst is Bool
 	IsInf                      // float types: dst is Bool
-	Floor                      // float types, this and all that follow
+	Floor                      // float types, as all that follow
 	Ceil                       //
 	Round                      // ties to even
 	Trunc                      //
@@ -33,9 +33,9 @@ const (
 	Tan                        //
 	Tanh                       //
 	Sigmoid                    // 1/(1+exp(-x))
-	Relu                       // max(x, 0), NaN stays; integer types too
+	Relu                       // max(x, 0), NaN for NaN; integer types too
 	Gelu                       // x*(1+erf(x/sqrt(2)))/2
-	GeluTanh                   // its approximation by tanh
+	GeluTanh                   // the approximation of Gelu with tanh
 	Silu                       // x*sigmoid(x)
 	Erf                        //
 	LastUnaryOp = Erf
@@ -64,16 +64,16 @@ const (
 	Div                          // float types
 	FloorDiv                     // integer and float types: rounded down, floats as Python's //; an integer divided by 0 is 0
 	Mod                          // integer and float types: the sign of y, as Python's %; an integer modulo 0 is 0
-	Pow                          // integer and float types; integers wrap, a negative exponent gives 0 but for 1 and -1
+	Pow                          // integer and float types; integers wrap, a negative exponent gives 0 unless the base is 1 or -1
 	Maximum                      // all; NaN if either is
 	Minimum                      // all; NaN if either is
 	Atan2                        // float types
-	And                          // bits; Bool and integer types
-	Or                           // bits; Bool and integer types
-	Xor                          // bits; Bool and integer types
+	And                          // bitwise; Bool and integer types
+	Or                           // bitwise; Bool and integer types
+	Xor                          // bitwise; Bool and integer types
 	ShiftLeft                    // integer types; by the width or more, or by a negative number: 0
 	ShiftRight                   // integer types, arithmetic if signed; by the width or more, or negative: 0 or -1
-	LogicalAnd                   // all; this and what follows are Bool
+	LogicalAnd                   // all; dst is Bool, as for all that follow
 	LogicalOr                    //
 	LogicalXor                   //
 	Equal                        // all
@@ -102,10 +102,10 @@ type ReduceOp uint8
 
 // The reductions.
 const (
-	Sum          ReduceOp = iota // x integer or Bool: dst Int64; x float: dst of its type. Of nothing: 0
-	Prod                         // likewise. Of nothing: 1
-	Mean                         // float types, dst of x's. Of nothing: NaN
-	Max                          // Bool, integer and float types, dst of x's; NaN if any is. Never of nothing
+	Sum          ReduceOp = iota // x integer or Bool: dst Int64; x float: dst of its type. 0 if there are no elements
+	Prod                         // likewise. 1 if there are no elements
+	Mean                         // float types, dst of x's. NaN if there are no elements
+	Max                          // Bool, integer and float types, dst of x's type; NaN if any element is. At least one element
 	Min                          // likewise
 	Any                          // all types: dst Bool
 	AllTrue                      // all types: dst Bool
@@ -125,11 +125,11 @@ func name(names []string, i int) string {
 	return fmt.Sprintf("operation %d", i)
 }
 
-// An IndexError is an index out of range that queued work found.
+// An IndexError reports an index out of range in queued work.
 type IndexError struct {
 	Op    string // "gather", "index_select", "scatter_add"
 	Index int64  // the index
-	Size  int64  // the length of the axis that it is for
+	Size  int64  // the length of the indexed axis
 }
 
 func (e *IndexError) Error() string {

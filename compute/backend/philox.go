@@ -6,7 +6,7 @@ func Philox(counter, key uint64) [4]uint32 {
 	return philox4x32([4]uint32{uint32(counter), uint32(counter >> 32)}, [2]uint32{uint32(key), uint32(key >> 32)})
 }
 
-// The multipliers of a round, and what is added to the key after each: the golden ratio and the square root of 3.
+// The multipliers of a round, and the constants added to the key after each: the golden ratio and the square root of 3.
 const (
 	philoxM0, philoxM1 = 0xD2511F53, 0xCD9E8D57
 	philoxW0, philoxW1 = 0x9E3779B9, 0xBB67AE85
