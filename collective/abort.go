@@ -2,10 +2,10 @@ package collective
 
 import "errors"
 
-// Abort says that this rank can go on no more, because of cause: what is queued on every rank ends, with contents that mean
-// nothing, Err of this one is cause, and that of the others a *RankError that names it. For a rank that fails where others
-// wait for it: its Close alone would wait for them. It returns at once; Close comes after it as ever. The first cause counts,
-// and after Close it does nothing. Any goroutine may call it.
+// Abort ends the communicator on all ranks because this rank failed. Queued work ends on every rank, with undefined
+// contents. Err returns cause on this rank, and on the others a *RankError that names this rank. Call it for a rank
+// that fails while others wait for it: Close alone would wait for them. It returns at once; Close must still be called.
+// The first cause counts. After Close it does nothing. It is safe for concurrent use.
 func (c *Communicator) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("collective: Abort without a cause")

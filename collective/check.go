@@ -7,9 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// check returns the place to work at, p or the first tensor's. It fails unless the tensors have one type, are contiguous and
-// on the communicator's device, and, if it is written, work at the place can write to the first; and panics if one was
-// released.
+// check returns the place to work at, p or the first tensor's. It fails unless the tensors have one type, are
+// contiguous and on the communicator's device, and, if it is written, work at the place can write to the first; and
+// panics if one was released.
 func (c *Communicator) check(name string, p *tensor.Place, writes bool, tensors ...*tensor.Tensor) (*tensor.Place, error) {
 	if err := c.usable(); err != nil {
 		return nil, err

@@ -10,10 +10,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Close ends the communicator, when the work that was queued is done. All ranks close; each waits for the others, at most
-// for Config.Timeout: then the first rank that has not called Close is lost, for all. (Ranks of one process wait for nobody, so that one goroutine may
-// close them one after another: close all of them before any of their places.) The error is Err's. Closing
-// twice is not an error of its own.
+// Close waits for queued work and closes the communicator. All ranks must close. Each waits for the others, at most for
+// Config.Timeout; then the first rank that has not called Close is lost, for all. Ranks of one process do not wait for
+// each other, so that one goroutine may close them in turn: close all of them before any of their places. The error is
+// Err's. Closing twice is not an error of its own.
 func (c *Communicator) Close() error {
 	c.mu.Lock()
 	first := c.closed == nil
@@ -26,7 +26,7 @@ func (c *Communicator) Close() error {
 		<-closed
 		return c.final
 	}
-	final := c.shut()
+	final := c.shutDown()
 	c.mu.Lock()
 	c.final = final
 	c.mu.Unlock()
@@ -34,7 +34,7 @@ func (c *Communicator) Close() error {
 	return final
 }
 
-func (c *Communicator) shut() error {
+func (c *Communicator) shutDown() error {
 	late := fmt.Errorf("rank %d closed, and not all others had after %v", c.Rank(), c.config.Timeout)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), c.config.Timeout, late)
 	defer cancel()
@@ -53,10 +53,10 @@ func (c *Communicator) shut() error {
 		c.member.Overdue(late) // and leave not, with work undone
 	}
 	if c.local {
-		c.part()
+		c.markDone()
 		c.member.Depart()
-	} else if c.settle(ctx) == nil && c.member.Leave(ctx) == nil { // else the error is the member's
-		c.part()
+	} else if c.awaitOutcome(ctx) == nil && c.member.Leave(ctx) == nil { // else the error is the member's
+		c.markDone()
 	} else if ctx.Err() != nil {
 		c.member.Overdue(late)
 	}
@@ -71,8 +71,8 @@ func (c *Communicator) shut() error {
 	return err
 }
 
-// part notes that the others are needed no more.
-func (c *Communicator) part() {
+// markDone records that this rank does not need the others any more.
+func (c *Communicator) markDone() {
 	c.mu.Lock()
 	c.done = true
 	c.mu.Unlock()

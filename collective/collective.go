@@ -1,57 +1,30 @@
-// Package collective lets several ranks, one device each, work on tensors together: in one process (Local), or in many
-// on several machines (Join, with what FromEnv finds of torchrun, MPI or Slurm).
+// Package collective lets several ranks, with one device each, work on tensors together: AllReduce, Broadcast, Send and
+// more. The ranks are devices of one process (Local) or processes on several machines (Join, with the Config that
+// FromEnv reads from torchrun's, MPI's or Slurm's variables).
 //
-// # Structure
+//	c, err := collective.Join(ctx, place, config)
+//	defer c.Close()
+//	err = c.AllReduce(place, collective.Sum, gradient, gradient)
 //
-// A Communicator is one rank's end. It has a transport, which moves and adds bytes on the device's streams
-// (internal/nccl on GPUs, internal/ring on the host and everything else; internal/comm is the seam), and a member of
-// the ranks' meeting (internal/rendezvous), which knows who is alive. This package checks operands, brings the two
-// together, and puts tensors that are spread over ranks where they belong (load.go, distribute.go).
+// All ranks make the same calls in the same order; only Send and Recv are made by just the two ranks they name. The
+// first parameter is the place to work at; nil is the written tensor's own. An operation queues its work on the place's
+// stream and returns. (On a device that has neither the host's nor CUDA's kernels, such as driver/sim's, it waits for
+// the other ranks.) Tensors must be contiguous, and may be empty. A tensor may be released as soon as the operation has
+// returned.
 //
-// # Operations
+// An invalid argument is an error on the rank that passes it, and queues nothing there: other ranks may wait for this
+// one, which must make the right call or close its communicator. Calls that are valid on each rank but differ between
+// ranks give an error that matches ErrMismatch, on every rank, with the Host backend; NCCL does not detect them.
 //
-// All ranks make the same calls in the same order; Send and Recv alone are made by the two that they name. As in
-// package compute, the first parameter is the place to work at, nil for the (written) tensor's own, and an operation
-// queues its work on that place's stream and returns. (On a device whose kernels are not the host's or CUDA's,
-// driver/sim say, it waits for the other ranks.) Tensors must be contiguous; they may have no element. What is wrong
-// with shapes, types and devices on one rank is an error at once, and nothing is queued there: so other ranks may wait
-// for this one, which must close its communicator, or make the right call. Calls that fit on each rank but not together
-// are found by the Host backend: an error that matches ErrMismatch, on every rank. NCCL does not notice.
+// When a rank dies, falls silent or fails, every rank gets the same *RankError, and queued work on every rank ends with
+// undefined contents, so that no wait hangs. Wait, Barrier, the operations and Err return the error. Place.Sync and
+// reads of tensors end too, without it: check Err before using their results. A communicator that failed stays so:
+// Close it, and Join again.
 //
-// A tensor may be released as soon as the operation has returned: its memory is freed in the order of the streams that
-// use it, and so stays until the work is done.
-//
-// # Failure
-//
-// When a rank dies, falls silent, or cannot go on, every rank is told the same *RankError, and what is queued on every
-// rank ends, with contents that mean nothing: no wait hangs. A communicator that has failed stays so; Close it, and
-// Join again. Wait, Barrier and the operations return the error; so does Err. A wait that is not of this package
-// (Place.Sync, reading a tensor) ends too: ask Err before using what was read.
-//
-// # States
-//
-//	open -> failed -> closed       open -> closed
-//
-// # Invariants
-//
-// The first error is Err's until the end. The transport of a communicator that failed is aborted once, with that error
-// as cause. A group is queued as a whole or not at all.
-//
-// # Locks
-//
-// Communicator.mu is a leaf. The operations take none: see Communicator.
-//
-// # What it does not do
-//
-// Authentication, encryption (every connection is in the clear; whoever reaches the meeting point and knows the run's
-// ID is a rank), subsets of ranks, ranks that come later or again, choosing a device (see Config.LocalRank), or a time
-// limit for a rank that lives and makes no call: contexts bound Wait and Barrier, and Timeout bounds Close, which names
-// that rank.
-//
-// Nor does it order the work of several communicators on one GPU. NCCL's kernels wait there for those of other ranks,
-// so two communicators whose work starts in one order on one rank and in another on the next can wait for each other
-// for ever (NCCL's user guide, "Using multiple NCCL communicators concurrently"): every rank queues to them in one
-// order, on one stream.
+// Connections are neither authenticated nor encrypted: any process that reaches rank 0's address and knows the run's ID
+// can be a rank. On one GPU, queue to several communicators in the same order on every rank, on one stream: NCCL's
+// kernels wait for those of other ranks, and otherwise may deadlock (NCCL's user guide, "Using multiple NCCL
+// communicators concurrently").
 package collective
 
 import (
@@ -65,7 +38,34 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// An Op combines the elements of several ranks, in an order that is the transport's.
+// # Structure
+//
+// A Communicator is one rank. It has a transport, which moves and reduces bytes on the device's streams (internal/nccl
+// on GPUs, internal/ring elsewhere; internal/comm is their interface), and a member of the rendezvous
+// (internal/rendezvous), which knows which ranks are alive. This package checks operands, and distributes tensors over
+// ranks (load.go, distribute.go).
+//
+// # States
+//
+//	open -> failed -> closed       open -> closed
+//
+// # Invariants
+//
+// Err returns the first error until the end. The transport of a communicator that failed is aborted once, with that
+// error as cause. A group is queued as a whole or not at all. Memory of released tensors is freed in the order of the
+// streams that use it.
+//
+// # Locks
+//
+// Communicator.mu is a leaf. The operations take none: see Communicator.
+//
+// # Limits
+//
+// There are no subsets of ranks, and no ranks that join later or again. Config.LocalRank does not choose a device. A
+// rank that lives and makes no call is no error of Wait or Barrier, which contexts bound; Timeout bounds Close, which
+// names it.
+
+// An Op combines the elements of several ranks, in an order that the transport chooses.
 type Op = comm.Op
 
 // The operations.

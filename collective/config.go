@@ -21,24 +21,26 @@ const (
 type Config struct {
 	Rank, Size int // this rank's number, from 0, and how many there are
 
-	// The rank's number among those of its machine, for choosing a device, and how many these are: 0 if that is not known.
+	// The rank's number among those of its machine, for choosing a device, and how many these are: 0 if that is not
+	// known.
 	LocalRank, LocalSize int
 	Node                 int // the number of its machine
 	Restart              int // how often the launcher has started the ranks again; for information
 
 	// Address is host:port of rank 0's meeting point, for all ranks the same. Rank 0 listens there (on every interface,
-	// unless the host is localhost or a loopback address), the others look for it there. Rank 0 takes the first of Ports
-	// consecutive ports that is free, from that of Address on, and the others try them all; 0 is 1. One rank alone needs
-	// no address. Every connection is in the clear and nobody proves who he is: use a network that you trust.
+	// unless the host is localhost or a loopback address), the others look for it there. Rank 0 takes the first of
+	// Ports consecutive ports that is free, from that of Address on, and the others try them all; 0 is 1. One rank
+	// alone needs no address. Every connection is in the clear and nobody proves who he is: use a network that you
+	// trust.
 	Address string
 	Ports   int
 
 	// ID names the run, in at most 256 bytes. Ranks of another run are turned away.
 	ID string
 
-	// Timeout is how long Join waits for the others, how long a rank may be silent before it is lost (each says that it is
-	// alive many times in that span, whatever its program does; a rank that dies is noticed at once, unless its whole
-	// machine does), and how long Close waits for the others. The silence is rank 0's Timeout for all. Zero is
+	// Timeout is how long Join waits for the others, how long a rank may be silent before it is lost (each says that it
+	// is alive many times in that span, whatever its program does; a rank that dies is noticed at once, unless its
+	// whole machine does), and how long Close waits for the others. The silence is rank 0's Timeout for all. Zero is
 	// DefaultTimeout.
 	Timeout time.Duration
 

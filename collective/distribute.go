@@ -11,11 +11,11 @@ import (
 // maxAxes is how many axes a tensor may have that is distributed.
 const maxAxes = 16
 
-// Distribute gives every rank its share of a tensor that rank root has whole, as BMEngine's distribute_parameter does: t is
-// the tensor on root, and is not looked at on the others, which learn its type and shape from root. All ranks call it,
-// with one placement, Replicate or Along an axis. P is where the share is made, nil for the communicator's own place; the
-// caller (or p's scope) owns it, and on root it is a copy. It waits until the others know the shape, and queues the rest; root
-// takes memory for one part at a time beside its own.
+// Distribute gives every rank its share of a tensor that rank root has whole, as BMEngine's distribute_parameter does:
+// t is the tensor on root, and is not looked at on the others, which learn its type and shape from root. All ranks call
+// it, with one placement, Replicate or Along an axis. P is where the share is made, nil for the communicator's own
+// place; the caller (or p's scope) owns it, and on root it is a copy. It waits until the others know the shape, and
+// queues the rest; root takes memory for one part at a time beside its own.
 func Distribute(
 	ctx context.Context, c *Communicator, p *tensor.Place, t *tensor.Tensor, where Placement, root int,
 ) (*tensor.Tensor, error) {
@@ -54,7 +54,7 @@ func Distribute(
 		}
 	}
 	if c.Rank() == root {
-		return c.deal(p, t, axis)
+		return c.sendShares(p, t, axis)
 	}
 	if axis >= 0 {
 		_, shape[axis] = Part(shape[axis], c.Rank(), c.Size())
@@ -125,8 +125,8 @@ func (c *Communicator) describe(ctx context.Context, p *tensor.Place, t *tensor.
 	return dtype.DType(words[0]), shape, nil
 }
 
-// deal is root's part: it sends the others theirs, and returns a copy of its own.
-func (c *Communicator) deal(p *tensor.Place, t *tensor.Tensor, axis int) (*tensor.Tensor, error) {
+// sendShares is root's part: it sends the other ranks their shares, and returns a copy of its own.
+func (c *Communicator) sendShares(p *tensor.Place, t *tensor.Tensor, axis int) (*tensor.Tensor, error) {
 	if axis < 0 {
 		share, err := t.Clone(p)
 		if err == nil {

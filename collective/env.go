@@ -13,22 +13,22 @@ import (
 
 // Ports that are not the launcher's own.
 const (
-	// agentOffset is how far above MASTER_PORT ranks meet where torchrun's agent holds that port. The ports next to it are
-	// what people give to a second torchrun on the same machine.
+	// agentOffset is how far above MASTER_PORT ranks meet where torchrun's agent holds that port. The ports next to it
+	// are what people give to a second torchrun on the same machine.
 	agentOffset = 100
 
 	portSpan = 8 // how many ports are tried where the launcher reserved none
 
-	// Where a launcher names no port, the run's name chooses among portGroups times portSpan ports from firstPort on: below
-	// those that systems hand out by themselves.
+	// Where a launcher names no port, the run's name chooses among portGroups times portSpan ports from firstPort on:
+	// below those that systems hand out by themselves.
 	firstPort  = 20_000
 	portGroups = 1_000
 
 	maxPort = 65535
 )
 
-// FromEnv makes a Config of what a launcher put into the environment, which lookup reads (os.LookupEnv): libraries do not.
-// It reports false if there is none of them; half an environment is an error that names what is missing.
+// FromEnv makes a Config of what a launcher put into the environment, which lookup reads (os.LookupEnv): libraries do
+// not. It reports false if there is none of them; half an environment is an error that names what is missing.
 //
 //	torchrun, or by hand   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK
 //	                       TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_USE_AGENT_STORE
@@ -37,19 +37,19 @@ const (
 //	Slurm's srun           SLURM_PROCID SLURM_NTASKS (or SLURM_STEP_NUM_TASKS) SLURM_STEP_NODELIST; SLURM_LOCALID SLURM_NODEID
 //	                       SLURM_JOB_ID SLURM_STEP_ID
 //
-// The names after a semicolon may be missing. The first launcher of the table whose rank is set is taken. A batch script
-// that srun has not started is no rank.
+// The names after a semicolon may be missing. The first launcher of the table whose rank is set is taken. A batch
+// script that srun has not started is no rank.
 //
 // # Where the ranks meet
 //
-// MASTER_ADDR and MASTER_PORT say it, if both are set, whoever launched. But torchrun's agent keeps MASTER_PORT to itself
-// (TORCHELASTIC_USE_AGENT_STORE is True then): the ranks take the first free of the 8 ports from MASTER_PORT+100 on (minus,
-// where that is above 65535). Their ID is the run's with the port, so that two runs never mix; TORCHELASTIC_RESTART_COUNT
-// is no part of it, since torchrun's agents on several machines may count differently.
+// MASTER_ADDR and MASTER_PORT say it, if both are set, whoever launched. But torchrun's agent keeps MASTER_PORT to
+// itself (TORCHELASTIC_USE_AGENT_STORE is True then): the ranks take the first free of the 8 ports from MASTER_PORT+100
+// on (minus, where that is above 65535). Their ID is the run's with the port, so that two runs never mix;
+// TORCHELASTIC_RESTART_COUNT is no part of it, since torchrun's agents on several machines may count differently.
 //
-// Without them, Slurm's ranks meet on the step's (or job's) first machine, and those of MPI there too, if Slurm allotted
-// it, or on the loopback address if all are on one machine; else the error says to set the two. The port is then one of 8
-// between 20000 and 27999 that the name of the job chooses.
+// Without them, Slurm's ranks meet on the step's (or job's) first machine, and those of MPI there too, if Slurm
+// allotted it, or on the loopback address if all are on one machine; else the error says to set the two. The port is
+// then one of 8 between 20000 and 27999 that the name of the job chooses.
 func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
 	e := &environment{lookup: lookup}
 	switch {
@@ -176,7 +176,8 @@ func (e *environment) master() bool {
 	return true
 }
 
-// meet finds the meeting point where nobody may have said it: job is the launcher's name for the run, if it has one.
+// meet finds rank 0's address where the launcher does not set it. Job is the launcher's name for the run, if it has
+// one.
 func (e *environment) meet(job string) {
 	if job == "" && e.has("SLURM_JOB_ID") {
 		job = "slurm." + e.text("SLURM_JOB_ID") + "." + e.text("SLURM_STEP_ID")

@@ -10,7 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/ring"
 )
 
-// What an operation, a meeting or a rank can fail for; the error's text says what is wrong, and with which operands or ranks.
+// What an operation, a meeting or a rank can fail for; the error's text says what is wrong, and with which operands or
+// ranks.
 var (
 	ErrShape    = errors.New("shapes do not fit")
 	ErrType     = errors.New("element types do not fit")
@@ -24,8 +25,8 @@ var (
 	ErrClosed   = errors.New("the communicator is closed")
 )
 
-// A RankError is the end of a communicator: a rank died, fell silent, or said that its part failed. Every rank gets the same
-// one; it matches ErrRankLost. What was queued before may have been done or not, and its results mean nothing.
+// A RankError is the end of a communicator: a rank died, fell silent, or said that its part failed. Every rank gets the
+// same one; it matches ErrRankLost. What was queued before may have been done or not, and its results mean nothing.
 type RankError struct {
 	Rank int
 	Host string // the name of its machine
@@ -91,11 +92,11 @@ func ranks(list []int) string {
 	return "ranks " + strings.Join(runs, ", ")
 }
 
-// mismatch is the code of a failure that is nobody's in particular.
+// mismatch is the code of a failure that is not of one rank.
 const mismatch = "mismatch"
 
-// public makes what users see of an error of the meeting, or of what this rank itself found.
-func public(err error) error {
+// publicError returns the error that users see for one of package rendezvous or of this rank.
+func publicError(err error) error {
 	if differ := (*ring.MismatchError)(nil); errors.As(err, &differ) {
 		return refuse(ErrMismatch, "calls of the ranks", "%v", differ)
 	}

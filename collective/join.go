@@ -13,14 +13,14 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Join brings this rank together with the others that cfg speaks of: all call it, in any order, and it returns on all when
-// all are there. P's device is the rank's; with NCCL, every rank has another GPU. The communicator uses the place until
-// Close, and keeps connections and a few goroutines until then.
+// Join brings this rank together with the others that cfg speaks of: all call it, in any order, and it returns on all
+// when all are there. P's device is the rank's; with NCCL, every rank has another GPU. The communicator uses the place
+// until Close, and keeps connections and a few goroutines until then.
 //
-// If the ranks do not meet, every rank that came gets a *JoinError: when ctx ends or cfg.Timeout has passed on one of them,
-// with the numbers of those that are missing; at once, if devices or settings do not fit together. Who has a number that
-// another rank has, or another size, is turned away alone, and the others go on waiting for the right one. Strangers at
-// the port (another run's ranks, a browser, a port scan) are turned away and keep nobody waiting.
+// If the ranks do not meet, every rank that came gets a *JoinError: when ctx ends or cfg.Timeout has passed on one of
+// them, with the numbers of those that are missing; at once, if devices or settings do not fit together. Who has a
+// number that another rank has, or another size, is turned away alone, and the others go on waiting for the right one.
+// Strangers at the port (another run's ranks, a browser, a port scan) are turned away and keep nobody waiting.
 func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, error) {
 	if err := errors.Join(cfg.check(), cfg.checkAddress()); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, erro
 	defer cancel()
 	m, err := meet(ctx, p, cfg)
 	if err != nil {
-		return nil, public(err)
+		return nil, publicError(err)
 	}
 	cfg.Timeout = m.Limit
 
@@ -47,7 +47,7 @@ func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, erro
 	}
 	if err != nil {
 		m.Fail(err, "")
-		err = &JoinError{Address: cfg.Address, Err: public(m.Err())}
+		err = &JoinError{Address: cfg.Address, Err: publicError(m.Err())}
 		m.Close()
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, erro
 	return newCommunicator(cfg, p, t, m, false), nil
 }
 
-// meet finds the other ranks.
+// meet connects to the other ranks.
 func meet(ctx context.Context, p *tensor.Place, cfg Config) (*rendezvous.Member, error) {
 	info := p.Device().Info()
 	me := rendezvous.Peer{Driver: info.Driver, Device: info.Name, UUID: info.UUID, Backend: cfg.Backend}

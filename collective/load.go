@@ -43,8 +43,8 @@ func (l Placement) String() string {
 	return "replicated"
 }
 
-// Part returns which of n indices are rank's, one of size: length from start on. The parts lie in the order of the ranks, and
-// where n is no multiple of size the first ranks have one more than the others.
+// Part returns which of n indices are rank's, one of size: length from start on. The parts lie in the order of the
+// ranks, and where n is no multiple of size the first ranks have one more than the others.
 func Part(n, rank, size int) (start, length int) {
 	each, more := n/size, n%size
 	start, length = rank*each+min(rank, more), each
@@ -54,7 +54,8 @@ func Part(n, rank, size int) (start, length int) {
 	return start, length
 }
 
-// A Rule places the tensors whose names match Pattern, as path.Match has it: * is any text without a slash, dots included.
+// A Rule places the tensors whose names match Pattern, as path.Match has it: * is any text without a slash, dots
+// included.
 type Rule struct {
 	Pattern string
 	Placement
@@ -80,11 +81,11 @@ func (pl Plan) For(name string) (Placement, error) {
 	return pl.Default, nil
 }
 
-// Load loads this rank's share of a checkpoint to p, nil for the communicator's own place: tensors that are replicated, whole,
-// and of those that are split its own part, the only one that is read. The tensors have their names in the checkpoint, and
-// the caller (or p's scope) owns them. It looks whether ctx has ended before each; at that or any other error nothing is
-// left loaded. Every rank opens the checkpoint for itself: Load does not speak to the others, and fails alone. (Distribute
-// is for what one rank alone can read.)
+// Load loads this rank's share of a checkpoint to p, nil for the communicator's own place: tensors that are replicated,
+// whole, and of those that are split its own part, the only one that is read. The tensors have their names in the
+// checkpoint, and the caller (or p's scope) owns them. It looks whether ctx has ended before each; at that or any other
+// error nothing is left loaded. Every rank opens the checkpoint for itself: Load does not speak to the others, and
+// fails alone. (Distribute is for what one rank alone can read.)
 func Load(
 	ctx context.Context, c *Communicator, p *tensor.Place, ck safetensors.Checkpoint, plan Plan,
 ) (map[string]*tensor.Tensor, error) {

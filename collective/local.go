@@ -14,13 +14,13 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Local makes the communicators of ranks that are all in this process, one for each place, in their order; each is used by
-// a goroutine of its own, and each has a device of its own. NCCL is used if all are on CUDA devices. Close all communicators
-// before any of the places.
+// Local makes the communicators of ranks that are all in this process, one for each place, in their order; each is used
+// by a goroutine of its own, and each has a device of its own. NCCL is used if all are on CUDA devices. Close all
+// communicators before any of the places.
 //
-// Places on different streams of one device are taken where its work is done on the host, but their ranks can end up waiting
-// for each other for ever: memory that goes back to such a device (driver.Device's Free) waits for all of its streams, and so
-// for a rank that waits for the one that frees. It is for tests whose allocator keeps what it has.
+// Places on different streams of one device are taken where its work is done on the host, but their ranks can end up
+// waiting for each other for ever: memory that goes back to such a device (driver.Device's Free) waits for all of its
+// streams, and so for a rank that waits for the one that frees. It is for tests whose allocator keeps what it has.
 func Local(places ...*tensor.Place) ([]*Communicator, error) { return Config{}.Local(places...) }
 
 // Local is the function Local with c's Timeout, Backend and Libraries.

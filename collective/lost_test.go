@@ -101,7 +101,7 @@ func transportFails(t *testing.T, dies bool) {
 	switch {
 	case dies && (!errors.As(err, &lost) || lost.Rank != 2):
 		t.Errorf("rank 2 died: %v", err)
-	case !dies && (!errors.Is(err, own) || err.Error() != "collective: rank 0 can go on no more: a cable is out"):
+	case !dies && (!errors.Is(err, own) || err.Error() != "collective: rank 0 failed: a cable is out"):
 		t.Errorf("rank 0: %v", err)
 	}
 	if cause := <-c.transport.(broken).aborted; cause.Error() != err.Error() {
@@ -190,7 +190,8 @@ func TestNobodyCalls(t *testing.T) {
 	}
 }
 
-// Of ranks that wait for one that has stopped to work, whoever closes names that one: not itself, nor another that waits too.
+// Of ranks that wait for one that has stopped to work, whoever closes names that one: not itself, nor another that
+// waits too.
 func TestClosesWithoutOne(t *testing.T) {
 	const size, idle = 4, 2
 	for _, name := range []string{"local", "joined"} {

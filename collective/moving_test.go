@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// An operand may be moved as soon as an operation is queued, from another stream too: the move waits until the other ranks
-// are through with it.
+// An operand may be moved as soon as an operation is queued, from another stream too: the move waits until the other
+// ranks are through with it.
 func TestMovingOperands(t *testing.T) {
 	const size, rounds, count = 2, 20, 10_000
 	for _, spec := range []string{"host", "sim:total=1GiB"} {

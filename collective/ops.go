@@ -7,9 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// AllReduce queues dst = op over the ranks of src. The two have one shape and type, and are the same memory (perhaps the same
-// tensor) or share none. Every rank gets the same bits. Which types an op knows is the transport's: an error that matches
-// driver.ErrUnsupported says that this one does not.
+// AllReduce queues dst = op over the ranks of src. The two have one shape and type, and are the same memory (perhaps
+// the same tensor) or share none. Every rank gets the same bits. Which types an op knows is the transport's: an error
+// that matches driver.ErrUnsupported says that this one does not.
 func (c *Communicator) AllReduce(p *tensor.Place, op Op, dst, src *tensor.Tensor) error {
 	const name = "AllReduce"
 	p, err := c.check(name, p, true, dst, src)
@@ -43,9 +43,9 @@ func (c *Communicator) Broadcast(p *tensor.Place, t *tensor.Tensor, root int) er
 	return c.do(p, job{name, call, t, nil})
 }
 
-// AllGather queues the copying of every rank's src to its part of dst, on all ranks. Dst has src's shape with a new first
-// axis of length Size, or with its first axis Size times as long: the parts lie in the order of the ranks. Src may be
-// this rank's part of dst, or shares no memory with it.
+// AllGather queues the copying of every rank's src to its part of dst, on all ranks. Dst has src's shape with a new
+// first axis of length Size, or with its first axis Size times as long: the parts lie in the order of the ranks. Src
+// may be this rank's part of dst, or shares no memory with it.
 func (c *Communicator) AllGather(p *tensor.Place, dst, src *tensor.Tensor) error {
 	const name = "AllGather"
 	p, err := c.check(name, p, true, dst, src)
@@ -59,8 +59,8 @@ func (c *Communicator) AllGather(p *tensor.Place, dst, src *tensor.Tensor) error
 }
 
 // ReduceScatter queues dst = this rank's part of op over the ranks of src. Src has dst's shape with a new first axis of
-// length Size, or with its first axis Size times as long. Dst may be this rank's part of src (of which the rest then means
-// nothing), or shares no memory with it. Types as for AllReduce.
+// length Size, or with its first axis Size times as long. Dst may be this rank's part of src (of which the rest then
+// means nothing), or shares no memory with it. Types as for AllReduce.
 func (c *Communicator) ReduceScatter(p *tensor.Place, op Op, dst, src *tensor.Tensor) error {
 	const name = "ReduceScatter"
 	p, err := c.check(name, p, true, dst, src)
@@ -73,8 +73,8 @@ func (c *Communicator) ReduceScatter(p *tensor.Place, op Op, dst, src *tensor.Te
 	return c.reduce(name, p, comm.Call{Kind: comm.ReduceScatter, Op: op, Type: src.DType(), N: dst.Len()}, dst, src)
 }
 
-// Send queues the sending of t to rank to, which receives it: a tensor of the same type and as many elements. To this rank
-// itself only with the Recv in one Group.
+// Send queues the sending of t to rank to, which receives it: a tensor of the same type and as many elements. To this
+// rank itself only with the Recv in one Group.
 func (c *Communicator) Send(p *tensor.Place, t *tensor.Tensor, to int) error {
 	const name = "Send"
 	p, err := c.check(name, p, false, t)

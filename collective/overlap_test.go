@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// TestDefect05_CollectivesCompareAddresses: tensors that look into one Go slice, each in a storage of its own, are refused
-// where they overlap and accepted where they are the same elements, as views of one storage are.
+// TestDefect05_CollectivesCompareAddresses: tensors that look into one Go slice, each in a storage of its own, are
+// refused where they overlap and accepted where they are the same elements, as views of one storage are.
 func TestDefect05_CollectivesCompareAddresses(t *testing.T) {
 	on(t, local(t, "host", 2), func(c *Communicator) error {
 		p := c.place.Scope()

@@ -22,9 +22,10 @@ type group struct {
 	jobs  []job
 }
 
-// Group has the operations that f calls, all at one stream, queued together when f returns nil: they are under way at the
-// same time, so that a rank may send and receive at once. If f fails none is queued, and the error is f's. A tensor that one
-// of them writes may be used by no other of them, and all live until Group returns. Groups within a group are part of it.
+// Group has the operations that f calls, all at one stream, queued together when f returns nil: they are under way at
+// the same time, so that a rank may send and receive at once. If f fails none is queued, and the error is f's. A tensor
+// that one of them writes may be used by no other of them, and all live until Group returns. Groups within a group are
+// part of it.
 func (c *Communicator) Group(f func() error) error {
 	if c.group != nil {
 		return f()
@@ -61,13 +62,13 @@ func (c *Communicator) do(p *tensor.Place, j job) error {
 	return nil
 }
 
-// queue orders p's stream behind what the operands need and has the transport queue the calls. It is the only place that
-// touches the memory of tensors.
+// queue orders p's stream behind what the operands need and has the transport queue the calls. It is the only place
+// that touches the memory of tensors.
 func (c *Communicator) queue(p *tensor.Place, jobs []job) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	if !c.meetsItself(jobs) {
+	if !c.matchesSelf(jobs) {
 		return refuse(ErrRank, jobs[0].name, "what rank %d sends to itself it receives in the same Group", c.Rank())
 	}
 	calls := make([]comm.Call, len(jobs))
@@ -95,15 +96,15 @@ func (c *Communicator) queue(p *tensor.Place, jobs []job) error {
 	if err == nil {
 		return nil
 	}
-	if failed := c.settle(context.Background()); failed != nil { // soon: see hub.suspect
+	if failed := c.awaitOutcome(context.Background()); failed != nil { // soon: see hub.suspect
 		return failed
 	}
 	j := jobs[0]
 	return fmt.Errorf("collective: %s of %d %v: %w", j.name, j.call.N, j.call.Type, err)
 }
 
-// meetsItself reports whether a group has a receive for each send of this rank to itself.
-func (c *Communicator) meetsItself(jobs []job) bool {
+// matchesSelf reports whether a group has a receive for each send of this rank to itself.
+func (c *Communicator) matchesSelf(jobs []job) bool {
 	open := 0
 	for _, j := range jobs {
 		switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// watch aborts the transport when a rank is lost, and tells the others when the transport finds that it cannot go on.
+// watch aborts the transport when a rank is lost, and tells the other ranks when the transport fails.
 func (c *Communicator) watch() {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -21,17 +21,17 @@ func (c *Communicator) watch() {
 			c.transport.Abort(c.Err())
 			return
 		case <-poll.C:
-			c.look()
+			c.checkTransport()
 		case <-c.ended:
 			return
 		}
 	}
 }
 
-// look asks the transport whether something went wrong, tells the others if so, and reports it. That a link to a rank ended
-// is a suspicion, since that rank may have given up because of a third, and so is an error without a rank: NCCL gives one
-// when another rank has died.
-func (c *Communicator) look() bool {
+// checkTransport reports whether the transport has failed, and if so tells the other ranks. The end of a link to a rank
+// is only a suspicion, since that rank may have stopped because of a third one. So is an error that names no rank: NCCL
+// returns one when another rank has died.
+func (c *Communicator) checkTransport() bool {
 	err := c.transport.Err()
 	if err == nil {
 		return false
@@ -57,13 +57,13 @@ func (c *Communicator) look() bool {
 	return true
 }
 
-// settle returns what is wrong with the communicator, nil if nothing is. If the transport has found something it waits for
-// what the ranks agree on.
-func (c *Communicator) settle(ctx context.Context) error {
-	if c.member.Err() == nil && c.look() {
+// awaitOutcome returns the communicator's error, if any. If the transport has failed, it waits until the ranks agree on
+// the cause.
+func (c *Communicator) awaitOutcome(ctx context.Context) error {
+	if c.member.Err() == nil && c.checkTransport() {
 		select {
 		case <-c.member.Lost():
-		case <-c.member.Left(): // what happens then harms nobody
+		case <-c.member.Left(): // all ranks have left: later errors do not matter
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -71,9 +71,8 @@ func (c *Communicator) settle(ctx context.Context) error {
 	return c.Err()
 }
 
-// Err returns what ended the communicator, or nil: a *RankError, or what this rank itself found (an error that matches
-// ErrMismatch, or the transport's). It does not wait, and may be behind what has happened: see Wait. After Close it is what
-// Close returned.
+// Err returns the error that ended the communicator, or nil: a *RankError, an error that matches ErrMismatch, or the
+// transport's. It does not wait, and so may not know of a failure yet: see Wait. After Close it returns Close's error.
 func (c *Communicator) Err() error {
 	c.mu.Lock()
 	over, final, own := c.closed, c.final, c.own
@@ -87,12 +86,12 @@ func (c *Communicator) Err() error {
 	}
 	err := c.member.Err()
 	if lost := (*rendezvous.LostError)(nil); errors.As(err, &lost) && lost.Rank == c.Rank() && own != nil {
-		return fmt.Errorf("collective: rank %d can go on no more: %w", c.Rank(), own)
+		return fmt.Errorf("collective: rank %d failed: %w", c.Rank(), own)
 	}
-	return public(err)
+	return publicError(err)
 }
 
-// usable returns why nothing can be queued, or nil.
+// usable returns an error if no operation can be queued.
 func (c *Communicator) usable() error {
 	c.mu.Lock()
 	over := c.closed != nil
@@ -103,14 +102,14 @@ func (c *Communicator) usable() error {
 	return c.Err()
 }
 
-// Wait waits until the work on p's stream is done (see Place.Sync), or ctx ends; nil is the communicator's own place. If a
-// rank was lost, meanwhile or before, the error is what Err returns.
+// Wait waits until the work on p's stream is done (see Place.Sync), or ctx ends; a nil p is the communicator's own
+// place. If a rank was lost, the error is Err's.
 func (c *Communicator) Wait(ctx context.Context, p *tensor.Place) error {
 	if p == nil {
 		p = c.place
 	}
 	err := p.Sync(ctx)
-	if failed := c.settle(ctx); failed != nil {
+	if failed := c.awaitOutcome(ctx); failed != nil {
 		return failed
 	}
 	if err != nil {
@@ -119,8 +118,8 @@ func (c *Communicator) Wait(ctx context.Context, p *tensor.Place) error {
 	return nil
 }
 
-// Barrier waits until every rank has called it as often as this one, or ctx ends; this rank has come all the same then. It
-// does not wait for queued work: Wait does. The error matches ErrClosed if this rank closes meanwhile.
+// Barrier waits until every rank has called it as often as this one, or ctx ends; then this call still counts. It does
+// not wait for queued work: Wait does. The error matches ErrClosed if this rank closes before Barrier returns.
 func (c *Communicator) Barrier(ctx context.Context) error {
 	if err := c.usable(); err != nil {
 		return err

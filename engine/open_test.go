@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -71,7 +72,7 @@ func (g *gpus) Open(spec string) (driver.Device, error) {
 	g.open = append(g.open, dev)
 	if g.taken[i] == -2 {
 		f := fault.Wrap(dev)
-		f.SetRules(fault.Rule{Kind: fault.Available})
+		f.SetRules(fault.Rule{Kind: intercept.Available})
 		return f, nil
 	}
 	if g.taken[i] > 0 {

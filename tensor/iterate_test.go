@@ -10,6 +10,7 @@ import (
 	computehost "github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -89,7 +90,7 @@ func TestValuesStopWhenTheLoopDoes(t *testing.T) {
 			}
 			break
 		}
-		if n := dev.CallsOf(fault.CopyOut); failed() != nil || n != 1 {
+		if n := dev.CallsOf(intercept.CopyOut); failed() != nil || n != 1 {
 			t.Errorf("one value took %d copies: %v", n, failed())
 		}
 		index, failed := tensor.All[float32](v)
@@ -109,7 +110,7 @@ func TestValuesTellWhatFailed(t *testing.T) {
 	p, dev := simPlace(t)
 	x := tensor.Must(tensor.FromSlice(p, numbers(1<<20)))
 	defer x.Release()
-	dev.SetRules(fault.Rule{Kind: fault.CopyOut, Nth: 2, Code: driver.ErrLost})
+	dev.SetRules(fault.Rule{Kind: intercept.CopyOut, Nth: 2, Code: driver.ErrLost})
 	values, failed := tensor.Values[float32](x)
 	n := 0
 	for range values {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -36,8 +37,8 @@ func launch(dev *sim.Device, s driver.Stream, use bool, writes *tensor.Tensor, r
 	return dev.Kernels().Launch(s, k)
 }
 
-// program makes tensors, works on them on three streams, releases them, and makes others where they were. Of each launch,
-// use says whether it tells the tensors. It returns the races.
+// program makes tensors, works on them on three streams, releases them, and makes others where they were. Of each
+// launch, use says whether it tells the tensors. It returns the races.
 func program(t *testing.T, r *rand.Rand, completion sim.Completion, use func() bool) []error {
 	t.Helper()
 	dev := sim.New(sim.Options{Seed: r.Uint64(), Completion: completion, ReportOnly: true})
@@ -226,7 +227,7 @@ func TestOneStreamCostsNoDriverCall(t *testing.T) {
 
 	// A failed call leaves the tensor as it was: the next Use tries again.
 	x = empty(t, p, 64)
-	for _, kind := range []fault.Kind{fault.Mark, fault.WaitFor} {
+	for _, kind := range []intercept.Kind{intercept.Mark, intercept.WaitFor} {
 		dev.SetRules(fault.Rule{Kind: kind, Code: driver.ErrLost})
 		if err := x.Use(second, true); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("%s failed, and Use says %v", kind, err)

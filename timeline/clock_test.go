@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/timeline"
 )
@@ -145,7 +146,7 @@ func TestAlignOnOneClock(t *testing.T) {
 
 // Align that fails, at whichever call, leaves no stamps, and recorders that work.
 func TestAlignFails(t *testing.T) {
-	for _, kind := range []fault.Kind{fault.Stamp, fault.Elapsed, fault.NewStream, fault.Sync} {
+	for _, kind := range []intercept.Kind{intercept.Stamp, intercept.Elapsed, intercept.NewStream, intercept.Sync} {
 		for nth := int64(1); ; nth++ {
 			var broken [2]*fault.Device
 			var of [2]*bench

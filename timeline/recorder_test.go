@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/timeline"
 )
@@ -78,8 +79,8 @@ func program(b *bench, r *timeline.Recorder) (spans, samples int) {
 // Whichever call of the device fails, alone or with all after it: every span is there, the error surfaces, and nothing
 // stays on the device. On a device that completes nothing by itself, so that Read must wait.
 func TestEveryCallFails(t *testing.T) {
-	kinds := []fault.Kind{
-		fault.Stamp, fault.Elapsed, fault.Discard, fault.NewStream, fault.WaitFor, fault.Sync, fault.CloseStream,
+	kinds := []intercept.Kind{
+		intercept.Stamp, intercept.Elapsed, intercept.Discard, intercept.NewStream, intercept.WaitFor, intercept.Sync, intercept.CloseStream,
 	}
 	for _, kind := range kinds {
 		for _, onwards := range []bool{false, true} {
@@ -105,15 +106,15 @@ func TestEveryCallFails(t *testing.T) {
 				if timeless > 0 && err == nil {
 					t.Errorf("%s: %d spans without a time and no error", name, timeless)
 				}
-				if failed && kind == fault.Stamp && !errors.Is(err, driver.ErrNoMemory) {
+				if failed && kind == intercept.Stamp && !errors.Is(err, driver.ErrNoMemory) {
 					t.Errorf("%s: %v", name, err)
 				}
-				if failed && (kind == fault.NewStream || kind == fault.Sync) && err == nil {
+				if failed && (kind == intercept.NewStream || kind == intercept.Sync) && err == nil {
 					t.Errorf("%s: no error", name)
 				}
 				checkForms(t, rec, make([]*modelled, spans))
 				err = r.Close()
-				if !failed && broken.Failed() > 0 && err == nil && kind != fault.Discard {
+				if !failed && broken.Failed() > 0 && err == nil && kind != intercept.Discard {
 					t.Errorf("%s: Close failed and did not say", name)
 				}
 				done := broken.Failed() == 0
@@ -392,7 +393,7 @@ func TestDroppedWhileReading(t *testing.T) {
 	var w *waiting
 	opts := sim.Options{Completion: sim.OnDemand}
 	b := newBench(t, opts, 1, func(d driver.Device) driver.Device {
-		w = &waiting{fault.Wrap(d, fault.Rule{Kind: fault.Sync}), func() {}}
+		w = &waiting{fault.Wrap(d, fault.Rule{Kind: intercept.Sync}), func() {}}
 		return w
 	})
 	r := timeline.New(w, timeline.Options{Max: 2})

@@ -11,9 +11,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// A budget is what Open allows a device to hand out. It counts blocks of Alloc and pages of Create by the sizes that were
-// asked for, pages until they are dropped and mapped nowhere; not what libcuda takes for itself, page-locked memory, or
-// what other processes share.
+// A budget is what Open allows a device to hand out. It counts blocks of Alloc and pages of Create by the sizes that
+// were asked for, pages until they are dropped and mapped nowhere; not what libcuda takes for itself, page-locked
+// memory, or what other processes share.
 type budget struct {
 	total int64 // bytes; 0: no limit
 
@@ -21,7 +21,7 @@ type budget struct {
 	used int64
 }
 
-// take counts size bytes as handed out, or returns false if they are not left.
+// take counts size bytes as allocated, or returns false if fewer are left.
 func (b *budget) take(size int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,7 +32,7 @@ func (b *budget) take(size int64) bool {
 	return true
 }
 
-// giveBack ends take.
+// giveBack undoes take.
 func (b *budget) giveBack(size int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // Only Close frees: nothing is freed by the garbage collector, or when the program ends.
 
 // Close waits for the streams' work, frees what this device holds and lets go of the primary context, which lives on if
-// other code holds it. Of a lost device there is nothing to wait for and nothing to free: the error is the one that lost
-// it.
+// other code holds it. Of a lost device there is nothing to wait for and nothing to free: the error is the one that
+// lost it.
 func (d *device) Close() error {
 	d.leavePeers()
 	d.life.Lock() // calls under way come first
@@ -32,10 +32,10 @@ func (d *device) Close() error {
 	} else if r := d.lib.CtxSetCurrent(d.ctx); r != cu.Success {
 		errs = append(errs, d.fail("Close", r, "set the context"))
 	} else {
-		errs = d.giveBack()
+		errs = d.freeAll()
 	}
 	for _, s := range d.streams {
-		s.settleAll()
+		s.markAllDone()
 		s.mu.Lock()
 		s.closing, s.closed = true, true
 		s.mu.Unlock()
@@ -45,8 +45,8 @@ func (d *device) Close() error {
 	return errors.Join(errs...)
 }
 
-// giveBack frees everything. No other call runs, and the context is current.
-func (d *device) giveBack() []error {
+// freeAll frees everything. No other call runs, and the context is current.
+func (d *device) freeAll() []error {
 	var errs []error
 	try := func(r cu.Result, format string, args ...any) {
 		if err := d.fail("Close", r, format, args...); err != nil {
@@ -89,7 +89,7 @@ func (d *device) giveBack() []error {
 	}
 	d.known.t, d.virtual.pages = nil, nil
 	for _, s := range d.streams {
-		s.settleAll()
+		s.markAllDone()
 		if !s.gone && !s.shared {
 			try(d.lib.StreamDestroy(s.handle), "stream %d", s.id)
 		}

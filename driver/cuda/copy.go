@@ -12,7 +12,7 @@ import (
 // Copy is refused at once if an address is not the device's.
 func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	const call = "Stream.Copy"
-	natural(call, n)
+	checkSize(call, n)
 	if err := s.begin(call); err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	if err := s.d.reachable(call, src, n); err != nil {
 		return err
 	}
-	if err := apart(call, dst, src, n); err != nil || n == 0 {
+	if err := checkOverlap(call, dst, src, n); err != nil || n == 0 {
 		return err
 	}
 	if r := s.d.lib.MemcpyDtoDAsync(uint64(dst), uint64(src), n, s.handle); r != cu.Success {
@@ -36,7 +36,7 @@ func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 // Fill is refused at once if an address is not the device's.
 func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	const call = "Stream.Fill"
-	natural(call, n)
+	checkSize(call, n)
 	if err := s.begin(call); err != nil {
 		return err
 	}
@@ -51,15 +51,15 @@ func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	return nil
 }
 
-// natural panics if n is negative.
-func natural(call string, n int64) {
+// checkSize panics if n is negative.
+func checkSize(call string, n int64) {
 	if n < 0 {
 		panic(fmt.Sprintf("driver/cuda: %s of %d bytes", call, n))
 	}
 }
 
-// apart fails if the ranges of n bytes at dst and src overlap. The memory of all devices has one address space.
-func apart(call string, dst, src driver.Pointer, n int64) error {
+// checkOverlap fails if the ranges of n bytes at dst and src overlap. The memory of all devices has one address space.
+func checkOverlap(call string, dst, src driver.Pointer, n int64) error {
 	if (driver.Range{Ptr: dst, Size: n}).Overlaps(driver.Range{Ptr: src, Size: n}) {
 		return invalidError(call, "the ranges %#x+%d and %#x+%d overlap", dst, n, src, n)
 	}

@@ -84,8 +84,8 @@ func (d *device) Info() driver.Info { return d.info }
 
 func (d *device) DefaultStream() driver.Stream { return d.zero }
 
-// own returns s as a stream of this device, and panics if it is none.
-func (d *device) own(call string, s driver.Stream) *stream {
+// ownStream returns s as a stream of this device, and panics if it is not one.
+func (d *device) ownStream(call string, s driver.Stream) *stream {
 	o, ok := s.(*stream)
 	if !ok || o == nil || o.d != d {
 		panic("driver/cuda: " + call + ": not a stream of this device")

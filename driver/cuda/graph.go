@@ -35,7 +35,7 @@ type graph struct {
 
 func (g graphs) Begin(s driver.Stream) error {
 	const call = "Graphs.Begin"
-	o := g.d.own(call, s)
+	o := g.d.ownStream(call, s)
 	if o.id == 0 {
 		return capturingError(call, "the default stream cannot capture: use one of NewStream")
 	}
@@ -64,7 +64,7 @@ func (g graphs) Begin(s driver.Stream) error {
 // End also fails with ErrInvalid on a stream on which no capture was begun, and changes nothing then.
 func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 	const call = "Graphs.End"
-	o := g.d.own(call, s)
+	o := g.d.ownStream(call, s)
 	if err := o.begin(call); err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (d *device) abandon(s *stream) {
 // Capturing asks libcuda only about streams of other code.
 func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	const call = "Graphs.Capturing"
-	o := g.d.own(call, s)
+	o := g.d.ownStream(call, s)
 	if err := o.beginOrder(call); err != nil {
 		return false, err
 	}
@@ -118,7 +118,7 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 // most, to ask about an event of before the capture.
 func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
 	const call = "Graphs.Ordered"
-	o, own := g.d.own(call, other), g.d.own(call, s)
+	o, own := g.d.ownStream(call, other), g.d.ownStream(call, s)
 	o.check(call, m)
 	if err := own.beginOrder(call); err != nil {
 		return false, err
@@ -160,7 +160,7 @@ func (d *device) instantiate(call string, captured cu.Graph) (*graph, error) {
 // Launch on a stream that captures makes the graph part of what is captured.
 func (g *graph) Launch(s driver.Stream) error {
 	const call = "Graph.Launch"
-	o := g.d.own(call, s)
+	o := g.d.ownStream(call, s)
 	if err := o.begin(call); err != nil {
 		return err
 	}
@@ -179,8 +179,8 @@ func (g *graph) Launch(s driver.Stream) error {
 
 func (g *graph) Nodes() int { return g.nodes }
 
-// Close leaves it to libcuda to wait for a launch that is under way: cuGraphExecDestroy frees such a graph on completion.
-// Closing twice is not an error, nor is closing after the device.
+// Close leaves it to libcuda to wait for a launch that is under way: cuGraphExecDestroy frees such a graph on
+// completion. Closing twice is not an error, nor is closing after the device.
 func (g *graph) Close() error {
 	const call = "Graph.Close"
 	if err := g.d.enter(call); err != nil {

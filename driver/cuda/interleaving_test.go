@@ -12,7 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 )
 
-// Calls that come between the steps of others. The steps are taken one by one where the machine cannot be stopped there.
+// Calls that come between the steps of others. The steps are taken one by one where the machine cannot be stopped
+// there.
 
 // TestUnregisterWaitsForAStreamThatCloses: the stream takes no more work, and what it has still uses the memory.
 func TestUnregisterWaitsForAStreamThatCloses(t *testing.T) {
@@ -36,8 +37,8 @@ func TestUnregisterWaitsForAStreamThatCloses(t *testing.T) {
 	r.ok(r.d.Free(p))
 }
 
-// TestAWaitEndsThoughItsEventIsGone: the mark was taken in a capture that has ended, and another caller saw the mark before
-// it reached while the wait began.
+// TestAWaitEndsThoughItsEventIsGone: the mark was taken in a capture that has ended, and another caller saw the mark
+// before it reached while the wait began.
 func TestAWaitEndsThoughItsEventIsGone(t *testing.T) {
 	r := newRig(t, fakecuda.Options{})
 	s, p := r.stream(), r.alloc(64)
@@ -81,7 +82,8 @@ func foreignCapture(r *rig) (theirs, ours *stream) {
 	return theirs, s.(*stream)
 }
 
-// queueElsewhere queues work on a stream as other code does: the driver is not told. CUDA wants a context on the thread.
+// queueElsewhere queues work on a stream as other code does: the driver is not told. CUDA wants a context on the
+// thread.
 func (r *rig) queueElsewhere(s *stream, p driver.Pointer) {
 	r.Helper()
 	r.ok(r.d.enter("MemsetD8Async"))
@@ -228,7 +230,7 @@ func TestWorkWhileACaptureEnds(t *testing.T) {
 // TestAnEmptyStructureHasAnAddress: drivers that tell no sizes of parameters are handed it, and read there.
 func TestAnEmptyStructureHasAnAddress(t *testing.T) {
 	var a arguments
-	a.lay([]driver.Arg{driver.StructArg(nil)})
+	a.place([]driver.Arg{driver.StructArg(nil)})
 	if a.addresses[0] == nil {
 		t.Error("no address")
 	}

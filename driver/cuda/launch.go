@@ -29,11 +29,11 @@ var (
 )
 
 // Launch is cuLaunchKernel. What would make that fail with "invalid argument" is looked for first and named. A kernel
-// without code and without a function does nothing, but is work. A call of another library runs with the context current
-// and the stream's lock held.
+// without code and without a function does nothing, but is work. A call of another library runs with the context
+// current and the stream's lock held.
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	const call = "Kernels.Launch"
-	o := k.d.own(call, s)
+	o := k.d.ownStream(call, s)
 	if err := o.begin(call); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 		return err
 	}
 	a := laidOut.Get().(*arguments)
-	r := k.d.lib.LaunchKernel(f.handle, grid, block, uint32(kernel.Shared), o.handle, a.lay(kernel.Args))
+	r := k.d.lib.LaunchKernel(f.handle, grid, block, uint32(kernel.Shared), o.handle, a.place(kernel.Args))
 	laidOut.Put(a)
 	if r != cu.Success {
 		return k.d.fail(call, r, "kernel %q, %v blocks of %v threads with %d bytes of shared memory",
@@ -132,8 +132,8 @@ type arguments struct {
 
 var laidOut = sync.Pool{New: func() any { return new(arguments) }}
 
-// lay copies args and returns the array's address, nil if there are none.
-func (a *arguments) lay(args []driver.Arg) unsafe.Pointer {
+// place copies args and returns the array's address, nil if there are none.
+func (a *arguments) place(args []driver.Arg) unsafe.Pointer {
 	if len(args) == 0 {
 		return nil
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 // A mark is an event. Ticks count the events recorded on a stream, so tick t is the t-th, and those that may not be
-// done yet wait in a ring, in order: ring[i] is tick passed+1+i. Once one is seen to be done, it and all before it leave
-// the ring, and their events go back to the device's for reuse. A mark without new work before it is the last mark.
+// done yet wait in a ring, in order: ring[i] is tick passed+1+i. Once one is seen to be done, it and all before it
+// leave the ring, and their events go back to the device's for reuse. A mark without new work before it is the last
+// mark.
 
 // marks are the events of a stream.
 type marks struct {
@@ -140,7 +141,7 @@ func (s *stream) mark(call string) (driver.Mark, error) {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()
 	if s.marks.n > 0 && s.marks.n == len(s.marks.ring) {
-		s.reap()
+		s.dropReached()
 	}
 	s.marks.push(marked{e, capture})
 	s.marked = s.work
@@ -150,8 +151,9 @@ func (s *stream) mark(call string) (driver.Mark, error) {
 	return driver.Mark{Stream: s.id, Tick: s.marks.last}, nil
 }
 
-// reap takes what is done out of a full ring: whoever marks and never asks does not make it grow. s.marks.mu is held.
-func (s *stream) reap() {
+// dropReached removes reached marks from a full ring, so that marks that are never asked about do not make it grow.
+// s.marks.mu is held.
+func (s *stream) dropReached() {
 	for m := &s.marks; m.n > 0; {
 		if done, err := s.poll("Stream.Mark", m.passed.Load()+1); !done || err != nil {
 			return
@@ -183,9 +185,9 @@ func (s *stream) poll(call string, tick uint64) (bool, error) {
 	return true, nil
 }
 
-// newest returns the event to ask about tick, which has not passed: its own, or, if that was taken in a capture that has
-// ended and so did no work, the one before; nil if there is none. in is the capture that the event is part of, if it goes
-// on. Between enter and leave, with s.marks.mu held.
+// newest returns the event to ask about tick, which has not passed: its own, or, if that was taken in a capture that
+// has ended and so did no work, the one before; nil if there is none. in is the capture that the event is part of, if
+// it goes on. Between enter and leave, with s.marks.mu held.
 func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err error) {
 	for i := int(tick-s.marks.passed.Load()) - 1; i >= 0; i-- {
 		at := s.marks.at(i)
@@ -196,7 +198,7 @@ func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err er
 		case r != cu.Success:
 			return nil, nil, s.d.fail(call, r, "the capture on stream %d", s.id)
 		case !goesOn && at.capture.id != 0:
-			if err := s.renew(call, at); err != nil {
+			if err := s.recordAgain(call, at); err != nil {
 				return nil, nil, err
 			}
 		case !goesOn:
@@ -207,10 +209,10 @@ func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err er
 	return nil, nil, nil
 }
 
-// renew records the event of a mark again, now that the capture in which it was taken has ended. That was other code's:
-// what they queued before it is behind no event of ours. The mark is reached later than it might be, and not too early. If
-// the stream's queue is full this blocks, with s.marks.mu held: nobody but the stream's callers needs it.
-func (s *stream) renew(call string, at *marked) error {
+// recordAgain records the event of a mark again, now that the capture in which it was taken has ended. That was other
+// code's: what they queued before it is behind no event of ours. The mark is reached later than it might be, and not
+// too early. If the stream's queue is full this blocks, with s.marks.mu held: nobody but the stream's callers needs it.
+func (s *stream) recordAgain(call string, at *marked) error {
 	capture, err := s.foreignCapture(call)
 	if err != nil {
 		return err
@@ -256,9 +258,9 @@ func (s *stream) check(call string, m driver.Mark) {
 	}
 }
 
-// hold returns the event to wait for until tick is done, and keeps it from reuse until release; nil if tick is done. The
-// capture is the one that the event is part of, if it goes on. Between enter and leave.
-func (s *stream) hold(call string, tick uint64) (*event, *capture, error) {
+// retain returns the event to wait for until tick is done, and keeps it from reuse until release; nil if tick is done.
+// The capture is the one that the event is part of, if it goes on. Between enter and leave.
+func (s *stream) retain(call string, tick uint64) (*event, *capture, error) {
 	m := &s.marks
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -289,7 +291,7 @@ func (s *stream) release(e *event) {
 // WaitFor of a mark that is reached queues nothing.
 func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	const call = "Stream.WaitFor"
-	o := s.d.own(call, other)
+	o := s.d.ownStream(call, other)
 	o.check(call, m)
 	if o == s || m.Tick <= o.marks.passed.Load() {
 		s.mu.Lock()
@@ -303,7 +305,7 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 		return err
 	}
 	defer s.end()
-	e, in, err := o.hold(call, m.Tick)
+	e, in, err := o.retain(call, m.Tick)
 	if e == nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// peers is the driver.Peers of a device. A driver.Device that is not this driver's is a bug of the caller, as a stream of
-// another device is: it panics.
+// peers is the driver.Peers of a device. A driver.Device that is not this driver's is a bug of the caller, as a stream
+// of another device is: it panics.
 type peers struct{ d *device }
 
 func (d *device) Peers() driver.Peers { return peers{d} }
@@ -45,9 +45,9 @@ func (p peers) device(call string, other driver.Device) *device {
 	return o
 }
 
-// stay is enter of a device that a call on another names: it stays open until unstay. It never waits, for two devices
+// enterPeer is enter for another device of a call: it stays open until leavePeer. It never waits, since two devices
 // that wait for each other's Close would do so for ever: if it would have to, Close has begun.
-func (d *device) stay(call string, entered *device) error {
+func (d *device) enterPeer(call string, entered *device) error {
 	if d == entered {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (d *device) stay(call string, entered *device) error {
 	return closedError(call, fmt.Sprintf("device %d", d.info.Ordinal))
 }
 
-func (d *device) unstay(entered *device) {
+func (d *device) leavePeer(entered *device) {
 	if d != entered {
 		d.life.RUnlock()
 	}
@@ -95,10 +95,10 @@ func (p peers) Enable(other driver.Device) error {
 	if o.ctx == p.d.ctx {
 		return nil
 	}
-	if err := o.stay(call, p.d); err != nil {
+	if err := o.enterPeer(call, p.d); err != nil {
 		return err
 	}
-	defer o.unstay(p.d)
+	defer o.leavePeer(p.d)
 	can, err := p.canAccess(call, o)
 	if err != nil {
 		return err
@@ -228,8 +228,8 @@ func (p peers) CopyPeer(
 	s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64,
 ) error {
 	const call = "Peers.CopyPeer"
-	natural(call, n)
-	o, there, here := p.d.own(call, s), p.device(call, to), p.device(call, from)
+	checkSize(call, n)
+	o, there, here := p.d.ownStream(call, s), p.device(call, to), p.device(call, from)
 	if there != p.d && here != p.d {
 		return invalidError(call, "neither of the devices is the stream's")
 	}
@@ -242,10 +242,10 @@ func (p peers) CopyPeer(
 	}
 	defer o.end()
 	for _, d := range []*device{there, here} {
-		if err := d.stay(call, p.d); err != nil {
+		if err := d.enterPeer(call, p.d); err != nil {
 			return err
 		}
-		defer d.unstay(p.d)
+		defer d.leavePeer(p.d)
 	}
 	if err := there.reachable(call, dst, n); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (p peers) CopyPeer(
 	if err := here.reachable(call, src, n); err != nil {
 		return err
 	}
-	if err := apart(call, dst, src, n); err != nil || n == 0 {
+	if err := checkOverlap(call, dst, src, n); err != nil || n == 0 {
 		return err
 	}
 	var r cu.Result
@@ -270,11 +270,11 @@ func (p peers) CopyPeer(
 	return nil
 }
 
-// Share is cuMemSetAccess. It fails with ErrUnsupported if one of the others is not linked, and then none has access more
-// than before.
+// Share is cuMemSetAccess. It fails with ErrUnsupported if one of the others is not linked, and then none has access
+// more than before.
 func (p peers) Share(at driver.Pointer, size int64, others ...driver.Device) error {
 	const call = "Peers.Share"
-	natural(call, size)
+	checkSize(call, size)
 	var access []cu.MemAccess
 	for _, other := range others {
 		if o := p.device(call, other); o.dev != p.d.dev {

@@ -13,8 +13,9 @@ import (
 )
 
 // Long copies of ordinary memory: in pieces, by several goroutines (lanes). One lane moves 13 GB/s on an NVIDIA H200's
-// machine and eight fill the link, but waking one takes as long as copying some hundred KiB: 4 MiB go at 13 GB/s with one
-// lane, 15 with two and 17 with four, and 2 MiB no faster with two than with one. So there is a lane for each whole MiB.
+// machine and eight fill the link, but waking one takes as long as copying some hundred KiB: 4 MiB go at 13 GB/s with
+// one lane, 15 with two and 17 with four, and 2 MiB no faster with two than with one. So there is a lane for each whole
+// MiB.
 const (
 	maxLanes    = 8
 	laneBytes   = 1 << 20   // of a copy are worth one more lane
@@ -39,13 +40,13 @@ func (s *stream) copyInLong(call string, dst driver.Pointer, src []byte) error {
 	case len(src) <= singleBytes:
 		return s.copyInOne(call, dst, src, first)
 	}
-	c := newLongCopy(s, call, len(src), func(c *longCopy, l *lane) error {
-		for l.have(c, 1) {
+	c := newLongCopy(s, call, len(src), func(c *longCopy, l *copier) error {
+		for l.acquire(c, 1) {
 			start, end, ok := c.next()
 			if !ok {
 				break
 			}
-			a, r := l.emptied(c)
+			a, r := l.nextFree(c)
 			if r != cu.Success {
 				return s.d.fail(call, r, "wait for a piece of %d bytes", end-start)
 			}
@@ -57,7 +58,7 @@ func (s *stream) copyInLong(call string, dst driver.Pointer, src []byte) error {
 			if err != nil {
 				return err
 			}
-			l.turn()
+			l.rotate()
 		}
 		return nil
 	})
@@ -65,17 +66,17 @@ func (s *stream) copyInLong(call string, dst driver.Pointer, src []byte) error {
 	return c.run(first)
 }
 
-// copyOutLong copies piece by piece. Each lane has some pieces queued while it copies another. The other lanes are woken
-// when the first piece is there, and so never wait for the work before the copy.
+// copyOutLong copies piece by piece. Each lane has some pieces queued while it copies another. The other lanes are
+// woken when the first piece is there, and so never wait for the work before the copy.
 func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error {
 	g := s.d.staged()
 	first, r := g.areas.take(s.handle)
 	if first == nil {
 		return s.copyOutUnstaged(call, dst, src, r)
 	}
-	c := newLongCopy(s, call, len(dst), func(c *longCopy, l *lane) error {
+	c := newLongCopy(s, call, len(dst), func(c *longCopy, l *copier) error {
 		for queued, left := 0, true; ; queued-- {
-			for left && queued < ahead && l.have(c, queued+1) {
+			for left && queued < ahead && l.acquire(c, queued+1) {
 				a := l.areas[queued]
 				if a.start, a.end, left = c.next(); !left {
 					break
@@ -97,7 +98,7 @@ func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error 
 			}
 			c.start()
 			copy(dst[a.start:a.end], a.memory)
-			l.turn()
+			l.rotate()
 		}
 	})
 	return c.run(first)
@@ -133,14 +134,14 @@ func (c *pieces) next() (start, end int, ok bool) {
 func (c *pieces) stop() { c.started.Store(int64(c.n)) }
 
 // A longCopy is a copy in pieces. The caller copies from the beginning; other lanes, goroutines with a thread, join it
-// when they have woken, which takes as long as to copy some hundred KiB. A lane that wakes when there is nothing left to
-// do touches nothing: the copy is over then, and perhaps the device closed.
+// when they have woken, which takes as long as to copy some hundred KiB. A lane that wakes when there is nothing left
+// to do touches nothing: the copy is over then, and perhaps the device closed.
 type longCopy struct {
 	pieces
 	s     *stream
 	call  string
 	lanes int
-	do    func(*longCopy, *lane) error // one lane's part, until no piece is left or it has no area
+	do    func(*longCopy, *copier) error // one lane's part, until no piece is left or it has no area
 
 	begun   bool         // the other lanes were started; the caller's own
 	arrived sync.Once    // a lane waited for the work before the copy
@@ -153,7 +154,7 @@ type longCopy struct {
 // over is added to longCopy.working when no lane may begin any more.
 const over = -1 << 32
 
-func newLongCopy(s *stream, call string, total int, do func(*longCopy, *lane) error) *longCopy {
+func newLongCopy(s *stream, call string, total int, do func(*longCopy, *copier) error) *longCopy {
 	c := &longCopy{s: s, call: call, do: do}
 	c.lanes = max(1, min(s.d.staged().lanes, total/laneBytes))
 	c.init(total, c.lanes)
@@ -175,7 +176,7 @@ func (c *longCopy) start() {
 // their errors.
 func (c *longCopy) run(first *area) error {
 	c.held.Add(1)
-	c.lane(first)
+	c.copyPieces(first)
 	if c.working.Add(over) != over {
 		<-c.ended
 	}
@@ -185,7 +186,7 @@ func (c *longCopy) run(first *area) error {
 	return nil
 }
 
-// join is another lane.
+// join is one more copier.
 func (c *longCopy) join() {
 	for {
 		n := c.working.Load()
@@ -201,7 +202,7 @@ func (c *longCopy) join() {
 	if r := c.s.d.lib.CtxSetCurrent(c.s.d.ctx); r != cu.Success {
 		c.fail(c.s.d.fail(c.call, r, "set the context of device %d", c.s.d.info.Ordinal))
 	} else {
-		c.lane()
+		c.copyPieces()
 	}
 	runtime.UnlockOSThread()
 	if c.working.Add(-1) == over {
@@ -209,9 +210,9 @@ func (c *longCopy) join() {
 	}
 }
 
-// lane copies until nothing is left to do, or it has no area to do it with.
-func (c *longCopy) lane(areas ...*area) {
-	l := &lane{areas: areas}
+// copyPieces copies until no piece is left, or no area.
+func (c *longCopy) copyPieces(areas ...*area) {
+	l := &copier{areas: areas}
 	if err := c.do(c, l); err != nil {
 		c.fail(err)
 	}
@@ -250,11 +251,11 @@ func (c *longCopy) await(a *area) cu.Result {
 	return p.await(a) // if a lane waited, for no more than pieces under way
 }
 
-// A lane is the areas of one goroutine, the one used longest ago first.
-type lane struct{ areas []*area }
+// A copier has the areas of one goroutine, the least recently used first.
+type copier struct{ areas []*area }
 
-// have gets the lane n areas, or returns false.
-func (l *lane) have(c *longCopy, n int) bool {
+// acquire gets n areas, or returns false.
+func (l *copier) acquire(c *longCopy, n int) bool {
 	for len(l.areas) < n {
 		a := c.more()
 		if a == nil {
@@ -265,10 +266,10 @@ func (l *lane) have(c *longCopy, n int) bool {
 	return true
 }
 
-// emptied returns the first area of a lane that has some, when the device does not use it: the one used longest ago, if
-// the device is done with that or soon will be, so that few areas are used, and they stay in the processor's cache.
+// nextFree returns the first area of a copier that has some, when the device does not use it: the one used longest ago,
+// if the device is done with that or soon will be, so that few areas are used, and they stay in the processor's cache.
 // Otherwise it takes another one, and waits only if there is none.
-func (l *lane) emptied(c *longCopy) (*area, cu.Result) {
+func (l *copier) nextFree(c *longCopy) (*area, cu.Result) {
 	if r := c.s.d.staged().areas.ask(l.areas[0], 1); r != cu.NotReady {
 		return l.areas[0], r
 	}
@@ -279,8 +280,8 @@ func (l *lane) emptied(c *longCopy) (*area, cu.Result) {
 	return l.areas[0], c.await(l.areas[0])
 }
 
-// turn puts the first area last: it was just used.
-func (l *lane) turn() {
+// rotate moves the first area, which was just used, to the end.
+func (l *copier) rotate() {
 	a := l.areas[0]
 	copy(l.areas, l.areas[1:])
 	l.areas[len(l.areas)-1] = a

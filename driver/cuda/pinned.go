@@ -132,14 +132,14 @@ func (p pinned) IsPinned(b []byte) bool { return p.d.pinned.has(b) }
 
 func (p pinned) CopyInAsync(s driver.Stream, dst driver.Pointer, src []byte) error {
 	const call = "Pinned.CopyInAsync"
-	return p.copyAsync(call, p.d.own(call, s), dst, src, func(s *stream) cu.Result {
+	return p.copyAsync(call, p.d.ownStream(call, s), dst, src, func(s *stream) cu.Result {
 		return p.d.lib.MemcpyHtoDAsync(uint64(dst), hostAddress(src), int64(len(src)), s.handle)
 	})
 }
 
 func (p pinned) CopyOutAsync(s driver.Stream, dst []byte, src driver.Pointer) error {
 	const call = "Pinned.CopyOutAsync"
-	return p.copyAsync(call, p.d.own(call, s), src, dst, func(s *stream) cu.Result {
+	return p.copyAsync(call, p.d.ownStream(call, s), src, dst, func(s *stream) cu.Result {
 		return p.d.lib.MemcpyDtoHAsync(hostAddress(dst), uint64(src), int64(len(dst)), s.handle)
 	})
 }

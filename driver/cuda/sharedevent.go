@@ -116,7 +116,7 @@ func (e *sharedEvent) Wait(s driver.Stream) error {
 
 // queue queues something with the event on a stream that does not capture: libcuda has no such nodes.
 func (e *sharedEvent) queue(call string, s driver.Stream, do func(*stream) cu.Result) error {
-	o := e.d.own(call, s)
+	o := e.d.ownStream(call, s)
 	if err := o.begin(call); err != nil {
 		return err
 	}

@@ -12,19 +12,21 @@ import (
 )
 
 // Copies between ordinary memory and the device go through page-locked areas, which the device reads and writes by
-// itself. The driver has such areas too, but fills them with one core, at a fifth to a third of the link's speed, and all
-// it promises of asynchronous copies from ordinary memory is that they "may" be done with the source when they return.
-// Here several cores fill and empty areas while the device moves others, and no address of Go's memory outlives a call.
+// itself. The driver has such areas too, but fills them with one core, at a fifth to a third of the link's speed, and
+// all it promises of asynchronous copies from ordinary memory is that they "may" be done with the source when they
+// return. Here several cores fill and empty areas while the device moves others, and no address of Go's memory outlives
+// a call.
 //
 // There are two pools for a device. Areas (2 MiB) serve long copies: a copy is split into pieces, and its lanes take
 // each time the next piece and an area for it (pieces.go). Slots (64 KiB) serve short ones: a stream keeps one open and
 // fills it copy by copy, so that many short copies can be on their way behind work that takes long, for one driver call
 // each.
 //
-// An area is idle (nothing uses its memory), held (by a copy, or open on a stream) or pending (given back, but the device
-// may still use it: an event recorded after that use says until when). Nobody watches pending areas: whoever takes some
-// looks which have passed. One that is pending on the taker's own stream is as good as idle, since that stream comes to
-// it first. Of the idle ones the one given back last is taken, since it is likeliest to be in a processor's cache.
+// An area is idle (nothing uses its memory), held (by a copy, or open on a stream) or pending (given back, but the
+// device may still use it: an event recorded after that use says until when). Nobody watches pending areas: whoever
+// takes some looks which have passed. One that is pending on the taker's own stream is as good as idle, since that
+// stream comes to it first. Of the idle ones the one given back last is taken, since it is likeliest to be in a
+// processor's cache.
 //
 // A copy waits for its first area if it must, and then only takes what is there. So whoever holds areas gives them back
 // once the device has done what was queued before, and whoever waits for one waits for no more than that. Invariant:
@@ -34,7 +36,8 @@ import (
 // take long is the work queued before a copy: one thread of the copy waits for that, as in cuStreamSynchronize, and its
 // other lanes wait only for pieces under way.
 //
-// GB/s on an NVIDIA H200 with 16 cores, whose link does 55, until the copy is done, and with one call of libcuda instead:
+// GB/s on an NVIDIA H200 with 16 cores, whose link does 55, until the copy is done, and with one call of libcuda
+// instead:
 //
 //	                  128 KiB  1 MiB  2 MiB  4 MiB  16 MiB  64 MiB  256 MiB  1 GiB
 //	in                    7.1   15.9   13.8   17.6    16.9    32.1     44.1   48.5
@@ -57,7 +60,8 @@ const (
 	areaShare = areaLimit / 2 // for one copy at most, so that another need not wait for it
 )
 
-// A staging is a device's page-locked areas. Safe for concurrent use. The device's context must be current in every call.
+// A staging is a device's page-locked areas. Safe for concurrent use. The device's context must be current in every
+// call.
 type staging struct {
 	lanes int // goroutines that copy at once, for one copy
 	slots pool
@@ -158,7 +162,7 @@ func (p *pool) more() *area {
 // idle takes the free area that was given back last of those that are idle, or makes one if there are none; it returns
 // nil if it cannot. p.mu is held.
 func (p *pool) idle() *area {
-	p.settle()
+	p.refresh()
 	for i, a := range slices.Backward(p.free) {
 		if !a.pending {
 			return p.remove(i)
@@ -170,9 +174,9 @@ func (p *pool) idle() *area {
 	return p.make()
 }
 
-// settle makes areas idle that are found to be so. Most are given back in the order of their streams, so once one is
+// refresh makes areas idle whose copies are done. Most are given back in the order of their streams, so once one is
 // pending it does not ask for those behind it on its stream. p.mu is held.
-func (p *pool) settle() {
+func (p *pool) refresh() {
 	var busy []cu.Stream
 	for _, a := range p.free {
 		if !a.pending || slices.Contains(busy, a.on) {
@@ -204,8 +208,8 @@ func (p *pool) awaitFirst() cu.Result {
 	return r
 }
 
-// await waits until the device does not use a, which is the caller's. It asks for a while first (80 us on an NVIDIA H200):
-// a goroutine in a call that takes longer than some 20 us loses its place on a processor.
+// await waits until the device does not use a, which is the caller's. It asks for a while first (80 us on an NVIDIA
+// H200): a goroutine in a call that takes longer than some 20 us loses its place on a processor.
 func (p *pool) await(a *area) cu.Result {
 	r := p.ask(a, p.polls)
 	if r == cu.NotReady {
@@ -232,8 +236,8 @@ func (p *pool) ask(a *area, n int) cu.Result {
 	return cu.Success
 }
 
-// mark makes a, which is the caller's, pending until what was queued on s is done. If its event cannot be recorded, mark
-// waits for s instead.
+// mark makes a, which is the caller's, pending until what was queued on s is done. If its event cannot be recorded,
+// mark waits for s instead.
 func (p *pool) mark(a *area, s cu.Stream) cu.Result {
 	a.pending, a.on = true, s
 	if p.lib.EventRecord(a.event, s) == cu.Success {

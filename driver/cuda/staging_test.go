@@ -16,8 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 )
 
-// TestCopiesOfOrdinaryMemory copies odd sizes from odd addresses to odd addresses and back, and clears the source as soon
-// as CopyIn returns.
+// TestCopiesOfOrdinaryMemory copies odd sizes from odd addresses to odd addresses and back, and clears the source as
+// soon as CopyIn returns.
 func TestCopiesOfOrdinaryMemory(t *testing.T) {
 	for name, o := range map[string]fakecuda.Options{
 		"late": {}, "at once": {Pace: fakecuda.AtOnce}, "background": {Pace: fakecuda.Background}, "harsh": {Harsh: true},
@@ -59,8 +59,8 @@ func (r *rig) hold(s *stream) {
 	r.Cleanup(func() { r.m.Release(uint64(s.handle)) })
 }
 
-// watch starts f, which copies, and returns when it has ended or waits for the device: it is made to ask for ever rather
-// than to wait in libcuda, so that this shows. Its error comes through the channel.
+// watch starts f, which copies, and returns when it has ended or waits for the device: it is made to ask for ever
+// rather than to wait in libcuda, so that this shows. Its error comes through the channel.
 func (r *rig) watch(f func() error) (ended chan error, waits bool) {
 	const many = 1000 // questions; a copy that does not wait asks once or twice for each piece
 	r.d.staged().slots.polls, r.d.staged().areas.polls = 1<<30, 1<<30
@@ -141,7 +141,7 @@ func TestOneLaneWaitsForTheWorkBefore(t *testing.T) {
 	r.ok(s.Fill(p, 1, 4096))
 	r.ok(r.d.enter("test"))
 	defer r.d.leave()
-	lanes := make([]lane, n)
+	lanes := make([]copier, n)
 	for i := range lanes {
 		lanes[i].areas = []*area{g.areas.more()}
 		if result := g.areas.mark(lanes[i].areas[0], s.handle); result != cu.Success {
@@ -372,8 +372,8 @@ var copyCalls = []string{
 	"cuEventQuery", "cuCtxSetCurrent",
 }
 
-// TestEveryFailedCallOfACopy fails each call in turn: the copy is right or an error, later ones are right, and nothing is
-// left behind.
+// TestEveryFailedCallOfACopy fails each call in turn: the copy is right or an error, later ones are right, and nothing
+// is left behind.
 func TestEveryFailedCallOfACopy(t *testing.T) {
 	counts := map[string]int{}
 	t.Run("none", func(t *testing.T) {
@@ -519,7 +519,7 @@ func TestALaneThatWakesLateDoesNothing(t *testing.T) {
 	r := newRig(t, fakecuda.Options{})
 	s := r.stream()
 	lanes := 0
-	c := newLongCopy(s, "Stream.CopyIn", 8<<20, func(*longCopy, *lane) error {
+	c := newLongCopy(s, "Stream.CopyIn", 8<<20, func(*longCopy, *copier) error {
 		lanes++
 		return nil
 	})

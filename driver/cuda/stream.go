@@ -46,8 +46,8 @@ func newStream(d *device, id driver.StreamID, handle cu.Stream, shared bool, tic
 	return s
 }
 
-// NewStream makes a stream, or takes a foreign one. The number of a closed stream is given again, and its ticks go on, so
-// that the marks of the closed one stay reached.
+// NewStream makes a stream, or takes a foreign one. The number of a closed stream is given again, and its ticks go on,
+// so that the marks of the closed one stay reached.
 func (d *device) NewStream(o driver.StreamOptions) (driver.Stream, error) {
 	const call = "NewStream"
 	if err := d.enter(call); err != nil {
@@ -191,7 +191,7 @@ func (s *stream) finish(call string) error {
 		}
 	}
 	s.closed = true
-	s.settleAll()
+	s.markAllDone()
 	s.closeExtras()
 	return nil
 }
@@ -211,8 +211,8 @@ func (s *stream) isClosed() bool {
 	return s.closed
 }
 
-// settleAll notes that all marks are reached.
-func (s *stream) settleAll() {
+// markAllDone records that all marks are reached.
+func (s *stream) markAllDone() {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()
 	s.marks.advance(&s.d.events, s.marks.last)

@@ -10,12 +10,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// polls is how often a wait asks before it sleeps: at 0.4 us a question (NVIDIA H200) some 20 us, about what it costs to
-// put a thread to sleep and wake it.
+// polls is how often a wait asks before it sleeps: at 0.4 us a question (NVIDIA H200) some 20 us, about what it costs
+// to put a thread to sleep and wake it.
 const polls = 50
 
-// Sync with a context that cannot end is cuStreamSynchronize: the fastest, but libcuda may spin on a processor. With one
-// that can, it asks for a while and then leaves the waiting to a goroutine that sleeps in libcuda, one for a stream
+// Sync with a context that cannot end is cuStreamSynchronize: the fastest, but libcuda may spin on a processor. With
+// one that can, it asks for a while and then leaves the waiting to a goroutine that sleeps in libcuda, one for a stream
 // however many wait and give up; that goroutine stays until the work is done. If ctx ends first, the error is a
 // *driver.Error that matches ctx.Err(), and the work goes on.
 func (s *stream) Sync(ctx context.Context) error {
@@ -58,7 +58,7 @@ func (s *stream) syncNow(call string, forever bool) (tick uint64, done bool, err
 		if r := s.waitForAll(); r != cu.Success {
 			return 0, false, s.d.fail(call, r, "stream %d", s.id)
 		}
-		s.settle(work, tick)
+		s.markDone(work, tick)
 		return tick, true, nil
 	}
 	m, err := s.mark(call)
@@ -70,9 +70,9 @@ func (s *stream) syncNow(call string, forever bool) (tick uint64, done bool, err
 	return m.Tick, done, err
 }
 
-// settle notes that all ticks up to tick are done, and that if no more than work pieces of work were queued, all is: the
-// next mark then is the last one. The stream is not locked.
-func (s *stream) settle(work, tick uint64) {
+// markDone records that all ticks up to tick are done, and, if no more than work pieces of work were queued, all work:
+// the next mark then is the last one. The stream is not locked.
+func (s *stream) markDone(work, tick uint64) {
 	s.mu.Lock()
 	if s.work == work {
 		s.marked = work
@@ -103,7 +103,7 @@ func (s *stream) await(call string, tick uint64) error {
 
 // sleep is await without asking first.
 func (s *stream) sleep(call string, tick uint64) error {
-	e, c, err := s.hold(call, tick)
+	e, c, err := s.retain(call, tick)
 	if e == nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// A stamp is an event with time: they cost more to record than those of marks, so they are their own. libcuda tells times
-// as 32-bit floating-point milliseconds: exact to the half microsecond up to about eight seconds, and less beyond.
+// A stamp is an event with time: they cost more to record than those of marks, so they are their own. libcuda tells
+// times as 32-bit floating-point milliseconds: exact to the half microsecond up to about eight seconds, and less
+// beyond.
 
 type timing struct{ d *device }
 
@@ -66,7 +67,7 @@ func (t *stamps) event(id uint64) (cu.Event, bool) {
 // Stamp fails with ErrCapturing on a stream that captures: a graph's events have no time that could be asked for.
 func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {
 	const call = "Timing.Stamp"
-	o := t.d.own(call, s)
+	o := t.d.ownStream(call, s)
 	if err := o.begin(call); err != nil {
 		return driver.Stamp{}, err
 	}

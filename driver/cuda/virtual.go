@@ -15,9 +15,9 @@ import (
 // virtual is what a device knows of its pages. Which addresses are reserved, and where pages are mapped, stands in
 // device.known, so that streams look there without waiting for the calls here: cuMemSetAccess takes 25 us a page.
 //
-// A page is a handle of cuMemCreate. Dropping it releases the handle at once: libcuda keeps the memory for as long as it
-// is mapped somewhere. States are checked in our own tables before libcuda is called, since for much of what is wrong it
-// does something that nobody has promised.
+// A page is a handle of cuMemCreate. Dropping it releases the handle at once: libcuda keeps the memory for as long as
+// it is mapped somewhere. States are checked in our own tables before libcuda is called, since for much of what is
+// wrong it does something that nobody has promised.
 type virtual struct {
 	mu    sync.Mutex // held over the calls that map and unmap; before ranges.mu
 	pages map[uint64]*page
@@ -46,7 +46,7 @@ type virtualMemory struct{ d *device }
 
 // whole panics on a negative size, and otherwise fails unless size is some granules.
 func (d *device) whole(call string, size int64) error {
-	natural(call, size)
+	checkSize(call, size)
 	if g := d.info.Granularity; size == 0 || size%g != 0 {
 		return invalidError(call, "%d bytes are not a multiple of the granularity, %s", size, bytesize.Exact(g))
 	}
@@ -72,7 +72,7 @@ func (v virtualMemory) Reserve(size int64) (driver.Pointer, error) {
 
 func (v virtualMemory) Release(p driver.Pointer, size int64) error {
 	const call = "VirtualMemory.Release"
-	natural(call, size)
+	checkSize(call, size)
 	if err := v.d.enter(call); err != nil {
 		return err
 	}

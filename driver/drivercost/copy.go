@@ -7,7 +7,7 @@ const small = 512
 func (m *meter) queued(call string, limit int64, queue func(size int64) error) error {
 	returns := m.figure(call, small, 0)
 	err := m.measure(func() error {
-		return m.settled(func() error {
+		return m.onIdle(func() error {
 			return returns.time(batch, func() error { return repeat(batch, func(int) error { return queue(small) }) })
 		})
 	}, returns)
@@ -18,7 +18,7 @@ func (m *meter) queued(call string, limit int64, queue func(size int64) error) e
 		done := m.figure(call, size, 0)
 		done.Done = true
 		err := m.measure(func() error {
-			return m.settled(func() error {
+			return m.onIdle(func() error {
 				return done.time(1, func() error {
 					if err := queue(size); err != nil {
 						return err
@@ -34,8 +34,8 @@ func (m *meter) queued(call string, limit int64, queue func(size int64) error) e
 	return nil
 }
 
-// copies measures Copy, Fill, CopyIn and CopyOut. The device has two blocks as large as a copy may be; the host's memory
-// is ordinary.
+// copies measures Copy, Fill, CopyIn and CopyOut. The device has two blocks as large as a copy may be; the host's
+// memory is ordinary.
 func (m *meter) copies() error {
 	limit := min(gib, m.free/4)
 	to, err := m.d.Alloc(limit)
@@ -61,7 +61,7 @@ func (m *meter) copies() error {
 	for _, size := range upTo(int64(len(host)), small, mib, 16*mib, 64*mib, 256*mib) {
 		in, out := m.figure("Stream.CopyIn", size, 0), m.figure("Stream.CopyOut", size, 0)
 		err := m.measure(func() error {
-			err := m.settled(func() error {
+			err := m.onIdle(func() error {
 				return in.time(1, func() error { return m.s.CopyIn(to, host[:size]) })
 			})
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivercost"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
@@ -173,7 +174,7 @@ func TestFiguresOfSim(t *testing.T) {
 // What a device lacks is named, and the model keeps the base's figures for it.
 func TestAbsentAbilities(t *testing.T) {
 	d := sim.New(sim.Options{Total: 256 << 20, NoVirtualMemory: true})
-	wrapped := fault.Wrap(d, fault.Rule{Kind: fault.Launch, Code: driver.ErrUnsupported})
+	wrapped := fault.Wrap(d, fault.Rule{Kind: intercept.Launch, Code: driver.ErrUnsupported})
 	r := measure(t, wrapped, d.Now)
 	base := sim.H200()
 	m, kept := r.Model(base, "")
@@ -197,11 +198,11 @@ func TestAbsentAbilities(t *testing.T) {
 // Every call that fails ends the measurement with its error.
 func TestFailuresEndIt(t *testing.T) {
 	lost := errors.New("gone")
-	for _, kind := range []fault.Kind{
-		fault.Available, fault.Alloc, fault.Free, fault.NewStream, fault.Copy, fault.CopyIn, fault.CopyOut, fault.Fill, fault.Mark,
-		fault.Reached, fault.WaitFor, fault.Sync, fault.Reserve, fault.Release, fault.Create, fault.Drop, fault.Map, fault.Unmap, fault.Launch,
-		fault.CloseStream, fault.AllocHost, fault.FreeHost, fault.CopyInAsync, fault.CopyOutAsync, fault.Stamp, fault.Elapsed,
-		fault.Discard, fault.Begin, fault.End, fault.LaunchGraph, fault.CloseGraph,
+	for _, kind := range []intercept.Kind{
+		intercept.Available, intercept.Alloc, intercept.Free, intercept.NewStream, intercept.Copy, intercept.CopyIn, intercept.CopyOut, intercept.Fill, intercept.Mark,
+		intercept.Reached, intercept.WaitFor, intercept.Sync, intercept.Reserve, intercept.Release, intercept.Create, intercept.Drop, intercept.Map, intercept.Unmap, intercept.Launch,
+		intercept.CloseStream, intercept.AllocHost, intercept.FreeHost, intercept.CopyInAsync, intercept.CopyOutAsync, intercept.Stamp, intercept.Elapsed,
+		intercept.Discard, intercept.Begin, intercept.End, intercept.LaunchGraph, intercept.CloseGraph,
 	} {
 		d := sim.New(sim.Options{Total: 64 << 20, Granularity: 1 << 20, Unchecked: true})
 		wrapped := fault.Wrap(d, fault.Rule{Kind: kind, Nth: 2, Code: lost})

@@ -5,10 +5,10 @@ import "math"
 // A sample is a cost at a size, both in any unit.
 type sample struct{ size, cost float64 }
 
-// line returns the fixed cost and the cost per unit of size that fit the samples best: the sum of the squares of the
+// fitLine returns the fixed cost and the cost per unit of size that fit the samples best: the sum of the squares of the
 // relative errors is least, so that small sizes count as much as large ones. Neither is negative. Of one sample, or
 // several of one size, all is fixed; costs of 0 are left out.
-func line(samples []sample) (fixed, per float64) {
+func fitLine(samples []sample) (fixed, per float64) {
 	var w, wx, wy, wxx, wxy float64
 	for _, s := range samples {
 		if s.cost <= 0 {

@@ -13,7 +13,7 @@ func TestLineOfExactSamples(t *testing.T) {
 		for size := 1.0; size < 1e9; size *= 8 {
 			all = append(all, sample{size, c.fixed + c.per*size})
 		}
-		fixed, per := line(all)
+		fixed, per := fitLine(all)
 		if math.Abs(fixed-c.fixed) > 1e-6*c.fixed+1e-6 || math.Abs(per-c.per) > 1e-6*c.per+1e-12 {
 			t.Errorf("%v + %v a unit, want %v + %v", fixed, per, c.fixed, c.per)
 		}
@@ -28,7 +28,7 @@ func TestLineOfNoisySamples(t *testing.T) {
 		for size := 1.0; size <= 512; size *= 2 {
 			all = append(all, sample{size, (13_000 + 25_000*size) * (0.97 + 0.06*rng.Float64())})
 		}
-		fixed, per := line(all)
+		fixed, per := fitLine(all)
 		if math.Abs(per-25_000) > 1_250 || math.Abs(fixed+per-38_000) > 1_900 {
 			t.Errorf("seed %d: %v + %v a page", seed, fixed, per)
 		}
@@ -47,7 +47,7 @@ func TestLineAtItsLimits(t *testing.T) {
 		"descending": {[]sample{{0, 200}, {1, 200}, {2, 100}}, 400. / 3, 0},
 		"below zero": {[]sample{{1, 1}, {2, 4}}, 0, 1.2},
 	} {
-		fixed, per := line(c.samples)
+		fixed, per := fitLine(c.samples)
 		if math.Abs(fixed-c.fixed) > 1e-9 || math.Abs(per-c.per) > 1e-9 {
 			t.Errorf("%s: %v + %v a unit, want %v + %v", name, fixed, per, c.fixed, c.per)
 		}

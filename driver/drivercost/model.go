@@ -30,15 +30,15 @@ func (r *Report) Model(base *sim.CostModel, about string) (m *sim.CostModel, kep
 		}
 	}
 	for c, next := range map[sim.Call]*time.Duration{sim.CallMap: &m.MapNext, sim.CallUnmap: &m.UnmapNext} {
-		if cost, ok := r.further(c); ok {
+		if cost, ok := r.perFurtherPage(c); ok {
 			*next = cost
 		}
 	}
 	return m, kept
 }
 
-// of returns the figures of a call that the model is made of.
-func (r *Report) of(c sim.Call) (figures []Figure) {
+// figuresOf returns the figures of a call that the model uses.
+func (r *Report) figuresOf(c sim.Call) (figures []Figure) {
 	for _, f := range r.Figures {
 		if f.Call == c.String() && f.Note == "" {
 			figures = append(figures, f)
@@ -55,7 +55,7 @@ func (r *Report) curve(c sim.Call) sim.Curve {
 	}
 	var curve sim.Curve
 	var costs []float64
-	for _, f := range r.of(c) {
+	for _, f := range r.figuresOf(c) {
 		size := f.Size
 		switch c {
 		case sim.CallEndCapture, sim.CallLaunchGraph, sim.CallCloseGraph:
@@ -78,7 +78,7 @@ func (r *Report) curve(c sim.Call) sim.Curve {
 // transfer returns the cost of a call that moves bytes: what its smallest takes to return, and the cost per byte of the
 // larger ones.
 func (r *Report) transfer(c sim.Call) sim.Curve {
-	figures := r.of(c)
+	figures := r.figuresOf(c)
 	if len(figures) == 0 {
 		return nil
 	}
@@ -86,20 +86,20 @@ func (r *Report) transfer(c sim.Call) sim.Curve {
 	if len(larger) < 2 {
 		larger = figures
 	}
-	_, perByte := line(samples(larger, func(f *Figure) float64 { return float64(f.Size) }))
+	_, perByte := fitLine(samples(larger, func(f *Figure) float64 { return float64(f.Size) }))
 	fixed := max(0, float64(first.Median)-perByte*float64(first.Size))
 	return sim.Curve{{Size: 0, Cost: round(fixed)}, {Size: gib, Cost: round(fixed + perByte*gib)}}
 }
 
-// further returns the cost of each further page in one call, and whether several were measured.
-func (r *Report) further(c sim.Call) (time.Duration, bool) {
-	figures := r.of(c)
+// perFurtherPage returns the cost of each further page in one call, and whether several were measured.
+func (r *Report) perFurtherPage(c sim.Call) (time.Duration, bool) {
+	figures := r.figuresOf(c)
 	if len(figures) == 0 {
 		return 0, false
 	}
 	granule := figures[0].Size
 	figures = slices.DeleteFunc(figures, func(f Figure) bool { return f.Size != granule })
-	_, perPage := line(samples(figures, func(f *Figure) float64 { return float64(f.N - 1) }))
+	_, perPage := fitLine(samples(figures, func(f *Figure) float64 { return float64(f.N - 1) }))
 	return round(perPage), len(figures) > 1
 }
 

@@ -13,8 +13,8 @@ const batch = 64
 // sync waits for the work on the meter's stream.
 func (m *meter) sync() error { return m.s.Sync(context.Background()) }
 
-// settled is a function that is called with nothing queued, and after which nothing is.
-func (m *meter) settled(f func() error) error {
+// onIdle calls f with no work queued, and waits for the work of f.
+func (m *meter) onIdle(f func() error) error {
 	if err := m.sync(); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (m *meter) marks(other driver.Stream) error {
 		take := func() error {
 			return repeat(batch, func(i int) (err error) { marks[i], err = m.s.Mark(); return err })
 		}
-		if err := m.settled(func() error { return mark.time(batch, take) }); err != nil {
+		if err := m.onIdle(func() error { return mark.time(batch, take) }); err != nil {
 			return err
 		}
 		if err := repeat(2, func(int) error { return busy() }); err != nil {
@@ -106,8 +106,8 @@ func (m *meter) marks(other driver.Stream) error {
 	return m.d.Free(p)
 }
 
-// kernels measures the launch of a kernel that does nothing, where kernels are Go functions: compiled code would have to
-// be made for the device first.
+// kernels measures the launch of a kernel that does nothing, where kernels are Go functions: compiled code would have
+// to be made for the device first.
 func (m *meter) kernels() error {
 	k := m.d.Kernels()
 	if k == nil {
@@ -117,7 +117,7 @@ func (m *meter) kernels() error {
 	launch := m.figure("Kernels.Launch", 0, 0)
 	nothing := driver.Kernel{Name: "nothing", Func: func(driver.Memory) error { return nil }}
 	return m.measure(func() error {
-		return m.settled(func() error {
+		return m.onIdle(func() error {
 			return launch.time(batch, func() error {
 				return repeat(batch, func(int) error { return k.Launch(m.s, nothing) })
 			})
@@ -136,7 +136,7 @@ func (m *meter) timing() error {
 	elapsed := m.figure("Timing.Elapsed", 0, 0)
 	stamps := make([]driver.Stamp, batch)
 	return m.measure(func() error {
-		err := m.settled(func() error {
+		err := m.onIdle(func() error {
 			return stamp.time(batch, func() error {
 				return repeat(batch, func(i int) (err error) { stamps[i], err = timing.Stamp(m.s); return err })
 			})
@@ -185,11 +185,11 @@ func (m *meter) graphs() error {
 			if err := end.time(1, func() (err error) { g, err = graphs.End(m.s); return err }); err != nil {
 				return err
 			}
-			err := m.settled(func() error {
+			err := m.onIdle(func() error {
 				if err := g.Launch(m.s); err != nil { // the first one readies it
 					return err
 				}
-				return m.settled(func() error {
+				return m.onIdle(func() error {
 					return launch.time(4, func() error { return repeat(4, func(int) error { return g.Launch(m.s) }) })
 				})
 			})

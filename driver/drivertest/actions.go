@@ -41,10 +41,10 @@ func (h *history) free() {
 	i := h.rng.IntN(len(h.places))
 	pl := h.places[i]
 	h.places = slices.Delete(h.places, i, i+1)
-	h.giveUp(pl)
+	h.discard(pl)
 }
 
-func (h *history) giveUp(pl place) {
+func (h *history) discard(pl place) {
 	if pl.page == nil {
 		h.note("free %#x", pl.ptr)
 		check(h.t, h.d.Free(pl.ptr))

@@ -11,15 +11,15 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// closingFills is how many fills of closingSize bytes a stream has left when it is closed: work for some milliseconds, where
-// work is not done at once.
+// closingFills is how many fills of closingSize bytes a stream has left when it is closed: work for some milliseconds,
+// where work is not done at once.
 const (
 	closingFills = 40
 	closingSize  = 2 << 20
 )
 
-// tellers are the calls whose ErrClosed says that the work of s is done. Other is another stream.
-func tellers(d driver.Device, s, other driver.Stream) map[string]func() error {
+// callsThatReportClosing are the calls whose ErrClosed says that the work of s is done. Other is another stream.
+func callsThatReportClosing(d driver.Device, s, other driver.Stream) map[string]func() error {
 	calls := map[string]func() error{
 		"Mark":    func() error { _, err := s.Mark(); return err },
 		"WaitFor": func() error { return s.WaitFor(other, driver.Mark{Stream: other.ID()}) },
@@ -49,8 +49,8 @@ func keepAsking(call func() error) error {
 	}
 }
 
-// busyStream returns a new stream with work that fills the closingSize bytes at p, and the mark behind it. It comes after
-// the work of the default stream.
+// busyStream returns a new stream with work that fills the closingSize bytes at p, and the mark behind it. It comes
+// after the work of the default stream.
 func busyStream(t testing.TB, d driver.Device, p driver.Pointer) (driver.Stream, driver.Mark) {
 	t.Helper()
 	s, err := d.NewStream(driver.StreamOptions{})
@@ -62,10 +62,10 @@ func busyStream(t testing.TB, d driver.Device, p driver.Pointer) (driver.Stream,
 	return s, mustMark(t, s)
 }
 
-// testStreamClosing: whoever is told that a stream is closed finds its work done, as allocators rely on that hand memory on
-// from a stream that somebody else closes.
+// testStreamClosing: a call that fails because its stream is closed finds the stream's work done. Allocators rely on
+// that when they reuse memory of a stream that the program closes.
 func testStreamClosing(t *testing.T, open openFunc) {
-	for name := range tellers(open(t), nil, nil) {
+	for name := range callsThatReportClosing(open(t), nil, nil) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
 			next := d.DefaultStream()
@@ -75,7 +75,7 @@ func testStreamClosing(t *testing.T, open openFunc) {
 				s, m := busyStream(t, d, p)
 				closed := make(chan error, 1)
 				go func() { closed <- s.Close() }()
-				check(t, keepAsking(tellers(d, s, next)[name]))
+				check(t, keepAsking(callsThatReportClosing(d, s, next)[name]))
 				if ok, err := s.Reached(m); !ok || err != nil {
 					t.Errorf("%s says that the stream is closed, and its last mark: reached %v, %v", name, ok, err)
 				}
@@ -88,8 +88,8 @@ func testStreamClosing(t *testing.T, open openFunc) {
 	}
 }
 
-// testMarksWhileClosing: as long as a stream that is being closed gives marks, they are behind all its work. Each is waited
-// for with work on a byte of its own.
+// testMarksWhileClosing: as long as a stream that is being closed gives marks, they are behind all its work. Each is
+// waited for with work on a byte of its own.
 func testMarksWhileClosing(t *testing.T, open openFunc) {
 	d := open(t)
 	next := d.DefaultStream()
@@ -124,13 +124,13 @@ func testMarksWhileClosing(t *testing.T, open openFunc) {
 
 // testDeviceClosing: the same while the device is closed, which ends its streams.
 func testDeviceClosing(t *testing.T, open openFunc) {
-	for name := range tellers(open(t), nil, nil) {
+	for name := range callsThatReportClosing(open(t), nil, nil) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
 			p, err := d.Alloc(closingSize)
 			check(t, err)
 			s, m := busyStream(t, d, p)
-			ask := tellers(d, s, d.DefaultStream())[name]
+			ask := callsThatReportClosing(d, s, d.DefaultStream())[name]
 			closed := make(chan error, 1)
 			go func() { closed <- d.Close() }()
 			check(t, keepAsking(ask))

@@ -10,7 +10,7 @@ import (
 )
 
 // A captor is a device's graphs under test, with streams of its own and blocks of cells.
-type captor struct {
+type capturer struct {
 	driver.Graphs
 	t       *testing.T
 	d       driver.Device
@@ -20,14 +20,14 @@ type captor struct {
 
 const cells, cellSize = 6, 3000
 
-// openCaptor returns nil if the device captures nothing. Its cells hold 1, 2, 3 and so on.
-func openCaptor(t *testing.T, open openFunc) *captor {
+// openCapturer returns nil if the device captures nothing. Its cells hold 1, 2, 3 and so on.
+func openCapturer(t *testing.T, open openFunc) *capturer {
 	d := open(t)
 	g := d.Graphs()
 	if g == nil {
 		return nil
 	}
-	k := &captor{Graphs: g, t: t, d: d}
+	k := &capturer{Graphs: g, t: t, d: d}
 	for _, s := range []*driver.Stream{&k.a, &k.b, &k.c} {
 		var err error
 		*s, err = d.NewStream(driver.StreamOptions{})
@@ -41,7 +41,7 @@ func openCaptor(t *testing.T, open openFunc) *captor {
 }
 
 // reset gives the cells their first contents, with nothing queued.
-func (k *captor) reset() {
+func (k *capturer) reset() {
 	k.t.Helper()
 	syncAll(k.t, k.a, k.b, k.c)
 	for i := range cells {
@@ -50,34 +50,34 @@ func (k *captor) reset() {
 	check(k.t, k.a.Sync(context.Background()))
 }
 
-func (k *captor) cell(i int) driver.Pointer { return k.p + driver.Pointer(i*cellSize) }
+func (k *capturer) cell(i int) driver.Pointer { return k.p + driver.Pointer(i*cellSize) }
 
 // set queues the filling of a cell, and move the copying of one to another.
-func (k *captor) set(s driver.Stream, i int, pattern byte) {
+func (k *capturer) set(s driver.Stream, i int, pattern byte) {
 	k.t.Helper()
 	check(k.t, s.Fill(k.cell(i), pattern, cellSize))
 }
 
-func (k *captor) move(s driver.Stream, to, from int) {
+func (k *capturer) move(s driver.Stream, to, from int) {
 	k.t.Helper()
 	check(k.t, s.Copy(k.cell(to), k.cell(from), cellSize))
 }
 
 // fork makes s wait for what from has been asked so far.
-func (k *captor) fork(s, from driver.Stream) {
+func (k *capturer) fork(s, from driver.Stream) {
 	k.t.Helper()
 	check(k.t, s.WaitFor(from, mustMark(k.t, from)))
 }
 
 // holds waits for s and fails the test unless the cells hold the patterns.
-func (k *captor) holds(s driver.Stream, patterns ...byte) {
+func (k *capturer) holds(s driver.Stream, patterns ...byte) {
 	k.t.Helper()
 	for i, pattern := range patterns {
 		wantBytes(k.t, s, k.cell(i), bytes.Repeat([]byte{pattern}, cellSize))
 	}
 }
 
-func (k *captor) capturing(want bool, streams ...driver.Stream) {
+func (k *capturer) capturing(want bool, streams ...driver.Stream) {
 	k.t.Helper()
 	for _, s := range streams {
 		if got, err := k.Capturing(s); got != want || err != nil {
@@ -87,7 +87,7 @@ func (k *captor) capturing(want bool, streams ...driver.Stream) {
 }
 
 // capture captures what work asks of k.a and the streams that it draws in, which is nodes pieces of work.
-func (k *captor) capture(nodes int, work func()) driver.Graph {
+func (k *capturer) capture(nodes int, work func()) driver.Graph {
 	k.t.Helper()
 	k.capturing(false, k.a)
 	check(k.t, k.Begin(k.a))
@@ -102,7 +102,7 @@ func (k *captor) capture(nodes int, work func()) driver.Graph {
 	return g
 }
 
-func (k *captor) finish(graphs ...driver.Graph) {
+func (k *capturer) finish(graphs ...driver.Graph) {
 	k.t.Helper()
 	for _, g := range graphs {
 		check(k.t, g.Close())
@@ -112,7 +112,7 @@ func (k *captor) finish(graphs ...driver.Graph) {
 
 // testGraphs: capturing does nothing, and every launch does all of it once, in order.
 func testGraphs(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}
@@ -176,7 +176,7 @@ func testGraphs(t *testing.T, open openFunc) {
 
 // testGraphFork captures on streams that were drawn in, with their order kept.
 func testGraphFork(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}
@@ -233,7 +233,7 @@ func testGraphFork(t *testing.T, open openFunc) {
 
 // testGraphInFlight closes a graph while launches of it may be under way.
 func testGraphInFlight(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}
@@ -258,7 +258,7 @@ func testGraphInFlight(t *testing.T, open openFunc) {
 
 // testGraphOfPinned captures asynchronous copies: each launch reads page-locked memory anew.
 func testGraphOfPinned(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil || k.d.Pinned() == nil {
 		return
 	}

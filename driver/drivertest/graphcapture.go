@@ -13,7 +13,7 @@ import (
 
 // testGraphRefused: what would wait for captured work fails, and the capture goes on.
 func testGraphRefused(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}
@@ -53,7 +53,7 @@ func wantCaptureErr(t testing.TB, what string, err error) {
 
 // testGraphUnjoined: a capture whose streams do not come together fails, and leaves ordinary streams.
 func testGraphUnjoined(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}
@@ -109,7 +109,7 @@ func testGraphUnjoined(t *testing.T, open openFunc) {
 
 // testGraphMarks takes marks before, in and after a capture.
 func testGraphMarks(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}

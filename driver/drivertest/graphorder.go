@@ -11,7 +11,7 @@ import (
 // What is known of the order of captured work before there is a graph: Graphs.Ordered.
 
 // ordered fails the test unless the device says want of the work before a mark and what s captures next.
-func (k *captor) ordered(want bool, what string, other driver.Stream, m driver.Mark, s driver.Stream) {
+func (k *capturer) ordered(want bool, what string, other driver.Stream, m driver.Mark, s driver.Stream) {
 	k.t.Helper()
 	if got, err := k.Ordered(other, m, s); got != want || err != nil {
 		k.t.Errorf("%s: tick %d of stream %d before stream %d: %v, %v; want %v", what, m.Tick, m.Stream, s.ID(), got, err, want)
@@ -20,7 +20,7 @@ func (k *captor) ordered(want bool, what string, other driver.Stream, m driver.M
 
 // testGraphOrder asks about forks and joins, through one stream or many, and about what is no work of the capture.
 func testGraphOrder(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}
@@ -85,7 +85,7 @@ func testGraphOrder(t *testing.T, open openFunc) {
 }
 
 // capturingAgain asks about marks of one capture in another one, and in two that go on at once.
-func (k *captor) capturingAgain(forked, drawn driver.Mark) {
+func (k *capturer) capturingAgain(forked, drawn driver.Mark) {
 	k.t.Helper()
 	g := k.capture(1, func() {
 		k.ordered(false, "a mark of another capture that has ended", k.a, forked, k.a)
@@ -107,7 +107,7 @@ func (k *captor) capturingAgain(forked, drawn driver.Mark) {
 }
 
 // chained hands work on through ten streams, and asks of each about each.
-func (k *captor) chained() {
+func (k *capturer) chained() {
 	k.t.Helper()
 	streams := []driver.Stream{k.a}
 	for range 9 {
@@ -144,7 +144,7 @@ func (k *captor) chained() {
 }
 
 // orderMisuse: what is no question is a bug.
-func (k *captor) orderMisuse() {
+func (k *capturer) orderMisuse() {
 	k.t.Helper()
 	m := mustMark(k.t, k.a)
 	for what, call := range map[string]func() error{
@@ -162,11 +162,11 @@ func (k *captor) orderMisuse() {
 	wantErr(k.t, "Ordered before a stream that is closed", err, driver.ErrClosed)
 }
 
-// testGraphOrderRandom captures random work, waits and marks on five streams, and asks about every mark again and again.
-// The model keeps sets of pieces of work. Histories depend on the seeds alone, so devices that agree with the model agree
-// with each other.
+// testGraphOrderRandom captures random work, waits and marks on five streams, and asks about every mark again and
+// again. The model keeps sets of pieces of work. Histories depend on the seeds alone, so devices that agree with the
+// model agree with each other.
 func testGraphOrderRandom(t *testing.T, open openFunc) {
-	k := openCaptor(t, open)
+	k := openCapturer(t, open)
 	if k == nil {
 		return
 	}
@@ -215,7 +215,7 @@ func testGraphOrderRandom(t *testing.T, open openFunc) {
 // A captured is a random capture with its model: for each stream, nil until it is drawn in, the work that comes before
 // what it captures next.
 type captured struct {
-	k       *captor
+	k       *capturer
 	rng     *rand.Rand
 	streams []driver.Stream
 	known   []works

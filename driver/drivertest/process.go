@@ -29,7 +29,7 @@ func (p *process) kill() {
 	}
 }
 
-// leave lets the process end by itself, as it does when nobody asks any more.
+// leave lets the process end by itself, as it does when its connection is closed.
 func (p *process) leave() {
 	p.t.Helper()
 	p.ended = true

@@ -154,7 +154,7 @@ func (h *history) finish() {
 		wantBytes(h.t, s, pl.ptr, pl.cell.bytes)
 	}
 	for _, pl := range h.places {
-		h.giveUp(pl)
+		h.discard(pl)
 	}
 	if h.staged.bytes != nil {
 		check(h.t, h.pinned.FreeHost(h.staged.bytes))

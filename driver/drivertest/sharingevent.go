@@ -195,7 +195,7 @@ func (e *eventTest) close() {
 	}
 }
 
-// events: what one process recorded, the other's stream waits for, whoever made the event.
+// events: a stream of one process waits for an event that the other recorded, whichever process made it.
 func (s *sharingTest) events() {
 	p := s.start()
 	here, there := s.give(p)

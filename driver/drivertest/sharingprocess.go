@@ -223,7 +223,7 @@ func (s *sharingTest) exporterKilled() {
 	other.holds(there, 0, 8, 1)
 }
 
-// exporterGone: what nobody imported dies with its exporter, but for a page, which its descriptor keeps.
+// exporterGone: memory that was not imported ends with its exporter, except a page, which its descriptor keeps.
 func (s *sharingTest) exporterGone() {
 	p := s.start()
 	_, k := s.offer(p)
@@ -257,8 +257,8 @@ func (s *sharingTest) importerKilled() {
 	check(s.t, s.here.held[here].end())
 }
 
-// exporterGivesUp: the importer keeps the memory, and a handle of it opens nothing more, or the same memory again: which
-// of them is the device's affair.
+// exporterGivesUp: the importer keeps the memory, and a handle of it opens nothing more, or the same memory again:
+// which of them is the device's affair.
 func (s *sharingTest) exporterGivesUp() {
 	p := s.start()
 	here, err := s.make(s.here, s.size)

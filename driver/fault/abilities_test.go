@@ -11,6 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 )
 
 // A stub is a device with every ability that does nothing and notes what reaches it, with the streams and devices that
@@ -160,66 +161,66 @@ func (e stubEvent) Close() error                 { return e.note("SharedEvent.Cl
 
 // abilityCalls returns a call of each kind that belongs to an ability of d, whose inner device is a stub. What a call
 // makes to be called (a graph, a module) is made at once. Other is handed to Peers.
-func abilityCalls(d *fault.Device, other driver.Device) map[fault.Kind]func() error {
+func abilityCalls(d *fault.Device, other driver.Device) map[intercept.Kind]func() error {
 	s := d.DefaultStream()
 	p, c, g, e, h := d.Pinned(), d.Timing(), d.Graphs(), d.Peers(), d.Sharing()
 	graph, _ := g.End(s)
 	module, _ := d.Kernels().Load(nil)
 	event, _ := h.NewEvent()
-	return map[fault.Kind]func() error{
-		fault.Load:        func() error { _, err := d.Kernels().Load(nil); return err },
-		fault.Function:    func() error { _, err := module.Function(""); return err },
-		fault.CloseModule: func() error { return module.Close() },
+	return map[intercept.Kind]func() error{
+		intercept.Load:        func() error { _, err := d.Kernels().Load(nil); return err },
+		intercept.Function:    func() error { _, err := module.Function(""); return err },
+		intercept.CloseModule: func() error { return module.Close() },
 
-		fault.AllocHost:    func() error { _, err := p.AllocHost(1); return err },
-		fault.FreeHost:     func() error { return p.FreeHost(nil) },
-		fault.Register:     func() error { return p.Register(nil) },
-		fault.Unregister:   func() error { return p.Unregister(nil) },
-		fault.CopyInAsync:  func() error { return p.CopyInAsync(s, 1, nil) },
-		fault.CopyOutAsync: func() error { return p.CopyOutAsync(s, nil, 1) },
+		intercept.AllocHost:    func() error { _, err := p.AllocHost(1); return err },
+		intercept.FreeHost:     func() error { return p.FreeHost(nil) },
+		intercept.Register:     func() error { return p.Register(nil) },
+		intercept.Unregister:   func() error { return p.Unregister(nil) },
+		intercept.CopyInAsync:  func() error { return p.CopyInAsync(s, 1, nil) },
+		intercept.CopyOutAsync: func() error { return p.CopyOutAsync(s, nil, 1) },
 
-		fault.Stamp:   func() error { _, err := c.Stamp(s); return err },
-		fault.Elapsed: func() error { _, err := c.Elapsed(driver.Stamp{}, driver.Stamp{}); return err },
-		fault.Discard: func() error { return c.Discard(driver.Stamp{}) },
+		intercept.Stamp:   func() error { _, err := c.Stamp(s); return err },
+		intercept.Elapsed: func() error { _, err := c.Elapsed(driver.Stamp{}, driver.Stamp{}); return err },
+		intercept.Discard: func() error { return c.Discard(driver.Stamp{}) },
 
-		fault.Begin:       func() error { return g.Begin(s) },
-		fault.End:         func() error { _, err := g.End(s); return err },
-		fault.Capturing:   func() error { _, err := g.Capturing(s); return err },
-		fault.Ordered:     func() error { _, err := g.Ordered(s, driver.Mark{}, s); return err },
-		fault.LaunchGraph: func() error { return graph.Launch(s) },
-		fault.CloseGraph:  func() error { return graph.Close() },
+		intercept.Begin:       func() error { return g.Begin(s) },
+		intercept.End:         func() error { _, err := g.End(s); return err },
+		intercept.Capturing:   func() error { _, err := g.Capturing(s); return err },
+		intercept.Ordered:     func() error { _, err := g.Ordered(s, driver.Mark{}, s); return err },
+		intercept.LaunchGraph: func() error { return graph.Launch(s) },
+		intercept.CloseGraph:  func() error { return graph.Close() },
 
-		fault.CanAccess: func() error { _, err := e.CanAccess(other); return err },
-		fault.Enable:    func() error { return e.Enable(other) },
-		fault.Disable:   func() error { return e.Disable(other) },
-		fault.CopyPeer:  func() error { return e.CopyPeer(s, 1, d, 2, other, 3) },
-		fault.Share:     func() error { return e.Share(1, 2, other, d) },
+		intercept.CanAccess: func() error { _, err := e.CanAccess(other); return err },
+		intercept.Enable:    func() error { return e.Enable(other) },
+		intercept.Disable:   func() error { return e.Disable(other) },
+		intercept.CopyPeer:  func() error { return e.CopyPeer(s, 1, d, 2, other, 3) },
+		intercept.Share:     func() error { return e.Share(1, 2, other, d) },
 
-		fault.Export:       func() error { _, err := h.Export(1); return err },
-		fault.Import:       func() error { _, _, err := h.Import(nil); return err },
-		fault.Forget:       func() error { return h.Forget(1) },
-		fault.CreateShared: func() error { _, err := h.CreateShared(1); return err },
-		fault.ExportPage:   func() error { _, err := h.ExportPage(driver.Page{}); return err },
-		fault.ImportPage:   func() error { _, err := h.ImportPage(nil, 1); return err },
-		fault.NewEvent:     func() error { _, err := h.NewEvent(); return err },
-		fault.OpenEvent:    func() error { _, err := h.OpenEvent(nil); return err },
+		intercept.Export:       func() error { _, err := h.Export(1); return err },
+		intercept.Import:       func() error { _, _, err := h.Import(nil); return err },
+		intercept.Forget:       func() error { return h.Forget(1) },
+		intercept.CreateShared: func() error { _, err := h.CreateShared(1); return err },
+		intercept.ExportPage:   func() error { _, err := h.ExportPage(driver.Page{}); return err },
+		intercept.ImportPage:   func() error { _, err := h.ImportPage(nil, 1); return err },
+		intercept.NewEvent:     func() error { _, err := h.NewEvent(); return err },
+		intercept.OpenEvent:    func() error { _, err := h.OpenEvent(nil); return err },
 
-		fault.EventHandle:  func() error { _, err := event.Handle(); return err },
-		fault.RecordEvent:  func() error { return event.Record(s) },
-		fault.WaitEvent:    func() error { return event.Wait(s) },
-		fault.EventReached: func() error { _, err := event.Reached(); return err },
-		fault.CloseEvent:   func() error { return event.Close() },
+		intercept.EventHandle:  func() error { _, err := event.Handle(); return err },
+		intercept.RecordEvent:  func() error { return event.Record(s) },
+		intercept.WaitEvent:    func() error { return event.Wait(s) },
+		intercept.EventReached: func() error { _, err := event.Reached(); return err },
+		intercept.CloseEvent:   func() error { return event.Close() },
 
-		fault.Processes: func() error { _, err := d.Processes(); return err },
+		intercept.Processes: func() error { _, err := d.Processes(); return err },
 	}
 }
 
 // TestEveryAbility: each kind of call of every ability fails by its rule without a call of the inner device, and
 // without a rule makes one, of that name, with the inner device's own streams and devices.
 func TestEveryAbility(t *testing.T) {
-	needMemory := []fault.Kind{
-		fault.Load, fault.AllocHost, fault.Register, fault.Stamp, fault.End, fault.Import, fault.CreateShared,
-		fault.ImportPage, fault.NewEvent, fault.OpenEvent,
+	needMemory := []intercept.Kind{
+		intercept.Load, intercept.AllocHost, intercept.Register, intercept.Stamp, intercept.End, intercept.Import, intercept.CreateShared,
+		intercept.ImportPage, intercept.NewEvent, intercept.OpenEvent,
 	}
 	for kind := range abilityCalls(fault.Wrap(&stub{}), nil) {
 		t.Run(string(kind), func(t *testing.T) {
@@ -237,7 +238,7 @@ func TestEveryAbility(t *testing.T) {
 			if e := (*driver.Error)(nil); !errors.Is(err, want) || !errors.As(err, &e) || e.Call != string(kind) {
 				t.Errorf("got %v, want a *driver.Error of %s with %v", err, kind, want)
 			}
-			if kind == fault.End { // which must leave the stream an ordinary one
+			if kind == intercept.End { // which must leave the stream an ordinary one
 				if reached := []string{"Graphs.End", "Graph.Close"}; !slices.Equal(inner.calls, reached) {
 					t.Errorf("a capture whose End fails by rule: the device saw %v, want %v", inner.calls, reached)
 				}
@@ -250,7 +251,7 @@ func TestEveryAbility(t *testing.T) {
 				t.Errorf("%d calls, %d of the kind, %d failed: want 1 of each", d.Calls(), d.CallsOf(kind), d.Failed())
 			}
 
-			d.SetRules(fault.Rule{Kind: fault.Available})
+			d.SetRules(fault.Rule{Kind: intercept.Available})
 			check(t, calls[kind]())
 			if d.CallsOf(kind) != 1 || d.Failed() != 0 || !slices.Equal(inner.calls, []string{string(kind)}) {
 				t.Errorf("without a rule: %d of the kind, %d failed, the device saw %v",
@@ -303,7 +304,7 @@ func TestKindsAreMethods(t *testing.T) {
 		}
 	}
 	var kinds []string
-	for _, kind := range fault.Kinds() {
+	for _, kind := range intercept.Kinds() {
 		kinds = append(kinds, string(kind))
 		if _, err := fault.ParseRules("kind=" + string(kind)); err != nil {
 			t.Errorf("rules do not know %s: %v", kind, err)

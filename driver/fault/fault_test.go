@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 )
 
@@ -87,40 +88,40 @@ func newBench(t *testing.T, spec string) *bench {
 }
 
 // calls returns a call of each kind, such that each would succeed if it reached the device.
-func (b *bench) calls() map[fault.Kind]func() error {
+func (b *bench) calls() map[intercept.Kind]func() error {
 	d, s, vm, p := b.d, b.s, b.d.VirtualMemory(), b.p
-	return map[fault.Kind]func() error{
-		fault.Available:   func() error { _, _, err := d.Available(); return err },
-		fault.Alloc:       func() error { _, err := d.Alloc(1); return err },
-		fault.Free:        func() error { return d.Free(p) },
-		fault.NewStream:   func() error { _, err := d.NewStream(driver.StreamOptions{}); return err },
-		fault.Copy:        func() error { return s.Copy(p, p+2048, 8) },
-		fault.CopyIn:      func() error { return s.CopyIn(p, []byte{9}) },
-		fault.CopyOut:     func() error { return s.CopyOut(make([]byte, 1), p) },
-		fault.Fill:        func() error { return s.Fill(p, 9, 8) },
-		fault.Mark:        func() error { _, err := s.Mark(); return err },
-		fault.Reached:     func() error { _, err := s.Reached(driver.Mark{Stream: s.ID()}); return err },
-		fault.WaitFor:     func() error { return d.DefaultStream().WaitFor(s, driver.Mark{Stream: s.ID()}) },
-		fault.Sync:        func() error { return s.Sync(context.Background()) },
-		fault.CloseStream: func() error { return s.Close() },
-		fault.Reserve:     func() error { _, err := vm.Reserve(b.g); return err },
-		fault.Release:     func() error { return vm.Release(b.v2, b.g) },
-		fault.Create:      func() error { _, err := vm.Create(b.g); return err },
-		fault.Drop:        func() error { return vm.Drop(b.gone) },
-		fault.Map:         func() error { return vm.Map(b.v+driver.Pointer(b.g), b.spare) },
-		fault.Unmap:       func() error { return vm.Unmap(b.v, b.g) },
-		fault.Launch:      func() error { return d.Kernels().Launch(s, driver.Kernel{Name: "k"}) },
+	return map[intercept.Kind]func() error{
+		intercept.Available:   func() error { _, _, err := d.Available(); return err },
+		intercept.Alloc:       func() error { _, err := d.Alloc(1); return err },
+		intercept.Free:        func() error { return d.Free(p) },
+		intercept.NewStream:   func() error { _, err := d.NewStream(driver.StreamOptions{}); return err },
+		intercept.Copy:        func() error { return s.Copy(p, p+2048, 8) },
+		intercept.CopyIn:      func() error { return s.CopyIn(p, []byte{9}) },
+		intercept.CopyOut:     func() error { return s.CopyOut(make([]byte, 1), p) },
+		intercept.Fill:        func() error { return s.Fill(p, 9, 8) },
+		intercept.Mark:        func() error { _, err := s.Mark(); return err },
+		intercept.Reached:     func() error { _, err := s.Reached(driver.Mark{Stream: s.ID()}); return err },
+		intercept.WaitFor:     func() error { return d.DefaultStream().WaitFor(s, driver.Mark{Stream: s.ID()}) },
+		intercept.Sync:        func() error { return s.Sync(context.Background()) },
+		intercept.CloseStream: func() error { return s.Close() },
+		intercept.Reserve:     func() error { _, err := vm.Reserve(b.g); return err },
+		intercept.Release:     func() error { return vm.Release(b.v2, b.g) },
+		intercept.Create:      func() error { _, err := vm.Create(b.g); return err },
+		intercept.Drop:        func() error { return vm.Drop(b.gone) },
+		intercept.Map:         func() error { return vm.Map(b.v+driver.Pointer(b.g), b.spare) },
+		intercept.Unmap:       func() error { return vm.Unmap(b.v, b.g) },
+		intercept.Launch:      func() error { return d.Kernels().Launch(s, driver.Kernel{Name: "k"}) },
 	}
 }
 
-// TestEveryKind: each kind of call of a device's core fails by its rule with a *driver.Error and the code that was chosen, does not reach
-// the device, leaves the other kinds alone, and works when it is called again.
+// TestEveryKind: each kind of call of a device's core fails by its rule with a *driver.Error and the code that was
+// chosen, does not reach the device, leaves the other kinds alone, and works when it is called again.
 func TestEveryKind(t *testing.T) {
 	own := errors.New("a code of the test's own")
-	needsMemory := []fault.Kind{fault.Alloc, fault.NewStream, fault.Reserve, fault.Create, fault.Map}
+	needsMemory := []intercept.Kind{intercept.Alloc, intercept.NewStream, intercept.Reserve, intercept.Create, intercept.Map}
 	abilities := abilityCalls(fault.Wrap(&stub{}), nil)
 	for _, spec := range []string{"host:total=64MiB", "sim:total=64MiB"} {
-		for _, kind := range fault.Kinds() {
+		for _, kind := range intercept.Kinds() {
 			if abilities[kind] != nil {
 				continue // see TestEveryAbility
 			}
@@ -172,11 +173,11 @@ func TestEveryKind(t *testing.T) {
 }
 
 // harmless returns calls of other kinds that change nothing.
-func harmless(b *bench, but fault.Kind) map[fault.Kind]func() error {
+func harmless(b *bench, but intercept.Kind) map[intercept.Kind]func() error {
 	calls := b.calls()
 	for kind := range calls {
 		switch kind {
-		case fault.Available, fault.CopyOut, fault.Mark, fault.Reached, fault.Sync, fault.Launch:
+		case intercept.Available, intercept.CopyOut, intercept.Mark, intercept.Reached, intercept.Sync, intercept.Launch:
 			if kind != but {
 				continue
 			}
@@ -232,7 +233,7 @@ func TestEachCallInTurn(t *testing.T) {
 
 // TestCountsAreExact, also when many goroutines call at once.
 func TestCountsAreExact(t *testing.T) {
-	d := fault.Wrap(open(t, "host:total=64MiB"), fault.Rule{Kind: fault.Mark, Nth: 100, Onwards: true})
+	d := fault.Wrap(open(t, "host:total=64MiB"), fault.Rule{Kind: intercept.Mark, Nth: 100, Onwards: true})
 	defer d.Close()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -244,7 +245,7 @@ func TestCountsAreExact(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if d.Calls() != 800 || d.CallsOf(fault.Mark) != 400 || d.Failed() != 301 {
-		t.Errorf("%d calls, %d marks, %d failed: want 800, 400, 301", d.Calls(), d.CallsOf(fault.Mark), d.Failed())
+	if d.Calls() != 800 || d.CallsOf(intercept.Mark) != 400 || d.Failed() != 301 {
+		t.Errorf("%d calls, %d marks, %d failed: want 800, 400, 301", d.Calls(), d.CallsOf(intercept.Mark), d.Failed())
 	}
 }

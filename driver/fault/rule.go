@@ -9,103 +9,22 @@ import (
 	"strings"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 )
-
-// A Kind is a method, by the name that driver.Error.Call has for it.
-type Kind string
-
-// The kinds of calls.
-const (
-	Available   Kind = "Available"
-	Processes   Kind = "Processes"
-	Alloc       Kind = "Alloc"
-	Free        Kind = "Free"
-	NewStream   Kind = "NewStream"
-	Copy        Kind = "Stream.Copy"
-	CopyIn      Kind = "Stream.CopyIn"
-	CopyOut     Kind = "Stream.CopyOut"
-	Fill        Kind = "Stream.Fill"
-	Mark        Kind = "Stream.Mark"
-	Reached     Kind = "Stream.Reached"
-	WaitFor     Kind = "Stream.WaitFor"
-	Sync        Kind = "Stream.Sync"
-	CloseStream Kind = "Stream.Close"
-	Reserve     Kind = "VirtualMemory.Reserve"
-	Release     Kind = "VirtualMemory.Release"
-	Create      Kind = "VirtualMemory.Create"
-	Drop        Kind = "VirtualMemory.Drop"
-	Map         Kind = "VirtualMemory.Map"
-	Unmap       Kind = "VirtualMemory.Unmap"
-	Launch      Kind = "Kernels.Launch"
-	Load        Kind = "Kernels.Load"
-	Function    Kind = "Module.Function"
-	CloseModule Kind = "Module.Close"
-
-	AllocHost    Kind = "Pinned.AllocHost"
-	FreeHost     Kind = "Pinned.FreeHost"
-	Register     Kind = "Pinned.Register"
-	Unregister   Kind = "Pinned.Unregister"
-	CopyInAsync  Kind = "Pinned.CopyInAsync"
-	CopyOutAsync Kind = "Pinned.CopyOutAsync"
-
-	Stamp   Kind = "Timing.Stamp"
-	Elapsed Kind = "Timing.Elapsed"
-	Discard Kind = "Timing.Discard"
-
-	Begin       Kind = "Graphs.Begin"
-	End         Kind = "Graphs.End"
-	Capturing   Kind = "Graphs.Capturing"
-	Ordered     Kind = "Graphs.Ordered"
-	LaunchGraph Kind = "Graph.Launch"
-	CloseGraph  Kind = "Graph.Close"
-
-	CanAccess Kind = "Peers.CanAccess"
-	Enable    Kind = "Peers.Enable"
-	Disable   Kind = "Peers.Disable"
-	CopyPeer  Kind = "Peers.CopyPeer"
-	Share     Kind = "Peers.Share"
-
-	Export       Kind = "Sharing.Export"
-	Import       Kind = "Sharing.Import"
-	Forget       Kind = "Sharing.Forget"
-	CreateShared Kind = "Sharing.CreateShared"
-	ExportPage   Kind = "Sharing.ExportPage"
-	ImportPage   Kind = "Sharing.ImportPage"
-	NewEvent     Kind = "Sharing.NewEvent"
-	OpenEvent    Kind = "Sharing.OpenEvent"
-
-	EventHandle  Kind = "SharedEvent.Handle"
-	RecordEvent  Kind = "SharedEvent.Record"
-	WaitEvent    Kind = "SharedEvent.Wait"
-	EventReached Kind = "SharedEvent.Reached"
-	CloseEvent   Kind = "SharedEvent.Close"
-)
-
-var kinds = []Kind{
-	Available, Processes, Alloc, Free, NewStream, Copy, CopyIn, CopyOut, Fill, Mark, Reached, WaitFor, Sync, CloseStream,
-	Reserve, Release, Create, Drop, Map, Unmap, Launch, Load, Function, CloseModule,
-	AllocHost, FreeHost, Register, Unregister, CopyInAsync, CopyOutAsync, Stamp, Elapsed, Discard,
-	Begin, End, Capturing, Ordered, LaunchGraph, CloseGraph, CanAccess, Enable, Disable, CopyPeer, Share,
-	Export, Import, Forget, CreateShared, ExportPage, ImportPage,
-	NewEvent, OpenEvent, EventHandle, RecordEvent, WaitEvent, EventReached, CloseEvent,
-}
 
 // needsMemory are the kinds whose error is driver.ErrNoMemory if a rule has no code.
-var needsMemory = []Kind{
-	Alloc, NewStream, Reserve, Create, Map, Load, AllocHost, Register, Stamp, End, Import, CreateShared, ImportPage,
-	NewEvent, OpenEvent,
+var needsMemory = []intercept.Kind{
+	intercept.Alloc, intercept.NewStream, intercept.Reserve, intercept.Create, intercept.Map, intercept.Load, intercept.AllocHost, intercept.Register, intercept.Stamp, intercept.End, intercept.Import, intercept.CreateShared, intercept.ImportPage,
+	intercept.NewEvent, intercept.OpenEvent,
 }
-
-// Kinds returns all kinds of calls.
-func Kinds() []Kind { return slices.Clone(kinds) }
 
 // A Rule says which calls fail. The zero Rule is every call; each field that is set narrows it.
 type Rule struct {
-	Kind    Kind    // calls of this kind only; "": of all kinds
-	Nth     int64   // only the nth of them since the rules were set, from 1; 0: all
-	Onwards bool    // with Nth: that one and all after it
-	Rate    float64 // each of them with this probability, from a generator of the rule's own; 0: always
-	Seed    uint64  // of that generator
+	Kind    intercept.Kind // calls of this kind only; "": of all kinds
+	Nth     int64          // only the nth of them since the rules were set, from 1; 0: all
+	Onwards bool           // with Nth: that one and all after it
+	Rate    float64        // each of them with this probability, from a generator of the rule's own; 0: always
+	Seed    uint64         // of that generator
 
 	// Code is what the error matches. nil is driver.ErrNoMemory for what needs memory (Alloc, NewStream, Reserve,
 	// Create, Map, Load, AllocHost, Register, Stamp, End, Import, CreateShared, ImportPage, NewEvent, OpenEvent) and
@@ -121,7 +40,7 @@ type rule struct {
 }
 
 // strikes counts a call and says whether it fails.
-func (r *rule) strikes(k Kind) bool {
+func (r *rule) matches(k intercept.Kind) bool {
 	if r.Kind != "" && r.Kind != k {
 		return false
 	}
@@ -132,7 +51,7 @@ func (r *rule) strikes(k Kind) bool {
 	return r.Rate == 0 || r.rng.Float64() < r.Rate
 }
 
-func (r *rule) code(k Kind) error {
+func (r *rule) code(k intercept.Kind) error {
 	if r.Code != nil {
 		return r.Code
 	}
@@ -185,8 +104,8 @@ func (r *Rule) set(field string) error {
 	switch key {
 	case "all":
 	case "kind":
-		if r.Kind = Kind(value); !slices.Contains(kinds, r.Kind) {
-			err = fmt.Errorf("the kinds are %v", kinds)
+		if r.Kind = intercept.Kind(value); !slices.Contains(intercept.Kinds(), r.Kind) {
+			err = fmt.Errorf("the kinds are %v", intercept.Kinds())
 		}
 	case "nth":
 		if r.Nth, err = strconv.ParseInt(value, 10, 64); err != nil || r.Nth < 1 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 )
 
 // failures makes n calls, alternately of Available and Alloc, and returns the numbers of those that failed.
@@ -97,7 +98,7 @@ func TestCodes(t *testing.T) {
 	} {
 		rules, err := fault.ParseRules("kind=Graphs.Begin,code=" + name)
 		check(t, err)
-		if len(rules) != 1 || rules[0].Kind != fault.Begin || rules[0].Code != code {
+		if len(rules) != 1 || rules[0].Kind != intercept.Begin || rules[0].Code != code {
 			t.Errorf("%s: %+v, want a rule for Graphs.Begin with %v", name, rules, code)
 		}
 	}

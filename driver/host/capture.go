@@ -10,8 +10,8 @@ import (
 
 // A capture is a list of the work that was asked of its streams, in the order of the calls.
 //
-// Every piece takes a tick of its stream, as queued work does, and so do Begin and waits for marks of the capture: ticks
-// from stream.entered on are the capture's, those before are queued work's. They count as done when the capture
+// Every piece takes a tick of its stream, as queued work does, and so do Begin and waits for marks of the capture:
+// ticks from stream.entered on are the capture's, those before are queued work's. They count as done when the capture
 // has ended and the work queued before it is done: a stream that has such work queues, on leaving, one piece that does
 // nothing and counts for all of them. So a mark is a tick here too, and is not reached while the capture lasts.
 //
@@ -49,7 +49,7 @@ func (s *stream) capturing() bool {
 	over := s.capture.over
 	s.capture.mu.Unlock()
 	if over {
-		s.leave()
+		s.leaveCapture()
 	}
 	return !over
 }
@@ -64,8 +64,8 @@ func (s *stream) captureOf(tick uint64) (*capture, *order.Branch) {
 	return nil, nil
 }
 
-// enter makes s part of c. s.mu is held.
-func (s *stream) enter(c *capture) {
+// joinCapture makes s part of c. s.mu is held.
+func (s *stream) joinCapture(c *capture) {
 	s.capture, s.entered = c, s.queued+1
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,14 +73,14 @@ func (s *stream) enter(c *capture) {
 	c.members = append(c.members, member{s, s.branch})
 }
 
-// record takes a tick of s for what a step adds to its capture. It returns false if that has ended meanwhile: then s is an
-// ordinary stream again. s.mu is held.
+// record takes a tick of s for what a step adds to its capture. It returns false if that has ended meanwhile: then s is
+// an ordinary stream again. s.mu is held.
 func (s *stream) record(step func(*capture)) bool {
 	c := s.capture
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		s.leave()
+		s.leaveCapture()
 		return false
 	}
 	s.queued++
@@ -97,8 +97,8 @@ func (s *stream) recordTask(t task) bool {
 	})
 }
 
-// leave makes s an ordinary stream again, whose captured ticks are done once all before them are. s.mu is held.
-func (s *stream) leave() {
+// leaveCapture makes s an ordinary stream again, whose captured ticks are done once all before them are. s.mu is held.
+func (s *stream) leaveCapture() {
 	ticks := s.queued - s.entered + 1
 	s.capture, s.branch = nil, nil
 	if s.done.Load() == s.entered-1 {
@@ -132,7 +132,7 @@ func (s *stream) join(c *capture, from *order.Branch, o *stream, tick uint64) er
 		return defaultError(call)
 	}
 	if s.capture == nil {
-		s.enter(c)
+		s.joinCapture(c)
 	}
 	if !s.record(func(*capture) { s.branch.Wait(from, tick) }) {
 		s.put(call, func() error { o.wait(tick); return nil })

@@ -76,15 +76,16 @@ func (d *device) Available() (free, total int64, err error) {
 	return d.info.TotalMemory - d.used, d.info.TotalMemory, nil
 }
 
-// Processes is not told: a budget is this device's own, and which other programs hold the machine's memory is not asked.
+// Processes is not told: a budget is this device's own, and which other programs hold the machine's memory is not
+// asked.
 func (d *device) Processes() ([]driver.ProcessMemory, error) {
 	return nil, &driver.Error{
 		Call: "Processes", Code: driver.ErrUnsupported, Detail: "the host's memory is not told by process",
 	}
 }
 
-// take counts size bytes as handed out. d.mu is held.
-func (d *device) take(call string, size int64) error {
+// reserve counts size bytes as allocated. d.mu is held.
+func (d *device) reserve(call string, size int64) error {
 	if free := d.info.TotalMemory - d.used; size > free {
 		return &driver.Error{
 			Call: call, Code: driver.ErrNoMemory,
@@ -107,7 +108,7 @@ func (d *device) Alloc(size int64) (driver.Pointer, error) {
 		return 0, closedError("Alloc")
 	}
 	size = wholePages(size)
-	if err := d.take("Alloc", size); err != nil {
+	if err := d.reserve("Alloc", size); err != nil {
 		return 0, err
 	}
 	p, err := d.place.mapMemory(size)
@@ -123,10 +124,10 @@ func (d *device) Alloc(size int64) (driver.Pointer, error) {
 }
 
 // Free waits for the work queued on all streams before it gives the block back.
-func (d *device) Free(p driver.Pointer) error { return d.giveBack("Free", "Alloc", p, false) }
+func (d *device) Free(p driver.Pointer) error { return d.free("Free", "Alloc", p, false) }
 
-// giveBack ends a block, which must be imported or not, after the work queued on all streams.
-func (d *device) giveBack(call, from string, p driver.Pointer, imported bool) error {
+// free waits for the work queued on all streams and frees a block, which must be imported or not.
+func (d *device) free(call, from string, p driver.Pointer, imported bool) error {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -259,7 +260,7 @@ func (d *device) lookUp(call string, p driver.Pointer, n int64) error {
 	own := d.inBlock(p, n) || d.inPages(p, n, nil)
 	closed, peers := d.closed, d.peers
 	d.mu.RUnlock()
-	if own || slices.ContainsFunc(peers, func(o peer) bool { return o.lends(d, p, n) }) {
+	if own || slices.ContainsFunc(peers, func(o peer) bool { return o.allows(d, p, n) }) {
 		return nil
 	}
 	if closed { // only now: kernels still run while Close waits

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sharedEvent is a sealed file that processes share, with two counters in it. Every record, in whatever process, takes
-// the next number and locks the byte of that number (most lie far behind the end of the file, which locks do not mind)
-// until the recording stream has got there. The newest number is published once its byte is locked, so:
+// A sharedEvent is a sealed file that processes share, with two counters in it. Every record, in whatever process,
+// takes the next number and locks the byte of that number (most lie far behind the end of the file, which locks do not
+// mind) until the recording stream has got there. The newest number is published once its byte is locked, so:
 //
 //   - What was last recorded is reached if nobody holds its byte. Asking that waits for nothing.
 //   - To wait for it is to wait for a moment's shared lock of its byte, in the stream's own goroutine. The kernel wakes it
@@ -92,7 +92,7 @@ func (s sharing) adoptEvent(call string, f *memfd, handle []byte) (driver.Shared
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if s.d.closed {
-		_ = e.leave()
+		_ = e.release()
 		return nil, closedError(call)
 	}
 	if s.d.events == nil {
@@ -102,8 +102,8 @@ func (s sharing) adoptEvent(call string, f *memfd, handle []byte) (driver.Shared
 	return e, nil
 }
 
-// enter locks the event, or fails if it is closed.
-func (e *sharedEvent) enter(call string) error {
+// lockOpen locks the event, or fails if it is closed.
+func (e *sharedEvent) lockOpen(call string) error {
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
@@ -113,7 +113,7 @@ func (e *sharedEvent) enter(call string) error {
 }
 
 func (e *sharedEvent) Handle() ([]byte, error) {
-	if err := e.enter("SharedEvent.Handle"); err != nil {
+	if err := e.lockOpen("SharedEvent.Handle"); err != nil {
 		return nil, err
 	}
 	defer e.mu.Unlock()
@@ -124,7 +124,7 @@ func (e *sharedEvent) Handle() ([]byte, error) {
 func (e *sharedEvent) Record(s driver.Stream) error {
 	const call = "SharedEvent.Record"
 	own := e.d.stream(call, s)
-	if err := e.enter(call); err != nil {
+	if err := e.lockOpen(call); err != nil {
 		return err
 	}
 	defer e.mu.Unlock()
@@ -150,14 +150,14 @@ func (e *sharedEvent) pass(n uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.pending, n)
-	return cmp.Or(e.lock("SharedEvent.Record", unix.F_OFD_SETLK, unix.F_UNLCK, n), e.leave())
+	return cmp.Or(e.lock("SharedEvent.Record", unix.F_OFD_SETLK, unix.F_UNLCK, n), e.release())
 }
 
 // Wait takes a tick of s.
 func (e *sharedEvent) Wait(s driver.Stream) error {
 	const call = "SharedEvent.Wait"
 	own := e.d.stream(call, s)
-	if err := e.enter(call); err != nil {
+	if err := e.lockOpen(call); err != nil {
 		return err
 	}
 	defer e.mu.Unlock()
@@ -184,12 +184,12 @@ func (e *sharedEvent) await(n uint64) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return cmp.Or(err, e.leave())
+	return cmp.Or(err, e.release())
 }
 
 func (e *sharedEvent) Reached() (bool, error) {
 	const call = "SharedEvent.Reached"
-	if err := e.enter(call); err != nil {
+	if err := e.lockOpen(call); err != nil {
 		return false, err
 	}
 	defer e.mu.Unlock()
@@ -227,8 +227,8 @@ func recordError(call string, n uint64, err error) error {
 	}
 }
 
-// leave ends one use of the file. e.mu is held, unless nobody else knows the event.
-func (e *sharedEvent) leave() error {
+// release ends one use of the file. e.mu is held, unless the event is not shared yet.
+func (e *sharedEvent) release() error {
 	if e.users--; e.users > 0 {
 		return nil
 	}
@@ -245,7 +245,7 @@ func (e *sharedEvent) Close() error {
 		return nil
 	}
 	e.closed = true
-	if err := e.leave(); err != nil {
+	if err := e.release(); err != nil {
 		return systemError("SharedEvent.Close", "an event", err)
 	}
 	return nil

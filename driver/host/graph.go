@@ -25,7 +25,7 @@ func (g graphs) Begin(s driver.Stream) error {
 	case own.capturing():
 		return own.capturingError(call)
 	}
-	own.enter(&capture{origin: own})
+	own.joinCapture(&capture{origin: own})
 	own.record(func(*capture) {})
 	return nil
 }
@@ -44,7 +44,7 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
 	const call = "Graphs.Ordered"
 	o, own := g.d.stream(call, other), g.d.stream(call, s)
-	o.own(call, m)
+	o.checkMark(call, m)
 	c, from := o.captureOf(m.Tick)
 	own.mu.Lock()
 	defer own.mu.Unlock()
@@ -89,7 +89,7 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 		}
 		m.mu.Lock()
 		if m.capture == c {
-			m.leave()
+			m.leaveCapture()
 		}
 		m.mu.Unlock()
 	}
@@ -120,7 +120,7 @@ func (g *graph) Launch(s driver.Stream) error {
 	const call = "Graph.Launch"
 	own := g.d.stream(call, s)
 	for _, t := range g.tasks {
-		if err := look(call, t.uses...); err != nil {
+		if err := checkAccess(call, t.uses...); err != nil {
 			return fmt.Errorf("captured %s: %w", t.call, err)
 		}
 	}

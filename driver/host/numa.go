@@ -22,7 +22,8 @@ type Node struct {
 }
 
 // Nodes tells the nodes of the machine, by number, with their processors and memory. The error matches
-// driver.ErrUnsupported where the system tells of none: on other systems than Linux, and of a kernel or a sandbox without.
+// driver.ErrUnsupported where the system tells of none: on other systems than Linux, and of a kernel or a sandbox
+// without.
 func Nodes() ([]Node, error) {
 	found, err := numa.Nodes(sys())
 	if err != nil {
@@ -35,9 +36,9 @@ func Nodes() ([]Node, error) {
 	return nodes, nil
 }
 
-// NodeNear returns the node that a device on the PCI bus is near to, by driver.Info.PCI: for a GPU, the one whose memory it
-// copies from fastest. The error matches driver.ErrUnsupported if the system does not know, as where there is one node,
-// and driver.ErrInvalid if pci is no address.
+// NodeNear returns the node that a device on the PCI bus is near to, by driver.Info.PCI: for a GPU, the one whose
+// memory it copies from fastest. The error matches driver.ErrUnsupported if the system does not know, as where there is
+// one node, and driver.ErrInvalid if pci is no address.
 func NodeNear(pci string) (int, error) { return nodeNear(sys(), pci) }
 
 func nodeNear(sys fs.FS, pci string) (int, error) {
@@ -62,8 +63,8 @@ type placement struct {
 	bind   func(pages []byte, node int, strict bool) error // nil: any
 }
 
-// place finds out whether memory can be placed as the options want it, by placing a page with bind, and gives the total a
-// default: the node's memory.
+// place finds out whether memory can be placed as the options want it, by placing a page with bind, and gives the total
+// a default: the node's memory.
 func (o *Options) place(sys fs.FS, bind func(pages []byte, node int, strict bool) error) (placement, error) {
 	fail := func(code error, format string, args ...any) (placement, error) {
 		return placement{}, &driver.Error{Call: "Open", Code: code, Detail: fmt.Sprintf(format, args...)}
@@ -120,14 +121,14 @@ func (pl placement) mapMemory(size int64) (driver.Pointer, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := pl.settle(view(p, size)); err != nil {
+	if err := pl.movePages(view(p, size)); err != nil {
 		return 0, errors.Join(err, unmapMemory(p, size))
 	}
 	return p, nil
 }
 
-// settle places pages that nothing has touched. A preference that cannot be had is none.
-func (pl placement) settle(pages []byte) error {
+// movePages places untouched pages on their node. A preference that the system refuses is ignored.
+func (pl placement) movePages(pages []byte) error {
 	if pl.bind == nil {
 		return nil
 	}

@@ -17,8 +17,8 @@ func totalMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil
 }
 
-// preferLargePages asks for pages of 2 MiB, which the system may refuse: touching fresh memory for the first time is then
-// several times faster.
+// preferLargePages asks for pages of 2 MiB, which the system may refuse: touching fresh memory for the first time is
+// then several times faster.
 func preferLargePages(p driver.Pointer, size int64) {
 	_ = unix.Madvise(view(p, size), unix.MADV_HUGEPAGE)
 }
@@ -81,8 +81,8 @@ func (f *memfd) create(size int64) (int64, error) {
 	return offset, nil
 }
 
-// placeAhead is how much of the file is placed at a time: the kernel keeps a record of each time for as long as the file
-// lives, and addresses cost nothing, but where a process may have few (ulimit -v).
+// placeAhead is how much of the file is placed at a time: the kernel keeps a record of each time for as long as the
+// file lives, and addresses cost nothing, but where a process may have few (ulimit -v).
 const placeAhead = 64 << 30
 
 // placeTo has the file placed up to an end, and ahead of it if that can be.
@@ -107,7 +107,7 @@ func (f *memfd) placeNext(size int64) error {
 		return err
 	}
 	p := driver.Pointer(uintptr(raw))
-	if err := errors.Join(f.place.settle(view(p, size)), unmapMemory(p, size)); err != nil {
+	if err := errors.Join(f.place.movePages(view(p, size)), unmapMemory(p, size)); err != nil {
 		return err
 	}
 	f.placed += size
@@ -118,13 +118,13 @@ func (f *memfd) discard(offset, size int64) error {
 	return unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, size)
 }
 
-func (f *memfd) show(p driver.Pointer, offset, size int64) error {
+func (f *memfd) mapAt(p driver.Pointer, offset, size int64) error {
 	_, err := unix.MmapPtr(f.fd, offset, address(p), uintptr(size),
 		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
 	return err
 }
 
-func (f *memfd) hide(p driver.Pointer, size int64) error {
+func (f *memfd) unmapAt(p driver.Pointer, size int64) error {
 	_, err := unix.MmapPtr(-1, 0, address(p), uintptr(size), unix.PROT_NONE, nothing|unix.MAP_FIXED)
 	return err
 }

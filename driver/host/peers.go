@@ -23,8 +23,8 @@ type peer struct {
 	enabled bool
 }
 
-// lends says whether work of device to may use the n > 0 bytes at p.
-func (o peer) lends(to *device, p driver.Pointer, n int64) bool {
+// allows reports whether work of device to may use the n > 0 bytes at p.
+func (o peer) allows(to *device, p driver.Pointer, n int64) bool {
 	o.d.mu.RLock()
 	defer o.d.mu.RUnlock()
 	return o.enabled && o.d.inBlock(p, n) || o.d.inPages(p, n, to)
@@ -49,8 +49,8 @@ func (d *device) open(call string) error {
 	return nil
 }
 
-// meet makes o one of d's peers, if it is not one already, and changes what is known of it. It fails if d is closed.
-func (d *device) meet(call string, o *device, change func(*peer)) error {
+// changePeer changes d's record of its peer o, and makes one if there is none. It fails if d is closed.
+func (d *device) changePeer(call string, o *device, change func(*peer)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -82,7 +82,7 @@ func (p peers) Enable(other driver.Device) error {
 	if err := o.open(call); err != nil || o == p.d {
 		return err
 	}
-	return p.d.meet(call, o, func(p *peer) { p.enabled = true })
+	return p.d.changePeer(call, o, func(p *peer) { p.enabled = true })
 }
 
 func (p peers) Disable(other driver.Device) error {
@@ -94,7 +94,7 @@ func (p peers) Disable(other driver.Device) error {
 	for _, s := range streams {
 		s.drain()
 	}
-	return p.d.meet(call, o, func(p *peer) { p.enabled = false })
+	return p.d.changePeer(call, o, func(p *peer) { p.enabled = false })
 }
 
 // CopyPeer needs nothing enabled.
@@ -123,7 +123,7 @@ func (p peers) Share(at driver.Pointer, size int64, others ...driver.Device) err
 		return err
 	}
 	for _, o := range with {
-		if err := o.meet(call, p.d, func(*peer) {}); err != nil {
+		if err := o.changePeer(call, p.d, func(*peer) {}); err != nil {
 			return err
 		}
 	}

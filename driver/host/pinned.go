@@ -60,8 +60,8 @@ func (ps *pins) add(call string, p driver.Pointer, size int64, allocated bool) e
 	return nil
 }
 
-// leave marks the range that b is as going, and reports whether it is one.
-func (ps *pins) leave(b []byte, allocated bool) bool {
+// markRemoved marks the range b as being removed, and reports whether there is such a range.
+func (ps *pins) markRemoved(b []byte, allocated bool) bool {
 	if len(b) == 0 {
 		return false
 	}
@@ -110,7 +110,7 @@ func (p pinned) AllocHost(size int64) ([]byte, error) {
 
 func (p pinned) FreeHost(b []byte) error {
 	const call = "Pinned.FreeHost"
-	if err := p.giveUp(call, b, true); err != nil {
+	if err := p.awaitRemoval(call, b, true); err != nil {
 		return err
 	}
 	if !p.d.pins.remove(pointer(b)) {
@@ -138,7 +138,7 @@ func (p pinned) Register(b []byte) error {
 // Unregister waits for all work queued on the device. It unlocks whole pages of the system, also those whose other part
 // is registered too.
 func (p pinned) Unregister(b []byte) error {
-	if err := p.giveUp("Pinned.Unregister", b, false); err != nil {
+	if err := p.awaitRemoval("Pinned.Unregister", b, false); err != nil {
 		return err
 	}
 	if p.d.pins.remove(pointer(b)) {
@@ -147,13 +147,13 @@ func (p pinned) Unregister(b []byte) error {
 	return nil
 }
 
-// giveUp marks the range that b is as going, and waits for queued work. If the device is closed it only waits: while Close
-// does, work may still use b, and whoever is told of it takes b elsewhere.
-func (p pinned) giveUp(call string, b []byte, allocated bool) error {
+// awaitRemoval marks the range b as being removed, and waits for queued work. If the device is closed it only waits:
+// while Close does, work may still use b, and whoever is told of it takes b elsewhere.
+func (p pinned) awaitRemoval(call string, b []byte, allocated bool) error {
 	p.d.mu.RLock()
 	closed, streams := p.d.closed, slices.Clone(p.d.streams)
 	p.d.mu.RUnlock()
-	if !closed && !p.d.pins.leave(b, allocated) {
+	if !closed && !p.d.pins.markRemoved(b, allocated) {
 		how := "Register"
 		if allocated {
 			how = "AllocHost"

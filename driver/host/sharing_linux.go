@@ -85,7 +85,7 @@ func moveOut(p driver.Pointer, size int64, place placement) (*export, error) {
 		err = f.write(view(p, size))
 	}
 	if err == nil {
-		err = f.show(p, 0, size)
+		err = f.mapAt(p, 0, size)
 	}
 	if err != nil {
 		_ = f.close()
@@ -139,7 +139,7 @@ func (s sharing) Import(handle []byte) (driver.Pointer, int64, error) {
 }
 
 func (s sharing) Forget(p driver.Pointer) error {
-	return s.d.giveBack("Sharing.Forget", "Import", p, true)
+	return s.d.free("Sharing.Forget", "Import", p, true)
 }
 
 // CreateShared makes a page that holds a descriptor of its own until it is dropped and mapped nowhere.
@@ -153,7 +153,7 @@ func (s sharing) CreateShared(size int64) (driver.Page, error) {
 		return driver.Page{}, err
 	}
 	defer s.d.mu.Unlock()
-	if err := s.d.take(call, size); err != nil {
+	if err := s.d.reserve(call, size); err != nil {
 		return driver.Page{}, err
 	}
 	f, err := newSealed(pageName, size, s.d.place)

@@ -208,12 +208,12 @@ func (s *stream) Mark() (driver.Mark, error) {
 }
 
 func (s *stream) Reached(m driver.Mark) (bool, error) {
-	s.own("Stream.Reached", m)
+	s.checkMark("Stream.Reached", m)
 	return s.done.Load() >= m.Tick, nil
 }
 
-// own panics unless m is a mark of s.
-func (s *stream) own(call string, m driver.Mark) {
+// checkMark panics unless m is a mark of s.
+func (s *stream) checkMark(call string, m driver.Mark) {
 	if m.Stream != s.id {
 		panic(fmt.Sprintf("driver/host: %s: a mark of stream %d, not of stream %d", call, m.Stream, s.id))
 	}
@@ -227,7 +227,7 @@ func (s *stream) own(call string, m driver.Mark) {
 func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	const call = "Stream.WaitFor"
 	o := s.d.stream(call, other)
-	o.own(call, m)
+	o.checkMark(call, m)
 	wait := o != s && o.done.Load() < m.Tick
 	if wait {
 		if c, from := o.captureOf(m.Tick); c != nil {
@@ -301,7 +301,7 @@ func (s *stream) shut() {
 	defer s.mu.Unlock()
 	if s.capturing() {
 		s.capture.stop()
-		s.leave()
+		s.leaveCapture()
 	}
 	s.closing = true
 	s.filled.Signal()

@@ -20,9 +20,9 @@ type physical interface {
 	create(size int64) (offset int64, err error)
 	discard(offset, size int64) error
 
-	// show puts memory at an address that is reserved; hide makes addresses reserved again.
-	show(p driver.Pointer, offset, size int64) error
-	hide(p driver.Pointer, size int64) error
+	// mapAt maps memory at a reserved address; unmapAt makes addresses reserved again.
+	mapAt(p driver.Pointer, offset, size int64) error
+	unmapAt(p driver.Pointer, size int64) error
 
 	close() error
 }
@@ -123,7 +123,7 @@ func (v virtualMemory) Create(size int64) (driver.Page, error) {
 		return driver.Page{}, err
 	}
 	defer v.d.mu.Unlock()
-	if err := v.d.take(call, size); err != nil {
+	if err := v.d.reserve(call, size); err != nil {
 		return driver.Page{}, err
 	}
 	offset, err := v.d.physical.create(size)
@@ -221,9 +221,9 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 	}
 	at := p
 	for _, pg := range found {
-		if err := pg.memory.show(at, pg.offset, pg.Size); err != nil {
+		if err := pg.memory.mapAt(at, pg.offset, pg.Size); err != nil {
 			if at > p {
-				err = errors.Join(err, v.d.physical.hide(p, int64(at-p)))
+				err = errors.Join(err, v.d.physical.unmapAt(p, int64(at-p)))
 			}
 			return systemError(call, fmt.Sprintf("page %d at %#x", pg.ID, at), err)
 		}
@@ -250,7 +250,7 @@ func (v virtualMemory) Unmap(p driver.Pointer, size int64) error {
 	if err != nil {
 		return err
 	}
-	if err := v.d.physical.hide(p, size); err != nil {
+	if err := v.d.physical.unmapAt(p, size); err != nil {
 		return systemError(call, fmt.Sprintf("%#x+%d", p, size), err)
 	}
 	var errs []error

@@ -27,7 +27,7 @@ func (r *refusing) create(int64) (int64, error)         { return 0, nil }
 func (r *refusing) discard(int64, int64) error          { return nil }
 func (r *refusing) close() error                        { return nil }
 
-func (r *refusing) show(p driver.Pointer, _, size int64) error {
+func (r *refusing) mapAt(p driver.Pointer, _, size int64) error {
 	if r.nth--; r.nth == 0 {
 		return errors.New("too many mappings")
 	}
@@ -35,7 +35,7 @@ func (r *refusing) show(p driver.Pointer, _, size int64) error {
 	return nil
 }
 
-func (r *refusing) hide(p driver.Pointer, size int64) error {
+func (r *refusing) unmapAt(p driver.Pointer, size int64) error {
 	for at, n := range r.shown {
 		if at >= p && at+driver.Pointer(n) <= p+driver.Pointer(size) {
 			delete(r.shown, at)

@@ -15,8 +15,8 @@ type span struct {
 	host bool
 }
 
-// look fails unless the work may touch all the spans now.
-func look(call string, spans ...span) error {
+// checkAccess fails unless the work may touch all the spans now.
+func checkAccess(call string, spans ...span) error {
 	for _, u := range spans {
 		var err error
 		if u.host {
@@ -33,7 +33,7 @@ func look(call string, spans ...span) error {
 
 // copySpan queues a copy between spans of one size. It fails if they overlap.
 func (s *stream) copySpan(call string, dst, src span) error {
-	if err := look(call, dst, src); err != nil {
+	if err := checkAccess(call, dst, src); err != nil {
 		return err
 	}
 	n := src.size
@@ -97,7 +97,7 @@ func (s *stream) await(call string, do func()) error {
 func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	const call = "Stream.Fill"
 	use := span{d: s.d, at: p, size: n}
-	if err := look(call, use); err != nil {
+	if err := checkAccess(call, use); err != nil {
 		return err
 	}
 	_, err := s.add(call, func() error { fill(view(p, n), pattern); return nil }, use)

@@ -66,8 +66,8 @@ func (c Call) String() string {
 	return "unknown"
 }
 
-// A Tally is how often a method was called, failures too, and the modelled time that it took in all. Stalls is how many of
-// the calls kept the host waiting for work that was not complete; marks and waits for other streams are no work.
+// A Tally is how often a method was called, failures too, and the modelled time that it took in all. Stalls is how many
+// of the calls kept the host waiting for work that was not complete; marks and waits for other streams are no work.
 type Tally struct {
 	Count  int64
 	Time   time.Duration
@@ -120,9 +120,9 @@ func (d *Device) begin(c Call, cost time.Duration, args ...uint64) error {
 	d.seq++
 	d.calls[c].Count++
 	d.charge(c, cost)
-	d.note(uint64(c))
+	d.addToHash(uint64(c))
 	for _, a := range args {
-		d.note(a)
+		d.addToHash(a)
 	}
 	if d.opts.Completion == AtRandom && len(d.runnable) > 0 {
 		d.stepAtRandom()
@@ -146,12 +146,12 @@ func (d *Device) waited(c Call, worked bool) {
 // cost returns what a call of size bytes costs.
 func (d *Device) cost(c Call, size int64) time.Duration { return d.model.Calls[c].At(size) }
 
-// note adds a word to the hash.
-func (d *Device) note(word uint64) { d.hash = mix(d.hash ^ word) }
+// addToHash adds a word to the hash.
+func (d *Device) addToHash(word uint64) { d.hash = mix(d.hash ^ word) }
 
 // fail returns an error of a call and notes that it failed.
 func (d *Device) fail(c Call, code error, detail string) error {
-	d.note(^uint64(0))
+	d.addToHash(^uint64(0))
 	return &driver.Error{Call: c.String(), Code: code, Detail: detail}
 }
 

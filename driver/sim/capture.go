@@ -10,7 +10,8 @@ import (
 
 // A capture is what one Begin started: the work that some streams record. Each has a branch of it, and waits with marks
 // that were taken in the capture are what orders work on different branches. So a capture is a history of its own, with
-// a clock for each branch as in clock.go, whose ticks count pieces of work: captured work takes no ticks of the streams.
+// a clock for each branch as in clock.go, whose ticks count pieces of work: captured work takes no ticks of the
+// streams.
 //
 // Marks do take one of their stream's, so that each has a value of its own. Nothing waits for it once the capture has
 // ended, but for ordinary work that was queued before.
@@ -50,7 +51,7 @@ type graphs struct{ d *Device }
 func (d *Device) Graphs() driver.Graphs { return graphs{d} }
 
 func (g graphs) Begin(s driver.Stream) error {
-	d, own := g.d, g.d.own(CallBeginCapture, s)
+	d, own := g.d, g.d.ownStream(CallBeginCapture, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := own.beginNow(CallBeginCapture, 0); err != nil {
@@ -133,8 +134,8 @@ func (d *Device) waitInCapture(s *Stream, c *capture, m driver.Mark) error {
 	return nil
 }
 
-// waitOutOfCapture is WaitFor on a stream that captures, with a mark that was not taken in its capture: there is nothing
-// to do if the mark is of the stream itself, or if the host knows that it is reached.
+// waitOutOfCapture is WaitFor on a stream that captures, with a mark that was not taken in its capture: there is
+// nothing to do if the mark is of the stream itself, or if the host knows that it is reached.
 func (d *Device) waitOutOfCapture(tl *timeline, m driver.Mark) error {
 	known := d.host.at(m.Stream)
 	if d.opts.Unchecked {
@@ -148,7 +149,7 @@ func (d *Device) waitOutOfCapture(tl *timeline, m driver.Mark) error {
 }
 
 func (g graphs) End(s driver.Stream) (driver.Graph, error) {
-	d, own := g.d, g.d.own(CallEndCapture, s)
+	d, own := g.d, g.d.ownStream(CallEndCapture, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := own.begin(CallEndCapture, 0); err != nil {
@@ -172,7 +173,7 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 			"last, for what was drawn in: stream %s", own.timeline.id, strings.Join(loose, ", ")))
 	}
 	d.lastGraph++
-	d.note(uint64(len(c.nodes)))
+	d.addToHash(uint64(len(c.nodes)))
 	made := &graph{d: d, id: d.lastGraph, nodes: c.nodes, forks: len(c.branches) > 1}
 	d.graphs[made.id] = made
 	return made, nil
@@ -180,7 +181,7 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 
 func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	const call = "Graphs.Capturing"
-	d, own := g.d, g.d.own(call, s)
+	d, own := g.d, g.d.ownStream(call, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || own.closed {
@@ -189,11 +190,11 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	return own.timeline.branch != nil, nil
 }
 
-// Ordered is no call of the device. If the answer is yes, the host knows of what was queued on other before it was drawn
-// into the capture that it is done.
+// Ordered is no call of the device. If the answer is yes, the host knows of what was queued on other before it was
+// drawn into the capture that it is done.
 func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
 	const call = "Graphs.Ordered"
-	d, from, own := g.d, g.d.own(call, other).timeline, g.d.own(call, s)
+	d, from, own := g.d, g.d.ownStream(call, other).timeline, g.d.ownStream(call, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	from.valid(call, m)
@@ -208,7 +209,7 @@ func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bo
 	if !ok || !b.follows(covered) {
 		return false, nil
 	}
-	d.learn(from, from.branch.before)
+	d.markSeen(from, from.branch.before)
 	return true, nil
 }
 

@@ -110,8 +110,8 @@ func (d *Device) waitFor(tl, other *timeline, tick uint64) {
 	}
 }
 
-// learn tells the host that a stream's work up to a tick is done.
-func (d *Device) learn(tl *timeline, tick uint64) {
+// markSeen records that the host knows a stream's work up to a tick to be done.
+func (d *Device) markSeen(tl *timeline, tick uint64) {
 	if d.opts.Unchecked || tick <= d.host.at(tl.id) {
 		return
 	}
@@ -119,8 +119,8 @@ func (d *Device) learn(tl *timeline, tick uint64) {
 	d.hostTurn++
 }
 
-// learnAll tells the host that all queued work is done.
-func (d *Device) learnAll() {
+// markAllSeen records that the host knows all queued work to be done.
+func (d *Device) markAllSeen() {
 	if d.opts.Unchecked {
 		return
 	}

@@ -26,7 +26,7 @@ func (g *graph) Nodes() int { return len(g.nodes) }
 
 // Launch queues the graph as one piece of work, after a wait for its last launch if that was on another stream.
 func (g *graph) Launch(s driver.Stream) error {
-	d, own := g.d, g.d.own(CallLaunchGraph, s)
+	d, own := g.d, g.d.ownStream(CallLaunchGraph, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	tl := own.timeline

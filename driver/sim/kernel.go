@@ -22,7 +22,7 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 			Detail: "kernel " + kernel.Name + " is a call of another library; streams of this device have no handles",
 		}
 	}
-	d, own := k.d, k.d.own(CallLaunch, s)
+	d, own := k.d, k.d.ownStream(CallLaunch, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := own.begin(CallLaunch, 0, uint64(len(kernel.Reads)), uint64(len(kernel.Writes))); err != nil {
@@ -68,7 +68,7 @@ func (d *Device) perform(tl *timeline, w *work) {
 			err = join(v.err, err)
 		}
 		if err != nil {
-			d.note(^uint64(1))
+			d.addToHash(^uint64(1))
 			tl.err = join(tl.err, &driver.Error{
 				Call: CallLaunch.String(), Code: err, Detail: fmt.Sprintf("kernel %q on stream %d", w.kernel.Name, tl.id),
 			})

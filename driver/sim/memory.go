@@ -66,7 +66,7 @@ func (d *Device) Alloc(size int64) (driver.Pointer, error) {
 	o := d.newObject(size)
 	d.allocs.insert(start, uint64(size), &o)
 	d.used += size
-	d.note(start)
+	d.addToHash(start)
 	return driver.Pointer(start), nil
 }
 

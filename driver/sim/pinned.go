@@ -24,8 +24,8 @@ const (
 	period = 4 << 10 // bytes after which the noise in fresh memory repeats
 )
 
-// Pinned returns the device's page-locked memory. It comes from Go's heap, which does not move either, reads as noise at
-// first, and is overwritten when it is freed. There is as much of it as Options.Pinned says.
+// Pinned returns the device's page-locked memory. It comes from Go's heap, which does not move either, reads as noise
+// at first, and is overwritten when it is freed. There is as much of it as Options.Pinned says.
 func (d *Device) Pinned() driver.Pinned { return pinned{d} }
 
 // span returns the addresses of a slice's bytes.
@@ -49,8 +49,8 @@ func (d *Device) regions() (all []*region) {
 	return all
 }
 
-// roomToLock fails unless size bytes more may be page-locked.
-func (d *Device) roomToLock(c Call, size int64) error {
+// roomToPin fails unless size bytes more may be page-locked.
+func (d *Device) roomToPin(c Call, size int64) error {
 	if free := d.opts.Pinned - d.locked; size > free {
 		return d.fail(c, driver.ErrNoMemory,
 			fmt.Sprintf("%d bytes of host memory asked for, %d of %d may still be page-locked", size, free, d.opts.Pinned))
@@ -58,7 +58,7 @@ func (d *Device) roomToLock(c Call, size int64) error {
 	return nil
 }
 
-func (d *Device) lock(r *region) {
+func (d *Device) pin(r *region) {
 	start, size := span(r.bytes)
 	r.id = d.seq
 	d.pinned.insert(start, size, r)
@@ -75,7 +75,7 @@ func (p pinned) AllocHost(size int64) ([]byte, error) {
 	if err := d.begin(CallAllocHost, d.cost(CallAllocHost, size), uint64(size)); err != nil {
 		return nil, err
 	}
-	if err := d.roomToLock(CallAllocHost, size); err != nil {
+	if err := d.roomToPin(CallAllocHost, size); err != nil {
 		return nil, err
 	}
 	r := &region{bytes: make([]byte, max(size, 16))[:size:size]} // Go aligns less than that to nothing
@@ -83,13 +83,13 @@ func (p pinned) AllocHost(size int64) ([]byte, error) {
 	n := min(len(r.bytes), period)
 	fresh.load(r.bytes[:n], 0)
 	double(r.bytes, n)
-	d.lock(r)
+	d.pin(r)
 	return r.bytes, nil
 }
 
 // FreeHost completes all work queued on the device, and overwrites the memory.
 func (p pinned) FreeHost(b []byte) error {
-	r, err := p.unlock(CallFreeHost, b, false)
+	r, err := p.unpin(CallFreeHost, b, false)
 	if err == nil {
 		repeat(r.bytes, poison)
 	}
@@ -108,25 +108,25 @@ func (p pinned) Register(b []byte) error {
 	if size == 0 {
 		return d.fail(CallRegister, driver.ErrInvalid, "no bytes")
 	}
-	if err := d.roomToLock(CallRegister, size); err != nil {
+	if err := d.roomToPin(CallRegister, size); err != nil {
 		return err
 	}
 	start, _ := span(b)
 	if i := d.pinned.from(start); d.pinned.valid(i) && d.pinned.at(i).start < start+uint64(size) {
 		return d.fail(CallRegister, driver.ErrInvalid, fmt.Sprintf("part of the %d bytes is page-locked already", size))
 	}
-	d.lock(&region{bytes: b, registered: true})
+	d.pin(&region{bytes: b, registered: true})
 	return nil
 }
 
 // Unregister completes all work queued on the device.
 func (p pinned) Unregister(b []byte) error {
-	_, err := p.unlock(CallUnregister, b, true)
+	_, err := p.unpin(CallUnregister, b, true)
 	return err
 }
 
-// unlock takes the region that is exactly b away.
-func (p pinned) unlock(c Call, b []byte, registered bool) (*region, error) {
+// unpin removes the region that is exactly b.
+func (p pinned) unpin(c Call, b []byte, registered bool) (*region, error) {
 	d := p.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +167,7 @@ func (p pinned) CopyOutAsync(s driver.Stream, dst []byte, src driver.Pointer) er
 
 // copy queues a copy between page-locked memory and the device's.
 func (p pinned) copy(c Call, s driver.Stream, there driver.Pointer, here []byte) error {
-	d, own := p.d, p.d.own(c, s)
+	d, own := p.d, p.d.ownStream(c, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := int64(len(here))

@@ -69,7 +69,7 @@ func (d *Device) submit(tl *timeline, w work) {
 	}
 	tl.queue = append(tl.queue, w)
 	d.queued++
-	d.consider(tl)
+	d.addRunnable(tl)
 }
 
 func (w *work) blocked() bool { return w.call == CallWaitFor && w.other.done < w.tick }
@@ -80,16 +80,16 @@ func (w *work) endless() bool { return w.call == callOccupy }
 // idle reports whether w does nothing: that it is not complete keeps nobody waiting by itself.
 func (w *work) idle() bool { return w.call == CallMark || w.call == CallWaitFor }
 
-// consider puts the timeline among the runnable ones if it is one.
-func (d *Device) consider(tl *timeline) {
+// addRunnable adds the timeline to the runnable ones if it is runnable.
+func (d *Device) addRunnable(tl *timeline) {
 	if !tl.held && !tl.runnable && tl.done < tl.queued {
 		tl.runnable = true
 		d.runnable = append(d.runnable, tl)
 	}
 }
 
-// dismiss takes the timeline away from the runnable ones.
-func (d *Device) dismiss(tl *timeline) {
+// removeRunnable removes the timeline from the runnable ones.
+func (d *Device) removeRunnable(tl *timeline) {
 	if tl.runnable {
 		tl.runnable = false
 		i := slices.Index(d.runnable, tl)
@@ -115,11 +115,11 @@ func (d *Device) step(tl *timeline) {
 	}
 	d.queued--
 	if tl.done++; tl.done == tl.queued {
-		d.dismiss(tl)
+		d.removeRunnable(tl)
 		tl.occupied.Store(false)
 	}
-	d.note(uint64(tl.id))
-	d.note(tl.done)
+	d.addToHash(uint64(tl.id))
+	d.addToHash(tl.done)
 	d.perform(tl, &w)
 }
 
@@ -148,12 +148,12 @@ func (d *Device) drain(tl *timeline, tick uint64) (worked bool) {
 			}
 		}
 	}
-	d.settle()
+	d.completeReady()
 	return worked
 }
 
-// settle completes what is no longer blocked, unless completion is at random.
-func (d *Device) settle() {
+// completeReady completes work that is no longer blocked, unless completion is at random.
+func (d *Device) completeReady() {
 	if d.opts.Completion == AtRandom {
 		return
 	}
@@ -191,7 +191,7 @@ func (d *Device) syncAll() (worked bool) {
 			worked = d.drain(tl, tl.queued) || worked
 		}
 	}
-	d.learnAll()
+	d.markAllSeen()
 	return worked
 }
 
@@ -204,7 +204,7 @@ func (tl *timeline) takeError(err error) error {
 // The methods below are the test's hand on the queues. They name streams by number, so they work through wrappers, cost
 // nothing and count as no call. They panic if no stream ever had the number.
 
-func (d *Device) control(id driver.StreamID) *timeline {
+func (d *Device) timelineFor(id driver.StreamID) *timeline {
 	if int(id) >= len(d.timelines) {
 		panic(fmt.Sprintf("driver/sim: no stream has the number %d", id))
 	}
@@ -215,19 +215,19 @@ func (d *Device) control(id driver.StreamID) *timeline {
 func (d *Device) Hold(id driver.StreamID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tl := d.control(id)
+	tl := d.timelineFor(id)
 	tl.held = true
-	d.dismiss(tl)
+	d.removeRunnable(tl)
 }
 
 // Resume ends Hold: what is queued on the stream completes, as far as it waits for nothing.
 func (d *Device) Resume(id driver.StreamID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tl := d.control(id)
+	tl := d.timelineFor(id)
 	tl.held = false
-	d.consider(tl)
-	d.settle()
+	d.addRunnable(tl)
+	d.completeReady()
 }
 
 // Advance completes up to n pieces of queued work (waits and marks are pieces too) of a stream, held or not. It stops
@@ -235,13 +235,13 @@ func (d *Device) Resume(id driver.StreamID) {
 func (d *Device) Advance(id driver.StreamID, n int) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tl := d.control(id)
+	tl := d.timelineFor(id)
 	completed := 0
 	for completed < n && tl.done < tl.queued && !tl.front().blocked() {
 		d.step(tl)
 		completed++
 	}
-	d.settle()
+	d.completeReady()
 	return completed
 }
 
@@ -252,7 +252,7 @@ func (d *Device) Advance(id driver.StreamID, n int) int {
 func (d *Device) Complete(m driver.Mark) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tl := d.control(m.Stream)
+	tl := d.timelineFor(m.Stream)
 	if m.Tick > tl.queued {
 		panic(fmt.Sprintf("driver/sim: Complete of a mark at tick %d of stream %d, which is at %d", m.Tick, tl.id, tl.queued))
 	}
@@ -263,6 +263,6 @@ func (d *Device) Complete(m driver.Mark) {
 func (d *Device) Pending(id driver.StreamID) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tl := d.control(id)
+	tl := d.timelineFor(id)
 	return int(tl.queued - tl.done)
 }

@@ -53,7 +53,7 @@ func (s *Stream) begin(c Call, size int64, args ...uint64) error {
 	if err := s.d.begin(c, s.d.cost(c, size), args...); err != nil {
 		return err
 	}
-	s.d.note(uint64(s.timeline.id))
+	s.d.addToHash(uint64(s.timeline.id))
 	if s.closed {
 		return s.d.fail(c, driver.ErrClosed, fmt.Sprintf("stream %d is closed", s.timeline.id))
 	}
@@ -148,7 +148,7 @@ func (s *Stream) CopyOut(dst []byte, src driver.Pointer) error {
 	tl.queued++
 	tl.done++
 	gather(dst, from)
-	d.learn(tl, tl.queued)
+	d.markSeen(tl, tl.queued)
 	return tl.takeError(nil)
 }
 
@@ -202,14 +202,14 @@ func (s *Stream) Reached(m driver.Mark) (bool, error) {
 	if tl.done < m.Tick {
 		return false, nil
 	}
-	d.note(1)
-	d.learn(tl, m.Tick)
+	d.addToHash(1)
+	d.markSeen(tl, m.Tick)
 	return true, nil
 }
 
 // WaitFor makes work queued here from now on come after m.
 func (s *Stream) WaitFor(other driver.Stream, m driver.Mark) error {
-	o := s.d.own(CallWaitFor, other)
+	o := s.d.ownStream(CallWaitFor, other)
 	d, tl := s.d, s.timeline
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,8 +228,8 @@ func (s *Stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	return nil
 }
 
-// own returns s as a stream of the device, and panics if it is not. What calls is a Call, or the name of what is none.
-func (d *Device) own(call any, s driver.Stream) *Stream {
+// ownStream returns s as a stream of the device, and panics if it is not. The caller is a Call, or a name.
+func (d *Device) ownStream(call any, s driver.Stream) *Stream {
 	if o, ok := s.(*Stream); ok && o != nil && o.d == d {
 		return o
 	}
@@ -249,7 +249,7 @@ func (s *Stream) Sync(ctx context.Context) error {
 		return err
 	}
 	d.waited(CallSync, d.drain(tl, tl.queued))
-	d.learn(tl, tl.queued)
+	d.markSeen(tl, tl.queued)
 	return tl.takeError(nil)
 }
 
@@ -265,7 +265,7 @@ func (s *Stream) Close() error {
 		return err
 	}
 	d.waited(CallCloseStream, d.drain(tl, tl.queued))
-	d.learn(tl, tl.queued)
+	d.markSeen(tl, tl.queued)
 	s.closed = true
 	tl.held = false
 	i, _ := slices.BinarySearchFunc(d.idle, tl.id, func(a, b driver.StreamID) int { return int(b) - int(a) })

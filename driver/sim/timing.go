@@ -22,7 +22,7 @@ type stamp struct {
 func (d *Device) Timing() driver.Timing { return timing{d} }
 
 func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {
-	d, own := t.d, t.d.own(CallStamp, s)
+	d, own := t.d, t.d.ownStream(CallStamp, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := own.beginNow(CallStamp, 0); err != nil {
@@ -69,7 +69,7 @@ func (t timing) Elapsed(from, to driver.Stamp) (time.Duration, error) {
 		}
 	}
 	for _, st := range [2]*stamp{a, b} {
-		d.learn(d.timelines[st.mark.Stream], st.mark.Tick)
+		d.markSeen(d.timelines[st.mark.Stream], st.mark.Tick)
 	}
 	return b.at - a.at, nil
 }

@@ -67,7 +67,7 @@ func (v virtualMemory) Reserve(size int64) (driver.Pointer, error) {
 		return 0, d.fail(CallReserve, driver.ErrNoMemory, fmt.Sprintf("no %d consecutive addresses", size))
 	}
 	d.reservations.insert(start, uint64(size), &reservation{})
-	d.note(start)
+	d.addToHash(start)
 	return driver.Pointer(start), nil
 }
 
@@ -169,7 +169,7 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 		if err != nil {
 			return err
 		}
-		d.note(h.ID)
+		d.addToHash(h.ID)
 		found[i] = pg
 		size += uint64(h.Size)
 	}

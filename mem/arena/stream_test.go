@@ -9,13 +9,14 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// A request whose memory no other stream used makes no driver call, nor does any Free; one that follows another waits for it
-// once, as long as that frees nothing more there.
+// A request whose memory no other stream used makes no driver call, nor does any Free; one that follows another waits
+// for it once, as long as that frees nothing more there.
 func TestWarmCalls(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	calls := func(what string, waits int64, f func()) {
@@ -110,8 +111,8 @@ func TestClosedStreams(t *testing.T) {
 	w.finish()
 }
 
-// Where a stream captures a graph: a wait that cannot be had is an error, and nothing has changed; nobody is drawn into the
-// capture, and nothing is moved in one.
+// Where a stream captures a graph: a wait that cannot be had is an error, and nothing has changed; nobody is drawn into
+// the capture, and nothing is moved in one.
 func TestCapturingStreams(t *testing.T) {
 	w := simWorld(t, 256*kib)
 	g := w.dev.Graphs()
@@ -214,7 +215,7 @@ func TestFailedWait(t *testing.T) {
 	w := newWorld(t, dev, arena.Config{Size: 256 * kib}, 1)
 	w.sim = inner
 	w.free(w.mustAlloc(w.root, w.streams[1], 256*kib, true))
-	for _, kind := range []fault.Kind{fault.Mark, fault.WaitFor, fault.Capturing} {
+	for _, kind := range []intercept.Kind{intercept.Mark, intercept.WaitFor, intercept.Capturing} {
 		dev.SetRules(fault.Rule{Kind: kind})
 		b, err := w.root.Alloc(w.streams[2], 4*kib)
 		dev.SetRules()
@@ -357,8 +358,8 @@ func (l *locked) free(t *testing.T, a *arena.Arena) {
 	a.Free(b)
 }
 
-// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and another
-// waits for those alone that used the memory; also after a compaction on one.
+// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and
+// another waits for those alone that used the memory; also after a compaction on one.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 << 20})
 	defer dev.Close()

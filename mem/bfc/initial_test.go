@@ -7,17 +7,18 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// What RMM's tests of its pools assert, by the numbers of docs/behaviours.md. RMM cuts blocks exactly, as a Fragmentation of
-// next to nothing does.
+// What RMM's tests of its pools assert, by the numbers of docs/behaviours.md. RMM cuts blocks exactly, as a
+// Fragmentation of next to nothing does.
 const exactly = 1e-9
 
-// RMM refuses a largest size that is no multiple of 256; a limit here is one all the same, of which the last bytes are not
-// used.
+// RMM refuses a largest size that is no multiple of 256; a limit here is one all the same, of which the last bytes are
+// not used.
 func TestBehaviour80_ImpossibleSizesAreRefused(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 4 * mib, Granularity: 64 * kib})
 	defer dev.Close()
@@ -102,8 +103,8 @@ func TestBehaviour80_LargestSize(t *testing.T) {
 	}
 }
 
-// A pool that may grow to 8192 bytes on a device with 6000: what its initial segment holds fits, and what it would have to
-// grow for does not, though the limit would allow it.
+// A pool that may grow to 8192 bytes on a device with 6000: what its initial segment holds fits, and what it would have
+// to grow for does not, though the limit would allow it.
 func TestBehaviour80_InitialSizeOnAFullDevice(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 6000, Alignment: 256})
 	a := newAllocator(t, dev, bfc.Config{Initial: 4096, Limit: 8192, Fragmentation: exactly})
@@ -184,9 +185,9 @@ func TestBehaviour80_InitialSizeStays(t *testing.T) {
 		} else {
 			a.Free(again)
 		}
-		kind := fault.Free
+		kind := intercept.Free
 		if cfg.Virtual {
-			kind = fault.Unmap
+			kind = intercept.Unmap
 		}
 		dev.SetRules(fault.Rule{Kind: kind, Nth: 1, Code: driver.ErrInvalid})
 		if err := a.Close(); !errors.Is(err, driver.ErrInvalid) {
@@ -224,7 +225,7 @@ func TestInitialSegmentKeepsItsStamp(t *testing.T) {
 	if err := a.EmptyCache(); err != nil {
 		t.Fatal(err)
 	}
-	dev.SetRules(fault.Rule{Kind: fault.Create, Code: driver.ErrNoMemory})
+	dev.SetRules(fault.Rule{Kind: intercept.Create, Code: driver.ErrNoMemory})
 	fits := func(bound uint64) bool {
 		b, err := a.Request(t.Context(), s, 2*mib, bfc.Options{FreedBefore: func() uint64 { return bound }})
 		a.Free(b)

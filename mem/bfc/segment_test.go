@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -143,11 +144,11 @@ func TestDeviceErrorsAreTold(t *testing.T) {
 	defer inner.Close()
 	dev := fault.Wrap(inner)
 	a := newAllocator(t, dev, bfc.Config{})
-	dev.SetRules(fault.Rule{Kind: fault.Alloc, Nth: 1, Code: driver.ErrInvalid})
+	dev.SetRules(fault.Rule{Kind: intercept.Alloc, Nth: 1, Code: driver.ErrInvalid})
 	if _, err := a.Alloc(dev.DefaultStream(), 512); !errors.Is(err, driver.ErrInvalid) || errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("%v: want driver.ErrInvalid", err)
 	}
-	if n := dev.CallsOf(fault.Alloc); n != 1 {
+	if n := dev.CallsOf(intercept.Alloc); n != 1 {
 		t.Errorf("%d segments asked for: nothing smaller would have helped", n)
 	}
 }
@@ -157,13 +158,13 @@ func TestNewAndCloseFailWithTheDevice(t *testing.T) {
 	inner := sim.New(sim.Options{Total: 64 << 20})
 	dev := fault.Wrap(inner)
 	before := inner.Leaks().String()
-	for _, kind := range []fault.Kind{fault.Available, fault.Reserve} {
+	for _, kind := range []intercept.Kind{intercept.Available, intercept.Reserve} {
 		dev.SetRules(fault.Rule{Kind: kind, Nth: 1, Code: driver.ErrInvalid})
 		if a, err := bfc.New(dev, bfc.Config{Virtual: true}); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s fails: %v, %v", kind, a, err)
 		}
 	}
-	for _, kind := range []fault.Kind{fault.Unmap, fault.Drop, fault.Release} {
+	for _, kind := range []intercept.Kind{intercept.Unmap, intercept.Drop, intercept.Release} {
 		dev.SetRules()
 		a := newAllocator(t, dev, bfc.Config{Virtual: true})
 		b, err := a.Alloc(dev.DefaultStream(), 512)
@@ -239,7 +240,7 @@ func TestRefusedCollectionsAreNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Free(b)
-	dev.SetRules(fault.Rule{Kind: fault.Free, Code: driver.ErrInvalid})
+	dev.SetRules(fault.Rule{Kind: intercept.Free, Code: driver.ErrInvalid})
 	if _, err := a.Alloc(dev.DefaultStream(), 4*mib); !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("%v: want the reason why the segment stays", err)
 	}

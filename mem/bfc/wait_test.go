@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -229,7 +230,7 @@ func TestFailedCloseWakesThoseWhoWait(t *testing.T) {
 	defer cancel()
 	got := inBackground(func() (mem.Block, error) { return a.AllocWait(ctx, s, 6*mib) })
 	<-ctx.waits
-	dev.SetRules(fault.Rule{Kind: fault.Free, Nth: 1, Code: driver.ErrInvalid})
+	dev.SetRules(fault.Rule{Kind: intercept.Free, Nth: 1, Code: driver.ErrInvalid})
 	if err := a.Close(); !errors.Is(err, driver.ErrInvalid) {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -206,12 +207,12 @@ func TestBehaviour33_CapturesAskForNoMarks(t *testing.T) {
 		id := mem.PoolID{1, 0}
 		var captured mem.Block
 		g := b.capture(id, main, func() {
-			asked := b.dev.CallsOf(fault.Reached) + b.dev.CallsOf(fault.Sync)
+			asked := b.dev.CallsOf(intercept.Reached) + b.dev.CallsOf(intercept.Sync)
 			captured = b.alloc(main, 512)
 			b.ok(main.Fill(captured.Ptr, 2, 512))
 			b.follow(drawn, main)
 			b.ok(drawn.Fill(captured.Ptr, 3, 512))
-			marked := b.dev.CallsOf(fault.Mark)
+			marked := b.dev.CallsOf(intercept.Mark)
 			b.Free(captured, drawn)
 			for _, s := range []driver.Stream{main, drawn, other} {
 				if block := b.alloc(s, 512); block.Ptr == before.Ptr || block.Ptr == captured.Ptr {
@@ -221,8 +222,8 @@ func TestBehaviour33_CapturesAskForNoMarks(t *testing.T) {
 				}
 			}
 			b.ProcessPending()
-			equal(t, "marks taken by the allocator during the capture", b.dev.CallsOf(fault.Mark), marked)
-			equal(t, "marks asked for during the capture", b.dev.CallsOf(fault.Reached)+b.dev.CallsOf(fault.Sync), asked)
+			equal(t, "marks taken by the allocator during the capture", b.dev.CallsOf(intercept.Mark), marked)
+			equal(t, "marks asked for during the capture", b.dev.CallsOf(intercept.Reached)+b.dev.CallsOf(intercept.Sync), asked)
 			b.follow(main, drawn)
 		})
 		b.ProcessPending()
@@ -243,8 +244,8 @@ func TestBehaviour33_CapturesAskForNoMarks(t *testing.T) {
 	})
 }
 
-// Unless it is told otherwise (reuse_test.go), the allocator does not look into the graph, nor does PyTorch: it waits for
-// the capture to end, which is later than any join.
+// Unless it is told otherwise (reuse_test.go), the allocator does not look into the graph, nor does PyTorch: it waits
+// for the capture to end, which is later than any join.
 func TestABlockUsedOnOtherStreamsInACaptureWaitsForItsEnd(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		for i, streams := range []int{2, 4} {
@@ -377,8 +378,8 @@ func TestBehaviour37_ReplayedAtOnce(t *testing.T) {
 	})
 }
 
-// sharedReplay launches two graphs of one pool at once. What comes of it is anyone's guess, so only the simulator, which
-// sees that they race, is asked.
+// sharedReplay launches two graphs of one pool at once. What comes of it is anyone's guess, so only the simulator,
+// which sees that they race, is asked.
 func (b *graphBench) sharedReplay(graphs []driver.Graph) {
 	b.t.Helper()
 	if b.sim == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -185,7 +186,7 @@ func TestAPoolWhoseReservationStaysIsNotForgotten(t *testing.T) {
 	a.Free(block)
 	a.EndAllocateToPool(id)
 	a.ReleasePool(id)
-	dev.SetRules(fault.Rule{Kind: fault.Release, Nth: 1})
+	dev.SetRules(fault.Rule{Kind: intercept.Release, Nth: 1})
 	if err := a.EmptyCache(); err == nil {
 		t.Error("EmptyCache did not tell of the failure")
 	}
@@ -357,8 +358,8 @@ func TestObserversComeAndGo(t *testing.T) {
 	wg.Wait()
 }
 
-// Requests and frees on four streams, from four goroutines, while settings change, captures begin and end, and the cache
-// is emptied: nothing is lost and every invariant holds. It is for the race detector, too.
+// Requests and frees on four streams, from four goroutines, while settings change, captures begin and end, and the
+// cache is emptied: nothing is lost and every invariant holds. It is for the race detector, too.
 func TestConcurrentUseUnderChange(t *testing.T) {
 	b := newBench(t, 2*gib, "")
 	streams := []driver.Stream{b.s, b.stream(), b.stream(), b.stream()}

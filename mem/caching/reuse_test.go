@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -133,7 +133,7 @@ func TestNoReuseInACaptureUnlessAskedFor(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.size = 4096
 		main, side, id := b.s[0], b.s[1], mem.PoolID{1, 0}
-		asked := []fault.Kind{fault.Capturing, fault.Ordered, fault.Mark, fault.Reached}
+		asked := []intercept.Kind{intercept.Capturing, intercept.Ordered, intercept.Mark, intercept.Reached}
 		b.BeginAllocateToPool(id, func(s driver.Stream) bool { return s == main })
 		b.ok(b.dev.Graphs().Begin(main))
 		used := b.alloc(main, b.size)
@@ -161,8 +161,8 @@ func TestNoReuseInACaptureUnlessAskedFor(t *testing.T) {
 	})
 }
 
-// What a capture does not order waits for its end, as ever: a stream outside of it, and work that was queued before it on a
-// stream that is part of it.
+// What a capture does not order waits for its end, as ever: a stream outside of it, and work that was queued before it
+// on a stream that is part of it.
 func TestWhatACaptureDoesNotOrderIsNotReused(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.reuse()
@@ -174,9 +174,9 @@ func TestWhatACaptureDoesNotOrderIsNotReused(t *testing.T) {
 			kept = b.alloc(main, b.size)
 			b.sum(main, kept, zero, zero, 1)
 			b.follow(side, main)
-			marks := b.dev.CallsOf(fault.Mark)
+			marks := b.dev.CallsOf(intercept.Mark)
 			b.Free(used, side, outside)
-			equal(b.t, "marks taken of what cannot be ordered", b.dev.CallsOf(fault.Mark), marks)
+			equal(b.t, "marks taken of what cannot be ordered", b.dev.CallsOf(intercept.Mark), marks)
 			b.follow(main, side)
 			b.Free(b.isFree(false, "a stream outside", main, used, zero, zero, 0))
 		})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -47,7 +48,7 @@ func TestEveryFailedQuestionOfReuse(t *testing.T) {
 		b.size = 4096
 		main, id := b.s[0], mem.PoolID{1, 0}
 		reused := 0
-		for _, kind := range []fault.Kind{fault.Capturing, fault.Mark, fault.Ordered} {
+		for _, kind := range []intercept.Kind{intercept.Capturing, intercept.Mark, intercept.Ordered} {
 			for nth := int64(1); ; nth++ {
 				var used, after mem.Block
 				var failed int64

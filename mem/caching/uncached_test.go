@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -103,7 +104,7 @@ func TestDefect15_WithCachingOffAFailedFreeLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.SetRules(fault.Rule{Kind: fault.Free})
+	d.SetRules(fault.Rule{Kind: intercept.Free})
 	a.Free(block)
 	mustPanic(t, "not live", func() { a.Free(block) })
 	if err := a.EmptyCache(); err == nil || !strings.Contains(err.Error(), "give 62914560 bytes at") {

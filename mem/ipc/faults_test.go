@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
@@ -193,7 +194,7 @@ func TestCloseAgainAfterAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []fault.Kind{fault.Sync, fault.Unmap, fault.Drop, fault.Release} {
+	for _, kind := range []intercept.Kind{intercept.Sync, intercept.Unmap, intercept.Drop, intercept.Release} {
 		b.SetRules(fault.Rule{Kind: kind})
 		if err := i.Close(theirs, b.DefaultStream()); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("%s fails: %v", kind, err)
@@ -219,7 +220,7 @@ func TestCloseOfAnExporterAgain(t *testing.T) {
 	if _, err := e.Alloc(d.DefaultStream(), 1); err != nil {
 		t.Fatal(err)
 	}
-	d.SetRules(fault.Rule{Kind: fault.Unmap})
+	d.SetRules(fault.Rule{Kind: intercept.Unmap})
 	for range 2 {
 		if err := e.Close(); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("Close: %v", err)
@@ -233,7 +234,7 @@ func TestCloseOfAnExporterAgain(t *testing.T) {
 
 // A request that failed keeps nothing, also if no other follows.
 func TestAllocThatFailsKeepsNothing(t *testing.T) {
-	for kind, handles := range map[fault.Kind]bool{fault.Reserve: false, fault.Map: false, fault.Export: true} {
+	for kind, handles := range map[intercept.Kind]bool{intercept.Reserve: false, intercept.Map: false, intercept.Export: true} {
 		t.Run(string(kind), func(t *testing.T) {
 			d := fault.Wrap(openHost(t))
 			e, _ := export(t, d, &ipc.Options{Handles: handles})
@@ -260,7 +261,7 @@ func TestOutOfMemoryFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.SetRules(fault.Rule{Kind: fault.Free}, fault.Rule{Kind: fault.Alloc})
+	d.SetRules(fault.Rule{Kind: intercept.Free}, fault.Rule{Kind: intercept.Alloc})
 	e.Free(freed)
 	_, err = e.Alloc(d.DefaultStream(), 1)
 	var o *mem.OutOfMemory

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -56,8 +57,8 @@ func (g *guarded) write(b mem.Block, offset int64) {
 	testkit.Must(g, g.u.Fill(b.Ptr+driver.Pointer(offset), 0x22, 1))
 }
 
-// The first byte past a block, the last one before it, and any in a red zone, written by whatever stream, are found when the
-// block is freed; what is written inside is not.
+// The first byte past a block, the last one before it, and any in a red zone, written by whatever stream, are found
+// when the block is freed; what is written inside is not.
 func TestGuardFindsWritesOutside(t *testing.T) {
 	g := guard(t, newCaching)
 	for _, size := range []int64{1, 100, 512, 5000} {
@@ -210,8 +211,8 @@ func (f *follower) EndMove(b mem.Block, s driver.Stream) {
 	}
 }
 
-// A capture does nothing of what it records: its blocks go unguarded, and are not taken for damaged. Streams that capture
-// are not drawn into anything.
+// A capture does nothing of what it records: its blocks go unguarded, and are not taken for damaged. Streams that
+// capture are not drawn into anything.
 func TestGuardDuringACapture(t *testing.T) {
 	g := guard(t, newCaching)
 	before, err := g.Alloc(g.s, 100)
@@ -236,13 +237,13 @@ func TestGuardDuringACapture(t *testing.T) {
 func TestGuardOnADeviceThatFails(t *testing.T) {
 	g := guard(t, newCaching)
 	b := g.get(100)
-	g.dev.SetRules(fault.Rule{Kind: fault.CopyOut})
+	g.dev.SetRules(fault.Rule{Kind: intercept.CopyOut})
 	if err := g.Check(); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Check: %v", err)
 	}
 	g.Free(b)
 	for nth := int64(1); nth <= 2; nth++ {
-		g.dev.SetRules(fault.Rule{Kind: fault.CopyIn, Nth: nth})
+		g.dev.SetRules(fault.Rule{Kind: intercept.CopyIn, Nth: nth})
 		if b, err := g.Alloc(g.s, 100); !errors.Is(err, driver.ErrLost) || b != (mem.Block{}) {
 			t.Errorf("Alloc: %+v, %v", b, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -25,8 +26,8 @@ func contents(t testing.TB, s driver.Stream, b mem.Block) []byte {
 	return got
 }
 
-// A tenant that fills all that it is given leaves the next one nothing, of whatever sizes and on whatever streams, also in
-// the bytes that the allocator rounded up, and though a free is told of a stream that has not even begun.
+// A tenant that fills all that it is given leaves the next one nothing, of whatever sizes and on whatever streams, also
+// in the bytes that the allocator rounded up, and though a free is told of a stream that has not even begun.
 func TestZeroKeepsTenantsApart(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 << 20})
 	defer dev.Close()
@@ -86,7 +87,7 @@ func TestZeroThatCannotWipeGivesNothing(t *testing.T) {
 	testkit.Must(t, err)
 	base.Next = p
 	z := layer.NewZeroer(base)
-	dev.SetRules(fault.Rule{Kind: fault.Fill})
+	dev.SetRules(fault.Rule{Kind: intercept.Fill})
 	b, err := z.Alloc(dev.DefaultStream(), 1000)
 	if !errors.Is(err, driver.ErrLost) || b != (mem.Block{}) || len(base.Live) != 0 {
 		t.Errorf("got %+v, %v, with %d blocks live below", b, err, len(base.Live))

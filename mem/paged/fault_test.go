@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/paged"
@@ -25,11 +26,12 @@ func faulty(t testing.TB, granules int64, o sim.Options, cfg paged.Config) (*rig
 	return r, f
 }
 
-// Pages that the driver would not take back are memory all the same, once it takes them: a request that needs it succeeds.
+// Pages that the driver would not take back are memory all the same, once it takes them: a request that needs it
+// succeeds.
 func TestRefusedDropIsNotLost(t *testing.T) {
 	r, f := faulty(t, 64, sim.Options{}, paged.Config{Limit: 4 * granule})
 	r.free(r.granules(4))
-	f.SetRules(fault.Rule{Kind: fault.Drop})
+	f.SetRules(fault.Rule{Kind: intercept.Drop})
 	if err := r.a.EmptyCache(); err == nil {
 		t.Error("EmptyCache: no error, though nothing was taken back")
 	}
@@ -42,7 +44,7 @@ func TestRefusedDropIsNotLost(t *testing.T) {
 
 // Close tries again what the device did not do the first time, the stream that it waits with included.
 func TestCloseAgainAfterAFailure(t *testing.T) {
-	for _, kind := range []fault.Kind{fault.Unmap, fault.Drop, fault.Release, fault.CloseStream} {
+	for _, kind := range []intercept.Kind{intercept.Unmap, intercept.Drop, intercept.Release, intercept.CloseStream} {
 		r, f := faulty(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{})
 		s := r.stream()
 		b := r.alloc(s, 2*granule)
@@ -64,8 +66,8 @@ func TestCloseAgainAfterAFailure(t *testing.T) {
 	}
 }
 
-// Every driver call of short histories in which pages move fails: alone, or with all that follow. What is live stays as it is, nothing is lost,
-// and what could not be done can be as soon as the device is well.
+// Every driver call of short histories in which pages move fails: alone, or with all that follow. What is live stays as
+// it is, nothing is lost, and what could not be done can be as soon as the device is well.
 func TestEveryCallFails(t *testing.T) {
 	failures := 0
 	rules := []fault.Rule{{}, {Onwards: true}, {Code: driver.ErrNoMemory}, {Code: driver.ErrInvalid, Onwards: true}}
@@ -92,7 +94,8 @@ func TestEveryCallFails(t *testing.T) {
 	t.Logf("%d driver calls failed, each in a history of its own", failures)
 }
 
-// failHistory runs a history in which a driver call of the allocator fails by a rule. It reports whether there is such a call.
+// failHistory runs a history in which a driver call of the allocator fails by a rule. It reports whether there is such
+// a call.
 func failHistory(t *testing.T, cfg paged.Config, rule fault.Rule) (fired bool) {
 	r, f := faulty(t, 32, sim.Options{Completion: sim.OnDemand, Seed: 3}, cfg)
 	fail := func(format string, args ...any) {
@@ -211,16 +214,16 @@ func onLoan(a *paged.Allocator) (blocks []mem.BlockInfo) {
 // Memory is remapped in the middle of a request, and a call fails: the snapshot is what it was.
 func TestFailedRemapChangesNothing(t *testing.T) {
 	for _, test := range []struct {
-		kind    fault.Kind
+		kind    intercept.Kind
 		limit   int64
 		homes   bool                     // each idle page has one address alone in the request
 		prepare func(r *rig) []mem.Block // what stays live; then 3 granules are asked for
 	}{
-		{fault.Map, 4, true, apart},
-		{fault.Map, 4, false, twice},
-		{fault.Unmap, 4, false, twice},
-		{fault.Map, 6, true, stale},
-		{fault.Unmap, 6, true, stale},
+		{intercept.Map, 4, true, apart},
+		{intercept.Map, 4, false, twice},
+		{intercept.Unmap, 4, false, twice},
+		{intercept.Map, 6, true, stale},
+		{intercept.Unmap, 6, true, stale},
 	} {
 		r, f := faulty(t, 64, sim.Options{}, paged.Config{Limit: test.limit * granule})
 		live := test.prepare(r)

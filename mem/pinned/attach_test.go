@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
@@ -129,7 +129,7 @@ func TestAttachThatFails(t *testing.T) {
 	if _, err := a.Alloc(5000); !errors.Is(err, c.fails) || errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("Alloc: %v", err)
 	}
-	if n := d.CallsOf(fault.FreeHost); n != 1 {
+	if n := d.CallsOf(intercept.FreeHost); n != 1 {
 		t.Errorf("%d segments went back, want the one", n)
 	}
 	c.fails = nil
@@ -137,7 +137,7 @@ func TestAttachThatFails(t *testing.T) {
 	a.Free(b)
 
 	c.fails = errors.New("busy")
-	if err := a.EmptyCache(); !errors.Is(err, c.fails) || d.CallsOf(fault.FreeHost) != 1 {
+	if err := a.EmptyCache(); !errors.Is(err, c.fails) || d.CallsOf(intercept.FreeHost) != 1 {
 		t.Errorf("EmptyCache: %v", err)
 	}
 	c.fails = nil
@@ -147,7 +147,7 @@ func TestAttachThatFails(t *testing.T) {
 		a.Free(again)
 	}
 
-	d.failing(fault.FreeHost, driver.ErrLost)
+	d.failing(intercept.FreeHost, driver.ErrLost)
 	if err := a.EmptyCache(); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("EmptyCache: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
@@ -23,7 +24,9 @@ func newDeviceOf(o sim.Options) *device {
 }
 
 // failing makes the calls of one kind fail from now on, and no others. It sets the counts to zero.
-func (d *device) failing(kind fault.Kind, code error) { d.SetRules(fault.Rule{Kind: kind, Code: code}) }
+func (d *device) failing(kind intercept.Kind, code error) {
+	d.SetRules(fault.Rule{Kind: kind, Code: code})
+}
 
 // healthy ends that.
 func (d *device) healthy() { d.SetRules() }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/pinned"
@@ -23,8 +23,8 @@ func lend(t *testing.T, m *pinned.MemAllocator, s driver.Stream, size int64) mem
 	return b
 }
 
-// As a mem.Allocator page-locked memory is handed out again only when all streams that it was for, or its Free was told of, are
-// done with it: whoever gets it writes to it at once.
+// As a mem.Allocator page-locked memory is handed out again only when all streams that it was for, or its Free was told
+// of, are done with it: whoever gets it writes to it at once.
 func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -187,8 +187,8 @@ func TestMemHoldsElements(t *testing.T) {
 	d.empty(t)
 }
 
-// A request that is not to be retried takes what is cached, and else has nothing given back for it. What else there is to know of
-// the memory is known, though it was opened by its name.
+// A request that is not to be retried takes what is cached, and else has nothing given back for it. What else there is
+// to know of the memory is known, though it was opened by its name.
 func TestMemNoRetry(t *testing.T) {
 	d := newDevice()
 	opened, err := mem.Open("pinned", d)
@@ -200,7 +200,7 @@ func TestMemNoRetry(t *testing.T) {
 	cached := lend(t, m, s, 4096)
 	m.Free(cached)
 	hasty := mem.AllocOptions{NoRetry: true}
-	d.failing(fault.AllocHost, driver.ErrNoMemory)
+	d.failing(intercept.AllocHost, driver.ErrNoMemory)
 	if _, err := m.AllocWith(s, 1<<20, hasty); !errors.Is(err, mem.ErrNoMemory) || m.Pinned().Stats().AllocatedBytes.Current != 4096 {
 		t.Errorf("%v; %d bytes are left", err, m.Pinned().Stats().AllocatedBytes.Current)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
@@ -59,7 +59,7 @@ func TestWaitsForEveryStream(t *testing.T) {
 	piece(t, a, b, y)
 	piece(t, a, b, x) // once more
 	a.Free(b)
-	if n := d.CallsOf(fault.Mark); n != 2 {
+	if n := d.CallsOf(intercept.Mark); n != 2 {
 		t.Errorf("%d marks for two streams", n)
 	}
 	d.resume(x)
@@ -72,9 +72,9 @@ func TestWaitsForEveryStream(t *testing.T) {
 	want(t, a, "active_requests.current", 0)
 	// The next loan begins without the streams of the last.
 	b = alloc(t, a, 64)
-	marks := d.CallsOf(fault.Mark)
+	marks := d.CallsOf(intercept.Mark)
 	a.Free(b)
-	if d.CallsOf(fault.Mark) != marks {
+	if d.CallsOf(intercept.Mark) != marks {
 		t.Error("a stream of an earlier loan is asked")
 	}
 	closeAll(t, a, d)
@@ -103,7 +103,7 @@ func TestMarkFails(t *testing.T) {
 		a := open(t, d, pinned.Config{FreeCatchAll: catch})
 		s := d.stream(t)
 		b := used(t, d, a, s, 64)
-		d.failing(fault.Mark, driver.ErrLost)
+		d.failing(intercept.Mark, driver.ErrLost)
 		a.Free(b)
 		if reused(t, a, b) {
 			t.Error("reused though no mark could be taken")
@@ -129,14 +129,14 @@ func TestReachedFails(t *testing.T) {
 	b := used(t, d, a, s, 64)
 	a.Free(b)
 	d.resume(s)
-	d.failing(fault.Reached, driver.ErrLost)
+	d.failing(intercept.Reached, driver.ErrLost)
 	if reused(t, a, b) {
 		t.Error("reused though nobody knows whether the mark is reached")
 	}
 	if err := a.Err(); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Err = %v", err)
 	}
-	d.failing(fault.Sync, driver.ErrLost)
+	d.failing(intercept.Sync, driver.ErrLost)
 	if err := a.Close(); err != nil { // the mark is reached, whatever Sync says
 		t.Error(err)
 	}
@@ -272,7 +272,7 @@ func TestCapturingFails(t *testing.T) {
 	a := open(t, d, pinned.Config{})
 	s := d.stream(t)
 	b := alloc(t, a, 64)
-	d.failing(fault.Capturing, driver.ErrLost)
+	d.failing(intercept.Capturing, driver.ErrLost)
 	if err := a.RecordStream(b, s); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Record: %v", err)
 	}
@@ -289,7 +289,7 @@ func TestCapturingFails(t *testing.T) {
 		t.Error("not reused after ReleaseCaptured")
 	}
 	b = used(t, d, a, s, 64)
-	d.failing(fault.Capturing, driver.ErrLost)
+	d.failing(intercept.Capturing, driver.ErrLost)
 	a.Free(b)
 	d.resume(s)
 	if reused(t, a, b) || !errors.Is(a.Err(), driver.ErrLost) {
@@ -318,16 +318,16 @@ func TestBackgroundThreads(t *testing.T) {
 	a.Free(c)
 	tick := <-pauses // one goroutine for both
 	d.resume(s)
-	asked := d.CallsOf(fault.Reached)
+	asked := d.CallsOf(intercept.Reached)
 	want(t, a, "active_requests.current", 2)
 	tick <- time.Time{}
 	tick = <-pauses // it has looked and waits again, for u
 	want(t, a, "active_requests.current", 1)
-	if d.CallsOf(fault.Reached) == asked {
+	if d.CallsOf(intercept.Reached) == asked {
 		t.Error("the goroutine asked no stream")
 	}
-	asked = d.CallsOf(fault.Reached)
-	if !reused(t, a, b) || d.CallsOf(fault.Reached) != asked {
+	asked = d.CallsOf(intercept.Reached)
+	if !reused(t, a, b) || d.CallsOf(intercept.Reached) != asked {
 		t.Error("Alloc asks streams though the goroutine does and there is a cached block")
 	}
 	// Before new memory is made, Alloc looks itself.
@@ -371,7 +371,7 @@ func TestCloseWithoutMarks(t *testing.T) {
 	s := d.stream(t)
 	b := alloc(t, a, 64)
 	piece(t, a, b, s)
-	d.failing(fault.Mark, driver.ErrLost)
+	d.failing(intercept.Mark, driver.ErrLost)
 	a.Free(b)
 	d.healthy()
 	closeAll(t, a, d)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
@@ -47,7 +47,7 @@ func TestNew(t *testing.T) {
 		}
 	}
 	d := newDevice()
-	d.failing(fault.AllocHost, driver.ErrNoMemory)
+	d.failing(intercept.AllocHost, driver.ErrNoMemory)
 	if _, err := pinned.New(d, pinned.Config{ReserveSegment: mib}); !errors.Is(err, driver.ErrNoMemory) {
 		t.Errorf("no room for the reserved segment: %v", err)
 	}
@@ -171,7 +171,7 @@ func TestTooLargeToCache(t *testing.T) {
 	c := alloc(t, a, 1) // looks
 	want(t, a, "allocations.current", 1, "num_host_free", 2)
 
-	d.failing(fault.FreeHost, driver.ErrLost)
+	d.failing(intercept.FreeHost, driver.ErrLost)
 	b = alloc(t, a, mib+1)
 	a.Free(b)
 	if err := a.Err(); !errors.Is(err, driver.ErrLost) {
@@ -229,7 +229,7 @@ func TestClose(t *testing.T) {
 	piece(t, a, b, s)
 	a.Free(b)
 	a.Free(c)
-	d.failing(fault.FreeHost, driver.ErrLost)
+	d.failing(intercept.FreeHost, driver.ErrLost)
 	if err := a.Close(); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Close on a device that fails: %v", err)
 	}
@@ -252,7 +252,7 @@ func TestDeviceClosedFirst(t *testing.T) {
 	big := alloc(t, a, 8192)
 	a.Free(big)
 	a.Free(alloc(t, a, 64))
-	d.failing(fault.FreeHost, driver.ErrClosed)
+	d.failing(intercept.FreeHost, driver.ErrClosed)
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}

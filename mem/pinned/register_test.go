@@ -6,16 +6,16 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
 func TestHostRegister(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{HostRegister: true, RegisterThreads: 8})
-	got, lost := fault.Register, fault.Unregister
+	got, lost := intercept.Register, intercept.Unregister
 	if runtime.GOOS != "linux" {
-		got, lost = fault.AllocHost, fault.FreeHost
+		got, lost = intercept.AllocHost, intercept.FreeHost
 	}
 	var blocks []pinned.Block
 	for _, size := range []int64{1, 4096, 100_000, 3 << 20} { // one goroutine's worth, and eight's

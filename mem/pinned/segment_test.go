@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
@@ -30,7 +30,7 @@ func TestOutOfMemory(t *testing.T) {
 	if !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrNoMemory) || !strings.Contains(err.Error(), "2048") {
 		t.Errorf("Alloc without room: %v", err)
 	}
-	if n := d.CallsOf(fault.AllocHost); n != 5 { // one more for all, and none for 2048: there was nothing to give back
+	if n := d.CallsOf(intercept.AllocHost); n != 5 { // one more for all, and none for 2048: there was nothing to give back
 		t.Errorf("AllocHost was called %d times, want 5", n)
 	}
 	a.Free(all)
@@ -48,11 +48,11 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	want(t, a, "num_host_free", 2)
 
-	d.failing(fault.FreeHost, driver.ErrLost)
+	d.failing(intercept.FreeHost, driver.ErrLost)
 	if _, err := a.Alloc(2048); !errors.Is(err, mem.ErrNoMemory) || !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Alloc without room, where giving back fails: %v", err)
 	}
-	d.failing(fault.AllocHost, driver.ErrLost)
+	d.failing(intercept.AllocHost, driver.ErrLost)
 	if _, err := a.Alloc(2048); !errors.Is(err, driver.ErrLost) || errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("Alloc on a lost device: %v", err)
 	}
@@ -63,7 +63,7 @@ func TestOutOfMemory(t *testing.T) {
 func TestReservedSegment(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{ReserveSegment: 4096, MaxCachedSize: 2048})
-	if n := d.CallsOf(fault.AllocHost); n != 1 {
+	if n := d.CallsOf(intercept.AllocHost); n != 1 {
 		t.Fatalf("New called AllocHost %d times", n)
 	}
 	var blocks []pinned.Block
@@ -71,7 +71,7 @@ func TestReservedSegment(t *testing.T) {
 		blocks = append(blocks, alloc(t, a, 600)) // 1024 each
 	}
 	tiny := alloc(t, a, 1) // the segment is used up
-	if n := d.CallsOf(fault.AllocHost); n != 2 {
+	if n := d.CallsOf(intercept.AllocHost); n != 2 {
 		t.Errorf("%d calls of AllocHost, want one for the segment and one for what it has no room for", n)
 	}
 	for i, b := range blocks {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -27,7 +28,8 @@ func (c *closer) Close() error {
 	return nil
 }
 
-// Close that fails leaves an allocator that works, or one that the next Close is done with; the fallback is closed once.
+// Close that fails leaves an allocator that works, or one that the next Close is done with; the fallback is closed
+// once.
 func TestClose(t *testing.T) {
 	inner := sim.New(sim.Options{Total: 64 << 20})
 	dev := fault.Wrap(inner)
@@ -51,7 +53,7 @@ func TestClose(t *testing.T) {
 	if c := a.Counts(); c.Served != 2 {
 		t.Errorf("%+v after a Close that failed", c)
 	}
-	dev.SetRules(fault.Rule{Kind: fault.Free, Nth: 1})
+	dev.SetRules(fault.Rule{Kind: intercept.Free, Nth: 1})
 	if err := a.Close(); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Close with a device that does not free: %v", err)
 	}

@@ -14,14 +14,15 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// openHandle is the first argument of another process, which reads and writes at a handle; the second is the device, the
-// third the handle.
+// openHandle is the first argument of another process, which reads and writes at a handle; the second is the device,
+// the third the handle.
 const openHandle = "open-handle"
 
 func init() {
@@ -130,8 +131,8 @@ func TestTicket(t *testing.T) {
 	check(t, e.Close())
 }
 
-// Memory that is mapped page by page is read and written by another process at an address in a block, whichever allocator
-// maps it; the descriptors that handles name are closed when the pages are unmapped.
+// Memory that is mapped page by page is read and written by another process at an address in a block, whichever
+// allocator maps it; the descriptors that handles name are closed when the pages are unmapped.
 func TestDefect15_IPCHandleOfMappedMemory(t *testing.T) {
 	for name, open := range mapping {
 		t.Run(name, func(t *testing.T) { sharesMapped(t, newHost(t), "host:total=1MiB", open) })
@@ -219,7 +220,7 @@ func TestDefect15_PagesThatCannotBeSharedServeAllTheSame(t *testing.T) {
 	for name, open := range mapping {
 		t.Run(name, func(t *testing.T) {
 			inner := newHost(t)
-			dev := fault.Wrap(inner, fault.Rule{Kind: fault.CreateShared, Code: driver.ErrUnsupported})
+			dev := fault.Wrap(inner, fault.Rule{Kind: intercept.CreateShared, Code: driver.ErrUnsupported})
 			a, err := open(dev)
 			check(t, err)
 			raw.SetCurrent(dev, a)

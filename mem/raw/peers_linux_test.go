@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -116,7 +117,7 @@ func TestDefect12_AFailedShareChangesNothing(t *testing.T) {
 			check(t, err)
 			b, err := a.Alloc(owner.DefaultStream(), 4*mib)
 			check(t, err)
-			refuse := fault.Rule{Kind: fault.Share, Nth: 1}
+			refuse := fault.Rule{Kind: intercept.Share, Nth: 1}
 			owner.SetRules(refuse)
 			if err := mem.EnablePeer(other, owner, a); !errors.Is(err, driver.ErrLost) {
 				t.Fatalf("EnablePeer = %v, want the device's error", err)

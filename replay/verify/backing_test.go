@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
@@ -155,21 +156,21 @@ func TestVerifyPaintsWithKernels(t *testing.T) {
 	}
 }
 
-// A call of each kind fails, the first or one in the middle: Verify says so, and gives everything back all the same, but
-// for what fails when everything is given back, which it names.
+// A call of each kind fails, the first or one in the middle: Verify says so, and gives everything back all the same,
+// but for what fails when everything is given back, which it names.
 func TestVerifyGivesBackWhatItTookAfterFailures(t *testing.T) {
-	for name, kinds := range map[string][]fault.Kind{
-		"graphpools.expandable": {fault.Unmap}, // while it runs
-		"graphtrees":            {fault.Alloc, fault.Free, fault.CopyIn, fault.CopyOut},
-		"nosplit.expandable":    {fault.Reserve, fault.Release, fault.Create, fault.Drop, fault.Map, fault.Unmap, fault.Sync},
+	for name, kinds := range map[string][]intercept.Kind{
+		"graphpools.expandable": {intercept.Unmap}, // while it runs
+		"graphtrees":            {intercept.Alloc, intercept.Free, intercept.CopyIn, intercept.CopyOut},
+		"nosplit.expandable":    {intercept.Reserve, intercept.Release, intercept.Create, intercept.Drop, intercept.Map, intercept.Unmap, intercept.Sync},
 	} {
 		s := readTrace(t, name)
-		verify := func(rules ...fault.Rule) (calls map[fault.Kind]int64, left int64, err error) {
+		verify := func(rules ...fault.Rule) (calls map[intercept.Kind]int64, left int64, err error) {
 			inner := sim.New(sim.Options{})
 			defer inner.Close()
 			dev := fault.Wrap(inner, rules...)
 			_, err = verify.Verify(s, verify.Options{Device: dev})
-			calls = map[fault.Kind]int64{}
+			calls = map[intercept.Kind]int64{}
 			for _, k := range kinds {
 				calls[k] = dev.CallsOf(k)
 			}

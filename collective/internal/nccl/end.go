@@ -19,22 +19,22 @@ func (t *transport) Err() error {
 	return nil
 }
 
-// Abort takes the handle and has NCCL give it up: its kernels end, and what NCCL does on other threads for this rank. NCCL
-// gives the memory back with the last rank of the process. Nothing is aborted on a device that is closed or lost: there
-// nothing waits any more.
+// Abort takes the handle and has NCCL give it up: its kernels end, and what NCCL does on other threads for this rank.
+// NCCL gives the memory back with the last rank of the process. Nothing is aborted on a device that is closed or lost:
+// there nothing waits any more.
 func (t *transport) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause was given")
 	}
 	if handle, ok := t.finish(&aborted{cause}); ok {
-		_ = t.giveUp(commAbort, handle)
+		_ = t.destroyOnce(commAbort, handle)
 	}
 	<-t.gone
 }
 
 // Close finalizes, which waits for all work that was queued, and destroys. If another rank is gone that may last until
-// Abort: then the error is Abort's. A transport in which something went wrong is aborted, and the error is what did. Closing
-// what is over is not an error; closing twice at a time waits.
+// Abort: then the error is Abort's. A transport in which something went wrong is aborted, and the error is what did.
+// Closing what is over is not an error; closing twice at a time waits.
 func (t *transport) Close() error {
 	t.mu.Lock()
 	first := !t.closing && t.over == nil
@@ -44,12 +44,12 @@ func (t *transport) Close() error {
 		<-t.gone
 		return nil
 	}
-	err := t.settle(groupEnd, nil) // of a Queue that is not through
+	err := t.await(groupEnd, nil) // of a Queue that is not through
 	if err == nil {
 		err = t.direct(commFinalize, t.finalize)
 	}
 	if err == nil {
-		err = t.settle(commFinalize, nil)
+		err = t.await(commFinalize, nil)
 	}
 	if err != nil {
 		t.Abort(err)
@@ -60,7 +60,7 @@ func (t *transport) Close() error {
 		<-t.gone
 		return t.Err()
 	}
-	return t.giveUp(commDestroy, handle)
+	return t.destroyOnce(commDestroy, handle)
 }
 
 // finalize starts the end of a communicator that works.
@@ -70,7 +70,7 @@ func (t *transport) finalize() error {
 	if t.over != nil {
 		return t.over
 	}
-	return t.note(t.lib.check(commFinalize, t.lib.call(commFinalize, t.handle)))
+	return t.setError(t.lib.check(commFinalize, t.lib.call(commFinalize, t.handle)))
 }
 
 // finish makes the transport over, for a reason, and takes its handle. It reports whether this was the first time.
@@ -85,8 +85,8 @@ func (t *transport) finish(reason error) (handle uintptr, first bool) {
 	return handle, true
 }
 
-// giveUp calls ncclCommAbort or ncclCommDestroy, which wait. Once.
-func (t *transport) giveUp(s symbol, handle uintptr) error {
+// destroyOnce calls ncclCommAbort or ncclCommDestroy, which wait, at most once.
+func (t *transport) destroyOnce(s symbol, handle uintptr) error {
 	defer close(t.gone)
 	var err error
 	if handle != 0 { // New may have got none

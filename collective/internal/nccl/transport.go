@@ -37,8 +37,8 @@ type cells struct {
 	state  result  // with mu held
 }
 
-// How often a state is asked for without pause, and the pause then. A question takes about 0.2 us, and NCCL 2.28 hands a
-// group to a stream in about 70 us (BenchmarkGPUQueue, two H200s).
+// How often a state is asked for without pause, and the pause then. A question takes about 0.2 us, and NCCL 2.28 hands
+// a group to a stream in about 70 us (BenchmarkGPUQueue, two H200s).
 const (
 	questions = 1000
 	pause     = 500 * time.Microsecond
@@ -72,7 +72,7 @@ func (l *library) connect(ctx context.Context, dev driver.Device, id ID, rank, s
 		return l.check(commInitRankConfig, r)
 	})
 	if err == nil {
-		err = t.settle(commInitRankConfig, ctx.Done())
+		err = t.await(commInitRankConfig, ctx.Done())
 	}
 	if err == errStopped {
 		err = fmt.Errorf("nccl: rank %d of %d waits for the others: %w", rank, size, context.Cause(ctx))
@@ -119,7 +119,7 @@ func (t *transport) Queue(s driver.Stream, calls ...comm.Call) error {
 		},
 	})
 	if going { // also of a group in which a call failed
-		if e := t.settle(groupEnd, nil); err == nil {
+		if e := t.await(groupEnd, nil); err == nil {
 			err = e
 		}
 	}
@@ -137,8 +137,8 @@ func (t *transport) refusal() error {
 	return t.over
 }
 
-// issue makes the calls of a group, and reports whether NCCL is still at it. Inside Kernel.Call: the thread is locked, the
-// device current and the order of the stream held.
+// issue makes the calls of a group, and reports whether NCCL is still at it. Inside Kernel.Call: the thread is locked,
+// the device current and the order of the stream held.
 func (t *transport) issue(g *group, stream uintptr) (going bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *transport) issue(g *group, stream uintptr) (going bool, err error) {
 		return false, err
 	}
 	if err := t.lib.check(groupStart, t.lib.call(groupStart)); err != nil {
-		return false, t.note(err)
+		return false, t.setError(err)
 	}
 	for i := range g.pieces {
 		p := &g.pieces[i]
@@ -159,11 +159,11 @@ func (t *transport) issue(g *group, stream uintptr) (going bool, err error) {
 	if err == nil {
 		err = t.lib.check(groupEnd, r)
 	}
-	return r == inProgress, t.note(err)
+	return r == inProgress, t.setError(err)
 }
 
-// note keeps the first thing that was found wrong. mu is held.
-func (t *transport) note(err error) error {
+// setError keeps the first error. mu is held.
+func (t *transport) setError(err error) error {
 	if t.failed == nil {
 		t.failed = err
 	}
@@ -173,9 +173,9 @@ func (t *transport) note(err error) error {
 // errStopped is settle's error when it was told to stop.
 var errStopped = errors.New("nccl: stopped")
 
-// settle waits until NCCL is done with the call of s that it answered with "in progress", or until the transport is over or
-// stop is closed. The error is what went wrong meanwhile.
-func (t *transport) settle(s symbol, stop <-chan struct{}) error {
+// await waits until NCCL is done with the call of s that it answered with "in progress", or until the transport is over
+// or stop is closed. The error is the call's or the transport's.
+func (t *transport) await(s symbol, stop <-chan struct{}) error {
 	for range questions {
 		if done, err := t.ask(s); done {
 			return err
@@ -205,7 +205,7 @@ func (t *transport) ask(s symbol) (done bool, err error) {
 	}
 	r := t.lib.call(commGetAsyncError, t.handle, uintptr(unsafe.Pointer(&t.cells.state)))
 	if err := t.lib.check(commGetAsyncError, r); err != nil {
-		return true, t.note(err)
+		return true, t.setError(err)
 	}
 	switch t.cells.state {
 	case success:
@@ -213,5 +213,5 @@ func (t *transport) ask(s symbol) (done bool, err error) {
 	case inProgress:
 		return false, nil
 	}
-	return true, t.note(t.lib.failure(s, t.cells.state))
+	return true, t.setError(t.lib.failure(s, t.cells.state))
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // pingEvery is the longest that a conn is silent, however long its limit.
-const pingEvery = 10 * time.Second
+const maxPingInterval = 10 * time.Second
 
 // linger is how long the end of a conn waits for the other side's.
-const linger = 2 * time.Second
+const closeTimeout = 2 * time.Second
 
 // A conn is a connection between rank 0 and another: it sends without waiting, says that it is alive, and ends when the
 // other has said nothing for the limit.
@@ -58,7 +58,7 @@ func (k *conn) signal() {
 }
 
 func (k *conn) write() {
-	beat := time.NewTicker(max(min(k.limit/4, pingEvery), time.Millisecond))
+	beat := time.NewTicker(max(min(k.limit/4, maxPingInterval), time.Millisecond))
 	defer beat.Stop()
 	for {
 		alive := false
@@ -89,9 +89,9 @@ func (k *conn) write() {
 	}
 }
 
-// serve has a goroutine read messages of at most limit bytes and give them to hear, until the connection ends: ended is
-// told why.
-func (k *conn) serve(limit int, hear func(message), ended func(error)) {
+// serve has a goroutine read messages of at most limit bytes and call receive with each, until the connection ends and
+// ended is called with the cause.
+func (k *conn) serve(limit int, receive func(message), ended func(error)) {
 	k.tasks.Go(func() {
 		for {
 			m, err := read(k.c, limit)
@@ -110,17 +110,18 @@ func (k *conn) serve(limit int, hear func(message), ended func(error)) {
 			}
 			k.mu.Unlock()
 			if m.Kind != ping {
-				hear(m)
+				receive(m)
 			}
 		}
 	})
 }
 
-// end sends what is queued and then closes. The other side must end too, or lose what it still sends. It returns at once.
+// end sends what is queued and then closes. The other side must end too, or lose what it still sends. It returns at
+// once.
 func (k *conn) end() {
 	k.mu.Lock()
 	k.ending = true
-	k.watch.Reset(min(linger, k.limit))
+	k.watch.Reset(min(closeTimeout, k.limit))
 	k.mu.Unlock()
 	k.signal()
 }

@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// maxGrace is how long a rank that another complains of may say nothing itself before it is taken for lost; a quarter of the
+// maxGrace is the maximum time that a rank may stay silent after a complaint of it before it is lost; a quarter of the
 // limit of silence, if that is less.
 const maxGrace = 2 * time.Second
 
-// A hub counts what ranks have come to, and decides who is lost. Its ranks call hear and ended, and it calls tell.
+// A hub counts the barriers that ranks have reached, and decides which rank is lost. Its ranks call receive and ended,
+// and it calls send.
 type hub struct {
-	mu       sync.Mutex
-	tell     []func(message) // by rank; returns at once and calls nothing of the hub
-	arrived  []int           // how many barriers each rank has come to
-	closing  []bool          // ranks that leave when they can
-	leaving  []bool          // and those that do
-	released int
-	local    bool // a rank that is leaving needs to wait for nobody
-	over     bool // everybody left, or somebody is lost: nothing more is told
-	grace    time.Duration
-	blames   []*complaint // by the rank that complains; nil if it does not
-	first    *complaint
-	wait     *time.Timer // for the rank that first complains of
+	mu         sync.Mutex
+	send       []func(message) // by rank; returns at once and calls nothing of the hub
+	arrived    []int           // how many barriers each rank has come to
+	closing    []bool          // ranks that leave when they can
+	leaving    []bool          // and those that do
+	released   int
+	local      bool // a rank that leaves waits for no other
+	decided    bool // all ranks left, or one is lost: no more messages are sent
+	grace      time.Duration
+	complaints []*complaint // by the rank that complains; nil if it does not
+	first      *complaint
+	wait       *time.Timer // for the rank that first complains of
 }
 
-// A complaint says that a rank seems to be gone, or, of itself, that it can go on no more.
+// A complaint says that a rank seems to be gone, or, of itself, that it failed.
 type complaint struct {
 	of   int
 	text string
@@ -36,16 +37,16 @@ type complaint struct {
 func newHub(tell []func(message), limit time.Duration) *hub {
 	n := len(tell)
 	return &hub{
-		tell: tell, arrived: make([]int, n), closing: make([]bool, n), leaving: make([]bool, n), grace: min(limit/4, maxGrace),
-		blames: make([]*complaint, n),
+		send: tell, arrived: make([]int, n), closing: make([]bool, n), leaving: make([]bool, n), grace: min(limit/4, maxGrace),
+		complaints: make([]*complaint, n),
 	}
 }
 
-// hear takes a message from a rank.
-func (h *hub) hear(rank int, m message) {
+// receive handles a message of a rank.
+func (h *hub) receive(rank int, m message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over {
+	if h.decided {
 		return
 	}
 	switch m.Kind {
@@ -57,7 +58,7 @@ func (h *hub) hear(rank int, m message) {
 		}
 		if least > h.released {
 			h.released = least
-			h.all(message{Kind: release, N: least})
+			h.broadcast(message{Kind: release, N: least})
 		}
 	case closing:
 		h.closing[rank] = true
@@ -75,7 +76,7 @@ func (h *hub) hear(rank int, m message) {
 		switch {
 		case m.Sure:
 			h.finish(message{Kind: lost, Rank: rank, Text: m.Text, Code: m.Code})
-		case m.Rank >= 0 && m.Rank < len(h.tell):
+		case m.Rank >= 0 && m.Rank < len(h.send):
 			h.suspect(rank, &complaint{m.Rank, m.Text})
 		}
 	}
@@ -85,34 +86,34 @@ func (h *hub) hear(rank int, m message) {
 func (h *hub) ended(rank int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.over && !(h.local && h.leaving[rank]) {
+	if !h.decided && !(h.local && h.leaving[rank]) {
 		h.lose(rank, err.Error())
 	}
 }
 
-// suspect takes a complaint. A rank that is gone makes its neighbours complain, and as they give up, theirs of them: what
-// counts is whom nobody can ask, the rank at the end of the chain that says nothing. Its connection is about to end; or it
-// has noticed nothing yet, and after some grace the first complaint is believed. That goes for a rank that complains of
-// itself too: it cannot tell whose fault it is. Complaints in a circle are of a link that broke between two ranks that
-// live, and again the first counts.
+// suspect handles a complaint. When a rank is gone its neighbours complain of it, and as they stop, theirs complain of
+// them. The lost rank is the one at the end of this chain, which does not complain: its connection is about to end. If
+// it does not end within the grace, the first complaint is believed. The same holds for a rank that complains of
+// itself, since it cannot know the cause. A circle of complaints means a broken link between two live ranks: again the
+// first counts.
 func (h *hub) suspect(rank int, c *complaint) {
-	if h.blames[rank] != nil {
+	if h.complaints[rank] != nil {
 		return
 	}
-	h.blames[rank] = c
+	h.complaints[rank] = c
 	if h.first == nil {
 		h.first = c
 		h.wait = time.AfterFunc(h.grace, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			if !h.over {
+			if !h.decided {
 				h.lose(c.of, c.text)
 			}
 		})
 	}
 	last := h.first
-	for range h.blames {
-		next := h.blames[last.of]
+	for range h.complaints {
+		next := h.complaints[last.of]
 		if next == nil || next.of == last.of {
 			return
 		}
@@ -126,15 +127,15 @@ func (h *hub) lose(rank int, text string) {
 }
 
 func (h *hub) finish(m message) {
-	h.over = true
+	h.decided = true
 	if h.wait != nil {
 		h.wait.Stop()
 	}
-	h.all(m)
+	h.broadcast(m)
 }
 
-func (h *hub) all(m message) {
-	for _, tell := range h.tell {
+func (h *hub) broadcast(m message) {
+	for _, tell := range h.send {
 		tell(m)
 	}
 }
@@ -147,13 +148,13 @@ func NewLocal(n int, host string, limit time.Duration) []*Member {
 	for i := range members {
 		peers[i] = Peer{Rank: i, Host: host}
 		members[i] = newMember(i, n)
-		tell[i] = members[i].hear
+		tell[i] = members[i].receive
 	}
 	h := newHub(tell, limit)
 	h.local = true
 	for i, m := range members {
 		m.Peers, m.Limit = peers, limit
-		m.up = func(msg message) { h.hear(i, msg) }
+		m.up = func(msg message) { h.receive(i, msg) }
 		m.gone = func() { h.ended(i, errors.New("it closed while others had not")) }
 	}
 	return members

@@ -8,13 +8,13 @@ import (
 // A rank that is gone makes its neighbours complain, and those of them: it is the one who is lost.
 func TestComplaints(t *testing.T) {
 	blames := func(rank, of int) func(*hub) {
-		return func(h *hub) { h.hear(rank, message{Kind: blame, Rank: of, Text: "the link ended"}) }
+		return func(h *hub) { h.receive(rank, message{Kind: blame, Rank: of, Text: "the link ended"}) }
 	}
 	ends := func(rank int) func(*hub) { return func(h *hub) { h.ended(rank, errors.New("EOF")) } }
 	says := func(k kind, ranks ...int) func(*hub) {
 		return func(h *hub) {
 			for _, rank := range ranks {
-				h.hear(rank, message{Kind: k})
+				h.receive(rank, message{Kind: k})
 			}
 		}
 	}
@@ -35,7 +35,7 @@ func TestComplaints(t *testing.T) {
 		"a chain to one that complains of itself": {[]func(*hub){blames(3, 1), blames(1, 1)}, -1},
 		"a complaint of nobody is none":           {[]func(*hub){blames(3, 4), blames(3, -1)}, -1},
 		"the first of one rank's counts":          {[]func(*hub){blames(0, 1), blames(0, 2), blames(1, 3), ends(3)}, 3},
-		"a failure of its own is at once":         {[]func(*hub){blames(0, 1), func(h *hub) { h.hear(3, message{Kind: blame, Sure: true}) }}, 3},
+		"a failure of its own is at once":         {[]func(*hub){blames(0, 1), func(h *hub) { h.receive(3, message{Kind: blame, Sure: true}) }}, 3},
 		"who is leaving is lost all the same":     {[]func(*hub){says(leave, 1), ends(1)}, 1},
 		"who does not close":                      {[]func(*hub){says(closing, 0, 3), says(leave, 1), says(overdue, 3)}, 2},
 		"all close, and one is tired of it":       {[]func(*hub){says(closing, 0, 1, 2, 3), says(leave, 1, 2), says(overdue, 3)}, 3},
@@ -67,7 +67,7 @@ func TestComplaints(t *testing.T) {
 func TestGrace(t *testing.T) {
 	told := make(chan message, 1)
 	h := newHub([]func(message){func(m message) { told <- m }, func(message) {}, func(message) {}}, 4)
-	h.hear(0, message{Kind: blame, Rank: 2, Text: "the link ended"})
+	h.receive(0, message{Kind: blame, Rank: 2, Text: "the link ended"})
 	select {
 	case m := <-told:
 		if m.Kind != lost || m.Rank != 2 || m.Text != "the link ended" {

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Links connects this rank to every other, and returns the connections by rank, nil for its own. All ranks call it, once. It
-// ends with ctx, or when a rank is lost, as one is that another cannot reach. The connections are the caller's.
+// Links connects this rank to every other, and returns the connections by rank, nil for its own. All ranks call it,
+// once. It ends with ctx, or when a rank is lost, as one is that another cannot reach. The connections are the
+// caller's.
 func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	if m.Size == 1 {
 		return make([]net.Conn, 1), nil
@@ -26,7 +27,7 @@ func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	tasks.Go(func() { l.accept(&tasks) })
 	for to := range m.Rank {
 		tasks.Go(func() {
-			if err := l.dial(to); err != nil { // it may be dead, which the hub will know
+			if err := l.dial(to); err != nil { // it may have died: the hub decides
 				m.Suspect(to, fmt.Errorf("rank %d on %s cannot reach it: %w", m.Rank, m.Peers[m.Rank].Host, err))
 			}
 		})
@@ -36,7 +37,7 @@ func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	case <-ctx.Done():
 	}
 	err := context.Cause(ctx)
-	cancel(nil) // whoever else is at the door is sent away
+	cancel(nil) // refuses connections that are still in the handshake
 	m.listen.Close()
 	tasks.Wait()
 	if err != nil {
@@ -90,7 +91,7 @@ func (l *linking) accept(tasks *sync.WaitGroup) {
 		select {
 		case room <- struct{}{}:
 			tasks.Go(func() {
-				l.greet(c)
+				l.handshake(c)
 				<-room
 			})
 		default:
@@ -99,8 +100,8 @@ func (l *linking) accept(tasks *sync.WaitGroup) {
 	}
 }
 
-// greet keeps a link from a rank of a higher number, and closes all else.
-func (l *linking) greet(c net.Conn) {
+// handshake keeps a link from a rank of a higher number, and closes all else.
+func (l *linking) handshake(c net.Conn) {
 	guard := l.guard(c)
 	msg, err := read(c, maxHello)
 	if err == nil && msg.Kind == link && bytes.Equal(msg.Token, l.m.token) && msg.Rank > l.m.Rank && msg.Rank < l.m.Size {
@@ -119,7 +120,7 @@ func (l *linking) dial(to int) error {
 	if ip == "" || to == 0 { // on rank 0's machine
 		ip = l.m.center.String()
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, handshake)
+	ctx, cancel := context.WithTimeout(l.ctx, handshakeTimeout)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(l.m.Peers[to].Port)))
 	if err != nil {
@@ -147,7 +148,7 @@ func (l *linking) dial(to int) error {
 // guard closes c after a while, or when the linking ends, unless the function that it returns is called before, which
 // reports whether it was.
 func (l *linking) guard(c net.Conn) func() bool {
-	watch := time.AfterFunc(handshake, func() { c.Close() })
+	watch := time.AfterFunc(handshakeTimeout, func() { c.Close() })
 	stop := context.AfterFunc(l.ctx, func() { c.Close() })
 	return func() bool { return watch.Stop() && stop() }
 }

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Meet brings the ranks together. It returns when all are here, or an error that matches *MeetError: ctx ended, here or on
-// any rank that came (then every rank that came gets an error with the missing ranks), or this rank was turned away. Close
-// the member after use.
+// Meet brings the ranks together. It returns when all are here, or an error that matches *MeetError: ctx ended, here or
+// on any rank that came (then every rank that came gets an error with the missing ranks), or this rank was turned away.
+// Close the member after use.
 func Meet(ctx context.Context, o Options) (*Member, error) {
 	o.Me.Rank = o.Rank
 	o.Me = o.Me.clip()
@@ -24,7 +24,7 @@ func Meet(ctx context.Context, o Options) (*Member, error) {
 	if o.Rank == 0 {
 		m, err = host(ctx, o)
 	} else {
-		m, err = come(ctx, o)
+		m, err = join(ctx, o)
 	}
 	if err != nil {
 		listen.Close()
@@ -36,8 +36,8 @@ func Meet(ctx context.Context, o Options) (*Member, error) {
 
 func (o Options) address(i int) string { return net.JoinHostPort(o.Host, strconv.Itoa(o.Port+i)) }
 
-// bindTo is where to listen so that others reach this machine as host: on every interface, since the name may be one that
-// this machine itself takes for another address, but where it says that all are on one machine.
+// bindTo is where to listen so that others reach this machine as host: on every interface, since the name may be one
+// that this machine itself takes for another address, but where it says that all are on one machine.
 func bindTo(host string, port int) string {
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		host = ""

@@ -48,7 +48,7 @@ func (g *meeting) accept(listen net.Listener) {
 		select {
 		case room <- struct{}{}:
 			g.tasks.Go(func() {
-				g.greet(c)
+				g.handshake(c)
 				<-room
 			})
 		default:
@@ -57,9 +57,9 @@ func (g *meeting) accept(listen net.Listener) {
 	}
 }
 
-// greet finds out who a stranger is.
-func (g *meeting) greet(c net.Conn) {
-	watch := time.AfterFunc(min(handshake, g.o.Limit), func() { c.Close() })
+// handshake reads the hello of a new connection.
+func (g *meeting) handshake(c net.Conn) {
+	watch := time.AfterFunc(min(handshakeTimeout, g.o.Limit), func() { c.Close() })
 	defer watch.Stop()
 	stop := context.AfterFunc(g.open, func() { c.Close() })
 	defer stop()
@@ -81,12 +81,12 @@ func (g *meeting) greet(c net.Conn) {
 	}
 	// First the note: the meeting may fail as soon as the rank knows, and its error lists who was refused.
 	g.note(fmt.Sprintf("rank %d on %s (%v): %s", m.Rank, m.Peer.clip().Host, c.RemoteAddr(), no.text))
-	watch.Reset(min(handshake, g.o.Limit))
+	watch.Reset(min(handshakeTimeout, g.o.Limit))
 	c.Write(message{Kind: refuse, Text: no.text, Other: no.other}.encode())
 	c.Close()
 }
 
-// note keeps who was refused, for the error of a meeting that fails.
+// note records a refused rank, for the error of a meeting that fails.
 func (g *meeting) note(text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +103,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// admit lets a rank in that has said hello.
+// admit accepts a rank that has sent its hello.
 func (g *meeting) admit(c net.Conn, m message) error {
 	switch {
 	case m.ID != g.o.ID:
@@ -129,10 +129,10 @@ func (g *meeting) admit(c net.Conn, m message) error {
 	k := newConn(c, g.o.Limit)
 	k.send(message{Kind: accept, Limit: g.o.Limit})
 	g.conns[m.Rank], g.peers[m.Rank] = k, peer
-	k.serve(maxBody, func(msg message) { g.hear(m.Rank, msg) }, func(err error) { g.ended(m.Rank, k, err) })
+	k.serve(maxBody, func(msg message) { g.receive(m.Rank, msg) }, func(err error) { g.ended(m.Rank, k, err) })
 	if len(g.missing()) == 0 {
 		tell := make([]func(message), g.o.Size)
-		tell[0] = g.me.hear
+		tell[0] = g.me.receive
 		for i, k := range g.conns[1:] {
 			tell[i+1] = k.send
 		}
@@ -153,15 +153,15 @@ func (g *meeting) missing() []int {
 	return list
 }
 
-// hear takes a message of a rank that has been let in.
-func (g *meeting) hear(rank int, m message) {
+// receive handles a message of an accepted rank.
+func (g *meeting) receive(rank int, m message) {
 	g.mu.Lock()
 	h := g.hub
 	g.mu.Unlock()
 	switch {
 	case h != nil:
-		h.hear(rank, m)
-	case m.Kind == giveUp:
+		h.receive(rank, m)
+	case m.Kind == cancelled:
 		select {
 		case g.enough <- fmt.Errorf("rank %d waits no longer: %s", rank, m.Text):
 		default:
@@ -190,7 +190,7 @@ func (g *meeting) ended(rank int, k *conn, err error) {
 func (g *meeting) begin() error {
 	m := g.me
 	m.Limit, m.conns = g.o.Limit, g.conns
-	m.up = func(msg message) { g.hub.hear(0, msg) }
+	m.up = func(msg message) { g.hub.receive(0, msg) }
 	m.gone = func() { g.hub.ended(0, errors.New("it closed while others had not")) }
 	m.token = make([]byte, 16)
 	if _, err := rand.Read(m.token); err != nil {

@@ -369,7 +369,7 @@ func TestDefect27_RefusalIsKnownBeforeItIsTold(t *testing.T) {
 	g := &meeting{o: Options{Size: 2, ID: "a run", Limit: bound}, open: t.Context()}
 	hello := message{Kind: hello, ID: "another", Rank: 1, Size: 2, Peer: &Peer{Host: "there"}}.encode()
 	answers := 0
-	g.greet(&told{hello: bytes.NewReader(hello), wrote: func([]byte) {
+	g.handshake(&told{hello: bytes.NewReader(hello), wrote: func([]byte) {
 		answers++
 		var e *MeetError
 		if err := g.fail(errors.New("over")); !errors.As(err, &e) || len(e.Refused) != 1 ||

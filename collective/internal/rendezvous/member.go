@@ -51,7 +51,8 @@ func (m *Member) Err() error {
 	return m.err
 }
 
-// Bind returns a context that ends with ctx, or when a rank is lost: its cause is Err then. Call the function after use.
+// Bind returns a context that ends with ctx, or when a rank is lost: its cause is Err then. Call the function after
+// use.
 func (m *Member) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -64,8 +65,8 @@ func (m *Member) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { cancel(nil) }
 }
 
-// Barrier waits until every rank has come to as many barriers as this one, or ctx ends: it has come all the same then. The
-// error is ErrLeft if all have left before.
+// Barrier waits until every rank has come to as many barriers as this one, or ctx ends: it has come all the same then.
+// The error is ErrLeft if all have left before.
 func (m *Member) Barrier(ctx context.Context) error {
 	m.mu.Lock()
 	m.arrived++
@@ -78,11 +79,11 @@ func (m *Member) Barrier(ctx context.Context) error {
 // Closing says that this rank is going to leave, and still waits for work that the others may have a part in.
 func (m *Member) Closing() { m.up(message{Kind: closing}) }
 
-// Overdue says that the others have not left in time, for what err says: the first of those that have not said Closing is
-// lost, or, if there is none, this rank. It returns when that has been decided.
+// Overdue says that the others have not left in time, for what err says: the first of those that have not said Closing
+// is lost, or, if there is none, this rank. It returns when that has been decided.
 func (m *Member) Overdue(err error) {
 	m.up(message{Kind: overdue, Text: err.Error()})
-	answer := time.NewTimer(linger)
+	answer := time.NewTimer(closeTimeout)
 	defer answer.Stop()
 	select {
 	case <-m.lost:
@@ -125,21 +126,21 @@ func (m *Member) await(ctx context.Context, ready func() bool) error {
 	}
 }
 
-// Fail says that this rank can go on no more: Err is err, and the others lose this rank. They get the code as it is.
+// Fail says that this rank failed: its Err is err, and for the others this rank is lost. They get the code unchanged.
 func (m *Member) Fail(err error, code string) {
 	if m.lose(err) {
 		m.up(message{Kind: blame, Rank: m.Rank, Sure: true, Text: err.Error(), Code: code})
 	}
 }
 
-// Suspect says that a rank seems to be lost; its own number, that something is wrong that may be another's doing. The hub
-// decides, soon: see Lost.
+// Suspect says that a rank seems to be lost; its own number, that something is wrong that may be another's doing. The
+// hub decides, soon: see Lost.
 func (m *Member) Suspect(rank int, err error) {
 	m.up(message{Kind: blame, Rank: rank, Text: err.Error()})
 }
 
-// hear takes a message from the hub.
-func (m *Member) hear(msg message) {
+// receive handles a message of the hub.
+func (m *Member) receive(msg message) {
 	switch msg.Kind {
 	case release, left:
 		m.mu.Lock()
@@ -170,8 +171,8 @@ func (m *Member) lose(err error) bool {
 	return true
 }
 
-// Close ends the member, and returns when nothing of it is under way. Unless Leave has returned nil, the others lose this
-// rank, if they have lost none before.
+// Close ends the member, and returns when nothing of it is under way. Unless Leave has returned nil, the others lose
+// this rank, if they have lost none before.
 func (m *Member) Close() {
 	m.close.Do(func() {
 		m.lose(&LostError{Rank: m.Rank, Host: m.Peers[m.Rank].Host, Err: net.ErrClosed})

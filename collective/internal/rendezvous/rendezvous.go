@@ -1,35 +1,36 @@
-// Package rendezvous is how ranks find each other, and how they learn that one of them is gone. It knows numbers, names and
-// connections; what the ranks do together is its caller's affair.
+// Package rendezvous is how ranks find each other, and how they learn that one of them is gone. It knows numbers, names
+// and connections; what the ranks do together is its caller's affair.
 //
 // # Structure
 //
-// The ranks make a star. Rank 0 listens at the meeting point, the others come there (come.go), and each connection stays for
-// as long as the ranks belong together (conn.go): it carries messages (wire.go), one at least in every quarter of the time
-// that a rank may be silent. A meeting (meet.go, meeting.go) is rank 0's list of who has come; when all have, it tells them
-// about each other, and a hub (hub.go) takes over: it counts barriers and departures, and decides who is lost. A Member
-// (member.go) is what one rank knows of that; the hub tells it, over a connection or, of rank 0 itself and of ranks in
-// one process (NewLocal), by a call. The ranks then may connect to one another directly (links.go).
+// The ranks make a star. Rank 0 listens at the meeting point, the others come there (come.go), and each connection
+// stays for as long as the ranks belong together (conn.go): it carries messages (wire.go), one at least in every
+// quarter of the time that a rank may be silent. A meeting (meet.go, meeting.go) is rank 0's list of who has come; when
+// all have, it tells them about each other, and a hub (hub.go) takes over: it counts barriers and departures, and
+// decides who is lost. A Member (member.go) is what one rank knows of that; the hub tells it, over a connection or, of
+// rank 0 itself and of ranks in one process (NewLocal), by a call. The ranks then may connect to one another directly
+// (links.go).
 //
 // # States of a rank
 //
 //	comes -> accepted -> begun -> closing -> leaving -> left      Leave returned nil
 //	   \---------\----------\---------\--------\-----> lost      Err says why, Lost is closed
 //
-// A rank that closes still waits for work that the others have a part in; one that leaves needs them no more. So if leaving
-// takes too long it is a rank that does not even close whom the others wait for (Member.Overdue).
+// A rank that closes still waits for work that the others have a part in; one that leaves needs them no more. So if
+// leaving takes too long it is a rank that does not even close whom the others wait for (Member.Overdue).
 //
 // # Invariants
 //
-// The hub decides once, and its first decision is that of every member: each rank names the same lost rank (but a rank that
-// failed by itself keeps its own error, and one that cannot hear the hub names rank 0). A barrier is released when every
-// rank has come to as many.
+// The hub decides once, and its first decision is that of every member: each rank names the same lost rank (but a rank
+// that failed by itself keeps its own error, and one that cannot hear the hub names rank 0). A barrier is released when
+// every rank has come to as many.
 //
 // # What is trusted
 //
-// Nothing that comes over a connection until it has proved the run's name and its size, and little afterwards: lengths are
-// bounded before memory is taken, numbers are checked before they index, and whoever is slow, silent or talks something
-// else is closed without keeping others waiting. It is no protection against somebody who knows the run's name: connections
-// are in the clear.
+// Nothing that comes over a connection until it has proved the run's name and its size, and little afterwards: lengths
+// are bounded before memory is taken, numbers are checked before they index, and whoever is slow, silent or talks
+// something else is closed without keeping others waiting. It is no protection against somebody who knows the run's
+// name: connections are in the clear.
 //
 // # Locks
 //
@@ -47,9 +48,9 @@ const (
 	MaxSize = 1 << 16 // ranks
 	MaxID   = 256     // bytes of a run's name
 
-	// handshake is how long a stranger may take to say who he is, or rank 0 to answer: nothing but the network is waited
-	// for.
-	handshake = 5 * time.Second
+	// handshake is how long a stranger may take to say who he is, or rank 0 to answer: nothing but the network is
+	// waited for.
+	handshakeTimeout = 5 * time.Second
 
 	// strangers is how many connections that have not said who they are rank 0 keeps, beside one for each rank.
 	strangers = 64
@@ -65,8 +66,8 @@ type Options struct {
 	Limit      time.Duration // of silence; rank 0's counts
 	Me         Peer          // what the others learn; Rank, IP and Port are filled in
 
-	// Decide is called on rank 0 when all ranks have come. What it returns is Member.Shared on every rank; its error ends
-	// the meeting.
+	// Decide is called on rank 0 when all ranks have come. What it returns is Member.Shared on every rank; its error
+	// ends the meeting.
 	Decide func([]Peer) ([]byte, error)
 }
 

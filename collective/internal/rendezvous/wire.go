@@ -27,22 +27,22 @@ const (
 type kind uint8
 
 const (
-	hello    kind = iota + 1 // to rank 0: who I am
-	accept                   // the answer: you are expected
-	refuse                   // the answer, or the end of the meeting: why not
-	giveUp                   // to rank 0: my time is up
-	start                    // to ranks: all are here
-	ping                     // I am alive
-	arrive                   // to the hub: I have come to N barriers
-	release                  // to members: all have come to N barriers
-	closing                  // to the hub: I shall leave, when my work is done
-	leave                    // to the hub: I am done
-	left                     // to members: all are done
-	overdue                  // to the hub: others have not left in time, Text says
-	blame                    // to the hub: Rank failed, Text says how; Sure if it is the sender
-	lost                     // to members: the hub's decision about Rank
-	link                     // to a rank: a link from Rank; Token proves it
-	lastKind = link
+	hello     kind = iota + 1 // to rank 0: who I am
+	accept                    // the answer: you are expected
+	refuse                    // the answer, or the end of the meeting: why not
+	cancelled                 // to rank 0: my time is up
+	start                     // to ranks: all are here
+	ping                      // I am alive
+	arrive                    // to the hub: I have come to N barriers
+	release                   // to members: all have come to N barriers
+	closing                   // to the hub: I shall leave, when my work is done
+	leave                     // to the hub: I am done
+	left                      // to members: all are done
+	overdue                   // to the hub: others have not left in time, Text says
+	blame                     // to the hub: Rank failed, Text says how; Sure if it is the sender
+	lost                      // to members: the hub's decision about Rank
+	link                      // to a rank: a link from Rank; Token proves it
+	lastKind  = link
 )
 
 func (k kind) String() string {

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// fail ends everything with err, unless the transport has failed or all its work is done, and returns what it failed with.
+// fail ends everything with err, unless the transport has failed or all its work is done, and returns what it failed
+// with.
 func (t *transport) fail(err error, tell bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -19,13 +20,13 @@ func (t *transport) failLocked(err error, tell bool) error {
 	}
 	t.end(err)
 	if tell {
-		f, text := t.notice(err)
+		f, text := t.failureFrame(err)
 		for _, l := range t.links {
 			if l != nil {
 				t.alive.Add(1)
 				go func() {
 					l.w.Lock()
-					l.tell(f, text)
+					l.sendFailure(f, text)
 				}()
 			}
 		}
@@ -40,15 +41,16 @@ func (t *transport) end(err error) {
 	t.changed.Broadcast()
 }
 
-// tell writes a frame, with l.w held until it is written. Whoever does not read it is waited for until Abort or Close.
-func (l *link) tell(f frame, text []byte) {
+// sendFailure writes a frame, with l.w held until it is written. It waits for a rank that does not read, until Abort or
+// Close.
+func (l *link) sendFailure(f frame, text []byte) {
 	defer l.t.alive.Done()
 	defer l.w.Unlock()
-	_ = l.put(f, text) // to the others; who cannot be told has failed too
+	_ = l.put(f, text) // a rank that cannot be reached has failed too
 }
 
-// notice returns the frame that says why this rank has failed.
-func (t *transport) notice(err error) (frame, []byte) {
+// failureFrame returns the frame that says why this rank has failed.
+func (t *transport) failureFrame(err error) (frame, []byte) {
 	var differ *MismatchError
 	if errors.As(err, &differ) {
 		return frame{typ: mismatchFrame}, appendMismatch(nil, differ)
@@ -61,7 +63,8 @@ func (t *transport) notice(err error) (frame, []byte) {
 	return frame{typ: lostFrame, call: Call{Peer: culprit}}, []byte(text[:min(len(text), textBytes)])
 }
 
-// Abort tells the other ranks, where that takes no waiting: the link on which a frame is being written is closed instead.
+// Abort tells the other ranks, where that takes no waiting: the link on which a frame is being written is closed
+// instead.
 func (t *transport) Abort(cause error) {
 	if cause == nil {
 		cause = errAbort
@@ -78,7 +81,7 @@ func (t *transport) Abort(cause error) {
 	} else if t.cause == nil && !errors.Is(t.err, cause) {
 		t.cause = cause
 	}
-	f, text := t.notice(err)
+	f, text := t.failureFrame(err)
 	for _, l := range t.links {
 		switch {
 		case l == nil:
@@ -86,7 +89,7 @@ func (t *transport) Abort(cause error) {
 			_ = l.wire.Close()
 		case first:
 			t.alive.Add(1)
-			go l.tell(f, text)
+			go l.sendFailure(f, text)
 		default:
 			l.w.Unlock()
 		}

@@ -366,8 +366,8 @@ func TestReaderLeavesMemory(t *testing.T) {
 			l, call := mine.links[1], Call{Number: 1, Type: dtype.Uint8, N: 1}
 			entered, leave := make(chan bool), make(chan bool)
 			var left atomic.Bool
-			in := &inflow{call: call, frames: 1, place: func(int) place {
-				return place{dst: make([]byte, 1), own: make([]byte, 1), fold: func(_, _, _ []byte) {
+			in := &incoming{call: call, frames: 1, place: func(int) destination {
+				return destination{dst: make([]byte, 1), own: make([]byte, 1), fold: func(_, _, _ []byte) {
 					entered <- true
 					<-leave
 					left.Store(true)
@@ -421,7 +421,8 @@ func TestCloseIsNoDeath(t *testing.T) {
 	}
 }
 
-// Ranks close as soon as their own work is done, whatever the others still do: no rank takes that for a failure, or tells one.
+// Ranks close as soon as their own work is done, whatever the others still do: no rank takes that for a failure, or
+// tells one.
 func TestAllCloseAtOnce(t *testing.T) {
 	const ranks, rounds = 4, 100
 	for _, setup := range setups[:2] {

@@ -13,7 +13,7 @@ import (
 //
 //	 0  magic "ASHR"
 //	 4  type
-//	 5  the lanes of the group that the call is part of, one bit each
+//	 5  the channels of the group that the call is part of, one bit each
 //	 6  two zero bytes
 //	 8  length of what follows
 //	12  the call: number (8), elements (8), peer (4), kind, operation, element type, a zero byte
@@ -21,7 +21,7 @@ import (
 // Nothing is allocated for what a frame claims: data is as long as the pass expects, and the rest is bounded.
 type frame struct {
 	typ    frameType
-	lanes  lanes
+	lanes  channelSet
 	length int
 	call   Call
 }
@@ -45,18 +45,18 @@ const (
 	pieceBytes    = 512 << 10 // of data in a frame, at most; a multiple of every element's size
 )
 
-// A lane is what one goroutine of a rank does with another: the calls of a lane come one after another.
-type lane uint8
+// A channel is a sequence of calls between two ranks. The calls of one channel come one after another.
+type channel uint8
 
 const (
-	collective lane = iota
+	collective channel = iota
 	sending
 	receiving
-	laneCount
+	channelCount
 )
 
-// laneOf returns the lane of the rank that makes the call.
-func laneOf(k comm.Kind) lane {
+// channelOf returns the channel on the side of the rank that makes the call.
+func channelOf(k comm.Kind) channel {
 	switch k {
 	case comm.Send:
 		return sending
@@ -67,22 +67,22 @@ func laneOf(k comm.Kind) lane {
 	return collective
 }
 
-// other returns the lane in which the other rank meets this one.
-func (l lane) other() lane {
+// other returns the other rank's channel that corresponds to l.
+func (l channel) other() channel {
 	switch l {
 	case sending:
 		return receiving
 	case receiving:
 		return sending
-	case collective, laneCount:
+	case collective, channelCount:
 	}
 	return collective
 }
 
-// lanes is a set.
-type lanes uint8
+// A channelSet is a set of channels.
+type channelSet uint8
 
-func (s lanes) has(l lane) bool { return s&(1<<l) != 0 }
+func (s channelSet) has(l channel) bool { return s&(1<<l) != 0 }
 
 func (f frame) append(b []byte) []byte {
 	b = append(b, frameMagic...)
@@ -103,7 +103,7 @@ func parseFrame(b []byte) (frame, error) {
 	if string(b[:4]) != frameMagic {
 		return frame{}, fmt.Errorf("%x is not the start of a frame", b[:4])
 	}
-	f := frame{typ: frameType(b[4]), lanes: lanes(b[5]), length: int(binary.LittleEndian.Uint32(b[8:]))}
+	f := frame{typ: frameType(b[4]), lanes: channelSet(b[5]), length: int(binary.LittleEndian.Uint32(b[8:]))}
 	least, most := 0, 0
 	switch f.typ {
 	case callFrame, byeFrame:
@@ -119,7 +119,7 @@ func parseFrame(b []byte) (frame, error) {
 	if f.length < least || f.length > most {
 		return frame{}, fmt.Errorf("a frame of type %d with %d bytes: want %d to %d", f.typ, f.length, least, most)
 	}
-	if f.lanes >= 1<<laneCount || b[6] != 0 || b[7] != 0 {
+	if f.lanes >= 1<<channelCount || b[6] != 0 || b[7] != 0 {
 		return frame{}, fmt.Errorf("a frame of type %d with the flags %x", f.typ, b[5:8])
 	}
 	if f.typ == byeFrame || f.typ == mismatchFrame {

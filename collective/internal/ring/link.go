@@ -20,23 +20,23 @@ type link struct {
 	sent, received uint64 // calls begun; each the one flow's that makes them
 
 	// Under transport.mu.
-	over     bool              // the other rank has said that it closes
-	mine     lanes             // of the group that this rank is in, those that it shares with the other
-	told     [laneCount][]told // calls that the other rank makes and this one has not met, by the other's lane
-	incoming [laneCount]*inflow
+	over      bool                          // the other rank has said that it closes
+	mine      channelSet                    // of the group that this rank is in, those that it shares with the other
+	announced [channelCount][]announcedCall // calls that the other rank makes and this one has not met, by the other's channel
+	incoming  [channelCount]*incoming
 }
 
-// told is a call of another rank, and the lanes of its group that it shares with this one.
-type told struct {
+// An announcedCall is a call of another rank, with the channels of its group that it shares with this one.
+type announcedCall struct {
 	call  Call
-	lanes lanes
+	lanes channelSet
 }
 
-// An inflow is the data of a call that comes over a link.
-type inflow struct {
+// incoming is the data of a call that arrives over a link.
+type incoming struct {
 	call   Call // as the sender calls it
 	frames int
-	place  func(f int) place
+	place  func(f int) destination
 	hold   int // frame f comes after frame f-hold of what the pass sends, if it is not 0
 
 	// Under transport.mu.
@@ -45,10 +45,10 @@ type inflow struct {
 	used bool // a reader is at a place
 }
 
-// A place is where the data of a frame goes: dst = fold of it and own, or a copy.
-type place struct {
+// A destination says where the data of a frame goes: dst is the reduction of it and own, or a copy.
+type destination struct {
 	dst, own []byte
-	fold     fold
+	fold     reduceFunc
 }
 
 // write sends a frame, unless the transport has failed. The error is the transport's.
@@ -82,8 +82,8 @@ func (l *link) put(f frame, payload []byte) error {
 	return nil
 }
 
-// leave tells the other rank that this one closes, unless that rank has closed before, and so needs this one no more, or the
-// transport has failed.
+// leave tells the other rank that this one closes, unless that rank has closed before, and so needs this one no more,
+// or the transport has failed.
 func (l *link) leave() {
 	if !l.w.TryLock() { // the transport has failed, and tells why
 		return
@@ -144,7 +144,7 @@ func (l *link) readFrame(head []byte) error {
 	t := l.t
 	switch f.typ {
 	case lostFrame:
-		_ = t.fail(l.toldOf(f.call.Peer, string(rest)), false)
+		_ = t.fail(l.peerFailure(f.call.Peer, string(rest)), false)
 	case mismatchFrame:
 		e, err := parseMismatch(rest)
 		if err != nil {
@@ -159,19 +159,19 @@ func (l *link) readFrame(head []byte) error {
 	case callFrame:
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		queue := &l.told[laneOf(f.call.Kind)]
+		queue := &l.announced[channelOf(f.call.Kind)]
 		if len(*queue) == 2 { // nobody begins a third before its first has been met
 			return fmt.Errorf("it makes %v before its last two calls were met", f.call)
 		}
-		*queue = append(*queue, told{f.call, f.lanes})
+		*queue = append(*queue, announcedCall{f.call, f.lanes})
 		t.changed.Broadcast()
 	case dataFrame:
 	}
 	return nil
 }
 
-// toldOf makes an error of what the other rank says about its failure.
-func (l *link) toldOf(culprit int, text string) error {
+// peerFailure returns the error for a failure that the other rank reports.
+func (l *link) peerFailure(culprit int, text string) error {
 	if culprit == l.peer || culprit == l.t.rank || culprit >= l.t.size {
 		return &LinkError{Peer: l.peer, Err: fmt.Errorf("that rank says: %s", text)}
 	}
@@ -180,7 +180,7 @@ func (l *link) toldOf(culprit int, text string) error {
 
 // readData brings the data of a frame to its place. After a failure it is dropped.
 func (l *link) readData(f frame) error {
-	t, ln := l.t, laneOf(f.call.Kind)
+	t, ln := l.t, channelOf(f.call.Kind)
 	t.mu.Lock()
 	in := l.incoming[ln]
 	for in != nil && in.hold > 0 && in.done-in.sent >= in.hold && t.err == nil {
@@ -194,7 +194,7 @@ func (l *link) readData(f frame) error {
 	}
 	t.mu.Unlock()
 
-	var to place
+	var to destination
 	if !failed {
 		if to = in.place(in.done); len(to.dst) != f.length {
 			return fmt.Errorf("%d bytes of %v: want %d", f.length, f.call, len(to.dst))
@@ -223,8 +223,8 @@ func (l *link) readData(f frame) error {
 	return nil
 }
 
-// apply puts b where it belongs, off bytes into a place, unless the pass has ended.
-func (in *inflow) apply(l *link, to place, off int, b []byte) {
+// apply writes b, off bytes into a place, unless the pass has ended.
+func (in *incoming) apply(l *link, to destination, off int, b []byte) {
 	t := l.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -242,8 +242,8 @@ func (in *inflow) apply(l *link, to place, off int, b []byte) {
 	}
 }
 
-// put makes an error of a memory fault: somebody has unmapped what a call uses, as a stream's own work may find too.
-func (p place) put(off int, b []byte) (err error) {
+// put turns a memory fault into an error: the memory of a call was unmapped.
+func (p destination) put(off int, b []byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("memory of the call: %v", v)

@@ -6,8 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/comm"
 )
 
-// A pass is what one call does on this rank: frames that go to one rank, and frames that come from one. Frame f goes out
-// once frame f-lag has come: in a ring lag is the frames of a step, in a chain 0.
+// A pass is what one call does on this rank: frames that go to one rank, and frames that come from one. Frame f goes
+// out once frame f-lag has come: in a ring lag is the frames of a step, in a chain 0.
 type pass struct {
 	call Call
 	with []*link // whom to agree with
@@ -18,7 +18,7 @@ type pass struct {
 	lag  int
 
 	from *link
-	inflow
+	incoming
 }
 
 // perform makes the calls of a group. The error is the transport's.
@@ -31,16 +31,16 @@ func (t *transport) perform(group []member) error {
 	var collectives []*member
 	sends, receives := make([][]*member, t.size), make([][]*member, t.size)
 	for i := range group {
-		switch m := &group[i]; laneOf(m.Kind) {
+		switch m := &group[i]; channelOf(m.Kind) {
 		case sending:
 			sends[m.Peer] = append(sends[m.Peer], m)
 		case receiving:
 			receives[m.Peer] = append(receives[m.Peer], m)
-		case collective, laneCount:
+		case collective, channelCount:
 			collectives = append(collectives, m)
 		}
 	}
-	if err := t.toSelf(sends[t.rank], receives[t.rank]); err != nil {
+	if err := t.copyToSelf(sends[t.rank], receives[t.rank]); err != nil {
 		return err
 	}
 	sends[t.rank], receives[t.rank] = nil, nil
@@ -56,14 +56,14 @@ func (t *transport) perform(group []member) error {
 	}
 	var others sync.WaitGroup
 	for _, flow := range flows[1:] {
-		others.Go(func() { _ = t.flow(flow) }) // its error is that of all
+		others.Go(func() { _ = t.runAll(flow) }) // its error is that of all
 	}
-	_ = t.flow(flows[0])
+	_ = t.runAll(flows[0])
 	others.Wait()
 	return t.Err()
 }
 
-// share notes which lanes the group shares with which ranks.
+// share records which channels the group shares with which ranks.
 func (t *transport) share(group []member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,15 +73,15 @@ func (t *transport) share(group []member) {
 		}
 		l.mine = 0
 		for _, m := range group {
-			if ln := laneOf(m.Kind); ln == collective || m.Peer == l.peer {
+			if ln := channelOf(m.Kind); ln == collective || m.Peer == l.peer {
 				l.mine |= 1 << ln
 			}
 		}
 	}
 }
 
-// toSelf copies what this rank sends to itself.
-func (t *transport) toSelf(sends, receives []*member) error {
+// copyToSelf makes the sends of this rank to itself.
+func (t *transport) copyToSelf(sends, receives []*member) error {
 	for i, s := range sends {
 		r := receives[i]
 		if s.N != r.N || s.Type != r.Type {
@@ -96,8 +96,8 @@ func (t *transport) toSelf(sends, receives []*member) error {
 	return nil
 }
 
-// flow makes calls one after another.
-func (t *transport) flow(calls []*member) error {
+// runAll makes calls one after another.
+func (t *transport) runAll(calls []*member) error {
 	for _, m := range calls {
 		if err := t.run(t.plan(m)); err != nil {
 			return err
@@ -108,11 +108,11 @@ func (t *transport) flow(calls []*member) error {
 
 // run makes one call.
 func (t *transport) run(p *pass) error {
-	in := &p.inflow
+	in := &p.incoming
 	if p.from != nil {
-		in.call = p.call.met(p.from)
+		in.call = p.call.counterpart(p.from)
 		t.mu.Lock()
-		p.from.incoming[laneOf(in.call.Kind)] = in // before the other rank is told to send
+		p.from.incoming[channelOf(in.call.Kind)] = in // before the other rank is told to send
 		t.mu.Unlock()
 		defer p.from.end(in)
 	}
@@ -137,18 +137,18 @@ func (t *transport) run(p *pass) error {
 }
 
 // end takes the inflow from the link. After it the reader touches none of the call's memory.
-func (l *link) end(in *inflow) {
+func (l *link) end(in *incoming) {
 	t := l.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l.incoming[laneOf(in.call.Kind)] = nil
+	l.incoming[channelOf(in.call.Kind)] = nil
 	for in.used {
 		t.changed.Wait()
 	}
 }
 
-// met returns the call that the other rank must make: the same, or the other side of a send.
-func (c Call) met(l *link) Call {
+// counterpart returns the call that the other rank must make: the same, or the other side of a send.
+func (c Call) counterpart(l *link) Call {
 	switch c.Kind {
 	case comm.Send:
 		c.Kind, c.Peer = comm.Recv, l.t.rank
@@ -167,8 +167,8 @@ func (t *transport) agree(p *pass) error {
 		}
 	}
 	for _, l := range p.with {
-		want := p.call.met(l)
-		got, err := l.meet(p.call, laneOf(want.Kind))
+		want := p.call.counterpart(l)
+		got, err := l.nextCall(p.call, channelOf(want.Kind))
 		if err != nil {
 			return err
 		}
@@ -179,18 +179,18 @@ func (t *transport) agree(p *pass) error {
 	return nil
 }
 
-// meet waits for the next call of the other rank in one of its lanes.
-func (l *link) meet(own Call, ln lane) (Call, error) {
+// nextCall waits for the next call of the other rank in one of its channels.
+func (l *link) nextCall(own Call, ln channel) (Call, error) {
 	t := l.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.err == nil {
-		if queue := &l.told[ln]; len(*queue) > 0 {
+		if queue := &l.announced[ln]; len(*queue) > 0 {
 			met := (*queue)[0]
 			*queue = append((*queue)[:0], (*queue)[1:]...)
 			return met.call, nil
 		}
-		if other, stuck := l.stuck(ln); stuck {
+		if other, stuck := l.deadlocked(ln); stuck {
 			return Call{}, t.failLocked(&MismatchError{Rank: t.rank, Call: own, Peer: l.peer, PeerCall: other}, true)
 		}
 		if l.over {
@@ -201,11 +201,12 @@ func (l *link) meet(own Call, ln lane) (Call, error) {
 	return Call{}, t.err
 }
 
-// stuck reports whether the other rank cannot make a call in lane ln before this rank makes one that is not in its group:
-// the two would wait for each other for ever. It returns the call that the other makes instead. t.mu is held.
-func (l *link) stuck(ln lane) (Call, bool) {
-	for its := range laneCount {
-		if queue := l.told[its]; len(queue) > 0 && !l.mine.has(its.other()) && !queue[0].lanes.has(ln) {
+// deadlocked reports whether the other rank cannot make a call in channel ln before this rank makes one that is not in
+// its group: the two would wait for each other for ever. It returns the call that the other makes instead. t.mu is
+// held.
+func (l *link) deadlocked(ln channel) (Call, bool) {
+	for its := range channelCount {
+		if queue := l.announced[its]; len(queue) > 0 && !l.mine.has(its.other()) && !queue[0].lanes.has(ln) {
 			return queue[0].call, true
 		}
 	}

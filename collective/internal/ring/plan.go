@@ -75,12 +75,12 @@ func (p *pass) straight(m *member, b []byte) {
 		}
 	}
 	if p.from != nil {
-		p.frames, p.place = y.pieces, func(f int) place { return place{dst: y.piece(b, 0, f)} }
+		p.frames, p.place = y.pieces, func(f int) destination { return destination{dst: y.piece(b, 0, f)} }
 	}
 }
 
-// goAround makes p go from the rank before to the one after, so that a frame goes out a step after it has come.
-func (t *transport) goAround(p *pass, steps int, y layout) {
+// ringPlan makes p go from the rank before to the one after, so that a frame goes out a step after it has come.
+func (t *transport) ringPlan(p *pass, steps int, y layout) {
 	p.to, p.from = t.next, t.prev
 	p.out, p.frames, p.lag = steps*y.pieces, steps*y.pieces, y.pieces
 }
@@ -89,9 +89,9 @@ func (t *transport) goAround(p *pass, steps int, y layout) {
 // steps: then part rank+1 is whole, and whole parts follow. A whole part that comes has been around the ring since this
 // rank sent its share of it, so it may take that share's place.
 func (t *transport) allReduce(p *pass, m *member, y layout) {
-	t.goAround(p, 2*(t.size-1), y)
+	t.ringPlan(p, 2*(t.size-1), y)
 	adding := t.size - 1
-	ops, _ := foldFor(m.Op, m.Type, t.size)
+	ops, _ := reducerFor(m.Op, m.Type, t.size)
 	p.data = func(f int) []byte {
 		step, i := f/y.pieces, f%y.pieces
 		if step == 0 {
@@ -99,10 +99,10 @@ func (t *transport) allReduce(p *pass, m *member, y layout) {
 		}
 		return y.piece(m.dst, t.around(-(step % t.size)), i)
 	}
-	p.place = func(f int) place {
+	p.place = func(f int) destination {
 		step, i := f/y.pieces, f%y.pieces
 		part := t.around(-(step + 1) % t.size)
-		to := place{dst: y.piece(m.dst, part, i)}
+		to := destination{dst: y.piece(m.dst, part, i)}
 		if step < adding {
 			to.own, to.fold = y.piece(m.src, part, i), ops.at(step, adding)
 		}
@@ -112,27 +112,27 @@ func (t *transport) allReduce(p *pass, m *member, y layout) {
 
 // allGather: in step s this rank sends part rank-s and gets part rank-s-1.
 func (t *transport) allGather(p *pass, m *member, y layout) {
-	t.goAround(p, t.size-1, y)
+	t.ringPlan(p, t.size-1, y)
 	copy(m.dst[t.rank*len(m.src):], m.src)
 	p.data = func(f int) []byte { return y.piece(m.dst, t.around(-(f / y.pieces)), f%y.pieces) }
-	p.place = func(f int) place {
-		return place{dst: y.piece(m.dst, t.around(-(f/y.pieces)-1), f%y.pieces)}
+	p.place = func(f int) destination {
+		return destination{dst: y.piece(m.dst, t.around(-(f/y.pieces)-1), f%y.pieces)}
 	}
 }
 
-// reduceScatter: in step s this rank sends part rank-s-1 and gets part rank-s-2, which it adds its own to, so that its own
-// part comes last. What comes in a step goes out in the next, from one of two blocks in turn: a frame comes into one when
-// that which was there two steps ago has gone out.
+// reduceScatter: in step s this rank sends part rank-s-1 and gets part rank-s-2, which it adds its own to, so that its
+// own part comes last. What comes in a step goes out in the next, from one of two blocks in turn: a frame comes into
+// one when that which was there two steps ago has gone out.
 func (t *transport) reduceScatter(p *pass, m *member, y layout) {
 	steps := t.size - 1
-	t.goAround(p, steps, y)
+	t.ringPlan(p, steps, y)
 	p.hold = y.pieces
 	var partial [2][]byte
 	for i := range min(2, steps-1) {
 		partial[i] = make([]byte, len(m.dst))
 	}
 	part := layout{n: m.N, ranks: 1, size: y.size, pieces: y.pieces}
-	ops, _ := foldFor(m.Op, m.Type, t.size)
+	ops, _ := reducerFor(m.Op, m.Type, t.size)
 	p.data = func(f int) []byte {
 		step, i := f/y.pieces, f%y.pieces
 		if step == 0 {
@@ -140,10 +140,10 @@ func (t *transport) reduceScatter(p *pass, m *member, y layout) {
 		}
 		return part.piece(partial[(step-1)%2], 0, i)
 	}
-	p.place = func(f int) place {
+	p.place = func(f int) destination {
 		step, i := f/y.pieces, f%y.pieces
 		own := y.piece(m.src, t.around(-step-2), i)
-		to := place{dst: part.piece(m.dst, 0, i), own: own, fold: ops.at(step, steps)}
+		to := destination{dst: part.piece(m.dst, 0, i), own: own, fold: ops.at(step, steps)}
 		if step < steps-1 {
 			to.dst = part.piece(partial[step%2], 0, i)
 		}
@@ -152,7 +152,7 @@ func (t *transport) reduceScatter(p *pass, m *member, y layout) {
 }
 
 // at returns what is done in one of so many steps.
-func (f folding) at(step, steps int) fold {
+func (f reducer) at(step, steps int) reduceFunc {
 	switch step {
 	case steps - 1:
 		return f.last
@@ -162,7 +162,8 @@ func (f folding) at(step, steps int) fold {
 	return f.mid
 }
 
-// A layout cuts n elements into one part for each rank, as even as can be, and every part into the same number of pieces.
+// A layout cuts n elements into one part for each rank, as even as can be, and every part into the same number of
+// pieces.
 type layout struct {
 	n, ranks int
 	size     int // bytes of an element

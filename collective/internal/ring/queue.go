@@ -14,8 +14,8 @@ type member struct {
 	dst, src []byte
 }
 
-// Queue on a device without visible memory, or without kernels, waits for the stream and for the other ranks, and returns
-// what went wrong there too.
+// Queue on a device without visible memory, or without kernels, waits for the stream and for the other ranks, and
+// returns what went wrong there too.
 func (t *transport) Queue(s driver.Stream, calls ...comm.Call) error {
 	const name = "Transport.Queue"
 	if err := t.check(name, calls); err != nil {
@@ -82,7 +82,7 @@ func (t *transport) Queue(s driver.Stream, calls ...comm.Call) error {
 // check refuses calls that this transport does not know.
 func (t *transport) check(name string, calls []comm.Call) error {
 	for _, c := range calls {
-		if _, ok := foldFor(c.Op, c.Type, t.size); reduces(c.Kind) && !ok {
+		if _, ok := reducerFor(c.Op, c.Type, t.size); reduces(c.Kind) && !ok {
 			return &driver.Error{
 				Call: name, Code: driver.ErrUnsupported, Detail: fmt.Sprintf("%v (%v) of %v", c.Kind, c.Op, c.Type),
 			}
@@ -183,8 +183,9 @@ func (t *transport) queueCopies(s driver.Stream, calls []comm.Call) error {
 	return nil
 }
 
-// Close returns when the work that was queued is done, and does not wait for other ranks to close, but for one that is alive
-// and reads nothing: Abort ends that too. Closing twice is not an error. What the transport failed with, Err says.
+// Close returns when the work that was queued is done, and does not wait for other ranks to close, but for one that is
+// alive and reads nothing: Abort ends that too. Closing twice is not an error. What the transport failed with, Err
+// says.
 func (t *transport) Close() error {
 	t.mu.Lock()
 	t.closing = true

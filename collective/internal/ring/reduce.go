@@ -7,21 +7,21 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A fold computes dst = in op own, element by element, of slices of one length. Dst may be own.
-type fold func(dst, in, own []byte)
+// A reduceFunc computes dst = in op own, element by element, of slices of one length. Dst may be own.
+type reduceFunc func(dst, in, own []byte)
 
-// folding is what an operation does with the shares of the ranks: with the first two, with each that comes after, and with
-// the last one. Where there are two ranks it is last alone.
-type folding struct{ first, mid, last fold }
+// A reducer has the functions that combine the shares of the ranks: the first two, each later one, and the last one.
+// With two ranks only last is used.
+type reducer struct{ first, mid, last reduceFunc }
 
-// always is a folding that does the same all the way.
-func always(f fold) folding { return folding{f, f, f} }
+// sameReducer returns a reducer that uses f throughout.
+func sameReducer(f reduceFunc) reducer { return reducer{f, f, f} }
 
-// foldFor returns an operation on a type, unless there is none.
-func foldFor(op comm.Op, t dtype.DType, ranks int) (folding, bool) {
+// reducerFor returns the reducer of an operation on a type, if there is one.
+func reducerFor(op comm.Op, t dtype.DType, ranks int) (reducer, bool) {
 	switch t {
 	case dtype.Bool:
-		return truths(op)
+		return booleans(op)
 	case dtype.Int8:
 		return integers[int8](op, ranks)
 	case dtype.Int16:
@@ -49,7 +49,7 @@ func foldFor(op comm.Op, t dtype.DType, ranks int) (folding, bool) {
 	case dtype.Float16, dtype.BFloat16, dtype.Float8E5M2, dtype.Float8E4M3FN:
 		return narrow(op, t, ranks)
 	}
-	return folding{}, false
+	return reducer{}, false
 }
 
 type integer interface {
@@ -59,54 +59,54 @@ type integer interface {
 type float interface{ float32 | float64 }
 
 // integers divides in 64 bits, since the number of ranks need not be one of type T.
-func integers[T integer](op comm.Op, ranks int) (folding, bool) {
-	f := always(real[T](op))
+func integers[T integer](op comm.Op, ranks int) (reducer, bool) {
+	f := sameReducer(real[T](op))
 	if op == comm.Avg && ^T(0) < 0 {
-		f.last = after(sum[T], func(x T) T { return T(int64(x) / int64(ranks)) })
+		f.last = thenApply(sum[T], func(x T) T { return T(int64(x) / int64(ranks)) })
 	} else if op == comm.Avg {
-		f.last = after(sum[T], func(x T) T { return T(uint64(x) / uint64(ranks)) })
+		f.last = thenApply(sum[T], func(x T) T { return T(uint64(x) / uint64(ranks)) })
 	}
 	return f, true
 }
 
-func floats[T float](op comm.Op, ranks int) (folding, bool) {
-	f := always(real[T](op))
+func floats[T float](op comm.Op, ranks int) (reducer, bool) {
+	f := sameReducer(real[T](op))
 	if n := T(ranks); op == comm.Avg {
-		f.last = after(sum[T], func(x T) T { return x / n })
+		f.last = thenApply(sum[T], func(x T) T { return x / n })
 	}
 	return f, true
 }
 
 // real returns an operation on numbers that have an order.
-func real[T integer | float](op comm.Op) fold {
+func real[T integer | float](op comm.Op) reduceFunc {
 	switch op {
 	case comm.Prod:
 		return bytesOf(prod[T])
 	case comm.Max:
-		return bytesOf(greatest[T])
+		return bytesOf(maximum[T])
 	case comm.Min:
-		return bytesOf(least[T])
+		return bytesOf(minimum[T])
 	case comm.Sum, comm.Avg:
 	}
 	return bytesOf(sum[T])
 }
 
 // complexes adds parts, and divides them.
-func complexes[C complex64 | complex128, T float](op comm.Op, ranks int) (folding, bool) {
+func complexes[C complex64 | complex128, T float](op comm.Op, ranks int) (reducer, bool) {
 	switch op {
 	case comm.Sum, comm.Avg:
 		return floats[T](op, ranks)
 	case comm.Prod:
-		return always(bytesOf(prod[C])), true
+		return sameReducer(bytesOf(prod[C])), true
 	case comm.Max, comm.Min:
 	}
-	return folding{}, false
+	return reducer{}, false
 }
 
-// truths takes any byte that is not 0 for true, and makes 0 and 1.
-func truths(op comm.Op) (folding, bool) {
-	f := func(both func(a, b bool) bool) (folding, bool) {
-		return always(func(dst, in, own []byte) {
+// booleans takes any byte that is not 0 for true, and makes 0 and 1.
+func booleans(op comm.Op) (reducer, bool) {
+	f := func(both func(a, b bool) bool) (reducer, bool) {
+		return sameReducer(func(dst, in, own []byte) {
 			for i := range dst {
 				var truth byte // dst may be own
 				if both(in[i] != 0, own[i] != 0) {
@@ -123,16 +123,16 @@ func truths(op comm.Op) (folding, bool) {
 		return f(func(a, b bool) bool { return a && b })
 	case comm.Sum, comm.Prod, comm.Avg:
 	}
-	return folding{}, false
+	return reducer{}, false
 }
 
 // widened is how many elements of a narrow type are widened at a time: they stay in the first cache.
 const widened = 2048
 
 // narrow computes in float32 and rounds once in each step.
-func narrow(op comm.Op, t dtype.DType, ranks int) (folding, bool) {
+func narrow(op comm.Op, t dtype.DType, ranks int) (reducer, bool) {
 	up, down, size := dtype.Converter(dtype.Float32, t), dtype.Converter(t, dtype.Float32), t.Size()
-	wrap := func(f fold) fold {
+	wrap := func(f reduceFunc) reduceFunc {
 		return func(dst, in, own []byte) {
 			wide := make([]byte, 2*4*widened)
 			for len(dst) > 0 {
@@ -147,10 +147,10 @@ func narrow(op comm.Op, t dtype.DType, ranks int) (folding, bool) {
 		}
 	}
 	if op != comm.Avg {
-		return always(wrap(real[float32](op))), true
+		return sameReducer(wrap(real[float32](op))), true
 	}
-	// Sums are kept as multiples of a power of two that is no less than the ranks are many: so none is beyond the type, and
-	// what is rounded has the bits that it would have had.
+	// Sums are kept as multiples of a power of two that is no less than the ranks are many: so none is beyond the type,
+	// and what is rounded has the bits that it would have had.
 	part, first := float32(1), float32(1)
 	for n := 1; n < ranks; n *= 2 {
 		part /= 2
@@ -158,13 +158,13 @@ func narrow(op comm.Op, t dtype.DType, ranks int) (folding, bool) {
 	if ranks == 2 {
 		first = part
 	}
-	return folding{
+	return reducer{
 		first: wrap(weighted(part, part, 1)), mid: wrap(weighted(1, part, 1)), last: wrap(weighted(first, part, part*float32(ranks))),
 	}, true
 }
 
 // weighted is a sum with weights, divided.
-func weighted(in, own, by float32) fold {
+func weighted(in, own, by float32) reduceFunc {
 	a, b := in, own
 	return bytesOf(func(dst, in, own []float32) {
 		in, own = in[:len(dst)], own[:len(dst)]
@@ -188,22 +188,22 @@ func prod[T integer | float | complex64 | complex128](dst, in, own []T) {
 	}
 }
 
-func greatest[T integer | float](dst, in, own []T) {
+func maximum[T integer | float](dst, in, own []T) {
 	in, own = in[:len(dst)], own[:len(dst)]
 	for i := range dst {
 		dst[i] = max(in[i], own[i])
 	}
 }
 
-func least[T integer | float](dst, in, own []T) {
+func minimum[T integer | float](dst, in, own []T) {
 	in, own = in[:len(dst)], own[:len(dst)]
 	for i := range dst {
 		dst[i] = min(in[i], own[i])
 	}
 }
 
-// after is f and then g of each element.
-func after[T any](f func(dst, in, own []T), g func(T) T) fold {
+// thenApply computes f, and then g of each element.
+func thenApply[T any](f func(dst, in, own []T), g func(T) T) reduceFunc {
 	return bytesOf(func(dst, in, own []T) {
 		f(dst, in, own)
 		for i, x := range dst {
@@ -212,10 +212,10 @@ func after[T any](f func(dst, in, own []T), g func(T) T) fold {
 	})
 }
 
-// bytesOf makes f work on elements as they lie in memory. What the slices show need not be aligned where the machine does
-// not ask for it: operands are, in a device's memory, and what comes over links lies in blocks of the heap or is an operand
-// of another rank.
-func bytesOf[T any](f func(dst, in, own []T)) fold {
+// bytesOf makes f work on elements as they lie in memory. What the slices show need not be aligned where the machine
+// does not ask for it: operands are, in a device's memory, and what comes over links lies in blocks of the heap or is
+// an operand of another rank.
+func bytesOf[T any](f func(dst, in, own []T)) reduceFunc {
 	return func(dst, in, own []byte) { f(elements[T](dst), elements[T](in), elements[T](own)) }
 }
 

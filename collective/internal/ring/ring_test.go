@@ -349,7 +349,7 @@ func TestAverageIsNoOverflow(t *testing.T) {
 
 // More ranks than an int8 counts: Avg divides by their number all the same.
 func TestAverageOfManyRanks(t *testing.T) {
-	f, _ := foldFor(comm.Avg, dtype.Int8, 130)
+	f, _ := reducerFor(comm.Avg, dtype.Int8, 130)
 	dst := make([]byte, 3)
 	f.last(dst, []byte{100, 0, 0x80}, []byte{27, 0, 0}) // 127, 0 and -128 by 130
 	same(t, "avg", 0, dst, []byte{0, 0, 0})

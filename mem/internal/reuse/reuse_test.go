@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
@@ -103,8 +104,8 @@ func TestWaitsAreNotRepeated(t *testing.T) {
 	c.follow(1, c.free(0), 1, "the first for that one")
 }
 
-// Of what merged, the time of the last free is known, and of each stream that of its own last free: the later of the two does
-// not make a wait for the other worthless.
+// Of what merged, the time of the last free is known, and of each stream that of its own last free: the later of the
+// two does not make a wait for the other worthless.
 func TestMergedPasts(t *testing.T) {
 	c := newScene(t, 4, nil)
 	one := c.free(1)
@@ -121,7 +122,8 @@ func TestMergedPasts(t *testing.T) {
 	}
 }
 
-// A stream can have queued more on what is on loan by the next time, so a wait counts once; and it counts for other memory.
+// A stream can have queued more on what is on loan by the next time, so a wait counts once; and it counts for other
+// memory.
 func TestOnLoan(t *testing.T) {
 	c := newScene(t, 3, nil)
 	p := c.free(1)
@@ -197,8 +199,8 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
-// What a stream waited for is nothing that an older one of its number, which is closed, waited for: it could not hand memory on
-// in order.
+// What a stream waited for is nothing that an older one of its number, which is closed, waited for: it could not hand
+// memory on in order.
 func TestClosedStreamsInheritNothing(t *testing.T) {
 	c := newScene(t, 3, nil)
 	old := c.s[2]
@@ -243,7 +245,7 @@ func TestFailedWaits(t *testing.T) {
 		return dev
 	})
 	p := c.free(0, 1)
-	for _, rule := range []fault.Rule{{Kind: fault.Mark, Nth: 2}, {Kind: fault.WaitFor}, {Kind: fault.Capturing}} {
+	for _, rule := range []fault.Rule{{Kind: intercept.Mark, Nth: 2}, {Kind: intercept.WaitFor}, {Kind: intercept.Capturing}} {
 		dev.SetRules(rule)
 		err := c.Wait(c.s[2], p)
 		dev.SetRules()
@@ -274,7 +276,7 @@ func TestSync(t *testing.T) {
 	if two, three := c.sim.Pending(2), c.sim.Pending(3); two != 0 || three == 0 {
 		t.Errorf("pending on a stream of the set: %d; on another: %d", two, three)
 	}
-	dev.SetRules(fault.Rule{Kind: fault.Sync})
+	dev.SetRules(fault.Rule{Kind: intercept.Sync})
 	if err := c.Sync(set); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Sync on a device that is lost: %v", err)
 	}

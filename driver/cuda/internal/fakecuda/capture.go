@@ -6,8 +6,9 @@ import "maps"
 
 // A capture is work that streams record instead of queueing it, from cuStreamBeginCapture to cuStreamEndCapture.
 //
-// Each stream in it knows how much of each stream's captured work comes before what it records next (stream.seen), and an
-// event recorded in it keeps a copy. So a wait draws a stream in, and at the end the origin must have seen everything.
+// Each stream in it knows how much of each stream's captured work comes before what it records next (stream.seen), and
+// an event recorded in it keeps a copy. So a wait draws a stream in, and at the end the origin must have seen
+// everything.
 type capture struct {
 	id      uint64
 	origin  *stream
@@ -79,8 +80,8 @@ func (c *call) implicit(s *stream) Result {
 	return r
 }
 
-// guarded refuses calls that might disturb a capture, as the modes of the captures and of the thread have it, and breaks
-// the captures that they would disturb.
+// guarded refuses calls that might disturb a capture, as the modes of the captures and of the thread have it, and
+// breaks the captures that they would disturb.
 func (c *call) guarded() Result {
 	r := Success
 	for _, x := range c.captures {
@@ -96,8 +97,8 @@ func (c *call) guarded() Result {
 
 func (s *stream) fork() *forking { return &forking{s.capture, maps.Clone(s.seen)} }
 
-// enter draws a stream into a capture.
-func (x *capture) enter(s *stream, seen map[*stream]int) {
+// join makes a stream part of a capture.
+func (x *capture) join(s *stream, seen map[*stream]int) {
 	s.capture, s.seen = x, seen
 	s.seen[s] = 0
 	x.streams = append(x.streams, s)
@@ -113,7 +114,7 @@ func (c *call) join(s *stream, e *event) Result {
 	case s.capture == nil && f.capture.broken, s.capture != nil && s.capture.broken:
 		return CaptureInvalidated
 	case s.capture == nil:
-		f.capture.enter(s, maps.Clone(f.seen))
+		f.capture.join(s, maps.Clone(f.seen))
 		return Success
 	case f == nil && e.last == nil:
 		return Success
@@ -144,7 +145,7 @@ func (c *call) streamBeginCapture(h uint64, mode uint32) Result {
 	}
 	x := &capture{id: c.newHandle(nil), origin: s, mode: mode, tid: c.tid, open: true}
 	delete(c.handles, x.id) // the number is all that is wanted
-	x.enter(s, map[*stream]int{})
+	x.join(s, map[*stream]int{})
 	c.captures = append(c.captures, x)
 	return Success
 }

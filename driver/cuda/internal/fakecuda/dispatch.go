@@ -20,7 +20,8 @@ type call struct {
 	way    *peerWay // of a copy between devices; nil if the host stages it
 }
 
-// What must have happened before a function is called. CUDA's documentation says it by listing CUDA_ERROR_INVALID_CONTEXT.
+// What must have happened before a function is called. CUDA's documentation says it by listing
+// CUDA_ERROR_INVALID_CONTEXT.
 type need int
 
 const (
@@ -78,14 +79,14 @@ func (s symbol) call(fn reflect.Value, args []reflect.Value) (r Result) {
 	}
 	c := &call{Machine: m, tid: tid, thread: t, ctx: t.contexts[len(t.contexts)-1]}
 	defer func() { m.note(s.name, tid, args, r) }()
-	if r := c.admit(s); r != Success {
+	if r := c.check(s); r != Success {
 		return r
 	}
 	return fn.Call(append([]reflect.Value{reflect.ValueOf(c)}, args...))[0].Interface().(Result)
 }
 
-// admit says whether the function is called at all.
-func (c *call) admit(s symbol) Result {
+// check returns an error if the function may not be called.
+func (c *call) check(s symbol) Result {
 	if r, ok := c.fault(s.name); ok {
 		return r
 	}

@@ -15,9 +15,9 @@
 // When work runs is the Pace: by default only once somebody waits for it, and a query runs one piece after it has said
 // "not ready". Hold stops a stream until Release. The clock of the events is the sum of what work was said to cost.
 //
-// What a thread's current context is, and which captures it began, are kept by its kernel thread number: goroutines move
-// between threads, and a caller that forgets it is told so. A range is checked against the lists before it is touched:
-// nothing that callers do crashes the process, but an address of host memory that is not there.
+// What a thread's current context is, and which captures it began, are kept by its kernel thread number: goroutines
+// move between threads, and a caller that forgets it is told so. A range is checked against the lists before it is
+// touched: nothing that callers do crashes the process, but an address of host memory that is not there.
 //
 // Locks: one, Machine.mu. Every call holds it but while it waits for work. Work runs under it, kernels too.
 //
@@ -53,7 +53,7 @@ type Options struct {
 	Held        bool              // streams are made held: work waits for Release or Step
 	Harsh       bool              // every call collects garbage and moves the caller's stack first
 	Kernels     map[string]Kernel // as if given to Machine.Kernel
-	Called      func(Call)        // told of each call as it returns, under the machine's lock; nil: nobody
+	Called      func(Call)        // told of each call as it returns, under the machine's lock; nil: not called
 }
 
 // A Pace says when work runs that is not held.

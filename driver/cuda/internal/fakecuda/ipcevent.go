@@ -13,9 +13,9 @@ import (
 )
 
 // A sharedState is what processes share of an event: a file of counters. A stream that waits for a record of another
-// process has work that is not ready until the counters say so; a goroutine sleeps on them and wakes the machine. If that
-// process dies first, the work is never ready, as NVIDIA promises nothing else. A later record that is done stands for
-// all before it, also where the real driver would know better.
+// process has work that is not ready until the counters say so; a goroutine sleeps on them and wakes the machine. If
+// that process dies first, the work is never ready, as NVIDIA promises nothing else. A later record that is done stands
+// for all before it, also where the real driver would know better.
 type sharedState struct {
 	fd       int
 	counters *counters
@@ -42,8 +42,8 @@ func newState(fd int, own bool) *sharedState {
 	return &sharedState{fd: fd, counters: (*counters)(at), own: own, uses: 1}
 }
 
-// leave ends one use. The machine is locked.
-func (s *sharedState) leave() {
+// release ends one use. The machine is locked.
+func (s *sharedState) release() {
 	if s.uses--; s.uses == 0 {
 		must(unix.MunmapPtr(unsafe.Pointer(s.counters), uintptr(countersSize)))
 	}
@@ -55,7 +55,7 @@ func (s *sharedState) destroy() {
 		s.counters.destroyed.Store(1)
 	}
 	must(unix.Close(s.fd))
-	s.leave()
+	s.release()
 }
 
 // usable says whether the event's maker still has it.
@@ -78,7 +78,7 @@ func (c *call) recordShared(s *stream, e *event) {
 			was = done.Load()
 		}
 		futex(done, futexWake, 1<<30)
-		state.leave()
+		state.release()
 		return Success
 	})
 }
@@ -109,7 +109,7 @@ func (c *call) waitShared(s *stream, e *event) {
 	c.push(&work{
 		stream: s,
 		ready:  func() bool { return state.counters.done.Load() >= n },
-		run:    func() Result { state.leave(); return Success },
+		run:    func() Result { state.release(); return Success },
 	})
 	go c.Machine.watch(state, n)
 }
@@ -121,7 +121,7 @@ func (m *Machine) watch(state *sharedState, n uint64) {
 		m.mu.Lock()
 		was := done.Load()
 		if was >= n || m.closed {
-			state.leave()
+			state.release()
 			m.changed.Broadcast()
 			m.mu.Unlock()
 			return

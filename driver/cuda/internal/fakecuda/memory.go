@@ -48,22 +48,22 @@ func (c *call) newBlock(size uint64, kind blockKind) (*block, Result) {
 	at := c.place(whole, c.page)
 	if at == nil {
 		p.mapped = 0
-		c.settle(p)
+		c.freeUnused(p)
 		return nil, OutOfMemory
 	}
 	p.mapped = 1
 	at.block = &block{
 		base: at.start + uint64(whole-int64(size))/512*512, size: int64(size), ctx: c.ctx, pages: p, kind: kind,
 	}
-	c.show(at.start, p, 0, whole)
+	c.mapAt(at.start, p, 0, whole)
 	return at.block, Success
 }
 
 func (m *Machine) freeBlock(r *region) {
-	m.hide(r.start, int64(r.end-r.start))
+	m.unmapAt(r.start, int64(r.end-r.start))
 	m.space = remove(m.space, r)
 	r.block.pages.mapped = 0
-	m.settle(r.block.pages)
+	m.freeUnused(r.block.pages)
 }
 
 // ownBlock finds a block by its first address.

@@ -28,7 +28,7 @@ type Call struct {
 
 const logMost = 20000
 
-// note writes a call down; it runs when the call returns.
+// note records a call; it runs when the call returns.
 func (m *Machine) note(name string, tid int, args []reflect.Value, r Result) {
 	m.calls[name]++
 	if len(m.log) == logMost {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An ipcHandle is CUipcMemHandle, 64 bytes. Another process of the same user opens the exporter's file through /proc, so
-// a handle is good for as long as the exporter lives and keeps the memory; what was opened stays.
+// An ipcHandle is CUipcMemHandle, 64 bytes. Another process of the same user opens the exporter's file through /proc,
+// so a handle is good for as long as the exporter lives and keeps the memory; what was opened stays.
 type ipcHandle [64]byte
 
 const ipcMagic = 0x6563_6170_7366_6c61
@@ -33,7 +33,7 @@ func (c *call) ipcGetMemHandle(h *ipcHandle, p uint64) Result {
 	if h == nil || r == nil || r.block == nil || r.block.kind != fromAlloc || r.block.base != p || r.block.ctx != c.ctx {
 		return InvalidValue
 	}
-	c.disclose(r)
+	c.moveToFile(r)
 	key, _, err := keyOf(r.block.pages.fd)
 	must(err)
 	*h = ipcHandle{}
@@ -46,8 +46,8 @@ func (c *call) ipcGetMemHandle(h *ipcHandle, p uint64) Result {
 	return Success
 }
 
-// disclose moves a block to a file of its own, at the same addresses: nobody else's memory is in it.
-func (m *Machine) disclose(r *region) {
+// moveToFile moves a block to a file of its own, at the same addresses, so that the file has no other memory.
+func (m *Machine) moveToFile(r *region) {
 	p := r.block.pages
 	if p.own {
 		return
@@ -55,10 +55,10 @@ func (m *Machine) disclose(r *region) {
 	own := &pages{dev: p.dev, size: p.size, fd: memfd(pagesName(p.dev)), own: true, mapped: 1}
 	_, err := unix.Pwrite(own.fd, bytesAt(r.start, p.size), 0)
 	must(err)
-	m.show(r.start, own, 0, p.size)
+	m.mapAt(r.start, own, 0, p.size)
 	p.dev.used += own.size // for settle
 	p.mapped = 0
-	m.settle(p)
+	m.freeUnused(p)
 	r.block.pages = own
 }
 
@@ -102,7 +102,7 @@ func (c *call) ipcOpenMemHandle(to *uint64, h *ipcHandle, flags uint32) Result {
 		return OutOfMemory
 	}
 	p := &pages{dev: dev, size: int64(whole), fd: mine, own: true, imported: true, mapped: 1}
-	c.show(r.start, p, 0, p.size)
+	c.mapAt(r.start, p, 0, p.size)
 	r.block = &block{
 		base: r.start + offset, size: int64(size), ctx: c.ctx, pages: p, kind: fromPeer, opens: 1, key: key,
 	}
@@ -163,7 +163,7 @@ func (c *call) memImportFromShareableHandle(h *uint64, fd uint64, kind uint32) R
 	if n, _ := fmt.Sscanf(name, "%d", &ordinal); n != 1 {
 		return InvalidValue
 	}
-	d, r := c.located(location{1, ordinal})
+	d, r := c.deviceAt(location{1, ordinal})
 	if r != Success {
 		return r
 	}
@@ -172,7 +172,7 @@ func (c *call) memImportFromShareableHandle(h *uint64, fd uint64, kind uint32) R
 		return InvalidValue
 	}
 	if p := c.shared[key]; p != nil { // it is known here
-		return out(h, c.handOut(p))
+		return out(h, c.newAllocationHandle(p))
 	}
 	mine, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -180,5 +180,5 @@ func (c *call) memImportFromShareableHandle(h *uint64, fd uint64, kind uint32) R
 	}
 	p := &pages{dev: d, size: size, fd: mine, own: true, imported: true, exportable: true}
 	c.shared[key] = p
-	return out(h, c.handOut(p))
+	return out(h, c.newAllocationHandle(p))
 }

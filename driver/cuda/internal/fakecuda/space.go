@@ -48,15 +48,15 @@ func (m *Machine) reserveSpace() {
 	m.end = m.base + uint64(m.opts.Addresses)
 }
 
-// show puts physical memory at addresses.
-func (m *Machine) show(at uint64, p *pages, offset, size int64) {
+// mapAt maps physical memory at addresses.
+func (m *Machine) mapAt(at uint64, p *pages, offset, size int64) {
 	_, err := unix.MmapPtr(p.fd, p.offset+offset, pointer(at), uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_FIXED)
 	must(err)
 }
 
-// hide takes memory away from addresses, which stay the machine's.
-func (m *Machine) hide(at uint64, size int64) {
+// unmapAt unmaps addresses, which stay reserved.
+func (m *Machine) unmapAt(at uint64, size int64) {
 	_, err := unix.MmapPtr(-1, 0, pointer(at), uintptr(size), unix.PROT_NONE,
 		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE|unix.MAP_FIXED)
 	must(err)
@@ -122,8 +122,8 @@ func (m *Machine) newPages(d *device, size int64, shared bool) (*pages, Result) 
 	return p, Success
 }
 
-// settle gives physical memory back once nothing holds it.
-func (m *Machine) settle(p *pages) {
+// freeUnused frees physical memory that nothing holds.
+func (m *Machine) freeUnused(p *pages) {
 	if p.handles > 0 || p.mapped > 0 {
 		return
 	}

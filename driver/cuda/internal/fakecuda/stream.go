@@ -70,7 +70,7 @@ func (c *call) streamDestroy(h uint64) Result {
 }
 
 func (c *call) streamQuery(h uint64) Result {
-	s, r := c.outside(h)
+	s, r := c.streamNotCapturing(h)
 	if r != Success {
 		return r
 	}
@@ -81,15 +81,15 @@ func (c *call) streamQuery(h uint64) Result {
 }
 
 func (c *call) streamSynchronize(h uint64) Result {
-	s, r := c.outside(h)
+	s, r := c.streamNotCapturing(h)
 	if r != Success {
 		return r
 	}
 	return c.wait(s.last)
 }
 
-// outside finds a stream that does not capture: asking for one that does breaks its capture.
-func (c *call) outside(h uint64) (*stream, Result) {
+// streamNotCapturing returns a stream that does not capture; a query of one that does breaks its capture.
+func (c *call) streamNotCapturing(h uint64) (*stream, Result) {
 	s, r := c.stream(h)
 	if r == Success && s.capture != nil {
 		s.capture.broken = true

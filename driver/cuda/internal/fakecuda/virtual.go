@@ -47,8 +47,8 @@ type accessDesc struct {
 	flags    uint32
 }
 
-// located finds the device of a location.
-func (c *call) located(l location) (*device, Result) {
+// deviceAt returns the device of a location.
+func (c *call) deviceAt(l location) (*device, Result) {
 	if l.kind != 1 {
 		return nil, InvalidValue
 	}
@@ -62,12 +62,12 @@ func (c *call) located(l location) (*device, Result) {
 	return d, Success
 }
 
-// proper holds what memory is asked for against what there is.
-func (c *call) proper(prop *allocationProp) (*device, Result) {
+// checkProp checks the properties of requested memory.
+func (c *call) checkProp(prop *allocationProp) (*device, Result) {
 	if prop == nil || prop.kind != 1 || prop.win32 != 0 || prop.compression != 0 || prop.rdma > 1 || prop.usage != 0 {
 		return nil, InvalidValue
 	}
-	d, r := c.located(prop.location)
+	d, r := c.deviceAt(prop.location)
 	switch {
 	case r != Success:
 		return nil, r
@@ -79,7 +79,7 @@ func (c *call) proper(prop *allocationProp) (*device, Result) {
 }
 
 func (c *call) memGetAllocationGranularity(granularity *uint64, prop *allocationProp, option uint32) Result {
-	if _, r := c.proper(prop); r != Success {
+	if _, r := c.checkProp(prop); r != Success {
 		return r
 	}
 	if option > 1 {
@@ -88,8 +88,8 @@ func (c *call) memGetAllocationGranularity(granularity *uint64, prop *allocation
 	return out(granularity, uint64(c.opts.Granularity))
 }
 
-// ragged says that sizes or addresses are no multiples of the granularity.
-func (c *call) ragged(values ...uint64) bool {
+// misaligned reports whether a size or address is not a multiple of the granularity.
+func (c *call) misaligned(values ...uint64) bool {
 	return slices.ContainsFunc(values, func(v uint64) bool { return v%uint64(c.opts.Granularity) != 0 })
 }
 
@@ -97,7 +97,7 @@ func (c *call) memAddressReserve(p *uint64, size, align, _, flags uint64) Result
 	switch {
 	case c.opts.NoVirtual:
 		return NotSupported
-	case p == nil || size == 0 || c.ragged(size) || align&(align-1) != 0 || flags != 0:
+	case p == nil || size == 0 || c.misaligned(size) || align&(align-1) != 0 || flags != 0:
 		return InvalidValue
 	case size > uint64(c.opts.Addresses):
 		return OutOfMemory
@@ -120,11 +120,11 @@ func (c *call) memAddressFree(p, size uint64) Result {
 }
 
 func (c *call) memCreate(h *uint64, size uint64, prop *allocationProp, flags uint64) Result {
-	d, r := c.proper(prop)
+	d, r := c.checkProp(prop)
 	switch {
 	case r != Success:
 		return r
-	case h == nil || size == 0 || c.ragged(size) || flags != 0:
+	case h == nil || size == 0 || c.misaligned(size) || flags != 0:
 		return InvalidValue
 	case size > uint64(c.opts.Memory):
 		return OutOfMemory
@@ -134,11 +134,11 @@ func (c *call) memCreate(h *uint64, size uint64, prop *allocationProp, flags uin
 		return r
 	}
 	p.rdma = prop.rdma == 1
-	return out(h, c.handOut(p))
+	return out(h, c.newAllocationHandle(p))
 }
 
-// handOut gives pages a handle, or the one that they have once more.
-func (c *call) handOut(p *pages) uint64 {
+// newAllocationHandle returns a handle of pages, the one they have if they have one.
+func (c *call) newAllocationHandle(p *pages) uint64 {
 	if p.handles++; p.handles == 1 {
 		p.handle = c.newHandle(p)
 	}
@@ -162,7 +162,7 @@ func (c *call) memRelease(h uint64) Result {
 	if p.handles--; p.handles == 0 {
 		delete(c.handles, h)
 	}
-	c.settle(p)
+	c.freeUnused(p)
 	return Success
 }
 
@@ -173,10 +173,10 @@ func (c *call) memMap(at, size, offset, h, flags uint64) Result {
 		return res
 	}
 	r := c.find(at)
-	if size > uint64(p.size) && !c.ragged(at, size) {
+	if size > uint64(p.size) && !c.misaligned(at, size) {
 		return NotSupported // so the driver says of more than there is (NVIDIA H200)
 	}
-	if size == 0 || c.ragged(at, size) || offset != 0 || flags != 0 || size != uint64(p.size) ||
+	if size == 0 || c.misaligned(at, size) || offset != 0 || flags != 0 || size != uint64(p.size) ||
 		r == nil || !r.reservation || size > r.end-at {
 		return InvalidValue
 	}
@@ -191,7 +191,7 @@ func (c *call) memMap(at, size, offset, h, flags uint64) Result {
 	}
 	p.mapped++
 	r.maps = slices.Insert(r.maps, i, &mapping{at, at + size, p, map[*device]uint64{}})
-	c.show(at, p, 0, int64(size))
+	c.mapAt(at, p, 0, int64(size))
 	return Success
 }
 
@@ -225,9 +225,9 @@ func (c *call) memUnmap(at, size uint64) Result {
 	}
 	for _, x := range tiles {
 		r.maps = remove(r.maps, x)
-		c.hide(x.start, int64(x.end-x.start))
+		c.unmapAt(x.start, int64(x.end-x.start))
 		x.pages.mapped--
-		c.settle(x.pages)
+		c.freeUnused(x.pages)
 	}
 	return Success
 }
@@ -238,7 +238,7 @@ func (c *call) memSetAccess(at, size uint64, descs *accessDesc, n uint64) Result
 		return InvalidValue
 	}
 	for _, desc := range arrayOf(descs, n) {
-		d, r := c.located(desc.location)
+		d, r := c.deviceAt(desc.location)
 		switch {
 		case r != Success:
 			return r
@@ -264,7 +264,7 @@ func (c *call) memRetainAllocationHandle(h *uint64, at uint64) Result {
 	if h == nil || r == nil || r.mappingAt(at) == nil {
 		return InvalidValue
 	}
-	return out(h, c.handOut(r.mappingAt(at).pages))
+	return out(h, c.newAllocationHandle(r.mappingAt(at).pages))
 }
 
 func (c *call) memGetAllocationProperties(prop *allocationProp, h uint64) Result {

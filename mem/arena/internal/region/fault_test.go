@@ -8,10 +8,11 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 )
 
-// TestFaults fails each driver call in turn: of Open, of growing and shrinking, of moving by every way, and of Close. What
-// failed has not happened, and asked for again it does.
+// TestFaults fails each driver call in turn: of Open, of growing and shrinking, of moving by every way, and of Close.
+// What failed has not happened, and asked for again it does.
 func TestFaults(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
@@ -102,11 +103,11 @@ func TestLost(t *testing.T) {
 		var rule fault.Rule
 		switch p.name {
 		case "host/copies", "sim/copies":
-			rule = fault.Rule{Kind: fault.Copy, Nth: 3, Onwards: true}
+			rule = fault.Rule{Kind: intercept.Copy, Nth: 3, Onwards: true}
 		case "host/remapped", "sim/remapped":
-			rule = fault.Rule{Kind: fault.Map, Onwards: true, Nth: 1}
+			rule = fault.Rule{Kind: intercept.Map, Onwards: true, Nth: 1}
 		case "host/remapped, copies", "sim/remapped, copies":
-			rule = fault.Rule{Kind: fault.Unmap, Onwards: true, Nth: 2}
+			rule = fault.Rule{Kind: intercept.Unmap, Onwards: true, Nth: 2}
 		default:
 			continue
 		}
@@ -120,9 +121,9 @@ func TestLost(t *testing.T) {
 			ok(t, s.Sync(context.Background()))
 			shift := driver.Pointer(max(512, 2*p.page))
 			moves := []Move{{r.Base(), r.Base() + shift, size - int64(shift)}}
-			if rule.Kind == fault.Unmap { // two rows, of which the second cannot be taken, and the first not be put back
+			if rule.Kind == intercept.Unmap { // two rows, of which the second cannot be taken, and the first not be put back
 				moves = []Move{{r.Base(), r.Base() + 6*testPage, 4 * testPage}}
-				dev.SetRules(rule, fault.Rule{Kind: fault.Map, Onwards: true, Nth: 1})
+				dev.SetRules(rule, fault.Rule{Kind: intercept.Map, Onwards: true, Nth: 1})
 			} else {
 				dev.SetRules(rule)
 			}

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// come is Meet of the other ranks: it goes to the meeting point until somebody there expects it.
-func come(ctx context.Context, o Options) (*Member, error) {
+// join is Meet for ranks other than 0: it dials rank 0's ports until rank 0 accepts.
+func join(ctx context.Context, o Options) (*Member, error) {
 	failed := func(err error) error { return &MeetError{Address: o.address(0), Err: err} }
 	pause := 10 * time.Millisecond
 	var last error
 	for {
 		for i := range o.Ports {
-			c, limit, err := knock(ctx, o, i)
+			c, limit, err := dial(ctx, o, i)
 			if err == nil {
-				return join(ctx, o, c, limit)
+				return awaitStart(ctx, o, c, limit)
 			}
 			if no := (*refusal)(nil); errors.As(err, &no) && !no.other {
 				return nil, failed(fmt.Errorf("rank 0 turned rank %d away: %s", o.Rank, no.text))
@@ -39,9 +39,9 @@ func come(ctx context.Context, o Options) (*Member, error) {
 	}
 }
 
-// knock connects to one of the ports and says hello. It returns the connection, and rank 0's limit, if it is expected.
-func knock(ctx context.Context, o Options, i int) (net.Conn, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshake)
+// dial connects to one of the ports and sends a hello. If it is accepted, it returns the connection and rank 0's limit.
+func dial(ctx context.Context, o Options, i int) (net.Conn, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", o.address(i))
 	if err != nil {
@@ -55,13 +55,13 @@ func knock(ctx context.Context, o Options, i int) (net.Conn, time.Duration, erro
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		err = fmt.Errorf("who listens at %s does not answer", o.address(i))
+		err = fmt.Errorf("the listener at %s does not answer", o.address(i))
 	case err != nil:
-		err = fmt.Errorf("who listens at %s is no rank 0: %w", o.address(i), err)
+		err = fmt.Errorf("the listener at %s is not rank 0: %w", o.address(i), err)
 	case m.Kind == refuse:
 		err = &refusal{m.Text, m.Other}
 	case m.Kind != accept || m.Limit <= 0:
-		err = fmt.Errorf("who listens at %s is no rank 0: it sent a message %v", o.address(i), m.Kind)
+		err = fmt.Errorf("the listener at %s is not rank 0: it sent a message %v", o.address(i), m.Kind)
 	case !stop():
 		err = context.Cause(ctx)
 	default:
@@ -72,8 +72,8 @@ func knock(ctx context.Context, o Options, i int) (net.Conn, time.Duration, erro
 	return nil, 0, err
 }
 
-// join waits, accepted, for all the others.
-func join(ctx context.Context, o Options, c net.Conn, limit time.Duration) (*Member, error) {
+// awaitStart waits, after rank 0 accepted this one, until all ranks have joined.
+func awaitStart(ctx context.Context, o Options, c net.Conn, limit time.Duration) (*Member, error) {
 	k := newConn(c, limit)
 	m := newMember(o.Rank, o.Size)
 	m.Limit, m.conns, m.up, m.gone = limit, []*conn{k}, k.send, func() {}
@@ -84,10 +84,10 @@ func join(ctx context.Context, o Options, c net.Conn, limit time.Duration) (*Mem
 		m.lose(e)
 	}
 	started := false // the reader's alone
-	hear := func(msg message) {
+	receive := func(msg message) {
 		switch {
 		case started:
-			m.hear(msg)
+			m.receive(msg)
 		case msg.Kind == refuse:
 			refused(&MeetError{Missing: msg.Missing, Refused: msg.Refused, Err: errors.New(msg.Text)})
 		case msg.Kind == lost:
@@ -105,7 +105,7 @@ func join(ctx context.Context, o Options, c net.Conn, limit time.Duration) (*Mem
 			close(begun)
 		}
 	}
-	k.serve(maxBody+perPeer*o.Size, hear, func(err error) {
+	k.serve(maxBody+perPeer*o.Size, receive, func(err error) {
 		if started {
 			m.lose(&LostError{Rank: 0, Host: m.Peers[0].Host, Err: fmt.Errorf("the connection to it ended: %w", err)})
 		} else {
@@ -116,16 +116,16 @@ func join(ctx context.Context, o Options, c net.Conn, limit time.Duration) (*Mem
 	case <-begun:
 		return m, nil
 	case <-m.lost:
-	case <-ctx.Done(): // rank 0 knows who is missing
+	case <-ctx.Done(): // rank 0 knows which ranks are missing
 		cause := context.Cause(ctx)
-		k.send(message{Kind: giveUp, Text: cause.Error()})
-		answer := time.NewTimer(min(handshake, limit))
+		k.send(message{Kind: cancelled, Text: cause.Error()})
+		answer := time.NewTimer(min(handshakeTimeout, limit))
 		defer answer.Stop()
 		select {
 		case <-begun:
 			return m, nil
 		case <-m.lost:
-			if e, ok := m.Err().(*MeetError); ok && len(e.Missing) > 0 { // what it says of the end is what it heard from here
+			if e, ok := m.Err().(*MeetError); ok && len(e.Missing) > 0 { // its text is the cause that this rank sent
 				e.Err = cause
 			}
 		case <-answer.C:
