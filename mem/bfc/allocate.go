@@ -8,22 +8,22 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A request is a request under way.
+// A request is a pending request.
 type request struct {
 	stream          driver.Stream
 	requested, size int64  // bytes; rounded
-	bound           uint64 // stamps of blocks that may be taken; 0: all
+	bound           uint64 // upper bound of the stamps of usable blocks; 0 means none
 	freedBefore     func() uint64
 	note            Note
-	noRetry         bool // no segment is given back for it
-	tentative       bool // a refusal is not counted or told
+	noRetry         bool // release no segment for it
+	tentative       bool // a failure is not counted or observed
 
-	capturing error // why a block that fits was not taken: a stream captures
-	cause     error // why the device gave no segment
+	capturing error // why a fitting block was not usable: a stream captures
+	cause     error // why the device refused a segment
 }
 
-// findOrGrow finds a block, in TensorFlow's order: a free one, a new segment, one made of blocks above the safe frontier, a new
-// segment in the place of unused ones. It returns 0 and no error if there is no room.
+// findOrGrow finds a block, in TensorFlow's order: a free block, a new segment, a block merged from blocks above the
+// safe frontier, a new segment in place of unused ones. It returns 0 and no error if there is no room.
 func (a *Allocator) findOrGrow(w *request) (ref, error) {
 	w.capturing, w.cause = nil, nil
 	a.mergeTimed(0)
@@ -51,7 +51,7 @@ func (a *Allocator) findOrGrow(w *request) (ref, error) {
 	return 0, w.capturing
 }
 
-// findFree takes the first free block in order that fits, was freed early enough, and for which the stream can wait.
+// findFree takes the first free block that fits, was freed early enough, and for which the stream can wait.
 func (a *Allocator) findFree(w *request) (ref, error) {
 	origin := a.streams.Register(w.stream)
 	n := a.bins.lowerBound(a.blocks, w.size, 0)
@@ -73,7 +73,7 @@ func (a *Allocator) findFree(w *request) (ref, error) {
 	return 0, nil
 }
 
-// allocateBlock hands a free block out, less what is cut off its end.
+// allocateBlock makes a free block live, after splitting off its end.
 func (a *Allocator) allocateBlock(n ref, w *request, origin reuse.Set) {
 	a.removeFromBin(n)
 	if size := a.blocks[n].size; size >= 2*w.size || size-w.size >= a.waste {
@@ -85,7 +85,7 @@ func (a *Allocator) allocateBlock(n ref, w *request, origin reuse.Set) {
 	r.requested = w.requested
 	r.deps = reuse.InUse(origin)
 	r.stream = w.stream.ID()
-	r.gen = max(1, r.gen+1) // in four billion loans it comes round
+	r.gen = max(1, r.gen+1) // wraps after four billion allocations
 	r.state = live
 	a.countAlloc(r)
 	a.notify(mem.ActionAlloc, r.stream, r.ptr, r.requested)

@@ -80,7 +80,8 @@ func TestBehaviour73_EverySizeUpTo1023(t *testing.T) {
 	}
 }
 
-// The peak is one round exactly because blocks are cut from the whole limit: a segment of 64 MiB would not be cut for 40.
+// The peak is one round exactly because blocks are cut from the whole limit: a segment of 64 MiB would not be cut for
+// 40.
 func TestBehaviour74_Coalescing(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: gib, NoGrowth: true})
 	first := b.alloc(4 * kib)
@@ -200,7 +201,8 @@ func TestBehaviour78_UnusedSegments(t *testing.T) {
 	}
 }
 
-// TensorFlow takes a value of its variable that it cannot read for the default; settings here are refused with an error.
+// TensorFlow takes a value of its variable that it cannot read for the default; settings here are refused with an
+// error.
 func TestBehaviour79_Growth(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 4 * gib})
 	defer dev.Close()

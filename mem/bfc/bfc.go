@@ -1,55 +1,27 @@
-// Package bfc is TensorFlow's allocator for device memory: best fit with coalescing.
+// Package bfc is TensorFlow's allocator of device memory: best fit with coalescing.
 //
-// Memory comes from the driver in segments, each twice as large as the one before. A request, rounded up to 256 bytes, gets
-// the smallest free block that fits, the lowest address among equals; the end of a block is cut off if that at least halves
-// it, or would waste 128 MiB. A freed block merges with its free neighbours at once. Addresses follow
-// from the requests and the addresses of segments alone, whatever the streams: the policy is that of
-// tsl/framework/bfc_allocator.cc, written from its description. A second, plain writing of it gives the same addresses
-// (model_test.go); they were not held against a running TensorFlow.
+// Memory comes from the driver in segments, each twice as large as the one before. A request, rounded up to 256 bytes,
+// gets the smallest free block that fits, the lowest address among equals. The end of the block is split off if that at
+// least halves the block, or would waste 128 MiB. A freed block merges with its free neighbours at once. Addresses
+// depend on the requests and the addresses of segments, not on streams. The policy is that of
+// tsl/framework/bfc_allocator.cc, written from its description. TensorFlow says chunk for block, and region for
+// segment.
 //
-// TensorFlow says chunk for block and region for segment; a bin is a bin.
+// Memory is allocated in stream order, and across streams at once: a free block has the set of streams whose work,
+// queued before its free, may still use it, and Alloc makes its stream wait for those. Free makes no driver call, nor
+// does Alloc if no other stream used the memory. If a wait is impossible because a stream captures a graph, Alloc takes
+// the next block that fits. The blocks that a captured graph uses must stay live as long as the graph is launched.
 //
-// # Structure
+// An [Allocator] is safe for concurrent use. It does not move blocks.
 //
-// A record (block.go) stands for each block, live or free; its number and the count of its loans are the block's tag. The
-// blocks of a segment are linked in the order of their addresses and tile it. Free blocks are in bins (bin.go), 21 trees by
-// size and address, of which bin b holds sizes from 256<<b.
+// It differs from TensorFlow in these points:
 //
-// No two neighbours are both free, but where Config.Counter stamps the frees (timed.go): what was freed merges only once the
-// safe frontier has passed its stamp.
-//
-// A request that no free block fits gets a new segment; if the limit or the device is in the way, blocks above the safe
-// frontier are merged until one fits; then unused segments are given back, but for Config.Initial, for a larger one
-// (allocate.go, segment.go). With Config.Virtual all segments are one, in one range of addresses that pages are mapped to
-// (virtual.go).
-//
-// # Streams
-//
-// TensorFlow has one stream, or users that know when memory is safe. Here memory is allocated in stream order, and across
-// streams at once: a free block has the set of streams whose work, queued before its free, may still touch it, and Alloc
-// makes the stream that it allocates for wait for those: the dependencies of the memory (mem/internal/reuse). So placement does not depend on
-// streams. Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is closed has done
-// its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes the next block that fits.
-//
-// The safe frontier is for who knows more than streams: it bounds which blocks a request takes (Options.FreedBefore). It
-// replaces no wait.
-//
-// A captured graph has addresses in it. Whoever launches one keeps the blocks that it uses live.
-//
-// # Locks
-//
-// One, over everything, held while the device works, as in TensorFlow: then those inside the device. It is not held while a
-// request waits for memory, nor while Options.FreedBefore and Config.Retry run.
-//
-// # What differs from TensorFlow
-//
-// Where the device refuses ever smaller segments, the last that is asked for is as large as the request, and then it ends:
-// there up to a tenth is never asked for, and below 2.5 KiB rounding keeps the asking from ending. The size of segments stops
-// doubling at the limit; there it overflows after 64. The rest of a stamped block that was cut, and what stamped blocks
-// became by force, merge later; there they do not. A request over the limit waits for nobody. Settings that cannot be read
-// are errors.
-//
-// It has no partition by size at two ends of a region, and does not move blocks.
+//   - Where the device refuses ever smaller segments, the last one requested is as large as the request. TensorFlow stops
+//     up to a tenth above it, and below 2.5 KiB its rounding never ends the loop.
+//   - The size of segments stops doubling at the limit. TensorFlow's overflows after 64 segments.
+//   - The rest of a stamped block that was split, and stamped blocks merged by force, merge later.
+//   - A request over the limit does not wait.
+//   - Invalid settings are errors.
 package bfc
 
 import (
@@ -66,11 +38,33 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// An Allocator keeps segments of a device's memory and allocates blocks of them. Safe for concurrent use.
+// Structure: a record (block.go) stands for each block, live or free. Its number and its generation are the block's
+// tag. The blocks of a segment are linked in the order of their addresses and tile it. Free blocks are in bins
+// (bin.go), 21 trees by size and address; bin b holds sizes from 256<<b.
+//
+// No two neighbours are both free, unless Config.Counter stamps the frees (timed.go): then freed blocks merge only once
+// the safe frontier has passed their stamps. The frontier is for callers that know more than streams do: it bounds
+// which blocks a request may take (Options.FreedBefore). It replaces no wait.
+//
+// A request that no free block fits gets a new segment. If the limit or the device refuses, blocks above the safe
+// frontier are merged until one fits. Then unused segments, except Config.Initial, are released for a larger one
+// (allocate.go, segment.go). With Config.Virtual there is one segment: one range of addresses that pages are mapped to
+// (virtual.go).
+//
+// The sets of streams are the dependencies of the memory (mem/internal/reuse).
+//
+// Locks: one lock guards everything and is held during driver calls, as in TensorFlow; the device's locks come after
+// it. It is not held while a request waits for memory, nor while Options.FreedBefore and Config.Retry run.
+//
+// model_test.go has a second, plain implementation, which gives the same addresses. Neither was compared with a running
+// TensorFlow.
+
+// An Allocator keeps segments of a device's memory and allocates blocks of them. It is safe for concurrent
+// use.
 type Allocator struct {
 	dev      driver.Device
 	cfg      Config
-	limitSet bool  // the caller chose the limit; else it is what the device had free
+	limitSet bool  // whether the caller set the limit; otherwise it is the device's free memory
 	waste    int64 // bytes at the end of a block that are always cut off
 
 	mu          sync.Mutex // guards what follows
@@ -79,23 +73,24 @@ type Allocator struct {
 	unused      []ref
 	bins        bins
 	segments    []segment // by address
-	pages       *pages    // where segments come from, with Config.Virtual; else nil, and the device's Alloc
+	pages       *pages    // source of segments with Config.Virtual; otherwise nil
 	nextSegment int64     // bytes of the next segment
 	streams     *reuse.Streams
-	timed       []ref  // free blocks whose stamps the frontier has not passed, in the order of their frees, and others
+	timed       []ref  // in the order of their frees: free blocks whose stamps the frontier has not passed, and others
 	frontier    uint64 // see SetSafeFrontier
-	merged      uint64 // the frontier that timed was last held against
+	merged      uint64 // the frontier at the last merge of timed
 	refused     int64  // bytes, rounded, of the last request that failed; 0: none
 
-	stats    mem.Stats // the large pool's are those of all: see Stats
+	stats    mem.Stats // the large pool holds the sums over all: see Stats
 	observer mem.Observer
 	metadata func(string)
 
-	gate waiting.Gate // where requests wait for memory; it has a lock of its own
+	gate waiting.Gate // requests wait here for memory; it has a lock of its own
 }
 
-// New makes an allocator of dev's memory, which takes Config.Initial, and else none before the first request. The error says
-// what is wrong with cfg, or matches mem.ErrNoMemory if the device has no room for that, or is the driver's.
+// New makes an allocator of dev's memory. It allocates Config.Initial at once, and other memory on demand. The error
+// describes an invalid cfg, or matches mem.ErrNoMemory if the device has no room for Config.Initial, or is the
+// driver's.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	own := cfg.Limit > 0
 	cfg, err := cfg.complete(dev)
@@ -125,14 +120,15 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	return a, nil
 }
 
-// Alloc implements mem.Allocator: the smallest free block that fits, for which s waits for other streams that used the
-// memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room, with Config.Retry only after
-// waiting for some, and the driver's if a wait failed, or a segment was refused for another reason than want of memory.
+// Alloc implements mem.Allocator. It returns the smallest free block that fits, after making s wait for other streams
+// that used the memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room; with
+// Config.Retry, Alloc first waits for some. It is the driver's error if a wait failed, or if the driver refused a
+// segment for a reason other than lack of memory.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.serve(request{stream: s, requested: size}, a.cfg.Retry)
 }
 
-const tooLarge = 1 << 60 // bytes: no device has so many
+const tooLarge = 1 << 60 // bytes, more than any device has
 
 // serve is Alloc. With patience, if not nil, it waits for memory.
 func (a *Allocator) serve(w request, patience layer.WaitContext) (mem.Block, error) {
@@ -162,10 +158,11 @@ func (a *Allocator) serve(w request, patience layer.WaitContext) (mem.Block, err
 	return b, err
 }
 
-// errNoRoom is the answer to a tentative attempt.
+// errNoRoom is the error of a tentative attempt without room.
 var errNoRoom = errors.New("bfc: no room")
 
-// tryAlloc asks once. If there is no room and it is tentative, nothing is counted or told, and the error is errNoRoom.
+// tryAlloc tries a request once. If a tentative request finds no room, nothing is counted or observed, and the error is
+// errNoRoom.
 func (a *Allocator) tryAlloc(w *request, tentative bool) (mem.Block, error) {
 	w.bound = 0
 	if w.freedBefore != nil {
@@ -189,7 +186,7 @@ func (a *Allocator) tryAlloc(w *request, tentative bool) (mem.Block, error) {
 	return mem.Block{}, err
 }
 
-// allocWaiting asks again whenever memory came back, and a last time when the context ends.
+// allocWaiting retries whenever memory was freed, and a last time when the context ends.
 func (a *Allocator) allocWaiting(w *request, patience layer.WaitContext) (b mem.Block, err error) {
 	ctx, cancel := patience()
 	defer cancel()
@@ -206,8 +203,8 @@ func (a *Allocator) allocWaiting(w *request, patience layer.WaitContext) (b mem.
 	return b, err
 }
 
-// Free implements mem.Allocator. It makes no driver call, but where a stream has the number of one that is closed. It panics
-// if b is not a live block of this allocator.
+// Free implements mem.Allocator. It makes no driver call, unless a stream has the number of a closed one. It
+// panics if b is not a live block of this allocator.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return

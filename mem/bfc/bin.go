@@ -6,16 +6,17 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// numBins: bin b holds the free blocks of 256<<b bytes up to twice that, the last all larger ones.
+// numBins is the number of bins: bin b holds the free blocks of 256<<b bytes up to twice that, the last all larger
+// ones.
 const numBins = 21
 
-// binOf is the bin of a size, and binSize the smallest size of a bin.
+// binOf returns the bin of a size, and binSize the smallest size of a bin.
 func binOf(size int64) int { return min(numBins-1, bits.Len64(uint64(size)/unit)-1) }
 func binSize(b int) int64  { return unit << b }
 
-// bins are the free blocks, by size and then by address. Each bin is a treap: a search tree by (size, address), and a heap
-// by a hash of the record's number, which makes its depth that of a random tree. The nodes are the records themselves, so
-// nothing is allocated.
+// bins are the free blocks, by size and then by address. Each bin is a treap: a search tree by (size, address), and a
+// heap by a hash of the record's number, which makes its depth that of a random tree. The nodes are the records
+// themselves, so nothing is allocated.
 type bins struct {
 	roots [numBins]ref
 	used  uint32 // bit b: bin b is not empty
@@ -26,7 +27,7 @@ func less(x *block, size int64, ptr driver.Pointer) bool {
 	return x.size < size || x.size == size && x.ptr < ptr
 }
 
-// weight is what the heap goes by: a bijection, so no two records have the same.
+// weight is the heap's key. It is a bijection, so no two records have the same.
 func weight(n ref) uint32 {
 	h := uint32(n) * 0x9e3779b1
 	h ^= h >> 15
@@ -34,7 +35,7 @@ func weight(n ref) uint32 {
 	return h ^ h>>13
 }
 
-// insert puts a free block into its bin.
+// insert adds a free block to its bin.
 func (b *bins) insert(records []block, n ref) {
 	r := &records[n]
 	bin := binOf(r.size)
@@ -42,7 +43,7 @@ func (b *bins) insert(records []block, n ref) {
 	for *at != 0 && weight(*at) > weight(n) {
 		at = records[*at].child(!less(&records[*at], r.size, r.ptr))
 	}
-	// What is below goes to either side of the new node.
+	// Split the subtree below at the new node.
 	rest := *at
 	*at = n
 	low, high := &r.left, &r.right
@@ -60,7 +61,7 @@ func (b *bins) insert(records []block, n ref) {
 	b.used |= 1 << bin
 }
 
-// remove takes a block out of its bin.
+// remove removes a block from its bin.
 func (b *bins) remove(records []block, n ref) {
 	r := &records[n]
 	bin := binOf(r.size)
@@ -93,8 +94,8 @@ func (r *block) child(left bool) *ref {
 	return &r.right
 }
 
-// lowerBound returns the first free block that is not before (size, ptr), or 0. TensorFlow looks through the bins from that of
-// the size upward, in this order, for the first that is large enough: the same block.
+// lowerBound returns the first free block that is not before (size, ptr), or 0. TensorFlow searches the bins from that
+// of the size upward, in this order, for the first block that is large enough, and finds the same block.
 func (b *bins) lowerBound(records []block, size int64, ptr driver.Pointer) ref {
 	bin := binOf(size)
 	var found ref

@@ -12,47 +12,48 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// A Config is the settings of an Allocator, with the names that ParseConfig has for them. Sizes are bytes. The zero value
-// may fill the device, and gets its memory as it needs it.
+// A Config has the settings of an Allocator; their names for ParseConfig are in parentheses. Sizes are bytes. The zero
+// value may fill the device, and allocates its memory on demand.
 type Config struct {
-	// Limit (limit) is the bytes in segments at most. 0: what the device has free when the allocator is made.
+	// Limit (limit) bounds the bytes in segments. 0 means the device's free memory when the allocator is made.
 	Limit int64
-	// Initial (initial) is the bytes of a first segment that New gets and that stays until Close: a multiple of 256, with
-	// Virtual of the device's granularity. The next is twice as large. 0: none. It is the initial size of RMM's pools, whose
-	// largest is Limit.
+	// Initial (initial) is the size of a first segment, which New allocates and Close frees: a multiple of 256, with
+	// Virtual of the device's granularity. The next segment is twice as large. 0 means none. RMM's pools call it the
+	// initial size, and Limit the maximum size.
 	Initial int64
-	// Fragmentation (fragmentation), from 0 to 1, is the part of Limit from which on the end of a free block is always cut
-	// off, however large the request. 0: from 128 MiB on.
+	// Fragmentation (fragmentation), from 0 to 1, is the fraction of Limit from which on the end of a free block is
+	// always split off, for requests of every size. 0 means from 128 MiB on.
 	Fragmentation float64
-	// NoGrowth (growth=off) asks the device for the whole limit at once, or what Initial left of it, at the first request that
-	// needs it. Otherwise segments begin at 2 MiB and double.
+	// NoGrowth (growth=off) allocates the whole limit, or the rest that Initial left, at the first request that needs
+	// it. Otherwise segments begin at 2 MiB and double.
 	NoGrowth bool
-	// NoCollect (collect=off) has a request that finds no room fail with segments unused. Otherwise those are given back
-	// first, and one large enough is asked for. It is TensorFlow's garbage_collection, which is on for GPUs.
+	// NoCollect (collect=off) makes a request without room fail even if segments are unused. Otherwise unused segments
+	// are released first, for one that is large enough. It is the inverse of TensorFlow's garbage_collection, on for
+	// GPUs.
 	NoCollect bool
-	// Virtual (virtual=on) maps all memory into one range of addresses, so that it is one segment and all free neighbours
-	// merge. The device must have virtual memory; segments grow by multiples of its granularity.
+	// Virtual (virtual=on) maps all memory into one range of addresses, so that it is one segment and all free
+	// neighbours merge. The device must have virtual memory; segments grow by multiples of its granularity.
 	Virtual bool
 
-	// Name is that of the allocator in dumps and metadata; empty is "bfc".
+	// Name is the allocator's name in dumps and metadata; empty means "bfc".
 	Name string
-	// Counter, if not nil, stamps every free, and blocks that were freed merge only once SetSafeFrontier has passed their
-	// stamps. Several allocators may share one.
+	// Counter, if not nil, stamps every free; freed blocks merge only once SetSafeFrontier has passed their stamps.
+	// Several allocators may share a Counter.
 	Counter *Counter
-	// Retry (retry=10s) is how long an Alloc without room waits for others to free: TensorFlow's is
-	// layer.WaitTimeout(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in layer.Retry, and also looks again
-	// when segments come or go and after SetSafeFrontier.
+	// Retry (retry=10s) is how long an Alloc without room waits for other blocks to be freed. TensorFlow's is
+	// layer.WaitTimeout(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in layer.Retry, and also
+	// retries when segments change and after SetSafeFrontier.
 	Retry layer.WaitContext
 }
 
-// Patience is how long TensorFlow waits for memory to be freed before a request fails.
+// Patience is the time that TensorFlow waits for memory to be freed before a request fails.
 const Patience = 10 * time.Second
 
 const (
-	unit      = 256       // what sizes are rounded up to
+	unit      = 256       // sizes are rounded up to multiples of it
 	firstSize = 2 << 20   // of the first segment
-	maxWaste  = 128 << 20 // bytes at the end of a block that are always cut off
-	maxSize   = 1 << 56   // bytes: more than any device has
+	maxWaste  = 128 << 20 // bytes at the end of a block that are always split off
+	maxSize   = 1 << 56   // bytes, more than any device has
 )
 
 func init() {
@@ -69,9 +70,9 @@ func init() {
 //
 //	limit=8GiB,initial=1GiB,fragmentation=0.1,growth=off,collect=off,virtual=on,retry=10s
 //
-// in any order, each at most once; white space around them does not matter. Growth, collect and virtual are on or off;
-// retry is a duration as time.ParseDuration reads it. The error names the setting that is wrong. (TensorFlow takes a
-// value that it cannot read for the default.)
+// in any order, each at most once, with white space ignored around them. Growth, collect and virtual are on or off;
+// retry is a duration for time.ParseDuration. The error names the invalid setting. (TensorFlow uses the default for a
+// value that it cannot read.)
 func ParseConfig(text string) (Config, error) {
 	var c Config
 	fraction := settings.Setting{Key: "fragmentation", Set: func(value string) (err error) {
@@ -93,7 +94,7 @@ func ParseConfig(text string) (Config, error) {
 	return c, nil
 }
 
-// complete puts defaults in and says what is wrong.
+// complete fills in defaults, and returns an error for an invalid setting.
 func (c Config) complete(dev driver.Device) (Config, error) {
 	switch {
 	case c.Limit < 0 || c.Limit > maxSize:

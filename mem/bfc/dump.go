@@ -12,17 +12,17 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// A BinInfo is what lies in one bin by its size, live or free. Sizes are bytes.
+// A BinInfo describes the blocks whose sizes belong to one bin, live or free. Sizes are bytes.
 type BinInfo struct {
-	Size           int64 // of the smallest blocks; the next bin's is twice that, the last has all that are larger
+	Size           int64 // of the smallest blocks; the next bin's is twice that, the last has all larger blocks
 	Blocks         int
 	Bytes          int64
 	OnLoan         int // blocks
 	OnLoanBytes    int64
-	RequestedBytes int64 // what was asked for, of the live blocks
+	RequestedBytes int64 // of the live blocks
 }
 
-// Bins returns the 21 bins, smallest blocks first. It looks at every block.
+// Bins returns the 21 bins, smallest blocks first. Its time grows with the number of blocks.
 func (a *Allocator) Bins() []BinInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,9 +53,9 @@ func (a *Allocator) binInfos() []BinInfo {
 
 const mapWidth = 100
 
-// Map draws all segments one after the other as 100 characters: * is memory that was asked for, x what rounding and uncut
-// ends waste, _ what is free. A character stands for a hundredth of the memory; if several apply, the block that comes last
-// counts, and of one block what was asked for. It is empty if there are no segments.
+// Map draws all segments one after the other as 100 characters: * for requested memory, x for memory that rounding and
+// unsplit ends waste, _ for free memory. A character stands for a hundredth of the memory. If several apply, the last
+// block counts, and within a block its requested memory. The map is empty if there are no segments.
 func (a *Allocator) Map() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,9 +88,9 @@ func (a *Allocator) occupancy() string {
 	return string(line)
 }
 
-// WriteDump writes what TensorFlow logs when memory runs out, as text for people: the bins, the bin of the last request that
-// failed with the free blocks in it, every block by segment, the live blocks by size, the figures and the map. The error
-// is w's. It is made under the allocator's lock and written without.
+// WriteDump writes the text that TensorFlow logs when memory runs out: the bins, the bin of the last failed request
+// with the free blocks in it, every block by segment, the live blocks by size, the figures and the map. The error is
+// that of w. The text is made under the allocator's lock, and written without it.
 func (a *Allocator) WriteDump(w io.Writer) error {
 	var text strings.Builder
 	a.mu.Lock()

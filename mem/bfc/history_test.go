@@ -12,9 +12,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// In random histories over several streams, with stamps and without, while the safe frontier moves and calls of the device
-// fail, the structures and statistics stay right after each call, no work touches memory that earlier work may still touch,
-// and in the end everything goes back to the device.
+// In random histories over several streams, with stamps and without, while the safe frontier moves and calls of the
+// device fail, the structures and statistics stay right after each call, no work touches memory that earlier work may
+// still touch, and in the end everything goes back to the device.
 func TestHistoriesWithFailures(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 5))

@@ -14,8 +14,8 @@ func (a *Allocator) verify() {
 	}
 }
 
-// Check reports what is wrong with the allocator's data structures, as a test may ask after any call: nil, unless there is a
-// bug. It takes as long as there are blocks.
+// Check checks the allocator's data structures, for tests. It returns nil unless there is a bug. Its time grows with
+// the number of blocks.
 func (a *Allocator) Check() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +77,7 @@ func (a *Allocator) check() error {
 	return a.checkBins(loose)
 }
 
-// checkBins checks that the bins hold so many blocks, all free, each in its bin and in order.
+// checkBins checks the number of blocks in the bins, that all are free, and that each is in its bin and in order.
 func (a *Allocator) checkBins(loose int64) error {
 	for b, root := range a.bins.roots {
 		if (root != 0) != (a.bins.used>>b&1 != 0) {

@@ -5,24 +5,24 @@ import (
 	"strconv"
 )
 
-// A Note says who asks for memory, for the metadata of the allocation: TensorFlow's annotations.
+// A Note describes the origin of a request, for the metadata of the allocation: TensorFlow's annotations.
 type Note struct {
-	Op       string // of the graph; empty is written as (null)
+	Op       string // operation of the graph; empty is written as (null)
 	Step     int64
-	Region   string // what kind of memory it is: temp, output, persist/dynamic
-	DataType int    // TensorFlow's number of it
+	Region   string // kind of memory: temp, output, persist/dynamic
+	DataType int    // TensorFlow's number
 	Shape    string
 }
 
-// ObserveMetadata makes to the receiver of a line for each block that is allocated or freed, as TensorFlow's profiler
-// encodes them for its memory viewer, or nobody if it is nil:
+// ObserveMetadata sets the receiver of a line for each block that is allocated or freed, in the encoding of
+// TensorFlow's profiler for its memory viewer. Nil removes the receiver. A line looks like
 //
 //	MemoryAllocation#allocator_name=bfc,bytes_reserved=0,bytes_allocated=512,...#
 //
-// The keys are, in order: allocator_name; bytes_reserved (what stacks take: always 0); bytes_allocated (live);
-// bytes_available (the limit less those); fragmentation; peak_bytes_in_use; requested_bytes; allocation_bytes; addr; tf_op,
-// id, region_type, data_type and shape (of the Note). It runs under the allocator's lock: it must be quick and must not call
-// the allocator. While there is a receiver, each call allocates on the heap.
+// The keys are, in order: allocator_name; bytes_reserved (of stacks, always 0); bytes_allocated (live); bytes_available
+// (the limit less those); fragmentation; peak_bytes_in_use; requested_bytes; allocation_bytes; addr; tf_op, id,
+// region_type, data_type and shape (of the Note). The receiver runs under the allocator's lock: it must be quick and
+// must not call the allocator. While there is a receiver, each call allocates on the heap.
 func (a *Allocator) ObserveMetadata(to func(line string)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -27,7 +27,8 @@ type chunk struct {
 }
 
 // A model is TensorFlow's policy, and RMM's initial segment, written down once more in the plainest way: lists that are
-// searched from end to end. It knows no streams. The addresses of its regions are those that the device gave the allocator.
+// searched from end to end. It knows no streams. The addresses of its regions are those that the device gave the
+// allocator.
 type model struct {
 	limit, pool, next, waste, step int64
 	kept                           int64 // at the front of the first region

@@ -13,7 +13,7 @@ import (
 
 const maxPinning = 5 // pinning blocks that an error names
 
-// outOfMemory gathers what explains that a request found no room.
+// outOfMemory returns the error for a request without room, with the facts that explain it.
 func (a *Allocator) outOfMemory(w *request) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	a.refused = w.size
@@ -48,8 +48,8 @@ func (a *Allocator) outOfMemory(w *request) *mem.OutOfMemory {
 	return e
 }
 
-// describePinning names the largest live block of each segment that has free memory too, and returns the bytes of segments
-// that nothing pins.
+// describePinning lists the largest live block of each segment that also has free memory, and returns the bytes of
+// segments without live blocks.
 func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
 	for _, s := range a.segments {
 		p := mem.PinningBlock{Segment: s.ptr, SegmentSize: s.size}
@@ -79,7 +79,7 @@ func (a *Allocator) describePinning(e *mem.OutOfMemory) (unused int64) {
 	return unused
 }
 
-// describeRemedies says what would have let the request through.
+// describeRemedies lists the settings with which the request would have succeeded.
 func (a *Allocator) describeRemedies(e *mem.OutOfMemory, w *request, unused int64) {
 	add := func(name, format string, args ...any) {
 		e.Remedies = append(e.Remedies, mem.Remedy{Name: name, Reason: fmt.Sprintf(format, args...)})
@@ -96,8 +96,8 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, w *request, unused int6
 	}
 }
 
-// describeProcesses says who has the device's memory, if there is an error for want of it and the device tells. No lock is
-// held: asking takes milliseconds on NVIDIA's devices.
+// describeProcesses says who has the device's memory, if there is an error for want of it and the device tells. No lock
+// is held: asking takes milliseconds on NVIDIA's devices.
 func (a *Allocator) describeProcesses(err error) {
 	var e *mem.OutOfMemory
 	if !errors.As(err, &e) {
@@ -105,7 +105,7 @@ func (a *Allocator) describeProcesses(err error) {
 	}
 	processes, err := a.dev.Processes()
 	if err != nil {
-		return // it is telemetry
+		return // only telemetry
 	}
 	for _, p := range processes {
 		if p.Bytes >= 0 {

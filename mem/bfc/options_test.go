@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// A request that is not to be retried waits for nobody, though Config.Retry says so for others, and no segment is given back for
-// it; one that is gets both.
+// A request that is not to be retried waits for nobody, though Config.Retry says so for others, and no segment is given
+// back for it; one that is gets both.
 func TestNoRetry(t *testing.T) {
 	var made int
 	b := newBench(t, bfc.Config{Limit: 8 * mib, Retry: func() (context.Context, context.CancelFunc) {

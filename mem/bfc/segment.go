@@ -12,24 +12,24 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A segment is memory from the device, or all that is mapped into the range of addresses.
+// A segment is an allocation of the device, or the mapped part of the range of addresses.
 type segment struct {
 	ptr   driver.Pointer
 	size  int64
-	first ref   // its first block, which stays so
-	kept  int64 // bytes at its front that stay until Close: Config.Initial
+	first ref   // its first block, which never changes
+	kept  int64 // bytes at its front that are kept until Close: Config.Initial
 }
 
-// backOff is by what a segment shrinks that the device has no room for. TensorFlow calculates in 32 bits.
+// backOff is the factor by which a segment shrinks for which the device has no room. TensorFlow computes in 32 bits.
 const backOff = float32(0.9)
 
-// room is what the limit leaves for segments.
+// room returns the bytes that the limit leaves for segments.
 func (a *Allocator) room() int64 {
 	step := a.step()
 	return (a.cfg.Limit - a.stats.ReservedBytes.All.Current) / step * step
 }
 
-// step is what sizes of segments are multiples of.
+// step returns the unit of segment sizes.
 func (a *Allocator) step() int64 {
 	if a.pages != nil {
 		return a.pages.granularity
@@ -37,8 +37,8 @@ func (a *Allocator) step() int64 {
 	return unit
 }
 
-// addSegment gets a segment in which the request fits, and whose size doubles from one to the next. It reports false if the limit
-// or the device has no room.
+// addSegment allocates a segment that fits the request; sizes double from one segment to the next. It reports false if
+// the limit or the device has no room.
 func (a *Allocator) addSegment(w *request) (bool, error) {
 	step, room := a.step(), a.room()
 	least := roundUp(w.size, step)
@@ -77,7 +77,7 @@ func (a *Allocator) addSegment(w *request) (bool, error) {
 	return true, nil
 }
 
-// allocInitial gets the initial segment. On an error nothing is left of the allocator.
+// allocInitial allocates the initial segment. After an error the allocator holds nothing.
 func (a *Allocator) allocInitial() error {
 	size := a.cfg.Initial
 	ptr, err := a.deviceAlloc(size)
@@ -98,7 +98,7 @@ func (a *Allocator) allocInitial() error {
 	return nil
 }
 
-// deviceAlloc gets memory from the device.
+// deviceAlloc allocates memory of the device.
 func (a *Allocator) deviceAlloc(size int64) (driver.Pointer, error) {
 	if a.pages != nil {
 		return a.pages.extend(size)
@@ -106,7 +106,7 @@ func (a *Allocator) deviceAlloc(size int64) (driver.Pointer, error) {
 	return a.dev.Alloc(size)
 }
 
-// insertSegment makes a free block of memory that came from the device.
+// insertSegment makes a free block of new memory of the device.
 func (a *Allocator) insertSegment(ptr driver.Pointer, size int64) {
 	n := a.newBlock(ptr, size)
 	i, _ := slices.BinarySearchFunc(a.segments, ptr, func(s segment, ptr driver.Pointer) int { return cmp.Compare(s.ptr, ptr) })
@@ -123,12 +123,12 @@ func (a *Allocator) insertSegment(ptr driver.Pointer, size int64) {
 		a.segments = slices.Insert(a.segments, i, segment{ptr: ptr, size: size, first: n})
 	}
 	a.addToBin(n)
-	a.gate.Wake() // what the request leaves may be enough for another
+	a.gate.Wake() // the rest may be enough for a waiting request
 	a.countSegment(size, 1)
 	a.notify(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
 }
 
-// unusedBytes is how many bytes of a segment can go back to the device: none while a block is live.
+// unusedBytes returns the bytes of a segment that can be released: none while a block is live.
 func (a *Allocator) unusedBytes(s *segment) int64 {
 	for n := s.first; n != 0; n = a.blocks[n].next {
 		if a.blocks[n].state == live {
@@ -138,8 +138,8 @@ func (a *Allocator) unusedBytes(s *segment) int64 {
 	return s.size - s.kept
 }
 
-// collect gives unused segments back, all of them, if that and what the limit leaves would do for the request. It reports
-// whether it gave any.
+// collect releases all unused segments, if with them the limit leaves enough for the request. It reports whether it
+// released any.
 func (a *Allocator) collect(w *request) bool {
 	if a.cfg.NoCollect {
 		return false
@@ -162,11 +162,11 @@ func (a *Allocator) collect(w *request) bool {
 	return true
 }
 
-// releaseUnused returns every segment without a live block to the device, but for what is kept. What the device does not take
-// stays.
+// releaseUnused releases every segment without a live block, except the kept part. Segments that the device fails to
+// free stay.
 func (a *Allocator) releaseUnused() error {
 	var refused []error
-	var left segment // what is kept of one range of addresses
+	var left segment // the kept part of the range of addresses
 	var stamp uint64
 	a.segments = slices.DeleteFunc(a.segments, func(s segment) bool {
 		spare := a.unusedBytes(&s)
@@ -206,7 +206,7 @@ func (a *Allocator) releaseUnused() error {
 	return errors.Join(refused...)
 }
 
-// releaseSegment gives what is not kept of a segment to the device, which waits for the work that is queued on it.
+// releaseSegment frees a segment, except the kept part. The device waits for the work queued on it.
 func (a *Allocator) releaseSegment(s *segment) error {
 	if a.pages == nil {
 		return a.dev.Free(s.ptr)
@@ -221,8 +221,8 @@ func (a *Allocator) releaseSegment(s *segment) error {
 	return a.pages.unmap(s.kept)
 }
 
-// EmptyCache implements mem.Trimmer. Config.Initial stays. It waits for the work that is queued on what it gives back. What
-// the device does not take stays cached, and is the error.
+// EmptyCache implements mem.Trimmer. It keeps Config.Initial, and waits for the work queued on the memory that it
+// frees. If the device fails to free a segment, the segment stays cached, and EmptyCache returns the error.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,9 +238,9 @@ func (a *Allocator) EmptyCache() error {
 	return nil
 }
 
-// Close gives all memory back. Blocks live are an error, and nothing is given back then. What the device does not take is
-// an error too, and kept for the next Close. Requests that wait, and later ones, fail. Closing a closed allocator does
-// nothing. It does not close the device.
+// Close frees all memory. If blocks are live it returns an error and frees nothing. If the device fails to free a
+// segment, Close returns that error, and the next Close tries again. Waiting and later requests fail. Closing a closed
+// allocator is a no-op. Close does not close the device.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

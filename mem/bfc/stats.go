@@ -13,8 +13,8 @@ var _ interface {
 	mem.StatsReporter
 } = (*Allocator)(nil)
 
-// The statistics have one pool, that of large blocks: the allocator makes no difference. While it lasts only the sums over
-// all pools are kept.
+// The statistics have one pool, that of large blocks, because the allocator has no pools by size. Only the sums over
+// all pools are kept; Stats copies them.
 
 func (a *Allocator) countAlloc(r *block) {
 	a.stats.Allocation.All.Increase(1)
@@ -29,8 +29,8 @@ func (a *Allocator) countFree(r *block) {
 	a.stats.RequestedBytes.All.Decrease(r.requested)
 }
 
-// countSegment counts a segment that comes, n is 1, or goes, n is -1. Pages are an expandable one, of which PyTorch counts
-// none.
+// countSegment counts a new segment with n of 1, a released one with -1. Pages are an expandable segment, which PyTorch
+// does not count.
 func (a *Allocator) countSegment(size, n int64) {
 	count := (*mem.Stat).Increase
 	if n > 0 {
@@ -45,8 +45,8 @@ func (a *Allocator) countSegment(size, n int64) {
 	}
 }
 
-// Stats implements mem.StatsReporter. The pool is that of large blocks. Blocks are never pending. NumAllocRetries counts the
-// requests for which unused segments were given back.
+// Stats implements mem.StatsReporter. The pool is that of large blocks. Frees are never pending. NumAllocRetries counts
+// the requests for which unused segments were released.
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,7 +68,7 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.stats.ResetAccumulated()
 }
 
-// Figures are the statistics that TensorFlow keeps, and the fragmentation. Sizes are bytes.
+// Figures are TensorFlow's statistics, and the fragmentation. Sizes are bytes.
 type Figures struct {
 	Allocs       int64 // blocks allocated
 	InUse        int64 // live, rounded
@@ -79,7 +79,7 @@ type Figures struct {
 	PeakPool     int64
 	LargestFree  int64 // of one block
 
-	// Fragmentation is the part of the free memory that is not in the largest free block: 0 if none is free.
+	// Fragmentation is the fraction of the free memory outside the largest free block; 0 if no memory is free.
 	Fragmentation float64
 }
 
@@ -136,8 +136,8 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	return segments
 }
 
-// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's lock: it must be
-// quick and must not call the allocator. A free is complete at once. Segments belong to no stream; their events say 0.
+// Observe sets the receiver of every event; nil removes it. It runs under the allocator's lock: it must be quick and
+// must not call the allocator. A free completes at once. Segments belong to no stream; their events have stream 0.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,7 +150,7 @@ func (a *Allocator) notify(action mem.Action, stream driver.StreamID, ptr driver
 	}
 }
 
-// segmentAction is what coming or going of memory is called where pages are mapped.
+// segmentAction returns the action for new or released memory where pages are mapped.
 func (a *Allocator) segmentAction(action mem.Action) mem.Action {
 	switch {
 	case a.pages != nil && action == mem.ActionSegmentAlloc:

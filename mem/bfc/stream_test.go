@@ -167,8 +167,8 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
-// A closed stream is not taken for the one that has its number: it cannot wait for what that one used, and does not make
-// others forget that.
+// A closed stream is not taken for the one that has its number: it cannot wait for what that one used, and does not
+// make others forget that.
 func TestAllocForAClosedStream(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 256 << 20})
 	defer dev.Close()
@@ -210,8 +210,8 @@ func TestAllocForAClosedStream(t *testing.T) {
 	a.Free(b)
 }
 
-// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and another
-// waits for it alone.
+// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and
+// another waits for it alone.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 256 << 20})
 	defer dev.Close()

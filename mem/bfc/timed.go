@@ -2,18 +2,19 @@ package bfc
 
 import "sync/atomic"
 
-// A Counter counts the frees of allocators that share it: TensorFlow's SharedCounter. Safe for concurrent use.
+// A Counter counts the frees of the allocators that share it: TensorFlow's SharedCounter. It is safe for concurrent
+// use.
 type Counter struct{ n atomic.Uint64 }
 
-// Next counts one more and returns the new number; the first is 1.
+// Next increments the counter and returns it; the first result is 1.
 func (c *Counter) Next() uint64 { return c.n.Add(1) }
 
-// Get returns the last number that Next returned, or 0.
+// Get returns the last result of Next, or 0.
 func (c *Counter) Get() uint64 { return c.n.Load() }
 
-// SetSafeFrontier says that memory whose free has a stamp (see Config.Counter) below count is safe for every use: it merges
-// with its neighbours at the next request, and Options.FreedBefore no longer bounds it. The frontier never falls: a lower
-// count changes nothing. Requests that wait for memory look again.
+// SetSafeFrontier declares memory whose free has a stamp below count (see Config.Counter) safe for every use: it merges
+// with its neighbours at the next request, and Options.FreedBefore no longer applies to it. The frontier never falls: a
+// lower count is ignored. Requests that wait for memory try again.
 func (a *Allocator) SetSafeFrontier(count uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -23,13 +24,13 @@ func (a *Allocator) SetSafeFrontier(count uint64) {
 	}
 }
 
-// queue puts a stamped free block in line for merging.
+// queue adds a stamped free block to those that wait for merging.
 func (a *Allocator) queue(n ref) {
 	r := &a.blocks[n]
 	if r.freedAt == 0 {
 		return
 	}
-	if r.freedAt < a.frontier { // which may be ahead of the counter
+	if r.freedAt < a.frontier { // the frontier may be ahead of the counter
 		a.merged = 0
 	}
 	if !r.queued {
@@ -38,8 +39,8 @@ func (a *Allocator) queue(n ref) {
 	}
 }
 
-// mergeTimed merges the stamped blocks that the safe frontier has passed. If need is not 0 it then merges others too, in the
-// order of their frees, until one has so many bytes, and reports whether one has.
+// mergeTimed merges the stamped blocks that the safe frontier has passed. If need is not 0 it then merges other blocks,
+// in the order of their frees, until one has need bytes, and reports whether one has.
 func (a *Allocator) mergeTimed(need int64) bool {
 	if len(a.timed) == 0 || need == 0 && a.frontier == a.merged {
 		return false
@@ -76,7 +77,7 @@ func (a *Allocator) mergeTimed(need int64) bool {
 		}
 		a.queue(n)
 	}
-	if need > 0 && len(a.unused) > vacant { // enough, maybe, for another that waits
+	if need > 0 && len(a.unused) > vacant { // maybe enough for a waiting request
 		a.gate.Wake()
 	}
 	return need > 0 && done

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/peers"
 )
 
-// pages are one range of addresses, with memory behind its front. For one goroutine at a time.
+// pages is a range of addresses whose front is mapped to memory. It is for one goroutine at a time.
 type pages struct {
 	vm          *peers.Memory
 	granularity int64
@@ -16,7 +16,7 @@ type pages struct {
 	size        int64 // reserved
 	mapped      int64
 	list        []driver.Page // mapped, in order
-	orphans     []driver.Page // mapped nowhere, that the device did not take back
+	orphans     []driver.Page // unmapped pages that the device failed to drop
 }
 
 // openPages reserves addresses for limit bytes.
@@ -30,9 +30,9 @@ func openPages(dev driver.Device, limit int64) (*pages, error) {
 	return p, nil
 }
 
-// extend maps size bytes more, and returns where they begin. Pages that could not be dropped before are tried again first.
+// extend maps size more bytes, and returns their address. It first tries again to drop orphans.
 func (p *pages) extend(size int64) (driver.Pointer, error) {
-	_ = p.dropOrphans() // what stays is tried again by the next, and reported by giveBack
+	_ = p.dropOrphans() // the next call tries the rest again
 	page, err := p.vm.Create(size)
 	if err != nil {
 		return 0, err
@@ -47,8 +47,8 @@ func (p *pages) extend(size int64) (driver.Pointer, error) {
 	return at, nil
 }
 
-// unmap takes away all memory, but for the first page if kept says its size. Nobody may use it any more. If it fails nothing
-// has changed; pages that are not dropped are orphans.
+// unmap unmaps and drops all pages, except the first if kept is its size. No work may use them. If unmapping fails,
+// nothing has changed; pages that could not be dropped become orphans.
 func (p *pages) unmap(kept int64) error {
 	if err := p.vm.Unmap(p.base+driver.Pointer(kept), p.mapped-kept); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (p *pages) dropOrphans() error {
 	return errors.Join(refused...)
 }
 
-// AddPeer implements mem.PeerAdder: what is mapped, and what will be, is mapped for dev too. Without Config.Virtual nothing
-// is.
+// AddPeer implements mem.PeerAdder: present and future pages are mapped for dev, too. Without Config.Virtual there are
+// no pages.
 func (a *Allocator) AddPeer(dev driver.Device) error {
 	if a.pages == nil {
 		return nil
@@ -87,7 +87,7 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 	return nil
 }
 
-// ExportPages implements mem.PageExporter. Without Config.Virtual nothing is mapped.
+// ExportPages implements mem.PageExporter. Without Config.Virtual there are no pages.
 func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if a.pages != nil {
 		base, pages, err = a.pages.vm.Export(p, size)
@@ -98,5 +98,5 @@ func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Point
 	return base, pages, err
 }
 
-// close releases the addresses, of which none is mapped.
+// close releases the addresses, none of which is mapped.
 func (p *pages) close() error { return p.vm.Release(p.base, p.size) }
