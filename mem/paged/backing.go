@@ -9,23 +9,24 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A shortage says that there is no memory for so many granules.
+// A shortage is the error for a lack of memory.
 type shortage struct {
-	need  int64
-	busy  bool  // the host would have had to wait for work on what was there
-	cause error // what the device said, or nil
+	need  int64 // granules
+	busy  bool  // the host would have had to wait for work on existing memory
+	cause error // the device's error, or nil
 }
 
 func (s *shortage) Unwrap() error { return driver.ErrNoMemory }
 
 func (s *shortage) Error() string { return fmt.Sprintf("paged: no memory for %d granules", s.need) }
 
-// backRange puts memory behind the granules [from, to) of a region. Pages that were idle are in Allocator.taken, for settle or
-// forgo. It returns the past of what came from elsewhere. If it fails, what is in use is the same as before.
+// backRange gets memory for the granules [from, to) of a region, and returns the dependencies of memory that came from
+// other addresses. It lists the idle pages that it put to use in a.taken, for setCounted on success and releaseTaken
+// on failure. If it fails, the pages in use are the same as before.
 func (a *Allocator) backRange(r *request, rg *region, number uint16, from, to uint32) (deps reuse.Dependencies, err error) {
 	if !r.mayCallDriver {
 		if nothing, stale := a.missing(rg, from, to); nothing+stale > 0 {
-			return deps, errFlushFirst // before idle pages have lost their places
+			return deps, errFlushFirst // before idle pages lose their mappings
 		}
 	}
 	a.taken = a.taken[:0]
@@ -73,7 +74,8 @@ func (a *Allocator) backRange(r *request, rg *region, number uint16, from, to ui
 	return deps, err
 }
 
-// depsAt is what may still touch a page that a mapping comes to use, beyond what holes there know of.
+// depsAt returns the dependencies of a mapping's page that the holes there do not include: its page was used at
+// another address since.
 func (a *Allocator) depsAt(m mref) reuse.Dependencies {
 	if p := &a.pages[a.mappings[m].page]; p.counted != m {
 		return p.deps
@@ -81,7 +83,7 @@ func (a *Allocator) depsAt(m mref) reuse.Dependencies {
 	return a.mappings[m].pageDeps
 }
 
-// releaseTaken makes pages idle again that were taken for a block which comes to nothing.
+// releaseTaken makes the pages in a.taken idle again.
 func (a *Allocator) releaseTaken() {
 	for _, m := range a.taken {
 		a.toIdle(a.mappings[m].page, true)
@@ -89,7 +91,8 @@ func (a *Allocator) releaseTaken() {
 	a.taken = a.taken[:0]
 }
 
-// fill puts memory behind those granules that have none of their own: page after page, each run of them by one call.
+// fill maps pages to the granules in [from, to) that have none of their own, with one driver call for each run of
+// granules. First it unmaps stale mappings there: until then their addresses cannot be mapped again.
 func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies) (reuse.Dependencies, error) {
 	rg.extend(to)
 	a.waits.mark()
@@ -119,8 +122,8 @@ func (a *Allocator) fill(r *request, rg *region, number uint16, from, to uint32,
 	return deps, nil
 }
 
-// fillRun maps pages to the granules [from, to), where there is nothing. At addresses that no block has reached, the last page
-// may be larger than what is left: the next block comes there.
+// fillRun maps pages to the granules [from, to), which have no mappings. At addresses that no block has reached, the
+// last page may extend beyond to: the next block goes there.
 func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint32, deps reuse.Dependencies) (reuse.Dependencies, error) {
 	a.chosen, a.pieces = a.chosen[:0], a.pieces[:0]
 	for g := from; g < to; {
@@ -162,8 +165,10 @@ func (a *Allocator) fillRun(r *request, rg *region, number uint16, from, to uint
 // chosenUser is the user of a page that is about to be mapped.
 const chosenUser = ^mref(0)
 
-// choose returns a page of an order, or of a lower one if there is none: the idle one that was used longest ago; a new one, if
-// no more is in use then than was before; or a new one for an idle page of another order, which is dropped.
+// choose returns a page of an order, or of a lower order if there is none. It prefers the least recently used idle
+// page; then a new page, if no more memory is then in use than before; then a new page in place of an idle page of
+// another order, which is dropped. A request that met a stale mapping may use Config.Spare for a new page first, so
+// that two addresses do not take one page from each other again and again.
 func (a *Allocator) choose(r *request, order int) (pref, error) {
 	a.retryDrops()
 	for {
@@ -190,7 +195,7 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 				return i, err
 			}
 			cause = err
-			r.stale = false // the device has none to spare
+			r.stale = false // the device has no spare memory
 		}
 		switch {
 		case victim != 0:
@@ -205,7 +210,7 @@ func (a *Allocator) choose(r *request, order int) (pref, error) {
 	}
 }
 
-// unchoose gives back the pages that were chosen and not mapped.
+// unchoose returns the pages that were chosen but not mapped.
 func (a *Allocator) unchoose() {
 	for _, i := range a.chosen {
 		if p := &a.pages[i]; p.first != 0 {
@@ -218,8 +223,9 @@ func (a *Allocator) unchoose() {
 	a.chosen = a.chosen[:0]
 }
 
-// largest is the order of the largest page that is made now. Under a limit pages are of one granule, but for a limit of
-// thousands of them; without one they grow with what there is, so that what is lost in them stays small.
+// largest returns the order of the largest page to make now. Under a limit, pages have one granule, unless the limit
+// is thousands of granules. Without a limit they grow with the memory in use, so that the waste inside pages stays
+// small.
 func (a *Allocator) largest() int {
 	most := a.cfg.Page / a.granule
 	if most == 0 {

@@ -7,11 +7,11 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// errCaptured says that memory has a past which cannot be waited for while a stream captures a graph.
+// errCaptured means that a capture prevents waiting for the users of some memory.
 var errCaptured = &driver.Error{Call: "Stream.WaitFor", Code: driver.ErrCapturing, Detail: "the memory was used by, or is for, a stream that captures"}
 
-// placeAvoiding makes a block of memory that no stream used which captures a graph or, if the request's own does, that none used
-// but itself: in another hole, or at addresses that nobody had. If there is no such memory, that is the error.
+// placeAvoiding allocates memory that no capturing stream has used or, if the request's stream captures, that no other
+// stream has used: from another hole, or at new addresses. If there is no such memory it returns why.
 func (a *Allocator) placeAvoiding(r *request, units uint32, why error) (ref, error) {
 	r.avoid = a.toAvoid(r.stream)
 	var holes []ref
@@ -39,13 +39,13 @@ func (a *Allocator) placeAvoiding(r *request, units uint32, why error) (ref, err
 	return at, err
 }
 
-// An avoidance is the streams whose memory a request cannot have: these, or all others.
+// An avoidance is the streams whose memory a request must not take: the given streams, or all others.
 type avoidance struct {
 	streams reuse.Set
 	others  bool
 }
 
-// toAvoid is the streams that this one cannot wait for now.
+// toAvoid returns the streams that s cannot wait for now.
 func (a *Allocator) toAvoid(s driver.Stream) (avoid avoidance) {
 	if a.streams.NotCapturing(s) != nil {
 		return avoidance{a.streams.Register(s), true}
@@ -58,7 +58,7 @@ func (a *Allocator) toAvoid(s driver.Stream) (avoid avoidance) {
 	return avoid
 }
 
-// avoids reports whether memory that these streams used is to be avoided.
+// avoids reports whether memory used by these streams is to be avoided.
 func (a *Allocator) avoids(avoid avoidance, users reuse.Set) bool {
 	if avoid.others {
 		return !a.streams.Subset(users, avoid.streams)
@@ -66,7 +66,7 @@ func (a *Allocator) avoids(avoid avoidance, users reuse.Set) bool {
 	return a.streams.Overlap(users, avoid.streams)
 }
 
-// placeFresh makes a block at addresses that nobody had.
+// placeFresh allocates a block at addresses that no block has had.
 func (a *Allocator) placeFresh(r *request, units uint32) (ref, error) {
 	for n := len(a.regions) - 1; n >= 0; n-- {
 		rg := a.regions[n]

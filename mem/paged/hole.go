@@ -41,8 +41,8 @@ func (a *Allocator) removeHole(r *span) {
 	}
 }
 
-// fittingHole returns a hole that is little larger than a request, or 0 if none is as large: the first one that fits in the
-// request's own list, or in the next that holds any.
+// fittingHole returns a hole that is slightly larger than a request, or 0 if no listed hole fits: the first that fits
+// among the first few of the request's own list, else one of the next list.
 func (a *Allocator) fittingHole(units uint32) ref {
 	h, own := &a.holes, binOf(units)
 	at := h.heads[own]
@@ -64,8 +64,8 @@ func (a *Allocator) fittingHole(units uint32) ref {
 	return 0
 }
 
-// eachHole visits the holes that fit, the smaller ones first as far as lists tell, then the ends of regions. Visit must
-// change nothing but when it returns false.
+// eachHole visits the holes that fit, smaller lists first, then the ends of regions. visit must not change holes
+// unless it returns false.
 func (a *Allocator) eachHole(units uint32, visit func(at ref, r *span) bool) {
 	h := &a.holes
 	for b := h.used.Next(binOf(units)); b < numBins; b = h.used.Next(b + 1) {

@@ -21,13 +21,13 @@ type region struct {
 	size     int64
 	granules int64
 	at       []mref // by granule, as far as blocks have been; 0 where nothing is mapped
-	first    ref    // the span at its start, whose record is never another's
+	first    ref    // the span at its start, which never changes
 	tail     ref    // the hole at its end; 0 if there is none
 
 	reached uint32 // granules up to the highest that a block has touched
 }
 
-// mapping is what is behind a granule.
+// mapping returns the mapping of a granule, or 0.
 func (rg *region) mapping(g uint32) mref {
 	if int(g) >= len(rg.at) {
 		return 0
@@ -42,7 +42,8 @@ func (rg *region) extend(to uint32) {
 	}
 }
 
-// fresh reports whether no block has reached the granules [from, to), and nothing is there; then there is room for mappings.
+// fresh reports whether no block has reached the granules [from, to) and none is mapped. If so it makes room for their
+// mappings.
 func (rg *region) fresh(from, to uint32) bool {
 	if from < rg.reached || int64(to) > rg.granules {
 		return false
@@ -65,7 +66,7 @@ type mapping struct {
 	region   uint16
 	freed    uint64             // waits.clock when the last block that touched it was freed
 	deps     reuse.Dependencies // of the blocks that touched it
-	pageDeps reuse.Dependencies // of the page when it came here: holes do not know of that
+	pageDeps reuse.Dependencies // of the page when it was mapped here: holes do not include these
 }
 
 // A page is physical memory.
@@ -73,10 +74,10 @@ type page struct {
 	handle    driver.Page
 	deps      reuse.Dependencies // what may still touch it, while it is idle
 	order     uint8
-	undropped bool // in no mapping, since the driver would not take it back: in no list either
+	undropped bool // in no mapping and no list: the driver failed to free it
 	first     mref // its mappings
 	user      mref // the one that blocks touch; 0: the page is idle
-	counted   mref // where it is counted: the user, or what that was last
+	counted   mref // the mapping where its memory is counted: the user, or the last user
 	older     pref // in the list of idle pages
 	newer     pref
 }
@@ -126,7 +127,7 @@ func (a *Allocator) unlist(i pref) {
 	p.older, p.newer = 0, 0
 }
 
-// oldestOf is the idle page of an order that has not been used for longest, but for those to avoid, or 0.
+// oldestOf returns the least recently used idle page of an order, except those to avoid, or 0.
 func (a *Allocator) oldestOf(order int, avoid avoidance) pref {
 	i := a.idle[order].oldest
 	for i != 0 && a.avoids(avoid, a.pages[i].deps.Users) {
@@ -135,7 +136,7 @@ func (a *Allocator) oldestOf(order int, avoid avoidance) pref {
 	return i
 }
 
-// oldestIdle is the oldest of all orders.
+// oldestIdle returns the least recently used idle page of all orders, or 0.
 func (a *Allocator) oldestIdle(avoid avoidance) (oldest pref) {
 	for order := range a.idle {
 		if i := a.oldestOf(order, avoid); i != 0 && (oldest == 0 || a.lastUse(i) < a.lastUse(oldest)) {
@@ -147,7 +148,7 @@ func (a *Allocator) oldestIdle(avoid avoidance) (oldest pref) {
 
 func (a *Allocator) lastUse(i pref) uint64 { return a.mappings[a.pages[i].counted].freed }
 
-// granules are those of its region that the first units of a span touch.
+// granules returns the granules of its region that the first units of a span touch.
 func (a *Allocator) granules(r *span, units uint32) (rg *region, from, to uint32) {
 	rg = a.regions[r.region]
 	offset := uint64(r.ptr - rg.base)
@@ -158,7 +159,7 @@ func (a *Allocator) address(m *mapping) driver.Pointer {
 	return a.regions[m.region].base + driver.Pointer(int64(m.at)*a.granule)
 }
 
-// addMapping notes that a page was mapped.
+// addMapping records that a page was mapped.
 func (a *Allocator) addMapping(i pref, rg uint16, at uint32) mref {
 	var m mref
 	if n := len(a.unusedMappings); n > 0 {
@@ -178,7 +179,7 @@ func (a *Allocator) addMapping(i pref, rg uint16, at uint32) mref {
 	return m
 }
 
-// removeMapping notes that a mapping is no more.
+// removeMapping records that a mapping was removed.
 func (a *Allocator) removeMapping(m mref) {
 	mp := a.mappings[m]
 	p := &a.pages[mp.page]
@@ -211,7 +212,7 @@ func (a *Allocator) removeMapping(m mref) {
 	a.unusedMappings = append(a.unusedMappings, m)
 }
 
-// setCounted makes a mapping the home of its page.
+// setCounted counts a page's memory at this mapping.
 func (a *Allocator) setCounted(m mref) {
 	p := &a.pages[a.mappings[m].page]
 	if p.counted == m {
@@ -225,7 +226,7 @@ func (a *Allocator) setCounted(m mref) {
 	a.countMemory(&a.mappings[m], 1)
 }
 
-// countMemory counts memory that comes to an address, n is 1, or leaves it, n is -1.
+// countMemory counts memory mapped at an address (n is 1), or unmapped (n is -1).
 func (a *Allocator) countMemory(m *mapping, n int64) {
 	size := int64(m.n) * a.granule
 	reserved := &a.stats.ReservedBytes.All

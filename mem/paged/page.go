@@ -26,8 +26,8 @@ func (a *Allocator) create(order int) (pref, error) {
 	return i, nil
 }
 
-// unmap takes a mapping away that no block touches, once nothing that was queued uses it any more. If the host may not wait
-// for that, and it is not so yet, that is a shortage.
+// unmap removes a mapping that no block touches, after the queued work on it is done. If that work is not done and
+// wait is false, it returns a shortage.
 func (a *Allocator) unmap(m mref, wait bool) error {
 	mp := &a.mappings[m]
 	done, stalled, err := a.waits.done(mp.deps.Users, mp.freed, wait)
@@ -47,13 +47,13 @@ func (a *Allocator) unmap(m mref, wait bool) error {
 	return nil
 }
 
-// unmapAll takes all mappings of an idle page away, its home last.
+// unmapAll removes all mappings of an idle page, the counted one last.
 func (a *Allocator) unmapAll(i pref) error {
 	_, err := a.unmapEach(i, true)
 	return err
 }
 
-// unmapEach reports whether it came to the end: it does not if it may not wait and would have to.
+// unmapEach is unmapAll. Without wait it may stop early; then all is false.
 func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
 	for {
 		p := &a.pages[i]
@@ -74,7 +74,7 @@ func (a *Allocator) unmapEach(i pref, wait bool) (all bool, err error) {
 	}
 }
 
-// drop gives an idle page back to the device. Without wait it does so only if nothing that was queued uses the page.
+// drop frees an idle page. Without wait it does so only if no queued work uses the page.
 func (a *Allocator) drop(i pref, wait bool) (dropped bool, err error) {
 	if all, err := a.unmapEach(i, wait); !all {
 		return false, err
@@ -84,7 +84,7 @@ func (a *Allocator) drop(i pref, wait bool) (dropped bool, err error) {
 	return true, nil
 }
 
-// discard drops a page that is in no list and has no mapping. What the driver does not take back is kept for sweep.
+// discard frees a page that has no mapping and is in no list. If the driver fails, retryDrops tries again.
 func (a *Allocator) discard(i pref) {
 	p := &a.pages[i]
 	if err := a.vm.Drop(p.handle); err != nil {
@@ -97,7 +97,7 @@ func (a *Allocator) discard(i pref) {
 	a.unusedPages = append(a.unusedPages, i)
 }
 
-// retryDrops tries again to drop what the driver did not take back.
+// retryDrops tries again to free the pages that the driver did not free before.
 func (a *Allocator) retryDrops() {
 	if a.undropped == 0 {
 		return
@@ -111,7 +111,7 @@ func (a *Allocator) retryDrops() {
 	}
 }
 
-// trimIdle gives idle memory back that is more than what Config.Keep allows, as far as nothing need be waited for.
+// trimIdle frees idle memory beyond Config.Keep, as far as no waiting is needed.
 func (a *Allocator) trimIdle() {
 	marked := false
 	for a.created-a.used > a.cfg.Keep/a.granule {
@@ -124,13 +124,13 @@ func (a *Allocator) trimIdle() {
 			marked = true
 		}
 		if dropped, err := a.drop(i, false); err != nil || !dropped {
-			return // it is tried again at the next free
+			return // tried again at the next free
 		}
 	}
 }
 
-// EmptyCache implements mem.Trimmer: it waits for what was queued on idle memory and gives all of that back. The error is the
-// driver's; what is left then is idle still.
+// EmptyCache implements mem.Trimmer: it waits for the work queued on idle memory and frees all idle memory. The error
+// is the driver's; memory that was not freed stays idle.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -177,7 +177,7 @@ func (a *Allocator) reserve(units uint32) (ref, error) {
 	return at, nil
 }
 
-// tailFor returns the end of a region with room for a span.
+// tailFor returns the hole at the end of a region with room for a span, and makes a region if there is none.
 func (a *Allocator) tailFor(r *request, units uint32) (ref, error) {
 	for i := len(a.regions) - 1; i >= 0; i-- {
 		if at := a.regions[i].tail; at != 0 && a.spans.at(at).units >= units {
@@ -187,7 +187,7 @@ func (a *Allocator) tailFor(r *request, units uint32) (ref, error) {
 	return a.newRegion(r, units)
 }
 
-// newRegion reserves addresses for a span, if there is memory for it: what is reserved is never given back before Close.
+// newRegion reserves addresses for a span, if there is memory for it. Addresses are released by Close only.
 func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
 	if !r.mayCallDriver {
 		return 0, errFlushFirst
@@ -200,9 +200,9 @@ func (a *Allocator) newRegion(r *request, units uint32) (ref, error) {
 
 const maxRegions = 1 << 16
 
-// Close waits for the streams that used the memory and gives everything back. Blocks live are an error that says how many
-// there are; then nothing is given back and the allocator goes on as before. If the device fails, what it did not take
-// back is kept for the next Close, and nothing is allocated any more. Closing a closed allocator does nothing.
+// Close waits for the streams that used the memory and frees everything. Live blocks are an error that gives their
+// number; then nothing has changed. If the device fails, the next Close frees the rest, and every Alloc fails. Closing
+// a closed allocator is a no-op.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

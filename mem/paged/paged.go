@@ -1,53 +1,15 @@
-// Package paged keeps addresses and memory apart: blocks lie in reserved address ranges, and pages of physical memory are put
-// behind those that are in use. What other allocators lose to fragmentation is addresses here, of which there are plenty.
+// Package paged separates addresses from memory: blocks have addresses in large reserved ranges, and pages of physical
+// memory are mapped behind the blocks that are in use. Fragmentation then wastes addresses, of which there are plenty,
+// and little memory.
 //
-// # Structure
+// Make an allocator with New on a device that has virtual memory; ParseConfig reads its settings from text. An
+// Allocator is safe for concurrent use. Sizes are bytes. Memory is allocated in stream order and across streams: Alloc
+// makes its stream wait on the device for other streams that used the memory. The host waits only before it unmaps a
+// page that queued work may still use; Figures counts these stalls. Errors begin with "paged:"; a request for which
+// there is no room returns a *mem.OutOfMemory.
 //
-// Addresses are divided into granules, the device's granularity (2 MiB on NVIDIA GPUs). A page is physical memory of a power of
-// two of them; a mapping is a page at an address.
-//
-//	region    a reservation; spans tile it: blocks, and holes between them (span.go, hole.go)
-//	mapping   a page behind some granules of a region; counts the blocks that touch it (mapping.go)
-//	page      in use: blocks touch one of its mappings, the user; idle otherwise
-//
-// Placement looks at addresses alone: a hole that is little larger, else the end of the region. It does not care where pages
-// are, nor does it align blocks to them: neighbours share the granule in which they meet, so what is lost is a fraction of
-// a granule for a whole row of blocks, and not for each. Small blocks share slabs (slab.go).
-//
-// Then the granules that the block touches get memory (backing.go). One where a page is, in use or idle, needs nothing. The
-// others get idle pages, those that have not been used for longest, or new ones while the memory in use has not been as much
-// before. A page that moves keeps its old mapping: it is an alias, and when a block comes back to the old place while the
-// page is idle, nothing is to be done at all. So work that repeats comes to few driver calls or none (Config.Spare). Only a
-// mapping whose page is in use elsewhere is unmapped, when a block needs its place.
-//
-//	used granules <= created granules <= most granules ever used (and Config.Spare), or the limit
-//
-// A page of several granules costs the driver no more than a small one, and is in use as soon as a block touches one of
-// them. So pages are small where memory is short, and grow with the memory that is there: see Config.Page.
-//
-// # Streams
-//
-// Memory is allocated in stream order, and across streams at once: holes and pages have dependencies (mem/internal/reuse), and
-// Alloc makes its stream wait on the device for those. The host waits only before it unmaps, for the marks after which
-// nobody uses that mapping (wait.go): a stall. While a stream captures a graph it cannot be waited for, nor can it wait itself; then
-// other memory is taken (capture.go). What a graph uses must stay live as long as the graph is launched: an allocator does not know which addresses
-// are in it.
-//
-// # Processors
-//
-// In front of all this are processor caches (processor cache.go): blocks that were freed and not taken apart yet, by stream and size. There is
-// one processor cache until goroutines meet at it, then as many as processors; so what one goroutine does is repeatable. Before
-// the driver is asked for anything, processor caches are emptied and the request is tried again.
-//
-// # Locks
-//
-// Allocator.observing, a processor cache's, or Allocator.mu, then those inside the device. Both are held, the processor cache's first, while
-// blocks go from one to the other, and in reports, which hold every processor cache's.
-//
-// # What it does not do
-//
-// It moves no contents, so it is no mem.Mover. It keeps no private pools. It splits no page: one of several granules that a
-// small block keeps in use is in use as a whole.
+// A captured graph contains addresses, so the blocks that it uses must stay live as long as it is launched. The
+// allocator moves no contents, so it is no mem.Mover, and it keeps no private pools.
 package paged
 
 import (
@@ -65,6 +27,48 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
+// # Structure
+//
+// Addresses are divided into granules, the device's granularity (2 MiB on NVIDIA GPUs). A page is physical memory of a
+// power of two of granules. A mapping is a page at an address.
+//
+//	region    a reservation of addresses; spans cover it: blocks, and holes between them (span.go, hole.go)
+//	mapping   a page behind some granules of a region; counts the blocks that touch it (mapping.go)
+//	page      in use: blocks touch one of its mappings, the user; idle otherwise
+//
+// Placing (placing.go) looks at addresses only: it takes a hole that is slightly larger than the request, else the end
+// of a region. It does not align blocks to pages: neighbours share the granule in which they meet, so a row of blocks
+// wastes a fraction of one granule in all. Small blocks share slabs (slab.go).
+//
+// Backing (backing.go) then gets memory for the granules that the block touches. A granule with a page, in use or
+// idle, needs nothing. The others get idle pages, the least recently used first, or new pages while less memory is in
+// use than before. A page that moves keeps its old mapping, an alias: if a block comes back to the old address while
+// the page is idle, no driver call is needed. So work that repeats needs few driver calls or none (Config.Spare). A
+// mapping is unmapped only if its page is in use elsewhere and a block needs its address.
+//
+//	used granules <= created granules <= most granules ever used (and Config.Spare), or the limit
+//
+// A page of several granules costs the driver no more than a small one, and is in use as soon as a block touches any
+// of its granules; pages are never split. So pages are small where memory is short, and grow with the memory in use:
+// see Config.Page.
+//
+// # Streams
+//
+// Holes and pages keep dependencies (mem/internal/reuse). Before the host unmaps a page, it waits for marks after
+// which no stream uses that mapping (wait.go). A capturing stream can neither be waited for nor wait; then other
+// memory is taken (capture.go).
+//
+// # Processors
+//
+// Processor caches (processorcache.go) hold freed blocks that are not merged yet, by stream and size. There is one
+// cache until goroutines contend for it, then one for each processor; so the behaviour of a single goroutine is
+// repeatable. Before the driver is asked for anything, all caches are emptied and the request is tried again.
+//
+// # Locks
+//
+// Allocator.observing, a processor cache's lock, Allocator.mu, then those inside the device. While blocks pass between
+// a processor cache and the allocator both locks are held, the cache's first. Reports hold every cache's.
+
 var _ interface {
 	mem.Allocator
 	mem.OptionsAllocator
@@ -75,7 +79,7 @@ var _ interface {
 	mem.PeerAdder
 } = (*Allocator)(nil)
 
-// An Allocator allocates blocks of a device that has virtual memory. Safe for concurrent use.
+// An Allocator allocates blocks of a device that has virtual memory. It is safe for concurrent use.
 type Allocator struct {
 	dev     driver.Device
 	vm      *peers.Memory
@@ -120,7 +124,7 @@ type Allocator struct {
 	checks atomic.Uint64 // how often verify was called
 }
 
-// New makes an allocator of dev's memory, which Close gives back. The error says what is wrong with cfg, matches
+// New returns an allocator of dev's memory. Close frees the memory. The error names the wrong setting, matches
 // driver.ErrUnsupported if the device has no virtual memory, or is the driver's.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	cfg, err := cfg.complete(dev)
@@ -147,13 +151,13 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 
 const tooLarge = 1 << 40 // bytes: more than any device has, and than a span can be
 
-// Alloc implements mem.Allocator. The error is a *mem.OutOfMemory if there is no room, and the driver's if a call failed;
-// then nothing was allocated.
+// Alloc implements mem.Allocator. The error is a *mem.OutOfMemory if there is no room, and the driver's if a call
+// failed; then nothing has been allocated.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With NoRetry nothing is waited for and nothing given back to the device to make room.
+// AllocWith implements mem.OptionsAllocator. With NoRetry it neither waits nor frees device memory to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("paged: Alloc", s)
 	size, o = o.Rounded(size)
@@ -189,7 +193,8 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	return b, err
 }
 
-// allocShared takes a block from below the processor caches, one of which is empty. The caller holds mu.
+// allocShared allocates a block from the shared structures below the processor caches, one of which is empty. The
+// caller holds mu.
 func (a *Allocator) allocShared(s driver.Stream, id driver.StreamID, size int64, o mem.AllocOptions) (mem.Block, error) {
 	var r request // in one piece it would be copied, which waits for each field
 	r.stream, r.id, r.noWait = s, id, o.NoRetry
@@ -212,7 +217,7 @@ func (a *Allocator) allocShared(s driver.Stream, id driver.StreamID, size int64,
 	return b, nil
 }
 
-// explain makes an error of a shortage that says more. It has a request of its own, for that goes to Go's heap.
+// explain completes the error of a shortage. It takes a copy of the request, since its argument escapes to the heap.
 func (a *Allocator) explain(r request, err error, tentative bool) error {
 	var short *shortage
 	switch {
@@ -227,20 +232,20 @@ func (a *Allocator) explain(r request, err error, tentative bool) error {
 // A request is a call of Alloc.
 type request struct {
 	stream        driver.Stream
-	own           reuse.Set // that of the stream
+	own           reuse.Set // the set of stream alone
 	id            driver.StreamID
 	requested     int64
 	units         uint32
-	noWait        bool      // nothing may be waited for
-	avoid         avoidance // streams whose memory it cannot have, since there is a capture
-	mayCallDriver bool      // it may ask the driver
+	noWait        bool      // the host must not wait
+	avoid         avoidance // streams whose memory it must not take, because of a capture
+	mayCallDriver bool      // false on the first attempt: see errFlushFirst
 	stale         bool      // a mapping was in its way whose page is in use elsewhere
 }
 
-// errFlushFirst says that the processor caches must be emptied before the driver is asked for memory.
+// errFlushFirst means that the processor caches must be emptied before the driver is asked for memory.
 var errFlushFirst = errors.New("paged: racks hold blocks")
 
-// alloc takes a block from a slab or a hole. The caller holds mu.
+// alloc allocates a block from a slab or a hole. The caller holds mu.
 func (a *Allocator) alloc(r *request) (ref, error) {
 	if a.closed {
 		return 0, closedError("Alloc")
@@ -252,8 +257,8 @@ func (a *Allocator) alloc(r *request) (ref, error) {
 	return a.place(r, r.units)
 }
 
-// Free implements mem.Allocator. It makes no driver call, but where Config.Keep has memory given back at once, or a stream has
-// the number of one that is closed.
+// Free implements mem.Allocator. It makes no driver call, except where Config.Keep frees memory at once, or a stream
+// has the number of a closed one.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -279,7 +284,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	a.verify()
 }
 
-// release gives a block back to its slab or makes a hole of it. The caller holds mu.
+// release returns a block to its slab or makes it a hole. The caller holds mu.
 func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 	users := r.deps.Users
 	for _, s := range used {
@@ -297,15 +302,15 @@ func (a *Allocator) release(at ref, r *span, used []driver.Stream) {
 	}
 }
 
-// notify tells the observer. The caller holds mu.
+// notify calls the observer, if there is one. The caller holds mu.
 func (a *Allocator) notify(action mem.Action, stream driver.StreamID, p driver.Pointer, size int64) {
 	if a.observer != nil {
 		a.observer(mem.Event{Action: action, Stream: stream, Ptr: p, Size: size})
 	}
 }
 
-// Observe implements mem.Observable. While there is an observer every request goes past the processor caches, so that it hears of each.
-// Memory that comes to an address, and leaves one, are segments that are mapped and unmapped.
+// Observe implements mem.Observable. While there is an observer, every request bypasses the processor caches, so that
+// the observer receives each. Memory mapped at an address, or unmapped from it, is reported as a segment.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.observing.Lock()
 	defer a.observing.Unlock()
@@ -316,7 +321,7 @@ func (a *Allocator) Observe(observer mem.Observer) {
 	a.observer = observer
 }
 
-// AddPeer implements mem.PeerAdder: pages are mapped for dev too, wherever they are and will be.
+// AddPeer implements mem.PeerAdder: current and future pages are mapped for dev too.
 func (a *Allocator) AddPeer(dev driver.Device) error {
 	if err := a.vm.Add(dev); err != nil {
 		return fmt.Errorf("paged: AddPeer: %w", err)
@@ -324,7 +329,7 @@ func (a *Allocator) AddPeer(dev driver.Device) error {
 	return nil
 }
 
-// ExportPages implements mem.PageExporter. A block has pages behind it for as long as it is live.
+// ExportPages implements mem.PageExporter. A live block always has pages behind it.
 func (a *Allocator) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if base, pages, err = a.vm.Export(p, size); err != nil {
 		err = fmt.Errorf("paged: ExportPages: %w", err)

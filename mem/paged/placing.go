@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// place makes a block out of a hole. If there is no memory for the one that fits best, or it cannot be waited for what was
-// there, others are tried.
+// place allocates a block from a hole. It tries the best fit first. If there is no memory for that hole, or its memory
+// cannot be waited for, it tries others.
 func (a *Allocator) place(r *request, units uint32) (ref, error) {
 	at := a.fittingHole(units)
 	if at == 0 {
@@ -17,7 +17,7 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 			return 0, err
 		}
 	}
-	may := r.mayCallDriver
+	may := r.mayCallDriver // first without the driver: perhaps another hole needs no driver call
 	r.mayCallDriver = false
 	err := a.allocateSpan(r, at, units)
 	if r.mayCallDriver = may; err == errFlushFirst && may {
@@ -43,12 +43,14 @@ func (a *Allocator) place(r *request, units uint32) (ref, error) {
 }
 
 const (
-	maxHoles = 64 // holes
-	maxSlack = 8  // times the size that is wanted, at most
+	maxHoles = 64 // holes examined
+	maxSlack = 8  // largest hole examined, as a multiple of the request
 )
 
-// mappedHole returns a hole instead of one where mappings would have to be unmapped, since their pages are in use at other
-// addresses: one of those that fit and need nothing, or the same. Work that repeats so finds a place for each block.
+// mappedHole returns a hole to use in place of one whose granules have stale mappings: mappings that would have to be
+// unmapped because their pages are in use at other addresses. It prefers a fitting hole whose granules are all mapped
+// and not stale, and returns the same hole if it finds none. Work that repeats then finds an address for each block
+// that needs no remapping.
 func (a *Allocator) mappedHole(at ref, units uint32) ref {
 	if _, stale := a.missing(a.granules(a.spans.at(at), units)); stale == 0 {
 		return at
@@ -68,7 +70,7 @@ func (a *Allocator) mappedHole(at ref, units uint32) ref {
 	return best
 }
 
-// placeLeastMemory takes the hole that needs the least memory, if there is as much.
+// placeLeastMemory takes the hole that needs the fewest unused granules, if it needs fewer than the shortage.
 func (a *Allocator) placeLeastMemory(r *request, units uint32, short *shortage) (ref, error) {
 	var best ref
 	least := short.need
@@ -88,7 +90,7 @@ func (a *Allocator) placeLeastMemory(r *request, units uint32, short *shortage) 
 	return best, err
 }
 
-// unused is how many granules that are not in use the first units of a hole touch.
+// unused returns how many granules that are not in use the first units of a hole touch.
 func (a *Allocator) unused(sp *span, units uint32) (n int64) {
 	rg, from, to := a.granules(sp, units)
 	for g := from; g < to; g++ {
@@ -99,7 +101,8 @@ func (a *Allocator) unused(sp *span, units uint32) (n int64) {
 	return n
 }
 
-// missing is in how many of the granules [from, to) of a region there is nothing, or a mapping whose page is in use elsewhere.
+// missing counts the granules in [from, to) of a region that have no mapping, and those whose mapping is stale: its
+// page is in use elsewhere.
 func (a *Allocator) missing(rg *region, from, to uint32) (nothing, stale int64) {
 	for g := from; g < to; g++ {
 		m := rg.mapping(g)
@@ -112,7 +115,8 @@ func (a *Allocator) missing(rg *region, from, to uint32) (nothing, stale int64) 
 	return nothing, stale
 }
 
-// allocateSpan makes a block of the first units of a hole.
+// allocateSpan makes a block of the first units of a hole: it backs them with memory, makes the stream wait for the
+// memory's users, and only then changes the hole. If it fails, nothing has changed.
 func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
 	sp := a.spans.at(at)
 	if a.avoids(r.avoid, sp.deps.Users) {
@@ -131,7 +135,9 @@ func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
 		if len(a.taken) > 0 {
 			for _, m := range a.taken {
 				a.setCounted(m)
-				// The block's stream comes after all that was done here.
+
+				// The stream now follows all earlier users of this memory, and the block's own dependencies include
+				// it.
 				a.mappings[m].deps, a.pages[a.mappings[m].page].deps = reuse.Dependencies{}, reuse.Dependencies{}
 			}
 			a.mostUsed = max(a.mostUsed, a.used)
@@ -151,8 +157,9 @@ func (a *Allocator) allocateSpan(r *request, at ref, units uint32) error {
 	return nil
 }
 
-// shareMappings has a block touch the granules [from, to) of a region, if others touch all their mappings, and no stream but the
-// block's own has used them or is among users. Otherwise it does nothing.
+// shareMappings is the fast path of allocateSpan: it adds a block to the mappings of the granules [from, to) if other
+// blocks touch all of them already, and if no stream except the block's own has used them or is in users. Otherwise it
+// changes nothing and returns false.
 func (a *Allocator) shareMappings(r *request, rg *region, from, to uint32, users reuse.Set) bool {
 	if int(to) > len(rg.at) {
 		return false
@@ -160,7 +167,7 @@ func (a *Allocator) shareMappings(r *request, rg *region, from, to uint32, users
 	g := from
 	for g < to {
 		mp := &a.mappings[rg.at[g]]
-		if mp.blocks == 0 { // so it is, too, where there is no memory
+		if mp.blocks == 0 { // also the case of mapping 0: no memory
 			break
 		}
 		mp.blocks++
@@ -178,12 +185,12 @@ func (a *Allocator) shareMappings(r *request, rg *region, from, to uint32, users
 	return false
 }
 
-// ordered reports whether what these streams did comes before what the request's is to do, without a wait.
+// ordered reports whether the work of these streams precedes the request's work without a wait.
 func (a *Allocator) ordered(r *request, users reuse.Set) bool {
 	return r.own != 0 && a.streams.Subset(users, r.own)
 }
 
-// follow makes a request's stream wait for a past.
+// follow makes the request's stream wait for dependencies.
 func (a *Allocator) follow(r *request, p reuse.Dependencies) error {
 	if a.ordered(r, p.Users) {
 		return nil
@@ -191,7 +198,7 @@ func (a *Allocator) follow(r *request, p reuse.Dependencies) error {
 	return a.streams.Wait(r.stream, p)
 }
 
-// splitHole cuts the rest off a hole, which is in no list afterwards.
+// splitHole removes a hole from its list and makes the rest beyond units a hole of its own.
 func (a *Allocator) splitHole(at ref, sp *span, units uint32) {
 	isFront := sp.state == tail
 	if !isFront {
@@ -217,7 +224,7 @@ func (a *Allocator) splitHole(at ref, sp *span, units uint32) {
 	}
 }
 
-// freeSpan makes a hole of a block, joined with those beside it.
+// freeSpan makes a block a hole, and joins it with the holes beside it.
 func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 	rg, _, to := a.granules(r, r.units)
 	for m := r.mapping; ; {
@@ -258,7 +265,7 @@ func (a *Allocator) freeSpan(at ref, r *span, deps reuse.Dependencies) {
 	}
 }
 
-// join makes one hole of a span and the one after it, neither of which is in a list.
+// join makes one hole of a span and the one after it. Neither is in a list.
 func (a *Allocator) join(at ref, r *span, n ref, next *span) {
 	r.units += next.units
 	r.deps = a.streams.Merge(r.deps, next.deps)

@@ -9,29 +9,30 @@ import (
 	"github.com/ashlar-go/ashlar/internal/processor"
 )
 
-// processor caches are in front of the allocator. The first is everybody's, and its lock is Allocator.mu: so a request that goes on from
-// there takes one lock. Once somebody has found that locked, each processor has a processor cache of its own among the others.
+// ProcessorCaches hold freed blocks in front of the shared structures. The first cache serves all goroutines, and its
+// lock is Allocator.mu, so that a request that goes on from there takes one lock. Once a goroutine has found that lock
+// taken, each processor uses one of the other caches.
 type processorCaches struct {
-	all  []processorCache // a power of two, and one
-	mask atomic.Uint64    // of the number of a processor: 0, or len(all)-2
+	all  []processorCache // a power of two, plus the first
+	mask atomic.Uint64    // of the processor number: 0 while only the first is used, else len(all)-2
 }
 
-// A processor cache holds the blocks that were freed last, to hand them out again: what one processor has to do with. A request that finds
-// none of its size takes them all along to where they are from, so that what is free there is all in one piece, and what
-// the first processor cache lends was live already at the last request from below: peaks do not change.
+// A processorCache holds the blocks that one processor freed last, for reuse. A request that finds no block of its
+// size empties the cache, so that all its blocks merge. Blocks allocated from the first cache were live at the last
+// request to the shared structures too, so peaks do not change.
 type processorCache struct {
 	mu        *sync.Mutex
 	suspended bool
 	n         uint32
-	blocks    [cacheSize]cachedBlock // n of them, the newest at the end
-	streams   []driver.Stream        // by number: whose requests came here last
-	allocated tally                  // what was drawn
+	blocks    [cacheSize]cachedBlock // n of them, the newest last
+	streams   []driver.Stream        // by ID: the streams of the requests
+	allocated tally                  // blocks allocated from here
 	own       sync.Mutex
 
-	_ [128]byte // two cache lines between processor caches: processors fetch them in pairs
+	_ [128]byte // two cache lines: processors fetch them in pairs
 }
 
-// A cachedBlock block is of a stream, and for requests of a size.
+// A cachedBlock serves requests of its size on its stream.
 type cachedBlock struct {
 	size   int64
 	stream driver.StreamID
@@ -52,7 +53,7 @@ func (rs *processorCaches) init(first *sync.Mutex) {
 	rs.all[0].mu = first
 }
 
-// lock locks the processor cache that the goroutine is to use.
+// lock locks the cache that the goroutine is to use.
 func (rs *processorCaches) lock() *processorCache {
 	if mask := rs.mask.Load(); mask != 0 {
 		pc := &rs.all[1+uint64(processor.Number())&mask]
@@ -67,29 +68,29 @@ func (rs *processorCaches) lock() *processorCache {
 	return pc
 }
 
-// usePerProcessor gives processors processor caches of their own, if there are several. The caller holds the first: so there is one as long as
-// somebody holds it who found one.
+// usePerProcessor gives each processor a cache of its own, if there are several. The caller holds the first cache,
+// which therefore stays the only one while a goroutine that found only it holds it.
 func (rs *processorCaches) usePerProcessor() { rs.mask.Store(uint64(len(rs.all) - 2)) }
 
-// isFirst reports whether a processor cache's lock is mu.
+// isFirst reports whether a cache's lock is mu.
 func (a *Allocator) isFirst(pc *processorCache) bool { return pc == &a.caches.all[0] }
 
-// lockShared takes mu for who holds a processor cache, unless that is the first one's lock. The processor cache stays locked, so that no block is on the
-// way between the two when somebody looks for memory.
+// lockShared locks mu for the holder of a cache, unless that cache's lock is mu. The cache stays locked, so that no
+// block is between the two while another goroutine looks for memory.
 func (a *Allocator) lockShared(pc *processorCache) {
 	if !a.isFirst(pc) {
 		a.mu.Lock()
 	}
 }
 
-// unlockShared lets mu go again.
+// unlockShared undoes lockShared.
 func (a *Allocator) unlockShared(pc *processorCache) {
 	if !a.isFirst(pc) {
 		a.mu.Unlock()
 	}
 }
 
-// take takes a block out of a processor cache, which the caller holds, or returns 0.
+// take removes a block from a cache that the caller holds, and returns it, or 0.
 func (pc *processorCache) take(s driver.Stream, id driver.StreamID, size int64) ref {
 	for i := int(pc.n) - 1; i >= 0; i-- {
 		if h := &pc.blocks[i]; h.size == size && h.stream == id {
@@ -106,8 +107,8 @@ func (pc *processorCache) take(s driver.Stream, id driver.StreamID, size int64) 
 	return 0
 }
 
-// setStream notes whose requests come. What is held for a closed stream of that number serves the new one, which the allocator
-// meets in the request that misses here.
+// setStream records the stream of a request. If a new stream has the number of a closed one, the closed stream's
+// blocks serve it after this request, which misses and registers the new stream.
 func (pc *processorCache) setStream(id driver.StreamID, s driver.Stream) {
 	for int(id) >= len(pc.streams) {
 		pc.streams = append(pc.streams, nil)
@@ -115,7 +116,7 @@ func (pc *processorCache) setStream(id driver.StreamID, s driver.Stream) {
 	pc.streams[id] = s
 }
 
-// cache holds a block that was freed. The oldest makes room for it.
+// cache puts a freed block into a cache, and releases the oldest one if the cache is full.
 func (a *Allocator) cache(at ref, r *span) bool {
 	pc := a.caches.lock()
 	if pc.suspended {
@@ -139,14 +140,14 @@ func (a *Allocator) cache(at ref, r *span) bool {
 	return true
 }
 
-// drain takes all blocks out of a processor cache. They lie in it still, as long as the caller holds it.
+// drain removes all blocks from a cache. The result is valid while the caller holds the cache.
 func (pc *processorCache) drain() []cachedBlock {
 	n := pc.n
 	pc.n = 0
 	return pc.blocks[:n]
 }
 
-// releaseAll gives blocks that left a processor cache back, in the order in which they were freed. The caller holds mu.
+// releaseAll releases blocks that left a cache, in the order of their frees. The caller holds mu.
 func (a *Allocator) releaseAll(leaving []cachedBlock) {
 	for _, h := range leaving {
 		r := a.spans.at(h.at)
@@ -158,7 +159,7 @@ func (a *Allocator) releaseAll(leaving []cachedBlock) {
 	}
 }
 
-// flushCaches empties all processor caches, at one moment. The caller holds mu, which is let go before.
+// flushCaches empties all caches at one moment. The caller holds mu, which flushCaches unlocks and locks again.
 func (a *Allocator) flushCaches() {
 	a.mu.Unlock()
 	a.lockAll()
@@ -168,14 +169,14 @@ func (a *Allocator) flushCaches() {
 	}
 }
 
-// drainCaches does so for who holds them all.
+// drainCaches empties all caches for a caller that holds all of them.
 func (a *Allocator) drainCaches() {
 	for i := range a.caches.all {
 		a.releaseAll(a.caches.all[i].drain())
 	}
 }
 
-// each visits all blocks that processor caches hold. The caller holds every processor cache.
+// each visits all cached blocks. The caller holds every cache.
 func (rs *processorCaches) each(visit func(at ref)) {
 	for i := range rs.all {
 		for _, h := range rs.all[i].blocks[:rs.all[i].n] {
@@ -184,7 +185,7 @@ func (rs *processorCaches) each(visit func(at ref)) {
 	}
 }
 
-// setSuspended lets every request past the processor caches, or no longer.
+// setSuspended makes requests bypass the caches, or use them again.
 func (rs *processorCaches) setSuspended(yes bool) {
 	for i := range rs.all {
 		pc := &rs.all[i]

@@ -14,7 +14,7 @@ const (
 	slabSize  = 64 << 10 / unit // a slab
 )
 
-// A slabLists has the free slots of one stream's slabs, by size.
+// SlabLists hold the free slots of one stream's slabs, by size.
 type slabLists struct {
 	free [slabUnits + 1]ref
 }
@@ -29,7 +29,8 @@ func (a *Allocator) slabsOf(id driver.StreamID) *slabLists {
 	return a.slabs[id]
 }
 
-// allocSlot takes a slot, from a new slab if it must be. Where there is no room for a slab there may be for the block.
+// allocSlot allocates a slot, from a new slab if there is none. Where there is no room for a slab there may still be
+// room for the block alone.
 func (a *Allocator) allocSlot(r *request) (ref, error) {
 	sh := a.slabsOf(r.id)
 	for at := sh.free[r.units]; at != 0; at = a.spans.at(at).next2 {
@@ -56,7 +57,7 @@ func (a *Allocator) allocSlot(r *request) (ref, error) {
 	return at, nil
 }
 
-// takeSlot takes a slot out of its list.
+// takeSlot removes a slot from its list.
 func (a *Allocator) takeSlot(sh *slabLists, sp *span, own reuse.Set) {
 	a.unlistSlot(sh, sp)
 	a.spans.at(sp.prev).live++
@@ -73,7 +74,7 @@ func (a *Allocator) unlistSlot(sh *slabLists, sp *span) {
 	a.spans.at(sp.next2).prev2 = sp.prev2
 }
 
-// listSlot puts a slot first in its list.
+// listSlot puts a slot at the front of its list.
 func (a *Allocator) listSlot(at ref, sp *span) {
 	sp.state = freeSlot
 	head := &a.slabsOf(sp.stream).free[sp.units]
@@ -82,7 +83,7 @@ func (a *Allocator) listSlot(at ref, sp *span) {
 	*head = at
 }
 
-// cut makes a slab of a block. Its slots are linked by next, from next2 of the slab on; the lowest is the first in its list.
+// cut makes a slab of a block. Its slots are linked by next, from next2 of the slab; the lowest is first in its list.
 func (a *Allocator) cut(at ref, units uint32) {
 	slab := a.spans.at(at)
 	slab.state, slab.live, slab.next2 = slabSpan, 0, 0
@@ -95,7 +96,7 @@ func (a *Allocator) cut(at ref, units uint32) {
 	}
 }
 
-// releaseSlot makes a slot free. A slab of which all are goes back.
+// releaseSlot frees a slot. It frees the slab if all its slots are free.
 func (a *Allocator) releaseSlot(at ref, sp *span, deps reuse.Dependencies) {
 	sp.deps = deps
 	a.listSlot(at, sp)

@@ -10,37 +10,37 @@ import (
 
 const unit = 512 // bytes: what every address and size is a multiple of
 
-// A ref finds a span's record. Zero is none: that record is nobody's, and what neighbours write there is never read.
+// A ref is the index of a span. Zero is none: neighbours may write to that span, but its fields are never read.
 type ref uint32
 
 type spanState uint8
 
 const (
-	none     spanState = iota // the record is unused
-	hole                      // free, in a list of its bin
+	none     spanState = iota // unused
+	hole                      // free, in the list of its bin
 	tail                      // the hole at the end of a region, in no list
-	block                     // live, or held by a processor cache
+	block                     // live, or in a processor cache
 	slabSpan                  // a slab
-	slot                      // a part of a slab: live, or held by a processor cache
-	freeSlot                  // a part of a slab that is free
+	slot                      // a part of a slab: live, or in a processor cache
+	freeSlot                  // a free part of a slab
 )
 
-// A span is a stretch of a region, or a slot of a slab: one cache line. The borrower of a block, or the processor cache that holds
-// it, may read what says where it is; the links belong to Allocator.mu.
+// A span is a range of a region, or a slot of a slab: one cache line. The owner of a block, or the processor cache
+// that holds it, may read its address and size. The links belong to Allocator.mu.
 type span struct {
 	ptr  driver.Pointer
 	deps reuse.Dependencies // free: what may still touch it; else the stream that it was allocated for
 
 	units uint32 // size, in units
-	// turns counts the times that the block came back. A tag holds the count of the loan that it was made for, so a Free that
-	// comes twice finds another (but not 4,294,967,296 loans later).
+	// generation counts the frees of the block. A tag holds the generation of its allocation, so a second Free finds
+	// another one (until 4,294,967,296 allocations later).
 	generation   atomic.Uint32
 	prev, next   ref // neighbours; of a slot: prev is its slab
-	prev2, next2 ref // in the list of a bin or of a shelf
+	prev2, next2 ref // in the list of a bin or of free slots
 	stream       driver.StreamID
 	mapping      mref   // of a block or slab: where it starts
 	live         uint16 // of a slab: slots that are not free
-	slack        uint16 // units that were not asked for, in bytes
+	slack        uint16 // bytes of the block beyond those requested
 	region       uint16
 	state        spanState
 	allocated    bool // live
@@ -51,14 +51,14 @@ func (r *span) requested() int64 { return r.size() - int64(r.slack) }
 
 func (r *span) end() driver.Pointer { return r.ptr + driver.Pointer(r.size()) }
 
-// markAllocated puts a live block. Nobody else has it.
+// markAllocated makes a block live and returns it. No other goroutine has the block.
 func (r *span) markAllocated(at ref, asked int64) mem.Block {
 	size := r.size()
 	r.slack, r.allocated = uint16(size-asked), true
 	return mem.Block{Ptr: r.ptr, Size: size, Tag: uint64(r.generation.Load())<<32 | uint64(at)}
 }
 
-// markFree takes a block back, unless it is not live by this tag.
+// markFree ends the allocation with this tag. It returns false if the block is not live by this tag.
 func (r *span) markFree(tag uint64) bool {
 	turns := uint32(tag >> 32)
 	if !r.allocated || !r.generation.CompareAndSwap(turns, turns+1) {
@@ -73,7 +73,7 @@ const (
 	maxChunks = 1 << 14
 )
 
-// spanTable hold all spans; their addresses never change, and they are never given up.
+// A spanTable holds all spans. Their addresses never change, and they are never freed to Go.
 type spanTable struct {
 	chunks [maxChunks]*[spanChunk]span
 	n      uint32 // chunks; guarded by Allocator.mu, as is what follows
@@ -82,7 +82,7 @@ type spanTable struct {
 
 func (rs *spanTable) at(at ref) *span { return &rs.chunks[at/spanChunk%maxChunks][at%spanChunk] }
 
-// find returns the record of a block that is live, and panics if b can be none.
+// find returns the span of a live block. It panics if b cannot be one.
 func (rs *spanTable) find(b mem.Block) (ref, *span) {
 	at := ref(b.Tag)
 	if at >= maxChunks*spanChunk || rs.chunks[at/spanChunk] == nil {
@@ -95,7 +95,7 @@ func (rs *spanTable) find(b mem.Block) (ref, *span) {
 	return at, r
 }
 
-// alloc returns an unused record. The caller holds mu.
+// alloc returns an unused span. The caller holds mu.
 func (rs *spanTable) alloc() (ref, *span) {
 	if rs.unused == 0 {
 		if rs.n == maxChunks {
@@ -117,7 +117,7 @@ func (rs *spanTable) alloc() (ref, *span) {
 	return at, r
 }
 
-// free takes a record back.
+// free makes a span unused.
 func (rs *spanTable) free(at ref, r *span) {
 	r.state, r.ptr, r.units = none, 0, 0
 	r.next, rs.unused = rs.unused, at

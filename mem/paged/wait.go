@@ -9,31 +9,31 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// waits know how far streams have come, in frees: clock counts them. A free makes no driver call. Before pages are remapped,
-// each stream gets a mark, unless nothing at all was freed since its last one: so there is one not long after each free by the
-// time that its page has become the oldest.
+// Waits know how far the streams have come, in frees, which clock counts. A free makes no driver call. Before pages
+// are remapped, each stream gets a mark, unless nothing was freed since its last one. So by the time that a page is
+// the least recently used, there usually is a mark soon after its free.
 type waits struct {
 	dev      driver.Device
 	streams  *reuse.Streams
 	clock    uint64
-	waiter   driver.Stream    // waits for marks of others; nil until it is needed
+	waiter   driver.Stream    // waits for marks of other streams; nil until needed
 	progress []streamProgress // by stream number
 }
 
-// streamProgress is what is known of one stream.
+// A streamProgress is the known progress of one stream.
 type streamProgress struct {
 	stream driver.Stream
-	done   uint64      // all frees up to this one have been passed
+	done   uint64      // all frees up to this one are passed
 	marks  []timedMark // in order, not known to be reached
 }
 
-// A timedMark is a mark that was taken when so many frees had been.
+// A timedMark is a mark and the number of frees before it.
 type timedMark struct {
 	clock uint64
 	mark  driver.Mark
 }
 
-const maxMarks = 64 // of a stream; beyond, every other is forgotten
+const maxMarks = 64 // of a stream; beyond, every other one is dropped
 
 func (w *waits) of(s driver.Stream) *streamProgress {
 	id := int(s.ID())
@@ -46,7 +46,7 @@ func (w *waits) of(s driver.Stream) *streamProgress {
 	return &w.progress[id]
 }
 
-// mark takes a mark of each stream that captures nothing. One that cannot be had is missed later, where that matters.
+// mark takes a mark of each stream that does not capture. A mark that fails is retried by done when it is needed.
 func (w *waits) mark() {
 	for s := range w.streams.Registered() {
 		p := w.of(s)
@@ -72,8 +72,8 @@ func (p *streamProgress) add(s timedMark) {
 	p.marks = append(p.marks, s)
 }
 
-// done reports whether all work that streams had queued before a free is done. If it is not, and wait is set, it waits for that
-// and no more.
+// done reports whether the work that streams had queued before a free is done. If it is not and wait is set, it waits
+// for that work only.
 func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool, err error) {
 	for s := range w.streams.All(of) {
 		p := w.of(s)
@@ -125,7 +125,7 @@ func (w *waits) done(of reuse.Set, freed uint64, wait bool) (done, stalled bool,
 	return true, stalled, nil
 }
 
-// sets visits every set of streams that the allocator has.
+// sets visits every set of streams that the allocator holds.
 func (a *Allocator) sets(yield func(reuse.Set) bool) {
 	for n := range a.spans.n {
 		for i := range a.spans.chunks[n] {
@@ -146,7 +146,7 @@ func (a *Allocator) sets(yield func(reuse.Set) bool) {
 	}
 }
 
-// alive reports whether it can be the stream alone that is closed.
+// alive reports whether the device is open, so that ErrClosed means that the stream alone is closed.
 func (w *waits) alive() bool {
 	_, _, err := w.dev.Available()
 	return err == nil

@@ -16,17 +16,18 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Settings say what an allocator stands on.
+// Settings are the resources of an allocator.
 type Settings struct {
-	// Fallback serves what the plan does not: an allocator of the same device, which Close closes too if it is an io.Closer.
+	// Fallback serves the requests that are not planned: an allocator of the same device. Close closes it if it is an
+	// io.Closer.
 	Fallback mem.Allocator
 
-	// Streams are those of the plan, by their numbers: at least one more than the highest. Nil takes those that the device has
-	// numbered so.
+	// Streams maps the plan's stream numbers to streams. It must be longer than the highest number. Nil uses the
+	// streams with the same numbers on the device.
 	Streams []driver.Stream
 }
 
-// A Mismatch is a device, or settings, that a plan was not made for.
+// A Mismatch is the error for a device or settings that a plan was not made for.
 type Mismatch struct {
 	What      string // "name", "total memory", "alignment", "streams"
 	Plan, Has any
@@ -36,7 +37,7 @@ func (e *Mismatch) Error() string {
 	return fmt.Sprintf("planned: the plan is for another device or other settings: %s %v, here %v", e.What, e.Plan, e.Has)
 }
 
-// An Allocator serves a plan. Safe for concurrent use.
+// An Allocator serves a plan. It is safe for concurrent use.
 type Allocator struct {
 	base     driver.Pointer
 	size     uint64
@@ -45,24 +46,24 @@ type Allocator struct {
 	fallback mem.Allocator
 	dev      driver.Device
 	waits    waits
-	missed   atomic.Int64 // requests that the fallback served
+	missed   atomic.Int64 // requests served by the fallback
 
 	mu      sync.Mutex // guards what follows; before those of lanes
 	region  bool       // the device's memory is held
 	closed  atomic.Bool
-	stats   mem.Stats // the region's, as they were last looked at
+	stats   mem.Stats // the region's, as of the last count
 	counted sums      // in them
 }
 
-// waits are the streams that strays are handed over between.
+// Waits are the streams that overdue blocks' users wait for each other on, with a lock.
 type waits struct {
 	sync.Mutex
 	*reuse.Streams
 }
 
-// New opens an allocator on dev, and takes the plan's region at once: with one driver call, and none later but for waits. The error
-// is a *Mismatch, says that the plan is wrong, matches mem.ErrNoMemory, or is the driver's; then the fallback stays the caller's.
-// It panics without a fallback.
+// New opens an allocator on dev and allocates the plan's region with one driver call. Later driver calls are only
+// waits. The error is a *Mismatch, describes an invalid plan, matches mem.ErrNoMemory, or is the driver's; then the
+// caller still owns the fallback. New panics without a fallback.
 func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 	if s.Fallback == nil {
 		panic("planned: New without a fallback")
@@ -97,7 +98,7 @@ func New(dev driver.Device, p *Plan, s Settings) (*Allocator, error) {
 	return a, nil
 }
 
-// fits checks the device, and returns which streams the lanes are of.
+// fits checks the device, and returns the stream ID of each StreamPlan.
 func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamID, error) {
 	d := &p.Device
 	switch {
@@ -125,8 +126,8 @@ func (p *Plan) fits(info driver.Info, streams []driver.Stream) ([]driver.StreamI
 	return ids, nil
 }
 
-// Alloc implements mem.Allocator. An expected request takes constant time, no driver call, no lock and no map. The error is the
-// fallback's.
+// Alloc implements mem.Allocator. An expected request takes constant time, with no driver call, lock or map lookup.
+// The error is the fallback's.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
 	if b, ok := a.expected(s, size); ok {
@@ -135,7 +136,8 @@ func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.alloc(s, size, mem.AllocOptions{})
 }
 
-// expected serves the request that comes next by the plan, if size is that.
+// expected serves the plan's next request if size is its size. The compare and swap is last: if it succeeds, no other
+// request and no slow call came in between, so the checks before it still hold.
 func (a *Allocator) expected(s driver.Stream, size int64) (mem.Block, bool) {
 	if id := int(s.ID()); id < len(a.byStream) && a.byStream[id] != nil {
 		l := a.byStream[id]
@@ -152,7 +154,7 @@ func (a *Allocator) expected(s driver.Stream, size int64) (mem.Block, bool) {
 	return mem.Block{}, false
 }
 
-// AllocWith implements mem.OptionsAllocator: the wishes are for the fallback, which serves all requests with a Key.
+// AllocWith implements mem.OptionsAllocator. The options apply to the fallback, which serves all requests with a Key.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("planned: Alloc", s)
 	size, o = o.Rounded(size)
@@ -185,8 +187,8 @@ func (a *Allocator) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	return b, err
 }
 
-// Free implements mem.Allocator. It makes no driver call for a block of the region, but where a stream in used has the number of
-// one that is closed.
+// Free implements mem.Allocator. For a block of the region it makes no driver call, unless a stream in used has the
+// number of a closed one.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if uint64(b.Ptr-a.base) >= a.size {
 		if b != (mem.Block{}) {
@@ -206,9 +208,9 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	a.sweepSets()
 }
 
-// Close closes the fallback if it is an io.Closer, and gives the region back to the device, which waits for all its work. Blocks of
-// the region live are an error, and so is what the fallback says; then nothing has changed. If the device does not take the region
-// back, the next Close tries again. A closed allocator hands nothing out.
+// Close closes the fallback if it is an io.Closer, and frees the region, for which the device waits for all its work.
+// Live blocks of the region, or an error of the fallback, are an error; then nothing has changed. If the device does
+// not free the region, the next Close tries again. A closed allocator serves no requests.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -239,7 +241,7 @@ func (a *Allocator) Close() error {
 	return nil
 }
 
-// Unwrap implements mem.Wrapper: the fallback.
+// Unwrap implements mem.Wrapper: it returns the fallback.
 func (a *Allocator) Unwrap() mem.Allocator { return a.fallback }
 
 // EmptyCache implements mem.Trimmer: it empties the fallback's cache. The region stays.
@@ -257,7 +259,7 @@ func (a *Allocator) follow(s driver.Stream, p reuse.Dependencies) error {
 	return a.waits.Wait(s, p)
 }
 
-// sweepSets forgets sets of streams that no stray has any more, if there are many.
+// sweepSets removes sets of streams that no overdue block uses, if there are many.
 func (a *Allocator) sweepSets() {
 	a.waits.Lock()
 	crowded := a.waits.NeedsCollect()

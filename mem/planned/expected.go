@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// others are what ends before a place is served, but for the first.
+// others returns the slots that end before a slot is served, except the first.
 func (l *streamAllocator) others(p *servedSlot) []ending {
 	if p.rest == 0 {
 		return nil
@@ -14,7 +14,7 @@ func (l *streamAllocator) others(p *servedSlot) []ending {
 	return l.ends[p.rest+1:][:l.ends[p.rest]]
 }
 
-// othersFree reports whether the rest of what ends before a place is served is free, as of this turn.
+// othersFree reports whether the slots of others are free, as of this generation.
 func (l *streamAllocator) othersFree(p *servedSlot, turn uint64) bool {
 	for _, e := range l.others(p) {
 		if !l.isFree(e, turn) {
@@ -24,12 +24,12 @@ func (l *streamAllocator) othersFree(p *servedSlot, turn uint64) bool {
 	return true
 }
 
-// isFree reports whether a slot is free, as of this turn.
+// isFree reports whether a slot is free, as of this generation.
 func (l *streamAllocator) isFree(e ending, turn uint64) bool {
 	return l.slots[e.slot()].freed.Load()>>1 >= turn-e.early()
 }
 
-// freeExpected frees a live block that is no stray.
+// freeExpected frees a live block that is not overdue.
 func (l *streamAllocator) freeExpected(b mem.Block) bool {
 	k, turn := int(b.Tag&posMask), b.Tag>>posBits
 	if k >= len(l.slots) {
@@ -48,7 +48,7 @@ func (l *streamAllocator) freeExpected(b mem.Block) bool {
 	return p.freed.CompareAndSwap(m, now<<1)
 }
 
-// lock takes the lane's mutex, and sends every request there.
+// lock locks the stream's mutex and sends every request there.
 func (l *streamAllocator) lock() {
 	l.mu.Lock()
 	if w := l.at.Or(slow); int64(w) >= 0 {
@@ -56,7 +56,7 @@ func (l *streamAllocator) lock() {
 	}
 }
 
-// unlock lets requests be served without the mutex, if nothing is in the way.
+// unlock lets requests be served without the mutex again, if the stream is not lost and has no overdue blocks.
 func (l *streamAllocator) unlock() {
 	w := l.gen<<posBits | uint64(l.pos)
 	if l.lost || len(l.overdue) > 0 || l.a.closed.Load() {
@@ -67,7 +67,7 @@ func (l *streamAllocator) unlock() {
 	l.mu.Unlock()
 }
 
-// catchUp counts what was served without the mutex.
+// catchUp counts the requests that were served without the mutex.
 func (l *streamAllocator) catchUp(pos int) {
 	if pos == l.pos {
 		return
@@ -98,8 +98,8 @@ func (l *streamAllocator) catchUp(pos int) {
 	l.pos = pos
 }
 
-// counted is what was asked for of a slot that was served without the mutex, and now is counted. Who moved the position may not have
-// noted it yet, and does so next.
+// counted returns the bytes requested of a slot that was served without the mutex, and marks them as counted. The
+// goroutine that advanced the position stores them right after, so counted may have to wait for that.
 func (l *streamAllocator) counted(k int) int64 {
 	for {
 		if size := l.requested[k].Load(); size > 0 {
@@ -110,13 +110,13 @@ func (l *streamAllocator) counted(k int) int64 {
 	}
 }
 
-// remember remembers a request.
+// remember adds a request to the recent ones.
 func (l *streamAllocator) remember(size int64) {
 	copy(l.recent[:], l.recent[1:])
 	l.recent[numRecent-1] = size
 }
 
-// genOf is the turn in which a slot was served last, if it is live.
+// genOf returns the generation in which a slot was served last, if it is live.
 func (l *streamAllocator) genOf(k int) uint64 {
 	if l.start <= k && k < l.pos {
 		return l.gen
@@ -124,13 +124,13 @@ func (l *streamAllocator) genOf(k int) uint64 {
 	return l.since[k]
 }
 
-// live reports whether a slot's block is live, and no stray.
+// live reports whether a slot's block is live and not overdue.
 func (l *streamAllocator) live(k int) bool {
 	m := l.slots[k].freed.Load()
 	return m&1 == 0 && m>>1 < l.genOf(k)
 }
 
-// freedMark is the mark of a slot that is free.
+// freedMark returns the mark of a free slot.
 func (l *streamAllocator) freedMark(k int) uint64 {
 	if k >= l.pos {
 		return (l.gen - 1) << 1

@@ -7,23 +7,25 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Options say what a plan is made for.
+// Options are the options of Make.
 type Options struct {
 	Trace  string // the plan's
 	Device Device // the plan's
 	Room   int    // the plan's
-	Steps  int    // orders that packing looks at, as pack.Options has it; 0 for the greedy ones, negative for as many as ctx allows
+	Steps  int    // orders that packing tries, as in pack.Options; 0: the greedy ones; negative: as many as ctx allows
 }
 
-// Make plans a program, as Check finds it right. A stream's requests are served as the program has them, once; or, if half of
-// them at least are rounds of the same, two or more, and little follows, what comes before those, and then one round again and again.
+// Make plans a program that Check accepts. A stream's requests are planned once, in order. But if at least half of
+// them are two or more equal rounds, and few requests follow, the plan has the requests before the rounds, and then
+// one round that repeats.
 //
-// Left to the fallback are requests from private pools, those for nothing, and those in a round whose blocks outlive four rounds.
-// A block is planned until its free is complete (trace.OpComplete), so that streams need not wait. A request that failed when it
-// was recorded (trace.OpTry) has a place until the next request of its stream, which the region is large enough for: leave out
-// with trace.Program.Within those that no device has memory for. The error is a *trace.ProgramError, or says what is too large.
+// The fallback serves requests from private pools, requests for 0 bytes, and requests in a round whose blocks outlive
+// four rounds. A block is planned until its free is complete (trace.OpComplete), so that streams need not wait. A
+// request that failed when it was recorded (trace.OpTry) has a slot until the next request of its stream, and the
+// region has room for it; use trace.Program.Within to leave out requests that no device can serve. The error is a
+// *trace.ProgramError, or says which number is too large.
 //
-// The packing is the best after o.Steps or when ctx ends, which is no error.
+// The packing is the best one found after o.Steps or when ctx ends, which is not an error.
 func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -48,7 +50,7 @@ func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 	return plan, plan.Check()
 }
 
-// requests are the slots of each stream, not placed yet: Offset is 0, or -1 of those that the fallback serves.
+// requests returns the slots of each stream, not placed yet: Offset is 0, or -1 for those that the fallback serves.
 func requests(p *trace.Program) [][]Slot {
 	lanes := make([][]Slot, p.Streams)
 	at := make([]struct {
@@ -82,11 +84,11 @@ func requests(p *trace.Program) [][]Slot {
 	return lanes
 }
 
-// maxRounds is how many rounds a body is made of at most, so that no block outlives the body.
+// maxRounds is the largest number of rounds in a body, so that no block outlives the body.
 const maxRounds = 4
 
-// makeLoop makes a loop of what repeats. A block of it lives as long as the longest-lived of all rounds whose end was seen, or for ever
-// if another had outlived that when the last round ended.
+// makeLoop makes a loop of the rounds. A block of the loop lives as long as the longest-lived of its blocks in all
+// rounds, or for ever if one was still live at the end after a longer time.
 func (l *StreamPlan) makeLoop(r repeat) {
 	slots, end := l.Slots, r.from+r.period+r.run
 	lives := make([]int, r.period)

@@ -10,16 +10,16 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// An overdueBlock is memory of the lane that the plan does not have live.
+// An overdueBlock is memory that is in use although the plan has it free.
 type overdueBlock struct {
 	slot    int
 	gen     uint64
 	at, end driver.Pointer
-	pending bool // freed, and its past says who may still use it
+	pending bool // freed, and deps says which streams may still use it
 	deps    reuse.Dependencies
 }
 
-// setOverdue makes one of a live block, unless it is freed meanwhile.
+// setOverdue makes a live block overdue. The compare and swap fails if the block is freed at the same time.
 func (l *streamAllocator) setOverdue(k int) {
 	m := l.slots[k].freed.Load()
 	if turn := l.genOf(k); m&1 == 0 && m>>1 < turn && l.slots[k].freed.CompareAndSwap(m, m|1) {
@@ -27,7 +27,7 @@ func (l *streamAllocator) setOverdue(k int) {
 	}
 }
 
-// insertOverdue lists a stray.
+// insertOverdue lists an overdue block.
 func (l *streamAllocator) insertOverdue(s overdueBlock) {
 	p := &l.slots[s.slot]
 	s.at, s.end = p.ptr, p.ptr+driver.Pointer(p.size())
@@ -38,12 +38,12 @@ func (l *streamAllocator) insertOverdue(s overdueBlock) {
 	}
 }
 
-// searchOverdue is where a stray at an address is listed, or would be.
+// searchOverdue returns the index of the overdue block at an address, or where it would be.
 func (l *streamAllocator) searchOverdue(p driver.Pointer) (int, bool) {
 	return slices.BinarySearchFunc(l.overdue, p, func(s overdueBlock, p driver.Pointer) int { return cmp.Compare(s.at, p) })
 }
 
-// free frees a block that is a stray, or that other streams use.
+// free frees a block that is overdue, or that other streams use.
 func (l *streamAllocator) free(b mem.Block, used []driver.Stream) {
 	l.lock()
 	defer l.unlock()
@@ -74,7 +74,7 @@ func (l *streamAllocator) free(b mem.Block, used []driver.Stream) {
 	}
 }
 
-// usersOf is the set of streams but one.
+// usersOf returns the set of the used streams, except the block's own.
 func (a *Allocator) usersOf(own driver.StreamID, used []driver.Stream) (users reuse.Set) {
 	a.waits.Lock()
 	defer a.waits.Unlock()
@@ -86,14 +86,15 @@ func (a *Allocator) usersOf(own driver.StreamID, used []driver.Stream) (users re
 	return users
 }
 
-// freedBy is that of memory which these streams may use, and that is freed now.
+// freedBy returns the dependencies of memory that is freed now and that these streams may use.
 func (a *Allocator) freedBy(users reuse.Set) reuse.Dependencies {
 	a.waits.Lock()
 	defer a.waits.Unlock()
 	return a.waits.Freed(users)
 }
 
-// makeRoom reports whether no stray is in the way of a place. Those that others still use are out of it once s waits for them.
+// makeRoom reports whether no overdue block overlaps a slot. For those that are freed, it makes s wait for their users
+// and removes them.
 func (l *streamAllocator) makeRoom(s driver.Stream, p *servedSlot) bool {
 	end := p.ptr + driver.Pointer(p.size())
 	i, _ := l.searchOverdue(p.ptr)

@@ -9,11 +9,12 @@ import (
 	"github.com/ashlar-go/ashlar/fit/pack"
 )
 
-// place gives the slots of a lane that are to have one their places, and the lane its size.
+// place packs the slots of a stream and sets the size of its part of the region.
 //
-// fit/pack knows lifetimes that are one interval. A block that is live from one round into the next has two, which must lie in
-// the same place: of such lanes the order of a packing that does not know that is kept, and each block put as low as it can be. If
-// the packing in which such blocks keep their place for the whole body is lower, it is taken.
+// fit/pack handles lifetimes that are one interval. A block that is live from one round into the next has two
+// intervals at the same offset. For such streams place packs the intervals separately, and then places the blocks in
+// the order of that packing, each as low as possible. It also packs with those blocks live during the whole body, and
+// takes the lower of the two.
 func (p *Plan) place(ctx context.Context, l *StreamPlan, steps int) error {
 	served := func(s *Slot) int64 { return roundUp(p.most(s.Size)) }
 	buffers, of := l.buffers(served)
@@ -64,10 +65,10 @@ func (p *Plan) place(ctx context.Context, l *StreamPlan, steps int) error {
 	return nil
 }
 
-// maxPlaceInOrder bounds the work of settle, to about a second.
+// maxPlaceInOrder bounds the work of placeInOrder, to about a second.
 const maxPlaceInOrder = 20_000
 
-// placeInOrder puts slots, in the order of the lower of their offsets, where they fit lowest. O(n²).
+// placeInOrder places slots, in the order of the lower of their offsets, each as low as it fits. O(n²).
 func (l *StreamPlan) placeInOrder(buffers []pack.Buffer, of []int, offsets []int64) {
 	type part struct{ first, n int } // a slot's buffers
 	parts := make([]part, 0, len(of))

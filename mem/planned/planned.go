@@ -1,82 +1,86 @@
-// Package planned serves a workload that is known from a trace: every block has its place before the program starts.
+// Package planned serves a workload that is known from a trace: every block has its address before the program starts.
 //
-// Make finds the part of a trace that repeats and packs its blocks (fit/pack) near the least memory that they need; a Plan can
-// be written and read. New opens an allocator that serves the expected request from its place in a few nanoseconds, and any other
-// from a fallback.
+// Make finds the part of a trace that repeats and packs its blocks (fit/pack) close to the minimum memory that they
+// need. A Plan can be written and read. New opens an allocator that serves each expected request from its planned
+// address in a few nanoseconds, and every other request from a fallback allocator. Sizes match exactly, or within the
+// plan's room (Options.Room).
 //
+// An Allocator is safe for concurrent use. Sizes are bytes. An expected request makes no driver call and takes no
+// lock. Errors begin with "planned:"; a request that the fallback cannot serve returns the fallback's error. Peaks in
+// Stats are the plan's: see Stats. The allocator moves no blocks. Requests of private pools go to the fallback, so a
+// captured graph must allocate from a pool of the fallback.
+package planned
+
 // # Plans
 //
-// A plan has a lane for each stream: a part of the region, and the requests that the stream makes, in order. A position is an
-// index into them, and a slot is one of them: what is asked for, where its block lies, and the position before which that is
-// freed. Memory never passes from one lane to another, so no stream waits for another but where a Free names one, and streams
-// that run side by side need not come in the recorded order.
+// A plan has a StreamPlan for each stream: a part of the region, and the requests that the stream makes, in order. A
+// position is an index into them. A slot is one request: its size, the offset of its block, and the position before
+// which the block is freed. Memory never passes from one stream to another, so a stream waits for another only where a
+// Free names it, and streams may run in another order than when they were recorded.
 //
 //	prologue   weights: served once
-//	body       from Lane.Loop to the end, again and again; without a loop the trace repeats nowhere as a whole
+//	body       from StreamPlan.Loop to the end, repeatedly; a trace that does not repeat has no body
 //
-// Shapes: a lane may hold many steps, each with its own sizes, all packed into one region. A step that comes again, in whatever
-// order, is found by its requests (below): a plan for each shape. A plan with room (Options.Room) has slots for requests of more
-// and less than was recorded.
+// A StreamPlan may hold many steps, each with its own sizes, packed into one region. A step that occurs again, in any
+// order, is found by its requests (see Departures), so there is a plan for each shape.
 //
-// # Turns
+// # Generations
 //
-// The position of a lane is one atomic word with a turn, which grows whenever the position does not just advance. A block's tag is
-// the word that it was served at. Each slot has a mark, the turn in which its block was freed, so what lies before the position
-// is live if its mark is older than its turn, and serving writes nothing but the word:
+// The position of a stream is one atomic word, together with a generation that grows whenever the position does not
+// simply advance. A block's tag is the word with which it was served. Each slot has a mark: the generation in which
+// its block was freed. So a slot before the position is live if its mark is older than its generation, and serving a
+// request only writes the word:
 //
-//	Alloc   compares the size; the slots that end here have marks of this turn; the word grows by one (compare and swap)
-//	Free    the mark becomes this turn, or the one before for a slot that is still to come in this turn (compare and swap)
+//	Alloc   compares the size; checks that the slots that end here have marks of this generation; adds one to the word (compare and swap)
+//	Free    sets the mark to this generation, or to the one before for a slot that is still to come in this generation (compare and swap)
 //
-// That is enough as long as all live is what the plan has live at the position, or less: then a slot's bytes are free, since
-// the plan is a packing. Everything else happens under the lane's mutex, with a bit of the word set that sends every Alloc there.
+// This suffices while the live blocks are those that are live by the plan at the position, or fewer: then the bytes of
+// a slot are free, since the plan is a packing. Everything else happens under the stream's mutex, with the bit slow of
+// the word set, which sends every Alloc there.
 //
 // # Departures
 //
-// Strays are live blocks, or freed while other streams use them, that the plan does not have live at the position: freed late,
-// or left over from elsewhere in the plan. While there are any, a slot is served only if it overlaps none; a stream follows the users
-// of one that is freed (mem/internal/reuse). What cannot be served comes from the fallback, and the position advances.
+// Overdue blocks are live, or freed while other streams use them, although the plan has them free at the position:
+// they were freed late, or belong to another part of the plan. While there are any, a slot is served only if it
+// overlaps none. A stream waits for the users of an overdue block that was freed (mem/internal/reuse). Requests that
+// cannot be served go to the fallback, and the position advances.
 //
-// A request that is not expected comes from the fallback, and the lane is lost. It is found again by the first that fits:
+// An unexpected request goes to the fallback, and the stream is lost. Its position is found again by the first of
+// these that fits:
 //
 //	the last four requests in a row, at most eight positions on: some were left out
-//	the last twelve, anywhere: another step, or the same again. Of several such places the one with most requests in common
-//	the request that was missed: others were inserted
+//	the last twelve, anywhere: another step, or the same again; of several such positions the one with the longest match
+//	the request that was expected: others were inserted
 //	the request as many positions on as were missed: they had other sizes
 //	two in a row at most eight positions on
 //
-// A step of another shape, after requests that all steps end with, is so found at its first request. Finding costs a search among
-// the slots and a look at each live block.
+// So a step of another shape is found at its first request if all steps end with the same requests. The cost is a
+// search among the slots and a check of each live block.
 //
 // # Invariant
 //
-//	live blocks of a lane = slots that the plan has live at the position, less those freed or not served, and live strays
-//	they and the pending strays are disjoint
+//	live blocks of a stream = slots that are live by the plan at the position, less those freed or not served, plus live overdue blocks
+//	they and the freed overdue blocks do not overlap
 //
 // # Locks
 //
-// Allocator.mu (statistics, Close), then those of lanes in their order, then that of the streams' waits. The fallback is called
-// without any, but by Close and for statistics.
-//
-// # What it does not do
-//
-// It moves no block, and requests of private pools are the fallback's, so that captured graphs keep their memory: whoever captures
-// allocates from a pool of the fallback. Peaks are the plan's: see Stats. Sizes match exactly, or within the room.
-package planned
+// Allocator.mu (statistics, Close), then the streams' mutexes in order, then that of waits. The fallback is called
+// without locks, except by Close and for statistics.
 
 const (
-	grain       = 512                 // bytes: places are multiples of it
-	maxSlots    = 1<<posBits - 2      // of a lane
-	maxSize     = 1 << 50             // bytes of a request, and of a lane
+	grain       = 512                 // bytes: offsets are multiples of it
+	maxSlots    = 1<<posBits - 2      // of a stream
+	maxSize     = 1 << 50             // bytes of a request, and of a stream's part of the region
 	maxStreams  = 1 << 10             // streams
 	maxName     = 512                 // bytes
-	minMatch    = 4                   // requests that a place near the position is found by
-	farMatch    = 12                  // and one anywhere
-	numRecent   = 16                  // requests that a lane remembers
-	maxCompared = 64                  // places that are compared
-	window      = 8                   // positions that are looked ahead
+	minMatch    = 4                   // requests that must match near the position
+	farMatch    = 12                  // and anywhere else
+	numRecent   = 16                  // requests that a stream remembers
+	maxCompared = 64                  // positions compared
+	window      = 8                   // positions searched ahead
 	posBits     = 24                  // of a word
 	posMask     = 1<<posBits - 1      //
-	slow        = 1 << 63             // of a word: the lane's mutex decides
+	slow        = 1 << 63             // of a word: every request takes the mutex
 	maxGen      = 1<<(63-posBits) - 1 // of a word
 )
 

@@ -16,8 +16,8 @@ const (
 	candidates = 64 // distances that are looked at, the most frequent ones
 )
 
-// repeating finds the repeat that covers the most slots, among equals that of the shortest period: at least two whole periods and
-// half of the slots, and what follows is no longer than a period or an eighth of the slots.
+// repeating finds the repeat that covers the most slots, and the shortest period among equals. It covers at least two
+// whole periods and half of the slots, and the slots after it are at most a period or an eighth of the slots.
 func repeating(slots []Slot) (best repeat, ok bool) {
 	n := len(slots)
 	if n < 2 {

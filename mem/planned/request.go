@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// request serves a request under the lane's mutex, or says that the fallback must.
+// request serves a request under the stream's mutex, or returns false if the fallback must.
 func (l *streamAllocator) request(s driver.Stream, size int64) (mem.Block, bool) {
 	l.lock()
 	defer l.unlock()
@@ -32,17 +32,19 @@ func (l *streamAllocator) request(s driver.Stream, size int64) (mem.Block, bool)
 	return l.serve(s, size)
 }
 
-// findPosition looks for the position of a request that came after one of before bytes.
+// findPosition finds the position of a request of size bytes that followed one of before bytes. The expected position
+// comes first while the stream is not lost; then a match of the recent requests; then, for a lost stream, single
+// requests near the position. See Departures in planned.go.
 func (l *streamAllocator) findPosition(before, size int64) (position int, ok bool) {
 	if l.gen == maxGen {
-		return 0, false // no more turns: tags would come again
+		return 0, false // no generations left: tags would repeat
 	}
 	next := l.ahead(0)
 	if next >= 0 && !l.lost && l.accepts(next, size) {
 		return next, true
 	}
 	if at, ok := l.findRecent(); ok {
-		l.lost = true // it counts as found
+		l.lost = true // so that request counts it as found
 		return at, true
 	}
 	if !l.lost {
@@ -62,7 +64,7 @@ func (l *streamAllocator) findPosition(before, size int64) (position int, ok boo
 	return 0, false
 }
 
-// ahead is n positions on, or -1.
+// ahead returns the position n positions on, or -1 beyond the end.
 func (l *streamAllocator) ahead(n int) int {
 	at := l.pos + n
 	if at < l.n {
@@ -82,13 +84,14 @@ func (l *streamAllocator) accepts(position int, size int64) bool {
 	return uint64(size-p.minSize) <= p.sizeRange
 }
 
-// A gramAt is a position, by the sizes up to there.
+// A gramAt is a position, with a hash of the sizes of the requests up to it.
 type gramAt struct {
 	sum uint64
 	at  int32
 }
 
-// index notes where requests can be found. Where the body begins it comes after both its end and what is before it.
+// index builds the search index of the plan. The first positions of the body are listed twice: they follow the end of
+// the body and what is before the body.
 func (l *streamAllocator) index() {
 	var row [minMatch]int64
 	add := func(at int) {
@@ -123,13 +126,15 @@ func gramOf(row [minMatch]int64) (sum uint64) {
 	return sum
 }
 
-// mix joins a number to a sum of others.
+// mix adds a number to a hash.
 func mix(sum uint64, n int64) uint64 {
 	sum = (sum ^ uint64(n)) * 0x9e3779b97f4a7c15
 	return sum ^ sum>>29
 }
 
-// findRecent finds where the last requests stand in the plan: a few positions on, or where most of them do.
+// findRecent finds the recent requests in the plan. A match of minMatch requests suffices a few positions on;
+// elsewhere the longest match of at least farMatch requests counts. It compares at most maxCompared candidates, from
+// the position onwards.
 func (l *streamAllocator) findRecent() (position int, ok bool) {
 	sum := gramOf([minMatch]int64(l.recent[numRecent-minMatch:]))
 	find := func(at int) int {
@@ -158,7 +163,8 @@ func (l *streamAllocator) findRecent() (position int, ok bool) {
 	return position, ok
 }
 
-// matchLength is how many of the last requests are those up to a position.
+// matchLength returns how many of the last requests equal those up to a position. At the body's start it continues at
+// the body's end.
 func (l *streamAllocator) matchLength(position int) (n int) {
 	for n < numRecent && position >= 0 && l.sizes[position] == l.recent[numRecent-1-n] {
 		n++
@@ -170,7 +176,13 @@ func (l *streamAllocator) matchLength(position int) (n int) {
 	return n
 }
 
-// jump makes position the next to be served. A few positions are passed; else a new turn begins.
+// jump makes position the next to be served. A few positions on are skipped one by one; otherwise a new generation
+// begins.
+//
+// Before a new generation, each live block is assigned to one of two kinds: it is live by the plan at the new position
+// too, and stays a slot's block, with the generation of its allocation in since; or it is overdue. Then the slots that
+// are live by the plan but were never served, or were freed, get marks of the new generation, so that the slots that
+// end there find them free.
 func (l *streamAllocator) jump(position int) {
 	if n := position - l.pos; n >= 0 && n <= 4*window {
 		for l.pos < position {
@@ -210,7 +222,7 @@ func (l *streamAllocator) jump(position int) {
 	}
 }
 
-// markOverdue makes strays of the slots that should be free before a position is served, and are not.
+// markOverdue makes the blocks overdue that should be free before a position is served, and are not.
 func (l *streamAllocator) markOverdue(position int) {
 	p := &l.slots[position]
 	if k := p.first.slot(); k < l.n {
@@ -221,7 +233,7 @@ func (l *streamAllocator) markOverdue(position int) {
 	}
 }
 
-// skip leaves the next position to the fallback.
+// skip leaves the next position to the fallback. Its slot counts as freed.
 func (l *streamAllocator) skip() {
 	k := l.pos
 	l.pos++
@@ -230,7 +242,7 @@ func (l *streamAllocator) skip() {
 	}
 }
 
-// serve serves the next position, unless something is in the way.
+// serve serves the next position, unless an overdue block is in the way.
 func (l *streamAllocator) serve(s driver.Stream, size int64) (mem.Block, bool) {
 	k := l.pos
 	p := &l.slots[k]

@@ -11,14 +11,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// Counts are what became of requests since New.
+// Counts are numbers of requests since New.
 type Counts struct {
 	Served int64 // from the region
 	Missed int64 // by the fallback, whether it had room or not
-	Found  int64 // times that a stream's place in the plan was found after it was lost
+	Found  int64 // number of times that a stream's position was found again
 }
 
-// Counts returns what became of requests.
+// Counts returns the numbers of requests.
 func (a *Allocator) Counts() Counts {
 	c := Counts{Missed: a.missed.Load()}
 	for i := range a.streams {
@@ -31,13 +31,13 @@ func (a *Allocator) Counts() Counts {
 	return c
 }
 
-// A liveBlock is a block of the region live.
+// A liveBlock is a live block of the region.
 type liveBlock struct {
 	slot  int
 	asked int64
 }
 
-// liveBlocks visits the live blocks. The mutex is held.
+// liveBlocks visits the live blocks. The caller holds the mutex.
 func (l *streamAllocator) liveBlocks() iter.Seq[liveBlock] {
 	return func(yield func(liveBlock) bool) {
 		visit := func(k int) bool {
@@ -60,7 +60,7 @@ func (l *streamAllocator) liveBlocks() iter.Seq[liveBlock] {
 	}
 }
 
-// count brings the region's statistics up to date, and describes it. The mutex is held.
+// count updates the region's statistics and describes the region. The caller holds the mutex.
 func (a *Allocator) count() []mem.BlockInfo {
 	var blocks []mem.BlockInfo
 	var now, served, peak sums
@@ -119,7 +119,8 @@ func (a *Allocator) count() []mem.BlockInfo {
 	return tiled
 }
 
-// update makes now the current value, after so many came. The peak was no more than peak, by the plan, nor than if none had gone.
+// update sets the current value after came more were allocated. The peak is at most peak, by the plan, and at most the
+// value if none had been freed.
 func update(s *mem.Stat, now, came, peak int64) {
 	peak = min(peak, s.Current+came)
 	s.Allocated += came
@@ -128,13 +129,14 @@ func update(s *mem.Stat, now, came, peak int64) {
 	s.Peak = max(s.Peak, now, peak)
 }
 
-// setCurrent makes now the current value.
+// setCurrent sets the current value.
 func setCurrent(s *mem.Stat, now int64) { update(s, now, max(0, now-s.Current), 0) }
 
-// Stats implements mem.StatsReporter: the region's, all of it in the large pool, and the fallback's, if it reports them. What is on
-// loan is counted when Stats is called, which takes as long as there are such blocks. Peaks may be too high, never too low: they are
-// the plan's for the requests that were served, as though blocks were freed when it expects that, or as though none were freed since
-// the last call if that is less; and those of lanes and of the fallback are added, though they may have been at other times.
+// Stats implements mem.StatsReporter: the region's statistics, all in the large pool, plus the fallback's, if it
+// reports them. Live blocks are counted during the call, which takes time in proportion to their number. Peaks may be
+// too high, never too low: they are the plan's for the requests served, as if blocks were freed when the plan expects
+// it, or as if none were freed since the last call if that is less. Peaks of the streams and of the fallback are
+// added, although they may have occurred at different times.
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,7 +192,7 @@ func (a *Allocator) reset(own func(*mem.Stats), below func(mem.StatsReporter)) {
 	}
 }
 
-// Snapshot implements mem.Snapshotter: the region is one segment; the others are the fallback's, if it describes them.
+// Snapshot implements mem.Snapshotter: the region is one segment. The others are the fallback's, if it describes them.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,7 +212,7 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	return out
 }
 
-// SlowSizes implements layer.SlowSizer. What is not in the region is the fallback's.
+// SlowSizes implements layer.SlowSizer. It passes addresses outside the region to the fallback.
 func (a *Allocator) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
 	if uint64(p-a.base) >= a.size {
 		return layer.SlowSizes(a.fallback, p)

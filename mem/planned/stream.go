@@ -11,21 +11,22 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A servedSlot is a slot as it is served. 40 bytes, so that many stay near the processor.
+// A servedSlot is a slot in the form that serves requests: 40 bytes, so that many fit in the processor's caches.
 type servedSlot struct {
 	ptr       driver.Pointer
-	minSize   int64  // requests from this
-	sizeRange uint64 // to so many bytes more
-	first     ending // what ends before this position, if anything does; it never has where the fallback serves
-	rest      uint32 // where in lane.ends the number of the others is, and then they are; 0: none
+	minSize   int64  // requests from this size on
+	sizeRange uint64 // and up to this many bytes more
+	first     ending // the first slot that ends before this position; always free if there is none, never if the fallback serves
+	rest      uint32 // index in streamAllocator.ends of the number of the other slots that end here, which follow it; 0: none
 
+	// The generation in which it was freed, times 2; the low bit is set while its block is overdue and live.
 	freed atomic.Uint64 // the turn in which it was freed, twice; the low bit of a live stray
 }
 
 // size is the block's.
 func (p *servedSlot) size() int64 { return roundUp(p.minSize + int64(p.sizeRange)) }
 
-// An ending is a slot in the low bits, and in the top bit whether it may have been freed in the turn before.
+// An ending is a slot number. The top bit says that the slot may have been freed in the generation before.
 type ending uint32
 
 const wrapped ending = 1 << 31
@@ -33,7 +34,7 @@ const wrapped ending = 1 << 31
 func (e ending) slot() int     { return int(e &^ wrapped) }
 func (e ending) early() uint64 { return uint64(e >> 31) }
 
-// A streamAllocator is what one stream is served from.
+// A streamAllocator serves one stream.
 type streamAllocator struct {
 	a            *Allocator
 	stream       driver.StreamID
@@ -42,36 +43,36 @@ type streamAllocator struct {
 	n            int // slots
 	loop         int // -1: none
 	slots        []servedSlot
-	until        []int32        // by slot, as Slot.End has it; 0 where the fallback serves
-	ends         []ending       // see place.rest
+	until        []int32        // by slot, as Slot.End; 0 where the fallback serves
+	ends         []ending       // see servedSlot.rest
 	sizes        []int64        // as recorded
 	grams        []gramAt       // sorted
-	checkpoints  []checkpoint   // by position, so far apart that they have two slots for each of the lane's at most
+	checkpoints  []checkpoint   // by position, spaced so that they hold at most two slots for each slot of the stream
 	wraps        []int32        // slots that are live into the next round
-	loads        []sums         // live once a position is served, by the plan
-	requested    []atomic.Int64 // of a plan with room: by slot; below zero once it is counted
-	peakLoads    []sums         // the most of loads in each top positions
-	largestSizes []int64        // bytes of the largest block in each
-	sums         []sums         // by position: of the slots before it
+	loads        []sums         // live by the plan once a position is served
+	requested    []atomic.Int64 // with room only: by slot; negative once it is counted
+	peakLoads    []sums         // the highest of loads in each peakSpan positions
+	largestSizes []int64        // bytes of the largest block in each peakSpan positions
+	sums         []sums         // by position: over the slots before it
 
-	_  [64]byte      // what each request writes is no neighbour of what is only read
-	at atomic.Uint64 // position, turn and slow
+	_  [64]byte      // separates what each request writes from what is only read
+	at atomic.Uint64 // position, generation and slow
 
 	mu          sync.Mutex // guards what follows
 	gen         uint64
 	pos         int
-	start       int            // the position at which the turn began
-	since       []uint64       // by slot: the turn it was served in, of those live from before this turn
+	start       int            // the position at which the generation began
+	since       []uint64       // by slot: the generation of its allocation, if it is live from before this generation
 	overdue     []overdueBlock // by address
 	overdueSums sums           // of the live ones
 	lost        bool
-	missed      int              // requests since it is
+	missed      int              // requests since the stream is lost
 	recent      [numRecent]int64 // requests, the last one last
 	total       sums             // in all
-	peak        sums             // since it was last looked at
-	finds       int64            // times that the lane was found
+	peak        sums             // since the last count
+	finds       int64            // number of times that the position was found again
 
-	largest int64 // bytes of the largest block served since it was last looked at
+	largest int64 // bytes of the largest block served since the last count
 }
 
 // sums are of blocks.
@@ -83,24 +84,24 @@ func (s *sums) max(t sums) {
 	*s = sums{max(s.n, t.n), max(s.bytes, t.bytes), max(s.requested, t.requested)}
 }
 
-// sumsOf are those of one slot, if as much is asked for as may be.
+// sumsOf returns the sums of one slot, for the largest request that it serves.
 func (l *streamAllocator) sumsOf(k int) sums {
 	p := &l.slots[k]
 	return sums{1, p.size(), p.minSize + int64(p.sizeRange)}
 }
 
-// A checkpoint is the slots live just before a position is served, by the plan.
+// A checkpoint is the slots that are live by the plan just before a position is served.
 type checkpoint struct {
 	at    int
 	slots []int32
 }
 
 const (
-	stride   = 512 // positions: see lane.stages
+	stride   = 512 // positions: see checkpoints
 	peakSpan = 64  // and lane.tops
 )
 
-// open makes a lane, for its part of the region.
+// open sets up the allocator of a stream, for its part of the region.
 func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id driver.StreamID, base driver.Pointer) {
 	n := len(from.Slots)
 	*l = streamAllocator{
@@ -155,7 +156,7 @@ func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id drive
 	l.index()
 }
 
-// indexLive notes what is live by the plan: as slots at some positions, and as bytes.
+// indexLive records what is live by the plan: as slots at some positions, and as bytes at all.
 func (l *streamAllocator) indexLive(at [][]ending) {
 	var load sums
 	l.checkpoints = []checkpoint{{}}
@@ -183,7 +184,8 @@ func (l *streamAllocator) indexLive(at [][]ending) {
 	}
 }
 
-// planLive reports whether the plan has a slot live just before a position is served, what ends there included.
+// planLive reports whether a slot is live by the plan just before a position is served, including the slots that end
+// there.
 func (l *streamAllocator) planLive(k int32, position int) bool {
 	end := int(l.until[k])
 	switch {
@@ -195,7 +197,7 @@ func (l *streamAllocator) planLive(k int32, position int) bool {
 	return l.loop >= 0 && position >= l.loop && end > l.n && end != Forever && end-(l.n-l.loop) >= position
 }
 
-// planLiveBefore visits the slots before a position that the plan has live there.
+// planLiveBefore visits the slots before a position that are live there by the plan.
 func (l *streamAllocator) planLiveBefore(position int) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		from := &l.checkpoints[sort.Search(len(l.checkpoints), func(i int) bool { return l.checkpoints[i].at > position })-1]
@@ -212,7 +214,7 @@ func (l *streamAllocator) planLiveBefore(position int) iter.Seq[int32] {
 	}
 }
 
-// allPlanLive visits the slots for which loan is true.
+// allPlanLive visits the slots for which planLive is true.
 func (l *streamAllocator) allPlanLive(position int) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		for k := range l.planLiveBefore(position) {
