@@ -10,8 +10,8 @@ import (
 // publishing keeps two calls of Publish from finding the same name free.
 var publishing sync.Mutex
 
-// Publish makes what Var returns a variable of package expvar, for the life of the program. The error says that the name is
-// empty or taken; expvar.Publish would panic.
+// Publish registers the result of Var with package expvar, for the life of the program. It is an error if the name is
+// empty or taken, where expvar.Publish would panic.
 func (r *Registry) Publish(name string) error {
 	publishing.Lock()
 	defer publishing.Unlock()

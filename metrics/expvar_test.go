@@ -65,7 +65,7 @@ func TestVariableOfNothing(t *testing.T) {
 	}
 }
 
-// A name that is taken is an error, whoever took it, and of many who want one a single one gets it.
+// A name that is taken is an error. Of several concurrent calls with one name a single one succeeds.
 func TestPublishTwice(t *testing.T) {
 	var r metrics.Registry
 	for _, name := range []string{"", "memstats"} {

@@ -198,7 +198,7 @@ func TestAllocatorWithoutStats(t *testing.T) {
 	page := pageOf(t, &r)
 	wants(t, page, `ashlar_memory_limit_bytes{device="sim:0",allocator="plain"} 0`) // of a Limiter a limit of 0 is one
 	if strings.Contains(page, "allocated") {
-		t.Errorf("statistics of nobody:\n%s", page)
+		t.Errorf("statistics of no source:\n%s", page)
 	}
 }
 

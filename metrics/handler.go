@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ServeHTTP implements http.Handler: it answers GET and HEAD with a page, in OpenMetrics's format (1.0.0) if the request
-// prefers that, and otherwise in Prometheus's (0.0.4). A source that fails does not change the status.
+// ServeHTTP implements http.Handler. It responds to GET and HEAD with a page in the OpenMetrics format (1.0.0) if the
+// request prefers it, and otherwise in Prometheus's (0.0.4). A source that fails does not change the status.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

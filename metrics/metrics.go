@@ -1,45 +1,38 @@
-// Package metrics tells monitoring systems what allocators hold: as a page in the text formats of Prometheus and
-// OpenMetrics, as a variable of package expvar, and, through the module metrics/otel, as instruments of OpenTelemetry.
+// Package metrics exports the statistics of allocators to monitoring systems: as a page in the text formats of
+// Prometheus and OpenMetrics, as a variable of package expvar and, through the module metrics/otel, as instruments of
+// OpenTelemetry.
 //
 //	var r metrics.Registry
-//	_, err := r.Add(metrics.Labels{Device: "cuda:0", Allocator: "main"}, a) // any mem.Allocator, layers and all
+//	_, err := r.Add(metrics.Labels{Device: "cuda:0", Allocator: "main"}, a) // any mem.Allocator, with its layers
 //	http.Handle("/metrics", &r)
 //
-// What is written, under which names and labels, is the table Metrics, and for people names.md beside this file; grafana.json
-// is a dashboard for Grafana that shows it.
+// The function Metrics returns the table of all metrics. The file names.md lists them with their labels, and
+// grafana.json is a Grafana dashboard that shows them.
 //
-// # Structure
+// A Registry is safe for concurrent use. It works only during a scrape: it runs no goroutine and adds no cost to
+// requests. A scrape asks each layer of a source once, so the figures of one allocator belong to one instant, and those
+// of different layers do not. If a source fails or panics, its samples are left out, except ashlar_scrape_success with
+// value 0; the samples of the other sources are complete. There is no time limit: a source that blocks delays its
+// scrape. Sizes are bytes, times are seconds.
 //
-// A Registry is a list of sources, in the order in which they were added. A Source is its labels, with which every sample of
-// it begins, and a function that asks an allocator, page-locked memory, a tenant or a device for its figures. The list is
-// replaced, never changed, so a scrape walks the one that it found.
+// A counter falls to zero when its statistics are reset (ResetAccumulatedStats), or when a source is removed and
+// another with the same labels is added. Prometheus takes every decrease of a counter for a restart from zero: rate and
+// increase continue from there, and lose at most the increase between the last scrape and the reset. Sums that can
+// decrease otherwise, as some of mem.Stats do above a magazine, are not exported. Gauges of peaks decrease when peaks
+// are reset.
 //
-// Nothing happens but at a scrape: there is no goroutine and nothing on the path of a request. A scrape asks each layer of a
-// source once, so what one allocator counts is of one instant, and what two say, or two layers of one stack, is not. The
-// samples of a source count only if all of it went well: one that fails or panics is missing, but for its
-// ashlar_scrape_success of 0, and the others are there.
-//
-// # Invariant
-//
-// No two sources have the same labels, and no source has a label that a metric may add: no two samples of a scrape are of the
-// same series.
-//
-// # Counters
-//
-// A counter falls to zero when somebody resets it (ResetAccumulatedStats), or when a source was removed and another has its
-// labels. Prometheus takes every fall of a counter for a restart from zero: rate and increase go on from there, and lose at
-// most what came between the last scrape and the reset. Nothing else makes one fall: a sum that does, as some of a mem.Stats do
-// above a magazine, is not told. Gauges of peaks fall when peaks are reset.
-//
-// # Locks
-//
-// The list's, a leaf. None is held while a source is asked, which takes the locks of that source.
-//
-// # What it does not do
-//
-// It keeps no history, reads no clock, does not compress, and has no time limit: a source that hangs keeps its scrape waiting.
-// It does not find allocators by itself. Importing it imports expvar, which serves /debug/vars on http.DefaultServeMux.
+// Importing the package imports expvar, which serves /debug/vars on http.DefaultServeMux.
 package metrics
+
+// A Registry is a list of sources in the order of their addition. A Source has the labels of all its samples and a
+// function that reads the figures of an allocator, of page-locked memory, of a tenant or of a device. The list is
+// replaced, never changed, so a scrape iterates over the list it found.
+//
+// Invariant: no two sources have the same labels, and no source has a label that a metric may add. So no two samples of
+// a scrape belong to the same series.
+//
+// Registry.mu guards the list and is a leaf. No lock is held while a source is read, which takes the source's own
+// locks.
 
 import (
 	"fmt"
@@ -55,15 +48,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// A Registry is a set of sources, and what a monitoring system asks: an http.Handler, an io.WriterTo, a variable of expvar.
-// The zero value is empty and ready. It must not be copied. Safe for concurrent use.
+// A Registry is a set of sources. It is an http.Handler and an io.WriterTo, and can be published with package expvar.
+// The zero value is empty and ready to use. A Registry must not be copied. Safe for concurrent use.
 type Registry struct {
 	mu      sync.Mutex
 	sources []*Source // replaced whole
 }
 
-// Labels tell one source from the others. Device and Allocator are the program's own names for them; each must be there,
-// though a device itself has no Allocator. No value may be empty, which to Prometheus is no label, or be other than UTF-8.
+// Labels identify a source. Device and Allocator are names that the program chooses. Both are required, except that a
+// device itself has no Allocator. Values must be nonempty and valid UTF-8.
 type Labels struct {
 	Device    string            // "cuda:0"
 	Allocator string            // "main"
@@ -75,7 +68,7 @@ type Label struct {
 	Name, Value string
 }
 
-// A Source is something whose figures a Registry tells.
+// A Source is an object whose figures a Registry exports.
 type Source struct {
 	registry *Registry
 	labels   []Label
@@ -83,10 +76,10 @@ type Source struct {
 	collect  func(*scrape) error
 }
 
-// Labels returns the labels that all samples of the source have. The caller must not change them.
+// Labels returns the labels of all samples of the source. The caller must not change them.
 func (s *Source) Labels() []Label { return s.labels }
 
-// Remove takes the source out of its registry. A scrape that is under way may still ask it. Removing it again does nothing.
+// Remove removes the source from its registry. A scrape in progress may still read it. Removing it again is a no-op.
 func (s *Source) Remove() {
 	r := s.registry
 	r.mu.Lock()
@@ -96,20 +89,20 @@ func (s *Source) Remove() {
 	}
 }
 
-// Add adds an allocator, and finds in its layers what there is to tell: the first with statistics (mem.StatsReporter), the
-// first that holds blocks back (mem/magazine), the first that measures (layer.NewCounter), and the lowest limit of all (mem.LimitOf).
-// The layers must stay as they are. What two stacks have in common is told twice if both are added. The error says that there is nothing to tell, or what is wrong
-// with the labels.
+// Add adds an allocator with its layers: the first layer with statistics (mem.StatsReporter), the first that keeps
+// freed blocks (mem/magazine), the first counter (layer.NewCounter), and the lowest limit of all (mem.LimitOf). The
+// layers must not change afterwards. Layers that two added stacks share are exported twice. It is an error if no layer
+// has figures to export or a label is invalid.
 func (r *Registry) Add(l Labels, a mem.Allocator) (*Source, error) {
 	collect := ofAllocator(a)
 	if collect == nil {
-		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of the %T has anything to tell: put a layer.NewCounter on top",
+		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of the %T has statistics: wrap it with layer.NewCounter",
 			l.Device, l.Allocator, a)
 	}
 	return r.add(l, true, "", collect)
 }
 
-// AddStats adds what has the statistics of an allocator without being one: stats is the method of a mem.StatsReporter.
+// AddStats adds a source of allocator statistics that is not an allocator: stats is the method of a mem.StatsReporter.
 func (r *Registry) AddStats(l Labels, stats func() mem.Stats) (*Source, error) {
 	return r.add(l, true, "", func(s *scrape) error {
 		s.stats(stats())
@@ -117,7 +110,7 @@ func (r *Registry) AddStats(l Labels, stats func() mem.Stats) (*Source, error) {
 	})
 }
 
-// AddPinned adds page-locked memory of the host: stats is the method of a pinned.Allocator.
+// AddPinned adds page-locked host memory: stats is the method of a pinned.Allocator.
 func (r *Registry) AddPinned(l Labels, stats func() pinned.Stats) (*Source, error) {
 	return r.add(l, true, "", func(s *scrape) error {
 		s.pinned(stats())
@@ -125,8 +118,8 @@ func (r *Registry) AddPinned(l Labels, stats func() pinned.Stats) (*Source, erro
 	})
 }
 
-// AddTenant adds a tenant of the allocator that l names; its name, which must not be empty, is the label tenant. Remove it when
-// the tenant leaves.
+// AddTenant adds a tenant of the allocator that l names. The name of the tenant must not be empty and becomes the label
+// tenant. Remove the source when the tenant is closed.
 func (r *Registry) AddTenant(l Labels, t *layer.Tenant) (*Source, error) {
 	if t.Name() == "" {
 		return nil, fmt.Errorf("metrics: a tenant of %s/%s without a name", l.Device, l.Allocator)
@@ -139,8 +132,8 @@ func (r *Registry) AddTenant(l Labels, t *layer.Tenant) (*Source, error) {
 	})
 }
 
-// AddDevice adds the memory of a device as the device sees it, other processes' included: available is the method of a
-// driver.Device. Each scrape then costs a call of the driver, and an error of that is one of the source.
+// AddDevice adds the memory of a device as the device reports it, including that of other processes: available is the
+// method of a driver.Device. Each scrape then costs a driver call; its error is an error of the source.
 func (r *Registry) AddDevice(l Labels, available func() (free, total int64, err error)) (*Source, error) {
 	return r.add(l, false, "", func(s *scrape) error {
 		free, total, err := available()
@@ -159,7 +152,7 @@ func (r *Registry) add(l Labels, ofAllocator bool, tenant string, collect func(*
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.ContainsFunc(r.sources, func(o *Source) bool { return o.text == s.text }) {
-		return nil, fmt.Errorf("metrics: there is a source with the labels {%s} already: their series would be the same", s.text)
+		return nil, fmt.Errorf("metrics: a source with the labels {%s} exists: their series would be the same", s.text)
 	}
 	r.sources = append(slices.Clone(r.sources), s)
 	return s, nil
@@ -167,7 +160,7 @@ func (r *Registry) add(l Labels, ofAllocator bool, tenant string, collect func(*
 
 var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// list returns the labels in the order in which they are written, or says which is wrong.
+// list returns the labels in output order, or an error for an invalid label.
 func (l Labels) list(ofAllocator bool, tenant string) ([]Label, error) {
 	labels := []Label{{"device", l.Device}}
 	if ofAllocator {

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// A Sample is one value of one series.
+// A Sample is a value of a series.
 type Sample struct {
 	Metric *Metric
 	Source *Source
@@ -20,7 +20,7 @@ type Sample struct {
 // Float returns the value in the metric's unit.
 func (s Sample) Float() float64 { return float64(s.Value) / float64(s.Metric.Per) }
 
-// A SourceError is a source that failed, or panicked, in a scrape.
+// A SourceError reports a source that failed or panicked during a scrape.
 type SourceError struct {
 	Source *Source
 	Err    error
@@ -30,11 +30,11 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("metrics: source {%s}: %v", e.Source.text, e.Err)
 }
 
-// Unwrap returns what the source said.
+// Unwrap returns the error of the source.
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// Gather asks every source, and returns the samples in the order of Metrics, those of one metric in the order of the sources.
-// The error joins a *SourceError for each source that failed; the samples of the others are there all the same.
+// Gather reads every source and returns the samples in the order of Metrics, and those of one metric in the order of
+// the sources. The error joins a *SourceError for each source that failed; the samples of the others are returned too.
 func (r *Registry) Gather() ([]Sample, error) {
 	s := scrape{counts: make([]int, len(table)+1)}
 	var errs []error
@@ -47,7 +47,7 @@ func (r *Registry) Gather() ([]Sample, error) {
 	return s.sorted(), errors.Join(errs...)
 }
 
-// A scrape is the samples of one, as they come.
+// A scrape collects samples.
 type scrape struct {
 	source  *Source
 	samples []Sample
@@ -148,7 +148,7 @@ func (s *scrape) measured(q quantity, c layer.Count) {
 	s.quantity(q, "", mem.Stat{Current: c.Current, Peak: c.Peak, Allocated: c.Total})
 }
 
-// ofAllocator returns what tells of an allocator's layers, or nil if they say nothing.
+// ofAllocator returns a function that reads the figures of a stack of layers, or nil if they have none.
 func ofAllocator(a mem.Allocator) func(*scrape) error {
 	var tell []func(*scrape)
 	if r, ok := mem.Find[mem.StatsReporter](a); ok {

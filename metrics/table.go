@@ -5,34 +5,34 @@ import (
 	"strings"
 )
 
-// A Type says how a metric's values are to be read.
+// A Type is the kind of a metric.
 type Type string
 
 const (
-	Gauge   Type = "gauge"   // what is now
-	Counter Type = "counter" // what has happened since the start, or the last reset: it only rises
+	Gauge   Type = "gauge"   // a current value
+	Counter Type = "counter" // a total since the start or the last reset; it only increases
 )
 
-// A Metric is one row of the table of what is told: a name, and what its samples mean.
+// A Metric is a row of the table of metrics.
 type Metric struct {
-	Name   string // as Prometheus has it, unit and _total included
+	Name   string // in Prometheus, with unit and _total
 	Type   Type
-	Unit   string   // of the samples as they are written: bytes, seconds, blocks; empty for counts of what the name says
-	Labels []string // besides those that a source has More of
+	Unit   string   // of the exported samples: bytes, seconds, blocks; empty if the name says what is counted
+	Labels []string // without the additional labels of a source
 	Help   string   // one sentence, without a full stop
-	Adds   bool     // a gauge whose samples may be added up: sizes may, peaks may not
-	Per    int64    // how much of Sample.Value makes one Unit: 1, or 1e6 of seconds
+	Adds   bool     // a gauge whose samples may be summed: sizes may, peaks may not
+	Per    int64    // the value of Sample.Value that is one Unit: 1, or 1e6 for seconds
 
 	index int
 }
 
-// Metrics returns the table of all metrics, in the order in which they are written. The caller must not change them.
+// Metrics returns the table of all metrics in output order. The caller must not change the elements.
 func Metrics() []*Metric { return slices.Clone(table) }
 
-// The table, filled by the declarations below, in their order.
+// table is filled by the declarations below, in their order.
 var table []*Metric
 
-// ownLabels are the labels that have a meaning of their own: a source has no More of these names.
+// ownLabels are the reserved label names: Labels.More must not contain them.
 var ownLabels = []string{"device", "allocator", "tenant", "pool", "call"}
 
 var (
@@ -53,7 +53,7 @@ func define(m Metric) *Metric {
 	return &m
 }
 
-// A counter only rises, a gauge may be added up, and a level may not.
+// A counter only increases, a gauge's samples may be summed, and a level's may not.
 func counter(name, unit string, labels []string, help string) *Metric {
 	return define(Metric{Name: name, Type: Counter, Unit: unit, Labels: labels, Help: help})
 }
@@ -66,7 +66,7 @@ func level(name, unit string, labels []string, help string) *Metric {
 	return define(Metric{Name: name, Type: Gauge, Unit: unit, Labels: labels, Help: help})
 }
 
-// A quantity is the four metrics of a mem.Stat. Those of what came and went are nil where nobody counts it.
+// A quantity is the four metrics of a mem.Stat. The metrics added and removed are nil where they are not counted.
 type quantity struct {
 	now, peak, added, removed *Metric
 }
@@ -79,7 +79,7 @@ func quantityOf(subsystem, what, unit string, labels []string, meaning string) q
 	return q
 }
 
-// heightOf is a quantity of which only the height is told.
+// heightOf returns a quantity without the metrics added and removed.
 func heightOf(subsystem, what, unit string, labels []string, meaning string) quantity {
 	name := "ashlar_" + subsystem + "_" + what + "_"
 	which := strings.ToUpper(unit[:1]) + unit[1:] + " " + meaning
@@ -89,8 +89,8 @@ func heightOf(subsystem, what, unit string, labels []string, meaning string) qua
 	}
 }
 
-// The nine of mem.Stats.Arrays, in their order. What came and went of free pieces, and of what was asked for, is not told: above
-// an allocator a magazine knows how much there is and not how much there was, and its sums can fall.
+// arrays are the quantities of mem.Stats.Arrays, in order. Free pieces and requested bytes have no totals of additions
+// and removals: above an allocator, a magazine knows their current values only, and its sums can decrease.
 var arrays = []quantity{
 	quantityOf("memory", "allocated", "blocks", byPool, "allocated"),
 	quantityOf("memory", "reserved", "segments", byPool, "held of the driver, expandable ones not counted"),

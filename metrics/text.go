@@ -17,7 +17,8 @@ var (
 	openMetrics    = format{"application/openmetrics-text; version=1.0.0; charset=utf-8", true}
 )
 
-// WriteTo writes a page in Prometheus's text format, version 0.0.4. The error is w's: see Gather for those of sources.
+// WriteTo writes a page in Prometheus's text format, version 0.0.4. The error is that of w; see Gather for errors of
+// sources.
 func (r *Registry) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(r.page(prometheusText))
 	return int64(n), err

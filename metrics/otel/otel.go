@@ -1,28 +1,28 @@
-// Package otel tells OpenTelemetry what the sources of a metrics.Registry hold. It is a module of its own, so that the main one
-// does not depend on OpenTelemetry; it needs the API of metrics alone, and leaves the SDK to the program.
+// Package otel exports the sources of a metrics.Registry to OpenTelemetry. It is a separate module, so that the main
+// module does not depend on OpenTelemetry. It uses the metrics API only and leaves the SDK to the program.
 //
 //	unregister, err := otel.Register(provider.Meter("github.com/ashlar-go/ashlar"), &registry)
 //
 // # Names
 //
-// They are those of Prometheus's page with dots for the first two underscores, without the unit where that is bytes or seconds,
-// which is the instrument's, and without _total: ashlar_memory_allocated_added_bytes_total is ashlar.memory.allocated_added, in
-// By. OpenTelemetry's own translation to Prometheus gives the names of the page back, so grafana.json shows either. Attributes
-// have the names of the page's labels.
+// Names are those of the Prometheus page with dots in place of the first two underscores, without _total, and without
+// the unit if that is bytes or seconds, which the instrument has: ashlar_memory_allocated_added_bytes_total is
+// ashlar.memory.allocated_added, in By. OpenTelemetry's own translation to Prometheus restores the names of the page,
+// so grafana.json works with both. Attributes have the names of the page's labels.
 //
-// What may be added up is an observable up-down counter, other gauges are observable gauges, and what only rises is an
-// observable counter: of int64, or of float64 where the unit is seconds.
+// Metrics that may be summed are observable up-down counters, other gauges are observable gauges, and counters are
+// observable counters: of int64, or of float64 if the unit is seconds.
 //
 // # Counters
 //
-// OpenTelemetry's counters do not fall. One that was reset (ResetAccumulatedStats) goes on from what it was, and misses what was
-// counted between the last collection and the reset. That of a source that failed stays as it was. That of a source that was
-// removed ends, and is forgotten: a source with its labels that comes after the next collection begins at its own figures.
-//
-// # Locks
-//
-// One, over a whole collection, so that two readers do not take each other's figures for a reset: sources are asked under it.
+// OpenTelemetry's counters do not decrease. A counter that was reset (ResetAccumulatedStats) continues from its earlier
+// value, and misses the increase between the last collection and the reset. The counter of a source that failed keeps
+// its value. The counter of a removed source ends: a source with the same labels that is added after the next
+// collection starts with its own figures.
 package otel
+
+// One lock is held during a whole collection, while sources are read, so that two readers do not mistake each other's
+// figures for a reset.
 
 import (
 	"context"
@@ -35,14 +35,14 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// Register makes an instrument of m for each metric of the table, and observes what the sources of r say whenever m's
-// provider collects; sources may come and go. The error is m's. A source that fails is no error of a collection, which would
-// keep the figures of the others from being exported: its ashlar.scrape.success is 0, and r.Gather says why. Register a
-// registry once with a provider: twice, and everything that may be added up is doubled. Unregister ends it; the instruments
-// stay, without values.
+// Register creates an instrument of m for each metric and observes the sources of r whenever m's provider collects.
+// Sources may be added and removed. The error is that of m. A source that fails does not fail the collection, which
+// would drop the figures of the other sources: its ashlar.scrape.success is 0, and r.Gather returns the reason.
+// Register a registry once with a provider; otherwise all sums are doubled. Calling unregister ends the observation;
+// the instruments remain, without values.
 //
-// The SDK keeps 2000 sets of attributes of an instrument, and adds up the rest as one; a peak has three for each allocator. For
-// more than 600 allocators raise that (sdk/metric.WithCardinalityLimit).
+// The SDK keeps 2000 attribute sets of an instrument and sums up the rest as one; a peak has three for each allocator.
+// For more than 600 allocators raise the limit (sdk/metric.WithCardinalityLimit).
 func Register(m metric.Meter, r *metrics.Registry) (unregister func() error, err error) {
 	b := &bridge{registry: r, observe: map[*metrics.Metric]observe{}, counters: map[series]progress{}}
 	var instruments []metric.Observable
@@ -61,7 +61,7 @@ func Register(m metric.Meter, r *metrics.Registry) (unregister func() error, err
 	return registration.Unregister, nil
 }
 
-// Name returns the name and the unit that a metric of the table has in OpenTelemetry.
+// Name returns the name and the unit of a metric in OpenTelemetry.
 func Name(m *metrics.Metric) (name, unit string) {
 	name = strings.TrimSuffix(m.Name, "_total")
 	unit = units[name[strings.LastIndexByte(name, '_')+1:]]
