@@ -2,7 +2,7 @@ package trace
 
 import "github.com/ashlar-go/ashlar/driver"
 
-// An addressState says what the entries read so far tell of the block at an address.
+// An addressState is what the entries so far show about the block at an address.
 type addressState uint8
 
 const (

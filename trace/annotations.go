@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Annotation is the start or the end of a named stretch of work, as PyTorch's external_annotations have them.
+// An Annotation is the start or the end of a named piece of work, as in PyTorch's external_annotations.
 type Annotation struct {
 	TimeUS   int64 // microseconds since 1970
 	Name     string
@@ -23,11 +23,11 @@ const (
 	StageEnd   = "END"
 )
 
-// Annotate notes that a stretch of work starts, and returns what notes that it ends: once, however often it is called.
-// The metadata says more about it, and may be empty. Both are kept in a ring of their own, as PyTorch keeps them, and with
-// RecorderOptions.Annotations among the entries too. While the recorder is stopped nothing is noted, nor the end of what
-// was not. Trackers are told of every start and end (mem.ActionAnnotate), though not of its name. Other entries do not
-// change: see SetMetadata for what belongs to each.
+// Annotate records the start of a named piece of work and returns a function that records its end; calls after the
+// first are no-ops. The metadata is additional text and may be empty. Annotations are kept in a ring of their own, as
+// in PyTorch and, with RecorderOptions.Annotations, also among the entries. While the recorder is stopped no start is
+// recorded, nor is the end of a start that was not recorded. Trackers receive every start and end (mem.ActionAnnotate),
+// without the name. Annotations do not change other entries; see SetMetadata.
 func (r *Recorder) Annotate(name, metadata string) (end func()) {
 	noted := r.note(Annotation{Name: name, Metadata: metadata, Stage: StageStart}, true)
 	var ended atomic.Bool
@@ -38,7 +38,7 @@ func (r *Recorder) Annotate(name, metadata string) (end func()) {
 	}
 }
 
-// note tells trackers of an annotation, and keeps it if it is wanted and the recorder is not stopped.
+// note reports an annotation to trackers, and keeps it if keep is set and the recorder is not stopped.
 func (r *Recorder) note(a Annotation, wanted bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *Recorder) note(a Annotation, wanted bool) bool {
 	return true
 }
 
-// Annotations returns what was annotated, oldest first.
+// Annotations returns the recorded annotations, oldest first.
 func (r *Recorder) Annotations() []Annotation {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Trackers are told of what is annotated, and the ring has it if asked to, with its own text and nobody else's.
+// Trackers are told of what is annotated, and the ring has it if asked to, with its own text only.
 func TestAnnotateAction(t *testing.T) {
 	for _, among := range []bool{false, true} {
 		r := trace.NewRecorder(trace.RecorderOptions{Annotations: among})
@@ -39,7 +39,7 @@ func TestAnnotateAction(t *testing.T) {
 	}
 }
 
-// An end is noted once, whoever calls it.
+// An end is noted once, however often it is called.
 func TestAnnotationEndsOnce(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{})
 	end := r.Annotate("step", "")

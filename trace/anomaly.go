@@ -2,16 +2,15 @@ package trace
 
 import "fmt"
 
-// A Prelude is the beginning of a Program whose recording starts late, or whose ring buffer overwrote its start: one
-// allocation for each block that was allocated before the first entry. They are the program's first ops: first the blocks
-// whose free was recorded, in the order of those frees, then those that outlived the recording.
+// A Prelude is the beginning of a Program whose recording starts late or whose ring buffer overwrote the start: an
+// allocation for each block that was allocated before the first entry. These are the first ops of the program: first
+// the blocks whose frees were recorded, in the order of the frees, then those that were live at the end.
 type Prelude struct {
 	Blocks int
 	Bytes  int64 // requested
 }
 
-// Anomalies are entries that no allocator could have written in that order: a recording is evidence, so they are
-// reported and the rest is used.
+// Anomalies are entries that no allocator could have written in that order. They are reported and skipped.
 type Anomalies struct {
 	Count int
 	First []Anomaly // the first few
@@ -20,7 +19,7 @@ type Anomalies struct {
 // maxAnomalies is how many are described: a recording with more is broken in one way.
 const maxAnomalies = 8
 
-// An Anomaly is an entry that contradicts those before it.
+// An Anomaly is an entry that contradicts earlier entries.
 type Anomaly struct {
 	Entry int // index into Trace.Events; len(Trace.Events) for what the end of the recording contradicts
 	What  string

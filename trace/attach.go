@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An attachment is an allocator that a recorder is attached to. One of source and layer reports its events.
+// An attachment is an allocator that a recorder is attached to. Either source or layer reports its events.
 type attachment struct {
 	source mem.Observable      // the layer that reports its own events; nil if layer does
 	teller outOfMemoryReporter // the allocator itself, if it tells of its own errors; nil if layer does
@@ -14,32 +14,31 @@ type attachment struct {
 	listen bool                // events come
 }
 
-// An outOfMemoryReporter tells of requests that found no room, before Alloc returns, without locks. It cannot be asked to
-// stop.
+// An outOfMemoryReporter reports failed requests before Alloc returns, without locks. Its observers cannot be removed.
 type outOfMemoryReporter interface {
 	OnOutOfMemory(observer func(*mem.OutOfMemory))
 }
 
-// Attach lets the recorder observe a until Detach, and returns the allocator to use in its stead: a itself, if it reports
-// its own events and out-of-memory errors, as mem/caching does. Otherwise it is a thin layer over a, which reports the
-// errors of what passes through it, and the events too
+// Attach makes the recorder observe a until Detach, and returns the allocator to use in place of a: a itself, if it
+// reports its own events and out-of-memory errors, as mem/caching does. Otherwise the result is a thin layer over a,
+// which reports the errors of the requests that pass through it. The layer also reports the events
 //
 //   - if no layer of a is mem.Observable, or
-//   - if another than that describes what a holds (mem.Snapshotter): mem/magazine lends blocks again that for those below
-//     are allocated all the time, and a pool of mem/caching is a part of what that reports.
+//   - if a layer other than the observable one describes the memory of a (mem.Snapshotter): mem/magazine reuses blocks that remain
+//     allocated for the layers below, and a pool of mem/caching is a part of the observable allocator.
 //
-// Then a block is an alloc, and its free a free_requested and a free_completed, whoever else still uses it; there are no
-// segments; a block that a moves, or lifts to move it, is freed where it was and allocated where it is. A request that
-// finds no room is an oom. Who does not use the layer is not heard of in either case: an Engine has a recorder under all that
-// it does by DeviceConfig.Wrap: r.Attach.
+// In these cases an allocation is an alloc, a free is a free_requested and a free_completed at once, even if other
+// streams still use the block, and a failed request is an oom. There are no segment events. A block that a moves is
+// freed at its old address and allocated at the new one. Requests that bypass the layer are not recorded. To record
+// everything that an Engine allocates, set DeviceConfig.Wrap to r.Attach.
 //
-// A layer of a that is Observable has one observer: it has the recorder's while that listens, and afterwards none. Others
-// become trackers of the recorder. A second recorder that is attached to it takes it away from the first, which does not
-// know; so the first is detached before.
+// An Observable layer of a has one observer: the recorder's while it records, and none afterwards. Other observers must
+// become trackers of the recorder. A second recorder attached to the same layer replaces the first without notice, so
+// detach the first before.
 //
-// Allocated blocks may be freed through either, though only what passes through a layer is seen by it. After Detach the
-// layer goes on to pass everything on, at the cost of an atomic load. A recorder is attached to one allocator at a time;
-// anything else panics.
+// Blocks that are allocated may be freed through a or through the layer, but only frees through the layer are recorded.
+// After Detach the layer still passes all calls on, at the cost of an atomic load. A recorder is attached to one
+// allocator at a time; attaching it again panics.
 func (r *Recorder) Attach(a mem.Allocator) mem.Allocator {
 	r.attaching.Lock()
 	defer r.attaching.Unlock()
@@ -78,7 +77,8 @@ func (r *Recorder) Attach(a mem.Allocator) mem.Allocator {
 	return a
 }
 
-// Detach ends Attach: entries stay, and the allocator is as fast as it was. It does nothing if nothing is attached.
+// Detach ends Attach. Entries stay, and the allocator is as fast as before. It is a no-op if the recorder is not
+// attached.
 func (r *Recorder) Detach() {
 	r.attaching.Lock()
 	defer r.attaching.Unlock()
@@ -102,7 +102,7 @@ func (r *Recorder) Detach() {
 	r.mu.Unlock()
 }
 
-// observe lets events come from what is attached, or not. The caller holds attaching.
+// observe starts or stops the events of the attached allocator. The caller holds attaching.
 func (r *Recorder) observe(on bool) {
 	x := r.attached
 	if x == nil || x.listen == on {

@@ -34,7 +34,7 @@ var partial = []opener{
 	}},
 }
 
-// A block that a layer kept and lends again has the stack of who has it now, and each loan is in the trace.
+// A block that a layer kept and lends again has the stack of who has it now, and each knownBlock is in the trace.
 func TestBlocksThatAreLentAgain(t *testing.T) {
 	for _, x := range partial {
 		t.Run(x.name, func(t *testing.T) {

@@ -96,7 +96,7 @@ func (r *rig) json() string {
 }
 
 // Contexts say whose stacks there are: of allocations in the trace, or of everything, or of the allocated blocks alone.
-// Whoever emptied the cache is only seen where everything is.
+// The caller that emptied the cache is only recorded at the level of all events.
 func TestBehaviour58_ContextsSayWhoseStacksThereAre(t *testing.T) {
 	for _, x := range allocators {
 		for c := trace.ContextNever; c <= trace.ContextAll; c++ {

@@ -146,7 +146,7 @@ func (x *resolver) frames(id StackID) []Frame {
 }
 
 // allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package.
-var allocatorsElsewhere = []string{".(*lanes).", ".(*loan).", ".(*cache", ".(*observedCaches).", ".(*describedCaches).", "tensor.reclaimingAllocator.", "snapshot.(*Reporter)."}
+var allocatorsElsewhere = []string{".(*lanes).", ".(*knownBlock).", ".(*cache", ".(*observedCaches).", ".(*describedCaches).", "tensor.reclaimingAllocator.", "snapshot.(*Reporter)."}
 
 // isAllocators reports whether a function, as package runtime names it, is part of this package or of an allocator.
 func isAllocators(function string) bool {

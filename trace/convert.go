@@ -8,26 +8,25 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// ProgramOptions says what ToProgram cannot read from the events. The zero value is valid.
+// ProgramOptions are facts that ToProgram cannot derive from the events. The zero value is valid.
 type ProgramOptions struct {
-	// Live are the active blocks of the snapshot that ends the recording. Those that no entry allocates join the
-	// prelude.
+	// Live are the active blocks of the final snapshot. Blocks that no entry allocates become part of the prelude.
 	Live []LiveBlock
 
 	// PoolOf returns the pool of the block that Events[entry] allocates or, for a block of the prelude, frees. It is
-	// not asked if the recording names pools. Nil means the default pool. See Trace.PoolsByAddress.
+	// not called if the recording has pools. Nil means the default pool. See Trace.PoolsByAddress.
 	PoolOf func(entry int) mem.PoolID
 
-	// Attempts keeps requests that failed when they were recorded (oom entries), as OpTry. Entries give their size
-	// rounded, and not their pool: the default is taken.
+	// Attempts keeps requests that failed when they were recorded (oom entries), as OpTry. Entries have their rounded
+	// size and not their pool; the default pool is assumed.
 	Attempts bool
 
-	// NoGarbageCollection says that the recorded allocator did not free segments by age while it served requests: no
-	// garbage_collection_threshold was set. More OpEmptyCache are then found: see ToProgram.
+	// NoGarbageCollection says that the recorded allocator did not free segments by age during requests, because no
+	// garbage_collection_threshold was set. ToProgram then finds more OpEmptyCache.
 	NoGarbageCollection bool
 }
 
-// A LiveBlock is a block of the snapshot that ends a recording.
+// A LiveBlock is a block of the final snapshot of a recording.
 type LiveBlock struct {
 	Ptr    driver.Pointer
 	Size   int64  // requested bytes
@@ -35,36 +34,38 @@ type LiveBlock struct {
 	Pool   mem.PoolID
 }
 
-// ToProgram works out what was asked of the allocator that t records.
+// ToProgram derives the requests to the allocator that t records.
 //
-// Frees belong to the latest allocation at their address. A free_requested entry directly followed by the
+// A free belongs to the latest allocation at its address. A free_requested entry directly followed by the
 // free_completed of the same address is an OpFree; otherwise it is an OpFreeDeferred, and the completion an OpComplete.
 // A recording without any free_completed entry (they can be switched off) has only OpFree, and so has one without any
-// free_requested.
+// free_requested entry.
 //
-// A free of an address that no entry allocated means that the block is older than the recording: it joins the prelude.
+// A free of an address that no entry allocated belongs to a block from before the recording, which becomes part of the
+// prelude.
 //
-// OpComplete stands where the recording has the completion, with one exception. An allocator looks for completions when
-// a request starts; but before it gives a request up it waits for all of them, which shows as completions directly
-// before segments are given back to the driver or an oom, inside one request. Those blocks were not there when the
-// request looked for one, so their OpComplete stands after it (whoever replays the program completes such a wait by
-// itself).
+// An OpComplete is placed where the recording has the completion, with one exception. An allocator checks for
+// completions at the start of a request. Before it fails a request, it waits for all of them; this appears as
+// completions directly before freed segments or an oom, inside one request. These blocks were not available when the
+// request searched for one, so their OpComplete is placed after the request. (A replay completes such a wait by
+// itself.)
 //
-// OpEmptyCache stands for a run of segment_free and segment_unmap entries that no request explains. An allocator
-// releases segments inside a request only when the driver has refused it memory, or to collect garbage, and then takes
-// a new segment or fails. So:
+// An OpEmptyCache represents a run of segment_free and segment_unmap entries that no request explains. Inside a request
+// an allocator frees segments only if the driver refused memory, or to collect garbage, and then it allocates a new
+// segment or fails. So:
+//
 //   - a run is an OpEmptyCache if the next entry, completions aside, is an alloc (which was served from the cache), a
 //     free_requested, a snapshot or the end of the recording;
-//   - a run is the request's if the next is an oom;
-//   - a run is the request's if the next takes a segment. With NoGarbageCollection there is an exception: if the bytes
-//     in segments before the run and those that the request took after it are together no more than the recording
-//     reaches elsewhere, the driver had no cause to refuse, and the run is an OpEmptyCache.
+//   - a run belongs to the request if the next entry is an oom;
+//   - a run belongs to the request if the next entry allocates a segment. With NoGarbageCollection there is an exception: if the
+//     bytes in segments before the run plus those that the request allocated after it do not exceed the maximum elsewhere in the
+//     recording, the driver had no reason to refuse, and the run is an OpEmptyCache.
 //
-// What was allocated before one of Trace.Gaps is freed there, since nobody saw whether it outlived the gap. What is allocated
-// after it, as far as entries or opts.Live tell, is allocated there. Both have NoEntry.
+// Blocks that were allocated before one of Trace.Gaps are freed at the gap, because they may not have survived it.
+// Blocks that are allocated after it, according to entries or opts.Live, are allocated at the gap. Both have NoEntry.
 //
-// Entries that contradict earlier ones are reported in Program.Anomalies. An error means that t is not well formed: an
-// index of an event is out of range.
+// Entries that contradict earlier ones are reported in Program.Anomalies. It is an error if an index in t is out of
+// range.
 func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
 	c := &converter{t: t, opts: opts, p: &Program{Pools: []mem.PoolID{{}}}}
 	if t.PoolsKnown && len(t.Pools) > 0 {
@@ -81,7 +82,7 @@ func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
 		}
 		switch e := &t.Events[i]; e.Action {
 		case mem.ActionAlloc:
-			c.settle(i)
+			c.resolveReleases(i)
 			c.alloc(i, e)
 			c.flush(len(c.held))
 		case mem.ActionOOM:
@@ -91,7 +92,7 @@ func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
 			c.flush(len(c.held))
 			c.run = releaseRun{}
 		case mem.ActionFreeRequested:
-			c.settle(i)
+			c.resolveReleases(i)
 			if c.freeRequested(i, e) {
 				i++
 			}
@@ -107,13 +108,13 @@ func ToProgram(t *Trace, opts ProgramOptions) (*Program, error) {
 			c.reserved += e.Size
 			c.run.taken += e.Size
 		case mem.ActionSnapshot:
-			c.settle(i)
+			c.resolveReleases(i)
 		case mem.ActionAnnotate, mem.ActionUserDefined:
 		default:
 			c.p.Anomalies.add(i, "unknown action %d", e.Action)
 		}
 	}
-	c.settle(len(t.Events))
+	c.resolveReleases(len(t.Events))
 	for range gaps {
 		c.gap()
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// settle ends what stands between two requests, at an entry that starts one or is one served: it decides who gave
+// resolveReleases ends what stands between two requests, at an entry that starts one or is one served: it decides who gave
 // segments back, and says what completed. Completions that belong after an alloc stay in held.
-func (c *converter) settle(i int) {
+func (c *converter) resolveReleases(i int) {
 	if c.run.count == 0 {
 		c.flush(len(c.held))
 		c.run = releaseRun{}
@@ -92,7 +92,7 @@ func (c *converter) freeCompleted(i int, e *Event) {
 	case addressUnseen:
 		c.before(i, e, s)
 		if c.requests == 0 {
-			c.settle(i)
+			c.resolveReleases(i)
 			c.emit(i, Op{Kind: OpFree, Block: s.block})
 			break
 		}
@@ -103,7 +103,7 @@ func (c *converter) freeCompleted(i int, e *Event) {
 		if c.requests > 0 {
 			c.p.Anomalies.add(i, "free of %#x completed, but was not requested", e.Ptr)
 		}
-		c.settle(i)
+		c.resolveReleases(i)
 		c.emit(i, Op{Kind: OpFree, Block: s.block})
 	case addressFree:
 		c.p.Anomalies.add(i, "free of %#x completed, where no block is live", e.Ptr)
@@ -154,7 +154,7 @@ func (c *converter) survivors() error {
 
 // gap ends what is known of blocks.
 func (c *converter) gap() {
-	c.settle(len(c.t.Events))
+	c.resolveReleases(len(c.t.Events))
 	var lost []Op
 	for _, s := range c.seen.slots {
 		switch s.state {

@@ -6,20 +6,20 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// HistoryOptions says what a recorder keeps from now on, in the words of PyTorch's _record_memory_history. Unlike
-// RecorderOptions its zero value is that of enabled=None.
+// HistoryOptions are the arguments of PyTorch's _record_memory_history. Unlike RecorderOptions, the zero value is that
+// of enabled=None.
 type HistoryOptions struct {
-	// Enabled records. False is enabled=None: recording stops, and all entries and annotations are forgotten, which Stop
+	// Enabled records. False is enabled=None: recording stops, and all entries and annotations are deleted, which Stop
 	// keeps.
 	Enabled bool
-	Clear   bool         // forget earlier entries and annotations: clear_history
+	Clear   bool         // delete earlier entries and annotations: clear_history
 	Max     int          // see RecorderOptions.Max: max_entries, which enabled="state" makes 1
 	Context Context      // context
 	Skip    []mem.Action // skip_actions
 }
 
-// RecordHistory changes what is recorded, as torch.cuda.memory._record_memory_history does. Where fewer entries or
-// annotations are kept than there are, the newest stay. Like Start and Stop it must not be called by trackers, nor by a
+// RecordHistory changes the recording options, as torch.cuda.memory._record_memory_history does. If the new maximum is
+// smaller, the newest entries and annotations are kept. Like Start and Stop it must not be called by trackers or by a
 // Clock.
 func (r *Recorder) RecordHistory(o HistoryOptions) {
 	if o.Enabled {
@@ -35,7 +35,7 @@ func (r *Recorder) RecordHistory(o HistoryOptions) {
 	}
 }
 
-// setMax changes how many entries are kept. The caller holds mu.
+// setMax changes the maximum number of entries. The caller holds mu.
 func (r *Recorder) setMax(n int) {
 	if n <= 0 {
 		n = math.MaxInt
@@ -52,7 +52,7 @@ func (r *Recorder) setMax(n int) {
 	r.notes = notes[max(0, len(notes)-n):]
 }
 
-// newRing returns room for the entries.
+// newRing returns memory for the entries.
 func (r *Recorder) newRing() []Event {
 	if r.max == math.MaxInt {
 		return nil

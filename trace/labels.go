@@ -6,10 +6,10 @@ import (
 	"github.com/ashlar-go/ashlar/internal/goroutine"
 )
 
-// NoCompileContext is the compile context of entries that none was pushed for: PyTorch writes it so.
+// NoCompileContext is the compile context of entries outside of compiled code, as PyTorch writes it.
 const NoCompileContext = "N/A"
 
-// A label is the texts that an entry has besides what the allocator tells of.
+// A label is the texts of an entry that do not come from the allocator.
 type label struct{ metadata, context string }
 
 // labels numbers the labels of a recorder's entries, and knows which one the next entry gets.
@@ -20,7 +20,7 @@ type labels struct {
 	own      map[uintptr]*ownLabel
 }
 
-// An ownLabel is what one goroutine says of its entries.
+// An ownLabel is the label that one goroutine set.
 type ownLabel struct {
 	metadata []string // of the calls of WithMetadata that it is in, the innermost last
 	contexts []string // that it pushed and did not pop
@@ -101,8 +101,8 @@ func (l *labels) split(t *Trace) {
 	}
 }
 
-// SetMetadata attaches a text to the entries from now on, until the next call: PyTorch's user_metadata. The empty text
-// attaches nothing. It holds for all goroutines but those in WithMetadata. Each distinct text is kept until Reset.
+// SetMetadata attaches a text to all later entries, until the next call: PyTorch's user_metadata. The empty text
+// attaches nothing. It applies to all goroutines except those in WithMetadata. Each distinct text is kept until Reset.
 func (r *Recorder) SetMetadata(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,10 +110,10 @@ func (r *Recorder) SetMetadata(text string) {
 	r.labels.renumber()
 }
 
-// WithMetadata calls f, and attaches a text to the entries that the calling goroutine causes meanwhile, in place of
-// that of SetMetadata and of outer calls: PyTorch's user_metadata belongs to a thread. Entries of other goroutines,
-// also of those that f starts, are not affected. While any goroutine is in WithMetadata or has a compile context, an
-// entry costs one more look into a map.
+// WithMetadata calls f and attaches a text to the entries that the calling goroutine causes in f, in place of that of
+// SetMetadata and of outer calls: PyTorch's user_metadata belongs to a thread. Entries of other goroutines, including
+// those that f starts, are not affected. While a goroutine is in WithMetadata or has a compile context, each entry
+// costs an additional map lookup.
 func (r *Recorder) WithMetadata(text string, f func()) {
 	r.label(func(o *ownLabel) { o.metadata = append(o.metadata, text) })
 	defer r.label(func(o *ownLabel) { o.metadata = o.metadata[:max(0, len(o.metadata)-1)] })
@@ -127,15 +127,15 @@ func (r *Recorder) Metadata() string {
 	return r.labels.values[r.labels.current()].metadata
 }
 
-// PushCompileContext makes text the compile context of the entries that the calling goroutine causes, until it calls
-// PopCompileContext: PyTorch notes there which compiled region asks for memory. Without one it is NoCompileContext.
-// Unlike in PyTorch both calls count while the recorder is stopped, too, so that they stay paired. A goroutine pops
-// what it pushed before it ends; otherwise a later goroutine may find it.
+// PushCompileContext sets the compile context of the entries that the calling goroutine causes, until it calls
+// PopCompileContext. PyTorch records there which compiled region requests memory. The default is NoCompileContext.
+// Unlike in PyTorch, both calls count while the recorder is stopped too, so that they stay paired. A goroutine must pop
+// its contexts before it ends; otherwise a later goroutine may inherit them.
 func (r *Recorder) PushCompileContext(text string) {
 	r.label(func(o *ownLabel) { o.contexts = append(o.contexts, text) })
 }
 
-// PopCompileContext ends the innermost PushCompileContext of the calling goroutine. It does nothing if there is none.
+// PopCompileContext ends the innermost PushCompileContext of the calling goroutine. It is a no-op if there is none.
 func (r *Recorder) PopCompileContext() {
 	r.label(func(o *ownLabel) { o.contexts = o.contexts[:max(0, len(o.contexts)-1)] })
 }

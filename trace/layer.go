@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A layer reports to a recorder what passes through it. An Alloc is reported after the layer below made the block, and a
-// Free before it takes it back, so that an address is never reported twice as allocated.
+// A layer reports the requests that pass through it to a recorder. It reports an Alloc after the layer below allocated
+// the block and a Free before the layer below frees it, so that an address is never reported as allocated twice.
 type layer struct {
 	inner    mem.Allocator
 	recorder *Recorder
@@ -72,33 +72,33 @@ func (l *layer) Free(b mem.Block, used ...driver.Stream) {
 	l.inner.Free(b, used...)
 }
 
-// report reports an event, unless the recorder has been detached meanwhile.
+// report reports an event, unless the recorder has been detached.
 func (l *layer) report(e mem.Event) {
 	r := l.recorder
 	r.mu.Lock()
 	if r.layer == l {
-		r.tell(&e, nil)
+		r.observeLocked(&e, nil)
 	}
 	r.mu.Unlock()
 }
 
-// freed reports a free of a block, with what is known of it, and returns that. It returns the zero loan if the recorder
-// has been detached meanwhile.
-func (l *layer) freed(b mem.Block) loan {
+// freed reports the free of a block, and returns the known data of the block, or the zero value if the recorder has
+// been detached.
+func (l *layer) freed(b mem.Block) knownBlock {
 	r := l.recorder
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.layer != l {
-		return loan{}
+		return knownBlock{}
 	}
-	was, known := r.loans.get(b.Ptr)
-	if !known { // it was allocated while nobody listened
-		was = loan{ptr: b.Ptr, size: b.Size}
+	was, known := r.blocks.get(b.Ptr)
+	if !known { // it was allocated while nothing was recorded
+		was = knownBlock{ptr: b.Ptr, size: b.Size}
 	}
 	e := mem.Event{Action: mem.ActionFreeRequested, Stream: was.stream, Ptr: b.Ptr, Size: was.size}
-	r.tell(&e, nil)
+	r.observeLocked(&e, nil)
 	e.Action = mem.ActionFreeCompleted
-	r.tell(&e, nil)
+	r.observeLocked(&e, nil)
 	return was
 }
 
@@ -117,7 +117,7 @@ type follower struct {
 	layer  *layer
 	holder mem.Holder
 	at     mem.Block
-	lifted loan // its ptr is 0 if the lift was not reported
+	lifted knownBlock // its ptr is 0 if the lift was not reported
 }
 
 // BeginMove implements mem.Holder.
@@ -136,11 +136,11 @@ func (f *follower) EndMove(b mem.Block, s driver.Stream) {
 		r := f.layer.recorder
 		r.mu.Lock()
 		if r.layer == f.layer {
-			r.tell(&mem.Event{Action: mem.ActionAlloc, Stream: f.lifted.stream, Ptr: b.Ptr, Size: f.lifted.size}, &f.lifted)
+			r.observeLocked(&mem.Event{Action: mem.ActionAlloc, Stream: f.lifted.stream, Ptr: b.Ptr, Size: f.lifted.size}, &f.lifted)
 		}
 		r.mu.Unlock()
 	}
-	f.lifted = loan{}
+	f.lifted = knownBlock{}
 	f.holder.EndMove(b, s)
 }
 

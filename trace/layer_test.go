@@ -18,13 +18,13 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// loans checks, as a tracker, that no address is allocated twice.
-type loans struct {
+// blocks checks, as a tracker, that no address is allocated twice.
+type blocks struct {
 	t    testing.TB
 	size map[driver.Pointer]int64
 }
 
-func (l *loans) observe(e mem.Event) {
+func (l *blocks) observe(e mem.Event) {
 	switch e.Action {
 	case mem.ActionAlloc:
 		if n, ok := l.size[e.Ptr]; ok {
@@ -60,7 +60,7 @@ func TestLayerConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := trace.NewRecorder(trace.RecorderOptions{Max: 1000, Context: trace.ContextAll})
-			seen := &loans{t: t, size: map[driver.Pointer]int64{}}
+			seen := &blocks{t: t, size: map[driver.Pointer]int64{}}
 			r.AttachTracker(seen.observe)
 			t.Cleanup(func() {
 				if len(seen.size) > 0 {
@@ -238,7 +238,7 @@ func TestTrackersHearOfAllWhileRecordingIsToggled(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {
 			r := newRig(t, x.open, trace.RecorderOptions{Max: 50})
-			seen := &loans{t: t, size: map[driver.Pointer]int64{}}
+			seen := &blocks{t: t, size: map[driver.Pointer]int64{}}
 			events := map[mem.Action]int{}
 			r.recorder.AttachTracker(func(e mem.Event) { seen.observe(e); events[e.Action]++ })
 			var wg sync.WaitGroup

@@ -6,17 +6,17 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Observe adds an event, after the trackers have been told of it. It is called under the allocator's locks, and calls
-// nothing but the trackers and the clock.
+// Observe adds an event, after reporting it to the trackers. It is called under the locks of the allocator, and calls
+// only the trackers and the clock.
 func (r *Recorder) Observe(e mem.Event) {
 	r.mu.Lock()
-	r.tell(&e, nil)
+	r.observeLocked(&e, nil)
 	r.mu.Unlock()
 }
 
-// tell is Observe with the lock held. Of a block that is where it was moved to, moved is what was known of it: its stack
+// observeLocked is Observe with the lock held. Of a block that is where it was moved to, moved is what was known of it: its stack
 // is that of its request.
-func (r *Recorder) tell(e *mem.Event, moved *loan) {
+func (r *Recorder) observeLocked(e *mem.Event, moved *knownBlock) {
 	for _, t := range r.trackers {
 		t.observe(*e)
 	}
@@ -36,7 +36,7 @@ func (r *Recorder) tell(e *mem.Event, moved *loan) {
 		return
 	}
 	if e.Action == mem.ActionSnapshot && r.freezing {
-		r.freeze()
+		r.capture()
 	}
 	if !r.skip[e.Action] {
 		r.enter(e, r.entryStack(e.Action, own, first), r.labels.current())
@@ -48,12 +48,12 @@ func (r *Recorder) tell(e *mem.Event, moved *loan) {
 func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
 	switch e.Action {
 	case mem.ActionAlloc:
-		r.loans.put(loan{ptr: e.Ptr, size: e.Size, stream: e.Stream, stack: own})
+		r.blocks.put(knownBlock{ptr: e.Ptr, size: e.Size, stream: e.Stream, stack: own})
 	case mem.ActionFreeRequested:
-		l, _ := r.loans.get(e.Ptr)
+		l, _ := r.blocks.get(e.Ptr)
 		return l.stack
 	case mem.ActionFreeCompleted:
-		l, _ := r.loans.take(e.Ptr)
+		l, _ := r.blocks.take(e.Ptr)
 		return l.stack
 	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
 		r.segments.add(e.Ptr, e.Size, own)

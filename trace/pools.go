@@ -8,17 +8,17 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A PoolRange is a segment of the snapshot that ends a recording, and the pool it belongs to.
+// A PoolRange is a segment of the final snapshot of a recording, with its pool.
 type PoolRange struct {
 	Ptr  driver.Pointer
 	Size int64
 	Pool mem.PoolID
 }
 
-// PoolsByAddress returns a function for ProgramOptions.PoolOf: recordings may not name the pools of blocks, but the
-// segments of the final snapshot name theirs, so a block belongs to the pool of the segment around its address, if that
-// segment was there already when the entry was written. What lay in segments that are gone at the end is taken for the
-// default pool's.
+// PoolsByAddress returns a function for ProgramOptions.PoolOf. A recording may lack the pools of blocks, but the
+// segments of the final snapshot have theirs. So a block belongs to the pool of the segment around its address, if that
+// segment existed when the entry was written. Blocks in segments that are gone at the end are assigned to the default
+// pool.
 func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID {
 	type interval struct {
 		start, end driver.Pointer

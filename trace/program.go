@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// A ProgramError says which op of a program asks for the impossible.
+// A ProgramError reports an invalid op of a program.
 type ProgramError struct {
 	Op   int // index into Program.Ops
 	What string
@@ -14,9 +14,9 @@ type ProgramError struct {
 
 func (e *ProgramError) Error() string { return fmt.Sprintf("trace: op %d: %s", e.Op, e.What) }
 
-// Check verifies that p can be run: block, stream and pool numbers are in range, and every block is allocated once, then
-// freed at most once, then completed at most once and only if its free was deferred. ToProgram and Script.Program give
-// no other programs. The error is a *ProgramError.
+// Check verifies that p can be run: block, stream and pool numbers are in range, and every block is allocated once,
+// then freed at most once, then completed at most once and only if its free was deferred. Programs of ToProgram and
+// Script.Program are always valid. The error is a *ProgramError.
 func (p *Program) Check() error {
 	const (
 		unborn = iota
@@ -70,8 +70,8 @@ func (p *Program) Check() error {
 	return nil
 }
 
-// ProgramStats says what a program asks for, whoever serves it. Bytes are those asked for. Attempts (OpTry) count in
-// Attempts only.
+// ProgramStats are the requests of a program in figures, whichever allocator serves them. Bytes are requested bytes.
+// Attempts (OpTry) count only in Attempts.
 type ProgramStats struct {
 	Allocs        int
 	Frees         int // deferred ones too
@@ -91,7 +91,7 @@ type ProgramStats struct {
 	Sizes   SizeHistogram
 }
 
-// StreamStats is the part of a program that one stream's blocks are.
+// StreamStats are the figures of the blocks of one stream.
 type StreamStats struct {
 	Allocs         int
 	AllocatedBytes int64
@@ -119,7 +119,7 @@ func (h *SizeHistogram) Bounds(class int) (least, most int64) {
 	return 1 << (class - 1), 1<<class - 1
 }
 
-// Stats counts what p asks for. P must be such that Check finds nothing wrong.
+// Stats returns the figures of p, which must be valid (see Check).
 func (p *Program) Stats() ProgramStats {
 	s := ProgramStats{Streams: make([]StreamStats, p.Streams)}
 	type block struct {
@@ -178,17 +178,17 @@ func (p *Program) Stats() ProgramStats {
 	return s
 }
 
-// LowerBound is the number of bytes that serving all of p takes at least: the most that is active at a time. An attempt
-// (OpTry) counts with what is active then, since an allocator that serves every request has room for both. Sums that no
-// int64 holds are math.MaxInt64. P must be such that Check finds nothing wrong.
+// LowerBound returns the minimum number of bytes that serve all of p: the peak of the active bytes. An attempt (OpTry)
+// counts together with the bytes active at that moment, because an allocator that serves every request has room for
+// both. Sums above the largest int64 are math.MaxInt64. P must be valid (see Check).
 func (p *Program) LowerBound() (bytes int64) {
 	p.requests(func(_ int, active int64) { bytes = max(bytes, active) })
 	return bytes
 }
 
-// Within returns p without the attempts (OpTry) that need more than limit bytes together with what is active then: no
-// allocator of so much memory has room for them. It returns p itself if there are none. What is left shares nothing with p
-// that either changes. P must be such that Check finds nothing wrong.
+// Within returns p without the attempts (OpTry) that, together with the bytes active at that moment, need more than
+// limit bytes: no allocator with that much memory has room for them. It returns p itself if there are none. The
+// programs share no data that either changes. P must be valid (see Check).
 func (p *Program) Within(limit int64) *Program {
 	var hopeless []int
 	p.requests(func(op int, active int64) {

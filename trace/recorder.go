@@ -8,32 +8,25 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Recorder collects the events of one allocator: its Observe method is a mem.Observer, and Attach gives it to any
-// allocator. Like PyTorch's ring it keeps everything up to a number of entries, and then overwrites the oldest. It can
-// keep the call stacks of events and of allocated blocks, as PyTorch's record_memory_history does. It records until Stop,
-// and again from Start on.
+// The ring holds events with numbers for their stream, pool, metadata and call stack. Stacks are program counters in a table
+// that has each distinct stack once (callers.go); Trace resolves functions, files and lines. Allocated blocks are in a hash table
+// by address, with their stacks (blocktable.go); segments are in a sorted list. Both describe the present: Stop empties them, so
+// they lack blocks that were allocated while nothing was recorded. Missed events are noted in Trace.Gaps.
 //
-// # Structure
-//
-// Events enter the ring with numbers: of their stream, pool and metadata, and of their call stack in a table of program
-// counters, which has each distinct stack once (callers.go). Functions, files and lines are looked up by Trace. Blocks
-// allocated are found by their address in an open table, with their stack (loans.go); so are segments. Both tables are as
-// of now: a block that was allocated while nothing was recorded is not in it, since Stop empties it. Where events were
-// missed is noted, so that whoever reads the trace trusts nothing of before (Trace.Gaps).
-//
-// # Cost
-//
-// An event costs a short lock, and a call of runtime.Callers if its stack is kept. It allocates nothing but for the first
-// of each stack, stream, pool and metadata, where more blocks are allocated than ever before, and, without Max, now and
-// then for the ring. A stopped recorder costs the allocator nothing, unless it has trackers: it does not observe it.
-//
-// # Locks
-//
-// Recorder.viewing, then Recorder.attaching, then the allocator's locks, then Recorder.mu: a leaf, held while trackers and
+// Locks: Recorder.viewing, then Recorder.attaching, then the allocator's locks, then Recorder.mu: a leaf, held while trackers and
 // the clock run.
+
+// A Recorder records the events of one allocator. Attach connects it to any allocator; its Observe method is a
+// mem.Observer. Like PyTorch's ring it keeps a maximum number of entries, and then overwrites the oldest. It can keep
+// the call stacks of events and of allocated blocks, as PyTorch's record_memory_history does. It records from its
+// creation until Stop, and again after Start.
 //
-// It tells 65,536 pools apart; the events of any further ones name the default pool. Safe for concurrent use; events are
-// in the order of the calls of Observe.
+// An event costs a short lock, and a call of runtime.Callers if its stack is kept. It allocates memory only for the
+// first event of each stack, stream, pool and metadata, when the number of allocated blocks reaches a new maximum and,
+// without Max, now and then for the ring. A stopped recorder without trackers costs the allocator nothing.
+//
+// A Recorder distinguishes 65,536 pools; events of further pools have the default pool. Events are in the order of the
+// calls of Observe. Safe for concurrent use.
 type Recorder struct {
 	options RecorderOptions
 
@@ -50,7 +43,7 @@ type Recorder struct {
 	context   Context
 	captures  [mem.NumActions]bool // whose call stacks are taken
 	skip      [mem.NumActions]bool
-	layer     *layer // that events come from, which needs to know the loans; nil if they come from an allocator itself
+	layer     *layer // that events come from, which needs to know the blocks; nil if they come from an allocator itself
 
 	max      int
 	events   []Event
@@ -65,43 +58,45 @@ type Recorder struct {
 	nextNote int
 	callers  callerTable
 	pcs      []uintptr
-	loans    loanTable
+	blocks   blockTable
 	segments segmentList
 	freezing bool // the next ActionSnapshot is what a view waits for
-	frozen   *moment
+	captured *moment
 }
 
-// RecorderOptions says what a Recorder keeps. The zero value keeps everything but times and stacks.
+// RecorderOptions configure a Recorder. The zero value keeps all entries, without times and stacks.
 type RecorderOptions struct {
-	Device int // ordinal, for Trace.Device and those who are told of out-of-memory errors
+	Device int // ordinal, for Trace.Device and observers of out-of-memory errors
 
-	// Annotations makes what is annotated an entry, too: mem.ActionAnnotate, with the stage and the name as its metadata,
-	// such as "START step 1". PyTorch's viewer lists such entries and does nothing with them.
+	// Annotations also records annotations as entries: mem.ActionAnnotate, with the stage and the name as metadata,
+	// such as "START step 1". PyTorch's viewer lists such entries and otherwise ignores them.
 	Annotations bool
 
-	// Max is how many entries are kept, and how many annotations. The memory for entries, 40 bytes each, is taken by
-	// NewRecorder. 0 or less means all, in memory that grows.
+	// Max is the maximum number of entries, and of annotations. NewRecorder allocates the memory for the entries, 40
+	// bytes each. 0 or less means no maximum, in memory that grows.
 	Max int
 
-	Context Context      // whose call stacks are kept
+	Context Context      // of which events the call stacks are kept
 	Depth   int          // frames of a stack that are kept, from the innermost; 0 or less means 32
-	Skip    []mem.Action // left out of the trace; trackers are told all the same
+	Skip    []mem.Action // left out of the trace; trackers still receive them
 	Clock   func() int64 // microseconds since 1970; nil means 0 always. It is called under the allocator's locks
 }
 
-// A Context says whose call stacks a Recorder keeps, as the context of PyTorch's _record_memory_history does.
+// A Context selects the events whose call stacks a Recorder keeps, as the context of PyTorch's _record_memory_history
+// does.
 type Context uint8
 
 const (
-	// ContextNever keeps none.
+	// ContextNever keeps no stacks.
 	ContextNever Context = iota
-	// ContextState keeps those of allocated blocks and of segments, for snapshots. Entries have none. PyTorch, whose
-	// enabled="state" means this, also keeps only one entry then: see RecorderOptions.Max.
+	// ContextState keeps the stacks of allocated blocks and of segments, for snapshots. Entries have no stacks.
+	// PyTorch, where enabled="state" means this, also keeps only one entry then; see RecorderOptions.Max.
 	ContextState
-	// ContextAlloc gives entries the stack of the allocation: those of requests, and of what requests did with segments,
-	// their own, and those of frees the stack of the request that the block is from. The entry of a segment that went
-	// for other reasons than a request, such as EmptyCache, has the stack under which the segment was got. Unlike
-	// PyTorch's, a free that completes during a request for another block has no stack of that request.
+	// ContextAlloc gives each entry the stack of an allocation: a request, and the segment events that it causes, have
+	// the stack of the request; a free has the stack of the request that allocated the block. The entry of a segment
+	// that is freed outside of a request, such as by EmptyCache, has the stack under which the segment was allocated.
+	// Unlike in PyTorch, a free that completes during a request for another block does not have the stack of that
+	// request.
 	ContextAlloc
 	// ContextAll gives each entry the stack of the call that made it.
 	ContextAll
@@ -119,7 +114,7 @@ func (c Context) String() string {
 
 const defaultDepth = 32
 
-// NewRecorder returns a recorder without events, which records what it is told.
+// NewRecorder returns an empty recorder that records.
 func NewRecorder(opts RecorderOptions) *Recorder {
 	r := &Recorder{options: opts, recording: true}
 	r.setMax(opts.Max)
@@ -132,13 +127,13 @@ func NewRecorder(opts RecorderOptions) *Recorder {
 	return r
 }
 
-// Start begins to record again, after Stop. Earlier entries stay.
+// Start resumes recording after Stop. Earlier entries stay.
 func (r *Recorder) Start() { r.record(true) }
 
-// Stop ends recording: entries stay, and nothing is added until Start, which Trace.Gaps then shows. (PyTorch's
-// enabled=None forgets them, as RecordHistory does.) The allocator is then as fast as without a recorder, unless there
-// are trackers. The stacks of allocated blocks are forgotten, for nobody sees which of them are
-// freed: a snapshot that is to have them is taken before. Start and Stop must not be called by trackers, nor by a Clock.
+// Stop ends recording: entries stay, and none are added until Start. Trace.Gaps shows the interruption. (PyTorch's
+// enabled=None deletes the entries, as RecordHistory does.) The allocator is then as fast as without a recorder, unless
+// there are trackers. The stacks of allocated blocks are deleted, because frees are no longer observed: take a snapshot
+// before Stop if it needs them. Start and Stop must not be called by trackers or by a Clock.
 func (r *Recorder) Stop() { r.record(false) }
 
 func (r *Recorder) record(on bool) {
@@ -151,9 +146,9 @@ func (r *Recorder) record(on bool) {
 		r.recording = on
 		r.miss()
 		if r.layer == nil {
-			r.loans.clear()
+			r.blocks.clear()
 		} else { // which follows them as long as there are trackers
-			r.loans.forgetStacks()
+			r.blocks.forgetStacks()
 		}
 		r.segments = r.segments[:0]
 	}
@@ -162,7 +157,7 @@ func (r *Recorder) record(on bool) {
 	r.observe(listens)
 }
 
-// listens reports whether events are wanted. The caller holds mu.
+// listens reports whether events are needed. The caller holds mu.
 func (r *Recorder) listens() bool { return r.recording || len(r.trackers) > 0 }
 
 // Recording reports whether events are recorded now.
@@ -172,13 +167,13 @@ func (r *Recorder) Recording() bool {
 	return r.recording
 }
 
-// forget empties the tables of what is there now. The caller holds mu.
+// forget empties the tables of blocks and segments. The caller holds mu.
 func (r *Recorder) forget() {
-	r.loans.clear()
+	r.blocks.clear()
 	r.segments = r.segments[:0]
 }
 
-// miss notes that events are missed now. The caller holds mu.
+// miss notes a gap. The caller holds mu.
 func (r *Recorder) miss() {
 	if n := len(r.gaps); r.total > r.base && (n == 0 || r.gaps[n-1] < r.total) {
 		r.gaps = append(r.gaps, r.total)
@@ -191,7 +186,7 @@ func (r *Recorder) miss() {
 // oldest is how many entries had been recorded before the oldest that is left. The caller holds mu.
 func (r *Recorder) oldest() int64 { return r.total - int64(len(r.events)) }
 
-// SetContext changes whose call stacks are kept from now on. ContextNever also forgets those of allocated blocks.
+// SetContext changes the Context. ContextNever also deletes the stacks of allocated blocks.
 func (r *Recorder) SetContext(c Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,26 +224,26 @@ func (r *Recorder) setContext(c Context) {
 	case c > ContextNever && r.pcs == nil:
 		r.pcs = make([]uintptr, r.options.Depth+ownDepth)
 	case c == ContextNever && r.layer != nil:
-		r.loans.forgetStacks()
-	case c == ContextNever: // and from now on nobody follows them
+		r.blocks.forgetStacks()
+	case c == ContextNever: // the tables are not maintained any more
 		r.forget()
 	}
 }
 
-// Lost returns how many entries were overwritten.
+// Lost returns the number of entries that were overwritten.
 func (r *Recorder) Lost() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.total - r.base - int64(len(r.events))
 }
 
-// Reset forgets all entries and annotations. Metadata and compile contexts stay, and so do the stacks of allocated blocks;
-// the table of stacks keeps those that it has.
+// Reset deletes all entries and annotations. Metadata, compile contexts and the stacks of allocated blocks are kept,
+// and so is the table of stacks.
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next, r.base, r.gaps = 0, r.total, nil
-	if at := r.frozen; at != nil {
+	if at := r.captured; at != nil {
 		at.kept, at.lost = 0, nil
 	}
 	if r.events = r.events[:0]; r.max == math.MaxInt {

@@ -68,7 +68,7 @@ func BenchmarkPair(b *testing.B) {
 			})
 		}
 	}
-	b.Run("caching/observed", func(b *testing.B) { // by nobody much: what the allocator itself takes for it
+	b.Run("caching/observed", func(b *testing.B) { // by an empty observer: the cost in the allocator itself
 		dev := sim.New(sim.Options{Total: 1 << 50, Unchecked: true})
 		a, err := caching.New(dev, caching.Default())
 		if err != nil {

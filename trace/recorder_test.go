@@ -62,7 +62,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Stacks begin with whoever called the allocator, through all its layers, and are as deep as was asked for.
+// Stacks begin with the caller of the allocator, above all its layers, and have the requested depth.
 func TestStacksBeginWithTheCaller(t *testing.T) {
 	for _, depth := range []int{1, 3, 0} {
 		r := newRig(t, allocators[2].open, trace.RecorderOptions{Context: trace.ContextAll, Depth: depth})

@@ -21,19 +21,19 @@ import (
 //
 // The commands, with options in brackets, in any order after the operands:
 //
-//	device NAME [OPTION]...              which device runs it: NAME and the options are driver.Open's spec
-//	allocator NAME [SETTINGS]            which allocator, with settings in its own syntax
-//	alloc BLOCK SIZE [on=S] [pool=A,B]   allocate; on=s0 and the default pool if not said
-//	try SIZE [on=S] [pool=A,B]           allocate, as when it failed: what succeeds is freed at once
+//	device NAME [OPTION]...              the device: NAME and the options are driver.Open's spec
+//	allocator NAME [SETTINGS]            the allocator, with settings in its own syntax
+//	alloc BLOCK SIZE [on=S] [pool=A,B]   allocate; the defaults are on=s0 and the default pool
+//	try SIZE [on=S] [pool=A,B]           allocate, and free the block at once if that succeeds
 //	free BLOCK [used=S,S...]             free; the streams in used may still touch the block
-//	free BLOCK pending                   free, while a stream that the script does not name uses it, until:
-//	complete BLOCK                       that stream is done with it
-//	work S                               queue work on S that does not finish until a sync
-//	sync S                               let all work queued on S finish, and what it waits for
-//	wait S S                             later work on the first stream starts after what is queued on the second
-//	empty_cache                          give cached memory back to the device
+//	free BLOCK pending                   free, while an unnamed stream uses it, until:
+//	complete BLOCK                       that stream no longer uses it
+//	work S                               queue work on S that completes at a sync
+//	sync S                               complete all work queued on S, and all work that it waits for
+//	wait S S                             later work on the first stream starts after the queued work of the second
+//	empty_cache                          free cached memory
 //	limit SIZE                           limit the allocator from now on
-//	stats [KEY...]                       print statistics, by the keys of mem.Stats.Map; all that are not 0 if none
+//	stats [KEY...]                       print statistics by the keys of mem.Stats.Map (default: all that are not 0)
 //	segments                             print the segments
 //	snapshot                             print the segments and their blocks
 //
@@ -98,12 +98,12 @@ func (v Verb) String() string {
 	return fmt.Sprintf("Verb(%d)", uint8(v))
 }
 
-// MaxScriptStream is the highest stream that a script may name: sN means that N+1 streams exist.
+// MaxScriptStream is the highest stream number in a script: sN means that N+1 streams exist.
 const MaxScriptStream = 4095
 
 const scriptSeparator = "----"
 
-// A ScriptError says where a script is wrong.
+// A ScriptError reports an error in a script, with its position.
 type ScriptError struct {
 	Line, Column int // from 1; columns count bytes
 	What         string

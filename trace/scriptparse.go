@@ -16,9 +16,9 @@ import (
 // maxScriptLine is how many bytes a line of a script may have, with its newline.
 const maxScriptLine = 64 << 10
 
-// ReadScript reads the text form of a Script, line by line, and stops at the first line that is wrong: the error is a
-// *ScriptError then, or wraps r's. A line has at most 64 KiB. Each line is checked for itself: that a freed block exists,
-// for one, is found by who runs the script.
+// ReadScript parses the text form of a Script, line by line, up to the first invalid line. The error is a *ScriptError,
+// or wraps an error of r. A line has at most 64 KiB. Each line is checked on its own: whether a freed block exists, for
+// example, is checked when the script is run.
 func ReadScript(r io.Reader) (*Script, error) {
 	lines := bufio.NewReaderSize(r, maxScriptLine)
 	s := &Script{}
@@ -50,7 +50,7 @@ func ReadScript(r io.Reader) (*Script, error) {
 	}
 }
 
-// ParseScript is ReadScript of a text that is in memory.
+// ParseScript is ReadScript for a string.
 func ParseScript(text string) (*Script, error) { return ReadScript(strings.NewReader(text)) }
 
 const scriptBlanks = " \t\r"

@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Script returns p as a script without expected output: block n is named bn. P must be such that Check finds nothing
-// wrong, and have at most MaxScriptStream+1 streams; a stream above that is an error.
+// Script returns p as a script without expected output: block n is named bn. P must be valid (see Check) and have at
+// most MaxScriptStream+1 streams; otherwise Script returns an error.
 func (p *Program) Script() (*Script, error) {
 	s := &Script{Commands: make([]Command, len(p.Ops))}
 	for i := range p.Ops {
@@ -41,10 +41,10 @@ func (p *Program) Script() (*Script, error) {
 	return s, nil
 }
 
-// Program returns the work that s asks for, with blocks numbered in the order of their allocation. The device, the
-// allocator and what is printed are not part of it. A block freed with used streams is complete at once, since no work
-// is queued on them: a script with work, sync, wait or limit is not a program, and is refused. So is one that frees what
-// is not allocated. The error is a *ScriptError.
+// Program returns the requests of s, with blocks numbered in the order of their allocation. Device, allocator and
+// output commands are ignored. A block freed with used streams is complete at once, since no work is queued on them. A
+// script with work, sync, wait or limit commands, or one that frees a block that is not allocated, is refused with a
+// *ScriptError.
 func (s *Script) Program() (*Program, error) {
 	p := &Program{Pools: []mem.PoolID{{}}}
 	names := map[string]uint32{} // allocated blocks or pending

@@ -1,15 +1,15 @@
 package trace
 
-// A StackSet gathers stacks into a table, each once, and each of their frames once. The zero value is empty. It is for one
-// goroutine at a time.
+// A StackSet collects stacks in a table, each stack and each frame once. The zero value is empty. Not safe for
+// concurrent use.
 type StackSet struct {
 	table  *Stacks
 	frames map[Frame]uint32
 	known  map[string]StackID // by the numbers of the frames
 }
 
-// NewStackSet returns a set that adds to table, and knows its frames, though not its stacks: one of them that is added is
-// there twice then. Nil is no table yet.
+// NewStackSet returns a set that adds to table. It finds the existing frames of the table, but not its stacks: adding
+// an existing stack duplicates it. A nil table is created on demand.
 func NewStackSet(table *Stacks) *StackSet {
 	x := &StackSet{table: table}
 	if table != nil {

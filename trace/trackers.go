@@ -9,10 +9,11 @@ import (
 // A tracker is told of events. It is known by its address.
 type tracker struct{ observe mem.Observer }
 
-// AttachTracker lets a function hear of each event of the attached allocator, in order, before the event enters the ring
-// and whether or not it does: also while the recorder is stopped, and of actions that are skipped. It is PyTorch's
-// attachAllocatorTraceTracker. Trackers are called in the order in which they were attached, under the allocator's locks
-// and the recorder's: they are quick, and call neither. Detach ends it; it returns when the tracker is called no more.
+// AttachTracker registers a function that receives every event of the attached allocator, in order, before the event
+// enters the ring, also while the recorder is stopped and for skipped actions. It is PyTorch's
+// attachAllocatorTraceTracker. Trackers are called in the order of their registration, under the locks of the allocator
+// and of the recorder: they must be quick and call neither. Calling detach removes the tracker; after it returns the
+// tracker is not called again.
 func (r *Recorder) AttachTracker(observe mem.Observer) (detach func()) {
 	t := &tracker{observe}
 	r.attaching.Lock()
@@ -34,17 +35,17 @@ func (r *Recorder) detachTracker(t *tracker) {
 	r.observe(listens)
 }
 
-// An OutOfMemoryObserver hears of a request that found no room: of how many bytes on which device, and the error, which
-// matches mem.ErrNoMemory. In most cases that is a *mem.OutOfMemory, whose Allocated and Free are the last two arguments
+// An OutOfMemoryObserver receives failed requests: the device, the size in bytes, and the error, which matches
+// mem.ErrNoMemory. In most cases the error is a *mem.OutOfMemory, whose Allocated and Free are the last two arguments
 // of PyTorch's observers.
 type OutOfMemoryObserver func(device int, size int64, err error)
 
 // An oomObserver is known by its address.
 type oomObserver struct{ observe OutOfMemoryObserver }
 
-// AttachOutOfMemoryObserver lets a function hear of requests of the attached allocator that found no room, recorded or
-// not, before the caller gets the error: on its goroutine and without locks, so it may take a snapshot. It is PyTorch's
-// attachOutOfMemoryObserver. Detach ends it.
+// AttachOutOfMemoryObserver registers a function that is called when a request of the attached allocator fails,
+// recorded or not, before the caller gets the error: on the caller's goroutine and without locks, so it may take a
+// snapshot. It is PyTorch's attachOutOfMemoryObserver. Calling detach removes it.
 func (r *Recorder) AttachOutOfMemoryObserver(observe OutOfMemoryObserver) (detach func()) {
 	o := &oomObserver{observe}
 	r.mu.Lock()

@@ -6,85 +6,85 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A View is what a recorder knew at one instant.
+// A View is the state of a recorder at one instant.
 type View struct {
 	Trace       *Trace // up to that instant
 	Annotations []Annotation
 	Stacks      *Stacks // of Trace, Block and Segment; nil without any
 
-	loans    loanTable
+	blocks   blockTable
 	segments segmentList
 }
 
-// Block returns with which stack the block at p was requested that was allocated, or freed and still in use; or 0.
+// Block returns the stack of the request for the block at p, which is allocated or freed and still in use, or 0.
 func (v *View) Block(p driver.Pointer) StackID {
-	l, _ := v.loans.get(p)
+	l, _ := v.blocks.get(p)
 	return l.stack
 }
 
-// Segment returns with which stack the segment, or the first of a run of mapped pages, was got that began at p; or 0.
+// Segment returns the stack under which the segment, or the first of a run of mapped pages, at p was allocated, or 0.
 func (v *View) Segment(p driver.Pointer) StackID { return v.segments.get(p) }
 
-// A moment is the tables of a recorder as they were, and where its entries are.
+// A moment is a copy of the tables of a recorder, with the position of its entries.
 type moment struct {
 	total    int64   // entries that had been recorded
 	kept     int     // of them, in the ring
 	lost     []Event // of those, overwritten since then, oldest first
 	gaps     []int64
 	notes    []Annotation
-	loans    loanTable
+	blocks   blockTable
 	segments segmentList
 }
 
-// freeze notes what is there now. The caller holds mu.
-func (r *Recorder) freeze() {
-	r.frozen = &moment{
+// capture copies the present state. The caller holds mu.
+func (r *Recorder) capture() {
+	r.captured = &moment{
 		total: r.total, kept: len(r.events), gaps: slices.Clone(r.gaps), notes: r.annotations(), segments: slices.Clone(r.segments),
-		loans: loanTable{slots: slices.Clone(r.loans.slots), n: r.loans.n},
+		blocks: blockTable{slots: slices.Clone(r.blocks.slots), n: r.blocks.n},
 	}
 }
 
-// save keeps an entry that is about to be overwritten, if it is of a moment that a view still has to read. The caller
-// holds mu.
+// save keeps an entry that is about to be overwritten, if a View still needs it. The caller holds mu.
 func (r *Recorder) save(e Event) {
-	if at := r.frozen; at != nil && len(at.lost) < at.kept {
+	if at := r.captured; at != nil && len(at.lost) < at.kept {
 		at.lost = append(at.lost, e)
 	}
 }
 
-// View calls describe, in which the allocator describes its segments, and returns what the recorder knew just before
+// View calls describe, in which the allocator describes its segments, and returns the state of the recorder just before
 // the allocator reported that (mem.ActionSnapshot). The entry of that report is not in the trace, as PyTorch takes the
-// trace before the snapshot; a later View has it. What others record until View returns changes nothing: entries
-// that they overwrite are there. Of several reports the last one counts: only one snapshot is taken at a time. If
-// no report comes, View returns what is known when describe returns; then no one may allocate or free until it does.
+// trace before the snapshot; a later View has it. Events that are recorded until View returns do not change the result:
+// entries that they overwrite are included. If there are several reports, the last one counts: take one snapshot at a
+// time. If there is no report, View returns the state when describe returns; then no goroutine may allocate or free
+// until it does.
 func (r *Recorder) View(describe func()) *View {
 	r.viewing.Lock()
 	defer r.viewing.Unlock()
 	r.mu.Lock()
-	r.freezing, r.frozen = true, nil
+	r.freezing, r.captured = true, nil
 	r.mu.Unlock()
 	defer func() { // also if describe panics
 		r.mu.Lock()
-		r.freezing, r.frozen = false, nil
+		r.freezing, r.captured = false, nil
 		r.mu.Unlock()
 	}()
 	describe()
 	r.mu.Lock()
-	if r.frozen == nil {
-		r.freeze()
+	if r.captured == nil {
+		r.capture()
 	}
-	at := r.frozen
+	at := r.captured
 	t := r.copyTrace(append(at.lost, r.ring()...)[:at.kept])
 	t.Gaps = gapsOf(at.gaps, at.total-int64(at.kept))
 	callers := r.callers // what is in it does not change
-	r.freezing, r.frozen = false, nil
+	r.freezing, r.captured = false, nil
 	r.mu.Unlock()
 	v := &View{Trace: t, Annotations: at.notes}
-	v.loans, v.segments = at.loans, at.segments
+	v.blocks, v.segments = at.blocks, at.segments
 	x := newResolver(callers, r.options.Depth)
 	x.events(t)
-	for i := range v.loans.slots {
-		v.loans.slots[i].stack = x.of(v.loans.slots[i].stack)
+	for i := range v.blocks.slots {
+		v.blocks.slots[i].stack = x.of(v.blocks.slots[i].stack)
 	}
 	for i := range v.segments {
 		v.segments[i].stack = x.of(v.segments[i].stack)
@@ -99,7 +99,7 @@ func (r *Recorder) View(describe func()) *View {
 // ContextState). It is quickest for the address at which the block begins.
 func (r *Recorder) AllocationStack(p driver.Pointer) []Frame {
 	r.mu.Lock()
-	l, ok := r.loans.holding(p)
+	l, ok := r.blocks.holding(p)
 	x := newResolver(r.callers, r.options.Depth)
 	r.mu.Unlock()
 	if !ok || l.stack == 0 {

@@ -55,10 +55,10 @@ type source struct {
 }
 
 func (s *source) Observe(o mem.Observer) {
-	s.calls = append(s.calls, map[bool]string{true: "nobody", false: "somebody"}[o == nil])
+	s.calls = append(s.calls, map[bool]string{true: "none", false: "observer"}[o == nil])
 }
 
-// An allocator is listened to while somebody wants events, and is told so when that changes.
+// An allocator is observed while events are needed, and only then.
 func TestListensWhileSomebodyWantsEvents(t *testing.T) {
 	s := &source{Allocator: &refusing{}}
 	r := trace.NewRecorder(trace.RecorderOptions{})
@@ -74,25 +74,25 @@ func TestListensWhileSomebodyWantsEvents(t *testing.T) {
 	expect("attached")
 	r.Start()
 	r.Start()
-	expect("started", "somebody")
+	expect("started", "observer")
 	detach := r.AttachTracker(func(mem.Event) {})
 	r.Stop()
 	r.Stop()
 	expect("stopped with a tracker")
 	detach()
-	expect("no tracker", "nobody")
+	expect("no tracker", "none")
 	detach = r.AttachTracker(func(mem.Event) {})
-	expect("a tracker", "somebody")
+	expect("a tracker", "observer")
 	r.Start()
 	detach()
 	expect("recording")
 	r.Detach()
-	expect("detached", "nobody")
+	expect("detached", "none")
 	r.Stop()
 	r.Start()
 	expect("on and off")
 	r.Attach(s)
-	expect("attached while it records", "somebody")
+	expect("attached while it records", "observer")
 }
 
 // A refusing allocator has no room.

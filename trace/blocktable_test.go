@@ -8,14 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// The table of loans says what a map would, whatever comes and goes: addresses that are close, far apart, or the same in
+// The table of blocks says what a map would, whatever comes and goes: addresses that are close, far apart, or the same in
 // their lower bits.
 func TestLoanTable(t *testing.T) {
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, step := range []driver.Pointer{1, 512, 2 << 20, 1 << 40} {
-		var table loanTable
-		want := map[driver.Pointer]loan{}
+		var table blockTable
+		want := map[driver.Pointer]knownBlock{}
 		for i := range 20_000 {
 			p := (1 + driver.Pointer(r.IntN(900))) * step
 			if i > 10_000 {
@@ -23,7 +23,7 @@ func TestLoanTable(t *testing.T) {
 			}
 			switch r.IntN(3) {
 			case 0:
-				l := loan{ptr: p, size: int64(i), stack: StackID(i)}
+				l := knownBlock{ptr: p, size: int64(i), stack: StackID(i)}
 				table.put(l)
 				want[p] = l
 			case 1:
@@ -39,15 +39,15 @@ func TestLoanTable(t *testing.T) {
 				}
 			}
 			if table.n != len(want) {
-				t.Fatalf("seed %d, step %d, op %d: %d loans, want %d", seed, step, i, table.n, len(want))
+				t.Fatalf("seed %d, step %d, op %d: %d blocks, want %d", seed, step, i, table.n, len(want))
 			}
 		}
 		if len(table.slots) > 2048 {
-			t.Errorf("step %d: %d slots for at most 900 loans", step, len(table.slots))
+			t.Errorf("step %d: %d slots for at most 900 blocks", step, len(table.slots))
 		}
-		table.put(loan{size: 3}) // address 0 is nobody's
+		table.put(knownBlock{size: 3}) // address 0 is ignored
 		if _, ok := table.get(0); ok || table.n != len(want) {
-			t.Error("there is a loan at address 0")
+			t.Error("there is a knownBlock at address 0")
 		}
 	}
 }

@@ -8,44 +8,44 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A loan is what is known of an allocated block, or freed and still used by others.
-type loan struct {
+// A knownBlock is the recorded data of a block that is allocated, or freed and still used by other streams.
+type knownBlock struct {
 	ptr    driver.Pointer // zero in an empty slot
 	size   int64          // requested bytes
 	stream driver.StreamID
 	stack  StackID
 }
 
-// A loanTable finds loans by address: an open table with linear probing, at most half full. Who is taken out leaves no
-// mark, since those behind move up, so it allocates only to grow.
-type loanTable struct {
-	slots []loan // a power of two, or none
+// A blockTable finds blocks by address. It is a hash table with linear probing, at most half full. Removal moves later
+// entries up and leaves no mark, so the table allocates only to grow.
+type blockTable struct {
+	slots []knownBlock // a power of two, or none
 	n     int
 }
 
-// home is the slot at which the search for an address begins: the upper bits of a product, so that multiples of large
+// slotOf is the slot at which the search for an address begins: the upper bits of a product, so that multiples of large
 // powers of two spread.
-func (t *loanTable) home(p driver.Pointer) int {
+func (t *blockTable) slotOf(p driver.Pointer) int {
 	return int(uint64(p) * 0x9e3779b97f4a7c15 >> (64 - bits.Len(uint(len(t.slots)-1))))
 }
 
 // find returns the slot of an address, or the empty one where it would be. There are slots.
-func (t *loanTable) find(p driver.Pointer) int {
-	i := t.home(p)
+func (t *blockTable) find(p driver.Pointer) int {
+	i := t.slotOf(p)
 	for t.slots[i].ptr != p && t.slots[i].ptr != 0 {
 		i = (i + 1) & (len(t.slots) - 1)
 	}
 	return i
 }
 
-// put adds a loan, in place of an older one at its address.
-func (t *loanTable) put(l loan) {
+// put adds a block and replaces an older one at its address.
+func (t *blockTable) put(l knownBlock) {
 	if l.ptr == 0 {
 		return
 	}
 	if 2*t.n >= len(t.slots) {
 		old := t.slots
-		t.slots = make([]loan, max(256, 2*len(old)))
+		t.slots = make([]knownBlock, max(256, 2*len(old)))
 		for i := range old {
 			if old[i].ptr != 0 {
 				t.slots[t.find(old[i].ptr)] = old[i]
@@ -59,16 +59,16 @@ func (t *loanTable) put(l loan) {
 	*slot = l
 }
 
-func (t *loanTable) get(p driver.Pointer) (loan, bool) {
+func (t *blockTable) get(p driver.Pointer) (knownBlock, bool) {
 	if t.n == 0 || p == 0 {
-		return loan{}, false
+		return knownBlock{}, false
 	}
 	l := t.slots[t.find(p)]
 	return l, l.ptr != 0
 }
 
-// holding returns the loan in which p lies. It looks at all loans if none begins at p.
-func (t *loanTable) holding(p driver.Pointer) (loan, bool) {
+// holding returns the knownBlock in which p lies. It looks at all blocks if none begins at p.
+func (t *blockTable) holding(p driver.Pointer) (knownBlock, bool) {
 	l, ok := t.get(p)
 	for i := 0; i < len(t.slots) && !ok; i++ {
 		l = t.slots[i]
@@ -77,42 +77,42 @@ func (t *loanTable) holding(p driver.Pointer) (loan, bool) {
 	return l, ok
 }
 
-// take is get, and takes the loan out.
-func (t *loanTable) take(p driver.Pointer) (loan, bool) {
+// take is get, and removes the block.
+func (t *blockTable) take(p driver.Pointer) (knownBlock, bool) {
 	if t.n == 0 || p == 0 {
-		return loan{}, false
+		return knownBlock{}, false
 	}
 	hole := t.find(p)
 	l := t.slots[hole]
 	if l.ptr == 0 {
-		return loan{}, false
+		return knownBlock{}, false
 	}
 	t.n--
 	// Whatever is behind, up to the next empty slot, moves up if its search would pass the hole.
 	mask := len(t.slots) - 1
 	for i := (hole + 1) & mask; t.slots[i].ptr != 0; i = (i + 1) & mask {
-		if home := t.home(t.slots[i].ptr); (i-home)&mask >= (i-hole)&mask {
+		if home := t.slotOf(t.slots[i].ptr); (i-home)&mask >= (i-hole)&mask {
 			t.slots[hole] = t.slots[i]
 			hole = i
 		}
 	}
-	t.slots[hole] = loan{}
+	t.slots[hole] = knownBlock{}
 	return l, true
 }
 
-func (t *loanTable) clear() {
+func (t *blockTable) clear() {
 	clear(t.slots)
 	t.n = 0
 }
 
-func (t *loanTable) forgetStacks() {
+func (t *blockTable) forgetStacks() {
 	for i := range t.slots {
 		t.slots[i].stack = 0
 	}
 }
 
-// A segmentList is the memory that the driver gave, in the pieces in which it gave it, with the stacks under which they
-// were got; by address, without overlap.
+// A segmentList is the memory that the driver returned, in the pieces in which it did, with their stacks; by address,
+// without overlap.
 type segmentList []segmentStack
 
 type segmentStack struct {
