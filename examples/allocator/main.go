@@ -1,4 +1,4 @@
-// A caching allocator on a simulated device, until it runs out of memory and says why.
+// Allocator uses a caching allocator on a simulated device until it runs out of memory, and prints the reason.
 package main
 
 import (
@@ -28,10 +28,10 @@ func main() {
 	for _, size := range []int64{300 << 20, 200 << 20, 500 << 20, 700 << 20} {
 		block, err := a.Alloc(stream, size)
 		if err != nil {
-			fmt.Println(err) // says what is free, where, what pins it, and what would have helped
+			fmt.Println(err) // lists the free memory, what prevents its use, and the remedies
 			break
 		}
 		fmt.Printf("%d MiB at %#x, %d MiB reserved\n", block.Size>>20, block.Ptr, a.Stats().ReservedBytes.All.Current>>20)
-		a.Free(block) // at once: the stream's order keeps queued work safe
+		a.Free(block) // immediately: by the stream's order queued work may still use the block
 	}
 }

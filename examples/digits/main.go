@@ -1,16 +1,16 @@
-// Digits trains a network of two layers to read handwritten digits, with gradients written by hand: on the host or on GPUs, on
-// one device or data-parallel on several, in as little memory as compaction allows.
+// Digits trains a network of two layers to read handwritten digits, with gradients written by hand. It runs on the host
+// or on GPUs, on one device or data-parallel on several, in as little memory as compaction allows.
 //
 //	go run ./examples/digits
 //	go run ./examples/digits -devices host,host:ordinal=1
 //	go run ./examples/digits -devices cuda:0,cuda:1
 //	go run ./examples/digits -compact=false        # out of memory
 //
-// It runs as one rank of several, too, if a launcher's variables say so; each rank takes one device:
+// It also runs as one rank of several, if a launcher's variables are set; each rank uses one device:
 //
 //	torchrun --nproc-per-node 2 --no-python ./digits
 //
-// network.go is the mathematics, train.go what a device does.
+// network.go has the mathematics, and train.go the work of one device.
 package main
 
 import (
@@ -34,12 +34,12 @@ import (
 )
 
 type options struct {
-	devices []string // none: the best there is
+	devices []string // none: the best available
 	epochs  int
 	seed    uint64
 	limit   int64 // bytes of each device
 	compact bool
-	ranks   *collective.Config // nil: this process is all
+	ranks   *collective.Config // nil: a single process
 }
 
 func main() {
@@ -55,15 +55,15 @@ func main() {
 	}
 }
 
-// parse makes options of the command line and the environment.
+// parse returns the options of the command line and the environment.
 func parse(args []string, lookup func(string) (string, bool)) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("digits", flag.ExitOnError)
-	devices := flags.String("devices", "", `devices to train on, "host" or "cuda:0,cuda:1"; none is the best there is`)
-	flags.IntVar(&o.epochs, "epochs", 20, "how often each image is shown")
-	flags.Uint64Var(&o.seed, "seed", 1, "of the first weights and the order of the images")
-	flags.Int64Var(&o.limit, "limit", defaultLimit, "bytes to do with on each device")
-	flags.BoolVar(&o.compact, "compact", true, "bring blocks together where that makes room")
+	devices := flags.String("devices", "", `devices to train on, "host" or "cuda:0,cuda:1"; default: the best available`)
+	flags.IntVar(&o.epochs, "epochs", 20, "passes over the images")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the initial weights and of the order of the images")
+	flags.Int64Var(&o.limit, "limit", defaultLimit, "memory limit of each device in bytes")
+	flags.BoolVar(&o.compact, "compact", true, "compact memory if that makes room")
 	flags.Parse(args) // exits if it fails
 	if *devices != "" {
 		o.devices = strings.Split(*devices, ",")
@@ -75,9 +75,9 @@ func parse(args []string, lookup func(string) (string, bool)) (options, error) {
 	return o, err
 }
 
-// A result is what rank 0 has at the end.
+// A result is the state of rank 0 at the end.
 type result struct {
-	accuracy float64   // the part of the test images that it reads right
+	accuracy float64   // the fraction of test images read correctly
 	weights  []float32 // of the first layer
 	moves    arena.MoveStats
 }
@@ -87,7 +87,7 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 		Distribution: o.ranks,
 		Compute: compute.Options{
 			Allocator: fmt.Sprintf("arena:size=%d", o.limit),
-			// The libraries would not pay for products this small; cuBLAS would want 32 MiB of the limit to work in.
+			// Libraries are no faster for products this small, and cuBLAS would need 32 MiB of workspace.
 			Host: host.Options{NoBLAS: true},
 			CUDA: cuda.Options{NoLibrary: true},
 		},
@@ -104,11 +104,11 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 	}
 	defer func() {
 		if closed := eng.Close(context.WithoutCancel(ctx)); err == nil {
-			err = closed // else it may only say again what went wrong
+			err = closed // otherwise err is the cause
 		}
 	}()
 
-	// When one rank fails, what the others wait for fails after it: the first error is the reason.
+	// When one rank fails, the others fail after it: the first error is the cause.
 	all, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	err = eng.EachDevice(all, func(ctx context.Context, s *engine.Session) error {
@@ -124,7 +124,7 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 		case err != nil:
 			fail(err)
 			if comm != nil {
-				comm.Abort(err) // the others may wait for this one
+				comm.Abort(err) // ends the waits of the other ranks
 			}
 			return context.Cause(all)
 		case s.Device() == 0:

@@ -20,7 +20,7 @@ import (
 
 const two = "host,host:ordinal=1"
 
-// with returns the options of a command line, in no launcher's environment.
+// with returns the options of a command line without a launcher's environment.
 func with(t testing.TB, line string) options {
 	t.Helper()
 	o, err := parse(strings.Fields(line), func(string) (string, bool) { return "", false })
@@ -64,7 +64,7 @@ func readsDigits(t *testing.T, devices string) {
 	}
 }
 
-// Devices that share the work learn what one alone does, but for the order in which gradients are added.
+// Several devices learn the same as one, up to the order in which gradients are added.
 func TestDevicesLearnWhatOneDoes(t *testing.T) {
 	learnAlike(t, "host", two)
 }
@@ -86,7 +86,7 @@ func apart(x, y []float32) (worst float64) {
 	return worst
 }
 
-// Two ranks of a launcher, each with a device of its own, end with what two devices of one engine end with.
+// Two ranks of a launcher, each with its own device, learn the same weights as two devices of one engine.
 func TestRanks(t *testing.T) {
 	port := strconv.Itoa(testkit.Ports(t, 1))
 	var weights [2][]float32
@@ -120,14 +120,14 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// The default limit is one that only compaction meets.
+// The default limit can be met only with compaction.
 func TestLimit(t *testing.T) {
 	for _, devices := range []string{"host", two} {
 		t.Run(devices, func(t *testing.T) { meetsLimit(t, devices) })
 	}
 }
 
-// meetsLimit holds the limit, and some less and more, against what needs it.
+// meetsLimit tests the default limit, and limits just below and above it.
 func meetsLimit(t *testing.T, devices string) {
 	t.Helper()
 	const margin = 24 << 10
@@ -143,7 +143,7 @@ func meetsLimit(t *testing.T, devices string) {
 	}
 }
 
-// What the program prints, but for what is measured or rounded.
+// The output of the program is the same each time, except for measured and rounded numbers.
 func TestPrints(t *testing.T) {
 	golden.Run(t, "testdata/*.txt", func(t *testing.T, c *golden.Case) string {
 		var printed bytes.Buffer
@@ -167,8 +167,8 @@ var (
 	row     = regexp.MustCompile(`(?m)^( *\S+(?: ×[0-9]+)?) .* ([0-9.]+.iB)$`) // a name, a count, times, memory
 )
 
-// steady returns text without what differs from run to run and from machine to machine: of trees it keeps names, counts and
-// memory, of timelines the memory.
+// steady removes from text the parts that differ from run to run and from machine to machine. Of trees it keeps names,
+// counts and memory, of timelines the memory.
 func steady(text string) string {
 	end := len(text)
 	if at := drawn.FindStringIndex(text); at != nil {

@@ -13,18 +13,19 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/engine"
+	"github.com/ashlar-go/ashlar/examples/internal/try"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/npy"
 )
 
 const (
-	batch    = 64 // images of a step, on all devices together
+	batch    = 64 // images per step, on all devices together
 	rate     = 0.1
 	momentum = 0.9
 
-	// defaultLimit is for one device or two. Bisecting -limit shows that 856 KiB do, which is what is alive when the images of
-	// the test are looked at, and that without compaction one device needs 937 KiB, and each of two 927: velocities that the
-	// first step left in the midst of the free memory stay there, and the free memory is in pieces.
+	// defaultLimit is for one device or two. Bisecting -limit shows that 856 KiB suffice, the live memory during the test.
+	// Without compaction one device needs 937 KiB, and each of two 927 KiB: the velocities, allocated in the first step,
+	// divide the free memory.
 	defaultLimit = 896 << 10
 )
 
@@ -41,19 +42,20 @@ type trainer struct {
 	comm           *collective.Communicator // with the other ranks; nil if there are none
 	rank, ranks    int
 	net            *network
-	images, labels *tensor.Tensor // uint8[n pixels] and uint8[n]; every fifth is for the test
-	learn          []int64        // the numbers of the others
+	images, labels *tensor.Tensor // uint8[n pixels] and uint8[n]; every fifth is a test image
+	learn          []int64        // the indices of the training images
 }
 
-// train trains a network on the session's device, one of comm's ranks or the only one. Rank 0 tests what was learned, and tells.
+// train trains a network on the session's device, which is one of comm's ranks or the only one. Rank 0 tests the
+// network and reports.
 func train(ctx context.Context, s *engine.Session, comm *collective.Communicator, o options, w io.Writer) (r result, err error) {
-	defer catch(&err)
+	defer try.Catch(&err)
 	t := newTrainer(s, comm, o.seed)
 	for epoch := 1; epoch <= o.epochs; epoch++ {
-		check(ctx.Err())
+		try.Check(ctx.Err())
 		last := epoch == o.epochs
 		if last {
-			check(s.SetEventLevel(engine.DefaultEventLevel))
+			try.Check(s.SetEventLevel(engine.DefaultEventLevel))
 		}
 		order := rand.New(rand.NewPCG(o.seed, uint64(epoch))).Perm(len(t.learn)) // the same on all ranks
 		loss, steps := 0.0, len(order)/batch
@@ -68,7 +70,7 @@ func train(ctx context.Context, s *engine.Session, comm *collective.Communicator
 			fmt.Fprintf(w, "epoch %2d: loss %.4f, %.1f %% of the test images read right\n", epoch, loss, 100*r.accuracy)
 		}
 	}
-	r.weights = try(tensor.ToSlice[float32](t.net.w1))
+	r.weights = try.Of(tensor.ToSlice[float32](t.net.w1))
 	return r, nil
 }
 
@@ -78,27 +80,27 @@ func newTrainer(s *engine.Session, comm *collective.Communicator, seed uint64) *
 		t.rank, t.ranks = comm.Rank(), comm.Size()
 	}
 	if batch%t.ranks != 0 {
-		check(fmt.Errorf("a batch of %d images cannot be divided among %d devices", batch, t.ranks))
+		try.Check(fmt.Errorf("a batch of %d images cannot be divided among %d devices", batch, t.ranks))
 	}
 	p := s.Place()
-	images := try(npy.Read(p, bytes.NewReader(imagesFile)))
-	t.images = try(images.Reshape(-1, pixels))
-	t.labels = try(npy.Read(p, bytes.NewReader(labelsFile)))
+	images := try.Of(npy.Read(p, bytes.NewReader(imagesFile)))
+	t.images = try.Of(images.Reshape(-1, pixels))
+	t.labels = try.Of(npy.Read(p, bytes.NewReader(labelsFile)))
 	for i := range t.labels.Len() {
 		if i%5 != 0 {
 			t.learn = append(t.learn, int64(i))
 		}
 	}
 	t.net = newNetwork(p, seed+uint64(t.rank))
-	if comm != nil { // every rank begins with the weights of rank 0
+	if comm != nil { // every rank starts with the weights of rank 0
 		for _, w := range t.net.parameters() {
-			check(comm.Broadcast(p, w, 0))
+			try.Check(comm.Broadcast(p, w, 0))
 		}
 	}
 	return t
 }
 
-// step learns from a batch, of which this rank looks at its part, and returns the loss.
+// step learns from this rank's part of a batch, and returns the loss.
 func (t *trainer) step(batch []int) (loss float64) {
 	defer t.session.Event("step").End()
 	step := t.session.Place().Scope()
@@ -110,9 +112,9 @@ func (t *trainer) step(batch []int) (loss float64) {
 	for i := range mine {
 		mine[i] = t.learn[batch[t.rank*m+i]]
 	}
-	which := try(tensor.FromSlice(p, mine))
-	x := prepare(p, try(compute.IndexSelect(p, t.images, 0, which)))
-	labels := try(compute.IndexSelect(p, t.labels, 0, which))
+	which := try.Of(tensor.FromSlice(p, mine))
+	x := prepare(p, try.Of(compute.IndexSelect(p, t.images, 0, which)))
+	labels := try.Of(compute.IndexSelect(p, t.labels, 0, which))
 
 	forward := t.session.Event("forward", engine.FLOPs(float64(m*operations)))
 	h, y := t.net.forward(p, x)
@@ -123,17 +125,17 @@ func (t *trainer) step(batch []int) (loss float64) {
 	if t.comm != nil {
 		average := t.session.Event("average")
 		for _, g := range append(gradients, mean) {
-			check(t.comm.AllReduce(p, collective.Avg, g, g))
+			try.Check(t.comm.AllReduce(p, collective.Avg, g, g))
 		}
 		average.End()
 	}
 	update := t.session.Event("update")
 	t.net.update(step, gradients, rate, momentum)
 	update.End()
-	return float64(try(tensor.ToSlice[float32](mean))[0])
+	return float64(try.Of(tensor.ToSlice[float32](mean))[0])
 }
 
-// test returns which part of the test images the network reads right. It looks at all of them at once.
+// test returns the fraction of test images that the network reads correctly.
 func (t *trainer) test() float64 {
 	defer t.session.Event("test").End()
 	test := t.session.Place().Scope()
@@ -141,18 +143,18 @@ func (t *trainer) test() float64 {
 	p := test.Place
 
 	every := tensor.Whole.By(5)
-	images, labels := try(t.images.Slice(every)), try(t.labels.Slice(every))
+	images, labels := try.Of(t.images.Slice(every)), try.Of(t.labels.Slice(every))
 	forward := t.session.Event("forward", engine.FLOPs(float64(images.Dim(0)*operations)))
 	_, y := t.net.forward(p, prepare(p, images))
 	forward.End()
-	right := try(compute.Equal(p, try(compute.ArgMax(p, y, 1)), labels))
-	count := try(tensor.ToSlice[int64](try(compute.Sum(p, right))))[0]
+	right := try.Of(compute.Equal(p, try.Of(compute.ArgMax(p, y, 1)), labels))
+	count := try.Of(tensor.ToSlice[int64](try.Of(compute.Sum(p, right))))[0]
 	return float64(count) / float64(labels.Len())
 }
 
-// prepare makes images, uint8[m pixels] from 0 to 16, numbers from 0 to 1.
+// prepare converts images, uint8[m pixels] from 0 to 16, to numbers from 0 to 1.
 func prepare(p *tensor.Place, images *tensor.Tensor) *tensor.Tensor {
-	x := try(images.Cast(p, dtype.Float32))
-	check(compute.BinaryInto(p, x, backend.Div, x, 16))
+	x := try.Of(images.Cast(p, dtype.Float32))
+	try.Check(compute.BinaryInto(p, x, backend.Div, x, 16))
 	return x
 }

@@ -1,4 +1,4 @@
-// The program of README.md: tensors on the best device of the machine.
+// Quickstart is the program of README.md: tensors on the best device of the machine.
 package main
 
 import (

@@ -1,12 +1,12 @@
-// Transformer runs a block of a transformer, whose weights are in a safetensors file, token by token with a cache of keys and
-// values that grows, and compares what comes out with what PyTorch made of it: in float32 or bfloat16, on the host or a GPU, in
-// as little memory as compaction allows.
+// Transformer runs a transformer block, with weights from a safetensors file, token by token with a growing cache of
+// keys and values, and compares the output with PyTorch's: in float32 or bfloat16, on the host or a GPU, in as little
+// memory as compaction allows.
 //
 //	go run ./examples/transformer
 //	go run ./examples/transformer -device cuda:0          # in bfloat16
 //	go run ./examples/transformer -compact=false          # out of memory
 //
-// block.go is the mathematics.
+// block.go has the mathematics.
 package main
 
 import (
@@ -26,27 +26,29 @@ import (
 	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/engine"
+	"github.com/ashlar-go/ashlar/examples/internal/try"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/safetensors"
 )
 
-// prompt is how many tokens are there from the start. The others come one at a time.
+// prompt is the number of tokens at the start. The others come one at a time.
 const prompt = 8
 
-// types says how a type does, by its name.
+// types has the settings for each type.
 //
-// The limits lie between what is alive at most, 374 KiB and 192 KiB, and what is needed without compaction, 421 KiB and
-// 243 KiB, as bisecting -limit shows: each token makes larger keys and values, for which the holes of those before are too small.
+// The limits are between the peak of live memory, 374 KiB and 192 KiB, and the memory needed without compaction, 421
+// KiB and 243 KiB, as found by bisecting -limit: each token makes larger keys and values, for which the holes left by
+// the previous ones are too small.
 //
-// A number is rounded some sixteen times on its way from the input to the output, by at most 2⁻⁹ of it in bfloat16. Errors that
-// know nothing of each other come to the root of that many times one of them: 4 × 2⁻⁹, and twice that is let pass. In float32,
-// where rounding is 2⁻²⁴, sums of up to 192 products are most of the error.
+// A number is rounded about sixteen times between input and output, in bfloat16 by at most 2⁻⁹ of its value.
+// Independent errors add up to the root of their number times one error: 4 × 2⁻⁹. The bound is twice that. In float32,
+// where rounding is 2⁻²⁴, sums of up to 192 products cause most of the error.
 var types = map[string]struct {
 	dtype dtype.DType
 	limit int64   // bytes
-	bound float64 // of errors, as a part of the greatest output
+	bound float64 // of errors, relative to the largest output
 }{
 	"float32":  {dtype.Float32, 398 << 10, 64.0 / (1 << 24)},
 	"bfloat16": {dtype.BFloat16, 217 << 10, 8.0 / (1 << 9)},
@@ -73,15 +75,15 @@ func main() {
 	}
 }
 
-// parse makes options of the command line.
+// parse returns the options of the command line.
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("transformer", flag.ExitOnError)
-	flags.StringVar(&o.file, "file", "examples/transformer/data/block.safetensors", "the block, what goes in, and what is to come out")
-	flags.StringVar(&o.device, "device", "host", `what to run on, "host" or "cuda:0"`)
-	flags.StringVar(&o.dtype, "type", "", "of the numbers, float32 or bfloat16; none is bfloat16 on GPUs and float32 elsewhere")
-	flags.Int64Var(&o.limit, "limit", 0, "bytes to do with; 0 is what suits the type")
-	flags.BoolVar(&o.compact, "compact", true, "bring blocks together where that makes room")
+	flags.StringVar(&o.file, "file", "examples/transformer/data/block.safetensors", "file with the weights, the input and the expected output")
+	flags.StringVar(&o.device, "device", "host", `device, "host" or "cuda:0"`)
+	flags.StringVar(&o.dtype, "type", "", "float32 or bfloat16; default: bfloat16 on GPUs and float32 elsewhere")
+	flags.Int64Var(&o.limit, "limit", 0, "memory limit in bytes; 0 is the default of the type")
+	flags.BoolVar(&o.compact, "compact", true, "compact memory if that makes room")
 	flags.Parse(args) // exits if it fails
 	switch {
 	case o.dtype != "":
@@ -100,7 +102,7 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// A result is how the run went.
+// A result is the outcome of a run.
 type result struct {
 	greatest float64 // output of PyTorch
 	worst    float64 // error
@@ -112,7 +114,7 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 		Devices: []engine.DeviceConfig{{Spec: o.device}},
 		Compute: compute.Options{
 			Allocator: fmt.Sprintf("arena:size=%d", o.limit),
-			// The libraries would not pay for products this small; cuBLAS would want 32 MiB of the limit to work in.
+			// Libraries are no faster for products this small, and cuBLAS would need 32 MiB of workspace.
 			Host: host.Options{NoBLAS: true},
 			CUDA: cuda.Options{NoLibrary: true},
 		},
@@ -131,7 +133,7 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	f, err := safetensors.Open(o.file, safetensors.Options{Copy: true}) // of the limit, on the host too
+	f, err := safetensors.Open(o.file, safetensors.Options{Copy: true}) // within the limit, on the host too
 	if err != nil {
 		return r, err
 	}
@@ -155,35 +157,35 @@ func run(ctx context.Context, w io.Writer, o options) (r result, err error) {
 	fmt.Fprintf(w, "used at most %d of %d bytes; compactions: %d, which moved %d bytes\n",
 		info.Peak, a.Size(), r.moves.Compactions, r.moves.Bytes)
 	if bound := types[o.dtype].bound; !(r.worst <= bound*r.greatest) {
-		return r, fmt.Errorf("that is too much: %s should do with %.2g", o.dtype, bound)
+		return r, fmt.Errorf("error too large: the bound for %s is %.2g", o.dtype, bound)
 	}
 	return r, nil
 }
 
-// infer returns what the block makes of the input in the file, and what it should.
+// infer returns the output of the block for the input in the file, and the expected output.
 func infer(ctx context.Context, s *engine.Session, f *safetensors.File, o options) (got, want []float32, err error) {
-	defer catch(&err)
+	defer try.Catch(&err)
 	p, d := s.Place(), types[o.dtype].dtype
 	output := loadAs(p, f, "output", dtype.Float32)
-	want = try(tensor.ToSlice[float32](output))
+	want = try.Of(tensor.ToSlice[float32](output))
 	output.Release()
 	b := load(p, f, d)
 	input := loadAs(p, f, "input", d)
 	if o.compact {
-		check(s.Engine().Freeze(0)) // side by side, and never moved again: now the cache comes and goes
+		try.Check(s.Engine().Freeze(0)) // the weights move together and stay; from here on only the cache changes
 	}
 	var past cache
 	for at, n := 0, prompt; at < input.Dim(0); at, n = at+n, 1 {
-		check(ctx.Err())
-		got = append(got, pass(p, b, try(input.Narrow(0, at, n)), &past)...)
+		try.Check(ctx.Err())
+		got = append(got, pass(p, b, try.Of(input.Narrow(0, at, n)), &past)...)
 	}
 	return got, want, nil
 }
 
-// pass returns what the block makes of the next tokens.
+// pass returns the output of the block for the next tokens.
 func pass(p *tensor.Place, b *block, x *tensor.Tensor, past *cache) []float32 {
 	s := p.Scope()
 	defer s.Close()
 	y := b.forward(s.Place, p, x, past)
-	return try(tensor.ToSlice[float32](try(y.Cast(s.Place, dtype.Float32))))
+	return try.Of(tensor.ToSlice[float32](try.Of(y.Cast(s.Place, dtype.Float32))))
 }

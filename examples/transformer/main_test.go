@@ -25,7 +25,8 @@ func with(t testing.TB, line string) options {
 	return o
 }
 
-// A run fails if its errors are beyond the bound of its type. Those of bfloat16 are its own: they would be far less in float32.
+// A run fails if its errors exceed the bound of its type. The errors of bfloat16 are above those of float32, so the
+// type took effect.
 func TestAgreesWithPyTorch(t *testing.T) { agrees(t, "host") }
 
 func agrees(t *testing.T, device string) {
@@ -43,7 +44,7 @@ func agrees(t *testing.T, device string) {
 	}
 }
 
-// A file whose weights are not those that its output was made with is refused, in either type.
+// A file whose weights do not belong to its output is refused, in either type.
 func TestTellsWhatIsWrong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "wrong.safetensors")
 	p, err := compute.Open("host")
@@ -62,7 +63,7 @@ func TestTellsWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tensors["rotary.sin"].Fill(nil, 0); err != nil { // positions that are hardly told apart
+	if err := tensors["rotary.sin"].Fill(nil, 0); err != nil { // positions become hard to distinguish
 		t.Fatal(err)
 	}
 	if err := safetensors.WriteFile(path, tensors, f.Metadata()); err != nil {
@@ -70,13 +71,13 @@ func TestTellsWhatIsWrong(t *testing.T) {
 	}
 	for name := range types {
 		_, err := run(t.Context(), io.Discard, with(t, "-file "+path+" -type "+name))
-		if err == nil || !strings.Contains(err.Error(), "too much") {
-			t.Errorf("%s: the error is %v, want one that says that it is too much", name, err)
+		if err == nil || !strings.Contains(err.Error(), "too large") {
+			t.Errorf("%s: the error is %v, want one that says that the error is too large", name, err)
 		}
 	}
 }
 
-// The default limits are ones that only compaction meets.
+// The default limits can be met only with compaction.
 func TestLimit(t *testing.T) { meetsLimit(t, "host") }
 
 func meetsLimit(t *testing.T, device string) {
@@ -98,7 +99,7 @@ func meetsLimit(t *testing.T, device string) {
 
 var rounded = regexp.MustCompile(`[0-9.]+e-[0-9]+|[0-9]+\.[0-9]+`)
 
-// What the program prints, but for what is rounded.
+// The output of the program is the same each time, except for rounded numbers.
 func TestPrints(t *testing.T) {
 	golden.Run(t, "testdata/*.txt", func(t *testing.T, c *golden.Case) string {
 		var printed strings.Builder
