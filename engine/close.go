@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/callsite"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -61,7 +62,7 @@ func (e *AliveError) Is(target error) bool {
 func (e *Engine) Close(ctx context.Context) error {
 	for _, s := range e.sessionsOpen() {
 		if s.guard.inside() {
-			panic(fmt.Sprintf("engine: Engine.Close at %v inside %s", callSite(), s.guard.text()))
+			panic(fmt.Sprintf("engine: Engine.Close at %v inside %s", callsite.Here(), s.guard.text()))
 		}
 	}
 	e.mu.Lock()

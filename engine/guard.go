@@ -2,8 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"path/filepath"
-	"runtime"
 	"sync"
 
 	"github.com/ashlar-go/ashlar/internal/callsite"
@@ -30,7 +28,7 @@ func (g *guard) enter(call string) error {
 	defer g.mu.Unlock()
 	if g.depth == 0 {
 		g.owner, g.call = goroutine.ID(), call
-		g.site.take()
+		g.site.Record(1, 8)
 	}
 	g.depth++
 	return nil
@@ -45,7 +43,7 @@ func (g *guard) lock(call string) error {
 	case g.depth > 0 && g.owner != me:
 		defer g.mu.Unlock()
 		panic(fmt.Sprintf("engine: session used from two goroutines at once: %s at %v, while another is inside %s at %v",
-			call, callSite(), g.call, &g.site))
+			call, callsite.Here(), g.call, &g.site))
 	case g.depth == 0 && g.closed:
 		g.mu.Unlock()
 		return ErrClosed
@@ -92,7 +90,7 @@ func (g *guard) mustBeOutside(call string, own int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.depth > own {
-		panic(fmt.Sprintf("engine: %s at %v inside %s at %v", call, callSite(), g.call, &g.site))
+		panic(fmt.Sprintf("engine: %s at %v inside %s at %v", call, callsite.Here(), g.call, &g.site))
 	}
 }
 
@@ -107,31 +105,4 @@ func (g *guard) close() <-chan struct{} {
 	return g.empty
 }
 
-// A site is a call site in the program. Its stack is resolved when it is printed.
-type site struct {
-	pcs [8]uintptr
-	n   int
-}
-
-// take records the caller of the caller.
-func (s *site) take() { s.n = runtime.Callers(3, s.pcs[:]) }
-
-func callSite() *site {
-	s := new(site)
-	s.take()
-	return s
-}
-
-// String returns the innermost call outside of Ashlar: "main.go:12".
-func (s *site) String() string {
-	frames := runtime.CallersFrames(s.pcs[:s.n])
-	for {
-		f, more := frames.Next()
-		if f.PC != 0 && !callsite.Own(f.Function, f.File) {
-			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
-		}
-		if !more {
-			return "an unknown place"
-		}
-	}
-}
+type site = callsite.Site

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/ashlar-go/ashlar/internal/callsite"
+
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -34,7 +36,7 @@ func (s *Session) WithDevice(i int, f func() error) error {
 	}
 	defer s.guard.leave()
 	if s.chosen.call != "" {
-		panic(fmt.Sprintf("engine: WithDevice at %v inside %v: OnDevice nests", callSite(), &s.chosen))
+		panic(fmt.Sprintf("engine: WithDevice at %v inside %v: OnDevice nests", callsite.Here(), &s.chosen))
 	}
 	return s.onDevice("WithDevice", i, f)
 }
@@ -60,7 +62,7 @@ func (s *Session) onDevice(call string, i int, f func() error) error {
 	}()
 	s.current.Store(int64(i))
 	s.chosen = deviceScope{call: call, device: i}
-	s.chosen.at.take()
+	s.chosen.at.Record(1, 8)
 	s.log(DebugDevices, call, slog.Int64("from", device), slog.Int("to", i))
 	return f()
 }

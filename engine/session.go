@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/callsite"
+
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -39,7 +41,7 @@ type Session struct {
 // current one. The caller closes the session. It uses one stream of each device: one that a closed session returned, or
 // a new one. An allocator that caches free memory by stream, such as "caching", caches some for each of them.
 func (e *Engine) NewSession(devices ...int) (*Session, error) {
-	return e.newSession(callSite(), devices, false)
+	return e.newSession(callsite.Here(), devices, false)
 }
 
 // newSession is NewSession. Engine.Close waits for tasks of EachDevice, and so does not refuse the session of a task.

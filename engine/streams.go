@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
 // BorrowStream returns another stream of the current device, for work that runs beside that of the session's own
@@ -39,7 +40,7 @@ func (s *Session) ReturnStream(stream driver.Stream) error {
 	i := slices.Index(t.borrowed, stream)
 	if i < 0 {
 		panic(fmt.Sprintf("engine: ReturnStream at %v of a stream that this session did not borrow from device %d",
-			callSite(), t.device.index))
+			callsite.Here(), t.device.index))
 	}
 	t.borrowed = slices.Delete(t.borrowed, i, i+1)
 	t.device.allocator.setRoute(stream, nil, nil)

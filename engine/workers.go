@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/callsite"
+
 	"github.com/ashlar-go/ashlar/internal/goroutine"
 )
 
@@ -106,7 +108,7 @@ func (e *Engine) EachDevice(ctx context.Context, f func(ctx context.Context, s *
 		e.at("EachDevice", i)
 	}
 	devices = slices.Compact(slices.Sorted(slices.Values(devices)))
-	return e.workers.run(ctx, f, callSite(), devices)
+	return e.workers.run(ctx, f, callsite.Here(), devices)
 }
 
 func (w *workers) run(ctx context.Context, f func(context.Context, *Session) error, from *site, devices []int) error {

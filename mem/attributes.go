@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Attributes say what kind of memory somebody wants of a device, or an allocator has: TensorFlow's AllocatorAttributes. They
-// are a set: a|b merges two (TensorFlow's Merge), a&^b takes some out, which its setters cannot, and == compares. The zero
-// value is the device's own memory. See AllocatorFor.
+// Attributes say what kind of memory somebody wants of a device, or an allocator has: TensorFlow's AllocatorAttributes.
+// They are a set: a|b merges two (TensorFlow's Merge), a&^b takes some out, which its setters cannot, and == compares.
+// The zero value is the device's own memory. See AllocatorFor.
 //
-// TensorFlow's scope_id, which keeps two of them from being merged, is not among them: a Scope or a pool is a value that one
-// allocates from, and not a number that an allocator is found by.
+// TensorFlow's scope_id, which keeps two of them from being merged, is not among them: a Scope or a pool is a value
+// that one allocates from, and not a number that an allocator is found by.
 type Attributes uint32
 
 const (
@@ -20,7 +20,8 @@ const (
 	// NICCompatible is memory that network cards read and write by themselves: page-locked memory of the host that the
 	// program has registered (pinned.RegisterNIC). Nothing in this module registers memory of a GPU's own.
 	NICCompatible
-	// GPUCompatible is memory that the device copies from and to by itself: its own, and page-locked memory of the host.
+	// GPUCompatible is memory that the device copies from and to by itself: its own, and page-locked memory of the
+	// host.
 	GPUCompatible
 	// TrackSizes is an allocator that tells what was asked for of each of its blocks: see SizeTracker.
 	TrackSizes
@@ -41,7 +42,8 @@ func (a Attributes) Device() uint8 { return uint8(a >> deviceShift) }
 // Satisfies reports whether a has all of want: TensorFlow's want.IsEqualOrLessRestrictiveThan(a).
 func (a Attributes) Satisfies(want Attributes) bool { return a&want == want }
 
-// String returns the names in a fixed order, "on_host,gpu_compatible,device=0x03", or "none". ParseAttributes reads them.
+// String returns the names in a fixed order, "on_host,gpu_compatible,device=0x03", or "none". ParseAttributes reads
+// them.
 func (a Attributes) String() string {
 	var names []string
 	for i, name := range attributeNames {
@@ -61,8 +63,9 @@ func (a Attributes) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseAttributes reads names as String writes them, in any order, each at most once, with white space around them. The number
-// of device is a Go literal from 1 to 255. Empty text means none. The error says what is wrong, and which names there are.
+// ParseAttributes reads names as String writes them, in any order, each at most once, with white space around them. The
+// number of device is a Go literal from 1 to 255. Empty text means none. The error says what is wrong, and which names
+// there are.
 func ParseAttributes(text string) (Attributes, error) {
 	if t := strings.TrimSpace(text); t == "" || t == "none" {
 		return 0, nil
@@ -97,9 +100,9 @@ func parseAttribute(name string) (Attributes, error) {
 	return 0, fmt.Errorf("%q is none of %s and device=NUMBER", name, strings.Join(attributeNames[:], ", "))
 }
 
-// A SizeTracker knows of each of its blocks what was asked for: TensorFlow's TracksAllocationSizes. Its methods take constant
-// time, and panic if the block is not on loan. Only the topmost layer of a stack can be asked: a block is known by the tag
-// that its own layer gave it. See layer.SlowSizes for blocks that are known by their addresses.
+// A SizeTracker knows of each of its blocks what was asked for: TensorFlow's TracksAllocationSizes. Its methods take
+// constant time, and panic if the block is not live. Only the topmost layer of a stack can be asked: a block is known
+// by the tag that its own layer gave it. See layer.SlowSizes for blocks that are known by their addresses.
 type SizeTracker interface {
 	Allocator
 

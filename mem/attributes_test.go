@@ -125,7 +125,7 @@ func TestADeviceIsAskedForAttributes(t *testing.T) {
 		b, err := a.Alloc(s, 1000)
 		testkit.Must(t, err)
 		if a.(io.Closer).Close() == nil {
-			t.Errorf("%T closes with a block on loan", a)
+			t.Errorf("%T closes with a live block", a)
 		}
 		v, ok := mem.Find[driver.Visible](a)
 		if !ok {

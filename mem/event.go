@@ -6,7 +6,7 @@ import "github.com/ashlar-go/ashlar/driver"
 type Action uint8
 
 const (
-	ActionAlloc         Action = iota // a block was handed out
+	ActionAlloc         Action = iota // a block was allocated
 	ActionFreeRequested               // Free was called
 	ActionFreeCompleted               // the block may be reused: at once, or when other streams were done with it
 	ActionSegmentAlloc                // the driver gave a segment
@@ -60,6 +60,7 @@ type Observer func(Event)
 
 // Observable is an allocator that reports its events.
 type Observable interface {
-	// Observe makes observer the receiver of every event from now on, in place of the one before, or nobody if it is nil.
+	// Observe makes observer the receiver of every event from now on, in place of the one before, or nobody if it is
+	// nil.
 	Observe(observer Observer)
 }

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// FrameworkStats are statistics by the names of TensorFlow's AllocatorStats. Sizes are bytes. TensorFlow's ClearStats is
-// ResetPeakStats and ResetAccumulatedStats of a StatsReporter.
+// FrameworkStats are statistics by the names of TensorFlow's AllocatorStats. Sizes are bytes. TensorFlow's ClearStats
+// is ResetPeakStats and ResetAccumulatedStats of a StatsReporter.
 type FrameworkStats struct {
-	NumAllocs         int64  // num_allocs: blocks handed out
-	BytesInUse        int64  // bytes_in_use: on loan, as the allocator rounds them
+	NumAllocs         int64  // num_allocs: blocks allocated
+	BytesInUse        int64  // bytes_in_use: live, as the allocator rounds them
 	PeakBytesInUse    int64  // peak_bytes_in_use
 	LargestAllocSize  int64  // largest_alloc_size: of one block, since the last reset of peaks
-	BytesLimit        *int64 // bytes_limit: on loan at most; nil if that is not known, as of page-locked memory
+	BytesLimit        *int64 // bytes_limit: live at most; nil if that is not known, as of page-locked memory
 	BytesReserved     int64  // bytes_reserved: that the allocator has of the device
 	PeakBytesReserved int64  // peak_bytes_reserved
 
@@ -30,8 +30,8 @@ type FrameworkReporter interface {
 // FrameworkStatsOf returns the statistics of an allocator by TensorFlow's names: those of the topmost layer that is a
 // FrameworkReporter or a StatsReporter. Of the latter a snapshot tells the largest free block, which takes as long as
 // there are blocks. The limit is the lowest of all layers (see LimitOf) and of the memory that there is: a layer says
-// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a layer.SizeTracker does over any
-// allocator.
+// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a layer.SizeTracker does over
+// any allocator.
 func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	for layer := range Layers(a) {
 		if r, is := layer.(FrameworkReporter); is {

@@ -7,8 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// LimitOf returns the lowest limit of an allocator's layers, in bytes, and false if none has one. A layer states its own limit
-// by a method Limit() int64. A limit of 0 means that the layer has none, unless a method HasLimit() bool returns true.
+// LimitOf returns the lowest limit of an allocator's layers, in bytes, and false if none has one. A layer states its
+// own limit by a method Limit() int64. A limit of 0 means that the layer has none, unless a method HasLimit() bool
+// returns true.
 func LimitOf(a Allocator) (bytes int64, ok bool) {
 	for layer := range Layers(a) {
 		l, has := layer.(interface{ Limit() int64 })
@@ -28,11 +29,12 @@ func LimitOf(a Allocator) (bytes int64, ok bool) {
 	return bytes, ok
 }
 
-// A LimitError is a request that a layer.Limiter or a layer.LimitedDevice refused. It matches ErrNoMemory and driver.ErrNoMemory.
+// A LimitError is a request that a layer.Limiter or a layer.LimitedDevice refused. It matches ErrNoMemory and
+// driver.ErrNoMemory.
 type LimitError struct {
 	Want  int64  // bytes asked for
-	Block int64  // bytes of the block that would have been handed out, as far as was known: at least Want
-	Live  int64  // bytes on loan at the time, or given up by the device
+	Block int64  // bytes of the block that would have been allocated, as far as was known: at least Want
+	Live  int64  // allocated bytes at the time, or given up by the device
 	Limit int64  // bytes
 	Name  string // of the limit of a layer.LimitedDevice; empty is a layer.Limiter's
 }
@@ -46,7 +48,7 @@ func (e *LimitError) Error() string {
 		return fmt.Sprintf("mem: out of memory: %s%s asked for, and %s, which is %s, leaves %s; free memory or raise the limit",
 			bytesize.Format(e.Want), rounded, e.Name, bytesize.Format(e.Limit), bytesize.Format(e.Limit-e.Live))
 	}
-	return fmt.Sprintf("mem: out of memory: %s%s asked for, %s of the limit of %s on loan; free blocks or raise the limit",
+	return fmt.Sprintf("mem: out of memory: %s%s asked for, %s of the limit of %s allocated; free blocks or raise the limit",
 		bytesize.Format(e.Want), rounded, bytesize.Format(e.Live), bytesize.Format(e.Limit))
 }
 

@@ -1,12 +1,12 @@
 // Package mem is what every allocator of Ashlar has in common: the Allocator interface, blocks, statistics, events, the
 // out-of-memory error, and adaptors that wrap any allocator in another.
 //
-// An allocator hands out blocks of one device's memory in stream order: a block may be used at once by work queued on
+// An allocator allocates blocks of one device's memory in stream order: a block may be used at once by work queued on
 // the stream it was allocated for, and freeing it does not wait for anything. Work on other streams is the caller's to
 // order, except that Free is told which streams still use the block.
 //
-// Bugs of the caller (a nil stream, double free, a block of another allocator, a negative size) panic with the prefix of
-// the package that found them, and change nothing. A full device is an *OutOfMemory.
+// Bugs of the caller (a nil stream, double free, a block of another allocator, a negative size) panic with the prefix
+// of the package that found them, and change nothing. A full device is an *OutOfMemory.
 package mem
 
 import (
@@ -19,10 +19,11 @@ import (
 // ErrNoMemory is matched by every error that means "no room": errors.Is(err, mem.ErrNoMemory).
 var ErrNoMemory = errors.New("mem: out of memory")
 
-// An Allocator hands out blocks of one device's memory in stream order. Safe for concurrent use.
+// An Allocator allocates blocks of one device's memory in stream order. Safe for concurrent use.
 type Allocator interface {
 	// Alloc returns a block of at least size bytes for work queued on s from now on. A size of zero gives the zero
-	// Block and changes nothing; a negative size and a nil stream panic. The error matches ErrNoMemory if there is no room.
+	// Block and changes nothing; a negative size and a nil stream panic. The error matches ErrNoMemory if there is no
+	// room.
 	Alloc(s driver.Stream, size int64) (Block, error)
 
 	// Free takes b back. Work queued before this call on b's stream, and on each stream in used, may still touch it.
@@ -30,7 +31,7 @@ type Allocator interface {
 	Free(b Block, used ...driver.Stream)
 }
 
-// A Block is memory on loan from an allocator. It is a value: copies are the same block.
+// A Block is memory live from an allocator. It is a value: copies are the same block.
 type Block struct {
 	Ptr  driver.Pointer
 	Size int64  // usable bytes, at least what was asked for
@@ -93,7 +94,7 @@ func Find[T any](a Allocator) (T, bool) {
 type SegmentInfo struct {
 	Ptr           driver.Pointer
 	TotalSize     int64
-	AllocatedSize int64 // bytes in blocks that are on loan
+	AllocatedSize int64 // bytes in live blocks
 	ActiveSize    int64 // and in blocks whose free waits for other streams
 	RequestedSize int64 // what was asked for, of the active blocks
 	Stream        driver.StreamID
@@ -109,17 +110,17 @@ type BlockInfo struct {
 	Size          int64
 	RequestedSize int64 // of an inactive block: what its last user asked for, or 0
 	State         BlockState
-	// GCCount is the age of an inactive block of mem/caching: the searches of its pool since it became free, while garbage
-	// collection was on (PyTorch's gc_counter).
+	// GCCount is the age of an inactive block of mem/caching: the searches of its pool since it became free, while
+	// garbage collection was on (PyTorch's gc_counter).
 	GCCount int64
 }
 
-// A BlockState says whether a block is on loan.
+// A BlockState says whether a block is live.
 type BlockState uint8
 
 const (
 	Inactive          BlockState = iota // cached
-	ActiveAllocated                     // on loan
+	ActiveAllocated                     // live
 	ActivePendingFree                   // freed, but other streams may still use it
 )
 

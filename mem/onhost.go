@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 )
 
-// An onHost allocator has ordinary memory of the host, for programs that work on another device: AllocatorFor with OnHost alone.
-// It stands on an allocator of a host device of its own. Devices copy from and to such memory while the caller waits
-// (Stream.CopyIn, CopyOut), so nothing that is queued reaches it, and one stream does for all.
+// An onHost allocator has ordinary memory of the host, for programs that work on another device: AllocatorFor with
+// OnHost alone. It stands on an allocator of a host device of its own. Devices copy from and to such memory while the
+// caller waits (Stream.CopyIn, CopyOut), so nothing that is queued reaches it, and one stream does for all.
 type onHost struct {
 	host  driver.Device
 	below Allocator
@@ -65,7 +65,7 @@ func (h *onHost) Bytes(p driver.Pointer, size int64) ([]byte, error) {
 // Unwrap implements Wrapper.
 func (h *onHost) Unwrap() Allocator { return h.below }
 
-// Close implements io.Closer. If the allocator does not close, because blocks are on loan, the host device stays open.
+// Close implements io.Closer. If the allocator does not close, because blocks are live, the host device stays open.
 func (h *onHost) Close() error {
 	if c, ok := Find[io.Closer](h.below); ok {
 		if err := c.Close(); err != nil {

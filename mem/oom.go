@@ -26,7 +26,7 @@ type OutOfMemory struct {
 	Needed       int64  // bytes that it would have had to be allowed, if its own limit refused the request; else 0
 	Addresses    int64  // bytes that an expandable segment has for blocks, if the request is larger than that; else 0
 	ReserveClass string // of the stream, if the settings give segments of its class those addresses
-	Allocated    int64  // in blocks on loan
+	Allocated    int64  // in live blocks
 	Reserved     int64  // in segments and mapped pages
 	PrivatePools int64  // cached in private pools
 	Processes    []ProcessMemory

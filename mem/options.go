@@ -9,8 +9,8 @@ import (
 
 // AllocOptions are wishes for one request, as TensorFlow's AllocationAttributes are. The zero value wishes nothing.
 type AllocOptions struct {
-	// NoRetry: fail as soon as neither the cache nor the device has room, without waiting for others' frees, giving cached
-	// memory back, moving blocks, or asking whoever might spill.
+	// NoRetry: fail as soon as neither the cache nor the device has room, without waiting for others' frees, giving
+	// cached memory back, moving blocks, or asking whoever might spill.
 	NoRetry bool
 
 	// Logged: whoever asks will log the block itself, with what it is for; a log of all requests leaves this one out.
@@ -21,12 +21,13 @@ type AllocOptions struct {
 	// verbose_failure=false.
 	Tentative bool
 
-	// RoundUp, if not 0, has what is asked for rounded up to a multiple of so many bytes, before the allocator rounds as it always
-	// does: memory beyond the end is the caller's. It is BMEngine's round_up_bytes. A negative number panics.
+	// RoundUp, if not 0, has what is asked for rounded up to a multiple of so many bytes, before the allocator rounds
+	// as it always does: memory beyond the end is the caller's. It is BMEngine's round_up_bytes. A negative number
+	// panics.
 	RoundUp int64
 
-	// FreedBefore, if not nil, is asked how far the timing counter of an allocator that keeps one has safely come: memory
-	// whose free has a smaller count, or the same, may be handed out for this request. See mem/bfc.
+	// FreedBefore, if not nil, is asked how far the timing counter of an allocator that keeps one has safely come:
+	// memory whose free has a smaller count, or the same, may be allocated for this request. See mem/bfc.
 	FreedBefore func() uint64
 
 	// Key, if not nil, says who asks: a thread of a foreign runtime, a tenant, whatever the caller tells apart. Scopes
@@ -60,8 +61,8 @@ type OptionsAllocator interface {
 	AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error)
 }
 
-// Rounded returns size as RoundUp rounds it, and the other wishes: what allocators begin with. A size that is not positive, or
-// beyond all that can be had, stays as it is.
+// Rounded returns size as RoundUp rounds it, and the other wishes: what allocators begin with. A size that is not
+// positive, or beyond all that can be had, stays as it is.
 func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
 	unit := o.RoundUp
 	if unit < 0 {
@@ -74,8 +75,9 @@ func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
 	return size, o
 }
 
-// AllocWith is a.Alloc with wishes. A layer that is not OptionsAllocator does without them, and so does what is below it; all
-// adaptors of this package are. Sizes are rounded up over any layer. Without wishes it is a.Alloc, and costs no more.
+// AllocWith is a.Alloc with wishes. A layer that is not OptionsAllocator does without them, and so does what is below
+// it; all adaptors of this package are. Sizes are rounded up over any layer. Without wishes it is a.Alloc, and costs no
+// more.
 func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	if o.RoundUp != 0 {
 		size, o = o.Rounded(size)

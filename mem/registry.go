@@ -11,7 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Factory makes an allocator of a device's memory. Settings are in the allocator's own syntax; empty means its defaults.
+// A Factory makes an allocator of a device's memory. Settings are in the allocator's own syntax; empty means its
+// defaults.
 type Factory func(dev driver.Device, settings string) (Allocator, error)
 
 // ErrUnknown is matched by the error for an allocator that is not registered.
@@ -36,16 +37,17 @@ var (
 func (r *registration) serves(driver string) bool { return r.device == "" || r.device == driver }
 
 // Register makes an allocator available under name for the devices of a driver ("cuda", "host"), or of every driver if
-// device is empty, as PyTorch's allocators are set by type of device and TensorFlow's by priority. Where no name is asked
-// for, Open gives the highest priority out, among equals the first name in order. It is for init functions: it panics if
-// the name is empty, holds a colon, or is taken for the same devices.
+// device is empty, as PyTorch's allocators are set by type of device and TensorFlow's by priority. Where no name is
+// asked for, Open gives the highest priority out, among equals the first name in order. It is for init functions: it
+// panics if the name is empty, holds a colon, or is taken for the same devices.
 func Register(name, device string, priority int, f Factory) {
 	RegisterFor(0, name, device, priority, f)
 }
 
-// RegisterFor is Register of an allocator that provides these attributes, for AllocatorFor. One of host memory for devices that
-// have their own (OnHost) is opened only where its name or OnHost is asked for. What all memory of a device has (see
-// OwnAttributes) is added to the others. TensorFlow prefers allocators that know NUMA nodes; here those have higher priorities.
+// RegisterFor is Register of an allocator that provides these attributes, for AllocatorFor. One of host memory for
+// devices that have their own (OnHost) is opened only where its name or OnHost is asked for. What all memory of a
+// device has (see OwnAttributes) is added to the others. TensorFlow prefers allocators that know NUMA nodes; here those
+// have higher priorities.
 func RegisterFor(provides Attributes, name, device string, priority int, f Factory) {
 	if name == "" || strings.Contains(name, ":") || f == nil {
 		panic(fmt.Sprintf("mem: Register of %q: the name must not be empty nor hold a colon, the factory not nil", name))
@@ -63,8 +65,8 @@ func RegisterFor(provides Attributes, name, device string, priority int, f Facto
 	})
 }
 
-// RegisterSizeTracking sets how AllocatorFor makes a SizeTracker of an allocator that is none. The returned SizeTracker is an
-// io.Closer if the allocator is. It is for the init function of package layer.
+// RegisterSizeTracking sets how AllocatorFor makes a SizeTracker of an allocator that is none. The returned SizeTracker
+// is an io.Closer if the allocator is. It is for the init function of package layer.
 func RegisterSizeTracking(wrap func(a Allocator) SizeTracker) {
 	registryMu.Lock()
 	defer registryMu.Unlock()
@@ -72,9 +74,10 @@ func RegisterSizeTracking(wrap func(a Allocator) SizeTracker) {
 }
 
 // Open makes an allocator of dev's memory from a spec "name" or "name:settings", such as
-// "caching:expandable_segments:True", or from an empty one, which is the allocator of the highest priority for dev. Of two
-// of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none, and names the import
-// that links one of Ashlar's in. Of a layer.LimitedDevice's memory it makes an allocator whose out-of-memory errors tell of that limit.
+// "caching:expandable_segments:True", or from an empty one, which is the allocator of the highest priority for dev. Of
+// two of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none, and names the
+// import that links one of Ashlar's in. Of a layer.LimitedDevice's memory it makes an allocator whose out-of-memory
+// errors tell of that limit.
 func Open(spec string, dev driver.Device) (Allocator, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	kind := dev.Info().Driver
@@ -125,15 +128,16 @@ func OwnAttributes(dev driver.Device) Attributes {
 	return GPUCompatible
 }
 
-// AllocatorFor makes an allocator of memory that has all that is wanted, for work on dev: the one of the highest priority, with
-// its default settings, among equals the first name in order. Without OnHost it is memory of dev's own; with it, for a device
-// whose memory Go code cannot reach, that of an allocator registered for such: page-locked memory (mem/pinned) for
-// OnHost|GPUCompatible, ordinary memory for OnHost alone. Those implement driver.Visible, hand out nothing that queued work may
-// still touch, and are no part of what the device's allocators count.
+// AllocatorFor makes an allocator of memory that has all that is wanted, for work on dev: the one of the highest
+// priority, with its default settings, among equals the first name in order. Without OnHost it is memory of dev's own;
+// with it, for a device whose memory Go code cannot reach, that of an allocator registered for such: page-locked memory
+// (mem/pinned) for OnHost|GPUCompatible, ordinary memory for OnHost alone. Those implement driver.Visible, allocate
+// nothing that queued work may still touch, and are no part of what the device's allocators count.
 //
-// TrackSizes wraps what is found in a layer.SizeTracker, unless it is a SizeTracker itself. An allocator for which the device or the
-// program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is passed over. The caller closes what is returned, if it is
-// an io.Closer, before the device. The error matches ErrUnknown if there is none, and lists what there is.
+// TrackSizes wraps what is found in a layer.SizeTracker, unless it is a SizeTracker itself. An allocator for which the
+// device or the program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is passed over. The caller closes
+// what is returned, if it is an io.Closer, before the device. The error matches ErrUnknown if there is none, and lists
+// what there is.
 func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
 	kind := dev.Info().Driver
 	registryMu.RLock()

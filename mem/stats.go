@@ -30,9 +30,9 @@ type StatArray struct {
 
 // Stats are the counters of a caching allocator, by the names of torch.cuda.memory_stats().
 type Stats struct {
-	Allocation         StatArray // blocks on loan
+	Allocation         StatArray // live blocks
 	Segment            StatArray // segments from the driver, expandable ones not counted
-	Active             StatArray // blocks on loan or waiting for other streams
+	Active             StatArray // live blocks or waiting for other streams
 	InactiveSplit      StatArray // free blocks that share a segment, so that the driver cannot have it back
 	AllocatedBytes     StatArray
 	ReservedBytes      StatArray
@@ -51,7 +51,7 @@ type Stats struct {
 	NumOOMRejections  int64 // requests refused at once, under throw_on_cudamalloc_oom
 	MaxSplitSize      int64 // bytes; -1 if blocks of every size may be split
 
-	// LargestAlloc is the bytes of the largest block handed out since the last reset of peaks. It is TensorFlow's
+	// LargestAlloc is the bytes of the largest block allocated since the last reset of peaks. It is TensorFlow's
 	// largest_alloc_size; torch.cuda.memory_stats() has no such key.
 	LargestAlloc int64
 }

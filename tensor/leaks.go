@@ -59,7 +59,7 @@ func (p *Place) Leaks() Leaks {
 		}
 	}
 	for at, t := range bySite {
-		t.Frames = at.frames()
+		t.Frames = at.Frames()
 		out.Sites = append(out.Sites, *t)
 	}
 	slices.SortFunc(out.Sites, func(a, b LeakSite) int {

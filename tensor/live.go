@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ashlar-go/ashlar/internal/callsite"
+
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -92,7 +94,7 @@ func (l *liveStorages) freeUnreachable() []*storageState {
 	l.mu.Unlock()
 	for _, r := range found {
 		r.mu.Lock()
-		r.owners, r.released = 0, callSite()
+		r.owners, r.released = 0, callsite.Here()
 		r.mu.Unlock()
 		if r.block != (mem.Block{}) {
 			r.free(r.used)

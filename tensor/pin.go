@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/callsite"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -18,7 +19,7 @@ func (t *Tensor) Pin() { t.alive("Pin").storage.state.pin() }
 // been released in between. It panics if there is no Pin to end.
 func (t *Tensor) Unpin() {
 	if t.mustBeDefined("Unpin").storage.state.pins.Add(-1) < 0 {
-		panic(fmt.Sprintf("tensor: Unpin at %v of a tensor %v that is not pinned", callSite(), t.brief()))
+		panic(fmt.Sprintf("tensor: Unpin at %v of a tensor %v that is not pinned", callsite.Here(), t.brief()))
 	}
 	runtime.KeepAlive(t)
 }

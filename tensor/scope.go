@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
 // A Scope is a place that releases the tensors made at it. The usual shape is
@@ -56,7 +57,7 @@ func (s *Scope) add(t *Tensor) {
 // mustBeOpen panics if the scope is closed. The caller holds s.mu and defers its Unlock.
 func (s *Scope) mustBeOpen(call string) {
 	if s.closed {
-		panic(fmt.Sprintf("tensor: %s at %v, in a scope that is closed", call, callSite()))
+		panic(fmt.Sprintf("tensor: %s at %v, in a scope that is closed", call, callsite.Here()))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/callsite"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -73,7 +74,7 @@ func newStorageWithTensor(r *storageState, s driver.Stream) *storageWithTensor {
 	r.owners, r.origin, r.writer = 1, s, s
 	r.handle = weak.Make(&w.storage)
 	if r.device.live.sites {
-		r.made = callSite()
+		r.made = callsite.Here()
 	}
 	r.device.live.add(r)
 	return w
@@ -200,7 +201,7 @@ func (s *Storage) OnRelease(f func()) {
 func (s *Storage) ReleaseBlock() (mem.Block, []driver.Stream, error) {
 	defer runtime.KeepAlive(s) // see release
 	r := s.state
-	after, err := r.detachBlock(callSite())
+	after, err := r.detachBlock(callsite.Here())
 	if err != nil {
 		return mem.Block{}, nil, err
 	}
@@ -267,7 +268,7 @@ func (r *storageState) retain() {
 // mustLive panics if the storage was released. The caller holds r.mu and defers its Unlock.
 func (r *storageState) mustLive(call string) {
 	if r.owners == 0 {
-		panic(fmt.Sprintf("tensor: %s at %v of a storage of %d bytes that was released at %v", call, callSite(), r.size, r.released))
+		panic(fmt.Sprintf("tensor: %s at %v of a storage of %d bytes that was released at %v", call, callsite.Here(), r.size, r.released))
 	}
 }
 

@@ -51,6 +51,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
 // A Tensor is a view of a storage. A nil *Tensor is the undefined tensor: only Defined, Brief and the printing methods
@@ -163,9 +164,9 @@ func (t *Tensor) Release() {
 	if left < 0 {
 		t.owned.Add(1)
 		if at := t.released.Load(); at != nil {
-			panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that was released at %v", callSite(), t.brief(), at))
+			panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that was released at %v", callsite.Here(), t.brief(), at))
 		}
-		panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that owns nothing: a view borrows, see Retain", callSite(), t.brief()))
+		panic(fmt.Sprintf("tensor: Release at %v of a tensor %v that owns nothing: a view borrows, see Retain", callsite.Here(), t.brief()))
 	}
 	at := shortCallSite()
 	if left == 0 {
@@ -190,13 +191,13 @@ func (t *Tensor) mustBeDefined(call string) *Tensor {
 func (t *Tensor) alive(call string) *Tensor {
 	t.mustBeDefined(call)
 	if at := t.releasedAt(); at != nil {
-		panic(fmt.Sprintf("tensor: %s at %v of a tensor %v whose memory was released at %v", call, callSite(), t.brief(), at))
+		panic(fmt.Sprintf("tensor: %s at %v of a tensor %v whose memory was released at %v", call, callsite.Here(), t.brief(), at))
 	}
 	return t
 }
 
-// MustLive panics, in the name of a call, if t is undefined or must not be used any more: before a caller makes something
-// that it would have to give back.
+// MustLive panics, in the name of a call, if t is undefined or must not be used any more: before a caller makes
+// something that it would have to give back.
 func (t *Tensor) MustLive(call string) { t.alive(call) }
 
 // releasedAt returns the call site of t's release, or nil if t may be used.

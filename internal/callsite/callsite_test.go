@@ -1,7 +1,7 @@
 package callsite_test
 
 import (
-	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/internal/callsite"
@@ -37,17 +37,24 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-func TestCallers(t *testing.T) {
-	own, user := runtime.Frame{Function: module + "/tensor.Zeros"}, runtime.Frame{Function: "main.main"}
-	for _, c := range []struct{ frames, want []runtime.Frame }{
-		{nil, nil},
-		{[]runtime.Frame{user}, []runtime.Frame{user}},
-		{[]runtime.Frame{own, own, user, own}, []runtime.Frame{user, own}},
-		{[]runtime.Frame{own, own}, []runtime.Frame{own, own}},
-	} {
-		got := callsite.Callers(c.frames)
-		if len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] {
-			t.Errorf("%v: %v, want %v", c.frames, got, c.want)
+func TestSite(t *testing.T) {
+	here := callsite.Here()
+	var above callsite.Site
+	func() { above.Record(1, 4) }()
+	for name, s := range map[string]*callsite.Site{"Here": here, "Record": &above} {
+		frames := s.Frames()
+		if len(frames) == 0 || frames[0].Function != module+"/internal/callsite_test.TestSite" {
+			t.Errorf("%s: frames %v, want TestSite first", name, frames)
 		}
+		if got := s.String(); !strings.HasPrefix(got, "callsite_test.go:") {
+			t.Errorf("%s: %q, want a line of callsite_test.go", name, got)
+		}
+	}
+	var unknown callsite.Site
+	if got := unknown.String(); got != "an unknown place" || unknown.Frames() != nil {
+		t.Errorf("the zero Site: %q, %v", got, unknown.Frames())
+	}
+	if got := callsite.Frames(nil); got != nil {
+		t.Errorf("Frames of no counters: %v", got)
 	}
 }

@@ -1,6 +1,6 @@
 // Package direct is the allocator without a policy: each block is one allocation of the device's. It is BMEngine's
 // DirectMemoryAllocator, and what KuiperLLama's device allocators are: the plainest thing that is right, to hold others
-// against, for programs that allocate once, and for memory checkers that know only what the driver handed out.
+// against, for programs that allocate once, and for memory checkers that know only what the driver allocated.
 //
 // # Structure
 //
@@ -8,17 +8,17 @@
 // loan. Records of blocks that were freed but not given back wait in a queue, oldest first. A record is
 //
 //	unused   no memory; in the list of unused records
-//	on loan  the borrower has the block
+//	live  the borrower has the block
 //	queued   freed, and still the device's to take back; in the queue
 //
 // Without Config.Session a block goes back to the device in Free, and is queued only if the device does not take it.
 // With it, Free queues and calls nothing; what was freed goes back together, at the end of a session: in FreeSession.
 // In both, EmptyCache and Close give back what is queued, and so does a request that finds no room, which then asks
-// once more. A queued block is never handed out again.
+// once more. A queued block is never allocated again.
 //
 // # Invariant
 //
-// Reserved bytes = bytes on loan + bytes queued; each block is a segment of its own, and no more than was asked for:
+// Reserved bytes = allocated bytes + bytes queued; each block is a segment of its own, and no more than was asked for:
 // the device rounds by itself. (BMEngine rounds to 512 bytes, but only sizes above 4096.)
 //
 // # Streams
@@ -68,7 +68,7 @@ type block struct {
 	ptr        driver.Pointer // 0 while unused
 	size       int64
 	stream     driver.StreamID
-	generation uint32 // odd while the block is on loan; a tag holds the value of its loan
+	generation uint32 // odd while the block is live; a tag holds the value of its loan
 }
 
 func (r *block) live() bool { return r.generation%2 == 1 }
@@ -207,7 +207,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 }
 
 func panicForeign(b mem.Block) {
-	panic(fmt.Sprintf("direct: Free of a block that is not on loan (address %#x, %d bytes): "+
+	panic(fmt.Sprintf("direct: Free of a block that is not live (address %#x, %d bytes): "+
 		"it was freed already, changed since Alloc, or another allocator made it", uint64(b.Ptr), b.Size))
 }
 
@@ -240,8 +240,8 @@ func (a *Allocator) giveBack() error {
 }
 
 // FreeSession ends a session: it waits for all work that is queued on the device, and gives back what was freed since
-// the last one ended. Blocks on loan stay so, in the next session. What the device does not take stays queued, and is
-// the error.
+// the last one ended. Blocks that are live stay live, in the next session. What the device does not take stays queued,
+// and is the error.
 func (a *Allocator) FreeSession() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -130,7 +130,7 @@ func TestFreeGivesBackAtOnce(t *testing.T) {
 	}
 }
 
-// BMEngine's DirectMemoryAllocator: what is freed goes back at the end of the session, and blocks on loan outlive it.
+// BMEngine's DirectMemoryAllocator: what is freed goes back at the end of the session, and live blocks outlive it.
 func TestSessionGivesBackAtItsEnd(t *testing.T) {
 	b := newBench(t, direct.Config{Session: true})
 	keep, x, y := b.alloc(mib), b.alloc(2*mib), b.alloc(3*mib)
@@ -142,7 +142,7 @@ func TestSessionGivesBackAtItsEnd(t *testing.T) {
 			st.ReservedBytes.All.Current, st.ActiveBytes.All.Current)
 	}
 	if z := b.alloc(2 * mib); z.Ptr == x.Ptr || z.Ptr == y.Ptr {
-		t.Errorf("a freed block at %#x was handed out again", uint64(z.Ptr))
+		t.Errorf("a freed block at %#x was allocated again", uint64(z.Ptr))
 	} else {
 		b.a.Free(z)
 	}
@@ -281,7 +281,7 @@ func TestStaleFreeIsNoticed(t *testing.T) {
 		t.Fatalf("want the same address with another tag: %+v, %+v", stale, now)
 	}
 	defer func() {
-		if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "direct: Free of a block that is not on loan") {
+		if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "direct: Free of a block that is not live") {
 			t.Errorf("a stale Free: %q", text)
 		}
 		b.a.Free(now)

@@ -20,7 +20,7 @@ var _ interface {
 
 const smallSize = 1 << 20 // what statistics call small
 
-// countLoan counts a block that came from the device and goes on loan. The caller holds mu.
+// countLoan counts a block that came from the device and is allocated. The caller holds mu.
 func (a *Allocator) countAlloc(size int64) {
 	a.countSegment(size, 1)
 	a.stats.NumDeviceAlloc++
@@ -89,7 +89,7 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.stats.ResetAccumulated()
 }
 
-// Snapshot implements mem.Snapshotter: a segment for each block, on loan or queued (then mem.Inactive). It sorts as
+// Snapshot implements mem.Snapshotter: a segment for each block, live or queued (then mem.Inactive). It sorts as
 // many records as there are.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.mu.Lock()

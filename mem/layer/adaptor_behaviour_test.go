@@ -27,7 +27,7 @@ func eachAdaptor(t *testing.T, run func(t *testing.T, dev *sim.Device, over func
 	}
 }
 
-// A stream that is closed while its blocks are on loan breaks neither their frees nor what comes after.
+// A stream that is closed while its blocks are live breaks neither their frees nor what comes after.
 func TestBehaviour81_AdaptorsOutliveStreams(t *testing.T) {
 	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
 		a := over(newCaching(t, dev))
@@ -131,7 +131,7 @@ func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
 		below.between = func() {
 			below.between = nil
 			below.onFree = func() { panic("the layer below is told") }
-			testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "not on loan", "is being moved")
+			testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "not live", "is being moved")
 		}
 		testkit.Must(t, below.Compact(idle{}))
 		from := b.Ptr
@@ -162,7 +162,7 @@ func TestAdaptorsFreeWithANilStream(t *testing.T) {
 		if got := testkit.Panic(t, func() { a.Free(b, nil) }); !strings.HasSuffix(got, ": Free with a nil stream") {
 			t.Errorf("panicked with %v", got)
 		}
-		a.Free(b) // it is on loan still
+		a.Free(b) // it is live still
 		trimmer, _ := mem.Find[mem.Trimmer](a)
 		testkit.Must(t, trimmer.EmptyCache())
 		if n := below.(mem.StatsReporter).Stats().Allocation.All.Current; n != 0 {

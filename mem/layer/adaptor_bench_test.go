@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// line hands out every address once and again, doing next to nothing itself.
+// line allocates every address once and again, doing next to nothing itself.
 type line struct{ next driver.Pointer }
 
 func (l *line) Alloc(_ driver.Stream, size int64) (mem.Block, error) {

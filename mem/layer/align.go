@@ -8,12 +8,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Aligner allocator hands out addresses that are multiples of more than the layer below promises. See Align.
+// An Aligner allocator allocates addresses that are multiples of more than the layer below promises. See Align.
 type Aligner struct {
 	inner    mem.Allocator
 	to, from int64
 	above    int64
-	blocks   blockTable[struct{}]
+	blockTable[struct{}]
 }
 
 // AlignOptions say what Align does not have to do. The zero value aligns every block, over layers that promise 256
@@ -43,7 +43,7 @@ func NewAligner(a mem.Allocator, to int64, opts AlignerOptions) *Aligner {
 		panic(fmt.Sprintf("layer: Aligner to %d over %d bytes, of requests from %d on: want to >= From, Above >= 0",
 			to, opts.From, opts.Above))
 	}
-	return &Aligner{inner: a, to: to, from: opts.From, above: opts.Above, blocks: blockTable[struct{}]{name: "Aligner"}}
+	return &Aligner{inner: a, to: to, from: opts.From, above: opts.Above, blockTable: blockTable[struct{}]{name: "Aligner"}}
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
@@ -72,9 +72,9 @@ func (a *Aligner) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 	front := int64(-b.Ptr & driver.Pointer(to-1))
 	if front > b.Size-size {
 		a.inner.Free(b)
-		panic(fmt.Sprintf("layer: Aligner: the layer below handed out %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
+		panic(fmt.Sprintf("layer: Aligner: the layer below returned %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
 	}
-	return a.blocks.add(s.ID(), size, mem.Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
+	return a.add(s.ID(), size, mem.Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
 }
 
 // Free implements mem.Allocator.
@@ -82,12 +82,7 @@ func (a *Aligner) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	a.inner.Free(a.blocks.remove(b, used).below, used...)
-}
-
-// SlowSizes implements SlowSizer.
-func (a *Aligner) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return a.blocks.SlowSizes(p)
+	a.inner.Free(a.remove(b, used).below, used...)
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks as they are there: longer, and not aligned.

@@ -48,7 +48,7 @@ func TestBehaviour87_AlignAsksForWhatItMayHaveToLeaveOut(t *testing.T) {
 	if len(base.Live) != 0 || len(base.Used) != 1 || len(base.Used[0]) != 1 {
 		t.Errorf("below: %d live, frees with %v", len(base.Live), base.Used)
 	}
-	testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "layer: Aligner: Free", "not on loan")
+	testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "layer: Aligner: Free", "not live")
 }
 
 func TestAlignLeavesSmallRequestsAlone(t *testing.T) {

@@ -17,9 +17,9 @@ type Bin struct {
 
 // A Binned allocator sends each request where its size belongs. See Binning.
 type Binning struct {
-	bins   []Bin              // ascending by size
-	parts  []mem.Allocator    // those of the bins, then that of the rest
-	blocks blockTable[uint16] // index of the bin
+	bins               []Bin           // ascending by size
+	parts              []mem.Allocator // those of the bins, then that of the rest
+	blockTable[uint16]                 // index of the bin
 }
 
 // Binning returns an allocator that asks the bin with the smallest size that is not below the request's, and rest for
@@ -28,7 +28,7 @@ type Binning struct {
 // request's error (give it a Fallback). Sizes that are not positive, or come twice, panic. A warm call takes one short
 // lock.
 func NewBinning(rest mem.Allocator, bins ...Bin) *Binning {
-	b := &Binning{bins: slices.Clone(bins), blocks: blockTable[uint16]{name: "Binning"}}
+	b := &Binning{bins: slices.Clone(bins), blockTable: blockTable[uint16]{name: "Binning"}}
 	slices.SortFunc(b.bins, func(x, y Bin) int { return cmp.Compare(x.Size, y.Size) })
 	for i, bin := range b.bins {
 		if bin.Size <= 0 || i > 0 && bin.Size == b.bins[i-1].Size || len(b.bins) > 1<<15 {
@@ -59,7 +59,7 @@ func (x *Binning) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 	if err != nil || b.Ptr == 0 {
 		return mem.Block{}, err
 	}
-	return x.blocks.add(s.ID(), size, b, b, uint16(at)), nil
+	return x.add(s.ID(), size, b, b, uint16(at)), nil
 }
 
 // Free implements mem.Allocator.
@@ -67,26 +67,17 @@ func (x *Binning) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := x.blocks.remove(b, used)
+	rec := x.remove(b, used)
 	x.parts[rec.value].Free(rec.below, used...)
 }
 
 // Movable implements mem.Mover, where the bin that a block came from does.
 func (x *Binning) Movable(b mem.Block, h mem.Holder) bool {
-	if b == (mem.Block{}) {
-		return false
-	}
-	rec := x.blocks.get("Movable", b)
-	return mem.Movable(x.parts[rec.value], rec.below, x.blocks.holder(b, h))
+	return x.movable(b, h, func(bin uint16) mem.Allocator { return x.parts[bin] })
 }
 
 // EmptyCache implements mem.Trimmer, for the bins and then for the rest, from which theirs may come.
 func (x *Binning) EmptyCache() error { return emptyCaches(x.parts...) }
-
-// SlowSizes implements SlowSizer.
-func (x *Binning) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return x.blocks.SlowSizes(p)
-}
 
 // Unwrap implements mem.Wrapper: it is the allocator of what is larger than every bin, and so are the statistics that
 // Find finds.

@@ -6,151 +6,125 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// records are the blocks on loan through an adaptor that hands out other blocks than it was given, or has to remember
-// something of each. The tag of a block that is lent finds its record without a map:
+// A blockTable holds the live blocks of a layer whose blocks differ from those of the allocator below, or that keeps a
+// value with each block. An entry is found from the tag of its block, without a map:
 //
-//	the shard, 3 bits | the place in its slab, 29 bits | the record's turns, 32 bits, highest
+//	generation of the slot, 32 bits | index of the slot, 29 bits | shard, 3 bits
 //
-// Turns are odd while the block is on loan and grow with every loan and return, so that a block that was freed is
-// known. Streams do not meet, but eight by eight. The locks are leaves.
+// Streams share a shard eight by eight. The locks are leaves. A layer embeds the table for its SlowSizes.
 type blockTable[V any] struct {
-	name   string // of the adaptor, for panics
+	name   string // of the layer, for panics
 	shards [tableShards]tableShard[V]
 }
 
 const tableShards = 8
 
 type tableShard[V any] struct {
-	mu     sync.Mutex
-	slab   []blockEntry[V]
-	unused []uint32 // places in slab
-	_      [72]byte // two cache lines a shard
+	mu      sync.Mutex
+	entries slots.Table[blockEntry[V]]
+	_       [72]byte // two cache lines a shard
 }
 
 type blockEntry[V any] struct {
-	block      mem.Block // as the borrower knows it
-	below      mem.Block // as the layer below does
-	requested  int64     // bytes that the borrower asked for
-	generation uint32
-	moving     bool          // it is being moved
-	mover      driver.Stream // of the last move, for adaptors that touch the memory themselves
-	value      V
+	block     mem.Block     // as the layer returned it
+	below     mem.Block     // as the allocator below returned it
+	requested int64         // bytes
+	moving    bool          // between BeginMove and EndMove
+	mover     driver.Stream // of the last move, for layers that access the memory themselves
+	value     V
 }
 
-// lend enters a block that was got below for a request of asked bytes on a stream. It returns the block as the borrower
-// is to know it: lent with a tag.
-func (r *blockTable[V]) add(s driver.StreamID, asked int64, lent, below mem.Block, more V) mem.Block {
-	number := uint32(s) % tableShards
-	shard := &r.shards[number]
+// add enters a block, for which below was allocated on a stream. It returns the block with its tag.
+func (t *blockTable[V]) add(s driver.StreamID, requested int64, b, below mem.Block, value V) mem.Block {
+	number := uint64(s) % tableShards
+	shard := &t.shards[number]
 	shard.mu.Lock()
-	var at uint32
-	if n := len(shard.unused); n > 0 {
-		at, shard.unused = shard.unused[n-1], shard.unused[:n-1]
-	} else {
-		at = uint32(len(shard.slab))
-		shard.slab = append(shard.slab, blockEntry[V]{})
-	}
-	rec := &shard.slab[at]
-	rec.generation++
-	lent.Tag = uint64(rec.generation)<<32 | uint64(at*tableShards+number)
-	rec.block, rec.below, rec.requested, rec.value = lent, below, asked, more
+	tag, e := shard.entries.Add()
+	b.Tag = tag&^(1<<32-1) | tag<<32>>32*tableShards + number
+	*e = blockEntry[V]{block: b, below: below, requested: requested, value: value}
 	shard.mu.Unlock()
-	return lent
+	return b
 }
 
-// shard returns where the record of a tag is, if there is one.
-func (r *blockTable[V]) shard(tag uint64) (shard *tableShard[V], at uint32) {
-	return &r.shards[tag%tableShards], uint32(tag) / tableShards
+// shard returns the shard of a block's tag, and the tag of its entry there.
+func (t *blockTable[V]) shard(tag uint64) (*tableShard[V], uint64) {
+	return &t.shards[tag%tableShards], tag&^(1<<32-1) | tag<<32>>32/tableShards
 }
 
-// live returns the record of a tag while its block is on loan, else nil. The caller holds the shard's lock.
-func (s *tableShard[V]) live(at uint32, tag uint64) *blockEntry[V] {
-	if uint64(at) >= uint64(len(s.slab)) {
-		return nil
-	}
-	rec := &s.slab[at]
-	if rec.generation%2 == 0 || rec.block.Tag != tag {
-		return nil
-	}
-	return rec
-}
-
-// take ends a loan. It panics, and changes nothing, if b is not on loan as it is or a stream of used is nil: the layer
-// below would panic over that when nobody knows the block any more.
-func (r *blockTable[V]) remove(b mem.Block, used []driver.Stream) blockEntry[V] {
-	check.Used("layer: "+r.name+": Free", used)
-	shard, at := r.shard(b.Tag)
+// lookup returns the entry of a live block that is not being moved, with its shard locked. It panics if there is none.
+func (t *blockTable[V]) lookup(call string, b mem.Block) (*tableShard[V], uint64, *blockEntry[V]) {
+	shard, tag := t.shard(b.Tag)
 	shard.mu.Lock()
-	rec := shard.live(at, b.Tag)
-	if rec == nil || rec.block != b || rec.moving {
+	e := shard.entries.Get(tag)
+	if e == nil || e.block != b || e.moving {
 		shard.mu.Unlock()
-		r.panicNotLive("Free", b)
+		panic(fmt.Sprintf("layer: %s: %s of a block that is not live (address %#x, %d bytes): it was freed already, changed "+
+			"since Alloc, is being moved, or came from elsewhere", t.name, call, uint64(b.Ptr), b.Size))
 	}
-	taken := *rec
-	*rec = blockEntry[V]{generation: rec.generation + 1}
-	shard.unused = append(shard.unused, at)
+	return shard, tag, e
+}
+
+// remove takes a block that is freed out of the table. It panics, and changes nothing, if b is not live or a stream in
+// used is nil. The allocator below would panic over that too, but the block would be gone from here by then.
+func (t *blockTable[V]) remove(b mem.Block, used []driver.Stream) blockEntry[V] {
+	check.Used("layer: "+t.name+": Free", used)
+	shard, tag, e := t.lookup("Free", b)
+	removed := *e
+	shard.entries.Remove(tag)
 	shard.mu.Unlock()
-	return taken
+	return removed
 }
 
-// peek returns the record of a block. It panics if b is not on loan as it is.
-func (r *blockTable[V]) get(call string, b mem.Block) blockEntry[V] {
-	shard, at := r.shard(b.Tag)
-	shard.mu.Lock()
-	rec := shard.live(at, b.Tag)
-	if rec == nil || rec.block != b || rec.moving {
-		shard.mu.Unlock()
-		r.panicNotLive(call, b)
-	}
-	seen := *rec
+// get returns the entry of a block. It panics if b is not live.
+func (t *blockTable[V]) get(call string, b mem.Block) blockEntry[V] {
+	shard, _, e := t.lookup(call, b)
+	entry := *e
 	shard.mu.Unlock()
-	return seen
+	return entry
 }
 
-func (r *blockTable[V]) panicNotLive(call string, b mem.Block) {
-	panic(fmt.Sprintf("layer: %s: %s of a block that is not on loan (address %#x, %d bytes): it was freed already, changed "+
-		"since Alloc, is being moved, or came from elsewhere", r.name, call, uint64(b.Ptr), b.Size))
-}
-
-// each visits the records of the blocks on loan, a shard after the other, each locked meanwhile.
-func (r *blockTable[V]) each(visit func(*blockEntry[V])) {
-	for i := range r.shards {
-		shard := &r.shards[i]
+// each visits the entries, shard by shard, with the shard locked.
+func (t *blockTable[V]) each(visit func(*blockEntry[V])) {
+	for i := range t.shards {
+		shard := &t.shards[i]
 		shard.mu.Lock()
-		for j := range shard.slab {
-			if shard.slab[j].generation%2 == 1 {
-				visit(&shard.slab[j])
-			}
+		for _, e := range shard.entries.All() {
+			visit(e)
 		}
 		shard.mu.Unlock()
 	}
 }
 
-// SlowSizes implements SlowSizer for the adaptor. It looks at all records.
-func (r *blockTable[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	r.each(func(rec *blockEntry[V]) {
-		if rec.block.Ptr == p {
-			requested, allocated, ok = rec.requested, rec.block.Size, true
+// SlowSizes implements SlowSizer for the layer. It visits all entries.
+func (t *blockTable[V]) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
+	t.each(func(e *blockEntry[V]) {
+		if e.block.Ptr == p {
+			requested, allocated, ok = e.requested, e.block.Size, true
 		}
 	})
 	return requested, allocated, ok
 }
 
-// follow returns a holder for the layer below, which keeps the record of b right while h hears of it as it is lent.
-func (r *blockTable[V]) holder(b mem.Block, h mem.Holder) mem.Holder {
-	return &entryHolder[V]{r, h, b.Tag, b}
+// movable is mem.Movable for a block whose entry has its memory from the allocator that from returns.
+func (t *blockTable[V]) movable(b mem.Block, h mem.Holder, from func(V) mem.Allocator) bool {
+	if b == (mem.Block{}) {
+		return false
+	}
+	e := t.get("Movable", b)
+	return mem.Movable(from(e.value), e.below, &entryHolder[V]{t, h, b.Tag, b})
 }
 
-// A recordHolder stands between the layer below, which moves a block, and its holder. A block stays as far from the
-// start of the one below as it was.
+// An entryHolder is the holder that the allocator below calls when it moves a block. It updates the entry and calls the
+// block's own holder. A block stays as far from the start of the one below as it was.
 type entryHolder[V any] struct {
-	records *blockTable[V]
-	holder  mem.Holder
-	tag     uint64
-	was     mem.Block // as it was lent when the holder heard of it last
+	table  *blockTable[V]
+	holder mem.Holder
+	tag    uint64
+	last   mem.Block // as the holder was last told
 }
 
 // BeginMove implements mem.Holder.
@@ -159,31 +133,31 @@ func (k *entryHolder[V]) BeginMove() ([]driver.Stream, bool) {
 	if !ok {
 		return nil, false
 	}
-	shard, at := k.records.shard(k.tag)
+	shard, tag := k.table.shard(k.tag)
 	shard.mu.Lock()
-	rec := shard.live(at, k.tag)
-	if rec != nil {
-		rec.moving = true
+	e := shard.entries.Get(tag)
+	if e != nil {
+		e.moving = true
 	}
 	shard.mu.Unlock()
-	if rec == nil { // its Free has begun: the holder ought to have refused, and hears that nothing moved
-		k.holder.EndMove(k.was, nil)
+	if e == nil { // its Free has begun, so the holder should have refused; it learns that nothing moved
+		k.holder.EndMove(k.last, nil)
 		return nil, false
 	}
 	return used, true
 }
 
-// EndMove implements mem.Holder. The record is right before the holder hears of the move, and so before any Free.
+// EndMove implements mem.Holder. The entry is right before the holder is told, and so before any Free.
 func (k *entryHolder[V]) EndMove(b mem.Block, s driver.Stream) {
-	shard, at := k.records.shard(k.tag)
+	shard, tag := k.table.shard(k.tag)
 	shard.mu.Lock()
-	rec := shard.live(at, k.tag)
-	rec.block.Ptr += b.Ptr - rec.below.Ptr // wraps around where the block moves down
-	rec.below, rec.moving = b, false
+	e := shard.entries.Get(tag)
+	e.block.Ptr += b.Ptr - e.below.Ptr // wraps around where the block moves down
+	e.below, e.moving = b, false
 	if s != nil {
-		rec.mover = s
+		e.mover = s
 	}
-	k.was = rec.block
+	k.last = e.block
 	shard.mu.Unlock()
-	k.holder.EndMove(k.was, s)
+	k.holder.EndMove(k.last, s)
 }

@@ -9,9 +9,9 @@ import (
 
 // A Count follows one quantity since its frame was pushed.
 type Count struct {
-	Current int64 // what is on loan of what was handed out in the frame; negative if more was freed in it
+	Current int64 // what is live of what was allocated in the frame; negative if more was freed in it
 	Peak    int64 // the highest that Current was; never negative
-	Total   int64 // handed out in all
+	Total   int64 // allocated in all
 }
 
 func (c *Count) add(n int64) {
@@ -39,28 +39,30 @@ func (c *Counts) join(above Counts) {
 
 // Counter count what goes through an allocator, in frames that nest. See NewCounter.
 type Counter struct {
-	inner mem.Allocator
+	Pass
 
 	mu     sync.Mutex
 	frames []Counts // the last is the one that counts
 }
 
-// NewCounter returns an allocator that counts the blocks of a that are on loan through it. Push begins a frame, in which
-// everything starts from zero, and Pop ends it and adds it to the one below: the way to see what one part of a program takes, at
-// its peak, within a longer whole. It is RMM's statistics_resource_adaptor, whose counters nest in the same way. Frames are
-// not of goroutines: what others do meanwhile counts too.
+// NewCounter returns an allocator that counts the blocks of a that are live through it. Push begins a frame, in which
+// everything starts from zero, and Pop ends it and adds it to the one below: the way to see what one part of a program
+// takes, at its peak, within a longer whole. It is RMM's statistics_resource_adaptor, whose counters nest in the same
+// way. Frames are not of goroutines: what others do meanwhile counts too.
 //
 // These are the figures of any allocator; those of Stats are a caching one's own. A call costs one short lock.
-func NewCounter(a mem.Allocator) *Counter { return &Counter{inner: a, frames: make([]Counts, 1, 8)} }
+func NewCounter(a mem.Allocator) *Counter {
+	return &Counter{Pass: Pass{a}, frames: make([]Counts, 1, 8)}
+}
 
 // Alloc implements mem.Allocator. What fails is not counted.
 func (m *Counter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	return m.lent(m.inner.Alloc(s, size))
+	return m.lent(m.Below.Alloc(s, size))
 }
 
 // AllocWith implements mem.OptionsAllocator.
 func (m *Counter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	return m.lent(mem.AllocWith(m.inner, s, size, o))
+	return m.lent(mem.AllocWith(m.Below, s, size, o))
 }
 
 func (m *Counter) lent(b mem.Block, err error) (mem.Block, error) {
@@ -80,7 +82,7 @@ func (m *Counter) add(bytes, blocks int64) {
 
 // Free implements mem.Allocator. A block counts until the layer below has taken it back.
 func (m *Counter) Free(b mem.Block, used ...driver.Stream) {
-	m.inner.Free(b, used...)
+	m.Below.Free(b, used...)
 	if b.Ptr != 0 {
 		m.add(-b.Size, -1)
 	}
@@ -131,9 +133,3 @@ func (m *Counter) Pop() Counts {
 	m.frames[n-1].join(was)
 	return was
 }
-
-// Movable implements mem.Mover: moving a block changes nothing that is counted here.
-func (m *Counter) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(m.inner, b, h) }
-
-// Unwrap implements mem.Wrapper.
-func (m *Counter) Unwrap() mem.Allocator { return m.inner }

@@ -9,8 +9,8 @@ import (
 
 // A Fallback allocator asks another one when the first has no room. See Fallback.
 type Fallback struct {
-	parts  [2]mem.Allocator
-	blocks blockTable[uint8] // which part
+	parts             [2]mem.Allocator
+	blockTable[uint8] // which part
 }
 
 // Fallback returns an allocator that asks first and, if that has no room, then, once: memory of the host behind that of
@@ -18,7 +18,7 @@ type Fallback struct {
 // where it came from. Only errors that match ErrNoMemory fall through; any other is the request's. More than two are a
 // Fallback of a Fallback. A warm call takes one short lock.
 func NewFallback(first, then mem.Allocator) *Fallback {
-	return &Fallback{parts: [2]mem.Allocator{first, then}, blocks: blockTable[uint8]{name: "Fallback"}}
+	return &Fallback{parts: [2]mem.Allocator{first, then}, blockTable: blockTable[uint8]{name: "Fallback"}}
 }
 
 // Alloc implements mem.Allocator. If neither has room the error holds both reasons.
@@ -42,7 +42,7 @@ func (f *Fallback) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 	if err != nil || b.Ptr == 0 {
 		return mem.Block{}, err
 	}
-	return f.blocks.add(s.ID(), size, b, b, part), nil
+	return f.add(s.ID(), size, b, b, part), nil
 }
 
 // Free implements mem.Allocator.
@@ -50,26 +50,17 @@ func (f *Fallback) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := f.blocks.remove(b, used)
+	rec := f.remove(b, used)
 	f.parts[rec.value].Free(rec.below, used...)
 }
 
 // Movable implements mem.Mover, where the part that a block came from does.
 func (f *Fallback) Movable(b mem.Block, h mem.Holder) bool {
-	if b == (mem.Block{}) {
-		return false
-	}
-	rec := f.blocks.get("Movable", b)
-	return mem.Movable(f.parts[rec.value], rec.below, f.blocks.holder(b, h))
+	return f.movable(b, h, func(part uint8) mem.Allocator { return f.parts[part] })
 }
 
 // EmptyCache implements mem.Trimmer, for both parts.
 func (f *Fallback) EmptyCache() error { return emptyCaches(f.parts[:]...) }
-
-// SlowSizes implements SlowSizer.
-func (f *Fallback) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return f.blocks.SlowSizes(p)
-}
 
 // Unwrap implements mem.Wrapper: it is the first part, and so are the statistics that Find finds. Those of the other
 // are found from there.

@@ -80,8 +80,8 @@ func TestFrameworkStats(t *testing.T) {
 	testkit.Must(t, b.Close())
 }
 
-// TestDefect19_FrameworkStatsOfEveryAllocator: each knows the largest block that it handed out, and how many bytes
-// there can be on loan: by a limit, or else all that the device or the arena has.
+// TestDefect19_FrameworkStatsOfEveryAllocator: each knows the largest block that it allocated, and how many bytes
+// there can be live: by a limit, or else all that the device or the arena has.
 func TestDefect19_FrameworkStatsOfEveryAllocator(t *testing.T) {
 	const total, limit = 1 << 30, 64 << 20
 	for spec, bytes := range map[string]int64{
@@ -100,7 +100,7 @@ func TestDefect19_FrameworkStatsOfEveryAllocator(t *testing.T) {
 			t.Errorf("%s: the largest block has %d bytes, want %d", spec, got.LargestAllocSize, large.Size)
 		}
 		if n := got.Map()["bytes_limit"]; n != bytes {
-			t.Errorf("%s: at most %d bytes on loan, want %d", spec, n, bytes)
+			t.Errorf("%s: at most %d bytes allocated, want %d", spec, n, bytes)
 		}
 		a.Free(small)
 		a.Free(large)

@@ -15,11 +15,11 @@ import (
 
 // A Guard allocator finds out who writes beside a block. See Guard.
 type Guard struct {
-	inner     mem.Allocator
-	opts      GuardOptions
-	pattern   []byte    // what a red zone holds
-	buffers   sync.Pool // of *[]byte, as long
-	blocks    blockTable[guardedBlock]
+	inner   mem.Allocator
+	opts    GuardOptions
+	pattern []byte    // what a red zone holds
+	buffers sync.Pool // of *[]byte, as long
+	blockTable[guardedBlock]
 	unchecked atomic.Int64
 }
 
@@ -54,7 +54,7 @@ type guardedBlock struct {
 // block's stream and on those that it is told of, copies the two zones back, and queues a Fill; each block takes two
 // zones more.
 //
-// On a device that fails, or does not let one wait because a stream captures, a block is handed out or taken back
+// On a device that fails, or does not let one wait because a stream captures, a block is allocated or taken back
 // without being looked at, and Unchecked counts it.
 func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	if opts.Zone == 0 {
@@ -63,7 +63,7 @@ func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	if opts.Zone < 0 || opts.Zone > 1<<30 {
 		panic(fmt.Sprintf("layer: Guard with red zones of %d bytes", opts.Zone))
 	}
-	g := &Guard{inner: a, opts: opts, blocks: blockTable[guardedBlock]{name: "Guard"}}
+	g := &Guard{inner: a, opts: opts, blockTable: blockTable[guardedBlock]{name: "Guard"}}
 	g.pattern = bytes.Repeat([]byte{redZone}, int(opts.Zone))
 	g.buffers.New = func() any { b := make([]byte, opts.Zone); return &b }
 	return g
@@ -98,7 +98,7 @@ func (g *Guard) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 		g.inner.Free(b)
 		return mem.Block{}, fmt.Errorf("layer: Guard: paint the red zones: %w", err)
 	}
-	return g.blocks.add(s.ID(), size, mem.Block{Ptr: ptr, Size: size}, b, guardedBlock{s, err == nil}), nil
+	return g.add(s.ID(), size, mem.Block{Ptr: ptr, Size: size}, b, guardedBlock{s, err == nil}), nil
 }
 
 // Free implements mem.Allocator. It panics if a red zone was written to, unless there is somebody to tell.
@@ -106,7 +106,7 @@ func (g *Guard) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := g.blocks.remove(b, used)
+	rec := g.remove(b, used)
 	damage, err := g.inspect(&rec, used)
 	if err == nil { // all work on the block is done
 		err = rec.value.stream.Fill(b.Ptr, poison, b.Size)
@@ -162,13 +162,13 @@ func (g *Guard) inspect(rec *blockEntry[guardedBlock], used []driver.Stream) (*D
 	return nil, nil
 }
 
-// Check looks at the red zones of all blocks on loan, once the work that is queued on their streams is done: what it
+// Check looks at the red zones of all live blocks, once the work that is queued on their streams is done: what it
 // waits for are those streams, and what other streams write later it does not see. The error joins a *Damage for each
 // block that was damaged, and what the device said of blocks that it could not look at. Other calls for blocks of the
 // same streams wait meanwhile.
 func (g *Guard) Check() error {
 	var errs []error
-	g.blocks.each(func(rec *blockEntry[guardedBlock]) {
+	g.each(func(rec *blockEntry[guardedBlock]) {
 		if rec.moving || !rec.value.written {
 			return
 		}
@@ -188,15 +188,7 @@ func (g *Guard) Unchecked() int64 { return g.unchecked.Load() }
 
 // Movable implements mem.Mover: the red zones go along.
 func (g *Guard) Movable(b mem.Block, h mem.Holder) bool {
-	if b == (mem.Block{}) {
-		return false
-	}
-	return mem.Movable(g.inner, g.blocks.get("Movable", b).below, g.blocks.holder(b, h))
-}
-
-// SlowSizes implements SlowSizer.
-func (g *Guard) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return g.blocks.SlowSizes(p)
+	return g.movable(b, h, func(guardedBlock) mem.Allocator { return g.inner })
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks with their red zones.

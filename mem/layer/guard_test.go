@@ -124,7 +124,7 @@ func TestGuardSaysWhatIsDamaged(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, g.s.Fill(d1.Ptr+10, 1, 1))
 	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: a block of 10 bytes", "at +10 from its start")
-	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: Free", "not on loan") // it has gone back all the same
+	testkit.Contains(t, testkit.Panic(t, func() { strict.Free(d1) }), "layer: Guard: Free", "not live") // it has gone back all the same
 	testkit.Contains(t, testkit.Panic(t, func() { layer.NewGuard(strict, layer.GuardOptions{Zone: -1}) }), "layer: Guard with red zones of -1")
 }
 
@@ -233,7 +233,7 @@ func TestGuardDuringACapture(t *testing.T) {
 	}
 }
 
-// A device that fails costs a look, or a block that is not handed out, and no more.
+// A device that fails costs a look, or a block that is not allocated, and no more.
 func TestGuardOnADeviceThatFails(t *testing.T) {
 	g := guard(t, newCaching)
 	b := g.get(100)

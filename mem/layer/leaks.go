@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A LiveBlock is a block on loan, as a LeakTracker knows it.
+// A LiveBlock is a live block, as a LeakTracker knows it.
 type LiveBlock struct {
 	Block     mem.Block
 	Requested int64           // bytes asked for
@@ -21,7 +21,7 @@ type LiveBlock struct {
 	Site      []runtime.Frame // who asked, innermost first; empty if the stack was not recorded
 }
 
-// LeakSite is what one call stack has on loan.
+// LeakSite is what one call stack has live.
 type LeakSite struct {
 	Frames  []runtime.Frame // innermost first; empty for all blocks whose stacks were not recorded
 	Count   int             // blocks
@@ -30,7 +30,7 @@ type LeakSite struct {
 	Oldest  LiveBlock
 }
 
-// Leaks is what is on loan, by call stack, most bytes first. At the end of a program's work it is what was leaked.
+// Leaks is what is live, by call stack, most bytes first. At the end of a program's work it is what was leaked.
 type Leaks struct {
 	Count int // blocks
 	Bytes int64
@@ -39,7 +39,7 @@ type Leaks struct {
 	unrecorded string // why stacks are missing
 }
 
-// Live returns the blocks on loan, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be
+// Live returns the live blocks, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be
 // in it or not.
 func (t *LeakTracker) Live() []LiveBlock {
 	known := t.live()
@@ -50,7 +50,7 @@ func (t *LeakTracker) Live() []LiveBlock {
 	return out
 }
 
-// Leaks returns the blocks on loan grouped by the call stack that asked for them. Blocks that other goroutines
+// Leaks returns the live blocks grouped by the call stack that asked for them. Blocks that other goroutines
 // allocate, free or move meanwhile may be in it or not.
 func (t *LeakTracker) Leaks() Leaks {
 	out := Leaks{unrecorded: t.unrecorded()}
@@ -97,10 +97,10 @@ func (t *LeakTracker) describe(tb trackedBlock) LiveBlock {
 // String returns the report as text: one line for all, then each call stack with what it holds.
 func (l Leaks) String() string {
 	if l.Count == 0 {
-		return "no blocks on loan\n"
+		return "no live blocks\n"
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s on loan: %s\n", blocks(l.Count), bytesize.Format(l.Bytes))
+	fmt.Fprintf(&text, "%s allocated: %s\n", blocks(l.Count), bytesize.Format(l.Bytes))
 	for _, s := range l.Sites {
 		streams := "stream"
 		if len(s.Streams) > 1 {

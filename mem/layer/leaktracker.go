@@ -14,9 +14,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A LeakTracker knows which blocks are on loan through it and which code asked for them. See NewLeakTracker.
+// A LeakTracker knows which blocks are live through it and which code asked for them. See NewLeakTracker.
 type LeakTracker struct {
-	inner  mem.Allocator
+	Pass
 	opts   LeakTrackerOptions
 	blocks addrmap.Map[trackedBlock]
 	allocs atomic.Uint64
@@ -59,9 +59,9 @@ type freedBlock struct {
 	number uint64
 }
 
-// NewLeakTracker returns an allocator that knows which blocks of a are on loan through it, where each was asked for,
+// NewLeakTracker returns an allocator that knows which blocks of a are live through it, where each was asked for,
 // and reports them: see Live and Leaks. Free panics with both places if a block is freed twice, and if it was changed
-// since Alloc or never came from this tracker; a then does not see the call. Blocks that a had handed out already, or
+// since Alloc or never came from this tracker; a then does not see the call. Blocks that a had allocated already, or
 // that others take from it, are none of its business.
 //
 // A call costs a look-up under a lock that few others want, recording the stack (LeakTrackerOptions says how often),
@@ -71,7 +71,7 @@ func NewLeakTracker(a mem.Allocator, opts LeakTrackerOptions) *LeakTracker {
 	opts.Every = max(1, opts.Every)
 	opts.Freed = orDefault(opts.Freed, 1024)
 	opts.Depth = min(opts.Depth, maxTrackDepth)
-	return &LeakTracker{inner: a, opts: opts, freed: make([]freedBlock, opts.Freed)}
+	return &LeakTracker{Pass: Pass{a}, opts: opts, freed: make([]freedBlock, opts.Freed)}
 }
 
 // orDefault reads an option of which zero means the default and a negative value none.
@@ -82,9 +82,9 @@ func orDefault(n, whenZero int) int {
 	return max(0, n)
 }
 
-// Alloc implements mem.Allocator. It panics if the allocator below hands out an address that is on loan already.
+// Alloc implements mem.Allocator. It panics if the allocator below allocates an address that is live already.
 func (t *LeakTracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	b, err := t.inner.Alloc(s, size)
+	b, err := t.Below.Alloc(s, size)
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}
@@ -93,13 +93,13 @@ func (t *LeakTracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	if t.samples(number) {
 		site = t.sites.here(t.opts.Depth)
 	}
-	t.add(trackedBlock{block: b, requested: size, stream: s.ID(), number: number, site: site}, "handed out")
+	t.add(trackedBlock{block: b, requested: size, stream: s.ID(), number: number, site: site}, "returned")
 	return b, nil
 }
 
 // AllocWith implements mem.OptionsAllocator.
 func (t *LeakTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	b, err := mem.AllocWith(t.inner, s, size, o)
+	b, err := mem.AllocWith(t.Below, s, size, o)
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}
@@ -108,7 +108,7 @@ func (t *LeakTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions)
 	if t.samples(number) { // not in a function that both share: skipping its frame would cost a quarter of all
 		site = t.sites.here(t.opts.Depth)
 	}
-	t.add(trackedBlock{block: b, requested: size, stream: s.ID(), number: number, site: site}, "handed out")
+	t.add(trackedBlock{block: b, requested: size, stream: s.ID(), number: number, site: site}, "returned")
 	return b, nil
 }
 
@@ -124,7 +124,7 @@ func (t *LeakTracker) add(tb trackedBlock, did string) {
 	old, known := shard.At[b.Ptr]
 	if known && !old.freed {
 		shard.Unlock()
-		panic(fmt.Sprintf("layer: LeakTracker: the allocator below %s %s at %#x, where %s is on loan, allocated at:\n%s",
+		panic(fmt.Sprintf("layer: LeakTracker: the allocator below %s %s at %#x, where %s is live, allocated at:\n%s",
 			did, bytesize.Format(b.Size), uint64(b.Ptr), bytesize.Format(old.block.Size), t.stack(old.site)))
 	}
 	shard.Put(b.Ptr, tb)
@@ -134,7 +134,7 @@ func (t *LeakTracker) add(tb trackedBlock, did string) {
 // Free implements mem.Allocator.
 func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 	if b.Ptr == 0 {
-		t.inner.Free(b, used...)
+		t.Below.Free(b, used...)
 		return
 	}
 	check.Used("layer: LeakTracker: Free", used)
@@ -142,7 +142,7 @@ func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 	if t.opts.Depth > 0 && len(t.freed) > 0 && t.opts.Every == 1 {
 		here = t.sites.here(t.opts.Depth)
 	}
-	// Forgotten before it is freed: afterwards the address may be handed out again, to another goroutine's block.
+	// Forgotten before it is freed: afterwards the address may be allocated again, to another goroutine's block.
 	shard := t.blocks.Lock(b.Ptr)
 	tb, known := shard.At[b.Ptr]
 	if !known || tb.freed || tb.block != b {
@@ -157,7 +157,7 @@ func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 	}
 	shard.Unlock()
 	t.rememberFreed(freedBlock{b.Ptr, tb.number})
-	t.inner.Free(b, used...)
+	t.Below.Free(b, used...)
 }
 
 // bury remembers a freed block in place of the one that has been remembered longest.
@@ -197,7 +197,7 @@ func (t *LeakTracker) explain(b mem.Block, tb trackedBlock, known bool) string {
 		at, t.stack(tb.site))
 }
 
-// Movable implements mem.Mover: the tracker follows the block. It panics if b is not on loan through it.
+// Movable implements mem.Mover: the tracker follows the block. It panics if b is not live through it.
 func (t *LeakTracker) Movable(b mem.Block, h mem.Holder) bool {
 	if b.Ptr == 0 {
 		return false
@@ -206,9 +206,9 @@ func (t *LeakTracker) Movable(b mem.Block, h mem.Holder) bool {
 	tb, known := shard.At[b.Ptr]
 	shard.Unlock()
 	if !known || tb.freed || tb.block != b {
-		panic(fmt.Sprintf("layer: LeakTracker: Movable of %d bytes at %#x, which are no block on loan", b.Size, uint64(b.Ptr)))
+		panic(fmt.Sprintf("layer: LeakTracker: Movable of %d bytes at %#x, which is not a live block", b.Size, uint64(b.Ptr)))
 	}
-	return mem.Movable(t.inner, b, &trackedHolder{tracker: t, holder: h, block: tb})
+	return mem.Movable(t.Below, b, &trackedHolder{tracker: t, holder: h, block: tb})
 }
 
 // A trackedHolder stands between the allocator below, which moves a block, and its holder, so that the tracker follows.
@@ -247,9 +247,6 @@ func (k *trackedHolder) EndMove(b mem.Block, s driver.Stream) {
 	k.tracker.add(k.block, "moved")
 	k.holder.EndMove(b, s)
 }
-
-// Unwrap implements mem.Wrapper.
-func (t *LeakTracker) Unwrap() mem.Allocator { return t.inner }
 
 // A siteID finds a call stack in a siteTable. Zero is no stack.
 type siteID uint32
@@ -297,13 +294,5 @@ func (t *siteTable) frames(id siteID) []runtime.Frame {
 	for n < len(pcs) && pcs[n] != 0 {
 		n++
 	}
-	var out []runtime.Frame
-	for frames := runtime.CallersFrames(pcs[:n]); n > 0; {
-		f, more := frames.Next()
-		out = append(out, f)
-		if !more {
-			break
-		}
-	}
-	return callsite.Callers(out)
+	return callsite.Frames(pcs[:n])
 }

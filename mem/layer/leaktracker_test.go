@@ -30,7 +30,7 @@ func freeThere(a mem.Allocator, b mem.Block) { a.Free(b) }
 
 func TestTrackReportsLeaksBySite(t *testing.T) {
 	tr := layer.NewLeakTracker(fake.NewPile(512), layer.LeakTrackerOptions{})
-	if l := tr.Leaks(); l.Count != 0 || l.String() != "no blocks on loan\n" {
+	if l := tr.Leaks(); l.Count != 0 || l.String() != "no live blocks\n" {
 		t.Fatalf("before anything: %v", l)
 	}
 	first := fake.MustAlloc(t, tr, 100)
@@ -55,7 +55,7 @@ func TestTrackReportsLeaksBySite(t *testing.T) {
 	if !strings.HasSuffix(worst.Frames[0].Function, "layer_test.allocHere") {
 		t.Errorf("the innermost frame is %q", worst.Frames[0].Function)
 	}
-	testkit.Contains(t, l.String(), "4 blocks on loan: 3.50KiB", "3 blocks", "streams 0, 1", "allocHere", "leaktracker_test.go:",
+	testkit.Contains(t, l.String(), "4 blocks allocated: 3.50KiB", "3 blocks", "streams 0, 1", "allocHere", "leaktracker_test.go:",
 		"TestTrackReportsLeaksBySite", "1 block,", "100 bytes asked for, 512 at 0x1000")
 }
 
@@ -157,7 +157,7 @@ func TestTrackFindsOverlapBelow(t *testing.T) {
 	tr := layer.NewLeakTracker(base, layer.LeakTrackerOptions{})
 	b := allocHere(t, tr, fake.S0, 512)
 	base.Free(b) // behind the tracker's back
-	testkit.Contains(t, testkit.Panic(t, func() { fake.MustAlloc(t, tr, 512) }), "handed out", "on loan", "allocHere")
+	testkit.Contains(t, testkit.Panic(t, func() { fake.MustAlloc(t, tr, 512) }), "returned", "live", "allocHere")
 }
 
 // The allocator below may hand the address out again before its Free has returned.

@@ -10,26 +10,26 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Limiter refuses what would take the blocks on loan through it over a number of bytes. See Limit.
+// A Limiter refuses what would take the live blocks through it over a number of bytes. See Limit.
 type Limiter struct {
-	inner mem.Allocator
+	Pass
 	limit atomic.Int64
-	live  atomic.Int64 // bytes on loan, and those of requests under way
+	live  atomic.Int64 // allocated bytes, and those of requests under way
 }
 
-// Limit returns an allocator that hands out blocks of a until their sizes (Block.Size, not what was asked for) add up
+// Limit returns an allocator that allocates blocks of a until their sizes (Block.Size, not what was asked for) add up
 // to bytes, and refuses the rest with a *LimitError. It counts what goes through it, not what a caches.
 //
 // A request counts from its start, so of two concurrent ones that fit only one at a time one may be refused though the
 // other then fails below. A block that turns out larger than what was asked for, and so does not fit, goes back to a
 // at once. A refused request leaves the count as it was. A negative limit panics.
 func NewLimiter(a mem.Allocator, bytes int64) *Limiter {
-	l := &Limiter{inner: a}
+	l := &Limiter{Pass: Pass{a}}
 	l.SetLimit(bytes)
 	return l
 }
 
-// SetLimit replaces the limit. Blocks on loan stay so, even those over a lower limit. A negative limit panics.
+// SetLimit replaces the limit. Blocks that are live stay live, even those over a lower limit. A negative limit panics.
 func (l *Limiter) SetLimit(bytes int64) {
 	if bytes < 0 {
 		panic(fmt.Sprintf("layer: Limiter of %d bytes: it must not be negative", bytes))
@@ -43,7 +43,7 @@ func (l *Limiter) Limit() int64 { return l.limit.Load() }
 // HasLimit reports that a limit of 0 allows nothing. See LimitOf.
 func (l *Limiter) HasLimit() bool { return true }
 
-// Live returns the bytes on loan, including requests under way.
+// Live returns the allocated bytes, including requests under way.
 func (l *Limiter) Live() int64 { return l.live.Load() }
 
 // Alloc implements mem.Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below
@@ -51,12 +51,12 @@ func (l *Limiter) Live() int64 { return l.live.Load() }
 func (l *Limiter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	check.Stream("layer: Limiter: Alloc", s)
 	if size <= 0 {
-		return l.inner.Alloc(s, size)
+		return l.Below.Alloc(s, size)
 	}
 	if live, ok := l.reserve(size); !ok {
 		return mem.Block{}, l.refusal(size, size, live)
 	}
-	b, err := l.inner.Alloc(s, size)
+	b, err := l.Below.Alloc(s, size)
 	if err == nil && b.Size == size {
 		return b, nil
 	}
@@ -67,12 +67,12 @@ func (l *Limiter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 func (l *Limiter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("layer: Limiter: Alloc", s)
 	if size <= 0 {
-		return mem.AllocWith(l.inner, s, size, o)
+		return mem.AllocWith(l.Below, s, size, o)
 	}
 	if live, ok := l.reserve(size); !ok {
 		return mem.Block{}, l.refusal(size, size, live)
 	}
-	b, err := mem.AllocWith(l.inner, s, size, o)
+	b, err := mem.AllocWith(l.Below, s, size, o)
 	return l.adjust(size, b, err)
 }
 
@@ -84,7 +84,7 @@ func (l *Limiter) adjust(size int64, b mem.Block, err error) (mem.Block, error) 
 	}
 	if extra := b.Size - size; extra != 0 {
 		if live, ok := l.reserve(extra); !ok {
-			l.inner.Free(b)
+			l.Below.Free(b)
 			l.live.Add(-size)
 			return mem.Block{}, l.refusal(size, b.Size, live-size)
 		}
@@ -115,15 +115,9 @@ func (l *Limiter) reserve(n int64) (int64, bool) {
 
 // Free implements mem.Allocator. The bytes count until the allocator below has taken the block back.
 func (l *Limiter) Free(b mem.Block, used ...driver.Stream) {
-	l.inner.Free(b, used...)
+	l.Below.Free(b, used...)
 	if l.live.Add(-b.Size) < 0 {
 		l.live.Add(b.Size)
-		panic(fmt.Sprintf("layer: Limiter: Free of %d bytes at %#x: more than was handed out through this limit", b.Size, b.Ptr))
+		panic(fmt.Sprintf("layer: Limiter: Free of %d bytes at %#x: more than was allocated through this limit", b.Size, b.Ptr))
 	}
 }
-
-// Movable implements mem.Mover: moving a block changes nothing that is counted here.
-func (l *Limiter) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(l.inner, b, h) }
-
-// Unwrap implements mem.Wrapper.
-func (l *Limiter) Unwrap() mem.Allocator { return l.inner }

@@ -109,7 +109,7 @@ func TestLimitZeroAndHuge(t *testing.T) {
 	if _, err := l.Alloc(fake.S0, 1<<63-1); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("a sum over 2^63 gives %v", err)
 	}
-	l.SetLimit(1) // below what is live: allowed, nothing more is handed out
+	l.SetLimit(1) // below what is live: allowed, nothing more is allocated
 	if _, err := l.Alloc(fake.S0, 1); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("over a lowered limit: %v", err)
 	}

@@ -34,7 +34,7 @@ type limitedPage struct {
 // LimitDevice returns dev as an allocator sees it that may take at most limit bytes of its memory: Alloc and Create
 // fail with a *LimitError beyond that, and Available tells what is left of it. The allocator then does what it does on
 // a full device: it gives cached memory back, compacts, and asks again, and its out-of-memory error tells of the limit
-// if Open made the allocator. So the limit bounds what any allocator has reserved, and not only the blocks on loan, as
+// if Open made the allocator. So the limit bounds what any allocator has reserved, and not only the live blocks, as
 // Limit does. Sizes count as the device's alignment rounds them up; pages count until they are dropped and mapped
 // nowhere.
 //
@@ -250,17 +250,17 @@ func (d *LimitedDevice) explain(err error) error {
 }
 
 // Over returns an allocator of the device's memory whose out-of-memory errors tell of the limit. Open calls it.
-func (d *LimitedDevice) Over(a mem.Allocator) mem.Allocator { return &deviceLimited{a, d} }
+func (d *LimitedDevice) Over(a mem.Allocator) mem.Allocator { return &deviceLimited{Pass{a}, d} }
 
 // deviceLimited is an allocator over a LimitedDevice.
 type deviceLimited struct {
-	inner mem.Allocator
-	dev   *LimitedDevice
+	Pass
+	dev *LimitedDevice
 }
 
 // Alloc implements mem.Allocator.
 func (l *deviceLimited) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	b, err := l.inner.Alloc(s, size)
+	b, err := l.Below.Alloc(s, size)
 	if err != nil {
 		return mem.Block{}, l.dev.explain(err)
 	}
@@ -269,21 +269,12 @@ func (l *deviceLimited) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 // AllocWith implements mem.OptionsAllocator.
 func (l *deviceLimited) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	b, err := mem.AllocWith(l.inner, s, size, o)
+	b, err := mem.AllocWith(l.Below, s, size, o)
 	if err != nil {
 		return mem.Block{}, l.dev.explain(err)
 	}
 	return b, nil
 }
 
-// Free implements mem.Allocator.
-func (l *deviceLimited) Free(b mem.Block, used ...driver.Stream) { l.inner.Free(b, used...) }
-
 // Limit returns the device's limit: see LimitOf.
 func (l *deviceLimited) Limit() int64 { return l.dev.limit }
-
-// Movable implements mem.Mover.
-func (l *deviceLimited) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(l.inner, b, h) }
-
-// Unwrap implements mem.Wrapper.
-func (l *deviceLimited) Unwrap() mem.Allocator { return l.inner }

@@ -35,7 +35,7 @@ const (
 
 // A Logger writes down what goes through an allocator. See Log.
 type Logger struct {
-	inner mem.Allocator
+	Pass
 	clock func() time.Time
 
 	mu         sync.Mutex // held while w writes
@@ -46,16 +46,16 @@ type Logger struct {
 	suppressed map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, but those being moved
 }
 
-// Log returns an allocator that writes a row of CSV to w for each block of a that it hands out, each that it takes
+// Log returns an allocator that writes a row of CSV to w for each block of a that it allocates, each that it takes
 // back, each that is moved and each request that fails: LogHeader says which columns. ReadLog reads it and ReplayLog
 // does it again on any allocator; what reads RMM's logs reads the first six columns. clock gives the times; nil numbers
 // the rows.
 //
 // A row is one Write, made under the log's lock, and for a move under those of the layer below too, so w must not block
 // for long nor allocate through here: give it a buffer, and flush that. A block is logged before its address can be
-// handed out again. If w fails, the log ends there, the allocator goes on, and Err tells.
+// allocated again. If w fails, the log ends there, the allocator goes on, and Err tells.
 func NewLogger(a mem.Allocator, w io.Writer, clock func() time.Time) *Logger {
-	l := &Logger{inner: a, clock: clock, w: w}
+	l := &Logger{Pass: Pass{a}, clock: clock, w: w}
 	_, l.err = w.Write([]byte(LogHeader + "\n"))
 	return l
 }
@@ -68,7 +68,7 @@ func (l *Logger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 // AllocWith implements mem.OptionsAllocator. With Logged no row is written of the request, nor of what becomes of its
 // block: a log holds together. A request that fails is logged in any case, unless it is Tentative.
 func (l *Logger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	b, err := mem.AllocWith(l.inner, s, size, o)
+	b, err := mem.AllocWith(l.Below, s, size, o)
 	switch {
 	case err == nil && o.Logged && b.Ptr != 0:
 		l.suppress(b.Ptr)
@@ -107,7 +107,7 @@ func (l *Logger) Free(b mem.Block, used ...driver.Stream) {
 	if b.Ptr != 0 {
 		l.write(LogFree, b.Ptr, b.Size, 0, used, 0)
 	}
-	l.inner.Free(b, used...)
+	l.Below.Free(b, used...)
 }
 
 func (l *Logger) write(action LogAction, ptr driver.Pointer, size int64, s driver.StreamID, used []driver.Stream, to driver.Pointer) {
@@ -149,11 +149,8 @@ func (l *Logger) Err() error {
 
 // Movable implements mem.Mover: moves are logged.
 func (l *Logger) Movable(b mem.Block, h mem.Holder) bool {
-	return b.Ptr != 0 && mem.Movable(l.inner, b, &loggedHolder{log: l, holder: h, block: b})
+	return b.Ptr != 0 && mem.Movable(l.Below, b, &loggedHolder{log: l, holder: h, block: b})
 }
-
-// Unwrap implements mem.Wrapper.
-func (l *Logger) Unwrap() mem.Allocator { return l.inner }
 
 // A loggedHolder stands between the allocator below, which moves a block, and its holder, so that the log knows.
 type loggedHolder struct {

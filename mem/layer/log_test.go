@@ -121,7 +121,7 @@ func TestLogOfMovesReplays(t *testing.T) {
 	}
 }
 
-// The row of a free comes before that of the block that is handed out in its place, which may be before Free returns.
+// The row of a free comes before that of the block that is allocated in its place, which may be before Free returns.
 func TestBehaviour86_LogOfASlowFree(t *testing.T) {
 	var out bytes.Buffer
 	base := fake.NewPile(512)
@@ -165,9 +165,9 @@ func TestReplayRefusesWithTheLine(t *testing.T) {
 	const ok = "0,1,allocate,0x10,5,0,\n"
 	for _, tt := range []struct{ log, want string }{
 		{"nonsense\n", "line 1: 1 columns"},
-		{ok + ok, "line 2: a block is on loan at 0x10"},
-		{ok + "0,2,free,0x11,5,0,\n", "line 2: no block is on loan at 0x11"},
-		{ok + "0,2,move,0x12,5,0,0x13\n", "line 2: no block is on loan at 0x12"},
+		{ok + ok, "line 2: a block is live at 0x10"},
+		{ok + "0,2,free,0x11,5,0,\n", "line 2: no block is live at 0x11"},
+		{ok + "0,2,move,0x12,5,0,0x13\n", "line 2: no block is live at 0x12"},
 		{"0,1,allocate,16,5,0,\n", `address "16"`},
 		{"0,1,allocate,0x10,-5,0,\n", `size "-5"`},
 		{"0,1,allocate,0x10,5,x,\n", `stream "x"`},

@@ -71,7 +71,7 @@ func (a *shelf) Free(b mem.Block, used ...driver.Stream) {
 func (a *shelf) index(b mem.Block) int {
 	i := slices.IndexFunc(a.loans, func(l *shelved) bool { return l.Block == b })
 	if i < 0 {
-		panic(fmt.Sprintf("shelf: %+v is not on loan", b))
+		panic(fmt.Sprintf("shelf: %+v is not live", b))
 	}
 	return i
 }
@@ -290,7 +290,7 @@ func TestTrackerFollows(t *testing.T) {
 	}
 	live := tr.Live()
 	if len(live) != 1 || live[0].Block != o.block || live[0].Number != 2 || live[0].Stream != fake.S0.ID() || len(live[0].Site) == 0 {
-		t.Errorf("on loan are %+v, want the second allocation at its new address", live)
+		t.Errorf("live are %+v, want the second allocation at its new address", live)
 	}
 	testkit.Contains(t, testkit.Panic(t, func() { tr.Free(from) }), "layer: LeakTracker: Free of 64 bytes at 0x1040, which is not a block")
 	testkit.Contains(t, testkit.Panic(t, func() { tr.Free(gap) }), "layer: LeakTracker: ")
@@ -335,7 +335,7 @@ func TestTrackerRefusesLandingOnALiveBlock(t *testing.T) {
 		t.Fatal("the holder refuses")
 	}
 	text := testkit.Panic(t, func() { h.EndMove(mem.Block{Ptr: other.Ptr, Size: 64, Tag: 9}, fake.S1) })
-	if !strings.HasPrefix(text, "layer: LeakTracker: the allocator below moved 64B at 0x1000, where 64B is on loan") || o.lands != 0 {
+	if !strings.HasPrefix(text, "layer: LeakTracker: the allocator below moved 64B at 0x1000, where 64B is live") || o.lands != 0 {
 		t.Errorf("panicked with %q, and %d landings", text, o.lands)
 	}
 }

@@ -35,7 +35,7 @@ func (a *optioned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 }
 
 // Options reach the allocator at the bottom, through every adaptor and through all of them, for small blocks and for
-// large. Blocks that a layer has at hand it hands out by itself, but never where somebody asks when they were freed.
+// large. Blocks that a layer has at hand it allocates by itself, but never where somebody asks when they were freed.
 // Layers that would ask again make requests tentative.
 func TestWishesReachTheBottom(t *testing.T) {
 	dev := sim.New(sim.Options{Unchecked: true})

@@ -123,7 +123,7 @@ func TestSlabCutsPieces(t *testing.T) {
 	}
 }
 
-// A piece that another stream uses is not handed out before all of its slab has gone back, and the layer below is told of
+// A piece that another stream uses is not allocated before all of its slab has gone back, and the layer below is told of
 // all such streams.
 func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 	base := fake.NewPile(1)
@@ -132,7 +132,7 @@ func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 	a.Free(x, fake.S1)
 	a.Free(y, fake.S0, fake.S1) // its own among them
 	if b := fake.MustAlloc(t, a, 1); b.Ptr == x.Ptr || b.Ptr == y.Ptr {
-		t.Errorf("%+v is handed out while another stream uses it", b)
+		t.Errorf("%+v is allocated while another stream uses it", b)
 	}
 	a.Free(z)
 	if len(base.Live) != 1 || len(base.Used) != 1 || len(base.Used[0]) != 1 || base.Used[0][0] != fake.S1 {
@@ -150,7 +150,7 @@ func TestSlabGivesBackForWantOfMemory(t *testing.T) {
 		t.Fatalf("on the other stream: %v, %d slabs", err, len(base.Live))
 	}
 	if _, err := a.Alloc(fake.S0, 1); !errors.Is(err, mem.ErrNoMemory) {
-		t.Errorf("with a piece of the only slab on loan: %v", err)
+		t.Errorf("with a piece of the only slab live: %v", err)
 	}
 	a.Free(b)
 	a.Free(fake.MustAlloc(t, a, 4000)) // larger than a piece
@@ -210,7 +210,7 @@ func TestQuotasReserveAndShare(t *testing.T) {
 	if _, err := a.Alloc(fake.S0, 512); !errors.As(err, &refused) || refused.Limit != 8*mib || refused.Live != 8*mib {
 		t.Errorf("past its limit: %v", err)
 	}
-	testkit.Contains(t, testkit.Panic(t, func() { b.Free(w) }), "layer: Tenant b: Free", "not on loan")
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(w) }), "layer: Tenant b: Free", "not live")
 	if err := a.Leave(); err == nil || !strings.Contains(err.Error(), "8.00MiB") {
 		t.Errorf("leaving with blocks: %v", err)
 	}

@@ -13,7 +13,7 @@ type Fetch func(s driver.Stream, p driver.Pointer, size int64) error
 
 // A Prefetcher brings memory near before it is first used. See Prefetch.
 type Prefetcher struct {
-	inner mem.Allocator
+	Pass
 	fetch Fetch
 
 	mu     sync.Mutex
@@ -21,7 +21,7 @@ type Prefetcher struct {
 	last   error
 }
 
-// Prefetch returns an allocator that calls fetch for each block of a before it is handed out, so that pages come in
+// Prefetch returns an allocator that calls fetch for each block of a before it is allocated, so that pages come in
 // together, in stream order, and not one by one as the first kernel faults on them. It is RMM's
 // prefetch_resource_adaptor. A nil fetch queues a Fill, which touches every page: right for memory of the host.
 //
@@ -30,18 +30,18 @@ func NewPrefetcher(a mem.Allocator, fetch Fetch) *Prefetcher {
 	if fetch == nil {
 		fetch = func(s driver.Stream, p driver.Pointer, size int64) error { return s.Fill(p, 0, size) }
 	}
-	return &Prefetcher{inner: a, fetch: fetch}
+	return &Prefetcher{Pass: Pass{a}, fetch: fetch}
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
 func (p *Prefetcher) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	b, err := p.inner.Alloc(s, size)
+	b, err := p.Below.Alloc(s, size)
 	return p.prefetch(s, b, err)
 }
 
 // AllocWith implements mem.OptionsAllocator.
 func (p *Prefetcher) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	b, err := mem.AllocWith(p.inner, s, size, o)
+	b, err := mem.AllocWith(p.Below, s, size, o)
 	return p.prefetch(s, b, err)
 }
 
@@ -64,12 +64,3 @@ func (p *Prefetcher) Failed() (n int64, last error) {
 	defer p.mu.Unlock()
 	return p.failed, p.last
 }
-
-// Free implements mem.Allocator.
-func (p *Prefetcher) Free(b mem.Block, used ...driver.Stream) { p.inner.Free(b, used...) }
-
-// Movable implements mem.Mover: a block that is moved has been used, and is near.
-func (p *Prefetcher) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(p.inner, b, h) }
-
-// Unwrap implements mem.Wrapper.
-func (p *Prefetcher) Unwrap() mem.Allocator { return p.inner }

@@ -11,7 +11,7 @@ import (
 
 // Quotas divide an allocator's memory among tenants. See NewQuotas.
 //
-// Invariant: total >= committed = the sum over tenants of what each has on loan or its reservation, whichever is more.
+// Invariant: total >= committed = the sum over tenants of what each has live or its reservation, whichever is more.
 type Quotas struct {
 	inner mem.Allocator
 	total int64
@@ -40,7 +40,7 @@ func (q *Quotas) Tenant(name string, reserved, limit int64) (*Tenant, error) {
 	if reserved < 0 || limit < reserved {
 		panic(fmt.Sprintf("layer: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved, limit))
 	}
-	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, blocks: blockTable[struct{}]{name: "Tenant " + name}}
+	t := &Tenant{quotas: q, name: name, reserved: reserved, limit: limit, blockTable: blockTable[struct{}]{name: "Tenant " + name}}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if reserved > q.total-q.committed {
@@ -57,7 +57,7 @@ type Tenant struct {
 	reserved, limit int64
 	live            int64
 	left            bool
-	blocks          blockTable[struct{}]
+	blockTable[struct{}]
 }
 
 // Name returns the name that Quotas.Tenant was given.
@@ -72,7 +72,7 @@ func (t *Tenant) Limit() int64 { return t.limit }
 // HasLimit reports that a limit of 0 allows nothing. See LimitOf.
 func (t *Tenant) HasLimit() bool { return true }
 
-// Live returns the bytes that the tenant has on loan, those of requests under way included.
+// Live returns the bytes that the tenant has live, those of requests under way included.
 func (t *Tenant) Live() int64 {
 	t.quotas.mu.Lock()
 	defer t.quotas.mu.Unlock()
@@ -108,7 +108,7 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 		return mem.Block{}, err
 	}
 	lent = true
-	return t.blocks.add(s.ID(), size, b, b, struct{}{}), nil
+	return t.add(s.ID(), size, b, b, struct{}{}), nil
 }
 
 // take counts n more bytes, of a request for want bytes and a block of size, or says why not.
@@ -130,7 +130,7 @@ func (t *Tenant) charge(n, want, size int64) error {
 	return nil
 }
 
-// share is what the tenant takes of the total with so much on loan.
+// share is what the tenant takes of the total with so much live.
 func (t *Tenant) share(live int64) int64 { return max(live, t.reserved) }
 
 func (t *Tenant) uncharge(n int64) {
@@ -151,17 +151,17 @@ func (t *Tenant) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	t.quotas.inner.Free(t.blocks.remove(b, used).below, used...)
+	t.quotas.inner.Free(t.remove(b, used).below, used...)
 	t.uncharge(b.Size)
 }
 
-// Leave ends the tenant, and gives back what was reserved for it. Bytes on loan are an error; nothing is changed then.
+// Leave ends the tenant, and gives back what was reserved for it. Bytes live are an error; nothing is changed then.
 func (t *Tenant) Leave() error {
 	q := t.quotas
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t.live > 0 {
-		return fmt.Errorf("layer: Tenant %s: Leave with %s on loan; layer.NewLeakTracker tells where it was allocated", t.name, bytesize.Format(t.live))
+		return fmt.Errorf("layer: Tenant %s: Leave with %s allocated; layer.NewLeakTracker tells where it was allocated", t.name, bytesize.Format(t.live))
 	}
 	if !t.left {
 		q.committed -= t.reserved
@@ -172,16 +172,7 @@ func (t *Tenant) Leave() error {
 
 // Movable implements mem.Mover: moving a block changes nothing that is counted.
 func (t *Tenant) Movable(b mem.Block, h mem.Holder) bool {
-	if b == (mem.Block{}) {
-		return false
-	}
-	rec := t.blocks.get("Movable", b)
-	return mem.Movable(t.quotas.inner, rec.below, t.blocks.holder(b, h))
-}
-
-// SlowSizes implements SlowSizer.
-func (t *Tenant) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return t.blocks.SlowSizes(p)
+	return t.movable(b, h, func(struct{}) mem.Allocator { return t.quotas.inner })
 }
 
 // Unwrap implements mem.Wrapper.
@@ -191,14 +182,14 @@ func (t *Tenant) Unwrap() mem.Allocator { return t.quotas.inner }
 type QuotaError struct {
 	Tenant string
 	Want   int64 // asked for
-	Block  int64 // of the block that would have been handed out, as far as was known: at least Want
-	Live   int64 // the tenant's on loan
+	Block  int64 // of the block that would have been allocated, as far as was known: at least Want
+	Live   int64 // the tenant's live
 	Limit  int64 // the tenant's
-	Left   int64 // of the total, neither on loan nor reserved for anybody
+	Left   int64 // of the total, neither live nor reserved for anybody
 }
 
 func (e *QuotaError) Error() string {
-	return fmt.Sprintf("layer: out of memory: tenant %s asked for %s (a block of %s) with %s of its limit of %s on loan, and %s "+
+	return fmt.Sprintf("layer: out of memory: tenant %s asked for %s (a block of %s) with %s of its limit of %s allocated, and %s "+
 		"left to share; free blocks, or raise the limit or the total", e.Tenant, bytesize.Format(e.Want),
 		bytesize.Format(e.Block), bytesize.Format(e.Live), bytesize.Format(e.Limit), bytesize.Format(e.Left))
 }

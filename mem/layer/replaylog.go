@@ -28,8 +28,8 @@ type LogRow struct {
 // ReadLog reads what Log wrote, or RMM's logging adaptor, row by row. What is no row ends it with an error that says
 // where. It keeps no more than a line, of at most 64 KiB, and the handles of 1024 streams.
 //
-// RMM writes the handles of streams: 0x0, 0x1 and 0x2 for those that CUDA names, an address for any other. What is too long
-// for a number is such an address, and its stream is numbered, from 3 on, as it first comes up.
+// RMM writes the handles of streams: 0x0, 0x1 and 0x2 for those that CUDA names, an address for any other. What is too
+// long for a number is such an address, and its stream is numbered, from 3 on, as it first comes up.
 func ReadLog(r io.Reader) iter.Seq2[LogRow, error] {
 	return func(yield func(LogRow, error) bool) {
 		lines, handles := bufio.NewScanner(r), map[uint64]driver.StreamID{}
@@ -127,12 +127,14 @@ func parseLogPointer(text string) (driver.Pointer, error) {
 	return driver.Pointer(p), nil
 }
 
-// ReplayLog asks of a what a log says was asked: allocations and frees in their order, on the streams that stream returns
-// for their numbers. Requests that failed when they were logged are not made, and moves are a's own affair. It stops at the first
-// row that is wrong, that frees what is not on loan, or whose request a refuses, with an error that says which. Blocks that
-// are on loan then, or when the log ends, are freed. Requests for no bytes, which RMM logs, are passed over.
+// ReplayLog asks of a what a log says was asked: allocations and frees in their order, on the streams that stream
+// returns for their numbers. Requests that failed when they were logged are not made, and moves are a's own affair. It
+// stops at the first row that is wrong, that frees what is not live, or whose request a refuses, with an error that
+// says which. Blocks that are live then, or when the log ends, are freed. Requests for no bytes, which RMM logs, are
+// passed over.
 func ReplayLog(log io.Reader, a mem.Allocator, stream func(driver.StreamID) (driver.Stream, error)) error {
-	// By logged address, the oldest first: while several blocks are moved one may arrive where another has not left yet.
+	// By logged address, the oldest first: while several blocks are moved one may arrive where another has not left
+	// yet.
 	live := map[driver.Pointer][]mem.Block{}
 	defer func() {
 		for _, blocks := range live {
@@ -144,7 +146,7 @@ func ReplayLog(log io.Reader, a mem.Allocator, stream func(driver.StreamID) (dri
 	leave := func(p driver.Pointer) (mem.Block, error) {
 		blocks := live[p]
 		if len(blocks) == 0 {
-			return mem.Block{}, fmt.Errorf("no block is on loan at %#x", uint64(p))
+			return mem.Block{}, fmt.Errorf("no block is live at %#x", uint64(p))
 		}
 		if live[p] = blocks[1:]; len(blocks) == 1 {
 			delete(live, p)
@@ -158,7 +160,7 @@ func ReplayLog(log io.Reader, a mem.Allocator, stream func(driver.StreamID) (dri
 				return nil
 			}
 			if len(live[row.Ptr]) > 0 {
-				return fmt.Errorf("a block is on loan at %#x already", uint64(row.Ptr))
+				return fmt.Errorf("a block is live at %#x already", uint64(row.Ptr))
 			}
 			s, err := stream(row.Stream)
 			if err != nil {

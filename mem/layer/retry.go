@@ -64,9 +64,9 @@ type RetryOptions struct {
 
 // A Retry makes room where the allocator below has none, or waits for it, and asks again. See NewRetry.
 type Retry struct {
-	inner mem.Allocator
-	opts  RetryOptions
-	gate  waiting.Gate
+	Pass
+	opts RetryOptions
+	gate waiting.Gate
 
 	mu   sync.Mutex
 	busy []uintptr // goroutines that take steps
@@ -86,7 +86,7 @@ type Retry struct {
 // nothing more.
 func NewRetry(a mem.Allocator, o RetryOptions) *Retry {
 	o.Steps = slices.Clone(o.Steps)
-	return &Retry{inner: a, opts: o}
+	return &Retry{Pass: Pass{a}, opts: o}
 }
 
 // Alloc implements mem.Allocator.
@@ -111,11 +111,11 @@ func (r *Retry) Wake() { r.gate.Wake() }
 
 func (r *Retry) alloc(s driver.Stream, size int64, o mem.AllocOptions, wait WaitContext) (mem.Block, error) {
 	if o.NoRetry || len(r.opts.Steps) == 0 && wait == nil {
-		return mem.AllocWith(r.inner, s, size, o)
+		return mem.AllocWith(r.Below, s, size, o)
 	}
 	tentative := o
 	tentative.Tentative = true
-	b, err := mem.AllocWith(r.inner, s, size, tentative)
+	b, err := mem.AllocWith(r.Below, s, size, tentative)
 	if err == nil || !errors.Is(err, mem.ErrNoMemory) {
 		return b, err
 	}
@@ -139,7 +139,7 @@ func (t *attempt) ask(tentative bool) bool {
 	o := t.o
 	o.Tentative = o.Tentative || tentative
 	t.tentative = tentative
-	t.b, t.err = mem.AllocWith(t.r.inner, t.s, t.size, o)
+	t.b, t.err = mem.AllocWith(t.r.Below, t.s, t.size, o)
 	return t.err == nil || !errors.Is(t.err, mem.ErrNoMemory)
 }
 
@@ -186,9 +186,9 @@ func (r *Retry) cannotFit(t *attempt) bool {
 	if errors.As(t.err, &oom) && oom.TooLarge {
 		return true
 	}
-	_, two := mem.Find[*Fallback](r.inner)
-	_, many := mem.Find[*Binning](r.inner)
-	limit, limited := mem.LimitOf(r.inner)
+	_, two := mem.Find[*Fallback](r.Below)
+	_, many := mem.Find[*Binning](r.Below)
+	limit, limited := mem.LimitOf(r.Below)
 	return limited && t.size > limit && !two && !many // of which others may have no limit
 }
 
@@ -215,12 +215,6 @@ func (r *Retry) leave() {
 
 // Free implements mem.Allocator.
 func (r *Retry) Free(b mem.Block, used ...driver.Stream) {
-	r.inner.Free(b, used...)
+	r.Below.Free(b, used...)
 	r.gate.Wake()
 }
-
-// Movable implements mem.Mover: blocks are those of the layer below.
-func (r *Retry) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(r.inner, b, h) }
-
-// Unwrap implements mem.Wrapper.
-func (r *Retry) Unwrap() mem.Allocator { return r.inner }

@@ -7,46 +7,44 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Scope hands out the blocks of another allocator and frees, when it is closed, those that are still on loan then. It
-// is BMEngine's MemoryGuard, for any number of blocks:
+// A Scope allocates blocks from another allocator and frees, when it is closed, those that are still live. It is
+// BMEngine's MemoryGuard, for any number of blocks:
 //
 //	s := layer.NewScope(a)
 //	defer s.Close()
 //	b, err := s.Alloc(stream, size) // any return from here on, or a panic, frees b
 //
-// A Scope is an Allocator, so that what takes one can be given a scope; scopes nest. Its blocks are its own: they are
-// freed through it, or taken out with Keep. Safe for concurrent use.
-//
-// Each block has a record, found from its tag, in a list in the order of allocation: no call looks at other blocks. The
-// scope's lock is a leaf, not held while the allocator below, or a Holder, is called.
+// A Scope is an Allocator, so functions that take one can be passed a scope; scopes nest. Its blocks are freed through
+// the scope, or taken out of it with Keep. Safe for concurrent use.
 type Scope struct {
 	inner mem.Allocator
 
-	mu      sync.Mutex
-	moved   sync.Cond    // a lifted block has landed
-	entries []scopeEntry // by number; loans[0] begins and ends the list
-	unused  []uint32     // numbers
+	mu      sync.Mutex // a leaf: not held while the allocator below or a Holder is called
+	moved   sync.Cond  // a move ended
+	entries slots.Table[scopeEntry]
+	list    uint64 // tag of an entry without a block, the head of a ring of all entries in the order of allocation
 	closed  bool
 }
 
-// A scopeLoan is a block on loan from a scope.
+// A scopeEntry is a live block of a scope. Its tag is the tag of the block that the scope returned.
 type scopeEntry struct {
-	block      mem.Block // as the allocator below knows it
+	block      mem.Block // as the allocator below returned it
 	used       []driver.Stream
 	holder     *scopeHolder
-	moving     bool   // it is being moved
-	generation uint32 // odd while on loan; the block's tag holds the value of its loan
-	prev       uint32 // allocated before it
-	next       uint32
+	moving     bool   // between BeginMove and EndMove
+	prev, next uint64 // tags of the blocks allocated before and after it
 }
 
 // NewScope returns a scope over an allocator, which it does not close.
 func NewScope(a mem.Allocator) *Scope {
-	s := &Scope{inner: a, entries: make([]scopeEntry, 1)}
+	s := &Scope{inner: a}
 	s.moved.L = &s.mu
+	tag, head := s.entries.Add()
+	s.list, head.prev, head.next = tag, tag, tag
 	return s
 }
 
@@ -74,48 +72,36 @@ func (s *Scope) AllocWith(stream driver.Stream, size int64, o mem.AllocOptions) 
 		panicScopeClosed(size)
 	}
 	defer s.mu.Unlock()
-	var at uint32
-	if n := len(s.unused); n > 0 {
-		at, s.unused = s.unused[n-1], s.unused[:n-1]
-	} else {
-		at = uint32(len(s.entries))
-		s.entries = append(s.entries, scopeEntry{})
-	}
-	l, end := &s.entries[at], &s.entries[0]
-	l.block, l.generation = b, l.generation+1
-	l.prev, l.next = end.prev, 0
-	s.entries[end.prev].next = at
-	end.prev = at
-	return l.lend(at), nil
+	tag, e := s.entries.Add()
+	head := s.entries.Get(s.list)
+	e.block, e.prev, e.next = b, head.prev, s.list
+	s.entries.Get(head.prev).next = tag
+	head.prev = tag
+	b.Tag = tag
+	return b, nil
 }
 
 func panicScopeClosed(size int64) {
 	panic(fmt.Sprintf("layer: Scope: Alloc of %d bytes after Close", size))
 }
 
-// lend returns the block as the scope's borrower knows it.
-func (l *scopeEntry) lend(at uint32) mem.Block {
-	return mem.Block{Ptr: l.block.Ptr, Size: l.block.Size, Tag: uint64(l.generation)<<32 | uint64(at)}
-}
-
-// find returns the record of a block on loan, and panics if there is none. The caller holds mu, and frees it deferred.
-func (s *Scope) find(call string, b mem.Block) (at uint32, l *scopeEntry) {
-	if at = uint32(b.Tag); at > 0 && uint64(at) < uint64(len(s.entries)) {
-		if l = &s.entries[at]; l.generation%2 == 1 && l.lend(at) == b && !l.moving {
-			return at, l
-		}
+// find returns the entry of a live block, and panics if there is none. The caller holds mu, and unlocks it deferred.
+func (s *Scope) find(call string, b mem.Block) *scopeEntry {
+	e := s.entries.Get(b.Tag)
+	if e == nil || b.Tag == s.list || e.block.Ptr != b.Ptr || e.block.Size != b.Size || e.moving {
+		panic(fmt.Sprintf("layer: Scope: %s of a block that is not live in this scope (address %#x, %d bytes): "+
+			"it was freed or kept already, is being moved, or came from elsewhere", call, uint64(b.Ptr), b.Size))
 	}
-	panic(fmt.Sprintf("layer: Scope: %s of a block that is not on loan from this scope (address %#x, %d bytes): "+
-		"it was freed or kept already, is being moved, or came from elsewhere", call, uint64(b.Ptr), b.Size))
+	return e
 }
 
-// take ends a loan. The caller holds mu.
-func (s *Scope) take(at uint32) (mem.Block, []driver.Stream) {
-	l := &s.entries[at]
-	s.entries[l.prev].next, s.entries[l.next].prev = l.next, l.prev
-	b, used := l.block, l.used
-	*l = scopeEntry{generation: l.generation + 1}
-	s.unused = append(s.unused, at)
+// remove takes a block out. It returns the block as the allocator below knows it, and the streams that Use named. The
+// caller holds mu.
+func (s *Scope) remove(tag uint64) (mem.Block, []driver.Stream) {
+	e := s.entries.Get(tag)
+	s.entries.Get(e.prev).next, s.entries.Get(e.next).prev = e.next, e.prev
+	b, used := e.block, e.used
+	s.entries.Remove(tag)
 	return b, used
 }
 
@@ -127,13 +113,13 @@ func (s *Scope) Free(b mem.Block, used ...driver.Stream) {
 	check.Used("layer: Scope: Free", used)
 	below, remembered := s.end("Free", b, false)
 	if len(remembered) > 0 {
-		used = append(remembered, used...) // the loan is over: nobody else has the slice
+		used = append(remembered, used...) // the entry is gone: the slice has no other user
 	}
 	s.inner.Free(below, used...)
 }
 
-// Use remembers that work on these streams uses b, for when it is freed: by Close, which nobody else could tell. Naming
-// a stream again changes nothing. The zero Block is nobody's.
+// Use records that work on these streams uses b. Close and Free then free b as if they were told of the streams. Naming
+// a stream again is a no-op. The zero Block is ignored.
 func (s *Scope) Use(b mem.Block, streams ...driver.Stream) {
 	check.Used("layer: Scope: Use", streams)
 	if b == (mem.Block{}) {
@@ -141,21 +127,21 @@ func (s *Scope) Use(b mem.Block, streams ...driver.Stream) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, l := s.find("Use", b)
+	e := s.find("Use", b)
 	for _, stream := range streams {
-		l.use(stream)
+		e.use(stream)
 	}
 }
 
-func (l *scopeEntry) use(s driver.Stream) {
-	if !slices.Contains(l.used, s) {
-		l.used = append(l.used, s)
+func (e *scopeEntry) use(s driver.Stream) {
+	if !slices.Contains(e.used, s) {
+		e.used = append(e.used, s)
 	}
 }
 
-// Keep takes b out of the scope, which does not free it any more. The block that it returns is the same memory as the
-// allocator below knows it: free it there, and tell that Free of the streams that were remembered, which come with it.
-// The zero Block stays what it is.
+// Keep takes b out of the scope, which then no longer frees it. It returns the same memory as a block of the allocator
+// below, which must be freed there, and the streams that Use named, which that Free must be told of. The zero Block is
+// returned as it is.
 func (s *Scope) Keep(b mem.Block) (kept mem.Block, used []driver.Stream) {
 	if b == (mem.Block{}) {
 		return b, nil
@@ -163,33 +149,33 @@ func (s *Scope) Keep(b mem.Block) (kept mem.Block, used []driver.Stream) {
 	return s.end("Keep", b, true)
 }
 
-// end takes the record of a block out, and returns what the allocator below has to be told.
+// end removes a block that is freed or kept.
 func (s *Scope) end(call string, b mem.Block, keep bool) (mem.Block, []driver.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, l := s.find(call, b)
-	if keep && l.holder != nil {
-		l.holder.kept = true
+	e := s.find(call, b)
+	if keep && e.holder != nil {
+		e.holder.kept = true
 	}
-	return s.take(at)
+	return s.remove(b.Tag)
 }
 
-// Close frees the blocks on loan, the last one allocated first, each as though Free were told of the streams that Use
-// named. It waits for blocks that are being moved. Closing twice is nothing; blocks that others free meanwhile are
-// theirs. If the allocator below panics, another Close goes on with the rest.
+// Close frees the live blocks, the last one allocated first, each as if Free were told of the streams that Use named.
+// It waits for blocks that are being moved. Closing twice is a no-op; blocks that other goroutines free at the same
+// time are freed once. If the allocator below panics, another Close continues with the remaining blocks.
 func (s *Scope) Close() {
 	s.mu.Lock()
-	s.closed = true // from now on no block is lifted
+	s.closed = true // from now on BeginMove refuses
 	for {
-		last := s.entries[0].prev
-		if last == 0 {
+		tag := s.entries.Get(s.list).prev
+		if tag == s.list {
 			break
 		}
-		if s.entries[last].moving {
+		if s.entries.Get(tag).moving {
 			s.moved.Wait()
 			continue
 		}
-		b, used := s.take(last)
+		b, used := s.remove(tag)
 		s.mu.Unlock()
 		s.inner.Free(b, used...)
 		s.mu.Lock()
@@ -200,45 +186,41 @@ func (s *Scope) Close() {
 // Unwrap implements mem.Wrapper.
 func (s *Scope) Unwrap() mem.Allocator { return s.inner }
 
-// Movable implements mem.Mover. h hears of the block as the scope's borrower knows it, or, after Keep, as the allocator
-// below does. While the scope is being closed its blocks stay where they are.
+// Movable implements mem.Mover. h is told of the scope's block or, after Keep, of the block of the allocator below.
+// While the scope is being closed its blocks are not moved.
 func (s *Scope) Movable(b mem.Block, h mem.Holder) bool {
 	if b == (mem.Block{}) {
 		return false
 	}
-	k := s.follow(b, h)
+	k := s.newHolder(b, h)
 	if !mem.Movable(s.inner, k.below, k) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k.live() {
-		s.entries[k.at].holder = k
+	if e := s.entries.Get(k.tag); e != nil {
+		e.holder = k
 	}
 	return true
 }
 
-func (s *Scope) follow(b mem.Block, h mem.Holder) *scopeHolder {
+func (s *Scope) newHolder(b mem.Block, h mem.Holder) *scopeHolder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, l := s.find("Movable", b)
-	return &scopeHolder{scope: s, at: at, generation: l.generation, holder: h, below: l.block}
+	return &scopeHolder{scope: s, tag: b.Tag, holder: h, below: s.find("Movable", b).block}
 }
 
-// A scopeHolder stands between the allocator below, which moves a block, and its holder, so that the scope follows.
+// A scopeHolder is the holder that the allocator below calls when it moves a block. It updates the entry and calls the
+// block's own holder.
 type scopeHolder struct {
-	scope      *Scope
-	holder     mem.Holder
-	at         uint32    // number of the loan
-	generation uint32    // that it has had, while this is its block
-	below      mem.Block // as the allocator below knows it
-	kept       bool      // the block was taken out of the scope
+	scope  *Scope
+	holder mem.Holder
+	tag    uint64
+	below  mem.Block // as the allocator below knows it
+	kept   bool      // the block was taken out of the scope
 }
 
-// onLoan reports whether the block is the scope's still. The caller holds scope.mu.
-func (k *scopeHolder) live() bool { return k.scope.entries[k.at].generation == k.generation }
-
-// BeginMove implements mem.Holder. It adds the streams that the scope remembers.
+// BeginMove implements mem.Holder. It adds the streams that Use named.
 func (k *scopeHolder) BeginMove() ([]driver.Stream, bool) {
 	used, ok := k.holder.BeginMove()
 	if !ok {
@@ -246,11 +228,11 @@ func (k *scopeHolder) BeginMove() ([]driver.Stream, bool) {
 	}
 	s := k.scope
 	s.mu.Lock()
-	switch l := &s.entries[k.at]; {
+	switch e := s.entries.Get(k.tag); {
 	case k.kept:
-	case k.live() && !s.closed:
-		l.moving = true
-		used = slices.Concat(used, l.used)
+	case e != nil && !s.closed:
+		e.moving = true
+		used = slices.Concat(used, e.used)
 	default: // it is being freed
 		ok = false
 	}
@@ -268,14 +250,14 @@ func (k *scopeHolder) EndMove(b mem.Block, stream driver.Stream) {
 	s.mu.Lock()
 	k.below = b
 	if !k.kept {
-		if l := &s.entries[k.at]; k.live() {
-			l.block, l.moving = b, false
+		if e := s.entries.Get(k.tag); e != nil {
+			e.block, e.moving = b, false
 			if stream != nil {
-				l.use(stream) // Close may come before anything waits for it
+				e.use(stream) // Close may free the block before other work waits for the move
 			}
 			s.moved.Broadcast()
 		}
-		b.Tag = uint64(k.generation)<<32 | uint64(k.at)
+		b.Tag = k.tag
 	}
 	s.mu.Unlock()
 	k.holder.EndMove(b, stream)

@@ -34,7 +34,7 @@ func TestScopeConformance(t *testing.T) {
 	})
 }
 
-// What is on loan when the scope is closed goes back, the last one first, with the streams that were remembered for it.
+// What is live when the scope is closed goes back, the last one first, with the streams that were remembered for it.
 func TestScopeFreesTheRestInReverse(t *testing.T) {
 	below := &shelf{}
 	s := layer.NewScope(below)

@@ -11,14 +11,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A SizeTracker allocator knows what was asked for of each block on loan, and outlives its owner until the last one is
+// A SizeTracker allocator knows what was asked for of each live block, and outlives its owner until the last one is
 // back. See NewTracked.
 //
-// refs counts the owner, until Retire, and every block on loan or asked for.
+// refs counts the owner, until Retire, and every live block or asked for.
 type SizeTracker struct {
-	inner   mem.Allocator
-	opts    SizeTrackerOptions
-	blocks  blockTable[trackedSize]
+	inner mem.Allocator
+	opts  SizeTrackerOptions
+	blockTable[trackedSize]
 	ids     atomic.Uint64
 	refs    atomic.Int64
 	retired atomic.Bool
@@ -63,7 +63,7 @@ func NewSizeTracker(a mem.Allocator, opts SizeTrackerOptions) *SizeTracker {
 	if opts.From < 0 || opts.From&(opts.From-1) != 0 {
 		panic(fmt.Sprintf("layer: SizeTracker over an alignment of %d bytes: want a power of two", opts.From))
 	}
-	t := &SizeTracker{inner: a, opts: opts, blocks: blockTable[trackedSize]{name: "SizeTracker"}}
+	t := &SizeTracker{inner: a, opts: opts, blockTable: blockTable[trackedSize]{name: "SizeTracker"}}
 	t.refs.Store(1)
 	return t
 }
@@ -114,7 +114,7 @@ func (t *SizeTracker) alloc(from mem.Allocator, s driver.Stream, size int64, o m
 	if err != nil || b.Ptr == 0 {
 		return mem.Block{}, err
 	}
-	b = t.blocks.add(s.ID(), size, b, b, trackedSize{id: t.ids.Add(1), from: from})
+	b = t.add(s.ID(), size, b, b, trackedSize{id: t.ids.Add(1), from: from})
 	t.count(b.Size, 1)
 	lent = true
 	return b, nil
@@ -133,7 +133,7 @@ func (t *SizeTracker) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := t.blocks.remove(b, used)
+	rec := t.remove(b, used)
 	rec.value.from.Free(rec.below, used...)
 	t.count(-b.Size, -1)
 	t.drop()
@@ -148,17 +148,17 @@ func (t *SizeTracker) drop() {
 
 // RequestedSize implements mem.SizeTracker.
 func (t *SizeTracker) RequestedSize(b mem.Block) int64 {
-	return t.blocks.get("RequestedSize", b).requested
+	return t.get("RequestedSize", b).requested
 }
 
 // AllocatedSize implements mem.SizeTracker.
 func (t *SizeTracker) AllocatedSize(b mem.Block) int64 {
-	return t.blocks.get("AllocatedSize", b).block.Size
+	return t.get("AllocatedSize", b).block.Size
 }
 
 // AllocationID implements mem.SizeTracker.
 func (t *SizeTracker) AllocationID(b mem.Block) uint64 {
-	return t.blocks.get("AllocationID", b).value.id
+	return t.get("AllocationID", b).value.id
 }
 
 // Sizes returns what went through so far: TensorFlow's GetSizes.
@@ -168,10 +168,10 @@ func (t *SizeTracker) Sizes() SizeTotals {
 	return t.sizes
 }
 
-// Retire ends the owner's hold: no more is allocated, blocks on loan stay so, and once the last of them is back, or now
-// if there is none, done is called, once, with what went through. It is how TensorFlow's TrackingAllocator, which
-// counts references, deletes itself. done may close the layer below; it runs on the goroutine of that last Free,
-// without a lock. Nil is nobody to call. Retiring twice panics.
+// Retire ends the owner's hold: no more is allocated, blocks that are live stay live, and once the last of them is
+// back, or now if there is none, done is called, once, with what went through. It is how TensorFlow's
+// TrackingAllocator, which counts references, deletes itself. done may close the layer below; it runs on the goroutine
+// of that last Free, without a lock. Nil is nobody to call. Retiring twice panics.
 func (t *SizeTracker) Retire(done func(SizeTotals)) {
 	if !t.retired.CompareAndSwap(false, true) {
 		panic("layer: SizeTracker: Retire after Retire")
@@ -186,29 +186,20 @@ func (t *SizeTracker) Retire(done func(SizeTotals)) {
 
 // Movable implements mem.Mover, but for blocks of AllocRaw that were cut from others.
 func (t *SizeTracker) Movable(b mem.Block, h mem.Holder) bool {
-	if b == (mem.Block{}) {
-		return false
-	}
-	rec := t.blocks.get("Movable", b)
-	return mem.Movable(rec.value.from, rec.below, t.blocks.holder(b, h))
-}
-
-// SlowSizes implements SlowSizer.
-func (t *SizeTracker) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return t.blocks.SlowSizes(p)
+	return t.movable(b, h, func(s trackedSize) mem.Allocator { return s.from })
 }
 
 // Unwrap implements mem.Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not
 // aligned.
 func (t *SizeTracker) Unwrap() mem.Allocator { return t.inner }
 
-// A SlowSizer is a layer that hands out other blocks than the layer below knows, and finds their sizes by address. All
+// A SlowSizer is a layer that returns other blocks than the layer below knows, and finds their sizes by address. All
 // such adaptors of this package are.
 type SlowSizer interface {
 	mem.Allocator
 
-	// SlowSizes returns what was asked for of the block on loan that starts at p, and its size, both in bytes. It
-	// reports false if no block of this layer that is on loan starts at p. It may look at every block. Safe for
+	// SlowSizes returns what was asked for of the live block that starts at p, and its size, both in bytes. It
+	// reports false if no block of this layer that is live starts at p. It may look at every block. Safe for
 	// concurrent use.
 	SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool)
 }
@@ -216,7 +207,7 @@ type SlowSizer interface {
 // SlowSizes returns what was asked for of the block of a that starts at p, and its size, both in bytes: TensorFlow's
 // AllocatedSizeSlow, for callers that have an address alone. The answer is that of the topmost layer that is a
 // SlowSizer or a Snapshotter, so of an allocator that is a SizeTracker it is what RequestedSize and AllocatedSize say.
-// It takes as long as there are blocks. It reports false if there is no such layer, or if no block on loan from it
+// It takes as long as there are blocks. It reports false if there is no such layer, or if no live block from it
 // starts at p.
 func SlowSizes(a mem.Allocator, p driver.Pointer) (requested, allocated int64, ok bool) {
 	for layer := range mem.Layers(a) {
@@ -230,7 +221,7 @@ func SlowSizes(a mem.Allocator, p driver.Pointer) (requested, allocated int64, o
 	return 0, 0, false
 }
 
-// sizesIn finds the block on loan that starts at p in a snapshot.
+// sizesIn finds the live block that starts at p in a snapshot.
 func sizesIn(segments []mem.SegmentInfo, p driver.Pointer) (requested, allocated int64, ok bool) {
 	for _, seg := range segments {
 		if p < seg.Ptr || uint64(p-seg.Ptr) >= uint64(seg.TotalSize) {

@@ -30,7 +30,7 @@ func TestTrackedFollowsMoves(t *testing.T) {
 		"RequestedSize": func() { a.RequestedSize(other) }, "AllocatedSize": func() { a.AllocatedSize(hole) },
 		"AllocationID": func() { a.AllocationID(mem.Block{}) }, "Free": func() { a.Free(hole) },
 	} {
-		testkit.Contains(t, testkit.Panic(t, ask), "layer: SizeTracker: "+name, "not on loan")
+		testkit.Contains(t, testkit.Panic(t, ask), "layer: SizeTracker: "+name, "not live")
 	}
 	a.Free(o.block)
 }
@@ -81,7 +81,7 @@ func TestSlowSizes(t *testing.T) {
 	}
 	a.Free(b)
 	if _, _, ok := layer.SlowSizes(a, b.Ptr); ok {
-		t.Error("a free block is taken for one on loan")
+		t.Error("a free block is taken for one live")
 	}
 	if _, _, ok := layer.SlowSizes(fake.NewPile(1), b.Ptr); ok {
 		t.Error("an allocator without snapshots knows a block")
@@ -104,7 +104,7 @@ func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
 		}
 		a.Free(b)
 		if _, _, ok := layer.SlowSizes(a, b.Ptr); ok {
-			t.Error("a free block is taken for one on loan")
+			t.Error("a free block is taken for one live")
 		}
 	}
 	tracked := layer.NewSizeTracker(newCaching(t, dev), layer.SizeTrackerOptions{Empty: true})
@@ -169,7 +169,7 @@ func TestTrackedRetiresUnderLoad(t *testing.T) {
 		begun.Wait()
 		a.Retire(func(s layer.SizeTotals) {
 			if at = s; below.live.Load() != 0 {
-				t.Errorf("it ends with %d blocks on loan", below.live.Load())
+				t.Errorf("it ends with %d live blocks", below.live.Load())
 			}
 			ended.Add(1)
 		})
@@ -180,7 +180,7 @@ func TestTrackedRetiresUnderLoad(t *testing.T) {
 	}
 }
 
-// lanesCounted is lanes that count what is on loan.
+// lanesCounted is lanes that count what is live.
 type lanesCounted struct {
 	lanes
 	live atomic.Int64
@@ -193,7 +193,7 @@ func (l *lanesCounted) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 
 func (l *lanesCounted) Free(mem.Block, ...driver.Stream) { l.live.Add(-1) }
 
-// A panic below leaves nothing on loan.
+// A panic below leaves nothing live.
 func TestTrackedAfterAPanicBelow(t *testing.T) {
 	a := layer.NewSizeTracker(buggy{}, layer.SizeTrackerOptions{})
 	testkit.Panic(t, func() { a.Alloc(fake.S0, 1000) })

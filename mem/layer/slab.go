@@ -13,20 +13,20 @@ import (
 
 // A Slabs allocator cuts blocks of one size from slabs. See Slab.
 //
-// A slab belongs to the stream that it was got for, and its pieces are handed out for that stream alone, so that reuse
+// A slab belongs to the stream that it was got for, and its pieces are allocated for that stream alone, so that reuse
 // needs no waiting. A piece is
 //
 //	free    on its slab's list
-//	live    on loan
+//	live    live
 //	spent   freed while other streams used it, or of a retired slab; it comes back with its slab
 //
 // Invariant: free + live + spent = count; the slabs with free pieces that are not retired, and no others, are in their
 // stream's list of open ones.
 type Slabs struct {
-	inner  mem.Allocator
-	size   int64 // of a piece
-	count  int64 // pieces of a slab
-	blocks blockTable[slabPiece]
+	inner mem.Allocator
+	size  int64 // of a piece
+	count int64 // pieces of a slab
+	blockTable[slabPiece]
 	shards [tableShards]slabShard // by stream
 }
 
@@ -67,7 +67,7 @@ func NewSlabs(a mem.Allocator, size, count int64) *Slabs {
 	if size <= 0 || count <= 0 || count > 1<<24 || size > 1<<62/count {
 		panic(fmt.Sprintf("layer: Slabs of %d pieces of %d bytes", count, size))
 	}
-	return &Slabs{inner: a, size: size, count: count, blocks: blockTable[slabPiece]{name: "Slab"}}
+	return &Slabs{inner: a, size: size, count: count, blockTable: blockTable[slabPiece]{name: "Slab"}}
 }
 
 // Alloc implements mem.Allocator. The error is that of the layer below.
@@ -87,7 +87,7 @@ func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 		if err != nil || b.Ptr == 0 {
 			return mem.Block{}, err
 		}
-		return x.blocks.add(id, size, b, b, slabPiece{}), nil
+		return x.add(id, size, b, b, slabPiece{}), nil
 	}
 	shard := &x.shards[id%tableShards]
 	shard.mu.Lock()
@@ -120,7 +120,7 @@ func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	}
 	shard.mu.Unlock()
 	lent := mem.Block{Ptr: sl.block.Ptr + driver.Pointer(int64(piece)*x.size), Size: x.size}
-	return x.blocks.add(id, size, lent, mem.Block{}, slabPiece{sl, piece}), nil
+	return x.add(id, size, lent, mem.Block{}, slabPiece{sl, piece}), nil
 }
 
 // open returns the list of a stream's open slabs. The caller holds mu.
@@ -166,7 +166,7 @@ func (x *Slabs) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	rec := x.blocks.remove(b, used)
+	rec := x.remove(b, used)
 	sl := rec.value.slab
 	if sl == nil {
 		x.inner.Free(rec.below, used...)
@@ -227,11 +227,6 @@ func (x *Slabs) flush() {
 func (x *Slabs) EmptyCache() error {
 	x.flush()
 	return emptyCaches(x.inner)
-}
-
-// SlowSizes implements SlowSizer.
-func (x *Slabs) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool) {
-	return x.blocks.SlowSizes(p)
 }
 
 // Unwrap implements mem.Wrapper. Reports found below have slabs for blocks. Slabs is no Mover: pieces stay in their

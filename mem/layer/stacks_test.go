@@ -54,7 +54,7 @@ func TestRandomStacksKeepContents(t *testing.T) {
 	}
 }
 
-// A tower is a stack of adaptors, and a model of the blocks on loan from it.
+// A tower is a stack of adaptors, and a model of the live blocks from it.
 type tower struct {
 	rng     *rand.Rand
 	dev     *fault.Device
@@ -173,7 +173,7 @@ func (w *tower) build() {
 		switch strings.Fields(name)[0] {
 		case "zero":
 			w.zeroed = true
-		case "slab", "binning", "fallback": // what was used is handed out again, or comes from elsewhere
+		case "slab", "binning", "fallback": // what was used is allocated again, or comes from elsewhere
 			w.zeroed = false
 		}
 	}

@@ -22,13 +22,13 @@ type Typed[T any] struct {
 	size     int64 // of an element
 	pointers bool  // elements hold Go pointers
 	visible  driver.Visible
-	idle     bool // visible memory is idle when it is handed out
+	idle     bool // visible memory is idle when it is allocated
 }
 
 // TypedOptions say what becomes of elements. The zero value is for numbers: they are as the memory is.
 type TypedOptions[T any] struct {
 	// Visible is how Go code reaches the allocator's memory: Device.Visible() where that is the device's own. Nil is
-	// the topmost layer of the allocator that is a driver.Visible, as allocators of host memory are, which hand out
+	// the topmost layer of the allocator that is a driver.Visible, as allocators of host memory are, which allocate
 	// what nobody uses; if there is none, Go code does not reach the memory.
 	Visible driver.Visible
 
@@ -86,7 +86,7 @@ func holdsPointers(t reflect.Type) bool {
 	return false
 }
 
-// Elements are n elements on loan from a Typed, at one place until their Free.
+// Elements are n elements live from a Typed, at one place until their Free.
 type Elements[T any] struct {
 	owner  *Typed[T]
 	stream driver.Stream
@@ -173,7 +173,7 @@ func (t *Typed[T]) makeSlice(ctx context.Context, e *Elements[T]) error {
 	}
 	first := (*T)(unsafe.Pointer(unsafe.SliceData(bytes)))
 	if align := unsafe.Alignof(*first); uintptr(unsafe.Pointer(first))%align != 0 {
-		return fmt.Errorf("layer: Typed: the allocator handed out %#x, which is no multiple of %d", uint64(e.block.Ptr), align)
+		return fmt.Errorf("layer: Typed: the allocator returned %#x, which is no multiple of %d", uint64(e.block.Ptr), align)
 	}
 	e.slice = unsafe.Slice(first, e.n)
 	return nil
@@ -190,7 +190,7 @@ func (t *Typed[T]) Free(e *Elements[T], used ...driver.Stream) {
 	}
 	check.Used("layer: Typed: Free", used)
 	if e.owner != t || !e.freed.CompareAndSwap(false, true) {
-		panic(fmt.Sprintf("layer: Typed: Free of %d elements that are not on loan: they were freed already, or another made them", e.n))
+		panic(fmt.Sprintf("layer: Typed: Free of %d elements that are not live: they were freed already, or another made them", e.n))
 	}
 	if t.opts.Destroy != nil && !t.onHeap() && e.n > 0 {
 		for _, s := range append([]driver.Stream{e.stream}, used...) {

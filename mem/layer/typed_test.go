@@ -112,7 +112,7 @@ func TestTypedDestroysWhatItMade(t *testing.T) {
 					t.Fatalf("%v: %v", err, l.at)
 				}
 				a.Free(e)
-				testkit.Contains(t, testkit.Panic(t, func() { a.Free(e) }), "layer: Typed: Free of 4 elements", "not on loan")
+				testkit.Contains(t, testkit.Panic(t, func() { a.Free(e) }), "layer: Typed: Free of 4 elements", "not live")
 			case withPanic && text == "" || !withPanic && !errors.Is(err, errConstruct) || e != nil:
 				t.Errorf("failing at %d: %v, %v, panic %q", failAt, e, err, text)
 			default:
@@ -330,7 +330,7 @@ func TestTypedWaitsForTheDevice(t *testing.T) {
 	testkit.Must(t, other.Close())
 }
 
-// An allocator of host memory hands out what nobody uses. A layer on top of it may keep what is in use, as a Slab does: then the
+// An allocator of host memory allocates what nobody uses. A layer on top of it may keep what is in use, as a Slab does: then the
 // stream is waited for.
 func TestTypedWaitsForWhatLayersKeep(t *testing.T) {
 	below := &visible{Pile: fake.NewPile(64), memory: make([]int64, 64)}

@@ -18,7 +18,7 @@ type ref uint32
 type blockEntry struct {
 	block mem.Block // as the allocator below knows it; the zero Block while the record is unused
 
-	// turns counts the times that the block was handed out and came back: odd while it is on loan. A tag holds the
+	// turns counts the times that the block was allocated and came back: odd while it is live. A tag holds the
 	// value that it was made with, so a Free that comes twice finds another (but not 2,147,483,648 loans later).
 	generation atomic.Uint32
 
@@ -32,14 +32,14 @@ type blockEntry struct {
 	_ [12]byte
 }
 
-// lend puts a block on loan and returns its tag. The caller holds a rack, and nobody else has the block.
+// lend puts a live block and returns its tag. The caller holds a rack, and nobody else has the block.
 func (r *blockEntry) markAllocated(at ref) uint64 {
 	turns := r.generation.Load() + 1
 	r.generation.Store(turns)
 	return uint64(turns)<<32 | uint64(at)
 }
 
-// lent reports whether the block is on loan.
+// lent reports whether the block is live.
 func (r *blockEntry) live() bool { return r.generation.Load()%2 == 1 }
 
 func splitTag(tag uint64) (turns uint32, at ref) { return uint32(tag >> 32), ref(tag) }

@@ -57,7 +57,7 @@ func (k *counts) plus(other *counts) {
 }
 
 // held is what came and did not go. Its asked is what the allocator below counts as requested and nobody has requested,
-// which includes, of blocks on loan, what their first borrowers asked for beyond the present ones.
+// which includes, of live blocks, what their first borrowers asked for beyond the present ones.
 func (f *poolCounts) held() amount {
 	h := f.freed
 	h.plus(f.allocated, -1)

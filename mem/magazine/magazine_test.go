@@ -28,7 +28,7 @@ func (s stream) ID() driver.StreamID { return s.id }
 
 var s0, s1 driver.Stream = stream{id: 0}, stream{id: 1}
 
-// A ledger is a allocator below that knows what it handed out: blocks of exactly the size asked for, in ascending order, as
+// A ledger is a allocator below that knows what it allocated: blocks of exactly the size asked for, in ascending order, as
 // long as they fit. It reports nothing.
 type ledger struct {
 	mu       sync.Mutex
@@ -360,7 +360,7 @@ func TestSuspend(t *testing.T) {
 	below.EndAllocateToPool(mem.PoolID{0, 1})
 	c.Resume()
 	if outside := mustAlloc(t, c, s, 4096); outside.Ptr == private.Ptr {
-		t.Fatalf("%+v is handed out twice", private)
+		t.Fatalf("%+v is allocated twice", private)
 	}
 	c.Resume()
 	c.Free(private)
@@ -504,7 +504,7 @@ func TestModel(t *testing.T) {
 		var blocks []mem.Block
 		var lent int64
 		for step := range 20_000 {
-			allocs := []int{800, 200, 500}[step/1000%3] // phases in which blocks pile up, on loan and then held
+			allocs := []int{800, 200, 500}[step/1000%3] // phases in which blocks pile up, live and then held
 			switch k := rng.IntN(1000); {
 			case k < allocs:
 				size := sizes[rng.IntN(len(sizes))] - rng.Int64N(2)
@@ -520,7 +520,7 @@ func TestModel(t *testing.T) {
 					continue
 				}
 				if b.Size < size || b.Size >= size+512 || loans[b.Ptr] || below.live[b.Ptr].Size != b.Size {
-					t.Fatalf("step %d: Alloc of %d bytes gave %+v: on loan %v, live below as %+v", step, size, b, loans[b.Ptr], below.live[b.Ptr])
+					t.Fatalf("step %d: Alloc of %d bytes gave %+v: live %v, live below as %+v", step, size, b, loans[b.Ptr], below.live[b.Ptr])
 				}
 				loans[b.Ptr] = true
 				blocks = append(blocks, b)
@@ -552,7 +552,7 @@ func TestModel(t *testing.T) {
 			}
 			if n, held := c.Held(); n != len(below.live)-len(blocks) || held != below.size-lent || held > opts.Total ||
 				held > opts.Stream*int64(len(streams)) {
-				t.Fatalf("step %d: %d blocks of %d bytes held, %d of %d live below, %d of %d on loan; bounds %+v", step,
+				t.Fatalf("step %d: %d blocks of %d bytes held, %d of %d live below, %d of %d live; bounds %+v", step,
 					n, held, len(below.live), below.size, len(blocks), lent, opts)
 			}
 		}
@@ -706,7 +706,7 @@ func TestConcurrent(t *testing.T) {
 					case 1:
 						stats, _ := mem.Find[mem.StatsReporter](c)
 						if n := stats.Stats().Allocation.All.Current; n < 0 || n > 200 {
-							t.Errorf("%d blocks on loan", n)
+							t.Errorf("%d live blocks", n)
 						}
 					case 2:
 						c.Suspend()

@@ -93,7 +93,7 @@ func (s *slow) Free(b mem.Block, used ...driver.Stream) {
 
 func (s *slow) Unwrap() mem.Allocator { return s.Allocator }
 
-// Blocks that are on their way back to the allocator below are on loan to nobody.
+// Blocks that are on their way back to the allocator below are live to nobody.
 func TestStatsWhileBlocksLeave(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	inner, err := caching.New(dev, caching.Default())
@@ -126,7 +126,7 @@ func TestStatsWhileBlocksLeave(t *testing.T) {
 		n = <-counted
 	}
 	if n != 1 {
-		t.Errorf("%d blocks on loan, want the one that is", n)
+		t.Errorf("%d live blocks, want the one that is", n)
 	}
 	<-flushed
 	c.Free(blocks[0])

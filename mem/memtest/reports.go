@@ -65,7 +65,7 @@ func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 				active += b.Size
 				requested += b.RequestedSize
 				if live == len(w.live) || w.live[live].Ptr != b.Ptr {
-					return fmt.Errorf("snapshot: %d bytes at %#x are said to be on loan, and are not", b.Size, uint64(b.Ptr))
+					return fmt.Errorf("snapshot: %d bytes at %#x are said to be allocated, and are not", b.Size, uint64(b.Ptr))
 				}
 				m := w.live[live]
 				if m.Size != b.Size || m.requested != b.RequestedSize {
@@ -91,7 +91,7 @@ func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 		}
 	}
 	if live < len(w.live) {
-		return fmt.Errorf("snapshot: the live %v is not in it, or not on loan", w.live[live])
+		return fmt.Errorf("snapshot: the live %v is not in it, or not live", w.live[live])
 	}
 	return nil
 }
@@ -139,10 +139,10 @@ func (w *model) checkStats(s *mem.Stats) error {
 		}
 	}
 	if n := s.Allocation.All.Current; n != int64(len(w.live)) {
-		return fmt.Errorf("stats: %d blocks on loan, want %d", n, len(w.live))
+		return fmt.Errorf("stats: %d live blocks, want %d", n, len(w.live))
 	}
 	if n := s.AllocatedBytes.All.Current; n != w.size {
-		return fmt.Errorf("stats: %d bytes on loan, want %d", n, w.size)
+		return fmt.Errorf("stats: %d bytes live, want %d", n, w.size)
 	}
 	if s.Active.All.Current < s.Allocation.All.Current || s.ReservedBytes.All.Current < s.ActiveBytes.All.Current {
 		return fmt.Errorf("stats: active %d, allocated %d blocks; reserved %d, active %d bytes", s.Active.All.Current,

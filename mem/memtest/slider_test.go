@@ -165,7 +165,7 @@ func (a *slider) catchUp(s driver.Stream, allocates bool) error {
 func (a *slider) index(b mem.Block) int {
 	i, ok := slices.BinarySearchFunc(a.lent, b.Ptr, func(l *lent, at driver.Pointer) int { return cmp.Compare(l.Ptr, at) })
 	if !ok || a.lent[i].Block != b {
-		panic(fmt.Sprintf("slider: %+v is not on loan", b))
+		panic(fmt.Sprintf("slider: %+v is not live", b))
 	}
 	return i
 }

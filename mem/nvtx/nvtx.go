@@ -1,10 +1,10 @@
 // Package nvtx tells NVIDIA's tools which parts of an allocator's segments are blocks.
 //
-// A memory checker such as compute-sanitizer knows what the driver handed out: segments. An access past a block, or to
+// A memory checker such as compute-sanitizer knows what the driver allocated: segments. An access past a block, or to
 // one that was freed, mostly hits the same segment and goes unseen. NVTX, NVIDIA's tools extension, has calls that say
 // more (nvToolsExtMem.h, NVTX 3.2): a heap is memory that may not be touched, a region a part of a heap that may. An
-// Observer makes those calls from an allocator's events: a segment, or a run of pages mapped into one, is a heap from the
-// moment the driver gave it; a block is a region until it may be reused.
+// Observer makes those calls from an allocator's events: a segment, or a run of pages mapped into one, is a heap from
+// the moment the driver gave it; a block is a region until it may be reused.
 //
 //   - A region has the size that was asked for, not the block's. The bytes that rounding adds are closed, because a
 //     program that touches them is wrong by its own figures and right by luck, and because events do not tell them. A
@@ -78,8 +78,8 @@ var opened struct {
 }
 
 // Open loads the tool whose library is at path, which is what NVTX_INJECTION64_PATH says. Each path is loaded once: a
-// second Open returns the same Tool. The error matches ErrNoTool and says what is missing: a path, the library, an entry
-// for extensions, or functions of the memory extension.
+// second Open returns the same Tool. The error matches ErrNoTool and says what is missing: a path, the library, an
+// entry for extensions, or functions of the memory extension.
 func Open(path string) (*Tool, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -107,5 +107,6 @@ func (t *Tool) Observer() mem.Observer {
 	return (&observer{tool: t}).observe
 }
 
-// Refused returns how many segments, or runs of pages, the tool has not taken for heaps. Blocks in them are not checked.
+// Refused returns how many segments, or runs of pages, the tool has not taken for heaps. Blocks in them are not
+// checked.
 func (t *Tool) Refused() int64 { return t.refused.Load() }

@@ -9,7 +9,7 @@ import (
 
 // Attach makes a segment of page-locked memory known to who else works on it: a network card that is to read and write
 // it (ibv_reg_mr), say. It is what TensorFlow calls an allocation visitor. An allocator calls it once for each segment
-// that the device gave, before any of it is handed out, and detach, unless that is nil, before the segment goes back.
+// that the device gave, before any of it is allocated, and detach, unless that is nil, before the segment goes back.
 // No lock is held.
 //
 // A segment that cannot be attached goes back, and the request fails with that error. One that cannot be detached stays

@@ -90,7 +90,7 @@ func TestDefect19_NetworkCardsKnowTheirMemory(t *testing.T) {
 	}
 }
 
-// A segment is attached once, however many blocks it has, and however often they are handed out.
+// A segment is attached once, however many blocks it has, and however often they are allocated.
 func TestAttachOncePerSegment(t *testing.T) {
 	for name, cfg := range map[string]pinned.Config{
 		"allocated": {}, "registered": {HostRegister: true}, "reserved": {ReserveSegment: 1 << 20},
@@ -120,7 +120,7 @@ func TestAttachOncePerSegment(t *testing.T) {
 	}
 }
 
-// What cannot be attached is not handed out, what cannot be detached not given back, and what the device does not take
+// What cannot be attached is not allocated, what cannot be detached not given back, and what the device does not take
 // is attached again.
 func TestAttachThatFails(t *testing.T) {
 	c, d := newCard(t), newDevice()

@@ -56,7 +56,7 @@ func want(t *testing.T, a *pinned.Allocator, pairs ...any) {
 // same reports whether two blocks have the same memory.
 func same(a, b pinned.Block) bool { return at(a.Bytes()) == at(b.Bytes()) }
 
-// closeAll closes the allocator, which must have nothing on loan, and checks that the device has everything back.
+// closeAll closes the allocator, which must have nothing live, and checks that the device has everything back.
 func closeAll(t *testing.T, a *pinned.Allocator, d *device) {
 	t.Helper()
 	if err := a.Close(); err != nil {
@@ -184,7 +184,7 @@ func TestBehaviour63(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// A block that captured work uses is never handed out again, in the same capture or in another.
+// A block that captured work uses is never allocated again, in the same capture or in another.
 func TestBehaviour64(t *testing.T) {
 	for _, other := range []bool{false, true} {
 		for _, used := range []bool{false, true} {
@@ -209,7 +209,7 @@ func TestBehaviour64(t *testing.T) {
 				again := alloc(t, a, 4096)
 				fill(again.Bytes(), 2)
 				if same(again, b) == used {
-					t.Errorf("the block is handed out again: %t, want %t", !used, used)
+					t.Errorf("the block is allocated again: %t, want %t", !used, used)
 				}
 				last := d.end(t, s)
 				if graph == nil {

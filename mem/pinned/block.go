@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Block is page-locked memory on loan. It is a value: copies are the same block. The memory lies outside Go's heap.
+// A Block is page-locked memory live. It is a value: copies are the same block. The memory lies outside Go's heap.
 type Block struct {
 	bytes      []byte
 	rec        *piece
@@ -55,7 +55,7 @@ func (r *piece) block() Block {
 	return Block{bytes: r.mem[:r.requested], rec: r, generation: r.generation}
 }
 
-// isLive reports whether b is on loan. The caller holds mu.
+// isLive reports whether b is live. The caller holds mu.
 func (a *Allocator) isLive(b Block) bool {
 	return b.rec != nil && b.rec.owner == a && b.rec.generation == b.generation && b.rec.state == live
 }
@@ -89,7 +89,7 @@ func (a *Allocator) insert(r *piece) {
 	a.byAddress = slices.Insert(a.byAddress, i, r)
 }
 
-// detach takes a record out that goes back to the driver, whose address may be handed out again before the call
+// detach takes a record out that goes back to the driver, whose address may be allocated again before the call
 // returns. The caller holds mu.
 func (a *Allocator) remove(r *piece) {
 	r.state = returning

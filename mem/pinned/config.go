@@ -21,15 +21,16 @@ type Config struct {
 	// rather than asking for new (AllocHost): the driver's lock is held for less long. Only Linux maps; elsewhere
 	// nothing changes.
 	HostRegister bool
-	// Node is the NUMA node from which the memory that HostRegister maps is taken, as long as that has any: for a GPU the
-	// one that it is near to, see driver/host.NodeNear. nil is any. It needs HostRegister: where AllocHost's memory lies is the
-	// driver's affair. Where the system places no memory (a sandbox, a kernel without nodes) nothing changes.
+	// Node is the NUMA node from which the memory that HostRegister maps is taken, as long as that has any: for a GPU
+	// the one that it is near to, see driver/host.NodeNear. nil is any. It needs HostRegister: where AllocHost's memory
+	// lies is the driver's affair. Where the system places no memory (a sandbox, a kernel without nodes) nothing
+	// changes.
 	Node *int
 	// RegisterThreads (pinned_num_register_threads) is how many goroutines touch the pages of one block before it is
 	// registered: a power of two up to 128. 0 is 1.
 	RegisterThreads int
 
-	// Attach, if not nil, makes each segment known elsewhere before any of it is handed out: see Attach.
+	// Attach, if not nil, makes each segment known elsewhere before any of it is allocated: see Attach.
 	Attach Attach
 
 	// BackgroundThreads (pinned_use_background_threads) has a goroutine look every Interval whether freed blocks can

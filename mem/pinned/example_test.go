@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// A block is freed as soon as the copy of it is queued. It is handed out again once the copy is done.
+// A block is freed as soon as the copy of it is queued. It is allocated again once the copy is done.
 func Example() {
 	dev, err := driver.Open("host")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // shows them; the device's asynchronous copies take those slices. It implements driver.Visible. Safe for concurrent
 // use.
 //
-// A block is idle when it is handed out: Go code may write to it at once, whatever its last user queued. So each is
+// A block is idle when it is allocated: Go code may write to it at once, whatever its last user queued. So each is
 // taken to be used by the stream that it is for (see Allocator.Record): Alloc asks the device whether that stream
 // captures, and Free takes a mark on it and on the others that it is told of. What a capture used is kept until
 // Allocator.ReleaseCaptured, for the block that Find finds.
@@ -86,7 +86,7 @@ func (m *MemAllocator) find(p driver.Pointer) (Block, bool) {
 	return r.block(), true
 }
 
-// Bytes implements driver.Visible: the bytes must lie in one block on loan. The error matches driver.ErrInvalid.
+// Bytes implements driver.Visible: the bytes must lie in one live block. The error matches driver.ErrInvalid.
 func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
 	if b, ok := m.find(p); ok {
 		all := b.bytes[:cap(b.bytes)]
@@ -95,7 +95,7 @@ func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
 		}
 	}
 	return nil, &driver.Error{
-		Call: "pinned.Bytes", Code: driver.ErrInvalid, Detail: fmt.Sprintf("%d bytes at %#x are in no block on loan", size, uint64(p)),
+		Call: "pinned.Bytes", Code: driver.ErrInvalid, Detail: fmt.Sprintf("%d bytes at %#x are not in one live block", size, uint64(p)),
 	}
 }
 

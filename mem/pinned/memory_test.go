@@ -23,8 +23,8 @@ func lend(t *testing.T, m *pinned.MemAllocator, s driver.Stream, size int64) mem
 	return b
 }
 
-// As a mem.Allocator page-locked memory is handed out again only when all streams that it was for, or its Free was told
-// of, are done with it: whoever gets it writes to it at once.
+// As a mem.Allocator page-locked memory is allocated again only when all streams that it was for, or its Free was told
+// of, are done with it: its next user writes to it at once.
 func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -46,7 +46,7 @@ func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 		}
 		c := lend(t, m, s, 1000)
 		if c.Ptr == b.Ptr {
-			t.Errorf("with work under way on %d streams, its memory is handed out", len(uses))
+			t.Errorf("with work under way on %d streams, its memory is allocated", len(uses))
 		}
 		for _, x := range uses {
 			d.resume(x)
@@ -55,7 +55,7 @@ func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 		x := lend(t, m, s, 1000)
 		y := lend(t, m, s, 1000)
 		if x.Ptr != b.Ptr && y.Ptr != b.Ptr {
-			t.Errorf("with all work done, %#x is not handed out again", uint64(b.Ptr))
+			t.Errorf("with all work done, %#x is not allocated again", uint64(b.Ptr))
 		}
 		m.Free(x)
 		m.Free(y)
@@ -66,7 +66,7 @@ func TestMemIsIdleWhenItIsHandedOut(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// Bytes shows what lies in one block on loan, and device copies take it.
+// Bytes shows what lies in one live block, and device copies take it.
 func TestMemShowsBytes(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})
@@ -144,7 +144,7 @@ func TestMemOfAStreamThatCaptures(t *testing.T) {
 	b := lend(t, m, s, 1000)
 	m.Free(b)
 	if c := lend(t, m, d.stream(t), 1000); c.Ptr == b.Ptr {
-		t.Error("what a graph may use is handed out")
+		t.Error("what a graph may use is allocated")
 	} else {
 		m.Free(c)
 	}

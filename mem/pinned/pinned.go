@@ -9,7 +9,7 @@
 // A record is one piece of memory: what the driver gave in one call, or a part of the reserved segment. It is in one of
 // these states:
 //
-//	live      on loan; Record notes the streams that use it
+//	live      live; Record notes the streams that use it
 //	pending   freed, but a stream that was recorded has not reached the mark taken at Free
 //	kept      freed, but a captured graph may read or write it whenever it is launched; see ReleaseCaptured
 //	cached    on its pool's shelf of its bucket, the logarithm of its size
@@ -62,7 +62,7 @@ import (
 // ErrClosed is returned by calls on a closed allocator.
 var ErrClosed = errors.New("pinned: the allocator is closed")
 
-// ErrNotLive means that a block, or the block behind an address, is not on loan from this allocator.
+// ErrNotLive means that a block, or the block behind an address, is not live from this allocator.
 var ErrNotLive = errors.New("pinned: not a live block of this allocator")
 
 // An Allocator caches page-locked host memory of one device. Safe for concurrent use.
@@ -213,7 +213,7 @@ func (a *Allocator) reuse(r *request) (_ Block, err error) {
 	return Block{}, nil
 }
 
-// lend hands out a record that is on no shelf. The caller holds mu.
+// lend allocates a record that is on no shelf. The caller holds mu.
 func (a *Allocator) markAllocated(r *piece, size int64) Block {
 	r.generation++
 	r.state = live

@@ -98,7 +98,7 @@ func TestZeroAndNegative(t *testing.T) {
 	}
 }
 
-// Above the rounding threshold a bucket holds blocks of several sizes. PyTorch once handed out whichever was freed last
+// Above the rounding threshold a bucket holds blocks of several sizes. PyTorch once allocated whichever was freed last
 // (pull request 192722).
 func TestBucketsOfSeveralSizes(t *testing.T) {
 	d := newDevice()
@@ -206,7 +206,7 @@ func TestMisuse(t *testing.T) {
 	if !same(again, b) {
 		t.Fatal("not reused")
 	}
-	panics(t, "pinned: Free of a block that is not live", func() { a.Free(b) }) // the memory is on loan, b is not
+	panics(t, "pinned: Free of a block that is not live", func() { a.Free(b) }) // the memory is live, b is not
 	a.Free(again)
 	if err := a.EmptyCache(); err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestClose(t *testing.T) {
 	s := d.stream(t)
 	b, c := alloc(t, a, 100), alloc(t, a, 100)
 	if err := a.Close(); err == nil || !strings.Contains(err.Error(), "2 blocks of 256 bytes") {
-		t.Errorf("Close with blocks on loan: %v", err)
+		t.Errorf("Close with live blocks: %v", err)
 	}
 	d.hold(s)
 	d.work(t, s)

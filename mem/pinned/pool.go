@@ -65,7 +65,7 @@ func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 // ReleasePool says that one of the graphs that use a private pool is gone, and its launches are done. After the last,
 // as if ReleaseCaptured were called for each, no block of the pool is kept for captured work any more: a graph that
 // uses blocks of the pool and did not begin to allocate to it must be gone too. If the pool has no users then,
-// EmptyCache and requests that find no room give back what is free of it; blocks that are on loan stay valid until they
+// EmptyCache and requests that find no room give back what is free of it; live blocks stay valid until they
 // are freed. It panics if no graph uses the pool, or if the last goes while its requests still go there.
 func (a *Allocator) ReleasePool(id mem.PoolID) {
 	leave := a.releasePool(id)

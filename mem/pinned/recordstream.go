@@ -9,13 +9,13 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Record says that work queued on s uses b: once b is freed, it is not handed out again before s has done all work
+// Record says that work queued on s uses b: once b is freed, it is not allocated again before s has done all work
 // that was queued on it until then. Call it after queuing the work, as PyTorch does after each asynchronous copy, and
-// before Free; b may come from Find. The error matches ErrNotLive if b is not on loan, where PyTorch returns false. If
+// before Free; b may come from Find. The error matches ErrNotLive if b is not live, where PyTorch returns false. If
 // the device has Graphs, it is asked whether s captures.
 //
 // If s is part of a capture, the work will be done whenever the graph is launched, which the allocator cannot see: b is
-// kept, that is, it is never handed out again after Free, until ReleaseCaptured. Should asking the device for that
+// kept, that is, it is never allocated again after Free, until ReleaseCaptured. Should asking the device for that
 // fail, b both is kept and waits for s, and the error says so.
 func (a *Allocator) RecordStream(b Block, s driver.Stream) error {
 	check.Stream("pinned: Record", s)
@@ -39,7 +39,7 @@ func (a *Allocator) RecordStream(b Block, s driver.Stream) error {
 }
 
 // ReleaseCaptured says that no captured work will use b any more: the graphs that Record saw it in are closed and their
-// launches done. If b was freed it may be handed out again; if not, it is as if no capture had used it. A block that is
+// launches done. If b was freed it may be allocated again; if not, it is as if no capture had used it. A block that is
 // not kept stays as it is. ReleaseCaptured panics if b is neither live nor a freed block that is kept or waits.
 func (a *Allocator) ReleaseCaptured(b Block) {
 	r := b.rec

@@ -271,7 +271,7 @@ func (a *Allocator) toDefaultPool(r *piece) bool {
 }
 
 // Close waits for frees, then gives everything back, and closes all pools. It fails, and the allocator stays open,
-// while blocks are on loan or kept, while requests go to private pools, or if the device fails. Closing twice is not an
+// while blocks are live or kept, while requests go to private pools, or if the device fails. Closing twice is not an
 // error.
 func (a *Allocator) Close() error {
 	a.closing.Lock()

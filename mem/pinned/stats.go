@@ -12,14 +12,14 @@ import (
 // Stats are the counters of an Allocator, by the names of torch.cuda.host_memory_stats(). Peaks are exact, unlike
 // there. The reserved segment counts by the blocks that were cut from it, but for its own time.
 type Stats struct {
-	Allocations    mem.Stat // blocks that the allocator holds, on loan or not
+	Allocations    mem.Stat // blocks that the allocator holds, live or not
 	AllocatedBytes mem.Stat // their sizes, as rounded
-	ActiveRequests mem.Stat // blocks on loan, and those whose free waits
+	ActiveRequests mem.Stat // live blocks, and those whose free waits
 	ActiveBytes    mem.Stat // their sizes, as rounded
 	HostAllocTime  Duration // page-locking: AllocHost or Register
 	HostFreeTime   Duration // unlocking: FreeHost or Unregister
 
-	// LargestAlloc is the bytes, as rounded, of the largest block handed out since the last reset of peaks. PyTorch has
+	// LargestAlloc is the bytes, as rounded, of the largest block allocated since the last reset of peaks. PyTorch has
 	// no such key.
 	LargestAlloc int64
 
@@ -30,9 +30,9 @@ type Stats struct {
 
 // BucketStats are the counters of the blocks of one bucket, as PyTorch's allocator keeps them.
 type BucketStats struct {
-	Allocations    mem.Stat // blocks that the allocator holds, on loan or not
+	Allocations    mem.Stat // blocks that the allocator holds, live or not
 	AllocatedBytes mem.Stat // their sizes, as rounded
-	ActiveRequests mem.Stat // blocks on loan, and those whose free waits
+	ActiveRequests mem.Stat // live blocks, and those whose free waits
 	ActiveBytes    mem.Stat // their sizes, as rounded
 }
 
@@ -163,7 +163,7 @@ func (a *Allocator) counters() iter.Seq[*mem.Stat] {
 	}
 }
 
-// countHeld counts a block that the allocator got (1) or gave up (-1), and countActive one that went on loan or whose
+// countHeld counts a block that the allocator got (1) or gave up (-1), and countActive one that went live or whose
 // loan is over. The caller holds mu.
 func (a *Allocator) countHeld(r *piece, n int64) {
 	b := &a.buckets[bucket(r.size())]

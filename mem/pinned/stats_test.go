@@ -77,10 +77,10 @@ func TestDefect15_BucketsHaveCounters(t *testing.T) {
 	for what, c := range map[string]struct{ got, want mem.Stat }{
 		"blocks of up to 128 bytes":  {seven.Allocations, mem.Stat{Current: 2, Peak: 2, Allocated: 2}},
 		"their bytes":                {seven.AllocatedBytes, mem.Stat{Current: 256, Peak: 256, Allocated: 256}},
-		"of them on loan":            {seven.ActiveRequests, mem.Stat{Current: 2, Peak: 2, Allocated: 3, Freed: 1}},
-		"bytes on loan":              {seven.ActiveBytes, mem.Stat{Current: 256, Peak: 256, Allocated: 384, Freed: 128}},
+		"of them live":               {seven.ActiveRequests, mem.Stat{Current: 2, Peak: 2, Allocated: 3, Freed: 1}},
+		"allocated bytes":            {seven.ActiveBytes, mem.Stat{Current: 256, Peak: 256, Allocated: 384, Freed: 128}},
 		"blocks of up to 8192 bytes": {thirteen.Allocations, mem.Stat{Current: 1, Peak: 1, Allocated: 1}},
-		"of those on loan":           {thirteen.ActiveBytes, mem.Stat{Peak: 8192, Allocated: 8192, Freed: 8192}},
+		"of those live":              {thirteen.ActiveBytes, mem.Stat{Peak: 8192, Allocated: 8192, Freed: 8192}},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %+v, want %+v", what, c.got, c.want)

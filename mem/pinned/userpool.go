@@ -107,7 +107,7 @@ func (p *Pool) EmptyCache() error {
 }
 
 // Close says that the pool is no longer needed. What is free of it is given back, unless a scope is open or captured
-// graphs use the pool: then EmptyCache of the allocator gives it back later. Blocks on loan stay valid until they are
+// graphs use the pool: then EmptyCache of the allocator gives it back later. Live blocks stay valid until they are
 // freed. Requests to a closed pool fail, those of its open scopes do not. The error is what the driver refused to take;
 // the allocator's EmptyCache tries again, and to close again does nothing.
 func (p *Pool) Close() error {

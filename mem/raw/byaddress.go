@@ -30,7 +30,7 @@ type liveEntry struct {
 	used *[]driver.Stream
 }
 
-// A lender is an allocator and the device whose memory it hands out, nil if nobody said.
+// A lender is an allocator and the device whose memory it allocates, nil if nobody said.
 type source struct {
 	mem.Allocator
 	dev driver.Device
@@ -68,11 +68,11 @@ func (x *LiveBlocks) alloc(from *source, s driver.Stream, size int64) (driver.Po
 	old := shard.At[b.Ptr]
 	shard.Unlock()
 	if old.from.dev == from.dev {
-		panic(fmt.Sprintf("%s: the allocator below handed out %#x, which is on loan already (%d bytes)",
+		panic(fmt.Sprintf("%s: the allocator below returned %#x, which is live already (%d bytes)",
 			x.name, uint64(b.Ptr), old.Size))
 	}
 	from.Free(b)
-	return 0, fmt.Errorf("%s: Alloc of %d bytes at %#x, where another device has a block on loan (%d bytes): "+
+	return 0, fmt.Errorf("%s: Alloc of %d bytes at %#x, where another device has a live block (%d bytes): "+
 		"these devices do not share one space of addresses", x.name, size, uint64(b.Ptr), old.Size)
 }
 
@@ -118,7 +118,7 @@ func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 		return
 	}
 	check.Used(x.name+": "+x.free, used)
-	// The entry goes before the block does: once the allocator below has it, its address may be handed out again.
+	// The entry goes before the block does: once the allocator below has it, its address may be allocated again.
 	shard := x.blocks.Lock(p)
 	l, ok := shard.At[p]
 	delete(shard.At, p)
@@ -177,7 +177,7 @@ func (x *LiveBlocks) Holding(p driver.Pointer) (LiveBlock, bool) {
 	return LiveBlock{l.Block, l.from.Allocator, l.from.dev}, true
 }
 
-// Len returns how many blocks are on loan.
+// Len returns how many blocks are live.
 func (x *LiveBlocks) Len() int {
 	n := 0
 	x.blocks.Each(func(driver.Pointer, liveEntry) { n++ })

@@ -161,7 +161,7 @@ func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
 		x.Free(p)
 		other := alloc()
 		if other == p {
-			t.Errorf("view at %d: the block was handed out again while the other stream used it", view)
+			t.Errorf("view at %d: the block was allocated again while the other stream used it", view)
 		}
 		if err := s.Fill(other, 2, size); err != nil {
 			t.Error(err)

@@ -92,9 +92,9 @@ func setSource(dev driver.Device, a mem.Allocator) *source {
 // there was none. A nil a leaves dev without one until Current opens it anew: whoever closes a device whose allocator
 // is current does that first.
 //
-// Blocks on loan stay valid, and go back to the former when they are freed. The former is the caller's: it keeps its
+// Live blocks stay valid, and go back to the former when they are freed. The former is the caller's: it keeps its
 // cache until EmptyCache or Close, and calls that are under way may still take blocks of it. Whoever closes it waits
-// for those: Close refuses while blocks are on loan, and a request that finds it closed is made again of a.
+// for those: Close refuses while blocks are live, and a request that finds it closed is made again of a.
 func SetCurrent(dev driver.Device, a mem.Allocator) (former mem.Allocator) {
 	if dev == nil {
 		panic("raw: SetCurrent of a nil device")
@@ -127,7 +127,7 @@ func CurrentDevices() []driver.Device {
 
 // AllocCurrent returns the address of at least size bytes of dev's current allocator, which is opened if there is none,
 // for work queued on s from now on. A size of zero gives the zero Pointer; a negative size panics. The error is the
-// allocator's, or Current's. It is also one if a block of another device is on loan at the same address, which only
+// allocator's, or Current's. It is also one if a block of another device is live at the same address, which only
 // simulated devices and other unconnected spaces of addresses can have: CUDA's devices and the host share one.
 //
 // A request that fails on an allocator which is no longer current is made again of the one that is.
@@ -147,5 +147,5 @@ func AllocCurrent(dev driver.Device, s driver.Stream, size int64) (driver.Pointe
 	}
 }
 
-// CurrentBlocks are the blocks on loan that AllocCurrent gave, of all devices: they are freed through it.
+// CurrentBlocks are the live blocks that AllocCurrent gave, of all devices: they are freed through it.
 func CurrentBlocks() *LiveBlocks { return &liveBlocks }

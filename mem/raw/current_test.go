@@ -27,7 +27,7 @@ func currentOf(t testing.TB, base driver.Pointer, a mem.Allocator) driver.Device
 	t.Cleanup(func() {
 		raw.SetCurrent(dev, nil)
 		if n := raw.CurrentBlocks().Len(); n != 0 {
-			t.Errorf("%d blocks are still on loan", n)
+			t.Errorf("%d blocks are still live", n)
 		}
 	})
 	return dev
@@ -121,11 +121,11 @@ func TestSetCurrentKeepsBlocks(t *testing.T) {
 		t.Errorf("the block is %v, %v", l, ok)
 	}
 	if len(first.Live) != 1 || len(second.Live) != 1 {
-		t.Errorf("%d and %d blocks on loan", len(first.Live), len(second.Live))
+		t.Errorf("%d and %d live blocks", len(first.Live), len(second.Live))
 	}
 	raw.CurrentBlocks().Free(p, fake.S1)
 	if len(first.Live) != 0 || len(second.Live) != 1 {
-		t.Errorf("%d and %d blocks on loan after the first's was freed", len(first.Live), len(second.Live))
+		t.Errorf("%d and %d live blocks after the first's was freed", len(first.Live), len(second.Live))
 	}
 	if was := raw.SetCurrent(dev, nil); was != mem.Allocator(second) {
 		t.Errorf("the former is %T", was)

@@ -17,7 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
-// A pageServer hands the pages behind blocks on loan to other processes, by keys that it made: a key says which block,
+// A pageServer hands the pages behind live blocks to other processes, by keys that it made: a key says which block,
 // and that it was made here. It begins with the first handle of pages and ends with the process.
 type pageServer struct {
 	mu     sync.Mutex

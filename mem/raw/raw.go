@@ -9,13 +9,13 @@
 // # Structure
 //
 // The package has no state, but for the server of IPCHandle's pages. Which allocator is a device's current one, and
-// which blocks are on loan, is kept beside the registry of package mem: raw.Current opens the registered allocator of
+// which blocks are live, is kept beside the registry of package mem: raw.Current opens the registered allocator of
 // the highest priority, mem/caching unless the program registers another, and raw.SetCurrent puts one in its place at
 // run time. Each function finds the device's allocator, or the block that an address lies in, and asks the layer of it
 // that can do what is wanted. Where no layer can, the error says what is lacking and matches driver.ErrUnsupported.
 //
 // All functions are safe for concurrent use. Errors of allocators and devices are handed on as they are. Bugs of the
-// caller, above all an address that is on loan from nobody, panic with the prefix raw.
+// caller, above all an address that is live from nobody, panic with the prefix raw.
 //
 // # What it does not do
 //
@@ -74,15 +74,15 @@ func AllocOn(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, er
 // Delete takes back what Alloc returned, whatever the device, and gives it to the allocator that it came from. Work
 // queued before this call on the block's stream, on those of RecordStream, and on each in used, may still touch it:
 // callers that are told a stream with each free, as plug-ins are, name it here if it is another than the block's.
-// Deleting the zero Pointer does nothing; any other address that is not the start of a block on loan panics.
+// Deleting the zero Pointer does nothing; any other address that is not the start of a live block panics.
 func Delete(p driver.Pointer, used ...driver.Stream) { CurrentBlocks().Free(p, used...) }
 
 // RecordStream says that work on s uses memory of the block that p lies in: its Delete then waits for s too. The zero
-// Pointer is nobody's; an address outside the blocks on loan panics. An address inside a block costs a look at every
+// Pointer is nobody's; an address outside the live blocks panics. An address inside a block costs a look at every
 // one.
 func RecordStream(p driver.Pointer, s driver.Stream) { CurrentBlocks().RecordStream(p, s) }
 
-// DeviceOf returns the device whose memory p is, if p lies in a block on loan.
+// DeviceOf returns the device whose memory p is, if p lies in a live block.
 func DeviceOf(p driver.Pointer) (driver.Device, bool) {
 	l, ok := CurrentBlocks().Holding(p)
 	return l.Device, ok
@@ -91,15 +91,15 @@ func DeviceOf(p driver.Pointer) (driver.Device, bool) {
 // BaseAllocation returns what the block that p lies in was cut from, as the driver knows it, and its size
 // (getBaseAllocation). Memory that is mapped page by page, as in expandable segments, is no allocation of the driver's:
 // the error matches driver.ErrUnsupported. Allocators that do not know the base of a block, and those below adaptors,
-// are asked for a snapshot: do not call it often there. An address outside the blocks on loan panics.
+// are asked for a snapshot: do not call it often there. An address outside the live blocks panics.
 func BaseAllocation(p driver.Pointer) (base driver.Pointer, size int64, err error) {
 	return baseOf(p, holding("BaseAllocation", p))
 }
 
-// baseOf finds the base allocation of p, which lies in a block on loan.
+// baseOf finds the base allocation of p, which lies in a live block.
 func baseOf(p driver.Pointer, l LiveBlock) (base driver.Pointer, size int64, err error) {
 	const call = "BaseAllocation"
-	// Only the topmost layer knows the block: adaptors hand out blocks of their own.
+	// Only the topmost layer knows the block: adaptors allocate blocks of their own.
 	if top, ok := l.From.(interface {
 		BaseAllocation(mem.Block) (driver.Pointer, int64, error)
 	}); ok {
@@ -128,7 +128,7 @@ func baseOf(p driver.Pointer, l LiveBlock) (base driver.Pointer, size int64, err
 func holding(call string, p driver.Pointer) LiveBlock {
 	l, ok := CurrentBlocks().Holding(p)
 	if !ok {
-		panic(fmt.Sprintf("raw: %s of %#x, which lies in no block on loan", call, uint64(p)))
+		panic(fmt.Sprintf("raw: %s of %#x, which is not in a live block", call, uint64(p)))
 	}
 	return l
 }

@@ -56,11 +56,11 @@ func newHost(t testing.TB) driver.Device {
 	return dev
 }
 
-// closing takes a device out of the process when the test ends: nothing may be on loan by then.
+// closing takes a device out of the process when the test ends: nothing may be live by then.
 func closing(t testing.TB, dev driver.Device) {
 	t.Cleanup(func() {
 		if n := raw.CurrentBlocks().Len(); n != 0 {
-			t.Errorf("%d blocks are still on loan", n)
+			t.Errorf("%d blocks are still live", n)
 		}
 		raw.SetCurrent(dev, nil)
 		check(t, dev.Close())
@@ -223,7 +223,7 @@ func TestRecordStream(t *testing.T) {
 	raw.RecordStream(p+100, side)
 	raw.Delete(p)
 	if q := alloc(t, dev, mib); q == p {
-		t.Error("a block was handed out while a recorded stream used it")
+		t.Error("a block was allocated while a recorded stream used it")
 	} else {
 		raw.Delete(q)
 	}
@@ -289,7 +289,7 @@ func TestBaseAllocationIsNoSnapshot(t *testing.T) {
 	raw.Delete(p)
 }
 
-// Below adaptors, which hand out blocks of their own, the base allocation is found all the same, or that there is none.
+// Below adaptors, which allocate blocks of their own, the base allocation is found all the same, or that there is none.
 func TestBaseAllocationBelowAdaptors(t *testing.T) {
 	dev := newSim(t)
 	for _, expandable := range []bool{false, true} {
@@ -391,7 +391,7 @@ func TestDeleteNamesStreams(t *testing.T) {
 	raw.Delete(p, side)
 	q := alloc(t, dev, mib)
 	if q == p {
-		t.Error("a block was handed out while the stream that its Delete named used it")
+		t.Error("a block was allocated while the stream that its Delete named used it")
 	}
 	raw.Delete(q)
 	dev.Resume(side.ID())
@@ -434,7 +434,7 @@ func TestClosingTheFormer(t *testing.T) {
 			raw.SetCurrent(dev, open())
 			q := alloc(t, dev, mib)
 			if err := closeIt(); err == nil {
-				t.Error("an allocator was closed while its block was on loan")
+				t.Error("an allocator was closed while its block was live")
 			}
 			if got, ok := raw.DeviceOf(p + 1); got != driver.Device(dev) || !ok {
 				t.Errorf("the block that was kept is of %v, %v", got, ok)
@@ -557,7 +557,7 @@ func TestConcurrent(t *testing.T) {
 	})
 	workers.Wait()
 	for _, a := range former {
-		check(t, a.(interface{ Close() error }).Close()) // which refuses while a block is on loan
+		check(t, a.(interface{ Close() error }).Close()) // which refuses while a block is live
 	}
 	check(t, raw.EmptyCache())
 	for _, dev := range devs {

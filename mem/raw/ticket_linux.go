@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
-// Ticket returns the ticket of p, the start of a block on loan from an ipc.Exporter: what an ipc.Importer in another
-// process opens, and the exporter counts. The error, which matches driver.ErrUnsupported, says that the block is another
-// allocator's. An address that is not the start of a block on loan panics.
+// Ticket returns the ticket of p, the start of a live block from an ipc.Exporter: what an ipc.Importer in another
+// process opens, and the exporter counts. The error, which matches driver.ErrUnsupported, says that the block is
+// another allocator's. An address that is not the start of a live block panics.
 func Ticket(p driver.Pointer) (ipc.Ticket, error) {
 	l := holding("Ticket", p)
 	if l.Ptr != p {

@@ -22,7 +22,7 @@ func (s Stream) ID() driver.StreamID { return s.Number }
 // S0 and S1 are two streams.
 var S0, S1 driver.Stream = Stream{Number: 0}, Stream{Number: 1}
 
-// A Pile is an allocator of numbers: sizes rounded up to a multiple, the address freed last handed out first.
+// A Pile is an allocator of numbers: sizes rounded up to a multiple, the address freed last allocated first.
 type Pile struct {
 	mu     sync.Mutex
 	round  int64
@@ -31,7 +31,7 @@ type Pile struct {
 	Live   map[driver.Pointer]int64
 	Used   [][]driver.Stream // of each Free
 	Fail   error             // of the next Alloc
-	OnFree func(mem.Block)   // called once the address can be handed out again
+	OnFree func(mem.Block)   // called once the address can be allocated again
 	Trims  int
 }
 

@@ -149,6 +149,6 @@ func TestBuffer(t *testing.T) {
 	}
 	b.Release()
 	if n := a.Stats().ActiveRequests.Current; n != 0 {
-		t.Errorf("%d blocks are still on loan", n)
+		t.Errorf("%d blocks are still live", n)
 	}
 }

@@ -1,0 +1,62 @@
+// Package slots is a table whose entries are found by tags, without a map, and whose tags tell an entry from the
+// earlier entries of the same slot. Allocators keep their live blocks in one.
+package slots
+
+import "iter"
+
+// A Table holds values in slots. The zero Table is empty. It is not safe for concurrent use.
+//
+// A tag is the generation of the slot in the high half and the index of the slot in the low half. A generation is odd
+// while the slot is in use and rises with each Add and Remove, so a tag is valid until its entry is removed, and again
+// only after 2^31 further uses of the slot.
+type Table[V any] struct {
+	slots  []slot[V]
+	unused []uint32 // indexes; the last one is used first
+}
+
+type slot[V any] struct {
+	value      V
+	generation uint32
+}
+
+// Add makes an entry with the zero value and returns its tag and the value. The pointer is valid until the next Add.
+func (t *Table[V]) Add() (tag uint64, v *V) {
+	var i uint32
+	if n := len(t.unused); n > 0 {
+		i, t.unused = t.unused[n-1], t.unused[:n-1]
+	} else {
+		i = uint32(len(t.slots))
+		t.slots = append(t.slots, slot[V]{})
+	}
+	s := &t.slots[i]
+	s.generation++
+	return uint64(s.generation)<<32 | uint64(i), &s.value
+}
+
+// Get returns the value with a tag, or nil if there is none. The pointer is valid until the next Add.
+func (t *Table[V]) Get(tag uint64) *V {
+	i, generation := uint32(tag), uint32(tag>>32)
+	if uint64(i) >= uint64(len(t.slots)) || generation%2 == 0 || t.slots[i].generation != generation {
+		return nil
+	}
+	return &t.slots[i].value
+}
+
+// Remove ends the entry with a tag, which must be valid.
+func (t *Table[V]) Remove(tag uint64) {
+	i := uint32(tag)
+	t.slots[i] = slot[V]{generation: t.slots[i].generation + 1}
+	t.unused = append(t.unused, i)
+}
+
+// All visits the entries in the order of their slots.
+func (t *Table[V]) All() iter.Seq2[uint64, *V] {
+	return func(yield func(uint64, *V) bool) {
+		for i := range t.slots {
+			s := &t.slots[i]
+			if s.generation%2 == 1 && !yield(uint64(s.generation)<<32|uint64(i), &s.value) {
+				return
+			}
+		}
+	}
+}
