@@ -41,6 +41,11 @@ package tensor
 //   - The owners of a storage are the counts that its tensors hold plus those added by Storage.Retain. Its memory is freed
 //     when, and only when, that number becomes zero or the storage is reclaimed.
 //   - Every element of a tensor lies inside its storage.
+//
+// Locks: the lock that serializes reclaiming is held while the collector runs and blocks are freed, and is taken before
+// the allocator's. A storage's lock is held while streams mark and wait for each other. An allocator that moves blocks
+// takes it in BeginMove, under its own locks; the allocator is never called under it. A scope's lock and that of the
+// live storages are leaves. Deleters run without locks.
 
 import (
 	"fmt"

@@ -14,3 +14,6 @@
 // A layer is as safe for concurrent use as the allocator below it. Blocks that a layer returns are freed through that
 // layer.
 package layer
+
+// Locks: those of layers are leaves, not held while the layer below is called. Guard holds its lock while it checks
+// blocks on demand, and Logger holds its lock while its writer writes.
