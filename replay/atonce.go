@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 )
 
-// AtOnce returns a layer over a in which a deferred free is complete when it is requested: Free waits for the streams that
-// it is told of, which side streams make no wait, and tells a of none. See the package's words on streams for the allocators
-// that need it.
+// AtOnce returns a layer over a that completes deferred frees when they are requested: Free waits for the streams it is
+// given, which is immediate for the streams of a replay, and passes none to a. See the package documentation on
+// streams.
 func AtOnce(a mem.Allocator) mem.Allocator { return atOnce{a} }
 
 // atOnce is the layer of AtOnce.
@@ -30,7 +30,7 @@ func (l atOnce) Free(b mem.Block, used ...driver.Stream) {
 			continue
 		}
 		if s.Sync(context.Background()) != nil {
-			l.below.Free(b, used...) // which may know how to go on
+			l.below.Free(b, used...) // which may handle the error
 			return
 		}
 	}

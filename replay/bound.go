@@ -1,10 +1,10 @@
 package replay
 
-// Bound is the name of the row Comparison.Bound. It is no spec.
+// Bound is the allocator name of the row Comparison.Bound. It is not a spec.
 const Bound = "bound"
 
-// bound is the row of an allocator that serves every request, those that failed when they were recorded included, and needs
-// no more than is requested at a time, from memory that is there without a call. A row that completes serves the same.
+// bound returns the row of an ideal allocator: it serves every request, including those that failed when they were
+// recorded, reserves no more than the requested bytes, and needs no driver calls.
 func (c *comparer) bound() Row {
 	stats, least := c.w.Program.Stats(), c.w.Program.LowerBound()
 	r := Row{
@@ -20,8 +20,8 @@ func (c *comparer) bound() Row {
 	return r
 }
 
-// OverBound is a row's smallest limit as a multiple of the lower bound (trace.Program.LowerBound), or 0 if it was not
-// searched, if no limit is enough, or if nothing is requested.
+// OverBound returns a row's smallest limit as a multiple of the lower bound (trace.Program.LowerBound), or 0 if the
+// limit was not searched, no limit is enough, or nothing is requested.
 func (c *Comparison) OverBound(r *Row) float64 {
 	if r.SmallestLimit <= 0 || c.Bound.RequestedPeak <= 0 {
 		return 0

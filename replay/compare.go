@@ -11,34 +11,35 @@ import (
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
-// CompareOptions say what work is compared on. The zero value is the default set of specs on a simulated H200.
+// CompareOptions configure Compare. The zero value compares the default specs on a simulated H200.
 type CompareOptions struct {
 	// Specs are the rows. Nil means DefaultSpecs.
 	Specs []string
 
-	// Limit is how many bytes each allocator may reserve; 0 is no limit. If neither Limit nor Capacity is given, the rows
-	// other than AsRecorded have Work.RecordedLimit, so that a recording that had a limit, or ran out of memory, is compared
-	// under what it can have had.
+	// Limit is the maximum of reserved bytes of each allocator; 0 is no limit. If neither Limit nor Capacity is set,
+	// the rows other than AsRecorded have the limit Work.RecordedLimit, so that a recording with a limit, or one that
+	// ran out of memory, is compared under similar conditions.
 	Limit int64
 
-	// Capacity is the device's memory in bytes, at most sim.MaxTotal; 0 means what a script says, or else an H200's.
+	// Capacity is the device's memory in bytes, at most sim.MaxTotal; 0 means that of the script, or else an H200's.
 	Capacity int64
 
-	// OpenDevice opens a fresh device of so many bytes for a run. Nil means a simulated one: then rows are worked out in
-	// parallel, and driver calls are priced. Other devices are real, used by one run at a time, and the calls are timed.
+	// OpenDevice opens a new device with so many bytes for a run. If nil, devices are simulated: rows are then computed
+	// in parallel, and driver calls have modelled times. Other devices are used by one run at a time, and driver calls
+	// are timed.
 	OpenDevice func(capacity int64) (driver.Device, error)
 
-	// Contents writes a pattern into every block and checks it. It is not meant for simulated devices.
+	// Contents writes a pattern into every block and checks it. It is not intended for simulated devices.
 	Contents Contents
 
-	// Smallest searches the smallest limit of each row, and chooses the best row by it. It always searches on simulated
-	// devices.
+	// Smallest searches for the smallest limit of each row, always on simulated devices, and chooses the best row by
+	// it.
 	Smallest bool
 
-	// Now tells the time, for Row.NsPerOp and, on real devices, DriverUse.DriverTime. Nil measures none.
+	// Now returns the current time, for Row.NsPerOp and, on real devices, DriverUse.DriverTime. Nil measures no time.
 	Now func() time.Time
 
-	// Progress is called now and then, by one goroutine at a time, with the part of the work that is done, from 0 to 1.
+	// Progress is called repeatedly, by one goroutine at a time, with the completed part of the work, from 0 to 1.
 	Progress func(done float64)
 }
 
@@ -46,7 +47,7 @@ type CompareOptions struct {
 type Comparison struct {
 	Work     *Work
 	Rows     []Row
-	Bound    Row   // the least that an allocator could do with: see Bound. It is none of Rows
+	Bound    Row   // the lower bound: see Bound; not in Rows
 	Best     int   // index into Rows: see better; -1 if none completed
 	Capacity int64 // bytes
 	Limit    int64 // bytes; 0 without one
@@ -55,7 +56,7 @@ type Comparison struct {
 	BySmallest    bool // Best was chosen by the smallest limit
 }
 
-// A Row is what came of the work on one allocator.
+// A Row is the outcome of the work on one allocator.
 type Row struct {
 	Allocator string // the spec; Bound of that row
 	Ops       int    // of the work that were run, one that failed included
@@ -74,22 +75,22 @@ type Row struct {
 	FirstOOM int   // the op that was the first of them; -1 if there is none
 	Failure  *OOM  // that first one; nil if there is none, or if no plain run repeats the recorded one
 
-	Moves         *arena.MoveStats // what was moved to make room; nil of an allocator that never moves a block
-	SmallestMoves *arena.MoveStats // and under the smallest limit, if that was searched
+	Moves         *arena.MoveStats // moves to make room; nil for an allocator that never moves blocks
+	SmallestMoves *arena.MoveStats // the same under the smallest limit, if that was searched
 
-	NsPerOp       float64 // measured, the best of three runs with nothing beside them; 0 if not measured
+	NsPerOp       float64 // measured, the best of three runs without parallel work; 0 if not measured
 	SmallestLimit int64   // bytes, a multiple of 1 MiB; 0 if not searched, -1 if no limit is enough; see SmallestLimit
 
-	FromRecording bool         // peaks and counts are those of Verify's run, which was exact
-	AtPeak        verify.Usage // what the memory held when it first reached its peak; of the row AsRecorded only
+	FromRecording bool         // peaks and counts are those of the recording, which mem/caching followed exactly
+	AtPeak        verify.Usage // usage when the reserved memory first reached its peak; of the row AsRecorded only
 	Notes         []string
 }
 
 // Completed reports whether every request had room.
 func (r *Row) Completed() bool { return r.OOMs == 0 }
 
-// Waste is the reserved peak as a multiple of the requested peak, or 0 if there is none. It is less than 1 if memory that
-// was freed while other streams used it was allocated at once (AtOnce).
+// Waste returns the reserved peak as a multiple of the requested peak, or 0 if there is none. It is less than 1 if
+// memory that other streams still used was reused at once (AtOnce).
 func (r *Row) Waste() float64 {
 	if r.RequestedPeak <= 0 || r.ReservedPeak < 0 {
 		return 0
@@ -97,7 +98,8 @@ func (r *Row) Waste() float64 {
 	return float64(r.ReservedPeak) / float64(r.RequestedPeak)
 }
 
-// Saving is how many bytes of the reserved peak of the row AsRecorded the best row saves, or 0 if either is missing.
+// Saving returns by how many bytes the reserved peak of the best row is lower than that of the row AsRecorded, or 0 if
+// either is missing.
 func (c *Comparison) Saving() int64 {
 	recorded := c.RecordedRow()
 	if recorded == nil || c.Best < 0 || recorded.ReservedPeak < 0 {
@@ -106,7 +108,7 @@ func (c *Comparison) Saving() int64 {
 	return max(0, recorded.ReservedPeak-c.Rows[c.Best].ReservedPeak)
 }
 
-// RecordedRow is the row of the recorded allocator and settings, or nil if there is none.
+// RecordedRow returns the row of the recorded allocator and settings, or nil.
 func (c *Comparison) RecordedRow() *Row {
 	for i := range c.Rows {
 		if c.Rows[i].Allocator == AsRecorded {
@@ -116,15 +118,15 @@ func (c *Comparison) RecordedRow() *Row {
 	return nil
 }
 
-// Compare runs w on each of the allocators that opts.Specs name, each on a device of its own.
+// Compare runs w on each of the allocators that opts.Specs name, each on its own device.
 //
-// The row AsRecorded on a simulated device is PyTorch's own: if Verify, given the limit, follows the recording exactly,
-// then peaks, counts and prices are those of its run, in which segments lie where they lay. In a plain run they lie
-// elsewhere, and where best fit finds two blocks of one size, the lower address is another one: peaks then differ a
-// little. If Verify is not exact, the row has the plain run's figures and a note.
+// The row AsRecorded on a simulated device has PyTorch's own figures: if verify.Device, given the limit, follows the
+// recording exactly, then peaks, counts and prices are those of its run, with segments at their recorded addresses. In
+// a plain run they have other addresses. Best fit chooses the lower address of two blocks of equal size, so the peaks
+// then differ slightly. If verify.Device is not exact, the row has the figures of the plain run and a note.
 //
-// A failure of one row for want of memory is part of the row. If no row completes on a simulated device, the smallest
-// limits are searched, unasked. The error is a *SpecError, or that of Run.
+// A row that runs out of memory is not an error. If no row completes on a simulated device, the smallest limits are
+// searched even without Smallest. The error is a *SpecError, or that of Run.
 func Compare(w *Work, opts CompareOptions) (*Comparison, error) {
 	c := &comparer{w: w, opts: opts, result: &Comparison{Work: w, Best: -1, Limit: opts.Limit, BySmallest: opts.Smallest}}
 	if opts.Limit == 0 && opts.Capacity == 0 {
@@ -198,7 +200,7 @@ func (c *comparer) run() error {
 	}
 	if c.opts.Smallest || simulated && !slices.ContainsFunc(rows, func(r Row) bool { return r.Completed() }) {
 		if !c.opts.Smallest {
-			searches = newMeter(nil, 1) // nobody foresaw them
+			searches = newMeter(nil, 1) // they are not part of the planned steps
 		}
 		err := parallel(len(c.specs), 0, func(i int) (err error) {
 			r := &rows[i]
@@ -266,7 +268,7 @@ func (r *Row) fill(res *simulationResult) {
 	}
 }
 
-// noteMoves says what was moved, which neither the calls to the driver nor their time tell.
+// noteMoves adds notes about moved blocks, which the driver calls and their time do not show.
 func (r *Row) noteMoves() {
 	tell := func(where string, m *arena.MoveStats) {
 		if m == nil || m.Compactions == 0 {
@@ -309,7 +311,7 @@ func (c *Comparison) chooseBest() {
 	}
 }
 
-// LeastLimit is the row that completes under the smallest limit of all, or nil if none was searched or none is enough.
+// LeastLimit returns the row with the smallest limit of all, or nil if none was searched or no limit is enough.
 func (c *Comparison) LeastLimit() *Row {
 	var least *Row
 	for i := range c.Rows {

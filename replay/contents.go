@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
-// Contents says how much of each block Run writes and checks.
+// Contents is the part of each block that Run writes and checks.
 type Contents uint8
 
 const (
@@ -20,8 +20,8 @@ const (
 	WholeContents            // every byte
 )
 
-// contents is a mem.Wrapper that fills every block with a pattern of its own and checks it at the end of the loan. It
-// measures the calls to the allocator below, since its own work takes much longer.
+// contents is a mem.Wrapper that fills every block with its own pattern and checks it when the block is freed. It
+// measures the time of calls of the allocator below, because its own work takes much longer.
 type contents struct {
 	below    mem.Allocator
 	painter  pattern.Painter
@@ -34,14 +34,15 @@ type contents struct {
 	err      error                          // the first other one
 }
 
-// written is what was put into a block, and the stream that did, or that moved it since. It holds a block that may be moved.
+// A written is the pattern of a block, with the stream that wrote it or moved it since. It is the holder of a block
+// that may be moved.
 type written struct {
 	number uint64
 	stream driver.Stream
 
 	c      *contents
 	at     driver.Pointer
-	holder mem.Holder // whom it stands before
+	holder mem.Holder // the block's own holder
 }
 
 // BeginMove implements mem.Holder.
@@ -91,7 +92,7 @@ func (c *contents) Alloc(s driver.Stream, size int64) (b mem.Block, err error) {
 		return b, err
 	}
 	if _, taken := c.blocks[b.Ptr]; taken && c.err == nil {
-		c.err = fmt.Errorf("the allocator allocated two blocks at %#x", b.Ptr)
+		c.err = fmt.Errorf("the allocator returned two blocks at %#x", b.Ptr)
 	}
 	c.last++
 	w := &written{number: c.last, stream: s, c: c, at: b.Ptr}
@@ -121,7 +122,7 @@ func (c *contents) Free(b mem.Block, used ...driver.Stream) {
 func (c *contents) Movable(b mem.Block, h mem.Holder) bool {
 	w := c.blocks[b.Ptr]
 	if w == nil {
-		return false // of an allocator that handed it out twice
+		return false // the allocator returned it twice
 	}
 	w.holder = h
 	return mem.Movable(c.below, b, w)

@@ -5,16 +5,16 @@ import (
 	"reflect"
 )
 
-// The values that DefaultSpecs tries, the best of which becomes a row.
+// Values that DefaultSpecs tries; the best becomes a row.
 var (
 	triedDivisions   = []string{"2", "4", "8", "16"}
 	triedSplitLimits = []string{"32", "64", "128", "256", "512", "1024"} // MiB
 )
 
-// DefaultSpecs are the rows of a comparison for which none were asked: the recorded settings; PyTorch's defaults, if
-// those are others; expandable segments; the round-up and the split limit that are best of a few that are tried, on a
-// simulated device: they reserve the least or, with opts.Smallest, complete under the smallest limit; and, if there is a
-// limit, garbage collection at 0.8 of it.
+// DefaultSpecs returns the rows of a comparison without CompareOptions.Specs: the recorded settings; PyTorch's
+// defaults, if they differ; expandable segments; the best of several values of the size rounding and of the split
+// limit, tried on a simulated device: the value that reserves the least or, with opts.Smallest, completes under the
+// smallest limit; and, if there is a limit, garbage collection at 0.8 of it.
 func DefaultSpecs(w *Work, opts CompareOptions) ([]string, error) {
 	capacity, err := w.capacity(opts.Capacity)
 	if err != nil {
@@ -52,7 +52,7 @@ func DefaultSpecs(w *Work, opts CompareOptions) ([]string, error) {
 	return specs, nil
 }
 
-// least returns the best spec of those that are a prefix with one of some values.
+// least returns the best spec: prefix with one of the values.
 func (w *Work) least(opts CompareOptions, prefix string, values []string) (string, error) {
 	if opts.Smallest {
 		return w.leastLimit(opts, prefix, values)
@@ -85,8 +85,8 @@ func (w *Work) least(opts CompareOptions, prefix string, values []string) (strin
 	return prefix + values[best], err
 }
 
-// leastLimit returns the spec that completes under the smallest limit. A search takes many runs, so only those specs are
-// searched that complete under less than the best one before them.
+// leastLimit returns the spec that completes under the smallest limit. A search takes many runs, so it only searches
+// specs that complete below the best limit so far.
 func (w *Work) leastLimit(opts CompareOptions, prefix string, values []string) (string, error) {
 	best, least := prefix+values[0], int64(0)
 	for _, value := range values {

@@ -10,13 +10,14 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Later is what came of the ops from index len(Ops)/3 on: when what is kept from the beginning can be used again.
+// Later are the figures of the ops from index len(Ops)/3 on, where memory that was cached at the beginning can be
+// reused.
 type Later struct {
 	verify.DriverUse
 	Recorded time.Duration // that the ops which were run took when they were recorded; 0 if that is not known
 }
 
-// Share is the driver's time as a part of the recorded time, from 0, or -1 if one of them is not known.
+// Share returns the driver's time as a fraction of the recorded time, or -1 if one of them is unknown.
 func (l *Later) Share() float64 {
 	if l.DriverTime < 0 || l.Recorded <= 0 {
 		return -1
@@ -24,7 +25,7 @@ func (l *Later) Share() float64 {
 	return float64(l.DriverTime) / float64(l.Recorded)
 }
 
-// thirdOf is the first op of Later.
+// thirdOf returns the index of the first op of Later.
 func thirdOf(p *trace.Program) int { return len(p.Ops) / 3 }
 
 // memoryCalls are those that a comparison counts.
@@ -43,7 +44,7 @@ func simulatedUse(d *sim.Device) (u verify.DriverUse) {
 	return u
 }
 
-// A gauge reads the use of a run's device twice: before op after, and at the end of the ops. Waits for side streams are
+// A gauge reads the driver use of a run twice: before op after, and at the end. Waits for streams of deferred frees are
 // stalls too.
 type gauge struct {
 	after int
@@ -60,7 +61,7 @@ func (g *gauge) now() verify.DriverUse {
 	return u
 }
 
-// before is told of the next op, and returns the op before which it wants to be told again, at most limit.
+// before is called before op, and returns the op before which it must be called again, at most limit.
 func (g *gauge) before(op, limit int) int {
 	if op == g.after {
 		g.early, g.passed = g.now(), true

@@ -28,7 +28,7 @@ func scripted(t *testing.T, lines ...string) *Work {
 	return w
 }
 
-// On a simulated device whoever waits for a stream stalls if a block of it was allocated or freed since the last wait.
+// On a simulated device a wait for a stream is a stall if a block of it was allocated or freed since the last wait.
 func TestStallsAreWaitsForBlocksInUse(t *testing.T) {
 	segments := []string{"alloc a 64MiB", "alloc b 64MiB on=s1", "free a", "free b", "empty_cache", "empty_cache"}
 	pending := []string{"alloc a 64MiB", "free a pending", "empty_cache", "complete a"}
@@ -96,7 +96,7 @@ func (m *marking) Free(b mem.Block, _ ...driver.Stream) {
 	m.freed, m.used = append(m.freed, b), append(m.used, mark)
 }
 
-// No mark is reached before somebody waits, and then all are. An opener sees the work.
+// No mark is reached before a wait, and then all are. The opener observes the work.
 func TestMarksAreReachedWhenSomebodyWaits(t *testing.T) {
 	var lines []string
 	for i := range 20 {

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A Failure is a request for which there was no room when it was recorded. Sizes are in bytes.
+// A Failure is a request that failed in the recording. Sizes are in bytes.
 type Failure struct {
 	Entry     int    // index into Trace.Events
 	Size      int64  // that was asked for, as the entry tells it
@@ -22,8 +22,8 @@ type Failure struct {
 	Stack     trace.StackID
 }
 
-// refusedByLimit returns what a limit of the process's own is less than that refused a request, or 0 if it was the device,
-// or the addresses of an expandable segment, that had no room.
+// refusedByLimit returns an upper bound of a limit of the process that refused a request, or 0 if the device, or the
+// addresses of an expandable segment, had no room.
 func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
 	if size > free {
 		return 0
@@ -36,11 +36,11 @@ func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
 	return reserved + segment
 }
 
-// segmentStep is what sizes of segments are rounded up to a multiple of, in bytes.
+// segmentStep is the granularity of segment sizes, in bytes.
 const segmentStep = 2 << 20
 
-// knownLimit is what the file says that could be reserved, or its settings, with a note if they say it as a part of a device
-// that the file does not name; 0 if nothing does. What contradicts the history was not in force.
+// knownLimit returns the limit in the file or its settings, with a note if the settings give it as a fraction of a
+// device that the file does not name; or 0. A limit that contradicts the history was not in force.
 func (w *Work) knownLimit(s *snapshot.Snapshot) (limit int64, note string) {
 	c := &w.Recorded
 	switch {
@@ -64,7 +64,7 @@ func (w *Work) knownLimit(s *snapshot.Snapshot) (limit int64, note string) {
 	return limit, note
 }
 
-// findLimit takes the limit that is known, if one is.
+// findLimit sets the known limit, if there is one.
 func (w *Work) findLimit(s *snapshot.Snapshot) {
 	limit, note := w.knownLimit(s)
 	if limit == 0 {

@@ -7,34 +7,36 @@ import (
 	"sync/atomic"
 )
 
-// A meter tells how much of a piece of work is done, in steps of equal weight. Safe for concurrent use.
+// A meter reports progress in steps of equal weight. Safe for concurrent use.
 type meter struct {
-	mu    sync.Mutex
-	tell  func(done float64) // under mu; nil for nobody
-	steps int
-	done  int
+	mu     sync.Mutex
+	report func(done float64) // called under mu; may be nil
+	steps  int
+	done   int
 }
 
-func newMeter(tell func(float64), steps int) *meter { return &meter{tell: tell, steps: max(steps, 1)} }
+func newMeter(report func(float64), steps int) *meter {
+	return &meter{report: report, steps: max(steps, 1)}
+}
 
-// step says that one more step is done.
+// step completes a step.
 func (m *meter) step() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done++
-	m.report(0)
+	m.update(0)
 }
 
-// within says which part of the next step is done, while only one is under way.
+// within reports the completed part of the current step, if there is only one.
 func (m *meter) within(part float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.report(part)
+	m.update(part)
 }
 
-func (m *meter) report(part float64) {
-	if m.tell != nil {
-		m.tell(min((float64(m.done)+part)/float64(m.steps), 1))
+func (m *meter) update(part float64) {
+	if m.report != nil {
+		m.report(min((float64(m.done)+part)/float64(m.steps), 1))
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
-// metered is a real device that counts what is asked of it, and times the calls for memory. Its streams are wrapped, and
-// unwrapped where the device is handed one. What takes streams and no allocator here uses is hidden: Pinned, Timing, Peers
-// and Sharing.
+// A metered is a real device that counts and times the calls for memory. It wraps its streams, and unwraps those that
+// the device is given. Abilities with streams that no allocator uses here are hidden: Pinned, Timing, Peers and
+// Sharing.
 //
-// Whether a wait is a stall is asked before it: a mark of the stream, or of all for Free, that is not reached. A GPU may say that
-// of work which ended just before, since it has to come to the mark.
+// A wait is a stall if, just before it, a mark of the stream (of all streams for Free) is not reached. On a GPU this
+// may include work that has just ended.
 type metered struct {
 	driver.Device
 	now      func() time.Time // nil: times are not known

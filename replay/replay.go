@@ -1,41 +1,48 @@
-// Package replay runs recorded work on any allocator over any device, and says what came of it.
+// Package replay runs recorded work on any allocator over any device, compares allocators on it, and finds the minimum
+// memory that each needs.
 //
-// A trace.Program is what a recording asked for, without addresses. Run gives it to an allocator in one goroutine, op by
-// op, and measures: peaks, failures, time. A ScriptRun does the same for the text form of package trace, one command at
-// a time, and prints what the commands say.
+// A trace.Program is the work of a recording, without addresses. Run executes it on an allocator, op by op in one
+// goroutine, and returns peaks, failures and time:
+//
+//	p, err := trace.ToProgram(t, trace.ProgramOptions{})
+//	...
+//	result, err := replay.Run(p, a, dev, replay.Options{})
+//
+// Works and ScriptWork prepare the work of a snapshot or a script for Compare, which runs it on several allocators (see
+// ParseSpec), and for SmallestLimit. A ScriptRun executes scripts of package trace command by command and returns their
+// output. Package replay/verify checks that mem/caching follows a recording exactly.
+//
+// Sizes are bytes. Functions may be called from several goroutines at once, with different allocators and devices; a
+// Work may be shared.
 //
 // # Streams
 //
 // Each stream of a program becomes a stream of the device, in order, so that their IDs ascend as the recorded handles
-// do; the first is the default stream. A free that waits for other streams (trace.OpFreeDeferred) names a side stream
-// (sideStream), which exists only here: no work is queued on it, its marks are reached when the program says so, and
-// Sync completes them at once, as an allocator that waits for everything expects. So deferred frees need no kernels, and
-// replay the same on every device. Side streams are as few as the order of completions allows: frees that complete in
-// the order in which they were requested share one (sidePlan).
+// do; the first is the default stream. A deferred free (trace.OpFreeDeferred) names a stream that exists only in the
+// replay: it has no work, and its marks are reached when the program completes the free, or at once when the allocator
+// waits for them. So deferred frees need no kernels and work the same on every device. An allocator must use such a
+// stream only by its methods Mark, Reached and Sync, and must not pass it to a device.
 //
-// An allocator may hand a side stream to no device: it must ask it for marks and wait for them by Reached and Sync.
-//
-// An allocator that hands freed memory out at once, and has streams wait for each other on the device (mem/arena) or waits
-// for the whole device (mem/direct), knows no pending frees, nor what to do with a side stream: AtOnce stands between. What
-// the recording kept waiting is then free for others as soon as its free was requested, so that less may be reserved than
-// Result.RequestedPeak.
+// An allocator without pending frees cannot handle these streams: one that reuses freed memory at once and makes
+// streams wait for each other on the device (mem/arena), or that waits for the whole device (mem/direct). Wrap it with
+// AtOnce. Blocks that were pending in the recording are then free as soon as their free is requested, so the reserved
+// peak may be less than Result.RequestedPeak.
 //
 // # Moving
 //
-// An allocator that moves blocks (mem.Mover) may move each at any request, but those of private pools: their addresses are
-// in captured graphs. Contents follow their blocks, and are checked where those lie last.
+// An allocator that moves blocks (mem.Mover) may move each block at any request, except blocks of private pools, whose
+// addresses are in captured graphs. Contents are moved with their blocks and checked at the new address.
 //
-// # Pools
+// # Private pools
 //
-// An op of a private pool is run between BeginAllocateToPool and EndAllocateToPool, if the allocator has them (Pools);
-// other allocators serve it like any other. Consecutive allocations of one pool share a pair of calls.
-//
-// # What it does not do
-//
-// It queues no work but what Contents asks for, so the order of work on streams is not tested; in a comparison on simulated
-// devices streams are said to have work as long as blocks are in use, which tells who must wait for it (DriverUse.Stalls). It
-// does not repeat the recorded pauses; it does not compare with recorded addresses.
+// An op of a private pool is executed between BeginAllocateToPool and EndAllocateToPool if the allocator has them
+// (Pools); other allocators serve it as any other request. Consecutive allocations of one pool share a pair of calls.
 package replay
+
+// The only work on streams is that of Contents, so Run does not test the order of work on streams. In a comparison on
+// simulated devices, streams count as busy while their blocks are in use, which shows the calls that must wait
+// (DriverUse.Stalls). Recorded pauses are not repeated. The streams of deferred frees are internal/deferredfree; there
+// are as few as the order of completions allows.
 
 import (
 	"errors"
@@ -50,43 +57,44 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Options say how Run runs a program. The zero value stops at the first request without room, and measures no time.
+// Options configure Run. The zero value stops at the first request without room, and measures no time.
 type Options struct {
-	// Streams are the program's streams on the device, at least as many as the program has. If nil, Run takes the
-	// default stream and makes the others; they stay open until the device is closed, since the allocator knows them.
+	// Streams are the program's streams on the device, at least as many as the program has. If nil, Run uses the
+	// default stream and creates the others, which stay open until the device is closed because the allocator may still
+	// refer to them.
 	Streams []driver.Stream
 
-	// SkipOOM goes on after a request for which there is no room, as though its block had never been asked for.
+	// SkipOOM continues after a request without room, as if its block had never been requested.
 	SkipOOM bool
 
 	// Contents writes a pattern into every block, and checks it before the block is freed.
 	Contents Contents
 
-	// Drain ends the run by completing and freeing all that the program leaves.
+	// Drain completes and frees all remaining blocks at the end of the run.
 	Drain bool
 
-	// Now tells the time, for Result.Elapsed. Nil measures none.
+	// Now returns the current time, for Result.Elapsed. Nil measures no time.
 	Now func() time.Time
 
 	// Progress is called after every ProgressOps ops, with the number of ops done. An error ends the run.
 	Progress func(ops int) error
 
-	gauge    *gauge // nil: nobody wants to know
-	occupied bool   // blocks are in use by work of their streams, of a simulated device: see DriverUse.Stalls
+	gauge    *gauge // nil: not measured
+	occupied bool   // on a simulated device, blocks are in use by work of their streams: see DriverUse.Stalls
 }
 
-// ProgressOps is how many ops lie between two calls of Options.Progress.
+// ProgressOps is the number of ops between two calls of Options.Progress.
 const ProgressOps = 1 << 16
 
-// A Result says what came of a run.
+// A Result is the outcome of a run.
 type Result struct {
 	Completed bool // every op was run, and every allocation had room; attempts (trace.OpTry) aside
 
 	Ops         int // run, the one that failed included
 	Allocs      int // that succeeded, attempts aside
 	Frees       int // deferred ones too, of blocks that were allocated
-	EmptyCaches int // by an allocator that caches; others have nothing to give back
-	Skipped     int // allocations without room that the run went on without
+	EmptyCaches int // of an allocator that caches
+	Skipped     int // allocations without room, with SkipOOM
 
 	RequestedPeak int64 // bytes asked for, of active blocks: a block is active until its free completes
 	AllocatedPeak int64 // bytes of allocated blocks: a block is allocated until its free is requested
@@ -98,10 +106,10 @@ type Result struct {
 	Elapsed time.Duration // of the calls to the allocator, with the loop around them unless Contents is set
 }
 
-// MaxOOMs is how many failures a Result describes.
+// MaxOOMs is the number of failures that a Result describes.
 const MaxOOMs = 16
 
-// An OOM is a request for which there was no room.
+// An OOM is a request without room.
 type OOM struct {
 	Op      int // index into Program.Ops
 	Entry   int // index into Trace.Events, or -1 if the op is not from a recording
@@ -111,7 +119,7 @@ type OOM struct {
 	Err     error // matches mem.ErrNoMemory
 }
 
-// NsPerOp is the time of an op in nanoseconds, or 0 if none was measured.
+// NsPerOp returns the time of an op in nanoseconds, or 0 if it was not measured.
 func (r *Result) NsPerOp() float64 {
 	if r.Ops == 0 {
 		return 0
@@ -119,21 +127,21 @@ func (r *Result) NsPerOp() float64 {
 	return float64(r.Elapsed) / float64(r.Ops)
 }
 
-// Pools is what an allocator with private pools has, as mem/caching does: requests on the streams for which filter says
-// true go to the pool from Begin to End; each Begin makes a user of the pool, which ReleasePool takes away.
+// Pools are the methods of an allocator with private pools, such as mem/caching. From Begin to End, requests on the
+// streams for which filter returns true go to the pool. Each Begin adds a user of the pool, which ReleasePool removes.
 type Pools interface {
 	BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream) bool)
 	EndAllocateToPool(id mem.PoolID)
 	ReleasePool(id mem.PoolID)
 }
 
-// Run runs p on a, an allocator of dev that nothing else uses meanwhile. For the peaks to be the program's, a must be
-// fresh, or its peaks reset and nothing allocated. Private pools keep one user afterwards, as a captured graph that is
-// still there.
+// Run executes p on a, an allocator of dev that is not used otherwise during the run. For the peaks to be those of the
+// program, a must be new, or must have no allocated blocks and its peaks reset. Private pools keep one user afterwards,
+// like a captured graph that still exists.
 //
-// A request without room is no error but part of the Result. The error is that of a program that asks for the
-// impossible (*trace.ProgramError), contents that changed (*ContentsError), Options.Progress, a failed call to the
-// device, or whatever else the allocator reports; the Result then tells of the ops before it.
+// A request without room is not an error but part of the Result. Errors are an invalid program (*trace.ProgramError),
+// contents that changed (*verify.ContentsError), an error of Options.Progress, a failed call of the device, and other
+// errors of the allocator; the Result then describes the ops before it.
 func Run(p *trace.Program, a mem.Allocator, dev driver.Device, opts Options) (Result, error) {
 	if err := p.Check(); err != nil {
 		return Result{ReservedPeak: -1}, err
@@ -159,7 +167,7 @@ func Run(p *trace.Program, a mem.Allocator, dev driver.Device, opts Options) (Re
 	return r.result, err
 }
 
-// open finds the streams, and what a can do beside allocating.
+// open sets up the streams and finds the optional methods of the allocator.
 func (r *runner) open(dev driver.Device) error {
 	r.streams = r.opts.Streams
 	if r.streams != nil && len(r.streams) < r.p.Streams {

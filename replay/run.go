@@ -45,7 +45,7 @@ type slot struct {
 	requested int64
 }
 
-// BeginMove implements mem.Holder: between two ops nobody has the address of a block, and nothing but its own stream uses it.
+// BeginMove implements mem.Holder. Between two ops the address of a block is not in use, except by work of its own stream.
 func (s *slot) BeginMove() (used []driver.Stream, ok bool) { return nil, true }
 
 // EndMove implements mem.Holder. The work that follows is the allocator's and that of contents, which wait by themselves.

@@ -15,13 +15,12 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// ScriptOptions say what scripts run on.
+// ScriptOptions configure a ScriptRun.
 type ScriptOptions struct {
 	// OpenDevice opens the device that a device command names. Nil means driver.Open.
 	OpenDevice func(spec string) (driver.Device, error)
 
-	// NewAllocator makes the allocator that an allocator command names, and for scripts without one the allocator with
-	// the name "". It must be set.
+	// NewAllocator makes the allocator of an allocator command; for scripts without one the name is "". Required.
 	NewAllocator func(dev driver.Device, name, settings string) (mem.Allocator, error)
 }
 
@@ -79,7 +78,7 @@ func (r *ScriptRun) Run(s *trace.Script) (string, error) {
 			break
 		}
 	}
-	r.settle()
+	r.flush()
 	return string(r.text), err
 }
 
@@ -89,7 +88,7 @@ func (r *ScriptRun) Close() error {
 		return nil
 	}
 	err := errors.Join(r.closeAllocator(), r.dev.Close())
-	r.settle()
+	r.flush()
 	*r = ScriptRun{opts: r.opts, text: r.text}
 	return err
 }

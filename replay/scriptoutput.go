@@ -17,8 +17,8 @@ type outputPiece struct {
 	text string
 }
 
-// settle turns what was printed into text: the lowest address is known.
-func (r *ScriptRun) settle() {
+// flush appends the printed pieces to the text, now that the lowest address is known.
+func (r *ScriptRun) flush() {
 	for _, p := range r.out {
 		if p.ptr != 0 {
 			r.text = fmt.Appendf(r.text, "0x%03x", p.ptr-r.base)

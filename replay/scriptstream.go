@@ -6,10 +6,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A scriptStream is a device's stream whose marks a script controls. It has a queue of its own, of pieces of work that
-// are held until somebody syncs and of waits for other streams; memory work goes straight to the device's stream.
+// A scriptStream is a device's stream whose marks a script controls. It has its own queue of pieces of work, which are
+// held until a sync, and of waits for other streams. Memory operations go directly to the device's stream.
 //
-// Invariant: done + len(queue) is the tick of the last piece queued. All of a run's streams are used by one goroutine.
+// Invariant: done + len(queue) is the tick of the last queued piece. All streams of a run are used by one goroutine.
 type scriptStream struct {
 	driver.Stream
 	done  uint64

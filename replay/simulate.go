@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A plainRun is one run of a program on a fresh allocator of a fresh device.
+// A simulation is a run of a program on a new allocator of a new device, simulated unless open is set.
 type simulation struct {
 	work     *Work
 	ops      *trace.Program // of the work; nil for all of them
@@ -20,17 +20,17 @@ type simulation struct {
 	capacity int64
 	open     func(capacity int64) (driver.Device, error) // nil: simulated
 	opts     Options
-	ungauged bool                // nobody wants to know about the driver: nothing is measured between the ops
-	onAlloc  func(n int)         // told how often Alloc was called, if not nil
-	atEnd    func(mem.Allocator) // looks at the allocator when the run is over, if not nil
+	ungauged bool                // do not measure the driver use
+	onAlloc  func(n int)         // receives the number of calls of Alloc, if not nil
+	atEnd    func(mem.Allocator) // called with the allocator after the run, if not nil
 	observe  func(allocs int, e mem.Event)
 }
 
-// A plainResult is a Result with what the allocator and the device have counted.
+// A simulationResult is a Result with the figures of the allocator and of the device.
 type simulationResult struct {
 	Result
 	retries int64
-	moves   *arena.MoveStats // nil of an allocator that moves nothing
+	moves   *arena.MoveStats // nil for an allocator that moves no blocks
 	priced  bool
 	use     verify.DriverUse
 	later   *Later // nil if it ended before

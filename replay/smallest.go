@@ -6,19 +6,19 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-const limitStep = 1 << 20 // bytes: limits are searched to this
+const limitStep = 1 << 20 // bytes: the resolution of the search
 
-// smallestRuns is about how many runs a search takes, for progress.
+// smallestRuns is the approximate number of runs of a search, for progress.
 const smallestRuns = 14
 
-// SmallestLimit returns the smallest limit, a multiple of 1 MiB, under which the allocator that spec names (see
-// ParseSpec) has room for every request of w, on a simulated device of capacity bytes (0 means a script's, or else an H200's); or -1 if the
-// device is too small without any limit.
+// SmallestLimit returns the smallest limit, a multiple of 1 MiB, under which the allocator of spec (see ParseSpec)
+// serves every request of w on a simulated device of capacity bytes (0 means that of the script, or else an H200's); or
+// -1 if the device is too small even without a limit.
 //
-// It is found by halving the range between what is requested and allocated at the peak, below which nothing can complete, and
-// what is reserved without a limit. Completion is not quite monotonic: under pressure an allocator gives memory back and then
-// puts blocks elsewhere, so that now and then a run fails under a limit slightly above one under which it completes.
-// What is returned completes, and a limit 1 MiB below it does not; somewhere further below another might.
+// It bisects the range between the allocated peak, below which no run can complete, and the reserved peak without a
+// limit. Completion is not strictly monotonic: under pressure an allocator frees memory and then places blocks
+// elsewhere, so a run may fail under a limit slightly above one under which it completes. The returned limit completes
+// and a limit 1 MiB lower does not; a limit further below might.
 func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 	s, err := ParseSpec(spec, w.Recorded)
 	if err != nil {
@@ -31,7 +31,7 @@ func SmallestLimit(w *Work, spec string, capacity int64) (int64, error) {
 	return limit, err
 }
 
-// smallestLimit is SmallestLimit, and tells what was moved under that.
+// smallestLimit is SmallestLimit, and also returns the moves under that limit.
 func smallestLimit(w *Work, s *Spec, capacity int64, m *meter) (limit int64, moves *arena.MoveStats, err error) {
 	runs := 0
 	run := func(limit int64) (simulationResult, error) {

@@ -18,29 +18,30 @@ import (
 // H200Memory is the memory of an NVIDIA H200 in bytes, as cudaMemGetInfo reports it.
 const H200Memory = capacity.H200
 
-// Work is what one device's allocator was asked to do, ready to be given to others. It is not changed by use, so
-// several goroutines may run it.
+// A Work is the work of one device's allocator, ready to be run on others. It does not change, so several goroutines
+// may run it.
 type Work struct {
 	Device   int // ordinal; 0 of a script
 	Program  *trace.Program
-	Recorded caching.Config // what the work was recorded under; PyTorch's defaults for a script
-	Notes    []string       // what a person should know about the recording, one sentence each
-	Script   bool           // a person wrote it: nothing was recorded
+	Recorded caching.Config // recorded settings; PyTorch's defaults for a script
+	Notes    []string       // remarks for the user about the recording, one sentence each
+	Script   bool           // it was made from a script, not a recording
 	Capacity int64          // of the device that a script names, in bytes; 0 if there is none
 
-	RecordedReserved int64     // the most that was reserved while it was recorded, in bytes
-	NumFailures      int       // requests without room while it was recorded
+	RecordedReserved int64     // the reserved peak of the recording, in bytes
+	NumFailures      int       // requests without room in the recording
 	Failures         []Failure // the first MaxOOMs of them
-	// RecordedLimit is how much could be reserved: so many bytes if the file or its settings name a limit (LimitKnown), and
-	// at least so many as far as a recording with failures tells. It is 0 if nothing is known.
+	// RecordedLimit is the maximum of reserved bytes in the recorded process: the limit in the file or its settings
+	// (LimitKnown), or a lower bound of it that follows from the failures of the recording. It is 0 if nothing is
+	// known.
 	RecordedLimit int64
 	LimitKnown    bool
 
 	snapshot *snapshot.Snapshot // nil for a script
 }
 
-// Works returns the work of each device that has a history in s, in the order of their ordinals. The error matches
-// ErrNoHistory if there is none.
+// Works returns the work of each device with a history in s, by ordinal. The error matches verify.ErrNoHistory if there
+// is none.
 func Works(s *snapshot.Snapshot) ([]*Work, error) {
 	cfg, notes, err := usableConfig(s)
 	if err != nil {
@@ -123,8 +124,8 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// usableConfig is RecordedConfig without the settings that it does not understand, which become notes: a replay under
-// other settings needs none of them.
+// usableConfig is verify.RecordedConfig without unknown settings, which become notes: a replay under other settings
+// does not need them.
 func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	cfg, notes, err := verify.RecordedConfig(s)
 	if err == nil {
@@ -151,9 +152,9 @@ func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 		"them.", err)}, nil
 }
 
-// ScriptWork returns the work of a script that is a program (see trace.Script.Program). Of a simulated device that it
-// names, the memory counts (device sim total=1GiB); another one is a *trace.ScriptError. Its allocator does not count,
-// since work is compared on several; a note says so.
+// ScriptWork returns the work of a script (see trace.Script.Program). The memory size of a simulated device in the
+// script is used (device sim total=1GiB); other devices are a *trace.ScriptError. The allocator in the script is
+// ignored, with a note, since work is compared on several.
 func ScriptWork(s *trace.Script) (*Work, error) {
 	p, err := s.Program()
 	if err != nil {
@@ -193,7 +194,8 @@ func ScriptWork(s *trace.Script) (*Work, error) {
 	return w, nil
 }
 
-// capacity is the memory of a device for w, in bytes: what is asked for or, if that is 0, what a script says, or else an H200's.
+// capacity returns the memory of a device for w, in bytes: asked, or that of the script if asked is 0, or else an
+// H200's.
 func (w *Work) capacity(asked int64) (int64, error) {
 	if asked == 0 {
 		asked = w.Capacity

@@ -205,7 +205,7 @@ func (b *backing) observe(e mem.Event) {
 	}
 }
 
-// compare looks at a block that nobody uses any more.
+// compare checks a block that is not in use any more.
 func (b *backing) compare(p driver.Pointer) {
 	was, ok := b.painted[p]
 	if !ok {

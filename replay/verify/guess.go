@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A guess is what a recording leaves open and an attempt to follow it takes for granted.
+// A guess is a set of assumptions about conditions that a recording does not contain.
 type guess struct {
 	readings  map[int]reading // of ambiguous places, by entry
 	hidden    map[int]bool    // the grounds of private pools that the file does not name

@@ -8,14 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A ground is what the driver gave at once and the allocator keeps apart: a segment, or the addresses of an expandable
-// segment as long as pages are mapped there. It belongs to one pool all its life.
+// A segmentRange is memory that the driver returned at once and the allocator keeps apart: a segment, or the addresses
+// of an expandable segment while pages are mapped there. It belongs to one pool all its life.
 //
-// The file names the pool of those that are still there at the end. Others may have been a private pool's too: a hidden
-// one, which shows itself where a segment was made for a request that a free block of the default pool would have
-// served, or where memory was given back out of turn. Each such ground counts as a pool of its own. That is enough: the
-// recorded address says in which ground a request was served, and what was the best block of the whole pool is the best
-// of that ground.
+// The file contains the pools of ranges that exist at the end. Earlier ranges may have belonged to a private pool too,
+// a hidden one. It shows where a segment was allocated for a request that a free block of the default pool would have
+// served, or where memory was freed out of order. Each such range counts as a pool of its own. That is sufficient: the
+// recorded address tells which range served a request, and the best block of the whole pool is also the best of that
+// range.
 type segmentRange struct {
 	from, to   driver.Pointer
 	expandable bool

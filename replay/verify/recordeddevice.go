@@ -10,8 +10,9 @@ import (
 	"github.com/ashlar-go/ashlar/replay/internal/deferredfree"
 )
 
-// A recordedDevice does what the driver did in a recording: it puts segments where they were, and has no room where it
-// had none. It counts what its calls would have cost on a simulated device. It keeps no contents itself; a backing does.
+// A recordedDevice repeats the answers of the driver in a recording: it returns the recorded addresses of segments, and
+// fails the calls that failed. It counts the cost of its calls on a simulated device. It has no contents; a backing
+// does.
 type recordedDevice struct {
 	v         *verifier
 	info      driver.Info

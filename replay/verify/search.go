@@ -29,7 +29,7 @@ type branch struct {
 // search tries the likeliest guess first. Where the allocator does not follow the recording, it tries what would
 // explain that very difference: a private pool that the file does not name, a collection of garbage, a change of
 // settings; or another reading of an ambiguous place before it: segments may have been given back by a request that
-// found no room, or by somebody who emptied the cache before it. It goes on from what leads furthest, and comes back to
+// found no room, or by a call that emptied the cache before it. It goes on from what leads furthest, and comes back to
 // the others if that leads nowhere. It makes at most *attempts, at least one, and counts them off.
 func search(rec *recording, cfg caching.Config, attempts *int) (best Verdict, g *guess, err error) {
 	left := max(1, min(*attempts, max(minAttempts, maxEvents/len(rec.t.Events))))

@@ -7,12 +7,12 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Usage says what reserved memory held at a moment, in bytes: Reserved is the sum of the others.
+// Usage divides reserved memory at one moment, in bytes: Reserved is the sum of the other fields.
 type Usage struct {
 	Reserved  int64
-	Requested int64 // asked for, of active blocks
-	Rounding  int64 // by which active blocks are larger than that
-	Stranded  int64 // free, beside an active block of the same segment, so that it cannot be given back
+	Requested int64 // requested, of active blocks
+	Rounding  int64 // size of active blocks beyond the requested bytes
+	Stranded  int64 // free, in a segment with an active block, which cannot be freed
 	Free      int64 // in segments without any active block
 }
 
@@ -24,7 +24,7 @@ func (u *Usage) add(o Usage) {
 	u.Free += o.Free
 }
 
-// UsageOf adds segments up.
+// UsageOf returns the usage of segments.
 func UsageOf(segments []mem.SegmentInfo) (u Usage) {
 	for i := range segments {
 		s := &segments[i]
@@ -53,18 +53,18 @@ func peakEntry(t *trace.Trace) int {
 	return at
 }
 
-// A DriverUse is what an allocator asked of its device.
+// DriverUse is the use that an allocator made of its device.
 type DriverUse struct {
 	DriverCalls int64 // for memory: Alloc, Free, Reserve, Release, Create, Drop, Map, Unmap; those that failed too
 
-	// DriverTime is what these calls take: by the cost model of a simulated device, as CompareOptions.Now tells of a real
-	// one. It is -1 without that.
+	// DriverTime is the time of these calls: by the cost model of a simulated device, or measured on a real one with a
+	// clock. It is -1 if unknown.
 	DriverTime time.Duration
 
-	// Stalls is how many calls (Sync of a stream, Free of the device) kept the host waiting for work that was not done.
-	// A simulated device knows the slowest program there could be: a block is in use by its stream from the moment it is
-	// allocated until after it is freed, and that work is done when somebody waits for it, and not before. On a real
-	// device the only work is what writes and checks contents.
+	// Stalls is the number of calls (Sync of a stream, Free of the device) that made the host wait for work. A
+	// simulated device assumes the slowest possible program: a block is in use by its stream from its allocation until
+	// after its free, and the work completes when a call waits for it. On a real device the only work is the writing
+	// and checking of contents.
 	Stalls int64
 }
 

@@ -33,7 +33,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A Verdict says how far mem/caching did what PyTorch did in a recording.
+// A Verdict tells how far mem/caching did what PyTorch did in a recording.
 type Verdict struct {
 	Allocs               int // recorded
 	AddressesMatched     int // of them, at the recorded address
@@ -66,13 +66,13 @@ type Verdict struct {
 	Notes      []string    // what was assumed where the file does not say, and settings without effect
 }
 
-// Peaks are the highest sums of two quantities, in bytes.
+// Peaks are the highest values of two sums, in bytes.
 type Peaks struct {
 	Requested int64 // asked for, of active blocks
 	Reserved  int64 // in segments and mapped pages
 }
 
-// A Difference is where a replay first left the recording.
+// A Difference is the first point where a replay left the recording.
 type Difference struct {
 	Device int
 	Entry  int    // index into Trace.Events; -1 if the final state differs
@@ -86,7 +86,7 @@ func (d *Difference) String() string {
 	return fmt.Sprintf("device %d, trace entry %d: %s", d.Device, d.Entry, d.What)
 }
 
-// VerifyOptions say under which conditions a recording was made, as far as the file does not.
+// Options are conditions of the recording that the file does not contain.
 type Options struct {
 	// Config replaces the recorded settings if it is not nil.
 	Config *caching.Config
@@ -97,10 +97,10 @@ type Options struct {
 	// TotalMemory is the device's memory in bytes; 0 means an H200's. It decides how many addresses expandable segments
 	// reserve, and what a memory fraction in the settings means.
 	TotalMemory int64
-	// Device, if it is not nil, is a device with memory for all that the recording reserved at once. What was found exact
-	// is run once more with its memory behind the recorded addresses: every block is painted when it is allocated and
-	// compared when its free completes, or at the end. Blocks that changed are an error that wraps a *ContentsError. All
-	// that was taken is given back.
+	// Device, if not nil, is a device with enough memory for the reserved peak of the recording. An exact replay is
+	// repeated with memory of the device behind the recorded addresses: every block is written when it is allocated,
+	// and checked when its free completes or at the end. Blocks that changed are an error that wraps a *ContentsError.
+	// All memory is freed afterwards.
 	Device driver.Device
 
 	// EmptiedAt are the entries, if they are known, at which the program itself returned the cached memory. The recording is
@@ -111,11 +111,11 @@ type Options struct {
 	SplitAt int
 }
 
-// ErrLateStart is matched by the error of a recording that does not begin with the first allocation: what was there
-// before decides where everything goes, and is not in the file.
+// ErrLateStart is matched by the error for a recording that does not begin with the first allocation. The earlier
+// blocks, which the file does not contain, affect where later ones are placed.
 var ErrLateStart = errors.New("the recording does not start with the first allocation")
 
-// ErrNoHistory is matched by the error of a snapshot without a trace.
+// ErrNoHistory is matched by the error for a snapshot without a trace.
 var ErrNoHistory = errors.New("no allocation history in the snapshot; " +
 	"call torch.cuda.memory._record_memory_history() before the first allocation")
 
@@ -177,7 +177,8 @@ func (o *Options) conditions(s *snapshot.Snapshot) (cfg caching.Config, notes []
 	return cfg, notes, err
 }
 
-// RecordedConfig is the settings that a snapshot was recorded under. Notes are of those that mean nothing here.
+// RecordedConfig returns the settings under which a snapshot was recorded, and notes about settings without effect
+// here.
 func RecordedConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	cfg, notes, err := caching.ParseConfig(s.Settings.Conf)
 	if err != nil {
@@ -233,12 +234,12 @@ func (v *Verdict) merge(o Verdict) {
 	}
 }
 
-// PeaksEqual reports whether the allocator's peaks are the recorded ones.
+// PeaksEqual reports whether the peaks equal the recorded ones.
 func (v *Verdict) PeaksEqual() bool { return v.Peaks == v.RecordedPeaks }
 
-// verifyDevice finds the conditions under which the allocator follows a recording, as far as the file leaves them open:
-// the limit that garbage collection went by, and all that a guess is about. It returns the verdict of the attempt that
-// got furthest.
+// verifyDevice searches for the conditions under which the allocator follows a recording, as far as the file leaves
+// them open: the limit that garbage collection used, and the assumptions of a guess. It returns the verdict of the
+// attempt that followed the recording furthest.
 func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config, opts Options) (Verdict, error) {
 	rec, err := newRecording(s, device, t, opts.TotalMemory)
 	if err != nil {
