@@ -206,7 +206,7 @@ func TestBehaviour80_InitialSizeStays(t *testing.T) {
 	}
 }
 
-// What stays of a range of addresses has the stamp of the last that was freed in it: nobody gets it who must not.
+// What stays of a range of addresses has the stamp of the last that was freed in it: no request gets it too early.
 func TestInitialSegmentKeepsItsStamp(t *testing.T) {
 	dev := fault.Wrap(sim.New(sim.Options{Total: 64 * mib, Unchecked: true}))
 	defer dev.Close()

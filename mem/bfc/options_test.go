@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// A request that is not to be retried waits for nobody, though Config.Retry says so for others, and no segment is given
+// A request that is not to be retried does not wait, though Config.Retry says so for others, and no segment is given
 // back for it; one that is gets both.
 func TestNoRetry(t *testing.T) {
 	var made int

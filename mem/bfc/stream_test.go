@@ -110,7 +110,7 @@ func TestBlocksOfACaptureArePassedOver(t *testing.T) {
 	}
 }
 
-// A stream that is closed has done its work: nobody waits for it, nor for a new one of its number.
+// A stream that is closed has done its work: no stream waits for it, nor for a new one of its number.
 func TestClosedStreams(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		dev := sim.New(sim.Options{Total: 256 << 20})

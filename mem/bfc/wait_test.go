@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
 
-// An alarm is a context that tells when somebody begins to wait for its end: by then a request has found no room.
+// An alarm is a context that tells when a wait for its end begins: by then a request has found no room.
 type alarm struct {
 	context.Context
 	waits chan struct{} // closed
@@ -125,7 +125,7 @@ func TestWaitEndsWithTheAllocator(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 4 * mib})
 	ctx, cancel := newAlarm()
 	defer cancel()
-	// Nobody has memory, but other programs have left the device none.
+	// No block is live, but other programs have left the device no memory.
 	free, _, err := b.dev.Available()
 	if err != nil {
 		t.Fatal(err)
