@@ -1,36 +1,10 @@
-// Package pack places buffers whose lifetimes are known in as little memory as it can: offline packing, also called dynamic
-// storage allocation. It touches no memory, and everything in it is a number.
+// Package pack places buffers with known lifetimes in as little memory as it can find: offline packing, also called
+// dynamic storage allocation. It computes with numbers and allocates no device memory.
 //
-// Bound says how low no packing can be, Validate whether offsets are a packing, and Pack finds one: greedy placement in
-// several orders, then exact search and a search for better orders by turns. Exact answers whether there is a packing within a
-// capacity. ReadCSV and WriteCSV have the format of MiniMalloc's instances.
-//
-// # How Pack works
-//
-// A packing is made from an order: each buffer in turn gets the lowest offset that is free during its lifetime (first fit),
-// or the tightest gap (best fit). Some order gives a lowest packing by first fit: the order of the offsets in one. The
-// first packing is that of an allocator that is asked as time goes (online), which takes O(n log n). The greedy orders,
-// which may look at every gap for every buffer, stop after greedyLooks.
-//
-// If none of the greedy orders comes down to the bound, there are turns, each longer than the one before, until the best
-// packing is as low as has been proved to be the least. A turn has three parts:
-//
-//	at the least  exact search for a packing that nothing can be lower than: at the bound, or above what was ruled out
-//	between       exact search at capacities that halve what is between that and the best packing
-//	improve       a walk and a climb through orders, which stay under the best height so far
-//
-// Exact search is for hundreds of buffers. Of more, it gets a core: those that are alive when the most is. A packing has to
-// be tight there, and elsewhere there is room: so the rest, which may be a hundred times as many, is then placed around the
-// core by first fit. Cores grow from turn to turn. What has no packing for a core has none for all.
-//
-// The walk is squeaky wheel optimization (Joslin and Clements, 1999): the first buffer without room moves to a random
-// earlier place in the order, always. The climb leaves out the buffers without room; one moves earlier, and stays there
-// if no more size is left out than before. An order is not placed to its end when its fate is known before.
-//
-// Which units are taken during a lifetime stands in a tree over time (shelf), so that placing a buffer does not look at
-// each one it meets: weights that live through a whole trace cost no more than others.
-//
-// There is no clock, and no chance but the seed: the same calls take the same steps.
+// Pack finds a packing: by greedy placement in several orders, then by exact search and a search for better orders in
+// turns. Exact reports whether a packing within a capacity exists. Bound returns a lower bound, and Validate checks
+// offsets. ReadCSV and WriteCSV use the format of MiniMalloc's instances. All functions are deterministic for a given
+// seed and number of steps, and safe for concurrent use.
 package pack
 
 import (
@@ -45,40 +19,66 @@ import (
 	"github.com/ashlar-go/ashlar/fit"
 )
 
+// # How Pack works
+//
+// A packing is made from an order: each buffer in turn gets the lowest offset that is free during its lifetime (first
+// fit), or the tightest gap (best fit). Some order gives a lowest packing by first fit: the order of the offsets of
+// that packing. The first packing is in order of time (online), as an allocator would make it, in O(n log n). The
+// greedy orders, which may examine every gap for every buffer, stop after greedyLooks.
+//
+// If no greedy order reaches the bound, Pack takes turns, each longer than the last, until the best packing is as low
+// as the proved minimum. A turn has three parts:
+//
+//	at the least  exact search at the proved minimum: the bound, or above the capacities that were ruled out
+//	between       exact search at capacities that bisect the range up to the best packing
+//	improve       a walk and a climb through orders, which stay under the best height so far
+//
+// Exact search handles hundreds of buffers. For more, it gets a core: the buffers that are live at the peak. A packing
+// has to be tight there and has room elsewhere, so the other buffers, perhaps a hundred times as many, are placed
+// around the core by first fit. Cores grow from turn to turn. If a core has no packing, neither have all buffers.
+//
+// The walk is squeaky wheel optimization (Joslin and Clements, 1999): the first buffer without room always moves to a
+// random earlier place in the order. The climb leaves out the buffers without room. One of them moves earlier, and
+// stays there if the total size left out does not grow. Placing an order stops early when its result is known.
+//
+// A tree over time (shelf) holds the units taken during a lifetime, so that placing a buffer does not examine each
+// buffer that it meets: weights that live through a whole trace cost no more than others.
+
 // A Buffer is one request: Size units during [Lower, Upper).
 type Buffer struct {
-	ID           string // as the file named it; only errors and files have it
+	ID           string // used in errors and files only
 	Lower, Upper int64  // half-open: a buffer may begin where another ends
 	Size         int64
 }
 
-// Options say how hard Pack searches.
+// Options are the effort of Pack.
 type Options struct {
 	Seed uint64 // of the search's choices
 
-	// Steps is how long to search after the greedy orders: 0 for not at all, negative for as long as ctx allows. A step is an
-	// order, or 16 nodes of an exact search, which takes about as long.
+	// Steps is the length of the search after the greedy orders: 0 for none, negative for as long as ctx allows. A
+	// step is one order, or 16 nodes of an exact search, which take about as long.
 	Steps int
 }
 
 // A Result is a packing.
 type Result struct {
-	Offsets []int64 // by buffer; the caller's
+	Offsets []int64 // by buffer; owned by the caller
 	Height  int64   // the largest offset+size
-	Bound   int64   // as the function Bound has it
+	Bound   int64   // the result of the function Bound
 	Least   int64   // no packing is lower: the bound, or more if the search proved it
 }
 
-// Pack places the buffers, as low as it finds in the steps and the time it has. It returns the best packing so far when
-// ctx ends, which is no error, when a packing is as low as Result.Least, or after the steps, give or take a round of an exact
-// search. There is always one: first fit in the order of time, which takes O(n log n). The greedy orders that come next
-// stop after 2^29 looks at gaps, a few seconds, however many buffers there are. Negative Steps with a ctx that never
-// ends may never return.
-// It is an error if a buffer's lifetime or size is empty or negative, or if the sizes add up to more than int64 holds. It may
-// be called concurrently, and only reads buffers.
+// Pack places the buffers as low as it can in its steps and time. It returns the best packing found when ctx ends,
+// which is not an error, when a packing is as low as Result.Least, or after the steps, plus or minus a round of an
+// exact search. There is always a packing: first fit in order of time, in O(n log n). The greedy orders that follow
+// stop after 2^29 examined gaps, a few seconds, however many buffers there are. With negative Steps and a ctx that
+// never ends, Pack may never return.
 //
-// A step looks at O(log n) sets of units for each buffer, and at each gap in them below where the buffer goes: a few
-// microseconds a buffer for traces of tens of thousands, several times that where lifetimes are random.
+// It returns an error if a buffer's lifetime or size is empty or negative, or if the sizes add up to more than int64
+// holds. It only reads buffers, and may be called concurrently.
+//
+// A step examines O(log n) sets of units for each buffer, and in them each gap below the buffer's offset: a few
+// microseconds a buffer for traces of tens of thousands, and several times that if lifetimes are random.
 func Pack(ctx context.Context, buffers []Buffer, o Options) (Result, error) {
 	var sum int64
 	for i, b := range buffers {

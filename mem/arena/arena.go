@@ -1,58 +1,23 @@
-// Package arena keeps device memory in one region and moves blocks within it, so that free memory can always become one
-// hole.
+// Package arena keeps device memory in one region and moves blocks within it, so that free memory can always become
+// one hole. It is BMEngine's memory manager, which runs inference on nearly every byte of a GPU: first fit in address
+// order, defragmentation, weights that are frozen at the front, and child arenas cut from the end.
 //
-// It is BMEngine's memory manager, the one that runs inference on every byte of a GPU: first fit in the order of addresses,
-// defragmentation, weights that are frozen at the front, child arenas cut from the end. What stood in its way there is
-// done otherwise: see "What differs" below.
+// Make an arena with New, or with NewFrom in a block of another allocator; ParseConfig reads its settings from text.
+// An Arena is safe for concurrent use. Sizes are bytes. A block moves only if mem.Movable was called for it and its
+// holder, asked each time, agrees. Memory is allocated in stream order and across streams: Alloc makes its stream wait
+// for other streams that used the memory. If a stream to wait for captures a graph, Alloc takes another hole; if there
+// is none it returns the driver's error, and nothing has changed. Errors begin with "arena:"; a request for which
+// there is no room returns a *mem.OutOfMemory.
 //
-// # Structure
+// A captured graph contains addresses. The caller that launches it must keep its blocks pinned and live, as package
+// tensor does; this includes blocks freed during the capture, which a launch still writes. So capture with a child
+// arena that is pinned (Pin), and close the child after the graph. While a stream captures, a compaction that would
+// have to wait for it fails.
 //
-// The region (internal/region) is got once: by one Device.Alloc, or as addresses that pages are mapped to as the front of
-// the region grows. Offsets from its start are what this package calculates with. A record (block.go) stands for each
-// block; its number and generation are the block's tag. The free spans are a fit.FirstFit, the holes.
-//
-//	free       in a hole
-//	live       live, and in Arena.order: it may have a holder, who lets it be moved
-//	frozen     live, in no order: not looked at again, never moved
-//	child      live to a child arena: it stays where it is
-//
-//	live, frozen and child blocks and the holes tile [lo, hi); no two holes touch
-//
-// A block moves only if mem.Movable was called for it and its holder, asked each time, says yes. All other blocks are
-// obstacles that the rest slides around.
-//
-// # Streams
-//
-// Memory is allocated in stream order, and across streams at once: a hole has the set of streams whose work, queued
-// before its free, may still touch it, and Alloc makes the stream that it allocates for wait for those: its past
-// (mem/internal/reuse). Free makes no driver call, nor does Alloc where no other stream used the memory. A stream that is
-// closed has done its work. Where a wait cannot be had, because a stream captures a graph, Alloc takes another hole; if there
-// is none it returns the driver's error, and nothing has changed.
-//
-// Compact moves in stream order too, and waits for nothing (but with large pages: see there): the stream that moves waits
-// for all that use the blocks and the holes, and whoever uses them later waits for it: the holders, told by EndMove, for the
-// blocks, Alloc for the holes.
-//
-// # Graphs
-//
-// A captured graph has addresses in it, and an arena does not know whose. Whoever launches one keeps the blocks that it uses
-// still, as package tensor does of itself, and live: what was freed during the capture, scratch of operations as well, is
-// allocated again, and a launch writes there all the same. So a capture gets its memory from a child that is pinned
-// (Pin) and closed after the graph. While a stream captures, a compaction that would have to wait for it fails.
-//
-// # Locks
-//
-// An Arena's mutex, then a holder's own, then the region's, then those inside the device. Holders are called under the
-// arena's mutex, and every BeginMove that said yes is followed by one EndMove before it is unlocked, whatever the device says, and
-// though another holder panics. A child has a mutex of its own, and never holds it together with its parent's.
-//
-// # What differs from BMEngine
-//
-// A child is cut from a hole, never from under live blocks. A limit bounds the live bytes, and what moving needs lies
-// beside the region, so neither shrinks the other. Compaction runs under the lock. Holds count, so they nest. A block is freed
-// by its tag, not by its address among others. Moving by copies needs no synchronisation.
-//
-// It keeps no separate pools of sizes and does not grow its addresses.
+// The arena differs from BMEngine: a child is cut from a hole, never from under live blocks; a limit bounds the live
+// bytes, and the memory that moving needs is beside the region, so neither shrinks the other; compaction runs under
+// the lock; pins count; a block is freed by its tag; and moving by copies needs no synchronization. It keeps no
+// separate pools of sizes and does not grow its addresses.
 package arena
 
 import (
@@ -68,7 +33,39 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// An Arena is one region of a device's memory, or a child's part of one. Safe for concurrent use.
+// # Structure
+//
+// The region (internal/region) is allocated once: by one Device.Alloc, or as addresses that pages are mapped to as the
+// front of the region fills. This package computes with offsets from its start. A block has an entry in Arena.blocks;
+// its index and generation are the block's tag. The free spans are a fit.FirstFit, the holes.
+//
+//	free       in a hole
+//	live       allocated, and in Arena.order: it may have a holder, who permits moves
+//	frozen     allocated, not in order: skipped by compactions
+//	child      allocated to a child arena: it does not move
+//
+//	live, frozen and child blocks and the holes cover [lo, hi); no two holes touch
+//
+// Blocks that do not move are obstacles; the others slide around them.
+//
+// # Streams
+//
+// A hole keeps dependencies (mem/internal/reuse): the streams whose work, queued before its free, may still access it.
+// Neither Free nor an Alloc of memory that no other stream used makes a driver call. A closed stream has done its
+// work.
+//
+// Compact moves in stream order too, and the host does not wait (except with large pages: see Compact). The stream
+// that moves waits for all users of the blocks and holes, and later users wait for it: the holders of the blocks, told
+// by EndMove, and Alloc for the holes.
+//
+// # Locks
+//
+// An Arena's mutex, then a holder's own, then the region's, then those inside the device. Holders are called under the
+// arena's mutex. Every BeginMove that agreed is followed by one EndMove before the mutex is unlocked, even if the
+// device fails or another holder panics. A child has a mutex of its own, and never holds it together with its
+// parent's.
+
+// An Arena is a region of a device's memory, or a child's part of one. It is safe for concurrent use.
 type Arena struct {
 	dev       driver.Device
 	cfg       Config
@@ -95,8 +92,8 @@ type Arena struct {
 	gaps    []gap // scratch of plan
 }
 
-// New makes an arena of dev's memory, which Close gives back. The error says what is wrong with cfg, or matches
-// mem.ErrNoMemory if the device has no room for the region, or is the driver's.
+// New makes an arena of dev's memory, which Close frees. The error names the wrong setting, matches mem.ErrNoMemory if
+// the device has no room for the region, or is the driver's.
 func New(dev driver.Device, cfg Config) (*Arena, error) {
 	chosen := cfg.Size > 0
 	cfg, err := cfg.complete(dev)
@@ -121,15 +118,15 @@ func newArena(dev driver.Device, cfg Config, g *sharedRegion, lo, hi int64) *Are
 	return a
 }
 
-// Alloc implements mem.Allocator: the lowest hole that fits, in which s waits for other streams that used the memory, or
-// while one of those captures a graph the next that fits. If the free memory would do but no hole does, blocks are moved
-// together first, on s. The error is a *mem.OutOfMemory if there is no room, and the driver's if a wait or a move failed;
-// then nothing was allocated.
+// Alloc implements mem.Allocator. It takes the lowest hole that fits, in which s waits for other streams that used the
+// memory; if one of those captures a graph, it takes the next hole that fits. If the free memory suffices but no hole
+// does, it first compacts, on s. The error is a *mem.OutOfMemory if there is no room, and the driver's if a wait or a
+// move failed; then nothing has been allocated.
 func (a *Arena) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With NoRetry no blocks are moved to make room.
+// AllocWith implements mem.OptionsAllocator. With NoRetry it does not compact.
 func (a *Arena) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("arena: Alloc", s)
 	size, o = o.Rounded(size)
@@ -160,8 +157,8 @@ func (a *Arena) alloc(s driver.Stream, size int64, o mem.AllocOptions) (mem.Bloc
 	return a.handle(i), nil
 }
 
-// takeUsable takes memory from the lowest hole in which s may wait for what is to be waited for: where a stream captures a graph
-// that may be another than the lowest that fits.
+// takeUsable takes memory from the lowest hole for which s can wait for the users. Holes whose users capture are set
+// aside, and returned at the end.
 func (a *Arena) takeUsable(s driver.Stream, size int64, o mem.AllocOptions) (taken, error) {
 	var passed []gap
 	var refused error
@@ -194,14 +191,14 @@ func (a *Arena) takeUsable(s driver.Stream, size int64, o mem.AllocOptions) (tak
 	}
 }
 
-// A taken is memory out of a hole.
+// A taken is memory taken from a hole.
 type taken struct {
 	at, size int64
 	deps     reuse.Dependencies
 }
 
-// take takes size bytes, rounded up, from a hole, as take chooses it, with memory behind it. What has to be moved for that
-// is moved on s, unless the request is not to be retried.
+// take takes size bytes, rounded up, from the hole that take chooses, and gets memory behind it. It compacts on s if
+// no hole fits, unless the request has NoRetry.
 func (a *Arena) take(
 	s driver.Stream, size int64, o mem.AllocOptions, take func(int64) (int64, reuse.Dependencies, bool),
 ) (taken, error) {
@@ -241,8 +238,8 @@ func (a *Arena) take(
 	}
 }
 
-// Free implements mem.Allocator. It makes no driver call, but where a stream has the number of one that is closed. It panics
-// if b is not a live block of this arena as it was last told: a block that was moved is freed as its holder was told by EndMove.
+// Free implements mem.Allocator. It makes no driver call, unless a stream has the number of a closed one. It panics if
+// b is not a live block as last reported: after a move, that is the block that EndMove passed to the holder.
 func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -262,7 +259,7 @@ func (a *Arena) Free(b mem.Block, used ...driver.Stream) {
 	a.verify()
 }
 
-// sets visits every set of streams that the arena has.
+// sets visits every set of streams that the arena holds.
 func (a *Arena) sets(yield func(reuse.Set) bool) {
 	for _, p := range a.holes.All() {
 		if !yield(p.Users) {

@@ -9,11 +9,11 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Child returns an arena of size bytes, rounded up, of this one's memory, from the highest hole that fits: with its own
-// lock, limit, statistics, holds and children, compacting within itself. To its parent it is one block that does not move.
-// If no hole fits, blocks are moved together first, on the device's default stream. With pages the memory comes from the
-// lowest hole instead: the region's end has none yet. Children are closed in any order, before their parent. A size that
-// is not positive panics. The error is that of Alloc.
+// Child returns an arena of size bytes, rounded up, of this one's memory, from the highest hole that fits. It has its
+// own lock, limit, statistics, pins and children, and compacts within itself. To its parent it is one block that does
+// not move. If no hole fits, Child first compacts on the device's default stream. With pages the memory comes from the
+// lowest hole, since the end of the region has no memory yet. Children are closed in any order, before their parent.
+// Child panics if size is not positive. The error is that of Alloc.
 func (a *Arena) Child(size int64) (*Arena, error) {
 	if size <= 0 {
 		panic(fmt.Sprintf("arena: Child of %d bytes", size))
@@ -47,8 +47,8 @@ func (a *Arena) child(size int64) (*Arena, error) {
 	return c, nil
 }
 
-// setUsers notes the streams that used the memory before. Nobody has waited for them yet: each stream does when it comes to
-// use it.
+// setUsers records the streams that used the memory before. No stream has waited for them yet; each does when it
+// reuses the memory.
 func (a *Arena) setUsers(users []driver.Stream) {
 	var set reuse.Set
 	for _, s := range users {

@@ -8,12 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Close gives the region back to the device, a child's memory to its parent, whose streams wait for those that used it, or the
-// block of NewFrom to its allocator, which is told of them.
-// Blocks live, and children, are an error that says how many there are; then nothing is given back, the arena goes on as
-// before, and Close may be called again. With pages it waits for the streams that used the memory; without, the device
-// does. If the device fails, what it did not take back is kept for the next Close, and nothing is allocated any more.
-// Closing a closed arena does nothing.
+// Close returns the region to the device, a child's memory to its parent, or the block of NewFrom to its allocator,
+// with the streams that used it. Live blocks and children are an error that gives their numbers; then nothing has
+// changed. With pages Close waits for the streams that used the memory; without, the device does. If the device fails,
+// the next Close frees the rest, and every Alloc fails. Closing a closed arena is a no-op.
 func (a *Arena) Close() error {
 	users, err := a.close()
 	if err != nil || users == nil {
@@ -35,7 +33,7 @@ func (a *Arena) Close() error {
 	return nil
 }
 
-// close ends the arena. Of one that has its memory of another allocator it returns the streams that used it, once.
+// close closes the arena. If its memory belongs to another allocator it returns the streams that used it, once.
 func (a *Arena) close() (users *[]driver.Stream, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 // Why nothing is moved, for errors.Is.
 var (
-	ErrPinned = errors.New("arena: blocks are pinned")       // Pin was called, and not all holds are released
+	ErrPinned = errors.New("arena: blocks are pinned")           // Pin was called, and not all holds are released
 	ErrOff    = errors.New("arena: moving blocks is turned off") // Config.NoCompact
 )
 
@@ -38,8 +38,8 @@ func (a *Arena) Moves() MoveStats {
 	return a.moves
 }
 
-// Movable implements mem.Mover. It reports false if compaction is off, and of a frozen block. It panics if b is not a live
-// block of this arena, or h is nil.
+// Movable implements mem.Mover. It returns false if compaction is off, and for a frozen block. It panics if b is not a
+// live block of this arena, or h is nil.
 func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 	if h == nil {
 		panic("arena: Movable with a nil holder")
@@ -54,12 +54,12 @@ func (a *Arena) Movable(b mem.Block, h mem.Holder) bool {
 	return true
 }
 
-// Compact implements mem.Compactor: each block whose holder lets it slides down, in the order of addresses, to the end of
-// the one below it. If nothing was in the way the free memory is one hole then. Holders are asked only for blocks that
-// there is somewhere to move to. With pages of 128 MiB and more, some are mapped elsewhere instead of copied, and for that
-// it waits for s (internal/region); otherwise it waits for nothing. The error matches ErrPinned, ErrOff or, if s or a stream
-// that uses what is to be moved captures, driver.ErrCapturing, and nothing was moved; or it is the driver's: then some
-// blocks may have been.
+// Compact implements mem.Compactor: each block whose holder agrees slides down, in address order, to the end of the
+// block below it. If no block was in the way, the free memory is then one hole. Holders are asked only for blocks that
+// can move. With pages of 128 MiB and more, some pages are mapped elsewhere instead of copied, for which Compact waits
+// for s (internal/region); otherwise it does not wait. The error matches ErrPinned, ErrOff or, if s or a stream that
+// uses a block to be moved captures, driver.ErrCapturing; then nothing was moved. Or it is the driver's; then some
+// blocks may have been moved.
 func (a *Arena) Compact(s driver.Stream) error {
 	check.Stream("arena: Compact", s)
 	a.mu.Lock()
@@ -69,7 +69,7 @@ func (a *Arena) Compact(s driver.Stream) error {
 	return err
 }
 
-// compact is Compact, and moves nothing if no hole of size need comes of it.
+// compact is Compact, but moves nothing if that would not make a hole of need bytes.
 func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 	switch {
 	case a.closed:
@@ -98,7 +98,7 @@ func (a *Arena) compact(s driver.Stream, need int64) (moved bool, err error) {
 	return done > 0, err
 }
 
-// beginMoves asks the holders of blocks, and returns the streams that use those that may be moved.
+// beginMoves calls BeginMove of the blocks' holders, and returns the streams that use the blocks that may move.
 func (a *Arena) beginMoves(slides []slide) (users reuse.Set, refused bool) {
 	for _, sl := range slides {
 		r := &a.blocks[sl.block]
@@ -118,7 +118,7 @@ func (a *Arena) beginMoves(slides []slide) (users reuse.Set, refused bool) {
 	return users, refused
 }
 
-// slide moves blocks that are lifted, on s, and returns how many of them.
+// slide moves blocks on s, and returns how many it moved.
 func (a *Arena) slide(s driver.Stream, slides []slide, users reuse.Set) (done int, err error) {
 	moves, blocks := a.movesOf(slides)
 	written := a.writtenGaps(moves)
@@ -141,8 +141,8 @@ func (a *Arena) slide(s driver.Stream, slides []slide, users reuse.Set) (done in
 	return done, err
 }
 
-// applyMoves puts records and holes where the moves have put the bytes. The holes belong to s now, which has waited for all
-// that used them.
+// applyMoves updates blocks and holes after the bytes were moved. The holes now depend on s alone, which has waited
+// for all that used them.
 func (a *Arena) applyMoves(s driver.Stream, slides []slide, moves []region.Move, written []gap) {
 	self := a.streams.Register(s)
 	own := a.streams.Freed(self)
@@ -168,7 +168,7 @@ func (a *Arena) applyMoves(s driver.Stream, slides []slide, moves []region.Move,
 	a.countHoles()
 }
 
-// endMoves tells the holders of all lifted blocks where they are. Those in moved, a part of slides in the same order, were
+// endMoves calls EndMove of all holders that agreed. The blocks in moved, a part of slides in the same order, were
 // moved.
 func (a *Arena) endMoves(s driver.Stream, slides, moved []slide) {
 	for _, sl := range slides {

@@ -11,23 +11,25 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// A Config is the settings of an Arena. Sizes are bytes. The zero value takes most of what the device has free.
+// A Config is the settings of an Arena. Sizes are bytes. The zero value takes most of the device's free memory.
 type Config struct {
-	// Size (size) is the bytes of the region, rounded down to Round. 0: what the device has free, less a twentieth for
-	// others, which is at least 512 MiB unless that were more than a quarter; of a layer.LimitedDevice what its limit leaves, less
-	// what moving needs beside the region. With pages it is addresses, and 0 is all that the device has free.
+	// Size (size) is the size of the region, rounded down to Round. 0 takes the device's free memory less a twentieth,
+	// but at least 512 MiB less unless that exceeds a quarter. On a layer.LimitedDevice 0 takes the limit's remainder
+	// less the memory that moving needs beside the region. With pages it is the size of the address range, and 0 is
+	// all of the device's free memory.
 	Size int64
-	// Round (round) is what sizes of blocks are rounded up to, a multiple of 512. 0 is 512; BMEngine's is 1024.
+	// Round (round) is the multiple that sizes of blocks are rounded up to, itself a multiple of 512. 0 is 512;
+	// BMEngine uses 1024.
 	Round int64
-	// Limit (limit) is the live bytes, rounded, at most. 0 is none.
+	// Limit (limit) bounds the live bytes, rounded. 0 is no limit.
 	Limit int64
-	// Page (page) is the bytes of the pages that are mapped as the region fills, a multiple of the device's granularity. 0:
-	// the region is one block of Device.Alloc, from the start.
+	// Page (page) is the size of the pages that are mapped as the region fills, a multiple of the device's
+	// granularity. With 0 the region is one block of Device.Alloc, allocated by New.
 	Page int64
-	// Bounce (bounce) bounds the memory beside the region through which bytes are moved where nothing better is there. 0 is
-	// the region's choice, at most 64 MiB.
+	// Bounce (bounce) bounds the memory beside the region through which bytes are copied when no better way exists. 0
+	// lets the region choose, at most 64 MiB.
 	Bounce int64
-	// NoCompact (compact=off) has no block ever moved: Movable reports false, and Compact fails with ErrOff.
+	// NoCompact (compact=off) turns moving off: Movable reports false, and Compact fails with ErrOff.
 	NoCompact bool
 }
 
@@ -50,8 +52,7 @@ func init() {
 //
 //	size=8GiB,round=1KiB,limit=6GiB,page=64MiB,bounce=64MiB,compact=off
 //
-// in any order, each at most once; white space around them does not matter. Compact is on or off. The error names the
-// setting that is wrong.
+// in any order, each at most once. White space around them is ignored. The error names the wrong setting.
 func ParseConfig(text string) (Config, error) {
 	var c Config
 	err := settings.Parse(text,
@@ -63,7 +64,7 @@ func ParseConfig(text string) (Config, error) {
 	return c, nil
 }
 
-// complete puts defaults in and says what is wrong.
+// complete fills in defaults, and returns an error for a wrong setting.
 func (c Config) complete(dev driver.Device) (Config, error) {
 	if c.Round == 0 {
 		c.Round = grain
@@ -102,7 +103,7 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	return c, nil
 }
 
-// most is the size of a region where so much is free.
+// most returns the size of a region for so much free memory.
 func (c Config) most(free int64, limited bool) int64 {
 	size := free
 	switch {

@@ -6,16 +6,16 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Hold keeps the blocks of an arena where they are. Safe for concurrent use.
+// A Hold keeps the blocks of an arena at their addresses. It is safe for concurrent use.
 type Hold struct {
 	a        *Arena
 	released bool // guarded by a.mu
 }
 
-// Pin keeps all blocks of this arena, though not those in its children, where they are until the hold is released:
-// addresses may be handed to kernels and captured in graphs. A compaction that is under way ends first. Holds count: blocks
-// may move again when all of them are released. Meanwhile Compact and Freeze fail with ErrPinned, and an Alloc that only
-// compaction would make room for finds none.
+// Pin keeps all blocks of this arena, except those in its children, at their addresses until the hold is released, so
+// that addresses may be passed to kernels and captured in graphs. It waits for a compaction that is under way. Holds
+// count: blocks may move again when all holds are released. Until then Compact and Freeze fail with ErrPinned, and an
+// Alloc that needs compaction finds no room.
 func (a *Arena) Pin() *Hold {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -23,7 +23,7 @@ func (a *Arena) Pin() *Hold {
 	return &Hold{a: a}
 }
 
-// Release ends the hold. Releasing it again does nothing.
+// Release ends the hold. Releasing it again is a no-op.
 func (h *Hold) Release() {
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
@@ -33,10 +33,10 @@ func (h *Hold) Release() {
 	}
 }
 
-// Freeze compacts and then leaves all live blocks where they are for good, as a model's weights: they are not looked at in
-// later compactions, and their holders are let go and not called again. It may be repeated: blocks allocated since join
-// those that are frozen. A frozen block is freed like any other, and its bytes are allocated again. Blocks that nobody made
-// movable are frozen too; child arenas are not. The error is that of Compact, and nothing was frozen.
+// Freeze compacts and then fixes all live blocks at their addresses, such as a model's weights. Later compactions skip
+// them, and their holders are released and not called again. Freeze may be repeated: it adds the blocks allocated
+// since. A frozen block is freed like any other, and its memory is reused. Blocks without a holder are frozen too;
+// child arenas are not. The error is that of Compact; then nothing was frozen.
 func (a *Arena) Freeze(s driver.Stream) error {
 	check.Stream("arena: Freeze", s)
 	a.mu.Lock()

@@ -122,7 +122,7 @@ func (a *Allocator) checkPages() error {
 			homes += p.granules()
 		}
 		if p.undropped != (p.counted == 0) || p.user != 0 && p.user != p.counted {
-			return fmt.Errorf("paged: page %d has user %d, home %d, stray %v", i, p.user, p.counted, p.undropped)
+			return fmt.Errorf("paged: page %d has user %d, counted at %d, undropped %v", i, p.user, p.counted, p.undropped)
 		}
 	}
 	for order := range a.idle {

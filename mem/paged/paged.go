@@ -243,7 +243,7 @@ type request struct {
 }
 
 // errFlushFirst means that the processor caches must be emptied before the driver is asked for memory.
-var errFlushFirst = errors.New("paged: racks hold blocks")
+var errFlushFirst = errors.New("paged: processor caches hold blocks")
 
 // alloc allocates a block from a slab or a hole. The caller holds mu.
 func (a *Allocator) alloc(r *request) (ref, error) {

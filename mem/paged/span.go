@@ -60,8 +60,8 @@ func (r *span) markAllocated(at ref, asked int64) mem.Block {
 
 // markFree ends the allocation with this tag. It returns false if the block is not live by this tag.
 func (r *span) markFree(tag uint64) bool {
-	turns := uint32(tag >> 32)
-	if !r.allocated || !r.generation.CompareAndSwap(turns, turns+1) {
+	gen := uint32(tag >> 32)
+	if !r.allocated || !r.generation.CompareAndSwap(gen, gen+1) {
 		return false
 	}
 	r.allocated = false

@@ -48,7 +48,7 @@ type Allocator struct {
 	waits    waits
 	missed   atomic.Int64 // requests served by the fallback
 
-	mu      sync.Mutex // guards what follows; before those of lanes
+	mu      sync.Mutex // guards what follows; before those of streams
 	region  bool       // the device's memory is held
 	closed  atomic.Bool
 	stats   mem.Stats // the region's, as of the last count

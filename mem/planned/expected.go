@@ -15,9 +15,9 @@ func (l *streamAllocator) others(p *servedSlot) []ending {
 }
 
 // othersFree reports whether the slots of others are free, as of this generation.
-func (l *streamAllocator) othersFree(p *servedSlot, turn uint64) bool {
+func (l *streamAllocator) othersFree(p *servedSlot, gen uint64) bool {
 	for _, e := range l.others(p) {
-		if !l.isFree(e, turn) {
+		if !l.isFree(e, gen) {
 			return false
 		}
 	}
@@ -25,13 +25,13 @@ func (l *streamAllocator) othersFree(p *servedSlot, turn uint64) bool {
 }
 
 // isFree reports whether a slot is free, as of this generation.
-func (l *streamAllocator) isFree(e ending, turn uint64) bool {
-	return l.slots[e.slot()].freed.Load()>>1 >= turn-e.early()
+func (l *streamAllocator) isFree(e ending, gen uint64) bool {
+	return l.slots[e.slot()].freed.Load()>>1 >= gen-e.early()
 }
 
 // freeExpected frees a live block that is not overdue.
 func (l *streamAllocator) freeExpected(b mem.Block) bool {
-	k, turn := int(b.Tag&posMask), b.Tag>>posBits
+	k, gen := int(b.Tag&posMask), b.Tag>>posBits
 	if k >= len(l.slots) {
 		return false
 	}
@@ -39,7 +39,7 @@ func (l *streamAllocator) freeExpected(b mem.Block) bool {
 	m := p.freed.Load()
 	w := l.at.Load()
 	now := w &^ slow >> posBits
-	if p.ptr != b.Ptr || p.size() != b.Size || m&1 != 0 || m>>1 >= turn || turn > now {
+	if p.ptr != b.Ptr || p.size() != b.Size || m&1 != 0 || m>>1 >= gen || gen > now {
 		return false
 	}
 	if k >= int(w&posMask) {

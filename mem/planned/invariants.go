@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/invariants"
 )
 
-// check checks a lane under the build tag invariants, but for long ones, where it would take for ever.
+// check checks a stream under the build tag invariants, except long ones, where it would take too long.
 func (l *streamAllocator) check() {
 	if invariants.Enabled && l.n < 8*stride {
 		invariants.Check(l.wrong)
@@ -30,7 +30,7 @@ func (a *Allocator) Check() error {
 	return nil
 }
 
-// wrong checks that live blocks and strays are disjoint, within the lane, and in their order.
+// wrong checks that live and overdue blocks do not overlap, lie within the stream's part, and are in order.
 func (l *streamAllocator) wrong() error {
 	var all []overdueBlock
 	for b := range l.liveBlocks() {
@@ -43,7 +43,7 @@ func (l *streamAllocator) wrong() error {
 			all = append(all, s)
 		}
 		if s.at < at || s.gen > l.gen {
-			return fmt.Errorf("planned: stray %+v after one that ends at %#x, in turn %d", s, at, l.gen)
+			return fmt.Errorf("planned: overdue %+v after one that ends at %#x, in generation %d", s, at, l.gen)
 		}
 		at = s.end
 	}
@@ -56,7 +56,7 @@ func (l *streamAllocator) wrong() error {
 		at = s.end
 	}
 	if l.pos > l.n || l.start > l.pos {
-		return fmt.Errorf("planned: position %d of %d, the turn began at %d", l.pos, l.n, l.start)
+		return fmt.Errorf("planned: position %d of %d, the generation began at %d", l.pos, l.n, l.start)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func Make(ctx context.Context, p *trace.Program, o Options) (*Plan, error) {
 
 // requests returns the slots of each stream, not placed yet: Offset is 0, or -1 for those that the fallback serves.
 func requests(p *trace.Program) [][]Slot {
-	lanes := make([][]Slot, p.Streams)
+	slots := make([][]Slot, p.Streams)
 	at := make([]struct {
 		stream   uint32
 		position int
@@ -65,8 +65,8 @@ func requests(p *trace.Program) [][]Slot {
 		if op.Pool != 0 {
 			s.Offset = -1
 		}
-		lanes[op.Stream] = append(lanes[op.Stream], s)
-		return len(lanes[op.Stream]) - 1
+		slots[op.Stream] = append(slots[op.Stream], s)
+		return len(slots[op.Stream]) - 1
 	}
 	for i := range p.Ops {
 		op := &p.Ops[i]
@@ -74,14 +74,14 @@ func requests(p *trace.Program) [][]Slot {
 		case trace.OpAlloc:
 			at[op.Block].stream, at[op.Block].position = op.Stream, add(op, Forever)
 		case trace.OpTry:
-			add(op, len(lanes[op.Stream])+1)
+			add(op, len(slots[op.Stream])+1)
 		case trace.OpFree, trace.OpComplete:
 			if b := at[op.Block]; b.position >= 0 {
-				lanes[b.stream][b.position].End = len(lanes[b.stream])
+				slots[b.stream][b.position].End = len(slots[b.stream])
 			}
 		}
 	}
-	return lanes
+	return slots
 }
 
 // maxRounds is the largest number of rounds in a body, so that no block outlives the body.

@@ -22,8 +22,8 @@ type overdueBlock struct {
 // setOverdue makes a live block overdue. The compare and swap fails if the block is freed at the same time.
 func (l *streamAllocator) setOverdue(k int) {
 	m := l.slots[k].freed.Load()
-	if turn := l.genOf(k); m&1 == 0 && m>>1 < turn && l.slots[k].freed.CompareAndSwap(m, m|1) {
-		l.insertOverdue(overdueBlock{slot: k, gen: turn})
+	if gen := l.genOf(k); m&1 == 0 && m>>1 < gen && l.slots[k].freed.CompareAndSwap(m, m|1) {
+		l.insertOverdue(overdueBlock{slot: k, gen: gen})
 	}
 }
 
@@ -47,14 +47,14 @@ func (l *streamAllocator) searchOverdue(p driver.Pointer) (int, bool) {
 func (l *streamAllocator) free(b mem.Block, used []driver.Stream) {
 	l.lock()
 	defer l.unlock()
-	k, turn := int(b.Tag&posMask), b.Tag>>posBits
+	k, gen := int(b.Tag&posMask), b.Tag>>posBits
 	wrong := func(what string) { panic(fmt.Sprintf("planned: Free of %+v, which %s", b, what)) }
-	if k >= l.n || l.slots[k].ptr != b.Ptr || l.slots[k].size() != b.Size || b.Tag&slow != 0 || turn > l.gen {
+	if k >= l.n || l.slots[k].ptr != b.Ptr || l.slots[k].size() != b.Size || b.Tag&slow != 0 || gen > l.gen {
 		wrong("is no block of this allocator")
 	}
 	users := l.a.usersOf(l.stream, used)
 	m := l.slots[k].freed.Load()
-	if m>>1 >= turn || !l.slots[k].freed.CompareAndSwap(m, l.freedMark(k)) {
+	if m>>1 >= gen || !l.slots[k].freed.CompareAndSwap(m, l.freedMark(k)) {
 		wrong("is not live")
 	}
 	i := -1
@@ -66,7 +66,7 @@ func (l *streamAllocator) free(b mem.Block, used []driver.Stream) {
 	}
 	switch {
 	case users != 0 && i < 0:
-		l.insertOverdue(overdueBlock{slot: k, gen: turn, pending: true, deps: l.a.freedBy(users)})
+		l.insertOverdue(overdueBlock{slot: k, gen: gen, pending: true, deps: l.a.freedBy(users)})
 	case users != 0:
 		l.overdue[i].pending, l.overdue[i].deps = true, l.a.freedBy(users)
 	case i >= 0:

@@ -7,42 +7,42 @@ import (
 	"github.com/ashlar-go/ashlar/fit/pack"
 )
 
-// A Plan is where the blocks of a known workload lie. Not changed by use, so several allocators may share one.
+// A Plan is the layout of a known workload. An Allocator does not change it, so several may share one.
 type Plan struct {
-	Trace   string       // what it was made of, for people; at most 512 bytes
-	Device  Device       // what it is for
-	Room    int          // percent by which a request may be larger than recorded, or the recorded one larger than it; 0: none, at most 1000
-	Streams []StreamPlan // of different streams
+	Trace   string       // a description of its trace; at most 512 bytes
+	Device  Device       // the device that it is for
+	Room    int          // percent by which a request may be larger or smaller than recorded; 0 to 1000
+	Streams []StreamPlan // each of another stream
 }
 
-// A Device is what a plan's device must be like. Zero fields do not matter.
+// A Device is the required properties of a plan's device. Zero fields are not checked.
 type Device struct {
 	Name        string // as driver.Info has it; at most 512 bytes
 	TotalMemory int64  // bytes
 	Alignment   int64  // bytes: of the device's addresses, at least
 }
 
-// A StreamPlan is what one stream asks for.
+// A StreamPlan is the requests of one stream.
 type StreamPlan struct {
 	Stream int    // the stream's number in the program
-	Loop   int    // the position that follows the last one; -1: none does
+	Loop   int    // the position after the last one; -1: the plan ends
 	Size   int64  // bytes of its part of the region
 	Slots  []Slot // by position
 }
 
-// A Slot is one request and its place.
+// A Slot is one request and the offset of its block.
 type Slot struct {
-	Size   int64 // bytes asked for when it was recorded; positive
-	Offset int64 // in the lane's part; -1: the fallback serves it
-	// End is the position before which the block is freed: over len(Slots) for one of the body that is freed in the next round,
-	// counted on from there. Forever is never.
+	Size   int64 // bytes requested when it was recorded; positive
+	Offset int64 // in the stream's part of the region; -1: the fallback serves it
+	// End is the position before which the block is freed. A block of the body that is freed in the next round has an
+	// End above len(Slots), counted on from there. Forever means never.
 	End int
 }
 
 // Forever is the end of a slot whose block is never freed.
 const Forever = math.MaxInt32
 
-// Size is the region's, in bytes.
+// Size returns the size of the region in bytes.
 func (p *Plan) Size() (size int64) {
 	for i := range p.Streams {
 		size += p.Streams[i].Size
@@ -50,7 +50,7 @@ func (p *Plan) Size() (size int64) {
 	return size
 }
 
-// Slots is the number of requests that are served from the region, and of all that are expected.
+// Slots returns the number of requests that the region serves, and of all expected requests.
 func (p *Plan) Slots() (placed, all int) {
 	for i := range p.Streams {
 		for _, s := range p.Streams[i].Slots {
@@ -63,12 +63,12 @@ func (p *Plan) Slots() (placed, all int) {
 	return placed, all
 }
 
-// Bound is the least size in bytes that a region could have: no packing of the lanes, each by itself, is smaller.
+// Bound returns a lower bound of the region's size in bytes: no packing of the streams, each by itself, is smaller.
 func (p *Plan) Bound() int64 {
 	return p.peak(func(s *Slot) int64 { return roundUp(p.most(s.Size)) })
 }
 
-// Requested is the most that is live at a time of what is served from the region, in bytes as recorded, lane by lane.
+// Requested returns the peak of the recorded bytes that the region serves, added over the streams.
 func (p *Plan) Requested() int64 { return p.peak(func(s *Slot) int64 { return s.Size }) }
 
 func (p *Plan) peak(size func(*Slot) int64) (sum int64) {
@@ -122,17 +122,17 @@ func (p *Plan) Check() error {
 	case p.Room < 0 || p.Room > 1000:
 		return fmt.Errorf("planned: room of %d percent, want 0 to 1000", p.Room)
 	case len(p.Streams) > maxStreams:
-		return fmt.Errorf("planned: %d lanes, want at most %d", len(p.Streams), maxStreams)
+		return fmt.Errorf("planned: %d streams, want at most %d", len(p.Streams), maxStreams)
 	}
 	var size int64
 	for i := range p.Streams {
 		l := &p.Streams[i]
 		if l.Stream < 0 || l.Stream >= maxStreams || streams[l.Stream] {
-			return fmt.Errorf("planned: lane %d is of stream %d: want 0 to %d, each at most once", i, l.Stream, maxStreams-1)
+			return fmt.Errorf("planned: entry %d is of stream %d: want 0 to %d, each at most once", i, l.Stream, maxStreams-1)
 		}
 		streams[l.Stream] = true
 		if err := p.checkStream(l); err != nil {
-			return fmt.Errorf("planned: the lane of stream %d: %w", l.Stream, err)
+			return fmt.Errorf("planned: stream %d: %w", l.Stream, err)
 		}
 		if size += l.Size; size > maxSize {
 			return fmt.Errorf("planned: a region of more than %d bytes", int64(maxSize))

@@ -195,8 +195,8 @@ func (l *streamAllocator) jump(position int) {
 		if !l.live(int(k)) {
 			continue
 		}
-		if turn := l.genOf(int(k)); l.planLive(k, position) {
-			l.since[k] = turn
+		if gen := l.genOf(int(k)); l.planLive(k, position) {
+			l.since[k] = gen
 		} else {
 			l.setOverdue(int(k))
 		}

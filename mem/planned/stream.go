@@ -98,7 +98,7 @@ type checkpoint struct {
 
 const (
 	stride   = 512 // positions: see checkpoints
-	peakSpan = 64  // and lane.tops
+	peakSpan = 64  // and peakLoads
 )
 
 // open sets up the allocator of a stream, for its part of the region.
@@ -134,7 +134,7 @@ func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id drive
 			at[s.End] = append(at[s.End], ending(i))
 		}
 	}
-	const never, always = 0, 1 // beyond the slots' marks: of no turn, and of every one
+	const never, always = 0, 1 // indexes beyond the slots: a mark of no generation, and one of every generation
 	l.slots[n+always].freed.Store(math.MaxUint64)
 	l.ends = append(l.ends, 0)
 	for i := range n + 1 {
