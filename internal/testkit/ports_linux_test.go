@@ -34,7 +34,7 @@ func TestDefect27_PortsStayReserved(t *testing.T) {
 				}
 			}
 			if c, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("somebody listens on %s: %v", address, err)
+				t.Errorf("another process listens on %s: %v", address, err)
 				if err == nil {
 					c.Close()
 				}

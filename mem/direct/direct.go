@@ -139,10 +139,10 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 	return mem.Block{Ptr: ptr, Size: size, Tag: uint64(r.generation)<<32 | uint64(at)}, nil
 }
 
-// tooLarge is 1 EiB, which mem.OutOfMemory says nobody has.
+// tooLarge is 1 EiB, more than any device has: see mem.OutOfMemory.TooLarge.
 const tooLarge = 1 << 60
 
-// request gets memory from the device, if need be after giving back what is queued, unless it is hasty. The caller
+// request allocates memory of the device, if necessary after the queued frees, unless it is hasty. The caller
 // holds mu.
 func (a *Allocator) request(size int64, hasty bool) (driver.Pointer, error) {
 	ptr, err := a.ask(size)

@@ -160,7 +160,8 @@ func TestSessionGivesBackAtItsEnd(t *testing.T) {
 	b.a.Free(keep)
 }
 
-// In a session, a request that finds no room has what is queued given back, and asks again; one that finds room does not.
+// In a session, a request that finds no room has what is queued given back, and asks again; one that finds room does
+// not.
 func TestNoRoomEndsTheSessionEarly(t *testing.T) {
 	for _, cfg := range []direct.Config{{Session: true}, {Session: true, Limit: 12 * mib}} {
 		t.Run(fmt.Sprintf("%+v", cfg), func(t *testing.T) {
@@ -183,7 +184,8 @@ func TestNoRoomEndsTheSessionEarly(t *testing.T) {
 	}
 }
 
-// What fits the device and not the limit is refused without asking the device, and the error says what would let it through.
+// What fits the device and not the limit is refused without asking the device, and the error says what would let it
+// through.
 func TestLimit(t *testing.T) {
 	b := newBench(t, direct.Config{Limit: 8 * mib})
 	x := b.alloc(6 * mib)

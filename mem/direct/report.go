@@ -116,9 +116,8 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	return out
 }
 
-// Observe makes observer the receiver of every event, or nobody if it is nil. It runs under the allocator's lock: it
-// must be quick and must not call the allocator. A free is complete at once; the segment's is when the device has it
-// back.
+// Observe sets the receiver of every event; nil removes it. It runs under the allocator's lock: it must be quick and
+// must not call the allocator. A block's free completes at once, its segment's when the device has freed it.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

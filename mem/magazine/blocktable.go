@@ -11,32 +11,33 @@ import (
 // A ref finds a record. Zero is none.
 type ref uint32
 
-// A record is a block of the allocator below that went through the cache. One cache line, without pointers.
+// A blockEntry describes a block of the allocator below that went through the cache. It is one cache line, without
+// pointers.
 //
-// Whoever has the block may read it: the borrower, or who holds the lock of the place that keeps it. Only fill and
-// clear change the block and where it belongs.
+// The block's owner may read it: the caller that allocated the block, or the holder of the lock of the list that keeps
+// it. Only fill and clear change block and class.
 type blockEntry struct {
-	block mem.Block // as the allocator below knows it; the zero Block while the record is unused
+	block mem.Block // as the allocator below knows it; the zero Block while the entry is unused
 
-	// turns counts the times that the block was allocated and came back: odd while it is live. A tag holds the
-	// value that it was made with, so a Free that comes twice finds another (but not 2,147,483,648 loans later).
+	// generation counts the allocations and frees of the block: it is odd while the block is live. A tag holds the
+	// value at the allocation, so a second Free finds another one (until 2,147,483,648 allocations later).
 	generation atomic.Uint32
 
-	requested      uint32          // bytes that the last borrower asked for
-	requestedBelow uint32          // bytes that the allocator below was asked for
+	requested      uint32          // bytes of the last request
+	requestedBelow uint32          // bytes requested of the allocator below
 	class          uint32          // of the request that the allocator below answered; 0 if the block is never held
 	stream         driver.StreamID // that it was allocated on
-	next           ref             // in a magazine, or in a list of unused records
+	next           ref             // in a magazine, or in the list of unused entries
 	nextMagazine   ref             // of the first of a magazine in a depot: the first of the next magazine
 
 	_ [12]byte
 }
 
-// lend puts a live block and returns its tag. The caller holds a rack, and nobody else has the block.
+// markAllocated makes a block live and returns its tag. The caller holds a per-processor cache and owns the block.
 func (r *blockEntry) markAllocated(at ref) uint64 {
-	turns := r.generation.Load() + 1
-	r.generation.Store(turns)
-	return uint64(turns)<<32 | uint64(at)
+	generation := r.generation.Load() + 1
+	r.generation.Store(generation)
+	return uint64(generation)<<32 | uint64(at)
 }
 
 // lent reports whether the block is live.

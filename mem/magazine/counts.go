@@ -56,8 +56,9 @@ func (k *counts) plus(other *counts) {
 	}
 }
 
-// held is what came and did not go. Its asked is what the allocator below counts as requested and nobody has requested,
-// which includes, of live blocks, what their first borrowers asked for beyond the present ones.
+// held returns the amount that was freed and not allocated again. Its requested bytes are those that the allocator
+// below counts as requested, and that no live request has; for live blocks, the bytes by which the first request
+// exceeded the present one are included.
 func (f *poolCounts) held() amount {
 	h := f.freed
 	h.plus(f.allocated, -1)

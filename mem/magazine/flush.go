@@ -7,8 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Flush gives the held blocks of some streams, or of all if none is named, back to the allocator below. Call it before
-// a stream is closed whose number may not be used again. What other goroutines free meanwhile may stay held.
+// Flush frees the held blocks of these streams, or of all streams if none is given, to the allocator below. Call it
+// before closing a stream whose number may not be used again. Blocks that other goroutines free during the call may
+// stay held.
 func (c *Cache) Flush(streams ...driver.Stream) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()

@@ -28,8 +28,8 @@ func (s stream) ID() driver.StreamID { return s.id }
 
 var s0, s1 driver.Stream = stream{id: 0}, stream{id: 1}
 
-// A ledger is a allocator below that knows what it allocated: blocks of exactly the size asked for, in ascending order, as
-// long as they fit. It reports nothing.
+// A ledger is a allocator below that knows what it allocated: blocks of exactly the size asked for, in ascending order,
+// as long as they fit. It reports nothing.
 type ledger struct {
 	mu       sync.Mutex
 	capacity int64
@@ -182,7 +182,7 @@ func TestReuse(t *testing.T) {
 	wantHeld(t, c, 0, 0)
 }
 
-// Free panics, and changes nothing, whoever has the block that was freed already.
+// Free of a freed block panics and changes nothing, wherever the block is held.
 func TestMisuse(t *testing.T) {
 	below := newLedger(1 << 40)
 	c := newSingle(below, magazine.Options{})
@@ -191,17 +191,17 @@ func TestMisuse(t *testing.T) {
 		"another address":      {Ptr: b.Ptr + 512, Size: b.Size, Tag: b.Tag},
 		"another size":         {Ptr: b.Ptr, Size: b.Size - 1, Tag: b.Tag},
 		"no tag":               {Ptr: b.Ptr, Size: b.Size},
-		"a record of nobody":   {Ptr: b.Ptr, Size: b.Size, Tag: b.Tag + 1},
+		"an unused generation": {Ptr: b.Ptr, Size: b.Size, Tag: b.Tag + 1},
 		"no such record":       {Ptr: b.Ptr, Size: b.Size, Tag: 1<<64 - 1},
 		"a later loan":         {Ptr: b.Ptr, Size: b.Size, Tag: b.Tag + 2<<32},
 		"not even a loan":      {Ptr: b.Ptr, Size: b.Size, Tag: b.Tag + 1<<32},
 		"only an address":      {Ptr: b.Ptr},
 		"an unused record":     {Size: 1, Tag: b.Tag + 1},
-		"the record of nobody": {Tag: 1 << 32},
+		"the unused entry":     {Tag: 1 << 32},
 	} {
 		wantPanic(t, what, "magazine: Free", func() { c.Free(bad) })
 	}
-	wantPanic(t, "a large block that is nobody's", "ledger: Free", func() { c.Free(mem.Block{Ptr: 1, Size: 2 << 20}) })
+	wantPanic(t, "a large block that is not live", "ledger: Free", func() { c.Free(mem.Block{Ptr: 1, Size: 2 << 20}) })
 	wantPanic(t, "a nil stream", "nil", func() { c.Free(b, nil) })
 	wantPanic(t, "a negative size", "ledger: negative", func() { c.Alloc(s0, -1) })
 	wantHeld(t, c, 0, 0)
@@ -271,8 +271,8 @@ func TestStraightBelow(t *testing.T) {
 	}
 }
 
-// If the allocator below has no room, what is held goes back and it is asked once more, for good: a request that succeeds then
-// does not count as refused, and one that fails counts once. Any other error is the caller's.
+// If the allocator below has no room, what is held goes back and it is asked once more, for good: a request that
+// succeeds then does not count as refused, and one that fails counts once. Any other error is the caller's.
 func TestNoRoom(t *testing.T) {
 	below := newLedger(10 << 20)
 	c := magazine.New(below, magazine.Options{})
@@ -322,8 +322,8 @@ func TestNoRetry(t *testing.T) {
 	c.Free(mustAlloc(t, c, s0, 1<<20))
 }
 
-// Nobody knows when blocks that are held were freed: who asks gets others, which are held like all when they come back. If
-// there is no room, those that are held go back, so that the allocator below counts.
+// The Cache does not know when held blocks were freed: a request with FreedBefore gets other blocks, which are held
+// like all when they are freed. If there is no room, the held blocks go to the allocator below, which then decides.
 func TestFreedBefore(t *testing.T) {
 	below := newLedger(8192)
 	c := newSingle(below, magazine.Options{})
@@ -347,7 +347,7 @@ func TestFreedBefore(t *testing.T) {
 	}
 }
 
-// Suspended, a Cache keeps its hands off: blocks of a private pool reach nobody else.
+// A suspended Cache passes calls through: blocks of a private pool reach no other request.
 func TestSuspend(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	c, below := over(t, dev, "", magazine.Options{})
@@ -559,7 +559,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// What nobody has asked for in a long time makes room: for another size on a shelf, for another stream in the depots.
+// Blocks without requests for a long time make room: for another size in a cache, for another stream in the depots.
 func TestRoomIsForWhatIsUsed(t *testing.T) {
 	type use struct {
 		s           driver.Stream

@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/magazine"
 )
 
-// Held blocks are free to whoever asks above the Cache and live to whoever asks below, and accumulated counters count
-// what borrowers did.
+// Held blocks are free in reports of the Cache and live in reports of the allocator below, and accumulated counters
+// count the calls of the Cache.
 func TestReportsKnowWhatIsHeld(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	_, below := over(t, dev, "", magazine.Options{})
@@ -93,7 +93,7 @@ func (s *slow) Free(b mem.Block, used ...driver.Stream) {
 
 func (s *slow) Unwrap() mem.Allocator { return s.Allocator }
 
-// Blocks that are on their way back to the allocator below are live to nobody.
+// Blocks that are on their way back to the allocator below are live in no report.
 func TestStatsWhileBlocksLeave(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	inner, err := caching.New(dev, caching.Default())

@@ -32,7 +32,7 @@ func (m gatedMemory) AllocHost(size int64) ([]byte, error) {
 	return m.Pinned.AllocHost(size)
 }
 
-// The driver page-locks memory for a good while. Nobody who finds a cached block, or frees one, waits for that.
+// Page-locking memory takes the driver long. Requests for cached blocks, and frees, do not wait for it.
 func TestAllocHostHoldsUpNobody(t *testing.T) {
 	d := &gated{newDevice(), make(chan struct{}), make(chan struct{})}
 	a := open(t, d, pinned.Config{})

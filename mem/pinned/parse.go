@@ -6,10 +6,10 @@ import "github.com/ashlar-go/ashlar/internal/allocconf"
 //
 //	pinned_use_background_threads:True,pinned_max_round_threshold_mb:128
 //
-// White space does not matter, booleans are exactly True or False, and a comma may follow the last value. The keys of the
-// device's allocator may be there too: their values are checked, as in PyTorch, and left to it (see caching.ParseConfig).
-// An unknown key or a bad value is an error that names it and its position. Config.After and Config.Clock are for the
-// caller to set.
+// White space does not matter, booleans are exactly True or False, and a comma may follow the last value. The keys of
+// the device's allocator may be there too: their values are checked, as in PyTorch, and left to it (see
+// caching.ParseConfig). An unknown key or a bad value is an error that names it and its position. Config.After and
+// Config.Clock are for the caller to set.
 func ParseConfig(settings string) (Config, error) {
 	var c Config
 	const defaultLargeSegment = 20 << 20 // of mem/caching

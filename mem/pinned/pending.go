@@ -53,8 +53,8 @@ func (a *Allocator) addWaits(r *piece) {
 	}
 }
 
-// take takes a mark on s, unless s captures: what was queued before the capture may be under way still when a mark of
-// the capture is reached. It asks before and after, so that a capture that begins or ends meanwhile is seen.
+// takeMark takes a mark on s, unless s captures: work queued before the capture may still run when a mark of the
+// capture is reached. It asks before and after, so that it sees a capture that begins or ends in between.
 func (a *Allocator) takeMark(w *wait, s driver.Stream) error {
 	before, _ := a.capturing(s) // if it fails, so does the one below
 	mark, err := s.Mark()

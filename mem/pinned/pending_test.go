@@ -131,7 +131,7 @@ func TestReachedFails(t *testing.T) {
 	d.resume(s)
 	d.failing(intercept.Reached, driver.ErrLost)
 	if reused(t, a, b) {
-		t.Error("reused though nobody knows whether the mark is reached")
+		t.Error("reused although it is unknown whether the mark is reached")
 	}
 	if err := a.Err(); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Err = %v", err)
@@ -338,7 +338,7 @@ func TestBackgroundThreads(t *testing.T) {
 	tick <- time.Time{} // nothing waits any more
 	a.Free(used(t, d, a, s, 64))
 	<-pauses          // of a new goroutine, or the old one if it had not looked yet
-	closeAll(t, a, d) // with the goroutine in its pause, which nobody ends
+	closeAll(t, a, d) // with the goroutine in its endless pause
 }
 
 // Once nothing waits the goroutine ends, without another pause, and begins anew when something does.

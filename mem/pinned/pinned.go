@@ -92,7 +92,7 @@ type Allocator struct {
 	reserve     reserve
 	stats       Stats // but for BucketAllocation
 	buckets     [maxBits + 1]BucketStats
-	failed      error // the first of the driver's errors that nobody was told yet
+	failed      error // the first driver error that no call has returned yet
 }
 
 // New returns an allocator of page-locked memory of dev. The error matches driver.ErrUnsupported if dev has no such

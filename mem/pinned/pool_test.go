@@ -73,8 +73,8 @@ func TestDefect14_PinnedPoolsAreApart(t *testing.T) {
 	closeAll(t, a, d)
 }
 
-// What captured work used is not reused while the graph is there, in its pool or elsewhere, and comes back when its pool
-// is released. What it did not use is reused within the pool.
+// What captured work used is not reused while the graph is there, in its pool or elsewhere, and comes back when its
+// pool is released. What it did not use is reused within the pool.
 func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{MaxCachedSize: 4096})

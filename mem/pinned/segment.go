@@ -152,7 +152,7 @@ func (a *Allocator) release(seg *segment) (lost bool, err error) {
 	}
 	start := a.now()
 	if err := a.unlock(seg); err != nil {
-		if again := a.attachSegment(seg); again != nil { // nobody may use it, and it cannot go
+		if again := a.attachSegment(seg); again != nil { // it can neither be used nor freed
 			return true, errors.Join(err, again)
 		}
 		return false, err

@@ -64,7 +64,8 @@ func TestStatsKeys(t *testing.T) {
 	}
 }
 
-// Each bucket has counters of its own, whose sums are those of all; PyTorch's count of blocks that came is among the keys.
+// Each bucket has counters of its own, whose sums are those of all; PyTorch's count of blocks that came is among the
+// keys.
 func TestDefect15_BucketsHaveCounters(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{})

@@ -19,8 +19,8 @@ func TestWarmPairsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkPair is Alloc and Delete, beside the same through raw.NewAddressed, which is told its allocator, and through the
-// allocator itself.
+// BenchmarkPair is Alloc and Delete, beside the same through raw.NewAddressed, which is told its allocator, and through
+// the allocator itself.
 func BenchmarkPair(b *testing.B) {
 	const size = 512
 	b.Run("raw", func(b *testing.B) {

@@ -30,7 +30,7 @@ type liveEntry struct {
 	used *[]driver.Stream
 }
 
-// A lender is an allocator and the device whose memory it allocates, nil if nobody said.
+// A source is an allocator and the device whose memory it allocates, nil if unknown.
 type source struct {
 	mem.Allocator
 	dev driver.Device
@@ -77,12 +77,12 @@ func (x *LiveBlocks) alloc(from *source, s driver.Stream, size int64) (driver.Po
 }
 
 // RecordStream says that work on s uses memory of the live block that p lies in: its start, or any address inside. The
-// block's Free then waits for s too, as though it were named there, whichever part of the block it was that s uses:
-// what PyTorch's Tensor.record_stream does for a tensor and its views. Recording a stream again changes nothing, and
-// the zero Pointer is nobody's. An address that lies in no live block panics.
+// block's Free then waits for s too, as though it were named there, as PyTorch's Tensor.record_stream does for a tensor
+// and its views. Recording a stream again changes nothing, and the zero Pointer is ignored. An address that lies in no
+// live block panics.
 //
-// The caller orders RecordStream and the block's Free, and queues the work that it is about before that Free. An
-// address that is not the start of a block costs a look at every block, as Below does.
+// The caller orders RecordStream before the block's Free, and queues the work on s before that Free. For an address
+// that is not the start of a block, the time grows with the number of blocks, as for Below.
 func (x *LiveBlocks) RecordStream(p driver.Pointer, s driver.Stream) {
 	check.Stream(x.name+": RecordStream", s)
 	if p == 0 || x.record(p, s) {
@@ -127,7 +127,7 @@ func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 		panic(x.unknown(x.free, p))
 	}
 	if l.used != nil {
-		used = append(*l.used, used...) // the loan is over: nobody else has the slice
+		used = append(*l.used, used...) // the entry is deleted, so the slice has no other user
 	}
 	l.from.Free(l.Block, used...)
 }

@@ -183,7 +183,8 @@ func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
 	}
 }
 
-// What RecordStream named and what Free names are waited for, each once, and the next owner of the address inherits none.
+// What RecordStream named and what Free names are waited for, each once, and the next owner of the address inherits
+// none.
 func TestRecordStreamAddsToFree(t *testing.T) {
 	base := fake.NewPile(512)
 	x := raw.NewAddressed(base)

@@ -88,13 +88,12 @@ func setSource(dev driver.Device, a mem.Allocator) *source {
 	return l
 }
 
-// SetCurrent makes a the allocator of dev's memory that the process shares from now on, and returns the former, nil if
-// there was none. A nil a leaves dev without one until Current opens it anew: whoever closes a device whose allocator
-// is current does that first.
+// SetCurrent makes a the process's allocator of dev's memory, and returns the former one, nil if there was none. If a
+// is nil, dev has none until Current opens it anew; set it to nil before closing a device whose allocator is current.
 //
-// Live blocks stay valid, and go back to the former when they are freed. The former is the caller's: it keeps its
-// cache until EmptyCache or Close, and calls that are under way may still take blocks of it. Whoever closes it waits
-// for those: Close refuses while blocks are live, and a request that finds it closed is made again of a.
+// Live blocks stay valid, and go back to the former allocator when they are freed. The caller owns the former: it keeps
+// its cache until EmptyCache or Close, and concurrent calls may still allocate blocks of it. Its Close fails while
+// blocks are live, and a request that finds it closed is repeated with a.
 func SetCurrent(dev driver.Device, a mem.Allocator) (former mem.Allocator) {
 	if dev == nil {
 		panic("raw: SetCurrent of a nil device")

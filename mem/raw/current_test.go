@@ -47,7 +47,7 @@ func init() {
 	})
 }
 
-// Without SetCurrent it is what Open gives, opened once, whoever comes first.
+// Without SetCurrent the current allocator is that of Open, opened once, by any of several goroutines.
 func TestCurrentOpensTheDefault(t *testing.T) {
 	const callers = 8
 	var calling sync.WaitGroup
@@ -60,7 +60,7 @@ func TestCurrentOpensTheDefault(t *testing.T) {
 	}}
 	defer raw.SetCurrent(dev, nil)
 	if _, has := raw.FindCurrent(dev); has || slices.Contains(raw.CurrentDevices(), driver.Device(dev)) {
-		t.Error("a device has a current allocator that nobody asked for")
+		t.Error("a device has a current allocator without a request")
 	}
 	var got [callers]mem.Allocator
 	var all sync.WaitGroup
@@ -188,7 +188,8 @@ func TestAllocCurrentWhereAddressesOverlap(t *testing.T) {
 	raw.CurrentBlocks().Free(p)
 }
 
-// Allocators are replaced, and closed once their blocks are back, while others allocate and free: each gets its own back.
+// Allocators are replaced, and closed once their blocks are back, while others allocate and free: each gets its own
+// back.
 func TestSetCurrentLosesNothing(t *testing.T) {
 	dev := currentOf(t, 0, nil)
 	var made atomic.Int64

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/direct"
 )
 
-// PyTorch refuses a request beyond 1 EiB before the allocator of the device sees it: nobody counts it or hears of it.
+// PyTorch refuses a request beyond 1 EiB before the allocator of the device sees it: it is not counted or observed.
 func TestDefect15_RequestsBeyondAnExbibyteDoNotCount(t *testing.T) {
 	open := map[string]func(driver.Device) (mem.Allocator, error){
 		"direct":         func(d driver.Device) (mem.Allocator, error) { return direct.New(d, direct.Config{}), nil },

@@ -8,8 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// A plug-in is called with a device's number and the handle of a stream, and frees by address: what CUDAPluggableAllocator of
-// PyTorch asks of a shared library. It keeps the devices, and a Stream for each handle; the rest is here.
+// A plug-in is called with a device's number and the handle of a stream, and frees by address: what
+// CUDAPluggableAllocator of PyTorch asks of a shared library. It keeps the devices, and a Stream for each handle; the
+// rest is here.
 func Example_plugin() {
 	devices := []driver.Device{sim.New(sim.Options{Base: 1 << 44}), sim.New(sim.Options{Base: 1 << 45})}
 	streamOf := func(device int, handle uintptr) driver.Stream {

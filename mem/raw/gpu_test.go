@@ -14,8 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// The process-wide face on a GPU: a block that a second stream still reads when it is deleted, the driver's allocation under
-// an address, a limit, and an address that another process opens.
+// The process-wide face on a GPU: a block that a second stream still reads when it is deleted, the driver's allocation
+// under an address, a limit, and an address that another process opens.
 func TestGPURaw(t *testing.T) {
 	dev, err := driver.Open("cuda:0")
 	check(t, err)

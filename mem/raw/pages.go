@@ -64,8 +64,8 @@ func openPages(dev driver.Device, handle []byte) (base driver.Pointer, size int6
 	return o.base, o.size, o.close, nil
 }
 
-// openedPages are pages of another process, here. It remembers what is left to give back, so that a call that failed can
-// be made again.
+// openedPages are pages of another process, here. It remembers what is left to give back, so that a call that failed
+// can be made again.
 type openedPages struct {
 	dev      driver.Device
 	vm       driver.VirtualMemory

@@ -68,7 +68,7 @@ func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
 				raw.SetCurrent(owner, a)
 				before := alloc(t, owner, 4*mib)
 				if err := worksIn(t, owner, other, before, 4*mib); err == nil {
-					t.Fatal("work used another device's memory that nobody let it use")
+					t.Fatal("work used another device's memory without permission")
 				}
 				check(t, raw.EnablePeer(other, owner))
 				check(t, raw.EnablePeer(other, owner)) // twice is as good
@@ -87,7 +87,7 @@ func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
 	}
 }
 
-// A peer that was closed keeps nobody from growing.
+// A closed peer does not keep an allocator from growing.
 func TestDefect12_AClosedPeerIsForgotten(t *testing.T) {
 	for name, open := range mapping {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func TestCopy(t *testing.T) {
 	holds("to the other", got, other.DefaultStream().CopyOut(got, far))
 
 	if err := s.Copy(far, src, mib); err == nil {
-		t.Error("work used another device's memory that nobody let it use")
+		t.Error("work used another device's memory without permission")
 	}
 	check(t, raw.EnablePeer(one, other))
 	check(t, s.Fill(far, 0, mib))

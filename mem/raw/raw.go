@@ -1,28 +1,23 @@
-// Package raw is an allocator for callers that think in addresses and not in blocks: C code that is handed functions,
-// plugins, foreign runtimes. It is what PyTorch's process-wide allocator interface is (c10::cuda::CUDACachingAllocator,
-// CUDAAllocator), function by function:
+// Package raw allocates memory by address for a whole process, for callers that keep no blocks: C code, plugins,
+// foreign runtimes. Its functions are those of PyTorch's process-wide interface (c10::cuda::CUDACachingAllocator,
+// CUDAAllocator):
 //
 //	p, err := raw.Alloc(dev, 1<<20)  // raw_alloc
 //	raw.RecordStream(p, side)        // recordStream
-//	raw.Delete(p)                    // raw_delete: which device and allocator it is of is found from p
+//	raw.Delete(p)                    // raw_delete: p leads to the device and allocator
 //
-// # Structure
+// Each device has a current allocator. [Current] opens the registered allocator of the highest priority, mem/caching
+// unless the program registers another, and [SetCurrent] replaces it at run time. Each function finds the device's
+// allocator, or the block that an address lies in, and calls the layer that implements the operation. If no layer does,
+// the error names the missing ability and matches driver.ErrUnsupported. [NewAddressed] gives one allocator the same
+// interface.
 //
-// The package has no state, but for the server of IPCHandle's pages. Which allocator is a device's current one, and
-// which blocks are live, is kept beside the registry of package mem: raw.Current opens the registered allocator of
-// the highest priority, mem/caching unless the program registers another, and raw.SetCurrent puts one in its place at
-// run time. Each function finds the device's allocator, or the block that an address lies in, and asks the layer of it
-// that can do what is wanted. Where no layer can, the error says what is lacking and matches driver.ErrUnsupported.
+// All functions are safe for concurrent use. Errors of allocators and devices are returned unchanged. Bugs of the
+// caller, such as an address that is not live, panic with the prefix raw.
 //
-// All functions are safe for concurrent use. Errors of allocators and devices are handed on as they are. Bugs of the
-// caller, above all an address that is live from nobody, panic with the prefix raw.
-//
-// # What it does not do
-//
-// There is no current device and no current stream: they are arguments. Blocks that were allocated through a
-// mem.Allocator are not known here by their addresses. Private pools, observers and recordings are the allocator's own:
-// find them by mem.Find in raw.Current. It reads no environment: NoCaching does what PYTORCH_NO_CUDA_MEMORY_CACHING
-// does.
+// The device and the stream are arguments: there is no current one. Addresses of blocks that were allocated through a
+// mem.Allocator are unknown here. Private pools, observers and recordings belong to the allocator: find them by
+// mem.Find in raw.Current. The package reads no environment; NoCaching does what PYTORCH_NO_CUDA_MEMORY_CACHING does.
 package raw
 
 import (
@@ -32,12 +27,12 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
-	_ "github.com/ashlar-go/ashlar/mem/caching" // what Init opens
+	_ "github.com/ashlar-go/ashlar/mem/caching" // the default of Init
 	"github.com/ashlar-go/ashlar/mem/direct"
 )
 
-// Init opens the current allocator of each device that has none, as PyTorch's init does for all. It need not be called:
-// what needs an allocator opens it.
+// Init opens the current allocator of each device that has none, as PyTorch's init does for all. Calling it is
+// optional: every function opens the allocator that it needs.
 func Init(devs ...driver.Device) error {
 	for _, dev := range devs {
 		if _, err := Current(dev); err != nil {
@@ -71,15 +66,15 @@ func AllocOn(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, er
 	return AllocCurrent(dev, s, size)
 }
 
-// Delete takes back what Alloc returned, whatever the device, and gives it to the allocator that it came from. Work
-// queued before this call on the block's stream, on those of RecordStream, and on each in used, may still touch it:
-// callers that are told a stream with each free, as plug-ins are, name it here if it is another than the block's.
-// Deleting the zero Pointer does nothing; any other address that is not the start of a live block panics.
+// Delete frees a block that Alloc returned, on any device, to the allocator that it came from. Work queued before this
+// call on the block's stream, on those of RecordStream, and on each in used, may still use it. Plug-ins that get a
+// stream with each free name it here if it is not the block's. Deleting the zero Pointer is a no-op; any other address
+// that is not the start of a live block panics.
 func Delete(p driver.Pointer, used ...driver.Stream) { CurrentBlocks().Free(p, used...) }
 
 // RecordStream says that work on s uses memory of the block that p lies in: its Delete then waits for s too. The zero
-// Pointer is nobody's; an address outside the live blocks panics. An address inside a block costs a look at every
-// one.
+// Pointer is ignored; an address outside the live blocks panics. For an address inside a block, the time grows with the
+// number of blocks.
 func RecordStream(p driver.Pointer, s driver.Stream) { CurrentBlocks().RecordStream(p, s) }
 
 // DeviceOf returns the device whose memory p is, if p lies in a live block.
@@ -213,7 +208,7 @@ func EmptyCache() error {
 	for _, dev := range CurrentDevices() {
 		a, ok := FindCurrent(dev)
 		if !ok {
-			continue // it was taken away meanwhile
+			continue // removed since CurrentDevices
 		}
 		if t, ok := mem.Find[mem.Trimmer](a); ok {
 			errs = append(errs, t.EmptyCache())

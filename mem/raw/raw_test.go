@@ -82,8 +82,8 @@ func panicOf(t *testing.T, f func()) (text string) {
 	return ""
 }
 
-// What PyTorch's test of its raw interface asserts: its caching allocator counts what goes through it, and nothing of what
-// goes past it.
+// What PyTorch's test of its raw interface asserts: its caching allocator counts what goes through it, and nothing of
+// what goes past it.
 func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T) {
 	dev := newSim(t)
 	check(t, raw.Init(dev))
@@ -416,8 +416,8 @@ type giving struct {
 
 func (g giving) EmptyCache() error { g.happens(); return g.Allocator.EmptyCache() }
 
-// A former allocator is closed once its blocks are back, and not before. Requests that meet it closed are errors that one
-// sees, if it is current still, and not panics.
+// A former allocator is closed once its blocks are back, and not before. Requests that meet it closed are errors that
+// one sees, if it is current still, and not panics.
 func TestClosingTheFormer(t *testing.T) {
 	for _, spec := range []string{"caching", "caching:expandable_segments:True", "direct", "direct:session=on", "bfc:limit=64MiB", "arena:size=16MiB"} {
 		t.Run(spec, func(t *testing.T) {

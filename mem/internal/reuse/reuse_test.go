@@ -158,7 +158,7 @@ func TestDefect22_EveryStreamIsToldApart(t *testing.T) {
 	}
 }
 
-// A stream that is closed has done its work: nobody waits for it, and one that gets its number is not taken for it.
+// A stream that is closed has done its work: no stream waits for it, and one that gets its number is not taken for it.
 func TestClosedStreams(t *testing.T) {
 	c := newScene(t, 4, nil)
 	old := c.s[3]
@@ -215,7 +215,7 @@ func TestClosedStreamsInheritNothing(t *testing.T) {
 	c.follow(2, p, 0, "the same again")
 }
 
-// A stream that captures is not waited for, and nobody is drawn into the capture.
+// A stream that captures is not waited for, and no stream is drawn into the capture.
 func TestCapturingStreams(t *testing.T) {
 	c := newScene(t, 3, nil)
 	g := c.dev.Graphs()

@@ -1,4 +1,4 @@
-// Package waiting has requests that found no room wait until memory comes back.
+// Package waiting lets requests without room wait until memory is freed.
 package waiting
 
 import (
@@ -12,10 +12,10 @@ type Gate struct {
 	waiting atomic.Int32
 
 	mu   sync.Mutex
-	back chan struct{} // closed when memory comes back; nil while nobody waits
+	back chan struct{} // closed when memory is freed; nil while no request waits
 }
 
-// Wake has those who wait ask again. It is called after memory came back. While nobody waits it costs one load.
+// Wake makes waiting requests try again. It is called after memory was freed. While no request waits it costs one load.
 func (g *Gate) Wake() {
 	if g.waiting.Load() == 0 {
 		return

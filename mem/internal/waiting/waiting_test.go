@@ -34,7 +34,7 @@ func TestWaitEndsWithTheCauseOfItsContext(t *testing.T) {
 	if !errors.Is(err, why) || attempts != 1 {
 		t.Errorf("%v after %d attempts", err, attempts)
 	}
-	g.Wake() // nobody waits any more
+	g.Wake() // no request waits any more
 }
 
 // Each of many waits ends, though each token that comes back is enough for one alone.
