@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// Attributes say what kind of memory somebody wants of a device, or an allocator has: TensorFlow's AllocatorAttributes.
-// They are a set: a|b merges two (TensorFlow's Merge), a&^b takes some out, which its setters cannot, and == compares.
+// Attributes are kinds of memory: a caller wants some of a device, and an allocator provides some. They are
+// TensorFlow's AllocatorAttributes, as a set: a|b merges two (TensorFlow's Merge), a&^b removes some, and == compares.
 // The zero value is the device's own memory. See AllocatorFor.
 //
-// TensorFlow's scope_id, which keeps two of them from being merged, is not among them: a Scope or a pool is a value
-// that one allocates from, and not a number that an allocator is found by.
+// TensorFlow's scope_id, which keeps two of them from being merged, has no counterpart: a Scope or a pool is a value to
+// allocate from, not a number.
 type Attributes uint32
 
 const (
-	// OnHost is memory that Go code can reach, wherever the work that it is for runs.
+	// OnHost is memory that Go code can access.
 	OnHost Attributes = 1 << iota
-	// NICCompatible is memory that network cards read and write by themselves: page-locked memory of the host that the
-	// program has registered (pinned.RegisterNIC). Nothing in this module registers memory of a GPU's own.
+	// NICCompatible is memory that network cards access directly: page-locked host memory that the program has
+	// registered (pinned.RegisterNIC). Nothing in this module registers a GPU's own memory.
 	NICCompatible
-	// GPUCompatible is memory that the device copies from and to by itself: its own, and page-locked memory of the
-	// host.
+	// GPUCompatible is memory that the device copies from and to directly: its own, and page-locked host memory.
 	GPUCompatible
-	// TrackSizes is an allocator that tells what was asked for of each of its blocks: see SizeTracker.
+	// TrackSizes is an allocator that knows the requested size of each of its blocks: see SizeTracker.
 	TrackSizes
 
 	knownAttributes  = OnHost | NICCompatible | GPUCompatible | TrackSizes | deviceAttributes
@@ -33,10 +32,10 @@ const (
 
 var attributeNames = [...]string{"on_host", "nic_compatible", "gpu_compatible", "track_sizes"}
 
-// DeviceAttributes returns the eight attributes that mean what a kind of device says they mean.
+// DeviceAttributes returns the eight attributes whose meaning a kind of device defines.
 func DeviceAttributes(b uint8) Attributes { return Attributes(b) << deviceShift }
 
-// Device returns those eight.
+// Device returns the eight attributes whose meaning a kind of device defines.
 func (a Attributes) Device() uint8 { return uint8(a >> deviceShift) }
 
 // Satisfies reports whether a has all of want: TensorFlow's want.IsEqualOrLessRestrictiveThan(a).
@@ -63,9 +62,9 @@ func (a Attributes) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseAttributes reads names as String writes them, in any order, each at most once, with white space around them. The
-// number of device is a Go literal from 1 to 255. Empty text means none. The error says what is wrong, and which names
-// there are.
+// ParseAttributes parses names as String writes them, in any order, each at most once, with optional white space around
+// them. The number of device is a Go literal from 1 to 255. Empty text means none. The error says what is wrong, and
+// lists the names.
 func ParseAttributes(text string) (Attributes, error) {
 	if t := strings.TrimSpace(text); t == "" || t == "none" {
 		return 0, nil
@@ -100,13 +99,13 @@ func parseAttribute(name string) (Attributes, error) {
 	return 0, fmt.Errorf("%q is none of %s and device=NUMBER", name, strings.Join(attributeNames[:], ", "))
 }
 
-// A SizeTracker knows of each of its blocks what was asked for: TensorFlow's TracksAllocationSizes. Its methods take
-// constant time, and panic if the block is not live. Only the topmost layer of a stack can be asked: a block is known
-// by the tag that its own layer gave it. See layer.SlowSizes for blocks that are known by their addresses.
+// A SizeTracker knows the requested size of each of its blocks: TensorFlow's TracksAllocationSizes. Its methods take
+// constant time, and panic if the block is not live. Ask the topmost layer only: each layer gives a block its own tag.
+// See layer.SlowSizes for blocks that are known by address.
 type SizeTracker interface {
 	Allocator
 
-	RequestedSize(b Block) int64 // bytes that were asked for
-	AllocatedSize(b Block) int64 // bytes that the borrower may use, at least as many
-	AllocationID(b Block) uint64 // from 1, rising in the order of allocation, never given again
+	RequestedSize(b Block) int64 // bytes
+	AllocatedSize(b Block) int64 // usable bytes, at least the requested size
+	AllocationID(b Block) uint64 // from 1, rising in the order of allocation, never reused
 }

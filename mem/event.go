@@ -2,7 +2,7 @@ package mem
 
 import "github.com/ashlar-go/ashlar/driver"
 
-// An Action is what an Event tells of.
+// An Action is the kind of an Event.
 type Action uint8
 
 const (
@@ -33,7 +33,8 @@ func (a Action) String() string {
 	return "unknown"
 }
 
-// IsAnnotation reports whether no allocator did it: a person's note among the entries of a trace.
+// IsAnnotation reports whether a is a note of a program among the entries of a trace, and not an action of an
+// allocator.
 func (a Action) IsAnnotation() bool { return a == ActionAnnotate || a == ActionUserDefined }
 
 // ParseAction is the reverse of String.
@@ -55,12 +56,13 @@ type Event struct {
 	Size   int64          // requested bytes of blocks; whole bytes of segments; rounded request of an OOM; active bytes of a snapshot
 }
 
-// An Observer is told of each event, in order, under the allocator's locks: it must be quick and must not call back.
+// An Observer is called with each event, in order, under the allocator's locks: it must be quick and must not call the
+// allocator.
 type Observer func(Event)
 
 // Observable is an allocator that reports its events.
 type Observable interface {
-	// Observe makes observer the receiver of every event from now on, in place of the one before, or nobody if it is
-	// nil.
+	// Observe makes observer the receiver of every event from now on, in place of the previous one. A nil observer
+	// receives none.
 	Observe(observer Observer)
 }

@@ -17,21 +17,21 @@ type FrameworkStats struct {
 	PeakBytesReserved int64  // peak_bytes_reserved
 
 	BytesReservableLimit  *int64 // bytes_reservable_limit: that it may have of the device; nil without a limit
-	LargestFreeBlockBytes int64  // largest_free_block_bytes: 0 if none is free, or nobody can tell
+	LargestFreeBlockBytes int64  // largest_free_block_bytes: 0 if none is free or it is unknown
 	PoolBytes             int64  // pool_bytes: in segments. All that our allocators reserve is in segments
 	PeakPoolBytes         int64  // peak_pool_bytes
 }
 
-// A FrameworkReporter keeps statistics by TensorFlow's names itself.
+// A FrameworkReporter keeps its own statistics by TensorFlow's names.
 type FrameworkReporter interface {
 	FrameworkStats() FrameworkStats
 }
 
-// FrameworkStatsOf returns the statistics of an allocator by TensorFlow's names: those of the topmost layer that is a
-// FrameworkReporter or a StatsReporter. Of the latter a snapshot tells the largest free block, which takes as long as
-// there are blocks. The limit is the lowest of all layers (see LimitOf) and of the memory that there is: a layer says
-// how much by a method Capacity() int64, in bytes. It reports false if no layer counts: a layer.SizeTracker does over
-// any allocator.
+// FrameworkStatsOf returns an allocator's statistics by TensorFlow's names: those of the topmost layer that is a
+// FrameworkReporter or a StatsReporter. For a StatsReporter the largest free block comes from a snapshot, which takes
+// time in proportion to the blocks. The limit is the lowest of all layers (see LimitOf) and of the memory that there
+// is, which a layer reports by a method Capacity() int64, in bytes. It reports false if no layer counts; a
+// layer.SizeTracker counts over any allocator.
 func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	for layer := range Layers(a) {
 		if r, is := layer.(FrameworkReporter); is {
@@ -85,7 +85,7 @@ func largestFree(a Allocator) (most int64) {
 	return most
 }
 
-// Map returns the statistics by TensorFlow's names. Limits that there are not are left out.
+// Map returns the statistics by TensorFlow's names. Limits that do not exist are left out.
 func (s FrameworkStats) Map() map[string]int64 {
 	m := make(map[string]int64, 11)
 	for _, f := range s.fields() {
@@ -96,7 +96,7 @@ func (s FrameworkStats) Map() map[string]int64 {
 	return m
 }
 
-// String returns a line for each, as TensorFlow's DebugString does. A limit that there is not is "none".
+// String returns a line for each statistic, as TensorFlow's DebugString does. A limit that does not exist is "none".
 func (s FrameworkStats) String() string {
 	var text strings.Builder
 	for _, f := range s.fields() {

@@ -7,9 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// LimitOf returns the lowest limit of an allocator's layers, in bytes, and false if none has one. A layer states its
-// own limit by a method Limit() int64. A limit of 0 means that the layer has none, unless a method HasLimit() bool
-// returns true.
+// LimitOf returns the lowest limit of an allocator's layers, in bytes, and false if none has one. A layer reports its
+// limit by a method Limit() int64. A limit of 0 means none, unless a method HasLimit() bool returns true.
 func LimitOf(a Allocator) (bytes int64, ok bool) {
 	for layer := range Layers(a) {
 		l, has := layer.(interface{ Limit() int64 })

@@ -1,12 +1,14 @@
-// Package mem is what every allocator of Ashlar has in common: the Allocator interface, blocks, statistics, events, the
-// out-of-memory error, and adaptors that wrap any allocator in another.
+// Package mem is the contract of Ashlar's allocators: the Allocator interface, blocks, statistics, events and the
+// out-of-memory error. Open makes an allocator by name; Find finds a capability, such as statistics, in a stack of
+// layers. Package mem/layer has the layers.
 //
 // An allocator allocates blocks of one device's memory in stream order: a block may be used at once by work queued on
-// the stream it was allocated for, and freeing it does not wait for anything. Work on other streams is the caller's to
-// order, except that Free is told which streams still use the block.
+// the stream it was allocated for, and Free does not wait for that work. The caller orders work on other streams, and
+// tells Free which of them still use the block.
 //
-// Bugs of the caller (a nil stream, double free, a block of another allocator, a negative size) panic with the prefix
-// of the package that found them, and change nothing. A full device is an *OutOfMemory.
+// Allocators are safe for concurrent use. Sizes are bytes. Bugs of the caller (a nil stream, a double free, a block of
+// another allocator, a negative size) panic with the prefix of the package that found them, and change nothing. A full
+// device is an *OutOfMemory error.
 package mem
 
 import (
@@ -16,22 +18,22 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// ErrNoMemory is matched by every error that means "no room": errors.Is(err, mem.ErrNoMemory).
+// ErrNoMemory is matched by every error that means out of memory: errors.Is(err, mem.ErrNoMemory).
 var ErrNoMemory = errors.New("mem: out of memory")
 
 // An Allocator allocates blocks of one device's memory in stream order. Safe for concurrent use.
 type Allocator interface {
-	// Alloc returns a block of at least size bytes for work queued on s from now on. A size of zero gives the zero
-	// Block and changes nothing; a negative size and a nil stream panic. The error matches ErrNoMemory if there is no
+	// Alloc returns a block of at least size bytes for work queued on s from now on. A size of zero returns the zero
+	// Block and changes nothing; a negative size or a nil stream panics. The error matches ErrNoMemory if there is no
 	// room.
 	Alloc(s driver.Stream, size int64) (Block, error)
 
-	// Free takes b back. Work queued before this call on b's stream, and on each stream in used, may still touch it.
-	// Freeing the zero Block does nothing. Free panics if b is not a live block of this allocator or a stream is nil.
+	// Free frees b. Work queued before this call on b's stream, and on each stream in used, may still access it.
+	// Freeing the zero Block is a no-op. Free panics if b is not a live block of this allocator or a stream is nil.
 	Free(b Block, used ...driver.Stream)
 }
 
-// A Block is memory live from an allocator. It is a value: copies are the same block.
+// A Block is memory that an allocator allocated. It is a value: copies are the same block.
 type Block struct {
 	Ptr  driver.Pointer
 	Size int64  // usable bytes, at least what was asked for
@@ -39,21 +41,21 @@ type Block struct {
 }
 
 // A PoolID names a pool of segments. The zero ID is the default pool; (n, 0) are pools of captured graphs and (0, n)
-// pools that a user made, as PyTorch numbers them.
+// pools made by users, as in PyTorch.
 type PoolID [2]uint64
 
-// A Trimmer gives cached memory back to the device.
+// A Trimmer is an allocator that returns cached memory to the device.
 type Trimmer interface {
 	// EmptyCache waits for pending frees, then returns every segment that holds no live block.
 	EmptyCache() error
 }
 
-// A Snapshotter describes all memory that it holds, segment by segment, in the order of their addresses.
+// A Snapshotter describes all memory that it holds, segment by segment, in address order.
 type Snapshotter interface {
 	Snapshot() []SegmentInfo
 }
 
-// A StatsReporter counts what it does.
+// A StatsReporter reports its statistics.
 type StatsReporter interface {
 	Stats() Stats
 	ResetPeakStats()
@@ -65,7 +67,7 @@ type Wrapper interface {
 	Unwrap() Allocator
 }
 
-// Layers visits a and then, as long as there are wrappers, what is below.
+// Layers visits a and then each allocator below it, as long as there are Wrappers.
 func Layers(a Allocator) iter.Seq[Allocator] {
 	return func(yield func(Allocator) bool) {
 		for a != nil && yield(a) {
@@ -78,7 +80,7 @@ func Layers(a Allocator) iter.Seq[Allocator] {
 	}
 }
 
-// Find returns the topmost layer of a that is a T, such as a Trimmer or a StatsReporter.
+// Find returns the topmost layer of a that implements T, such as a Trimmer or a StatsReporter.
 func Find[T any](a Allocator) (T, bool) {
 	for layer := range Layers(a) {
 		if t, ok := layer.(T); ok {
@@ -89,8 +91,8 @@ func Find[T any](a Allocator) (T, bool) {
 	return none, false
 }
 
-// A SegmentInfo describes what an allocator got from its driver in one piece (or, of an expandable segment, one run of
-// mapped pages).
+// A SegmentInfo describes memory that an allocator got from its driver in one call or, in an expandable segment, one
+// run of mapped pages.
 type SegmentInfo struct {
 	Ptr           driver.Pointer
 	TotalSize     int64
@@ -115,7 +117,7 @@ type BlockInfo struct {
 	GCCount int64
 }
 
-// A BlockState says whether a block is live.
+// A BlockState says whether a block is allocated.
 type BlockState uint8
 
 const (

@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 )
 
-// An onHost allocator has ordinary memory of the host, for programs that work on another device: AllocatorFor with
-// OnHost alone. It stands on an allocator of a host device of its own. Devices copy from and to such memory while the
-// caller waits (Stream.CopyIn, CopyOut), so nothing that is queued reaches it, and one stream does for all.
+// An onHost allocator has ordinary host memory, for programs that work on another device: AllocatorFor with OnHost
+// alone. It uses an allocator of a host device of its own. Devices copy from and to such memory while the caller waits
+// (Stream.CopyIn, CopyOut), so no queued work accesses it, and one stream is enough.
 type onHost struct {
 	host  driver.Device
 	below Allocator
@@ -23,7 +23,7 @@ func init() {
 	})
 }
 
-// openOnHost takes the settings of the host's driver, and the allocator that is given out for it.
+// openOnHost opens the host driver with these settings, and its default allocator.
 func openOnHost(settings string) (Allocator, error) {
 	spec := "host"
 	if settings != "" {

@@ -7,36 +7,36 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// AllocOptions are wishes for one request, as TensorFlow's AllocationAttributes are. The zero value wishes nothing.
+// AllocOptions are options of one request, as TensorFlow's AllocationAttributes are. The zero value requests nothing
+// special.
 type AllocOptions struct {
-	// NoRetry: fail as soon as neither the cache nor the device has room, without waiting for others' frees, giving
-	// cached memory back, moving blocks, or asking whoever might spill.
+	// NoRetry fails the request as soon as neither the cache nor the device has room. The allocator does not wait for
+	// frees, return cached memory, move blocks, or ask other code to free memory.
 	NoRetry bool
 
-	// Logged: whoever asks will log the block itself, with what it is for; a log of all requests leaves this one out.
+	// Logged says that the caller logs the block itself, with its purpose. A log of all requests leaves this one out.
 	Logged bool
 
-	// Tentative: the caller asks again, or elsewhere, if there is no room. A refusal then does not count as out of
-	// memory, observers are not told of it, and its error need not explain it. It is TensorFlow's
+	// Tentative says that the caller asks again, or elsewhere, if there is no room. A refusal then does not count as
+	// out of memory, observers are not told of it, and its error need not explain it. It is TensorFlow's
 	// verbose_failure=false.
 	Tentative bool
 
-	// RoundUp, if not 0, has what is asked for rounded up to a multiple of so many bytes, before the allocator rounds
-	// as it always does: memory beyond the end is the caller's. It is BMEngine's round_up_bytes. A negative number
-	// panics.
+	// RoundUp, if not 0, rounds the requested size up to a multiple of so many bytes, before the allocator's own
+	// rounding: the caller may use the additional memory. It is BMEngine's round_up_bytes. A negative number panics.
 	RoundUp int64
 
-	// FreedBefore, if not nil, is asked how far the timing counter of an allocator that keeps one has safely come:
-	// memory whose free has a smaller count, or the same, may be allocated for this request. See mem/bfc.
+	// FreedBefore, if not nil, returns the value that the timing counter of an allocator has safely reached: memory
+	// whose free has that count or a smaller one may be allocated for this request. See mem/bfc.
 	FreedBefore func() uint64
 
-	// Key, if not nil, says who asks: a thread of a foreign runtime, a tenant, whatever the caller tells apart. Scopes
-	// of private pools catch requests by it, such as caching.Pool.BeginKey. It must be comparable. A layer that hands
-	// out blocks which it holds itself passes such a request on.
+	// Key, if not nil, identifies the caller: a thread of a foreign runtime, a tenant. Scopes of private pools select
+	// requests by it, such as caching.Pool.BeginKey. It must be comparable. A layer that caches blocks passes such a
+	// request on.
 	Key any
 }
 
-// Join returns the wishes of o and of more together. RoundUp, FreedBefore and Key are those of o, if it has any.
+// Join returns the options of o and more together. RoundUp, FreedBefore and Key are those of o, if it has any.
 func (o AllocOptions) Join(more AllocOptions) AllocOptions {
 	o.NoRetry = o.NoRetry || more.NoRetry
 	o.Logged = o.Logged || more.Logged
@@ -53,16 +53,16 @@ func (o AllocOptions) Join(more AllocOptions) AllocOptions {
 	return o
 }
 
-// OptionsAllocator is an allocator, or a layer over one, that knows AllocOptions.
+// OptionsAllocator is an allocator, or a layer over one, that supports AllocOptions.
 type OptionsAllocator interface {
 	Allocator
 
-	// AllocWith is Alloc with wishes.
+	// AllocWith is Alloc with options.
 	AllocWith(s driver.Stream, size int64, o AllocOptions) (Block, error)
 }
 
-// Rounded returns size as RoundUp rounds it, and the other wishes: what allocators begin with. A size that is not
-// positive, or beyond all that can be had, stays as it is.
+// Rounded returns size rounded as RoundUp says, and the other options. Allocators call it first. A size that is not
+// positive, or too large for any device, stays as it is.
 func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
 	unit := o.RoundUp
 	if unit < 0 {
@@ -75,9 +75,8 @@ func (o AllocOptions) Rounded(size int64) (int64, AllocOptions) {
 	return size, o
 }
 
-// AllocWith is a.Alloc with wishes. A layer that is not OptionsAllocator does without them, and so does what is below
-// it; all adaptors of this package are. Sizes are rounded up over any layer. Without wishes it is a.Alloc, and costs no
-// more.
+// AllocWith is a.Alloc with options. If a is no OptionsAllocator the options are ignored, except that the size is
+// rounded up. All layers of package layer are OptionsAllocators. Without options it is a.Alloc, at the same cost.
 func AllocWith(a Allocator, s driver.Stream, size int64, o AllocOptions) (Block, error) {
 	if o.RoundUp != 0 {
 		size, o = o.Rounded(size)

@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A PeerAdder is an allocator that may map memory page by page: such memory is not what driver.Peers.Enable is about.
+// A PeerAdder is an allocator that may map memory page by page. driver.Peers.Enable does not cover such memory.
 type PeerAdder interface {
 	// AddPeer lets work on dev, a device of the same driver, use all that the allocator has mapped and will map, until dev
 	// is closed. Adding a device twice is a no-op. The error matches driver.ErrUnsupported if dev does not reach the
@@ -14,18 +14,18 @@ type PeerAdder interface {
 	AddPeer(dev driver.Device) error
 }
 
-// A PageExporter is an allocator that may map memory page by page: such memory is not what driver.Sharing.Export is about.
+// A PageExporter is an allocator that may map memory page by page. driver.Sharing.Export does not cover such memory.
 type PageExporter interface {
-	// ExportPages returns the descriptors of the pages that are mapped behind [p, p+size), which lies in a live block, in
-	// the order of their addresses, and where the first is mapped: for driver.Sharing.ImportPage in other processes. It
-	// returns no pages if the memory is not mapped page by page. The descriptors stay the allocator's, which closes them
-	// when it unmaps the pages: not before the block is freed. The error matches driver.ErrUnsupported if other processes
+	// ExportPages returns the descriptors of the pages mapped behind [p, p+size), which lies in a live block, in
+	// address order, and the address of the first page: for driver.Sharing.ImportPage in other processes. It returns no
+	// pages if the memory is not mapped page by page. The allocator owns the descriptors and closes them when it unmaps
+	// the pages, which is not before the block is freed. The error matches driver.ErrUnsupported if other processes
 	// cannot open the pages.
 	ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error)
 }
 
-// EnablePeer lets work on dev use the memory of other directly: what other's Alloc returns, and what a, an allocator of
-// other's memory, maps page by page, what it has and what it will get (PyTorch's enablePeerAccess). Enabling twice is a
+// EnablePeer lets work on dev use the memory of other directly (PyTorch's enablePeerAccess): the memory that other's
+// Alloc returns, and the pages that a, an allocator of other's memory, has mapped and will map. Enabling twice is a
 // no-op. The error matches driver.ErrUnsupported if the devices are not linked.
 func EnablePeer(dev, other driver.Device, a Allocator) error {
 	peers := dev.Peers()

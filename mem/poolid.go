@@ -14,15 +14,14 @@ var userPools atomic.Uint64
 // concurrent use.
 func NewPoolID() PoolID { return PoolID{0, userPools.Add(1)} }
 
-// CurrentGoroutine returns a filter that holds for requests of the goroutine which called CurrentGoroutine, whatever
-// their stream, and for no others. A scope of a private pool with this filter catches what the calling goroutine asks
-// for, as PyTorch's catches what the calling thread asks for (torch.cuda.use_mem_pool):
+// CurrentGoroutine returns a filter that matches requests of the goroutine that called CurrentGoroutine, on any stream.
+// A scope of a private pool with this filter selects that goroutine's requests, as PyTorch's selects the calling
+// thread's (torch.cuda.use_mem_pool):
 //
 //	pool.Use(mem.CurrentGoroutine(), func() { ... })
 //
-// Goroutines that this one starts are others. End the scope before the goroutine ends: a later one can be taken for it.
-// Requests that move from goroutine to goroutine, and threads of a foreign runtime, have a key instead: see
-// AllocOptions.Key.
+// Goroutines that it starts are not matched. End the scope before the goroutine ends: a later goroutine may get its ID.
+// Requests that move between goroutines, and threads of a foreign runtime, use AllocOptions.Key instead.
 func CurrentGoroutine() func(driver.Stream) bool {
 	me := goroutine.ID()
 	return func(driver.Stream) bool { return goroutine.ID() == me }

@@ -37,17 +37,16 @@ var (
 func (r *registration) serves(driver string) bool { return r.device == "" || r.device == driver }
 
 // Register makes an allocator available under name for the devices of a driver ("cuda", "host"), or of every driver if
-// device is empty, as PyTorch's allocators are set by type of device and TensorFlow's by priority. Where no name is
-// asked for, Open gives the highest priority out, among equals the first name in order. It is for init functions: it
-// panics if the name is empty, holds a colon, or is taken for the same devices.
+// device is empty. Open without a name uses the allocator with the highest priority, among equals the first name in
+// order. Register is for init functions: it panics if the name is empty, holds a colon, or is taken for the same
+// devices.
 func Register(name, device string, priority int, f Factory) {
 	RegisterFor(0, name, device, priority, f)
 }
 
-// RegisterFor is Register of an allocator that provides these attributes, for AllocatorFor. One of host memory for
-// devices that have their own (OnHost) is opened only where its name or OnHost is asked for. What all memory of a
-// device has (see OwnAttributes) is added to the others. TensorFlow prefers allocators that know NUMA nodes; here those
-// have higher priorities.
+// RegisterFor is Register for an allocator that provides these attributes, for AllocatorFor. Open without a name does
+// not use an allocator of host memory for other devices (OnHost). The attributes that all memory of a device has (see
+// OwnAttributes) are added. TensorFlow prefers allocators that know NUMA nodes; here those have higher priorities.
 func RegisterFor(provides Attributes, name, device string, priority int, f Factory) {
 	if name == "" || strings.Contains(name, ":") || f == nil {
 		panic(fmt.Sprintf("mem: Register of %q: the name must not be empty nor hold a colon, the factory not nil", name))
@@ -74,10 +73,9 @@ func RegisterSizeTracking(wrap func(a Allocator) SizeTracker) {
 }
 
 // Open makes an allocator of dev's memory from a spec "name" or "name:settings", such as
-// "caching:expandable_segments:True", or from an empty one, which is the allocator of the highest priority for dev. Of
-// two of one name, that for dev's driver alone is meant. The error matches ErrUnknown if there is none, and names the
-// import that links one of Ashlar's in. Of a layer.LimitedDevice's memory it makes an allocator whose out-of-memory
-// errors tell of that limit.
+// "caching:expandable_segments:True". An empty spec is the allocator with the highest priority for dev. If two have the
+// name, the one for dev's driver alone is used. The error matches ErrUnknown if there is none, and names the import to
+// add. For a layer.LimitedDevice the allocator's out-of-memory errors explain that limit.
 func Open(spec string, dev driver.Device) (Allocator, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	kind := dev.Info().Driver
@@ -120,7 +118,8 @@ func Allocators(device string) []string {
 	return names
 }
 
-// OwnAttributes returns what all memory of a device's own is: GPUCompatible, and OnHost if Go code can reach it.
+// OwnAttributes returns the attributes of all of a device's own memory: GPUCompatible, and OnHost if Go code can access
+// it.
 func OwnAttributes(dev driver.Device) Attributes {
 	if dev.Visible() != nil {
 		return GPUCompatible | OnHost
@@ -128,16 +127,16 @@ func OwnAttributes(dev driver.Device) Attributes {
 	return GPUCompatible
 }
 
-// AllocatorFor makes an allocator of memory that has all that is wanted, for work on dev: the one of the highest
-// priority, with its default settings, among equals the first name in order. Without OnHost it is memory of dev's own;
-// with it, for a device whose memory Go code cannot reach, that of an allocator registered for such: page-locked memory
-// (mem/pinned) for OnHost|GPUCompatible, ordinary memory for OnHost alone. Those implement driver.Visible, allocate
-// nothing that queued work may still touch, and are no part of what the device's allocators count.
+// AllocatorFor makes an allocator of memory with all attributes in want, for work on dev: the one with the highest
+// priority, with its default settings, among equals the first name in order. Without OnHost it is memory of dev's own.
+// With OnHost, for a device whose memory Go code cannot access, it is page-locked memory (mem/pinned) for
+// OnHost|GPUCompatible and ordinary memory for OnHost alone. Such allocators implement driver.Visible, return blocks
+// that no queued work accesses, and are not counted by the device's allocators.
 //
-// TrackSizes wraps what is found in a layer.SizeTracker, unless it is a SizeTracker itself. An allocator for which the
-// device or the program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is passed over. The caller closes
-// what is returned, if it is an io.Closer, before the device. The error matches ErrUnknown if there is none, and lists
-// what there is.
+// TrackSizes wraps the allocator in a layer.SizeTracker, unless it is a SizeTracker. An allocator for which the device
+// or the program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is skipped. The caller closes the result,
+// if it is an io.Closer, before the device. The error matches ErrUnknown if there is no such allocator, and lists those
+// that there are.
 func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
 	kind := dev.Info().Driver
 	registryMu.RLock()

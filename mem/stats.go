@@ -5,25 +5,26 @@ import (
 	"iter"
 )
 
-// A Stat follows one quantity. Freed is what the quantity fell by in all, Allocated what it rose by.
+// A Stat follows one quantity. Allocated is the sum of its increases, Freed the sum of its decreases.
 type Stat struct {
 	Current, Peak, Allocated, Freed int64
 }
 
-// Rise adds n, which is not negative.
+// Increase adds n, which is not negative.
 func (s *Stat) Increase(n int64) {
 	s.Current += n
 	s.Allocated += n
 	s.Peak = max(s.Peak, s.Current)
 }
 
-// Fall takes n away, which is not negative.
+// Decrease subtracts n, which is not negative.
 func (s *Stat) Decrease(n int64) {
 	s.Current -= n
 	s.Freed += n
 }
 
-// A StatArray follows one quantity in all pools together, in those of small blocks (up to 1 MiB) and in those of large.
+// A StatArray follows one quantity in all pools together, in the pools of small blocks (up to 1 MiB) and in those of
+// large ones.
 type StatArray struct {
 	All, SmallPool, LargePool Stat
 }
@@ -71,7 +72,7 @@ func (s *Stats) Arrays() []NamedStatArray {
 	}
 }
 
-// ResetPeaks makes each peak what is now, and forgets the largest block, as TensorFlow's ClearStats does.
+// ResetPeaks sets each peak to the current value, and forgets the largest block, as TensorFlow's ClearStats does.
 func (s *Stats) ResetPeaks() {
 	for st := range s.each() {
 		st.Peak = st.Current
@@ -79,7 +80,7 @@ func (s *Stats) ResetPeaks() {
 	s.LargestAlloc = 0
 }
 
-// ResetAccumulated forgets what has risen and fallen, and the counts.
+// ResetAccumulated sets the sums of increases and decreases, and the counts, to zero.
 func (s *Stats) ResetAccumulated() {
 	for st := range s.each() {
 		st.Allocated, st.Freed = 0, 0
@@ -105,7 +106,7 @@ type NamedStatArray struct {
 	Array *StatArray
 }
 
-// Map returns the statistics under the very keys of torch.cuda.memory_stats(), but for those of private pools: see
+// Map returns the statistics under the keys of torch.cuda.memory_stats(), except those of private pools: see
 // MapWithPools.
 func (s Stats) Map() map[string]int64 {
 	m := make(map[string]int64, 128)
@@ -124,8 +125,8 @@ func (s Stats) Map() map[string]int64 {
 	return m
 }
 
-// MapWithPools is Map with what each private pool has reserved, such as caching.Allocator.ReservedByPrivatePools tells:
-// pool (0, 1) is in the keys that begin with "reserved_bytes_by_private_pools.0_1.".
+// MapWithPools is Map with the reserved bytes of each private pool, as caching.Allocator.ReservedByPrivatePools returns
+// them: pool (0, 1) has the keys that begin with "reserved_bytes_by_private_pools.0_1.".
 func (s Stats) MapWithPools(reserved map[PoolID]StatArray) map[string]int64 {
 	m := s.Map()
 	for id, a := range reserved {
