@@ -10,8 +10,9 @@ import (
 // maxCheckErrors is how many things Check names.
 const maxCheckErrors = 20
 
-// Check reports where the segments are inconsistent: segments of one device overlap, blocks leave a gap, or the sizes
-// of a segment are not the sums over its blocks. What PyTorch writes passes. The error joins one *Error for each.
+// Check reports inconsistencies of the segments: segments of one device that overlap, blocks that leave a gap, and
+// sizes of a segment that are not the sums over its blocks. Files of PyTorch are consistent. The error joins one *Error
+// for each inconsistency.
 func (s *Snapshot) Check() error {
 	var all []error
 	for i := range s.Segments {

@@ -79,10 +79,10 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ErrRatio is matched by the error for a compressed file that becomes far more than traces do.
+// ErrRatio is matched by the error for a compressed file that decompresses to far more than a trace does.
 var ErrRatio = errors.New("decompresses to far more than a snapshot would: over Limits.Ratio")
 
-// ErrMemory is matched by the error for a file that takes far more memory than traces of its size do.
+// ErrMemory is matched by the error for a file that needs far more memory than a trace of its size.
 var ErrMemory = errors.New("far more than a snapshot of this size would: over Limits.MemoryPerByte")
 
 // memory is how much memory n bytes of a file, as it is given, may cost.

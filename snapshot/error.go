@@ -2,7 +2,7 @@ package snapshot
 
 import "strings"
 
-// An Error says what in a snapshot makes no sense, and where.
+// An Error reports an invalid part of a snapshot, with its place.
 type Error struct {
 	Place  string // "device 0, trace entry 1234", counted from 0; empty for the file as a whole
 	Field  string // the key: "size"; may be empty

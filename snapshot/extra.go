@@ -8,10 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/pickle"
 )
 
-// An Extra is what a dict of a file has that this package does not know: keys and values, as pickle.Document.Plain
-// gives them, in the order of the keys; those that are no str come last. Trace entries and frames in it are dicts like
-// others. What is written has it again. Newer versions of PyTorch write keys of which this one knows nothing, such as
-// a segment's registration_counter. Nil has no keys. Several dicts that have the same share an Extra.
+// An Extra is the unknown keys of a dict with their values, as pickle.Document.Plain returns them, in the order of the
+// keys; keys that are not str come last. Trace entries and frames in it are dicts like others. It is written again with
+// the snapshot. Newer versions of PyTorch write such keys, for example registration_counter of a segment. Nil has no
+// keys. Several dicts with the same keys and values share an Extra.
 type Extra struct {
 	Pairs []pickle.Pair
 }
@@ -51,19 +51,19 @@ func (x *Extra) pairs() []pickle.Pair {
 	return x.Pairs
 }
 
-// A TraceExtra is what the trace of a device has in a file beside what is in trace.Trace.
+// A TraceExtra is the unknown parts of the trace of a device.
 type TraceExtra struct {
 	Keys    []EntryExtra   // by First
 	Unknown []UnknownEntry // by Before
 }
 
-// An EntryExtra is the Extra of each event of a trace from number First on, up to the next EntryExtra; nil for none.
+// An EntryExtra is the Extra of each event of a trace from index First on, up to the next EntryExtra; nil for none.
 type EntryExtra struct {
 	First int
 	Extra *Extra
 }
 
-// An UnknownEntry is an entry with an action that this package does not know.
+// An UnknownEntry is an entry with an unknown action.
 type UnknownEntry struct {
 	Before int    // it stands before the event of this number, or at the end
 	Entry  *Extra // all of it

@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Live says what Of cannot ask an allocator for. The zero value is valid.
+// Live are optional parts of a snapshot that Of cannot get from an allocator. The zero value is valid.
 type Live struct {
 	Device int // ordinal
 
@@ -21,16 +21,17 @@ type Live struct {
 	Annotations []Annotation // before those of Recorder
 }
 
-// Of returns a snapshot of an allocator as it is now: its segments from one call of mem.Snapshotter, and what its other
-// layers have. The error is an *Error if no layer is a Snapshotter.
+// Of returns a snapshot of the present state of an allocator: its segments from one call of mem.Snapshotter, and
+// further parts from its other layers. The error is an *Error if no layer is a Snapshotter.
 //
-//   - Statistics are those of the topmost mem.StatsReporter, asked for right afterwards.
-//   - Settings are those of mem/caching, if that is what lies at the bottom.
+//   - Statistics are those of the topmost mem.StatsReporter, read directly afterwards.
+//   - Settings are those of mem/caching, if it is the lowest layer.
 //   - Limits has the lowest limit of the layers (mem.LimitOf), such as that of an engine's device.
-//   - The stacks of blocks are the recorder's, or else those of a *layer.LeakTracker among the layers.
-//   - The history ends, and stacks are of the moment, where the segments were described, if the allocator reports that to
-//     its observers, as mem/caching does (mem.ActionSnapshot): so it leads to the segments even if others allocate
-//     meanwhile, as long as only one snapshot is taken at a time. Otherwise nobody may allocate or free until Of returns.
+//   - The stacks of blocks are those of the recorder, or else of a *layer.LeakTracker among the layers.
+//   - The history ends at the moment when the segments were described, and stacks are of that moment, if the allocator reports it to
+//     its observers (mem.ActionSnapshot), as mem/caching does. The history then leads to the segments even if other goroutines
+//     allocate during the call, provided that one snapshot is taken at a time. With other allocators no goroutine may allocate or
+//     free until Of returns.
 func Of(a mem.Allocator, o Live) (*Snapshot, error) {
 	layer, ok := mem.Find[mem.Snapshotter](a)
 	if !ok {

@@ -10,24 +10,26 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// ReportOptions say where a Reporter writes, and how much.
+// ReportOptions configure a Reporter.
 type ReportOptions struct {
-	Dir string // there must be such a directory when a report is written
+	Dir string // the directory, which must exist when a report is written
 
-	// Max is how many reports there may be in Dir, and MaxBytes how large they may be together, those of earlier runs and of
-	// others included: then no more are written, until some are taken away. The first reports are the ones to look at, what
-	// comes later is often their consequence. 0 is 16 reports and 1 GiB.
+	// Max is the maximum number of reports in Dir, and MaxBytes their maximum total size, including reports of earlier
+	// runs and other processes. At the maximum no more are written until some are deleted. (The first reports matter
+	// most; later failures are often their consequence.) 0 is 16 reports and 1 GiB.
 	Max      int
 	MaxBytes int64
 
-	// Live is what Of cannot ask the allocator for: with a recorder the reports have the history.
+	// Live are the optional parts of Of: with a recorder the reports have the history.
 	Live Live
 
-	// Clock, if not nil, tells when memory ran out, in microseconds since 1970, as trace.RecorderOptions.Clock does.
+	// Clock, if not nil, returns the time of the failure in microseconds since 1970, as trace.RecorderOptions.Clock
+	// does.
 	Clock func() int64
 
-	// Done, if not nil, is told of each report: the path of the file, or why there is none (ErrReportsFull, or what the
-	// system said). It runs on the goroutine of the request, before that fails, and at the same time for several.
+	// Done, if not nil, is called for each report with the path of the file, or the reason why there is none
+	// (ErrReportsFull or a system error). It runs on the goroutine of the request, before the request fails, and may
+	// run concurrently.
 	Done func(path string, err error)
 }
 
@@ -36,7 +38,7 @@ const (
 	defaultReportBytes = 1 << 30
 )
 
-// ErrReportsFull says that the directory has as many reports, or as many bytes of them, as it may.
+// ErrReportsFull says that the directory has the maximum number or size of reports.
 var ErrReportsFull = errors.New("snapshot: no room for another report")
 
 // A Reporter is an allocator that writes a report when memory runs out. See ReportOOM. Safe for concurrent use.
@@ -51,22 +53,22 @@ type Reporter struct {
 	writing sync.Mutex // held for one report at a time; mu may be taken under it
 }
 
-// ReportOOM returns an allocator that, when a has no room (an error that matches mem.ErrNoMemory), writes a file before the
-// caller sees the error: a snapshot of a, as Of takes it, with its statistics, and with the error's text and facts
-// (Snapshot.OutOfMemory), and the limit that a had (Snapshot.Limits). PyTorch's viewer opens it, "ashlar info" says what is in it, and with a history "ashlar replay" which
-// settings would have let the request through. An allocator that describes no segments has a report without any. RMM's
-// pools dump what they hold in the same way.
+// ReportOOM returns an allocator that writes a file when a request to a fails for want of memory (an error that matches
+// mem.ErrNoMemory), before the caller gets the error. The file is a snapshot of a, as of Of, with statistics, the text
+// and facts of the error (Snapshot.OutOfMemory), and the limit of a (Snapshot.Limits). PyTorch's viewer opens it,
+// "ashlar info" describes it and, if it has a history, "ashlar replay" shows which settings would have served the
+// request. The report of an allocator that describes no segments has none. RMM's pools dump their state in the same
+// way.
 //
-// If a itself has OnOutOfMemory, as mem/caching does, that is what tells of errors: those are reported too that are made
-// for whoever uses a directly, and those that a layer above recovers from. Any other a is asked through the Reporter, so it
-// belongs above whatever makes room and asks again, and above the layer of a recorder, whose history then ends with the
-// failure.
+// If a itself has OnOutOfMemory, as mem/caching does, that method reports the errors, including those of callers that
+// use a directly and those that a layer above recovers from. Otherwise only requests through the Reporter are seen. Put
+// it above layers that retry, and above the layer of a recorder, whose history then ends with the failure.
 //
-// The files are oom-000001.pickle and so on, numbered on from the last that is there. Each appears with all that is in it, or
-// not at all; a name that begins with .oom- is of one that is being written, or was when the process ended. A report takes
-// as long as writing the snapshot does, and several wait for each other. A failure to write is ReportOptions.Done's to know:
-// the request fails as it would have. No lock is held while Done runs. What allocates while a report is made, on the same
-// goroutine, and finds no room, is not reported.
+// The files are oom-000001.pickle and so on, numbered from the last existing one. Each appears completely or not at
+// all; a name that begins with .oom- is a file in progress, or one that was in progress when the process ended. A
+// report takes as long as writing the snapshot, and concurrent reports wait for each other. A failure to write is
+// passed to ReportOptions.Done; the request fails as it would have. No lock is held while Done runs. Failures of
+// allocations on the same goroutine while a report is made are not reported.
 func ReportOOM(a mem.Allocator, o ReportOptions) *Reporter {
 	if o.Max <= 0 {
 		o.Max = defaultReports
@@ -94,7 +96,7 @@ var _ interface {
 func (r *Reporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := r.inner.Alloc(s, size)
 	if err != nil {
-		r.look(s, size, err)
+		r.reportFailure(s, size, err)
 	}
 	return b, err
 }
@@ -103,7 +105,7 @@ func (r *Reporter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 func (r *Reporter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(r.inner, s, size, o)
 	if err != nil && !o.Tentative {
-		r.look(s, size, err)
+		r.reportFailure(s, size, err)
 	}
 	return b, err
 }
@@ -117,9 +119,9 @@ func (r *Reporter) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(
 // Unwrap implements mem.Wrapper.
 func (r *Reporter) Unwrap() mem.Allocator { return r.inner }
 
-func (r *Reporter) look(s driver.Stream, size int64, err error) {
+func (r *Reporter) reportFailure(s driver.Stream, size int64, err error) {
 	var oom *mem.OutOfMemory
-	untold := !r.told || errors.As(err, &oom) && oom.TooLarge // of which mem/caching tells nobody, as PyTorch does not
+	untold := !r.told || errors.As(err, &oom) && oom.TooLarge // which mem/caching does not report, as PyTorch does not
 	if untold && errors.Is(err, mem.ErrNoMemory) {
 		r.report(s.ID(), size, err)
 	}

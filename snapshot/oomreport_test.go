@@ -156,7 +156,7 @@ func TestBehaviour89_RunningOutWritesAReport(t *testing.T) {
 					t.Errorf("the allocated block stands there %d times: %v", live, got.Check())
 				}
 			} else if len(got.Segments) > 0 {
-				t.Errorf("segments of nobody: %v", got.Segments)
+				t.Errorf("segments of no allocator: %v", got.Segments)
 			}
 			if reporter, ok := mem.Find[mem.StatsReporter](a); ok {
 				if want := reporter.Stats().Map(); !reflect.DeepEqual(got.Stats, want) {
@@ -226,7 +226,7 @@ func TestBehaviour89_ReportsAreReplayed(t *testing.T) {
 	}
 }
 
-// The directory has as many reports, and bytes of them, as it may, whoever wrote them; then the reason is told, and once some
+// The directory has as many reports, and bytes of them, as it may, no matter which process wrote them; then the reason is told, and once some
 // are gone there is room again.
 func TestBehaviour89_ReportsAreBounded(t *testing.T) {
 	a, dev := limited(t, "bfc")
@@ -306,7 +306,7 @@ func TestBehaviour89_WritingFails(t *testing.T) {
 	}
 }
 
-// Whoever is told of a report may allocate: what finds no room meanwhile is not reported, and nothing hangs. A panic of
+// Done may allocate: requests that fail in it are not reported, and nothing hangs. A panic of
 // theirs does not end the reports.
 func TestBehaviour89_NoReportOfAReport(t *testing.T) {
 	for _, name := range []string{"caching", "bfc"} {

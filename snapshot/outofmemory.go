@@ -9,14 +9,15 @@ import (
 	"github.com/ashlar-go/ashlar/pickle"
 )
 
-// An OutOfMemory is a request that found no room, in a file that a Reporter wrote.
+// An OutOfMemory is a failed request, in a file that a Reporter wrote.
 type OutOfMemory struct {
-	Text   string          // the error's
-	Size   int64           // bytes that were asked for
+	Text   string          // of the error
+	Size   int64           // requested bytes
 	Stream driver.StreamID // of the request
-	TimeUS int64           // microseconds since 1970; 0 if nobody told the time
+	TimeUS int64           // microseconds since 1970; 0 without a clock
 
-	// Facts are those of the *mem.OutOfMemory in the error, or nil if there was none. Of Cause the text is left.
+	// Facts are the fields of the *mem.OutOfMemory in the error, or nil if there was none. Of Cause only the text is
+	// kept.
 	Facts *mem.OutOfMemory
 }
 

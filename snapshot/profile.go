@@ -29,20 +29,21 @@ var sampleTypes = [][2]string{
 	{"alloc_objects", "count"}, {"alloc_space", "bytes"}, {"inuse_objects", "count"}, {"inuse_space", "bytes"},
 }
 
-// WriteProfile writes a profile that go tool pprof opens, compressed with gzip, with the sample types of Go's own heap
-// profiles: blocks and bytes that were allocated (alloc_objects, alloc_space) and that are allocated (inuse_objects,
-// inuse_space, which pprof shows unless told otherwise), by call stack. Bytes are those that were asked for. Each sample
-// has labels: device (the ordinal), stream (the handle, as 0x...), pool ("default" or "(n, m)") and, where the allocation
-// had one, tag (its user_metadata).
+// WriteProfile writes a profile for go tool pprof, compressed with gzip, with the sample types of Go's heap profiles:
+// total blocks and bytes (alloc_objects, alloc_space), and allocated blocks and bytes (inuse_objects, inuse_space,
+// which pprof shows by default), by call stack. Bytes are requested bytes. Each sample has the labels device (the
+// ordinal), stream (the handle, as 0x...), pool ("default" or "(n, m)") and, if the allocation had one, tag (its
+// user_metadata).
 //
-// What is allocated is what the segments say; of a device without segments, what its trace leaves. What was allocated is
-// what the trace says, and blocks that are older than it. A trace that was cut at the front lacks what was allocated and
-// freed before. The stack is that of the allocation, or of the block if only that has one; without, a block stands under
-// the function "(no stack)". What was allocated before a gap in the trace (trace.Trace.Gaps) is unknown after it: blocks there
-// are taken for others, which are older than the trace. A block that was freed and that other streams still use is not allocated.
+// The allocated blocks are those of the segments or, for a device without segments, those that its trace leaves. The
+// totals are those of the trace and of blocks that are older than it. A trace that was cut at the front lacks blocks
+// that were freed before. The stack is that of the allocation event, or else of the block; a block without a stack is
+// counted under the function "(no stack)". The state of blocks after a gap in the trace (trace.Trace.Gaps) is unknown:
+// blocks after the gap count as different blocks, which are older than the trace. A freed block that other streams
+// still use is not allocated.
 //
-// Memory is for one sample for each distinct stack, stream, pool and tag, and for the allocated blocks. The error is that of
-// w.
+// Memory use is proportional to the number of distinct stacks, streams, pools and tags, and of allocated blocks. The
+// error is that of w.
 func (s *Snapshot) WriteProfile(w io.Writer) error {
 	p := usages{}
 	devices := len(s.Traces)
@@ -75,40 +76,40 @@ func (p usages) of(k usageKey) *usage {
 	return u
 }
 
-// A loan is an allocated block, as the trace knows it.
-type loan struct {
+// A tracedBlock is an allocated block, as the trace knows it.
+type tracedBlock struct {
 	key  usageKey
 	size int64
 }
 
 // device adds up what happened on one device.
 func (p usages) device(s *Snapshot, device int) {
-	loans := map[driver.Pointer]loan{}
+	blocks := map[driver.Pointer]tracedBlock{}
 	if device < len(s.Traces) && s.Traces[device] != nil {
-		p.trace(s, s.Traces[device], loans)
+		p.trace(s, s.Traces[device], blocks)
 	}
 	own := s.SegmentsOf(device)
 	for i := range own {
-		p.segment(&own[i], loans)
+		p.segment(&own[i], blocks)
 	}
 	if len(own) > 0 {
 		return
 	}
-	for _, l := range loans {
+	for _, l := range blocks {
 		u := p.of(l.key)
 		u.inUseObjects++
 		u.inUseBytes += l.size
 	}
 }
 
-// trace counts allocations, and leaves in loans what was not freed.
-func (p usages) trace(s *Snapshot, t *trace.Trace, loans map[driver.Pointer]loan) {
+// trace counts allocations, and leaves in blocks what was not freed.
+func (p usages) trace(s *Snapshot, t *trace.Trace, blocks map[driver.Pointer]tracedBlock) {
 	poolAt := s.poolsOf(t)
 	gaps := t.Gaps
 	for i := range t.Events {
 		if len(gaps) > 0 && gaps[0] <= i {
 			gaps = gaps[1:]
-			clear(loans)
+			clear(blocks)
 		}
 		switch e := &t.Events[i]; e.Action {
 		case mem.ActionAlloc:
@@ -116,18 +117,18 @@ func (p usages) trace(s *Snapshot, t *trace.Trace, loans map[driver.Pointer]loan
 			u := p.of(k)
 			u.allocObjects++
 			u.allocBytes += e.Size
-			loans[e.Ptr] = loan{k, e.Size}
+			blocks[e.Ptr] = tracedBlock{k, e.Size}
 		case mem.ActionFreeRequested, mem.ActionFreeCompleted:
-			delete(loans, e.Ptr)
+			delete(blocks, e.Ptr)
 		}
 	}
 	if len(gaps) > 0 {
-		clear(loans)
+		clear(blocks)
 	}
 }
 
 // segment counts the allocated blocks.
-func (p usages) segment(seg *Segment, loans map[driver.Pointer]loan) {
+func (p usages) segment(seg *Segment, blocks map[driver.Pointer]tracedBlock) {
 	for i := range seg.Blocks {
 		b := &seg.Blocks[i]
 		if b.State != mem.ActiveAllocated {
@@ -137,7 +138,7 @@ func (p usages) segment(seg *Segment, loans map[driver.Pointer]loan) {
 		if size == 0 {
 			size = b.Size // of before it was recorded
 		}
-		l, known := loans[b.Ptr]
+		l, known := blocks[b.Ptr]
 		k, counted := l.key, known
 		switch {
 		case !known:

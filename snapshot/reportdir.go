@@ -14,11 +14,11 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// A reportDir is a directory of numbered reports. A report is written under another name, and has its own once it is whole.
-// Several processes may write to one directory: whoever makes the file of the first name has the number.
+// A reportDir is a directory of numbered reports. A report is written under another name and renamed when it is
+// complete. Several processes may write to one directory: the process that creates the unfinished file owns the number.
 type reportDir string
 
-// maxTries is how many numbers are tried that others have taken meanwhile.
+// maxTries is the number of taken numbers that are skipped before giving up.
 const maxTries = 1000
 
 func (d reportDir) path(number int) string {
@@ -93,7 +93,7 @@ func (d reportDir) create(number int) (f *os.File, path string, err error) {
 	for range maxTries {
 		f, err = os.OpenFile(d.unfinished(number), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err == nil {
-			// Nobody else can finish this number now; somebody may have before.
+			// No other process can finish this number now, but one may have before.
 			path = d.path(number)
 			if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 				return f, path, nil

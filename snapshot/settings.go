@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/pickle"
 )
 
-// Settings are the allocator's settings as the recording process had them.
+// Settings are the settings of the allocator in the recording process.
 type Settings struct {
 	Conf                          string // the text of PYTORCH_CUDA_ALLOC_CONF
 	MaxSplitSize                  int64  // bytes; -1 if blocks of every size may be split
@@ -20,12 +20,12 @@ type Settings struct {
 	PinnedUseCudaHostRegister     bool
 	GraphCaptureRecordStreamReuse bool
 
-	// Raw is everything that the file has, as Document.Plain of package pickle gives it. Nil if the file has no
-	// settings: then the fields above say nothing.
+	// Raw is the whole dict of settings, as pickle.Document.Plain returns it. If the file has no settings, Raw is nil
+	// and the fields above are meaningless.
 	Raw map[string]any
 }
 
-// A RoundUp says into how many steps the range from MiB to twice that is divided when requests are rounded up.
+// A RoundUp is the number of steps into which the range from MiB to twice that is divided when requests are rounded up.
 type RoundUp struct {
 	MiB       int64
 	Divisions int64 // 0: not rounded up so

@@ -10,9 +10,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// SettingsOf returns the settings of a caching allocator as PyTorch's files have them: Raw with all its keys, and Conf with
-// what differs from the defaults, as caching.ParseConfig reads it. What it would not read is left out of Conf, and sizes
-// are rounded down to whole MiB there; MaxSplitSize and Raw have them exactly.
+// SettingsOf returns the settings of a caching allocator as in PyTorch's files: Raw with all its keys, and Conf with
+// the settings that differ from the defaults, in the syntax of caching.ParseConfig. Conf lacks settings that have no
+// such text, and has sizes rounded down to whole MiB; MaxSplitSize and Raw have them exactly.
 func SettingsOf(c caching.Config) Settings {
 	s := Settings{
 		Conf: confOf(&c), MaxSplitSize: c.MaxSplitSize, GarbageCollectionThreshold: c.GarbageCollectionThreshold,

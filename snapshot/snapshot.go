@@ -1,36 +1,39 @@
-// Package snapshot reads and writes PyTorch's memory snapshots: what an allocator held at an instant, segment by segment,
-// and the trace of how it came to that. Of makes one of any allocator of Ashlar's; WriteJSON, WriteProfile and
-// WriteTimeline write one for other tools.
+// Package snapshot reads and writes PyTorch's memory snapshots: the segments and blocks of an allocator at one instant,
+// and the trace of events before it.
 //
-// torch.cuda.memory._dump_snapshot writes them, as do torch.cuda.memory._snapshot and memory_snapshot when their
-// result is pickled, and the C++ writer that works without Python. Files of any age are read as far as they go: keys
-// that older PyTorch did not write may be absent. Keys and actions that are not known here are counted in
-// Snapshot.Skipped, kept as Extra and written again. What is there must make sense: a wrong type, a negative size or a block outside its segment is an
-// *Error that says where.
+//	s, err := snapshot.ReadFile("snapshot.pickle.zst")
+//	...
+//	for _, segment := range s.Segments {
+//		fmt.Println(segment.TotalSize, segment.AllocatedSize)
+//	}
 //
-// # Data structures
+// Read accepts the files of torch.cuda.memory._dump_snapshot, pickled results of torch.cuda.memory._snapshot and
+// memory_snapshot, and the files of the C++ writer, of any PyTorch version: keys that older versions did not write may
+// be missing. Unknown keys and actions are counted in Snapshot.Skipped, kept as Extra and written again. Known parts
+// must be valid: a wrong type, a negative size or a block outside its segment is an *Error with its place.
 //
-// The pickle's dicts for trace entries and stack frames are folded (see package pickle) as soon as they are complete:
-// an entry becomes a trace.Event in one growing list, a frame becomes an index into trace.Stacks.Frames. Until the
-// end an event's Stack, Stream, Pool and Metadata are provisional numbers, since the tables that they index are only
-// known then; one pass per device replaces them. An entry that cannot be folded (an unknown action, a wrong type)
-// stays a dict, and is looked at again when its device and place are known, for the sake of the message. Everything
-// else is small, and read from the pickle's document afterwards.
+// Of takes a snapshot of any allocator of Ashlar. ReportOOM writes one when memory runs out. WritePickle, WriteJSON,
+// WriteProfile and WriteTimeline write a snapshot for other tools.
 //
-// What is written is written in one pass over the Snapshot, in the structure of PyTorch's dicts (write.go) to one of two
-// sinks, pickle or JSON; profiles and timelines are sums and events of their own.
-//
-// # Bounds
-//
-// Limits bound what a hostile file can cost, in memory in proportion to the bytes of the file as it is given. No
-// container is read twice into the result, so sharing in the file cannot multiply anything.
-//
-// # What it does not do
-//
-// It does not keep what Skipped lists as dropped: bytes after the pickle, and unknown keys of what Ashlar itself adds
-// (memory_stats, out_of_memory). It does not judge whether the trace and the segments agree; Check judges
-// the segments alone.
+// Limits bound the cost of a hostile file, in memory in proportion to the size of the file. A Snapshot is plain data
+// without locks; functions may be called from several goroutines at once. Sizes are bytes; times are microseconds since
+// 1970.
 package snapshot
+
+// Reading. The pickle's dicts for trace entries and stack frames are folded (see package pickle) as soon as they are
+// complete: an entry becomes a trace.Event in one growing list, a frame becomes an index into trace.Stacks.Frames.
+// Until the end an event's Stack, Stream, Pool and Metadata are provisional numbers, because the tables that they index
+// are complete only then; one pass per device replaces them. An entry that cannot be folded (an unknown action, a wrong
+// type) stays a dict, and is read again when its device and index are known, for the error message. All other parts are
+// small and are read from the pickle's document afterwards. No container is read twice into the result, so sharing in
+// the file cannot multiply anything.
+//
+// Writing is one pass over the Snapshot, in the structure of PyTorch's dicts (write.go), to one of two sinks, pickle or
+// JSON; profiles and timelines are sums and events of their own.
+//
+// Parts that Skipped lists as dropped are not kept: bytes after the pickle, and unknown keys of parts that only Ashlar
+// writes (memory_stats, out_of_memory). Read does not check that the trace and the segments agree; Check checks the
+// segments only.
 
 import (
 	"bytes"
@@ -46,23 +49,23 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A Snapshot is what one file holds. Nothing in it is shared with another Snapshot.
+// A Snapshot is the content of one file. It shares no data with another Snapshot.
 type Snapshot struct {
 	Segments []Segment // by device, then by address
 
-	// Traces has one entry per device of the recording machine; nil where the device has no events. It is empty if the
-	// file has no device_traces at all: then no history was recorded, or the file is torch.cuda.memory_snapshot().
+	// Traces has one entry per device of the recording machine; nil for a device without events. It is empty if the
+	// file has no device_traces: no history was recorded, or the file is that of torch.cuda.memory_snapshot().
 	Traces []*trace.Trace
 
-	// Stats are the statistics by the keys of torch.cuda.memory_stats(), in files that Ashlar wrote, from an allocator that
-	// has some. They are of about the instant of Segments, see Of. Nil if the file has none.
+	// Stats are the statistics by the keys of torch.cuda.memory_stats(), in files that Ashlar wrote for an allocator
+	// with statistics. They were read shortly after Segments, see Of. Nil if the file has none.
 	Stats map[string]int64
 
-	// Limits are the bytes that the allocator of each device may reserve at most, in files that Ashlar wrote: see
-	// mem.LimitOf. 0 is none, or not known; it may be shorter than Traces.
+	// Limits are the maximum reserved bytes of the allocator of each device, in files that Ashlar wrote: see
+	// mem.LimitOf. 0 is no limit or unknown; Limits may be shorter than Traces.
 	Limits []int64
 
-	// OutOfMemory is the request that found no room, in files that a Reporter wrote; else nil.
+	// OutOfMemory is the failed request, in files that a Reporter wrote; otherwise nil.
 	OutOfMemory *OutOfMemory
 
 	Settings    Settings
@@ -72,10 +75,10 @@ type Snapshot struct {
 	Extra      *Extra            // keys of the file itself
 	TraceExtra []TraceExtra      // of each of Traces; it may be shorter
 	FrameExtra map[uint32]*Extra // of frames, by their index in Stacks.Frames
-	Skipped    []Skip            // what the file has and this package does not know, sorted
+	Skipped    []Skip            // unknown parts of the file, sorted
 }
 
-// SegmentsOf returns the segments of a device: a part of Segments, by address.
+// SegmentsOf returns the segments of a device, by address: a subslice of Segments.
 func (s *Snapshot) SegmentsOf(device int) []Segment {
 	at := func(device int) int {
 		i, _ := slices.BinarySearchFunc(s.Segments, device, func(seg Segment, device int) int { return cmp.Compare(seg.Device, device) })
@@ -84,13 +87,13 @@ func (s *Snapshot) SegmentsOf(device int) []Segment {
 	return s.Segments[at(device):at(device+1)]
 }
 
-// A Segment is memory that an allocator got from the driver in one piece, or one contiguous range of mapped pages of
+// A Segment is memory that an allocator received from the driver in one piece, or a contiguous range of mapped pages of
 // an expandable segment.
 type Segment struct {
 	Device        int // ordinal
 	Ptr           driver.Pointer
 	TotalSize     int64
-	AllocatedSize int64  // bytes in blocks that are allocated
+	AllocatedSize int64  // bytes in allocated blocks
 	ActiveSize    int64  // and in blocks whose free waits for other streams
 	RequestedSize int64  // what was asked for, of the active blocks; 0 in files from before it was recorded
 	Stream        uint64 // the recorded handle
@@ -112,44 +115,44 @@ type Block struct {
 	Extra         *Extra
 }
 
-// An Annotation marks the start or the end of a named stretch of work.
+// An Annotation marks the start or the end of a named piece of work.
 type Annotation struct {
 	Device int
 	TimeUS int64 // microseconds since 1970
 	Name   string
 	Stage  string // "START" or "END"
 
-	// Metadata says more of the work, in files that Ashlar wrote.
+	// Metadata is additional text, in files that Ashlar wrote.
 	Metadata string
 	Extra    *Extra
 }
 
-// A Skip counts one kind of thing that this package does not know.
+// A Skip counts unknown parts of one kind.
 type Skip struct {
 	What    string // `key "host_segments"`, `frame key "fx_node_op"`
 	Count   int
-	Dropped bool // it is not in the Snapshot, and so not in what is written of it; other things are, as Extra
+	Dropped bool // it is not in the Snapshot, and is not written again; other parts are, as Extra
 }
 
-// Limits bound what reading a file may cost. A field that is zero means the default.
+// Limits bound the cost of reading a file. A zero field means the default.
 type Limits struct {
 	Pickle pickle.Limits
 
-	// Ratio is how many bytes each byte of a compressed file may become, beyond the first Free bytes. Defaults 1000 and
-	// 64 MiB; traces compress by 10 to 100.
+	// Ratio is the maximum number of bytes that each byte of a compressed file may decompress to, after the first Free
+	// bytes. Defaults 1000 and 64 MiB; traces compress by 10 to 100.
 	Ratio, Free int64
 
-	// MemoryPerByte is how many bytes of memory each byte of the file, as it is given, may cost while it is read, beyond
-	// the first MemoryFree bytes. It is counted as for Pickle.Memory, with the events and frames that were read; the
-	// process may take about twice that. Defaults 1024 and 64 MiB. A trace costs 2 to 5 bytes for each byte of the plain
-	// pickle; compressed by 13 to 19, as the recorded traces of this repository are, it costs up to 31 for each byte of
-	// the file. So the default leaves room for files that compress by 200, yet a file of 60 kB cannot take gigabytes.
-	// A plain pickle never reaches it. Pickle.Memory holds besides; its default here is 64 GiB, enough for a trace of
-	// 200 million events.
+	// MemoryPerByte is the number of bytes of memory that each byte of the file, as given, may cost during reading,
+	// after the first MemoryFree bytes. It is counted as for Pickle.Memory, with the events and frames that were read;
+	// the process may use about twice as much. Defaults 1024 and 64 MiB. A trace costs 2 to 5 bytes for each byte of
+	// the plain pickle; compressed by 13 to 19, as the recorded traces of this repository are, up to 31 for each byte
+	// of the file. So the default has room for files that compress by 200, yet a file of 60 kB cannot use gigabytes. A
+	// plain pickle never reaches it. Pickle.Memory applies too; its default here is 64 GiB, enough for a trace of 200
+	// million events.
 	MemoryPerByte, MemoryFree int64
 
-	// Window is how many bytes of what went before a decompressor may keep. Default 128 MiB, which zstd and xz
-	// need at their highest levels.
+	// Window is the maximum history of a decompressor in bytes. Default 128 MiB, which zstd and xz need at their
+	// highest levels.
 	Window int64
 }
 
@@ -176,10 +179,11 @@ func (l Limits) withDefaults() Limits {
 }
 
 // Read reads a snapshot: a pickle, plain or compressed with gzip, zstd or xz. It reads r to its end. The error is an
-// *Error for a pickle that is no sound snapshot, or wraps a *pickle.Error or what the decompressor or r returned.
+// *Error for a pickle that is not a valid snapshot, or wraps a *pickle.Error, an error of the decompressor or an error
+// of r.
 func Read(r io.Reader) (*Snapshot, error) { return ReadLimited(r, Limits{}) }
 
-// ReadFile reads the snapshot in a file, as Read does. Errors name the path.
+// ReadFile is Read for a file. Errors contain the path.
 func ReadFile(path string) (*Snapshot, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -193,7 +197,7 @@ func ReadFile(path string) (*Snapshot, error) {
 	return s, nil
 }
 
-// ReadLimited is Read with limits of the caller's.
+// ReadLimited is Read with other limits.
 func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 	limits = limits.withDefaults()
 	plain, format, source, err := decompress(r, limits)
@@ -221,5 +225,5 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 	return im.snapshot()
 }
 
-// ReadBytes is Read on a file that is in memory.
+// ReadBytes is Read for a file in memory.
 func ReadBytes(b []byte) (*Snapshot, error) { return Read(bytes.NewReader(b)) }

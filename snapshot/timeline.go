@@ -17,17 +17,18 @@ import (
 // the Trace Event Format (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). A device is a
 // process in which
 //
-//   - memory is a counter (C) of the bytes asked for and of the bytes in segments, whenever the time has changed;
-//   - a block is an asynchronous span (b, e), from its allocation to when its memory could be used again; it is named by
+//   - memory is a counter (C) of the requested bytes and of the bytes in segments, whenever the time has changed;
+//   - a block is an asynchronous span (b, e), from its allocation until its memory can be reused; it is named by
 //     the innermost frame of its stack, or by its size;
-//   - a stream is a thread, on which segments that come and go, requests without room and snapshots are instants (i);
+//   - a stream is a thread, on which segment events, failed requests and snapshots are instants (i);
 //   - an annotation is an asynchronous span from its START to its END.
 //
-// Times are microseconds since the first thing in the file; otherData.start_us says when that was, in microseconds since
+// Times are microseconds since the earliest event; otherData.start_us is its time in microseconds since
 // 1970. A trace whose events have no times (a trace.Recorder without a clock) has one event each microsecond. The counter ends
-// at what the segments come to, so that in a trace that was cut at the front it starts with what was there before.
+// at the sums over the segments, so in a trace that was cut at the front it starts with the memory before the trace.
 //
-// Memory is for what is allocated and the names of stacks, whatever the number of events. The error is that of w.
+// Memory use is proportional to the allocated blocks and the names of stacks, not to the number of events. The error is that of
+// w.
 func (s *Snapshot) WriteTimeline(w io.Writer) error {
 	x := &timeline{s: s, out: textOutput{w: w}, names: map[trace.StackID]string{}}
 	x.zero = s.start()
@@ -88,7 +89,7 @@ type timeline struct {
 	names map[trace.StackID]string
 }
 
-// A spanned is an allocated block, and the span that is open for it.
+// A spanned is an allocated block with its open span.
 type spanned struct {
 	span int64
 	name string

@@ -25,33 +25,32 @@ type sink interface {
 	extra(x *Extra) // in a dict
 }
 
-// WritePickle writes s as torch.cuda.memory._dump_snapshot does, in protocol 4, so that Python, torch.cuda._memory_viz and
-// https://pytorch.org/memory_viz read it, and Read gets s again: all but what nothing refers to. Keys that
-// older PyTorch did not write are there. Entries have frames if any of the file has a stack, and pool_id if the trace knows
-// the pools. A Snapshot with Stats, Limits, OutOfMemory or gaps in its traces has one key more for each than PyTorch's files,
-// memory_stats, memory_limits, out_of_memory and trace_gaps, which PyTorch's viewer does not look at.
+// WritePickle writes s as torch.cuda.memory._dump_snapshot does, in protocol 4, for Python, torch.cuda._memory_viz and
+// https://pytorch.org/memory_viz. Read returns s again, without unreferenced table entries. Keys that older PyTorch did
+// not write are included. Entries have frames if any entry of the file has a stack, and pool_id if the trace has pools.
+// A Snapshot with Stats, Limits, OutOfMemory or gaps in its traces has an additional key for each: memory_stats,
+// memory_limits, out_of_memory and trace_gaps, which PyTorch's viewer ignores.
 //
-// Equal strings, frames and stacks are written once, so the memory that writing takes is for Stacks and the distinct
-// strings, whatever the number of events. Strings that are not UTF-8 are changed to be, see pickle.Writer. The error is
-// that of w.
+// Equal strings, frames and stacks are written once, so memory use is proportional to Stacks and the distinct strings,
+// not to the number of events. Strings that are not UTF-8 are changed to be, see pickle.Writer. The error is that of w.
 //
-// The indices in the events must lead to their tables. Stacks is that of all traces.
+// The indices in the events must be valid. All traces must share Stacks.
 func (s *Snapshot) WritePickle(w io.Writer) error {
 	p := newPickleSink(w, s)
 	s.write(p)
 	return p.w.Close()
 }
 
-// WriteJSON writes s as JSON: the dicts and lists of WritePickle with the same keys, tuples as lists, every item of a list
-// of dicts on a line of its own. Stacks are written out wherever they are referred to, which makes a file with stacks much
-// larger than the pickle. Integers are exact, so that one above 2^53 needs a reader that takes more than doubles have.
-// Numbers that JSON does not have (NaN, the infinities) become strings, and so do keys that are no str, as Python's json
-// makes them; tuples and bytes as keys of what is not known are left out. Recent versions of PyTorch's viewer open it.
+// WriteJSON writes s as JSON: the dicts and lists of WritePickle with the same keys, tuples as lists, and every item of
+// a list of dicts on its own line. Stacks are written out wherever they are referenced, which makes a file with stacks
+// much larger than the pickle. Integers are exact; those above 2^53 need a reader with more precision than doubles. NaN
+// and the infinities become strings, and so do keys that are not str, as in Python's json; unknown keys that are tuples
+// or bytes are left out. Recent versions of PyTorch's viewer open the file.
 //
-// Memory is for one JSON text of each frame, whatever the number of events. The error is that of w, or an *Error if the
-// settings, or values of keys that are not known, share containers so that they would be endless when written out, or if
-// frames and strings of more than 1 KiB that were written before take more than 64 MiB, and 32 KiB for each entry,
-// segment and block before them. The file has a part of the JSON then.
+// Memory use is one JSON text of each frame, independent of the number of events. The error is that of w, or an *Error
+// if the settings or the values of unknown keys share containers so that they would be endless when written out, or if
+// frames and strings of more than 1 KiB that were written before take more than 64 MiB plus 32 KiB for each entry,
+// segment and block before them. The file is then incomplete.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	j := newJSONSink(w, s)
 	s.write(j)
