@@ -30,7 +30,7 @@ type Config struct {
 	// Address is host:port of rank 0's meeting point, for all ranks the same. Rank 0 listens there (on every interface,
 	// unless the host is localhost or a loopback address), the others look for it there. Rank 0 takes the first of
 	// Ports consecutive ports that is free, from that of Address on, and the others try them all; 0 is 1. One rank
-	// alone needs no address. Every connection is in the clear and nobody proves who he is: use a network that you
+	// alone needs no address. Connections are neither encrypted nor authenticated: use a network that you
 	// trust.
 	Address string
 	Ports   int

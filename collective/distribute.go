@@ -30,7 +30,7 @@ func Distribute(
 		return nil, refuse(ErrConfig, name, "it waits for its own calls: not in a Group")
 	}
 	if where.kind == omit {
-		return nil, refuse(ErrConfig, name, "nobody would have a part of it")
+		return nil, refuse(ErrConfig, name, "the placement gives no rank a part of it")
 	}
 	var unfit error // of root's tensor: the others wait to be told
 	if c.Rank() == root {

@@ -20,7 +20,7 @@ const (
 	portSpan = 8 // how many ports are tried where the launcher reserved none
 
 	// Where a launcher names no port, the run's name chooses among portGroups times portSpan ports from firstPort on:
-	// below those that systems hand out by themselves.
+	// below those that systems assign by themselves.
 	firstPort  = 20_000
 	portGroups = 1_000
 
@@ -42,7 +42,7 @@ const (
 //
 // # Where the ranks meet
 //
-// MASTER_ADDR and MASTER_PORT say it, if both are set, whoever launched. But torchrun's agent keeps MASTER_PORT to
+// MASTER_ADDR and MASTER_PORT say it, if both are set, with every launcher. But torchrun's agent keeps MASTER_PORT to
 // itself (TORCHELASTIC_USE_AGENT_STORE is True then): the ranks take the first free of the 8 ports from MASTER_PORT+100
 // on (minus, where that is above 65535). Their ID is the run's with the port, so that two runs never mix;
 // TORCHELASTIC_RESTART_COUNT is no part of it, since torchrun's agents on several machines may count differently.

@@ -20,7 +20,7 @@ import (
 // If the ranks do not meet, every rank that came gets a *JoinError: when ctx ends or cfg.Timeout has passed on one of
 // them, with the numbers of those that are missing; at once, if devices or settings do not fit together. Who has a
 // number that another rank has, or another size, is turned away alone, and the others go on waiting for the right one.
-// Strangers at the port (another run's ranks, a browser, a port scan) are turned away and keep nobody waiting.
+// Strangers at the port (another run's ranks, a browser, a port scan) are refused, and delay no rank.
 func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, error) {
 	if err := errors.Join(cfg.check(), cfg.checkAddress()); err != nil {
 		return nil, err

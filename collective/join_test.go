@@ -29,7 +29,7 @@ func (c Config) as(rank int, limit time.Duration) Config {
 	return c
 }
 
-// Every rank that came is told who did not, whoever's time is up first.
+// Every rank that joined gets the missing ranks, whichever rank's time ends first.
 func TestMissingRanks(t *testing.T) {
 	const short = 500 * time.Millisecond // enough to get to rank 0
 	for name, limits := range map[string][2]time.Duration{

@@ -41,7 +41,7 @@ func TestRankLost(t *testing.T) {
 	}
 }
 
-// mourn works with a rank that is lost meanwhile.
+// mourn works with a rank that is lost during the work.
 func mourn(t *testing.T, c *Communicator, victim int) {
 	x := tensor.Must(tensor.Zeros(c.place, dtype.Float32, 1<<16))
 	defer x.Release()
@@ -190,7 +190,7 @@ func TestNobodyCalls(t *testing.T) {
 	}
 }
 
-// Of ranks that wait for one that has stopped to work, whoever closes names that one: not itself, nor another that
+// Of ranks that wait for one that has stopped to work, a rank that closes names that one: not itself, nor another that
 // waits too.
 func TestClosesWithoutOne(t *testing.T) {
 	const size, idle = 4, 2

@@ -1,16 +1,17 @@
-// Package driver says what a device must do for Ashlar to keep memory on it.
+// Package driver defines the interface of devices: memory, streams with marks, and optional abilities (kernels, virtual
+// memory, page-locked host memory, timing, graphs, peers, sharing between processes).
 //
-// It is the seam between allocators and hardware, and as small as it can be: memory, streams with marks, and optional
-// abilities, each in a file of its own (kernels, virtual memory, page-locked host memory, time, graphs, peers, sharing
-// between processes). driver/sim, driver/host and, on NVIDIA hardware, driver/cuda stand behind it; driver/fault wraps
-// any of them; driver/drivertest is the suite that all of them pass.
+//	dev, err := driver.Open("host:total=1GiB") // import _ "github.com/ashlar-go/ashlar/driver/host"
+//	defer dev.Close()
+//	p, err := dev.Alloc(1 << 20)
+//	err = dev.DefaultStream().Fill(p, 0, 1<<20)
 //
-// Units: sizes are bytes (int64). A Pointer is an address in the device's own space and is never dereferenced by Go
-// code that is not a driver. Bugs of the caller (a nil stream, a negative size, a stream of another device) panic with
-// the prefix "driver"; everything that the world can do wrong is an *Error.
+// driver/cuda opens NVIDIA GPUs, driver/host the machine's memory, and driver/sim a simulated device. driver/intercept
+// and driver/fault wrap any device, and driver/drivertest is the suite that all drivers pass.
 //
-// An optional ability is a method that may return nil, not a type assertion: a wrapper that forgets one does not
-// compile.
+// Sizes are bytes (int64). A Pointer is an address in a device's address space; only drivers dereference it. Bugs of
+// the caller (a nil stream, a negative size, a stream of another device) panic with the prefix "driver"; all other
+// failures are an *Error. An optional ability is a method that returns nil if the device lacks it.
 package driver
 
 import "context"
@@ -64,7 +65,8 @@ type ProcessMemory struct {
 type Device interface {
 	Info() Info
 
-	// Available returns the bytes that Alloc and Create could still hand out, and the total, as the device sees them.
+	// Available returns the bytes that Alloc and Create could still allocate, and the total, as the device reports
+	// them.
 	Available() (free, total int64, err error)
 
 	// Processes tells who uses the device's memory, this process included, by number. The error matches ErrUnsupported
@@ -129,17 +131,18 @@ type StreamOptions struct {
 // Memory named in a call must stay allocated, and a []byte unmodified (CopyIn) or untouched (CopyOut), until the work
 // has been done. CopyIn and CopyOut return when the slice may be used again.
 //
-// A stream that is being closed takes no work: from the moment of Close, calls that copy, fill, launch, stamp, record or
-// begin a capture fail with ErrClosed. Those that order streams go on as before until all its work is done: Mark, Reached,
-// Sync, Graphs.Capturing, and WaitFor, whose mark Close waits for too (one inside a capture is refused with ErrCapturing).
-// So ErrClosed from one of these five says that the stream's work is done and nobody need wait for it; from any other
-// call it says no more than that Close was called. The same holds of all streams when their device is closed.
+// A stream that is being closed takes no work: from the moment of Close, calls that copy, fill, launch, stamp, record
+// or begin a capture fail with ErrClosed. Those that order streams go on as before until all its work is done: Mark,
+// Reached, Sync, Graphs.Capturing, and WaitFor, whose mark Close waits for too (one inside a capture is refused with
+// ErrCapturing). So ErrClosed from one of these five says that the stream's work is done and need not be waited for;
+// from any other call it says no more than that Close was called. The same holds of all streams when their device is
+// closed.
 type Stream interface {
 	ID() StreamID
 
 	// Copy queues a copy of n bytes. If the two ranges of addresses overlap, it queues nothing, also while the stream
-	// captures, and the error matches ErrInvalid: copy by way of other memory. Two addresses of the same mapped page must
-	// not be given either; of the drivers only driver/sim finds that.
+	// captures, and the error matches ErrInvalid: copy by way of other memory. Two addresses of the same mapped page
+	// must not be given either; of the drivers only driver/sim finds that.
 	Copy(dst, src Pointer, n int64) error
 	// CopyIn copies src to the device, in stream order, and returns when src may be reused.
 	CopyIn(dst Pointer, src []byte) error
@@ -157,7 +160,7 @@ type Stream interface {
 	// Sync blocks until the work queued so far is done, or ctx ends.
 	Sync(ctx context.Context) error
 
-	// Close waits for queued work and ends the stream. Its marks stay reached. What the calls of others do meanwhile is
+	// Close waits for queued work and ends the stream. Its marks stay reached. The behaviour of concurrent calls is
 	// said above. Closing twice is not an error.
 	Close() error
 }

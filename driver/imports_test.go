@@ -38,6 +38,6 @@ func TestDefect23_UnknownDriversNameTheImport(t *testing.T) {
 		t.Errorf("%d drivers were looked for", found)
 	}
 	if _, err := driver.Open("nosuch"); err == nil || strings.Contains(err.Error(), "import") {
-		t.Errorf("of nobody's: %v", err)
+		t.Errorf("of an unknown driver: %v", err)
 	}
 }

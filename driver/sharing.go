@@ -15,9 +15,9 @@ type Sharing interface {
 	Export(p Pointer) ([]byte, error)
 
 	// Import opens a handle from another process and returns where the allocation lies here, and its size. The error
-	// matches ErrInvalid if the handle is not one of this driver's or its exporter is gone. Of a block that its exporter
-	// has freed it may: whether a handle outlives the block is the device's affair (CUDA's legacy handles open freed
-	// memory for as long as some process keeps it), so who hands handles out must keep their blocks.
+	// matches ErrInvalid if the handle is not one of this driver's or its exporter is gone. Of a block that its
+	// exporter has freed it may: whether a handle outlives the block is the device's affair (CUDA's legacy handles open
+	// freed memory for as long as some process keeps it), so who hands handles out must keep their blocks.
 	Import(handle []byte) (Pointer, int64, error)
 
 	// Forget closes what Import returned, after the work queued on this device is done.
@@ -35,13 +35,13 @@ type Sharing interface {
 	// ErrInvalid if the file is not one of this driver's pages or is shorter.
 	ImportPage(f *os.File, size int64) (Page, error)
 
-	// NewEvent makes an event that other processes can open. The error matches ErrUnsupported if the device cannot share
-	// events.
+	// NewEvent makes an event that other processes can open. The error matches ErrUnsupported if the device cannot
+	// share events.
 	NewEvent() (SharedEvent, error)
 
 	// OpenEvent opens a handle of an event that another process made. The error matches ErrInvalid if the handle is not
-	// one of this driver's or of this very process. If the event's maker is gone, the host refuses likewise, and CUDA may
-	// not notice.
+	// one of this driver's or of this very process. If the event's maker is gone, the host refuses likewise, and CUDA
+	// may not notice.
 	OpenEvent(handle []byte) (SharedEvent, error)
 }
 
@@ -52,13 +52,13 @@ type PageFile struct {
 }
 
 // A SharedEvent is a point on a stream that streams of other processes can wait for: a Mark is of its own process only.
-// Whoever has it open, its maker or another, may record it and wait for it. Safe for concurrent use; of two Records at a
+// Every process that has it open may record it and wait for it. Safe for concurrent use; of two Records at a
 // time either may be the last.
 //
-// Any process may die at any time. What it had recorded, and the device had done, stays reached. What the device had not
-// done never will be: the memory of that work is as the process left it, and the event does not tell. On the host device
-// such a record counts as reached from the moment of the death, so that waiting for it ends. NVIDIA says nothing of it:
-// on CUDA a stream may then wait for ever, and who must go on notices by other means (mem/ipc: the end of a
+// Any process may die at any time. What it had recorded, and the device had done, stays reached. What the device had
+// not done never will be: the memory of that work is as the process left it, and the event does not tell. On the host
+// device such a record counts as reached from the moment of the death, so that waiting for it ends. NVIDIA says nothing
+// of it: on CUDA a stream may then wait for ever, and who must go on notices by other means (mem/ipc: the end of a
 // connection).
 //
 // An event lives for as long as its maker has it open. After that the others only close it: CUDA leaves all else
@@ -71,9 +71,9 @@ type SharedEvent interface {
 	// Record makes the event the point after all work queued on s so far. The error matches ErrCapturing if s captures.
 	Record(s Stream) error
 
-	// Wait makes work queued on s from now on start after what was last recorded, in any process, when Wait is called. It
-	// does not block the caller. Of an event never recorded it waits for nothing. The error matches ErrCapturing if s
-	// captures.
+	// Wait makes work queued on s from now on start after what was last recorded, in any process, when Wait is called.
+	// It does not block the caller. Of an event never recorded it waits for nothing. The error matches ErrCapturing if
+	// s captures.
 	Wait(s Stream) error
 
 	// Reached reports whether the work before what was last recorded is done: true if nothing was. It never blocks.

@@ -9,26 +9,25 @@ import (
 // keptStreams is how many idle streams a StreamPool keeps unless Keep says otherwise, as BMEngine's does.
 const keptStreams = 16
 
-// A StreamPool lends the streams of one device, so that work which needs a stream for a short while makes none of its
-// own, and ends none, which would wait for its work. It keeps up to 16 streams that nobody has (see Keep), and lends the one that came
-// back last. Safe for concurrent use: one lock, a leaf, not held while the device is called.
+// A StreamPool reuses the streams of one device for callers that need a stream for a short time. Get returns the stream
+// that was put back last, or a new one. The pool keeps up to 16 unused streams (see Keep). Safe for concurrent use: its
+// lock is a leaf, and is not held while the device is called.
 //
-// A stream comes back with the work that was queued on it, done or not. Whoever gets it next is queued behind that work,
-// and waits for it where he waits for the stream; the marks of those who had it before stay valid. Nothing is waited for,
-// but where a stream is closed: Stream.Close waits for its work.
+// A stream may be put back before its work is done. Work of its next user is queued after that work, and marks taken on
+// it stay valid. Only closing a stream waits: Stream.Close waits for its work.
 type StreamPool struct {
 	dev  Device
 	opts StreamOptions
 
 	mu     sync.Mutex
-	most   int      // that are kept
-	kept   []Stream // the last one back is the last
-	lent   []Stream // by ID; nil where the pool has lent no stream of that number
+	most   int      // unused streams that are kept
+	kept   []Stream // the one put back last is the last
+	inUse  []Stream // by ID; nil where no stream with that ID is in use
 	closed bool
 }
 
-// NewStreamPool returns an empty pool of streams of dev, which are made as opts say. Options with a Foreign stream panic:
-// that is one stream, and others may hold it.
+// NewStreamPool returns an empty pool of streams of dev, which are made with opts. It panics if opts has a Foreign
+// stream, which is not the pool's to reuse.
 func NewStreamPool(dev Device, opts StreamOptions) *StreamPool {
 	if dev == nil || opts.Foreign != 0 {
 		panic(fmt.Sprintf("driver: NewStreamPool(%v, %+v): want a device, and no foreign stream", dev, opts))
@@ -36,16 +35,16 @@ func NewStreamPool(dev Device, opts StreamOptions) *StreamPool {
 	return &StreamPool{dev: dev, opts: opts, most: keptStreams}
 }
 
-// Keep has the pool keep up to n streams from now on, more or fewer than 16: where many borrowers come and go, a stream that is
-// closed only to be made again costs time, and its number is used up.
+// Keep sets the maximum number of unused streams that the pool keeps. A pool with many users should keep more: closing
+// a stream and making another costs time, and uses up a number.
 func (p *StreamPool) Keep(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.most = n
 }
 
-// Get lends the stream that was put back last, or a new one if none is kept. The caller puts it back, or closes it and
-// forgets it. The error is the device's, or matches ErrClosed.
+// Get returns the stream that was put back last, or a new one. The caller puts it back, or closes it. The error is the
+// device's, or matches ErrClosed.
 func (p *StreamPool) Get() (Stream, error) {
 	p.mu.Lock()
 	if p.closed {
@@ -56,7 +55,7 @@ func (p *StreamPool) Get() (Stream, error) {
 		s := p.kept[n-1]
 		p.kept[n-1] = nil
 		p.kept = p.kept[:n-1]
-		p.lend(s)
+		p.markInUse(s)
 		p.mu.Unlock()
 		return s, nil
 	}
@@ -66,34 +65,34 @@ func (p *StreamPool) Get() (Stream, error) {
 		return nil, err
 	}
 	p.mu.Lock()
-	p.lend(s)
+	p.markInUse(s)
 	p.mu.Unlock()
 	return s, nil
 }
 
-// lend notes who is out. A number that is taken was that of a stream whose borrower closed it. The caller holds mu.
-func (p *StreamPool) lend(s Stream) {
+// markInUse records a stream as in use. It replaces one of the same ID that its user closed. The caller holds mu.
+func (p *StreamPool) markInUse(s Stream) {
 	id := int(s.ID())
-	for len(p.lent) <= id {
-		p.lent = append(p.lent, nil)
+	for len(p.inUse) <= id {
+		p.inUse = append(p.inUse, nil)
 	}
-	p.lent[id] = s
+	p.inUse[id] = s
 }
 
-// Put takes back a stream that Get lent, for the next who asks; its former borrower queues nothing more on it. Work on it
-// need not be done, but no capture may be under way. With as many streams kept as there may be, or after Close, the stream is closed instead,
-// which waits for its work, and the error is that of closing it.
+// Put returns a stream of Get to the pool. The caller must not use it any more. Its work need not be done, but it must
+// not be capturing. If the pool has the maximum of unused streams, or is closed, Put closes the stream, which waits for
+// its work, and returns the error of that.
 //
-// Put panics if this pool did not lend the stream, or has it back already.
+// Put panics if the stream is not from this pool's Get, or was put back already.
 func (p *StreamPool) Put(s Stream) error {
 	id := int(s.ID())
 	p.mu.Lock()
-	if id >= len(p.lent) || p.lent[id] != s {
+	if id >= len(p.inUse) || p.inUse[id] != s {
 		p.mu.Unlock()
-		panic(fmt.Sprintf("driver: StreamPool.Put of stream %d, which is not on loan from this pool: "+
+		panic(fmt.Sprintf("driver: StreamPool.Put of stream %d, which is not in use from this pool: "+
 			"it was put back already, or came from elsewhere", id))
 	}
-	p.lent[id] = nil
+	p.inUse[id] = nil
 	if keep := !p.closed && len(p.kept) < p.most; keep {
 		p.kept = append(p.kept, s)
 		p.mu.Unlock()
@@ -103,8 +102,8 @@ func (p *StreamPool) Put(s Stream) error {
 	return s.Close()
 }
 
-// Close closes the streams that are kept, after their work. Those on loan are closed when they are put back; Get fails
-// from now on. The error joins those of the streams. Closing twice is nothing.
+// Close closes the unused streams, after their work. Streams in use are closed when they are put back. Get fails from
+// now on. The error joins those of the streams. Closing twice is a no-op.
 func (p *StreamPool) Close() error {
 	p.mu.Lock()
 	kept := p.kept

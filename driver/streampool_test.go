@@ -11,7 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A stable is a device of which only the streams matter. Like real ones it gives the numbers of closed streams out again.
+// A stable is a device of which only the streams matter. Like real ones it gives the numbers of closed streams out
+// again.
 type stable struct {
 	driver.Device
 	mu      sync.Mutex
@@ -83,7 +84,7 @@ func put(t *testing.T, p *driver.StreamPool, streams ...driver.Stream) {
 	}
 }
 
-// The last one back is the first one lent, and its work is neither waited for nor added to.
+// The last one back is the first one returned, and its work is neither waited for nor added to.
 func TestStreamPoolLendsTheLastOneBack(t *testing.T) {
 	dev := &stable{}
 	p := driver.NewStreamPool(dev, driver.StreamOptions{Priority: -1})
@@ -136,7 +137,7 @@ func TestStreamPoolKeeps16(t *testing.T) {
 		}
 	}
 	if n := dev.closed(); n != 19 || out.(*horse).closed {
-		t.Errorf("after Close %d streams are closed, that on loan %v; want 19 without it", n, out.(*horse).closed)
+		t.Errorf("after Close %d streams are closed, that in use %v; want 19 without it", n, out.(*horse).closed)
 	}
 	if s, err := p.Get(); !errors.Is(err, driver.ErrClosed) || s != nil {
 		t.Errorf("Get after Close: %v, %v", s, err)
@@ -176,7 +177,7 @@ func TestStreamPoolMisusePanics(t *testing.T) {
 	put(t, p, b) // works on
 	put(t, q, far)
 	if got := get(t, p); got != b {
-		t.Errorf("after misuse stream %d is lent, want %d", got.ID(), b.ID())
+		t.Errorf("after misuse stream %d is returned, want %d", got.ID(), b.ID())
 	}
 }
 
@@ -194,7 +195,7 @@ func TestStreamPoolForgetsWhatIsClosedElsewhere(t *testing.T) {
 	}
 	put(t, p, next)
 	if got := get(t, p); got != next {
-		t.Fatalf("stream %d is lent, want the one put back", got.ID())
+		t.Fatalf("stream %d is returned, want the one put back", got.ID())
 	}
 }
 
@@ -213,11 +214,11 @@ func TestStreamPoolPassesErrorsOn(t *testing.T) {
 	}
 }
 
-// Nobody is lent a stream that another has.
+// A stream has one user at a time.
 func TestStreamPoolConcurrently(t *testing.T) {
 	p := driver.NewStreamPool(&stable{}, driver.StreamOptions{})
 	var mu sync.Mutex
-	lent := map[driver.Stream]bool{}
+	inUse := map[driver.Stream]bool{}
 	var wg sync.WaitGroup
 	for g := range uint64(8) {
 		wg.Go(func() {
@@ -231,17 +232,17 @@ func TestStreamPoolConcurrently(t *testing.T) {
 						return
 					}
 					mu.Lock()
-					if lent[s] {
-						t.Errorf("stream %d is lent twice", s.ID())
+					if inUse[s] {
+						t.Errorf("stream %d is in use twice", s.ID())
 					}
-					lent[s] = true
+					inUse[s] = true
 					mu.Unlock()
 					own = append(own, s)
 				} else if len(own) > 0 {
 					s := own[0]
 					own = own[1:]
 					mu.Lock()
-					delete(lent, s)
+					delete(inUse, s)
 					mu.Unlock()
 					if err := p.Put(s); err != nil {
 						t.Error(err)

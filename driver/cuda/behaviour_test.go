@@ -91,7 +91,7 @@ func TestBehaviour33AllocDuringACaptureQueriesNoEvent(t *testing.T) {
 	a.Free(captured, drawn)
 	for range 3 {
 		if b := alloc(); b.Ptr == before.Ptr || b.Ptr == captured.Ptr {
-			t.Error("a block was handed out that is in use")
+			t.Error("a block that is in use was allocated")
 		} else {
 			a.Free(b)
 		}

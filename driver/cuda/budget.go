@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// A budget is what Open allows a device to hand out. It counts blocks of Alloc and pages of Create by the sizes that
+// A budget is what Open allows a device to allocate. It counts blocks of Alloc and pages of Create by the sizes that
 // were asked for, pages until they are dropped and mapped nowhere; not what libcuda takes for itself, page-locked
 // memory, or what other processes share.
 type budget struct {

@@ -78,7 +78,7 @@ func TestBudget(t *testing.T) {
 		for _, result := range []fakecuda.Result{fakecuda.OutOfMemory, fakecuda.Unknown} {
 			m.Fail(symbol, 1, result)
 			if call() == nil {
-				t.Errorf("%s failed and nobody noticed", symbol)
+				t.Errorf("%s failed without an error", symbol)
 			}
 			left(granule)
 		}

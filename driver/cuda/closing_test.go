@@ -22,7 +22,7 @@ func (r *rig) holdUntil(s *stream) (release func()) {
 	return release
 }
 
-// TestOrderWhileAStreamCloses: its work is held, and so is what it was made to wait for meanwhile.
+// TestOrderWhileAStreamCloses: its work is held, and so is work it was made to wait for.
 func TestOrderWhileAStreamCloses(t *testing.T) {
 	r := newRig(t, fakecuda.Options{Pace: fakecuda.Background})
 	s, before, after, captures, p := r.stream(), r.stream(), r.stream(), r.stream(), r.alloc(1<<20)
@@ -89,7 +89,7 @@ func TestOrderWhileAStreamCloses(t *testing.T) {
 	r.ok(r.d.Free(p))
 }
 
-// TestMarksWhileAForeignStreamCloses: what others queue on it meanwhile comes before the marks that are taken meanwhile.
+// TestMarksWhileAForeignStreamCloses: work that others queue on it comes before the marks that are taken after it.
 func TestMarksWhileAForeignStreamCloses(t *testing.T) {
 	r := newRig(t, fakecuda.Options{Pace: fakecuda.Background})
 	theirs, p := r.stream(), r.alloc(64)
@@ -168,7 +168,7 @@ func TestCloseKeepsTheHandleOfThoseWhoWait(t *testing.T) {
 				continue
 			}
 			if destroyed && c.Symbol == "cuStreamSynchronize" {
-				t.Fatal("a stream was destroyed while somebody waited for it")
+				t.Fatal("a stream was destroyed while a call waited for it")
 			}
 			destroyed = destroyed || c.Symbol == "cuStreamDestroy_v2"
 		}

@@ -12,7 +12,7 @@ import (
 
 // CUDA's current context belongs to an OS thread, and a goroutine may move to another between any two calls. So every
 // batch of calls to libcuda stands between enter and leave, which lock the goroutine to its thread and set the context
-// once. The context is not put back: whoever uses libcuda in the same process sets its own, as we do.
+// once. The previous context is not restored: other users of libcuda in the process set their own, as we do.
 
 // enter starts a batch of calls: it fails if the device is closed or lost, and else the context is current until leave.
 // It holds Close off, so it must not be nested.

@@ -16,8 +16,8 @@ import (
 // captured.
 
 // CopyIn returns once src is in page-locked areas, though the device may still be moving them. Of page-locked memory it
-// returns once the copy is done. Work that others queue on the stream meanwhile may come between the pieces of a copy of
-// more than 512 KiB.
+// returns once the copy is done. Work that others queue on the stream during the copy may come between the pieces of a
+// copy of more than 512 KiB.
 func (s *stream) CopyIn(dst driver.Pointer, src []byte) error {
 	const call = "Stream.CopyIn"
 	if err := s.beginHostCopy(call, dst, len(src)); err != nil {

@@ -1,42 +1,19 @@
 //go:build linux && (amd64 || arm64) && !nocuda
 
-// Package cuda is NVIDIA's GPUs as devices: libcuda, the driver's own library, loaded at run time, without cgo and
-// without anything of the CUDA toolkit.
+// Package cuda opens NVIDIA GPUs as devices. It loads libcuda, the driver's library, at run time, without cgo and
+// without the CUDA toolkit.
 //
-// It is registered as "cuda". Open takes nothing (the first GPU), a number ("cuda:1"), or a UUID as nvidia-smi writes it
-// ("cuda:GPU-5c1f…", "cuda:MIG-…"), and behind a comma what Alloc and Create may hand out ("cuda:0,total=1GiB",
-// "cuda:total=1GiB"; see budget.go): beyond it they fail with driver.ErrNoMemory, and Available and Info().TotalMemory
-// are what is within it. Two openings of a device have a budget each. A device uses the GPU's primary context, the one that the CUDA runtime uses too, so
-// memory, streams and modules of other code in the same process are of use here; devices opened twice share it.
+//	dev, err := driver.Open("cuda:0") // import _ "github.com/ashlar-go/ashlar/driver/cuda"
 //
-//   - A call to libcuda is made by a goroutine that is locked to its thread, with the context set: see context.go.
-//   - A block from Alloc is one of cuMemAlloc, a page a handle of cuMemCreate. Which addresses may be used stands in one
-//     table (ranges.go). An address that is not in it was perhaps given out by other code: libcuda is asked. All else is
-//     driver.ErrInvalid before it is queued, because on the device it would lose the context.
-//   - A stream is a CUstream that does not wait for the legacy default stream, and that stream is StreamID 0. A stream of
-//     other code can be used too (StreamOptions.Foreign), but the per-thread default stream cannot: goroutines move from
-//     thread to thread.
-//   - A mark is an event, recorded only if there was new work: see mark.go. Waiting that a context may end is a goroutine
-//     asleep in libcuda: see sync.go. libcuda never calls Go.
+// It is registered as "cuda". Open takes nothing (the first GPU), a number ("cuda:1"), or a UUID as nvidia-smi prints
+// it ("cuda:GPU-5c1f…", "cuda:MIG-…"), and after a comma the maximum that Alloc and Create may allocate
+// ("cuda:0,total=1GiB"): beyond it they return driver.ErrNoMemory, and Available and Info().TotalMemory are within it.
+// Each opening of a device has a budget of its own. The oldest supported driver is CUDA 12.0.
 //
-// Invariants: no libcuda call but between enter and leave, or by Open and Close. Ticks passed <= ticks marked, and the
-// ring of a stream holds exactly those between. Every event is in the device's pool, in one ring, or in use by a call.
-//
-// Errors: a result of libcuda becomes a *driver.Error with libcuda's own words in Detail (internal/cu). Results after
-// which the context is of no use (an illegal address, an uncorrectable memory error) are driver.ErrLost, then and on
-// every later call, with the first cause; only a new process has the device back. A function that this machine's driver
-// lacks is driver.ErrUnsupported where it is needed. CUDA 12.0 is the oldest driver that Open accepts.
-//
-// Locks: copying (peers.go), device.life (read), a stream's ending, its mu or virtual.mu, capture.mu; ranges.mu, marks.mu
-// and, under that, events.mu are leaves. A stream's mu is held while libcuda queues, which blocks if the stream's queue is
-// full; no call that waits for the device is made with it, or with any lock that another stream needs but copying.
-//
-// It does not make contexts of its own, run Go functions on the device, or free anything when a program ends: the
-// operating system does that, and libcuda may be gone by then. A process that was forked after cuInit cannot use CUDA;
-// Go programs do not fork without starting another program, so they never are one.
-//
-// On other systems, and with the build tag nocuda, Open fails with driver.ErrUnsupported. CGO_ENABLED=0 and nocuda
-// together make a static program.
+// A device uses the GPU's primary context, as the CUDA runtime does, so that memory, streams and modules of other code
+// in the process can be used here. Results of libcuda become a *driver.Error with libcuda's text. After an error that
+// destroys the context (an illegal address, an uncorrectable memory error) every call returns driver.ErrLost with the
+// first cause; only a new process can use the device again. A device is safe for concurrent use.
 package cuda
 
 import (
@@ -51,6 +28,34 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/nvml"
 	"github.com/ashlar-go/ashlar/internal/dl"
 )
+
+// # Structure
+//
+//   - A call to libcuda is made by a goroutine that is locked to its thread, with the context set: see context.go.
+//   - A block from Alloc is one of cuMemAlloc, a page a handle of cuMemCreate. The usable addresses are in one
+//     table (ranges.go). An address that is not in it may be other code's: libcuda is asked. Any other address is
+//     driver.ErrInvalid before work is queued, because on the device it would destroy the context.
+//   - A stream is a CUstream that does not wait for the legacy default stream, and that stream is StreamID 0. A stream of
+//     other code can be used too (StreamOptions.Foreign), but the per-thread default stream cannot: goroutines move from
+//     thread to thread.
+//   - A mark is an event, recorded only if there was new work: see mark.go. Waiting that a context may end is a goroutine
+//     asleep in libcuda: see sync.go. libcuda never calls Go.
+//
+// Invariants: no libcuda call but between enter and leave, or by Open and Close. Ticks passed <= ticks marked, and the
+// ring of a stream holds exactly those between. Every event is in the device's pool, in one ring, or in use by a call.
+//
+// A function that the machine's driver lacks is driver.ErrUnsupported when it is needed.
+//
+// Locks: copying (peers.go), device.life (read), a stream's ending, its mu or virtual.mu, capture.mu; ranges.mu,
+// marks.mu and, under that, events.mu are leaves. A stream's mu is held while libcuda queues, which blocks if the
+// stream's queue is full; no call that waits for the device is made with it, or with any lock that another stream needs
+// but copying.
+//
+// Nothing is freed when a program ends: the operating system does so, and libcuda may be unloaded by then. A process
+// that was forked after cuInit cannot use CUDA; Go programs do not fork without starting another program.
+//
+// On other systems, and with the build tag nocuda, Open fails with driver.ErrUnsupported. CGO_ENABLED=0 and nocuda
+// together make a static program.
 
 // minimum is the oldest driver, as cuDriverGetVersion writes it: CUDA 12.0.
 const minimum = 12000

@@ -15,7 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 )
 
-// These tests need an NVIDIA GPU that nobody else uses: run them with the build tag gpu.
+// These tests need an NVIDIA GPU without other users: run them with the build tag gpu.
 
 func TestGPUConformance(t *testing.T) {
 	drivertest.Run(t, func(t testing.TB) driver.Device {

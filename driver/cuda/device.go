@@ -39,7 +39,7 @@ type device struct {
 	deviceExtras
 }
 
-// open takes hold of the primary context of a device, which makes it (0.1 s and more) if nobody has yet.
+// open retains the primary context of a device, which makes it (0.1 s and more) if there is none yet.
 func (d *device) open(ordinal int) error {
 	const call = "Open"
 	dev, info, err := describe(d.lib, ordinal)

@@ -19,8 +19,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/dl"
 )
 
-// TestWhatIsNotThere: each thing that can be missing has an error of its own, from Open and Devices alike, and a finding
-// that says what to do.
+// TestWhatIsNotThere: each thing that can be missing has an error of its own, from Open and Devices alike, and a
+// finding that says what to do.
 func TestWhatIsNotThere(t *testing.T) {
 	noNodes := func(string) bool { return false }
 	for _, c := range []struct {
@@ -149,7 +149,7 @@ func TestNVMLTellsWhoHoldsMemory(t *testing.T) {
 	}
 }
 
-// TestProcesses: NVML tells, or nobody does.
+// TestProcesses: only NVML tells.
 func TestProcesses(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Devices: 1})
 	_, err := openOn(t, m, "").Processes()
@@ -160,7 +160,7 @@ func TestProcesses(t *testing.T) {
 	d, err := c.Open("")
 	check(t, err)
 	_, err = d.Processes()
-	wantErr(t, "Processes of an NVML that shows nobody", err, driver.ErrUnsupported)
+	wantErr(t, "Processes of an NVML that shows no process", err, driver.ErrUnsupported)
 	check(t, d.Close())
 
 	withNVML(c, nvml.Process{PID: 1234, Used: 1 << 30}, nvml.Process{PID: os.Getpid(), Used: 5}, nvml.Process{PID: 8, Used: -1})
@@ -216,7 +216,8 @@ func TestMissingSymbols(t *testing.T) {
 	}
 }
 
-// TestEveryCallCanFail makes each call of a history fail in turn: the error says it, and closing the device gives all back.
+// TestEveryCallCanFail makes each call of a history fail in turn: the error says it, and closing the device gives all
+// back.
 func TestEveryCallCanFail(t *testing.T) {
 	calls := map[string]int{}
 	func() {
@@ -237,7 +238,7 @@ func TestEveryCallCanFail(t *testing.T) {
 			m := fakecuda.New(fakecuda.Options{})
 			m.Fail(symbol, nth+1, fakecuda.OutOfMemory)
 			if failed := exercise(m); len(failed) == 0 && !mayFail[symbol] {
-				t.Errorf("call %d of %s failed, and nobody said so", nth+1, symbol)
+				t.Errorf("call %d of %s failed without a finding", nth+1, symbol)
 			}
 			if got := m.Used(0); got != 0 && !givesBack[symbol] {
 				t.Errorf("call %d of %s failed, and %d bytes stay in use after Close", nth+1, symbol, got)
@@ -254,7 +255,7 @@ var mayFail = map[string]bool{
 	"cuMemGetAllocationGranularity": true,
 }
 
-// givesBack are the functions that free memory: what they fail to free nobody can.
+// givesBack are the functions that free memory: memory that they fail to free stays allocated.
 var givesBack = map[string]bool{
 	"cuMemFree_v2": true, "cuMemRelease": true, "cuMemUnmap": true, "cuDevicePrimaryCtxRelease_v2": true, "cuStreamSynchronize": true,
 }

@@ -58,8 +58,8 @@ func init() {
 	}
 }
 
-// collect collects garbage, and waits for the cleanup of something that was dropped after all that the process forgot: those of
-// what it forgot have begun by then.
+// collect collects garbage, and waits for the cleanup of something that was dropped after all that the process forgot:
+// those of what it forgot have begun by then.
 func collect() {
 	cleaned := make(chan struct{})
 	runtime.AddCleanup(new([64]byte), func(c chan struct{}) { close(c) }, cleaned)
@@ -84,8 +84,8 @@ var open struct {
 	tensors    []*tensor.Tensor
 }
 
-// leaveAllOpen allocates through everything that keeps memory, and leaves all of it: blocks on loan, frees that wait for work,
-// work that is queued, tensors that nobody can reach any more.
+// leaveAllOpen allocates through everything that keeps memory, and leaves all of it: live blocks, frees that wait
+// for work, work that is queued, unreachable tensors.
 func leaveAllOpen() error {
 	e, err := engine.Open(context.Background(), engine.Config{
 		Devices: []engine.DeviceConfig{{Spec: "fake:0"}, {Spec: "fake:1", Allocator: "arena:size=16MiB"}}, EventLevel: 1,
@@ -142,7 +142,8 @@ func leaveTensors(p *tensor.Place) error {
 	return nil
 }
 
-// leaveBlocks leaves a block on loan, and one whose free waits for the other stream, which has work that nobody waits for.
+// leaveBlocks leaves a live block, and one whose free waits for the other stream, which has work that no call waits
+// for.
 func leaveBlocks(a mem.Allocator, s driver.Stream) error {
 	if _, err := a.Alloc(s, 1<<20); err != nil {
 		return err
@@ -179,8 +180,8 @@ func leavePinned(dev driver.Device) (err error) {
 	return nil
 }
 
-// In PyTorch destructors that run as the process ends find the driver gone, so that each must ask whether it is too late.
-// Here nothing runs then: what is open goes with the process.
+// In PyTorch destructors that run as the process ends find the driver gone, so that each must ask whether it is too
+// late. Here nothing runs then: what is open goes with the process.
 func TestBehaviour91AtTheEndOfTheProcessNothingCallsTheDriver(t *testing.T) {
 	for how, code := range map[string]int{"exit": 0, "panic": 2, "close": 0} {
 		t.Run(how, func(t *testing.T) {

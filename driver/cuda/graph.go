@@ -10,8 +10,9 @@ import (
 )
 
 // Graphs are captured in the relaxed mode. The others bind a capture to the thread that began it, and a goroutine has
-// none; and they forbid memory to be allocated meanwhile (to the thread, or to all), which is what this module is for.
-// What relaxed mode would let through and spoil the capture is refused here, before libcuda sees it: see capture.go.
+// none; and they forbid memory to be allocated during a capture (to the thread, or to all), which is what this module
+// is for. What relaxed mode would let through and spoil the capture is refused here, before libcuda sees it: see
+// capture.go.
 
 type graphs struct{ d *device }
 

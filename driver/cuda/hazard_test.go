@@ -25,10 +25,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 )
 
-// What can go wrong only because this is Go: a garbage collector, goroutines that change threads, a runtime that lives on
-// signals. That goroutines change threads, TestContextsFollowGoroutines shows.
+// What can go wrong only because this is Go: a garbage collector, goroutines that change threads, a runtime that lives
+// on signals. That goroutines change threads, TestContextsFollowGoroutines shows.
 
-// TestTheCollectorFreesNothing: a device that nobody has any more is gone, and libcuda never hears of it. A call from a
+// TestTheCollectorFreesNothing: an unreachable device is gone, and libcuda never hears of it. A call from a
 // cleanup would come at any time, on any thread, when the process ends too.
 func TestTheCollectorFreesNothing(t *testing.T) {
 	m := fakecuda.New(fakecuda.Options{})
@@ -88,8 +88,8 @@ func abandon(t *testing.T, d driver.Device) {
 }
 
 // TestCollectionInEveryCall has goroutines work, and one of everything made, while each call of libcuda first moves its
-// caller's stack and collects garbage: no lock that is held around a call keeps a collection waiting, and nothing that a
-// call uses is collected.
+// caller's stack and collects garbage: no lock that is held around a call keeps a collection waiting, and nothing that
+// a call uses is collected.
 func TestCollectionInEveryCall(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Harsh: true})
 	devices := []*device{openOn(t, m, "0"), openOn(t, m, "1")}

@@ -58,7 +58,7 @@ func TestAWaitEndsThoughItsEventIsGone(t *testing.T) {
 	r.ok(s.sleep("test", in.Tick))
 	r.d.leave()
 	if in.Tick > s.marks.passed.Load() {
-		t.Error("the wait has ended, and its tick has not passed: whoever waits would wait for ever")
+		t.Error("the wait has ended, and its tick has not passed: a waiter would wait for ever")
 	}
 	r.ok(g.Close())
 	r.ok(r.d.Free(p))

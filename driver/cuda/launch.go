@@ -145,7 +145,7 @@ func (a *arguments) place(args []driver.Arg) unsafe.Pointer {
 	a.addresses = a.addresses[:0]
 	at := 0
 	for i := range args {
-		// An empty structure, which C++ has, is a byte that nobody reads: any address will do.
+		// An empty structure, which C++ has, is a byte that is not read: any address will do.
 		place := unsafe.Pointer(unsafe.SliceData(a.words[at:]))
 		b := args[i].Bytes()
 		copy(unsafe.Slice((*byte)(place), len(b)), b)

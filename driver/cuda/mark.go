@@ -211,7 +211,7 @@ func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err er
 
 // recordAgain records the event of a mark again, now that the capture in which it was taken has ended. That was other
 // code's: what they queued before it is behind no event of ours. The mark is reached later than it might be, and not
-// too early. If the stream's queue is full this blocks, with s.marks.mu held: nobody but the stream's callers needs it.
+// too early. If the stream's queue is full this blocks, with s.marks.mu held: only the stream's callers need it.
 func (s *stream) recordAgain(call string, at *marked) error {
 	capture, err := s.foreignCapture(call)
 	if err != nil {

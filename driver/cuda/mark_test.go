@@ -87,7 +87,7 @@ func TestEventsAreUsedAgain(t *testing.T) {
 	check(t, d.Free(p))
 }
 
-// TestTheRingGrowsWithWhatIsNotDone, and with nothing else: whoever never asks does not make it grow.
+// TestTheRingGrowsWithWhatIsNotDone, and with nothing else: marks that are never asked about do not make it grow.
 func TestTheRingGrowsWithWhatIsNotDone(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{})
 	d := openOn(t, m, "")
@@ -121,7 +121,7 @@ func TestTheRingGrowsWithWhatIsNotDone(t *testing.T) {
 	for range 4 * grown {
 		check(t, s.Fill(p, 1, 64))
 		markOf(t, s)
-		for m.Step(uint64(s.handle)) { // all work is done, and nobody asks
+		for m.Step(uint64(s.handle)) { // all work is done, and no call asks
 		}
 	}
 	if n := m.Calls("cuEventCreate"); n > grown+1 || len(s.marks.ring) != grown {
@@ -186,7 +186,7 @@ func TestPrioritiesAreClamped(t *testing.T) {
 	}
 }
 
-// TestSyncEndsWithItsContext, and the work goes on; many who give up leave one waiter.
+// TestSyncEndsWithItsContext, and the work goes on; many waits that end early leave one waiter.
 func TestSyncEndsWithItsContext(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Pace: fakecuda.Background})
 	d := openOn(t, m, "")
@@ -219,7 +219,7 @@ func TestSyncEndsWithItsContext(t *testing.T) {
 	check(t, d.Free(p))
 }
 
-// TestCapturedMarks are not reached while the capture goes on, and asking about them asks nobody.
+// TestCapturedMarks are not reached while the capture goes on, and asking about them makes no call.
 func TestCapturedMarks(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{})
 	d := openOn(t, m, "")

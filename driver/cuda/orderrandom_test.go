@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 )
 
-// TestOrderedAfterAnyHistory: whatever was asked of streams before, and in captures that ended or failed, a stream that has
-// joined comes first exactly if nothing is left of what was queued on it before it was drawn in.
+// TestOrderedAfterAnyHistory: whatever was asked of streams before, and in captures that ended or failed, a stream that
+// has joined comes first exactly if nothing is left of what was queued on it before it was drawn in.
 func TestOrderedAfterAnyHistory(t *testing.T) {
 	var fresh [8]byte
 	if _, err := cryptorand.Read(fresh[:]); err != nil {
@@ -125,7 +125,7 @@ func (h *orderHistory) before() {
 	case 6: // others queue work
 		h.queueElsewhere(h.theirs, h.p)
 		h.work[len(h.work)-1] = true
-	case 7: // a capture that fails: nobody waits for what it drew in
+	case 7: // a capture that fails: no call waits for the streams it included
 		j := (i + 1) % len(h.streams)
 		h.ok(h.d.Graphs().Begin(s))
 		h.ok(h.streams[j].WaitFor(s, markOf(h, s)))

@@ -24,8 +24,9 @@ type pair struct{ user, owner cu.Context }
 
 // Devices opened twice share a context, and so what was enabled: access is taken back with the last hold.
 //
-// A copy between devices takes the way that is there when it is queued, whoever opened it. So none may be queued while
-// access is taken back, from the wait for those before it on: libcuda would unmap memory that a copy still uses.
+// A copy between devices takes the access that is enabled when it is queued, whichever code enabled it. So none may be
+// queued while access is taken back, from the wait for those before it on: libcuda would unmap memory that a copy still
+// uses.
 var (
 	copying   sync.RWMutex // read to queue copies between devices, written to disable; before device.life and all others
 	enabledMu sync.Mutex   // held while libcuda enables and disables; after device.life
@@ -162,7 +163,7 @@ func (d *device) drained(call string) error {
 	return d.drain(call)
 }
 
-// disablePeer gives up the device's hold on access to another context's memory, if it has one.
+// disablePeer drops the device's hold on access to another context's memory, if it has one.
 func (d *device) disablePeer(owner cu.Context) cu.Result {
 	enabledMu.Lock()
 	defer enabledMu.Unlock()
@@ -191,7 +192,7 @@ func (d *device) owners() []cu.Context {
 	return slices.Collect(maps.Keys(d.peers))
 }
 
-// leavePeers gives up all of them before Close, which cannot wait for other devices: it holds device.life. What fails
+// leavePeers drops all of them before Close, which cannot wait for other devices: it holds device.life. What fails
 // here closePeers tries again, and reports.
 func (d *device) leavePeers() {
 	if len(d.owners()) == 0 {
@@ -209,7 +210,7 @@ func (d *device) leavePeers() {
 	}
 }
 
-// closePeers gives up all of them.
+// closePeers drops all of them.
 func (d *device) closePeers() cu.Result {
 	owners := d.owners()
 	first := cu.Success

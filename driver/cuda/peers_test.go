@@ -94,7 +94,7 @@ func TestCopyPeerOfVirtualMemory(t *testing.T) {
 	r.ok(other.Peers().Share(at, size))
 	r.ok(other.Peers().Share(at, size, other))
 	if r.m.Calls("cuMemSetAccess") != calls {
-		t.Error("Share with nobody else calls libcuda")
+		t.Error("Share without other devices calls libcuda")
 	}
 }
 

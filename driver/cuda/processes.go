@@ -9,7 +9,7 @@ import (
 )
 
 // Processes asks NVML, which may be missing, or denied: to a slice of a GPU, to a container. In a container the driver
-// shows the processes of that container only, or nobody, or everybody by the host's numbers, as its version has it.
+// shows the processes of that container only, or none, or all by the host's numbers, depending on its version.
 func (d *device) Processes() ([]driver.ProcessMemory, error) {
 	const call = "Processes"
 	if d.isClosed() {
@@ -27,7 +27,7 @@ func (d *device) Processes() ([]driver.ProcessMemory, error) {
 		return nil, unknown("NVML: " + err.Error())
 	}
 	if len(holders) == 0 { // this process is one
-		return nil, unknown("NVML shows nobody here, and this process is somebody")
+		return nil, unknown("NVML lists no process here, not even this one")
 	}
 	all := make([]driver.ProcessMemory, len(holders))
 	for i, p := range holders {

@@ -33,7 +33,7 @@ const (
 	imported              // from another process
 )
 
-// add notes a range that libcuda has just handed out.
+// add notes a range that libcuda has just returned.
 func (r *ranges) add(p driver.Pointer, size int64, k kind) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

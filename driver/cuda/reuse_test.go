@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// TestReuseInACapture is the caching allocator over this driver: a block that two streams used is handed out again in the
-// same capture once they have joined, and not before.
+// TestReuseInACapture is the caching allocator over this driver: a block that two streams used is allocated again in
+// the same capture once they have joined, and not before.
 func TestReuseInACapture(t *testing.T) {
 	r := newRig(t, fakecuda.Options{Pace: fakecuda.Background})
 	cfg := caching.Default()

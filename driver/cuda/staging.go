@@ -23,13 +23,13 @@ import (
 // each.
 //
 // An area is idle (nothing uses its memory), held (by a copy, or open on a stream) or pending (given back, but the
-// device may still use it: an event recorded after that use says until when). Nobody watches pending areas: whoever
-// takes some looks which have passed. One that is pending on the taker's own stream is as good as idle, since that
+// device may still use it: an event recorded after that use says until when). Pending areas are not watched: the caller
+// that takes some looks which have passed. One that is pending on the taker's own stream is as good as idle, since that
 // stream comes to it first. Of the idle ones the one given back last is taken, since it is likeliest to be in a
 // processor's cache.
 //
-// A copy waits for its first area if it must, and then only takes what is there. So whoever holds areas gives them back
-// once the device has done what was queued before, and whoever waits for one waits for no more than that. Invariant:
+// A copy waits for its first area if it must, and then only takes what is there. So the holder of areas gives them back
+// once the device has done what was queued before, and waiting for an area waits for no more than that. Invariant:
 // idle + pending + held = made <= limit.
 //
 // Who waits for an event spins, since an interrupt costs a copy of 4 MiB or more 5 to 45 % of its time (H200). What may
@@ -88,11 +88,11 @@ func (g *staging) close() cu.Result {
 	return r
 }
 
-// An area is page-locked memory. Whoever took it from its pool owns it until it is given back.
+// An area is page-locked memory. The caller that took it from its pool owns it until it is given back.
 type area struct {
 	memory []byte // outside Go's heap
 	used   int    // bytes of memory taken by short copies
-	lost   bool   // nobody knows until when the device uses it
+	lost   bool   // it is unknown until when the device uses it
 
 	start, end int // of the piece in it, as offsets in a copy's bytes
 

@@ -162,7 +162,7 @@ func (s *stream) Close() error {
 	if err != nil {
 		return err
 	}
-	s.using.Lock() // nobody starts to use the handle any more: this waits for those who do
+	s.using.Lock() // no new use of the handle begins: this waits for those that have begun
 	defer s.using.Unlock()
 	if !s.shared {
 		err = s.d.fail(call, s.d.lib.StreamDestroy(s.handle), "stream %d", s.id)
@@ -173,7 +173,7 @@ func (s *stream) Close() error {
 	return err
 }
 
-// finish waits for the work of a stream that takes no more, and what it is made to wait for meanwhile, and closes it.
+// finish waits for the work of a stream that takes no more, and for work it is made to wait for, and closes it.
 // s.mu is held, but not while waiting.
 func (s *stream) finish(call string) error {
 	s.closing = true
@@ -196,7 +196,8 @@ func (s *stream) finish(call string) error {
 	return nil
 }
 
-// waitForAll waits for what is queued on the handle, which is not destroyed meanwhile. s.mu is held, and given back.
+// waitForAll waits for what is queued on the handle, which is not destroyed during the call. s.mu is held, and given
+// back.
 func (s *stream) waitForAll() cu.Result {
 	s.using.RLock()
 	defer s.using.RUnlock()

@@ -16,7 +16,7 @@ const polls = 50
 
 // Sync with a context that cannot end is cuStreamSynchronize: the fastest, but libcuda may spin on a processor. With
 // one that can, it asks for a while and then leaves the waiting to a goroutine that sleeps in libcuda, one for a stream
-// however many wait and give up; that goroutine stays until the work is done. If ctx ends first, the error is a
+// however many waits begin and end; that goroutine stays until the work is done. If ctx ends first, the error is a
 // *driver.Error that matches ctx.Err(), and the work goes on.
 func (s *stream) Sync(ctx context.Context) error {
 	const call = "Stream.Sync"
@@ -126,8 +126,8 @@ type wait struct {
 	err  error // set before done is closed
 }
 
-// waiter returns the stream's wait, and starts one for tick if there is none: whoever needs a later tick than it waits
-// for asks again afterwards. It returns nil if tick is done.
+// waiter returns the stream's wait, and starts one for tick if there is none: a caller that needs a later tick than it
+// waits for asks again afterwards. It returns nil if tick is done.
 func (s *stream) waiter(tick uint64) *wait {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 //
 // A page is a handle of cuMemCreate. Dropping it releases the handle at once: libcuda keeps the memory for as long as
 // it is mapped somewhere. States are checked in our own tables before libcuda is called, since for much of what is
-// wrong it does something that nobody has promised.
+// wrong the behaviour is undocumented.
 type virtual struct {
 	mu    sync.Mutex // held over the calls that map and unmap; before ranges.mu
 	pages map[uint64]*page

@@ -1,26 +1,16 @@
-// Package drivertest is the suite that every driver passes: what the doc comments of package driver promise, as tests.
+// Package drivertest is the conformance suite of drivers: tests of what the documentation of package driver promises.
 //
-// A driver's own test calls Run with a function that opens a fresh device; one whose devices reach each other's memory
-// also RunPeers with a function that opens two, and one whose memory other processes can use RunSharing with a function
-// that starts such a process, whose main calls ServeSharing. The suite asks for nothing that the seam
-// does not promise, so it holds for a device that works eagerly, for one that works in the background, and for one
-// that works only when a Sync forces it:
+//	func TestDriver(t *testing.T) {
+//		drivertest.Run(t, func(t testing.TB) driver.Device { return drivertest.OpenDevice(t, "mine") })
+//	}
 //
-//   - no kernel of the suite waits for anything;
-//   - two streams touch the same bytes only with a WaitFor or a Sync between them, and every kernel declares exactly
-//     what it touches, so that a device may check accesses;
-//   - no byte is read before it was written;
-//   - what is refused may be refused by an error that matches driver.ErrInvalid or by a panic with the prefix "driver",
-//     unless the seam says which of the two.
+// A driver's test calls Run with a function that opens a new device. A driver whose devices access each other's memory
+// also calls RunPeers, and one whose memory other processes can use RunSharing with a function that starts such a
+// process, which calls ServeSharing. An ability that a device lacks is only checked to be absent.
 //
-// An ability that a device lacks (VirtualMemory, Kernels, Pinned, Timing, Graphs, Peers or Sharing is nil, or Launch of a
-// Go function is driver.ErrUnsupported) is asserted to be absent, and no more. Work that needs no kernel is copies and
-// fills, so that the suite holds for devices that run compiled code only. The suite needs a device with at least 16 MiB and 32 granules of free memory
-// that keeps contents. It allocates all the device's memory but touches only a few mebibytes. Nothing in it depends on
-// time; random histories have fixed seeds, which are part of the subtests' names, and print themselves when they fail.
-//
-// What needs work that blocks (a Sync whose context ends, a mark that is not reached yet) cannot be asked of a device
-// that works eagerly: drivers test that for themselves.
+// A device needs at least 16 MiB and 32 granules of free memory with contents. The suite allocates all of its memory
+// and touches a few mebibytes. It does not depend on time; random histories have fixed seeds, which are in the
+// subtests' names, and print themselves when they fail.
 package drivertest
 
 import (
@@ -34,6 +24,19 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 )
+
+// The suite requires only what package driver promises, so that it holds for devices that work eagerly, in the
+// background, or only when a Sync requires it:
+//
+//   - no kernel of the suite waits for anything;
+//   - two streams touch the same bytes only with a WaitFor or a Sync between them, and every kernel declares exactly the
+//     ranges it touches, so that a device may check accesses;
+//   - no byte is read before it was written;
+//   - an invalid call may return an error that matches driver.ErrInvalid or panic with the prefix "driver", unless package
+//     driver says which.
+//
+// Work that needs no kernel is copies and fills, so that the suite holds for devices that run only compiled code. Tests
+// that need work that blocks (a Sync whose context ends, a mark that is not reached yet) are each driver's own.
 
 // Run runs the suite. It calls open at least once for every subtest, with the subtest's t; each call must return a
 // device of its own, with nothing allocated. The suite closes the devices.

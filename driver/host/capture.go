@@ -73,7 +73,7 @@ func (s *stream) joinCapture(c *capture) {
 	c.members = append(c.members, member{s, s.branch})
 }
 
-// record takes a tick of s for what a step adds to its capture. It returns false if that has ended meanwhile: then s is
+// record takes a tick of s for what a step adds to its capture. It returns false if that has ended since: then s is
 // an ordinary stream again. s.mu is held.
 func (s *stream) record(step func(*capture)) bool {
 	c := s.capture

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestNoWorkIsLostWhileACaptureEnds: a capture ends between the look at it and what is added to it. The steps are taken one
-// by one.
+// TestNoWorkIsLostWhileACaptureEnds: a capture ends between the look at it and what is added to it. The steps are taken
+// one by one.
 func TestNoWorkIsLostWhileACaptureEnds(t *testing.T) {
 	d := open(t)
 	streams := newStreams(t, d, 2)

@@ -16,8 +16,8 @@ func mark(t *testing.T, s driver.Stream) driver.Mark {
 	return m
 }
 
-// during makes a call in the background and returns when it waits; the function that it returns gives the result, and wants
-// it to be there or not.
+// during makes a call in the background and returns when it waits; the function that it returns gives the result, and
+// wants it to be there or not.
 func during(t *testing.T, what string, call func() error) (returned func(want bool)) {
 	t.Helper()
 	result := make(chan error, 1)
@@ -72,7 +72,7 @@ func orders(t *testing.T, d driver.Device, s driver.Stream) driver.Mark {
 	return m
 }
 
-// TestOrderWhileAStreamCloses: its work is held, and so is what it was made to wait for meanwhile.
+// TestOrderWhileAStreamCloses: its work is held, and so is work it was made to wait for.
 func TestOrderWhileAStreamCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
@@ -128,7 +128,7 @@ func TestOrderWhileAStreamCloses(t *testing.T) {
 	})
 }
 
-// TestUnregisterWhileTheDeviceCloses: whoever is told that it is closed may unmap the memory.
+// TestUnregisterWhileTheDeviceCloses: a caller that gets ErrClosed may unmap the memory.
 func TestUnregisterWhileTheDeviceCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := Open(Options{Total: 64 << 20})

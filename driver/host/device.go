@@ -20,7 +20,7 @@ type device struct {
 
 	mu       sync.RWMutex // read to look an address up, written to change anything
 	closed   bool
-	used     int64 // bytes handed out
+	used     int64 // bytes allocated
 	blocks   spans.Table[block]
 	streams  []*stream // by number; a closed one stays until its number is given again
 	reserved spans.Table[*reservation]
@@ -44,7 +44,7 @@ type export struct {
 // A block is what Alloc returned, or Import.
 type block struct {
 	leaving  bool    // while Free or Forget waits for queued work
-	imported bool    // another process's: not counted as handed out here
+	imported bool    // another process's: not counted as allocated here
 	export   *export // what other processes open, if it was exported
 }
 
@@ -66,7 +66,7 @@ func newDevice(o Options, pages physical) *device {
 
 func (d *device) Info() driver.Info { return d.info }
 
-// Available returns the total less what this device has handed out.
+// Available returns the total less the bytes that this device has allocated.
 func (d *device) Available() (free, total int64, err error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -97,7 +97,7 @@ func (d *device) reserve(call string, size int64) error {
 	return nil
 }
 
-// Alloc hands out whole pages of the operating system, which are zero: it does not wait.
+// Alloc allocates whole pages of the operating system, which are zero: it does not wait.
 func (d *device) Alloc(size int64) (driver.Pointer, error) {
 	if size <= 0 {
 		panic(fmt.Sprintf("driver/host: Alloc of %d bytes: want a positive size", size))

@@ -16,7 +16,7 @@ import (
 // takes the next number and locks the byte of that number (most lie far behind the end of the file, which locks do not
 // mind) until the recording stream has got there. The newest number is published once its byte is locked, so:
 //
-//   - What was last recorded is reached if nobody holds its byte. Asking that waits for nothing.
+//   - The last record is reached if no process holds its byte. Asking that waits for nothing.
 //   - To wait for it is to wait for a moment's shared lock of its byte, in the stream's own goroutine. The kernel wakes it
 //     at once, and, since it unlocks what a process leaves behind, also when the recorder dies. No clock is needed.
 //

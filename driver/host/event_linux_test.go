@@ -205,7 +205,7 @@ func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 	}
 }
 
-// TestWaitingEndsWhenTheRecorderDies: the kernel gives up what the process held, whoever made the event.
+// TestWaitingEndsWhenTheRecorderDies: the kernel releases the locks of the process, whichever process made the event.
 func TestWaitingEndsWhenTheRecorderDies(t *testing.T) {
 	for _, madeHere := range []bool{true, false} {
 		here, err := newEventEnd()

@@ -40,7 +40,7 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	return own.capturing(), nil
 }
 
-// Ordered asks nobody: what was queued on other before it was drawn in must be done by now.
+// Ordered makes no call: work that was queued on other before it was drawn in must be done by now.
 func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
 	const call = "Graphs.Ordered"
 	o, own := g.d.stream(call, other), g.d.stream(call, s)

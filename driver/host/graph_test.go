@@ -270,7 +270,7 @@ func TestUnjoined(t *testing.T) {
 	}
 }
 
-// TestCapturesAtOnce: captures on many streams, with launches, exports and frees, disturb nobody.
+// TestCapturesAtOnce: captures on many streams, with launches, exports and frees, do not disturb each other.
 func TestCapturesAtOnce(t *testing.T) {
 	d := open(t)
 	var wg sync.WaitGroup

@@ -14,8 +14,8 @@ import (
 )
 
 // A handle says where another process finds an exported block or an event: a descriptor of the exporter, which it opens
-// through /proc. The kernel lets processes of the same user do so, for as long as the exporter lives. The rest is there to
-// recognise it: numbers of processes and descriptors are used again.
+// through /proc. The kernel lets processes of the same user do so, for as long as the exporter lives. The rest is there
+// to recognise it: numbers of processes and descriptors are used again.
 type handle struct {
 	Magic [8]byte
 	PID   int64

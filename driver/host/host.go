@@ -1,7 +1,36 @@
-// Package host is a device made of the memory of the machine that the program runs on, with goroutines as streams.
+// Package host is a device made of the machine's own memory, with goroutines as streams. It needs no hardware: memory
+// has real bytes, and streams run concurrently with their callers and with each other.
 //
-// It is registered as "host" and shows to real bytes what driver/sim shows on paper: what a driver hands out can be
-// written, what is read was written, and streams run at the same time as their callers and as each other.
+//	dev, err := driver.Open("host:total=1GiB") // import _ "github.com/ashlar-go/ashlar/driver/host"
+//
+// It is registered as "host"; see Options for the arguments. It runs on Linux, macOS and Windows; on other systems Open
+// returns driver.ErrUnsupported. Virtual memory and Sharing exist on Linux only, and are nil elsewhere.
+//
+// The total is a budget: Available is the total less what this device has allocated, whatever other programs use, and
+// the system finds memory only when it is touched. So set a total if programs could touch more than the machine has.
+// Limits of containers are not considered. Page-locked and imported memory does not count.
+//
+// A call with addresses that are not all in one block, or in mapped pages of one reservation, returns
+// driver.ErrInvalid. The first error of queued work on a stream is returned by the stream's next Sync or Close, as a
+// *driver.Error. A device is safe for concurrent use. Accesses of different streams are not checked for order:
+// driver/sim does that.
+package host
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/numa"
+)
+
+// # Structure
 //
 //   - A block from Alloc is a mapping of its own from the operating system (mmap, VirtualAlloc), rounded up to whole
 //     pages of it. That suits segments, not small blocks: each costs a system call and, on Linux, one of the
@@ -27,44 +56,23 @@
 //     block, of a memory file or of page-locked memory is touched. What callers register, or other processes share, lies
 //     where they have it.
 //
-// Info().TotalMemory is the machine's memory, or that of Options.Node, or Options.Total. It is a budget: Available is the total less what this
-// device has handed out, whatever other programs hold, and the operating system finds memory only as it is touched. A
-// program that touches more than the machine has is at its mercy, as ever: set a total. Limits of containers are not
-// looked at. Page-locked memory and what was imported from other processes do not count.
+// Info().TotalMemory is the machine's memory, or that of Options.Node, or Options.Total.
 //
-// Invariants: handed out = the sum of the blocks' rounded sizes + the sum of the pages that are not dropped or still
-// mapped, without imported ones, <= total. done <= queued on every stream. Mapped ranges lie in one reservation each and
-// do not overlap.
+// Invariants: allocated = the sum of the blocks' rounded sizes + the sum of the pages that are not dropped or still
+// mapped, without imported ones, <= total. done <= queued on every stream. Mapped ranges lie in one reservation each
+// and do not overlap.
 //
 // Errors: a call whose addresses are not all in one block, or in mapped pages of one reservation, is driver.ErrInvalid
 // at once; so is the launch of a graph whose memory is no longer there. What fails while queued work runs is kept, the
-// first of each stream, until that stream's next Sync or Close returns it; CopyOut returns it too, without taking it. It
-// is a *driver.Error whose Code is the error of a kernel, ErrPanic if the kernel panicked or ended its goroutine, or
+// first of each stream, until that stream's next Sync or Close returns it; CopyOut returns it too, without taking it.
+// It is a *driver.Error whose Code is the error of a kernel, ErrPanic if the kernel panicked or ended its goroutine, or
 // ErrFault if the memory was unmapped under queued work (or the machine had none left for it). Later work of the stream
 // is done all the same.
 //
-// Locks: graph.mu, device.exporting or an event's, then device.mu, then a stream's (all of them, by number, only where streams are
-// stopped), then a capture's. Those of pins and stamps are leaves. No lock is held while work runs or is waited for, but
-// for device.exporting. A kernel that calls its device may wait for itself for ever, as package driver warns.
-//
-// It does not run on operating systems other than Linux, macOS and Windows (Open says driver.ErrUnsupported), give
-// priorities to streams or handles to them, load code, or check that accesses of two streams are ordered: driver/sim
-// does that.
-package host
-
-import (
-	"errors"
-	"fmt"
-	"math/bits"
-	"os"
-	"runtime"
-	"strconv"
-	"strings"
-
-	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/internal/bytesize"
-	"github.com/ashlar-go/ashlar/internal/numa"
-)
+// Locks: graph.mu, device.exporting or an event's, then device.mu, then a stream's (all of them, by number, only where
+// streams are stopped), then a capture's. Those of pins and stamps are leaves. No lock is held while work runs or is
+// waited for, but for device.exporting. A kernel that calls its device may wait for itself for ever, as package driver
+// warns.
 
 // What can happen to queued work, as the Code of an error from Sync, Close or CopyOut.
 var (
@@ -74,18 +82,19 @@ var (
 
 // Options describe a device. The zero value is the whole machine.
 type Options struct {
-	Total       int64 // bytes that Alloc and Create may hand out; 0: the memory of the machine, or of Node
+	Total       int64 // bytes that Alloc and Create may allocate; 0: the memory of the machine, or of Node
 	Granularity int64 // bytes, a power of two and at least the system's page size; 0: 2 MiB, as on NVIDIA's devices
 	Ordinal     int   // Info().Ordinal: for programs that open several and tell them apart
 
-	// Node is the NUMA node from which memory is taken, its number in Nodes; nil: whichever is near to the processor that
-	// touches a page first, as the system does it. Linux only. It is a preference: where the node is full the system
-	// takes others, and where it binds no memory at all, in a sandbox say, Open goes on without (Info().Name tells).
+	// Node is the NUMA node from which memory is taken, its number in Nodes; nil: whichever is near to the processor
+	// that touches a page first, as the system does it. Linux only. It is a preference: where the node is full the
+	// system takes others, and where it binds no memory at all, in a sandbox say, Open goes on without (Info().Name
+	// tells).
 	Node *int
 
 	// Strict takes memory from Node alone, and Open fails with ErrUnsupported if the system cannot. A full node is not
-	// an error then: the system reclaims and swaps, and in the end kills a process, perhaps this one. So keep Total below what
-	// the node has free: beyond it the device says ErrNoMemory.
+	// an error then: the system reclaims and swaps, and in the end kills a process, perhaps this one. So keep Total
+	// below what the node has free: beyond it the device says ErrNoMemory.
 	Strict bool
 }
 
@@ -141,8 +150,8 @@ type hostDriver struct{}
 
 func init() { driver.Register("host", hostDriver{}) }
 
-// Open reads "total=SIZE,granularity=SIZE,ordinal=NUMBER,node=NUMBER,near=PCI,strict=on", all optional: the names of Options,
-// but that near=0000:1b:00.0 is the node near to that device of the PCI bus, if the system knows one.
+// Open reads "total=SIZE,granularity=SIZE,ordinal=NUMBER,node=NUMBER,near=PCI,strict=on", all optional: the names of
+// Options, but that near=0000:1b:00.0 is the node near to that device of the PCI bus, if the system knows one.
 func (hostDriver) Open(args string) (driver.Device, error) {
 	var o Options
 	for field := range strings.SplitSeq(args, ",") {

@@ -18,7 +18,7 @@ type Node struct {
 	ID     int
 	CPUs   []int // ascending; none on a node of memory alone
 	Memory int64 // bytes; 0 on a node of processors alone
-	Free   int64 // bytes that nobody used a moment ago, page caches not among them
+	Free   int64 // bytes that were not in use a moment ago, page caches not among them
 }
 
 // Nodes tells the nodes of the machine, by number, with their processors and memory. The error matches

@@ -80,7 +80,7 @@ func TestMemoryLiesOnItsNode(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		d, err := Open(Options{Total: 64 << 20, Node: &node, Strict: strict})
 		if strict && errors.Is(err, driver.ErrUnsupported) {
-			return // a sandbox that lets nobody bind memory
+			return // a sandbox that does not allow memory to be bound
 		}
 		check(t, err)
 		defer d.Close()
@@ -139,8 +139,8 @@ func TestPagesArePlacedAhead(t *testing.T) {
 	}
 }
 
-// Where not much can be placed at a time, as under a limit of addresses, what is needed is, and a file of a fixed size is never
-// placed beyond its end.
+// Where not much can be placed at a time, as under a limit of addresses, what is needed is, and a file of a fixed size
+// is never placed beyond its end.
 func TestPagesArePlacedWithoutMuchRoom(t *testing.T) {
 	var placed int64
 	place := placement{strict: true, bind: func(pages []byte, _ int, _ bool) error {

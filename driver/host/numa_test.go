@@ -25,7 +25,8 @@ func twoNodes() fstest.MapFS {
 	}
 }
 
-// A node that is not there is an error, whatever was asked for. Where the system binds nothing, it is one if strict was.
+// A node that is not there is an error, whatever was asked for. Where the system binds nothing, it is one if strict
+// was.
 func TestPlace(t *testing.T) {
 	none := fstest.MapFS{}
 	for _, c := range []struct {

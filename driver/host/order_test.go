@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
-// TestOrderedAsTheSimulatorSaysIt captures the same random work on both, two captures at a time, and wants the same answers
-// to every question, the same errors and the same ends.
+// TestOrderedAsTheSimulatorSaysIt captures the same random work on both, two captures at a time, and wants the same
+// answers to every question, the same errors and the same ends.
 func TestOrderedAsTheSimulatorSaysIt(t *testing.T) {
 	var fresh [8]byte
 	if _, err := cryptorand.Read(fresh[:]); err != nil {

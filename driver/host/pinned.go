@@ -148,7 +148,7 @@ func (p pinned) Unregister(b []byte) error {
 }
 
 // awaitRemoval marks the range b as being removed, and waits for queued work. If the device is closed it only waits:
-// while Close does, work may still use b, and whoever is told of it takes b elsewhere.
+// while Close does, work may still use b, and a caller that gets ErrClosed may reuse b.
 func (p pinned) awaitRemoval(call string, b []byte, allocated bool) error {
 	p.d.mu.RLock()
 	closed, streams := p.d.closed, slices.Clone(p.d.streams)
@@ -188,7 +188,7 @@ func (p pinned) CopyOutAsync(s driver.Stream, dst []byte, src driver.Pointer) er
 		span{d: p.d, at: pointer(dst), size: n, host: true}, span{d: p.d, at: src, size: n})
 }
 
-// freeAll gives back what AllocHost handed out and forgets the rest, once all work is done.
+// freeAll gives back memory of AllocHost and forgets the rest, once all work is done.
 func (ps *pins) freeAll() error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory that is shared with other processes is a file of its own, of a fixed size: sealed when it is made, and the seals
-// asked for when it is opened. A process that could cut it short would have the others die of SIGBUS.
+// Memory that is shared with other processes is a file of its own, of a fixed size: sealed when it is made, and the
+// seals asked for when it is opened. A process that could cut it short would have the others die of SIGBUS.
 const (
 	pageName  = "ashlar-page"  // made by CreateShared
 	blockName = "ashlar-block" // made by Export

@@ -16,7 +16,7 @@ import (
 // has it open or mapped: either end may die first. It needs /proc.
 //
 // A handle works for processes of the same user, in the same namespace of process numbers, while the exporter lives and
-// has not freed the block. What was imported is not counted as handed out by this device. It cannot be exported on.
+// has not freed the block. What was imported is not counted as allocated by this device. It cannot be exported on.
 type sharing struct{ d *device }
 
 // Sharing is nil without virtual memory.
@@ -74,7 +74,7 @@ func (s sharing) exported(call string, p driver.Pointer) ([]byte, error) {
 	return slices.Clone(s.d.blocks[i].Value.export.handle), nil
 }
 
-// moveOut puts the memory at p into a sealed file and that at p. Nothing else touches it meanwhile.
+// moveOut puts the memory at p into a sealed file and that at p. Nothing else touches it during the call.
 func moveOut(p driver.Pointer, size int64, place placement) (*export, error) {
 	f, err := newSealed(blockName, size, place)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 )
 
-// The first argument makes this program another process of a test: of the suite for sharing, of TestForgedHandles, or of
-// what other files add.
+// The first argument makes this program another process of a test: of the suite for sharing, of TestForgedHandles, or
+// of what other files add.
 const (
 	serveSharing = "serve-sharing"
 	exportBlock  = "export-block"
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// exportAndWait exports a block and writes the handle to its output. At the first byte of its input it frees the block and
-// says so with a byte; it ends with its input.
+// exportAndWait exports a block and writes the handle to its output. At the first byte of its input it frees the block
+// and says so with a byte; it ends with its input.
 func exportAndWait() error {
 	d, err := Open(Options{Total: 1 << 20})
 	if err != nil {

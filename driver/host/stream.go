@@ -147,7 +147,7 @@ func (s *stream) add(call string, do func() error, uses ...span) (uint64, error)
 	return s.put(call, do), nil
 }
 
-// addNow is add for work that somebody waits for, or that no capture can hold.
+// addNow is add for work that a caller waits for, or that no capture can hold.
 func (s *stream) addNow(call string, do func() error) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +295,7 @@ func (s *stream) Close() error {
 	return s.end()
 }
 
-// shut gives up what is being captured and takes no more work.
+// shut ends a capture and refuses more work.
 func (s *stream) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

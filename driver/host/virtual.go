@@ -43,7 +43,7 @@ type page struct {
 	driver.Page
 	memory   physical // that it is a range of: the device's, or its own
 	own      bool
-	imported bool // another process's: not counted as handed out here
+	imported bool // another process's: not counted as allocated here
 	offset   int64
 	places   int // where it is mapped
 	dropped  bool
@@ -113,7 +113,7 @@ func (v virtualMemory) Release(p driver.Pointer, size int64) error {
 	return nil
 }
 
-// Create counts the page as handed out; the operating system finds memory for it as it is touched.
+// Create counts the page as allocated; the operating system finds memory for it as it is touched.
 func (v virtualMemory) Create(size int64) (driver.Page, error) {
 	const call = "VirtualMemory.Create"
 	if err := v.whole(call, size); err != nil {

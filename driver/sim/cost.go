@@ -13,8 +13,8 @@ import (
 )
 
 // A CostModel says how long each call keeps its caller, in the driver and in waiting for work that the driver does at
-// once. The zero model costs nothing. A model must not change while a device uses it. What a kernel itself would take is
-// not modelled: a launch costs its queueing.
+// once. The zero model costs nothing. A model must not change while a device uses it. What a kernel itself would take
+// is not modelled: a launch costs its queueing.
 //
 // Curves are over bytes, but those of Graphs.End, Graph.Launch and Graph.Close over the pieces of work in the graph.
 // Those of VirtualMemory.Map and Unmap are for the first page of a call, by its size; Map's includes giving the device
@@ -118,7 +118,7 @@ func (m *CostModel) carried(c Call, size int64) time.Duration {
 //go:embed h200.json
 var h200File string
 
-// standard is the model of h200.json, which nobody may change.
+// standard is the model of h200.json, which must not be changed.
 var standard = sync.OnceValue(func() *CostModel {
 	m, err := ReadCostModel(strings.NewReader(h200File))
 	if err != nil {
@@ -127,8 +127,8 @@ var standard = sync.OnceValue(func() *CostModel {
 	return m
 })
 
-// H200 returns the cost of calls on an NVIDIA H200, the default model: that of the file h200.json beside this one, whose
-// About says how it was measured. The caller may change it.
+// H200 returns the cost of calls on an NVIDIA H200, the default model: that of the file h200.json beside this one,
+// whose About says how it was measured. The caller may change it.
 func H200() *CostModel {
 	m := *standard()
 	for c := range m.Calls {

@@ -44,7 +44,7 @@ func (d *Device) Available() (free, total int64, err error) {
 }
 
 // Alloc returns size fresh bytes, which read as noise. Exactly size bytes are taken from the total, and there is room
-// as long as that many are free: holes between addresses never stand in the way. Addresses are handed out as cudaMalloc
+// as long as that many are free: holes between addresses never stand in the way. Addresses are assigned as cudaMalloc
 // does: a size of a granule or more has whole granules of addresses to itself, smaller ones share granules, and either
 // kind gets the lowest addresses of its kind that fit, multiples of the alignment.
 func (d *Device) Alloc(size int64) (driver.Pointer, error) {

@@ -3,14 +3,14 @@ package sim
 // occupiedMost is how many pieces Occupy leaves in a queue.
 const occupiedMost = 1 << 14
 
-// Occupy queues work of unknown length that touches no memory: it completes when somebody waits for it (Sync, CopyOut,
-// Close, Free of anything), or when Advance or Complete say so, and never by itself, whatever Options.Completion is. So a
-// program that is replayed without its work is seen at its slowest: what it must wait for is never done yet. Tally.Stalls
-// counts how often that was.
+// Occupy queues work of unknown length that touches no memory: it completes when a call waits for it (Sync, CopyOut,
+// Close, Free of anything), or when Advance or Complete say so, and never by itself, whatever Options.Completion is. So
+// a program that is replayed without its work is seen at its slowest: what it must wait for is never done yet.
+// Tally.Stalls counts how often that was.
 //
 // It is no call: it costs nothing and is counted nowhere. Work that is queued right behind work of the same kind is one
-// with it, so a queue grows by a piece for each mark or other work in between, and of more than 16,384 pieces the oldest
-// complete. Usually it only reads a flag, without the device's lock. On a closed stream it does nothing.
+// with it, so a queue grows by a piece for each mark or other work in between, and of more than 16,384 pieces the
+// oldest complete. Usually it only reads a flag, without the device's lock. On a closed stream it does nothing.
 func (s *Stream) Occupy() {
 	if !s.timeline.occupied.Load() {
 		s.occupy()

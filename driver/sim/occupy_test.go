@@ -25,7 +25,8 @@ func (b *bench) reached(s driver.Stream, m driver.Mark) bool {
 	return ok
 }
 
-// Work of unknown length is never done before somebody waits for it, whenever other work completes, and then all before it is.
+// Work of unknown length is never done before a call waits for it, whenever other work completes, and then all before
+// it is.
 func TestOccupiedStreamIsDoneWhenSomebodyWaits(t *testing.T) {
 	for _, completion := range []Completion{AtOnce, AtRandom, OnDemand} {
 		b := newBench(t, Options{Completion: completion, Unchecked: true}, 2)
@@ -43,7 +44,7 @@ func TestOccupiedStreamIsDoneWhenSomebodyWaits(t *testing.T) {
 		b.ok(two.Fill(b.p+1, 8, 1))
 		for range 50 {
 			if b.reached(one, first) || b.reached(one, second) || b.in(0) == 7 && b.in(1) == 8 {
-				t.Fatal("done, and nobody waited")
+				t.Fatal("done, and no call waited")
 			}
 		}
 		b.stalls("before", nil)
@@ -78,7 +79,8 @@ func TestOccupiedStreamIsDoneWhenSomebodyWaits(t *testing.T) {
 	}
 }
 
-// However many marks stand behind work that nobody waits for, the queue keeps within its bound, and the newest stay unreached.
+// However many marks stand behind work that no call waits for, the queue keeps within its bound, and the newest stay
+// unreached.
 func TestQueueOfOccupiedStreamIsBounded(t *testing.T) {
 	b := newBench(t, Options{Unchecked: true}, 1)
 	s := b.s[0].(*Stream)
@@ -93,7 +95,7 @@ func TestQueueOfOccupiedStreamIsBounded(t *testing.T) {
 	if !b.reached(s, marks[0]) || b.reached(s, marks[len(marks)-occupiedMost/2+1]) {
 		t.Error("want the oldest marks reached, and the newest not")
 	}
-	b.stalls("nobody waited", nil)
+	b.stalls("no call waited", nil)
 	if n := b.Advance(0, 2); n != 2 {
 		t.Errorf("Advance completed %d pieces, want 2", n)
 	}

@@ -77,7 +77,7 @@ func (w *work) blocked() bool { return w.call == CallWaitFor && w.other.done < w
 // endless reports whether w completes only when it is made to.
 func (w *work) endless() bool { return w.call == callOccupy }
 
-// idle reports whether w does nothing: that it is not complete keeps nobody waiting by itself.
+// idle reports whether w does nothing: no call waits for it alone.
 func (w *work) idle() bool { return w.call == CallMark || w.call == CallWaitFor }
 
 // addRunnable adds the timeline to the runnable ones if it is runnable.

@@ -149,7 +149,7 @@ func TestBehaviour70CompletionIsNotOrder(t *testing.T) {
 		t.Fatalf("a mark of a held stream: reached %v, %v", ok, err)
 	}
 	b.race(b.write(b.s[0], 0))
-	b.Complete(m) // nobody has asked
+	b.Complete(m) // no call has asked
 	b.race(b.write(b.s[0], 0))
 	if ok, err := b.s[1].Reached(m); !ok || err != nil {
 		t.Fatalf("a mark that is complete: reached %v, %v", ok, err)

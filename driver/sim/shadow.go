@@ -11,9 +11,9 @@ import (
 )
 
 // A cell is the accesses to a run of bytes that later ones must still be compared with. An access is left out once one
-// that comes after it, and conflicts with all that it conflicts with, is in: whoever is unordered with the first and
-// conflicts with it is then unordered with the second, and conflicts. So no race is missed by leaving out, even after
-// others were found, and a program without races has at most one write and one read a stream in a cell.
+// that comes after it, and conflicts with all that it conflicts with, is in: an access that is unordered with the first
+// and conflicts with it is then unordered with the second, and conflicts. So no race is missed by leaving out, even
+// after others were found, and a program without races has at most one write and one read a stream in a cell.
 //
 // Cells are of the bytes of an object, not of addresses. They are shared and never changed in place.
 type cell []*Access

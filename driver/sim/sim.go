@@ -1,12 +1,36 @@
-// Package sim is a simulated device behind the seam of package driver: deterministic, of any capacity, and strict.
+// Package sim is a simulated device for tests and for replaying recordings: deterministic, of any capacity, and strict.
+// It implements package driver without hardware.
 //
-// It registers itself as "sim"; see Open for its arguments. Tests that control it call New.
+//	dev := sim.New(sim.Options{Total: 1 << 30})
+//	defer dev.Close()
 //
-// # What it does
+// It is registered as "sim": driver.Open("sim:total=1GiB") opens one, see Open for the arguments. New returns a
+// *Device, with which a test controls when queued work completes (Hold, Advance, Complete, Resume, Occupy).
 //
-// Memory. Addresses are handed out first fit, so that freed ones come back and mistakes with stale addresses happen as
-// on a real device. Contents are exact but sparse (contents.go): a Fill of 100 GiB takes one record, and what was never
-// written reads as noise that differs between allocations.
+// The device checks each access: an address that is free, unmapped or outside its allocation is an *AccessError, and
+// two accesses to the same memory that the program does not order, at least one of them a write, are a *RaceError,
+// however they happened to complete. Reports and Leaks list them and what was left open.
+//
+// Time is virtual: each call adds its cost by a CostModel to Now. Sizes are bytes. A Device is safe for concurrent use,
+// and never blocks: a call that has to wait makes the work it waits for complete. Compute time is not modelled, races
+// on host memory are not found, and Peers and Sharing are nil.
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+)
+
+// # Structure
+//
+// Memory. Addresses are assigned first fit, so that freed ones are reused and uses of stale addresses behave as on a
+// real device. Contents are exact but sparse (contents.go): a Fill of 100 GiB takes one record, and unwritten memory
+// reads as noise that differs between allocations.
 //
 // Time. No clock is read. Each call adds what it costs by a CostModel (cost.go, read from a file: costfile.go) to the
 // virtual time Now, as though the caller waited for all of it; work on different streams does not overlap in that time.
@@ -43,20 +67,6 @@
 // order of a map.
 //
 // The default stream is a stream like any other: work on it does not wait for other streams, nor they for it.
-//
-// It does not model compute time, and does not find races on memory of the host. It models one device, of one process:
-// Peers and Sharing are nil.
-package sim
-
-import (
-	"fmt"
-	"math/rand/v2"
-	"sync"
-	"time"
-
-	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/internal/bytesize"
-)
 
 // Options describe a device. The zero value is an NVIDIA H200 of which work completes at once.
 type Options struct {

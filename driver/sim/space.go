@@ -1,6 +1,6 @@
 package sim
 
-// A space hands out addresses, first fit: the lowest hole that has room. Its holes are disjoint and no two of them
+// A space assigns addresses, first fit: the lowest hole that has room. Its holes are disjoint and no two of them
 // touch. Sizes that are multiples of one alignment, from a range that starts at such, give addresses that are.
 type space struct {
 	holes index[struct{}]

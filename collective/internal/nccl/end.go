@@ -53,7 +53,7 @@ func (t *transport) Close() error {
 	}
 	if err != nil {
 		t.Abort(err)
-		return t.Err() // err, unless somebody's Abort came first
+		return t.Err() // err, unless an Abort came first
 	}
 	handle, ok := t.finish(errClosed)
 	if !ok {

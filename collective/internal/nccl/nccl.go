@@ -1,35 +1,37 @@
 // Package nccl is NVIDIA's NCCL, found at run time, as a comm.Transport: collectives between GPUs without cgo.
 //
-// Structure. A library is a table of addresses, one for each function of symbols, looked up when it is opened. A transport
-// is one communicator of NCCL, which is one rank on one GPU, with a stream of its own for the calls that queue nothing
-// (init, finalize, destroy, abort): they need the device current on the thread and must never stand behind somebody's work
-// that hangs.
+// Structure. A library is a table of addresses, one for each function of symbols, looked up when it is opened. A
+// transport is one communicator of NCCL, which is one rank on one GPU, with a stream of its own for the calls that
+// queue nothing (init, finalize, destroy, abort): they need the device current on the thread and must never wait for
+// queued work that hangs.
 //
-// Communicators are non-blocking (NCCL 2.14): each call returns, perhaps with "in progress", and then NCCL takes no other
-// call of this communicator but the question for its state. So whoever made a call asks until it is done, for a moment
-// without pause and then with a ticker, and a rank that never comes ends as a context or an Abort does, not as a hang.
+// Communicators are non-blocking (NCCL 2.14): each call returns, perhaps with "in progress", and then NCCL takes no
+// other call of this communicator but the question for its state. So the caller asks until the call is done, for a
+// moment without pause and then with a ticker, and a rank that never comes ends as a context or an Abort does, not as a
+// hang.
 //
-// A group of Queue is issued in one driver.Kernel.Call, between ncclGroupStart and ncclGroupEnd, which keep their state in
-// the thread. NCCL hands it to the stream later, from a thread of its own, and Queue waits for that with nothing locked.
-// Then it queues a call that does nothing: marks that others took meanwhile do not count for what came after them. Handing
-// over takes some 70 us, but for the first time that ranks work together in some way (an algorithm of NCCL's, a pair that
-// sends): NCCL connects them then, and that takes both. So ranks of one process are driven by a goroutine each, and Queue
-// returns without waiting for other ranks only once they are connected. Abort ends that wait too.
+// A group of Queue is issued in one driver.Kernel.Call, between ncclGroupStart and ncclGroupEnd, which keep their state
+// in the thread. NCCL hands it to the stream later, from a thread of its own, and Queue waits for that with nothing
+// locked. Then it queues a call that does nothing: marks that others took before that do not count for what came after
+// them. Handing over takes some 70 us, but for the first time that ranks work together in some way (an algorithm of
+// NCCL's, a pair that sends): NCCL connects them then, and that takes both. So ranks of one process are driven by a
+// goroutine each, and Queue returns without waiting for other ranks only once they are connected. Abort ends that wait
+// too.
 //
-// States of a transport: open; closing, from Close until NCCL has finalized; over, from Abort or the end of Close, with the
-// reason. NCCL's handle is taken out of the transport when it becomes over, so it is given up exactly once, and no call
-// gets a handle that was given up.
+// States of a transport: open; closing, from Close until NCCL has finalized; over, from Abort or the end of Close, with
+// the reason. NCCL's handle is taken out of the transport when it becomes over, so it is given up exactly once, and no
+// call gets a handle that was given up.
 //
-// Locks. transport.mu is held over each call that names the communicator, none of which waits, and is taken after a stream's
-// order (inside Kernel.Call) or alone. ncclCommAbort and ncclCommDestroy wait, and are called without it, when the handle
-// is out of everybody's reach.
+// Locks. transport.mu is held over each call that names the communicator, none of which waits, and is taken after a
+// stream's order (inside Kernel.Call) or alone. ncclCommAbort and ncclCommDestroy wait, and are called without it, when
+// the handle is out of everybody's reach.
 //
-// Who aborts: nobody here does so by itself, except New, of what it could not finish. NCCL does not notice a peer that is
-// gone while GPUs of one host talk directly, so package collective, which hears of ranks that die, calls Abort. Until then
-// streams, and Close, wait.
+// This package aborts only if it is told to, except that New aborts a communicator that it could not finish. NCCL does
+// not notice a peer that is gone while GPUs of one host talk directly, so package collective, which hears of ranks that
+// die, calls Abort. Until then streams, and Close, wait.
 //
-// It sets nothing of NCCL's environment. It does not choose algorithms, register memory, split communicators, or capture
-// (a capture of a stream works as far as NCCL's non-blocking communicators do, which no test here shows).
+// It sets nothing of NCCL's environment. It does not choose algorithms, register memory, split communicators, or
+// capture (a capture of a stream works as far as NCCL's non-blocking communicators do, which no test here shows).
 package nccl
 
 import (
@@ -46,7 +48,8 @@ var ErrAbsent = errors.New("no NCCL")
 
 // Options say where NCCL is.
 type Options struct {
-	// Libraries are names or paths of NCCL to try before the usual ones: that of the nvidia-nccl package of Python, say.
+	// Libraries are names or paths of NCCL to try before the usual ones: that of the nvidia-nccl package of Python,
+	// say.
 	Libraries []string
 }
 
@@ -64,8 +67,8 @@ func Find(o Options) (name, version string, err error) {
 	return l.name, versionText(l.version), nil
 }
 
-// NewID makes an ID. NCCL then listens on a port of this process until the ranks have met. The error is one of Find's, or
-// an *Error: NCCL found no network interface, say.
+// NewID makes an ID. NCCL then listens on a port of this process until the ranks have met. The error is one of Find's,
+// or an *Error: NCCL found no network interface, say.
 func NewID(o Options) (ID, error) {
 	l, err := open(o)
 	if err != nil {
@@ -74,10 +77,10 @@ func NewID(o Options) (ID, error) {
 	return l.newID()
 }
 
-// New makes rank's transport of the communicator that id names, on a GPU that no other rank has. It returns when all of the
-// size ranks have called it, or when ctx ends: then the error wraps ctx's cause. Other errors are those of Find, an *Error,
-// or the device's; they match driver.ErrUnsupported if the device is not a GPU of NVIDIA's. Once any rank has failed, the
-// others wait until their contexts end.
+// New makes rank's transport of the communicator that id names, on a GPU that no other rank has. It returns when all of
+// the size ranks have called it, or when ctx ends: then the error wraps ctx's cause. Other errors are those of Find, an
+// *Error, or the device's; they match driver.ErrUnsupported if the device is not a GPU of NVIDIA's. Once any rank has
+// failed, the others wait until their contexts end.
 //
 // The transport must be closed, or aborted, before the device is. Ranks of one process are closed before any of their
 // devices is: the last one to close gives back what all of them had.
@@ -118,7 +121,8 @@ func (e *aborted) Unwrap() error { return e.cause }
 
 var errClosed error = &driver.Error{Call: "nccl", Code: driver.ErrClosed, Detail: "the transport"}
 
-// versionText is ncclGetVersion's number as people write it: thousands of the major number until 2.8, ten thousands since.
+// versionText is ncclGetVersion's number as people write it: thousands of the major number until 2.8, ten thousands
+// since.
 func versionText(v int) string {
 	if v < 10000 {
 		return fmt.Sprintf("%d.%d.%d", v/1000, v/100%10, v%100)

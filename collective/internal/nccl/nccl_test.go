@@ -267,7 +267,7 @@ func TestQueueWaitsUntilTheStreamHasIt(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- r.t.Queue(r.s, sum()) }()
 	r.f.waitFor(groupEnd)
-	if got := len(r.s.took()); got != 1 { // and the stream's order is free meanwhile
+	if got := len(r.s.took()); got != 1 { // and the stream's order is free during the wait
 		t.Errorf("%d pieces of work on the stream before NCCL was done, want 1", got)
 	}
 	select {

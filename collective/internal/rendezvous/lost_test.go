@@ -72,7 +72,7 @@ func TestQuietIsNotSilent(t *testing.T) {
 	}
 }
 
-// Without rank 0 there is no hub: whoever cannot hear it has lost rank 0.
+// Without rank 0 there is no hub: for a rank that cannot reach it, rank 0 is lost.
 func TestRankZeroDies(t *testing.T) {
 	o := point(t, 2)
 	listen, err := net.Listen("tcp", o.address(0))

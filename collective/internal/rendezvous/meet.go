@@ -93,7 +93,7 @@ func host(ctx context.Context, o Options) (*Member, error) {
 	return g.me, nil
 }
 
-// inUse tells a port that somebody has from one that cannot be had at all.
+// inUse reports whether a port is in use, and not unavailable for another reason.
 func inUse(err error) bool {
 	const windows = syscall.Errno(10048) // WSAEADDRINUSE
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, windows)

@@ -22,7 +22,7 @@ type meeting struct {
 	hub     *hub          // when all have come
 	over    bool          // the meeting failed
 	full    chan struct{} // closed when all have come
-	enough  chan error    // holds what a rank that gave up said
+	enough  chan error    // holds what a rank that stopped waiting sent
 
 	open  context.Context // ends with the meeting: strangers are closed
 	tasks sync.WaitGroup  // of strangers

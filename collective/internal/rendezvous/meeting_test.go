@@ -23,7 +23,7 @@ import (
 // bound is longer than anything here takes: a test that reaches it has hung.
 const bound = 30 * time.Second
 
-// point returns the options of a meeting at which nobody else is.
+// point returns the options of a meeting without other ranks.
 func point(t testing.TB, size int) Options {
 	t.Helper()
 	id := make([]byte, 8)
@@ -100,7 +100,7 @@ func meet(t testing.TB, o Options, fakes ...int) (members []*Member, spoken map[
 	return members, spoken
 }
 
-// dialPoint connects to the meeting point when somebody listens there.
+// dialPoint connects to the meeting point once there is a listener.
 func dialPoint(t testing.TB, o Options) net.Conn {
 	t.Helper()
 	for ctx := within(t); ; {
@@ -231,7 +231,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// A barrier lets nobody through before all have come.
+// A barrier releases no rank before all have reached it.
 func TestBarrier(t *testing.T) {
 	members, _ := meet(t, point(t, 3))
 	over, cancel := context.WithCancel(context.Background())
@@ -266,7 +266,7 @@ func TestBarrierAndNoMore(t *testing.T) {
 	}
 }
 
-// Whoever is no rank of this run is turned away with the reason, and the meeting goes on.
+// A connection that is not of a rank of this run is refused with the reason, and the meeting goes on.
 func TestStrangers(t *testing.T) {
 	o := point(t, 2)
 	ctx := within(t)
@@ -284,7 +284,7 @@ func TestStrangers(t *testing.T) {
 	noPeer.Peer = nil
 	for name, b := range map[string][]byte{
 		"http": []byte("GET / HTTP/1.1\r\nHost: rank0\r\n\r\n"), "nonsense": []byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c"),
-		"version": oldVersion, "length": tooLong, "another kind": message{Kind: leave}.encode(), "nobody": noPeer.encode(),
+		"version": oldVersion, "length": tooLong, "another kind": message{Kind: leave}.encode(), "no peer": noPeer.encode(),
 	} {
 		c := dialPoint(t, o)
 		c.Write(b)
@@ -406,7 +406,7 @@ func TestComesAgain(t *testing.T) {
 	m.Close()
 }
 
-// The first port is somebody else's, the second that of another run.
+// The first port is another program's, the second that of another run.
 func TestPortsTaken(t *testing.T) {
 	o := point(t, 2)
 	taken, err := net.Listen("tcp", o.address(0))

@@ -28,9 +28,9 @@
 // # What is trusted
 //
 // Nothing that comes over a connection until it has proved the run's name and its size, and little afterwards: lengths
-// are bounded before memory is taken, numbers are checked before they index, and whoever is slow, silent or talks
-// something else is closed without keeping others waiting. It is no protection against somebody who knows the run's
-// name: connections are in the clear.
+// are bounded before memory is taken, numbers are checked before they index, and a connection that is slow, silent or
+// speaks another protocol is closed without delaying others. This does not protect against a process that knows the
+// run's name: connections are in the clear.
 //
 // # Locks
 //

@@ -208,7 +208,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// What another rank tells of a rank that there is not is that rank's own failure: whoever is named is one of the ranks.
+// What another rank tells of a rank that there is not is that rank's own failure: the named rank is one of the ranks.
 func TestToldOfNobody(t *testing.T) {
 	n, other := play(t)
 	_, err := other.Write(append(frame{typ: lostFrame, length: 3, call: Call{Peer: 1 << 30}}.append(nil), "why"...))

@@ -160,7 +160,7 @@ func (l *link) readFrame(head []byte) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		queue := &l.announced[channelOf(f.call.Kind)]
-		if len(*queue) == 2 { // nobody begins a third before its first has been met
+		if len(*queue) == 2 { // no rank begins a third before its first has been met
 			return fmt.Errorf("it makes %v before its last two calls were met", f.call)
 		}
 		*queue = append(*queue, announcedCall{f.call, f.lanes})

@@ -58,7 +58,8 @@ func (l *Lib) DeviceName(d Device) (string, Result) {
 	return trim(b), r
 }
 
-// DeviceUUID returns the UUID's bytes: of the slice, if the device is one (MIG), where the driver is of CUDA 11.4 or newer.
+// DeviceUUID returns the UUID's bytes: of the slice, if the device is one (MIG), where the driver is of CUDA 11.4 or
+// newer.
 func (l *Lib) DeviceUUID(d Device) ([16]byte, Result) {
 	id := new([16]byte)
 	r := l.callWith(symDeviceGetUUID, uintptr(unsafe.Pointer(id)), uintptr(d))
@@ -96,16 +97,17 @@ func (l *Lib) DeviceDefaultMemPool(d Device) (MemPool, Result) {
 	return MemPool(p), r
 }
 
-// PrimaryCtxRetain makes the device's primary context, or takes another hold of it. It takes 0.1 s and more the first time.
+// PrimaryCtxRetain makes the device's primary context, or takes another hold of it. It takes 0.1 s and more the first
+// time.
 func (l *Lib) PrimaryCtxRetain(d Device) (Context, Result) {
 	c, r := l.get(symPrimaryCtxRetain, uintptr(d))
 	return Context(c), r
 }
 
-// PrimaryCtxRelease gives up one hold. The last one destroys the context with all that is in it.
+// PrimaryCtxRelease releases one reference. The last one destroys the context with all that is in it.
 func (l *Lib) PrimaryCtxRelease(d Device) Result { return l.call(symPrimaryCtxRelease, uintptr(d)) }
 
-// PrimaryCtxReset destroys what is in the primary context, whoever holds it.
+// PrimaryCtxReset destroys what is in the primary context, whatever holds it.
 func (l *Lib) PrimaryCtxReset(d Device) Result { return l.call(symPrimaryCtxReset, uintptr(d)) }
 
 // PrimaryCtxState returns the flags of the primary context and whether anybody holds it.

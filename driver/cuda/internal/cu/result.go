@@ -159,7 +159,7 @@ var results = map[Result][2]string{
 	NotInitialized:        {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
 	Deinitialized:         {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
 	StubLibrary:           {"CUDA_ERROR_STUB_LIBRARY", "the library is a stub for linking, not the driver"},
-	DeviceUnavailable:     {"CUDA_ERROR_DEVICE_UNAVAILABLE", "busy, or in a mode that lets nobody in"},
+	DeviceUnavailable:     {"CUDA_ERROR_DEVICE_UNAVAILABLE", "busy, or in a mode that prohibits contexts"},
 	NoDevice:              {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
 	InvalidDevice:         {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
 	InvalidImage:          {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},

@@ -62,7 +62,7 @@ func (l *Lib) MemCreate(size int64, prop MemProp) (MemHandle, Result) {
 // MemRelease gives one hold up. The memory stays until it is mapped nowhere.
 func (l *Lib) MemRelease(h MemHandle) Result { return l.call(symMemRelease, uintptr(h)) }
 
-// MemMap puts the whole of h, size bytes, at p. Nobody may use it before MemSetAccess.
+// MemMap puts the whole of h, size bytes, at p. It must not be accessed before MemSetAccess.
 func (l *Lib) MemMap(p uint64, size int64, h MemHandle) Result {
 	return l.call(symMemMap, uintptr(p), uintptr(size), 0, uintptr(h), 0)
 }
@@ -72,8 +72,8 @@ func (l *Lib) MemUnmap(p uint64, size int64) Result {
 	return l.call(symMemUnmap, uintptr(p), uintptr(size))
 }
 
-// MemSetAccess says who may use the mapped memory at [p, p+size). It replaces what was said of those devices before, and
-// of no others.
+// MemSetAccess says who may use the mapped memory at [p, p+size). It replaces what was said of those devices before,
+// and of no others.
 func (l *Lib) MemSetAccess(p uint64, size int64, access ...MemAccess) Result {
 	return l.callWith(symMemSetAccess, uintptr(p), uintptr(size), uintptr(unsafe.Pointer(&access[0])), uintptr(len(access)))
 }

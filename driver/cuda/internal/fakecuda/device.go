@@ -205,7 +205,7 @@ func (c *call) destroy(p *primary) Result {
 			c.endCapture(x)
 		}
 	}
-	if p.broken == Success { // otherwise nobody could give anything back
+	if p.broken == Success { // otherwise nothing could be freed
 		c.abandoned = append(c.abandoned, c.leaksOf(p)...)
 	}
 	for h, x := range c.handles {

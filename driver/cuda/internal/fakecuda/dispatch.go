@@ -109,8 +109,8 @@ func (c *call) check(s symbol) Result {
 	return Success
 }
 
-// moveStack makes the caller's stack grow, and so move: whoever passed the address of a variable on it as a number is
-// found out.
+// moveStack makes the caller's stack grow, and so move: a caller that passed the address of a variable on it as a
+// number is found out.
 //
 //go:noinline
 func moveStack(depth int) byte {

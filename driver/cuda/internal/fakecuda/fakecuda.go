@@ -12,7 +12,7 @@
 // copies of bytes, and one page shows at several addresses. A stream is a queue of work; a piece of work names what it
 // comes after. Events point at work.
 //
-// When work runs is the Pace: by default only once somebody waits for it, and a query runs one piece after it has said
+// When work runs is the Pace: by default only once a call waits for it, and a query runs one piece after it has said
 // "not ready". Hold stops a stream until Release. The clock of the events is the sum of what work was said to cost.
 //
 // What a thread's current context is, and which captures it began, are kept by its kernel thread number: goroutines
@@ -60,7 +60,7 @@ type Options struct {
 type Pace int
 
 const (
-	// Late runs work once somebody waits for it, and one piece after each query that found it not done.
+	// Late runs work once a call waits for it, and one piece after each query that found it not done.
 	Late Pace = iota
 	// AtOnce runs work while it is queued, as a device would that is faster than its host.
 	AtOnce

@@ -66,7 +66,7 @@ func (c *call) launchKernel(
 	_, r = c.submit(s, nodeKernel, 5000, func() Result {
 		k := m.kernels[f.name]
 		if k == nil {
-			return m.misuse(LaunchFailed, "nobody said what kernel %s does", f.name)
+			return m.misuse(LaunchFailed, "no function is registered for kernel %s", f.name)
 		}
 		if f.module.unloaded {
 			return m.misuse(LaunchFailed, "kernel %s runs after its module was unloaded", f.name)

@@ -132,7 +132,7 @@ func pagesName(d *device) string { return fmt.Sprintf("%s%d", pagesPrefix, d.ord
 
 const pagesPrefix = "fakecuda pages of device "
 
-// memExportToShareableHandle gives a descriptor that programs started by this one would inherit: whoever asked for it
+// memExportToShareableHandle gives a descriptor that programs started by this one would inherit: the caller
 // must see to that.
 func (c *call) memExportToShareableHandle(fd *int32, h uint64, kind uint32, flags uint64) Result {
 	p, r := c.pagesOf(h)

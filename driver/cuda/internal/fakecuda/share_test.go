@@ -138,7 +138,7 @@ func TestIPC(t *testing.T) {
 		t.Errorf("memory has %d after the other process wrote 42", got)
 	}
 
-	// What is open stays, though the exporter frees it; then nobody can open it any more.
+	// What is open stays, though the exporter frees it; then it cannot be opened any more.
 	late := start(t, "ipc:"+hex.EncodeToString(h[:]))
 	late.says("found 42")
 	r.ok(r.call("cuMemFree_v2", p))

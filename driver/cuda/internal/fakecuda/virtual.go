@@ -4,7 +4,7 @@ package fakecuda
 
 import "slices"
 
-// A mapping is pages, whole, at addresses of a reservation. Nobody may touch it before cuMemSetAccess.
+// A mapping is pages, whole, at addresses of a reservation. It must not be accessed before cuMemSetAccess.
 type mapping struct {
 	start, end uint64
 	pages      *pages

@@ -3,9 +3,9 @@
 // Package nvml asks NVIDIA's management library what libcuda does not tell: how much memory of a device is free without
 // making a context on it, and which processes hold the rest.
 //
-// Nothing depends on it. It may be missing, denied (to processes inside a slice of a GPU, or a container), or older than
-// its newest functions; then what it would have told is unknown, and every method says why. A nil Lib is one that is
-// missing. Safe for concurrent use.
+// Nothing depends on it. It may be missing, denied (to processes inside a slice of a GPU, or a container), or older
+// than its newest functions; then what it would have told is unknown, and every method says why. A nil Lib is one that
+// is missing. Safe for concurrent use.
 package nvml
 
 import (
@@ -116,7 +116,7 @@ func (l *Lib) device(uuid string) (uintptr, error) {
 	return handle, err
 }
 
-// Free returns the bytes of the device that nobody holds.
+// Free returns the unused bytes of the device.
 func (l *Lib) Free(uuid string) (int64, error) {
 	handle, err := l.device(uuid)
 	if err != nil {
