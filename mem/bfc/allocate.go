@@ -8,22 +8,22 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A request is a pending request.
+// A request is a call of Alloc.
 type request struct {
 	stream          driver.Stream
 	requested, size int64  // bytes; rounded
-	bound           uint64 // upper bound of the stamps of usable blocks; 0 means none
+	bound           uint64 // only blocks with stamps up to this may be taken; 0: all
 	freedBefore     func() uint64
 	note            Note
-	noRetry         bool // release no segment for it
-	tentative       bool // a failure is not counted or observed
+	noRetry         bool // release no segments for it
+	tentative       bool // do not count or report a failure
 
-	capturing error // why a fitting block was not usable: a stream captures
-	cause     error // why the device refused a segment
+	capturing error // the error if a block that fits was not taken because a stream captures
+	cause     error // the device's error for a segment
 }
 
-// findOrGrow finds a block, in TensorFlow's order: a free block, a new segment, a block merged from blocks above the
-// safe frontier, a new segment in place of unused ones. It returns 0 and no error if there is no room.
+// findOrGrow allocates a block, in TensorFlow's order: a free block, a new segment, a block merged above the safe
+// frontier, a new segment in place of unused ones. It returns 0 and no error if there is no room.
 func (a *Allocator) findOrGrow(w *request) (ref, error) {
 	w.capturing, w.cause = nil, nil
 	a.mergeTimed(0)
@@ -51,7 +51,8 @@ func (a *Allocator) findOrGrow(w *request) (ref, error) {
 	return 0, w.capturing
 }
 
-// findFree takes the first free block that fits, was freed early enough, and for which the stream can wait.
+// findFree takes the first free block in order that fits, was freed early enough, and whose users the stream can wait
+// for.
 func (a *Allocator) findFree(w *request) (ref, error) {
 	origin := a.streams.Register(w.stream)
 	n := a.bins.lowerBound(a.blocks, w.size, 0)
@@ -73,7 +74,7 @@ func (a *Allocator) findFree(w *request) (ref, error) {
 	return 0, nil
 }
 
-// allocateBlock makes a free block live, after splitting off its end.
+// allocateBlock makes a free block live, and splits its end off.
 func (a *Allocator) allocateBlock(n ref, w *request, origin reuse.Set) {
 	a.removeFromBin(n)
 	if size := a.blocks[n].size; size >= 2*w.size || size-w.size >= a.waste {

@@ -1,27 +1,25 @@
-// Package bfc is TensorFlow's allocator of device memory: best fit with coalescing.
+// Package bfc is TensorFlow's allocator for device memory: best fit with coalescing.
 //
 // Memory comes from the driver in segments, each twice as large as the one before. A request, rounded up to 256 bytes,
-// gets the smallest free block that fits, the lowest address among equals. The end of the block is split off if that at
-// least halves the block, or would waste 128 MiB. A freed block merges with its free neighbours at once. Addresses
-// depend on the requests and the addresses of segments, not on streams. The policy is that of
-// tsl/framework/bfc_allocator.cc, written from its description. TensorFlow says chunk for block, and region for
-// segment.
+// gets the smallest free block that fits, and the lowest address among equals. The end of a block is split off if that
+// at least halves the block, or if 128 MiB would be wasted. A freed block merges with its free neighbours at once.
+// Addresses depend only on the requests and the addresses of segments, not on streams. The policy is that of
+// tsl/framework/bfc_allocator.cc, written from its description. A second, simple implementation gives the same
+// addresses (model_test.go); neither was compared with a running TensorFlow. TensorFlow says chunk for block and
+// region for segment.
 //
-// Memory is allocated in stream order, and across streams at once: a free block has the set of streams whose work,
-// queued before its free, may still use it, and Alloc makes its stream wait for those. Free makes no driver call, nor
-// does Alloc if no other stream used the memory. If a wait is impossible because a stream captures a graph, Alloc takes
-// the next block that fits. The blocks that a captured graph uses must stay live as long as the graph is launched.
+// Make an allocator with New; ParseConfig reads its settings from text. An Allocator is safe for concurrent use. Sizes
+// are bytes. Memory is allocated in stream order and across streams: Alloc makes its stream wait for other streams
+// that used the memory. If a stream to wait for captures a graph, Alloc takes the next block that fits. A captured
+// graph contains addresses, so its blocks must stay live as long as it is launched. Errors begin with "bfc:"; a
+// request for which there is no room returns a *mem.OutOfMemory.
 //
-// An [Allocator] is safe for concurrent use. It does not move blocks.
-//
-// It differs from TensorFlow in these points:
-//
-//   - Where the device refuses ever smaller segments, the last one requested is as large as the request. TensorFlow stops
-//     up to a tenth above it, and below 2.5 KiB its rounding never ends the loop.
-//   - The size of segments stops doubling at the limit. TensorFlow's overflows after 64 segments.
-//   - The rest of a stamped block that was split, and stamped blocks merged by force, merge later.
-//   - A request over the limit does not wait.
-//   - Invalid settings are errors.
+// The allocator differs from TensorFlow: if the device refuses ever smaller segments, the last attempt is as large as
+// the request, where TensorFlow never asks for up to a tenth of it, and below 2.5 KiB never stops asking; the size of
+// segments stops doubling at the limit, where TensorFlow's overflows after 64 segments; the rest of a stamped block
+// that was split, and stamped blocks that were merged by force, merge later, where TensorFlow's do not; a request over
+// the limit does not wait; and settings that cannot be parsed are errors. It has no partition by size at two ends of a
+// region, and does not move blocks.
 package bfc
 
 import (
@@ -37,6 +35,32 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/waiting"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
+
+// # Structure
+//
+// A block (block.go) is live or free; its index and the number of its allocations are its tag. The blocks of a segment
+// are linked in address order and cover it. Free blocks are in bins (bin.go), 21 trees by size and address; bin b
+// holds sizes from 256<<b.
+//
+// No two neighbours are both free, unless Config.Counter stamps the frees (timed.go): then a freed block merges only
+// after the safe frontier has passed its stamp.
+//
+// A request that no free block fits gets a new segment. If the limit or the device prevents that, blocks above the
+// safe frontier are merged until one fits; then unused segments, except Config.Initial, are released for a larger one
+// (allocate.go, segment.go). With Config.Virtual there is one segment, in one range of addresses that pages are mapped
+// to (virtual.go).
+//
+// # Streams
+//
+// A free block keeps dependencies (mem/internal/reuse): the streams whose work, queued before its free, may still
+// access it. Neither Free nor an Alloc of memory that no other stream used makes a driver call. A closed stream has
+// done its work. The safe frontier serves callers that know more than the order of streams: it bounds which blocks a
+// request takes (Options.FreedBefore), and replaces no wait.
+//
+// # Locks
+//
+// Allocator.mu guards everything and is held during driver calls, as in TensorFlow; then come the locks inside the
+// device. It is not held while a request waits for memory, nor while Options.FreedBefore and Config.Retry run.
 
 // Structure: a record (block.go) stands for each block, live or free. Its number and its generation are the block's
 // tag. The blocks of a segment are linked in the order of their addresses and tile it. Free blocks are in bins
@@ -59,13 +83,12 @@ import (
 // model_test.go has a second, plain implementation, which gives the same addresses. Neither was compared with a running
 // TensorFlow.
 
-// An Allocator keeps segments of a device's memory and allocates blocks of them. It is safe for concurrent
-// use.
+// An Allocator caches segments of a device's memory and allocates blocks from them. It is safe for concurrent use.
 type Allocator struct {
 	dev      driver.Device
 	cfg      Config
-	limitSet bool  // whether the caller set the limit; otherwise it is the device's free memory
-	waste    int64 // bytes at the end of a block that are always cut off
+	limitSet bool  // the caller chose the limit; otherwise it is what the device had free
+	waste    int64 // bytes at the end of a block that are always split off
 
 	mu          sync.Mutex // guards what follows
 	closed      bool
@@ -76,21 +99,20 @@ type Allocator struct {
 	pages       *pages    // source of segments with Config.Virtual; otherwise nil
 	nextSegment int64     // bytes of the next segment
 	streams     *reuse.Streams
-	timed       []ref  // in the order of their frees: free blocks whose stamps the frontier has not passed, and others
+	timed       []ref  // stamped free blocks, in the order of their frees, and some that are no longer stamped
 	frontier    uint64 // see SetSafeFrontier
-	merged      uint64 // the frontier at the last merge of timed
+	merged      uint64 // the frontier at the last mergeTimed
 	refused     int64  // bytes, rounded, of the last request that failed; 0: none
 
 	stats    mem.Stats // the large pool holds the sums over all: see Stats
 	observer mem.Observer
 	metadata func(string)
 
-	gate waiting.Gate // requests wait here for memory; it has a lock of its own
+	gate waiting.Gate // where requests wait for memory; has a lock of its own
 }
 
-// New makes an allocator of dev's memory. It allocates Config.Initial at once, and other memory on demand. The error
-// describes an invalid cfg, or matches mem.ErrNoMemory if the device has no room for Config.Initial, or is the
-// driver's.
+// New makes an allocator of dev's memory. It allocates Config.Initial, and otherwise nothing before the first request.
+// The error names the wrong setting, matches mem.ErrNoMemory if the device has no room, or is the driver's.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	own := cfg.Limit > 0
 	cfg, err := cfg.complete(dev)
@@ -120,17 +142,17 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	return a, nil
 }
 
-// Alloc implements mem.Allocator. It returns the smallest free block that fits, after making s wait for other streams
-// that used the memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room; with
-// Config.Retry, Alloc first waits for some. It is the driver's error if a wait failed, or if the driver refused a
-// segment for a reason other than lack of memory.
+// Alloc implements mem.Allocator. It takes the smallest free block that fits, for which s waits for other streams that
+// used the memory, or a block of a new segment. The error is a *mem.OutOfMemory if there is no room, with Config.Retry
+// only after waiting for some. It is the driver's if a wait failed, or if the driver refused a segment for a reason
+// other than a lack of memory.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.serve(request{stream: s, requested: size}, a.cfg.Retry)
 }
 
 const tooLarge = 1 << 60 // bytes, more than any device has
 
-// serve is Alloc. With patience, if not nil, it waits for memory.
+// serve is Alloc. With patience it waits for memory.
 func (a *Allocator) serve(w request, patience layer.WaitContext) (mem.Block, error) {
 	check.Stream("bfc: Alloc", w.stream)
 	switch {
@@ -158,11 +180,11 @@ func (a *Allocator) serve(w request, patience layer.WaitContext) (mem.Block, err
 	return b, err
 }
 
-// errNoRoom is the error of a tentative attempt without room.
+// errNoRoom is the error of a tentative attempt.
 var errNoRoom = errors.New("bfc: no room")
 
-// tryAlloc tries a request once. If a tentative request finds no room, nothing is counted or observed, and the error is
-// errNoRoom.
+// tryAlloc makes one attempt. If there is no room and it is tentative, nothing is counted or reported, and the error
+// is errNoRoom.
 func (a *Allocator) tryAlloc(w *request, tentative bool) (mem.Block, error) {
 	w.bound = 0
 	if w.freedBefore != nil {
@@ -186,7 +208,7 @@ func (a *Allocator) tryAlloc(w *request, tentative bool) (mem.Block, error) {
 	return mem.Block{}, err
 }
 
-// allocWaiting retries whenever memory was freed, and a last time when the context ends.
+// allocWaiting makes an attempt whenever memory is freed, and a last one when the context ends.
 func (a *Allocator) allocWaiting(w *request, patience layer.WaitContext) (b mem.Block, err error) {
 	ctx, cancel := patience()
 	defer cancel()
@@ -203,8 +225,8 @@ func (a *Allocator) allocWaiting(w *request, patience layer.WaitContext) (b mem.
 	return b, err
 }
 
-// Free implements mem.Allocator. It makes no driver call, unless a stream has the number of a closed one. It
-// panics if b is not a live block of this allocator.
+// Free implements mem.Allocator. It makes no driver call, unless a stream has the number of a closed one. It panics if
+// b is not a live block of this allocator.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -238,7 +260,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	a.verify()
 }
 
-// sets visits every set of streams that the allocator has.
+// sets visits every set of streams that the allocator holds.
 func (a *Allocator) sets(yield func(reuse.Set) bool) {
 	for i := range a.blocks {
 		if !yield(a.blocks[i].deps.Users) {

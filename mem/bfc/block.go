@@ -8,37 +8,37 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A ref is the number of a record; 0 is none.
+// A ref is the index of a block; 0 is none.
 type ref uint32
 
 // A state tells what a record stands for.
 type state uint8
 
 const (
-	none state = iota // the record is vacant
-	live              // a live block
+	none state = iota // unused entry
+	live              // allocated
 	free              // a free block, in its bin
 )
 
-// A block is the allocator's record of a block.
+// A block is a span of a segment.
 type block struct {
 	ptr         driver.Pointer
 	size        int64 // a multiple of unit
 	left, right ref   // its children in the bin, while it is free
 	prev, next  ref   // its neighbours in the segment
-	requested   int64 // bytes; of a free block that has not merged since, those of its last user
+	requested   int64 // bytes; of a free block, by its last user, if it has not merged since
 
 	deps    reuse.Dependencies // while free: the streams that may still use it; while live: its stream
-	freedAt uint64             // while free: the counter at its free; 0 if none, or if the safe frontier has passed it
-	stream  driver.StreamID    // while live: that of its Alloc
-	gen     uint32             // generation: counts the allocations; never 0 of a live block
+	freedAt uint64             // while free: the counter at its free; 0: none, or below the safe frontier
+	stream  driver.StreamID    // while live: the stream of its allocation
+	gen     uint32             // number of its allocations; never 0 while live
 	state   state
 	queued  bool // in Allocator.timed
 }
 
 func (r *block) shares() bool { return r.prev != 0 || r.next != 0 }
 
-// newBlock returns a record for a free block. It may reallocate all records.
+// newBlock returns a new free block. It may move all blocks in memory.
 func (a *Allocator) newBlock(ptr driver.Pointer, size int64) ref {
 	var n ref
 	if last := len(a.unused) - 1; last >= 0 {
@@ -52,14 +52,14 @@ func (a *Allocator) newBlock(ptr driver.Pointer, size int64) ref {
 	return n
 }
 
-// deleteBlock makes a record vacant.
+// deleteBlock makes an entry unused.
 func (a *Allocator) deleteBlock(n ref) {
 	r := &a.blocks[n]
 	*r = block{gen: r.gen, queued: r.queued}
 	a.unused = append(a.unused, n)
 }
 
-// addToBin adds a free block to its bin, and removeFromBin removes it. Its neighbours do not change in between.
+// addToBin puts a free block into its bin. Its neighbours must not change before removeFromBin.
 func (a *Allocator) addToBin(n ref) {
 	a.bins.insert(a.blocks, n)
 	if r := &a.blocks[n]; r.shares() && a.pages == nil {
@@ -76,7 +76,7 @@ func (a *Allocator) removeFromBin(n ref) {
 	}
 }
 
-// split cuts a block that is in no bin to size bytes, and adds the rest to its bin.
+// split splits the end off a block that is in no bin, leaving size bytes, and puts the end into its bin.
 func (a *Allocator) split(n ref, size int64) {
 	rest := a.newBlock(a.blocks[n].ptr+driver.Pointer(size), a.blocks[n].size-size)
 	r, x := &a.blocks[n], &a.blocks[rest]
@@ -90,9 +90,9 @@ func (a *Allocator) split(n ref, size int64) {
 	a.queue(rest)
 }
 
-// coalesce merges a free block that is in no bin with its free neighbours, and returns the merged block, which is in no
-// bin. The block, and the neighbours that it merges with, are below the safe frontier, unless force is set, which
-// merges one neighbour on either side. Several blocks in a row below the frontier may be unmerged.
+// coalesce merges a free block that is in no bin with its free neighbours, and returns the result, which is in no bin.
+// Neighbours above the safe frontier stay as they are, and the block itself must be below it, unless force is set,
+// which takes one neighbour on either side. Below the frontier there may be several free neighbours in a row.
 func (a *Allocator) coalesce(n ref, force bool) ref {
 	mergeable := func(beside ref, force bool) bool {
 		r := &a.blocks[beside]
@@ -123,12 +123,12 @@ func (a *Allocator) merge(n, next ref) {
 	a.deleteBlock(next)
 }
 
-// handle returns the mem.Block of a live record. The tag is never 0.
+// handle returns the mem.Block of a live block. Its tag is never 0.
 func (r *block) handle(n ref) mem.Block {
 	return mem.Block{Ptr: r.ptr, Size: r.size, Tag: uint64(r.gen)<<32 | uint64(n)}
 }
 
-// lookup returns the record of a live block, and panics for any other b.
+// lookup returns the index of a live block, and panics if b is not live.
 func (a *Allocator) lookup(b mem.Block) ref {
 	n, gen := ref(b.Tag), uint32(b.Tag>>32)
 	fact := "no block of this allocator"

@@ -12,33 +12,33 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// A Config has the settings of an Allocator; their names for ParseConfig are in parentheses. Sizes are bytes. The zero
-// value may fill the device, and allocates its memory on demand.
+// A Config is the settings of an Allocator, with their names in ParseConfig. Sizes are bytes. The zero value may fill
+// the device, and allocates its memory on demand.
 type Config struct {
-	// Limit (limit) bounds the bytes in segments. 0 means the device's free memory when the allocator is made.
+	// Limit (limit) bounds the bytes in segments. 0 is the device's free memory when the allocator is made.
 	Limit int64
-	// Initial (initial) is the size of a first segment, which New allocates and Close frees: a multiple of 256, with
-	// Virtual of the device's granularity. The next segment is twice as large. 0 means none. RMM's pools call it the
-	// initial size, and Limit the maximum size.
+	// Initial (initial) is the size of a first segment that New allocates and that stays until Close: a multiple of
+	// 256, or with Virtual of the device's granularity. The next segment is twice as large. 0 is none. It is the
+	// initial size of RMM's pools, whose maximum size is Limit.
 	Initial int64
-	// Fragmentation (fragmentation), from 0 to 1, is the fraction of Limit from which on the end of a free block is
-	// always split off, for requests of every size. 0 means from 128 MiB on.
+	// Fragmentation (fragmentation), from 0 to 1, is the part of Limit from which on the end of a free block is always
+	// split off, however large the request. 0 is 128 MiB.
 	Fragmentation float64
-	// NoGrowth (growth=off) allocates the whole limit, or the rest that Initial left, at the first request that needs
-	// it. Otherwise segments begin at 2 MiB and double.
+	// NoGrowth (growth=off) asks the device for the whole limit, or the remainder after Initial, at the first request
+	// that needs it. Otherwise segments begin at 2 MiB and double.
 	NoGrowth bool
-	// NoCollect (collect=off) makes a request without room fail even if segments are unused. Otherwise unused segments
-	// are released first, for one that is large enough. It is the inverse of TensorFlow's garbage_collection, on for
-	// GPUs.
+	// NoCollect (collect=off) makes a request without room fail while segments are unused. Otherwise those are
+	// released first, and a segment large enough is requested. It is the opposite of TensorFlow's garbage_collection,
+	// which is on for GPUs.
 	NoCollect bool
 	// Virtual (virtual=on) maps all memory into one range of addresses, so that it is one segment and all free
 	// neighbours merge. The device must have virtual memory; segments grow by multiples of its granularity.
 	Virtual bool
 
-	// Name is the allocator's name in dumps and metadata; empty means "bfc".
+	// Name is the allocator's name in dumps and metadata; empty is "bfc".
 	Name string
-	// Counter, if not nil, stamps every free; freed blocks merge only once SetSafeFrontier has passed their stamps.
-	// Several allocators may share a Counter.
+	// Counter, if not nil, stamps every free, and freed blocks merge only after SetSafeFrontier has passed their
+	// stamps. Several allocators may share one.
 	Counter *Counter
 	// Retry (retry=10s) is how long an Alloc without room waits for other blocks to be freed. TensorFlow's is
 	// layer.WaitTimeout(Patience). Nil (retry=0s): only AllocWait waits. A request waits as in layer.Retry, and also

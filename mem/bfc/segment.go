@@ -12,15 +12,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// A segment is an allocation of the device, or the mapped part of the range of addresses.
+// A segment is memory from the device, or all memory mapped into the range of addresses.
 type segment struct {
 	ptr   driver.Pointer
 	size  int64
-	first ref   // its first block, which never changes
-	kept  int64 // bytes at its front that are kept until Close: Config.Initial
+	first ref   // its first block, which does not change
+	kept  int64 // bytes at its front that stay until Close: Config.Initial
 }
 
-// backOff is the factor by which a segment shrinks for which the device has no room. TensorFlow computes in 32 bits.
+// backOff is the factor by which a refused segment shrinks. TensorFlow computes in 32 bits.
 const backOff = float32(0.9)
 
 // room returns the bytes that the limit leaves for segments.
@@ -29,7 +29,7 @@ func (a *Allocator) room() int64 {
 	return (a.cfg.Limit - a.stats.ReservedBytes.All.Current) / step * step
 }
 
-// step returns the unit of segment sizes.
+// step returns the multiple that sizes of segments are rounded to.
 func (a *Allocator) step() int64 {
 	if a.pages != nil {
 		return a.pages.granularity
@@ -37,8 +37,8 @@ func (a *Allocator) step() int64 {
 	return unit
 }
 
-// addSegment allocates a segment that fits the request; sizes double from one segment to the next. It reports false if
-// the limit or the device has no room.
+// addSegment gets a segment in which the request fits. Sizes of segments double. It returns false if the limit or the
+// device has no room.
 func (a *Allocator) addSegment(w *request) (bool, error) {
 	step, room := a.step(), a.room()
 	least := roundUp(w.size, step)
@@ -77,7 +77,7 @@ func (a *Allocator) addSegment(w *request) (bool, error) {
 	return true, nil
 }
 
-// allocInitial allocates the initial segment. After an error the allocator holds nothing.
+// allocInitial gets the initial segment. On an error it frees the allocator's resources.
 func (a *Allocator) allocInitial() error {
 	size := a.cfg.Initial
 	ptr, err := a.deviceAlloc(size)
@@ -98,7 +98,7 @@ func (a *Allocator) allocInitial() error {
 	return nil
 }
 
-// deviceAlloc allocates memory of the device.
+// deviceAlloc gets memory from the device.
 func (a *Allocator) deviceAlloc(size int64) (driver.Pointer, error) {
 	if a.pages != nil {
 		return a.pages.extend(size)
@@ -106,7 +106,7 @@ func (a *Allocator) deviceAlloc(size int64) (driver.Pointer, error) {
 	return a.dev.Alloc(size)
 }
 
-// insertSegment makes a free block of new memory of the device.
+// insertSegment makes a free block of memory from the device.
 func (a *Allocator) insertSegment(ptr driver.Pointer, size int64) {
 	n := a.newBlock(ptr, size)
 	i, _ := slices.BinarySearchFunc(a.segments, ptr, func(s segment, ptr driver.Pointer) int { return cmp.Compare(s.ptr, ptr) })
@@ -128,7 +128,7 @@ func (a *Allocator) insertSegment(ptr driver.Pointer, size int64) {
 	a.notify(a.segmentAction(mem.ActionSegmentAlloc), 0, ptr, size)
 }
 
-// unusedBytes returns the bytes of a segment that can be released: none while a block is live.
+// unusedBytes returns how many bytes of a segment can be released: none while a block is live.
 func (a *Allocator) unusedBytes(s *segment) int64 {
 	for n := s.first; n != 0; n = a.blocks[n].next {
 		if a.blocks[n].state == live {
@@ -138,8 +138,8 @@ func (a *Allocator) unusedBytes(s *segment) int64 {
 	return s.size - s.kept
 }
 
-// collect releases all unused segments, if with them the limit leaves enough for the request. It reports whether it
-// released any.
+// collect releases all unused segments, if they and the limit's remainder suffice for the request. It reports whether
+// it released any.
 func (a *Allocator) collect(w *request) bool {
 	if a.cfg.NoCollect {
 		return false
@@ -162,8 +162,8 @@ func (a *Allocator) collect(w *request) bool {
 	return true
 }
 
-// releaseUnused releases every segment without a live block, except the kept part. Segments that the device fails to
-// free stay.
+// releaseUnused frees every segment without a live block, except the parts that are kept. Segments that the device
+// refuses stay.
 func (a *Allocator) releaseUnused() error {
 	var refused []error
 	var left segment // the kept part of the range of addresses
@@ -206,7 +206,7 @@ func (a *Allocator) releaseUnused() error {
 	return errors.Join(refused...)
 }
 
-// releaseSegment frees a segment, except the kept part. The device waits for the work queued on it.
+// releaseSegment frees the part of a segment that is not kept, after the work queued on it.
 func (a *Allocator) releaseSegment(s *segment) error {
 	if a.pages == nil {
 		return a.dev.Free(s.ptr)
@@ -221,8 +221,8 @@ func (a *Allocator) releaseSegment(s *segment) error {
 	return a.pages.unmap(s.kept)
 }
 
-// EmptyCache implements mem.Trimmer. It keeps Config.Initial, and waits for the work queued on the memory that it
-// frees. If the device fails to free a segment, the segment stays cached, and EmptyCache returns the error.
+// EmptyCache implements mem.Trimmer. Config.Initial stays. It waits for the work queued on the memory that it frees.
+// The error lists the memory that the device refused, which stays cached.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,9 +238,9 @@ func (a *Allocator) EmptyCache() error {
 	return nil
 }
 
-// Close frees all memory. If blocks are live it returns an error and frees nothing. If the device fails to free a
-// segment, Close returns that error, and the next Close tries again. Waiting and later requests fail. Closing a closed
-// allocator is a no-op. Close does not close the device.
+// Close frees all memory. Live blocks are an error; then nothing has changed. If the device refuses memory, that is an
+// error, and the next Close tries again. Requests that wait, and later ones, fail. Closing a closed allocator is a
+// no-op. Close does not close the device.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -136,8 +136,9 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	return segments
 }
 
-// Observe sets the receiver of every event; nil removes it. It runs under the allocator's lock: it must be quick and
-// must not call the allocator. A free completes at once. Segments belong to no stream; their events have stream 0.
+// Observe sets the observer that receives every event; nil removes it. The observer runs under the allocator's lock:
+// it must be quick and must not call the allocator. A free is complete at once. Segments belong to no stream: their
+// events have stream 0.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

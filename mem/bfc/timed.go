@@ -12,9 +12,9 @@ func (c *Counter) Next() uint64 { return c.n.Add(1) }
 // Get returns the last result of Next, or 0.
 func (c *Counter) Get() uint64 { return c.n.Load() }
 
-// SetSafeFrontier declares memory whose free has a stamp below count (see Config.Counter) safe for every use: it merges
-// with its neighbours at the next request, and Options.FreedBefore no longer applies to it. The frontier never falls: a
-// lower count is ignored. Requests that wait for memory try again.
+// SetSafeFrontier declares that memory whose free has a stamp (see Config.Counter) below count is safe for every use:
+// it merges with its neighbours at the next request, and Options.FreedBefore no longer bounds it. The frontier never
+// falls: a lower count changes nothing. Requests that wait for memory try again.
 func (a *Allocator) SetSafeFrontier(count uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -24,7 +24,7 @@ func (a *Allocator) SetSafeFrontier(count uint64) {
 	}
 }
 
-// queue adds a stamped free block to those that wait for merging.
+// queue lists a stamped free block for merging.
 func (a *Allocator) queue(n ref) {
 	r := &a.blocks[n]
 	if r.freedAt == 0 {
@@ -39,8 +39,8 @@ func (a *Allocator) queue(n ref) {
 	}
 }
 
-// mergeTimed merges the stamped blocks that the safe frontier has passed. If need is not 0 it then merges other blocks,
-// in the order of their frees, until one has need bytes, and reports whether one has.
+// mergeTimed merges the stamped blocks that the safe frontier has passed. If need is not 0 it then merges others too,
+// in the order of their frees, until a block has need bytes, and reports whether one has.
 func (a *Allocator) mergeTimed(need int64) bool {
 	if len(a.timed) == 0 || need == 0 && a.frontier == a.merged {
 		return false

@@ -47,8 +47,8 @@ func (p *pages) extend(size int64) (driver.Pointer, error) {
 	return at, nil
 }
 
-// unmap unmaps and drops all pages, except the first if kept is its size. No work may use them. If unmapping fails,
-// nothing has changed; pages that could not be dropped become orphans.
+// unmap removes all memory, except the first page if kept is its size. No stream may use the memory any more. If it
+// fails nothing has changed; pages that the device does not free become orphans.
 func (p *pages) unmap(kept int64) error {
 	if err := p.vm.Unmap(p.base+driver.Pointer(kept), p.mapped-kept); err != nil {
 		return err
