@@ -8,50 +8,50 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Unlimited is a MaxSplitSize that lets every block be split.
+// Unlimited is a MaxSplitSize with which every block may be split.
 const Unlimited = int64(math.MaxInt64)
 
-// A Config is the settings of an Allocator, by PyTorch's names for them. Start from Default or ParseConfig: the zero
-// value does not validate.
+// A Config is the settings of an Allocator, with PyTorch's names. Start from Default or ParseConfig: the zero value
+// does not validate. Sizes are bytes.
 type Config struct {
-	// MaxSplitSize: free blocks of at least so many bytes are not cut up, and serve only requests that are nearly as
-	// large. At least LargeSegmentSize, or Unlimited.
+	// MaxSplitSize is the size from which on free blocks are not split, and serve only requests of nearly their size.
+	// At least LargeSegmentSize, or Unlimited.
 	MaxSplitSize int64
-	// MaxNonSplitRounding is how many bytes larger than a request a block that may not be split can be. 0 is
-	// LargeSegmentSize.
+	// MaxNonSplitRounding is how much larger than a request an unsplittable block may be. 0 is LargeSegmentSize.
 	MaxNonSplitRounding int64
-	// LargeSegmentSize is the size of the segment that a request between 1 and 10 MiB makes, and of the pages of
-	// expandable segments in the large pool. A multiple of 2 MiB, more than 10 MiB.
+	// LargeSegmentSize is the size of a new segment for a request between 1 and 10 MiB, and of the pages of expandable
+	// segments in the large pool. A multiple of 2 MiB, more than 10 MiB.
 	LargeSegmentSize int64
-	// RoundupDivisions: requests are rounded up to one of so many equal steps between two powers of two. The intervals
-	// are [0, 2 MiB), [2, 4 MiB), ... and the last from 32 GiB on. 0 and 1 round up to 512 bytes only.
+	// RoundupDivisions rounds requests up to one of so many equal steps between two powers of two. The intervals are
+	// [0, 2 MiB), [2, 4 MiB), ... and the last from 32 GiB on. 0 and 1 round up to 512 bytes only.
 	RoundupDivisions [16]int64
-	// GarbageCollectionThreshold is the part of the limit beyond which cached segments are given back, the longest
-	// unused first. In (0, 1), or 0 for never. It does nothing without a limit.
+	// GarbageCollectionThreshold is the part of the limit beyond which cached segments are released, the longest
+	// unused first. In (0, 1), or 0 for never. It has no effect without a limit.
 	GarbageCollectionThreshold float64
 	// ExpandableSegments makes segments that grow page by page, one for each stream and pool.
 	ExpandableSegments bool
-	// ExpandableReserve is how many addresses an expandable segment takes: 9/8 of the device's memory if it says nothing, and
-	// at most. A block lies in one segment, so no request can be larger.
+	// ExpandableReserve is the size of an expandable segment's addresses: by default, and at most, 9/8 of the device's
+	// memory. A block lies in one segment, so it also bounds requests.
 	ExpandableReserve Reserve
-	// ExpandableReserveByClass is the same for segments of streams of a class (SetReserveClass). Those of a class that is
-	// not in it take ExpandableReserve. The allocator keeps a copy.
+	// ExpandableReserveByClass is the same for streams of a class (SetReserveClass). Classes not listed take
+	// ExpandableReserve. The allocator keeps a copy.
 	ExpandableReserveByClass map[string]Reserve
-	// MemoryFraction is the part of the device's memory that may be reserved. In [0, 1]; 1 is no limit.
+	// MemoryFraction bounds the reserved memory as a part of the device's memory. In [0, 1]; 1 is no limit.
 	MemoryFraction float64
-	// Limit is the same in bytes; 0 is no limit. The smaller of the two counts.
+	// Limit bounds the reserved bytes; 0 is no limit. The smaller of the two bounds applies.
 	Limit int64
-	// ThrowOnOOM rejects a request for which the driver would be asked for more than the limit leaves: the driver is not
-	// asked, and nothing cached is given back. What the driver refuses is tried again as ever. Without a limit it does
-	// nothing.
+	// ThrowOnOOM rejects a request for which the driver would be asked for more than the limit leaves: the driver is
+	// not asked, and nothing cached is released. A request that the driver refuses is retried as usual. It has no
+	// effect without a limit.
 	ThrowOnOOM bool
-	// ReleaseLock lets other requests go on while the driver allocates a segment.
+	// ReleaseLock lets other requests proceed while the driver allocates a segment.
 	ReleaseLock bool
-	// GraphCaptureRecordStreamReuse lets a block that other streams use, and that is freed while a graph is captured, be
-	// allocated again in the same capture, once all of them have joined its own stream. Off, it waits for the capture's
-	// end. It costs requests during captures a question to the device for each such block of their stream.
+	// GraphCaptureRecordStreamReuse lets a block that other streams use, and that is freed while a graph is captured,
+	// be allocated again in the same capture once all of them have joined its own stream. If false, the block waits
+	// for the end of the capture. During captures each request then asks the device about each such block of its
+	// stream.
 	GraphCaptureRecordStreamReuse bool
-	// PyTorchExact leaves out what Ashlar does better than PyTorch; see the package's comment.
+	// PyTorchExact turns off the differences from PyTorch: see the package's documentation.
 	PyTorchExact bool
 
 	anyRoundup bool // some RoundupDivisions are more than 1
@@ -68,7 +68,7 @@ func Default() Config {
 
 const defaultLargeSegment = 20 << 20
 
-// Validate says what is wrong with a Config: an error that names the setting, or nil.
+// Validate returns an error that names the first wrong setting, or nil.
 func (c *Config) Validate() error {
 	switch {
 	case c.LargeSegmentSize <= minLargeAlloc || c.LargeSegmentSize >= maxBlockSize || c.LargeSegmentSize%minBlockSize != 0:
@@ -101,8 +101,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Configure changes the settings of a running allocator. Blocks and segments stay as they are. On an error nothing has
-// changed.
+// Configure changes the settings of a running allocator. Existing blocks and segments stay as they are. On an error
+// nothing has changed.
 func (a *Allocator) Configure(cfg Config) error {
 	cfg.ExpandableReserveByClass = maps.Clone(cfg.ExpandableReserveByClass)
 	return a.update(func(c *Config) error {
@@ -155,8 +155,8 @@ func (a *Allocator) update(change func(*Config) error) error {
 	return nil
 }
 
-// countOversize counts again which blocks and segments are oversize, after the split limit has changed. What was
-// oversize in all so far stays. The caller holds every lock.
+// countOversize recounts the oversize blocks and segments after the split limit has changed. Accumulated totals stay.
+// The caller holds every lock.
 func (a *Allocator) countOversize() {
 	if len(a.live) == 0 {
 		return
@@ -203,7 +203,7 @@ func (a *Allocator) MemoryFraction() float64 {
 	return a.cfg.MemoryFraction
 }
 
-// SetMemoryFraction limits what may be reserved to a part of the device's memory, in [0, 1]. What is reserved beyond it
+// SetMemoryFraction limits the reserved memory to a part of the device's memory, in [0, 1]. Memory reserved beyond it
 // already stays.
 func (a *Allocator) SetMemoryFraction(fraction float64) error {
 	return a.update(func(c *Config) error {
@@ -212,8 +212,8 @@ func (a *Allocator) SetMemoryFraction(fraction float64) error {
 	})
 }
 
-// Limit returns how many bytes may be reserved at most, by the limit and the memory fraction; 0 is no limit. (Where a
-// fraction of 0 lets nothing be reserved, it is 1.)
+// Limit returns the largest number of bytes that may be reserved, by the limit and the memory fraction; 0 is no limit.
+// (If a fraction of 0 allows nothing, Limit returns 1.)
 func (a *Allocator) Limit() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A privatePool serves the requests of captured graphs, or of a user who wants memory apart. Its segments serve no
-// other request, unless it lends; they are given back once it has as many releases as it has had users.
+// A privatePool serves the requests of captured graphs, or of one user. Its segments serve no other request, unless it
+// lends blocks (borrow.go). They are released once it has no users.
 type privatePool struct {
 	id         mem.PoolID
 	blockPools [2]*blockPool // small and large
-	useCount   int           // users: an open Pool, its scopes, and who called BeginAllocateToPool; guarded by Allocator.mu
-	own        int           // of them, the open Pool and its scopes: the others are graphs, which use free memory too
-	requests   int           // on their way through the slow path: the pool outlives them
+	useCount   int           // users: an open Pool, its scopes, and callers of BeginAllocateToPool; guarded by Allocator.mu
+	own        int           // users that are the Pool or its scopes; the others are graphs, which write to free memory too
+	requests   int           // on the slow path: the pool outlives them
 	closed     bool          // the Pool was closed; changes only with mu and every shard locked
 
 	byShard atomic.Pointer[[]*shardPools] // by stream ID; grows under mu; entries are nil until the pool serves the stream
@@ -26,13 +26,13 @@ type privatePool struct {
 	segments map[driver.Pointer]mem.Block // the source's blocks, by address; nil if there is no source
 	reserved mem.StatArray                // bytes of segments and mapped pages
 
-	firstTags map[uint64]uint64 // which loans the blocks are that the last Restore made live again, by their tags
+	firstTags map[uint64]uint64 // by tag, of blocks that the last Restore made live again: the tags of their first allocations
 }
 
-// inGraphs reports whether graphs use the pool, whose launches write to free memory of it too. The caller holds mu.
+// inGraphs reports whether graphs use the pool; their launches write to its free memory too. The caller holds mu.
 func (pp *privatePool) inGraphs() bool { return pp.useCount > pp.own }
 
-// A shardPools is a private pool's place in a shard.
+// ShardPools are the pools of a private pool in one shard.
 type shardPools struct {
 	sh    *shard
 	pools [2]*shardPool // small and large; nil until used; guarded by the shard's lock
@@ -46,7 +46,7 @@ func newPrivatePool(id mem.PoolID) *privatePool {
 	return pp
 }
 
-// inShard is the pool's place in a shard, or nil. Any lock will do, or none.
+// inShard returns the pool's shardPools in a shard, or nil. It needs no lock.
 func (pp *privatePool) inShard(shard int) *shardPools {
 	if homes := pp.byShard.Load(); homes != nil && shard < len(*homes) {
 		return (*homes)[shard]
@@ -54,10 +54,11 @@ func (pp *privatePool) inShard(shard int) *shardPools {
 	return nil
 }
 
-// errTooManyPools is what a request to a private pool fails with that would be one too many on its stream.
+// errTooManyPools is the error of a request that would need more pools than a shard has room for.
 var errTooManyPools = fmt.Errorf("caching: requests on one stream go to more than %d private pools: close some", maxPools/2)
 
-// poolIn is the pool of a class of pp in a shard. It is made if need be. The caller holds mu and the shard.
+// poolIn returns the shardPool of a class in a shard, and makes it if it does not exist. The caller holds mu and the
+// shard.
 func (pp *privatePool) poolIn(sh *shard, class int) (*shardPool, error) {
 	h := pp.inShard(sh.index)
 	if h != nil && h.pools[class] != nil {
@@ -81,7 +82,7 @@ func (pp *privatePool) poolIn(sh *shard, class int) (*shardPool, error) {
 	return h.pools[class], nil
 }
 
-// classOf is the kind of pool that serves a rounded size.
+// classOf returns the class of the pool that serves a rounded size.
 func classOf(rounded int64) int {
 	if rounded <= smallSize {
 		return classSmall
@@ -89,7 +90,7 @@ func classOf(rounded int64) int {
 	return classLarge
 }
 
-// addReserved and fall count what a private pool has reserved.
+// addReserved and subReserved count the reserved bytes of a private pool.
 func (f *blockPool) addReserved(n int64) {
 	if f.owner != nil {
 		f.owner.reserved.All.Increase(n)
@@ -124,7 +125,7 @@ func (pp *privatePool) resetAccumulated() {
 }
 
 // ReservedByPrivatePools returns the bytes that each private pool has in segments and mapped pages:
-// reserved_bytes_by_private_pools of torch.cuda.memory_stats(). A pool that is gone is not in it.
+// reserved_bytes_by_private_pools of torch.cuda.memory_stats(). Pools that were removed are not included.
 func (a *Allocator) ReservedByPrivatePools() map[mem.PoolID]mem.StatArray {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,9 +136,9 @@ func (a *Allocator) ReservedByPrivatePools() map[mem.PoolID]mem.StatArray {
 	return reserved
 }
 
-// ReleasePool says that one user of the pool is gone. After the last, EmptyCache and requests that find no room give
-// its free segments back; blocks that are still live stay valid until they are freed. It panics if the pool does not
-// exist or has no users, or if the last user goes while requests still go to the pool.
+// ReleasePool ends one use of a pool by BeginAllocateToPool. After the last, EmptyCache and requests that find no room
+// release its free segments; live blocks stay valid until they are freed. It panics if the pool does not exist or has
+// no users, or if the last user leaves while requests still go to the pool.
 func (a *Allocator) ReleasePool(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +153,7 @@ func (a *Allocator) ReleasePool(id mem.PoolID) {
 }
 
 // NeverSplit makes a private pool allocate whole free blocks only, however small the request: PoolOptions.NoSplit, for
-// pools that BeginAllocateToPool made. It panics if the pool does not exist.
+// pools made by BeginAllocateToPool. It panics if the pool does not exist.
 func (a *Allocator) NeverSplit(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,7 +166,7 @@ func (a *Allocator) NeverSplit(id mem.PoolID) {
 	a.neverSplit(pp)
 }
 
-// neverSplit marks a pool, and what it has in each shard. The caller holds mu and every shard.
+// neverSplit sets noSplit in a pool and its shardPools. The caller holds mu and every shard.
 func (a *Allocator) neverSplit(pp *privatePool) {
 	for _, f := range pp.blockPools {
 		f.noSplit = true
@@ -175,9 +176,9 @@ func (a *Allocator) neverSplit(pp *privatePool) {
 	}
 }
 
-// CheckPoolLive returns nil if the live blocks of a private pool are exactly those at the given addresses, and else an
-// error that names what differs. Blocks that were freed do not count as live, even if they wait for other streams. It is
-// PyTorch's checkPoolLiveAllocations. It looks at every block of the streams that the pool has served.
+// CheckPoolLive returns nil if the live blocks of a private pool are exactly those at the given addresses, and
+// otherwise an error that names the difference. Freed blocks are not live, even if they wait for other streams. It is
+// PyTorch's checkPoolLiveAllocations. Its cost grows with the number of blocks on the pool's streams.
 func (a *Allocator) CheckPoolLive(id mem.PoolID, live []driver.Pointer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,8 +218,8 @@ func (a *Allocator) CheckPoolLive(id mem.PoolID, live []driver.Pointer) error {
 	return errors.Join(failures...)
 }
 
-// releaseFreeablePools gives back what released pools hold, and forgets those that hold nothing. The caller holds mu
-// and every shard.
+// releaseFreeablePools releases the free memory of released pools, and removes those that are empty. The caller holds
+// mu and every shard.
 func (a *Allocator) releaseFreeablePools() error {
 	var failures []error
 	for _, id := range a.privateIDs() {
@@ -229,16 +230,16 @@ func (a *Allocator) releaseFreeablePools() error {
 	return errors.Join(failures...)
 }
 
-// releaseAll gives back what a private pool has free, and forgets it if it has no users and holds nothing. The caller
-// holds mu and every shard.
+// releaseAll releases the free memory of a private pool, and removes the pool if it has no users and is empty. The
+// caller holds mu and every shard.
 func (a *Allocator) releaseAll(pp *privatePool) error {
 	err := errors.Join(a.releaseBlockPool(pp.blockPools[0]), a.releaseBlockPool(pp.blockPools[1]))
 	a.forget(pp)
 	return err
 }
 
-// forget drops the record of a private pool that has no users and holds nothing. Its ID may be another's by now, if it
-// was forgotten before. The caller holds mu and every shard.
+// forget removes a private pool that has no users and is empty. If it was removed before, its ID may belong to another
+// pool by now. The caller holds mu and every shard.
 func (a *Allocator) forget(pp *privatePool) {
 	if pp.useCount > 0 || a.holds(pp) || a.private[pp.id] != pp {
 		return
@@ -262,7 +263,7 @@ func (a *Allocator) holds(pp *privatePool) bool {
 	return pp.requests > 0
 }
 
-// privateIDs are the private pools' IDs in ascending order: maps have none.
+// privateIDs returns the private pools' IDs in ascending order.
 func (a *Allocator) privateIDs() []mem.PoolID {
 	ids := make([]mem.PoolID, 0, len(a.private))
 	for id := range a.private {

@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// EmptyCache waits for pending frees and gives every segment, and every page, that holds no live block back to the
-// driver. While requests go to private pools it only gives back pools that were released. The error is what the driver
-// refused to take; that stays cached.
+// EmptyCache waits for pending frees and releases every segment, and every page, without a live block. While requests
+// go to private pools it releases only pools that were released. The error lists the memory that the driver refused,
+// which stays cached.
 func (a *Allocator) EmptyCache() error {
 	a.mu.Lock()
 	defer a.unlockAndReturn()
@@ -24,8 +24,8 @@ func (a *Allocator) EmptyCache() error {
 	return errors.Join(returned, a.waitPending(), a.releaseCached())
 }
 
-// releaseCached gives all free segments of the default pool and of released private pools back: large blocks first,
-// streams in their order, small sizes first. The caller holds mu and perhaps one shard.
+// releaseCached releases all free segments of the default pool and of released private pools: large blocks first, then
+// by stream, small sizes first. The caller holds mu and perhaps one shard.
 func (a *Allocator) releaseCached() error {
 	a.lockShards()
 	defer a.unlockShards()
@@ -45,8 +45,8 @@ func (a *Allocator) releaseFreeable() error {
 	return a.releaseFreeablePools()
 }
 
-// releaseBlockPool gives back the unsplit free blocks of a family, then unmaps the whole pages inside free blocks of its
-// expandable segments.
+// releaseBlockPool releases the unsplit free blocks of a blockPool, then unmaps the whole pages inside free blocks of
+// its expandable segments.
 func (a *Allocator) releaseBlockPool(f *blockPool) error {
 	var failures []error
 	type span struct {
@@ -78,7 +78,7 @@ func (a *Allocator) releaseBlockPool(f *blockPool) error {
 	return errors.Join(failures...)
 }
 
-// poolsOf are the pools of a family, in the order of their streams.
+// poolsOf returns the shardPools of a blockPool, by stream.
 func (a *Allocator) poolsOf(f *blockPool) []*shardPool {
 	var pools []*shardPool
 	for _, sh := range a.live {
@@ -91,7 +91,7 @@ func (a *Allocator) poolsOf(f *blockPool) []*shardPool {
 	return pools
 }
 
-// releaseSegment gives a segment that is one free block back to where it came from. If the driver fails, it stays.
+// releaseSegment returns a segment that is one free block to its source. If the driver fails, it stays.
 func (a *Allocator) releaseSegment(p *shardPool, ref blockRef) error {
 	blk := p.sh.slab.at(ref)
 	if p.upstream() != nil {
@@ -115,9 +115,9 @@ func (a *Allocator) releaseSegment(p *shardPool, ref blockRef) error {
 	return nil
 }
 
-// releaseOversize, where a split limit is set, gives one oversize block back that is large enough, or else as many as
-// it takes, from the largest down. It reports whether that makes room for r. What is free in a pool that captured graphs
-// use is written by their launches, and stays.
+// releaseOversize applies if a split limit is set. It releases one oversize block that is large enough, or else as
+// many as needed, the largest first, and reports whether that makes room for r. Free memory of a pool that captured
+// graphs use stays: their launches write to it.
 func (a *Allocator) releaseOversize(r *request) (bool, error) {
 	if a.cfg.MaxSplitSize == Unlimited {
 		return false, nil
@@ -163,14 +163,14 @@ func (a *Allocator) releaseOversize(r *request) (bool, error) {
 	return released >= want, errors.Join(failures...)
 }
 
-// collecting reports whether garbage collection is on: it takes a threshold and a limit.
+// collecting reports whether garbage collection is on: it needs a threshold and a limit.
 func (a *Allocator) collecting() bool {
 	return a.limit != noLimit && a.cfg.GarbageCollectionThreshold > 0
 }
 
-// collectGarbage gives unsplit blocks of the large default pool back, those first that have not been used for longest,
-// once more is reserved than the threshold allows. A block's age is the number of searches since it became free. Each
-// pass frees what is at least as old as the average, all of it, and passes go on until enough is freed.
+// collectGarbage releases unsplit blocks of the large default pool, the longest unused first, once more is reserved
+// than the threshold allows. The age of a block is the number of searches since it became free. Each pass releases all
+// blocks of at least average age, and passes go on until enough is released.
 func (a *Allocator) collectGarbage() error {
 	threshold := int64(a.cfg.GarbageCollectionThreshold * float64(a.limit))
 	if a.reserved <= threshold {
@@ -228,9 +228,9 @@ func (a *Allocator) collectGarbage() error {
 	return errors.Join(failures...)
 }
 
-// Close gives all memory back, and closes all pools. Blocks that are still live are an error, and nothing is given back
-// then; those that a Pool has from this same allocator are some, until that Pool is closed. What the driver fails to take
-// is an error too. Close again to try again. After a Close that succeeded, Alloc and EmptyCache fail with ErrClosed.
+// Close frees all memory and closes all pools. Live blocks are an error; then nothing is freed. Blocks that a Pool has
+// as an upstream's from this same allocator count as live until that Pool is closed. Memory that the driver refused is
+// an error too; Close again to try again. After a successful Close, Alloc and EmptyCache fail with ErrClosed.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.unlockAndReturn()
@@ -279,7 +279,7 @@ var _ interface {
 	mem.StatsReporter
 } = (*Allocator)(nil)
 
-// dropOrphans tries again to give up pages that are mapped nowhere. The caller holds mu.
+// dropOrphans tries again to drop unmapped pages. The caller holds mu.
 func (a *Allocator) dropOrphans() error {
 	var failures []error
 	var left []driver.Page

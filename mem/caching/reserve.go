@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 )
 
-// A Reserve is how many addresses an expandable segment takes: Bytes, or, where that is 0, a part of the device's memory.
-// The zero Reserve says nothing.
+// A Reserve is the size of an expandable segment's addresses: Bytes, or, if that is 0, a part of the device's memory.
+// The zero Reserve sets nothing.
 type Reserve struct {
 	Bytes    int64
 	Fraction float64
@@ -22,7 +22,7 @@ func (r Reserve) validate() error {
 	return nil
 }
 
-// reserveOf is the reserve of segments for streams of a class, and whether it is the class's own.
+// reserveOf returns the reserve for streams of a class, and whether it is the class's own.
 func (c *Config) reserveOf(class string) (r Reserve, own bool) {
 	if r, own = c.ExpandableReserveByClass[class]; own {
 		return r, true
@@ -30,8 +30,8 @@ func (c *Config) reserveOf(class string) (r Reserve, own bool) {
 	return c.ExpandableReserve, false
 }
 
-// size is how many bytes of addresses an expandable segment takes: whole pages, and no more than PyTorch's 9/8 of the
-// device's memory (clamp_reserve_bytes of c10/cuda/CUDAAllocatorConfig.h).
+// size returns the bytes of addresses of an expandable segment: whole pages, and at most PyTorch's 9/8 of the device's
+// memory (clamp_reserve_bytes of c10/cuda/CUDAAllocatorConfig.h).
 func (r Reserve) size(total, page int64) int64 {
 	size := total + total/8
 	switch {
@@ -43,8 +43,8 @@ func (r Reserve) size(total, page int64) int64 {
 	return max((min(size, maxBlockSize-page)+page-1)/page, 1) * page
 }
 
-// reserveSize is how many bytes of addresses p's next expandable segment takes. ofClass is the class of its stream, if that
-// has a reserve of its own.
+// reserveSize returns the bytes of addresses of p's next expandable segment. ofClass is its stream's class if that has
+// its own reserve.
 func (a *Allocator) reserveSize(p *shardPool) (size int64, ofClass string) {
 	class := a.reserveClasses[p.sh.stream.ID()]
 	r, own := a.cfg.reserveOf(class)
@@ -54,9 +54,9 @@ func (a *Allocator) reserveSize(p *shardPool) (size int64, ofClass string) {
 	return r.size(a.dev.Info().TotalMemory, a.cfg.pageSize(p)), ofClass
 }
 
-// SetReserveClass puts a stream into a class, out of the one it is in: expandable segments that are made for it from now on
-// take Config.ExpandableReserveByClass' addresses (setExpandableSegmentReserveClassForStream). The empty class is none.
-// Classes go by the streams' numbers: take a stream out of its class before it is closed.
+// SetReserveClass puts a stream into a class in place of its former one: its expandable segments made from now on take
+// the addresses of Config.ExpandableReserveByClass (setExpandableSegmentReserveClassForStream). The empty class is
+// none. Classes go by stream numbers: remove a stream from its class before it is closed.
 func (a *Allocator) SetReserveClass(s driver.Stream, class string) {
 	check.Stream("caching: SetReserveClass", s)
 	a.mu.Lock()
@@ -71,7 +71,7 @@ func (a *Allocator) SetReserveClass(s driver.Stream, class string) {
 	a.reserveClasses[s.ID()] = class
 }
 
-// ReserveClass is the class of a stream, "" if it is in none (getExpandableSegmentReserveClassForStream).
+// ReserveClass returns the class of a stream, or "" (getExpandableSegmentReserveClassForStream).
 func (a *Allocator) ReserveClass(s driver.Stream) string {
 	check.Stream("caching: ReserveClass", s)
 	a.mu.Lock()
@@ -79,9 +79,9 @@ func (a *Allocator) ReserveClass(s driver.Stream) string {
 	return a.reserveClasses[s.ID()]
 }
 
-// SetDefaultReserve gives a class a reserve unless the settings say something: it changes nothing if they have a reserve for
-// all segments or one for the class (setDefaultExpandableSegmentReserveFractionForClass). A later list of reserves by class
-// replaces it. fraction is a part of the device's memory, more than 0.
+// SetDefaultReserve sets a class's reserve, unless the settings have a reserve for all segments or for the class
+// (setDefaultExpandableSegmentReserveFractionForClass). A later list of reserves by class replaces it. fraction is a
+// part of the device's memory, more than 0.
 func (a *Allocator) SetDefaultReserve(class string, fraction float64) error {
 	return a.update(func(c *Config) error {
 		if _, own := c.reserveOf(class); own || c.ExpandableReserve != (Reserve{}) {
@@ -107,8 +107,8 @@ type ExpandableInfo struct {
 	Reserved int64 // bytes of addresses
 }
 
-// ExpandableSegments describes the expandable segments, in the order of their streams: PyTorch's getExpandableSegmentSizes,
-// and the addresses that getExpandableSegmentsReservedBytes adds up.
+// ExpandableSegments describes the expandable segments, by stream: PyTorch's getExpandableSegmentSizes, and the
+// addresses that getExpandableSegmentsReservedBytes adds up.
 func (a *Allocator) ExpandableSegments() []ExpandableInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()

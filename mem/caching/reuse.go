@@ -6,18 +6,18 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Reuse during a capture, which Config.GraphCaptureRecordStreamReuse turns on.
+// Reuse during a capture is turned on by Config.GraphCaptureRecordStreamReuse.
 //
-// A block that other streams use can be freed while all of them, and its own, are part of a capture. No mark of theirs is
-// reached before the capture has ended, and what comes later in the graph may not use the block before they are done. But
-// once the streams have joined, what its own stream captures next comes after all that used it, in every launch, and so
-// the block may be allocated again there and then. The device knows: driver.Graphs.Ordered.
+// A block that other streams use can be freed while all of them, and its own stream, are part of a capture. Their
+// marks are reached only after the capture has ended, and later nodes of the graph may use the block only after those
+// streams. But once the streams have joined, the next work captured on its own stream follows all users, in every
+// launch, so the block may be allocated again there. driver.Graphs.Ordered tells whether this holds.
 //
-// PyTorch wants every user to be done before all that its own stream comes after, and does not ask about work from before
-// the capture. Here one way suffices, and such work has to be done: a launch does not wait for it.
+// PyTorch requires every user to precede everything that its own stream follows, and does not check work from before
+// the capture. Here one direction suffices, and such work must be done: a launch does not wait for it.
 
-// capturedMarks takes marks of streams that have used a block of own, if all of them are being captured and reuse is on,
-// and else returns nil. The caller holds mu.
+// capturedMarks takes marks of streams that have used a block of own, if all of them are being captured and reuse is
+// on; otherwise it returns nil. The caller holds mu.
 func (a *Allocator) capturedMarks(own driver.Stream, used []driver.Stream) []driver.Mark {
 	graphs := a.dev.Graphs()
 	if !a.cfg.GraphCaptureRecordStreamReuse || graphs == nil {
@@ -40,8 +40,8 @@ func (a *Allocator) capturedMarks(own driver.Stream, used []driver.Stream) []dri
 	return marks
 }
 
-// processPendingFor frees blocks whose other users are done, before a request on a shard's stream: everywhere, or, while
-// requests go to private pools, on that stream alone, in the order of what is being captured. The caller holds mu and no
+// processPendingFor frees blocks whose other users are done, before a request on a shard's stream: on all streams, or,
+// while requests go to private pools, on that stream only, in the order of the capture. The caller holds mu and no
 // shard.
 func (a *Allocator) processPendingFor(sh *shard) {
 	if len(a.scopes) == 0 {
@@ -61,8 +61,8 @@ func (a *Allocator) processPendingFor(sh *shard) {
 	a.dropEmptyLists()
 }
 
-// joined reports whether in the graph that is being captured all users of a freed block are done before what its own
-// stream captures next. What cannot be known is not so.
+// joined reports whether, in the graph being captured, all users of a freed block precede the next work captured on
+// its own stream. If the device cannot tell, it returns false.
 func (a *Allocator) joined(d *deferredFree) bool {
 	if d.marks == nil {
 		return false

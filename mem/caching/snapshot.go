@@ -98,15 +98,15 @@ func (sh *shard) segmentAt(ref blockRef) mem.SegmentInfo {
 	}
 }
 
-// LargestFree is the size of the largest block that is cached, on any stream and in any pool: an upper bound of what
-// can be had without the driver.
+// LargestFree returns the size of the largest cached block, on any stream and in any pool: an upper bound of a request
+// that needs no driver call.
 func (a *Allocator) LargestFree() int64 {
 	_, largest := a.CacheInfo()
 	return largest
 }
 
-// CacheInfo returns how many bytes are cached, on all streams and in all pools, and the size of the largest block of them:
-// PyTorch's cacheInfo, with what it called cachedAndFree.
+// CacheInfo returns the bytes cached on all streams and in all pools, and the size of the largest cached block:
+// PyTorch's cacheInfo, formerly cachedAndFree.
 func (a *Allocator) CacheInfo() (cachedAndFree, largest int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,8 +126,8 @@ func (a *Allocator) CacheInfo() (cachedAndFree, largest int64) {
 	return cachedAndFree, largest
 }
 
-// BaseAllocation returns the segment that b lies in, as the driver knows it. The error, for a block of an expandable
-// segment, is that there is no such thing. It panics if b is not live.
+// BaseAllocation returns the driver's allocation that contains b. It returns an error for a block of an expandable
+// segment, which has none. It panics if b is not live.
 func (a *Allocator) BaseAllocation(b mem.Block) (driver.Pointer, int64, error) {
 	index, gen, ref := splitTag(b.Tag)
 	a.mu.Lock()

@@ -12,15 +12,14 @@ import (
 // uncached are the blocks that the driver allocated for themselves, while caching was off. Guarded by Allocator.mu.
 type uncached struct {
 	live    map[uint64]mem.Block // by their tags
-	last    uint64               // the tag of the last
-	refused []mem.Block          // freed, but the driver did not take them back: it is asked again
+	last    uint64               // the last tag
+	refused []mem.Block          // freed, but the driver failed to free them: tried again
 }
 
-// Enable turns caching on, as it is from the start, or off: then each request is the driver's, of just its size, also those
-// to Pools, and each such block goes back to it when it is freed, which waits for the device (PyTorch's enable; its
-// PYTORCH_NO_CUDA_MEMORY_CACHING). Memory checkers find more so. Those blocks are in no statistic, snapshot, event or limit.
-// Blocks remember where they came from, so all may be freed whether caching is on or off. What is cached stays: EmptyCache
-// gives it back.
+// Enable turns caching on, the default, or off (PyTorch's enable; PYTORCH_NO_CUDA_MEMORY_CACHING). While it is off,
+// each request, also to Pools, goes to the driver with its exact size, and freeing its block frees it in the driver,
+// which waits for the device. Memory checkers then find more errors. Those blocks are in no statistic, snapshot, event
+// or limit. All blocks may be freed whether caching is on or off. Cached memory stays; EmptyCache releases it.
 func (a *Allocator) Enable(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -32,7 +31,7 @@ func (a *Allocator) Enable(on bool) {
 // Enabled reports whether caching is on (PyTorch's isEnabled).
 func (a *Allocator) Enabled() bool { return a.slowPath.Load()&slowDisabled == 0 }
 
-// allocUncached takes a block from the driver. The caller holds mu.
+// allocUncached allocates a block from the driver. The caller holds mu.
 func (a *Allocator) allocUncached(size int64) (mem.Block, error) {
 	ptr, err := a.dev.Alloc(size)
 	if err != nil {
@@ -53,7 +52,7 @@ func (a *Allocator) allocUncached(size int64) (mem.Block, error) {
 	return b, nil
 }
 
-// freeUncached frees a block that no shard has. It panics if the driver did not allocate it for itself either. The caller
+// freeUncached frees a block that no shard has. It panics if the block is not one of allocUncached either. The caller
 // holds no lock.
 func (a *Allocator) freeUncached(b mem.Block) {
 	a.mu.Lock()
@@ -63,10 +62,10 @@ func (a *Allocator) freeUncached(b mem.Block) {
 	}
 	delete(a.uncached.live, b.Tag)
 	a.uncached.refused = append(a.uncached.refused, b)
-	_ = a.returnUncached() // what the driver does not take is tried again, and reported by EmptyCache
+	_ = a.returnUncached() // tried again and reported by EmptyCache
 }
 
-// returnUncached gives the driver what was freed. The caller holds mu.
+// returnUncached frees blocks in the driver. The caller holds mu.
 func (a *Allocator) returnUncached() error {
 	var failures []error
 	a.uncached.refused = slices.DeleteFunc(a.uncached.refused, func(b mem.Block) bool {
