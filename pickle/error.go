@@ -15,7 +15,7 @@ var (
 	ErrLimit     = errors.New("pickle: over a limit")
 )
 
-// An Error says where a pickle could not be read further, and why.
+// An Error is the reason why a pickle could not be read, with its offset.
 type Error struct {
 	Offset int64  // bytes from the start of the pickle to the opcode
 	Opcode Opcode // the opcode at Offset; 0 if there is none, at the end of the input or before the first opcode

@@ -2,34 +2,34 @@ package pickle
 
 import "fmt"
 
-// A Pair is an item of a dict that Plain could not make a map of.
+// A Pair is an item of a dict that Plain could not convert to a map.
 type Pair struct {
 	Key, Value any
 }
 
-// A Handle is what Plain makes of a folded dict.
+// A Handle represents a folded dict in the result of Plain.
 type Handle uint32
 
-// A TupleValue is what Plain makes of a tuple.
+// A TupleValue represents a tuple in the result of Plain.
 type TupleValue []any
 
-// Plain returns v as Go values: nil, bool, int64 (uint64 if it is above the largest), float64, string, []byte; []any
-// of a list and TupleValue of a tuple; map[string]any of a dict whose keys are all str, or else []Pair, in the order
-// of the file; Handle of a folded dict. What is one container (or bytes) in the file is one slice or map here, so the
-// cost is that of the distinct ones that v reaches, however often they are shared.
+// Plain returns v as Go values: nil, bool, int64 (uint64 if it is above the largest int64), float64, string, []byte;
+// []any for a list and TupleValue for a tuple; map[string]any for a dict whose keys are all str, or else []Pair, in the
+// order of the file; Handle for a folded dict. Each container (or bytes) of the file becomes a single slice or map, so
+// the cost is that of the distinct ones that v reaches, however often they are shared.
 func (d *Document) Plain(v Value) any {
 	plain, _ := d.Converter().Value(v) // there is nothing that could fail
 	return plain
 }
 
-// A Converter does what Plain does for several Values of a Document: what is one container in the file is one slice or
-// map in all that it returns. It is for one goroutine at a time.
+// A Converter converts several Values of a Document as Plain does. Each container of the file becomes a single slice or
+// map in all results. Not safe for concurrent use.
 type Converter struct {
-	// Folded, if not nil, says what a folded dict becomes in place of its Handle. It asks the Converter for no
-	// containers.
+	// Folded, if not nil, returns the value of a folded dict in place of its Handle. It must not convert containers
+	// with the Converter.
 	Folded func(handle uint32) (any, error)
 
-	// Charge, if not nil, hears how many bytes the next container takes, before that is made.
+	// Charge, if not nil, is called with the size in bytes of each container before it is allocated.
 	Charge func(bytes int64) error
 
 	doc  *Document
@@ -43,13 +43,13 @@ type converted struct {
 	height int
 }
 
-// Converter returns a Converter of the document's values.
+// Converter returns a Converter for the values of d.
 func (d *Document) Converter() *Converter {
 	return &Converter{doc: d, done: map[Value]converted{}, open: map[Value]bool{}}
 }
 
-// Value returns v as Plain does. The error is one of Folded or Charge, or an *Error: what the root does not reach (see
-// ItemsOf) may contain itself, or be deeper than Limits.Depth.
+// Value returns v as Plain does. The error is that of Folded or Charge, or an *Error: values that the root does not
+// reach (see ItemsOf) may contain themselves, or be deeper than Limits.Depth.
 func (c *Converter) Value(v Value) (any, error) {
 	stack := []Value{v}
 	for len(stack) > 0 {

@@ -2,8 +2,8 @@ package pickle
 
 import "math"
 
-// A Value is one Python value in a Document: a word to be resolved by the Document it came from. Equal Values are the
-// same scalar or the very same container; equal strings are equal Values. The zero Value is no value.
+// A Value is a Python value in a Document, resolved by the methods of that Document. Equal Values are equal scalars or
+// the same container; equal strings are equal Values. The zero Value is not a value.
 type Value uint64
 
 // A Kind is the Python type of a Value.

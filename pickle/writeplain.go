@@ -7,12 +7,11 @@ import (
 	"slices"
 )
 
-// Value writes a value as Plain gives it: nil, bool, int64 (or int), uint64, float64, string, []byte, []any,
-// TupleValue, and map[string]any, whose keys come in ascending order, or []Pair. A container or string that stands in
-// several places, also of several calls, is written once and shared, so that what is small in memory, and large when
-// walked, stays small: containers must not change until Close. A []any is written as a tuple where it is a key, or in
-// one; a Handle says too little and is written as None. Value panics on other types, and does not return if v contains
-// itself.
+// Value writes a value in the form of Plain: nil, bool, int64 (or int), uint64, float64, string, []byte, []any,
+// TupleValue, and map[string]any, in ascending order of keys, or []Pair. A container or string that occurs in several
+// places, also in several calls, is written once and shared, so containers must not change until Close. A []any is
+// written as a tuple where it is a key or part of one. A Handle is written as None. Value panics for other types, and
+// does not return if v contains itself.
 func (p *Writer) Value(v any) {
 	if p.plain.p == nil {
 		p.plain = plainWriter{p: p, seen: map[container]memoized{}, tuples: map[container]memoized{}}

@@ -30,11 +30,11 @@ type name struct {
 	memo Memo // plus 1; 0 is no name
 }
 
-// A Memo is a value that was written, by its number in the pickle's memo.
+// A Memo is the number of a written value in the memo of the pickle.
 type Memo uint32
 
-// Batch is how many items of a list, or pairs of a dict, a reader has to keep apart from it at a time: as many as Python
-// writes between a mark and its APPENDS. The viewer cannot take much more than 100,000.
+// Batch is the number of items of a list, or pairs of a dict, that are written between a mark and its APPENDS, as in
+// Python. PyTorch's viewer cannot handle many more than 100,000.
 const Batch = 1000
 
 const frameSize = 64 << 10
@@ -46,14 +46,14 @@ func NewWriter(w io.Writer) *Writer {
 	return p
 }
 
-// Close ends the pickle. It does not close the writer underneath.
+// Close ends the pickle and returns the first error. It does not close the underlying writer.
 func (p *Writer) Close() error {
 	p.frame = append(p.frame, byte(opStop))
 	p.flush()
 	return p.err
 }
 
-// Err returns the first error so far.
+// Err returns the first error.
 func (p *Writer) Err() error { return p.err }
 
 func (p *Writer) write(b []byte) {
@@ -98,7 +98,7 @@ func (p *Writer) op4(o Opcode, x uint32) {
 	p.frame = binary.LittleEndian.AppendUint32(p.frame, x)
 }
 
-// Put puts the value that was just written, or begun, into the memo.
+// Put puts the value that was written or begun last into the memo.
 func (p *Writer) Put() Memo {
 	if p.memo == math.MaxUint32 && p.err == nil {
 		p.err = errors.New("pickle: more than 2^32-1 values in the memo")
@@ -108,7 +108,7 @@ func (p *Writer) Put() Memo {
 	return p.memo - 1
 }
 
-// Get writes a value of the memo again. A reader finds the very same object.
+// Get writes a value of the memo again. In the result of reading it is the same object.
 func (p *Writer) Get(m Memo) {
 	if m < 256 {
 		p.op1(opBinGet, byte(m))
@@ -123,8 +123,8 @@ func (p *Writer) BeginDict() { p.op(opEmptyDict) }
 // BeginList begins an empty list. Put may follow, then Fill.
 func (p *Writer) BeginList() { p.op(opEmptyList) }
 
-// Fill says that what is written from here on goes into the list or dict that was begun last, up to EndList or EndDict.
-// A container may be filled several times, as those of more than Batch items have to be, and an empty one need not be.
+// Fill starts adding to the list or dict that was begun last; EndList or EndDict ends it. A container may be filled
+// several times, which is required above Batch items, and an empty one need not be filled.
 func (p *Writer) Fill() { p.op(opMark) }
 
 // EndDict adds the keys and values written since Fill.
@@ -133,7 +133,7 @@ func (p *Writer) EndDict() { p.op(opSetItems) }
 // EndList adds the values written since Fill.
 func (p *Writer) EndList() { p.op(opAppends) }
 
-// List writes a list of n items, each of which item writes, in batches.
+// List writes a list of n items in batches, calling item for each.
 func (p *Writer) List(n int, item func(i int)) {
 	p.BeginList()
 	p.items(n, item)
@@ -155,7 +155,7 @@ func (p *Writer) items(n int, item func(i int)) {
 	}
 }
 
-// Tuple writes a tuple of n items, each of which item writes.
+// Tuple writes a tuple of n items, calling item for each.
 func (p *Writer) Tuple(n int, item func(i int)) {
 	small := [...]Opcode{opEmptyTuple, opTuple1, opTuple2, opTuple3}
 	if n >= len(small) {
@@ -183,7 +183,7 @@ func (p *Writer) Bool(b bool) {
 	}
 }
 
-// Int writes an int, in as few bytes as can be.
+// Int writes an int in the shortest form.
 func (p *Writer) Int(x int64) {
 	switch {
 	case x>>8 == 0:
@@ -201,7 +201,7 @@ func (p *Writer) Int(x int64) {
 	}
 }
 
-// Uint writes an int up to 2^64-1. The viewer knows those from 2^53 on only roughly.
+// Uint writes an int up to 2^64-1. PyTorch's viewer reads those above 2^53 with rounding.
 func (p *Writer) Uint(x uint64) {
 	if x <= math.MaxInt64 {
 		p.Int(int64(x))
@@ -225,7 +225,7 @@ func (p *Writer) Float(x float64) {
 	p.frame = binary.BigEndian.AppendUint64(p.frame, math.Float64bits(x))
 }
 
-// Name writes a str that comes again and again, such as a key: from the second time on out of the memo.
+// Name writes a str that repeats, such as a key. Later calls with the same string refer to the memo.
 func (p *Writer) Name(s string) {
 	slot := &p.near[0]
 	if n := len(s); n > 0 {
@@ -246,8 +246,8 @@ func (p *Writer) Name(s string) {
 	*slot = name{s, m + 1}
 }
 
-// Str writes a str. Python refuses a pickle with what is not UTF-8, so bytes of s that are not become U+FFFD; halves of
-// surrogate pairs, which Python writes and reads, stay.
+// Str writes a str. Python refuses a str that is not UTF-8, so invalid bytes of s become U+FFFD; surrogates, which
+// Python writes and reads, are kept.
 func (p *Writer) Str(s string) {
 	if !utf8.ValidString(s) {
 		s = string(readable(s))
@@ -275,7 +275,7 @@ func readable(s string) []byte {
 	return out
 }
 
-// Bytes writes a bytes.
+// Bytes writes a bytes value.
 func (p *Writer) Bytes(b []byte) {
 	p.length(uint64(len(b)), opShortBinBytes, opBinBytes, opBinBytes8)
 	p.frame = append(p.frame, b...)
