@@ -72,7 +72,7 @@ func (c *caches) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 	return mem.AllocWith(c.below, s, size, o)
 }
 
-// used returns the cache that a stream's requests go to, or nil.
+// inUse returns the cache that a stream's requests go to, or nil.
 func (c *caches) inUse(s driver.Stream) *cache {
 	if d := c.allocator.stream(s.ID()).routeFor(s); d != nil {
 		return d.cache

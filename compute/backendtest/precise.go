@@ -59,7 +59,7 @@ func preciseLn2() *big.Float {
 	return total
 }
 
-// exp of x, which may be any number: x = n ln 2 + r, and the series of r/2^12, squared twelve times.
+// preciseExp returns exp of x, which may be any number: x = n ln 2 + r, and the series of r/2^12, squared twelve times.
 func preciseExp(x *big.Float) *big.Float {
 	f := rounded(x)
 	if f > 1e6 || f < -1e6 {
@@ -79,7 +79,7 @@ func preciseExp(x *big.Float) *big.Float {
 	return scaled(total, n)
 }
 
-// expm1 of x: near 0 by its series, elsewhere little is lost by subtracting.
+// preciseExpm1 returns expm1 of x: near 0 by its series, elsewhere little is lost by subtracting.
 func preciseExpm1(x *big.Float) *big.Float {
 	if x.Sign() == 0 || x.MantExp(nil) > -40 {
 		return minus(preciseExp(x), one)
@@ -92,7 +92,7 @@ func preciseExpm1(x *big.Float) *big.Float {
 	return total
 }
 
-// log of x: Halley's step from the float64, whose error it cubes.
+// preciseLog returns log of x: Halley's step from the float64, whose error it cubes.
 func preciseLog(x *big.Float) *big.Float {
 	e := x.MantExp(nil)
 	if e < -1000 || e > 1000 { // out of a float64's reach
@@ -103,7 +103,7 @@ func preciseLog(x *big.Float) *big.Float {
 	return sum(y, over(times(two, minus(x, z)), sum(x, z)))
 }
 
-// log1p of x > -1.
+// preciseLog1p returns log1p of x > -1.
 func preciseLog1p(x *big.Float) *big.Float {
 	if x.Sign() == 0 || x.MantExp(nil) > -40 {
 		return preciseLog(sum(one, x))
@@ -121,7 +121,7 @@ func preciseLog1p(x *big.Float) *big.Float {
 	return total
 }
 
-// sincos of x: reduced by quarters of the circle, then the two series.
+// preciseSincos returns sincos of x: reduced by quarters of the circle, then the two series.
 func preciseSincos(x float64) (sin, cos *big.Float) {
 	long := func() *big.Float { return new(big.Float).SetPrec(1500) }
 	quarter := long().SetMantExp(piLong, -1)
@@ -154,7 +154,7 @@ func preciseSincos(x float64) (sin, cos *big.Float) {
 	return sin, cos
 }
 
-// tanh of x.
+// preciseTanh returns tanh of x.
 func preciseTanh(x *big.Float) *big.Float {
 	if f := rounded(x); math.Abs(f) > 100 {
 		return number(math.Copysign(1, f))
@@ -163,7 +163,7 @@ func preciseTanh(x *big.Float) *big.Float {
 	return over(e, sum(e, two))
 }
 
-// erf of x: the series with terms of one sign, 2/sqrt(pi) exp(-x^2) sum (2^n x^(2n+1) / (2n+1)!!).
+// preciseErf returns erf of x: the series with terms of one sign, 2/sqrt(pi) exp(-x^2) sum (2^n x^(2n+1) / (2n+1)!!).
 func preciseErf(x *big.Float) *big.Float {
 	if f := rounded(x); math.Abs(f) > 12 {
 		return number(math.Copysign(1, f))
@@ -178,7 +178,7 @@ func preciseErf(x *big.Float) *big.Float {
 	return over(times(times(two, total), preciseExp(minus(number(0), square))), root)
 }
 
-// atan2 of y and x, not both zero: the float64 turned back, and the angle that is left.
+// preciseAtan2 returns atan2 of y and x, not both zero: the float64 turned back, and the angle that is left.
 func preciseAtan2(y, x float64) *big.Float {
 	guess := math.Copysign(math.Atan2(y, x), y)
 	sin, cos := preciseSincos(guess)
@@ -188,5 +188,5 @@ func preciseAtan2(y, x float64) *big.Float {
 	return sum(number(guess), minus(d, cube))
 }
 
-// pow of positive x.
+// precisePow returns pow of positive x.
 func precisePow(x, y float64) *big.Float { return preciseExp(times(number(y), preciseLog(number(x)))) }

@@ -39,7 +39,7 @@ type rule struct {
 	rng  *rand.Rand
 }
 
-// strikes counts a call and says whether it fails.
+// matches counts a call and reports whether it fails.
 func (r *rule) matches(k intercept.Kind) bool {
 	if r.Kind != "" && r.Kind != k {
 		return false

@@ -26,7 +26,7 @@ const (
 	numClasses
 )
 
-// ShardStats are one shard's part of the statistics.
+// shardStats are one shard's part of the statistics.
 //
 // Sums over the shards are computed on demand. The peak of a sum is not the sum of the peaks, and reading the other
 // shards at each allocation would cost more than the allocation. So every counter has a cap, and over all shards the
@@ -55,7 +55,7 @@ type shardStats struct {
 	next   *shard // on the list of changed shards
 }
 
-// ClassStats are the counters of the pools of one class, guarded by the shard's lock.
+// classStats are the counters of the pools of one class, guarded by the shard's lock.
 type classStats struct {
 	cur   [numMetrics]int64
 	total [numMetrics]int64 // sum of all rises

@@ -167,7 +167,7 @@ func (a *Allocator) ask(size int64) (driver.Pointer, error) {
 	return a.dev.Alloc(size)
 }
 
-// take returns an unused record.
+// newSlot returns an unused slot.
 func (a *Allocator) newSlot() (at uint32, r *block) {
 	if n := len(a.unused); n > 0 {
 		at = a.unused[n-1]

@@ -20,7 +20,7 @@ var _ interface {
 
 const smallSize = 1 << 20 // what statistics call small
 
-// countLoan counts a block that came from the device and is allocated. The caller holds mu.
+// countAlloc counts a new block of the device. The caller holds mu.
 func (a *Allocator) countAlloc(size int64) {
 	a.countSegment(size, 1)
 	a.stats.NumDeviceAlloc++

@@ -216,14 +216,14 @@ func (e *Exporter) Free(m mem.Block, used ...driver.Stream) {
 	e.freePending()
 }
 
-// leave moves a block to those whose memory is to be freed.
+// addPending moves a block to those whose memory is to be freed.
 func (e *Exporter) addPending(b *block) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pendingFree = append(e.pendingFree, b)
 }
 
-// giveBackLeaving returns the memory of freed blocks to the device: pages at once, because importers keep them mapped,
+// freePending returns the memory of freed blocks to the device: pages at once, because importers keep them mapped,
 // and allocations when their last user has left. It returns the errors; the next call tries those blocks again.
 func (e *Exporter) freePending() error {
 	e.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A ref finds a record. Zero is none.
+// A ref is the number of an entry. Zero is none.
 type ref uint32
 
 // A blockEntry describes a block of the allocator below that went through the cache. It is one cache line, without
@@ -17,7 +17,7 @@ type ref uint32
 // The block's owner may read it: the caller that allocated the block, or the holder of the lock of the list that keeps
 // it. Only fill and clear change block and class.
 type blockEntry struct {
-	block mem.Block // as the allocator below knows it; the zero Block while the entry is unused
+	block mem.Block // as in the allocator below; the zero Block while the entry is unused
 
 	// generation counts the allocations and frees of the block: it is odd while the block is live. A tag holds the
 	// value at the allocation, so a second Free finds another one (until 2,147,483,648 allocations later).
@@ -26,9 +26,9 @@ type blockEntry struct {
 	requested      uint32          // bytes of the last request
 	requestedBelow uint32          // bytes requested of the allocator below
 	class          uint32          // of the request that the allocator below answered; 0 if the block is never held
-	stream         driver.StreamID // that it was allocated on
+	stream         driver.StreamID // of its allocation
 	next           ref             // in a magazine, or in the list of unused entries
-	nextMagazine   ref             // of the first of a magazine in a depot: the first of the next magazine
+	nextMagazine   ref             // of the first block of a magazine in a depot: the first block of the next magazine
 
 	_ [12]byte
 }
@@ -47,11 +47,11 @@ func splitTag(tag uint64) (turns uint32, at ref) { return uint32(tag >> 32), ref
 
 const entryChunk = 1 << 10
 
-// records hold all records; their addresses never change.
+// A blockTable holds all entries, whose addresses never change.
 type blockTable struct {
 	chunks atomic.Pointer[[]*[entryChunk]blockEntry]
 
-	_ [64]byte // warm calls read what is above, and others write what is below
+	_ [64]byte // separates fields that warm calls read, above, from fields that are written, below
 
 	mu     sync.Mutex
 	unused ref
@@ -59,12 +59,12 @@ type blockTable struct {
 
 func (rs *blockTable) init() { rs.chunks.Store(new([]*[entryChunk]blockEntry)) }
 
-// at returns the record of a ref that a record had.
+// at returns the entry of a valid ref.
 func (rs *blockTable) at(at ref) *blockEntry {
 	return &(*rs.chunks.Load())[at/entryChunk][at%entryChunk]
 }
 
-// find returns the record of any number that claims to be a ref, or nil if there is none.
+// find returns the entry of any number, or nil if the number is not a valid ref.
 func (rs *blockTable) find(at ref) *blockEntry {
 	chunks := *rs.chunks.Load()
 	if int(at/entryChunk) >= len(chunks) {
@@ -73,7 +73,7 @@ func (rs *blockTable) find(at ref) *blockEntry {
 	return &chunks[at/entryChunk][at%entryChunk]
 }
 
-// take returns a list of n unused records.
+// take returns a list of n unused entries.
 func (rs *blockTable) take(n int) ref {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -101,7 +101,7 @@ func (rs *blockTable) grow() {
 	}
 }
 
-// give takes a list of records back and clears them.
+// release clears a list of entries and makes them unused.
 func (rs *blockTable) release(list ref) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

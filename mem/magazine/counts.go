@@ -9,14 +9,14 @@ type counts [2]poolCounts
 type poolCounts struct {
 	allocated amount // from a magazine
 	freed     amount // into a magazine
-	returned  amount // given to the allocator below, by Cache.sent; asked is what was asked of that
+	returned  amount // to the allocator below; its requested bytes are those requested there
 }
 
-// sent are blocks that were given to the allocator below, small and larger ones. They are counted as they are given,
-// with Cache.sending held: who adds up finds those that are on their way held.
+// returnedCounts counts the blocks returned to the allocator below, small ones, then large ones. Cache.returning is
+// held while a block is returned and counted, so sums count a block on its way as held.
 type returnedCounts [2]struct{ n, bytes, asked atomic.Int64 }
 
-// A flow is so many blocks.
+// An amount is a number of blocks with their bytes.
 type amount struct{ n, bytes, requested int64 }
 
 func (k *counts) of(class uint32) *poolCounts { return &k[pool(class)] }
@@ -66,7 +66,7 @@ func (f *poolCounts) held() amount {
 	return h
 }
 
-// lock takes every lock but flushing and that of the records.
+// lockAll takes every lock except flushing and that of the block table.
 func (c *Cache) lockAll() {
 	c.returning.Lock()
 	for i := range c.processors {
@@ -93,7 +93,7 @@ func (c *Cache) unlockAll() {
 	c.returning.Unlock()
 }
 
-// sum adds all counts up. The caller holds every lock.
+// sum returns the sum of all counts. The caller holds every lock.
 func (c *Cache) sum() (k counts) {
 	for i := range c.processors {
 		k.plus(&c.processors[i].counts)
@@ -105,7 +105,7 @@ func (c *Cache) sum() (k counts) {
 	return k
 }
 
-// Held returns how many blocks are held, and their bytes: to the allocator below they are live.
+// Held returns the number of cached blocks and their bytes. To the allocator below they are live.
 func (c *Cache) Held() (n int, size int64) {
 	c.lockAll()
 	defer c.unlockAll()

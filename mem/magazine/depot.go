@@ -7,17 +7,17 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A depot is the full magazines of one stream that no processor has.
+// A depot holds the full magazines of one stream that belong to no processor.
 type depot struct {
 	n atomic.Int64 // magazines; changes under mu
 
 	mu     sync.Mutex
-	stacks []ref // by class: the first block of the magazine on top; the rest are linked by record.chain
-	room   int64 // bytes that may still be held
+	stacks []ref // by class: the first block of the magazine on top; the others are linked by nextMagazine
+	room   int64 // bytes that may be added
 	_      [64]byte
 }
 
-// depotOf returns the depot of a stream, and makes it if need be.
+// depotOf returns the depot of a stream, and makes it if necessary.
 func (c *Cache) depotOf(stream driver.StreamID) *depot {
 	c.depotsMu.Lock()
 	defer c.depotsMu.Unlock()
@@ -30,8 +30,8 @@ func (c *Cache) depotOf(stream driver.StreamID) *depot {
 	return c.depots[stream]
 }
 
-// store puts a full magazine into a depot. If that passes the depot's share, or that of all, they are emptied first; a
-// magazine that is larger leaves. The caller holds the rack that the magazine is from.
+// store adds a full magazine to a depot. If that would exceed the limit of the depot, or of all depots, it evicts their
+// blocks first; a magazine above the limit is evicted itself. The caller holds the processorCache of the magazine.
 func (c *Cache) store(pc *processorCache, d *depot, class uint32, magazine ref, bytes int64, evicted ref) ref {
 	for range 2 {
 		d.mu.Lock()
@@ -55,7 +55,7 @@ func (c *Cache) store(pc *processorCache, d *depot, class uint32, magazine ref, 
 	return c.evict(magazine, evicted)
 }
 
-// draw takes a magazine of at most so many bytes out of a depot, or returns 0. The caller may hold a rack.
+// draw removes a magazine of at most so many bytes from a depot, or returns 0. The caller may hold a processorCache.
 func (c *Cache) take(d *depot, class uint32, atMost int64) (magazine ref, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *Cache) take(d *depot, class uint32, atMost int64) (magazine ref, bytes 
 	return magazine, bytes
 }
 
-// empty takes everything out of a depot, which may be nil, and adds it to the list of what leaves. The caller may hold
-// a rack.
+// evictDepot removes all blocks from a depot, which may be nil, and adds them to the list of evicted blocks. The caller
+// may hold a processorCache.
 func (c *Cache) evictDepot(d *depot, evicted ref) ref {
 	if d == nil {
 		return evicted
@@ -106,7 +106,7 @@ func (c *Cache) evictDepots(evicted ref) ref {
 	return evicted
 }
 
-// bytes adds up a magazine.
+// bytes returns the bytes of a magazine.
 func (c *Cache) bytes(magazine ref) (sum int64) {
 	for at := magazine; at != 0; {
 		r := c.blocks.at(at)

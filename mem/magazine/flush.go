@@ -45,7 +45,7 @@ func among(id driver.StreamID, streams []driver.Stream) bool {
 	return len(streams) == 0
 }
 
-// leave adds the blocks of a magazine to a list. They count as held until send has given them back. The caller holds
+// evict adds the blocks of a magazine to a list. They count as held until returnBlocks has freed them. The caller holds
 // the lock that guards the magazine.
 func (c *Cache) evict(magazine, evicted ref) ref {
 	for magazine != 0 {
@@ -56,7 +56,7 @@ func (c *Cache) evict(magazine, evicted ref) ref {
 	return evicted
 }
 
-// send gives a list of blocks that leave to the allocator below. The caller holds no lock but, perhaps, flushing.
+// returnBlocks frees a list of evicted blocks to the allocator below. The caller holds no lock, or only flushing.
 func (c *Cache) returnBlocks(evicted ref) {
 	if evicted == 0 {
 		return
@@ -72,8 +72,8 @@ func (c *Cache) returnBlocks(evicted ref) {
 	c.blocks.release(evicted)
 }
 
-// EmptyCache gives all held blocks back, and has the allocator below give its cache back, if it has one: see
-// mem.Trimmer.
+// EmptyCache implements mem.Trimmer. It returns all cached blocks to the allocator below, and empties that allocator's
+// cache, if it has one.
 func (c *Cache) EmptyCache() error {
 	c.Flush()
 	if t, ok := mem.Find[mem.Trimmer](c.below); ok {
@@ -82,8 +82,8 @@ func (c *Cache) EmptyCache() error {
 	return nil
 }
 
-// Close gives all held blocks back, and closes the allocator below, if that is an io.Closer. The cache itself needs no
-// closing.
+// Close returns all cached blocks to the allocator below, and closes that allocator if it is an io.Closer. The Cache
+// itself needs no Close.
 func (c *Cache) Close() error {
 	c.Flush()
 	if closer, ok := mem.Find[io.Closer](c.below); ok {
@@ -92,12 +92,12 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Suspend makes every request go to the allocator below until Resume, and what it got then go back there when it is
-// freed, however much later. It is for layers below that serve requests from elsewhere for a while, as mem/caching does
-// from BeginAllocateToPool to EndAllocateToPool: call it before the first and Resume after the second. Calls nest.
+// Suspend sends every request to the allocator below until Resume. Blocks allocated in between are never cached. Use it
+// where the allocator below serves requests from another place for a while, as mem/caching does between
+// BeginAllocateToPool and EndAllocateToPool: call Suspend before the first and Resume after the second. Calls nest.
 func (c *Cache) Suspend() { c.suspend(1) }
 
-// Resume ends what Suspend began. It panics if nothing was begun.
+// Resume ends a Suspend. It panics without one.
 func (c *Cache) Resume() { c.suspend(-1) }
 
 func (c *Cache) suspend(by int) {

@@ -8,43 +8,43 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A rack is what one processor holds.
+// A processorCache holds the cached blocks of one processor.
 type processorCache struct {
 	mu        sync.Mutex
 	suspended bool
 	streams   []*streamCache // by stream; nil until the processor allocates or frees on it
-	room      int64          // bytes that may still be held
-	unused    ref            // a list of records
+	room      int64          // bytes that may be added
+	unused    ref            // a list of entries
 	nUnused   int
 	counts    counts
 
-	_ [128]byte // two cache lines between racks: processors fetch them in pairs
+	_ [128]byte // two cache lines apart: processors fetch lines in pairs
 }
 
-// A shelf is what a rack holds for one stream. The rack's lock guards it.
+// A streamCache holds a processor's blocks of one stream. The processorCache's lock guards it.
 type streamCache struct {
 	classes []classCache // by class
-	room    int64        // bytes that may still be held
+	room    int64        // bytes that may be added
 	depot   *depot
 	_       [64]byte
 }
 
-// A cc is the blocks of one class on a shelf.
+// A classCache holds the blocks of one size class in a streamCache.
 type classCache struct {
-	top   ref    // n blocks, linked by record.next
+	top   ref    // n blocks, linked by next
 	full  ref    // limit blocks, or 0
 	n     uint16 // at most limit
 	limit uint16 // 0 until the first block comes
 }
 
-// Magazines hold up to 1 MiB, but no fewer than 2 blocks and no more than 32: then what is shared costs a 32nd part.
+// Magazines hold up to 1 MiB in 2 to 32 blocks: with 32, a depot's lock is taken once in 32 calls.
 const (
 	magazineBytes = 1 << 20
 	minBlocks     = 2
 	maxBlocks     = 32
 )
 
-// limitOf is how many blocks a magazine of a class holds.
+// limitOf returns the number of blocks in a full magazine of a class.
 func limitOf(class uint32) uint16 {
 	return uint16(min(max(magazineBytes/unit/class, minBlocks), maxBlocks))
 }
@@ -53,7 +53,7 @@ func (c *Cache) local() *processorCache {
 	return &c.processors[processor.Number()&uint(len(c.processors)-1)]
 }
 
-// shelfOf returns the shelf of a stream, and makes it if need be. The caller holds the rack.
+// streamCacheOf returns the streamCache of a stream, and makes it if necessary. The caller holds the processorCache.
 func (c *Cache) streamCacheOf(pc *processorCache, stream driver.StreamID) *streamCache {
 	if n := int(stream) + 1; n > len(pc.streams) {
 		pc.streams = append(pc.streams, make([]*streamCache, n-len(pc.streams))...)
@@ -68,7 +68,7 @@ func (c *Cache) streamCacheOf(pc *processorCache, stream driver.StreamID) *strea
 	return pc.streams[stream]
 }
 
-// put puts a block into the top magazine of a cc, which has room. The caller holds the rack.
+// put adds a block to the top magazine of a classCache, which has room. The caller holds the processorCache.
 func (pc *processorCache) put(sc *streamCache, cc *classCache, at ref, r *blockEntry) {
 	r.next, cc.top = cc.top, at
 	cc.n++
@@ -77,8 +77,8 @@ func (pc *processorCache) put(sc *streamCache, cc *classCache, at ref, r *blockE
 	pc.counts.of(r.class).freed.add(r.block.Size, int64(r.requested))
 }
 
-// putSlow makes room for a block and puts it into its cc. It returns a list of blocks that leave, perhaps this one
-// among them. The caller holds the rack.
+// putSlow makes room for a block and adds it to its classCache. It returns a list of evicted blocks, which may include
+// this one. The caller holds the processorCache.
 func (c *Cache) putSlow(pc *processorCache, at ref, r *blockEntry) (evicted ref) {
 	sc := c.streamCacheOf(pc, r.stream)
 	size := r.block.Size
@@ -110,8 +110,8 @@ func (c *Cache) putSlow(pc *processorCache, at ref, r *blockEntry) (evicted ref)
 	return evicted
 }
 
-// refill finds a full magazine for a cc whose top one is empty: the one in reserve, or one from the depot. The caller
-// holds the rack.
+// refill finds a full magazine for a classCache whose top one is empty: its other one, or one from the depot. The
+// caller holds the processorCache.
 func (c *Cache) refill(pc *processorCache, sc *streamCache, class uint32) bool {
 	cc := &sc.classes[class]
 	if cc.full == 0 {
@@ -130,8 +130,8 @@ func (c *Cache) refill(pc *processorCache, sc *streamCache, class uint32) bool {
 	return true
 }
 
-// clear takes everything off a shelf, which may be nil, and adds it to the list of what leaves. The caller holds the
-// rack.
+// evictStream removes all blocks from a streamCache, which may be nil, and adds them to the list of evicted blocks. The
+// caller holds the processorCache.
 func (c *Cache) evictStream(pc *processorCache, sc *streamCache, evicted ref) ref {
 	if sc == nil || sc.room == c.limits.stream {
 		return evicted
@@ -147,9 +147,9 @@ func (c *Cache) evictStream(pc *processorCache, sc *streamCache, evicted ref) re
 	return evicted
 }
 
-const entryBatch = 32 // records that a rack takes and gives at a time
+const entryBatch = 32 // entries that a processorCache takes or releases at a time
 
-// takeRecord returns an unused record. The caller holds the rack.
+// newEntry returns an unused entry. The caller holds the processorCache.
 func (c *Cache) newEntry(pc *processorCache) ref {
 	if pc.nUnused == 0 {
 		pc.unused, pc.nUnused = c.blocks.take(entryBatch), entryBatch
@@ -160,7 +160,7 @@ func (c *Cache) newEntry(pc *processorCache) ref {
 	return at
 }
 
-// giveRecord clears a record. The caller holds the rack.
+// freeEntry clears an entry. The caller holds the processorCache.
 func (c *Cache) freeEntry(pc *processorCache, at ref, r *blockEntry) {
 	r.block = mem.Block{}
 	r.next, pc.unused = pc.unused, at

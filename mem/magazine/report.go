@@ -6,7 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// reporting returns the allocator below with its statistics and its snapshot, as far as it has them, put right.
+// reporting returns the allocator below with its statistics and its snapshot, if it has them, corrected for cached
+// blocks.
 func (c *Cache) reporting() mem.Allocator {
 	reporter, counts := mem.Find[mem.StatsReporter](c.below)
 	snapshotter, snapshots := mem.Find[mem.Snapshotter](c.below)
@@ -36,15 +37,15 @@ type inner struct{ mem.Allocator }
 // Unwrap implements mem.Wrapper.
 func (l inner) Unwrap() mem.Allocator { return l.Allocator }
 
-// statistics are those of the allocator below with held blocks as inactive ones. Peaks are as the allocator below has
-// them: with the blocks that were held at the time.
+// statistics are those of the allocator below with cached blocks as inactive ones. Peaks are those of the allocator
+// below: they include the blocks that were cached at the time.
 type statistics struct {
 	c         *Cache
 	reporter  mem.StatsReporter
 	snapshots mem.Snapshotter // nil if the allocator below has none
 }
 
-// Stats implements mem.StatsReporter. If anything is held, it takes as long as a snapshot.
+// Stats implements mem.StatsReporter. If blocks are cached, it takes as long as a snapshot.
 func (s statistics) Stats() mem.Stats {
 	c := s.c
 	c.lockAll()
@@ -85,7 +86,7 @@ func shift(a *mem.StatArray, pool int, current, risen, fallen int64) {
 	}
 }
 
-// split adds up the held blocks that share their segments, small and large. The caller holds every lock.
+// split adds up the cached blocks that share their segments, small and large. The caller holds every lock.
 func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]amount) {
 	records := c.blocks.byAddress()
 	for i := range snapshot {
@@ -117,8 +118,8 @@ func (s statistics) ResetAccumulatedStats() {
 	s.c.base = s.c.sum()
 }
 
-// segments are those of the allocator below with held blocks as inactive ones, next to others that may be inactive too,
-// and with what the present borrowers asked for.
+// segments are those of the allocator below with cached blocks as inactive ones, which may lie beside other inactive
+// blocks, and with the requested sizes of the live blocks.
 type segments struct {
 	c         *Cache
 	snapshots mem.Snapshotter
@@ -166,7 +167,7 @@ func (c *Cache) SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool
 	return int64(r.requested), r.block.Size, true
 }
 
-// byAddress returns the records in use. The caller holds every rack.
+// byAddress returns the entries in use. The caller holds every processorCache.
 func (rs *blockTable) byAddress() map[driver.Pointer]*blockEntry {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -174,7 +175,7 @@ func (rs *blockTable) byAddress() map[driver.Pointer]*blockEntry {
 	for _, chunk := range *rs.chunks.Load() {
 		for i := range chunk {
 			r := &chunk[i]
-			// A block that leaves can have a second record, of the next borrower of its memory: that one counts.
+			// An evicted block can have a second entry, for the next block in its memory, which counts.
 			if r.block.Ptr != 0 && (m[r.block.Ptr] == nil || r.live()) {
 				m[r.block.Ptr] = r
 			}

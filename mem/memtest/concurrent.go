@@ -112,7 +112,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 	must(t, w.finish())
 }
 
-// look reads state that other goroutines may be changing.
+// readReports reads state that other goroutines may be changing.
 func readReports(a mem.Allocator) {
 	if s, ok := mem.Find[mem.Snapshotter](a); ok {
 		s.Snapshot()

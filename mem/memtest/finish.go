@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// takeAway allocates memory of the device until only so much is left.
+// reserveMemory allocates memory of the device until only so much is left.
 func (w *model) reserveMemory(t testing.TB, leave int64) {
 	t.Helper()
 	free := w.available(t)

@@ -66,7 +66,7 @@ func (b *block) String() string {
 
 func (b *block) end() driver.Pointer { return b.Ptr + driver.Pointer(b.Size) }
 
-// newWorld opens a device and makes an allocator on it. wrap, if not nil, puts a device between them.
+// newModel opens a device and makes an allocator on it. wrap, if not nil, puts a device between them.
 func newModel(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) *model {
 	t.Helper()
 	w := &model{
@@ -280,7 +280,7 @@ func (w *model) free(b *block) error {
 	return w.call(func() { w.a.Free(b.Block, used...) })
 }
 
-// displace removes a block from the list.
+// unlist removes a block from the list.
 func (w *model) unlist(b *block) {
 	i, _ := slices.BinarySearchFunc(w.live, b, func(x, y *block) int { return cmp.Compare(x.Ptr, y.Ptr) })
 	w.live = slices.Delete(w.live, i, i+1)

@@ -165,7 +165,7 @@ func (h *testHolder) EndMove(b mem.Block, s driver.Stream) {
 	}
 }
 
-// complain records the first failure, for the end of the call.
+// recordError records the first failure, for the end of the call.
 func (w *model) recordError(err error) {
 	if w.firstError == nil {
 		w.firstError = err
@@ -225,7 +225,7 @@ func (w *model) movable(b *block) error {
 	return nil
 }
 
-// refuse makes the holder, if there is one, refuse moves from now on, or permit them again.
+// toggleRefuse makes the holder, if there is one, refuse moves from now on, or permit them again.
 func (b *block) toggleRefuse() {
 	if b.holder != nil {
 		b.holder.refuses = !b.holder.refuses

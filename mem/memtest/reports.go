@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// agree checks that the statistics, the snapshot and the model are equal. Its time grows with the number of blocks, so
-// it checks at every call while there are fewer than 16, at every second call while fewer than 32, and so on, or always
-// if always is set. A shrunk history has few blocks.
+// checkReports checks that the statistics, the snapshot and the model are equal. Its time grows with the number of
+// blocks, so it checks at every call while there are fewer than 16, at every second call while fewer than 32, and so
+// on, or always if always is set. A shrunk history has few blocks.
 func (w *model) checkReports(always bool) error {
 	w.reportChecks++
 	if !always && w.reportChecks%(1+len(w.live)/16) != 0 {
@@ -38,7 +38,7 @@ func (w *model) checkReports(always bool) error {
 	return nil
 }
 
-// agreeSnapshot checks that blocks tile segments, that segments add their blocks up, and that the live blocks are those
+// checkSnapshot checks that blocks tile segments, that segments add their blocks up, and that the live blocks are those
 // of the model.
 func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 	var end driver.Pointer
@@ -96,7 +96,7 @@ func (w *model) checkSnapshot(segments []mem.SegmentInfo) error {
 	return nil
 }
 
-// agreeSlowSizes checks the sizes that the allocator finds by live blocks' addresses, if it can.
+// checkSlowSizes checks the sizes that the allocator finds by live blocks' addresses, if it can.
 func (w *model) checkSlowSizes() error {
 	for _, b := range w.live {
 		requested, allocated, ok := layer.SlowSizes(w.a, b.Ptr)
@@ -118,7 +118,7 @@ func (w *model) tellsSizes() bool {
 	return sizes || snapshots
 }
 
-// agreeStats checks the statistics for consistency and against the model.
+// checkStats checks the statistics for consistency and against the model.
 func (w *model) checkStats(s *mem.Stats) error {
 	for _, a := range s.Arrays() {
 		for _, part := range []struct {
@@ -151,7 +151,7 @@ func (w *model) checkStats(s *mem.Stats) error {
 	return nil
 }
 
-// agreeSums checks that the sums over the snapshot, by pool, are the statistics (behaviour 9).
+// checkSums checks that the sums over the snapshot, by pool, are the statistics (behaviour 9).
 func checkSums(s *mem.Stats, segments []mem.SegmentInfo) error {
 	type sums [9]int64 // in the order of mem.Stats.Arrays
 	var small, large sums

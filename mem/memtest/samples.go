@@ -34,7 +34,8 @@ type sample struct {
 // full reports whether there may be no space for another block's samples.
 func (e *samples) full() bool { return len(e.samples) > maxSamples-8 }
 
-// take queues copies of pieces of b on s: all of a small block, the beginning, the middle and the end of a larger one.
+// sample queues copies of pieces of b on s: all of a small block, the beginning, the middle and the end of a larger
+// one.
 func (e *samples) sample(s driver.Stream, b *block, why string) error {
 	var offsets []int64
 	if b.Size <= 4*sampleSize {

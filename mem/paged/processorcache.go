@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/processor"
 )
 
-// ProcessorCaches hold freed blocks in front of the shared structures. The first cache serves all goroutines, and its
+// processorCaches hold freed blocks in front of the shared structures. The first cache serves all goroutines, and its
 // lock is Allocator.mu, so that a request that goes on from there takes one lock. Once a goroutine has found that lock
 // taken, each processor uses one of the other caches.
 type processorCaches struct {

@@ -14,7 +14,7 @@ const (
 	slabSize  = 64 << 10 / unit // a slab
 )
 
-// SlabLists hold the free slots of one stream's slabs, by size.
+// slabLists hold the free slots of one stream's slabs, by size.
 type slabLists struct {
 	free [slabUnits + 1]ref
 }

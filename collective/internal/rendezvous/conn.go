@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// pingEvery is the longest that a conn is silent, however long its limit.
+// maxPingInterval is the longest that a conn is silent, however long its limit.
 const maxPingInterval = 10 * time.Second
 
-// linger is how long the end of a conn waits for the other side's.
+// closeTimeout is how long the end of a conn waits for the other side's.
 const closeTimeout = 2 * time.Second
 
 // A conn is a connection between rank 0 and another: it sends without waiting, says that it is alive, and ends when the
