@@ -8,46 +8,47 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/rendezvous"
 )
 
-// DefaultTimeout is Config.Timeout where that is zero: what PyTorch gives NCCL.
+// DefaultTimeout is the Timeout of a Config that sets none: PyTorch's for NCCL.
 const DefaultTimeout = 10 * time.Minute
 
-// The backends that a Config may name.
+// The backends of a Config.
 const (
-	NCCL = "nccl" // NVIDIA's library: every rank is on a CUDA device of its own
-	Host = "host" // this package's own, over TCP: any devices; what is not the host's memory is copied through it
+	NCCL = "nccl" // NVIDIA's library; every rank is on a CUDA device of its own
+	Host = "host" // over TCP, for any devices; contents of other devices than the host are copied through its memory
 )
 
-// A Config says which of how many ranks this process is, and where they meet. FromEnv makes one of what a launcher set.
+// A Config says which rank this process is, of how many, and the address at which the ranks connect. FromEnv makes one
+// from the variables that launchers set.
 type Config struct {
-	Rank, Size int // this rank's number, from 0, and how many there are
+	Rank, Size int // this rank's number, from 0, and the number of ranks
 
-	// The rank's number among those of its machine, for choosing a device, and how many these are: 0 if that is not
-	// known.
+	// LocalRank is the rank's number among the LocalSize ranks of its machine, for choosing a device. LocalSize is 0 if
+	// they are unknown.
 	LocalRank, LocalSize int
 	Node                 int // the number of its machine
-	Restart              int // how often the launcher has started the ranks again; for information
+	Restart              int // how often the launcher has restarted the ranks; for information
 
-	// Address is host:port of rank 0's meeting point, for all ranks the same. Rank 0 listens there (on every interface,
-	// unless the host is localhost or a loopback address), the others look for it there. Rank 0 takes the first of
-	// Ports consecutive ports that is free, from that of Address on, and the others try them all; 0 is 1. One rank
-	// alone needs no address. Connections are neither encrypted nor authenticated: use a network that you
-	// trust.
+	// Address is the host:port at which rank 0 listens and the others connect; it is the same for all ranks. Rank 0
+	// listens on every interface, unless the host is localhost or a loopback address. It uses the first free one of
+	// Ports consecutive ports from Address's on, and the others try them all; 0 is 1. A single rank needs no address.
+	// Connections are neither encrypted nor authenticated: use a trusted network.
 	Address string
 	Ports   int
 
-	// ID names the run, in at most 256 bytes. Ranks of another run are turned away.
+	// ID names the run, in at most 256 bytes. Rank 0 refuses ranks of other runs.
 	ID string
 
-	// Timeout is how long Join waits for the others, how long a rank may be silent before it is lost (each says that it
-	// is alive many times in that span, whatever its program does; a rank that dies is noticed at once, unless its
-	// whole machine does), and how long Close waits for the others. The silence is rank 0's Timeout for all. Zero is
-	// DefaultTimeout.
+	// Timeout is the maximum time that Join waits for the other ranks, that a rank may be silent before it is lost, and
+	// that Close waits for the others. A rank sends many signs of life in that time, whatever its program does. A rank
+	// that dies is noticed at once, unless its whole machine fails. For silence rank 0's Timeout applies to all. Zero
+	// is DefaultTimeout.
 	Timeout time.Duration
 
-	// Backend is NCCL, Host or "": NCCL if every rank is on a CUDA device, else Host. All ranks say the same.
+	// Backend is NCCL, Host or "": then it is NCCL if every rank is on a CUDA device, and else Host. It must be the
+	// same for all ranks.
 	Backend string
 
-	// Libraries are where NCCL lies, if not where the system looks: paths of files.
+	// Libraries are paths of NCCL to try before the default ones.
 	Libraries []string
 }
 
@@ -58,7 +59,7 @@ func (c Config) timeout() time.Duration {
 	return c.Timeout
 }
 
-// check says what of a configuration cannot be, but for the meeting point.
+// check returns an error for an invalid configuration. It does not check the address.
 func (c Config) check() error {
 	wrong := func(format string, args ...any) error { return refuse(ErrConfig, "Config", format, args...) }
 	switch {
@@ -76,7 +77,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// checkAddress says what of the meeting point cannot be.
+// checkAddress returns an error for an invalid address.
 func (c Config) checkAddress() error {
 	wrong := func(format string, args ...any) error { return refuse(ErrConfig, "Config", format, args...) }
 	if c.Size == 1 {
@@ -84,7 +85,7 @@ func (c Config) checkAddress() error {
 	}
 	host, port, err := net.SplitHostPort(c.Address)
 	if err != nil {
-		return wrong("address %q: want host:port of rank 0's meeting point", c.Address)
+		return wrong("address %q: want host:port of rank 0", c.Address)
 	}
 	first, err := strconv.Atoi(port)
 	last := first + max(c.Ports, 1) - 1
