@@ -40,10 +40,10 @@ func (r *blockEntry) markAllocated(at ref) uint64 {
 	return uint64(generation)<<32 | uint64(at)
 }
 
-// lent reports whether the block is live.
+// live reports whether the block is live.
 func (r *blockEntry) live() bool { return r.generation.Load()%2 == 1 }
 
-func splitTag(tag uint64) (turns uint32, at ref) { return uint32(tag >> 32), ref(tag) }
+func splitTag(tag uint64) (generation uint32, at ref) { return uint32(tag >> 32), ref(tag) }
 
 const entryChunk = 1 << 10
 

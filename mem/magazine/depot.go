@@ -55,7 +55,7 @@ func (c *Cache) store(pc *processorCache, d *depot, class uint32, magazine ref, 
 	return c.evict(magazine, evicted)
 }
 
-// draw removes a magazine of at most so many bytes from a depot, or returns 0. The caller may hold a processorCache.
+// take removes a magazine of at most so many bytes from a depot, or returns 0. The caller may hold a processorCache.
 func (c *Cache) take(d *depot, class uint32, atMost int64) (magazine ref, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -3,14 +3,14 @@ package pinned
 import "fmt"
 
 // An ArrowAllocator serves page-locked memory to Apache Arrow: it has the methods of memory.Allocator in
-// github.com/apache/arrow-go/v18/arrow/memory, so that the buffers of arrays and records can be copied to the device as
-// they are. Slices begin at a multiple of 64 bytes and are zeroed, as those of Arrow's own allocators. Safe for
+// github.com/apache/arrow-go/v18/arrow/memory, so that the buffers of arrays and records can be copied to the device
+// directly. Slices begin at a multiple of 64 bytes and are zeroed, as those of Arrow's own allocators. It is safe for
 // concurrent use.
 //
-// The interface has no errors. Like Arrow's allocators this one panics if there is no room; the panic's value is the
-// error of Alloc, so that who recovers can match it.
+// The interface has no errors. Like Arrow's allocators, this one panics if there is no room; the panic's value is the
+// error of Alloc, which callers can recover and match.
 //
-// To say that a stream uses a buffer, find its block: b, ok := a.Find(buffer.Bytes()), then a.Record(b, s).
+// To record that a stream uses a buffer, find its block: b, ok := a.Find(buffer.Bytes()), then a.Record(b, s).
 type ArrowAllocator struct {
 	a *Allocator
 }
@@ -18,16 +18,16 @@ type ArrowAllocator struct {
 // Arrow returns an allocator for Arrow whose memory is a's.
 func Arrow(a *Allocator) ArrowAllocator { return ArrowAllocator{a} }
 
-// arrowAlignment is what Arrow's format recommends and its allocators keep.
+// arrowAlignment is the alignment that Arrow's format recommends and its allocators use.
 const arrowAlignment = 64
 
-// Allocate returns size zero bytes, with a capacity of all that the block has. None have no block.
+// Allocate returns size zero bytes, whose capacity is the whole block. Zero bytes have no block.
 func (x ArrowAllocator) Allocate(size int) []byte {
 	if size == 0 {
 		return []byte{}
 	}
 	b := x.alloc(int64(size))
-	if address(b.bytes)%arrowAlignment != 0 { // of an unusual driver
+	if address(b.bytes)%arrowAlignment != 0 { // only for an unusual driver
 		x.a.Free(b)
 		b = x.alloc(int64(size) + arrowAlignment - 1)
 	}
@@ -45,8 +45,8 @@ func (x ArrowAllocator) alloc(size int64) Block {
 	return b
 }
 
-// Reallocate returns size bytes that begin as b does and go on with zeros, and takes b back. If b's block is large
-// enough, it stays.
+// Reallocate returns size bytes that begin with the content of b, followed by zeros, and frees b. If b's block is large
+// enough, it is reused.
 func (x ArrowAllocator) Reallocate(size int, b []byte) []byte {
 	if size <= cap(b) {
 		p := b[:size]
@@ -61,8 +61,8 @@ func (x ArrowAllocator) Reallocate(size int, b []byte) []byte {
 	return p
 }
 
-// Free takes back what Allocate or Reallocate returned, or a part of it. A slice without capacity is of no block. It
-// panics if b lies in no live block of the allocator.
+// Free frees the block of a slice that Allocate or Reallocate returned, or of a part of it. A slice without capacity is
+// ignored. It panics if b lies in no live block of the allocator.
 func (x ArrowAllocator) Free(b []byte) {
 	if cap(b) == 0 {
 		return

@@ -7,22 +7,21 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Attach makes a segment of page-locked memory known to who else works on it: a network card that is to read and write
-// it (ibv_reg_mr), say. It is what TensorFlow calls an allocation visitor. An allocator calls it once for each segment
-// that the device gave, before any of it is allocated, and detach, unless that is nil, before the segment goes back.
-// No lock is held.
+// An Attach function registers a segment of page-locked memory with other users, such as a network card (ibv_reg_mr).
+// It is TensorFlow's allocation visitor. An allocator calls it once for each new segment, before it allocates from the
+// segment, and calls detach, unless that is nil, before it frees the segment. No lock is held.
 //
-// A segment that cannot be attached goes back, and the request fails with that error. One that cannot be detached stays
-// cached. If the device does not take a segment back, it is attached again; if that fails too, the segment is not used
-// any more, and stays the device's until that is closed.
+// If a segment cannot be attached, it is freed, and the request fails with that error. If it cannot be detached, it
+// stays cached. If the device fails to free it, it is attached again; if that fails, too, the segment is not used
+// again, and stays allocated until the device is closed.
 type Attach func(segment []byte) (detach func() error, err error)
 
-// nicName is that of the allocator that RegisterNIC makes known. An import alone brings none.
+// nicName is the name that RegisterNIC registers. Importing the package does not register it.
 const nicName = "nic"
 
-// RegisterNIC has mem.AllocatorFor give page-locked memory out for mem.NICCompatible, under the name "nic": attach
-// registers it with the network card. Its settings are those of ParseConfig. It is for init functions, and panics if it
-// was called before.
+// RegisterNIC registers an allocator of page-locked memory for mem.NICCompatible, under the name "nic": attach
+// registers its memory with the network card. Its settings are those of ParseConfig. It is for init functions, and
+// panics if it was called before.
 func RegisterNIC(attach Attach) {
 	provides := mem.OnHost | mem.GPUCompatible | mem.NICCompatible
 	mem.RegisterFor(provides, nicName, "", 10, func(dev driver.Device, settings string) (mem.Allocator, error) {
@@ -44,7 +43,7 @@ func openMem(dev driver.Device, settings string, attach Attach) (mem.Allocator, 
 	return &MemAllocator{a: a, closes: true}, nil
 }
 
-// announce calls Config.Attach for a segment.
+// attachSegment calls Config.Attach for a segment.
 func (a *Allocator) attachSegment(seg *segment) (err error) {
 	if a.cfg.Attach == nil {
 		return nil
@@ -55,7 +54,7 @@ func (a *Allocator) attachSegment(seg *segment) (err error) {
 	return nil
 }
 
-// withdraw calls what Attach returned.
+// callDetach calls the function that Attach returned.
 func (seg *segment) callDetach() error {
 	if seg.detach == nil {
 		return nil

@@ -8,18 +8,18 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Block is page-locked memory live. It is a value: copies are the same block. The memory lies outside Go's heap.
+// A Block is an allocated block of page-locked memory. Copies denote the same block. The memory lies outside Go's heap.
 type Block struct {
 	bytes      []byte
 	rec        *piece
 	generation uint64
 }
 
-// Bytes returns the memory: as long as was asked for, with a capacity of all that is usable. It must not be touched
-// after Free, nor while work that was queued with it is under way.
+// Bytes returns the memory. Its length is the requested size, its capacity all usable bytes. It must not be used after
+// Free, nor while queued work uses it.
 func (b Block) Bytes() []byte { return b.bytes }
 
-// Size returns the usable bytes, at least what was asked for.
+// Size returns the usable bytes, at least the requested size.
 func (b Block) Size() int64 { return int64(cap(b.bytes)) }
 
 // A record is a piece of page-locked memory.
@@ -28,9 +28,9 @@ type piece struct {
 	pool  *pool // under owner.mu
 	segment
 
-	// Under owner.mu. uses belongs to await while the record is pending.
+	// Under owner.mu. While the record is pending, addWaits owns uses.
 	generation uint64
-	requested  int64 // bytes, by the last loan
+	requested  int64 // bytes of the last request
 	state      state
 	captured   bool            // recorded on a stream that captured
 	uses       []driver.Stream // recorded, without repetition
@@ -60,7 +60,7 @@ func (a *Allocator) isLive(b Block) bool {
 	return b.rec != nil && b.rec.owner == a && b.rec.generation == b.generation && b.rec.state == live
 }
 
-// Find returns the live block in which p lies as a whole, for callers that keep nothing but bytes. The slice may begin
+// Find returns the live block in which p lies as a whole, for callers that keep only bytes. The slice may begin
 // anywhere in the block; it must not be empty.
 func (a *Allocator) Find(p []byte) (Block, bool) {
 	if len(p) == 0 {
@@ -83,13 +83,13 @@ func (a *Allocator) Find(p []byte) (Block, bool) {
 	return r.block(), true
 }
 
-// attach enters a record under its address. The caller holds mu.
+// insert adds a record under its address. The caller holds mu.
 func (a *Allocator) insert(r *piece) {
 	i, _ := a.search(address(r.mem))
 	a.byAddress = slices.Insert(a.byAddress, i, r)
 }
 
-// detach takes a record out that goes back to the driver, whose address may be allocated again before the call
+// remove removes a record before its memory is freed, because the driver may allocate the address again before its call
 // returns. The caller holds mu.
 func (a *Allocator) remove(r *piece) {
 	r.state = returning
@@ -103,5 +103,5 @@ func (a *Allocator) search(at uintptr) (int, bool) {
 	})
 }
 
-// address is where a slice begins. The memory is outside Go's heap, so that it stays there.
+// address returns the address of a slice. The memory is outside Go's heap, so that it stays there.
 func address(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }

@@ -9,7 +9,7 @@ import (
 // maxBits bounds requests to 64 TiB.
 const maxBits = 46
 
-// exactRounding is what sizes that are not rounded to a power of two are rounded to: the page of most hosts.
+// exactRounding is the unit for sizes that are not rounded to a power of two: the page of most hosts.
 const exactRounding = 4 << 10
 
 // round is the size of the block that serves a request.
@@ -21,7 +21,7 @@ func (c *Config) round(size int64) int64 {
 	return (size + exactRounding - 1) &^ (exactRounding - 1)
 }
 
-// bucket is the number of the shelf for blocks of a size: those over 2^(n-1) and up to 2^n bytes are on shelf n.
+// bucket returns the bucket of a size: bucket n has blocks of over 2^(n-1) and up to 2^n bytes.
 func bucket(size int64) int { return bits.Len64(uint64(size - 1)) }
 
 // A shelf is the cached blocks of one bucket, ordered by size and then by when they were freed. Where all have one

@@ -6,51 +6,50 @@ import (
 	"time"
 )
 
-// A Config is the settings of an Allocator. The zero value is PyTorch's defaults. Sizes are bytes.
+// A Config has the settings of an Allocator. The zero value has PyTorch's defaults. Sizes are bytes.
 type Config struct {
-	// MaxRoundThreshold (pinned_max_round_threshold_mb): requests up to it are rounded up to a power of two. 0 is all,
-	// negative none.
+	// MaxRoundThreshold (pinned_max_round_threshold_mb): requests up to it are rounded up to a power of two. 0 means
+	// all, a negative value none.
 	MaxRoundThreshold int64
-	// MaxCachedSize (pinned_max_cached_size_mb): blocks up to it are kept for reuse. 0 is all, negative none.
+	// MaxCachedSize (pinned_max_cached_size_mb): blocks up to it are cached. 0 means all, a negative value none.
 	MaxCachedSize int64
-	// ReserveSegment (pinned_reserve_segment_size_mb): New sets so much aside in one piece, from which blocks are cut
-	// as long as it lasts. 0 is nothing.
+	// ReserveSegment (pinned_reserve_segment_size_mb) is the size of a segment that New allocates, and from which
+	// blocks are cut until it is used up. 0 means none.
 	ReserveSegment int64
 
 	// HostRegister (pinned_use_cuda_host_register) page-locks memory that the allocator maps itself (Pinned.Register)
-	// rather than asking for new (AllocHost): the driver's lock is held for less long. Only Linux maps; elsewhere
-	// nothing changes.
+	// instead of allocating it by AllocHost, so the driver's lock is held for a shorter time. It has no effect except
+	// on Linux.
 	HostRegister bool
-	// Node is the NUMA node from which the memory that HostRegister maps is taken, as long as that has any: for a GPU
-	// the one that it is near to, see driver/host.NodeNear. nil is any. It needs HostRegister: where AllocHost's memory
-	// lies is the driver's affair. Where the system places no memory (a sandbox, a kernel without nodes) nothing
-	// changes.
+	// Node is the preferred NUMA node of the memory that HostRegister maps: for a GPU the nearest one, see
+	// driver/host.NodeNear. Nil means any. It needs HostRegister, because the driver places AllocHost's memory. It has
+	// no effect where the system places no memory (in a sandbox, or in a kernel without nodes).
 	Node *int
-	// RegisterThreads (pinned_num_register_threads) is how many goroutines touch the pages of one block before it is
-	// registered: a power of two up to 128. 0 is 1.
+	// RegisterThreads (pinned_num_register_threads) is the number of goroutines that touch the pages of a block before
+	// it is registered: a power of two up to 128. 0 means 1.
 	RegisterThreads int
 
-	// Attach, if not nil, makes each segment known elsewhere before any of it is allocated: see Attach.
+	// Attach, if not nil, registers each new segment elsewhere: see Attach.
 	Attach Attach
 
-	// BackgroundThreads (pinned_use_background_threads) has a goroutine look every Interval whether freed blocks can
-	// be reused, as long as any wait. Without, each Alloc looks. It needs After.
+	// BackgroundThreads (pinned_use_background_threads) runs a goroutine that checks every Interval whether freed
+	// blocks can be reused, as long as any wait. Without it each Alloc checks. It needs After.
 	BackgroundThreads bool
-	// Interval is how long that goroutine pauses. 0 is 100 microseconds, as in PyTorch.
+	// Interval is the pause of that goroutine. 0 means 100 microseconds, as in PyTorch.
 	Interval time.Duration
-	// After is how it waits: time.After, or what a test controls.
+	// After is the timer of that goroutine: time.After, or a test's.
 	After func(time.Duration) <-chan time.Time
 
 	// FreeCatchAll (pinned_free_catch_all) drops the errors that Err would return.
 	FreeCatchAll bool
 
-	// Clock measures the device's calls for Stats: time.Now. Without it they take no time.
+	// Clock measures the device's calls for Stats: time.Now. Without it all durations are 0.
 	Clock func() time.Time
 }
 
 const maxRegisterThreads = 128
 
-// complete puts defaults in and says what is wrong.
+// complete fills in defaults, and returns an error for an invalid setting.
 func (c Config) complete() (Config, error) {
 	if c.RegisterThreads == 0 {
 		c.RegisterThreads = 1

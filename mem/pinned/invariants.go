@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// check verifies what the package's comment says. The caller holds mu.
+// check checks the invariants of pinned.go's design comment. The caller holds mu.
 func (a *Allocator) check() error {
 	var blocks, active, activeBytes int64
 	shelved := map[*piece]bool{}
@@ -53,7 +53,7 @@ func (a *Allocator) check() error {
 		return fmt.Errorf("%d blocks on shelves have no address", len(shelved))
 	}
 	for p := range a.pools() {
-		if p.blocks < records[p] || p.own > p.useCount { // those that leave have no address
+		if p.blocks < records[p] || p.own > p.useCount { // leaving ones have no address
 			return fmt.Errorf("pool %v counts %d blocks of %d, and %d users, %d of them its own", p.id, p.blocks, records[p], p.useCount, p.own)
 		}
 		delete(records, p)

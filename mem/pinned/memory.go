@@ -9,20 +9,18 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A MemAllocator serves page-locked memory as a mem.Allocator does. Blocks are addressed as the host does, and Bytes
-// shows them; the device's asynchronous copies take those slices. It implements driver.Visible. Safe for concurrent
-// use.
+// A MemAllocator is a mem.Allocator of page-locked memory. Blocks have the host's addresses; Bytes returns them as
+// slices, which the device's asynchronous copies accept. It implements driver.Visible. It is safe for concurrent use.
 //
-// A block is idle when it is allocated: Go code may write to it at once, whatever its last user queued. So each is
-// taken to be used by the stream that it is for (see Allocator.Record): Alloc asks the device whether that stream
-// captures, and Free takes a mark on it and on the others that it is told of. What a capture used is kept until
-// Allocator.ReleaseCaptured, for the block that Find finds.
+// A new block is idle: Go code may write to it at once. So each block counts as used by its own stream (see
+// Allocator.RecordStream): Alloc asks the device whether that stream captures, and Free takes a mark on it and on the
+// used streams. A block that a capture used is kept until Allocator.ReleaseCaptured of the block that Find returns.
 type MemAllocator struct {
 	a      *Allocator
-	closes bool // it was made with a
+	closes bool // Close closes a, too
 }
 
-// Mem returns an allocator whose memory is a's.
+// Mem returns a mem.Allocator of a's memory.
 func Mem(a *Allocator) *MemAllocator { return &MemAllocator{a: a} }
 
 // mem.AllocatorFor gives it out for memory that is OnHost and GPUCompatible. Its settings are those of ParseConfig.
@@ -32,12 +30,12 @@ func init() {
 	})
 }
 
-// Alloc implements mem.Allocator. Beside the errors of Allocator.Alloc it has that of asking whether s captures.
+// Alloc implements mem.Allocator. The error is that of Allocator.Alloc, or of asking whether s captures.
 func (m *MemAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return m.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With NoRetry it waits for no frees, and nothing cached is given back.
+// AllocWith implements mem.OptionsAllocator. With NoRetry it does not wait for frees, and does not free cached blocks.
 func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("pinned: Alloc", s)
 	b, err := m.a.AllocOn(s, size, o)
@@ -51,7 +49,7 @@ func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions
 	return mem.Block{Ptr: driver.Pointer(address(b.bytes)), Size: b.Size(), Tag: b.generation}, nil
 }
 
-// Free implements mem.Allocator. What the device says against it, Allocator.Err tells. It looks the block up among all.
+// Free implements mem.Allocator. Allocator.Err returns the device's errors. Free searches all blocks by address.
 func (m *MemAllocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -99,14 +97,14 @@ func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
 	}
 }
 
-// Pinned returns the allocator whose memory this is: for its Err, ReleaseCaptured and Stats, where mem.Open or
-// mem.AllocatorFor made it.
+// Pinned returns the underlying Allocator, for its Err, ReleaseCaptured and Stats, if mem.Open or mem.AllocatorFor made
+// it.
 func (m *MemAllocator) Pinned() *Allocator { return m.a }
 
 // EmptyCache implements mem.Trimmer.
 func (m *MemAllocator) EmptyCache() error { return m.a.EmptyCache() }
 
-// FrameworkStats implements mem.FrameworkReporter. Blocks whose free waits are in use.
+// FrameworkStats implements mem.FrameworkReporter. Blocks with a pending free are in use.
 func (m *MemAllocator) FrameworkStats() mem.FrameworkStats {
 	s := m.a.Stats()
 	return mem.FrameworkStats{
@@ -117,7 +115,8 @@ func (m *MemAllocator) FrameworkStats() mem.FrameworkStats {
 	}
 }
 
-// Close implements io.Closer: it closes the allocator below if mem.Open or mem.AllocatorFor made it, and else nothing.
+// Close implements io.Closer. It closes the underlying Allocator if mem.Open or mem.AllocatorFor made it; otherwise it
+// is a no-op.
 func (m *MemAllocator) Close() error {
 	if !m.closes {
 		return nil

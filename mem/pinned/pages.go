@@ -2,11 +2,11 @@ package pinned
 
 import "sync"
 
-// touchStep is no larger than the page of any host.
+// touchStep is at most the page size of any host.
 const touchStep = 4 << 10
 
-// touch makes the system put memory behind every page, n goroutines at a time: a driver that locks the pages then finds
-// them there, and holds its lock for less long.
+// touch makes the system back every page with memory, by n goroutines. A driver that then locks the pages holds its
+// lock for a shorter time.
 func touch(pages []byte, n int) {
 	size := len(pages)
 	if size < touchStep*n {

@@ -9,11 +9,11 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A waitList is the frees that wait for one stream, oldest first.
+// A waitList holds the frees that wait for one stream, oldest first.
 type waitList struct {
 	stream driver.Stream
 	waits  []wait
-	passed int // waits that were taken off, so far
+	passed int // number of waits removed so far
 }
 
 // A wait is one mark that a pending block needs reached. A mark that could not be taken is tried again later, which can
@@ -24,7 +24,7 @@ type wait struct {
 	marked bool
 }
 
-// await makes a pending block wait for the streams that use it. The caller holds no lock.
+// addWaits makes a pending block wait for the streams that use it. The caller holds no lock.
 func (a *Allocator) addWaits(r *piece) {
 	waits := make([]wait, len(r.uses))
 	for i, s := range r.uses {
@@ -35,7 +35,7 @@ func (a *Allocator) addWaits(r *piece) {
 	w.Lock()
 	defer w.Unlock()
 	for i, s := range r.uses {
-		// By the stream itself: its number may have been another's, which is closed but still has a list.
+		// By the stream itself: a closed stream with the same number may still have a list.
 		at := slices.IndexFunc(w.lists, func(l *waitList) bool { return l.stream == s })
 		if at < 0 {
 			at = len(w.lists)
@@ -92,8 +92,8 @@ func (a *Allocator) reached(w *wait, s driver.Stream) (bool, error) {
 	return done, nil
 }
 
-// settle retires the blocks whose streams have reached their marks. On each stream it stops at the first mark that is
-// not. The caller holds no lock.
+// reclaimFinished retires the blocks whose streams have reached their marks. On each stream it stops at the first
+// mark that is not. The caller holds no lock.
 func (a *Allocator) reclaimFinished() {
 	var leave []*piece
 	a.waiting.Lock()
@@ -109,7 +109,7 @@ func (a *Allocator) reclaimFinished() {
 	a.giveBackAll(leave)
 }
 
-// pass takes waits off the front of a list as long as they are done, and returns the blocks that leave because of that.
+// finishWaits removes finished waits from the front of a list, and returns the blocks that become leaving.
 // The caller holds waiting.
 func (a *Allocator) finishWaits(l *waitList, done func(*wait) bool) (leave []*piece) {
 	for len(l.waits) > 0 && done(&l.waits[0]) {
@@ -124,13 +124,13 @@ func (a *Allocator) finishWaits(l *waitList, done func(*wait) bool) (leave []*pi
 	return leave
 }
 
-// tidy drops lists that are empty. The caller holds waiting.
+// dropEmptyLists drops empty lists. The caller holds waiting.
 func (a *Allocator) dropEmptyLists() {
 	a.waiting.lists = slices.DeleteFunc(a.waiting.lists, func(l *waitList) bool { return len(l.waits) == 0 })
 	a.busy.Store(len(a.waiting.lists) > 0)
 }
 
-// dismiss gives back blocks that waited and are too large to be cached. The caller holds no lock.
+// giveBackAll frees blocks whose waits have ended and that are too large to be cached. The caller holds no lock.
 func (a *Allocator) giveBackAll(leave []*piece) {
 	for _, r := range leave {
 		a.recordError(a.giveBack(r))
@@ -138,7 +138,7 @@ func (a *Allocator) giveBackAll(leave []*piece) {
 }
 
 // finish counts one mark of a block as reached, and retires the block if it was the last. It reports whether the block
-// leaves. The caller holds waiting.
+// becomes leaving. The caller holds waiting.
 func (a *Allocator) finish(r *piece) (leaves bool) {
 	if r.waits--; r.waits > 0 {
 		return false
@@ -178,7 +178,7 @@ func (a *Allocator) wait() error {
 	return errors.Join(failures...)
 }
 
-// poll settles again and again, until nothing waits or Close ends it.
+// poll reclaims finished blocks at intervals, until nothing waits or Close ends it.
 func (a *Allocator) poll() {
 	for {
 		select {

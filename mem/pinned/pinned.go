@@ -1,49 +1,20 @@
-// Package pinned is PyTorch's caching allocator for page-locked host memory.
+// Package pinned is PyTorch's caching allocator of page-locked host memory.
 //
-// Page-locking is slow (0.3 s for 1 GiB) and unlocking waits for the whole device, so blocks that were freed are kept
-// for reuse. Sizes are rounded up to powers of two, and blocks are never split. The policy is that of PyTorch's
-// aten/src/ATen/core/CachingHostAllocator.h as of 2026.
+// Page-locking is slow (0.3 s for 1 GiB), and unlocking waits for the whole device, so an [Allocator] caches freed blocks.
+// It rounds sizes up to powers of two, and never splits blocks. Asynchronous copies need page-locked memory; call
+// [Allocator.RecordStream] after queuing one, so that the block is not reused before the copy is done. [Allocator.Mem]
+// returns a mem.Allocator of the memory, and [Allocator.Arrow] an allocator for Apache Arrow. All types are safe for
+// concurrent use. The policy is that of PyTorch's aten/src/ATen/core/CachingHostAllocator.h as of 2026, except:
 //
-// # Structure
-//
-// A record is one piece of memory: what the driver gave in one call, or a part of the reserved segment. It is in one of
-// these states:
-//
-//	live      live; Record notes the streams that use it
-//	pending   freed, but a stream that was recorded has not reached the mark taken at Free
-//	kept      freed, but a captured graph may read or write it whenever it is launched; see ReleaseCaptured
-//	cached    on its pool's shelf of its bucket, the logarithm of its size
-//	leaving   being given back to the driver
-//	gone      given back; only stale Blocks still point to it
-//
-// Records belong to pools: the default one, and private ones for captured graphs (BeginAllocateToPool) or for a user
-// (NewPool). A record that is cached serves requests to its pool alone. A private pool is forgotten once it has neither
-// users nor records, and no request is on its way to it.
-//
-// A Block points to its record and carries the record's generation, which each loan raises: a stale Block is recognised
-// without a map. A shelf is ordered by size. Below the rounding threshold all its blocks are equally large; above it
-// the smallest that fits is taken. All records but those leaving or gone are in byAddress, which Find searches.
-//
-// Frees that wait are in one list for each stream, oldest first: a stream that is busy holds up nothing but what it
-// uses itself. They are looked at by each Alloc or, with Config.BackgroundThreads, by a goroutine that runs as long as
-// something waits.
-//
-// # Locks
-//
-// Each may be taken while those before it are held: closing (Close), waiting (the lists of frees that wait), mu (the
-// rest). A warm Alloc or Free of a block that no stream was recorded for takes mu alone, makes no driver call and no
-// heap allocation. Under waiting the driver is asked for marks, which does not block. Everything slow in the driver
-// (AllocHost, FreeHost, Register, Unregister, Sync) runs without a lock, but for Close. Filters of scopes run under mu.
-//
-// # What differs from PyTorch
-//
-// Requests that are not rounded to a power of two are rounded to 4 KiB. A request is only rounded up if the result is
-// small enough to be cached. Peaks are exact. Memory that runs out is asked for again once the cache is empty. The
-// reserved segment is cut anew after EmptyCache found all of it unused. A free cannot fail: see Err. Of several scopes
-// that catch a request the last begun wins, as for a device's memory; PyTorch takes the first. What a capture used
-// comes back once its pool's graphs are gone, or with ReleaseCaptured; PyTorch never reuses it.
-//
-// It takes memory of one NUMA node at most (Config.Node), does not split or merge blocks, and does not copy.
+//   - Requests that are not rounded to a power of two are rounded to 4 KiB, and a request is rounded up only if the result
+//     is small enough to be cached.
+//   - Peaks are exact.
+//   - A request without room is repeated once the cache is empty.
+//   - The reserved segment is cut anew after EmptyCache found all of it unused.
+//   - A free cannot fail: see [Allocator.Err].
+//   - Of several matching scopes the last begun wins, as for device memory. PyTorch takes the first.
+//   - Blocks that a capture used are reused once its pool's graphs are destroyed, or after ReleaseCaptured. PyTorch never
+//     reuses them.
 package pinned
 
 import (
@@ -59,13 +30,45 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
+// Structure:
+//
+// A record is one piece of memory: what the driver gave in one call, or a part of the reserved segment. It is in one of
+// these states:
+//
+//	live      allocated; RecordStream notes the streams that use it
+//	pending   freed, but a stream that was recorded has not reached the mark taken at Free
+//	kept      freed, but a captured graph may read or write it whenever it is launched; see ReleaseCaptured
+//	cached    in its pool's list of its bucket, the logarithm of its size
+//	leaving   being freed to the driver
+//	gone      freed; only stale Blocks still point to it
+//
+// Records belong to pools: the default one, and private ones for captured graphs (BeginAllocateToPool) or for a user
+// (NewPool). A record that is cached serves requests to its pool alone. A private pool is forgotten once it has neither
+// users nor records, and no request is on its way to it.
+//
+// A Block points to its record and carries the record's generation, which each allocation increments, so a stale Block
+// is recognised without a map. The list of a bucket is ordered by size. Below the rounding threshold all its blocks are
+// equally large; above it the smallest that fits is taken. All records but those leaving or gone are in byAddress,
+// which Find searches.
+//
+// Frees that wait are in one list for each stream, oldest first: a stream that is busy holds up nothing but what it
+// uses itself. They are looked at by each Alloc or, with Config.BackgroundThreads, by a goroutine that runs as long as
+// something waits.
+//
+// Locks:
+//
+// Each may be taken while those before it are held: closing (Close), waiting (the lists of frees that wait), mu (the
+// rest). A warm Alloc or Free of a block that no stream was recorded for takes mu alone, makes no driver call and no
+// heap allocation. Under waiting the driver is asked for marks, which does not block. Everything slow in the driver
+// (AllocHost, FreeHost, Register, Unregister, Sync) runs without a lock, but for Close. Filters of scopes run under mu.
+
 // ErrClosed is returned by calls on a closed allocator.
 var ErrClosed = errors.New("pinned: the allocator is closed")
 
-// ErrNotLive means that a block, or the block behind an address, is not live from this allocator.
+// ErrNotLive means that a block, or the block at an address, is not live in this allocator.
 var ErrNotLive = errors.New("pinned: not a live block of this allocator")
 
-// An Allocator caches page-locked host memory of one device. Safe for concurrent use.
+// An Allocator caches page-locked host memory of one device. It is safe for concurrent use.
 type Allocator struct {
 	cfg    Config
 	pinned driver.Pinned
@@ -96,7 +99,7 @@ type Allocator struct {
 }
 
 // New returns an allocator of page-locked memory of dev. The error matches driver.ErrUnsupported if dev has no such
-// memory; otherwise it says which setting is out of its range, or why the reserved segment could not be had.
+// memory; otherwise it names the invalid setting, or is the driver's error for the reserved segment.
 func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -120,14 +123,14 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	return a, nil
 }
 
-// Alloc returns a block of page-locked memory whose Bytes are size long, with undefined contents. A size of zero gives
-// the zero Block and changes nothing; a negative size panics. The error matches mem.ErrNoMemory if there is no room,
-// even with the cache given back, and ErrClosed after Close.
+// Alloc returns a block of page-locked memory of size bytes, with undefined contents. A size of zero returns the zero
+// Block and changes nothing; a negative size panics. The error matches mem.ErrNoMemory if there is no room even with an
+// empty cache, and ErrClosed after Close.
 func (a *Allocator) Alloc(size int64) (Block, error) { return a.alloc(request{size: size}) }
 
-// AllocOn is Alloc for a caller who works on s, with options. The stream and the options' Key decide which private pool
+// AllocOn is Alloc for work on s, with options. The stream and the options' Key decide which private pool
 // serves the request if scopes are open (BeginAllocateToPool, Pool.Begin); the block is not recorded for s. With
-// NoRetry it waits for no frees, and nothing cached is given back.
+// NoRetry it does not wait for frees, and does not free cached blocks.
 func (a *Allocator) AllocOn(s driver.Stream, size int64, o mem.AllocOptions) (Block, error) {
 	check.Stream("pinned: AllocOn", s)
 	poolscope.CheckKey("pinned: AllocOn", o.Key)
@@ -139,10 +142,10 @@ func (a *Allocator) AllocOn(s driver.Stream, size int64, o mem.AllocOptions) (Bl
 type request struct {
 	size    int64
 	rounded int64
-	noRetry bool          // it waits for nothing and gives nothing back
+	noRetry bool          // do not wait and do not free cached blocks
 	stream  driver.Stream // for scopes; nil: Allocator.stream
 	key     any           // for scopes
-	fixed   *pool         // whatever scopes are open; nil: to the pool that they say
+	fixed   *pool         // the pool to use; nil: that of the open scopes
 	pool    *pool         // once it is known
 	counted bool          // in pool.blocks
 }
@@ -187,7 +190,7 @@ func (a *Allocator) serve(r *request) (Block, error) {
 	return a.grow(r)
 }
 
-// reuse lends a cached block or a new part of the reserved segment. The zero Block means that there is none.
+// reuse allocates a cached block or a new part of the reserved segment. It returns the zero Block if there is none.
 func (a *Allocator) reuse(r *request) (_ Block, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -213,7 +216,7 @@ func (a *Allocator) reuse(r *request) (_ Block, err error) {
 	return Block{}, nil
 }
 
-// lend allocates a record that is on no shelf. The caller holds mu.
+// markAllocated makes a record live that is in no list. The caller holds mu.
 func (a *Allocator) markAllocated(r *piece, size int64) Block {
 	r.generation++
 	r.state = live
@@ -224,10 +227,9 @@ func (a *Allocator) markAllocated(r *piece, size int64) Block {
 	return r.block()
 }
 
-// Free takes b back. Work queued before this call on the streams that were recorded for b may still touch it; the
-// caller must not. Freeing the zero Block does nothing. Free panics if b is not a live block of this allocator. It
-// takes a mark on each recorded stream, and gives a block that is too large to be cached back to the device; for what
-// fails in either, see Err.
+// Free frees b. Work queued before this call on the streams that were recorded for b may still use it. Freeing the zero
+// Block is a no-op. Free panics if b is not a live block of this allocator. It takes a mark on each recorded stream,
+// and frees a block that is too large to be cached to the device; Err returns errors of both.
 func (a *Allocator) Free(b Block) {
 	r := b.rec
 	if r == nil {
@@ -252,8 +254,8 @@ func (a *Allocator) Free(b Block) {
 	}
 }
 
-// retire puts a freed record, which no stream uses any more, where it belongs, and reports whether that is the driver.
-// The caller holds mu.
+// retire caches or keeps a freed record that no stream uses, and reports whether it must be freed to the driver
+// instead. The caller holds mu.
 func (a *Allocator) retire(r *piece) (leaves bool) {
 	if r.captured {
 		r.state = captured
@@ -270,15 +272,15 @@ func (a *Allocator) retire(r *piece) (leaves bool) {
 	return false
 }
 
-// cache puts a record on its shelf. The caller holds mu.
+// cache adds a record to its bucket's list. The caller holds mu.
 func (a *Allocator) cache(r *piece) {
 	r.state = cached
 	r.pool.buckets[bucket(r.size())].put(r)
 }
 
-// Err returns the first error of the driver that no call could return since Err was called last: of a mark that Free
-// could not take (the block waits until it can be), of asking whether it is reached, or of giving back a block that is
-// too large to be cached (it is cached nonetheless). With Config.FreeCatchAll there is none.
+// Err returns the first driver error since the last call of Err that no other call could return: of a mark that Free
+// could not take (the block waits until it can), of asking whether a mark is reached, or of freeing a block that is too
+// large to be cached (it is cached nonetheless). With Config.FreeCatchAll it returns nil.
 func (a *Allocator) Err() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -287,7 +289,7 @@ func (a *Allocator) Err() error {
 	return err
 }
 
-// note keeps an error for Err.
+// recordError keeps an error for Err.
 func (a *Allocator) recordError(err error) {
 	if err == nil || a.cfg.FreeCatchAll {
 		return
@@ -299,7 +301,7 @@ func (a *Allocator) recordError(err error) {
 	}
 }
 
-// verify checks the invariants in builds that do. The caller holds mu.
+// checkInvariants checks the invariants under the build tag invariants. The caller holds mu.
 func (a *Allocator) checkInvariants() {
 	if invariants.Enabled {
 		invariants.Check(a.check)

@@ -20,7 +20,7 @@ type pool struct {
 	closed   bool
 }
 
-// inGraphs reports whether captured graphs use the pool: they may read and write what is free in it.
+// inGraphs reports whether captured graphs use the pool, and so may read and write its free memory.
 func (p *pool) inGraphs() bool { return p.useCount > p.own }
 
 type poolScope = poolscope.Scope[*pool]
@@ -28,13 +28,13 @@ type poolScope = poolscope.Scope[*pool]
 // BeginAllocateToPool sends the requests for streams for which filter returns true, or all if it is nil, to the private
 // pool id, which is made if it does not exist, until EndAllocateToPool: begin_allocate_to_pool of PyTorch's
 // CachingHostAllocator, which a capture calls with the ID that its graph has for device memory, too. Each call must be
-// matched by a ReleasePool when the graph is gone. A block of the pool serves no other request, and nothing of the pool
-// is given back while it has users.
+// matched by a ReleasePool when the graph is gone. A block of the pool serves no other request, and none of its memory
+// is freed while the pool has users.
 //
 // Of several scopes that match, the last begun wins. A request has the stream that it names, and else, as of Alloc, the
 // device's default stream. The filter runs on the goroutine that makes the request (see mem.CurrentGoroutine) and under
-// locks: it must not call the allocator, nor wait for anything. It panics if id is the default pool's, or if requests
-// go to that pool in this way already.
+// locks: it must not call the allocator, nor wait. BeginAllocateToPool panics if id is that of the default pool, or if
+// such a scope of the pool is open already.
 func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream) bool) {
 	if id == (mem.PoolID{}) {
 		panic("pinned: BeginAllocateToPool of the default pool")
@@ -53,7 +53,7 @@ func (a *Allocator) BeginAllocateToPool(id mem.PoolID, filter func(driver.Stream
 	a.scopes.Begin(poolScope{Pool: p, Graph: true, Filter: poolscope.Filter{Stream: filter}})
 }
 
-// EndAllocateToPool ends what BeginAllocateToPool began. It panics if nothing was begun.
+// EndAllocateToPool ends a BeginAllocateToPool. It panics without one.
 func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,11 +62,11 @@ func (a *Allocator) EndAllocateToPool(id mem.PoolID) {
 	}
 }
 
-// ReleasePool says that one of the graphs that use a private pool is gone, and its launches are done. After the last,
-// as if ReleaseCaptured were called for each, no block of the pool is kept for captured work any more: a graph that
-// uses blocks of the pool and did not begin to allocate to it must be gone too. If the pool has no users then,
-// EmptyCache and requests that find no room give back what is free of it; live blocks stay valid until they
-// are freed. It panics if no graph uses the pool, or if the last goes while its requests still go there.
+// ReleasePool declares that one of the graphs that use a private pool is destroyed and its launches are done. After the
+// last, as if ReleaseCaptured were called for each, no block of the pool is kept for captured work any more: a graph
+// that uses blocks of the pool without a BeginAllocateToPool of its own must be destroyed, too. If the pool has no
+// users then, EmptyCache and requests without room free its free memory; live blocks stay valid until they are freed.
+// It panics if no graph uses the pool, or if the last is released while its scope is open.
 func (a *Allocator) ReleasePool(id mem.PoolID) {
 	leave := a.releasePool(id)
 	a.giveBackAll(leave)
@@ -96,8 +96,8 @@ func (a *Allocator) releasePool(id mem.PoolID) (leave []*piece) {
 	return leave
 }
 
-// PoolUseCount returns how many keep a private pool: each BeginAllocateToPool that was not matched by a ReleasePool,
-// and a Pool, until it is closed, with its open scopes. A pool that does not exist has 0.
+// PoolUseCount returns the number of users of a private pool: each BeginAllocateToPool without its ReleasePool, an open
+// Pool, and its open scopes. For a pool that does not exist it returns 0.
 func (a *Allocator) PoolUseCount(id mem.PoolID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,8 +130,8 @@ func (a *Allocator) forget(p *pool) {
 	}
 }
 
-// idle are the pools of which what is free may be given back: the default one, those without users, and, for a request
-// that finds no room, its own if no graph uses it. The caller holds mu.
+// trimmable returns the pools whose free memory may be freed: the default one, those without users, and, for a request
+// without room, its own if no graph uses it. The caller holds mu.
 func (a *Allocator) trimmable(own *pool) []*pool {
 	pools := []*pool{&a.defaultPool}
 	ids := slices.SortedFunc(maps.Keys(a.private), func(x, y mem.PoolID) int { return slices.Compare(x[:], y[:]) })

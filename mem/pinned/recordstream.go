@@ -9,14 +9,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Record says that work queued on s uses b: once b is freed, it is not allocated again before s has done all work
-// that was queued on it until then. Call it after queuing the work, as PyTorch does after each asynchronous copy, and
-// before Free; b may come from Find. The error matches ErrNotLive if b is not live, where PyTorch returns false. If
+// RecordStream records that work queued on s uses b: once b is freed, it is not allocated again before s has done all
+// work that was queued on it until then. Call it after queuing the work, as PyTorch does after each asynchronous copy,
+// and before Free; b may come from Find. The error matches ErrNotLive if b is not live, where PyTorch returns false. If
 // the device has Graphs, it is asked whether s captures.
 //
-// If s is part of a capture, the work will be done whenever the graph is launched, which the allocator cannot see: b is
-// kept, that is, it is never allocated again after Free, until ReleaseCaptured. Should asking the device for that
-// fail, b both is kept and waits for s, and the error says so.
+// If s is part of a capture, the work runs whenever the graph is launched, which the allocator cannot see. So b is
+// kept: it is not allocated again after Free until ReleaseCaptured. If asking the device whether s captures fails, b is
+// kept and also waits for s, and the error says so.
 func (a *Allocator) RecordStream(b Block, s driver.Stream) error {
 	check.Stream("pinned: Record", s)
 	capturing, failure := a.capturing(s)
@@ -38,7 +38,7 @@ func (a *Allocator) RecordStream(b Block, s driver.Stream) error {
 	return nil
 }
 
-// ReleaseCaptured says that no captured work will use b any more: the graphs that Record saw it in are closed and their
+// ReleaseCaptured declares that no captured work will use b: the graphs of its RecordStream calls are closed and their
 // launches done. If b was freed it may be allocated again; if not, it is as if no capture had used it. A block that is
 // not kept stays as it is. ReleaseCaptured panics if b is neither live nor a freed block that is kept or waits.
 func (a *Allocator) ReleaseCaptured(b Block) {

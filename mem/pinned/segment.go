@@ -12,11 +12,11 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A segment is page-locked memory, and how it came to be.
+// A segment is page-locked memory and its source.
 type segment struct {
 	mem    []byte
 	source source
-	detach func() error // what Config.Attach returned; nil if there is none
+	detach func() error // from Config.Attach, or nil
 }
 
 type source uint8
@@ -34,7 +34,7 @@ type reserve struct {
 	parts int   // blocks that this made
 }
 
-// partAlignment is PyTorch's.
+// partAlignment is that of PyTorch.
 const partAlignment = 512
 
 // carve cuts a block off the reserved segment, if it has room and the block would come back. The caller holds mu.
@@ -49,7 +49,7 @@ func (a *Allocator) cut(r *request) *piece {
 	return a.newPiece(segment{mem: part, source: reserved}, r.pool)
 }
 
-// enter makes a record of a segment. The caller holds mu.
+// newPiece makes a record of a segment. The caller holds mu.
 func (a *Allocator) newPiece(seg segment, p *pool) *piece {
 	r := &piece{owner: a, pool: p, segment: seg}
 	p.blocks++
@@ -58,8 +58,8 @@ func (a *Allocator) newPiece(seg segment, p *pool) *piece {
 	return r
 }
 
-// grow lends a block of new memory. If there is none, it waits for frees, gives the cache back and tries again, unless
-// it is hasty.
+// grow allocates a block of new memory. If there is none, it waits for frees, empties the cache and tries again, unless
+// the request has noRetry.
 func (a *Allocator) grow(r *request) (Block, error) {
 	seg, err := a.obtain(r.rounded)
 	if errors.Is(err, driver.ErrNoMemory) && !r.noRetry {
@@ -130,7 +130,7 @@ func (a *Allocator) pageLock(size int64) (segment, error) {
 	return segment{mem: pages, source: registered}, nil
 }
 
-// place has fresh pages taken from the node that the settings name. A system that places nothing is let be.
+// bindNode binds new pages to the node of the settings. It ignores a system that cannot place memory.
 func (a *Allocator) bindNode(pages []byte) error {
 	if a.cfg.Node == nil {
 		return nil
@@ -141,8 +141,8 @@ func (a *Allocator) bindNode(pages []byte) error {
 	return nil
 }
 
-// release detaches memory, unlocks it and gives it back. If lost is false, the memory is as it was. The caller holds no
-// lock.
+// release detaches memory, unlocks it and frees it. If lost is false after an error, the memory is unchanged. The
+// caller holds no lock.
 func (a *Allocator) release(seg *segment) (lost bool, err error) {
 	if seg.source == reserved {
 		return true, nil
@@ -167,7 +167,7 @@ func (a *Allocator) release(seg *segment) (lost bool, err error) {
 	return true, err
 }
 
-// unlock gives a segment back to the device. One that is closed has taken back everything.
+// unlock frees a segment to the device. A closed device has freed everything already.
 func (a *Allocator) unlock(seg *segment) (err error) {
 	if seg.source == registered {
 		err = a.pinned.Unregister(seg.mem)
@@ -180,7 +180,7 @@ func (a *Allocator) unlock(seg *segment) (err error) {
 	return err
 }
 
-// giveBack returns a record that leaves to the driver. On an error it is cached again. The caller holds no lock.
+// giveBack frees a leaving record to the driver. After an error it is cached again. The caller holds no lock.
 func (a *Allocator) giveBack(r *piece) error {
 	lost, err := a.release(&r.segment)
 	a.mu.Lock()
@@ -201,18 +201,17 @@ func (a *Allocator) giveBack(r *piece) error {
 	return nil
 }
 
-// EmptyCache gives the cached blocks back to the device, but those of private pools that have users. It does not wait
-// for frees that other streams hold up, but the device does for all its work. Blocks that were cut from the reserved
-// segment stay cached, unless all of it is unused; then it is cut anew. What cannot be given back stays cached, and the
-// error says why.
+// EmptyCache frees the cached blocks to the device, except those of private pools with users. It does not wait for
+// pending frees, but the device waits for all its work. Blocks of the reserved segment stay cached, unless all of them
+// are unused; then the segment is cut anew. Blocks that the device fails to free stay cached, and EmptyCache returns
+// the error.
 func (a *Allocator) EmptyCache() error {
 	a.reclaimFinished()
 	_, err := a.releaseCached(func() []*pool { return a.trimmable(nil) })
 	return err
 }
 
-// releaseCached gives back the cached blocks of the pools that which, called under mu, returns, and says how many that
-// were.
+// releaseCached frees the cached blocks of the pools that which, called under mu, returns. It returns their number.
 func (a *Allocator) releaseCached(which func() []*pool) (n int, err error) {
 	leave := a.takeCached(which)
 	var failures []error
@@ -224,8 +223,8 @@ func (a *Allocator) releaseCached(which func() []*pool) (n int, err error) {
 	return len(leave) - len(failures), errors.Join(failures...)
 }
 
-// uncache takes what can be given back off the shelves of pools. Parts of the reserved segment that stay go to the
-// default pool.
+// takeCached removes the cached blocks that can be freed from the lists of pools. Parts of the reserved segment that
+// stay move to the default pool.
 func (a *Allocator) takeCached(which func() []*pool) (leave []*piece) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -261,7 +260,7 @@ func (a *Allocator) takeCached(which func() []*pool) (leave []*piece) {
 	return leave
 }
 
-// toCommon moves a cached record of a private pool, which is off its shelf, to the default pool. The caller holds mu.
+// toDefaultPool moves a cached record of a private pool, which is in no list, to the default pool. The caller holds mu.
 func (a *Allocator) toDefaultPool(r *piece) bool {
 	r.pool.blocks--
 	r.pool = &a.defaultPool
@@ -270,9 +269,9 @@ func (a *Allocator) toDefaultPool(r *piece) bool {
 	return true
 }
 
-// Close waits for frees, then gives everything back, and closes all pools. It fails, and the allocator stays open,
-// while blocks are live or kept, while requests go to private pools, or if the device fails. Closing twice is not an
-// error.
+// Close waits for pending frees, then frees all memory and closes all pools. It fails, and the allocator stays open,
+// while blocks are live or kept, while scopes of private pools are open, or if the device fails. Closing twice is a
+// no-op.
 func (a *Allocator) Close() error {
 	a.closing.Lock()
 	defer a.closing.Unlock()
@@ -315,7 +314,7 @@ func (a *Allocator) Close() error {
 	return nil
 }
 
-// releaseReserve gives the reserved segment back, which has no blocks any more.
+// releaseReserve frees the reserved segment, which has no live blocks.
 func (a *Allocator) releaseReserve() error {
 	if a.reserve.mem == nil {
 		return nil
@@ -329,7 +328,7 @@ func (a *Allocator) releaseReserve() error {
 	return err
 }
 
-// now reads the clock of the settings. Without one it is always the same time.
+// now reads Config.Clock. Without a clock it always returns the same time.
 func (a *Allocator) now() time.Time {
 	if a.cfg.Clock == nil {
 		return time.Time{}

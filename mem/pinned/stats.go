@@ -23,7 +23,7 @@ type Stats struct {
 	// no such key.
 	LargestAlloc int64
 
-	// BucketAllocation is how many blocks of each bucket came from the driver or were cut from the reserved segment:
+	// BucketAllocation is the number of blocks of each bucket that came from the driver or the reserved segment:
 	// bucket_allocation of PyTorch's HostStats. See BucketStats.
 	BucketAllocation [maxBits + 1]int64
 }
@@ -36,13 +36,13 @@ type BucketStats struct {
 	ActiveBytes    mem.Stat // their sizes, as rounded
 }
 
-// NumHostAlloc is how many blocks came from the driver or were cut from the reserved segment.
+// NumHostAlloc returns the number of blocks that came from the driver or the reserved segment.
 func (s *Stats) NumHostAlloc() int64 { return s.Allocations.Allocated }
 
-// NumHostFree is how many blocks went back.
+// NumHostFree returns the number of blocks that were freed to the driver.
 func (s *Stats) NumHostFree() int64 { return s.Allocations.Freed }
 
-// A Duration follows the time that calls took, in microseconds of Config.Clock. Without a clock only Count rises.
+// A Duration has the times that calls took, in microseconds of Config.Clock. Without a clock only Count rises.
 type Duration struct {
 	Total, Max, Min, Count int64
 }
@@ -55,7 +55,7 @@ func (d Duration) Avg() int64 {
 	return d.Total / d.Count
 }
 
-// add counts a call. As in PyTorch a minimum of 0 stands for none yet.
+// add counts a call. As in PyTorch, a minimum of 0 means none yet.
 func (d *Duration) add(t time.Duration) {
 	us := t.Microseconds()
 	d.Total += us
@@ -66,7 +66,7 @@ func (d *Duration) add(t time.Duration) {
 	}
 }
 
-// Map returns the statistics under the very keys of torch.cuda.host_memory_stats(), and, of buckets that had any
+// Map returns the statistics under the keys of torch.cuda.host_memory_stats(), and, of buckets that had any
 // blocks, BucketAllocation as bucket_allocation.0 and so on.
 func (s Stats) Map() map[string]int64 {
 	m := make(map[string]int64, 32)
@@ -99,7 +99,7 @@ func (s Stats) Map() map[string]int64 {
 	return m
 }
 
-// Stats returns the counters. It does not look whether frees that wait are done.
+// Stats returns the counters. It does not check whether pending frees are done.
 func (a *Allocator) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +131,8 @@ func (a *Allocator) ResetPeakStats() {
 	}
 }
 
-// ResetAccumulatedStats sets to zero what only ever rises: the sums of rises and falls, the times and their counts.
+// ResetAccumulatedStats sets to zero the counters that only rise: the sums of rises and falls, the times and their
+// counts.
 func (a *Allocator) ResetAccumulatedStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,8 +164,8 @@ func (a *Allocator) counters() iter.Seq[*mem.Stat] {
 	}
 }
 
-// countHeld counts a block that the allocator got (1) or gave up (-1), and countActive one that went live or whose
-// loan is over. The caller holds mu.
+// countHeld counts a new (1) or freed (-1) block of the allocator, and countActive a block that became live or was
+// freed. The caller holds mu.
 func (a *Allocator) countHeld(r *piece, n int64) {
 	b := &a.buckets[bucket(r.size())]
 	count(&a.stats.Allocations, &b.Allocations, n)

@@ -9,9 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
 
-// A Pool is page-locked memory apart from the rest of an allocator's: blocks that serve no other requests. Requests go
+// A Pool is a private pool of page-locked memory: its blocks serve no other requests. Requests go
 // to it while one of its scopes is open (Begin, BeginKey, Use), or when they are made to the Pool itself. It is for
-// host memory what caching.Pool is for a device's. Safe for concurrent use.
+// host memory what caching.Pool is for a device's. It is safe for concurrent use.
 type Pool struct {
 	a    *Allocator
 	pool *pool
@@ -20,12 +20,12 @@ type Pool struct {
 // ErrPoolClosed is returned by requests to a closed Pool.
 var ErrPoolClosed = errors.New("pinned: the pool is closed")
 
-// NewPool makes a pool, which has no memory yet. Close it when it is no longer needed.
+// NewPool returns a new pool without memory. Close it when it is no longer needed.
 func (a *Allocator) NewPool() *Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := mem.NewPoolID()
-	for a.private[id] != nil { // it was chosen for BeginAllocateToPool
+	for a.private[id] != nil { // already used for BeginAllocateToPool
 		id = mem.NewPoolID()
 	}
 	p := &pool{id: id, useCount: 1, own: 1}
@@ -33,18 +33,18 @@ func (a *Allocator) NewPool() *Pool {
 	return &Pool{a, p}
 }
 
-// ID is the pool's, (0, n). No pool of device memory has it.
+// ID returns the pool's ID, (0, n), which no pool of device memory has.
 func (p *Pool) ID() mem.PoolID { return p.pool.id }
 
-// UseCount is how many keep the pool: see Allocator.PoolUseCount.
+// UseCount returns the number of users of the pool: see Allocator.PoolUseCount.
 func (p *Pool) UseCount() int {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	return p.pool.useCount
 }
 
-// Alloc is Allocator.Alloc from this pool, whatever scopes are open. It fails with ErrPoolClosed after Close. The block
-// goes back through Allocator.Free.
+// Alloc is Allocator.Alloc from this pool, whatever scopes are open. It fails with ErrPoolClosed after Close. Free the
+// block by Allocator.Free.
 func (p *Pool) Alloc(size int64) (Block, error) {
 	return p.a.alloc(request{size: size, fixed: p.pool})
 }
@@ -94,7 +94,7 @@ func (p *Pool) begin(f poolscope.Filter) (end func()) {
 	}
 }
 
-// EmptyCache gives back what is free of the pool, unless captured graphs use it. See Allocator.EmptyCache.
+// EmptyCache frees the pool's cached blocks, unless captured graphs use the pool. See Allocator.EmptyCache.
 func (p *Pool) EmptyCache() error {
 	p.a.reclaimFinished()
 	_, err := p.a.releaseCached(func() []*pool {
@@ -106,10 +106,10 @@ func (p *Pool) EmptyCache() error {
 	return err
 }
 
-// Close says that the pool is no longer needed. What is free of it is given back, unless a scope is open or captured
-// graphs use the pool: then EmptyCache of the allocator gives it back later. Live blocks stay valid until they are
-// freed. Requests to a closed pool fail, those of its open scopes do not. The error is what the driver refused to take;
-// the allocator's EmptyCache tries again, and to close again does nothing.
+// Close ends the use of the pool. Its cached blocks are freed, unless a scope is open or captured graphs use the pool:
+// then the allocator's EmptyCache frees them later. Live blocks stay valid until they are freed. Requests to a closed
+// pool fail, but those of its open scopes do not. The error is that of the driver for blocks that it failed to free;
+// the allocator's EmptyCache tries again. Closing a closed pool is a no-op.
 func (p *Pool) Close() error {
 	if !p.close() {
 		return nil
