@@ -120,7 +120,7 @@ func TestCloseWithBlocksOnLoan(t *testing.T) {
 	}
 }
 
-// A child's memory goes back to its parent in stream order: nobody waited when the child was closed, and whoever uses the
+// A child's memory goes back to its parent in stream order: no stream waited when the child was closed, and each that uses the
 // memory next waits.
 func TestChildReturnsInStreamOrder(t *testing.T) {
 	w := simWorld(t, 256*kib)

@@ -85,7 +85,7 @@ func TestCompactDoesNotWait(t *testing.T) {
 	w.finish()
 }
 
-// Blocks that nobody made movable, blocks whose holder says no, frozen ones and children stay; the others slide as far as
+// Blocks without a holder, blocks whose holder says no, frozen ones and children stay; the others slide as far as
 // they go between them.
 func TestCompactGoesAroundObstacles(t *testing.T) {
 	w := simWorld(t, 1<<20)
@@ -512,7 +512,7 @@ func TestHolderPanics(t *testing.T) {
 	w := simWorld(t, 256*kib)
 	kept := w.checkerboard(w.root, 16*kib, true)
 	places := w.root.Snapshot()[0].Blocks
-	w.nobody = func() {
+	w.onMove = func() {
 		if w.lifts == 3 {
 			panic("a holder's own")
 		}
@@ -526,7 +526,7 @@ func TestHolderPanics(t *testing.T) {
 	if after := w.root.Snapshot()[0].Blocks; !slices.Equal(places, after) {
 		t.Error("blocks were moved")
 	}
-	w.nobody = nil
+	w.onMove = nil
 	w.must(w.root.Compact(w.streams[1]))
 	if w.moved != int64(len(kept)) {
 		t.Errorf("%d blocks were moved afterwards, want %d", w.moved, len(kept))

@@ -129,7 +129,7 @@ func TestNoMorePages(t *testing.T) {
 	w.finish()
 }
 
-// What the device does not take back is kept for the next Close, and nothing is allocated meanwhile.
+// What the device does not take back is kept for the next Close, and nothing is allocated until then.
 func TestCloseFails(t *testing.T) {
 	for _, cfg := range []arena.Config{{Size: 1 << 20}, {Size: 1 << 20, Page: 64 * kib}} {
 		dev := fault.Wrap(sim.New(sim.Options{Total: 16 << 20, Granularity: 64 * kib}))
@@ -203,7 +203,7 @@ func TestOutOfMemoryCountsMemory(t *testing.T) {
 	w.finish()
 }
 
-// Requests that no device can meet say so, whoever asks.
+// Requests that no device can serve say so, on every path.
 func TestTooLarge(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	for name, ask := range map[string]func(size int64) error{

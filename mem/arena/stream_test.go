@@ -75,7 +75,7 @@ func TestCompactKeepsPasts(t *testing.T) {
 	w.finish()
 }
 
-// A stream that is closed has done its work: nobody waits for it, and one that gets its number is not taken for it.
+// A stream that is closed has done its work: no stream waits for it, and a new one with its number is not taken for it.
 func TestClosedStreams(t *testing.T) {
 	w := simWorld(t, 256*kib)
 	old := w.streams[3]
@@ -111,7 +111,7 @@ func TestClosedStreams(t *testing.T) {
 	w.finish()
 }
 
-// Where a stream captures a graph: a wait that cannot be had is an error, and nothing has changed; nobody is drawn into
+// Where a stream captures a graph: a wait that cannot be had is an error, and nothing has changed; no stream is drawn into
 // the capture, and nothing is moved in one.
 func TestCapturingStreams(t *testing.T) {
 	w := simWorld(t, 256*kib)

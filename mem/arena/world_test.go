@@ -17,7 +17,7 @@ import (
 )
 
 // A world is a device, an arena with children on it, and a model of what they were asked: each block has contents of its
-// own, which must be there whenever somebody looks, wherever the block is by then. Work on several streams is ordered by
+// own, which must be there at every check, wherever the block is by then. Work on several streams is ordered by
 // the model as a tensor's storage does it, and by the arena where the arena has to.
 type world struct {
 	t       testing.TB
@@ -33,7 +33,7 @@ type world struct {
 	lifted  int    // that have not landed
 	lifts   int    // in all
 	moved   int64  // blocks that landed elsewhere
-	nobody  func() // called at each BeginMove, by tests that look there
+	onMove  func() // called at each BeginMove, by tests that look there
 	baseLen int64  // available bytes before the arena
 	calls   int64  // driver calls that failing has counted
 }
@@ -107,8 +107,8 @@ func (b *block) BeginMove() ([]driver.Stream, bool) {
 	}
 	b.lifts++
 	b.w.lifts++
-	if b.w.nobody != nil {
-		b.w.nobody()
+	if b.w.onMove != nil {
+		b.w.onMove()
 	}
 	if b.refuses {
 		return nil, false

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// What a graph has captured it writes at every launch, whoever has the memory then: a pool that a graph uses lends nothing.
+// A graph writes to its captured addresses at every launch: a pool that a graph uses lends nothing.
 func TestAPoolThatAGraphUsesLendsNothing(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.set("limit:40MiB")
@@ -40,7 +40,7 @@ func TestAPoolThatAGraphUsesLendsNothing(t *testing.T) {
 	})
 }
 
-// Whoever has borrowed a block of a pool knows nothing of the pool's checkpoints: as long as he has it there are neither
+// The owner of a borrowed block knows nothing of the pool's checkpoints: while the block is borrowed there are neither
 // checkpoints nor restores.
 func TestBorrowedBlocksAreNotRestored(t *testing.T) {
 	b := newBench(t, gib, "limit:42MiB")

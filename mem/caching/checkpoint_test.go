@@ -313,7 +313,7 @@ func TestAGraphIsCapturedBehindAnother(t *testing.T) {
 		g1 := b.capture(id, main, func() { first = b.chain(main, zero, 1) })
 		state := b.checkpoint(id)
 		b.Free(first)
-		b.ok(g1.Launch(main)) // its result is there, but nobody's
+		b.ok(g1.Launch(main)) // its result is there, but has no owner
 
 		first = b.at(b.restore(state), first)
 		g2 := b.capture(id, main, func() {

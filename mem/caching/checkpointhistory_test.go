@@ -74,7 +74,7 @@ type poolHistory struct {
 	side     driver.Stream // uses blocks of others
 	held     bool
 	pools    []*poolModel                 // the default pool first
-	seen     map[driver.Pointer]mem.Event // what events say is live; nil if nobody observes
+	seen     map[driver.Pointer]mem.Event // what events say is live; nil without an observer
 	counts   eventSum                     // as events say, and the most since the peaks were reset
 	peaks    eventSum
 	step     int
@@ -195,7 +195,7 @@ func (h *poolHistory) do() error {
 	return nil
 }
 
-// in has what is asked meanwhile served by a pool, which keeps one user from the first time on.
+// in serves the requests of a function from a pool, which keeps one user from the first time on.
 func (h *poolHistory) in(m *poolModel, f func(mem.Allocator)) {
 	switch {
 	case m.user != nil:

@@ -11,7 +11,7 @@ import (
 )
 
 // Close, while others allocate and free, either refuses or is the end: nothing is allocated by an allocator that was closed
-// meanwhile, whose segments nobody would give back.
+// at the same time, whose segments would never be released.
 func TestCloseWhileOthersAllocate(t *testing.T) {
 	const rounds, pairs = 500, 2000
 	dev := sim.New(sim.Options{Total: 1 << 30})

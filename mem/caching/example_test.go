@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// The surest way to a pool's memory is the pool, which is an allocator: no scope is needed, and nobody else's requests
+// The surest way to a pool's memory is the pool, which is an allocator: no scope is needed, and no other requests
 // are caught.
 func ExamplePool() {
 	dev := sim.New(sim.Options{Total: 1 << 30})
@@ -38,7 +38,7 @@ func ExamplePool() {
 	// reserved in all: 0
 }
 
-// A scope is for code that knows only the allocator. It catches requests by their streams, whoever makes them: goroutines,
+// A scope is for code that knows only the allocator. It redirects requests by their streams, from any goroutine:
 // unlike PyTorch's threads, cannot be told apart. So one that has a stream of its own is left alone by a scope whose filter
 // names another stream; without a filter its requests, too, would go to the pool.
 func ExamplePool_Use() {
@@ -58,7 +58,7 @@ func ExamplePool_Use() {
 			log.Fatal(err)
 		}
 	}
-	meanwhile := func() { // another goroutine allocates
+	other := func() { // another goroutine allocates
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -73,7 +73,7 @@ func ExamplePool_Use() {
 		pool := a.NewPool(caching.PoolOptions{})
 		pool.Use(filter, func() {
 			request(mine)
-			meanwhile()
+			other()
 		})
 		fmt.Println("streams with segments in the pool:", len(pool.Snapshot()))
 	}

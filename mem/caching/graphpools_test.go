@@ -48,7 +48,7 @@ func (b *graphBench) graphsOverPools(size int64, launches int) {
 		}
 		outside := b.alloc(b.s[1], size)
 		for range launches {
-			b.ok(b.s[1].Fill(outside.Ptr, 0xEE, size)) // what is not the pool's may be written meanwhile
+			b.ok(b.s[1].Fill(outside.Ptr, 0xEE, size)) // memory outside the pool may be written
 			for g, result := range map[driver.Graph]mem.Block{second: result, third: other} {
 				b.ok(main.Fill(kept.Ptr, 0, size))
 				b.ok(main.Fill(result.Ptr, 0, size))

@@ -76,7 +76,7 @@ func TestDefect26_PeaksOfManyStreams(t *testing.T) {
 	}
 }
 
-// Peaks are exact, whoever changes what in which order, and whenever they are asked for or reset.
+// Peaks are exact for every order of changes, queries and resets.
 func TestPeaksAreExact(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 2))

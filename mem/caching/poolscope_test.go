@@ -151,12 +151,12 @@ func TestScopesAreNoCaptures(t *testing.T) {
 		side := b.stream()
 		b.Free(b.alloc(20 * mib))
 		waiting := b.alloc(512) // 2 MiB
-		nobody := func(driver.Stream) bool { return false }
+		none := func(driver.Stream) bool { return false }
 		end := func() {}
 		if capture {
-			b.BeginAllocateToPool(p.ID(), nobody)
+			b.BeginAllocateToPool(p.ID(), none)
 		} else {
-			end = p.Begin(nobody)
+			end = p.Begin(none)
 		}
 		b.Free(waiting, side)
 		b.ProcessPending()

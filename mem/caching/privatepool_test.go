@@ -137,7 +137,7 @@ func (m *manyPools) allocFromOne(s driver.Stream, size int64) (b mem.Block, dyin
 	m.mu.Unlock()
 	b, err = m.from(p, nest, n, s, size)
 	if errors.Is(err, mem.ErrNoMemory) && size < gib {
-		// The other pools may have what this one lacks: whoever has several has to see to that.
+		// The other pools may have the memory that this one lacks; a user of several must release it.
 		_ = m.EmptyCache()
 		b, err = m.from(p, nest, n, s, size)
 	}

@@ -168,7 +168,7 @@ func TestARequestWaitsForWhatOthersGiveUpstreamsBack(t *testing.T) {
 	p := a.NewPool(caching.PoolOptions{Upstream: &slowUpstream{newCounted(memory), func() {
 		close(entered)
 		<-refused
-		for range 1000 { // whoever does not wait is ahead now
+		for range 1000 { // a request that does not wait is ahead now
 			runtime.Gosched()
 		}
 	}, func() { back.Store(true) }}})
@@ -282,7 +282,7 @@ func TestOutOfMemoryWithPrivatePools(t *testing.T) {
 	}
 }
 
-// NoRetry fails at once: it waits for nothing, gives nothing back and asks nobody.
+// NoRetry fails at once: it does not wait, release memory or call callbacks.
 func TestNoRetry(t *testing.T) {
 	b := newBench(t, gib, "limit:64MiB")
 	asked := 0
@@ -359,7 +359,7 @@ func TestNoRetryCollectsNoGarbage(t *testing.T) {
 	equal(t, "segments that an ordinary request gave back", b.Stats().NumDeviceFree, 2)
 }
 
-// Goroutines with pools of their own over one small device: no request fails that has room, whoever empties what.
+// Goroutines with pools of their own over one small device: no request fails that has room, whichever goroutine empties which pool.
 func TestPoolsAndCachesAtOnce(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.set("limit:160MiB")

@@ -96,7 +96,7 @@ func TestBehaviour39_PoolIDs(t *testing.T) {
 		slices.SortFunc(ids, func(x, y mem.PoolID) int { return slices.Compare(x[:], y[:]) })
 		equal(t, "different pools", len(slices.Compact(ids)), 6)
 
-		// An ID that somebody chose is not allocated again, and another allocator's are others.
+		// An ID that a caller chose is not used again, and the IDs of another allocator differ.
 		taken := mem.PoolID{0, ids[5][1] + 1}
 		b.BeginAllocateToPool(taken, everyStream)
 		b.EndAllocateToPool(taken)
@@ -177,7 +177,7 @@ func TestBehaviour42_APoolKeepsItsUpstream(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		var block mem.Block
 		up := newCounted(b.dev)
-		func() { // nobody but the allocator knows pool or upstream afterwards, except the test, by its counts
+		func() { // afterwards only the allocator has references to the pool and the upstream
 			p := b.NewPool(caching.PoolOptions{Upstream: up})
 			block = b.from(p, b.s[0], 512)
 			b.ok(p.Close())
@@ -544,7 +544,7 @@ func TestBehaviour51_TheLiveBlocksOfAPool(t *testing.T) {
 		}
 		check(true)
 		if b.CheckPoolLive(mem.PoolID{0, 1 << 60}, nil) == nil {
-			t.Error("there is a pool that nobody made")
+			t.Error("there is a pool that was never made")
 		}
 		b.Free(outside)
 		b.ok(p.Close())

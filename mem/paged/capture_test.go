@@ -101,7 +101,7 @@ func TestAnIdleCaptureStopsNobody(t *testing.T) {
 	r.must(g.Close())
 }
 
-// What a capture has live holds what each launch writes, whatever others do meanwhile with the memory around it.
+// The live blocks of a capture hold the results of each launch, whatever others do with the memory around them.
 func TestGraphsKeepTheirMemory(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.AtRandom, Seed: 5}, paged.Config{Limit: 8 * granule}, nil)
 	s := r.stream()

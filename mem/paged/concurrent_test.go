@@ -48,7 +48,7 @@ func TestConcurrent(t *testing.T) {
 					for len(own) > 3 || err != nil && len(own) > 0 {
 						i := rng.IntN(len(own))
 						select {
-						case handed <- own[i]: // somebody else frees it
+						case handed <- own[i]: // another goroutine frees it
 						default:
 							r.a.Free(own[i].Block)
 						}
@@ -144,7 +144,7 @@ func TestFreedElsewhere(t *testing.T) {
 	}
 }
 
-// What was freed is free, though somebody's request has just taken it out of a processor cache and waits for its turn: for statistics, and for a request that
+// What was freed is free, even if a request has just taken it out of a processor cache and waits for the lock: for statistics, and for a request that
 // needs all of the limit.
 func TestFreedWhileOthersWait(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
@@ -155,9 +155,9 @@ func TestFreedWhileOthersWait(t *testing.T) {
 	})
 	runtime.GOMAXPROCS(1) // so that others go on only while a call lets them
 	var others sync.WaitGroup
-	meanwhile := func(do func()) { // in the next call of Map
-		busy.meanwhile = func() {
-			busy.meanwhile = nil
+	duringMap := func(do func()) { // in the next call of Map
+		busy.duringMap = func() {
+			busy.duringMap = nil
 			others.Go(do)
 			for range 100 {
 				runtime.Gosched()
@@ -165,7 +165,7 @@ func TestFreedWhileOthersWait(t *testing.T) {
 		}
 	}
 	s := r.stream()
-	meanwhile(func() { r.free(r.alloc(s, 512)) }) // so that processors have processor caches of their own
+	duringMap(func() { r.free(r.alloc(s, 512)) }) // so that processors have processor caches of their own
 	r.free(r.granules(2))
 	others.Wait()
 	for range 4 {
@@ -174,7 +174,7 @@ func TestFreedWhileOthersWait(t *testing.T) {
 		for range 8 {
 			live = append(live, r.granules(1))
 		}
-		meanwhile(func() {
+		duringMap(func() {
 			r.free(live...)
 			r.free(r.alloc(s, granule))
 		})
@@ -195,7 +195,7 @@ func TestFreedWhileOthersWait(t *testing.T) {
 // A slow device lets others run while it maps memory.
 type slow struct {
 	driver.Device
-	meanwhile func()
+	duringMap func()
 }
 
 type slowMemory struct {
@@ -206,8 +206,8 @@ type slowMemory struct {
 func (d *slow) VirtualMemory() driver.VirtualMemory { return slowMemory{d.Device.VirtualMemory(), d} }
 
 func (m slowMemory) Map(p driver.Pointer, pages ...driver.Page) error {
-	if m.of.meanwhile != nil {
-		m.of.meanwhile()
+	if m.of.duringMap != nil {
+		m.of.duringMap()
 	}
 	return m.VirtualMemory.Map(p, pages...)
 }

@@ -18,7 +18,7 @@ type ledger struct {
 	wrong error // the first event that makes no sense
 }
 
-// newLedger begins to observe. Nobody may use the allocator meanwhile.
+// newLedger begins to observe. No goroutine may use the allocator during the call.
 func newLedger(a *paged.Allocator) *ledger {
 	l := &ledger{a: a, live: map[driver.Pointer]int64{}, pages: map[driver.Pointer]bool{}, size: a.Figures().Granule}
 	a.Observe(l.hear)

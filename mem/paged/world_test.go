@@ -18,9 +18,9 @@ type world struct {
 	step    int
 	streams []*queue
 	live    []*lent
-	samples driver.Pointer // 16 bytes each, until somebody looks
+	samples driver.Pointer // 16 bytes each, until checked
 	taken   []sample
-	events  *ledger // while somebody observes
+	events  *ledger // while there is an observer
 	refused int     // requests that failed since a stream captures
 	denied  int     // and since there was no memory
 }

@@ -39,7 +39,7 @@ func Example() {
 	if _, err := a.Alloc(dev.DefaultStream(), 4<<20); err != nil {
 		panic(err)
 	}
-	for _, size := range []int64{1 << 20, 2 << 20, 1 << 20, 5000} { // three of a round, and one that nobody expects
+	for _, size := range []int64{1 << 20, 2 << 20, 1 << 20, 5000} { // three of a round, and an unexpected one
 		b, err := a.Alloc(dev.DefaultStream(), size)
 		if err != nil {
 			panic(err)

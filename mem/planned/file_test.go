@@ -74,7 +74,7 @@ func TestFileChanged(t *testing.T) {
 	}
 }
 
-// A plan that would have two blocks in one place is refused, whoever made it.
+// A plan with two blocks in one place is refused.
 func TestSenseless(t *testing.T) {
 	lane := func(loop int, size int64, slots ...planned.Slot) planned.StreamPlan {
 		return planned.StreamPlan{Loop: loop, Size: size, Slots: slots}

@@ -20,7 +20,7 @@ var histories = flag.Int("histories", 60, "random histories with departures")
 // A shape is what a step asks for: in order, and what is freed before each request.
 type shape struct {
 	sizes []int64
-	frees [][]int // before each request, and at the end: by request; those that nobody frees are left to the next step
+	frees [][]int // before each request, and at the end: by request; the others are left to the next step
 }
 
 func newShape(rng *rand.Rand, n int) shape {

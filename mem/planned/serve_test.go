@@ -146,7 +146,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// A block freed late keeps its memory, and what the plan has there meanwhile is the fallback's.
+// A block freed late keeps its memory; the fallback serves the requests that the plan has there.
 func TestFreedLate(t *testing.T) {
 	s := &scribe{}
 	for range 3 {

@@ -42,8 +42,8 @@ func (r *Region) discard(pages []driver.Page, err error) error {
 	return fmt.Errorf("region: extend by pages of %d bytes: %w", r.page, err)
 }
 
-// Trim gives back the pages that lie wholly at end or behind it. Without pages it does nothing. Whoever used that memory
-// has synchronised. If it fails, some pages may have no addresses any more and still count in Reserved; the next Extend or
+// Trim gives back the pages that lie wholly at end or behind it. Without pages it does nothing. The caller has
+// synchronized the users of that memory. If it fails, some pages may have no addresses any more and still count in Reserved; the next Extend or
 // Trim takes care of them.
 func (r *Region) Trim(end driver.Pointer) error {
 	keep := r.slotsTo(end)

@@ -32,7 +32,7 @@
 //   - The areas are used in stream order, also by one stream after another (order.go).
 //
 // One goroutine at a time uses a Region: it has no lock. It knows no blocks, places nothing, and does not know which
-// streams use the memory: whoever calls Move has had s wait for them.
+// streams use the memory: the caller of Move has made s wait for them.
 package region
 
 import (
@@ -152,7 +152,7 @@ func (r *Region) Base() driver.Pointer { return r.base }
 // Size is the bytes of addresses, a multiple of Grain: with pages also of places that have no memory yet.
 func (r *Region) Size() int64 { return r.size }
 
-// Close gives everything back. Whoever used the memory has synchronised: with pages nothing else waits for queued work.
+// Close frees everything. The caller has synchronized the users of the memory: with pages, Close does not wait for queued work.
 // What cannot be given back stays, the error says why, and Close may be called again. A region that is closed has no
 // addresses.
 func (r *Region) Close() error {
