@@ -17,7 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// Attributes are sets: what one has beyond what is wanted is in nobody's way, what was put in can be taken out again, and the
+// Attributes are sets: additional attributes do no harm, what was put in can be taken out again, and the
 // eight of the device are merged and compared like the others.
 func TestAttributesAreSets(t *testing.T) {
 	host := mem.OnHost | mem.GPUCompatible

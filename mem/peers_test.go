@@ -37,7 +37,7 @@ func TestDefect12_DevicesThatAreNotLinkedSaySo(t *testing.T) {
 				t.Errorf("EnablePeer = %v, want ErrUnsupported", err)
 			}
 		}
-		b, err := a.Alloc(owner.DefaultStream(), 1<<20) // nobody was added
+		b, err := a.Alloc(owner.DefaultStream(), 1<<20) // no peer was added
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,7 @@ func TestBehaviour81_AdaptorsOutliveStreams(t *testing.T) {
 	})
 }
 
-// late is an allocator that takes its time to take a block back: meanwhile somebody else gets the address.
+// late is an allocator that is slow to free a block: another caller gets the address before Free returns.
 type late struct {
 	mem.Allocator
 	after func()
@@ -74,7 +74,7 @@ func (a *late) Free(b mem.Block, used ...driver.Stream) {
 
 func (a *late) Unwrap() mem.Allocator { return a.Allocator }
 
-// The address that another goroutine gets before Free has returned is its block's and nobody else's.
+// The address that another goroutine gets before Free has returned belongs to its block.
 func TestBehaviour86_AdaptorsOfASlowFree(t *testing.T) {
 	eachAdaptor(t, func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator) {
 		below := &late{Allocator: newCaching(t, dev)}
@@ -104,7 +104,7 @@ func TestBehaviour86_AdaptorsOfASlowFree(t *testing.T) {
 	})
 }
 
-// A block that is on its way back when the layer below compacts stays where it is, though its holder says yes still; and the
+// A block that is on its way back when the allocator below compacts stays where it is, though its holder says yes still; and the
 // holder hears the end of it.
 func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
 	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
@@ -130,7 +130,7 @@ func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
 		a.Free(hole)
 		below.between = func() {
 			below.between = nil
-			below.onFree = func() { panic("the layer below is told") }
+			below.onFree = func() { panic("the allocator below is told") }
 			testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "not live", "is being moved")
 		}
 		testkit.Must(t, below.Compact(idle{}))

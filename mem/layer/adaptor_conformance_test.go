@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/memtest"
 )
 
-// silent is an allocator without reports, for adaptors above which those of the layer below are of other blocks.
+// silent is an allocator without reports, for adaptors above which those of the allocator below are of other blocks.
 type silent struct{ below mem.Allocator }
 
 func (a silent) Alloc(s driver.Stream, size int64) (mem.Block, error) { return a.below.Alloc(s, size) }

@@ -32,7 +32,7 @@ func TestAdaptorScripts(t *testing.T) {
 		p.a = p.base
 		for line, f := range c.Commands() {
 			if !p.command(f) {
-				t.Fatalf("%s:%d: a command that nobody knows: %q", c.Path, line, f)
+				t.Fatalf("%s:%d: unknown command: %q", c.Path, line, f)
 			}
 		}
 		for name := range p.blocks {

@@ -8,7 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Aligner allocator allocates addresses that are multiples of more than the layer below promises. See Align.
+// An Aligner allocates blocks at addresses that are multiples of more bytes than the allocator below promises. See
+// NewAligner.
 type Aligner struct {
 	inner    mem.Allocator
 	to, from int64
@@ -16,20 +17,18 @@ type Aligner struct {
 	blockTable[struct{}]
 }
 
-// AlignOptions say what Align does not have to do. The zero value aligns every block, over layers that promise 256
+// AlignerOptions are options of NewAligner. The zero value aligns every block, over an allocator that promises 256
 // bytes.
 type AlignerOptions struct {
-	From  int64 // bytes: what the layer below aligns to; 0 means 256, as CUDA does
-	Above int64 // bytes: smaller requests are left as the layer below aligns them
+	From  int64 // bytes: alignment of the allocator below; 0 means 256, as CUDA does
+	Above int64 // bytes: smaller requests keep the alignment of the allocator below
 }
 
-// Align returns an allocator whose blocks start at multiples of to bytes, for huge pages, direct I/O or hardware that
-// wants them so: it asks a for to - From bytes more and leaves out the front. It is RMM's aligned_resource_adaptor.
-// Both alignments are powers of two and to is not the smaller one; anything else panics, and so does an Alloc for which
-// the layer below does not keep From.
+// NewAligner returns an allocator whose blocks start at multiples of to bytes, for huge pages or direct I/O. It
+// requests to - From more bytes from a and skips the front. It is RMM's aligned_resource_adaptor. Both alignments must
+// be powers of two, and to not the smaller one; anything else panics, as does an Alloc for which a does not keep From.
 //
-// Aligner is no Mover: where a block would be moved to is not aligned, so blocks stay where they are. A warm call takes
-// one short lock.
+// Aligner is no Mover: a moved block would not be aligned. A warm call takes one short lock.
 func NewAligner(a mem.Allocator, to int64, opts AlignerOptions) *Aligner {
 	if opts.From == 0 {
 		opts.From = 256
@@ -46,7 +45,7 @@ func NewAligner(a mem.Allocator, to int64, opts AlignerOptions) *Aligner {
 	return &Aligner{inner: a, to: to, from: opts.From, above: opts.Above, blockTable: blockTable[struct{}]{name: "Aligner"}}
 }
 
-// Alloc implements mem.Allocator. The error is that of the layer below.
+// Alloc implements mem.Allocator. The error is that of the allocator below.
 func (a *Aligner) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -72,7 +71,7 @@ func (a *Aligner) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 	front := int64(-b.Ptr & driver.Pointer(to-1))
 	if front > b.Size-size {
 		a.inner.Free(b)
-		panic(fmt.Sprintf("layer: Aligner: the layer below returned %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
+		panic(fmt.Sprintf("layer: Aligner: the allocator below returned %#x, which is no multiple of %d", uint64(b.Ptr), a.from))
 	}
 	return a.add(s.ID(), size, mem.Block{Ptr: b.Ptr + driver.Pointer(front), Size: b.Size - front}, b, struct{}{}), nil
 }
@@ -85,7 +84,7 @@ func (a *Aligner) Free(b mem.Block, used ...driver.Stream) {
 	a.inner.Free(a.remove(b, used).below, used...)
 }
 
-// Unwrap implements mem.Wrapper. A snapshot found below has the blocks as they are there: longer, and not aligned.
+// Unwrap implements mem.Wrapper. A snapshot found below has the larger, unaligned blocks.
 func (a *Aligner) Unwrap() mem.Allocator { return a.inner }
 
 // errTooLarge is the error for a request that would pass the end of an int64 with what an adaptor adds to it.

@@ -69,14 +69,14 @@ func TestAlignEdges(t *testing.T) {
 	if _, err := a.Alloc(fake.S0, math.MaxInt64-100); !errors.As(err, &oom) || oom.Requested != math.MaxInt64-100 {
 		t.Errorf("a size that would pass 2^63 gives %v", err)
 	}
-	base.Next = 0x10001 // the layer below does not keep its promise
+	base.Next = 0x10001 // the allocator below does not keep its promise
 	for range 16 {      // of which some blocks have room all the same
 		if text := panics(func() { fake.MustAlloc(t, a, 256); base.Next += 4095 - 256 + 1 }); text != "" {
 			testkit.Contains(t, text, "layer: Aligner", "0x", "no multiple of 256")
 			return
 		}
 	}
-	t.Error("a layer below that aligns to a byte is not noticed")
+	t.Error("a allocator below that aligns to a byte is not noticed")
 }
 
 // panics returns what f panics with, or nothing.

@@ -15,18 +15,17 @@ type Bin struct {
 	Allocator mem.Allocator
 }
 
-// A Binned allocator sends each request where its size belongs. See Binning.
+// A Binning allocator sends each request to an allocator chosen by size. See NewBinning.
 type Binning struct {
 	bins               []Bin           // ascending by size
 	parts              []mem.Allocator // those of the bins, then that of the rest
 	blockTable[uint16]                 // index of the bin
 }
 
-// Binning returns an allocator that asks the bin with the smallest size that is not below the request's, and rest for
-// what is larger than every bin's. It is RMM's binning_memory_resource, whose bins are Slabs of powers of two over
-// rest; any allocator will do. Which allocator a request goes to depends on its size alone: a bin without room is the
-// request's error (give it a Fallback). Sizes that are not positive, or come twice, panic. A warm call takes one short
-// lock.
+// NewBinning returns an allocator that sends a request to the bin with the smallest size that is not below the
+// request's, and larger requests to rest. It is RMM's binning_memory_resource, whose bins are Slabs of powers of two
+// over rest; any allocators will do. The size alone chooses the allocator: a bin without room fails the request (give
+// it a Fallback). Sizes that are not positive, or equal, panic. A warm call takes one short lock.
 func NewBinning(rest mem.Allocator, bins ...Bin) *Binning {
 	b := &Binning{bins: slices.Clone(bins), blockTable: blockTable[uint16]{name: "Binning"}}
 	slices.SortFunc(b.bins, func(x, y Bin) int { return cmp.Compare(x.Size, y.Size) })
@@ -76,9 +75,8 @@ func (x *Binning) Movable(b mem.Block, h mem.Holder) bool {
 	return x.movable(b, h, func(bin uint16) mem.Allocator { return x.parts[bin] })
 }
 
-// EmptyCache implements mem.Trimmer, for the bins and then for the rest, from which theirs may come.
+// EmptyCache implements mem.Trimmer, for the bins and then for rest.
 func (x *Binning) EmptyCache() error { return emptyCaches(x.parts...) }
 
-// Unwrap implements mem.Wrapper: it is the allocator of what is larger than every bin, and so are the statistics that
-// Find finds.
+// Unwrap implements mem.Wrapper. It returns rest, so mem.Find finds the statistics of rest.
 func (x *Binning) Unwrap() mem.Allocator { return x.parts[len(x.bins)] }

@@ -9,8 +9,8 @@ import (
 
 // A Count follows one quantity since its frame was pushed.
 type Count struct {
-	Current int64 // what is live of what was allocated in the frame; negative if more was freed in it
-	Peak    int64 // the highest that Current was; never negative
+	Current int64 // allocated less freed in the frame; may be negative
+	Peak    int64 // highest value of Current; never negative
 	Total   int64 // allocated in all
 }
 
@@ -27,7 +27,8 @@ func (c *Count) join(above Count) {
 	c.Total += above.Total
 }
 
-// Counts are what Counter count: the sizes of blocks (Block.Size, not what was asked for), and blocks.
+// Counts are the figures of a Counter: the sizes of blocks (Block.Size, not the requested size), and the number of
+// blocks.
 type Counts struct {
 	Bytes, Blocks Count
 }
@@ -37,7 +38,7 @@ func (c *Counts) join(above Counts) {
 	c.Blocks.join(above.Blocks)
 }
 
-// Counter count what goes through an allocator, in frames that nest. See NewCounter.
+// A Counter counts the blocks that are allocated through it, in frames that nest. See NewCounter.
 type Counter struct {
 	Pass
 
@@ -45,12 +46,10 @@ type Counter struct {
 	frames []Counts // the last is the one that counts
 }
 
-// NewCounter returns an allocator that counts the blocks of a that are live through it. Push begins a frame, in which
-// everything starts from zero, and Pop ends it and adds it to the one below: the way to see what one part of a program
-// takes, at its peak, within a longer whole. It is RMM's statistics_resource_adaptor, whose counters nest in the same
-// way. Frames are not of goroutines: what others do meanwhile counts too.
-//
-// These are the figures of any allocator; those of Stats are a caching one's own. A call costs one short lock.
+// NewCounter returns an allocator that counts the live blocks of a that were allocated through it. Push begins a frame,
+// in which all counts start from zero; Pop ends it and adds it to the frame below. So the peak of one part of a program
+// is measured within a longer whole. It is RMM's statistics_resource_adaptor. Frames do not belong to goroutines:
+// concurrent calls of other goroutines count too. A call takes one short lock.
 func NewCounter(a mem.Allocator) *Counter {
 	return &Counter{Pass: Pass{a}, frames: make([]Counts, 1, 8)}
 }
@@ -80,7 +79,7 @@ func (m *Counter) add(bytes, blocks int64) {
 	m.mu.Unlock()
 }
 
-// Free implements mem.Allocator. A block counts until the layer below has taken it back.
+// Free implements mem.Allocator. A block counts until the allocator below has taken it back.
 func (m *Counter) Free(b mem.Block, used ...driver.Stream) {
 	m.Below.Free(b, used...)
 	if b.Ptr != 0 {
@@ -88,14 +87,14 @@ func (m *Counter) Free(b mem.Block, used ...driver.Stream) {
 	}
 }
 
-// Counts returns what the frame that was pushed last has counted.
+// Counts returns the counts of the current frame.
 func (m *Counter) Counts() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.frames[len(m.frames)-1]
 }
 
-// Overall returns what all frames together have counted, from the beginning.
+// Overall returns the counts of all frames together, from the beginning.
 func (m *Counter) Overall() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +110,7 @@ func (m *Counter) Overall() Counts {
 	return all
 }
 
-// Push begins a frame, and returns what the one that it interrupts has counted so far.
+// Push begins a frame, and returns the counts so far of the frame that it interrupts.
 func (m *Counter) Push() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -71,7 +71,7 @@ func TestBehaviour84_StatisticsNest(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { m.Pop() }), "layer: Counter: Pop without a Push")
 }
 
-// A wrong size, a block of nobody and requests for nothing, all at once, leave no count below zero.
+// A wrong size, a foreign block and requests for nothing, all at once, leave no count below zero.
 func TestBehaviour85_StatisticsAndQuotasNeverUnderflow(t *testing.T) {
 	m := layer.NewCounter(fake.NewPile(512))
 	tenant, err := layer.NewQuotas(m, 1<<30).Tenant("one", 0, 1<<30)

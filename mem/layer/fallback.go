@@ -7,15 +7,15 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Fallback allocator asks another one when the first has no room. See Fallback.
+// A Fallback allocator asks a second allocator when the first has no room. See NewFallback.
 type Fallback struct {
 	parts             [2]mem.Allocator
 	blockTable[uint8] // which part
 }
 
-// Fallback returns an allocator that asks first and, if that has no room, then, once: memory of the host behind that of
-// a GPU, a private pool behind the default one. It is RMM's failure_alternate_resource_adaptor. A block goes back to
-// where it came from. Only errors that match ErrNoMemory fall through; any other is the request's. More than two are a
+// NewFallback returns an allocator that asks first and, if it has no room, then, once: host memory behind a GPU's, or a
+// private pool behind the default one. It is RMM's failure_alternate_resource_adaptor. A block is freed to the
+// allocator it came from. Only errors that match mem.ErrNoMemory cause a fallback. For more than two allocators, use a
 // Fallback of a Fallback. A warm call takes one short lock.
 func NewFallback(first, then mem.Allocator) *Fallback {
 	return &Fallback{parts: [2]mem.Allocator{first, then}, blockTable: blockTable[uint8]{name: "Fallback"}}

@@ -32,7 +32,7 @@ func TestFrameworkStats(t *testing.T) {
 		a.Free(blocks[1])
 		got, ok := mem.FrameworkStatsOf(a)
 		if !ok {
-			t.Fatal("nobody counts")
+			t.Fatal("no layer counts")
 		}
 		for i, b := range blocks {
 			if i != 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Guard allocator finds out who writes beside a block. See Guard.
+// A Guard allocator detects writes outside blocks. See NewGuard.
 type Guard struct {
 	inner   mem.Allocator
 	opts    GuardOptions
@@ -23,14 +23,14 @@ type Guard struct {
 	unchecked atomic.Int64
 }
 
-// GuardOptions say how a Guard allocator guards. The zero value is valid.
+// GuardOptions are options of NewGuard. The zero value is valid.
 type GuardOptions struct {
-	// Zone is the length of a red zone in bytes; 0 means 256. A multiple of what the layer below aligns to keeps blocks
+	// Zone is the length of a red zone in bytes; 0 means 256. A multiple of what the allocator below aligns to keeps blocks
 	// aligned. A negative one panics.
 	Zone int64
 
-	// Damaged is told of a block that Free finds damaged, before the memory goes back. If it is nil, Free panics once
-	// the memory is back.
+	// Damaged is called for a block that Free finds damaged, before the memory is freed. If it is nil, Free panics
+	// after it has freed the memory.
 	Damaged func(*Damage)
 }
 
@@ -46,16 +46,15 @@ type guardedBlock struct {
 	written bool
 }
 
-// Guard returns an allocator that puts a red zone before and one after each block of a: bytes that nobody has cause to
-// write, which Free and Check look at. Free poisons the block, so that who reads it afterwards sees that it did. Blocks
-// are just as long as was asked for: the first byte too many is found.
+// NewGuard returns an allocator that puts a red zone before and after each block of a: bytes that no correct program
+// writes. Free and Check check them. Free fills the block with not-a-number, so that later reads show. Blocks have
+// exactly the requested size: a write of one byte too many is detected.
 //
-// It is for debugging. Alloc costs two copies of a zone to the device; Free waits for all work that is queued on the
-// block's stream and on those that it is told of, copies the two zones back, and queues a Fill; each block takes two
-// zones more.
+// It is for debugging. Alloc costs two copies of a zone to the device. Free waits for the work queued on the block's
+// stream and on those in used, copies both zones back, and queues a Fill. Each block takes two zones more.
 //
-// On a device that fails, or does not let one wait because a stream captures, a block is allocated or taken back
-// without being looked at, and Unchecked counts it.
+// If the device fails, or cannot wait because a stream captures, a block is allocated or freed without a check, and
+// Unchecked counts it.
 func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	if opts.Zone == 0 {
 		opts.Zone = 256
@@ -69,7 +68,7 @@ func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	return g
 }
 
-// Alloc implements mem.Allocator. The error is that of the layer below, or the device's, which could not paint the
+// Alloc implements mem.Allocator. The error is that of the allocator below, or the device's, which could not paint the
 // zones.
 func (g *Guard) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return g.AllocWith(s, size, mem.AllocOptions{})
@@ -101,7 +100,7 @@ func (g *Guard) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	return g.add(s.ID(), size, mem.Block{Ptr: ptr, Size: size}, b, guardedBlock{s, err == nil}), nil
 }
 
-// Free implements mem.Allocator. It panics if a red zone was written to, unless there is somebody to tell.
+// Free implements mem.Allocator. It panics if a red zone was written to, unless GuardOptions.Damaged is set.
 func (g *Guard) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -162,10 +161,9 @@ func (g *Guard) inspect(rec *blockEntry[guardedBlock], used []driver.Stream) (*D
 	return nil, nil
 }
 
-// Check looks at the red zones of all live blocks, once the work that is queued on their streams is done: what it
-// waits for are those streams, and what other streams write later it does not see. The error joins a *Damage for each
-// block that was damaged, and what the device said of blocks that it could not look at. Other calls for blocks of the
-// same streams wait meanwhile.
+// Check checks the red zones of all live blocks, after the work queued on their own streams is done. It does not wait
+// for other streams. The error joins a *Damage for each damaged block and the device's errors. Calls for blocks of the
+// same streams wait until Check returns.
 func (g *Guard) Check() error {
 	var errs []error
 	g.each(func(rec *blockEntry[guardedBlock]) {
@@ -183,7 +181,7 @@ func (g *Guard) Check() error {
 	return errors.Join(errs...)
 }
 
-// Unchecked returns how many blocks were taken back without a look at their red zones, or without being poisoned.
+// Unchecked returns how many blocks were freed without a check of their red zones, or without being filled.
 func (g *Guard) Unchecked() int64 { return g.unchecked.Load() }
 
 // Movable implements mem.Mover: the red zones go along.
@@ -194,7 +192,7 @@ func (g *Guard) Movable(b mem.Block, h mem.Holder) bool {
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks with their red zones.
 func (g *Guard) Unwrap() mem.Allocator { return g.inner }
 
-// A Damage is a block beside which somebody wrote.
+// A Damage describes a block outside which a write was detected.
 type Damage struct {
 	Block  mem.Block
 	Stream driver.StreamID // that the block was allocated for

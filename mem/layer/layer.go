@@ -15,5 +15,5 @@
 // layer.
 package layer
 
-// Locks: those of layers are leaves, not held while the layer below is called. Guard holds its lock while it checks
+// Locks: those of layers are leaves, not held while the allocator below is called. Guard holds its lock while it checks
 // blocks on demand, and Logger holds its lock while its writer writes.

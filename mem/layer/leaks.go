@@ -21,7 +21,7 @@ type LiveBlock struct {
 	Site      []runtime.Frame // who asked, innermost first; empty if the stack was not recorded
 }
 
-// LeakSite is what one call stack has live.
+// LeakSite is the live blocks that one call stack allocated.
 type LeakSite struct {
 	Frames  []runtime.Frame // innermost first; empty for all blocks whose stacks were not recorded
 	Count   int             // blocks
@@ -30,7 +30,7 @@ type LeakSite struct {
 	Oldest  LiveBlock
 }
 
-// Leaks is what is live, by call stack, most bytes first. At the end of a program's work it is what was leaked.
+// Leaks is all live blocks, grouped by call stack, most bytes first. At the end of a program's work they are its leaks.
 type Leaks struct {
 	Count int // blocks
 	Bytes int64
@@ -39,8 +39,8 @@ type Leaks struct {
 	unrecorded string // why stacks are missing
 }
 
-// Live returns the live blocks, oldest first. Blocks that other goroutines allocate, free or move meanwhile may be
-// in it or not.
+// Live returns the live blocks, oldest first. Blocks that other goroutines allocate, free or move during the call may
+// be missing.
 func (t *LeakTracker) Live() []LiveBlock {
 	known := t.live()
 	out := make([]LiveBlock, len(known))
@@ -50,8 +50,8 @@ func (t *LeakTracker) Live() []LiveBlock {
 	return out
 }
 
-// Leaks returns the live blocks grouped by the call stack that asked for them. Blocks that other goroutines
-// allocate, free or move meanwhile may be in it or not.
+// Leaks returns the live blocks grouped by the call stack that allocated them. Blocks that other goroutines allocate,
+// free or move during the call may be missing.
 func (t *LeakTracker) Leaks() Leaks {
 	out := Leaks{unrecorded: t.unrecorded()}
 	index := map[siteID]int{}
@@ -94,7 +94,7 @@ func (t *LeakTracker) describe(tb trackedBlock) LiveBlock {
 	return LiveBlock{Block: tb.block, Requested: tb.requested, Stream: tb.stream, Number: tb.number, Site: t.sites.frames(tb.site)}
 }
 
-// String returns the report as text: one line for all, then each call stack with what it holds.
+// String returns the report as text: a line of totals, then each call stack with its blocks.
 func (l Leaks) String() string {
 	if l.Count == 0 {
 		return "no live blocks\n"
@@ -131,9 +131,9 @@ func blocks(n int) string {
 func (t *LeakTracker) unrecorded() string {
 	switch {
 	case t.opts.Depth == 0:
-		return ": mem.TrackOptions.Depth is negative; 0 records 16 calls"
+		return ": layer.LeakTrackerOptions.Depth is negative; 0 records 16 calls"
 	case t.opts.Every > 1:
-		return fmt.Sprintf(": mem.TrackOptions.Every is %d; 1 records each", t.opts.Every)
+		return fmt.Sprintf(": layer.LeakTrackerOptions.Every is %d; 1 records each", t.opts.Every)
 	}
 	return ""
 }

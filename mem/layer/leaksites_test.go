@@ -54,8 +54,8 @@ func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 // A tracker that was told to record few stacks or none says so where one is missing.
 func TestDefect24_TrackersSayWhyAStackIsMissing(t *testing.T) {
 	for want, o := range map[string]layer.LeakTrackerOptions{
-		"mem.TrackOptions.Depth is negative; 0 records 16 calls": {Depth: -1},
-		"mem.TrackOptions.Every is 3; 1 records each":            {Every: 3},
+		"layer.LeakTrackerOptions.Depth is negative; 0 records 16 calls": {Depth: -1},
+		"layer.LeakTrackerOptions.Every is 3; 1 records each":            {Every: 3},
 	} {
 		dev := sim.New(sim.Options{})
 		tr := layer.NewLeakTracker(direct.New(dev, direct.Config{}), o)

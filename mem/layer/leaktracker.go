@@ -14,7 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A LeakTracker knows which blocks are live through it and which code asked for them. See NewLeakTracker.
+// A LeakTracker knows which blocks allocated through it are live, and which code allocated them. See NewLeakTracker.
 type LeakTracker struct {
 	Pass
 	opts   LeakTrackerOptions
@@ -32,11 +32,11 @@ type LeakTracker struct {
 type LeakTrackerOptions struct {
 	// Depth is how many frames of a call stack are kept, at most 32; 0 means 16, and a negative value none.
 	Depth int
-	// Every makes only one allocation in so many record its stack, which is most of what tracking costs; 0 means each.
-	// Blocks are tracked all the same, without a site. With more than 1, frees record no stacks.
+	// Every records the stack of one allocation in so many; 0 means each. Recording is most of the cost of tracking.
+	// Other blocks are tracked without a site. With more than 1, frees record no stacks.
 	Every int
-	// Freed is how many freed blocks are remembered, so that a second free can say where the first one was; 0 means
-	// 1024, and a negative value none: then frees record no stacks.
+	// Freed is how many freed blocks are remembered, so that a double free names the first one; 0 means 1024. A
+	// negative value means none, and frees record no stacks.
 	Freed int
 }
 
@@ -59,13 +59,12 @@ type freedBlock struct {
 	number uint64
 }
 
-// NewLeakTracker returns an allocator that knows which blocks of a are live through it, where each was asked for,
-// and reports them: see Live and Leaks. Free panics with both places if a block is freed twice, and if it was changed
-// since Alloc or never came from this tracker; a then does not see the call. Blocks that a had allocated already, or
-// that others take from it, are none of its business.
+// NewLeakTracker returns an allocator that records which blocks of a are live and where each was allocated: see Live
+// and Leaks. Free panics, naming both places, if a block is freed twice, and if a block was changed since Alloc or did
+// not come from this tracker; a does not see the call. Blocks allocated from a directly are not tracked.
 //
-// A call costs a look-up under a lock that few others want, recording the stack (LeakTrackerOptions says how often),
-// and, if freed blocks are remembered, a short lock that all frees share.
+// A call costs a lookup under a sharded lock, the recording of the stack (see LeakTrackerOptions), and, if freed blocks
+// are remembered, a short lock that all frees share.
 func NewLeakTracker(a mem.Allocator, opts LeakTrackerOptions) *LeakTracker {
 	opts.Depth = orDefault(opts.Depth, 16)
 	opts.Every = max(1, opts.Every)

@@ -10,19 +10,19 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Limiter refuses what would take the live blocks through it over a number of bytes. See Limit.
+// A Limiter limits the bytes of live blocks that are allocated through it. See NewLimiter.
 type Limiter struct {
 	Pass
 	limit atomic.Int64
 	live  atomic.Int64 // allocated bytes, and those of requests under way
 }
 
-// Limit returns an allocator that allocates blocks of a until their sizes (Block.Size, not what was asked for) add up
-// to bytes, and refuses the rest with a *LimitError. It counts what goes through it, not what a caches.
+// NewLimiter returns an allocator that allocates blocks of a while their sizes (Block.Size, not the requested sizes)
+// add up to at most bytes, and refuses other requests with a *mem.LimitError. Blocks that a caches do not count.
 //
-// A request counts from its start, so of two concurrent ones that fit only one at a time one may be refused though the
-// other then fails below. A block that turns out larger than what was asked for, and so does not fit, goes back to a
-// at once. A refused request leaves the count as it was. A negative limit panics.
+// A request counts from its start. So of two concurrent requests that fit only one at a time, one may be refused
+// although the other then fails below. A block that is larger than requested, and so exceeds the limit, is freed at
+// once. A refused request does not change the count. A negative limit panics.
 func NewLimiter(a mem.Allocator, bytes int64) *Limiter {
 	l := &Limiter{Pass: Pass{a}}
 	l.SetLimit(bytes)

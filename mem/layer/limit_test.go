@@ -154,7 +154,7 @@ func TestLimitOf(t *testing.T) {
 	if tenant.Name() != "anna" || tenant.Reserved() != 1<<10 || tenant.Limit() != 1<<20 {
 		t.Errorf("%s has %d of %d bytes reserved", tenant.Name(), tenant.Reserved(), tenant.Limit())
 	}
-	nobody, err := layer.NewQuotas(unlimited, 1<<30).Tenant("nobody", 0, 0)
+	noQuota, err := layer.NewQuotas(unlimited, 1<<30).Tenant("noQuota", 0, 0)
 	testkit.Must(t, err)
 	b, err := bfc.New(dev, bfc.Config{Limit: 8 << 20})
 	testkit.Must(t, err)
@@ -166,7 +166,7 @@ func TestLimitOf(t *testing.T) {
 		"pile": {fake.NewPile(1), 0, false}, "arena": {unlimited, 0, false}, "bfc": {layer.NewCounter(b), 8 << 20, true},
 		"lower below": {layer.NewLimiter(layer.NewZeroer(tenant), 2<<20), 1 << 20, true},
 		"lower above": {layer.NewZeroer(layer.NewLimiter(tenant, 1<<19)), 1 << 19, true},
-		"nothing":     {layer.NewLimiter(fake.NewPile(1), 0), 0, true}, "no quota": {nobody, 0, true},
+		"nothing":     {layer.NewLimiter(fake.NewPile(1), 0), 0, true}, "no quota": {noQuota, 0, true},
 	} {
 		if n, ok := mem.LimitOf(c.a); n != c.want || ok != c.ok {
 			t.Errorf("%s: %d, %v; want %d, %v", name, n, ok, c.want, c.ok)

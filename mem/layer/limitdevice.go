@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A LimitedDevice gives up a bounded number of bytes of a device's memory. See LimitDevice.
+// A LimitedDevice is a device with a limit on its allocated memory. See NewLimitedDevice.
 type LimitedDevice struct {
 	driver.Device
 	limit int64
@@ -31,16 +31,15 @@ type limitedPage struct {
 	dropped bool
 }
 
-// LimitDevice returns dev as an allocator sees it that may take at most limit bytes of its memory: Alloc and Create
-// fail with a *LimitError beyond that, and Available tells what is left of it. The allocator then does what it does on
-// a full device: it gives cached memory back, compacts, and asks again, and its out-of-memory error tells of the limit
-// if Open made the allocator. So the limit bounds what any allocator has reserved, and not only the live blocks, as
-// Limit does. Sizes count as the device's alignment rounds them up; pages count until they are dropped and mapped
-// nowhere.
+// NewLimitedDevice returns dev for allocators that may take at most limit bytes of its memory. Beyond that Alloc and
+// Create fail with a *mem.LimitError; Available returns the rest. An allocator then does what it does on a full device:
+// it returns cached memory, compacts, and asks again. Its out-of-memory error explains the limit if mem.Open made it.
+// So the limit bounds the reserved memory of any allocator; a Limiter bounds live blocks only. Sizes count as the
+// device's alignment rounds them up; pages count until they are dropped and unmapped.
 //
-// Name is what errors call the limit: "the engine's MemoryLimit". A limit that is not positive panics. The device is
-// for allocators, and for them alone: all else (streams, peers, backends) takes dev itself. Page-locked memory of the
-// host does not count. Safe for concurrent use.
+// Errors call the limit by name, such as "the engine's MemoryLimit". A limit that is not positive panics. Use the
+// device for allocators only, and dev itself for streams, peers and backends. Page-locked host memory does not count.
+// Safe for concurrent use.
 func NewLimitedDevice(dev driver.Device, limit int64, name string) *LimitedDevice {
 	if limit <= 0 {
 		panic(fmt.Sprintf("layer: NewLimitedDevice with %d bytes: want a positive limit", limit))
@@ -51,20 +50,20 @@ func NewLimitedDevice(dev driver.Device, limit int64, name string) *LimitedDevic
 	}
 }
 
-// Underlying returns the device that LimitDevice was given.
+// Underlying returns the device that NewLimitedDevice was given.
 func (d *LimitedDevice) Underlying() driver.Device { return d.Device }
 
 // Limit returns the limit in bytes.
 func (d *LimitedDevice) Limit() int64 { return d.limit }
 
-// Taken returns the bytes that the device has given up and not taken back.
+// Taken returns the bytes that are allocated from the device through d.
 func (d *LimitedDevice) Taken() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.taken
 }
 
-// Available implements driver.Device: what is free is what the limit leaves of it.
+// Available implements driver.Device: the free memory is at most the rest of the limit.
 func (d *LimitedDevice) Available() (free, total int64, err error) {
 	free, total, err = d.Device.Available()
 	return min(free, d.limit-d.Taken()), total, err

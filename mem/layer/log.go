@@ -22,7 +22,7 @@ import (
 //	Detail   of a free the streams that still use the block, with spaces between; of a move the new address
 const LogHeader = "Thread,Time,Action,Pointer,Size,Stream,Detail"
 
-// A LogAction is what a row of a log tells of.
+// A LogAction is the action of a row of a log.
 type LogAction string
 
 // The actions. RMM has the first three.
@@ -33,7 +33,7 @@ const (
 	LogMove    LogAction = "move"
 )
 
-// A Logger writes down what goes through an allocator. See Log.
+// A Logger logs the calls of an allocator. See NewLogger.
 type Logger struct {
 	Pass
 	clock func() time.Time
@@ -46,14 +46,13 @@ type Logger struct {
 	suppressed map[driver.Pointer]struct{} // blocks of requests with AllocOptions.Logged, but those being moved
 }
 
-// Log returns an allocator that writes a row of CSV to w for each block of a that it allocates, each that it takes
-// back, each that is moved and each request that fails: LogHeader says which columns. ReadLog reads it and ReplayLog
-// does it again on any allocator; what reads RMM's logs reads the first six columns. clock gives the times; nil numbers
-// the rows.
+// NewLogger returns an allocator that writes a row of CSV to w for each block of a that is allocated, freed or moved,
+// and for each request that fails; LogHeader documents the columns. ReadLog parses a log and ReplayLog repeats it on
+// any allocator. Readers of RMM's logs can read the first six columns. clock returns the times; nil numbers the rows.
 //
-// A row is one Write, made under the log's lock, and for a move under those of the layer below too, so w must not block
-// for long nor allocate through here: give it a buffer, and flush that. A block is logged before its address can be
-// allocated again. If w fails, the log ends there, the allocator goes on, and Err tells.
+// Each row is one Write under the log's lock; for a move the allocator below holds its locks too. So w must not block
+// for long or allocate through the Logger: give it a buffer, and flush the buffer. A free is logged before its address
+// can be allocated again. If w fails, the log ends, the allocator continues, and Err returns the error.
 func NewLogger(a mem.Allocator, w io.Writer, clock func() time.Time) *Logger {
 	l := &Logger{Pass: Pass{a}, clock: clock, w: w}
 	_, l.err = w.Write([]byte(LogHeader + "\n"))
@@ -65,8 +64,8 @@ func (l *Logger) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return l.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With Logged no row is written of the request, nor of what becomes of its
-// block: a log holds together. A request that fails is logged in any case, unless it is Tentative.
+// AllocWith implements mem.OptionsAllocator. With Logged no row is written for the request or for later calls with its
+// block. A request that fails is logged in any case, unless it is Tentative.
 func (l *Logger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	b, err := mem.AllocWith(l.Below, s, size, o)
 	switch {
@@ -81,7 +80,7 @@ func (l *Logger) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 	return b, err
 }
 
-// hush has the log say nothing of the block at p.
+// suppress excludes the block at p from the log.
 func (l *Logger) suppress(p driver.Pointer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +90,7 @@ func (l *Logger) suppress(p driver.Pointer) {
 	l.suppressed[p] = struct{}{}
 }
 
-// unhush ends that, and reports whether it was so. The caller holds mu.
+// takeSuppressed ends the exclusion of the block at p, and reports whether it was excluded. The caller holds mu.
 func (l *Logger) takeSuppressed(p driver.Pointer) bool {
 	if len(l.suppressed) == 0 {
 		return false
@@ -140,7 +139,7 @@ func (l *Logger) write(action LogAction, ptr driver.Pointer, size int64, s drive
 	_, l.err = l.w.Write(l.row)
 }
 
-// Err returns why the log ended before its time, or nil.
+// Err returns the error that ended the log, or nil.
 func (l *Logger) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +156,7 @@ type loggedHolder struct {
 	log        *Logger
 	holder     mem.Holder
 	block      mem.Block
-	suppressed bool // while the block is lifted: nothing is written of it. Another may come to where it was meanwhile
+	suppressed bool // during a move: the block is excluded from the log. Its old address may be another block's by then
 }
 
 // BeginMove implements mem.Holder.

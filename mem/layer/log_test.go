@@ -193,7 +193,7 @@ func TestReplayRefusesWithTheLine(t *testing.T) {
 	if err := layer.ReplayLog(strings.NewReader(ok), base, onlyS0); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("a request that is refused: %v", err)
 	}
-	testkit.Must(t, layer.ReplayLog(strings.NewReader(ok), base, onlyS0)) // whose block nobody frees
+	testkit.Must(t, layer.ReplayLog(strings.NewReader(ok), base, onlyS0)) // whose block is not freed
 	if len(base.Live) != 0 {
 		t.Error("a block is left")
 	}

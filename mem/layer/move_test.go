@@ -176,7 +176,7 @@ func compact(t *testing.T, a mem.Allocator, s driver.Stream) {
 	}
 }
 
-// A layer that cannot follow its blocks keeps those below from being moved, and its holders are nobody's.
+// A layer that cannot follow its blocks keeps those below from being moved, and keeps no holder.
 func TestLayersThatCannotFollow(t *testing.T) {
 	below := &shelf{}
 	for name, a := range map[string]mem.Allocator{

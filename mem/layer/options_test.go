@@ -35,7 +35,7 @@ func (a *optioned) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 }
 
 // Options reach the allocator at the bottom, through every adaptor and through all of them, for small blocks and for
-// large. Blocks that a layer has at hand it allocates by itself, but never where somebody asks when they were freed.
+// large. Blocks that a layer has at hand it allocates by itself, but never for a request with FreedBefore.
 // Layers that would ask again make requests tentative.
 func TestWishesReachTheBottom(t *testing.T) {
 	dev := sim.New(sim.Options{Unchecked: true})
@@ -102,7 +102,7 @@ func TestWishesReachTheBottom(t *testing.T) {
 	}
 }
 
-// Without wishes, or where nobody knows them, it is the request that it would have been.
+// Without options, or where no layer supports them, it is the request that it would have been.
 func TestWishesOfAnAllocatorThatKnowsNone(t *testing.T) {
 	base := fake.NewPile(512)
 	b, err := mem.AllocWith(base, fake.S0, 100, mem.AllocOptions{NoRetry: true, Logged: true})
@@ -122,7 +122,7 @@ func TestWishesFallBack(t *testing.T) {
 	}
 }
 
-// Whoever asks with wishes is whoever asked: a tracker leaves its own calls out in both cases.
+// The site of a request with options is its caller: a tracker leaves its own calls out in both cases.
 func TestTrackedSitesOfWishes(t *testing.T) {
 	a := layer.NewLeakTracker(fake.NewPile(1), layer.LeakTrackerOptions{})
 	_, err := a.Alloc(fake.S0, 1)

@@ -123,7 +123,7 @@ func TestSlabCutsPieces(t *testing.T) {
 	}
 }
 
-// A piece that another stream uses is not allocated before all of its slab has gone back, and the layer below is told of
+// A piece that another stream uses is not allocated before all of its slab has gone back, and the allocator below is told of
 // all such streams.
 func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 	base := fake.NewPile(1)
@@ -140,7 +140,7 @@ func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 	}
 }
 
-// Idle slabs of one stream are in nobody's way.
+// Idle slabs of one stream do not block other requests.
 func TestSlabGivesBackForWantOfMemory(t *testing.T) {
 	base := fake.NewPile(1)
 	a := layer.NewSlabs(layer.NewLimiter(base, 4096), 512, 8)
@@ -247,7 +247,7 @@ func TestQuotasCountWholeBlocks(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { layer.NewQuotas(base, 1).Tenant("x", 2, 1) }), "layer: Tenant \"x\"")
 }
 
-// A stream that has the number of a closed one gets none of its pieces, which are the closed one's for the layer below. If it
+// A stream that has the number of a closed one gets none of its pieces, which are the closed one's for the allocator below. If it
 // only uses one, that layer is told.
 func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
 	for _, onlyUsed := range []bool{false, true} {

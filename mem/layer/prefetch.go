@@ -7,11 +7,11 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Fetch queues on s what brings size bytes at p to where work on s will use them: cuMemPrefetchAsync of managed
-// memory, say. It is called by many goroutines at once.
+// A Fetch queues on s the work that brings size bytes at p close to where work on s will use them, such as
+// cuMemPrefetchAsync of managed memory. Many goroutines may call it at once.
 type Fetch func(s driver.Stream, p driver.Pointer, size int64) error
 
-// A Prefetcher brings memory near before it is first used. See Prefetch.
+// A Prefetcher prefetches memory before it is first used. See NewPrefetcher.
 type Prefetcher struct {
 	Pass
 	fetch Fetch
@@ -21,11 +21,11 @@ type Prefetcher struct {
 	last   error
 }
 
-// Prefetch returns an allocator that calls fetch for each block of a before it is allocated, so that pages come in
+// NewPrefetcher returns an allocator that calls fetch for each block of a before it returns it. So pages are moved
 // together, in stream order, and not one by one as the first kernel faults on them. It is RMM's
-// prefetch_resource_adaptor. A nil fetch queues a Fill, which touches every page: right for memory of the host.
+// prefetch_resource_adaptor. A nil fetch queues a Fill, which touches every page: right for host memory.
 //
-// Fetching is advice. What it returns does not fail the request: see Failed. A call costs what fetch costs.
+// An error of fetch does not fail the request: see Failed.
 func NewPrefetcher(a mem.Allocator, fetch Fetch) *Prefetcher {
 	if fetch == nil {
 		fetch = func(s driver.Stream, p driver.Pointer, size int64) error { return s.Fill(p, 0, size) }
@@ -33,7 +33,7 @@ func NewPrefetcher(a mem.Allocator, fetch Fetch) *Prefetcher {
 	return &Prefetcher{Pass: Pass{a}, fetch: fetch}
 }
 
-// Alloc implements mem.Allocator. The error is that of the layer below.
+// Alloc implements mem.Allocator. The error is that of the allocator below.
 func (p *Prefetcher) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := p.Below.Alloc(s, size)
 	return p.prefetch(s, b, err)
@@ -58,7 +58,7 @@ func (p *Prefetcher) prefetch(s driver.Stream, b mem.Block, err error) (mem.Bloc
 	return b, nil
 }
 
-// Failed returns how many fetches have failed, and how the last of those did.
+// Failed returns the number of fetches that failed, and the last error.
 func (p *Prefetcher) Failed() (n int64, last error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

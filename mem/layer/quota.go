@@ -20,8 +20,8 @@ type Quotas struct {
 	committed int64
 }
 
-// NewQuotas returns quotas over total bytes of a, in sizes of blocks. What a rounds up counts; what it caches does not.
-// A negative total panics.
+// NewQuotas returns quotas over total bytes of a, in sizes of blocks. The rounding of a counts; its cache does not. A
+// negative total panics.
 func NewQuotas(a mem.Allocator, total int64) *Quotas {
 	if total < 0 {
 		panic(fmt.Sprintf("layer: NewQuotas of %d bytes: the total must not be negative", total))
@@ -29,13 +29,12 @@ func NewQuotas(a mem.Allocator, total int64) *Quotas {
 	return &Quotas{inner: a, total: total}
 }
 
-// Tenant returns an allocator for one tenant, whose blocks never add up to more than limit bytes, and who can have
-// reserved bytes of the total at any time, whatever others do: they share what is reserved for nobody, first come,
-// first served. It panics unless 0 <= reserved <= limit; the error, a *QuotaError, says that so much is not left to
-// reserve.
+// Tenant returns an allocator for one tenant. Its live blocks never exceed limit bytes, and it can always allocate
+// reserved bytes of the total. Tenants share the unreserved rest, first come, first served. Tenant panics unless 0 <=
+// reserved <= limit; the error, a *QuotaError, says that less than reserved is left.
 //
-// A tenant's blocks are its own: another's Free of one panics. What was in the memory is no secret unless there is a
-// Zero below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
+// A tenant's blocks are its own: Free of another tenant's block panics. Memory may hold the data of its last user
+// unless there is a Zeroer below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
 func (q *Quotas) Tenant(name string, reserved, limit int64) (*Tenant, error) {
 	if reserved < 0 || limit < reserved {
 		panic(fmt.Sprintf("layer: Tenant %q with %d bytes reserved of %d: want 0 <= reserved <= limit", name, reserved, limit))
@@ -63,24 +62,24 @@ type Tenant struct {
 // Name returns the name that Quotas.Tenant was given.
 func (t *Tenant) Name() string { return t.name }
 
-// Reserved returns the bytes that the tenant can have whatever others do.
+// Reserved returns the bytes that the tenant can always allocate.
 func (t *Tenant) Reserved() int64 { return t.reserved }
 
-// Limit returns the bytes that the tenant can have at most.
+// Limit returns the maximum of the tenant's allocated bytes.
 func (t *Tenant) Limit() int64 { return t.limit }
 
 // HasLimit reports that a limit of 0 allows nothing. See LimitOf.
 func (t *Tenant) HasLimit() bool { return true }
 
-// Live returns the bytes that the tenant has live, those of requests under way included.
+// Live returns the tenant's allocated bytes, including requests under way.
 func (t *Tenant) Live() int64 {
 	t.quotas.mu.Lock()
 	defer t.quotas.mu.Unlock()
 	return t.live
 }
 
-// Alloc implements mem.Allocator. The error is a *QuotaError if the quota is in the way, or what the layer below says.
-// It panics after Leave.
+// Alloc implements mem.Allocator. The error is a *QuotaError if the quota refuses the request, or that of the allocator
+// below. It panics after Leave.
 func (t *Tenant) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return t.AllocWith(s, size, mem.AllocOptions{})
 }
@@ -94,7 +93,7 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 		return mem.Block{}, err
 	}
 	lent := false
-	defer func() { // not only for errors: the layer below may panic, and the total is not this tenant's alone
+	defer func() { // not only for errors: the allocator below may panic, and the total is not this tenant's alone
 		if !lent {
 			t.uncharge(size)
 		}
@@ -146,7 +145,7 @@ func (t *Tenant) refusal(want, size int64) error {
 	return &QuotaError{Tenant: t.name, Want: want, Block: size, Live: t.live, Limit: t.limit, Left: q.total - q.committed}
 }
 
-// Free implements mem.Allocator. The bytes count until the layer below has taken the block back.
+// Free implements mem.Allocator. The bytes count until the allocator below has taken the block back.
 func (t *Tenant) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -155,7 +154,7 @@ func (t *Tenant) Free(b mem.Block, used ...driver.Stream) {
 	t.uncharge(b.Size)
 }
 
-// Leave ends the tenant, and gives back what was reserved for it. Bytes live are an error; nothing is changed then.
+// Leave ends the tenant and its reservation. If it has live blocks, Leave returns an error and changes nothing.
 func (t *Tenant) Leave() error {
 	q := t.quotas
 	q.mu.Lock()
@@ -178,14 +177,14 @@ func (t *Tenant) Movable(b mem.Block, h mem.Holder) bool {
 // Unwrap implements mem.Wrapper.
 func (t *Tenant) Unwrap() mem.Allocator { return t.quotas.inner }
 
-// A QuotaError is a request that a tenant's quota refused. It matches ErrNoMemory. All but the name are bytes.
+// A QuotaError is a request that a tenant's quota refused. It matches mem.ErrNoMemory. Numbers are bytes.
 type QuotaError struct {
 	Tenant string
-	Want   int64 // asked for
-	Block  int64 // of the block that would have been allocated, as far as was known: at least Want
-	Live   int64 // the tenant's live
+	Want   int64 // requested
+	Block  int64 // of the block that would have been allocated, as far as known: at least Want
+	Live   int64 // of live blocks of the tenant
 	Limit  int64 // the tenant's
-	Left   int64 // of the total, neither live nor reserved for anybody
+	Left   int64 // of the total, neither allocated nor reserved
 }
 
 func (e *QuotaError) Error() string {

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A LogRow is one row of a log. LogHeader says what the columns are.
+// A LogRow is one row of a log. LogHeader documents the columns.
 type LogRow struct {
 	Line   int // in the log, from 1
 	Time   string
@@ -25,11 +25,11 @@ type LogRow struct {
 	To     driver.Pointer    // of a move
 }
 
-// ReadLog reads what Log wrote, or RMM's logging adaptor, row by row. What is no row ends it with an error that says
-// where. It keeps no more than a line, of at most 64 KiB, and the handles of 1024 streams.
+// ReadLog parses a log of a Logger, or of RMM's logging adaptor, row by row. An invalid row ends it with an error that
+// gives the line. It holds at most one line, of up to 64 KiB, and the handles of 1024 streams.
 //
-// RMM writes the handles of streams: 0x0, 0x1 and 0x2 for those that CUDA names, an address for any other. What is too
-// long for a number is such an address, and its stream is numbered, from 3 on, as it first comes up.
+// RMM writes the handles of streams: 0x0, 0x1 and 0x2 for those that CUDA names, an address for any other. Streams of
+// such addresses are numbered from 3 on, in the order of their first row.
 func ReadLog(r io.Reader) iter.Seq2[LogRow, error] {
 	return func(yield func(LogRow, error) bool) {
 		lines, handles := bufio.NewScanner(r), map[uint64]driver.StreamID{}
@@ -127,11 +127,10 @@ func parseLogPointer(text string) (driver.Pointer, error) {
 	return driver.Pointer(p), nil
 }
 
-// ReplayLog asks of a what a log says was asked: allocations and frees in their order, on the streams that stream
-// returns for their numbers. Requests that failed when they were logged are not made, and moves are a's own affair. It
-// stops at the first row that is wrong, that frees what is not live, or whose request a refuses, with an error that
-// says which. Blocks that are live then, or when the log ends, are freed. Requests for no bytes, which RMM logs, are
-// passed over.
+// ReplayLog repeats a log's allocations and frees on a, in order, on the streams that stream returns for the logged
+// IDs. Requests that failed when logged, and moves, are skipped. It stops at the first row that is invalid, frees no
+// live block, or whose request a refuses, with an error that gives the line. Blocks that are still live at the end are
+// freed. Requests for no bytes, which RMM logs, are skipped.
 func ReplayLog(log io.Reader, a mem.Allocator, stream func(driver.StreamID) (driver.Stream, error)) error {
 	// By logged address, the oldest first: while several blocks are moved one may arrive where another has not left
 	// yet.

@@ -15,11 +15,11 @@ import (
 )
 
 // A Step makes room for a request of size bytes on s that found none: it spills tensors to the host, compacts, or
-// empties a cache. It says with an error that it could do nothing. Many requests may take a step at once.
+// empties a cache. It returns an error if it could not. Several requests may run a step at once.
 type Step func(s driver.Stream, size int64) error
 
-// CompactStep returns a step that moves the blocks of the topmost layer of a that is a Compactor together, on the
-// stream of the request. It panics if there is none.
+// CompactStep returns a step that compacts the topmost Compactor of a, on the stream of the request. It panics if there
+// is none.
 func CompactStep(a mem.Allocator) Step {
 	c, ok := mem.Find[mem.Compactor](a)
 	if !ok {
@@ -28,8 +28,8 @@ func CompactStep(a mem.Allocator) Step {
 	return func(s driver.Stream, _ int64) error { return c.Compact(s) }
 }
 
-// TrimStep returns a step that empties the cache of the topmost layer of a that is a Trimmer, which may be another
-// allocator of the same device. It panics if there is none.
+// TrimStep returns a step that empties the cache of the topmost Trimmer of a, which may be another allocator of the
+// same device. It panics if there is none.
 func TrimStep(a mem.Allocator) Step {
 	t, ok := mem.Find[mem.Trimmer](a)
 	if !ok {
@@ -52,13 +52,13 @@ func WaitTimeout(limit time.Duration) WaitContext {
 
 // RetryOptions say how a Retry makes room. The zero value does nothing.
 type RetryOptions struct {
-	// Steps are taken in their order, each once for a request, and the allocator below is asked again after each that
-	// did not fail. It is RMM's failure_callback_resource_adaptor, with a list that ends.
+	// Steps run in order, each once for a request. After each that returns nil the allocator below is asked again. It
+	// is RMM's failure_callback_resource_adaptor with a finite list.
 	Steps []Step
 
-	// Wait, if not nil, has a request that found no room, also after the steps, wait for other goroutines to free. The
-	// allocator below is asked again after each Free through the Retry, and a last time when the context ends. It is
-	// TensorFlow's AllocatorRetry, which waits for 10 seconds: WaitTimeout(10 * time.Second).
+	// Wait, if not nil, makes a request that found no room, also after the steps, wait until other goroutines free
+	// memory. The allocator below is asked again after each Free through the Retry, and a last time when the context
+	// ends. It is TensorFlow's AllocatorRetry, which waits for 10 seconds: WaitTimeout(10 * time.Second).
 	Wait WaitContext
 }
 
@@ -72,18 +72,17 @@ type Retry struct {
 	busy []uintptr // goroutines that take steps
 }
 
-// NewRetry returns an allocator that asks a again where a has no room (an error that matches ErrNoMemory, no other):
-// after steps that make room, and then whenever memory was freed, as the options say. The error is that of the last
-// time a was asked, joined with those of the steps and the end of the context.
+// NewRetry returns an allocator that asks a again when a has no room (an error that matches mem.ErrNoMemory): after
+// steps that make room, and then after each Free, as the options say. The error is the last one of a, joined with those
+// of the steps and the end of the context.
 //
-// Until the last time a is asked with AllocOptions.Tentative, so a request that succeeds in the end does not count as
-// out of memory. A request for more than the limit of a (see LimitOf) or than 1 EiB does not wait, nor does one with
-// AllocOptions.NoRetry, which takes no steps either.
+// All attempts but the last use AllocOptions.Tentative, so a request that succeeds in the end does not count as out of
+// memory. A request for more than the limit of a (see mem.LimitOf) or than 1 EiB does not wait. A request with
+// AllocOptions.NoRetry neither runs steps nor waits.
 //
-// A step that allocates through the Retry itself, on the goroutine that called it, and finds no room, is told so at
-// once: it takes no steps and does not wait. One that has another goroutine allocate, and waits for it, asks for
-// endless depth; let it allocate from the layer below. No lock is held while steps run. A request that finds room costs
-// nothing more.
+// A step that allocates through the Retry itself, on the same goroutine, and finds no room, fails at once. A step must
+// not wait for another goroutine that allocates through the Retry; let that one use the allocator below. No lock is
+// held while steps run. A request that finds room has no additional cost.
 func NewRetry(a mem.Allocator, o RetryOptions) *Retry {
 	o.Steps = slices.Clone(o.Steps)
 	return &Retry{Pass: Pass{a}, opts: o}
@@ -105,8 +104,8 @@ func (r *Retry) AllocWait(ctx context.Context, s driver.Stream, size int64, o me
 	return r.alloc(s, size, o, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
 }
 
-// Wake has the requests that wait ask again. It is for memory that came back in another way than by a Free through r:
-// an emptied cache, a Free through the layer below, memory that another program gave up.
+// Wake makes the waiting requests ask again. Call it when memory was freed in another way than by a Free through r: by
+// emptying a cache, a Free through the allocator below, or another program.
 func (r *Retry) Wake() { r.gate.Wake() }
 
 func (r *Retry) alloc(s driver.Stream, size int64, o mem.AllocOptions, wait WaitContext) (mem.Block, error) {

@@ -217,7 +217,7 @@ func TestRetryEndsWithAnotherError(t *testing.T) {
 	}
 }
 
-// An alarm is a context that tells when somebody begins to wait for its end: by then a request has found no room.
+// An alarm is a context that tells when a request begins to wait for its end: by then a request has found no room.
 type alarm struct {
 	context.Context
 	waits chan struct{} // closed
@@ -339,7 +339,7 @@ func TestRetryWaitsWhereThatCanHelp(t *testing.T) {
 	}
 }
 
-// Memory that comes back without a Free through the Retry is found when somebody says so.
+// Memory that comes back without a Free through the Retry is found when Wake is called.
 func TestRetryLooksAgainWhenItIsWoken(t *testing.T) {
 	limit := layer.NewLimiter(fake.NewPile(512), 1024)
 	r := layer.NewRetry(limit, layer.RetryOptions{})

@@ -136,7 +136,7 @@ func TestScopeMisusePanics(t *testing.T) {
 		}
 	}
 	for what, bad := range map[string]mem.Block{
-		"freed": freed, "kept": kept, "another scope's": foreign, "the layer below's": direct, "what Keep returned": inner,
+		"freed": freed, "kept": kept, "another scope's": foreign, "the allocator below's": direct, "what Keep returned": inner,
 		"inside": {Ptr: b.Ptr + 1, Size: 7, Tag: b.Tag}, "of no such record": {Ptr: b.Ptr, Size: 8, Tag: 1<<32 | 99},
 	} {
 		misuse("Free of a block that is "+what, func() { s.Free(bad) })

@@ -11,10 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A SizeTracker allocator knows what was asked for of each live block, and outlives its owner until the last one is
-// back. See NewTracked.
-//
-// refs counts the owner, until Retire, and every live block or asked for.
+// A SizeTracker knows the requested size of each live block, and outlives its owner until the last block is freed. See
+// NewSizeTracker.
 type SizeTracker struct {
 	inner mem.Allocator
 	opts  SizeTrackerOptions
@@ -31,12 +29,12 @@ type SizeTracker struct {
 	aligned [63]atomic.Pointer[Aligner] // over inner, by the logarithm of the alignment; made when first asked for
 }
 
-// SizeTrackerOptions say what a SizeTracker allocator does beside tracking. The zero value is valid.
+// SizeTrackerOptions are options of NewSizeTracker. The zero value is valid.
 type SizeTrackerOptions struct {
-	// From is what the layer below aligns to, in bytes, a power of two; 0 means 256, as CUDA does. See AllocRaw.
+	// From is what the allocator below aligns to, in bytes, a power of two; 0 means 256, as CUDA does. See AllocRaw.
 	From int64
-	// Empty has a request of zero bytes get a block all the same, with an address of its own: TensorFlow's
-	// ShouldAllocateEmptyTensors. The layer below is asked for one byte.
+	// Empty makes a request of zero bytes return a block with an address of its own: TensorFlow's
+	// ShouldAllocateEmptyTensors. The allocator below is asked for one byte.
 	Empty bool
 }
 
@@ -49,13 +47,12 @@ type SizeTotals struct {
 
 type trackedSize struct {
 	id   uint64
-	from mem.Allocator // where the block goes back to: the layer below, or an Aligner over that
+	from mem.Allocator // where the block goes back to: the allocator below, or an Aligner over that
 }
 
-// NewTracked returns an allocator that remembers what was asked for of each block of a, numbers the blocks, counts
-// their sizes, and serves alignments that a does not. It is TensorFlow's TrackingAllocator with the interface of its
-// Allocator on top; who asked for a block is what NewLeakTracker knows. A warm call takes two short locks, of which one
-// is common to all streams.
+// NewSizeTracker returns an allocator that records the requested size of each block of a, numbers the blocks, counts
+// their sizes, and serves alignments that a does not. It is TensorFlow's TrackingAllocator. Use NewLeakTracker for call
+// stacks. A warm call takes two short locks, of which one is common to all streams.
 func NewSizeTracker(a mem.Allocator, opts SizeTrackerOptions) *SizeTracker {
 	if opts.From == 0 {
 		opts.From = 256
@@ -68,7 +65,7 @@ func NewSizeTracker(a mem.Allocator, opts SizeTrackerOptions) *SizeTracker {
 	return t
 }
 
-// Alloc implements mem.Allocator. The error is that of the layer below. It panics after Retire.
+// Alloc implements mem.Allocator. The error is that of the allocator below. It panics after Retire.
 func (t *SizeTracker) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return t.alloc(t.inner, s, size, mem.AllocOptions{})
 }
@@ -102,7 +99,7 @@ func (t *SizeTracker) alloc(from mem.Allocator, s driver.Stream, size int64, o m
 	}
 	t.refs.Add(1)
 	lent := false
-	defer func() { // the layer below may panic, too
+	defer func() { // the allocator below may panic, too
 		if !lent {
 			t.drop()
 		}
@@ -168,15 +165,15 @@ func (t *SizeTracker) Sizes() SizeTotals {
 	return t.sizes
 }
 
-// Retire ends the owner's hold: no more is allocated, blocks that are live stay live, and once the last of them is
-// back, or now if there is none, done is called, once, with what went through. It is how TensorFlow's
-// TrackingAllocator, which counts references, deletes itself. done may close the layer below; it runs on the goroutine
-// of that last Free, without a lock. Nil is nobody to call. Retiring twice panics.
+// Retire ends the owner's use: Alloc panics from now on, and live blocks stay valid. Once the last of them is freed, or
+// now if there is none, done is called once with the totals. TensorFlow's TrackingAllocator deletes itself at that
+// point. done may close the allocator below; it runs on the goroutine of the last Free, without a lock. A nil done is
+// ignored. Retiring twice panics.
 func (t *SizeTracker) Retire(done func(SizeTotals)) {
 	if !t.retired.CompareAndSwap(false, true) {
 		panic("layer: SizeTracker: Retire after Retire")
 	}
-	t.done = func() { // nobody calls it before the drop below
+	t.done = func() { // not called before the drop below
 		if done != nil {
 			done(t.Sizes())
 		}
@@ -193,8 +190,8 @@ func (t *SizeTracker) Movable(b mem.Block, h mem.Holder) bool {
 // aligned.
 func (t *SizeTracker) Unwrap() mem.Allocator { return t.inner }
 
-// A SlowSizer is a layer that returns other blocks than the layer below knows, and finds their sizes by address. All
-// such adaptors of this package are.
+// A SlowSizer is a layer whose blocks differ from those of the allocator below, and that finds their sizes by address.
+// All such layers of this package are.
 type SlowSizer interface {
 	mem.Allocator
 
@@ -204,11 +201,10 @@ type SlowSizer interface {
 	SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool)
 }
 
-// SlowSizes returns what was asked for of the block of a that starts at p, and its size, both in bytes: TensorFlow's
-// AllocatedSizeSlow, for callers that have an address alone. The answer is that of the topmost layer that is a
-// SlowSizer or a Snapshotter, so of an allocator that is a SizeTracker it is what RequestedSize and AllocatedSize say.
-// It takes as long as there are blocks. It reports false if there is no such layer, or if no live block from it
-// starts at p.
+// SlowSizes returns the requested and the allocated size, in bytes, of the block of a that starts at p: TensorFlow's
+// AllocatedSizeSlow, for callers that have only an address. The topmost layer that is a SlowSizer or a mem.Snapshotter
+// answers. It takes time in proportion to the number of blocks. It reports false if there is no such layer, or no live
+// block at p.
 func SlowSizes(a mem.Allocator, p driver.Pointer) (requested, allocated int64, ok bool) {
 	for layer := range mem.Layers(a) {
 		switch l := layer.(type) {

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// A block's sizes and number are known from its loan to its return, wherever it is moved meanwhile, and not for another's.
+// A block's sizes and number are known from its loan to its return, also after moves, and not for another's.
 func TestTrackedFollowsMoves(t *testing.T) {
 	below := &shelf{}
 	a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{})

@@ -11,17 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Slabs allocator cuts blocks of one size from slabs. See Slab.
-//
-// A slab belongs to the stream that it was got for, and its pieces are allocated for that stream alone, so that reuse
-// needs no waiting. A piece is
-//
-//	free    on its slab's list
-//	live    live
-//	spent   freed while other streams used it, or of a retired slab; it comes back with its slab
-//
-// Invariant: free + live + spent = count; the slabs with free pieces that are not retired, and no others, are in their
-// stream's list of open ones.
+// A Slabs allocator cuts blocks of one size from slabs. See NewSlabs.
 type Slabs struct {
 	inner mem.Allocator
 	size  int64 // of a piece
@@ -43,10 +33,10 @@ type slab struct {
 	free    []uint32        // pieces; the last one goes first
 	live    int64           // pieces
 	users   []driver.Stream // of spent pieces
-	retired bool            // serves nobody any more, and is not open: its stream's number is another's now
+	retired bool            // no longer allocated from, and not open: its stream's ID is another stream's now
 }
 
-// A slabPiece says what a block is: the piece of a slab, or, if that is nil, a block of the layer below.
+// A slabPiece says what a block is: the piece of a slab, or, if that is nil, a block of the allocator below.
 type slabPiece struct {
 	slab  *slab
 	piece uint32
@@ -70,13 +60,13 @@ func NewSlabs(a mem.Allocator, size, count int64) *Slabs {
 	return &Slabs{inner: a, size: size, count: count, blockTable: blockTable[slabPiece]{name: "Slab"}}
 }
 
-// Alloc implements mem.Allocator. The error is that of the layer below.
+// Alloc implements mem.Allocator. The error is that of the allocator below.
 func (x *Slabs) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return x.AllocWith(s, size, mem.AllocOptions{})
 }
 
 // AllocWith implements mem.OptionsAllocator. With NoRetry no slabs are given back to make room. With FreedBefore the
-// request goes to the layer below, whatever its size: nobody counted when pieces were freed. So does one with a Key:
+// request goes to the allocator below, whatever its size: the times of the frees of its pieces are not known. So does one with a Key:
 // pieces are of no pool.
 func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("layer: Slabs: Alloc", s)
@@ -147,7 +137,7 @@ func (h *slabShard) retire(s driver.Stream) *slab {
 	return nil
 }
 
-// ask gets a block from below, if need be after giving back the slabs that nobody uses.
+// ask gets a block from below, if need be after giving back the slabs without live pieces.
 func (x *Slabs) ask(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if !o.NoRetry {
 		tentative := o

@@ -366,7 +366,7 @@ func (b *brick) holds(want byte) error {
 	return nil
 }
 
-// read has another stream copy from a block, which nobody waits for.
+// read has another stream copy from a block, which no stream waits for.
 func (w *tower) read(b *brick) error {
 	i := w.rng.IntN(len(w.streams))
 	s := w.streams[i]
@@ -391,7 +391,7 @@ func (w *tower) give(b *brick) error {
 		if err := b.holds(b.pattern); err != nil {
 			return err
 		}
-	} // Otherwise nothing waits, and the device says if somebody gets the memory too early
+	} // Otherwise nothing waits, and the device says if the memory is allocated too early
 	b.busy = true
 	w.blocks = slices.DeleteFunc(w.blocks, func(o *brick) bool { return o == b })
 	return w.call(func() { w.top.Free(b.Block, b.readers...) })

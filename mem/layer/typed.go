@@ -25,11 +25,11 @@ type Typed[T any] struct {
 	idle     bool // visible memory is idle when it is allocated
 }
 
-// TypedOptions say what becomes of elements. The zero value is for numbers: they are as the memory is.
+// TypedOptions configure a Typed. The zero value is for numbers: elements have the contents of the memory.
 type TypedOptions[T any] struct {
-	// Visible is how Go code reaches the allocator's memory: Device.Visible() where that is the device's own. Nil is
-	// the topmost layer of the allocator that is a driver.Visible, as allocators of host memory are, which allocate
-	// what nobody uses; if there is none, Go code does not reach the memory.
+	// Visible gives Go code access to the allocator's memory: Device.Visible() where that is the device's own. Nil is
+	// the topmost layer of the allocator that is a driver.Visible, as allocators of host memory are, whose blocks no
+	// queued work accesses. If there is none, Go code cannot access the memory.
 	Visible driver.Visible
 
 	// Construct makes one element, in the order of their numbers, and Destroy ends it, the last one first: once for
@@ -45,12 +45,12 @@ type TypedOptions[T any] struct {
 	DestroyBlock   func(driver.Stream, *Elements[T])
 }
 
-// NewTyped returns an allocator of elements over a. Elements lie in blocks of a, but for those of a type that holds Go
-// pointers, strings and slices among them: Go's collector does not see what only a block points to, so these live on
-// Go's heap, and a block of the same size, which nobody touches, stands for them in a. Limits, quotas and statistics of
-// a hold for both. So does TensorFlow, which counts the array of its strings and not their text.
+// NewTyped returns an allocator of elements over a. Elements lie in blocks of a, except those of a type with Go
+// pointers, strings or slices: Go's collector does not see pointers in a block, so these live on Go's heap, with a
+// block of the same size in a that is not accessed. So limits, quotas and statistics of a count both. TensorFlow also
+// counts the array of its strings and not their text.
 //
-// It panics if Construct or Destroy are given for elements that Go code does not reach. Safe for concurrent use if the
+// It panics if Construct or Destroy are given for elements that Go code cannot access. Safe for concurrent use if the
 // hooks are.
 func NewTyped[T any](a mem.Allocator, opts TypedOptions[T]) *Typed[T] {
 	kind := reflect.TypeFor[T]()
@@ -86,7 +86,7 @@ func holdsPointers(t reflect.Type) bool {
 	return false
 }
 
-// Elements are n elements live from a Typed, at one place until their Free.
+// Elements are n live elements of a Typed. They do not move.
 type Elements[T any] struct {
 	owner  *Typed[T]
 	stream driver.Stream
@@ -106,15 +106,15 @@ func (e *Elements[T]) Slice() []T { return e.slice }
 // Block.
 func (e *Elements[T]) Block() mem.Block { return e.block }
 
-// Alloc returns n elements for work queued on s from now on. Where Go code reaches them, it waits, until ctx ends, for
-// the work that is queued on s: their memory's last user may be among it. It does not if the allocator itself, with
-// nothing on top, is a driver.Visible. The error is that of the allocator, of waiting, or of a hook; then all that was
-// constructed has been destroyed, and the block is back. A negative n panics. So it is when a hook panics.
+// Alloc returns n elements for work queued on s from now on. Where Go code can access them, it waits, until ctx ends,
+// for the work queued on s, which may include the memory's last user. It does not wait if the allocator itself is a
+// driver.Visible. The error is that of the allocator, of waiting, or of a hook; then all constructed elements have been
+// destroyed and the block is freed. The same holds if a hook panics. A negative n panics.
 func (t *Typed[T]) Alloc(ctx context.Context, s driver.Stream, n int) (*Elements[T], error) {
 	return t.AllocWith(ctx, s, n, mem.AllocOptions{})
 }
 
-// AllocWith is Alloc with wishes.
+// AllocWith is Alloc with options.
 func (t *Typed[T]) AllocWith(ctx context.Context, s driver.Stream, n int, o mem.AllocOptions) (_ *Elements[T], err error) {
 	if n < 0 {
 		panic(fmt.Sprintf("layer: Typed: Alloc of %d elements", n))
@@ -179,11 +179,10 @@ func (t *Typed[T]) makeSlice(ctx context.Context, e *Elements[T]) error {
 	return nil
 }
 
-// Free destroys the elements and takes them back. Work queued before this call on their stream, and on each in used,
-// may still touch them; if they are to be destroyed by Go code, it waits for that work first, where it can: a stream
-// that is closed has done its own, and one that captures, or whose device fails, is not waited for. Freeing twice
-// panics, and what another Typed made. Nil is nothing. If Destroy panics, the elements before it are not destroyed; the
-// block goes back whatever panics.
+// Free destroys the elements and frees their block. Work queued before this call on their stream, and on each in used,
+// may still access them. If Go code destroys them, Free first waits for that work, except on streams that are closed,
+// capture, or whose device fails. A double free panics, as do elements of another Typed. Nil is ignored. If Destroy
+// panics, the elements before it are not destroyed; the block is freed in any case.
 func (t *Typed[T]) Free(e *Elements[T], used ...driver.Stream) {
 	if e == nil {
 		return

@@ -330,7 +330,7 @@ func TestTypedWaitsForTheDevice(t *testing.T) {
 	testkit.Must(t, other.Close())
 }
 
-// An allocator of host memory allocates what nobody uses. A layer on top of it may keep what is in use, as a Slab does: then the
+// An allocator of host memory allocates memory that is not in use. A layer on top of it may keep what is in use, as a Slab does: then the
 // stream is waited for.
 func TestTypedWaitsForWhatLayersKeep(t *testing.T) {
 	below := &visible{Pile: fake.NewPile(64), memory: make([]int64, 64)}

@@ -7,26 +7,23 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Zeroer allocator allocates blocks that hold nothing of their last user. See Zero.
+// A Zeroer allocates zeroed blocks. See NewZeroer.
 type Zeroer struct{ Pass }
 
-// Zero returns an allocator whose blocks are all zero bytes for the work that is queued on their stream after Alloc: it
-// queues a Fill over each block of a, over what a rounded up too, on the stream that it is for. No byte of one tenant
-// so reaches another, provided that all of them allocate through a Zero: put it below what tells them apart, such as
-// Quotas, and above what hands memory out again, such as a cache or a Slab, whose pieces it would not see. The order of
-// streams does it: the layer below sees to it that the memory is the stream's by then, and nobody waits.
+// NewZeroer returns an allocator whose blocks are all zero bytes for work queued on their stream after Alloc. It queues
+// a Fill over each block of a, including the rounding, on the block's stream. So no byte of one tenant reaches another,
+// provided that all of them allocate through a Zeroer: put it below the layer that separates them, such as Quotas, and
+// above any layer that reuses memory, such as a cache or Slabs. The order of the stream suffices; Alloc does not wait.
 //
-// Blocks are wiped when they are allocated, not when they are freed. So memory that was moved, split, merged or left
-// behind by a compaction is wiped all the same, a failing Fill is an error of Alloc (the block goes back below) and
-// keeps no secret in the cache, and a free costs nothing. Until then the bytes are where they were: who reads a
-// device's memory without going through a Zero sees them.
+// Blocks are zeroed when they are allocated, not when they are freed. So memory that was moved, split or merged is
+// zeroed too, a failed Fill is an error of Alloc (the block is freed), and a free costs nothing. Until then the bytes
+// remain: code that reads the device's memory without a Zeroer sees them.
 //
-// A call costs a Fill: one driver call. While the stream captures, the wipe belongs to the graph, and each launch
-// wipes. Before the first one the bytes are where they were, so do not let tenants capture who must not see each
-// other's.
+// A call costs one Fill. While the stream captures, the Fill belongs to the graph and each launch repeats it; before
+// the first launch the old bytes remain. So do not let tenants capture that must not see each other's data.
 func NewZeroer(a mem.Allocator) *Zeroer { return &Zeroer{Pass{a}} }
 
-// Alloc implements mem.Allocator. The error is that of the layer below, or the device's, which could not wipe.
+// Alloc implements mem.Allocator. The error is that of the allocator below, or the device's, which could not wipe.
 func (z *Zeroer) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := z.Below.Alloc(s, size)
 	return z.wipe(s, b, err)

@@ -12,7 +12,7 @@
 //	out         the first word after it, in the same segment: Invalid __global__ write of size 4 bytes
 //	tail        after the end of a block of 500 bytes, in what rounding added: Invalid __global__ write
 //	freed       a block that was freed: Invalid __global__ write
-//	neighbour   past the first block, which is in the second: nothing, and nobody can see it
+//	neighbour   past the first block, which is in the second: not detectable
 //	early       in a block that is freed while the kernel waits for another: nothing, if launches block
 //	thread      in a block taken on a thread that never used CUDA: nothing
 //	again       in a block of a segment that was given back and taken anew: nothing
