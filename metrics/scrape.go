@@ -150,29 +150,29 @@ func (s *scrape) measured(q quantity, c layer.Count) {
 
 // ofAllocator returns a function that reads the figures of a stack of layers, or nil if they have none.
 func ofAllocator(a mem.Allocator) func(*scrape) error {
-	var tell []func(*scrape)
+	var collectors []func(*scrape)
 	if r, ok := mem.Find[mem.StatsReporter](a); ok {
-		tell = append(tell, func(s *scrape) { s.stats(r.Stats()) })
+		collectors = append(collectors, func(s *scrape) { s.stats(r.Stats()) })
 	}
 	if h, ok := mem.Find[interface{ Held() (n int, size int64) }](a); ok { // a *magazine.Cache
-		tell = append(tell, func(s *scrape) {
+		collectors = append(collectors, func(s *scrape) {
 			n, size := h.Held()
 			s.add(heldBlocks, "", int64(n))
 			s.add(heldBytes, "", size)
 		})
 	}
 	if m, ok := mem.Find[*layer.Counter](a); ok {
-		tell = append(tell, func(s *scrape) {
+		collectors = append(collectors, func(s *scrape) {
 			c := m.Overall()
 			s.measured(measuredBlocks, c.Blocks)
 			s.measured(measuredBytes, c.Bytes)
 		})
 	}
-	if _, limited := mem.LimitOf(a); !limited && len(tell) == 0 {
+	if _, limited := mem.LimitOf(a); !limited && len(collectors) == 0 {
 		return nil
 	}
 	return func(s *scrape) error {
-		for _, t := range tell {
+		for _, t := range collectors {
 			t(s)
 		}
 		if n, limited := mem.LimitOf(a); limited {

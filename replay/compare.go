@@ -64,7 +64,7 @@ type Row struct {
 
 	RequestedPeak int64 // bytes asked for, of active blocks
 	AllocatedPeak int64 // bytes of allocated blocks
-	ReservedPeak  int64 // bytes in segments and mapped pages; -1 if the allocator does not tell
+	ReservedPeak  int64 // bytes in segments and mapped pages; -1 if the allocator does not report it
 
 	Priced           bool   // the device was simulated, so that DriverTime is by its cost model
 	verify.DriverUse        // in the whole run, the allocator's opening included
@@ -270,7 +270,7 @@ func (r *Row) fill(res *simulationResult) {
 
 // noteMoves adds notes about moved blocks, which the driver calls and their time do not show.
 func (r *Row) noteMoves() {
-	tell := func(where string, m *arena.MoveStats) {
+	note := func(where string, m *arena.MoveStats) {
 		if m == nil || m.Compactions == 0 {
 			return
 		}
@@ -281,8 +281,8 @@ func (r *Row) noteMoves() {
 		r.Notes = append(slices.Clip(r.Notes), fmt.Sprintf("%s%s moved blocks together %s, %s in all.",
 			r.Allocator, where, times, bytesize.Format(m.Bytes)))
 	}
-	tell("", r.Moves)
-	tell(", under its smallest limit,", r.SmallestMoves)
+	note("", r.Moves)
+	note(", under its smallest limit,", r.SmallestMoves)
 }
 
 // time measures a plain run, and keeps the best time.

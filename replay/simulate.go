@@ -154,13 +154,13 @@ func (r *simulation) usageAtPeak() (u verify.Usage) {
 		}
 	}
 	prefix.Ops = ops
-	look := simulation{work: r.work, ops: &prefix, spec: r.spec, limit: r.limit, capacity: r.capacity}
-	look.atEnd = func(a mem.Allocator) {
+	upTo := simulation{work: r.work, ops: &prefix, spec: r.spec, limit: r.limit, capacity: r.capacity}
+	upTo.atEnd = func(a mem.Allocator) {
 		if s, ok := mem.Find[mem.Snapshotter](a); ok {
 			u = verify.UsageOf(s.Snapshot())
 		}
 	}
-	if _, err := look.do(); err != nil {
+	if _, err := upTo.do(); err != nil {
 		return verify.Usage{}
 	}
 	return u

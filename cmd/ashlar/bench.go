@@ -39,7 +39,7 @@ Examples:
     ashlar bench driver --json | jq 'select(.call == "Alloc") | [.size, .median_ns]'`
 }
 
-// benchLine is the output of --json. Of a call to which it means nothing, size or n is 0.
+// benchLine is the output of --json. Size and n are 0 for calls without them.
 type benchLine struct {
 	Device    string `json:"device"`
 	Call      string `json:"call"`
@@ -127,7 +127,7 @@ func (c *benchCmd) measure(p *progress) (*drivercost.Report, error) {
 	return report, errors.Join(err, d.Close())
 }
 
-// about says what the model is of.
+// about returns the description of the cost model.
 func (c *benchCmd) about(r *drivercost.Report, kept []string) string {
 	text := fmt.Sprintf("%s, %d bytes: medians, measured by \"ashlar bench driver --device %s\".", r.Info.Name,
 		r.Info.TotalMemory, c.Device)

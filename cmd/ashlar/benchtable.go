@@ -10,12 +10,12 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// moving are the calls that move bytes, at so many a second.
+// moving are the calls whose speed is given in bytes per second.
 var moving = []sim.Call{
 	sim.CallCopy, sim.CallFill, sim.CallCopyIn, sim.CallCopyOut, sim.CallCopyInAsync, sim.CallCopyOutAsync,
 }
 
-// writeCosts writes what a device's calls cost, and the lines that fit them.
+// writeCosts writes the costs of a device's calls, and the fitted lines.
 func writeCosts(w *page, spec string, r *drivercost.Report, m *sim.CostModel) {
 	fmt.Fprintf(w, "%s: %s, %s\n\n", clean(spec, maxWord), clean(r.Info.Name, maxWord), bytesize.Format(r.Info.TotalMemory))
 	t := table{
@@ -72,7 +72,7 @@ func costRow(f *drivercost.Figure) []string {
 	return []string{name, size, n, duration(f.Median), duration(f.P10), duration(f.P90), speed}
 }
 
-// rate writes bytes over a time, in the powers of a thousand that speeds are told in: 55.5GB/s.
+// rate formats bytes per time with decimal units: 55.5GB/s.
 func rate(size int64, took time.Duration) string {
 	if took <= 0 {
 		return "-"

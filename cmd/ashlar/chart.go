@@ -15,7 +15,7 @@ const (
 	chartRows    = 12
 )
 
-// A chart is memory over time: for each column, the most that was requested and reserved during it.
+// A chart is memory over time: for each column, the maximum of the requested and of the reserved bytes.
 type chart struct {
 	requested, reserved [chartColumns]int64
 	top                 int64         // the peak of what was reserved or requested
@@ -23,7 +23,7 @@ type chart struct {
 	entries             int
 }
 
-// newChart draws t, and notes the peaks in d.
+// newChart returns the chart of t, and sets the peaks of d.
 func newChart(t *trace.Trace, d *summary) chart {
 	c := chart{entries: len(t.Events), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
 	sums := trace.Totals{Requested: d.Late, RequestedPeak: d.Late, Reserved: d.LateReserved, ReservedPeak: d.LateReserved}
@@ -52,7 +52,7 @@ func newChart(t *trace.Trace, d *summary) chart {
 	return c
 }
 
-// narrow makes so many columns of those given: each shows the most of what it stands for.
+// narrow reduces values to a number of columns, each with the maximum of its values.
 func narrow(values []int64, columns int) []int64 {
 	out := make([]int64, columns)
 	for x := range columns {

@@ -59,7 +59,7 @@ func flagNames(c *kong.Node) string {
 	return strings.Join(names, " ")
 }
 
-// choices are the words that a value may be, or may begin with; "" if it may be anything.
+// choices are the possible values, or beginnings of values; "" if any value is possible.
 func choices(v *kong.Value) string {
 	switch {
 	case v.Name == "allocator":
@@ -74,7 +74,7 @@ func choices(v *kong.Value) string {
 	return strings.Join(v.EnumSlice(), " ")
 }
 
-// words are the words that a command takes instead of files, or "".
+// words are the arguments of a command that are not files, or "".
 func words(c *kong.Node) string {
 	for _, p := range c.Positional {
 		if c := choices(p); c != "" {

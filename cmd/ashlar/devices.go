@@ -48,7 +48,7 @@ type deviceLine struct {
 	Error           string   `json:"error,omitempty"`
 }
 
-// ability is something that a device can do or not.
+// ability is an optional ability of devices.
 type ability struct {
 	name string
 	has  func(driver.Device) bool
@@ -81,7 +81,7 @@ func (c *devicesCmd) Run(s *streams) error {
 	return nil
 }
 
-// devicesOf lists the devices of one driver, or says why there are none.
+// devicesOf lists the devices of one driver, or the reason why there are none.
 func devicesOf(name string) []deviceLine {
 	listings, err := driver.Lookup(name).Devices()
 	if err != nil {
@@ -177,7 +177,7 @@ func writeDevices(w *page, lines []deviceLine) {
 	}
 }
 
-// details are what the table has no columns for.
+// details are facts without a column in the table.
 func (l *deviceLine) details() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// explain says in words where the memory of the recorded run went, and which row would have saved how much of it.
+// explain returns sentences about the memory of the recorded run and about the savings of the best row.
 func explain(c *replay.Comparison) []string {
 	out := where(c)
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -42,7 +42,7 @@ func explain(c *replay.Comparison) []string {
 	return out
 }
 
-// where says what the memory held under the recorded settings.
+// where returns sentences about the use of the memory under the recorded settings.
 func where(c *replay.Comparison) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	r := c.RecordedRow()
@@ -95,7 +95,7 @@ func noneCompleted(c *replay.Comparison) string {
 	}
 }
 
-// leastNeeded says what the best row by the smallest limit needs.
+// leastNeeded returns a sentence about the smallest limit of the best row.
 func leastNeeded(c *replay.Comparison, r, b *replay.Row) string {
 	text := fmt.Sprintf("%s needs at least about %s", setting(c, b), bytesize.Format(b.SmallestLimit))
 	switch {
@@ -109,7 +109,7 @@ func leastNeeded(c *replay.Comparison, r, b *replay.Row) string {
 		bytesize.Format(more), percent(more, b.SmallestLimit))
 }
 
-// recordedSettings is what sentences call the settings of the row AsRecorded.
+// recordedSettings is the name of the settings of the row AsRecorded in sentences.
 func recordedSettings(c *replay.Comparison) string {
 	if c.Work.Script {
 		return "PyTorch's defaults"
@@ -117,13 +117,13 @@ func recordedSettings(c *replay.Comparison) string {
 	return "the recorded settings"
 }
 
-// setting is what a person sets to get a row, at the beginning of a sentence.
+// setting is the setting that gives a row, at the beginning of a sentence.
 func setting(c *replay.Comparison, r *replay.Row) string {
 	text := settingInside(c, r)
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// settingInside is what a person sets to get a row, inside a sentence.
+// settingInside is the setting that gives a row, inside a sentence.
 func settingInside(c *replay.Comparison, r *replay.Row) string {
 	settings, caching := strings.CutPrefix(r.Allocator, "caching:")
 	switch {

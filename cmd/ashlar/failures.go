@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// failureText says which recorded request found no room.
+// failureText describes a recorded request that failed.
 func failureText(f *replay.Failure, stacks *trace.Stacks) string {
 	left := "the device had %s left"
 	if f.Limit > 0 && f.Free <= f.Limit-f.Reserved {
@@ -25,7 +25,7 @@ func failureText(f *replay.Failure, stacks *trace.Stacks) string {
 	return text
 }
 
-// limitText is a sentence if a limit of the process's own refused the request, or nothing.
+// limitText is a sentence if a limit of the process refused the request; otherwise it is empty.
 func limitText(f *replay.Failure) string {
 	switch {
 	case f.Limit > 0:
@@ -36,8 +36,8 @@ func limitText(f *replay.Failure) string {
 	return fmt.Sprintf(" Your own limit, of less than %s, was reached: the device had room.", bytesize.Format(f.Below))
 }
 
-// writeFailures writes what is known of the requests without room: the recorded one, what the allocator says of it, or of
-// that of the first row without room, and a line for each of the other rows.
+// writeFailures describes the requests without room: the recorded request, the allocator's error for it or for that of the first
+// row without room, and a line for each of the other rows.
 func writeFailures(p *page, in *input, c *replay.Comparison) {
 	if n := c.Work.NumFailures; n > 0 {
 		var stacks *trace.Stacks

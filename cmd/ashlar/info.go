@@ -151,7 +151,7 @@ func writeOutOfMemory(w *page, text string) {
 	}
 }
 
-// recordedText says when entries were recorded, and for how long.
+// recordedText is the time of the recording, and its duration.
 func recordedText(start, end int64) string {
 	at := "at an unknown time"
 	if from := time.UnixMicro(start).UTC(); from.Year() >= 2000 {
@@ -194,7 +194,7 @@ func writeBiggest(w *page, d *summary) {
 	}
 }
 
-// settingsText is the settings as a person would write them.
+// settingsText is the settings for display.
 func (d *summary) settingsText() string {
 	if d.Settings == nil {
 		return "not in the file"

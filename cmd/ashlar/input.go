@@ -30,7 +30,7 @@ func (s *size) UnmarshalText(text []byte) error {
 	return err
 }
 
-// traceArgs are the traces that a command is given.
+// traceArgs are the trace arguments of a command.
 type traceArgs struct {
 	Traces []string `arg:"" name:"trace" help:"Memory snapshots of PyTorch; - is standard input."`
 }
@@ -57,7 +57,7 @@ func (in *input) name() string {
 	return clean(name, maxWhere)
 }
 
-// displayPath is how messages name a path that was given.
+// displayPath is a path argument as messages show it.
 func displayPath(path string) string {
 	if path == "-" {
 		return "standard input"
@@ -65,9 +65,9 @@ func displayPath(path string) string {
 	return clean(path, maxWord)
 }
 
-// each reads the traces one after another and calls do for each. A trace that cannot be read or used does not keep the
-// others from being shown: it is reported, and the exit code says so in the end.
-// What do prints comes after it has called progress.end.
+// each reads the traces one after another and calls do for each. A trace that cannot be read or used is
+// reported and sets the exit code; the others are still processed.
+// do must call progress.end before it prints.
 func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 	code := exitOK
 	for _, path := range t.Traces {
@@ -100,7 +100,7 @@ func (t *traceArgs) each(s *streams, do func(*input, *progress) error) error {
 	return nil
 }
 
-// read reads a trace, as a stream: a file that is none is refused by its first bytes.
+// read reads a trace as a stream, so a file that is not a trace is refused after its first bytes.
 func read(path string, stdin io.Reader) (*input, error) {
 	from, closeFile, err := openInput(path, stdin)
 	if err != nil {
@@ -118,7 +118,7 @@ func read(path string, stdin io.Reader) (*input, error) {
 	return in, withoutPath(err)
 }
 
-// openInput opens what a path names; "-" is standard input.
+// openInput opens a path; "-" is standard input.
 func openInput(path string, stdin io.Reader) (r io.Reader, closeFile func() error, err error) {
 	if path == "-" {
 		return stdin, func() error { return nil }, nil
@@ -130,7 +130,7 @@ func openInput(path string, stdin io.Reader) (r io.Reader, closeFile func() erro
 	return f, f.Close, nil
 }
 
-// withoutPath is what the system said of a file, without its path, which the caller reports.
+// withoutPath returns a system error without the path of the file, which the caller reports.
 func withoutPath(err error) error {
 	var failed *os.PathError
 	if errors.As(err, &failed) {
@@ -160,15 +160,15 @@ func (in *input) works() ([]*replay.Work, error) {
 	return replay.Works(in.snapshot)
 }
 
-// explainInput adds to an error what to do about it, if it does not say so itself.
+// explainInput adds a remedy to an error that has none.
 func explainInput(err error) error {
 	var pickled *pickle.Error
-	var senseless *snapshot.Error
+	var invalid *snapshot.Error
 	var script *trace.ScriptError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, pickle.ErrTruncated):
 		return fmt.Errorf("%w: the file ends early; copy or record it again", err)
-	case errors.Is(err, os.ErrNotExist), errors.As(err, &pickled), errors.As(err, &senseless):
+	case errors.Is(err, os.ErrNotExist), errors.As(err, &pickled), errors.As(err, &invalid):
 		return fmt.Errorf("%w; a trace is a file that torch.cuda.memory._dump_snapshot wrote, or a script, whose name ends in .script", err)
 	case errors.As(err, &script) && script.Line == 1:
 		return fmt.Errorf("%w; a script is text with one request a line: \"ashlar replay --help\" has an example", err)

@@ -24,7 +24,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Exit codes, the same of every command. Of several files the highest counts. A signal's are in createPartial.
+// Exit codes of all commands. With several files the highest applies. Those of signals are in createPartial.
 const (
 	exitOK      = 0
 	exitDiffers = 1 // verify: something differs; doctor: a driver that was named cannot work
@@ -89,7 +89,7 @@ type commands struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
-// streams are where a command reads and writes.
+// streams are the input and the outputs of a command.
 type streams struct {
 	in  io.Reader
 	out *page
@@ -159,7 +159,7 @@ func parse(parser *kong.Kong, args []string) (ctx *kong.Context, err error) {
 	return parser.Parse(args)
 }
 
-// usualForms turns what other programs understand too into commands and flags of this one.
+// usualForms converts common forms such as "ashlar help" and "ashlar --version" to commands and flags.
 func usualForms(args []string) []string {
 	switch {
 	case len(args) == 0:
@@ -172,7 +172,7 @@ func usualForms(args []string) []string {
 	return args
 }
 
-// usageText is the message of wrong usage, in plainer words than the parser's where it ran out of arguments.
+// usageText is the message of wrong usage; it replaces the parser's message for a missing value.
 func usageText(err error) string {
 	text := cleanLines(err.Error())
 	if flag, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(flag, "--") &&

@@ -13,14 +13,14 @@ import (
 )
 
 // An outputFile is a file that a command writes (-o FILE). Every command that writes one keeps to the same rule: the input
-// is never replaced, another file only with --force, and a file is there whole or not at all.
+// is never replaced, another file only with --force, and a file is written completely or not at all.
 type outputFile struct {
 	path   string
 	force  bool
 	stdout io.Writer // what is written to if path names standard output; else nil
 }
 
-// An outputError is a file that could not be written. It wraps nothing: the cause has to do with no input.
+// An outputError reports a file that could not be written. It wraps no error, because the cause is not an input.
 type outputError struct {
 	path string
 	err  error
@@ -30,7 +30,7 @@ func (e outputError) Error() string {
 	return fmt.Sprintf("%s cannot be written: %v", displayOutput(e.path), withoutPath(e.err))
 }
 
-// displayOutput is how messages name what -o was given.
+// displayOutput is the argument of -o as messages show it.
 func displayOutput(path string) string {
 	if path == "-" {
 		return "standard output"
@@ -38,8 +38,8 @@ func displayOutput(path string) string {
 	return displayPath(path)
 }
 
-// openOutput judges what -o names, before work begins that would be lost: it must not be one of the inputs, by whatever name
-// or link, and exist only with force. "-" is standard output; without a path there is no output. Nothing is opened yet.
+// openOutput checks the argument of -o before the work begins: it must not be one of the inputs, by any name or link, and may
+// exist only with force. "-" is standard output; an empty path means no output. No file is opened yet.
 func (s *streams) openOutput(path string, force bool, inputs ...string) (*outputFile, error) {
 	o := &outputFile{path: path, force: force}
 	switch path {
@@ -82,7 +82,7 @@ func (s *streams) openOutput(path string, force bool, inputs ...string) (*output
 	return o, nil
 }
 
-// stat looks at an input, which "-" is standard input of.
+// stat returns the os.FileInfo of an input; "-" is standard input.
 func (s *streams) stat(input string) (os.FileInfo, error) {
 	if input != "-" {
 		return os.Stat(input)
@@ -112,7 +112,7 @@ func specFiles(spec string) []string {
 	return nil
 }
 
-// write makes a file of what fill writes. The error is an outputError.
+// write creates the file with the output of fill. The error is an outputError.
 func (o *outputFile) write(fill func(io.Writer) error) error {
 	var err error
 	if o.stdout != nil {
@@ -128,7 +128,7 @@ func (o *outputFile) write(fill func(io.Writer) error) error {
 	return nil
 }
 
-// fillInPlace writes to what is no ordinary file.
+// fillInPlace writes to a path that is not a regular file.
 func (o *outputFile) fillInPlace(fill func(io.Writer) error) error {
 	f, err := os.OpenFile(o.path, os.O_WRONLY, 0)
 	if err != nil {
@@ -172,7 +172,7 @@ func (o *outputFile) replace(before os.FileInfo, fill func(io.Writer) error) err
 	return err
 }
 
-// target is where links lead, which may be to nothing yet.
+// target follows links; the result need not exist.
 func (o *outputFile) target() string {
 	path := o.path
 	for range 255 { // more links than any system follows
@@ -189,7 +189,7 @@ func (o *outputFile) target() string {
 	return path
 }
 
-// exitSignal plus the number of the signal is the exit code of a program that a signal ends, as shells have it.
+// exitSignal plus the number of a signal is the exit code of a program that the signal ends, as in shells.
 const exitSignal = 128
 
 // createPartial makes a file beside path, of a name that nothing has. Until release returns, a signal that ends the program

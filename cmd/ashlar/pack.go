@@ -62,7 +62,7 @@ type packLine struct {
 	Proved   string  `json:"proved"` // "bound reached", "optimal" or "best so far"
 }
 
-// An instance is what one table row is of.
+// An instance is the problem of one table row.
 type instance struct {
 	name    string
 	buffers []pack.Buffer
@@ -116,7 +116,7 @@ func (c *packCmd) Run(s *streams) error {
 	return nil
 }
 
-// packFile packs the instances in a file; what it did before an error comes with the error.
+// packFile packs the instances in a file. With an error it returns the results before it.
 func (c *packCmd) packFile(s *streams, path string, out *outputFile) ([]packLine, error) {
 	p := newProgress(s.err, "reading "+displayPath(path))
 	defer p.end()
@@ -144,7 +144,7 @@ func (c *packCmd) packFile(s *streams, path string, out *outputFile) ([]packLine
 	return lines, nil
 }
 
-// pack packs one instance, and has the packing checked by what did not make it.
+// pack packs one instance and checks the packing with independent code.
 func (c *packCmd) pack(in instance) (packLine, []int64, error) {
 	ctx, o := context.Background(), pack.Options{Seed: c.Seed}
 	if c.Time > 0 {
@@ -178,7 +178,7 @@ func (c *packCmd) pack(in instance) (packLine, []int64, error) {
 	return line, r.Offsets, nil
 }
 
-// row is the line in the table. What is above 1, or above 0 %, does not look as if it were not.
+// row is the line in the table. A ratio above 1 and a gap above 0 % are never rounded down to that.
 func (l *packLine) row() []string {
 	ratio, gap := fmt.Sprintf("%.4f", l.Ratio), fmt.Sprintf("%.2f %%", 100*l.Gap)
 	if l.Ratio > 1 && ratio == "1.0000" {
@@ -193,7 +193,7 @@ func (l *packLine) row() []string {
 	}
 }
 
-// readInstances reads what a file has to pack.
+// readInstances reads the instances of a file.
 func readInstances(path string, stdin io.Reader, align int64) ([]instance, error) {
 	if path == "-" {
 		buffered := bufio.NewReaderSize(stdin, maxTableHeader)
@@ -233,10 +233,10 @@ func readInstances(path string, stdin io.Reader, align int64) ([]instance, error
 	return instances, nil
 }
 
-// maxTableHeader is how many bytes of standard input are looked at for the header of a table.
+// maxTableHeader is the number of bytes of standard input that are searched for the header of a table.
 const maxTableHeader = 4 << 10
 
-// isTable says whether the first line has a column "lower". That the word is there is not enough: traces have names.
+// isTable reports whether the first line has a column "lower". The word alone is not enough, since traces contain names.
 func isTable(r *bufio.Reader) bool {
 	start, _ := r.Peek(maxTableHeader) // an error comes again when the rest is read
 	header, _, _ := bytes.Cut(start, []byte("\n"))

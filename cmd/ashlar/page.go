@@ -23,7 +23,7 @@ const (
 	pageBuffer = 64 << 10 // bytes that are written together
 )
 
-// A page is where results go. It keeps the first error of a write, and takes no more after it: commands need not look.
+// A page is the output of results. It keeps the first error of a write and ignores further output, so commands need not check.
 type page struct {
 	w      io.Writer
 	width  int           // columns
@@ -68,7 +68,7 @@ func (p *page) flush() bool {
 	return p.err == nil
 }
 
-// failed is the error that a person has to know of: not that a reader, such as head, has seen enough.
+// failed returns the first error, unless it is that a reader, such as head, closed the pipe.
 func (p *page) failed() error {
 	p.flush()
 	if errors.Is(p.err, syscall.EPIPE) || errors.Is(p.err, io.ErrClosedPipe) {
@@ -102,8 +102,8 @@ func (p *page) paragraph(indent, text string) {
 	fmt.Fprintln(p, line)
 }
 
-// clean makes text from a file fit to be shown on a terminal: what is not printable is escaped as in Go, and what is
-// longer than so many runes is cut.
+// clean makes text from a file safe for a terminal: unprintable characters are escaped as in Go, and text of more than most
+// runes is cut.
 func clean(text string, most int) string {
 	var b strings.Builder
 	n := 0
@@ -124,7 +124,7 @@ func clean(text string, most int) string {
 	return b.String()
 }
 
-// cleanLines is clean for text of several lines, which stay.
+// cleanLines is clean for each line of a text.
 func cleanLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

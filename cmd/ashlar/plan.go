@@ -69,7 +69,7 @@ type planSummary struct {
 	Streams       []planSummed `json:"streams"`
 }
 
-// A planSummed is what a plan has for one stream.
+// A planSummed is the part of a plan for one stream.
 type planSummed struct {
 	Stream   int     `json:"stream"`
 	Requests int     `json:"requests"`
@@ -127,7 +127,7 @@ func (c *planCmd) Run(s *streams) error {
 	})
 }
 
-// device is what the plan is for.
+// device returns the device of the plan.
 func (c *planCmd) device() (planned.Device, error) {
 	if c.Device == "" {
 		return planned.Device{}, nil
@@ -140,7 +140,7 @@ func (c *planCmd) device() (planned.Device, error) {
 	return planned.Device{Name: info.Name, TotalMemory: info.TotalMemory, Alignment: info.Alignment}, dev.Close()
 }
 
-// work is the one that is to be planned.
+// work returns the work to plan.
 func (c *planCmd) work(in *input) (*replay.Work, error) {
 	works, err := in.works()
 	if err != nil {

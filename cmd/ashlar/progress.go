@@ -15,7 +15,7 @@ const (
 	progressEvery = 100 * time.Millisecond
 )
 
-// A progress is one line on a terminal that says what long work is at, and how far. On anything else it says nothing.
+// A progress is a line on a terminal that shows the current work and its completed part. Elsewhere it shows nothing.
 // Safe for concurrent use.
 type progress struct {
 	w    io.Writer // a terminal
@@ -28,16 +28,16 @@ type progress struct {
 	done float64 // from 0 to 1; 0 if that is not known
 }
 
-// newProgress starts to tell of work, until end.
+// newProgress starts showing progress, until end.
 func newProgress(w io.Writer, what string) *progress {
 	p := &progress{w: w, what: what, stop: make(chan struct{})}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.over.Go(p.tell)
+		p.over.Go(p.draw)
 	}
 	return p
 }
 
-func (p *progress) tell() {
+func (p *progress) draw() {
 	begun, shown := time.Now(), false
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -64,7 +64,7 @@ func (p *progress) tell() {
 	}
 }
 
-// say writes a line, on whatever it is.
+// say writes a line, also where there is no terminal.
 func (p *progress) say(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,14 +74,14 @@ func (p *progress) say(text string) {
 	fmt.Fprintln(p.w, text)
 }
 
-// at says what is done now.
+// at sets the text of the current work.
 func (p *progress) at(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.what, p.done = what, 0
 }
 
-// update says that a part of it, from 0 to 1, is done.
+// update sets the completed part, from 0 to 1.
 func (p *progress) update(done float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

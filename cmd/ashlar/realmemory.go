@@ -14,10 +14,10 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// simulated is the device that needs no memory.
+// simulated is the name of the device that needs no memory.
 const simulated = "sim"
 
-// checkDevice refuses what work cannot be replayed on: a driver that is not there, a simulated device with settings.
+// checkDevice reports a device that work cannot be replayed on: an unknown driver, or a simulated device with settings.
 func checkDevice(spec string) error {
 	name, _, _ := strings.Cut(spec, ":")
 	if spec == simulated || name != simulated && driver.Lookup(name) != nil {
@@ -66,8 +66,8 @@ func openReal(spec string, capacity int64) (driver.Device, error) {
 	return openDevice(fmt.Sprintf("%s:%stotal=%d", name, args, capacity))
 }
 
-// openFree opens a device with real memory, of which what is free may be used: the rest of the host's is everyone's, and
-// who takes that is ended by the system.
+// openFree opens a device with real memory, of which the free part may be used. (The system kills a process that uses more of
+// the host's memory.)
 func openFree(spec string) (driver.Device, error) {
 	free, err := freeMemory(spec)
 	if err != nil {
@@ -114,13 +114,13 @@ func readNumber(path string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// reserve is what is left to everything else.
+// reserve is the memory left for everything else.
 const reserve = 256 << 20
 
-// tellFrom is how many bytes of requests take long enough to be told of.
-const tellFrom = 4 << 30
+// reportFrom is the number of requested bytes from which the time is reported.
+const reportFrom = 4 << 30
 
-// fillCost says how much a replay of w on real memory writes and reads, if that takes more than a few seconds.
+// fillCost describes how much a replay of w on real memory writes and reads, if that takes more than a few seconds.
 func fillCost(device string, w *replay.Work, rows int) string {
 	var bytes int64
 	for i := range w.Program.Ops {
@@ -128,7 +128,7 @@ func fillCost(device string, w *replay.Work, rows int) string {
 			bytes += w.Program.Ops[i].Size
 		}
 	}
-	if bytes*int64(rows) < tellFrom {
+	if bytes*int64(rows) < reportFrom {
 		return ""
 	}
 	each := ""

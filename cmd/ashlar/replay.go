@@ -93,10 +93,10 @@ Examples:
     ashlar replay --markdown --smallest -a caching -a bfc *.pickle`
 }
 
-// now is the clock that operations are timed with.
+// now is the clock for measured times.
 var now = time.Now
 
-// rowLine is the output of --json. What is not known is null.
+// rowLine is the output of --json. Unknown values are null.
 type rowLine struct {
 	Trace         string   `json:"trace"`
 	Device        int      `json:"device"`
@@ -214,7 +214,7 @@ func (c *replayCmd) compare(w *replay.Work, in *input, p *progress) (*replay.Com
 	return replay.Compare(w, opts)
 }
 
-// onReal makes opts replay on real memory, if there is enough.
+// onReal sets opts to replay on real memory, if there is enough.
 func (c *replayCmd) onReal(w *replay.Work, opts *replay.CompareOptions) error {
 	if opts.Limit == 0 && opts.Capacity == 0 {
 		opts.Limit = w.RecordedLimit

@@ -10,9 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// writeMarkdownHeader begins the one table of replay --markdown. The bound is the most that the whole work asks for at a time,
-// requests that failed when they were recorded included: nothing completes in less, but an allocator that hands memory out before
-// other streams are done with it. Later is after the first third.
+// writeMarkdownHeader begins the table of replay --markdown. The bound is the requested peak, including requests that failed when
+// they were recorded: no allocator completes with less, except one that reuses memory before other streams are done with it. Later is after the first third.
 func writeMarkdownHeader(w io.Writer, searched bool) {
 	cells := []string{
 		"trace", "settings", "bound", "allocated", "reserved", "of the bound", "driver calls", "driver time", "later calls",

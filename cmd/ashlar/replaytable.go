@@ -10,7 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// rowName is how tables name a row.
+// rowName is the name of a row in tables.
 func rowName(c *replay.Comparison, spec string) string {
 	if c.Work.Script && spec == replay.AsRecorded {
 		return "PyTorch's defaults" // nothing was recorded
@@ -18,7 +18,7 @@ func rowName(c *replay.Comparison, spec string) string {
 	return displayName(spec)
 }
 
-// displayName is how messages name an allocator: the settings alone of the caching allocator.
+// displayName is the name of an allocator in messages: for the caching allocator its settings alone.
 func displayName(spec string) string {
 	settings, caching := strings.CutPrefix(spec, "caching:")
 	switch {
@@ -126,7 +126,7 @@ var headers = []string{
 	"of the\nrun", "stalls", "later\nstalls", "re-\ntries", "out of\nmemory", "ns/op", "smallest\nlimit", "of the\nbound",
 }
 
-// minTimed is how many operations a time of one is worth showing for.
+// minTimed is the number of operations from which the time of one is shown.
 const minTimed = 1000
 
 // rowCells are the cells of a row.

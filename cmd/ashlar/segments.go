@@ -42,7 +42,7 @@ func segmentOf(seg *snapshot.Segment) segmentLine {
 	return l
 }
 
-// maxSegments is how many segments are shown.
+// maxSegments is the maximum number of segments shown.
 const maxSegments = 20
 
 // writeSegments writes the segments of a device as a table, the largest first.
@@ -81,7 +81,7 @@ func writeSegments(w *page, segments []segmentLine) {
 	}
 }
 
-// poolName is how a pool is shown.
+// poolName is the displayed name of a pool.
 func poolName(p mem.PoolID) string {
 	if p == (mem.PoolID{}) {
 		return "default"

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A summary is what info says of one device, and the output of info --json.
+// A summary is the output of info for one device, and of info --json.
 type summary struct {
 	Trace    string         `json:"trace"`
 	Device   int            `json:"device"`
@@ -55,26 +55,26 @@ type summary struct {
 	chart         chart
 }
 
-// A skip is something in the file that is not understood.
+// A skip counts unknown parts of the file.
 type skip struct {
 	What  string `json:"what"`
 	Count int    `json:"count"`
 }
 
-// maxWhere is how many runes of a place in the code, or of a name, are shown.
+// maxWhere is the maximum length in runes of a source position or a name.
 const maxWhere = 100
 
-// A bigAllocation is a size that was asked for, by one place in the code.
+// A bigAllocation is a size that one source position requested.
 type bigAllocation struct {
 	Size  int64  `json:"size"`
 	Count int    `json:"count"`
 	Where string `json:"where,omitempty"`
 }
 
-// maxBiggest is how many big allocations are shown.
+// maxBiggest is the maximum number of big allocations shown.
 const maxBiggest = 8
 
-// maxFailures is how many requests without room are shown.
+// maxFailures is the maximum number of failed requests shown.
 const maxFailures = 3
 
 // summaries sums up each device that has a history or segments.
@@ -178,19 +178,19 @@ func settingsText(s *snapshot.Settings) string {
 	return strings.Join(parts, ",")
 }
 
-// add applies an entry to the sums, unless it is senseless.
+// add applies an entry to the sums, unless it is implausible.
 func (d *summary) add(sums *trace.Totals, e *trace.Event) {
-	if !d.senseless(e) {
+	if !d.implausible(e) {
 		sums.Add(e.Action, e.Size)
 	}
 }
 
-// senseless reports whether an entry is of a block that is larger than all that was ever reserved.
-func (d *summary) senseless(e *trace.Event) bool {
+// implausible reports whether an entry is for a block larger than the reserved peak.
+func (d *summary) implausible(e *trace.Event) bool {
 	return d.most > 0 && e.Size > d.most && (e.Action == mem.ActionAlloc || e.Action == mem.ActionFreeCompleted)
 }
 
-// history sums up the entries. W is the same history as work, or nil if it cannot be one.
+// history sums up the entries. W is the work of the history, or nil if it cannot be replayed.
 func (d *summary) history(t *trace.Trace, w *replay.Work) {
 	d.Entries = len(t.Events)
 	if d.Entries == 0 {
@@ -216,7 +216,7 @@ func (d *summary) history(t *trace.Trace, w *replay.Work) {
 		e := &t.Events[i]
 		d.Counts[e.Action.String()]++
 		d.StartUS, d.EndUS = min(d.StartUS, e.TimeUS), max(d.EndUS, e.TimeUS)
-		if d.senseless(e) {
+		if d.implausible(e) {
 			if d.Oversized++; d.Oversized == 1 {
 				d.oversized = fmt.Sprintf("entry %s: %v of %s bytes", count(i), e.Action, count(e.Size))
 			}
@@ -235,7 +235,7 @@ func (d *summary) history(t *trace.Trace, w *replay.Work) {
 	d.biggest(t)
 }
 
-// biggest finds the largest sizes that were asked for, by size and place.
+// biggest finds the largest requested sizes, by size and source position.
 func (d *summary) biggest(t *trace.Trace) {
 	type key struct {
 		size  int64
@@ -243,7 +243,7 @@ func (d *summary) biggest(t *trace.Trace) {
 	}
 	counts := map[key]int{}
 	for i := range t.Events {
-		if e := &t.Events[i]; e.Action == mem.ActionAlloc && !d.senseless(e) {
+		if e := &t.Events[i]; e.Action == mem.ActionAlloc && !d.implausible(e) {
 			counts[key{e.Size, e.Stack}]++
 		}
 	}
@@ -267,7 +267,7 @@ func (d *summary) biggest(t *trace.Trace) {
 	d.Biggest = d.Biggest[:min(len(d.Biggest), maxBiggest)]
 }
 
-// place is the line of code that a stack comes from: the innermost one in Python that is not part of PyTorch, or else
+// place is the source position that stands for a stack: the innermost one in Python that is not part of PyTorch, or else
 // the innermost one in Python, or else the innermost one that has a name. It is empty if there is none.
 func place(stacks *trace.Stacks, id trace.StackID) string {
 	if stacks == nil || stacks.Len() == 0 {

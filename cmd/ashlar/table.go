@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/allocconf"
 )
 
-// maxBeside is how many columns of settings others give way to.
+// maxBeside is the maximum width of settings beside the other columns.
 const maxBeside = 26
 
 // A table is text in columns: settings on the left, and numbers on the right. Headers may have several lines.
@@ -24,8 +24,8 @@ type table struct {
 	marked   int   // index of the row with a mark before it, or -1
 }
 
-// write writes the table. Settings that are wider than there is room for stand on lines of their own; they are broken
-// after commas only, so that each can be copied.
+// write writes the table. Settings that are too wide are on lines of their own, broken after commas only so that they can be
+// copied.
 func (t *table) write(p *page) {
 	shown := make([]int, len(t.header)) // columns
 	for i := range shown {

@@ -93,7 +93,7 @@ func (c *tensorsCmd) Run(s *streams) error {
 	return nil
 }
 
-// show does what is asked for with one file.
+// show lists, prints or loads one file.
 func (c *tensorsCmd) show(s *streams, at *tensor.Place, path string, first bool) error {
 	f, err := openTensors(path, c.Device != "")
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *tensorsCmd) show(s *streams, at *tensor.Place, path string, first bool)
 	return nil
 }
 
-// load loads everything and measures that.
+// load loads all tensors and measures the time.
 func (c *tensorsCmd) load(s *streams, at *tensor.Place, f *tensorFile, line *tensorFileLine) error {
 	p := newProgress(s.err, "loading "+displayPath(line.File)+" to "+c.Device)
 	defer p.end()
@@ -145,7 +145,7 @@ func (c *tensorsCmd) load(s *streams, at *tensor.Place, f *tensorFile, line *ten
 	return nil
 }
 
-// print prints the tensors that were named.
+// print prints the tensors of --print.
 func (c *tensorsCmd) print(s *streams, at *tensor.Place, f *tensorFile) error {
 	for _, name := range c.Print {
 		t, err := f.load(at, name)
@@ -195,7 +195,7 @@ func writeTensors(w *page, l *tensorFileLine) {
 	t.write(w)
 }
 
-// typesText says how much there is of each type, most bytes first.
+// typesText lists the bytes of each type, the largest first.
 func typesText(tensors []tensorLine) string {
 	type sum struct {
 		name  string

@@ -25,7 +25,7 @@ type tensorFile struct {
 	close    func() error
 }
 
-// openTensors opens what path names. With copied, tensors on the host get memory of their own.
+// openTensors opens a path. With copied, tensors on the host get memory of their own.
 func openTensors(path string, copied bool) (*tensorFile, error) {
 	format, err := formatOf(path)
 	if err != nil {
@@ -40,7 +40,7 @@ func openTensors(path string, copied bool) (*tensorFile, error) {
 	return openCheckpoint(path, safetensors.Options{Copy: copied})
 }
 
-// formatOf tells a file's format by its name, or else by how it begins.
+// formatOf determines the format of a file by its name, or else by its first bytes.
 func formatOf(path string) (string, error) {
 	switch ending := strings.ToLower(filepath.Ext(path)); ending {
 	case ".npy", ".npz":
