@@ -8,14 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// maxAxes is how many axes a tensor may have that is distributed.
+// maxAxes is the maximum number of axes of a distributed tensor.
 const maxAxes = 16
 
-// Distribute gives every rank its share of a tensor that rank root has whole, as BMEngine's distribute_parameter does:
-// t is the tensor on root, and is not looked at on the others, which learn its type and shape from root. All ranks call
-// it, with one placement, Replicate or Along an axis. P is where the share is made, nil for the communicator's own
-// place; the caller (or p's scope) owns it, and on root it is a copy. It waits until the others know the shape, and
-// queues the rest; root takes memory for one part at a time beside its own.
+// Distribute gives every rank its share of a tensor that only rank root has, like BMEngine's distribute_parameter. T is
+// the tensor on root; it is ignored on the others, which get type and shape from root. All ranks call it with the same
+// placement, Replicate or Along an axis. The share is made at p; nil is the communicator's own place. The caller (or
+// p's scope) owns it; on root it is a copy. Distribute waits until the others know the shape, and queues the rest. Root
+// needs memory for one part at a time besides its own.
 func Distribute(
 	ctx context.Context, c *Communicator, p *tensor.Place, t *tensor.Tensor, where Placement, root int,
 ) (*tensor.Tensor, error) {
@@ -75,7 +75,7 @@ func Distribute(
 	return share, nil
 }
 
-// fit says why root's tensor cannot be distributed.
+// fit returns an error if root's tensor cannot be distributed.
 func fit(name string, p *tensor.Place, t *tensor.Tensor, where Placement) error {
 	if !t.Defined() {
 		return refuse(ErrType, name, "the undefined tensor")

@@ -25,8 +25,8 @@ var (
 	ErrClosed   = errors.New("the communicator is closed")
 )
 
-// A RankError is the end of a communicator: a rank died, fell silent, or said that its part failed. Every rank gets the
-// same one; it matches ErrRankLost. What was queued before may have been done or not, and its results mean nothing.
+// A RankError is the error of a communicator that ended because a rank died, fell silent or failed. Every rank gets the
+// same one. It matches ErrRankLost. Work queued before may have been done or not; its results are undefined.
 type RankError struct {
 	Rank int
 	Host string // the name of its machine
@@ -40,7 +40,7 @@ func (e *RankError) Error() string {
 // Unwrap returns ErrRankLost and Err.
 func (e *RankError) Unwrap() []error { return []error{ErrRankLost, e.Err} }
 
-// A JoinError is a meeting that failed. Every rank that came gets one. It matches ErrJoin, and Err.
+// A JoinError is the error of a failed Join or Local. Every rank that joined gets one. It matches ErrJoin, and Err.
 type JoinError struct {
 	Address string   // where rank 0 was, or was looked for
 	Missing []int    // the ranks that had not come, in order; nil if that was not the reason, or is not known
@@ -67,7 +67,7 @@ func (e *JoinError) Error() string {
 // Unwrap returns ErrJoin and Err.
 func (e *JoinError) Unwrap() []error { return []error{ErrJoin, e.Err} }
 
-// ranks writes a list of ranks as people do: "ranks 1, 4 to 7".
+// ranks formats a list of ranks: "ranks 1, 4 to 7".
 func ranks(list []int) string {
 	list = slices.Sorted(slices.Values(list))
 	var runs []string
@@ -114,7 +114,7 @@ func publicError(err error) error {
 	return err
 }
 
-// A refusal is an operation that cannot be.
+// A refusal is the error of an operation that is not possible.
 type refusal struct {
 	op, text string
 	kind     error

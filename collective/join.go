@@ -13,14 +13,14 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Join brings this rank together with the others that cfg speaks of: all call it, in any order, and it returns on all
-// when all are there. P's device is the rank's; with NCCL, every rank has another GPU. The communicator uses the place
-// until Close, and keeps connections and a few goroutines until then.
+// Join connects this rank to the other ranks of cfg. All ranks call it, in any order, and it returns when all have
+// joined. P is on the rank's device; with NCCL every rank has another GPU. The communicator uses the place, connections
+// and a few goroutines until Close.
 //
-// If the ranks do not meet, every rank that came gets a *JoinError: when ctx ends or cfg.Timeout has passed on one of
-// them, with the numbers of those that are missing; at once, if devices or settings do not fit together. Who has a
-// number that another rank has, or another size, is turned away alone, and the others go on waiting for the right one.
-// Strangers at the port (another run's ranks, a browser, a port scan) are refused, and delay no rank.
+// If joining fails, every rank that joined gets a *JoinError: with the numbers of the missing ranks, when ctx ends or
+// cfg.Timeout passes on one of them, or at once, if devices or settings do not match. A rank whose number is taken, or
+// whose Size differs, is refused alone, and the others wait for the right one. Other connections to the port (ranks of
+// another run, port scans) are refused, and delay no rank.
 func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, error) {
 	if err := errors.Join(cfg.check(), cfg.checkAddress()); err != nil {
 		return nil, err

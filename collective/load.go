@@ -29,7 +29,7 @@ var (
 	Omit      = Placement{kind: omit} // no rank has any
 )
 
-// Along gives each rank its part of an axis, which counts from the last if it is negative: see Part.
+// Along gives each rank its part of an axis: see Part. A negative axis counts from the last.
 func Along(axis int) Placement { return Placement{along, axis} }
 
 func (l Placement) String() string {
@@ -43,8 +43,8 @@ func (l Placement) String() string {
 	return "replicated"
 }
 
-// Part returns which of n indices are rank's, one of size: length from start on. The parts lie in the order of the
-// ranks, and where n is no multiple of size the first ranks have one more than the others.
+// Part returns the part of n indices that rank has, of size ranks: length indices from start on. Parts are in the order
+// of the ranks. If n is not a multiple of size, the first ranks have one more than the others.
 func Part(n, rank, size int) (start, length int) {
 	each, more := n/size, n%size
 	start, length = rank*each+min(rank, more), each
@@ -67,7 +67,7 @@ type Plan struct {
 	Default Placement
 }
 
-// For returns the placement of a tensor. The error says which pattern is none.
+// For returns the placement of a tensor. The error names an invalid pattern.
 func (pl Plan) For(name string) (Placement, error) {
 	for _, r := range pl.Rules {
 		matches, err := path.Match(r.Pattern, name)
@@ -81,11 +81,11 @@ func (pl Plan) For(name string) (Placement, error) {
 	return pl.Default, nil
 }
 
-// Load loads this rank's share of a checkpoint to p, nil for the communicator's own place: tensors that are replicated,
-// whole, and of those that are split its own part, the only one that is read. The tensors have their names in the
-// checkpoint, and the caller (or p's scope) owns them. It looks whether ctx has ended before each; at that or any other
-// error nothing is left loaded. Every rank opens the checkpoint for itself: Load does not speak to the others, and
-// fails alone. (Distribute is for what one rank alone can read.)
+// Load loads this rank's share of a checkpoint to p; nil is the communicator's own place. Replicated tensors are loaded
+// whole; of split tensors only this rank's part is read. The tensors have their names in the checkpoint, and the caller
+// (or p's scope) owns them. Load checks ctx before each tensor; after an error nothing stays loaded. Every rank opens
+// the checkpoint itself: Load does not communicate, and fails alone. For a tensor that only one rank can read use
+// Distribute.
 func Load(
 	ctx context.Context, c *Communicator, p *tensor.Place, ck safetensors.Checkpoint, plan Plan,
 ) (map[string]*tensor.Tensor, error) {

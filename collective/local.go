@@ -14,16 +14,16 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Local makes the communicators of ranks that are all in this process, one for each place, in their order; each is used
-// by a goroutine of its own, and each has a device of its own. NCCL is used if all are on CUDA devices. Close all
+// Local makes communicators for ranks that are all in this process, one for each place, in their order. Each is used by
+// a goroutine of its own, and each place is on a device of its own. NCCL is used if all are on CUDA devices. Close all
 // communicators before any of the places.
 //
-// Places on different streams of one device are taken where its work is done on the host, but their ranks can end up
-// waiting for each other for ever: memory that goes back to such a device (driver.Device's Free) waits for all of its
-// streams, and so for a rank that waits for the one that frees. It is for tests whose allocator keeps what it has.
+// On host devices several places may be streams of one device, but then ranks can deadlock: Free on such a device waits
+// for all of its streams, and so for a rank that waits for the one that frees. Use this only in tests whose allocator
+// caches.
 func Local(places ...*tensor.Place) ([]*Communicator, error) { return Config{}.Local(places...) }
 
-// Local is the function Local with c's Timeout, Backend and Libraries.
+// Local is like the function Local, with c's Timeout, Backend and Libraries.
 func (c Config) Local(places ...*tensor.Place) ([]*Communicator, error) {
 	c.Size, c.LocalSize, c.Timeout = len(places), len(places), c.timeout()
 	if err := c.check(); err != nil {
@@ -65,7 +65,7 @@ func (c Config) Local(places ...*tensor.Place) ([]*Communicator, error) {
 	return communicators, nil
 }
 
-// transports makes one for each place.
+// transports makes a transport for each place.
 func (c Config) transports(places []*tensor.Place) ([]comm.Transport, error) {
 	devs := make([]driver.Device, len(places))
 	for i, p := range places {

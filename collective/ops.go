@@ -7,9 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// AllReduce queues dst = op over the ranks of src. The two have one shape and type, and are the same memory (perhaps
-// the same tensor) or share none. Every rank gets the same bits. Which types an op knows is the transport's: an error
-// that matches driver.ErrUnsupported says that this one does not.
+// AllReduce queues dst = op over the ranks of src, with the same bits on every rank. Dst and src have the same shape
+// and type, and are the same memory (perhaps the same tensor) or share none. The transport determines which types an op
+// supports: the error for others matches driver.ErrUnsupported.
 func (c *Communicator) AllReduce(p *tensor.Place, op Op, dst, src *tensor.Tensor) error {
 	const name = "AllReduce"
 	p, err := c.check(name, p, true, dst, src)
@@ -26,7 +26,7 @@ func (c *Communicator) AllReduce(p *tensor.Place, op Op, dst, src *tensor.Tensor
 	return c.reduce(name, p, call, dst, src)
 }
 
-// Broadcast queues the copying of rank root's t to t of every other rank. All have one shape and type.
+// Broadcast queues a copy of rank root's t to t of every other rank. All have the same shape and type.
 func (c *Communicator) Broadcast(p *tensor.Place, t *tensor.Tensor, root int) error {
 	const name = "Broadcast"
 	p, err := c.check(name, p, true, t)
@@ -43,9 +43,9 @@ func (c *Communicator) Broadcast(p *tensor.Place, t *tensor.Tensor, root int) er
 	return c.do(p, job{name, call, t, nil})
 }
 
-// AllGather queues the copying of every rank's src to its part of dst, on all ranks. Dst has src's shape with a new
-// first axis of length Size, or with its first axis Size times as long: the parts lie in the order of the ranks. Src
-// may be this rank's part of dst, or shares no memory with it.
+// AllGather queues a copy of every rank's src to its part of dst, on all ranks. Dst has src's shape with a new first
+// axis of length Size, or with its first axis Size times as long; the parts are in the order of the ranks. Src is this
+// rank's part of dst, or shares no memory with it.
 func (c *Communicator) AllGather(p *tensor.Place, dst, src *tensor.Tensor) error {
 	const name = "AllGather"
 	p, err := c.check(name, p, true, dst, src)
@@ -59,8 +59,8 @@ func (c *Communicator) AllGather(p *tensor.Place, dst, src *tensor.Tensor) error
 }
 
 // ReduceScatter queues dst = this rank's part of op over the ranks of src. Src has dst's shape with a new first axis of
-// length Size, or with its first axis Size times as long. Dst may be this rank's part of src (of which the rest then
-// means nothing), or shares no memory with it. Types as for AllReduce.
+// length Size, or with its first axis Size times as long. Dst is this rank's part of src (then the rest of src is
+// undefined), or shares no memory with it. Types are as for AllReduce.
 func (c *Communicator) ReduceScatter(p *tensor.Place, op Op, dst, src *tensor.Tensor) error {
 	const name = "ReduceScatter"
 	p, err := c.check(name, p, true, dst, src)
@@ -73,8 +73,8 @@ func (c *Communicator) ReduceScatter(p *tensor.Place, op Op, dst, src *tensor.Te
 	return c.reduce(name, p, comm.Call{Kind: comm.ReduceScatter, Op: op, Type: src.DType(), N: dst.Len()}, dst, src)
 }
 
-// Send queues the sending of t to rank to, which receives it: a tensor of the same type and as many elements. To this
-// rank itself only with the Recv in one Group.
+// Send queues a send of t to rank to, which receives it with Recv: a tensor of the same type and number of elements. A
+// send to this rank itself must be in one Group with its Recv.
 func (c *Communicator) Send(p *tensor.Place, t *tensor.Tensor, to int) error {
 	const name = "Send"
 	p, err := c.check(name, p, false, t)
@@ -87,8 +87,8 @@ func (c *Communicator) Send(p *tensor.Place, t *tensor.Tensor, to int) error {
 	return c.do(p, job{name, comm.Call{Kind: comm.Send, Type: t.DType(), N: t.Len(), Peer: to}, nil, t})
 }
 
-// Recv queues the receiving of t from rank from, which sends it. The order of several between two ranks is that of the
-// calls.
+// Recv queues a receive of t from rank from, which sends it. Several sends and receives between two ranks match in the
+// order of the calls.
 func (c *Communicator) Recv(p *tensor.Place, t *tensor.Tensor, from int) error {
 	const name = "Recv"
 	p, err := c.check(name, p, true, t)
