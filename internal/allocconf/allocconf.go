@@ -1,5 +1,5 @@
-// Package allocconf reads settings in the syntax of PyTorch's PYTORCH_ALLOC_CONF, for the allocators that it is about:
-// the device's (mem/caching) and that of page-locked host memory (mem/pinned).
+// Package allocconf parses settings in the syntax of PyTorch's PYTORCH_ALLOC_CONF, for the device's allocator
+// (mem/caching) and for the allocator of page-locked host memory (mem/pinned):
 //
 //	max_split_size_mb:128,garbage_collection_threshold:0.8,roundup_power2_divisions:[256:1,512:2,>:4]
 package allocconf
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A Value is what a text gives a key, checked. The field of the key's kind is set. Sizes are bytes.
+// A Value is the checked value of a key. The field for the key's kind is set. Sizes are bytes.
 type Value struct {
 	Bool      bool
 	Int       int64 // a size, or a count
@@ -27,16 +27,16 @@ type Reserve struct {
 	Fraction float64
 }
 
-// Parse reads a text as PyTorch's parsers do (c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp), and hands
-// set each key and its value, in their order. A key that means nothing to the caller has no effect, and set says why.
-// White space does not matter, booleans are exactly True or False, and a comma may follow the last value. What PyTorch
-// reads in another way than it is written is read so too: a number that other characters follow, a delimiter in
-// another's place, and a reserve that is none, which is ignored. Notes tell of those, and of keys without effect, a
-// sentence each.
+// Parse parses a text as PyTorch does (c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp), and calls set
+// with each key and its value, in order. If a key has no effect, set returns the reason. White space is ignored,
+// booleans are exactly True or False, and a comma may follow the last value. Where PyTorch reads text differently from
+// how it is written, so does Parse: it ignores characters after a number, accepts another delimiter in place of the
+// expected one, and ignores an invalid reserve. The notes report these cases, and keys without effect, one sentence
+// each.
 //
-// large is the size of large segments in force before, in bytes: two keys may not be less than it, or than what the text
-// sets it to, wherever it does. The error begins with the caller's name, pkg, and names the key and its position, in bytes
-// from 0; values may have been handed over before.
+// large is the size of large segments before the call, in bytes. Two keys may not be less than it, or than the value
+// that the text sets anywhere. The error begins with pkg, the caller's name, and names the key and its position, in
+// bytes from 0; set may have been called before.
 func Parse(pkg, text string, large int64, set func(key string, v Value) (unused string)) (notes []string, err error) {
 	p := &parser{pkg: pkg, tokens: lex(text), large: large}
 	for len(p.tokens) > 0 {
@@ -64,7 +64,7 @@ func Parse(pkg, text string, large int64, set func(key string, v Value) (unused 
 	return p.notes, p.checkLeast()
 }
 
-// hint says what to write in place of an unknown key.
+// hint returns advice for an unknown key.
 func hint(text string) string {
 	if key, value, ok := strings.Cut(text, "="); ok && readers[key] != nil {
 		return fmt.Sprintf("write %s:%s, with a colon", key, value)
@@ -81,7 +81,7 @@ func keys() []string {
 	return all
 }
 
-// A token is a delimiter or what stands between delimiters, without white space.
+// A token is a delimiter, or the text between delimiters without white space.
 type token struct {
 	text string
 	at   int // byte offset in the settings
@@ -121,8 +121,8 @@ func lex(s string) []token {
 	return tokens
 }
 
-// Split takes a text apart into its settings, at the commas outside of lists: what follows one that is not understood may
-// still be.
+// Split splits a text into settings, at the commas outside of lists, so that the settings after an invalid one can
+// still be parsed.
 func Split(text string) []string {
 	var parts []string
 	depth, from := 0, 0

@@ -18,22 +18,22 @@ const (
 	child
 )
 
-// A block is what the arena knows of a block.
+// A block is an allocated span of the arena.
 type block struct {
-	at         int64 // offset in the region
-	size       int64 // a multiple of Round
-	requested  int64 // bytes
-	holder     mem.Holder
-	origin     reuse.Set // the stream that it was allocated for
-	mover      reuse.Set // the stream that moved it last
-	gen        uint32    // counts the blocks that the record stood for; never 0 of a block
-	orderIndex uint32    // in Arena.order, unless frozen
+	at         int64      // offset in the region
+	size       int64      // a multiple of Round
+	requested  int64      // bytes
+	holder     mem.Holder // nil: it does not move
+	origin     reuse.Set  // the stream of its allocation
+	mover      reuse.Set  // the stream that moved it last
+	gen        uint32     // number of the entry's allocations; never 0 for a live block
+	orderIndex uint32     // in Arena.order, unless frozen
 	state      state
-	moving     bool // its holder said yes to BeginMove, and waits for EndMove
-	refused    bool // its holder said no the last time
+	moving     bool // its holder agreed to BeginMove and waits for EndMove
+	refused    bool // its holder refused the last time
 }
 
-// addBlock makes a record of a block that was taken.
+// addBlock adds an allocated block.
 func (a *Arena) addBlock(r block) uint32 {
 	var i uint32
 	if n := len(a.unused); n > 0 {
@@ -50,7 +50,7 @@ func (a *Arena) addBlock(r block) uint32 {
 	return i
 }
 
-// removeBlock takes a block's record out.
+// removeBlock removes a freed block.
 func (a *Arena) removeBlock(i uint32) {
 	r := &a.blocks[i]
 	a.countFree(r)
@@ -63,13 +63,13 @@ func (a *Arena) removeBlock(i uint32) {
 	a.unused = append(a.unused, i)
 }
 
-// handle is what callers have of a record. The tag is never 0.
+// handle returns the mem.Block of a block. Its tag is never 0.
 func (a *Arena) handle(i uint32) mem.Block {
 	r := &a.blocks[i]
 	return mem.Block{Ptr: a.pointer(r.at), Size: r.size, Tag: uint64(r.gen)<<32 | uint64(i)}
 }
 
-// find returns the record of a live block, and panics if b is none.
+// find returns the index of a live block, and panics if b is not live.
 func (a *Arena) find(call string, b mem.Block) uint32 {
 	i, gen := uint32(b.Tag), uint32(b.Tag>>32)
 	fact := "no block of this arena"
@@ -86,5 +86,5 @@ func (a *Arena) find(call string, b mem.Block) uint32 {
 	panic(fmt.Sprintf("arena: %s of %d bytes at %#x: %s", call, b.Size, uint64(b.Ptr), fact))
 }
 
-// pointer is the address of an offset.
+// pointer returns the address of an offset.
 func (a *Arena) pointer(at int64) driver.Pointer { return a.region.base + driver.Pointer(at) }

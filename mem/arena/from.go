@@ -8,10 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
 )
 
-// NewFrom makes an arena of one block of another allocator of dev's memory, from, which is asked for it on s, and which
-// Close gives it back to, told of the streams that used it. The block stays where it is, and the arena compacts within
-// it, by copies, for which it may take up to a sixteenth of its size of dev. Cfg.Size is required, and cfg.Page must be
-// 0. The error says what is wrong with cfg, or is from's.
+// NewFrom makes an arena in one block of another allocator of dev's memory. It allocates the block from from on s, and
+// Close frees it with the streams that used it. The block does not move. The arena compacts within it by copies, for
+// which it may allocate up to a sixteenth of its size from dev. cfg.Size is required, and cfg.Page must be 0. The
+// error names the wrong setting, or is from's.
 func NewFrom(from mem.Allocator, dev driver.Device, s driver.Stream, cfg Config) (*Arena, error) {
 	if cfg.Size <= 0 || cfg.Page != 0 {
 		return nil, fmt.Errorf("arena: an arena of a block of %d bytes with pages of %d: want a size, and no pages",
@@ -37,7 +37,7 @@ func NewFrom(from mem.Allocator, dev driver.Device, s driver.Stream, cfg Config)
 	return a, nil
 }
 
-// alignedBlock returns a block that has so many bytes from an address on that is a multiple of the grain.
+// alignedBlock allocates a block that contains size bytes from an address that is a multiple of the grain.
 func alignedBlock(from mem.Allocator, s driver.Stream, size int64) (mem.Block, driver.Pointer, error) {
 	b, err := from.Alloc(s, size)
 	if err == nil && b.Ptr%grain != 0 {
@@ -50,5 +50,5 @@ func alignedBlock(from mem.Allocator, s driver.Stream, size int64) (mem.Block, d
 	return b, (b.Ptr + grain - 1) / grain * grain, nil
 }
 
-// own reports whether the arena has its memory of the device.
+// own reports whether the arena's memory comes from the device.
 func (a *Arena) own() bool { return a.parent == nil && a.from == nil }

@@ -16,7 +16,7 @@ import (
 type sharedRegion struct {
 	base driver.Pointer
 
-	mu sync.Mutex // a region is for one goroutine at a time
+	mu sync.Mutex // a region is not safe for concurrent use
 	r  *region.Region
 }
 
@@ -42,8 +42,8 @@ func (g *sharedRegion) move(s driver.Stream, moves []region.Move) (n int, err er
 	return g.r.Move(s, moves)
 }
 
-// AddPeer implements mem.PeerAdder: the pages of the region, those that it has and those that it will get, are mapped for dev
-// too, whichever arena of the region is asked. Without pages there are none.
+// AddPeer implements mem.PeerAdder: the current and future pages of the region are mapped for dev too, for all arenas
+// of the region. Without pages it does nothing.
 func (a *Arena) AddPeer(dev driver.Device) error {
 	a.region.mu.Lock()
 	defer a.region.mu.Unlock()
@@ -63,10 +63,10 @@ func (a *Arena) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, 
 	return base, pages, err
 }
 
-// paged reports whether this is the arena whose memory is mapped as it fills. A child's is there already.
+// paged reports whether this arena maps memory as it fills. A child's memory is mapped already.
 func (a *Arena) paged() bool { return a.cfg.Page > 0 && a.parent == nil }
 
-// extend makes memory stand behind the region up to an offset.
+// extend maps memory behind the region up to an offset.
 func (a *Arena) extend(end int64) error {
 	if !a.paged() || end <= a.backed {
 		return nil
@@ -82,9 +82,9 @@ func (a *Arena) extend(end int64) error {
 	return err
 }
 
-// EmptyCache implements mem.Trimmer. With pages it waits for the streams that used the end of the region and gives back the
-// pages that no block needs there; blocks in the way can be moved first: see Compact. Without pages, and in a child, there
-// is nothing to give back before Close.
+// EmptyCache implements mem.Trimmer. With pages it waits for the streams that used the end of the region, and frees
+// the pages there that no block needs; Compact can first move blocks out of the way. Without pages, and in a child,
+// there is nothing to free before Close.
 func (a *Arena) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

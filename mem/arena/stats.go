@@ -80,9 +80,9 @@ func (a *Arena) end() {
 	}
 }
 
-// Stats implements mem.StatsReporter. The pool is that of large blocks. AllocatedBytes are the sizes of blocks, rounded, and
-// RequestedBytes what was asked for, each with its peak; children count as blocks. ReservedBytes is the memory behind the
-// arena: the region, what is mapped of it, or a child's part. Blocks are never pending.
+// Stats implements mem.StatsReporter. All blocks are in the large pool. AllocatedBytes counts rounded sizes and
+// RequestedBytes the bytes requested, each with its peak; children count as blocks. ReservedBytes is the memory behind
+// the arena: the region, its mapped part, or a child's part. Blocks are never pending.
 func (a *Arena) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()

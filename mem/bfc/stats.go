@@ -45,8 +45,8 @@ func (a *Allocator) countSegment(size, n int64) {
 	}
 }
 
-// Stats implements mem.StatsReporter. The pool is that of large blocks. Frees are never pending. NumAllocRetries counts
-// the requests for which unused segments were released.
+// Stats implements mem.StatsReporter. All blocks are in the large pool. Blocks are never pending. NumAllocRetries
+// counts the requests for which unused segments were released.
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,32 +10,32 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/settings"
 )
 
-// A Config is the settings of an Allocator. Sizes are bytes. The zero value holds no more memory than was in use at a time,
-// and has no limit but the device's memory.
+// A Config is the settings of an Allocator. Sizes are bytes. The zero value holds no more memory than the peak in use,
+// and is limited only by the device's memory.
 type Config struct {
-	// Limit (limit) is the bytes of physical memory at most, rounded down to the device's granularity. 0 is none.
+	// Limit (limit) bounds the physical memory, rounded down to the device's granularity. 0 is no limit.
 	Limit int64
-	// Page (page) is the bytes of the largest page, rounded down to a power of two of granules. A large page costs the driver
-	// no more than a small one, and what a block leaves of it free only others beside it can use. 0: a small part
-	// of the memory that there is, a 192nd of it up to four granules and a 768th beyond; under a limit at most an 8,192nd of
-	// that, so one granule where it is less than 16,384 of them (32 GiB on NVIDIA GPUs).
+	// Page (page) is the size of the largest page, rounded down to a power of two of granules. A large page costs the
+	// driver no more than a small one, but only neighbouring blocks can use the part that a block leaves free. 0 is a
+	// small part of the memory in use: a 192nd up to four granules, and a 768th beyond; under a limit at most an
+	// 8,192nd of the limit, so one granule if the limit is less than 16,384 granules (32 GiB on NVIDIA GPUs).
 	Page int64
-	// Keep (keep) is the bytes of idle memory that are kept for later; more goes back to the device when blocks are freed, as
-	// far as work on it is done. 0 is KeepAll: none goes back before EmptyCache; "keep=0" as text is KeepNone.
+	// Keep (keep) bounds the idle memory that is kept. Memory beyond it is freed when blocks are freed, as far as the
+	// work on it is done. 0 is KeepAll: nothing is freed before EmptyCache. The text "keep=0" is KeepNone.
 	Keep int64
-	// Spare (spare) is the bytes of memory beyond the most that was in use which are made when pages that are wanted at two
-	// addresses would be remapped again and again. With a tenth of the memory, work that repeats seldom needs the driver.
+	// Spare (spare) is memory beyond the peak in use that may be created where pages would otherwise be remapped
+	// between two addresses again and again. With a tenth of the memory, work that repeats seldom needs the driver.
 	Spare int64
-	// Addresses (addresses) is the bytes of addresses that are reserved at a time. 0 is four times the device's memory.
+	// Addresses (addresses) is the size of each reservation of addresses. 0 is four times the device's memory.
 	Addresses int64
-	// NoAliases (aliases=off) unmaps a page from its old place when it is mapped to another, which takes the driver longer and
-	// the host has to wait for; for devices or tools that take offence at memory that has two addresses.
+	// NoAliases (aliases=off) unmaps a page from its old address when it is mapped to another. It takes the driver
+	// longer, and the host waits for it. It is for devices and tools that do not support two addresses for one page.
 	NoAliases bool
 }
 
 const (
-	KeepAll  = 0  // Config.Keep: all idle memory is kept
-	KeepNone = -1 // none is
+	KeepAll  = 0  // Config.Keep: keep all idle memory
+	KeepNone = -1 // Config.Keep: keep none
 )
 
 const (
@@ -57,8 +57,7 @@ func init() {
 //
 //	limit=8GiB,page=16MiB,keep=1GiB,spare=1GiB,addresses=1TiB,aliases=off
 //
-// in any order, each at most once; white space around them does not matter. Aliases is on or off. The error names the setting
-// that is wrong.
+// in any order, each at most once. White space around them is ignored. The error names the wrong setting.
 func ParseConfig(text string) (Config, error) {
 	keep := int64(-1)
 	var c Config
@@ -77,7 +76,7 @@ func ParseConfig(text string) (Config, error) {
 	return c, nil
 }
 
-// complete puts defaults in and says what is wrong.
+// complete fills in defaults, and returns an error for a wrong setting.
 func (c Config) complete(dev driver.Device) (Config, error) {
 	info := dev.Info()
 	if dev.VirtualMemory() == nil || info.Granularity <= 0 {

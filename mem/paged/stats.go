@@ -53,10 +53,10 @@ func (a *Allocator) unlockAll() {
 	}
 }
 
-// Stats implements mem.StatsReporter. The pool is that of large blocks. AllocatedBytes are the sizes of blocks, rounded, and
-// RequestedBytes what was asked for. ReservedBytes is physical memory. Blocks are never pending. Waits are in
-// Figures, since none is for all streams. With several processors at work the peaks of blocks and their bytes include the few that the
-// processor caches of others held.
+// Stats implements mem.StatsReporter. All blocks are in the large pool. AllocatedBytes counts rounded sizes,
+// RequestedBytes the bytes requested, and ReservedBytes physical memory. Blocks are never pending. Waits are in
+// Figures, since none is for all streams. With several processors at work, the peaks of blocks and bytes include the
+// few blocks in the caches of other processors.
 func (a *Allocator) Stats() mem.Stats {
 	a.lockAll()
 	defer a.unlockAll()
@@ -83,7 +83,7 @@ func (a *Allocator) Stats() mem.Stats {
 	return s
 }
 
-// totals are what is live, and what was lent in all. The caller holds every lock.
+// totals returns the live blocks, and all blocks allocated so far. The caller holds every lock.
 func (a *Allocator) totals() (now, lent sums) {
 	now, lent = a.live(), a.allocated.sums
 	a.caches.each(func(at ref) {
@@ -97,7 +97,7 @@ func (a *Allocator) totals() (now, lent sums) {
 	return now, lent
 }
 
-// Limit returns the bytes of physical memory that the allocator has at most, in whole granules; 0 is no limit.
+// Limit returns the bound of physical memory in bytes, in whole granules; 0 is no limit.
 func (a *Allocator) Limit() int64 { return a.limit * a.granule }
 
 // Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
@@ -124,18 +124,18 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.nowAtReset, a.allocatedAtReset = a.totals()
 }
 
-// Figures are what an allocator of this package counts beside mem.Stats. Sizes are bytes.
+// Figures are the counters of this package beside mem.Stats. Sizes are bytes.
 type Figures struct {
 	Granule  int64 // the device's granularity
-	Pages    int64 // pages of physical memory that there are
-	Mappings int64 // addresses that they are mapped at: those beyond Pages are aliases
+	Pages    int64 // pages of physical memory
+	Mappings int64 // addresses at which they are mapped; those beyond Pages are aliases
 	Reserved int64 // in pages
 	Used     int64 // in pages that blocks touch
-	Peak     int64 // the most that Used was
+	Peak     int64 // peak of Used
 	Stalls   int64 // waits of the host for work on memory that was to be unmapped
 }
 
-// Figures returns them.
+// Figures returns the counters.
 func (a *Allocator) Figures() Figures {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// A Setting is a key that is known, and what takes its value.
+// A Setting is a known key, and a function that sets its value.
 type Setting struct {
 	Key string
 	Set func(value string) error
 }
 
-// Parse reads keys with a value after an equals sign, separated by commas, in any order, each at most once; white space
-// around them does not matter, and an empty text sets nothing. The error names the key and where it stands in the text,
-// counted in bytes from 0; what came before it has been set.
+// Parse reads keys with values after an equals sign, separated by commas, in any order, each at most once. White space
+// around them is ignored, and an empty text sets nothing. The error names the key and its position in the text, in
+// bytes from 0; the settings before it have been set.
 func Parse(text string, known ...Setting) error {
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -58,7 +58,7 @@ func set(key, value string, valued, given bool, known []Setting) error {
 	return fmt.Errorf("unknown; known are %s", strings.Join(names, ", "))
 }
 
-// Size is a setting of so many bytes.
+// Size is a setting of a number of bytes.
 func Size(key string, to *int64) Setting {
 	return Setting{key, func(value string) (err error) {
 		*to, err = bytesize.Parse(value)
@@ -66,7 +66,7 @@ func Size(key string, to *int64) Setting {
 	}}
 }
 
-// Duration is a setting of a time that is not negative: "10s", "1m30s".
+// Duration is a setting of a time of at least 0: "10s", "1m30s".
 func Duration(key string, to *time.Duration) Setting {
 	return Setting{key, func(value string) (err error) {
 		if *to, err = time.ParseDuration(value); err != nil || *to < 0 {
@@ -76,7 +76,7 @@ func Duration(key string, to *time.Duration) Setting {
 	}}
 }
 
-// Switch is a setting that is on or off, and becomes true where it is the one that is named.
+// Switch is a setting that is on or off. It sets *to to whether the value equals where.
 func Switch(key, where string, to *bool) Setting {
 	return Setting{key, func(value string) error {
 		if value != "on" && value != "off" {
