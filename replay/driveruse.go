@@ -50,7 +50,7 @@ type gauge struct {
 	after int
 	read  func() verify.DriverUse
 
-	waits      atomic.Int64 // for side streams
+	waits      atomic.Int64 // for streams of deferred frees
 	early, all verify.DriverUse
 	passed     bool // op after was come to
 }

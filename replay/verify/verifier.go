@@ -13,18 +13,19 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A verifier makes the requests of a recording to an allocator of a recordedDevice, and watches that the allocator's
+// A verifier makes the requests of a recording to an allocator of a recordedDevice, and checks that the allocator's
 // events are the recorded ones.
 //
-// The recording is read at next. What starts a call (a free, or the events of a request up to its alloc or oom) makes
-// the verifier do the call; each event that the allocator then reports must be the one at next, and moves next on. So
-// the device, when it is asked for a segment in the middle of a request, sees at next what PyTorch's driver did.
+// It reads the recording at next. An event that begins a call (a free, or the first event of a request up to its alloc
+// or oom) makes the verifier do the call. Each event that the allocator then reports must equal the event at next, and
+// advances next. So when the device is asked for a segment in the middle of a request, next shows what PyTorch's driver
+// did.
 type verifier struct {
 	rec     *recording
 	t       *trace.Trace // of rec
 	guess   *guess
-	next    int          // the first event that has not been followed yet
-	early   map[int]bool // entries from next on that need not be followed: completions that were, as several at once have no order, and annotations
+	next    int          // the first event that is not matched yet
+	early   map[int]bool // entries from next on to skip: annotations, and completions that were matched out of order
 	alloc   *caching.Allocator
 	cfg     caching.Config // in force
 	changed int            // how many of guess.changes are in force
@@ -39,16 +40,16 @@ type verifier struct {
 	call    int                 // the entry at which the call under way began
 
 	explanations []func(*guess) // of the difference
-	open         []int          // ambiguous places passed so far
+	open         []int          // ambiguous entries passed so far
 }
 
-// A reading says which calls a run of events came from.
+// A reading is an interpretation of a run of events as calls.
 type reading int
 
 const (
-	// oneRequest: completions were noticed when the request began; it gave back what was given back.
+	// oneRequest: the request found the completions when it began, and freed the segments.
 	oneRequest reading = iota
-	// lateCompletions: the request found no room, and only then waited for the frees that completed.
+	// lateCompletions: the request found no room, and only then waited for the completions.
 	lateCompletions
 	// emptiedBefore: the cache was emptied just before the request.
 	emptiedBefore
@@ -280,8 +281,8 @@ func (v *verifier) allocate(end int) error {
 	return nil
 }
 
-// free frees a block. If its completion does not come at once, it waits on a side stream: one for each, since nothing
-// is known of the order in which they complete.
+// free frees a block. If the free does not complete at once, it waits on a stream of its own, because the order of
+// completions is unknown.
 func (v *verifier) free(e *trace.Event) error {
 	b, ok := v.live[e.Ptr]
 	if !ok {
