@@ -66,18 +66,22 @@ func (a *Allocator) Find(p []byte) (Block, bool) {
 	if len(p) == 0 {
 		return Block{}, false
 	}
-	at := address(p)
+	return a.find(address(p), len(p))
+}
+
+// find returns the live block in which size bytes at an address lie. The start of a block is found in constant time.
+func (a *Allocator) find(at uintptr, size int) (Block, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i, found := a.search(at)
-	if !found {
-		i-- // the last one that begins below
+	r := a.byStart[at]
+	if r == nil {
+		i, _ := a.search(at)
+		if i == 0 {
+			return Block{}, false
+		}
+		r = a.byAddress[i-1] // the last one that begins below
 	}
-	if i < 0 {
-		return Block{}, false
-	}
-	r := a.byAddress[i]
-	if r.state != live || at-address(r.mem)+uintptr(len(p)) > uintptr(len(r.mem)) {
+	if r.state != live || at-address(r.mem)+uintptr(size) > uintptr(len(r.mem)) {
 		return Block{}, false
 	}
 	return r.block(), true
@@ -87,6 +91,7 @@ func (a *Allocator) Find(p []byte) (Block, bool) {
 func (a *Allocator) insert(r *piece) {
 	i, _ := a.search(address(r.mem))
 	a.byAddress = slices.Insert(a.byAddress, i, r)
+	a.byStart[address(r.mem)] = r
 }
 
 // remove removes a record before its memory is freed, because the driver may allocate the address again before its call
@@ -95,6 +100,7 @@ func (a *Allocator) remove(r *piece) {
 	r.state = returning
 	i, _ := a.search(address(r.mem))
 	a.byAddress = slices.Delete(a.byAddress, i, i+1)
+	delete(a.byStart, address(r.mem))
 }
 
 func (a *Allocator) search(at uintptr) (int, bool) {

@@ -31,6 +31,9 @@ func (a *Allocator) check() error {
 		if i > 0 && address(a.byAddress[i-1].mem)+uintptr(len(a.byAddress[i-1].mem)) > address(r.mem) {
 			return fmt.Errorf("blocks %d and %d overlap or are not in order", i-1, i)
 		}
+		if a.byStart[address(r.mem)] != r {
+			return fmt.Errorf("block %d is not found by its address", i)
+		}
 		blocks++
 		records[r.pool]++
 		switch r.state {
@@ -64,6 +67,9 @@ func (a *Allocator) check() error {
 	s := &a.stats
 	if active != s.ActiveRequests.Current || activeBytes != s.ActiveBytes.Current || blocks > s.Allocations.Current {
 		return fmt.Errorf("%d blocks, %d active of %d bytes, and the statistics are %+v", blocks, active, activeBytes, *s)
+	}
+	if len(a.byStart) != len(a.byAddress) {
+		return fmt.Errorf("%d blocks by address, %d by their starts", len(a.byAddress), len(a.byStart))
 	}
 	if parts > a.reserve.parts || a.reserve.used > int64(len(a.reserve.mem)) {
 		return fmt.Errorf("%d parts of the reserved segment, and it counts %d in %d of %d bytes",

@@ -54,7 +54,7 @@ func (m *MemAllocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	block, ok := m.find(b.Ptr)
+	block, ok := m.a.find(uintptr(b.Ptr), 1)
 	if !ok || block.generation != b.Tag || block.Size() != b.Size || driver.Pointer(address(block.bytes)) != b.Ptr {
 		panic(fmt.Sprintf("pinned: Free of a block that is not live (%d bytes at %#x): "+
 			"it was freed already, or another allocator made it", b.Size, uint64(b.Ptr)))
@@ -65,28 +65,9 @@ func (m *MemAllocator) Free(b mem.Block, used ...driver.Stream) {
 	m.a.Free(block)
 }
 
-// find returns the live block that p lies in.
-func (m *MemAllocator) find(p driver.Pointer) (Block, bool) {
-	a := m.a
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	i, found := a.search(uintptr(p))
-	if !found {
-		i--
-	}
-	if i < 0 {
-		return Block{}, false
-	}
-	r := a.byAddress[i]
-	if r.state != live || uintptr(p)-address(r.mem) >= uintptr(len(r.mem)) {
-		return Block{}, false
-	}
-	return r.block(), true
-}
-
 // Bytes implements driver.Visible: the bytes must lie in one live block. The error matches driver.ErrInvalid.
 func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
-	if b, ok := m.find(p); ok {
+	if b, ok := m.a.find(uintptr(p), 1); ok {
 		all := b.bytes[:cap(b.bytes)]
 		if from := int64(uintptr(p) - address(all)); size >= 0 && size <= int64(len(all))-from {
 			return all[from : from+size : from+size], nil

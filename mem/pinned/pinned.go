@@ -92,6 +92,7 @@ type Allocator struct {
 	private     map[mem.PoolID]*pool
 	scopes      poolscope.Scopes[*pool]
 	byAddress   []*piece
+	byStart     map[uintptr]*piece // the same, by their first addresses
 	reserve     reserve
 	stats       Stats // but for BucketAllocation
 	buckets     [maxBits + 1]BucketStats
@@ -107,7 +108,7 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 	}
 	a := &Allocator{
 		cfg: cfg, pinned: dev.Pinned(), graphs: dev.Graphs(), stream: dev.DefaultStream(), stop: make(chan struct{}),
-		private: map[mem.PoolID]*pool{},
+		private: map[mem.PoolID]*pool{}, byStart: map[uintptr]*piece{},
 	}
 	if a.pinned == nil {
 		return nil, &driver.Error{

@@ -250,6 +250,7 @@ func (a *Allocator) takeCached(which func() []*pool) (leave []*piece) {
 					return p != &a.defaultPool && a.toDefaultPool(r)
 				}
 				r.state = returning
+				delete(a.byStart, address(r.mem))
 				leave = append(leave, r)
 				return true
 			})
