@@ -35,7 +35,7 @@ type cache struct {
 	caches    *caches
 	owner     *Session
 	from, to  driver.Pointer // its addresses
-	live      atomic.Int64   // blocks on loan, and requests under way
+	live      atomic.Int64   // live blocks and running requests
 	abandoned atomic.Bool    // it goes with its last block
 }
 

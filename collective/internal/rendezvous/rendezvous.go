@@ -1,36 +1,35 @@
-// Package rendezvous is how ranks find each other, and how they learn that one of them is gone. It knows numbers, names
-// and connections; what the ranks do together is its caller's affair.
+// Package rendezvous connects ranks, and tells them when one of them is lost. It knows their numbers, names and
+// connections, and nothing about the work they do together.
 //
 // # Structure
 //
-// The ranks make a star. Rank 0 listens at the meeting point, the others come there (come.go), and each connection
-// stays for as long as the ranks belong together (conn.go): it carries messages (wire.go), one at least in every
-// quarter of the time that a rank may be silent. A meeting (meet.go, meeting.go) is rank 0's list of who has come; when
-// all have, it tells them about each other, and a hub (hub.go) takes over: it counts barriers and departures, and
-// decides who is lost. A Member (member.go) is what one rank knows of that; the hub tells it, over a connection or, of
-// rank 0 itself and of ranks in one process (NewLocal), by a call. The ranks then may connect to one another directly
-// (links.go).
+// The connections form a star. Rank 0 listens at its address, and the others join there (join.go). Each connection
+// stays open (conn.go) and carries messages (wire.go), at least one in every quarter of the time that a rank may be
+// silent. A meeting (meet.go, meeting.go) is rank 0's list of the ranks that joined. When all have, it sends them the
+// list, and a hub (hub.go) takes over: it counts barriers and departures, and decides which rank is lost. A Member
+// (member.go) is one rank's view of that. The hub sends it messages over a connection, or by a call for rank 0 and for
+// ranks of one process (NewLocal). Then ranks may connect to each other directly (links.go).
 //
 // # States of a rank
 //
-//	comes -> accepted -> begun -> closing -> leaving -> left      Leave returned nil
+//	joins -> accepted -> begun -> closing -> leaving -> left      Leave returned nil
 //	   \---------\----------\---------\--------\-----> lost      Err says why, Lost is closed
 //
-// A rank that closes still waits for work that the others have a part in; one that leaves needs them no more. So if
-// leaving takes too long it is a rank that does not even close whom the others wait for (Member.Overdue).
+// A closing rank still waits for work in which others take part; a leaving rank does not need them any more. So if
+// leaving takes too long, the lost rank is one that is not even closing (Member.Overdue).
 //
 // # Invariants
 //
-// The hub decides once, and its first decision is that of every member: each rank names the same lost rank (but a rank
-// that failed by itself keeps its own error, and one that cannot hear the hub names rank 0). A barrier is released when
-// every rank has come to as many.
+// The hub decides once, and every member gets its decision: each rank names the same lost rank. The exceptions are a
+// rank that failed by itself, which keeps its own error, and a rank that cannot reach the hub, which names rank 0. A
+// barrier is released when every rank has reached it.
 //
-// # What is trusted
+// # Trust
 //
-// Nothing that comes over a connection until it has proved the run's name and its size, and little afterwards: lengths
-// are bounded before memory is taken, numbers are checked before they index, and a connection that is slow, silent or
-// speaks another protocol is closed without delaying others. This does not protect against a process that knows the
-// run's name: connections are in the clear.
+// A connection is not trusted before it has sent the run's ID and size, and little afterwards: lengths are bounded
+// before memory is allocated, numbers are checked before they index, and a connection that is slow, silent or speaks
+// another protocol is closed without delaying others. This does not protect against a process that knows the run's ID:
+// connections are not encrypted.
 //
 // # Locks
 //
