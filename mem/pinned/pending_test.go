@@ -216,7 +216,7 @@ func TestFreeDuringCapture(t *testing.T) {
 	closeAll(t, a, d.device)
 }
 
-func TestUnkeep(t *testing.T) {
+func TestReleaseCaptured(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{MaxCachedSize: 64})
 	s, u := d.stream(t), d.stream(t)
