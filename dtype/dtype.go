@@ -1,24 +1,22 @@
-// Package dtype is the element types of tensors: their sizes, their names elsewhere, the Go types that hold them, and the
-// conversion of every one to every other.
+// Package dtype defines the element types of tensors: their sizes, their names in other libraries, the Go types of
+// their elements, and the conversion between any two.
 //
-// The numbers are those of PJRT's buffer types, which github.com/gomlx/gomlx's dtypes use too, so that a DType passes
-// between the two as it is.
+// [Parse] finds a type by name, [Of] by Go type. [Convert] and [ConvertSlice] convert elements, and a [Scalar] is one
+// number of any type. [Promote] returns the common type of two, by PyTorch's rules.
 //
-// Elements lie in the machine's own byte order, which is little-endian wherever there is a device that Ashlar knows. A
-// bool is a byte that is 0 or 1; another value that is not 0 counts as 1 when it is converted. Every conversion has one
-// defined result, the same on every backend: see Convert. Those of single numbers (narrow.go, scalar.go) and of many
-// (kernel.go, route.go, convert.go) agree bit for bit, and where no single step leads from one type to another the numbers
-// go by way of a wider type, in a way that rounds once.
+// The values of DType are those of PJRT's buffer types, which the dtypes of github.com/gomlx/gomlx share, so that a
+// DType needs no translation.
 //
-// Which type two types have in common is Promote's. What a number alone may do to the type of a tensor is not decided
-// here, nor what is computed in which type.
+// Elements are little-endian, the byte order of every machine with a supported device. A bool is a byte that is 0 or 1;
+// another nonzero value is converted as 1. Every conversion has one defined result, the same on every backend: see
+// Convert.
 //
-// Everything here is a value or a pure function, safe for concurrent use.
+// All functions are pure and safe for concurrent use.
 package dtype
 
 import "fmt"
 
-// A DType is the type of a tensor's elements. The zero value is no type.
+// A DType is the type of a tensor's elements. The zero value, Invalid, is not a type.
 type DType uint8
 
 // The types, with the numbers of PJRT_Buffer_Type.
@@ -42,10 +40,10 @@ const (
 	Float8E5M2   DType = 16 // five bits of exponent, two of mantissa, with infinities: OCP FP8
 	Float8E4M3FN DType = 17 // four and three, no infinities, one NaN of each sign: OCP FP8
 
-	count = 18 // one more than the greatest
+	count = 18 // one more than the largest
 )
 
-// All returns every type, in the order of their numbers.
+// All returns every type, in numerical order.
 func All() []DType {
 	all := make([]DType, 0, count-1)
 	for d := Bool; d < count; d++ {
@@ -54,20 +52,20 @@ func All() []DType {
 	return all
 }
 
-// A Kind is what a type's values are like.
+// A Kind is a class of types.
 type Kind uint8
 
-// The kinds, each of which can hold what those before it mean: the order that PyTorch's promotion climbs.
+// The kinds, in the order of PyTorch's promotion: each can represent the values of those before it.
 const (
 	KindInvalid  Kind = iota
 	KindBool          // false and true
 	KindUnsigned      // integers from 0
 	KindSigned        // integers
 	KindFloat         // floating-point numbers
-	KindComplex       // pairs of them
+	KindComplex       // complex numbers
 )
 
-// What there is to know of each type. The names are in names.go.
+// The properties of each type. The names are in names.go.
 var facts = [count]struct {
 	size int
 	kind Kind
@@ -81,13 +79,13 @@ var facts = [count]struct {
 // Valid reports whether d is one of the types above.
 func (d DType) Valid() bool { return d > Invalid && d < count }
 
-// Size returns the bytes of one element. It panics if d is no type.
+// Size returns the size of an element in bytes. It panics if d is not valid.
 func (d DType) Size() int {
 	d.check("Size")
 	return facts[d].size
 }
 
-// Kind returns what the values are like; KindInvalid if d is no type.
+// Kind returns the class of d; KindInvalid if d is not valid.
 func (d DType) Kind() Kind {
 	if !d.Valid() {
 		return KindInvalid
@@ -95,11 +93,10 @@ func (d DType) Kind() Kind {
 	return facts[d].kind
 }
 
-// IsFloat reports whether d is a real floating-point type; IsInteger whether it is an integer one, signed or not, which
-// Bool is not.
+// IsFloat reports whether d is a real floating-point type.
 func (d DType) IsFloat() bool { return d.Kind() == KindFloat }
 
-// IsInteger reports whether d is an integer type, signed or not; Bool is none.
+// IsInteger reports whether d is an integer type, signed or unsigned. Bool is not.
 func (d DType) IsInteger() bool { return d.Kind() == KindSigned || d.Kind() == KindUnsigned }
 
 // IsComplex reports whether d is a complex type.

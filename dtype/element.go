@@ -2,7 +2,7 @@ package dtype
 
 import "reflect"
 
-// The Go types of elements that Go has no type for. They hold the bits; conversions are methods.
+// Go types of elements that Go has no type for. They hold the bits; conversions are methods.
 type (
 	F16      uint16 // of Float16
 	BF16     uint16 // of BFloat16
@@ -10,15 +10,13 @@ type (
 	F8E4M3FN uint8  // of Float8E4M3FN
 )
 
-// An Element is a Go type that elements can be seen as. A type defined from one of the plain types (type celsius
-// float32) counts as it.
+// An Element is a Go type of elements, or a type defined from one (type celsius float32).
 type Element interface {
 	~bool | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
 		~float32 | ~float64 | ~complex64 | ~complex128
 }
 
-// Of returns the DType whose elements T holds: Float16 for F16, Uint16 for uint16 and for every other type defined from
-// it.
+// Of returns the DType of T: Float16 for F16, Uint16 for uint16 and for every other type defined from it.
 func Of[T Element]() DType {
 	var zero T
 	switch any(zero).(type) {
@@ -49,8 +47,7 @@ var goTypes = [count]reflect.Type{
 	Float8E5M2: reflect.TypeFor[F8E5M2](), Float8E4M3FN: reflect.TypeFor[F8E4M3FN](),
 }
 
-// GoType returns the Go type whose values are d's elements, bit for bit: float32 for Float32, F16 for Float16. It panics if
-// d is no type.
+// GoType returns the Go type of d's elements: float32 for Float32, F16 for Float16. It panics if d is not valid.
 func (d DType) GoType() reflect.Type {
 	d.check("GoType")
 	return goTypes[d]

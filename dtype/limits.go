@@ -2,19 +2,19 @@ package dtype
 
 import "math"
 
-// Limits are the bounds of a type, as torch.iinfo and torch.finfo give them; of a complex type those of its parts.
+// Limits are the bounds of a type, as in torch.iinfo and torch.finfo; for a complex type those of its parts.
 type Limits struct {
 	Bits     int    // of one number: 32 for Complex64
-	Min, Max Scalar // the least and the greatest finite number; false and true of Bool
+	Min, Max Scalar // the smallest and the largest finite number; false and true for Bool
 
-	// Of floating-point and complex types; 0 of others.
-	Epsilon           float64 // from 1 to the next greater number
-	SmallestNormal    float64 // the least positive number of full precision
-	SmallestSubnormal float64 // the least positive number
-	Digits            int     // the bits of precision, the leading one included
+	// For floating-point and complex types; 0 for others.
+	Epsilon           float64 // distance from 1 to the next larger number
+	SmallestNormal    float64 // the smallest positive number of full precision
+	SmallestSubnormal float64 // the smallest positive number
+	Digits            int     // bits of precision, including the leading one
 }
 
-// Limits returns the bounds of d. It panics if d is no type.
+// Limits returns the bounds of d. It panics if d is not valid.
 func (d DType) Limits() Limits {
 	d.check("Limits")
 	bits := 8 * d.Size()

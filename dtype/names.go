@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The names of each type. An empty one says that there is none.
+// The names of each type; empty if the library does not have the type.
 var names = [count]struct {
 	torch       string // without "torch."
 	numpy       string // the type code of a descr, without the byte order
@@ -33,7 +33,7 @@ var names = [count]struct {
 	Float8E4M3FN: {"float8_e4m3fn", "", "F8_E4M3", "F8E4M3FN", "e4m3 e4m3fn fp8_e4m3 fp8_e4m3fn float8_e4m3"},
 }
 
-// String returns the name that PyTorch prints after "torch.": "float32", "float8_e4m3fn". For what is no type it returns
+// String returns the name that PyTorch prints after "torch.": "float32", "float8_e4m3fn". If d is not valid it returns
 // "invalid" and the number.
 func (d DType) String() string {
 	if !d.Valid() {
@@ -42,14 +42,14 @@ func (d DType) String() string {
 	return names[d].torch
 }
 
-// PyTorch returns PyTorch's name: "torch.float32". It panics if d is no type.
+// PyTorch returns PyTorch's name: "torch.float32". It panics if d is not valid.
 func (d DType) PyTorch() string {
 	d.check("PyTorch")
 	return "torch." + names[d].torch
 }
 
-// NumPy returns what numpy writes as the descr of an array of d on a little-endian machine: "<f4", "|b1". It reports false
-// for the types that numpy has not: bfloat16, those of 8-bit floats, and what is no type.
+// NumPy returns NumPy's descr of an array of d on a little-endian machine: "<f4", "|b1". It reports false for types
+// that NumPy does not have: bfloat16 and the 8-bit floats, and if d is not valid.
 func (d DType) NumPy() (descr string, ok bool) {
 	if !d.Valid() || names[d].numpy == "" {
 		return "", false
@@ -60,8 +60,8 @@ func (d DType) NumPy() (descr string, ok bool) {
 	return "<" + names[d].numpy, true
 }
 
-// SafeTensors returns the name in the headers of safetensors files: "F32". It reports false for the types that the format
-// has not: complex128, and what is no type.
+// SafeTensors returns the name in the headers of safetensors files: "F32". It reports false for complex128, which the
+// format does not have, and if d is not valid.
 func (d DType) SafeTensors() (name string, ok bool) {
 	if !d.Valid() || names[d].safetensors == "" {
 		return "", false
@@ -69,7 +69,7 @@ func (d DType) SafeTensors() (name string, ok bool) {
 	return names[d].safetensors, true
 }
 
-// Gomlx returns the name in the dtypes package of github.com/gomlx/gomlx: "Float32". It panics if d is no type.
+// Gomlx returns the name in the dtypes package of github.com/gomlx/gomlx: "Float32". It panics if d is not valid.
 func (d DType) Gomlx() string {
 	d.check("Gomlx")
 	return names[d].gomlx
@@ -89,10 +89,10 @@ var byName = func() map[string]DType {
 	return m
 }()
 
-// Parse returns the type of a name: PyTorch's, with "torch." or without, or one of its aliases ("half", "long"), that of
-// safetensors or gomlx, a common short form ("fp16", "i64", "e4m3"), or numpy's descr, which opens with its byte order
-// ("<f4"). Upper and lower case are the same, but for a descr. As in PyTorch "float" has 32 bits, "int" 32 and "long" 64;
-// numpy's names without byte order are ParseNumPy's, because its "i8" is not the "i8" of others. The error is a *NameError.
+// Parse returns the type of a name: PyTorch's, with or without "torch.", or an alias ("half", "long"), the name of
+// safetensors or gomlx, a common short form ("fp16", "i64", "e4m3"), or NumPy's descr with its byte order ("<f4"). Case
+// is ignored except in a descr. As in PyTorch "float" has 32 bits, "int" 32 and "long" 64. ParseNumPy parses NumPy's
+// names without byte order, whose "i8" has eight bytes and not bits. The error is a *NameError.
 func Parse(name string) (DType, error) {
 	if name != "" && strings.IndexByte("<>|=", name[0]) >= 0 {
 		d, bigEndian, err := ParseNumPy(name)
@@ -114,8 +114,8 @@ func Parse(name string) (DType, error) {
 	return Invalid, &NameError{Name: name, Known: strings.Join(all, ", ") + ", and their names in PyTorch, numpy, safetensors and gomlx"}
 }
 
-// ParseNumPy returns the type of a numpy descr, such as "<f4" or "|b1", and whether its elements are big-endian. The byte
-// order may be left out, as numpy allows: then it is the machine's. Of a type of one byte it says nothing. The error is a
+// ParseNumPy returns the type of a NumPy descr, such as "<f4" or "|b1", and whether its elements are big-endian. The
+// byte order may be absent, which means the machine's. bigEndian is false for types of one byte. The error is a
 // *NameError.
 func ParseNumPy(descr string) (d DType, bigEndian bool, err error) {
 	code, order := descr, byte('=')
@@ -133,17 +133,17 @@ func ParseNumPy(descr string) (d DType, bigEndian bool, err error) {
 	return d, order == '>' && d.Size() > 1, nil
 }
 
-// A NameError is a name of no type.
+// A NameError reports a name that is not a type's.
 type NameError struct {
-	Name  string // as it was given
-	Known string // what would have been right
+	Name  string // as given
+	Known string // the valid names
 }
 
 func (e *NameError) Error() string {
 	return fmt.Sprintf("dtype: %q is the name of no type; known are %s", e.Name, e.Known)
 }
 
-// MarshalText returns String's name. What is no type is a *NameError.
+// MarshalText returns String's name, or a *NameError if d is not valid.
 func (d DType) MarshalText() ([]byte, error) {
 	if !d.Valid() {
 		return nil, &NameError{Name: d.String(), Known: "the types of All"}
@@ -151,7 +151,7 @@ func (d DType) MarshalText() ([]byte, error) {
 	return []byte(d.String()), nil
 }
 
-// UnmarshalText sets d to the type that Parse finds.
+// UnmarshalText sets d to the result of Parse.
 func (d *DType) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err != nil {

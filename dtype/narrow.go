@@ -9,7 +9,7 @@ const (
 	quietNaN = infinity | 1<<22 // the one that every conversion makes, but for the sign
 )
 
-// ToF16 rounds x to the nearest binary16, ties to even. What rounds beyond 65504 is an infinity.
+// ToF16 rounds x to the nearest binary16, ties to even. A number that rounds beyond 65504 becomes an infinity.
 func ToF16(x float32) F16 {
 	b := math.Float32bits(x)
 	// Normal results from 2^-14 to below 2^16: the exponent's bias goes from 127 to 15, and adding just under half of the
@@ -20,7 +20,7 @@ func ToF16(x float32) F16 {
 	return f16Edge(b)
 }
 
-// f16Edge is ToF16 of what is no normal binary16.
+// f16Edge is ToF16 for results that are not normal numbers.
 func f16Edge(b uint32) F16 {
 	sign, a := F16(b>>16&0x8000), b&^signBit
 	switch {
@@ -38,7 +38,7 @@ func subnormal(a, magic uint32) uint32 {
 	return math.Float32bits(math.Float32frombits(a)+math.Float32frombits(magic)) - magic
 }
 
-// Float32 returns the same number.
+// Float32 returns the same number as a float32.
 func (h F16) Float32() float32 {
 	sign, a := uint32(h&0x8000)<<16, uint32(h&0x7fff)
 	if a-0x400 < 0x7c00-0x400 {
@@ -47,7 +47,7 @@ func (h F16) Float32() float32 {
 	return f16Rest(sign, a)
 }
 
-// f16Rest is Float32 of zeros, subnormal numbers, infinities and NaNs.
+// f16Rest is Float32 for zeros, subnormal numbers, infinities and NaNs.
 func f16Rest(sign, a uint32) float32 {
 	switch {
 	case a > 0x7c00:
@@ -58,7 +58,7 @@ func f16Rest(sign, a uint32) float32 {
 	return math.Float32frombits(sign | math.Float32bits(float32(a)*0x1p-24))
 }
 
-// ToBF16 rounds x to the nearest bfloat16, ties to even. What rounds beyond the greatest is an infinity.
+// ToBF16 rounds x to the nearest bfloat16, ties to even. A number that rounds beyond the largest becomes an infinity.
 func ToBF16(x float32) BF16 {
 	b := math.Float32bits(x)
 	if b&^signBit > infinity {
@@ -67,7 +67,7 @@ func ToBF16(x float32) BF16 {
 	return BF16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// Float32 returns the same number.
+// Float32 returns the same number as a float32.
 func (h BF16) Float32() float32 {
 	b := uint32(h) << 16
 	if b&^signBit > infinity {
@@ -76,7 +76,7 @@ func (h BF16) Float32() float32 {
 	return math.Float32frombits(b)
 }
 
-// ToF8E5M2 rounds x to the nearest of the format, ties to even. What rounds beyond 57344 is an infinity.
+// ToF8E5M2 rounds x to the nearest F8E5M2, ties to even. A number that rounds beyond 57344 becomes an infinity.
 func ToF8E5M2(x float32) F8E5M2 {
 	b := math.Float32bits(x)
 	sign, a := F8E5M2(b>>24&0x80), b&^signBit
@@ -91,11 +91,11 @@ func ToF8E5M2(x float32) F8E5M2 {
 	return sign | F8E5M2(subnormal(a, 0x43000000)) // 128, whose last place is 2^-16
 }
 
-// Float32 returns the same number.
+// Float32 returns the same number as a float32.
 func (h F8E5M2) Float32() float32 { return wideE5M2[h] }
 
-// ToF8E4M3FN rounds x to the nearest of the format, ties to even. What rounds beyond 448, infinities too, is a NaN, as it
-// is in PyTorch; others saturate.
+// ToF8E4M3FN rounds x to the nearest F8E4M3FN, ties to even. A number that rounds beyond 448, or an infinity, becomes
+// NaN, as in PyTorch; other libraries saturate.
 func ToF8E4M3FN(x float32) F8E4M3FN {
 	b := math.Float32bits(x)
 	sign, a := F8E4M3FN(b>>24&0x80), b&^signBit
@@ -108,7 +108,7 @@ func ToF8E4M3FN(x float32) F8E4M3FN {
 	return sign | F8E4M3FN(subnormal(a, 0x46800000)) // 2^14, whose last place is 2^-9
 }
 
-// Float32 returns the same number.
+// Float32 returns the same number as a float32.
 func (h F8E4M3FN) Float32() float32 { return wideE4M3[h] }
 
 // All numbers of the 8-bit formats.
@@ -140,10 +140,10 @@ func F8E5M2FromFloat64(x float64) F8E5M2 { return ToF8E5M2(odd(x)) }
 // F8E4M3FNFromFloat64 rounds x once, to nearest, ties to even. PyTorch rounds it to float32 first, and so twice.
 func F8E4M3FNFromFloat64(x float64) F8E4M3FN { return ToF8E4M3FN(odd(x)) }
 
-// odd rounds x to the float32 that it is or, if it is none, to that of its two neighbours whose last bit is 1. So the last
-// bit remembers that something was cut off, and rounding once more, to at least two bits fewer, is as good as rounding x
-// itself (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
-// IEEE Transactions on Computers, 2008).
+// odd returns x as a float32 if that is exact, and otherwise the one of its two neighbours whose last bit is 1. The
+// last bit thus records that bits were cut off, and another rounding, to at least two bits fewer, has the same result
+// as rounding x itself (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+// rounding to odd", IEEE Transactions on Computers, 2008).
 func odd(x float64) float32 {
 	y := narrow(x)
 	if wide := float64(y); wide != x && x == x {
@@ -168,8 +168,8 @@ func nearInt64(v int64) float32 { return float32(leanInt64(v)) }
 // nearUint64 is float32(v), rounded once; on 32-bit x86 Go rounds to float64 first.
 func nearUint64(v uint64) float32 { return float32(leanUint64(v)) }
 
-// leanInt64 returns v or, if a float64 does not hold it, v with a last place that remembers what was cut off. Rounded to
-// less than 52 bits it is as good as v.
+// leanInt64 returns v, or if a float64 cannot represent it, v with a last bit that records the bits cut off. Rounded to
+// less than 52 bits the result is the same as for v.
 func leanInt64(v int64) float64 {
 	if v > 1<<53 || v < -1<<53 {
 		v = stick(v)
@@ -177,7 +177,7 @@ func leanInt64(v int64) float64 {
 	return float64(v)
 }
 
-// leanUint64 is leanInt64 of the integers from 0.
+// leanUint64 is leanInt64 for unsigned integers.
 func leanUint64(v uint64) float64 {
 	if v > 1<<53 {
 		v = stick(v)
@@ -185,7 +185,7 @@ func leanUint64(v uint64) float64 {
 	return float64(v)
 }
 
-// stick clears the 11 lowest bits and lets the next one remember whether they were 0. The rest is a float64.
+// stick clears the 11 lowest bits and sets the next one if any of them was 1. A float64 represents the result exactly.
 func stick[I int64 | uint64](v I) I {
 	if v&0x7ff != 0 {
 		v |= 0x800

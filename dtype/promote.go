@@ -2,16 +2,17 @@ package dtype
 
 import "fmt"
 
-// Promote returns the type that an operation on tensors of a and b computes in, as torch.promote_types of PyTorch 2 does:
+// Promote returns the type to which tensors of types a and b are promoted, as torch.promote_types of PyTorch 2:
 //
-//   - The same types stay.
-//   - The 8-bit floats go with nothing but themselves.
-//   - Uint16, Uint32 and Uint64 go with themselves and with real floating-point types, not with other integers, Bool or
-//     complex types (c10/core/ScalarType.cpp calls this unfinished).
-//   - A complex type wins over the rest, and is Complex128 if either type has parts of 64 bits.
-//   - A floating-point type wins over integers and Bool, of whatever size. Of two the wider wins; Float16 and BFloat16 have
-//     Float32 in common.
-//   - Of two integer types the wider wins; Uint8 and Int8 have Int16 in common. Any wins over Bool.
+//   - Equal types are unchanged.
+//   - The 8-bit floats combine only with themselves.
+//   - Uint16, Uint32 and Uint64 combine with themselves and with real floating-point types, not with other integers,
+//     Bool or complex types (c10/core/ScalarType.cpp calls this unfinished).
+//   - A complex type takes precedence over the rest. The result is Complex128 if either type has parts of 64 bits.
+//   - A floating-point type takes precedence over integers and Bool of any size. Of two the wider is the result; for
+//     Float16 and BFloat16 it is Float32.
+//   - Of two integer types the wider is the result; for Uint8 and Int8 it is Int16. Any integer type takes precedence
+//     over Bool.
 //
 // The error is a *PromotionError, which names both.
 func Promote(a, b DType) (DType, error) {
@@ -59,7 +60,7 @@ func wider(a, b DType) DType {
 	return b
 }
 
-// A PromotionError says that two types have none in common.
+// A PromotionError reports two types without a common type.
 type PromotionError struct{ A, B DType }
 
 func (e *PromotionError) Error() string {

@@ -5,9 +5,9 @@ import (
 	"reflect"
 )
 
-// A Scalar is one number of any type, kept exactly: an integer as an integer, the rest as float64 or complex128. The zero
-// value is the integer 0. A NaN of less than 64 bits keeps its sign alone. What it is as another type, scalarconvert.go
-// says; == tells numbers of different kinds apart.
+// A Scalar is one number of any type, kept exactly: an integer as an integer, others as float64 or complex128. The zero
+// value is the integer 0. Of a NaN of less than 64 bits only the sign is kept. Scalars of different kinds are not equal
+// by ==.
 type Scalar struct {
 	kind Kind // KindInvalid and KindSigned: bits is an int64; KindUnsigned: a uint64; KindBool: 0 or 1
 	bits uint64
@@ -15,7 +15,7 @@ type Scalar struct {
 	im   float64
 }
 
-// ScalarOf returns v as ToScalar does, and panics if it is no number.
+// ScalarOf returns v as ToScalar does, and panics if v is not a number.
 func ScalarOf(v any) Scalar {
 	s, ok := ToScalar(v)
 	if !ok {
@@ -24,8 +24,8 @@ func ScalarOf(v any) Scalar {
 	return s
 }
 
-// ToScalar returns v, which is a bool, a number of any Go type, a Scalar, or an F16, BF16, F8E5M2 or F8E4M3FN. A type
-// defined from one of the plain types (type celsius float32) counts as it. It is not ok if v is anything else.
+// ToScalar converts v, which may be a bool, a number of any Go type, a Scalar, an F16, BF16, F8E5M2 or F8E4M3FN, or of
+// a type defined from a plain type (type celsius float32). It is not ok if v is anything else.
 func ToScalar(v any) (s Scalar, ok bool) {
 	if s, ok := plain(v); ok {
 		return s, true
@@ -43,7 +43,7 @@ func ToScalar(v any) (s Scalar, ok bool) {
 	return Scalar{}, false
 }
 
-// plain is ToScalar of types that are not defined from others.
+// plain is ToScalar for types that are not defined from others.
 func plain(v any) (s Scalar, ok bool) {
 	switch v := v.(type) {
 	case Scalar:
@@ -98,7 +98,7 @@ func signed(v int64) Scalar { return Scalar{kind: KindSigned, bits: uint64(v)} }
 
 func unsigned(v uint64) Scalar { return Scalar{kind: KindUnsigned, bits: v} }
 
-// Kind returns what kind of number it is: KindBool, KindSigned or KindUnsigned (as the Go type was), KindFloat or
+// Kind returns the class of the number: KindBool, KindSigned or KindUnsigned (by the Go type), KindFloat or
 // KindComplex.
 func (s Scalar) Kind() Kind {
 	if s.kind == KindInvalid {

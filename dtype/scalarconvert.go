@@ -9,7 +9,7 @@ import (
 
 var order = binary.NativeEndian
 
-// Load returns the first element of b, which has at least d.Size() bytes. It panics if there are fewer.
+// Load returns the first element of b. It panics if b has fewer than d.Size() bytes.
 func (d DType) Load(b []byte) Scalar {
 	switch d {
 	case Bool:
@@ -53,8 +53,8 @@ func (d DType) Load(b []byte) Scalar {
 	return Scalar{}
 }
 
-// Put writes s as the first element of b, of the type d, converted as Convert does. It panics if b is shorter than
-// d.Size() bytes, or d is no type.
+// Put writes s, converted to type d as by Convert, as the first element of b. It panics if b has fewer than d.Size()
+// bytes or d is not valid.
 func (s Scalar) Put(b []byte, d DType) {
 	switch d {
 	case Bool:
@@ -103,23 +103,23 @@ func (s Scalar) Put(b []byte, d DType) {
 	}
 }
 
-// Convert returns s as an element of d: what Load finds after Put.
+// Convert returns s as an element of d: the result of Load after Put.
 func (s Scalar) Convert(d DType) Scalar {
 	var b [16]byte
 	s.Put(b[:], d)
 	return d.Load(b[:])
 }
 
-// Bool reports whether s is not 0, as NaN is not.
+// Bool reports whether s is nonzero; NaN is.
 func (s Scalar) Bool() bool { return s.bits != 0 || s.re != 0 || s.im != 0 }
 
-// Int64 returns s as Convert to Int64 does: integers wrap, floats are truncated and saturate, NaN is 0.
+// Int64 converts s to Int64: integers wrap, floats are truncated and saturate, NaN is 0.
 func (s Scalar) Int64() int64 { return toSize[int64](s) }
 
-// Uint64 returns s as Convert to Uint64 does: integers wrap, floats are truncated and saturate, NaN is 0.
+// Uint64 converts s to Uint64: integers wrap, floats are truncated and saturate, NaN is 0.
 func (s Scalar) Uint64() uint64 { return toSize[uint64](s) }
 
-// Float64 returns s, or of a complex number its real part. Integers are rounded to nearest, ties to even.
+// Float64 returns s, or its real part if it is complex. Integers are rounded to nearest, ties to even.
 func (s Scalar) Float64() float64 {
 	switch s.Kind() {
 	case KindSigned:
@@ -133,7 +133,7 @@ func (s Scalar) Float64() float64 {
 // Complex128 returns s. Integers are rounded to nearest, ties to even.
 func (s Scalar) Complex128() complex128 { return complex(s.Float64(), s.im) }
 
-// String returns the number as Go would write it: "true", "-1", "0.5", "NaN", "+Inf", "(1+2i)".
+// String returns the number in Go's notation: "true", "-1", "0.5", "NaN", "+Inf", "(1+2i)".
 func (s Scalar) String() string {
 	switch s.Kind() {
 	case KindBool:
@@ -148,7 +148,7 @@ func (s Scalar) String() string {
 	return fmt.Sprint(s.Complex128())
 }
 
-// toSize returns s as an integer of the type I.
+// toSize returns s as an integer of type I.
 func toSize[I integer](s Scalar) I {
 	if s.Kind() >= KindFloat {
 		return toInteger[I](s.re)

@@ -9,24 +9,24 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// maxOperands is the most operands of a kernel: a result, and three inputs (or two results and an input).
+// maxOperands is the largest number of operands of a kernel: a result and three inputs, or two results and an input.
 const maxOperands = 4
 
-// An array is an operand as a kernel uses it: the memory from its lowest to its highest element.
+// An array is an operand of a kernel: the memory from its lowest to its highest element.
 type array struct {
 	dtype       dtype.DType
 	size        int // bytes of an element
 	rank        int
 	shape       [backend.MaxRank]int
 	strides     [backend.MaxRank]int
-	first       int // where the element with indices 0 is, in elements from the lowest
+	first       int // position of the element with indices 0, in elements from the lowest
 	ptr         driver.Pointer
-	bytes       []byte // the memory, or nil: then it is length bytes from ptr
+	bytes       []byte // the memory; if nil it is length bytes from ptr
 	length      int
 	read, write bool
 }
 
-// in is an operand that a kernel reads, out one that it writes, and inout one that it reads and writes.
+// in returns an operand that a kernel reads, out one that it writes, and inout one that it reads and writes.
 func in(a backend.Array) array { return span(a, true, false) }
 
 func out(a backend.Array) array { return span(a, false, true) }
@@ -58,7 +58,7 @@ func span(a backend.Array, read, write bool) array {
 		o.ptr = a.Ptr + driver.Pointer(at)
 	}
 	if write && n*o.size != o.length {
-		o.read = true // what lies between the elements is stored again with them
+		o.read = true // the bytes between the elements are stored again with them
 	}
 	return o
 }
@@ -66,13 +66,13 @@ func span(a backend.Array, read, write bool) array {
 // dims returns the operand's shape.
 func (o *array) dims() []int { return o.shape[:o.rank] }
 
-// without returns the operand without an axis: every index there is the first.
+// without returns the operand with every index of an axis referring to the first.
 func (o array) without(axis int) array {
 	o.strides[axis] = 0
 	return o
 }
 
-// launch queues f, which gets the memory of the operands. Its panics are the driver's to report.
+// launch queues f, which gets the memory of the operands. The driver reports panics of f.
 func (b *Backend) launch(q backend.Queue, name string, f func(mem *[maxOperands][]byte), operands ...array) error {
 	k := driver.Kernel{Name: name}
 	for i := range operands {
@@ -106,8 +106,8 @@ func (b *Backend) launch(q backend.Queue, name string, f func(mem *[maxOperands]
 	return b.kernels.Launch(q.Stream, k)
 }
 
-// direct reports whether a kernel works in the operand's memory itself: Go code can reach it, and elements are aligned
-// (those of a mapped file may not be).
+// direct reports whether a kernel works in the operand's memory itself: Go code can access it, and the elements are
+// aligned, which those of a mapped file may not be.
 func (o *array) direct() bool {
 	return o.bytes != nil && uintptr(unsafe.Pointer(unsafe.SliceData(o.bytes)))%uintptr(min(o.size, 8)) == 0
 }
@@ -151,7 +151,7 @@ func bytesOf[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), uintptr(len(s))*unsafe.Sizeof(zero))
 }
 
-// unsupported is the error of an operation that is not known for a type.
+// unsupported returns the error of an operation that does not support a type.
 func unsupported(op fmt.Stringer, d dtype.DType) error { return unsupportedCall(op.String(), d) }
 
 func unsupportedCall(op string, d dtype.DType) error {

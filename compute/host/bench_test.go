@@ -81,7 +81,7 @@ func BenchmarkMemmove16M(b *testing.B) {
 	x := newBench(b, 2)
 	dst, src := x.array(dtype.Float32, sixteenM), x.array(dtype.Float32, sixteenM)
 	x.measure(2*4*sixteenM, func() error {
-		x.host.each(len(dst.Bytes), grainBytes, func(lo, hi int) { copy(dst.Bytes[lo:hi], src.Bytes[lo:hi]) })
+		x.host.parallelRanges(len(dst.Bytes), grainBytes, func(lo, hi int) { copy(dst.Bytes[lo:hi], src.Bytes[lo:hi]) })
 		return nil
 	})
 }
@@ -97,7 +97,7 @@ func BenchmarkAdd16MPlain(b *testing.B) {
 	x := newBench(b, 2)
 	dst, l, r := x.array(dtype.Float32, sixteenM), x.array(dtype.Float32, sixteenM), x.array(dtype.Float32, sixteenM)
 	x.measure(3*4*sixteenM, func() error {
-		return x.host.elementwise(x.q, "add", two(addOf[float32]), 0, dst, l, r)
+		return x.host.elementwise(x.q, "add", binaryLoop(addOf[float32]), 0, dst, l, r)
 	})
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// slow is the cost of functions that take some nanoseconds an element, and some that of operations that take about one:
-// see elementwise.
+// slow is the cost of functions that take several nanoseconds per element, and moderate that of operations that take
+// about one: see elementwise.
 const (
-	slow = 32
-	some = 4
+	slow     = 32
+	moderate = 4
 )
 
 // Binary computes op(x, y).
@@ -33,8 +33,8 @@ func sizeOf(a backend.Array) int {
 	return n
 }
 
-// binaryOf returns the loop of an operation on elements of type d, or nil, and what it costs. total is the size of the
-// result.
+// binaryOf returns the loop of an operation on elements of type d, or nil, and its cost. total is the size of the
+// result in bytes.
 func binaryOf(op backend.BinaryOp, d dtype.DType, total int) (run loop, cost int) {
 	switch d {
 	case dtype.Bool:
@@ -56,7 +56,7 @@ func binaryOf(op backend.BinaryOp, d dtype.DType, total int) (run loop, cost int
 	case dtype.Uint64:
 		return binaryInteger[uint64](op)
 	case dtype.Float16, dtype.BFloat16:
-		return binaryFloat[float32](op, 0) // the piece that is rounded stays in the cache
+		return binaryFloat[float32](op, 0) // results pass through a piece in the cache, so streaming stores do not help
 	case dtype.Float32:
 		return binaryFloat[float32](op, total)
 	case dtype.Float64:
@@ -73,11 +73,11 @@ type integer interface {
 func binaryBool(op backend.BinaryOp) loop {
 	switch op {
 	case backend.Add, backend.Maximum, backend.Or, backend.LogicalOr:
-		return two(orOf[uint8])
+		return binaryLoop(orOf[uint8])
 	case backend.Mul, backend.Minimum, backend.And, backend.LogicalAnd:
-		return two(andOf[uint8])
+		return binaryLoop(andOf[uint8])
 	case backend.Xor, backend.LogicalXor:
-		return two(xorOf[uint8])
+		return binaryLoop(xorOf[uint8])
 	}
 	return compareOf[uint8](op)
 }
@@ -85,31 +85,31 @@ func binaryBool(op backend.BinaryOp) loop {
 func binaryInteger[T integer](op backend.BinaryOp) (run loop, cost int) {
 	switch op {
 	case backend.Add:
-		return two(addOf[T]), 0
+		return binaryLoop(addOf[T]), 0
 	case backend.Sub:
-		return two(subOf[T]), 0
+		return binaryLoop(subOf[T]), 0
 	case backend.Mul:
-		return two(mulOf[T]), 0
+		return binaryLoop(mulOf[T]), 0
 	case backend.FloorDiv:
-		return two(each2(floorDiv[T])), slow
+		return binaryLoop(each2(floorDiv[T])), slow
 	case backend.Mod:
-		return two(each2(floorMod[T])), slow
+		return binaryLoop(each2(floorMod[T])), slow
 	case backend.Pow:
-		return two(each2(power[T])), slow
+		return binaryLoop(each2(power[T])), slow
 	case backend.Maximum:
-		return two(maxOf[T]), 0
+		return binaryLoop(maxOf[T]), 0
 	case backend.Minimum:
-		return two(minOf[T]), 0
+		return binaryLoop(minOf[T]), 0
 	case backend.And:
-		return two(andOf[T]), 0
+		return binaryLoop(andOf[T]), 0
 	case backend.Or:
-		return two(orOf[T]), 0
+		return binaryLoop(orOf[T]), 0
 	case backend.Xor:
-		return two(xorOf[T]), 0
+		return binaryLoop(xorOf[T]), 0
 	case backend.ShiftLeft:
-		return two(each2(shiftLeft[T])), some
+		return binaryLoop(each2(shiftLeft[T])), moderate
 	case backend.ShiftRight:
-		return two(each2(shiftRight[T])), some
+		return binaryLoop(each2(shiftRight[T])), moderate
 	}
 	return compareOf[T](op), 0
 }
@@ -117,15 +117,15 @@ func binaryInteger[T integer](op backend.BinaryOp) (run loop, cost int) {
 func binaryFloat[T float](op backend.BinaryOp, total int) (run loop, cost int) {
 	switch op {
 	case backend.Add, backend.Sub, backend.Mul, backend.Div, backend.Maximum, backend.Minimum:
-		return two(func(dst, x, y []T) { vecBinary(op, dst, x, y, total) }), 0
+		return binaryLoop(func(dst, x, y []T) { vecBinary(op, dst, x, y, total) }), 0
 	case backend.FloorDiv:
-		return two(each2(wide2[T](floorDivFloat))), slow
+		return binaryLoop(each2(wide2[T](floorDivFloat))), slow
 	case backend.Mod:
-		return two(each2(wide2[T](floorModFloat))), slow
+		return binaryLoop(each2(wide2[T](floorModFloat))), slow
 	case backend.Pow:
-		return two(each2(wide2[T](pow))), slow
+		return binaryLoop(each2(wide2[T](pow))), slow
 	case backend.Atan2:
-		return two(each2(wide2[T](atan2))), slow
+		return binaryLoop(each2(wide2[T](atan2))), slow
 	}
 	return compareOf[T](op), 0
 }
@@ -133,27 +133,27 @@ func binaryFloat[T float](op backend.BinaryOp, total int) (run loop, cost int) {
 // A float is a type that float types are computed in.
 type float interface{ float32 | float64 }
 
-// compareOf returns the loop of an operation whose results are Bool, or nil.
+// compareOf returns the loop of an operation whose result is Bool, or nil.
 func compareOf[T number](op backend.BinaryOp) loop {
 	switch op {
 	case backend.LogicalAnd:
-		return two(each2(func(x, y T) bool { return x != 0 && y != 0 }))
+		return binaryLoop(each2(func(x, y T) bool { return x != 0 && y != 0 }))
 	case backend.LogicalOr:
-		return two(each2(func(x, y T) bool { return x != 0 || y != 0 }))
+		return binaryLoop(each2(func(x, y T) bool { return x != 0 || y != 0 }))
 	case backend.LogicalXor:
-		return two(each2(func(x, y T) bool { return (x != 0) != (y != 0) }))
+		return binaryLoop(each2(func(x, y T) bool { return (x != 0) != (y != 0) }))
 	case backend.Equal:
-		return two(equalOf[T])
+		return binaryLoop(equalOf[T])
 	case backend.NotEqual:
-		return two(notEqualOf[T])
+		return binaryLoop(notEqualOf[T])
 	case backend.Less:
-		return two(lessOf[T])
+		return binaryLoop(lessOf[T])
 	case backend.LessEqual:
-		return two(lessEqualOf[T])
+		return binaryLoop(lessEqualOf[T])
 	case backend.Greater:
-		return two(func(dst []bool, x, y []T) { lessOf(dst, y, x) })
+		return binaryLoop(func(dst []bool, x, y []T) { lessOf(dst, y, x) })
 	case backend.GreaterEqual:
-		return two(func(dst []bool, x, y []T) { lessEqualOf(dst, y, x) })
+		return binaryLoop(func(dst []bool, x, y []T) { lessEqualOf(dst, y, x) })
 	}
 	return nil
 }

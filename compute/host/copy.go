@@ -29,18 +29,18 @@ func (b *Backend) copy(q backend.Queue, name string, dst, src backend.Array) err
 	if to.dtype != from.dtype {
 		c.conv = converterOf(to.dtype, from.dtype)
 	}
-	if p.crossed() {
+	if p.transposes() {
 		t := tilingOf(p, c)
 		return b.launch(q, name, func(mem *[maxOperands][]byte) {
-			b.each(t.tasks(), grainBytes/t.taskBytes(), func(lo, hi int) { t.run(mem[0], mem[1], lo, hi) })
+			b.parallelRanges(t.tasks(), grainBytes/t.taskBytes(), func(lo, hi int) { t.run(mem[0], mem[1], lo, hi) })
 		}, to, from)
 	}
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
-		b.each(p.n, grainBytes/(c.size+c.to), func(lo, hi int) { c.run(&p, mem[0], mem[1], lo, hi) })
+		b.parallelRanges(p.n, grainBytes/(c.size+c.to), func(lo, hi int) { c.run(&p, mem[0], mem[1], lo, hi) })
 	}, to, from)
 }
 
-// A copying is what becomes of each element: it is moved, or converted.
+// A copying moves or converts elements.
 type copying struct {
 	size, to int // bytes of an element of the source, and of the destination
 	conv     converter
@@ -48,17 +48,17 @@ type copying struct {
 
 // run copies the elements lo to hi-1.
 func (c *copying) run(p *plan, dst, src []byte, lo, hi int) {
-	work := workspaces.Get().(*pieces)
+	work := workspaces.Get().(*workspace)
 	defer workspaces.Put(work)
-	w := writer{lane: laneOf(p, 0, dst, c.to, work)}
-	r := reader{lane: laneOf(p, 1, src, c.size, work), constant: p.rank > 0 && p.stride(1) == 0}
+	w := writer{blockCursor: blockCursorOf(p, 0, dst, c.to, work)}
+	r := reader{blockCursor: blockCursorOf(p, 1, src, c.size, work), constant: p.rank > 0 && p.stride(1) == 0}
 	staged := w.staged() || r.staged()
 	for lo < hi {
 		n := p.length(lo, hi, staged)
 		if c.conv != nil {
 			c.conv(w.block(lo, n), r.block(lo, n))
 			w.commit()
-		} else if to, ok := w.here(lo, n); ok {
+		} else if to, ok := w.inPlace(lo, n); ok {
 			r.into(to, lo, n)
 		} else {
 			w.scatter(r.block(lo, n), lo)

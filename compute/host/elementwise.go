@@ -5,20 +5,21 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A loop computes a block of elements from blocks of as many: dst[i] from in[0][i], in[1][i], ... Blocks hold elements of
-// the types that the loop was made for. dst may be the very memory of an input.
+// A loop computes a block of elements from blocks of the same length: dst[i] from in[0][i], in[1][i], and so on. Blocks
+// hold elements of the types for which the loop was made. dst may be the memory of an input.
 type loop func(dst []byte, in *[maxOperands - 1][]byte)
 
-// one and two make loops of functions of slices. These must cut inputs to dst's length, and be good for dst == x.
-func one[R, T any](f func(dst []R, x []T)) loop {
+// unaryLoop and binaryLoop make loops of functions of slices. The functions must cut inputs to the length of dst, and
+// must allow dst == x.
+func unaryLoop[R, T any](f func(dst []R, x []T)) loop {
 	return func(dst []byte, in *[maxOperands - 1][]byte) { f(viewOf[R](dst), viewOf[T](in[0])) }
 }
 
-func two[R, T any](f func(dst []R, x, y []T)) loop {
+func binaryLoop[R, T any](f func(dst []R, x, y []T)) loop {
 	return func(dst []byte, in *[maxOperands - 1][]byte) { f(viewOf[R](dst), viewOf[T](in[0]), viewOf[T](in[1])) }
 }
 
-// computed returns the type that arithmetic on elements of type d is done in.
+// computed returns the type in which elements of type d are computed.
 func computed(d dtype.DType) dtype.DType {
 	if d == dtype.Float16 || d == dtype.BFloat16 {
 		return dtype.Float32
@@ -26,8 +27,8 @@ func computed(d dtype.DType) dtype.DType {
 	return d
 }
 
-// elementwise queues a loop over operands of one shape: dst, then inputs. cost is what an element takes, where 1 is what
-// moving a byte does, beyond its bytes.
+// elementwise queues a loop over operands of one shape: dst, then inputs. cost is the time for an element beyond moving
+// its bytes, in units of moving one byte.
 func (b *Backend) elementwise(q backend.Queue, name string, run loop, cost int, dst backend.Array, inputs ...backend.Array) error {
 	var operands [maxOperands]array
 	operands[0] = out(dst)
@@ -43,13 +44,13 @@ func (b *Backend) elementwise(q backend.Queue, name string, run loop, cost int, 
 		cost += used[i].size
 	}
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
-		b.each(p.n, grainBytes/cost, func(lo, hi int) { sweep(&p, used, mem, run, lo, hi) })
+		b.parallelRanges(p.n, grainBytes/cost, func(lo, hi int) { runLoop(&p, used, mem, run, lo, hi) })
 	}, used...)
 }
 
-// sweep runs a loop over the elements lo to hi-1.
-func sweep(p *plan, operands []array, mem *[maxOperands][]byte, run loop, lo, hi int) {
-	work := workspaces.Get().(*pieces)
+// runLoop runs a loop over the elements lo to hi-1.
+func runLoop(p *plan, operands []array, mem *[maxOperands][]byte, run loop, lo, hi int) {
+	work := workspaces.Get().(*workspace)
 	defer workspaces.Put(work)
 	w := writerOf(p, 0, mem[0], operands[0].dtype, computed(operands[0].dtype), work)
 	staged := w.staged()

@@ -29,8 +29,8 @@ func (b *Backend) gather(q backend.Queue, name string, dst, x, index backend.Arr
 	stride, limit := x.Strides[axis], x.Shape[axis]
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
 		f := faults{at: p.n}
-		b.each(p.n, grainBytes/(2*to.size+by.size+some), func(lo, hi int) {
-			work := workspaces.Get().(*pieces)
+		b.parallelRanges(p.n, grainBytes/(2*to.size+by.size+moderate), func(lo, hi int) {
+			work := workspaces.Get().(*workspace)
 			defer workspaces.Put(work)
 			w := writerOf(&p, 0, mem[0], to.dtype, to.dtype, work)
 			from := cursorOf(&p, 1)

@@ -137,7 +137,7 @@ func products[T number](b *Backend, g *product[T], s *batches) {
 		p.compute()
 	}
 	if work <= g.grain || s.n >= 4*b.procs && !g.blas { // OpenBLAS has its own threads for the large ones
-		b.each(s.n, max(1, g.grain/work), func(lo, hi int) {
+		b.parallelRanges(s.n, max(1, g.grain/work), func(lo, hi int) {
 			p := new(product[T])
 			for i := lo; i < hi; i++ {
 				compute(p, i, inTurn)
@@ -178,7 +178,7 @@ func (g *product[T]) compute() {
 }
 
 // inStages does stages on as many processors as the backend has. Their tasks are handed out one by one: they are long, and
-// not all alike. Nobody begins a stage before the last is done.
+// not all alike. A stage starts when the previous one is done.
 func (b *Backend) inStages(stages ...stage) {
 	type progress struct {
 		next, done atomic.Int64
@@ -189,7 +189,7 @@ func (b *Backend) inStages(stages ...stage) {
 		work[i].over = make(chan struct{})
 		most = max(most, stages[i].n)
 	}
-	b.spread(min(most, b.procs), func(int) {
+	b.parallelTasks(min(most, b.procs), func(int) {
 		for i, s := range stages {
 			p := &work[i]
 			do := func(task int) {

@@ -45,8 +45,8 @@ func norm[T float](
 		length *= l
 	}
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
-		b.each(p.n/length, grainBytes/(length*2*some), func(lo, hi int) {
-			work := workspaces.Get().(*pieces)
+		b.parallelRanges(p.n/length, grainBytes/(length*2*moderate), func(lo, hi int) {
+			work := workspaces.Get().(*workspace)
 			defer workspaces.Put(work)
 			d := computed(x.DType)
 			t := normTask[T]{dst: writerOf(&p, 0, mem[0], x.DType, d, work), rms: rms, eps: eps}

@@ -6,13 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// grainBytes is the least work that is worth a goroutine, as memory that is read and written.
+// grainBytes is the smallest amount of work for a goroutine, in bytes read and written.
 const grainBytes = 32 << 10
 
-// each calls f for ranges [lo, hi) of at least grain (but for the last) that cut [0, n), on as many processors as the
-// backend has, and returns when all are done. Little work is done at once, by the caller. A panic in f comes out of each.
-func (b *Backend) each(n, grain int, f func(lo, hi int)) {
-	const partsEach = 4 // so that processors that others use too do not keep the rest waiting
+// parallelRanges calls f for ranges [lo, hi) that divide [0, n), of at least grain except for the last, on all
+// processors of the backend, and returns when all are done. A small amount of work is done by the caller. A panic in f
+// becomes a panic of parallelRanges.
+func (b *Backend) parallelRanges(n, grain int, f func(lo, hi int)) {
+	const partsEach = 4 // so that a processor that is busy with other work does not delay the rest
 	parts := min(b.procs*partsEach, n/max(grain, 1))
 	if parts <= 1 || b.procs == 1 {
 		if n > 0 {
@@ -22,7 +23,7 @@ func (b *Backend) each(n, grain int, f func(lo, hi int)) {
 	}
 	length := (n + parts - 1) / parts
 	if length >= 256 {
-		length = (length + 63) &^ 63 // parts share no cache line of a result
+		length = (length + 63) &^ 63 // so that parts do not share a cache line of a result
 	}
 	var (
 		next     atomic.Int64
@@ -30,7 +31,7 @@ func (b *Backend) each(n, grain int, f func(lo, hi int)) {
 		panicked atomic.Pointer[any]
 	)
 	work := func() {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as the goroutines of the host's streams do
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as in the goroutines of the host's streams
 		defer func() {
 			if v := recover(); v != nil {
 				panicked.CompareAndSwap(nil, &v)
@@ -56,9 +57,9 @@ func (b *Backend) each(n, grain int, f func(lo, hi int)) {
 	}
 }
 
-// spread calls task(i) for all 0 <= i < n, on as many processors as the backend has, and returns when all are done.
-func (b *Backend) spread(n int, task func(i int)) {
-	b.each(n, 1, func(lo, hi int) {
+// parallelTasks calls task(i) for all 0 <= i < n on all processors of the backend, and returns when all are done.
+func (b *Backend) parallelTasks(n int, task func(i int)) {
+	b.parallelRanges(n, 1, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			task(i)
 		}

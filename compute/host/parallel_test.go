@@ -20,7 +20,7 @@ func TestEachCoversAllOnce(t *testing.T) {
 		for _, n := range []int{0, 1, 2, 63, 64, 65, 1000, 100_003} {
 			for _, grain := range []int{0, 1, 10, 1 << 20} {
 				counts := make([]atomic.Int32, n)
-				b.each(n, grain, func(lo, hi int) {
+				b.parallelRanges(n, grain, func(lo, hi int) {
 					if hi-lo < grain && hi != n {
 						t.Errorf("%d processors, %d elements: [%d, %d) is less than %d", procs, n, lo, hi, grain)
 					}
@@ -47,7 +47,7 @@ func TestPanicsComeOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = b.launch(backend.Queue{Stream: s}, "broken", func(*[maxOperands][]byte) {
-		b.each(1000, 1, func(lo, hi int) {
+		b.parallelRanges(1000, 1, func(lo, hi int) {
 			if hi == 1000 {
 				panic("the last part is broken")
 			}

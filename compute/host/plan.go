@@ -2,37 +2,38 @@ package host
 
 import "github.com/ashlar-go/ashlar/compute/backend"
 
-// A plan is how kernels walk over operands that have one shape: axes, the outermost first, each with a length of at least
-// 2 and a stride in each operand. The elements are numbered in the order of the plan, the last axis running fastest.
-// Neighbouring axes that are one in all operands have become one. The methods that change the order of axes say so; the
-// numbers are then not row-major ones.
+// A plan is the order in which a kernel visits operands of one shape: axes, the outermost first, each with a length of
+// at least 2 and a stride in each operand. The elements are numbered in the order of the plan, the last axis fastest.
+// Neighbouring axes are merged if they are one axis in all operands. Methods that reorder axes say so; the numbers are
+// then not row-major.
 type plan struct {
 	n        int // elements; not 0
 	rank     int
 	operands int
 	lengths  [backend.MaxRank]int
 	strides  [maxOperands][backend.MaxRank]int
-	first    [maxOperands]int // where element 0 is, in elements from the operand's lowest
+	first    [maxOperands]int // position of element 0, in elements from the operand's lowest
 }
 
-// planOf makes a plan of the axes of shape, in the order given, the outermost first (in their own, if nil). Axes that are not
-// in order are left out: they have length 1.
+// planOf makes a plan of the axes of shape in the given order, the outermost first, or in their own order if it is nil.
+// Axes that are not in order must have length 1.
 func planOf(shape, order []int, operands ...array) plan {
 	p := axesOf(shape, order, operands...)
 	p.merge()
 	return p
 }
 
-// anyOrder makes a plan whose elements may be numbered in any order: one that suits the first operand, then the others.
+// anyOrder makes a plan whose elements may be numbered in any order: the best for the first operand, then for the
+// others.
 func anyOrder(shape []int, operands ...array) plan {
 	p := axesOf(shape, nil, operands...)
-	p.turn()
+	p.makeFirstPositive()
 	p.sort(0, p.rank)
 	p.merge()
 	return p
 }
 
-// axesOf makes a plan of all axes that are longer than 1, unmerged.
+// axesOf makes a plan of all axes longer than 1, unmerged.
 func axesOf(shape, order []int, operands ...array) plan {
 	p := plan{n: 1, operands: len(operands)}
 	axes := len(shape)
@@ -60,8 +61,8 @@ func axesOf(shape, order []int, operands ...array) plan {
 	return p
 }
 
-// turn makes the strides of the first operand positive.
-func (p *plan) turn() {
+// makeFirstPositive makes the strides of the first operand positive.
+func (p *plan) makeFirstPositive() {
 	for i := range p.rank {
 		if p.strides[0][i] >= 0 {
 			continue
@@ -73,18 +74,18 @@ func (p *plan) turn() {
 	}
 }
 
-// sort puts the axes from..to-1 in the order of their strides, the smallest last: those of the first operand, where these
-// do not decide (they are equal) those of the second, and so on.
+// sort orders the axes from..to-1 by their strides, the smallest last: by the strides of the first operand, then by
+// those of the second, and so on.
 func (p *plan) sort(from, to int) {
-	for i := from + 1; i < to; i++ { // by insertion: few, and mostly in order
-		for j := i; j > from && p.inside(j-1, j); j-- {
+	for i := from + 1; i < to; i++ { // insertion sort: few axes, mostly in order
+		for j := i; j > from && p.isInner(j-1, j); j-- {
 			p.swap(j-1, j)
 		}
 	}
 }
 
-// inside reports whether axis i must come after axis j, its outer neighbour now being i.
-func (p *plan) inside(i, j int) bool {
+// isInner reports whether axis i must come after axis j, its outer neighbour.
+func (p *plan) isInner(i, j int) bool {
 	for k := range p.operands {
 		if a, b := abs(p.strides[k][i]), abs(p.strides[k][j]); a != b {
 			return a < b
@@ -101,7 +102,7 @@ func (p *plan) swap(i, j int) {
 	}
 }
 
-// merge makes one axis of neighbours that are walked as one in all operands.
+// merge merges neighbouring axes that are one axis in all operands.
 func (p *plan) merge() {
 	last := 0
 	for i := 1; i < p.rank; i++ {
@@ -138,7 +139,7 @@ func (p *plan) stride(k int) int {
 	return p.strides[k][p.rank-1]
 }
 
-// flat reports whether the elements of an operand lie one after the other, in the order of the plan.
+// flat reports whether the elements of an operand are consecutive in the order of the plan.
 func (p *plan) flat(k int) bool {
 	n := 1
 	for i := p.rank - 1; i >= 0; i-- {
@@ -152,18 +153,18 @@ func (p *plan) flat(k int) bool {
 
 func abs(i int) int { return max(i, -i) }
 
-// A cursor walks over an operand in the order of a plan.
+// A cursor visits an operand in the order of a plan.
 type cursor struct {
 	p     *plan
 	k     int
-	next  int // the number of the element that it is at
-	at    int // where that is, in elements from the operand's lowest
+	next  int // the number of the current element
+	at    int // its position, in elements from the operand's lowest
 	index [backend.MaxRank]int
 }
 
 func cursorOf(p *plan, k int) cursor { return cursor{p: p, k: k, at: p.first[k]} }
 
-// seek goes to the element with number n.
+// seek moves to the element with number n.
 func (c *cursor) seek(n int) {
 	if n == c.next {
 		return
@@ -181,7 +182,7 @@ func (c *cursor) seek(n int) {
 	}
 }
 
-// run returns where the next elements are, at most n of them and all in one row, and goes on behind them.
+// run returns the position of the next elements, at most n and all in one row, and moves past them.
 func (c *cursor) run(n int) (at, m int) {
 	at = c.at
 	i := c.p.rank - 1

@@ -118,20 +118,20 @@ func sin(x float64) float64 {
 	if math.Abs(x) <= math.Pi/4 || math.IsNaN(x) {
 		return sinOf(x, 0)
 	}
-	return turned(x, 0)
+	return sinQuarters(x, 0)
 }
 
 func cos(x float64) float64 {
 	if math.Abs(x) <= math.Pi/4 || math.IsNaN(x) {
 		return cosOf(x, 0)
 	}
-	return turned(x, 1)
+	return sinQuarters(x, 1)
 }
 
 func tan(x float64) float64 { return sin(x) / cos(x) }
 
-// turned returns the sine of x plus some right angles.
-func turned(x float64, quarters int) float64 {
+// sinQuarters returns the sine of x plus a number of right angles.
+func sinQuarters(x float64, quarters int) float64 {
 	if math.IsInf(x, 0) {
 		return math.NaN()
 	}

@@ -17,7 +17,7 @@ type ranking struct {
 	sign     uint64 // the bit, of signed types
 	infinity uint64 // the bits, of floats
 	all      uint64 // every bit
-	turn     uint64 // what keys are turned by: all bits, in descending order
+	invert   uint64 // what keys are turned by: all bits, in descending order
 }
 
 func rankOf(d dtype.DType, descending bool) (r ranking, ok bool) {
@@ -27,7 +27,7 @@ func rankOf(d dtype.DType, descending bool) (r ranking, ok bool) {
 	r.size = d.Size()
 	r.all = ^uint64(0) >> (64 - 8*r.size)
 	if descending {
-		r.turn = r.all
+		r.invert = r.all
 	}
 	sign := r.all ^ r.all>>1
 	switch {
@@ -76,7 +76,7 @@ func keysOf[T uint8 | uint16 | uint32 | uint64](r *ranking, to []entry, x []T, a
 		} else {
 			k = r.float(k)
 		}
-		to[i] = entry{k ^ r.turn, at + i}
+		to[i] = entry{k ^ r.invert, at + i}
 	}
 }
 

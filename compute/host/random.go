@@ -12,21 +12,21 @@ func (b *Backend) Arange(q backend.Queue, dst backend.Array, start, step dtype.S
 	switch d := dst.DType; {
 	case d.IsInteger():
 		first, by := wrapped(start), wrapped(step)
-		return generate(b, q, "arange", dst, dtype.Int64, some, func(lo int, to []int64) {
+		return generate(b, q, "arange", dst, dtype.Int64, moderate, func(lo int, to []int64) {
 			for i := range to {
 				to[i] = first + int64(lo+i)*by
 			}
 		})
 	case d == dtype.Float64:
 		first, by := start.Float64(), step.Float64()
-		return generate(b, q, "arange", dst, dtype.Float64, some, func(lo int, to []float64) {
+		return generate(b, q, "arange", dst, dtype.Float64, moderate, func(lo int, to []float64) {
 			for i := range to {
 				to[i] = first + float64(float64(lo+i)*by)
 			}
 		})
 	case d == dtype.Float32 || computed(d) != d:
 		first, by := start.Float64(), step.Float64()
-		return generate(b, q, "arange", dst, dtype.Float32, some, func(lo int, to []float32) {
+		return generate(b, q, "arange", dst, dtype.Float32, moderate, func(lo int, to []float32) {
 			for i := range to {
 				to[i] = float32(first + float64(float64(lo+i)*by))
 			}
@@ -35,7 +35,7 @@ func (b *Backend) Arange(q backend.Queue, dst backend.Array, start, step dtype.S
 	return unsupportedCall("arange", dst.DType)
 }
 
-// wrapped returns an integer, of one beyond int64 the same 64 bits; a float is truncated.
+// wrapped returns an integer modulo 2^64, and a float truncated.
 func wrapped(s dtype.Scalar) int64 {
 	if s.Kind() == dtype.KindUnsigned {
 		return int64(s.Uint64())
@@ -52,15 +52,15 @@ func (b *Backend) Random(q backend.Queue, dst backend.Array, r backend.Random) e
 		span := uint64(r.HighInt) - uint64(r.LowInt)
 		return generate(b, q, "random integers", dst, dtype.Int64, slow, func(lo int, to []int64) {
 			for i := range to {
-				upper, _ := bits.Mul64(draw(&r, lo+i), span)
+				upper, _ := bits.Mul64(randomBits(&r, lo+i), span)
 				to[i] = r.LowInt + int64(upper)
 			}
 		})
 	case r.Distribution == backend.Uniform && real:
-		limit, width := below(r.High, d), r.High-r.Low
+		limit, width := nextBelow(r.High, d), r.High-r.Low
 		return generate(b, q, "random uniform", dst, dtype.Float64, slow, func(lo int, to []float64) {
 			for i := range to {
-				u := float64(draw(&r, lo+i)>>11) * 0x1p-53
+				u := float64(randomBits(&r, lo+i)>>11) * 0x1p-53
 				v := r.Low + float64(u*width)
 				if v > limit && r.Low < r.High { // it would be rounded to limit, or beyond
 					v = limit
@@ -71,7 +71,7 @@ func (b *Backend) Random(q backend.Queue, dst backend.Array, r backend.Random) e
 	case r.Distribution == backend.Normal && real:
 		return generate(b, q, "random normal", dst, dtype.Float64, 2*slow, func(lo int, to []float64) {
 			for i := range to {
-				p := (float64(draw(&r, lo+i)>>12) + 0.5) * 0x1p-52
+				p := (float64(randomBits(&r, lo+i)>>12) + 0.5) * 0x1p-52
 				to[i] = r.Low + float64(r.High*backend.NormInv(p))
 			}
 		})
@@ -79,14 +79,14 @@ func (b *Backend) Random(q backend.Queue, dst backend.Array, r backend.Random) e
 	return unsupportedCall("random", d)
 }
 
-// draw returns the 64 bits of element i.
-func draw(r *backend.Random, i int) uint64 {
+// randomBits returns the 64 random bits of element i.
+func randomBits(r *backend.Random, i int) uint64 {
 	w := backend.Philox(r.Offset+uint64(i), r.Seed)
 	return uint64(w[0]) | uint64(w[1])<<32
 }
 
-// below returns the greatest number of type d that is less than x.
-func below(x float64, d dtype.DType) float64 {
+// nextBelow returns the largest number of type d that is less than x.
+func nextBelow(x float64, d dtype.DType) float64 {
 	bytes := bytesOf(make([]uint64, 1))[:d.Size()]
 	dtype.ScalarOf(x).Put(bytes, d)
 	value := func() float64 { return d.Load(bytes).Float64() }
@@ -104,7 +104,7 @@ func below(x float64, d dtype.DType) float64 {
 	return value()
 }
 
-// stepDown makes the bits of a float those of the next below it.
+// stepDown changes the bits of a float to those of the next number below it.
 func stepDown[T uint16 | uint32 | uint64](bits *T) {
 	sign := ^(^T(0) >> 1)
 	switch {
@@ -128,8 +128,8 @@ func generate[T any](
 		return nil
 	}
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
-		b.each(p.n, grainBytes/(to.size+cost), func(lo, hi int) {
-			work := workspaces.Get().(*pieces)
+		b.parallelRanges(p.n, grainBytes/(to.size+cost), func(lo, hi int) {
+			work := workspaces.Get().(*workspace)
 			defer workspaces.Put(work)
 			w := writerOf(&p, 0, mem[0], to.dtype, from, work)
 			for lo < hi {

@@ -90,8 +90,8 @@ func (d *reduction) run(b *Backend, dst, x []byte, to, from *array) {
 	if d.parts > 1 {
 		partial = bytesOf(make([]uint64, (results*d.parts*size+7)/8))
 	}
-	cost := max(1, min(d.rows, d.height)*d.width) * (from.size + some)
-	b.each(results*d.parts, max(1, grainBytes/cost), func(lo, hi int) {
+	cost := max(1, min(d.rows, d.height)*d.width) * (from.size + moderate)
+	b.parallelRanges(results*d.parts, max(1, grainBytes/cost), func(lo, hi int) {
 		t := d.task(dst, x, to, from)
 		defer t.close()
 		for ; lo < hi; lo++ {
@@ -108,7 +108,7 @@ func (d *reduction) run(b *Backend, dst, x []byte, to, from *array) {
 	if d.parts == 1 {
 		return
 	}
-	b.each(results, max(1, grainBytes/(d.parts*size)), func(lo, hi int) {
+	b.parallelRanges(results, max(1, grainBytes/(d.parts*size)), func(lo, hi int) {
 		t := d.task(dst, x, to, from)
 		defer t.close()
 		for ; lo < hi; lo++ {
@@ -126,14 +126,14 @@ func (d *reduction) run(b *Backend, dst, x []byte, to, from *array) {
 // A reduceTask is what doing tasks takes.
 type reduceTask struct {
 	*reduction
-	work     *pieces
+	work     *workspace
 	x        reader
 	dst      writer
 	acc, sum []byte // of one task
 }
 
 func (d *reduction) task(dst, x []byte, to, from *array) *reduceTask {
-	t := &reduceTask{reduction: d, work: workspaces.Get().(*pieces)}
+	t := &reduceTask{reduction: d, work: workspaces.Get().(*workspace)}
 	t.x = readerOf(&d.x, 0, x, from.dtype, d.in, t.work)
 	t.dst = writerOf(&d.dst, 0, dst, to.dtype, d.out, t.work)
 	t.dst.work = &t.work[1]
@@ -144,15 +144,15 @@ func (d *reduction) task(dst, x []byte, to, from *array) *reduceTask {
 
 func (t *reduceTask) close() { workspaces.Put(t.work) }
 
-// place returns the outer index and the columns of a result.
-func (t *reduceTask) place(result int) (outer, column, n int) {
+// resultPosition returns the outer index and the columns of a result.
+func (t *reduceTask) resultPosition(result int) (outer, column, n int) {
 	column = result % t.across * t.width
 	return result / t.across, column, min(t.width, t.columns-column)
 }
 
 // combine makes acc of one part of the elements of a result.
 func (t *reduceTask) combine(acc []byte, result, part int) {
-	outer, column, n := t.place(result)
+	outer, column, n := t.resultPosition(result)
 	t.clear(acc)
 	acc = acc[:n*t.reducer.acc]
 	row := part * t.height
@@ -183,7 +183,7 @@ func (t *reduceTask) combine(acc []byte, result, part int) {
 
 // finish makes elements of dst of acc.
 func (t *reduceTask) finish(acc []byte, result int) {
-	outer, column, n := t.place(result)
+	outer, column, n := t.resultPosition(result)
 	t.result(t.dst.block(outer*t.columns+column, n), acc[:n*t.reducer.acc])
 	t.dst.commit()
 }

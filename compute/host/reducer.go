@@ -64,7 +64,7 @@ func (f fold[T, A, R]) reducer(in, out dtype.DType) reducer {
 	}
 }
 
-func same[T any](v T) T { return v }
+func identity[T any](v T) T { return v }
 
 // reducerOf returns the reducer of an operation for n elements of type d to each result.
 func reducerOf(op backend.ReduceOp, d dtype.DType, n int) (r reducer, ok bool) {
@@ -96,7 +96,7 @@ func reducerOf(op backend.ReduceOp, d dtype.DType, n int) (r reducer, ok bool) {
 func reduceInteger[T integer](op backend.ReduceOp, d dtype.DType) (r reducer, ok bool) {
 	switch op {
 	case backend.Sum:
-		return sums[T, int64](0, same).reducer(d, dtype.Int64), true
+		return sums[T, int64](0, identity).reducer(d, dtype.Int64), true
 	case backend.Prod:
 		return products64[T, int64]().reducer(d, dtype.Int64), true
 	}
@@ -106,7 +106,7 @@ func reduceInteger[T integer](op backend.ReduceOp, d dtype.DType) (r reducer, ok
 func reduceFloat[T float](op backend.ReduceOp, d dtype.DType, n int) (r reducer, ok bool) {
 	switch op {
 	case backend.Sum:
-		return sums[T](0, same[float64]).reducer(d, dtype.Float64), true
+		return sums[T](0, identity[float64]).reducer(d, dtype.Float64), true
 	case backend.Mean:
 		return sums[T](0, func(s float64) float64 { return s / float64(n) }).reducer(d, dtype.Float64), true
 	case backend.Norm2:
@@ -123,15 +123,15 @@ func reduceFloat[T float](op backend.ReduceOp, d dtype.DType, n int) (r reducer,
 func reduceAny[T number](op backend.ReduceOp, d dtype.DType) (r reducer, ok bool) {
 	switch op {
 	case backend.Max:
-		return fold[T, T, T]{least[T](), lineMax[T], func(acc, x []T, _ int) { maxOf(acc, acc, x) }, maxOne[T], same[T]}.
+		return fold[T, T, T]{least[T](), lineMax[T], func(acc, x []T, _ int) { maxOf(acc, acc, x) }, maxOne[T], identity[T]}.
 			reducer(d, d), true
 	case backend.Min:
-		return fold[T, T, T]{greatest[T](), lineMin[T], func(acc, x []T, _ int) { minOf(acc, acc, x) }, minOne[T], same[T]}.
+		return fold[T, T, T]{greatest[T](), lineMin[T], func(acc, x []T, _ int) { minOf(acc, acc, x) }, minOne[T], identity[T]}.
 			reducer(d, d), true
 	case backend.Any:
-		return truths[T](0).reducer(d, dtype.Bool), true
+		return logical[T](0).reducer(d, dtype.Bool), true
 	case backend.AllTrue:
-		return truths[T](1).reducer(d, dtype.Bool), true
+		return logical[T](1).reducer(d, dtype.Bool), true
 	}
 	return reducer{}, false
 }
@@ -208,12 +208,12 @@ func products64[T number, A int64 | float64]() fold[T, A, A] {
 			}
 		},
 		merge: func(a, b A) A { return a * b },
-		value: same[A],
+		value: identity[A],
 	}
 }
 
-// truths is Any for none = 0, and AllTrue for none = 1: a value other than none stays.
-func truths[T number](none uint8) fold[T, uint8, uint8] {
+// logical is Any for none = 0 and AllTrue for none = 1: a value other than none stays.
+func logical[T number](none uint8) fold[T, uint8, uint8] {
 	one := func(a uint8, v T) uint8 {
 		if (v != 0) != (none != 0) {
 			return 1 - none
@@ -241,7 +241,7 @@ func truths[T number](none uint8) fold[T, uint8, uint8] {
 			}
 			return a
 		},
-		value: same[uint8],
+		value: identity[uint8],
 	}
 }
 

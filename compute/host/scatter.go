@@ -52,11 +52,11 @@ func scatterAdd[T any](
 	across := (g.columns + width - 1) / width
 	stride, limit := dst.Strides[axis], dst.Shape[axis]
 	var zero T
-	cost := 2*int(unsafe.Sizeof(zero)) + by.size + some
+	cost := 2*int(unsafe.Sizeof(zero)) + by.size + moderate
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
 		f := faults{at: p.n}
-		b.each(p.n/g.rows/g.columns*across, grainBytes/(g.rows*min(width, g.columns)*cost), func(lo, hi int) {
-			work := workspaces.Get().(*pieces)
+		b.parallelRanges(p.n/g.rows/g.columns*across, grainBytes/(g.rows*min(width, g.columns)*cost), func(lo, hi int) {
+			work := workspaces.Get().(*workspace)
 			defer workspaces.Put(work)
 			s := scattering[T]{
 				to: cursorOf(&p, 0), dst: viewOf[T](mem[0]), add: add, stride: stride, limit: limit, faults: &f,

@@ -34,8 +34,8 @@ func softmax[T float](b *Backend, q backend.Queue, name string, log bool, dst, x
 	across := (g.columns + width - 1) / width
 	tasks := p.n / g.rows / g.columns * across
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
-		b.each(tasks, grainBytes/(g.rows*width*slow), func(lo, hi int) {
-			work := workspaces.Get().(*pieces)
+		b.parallelRanges(tasks, grainBytes/(g.rows*width*slow), func(lo, hi int) {
+			work := workspaces.Get().(*workspace)
 			defer workspaces.Put(work)
 			d := computed(x.DType)
 			s := softmaxTask[T]{

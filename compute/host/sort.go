@@ -45,8 +45,8 @@ func (b *Backend) order(
 	}
 	n, stride := x.Shape[axis], x.Strides[axis]
 	return b.launch(q, name, func(mem *[maxOperands][]byte) {
-		b.each(lines.n/k, grainBytes/(n*slow), func(lo, hi int) {
-			work := workspaces.Get().(*pieces)
+		b.parallelRanges(lines.n/k, grainBytes/(n*slow), func(lo, hi int) {
+			work := workspaces.Get().(*workspace)
 			defer workspaces.Put(work)
 			t := ordering{
 				ranking: rank, n: n, k: k, stride: stride,
@@ -128,20 +128,20 @@ func (t *ordering) first() []entry {
 	heap := t.other[:t.k]
 	copy(heap, t.entries)
 	for i := len(heap)/2 - 1; i >= 0; i-- {
-		sink(heap, i)
+		siftDown(heap, i)
 	}
 	for _, e := range t.entries[t.k:] {
 		if e.key < heap[0].key { // an equal key comes later
 			heap[0] = e
-			sink(heap, 0)
+			siftDown(heap, 0)
 		}
 	}
 	slices.SortFunc(heap, compare)
 	return heap
 }
 
-// sink restores a heap, whose entries do not come before those below them, at i.
-func sink(heap []entry, i int) {
+// siftDown restores the heap order at i: no entry comes before its children.
+func siftDown(heap []entry, i int) {
 	for {
 		below := 2*i + 1
 		if below >= len(heap) {

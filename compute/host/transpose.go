@@ -10,11 +10,12 @@ const (
 	pitch   = tileLen + 8 // from one row of the tile to the next: not a power of two, which would be few sets of the cache
 )
 
-// crossed reports whether operand 1 has its smallest stride along another axis than operand 0, which has 1 there.
-func (p *plan) crossed() bool { return p.across() >= 0 }
+// transposes reports whether operand 1 has its smallest stride along another axis than operand 0, whose stride is 1
+// along the last.
+func (p *plan) transposes() bool { return p.sourceAxis() >= 0 }
 
-// across returns the axis along which operand 1 is read best, or -1 if that is the last, as it is for operand 0.
-func (p *plan) across() int {
+// sourceAxis returns the axis along which operand 1 is read best, or -1 if that is the last, as it is for operand 0.
+func (p *plan) sourceAxis() int {
 	last := p.rank - 1
 	if p.rank < 2 || p.strides[0][last] != 1 || p.lengths[last] < 4 {
 		return -1
@@ -45,7 +46,7 @@ type tiling struct {
 }
 
 func tilingOf(p plan, c copying) *tiling {
-	i, last := p.across(), p.rank-1
+	i, last := p.sourceAxis(), p.rank-1
 	t := &tiling{
 		copying: c, outer: p,
 		down: p.lengths[i], along: p.lengths[last],
@@ -53,13 +54,13 @@ func tilingOf(p plan, c copying) *tiling {
 	}
 	t.height = tileRow / t.size
 	t.bands = (t.down + t.height - 1) / t.height
-	t.outer.drop(last)
-	t.outer.drop(i)
+	t.outer.removeAxis(last)
+	t.outer.removeAxis(i)
 	return t
 }
 
-// drop takes an axis out: its index stays 0.
-func (p *plan) drop(axis int) {
+// removeAxis removes an axis: its index stays 0.
+func (p *plan) removeAxis(axis int) {
 	p.n /= p.lengths[axis]
 	p.rank--
 	copy(p.lengths[axis:], p.lengths[axis+1:])
@@ -70,12 +71,12 @@ func (p *plan) drop(axis int) {
 
 func (t *tiling) tasks() int { return t.outer.n * t.bands }
 
-// taskBytes is what a task reads and writes.
+// taskBytes returns the bytes that a task reads and writes.
 func (t *tiling) taskBytes() int { return min(t.height, t.down) * t.along * (t.size + t.to) }
 
 // run does the tasks lo to hi-1.
 func (t *tiling) run(dst, src []byte, lo, hi int) {
-	work := workspaces.Get().(*pieces)
+	work := workspaces.Get().(*workspace)
 	defer workspaces.Put(work)
 	to, from := cursorOf(&t.outer, 0), cursorOf(&t.outer, 1)
 	for ; lo < hi; lo++ {
@@ -88,11 +89,11 @@ func (t *tiling) run(dst, src []byte, lo, hi int) {
 }
 
 // band copies the n rows of the destination from at, which are columns of the source.
-func (t *tiling) band(dst, src []byte, at, from, n int, work *pieces) {
+func (t *tiling) band(dst, src []byte, at, from, n int, work *workspace) {
 	tile := bytesOf(work[:])[:pitch*tileRow]
 	for i := 0; i < t.along; i += tileLen {
 		m := min(tileLen, t.along-i)
-		t.turn(tile, src, from+i*t.srcAlong, n, m)
+		t.transpose(tile, src, from+i*t.srcAlong, n, m)
 		for j := range n {
 			row := tile[j*pitch*t.size:][:m*t.size]
 			to := dst[(at+j*t.dstDown+i)*t.to:][:m*t.to]
@@ -106,22 +107,22 @@ func (t *tiling) band(dst, src []byte, at, from, n int, work *pieces) {
 }
 
 // turn copies m rows of n elements of the source to columns of the tile.
-func (t *tiling) turn(tile, src []byte, from, n, m int) {
+func (t *tiling) transpose(tile, src []byte, from, n, m int) {
 	switch t.size {
 	case 1:
-		turn(viewOf[uint8](tile), viewOf[uint8](src), from, t.srcDown, t.srcAlong, n, m)
+		transposeTile(viewOf[uint8](tile), viewOf[uint8](src), from, t.srcDown, t.srcAlong, n, m)
 	case 2:
-		turn(viewOf[uint16](tile), viewOf[uint16](src), from, t.srcDown, t.srcAlong, n, m)
+		transposeTile(viewOf[uint16](tile), viewOf[uint16](src), from, t.srcDown, t.srcAlong, n, m)
 	case 4:
-		turn(viewOf[uint32](tile), viewOf[uint32](src), from, t.srcDown, t.srcAlong, n, m)
+		transposeTile(viewOf[uint32](tile), viewOf[uint32](src), from, t.srcDown, t.srcAlong, n, m)
 	case 8:
-		turn(viewOf[uint64](tile), viewOf[uint64](src), from, t.srcDown, t.srcAlong, n, m)
+		transposeTile(viewOf[uint64](tile), viewOf[uint64](src), from, t.srcDown, t.srcAlong, n, m)
 	default:
-		turn(viewOf[[2]uint64](tile), viewOf[[2]uint64](src), from, t.srcDown, t.srcAlong, n, m)
+		transposeTile(viewOf[[2]uint64](tile), viewOf[[2]uint64](src), from, t.srcDown, t.srcAlong, n, m)
 	}
 }
 
-func turn[T any](tile, src []T, from, down, along, n, m int) {
+func transposeTile[T any](tile, src []T, from, down, along, n, m int) {
 	i := 0
 	if down == 1 {
 		for ; i+8 <= m; i += 8 {

@@ -17,12 +17,12 @@ func (b *Backend) Unary(q backend.Queue, op backend.UnaryOp, dst, x backend.Arra
 	return b.elementwise(q, op.String(), run, cost, dst, x)
 }
 
-// unaryOf returns the loop of an operation on elements of type d, or nil, and what it costs.
+// unaryOf returns the loop of an operation on elements of type d, or nil, and its cost.
 func unaryOf(op backend.UnaryOp, d dtype.DType) (run loop, cost int) {
 	switch d {
 	case dtype.Bool:
 		if op == backend.Not || op == backend.Invert {
-			return one(isZeroOf[uint8]), 0
+			return unaryLoop(isZeroOf[uint8]), 0
 		}
 	case dtype.Int8:
 		return unaryInteger[int8](op), 0
@@ -51,24 +51,24 @@ func unaryOf(op backend.UnaryOp, d dtype.DType) (run loop, cost int) {
 func unaryInteger[T integer](op backend.UnaryOp) loop {
 	switch op {
 	case backend.Neg:
-		return one(negOf[T])
+		return unaryLoop(negOf[T])
 	case backend.Abs:
-		return one(each1(func(x T) T { return max(x, -x&(x>>(width[T]()-1))) }))
+		return unaryLoop(each1(func(x T) T { return max(x, -x&(x>>(width[T]()-1))) }))
 	case backend.Sign:
-		return one(each1(sign[T]))
+		return unaryLoop(each1(sign[T]))
 	case backend.Not:
-		return one(isZeroOf[T])
+		return unaryLoop(isZeroOf[T])
 	case backend.Invert:
-		return one(invertOf[T])
+		return unaryLoop(invertOf[T])
 	case backend.Square:
-		return one(squareOf[T])
+		return unaryLoop(squareOf[T])
 	case backend.Relu:
-		return one(reluOf[T])
+		return unaryLoop(reluOf[T])
 	}
 	return nil
 }
 
-// sign leaves NaN.
+// sign returns -1, 0 or 1, and NaN for NaN.
 func sign[T number](x T) T {
 	switch {
 	case x > 0:
@@ -85,25 +85,25 @@ func sign[T number](x T) T {
 func unaryFloat[T float](op backend.UnaryOp) (run loop, cost int) {
 	switch op {
 	case backend.Neg:
-		return one(negOf[T]), 0
+		return unaryLoop(negOf[T]), 0
 	case backend.Abs:
-		return one(absOf[T]), 0
+		return unaryLoop(absOf[T]), 0
 	case backend.Sign:
-		return one(each1(sign[T])), some
+		return unaryLoop(each1(sign[T])), moderate
 	case backend.Not:
-		return one(isZeroOf[T]), 0
+		return unaryLoop(isZeroOf[T]), 0
 	case backend.IsNaN:
-		return one(func(dst []bool, x []T) { notEqualOf(dst, x, x) }), 0
+		return unaryLoop(func(dst []bool, x []T) { notEqualOf(dst, x, x) }), 0
 	case backend.IsInf:
-		return one(each1(func(x T) bool { return math.IsInf(float64(x), 0) })), some
+		return unaryLoop(each1(func(x T) bool { return math.IsInf(float64(x), 0) })), moderate
 	case backend.Sqrt:
-		return one(sqrtOf[T]), some
+		return unaryLoop(sqrtOf[T]), moderate
 	case backend.Square:
-		return one(squareOf[T]), 0
+		return unaryLoop(squareOf[T]), 0
 	case backend.Relu:
-		return one(reluOf[T]), 0
+		return unaryLoop(reluOf[T]), 0
 	case backend.Reciprocal:
-		return one(reciprocalOf[T]), some
+		return unaryLoop(reciprocalOf[T]), moderate
 	}
 	f := functionOf(op)
 	if g := preciseOf(op); g != nil && unsafe.Sizeof(T(0)) == 8 {
@@ -112,10 +112,10 @@ func unaryFloat[T float](op backend.UnaryOp) (run loop, cost int) {
 	if f == nil {
 		return nil, 0
 	}
-	return one(wide1[T](f)), slow
+	return unaryLoop(wide1[T](f)), slow
 }
 
-// preciseOf returns the operations that float64 results need another function for, or nil.
+// preciseOf returns the function for float64 results if it differs from that of float32, and nil otherwise.
 func preciseOf(op backend.UnaryOp) func(float64) float64 {
 	switch op {
 	case backend.Sin:
@@ -128,7 +128,7 @@ func preciseOf(op backend.UnaryOp) func(float64) float64 {
 	return nil
 }
 
-// functionOf returns an operation as a function of float64 numbers, or nil. Results for float32 are rounded from these.
+// functionOf returns an operation as a function of float64 numbers, or nil. Results for float32 are rounded from it.
 func functionOf(op backend.UnaryOp) func(float64) float64 {
 	switch op {
 	case backend.Floor:
@@ -164,7 +164,7 @@ func functionOf(op backend.UnaryOp) func(float64) float64 {
 	case backend.Sigmoid:
 		return func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	case backend.Gelu:
-		return func(x float64) float64 { return x * (math.Erfc(-x*(1/math.Sqrt2)) / 2) } // halved first: x may be the greatest
+		return func(x float64) float64 { return x * (math.Erfc(-x*(1/math.Sqrt2)) / 2) } // halve first, so that the largest x does not overflow
 	case backend.GeluTanh:
 		return geluTanh
 	case backend.Silu:

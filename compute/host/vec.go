@@ -6,12 +6,12 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 )
 
-// Functions of contiguous floats by AVX2 (vec_amd64.s), with the same results as Go's to the bit, but for which NaN a NaN
-// is.
+// Functions of contiguous floats with AVX2 (vec_amd64.s). Their results have the same bits as those of Go code, except for
+// the bits of NaNs.
 
-// streamSize is the size of a result, in bytes, from which on it is written past the caches: about a core's share of the
-// last-level cache. An ordinary store reads the cache line that it overwrites: a quarter of what the sum of two arrays
-// moves.
+// streamSize is the size of a result in bytes from which on it is written past the caches: about a core's share of the
+// last-level cache. An ordinary store reads the cache line that it overwrites, which is a quarter of the memory traffic
+// of a sum of two arrays.
 const streamSize = 4 << 20
 
 // vecBinary sets dst[i] = op(x[i], y[i]); op is Add, Sub, Mul, Div, Maximum or Minimum. x and y are at least as long as dst,
@@ -27,7 +27,7 @@ func vecBinary[T float](op backend.BinaryOp, dst, x, y []T, total int) {
 		return
 	}
 	streaming := total >= streamSize && &dst[0] != &x[0] && &dst[0] != &y[0]
-	if streaming { // dst from a multiple of 32 on
+	if streaming { // streaming stores need dst aligned to 32 bytes
 		head := min(-int(uintptr(unsafe.Pointer(&dst[0])))&(vector-1)/size, len(dst))
 		plainBinary(op, dst[:head], x, y)
 		dst, x, y = dst[head:], x[head:], y[head:]

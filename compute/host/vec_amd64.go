@@ -42,33 +42,20 @@ func maxF64(dst, x, y unsafe.Pointer, size int, streaming bool)
 //go:noescape
 func minF64(dst, x, y unsafe.Pointer, size int, streaming bool)
 
+// A vectorKernel sets dst[i] = op(x[i], y[i]) for size bytes, a multiple of 32.
+type vectorKernel func(dst, x, y unsafe.Pointer, size int, streaming bool)
+
+// vectorKernels has the kernels of each operation for float32 and float64.
+var vectorKernels = [...][2]vectorKernel{
+	backend.Add:     {addF32, addF64},
+	backend.Sub:     {subF32, subF64},
+	backend.Mul:     {mulF32, mulF64},
+	backend.Div:     {divF32, divF64},
+	backend.Maximum: {maxF32, maxF64},
+	backend.Minimum: {minF32, minF64},
+}
+
 // vectorized computes size bytes, a multiple of 32.
 func vectorized[T float](op backend.BinaryOp, dst, x, y unsafe.Pointer, size int, streaming bool) {
-	double := unsafe.Sizeof(*new(T)) == 8
-	switch {
-	case op == backend.Add && double:
-		addF64(dst, x, y, size, streaming)
-	case op == backend.Add:
-		addF32(dst, x, y, size, streaming)
-	case op == backend.Sub && double:
-		subF64(dst, x, y, size, streaming)
-	case op == backend.Sub:
-		subF32(dst, x, y, size, streaming)
-	case op == backend.Mul && double:
-		mulF64(dst, x, y, size, streaming)
-	case op == backend.Mul:
-		mulF32(dst, x, y, size, streaming)
-	case op == backend.Div && double:
-		divF64(dst, x, y, size, streaming)
-	case op == backend.Div:
-		divF32(dst, x, y, size, streaming)
-	case op == backend.Maximum && double:
-		maxF64(dst, x, y, size, streaming)
-	case op == backend.Maximum:
-		maxF32(dst, x, y, size, streaming)
-	case op == backend.Minimum && double:
-		minF64(dst, x, y, size, streaming)
-	case op == backend.Minimum:
-		minF32(dst, x, y, size, streaming)
-	}
+	vectorKernels[op][unsafe.Sizeof(*new(T))/8](dst, x, y, size, streaming)
 }

@@ -2,8 +2,8 @@ package host
 
 import "github.com/ashlar-go/ashlar/dtype"
 
-// Conversions of contiguous elements, the same to the bit as package dtype's, NaNs included. dst and src have the same
-// length. Those of binary16 take F16C's instructions, those of bfloat16 AVX2's, where the processor has them.
+// Conversions of contiguous elements, with the same bits as package dtype's, NaNs included. dst and src have the same
+// length. Those of binary16 use F16C and those of bfloat16 AVX2, if the processor has them.
 
 // vecWidenF16 converts binary16 to float32.
 func vecWidenF16(dst []float32, src []uint16) {

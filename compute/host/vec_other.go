@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 )
 
-// There is no vector code for this processor: what asks hasAVX2 first does not come here.
+// There is no vector code for this processor. Callers check hasAVX2 first, so these functions are never called.
 const hasAVX2 = false
 
 func vectorized[T float](backend.BinaryOp, unsafe.Pointer, unsafe.Pointer, unsafe.Pointer, int, bool) {

@@ -151,7 +151,7 @@ func BenchmarkVecBinary(b *testing.B) {
 	}
 	for _, procs := range []int{1, 2} {
 		host := &Backend{procs: procs}
-		each := func(f func(lo, hi int)) func() { return func() { host.each(n, 1<<14, f) } }
+		each := func(f func(lo, hi int)) func() { return func() { host.parallelRanges(n, 1<<14, f) } }
 		run(fmt.Sprintf("copy/procs=%d", procs), 8*n, each(func(lo, hi int) { copy(dst[lo:hi], x[lo:hi]) }))
 		run(fmt.Sprintf("go/procs=%d", procs), 12*n, each(func(lo, hi int) {
 			d, x, y := dst[lo:hi], x[lo:hi], y[lo:hi]

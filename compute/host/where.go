@@ -5,7 +5,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Where moves elements of x or y, whatever they are.
+// Where moves elements of x or y, of any type but complex.
 func (b *Backend) Where(q backend.Queue, dst, cond, x, y backend.Array) error {
 	if dst.DType.IsComplex() {
 		return unsupportedCall("where", dst.DType)

@@ -6,18 +6,18 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// pieceLen is how many elements at a time are gathered or converted: few enough that the pieces of all operands stay in
-// the first-level cache.
+// pieceLen is the number of elements that are gathered or converted at a time: few enough that the pieces of all
+// operands stay in the first-level cache.
 const pieceLen = 1024
 
-// shortRow is the length of a plan's last axis below which pieces reach over many rows: gathering them costs less than to
-// start anew for each row.
+// shortRow is the length of a plan's last axis below which pieces extend over many rows: gathering them costs less than
+// starting anew for each row.
 const shortRow = 64
 
-// A converter is what dtype.Converter returns; nil where nothing is to be converted.
+// A converter is a function from dtype.Converter, or nil if nothing is to be converted.
 type converter = func(dst, src []byte)
 
-// converterOf returns the converter of aligned elements, by vector instructions where there are some.
+// converterOf returns the converter of aligned elements, with vector instructions if possible.
 func converterOf(to, from dtype.DType) converter {
 	switch {
 	case to == dtype.Float32 && from == dtype.Float16:
@@ -32,31 +32,31 @@ func converterOf(to, from dtype.DType) converter {
 	return dtype.Converter(to, from)
 }
 
-// A pieces is memory for one piece of each operand, as it is stored and as it is computed with, aligned for every type.
-type pieces [maxOperands][2][pieceLen * 16 / 8]uint64
+// A workspace has memory for one piece of each operand, as stored and as computed, aligned for every type.
+type workspace [maxOperands][2][pieceLen * 16 / 8]uint64
 
-var workspaces = sync.Pool{New: func() any { return new(pieces) }}
+var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
-// A lane is an operand as one part of a kernel goes over it.
-type lane struct {
+// A blockCursor visits an operand in blocks, for one part of a kernel.
+type blockCursor struct {
 	cursor
-	mem  []byte
-	size int  // bytes of an element as it is stored
-	flat bool // its elements lie one after the other
-	wide int  // bytes of an element as it is computed with
-	conv converter
-	work *[2][pieceLen * 16 / 8]uint64
+	mem          []byte
+	size         int  // bytes of a stored element
+	flat         bool // its elements are consecutive
+	computedSize int  // bytes of an element as computed
+	conv         converter
+	work         *[2][pieceLen * 16 / 8]uint64
 }
 
-func laneOf(p *plan, k int, mem []byte, size int, work *pieces) lane {
-	return lane{cursor: cursorOf(p, k), mem: mem, size: size, wide: size, flat: p.flat(k), work: &work[k]}
+func blockCursorOf(p *plan, k int, mem []byte, size int, work *workspace) blockCursor {
+	return blockCursor{cursor: cursorOf(p, k), mem: mem, size: size, computedSize: size, flat: p.flat(k), work: &work[k]}
 }
 
-// staged reports whether blocks longer than a piece are out of the question, or must end with a row.
-func (l *lane) staged() bool { return l.conv != nil || !l.flat && l.p.stride(l.k) != 1 }
+// staged reports whether blocks may have at most a piece's length, or must end with a row.
+func (l *blockCursor) staged() bool { return l.conv != nil || !l.flat && l.p.stride(l.k) != 1 }
 
-// here returns the operand's own memory of the elements from lo, if they lie there one after the other.
-func (l *lane) here(lo, n int) ([]byte, bool) {
+// inPlace returns the operand's own memory of the n elements from lo, if they are consecutive there.
+func (l *blockCursor) inPlace(lo, n int) ([]byte, bool) {
 	at := l.p.first[l.k] + lo
 	if !l.flat {
 		if l.p.stride(l.k) != 1 {
@@ -71,51 +71,51 @@ func (l *lane) here(lo, n int) ([]byte, bool) {
 	return l.mem[at*l.size : (at+n)*l.size], true
 }
 
-// raw is the piece's memory as it is stored, final as it is computed with.
-func (l *lane) raw(n int) []byte { return bytesOf(l.work[0][:])[:n*l.size] }
+// storedPiece is the piece's memory for n stored elements, and computedPiece that for n elements as computed.
+func (l *blockCursor) storedPiece(n int) []byte { return bytesOf(l.work[0][:])[:n*l.size] }
 
-func (l *lane) final(n int) []byte { return bytesOf(l.work[1][:])[:n*l.wide] }
+func (l *blockCursor) computedPiece(n int) []byte { return bytesOf(l.work[1][:])[:n*l.computedSize] }
 
 // A reader is an operand that is read.
 type reader struct {
-	lane
-	same     []byte // what the piece holds many times: the element at sameAt, for operands that repeat one
+	blockCursor
+	same     []byte // repetitions of the element at sameAt, for operands that repeat one
 	sameAt   int
-	constant bool // all elements of a row are one
+	constant bool // a row repeats one element
 }
 
-// readerOf makes a reader. What it reads is converted to the type to.
-func readerOf(p *plan, k int, mem []byte, from, to dtype.DType, work *pieces) reader {
-	r := reader{lane: laneOf(p, k, mem, from.Size(), work), constant: p.rank > 0 && p.stride(k) == 0}
+// readerOf returns a reader that converts elements to the type to.
+func readerOf(p *plan, k int, mem []byte, from, to dtype.DType, work *workspace) reader {
+	r := reader{blockCursor: blockCursorOf(p, k, mem, from.Size(), work), constant: p.rank > 0 && p.stride(k) == 0}
 	if from != to {
-		r.conv, r.wide = converterOf(to, from), to.Size()
+		r.conv, r.computedSize = converterOf(to, from), to.Size()
 	}
 	return r
 }
 
-// block returns the n elements from lo, which may not be changed and are good until the next call. There are at most
-// pieceLen of them, unless the plan's length allowed for more.
+// block returns the n elements from lo, which must not be changed and are valid until the next call. n is at most
+// pieceLen, unless the plan's length returned more.
 func (r *reader) block(lo, n int) []byte {
 	if r.constant {
 		if b := r.repeated(lo, n); b != nil {
 			return b
 		}
 	}
-	b, ok := r.here(lo, n)
+	b, ok := r.inPlace(lo, n)
 	if !ok {
-		b = r.raw(n)
+		b = r.storedPiece(n)
 		r.same = nil
 		r.gather(b, lo, n)
 	}
 	if r.conv == nil {
 		return b
 	}
-	w := r.final(n)
+	w := r.computedPiece(n)
 	r.conv(w, b)
 	return w
 }
 
-// into puts the n elements from lo into dst. Nothing is converted.
+// into copies the n elements from lo to dst, without conversion.
 func (r *reader) into(dst []byte, lo, n int) {
 	if r.constant {
 		if b := r.repeated(lo, n); b != nil {
@@ -123,34 +123,34 @@ func (r *reader) into(dst []byte, lo, n int) {
 			return
 		}
 	}
-	if b, ok := r.here(lo, n); ok {
+	if b, ok := r.inPlace(lo, n); ok {
 		copy(dst, b)
 		return
 	}
 	r.gather(dst, lo, n)
 }
 
-// repeated returns n times the one element that the row has; nil if n elements are of more than one row.
+// repeated returns n repetitions of the row's element, or nil if the n elements span several rows.
 func (r *reader) repeated(lo, n int) []byte {
 	r.seek(lo)
 	last := r.p.rank - 1
 	if n > pieceLen || r.index[last]+n > r.p.lengths[last] {
 		return nil
 	}
-	if n*r.wide > len(r.same) || r.sameAt != r.at {
-		b := r.raw(n)
+	if n*r.computedSize > len(r.same) || r.sameAt != r.at {
+		b := r.storedPiece(n)
 		copy(b, r.mem[r.at*r.size:(r.at+1)*r.size])
 		for done := r.size; done < len(b); done *= 2 {
 			copy(b[done:], b[:done])
 		}
 		if r.conv != nil {
-			w := r.final(n)
+			w := r.computedPiece(n)
 			r.conv(w, b)
 			b = w
 		}
 		r.same, r.sameAt = b, r.at
 	}
-	return r.same[:n*r.wide]
+	return r.same[:n*r.computedSize]
 }
 
 // gather copies the n elements from lo to dst.
@@ -189,51 +189,51 @@ func gather[T any](c *cursor, dst, src []T) {
 
 // A writer is an operand that is written.
 type writer struct {
-	lane
+	blockCursor
 	lo, n int
-	out   []byte // where block's elements are to go, if not to where they are
-	gone  bool   // nothing is left to be done for the last block
+	out   []byte // destination of the last block, if it is not the block's own memory
+	done  bool   // the last block needs no commit
 }
 
-// writerOf makes a writer of elements that are computed as the type from.
-func writerOf(p *plan, k int, mem []byte, to, from dtype.DType, work *pieces) writer {
-	w := writer{lane: laneOf(p, k, mem, to.Size(), work)}
+// writerOf returns a writer that converts elements from the type from.
+func writerOf(p *plan, k int, mem []byte, to, from dtype.DType, work *workspace) writer {
+	w := writer{blockCursor: blockCursorOf(p, k, mem, to.Size(), work)}
 	if from != to {
-		w.conv, w.wide = converterOf(to, from), from.Size()
+		w.conv, w.computedSize = converterOf(to, from), from.Size()
 	}
 	return w
 }
 
-// block returns memory for the n elements from lo. They are where they belong after commit.
+// block returns memory for the n elements from lo. commit moves them to the operand.
 func (w *writer) block(lo, n int) []byte {
 	w.lo, w.n = lo, n
-	out, ok := w.here(lo, n)
-	w.out, w.gone = nil, false
+	out, ok := w.inPlace(lo, n)
+	w.out, w.done = nil, false
 	switch {
 	case ok && w.conv == nil:
-		w.gone = true
+		w.done = true
 		return out
 	case ok:
 		w.out = out
 	}
 	if w.conv == nil {
-		return w.raw(n)
+		return w.storedPiece(n)
 	}
-	return w.final(n)
+	return w.computedPiece(n)
 }
 
-// commit puts the elements of the last block where they belong.
+// commit moves the elements of the last block to the operand.
 func (w *writer) commit() {
-	if w.gone {
+	if w.done {
 		return
 	}
-	b := w.raw(w.n)
+	b := w.storedPiece(w.n)
 	if w.conv != nil {
 		if w.out != nil {
-			w.conv(w.out, w.final(w.n))
+			w.conv(w.out, w.computedPiece(w.n))
 			return
 		}
-		w.conv(b, w.final(w.n))
+		w.conv(b, w.computedPiece(w.n))
 	}
 	w.scatter(b, w.lo)
 }
@@ -272,8 +272,8 @@ func scatter[T any](c *cursor, dst, src []T) {
 	}
 }
 
-// length returns how many elements from lo, and below hi, make the next block for the lanes given: up to the end of the
-// row if rows are long, at most a piece if one of the lanes needs it.
+// length returns the number of elements of the next block from lo, below hi: up to the end of the row if rows are long,
+// and at most a piece if an operand is staged.
 func (p *plan) length(lo, hi int, staged bool) int {
 	n := hi - lo
 	if row := p.row(); p.rank > 1 {
