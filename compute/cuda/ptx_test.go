@@ -98,7 +98,8 @@ func entries(t *testing.T, ptx string) map[string][]uintptr {
 	return found
 }
 
-// Every kernel that Go can ask for is in its module, takes one structure of the size that Go passes, and none is left over.
+// Every kernel that Go can ask for is in its module, takes one structure of the size that Go passes, and none is left
+// over.
 func TestFamiliesAreInThePTX(t *testing.T) {
 	modules := map[string]map[string][]uintptr{}
 	asked := map[string]bool{}
@@ -128,7 +129,7 @@ func TestFamiliesAreInThePTX(t *testing.T) {
 	for module, kernels := range modules {
 		for kernel := range kernels {
 			if !asked[kernel] {
-				t.Errorf("nobody asks for kernel %s of %s", kernel, module)
+				t.Errorf("kernel %s of %s is unused", kernel, module)
 			}
 		}
 	}

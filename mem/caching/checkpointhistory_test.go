@@ -25,8 +25,8 @@ var (
 	checkpointSeed = flag.Uint64("checkpoints.seed", 0, "the seed of its first history; 0 is a fresh one")
 )
 
-// Pools are used at random, checkpoints taken, and restored in any order, many times each: what is live then, and what the
-// snapshot says of the segments that there were, is what was at the checkpoint, to the block.
+// Pools are used at random, checkpoints taken, and restored in any order, many times each: what is live then, and what
+// the snapshot says of the segments that there were, is what was at the checkpoint, to the block.
 func TestRestoresInRandomHistories(t *testing.T) {
 	seed := *checkpointSeed
 	if seed == 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/direct"
 )
 
-// Graphs that are captured one after another, each as though those before it had just been launched: what PyTorch's trees
-// of graphs do. They are right in whichever order they are launched again, over pools of the device's memory and over such
-// whose segments come from elsewhere.
+// Graphs that are captured one after another, each as though those before it had just been launched: what PyTorch's
+// trees of graphs do. They are right in whichever order they are launched again, over pools of the device's memory and
+// over such whose segments come from elsewhere.
 func TestGraphsOverUserPools(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.graphsOverPools(1<<16, 10)
@@ -75,8 +75,8 @@ func (b *graphBench) graphsOverPools(size int64, launches int) {
 	b.ok(upstream.Close())
 }
 
-// With a split limit, a request for which there is no room has free blocks of its pool given back that are large enough:
-// but none that a captured graph writes to.
+// With a split limit, a request for which there is no room has free blocks of its pool given back that are large
+// enough: but none that a captured graph writes to.
 func TestOversizeBlocksOfAGraphStay(t *testing.T) {
 	d := sim.New(sim.Options{Total: 400 * mib})
 	b := newGraphBench(t, d, d)

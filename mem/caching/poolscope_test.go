@@ -272,8 +272,8 @@ func TestEventsOfPools(t *testing.T) {
 	}
 }
 
-// A scope catches what its goroutine asks for, on whatever stream, and nothing of others, however many have scopes at the
-// same time: as PyTorch's scopes catch what their threads ask for.
+// A scope catches what its goroutine asks for, on whatever stream, and nothing of others, however many have scopes at
+// the same time: as PyTorch's scopes catch what their threads ask for.
 func TestDefect14_AScopeCatchesItsGoroutine(t *testing.T) {
 	b := newBench(t, gib, "")
 	streams := []driver.Stream{b.s, b.stream()}

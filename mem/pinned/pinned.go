@@ -1,10 +1,10 @@
 // Package pinned is PyTorch's caching allocator of page-locked host memory.
 //
-// Page-locking is slow (0.3 s for 1 GiB), and unlocking waits for the whole device, so an [Allocator] caches freed blocks.
-// It rounds sizes up to powers of two, and never splits blocks. Asynchronous copies need page-locked memory; call
-// [Allocator.RecordStream] after queuing one, so that the block is not reused before the copy is done. [Allocator.Mem]
-// returns a mem.Allocator of the memory, and [Allocator.Arrow] an allocator for Apache Arrow. All types are safe for
-// concurrent use. The policy is that of PyTorch's aten/src/ATen/core/CachingHostAllocator.h as of 2026, except:
+// Page-locking is slow (0.3 s for 1 GiB), and unlocking waits for the whole device, so an [Allocator] caches freed
+// blocks. It rounds sizes up to powers of two, and never splits blocks. Asynchronous copies need page-locked memory;
+// call [Allocator.RecordStream] after queuing one, so that the block is not reused before the copy is done. [Mem]
+// returns a mem.Allocator of the memory, and [Arrow] an allocator for Apache Arrow. All types are safe for concurrent
+// use. The policy is that of PyTorch's aten/src/ATen/core/CachingHostAllocator.h as of 2026, except:
 //
 //   - Requests that are not rounded to a power of two are rounded to 4 KiB, and a request is rounded up only if the result
 //     is small enough to be cached.
