@@ -10,7 +10,7 @@ struct Sort {
     const void *x;
     void *values; // or null
     i64 *indices; // or null
-    Key *keys, *keysOut;      // [rows][n], [rows][n] or what select leaves; keysOut may be null where nobody reads it
+    Key *keys, *keysOut;      // [rows][n], [rows][n] or what select leaves; keysOut may be null where it is not read
     u32 *places, *placesOut;  // likewise; null in the place of 0, 1, 2, ...
     u32 *counts, *totals;     // [rows][256][tiles], [rows][256]
     i64 rows, row;            // how many, and which is the first, of this launch

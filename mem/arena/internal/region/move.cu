@@ -10,10 +10,10 @@
 // A load of one block and the store of another to the same address are ordered so (PTX ISA, "Memory Consistency
 // Model"): load, bar.sync, release of the flag; its acquire, bar.sync, store. A load that is before a store in causality
 // order does not see it. The barrier is one that needs what was loaded, so the loads are over and not only under way. The
-// rows and the places are of the work before on the same stream, and nobody writes them while blocks move.
+// rows and the places are of the work before on the same stream, and they are not written while blocks move.
 //
 // Flags are a ring: chunk s of all that were ever moved uses flag s % ring, and writes s / ring + 1 there, after the
-// chunk that used it last. Nobody clears them, and a greater value says that all earlier users have loaded, too.
+// chunk that used it last. They are never cleared, and a greater value says that all earlier users have loaded, too.
 
 const unsigned grain = 512, chunk = 64, threads = 256, held = chunk * 32 / threads;
 const unsigned ringBits = 12;
@@ -132,7 +132,7 @@ moveRuns(char *memory, const row *rows, unsigned n, unsigned grains, const place
     }
 
     bool wait = false;
-    if (warp == 1) // meanwhile: has all been loaded that comes from where this chunk goes?
+    if (warp == 1) // in the other warps' shadow: are all chunks loaded that lie where this one goes?
         for (unsigned long long s = low + lane; s < high && !wait; s += 32)
             wait = !loaded(flags, s);
     unsigned seen = 0;
