@@ -241,7 +241,7 @@ func (a *Allocator) AllocAt(s driver.Stream, id mem.PoolID, ptr driver.Pointer, 
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	pp := a.private[id] // nil: the default pool, whose families have no owner
+	pp := a.private[id] // nil: the default pool, whose block pools have no owner
 	if a.closed || pp == nil && id != (mem.PoolID{}) || requested >= maxRequest {
 		return mem.Block{}, false
 	}

@@ -106,7 +106,7 @@ func (a *Allocator) checkRegion(n int, rg *region, blocks []uint32, nHoles *int)
 	return nil
 }
 
-// checkPages checks the sums over pages, and that each has a home unless the driver refused to take it back.
+// checkPages checks the sums over pages, and that each is counted at one mapping unless the driver failed to free it.
 func (a *Allocator) checkPages() error {
 	var created, used, homes, idle int64
 	for i := 1; i < len(a.pages); i++ {

@@ -108,7 +108,7 @@ func (a *Allocator) ResetPeakStats() {
 	a.lockAll()
 	defer a.unlockAll()
 	a.stats.ResetPeaks()
-	a.drainCaches() // what they would lend is not live now
+	a.drainCaches() // cached blocks are not live
 	a.peak = a.live()
 	a.allocated.largest = 0
 	for i := range a.caches.all {

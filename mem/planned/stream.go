@@ -20,7 +20,7 @@ type servedSlot struct {
 	rest      uint32 // index in streamAllocator.ends of the number of the other slots that end here, which follow it; 0: none
 
 	// The generation in which it was freed, times 2; the low bit is set while its block is overdue and live.
-	freed atomic.Uint64 // the turn in which it was freed, twice; the low bit of a live stray
+	freed atomic.Uint64
 }
 
 // size is the block's.
