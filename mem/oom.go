@@ -79,7 +79,21 @@ func (e *OutOfMemory) Is(target error) bool {
 	return target == ErrNoMemory || target == driver.ErrNoMemory
 }
 
-// Unwrap returns what the driver said.
+// AddProcesses adds the processes that use dev's memory, if the driver reports them. Call it without locks: it takes
+// milliseconds on NVIDIA devices.
+func (e *OutOfMemory) AddProcesses(dev driver.Device) {
+	processes, err := dev.Processes()
+	if err != nil {
+		return
+	}
+	for _, p := range processes {
+		if p.Bytes >= 0 {
+			e.Processes = append(e.Processes, p)
+		}
+	}
+}
+
+// Unwrap returns Cause.
 func (e *OutOfMemory) Unwrap() error { return e.Cause }
 
 // Error begins with the figures of PyTorch's message, in its order, and goes on with what explains them.

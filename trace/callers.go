@@ -145,8 +145,12 @@ func (x *resolver) frames(id StackID) []Frame {
 	return all[:min(len(all), x.depth)]
 }
 
-// allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package.
-var allocatorsElsewhere = []string{".(*lanes).", ".(*knownBlock).", ".(*cache", ".(*observedCaches).", ".(*describedCaches).", "tensor.reclaimingAllocator.", "snapshot.(*Reporter)."}
+// allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package. A rename there
+// needs one here.
+var allocatorsElsewhere = []string{
+	"engine.(*sessionAllocator).", "engine.(*allocation).", "engine.(*cache", "engine.(*observedCaches).",
+	"engine.(*describedCaches).", "tensor.reclaimingAllocator.", "snapshot.(*Reporter).",
+}
 
 // isAllocators reports whether a function, as package runtime names it, is part of this package or of an allocator.
 func isAllocators(function string) bool {

@@ -175,7 +175,9 @@ func (a *Allocator) serve(w request, patience layer.WaitContext) (mem.Block, err
 	case err == errNoRoom:
 		err = fmt.Errorf("bfc: no room for %s: %w", mem.FormatSize(w.requested), mem.ErrNoMemory)
 	case err != nil:
-		a.describeProcesses(err)
+		if oom := (*mem.OutOfMemory)(nil); errors.As(err, &oom) {
+			oom.AddProcesses(a.dev)
+		}
 	}
 	return b, err
 }

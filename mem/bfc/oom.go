@@ -2,7 +2,6 @@ package bfc
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -93,23 +92,5 @@ func (a *Allocator) describeRemedies(e *mem.OutOfMemory, w *request, unused int6
 	}
 	if w.bound > 0 && e.LargestFree >= w.size {
 		add("Options.FreedBefore", "a free block of %s was freed after %d", mem.FormatSize(e.LargestFree), w.bound)
-	}
-}
-
-// describeProcesses says who has the device's memory, if there is an error for want of it and the device tells. No lock
-// is held: asking takes milliseconds on NVIDIA's devices.
-func (a *Allocator) describeProcesses(err error) {
-	var e *mem.OutOfMemory
-	if !errors.As(err, &e) {
-		return
-	}
-	processes, err := a.dev.Processes()
-	if err != nil {
-		return // only telemetry
-	}
-	for _, p := range processes {
-		if p.Bytes >= 0 {
-			e.Processes = append(e.Processes, p)
-		}
 	}
 }

@@ -265,7 +265,7 @@ func (a *Allocator) reportOutOfMemory(oom *mem.OutOfMemory) error {
 		observers = slices.Concat(a.rejectionObservers.all(), observers)
 	}
 	a.unlockAndReturn()
-	a.describeProcesses(oom)
+	oom.AddProcesses(a.dev)
 	for _, observer := range observers {
 		observer(oom)
 	}

@@ -53,20 +53,6 @@ func (a *Allocator) outOfMemory(r *request) *mem.OutOfMemory {
 	return e
 }
 
-// describeProcesses adds the processes that hold the device's memory, as far as the device reports them. No lock is
-// held: the call takes milliseconds on NVIDIA devices.
-func (a *Allocator) describeProcesses(e *mem.OutOfMemory) {
-	processes, err := a.dev.Processes()
-	if err != nil {
-		return
-	}
-	for _, p := range processes {
-		if p.Bytes >= 0 {
-			e.Processes = append(e.Processes, p)
-		}
-	}
-}
-
 func (a *Allocator) describeCache(e *mem.OutOfMemory, r *request) {
 	for _, sh := range a.live {
 		for _, p := range sh.pools {

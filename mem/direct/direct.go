@@ -124,7 +124,7 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 			return mem.Block{}, fmt.Errorf("direct: no room for %s: %w", mem.FormatSize(size), mem.ErrNoMemory)
 		}
 		if oom != nil {
-			a.describeProcesses(oom)
+			oom.AddProcesses(a.dev)
 			return mem.Block{}, oom
 		}
 		return mem.Block{}, fmt.Errorf("direct: Alloc of %d bytes: %w", size, err)

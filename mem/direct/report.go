@@ -163,17 +163,3 @@ func (a *Allocator) outOfMemory(stream driver.StreamID, size int64, cause error)
 	}
 	return e
 }
-
-// describeProcesses says who has the device's memory, if the device tells. No lock is held: asking takes milliseconds
-// on NVIDIA's devices.
-func (a *Allocator) describeProcesses(e *mem.OutOfMemory) {
-	processes, err := a.dev.Processes()
-	if err != nil {
-		return
-	}
-	for _, p := range processes {
-		if p.Bytes >= 0 {
-			e.Processes = append(e.Processes, p)
-		}
-	}
-}
