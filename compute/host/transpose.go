@@ -1,8 +1,8 @@
 package host
 
 // Where a copy reads along one axis and writes along another, one of both would touch a cache line and a page for each
-// element, and many of them in one set of the cache if rows are a power of two apart. So such copies go in tiles: a tile is
-// read by rows of the source (tileRow bytes each), turned in the cache, and written by rows of the destination
+// element, and many of them in one set of the cache if rows are a power of two apart. So such copies go in tiles: a
+// tile is read by rows of the source (tileRow bytes each), turned in the cache, and written by rows of the destination
 // (tileLen elements each).
 const (
 	tileLen = 64
@@ -32,8 +32,8 @@ func (p *plan) sourceAxis() int {
 	return best
 }
 
-// A tiling cuts a copy into tasks: a band of some indices of one axis (down), all of the last axis (along), for one index of
-// each of the others.
+// A tiling cuts a copy into tasks: a band of some indices of one axis (down), all of the last axis (along), for one
+// index of each of the others.
 type tiling struct {
 	copying
 	outer       plan // the other axes
@@ -106,7 +106,7 @@ func (t *tiling) band(dst, src []byte, at, from, n int, work *workspace) {
 	}
 }
 
-// turn copies m rows of n elements of the source to columns of the tile.
+// transpose copies m rows of n elements of the source to columns of the tile.
 func (t *tiling) transpose(tile, src []byte, from, n, m int) {
 	switch t.size {
 	case 1:

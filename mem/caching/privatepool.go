@@ -32,7 +32,7 @@ type privatePool struct {
 // inGraphs reports whether graphs use the pool; their launches write to its free memory too. The caller holds mu.
 func (pp *privatePool) inGraphs() bool { return pp.useCount > pp.own }
 
-// ShardPools are the pools of a private pool in one shard.
+// shardPools are the pools of a private pool in one shard.
 type shardPools struct {
 	sh    *shard
 	pools [2]*shardPool // small and large; nil until used; guarded by the shard's lock

@@ -25,8 +25,8 @@ type Guard struct {
 
 // GuardOptions are options of NewGuard. The zero value is valid.
 type GuardOptions struct {
-	// Zone is the length of a red zone in bytes; 0 means 256. A multiple of what the allocator below aligns to keeps blocks
-	// aligned. A negative one panics.
+	// Zone is the length of a red zone in bytes; 0 means 256. A multiple of what the allocator below aligns to keeps
+	// blocks aligned. A negative one panics.
 	Zone int64
 
 	// Damaged is called for a block that Free finds damaged, before the memory is freed. If it is nil, Free panics
@@ -122,7 +122,7 @@ func (g *Guard) Free(b mem.Block, used ...driver.Stream) {
 	}
 }
 
-// look reads the red zones of a block once the work that is queued on its stream, on used and on what moved it is done.
+// inspect reads the red zones of a block after the work queued on its stream, on used and on the stream that moved it.
 func (g *Guard) inspect(rec *blockEntry[guardedBlock], used []driver.Stream) (*Damage, error) {
 	if rec.mover != nil {
 		used = append(slices.Clip(used), rec.mover)

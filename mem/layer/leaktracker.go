@@ -159,7 +159,7 @@ func (t *LeakTracker) Free(b mem.Block, used ...driver.Stream) {
 	t.Below.Free(b, used...)
 }
 
-// bury remembers a freed block in place of the one that has been remembered longest.
+// rememberFreed remembers a freed block and forgets the oldest remembered one.
 func (t *LeakTracker) rememberFreed(g freedBlock) {
 	if len(t.freed) == 0 {
 		return

@@ -40,14 +40,14 @@ func (l *Limiter) SetLimit(bytes int64) {
 // Limit returns the limit in bytes.
 func (l *Limiter) Limit() int64 { return l.limit.Load() }
 
-// HasLimit reports that a limit of 0 allows nothing. See LimitOf.
+// HasLimit returns true: a limit of 0 allows nothing. See mem.LimitOf.
 func (l *Limiter) HasLimit() bool { return true }
 
 // Live returns the allocated bytes, including requests under way.
 func (l *Limiter) Live() int64 { return l.live.Load() }
 
-// Alloc implements mem.Allocator. The error is a *LimitError if the limit is in the way, or what the allocator below
-// says.
+// Alloc implements mem.Allocator. The error is a *mem.LimitError if the limit refuses the request, or that of the
+// allocator below.
 func (l *Limiter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	check.Stream("layer: Limiter: Alloc", s)
 	if size <= 0 {
@@ -76,7 +76,8 @@ func (l *Limiter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (me
 	return l.adjust(size, b, err)
 }
 
-// settle counts the block that a request for size bytes got as it is, or takes the request back.
+// adjust counts the full size of the block that a request for size bytes got, or frees it if that exceeds the limit.
+// The request was counted before.
 func (l *Limiter) adjust(size int64, b mem.Block, err error) (mem.Block, error) {
 	if err != nil {
 		l.live.Add(-size)
@@ -96,7 +97,7 @@ func (l *Limiter) refusal(want, block, live int64) *mem.LimitError {
 	return &mem.LimitError{Want: want, Block: block, Live: live, Limit: l.limit.Load()}
 }
 
-// take counts n more bytes unless that would pass the limit. It returns the bytes counted before.
+// reserve counts n more bytes unless that would exceed the limit. It returns the bytes counted before.
 func (l *Limiter) reserve(n int64) (int64, bool) {
 	for {
 		live, limit := l.live.Load(), l.limit.Load()

@@ -11,7 +11,7 @@ import (
 
 // Quotas divide an allocator's memory among tenants. See NewQuotas.
 //
-// Invariant: total >= committed = the sum over tenants of what each has live or its reservation, whichever is more.
+// Invariant: total >= committed, where committed is the sum over tenants of the larger of live bytes and reservation.
 type Quotas struct {
 	inner mem.Allocator
 	total int64
@@ -31,7 +31,7 @@ func NewQuotas(a mem.Allocator, total int64) *Quotas {
 
 // Tenant returns an allocator for one tenant. Its live blocks never exceed limit bytes, and it can always allocate
 // reserved bytes of the total. Tenants share the unreserved rest, first come, first served. Tenant panics unless 0 <=
-// reserved <= limit; the error, a *QuotaError, says that less than reserved is left.
+// reserved <= limit; the error is a *QuotaError if less than reserved is left of the total.
 //
 // A tenant's blocks are its own: Free of another tenant's block panics. Memory may hold the data of its last user
 // unless there is a Zeroer below the Quotas. A warm call takes two short locks, of which one is common to all tenants.
@@ -68,7 +68,7 @@ func (t *Tenant) Reserved() int64 { return t.reserved }
 // Limit returns the maximum of the tenant's allocated bytes.
 func (t *Tenant) Limit() int64 { return t.limit }
 
-// HasLimit reports that a limit of 0 allows nothing. See LimitOf.
+// HasLimit returns true: a limit of 0 allows nothing. See mem.LimitOf.
 func (t *Tenant) HasLimit() bool { return true }
 
 // Live returns the tenant's allocated bytes, including requests under way.
@@ -110,7 +110,7 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 	return t.add(s.ID(), size, b, b, struct{}{}), nil
 }
 
-// take counts n more bytes, of a request for want bytes and a block of size, or says why not.
+// charge counts n more bytes for a request of want bytes and its block of size bytes, or returns the refusal.
 func (t *Tenant) charge(n, want, size int64) error {
 	if n == 0 {
 		return nil
@@ -169,7 +169,7 @@ func (t *Tenant) Leave() error {
 	return nil
 }
 
-// Movable implements mem.Mover: moving a block changes nothing that is counted.
+// Movable implements mem.Mover. A move does not change the tenant's counts.
 func (t *Tenant) Movable(b mem.Block, h mem.Holder) bool {
 	return t.movable(b, h, func(struct{}) mem.Allocator { return t.quotas.inner })
 }
@@ -193,5 +193,5 @@ func (e *QuotaError) Error() string {
 		bytesize.Format(e.Block), bytesize.Format(e.Live), bytesize.Format(e.Limit), bytesize.Format(e.Left))
 }
 
-// Unwrap makes errors.Is(err, ErrNoMemory) work.
+// Unwrap returns mem.ErrNoMemory, so that errors.Is matches it.
 func (e *QuotaError) Unwrap() error { return mem.ErrNoMemory }

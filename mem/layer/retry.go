@@ -98,8 +98,8 @@ func (r *Retry) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 	return r.alloc(s, size, o, r.opts.Wait)
 }
 
-// AllocWait is AllocWith that waits until ctx ends, whatever RetryOptions.Wait says. The error then matches the cause
-// of ctx too.
+// AllocWait is AllocWith that waits until ctx ends, instead of as long as RetryOptions.Wait says. If ctx ends, the
+// error also matches its cause.
 func (r *Retry) AllocWait(ctx context.Context, s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	return r.alloc(s, size, o, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
 }
@@ -142,7 +142,7 @@ func (t *attempt) ask(tentative bool) bool {
 	return t.err == nil || !errors.Is(t.err, mem.ErrNoMemory)
 }
 
-// persist makes room and waits, and at last asks for good.
+// retry makes room and waits. It then asks a last time, without AllocOptions.Tentative.
 func (r *Retry) retry(t *attempt, wait WaitContext) (mem.Block, error) {
 	failed, ended := r.makeRoom(t, wait)
 	if ended || t.tentative && t.ask(false) {
@@ -179,7 +179,7 @@ func (r *Retry) makeRoom(t *attempt, wait WaitContext) (failed []error, ended bo
 	return nil, true
 }
 
-// hopeless reports whether no Free can make room for a request.
+// cannotFit reports whether no Free can make room for a request.
 func (r *Retry) cannotFit(t *attempt) bool {
 	var oom *mem.OutOfMemory
 	if errors.As(t.err, &oom) && oom.TooLarge {

@@ -27,20 +27,20 @@ type Typed[T any] struct {
 
 // TypedOptions configure a Typed. The zero value is for numbers: elements have the contents of the memory.
 type TypedOptions[T any] struct {
-	// Visible gives Go code access to the allocator's memory: Device.Visible() where that is the device's own. Nil is
-	// the topmost layer of the allocator that is a driver.Visible, as allocators of host memory are, whose blocks no
-	// queued work accesses. If there is none, Go code cannot access the memory.
+	// Visible gives Go code access to the allocator's memory: Device.Visible() where that is the device's own. Nil
+	// means the topmost layer of the allocator that is a driver.Visible. Allocators of host memory are one, and no
+	// queued work accesses their blocks. If there is none, Go code cannot access the memory.
 	Visible driver.Visible
 
-	// Construct makes one element, in the order of their numbers, and Destroy ends it, the last one first: once for
-	// each, in Free, or in an Alloc that fails for those whose Construct has succeeded. Both need elements that Go code
-	// reaches.
+	// Construct makes one element, in the order of their numbers, and Destroy ends it, the last one first. Destroy is
+	// called once for each element: in Free, or in an Alloc that fails, for the elements whose Construct has succeeded.
+	// Both need elements that Go code can access.
 	Construct func(*T) error
 	Destroy   func(*T)
 
 	// ConstructBlock and DestroyBlock do that for all elements together, after Construct and before Destroy: by work
-	// that they queue on the block's stream, for memory that Go code does not reach. What ConstructBlock did before it
-	// failed is its own to undo.
+	// that they queue on the block's stream, for memory that Go code cannot access. A ConstructBlock that fails must
+	// undo its own work.
 	ConstructBlock func(driver.Stream, *Elements[T]) error
 	DestroyBlock   func(driver.Stream, *Elements[T])
 }
@@ -96,14 +96,15 @@ type Elements[T any] struct {
 	freed  atomic.Bool
 }
 
-// Len returns how many there are.
+// Len returns the number of elements.
 func (e *Elements[T]) Len() int { return e.n }
 
-// Slice returns the elements, if Go code reaches them, and else nil. It is the memory itself, good until Free.
+// Slice returns the elements, or nil if Go code cannot access them. The slice is the memory itself, and is valid until
+// Free.
 func (e *Elements[T]) Slice() []T { return e.slice }
 
-// Block returns the block that they lie in; of elements on Go's heap, the one that stands for them; of none, the zero
-// Block.
+// Block returns the block that holds the elements. For elements on Go's heap it is the block that stands for them, and
+// for no elements the zero Block.
 func (e *Elements[T]) Block() mem.Block { return e.block }
 
 // Alloc returns n elements for work queued on s from now on. Where Go code can access them, it waits, until ctx ends,
@@ -153,7 +154,7 @@ func (t *Typed[T]) AllocWith(ctx context.Context, s driver.Stream, n int, o mem.
 	return e, nil
 }
 
-// show makes the slice, if there is to be one.
+// makeSlice makes the slice of elements that Go code can access.
 func (t *Typed[T]) makeSlice(ctx context.Context, e *Elements[T]) error {
 	if t.onHeap() || e.n == 0 {
 		e.slice = make([]T, e.n)

@@ -10,20 +10,21 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Addressed allocator finds blocks by their addresses, for callers that keep nothing else. See ByAddress.
+// An Addressed allocator finds blocks by their addresses, for callers that keep nothing else. See NewAddressed.
 type Addressed struct {
 	LiveBlocks
 	source source
 }
 
-// Loans are live blocks by their addresses, whichever allocators they came from. Safe for concurrent use.
+// LiveBlocks holds live blocks of any allocators by their addresses. Safe for concurrent use.
 type LiveBlocks struct {
 	name, free string // what panics call the front, and its Free
 	blocks     addrmap.Map[liveEntry]
 }
 
-// A loan is a live block, whose it is, and the streams that RecordStream named for it, nil if it named none: few blocks
-// have any, and every one is copied into the map and out of it.
+// A liveEntry is a live block, the allocator that it came from, and the streams that RecordStream named for it, nil if
+// there are none. It is small because every entry is copied into the map and out of it, and few blocks have such
+// streams.
 type liveEntry struct {
 	mem.Block
 	from *source
@@ -36,9 +37,9 @@ type source struct {
 	dev driver.Device
 }
 
-// ByAddress returns a front to a for callers that only keep a block's address, as C interfaces do. It remembers each
-// block that goes through it in a map of many locks, so that concurrent callers seldom meet. See Current for the one
-// that a whole process shares.
+// NewAddressed returns an allocator over a for callers that keep only a block's address, as C interfaces do. It keeps
+// each live block in a map with many locks, so that concurrent callers seldom wait. See Current for the allocator that
+// a whole process shares.
 func NewAddressed(a mem.Allocator) *Addressed {
 	return &Addressed{LiveBlocks: LiveBlocks{name: "raw: Addressed", free: "Free"}, source: source{Allocator: a}}
 }
@@ -49,11 +50,11 @@ func (x *Addressed) Alloc(s driver.Stream, size int64) (driver.Pointer, error) {
 	return x.alloc(&x.source, s, size)
 }
 
-// Unwrap implements mem.Wrapper. An Addressed is not itself an Allocator: what is below it is found from here.
+// Unwrap implements mem.Wrapper. An Addressed is not itself a mem.Allocator: use Unwrap with mem.Find.
 func (x *Addressed) Unwrap() mem.Allocator { return x.source.Allocator }
 
-// lend notes a block that it gets from an allocator. Addresses are one space: where two devices have blocks at the same
-// address the second goes back, and the error says so.
+// alloc allocates a block and records it. All devices share one space of addresses: if another device has a live block
+// at the same address, the new block is freed, and the error says so.
 func (x *LiveBlocks) alloc(from *source, s driver.Stream, size int64) (driver.Pointer, error) {
 	b, err := from.Alloc(s, size)
 	if err != nil || b.Ptr == 0 {

@@ -10,24 +10,23 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// The process's allocators: of each device at most one is current, and serves all callers of the process that have only
-// addresses, as PyTorch's current allocator does (CUDACachingAllocator::get). Package mem/raw is their interface; the
-// state is here, beside the registry.
+// These are the process's allocators. Each device has at most one current allocator. It serves all callers of the
+// process that have only addresses, as PyTorch's current allocator does (CUDACachingAllocator::get).
 //
-//	lenders   the current allocators, one for each device: a slice that is replaced, never changed
-//	loans     the live blocks by their addresses, each with the allocator that it came from
+//	current     the current allocators, one for each device: a slice that is replaced, never changed
+//	liveBlocks  the live blocks by their addresses, each with the allocator that it came from
 //
-// So an allocator may be replaced while others allocate and free: a block goes back to the one that it came from.
+// So an allocator may be replaced while others allocate and free: a block is freed to the allocator that it came from.
 // openMu is held over changes, and while Current opens an allocator: an allocator's factory must not call back.
-// Requests take a lock of loans alone.
+// Requests take a lock of liveBlocks alone.
 var (
 	openMu     sync.Mutex
 	current    atomic.Pointer[[]*source]
 	liveBlocks = LiveBlocks{name: "raw", free: "Delete"}
 )
 
-// Current returns the allocator of dev's memory that the process shares. The first time it opens the one that Open
-// gives for an empty spec: the highest priority of those registered. The error is Open's.
+// Current returns the allocator of dev's memory that the process shares. The first call opens it with mem.Open and an
+// empty spec: the registered allocator with the highest priority. The error is that of mem.Open.
 func Current(dev driver.Device) (mem.Allocator, error) {
 	l, err := sourceOf(dev)
 	if err != nil {
@@ -36,7 +35,7 @@ func Current(dev driver.Device) (mem.Allocator, error) {
 	return l.Allocator, nil
 }
 
-// lenderOf returns dev's current allocator, opened if there is none.
+// sourceOf returns dev's current allocator, and opens it if there is none.
 func sourceOf(dev driver.Device) (*source, error) {
 	if l := findSource(dev); l != nil {
 		return l, nil
@@ -56,7 +55,7 @@ func sourceOf(dev driver.Device) (*source, error) {
 	return setSource(dev, a), nil
 }
 
-// findLender returns dev's current allocator, or nil. Processes have few devices: a walk is faster than a map.
+// findSource returns dev's current allocator, or nil. Processes have few devices, so a walk is faster than a map.
 func findSource(dev driver.Device) *source {
 	if all := current.Load(); all != nil {
 		for _, l := range *all {
@@ -68,7 +67,8 @@ func findSource(dev driver.Device) *source {
 	return nil
 }
 
-// setLender makes a dev's current allocator, in the place of the former; a nil one takes that away. openMu is held.
+// setSource makes a the current allocator of dev, in place of the former one. A nil a removes it. The caller holds
+// openMu.
 func setSource(dev driver.Device, a mem.Allocator) *source {
 	var all []*source
 	if old := current.Load(); old != nil {

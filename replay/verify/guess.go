@@ -12,7 +12,7 @@ import (
 // A guess is a set of assumptions about conditions that a recording does not contain.
 type guess struct {
 	readings  map[int]reading // of ambiguous places, by entry
-	hidden    map[int]bool    // the grounds of private pools that the file does not name
+	hidden    map[int]bool    // the ranges of private pools that the file does not name
 	noSplit   map[mem.PoolID]bool
 	early     map[int]int   // of the completions of a request, by entry: how many were noticed when it began
 	privately map[int]bool  // requests of private pools that failed, by entry
@@ -149,10 +149,10 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 	return all
 }
 
-// maxTurns bounds how many ambiguous places before a difference are read otherwise.
+// maxAlternatives is how many of the last ambiguous places before a difference are tried with other readings.
 const maxAlternatives = 12
 
-// turns lists other readings of the last ambiguous places.
+// alternatives lists other readings of the last ambiguous places.
 func (v *verifier) alternatives() []func(*guess) {
 	var all []func(*guess)
 	for i := len(v.open) - 1; i >= max(0, len(v.open)-maxAlternatives); i-- {

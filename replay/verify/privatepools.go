@@ -26,10 +26,11 @@ type segmentRange struct {
 	mapped     int64      // bytes, during the scan
 }
 
-// grounds lists the grounds of a trace, and tells for each entry which it is about, or -1.
+// segmentRanges lists the segment ranges of a trace and, for each entry, the index of the range that it is about, or
+// -1.
 func segmentRanges(t *trace.Trace, total int64) (all []segmentRange, of []int32) {
 	of = make([]int32, len(t.Events))
-	var live ranges // their Size covers the ground; index runs beside it
+	var live ranges // each covers one range; index has its number in all
 	var index []int32
 	find := func(p driver.Pointer) int {
 		if i := live.after(p); i < len(live) && live[i].Ptr <= p {
@@ -87,7 +88,7 @@ func segmentRanges(t *trace.Trace, total int64) (all []segmentRange, of []int32)
 	return all, of
 }
 
-// groundAt is the ground around an address when an entry was written, or -1.
+// segmentAt returns the index of the range that contained an address when an entry was written, or -1.
 func (r *recording) segmentAt(p driver.Pointer, entry int) int {
 	for i := range r.segments {
 		if g := &r.segments[i]; p >= g.from && p < g.to && g.firstEntry <= entry && entry <= g.lastEntry {
@@ -97,7 +98,7 @@ func (r *recording) segmentAt(p driver.Pointer, entry int) int {
 	return -1
 }
 
-// mayHide reports whether a ground may be a hidden pool's: nothing of it is left, and none is it yet.
+// mayHide reports whether a range may belong to a hidden pool: the range is gone at the end, and is not hidden yet.
 func (v *verifier) mayHide(g int) bool {
 	if g < 0 || v.t.PoolsKnown || !v.rec.mayHide {
 		return false

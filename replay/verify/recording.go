@@ -19,7 +19,7 @@ type recording struct {
 	total     int64       // the device's memory in bytes
 	completed map[int]int // of each free_requested that waited: the entry of its free_completed
 	segments  []segmentRange
-	segmentOf []int32 // of each entry the index of the ground that it is about, or -1
+	segmentOf []int32 // of each entry the index of the range that it is about, or -1
 	events    [mem.NumActions]int
 	peaks     Peaks
 	peak      int  // the entry at which the most was reserved
@@ -73,8 +73,8 @@ func (r *recording) completion(free int) int {
 	return len(r.t.Events) + free
 }
 
-// ErrIncomplete is matched by the error of a recording that leaves entries out, as the option skip_actions makes it do, and
-// recording that was off for a while.
+// ErrIncomplete is matched by the error of a recording that leaves entries out, as the option skip_actions makes it do,
+// and recording that was off for a while.
 var ErrIncomplete = errors.New("the recording leaves entries out")
 
 // check reports whether the entries tell the whole story: every block was made before it was freed, in a segment that

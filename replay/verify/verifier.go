@@ -202,7 +202,8 @@ func (v *verifier) requestFrom(start int) (end int, isRequest bool) {
 	return end, false
 }
 
-// given is the first entry from next up to end that gives memory back, or -1, and whether one gives a private pool's.
+// freedBefore returns the first entry from next up to end that frees memory, or -1, and whether one frees a private
+// pool's memory.
 func (v *verifier) freedBefore(end int) (first int, private bool) {
 	first = -1
 	for i := v.next; i < end; i++ {

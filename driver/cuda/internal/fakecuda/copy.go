@@ -32,7 +32,7 @@ func (c *call) side(at uint64, n int64) (side, Result) {
 	return s, Success
 }
 
-// view is the memory of a side when the copy is done.
+// viewSide returns the memory of a side when the copy runs.
 func (m *Machine) viewSide(p *primary, s side, n int64, how access) ([]byte, Result) {
 	switch {
 	case s.staged != nil:
