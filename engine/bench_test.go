@@ -3,15 +3,17 @@ package engine
 import (
 	"context"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // What a session's calls cost beside the work that they are about.
 func BenchmarkSession(b *testing.B) {
 	c, devs := onSim(b, 1, Config{})
 	e, err := Open(b.Context(), c)
-	must(b, err)
+	testkit.Must(b, err)
 	s, err := e.NewSession()
-	must(b, err)
+	testkit.Must(b, err)
 	nothing := func() error { return nil }
 	for name, f := range map[string]func(){
 		"Place":     func() { s.Place() },
@@ -29,7 +31,7 @@ func BenchmarkSession(b *testing.B) {
 			}
 		})
 	}
-	must(b, s.Close())
-	must(b, e.Close(b.Context()))
+	testkit.Must(b, s.Close())
+	testkit.Must(b, e.Close(b.Context()))
 	wellLeft(b, devs[0])
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -20,9 +21,9 @@ import (
 func TestDeviceAfterClose(t *testing.T) {
 	c, devs := onSim(t, 2, Config{EventLevel: 9, Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}, {MemoryLimit: 1 << 20}}})
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	early := e.Place(0)
 	kept := s.Keep(floats(t, s.Place(), 4))
 	event := s.Event("not ended")
@@ -88,8 +89,8 @@ func TestDeviceAfterClose(t *testing.T) {
 	} else {
 		e.Allocator(0).Free(b)
 	}
-	must(t, s.Close())
-	must(t, e.Close(ctx))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, e.Close(ctx))
 	if e.Devices() != 2 {
 		t.Errorf("%d devices, want 2", e.Devices())
 	}
@@ -103,7 +104,7 @@ func TestSessionAfterClose(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
 	s := session(t, e)
 	x := floats(t, e.Place(0), 4)
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	if _, err := tensor.Zeros(s.Place(), dtype.Float32, 3); !errors.Is(err, ErrClosed) {
 		t.Errorf("a tensor made at the place of a closed session: %v", err)
 	}
@@ -119,9 +120,9 @@ func TestSessionAfterClose(t *testing.T) {
 func TestCloseReportsWhatIsAlive(t *testing.T) {
 	c, devs := onSim(t, 2, Config{})
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = e.NewSession(1)
-	must(t, err)
+	testkit.Must(t, err)
 	floats(t, e.Place(1), 25)
 	floats(t, e.Place(1), 25)
 	err = e.Close(t.Context())
@@ -150,7 +151,7 @@ func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	c, _ := onSim(t, 1, Config{})
 	c.Compute.Sites = false
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	x := floats(t, e.Place(0), 3)
 	const want = "engine.Config{Compute: compute.Options{Sites: true}} records it"
 	if err := e.Close(t.Context()); !errors.Is(err, ErrAlive) || !strings.Contains(err.Error(), want) {
@@ -163,13 +164,13 @@ func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 func TestCloseWaitsForScopes(t *testing.T) {
 	c, devs := onSim(t, 1, Config{})
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	inside, leave := make(chan struct{}), make(chan struct{})
 	var worker sync.WaitGroup
 	worker.Go(func() {
-		must(t, s.WithDevice(0, func() error {
+		testkit.Must(t, s.WithDevice(0, func() error {
 			close(inside)
 			<-leave
 			floats(t, s.Place(), 10) // still works
@@ -204,18 +205,19 @@ func TestCloseWaitsForScopes(t *testing.T) {
 // Close waits for queued work as long as its context lasts, also for that of sessions that are closed.
 func TestCloseWaitsForWork(t *testing.T) {
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{Spec: "host:total=64MiB"}}})
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	running, finish := make(chan struct{}), make(chan struct{})
 	done := false
-	must(t, s.Place().Device().Kernels().Launch(s.Place().Stream(), driver.Kernel{Name: "slow", Func: func(driver.Memory) error {
+	kernels := s.Place().Device().Kernels()
+	testkit.Must(t, kernels.Launch(s.Place().Stream(), driver.Kernel{Name: "slow", Func: func(driver.Memory) error {
 		close(running)
 		<-finish
 		done = true
 		return nil
 	}}))
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	<-running
 	short, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -223,7 +225,7 @@ func TestCloseWaitsForWork(t *testing.T) {
 		t.Errorf("Close while work runs: %v, want %v", err, context.Canceled)
 	}
 	close(finish)
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, e.Close(t.Context()))
 	if !done {
 		t.Error("Close did not wait")
 	}
@@ -232,10 +234,12 @@ func TestCloseWaitsForWork(t *testing.T) {
 // What queued work finds wrong comes out of Close at the latest.
 func TestCloseReportsErrorsOfWork(t *testing.T) {
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{Spec: "host:total=64MiB"}}})
-	must(t, err)
+	testkit.Must(t, err)
 	failed := errors.New("failed")
 	p := e.Place(0)
-	must(t, p.Device().Kernels().Launch(p.Stream(), driver.Kernel{Name: "bad", Func: func(driver.Memory) error { return failed }}))
+	testkit.Must(t, p.Device().Kernels().Launch(p.Stream(), driver.Kernel{Name: "bad", Func: func(driver.Memory) error {
+		return failed
+	}}))
 	if err := e.Close(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("Close: %v, want %v", err, failed)
 	}
@@ -244,7 +248,7 @@ func TestCloseReportsErrorsOfWork(t *testing.T) {
 func TestCloseInsideAScope(t *testing.T) {
 	e, _ := simulated(t, 1, Config{EventLevel: 2})
 	s := session(t, e)
-	must(t, s.WithDevice(0, func() error {
+	testkit.Must(t, s.WithDevice(0, func() error {
 		mustPanic(t, func() { s.Close() }, "Session.Close at close_test.go:", "inside WithDevice at close_test.go:")
 		mustPanic(t, func() { e.Close(t.Context()) }, "Engine.Close at close_test.go:", "inside WithDevice at close_test.go:")
 		return nil
@@ -267,9 +271,9 @@ func TestMemorySummary(t *testing.T) {
 	s := session(t, e)
 	floats(t, s.Place(), 1<<20).Release()
 	floats(t, s.Place(), 1<<18)
-	must(t, s.OnDevice(1, func() error { floats(t, s.Place(), 1<<10); return nil }))
+	testkit.Must(t, s.OnDevice(1, func() error { floats(t, s.Place(), 1<<10); return nil }))
 	var b bytes.Buffer
-	must(t, e.MemorySummary(&b))
+	testkit.Must(t, e.MemorySummary(&b))
 	want := `device                             total       free         used      peak      limit   reserved  largest hole
 0 sim:0 simulated NVIDIA H200  64.00 MiB  42.00 MiB  1024.00 KiB  4.00 MiB  24.00 MiB  22.00 MiB     20.00 MiB
 1 sim:0 simulated NVIDIA H200  64.00 MiB  48.00 MiB     4.00 KiB  4.00 KiB          -  16.00 MiB     16.00 MiB
@@ -282,21 +286,21 @@ func TestMemorySummary(t *testing.T) {
 // A Close whose context has ended loses nothing of what the devices found wrong: they tell it once.
 func TestCloseAgainReportsErrorsOfWork(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
-	must(t, err)
+	testkit.Must(t, err)
 	failed := errors.New("failed")
 	finish := make(chan struct{})
 	launch := func(i int, f func(driver.Memory) error) driver.Stream {
 		p := e.Place(i)
-		must(t, p.Device().Kernels().Launch(p.Stream(), driver.Kernel{Name: "work", Func: f}))
+		testkit.Must(t, p.Device().Kernels().Launch(p.Stream(), driver.Kernel{Name: "work", Func: f}))
 		return p.Stream()
 	}
 	bad := launch(0, func(driver.Memory) error { return failed })
 	launch(1, func(driver.Memory) error { <-finish; return nil })
 	at, err := bad.Mark()
-	must(t, err)
+	testkit.Must(t, err)
 	for reached := false; !reached; {
 		reached, err = bad.Reached(at)
-		must(t, err)
+		testkit.Must(t, err)
 		runtime.Gosched()
 	}
 	short, cancel := context.WithCancel(t.Context())
@@ -314,12 +318,12 @@ func TestCloseAgainReportsErrorsOfWork(t *testing.T) {
 func TestSessionClosedDuringClose(t *testing.T) {
 	c, devs := onSim(t, 1, Config{})
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	short, cancel := context.WithCancel(t.Context())
 	cancel()
-	must(t, s.WithDevice(0, func() error {
+	testkit.Must(t, s.WithDevice(0, func() error {
 		elsewhere(func() {
 			if err := e.Close(short); !errors.Is(err, context.Canceled) {
 				t.Errorf("Close while a session is inside a scope: %v", err)
@@ -327,8 +331,8 @@ func TestSessionClosedDuringClose(t *testing.T) {
 		})
 		return nil
 	}))
-	must(t, s.Close())
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, e.Close(t.Context()))
 	wellLeft(t, devs[0])
 }
 
@@ -337,7 +341,7 @@ func TestCallsThatCloseOvertakes(t *testing.T) {
 	for range 100 {
 		c, _ := onSim(t, 1, Config{EventLevel: 1, Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}}})
 		e, err := Open(t.Context(), c)
-		must(t, err)
+		testkit.Must(t, err)
 		var all sync.WaitGroup
 		for i, f := range []func() error{
 			func() error { return e.Freeze(0) },
@@ -357,7 +361,7 @@ func TestCallsThatCloseOvertakes(t *testing.T) {
 			})
 		}
 		runtime.Gosched()
-		must(t, e.Close(t.Context()))
+		testkit.Must(t, e.Close(t.Context()))
 		all.Wait()
 	}
 }

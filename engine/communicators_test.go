@@ -48,9 +48,9 @@ func hosts(n int) Config {
 // The devices of an engine work together without further ado.
 func TestCommunicatorsOfAnEngine(t *testing.T) {
 	e, err := Open(t.Context(), hosts(3))
-	must(t, err)
+	testkit.Must(t, err)
 	for range 3 {
-		must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+		testkit.Must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
 			c, err := s.Communicator()
 			if err != nil {
 				return err
@@ -61,7 +61,7 @@ func TestCommunicatorsOfAnEngine(t *testing.T) {
 			return sum(ctx, s, c)
 		}))
 	}
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, e.Close(t.Context()))
 	if _, err := e.Communicator(0); !errors.Is(err, ErrClosed) {
 		t.Errorf("a communicator after Close: %v", err)
 	}
@@ -72,9 +72,9 @@ func TestDefect20_HandlesHaveTheCommunicatorAndTheBLASHandle(t *testing.T) {
 	e, _ := simulated(t, 2, Config{})
 	for i := range 2 {
 		h, err := e.Handles(i)
-		must(t, err)
+		testkit.Must(t, err)
 		c, err := h.Communicator()
-		must(t, err)
+		testkit.Must(t, err)
 		if own, err := e.Communicator(i); c != own || err != nil || c.Rank() != i || c.Size() != 2 {
 			t.Errorf("device %d has rank %d of %d, %v", i, c.Rank(), c.Size(), err)
 		}
@@ -107,16 +107,16 @@ func TestDistribution(t *testing.T) {
 				return
 			}
 			s, err := e.NewSession()
-			must(t, err)
+			testkit.Must(t, err)
 			c, err := s.Communicator()
-			must(t, err)
+			testkit.Must(t, err)
 			if c.Rank() != rank || c.Size() != n {
 				t.Errorf("rank %d of %d, want %d of %d", c.Rank(), c.Size(), rank, n)
 			}
 			if err := sum(t.Context(), s, c); err != nil {
 				t.Error(err)
 			}
-			must(t, s.Close())
+			testkit.Must(t, s.Close())
 			if err := e.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -151,18 +151,18 @@ func TestRanksThatDoNotMeet(t *testing.T) {
 		t.Errorf("two devices of one rank: %v", err)
 	}
 	for _, dev := range devs {
-		must(t, dev.Close())
+		testkit.Must(t, dev.Close())
 	}
 }
 
 // A call of EachDevice that has begun on one device when Close comes begins on the others, too: they work together.
 func TestCloseBetweenTheTasksOfACall(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
-	must(t, err)
+	testkit.Must(t, err)
 	running, finish, begun := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		must(t, e.EachDevice(t.Context(), func(_ context.Context, s *Session) error {
+		testkit.Must(t, e.EachDevice(t.Context(), func(_ context.Context, s *Session) error {
 			if s.Device() == 1 {
 				close(running)
 				<-finish
@@ -193,23 +193,23 @@ func TestCloseBetweenTheTasksOfACall(t *testing.T) {
 		t.Errorf("Close while tasks run: %v", err)
 	}
 	close(finish)
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, e.Close(t.Context()))
 	calls.Wait()
 }
 
 // Work that waits for a rank which Close refused ends with the communicator, and does not keep Close for ever.
 func TestCloseWhileARankWaits(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
-	must(t, err)
+	testkit.Must(t, err)
 	e.communicators.list, err = collective.Config{Timeout: 10 * time.Millisecond}.Local(e.places()...)
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := e.NewSession(0)
-	must(t, err)
+	testkit.Must(t, err)
 	c, err := s.Communicator()
-	must(t, err)
+	testkit.Must(t, err)
 	x := floats(t, s.Place(), 1)
-	must(t, c.AllReduce(s.Place(), collective.Sum, x, x)) // device 1 never does
-	must(t, s.Close())
+	testkit.Must(t, c.AllReduce(s.Place(), collective.Sum, x, x)) // device 1 never does
+	testkit.Must(t, s.Close())
 	if err := e.Close(t.Context()); !errors.Is(err, c.Err()) || c.Err() == nil {
 		t.Errorf("Close: %v, want %v", err, c.Err())
 	}
@@ -218,7 +218,7 @@ func TestCloseWhileARankWaits(t *testing.T) {
 // The stack of a task that panicked stands in the error of EachDevice alone, not in those that it causes.
 func TestDefect24_APanicsStackIsPrintedOnce(t *testing.T) {
 	e, err := Open(t.Context(), hosts(2))
-	must(t, err)
+	testkit.Must(t, err)
 	err = e.EachDevice(t.Context(), func(_ context.Context, s *Session) error {
 		if _, err := s.Communicator(); err != nil {
 			return err
@@ -241,7 +241,7 @@ func TestDefect24_APanicsStackIsPrintedOnce(t *testing.T) {
 // A task that panics ends what the others wait for, in calls that know no context too.
 func TestPanicWhileOthersWait(t *testing.T) {
 	e, err := Open(t.Context(), hosts(3))
-	must(t, err)
+	testkit.Must(t, err)
 	var lost [3]error
 	var begun sync.WaitGroup // tasks that have not begun when one panics are dropped, and wait for nothing
 	begun.Add(3)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -14,7 +15,7 @@ import (
 func copyTo(t testing.TB, s *Session, x *tensor.Tensor, i int) *tensor.Tensor {
 	t.Helper()
 	y, err := s.CopyTo(t.Context(), x, i)
-	must(t, err)
+	testkit.Must(t, err)
 	return y
 }
 
@@ -23,7 +24,7 @@ func TestCopiesAreCached(t *testing.T) {
 	e, _ := simulated(t, 3, Config{})
 	s, other := session(t, e), session(t, e)
 	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3, 4, 5, 6}, 2, 3)
-	must(t, err)
+	testkit.Must(t, err)
 	if copyTo(t, s, x, 0) != x {
 		t.Error("a tensor that is on the device was copied")
 	}
@@ -35,28 +36,28 @@ func TestCopiesAreCached(t *testing.T) {
 		t.Errorf("the copy is %v, %v", got, err)
 	}
 	again, err := x.Reshape(2, 3) // another tensor, the same view
-	must(t, err)
+	testkit.Must(t, err)
 	if copyTo(t, s, x, 1) != y || copyTo(t, s, again, 1) != y {
 		t.Error("the copy was made again")
 	}
 	row, err := x.Select(0, 1)
-	must(t, err)
+	testkit.Must(t, err)
 	if z := copyTo(t, s, row, 1); z == y || z.Len() != 3 {
 		t.Errorf("a row's copy is %v", z)
 	}
 	bits, err := x.ViewAs(dtype.Int32)
-	must(t, err)
+	testkit.Must(t, err)
 	if z := copyTo(t, s, bits, 1); z.DType() != dtype.Int32 {
 		t.Errorf("the copy of a view of another type is %v", z)
 	}
 	if copyTo(t, s, x.T(), 1) == y || copyTo(t, s, x, 2) == y || copyTo(t, other, x, 1) == y {
 		t.Error("one copy for two views, devices or sessions")
 	}
-	must(t, x.Fill(nil, 9)) // a copy is what was there when it was made
+	testkit.Must(t, x.Fill(nil, 9)) // a copy is what was there when it was made
 	if got, err := tensor.ToSlice[float32](copyTo(t, s, x, 1)); err != nil || got[0] != 1 {
 		t.Errorf("the copy after a write is %v, %v", got, err)
 	}
-	must(t, s.ClearCopies())
+	testkit.Must(t, s.ClearCopies())
 	if got, err := tensor.ToSlice[float32](copyTo(t, s, x, 1)); err != nil || got[0] != 9 {
 		t.Errorf("the new copy is %v, %v", got, err)
 	}
@@ -83,7 +84,7 @@ func TestCopiesAreReleased(t *testing.T) {
 		alive(3)
 		elsewhere(x.Release)
 		alive(1)
-		must(t, a.ClearCopies())
+		testkit.Must(t, a.ClearCopies())
 		alive(0)
 		copyTo(t, a, z, 1)
 		z.Release()
@@ -92,9 +93,9 @@ func TestCopiesAreReleased(t *testing.T) {
 	x := floats(t, e.Place(0), 10)
 	copyTo(t, a, x, 1)
 	copyTo(t, b, x, 1)
-	must(t, a.Close())
+	testkit.Must(t, a.Close())
 	alive(1)
-	must(t, b.Close())
+	testkit.Must(t, b.Close())
 	alive(0)
 	x.Release()
 	if len(e.copies.bySource) != 0 {
@@ -110,7 +111,7 @@ func TestCopiesFromManyGoroutines(t *testing.T) {
 		all.Go(func() {
 			for range 20 {
 				s, err := e.NewSession()
-				must(t, err)
+				testkit.Must(t, err)
 				var sources []*tensor.Tensor
 				for range 3 {
 					x := floats(t, e.Place(0), 10)
@@ -123,7 +124,7 @@ func TestCopiesFromManyGoroutines(t *testing.T) {
 						x.Release()
 					}
 				})
-				must(t, s.Close())
+				testkit.Must(t, s.Close())
 				release.Wait()
 			}
 		})
@@ -137,7 +138,7 @@ func TestCopiesWithoutRoom(t *testing.T) {
 	s := session(t, e)
 	x := floats(t, s.Place(), 1<<17)
 	filler, err := e.Place(1).Alloc(1 << 20)
-	must(t, err)
+	testkit.Must(t, err)
 	if _, err := s.CopyTo(t.Context(), x, 1); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("got %v, want %v", err, mem.ErrNoMemory)
 	}

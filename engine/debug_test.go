@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -35,17 +36,17 @@ func TestDefect20_DebugLevelsLog(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		must(t, s.OnDevice(1, func() error { return nil }))
-		must(t, s.ReserveCache(1<<20))
-		must(t, s.UseCache(func() error {
+		testkit.Must(t, s.OnDevice(1, func() error { return nil }))
+		testkit.Must(t, s.ReserveCache(1<<20))
+		testkit.Must(t, s.UseCache(func() error {
 			if _, err := s.Place().Alloc(2 << 20); !errors.Is(err, mem.ErrNoMemory) {
 				t.Errorf("more than the cache: %v", err)
 			}
 			return nil
 		}))
-		must(t, s.FreeCache())
+		testkit.Must(t, s.FreeCache())
 		b, err := mem.AllocWith(e.Allocator(0), s.Place().Stream(), 64, mem.AllocOptions{Logged: true})
-		must(t, err)
+		testkit.Must(t, err)
 		e.Allocator(0).Free(b)
 		elsewhere(x.Release)
 		kept = s.Keep(floats(t, s.Place(), 1))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
@@ -36,7 +37,7 @@ func TestEvents(t *testing.T) {
 	inner := s.Event("attention")
 	s.Event("too fine", Level(3)).End()
 	inner.End()
-	must(t, s.OnDevice(1, func() error {
+	testkit.Must(t, s.OnDevice(1, func() error {
 		s.Event("elsewhere").End()
 		s.Event("not ended")
 		return nil
@@ -44,11 +45,11 @@ func TestEvents(t *testing.T) {
 	s.Event("lost")
 	outer.End()
 	outer.End()
-	must(t, s.SetEventLevel(0))
+	testkit.Must(t, s.SetEventLevel(0))
 	s.Event("off", Level(1)).End()
 
 	mine, err := s.Events(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	for i, want := range []string{"layer; .attention; .lost unfinished; ", "elsewhere; not ended unfinished; "} {
 		if got := names(t, mine[i]); got != want {
 			t.Errorf("device %d: %q, want %q", i, got, want)
@@ -62,11 +63,11 @@ func TestEvents(t *testing.T) {
 		t.Errorf("the second event is %+v", mine[0].Spans[1])
 	}
 	all, err := e.Events(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	if got := names(t, all[0]); got != "layer; of another; .attention; .lost unfinished; " {
 		t.Errorf("of all sessions: %q", got)
 	}
-	must(t, e.ResetEvents(t.Context()))
+	testkit.Must(t, e.ResetEvents(t.Context()))
 	if all, err = e.Events(t.Context()); err != nil || len(all[0].Spans)+len(all[1].Spans) != 0 {
 		t.Errorf("after a reset there are %q and %q, %v", names(t, all[0]), names(t, all[1]), err)
 	}
@@ -96,8 +97,8 @@ func TestEventsAreWritten(t *testing.T) {
 		},
 	} {
 		var one, all bytes.Buffer
-		must(t, tt.session(&one))
-		must(t, tt.all(&all))
+		testkit.Must(t, tt.session(&one))
+		testkit.Must(t, tt.all(&all))
 		if text := one.String(); !strings.Contains(text, "mine") || strings.Contains(text, "yours") {
 			t.Errorf("%s of the session:\n%s", name, text)
 		}
@@ -128,16 +129,16 @@ func TestEventsWithoutTimes(t *testing.T) {
 	c, devs := onSim(t, 1, Config{EventLevel: 2})
 	c.Devices[0].Spec = prepare(t, func() (driver.Device, error) { return timeless{devs[0]}, nil })
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	s.Event("work").End()
 	all, err := s.Events(t.Context())
 	if err != nil || len(all) != 1 || len(all[0].Spans) != 1 || all[0].Clock {
 		t.Errorf("got %+v, %v; want one event without a clock", all, err)
 	}
-	must(t, s.Close())
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, e.Close(t.Context()))
 	wellLeft(t, devs[0])
 }
 
@@ -150,12 +151,13 @@ func TestWaitsEndWithTheirContext(t *testing.T) {
 	c := hosts(2)
 	c.EventLevel = 2
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	s := session(t, e)
 	slow := floats(t, s.Place(), 1)
 	finish := make(chan struct{})
 	event := s.Event("slow")
-	must(t, s.Place().Device().Kernels().Launch(s.Place().Stream(), driver.Kernel{Name: "slow", Func: func(driver.Memory) error {
+	kernels := s.Place().Device().Kernels()
+	testkit.Must(t, kernels.Launch(s.Place().Stream(), driver.Kernel{Name: "slow", Func: func(driver.Memory) error {
 		<-finish
 		return nil
 	}}))
@@ -175,9 +177,9 @@ func TestWaitsEndWithTheirContext(t *testing.T) {
 		}
 	}
 	close(finish)
-	must(t, s.Sync(t.Context()))
-	must(t, s.Close())
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, s.Sync(t.Context()))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, e.Close(t.Context()))
 }
 
 // An event that a scope ended holds no later one, and an event from outside may end inside a scope: the scope ends
@@ -188,19 +190,19 @@ func TestEventsAndScopesThatCross(t *testing.T) {
 	check := func(what string, i int, want string) {
 		t.Helper()
 		all, err := s.Events(t.Context())
-		must(t, err)
+		testkit.Must(t, err)
 		if got := names(t, all[i]); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
-		must(t, e.ResetEvents(t.Context()))
+		testkit.Must(t, e.ResetEvents(t.Context()))
 	}
-	must(t, s.OnDevice(0, func() error { s.Event("lost"); return nil }))
+	testkit.Must(t, s.OnDevice(0, func() error { s.Event("lost"); return nil }))
 	s.Event("next").End()
 	check("after a scope", 0, "lost unfinished; next; ")
 
 	outer := s.Event("outer")
-	must(t, s.OnDevice(1, func() error { s.Event("lost"); outer.End(); return nil }))
-	must(t, s.OnDevice(1, func() error { s.Event("next").End(); return nil }))
+	testkit.Must(t, s.OnDevice(1, func() error { s.Event("lost"); outer.End(); return nil }))
+	testkit.Must(t, s.OnDevice(1, func() error { s.Event("next").End(); return nil }))
 	check("after an event around it", 1, "lost unfinished; next; ")
 
 	for name, scope := range map[string]func(func() error) error{
@@ -208,7 +210,7 @@ func TestEventsAndScopesThatCross(t *testing.T) {
 		"WithDebug": func(f func() error) error { return s.WithDebug(1, f) },
 	} {
 		outer = s.Event("outer")
-		must(t, scope(func() error { outer.End(); s.Event("lost"); return nil }))
+		testkit.Must(t, scope(func() error { outer.End(); s.Event("lost"); return nil }))
 		check(name, 0, "outer; lost unfinished; ")
 		elsewhere(func() { s.Place() }) // nothing holds the session
 	}
@@ -224,7 +226,7 @@ func TestDefect21_EventsAroundManyAreKept(t *testing.T) {
 	}
 	run.End()
 	all, err := e.Events(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	if got, want := names(t, all[0]), "run; "+strings.Repeat(".step; ", 15); got != want || all[0].Dropped != 85 {
 		t.Errorf("kept %q, want %q; dropped %d", got, want, all[0].Dropped)
 	}
@@ -240,18 +242,18 @@ func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {
 		for _, closed := range []bool{false, true} { // by its user
 			c, devs := onSim(t, 1, Config{EventLevel: level})
 			e, err := Open(t.Context(), c)
-			must(t, err)
+			testkit.Must(t, err)
 			s, err := e.NewSession()
-			must(t, err)
+			testkit.Must(t, err)
 			elsewhere(func() { s.Event("forgotten") })
 			s.Place()
 			elsewhere(func() { s.Event("ended").End() })
-			must(t, s.WithDevice(0, func() error { elsewhere(func() { s.Event("inside").End() }); return nil }))
+			testkit.Must(t, s.WithDevice(0, func() error { elsewhere(func() { s.Event("inside").End() }); return nil }))
 			named := ""
 			if level > 0 {
 				named = "forgotten"
 				all, err := s.Events(t.Context())
-				must(t, err)
+				testkit.Must(t, err)
 				if got, want := names(t, all[0]), "forgotten open; .ended; .inside; "; got != want {
 					t.Errorf("level %d: events %q, want %q", level, got, want)
 				}
@@ -264,7 +266,7 @@ func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {
 			}
 			if closed {
 				tells("Session.Close", s.Close())
-				must(t, e.Close(t.Context()))
+				testkit.Must(t, e.Close(t.Context()))
 				continue
 			}
 			err = e.Close(t.Context())
@@ -285,14 +287,14 @@ func TestDefect08_AForgottenEventHoldsNothing(t *testing.T) {
 func TestEventsOfTasks(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 2})
 	for range 3 {
-		must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+		testkit.Must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
 			s.Event("step").End()
 			s.Event("not ended")
 			return nil
 		}))
 	}
 	all, err := e.Events(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	for i, r := range all {
 		if got, want := names(t, r), strings.Repeat("step; not ended unfinished; ", 3); got != want {
 			t.Errorf("device %d: %q, want %q", i, got, want)

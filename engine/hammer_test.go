@@ -14,6 +14,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -24,7 +25,7 @@ func TestCloseWhileEverybodyWorks(t *testing.T) {
 	for range 5 {
 		c, devs := onSim(t, 2, Config{EventLevel: 2, Devices: []DeviceConfig{{}, {Allocator: "arena:size=32MiB"}}})
 		e, err := Open(t.Context(), c)
-		must(t, err)
+		testkit.Must(t, err)
 		var turns atomic.Int64
 		work := func(ctx context.Context, s *Session) error {
 			x := floats(t, s.Place(), 100)
@@ -170,7 +171,7 @@ func TestMemoryOfManySessions(t *testing.T) {
 	all.Wait()
 	s := session(t, e)
 	for i := range 2 {
-		must(t, s.OnDevice(i, func() error { return s.Collect(t.Context()) }))
+		testkit.Must(t, s.OnDevice(i, func() error { return s.Collect(t.Context()) }))
 		if n := liveBytes(e.Allocator(i)); n != 0 {
 			t.Errorf("%d bytes of device %d are allocated at the end, by %v", n, i, e.Place(i).Leaks())
 		}

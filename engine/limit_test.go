@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -70,9 +71,9 @@ func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 				Spec:        prepare(t, func() (driver.Device, error) { return dev, nil }),
 				MemoryLimit: limit, Allocator: allocator,
 			}}})
-			must(t, err)
+			testkit.Must(t, err)
 			s, err := e.NewSession()
-			must(t, err)
+			testkit.Must(t, err)
 			for size := int64(1 << 20); size <= fits; size += 1 << 20 {
 				x, err := s.Place().Alloc(size)
 				if err != nil {
@@ -81,7 +82,7 @@ func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 				x.Release()
 			}
 			keep, err := s.Place().Alloc(fits / 2)
-			must(t, err)
+			testkit.Must(t, err)
 			_, err = s.Place().Alloc(fits)
 			var oom *mem.OutOfMemory
 			whose := "the engine's MemoryLimit of 64.00 MiB was reached, the GPU had 3."
@@ -104,8 +105,8 @@ func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 			if info, err := e.DeviceInfo(0); err != nil || info.Limit != limit || info.Reserved > limit {
 				t.Errorf("%+v, %v", info, err)
 			}
-			must(t, s.Close())
-			must(t, e.Close(context.Background()))
+			testkit.Must(t, s.Close())
+			testkit.Must(t, e.Close(context.Background()))
 			wellLeft(t, dev.Device)
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -22,27 +23,27 @@ import (
 // With nothing said, the engine is on a GPU where there is one, and on the host else: this test holds on both.
 func TestOpenTakesTheBestDevice(t *testing.T) {
 	e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{MemoryLimit: 64 << 20}}}) // as without Devices
-	must(t, err)
+	testkit.Must(t, err)
 	want := "host"
 	if gpus, err := driver.Lookup("cuda").Devices(); err == nil && len(gpus) > 0 {
 		want = "cuda"
 	}
 	info, err := e.DeviceInfo(0)
-	must(t, err)
+	testkit.Must(t, err)
 	if e.Devices() != 1 || info.Driver != want || info.Spec == "" || info.Limit != 64<<20 {
 		t.Errorf("%d devices, the first is %+v; want one of %s", e.Devices(), info, want)
 	}
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3, 4}, 2, 2)
-	must(t, err)
+	testkit.Must(t, err)
 	y, err := compute.MatMul(s.Place(), x, x)
-	must(t, err)
+	testkit.Must(t, err)
 	if got, err := tensor.ToSlice[float32](y); err != nil || !slices.Equal(got, []float32{7, 10, 15, 22}) {
 		t.Errorf("the product is %v, %v", got, err)
 	}
-	must(t, s.Close())
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, e.Close(t.Context()))
 }
 
 // gpus is a driver of devices with so much memory taken; nil ones cannot be opened.
@@ -121,7 +122,7 @@ func TestChoiceOfADevice(t *testing.T) {
 				t.Fatalf("got %q, %v; want %q, %v", spec, err, tt.want, tt.fails)
 			}
 			if dev != nil {
-				must(t, dev.Close())
+				testkit.Must(t, dev.Close())
 			}
 			for _, d := range tt.gpus.open { // all others were closed
 				if _, _, err := d.Available(); !errors.Is(err, driver.ErrClosed) {
@@ -173,7 +174,7 @@ func TestOpenThatFailsClosesEverything(t *testing.T) {
 			f.SetRules()
 			switch {
 			case err == nil:
-				must(t, e.Close(t.Context()))
+				testkit.Must(t, e.Close(t.Context()))
 			case !errors.Is(err, failed):
 				t.Errorf("call %d: %v, want %v", n, err, failed)
 			}
@@ -194,7 +195,7 @@ func TestOpenThatFailsClosesEverything(t *testing.T) {
 			t.Errorf("Open: %v, want %v at the second device", err, failed)
 		}
 		wellLeft(t, devs[0])
-		must(t, devs[1].Close())
+		testkit.Must(t, devs[1].Close())
 		if _, err := Open(ctx, Config{}); !errors.Is(err, failed) {
 			t.Errorf("Open of the best device: %v, want %v", err, failed)
 		}
@@ -224,12 +225,12 @@ func TestDeviceConfig(t *testing.T) {
 	})
 	for i, want := range []int64{0, 0, 4 << 20} {
 		info, err := e.DeviceInfo(i)
-		must(t, err)
+		testkit.Must(t, err)
 		if info.Index != i || info.Total != 64<<20 || info.Reserved != want || info.Free != 64<<20-want || info.Name == "" {
 			t.Errorf("device %d is %+v", i, info)
 		}
 		h, err := e.Handles(i)
-		must(t, err)
+		testkit.Must(t, err)
 		if h.Stream != h.Device.DefaultStream() || h.Backend.Name() != "host" || e.Place(i).Device() != h.Device {
 			t.Errorf("handles of device %d: %+v", i, h)
 		}
@@ -247,7 +248,7 @@ func TestDeviceConfig(t *testing.T) {
 	}}}); !errors.As(err, &over) || !strings.Contains(err.Error(), "the engine's MemoryLimit") {
 		t.Errorf("an arena over the limit: %v", err)
 	}
-	must(t, s.OnDevice(2, func() error {
+	testkit.Must(t, s.OnDevice(2, func() error {
 		floats(t, s.Place(), 10)
 		if live := tracker.Live(); len(live) != 1 || live[0].Requested != 40 {
 			t.Errorf("the tracker on top saw %v", live)
@@ -261,14 +262,14 @@ func TestDeviceConfig(t *testing.T) {
 func TestPeersAreEnabled(t *testing.T) {
 	c := Config{Devices: []DeviceConfig{{Spec: "host:total=8MiB"}, {Spec: "host:total=8MiB,ordinal=1"}, {Spec: "sim:total=8MiB"}}}
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	a, b := e.Place(0).Device(), e.Place(1).Device()
 	block, err := b.Alloc(1 << 12)
-	must(t, err)
-	must(t, b.DefaultStream().Fill(block, 7, 1<<12))
-	must(t, b.DefaultStream().Sync(t.Context()))
+	testkit.Must(t, err)
+	testkit.Must(t, b.DefaultStream().Fill(block, 7, 1<<12))
+	testkit.Must(t, b.DefaultStream().Sync(t.Context()))
 	var got byte
-	must(t, a.Kernels().Launch(a.DefaultStream(), driver.Kernel{
+	testkit.Must(t, a.Kernels().Launch(a.DefaultStream(), driver.Kernel{
 		Name: "look", Reads: []driver.Range{{Ptr: block, Size: 1}},
 		Func: func(m driver.Memory) error {
 			var one [1]byte
@@ -277,10 +278,10 @@ func TestPeersAreEnabled(t *testing.T) {
 			return err
 		},
 	}))
-	must(t, a.DefaultStream().Sync(t.Context()))
+	testkit.Must(t, a.DefaultStream().Sync(t.Context()))
 	if got != 7 {
 		t.Errorf("device 0 sees %d in the memory of device 1, want 7", got)
 	}
-	must(t, b.Free(block))
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, b.Free(block))
+	testkit.Must(t, e.Close(t.Context()))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -95,15 +96,8 @@ func session(t testing.TB, e *Engine, devices ...int) *Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { must(t, s.Close()) })
+	t.Cleanup(func() { testkit.Must(t, s.Close()) })
 	return s
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // panicOf returns what f panics with, as text; empty if it does not.
@@ -135,6 +129,6 @@ func mustPanic(t testing.TB, f func(), words ...string) {
 func floats(t testing.TB, p *tensor.Place, n int) *tensor.Tensor {
 	t.Helper()
 	x, err := tensor.FromSlice(p, make([]float32, n))
-	must(t, err)
+	testkit.Must(t, err)
 	return x
 }

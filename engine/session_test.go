@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -52,7 +53,7 @@ func TestSessionFromTwoGoroutines(t *testing.T) {
 		}
 	}
 	elsewhere(func() { // no scope is open: another goroutine may use the session
-		must(t, s.WithDevice(1, func() error { s.Place(); return nil }))
+		testkit.Must(t, s.WithDevice(1, func() error { s.Place(); return nil }))
 	})
 	s.Place()
 }
@@ -63,20 +64,20 @@ func TestSessionCallsThatOverlap(t *testing.T) {
 	slow := &gate{Device: devs[0], at: make(chan struct{}), open: make(chan struct{})}
 	c.Devices[0].Spec = prepare(t, func() (driver.Device, error) { return slow, nil })
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	floats(t, s.Place(), 1).Release() // Collect has something to free
 
 	var other sync.WaitGroup
-	other.Go(func() { must(t, s.Collect(t.Context())) })
+	other.Go(func() { testkit.Must(t, s.Collect(t.Context())) })
 	<-slow.at
 	mustPanic(t, func() { s.UsedMemory() }, "two goroutines at once: UsedMemory", "inside Collect at session_test.go:")
 	close(slow.open)
 	other.Wait()
 	s.UsedMemory()
-	must(t, s.Close())
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, e.Close(t.Context()))
 	wellLeft(t, devs[0])
 }
 
@@ -96,7 +97,7 @@ func (g *gate) Free(p driver.Pointer) error {
 func TestScopesAreRestored(t *testing.T) {
 	e, _ := simulated(t, 2, Config{EventLevel: 9, Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}, {Allocator: "arena:size=8MiB"}}})
 	s := session(t, e)
-	must(t, s.ReserveCache(1<<20))
+	testkit.Must(t, s.ReserveCache(1<<20))
 	failed := errors.New("failed")
 	ways := map[string]struct {
 		out  func() error
@@ -140,7 +141,7 @@ func TestScopesAreRestored(t *testing.T) {
 				if s.Device() != 0 || s.Debug() != 0 {
 					t.Errorf("device %d and debug level %d, want 0 and 0", s.Device(), s.Debug())
 				}
-				must(t, s.WithDevice(1, func() error { return nil })) // none is active
+				testkit.Must(t, s.WithDevice(1, func() error { return nil })) // none is active
 				before := liveBytes(arena)
 				x := floats(t, s.Place().Unscoped(), 1024)
 				if liveBytes(arena) == before {
@@ -167,7 +168,7 @@ func TestDevicesOfASession(t *testing.T) {
 	if err := s.OnDevice(1, func() error { t.Error("called"); return nil }); err == nil {
 		t.Error("OnDevice of a device that the session does not have: no error")
 	}
-	must(t, s.WithDevice(0, func() error {
+	testkit.Must(t, s.WithDevice(0, func() error {
 		if !s.Place().SameDevice(e.Place(0)) {
 			t.Error("the place is not on device 0")
 		}
@@ -191,7 +192,7 @@ func TestSessionStreams(t *testing.T) {
 	if first == b.Place().Stream() || first.ID() == 0 {
 		t.Error("two sessions share a stream, or use the default one")
 	}
-	must(t, a.Close())
+	testkit.Must(t, a.Close())
 	if c := session(t, e); c.Place().Stream() != first {
 		t.Error("a stream was not used again")
 	}
@@ -202,12 +203,12 @@ func TestSessionReleasesItsTensors(t *testing.T) {
 	s := session(t, e)
 	x := floats(t, s.Place(), 1000)
 	y, err := compute.Add(s.Place(), x, x)
-	must(t, err)
+	testkit.Must(t, err)
 	kept := s.Keep(y)
 	if n := e.Place(0).Leaks().Count; n != 2 {
 		t.Fatalf("%d storages alive, want 2", n)
 	}
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	if n := e.Place(0).Leaks().Count; n != 1 {
 		t.Errorf("%d storages alive after Close, want the one that was kept", n)
 	}
@@ -238,7 +239,7 @@ func TestSessionMemory(t *testing.T) {
 	x.Release()
 	check("one released", 200, 300)
 	kept := s.Keep(y)
-	must(t, s.OnDevice(1, func() error {
+	testkit.Must(t, s.OnDevice(1, func() error {
 		check("another device", 0, 0)
 		floats(t, s.Place(), 1)
 		check("another device", 4, 4)
@@ -247,7 +248,7 @@ func TestSessionMemory(t *testing.T) {
 	check("kept", 200, 300)
 	floats(t, s.Place(), 100)
 	check("more", 600, 600)
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	if s.usageOf(0) != 200 {
 		t.Errorf("%d bytes used after Close, want those of the tensor that was kept", s.usageOf(0))
 	}
@@ -268,11 +269,11 @@ func TestCollect(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
 	s := session(t, e)
 	before, err := e.DeviceInfo(0)
-	must(t, err)
+	testkit.Must(t, err)
 	func() { floats(t, s.Place().Unscoped(), 1<<20) }()
-	must(t, s.Collect(t.Context()))
+	testkit.Must(t, s.Collect(t.Context()))
 	after, err := e.DeviceInfo(0)
-	must(t, err)
+	testkit.Must(t, err)
 	if before.Peak = 4 << 20; after != before {
 		t.Errorf("after Collect\n%+v, want\n%+v", after, before)
 	}
@@ -303,20 +304,20 @@ func TestManySessions(t *testing.T) {
 			e, err := Open(t.Context(), Config{EventLevel: 2, Devices: []DeviceConfig{{
 				Spec: prepare(t, func() (driver.Device, error) { return dev, nil }), Allocator: allocator,
 			}}})
-			must(t, err)
+			testkit.Must(t, err)
 			e.devices[0].streams.Keep(16)
 			const n = 50
 			one, err := tensor.FromSlice(e.Place(0), []float32{1})
-			must(t, err)
+			testkit.Must(t, err)
 			sessions, kept := make([]*Session, n), make([]*tensor.Tensor, 2*n)
 			add := func(p *tensor.Place, x, y *tensor.Tensor) *tensor.Tensor {
 				z, err := compute.Add(p, x, y)
-				must(t, err)
+				testkit.Must(t, err)
 				return z
 			}
 			for i := range sessions {
 				sessions[i], err = e.NewSession()
-				must(t, err)
+				testkit.Must(t, err)
 				kept[i] = sessions[i].Keep(add(sessions[i].Place(), one, one))
 			}
 			for i, s := range sessions {
@@ -324,10 +325,10 @@ func TestManySessions(t *testing.T) {
 				kept[n+i] = s.Keep(add(s.Place(), kept[i], kept[(i+1)%n]))
 			}
 			for _, s := range sessions {
-				must(t, s.Close())
+				testkit.Must(t, s.Close())
 			}
 			s, err := e.NewSession()
-			must(t, err)
+			testkit.Must(t, err)
 			for i, x := range kept {
 				want := float32(3 + 2*(i/n))
 				if got, err := tensor.ToSlice[float32](add(s.Place(), x, one)); err != nil || got[0] != want {
@@ -338,9 +339,9 @@ func TestManySessions(t *testing.T) {
 			if all, err := e.Events(t.Context()); err != nil || len(all[0].Spans) != n {
 				t.Errorf("%d events, %v", len(all[0].Spans), err)
 			}
-			must(t, s.Close())
+			testkit.Must(t, s.Close())
 			one.Release()
-			must(t, e.Close(t.Context()))
+			testkit.Must(t, e.Close(t.Context()))
 			wellLeft(t, dev)
 		})
 	}
@@ -354,18 +355,18 @@ func TestUsedMemoryFollowsMoves(t *testing.T) {
 	x := floats(t, other.Place(), 50)
 	floats(t, s.Place(), 100)
 	gap.Release()
-	must(t, other.Collect(t.Context()))
+	testkit.Must(t, other.Collect(t.Context()))
 	if s.UsedMemory() != 400 || other.UsedMemory() != 200 || s.PeakMemory() != 4400 {
 		t.Errorf("used %d, peak %d and used %d; want 400, 4400 and 200", s.UsedMemory(), s.PeakMemory(), other.UsedMemory())
 	}
 	kept := s.Keep(x)
-	must(t, other.Close())
-	must(t, s.Collect(t.Context()))
+	testkit.Must(t, other.Close())
+	testkit.Must(t, s.Collect(t.Context()))
 	if other.usageOf(0) != 200 {
 		t.Errorf("used %d after Close, want 200", other.usageOf(0))
 	}
 	kept.Release()
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	if d := e.devices[0]; other.usageOf(0) != 0 || d.allocator.liveBytes() != 0 {
 		t.Errorf("at the end %d and %d bytes are allocated", other.usageOf(0), d.allocator.liveBytes())
 	}
@@ -410,7 +411,7 @@ func TestDefect19_SessionPassesAllocOptions(t *testing.T) {
 	if n := logged(0); n != 0 {
 		t.Errorf("%d requests outside have options", n)
 	}
-	must(t, s.WithAllocOptions(mem.AllocOptions{Logged: true}, func() error {
+	testkit.Must(t, s.WithAllocOptions(mem.AllocOptions{Logged: true}, func() error {
 		y, err := compute.Add(s.Place(), x, 1)
 		if err != nil {
 			return err

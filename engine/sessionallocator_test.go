@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/memtest"
@@ -42,7 +43,7 @@ func TestLanesConform(t *testing.T) {
 			cfg.Device = func(testing.TB) driver.Device { return sim.New(sim.Options{Total: tt.total, CallSites: true}) }
 			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
 				a, err := mem.Open(tt.allocator, dev)
-				must(t, err)
+				testkit.Must(t, err)
 				return closing{newSessionAllocator(a)}
 			}
 			cfg.Ops, cfg.Seeds, cfg.FaultOps = 150, 2, 10
@@ -107,12 +108,12 @@ func TestCachesConform(t *testing.T) {
 			}
 			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
 				a, err := mem.Open(allocator, dev)
-				must(t, err)
+				testkit.Must(t, err)
 				l := newSessionAllocator(nil)
 				c, top := newCaches(a, dev, l)
 				l.below = top
 				k, err := c.reserve(nil, dev.DefaultStream(), region)
-				must(t, err)
+				testkit.Must(t, err)
 				if c.events != nil {
 					top.(mem.Observable).Observe(func(mem.Event) {})
 				}
@@ -127,27 +128,27 @@ func TestCachesConform(t *testing.T) {
 func TestLanesFollowMovedBlocks(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
-	must(t, err)
+	testkit.Must(t, err)
 	l := newSessionAllocator(a)
 	s := dev.DefaultStream()
 	low, err := l.Alloc(s, 1000)
-	must(t, err)
+	testkit.Must(t, err)
 	high, err := l.Alloc(s, 3000)
-	must(t, err)
+	testkit.Must(t, err)
 	h := &holder{block: high}
 	if !mem.Movable(l, high, h) {
 		t.Fatal("the block is not movable")
 	}
 	l.Free(low)
-	must(t, a.Compact(s))
+	testkit.Must(t, a.Compact(s))
 	if h.block.Ptr != low.Ptr || h.block.Tag != high.Tag {
 		t.Errorf("the block is %+v, want it at %#x with tag %d", h.block, low.Ptr, high.Tag)
 	}
 	mustPanic(t, func() { l.Free(high) }, "not a live block")
 	l.Free(h.block)
 	mustPanic(t, func() { l.Free(h.block) }, "not a live block")
-	must(t, a.Close())
-	must(t, dev.Close())
+	testkit.Must(t, a.Close())
+	testkit.Must(t, dev.Close())
 	wellLeft(t, dev)
 }
 
@@ -155,22 +156,22 @@ func TestLanesFollowMovedBlocks(t *testing.T) {
 func TestLanesNoticeStaleFrees(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
-	must(t, err)
+	testkit.Must(t, err)
 	l := newSessionAllocator(a)
 	s := dev.DefaultStream()
 	stale, err := l.Alloc(s, 1000)
-	must(t, err)
+	testkit.Must(t, err)
 	l.Free(stale)
 	now, err := l.Alloc(s, 1000)
-	must(t, err)
+	testkit.Must(t, err)
 	if now.Ptr != stale.Ptr || now.Size != stale.Size {
 		t.Fatalf("want the same memory: %+v, %+v", stale, now)
 	}
 	mustPanic(t, func() { l.Free(stale) }, "not a live block")
 	mustPanic(t, func() { l.Movable(stale, &holder{}) }, "not a live block")
 	l.Free(now)
-	must(t, a.Close())
-	must(t, dev.Close())
+	testkit.Must(t, a.Close())
+	testkit.Must(t, dev.Close())
 	wellLeft(t, dev)
 }
 
@@ -182,11 +183,11 @@ func TestLanesPassWishesOn(t *testing.T) {
 	s := dev.DefaultStream()
 	for range 2 {
 		b, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true, Logged: true})
-		must(t, err)
+		testkit.Must(t, err)
 		l.Free(b)
 	}
 	b, err := l.Alloc(s, 512)
-	must(t, err)
+	testkit.Must(t, err)
 	l.Free(b)
 	if below.n != 2 {
 		t.Errorf("wishes have come to the allocator %d times", below.n)
@@ -195,7 +196,7 @@ func TestLanesPassWishesOn(t *testing.T) {
 	if _, err := l.AllocWith(s, 512, mem.AllocOptions{NoRetry: true}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	must(t, dev.Close())
+	testkit.Must(t, dev.Close())
 }
 
 // wished counts requests that have both wishes.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -22,18 +23,18 @@ func TestCaches(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena:size=8MiB"}}})
 	s, other := session(t, e), session(t, e)
 	free := func() int64 { return 8<<20 - liveBytes(e.Allocator(0)) }
-	must(t, s.ReserveCache(1<<20))
-	must(t, s.ReserveCache(2<<20))
+	testkit.Must(t, s.ReserveCache(1<<20))
+	testkit.Must(t, s.ReserveCache(2<<20))
 	if free() != 5<<20 {
 		t.Fatalf("%d bytes left of 8 MiB beside caches of 1 and 2 MiB", free())
 	}
 	filler, err := other.Place().Alloc(5 << 20) // others leave nothing
-	must(t, err)
+	testkit.Must(t, err)
 	if _, err := s.Place().Alloc(512); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("outside of UseCache: %v, want no room", err)
 	}
 	var x *tensor.Tensor
-	must(t, s.UseCache(func() error {
+	testkit.Must(t, s.UseCache(func() error {
 		x = floats(t, s.Place(), 1<<18) // 1 MiB of the 2
 		if _, err := s.Place().Alloc(2 << 20); !errors.Is(err, mem.ErrNoMemory) {
 			t.Errorf("more than the cache has left: %v", err)
@@ -56,8 +57,8 @@ func TestCaches(t *testing.T) {
 		t.Error("FreeCache of a cache with memory allocated: no error")
 	}
 	x.Release()
-	must(t, s.FreeCache())
-	must(t, s.UseCache(func() error { // the other one
+	testkit.Must(t, s.FreeCache())
+	testkit.Must(t, s.UseCache(func() error { // the other one
 		_, err := s.Place().Alloc(2 << 20)
 		if !errors.Is(err, mem.ErrNoMemory) {
 			t.Errorf("more than the first cache: %v", err)
@@ -69,7 +70,7 @@ func TestCaches(t *testing.T) {
 	if free() != 7<<20 {
 		t.Errorf("%d bytes left beside a cache of 1 MiB", free())
 	}
-	must(t, s.Close()) // with the cache, after the tensors in it
+	testkit.Must(t, s.Close()) // with the cache, after the tensors in it
 	if free() != 8<<20 {
 		t.Errorf("%d bytes left at the end, want all", free())
 	}
@@ -86,18 +87,18 @@ func TestDefect17_ACacheGoesWithItsLastBlock(t *testing.T) {
 			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
 			before := liveBytes(e.Allocator(0))
 			s, err := e.NewSession()
-			must(t, err)
-			must(t, s.ReserveCache(1<<20))
-			must(t, s.ReserveCache(2<<20))
+			testkit.Must(t, err)
+			testkit.Must(t, s.ReserveCache(1<<20))
+			testkit.Must(t, s.ReserveCache(2<<20))
 			var kept []*tensor.Tensor
-			must(t, s.UseCache(func() error {
+			testkit.Must(t, s.UseCache(func() error {
 				kept = append(kept, s.Keep(floats(t, s.Place(), 3)), s.Keep(floats(t, s.Place(), 4)))
 				return nil
 			}))
 			if err := s.FreeCache(); err == nil || !strings.Contains(err.Error(), "2 live blocks") {
 				t.Errorf("FreeCache of a cache with memory allocated: %v", err)
 			}
-			must(t, s.Close())
+			testkit.Must(t, s.Close())
 			if n := liveBytes(e.Allocator(0)) - before; n != 2<<20 {
 				t.Errorf("%d bytes allocated, want the cache that has blocks", n)
 			}
@@ -127,10 +128,10 @@ func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 			read := func(s *Session) {
 				t.Helper()
 				x, err := tensor.Empty(s.Place().Unscoped(), dtype.Float32, len(secret))
-				must(t, err)
+				testkit.Must(t, err)
 				defer x.Release()
 				got, err := tensor.ToSlice[float32](x)
-				must(t, err)
+				testkit.Must(t, err)
 				if slices.Contains(got, 7) {
 					t.Error("a session reads what another wrote")
 				}
@@ -140,20 +141,20 @@ func TestDefect17_CachesGoThroughWrap(t *testing.T) {
 			}
 			for range 2 {
 				a := session(t, e)
-				must(t, a.ReserveCache(1<<20))
-				must(t, a.UseCache(func() error {
+				testkit.Must(t, a.ReserveCache(1<<20))
+				testkit.Must(t, a.UseCache(func() error {
 					read(a)
 					x, err := tensor.FromSlice(a.Place().Unscoped(), secret)
-					must(t, err)
+					testkit.Must(t, err)
 					x.Release()
 					read(a)
 					_, err = tensor.FromSlice(a.Place(), secret)
 					return err
 				}))
-				must(t, a.Close())
+				testkit.Must(t, a.Close())
 				b := session(t, e)
 				read(b)
-				must(t, b.Close())
+				testkit.Must(t, b.Close())
 			}
 		})
 	}
@@ -170,7 +171,7 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 			sizes := func() (on []int64) {
 				t.Helper()
 				p, err := trace.ToProgram(r.Trace(), trace.ProgramOptions{})
-				must(t, err)
+				testkit.Must(t, err)
 				if p.Anomalies.Count > 0 {
 					t.Fatalf("anomalies: %v", p.Anomalies.First)
 				}
@@ -190,9 +191,9 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 				return on
 			}
 			outside := floats(t, s.Place(), 500)
-			must(t, s.ReserveCache(1<<20))
+			testkit.Must(t, s.ReserveCache(1<<20))
 			var gap, kept *tensor.Tensor
-			must(t, s.UseCache(func() error {
+			testkit.Must(t, s.UseCache(func() error {
 				gap, kept = floats(t, s.Place(), 1000), s.Keep(floats(t, s.Place(), 3000))
 				if _, err := s.Place().Alloc(1 << 20); !errors.Is(err, mem.ErrNoMemory) {
 					t.Errorf("more than the cache: %v", err)
@@ -203,12 +204,12 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 				t.Errorf("allocated by the recording are %v", got)
 			}
 			gap.Release()
-			must(t, s.Collect(t.Context()))
+			testkit.Must(t, s.Collect(t.Context()))
 			if got := sizes(); !slices.Equal(got, []int64{2000, 12000}) {
 				t.Errorf("when blocks have moved: %v", got)
 			}
 			snap, err := snapshot.Of(e.Allocator(0), snapshot.Live{Recorder: r})
-			must(t, err)
+			testkit.Must(t, err)
 			var on []int64
 			for _, seg := range snap.Segments {
 				at := seg.Ptr
@@ -232,7 +233,7 @@ func TestDefect17_ARecorderSeesCaches(t *testing.T) {
 				t.Errorf("the snapshot has %v allocated", on)
 			}
 			outside.Release()
-			must(t, s.Close())
+			testkit.Must(t, s.Close())
 			kept.Release()
 			if got := sizes(); len(got) != 0 {
 				t.Errorf("allocated at the end: %v", got)
@@ -261,16 +262,16 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 				for _, before := range []bool{false, true} { // the cache is there
 					var h *Hold
 					var err error
-					take := func() { h, err = hold(); must(t, err) }
+					take := func() { h, err = hold(); testkit.Must(t, err) }
 					if !before {
 						take()
 					}
-					must(t, s.ReserveCache(1<<20))
+					testkit.Must(t, s.ReserveCache(1<<20))
 					if before {
 						take()
 					}
 					holds := what != "another session"
-					must(t, s.UseCache(func() error {
+					testkit.Must(t, s.UseCache(func() error {
 						low, high := floats(t, s.Place(), 1<<17), floats(t, s.Place(), 1000)
 						defer high.Release()
 						low.Release()
@@ -290,17 +291,17 @@ func TestDefect17_HoldsReachCachesAndCollectCompactsThem(t *testing.T) {
 					h.Release()
 					h.Release()
 					k := s.currentDevice().caches[0]
-					must(t, s.UseCache(func() error {
+					testkit.Must(t, s.UseCache(func() error {
 						low, high := floats(t, s.Place(), 1000), floats(t, s.Place(), 1000)
 						low.Release()
-						must(t, s.Collect(t.Context()))
+						testkit.Must(t, s.Collect(t.Context()))
 						if b := k.Snapshot()[0].Blocks; b[0].State == mem.Inactive {
 							t.Errorf("after Collect the cache begins with a hole: %+v", b)
 						}
 						high.Release()
 						return nil
 					}))
-					must(t, s.Close())
+					testkit.Must(t, s.Close())
 					s = session(t, e)
 				}
 			}
@@ -316,18 +317,18 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 			e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
 			s, other := session(t, e), session(t, e)
 			early, err := s.BorrowStream()
-			must(t, err)
+			testkit.Must(t, err)
 			dev := s.Place().Device()
 			own, err := dev.NewStream(driver.StreamOptions{})
-			must(t, err)
+			testkit.Must(t, err)
 			s.Place().On(own)
 			s.Place().On(other.Place().Stream())
 			s.Place().On(dev.DefaultStream())
-			must(t, s.ReserveCache(1<<20))
+			testkit.Must(t, s.ReserveCache(1<<20))
 			k := s.currentDevice().caches[0]
-			must(t, s.UseCache(func() error {
+			testkit.Must(t, s.UseCache(func() error {
 				late, err := s.BorrowStream()
-				must(t, err)
+				testkit.Must(t, err)
 				for i, stream := range []driver.Stream{s.Place().Stream(), early, late, own} {
 					x := floats(t, s.Place().On(stream), 1000)
 					if n := k.live.Load(); n != int64(i)+1 {
@@ -343,15 +344,15 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 				if n := k.live.Load(); n != 4 {
 					t.Errorf("another session has a block of the cache: %d", n)
 				}
-				must(t, own.Sync(t.Context()))
-				must(t, own.Close())
+				testkit.Must(t, own.Sync(t.Context()))
+				testkit.Must(t, own.Close())
 				next, err := dev.NewStream(driver.StreamOptions{})
-				must(t, err)
+				testkit.Must(t, err)
 				if next.ID() != own.ID() {
 					t.Fatalf("stream %d follows stream %d", next.ID(), own.ID())
 				}
 				b, err := e.Allocator(0).Alloc(next, 1000)
-				must(t, err)
+				testkit.Must(t, err)
 				if n := k.live.Load(); n != 4 {
 					t.Errorf("a later stream has a block of the cache: %d", n)
 				}
@@ -374,19 +375,19 @@ func TestDefect17_CachesServeAllStreamsOfASession(t *testing.T) {
 func TestCachesAndTheLimit(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "arena", MemoryLimit: 4 << 20}}})
 	s := session(t, e)
-	must(t, s.ReserveCache(3<<20))
+	testkit.Must(t, s.ReserveCache(3<<20))
 	if _, err := s.Place().Alloc(2 << 20); !errors.Is(err, mem.ErrNoMemory) || !strings.Contains(err.Error(), "the engine's MemoryLimit") {
 		t.Errorf("2 MiB beside a cache of 3 under a limit of 4: %v", err)
 	}
 	a, err := s.Place().Alloc(1 << 19)
-	must(t, err)
+	testkit.Must(t, err)
 	if err := s.ReserveCache(1 << 20); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("a cache over the limit: %v", err)
 	}
 	a.Release()
-	must(t, s.FreeCache())
+	testkit.Must(t, s.FreeCache())
 	b, err := s.Place().Alloc(7 << 19)
-	must(t, err)
+	testkit.Must(t, err)
 	b.Release()
 	if info, err := e.DeviceInfo(0); err != nil || info.Limit != 4<<20 || info.Reserved > info.Limit {
 		t.Errorf("limit %d, %d reserved, %v; want 4 MiB", info.Limit, info.Reserved, err)
@@ -412,8 +413,8 @@ func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 		}
 		e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: allocator}}})
 		s := session(t, e)
-		must(t, s.ReserveCache(1<<20))
-		must(t, s.UseCache(func() error {
+		testkit.Must(t, s.ReserveCache(1<<20))
+		testkit.Must(t, s.UseCache(func() error {
 			x, err := s.Place().Alloc(1 << 20)
 			if err == nil {
 				x.Release()
@@ -425,7 +426,7 @@ func TestDefect18_EveryAllocatorReservesAndFreezesIfItCan(t *testing.T) {
 		}
 		switch err := e.Freeze(0); {
 		case freezes[name]:
-			must(t, err)
+			testkit.Must(t, err)
 		case !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), `"arena" does`):
 			t.Errorf("%s: Freeze: %v", allocator, err)
 		}
@@ -442,7 +443,7 @@ func TestDefect20_RequestsRoundUp(t *testing.T) {
 		s := session(t, e)
 		for _, c := range []struct{ asked, unit, least int64 }{{1000, 1024, 1024}, {1, 5 << 20, 5 << 20}, {5 << 20, 5 << 20, 5 << 20}} {
 			b, err := mem.AllocWith(e.Allocator(0), s.Place().Stream(), c.asked, mem.AllocOptions{RoundUp: c.unit})
-			must(t, err)
+			testkit.Must(t, err)
 			if b.Size < c.least || s.UsedMemory() > c.least {
 				t.Errorf("%s: %d bytes, rounded up to a multiple of %d: %d, and %d used", allocator, c.asked, c.unit, b.Size, s.UsedMemory())
 			}
@@ -456,21 +457,21 @@ func TestDefect18_DirectFreesAtTheSessionsEnd(t *testing.T) {
 	e, _ := simulated(t, 1, Config{Devices: []DeviceConfig{{Allocator: "direct:session=on"}}})
 	reserved := func() int64 {
 		info, err := e.DeviceInfo(0)
-		must(t, err)
+		testkit.Must(t, err)
 		return info.Reserved
 	}
 	s, err := e.NewSession()
-	must(t, err)
+	testkit.Must(t, err)
 	floats(t, s.Place(), 1000).Release()
 	kept := s.Keep(floats(t, s.Place(), 2000))
 	if got := reserved(); got != 12000 {
 		t.Errorf("%d bytes reserved in the session, want what was freed too", got)
 	}
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	if got := reserved(); got != 8000 {
 		t.Errorf("%d bytes reserved after it, want what is allocated", got)
 	}
-	must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+	testkit.Must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
 		floats(t, s.Place(), 1000)
 		return nil
 	}))
@@ -486,16 +487,16 @@ func TestCollectCompacts(t *testing.T) {
 	s := session(t, e)
 	first := floats(t, s.Place(), 1<<10)
 	x, err := tensor.FromSlice(s.Place(), []float32{1, 2, 3})
-	must(t, err)
+	testkit.Must(t, err)
 	first.Release()
-	must(t, s.Collect(t.Context()))
+	testkit.Must(t, s.Collect(t.Context()))
 	snapshot, _ := mem.Find[mem.Snapshotter](e.Allocator(0))
 	if blocks := snapshot.Snapshot()[0].Blocks; len(blocks) != 2 || blocks[0].State == mem.Inactive {
 		t.Errorf("after Collect the blocks are %+v, want one and then a hole", blocks)
 	}
-	must(t, e.Freeze(0))
+	testkit.Must(t, e.Freeze(0))
 	y, err := tensor.Zeros(s.Place(), dtype.Float32, 3)
-	must(t, err)
+	testkit.Must(t, err)
 	for want, z := range map[float32]*tensor.Tensor{2: x, 0: y} {
 		if got, err := tensor.ToSlice[float32](z); err != nil || got[1] != want {
 			t.Errorf("got %v, %v", got, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/internal/goroutine"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
@@ -19,7 +20,7 @@ func TestEachDevice(t *testing.T) {
 	e, _ := simulated(t, 3, Config{})
 	var workers [3]atomic.Uintptr
 	for range 5 {
-		must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+		testkit.Must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
 			i := s.Device()
 			if !s.Place().SameDevice(e.Place(i)) || len(s.Devices()) != 1 {
 				t.Errorf("the session of device %d has %v", i, s.Devices())
@@ -44,14 +45,14 @@ func TestDefect20_TasksOnSomeDevicesCopyToOthers(t *testing.T) {
 		var mu sync.Mutex
 		var on []int
 		var kept []*tensor.Tensor
-		must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+		testkit.Must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
 			x, err := tensor.FromSlice(s.Place(), []float32{float32(s.Device()), 7})
-			must(t, err)
+			testkit.Must(t, err)
 			s.Event("copy")
 			y, err := s.CopyTo(ctx, x, 1)
-			must(t, err)
+			testkit.Must(t, err)
 			again, err := s.CopyTo(ctx, x, 1)
-			must(t, err)
+			testkit.Must(t, err)
 			if y != again || !y.Place().SameDevice(e.Place(1)) {
 				t.Errorf("a copy of %v at %v, and then another at %v", x, y.Place(), again.Place())
 			}
@@ -147,7 +148,7 @@ func TestWorkerPanics(t *testing.T) {
 	}
 	var calls atomic.Int32
 	for range 3 { // the workers live on
-		must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error { calls.Add(1); return nil }))
+		testkit.Must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error { calls.Add(1); return nil }))
 	}
 	if calls.Load() != 6 {
 		t.Errorf("%d tasks done, want 6", calls.Load())
@@ -160,11 +161,11 @@ func TestWorkerPanics(t *testing.T) {
 func TestTaskQueuedAtClose(t *testing.T) {
 	c, devs := onSim(t, 2, Config{})
 	e, err := Open(t.Context(), c)
-	must(t, err)
+	testkit.Must(t, err)
 	running, finish := make(chan struct{}, 2), make(chan struct{})
 	var first, calls sync.WaitGroup
 	first.Go(func() {
-		must(t, e.EachDevice(context.Background(), func(ctx context.Context, s *Session) error {
+		testkit.Must(t, e.EachDevice(context.Background(), func(ctx context.Context, s *Session) error {
 			running <- struct{}{}
 			<-finish
 			floats(t, s.Place(), 10) // work goes on
@@ -194,7 +195,7 @@ func TestTaskQueuedAtClose(t *testing.T) {
 	}
 	calls.Wait() // while the first call's tasks still run
 	close(finish)
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, e.Close(t.Context()))
 	first.Wait()
 	for _, dev := range devs {
 		wellLeft(t, dev)
@@ -217,7 +218,7 @@ func TestEachDeviceEndsWithItsContext(t *testing.T) {
 	running, finish := make(chan struct{}, 2), make(chan struct{})
 	var first sync.WaitGroup
 	first.Go(func() {
-		must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error {
+		testkit.Must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error {
 			running <- struct{}{}
 			<-finish
 			return nil
@@ -268,7 +269,7 @@ func TestCallsOfEachDeviceDoNotCross(t *testing.T) {
 		var meeting sync.WaitGroup
 		meeting.Add(3)
 		calls.Go(func() {
-			must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error {
+			testkit.Must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error {
 				meeting.Done()
 				meeting.Wait()
 				return nil
@@ -280,7 +281,7 @@ func TestCallsOfEachDeviceDoNotCross(t *testing.T) {
 
 func TestEachDeviceInsideATask(t *testing.T) {
 	e, _ := simulated(t, 1, Config{})
-	must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
+	testkit.Must(t, e.EachDevice(t.Context(), func(ctx context.Context, s *Session) error {
 		mustPanic(t, func() { e.EachDevice(ctx, nil) }, "EachDevice at workers_test.go:", "inside a task")
 		mustPanic(t, func() { e.Close(ctx) }, "Engine.Close at workers_test.go:", "inside EachDevice at workers_test.go:")
 		elsewhere(func() { mustPanic(t, func() { s.Place() }, "two goroutines at once") })
@@ -292,9 +293,9 @@ func TestEachDeviceInsideATask(t *testing.T) {
 func TestEachDeviceAfterItsWorkers(t *testing.T) {
 	c, _ := onSim(t, 4, Config{})
 	e, err := Open(t.Context(), c)
-	must(t, err)
-	must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error { return nil }))
-	must(t, e.Close(t.Context()))
+	testkit.Must(t, err)
+	testkit.Must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error { return nil }))
+	testkit.Must(t, e.Close(t.Context()))
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
@@ -316,7 +317,7 @@ func TestEachDeviceUnderAnEndedContext(t *testing.T) {
 		running, finish := make(chan struct{}, 2), make(chan struct{})
 		var calls sync.WaitGroup
 		calls.Go(func() {
-			must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error {
+			testkit.Must(t, e.EachDevice(t.Context(), func(context.Context, *Session) error {
 				running <- struct{}{}
 				<-finish
 				cancel(stop)
@@ -347,7 +348,7 @@ func TestEachDeviceOfTwoEngines(t *testing.T) {
 	a, _ := simulated(t, 2, Config{})
 	b, _ := simulated(t, 2, Config{})
 	var calls atomic.Int32
-	must(t, a.EachDevice(t.Context(), func(ctx context.Context, _ *Session) error {
+	testkit.Must(t, a.EachDevice(t.Context(), func(ctx context.Context, _ *Session) error {
 		return b.EachDevice(ctx, func(context.Context, *Session) error { calls.Add(1); return nil })
 	}))
 	if calls.Load() != 4 {

@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -181,7 +182,7 @@ func TestBehaviour65LoadingStartsNothing(t *testing.T) {
 	d := openOn(t, m, "")
 	calls := len(m.Log())
 	b, err := d.Pinned().AllocHost(100)
-	check(t, err)
+	testkit.Must(t, err)
 	made := len(m.Log())
 	if !d.Pinned().IsPinned(b) || d.Pinned().IsPinned(make([]byte, 8)) {
 		t.Error("IsPinned does not tell page-locked memory from Go's")
@@ -189,7 +190,7 @@ func TestBehaviour65LoadingStartsNothing(t *testing.T) {
 	if len(m.Log()) != made || made == calls {
 		t.Error("IsPinned calls libcuda")
 	}
-	check(t, d.Pinned().FreeHost(b))
+	testkit.Must(t, d.Pinned().FreeHost(b))
 }
 
 // A process that was forked from one that used CUDA is told so: cuInit has an answer of its own for it.

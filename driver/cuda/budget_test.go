@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestConformanceWithinABudget: a device that may use a part of its memory is a smaller device.
@@ -16,7 +17,7 @@ func TestConformanceWithinABudget(t *testing.T) {
 	c := driverOf(m)
 	drivertest.Run(t, func(t testing.TB) driver.Device {
 		d, err := c.Open("total=24MiB")
-		check(t, err)
+		testkit.Must(t, err)
 		return d
 	})
 }
@@ -32,7 +33,7 @@ func TestOpenReadsABudget(t *testing.T) {
 	} {
 		d := openOn(t, m, args)
 		_, total, err := d.Available()
-		check(t, err)
+		testkit.Must(t, err)
 		if info := d.Info(); info.Ordinal != want.ordinal || info.TotalMemory != want.total || total != want.total {
 			t.Errorf("Open(%q): device %d, %d bytes, %d available, want %+v", args, info.Ordinal, info.TotalMemory, total, want)
 		}
@@ -55,7 +56,7 @@ func TestBudget(t *testing.T) {
 	left := func(want int64) {
 		t.Helper()
 		free, _, err := d.Available()
-		check(t, err)
+		testkit.Must(t, err)
 		if free != want {
 			t.Errorf("%d bytes left, want %d", free, want)
 		}
@@ -63,7 +64,7 @@ func TestBudget(t *testing.T) {
 	left(1 << 20)
 	p := alloc(t, d, 1<<19)
 	page, err := vm.Create(7 * granule)
-	check(t, err)
+	testkit.Must(t, err)
 	left(granule)
 	_, err = d.Alloc(granule + 1)
 	wantErr(t, "Alloc", err, driver.ErrNoMemory, "64.00KiB of 1.00MiB left")
@@ -84,37 +85,37 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	q := alloc(t, other, 1<<20) // its budget is its own
-	check(t, other.Free(q))
+	testkit.Must(t, other.Free(q))
 
 	at, err := vm.Reserve(14 * granule)
-	check(t, err)
-	check(t, vm.Map(at, page, page))
-	check(t, vm.Drop(page))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(at, page, page))
+	testkit.Must(t, vm.Drop(page))
 	left(granule)
-	check(t, vm.Unmap(at, 7*granule))
+	testkit.Must(t, vm.Unmap(at, 7*granule))
 	left(granule)
-	check(t, vm.Unmap(at+7*granule, 7*granule))
+	testkit.Must(t, vm.Unmap(at+7*granule, 7*granule))
 	left(8 * granule)
 	m.Fail("cuMemFree_v2", 1, fakecuda.Unknown)
 	if err := d.Free(p); err == nil {
 		t.Error("Free succeeded with cuMemFree failing")
 	}
 	left(8 * granule)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 	left(1 << 20)
 
 	// What another process shares is in its account.
 	shared, err := d.Sharing().CreateShared(granule)
-	check(t, err)
+	testkit.Must(t, err)
 	f, err := d.Sharing().ExportPage(shared)
-	check(t, err)
+	testkit.Must(t, err)
 	again, err := d.Sharing().ImportPage(f, granule)
-	check(t, err)
-	check(t, f.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
 	left(1<<20 - granule)
-	check(t, vm.Drop(again))
+	testkit.Must(t, vm.Drop(again))
 	left(1<<20 - granule)
-	check(t, vm.Drop(shared))
+	testkit.Must(t, vm.Drop(shared))
 	left(1 << 20)
-	check(t, vm.Release(at, 14*granule))
+	testkit.Must(t, vm.Release(at, 14*granule))
 }

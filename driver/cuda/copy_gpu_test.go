@@ -11,6 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // BenchmarkCopy measures copies of ordinary memory both ways (ashlar), of page-locked memory (pinned), and what libcuda
@@ -18,18 +19,18 @@ import (
 func BenchmarkCopy(b *testing.B) {
 	d := openGPU(b)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(b, err)
+	testkit.Must(b, err)
 	const most = 1 << 30
 	p, err := d.Alloc(most)
-	ok(b, err)
+	testkit.Must(b, err)
 	locked, err := d.Pinned().AllocHost(most)
-	ok(b, err)
+	testkit.Must(b, err)
 	ordinary := make([]byte, most)
 	copy(ordinary, noise(1, 1<<20))
 	for i := 1 << 20; i < most; i *= 2 { // touched: the operating system has given its pages
 		copy(ordinary[i:], ordinary[:i])
 	}
-	sync := func(b *testing.B) { ok(b, s.Sync(context.Background())) }
+	sync := func(b *testing.B) { testkit.Must(b, s.Sync(context.Background())) }
 	direct := newDirectCopier(b)
 	for _, size := range []int{
 		1 << 10, 4 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, most,
@@ -38,11 +39,14 @@ func BenchmarkCopy(b *testing.B) {
 			name string
 			copy func(b *testing.B)
 		}{
-			{"in/ashlar", func(b *testing.B) { ok(b, s.CopyIn(p, ordinary[:size])); sync(b) }},
-			{"in/pinned", func(b *testing.B) { ok(b, d.Pinned().CopyInAsync(s, p, locked[:size])); sync(b) }},
+			{"in/ashlar", func(b *testing.B) { testkit.Must(b, s.CopyIn(p, ordinary[:size])); sync(b) }},
+			{"in/pinned", func(b *testing.B) { testkit.Must(b, d.Pinned().CopyInAsync(s, p, locked[:size])); sync(b) }},
 			{"in/direct", func(b *testing.B) { direct.in(b, uint64(p), ordinary[:size]) }},
-			{"out/ashlar", func(b *testing.B) { ok(b, s.CopyOut(ordinary[:size], p)) }},
-			{"out/pinned", func(b *testing.B) { ok(b, d.Pinned().CopyOutAsync(s, locked[:size], p)); sync(b) }},
+			{"out/ashlar", func(b *testing.B) { testkit.Must(b, s.CopyOut(ordinary[:size], p)) }},
+			{"out/pinned", func(b *testing.B) {
+				testkit.Must(b, d.Pinned().CopyOutAsync(s, locked[:size], p))
+				sync(b)
+			}},
 			{"out/direct", func(b *testing.B) { direct.out(b, ordinary[:size], uint64(p)) }},
 		} {
 			b.Run(fmt.Sprintf("%s/%dKiB", c.name, size>>10), func(b *testing.B) {
@@ -60,9 +64,9 @@ func BenchmarkCopy(b *testing.B) {
 func BenchmarkCopyInOnly(b *testing.B) {
 	d := openGPU(b)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(b, err)
+	testkit.Must(b, err)
 	p, err := d.Alloc(64 << 20)
-	ok(b, err)
+	testkit.Must(b, err)
 	direct := newDirectCopier(b)
 	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20} {
 		src := noise(1, size)
@@ -70,9 +74,9 @@ func BenchmarkCopyInOnly(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				ok(b, s.CopyIn(p, src))
+				testkit.Must(b, s.CopyIn(p, src))
 			}
-			ok(b, s.Sync(context.Background()))
+			testkit.Must(b, s.Sync(context.Background()))
 		})
 		b.Run(fmt.Sprintf("direct/%d", size), func(b *testing.B) {
 			b.SetBytes(int64(size))
@@ -93,7 +97,7 @@ type directCopier struct {
 
 func newDirectCopier(b *testing.B) *directCopier {
 	lib, _, err := cu.Open()
-	ok(b, err)
+	testkit.Must(b, err)
 	device, r := lib.DeviceGet(0)
 	succeeded(b, r)
 	c := &directCopier{lib: lib}

@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // These tests need an NVIDIA GPU without other users: run them with the build tag gpu.
@@ -20,7 +21,7 @@ import (
 func TestGPUConformance(t *testing.T) {
 	drivertest.Run(t, func(t testing.TB) driver.Device {
 		d, err := driver.Open("cuda:0")
-		ok(t, err)
+		testkit.Must(t, err)
 		return d
 	})
 }
@@ -33,7 +34,7 @@ func TestGPUDiagnoseAndDevices(t *testing.T) {
 		}
 	}
 	all, err := driver.Lookup("cuda").Devices()
-	ok(t, err)
+	testkit.Must(t, err)
 	for _, l := range all {
 		t.Logf("%s: %+v, %d bytes free", l.Spec, l.Info, l.Free)
 	}
@@ -43,28 +44,28 @@ func TestGPUDiagnoseAndDevices(t *testing.T) {
 		t.Errorf("open it is %+v, listed %+v", info, all[0].Info)
 	}
 	byUUID, err := driver.Open("cuda:" + info.UUID)
-	ok(t, err)
-	ok(t, byUUID.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, byUUID.Close())
 }
 
 // TestSyncEndsWithItsContext on work that takes longer.
 func TestGPUSyncEndsWithItsContext(t *testing.T) {
 	d := openGPU(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	const size = 8 << 30
 	p, err := d.Alloc(size)
-	ok(t, err)
+	testkit.Must(t, err)
 	for range 50 { // about 2 ms each on an H200
-		ok(t, s.Fill(p, 1, size))
+		testkit.Must(t, s.Fill(p, 1, size))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	m, err := s.Mark()
-	ok(t, err)
+	testkit.Must(t, err)
 	err = s.Sync(ctx)
 	done, e := s.Reached(m)
-	ok(t, e)
+	testkit.Must(t, e)
 	if err == nil && !done {
 		t.Error("Sync returned nil before the work was done")
 	}
@@ -73,11 +74,11 @@ func TestGPUSyncEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel = context.WithCancel(context.Background())
 	defer cancel()
-	ok(t, s.Sync(ctx))
+	testkit.Must(t, s.Sync(ctx))
 	if done, err := s.Reached(m); !done || err != nil {
 		t.Errorf("after Sync: reached %v, %v", done, err)
 	}
-	ok(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestManyGoroutines: 64 of them work on one device.
@@ -124,61 +125,70 @@ func TestGPUManyGoroutines(t *testing.T) {
 func TestGPUWarmCallsAllocateNothing(t *testing.T) {
 	d := openGPU(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
-	ok(t, err)
+	testkit.Must(t, err)
 	if n := testing.AllocsPerRun(200, func() {
-		ok(t, s.Fill(p, 1, 2048))
-		ok(t, s.Copy(p+2048, p, 2048))
+		testkit.Must(t, s.Fill(p, 1, 2048))
+		testkit.Must(t, s.Copy(p+2048, p, 2048))
 		m, err := s.Mark()
-		ok(t, err)
+		testkit.Must(t, err)
 		_, err = s.Reached(m)
-		ok(t, err)
-		ok(t, s.Sync(context.Background()))
+		testkit.Must(t, err)
+		testkit.Must(t, s.Sync(context.Background()))
 	}); n >= 1 {
 		t.Errorf("%v allocations for Fill, Copy, Mark, Reached and Sync", n)
 	}
-	ok(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func BenchmarkGPUCalls(b *testing.B) {
 	d := openGPU(b)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(b, err)
+	testkit.Must(b, err)
 	p, err := d.Alloc(64 << 20)
-	ok(b, err)
+	testkit.Must(b, err)
 	vm, g := d.VirtualMemory(), d.Info().Granularity
 	at, err := vm.Reserve(64 * g)
-	ok(b, err)
+	testkit.Must(b, err)
 	var pages []driver.Page
 	for range 64 {
 		page, err := vm.Create(g)
-		ok(b, err)
+		testkit.Must(b, err)
 		pages = append(pages, page)
 	}
 	for name, call := range map[string]func(){
-		"Alloc+Free 2 MiB": func() { q, err := d.Alloc(2 << 20); ok(b, err); ok(b, d.Free(q)) },
-		"Fill":             func() { ok(b, s.Fill(p, 1, 256)) },
-		"Mark, no work":    func() { _, err := s.Mark(); ok(b, err) },
+		"Alloc+Free 2 MiB": func() { q, err := d.Alloc(2 << 20); testkit.Must(b, err); testkit.Must(b, d.Free(q)) },
+		"Fill":             func() { testkit.Must(b, s.Fill(p, 1, 256)) },
+		"Mark, no work":    func() { _, err := s.Mark(); testkit.Must(b, err) },
 		"Fill+Mark+Reached": func() {
-			ok(b, s.Fill(p, 1, 256))
+			testkit.Must(b, s.Fill(p, 1, 256))
 			m, err := s.Mark()
-			ok(b, err)
+			testkit.Must(b, err)
 			_, err = s.Reached(m)
-			ok(b, err)
+			testkit.Must(b, err)
 		},
-		"Fill+Sync":            func() { ok(b, s.Fill(p, 1, 256)); ok(b, s.Sync(context.Background())) },
-		"Fill+Sync ctx":        func() { ok(b, s.Fill(p, 1, 256)); ok(b, s.Sync(b.Context())) },
-		"Fill 64 MiB+Sync ctx": func() { ok(b, s.Fill(p, 1, 64<<20)); ok(b, s.Sync(b.Context())) },
-		"Fill 64 MiB+Sync":     func() { ok(b, s.Fill(p, 1, 64<<20)); ok(b, s.Sync(context.Background())) },
-		fmt.Sprintf("Map+Unmap %d pages", len(pages)): func() { ok(b, vm.Map(at, pages...)); ok(b, vm.Unmap(at, 64*g)) },
+		"Fill+Sync": func() {
+			testkit.Must(b, s.Fill(p, 1, 256))
+			testkit.Must(b, s.Sync(context.Background()))
+		},
+		"Fill+Sync ctx":        func() { testkit.Must(b, s.Fill(p, 1, 256)); testkit.Must(b, s.Sync(b.Context())) },
+		"Fill 64 MiB+Sync ctx": func() { testkit.Must(b, s.Fill(p, 1, 64<<20)); testkit.Must(b, s.Sync(b.Context())) },
+		"Fill 64 MiB+Sync": func() {
+			testkit.Must(b, s.Fill(p, 1, 64<<20))
+			testkit.Must(b, s.Sync(context.Background()))
+		},
+		fmt.Sprintf("Map+Unmap %d pages", len(pages)): func() {
+			testkit.Must(b, vm.Map(at, pages...))
+			testkit.Must(b, vm.Unmap(at, 64*g))
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				call()
 			}
-			ok(b, s.Sync(context.Background()))
+			testkit.Must(b, s.Sync(context.Background()))
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestConformance runs the suite of all drivers, on two devices in turn, whenever the device does its work.
@@ -27,7 +28,7 @@ func TestConformance(t *testing.T) {
 			drivertest.Run(t, func(t testing.TB) driver.Device {
 				opened++
 				d, err := c.Open(fmt.Sprint(opened % 2))
-				check(t, err)
+				testkit.Must(t, err)
 				return d
 			})
 		})
@@ -42,16 +43,16 @@ func TestPagesAreInReachOfNetworkCards(t *testing.T) {
 			d := openOn(t, m, "")
 			vm, size := d.VirtualMemory(), d.Info().Granularity
 			p, err := vm.Reserve(size)
-			check(t, err)
+			testkit.Must(t, err)
 			page, err := vm.Create(size)
-			check(t, err)
-			check(t, vm.Map(p, page))
+			testkit.Must(t, err)
+			testkit.Must(t, vm.Map(p, page))
 			if got := m.RDMA(uint64(p)); got != (able == 1) {
 				t.Errorf("the page is in reach: %v", got)
 			}
-			check(t, vm.Unmap(p, size))
-			check(t, vm.Drop(page))
-			check(t, vm.Release(p, size))
+			testkit.Must(t, vm.Unmap(p, size))
+			testkit.Must(t, vm.Drop(page))
+			testkit.Must(t, vm.Release(p, size))
 		})
 	}
 }
@@ -85,7 +86,7 @@ func TestContextsFollowGoroutines(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	check(t, errors.Join(errs...))
+	testkit.Must(t, errors.Join(errs...))
 	threads := map[int]bool{}
 	for _, c := range m.Log() {
 		threads[c.Thread] = true
@@ -125,7 +126,7 @@ func TestOpen(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{})
 	c := driverOf(m)
 	all, err := c.Devices()
-	check(t, err)
+	testkit.Must(t, err)
 	if len(all) != 2 || all[1].Spec != "cuda:1" || all[1].Info.Ordinal != 1 || all[1].Free != -1 {
 		t.Fatalf("Devices: %+v", all)
 	}
@@ -168,15 +169,15 @@ func TestALostContextStaysLost(t *testing.T) {
 	m := fakecuda.New(fakecuda.Options{})
 	t.Cleanup(m.Close)
 	d, err := driverOf(m).Open("0")
-	check(t, err)
+	testkit.Must(t, err)
 	other := openOn(t, m, "1")
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(64)
-	check(t, err)
-	check(t, s.Fill(p, 1, 64))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Fill(p, 1, 64))
 	mark, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	m.Break(0, fakecuda.IllegalAddress)
 	wantErr(t, "Sync", s.Sync(context.Background()), driver.ErrLost, "CUDA_ERROR_ILLEGAL_ADDRESS")
 	for name, call := range map[string]func() error{
@@ -189,8 +190,8 @@ func TestALostContextStaysLost(t *testing.T) {
 		wantErr(t, name, call(), driver.ErrLost, "CUDA_ERROR_ILLEGAL_ADDRESS", "first seen by Stream.Sync")
 	}
 	wantErr(t, "Close", d.Close(), driver.ErrLost, "CUDA_ERROR_ILLEGAL_ADDRESS")
-	check(t, d.Close())
-	check(t, other.zero.Sync(context.Background())) // the other device is well
+	testkit.Must(t, d.Close())
+	testkit.Must(t, other.zero.Sync(context.Background())) // the other device is well
 }
 
 // TestOutOfMemorySaysHowMuchIsLeft: other processes may hold it.
@@ -200,7 +201,7 @@ func TestOutOfMemorySaysHowMuchIsLeft(t *testing.T) {
 	p := alloc(t, d, 48<<20)
 	_, err := d.Alloc(32 << 20)
 	wantErr(t, "Alloc", err, driver.ErrNoMemory, "32.00MiB", "16.00MiB of 64.00MiB", "device 0")
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestCloseGivesEverythingBack with work queued: what it leaves, newMachine tells.
@@ -211,20 +212,20 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	newTestStream(t, d)
 	p := alloc(t, d, 1<<20)
 	alloc(t, d, 1)
-	check(t, s.Fill(p, 1, 1<<20))
+	testkit.Must(t, s.Fill(p, 1, 1<<20))
 	mark := markOf(t, s)
-	check(t, d.zero.WaitFor(s, mark))
+	testkit.Must(t, d.zero.WaitFor(s, mark))
 	markOf(t, d.zero)
 	vm, g := d.VirtualMemory(), d.Info().Granularity
 	at, err := vm.Reserve(8 * g)
-	check(t, err)
+	testkit.Must(t, err)
 	a, err := vm.Create(g)
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := vm.Create(2 * g)
-	check(t, err)
-	check(t, vm.Map(at, a, b, a))
-	check(t, vm.Drop(b))
-	check(t, d.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(at, a, b, a))
+	testkit.Must(t, vm.Drop(b))
+	testkit.Must(t, d.Close())
 	if !reached(t, s, mark) {
 		t.Error("a mark is not reached after Close")
 	}
@@ -237,7 +238,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 // was to be written to a variable on the stack would be lost.
 func TestNothingPointsAtAStack(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Harsh: true})
-	check(t, errors.Join(exercise(m)...))
+	testkit.Must(t, errors.Join(exercise(m)...))
 }
 
 // TestCloseWaitsForThoseWhoWait: a Sync that is under way ends well when the device is closed.
@@ -247,7 +248,7 @@ func TestCloseWaitsForThoseWhoWait(t *testing.T) {
 	s := newTestStream(t, d)
 	p := alloc(t, d, 64)
 	m.Hold(uint64(s.handle))
-	check(t, s.Fill(p, 1, 64))
+	testkit.Must(t, s.Fill(p, 1, 64))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	synced, closed := make(chan error, 1), make(chan error, 1)
@@ -259,6 +260,6 @@ func TestCloseWaitsForThoseWhoWait(t *testing.T) {
 	}
 	go func() { closed <- d.Close() }()
 	m.Release(uint64(s.handle))
-	check(t, errors.Join(<-synced, <-closed))
+	testkit.Must(t, errors.Join(<-synced, <-closed))
 	wantErr(t, "Sync", s.Sync(ctx), driver.ErrClosed)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/nvml"
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestWhatIsNotThere: each thing that can be missing has an error of its own, from Open and Devices alike, and a
@@ -158,21 +159,21 @@ func TestProcesses(t *testing.T) {
 	c := driverOf(m)
 	withNVML(c)
 	d, err := c.Open("")
-	check(t, err)
+	testkit.Must(t, err)
 	_, err = d.Processes()
 	wantErr(t, "Processes of an NVML that shows no process", err, driver.ErrUnsupported)
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 
 	withNVML(c, nvml.Process{PID: 1234, Used: 1 << 30}, nvml.Process{PID: os.Getpid(), Used: 5}, nvml.Process{PID: 8, Used: -1})
 	d, err = c.Open("")
-	check(t, err)
+	testkit.Must(t, err)
 	got, err := d.Processes()
-	check(t, err)
+	testkit.Must(t, err)
 	want := []driver.ProcessMemory{{PID: 1234, Bytes: 1 << 30}, {PID: os.Getpid(), Self: true, Bytes: 5}, {PID: 8, Bytes: -1}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 	_, err = d.Processes()
 	wantErr(t, "Processes of a closed device", err, driver.ErrClosed)
 
@@ -181,10 +182,10 @@ func TestProcesses(t *testing.T) {
 		return denied, nil, nil
 	}
 	d, err = c.Open("")
-	check(t, err)
+	testkit.Must(t, err)
 	_, err = d.Processes()
 	wantErr(t, "Processes that NVML denies", err, driver.ErrUnsupported, "no permission")
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 }
 
 // TestMissingSymbols takes every symbol away in turn: whatever needs it says so by name, and the rest works. Nothing

@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/nvml"
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // newMachine makes a machine for a test. When the test ends nothing may be left on it, and nothing may have been done
@@ -46,52 +47,45 @@ func driverOf(m *fakecuda.Machine) *cudaDriver {
 func openOn(t testing.TB, m *fakecuda.Machine, args string) *device {
 	t.Helper()
 	d, err := driverOf(m).Open(args)
-	check(t, err)
-	t.Cleanup(func() { check(t, d.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, d.Close()) })
 	return d.(*device)
 }
 
 func newTestStream(t testing.TB, d *device) *stream {
 	t.Helper()
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	return s.(*stream)
 }
 
 func alloc(t testing.TB, d *device, size int64) driver.Pointer {
 	t.Helper()
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	return p
 }
 
 func markOf(t testing.TB, s *stream) driver.Mark {
 	t.Helper()
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	return m
 }
 
 func reached(t testing.TB, s *stream, m driver.Mark) bool {
 	t.Helper()
 	ok, err := s.Reached(m)
-	check(t, err)
+	testkit.Must(t, err)
 	return ok
 }
 
 func syncOf(t testing.TB, s *stream) {
 	t.Helper()
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 }
 
 func background() context.Context { return context.Background() }
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // wantErr fails the test unless err is a *driver.Error that matches code and holds the texts.
 func wantErr(t testing.TB, what string, err, code error, texts ...string) {

@@ -10,27 +10,28 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestGPUGraph captures work of two streams, forked and joined, and launches it again and again.
 func TestGPUGraph(t *testing.T) {
 	d := openGPU(t)
 	a, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	const n = 10_000
 	p, err := d.Alloc(8 * n)
-	ok(t, err)
+	testkit.Must(t, err)
 	q := p + 4*n
 	f, graphs := gpuFunction(t, d, "fill"), d.Graphs()
 	for range 3 { // capture, close, capture again
-		ok(t, a.Fill(p, 0, 8*n))
+		testkit.Must(t, a.Fill(p, 0, 8*n))
 		before, err := a.Mark()
-		ok(t, err)
-		ok(t, a.Sync(context.Background()))
+		testkit.Must(t, err)
+		testkit.Must(t, a.Sync(context.Background()))
 
-		ok(t, graphs.Begin(a))
+		testkit.Must(t, graphs.Begin(a))
 		if yes, err := graphs.Capturing(a); !yes || err != nil {
 			t.Fatalf("Capturing after Begin: %v, %v", yes, err)
 		}
@@ -38,17 +39,17 @@ func TestGPUGraph(t *testing.T) {
 			t.Errorf("a mark from before the capture, during it: reached %v, %v", yes, err)
 		}
 		fork, err := a.Mark()
-		ok(t, err)
-		ok(t, b.WaitFor(a, fork))
+		testkit.Must(t, err)
+		testkit.Must(t, b.WaitFor(a, fork))
 		if yes, err := graphs.Capturing(b); !yes || err != nil {
 			t.Errorf("Capturing of a stream that was drawn in: %v, %v", yes, err)
 		}
-		ok(t, d.Kernels().Launch(a, fillKernel(f, p, n, 3, 1)))
-		ok(t, d.Kernels().Launch(b, fillKernel(f, q, n, 5, 2)))
+		testkit.Must(t, d.Kernels().Launch(a, fillKernel(f, p, n, 3, 1)))
+		testkit.Must(t, d.Kernels().Launch(b, fillKernel(f, q, n, 5, 2)))
 		join, err := b.Mark()
-		ok(t, err)
-		ok(t, a.WaitFor(b, join))
-		ok(t, a.Copy(p, q, 16))
+		testkit.Must(t, err)
+		testkit.Must(t, a.WaitFor(b, join))
+		testkit.Must(t, a.Copy(p, q, 16))
 		if yes, err := b.Reached(join); yes || err != nil {
 			t.Errorf("a mark of the capture, during it: reached %v, %v", yes, err)
 		}
@@ -63,7 +64,7 @@ func TestGPUGraph(t *testing.T) {
 			}
 		}
 		extra, err := d.Alloc(1 << 20) // allocators go on working
-		ok(t, err)
+		testkit.Must(t, err)
 
 		var g driver.Graph
 		ended := make(chan error)
@@ -73,7 +74,7 @@ func TestGPUGraph(t *testing.T) {
 			g, err = graphs.End(a)
 			ended <- err
 		}()
-		ok(t, <-ended)
+		testkit.Must(t, <-ended)
 		if g.Nodes() != 3 {
 			t.Errorf("%d nodes, want two kernels and a copy", g.Nodes())
 		}
@@ -81,25 +82,25 @@ func TestGPUGraph(t *testing.T) {
 			t.Errorf("a mark of the capture, after it: reached %v, %v", yes, err)
 		}
 		got := make([]byte, 8*n)
-		ok(t, a.CopyOut(got, p))
+		testkit.Must(t, a.CopyOut(got, p))
 		if !bytes.Equal(got, make([]byte, 8*n)) {
 			t.Error("capturing did some of the work")
 		}
 		for range 10 {
-			ok(t, a.Fill(p, 0, 8*n))
-			ok(t, g.Launch(a))
+			testkit.Must(t, a.Fill(p, 0, 8*n))
+			testkit.Must(t, g.Launch(a))
 			wantFilled(t, a, q, n, 5, 2)
-			ok(t, a.CopyOut(got[:16], p))
-			ok(t, a.CopyOut(got[16:32], q))
+			testkit.Must(t, a.CopyOut(got[:16], p))
+			testkit.Must(t, a.CopyOut(got[16:32], q))
 			if !bytes.Equal(got[:16], got[16:32]) {
 				t.Error("the copy behind the join did not see what the fork wrote")
 			}
 			wantWord(t, a, p, 4, 4*3+1)
 		}
-		ok(t, g.Launch(a))
-		ok(t, g.Close()) // under way
-		ok(t, a.Sync(context.Background()))
-		ok(t, d.Free(extra))
+		testkit.Must(t, g.Launch(a))
+		testkit.Must(t, g.Close()) // under way
+		testkit.Must(t, a.Sync(context.Background()))
+		testkit.Must(t, d.Free(extra))
 	}
 }
 
@@ -107,7 +108,7 @@ func TestGPUGraph(t *testing.T) {
 func wantWord(t testing.TB, s driver.Stream, p driver.Pointer, i, value uint32) {
 	t.Helper()
 	got := make([]byte, 4)
-	ok(t, s.CopyOut(got, p+driver.Pointer(4*i)))
+	testkit.Must(t, s.CopyOut(got, p+driver.Pointer(4*i)))
 	if v := uint32(got[0]) | uint32(got[1])<<8 | uint32(got[2])<<16 | uint32(got[3])<<24; v != value {
 		t.Errorf("word %d is %d, want %d", i, v, value)
 	}
@@ -117,16 +118,16 @@ func wantWord(t testing.TB, s driver.Stream, p driver.Pointer, i, value uint32) 
 func TestGPUGraphUnjoined(t *testing.T) {
 	d := openGPU(t)
 	a, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
-	ok(t, err)
-	ok(t, d.Graphs().Begin(a))
+	testkit.Must(t, err)
+	testkit.Must(t, d.Graphs().Begin(a))
 	fork, err := a.Mark()
-	ok(t, err)
-	ok(t, b.WaitFor(a, fork))
-	ok(t, b.Fill(p, 1, 4096))
+	testkit.Must(t, err)
+	testkit.Must(t, b.WaitFor(a, fork))
+	testkit.Must(t, b.Fill(p, 1, 4096))
 	if _, err := d.Graphs().End(a); err == nil {
 		t.Error("End of a capture with a stream that was not joined: no error")
 	}
@@ -134,9 +135,9 @@ func TestGPUGraphUnjoined(t *testing.T) {
 		if yes, err := d.Graphs().Capturing(s); yes || err != nil {
 			t.Errorf("Capturing after a capture that failed: %v, %v", yes, err)
 		}
-		ok(t, s.Fill(p, 7, 4096))
+		testkit.Must(t, s.Fill(p, 7, 4096))
 		got := make([]byte, 4096)
-		ok(t, s.CopyOut(got, p))
+		testkit.Must(t, s.CopyOut(got, p))
 		if !bytes.Equal(got, bytes.Repeat([]byte{7}, 4096)) {
 			t.Error("after a capture that failed: other bytes came back")
 		}

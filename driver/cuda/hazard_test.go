@@ -23,6 +23,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // What can go wrong only because this is Go: a garbage collector, goroutines that change threads, a runtime that lives
@@ -36,7 +37,7 @@ func TestTheCollectorFreesNothing(t *testing.T) {
 	collected := make(chan struct{})
 	func() {
 		d, err := driverOf(m).Open("")
-		check(t, err)
+		testkit.Must(t, err)
 		runtime.AddCleanup(d.(*device), func(c chan struct{}) { close(c) }, collected)
 		abandon(t, d)
 	}()
@@ -66,25 +67,25 @@ func TestTheCollectorFreesNothing(t *testing.T) {
 func abandon(t *testing.T, d driver.Device) {
 	t.Helper()
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	_, err = d.Timing().Stamp(s)
-	check(t, err)
+	testkit.Must(t, err)
 	_, err = d.Pinned().AllocHost(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	page, err := d.VirtualMemory().Create(d.Info().Granularity)
-	check(t, err)
+	testkit.Must(t, err)
 	at, err := d.VirtualMemory().Reserve(d.Info().Granularity)
-	check(t, err)
-	check(t, d.VirtualMemory().Map(at, page))
-	check(t, d.Graphs().Begin(s))
-	check(t, s.Fill(p, 1, 4096))
+	testkit.Must(t, err)
+	testkit.Must(t, d.VirtualMemory().Map(at, page))
+	testkit.Must(t, d.Graphs().Begin(s))
+	testkit.Must(t, s.Fill(p, 1, 4096))
 	g, err := d.Graphs().End(s)
-	check(t, err)
-	check(t, g.Launch(s))
+	testkit.Must(t, err)
+	testkit.Must(t, g.Launch(s))
 	_, err = s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 }
 
 // TestCollectionInEveryCall has goroutines work, and one of everything made, while each call of libcuda first moves its
@@ -102,7 +103,7 @@ func TestCollectionInEveryCall(t *testing.T) {
 		abandon(t, d) // until Close
 	}
 	workers.Wait()
-	check(t, errors.Join(errs...))
+	testkit.Must(t, errors.Join(errs...))
 }
 
 // TestSignals sends all threads the signals with which the runtime stops goroutines and profiles them, while goroutines
@@ -125,12 +126,12 @@ func TestSignals(t *testing.T) {
 	}
 	before := len(m.Log())
 	for range 500 {
-		check(t, signalThreads(unix.SIGURG, unix.SIGPROF))
+		testkit.Must(t, signalThreads(unix.SIGURG, unix.SIGPROF))
 		runtime.Gosched()
 	}
 	over.Store(true)
 	workers.Wait()
-	check(t, errors.Join(errs...))
+	testkit.Must(t, errors.Join(errs...))
 	if len(m.Log()) == before {
 		t.Error("nothing was called while the signals came")
 	}
@@ -212,12 +213,12 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	d := openOn(t, m, "")
 	d.staged().lanes = 4
 	p := alloc(t, d, 16<<20)
-	check(t, d.zero.CopyIn(p, make([]byte, 16<<20)))
+	testkit.Must(t, d.zero.CopyIn(p, make([]byte, 16<<20)))
 	var held []*stream
 	for range 4 {
 		s := newTestStream(t, d)
 		m.Hold(uint64(s.handle))
-		check(t, s.Fill(p, 1, 64))
+		testkit.Must(t, s.Fill(p, 1, 64))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := s.Sync(ctx); !errors.Is(err, context.Canceled) {
@@ -231,7 +232,7 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	for _, s := range held {
 		m.Release(uint64(s.handle))
 	}
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 	// What Close has let go may still be on its way out.
 	for n := 0; ; n++ {
 		left := ourGoroutines()

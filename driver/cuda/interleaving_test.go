@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // Calls that come between the steps of others. The steps are taken one by one where the machine cannot be stopped
@@ -287,7 +288,7 @@ func TestCloseWhileOthersWaitFor(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			b := newTestStream(t, d)
-			check(t, a.Fill(p, 1, 64))
+			testkit.Must(t, a.Fill(p, 1, 64))
 			mark := markOf(t, a)
 			wg.Go(func() {
 				for {
@@ -300,7 +301,7 @@ func TestCloseWhileOthersWaitFor(t *testing.T) {
 			})
 		}
 		m.Release(uint64(a.handle))
-		check(t, d.Close())
+		testkit.Must(t, d.Close())
 		wg.Wait()
 	}
 }

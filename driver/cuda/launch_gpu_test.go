@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // ptx has three kernels. fill sets word i of p to i*factor+seed, for i below n. mixed stores its parameters of every
@@ -86,10 +87,10 @@ done:
 func gpuFunction(t testing.TB, d driver.Device, name string) driver.Function {
 	t.Helper()
 	m, err := d.Kernels().Load([]byte(ptx))
-	ok(t, err)
-	t.Cleanup(func() { ok(t, m.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, m.Close()) })
 	f, err := m.Function(name)
-	ok(t, err)
+	testkit.Must(t, err)
 	return f
 }
 
@@ -106,7 +107,7 @@ func fillKernel(f driver.Function, p driver.Pointer, n, factor, seed uint32) dri
 func wantFilled(t testing.TB, s driver.Stream, p driver.Pointer, n, factor, seed uint32) {
 	t.Helper()
 	got := make([]byte, 4*n)
-	ok(t, s.CopyOut(got, p))
+	testkit.Must(t, s.CopyOut(got, p))
 	for i := range n {
 		if v := binary.LittleEndian.Uint32(got[4*i:]); v != i*factor+seed {
 			t.Fatalf("word %d is %d, want %d", i, v, i*factor+seed)
@@ -117,11 +118,11 @@ func wantFilled(t testing.TB, s driver.Stream, p driver.Pointer, n, factor, seed
 func TestGPULaunch(t *testing.T) {
 	d := openGPU(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	const n = 1_000_003
 	p, err := d.Alloc(4*n + 4)
-	ok(t, err)
-	ok(t, s.Fill(p, 0x5a, 4*n+4))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Fill(p, 0x5a, 4*n+4))
 	f := gpuFunction(t, d, "fill")
 	if got, want := f.Limits().Params, []int{8, 4, 4, 4}; got != nil && !slices.Equal(got, want) {
 		t.Errorf("Params %v, want %v", got, want)
@@ -129,10 +130,10 @@ func TestGPULaunch(t *testing.T) {
 	if l := f.Limits(); l.Threads < 256 || l.Registers < 1 || l.DynamicShared < 48<<10 {
 		t.Errorf("Limits %+v", l)
 	}
-	ok(t, d.Kernels().Launch(s, fillKernel(f, p, n, 2654435761, 17)))
+	testkit.Must(t, d.Kernels().Launch(s, fillKernel(f, p, n, 2654435761, 17)))
 	wantFilled(t, s, p, n, 2654435761, 17)
 	edge := make([]byte, 4)
-	ok(t, s.CopyOut(edge, p+4*n))
+	testkit.Must(t, s.CopyOut(edge, p+4*n))
 	if v := binary.LittleEndian.Uint32(edge); v != 0x5a5a5a5a {
 		t.Errorf("the word after the last is %#x", v)
 	}
@@ -142,14 +143,15 @@ func TestGPULaunchArguments(t *testing.T) {
 	d := openGPU(t)
 	s := d.DefaultStream()
 	p, err := d.Alloc(64)
-	ok(t, err)
-	ok(t, s.Fill(p, 0, 64))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Fill(p, 0, 64))
 	three := []byte{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}
-	ok(t, d.Kernels().Launch(s, driver.Kernel{Name: "mixed", Code: gpuFunction(t, d, "mixed"), Args: []driver.Arg{
+	args := []driver.Arg{
 		driver.PointerArg(p), driver.Int32Arg(-7), driver.Float64Arg(1.5), driver.StructArg(three), driver.Float32Arg(0.25),
-	}}))
+	}
+	testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: "mixed", Code: gpuFunction(t, d, "mixed"), Args: args}))
 	got := make([]byte, 32)
-	ok(t, s.CopyOut(got, p))
+	testkit.Must(t, s.CopyOut(got, p))
 	want := make([]byte, 32)
 	binary.LittleEndian.PutUint32(want, 0xfffffff9)
 	binary.LittleEndian.PutUint64(want[8:], 0x3ff8000000000000)
@@ -165,16 +167,16 @@ func TestGPULaunchShared(t *testing.T) {
 	d := openGPU(t)
 	s := d.DefaultStream()
 	p, err := d.Alloc(4)
-	ok(t, err)
+	testkit.Must(t, err)
 	f := gpuFunction(t, d, "last")
 	limit := f.Limits().DynamicShared
 	for _, shared := range []int64{64, 48 << 10, limit} {
-		ok(t, d.Kernels().Launch(s, driver.Kernel{
+		testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{
 			Name: "last", Code: f, Shared: shared,
 			Args: []driver.Arg{driver.PointerArg(p), driver.Uint32Arg(uint32(shared - 4))},
 		}))
 		got := make([]byte, 4)
-		ok(t, s.CopyOut(got, p))
+		testkit.Must(t, s.CopyOut(got, p))
 		if v := binary.LittleEndian.Uint32(got); v != uint32(shared-4) {
 			t.Errorf("%d bytes of shared memory: the last word came back as %d", shared, v)
 		}
@@ -191,7 +193,7 @@ func TestGPULaunchRefused(t *testing.T) {
 	d := openGPU(t)
 	s := d.DefaultStream()
 	p, err := d.Alloc(4096)
-	ok(t, err)
+	testkit.Must(t, err)
 	f := gpuFunction(t, d, "fill")
 	for what, change := range map[string]func(*driver.Kernel){
 		"too many threads":  func(k *driver.Kernel) { k.Block = [3]uint32{2048} },
@@ -208,7 +210,7 @@ func TestGPULaunchRefused(t *testing.T) {
 	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("Load of broken code: %v, want ErrInvalid with the compiler's words", err)
 	}
-	ok(t, d.Kernels().Launch(s, fillKernel(f, p, 1024, 3, 5))) // the device is none the worse
+	testkit.Must(t, d.Kernels().Launch(s, fillKernel(f, p, 1024, 3, 5))) // the device is none the worse
 	wantFilled(t, s, p, 1024, 3, 5)
 }
 
@@ -256,12 +258,12 @@ func TestGPULaunchesAtOnce(t *testing.T) {
 func BenchmarkGPULaunch(b *testing.B) {
 	d := openGPU(b)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(b, err)
+	testkit.Must(b, err)
 	p, err := d.Alloc(4096)
-	ok(b, err)
+	testkit.Must(b, err)
 	k, kernels := fillKernel(gpuFunction(b, d, "fill"), p, 1, 1, 1), d.Kernels()
 	b.ReportAllocs()
 	for b.Loop() {
-		ok(b, kernels.Launch(s, k))
+		testkit.Must(b, kernels.Launch(s, k))
 	}
 }

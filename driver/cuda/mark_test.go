@@ -13,6 +13,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestMarksWithoutWorkCostNothing: one event is recorded for any number of marks, and none is asked twice.
@@ -24,7 +25,7 @@ func TestMarksWithoutWorkCostNothing(t *testing.T) {
 	if mark := markOf(t, s); mark.Tick != 0 || m.Calls("cuEventRecord") != 0 || !reached(t, s, mark) {
 		t.Errorf("the mark of a new stream is %+v, %d events recorded", mark, m.Calls("cuEventRecord"))
 	}
-	check(t, s.Fill(p, 1, 64))
+	testkit.Must(t, s.Fill(p, 1, 64))
 	first := markOf(t, s)
 	for range 10 {
 		if again := markOf(t, s); again != first {
@@ -41,11 +42,11 @@ func TestMarksWithoutWorkCostNothing(t *testing.T) {
 			t.Error("not reached after Sync")
 		}
 	}
-	check(t, d.zero.WaitFor(s, first))
+	testkit.Must(t, d.zero.WaitFor(s, first))
 	if n := m.Calls("cuEventQuery"); n != before || m.Calls("cuStreamWaitEvent") != 0 {
 		t.Errorf("%d queries and %d waits for a mark known to be reached", n-before, m.Calls("cuStreamWaitEvent"))
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestSyncSparesTheNextMark: after Sync all is done, and a mark of it needs no event.
@@ -54,7 +55,7 @@ func TestSyncSparesTheNextMark(t *testing.T) {
 	d := openOn(t, m, "")
 	s := newTestStream(t, d)
 	p := alloc(t, d, 64)
-	check(t, s.Fill(p, 1, 64))
+	testkit.Must(t, s.Fill(p, 1, 64))
 	syncOf(t, s)
 	if mark := markOf(t, s); !reached(t, s, mark) || m.Calls("cuEventRecord") != 0 {
 		t.Errorf("mark %+v, %d events recorded", mark, m.Calls("cuEventRecord"))
@@ -64,7 +65,7 @@ func TestSyncSparesTheNextMark(t *testing.T) {
 	if n := m.Calls("cuStreamSynchronize") - before; n != 0 {
 		t.Errorf("an idle stream was synchronised %d times", n)
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestEventsAreUsedAgain: a long history needs few events.
@@ -74,7 +75,7 @@ func TestEventsAreUsedAgain(t *testing.T) {
 	s := newTestStream(t, d)
 	p := alloc(t, d, 64)
 	for range 500 {
-		check(t, s.Fill(p, 1, 64))
+		testkit.Must(t, s.Fill(p, 1, 64))
 		mark := markOf(t, s)
 		syncOf(t, s)
 		if !reached(t, s, mark) {
@@ -84,7 +85,7 @@ func TestEventsAreUsedAgain(t *testing.T) {
 	if n := m.Calls("cuEventCreate"); n > 2 {
 		t.Errorf("%d events made for one mark at a time", n)
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestTheRingGrowsWithWhatIsNotDone, and with nothing else: marks that are never asked about do not make it grow.
@@ -96,7 +97,7 @@ func TestTheRingGrowsWithWhatIsNotDone(t *testing.T) {
 	m.Hold(uint64(s.handle))
 	marks := make([]driver.Mark, 300)
 	for i := range marks {
-		check(t, s.Fill(p, byte(i), 64))
+		testkit.Must(t, s.Fill(p, byte(i), 64))
 		marks[i] = markOf(t, s)
 	}
 	if len(s.marks.ring) < 300 || reached(t, s, marks[0]) {
@@ -119,7 +120,7 @@ func TestTheRingGrowsWithWhatIsNotDone(t *testing.T) {
 	}
 	grown := len(s.marks.ring)
 	for range 4 * grown {
-		check(t, s.Fill(p, 1, 64))
+		testkit.Must(t, s.Fill(p, 1, 64))
 		markOf(t, s)
 		for m.Step(uint64(s.handle)) { // all work is done, and no call asks
 		}
@@ -127,7 +128,7 @@ func TestTheRingGrowsWithWhatIsNotDone(t *testing.T) {
 	if n := m.Calls("cuEventCreate"); n > grown+1 || len(s.marks.ring) != grown {
 		t.Errorf("%d events and a ring of %d, for work that is done at once: want %d at most", n, len(s.marks.ring), grown)
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestForeignMarksAreAlwaysRecorded: we do not see what others queue.
@@ -136,23 +137,23 @@ func TestForeignMarksAreAlwaysRecorded(t *testing.T) {
 	d := openOn(t, m, "")
 	theirs := newTestStream(t, d)
 	s, err := d.NewStream(driver.StreamOptions{Foreign: uintptr(theirs.handle)})
-	check(t, err)
+	testkit.Must(t, err)
 	p := alloc(t, d, 64)
 	m.Hold(uint64(theirs.handle))
-	check(t, theirs.Fill(p, 1, 64))
+	testkit.Must(t, theirs.Fill(p, 1, 64))
 	mark := markOf(t, s.(*stream))
 	if reached(t, s.(*stream), mark) || mark.Tick == 0 {
 		t.Errorf("mark %+v is reached before work that others queued", mark)
 	}
 	m.Release(uint64(theirs.handle))
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 	if !reached(t, s.(*stream), mark) {
 		t.Error("not reached after Sync")
 	}
-	check(t, s.Close())
-	check(t, theirs.Fill(p, 1, 64)) // Close of ours has not ended it
+	testkit.Must(t, s.Close())
+	testkit.Must(t, theirs.Fill(p, 1, 64)) // Close of ours has not ended it
 	syncOf(t, theirs)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func TestForeignStreams(t *testing.T) {
@@ -163,12 +164,12 @@ func TestForeignStreams(t *testing.T) {
 	_, err = d.NewStream(driver.StreamOptions{Foreign: uintptr(newTestStream(t, other).handle)})
 	wantErr(t, "a stream of another device", err, driver.ErrInvalid, "context")
 	s, err := d.NewStream(driver.StreamOptions{Foreign: 1})
-	check(t, err)
+	testkit.Must(t, err)
 	p := alloc(t, d, 64)
-	check(t, s.Fill(p, 1, 64))
-	check(t, s.Sync(context.Background()))
-	check(t, s.Close())
-	check(t, d.Free(p))
+	testkit.Must(t, s.Fill(p, 1, 64))
+	testkit.Must(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, d.Free(p))
 }
 
 func TestPrioritiesAreClamped(t *testing.T) {
@@ -176,8 +177,8 @@ func TestPrioritiesAreClamped(t *testing.T) {
 	d := openOn(t, m, "")
 	for _, c := range []struct{ ask, want int }{{0, 0}, {-1, -1}, {-99, d.first}, {99, d.last}} {
 		s, err := d.NewStream(driver.StreamOptions{Priority: c.ask})
-		check(t, err)
-		check(t, d.enter("test"))
+		testkit.Must(t, err)
+		testkit.Must(t, d.enter("test"))
 		got, r := d.lib.StreamPriority(s.(*stream).handle)
 		d.leave()
 		if r != 0 || got != c.want {
@@ -193,7 +194,7 @@ func TestSyncEndsWithItsContext(t *testing.T) {
 	s := newTestStream(t, d)
 	p := alloc(t, d, 64)
 	m.Hold(uint64(s.handle))
-	check(t, s.Fill(p, 1, 64))
+	testkit.Must(t, s.Fill(p, 1, 64))
 	for range 20 {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(time.Millisecond, cancel)
@@ -209,14 +210,14 @@ func TestSyncEndsWithItsContext(t *testing.T) {
 	}
 	time.AfterFunc(time.Millisecond, func() { m.Release(uint64(s.handle)) })
 	wg.Wait()
-	check(t, errors.Join(errs...))
+	testkit.Must(t, errors.Join(errs...))
 	if !reached(t, s, markOf(t, s)) {
 		t.Error("not reached after Sync")
 	}
 	if n := m.Calls("cuEventSynchronize"); n > 1 {
 		t.Errorf("%d waiters for one piece of work", n)
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestCapturedMarks are not reached while the capture goes on, and asking about them makes no call.
@@ -226,13 +227,13 @@ func TestCapturedMarks(t *testing.T) {
 	a, b := newTestStream(t, d), newTestStream(t, d)
 	p := alloc(t, d, 128)
 	m.Hold(uint64(a.handle))
-	check(t, a.Fill(p, 1, 64))
+	testkit.Must(t, a.Fill(p, 1, 64))
 	before := markOf(t, a)
-	check(t, d.Graphs().Begin(a))
-	check(t, a.Fill(p, 2, 64))
+	testkit.Must(t, d.Graphs().Begin(a))
+	testkit.Must(t, a.Fill(p, 2, 64))
 	in := markOf(t, a)
-	check(t, b.WaitFor(a, in)) // draws b in
-	check(t, b.Fill(p+64, 3, 64))
+	testkit.Must(t, b.WaitFor(a, in)) // draws b in
+	testkit.Must(t, b.Fill(p+64, 3, 64))
 	queries := m.Calls("cuEventQuery")
 	if reached(t, a, in) || m.Calls("cuEventQuery") != queries {
 		t.Errorf("a captured mark: reached, or %d queries", m.Calls("cuEventQuery")-queries)
@@ -242,13 +243,13 @@ func TestCapturedMarks(t *testing.T) {
 	wantErr(t, "Close of a stream that captures", a.Close(), driver.ErrCapturing)
 	wantErr(t, "WaitFor an ordinary mark", a.WaitFor(d.zero, func() driver.Mark {
 		m.Hold(0)
-		check(t, d.zero.Fill(p, 1, 1))
+		testkit.Must(t, d.zero.Fill(p, 1, 1))
 		return markOf(t, d.zero)
 	}()), driver.ErrCapturing)
 	m.Release(0)
-	check(t, a.WaitFor(b, markOf(t, b)))
+	testkit.Must(t, a.WaitFor(b, markOf(t, b)))
 	g, err := d.Graphs().End(a)
-	check(t, err)
+	testkit.Must(t, err)
 	if reached(t, a, in) {
 		t.Error("a captured mark is reached, though the work before the capture is not")
 	}
@@ -259,11 +260,11 @@ func TestCapturedMarks(t *testing.T) {
 			t.Errorf("mark %+v is not reached after the capture and Sync", mark)
 		}
 	}
-	check(t, d.zero.WaitFor(b, driver.Mark{Stream: b.id, Tick: b.marks.last}))
-	check(t, g.Launch(b))
+	testkit.Must(t, d.zero.WaitFor(b, driver.Mark{Stream: b.id, Tick: b.marks.last}))
+	testkit.Must(t, g.Launch(b))
 	syncOf(t, b)
-	check(t, g.Close())
-	check(t, d.Free(p))
+	testkit.Must(t, g.Close())
+	testkit.Must(t, d.Free(p))
 }
 
 // TestAForeignCaptureIsNoticed: other code captures on its stream without telling us.
@@ -272,22 +273,22 @@ func TestAForeignCaptureIsNoticed(t *testing.T) {
 	d := openOn(t, m, "")
 	theirs := newTestStream(t, d)
 	s, err := d.NewStream(driver.StreamOptions{Foreign: uintptr(theirs.handle)})
-	check(t, err)
+	testkit.Must(t, err)
 	ours := s.(*stream)
-	check(t, d.Graphs().Begin(theirs))
+	testkit.Must(t, d.Graphs().Begin(theirs))
 	mark := markOf(t, ours)
 	if reached(t, ours, mark) {
 		t.Error("a mark in a capture of others is reached")
 	}
 	wantErr(t, "Sync", s.Sync(context.Background()), driver.ErrCapturing)
 	g, err := d.Graphs().End(theirs)
-	check(t, err)
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Sync(context.Background()))
 	if !reached(t, ours, mark) {
 		t.Error("the mark is not reached after the capture and Sync")
 	}
-	check(t, g.Close())
-	check(t, s.Close())
+	testkit.Must(t, g.Close())
+	testkit.Must(t, s.Close())
 }
 
 // TestMisusePanics: what only a bug can do.
@@ -313,9 +314,9 @@ func TestMisusePanics(t *testing.T) {
 			call()
 		}()
 	}
-	check(t, a.Copy(p, p+8, 8)) // side by side
+	testkit.Must(t, a.Copy(p, p+8, 8)) // side by side
 	syncOf(t, a)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // eventually asks until the answer is yes: the machine does one piece of work a question.

@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/paged"
@@ -26,9 +27,9 @@ func TestPeers(t *testing.T) {
 				c := driverOf(m)
 				drivertest.RunPeers(t, func(t testing.TB) (a, b driver.Device) {
 					a, err := c.Open(specs[0])
-					check(t, err)
+					testkit.Must(t, err)
 					b, err = c.Open(specs[1])
-					check(t, err)
+					testkit.Must(t, err)
 					return a, b
 				})
 			})

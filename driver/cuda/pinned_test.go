@@ -10,14 +10,15 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // outside returns n bytes outside Go's heap.
 func outside(t testing.TB, n int) []byte {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	check(t, err)
-	t.Cleanup(func() { check(t, unix.Munmap(b)) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, unix.Munmap(b)) })
 	return b
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A rig is the first device of a machine, with streams that copy in four lanes however few processors there are.
@@ -27,7 +28,7 @@ func newRig(t testing.TB, o fakecuda.Options) *rig {
 
 func (r *rig) ok(err error) {
 	r.Helper()
-	check(r, err)
+	testkit.Must(r, err)
 }
 
 func (r *rig) wantErr(what string, err, code error, texts ...string) {

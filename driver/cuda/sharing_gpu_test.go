@@ -9,15 +9,16 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestGPUSharing has processes share memory of the machine's first device.
 func TestGPUSharing(t *testing.T) {
 	self, err := os.Executable()
-	ok(t, err)
+	testkit.Must(t, err)
 	drivertest.RunSharing(t, func(t testing.TB) driver.Device {
 		d, err := driver.Open("cuda")
-		ok(t, err)
+		testkit.Must(t, err)
 		return d
 	}, func() *exec.Cmd { return exec.Command(self, "serve-sharing") }) // see TestMain
 }

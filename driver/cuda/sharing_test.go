@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // The first argument makes this program the other process of a test, with a device of the fake libcuda or a real one.
@@ -49,11 +50,11 @@ func opener(m *fakecuda.Machine) func() (driver.Device, error) {
 // TestSharing has two processes, each with a machine of its own, share memory.
 func TestSharing(t *testing.T) {
 	self, err := os.Executable()
-	check(t, err)
+	testkit.Must(t, err)
 	m := newMachine(t, twoProcesses)
 	drivertest.RunSharing(t, func(t testing.TB) driver.Device {
 		d, err := driverOf(m).Open("")
-		check(t, err)
+		testkit.Must(t, err)
 		return d
 	}, func() *exec.Cmd { return exec.Command(self, serveFake) })
 }

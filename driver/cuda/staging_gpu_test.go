@@ -11,14 +11,15 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // openGPU opens the machine's first device.
 func openGPU(t testing.TB) driver.Device {
 	t.Helper()
 	d, err := driver.Open("cuda:0")
-	ok(t, err)
-	t.Cleanup(func() { ok(t, d.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, d.Close()) })
 	return d
 }
 
@@ -26,22 +27,15 @@ func openGPU(t testing.TB) driver.Device {
 func openGPUs(t testing.TB) []driver.Device {
 	t.Helper()
 	listings, err := driver.Lookup("cuda").Devices()
-	ok(t, err)
+	testkit.Must(t, err)
 	var devices []driver.Device
 	for _, l := range listings {
 		d, err := driver.Open(l.Spec)
-		ok(t, err)
-		t.Cleanup(func() { ok(t, d.Close()) })
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Must(t, d.Close()) })
 		devices = append(devices, d)
 	}
 	return devices
-}
-
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // noise is n bytes in which every position differs from its neighbours' in a way that depends on seed.
@@ -61,21 +55,21 @@ func noise(seed uint64, n int) []byte {
 func TestGPUCopies(t *testing.T) {
 	d := openGPU(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	const room = 72 << 20
 	p, err := d.Alloc(room)
-	ok(t, err)
+	testkit.Must(t, err)
 	for _, size := range []int{
 		1, 3, 4095, 64 << 10, 64<<10 + 1, 128<<10 - 1, 1<<20 + 13, 2 << 20, 4<<20 - 1, 4<<20 + 1, 9<<20 + 5, 64<<20 + 7,
 	} {
 		for _, offset := range []int{0, 1, 63, 4097} {
 			src := noise(uint64(size+offset), size+offset)[offset:]
 			got := make([]byte, size+offset+1)
-			ok(t, s.Fill(p, 0xee, int64(size+2*offset+2)))
-			ok(t, s.CopyIn(p+driver.Pointer(offset), src))
+			testkit.Must(t, s.Fill(p, 0xee, int64(size+2*offset+2)))
+			testkit.Must(t, s.CopyIn(p+driver.Pointer(offset), src))
 			want := bytes.Clone(src)
 			clear(src) // it may be reused
-			ok(t, s.CopyOut(got[offset:offset+size], p+driver.Pointer(offset)))
+			testkit.Must(t, s.CopyOut(got[offset:offset+size], p+driver.Pointer(offset)))
 			if !bytes.Equal(got[offset:offset+size], want) {
 				t.Errorf("%d bytes at offset %d: other bytes came back", size, offset)
 			}
@@ -83,7 +77,7 @@ func TestGPUCopies(t *testing.T) {
 				t.Errorf("%d bytes at offset %d: written beyond the end on the host", size, offset)
 			}
 			edge := make([]byte, 1)
-			ok(t, s.CopyOut(edge, p+driver.Pointer(offset+size)))
+			testkit.Must(t, s.CopyOut(edge, p+driver.Pointer(offset+size)))
 			if edge[0] != 0xee {
 				t.Errorf("%d bytes at offset %d: written beyond the end on the device", size, offset)
 			}
@@ -96,16 +90,16 @@ func TestGPUCopyGibibyte(t *testing.T) {
 	d := openGPU(t)
 	const size = 1 << 30
 	p, err := d.Alloc(size)
-	ok(t, err)
+	testkit.Must(t, err)
 	s := d.DefaultStream()
 	src := noise(1, size)
-	ok(t, s.CopyIn(p, src))
+	testkit.Must(t, s.CopyIn(p, src))
 	got := make([]byte, size)
-	ok(t, s.CopyOut(got, p))
+	testkit.Must(t, s.CopyOut(got, p))
 	if !bytes.Equal(got, src) {
 		t.Fatal("other bytes came back")
 	}
-	ok(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // TestGPUCopiesAtOnce has several streams copy both ways, more than there are areas for.
@@ -140,32 +134,32 @@ func TestGPUCopiesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	ok(t, errors.Join(errs...))
+	testkit.Must(t, errors.Join(errs...))
 }
 
 // TestGPUCopyOrder has a copy in between kernels of its stream: each sees what was before it.
 func TestGPUCopyOrder(t *testing.T) {
 	d := openGPU(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	const size = 16 << 20
 	p, err := d.Alloc(2 * size)
-	ok(t, err)
+	testkit.Must(t, err)
 	q := p + size
 	src := noise(3, size)
 	for i := range 5 {
 		for range 20 {
-			ok(t, s.Fill(p, byte(i), size))
+			testkit.Must(t, s.Fill(p, byte(i), size))
 		}
 		src[0] = byte(100 + i)
-		ok(t, s.CopyIn(p, src))
-		ok(t, s.Copy(q, p, size))
-		ok(t, s.Fill(p, 0xff, size))
+		testkit.Must(t, s.CopyIn(p, src))
+		testkit.Must(t, s.Copy(q, p, size))
+		testkit.Must(t, s.Fill(p, 0xff, size))
 		got := make([]byte, size)
-		ok(t, s.CopyOut(got, q))
+		testkit.Must(t, s.CopyOut(got, q))
 		if !bytes.Equal(got, src) {
 			t.Fatalf("round %d: other bytes came back", i)
 		}
 	}
-	ok(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // The things that a random history does, on the device and on the model alike.
@@ -16,7 +17,7 @@ func (h *history) wipe(pl place) {
 	s, pattern := h.stream(), byte(h.rng.Uint32())
 	h.use(pl.cell, s)
 	h.note("s%d fill %#x+%d %#02x (fresh)", s.ID(), pl.ptr, len(pl.cell.bytes), pattern)
-	check(h.t, s.Fill(pl.ptr, pattern, int64(len(pl.cell.bytes))))
+	testkit.Must(h.t, s.Fill(pl.ptr, pattern, int64(len(pl.cell.bytes))))
 	pl.cell.bytes = append(pl.cell.bytes[:0], bytes.Repeat([]byte{pattern}, len(pl.cell.bytes))...)
 }
 
@@ -27,7 +28,7 @@ func (h *history) alloc() {
 	size := 1 + h.rng.IntN(8000)
 	p, err := h.d.Alloc(int64(size))
 	h.note("alloc %d = %#x", size, p)
-	check(h.t, err)
+	testkit.Must(h.t, err)
 	pl := place{ptr: p, cell: &cell{bytes: make([]byte, size)}}
 	h.places = append(h.places, pl)
 	h.wipe(pl)
@@ -47,7 +48,7 @@ func (h *history) free() {
 func (h *history) discard(pl place) {
 	if pl.page == nil {
 		h.note("free %#x", pl.ptr)
-		check(h.t, h.d.Free(pl.ptr))
+		testkit.Must(h.t, h.d.Free(pl.ptr))
 		return
 	}
 	h.note("sync, unmap and release %#x", pl.ptr)
@@ -55,14 +56,14 @@ func (h *history) discard(pl place) {
 		syncAll(h.t, pl.cell.last)
 		pl.cell.last = nil
 	}
-	check(h.t, h.d.VirtualMemory().Unmap(pl.ptr, pl.page.Size))
-	check(h.t, h.d.VirtualMemory().Release(pl.ptr, pl.page.Size))
+	testkit.Must(h.t, h.d.VirtualMemory().Unmap(pl.ptr, pl.page.Size))
+	testkit.Must(h.t, h.d.VirtualMemory().Release(pl.ptr, pl.page.Size))
 }
 
 func (h *history) openOrCloseStream() {
 	if len(h.streams) < maxStreams && h.rng.IntN(2) == 0 {
 		s, err := h.d.NewStream(driver.StreamOptions{})
-		check(h.t, err)
+		testkit.Must(h.t, err)
 		h.note("s%d opened", s.ID())
 		h.streams = append(h.streams, s)
 		return
@@ -73,7 +74,7 @@ func (h *history) openOrCloseStream() {
 	i := 1 + h.rng.IntN(len(h.streams)-1)
 	s := h.streams[i]
 	h.note("s%d closed", s.ID())
-	check(h.t, s.Close())
+	testkit.Must(h.t, s.Close())
 	h.streams = slices.Delete(h.streams, i, i+1)
 	forget := func(c *cell) {
 		if c.last == s {
@@ -97,7 +98,7 @@ func (h *history) createPage() {
 		return
 	}
 	page, err := vm.Create(h.d.Info().Granularity)
-	check(h.t, err)
+	testkit.Must(h.t, err)
 	h.note("page %d created", page.ID)
 	if h.cells == nil {
 		h.cells = map[uint64]*cell{}
@@ -113,8 +114,8 @@ func (h *history) mapPage() {
 	page := h.pages[h.rng.IntN(len(h.pages))]
 	vm := h.d.VirtualMemory()
 	p, err := vm.Reserve(page.Size)
-	check(h.t, err)
-	check(h.t, vm.Map(p, page))
+	testkit.Must(h.t, err)
+	testkit.Must(h.t, vm.Map(p, page))
 	h.note("page %d mapped at %#x", page.ID, p)
 	pl := place{ptr: p, cell: h.cells[page.ID], page: &page}
 	h.places = append(h.places, pl)
@@ -131,7 +132,7 @@ func (h *history) dropPage() {
 	}
 	i := h.rng.IntN(len(h.pages))
 	h.note("page %d dropped", h.pages[i].ID)
-	check(h.t, h.d.VirtualMemory().Drop(h.pages[i]))
+	testkit.Must(h.t, h.d.VirtualMemory().Drop(h.pages[i]))
 	delete(h.cells, h.pages[i].ID)
 	h.pages = slices.Delete(h.pages, i, i+1)
 }
@@ -140,7 +141,7 @@ func (h *history) sync() {
 	s := h.stream()
 	h.note("s%d sync", s.ID())
 	m := mustMark(h.t, s)
-	check(h.t, s.Sync(context.Background()))
+	testkit.Must(h.t, s.Sync(context.Background()))
 	if ok, err := s.Reached(m); !ok || err != nil {
 		h.t.Fatalf("after Sync: reached %v, %v", ok, err)
 	}
@@ -151,7 +152,7 @@ func (h *history) copyIn() {
 		s, src := h.stream(), noise(h.rng.Uint64(), n)
 		h.use(pl.cell, s)
 		h.note("s%d copyin %#x+%d", s.ID(), pl.ptr+driver.Pointer(at), n)
-		check(h.t, s.CopyIn(pl.ptr+driver.Pointer(at), src))
+		testkit.Must(h.t, s.CopyIn(pl.ptr+driver.Pointer(at), src))
 		copy(pl.cell.bytes[at:], src)
 		clear(src)
 	}
@@ -171,7 +172,7 @@ func (h *history) copy() {
 	h.use(from.cell, s)
 	h.use(to.cell, s)
 	h.note("s%d copy %#x -> %#x, %d", s.ID(), from.ptr+driver.Pointer(at), to.ptr+driver.Pointer(dst), n)
-	check(h.t, s.Copy(to.ptr+driver.Pointer(dst), from.ptr+driver.Pointer(at), int64(n)))
+	testkit.Must(h.t, s.Copy(to.ptr+driver.Pointer(dst), from.ptr+driver.Pointer(at), int64(n)))
 	copy(to.cell.bytes[dst:dst+n], from.cell.bytes[at:])
 }
 
@@ -180,7 +181,7 @@ func (h *history) fill() {
 		s, pattern := h.stream(), byte(h.rng.Uint32())
 		h.use(pl.cell, s)
 		h.note("s%d fill %#x+%d %#02x", s.ID(), pl.ptr+driver.Pointer(at), n, pattern)
-		check(h.t, s.Fill(pl.ptr+driver.Pointer(at), pattern, int64(n)))
+		testkit.Must(h.t, s.Fill(pl.ptr+driver.Pointer(at), pattern, int64(n)))
 		copy(pl.cell.bytes[at:], bytes.Repeat([]byte{pattern}, n))
 	}
 }
@@ -193,7 +194,7 @@ func (h *history) launch() {
 		s, delta, p := h.stream(), byte(h.rng.Uint32()), pl.ptr+driver.Pointer(at)
 		h.use(pl.cell, s)
 		h.note("s%d adds %d to each of %#x+%d", s.ID(), delta, p, n)
-		check(h.t, h.kernels.Launch(s, changeKernel(p, p, n, delta)))
+		testkit.Must(h.t, h.kernels.Launch(s, changeKernel(p, p, n, delta)))
 		for i := range pl.cell.bytes[at : at+n] {
 			pl.cell.bytes[at+i] += delta
 		}
@@ -214,7 +215,7 @@ func (h *history) stage(s driver.Stream, n int) []byte {
 	h.t.Helper()
 	if h.staged.bytes == nil {
 		b, err := h.pinned.AllocHost(stagedBytes)
-		check(h.t, err)
+		testkit.Must(h.t, err)
 		h.staged.bytes = b
 	}
 	if h.staged.last != nil {
@@ -235,7 +236,7 @@ func (h *history) copyInPinned() {
 		src := h.stage(s, n)
 		copy(src, noise(h.rng.Uint64(), n))
 		h.note("s%d copies page-locked memory to %#x+%d", s.ID(), pl.ptr+driver.Pointer(at), n)
-		check(h.t, h.pinned.CopyInAsync(s, pl.ptr+driver.Pointer(at), src))
+		testkit.Must(h.t, h.pinned.CopyInAsync(s, pl.ptr+driver.Pointer(at), src))
 		copy(pl.cell.bytes[at:], src)
 	}
 }
@@ -249,7 +250,7 @@ func (h *history) copyOutPinned() {
 		h.use(pl.cell, s)
 		dst := h.stage(s, n)
 		h.note("s%d copies %#x+%d to page-locked memory", s.ID(), pl.ptr+driver.Pointer(at), n)
-		check(h.t, h.pinned.CopyOutAsync(s, dst, pl.ptr+driver.Pointer(at)))
+		testkit.Must(h.t, h.pinned.CopyOutAsync(s, dst, pl.ptr+driver.Pointer(at)))
 		syncAll(h.t, s)
 		if !bytes.Equal(dst, pl.cell.bytes[at:at+n]) {
 			h.t.Fatalf("%d bytes at %#x: other bytes came back in page-locked memory", n, pl.ptr+driver.Pointer(at))
@@ -270,14 +271,14 @@ func (h *history) launchGraph() {
 	pattern, half, p := byte(h.rng.Uint32()), n/2, pl.ptr+driver.Pointer(at)
 	h.use(pl.cell, s)
 	h.note("s%d captures and launches: fill %#x+%d %#02x, copy %d to its end", s.ID(), p, n-half, pattern, half)
-	check(h.t, h.graphs.Begin(s))
-	check(h.t, s.Fill(p, pattern, int64(n-half)))
-	check(h.t, s.Copy(p+driver.Pointer(n-half), p, int64(half)))
+	testkit.Must(h.t, h.graphs.Begin(s))
+	testkit.Must(h.t, s.Fill(p, pattern, int64(n-half)))
+	testkit.Must(h.t, s.Copy(p+driver.Pointer(n-half), p, int64(half)))
 	g, err := h.graphs.End(s)
-	check(h.t, err)
+	testkit.Must(h.t, err)
 	for range 1 + h.rng.IntN(2) {
-		check(h.t, g.Launch(s))
+		testkit.Must(h.t, g.Launch(s))
 	}
-	check(h.t, g.Close())
+	testkit.Must(h.t, g.Close())
 	copy(pl.cell.bytes[at:], bytes.Repeat([]byte{pattern}, n))
 }

@@ -5,20 +5,21 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // testCloseAbilities: what a device's abilities made does not outlive it, and later calls say so.
 func testCloseAbilities(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	late := map[string]func() error{}
 
 	if pinned := d.Pinned(); pinned != nil {
 		b := mustPin(t, pinned, 4096)
-		check(t, pinned.CopyOutAsync(s, b, p))
+		testkit.Must(t, pinned.CopyOutAsync(s, b, p))
 		late["AllocHost"] = func() error { _, err := pinned.AllocHost(1); return err }
 		late["FreeHost"] = func() error { return pinned.FreeHost(b) }
 		late["Register"] = func() error { return pinned.Register(outside[:4096]) }
@@ -28,15 +29,15 @@ func testCloseAbilities(t *testing.T, open openFunc) {
 		late["Stamp"] = func() error { _, err := timing.Stamp(s); return err }
 	}
 	if graphs := d.Graphs(); graphs != nil {
-		check(t, graphs.Begin(s))
-		check(t, s.Fill(p, 1, 4096))
+		testkit.Must(t, graphs.Begin(s))
+		testkit.Must(t, s.Fill(p, 1, 4096))
 		g, err := graphs.End(s)
-		check(t, err)
-		check(t, g.Launch(s))
+		testkit.Must(t, err)
+		testkit.Must(t, g.Launch(s))
 		half, err := d.NewStream(driver.StreamOptions{}) // closed in the middle of a capture
-		check(t, err)
-		check(t, graphs.Begin(half))
-		check(t, half.Fill(p, 2, 4096))
+		testkit.Must(t, err)
+		testkit.Must(t, graphs.Begin(half))
+		testkit.Must(t, half.Fill(p, 2, 4096))
 		late["Begin"] = func() error { return graphs.Begin(s) }
 		late["Ordered"] = func() error { _, err := graphs.Ordered(s, driver.Mark{Stream: s.ID()}, s); return err }
 		late["End"] = func() error { _, err := graphs.End(half); return err }
@@ -49,16 +50,16 @@ func testCloseAbilities(t *testing.T, open openFunc) {
 		}
 		late["NewEvent"] = func() error { _, err := sharing.NewEvent(); return err }
 		if e, err := sharing.NewEvent(); !errors.Is(err, driver.ErrUnsupported) {
-			check(t, err)
-			check(t, e.Record(s))
-			check(t, e.Wait(d.DefaultStream()))
+			testkit.Must(t, err)
+			testkit.Must(t, e.Record(s))
+			testkit.Must(t, e.Wait(d.DefaultStream()))
 			late["SharedEvent.Record"] = func() error { return e.Record(s) }
 			late["SharedEvent.Wait"] = func() error { return e.Wait(s) }
 			late["SharedEvent.Reached"] = func() error { _, err := e.Reached(); return err }
-			defer func() { check(t, e.Close()) }()
+			defer func() { testkit.Must(t, e.Close()) }()
 		}
 	}
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 	for what, call := range late {
 		wantErr(t, what+" after Close", call(), driver.ErrClosed)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // closingFills is how many fills of closingSize bytes a stream has left when it is closed: work for some milliseconds,
@@ -54,10 +55,10 @@ func keepAsking(call func() error) error {
 func busyStream(t testing.TB, d driver.Device, p driver.Pointer) (driver.Stream, driver.Mark) {
 	t.Helper()
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
-	check(t, s.WaitFor(d.DefaultStream(), mustMark(t, d.DefaultStream())))
+	testkit.Must(t, err)
+	testkit.Must(t, s.WaitFor(d.DefaultStream(), mustMark(t, d.DefaultStream())))
 	for i := range byte(closingFills) {
-		check(t, s.Fill(p, 100+i, closingSize))
+		testkit.Must(t, s.Fill(p, 100+i, closingSize))
 	}
 	return s, mustMark(t, s)
 }
@@ -70,20 +71,20 @@ func testStreamClosing(t *testing.T, open openFunc) {
 			d := open(t)
 			next := d.DefaultStream()
 			p, err := d.Alloc(closingSize)
-			check(t, err)
+			testkit.Must(t, err)
 			for round := range byte(3) {
 				s, m := busyStream(t, d, p)
 				closed := make(chan error, 1)
 				go func() { closed <- s.Close() }()
-				check(t, keepAsking(callsThatReportClosing(d, s, next)[name]))
+				testkit.Must(t, keepAsking(callsThatReportClosing(d, s, next)[name]))
 				if ok, err := s.Reached(m); !ok || err != nil {
 					t.Errorf("%s says that the stream is closed, and its last mark: reached %v, %v", name, ok, err)
 				}
-				check(t, next.Fill(p, round, closingSize)) // after no wait
-				check(t, <-closed)
+				testkit.Must(t, next.Fill(p, round, closingSize)) // after no wait
+				testkit.Must(t, <-closed)
 				wantBytes(t, next, p, bytes.Repeat([]byte{round}, closingSize))
 			}
-			check(t, d.Free(p))
+			testkit.Must(t, d.Free(p))
 		})
 	}
 }
@@ -94,7 +95,7 @@ func testMarksWhileClosing(t *testing.T, open openFunc) {
 	d := open(t)
 	next := d.DefaultStream()
 	p, err := d.Alloc(closingSize)
-	check(t, err)
+	testkit.Must(t, err)
 	for range 6 {
 		s, m := busyStream(t, d, p)
 		want := bytes.Repeat([]byte{100 + closingFills - 1}, closingSize)
@@ -111,15 +112,15 @@ func testMarksWhileClosing(t *testing.T, open openFunc) {
 				t.Fatalf("mark %+v after %+v", later, m)
 			}
 			m, want[i] = later, 1
-			check(t, next.WaitFor(s, m))
-			check(t, next.Fill(p+driver.Pointer(i), 1, 1))
+			testkit.Must(t, next.WaitFor(s, m))
+			testkit.Must(t, next.Fill(p+driver.Pointer(i), 1, 1))
 			runtime.Gosched()
 		}
-		check(t, <-closed)
-		check(t, next.WaitFor(s, m))
+		testkit.Must(t, <-closed)
+		testkit.Must(t, next.WaitFor(s, m))
 		wantBytes(t, next, p, want)
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // testDeviceClosing: the same while the device is closed, which ends its streams.
@@ -128,20 +129,20 @@ func testDeviceClosing(t *testing.T, open openFunc) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
 			p, err := d.Alloc(closingSize)
-			check(t, err)
+			testkit.Must(t, err)
 			s, m := busyStream(t, d, p)
 			ask := callsThatReportClosing(d, s, d.DefaultStream())[name]
 			closed := make(chan error, 1)
 			go func() { closed <- d.Close() }()
-			check(t, keepAsking(ask))
+			testkit.Must(t, keepAsking(ask))
 			ok, err := s.Reached(m)
 			if err == nil && !ok {
 				err = fmt.Errorf("%s says that the stream is closed, and its last mark is not reached", name)
 			}
 			if !errors.Is(err, driver.ErrClosed) { // some devices know nothing any more
-				check(t, err)
+				testkit.Must(t, err)
 			}
-			check(t, <-closed)
+			testkit.Must(t, <-closed)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // testConcurrent uses the device from many goroutines, each with its own streams and memory.
@@ -93,10 +94,10 @@ func pageAlone(d driver.Device, pattern byte) error {
 func testConcurrentStream(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	const goroutines, size = 8, 4096
 	p, err := d.Alloc(goroutines * size)
-	check(t, err)
+	testkit.Must(t, err)
 	parallel(t, goroutines, func(g int) error {
 		mine := p + driver.Pointer(g*size)
 		for round := range 20 {
@@ -121,7 +122,7 @@ func testConcurrentStream(t *testing.T, open openFunc) {
 		}
 		return nil
 	})
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // parallel runs f(0) to f(n-1) at once and fails the test with their errors.
@@ -133,5 +134,5 @@ func parallel(t *testing.T, n int, f func(g int) error) {
 		wg.Go(func() { errs[g] = f(g) })
 	}
 	wg.Wait()
-	check(t, errors.Join(errs...))
+	testkit.Must(t, errors.Join(errs...))
 }

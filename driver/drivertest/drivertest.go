@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // The suite requires only what package driver promises, so that it holds for devices that work eagerly, in the
@@ -142,7 +143,7 @@ func testInfo(t *testing.T, open openFunc) {
 		t.Errorf("Info changed from %+v to %+v", info, again)
 	}
 	free, total, err := d.Available()
-	check(t, err)
+	testkit.Must(t, err)
 	if total != info.TotalMemory || free <= 0 || free > total {
 		t.Errorf("Available is %d of %d, TotalMemory %d", free, total, info.TotalMemory)
 	}
@@ -154,7 +155,7 @@ func testProcesses(t *testing.T, open openFunc) {
 	if errors.Is(err, driver.ErrUnsupported) {
 		return
 	}
-	check(t, err)
+	testkit.Must(t, err)
 	selves := 0
 	for i, p := range all {
 		if p.Self != (p.PID == os.Getpid()) || p.Bytes < -1 {
@@ -175,16 +176,16 @@ func testProcesses(t *testing.T, open openFunc) {
 func testClose(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
-	check(t, err)
-	check(t, s.Fill(p, 1, 4096))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Fill(p, 1, 4096))
 	vm, kernels, def, info := d.VirtualMemory(), d.Kernels(), d.DefaultStream(), d.Info()
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 
-	check(t, d.Close()) // with work queued and memory held
-	check(t, d.Close())
+	testkit.Must(t, d.Close()) // with work queued and memory held
+	testkit.Must(t, d.Close())
 	if got := d.Info(); got != info {
 		t.Errorf("Info after Close is %+v, before %+v", got, info)
 	}
@@ -216,14 +217,6 @@ func testClose(t *testing.T, open openFunc) {
 }
 
 func powerOfTwo(n int64) bool { return n > 0 && n&(n-1) == 0 }
-
-// check stops the test if err is not nil.
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // wantErr fails the test unless err is an *driver.Error that matches code.
 func wantErr(t testing.TB, what string, err, code error) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A captor is a device's graphs under test, with streams of its own and blocks of cells.
@@ -31,11 +32,11 @@ func openCapturer(t *testing.T, open openFunc) *capturer {
 	for _, s := range []*driver.Stream{&k.a, &k.b, &k.c} {
 		var err error
 		*s, err = d.NewStream(driver.StreamOptions{})
-		check(t, err)
+		testkit.Must(t, err)
 	}
 	var err error
 	k.p, err = d.Alloc(cells * cellSize)
-	check(t, err)
+	testkit.Must(t, err)
 	k.reset()
 	return k
 }
@@ -45,9 +46,9 @@ func (k *capturer) reset() {
 	k.t.Helper()
 	syncAll(k.t, k.a, k.b, k.c)
 	for i := range cells {
-		check(k.t, k.a.Fill(k.cell(i), byte(i+1), cellSize))
+		testkit.Must(k.t, k.a.Fill(k.cell(i), byte(i+1), cellSize))
 	}
-	check(k.t, k.a.Sync(context.Background()))
+	testkit.Must(k.t, k.a.Sync(context.Background()))
 }
 
 func (k *capturer) cell(i int) driver.Pointer { return k.p + driver.Pointer(i*cellSize) }
@@ -55,18 +56,18 @@ func (k *capturer) cell(i int) driver.Pointer { return k.p + driver.Pointer(i*ce
 // set queues the filling of a cell, and move the copying of one to another.
 func (k *capturer) set(s driver.Stream, i int, pattern byte) {
 	k.t.Helper()
-	check(k.t, s.Fill(k.cell(i), pattern, cellSize))
+	testkit.Must(k.t, s.Fill(k.cell(i), pattern, cellSize))
 }
 
 func (k *capturer) move(s driver.Stream, to, from int) {
 	k.t.Helper()
-	check(k.t, s.Copy(k.cell(to), k.cell(from), cellSize))
+	testkit.Must(k.t, s.Copy(k.cell(to), k.cell(from), cellSize))
 }
 
 // fork makes s wait for what from has been asked so far.
 func (k *capturer) fork(s, from driver.Stream) {
 	k.t.Helper()
-	check(k.t, s.WaitFor(from, mustMark(k.t, from)))
+	testkit.Must(k.t, s.WaitFor(from, mustMark(k.t, from)))
 }
 
 // holds waits for s and fails the test unless the cells hold the patterns.
@@ -90,11 +91,11 @@ func (k *capturer) capturing(want bool, streams ...driver.Stream) {
 func (k *capturer) capture(nodes int, work func()) driver.Graph {
 	k.t.Helper()
 	k.capturing(false, k.a)
-	check(k.t, k.Begin(k.a))
+	testkit.Must(k.t, k.Begin(k.a))
 	k.capturing(true, k.a)
 	work()
 	g, err := k.End(k.a)
-	check(k.t, err)
+	testkit.Must(k.t, err)
 	k.capturing(false, k.a, k.b, k.c)
 	if n := g.Nodes(); n != nodes {
 		k.t.Errorf("%d nodes captured, want %d", n, nodes)
@@ -105,9 +106,9 @@ func (k *capturer) capture(nodes int, work func()) driver.Graph {
 func (k *capturer) finish(graphs ...driver.Graph) {
 	k.t.Helper()
 	for _, g := range graphs {
-		check(k.t, g.Close())
+		testkit.Must(k.t, g.Close())
 	}
-	check(k.t, k.d.Free(k.p))
+	testkit.Must(k.t, k.d.Free(k.p))
 }
 
 // testGraphs: capturing does nothing, and every launch does all of it once, in order.
@@ -123,19 +124,19 @@ func testGraphs(t *testing.T, open openFunc) {
 		}
 	})
 	k.holds(k.a, 1, 2, 3, 4, 5, 6)
-	check(t, shift.Launch(k.a))
+	testkit.Must(t, shift.Launch(k.a))
 	k.holds(k.a, 1, 1, 2, 3, 4, 5)
-	check(t, shift.Launch(k.a))
-	check(t, shift.Launch(k.a))
+	testkit.Must(t, shift.Launch(k.a))
+	testkit.Must(t, shift.Launch(k.a))
 	k.holds(k.a, 1, 1, 1, 1, 2, 3)
 
 	// A launch is work of its stream: after what is queued there, before what follows, and marks order it.
 	k.reset()
 	k.set(k.a, 0, 40)
-	check(t, shift.Launch(k.a))
+	testkit.Must(t, shift.Launch(k.a))
 	k.set(k.a, 0, 50)
 	k.fork(k.b, k.a)
-	check(t, shift.Launch(k.b))
+	testkit.Must(t, shift.Launch(k.b))
 	k.fork(k.c, k.b)
 	k.holds(k.c, 50, 50, 40, 2, 3, 4)
 
@@ -143,7 +144,7 @@ func testGraphs(t *testing.T, open openFunc) {
 	k.reset()
 	for range 2 {
 		for _, s := range []driver.Stream{k.a, k.b} {
-			check(t, shift.Launch(s))
+			testkit.Must(t, shift.Launch(s))
 		}
 	}
 	syncAll(t, k.a, k.b)
@@ -151,25 +152,25 @@ func testGraphs(t *testing.T, open openFunc) {
 
 	// An empty graph is a graph, and a stream captures as often as it likes.
 	empty := k.capture(0, func() {})
-	check(t, empty.Launch(k.a))
+	testkit.Must(t, empty.Launch(k.a))
 	k.reset()
 	fills := k.capture(2, func() {
 		k.set(k.a, 1, 70)
 		k.move(k.a, 2, 1)
 	})
-	check(t, errors.Join(shift.Launch(k.a), fills.Launch(k.a), empty.Launch(k.a), shift.Launch(k.a)))
+	testkit.Must(t, errors.Join(shift.Launch(k.a), fills.Launch(k.a), empty.Launch(k.a), shift.Launch(k.a)))
 	k.holds(k.a, 1, 1, 70, 70, 3, 4)
 
 	if kernels := goKernels(t, k.d); kernels != nil {
 		k.reset()
 		change := k.capture(1, func() {
-			check(t, kernels.Launch(k.a, changeKernel(k.cell(1), k.cell(1), cellSize, 5)))
+			testkit.Must(t, kernels.Launch(k.a, changeKernel(k.cell(1), k.cell(1), cellSize, 5)))
 		})
 		for range 3 {
-			check(t, change.Launch(k.a))
+			testkit.Must(t, change.Launch(k.a))
 		}
 		k.holds(k.a, 1, 17, 3)
-		check(t, change.Close())
+		testkit.Must(t, change.Close())
 	}
 	k.finish(shift, empty, fills)
 }
@@ -196,7 +197,7 @@ func testGraphFork(t *testing.T, open openFunc) {
 	k.holds(k.a, 1, 2, 3, 4, 5, 6)
 	for _, s := range []driver.Stream{k.b, k.d.DefaultStream()} {
 		k.reset()
-		check(t, diamond.Launch(s))
+		testkit.Must(t, diamond.Launch(s))
 		k.holds(s, 11, 11, 11, 11, 11, 6)
 	}
 
@@ -212,7 +213,7 @@ func testGraphFork(t *testing.T, open openFunc) {
 		k.fork(k.a, k.b)
 		k.move(k.a, 2, 1)
 	})
-	check(t, chain.Launch(k.c))
+	testkit.Must(t, chain.Launch(k.c))
 	k.holds(k.c, 22, 21, 21, 4)
 
 	// The streams are ordinary again, and can be drawn in again.
@@ -226,7 +227,7 @@ func testGraphFork(t *testing.T, open openFunc) {
 		k.set(k.c, 5, 32)
 		k.fork(k.a, k.c)
 	})
-	check(t, again.Launch(k.a))
+	testkit.Must(t, again.Launch(k.a))
 	k.holds(k.a, 31, 31, 3, 4, 5, 32)
 	k.finish(diamond, chain, again)
 }
@@ -238,21 +239,21 @@ func testGraphInFlight(t *testing.T, open openFunc) {
 		return
 	}
 	big, err := k.d.Alloc(1 << 20)
-	check(t, err)
+	testkit.Must(t, err)
 	g := k.capture(3, func() {
-		check(t, k.a.Fill(big, 5, 1<<20))
-		check(t, k.a.Copy(k.p, big, cellSize))
+		testkit.Must(t, k.a.Fill(big, 5, 1<<20))
+		testkit.Must(t, k.a.Copy(k.p, big, cellSize))
 		k.move(k.a, 1, 0)
 	})
 	for range 20 {
 		k.set(k.a, 0, 0)
-		check(t, g.Launch(k.a))
+		testkit.Must(t, g.Launch(k.a))
 	}
-	check(t, g.Close())
+	testkit.Must(t, g.Close())
 	k.holds(k.a, 5, 5, 3)
 	wantErr(t, "Launch of a graph that was closed", g.Launch(k.a), driver.ErrClosed)
 	k.holds(k.a, 5, 5, 3)
-	check(t, k.d.Free(big))
+	testkit.Must(t, k.d.Free(big))
 	k.finish()
 }
 
@@ -267,21 +268,21 @@ func testGraphOfPinned(t *testing.T, open openFunc) {
 	copy(src, bytes.Repeat([]byte{60}, cellSize))
 	clear(dst)
 	g := k.capture(3, func() {
-		check(t, pinned.CopyInAsync(k.a, k.p, src))
+		testkit.Must(t, pinned.CopyInAsync(k.a, k.p, src))
 		k.move(k.a, 1, 0)
-		check(t, pinned.CopyOutAsync(k.a, dst, k.cell(1)))
+		testkit.Must(t, pinned.CopyOutAsync(k.a, dst, k.cell(1)))
 	})
 	k.holds(k.a, 1, 2)
 	for _, pattern := range []byte{61, 62} {
 		want := bytes.Repeat([]byte{pattern}, cellSize)
 		copy(src, want)
-		check(t, g.Launch(k.a))
+		testkit.Must(t, g.Launch(k.a))
 		k.holds(k.a, pattern, pattern)
 		if !bytes.Equal(dst, want) {
 			t.Errorf("pattern %d: other bytes came out", pattern)
 		}
 	}
 	k.finish(g)
-	check(t, pinned.FreeHost(src))
-	check(t, pinned.FreeHost(dst))
+	testkit.Must(t, pinned.FreeHost(src))
+	testkit.Must(t, pinned.FreeHost(dst))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // What may be done while streams capture, and what becomes of captures that fail. Graphs themselves are in graph.go.
@@ -30,12 +31,12 @@ func testGraphRefused(t *testing.T, open openFunc) {
 		wantCaptureErr(t, "Begin while capturing", k.Begin(k.a))
 		k.capturing(true, k.a)
 		k.capturing(false, k.b, k.c)
-		check(t, k.b.Fill(k.cell(5), 8, cellSize)) // what does not capture goes on
+		testkit.Must(t, k.b.Fill(k.cell(5), 8, cellSize)) // what does not capture goes on
 		wantBytes(t, k.b, k.cell(5), bytes.Repeat([]byte{8}, cellSize))
 		k.move(k.a, 1, 0)
 	})
 	k.holds(k.a, 1, 2, 3, 4, 5, 8)
-	check(t, g.Launch(k.a))
+	testkit.Must(t, g.Launch(k.a))
 	k.holds(k.a, 9, 9, 3, 4, 5, 8)
 	wantPanic(t, "Begin on a nil stream", func() error { return k.Begin(nil) })
 	wantPanic(t, "Launch on a nil stream", func() error { return g.Launch(nil) })
@@ -82,11 +83,11 @@ func testGraphUnjoined(t *testing.T, open openFunc) {
 			k.fork(k.c, k.a)
 			k.set(k.c, 1, 9)
 			k.fork(k.a, k.c)
-			check(t, k.c.WaitFor(k.b, m)) // too late: a has waited already
+			testkit.Must(t, k.c.WaitFor(k.b, m)) // too late: a has waited already
 			k.set(k.c, 2, 9)
 		},
 	} {
-		check(t, k.Begin(k.a))
+		testkit.Must(t, k.Begin(k.a))
 		work()
 		g, err := k.End(k.a)
 		if g != nil {
@@ -100,9 +101,9 @@ func testGraphUnjoined(t *testing.T, open openFunc) {
 			wantBytes(t, s, k.cell(5), bytes.Repeat([]byte{77}, cellSize))
 		}
 		g = k.capture(1, func() { k.set(k.a, 5, 78) })
-		check(t, g.Launch(k.b))
+		testkit.Must(t, g.Launch(k.b))
 		wantBytes(t, k.b, k.cell(5), bytes.Repeat([]byte{78}, cellSize))
-		check(t, g.Close())
+		testkit.Must(t, g.Close())
 	}
 	k.finish()
 }
@@ -121,7 +122,7 @@ func testGraphMarks(t *testing.T, open openFunc) {
 	}
 	k.set(k.a, 0, 9)
 	before := mustMark(t, k.a)
-	check(t, k.a.Sync(context.Background()))
+	testkit.Must(t, k.a.Sync(context.Background()))
 	var marks []driver.Mark
 	var drawn driver.Mark
 	g := k.capture(3, func() {
@@ -133,8 +134,8 @@ func testGraphMarks(t *testing.T, open openFunc) {
 		k.fork(k.b, k.a)
 		k.set(k.b, 2, 9)
 		drawn = mustMark(t, k.b)
-		check(t, k.a.WaitFor(k.b, drawn))
-		check(t, k.a.WaitFor(k.b, drawn)) // twice is as good
+		testkit.Must(t, k.a.WaitFor(k.b, drawn))
+		testkit.Must(t, k.a.WaitFor(k.b, drawn)) // twice is as good
 		k.set(k.a, 3, 9)
 		marks = append(marks, mustMark(t, k.a))
 		is("a mark before the capture, in it", k.a, before, true)
@@ -150,16 +151,16 @@ func testGraphMarks(t *testing.T, open openFunc) {
 		}
 	}
 	is("a mark of a stream that was drawn in, after the capture", k.b, drawn, true)
-	check(t, k.c.WaitFor(k.a, marks[0]))
-	check(t, k.c.WaitFor(k.b, drawn))
+	testkit.Must(t, k.c.WaitFor(k.a, marks[0]))
+	testkit.Must(t, k.c.WaitFor(k.b, drawn))
 	k.capturing(false, k.a, k.b, k.c)
 
-	check(t, g.Launch(k.a))
+	testkit.Must(t, g.Launch(k.a))
 	launched := mustMark(t, k.a)
 	if launched.Tick < marks[len(marks)-1].Tick {
 		t.Errorf("a mark after the capture has the tick %d, one in it %d", launched.Tick, marks[len(marks)-1].Tick)
 	}
-	check(t, k.c.WaitFor(k.a, launched))
+	testkit.Must(t, k.c.WaitFor(k.a, launched))
 	k.holds(k.c, 9, 9, 9, 9, 5)
 	is("a mark after a launch that another stream waited for", k.a, launched, true)
 	k.finish(g)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // What is known of the order of captured work before there is a graph: Graphs.Ordered.
@@ -39,8 +40,8 @@ func testGraphOrder(t *testing.T, open openFunc) {
 		forked = mustMark(t, k.a)
 		k.ordered(true, "its own work", k.a, forked, k.a)
 		k.ordered(false, "a stream outside", k.a, forked, k.b)
-		check(t, k.b.WaitFor(k.a, forked))
-		check(t, k.c.WaitFor(k.a, forked))
+		testkit.Must(t, k.b.WaitFor(k.a, forked))
+		testkit.Must(t, k.c.WaitFor(k.a, forked))
 		k.ordered(true, "the fork", k.a, forked, k.b)
 		k.ordered(false, "a mark of before the stream was drawn in", k.b, beforeOfB, k.a)
 		k.ordered(true, "a stream without work of its own", k.b, mustMark(t, k.b), k.a)
@@ -55,7 +56,7 @@ func testGraphOrder(t *testing.T, open openFunc) {
 		late = mustMark(t, k.c)
 		k.ordered(false, "before the join", k.b, drawn, k.a)
 		k.move(k.b, 4, 0)
-		check(t, k.c.WaitFor(k.b, drawn)) // 4 is not joined by this, nor a
+		testkit.Must(t, k.c.WaitFor(k.b, drawn)) // 4 is not joined by this, nor a
 		k.ordered(true, "a join of two others", k.b, drawn, k.c)
 		k.ordered(false, "a join of two others", k.b, drawn, k.a)
 		k.ordered(false, "work after the mark that was waited for", k.b, mustMark(t, k.b), k.c)
@@ -76,9 +77,9 @@ func testGraphOrder(t *testing.T, open openFunc) {
 	k.ordered(false, "after End", k.b, drawn, k.a)
 	k.capturingAgain(forked, drawn)
 
-	check(t, g.Launch(k.a))
+	testkit.Must(t, g.Launch(k.a))
 	k.holds(k.a, 11, 11, 11, 11, 11, 12)
-	check(t, g.Close())
+	testkit.Must(t, g.Close())
 	k.chained()
 	k.orderMisuse()
 	k.finish()
@@ -93,17 +94,17 @@ func (k *capturer) capturingAgain(forked, drawn driver.Mark) {
 		k.ordered(false, "a mark of another capture that has ended", k.b, drawn, k.b)
 		k.set(k.a, 5, 12)
 		own := mustMark(k.t, k.a)
-		check(k.t, k.Begin(k.c))
+		testkit.Must(k.t, k.Begin(k.c))
 		k.ordered(false, "another capture", k.a, own, k.c)
 		k.ordered(false, "another capture", k.c, mustMark(k.t, k.c), k.a)
 		k.ordered(true, "its own capture", k.a, own, k.a)
 		other, err := k.End(k.c)
-		check(k.t, err)
-		check(k.t, other.Close())
+		testkit.Must(k.t, err)
+		testkit.Must(k.t, other.Close())
 		k.ordered(false, "an ordinary stream again", k.a, own, k.c)
 		k.fork(k.a, k.b)
 	})
-	check(k.t, g.Close())
+	testkit.Must(k.t, g.Close())
 }
 
 // chained hands work on through ten streams, and asks of each about each.
@@ -112,7 +113,7 @@ func (k *capturer) chained() {
 	streams := []driver.Stream{k.a}
 	for range 9 {
 		s, err := k.d.NewStream(driver.StreamOptions{})
-		check(k.t, err)
+		testkit.Must(k.t, err)
 		streams = append(streams, s)
 	}
 	var marks []driver.Mark
@@ -120,7 +121,7 @@ func (k *capturer) chained() {
 	g := k.capture(len(streams), func() {
 		for i, s := range streams {
 			if i > 0 {
-				check(k.t, s.WaitFor(streams[i-1], marks[i-1]))
+				testkit.Must(k.t, s.WaitFor(streams[i-1], marks[i-1]))
 			}
 			k.set(s, 0, byte(100+i))
 			marks = append(marks, mustMark(k.t, s))
@@ -130,16 +131,16 @@ func (k *capturer) chained() {
 				k.ordered(i <= j, "a chain", from, marks[i], to)
 			}
 		}
-		check(k.t, k.a.WaitFor(streams[9], marks[9]))
+		testkit.Must(k.t, k.a.WaitFor(streams[9], marks[9]))
 		for i, from := range streams {
 			k.ordered(true, "the chain's end", from, marks[i], k.a)
 		}
 	})
-	check(k.t, g.Launch(k.b))
+	testkit.Must(k.t, g.Launch(k.b))
 	k.holds(k.b, 109, 2)
-	check(k.t, g.Close())
+	testkit.Must(k.t, g.Close())
 	for _, s := range streams[1:] {
-		check(k.t, s.Close())
+		testkit.Must(k.t, s.Close())
 	}
 }
 
@@ -156,8 +157,8 @@ func (k *capturer) orderMisuse() {
 		wantPanic(k.t, what, call)
 	}
 	s, err := k.d.NewStream(driver.StreamOptions{})
-	check(k.t, err)
-	check(k.t, s.Close())
+	testkit.Must(k.t, err)
+	testkit.Must(k.t, s.Close())
 	_, err = k.Ordered(k.a, m, s)
 	wantErr(k.t, "Ordered before a stream that is closed", err, driver.ErrClosed)
 }
@@ -173,14 +174,14 @@ func testGraphOrderRandom(t *testing.T, open openFunc) {
 	streams := []driver.Stream{k.a, k.b, k.c}
 	for range 2 {
 		s, err := k.d.NewStream(driver.StreamOptions{})
-		check(t, err)
+		testkit.Must(t, err)
 		streams = append(streams, s)
 	}
 	answers := map[bool]int{}
 	for seed := range uint64(80) {
 		h := &captured{k: k, rng: rand.New(rand.NewPCG(seed, 2)), streams: streams, known: make([]works, len(streams))}
 		syncAll(t, streams...) // nothing is queued on a stream when it is drawn in
-		check(t, k.Begin(k.a))
+		testkit.Must(t, k.Begin(k.a))
 		h.known[0] = works{}
 		for range 60 {
 			h.step(answers)
@@ -194,7 +195,7 @@ func testGraphOrderRandom(t *testing.T, open openFunc) {
 		}
 		g, err := k.End(k.a)
 		if g != nil {
-			check(t, g.Close())
+			testkit.Must(t, g.Close())
 		}
 		if seed%2 == 0 && err != nil {
 			t.Errorf("seed %d: End: %v", seed, err)
@@ -268,7 +269,7 @@ func (h *captured) step(answers map[bool]int) {
 	case 2:
 		if len(h.marks) > 0 {
 			m := h.marks[h.rng.IntN(len(h.marks))]
-			check(h.k.t, s.WaitFor(h.streams[m.stream], m.mark))
+			testkit.Must(h.k.t, s.WaitFor(h.streams[m.stream], m.mark))
 			if h.known[i] != nil || m.stream != i {
 				h.known[i] = h.known[i].with(m.known)
 			}

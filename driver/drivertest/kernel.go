@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // goKernels returns the device's kernels, or nil if it has none or does not run Go functions.
@@ -24,8 +25,8 @@ func goKernels(t testing.TB, d driver.Device) driver.Kernels {
 	if errors.Is(err, driver.ErrUnsupported) {
 		return nil
 	}
-	check(t, err)
-	check(t, d.DefaultStream().Sync(context.Background()))
+	testkit.Must(t, err)
+	testkit.Must(t, d.DefaultStream().Sync(context.Background()))
 	if !ran.Load() {
 		t.Fatal("a kernel was launched and did not run before Sync returned")
 	}
@@ -58,25 +59,25 @@ func testKernels(t *testing.T, open openFunc) {
 		return
 	}
 	a, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	const size = 3001
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	q, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 
 	// Kernels run in order with other work of their stream, and after marks of others.
-	check(t, a.Fill(p, 0, size))
+	testkit.Must(t, a.Fill(p, 0, size))
 	for i := range 100 {
-		check(t, k.Launch(a, changeKernel(p, p, size, 1)))
-		check(t, a.Copy(q, p, size))
-		check(t, k.Launch(a, changeKernel(p, q, size, 1)))
+		testkit.Must(t, k.Launch(a, changeKernel(p, p, size, 1)))
+		testkit.Must(t, a.Copy(q, p, size))
+		testkit.Must(t, k.Launch(a, changeKernel(p, q, size, 1)))
 		if i%10 == 9 {
-			check(t, b.WaitFor(a, mustMark(t, a)))
-			check(t, k.Launch(b, changeKernel(p, p, size, 10)))
-			check(t, a.WaitFor(b, mustMark(t, b)))
+			testkit.Must(t, b.WaitFor(a, mustMark(t, a)))
+			testkit.Must(t, k.Launch(b, changeKernel(p, p, size, 10)))
+			testkit.Must(t, a.WaitFor(b, mustMark(t, b)))
 		}
 	}
 	total := 2*100 + 10*10
@@ -86,14 +87,14 @@ func testKernels(t *testing.T, open openFunc) {
 	wantErr(t, "Load on a device whose kernels are Go functions", err, driver.ErrUnsupported)
 
 	// One without a function does nothing, but it is work.
-	check(t, k.Launch(a, driver.Kernel{Name: "nothing", Writes: []driver.Range{{Ptr: p, Size: size}}}))
+	testkit.Must(t, k.Launch(a, driver.Kernel{Name: "nothing", Writes: []driver.Range{{Ptr: p, Size: size}}}))
 	m := mustMark(t, a)
-	check(t, a.Sync(context.Background()))
+	testkit.Must(t, a.Sync(context.Background()))
 	if ok, err := a.Reached(m); !ok || err != nil {
 		t.Errorf("after Sync: reached %v, %v", ok, err)
 	}
-	check(t, d.Free(p))
-	check(t, d.Free(q))
+	testkit.Must(t, d.Free(p))
+	testkit.Must(t, d.Free(q))
 }
 
 func testKernelErrors(t *testing.T, open openFunc) {
@@ -103,7 +104,7 @@ func testKernelErrors(t *testing.T, open openFunc) {
 		return
 	}
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	bad := errors.New("the kernel's own error")
 	// A device that works eagerly may say so at once, others at Sync; it must be said once at the least.
 	err = k.Launch(s, driver.Kernel{Name: "bad", Func: func(driver.Memory) error { return bad }})
@@ -111,5 +112,5 @@ func testKernelErrors(t *testing.T, open openFunc) {
 		t.Errorf("Launch and Sync with a kernel that fails: %v, want %q", err, bad)
 	}
 	// Another stream does not get it.
-	check(t, d.DefaultStream().Sync(context.Background()))
+	testkit.Must(t, d.DefaultStream().Sync(context.Background()))
 }

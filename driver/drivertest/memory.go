@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func testAlloc(t *testing.T, open openFunc) {
@@ -17,7 +18,7 @@ func testAlloc(t *testing.T, open openFunc) {
 	var blocks []driver.Range
 	for _, size := range []int64{1, 2, 3, 255, 256, 257, 511, 512, 513, 4095, 4096, 4097, 65536, 1<<20 - 1, 1 << 20} {
 		p, err := d.Alloc(size)
-		check(t, err)
+		testkit.Must(t, err)
 		if p == 0 || uint64(p)%align != 0 {
 			t.Errorf("Alloc(%d) is %#x: want a multiple of %d that is not 0", size, p, align)
 		}
@@ -38,13 +39,13 @@ func testAlloc(t *testing.T, open openFunc) {
 	// Every byte is there, and no block shows another's.
 	s := d.DefaultStream()
 	for i, b := range blocks {
-		check(t, s.Fill(b.Ptr, byte(i+1), b.Size))
+		testkit.Must(t, s.Fill(b.Ptr, byte(i+1), b.Size))
 	}
 	for i, b := range blocks {
 		wantBytes(t, s, b.Ptr, bytes.Repeat([]byte{byte(i + 1)}, int(b.Size)))
 	}
 	for _, i := range []int{3, 0, 14, 7, 1, 2, 13, 12, 4, 6, 5, 11, 10, 8, 9} {
-		check(t, d.Free(blocks[i].Ptr))
+		testkit.Must(t, d.Free(blocks[i].Ptr))
 	}
 }
 
@@ -52,12 +53,12 @@ func testAllocMisuse(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	p, err := d.Alloc(8192)
-	check(t, err)
+	testkit.Must(t, err)
 	want := noise(1, 8192)
-	check(t, s.CopyIn(p, want))
+	testkit.Must(t, s.CopyIn(p, want))
 	q, err := d.Alloc(4096)
-	check(t, err)
-	check(t, d.Free(q))
+	testkit.Must(t, err)
+	testkit.Must(t, d.Free(q))
 
 	wantErr(t, "Free of what was freed", d.Free(q), driver.ErrInvalid)
 	wantErr(t, "Free inside a block", d.Free(p+4096), driver.ErrInvalid)
@@ -66,11 +67,11 @@ func testAllocMisuse(t *testing.T, open openFunc) {
 	wantRefused(t, "Alloc(0)", func() error { _, err := d.Alloc(0); return err })
 
 	wantBytes(t, s, p, want)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 	wantErr(t, "Free twice", d.Free(p), driver.ErrInvalid)
 	p, err = d.Alloc(8192)
-	check(t, err)
-	check(t, d.Free(p))
+	testkit.Must(t, err)
+	testkit.Must(t, d.Free(p))
 }
 
 func testExhaustion(t *testing.T, open openFunc) {
@@ -78,9 +79,9 @@ func testExhaustion(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	total := d.Info().TotalMemory
 	keep, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	want := noise(2, 4096)
-	check(t, s.CopyIn(keep, want))
+	testkit.Must(t, s.CopyIn(keep, want))
 
 	_, err = d.Alloc(total)
 	wantErr(t, "Alloc of the total with a block live", err, driver.ErrNoMemory)
@@ -106,15 +107,15 @@ func testExhaustion(t *testing.T, open openFunc) {
 		}
 		wantBytes(t, s, keep, want)
 		for _, p := range got {
-			check(t, d.Free(p))
+			testkit.Must(t, d.Free(p))
 		}
 	}
 	p, err := d.Alloc(4096)
-	check(t, err)
-	check(t, s.Copy(p, keep, 4096))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Copy(p, keep, 4096))
 	wantBytes(t, s, p, want)
-	check(t, d.Free(p))
-	check(t, d.Free(keep))
+	testkit.Must(t, d.Free(p))
+	testkit.Must(t, d.Free(keep))
 }
 
 func testAvailable(t *testing.T, open openFunc) {
@@ -123,20 +124,20 @@ func testAvailable(t *testing.T, open openFunc) {
 	expect := func(what string, least, most int64) {
 		t.Helper()
 		free, total, err := d.Available()
-		check(t, err)
+		testkit.Must(t, err)
 		if free < least || free > most || total != d.Info().TotalMemory {
 			t.Errorf("%s: %d of %d bytes available, want %d to %d of %d",
 				what, free, total, least, most, d.Info().TotalMemory)
 		}
 	}
 	before, total, err := d.Available()
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	expect("after Alloc", 0, before-size)
 	low, _, err := d.Available()
-	check(t, err)
-	check(t, d.Free(p))
+	testkit.Must(t, err)
+	testkit.Must(t, d.Free(p))
 	expect("after Free", low+size, total)
 
 	vm := d.VirtualMemory()
@@ -148,23 +149,23 @@ func testAvailable(t *testing.T, open openFunc) {
 		t.Fatalf("a quarter of %d bytes is less than a granule", total)
 	}
 	before, _, err = d.Available()
-	check(t, err)
+	testkit.Must(t, err)
 	page, err := vm.Create(size)
-	check(t, err)
+	testkit.Must(t, err)
 	expect("after Create", 0, before-size)
 	addr, err := vm.Reserve(2 * size)
-	check(t, err)
-	check(t, vm.Map(addr, page))
-	check(t, vm.Map(addr+driver.Pointer(size), page))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(addr, page))
+	testkit.Must(t, vm.Map(addr+driver.Pointer(size), page))
 	low, _, err = d.Available()
-	check(t, err)
-	check(t, vm.Drop(page))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Drop(page))
 	expect("after Drop of a page that is mapped twice", 0, before-size)
-	check(t, vm.Unmap(addr, size))
+	testkit.Must(t, vm.Unmap(addr, size))
 	expect("after Drop of a page that is mapped once more", 0, before-size)
-	check(t, vm.Unmap(addr+driver.Pointer(size), size))
+	testkit.Must(t, vm.Unmap(addr+driver.Pointer(size), size))
 	expect("after the last Unmap of a page that was dropped", low+size, total)
-	check(t, vm.Release(addr, 2*size))
+	testkit.Must(t, vm.Release(addr, 2*size))
 }
 
 func testCopyInCopyOut(t *testing.T, open openFunc) {
@@ -172,18 +173,18 @@ func testCopyInCopyOut(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	const size = 1 << 18
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	model := noise(3, size)
-	check(t, s.CopyIn(p, model))
+	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {
 		src := noise(uint64(100+i), int(r.n))
-		check(t, s.CopyIn(p+driver.Pointer(r.at), src))
+		testkit.Must(t, s.CopyIn(p+driver.Pointer(r.at), src))
 		copy(model[r.at:], src)
 		clear(src) // it may be reused
 		wantBytes(t, s, p+driver.Pointer(r.at), model[r.at:r.at+r.n])
 	}
 	wantBytes(t, s, p, model)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func testCopy(t *testing.T, open openFunc) {
@@ -191,25 +192,25 @@ func testCopy(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	const size = 1 << 18
 	a, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	from, to := noise(4, size), noise(5, size)
-	check(t, s.CopyIn(a, from))
-	check(t, s.CopyIn(b, to))
+	testkit.Must(t, s.CopyIn(a, from))
+	testkit.Must(t, s.CopyIn(b, to))
 	ranges := oddRanges(size)
 	for i, r := range ranges {
 		at := ranges[len(ranges)-1-i].at
 		n := min(r.n, size-at)
-		check(t, s.Copy(b+driver.Pointer(at), a+driver.Pointer(r.at), n))
+		testkit.Must(t, s.Copy(b+driver.Pointer(at), a+driver.Pointer(r.at), n))
 		copy(to[at:at+n], from[r.at:])
 	}
-	check(t, s.Copy(b+4096, b, 4096)) // within a block, without overlap
+	testkit.Must(t, s.Copy(b+4096, b, 4096)) // within a block, without overlap
 	copy(to[4096:8192], to[:4096])
 	wantBytes(t, s, b, to)
 	wantBytes(t, s, a, from)
-	check(t, d.Free(a))
-	check(t, d.Free(b))
+	testkit.Must(t, d.Free(a))
+	testkit.Must(t, d.Free(b))
 }
 
 // overlaps lists distances between ranges of n bytes that overlap.
@@ -220,12 +221,12 @@ func overlaps(n int64) []int64 { return []int64{0, 1, -1, 8, -8, n / 2, -n / 2, 
 func testCopyOverlap(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	const size, n = 1 << 16, 1 << 12
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	model := noise(7, size)
-	check(t, s.CopyIn(p, model))
+	testkit.Must(t, s.CopyIn(p, model))
 	middle := p + size/2
 	refused := func() {
 		for _, by := range overlaps(n) {
@@ -236,9 +237,9 @@ func testCopyOverlap(t *testing.T, open openFunc) {
 	refused()
 	wantBytes(t, s, p, model)
 	apart := func() {
-		check(t, s.Copy(middle, middle, 0))
-		check(t, s.Copy(middle+n, middle, n))
-		check(t, s.Copy(middle-n, middle, n))
+		testkit.Must(t, s.Copy(middle, middle, 0))
+		testkit.Must(t, s.Copy(middle+n, middle, n))
+		testkit.Must(t, s.Copy(middle-n, middle, n))
 	}
 	apart()
 	copy(model[size/2+n:], model[size/2:size/2+n])
@@ -246,19 +247,19 @@ func testCopyOverlap(t *testing.T, open openFunc) {
 	wantBytes(t, s, p, model)
 
 	if graphs := d.Graphs(); graphs != nil { // a capture goes on without what was refused
-		check(t, graphs.Begin(s))
+		testkit.Must(t, graphs.Begin(s))
 		refused()
 		apart()
-		check(t, s.Fill(middle, 5, n))
+		testkit.Must(t, s.Fill(middle, 5, n))
 		g, err := graphs.End(s)
-		check(t, err)
-		check(t, g.Launch(s))
+		testkit.Must(t, err)
+		testkit.Must(t, g.Launch(s))
 		copy(model[size/2:], bytes.Repeat([]byte{5}, n))
 		wantBytes(t, s, p, model)
-		check(t, g.Close())
+		testkit.Must(t, g.Close())
 	}
-	check(t, s.Close())
-	check(t, d.Free(p))
+	testkit.Must(t, s.Close())
+	testkit.Must(t, d.Free(p))
 }
 
 func testFill(t *testing.T, open openFunc) {
@@ -266,25 +267,25 @@ func testFill(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	const size = 1 << 18
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	model := noise(6, size)
-	check(t, s.CopyIn(p, model))
+	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {
 		pattern := byte(255 - 7*i)
-		check(t, s.Fill(p+driver.Pointer(r.at), pattern, r.n))
+		testkit.Must(t, s.Fill(p+driver.Pointer(r.at), pattern, r.n))
 		for j := r.at; j < r.at+r.n; j++ {
 			model[j] = pattern
 		}
 	}
 	wantBytes(t, s, p, model)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // wantBytes waits for the work queued on s and fails the test unless the bytes at p are want.
 func wantBytes(t testing.TB, s driver.Stream, p driver.Pointer, want []byte) {
 	t.Helper()
 	got := make([]byte, len(want))
-	check(t, s.CopyOut(got, p))
+	testkit.Must(t, s.CopyOut(got, p))
 	if bytes.Equal(got, want) {
 		return
 	}
@@ -330,5 +331,5 @@ func syncAll(t testing.TB, streams ...driver.Stream) {
 	for _, s := range streams {
 		errs = append(errs, s.Sync(context.Background()))
 	}
-	check(t, errors.Join(errs...))
+	testkit.Must(t, errors.Join(errs...))
 }

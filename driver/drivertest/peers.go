@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // RunPeers tests Peers between two devices of one driver. It calls open for every subtest; the suite closes the devices.
@@ -24,7 +25,7 @@ func RunPeers(t *testing.T, open func(t testing.TB) (a, b driver.Device)) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, b := open(t)
-			t.Cleanup(func() { check(t, errors.Join(a.Close(), b.Close())) })
+			t.Cleanup(func() { testkit.Must(t, errors.Join(a.Close(), b.Close())) })
 			if (a.Peers() == nil) != (b.Peers() == nil) {
 				t.Fatal("one of the devices has peers and the other has not")
 			}
@@ -39,13 +40,13 @@ func RunPeers(t *testing.T, open func(t testing.TB) (a, b driver.Device)) {
 func linked(t testing.TB, a, b driver.Device) bool {
 	t.Helper()
 	can, err := a.Peers().CanAccess(b)
-	check(t, err)
+	testkit.Must(t, err)
 	err = a.Peers().Enable(b)
 	if !can {
 		wantErr(t, "Enable of a device that is not linked", err, driver.ErrUnsupported)
 		return false
 	}
-	check(t, err)
+	testkit.Must(t, err)
 	return true
 }
 
@@ -53,21 +54,21 @@ func linked(t testing.TB, a, b driver.Device) bool {
 func testCopyPeer(t *testing.T, a, b driver.Device) {
 	const size = 100_001
 	pa, err := a.Alloc(2 * size)
-	check(t, err)
+	testkit.Must(t, err)
 	pb, err := b.Alloc(2 * size)
-	check(t, err)
+	testkit.Must(t, err)
 	for i, on := range []driver.Device{a, b} {
 		s, err := on.NewStream(driver.StreamOptions{})
-		check(t, err)
+		testkit.Must(t, err)
 		peers := on.Peers()
 		want := noise(uint64(300+i), 2*size)
-		check(t, a.DefaultStream().CopyIn(pa, want))
-		check(t, a.DefaultStream().Sync(context.Background()))
-		check(t, peers.CopyPeer(s, pb, b, pa, a, size))
-		check(t, peers.CopyPeer(s, pb+size+1, b, pa+size+1, a, size-1))
-		check(t, peers.CopyPeer(s, pb+size, b, pa+size, a, 1))
-		check(t, peers.CopyPeer(s, 0, b, 0, a, 0)) // no bytes are nowhere
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, a.DefaultStream().CopyIn(pa, want))
+		testkit.Must(t, a.DefaultStream().Sync(context.Background()))
+		testkit.Must(t, peers.CopyPeer(s, pb, b, pa, a, size))
+		testkit.Must(t, peers.CopyPeer(s, pb+size+1, b, pa+size+1, a, size-1))
+		testkit.Must(t, peers.CopyPeer(s, pb+size, b, pa+size, a, 1))
+		testkit.Must(t, peers.CopyPeer(s, 0, b, 0, a, 0)) // no bytes are nowhere
+		testkit.Must(t, s.Sync(context.Background()))
 		wantBytes(t, b.DefaultStream(), pb, want)
 
 		// And back, in order with other work of the stream.
@@ -75,58 +76,58 @@ func testCopyPeer(t *testing.T, a, b driver.Device) {
 		if on == b {
 			own, p = b, pb
 		}
-		check(t, s.Fill(p, 0, size))
-		check(t, peers.CopyPeer(s, pa+size, a, pb, b, size))
-		check(t, peers.CopyPeer(s, p, own, p+size, own, size)) // both ends may be one device
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, s.Fill(p, 0, size))
+		testkit.Must(t, peers.CopyPeer(s, pa+size, a, pb, b, size))
+		testkit.Must(t, peers.CopyPeer(s, p, own, p+size, own, size)) // both ends may be one device
+		testkit.Must(t, s.Sync(context.Background()))
 		if on == a {
 			wantBytes(t, a.DefaultStream(), pa, append(want[:size:size], want[:size]...))
 		} else { // b cleared the half that a got, and then copied its own second half over it
 			wantBytes(t, a.DefaultStream(), pa+size, make([]byte, size))
 			wantBytes(t, b.DefaultStream(), pb, append(want[size:2*size:2*size], want[size:]...))
 		}
-		check(t, s.Close())
+		testkit.Must(t, s.Close())
 	}
-	check(t, errors.Join(a.Free(pa), b.Free(pb)))
+	testkit.Must(t, errors.Join(a.Free(pa), b.Free(pb)))
 }
 
 // testEnablePeer uses what the other device allocated before and after, as if it were one's own.
 func testEnablePeer(t *testing.T, a, b driver.Device) {
 	const size = 10_000
 	before, err := b.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	if !linked(t, a, b) {
-		check(t, b.Free(before))
+		testkit.Must(t, b.Free(before))
 		return
 	}
-	check(t, a.Peers().Enable(b)) // twice is as good
+	testkit.Must(t, a.Peers().Enable(b)) // twice is as good
 	after, err := b.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := a.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	s := a.DefaultStream()
 	for i, theirs := range []driver.Pointer{before, after} {
 		want := noise(uint64(310+i), size)
-		check(t, b.DefaultStream().CopyIn(theirs, want))
-		check(t, b.DefaultStream().Sync(context.Background()))
-		check(t, s.Copy(p, theirs, size))
+		testkit.Must(t, b.DefaultStream().CopyIn(theirs, want))
+		testkit.Must(t, b.DefaultStream().Sync(context.Background()))
+		testkit.Must(t, s.Copy(p, theirs, size))
 		wantBytes(t, s, p, want)
-		check(t, s.Fill(p, byte(50+i), size))
-		check(t, s.Copy(theirs+100, p, size-200))
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, s.Fill(p, byte(50+i), size))
+		testkit.Must(t, s.Copy(theirs+100, p, size-200))
+		testkit.Must(t, s.Sync(context.Background()))
 		for j := 100; j < size-100; j++ {
 			want[j] = byte(50 + i)
 		}
 		wantBytes(t, b.DefaultStream(), theirs, want)
 	}
-	check(t, a.Peers().Disable(b))
-	check(t, a.Peers().Disable(b))
-	check(t, a.Peers().CopyPeer(s, p, a, before, b, size)) // which needs nothing enabled
-	check(t, s.Sync(context.Background()))
-	check(t, a.Peers().Enable(b))
-	check(t, s.Copy(p, before, size))
-	check(t, s.Sync(context.Background()))
-	check(t, errors.Join(a.Free(p), b.Free(before), b.Free(after)))
+	testkit.Must(t, a.Peers().Disable(b))
+	testkit.Must(t, a.Peers().Disable(b))
+	testkit.Must(t, a.Peers().CopyPeer(s, p, a, before, b, size)) // which needs nothing enabled
+	testkit.Must(t, s.Sync(context.Background()))
+	testkit.Must(t, a.Peers().Enable(b))
+	testkit.Must(t, s.Copy(p, before, size))
+	testkit.Must(t, s.Sync(context.Background()))
+	testkit.Must(t, errors.Join(a.Free(p), b.Free(before), b.Free(after)))
 }
 
 // testSharePages lets b work in mapped pages of a.
@@ -137,12 +138,12 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 		return
 	}
 	p, err := vm.Reserve(3 * size)
-	check(t, err)
+	testkit.Must(t, err)
 	one, err := vm.Create(size)
-	check(t, err)
+	testkit.Must(t, err)
 	two, err := vm.Create(2 * size)
-	check(t, err)
-	check(t, vm.Map(p, one, two))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(p, one, two))
 	for what, r := range map[string]driver.Range{
 		"half of a page":           {Ptr: p + driver.Pointer(size), Size: size},
 		"from the middle of one":   {Ptr: p + driver.Pointer(2*size), Size: size},
@@ -156,38 +157,38 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 	if err := a.Peers().Share(p, 3*size, b); err != nil {
 		wantErr(t, "Share with a device that is not linked", err, driver.ErrUnsupported)
 	} else {
-		check(t, a.Peers().Share(p, size, b)) // twice is as good
+		testkit.Must(t, a.Peers().Share(p, size, b)) // twice is as good
 		s := b.DefaultStream()
 		mine, err := b.Alloc(4096)
-		check(t, err)
+		testkit.Must(t, err)
 		want := noise(320, 4096)
-		check(t, s.CopyIn(mine, want))
+		testkit.Must(t, s.CopyIn(mine, want))
 		across := p + driver.Pointer(size-2048)
-		check(t, s.Copy(across, mine, 4096))
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, s.Copy(across, mine, 4096))
+		testkit.Must(t, s.Sync(context.Background()))
 		wantBytes(t, a.DefaultStream(), across, want)
-		check(t, a.DefaultStream().Fill(across, 3, 100))
-		check(t, a.DefaultStream().Sync(context.Background()))
-		check(t, s.Copy(mine, across, 4096))
+		testkit.Must(t, a.DefaultStream().Fill(across, 3, 100))
+		testkit.Must(t, a.DefaultStream().Sync(context.Background()))
+		testkit.Must(t, s.Copy(mine, across, 4096))
 		copy(want, []byte{99: 0})
 		for i := range 100 {
 			want[i] = 3
 		}
 		wantBytes(t, s, mine, want)
-		check(t, b.Free(mine))
+		testkit.Must(t, b.Free(mine))
 	}
-	check(t, errors.Join(vm.Unmap(p, 3*size), vm.Drop(one), vm.Drop(two), vm.Release(p, 3*size)))
+	testkit.Must(t, errors.Join(vm.Unmap(p, 3*size), vm.Drop(one), vm.Drop(two), vm.Release(p, 3*size)))
 }
 
 func testPeerMisuse(t *testing.T, a, b driver.Device) {
 	pa, err := a.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	pb, err := b.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	s, peers := a.DefaultStream(), a.Peers()
 	want := noise(330, 4096)
-	check(t, b.DefaultStream().CopyIn(pb, want))
-	check(t, b.DefaultStream().Sync(context.Background()))
+	testkit.Must(t, b.DefaultStream().CopyIn(pb, want))
+	testkit.Must(t, b.DefaultStream().Sync(context.Background()))
 	wantRefused(t, "CopyPeer between places of another device", func() error {
 		return peers.CopyPeer(s, pb, b, pb+2048, b, 8)
 	})
@@ -198,14 +199,14 @@ func testPeerMisuse(t *testing.T, a, b driver.Device) {
 	wantPanic(t, "CopyPeer of -1 bytes", func() error { return peers.CopyPeer(s, pa, a, pb, b, -1) })
 	wantPanic(t, "CanAccess of no device", func() error { _, err := peers.CanAccess(nil); return err })
 	wantPanic(t, "Enable of no device", func() error { return peers.Enable(nil) })
-	check(t, s.CopyIn(pa, want))
+	testkit.Must(t, s.CopyIn(pa, want))
 	for _, by := range overlaps(1024) {
 		what := fmt.Sprintf("CopyPeer of 1024 bytes by %d", by)
 		wantErr(t, what, peers.CopyPeer(s, pa+1024+driver.Pointer(by), a, pa+1024, a, 1024), driver.ErrInvalid)
 	}
 	wantBytes(t, s, pa, want)
 	wantBytes(t, b.DefaultStream(), pb, want)
-	check(t, errors.Join(a.Free(pa), b.Free(pb)))
+	testkit.Must(t, errors.Join(a.Free(pa), b.Free(pb)))
 }
 
 // testPeersConcurrent copies back and forth from many goroutines, while access is given and taken.

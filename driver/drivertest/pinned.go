@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func mustPin(t testing.TB, p driver.Pinned, size int64) []byte {
 	t.Helper()
 	b, err := p.AllocHost(size)
-	check(t, err)
+	testkit.Must(t, err)
 	if int64(len(b)) != size {
 		t.Fatalf("AllocHost(%d) returned %d bytes", size, len(b))
 	}
@@ -25,7 +26,7 @@ func testPinned(t *testing.T, open openFunc) {
 		return
 	}
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	for i, size := range []int64{1, 7, 4095, 4096, 4097, 1<<20 + 1} {
 		src, dst := mustPin(t, p, size), mustPin(t, p, size)
 		if !p.IsPinned(src) || !p.IsPinned(src[size/2:]) || !p.IsPinned(dst[:1]) {
@@ -35,27 +36,27 @@ func testPinned(t *testing.T, open openFunc) {
 			t.Errorf("%d bytes of Go's are page-locked", size)
 		}
 		block, err := d.Alloc(size)
-		check(t, err)
+		testkit.Must(t, err)
 		want := noise(uint64(200+i), int(size))
 		copy(src, want)
-		check(t, p.CopyInAsync(s, block, src))
+		testkit.Must(t, p.CopyInAsync(s, block, src))
 		m := mustMark(t, s)
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, s.Sync(context.Background()))
 		if ok, err := s.Reached(m); !ok || err != nil {
 			t.Errorf("a mark after CopyInAsync, after Sync: reached %v, %v", ok, err)
 		}
 		clear(src) // the mark is reached
 		wantBytes(t, s, block, want)
-		check(t, p.CopyOutAsync(s, dst, block))
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, p.CopyOutAsync(s, dst, block))
+		testkit.Must(t, s.Sync(context.Background()))
 		if !bytes.Equal(dst, want) {
 			t.Errorf("%d bytes: other bytes came back", size)
 		}
-		check(t, p.CopyInAsync(s, block, src[:0])) // no bytes are nothing to do
-		check(t, p.CopyOutAsync(s, dst[:0], block))
-		check(t, p.FreeHost(src))
-		check(t, p.FreeHost(dst))
-		check(t, d.Free(block))
+		testkit.Must(t, p.CopyInAsync(s, block, src[:0])) // no bytes are nothing to do
+		testkit.Must(t, p.CopyOutAsync(s, dst[:0], block))
+		testkit.Must(t, p.FreeHost(src))
+		testkit.Must(t, p.FreeHost(dst))
+		testkit.Must(t, d.Free(block))
 	}
 }
 
@@ -67,12 +68,12 @@ func testPinnedOrder(t *testing.T, open openFunc) {
 		return
 	}
 	a, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	const size, rounds = 5001, 20
 	block, err := d.Alloc(2 * size)
-	check(t, err)
+	testkit.Must(t, err)
 	src, dst := mustPin(t, p, size), mustPin(t, p, rounds*size)
 	want := noise(9, size)
 	copy(src, want)
@@ -82,21 +83,21 @@ func testPinnedOrder(t *testing.T, open openFunc) {
 		out := dst[i*size : (i+1)*size]
 		switch i % 3 {
 		case 0:
-			check(t, a.Fill(block, byte(i), size))
+			testkit.Must(t, a.Fill(block, byte(i), size))
 		case 1:
-			check(t, p.CopyInAsync(a, block, src))
+			testkit.Must(t, p.CopyInAsync(a, block, src))
 		case 2:
-			check(t, a.Copy(block+size, block, size))
-			check(t, p.CopyInAsync(a, block+3, src[3:100]))
-			check(t, a.Copy(block, block+size, size))
+			testkit.Must(t, a.Copy(block+size, block, size))
+			testkit.Must(t, p.CopyInAsync(a, block+3, src[3:100]))
+			testkit.Must(t, a.Copy(block, block+size, size))
 		}
 		if i%2 == 0 {
-			check(t, p.CopyOutAsync(a, out, block))
+			testkit.Must(t, p.CopyOutAsync(a, out, block))
 			continue
 		}
-		check(t, b.WaitFor(a, mustMark(t, a)))
-		check(t, p.CopyOutAsync(b, out, block))
-		check(t, a.WaitFor(b, mustMark(t, b)))
+		testkit.Must(t, b.WaitFor(a, mustMark(t, a)))
+		testkit.Must(t, p.CopyOutAsync(b, out, block))
+		testkit.Must(t, a.WaitFor(b, mustMark(t, b)))
 	}
 	syncAll(t, a, b)
 	for i := range rounds {
@@ -110,12 +111,12 @@ func testPinnedOrder(t *testing.T, open openFunc) {
 	}
 
 	// FreeHost waits for what is queued.
-	check(t, a.Fill(block, 0, size))
-	check(t, p.CopyInAsync(a, block, src))
-	check(t, p.FreeHost(src))
+	testkit.Must(t, a.Fill(block, 0, size))
+	testkit.Must(t, p.CopyInAsync(a, block, src))
+	testkit.Must(t, p.FreeHost(src))
 	wantBytes(t, a, block, want)
-	check(t, p.FreeHost(dst))
-	check(t, d.Free(block))
+	testkit.Must(t, p.FreeHost(dst))
+	testkit.Must(t, d.Free(block))
 }
 
 func testPinnedMisuse(t *testing.T, open openFunc) {
@@ -126,9 +127,9 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 	}
 	s := d.DefaultStream()
 	block, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	want := noise(10, 4096)
-	check(t, s.CopyIn(block, want))
+	testkit.Must(t, s.CopyIn(block, want))
 	b, heap, theirs := mustPin(t, p, 4096), make([]byte, 4096), mustPin(t, foreign.Pinned(), 4096)
 
 	wantErr(t, "CopyInAsync from Go's memory", p.CopyInAsync(s, block, heap), driver.ErrInvalid)
@@ -156,14 +157,14 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 	})
 
 	wantBytes(t, s, block, want)
-	check(t, p.FreeHost(b))
+	testkit.Must(t, p.FreeHost(b))
 	wantErr(t, "FreeHost twice", p.FreeHost(b), driver.ErrInvalid)
 	if p.IsPinned(b) {
 		t.Error("memory is page-locked after FreeHost")
 	}
 	wantErr(t, "CopyInAsync from what was freed", p.CopyInAsync(s, block, b), driver.ErrInvalid)
-	check(t, foreign.Pinned().FreeHost(theirs))
-	check(t, d.Free(block))
+	testkit.Must(t, foreign.Pinned().FreeHost(theirs))
+	testkit.Must(t, d.Free(block))
 }
 
 // outside is memory outside Go's heap: package-level variables without pointers lie in the program's own data.
@@ -176,16 +177,16 @@ func testRegistered(t *testing.T, open openFunc) {
 		return
 	}
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	b := outside[1<<16 : 2<<16]
 	block, err := d.Alloc(1 << 16)
-	check(t, err)
+	testkit.Must(t, err)
 	for range 2 { // what was given back can be registered again
 		if p.IsPinned(b) {
 			t.Fatal("memory is page-locked before Register")
 		}
 		wantErr(t, "CopyInAsync before Register", p.CopyInAsync(s, block, b), driver.ErrInvalid)
-		check(t, p.Register(b))
+		testkit.Must(t, p.Register(b))
 		if !p.IsPinned(b) || !p.IsPinned(b[100:200]) || p.IsPinned(outside[:1<<16+1]) {
 			t.Errorf("IsPinned of what was registered: all %v, part %v, and more %v",
 				p.IsPinned(b), p.IsPinned(b[100:200]), p.IsPinned(outside[:1<<16+1]))
@@ -195,16 +196,16 @@ func testRegistered(t *testing.T, open openFunc) {
 		wantErr(t, "Unregister of a part", p.Unregister(b[:4096]), driver.ErrInvalid)
 		want := noise(11, len(b))
 		copy(b, want)
-		check(t, p.CopyInAsync(s, block, b))
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, p.CopyInAsync(s, block, b))
+		testkit.Must(t, s.Sync(context.Background()))
 		clear(b)
-		check(t, p.CopyOutAsync(s, b, block))
-		check(t, p.Unregister(b)) // waits
+		testkit.Must(t, p.CopyOutAsync(s, b, block))
+		testkit.Must(t, p.Unregister(b)) // waits
 		if !bytes.Equal(b, want) {
 			t.Error("other bytes came back into registered memory")
 		}
 		wantErr(t, "Unregister twice", p.Unregister(b), driver.ErrInvalid)
 	}
 	wantErr(t, "Register of nothing", p.Register(nil), driver.ErrInvalid)
-	check(t, d.Free(block))
+	testkit.Must(t, d.Free(block))
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A process is another one, which runs ServeSharing.
@@ -33,7 +35,7 @@ func (p *process) kill() {
 func (p *process) leave() {
 	p.t.Helper()
 	p.ended = true
-	check(p.t, p.conn.Close())
+	testkit.Must(p.t, p.conn.Close())
 	if err := p.cmd.Wait(); err != nil {
 		p.t.Fatalf("the other process: %v\n%s", err, p.stderr.String())
 	}

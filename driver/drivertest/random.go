@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // testRandom runs random histories on the device and on a model of byte arrays, and compares what can be read.
@@ -123,7 +124,7 @@ func (h *history) use(c *cell, s driver.Stream) {
 			syncAll(h.t, c.last)
 		} else {
 			h.note("s%d waits for s%d", s.ID(), c.last.ID())
-			check(h.t, s.WaitFor(c.last, mustMark(h.t, c.last)))
+			testkit.Must(h.t, s.WaitFor(c.last, mustMark(h.t, c.last)))
 		}
 	}
 	c.last = s
@@ -157,12 +158,12 @@ func (h *history) finish() {
 		h.discard(pl)
 	}
 	if h.staged.bytes != nil {
-		check(h.t, h.pinned.FreeHost(h.staged.bytes))
+		testkit.Must(h.t, h.pinned.FreeHost(h.staged.bytes))
 	}
 	for _, page := range h.pages {
-		check(h.t, h.d.VirtualMemory().Drop(page))
+		testkit.Must(h.t, h.d.VirtualMemory().Drop(page))
 	}
 	for _, s := range h.streams[1:] {
-		check(h.t, s.Close())
+		testkit.Must(h.t, s.Close())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // The part of sharing that one process can test. The rest is in sharingprocess.go.
@@ -27,31 +28,31 @@ func testSharedPages(t *testing.T, open openFunc) {
 	if errors.Is(err, driver.ErrUnsupported) {
 		return
 	}
-	check(t, err)
+	testkit.Must(t, err)
 	if page.Size != 2*v.size {
 		t.Errorf("CreateShared of %d bytes made a page of %d", 2*v.size, page.Size)
 	}
 	plain := v.create(1)
 	p := v.reserve(6)
-	check(t, v.Map(p, page, plain, page)) // twice, and beside one that cannot be shared
+	testkit.Must(t, v.Map(p, page, plain, page)) // twice, and beside one that cannot be shared
 	v.fill(p, 1)
 	v.holds(v.at(p, 3), 1)
 	v.fill(v.at(p, 4), 5)
 	v.holds(v.at(p, 1), 5)
 
 	f, err := sharing.ExportPage(page)
-	check(t, err)
+	testkit.Must(t, err)
 	again, err := sharing.ImportPage(f, 2*v.size)
-	check(t, err)
-	check(t, f.Close()) // a page keeps what it needs
-	check(t, errors.Join(v.Unmap(p, 5*v.size), v.Drop(page), v.Drop(plain)))
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close()) // a page keeps what it needs
+	testkit.Must(t, errors.Join(v.Unmap(p, 5*v.size), v.Drop(page), v.Drop(plain)))
 	if again == page {
 		t.Error("an imported page has the name of the one that was exported")
 	}
-	check(t, v.Map(v.at(p, 4), again))
+	testkit.Must(t, v.Map(v.at(p, 4), again))
 	v.holds(v.at(p, 4), 1)
 	v.holds(v.at(p, 5), 5)
-	check(t, errors.Join(v.Drop(again), v.Unmap(v.at(p, 4), 2*v.size), v.Release(p, 6*v.size)))
+	testkit.Must(t, errors.Join(v.Drop(again), v.Unmap(v.at(p, 4), 2*v.size), v.Release(p, 6*v.size)))
 	v.refused("ExportPage of a page that was dropped", func() error { _, err := sharing.ExportPage(page); return err })
 }
 
@@ -62,16 +63,16 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		return
 	}
 	block, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	want := noise(12, 4096)
-	check(t, d.DefaultStream().CopyIn(block, want))
+	testkit.Must(t, d.DefaultStream().CopyIn(block, want))
 	handle, err := sharing.Export(block)
 	if errors.Is(err, driver.ErrUnsupported) {
 		handle = nil
 	} else {
-		check(t, err)
+		testkit.Must(t, err)
 		again, err := sharing.Export(block)
-		check(t, err)
+		testkit.Must(t, err)
 		if !bytes.Equal(handle, again) {
 			t.Error("two exports of one block gave two handles")
 		}
@@ -79,7 +80,7 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		wantErr(t, "Import by the exporter itself", err, driver.ErrInvalid)
 		_, err = sharing.Export(block + 2048)
 		wantErr(t, "Export inside a block", err, driver.ErrInvalid)
-		check(t, d.DefaultStream().Fill(block, 1, 10)) // it works on as before
+		testkit.Must(t, d.DefaultStream().Fill(block, 1, 10)) // it works on as before
 		copy(want, bytes.Repeat([]byte{1}, 10))
 	}
 	for what, bad := range map[string][]byte{
@@ -94,7 +95,7 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 
 	if vm, size := d.VirtualMemory(), d.Info().Granularity; vm != nil {
 		page, err := vm.Create(size)
-		check(t, err)
+		testkit.Must(t, err)
 		if size > 1 {
 			wantRefused(t, "CreateShared of half a granule", func() error { _, err := sharing.CreateShared(size / 2); return err })
 		}
@@ -103,32 +104,32 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		_, err = sharing.CreateShared(1 << 62)
 		wantErr(t, "CreateShared of 4 EiB", err, driver.ErrNoMemory)
 		wantRefused(t, "ExportPage of an ordinary page", func() error { _, err := sharing.ExportPage(page); return err })
-		check(t, vm.Drop(page))
+		testkit.Must(t, vm.Drop(page))
 
 		file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-		check(t, err)
-		check(t, file.Truncate(size))
+		testkit.Must(t, err)
+		testkit.Must(t, file.Truncate(size))
 		reader, writer, err := os.Pipe()
-		check(t, err)
+		testkit.Must(t, err)
 		for what, f := range map[string]*os.File{"no file": nil, "a file of the disk": file, "a pipe": reader} {
 			_, err := sharing.ImportPage(f, size)
 			wantErr(t, "ImportPage of "+what, err, driver.ErrInvalid)
 		}
-		check(t, errors.Join(file.Close(), reader.Close(), writer.Close()))
+		testkit.Must(t, errors.Join(file.Close(), reader.Close(), writer.Close()))
 		_, err = sharing.ImportPage(file, size)
 		wantErr(t, "ImportPage of a file that was closed", err, driver.ErrInvalid)
 
 		if shared, err := sharing.CreateShared(size); err == nil {
 			f, err := sharing.ExportPage(shared)
-			check(t, err)
+			testkit.Must(t, err)
 			_, err = sharing.ImportPage(f, 2*size)
 			wantErr(t, "ImportPage of a page that is shorter", err, driver.ErrInvalid)
-			check(t, errors.Join(f.Close(), vm.Drop(shared)))
+			testkit.Must(t, errors.Join(f.Close(), vm.Drop(shared)))
 		} else {
 			wantErr(t, "CreateShared", err, driver.ErrUnsupported)
 		}
 	}
 	wantBytes(t, d.DefaultStream(), block, want)
-	check(t, d.DefaultStream().Sync(context.Background()))
-	check(t, d.Free(block))
+	testkit.Must(t, d.DefaultStream().Sync(context.Background()))
+	testkit.Must(t, d.Free(block))
 }

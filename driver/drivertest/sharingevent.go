@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // Events that processes share: first what one process can test, then what takes two.
@@ -21,13 +22,13 @@ func testSharedEvents(t *testing.T, open openFunc) {
 	if errors.Is(err, driver.ErrUnsupported) {
 		return
 	}
-	check(t, err)
+	testkit.Must(t, err)
 	a, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	wantReached := func(when string) {
 		t.Helper()
 		if ok, err := e.Reached(); err != nil || !ok {
@@ -35,20 +36,20 @@ func testSharedEvents(t *testing.T, open openFunc) {
 		}
 	}
 	wantReached("of an event never recorded")
-	check(t, e.Wait(a))
+	testkit.Must(t, e.Wait(a))
 	for i := range 50 { // a pool of streams takes turns
-		check(t, a.Fill(p, byte(i), 4096))
-		check(t, e.Record(a))
-		check(t, e.Wait(a)) // for itself
-		check(t, e.Wait(b))
+		testkit.Must(t, a.Fill(p, byte(i), 4096))
+		testkit.Must(t, e.Record(a))
+		testkit.Must(t, e.Wait(a)) // for itself
+		testkit.Must(t, e.Wait(b))
 		wantBytes(t, b, p, bytes.Repeat([]byte{byte(i)}, 4096))
 		wantReached("after what was recorded was waited for")
 		a, b = b, a
 	}
 	handle, err := e.Handle()
-	check(t, err)
+	testkit.Must(t, err)
 	again, err := e.Handle()
-	check(t, err)
+	testkit.Must(t, err)
 	if !bytes.Equal(handle, again) {
 		t.Error("one event has two handles")
 	}
@@ -63,34 +64,34 @@ func testSharedEvents(t *testing.T, open openFunc) {
 	_, _, err = sharing.Import(handle)
 	wantErr(t, "Import of an event", err, driver.ErrInvalid)
 	if block, err := sharing.Export(p); !errors.Is(err, driver.ErrUnsupported) {
-		check(t, err)
+		testkit.Must(t, err)
 		_, err = sharing.OpenEvent(block)
 		wantErr(t, "OpenEvent of a block", err, driver.ErrInvalid)
 	}
 	wantPanic(t, "Record on no stream", func() error { return e.Record(nil) })
 	wantPanic(t, "Wait on no stream", func() error { return e.Wait(nil) })
 	if g := d.Graphs(); g != nil {
-		check(t, g.Begin(a))
+		testkit.Must(t, g.Begin(a))
 		wantErr(t, "Record on a stream that captures", e.Record(a), driver.ErrCapturing)
 		wantErr(t, "Wait on a stream that captures", e.Wait(a), driver.ErrCapturing)
 		graph, err := g.End(a)
-		check(t, err)
-		check(t, graph.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, graph.Close())
 	}
-	check(t, a.Close())
+	testkit.Must(t, a.Close())
 	wantErr(t, "Record on a closed stream", e.Record(a), driver.ErrClosed)
 	wantErr(t, "Wait on a closed stream", e.Wait(a), driver.ErrClosed)
 	wantReached("after a Record that failed")
-	check(t, e.Record(b))
-	check(t, errors.Join(e.Close(), e.Close()))
-	check(t, b.Sync(context.Background()))
+	testkit.Must(t, e.Record(b))
+	testkit.Must(t, errors.Join(e.Close(), e.Close()))
+	testkit.Must(t, b.Sync(context.Background()))
 	_, err = e.Handle()
 	wantErr(t, "Handle of a closed event", err, driver.ErrClosed)
 	_, err = e.Reached()
 	wantErr(t, "Reached of a closed event", err, driver.ErrClosed)
 	wantErr(t, "Record of a closed event", e.Record(b), driver.ErrClosed)
 	wantErr(t, "Wait of a closed event", e.Wait(b), driver.ErrClosed)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 // work queues work that takes its time and leaves the pattern in all of the memory, and does not wait.
@@ -143,7 +144,7 @@ func (s *sharingTest) event(p *process, madeHere bool) *eventTest {
 		if errors.Is(err, driver.ErrUnsupported) {
 			return nil
 		}
-		check(s.t, err)
+		testkit.Must(s.t, err)
 		p.ask(request{Op: "openevent", Handle: handle}, nil)
 	} else {
 		rep, _ := p.try(request{Op: "newevent"}, nil)
@@ -153,7 +154,7 @@ func (s *sharingTest) event(p *process, madeHere bool) *eventTest {
 		if rep.Err != "" {
 			s.t.Fatalf("NewEvent in the other process: %s", rep.Err)
 		}
-		check(s.t, s.here.openEvent(rep.Handle))
+		testkit.Must(s.t, s.here.openEvent(rep.Handle))
 	}
 	ours, theirs := len(s.here.events)-1, p.events
 	p.events++
@@ -180,7 +181,7 @@ func (s *sharingTest) event(p *process, madeHere bool) *eventTest {
 func (e *eventTest) reached(end int, when string) {
 	e.t.Helper()
 	rep, err := e.ends[end].ask("reached")
-	check(e.t, err)
+	testkit.Must(e.t, err)
 	if !rep.Reached {
 		e.t.Errorf("process %d: the event is not reached %s", end, when)
 	}
@@ -191,7 +192,7 @@ func (e *eventTest) close() {
 	e.t.Helper()
 	for _, end := range []int{1 - e.maker, e.maker} {
 		_, err := e.ends[end].ask("endevent")
-		check(e.t, err)
+		testkit.Must(e.t, err)
 	}
 }
 
@@ -207,19 +208,19 @@ func (s *sharingTest) events() {
 		for end := range 2 {
 			e.reached(end, "before it was ever recorded")
 			_, err := e.ends[end].ask("wait")
-			check(s.t, err)
+			testkit.Must(s.t, err)
 		}
 		for round := range 6 {
 			pattern := byte(0x10 + round)
 			recorder := round % 2
 			if recorder == 0 {
-				check(s.t, s.here.work(here, pattern))
+				testkit.Must(s.t, s.here.work(here, pattern))
 			} else {
 				p.ask(request{Op: "work", ID: there, Pattern: pattern}, nil)
 			}
-			check(s.t, e.ends[recorder].record())
+			testkit.Must(s.t, e.ends[recorder].record())
 			_, err := e.ends[1-recorder].ask("wait")
-			check(s.t, err)
+			testkit.Must(s.t, err)
 			if recorder == 0 {
 				p.holds(there, 0, 16, pattern)
 				p.holds(there, s.size-16, 16, pattern)
@@ -233,7 +234,7 @@ func (s *sharingTest) events() {
 		e.close()
 	}
 	p.end(there)
-	check(s.t, s.here.held[here].end())
+	testkit.Must(s.t, s.here.held[here].end())
 	p.leave()
 }
 
@@ -246,19 +247,19 @@ func (s *sharingTest) eventRecorderKilled() {
 		return
 	}
 	p.ask(request{Op: "work", ID: there, Pattern: 5}, nil)
-	check(s.t, e.ends[1].record())
+	testkit.Must(s.t, e.ends[1].record())
 	p.ask(request{Op: "sync"}, nil)
 	p.kill()
 	e.reached(0, "after its recorder had done the work and was killed")
 	_, err := e.ends[0].ask("wait")
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	s.sees(here, s.size-16, 16, 5)
-	check(s.t, s.here.work(here, 6))
-	check(s.t, e.ends[0].record())
+	testkit.Must(s.t, s.here.work(here, 6))
+	testkit.Must(s.t, e.ends[0].record())
 	s.sees(here, s.size-16, 16, 6)
 	e.reached(0, "after it was recorded again")
 	_, err = e.ends[0].ask("endevent")
-	check(s.t, errors.Join(err, s.here.held[here].end()))
+	testkit.Must(s.t, errors.Join(err, s.here.held[here].end()))
 }
 
 // eventMakerKilled: its event can be closed. Its handle may be refused.
@@ -268,22 +269,22 @@ func (s *sharingTest) eventMakerKilled() {
 	if e == nil {
 		return
 	}
-	check(s.t, e.ends[1].record())
+	testkit.Must(s.t, e.ends[1].record())
 	p.ask(request{Op: "sync"}, nil)
 	handle, err := s.here.events[e.ends[0].id].Handle()
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	p.kill()
 	_, err = e.ends[0].ask("endevent")
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	if err := s.here.openEvent(handle); err != nil {
 		wantErr(s.t, "OpenEvent of a maker that was killed", err, driver.ErrInvalid)
 	}
 
 	other := s.start() // and work goes on with another
 	e = s.event(other, true)
-	check(s.t, e.ends[0].record())
+	testkit.Must(s.t, e.ends[0].record())
 	_, err = e.ends[1].ask("wait")
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	other.ask(request{Op: "sync"}, nil)
 	e.close()
 	other.leave()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // RunSharing tests Sharing between processes, in both directions and with either end killed. Open opens a fresh device
@@ -38,7 +39,7 @@ func RunSharing(t *testing.T, open func(t testing.TB) driver.Device, command fun
 		} {
 			t.Run(way.name+"/"+test.name, func(t *testing.T) {
 				d := open(t)
-				t.Cleanup(func() { check(t, d.Close()) })
+				t.Cleanup(func() { testkit.Must(t, d.Close()) })
 				if d.Sharing() == nil {
 					return
 				}
@@ -50,10 +51,10 @@ func RunSharing(t *testing.T, open func(t testing.TB) driver.Device, command fun
 				if err == nil {
 					var k ticket
 					k, err = s.export(s.here, id)
-					check(t, errors.Join(k.close(), s.here.held[id].end()))
+					testkit.Must(t, errors.Join(k.close(), s.here.held[id].end()))
 				}
 				if !errors.Is(err, driver.ErrUnsupported) { // this way
-					check(t, err)
+					testkit.Must(t, err)
 					test.run(s)
 				}
 			})
@@ -113,11 +114,11 @@ type sharingTest struct {
 func (s *sharingTest) start() *process {
 	s.t.Helper()
 	conn, theirs, err := socketPair()
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	p := &process{t: s.t, cmd: s.command(), conn: conn}
 	p.cmd.ExtraFiles, p.cmd.Stderr = []*os.File{theirs}, &p.stderr
-	check(s.t, p.cmd.Start())
-	check(s.t, theirs.Close())
+	testkit.Must(s.t, p.cmd.Start())
+	testkit.Must(s.t, theirs.Close())
 	s.t.Cleanup(p.kill)
 	return p
 }
@@ -126,7 +127,7 @@ func (s *sharingTest) start() *process {
 func (s *sharingTest) sees(id int, at, n int64, pattern byte) {
 	s.t.Helper()
 	got, err := s.here.read(id, at, n)
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	if !bytes.Equal(got, bytes.Repeat([]byte{pattern}, int(n))) {
 		s.t.Errorf("this process sees %.8x... at %d, want %#02x", got, at, pattern)
 	}
@@ -136,12 +137,12 @@ func (s *sharingTest) sees(id int, at, n int64, pattern byte) {
 func (s *sharingTest) give(p *process) (here, there int) {
 	s.t.Helper()
 	here, err := s.make(s.here, s.size)
-	check(s.t, err)
-	check(s.t, s.here.fill(here, 0, s.size, 1))
+	testkit.Must(s.t, err)
+	testkit.Must(s.t, s.here.fill(here, 0, s.size, 1))
 	k, err := s.export(s.here, here)
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	there = p.add(request{Op: s.openAs, Handle: k.handle, Size: k.size}, k.file)
-	check(s.t, k.close())
+	testkit.Must(s.t, k.close())
 	return here, there
 }
 
@@ -165,27 +166,27 @@ func (s *sharingTest) bothWays() {
 	p.holds(there, s.size-100, 100, 1)
 	p.fill(there, 10, 20, 3) // the same bytes, not a copy
 	s.sees(here, 10, 20, 3)
-	check(s.t, s.here.fill(here, s.size-1, 1, 4))
+	testkit.Must(s.t, s.here.fill(here, s.size-1, 1, 4))
 	p.holds(there, s.size-1, 1, 4)
 
 	theirs, k := s.offer(p)
 	ours, err := k.redeem(s.here)
-	check(s.t, errors.Join(err, k.close()))
+	testkit.Must(s.t, errors.Join(err, k.close()))
 	if size := s.here.held[ours].size; size < s.size {
 		s.t.Errorf("%d bytes imported, %d exported", size, s.size)
 	}
 	s.sees(ours, 0, 100, 2)
-	check(s.t, s.here.fill(ours, 0, 50, 5))
+	testkit.Must(s.t, s.here.fill(ours, 0, 50, 5))
 	p.holds(theirs, 0, 50, 5)
 	p.holds(theirs, 50, 50, 2)
 
 	// What was imported is given up on its own.
-	check(s.t, s.here.held[ours].end())
+	testkit.Must(s.t, s.here.held[ours].end())
 	p.holds(theirs, 0, 50, 5)
 	p.end(there)
 	s.sees(here, 10, 20, 3)
 	p.end(theirs)
-	check(s.t, s.here.held[here].end())
+	testkit.Must(s.t, s.here.held[here].end())
 	p.leave()
 }
 
@@ -197,11 +198,11 @@ func (s *sharingTest) many() {
 		p.holds(there, 0, 8, 1)
 		theirs, k := s.offer(p)
 		ours, err := k.redeem(s.here)
-		check(s.t, errors.Join(err, k.close()))
+		testkit.Must(s.t, errors.Join(err, k.close()))
 		s.sees(ours, 0, 8, 2)
 		p.end(there)
 		p.end(theirs)
-		check(s.t, errors.Join(s.here.held[here].end(), s.here.held[ours].end()))
+		testkit.Must(s.t, errors.Join(s.here.held[here].end(), s.here.held[ours].end()))
 	}
 	p.leave()
 }
@@ -211,12 +212,12 @@ func (s *sharingTest) exporterKilled() {
 	p := s.start()
 	_, k := s.offer(p)
 	ours, err := k.redeem(s.here)
-	check(s.t, errors.Join(err, k.close()))
+	testkit.Must(s.t, errors.Join(err, k.close()))
 	p.kill()
 	s.sees(ours, 0, 100, 2)
-	check(s.t, s.here.fill(ours, 0, s.size, 6))
+	testkit.Must(s.t, s.here.fill(ours, 0, s.size, 6))
 	s.sees(ours, s.size-100, 100, 6)
-	check(s.t, s.here.held[ours].end())
+	testkit.Must(s.t, s.here.held[ours].end())
 
 	other := s.start() // and work goes on with another
 	_, there := s.give(other)
@@ -233,9 +234,9 @@ func (s *sharingTest) exporterGone() {
 		wantErr(s.t, "Import from an exporter that was killed", err, driver.ErrInvalid)
 		return
 	}
-	check(s.t, errors.Join(err, k.close()))
+	testkit.Must(s.t, errors.Join(err, k.close()))
 	s.sees(ours, 0, 100, 2)
-	check(s.t, s.here.held[ours].end())
+	testkit.Must(s.t, s.here.held[ours].end())
 }
 
 // importerKilled: the exporter's memory does not notice, and can be imported by another.
@@ -245,16 +246,16 @@ func (s *sharingTest) importerKilled() {
 	p.fill(there, 0, 10, 7)
 	p.kill()
 	s.sees(here, 0, 10, 7)
-	check(s.t, s.here.fill(here, 0, s.size, 8))
+	testkit.Must(s.t, s.here.fill(here, 0, s.size, 8))
 
 	other := s.start()
 	k, err := s.export(s.here, here)
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	there = other.add(request{Op: s.openAs, Handle: k.handle, Size: k.size}, k.file)
-	check(s.t, k.close())
+	testkit.Must(s.t, k.close())
 	other.holds(there, 0, 100, 8)
 	other.kill()
-	check(s.t, s.here.held[here].end())
+	testkit.Must(s.t, s.here.held[here].end())
 }
 
 // exporterGivesUp: the importer keeps the memory, and a handle of it opens nothing more, or the same memory again:
@@ -262,17 +263,17 @@ func (s *sharingTest) importerKilled() {
 func (s *sharingTest) exporterGivesUp() {
 	p := s.start()
 	here, err := s.make(s.here, s.size)
-	check(s.t, err)
-	check(s.t, s.here.fill(here, 0, s.size, 1))
+	testkit.Must(s.t, err)
+	testkit.Must(s.t, s.here.fill(here, 0, s.size, 1))
 	k, err := s.export(s.here, here)
-	check(s.t, err)
+	testkit.Must(s.t, err)
 	there := p.add(request{Op: s.openAs, Handle: k.handle, Size: k.size}, k.file)
-	check(s.t, errors.Join(k.close(), s.here.held[here].end()))
+	testkit.Must(s.t, errors.Join(k.close(), s.here.held[here].end()))
 	p.holds(there, 0, 100, 1)
 	p.fill(there, 0, 100, 9)
 	again, err := s.make(s.here, s.size) // maybe at the same address
-	check(s.t, err)
-	check(s.t, s.here.fill(again, 0, s.size, 10))
+	testkit.Must(s.t, err)
+	testkit.Must(s.t, s.here.fill(again, 0, s.size, 10))
 	p.holds(there, 0, 100, 9)
 	if k.file == nil {
 		switch rep, _ := p.try(request{Op: s.openAs, Handle: k.handle, Size: k.size}, nil); {
@@ -285,6 +286,6 @@ func (s *sharingTest) exporterGivesUp() {
 		}
 	}
 	p.end(there)
-	check(s.t, s.here.held[again].end())
+	testkit.Must(s.t, s.here.held[again].end())
 	p.leave()
 }

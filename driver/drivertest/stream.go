@@ -7,29 +7,30 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func testStreamOrder(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	const size, n = 10_000, 200
 	a, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	for i := range n {
-		check(t, s.Fill(a, byte(i), size))
-		check(t, s.Copy(b, a, size))
-		check(t, s.CopyIn(a, []byte{byte(i + 1), byte(i + 2)}))
-		check(t, s.Copy(b+1, a, 2))
+		testkit.Must(t, s.Fill(a, byte(i), size))
+		testkit.Must(t, s.Copy(b, a, size))
+		testkit.Must(t, s.CopyIn(a, []byte{byte(i + 1), byte(i + 2)}))
+		testkit.Must(t, s.Copy(b+1, a, 2))
 	}
 	last := byte((n - 1) & 0xff)
 	want := bytes.Repeat([]byte{last}, size)
 	want[1], want[2] = last+1, last+2
 	wantBytes(t, s, b, want)
-	check(t, d.Free(a))
-	check(t, d.Free(b))
+	testkit.Must(t, d.Free(a))
+	testkit.Must(t, d.Free(b))
 }
 
 func testStreams(t *testing.T, open openFunc) {
@@ -38,17 +39,17 @@ func testStreams(t *testing.T, open openFunc) {
 	if def.ID() != 0 || d.DefaultStream().ID() != 0 {
 		t.Errorf("the default stream has the number %d, want 0", def.ID())
 	}
-	check(t, def.Close()) // does nothing
+	testkit.Must(t, def.Close()) // does nothing
 	p, err := d.Alloc(64)
-	check(t, err)
-	check(t, def.Fill(p, 3, 64))
+	testkit.Must(t, err)
+	testkit.Must(t, def.Fill(p, 3, 64))
 	wantBytes(t, d.DefaultStream(), p, bytes.Repeat([]byte{3}, 64))
 
 	live := map[driver.StreamID]bool{0: true}
 	var streams []driver.Stream
 	for i := range 8 {
 		s, err := d.NewStream(driver.StreamOptions{Priority: i - 4})
-		check(t, err)
+		testkit.Must(t, err)
 		if s.ID() != driver.StreamID(i+1) {
 			t.Errorf("new stream number %d, want %d", s.ID(), i+1)
 		}
@@ -56,17 +57,17 @@ func testStreams(t *testing.T, open openFunc) {
 		streams = append(streams, s)
 	}
 	for _, i := range []int{2, 5} {
-		check(t, streams[i].Close())
+		testkit.Must(t, streams[i].Close())
 		delete(live, streams[i].ID())
 	}
 	for range 4 {
 		s, err := d.NewStream(driver.StreamOptions{})
-		check(t, err)
+		testkit.Must(t, err)
 		if live[s.ID()] {
 			t.Errorf("a new stream has the number %d of a live one", s.ID())
 		}
 		live[s.ID()] = true
-		check(t, s.Fill(p, 4, 64))
+		testkit.Must(t, s.Fill(p, 4, 64))
 		wantBytes(t, s, p, bytes.Repeat([]byte{4}, 64))
 	}
 }
@@ -74,13 +75,13 @@ func testStreams(t *testing.T, open openFunc) {
 func testMarks(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	isReached := func(m driver.Mark) bool {
 		t.Helper()
 		ok, err := s.Reached(m)
-		check(t, err)
+		testkit.Must(t, err)
 		return ok
 	}
 	if !isReached(driver.Mark{Stream: s.ID()}) {
@@ -88,9 +89,9 @@ func testMarks(t *testing.T, open openFunc) {
 	}
 	var marks []driver.Mark
 	for i := range 50 {
-		check(t, s.Fill(p, byte(i), 4096))
+		testkit.Must(t, s.Fill(p, byte(i), 4096))
 		m, err := s.Mark()
-		check(t, err)
+		testkit.Must(t, err)
 		if m.Stream != s.ID() {
 			t.Errorf("mark %+v of stream %d", m, s.ID())
 		}
@@ -104,24 +105,24 @@ func testMarks(t *testing.T, open openFunc) {
 			t.Errorf("mark %d is reached, and one before it is not", i)
 		}
 	}
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 	for i, m := range marks {
 		if !isReached(m) {
 			t.Errorf("mark %d is not reached after Sync", i)
 		}
 	}
 
-	check(t, s.Fill(p, 1, 4096))
+	testkit.Must(t, s.Fill(p, 1, 4096))
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	wantBytes(t, s, p, bytes.Repeat([]byte{1}, 4096))
 	if !isReached(m) {
 		t.Error("a mark before CopyOut is not reached after it")
 	}
-	check(t, s.Fill(p, 2, 4096))
+	testkit.Must(t, s.Fill(p, 2, 4096))
 	m, err = s.Mark()
-	check(t, err)
-	check(t, d.Free(p))
+	testkit.Must(t, err)
+	testkit.Must(t, d.Free(p))
 	if !isReached(m) {
 		t.Error("a mark before Free is not reached after it")
 	}
@@ -131,9 +132,9 @@ func testMarks(t *testing.T, open openFunc) {
 func testManyMarks(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(64)
-	check(t, err)
+	testkit.Must(t, err)
 	idle := mustMark(t, s)
 	for range 10 {
 		again := mustMark(t, s)
@@ -145,7 +146,7 @@ func testManyMarks(t *testing.T, open openFunc) {
 	marks := make([]driver.Mark, 10_000)
 	for i := range marks {
 		if i%100 == 0 {
-			check(t, s.Fill(p, byte(i), 64))
+			testkit.Must(t, s.Fill(p, byte(i), 64))
 		}
 		marks[i] = mustMark(t, s)
 		if i > 0 && marks[i].Tick < marks[i-1].Tick {
@@ -154,16 +155,16 @@ func testManyMarks(t *testing.T, open openFunc) {
 	}
 	other := d.DefaultStream()
 	for i := 0; i < len(marks); i += 1000 {
-		check(t, other.WaitFor(s, marks[i]))
+		testkit.Must(t, other.WaitFor(s, marks[i]))
 	}
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 	for i, m := range append(marks, idle) {
 		if ok, err := s.Reached(m); !ok || err != nil {
 			t.Fatalf("mark %d of %d after Sync: reached %v, %v", i, len(marks), ok, err)
 		}
 	}
-	check(t, other.Sync(context.Background()))
-	check(t, d.Free(p))
+	testkit.Must(t, other.Sync(context.Background()))
+	testkit.Must(t, d.Free(p))
 }
 
 func testWaitFor(t *testing.T, open openFunc) {
@@ -173,27 +174,27 @@ func testWaitFor(t *testing.T, open openFunc) {
 	for i := range ring {
 		var err error
 		ring[i], err = d.NewStream(driver.StreamOptions{})
-		check(t, err)
+		testkit.Must(t, err)
 	}
 	ring = append(ring, d.DefaultStream())
 	p, err := d.Alloc(2 * size)
-	check(t, err)
+	testkit.Must(t, err)
 	model := noise(7, 2*size)
-	check(t, ring[0].CopyIn(p, model))
+	testkit.Must(t, ring[0].CopyIn(p, model))
 
 	// One block goes from stream to stream, and each changes it.
 	for i := range rounds {
 		prev, s := ring[i%len(ring)], ring[(i+1)%len(ring)]
 		m, err := prev.Mark()
-		check(t, err)
-		check(t, s.WaitFor(prev, m))
-		check(t, s.WaitFor(prev, m))           // twice is as good
-		check(t, s.WaitFor(s, mustMark(t, s))) // and for itself means nothing
+		testkit.Must(t, err)
+		testkit.Must(t, s.WaitFor(prev, m))
+		testkit.Must(t, s.WaitFor(prev, m))           // twice is as good
+		testkit.Must(t, s.WaitFor(s, mustMark(t, s))) // and for itself means nothing
 		if i%2 == 0 {
-			check(t, s.Copy(p+size, p, size))
+			testkit.Must(t, s.Copy(p+size, p, size))
 			copy(model[size:], model[:size])
 		} else {
-			check(t, s.Fill(p+driver.Pointer(i), byte(i), size))
+			testkit.Must(t, s.Fill(p+driver.Pointer(i), byte(i), size))
 			for j := i; j < i+size; j++ {
 				model[j] = byte(i)
 			}
@@ -205,33 +206,33 @@ func testWaitFor(t *testing.T, open openFunc) {
 	a, b, c := ring[0], ring[1], ring[2]
 	fork := mustMark(t, ring[rounds%len(ring)])
 	for _, s := range []driver.Stream{a, b} {
-		check(t, s.WaitFor(ring[rounds%len(ring)], fork))
+		testkit.Must(t, s.WaitFor(ring[rounds%len(ring)], fork))
 	}
-	check(t, a.Fill(p, 0xaa, size))
-	check(t, b.Fill(p+size, 0xbb, size))
-	check(t, c.WaitFor(a, mustMark(t, a)))
-	check(t, c.WaitFor(b, mustMark(t, b)))
+	testkit.Must(t, a.Fill(p, 0xaa, size))
+	testkit.Must(t, b.Fill(p+size, 0xbb, size))
+	testkit.Must(t, c.WaitFor(a, mustMark(t, a)))
+	testkit.Must(t, c.WaitFor(b, mustMark(t, b)))
 	wantBytes(t, c, p, append(bytes.Repeat([]byte{0xaa}, size), bytes.Repeat([]byte{0xbb}, size)...))
 
 	// A mark in the middle of a stream orders what is before it, whatever comes after.
-	check(t, a.WaitFor(c, mustMark(t, c)))
-	check(t, a.Fill(p, 1, size))
+	testkit.Must(t, a.WaitFor(c, mustMark(t, c)))
+	testkit.Must(t, a.Fill(p, 1, size))
 	m := mustMark(t, a)
-	check(t, a.Fill(p+size, 2, size))
-	check(t, b.WaitFor(a, m))
+	testkit.Must(t, a.Fill(p+size, 2, size))
+	testkit.Must(t, b.WaitFor(a, m))
 	wantBytes(t, b, p, bytes.Repeat([]byte{1}, size))
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func testSyncContext(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
-	check(t, s.Sync(context.Background())) // of an empty stream
+	testkit.Must(t, err)
+	testkit.Must(t, s.Sync(context.Background())) // of an empty stream
 	p, err := d.Alloc(1 << 20)
-	check(t, err)
+	testkit.Must(t, err)
 	for range 20 {
-		check(t, s.Fill(p, 9, 1<<20))
+		testkit.Must(t, s.Fill(p, 9, 1<<20))
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -239,12 +240,12 @@ func testSyncContext(t *testing.T, open openFunc) {
 		t.Errorf("Sync with a context that has ended: %v, want nil or context.Canceled", err)
 	}
 	m := mustMark(t, s)
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 	if ok, err := s.Reached(m); !ok || err != nil {
 		t.Errorf("after Sync: reached %v, %v", ok, err)
 	}
 	wantBytes(t, s, p, bytes.Repeat([]byte{9}, 1<<20))
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func testStreamMisuse(t *testing.T, open openFunc) {
@@ -252,9 +253,9 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 	s := d.DefaultStream()
 	other := foreign.DefaultStream()
 	p, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	want := noise(8, 4096)
-	check(t, s.CopyIn(p, want))
+	testkit.Must(t, s.CopyIn(p, want))
 
 	wantPanic(t, "Copy of -1 bytes", func() error { return s.Copy(p, p+2048, -1) })
 	wantPanic(t, "Fill of -1 bytes", func() error { return s.Fill(p, 0, -1) })
@@ -269,25 +270,25 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 		})
 	}
 	wantBytes(t, s, p, want)
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func testStreamClose(t *testing.T, open openFunc) {
 	d := open(t)
 	s, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := d.Alloc(1 << 20)
-	check(t, err)
+	testkit.Must(t, err)
 	for i := range 20 {
-		check(t, s.Fill(p, byte(i), 1<<20))
+		testkit.Must(t, s.Fill(p, byte(i), 1<<20))
 	}
 	m := mustMark(t, s)
-	check(t, s.Close())
+	testkit.Must(t, s.Close())
 	if ok, err := s.Reached(m); !ok || err != nil {
 		t.Errorf("a mark of a stream that was closed: reached %v, %v", ok, err)
 	}
 	def := d.DefaultStream()
-	check(t, def.WaitFor(s, m))
+	testkit.Must(t, def.WaitFor(s, m))
 	wantBytes(t, def, p, bytes.Repeat([]byte{19}, 1<<20))
 	wantErr(t, "Fill after Close", s.Fill(p, 0, 16), driver.ErrClosed)
 	wantErr(t, "Copy after Close", s.Copy(p, p+64, 16), driver.ErrClosed)
@@ -298,22 +299,22 @@ func testStreamClose(t *testing.T, open openFunc) {
 	// A new stream, even one with the same number, does not turn the mark back.
 	for range 3 {
 		n, err := d.NewStream(driver.StreamOptions{})
-		check(t, err)
-		check(t, def.WaitFor(s, m))
-		check(t, n.WaitFor(s, m))
-		check(t, n.Fill(p, 1, 16))
-		check(t, n.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, def.WaitFor(s, m))
+		testkit.Must(t, n.WaitFor(s, m))
+		testkit.Must(t, n.Fill(p, 1, 16))
+		testkit.Must(t, n.Close())
 	}
 	if ok, err := s.Reached(m); !ok || err != nil {
 		t.Errorf("a mark of a stream that was closed, with newer streams: reached %v, %v", ok, err)
 	}
 	wantBytes(t, def, p+16, bytes.Repeat([]byte{19}, 1<<20-16))
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func mustMark(t testing.TB, s driver.Stream) driver.Mark {
 	t.Helper()
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	return m
 }

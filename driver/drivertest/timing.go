@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func mustStamp(t testing.TB, c driver.Timing, s driver.Stream) driver.Stamp {
 	t.Helper()
 	st, err := c.Stamp(s)
-	check(t, err)
+	testkit.Must(t, err)
 	if st.Mark.Stream != s.ID() {
 		t.Fatalf("a stamp on stream %d has the mark %+v", s.ID(), st.Mark)
 	}
@@ -26,16 +27,16 @@ func testTiming(t *testing.T, open openFunc) {
 		return
 	}
 	a, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	const size = 1 << 20
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	elapsed := func(from, to driver.Stamp) time.Duration {
 		t.Helper()
 		span, err := c.Elapsed(from, to)
-		check(t, err)
+		testkit.Must(t, err)
 		return span
 	}
 
@@ -46,9 +47,9 @@ func testTiming(t *testing.T, open openFunc) {
 		if i%3 == 2 {
 			s, other = b, a
 		}
-		check(t, s.WaitFor(other, mustMark(t, other)))
+		testkit.Must(t, s.WaitFor(other, mustMark(t, other)))
 		stamps = append(stamps, mustStamp(t, c, s))
-		check(t, s.Fill(p, byte(i), size))
+		testkit.Must(t, s.Fill(p, byte(i), size))
 	}
 	if _, err := c.Elapsed(stamps[0], stamps[9]); err != nil && !errors.Is(err, driver.ErrNotReady) {
 		t.Errorf("Elapsed before Sync: %v, want nil or ErrNotReady", err)
@@ -66,11 +67,11 @@ func testTiming(t *testing.T, open openFunc) {
 	}
 
 	// A stamp's mark is a mark.
-	check(t, a.Fill(p, 1, size))
+	testkit.Must(t, a.Fill(p, 1, size))
 	st := mustStamp(t, c, a)
-	check(t, b.WaitFor(a, st.Mark))
-	check(t, b.Fill(p, 2, size))
-	check(t, b.Sync(context.Background()))
+	testkit.Must(t, b.WaitFor(a, st.Mark))
+	testkit.Must(t, b.Fill(p, 2, size))
+	testkit.Must(t, b.Sync(context.Background()))
 	if ok, err := a.Reached(st.Mark); !ok || err != nil {
 		t.Errorf("the mark of a stamp that another stream waited for: reached %v, %v", ok, err)
 	}
@@ -78,7 +79,7 @@ func testTiming(t *testing.T, open openFunc) {
 		t.Errorf("a later stamp is %v after an earlier one", span)
 	}
 	for _, st := range append(stamps, st) {
-		check(t, c.Discard(st))
+		testkit.Must(t, c.Discard(st))
 	}
 
 	// Many at once, and some given up before they are reached.
@@ -86,17 +87,17 @@ func testTiming(t *testing.T, open openFunc) {
 	for i := range many {
 		many[i] = mustStamp(t, c, a)
 		if i%2 == 1 {
-			check(t, c.Discard(many[i]))
+			testkit.Must(t, c.Discard(many[i]))
 		}
 	}
-	check(t, a.Sync(context.Background()))
+	testkit.Must(t, a.Sync(context.Background()))
 	for i := 0; i+2 < len(many); i += 2 {
 		if span := elapsed(many[i], many[i+2]); span < 0 {
 			t.Errorf("stamp %d is %v after stamp %d", i+2, span, i)
 		}
-		check(t, c.Discard(many[i]))
+		testkit.Must(t, c.Discard(many[i]))
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 }
 
 func testTimingMisuse(t *testing.T, open openFunc) {
@@ -107,8 +108,8 @@ func testTimingMisuse(t *testing.T, open openFunc) {
 	}
 	s := d.DefaultStream()
 	st, gone := mustStamp(t, c, s), mustStamp(t, c, s)
-	check(t, s.Sync(context.Background()))
-	check(t, c.Discard(gone))
+	testkit.Must(t, s.Sync(context.Background()))
+	testkit.Must(t, c.Discard(gone))
 	wantRefused(t, "Discard twice", func() error { return c.Discard(gone) })
 	invented := driver.Stamp{Mark: st.Mark, ID: 1 << 60}
 	wantRefused(t, "Discard of a stamp that never was", func() error { return c.Discard(invented) })
@@ -124,5 +125,5 @@ func testTimingMisuse(t *testing.T, open openFunc) {
 	if span, err := c.Elapsed(st, st); span != 0 || err != nil {
 		t.Errorf("a stamp after all that is %v after itself, %v", span, err)
 	}
-	check(t, c.Discard(st))
+	testkit.Must(t, c.Discard(st))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A virtual is a device's virtual memory under test, with its pages of one granule.
@@ -34,7 +35,7 @@ func openVirtual(t *testing.T, open openFunc) *virtual {
 func (v *virtual) reserve(granules int64) driver.Pointer {
 	v.t.Helper()
 	p, err := v.Reserve(granules * v.size)
-	check(v.t, err)
+	testkit.Must(v.t, err)
 	if p == 0 || int64(p)%v.size != 0 {
 		v.t.Errorf("Reserve is %#x: want a multiple of %d that is not 0", p, v.size)
 	}
@@ -44,7 +45,7 @@ func (v *virtual) reserve(granules int64) driver.Pointer {
 func (v *virtual) create(granules int64) driver.Page {
 	v.t.Helper()
 	page, err := v.Create(granules * v.size)
-	check(v.t, err)
+	testkit.Must(v.t, err)
 	if page.Size != granules*v.size {
 		v.t.Errorf("Create of %d bytes made a page of %d", granules*v.size, page.Size)
 	}
@@ -57,9 +58,9 @@ func (v *virtual) at(p driver.Pointer, n int64) driver.Pointer { return p + driv
 // fill sets some bytes at both ends of the granule at p, and holds fails the test unless they are there.
 func (v *virtual) fill(p driver.Pointer, pattern byte) {
 	v.t.Helper()
-	check(v.t, v.s.Fill(p, pattern, 100))
-	check(v.t, v.s.Fill(p+driver.Pointer(v.size-100), pattern+1, 100))
-	check(v.t, v.s.Sync(context.Background()))
+	testkit.Must(v.t, v.s.Fill(p, pattern, 100))
+	testkit.Must(v.t, v.s.Fill(p+driver.Pointer(v.size-100), pattern+1, 100))
+	testkit.Must(v.t, v.s.Sync(context.Background()))
 }
 
 func (v *virtual) holds(p driver.Pointer, pattern byte) {
@@ -83,7 +84,7 @@ func testVirtualStates(t *testing.T, open openFunc) {
 	for range 3 {
 		p := v.reserve(4)
 		pages := []driver.Page{v.create(1), v.create(2), v.create(1)}
-		check(t, v.Map(p, pages...))
+		testkit.Must(t, v.Map(p, pages...))
 		for i := range int64(4) {
 			v.fill(v.at(p, i), byte(10*i+1))
 		}
@@ -92,32 +93,32 @@ func testVirtualStates(t *testing.T, open openFunc) {
 		}
 		// One copy may cross the pages.
 		across := make([]byte, 200)
-		check(t, v.s.CopyOut(across, v.at(p, 1)-100))
+		testkit.Must(t, v.s.CopyOut(across, v.at(p, 1)-100))
 		if want := append(bytes.Repeat([]byte{2}, 100), bytes.Repeat([]byte{11}, 100)...); !bytes.Equal(across, want) {
 			t.Error("other bytes came back from the end of one page and the start of the next")
 		}
-		check(t, v.Unmap(v.at(p, 1), 3*v.size)) // two pages at once
+		testkit.Must(t, v.Unmap(v.at(p, 1), 3*v.size)) // two pages at once
 		v.holds(p, 1)
-		check(t, v.Unmap(p, v.size))
+		testkit.Must(t, v.Unmap(p, v.size))
 		for _, page := range pages {
-			check(t, v.Drop(page))
+			testkit.Must(t, v.Drop(page))
 		}
-		check(t, v.Release(p, 4*v.size))
+		testkit.Must(t, v.Release(p, 4*v.size))
 	}
 
 	// Addresses are not memory: more can be reserved than there is.
 	huge := 2 * v.d.Info().TotalMemory
 	huge -= huge % v.size
 	p, err := v.Reserve(huge)
-	check(t, err)
+	testkit.Must(t, err)
 	page := v.create(1)
 	last := p + driver.Pointer(huge-v.size)
-	check(t, v.Map(last, page))
+	testkit.Must(t, v.Map(last, page))
 	v.fill(last, 77)
 	v.holds(last, 77)
-	check(t, v.Unmap(last, v.size))
-	check(t, v.Release(p, huge))
-	check(t, v.Drop(page))
+	testkit.Must(t, v.Unmap(last, v.size))
+	testkit.Must(t, v.Release(p, huge))
+	testkit.Must(t, v.Drop(page))
 }
 
 // testVirtualAliases maps one page at several addresses: they show the same bytes.
@@ -128,8 +129,8 @@ func testVirtualAliases(t *testing.T, open openFunc) {
 	}
 	p, q := v.reserve(4), v.reserve(2)
 	page, other := v.create(1), v.create(1)
-	check(t, v.Map(p, page, other, page))
-	check(t, v.Map(q, page))
+	testkit.Must(t, v.Map(p, page, other, page))
+	testkit.Must(t, v.Map(q, page))
 	v.fill(v.at(p, 1), 100)
 	for i, from := range []driver.Pointer{p, v.at(p, 2), q} {
 		v.fill(from, byte(i+1))
@@ -138,16 +139,16 @@ func testVirtualAliases(t *testing.T, open openFunc) {
 		}
 	}
 	v.holds(v.at(p, 1), 100)
-	check(t, v.Drop(page)) // it lives while it is mapped
-	check(t, v.Unmap(p, v.size))
-	check(t, v.Unmap(v.at(p, 2), v.size))
+	testkit.Must(t, v.Drop(page)) // it lives while it is mapped
+	testkit.Must(t, v.Unmap(p, v.size))
+	testkit.Must(t, v.Unmap(v.at(p, 2), v.size))
 	v.holds(q, 3)
 	v.refused("Map of a page that was dropped, though it is mapped elsewhere", func() error { return v.Map(p, page) })
-	check(t, v.Unmap(q, v.size))
-	check(t, v.Unmap(v.at(p, 1), v.size))
-	check(t, v.Drop(other))
-	check(t, v.Release(p, 4*v.size))
-	check(t, v.Release(q, 2*v.size))
+	testkit.Must(t, v.Unmap(q, v.size))
+	testkit.Must(t, v.Unmap(v.at(p, 1), v.size))
+	testkit.Must(t, v.Drop(other))
+	testkit.Must(t, v.Release(p, 4*v.size))
+	testkit.Must(t, v.Release(q, 2*v.size))
 }
 
 // testVirtualRemap moves pages to other addresses: their contents go with them.
@@ -158,23 +159,23 @@ func testVirtualRemap(t *testing.T, open openFunc) {
 	}
 	p, q := v.reserve(3), v.reserve(3)
 	a, b := v.create(1), v.create(1)
-	check(t, v.Map(p, a, b))
+	testkit.Must(t, v.Map(p, a, b))
 	v.fill(p, 1)
 	v.fill(v.at(p, 1), 2)
-	check(t, v.Unmap(p, 2*v.size))
-	check(t, v.Map(v.at(p, 1), a))
-	check(t, v.Map(q, b, a))
+	testkit.Must(t, v.Unmap(p, 2*v.size))
+	testkit.Must(t, v.Map(v.at(p, 1), a))
+	testkit.Must(t, v.Map(q, b, a))
 	v.holds(v.at(p, 1), 1)
 	v.holds(q, 2)
 	v.holds(v.at(q, 1), 1)
-	check(t, v.Unmap(q, 2*v.size))
-	check(t, v.Unmap(v.at(p, 1), v.size))
-	check(t, v.Release(p, 3*v.size)) // the pages outlive the addresses
+	testkit.Must(t, v.Unmap(q, 2*v.size))
+	testkit.Must(t, v.Unmap(v.at(p, 1), v.size))
+	testkit.Must(t, v.Release(p, 3*v.size)) // the pages outlive the addresses
 	p = v.reserve(1)
-	check(t, v.Map(p, b))
+	testkit.Must(t, v.Map(p, b))
 	v.holds(p, 2)
-	check(t, v.Unmap(p, v.size))
-	check(t, errors.Join(v.Drop(a), v.Drop(b), v.Release(p, v.size), v.Release(q, 3*v.size)))
+	testkit.Must(t, v.Unmap(p, v.size))
+	testkit.Must(t, errors.Join(v.Drop(a), v.Drop(b), v.Release(p, v.size), v.Release(q, 3*v.size)))
 }
 
 func testVirtualExhaustion(t *testing.T, open openFunc) {
@@ -184,7 +185,7 @@ func testVirtualExhaustion(t *testing.T, open openFunc) {
 	}
 	p := v.reserve(1)
 	keep := v.create(1)
-	check(t, v.Map(p, keep))
+	testkit.Must(t, v.Map(p, keep))
 	v.fill(p, 9)
 	total := v.d.Info().TotalMemory
 	big := total / 8
@@ -214,10 +215,10 @@ func testVirtualExhaustion(t *testing.T, open openFunc) {
 		wantErr(t, "Alloc on a device full of pages", err, driver.ErrNoMemory)
 		v.holds(p, 9)
 		for _, page := range pages {
-			check(t, v.Drop(page))
+			testkit.Must(t, v.Drop(page))
 		}
 	}
 	block, err := v.d.Alloc(total / 2)
-	check(t, err)
-	check(t, errors.Join(v.d.Free(block), v.Unmap(p, v.size), v.Drop(keep), v.Release(p, v.size)))
+	testkit.Must(t, err)
+	testkit.Must(t, errors.Join(v.d.Free(block), v.Unmap(p, v.size), v.Drop(keep), v.Release(p, v.size)))
 }

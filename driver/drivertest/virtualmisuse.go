@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // testVirtualMapRefused asks for mappings that cannot be: nothing is mapped, and what was stays.
@@ -15,11 +16,11 @@ func testVirtualMapRefused(t *testing.T, open openFunc) {
 	}
 	p := v.reserve(4)
 	a, b, wide, gone := v.create(1), v.create(1), v.create(2), v.create(1)
-	check(t, v.Drop(gone))
-	check(t, v.Map(v.at(p, 2), a))
+	testkit.Must(t, v.Drop(gone))
+	testkit.Must(t, v.Map(v.at(p, 2), a))
 	v.fill(v.at(p, 2), 5)
 	block, err := v.d.Alloc(2 * v.size)
-	check(t, err)
+	testkit.Must(t, err)
 	inBlock := (block + driver.Pointer(v.size-1)) &^ driver.Pointer(v.size-1)
 
 	for _, c := range []struct {
@@ -43,13 +44,13 @@ func testVirtualMapRefused(t *testing.T, open openFunc) {
 		v.holds(v.at(p, 2), 5)
 	}
 	// Had one of them left a page behind, these would be refused.
-	check(t, v.Map(p, wide))
-	check(t, v.Map(v.at(p, 3), b))
+	testkit.Must(t, v.Map(p, wide))
+	testkit.Must(t, v.Map(v.at(p, 3), b))
 	v.fill(v.at(p, 3), 6)
 	v.holds(v.at(p, 2), 5)
 	v.holds(v.at(p, 3), 6)
-	check(t, v.Unmap(p, 4*v.size))
-	check(t, errors.Join(v.Drop(a), v.Drop(b), v.Drop(wide), v.Release(p, 4*v.size), v.d.Free(block)))
+	testkit.Must(t, v.Unmap(p, 4*v.size))
+	testkit.Must(t, errors.Join(v.Drop(a), v.Drop(b), v.Drop(wide), v.Release(p, 4*v.size), v.d.Free(block)))
 }
 
 func testVirtualMisuse(t *testing.T, open openFunc) {
@@ -59,7 +60,7 @@ func testVirtualMisuse(t *testing.T, open openFunc) {
 	}
 	p, q := v.reserve(4), v.reserve(2)
 	wide, a := v.create(2), v.create(1)
-	check(t, v.Map(p, wide, a))
+	testkit.Must(t, v.Map(p, wide, a))
 	v.fill(p, 1)
 	v.fill(v.at(p, 1), 2)
 	v.fill(v.at(p, 2), 3)
@@ -84,12 +85,12 @@ func testVirtualMisuse(t *testing.T, open openFunc) {
 	v.holds(p, 1)
 	v.holds(v.at(p, 1), 2)
 	v.holds(v.at(p, 2), 3)
-	check(t, v.Unmap(p, 3*v.size))
+	testkit.Must(t, v.Unmap(p, 3*v.size))
 	v.refused("Unmap twice", func() error { return v.Unmap(p, 3*v.size) })
-	check(t, v.Release(p, 4*v.size))
+	testkit.Must(t, v.Release(p, 4*v.size))
 	v.refused("Release twice", func() error { return v.Release(p, 4*v.size) })
 	v.refused("Map at released addresses", func() error { return v.Map(p, a) })
-	check(t, v.Drop(a))
+	testkit.Must(t, v.Drop(a))
 	v.refused("Drop twice", func() error { return v.Drop(a) })
-	check(t, errors.Join(v.Drop(wide), v.Release(q, 2*v.size)))
+	testkit.Must(t, errors.Join(v.Drop(wide), v.Release(q, 2*v.size)))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A stub is a device with every ability that does nothing and notes what reaches it, with the streams and devices that
@@ -252,7 +253,7 @@ func TestEveryAbility(t *testing.T) {
 			}
 
 			d.SetRules(fault.Rule{Kind: intercept.Available})
-			check(t, calls[kind]())
+			testkit.Must(t, calls[kind]())
 			if d.CallsOf(kind) != 1 || d.Failed() != 0 || !slices.Equal(inner.calls, []string{string(kind)}) {
 				t.Errorf("without a rule: %d of the kind, %d failed, the device saw %v",
 					d.CallsOf(kind), d.Failed(), inner.calls)
@@ -271,7 +272,7 @@ func TestEveryAbility(t *testing.T) {
 func TestWhatCannotFailIsNotCounted(t *testing.T) {
 	d := fault.Wrap(&stub{})
 	graph, err := d.Graphs().End(d.DefaultStream())
-	check(t, err)
+	testkit.Must(t, err)
 	d.SetRules(fault.Rule{})
 	if !d.Pinned().IsPinned(nil) || graph.Nodes() != 7 || d.Calls() != 0 {
 		t.Errorf("IsPinned, Nodes: other answers than the inner device's, or %d calls counted", d.Calls())

@@ -13,19 +13,13 @@ import (
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func open(t testing.TB, spec string) driver.Device {
 	t.Helper()
 	d, err := driver.Open(spec)
-	check(t, err)
+	testkit.Must(t, err)
 	return d
 }
 
@@ -63,27 +57,27 @@ type bench struct {
 func newBench(t *testing.T, spec string) *bench {
 	t.Helper()
 	d := fault.Wrap(open(t, spec))
-	t.Cleanup(func() { check(t, d.Close()) })
+	t.Cleanup(func() { testkit.Must(t, d.Close()) })
 	b := &bench{d: d, g: d.Info().Granularity}
 	var err error
 	b.s, err = d.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	b.p, err = d.Alloc(4096)
-	check(t, err)
-	check(t, b.s.Fill(b.p, 1, 4096))
-	check(t, b.s.Sync(context.Background()))
+	testkit.Must(t, err)
+	testkit.Must(t, b.s.Fill(b.p, 1, 4096))
+	testkit.Must(t, b.s.Sync(context.Background()))
 	vm := d.VirtualMemory()
 	b.v, err = vm.Reserve(2 * b.g)
-	check(t, err)
+	testkit.Must(t, err)
 	b.v2, err = vm.Reserve(b.g)
-	check(t, err)
+	testkit.Must(t, err)
 	b.spare, err = vm.Create(b.g)
-	check(t, err)
+	testkit.Must(t, err)
 	b.gone, err = vm.Create(b.g)
-	check(t, err)
+	testkit.Must(t, err)
 	first, err := vm.Create(b.g)
-	check(t, err)
-	check(t, vm.Map(b.v, first))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(b.v, first))
 	return b
 }
 
@@ -132,7 +126,7 @@ func TestEveryKind(t *testing.T) {
 					t.Fatal("no call of this kind in the test")
 				}
 				free, _, err := b.d.Available()
-				check(t, err)
+				testkit.Must(t, err)
 				want := driver.ErrLost
 				if slices.Contains(needsMemory, kind) {
 					want = driver.ErrNoMemory
@@ -152,7 +146,7 @@ func TestEveryKind(t *testing.T) {
 					}
 					if code == nil {
 						for other, f := range harmless(b, kind) {
-							check(t, f())
+							testkit.Must(t, f())
 							if other == kind {
 								t.Fatal("the call that fails was called")
 							}
@@ -166,7 +160,8 @@ func TestEveryKind(t *testing.T) {
 				if b.d.Kernels() == nil || b.d.Unwrap() == nil {
 					t.Error("no kernels or no inner device")
 				}
-				check(t, call()) // a Free, Release, Drop, Map or Unmap that had reached the device would not work twice
+				// a Free, Release, Drop, Map or Unmap that had reached the device would not work twice
+				testkit.Must(t, call())
 			})
 		}
 	}
@@ -204,14 +199,14 @@ func TestEachCallInTurn(t *testing.T) {
 		s := d.DefaultStream()
 		return errors.Join(s.Fill(p, 1, 10), s.Sync(context.Background()))
 	}
-	check(t, work())
+	testkit.Must(t, work())
 	calls := d.Calls()
 	var kinds []string
 	for n := int64(1); ; n++ {
 		d.SetRules(fault.Rule{Nth: n})
 		err := work()
 		if d.Failed() == 0 {
-			check(t, err)
+			testkit.Must(t, err)
 			if n != calls+1 {
 				t.Errorf("round %d failed nothing; work makes %d calls", n, calls)
 			}

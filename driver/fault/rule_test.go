@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // failures makes n calls, alternately of Available and Alloc, and returns the numbers of those that failed.
@@ -23,7 +24,7 @@ func failures(t *testing.T, d *fault.Device, n int) []int {
 		} else {
 			var p driver.Pointer
 			if p, err = d.Alloc(1); err == nil {
-				check(t, d.Unwrap().Free(p)) // uncounted
+				testkit.Must(t, d.Unwrap().Free(p)) // uncounted
 			}
 		}
 		if err != nil {
@@ -55,7 +56,7 @@ func TestRules(t *testing.T) {
 		{"kind=Alloc,rate=1", []int{2, 4, 6, 8}},
 	} {
 		rules, err := fault.ParseRules(c.rules)
-		check(t, err)
+		testkit.Must(t, err)
 		d.SetRules(rules...)
 		if got := failures(t, d, 8); !slices.Equal(got, c.want) {
 			t.Errorf("rules %q: calls %v failed, want %v", c.rules, got, c.want)
@@ -97,7 +98,7 @@ func TestCodes(t *testing.T) {
 		"capturing": driver.ErrCapturing, "absent": driver.ErrAbsent,
 	} {
 		rules, err := fault.ParseRules("kind=Graphs.Begin,code=" + name)
-		check(t, err)
+		testkit.Must(t, err)
 		if len(rules) != 1 || rules[0].Kind != intercept.Begin || rules[0].Code != code {
 			t.Errorf("%s: %+v, want a rule for Graphs.Begin with %v", name, rules, code)
 		}
@@ -111,7 +112,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("mark %d: %v", i, err)
 		}
 	}
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 	for _, c := range []struct {
 		spec string
 		code error

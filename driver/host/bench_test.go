@@ -3,45 +3,47 @@ package host
 import (
 	"context"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func BenchmarkFillAndSync(b *testing.B) {
 	d, err := Open(Options{Total: 1 << 20})
-	check(b, err)
+	testkit.Must(b, err)
 	defer d.Close()
 	p, err := d.Alloc(4096)
-	check(b, err)
+	testkit.Must(b, err)
 	s := d.DefaultStream()
 	for b.Loop() {
-		check(b, s.Fill(p, 1, 64))
-		check(b, s.Sync(context.Background()))
+		testkit.Must(b, s.Fill(p, 1, 64))
+		testkit.Must(b, s.Sync(context.Background()))
 	}
 }
 
 func BenchmarkQueue(b *testing.B) {
 	d, err := Open(Options{Total: 1 << 20})
-	check(b, err)
+	testkit.Must(b, err)
 	defer d.Close()
 	p, err := d.Alloc(4096)
-	check(b, err)
+	testkit.Must(b, err)
 	s := d.DefaultStream()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		check(b, s.Fill(p, 1, 64))
+		testkit.Must(b, s.Fill(p, 1, 64))
 		if i%1024 == 1023 {
-			check(b, s.Sync(context.Background()))
+			testkit.Must(b, s.Sync(context.Background()))
 		}
 	}
 }
 
 func BenchmarkAllocFree(b *testing.B) {
 	d, err := Open(Options{Total: 1 << 30})
-	check(b, err)
+	testkit.Must(b, err)
 	defer d.Close()
 	for b.Loop() {
 		p, err := d.Alloc(2 << 20)
-		check(b, err)
-		check(b, d.Free(p))
+		testkit.Must(b, err)
+		testkit.Must(b, d.Free(p))
 	}
 }
 
@@ -49,15 +51,15 @@ func BenchmarkAllocFree(b *testing.B) {
 func BenchmarkFirstTouch(b *testing.B) {
 	const size = 256 << 20
 	d, err := Open(Options{Total: 1 << 30})
-	check(b, err)
+	testkit.Must(b, err)
 	defer d.Close()
 	s := d.DefaultStream()
 	b.SetBytes(size)
 	for b.Loop() {
 		p, err := d.Alloc(size)
-		check(b, err)
-		check(b, s.Fill(p, 1, size))
-		check(b, s.Sync(context.Background()))
-		check(b, d.Free(p))
+		testkit.Must(b, err)
+		testkit.Must(b, s.Fill(p, 1, size))
+		testkit.Must(b, s.Sync(context.Background()))
+		testkit.Must(b, d.Free(p))
 	}
 }

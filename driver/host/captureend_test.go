@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestNoWorkIsLostWhileACaptureEnds: a capture ends between the look at it and what is added to it. The steps are taken
@@ -11,10 +13,10 @@ func TestNoWorkIsLostWhileACaptureEnds(t *testing.T) {
 	d := open(t)
 	streams := newStreams(t, d, 2)
 	origin, s := streams[0].(*stream), streams[1].(*stream)
-	check(t, d.Graphs().Begin(origin))
+	testkit.Must(t, d.Graphs().Begin(origin))
 	m, err := origin.Mark()
-	check(t, err)
-	check(t, s.WaitFor(origin, m))
+	testkit.Must(t, err)
+	testkit.Must(t, s.WaitFor(origin, m))
 	done := false
 	work := func() error { done = true; return nil }
 	s.mu.Lock()
@@ -28,15 +30,15 @@ func TestNoWorkIsLostWhileACaptureEnds(t *testing.T) {
 	}
 	s.mu.Unlock()
 	_, err = s.add("work", work)
-	check(t, err)
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Sync(context.Background()))
 	if !done {
 		t.Error("the work was not done")
 	}
 	// A wait for a mark of it is one for what its stream had to do before.
-	check(t, s.join(c, c.members[0].branch, origin, m.Tick))
-	check(t, origin.Sync(context.Background()))
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.join(c, c.members[0].branch, origin, m.Tick))
+	testkit.Must(t, origin.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 	if in, err := d.Graphs().Capturing(s); in || err != nil {
 		t.Errorf("the stream is part of a capture that has ended: %v, %v", in, err)
 	}

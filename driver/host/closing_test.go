@@ -7,12 +7,13 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func mark(t *testing.T, s driver.Stream) driver.Mark {
 	t.Helper()
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	return m
 }
 
@@ -30,7 +31,7 @@ func during(t *testing.T, what string, call func() error) (returned func(want bo
 			t.Fatalf("%s has returned: %v, want %v", what, got, want)
 		}
 		if want {
-			check(t, <-result)
+			testkit.Must(t, <-result)
 		}
 	}
 }
@@ -79,27 +80,27 @@ func TestOrderWhileAStreamCloses(t *testing.T) {
 		streams := newStreams(t, d, 4)
 		s, before, after, captures := streams[0], streams[1], streams[2], streams[3]
 		p, err := d.Alloc(1 << 20)
-		check(t, err)
+		testkit.Must(t, err)
 		releaseS, releaseBefore := hold(t, d, s), hold(t, d, before)
-		check(t, s.Fill(p, 1, 2))
-		check(t, before.Fill(p+1, 2, 1))
+		testkit.Must(t, s.Fill(p, 1, 2))
+		testkit.Must(t, before.Fill(p+1, 2, 1))
 
 		closed, again := during(t, "Close", s.Close), during(t, "a second Close", s.Close)
 		noWork(t, d, s, p)
 		first := orders(t, d, s)
-		check(t, s.WaitFor(before, mark(t, before)))
+		testkit.Must(t, s.WaitFor(before, mark(t, before)))
 		last := orders(t, d, s)
-		check(t, after.WaitFor(s, last))
-		check(t, after.Fill(p, 3, 2))
+		testkit.Must(t, after.WaitFor(s, last))
+		testkit.Must(t, after.Fill(p, 3, 2))
 		done := mark(t, after)
 
-		check(t, d.Graphs().Begin(captures))
+		testkit.Must(t, d.Graphs().Begin(captures))
 		if err := s.WaitFor(captures, mark(t, captures)); !errors.Is(err, driver.ErrCapturing) {
 			t.Errorf("WaitFor that would draw a closing stream into a capture: %v, want ErrCapturing", err)
 		}
 		g, err := d.Graphs().End(captures)
-		check(t, err)
-		check(t, g.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, g.Close())
 
 		releaseS()
 		synctest.Wait()
@@ -121,7 +122,7 @@ func TestOrderWhileAStreamCloses(t *testing.T) {
 			t.Errorf("after Close: Mark %v, WaitFor %v", err, later)
 		}
 		got := make([]byte, 2)
-		check(t, after.CopyOut(got, p))
+		testkit.Must(t, after.CopyOut(got, p))
 		if got[0] != 3 || got[1] != 3 {
 			t.Errorf("got %v, want what comes last", got)
 		}
@@ -132,17 +133,17 @@ func TestOrderWhileAStreamCloses(t *testing.T) {
 func TestUnregisterWhileTheDeviceCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := Open(Options{Total: 64 << 20})
-		check(t, err)
+		testkit.Must(t, err)
 		s := newStreams(t, d, 1)[0]
 		at, err := mapMemory(pageSize)
-		check(t, err)
+		testkit.Must(t, err)
 		b := view(at, pageSize)
 		p, err := d.Alloc(pageSize)
-		check(t, err)
-		check(t, d.Pinned().Register(b))
-		check(t, s.Fill(p, 7, pageSize))
+		testkit.Must(t, err)
+		testkit.Must(t, d.Pinned().Register(b))
+		testkit.Must(t, s.Fill(p, 7, pageSize))
 		release := hold(t, d, s)
-		check(t, d.Pinned().CopyOutAsync(s, b, p))
+		testkit.Must(t, d.Pinned().CopyOutAsync(s, b, p))
 		closed := during(t, "Close", d.Close)
 		given := during(t, "Unregister", func() error {
 			if err := d.Pinned().Unregister(b); !errors.Is(err, driver.ErrClosed) {
@@ -157,7 +158,7 @@ func TestUnregisterWhileTheDeviceCloses(t *testing.T) {
 		release()
 		given(true)
 		closed(true)
-		check(t, unmapMemory(at, pageSize))
+		testkit.Must(t, unmapMemory(at, pageSize))
 	})
 }
 
@@ -165,10 +166,10 @@ func TestUnregisterWhileTheDeviceCloses(t *testing.T) {
 func TestOrderWhileTheDeviceCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := Open(Options{Total: 64 << 20})
-		check(t, err)
+		testkit.Must(t, err)
 		streams := append(newStreams(t, d, 2), d.DefaultStream())
 		p, err := d.Alloc(1 << 20)
-		check(t, err)
+		testkit.Must(t, err)
 		releases := make([]func(), len(streams))
 		for i, s := range streams {
 			releases[i] = hold(t, d, s)
@@ -179,7 +180,7 @@ func TestOrderWhileTheDeviceCloses(t *testing.T) {
 			noWork(t, d, s, p)
 			marks[i] = orders(t, d, s)
 		}
-		check(t, streams[0].WaitFor(streams[1], marks[1]))
+		testkit.Must(t, streams[0].WaitFor(streams[1], marks[1]))
 		for i, release := range releases {
 			closed(false)
 			release()

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // shareEvent makes this program the other process of a test here: see TestMain.
@@ -115,15 +116,15 @@ type eventPeer struct {
 func startEventPeer(t *testing.T) *eventPeer {
 	t.Helper()
 	program, err := os.Executable()
-	check(t, err)
+	testkit.Must(t, err)
 	p := &eventPeer{t: t, cmd: exec.Command(program, shareEvent)}
 	p.cmd.Stderr = os.Stderr
 	p.in, err = p.cmd.StdinPipe()
-	check(t, err)
+	testkit.Must(t, err)
 	out, err := p.cmd.StdoutPipe()
-	check(t, err)
+	testkit.Must(t, err)
 	p.out = bufio.NewScanner(out)
-	check(t, p.cmd.Start())
+	testkit.Must(t, p.cmd.Start())
 	t.Cleanup(p.kill)
 	return p
 }
@@ -166,14 +167,14 @@ func wants(t *testing.T, x doer, line, want string) {
 func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 	for _, madeHere := range []bool{true, false} {
 		here, err := newEventEnd()
-		check(t, err)
+		testkit.Must(t, err)
 		there := startEventPeer(t)
 		maker, opener := doer(here), doer(there)
 		if !madeHere {
 			maker, opener = there, here
 		}
 		handle, err := maker.do("new")
-		check(t, err)
+		testkit.Must(t, err)
 		wants(t, opener, "open "+handle, "done")
 		for _, recorder := range []doer{maker, opener} {
 			other := maker
@@ -198,10 +199,10 @@ func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 		}
 		wants(t, opener, "close", "done")
 		wants(t, maker, "close", "done")
-		check(t, here.d.Close())
-		check(t, there.in.Close())
+		testkit.Must(t, here.d.Close())
+		testkit.Must(t, there.in.Close())
 		there.dead = true
-		check(t, there.cmd.Wait())
+		testkit.Must(t, there.cmd.Wait())
 	}
 }
 
@@ -209,14 +210,14 @@ func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 func TestWaitingEndsWhenTheRecorderDies(t *testing.T) {
 	for _, madeHere := range []bool{true, false} {
 		here, err := newEventEnd()
-		check(t, err)
+		testkit.Must(t, err)
 		there := startEventPeer(t)
 		maker, opener := doer(here), doer(there)
 		if !madeHere {
 			maker, opener = there, here
 		}
 		handle, err := maker.do("new")
-		check(t, err)
+		testkit.Must(t, err)
 		wants(t, opener, "open "+handle, "done")
 		wants(t, there, "hold", "done")
 		wants(t, there, "record", "done")
@@ -229,18 +230,18 @@ func TestWaitingEndsWhenTheRecorderDies(t *testing.T) {
 		wants(t, here, "record", "done") // it is as good as before
 		wants(t, here, "sync", "done")
 		wants(t, here, "reached", "true")
-		check(t, here.d.Close())
+		testkit.Must(t, here.d.Close())
 	}
 }
 
 // TestWaitIsForWhatWasRecordedWhenItWasCalled: not for what is recorded later, and not less if that is reached first.
 func TestWaitIsForWhatWasRecordedWhenItWasCalled(t *testing.T) {
 	here, err := newEventEnd()
-	check(t, err)
+	testkit.Must(t, err)
 	defer here.d.Close()
 	first, second := startEventPeer(t), startEventPeer(t)
 	handle, err := here.do("new")
-	check(t, err)
+	testkit.Must(t, err)
 	for _, p := range []*eventPeer{first, second} {
 		wants(t, p, "open "+handle, "done")
 	}
@@ -266,18 +267,18 @@ func TestWaitIsForWhatWasRecordedWhenItWasCalled(t *testing.T) {
 // TestWaitInTheRecordingProcess: its own streams wait too, without harm to who waits elsewhere.
 func TestWaitInTheRecordingProcess(t *testing.T) {
 	here, err := newEventEnd()
-	check(t, err)
+	testkit.Must(t, err)
 	defer here.d.Close()
 	there := startEventPeer(t)
 	handle, err := here.do("new")
-	check(t, err)
+	testkit.Must(t, err)
 	wants(t, there, "open "+handle, "done")
 	wants(t, here, "hold", "done")
 	wants(t, here, "record", "done")
 	s := newStreams(t, here.d, 1)[0]
-	check(t, here.e.Wait(s))
+	testkit.Must(t, here.e.Wait(s))
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	wants(t, there, "wait", "done")
 	for range 3 {
 		wants(t, there, "reached", "false")
@@ -287,7 +288,7 @@ func TestWaitInTheRecordingProcess(t *testing.T) {
 	}
 	wants(t, there, "idle", "false")
 	wants(t, here, "letgo", "done")
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 	wants(t, there, "sync", "done")
 	wants(t, there, "reached", "true")
 }
@@ -296,12 +297,12 @@ func TestWaitInTheRecordingProcess(t *testing.T) {
 // it.
 func TestClosedEventsKeepTheirPromises(t *testing.T) {
 	here, err := newEventEnd()
-	check(t, err)
+	testkit.Must(t, err)
 	defer here.d.Close()
 	there := startEventPeer(t)
 	before := len(descriptors(t))
 	handle, err := here.do("new")
-	check(t, err)
+	testkit.Must(t, err)
 	wants(t, there, "open "+handle, "done")
 	wants(t, here, "hold", "done")
 	wants(t, here, "record", "done")
@@ -323,7 +324,7 @@ func TestClosedEventsKeepTheirPromises(t *testing.T) {
 func descriptors(t *testing.T) []os.DirEntry {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
-	check(t, err)
+	testkit.Must(t, err)
 	return files
 }
 
@@ -332,7 +333,7 @@ func descriptors(t *testing.T) []os.DirEntry {
 func TestConcurrentRecords(t *testing.T) {
 	d := open(t)
 	e, err := d.Sharing().NewEvent()
-	check(t, err)
+	testkit.Must(t, err)
 	var wg sync.WaitGroup
 	for _, s := range newStreams(t, d, 4) {
 		wg.Go(func() {
@@ -351,14 +352,14 @@ func TestConcurrentRecords(t *testing.T) {
 	if ok, err := e.Reached(); err != nil || !ok {
 		t.Errorf("Reached after all: %v, %v", ok, err)
 	}
-	check(t, e.Close())
+	testkit.Must(t, e.Close())
 }
 
 // TestOverwrittenCounters: another process can write what it likes into them. That is an error, not a crash.
 func TestOverwrittenCounters(t *testing.T) {
 	d := open(t)
 	e, err := d.Sharing().NewEvent()
-	check(t, err)
+	testkit.Must(t, err)
 	own := e.(*sharedEvent)
 	own.next.Store(1<<64 - 2)
 	own.last.Store(1<<64 - 1)
@@ -368,7 +369,7 @@ func TestOverwrittenCounters(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", what, err)
 		}
 	}
-	check(t, e.Wait(d.DefaultStream()))
+	testkit.Must(t, e.Wait(d.DefaultStream()))
 	if err := d.DefaultStream().Sync(context.Background()); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Sync after a Wait for nonsense: %v, want ErrInvalid", err)
 	}

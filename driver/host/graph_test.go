@@ -11,27 +11,28 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // begin captures on a new stream.
 func begin(t *testing.T, d driver.Device) driver.Stream {
 	t.Helper()
 	s := newStreams(t, d, 1)[0]
-	check(t, d.Graphs().Begin(s))
+	testkit.Must(t, d.Graphs().Begin(s))
 	return s
 }
 
 func end(t *testing.T, d driver.Device, s driver.Stream) driver.Graph {
 	t.Helper()
 	g, err := d.Graphs().End(s)
-	check(t, err)
+	testkit.Must(t, err)
 	return g
 }
 
 func markOf(t *testing.T, s driver.Stream) driver.Mark {
 	t.Helper()
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	return m
 }
 
@@ -43,11 +44,11 @@ func TestMarksOfACaptureComeAfterWorkBeforeIt(t *testing.T) {
 		s, other := streams[0], streams[1]
 		release := hold(t, d, s)
 		before := markOf(t, s)
-		check(t, d.Graphs().Begin(s))
+		testkit.Must(t, d.Graphs().Begin(s))
 		in := markOf(t, s)
 		end(t, d, s)
 		after := markOf(t, s)
-		check(t, other.WaitFor(s, in))
+		testkit.Must(t, other.WaitFor(s, in))
 		last := hold(t, d, other)
 		last()
 		waits := markOf(t, other)
@@ -56,11 +57,11 @@ func TestMarksOfACaptureComeAfterWorkBeforeIt(t *testing.T) {
 			t.Error("a mark before, in or after a capture is reached before the work that was queued before it")
 		}
 		release()
-		check(t, other.Sync(context.Background()))
+		testkit.Must(t, other.Sync(context.Background()))
 		if !reached(t, s, in) {
 			t.Error("a mark of a capture is not reached after a stream that waited for it went on")
 		}
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, s.Sync(context.Background()))
 		if !reached(t, s, after) {
 			t.Error("a mark after a capture is not reached after Sync")
 		}
@@ -75,23 +76,23 @@ func TestLaunchesOfOneGraphDoNotOverlap(t *testing.T) {
 		gate := make(chan struct{})
 		runs := 0
 		s := begin(t, d)
-		check(t, d.Kernels().Launch(s, driver.Kernel{Name: "gate", Func: func(driver.Memory) error {
+		testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: "gate", Func: func(driver.Memory) error {
 			runs++ // the launches order it
 			<-gate
 			return nil
 		}}))
 		g := end(t, d, s)
 		for _, s := range streams {
-			check(t, g.Launch(s))
+			testkit.Must(t, g.Launch(s))
 		}
 		synctest.Wait()
 		if runs != 1 {
 			t.Errorf("%d launches run at once", runs)
 		}
-		check(t, g.Close()) // with both under way
+		testkit.Must(t, g.Close()) // with both under way
 		close(gate)
 		for _, s := range streams {
-			check(t, s.Sync(context.Background()))
+			testkit.Must(t, s.Sync(context.Background()))
 		}
 		if runs != 2 {
 			t.Errorf("%d launches run, want 2", runs)
@@ -103,26 +104,26 @@ func TestLaunchesOfOneGraphDoNotOverlap(t *testing.T) {
 func TestFailuresInAGraph(t *testing.T) {
 	d := open(t)
 	p, err := d.Alloc(1)
-	check(t, err)
+	testkit.Must(t, err)
 	bad := errors.New("bad")
 	s := begin(t, d)
 	for _, f := range []func(driver.Memory) error{
 		func(driver.Memory) error { return bad },
 		func(driver.Memory) error { panic("worse") },
 	} {
-		check(t, d.Kernels().Launch(s, driver.Kernel{Name: "fails", Func: f}))
+		testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: "fails", Func: f}))
 	}
-	check(t, s.Fill(p, 5, 1))
+	testkit.Must(t, s.Fill(p, 5, 1))
 	g := end(t, d, s)
 	for range 2 {
-		check(t, g.Launch(s))
+		testkit.Must(t, g.Launch(s))
 		err := s.Sync(context.Background())
 		if e := (*driver.Error)(nil); !errors.Is(err, bad) || !errors.As(err, &e) || e.Call != "kernel fails" {
 			t.Errorf("Sync: %v, want a *driver.Error of the kernel with %v", err, bad)
 		}
 	}
 	got := make([]byte, 1)
-	check(t, s.CopyOut(got, p))
+	testkit.Must(t, s.CopyOut(got, p))
 	if got[0] != 5 {
 		t.Error("the work after a kernel that failed was not done")
 	}
@@ -132,25 +133,25 @@ func TestFailuresInAGraph(t *testing.T) {
 func TestLaunchLooksForItsMemory(t *testing.T) {
 	d := open(t)
 	p, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.Pinned().AllocHost(8)
-	check(t, err)
+	testkit.Must(t, err)
 	s := begin(t, d)
-	check(t, s.Fill(p, 5, 4096))
+	testkit.Must(t, s.Fill(p, 5, 4096))
 	fills := end(t, d, s)
-	check(t, d.Graphs().Begin(s))
-	check(t, d.Pinned().CopyOutAsync(s, b, p))
-	check(t, d.Pinned().FreeHost(b)) // while capturing: what is captured is not queued
+	testkit.Must(t, d.Graphs().Begin(s))
+	testkit.Must(t, d.Pinned().CopyOutAsync(s, b, p))
+	testkit.Must(t, d.Pinned().FreeHost(b)) // while capturing: what is captured is not queued
 	copies := end(t, d, s)
 	if err := copies.Launch(s); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Launch after FreeHost: %v, want ErrInvalid", err)
 	}
-	check(t, fills.Launch(s))
-	check(t, d.Free(p))
+	testkit.Must(t, fills.Launch(s))
+	testkit.Must(t, d.Free(p))
 	if err := fills.Launch(s); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Launch after Free: %v, want ErrInvalid", err)
 	}
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 }
 
 // TestWhatACaptureRefuses changes nothing: the capture goes on and ends well.
@@ -158,14 +159,14 @@ func TestWhatACaptureRefuses(t *testing.T) {
 	d := open(t)
 	g, def := d.Graphs(), d.DefaultStream()
 	p, err := d.Alloc(8)
-	check(t, err)
+	testkit.Must(t, err)
 	graph := end(t, d, begin(t, d))
 	a, b := begin(t, d), begin(t, d)
 	c := newStreams(t, d, 1)[0]
 	release := hold(t, d, c)
 	unreached := markOf(t, c)
 	drawn := newStreams(t, d, 1)[0]
-	check(t, drawn.WaitFor(a, markOf(t, a)))
+	testkit.Must(t, drawn.WaitFor(a, markOf(t, a)))
 	for what, refused := range map[string]struct {
 		call func() error
 		code error
@@ -186,15 +187,15 @@ func TestWhatACaptureRefuses(t *testing.T) {
 		}
 	}
 	release()
-	check(t, c.Sync(context.Background()))
-	check(t, a.WaitFor(c, unreached)) // reached by now
-	check(t, drawn.Fill(p, 3, 8))
-	check(t, a.WaitFor(drawn, markOf(t, drawn)))
+	testkit.Must(t, c.Sync(context.Background()))
+	testkit.Must(t, a.WaitFor(c, unreached)) // reached by now
+	testkit.Must(t, drawn.Fill(p, 3, 8))
+	testkit.Must(t, a.WaitFor(drawn, markOf(t, drawn)))
 	if n := end(t, d, a).Nodes(); n != 1 {
 		t.Errorf("%d nodes, want 1", n)
 	}
 	end(t, d, b)
-	check(t, drawn.Close())
+	testkit.Must(t, drawn.Close())
 }
 
 // TestUnjoined compares random captures with a brute-force walk over what comes before their end.
@@ -204,10 +205,10 @@ func TestUnjoined(t *testing.T) {
 	d := open(t)
 	streams := newStreams(t, d, 4)
 	p, err := d.Alloc(8)
-	check(t, err)
+	testkit.Must(t, err)
 	joined := 0
 	for round := range 3000 {
-		check(t, d.Graphs().Begin(streams[0]))
+		testkit.Must(t, d.Graphs().Begin(streams[0]))
 		// For each stream the set of pieces of work that come before its present point, and for marks the same.
 		known := make([]map[int]bool, len(streams))
 		known[0] = map[int]bool{}
@@ -231,7 +232,7 @@ func TestUnjoined(t *testing.T) {
 			i := rng.IntN(len(streams))
 			switch {
 			case known[i] != nil && rng.IntN(3) == 0:
-				check(t, streams[i].Fill(p, 1, 8))
+				testkit.Must(t, streams[i].Fill(p, 1, 8))
 				known[i] = with(known[i], map[int]bool{works: true})
 				works++
 			case known[i] != nil && rng.IntN(2) == 0:
@@ -241,7 +242,7 @@ func TestUnjoined(t *testing.T) {
 				if m.stream == i {
 					continue
 				}
-				check(t, streams[i].WaitFor(streams[m.stream], m.mark))
+				testkit.Must(t, streams[i].WaitFor(streams[m.stream], m.mark))
 				if known[i] == nil { // being drawn in counts as something to be joined
 					known[i] = map[int]bool{-1 - drawn: true}
 					drawn++
@@ -251,7 +252,7 @@ func TestUnjoined(t *testing.T) {
 		}
 		for i := 1; i < len(streams) && round%2 == 0; i++ { // or few would be joined
 			if known[i] != nil {
-				check(t, streams[0].WaitFor(streams[i], markOf(t, streams[i])))
+				testkit.Must(t, streams[0].WaitFor(streams[i], markOf(t, streams[i])))
 				known[0] = with(known[0], known[i])
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestDriver runs the suite on a small device, on one with small pages, and on the whole machine.
@@ -15,7 +16,7 @@ func TestDriver(t *testing.T) {
 		t.Run(spec, func(t *testing.T) {
 			drivertest.Run(t, func(t testing.TB) driver.Device {
 				d, err := driver.Open(spec)
-				check(t, err)
+				testkit.Must(t, err)
 				return d
 			})
 		})
@@ -54,7 +55,7 @@ func TestOpen(t *testing.T) {
 			}
 			continue
 		}
-		check(t, err)
+		testkit.Must(t, err)
 		info := d.Info()
 		if c.total != 0 && info.TotalMemory != c.total || info.TotalMemory <= 0 {
 			t.Errorf("%s: total %d, want %d", c.spec, info.TotalMemory, c.total)
@@ -65,7 +66,7 @@ func TestOpen(t *testing.T) {
 		if d.VirtualMemory() != nil && info.Granularity != c.granularity {
 			t.Errorf("%s: granularity %d, want %d", c.spec, info.Granularity, c.granularity)
 		}
-		check(t, d.Close())
+		testkit.Must(t, d.Close())
 	}
 	if _, err := Open(Options{Total: -1}); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a negative total: %v", err)
@@ -75,7 +76,7 @@ func TestOpen(t *testing.T) {
 // TestBudget: what counts is whole pages of the operating system, exactly.
 func TestBudget(t *testing.T) {
 	d, err := Open(Options{Total: 10 * pageSize})
-	check(t, err)
+	testkit.Must(t, err)
 	defer d.Close()
 	want := func(free int64) {
 		t.Helper()
@@ -84,17 +85,17 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	p, err := d.Alloc(pageSize + 1)
-	check(t, err)
+	testkit.Must(t, err)
 	want(8 * pageSize)
 	q, err := d.Alloc(8 * pageSize)
-	check(t, err)
+	testkit.Must(t, err)
 	want(0)
 	if _, err := d.Alloc(1); !errors.Is(err, driver.ErrNoMemory) {
 		t.Errorf("Alloc on a full device: %v", err)
 	}
-	check(t, d.Free(p))
+	testkit.Must(t, d.Free(p))
 	want(2 * pageSize)
-	check(t, d.Free(q))
+	testkit.Must(t, d.Free(q))
 	want(10 * pageSize)
 }
 
@@ -102,7 +103,7 @@ func TestBudget(t *testing.T) {
 func TestTheSystemRefuses(t *testing.T) {
 	const total = 1 << 62
 	d, err := Open(Options{Total: total})
-	check(t, err)
+	testkit.Must(t, err)
 	defer d.Close()
 	if _, err := d.Alloc(total / 2); !errors.Is(err, driver.ErrNoMemory) {
 		t.Errorf("Alloc: %v, want ErrNoMemory", err)
@@ -121,9 +122,9 @@ func TestTheSystemRefuses(t *testing.T) {
 func TestPeers(t *testing.T) {
 	drivertest.RunPeers(t, func(t testing.TB) (a, b driver.Device) {
 		a, err := driver.Open("host:total=64MiB")
-		check(t, err)
+		testkit.Must(t, err)
 		b, err = driver.Open("host:total=64MiB,ordinal=1")
-		check(t, err)
+		testkit.Must(t, err)
 		return a, b
 	})
 }
@@ -138,16 +139,16 @@ func TestStreamsHaveNoHandles(t *testing.T) {
 // TestDevicesCanBeOpened by what the listing says.
 func TestDevicesCanBeOpened(t *testing.T) {
 	listings, err := driver.Lookup("host").Devices()
-	check(t, err)
+	testkit.Must(t, err)
 	if len(listings) != 1 || listings[0].Free != listings[0].Info.TotalMemory {
 		t.Fatalf("listed: %+v, want the machine, all of it free", listings)
 	}
 	d, err := driver.Open(listings[0].Spec)
-	check(t, err)
+	testkit.Must(t, err)
 	if d.Info() != listings[0].Info {
 		t.Errorf("opened %+v, listed %+v", d.Info(), listings[0].Info)
 	}
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 }
 
 // TestDiagnose: where devices can be opened nothing is broken, and whatever is lacking comes with what to do.

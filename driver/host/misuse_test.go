@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestStrayWorkIsRefusedAtOnce(t *testing.T) {
 	d := open(t)
 	s := d.DefaultStream()
 	p, err := d.Alloc(pageSize)
-	check(t, err)
+	testkit.Must(t, err)
 	for what, call := range map[string]func() error{
 		"beyond the end":   func() error { return s.Fill(p+1, 0, pageSize) },
 		"before the start": func() error { return s.Fill(p-1, 0, 2) },
@@ -26,9 +27,9 @@ func TestStrayWorkIsRefusedAtOnce(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", what, err)
 		}
 	}
-	check(t, s.Fill(p, 0, pageSize))
-	check(t, s.Fill(0, 0, 0)) // no bytes are nowhere
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Fill(p, 0, pageSize))
+	testkit.Must(t, s.Fill(0, 0, 0)) // no bytes are nowhere
+	testkit.Must(t, s.Sync(context.Background()))
 }
 
 // TestMisusePanics: what only a bug can do.
@@ -37,7 +38,7 @@ func TestMisusePanics(t *testing.T) {
 	streams := newStreams(t, d, 2)
 	a, b := streams[0], streams[1]
 	p, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	for what, call := range map[string]func(){
 		"a mark of another stream":          func() { _, _ = a.Reached(driver.Mark{Stream: b.ID()}) },
 		"a mark of no stream":               func() { _ = a.WaitFor(b, driver.Mark{Stream: 99}) },
@@ -55,15 +56,15 @@ func TestMisusePanics(t *testing.T) {
 			call()
 		}()
 	}
-	check(t, a.Copy(p, p+8, 8)) // side by side
-	check(t, a.Sync(context.Background()))
+	testkit.Must(t, a.Copy(p, p+8, 8)) // side by side
+	testkit.Must(t, a.Sync(context.Background()))
 }
 
 // TestNumbersAreUsedAgainTicksAreNot: a mark of a closed stream is reached on whatever stream has its number now.
 func TestNumbersAreUsedAgainTicksAreNot(t *testing.T) {
 	d := open(t)
 	p, err := d.Alloc(8)
-	check(t, err)
+	testkit.Must(t, err)
 	var marks []driver.Mark
 	for range 5 {
 		s := newStreams(t, d, 1)[0]
@@ -75,13 +76,13 @@ func TestNumbersAreUsedAgainTicksAreNot(t *testing.T) {
 				t.Errorf("%+v of an earlier stream is not reached", m)
 			}
 		}
-		check(t, s.Fill(p, 1, 8))
+		testkit.Must(t, s.Fill(p, 1, 8))
 		m, err := s.Mark()
-		check(t, err)
+		testkit.Must(t, err)
 		if len(marks) > 0 && m.Tick <= marks[len(marks)-1].Tick {
 			t.Errorf("tick %d after %d", m.Tick, marks[len(marks)-1].Tick)
 		}
 		marks = append(marks, m)
-		check(t, s.Close())
+		testkit.Must(t, s.Close())
 	}
 }

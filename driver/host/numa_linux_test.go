@@ -14,35 +14,36 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/numa"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // touchAll makes memory of every kind, has the device touch it, and shows it.
 func touchAll(t *testing.T, d driver.Device, touched func(what string, memory []byte)) {
 	const size = 4 << 20
 	bytes := func(p driver.Pointer) []byte {
-		check(t, d.DefaultStream().Fill(p, 1, size))
-		check(t, d.DefaultStream().Sync(context.Background()))
+		testkit.Must(t, d.DefaultStream().Fill(p, 1, size))
+		testkit.Must(t, d.DefaultStream().Sync(context.Background()))
 		b, err := d.Visible().Bytes(p, size)
-		check(t, err)
+		testkit.Must(t, err)
 		return b
 	}
 	p, err := d.Alloc(size)
-	check(t, err)
+	testkit.Must(t, err)
 	touched("a block", bytes(p))
 	_, err = d.Sharing().Export(p)
-	check(t, err)
+	testkit.Must(t, err)
 	touched("a block that was exported", bytes(p))
 	host, err := d.Pinned().AllocHost(size)
-	check(t, err)
+	testkit.Must(t, err)
 	touched("page-locked memory", host)
 	vm := d.VirtualMemory()
 	at, err := vm.Reserve(2 * size)
-	check(t, err)
+	testkit.Must(t, err)
 	page, err := vm.Create(size)
-	check(t, err)
+	testkit.Must(t, err)
 	shared, err := d.Sharing().CreateShared(size)
-	check(t, err)
-	check(t, vm.Map(at, page, shared))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(at, page, shared))
 	touched("a page", bytes(at))
 	touched("a page that is shared", bytes(at+size))
 }
@@ -82,7 +83,7 @@ func TestMemoryLiesOnItsNode(t *testing.T) {
 		if strict && errors.Is(err, driver.ErrUnsupported) {
 			return // a sandbox that does not allow memory to be bound
 		}
-		check(t, err)
+		testkit.Must(t, err)
 		defer d.Close()
 		if !strings.Contains(d.Info().Name, fmt.Sprintf("node %d", node)) {
 			if strict {
@@ -117,7 +118,7 @@ func TestDriverOnNode(t *testing.T) {
 	if node, ok := aNodeWithMemory(t); ok {
 		drivertest.Run(t, func(t testing.TB) driver.Device {
 			d, err := Open(Options{Total: 64 << 20, Node: &node})
-			check(t, err)
+			testkit.Must(t, err)
 			return d
 		})
 	}
@@ -127,12 +128,12 @@ func TestDriverOnNode(t *testing.T) {
 func TestPagesArePlacedAhead(t *testing.T) {
 	times := 0
 	f, err := openPhysical(placement{bind: func([]byte, int, bool) error { times++; return nil }})
-	check(t, err)
+	testkit.Must(t, err)
 	defer f.close()
 	for range 1000 {
 		offset, err := f.create(1 << 20)
-		check(t, err)
-		check(t, f.discard(offset, 1<<20))
+		testkit.Must(t, err)
+		testkit.Must(t, f.discard(offset, 1<<20))
 	}
 	if _, err := f.create(placeAhead); err != nil || times != 2 {
 		t.Errorf("%v; placed %d times, want 2", err, times)
@@ -151,18 +152,18 @@ func TestPagesArePlacedWithoutMuchRoom(t *testing.T) {
 		return nil
 	}}
 	f, err := openPhysical(place)
-	check(t, err)
+	testkit.Must(t, err)
 	defer f.close()
 	for i := range int64(3) {
 		_, err := f.create(1 << 20)
-		check(t, err)
+		testkit.Must(t, err)
 		if want := (i + 1) << 20; placed != want {
 			t.Errorf("%d bytes are placed, want %d", placed, want)
 		}
 	}
 	placed = 0
 	sealed, err := newSealed(blockName, 1<<20, place)
-	check(t, err)
+	testkit.Must(t, err)
 	defer sealed.close()
 	if placed != 1<<20 {
 		t.Errorf("of a file of 1 MiB %d bytes are placed", placed)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/numa"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // twoNodes is a machine with a node of 3 MiB, and one without memory.
@@ -69,7 +70,7 @@ func TestPlace(t *testing.T) {
 				}
 				return
 			}
-			check(t, err)
+			testkit.Must(t, err)
 			if c.o.Total != c.total || pl.String() != c.placedAs {
 				t.Errorf("total %d, placed as %q; want %d, %q", c.o.Total, pl, c.total, c.placedAs)
 			}
@@ -80,7 +81,7 @@ func TestPlace(t *testing.T) {
 // Every kind of memory is placed before it is touched, and only what the device itself takes.
 func TestAllMemoryIsPlaced(t *testing.T) {
 	pages, err := openPhysical(placement{})
-	check(t, err)
+	testkit.Must(t, err)
 	d := newDevice(Options{Total: 64 << 20, Granularity: defaultGranularity}, pages)
 	defer d.Close()
 	placed := int64(0)
@@ -99,12 +100,12 @@ func TestAllMemoryIsPlaced(t *testing.T) {
 		placed = 0
 	}
 	_, err = d.Alloc(3 * pageSize)
-	check(t, err)
+	testkit.Must(t, err)
 	want("Alloc", 3*pageSize)
 	b, err := d.Pinned().AllocHost(pageSize + 1)
-	check(t, err)
+	testkit.Must(t, err)
 	want("AllocHost", 2*pageSize)
-	check(t, d.Pinned().FreeHost(b))
+	testkit.Must(t, d.Pinned().FreeHost(b))
 	want("FreeHost", 0)
 }
 
@@ -120,7 +121,7 @@ func TestPlacingFailsLater(t *testing.T) {
 		if free, total, err := d.Available(); err != nil || strict != (free == total) {
 			t.Errorf("strict %v: %d of %d bytes left, %v", strict, free, total, err)
 		}
-		check(t, d.Close())
+		testkit.Must(t, d.Close())
 	}
 }
 
@@ -146,13 +147,13 @@ func TestPlacementSettings(t *testing.T) {
 		d, err := driver.Open("host:total=1MiB," + setting)
 		if err == nil {
 			t.Errorf("%s: no error", setting)
-			check(t, d.Close())
+			testkit.Must(t, d.Close())
 		} else if !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want one that says %q", setting, err, says)
 		}
 	}
 	// A device of whose node the system knows nothing is near to all memory.
 	d, err := driver.Open("host:total=1MiB,near=ffff:ff:1f.7,strict=off")
-	check(t, err)
-	check(t, d.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, d.Close())
 }

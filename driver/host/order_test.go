@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestOrderedAsTheSimulatorSaysIt captures the same random work on both, two captures at a time, and wants the same
@@ -28,7 +29,7 @@ func TestOrderedAsTheSimulatorSaysIt(t *testing.T) {
 	var sides [2]side
 	for i, d := range []driver.Device{open(t), sim.New(sim.Options{})} {
 		p, err := d.Alloc(n)
-		check(t, err)
+		testkit.Must(t, err)
 		sides[i] = side{d.Graphs(), newStreams(t, d, n), p}
 	}
 	type mark struct {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestAsynchronousCopiesReadWhenTheirTurnComes, as a GPU does: not when they are queued.
@@ -14,21 +15,21 @@ func TestAsynchronousCopiesReadWhenTheirTurnComes(t *testing.T) {
 	d := open(t)
 	s, pinned := d.DefaultStream(), d.Pinned()
 	p, err := d.Alloc(4)
-	check(t, err)
+	testkit.Must(t, err)
 	src, err := pinned.AllocHost(4)
-	check(t, err)
+	testkit.Must(t, err)
 	dst, err := pinned.AllocHost(4)
-	check(t, err)
+	testkit.Must(t, err)
 	release := hold(t, d, s)
 	copy(src, "old!")
-	check(t, pinned.CopyInAsync(s, p, src)) // returns with the stream held
-	check(t, pinned.CopyOutAsync(s, dst, p))
+	testkit.Must(t, pinned.CopyInAsync(s, p, src)) // returns with the stream held
+	testkit.Must(t, pinned.CopyOutAsync(s, dst, p))
 	copy(src, "new!")
 	if bytes.Equal(dst, []byte("new!")) {
 		t.Error("the copy was done with the stream held")
 	}
 	release()
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Sync(context.Background()))
 	if string(dst) != "new!" {
 		t.Errorf("%q came out, want what was there when the copy was done", dst)
 	}
@@ -43,9 +44,9 @@ func TestFreeHostAndUnregisterWait(t *testing.T) {
 			d := open(t)
 			s, pinned := newStreams(t, d, 1)[0], d.Pinned()
 			allocated, err := pinned.AllocHost(100)
-			check(t, err)
+			testkit.Must(t, err)
 			registered := outside[:]
-			check(t, pinned.Register(registered))
+			testkit.Must(t, pinned.Register(registered))
 			release := hold(t, d, s)
 			returnsAfter(t, what, func() error { return call(pinned, allocated, registered) }, func() {
 				if err := call(pinned, allocated, registered); err == nil {
@@ -64,9 +65,9 @@ var outside [4096]byte
 func TestPinnedMemoryIsNoDeviceMemory(t *testing.T) {
 	d := open(t)
 	_, total, err := d.Available()
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := d.Pinned().AllocHost(2 * total)
-	check(t, err)
+	testkit.Must(t, err)
 	if free, _, err := d.Available(); err != nil || free != total {
 		t.Errorf("%d of %d bytes available, %v, with page-locked memory allocated", free, total, err)
 	}
@@ -76,5 +77,5 @@ func TestPinnedMemoryIsNoDeviceMemory(t *testing.T) {
 	if len(b) != cap(b) {
 		t.Errorf("a slice of %d bytes can grow to %d", len(b), cap(b))
 	}
-	check(t, d.Pinned().FreeHost(b))
+	testkit.Must(t, d.Pinned().FreeHost(b))
 }

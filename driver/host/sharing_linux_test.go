@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +22,9 @@ func TestNobodyCutsSharedMemoryShort(t *testing.T) {
 	d := open(t)
 	sharing, size := d.Sharing(), d.Info().Granularity
 	page, err := sharing.CreateShared(size)
-	check(t, err)
+	testkit.Must(t, err)
 	f, err := sharing.ExportPage(page)
-	check(t, err)
+	testkit.Must(t, err)
 	for _, to := range []int64{0, size / 2, 2 * size} {
 		if err := f.Truncate(to); !errors.Is(err, unix.EPERM) {
 			t.Errorf("Truncate of a shared page to %d bytes: %v, want EPERM", to, err)
@@ -32,8 +33,8 @@ func TestNobodyCutsSharedMemoryShort(t *testing.T) {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); !errors.Is(err, unix.EPERM) {
 		t.Errorf("another seal on a shared page: %v, want EPERM", err)
 	}
-	check(t, f.Close())
-	check(t, d.VirtualMemory().Drop(page))
+	testkit.Must(t, f.Close())
+	testkit.Must(t, d.VirtualMemory().Drop(page))
 }
 
 // TestImportWantsTheSeals: memory that its maker could still cut short, or that is something else, is refused.
@@ -53,21 +54,21 @@ func TestImportWantsTheSeals(t *testing.T) {
 		"all as it should be":             {pageName, size, seals},
 	} {
 		fd, err := unix.MemfdCreate(c.name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		check(t, err)
+		testkit.Must(t, err)
 		f := os.NewFile(uintptr(fd), c.name)
-		check(t, f.Truncate(c.size))
+		testkit.Must(t, f.Truncate(c.size))
 		if c.seals != 0 {
 			_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, c.seals)
-			check(t, err)
+			testkit.Must(t, err)
 		}
 		page, err := sharing.ImportPage(f, size)
 		if what == "all as it should be" {
-			check(t, err)
-			check(t, d.VirtualMemory().Drop(page))
+			testkit.Must(t, err)
+			testkit.Must(t, d.VirtualMemory().Drop(page))
 		} else if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("ImportPage of a file with %s: %v, want ErrInvalid", what, err)
 		}
-		check(t, f.Close())
+		testkit.Must(t, f.Close())
 	}
 }
 
@@ -77,21 +78,21 @@ func TestImportedMemoryIsNotHandedOut(t *testing.T) {
 	sharing, size := d.Sharing(), d.Info().Granularity
 	free := func() int64 {
 		free, _, err := d.Available()
-		check(t, err)
+		testkit.Must(t, err)
 		return free
 	}
 	all := free()
 	page, err := sharing.CreateShared(size)
-	check(t, err)
+	testkit.Must(t, err)
 	f, err := sharing.ExportPage(page)
-	check(t, err)
+	testkit.Must(t, err)
 	again, err := sharing.ImportPage(f, size)
-	check(t, err)
+	testkit.Must(t, err)
 	if now := free(); now != all-size {
 		t.Errorf("%d bytes free with a page of %d, imported too; %d without", now, size, all)
 	}
 	vm := d.VirtualMemory()
-	check(t, errors.Join(f.Close(), vm.Drop(again), vm.Drop(page)))
+	testkit.Must(t, errors.Join(f.Close(), vm.Drop(again), vm.Drop(page)))
 	if now := free(); now != all {
 		t.Errorf("%d bytes free after all, %d before", now, all)
 	}
@@ -103,18 +104,18 @@ func TestExportWaits(t *testing.T) {
 		d := open(t)
 		streams := newStreams(t, d, 2)
 		p, err := d.Alloc(8)
-		check(t, err)
+		testkit.Must(t, err)
 		release := hold(t, d, streams[0])
-		check(t, streams[0].Fill(p, 1, 8))
-		check(t, streams[1].WaitFor(streams[0], markOf(t, streams[0])))
-		check(t, streams[1].Fill(p, 2, 8))
+		testkit.Must(t, streams[0].Fill(p, 1, 8))
+		testkit.Must(t, streams[1].WaitFor(streams[0], markOf(t, streams[0])))
+		testkit.Must(t, streams[1].Fill(p, 2, 8))
 		later := markOf(t, streams[1])
 		returnsAfter(t, "Export", func() error { _, err := d.Sharing().Export(p); return err }, release)
 		if !reached(t, streams[1], later) {
 			t.Error("Export returned before the work that was queued was done")
 		}
 		got := make([]byte, 8)
-		check(t, streams[1].CopyOut(got, p))
+		testkit.Must(t, streams[1].CopyOut(got, p))
 		if !bytes.Equal(got, bytes.Repeat([]byte{2}, 8)) {
 			t.Errorf("%v after Export", got)
 		}
@@ -171,22 +172,22 @@ func TestExportWhileCapturing(t *testing.T) {
 	d := open(t)
 	s := newStreams(t, d, 1)[0]
 	p, err := d.Alloc(8)
-	check(t, err)
-	check(t, s.Fill(p, 1, 8))
-	check(t, d.Graphs().Begin(s))
-	check(t, s.Fill(p, 2, 8))
+	testkit.Must(t, err)
+	testkit.Must(t, s.Fill(p, 1, 8))
+	testkit.Must(t, d.Graphs().Begin(s))
+	testkit.Must(t, s.Fill(p, 2, 8))
 	m, err := s.Mark()
-	check(t, err)
+	testkit.Must(t, err)
 	_, err = d.Sharing().Export(p)
-	check(t, err)
+	testkit.Must(t, err)
 	if reached(t, s, m) {
 		t.Error("a mark of a capture is reached in it")
 	}
 	g, err := d.Graphs().End(s)
-	check(t, err)
-	check(t, g.Launch(s))
+	testkit.Must(t, err)
+	testkit.Must(t, g.Launch(s))
 	got := make([]byte, 8)
-	check(t, s.CopyOut(got, p))
+	testkit.Must(t, s.CopyOut(got, p))
 	if !bytes.Equal(got, bytes.Repeat([]byte{2}, 8)) {
 		t.Errorf("%v after the launch", got)
 	}
@@ -197,23 +198,23 @@ func TestExportedMemoryLeavesTheMachine(t *testing.T) {
 	d := open(t)
 	count := func() int {
 		files, err := os.ReadDir("/proc/self/fd")
-		check(t, err)
+		testkit.Must(t, err)
 		return len(files)
 	}
 	before := count()
 	for range 10 {
 		p, err := d.Alloc(1 << 20)
-		check(t, err)
+		testkit.Must(t, err)
 		_, err = d.Sharing().Export(p)
-		check(t, err)
+		testkit.Must(t, err)
 		if now := count(); now != before+1 {
 			t.Fatalf("%d descriptors with a block exported, %d before", now, before)
 		}
-		check(t, d.Free(p))
+		testkit.Must(t, d.Free(p))
 	}
 	page, err := d.Sharing().CreateShared(d.Info().Granularity)
-	check(t, err)
-	check(t, d.VirtualMemory().Drop(page))
+	testkit.Must(t, err)
+	testkit.Must(t, d.VirtualMemory().Drop(page))
 	if now := count(); now != before {
 		t.Errorf("%d descriptors after all, %d before", now, before)
 	}
@@ -223,16 +224,16 @@ func TestExportedMemoryLeavesTheMachine(t *testing.T) {
 // of its threads, which have the same memory.
 func TestForgedHandles(t *testing.T) {
 	program, err := os.Executable()
-	check(t, err)
+	testkit.Must(t, err)
 	child := exec.Command(program, exportBlock)
 	in, err := child.StdinPipe()
-	check(t, err)
+	testkit.Must(t, err)
 	out, err := child.StdoutPipe()
-	check(t, err)
-	check(t, child.Start())
+	testkit.Must(t, err)
+	testkit.Must(t, child.Start())
 	handle := make([]byte, handleSize)
 	_, err = io.ReadFull(out, handle)
-	check(t, err)
+	testkit.Must(t, err)
 
 	d := open(t)
 	for i := range handle {
@@ -248,20 +249,20 @@ func TestForgedHandles(t *testing.T) {
 		}
 	}
 	p, size, err := d.Sharing().Import(handle)
-	check(t, err)
+	testkit.Must(t, err)
 	if size != pageSize {
 		t.Errorf("%d bytes imported, want %d", size, pageSize)
 	}
 	checkExported(t, d, p)
 	_, err = in.Write([]byte{1})
-	check(t, err)
+	testkit.Must(t, err)
 	_, err = io.ReadFull(out, make([]byte, 1))
-	check(t, err)
+	testkit.Must(t, err)
 	if _, _, err := d.Sharing().Import(handle); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Import of a block that was freed: %v, want ErrInvalid", err)
 	}
-	check(t, in.Close())
-	check(t, child.Wait())
+	testkit.Must(t, in.Close())
+	testkit.Must(t, child.Wait())
 	if _, _, err := d.Sharing().Import(handle); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Import after the exporter ended: %v, want ErrInvalid", err)
 	}
@@ -271,24 +272,24 @@ func TestForgedHandles(t *testing.T) {
 func checkExported(t *testing.T, d driver.Device, p driver.Pointer) {
 	t.Helper()
 	got := make([]byte, 5)
-	check(t, d.DefaultStream().CopyOut(got, p))
+	testkit.Must(t, d.DefaultStream().CopyOut(got, p))
 	if !bytes.Equal(got, []byte{7, 7, 7, 7, 7}) {
 		t.Errorf("imported: %v", got)
 	}
-	check(t, d.Sharing().Forget(p))
+	testkit.Must(t, d.Sharing().Forget(p))
 }
 
 // TestSharingAfterAProcessTookTheNumber: the number of a process alone opens nothing.
 func TestSharingAfterAProcessTookTheNumber(t *testing.T) {
 	d := open(t)
 	start, err := startOf(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/stat", os.Getppid()))
-	check(t, err)
+	testkit.Must(t, err)
 	for what, h := range map[string]handle{
 		"another start": {Magic: handleMagic, PID: int64(os.Getppid()), Start: start + 1, FD: 0, Inode: 1, Size: 4096},
 		"no memory":     {Magic: handleMagic, PID: int64(os.Getppid()), Start: start, FD: 0, Inode: 1, Size: 4096},
 	} {
 		b, err := binary.Append(nil, binary.LittleEndian, h)
-		check(t, err)
+		testkit.Must(t, err)
 		if _, _, err := d.Sharing().Import(b); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("a handle of the parent process with %s: %v, want ErrInvalid", what, err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // The first argument makes this program another process of a test: of the suite for sharing, of TestForgedHandles, or
@@ -75,10 +76,10 @@ func exportAndWait() error {
 
 func TestSharing(t *testing.T) {
 	program, err := os.Executable()
-	check(t, err)
+	testkit.Must(t, err)
 	drivertest.RunSharing(t, func(t testing.TB) driver.Device {
 		d, err := Open(Options{Total: 64 << 20})
-		check(t, err)
+		testkit.Must(t, err)
 		return d
 	}, func() *exec.Cmd { return exec.Command(program, serveSharing) })
 }

@@ -10,22 +10,16 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // open opens a small device that is closed when the test ends, with all its errors taken.
 func open(t *testing.T) driver.Device {
 	t.Helper()
 	d, err := Open(Options{Total: 64 << 20})
-	check(t, err)
-	t.Cleanup(func() { check(t, d.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, d.Close()) })
 	return d
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func newStreams(t *testing.T, d driver.Device, n int) []driver.Stream {
@@ -34,7 +28,7 @@ func newStreams(t *testing.T, d driver.Device, n int) []driver.Stream {
 	for i := range streams {
 		var err error
 		streams[i], err = d.NewStream(driver.StreamOptions{})
-		check(t, err)
+		testkit.Must(t, err)
 	}
 	return streams
 }
@@ -43,14 +37,17 @@ func newStreams(t *testing.T, d driver.Device, n int) []driver.Stream {
 func hold(t *testing.T, d driver.Device, s driver.Stream) (release func()) {
 	t.Helper()
 	gate := make(chan struct{})
-	check(t, d.Kernels().Launch(s, driver.Kernel{Name: "gate", Func: func(driver.Memory) error { <-gate; return nil }}))
+	testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: "gate", Func: func(driver.Memory) error {
+		<-gate
+		return nil
+	}}))
 	return func() { close(gate) }
 }
 
 func reached(t *testing.T, s driver.Stream, m driver.Mark) bool {
 	t.Helper()
 	ok, err := s.Reached(m)
-	check(t, err)
+	testkit.Must(t, err)
 	return ok
 }
 
@@ -62,12 +59,12 @@ func TestWorkIsDoneInTheBackground(t *testing.T) {
 		d := open(t)
 		s := newStreams(t, d, 1)[0]
 		p, err := d.Alloc(4096)
-		check(t, err)
+		testkit.Must(t, err)
 		release := hold(t, d, s)
-		check(t, s.CopyIn(p, []byte{1, 2, 3})) // small: does not wait for its turn
-		check(t, s.Fill(p+1, 9, 1))
+		testkit.Must(t, s.CopyIn(p, []byte{1, 2, 3})) // small: does not wait for its turn
+		testkit.Must(t, s.Fill(p+1, 9, 1))
 		m, err := s.Mark()
-		check(t, err)
+		testkit.Must(t, err)
 		synctest.Wait()
 		if reached(t, s, m) {
 			t.Error("a mark behind held work is reached")
@@ -77,7 +74,7 @@ func TestWorkIsDoneInTheBackground(t *testing.T) {
 		}
 		release()
 		got := make([]byte, 3)
-		check(t, s.CopyOut(got, p))
+		testkit.Must(t, s.CopyOut(got, p))
 		if !bytes.Equal(got, []byte{1, 9, 3}) {
 			t.Errorf("got %v", got)
 		}
@@ -107,8 +104,8 @@ func TestSyncEndsWithItsContext(t *testing.T) {
 			t.Errorf("Sync with an ended context: %v", err)
 		}
 		release()
-		check(t, s.Sync(context.Background()))
-		check(t, s.Sync(ctx)) // nothing to wait for
+		testkit.Must(t, s.Sync(context.Background()))
+		testkit.Must(t, s.Sync(ctx)) // nothing to wait for
 	})
 }
 
@@ -147,8 +144,8 @@ func TestWhatWaits(t *testing.T) {
 				d := open(t)
 				s := newStreams(t, d, 1)[0]
 				p, err := d.Alloc(1 << 20)
-				check(t, err)
-				check(t, s.Fill(p, 1, 1<<20))
+				testkit.Must(t, err)
+				testkit.Must(t, s.Fill(p, 1, 1<<20))
 				release := hold(t, d, s)
 				returnsAfter(t, what, func() error { return call(d, s, p) }, release)
 			})
@@ -161,7 +158,7 @@ func TestFreeTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
 		p, err := d.Alloc(4096)
-		check(t, err)
+		testkit.Must(t, err)
 		release := hold(t, d, d.DefaultStream())
 		returnsAfter(t, "Free", func() error { return d.Free(p) }, func() {
 			if err := d.Free(p); !errors.Is(err, driver.ErrInvalid) {
@@ -180,20 +177,20 @@ func TestWaitForHoldsTheStreamNotTheCaller(t *testing.T) {
 		release := hold(t, d, a)
 		var order []string // the marks order the appends
 		step := func(s driver.Stream, name string) {
-			check(t, d.Kernels().Launch(s, driver.Kernel{Name: name, Func: func(driver.Memory) error {
+			testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: name, Func: func(driver.Memory) error {
 				order = append(order, name)
 				return nil
 			}}))
 		}
 		mark := func(s driver.Stream) driver.Mark {
 			m, err := s.Mark()
-			check(t, err)
+			testkit.Must(t, err)
 			return m
 		}
 		step(a, "a")
-		check(t, b.WaitFor(a, mark(a)))
+		testkit.Must(t, b.WaitFor(a, mark(a)))
 		step(b, "b")
-		check(t, c.WaitFor(b, mark(b)))
+		testkit.Must(t, c.WaitFor(b, mark(b)))
 		step(c, "c")
 		last := mark(c)
 		synctest.Wait()
@@ -201,7 +198,7 @@ func TestWaitForHoldsTheStreamNotTheCaller(t *testing.T) {
 			t.Error("c did not wait for a, which is held")
 		}
 		release()
-		check(t, c.Sync(context.Background()))
+		testkit.Must(t, c.Sync(context.Background()))
 		if want := []string{"a", "b", "c"}; !slices.Equal(order, want) {
 			t.Errorf("order %v, want %v", order, want)
 		}
@@ -225,13 +222,13 @@ func TestErrorsSurfaceOnce(t *testing.T) {
 				d := open(t)
 				s := newStreams(t, d, 1)[0]
 				p, err := d.Alloc(1)
-				check(t, err)
+				testkit.Must(t, err)
 				launch := func(f func(driver.Memory) error) {
-					check(t, d.Kernels().Launch(s, driver.Kernel{Name: name, Func: f}))
+					testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: name, Func: f}))
 				}
 				launch(c.kernel)
 				launch(func(driver.Memory) error { return second })
-				check(t, s.Fill(p, 7, 1))
+				testkit.Must(t, s.Fill(p, 7, 1))
 				got := make([]byte, 1)
 				if err := s.CopyOut(got, p); !errors.Is(err, c.want) {
 					t.Errorf("CopyOut: %v, want %v", err, c.want)
@@ -243,8 +240,8 @@ func TestErrorsSurfaceOnce(t *testing.T) {
 				if got[0] != 7 {
 					t.Error("the work after a kernel that failed was not done")
 				}
-				check(t, s.Sync(context.Background()))
-				check(t, d.DefaultStream().Sync(context.Background()))
+				testkit.Must(t, s.Sync(context.Background()))
+				testkit.Must(t, d.DefaultStream().Sync(context.Background()))
 			})
 		})
 	}
@@ -255,17 +252,17 @@ func TestCloseReturnsWhatNoSyncDid(t *testing.T) {
 	bad := errors.New("bad")
 	fails := driver.Kernel{Name: "fails", Func: func(driver.Memory) error { return bad }}
 	d, err := Open(Options{Total: 1 << 20})
-	check(t, err)
+	testkit.Must(t, err)
 	streams := newStreams(t, d, 2)
 	for _, s := range streams {
-		check(t, d.Kernels().Launch(s, fails))
+		testkit.Must(t, d.Kernels().Launch(s, fails))
 	}
 	if err := streams[0].Close(); !errors.Is(err, bad) {
 		t.Errorf("Close of a stream: %v, want %v", err, bad)
 	}
-	check(t, streams[0].Close())
+	testkit.Must(t, streams[0].Close())
 	if err := d.Close(); !errors.Is(err, bad) {
 		t.Errorf("Close of the device: %v, want %v", err, bad)
 	}
-	check(t, d.Close())
+	testkit.Must(t, d.Close())
 }

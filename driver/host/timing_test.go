@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestStampsAreReadWhenTheirTurnComes: in the bubble time passes only in kernels that sleep.
@@ -16,18 +17,18 @@ func TestStampsAreReadWhenTheirTurnComes(t *testing.T) {
 		d := open(t)
 		streams, c := newStreams(t, d, 2), d.Timing()
 		sleep := func(s driver.Stream, span time.Duration) {
-			check(t, d.Kernels().Launch(s, driver.Kernel{Name: "sleep", Func: func(driver.Memory) error {
+			testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: "sleep", Func: func(driver.Memory) error {
 				time.Sleep(span)
 				return nil
 			}}))
 		}
 		stamp := func(s driver.Stream) driver.Stamp {
 			st, err := c.Stamp(s)
-			check(t, err)
+			testkit.Must(t, err)
 			return st
 		}
 		first := stamp(streams[0])
-		check(t, streams[0].Sync(context.Background()))
+		testkit.Must(t, streams[0].Sync(context.Background()))
 		sleep(streams[0], 3*time.Second)
 		second := stamp(streams[0])
 		sleep(streams[1], 2*time.Second)
@@ -38,7 +39,7 @@ func TestStampsAreReadWhenTheirTurnComes(t *testing.T) {
 			}
 		}
 		for _, s := range streams {
-			check(t, s.Sync(context.Background()))
+			testkit.Must(t, s.Sync(context.Background()))
 		}
 		for what, c := range map[string]struct {
 			from, to driver.Stamp
@@ -53,7 +54,7 @@ func TestStampsAreReadWhenTheirTurnComes(t *testing.T) {
 			}
 		}
 		for _, st := range []driver.Stamp{first, second, other} {
-			check(t, c.Discard(st))
+			testkit.Must(t, c.Discard(st))
 		}
 		if n := len(d.(*device).stamps.of); n != 0 {
 			t.Errorf("%d stamps left after all were discarded", n)
@@ -65,9 +66,9 @@ func TestStampsAreReadWhenTheirTurnComes(t *testing.T) {
 func TestStampsOfAnotherDevice(t *testing.T) {
 	a, b := open(t), open(t)
 	own, err := a.Timing().Stamp(a.DefaultStream())
-	check(t, err)
+	testkit.Must(t, err)
 	theirs, err := b.Timing().Stamp(b.DefaultStream())
-	check(t, err)
+	testkit.Must(t, err)
 	if _, err := a.Timing().Elapsed(own, theirs); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Elapsed to another device's stamp: %v, want ErrInvalid", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // refusing is physical memory made of numbers that refuses the nth call to show.
@@ -52,11 +53,11 @@ func TestMapIsAllOrNothing(t *testing.T) {
 		d := newDevice(Options{Total: 1 << 20, Granularity: g}, r)
 		vm := d.VirtualMemory()
 		p, err := vm.Reserve(4 * g)
-		check(t, err)
+		testkit.Must(t, err)
 		var pages []driver.Page
 		for range 3 {
 			page, err := vm.Create(g)
-			check(t, err)
+			testkit.Must(t, err)
 			pages = append(pages, page)
 		}
 		if err := vm.Map(p, pages...); !errors.Is(err, driver.ErrNoMemory) || len(r.shown) != 0 {
@@ -65,10 +66,10 @@ func TestMapIsAllOrNothing(t *testing.T) {
 		if err := d.DefaultStream().Fill(p, 0, 1); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("Fill of what was not mapped: %v", err)
 		}
-		check(t, vm.Map(p, pages...))
-		check(t, vm.Unmap(p, 3*g))
-		check(t, vm.Release(p, 4*g))
-		check(t, d.Close())
+		testkit.Must(t, vm.Map(p, pages...))
+		testkit.Must(t, vm.Unmap(p, 3*g))
+		testkit.Must(t, vm.Release(p, 4*g))
+		testkit.Must(t, d.Close())
 	}
 }
 
@@ -81,35 +82,35 @@ func TestUnmapUnderQueuedWork(t *testing.T) {
 	}
 	s, g := d.DefaultStream(), d.Info().Granularity
 	p, err := vm.Reserve(g)
-	check(t, err)
+	testkit.Must(t, err)
 	page, err := vm.Create(g)
-	check(t, err)
-	check(t, vm.Map(p, page))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(p, page))
 	block, err := d.Alloc(4096)
-	check(t, err)
+	testkit.Must(t, err)
 	for what, work := range map[string]func() error{
 		"Fill":         func() error { return s.Fill(p, 1, g) },
 		"Copy from it": func() error { return s.Copy(block, p, 4096) },
 		"Copy to it":   func() error { return s.Copy(p+8, block, 4096) },
 	} {
 		release := hold(t, d, s)
-		check(t, work())
-		check(t, vm.Unmap(p, g))
+		testkit.Must(t, work())
+		testkit.Must(t, vm.Unmap(p, g))
 		release()
 		if err := s.Sync(context.Background()); !errors.Is(err, ErrFault) {
 			t.Errorf("%s: Sync returned %v, want ErrFault", what, err)
 		}
-		check(t, vm.Map(p, page))
+		testkit.Must(t, vm.Map(p, page))
 	}
-	check(t, s.Fill(p, 1, g))
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, s.Fill(p, 1, g))
+	testkit.Must(t, s.Sync(context.Background()))
 
 	// A kernel that is in the middle of its work looks addresses up, and sees that they are gone.
 	release := hold(t, d, s)
-	check(t, d.Kernels().Launch(s, driver.Kernel{Name: "late", Func: func(m driver.Memory) error {
+	testkit.Must(t, d.Kernels().Launch(s, driver.Kernel{Name: "late", Func: func(m driver.Memory) error {
 		return m.Store(p, []byte{1})
 	}}))
-	check(t, vm.Unmap(p, g))
+	testkit.Must(t, vm.Unmap(p, g))
 	release()
 	if err := s.Sync(context.Background()); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Sync: %v, want ErrInvalid", err)
@@ -126,20 +127,20 @@ func TestCopyOutReturnsItsOwnError(t *testing.T) {
 		}
 		s, g := d.DefaultStream(), d.Info().Granularity
 		p, err := vm.Reserve(g)
-		check(t, err)
+		testkit.Must(t, err)
 		page, err := vm.Create(g)
-		check(t, err)
-		check(t, vm.Map(p, page))
+		testkit.Must(t, err)
+		testkit.Must(t, vm.Map(p, page))
 		release := hold(t, d, s)
 		result := make(chan error)
 		go func() { result <- s.CopyOut(make([]byte, 8), p) }()
 		synctest.Wait() // until it is queued
-		check(t, vm.Unmap(p, g))
+		testkit.Must(t, vm.Unmap(p, g))
 		release()
 		if err := <-result; !errors.Is(err, ErrFault) {
 			t.Errorf("CopyOut: %v, want ErrFault", err)
 		}
-		check(t, s.Sync(context.Background()))
+		testkit.Must(t, s.Sync(context.Background()))
 	})
 }
 
@@ -151,23 +152,23 @@ func TestWorkStaysInOneReservation(t *testing.T) {
 	d := newDevice(Options{Total: 1 << 20, Granularity: g}, r)
 	vm := d.VirtualMemory()
 	p, err := vm.Reserve(g)
-	check(t, err)
+	testkit.Must(t, err)
 	r.next -= g
 	q, err := vm.Reserve(g)
-	check(t, err)
+	testkit.Must(t, err)
 	if q != p+g {
 		t.Fatalf("reservations at %#x and %#x are not neighbours", p, q)
 	}
 	a, err := vm.Create(g)
-	check(t, err)
-	check(t, vm.Map(p, a))
-	check(t, vm.Map(q, a))
+	testkit.Must(t, err)
+	testkit.Must(t, vm.Map(p, a))
+	testkit.Must(t, vm.Map(q, a))
 	if err := vm.Unmap(p, 2*g); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("Unmap across two reservations: %v", err)
 	}
 	if err := d.lookUp("test", p+g-1, 2); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an access across two reservations: %v", err)
 	}
-	check(t, d.lookUp("test", p, g))
-	check(t, d.Close())
+	testkit.Must(t, d.lookUp("test", p, g))
+	testkit.Must(t, d.Close())
 }

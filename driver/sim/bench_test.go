@@ -6,13 +6,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-func must(b *testing.B, err error) {
-	if err != nil {
-		b.Fatal(err)
-	}
-}
 
 // BenchmarkAllocFree replaces one of n live allocations at random.
 func BenchmarkAllocFree(b *testing.B) {
@@ -27,9 +22,9 @@ func BenchmarkAllocFree(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				i := rng.IntN(n)
-				must(b, d.Free(live[i]))
+				testkit.Must(b, d.Free(live[i]))
 				p, err := d.Alloc(1 + rng.Int64N(4<<20))
-				must(b, err)
+				testkit.Must(b, err)
 				live[i] = p
 			}
 		})
@@ -40,16 +35,16 @@ func BenchmarkMapUnmap(b *testing.B) {
 	d := New(Options{Unchecked: true})
 	vm, size := d.VirtualMemory(), d.Info().Granularity
 	p, err := vm.Reserve(1 << 40)
-	must(b, err)
+	testkit.Must(b, err)
 	page, err := vm.Create(size)
-	must(b, err)
+	testkit.Must(b, err)
 	for i := range int64(10_000) {
-		must(b, vm.Map(p+driver.Pointer(2*i*size), page))
+		testkit.Must(b, vm.Map(p+driver.Pointer(2*i*size), page))
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		must(b, vm.Map(p+driver.Pointer(5001*size), page))
-		must(b, vm.Unmap(p+driver.Pointer(5001*size), size))
+		testkit.Must(b, vm.Map(p+driver.Pointer(5001*size), page))
+		testkit.Must(b, vm.Unmap(p+driver.Pointer(5001*size), size))
 	}
 }
 
@@ -60,14 +55,14 @@ func BenchmarkPendingMarks(b *testing.B) {
 	var marks []driver.Mark
 	for range 10_000 {
 		m, err := s.Mark()
-		must(b, err)
+		testkit.Must(b, err)
 		marks = append(marks, m)
 	}
 	i := 0
 	b.ReportAllocs()
 	for b.Loop() {
 		m, err := s.Mark()
-		must(b, err)
+		testkit.Must(b, err)
 		if ok, _ := s.Reached(m); ok {
 			b.Fatal("reached")
 		}
@@ -85,16 +80,16 @@ func BenchmarkStreams(b *testing.B) {
 	d := New(Options{Unchecked: true, Completion: OnDemand})
 	for range 10_000 {
 		_, err := d.NewStream(driver.StreamOptions{})
-		must(b, err)
+		testkit.Must(b, err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		s, err := d.NewStream(driver.StreamOptions{})
-		must(b, err)
+		testkit.Must(b, err)
 		m, err := s.Mark()
-		must(b, err)
+		testkit.Must(b, err)
 		d.Complete(m)
-		must(b, s.Close())
+		testkit.Must(b, s.Close())
 	}
 }
 
@@ -103,11 +98,11 @@ func BenchmarkFill(b *testing.B) {
 		b.Run(fmt.Sprintf("unchecked=%v", unchecked), func(b *testing.B) {
 			d := New(Options{Unchecked: unchecked})
 			p, err := d.Alloc(64 << 20)
-			must(b, err)
+			testkit.Must(b, err)
 			s := d.DefaultStream()
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				must(b, s.Fill(p+driver.Pointer(i%64<<20), byte(i), 1<<20))
+				testkit.Must(b, s.Fill(p+driver.Pointer(i%64<<20), byte(i), 1<<20))
 			}
 		})
 	}

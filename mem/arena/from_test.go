@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	_ "github.com/ashlar-go/ashlar/mem/bfc"
@@ -21,25 +22,25 @@ func TestNewFrom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dev := sim.New(sim.Options{Total: 64 << 20, CallSites: true})
 			from, err := mem.Open(name, dev)
-			must(t, err)
+			testkit.Must(t, err)
 			home, err := dev.NewStream(driver.StreamOptions{})
-			must(t, err)
+			testkit.Must(t, err)
 			other, err := dev.NewStream(driver.StreamOptions{})
-			must(t, err)
+			testkit.Must(t, err)
 			odd, err := from.Alloc(home, 256) // which leaves bfc an address that is no multiple of 512
-			must(t, err)
+			testkit.Must(t, err)
 			before, err := from.Alloc(home, 1<<20)
-			must(t, err)
-			must(t, home.Fill(before.Ptr, 1, before.Size))
+			testkit.Must(t, err)
+			testkit.Must(t, home.Fill(before.Ptr, 1, before.Size))
 			from.Free(before) // and now it may be the arena's
 			a, err := arena.NewFrom(from, dev, home, arena.Config{Size: 1 << 20})
-			must(t, err)
+			testkit.Must(t, err)
 			low, err := a.Alloc(other, 1<<19)
-			must(t, err)
-			must(t, other.Fill(low.Ptr, 2, low.Size))
+			testkit.Must(t, err)
+			testkit.Must(t, other.Fill(low.Ptr, 2, low.Size))
 			high, err := a.Alloc(home, 1<<18)
-			must(t, err)
-			must(t, home.Fill(high.Ptr, 3, high.Size))
+			testkit.Must(t, err)
+			testkit.Must(t, home.Fill(high.Ptr, 3, high.Size))
 			if low.Ptr%512 != 0 || a.Size() != 1<<20 {
 				t.Errorf("a block at %#x of an arena of %d bytes", low.Ptr, a.Size())
 			}
@@ -51,34 +52,34 @@ func TestNewFrom(t *testing.T) {
 				t.Errorf("Close with live blocks: %v", err)
 			}
 			a.Free(low)
-			must(t, a.Compact(home))
+			testkit.Must(t, a.Compact(home))
 			if h.block.Ptr != low.Ptr {
 				t.Errorf("the block is at %#x, want it at %#x", h.block.Ptr, low.Ptr)
 			}
 			var got [1]byte
-			must(t, home.CopyOut(got[:], h.block.Ptr))
+			testkit.Must(t, home.CopyOut(got[:], h.block.Ptr))
 			if got[0] != 3 {
 				t.Errorf("the block has %d in it, want 3", got[0])
 			}
 			if _, err := a.Alloc(home, 1<<20); !errors.Is(err, mem.ErrNoMemory) || strings.Contains(err.Error(), "size=") {
 				t.Errorf("more than the block: %v; want no advice for a region", err)
 			}
-			must(t, other.Fill(h.block.Ptr, 4, 1)) // work that Close does not wait for
+			testkit.Must(t, other.Fill(h.block.Ptr, 4, 1)) // work that Close does not wait for
 			a.Free(h.block, other)
-			must(t, a.Close())
-			must(t, a.Close())
+			testkit.Must(t, a.Close())
+			testkit.Must(t, a.Close())
 			next, err := from.Alloc(home, 1<<20)
-			must(t, err)
-			must(t, home.Fill(next.Ptr, 5, next.Size))
+			testkit.Must(t, err)
+			testkit.Must(t, home.Fill(next.Ptr, 5, next.Size))
 			from.Free(next)
 			from.Free(odd)
 			if c, ok := from.(interface{ Close() error }); ok {
-				must(t, c.Close())
+				testkit.Must(t, c.Close())
 			}
 			for _, s := range []driver.Stream{home, other} {
-				must(t, s.Close())
+				testkit.Must(t, s.Close())
 			}
-			must(t, dev.Close())
+			testkit.Must(t, dev.Close())
 			for _, r := range dev.Reports() {
 				t.Error(r)
 			}
@@ -96,18 +97,11 @@ func (s *settler) BeginMove() ([]driver.Stream, bool) { return nil, true }
 
 func (s *settler) EndMove(b mem.Block, _ driver.Stream) { s.block = b }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // What is wrong with the settings, or has no room, leaves nothing behind.
 func TestNewFromRefuses(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 8 << 20})
 	from, err := arena.New(dev, arena.Config{Size: 1 << 20})
-	must(t, err)
+	testkit.Must(t, err)
 	for want, cfg := range map[string]arena.Config{
 		"want a size":   {},
 		"no pages":      {Size: 1 << 20, Page: 2 << 20},
@@ -118,6 +112,6 @@ func TestNewFromRefuses(t *testing.T) {
 			t.Errorf("%+v: %v: want %q in it", cfg, err, want)
 		}
 	}
-	must(t, from.Close())
-	must(t, dev.Close())
+	testkit.Must(t, from.Close())
+	testkit.Must(t, dev.Close())
 }

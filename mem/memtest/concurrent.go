@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -109,7 +110,7 @@ func checkConcurrent(t testing.TB, cfg Config) {
 	if t.Failed() {
 		return
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // readReports reads state that other goroutines may be changing.

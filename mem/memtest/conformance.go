@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
@@ -48,23 +49,23 @@ func checkSizes(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	for _, size := range sizes(cfg) {
 		w.mustAlloc(t, 0, size)
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.checkReports(true))
 	}
-	must(t, w.sync())
-	must(t, w.checkSlowSizes())
+	testkit.Must(t, w.sync())
+	testkit.Must(t, w.checkSlowSizes())
 	for len(w.live) > 0 {
 		freed := w.live[0].Ptr
-		must(t, w.free(w.live[0]))
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.free(w.live[0]))
+		testkit.Must(t, w.checkReports(true))
 		if _, _, ok := layer.SlowSizes(w.a, freed); ok {
 			t.Fatalf("SlowSizes finds a block at %#x, where one was freed", uint64(freed))
 		}
 	}
 	for _, size := range sizes(cfg) {
-		must(t, w.free(w.mustAlloc(t, 1, size)))
-		must(t, w.checkReports(false))
+		testkit.Must(t, w.free(w.mustAlloc(t, 1, size)))
+		testkit.Must(t, w.checkReports(false))
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // checkZero: a request of zero bytes returns the zero block, which may be freed any number of times, and changes
@@ -92,8 +93,8 @@ func checkZero(t testing.TB, cfg Config) {
 	if now := w.available(t); now != free {
 		t.Errorf("Alloc of 0 bytes took %d bytes of the device", free-now)
 	}
-	must(t, w.free(keep))
-	must(t, w.finish())
+	testkit.Must(t, w.free(keep))
+	testkit.Must(t, w.finish())
 }
 
 // checkTooLarge: a request that exceeds every device fails, and later work is unaffected (behaviours 22, 24, 75, 90).
@@ -115,12 +116,12 @@ func checkTooLarge(t testing.TB, cfg Config) {
 		if len(err.Error()) == 0 {
 			t.Errorf("Alloc of %d bytes: the error has no text", size)
 		}
-		must(t, w.checkReports(true))
-		must(t, w.check(keep, 1, "after a request that was refused"))
-		must(t, w.free(w.mustAlloc(t, 1, 513)))
+		testkit.Must(t, w.checkReports(true))
+		testkit.Must(t, w.check(keep, 1, "after a request that was refused"))
+		testkit.Must(t, w.free(w.mustAlloc(t, 1, 513)))
 	}
-	must(t, w.free(keep))
-	must(t, w.finish())
+	testkit.Must(t, w.free(keep))
+	testkit.Must(t, w.finish())
 }
 
 // checkMisuse: a caller's bug panics, and the allocator keeps working.
@@ -140,13 +141,13 @@ func checkMisuse(t testing.TB, cfg Config) {
 		w.wantPanic(t, "Free with a tag of no block", func() { w.a.Free(mem.Block{Ptr: 4096, Size: 512, Tag: math.MaxUint64}) })
 	}
 	for _, b := range []*block{small, large} {
-		must(t, w.free(b))
+		testkit.Must(t, w.free(b))
 		w.wantPanic(t, "Free of a freed block", func() { w.a.Free(b.Block) })
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.checkReports(true))
 	}
 	again := w.mustAlloc(t, 1, 512)
-	must(t, w.check(again, 1, "after misuse"))
-	must(t, w.finish())
+	testkit.Must(t, w.check(again, 1, "after misuse"))
+	testkit.Must(t, w.finish())
 }
 
 // checkNilStreams: a nil stream panics for every size and source of memory, and changes nothing: the block of a failed
@@ -157,7 +158,7 @@ func checkNilStreams(t testing.TB, cfg Config) {
 		size = min(size, cfg.MaxBlock)
 		for _, cached := range []bool{false, true} {
 			if cached {
-				must(t, w.free(w.mustAlloc(t, 0, size)))
+				testkit.Must(t, w.free(w.mustAlloc(t, 0, size)))
 			}
 			w.wantPanic(t, fmt.Sprintf("Alloc of %d bytes on a nil stream", size), func() { w.a.Alloc(nil, size) })
 			w.wantPanic(t, fmt.Sprintf("AllocWith of %d bytes on a nil stream", size), func() {
@@ -167,10 +168,10 @@ func checkNilStreams(t testing.TB, cfg Config) {
 		b := w.mustAlloc(t, 0, size)
 		w.wantPanic(t, "Free with a nil stream", func() { w.a.Free(b.Block, nil) })
 		w.wantPanic(t, "Free with a stream and a nil stream", func() { w.a.Free(b.Block, w.streams[0], nil) })
-		must(t, w.check(b, 0, "after a Free with a nil stream"))
-		must(t, w.free(b))
+		testkit.Must(t, w.check(b, 0, "after a Free with a nil stream"))
+		testkit.Must(t, w.free(b))
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // checkRoundUp: AllocOptions.RoundUp rounds each request up, by the function mem.AllocWith and by the allocator's own
@@ -189,7 +190,7 @@ func checkRoundUp(t testing.TB, cfg Config) {
 		for _, c := range [][3]int64{{1, 1, 1}, {1000, 3 << 10, 3 << 10}, {3 << 10, 3 << 10, 3 << 10}, {1, cfg.MaxBlock, cfg.MaxBlock}} {
 			for range 2 { // the second may be served from a cache
 				b, err := alloc(c[0], c[1])
-				must(t, err)
+				testkit.Must(t, err)
 				if b.Size < c[2] {
 					t.Errorf("way %d: %d bytes rounded up to a multiple of %d: a block of %d", i, c[0], c[1], b.Size)
 				}
@@ -204,7 +205,7 @@ func checkRoundUp(t testing.TB, cfg Config) {
 			t.Errorf("way %d: %d bytes: %v", i, int64(math.MaxInt64), err)
 		}
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // wantPanic fails the test unless f panics with a prefix.
@@ -218,7 +219,7 @@ func (w *model) wantPanic(t testing.TB, what string, f func()) {
 		case !strings.Contains(fmt.Sprint(r), ": ") || strings.HasPrefix(fmt.Sprint(r), "runtime error"):
 			t.Errorf("%s panicked with %q: want the name of a package, a colon and the fact", what, r)
 		}
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.checkReports(true))
 	}()
 	f()
 }
@@ -230,14 +231,14 @@ func checkManySmall(t testing.TB, cfg Config) {
 	for round := range 3 {
 		for i := range 300 {
 			w.mustAlloc(t, i%cfg.Streams, 1+rng.Int64N(min(4096, cfg.MaxBlock)))
-			must(t, w.checkReports(false))
+			testkit.Must(t, w.checkReports(false))
 		}
 		for i := 0; len(w.live) > 0 && (round == 2 || i < 250); i++ {
-			must(t, w.free(w.live[rng.IntN(len(w.live))]))
-			must(t, w.checkReports(false))
+			testkit.Must(t, w.free(w.live[rng.IntN(len(w.live))]))
+			testkit.Must(t, w.checkReports(false))
 		}
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // checkFreeOrders frees five neighbouring blocks in every order.
@@ -259,12 +260,12 @@ func checkFreeOrders(t testing.TB, cfg Config) {
 			blocks = append(blocks, w.mustAlloc(t, 0, size))
 		}
 		for _, i := range order {
-			must(t, w.free(blocks[i]))
-			must(t, w.checkReports(true))
+			testkit.Must(t, w.free(blocks[i]))
+			testkit.Must(t, w.checkReports(true))
 		}
 	}
 	free(nil)
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // checkExhaustion: a device with little memory runs out. Once blocks are freed, requests succeed again, if necessary
@@ -287,35 +288,35 @@ func checkExhaustion(t testing.TB, cfg Config) {
 					w.checkTentative(t, (round+n)%cfg.Streams, size)
 					break
 				}
-				must(t, err)
+				testkit.Must(t, err)
 				if w.size > 4*cfg.MaxBlock {
 					t.Fatalf("%d bytes are live, and the device has %d", w.size, 4*cfg.MaxBlock)
 				}
 			}
-			must(t, w.checkReports(true))
+			testkit.Must(t, w.checkReports(true))
 		}
 		if len(w.live) == 0 {
 			t.Fatalf("a device with %d bytes has no room for a block of %d", 4*cfg.MaxBlock, max(1, cfg.MaxBlock/64))
 		}
-		must(t, w.sync())
+		testkit.Must(t, w.sync())
 		for s := range cfg.Streams {
 			w.hold(s, true)
 		}
 		for i := 0; len(w.live) > 0; i++ {
 			if i%2 < round {
 				reader := (w.live[0].owner + 1) % cfg.Streams
-				must(t, w.check(w.live[0], reader, "by a reader that takes its time"))
+				testkit.Must(t, w.check(w.live[0], reader, "by a reader that takes its time"))
 			}
-			must(t, w.free(w.live[0]))
+			testkit.Must(t, w.free(w.live[0]))
 		}
 		// All memory is free, but in pieces, on other streams, and partly only once a stream is done: the allocator
 		// must find and await it by itself.
-		must(t, w.free(w.mustAlloc(t, round%cfg.Streams, cfg.MaxBlock)))
+		testkit.Must(t, w.free(w.mustAlloc(t, round%cfg.Streams, cfg.MaxBlock)))
 		for s := range cfg.Streams {
 			w.hold(s, false)
 		}
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // checkTentative: a tentative request that fails is neither counted nor observed.
@@ -362,6 +363,6 @@ func checkLayers(t testing.TB, cfg Config) {
 			t.Fatalf("layer %d of the allocator is %v", n, layer)
 		}
 	}
-	must(t, w.empty()) // before anything was allocated
-	must(t, w.finish())
+	testkit.Must(t, w.empty()) // before anything was allocated
+	testkit.Must(t, w.finish())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -69,7 +70,7 @@ func (h history) runFailing(t testing.TB, cfg Config, tight bool, rule fault.Rul
 			w.reserveMemory(t, 3*cfg.MaxBlock)
 		}
 		w.callWrapper = in.call
-		must(t, in.run(&r, w, h))
+		testkit.Must(t, in.run(&r, w, h))
 	})
 	*fired = in.failed > 0
 	if reason == "" {

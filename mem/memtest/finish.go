@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -22,7 +23,7 @@ func (w *model) reserveMemory(t testing.TB, leave int64) {
 	if errors.Is(err, driver.ErrNoMemory) {
 		return // the device has less than it says
 	}
-	must(t, err)
+	testkit.Must(t, err)
 	w.baseline -= free - leave
 	w.tight = true
 	w.undo = func() error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -85,12 +86,12 @@ func newModel(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) 
 	w.streams = []driver.Stream{w.dev.DefaultStream()}
 	for len(w.streams) < cfg.Streams {
 		s, err := w.dev.NewStream(driver.StreamOptions{})
-		must(t, err)
+		testkit.Must(t, err)
 		w.streams = append(w.streams, s)
 	}
 	var err error
 	w.samples.base, err = w.dev.Alloc(samplesLen)
-	must(t, err)
+	testkit.Must(t, err)
 	w.baseline = w.available(t)
 	if d, ok := inner.(*sim.Device); ok {
 		w.sim, w.leaks = d, d.Leaks()
@@ -107,7 +108,7 @@ func newModel(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) 
 func (w *model) available(t testing.TB) int64 {
 	t.Helper()
 	free, _, err := w.dev.Available()
-	must(t, err)
+	testkit.Must(t, err)
 	return free
 }
 
@@ -326,12 +327,4 @@ func (w *model) empty() (err error) {
 		}
 	}
 	return err
-}
-
-// must stops the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

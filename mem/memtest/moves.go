@@ -11,6 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -27,13 +28,13 @@ func checkMoves(t testing.TB, cfg Config) {
 		if probe.Value() != nil {
 			t.Fatal("Movable is false, and the allocator keeps the holder")
 		}
-		must(t, w.compact(0)) // of a layer below: what is above it cannot follow
-		must(t, w.free(b))
-		must(t, w.finish())
+		testkit.Must(t, w.compact(0)) // of a layer below: what is above it cannot follow
+		testkit.Must(t, w.free(b))
+		testkit.Must(t, w.finish())
 		return
 	}
 	w.slide(t)
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 	for i := range cfg.Seeds {
 		cfg := cfg
 		cfg.Seed += uint64(i)
@@ -70,41 +71,42 @@ func (w *model) slide(t testing.TB) {
 		for i := range 8 {
 			blocks = append(blocks, w.mustAlloc(t, i%w.cfg.Streams, min(w.cfg.MaxBlock, int64(3000+7000*i))))
 		}
-		must(t, w.sync())
+		testkit.Must(t, w.sync())
 		on := round % w.cfg.Streams
 		for s := range w.cfg.Streams {
 			w.hold(s, s != on)
 		}
 		for i, b := range blocks {
 			if user := (b.owner + 1 + round) % w.cfg.Streams; i%2 == 0 {
-				must(t, w.check(b, user, "in a hole to be"))
-				must(t, w.free(b))
+				testkit.Must(t, w.check(b, user, "in a hole to be"))
+				testkit.Must(t, w.free(b))
 			} else {
-				must(t, w.rewrite(b, user)) // the owner does not know when that is done
-				must(t, w.check(b, (user+1)%w.cfg.Streams, "by a stream that its holder names"))
-				must(t, w.movable(b))
+				testkit.Must(t, w.rewrite(b, user)) // the owner does not know when that is done
+				testkit.Must(t, w.check(b, (user+1)%w.cfg.Streams, "by a stream that its holder names"))
+				testkit.Must(t, w.movable(b))
 			}
 		}
 		blocks[1+2*round].toggleRefuse()
-		must(t, w.compact(on))
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.compact(on))
+		testkit.Must(t, w.checkReports(true))
 		for _, b := range w.live {
-			must(t, w.check(b, b.owner, "after a move"))
+			testkit.Must(t, w.check(b, b.owner, "after a move"))
 		}
-		must(t, w.free(w.mustAlloc(t, (on+1)%w.cfg.Streams, min(w.cfg.MaxBlock, 20_000)))) // where blocks have left
+		// where blocks have left
+		testkit.Must(t, w.free(w.mustAlloc(t, (on+1)%w.cfg.Streams, min(w.cfg.MaxBlock, 20_000))))
 		for s := range w.cfg.Streams {
 			w.hold(s, false)
 		}
-		must(t, w.sync())
+		testkit.Must(t, w.sync())
 		for _, b := range w.live {
-			if must(t, w.movable(b)); b.holder.refuses {
+			if testkit.Must(t, w.movable(b)); b.holder.refuses {
 				b.toggleRefuse()
 			}
 		}
-		must(t, w.compact(0)) // no holder refuses, nothing is pending: the free memory is one hole
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.compact(0)) // no holder refuses, nothing is pending: the free memory is one hole
+		testkit.Must(t, w.checkReports(true))
 		for len(w.live) > 4 {
-			must(t, w.free(w.live[0]))
+			testkit.Must(t, w.free(w.live[0]))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -76,7 +77,7 @@ func checkMovesConcurrently(t testing.TB, cfg Config) {
 	}
 	wg.Wait()
 	if !t.Failed() {
-		must(t, w.finish())
+		testkit.Must(t, w.finish())
 	}
 }
 

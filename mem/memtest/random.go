@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -38,7 +39,7 @@ func (h history) run(t testing.TB, cfg Config, tight bool) *failure {
 		if tight {
 			w.reserveMemory(t, 3*cfg.MaxBlock)
 		}
-		must(t, r.run(w, h))
+		testkit.Must(t, r.run(w, h))
 	})
 	if reason == "" {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -19,27 +20,27 @@ func checkUsedStreams(t testing.TB, cfg Config) {
 		b := w.mustAlloc(t, owner, size)
 		w.hold(user, true)
 		for range 20 { // enough to keep a stream busy that cannot be held
-			must(t, w.rewrite(b, user))
-			must(t, w.check(b, user, "by the stream that uses it"))
+			testkit.Must(t, w.rewrite(b, user))
+			testkit.Must(t, w.check(b, user, "by the stream that uses it"))
 		}
 		w.remove(b)
 		all := []driver.Stream{w.streams[user], w.streams[owner], w.streams[user], w.streams[cfg.Streams-1]}
 		w.a.Free(b.Block, all[:1+round%4]...)
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.checkReports(true))
 		for _, s := range []int{owner, user, cfg.Streams - 1} {
 			for range 3 {
 				c := w.mustAlloc(t, s, size) // filled at once: the samples of b show it if that is too soon
 				if round%2 == 0 {
-					must(t, w.free(c))
+					testkit.Must(t, w.free(c))
 				}
 			}
 		}
 		w.hold(user, false)
-		must(t, w.sync())
-		must(t, w.checkReports(true))
-		must(t, w.free(w.mustAlloc(t, owner, size)))
+		testkit.Must(t, w.sync())
+		testkit.Must(t, w.checkReports(true))
+		testkit.Must(t, w.free(w.mustAlloc(t, owner, size)))
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // checkUsedByMany: a block that several streams read is not reused before the last of them is done, in whatever order
@@ -50,9 +51,9 @@ func checkUsedByMany(t testing.TB, cfg Config) {
 		b := w.mustAlloc(t, 0, 1<<min(19, log2(cfg.MaxBlock)))
 		for s := 1; s < cfg.Streams; s++ {
 			w.hold(s, true)
-			must(t, w.check(b, s, "by one of many readers"))
+			testkit.Must(t, w.check(b, s, "by one of many readers"))
 		}
-		must(t, w.free(b))
+		testkit.Must(t, w.free(b))
 		for s := 1; s < cfg.Streams; s++ {
 			if s != last {
 				w.hold(s, false)
@@ -61,15 +62,15 @@ func checkUsedByMany(t testing.TB, cfg Config) {
 			if w.sim != nil && !cfg.Waits && c.Ptr < b.end() && b.Ptr < c.end() && w.sim.Pending(w.streams[last].ID()) > 0 {
 				t.Fatalf("%v was handed out in place of %v, which s%d still reads", c, b, last)
 			}
-			must(t, w.checkReports(true))
+			testkit.Must(t, w.checkReports(true))
 		}
 		w.hold(last, false)
-		must(t, w.sync())
+		testkit.Must(t, w.sync())
 		for len(w.live) > 0 {
-			must(t, w.free(w.live[0]))
+			testkit.Must(t, w.free(w.live[0]))
 		}
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 }
 
 // checkReuseWhileHeld: the block's own stream may reuse it at once, while its work is still queued; another stream only
@@ -82,24 +83,24 @@ func checkReuseWhileHeld(t testing.TB, cfg Config) {
 	for round := range 8 {
 		for s := range cfg.Streams {
 			b := w.mustAlloc(t, s, min(cfg.MaxBlock, 100_000<<(round%4)))
-			must(t, w.check(b, s, "by its own stream"))
-			must(t, w.free(b))
+			testkit.Must(t, w.check(b, s, "by its own stream"))
+			testkit.Must(t, w.free(b))
 			c := w.mustAlloc(t, s, b.requested)
-			must(t, w.check(c, s, "by its own stream"))
+			testkit.Must(t, w.check(c, s, "by its own stream"))
 			if round%2 == 0 {
-				must(t, w.free(c))
+				testkit.Must(t, w.free(c))
 			}
 		}
-		must(t, w.checkReports(true))
+		testkit.Must(t, w.checkReports(true))
 		if round == 5 {
-			must(t, w.empty()) // waits by itself for what is queued
+			testkit.Must(t, w.empty()) // waits by itself for what is queued
 		}
 	}
 	for s := range cfg.Streams {
 		w.hold(s, false)
 	}
-	must(t, w.sync())
-	must(t, w.finish())
+	testkit.Must(t, w.sync())
+	testkit.Must(t, w.finish())
 }
 
 // checkManyStreams: random histories pass with more streams than a word has bits. An allocator that makes streams wait
@@ -112,38 +113,38 @@ func checkManyStreams(t testing.TB, cfg Config) {
 	for _, busy := range []int{1, many - 2} {
 		own := many - 1
 		kept := w.mustAlloc(t, busy, size)
-		must(t, w.free(w.mustAlloc(t, own, size)))
-		must(t, w.sync())
+		testkit.Must(t, w.free(w.mustAlloc(t, own, size)))
+		testkit.Must(t, w.sync())
 		w.hold(busy, true)
-		must(t, w.rewrite(kept, busy))
-		must(t, w.free(w.mustAlloc(t, own, size)))
-		must(t, w.syncOne(own))
+		testkit.Must(t, w.rewrite(kept, busy))
+		testkit.Must(t, w.free(w.mustAlloc(t, own, size)))
+		testkit.Must(t, w.syncOne(own))
 		if w.sim != nil && cfg.Waits && w.sim.Pending(w.streams[busy].ID()) == 0 {
 			t.Fatalf("s%d was given memory that it alone has used, and waited for s%d", own, busy)
 		}
 		w.hold(busy, false)
-		must(t, w.sync())
+		testkit.Must(t, w.sync())
 	}
 	w.tight = true
 	rng := rand.New(rand.NewPCG(cfg.Seed, 4))
 	for range 400 { // any three streams use each block
 		if len(w.live) > 40 {
-			must(t, w.free(w.live[rng.IntN(len(w.live))]))
+			testkit.Must(t, w.free(w.live[rng.IntN(len(w.live))]))
 		}
 		w.next++
 		b, err := w.alloc(w.next, rng.IntN(many), 1+rng.Int64N(size))
 		if errors.Is(err, mem.ErrNoMemory) { // it may keep a segment for each stream
 			continue
 		}
-		must(t, err)
+		testkit.Must(t, err)
 		for range 2 {
-			must(t, w.check(b, rng.IntN(many), "by one of many streams"))
+			testkit.Must(t, w.check(b, rng.IntN(many), "by one of many streams"))
 		}
 	}
 	for len(w.live) > 0 {
-		must(t, w.free(w.live[0]))
+		testkit.Must(t, w.free(w.live[0]))
 	}
-	must(t, w.finish())
+	testkit.Must(t, w.finish())
 	cfg.Seeds, cfg.Ops, cfg.scarce = 1, min(cfg.Ops, 300), true
 	checkRandom(t, cfg)
 }
@@ -162,7 +163,7 @@ func checkStatistics(t testing.TB, cfg Config) {
 	w := newModel(t, cfg, nil)
 	r, ok := mem.Find[mem.StatsReporter](w.a)
 	if !ok {
-		must(t, w.finish())
+		testkit.Must(t, w.finish())
 		return
 	}
 	stats := r.Stats
@@ -183,7 +184,7 @@ func checkStatistics(t testing.TB, cfg Config) {
 	}
 	n := int64(len(w.live))
 	for len(w.live) > 0 {
-		must(t, w.free(w.live[len(w.live)/2]))
+		testkit.Must(t, w.free(w.live[len(w.live)/2]))
 	}
 	end := stats()
 	for _, c := range []struct {
@@ -202,7 +203,7 @@ func checkStatistics(t testing.TB, cfg Config) {
 		}
 	}
 	reserved := end.ReservedBytes.All
-	must(t, w.empty())
+	testkit.Must(t, w.empty())
 	if now := stats().ReservedBytes.All; now.Current > reserved.Current || now.Peak != reserved.Peak {
 		t.Errorf("emptying the cache changed reserved_bytes from %+v to %+v", reserved, now)
 	}
@@ -229,8 +230,8 @@ func checkStatistics(t testing.TB, cfg Config) {
 	if n := stats().LargestAlloc; n != other.Size {
 		t.Errorf("after a reset and blocks of %d and %d bytes the largest is of %d", other.Size, less.Size, n)
 	}
-	must(t, w.free(less))
-	must(t, w.free(other))
-	must(t, w.free(keep))
-	must(t, w.finish())
+	testkit.Must(t, w.free(less))
+	testkit.Must(t, w.free(other))
+	testkit.Must(t, w.free(keep))
+	testkit.Must(t, w.finish())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -26,7 +27,7 @@ func TestToolKnowsWhatTheAllocatorHas(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
 				f := &fakeTool{}
 				tool, err := f.play(t)
-				check(t, err)
+				testkit.Must(t, err)
 				runHistory(t, f, tool, settings, rand.New(rand.NewPCG(seed, 0)))
 			})
 		}
@@ -35,14 +36,14 @@ func TestToolKnowsWhatTheAllocatorHas(t *testing.T) {
 
 func runHistory(t *testing.T, f *fakeTool, tool *Tool, settings string, random *rand.Rand) {
 	cfg, _, err := caching.ParseConfig(settings)
-	check(t, err)
+	testkit.Must(t, err)
 	dev := sim.New(sim.Options{Total: 256 << 20})
 	a, err := caching.New(dev, cfg)
-	check(t, err)
+	testkit.Must(t, err)
 	a.Observe(f.watch(tool.Observer()))
 	streams := []driver.Stream{dev.DefaultStream()}
 	s, err := dev.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	streams = append(streams, s)
 
 	var live []mem.Block
@@ -69,7 +70,7 @@ func runHistory(t *testing.T, f *fakeTool, tool *Tool, settings string, random *
 			}
 			drop(i, used...)
 		case n >= 98:
-			check(t, a.EmptyCache())
+			testkit.Must(t, a.EmptyCache())
 		}
 		segments, blocks := held(a)
 		if !slices.Equal(segments, joined(f.heapRanges())) || !slices.Equal(blocks, joined(f.regionRanges())) {
@@ -84,7 +85,7 @@ func runHistory(t *testing.T, f *fakeTool, tool *Tool, settings string, random *
 	for len(live) > 0 {
 		drop(0)
 	}
-	check(t, a.EmptyCache())
+	testkit.Must(t, a.EmptyCache())
 	if len(f.heaps)+len(f.regions) != 0 || tool.Refused() != 0 {
 		t.Errorf("left over: heaps %v, regions %v, %d refused", f.heaps, f.regions, tool.Refused())
 	}
@@ -131,11 +132,4 @@ func joined(all []region) []region {
 		}
 	}
 	return out
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

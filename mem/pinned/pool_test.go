@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
@@ -47,15 +48,15 @@ func TestDefect14_PinnedPoolsAreApart(t *testing.T) {
 		t.Error("the default pool does not have its memory back")
 	}
 	a.Free(outside)
-	ok(t, a.EmptyCache())
+	testkit.Must(t, a.EmptyCache())
 	want(t, a, "allocations.current", 1) // the pool has users
 	a.ReleasePool(id)
-	ok(t, a.EmptyCache())
+	testkit.Must(t, a.EmptyCache())
 	want(t, a, "allocations.current", 1)
 	equal(t, "users after one release", a.PoolUseCount(id), 1)
 	a.ReleasePool(id)
 	want(t, a, "allocations.current", 1)
-	ok(t, a.EmptyCache())
+	testkit.Must(t, a.EmptyCache())
 	want(t, a, "allocations.current", 0)
 	equal(t, "users of a pool that is gone", a.PoolUseCount(id), 0)
 
@@ -85,7 +86,7 @@ func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 	get := func() pinned.Block {
 		t.Helper()
 		b, err := a.AllocOn(s, 9000, mem.AllocOptions{}) // larger than what is cached elsewhere
-		ok(t, err)
+		testkit.Must(t, err)
 		return b
 	}
 	b := get()
@@ -111,18 +112,18 @@ func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 		fill(x.Bytes(), 2)
 		a.Free(x)
 	}
-	ok(t, a.EmptyCache())
+	testkit.Must(t, a.EmptyCache())
 	launched := make([]byte, 9000)
-	ok(t, graph.Launch(s))
-	ok(t, s.CopyOut(launched, on))
+	testkit.Must(t, graph.Launch(s))
+	testkit.Must(t, s.CopyOut(launched, on))
 	if slices.ContainsFunc(launched, func(c byte) bool { return c != 1 }) {
 		t.Error("the graph did not copy what was captured")
 	}
 	want(t, a, "active_requests.current", 2)
-	ok(t, graph.Close())
+	testkit.Must(t, graph.Close())
 	a.ReleasePool(id)
 	want(t, a, "active_requests.current", 1)
-	ok(t, a.EmptyCache())
+	testkit.Must(t, a.EmptyCache())
 	want(t, a, "allocations.current", 1)
 	a.Free(other)
 	closeAll(t, a, d)
@@ -141,7 +142,7 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 	home := map[uintptr]string{}
 	note := func(name string, b pinned.Block, err error) {
 		t.Helper()
-		ok(t, err)
+		testkit.Must(t, err)
 		home[at(b.Bytes())] = name
 		a.Free(b)
 	}
@@ -153,7 +154,7 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 	goesTo := func(name string, get func() (pinned.Block, error)) {
 		t.Helper()
 		b, err := get()
-		ok(t, err)
+		testkit.Must(t, err)
 		equal(t, "a request goes to", home[at(b.Bytes())], name)
 		a.Free(b)
 	}
@@ -175,12 +176,12 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 		y.Use(nil, func() { goesTo("y", onSide) })
 		m := pinned.Mem(a)
 		block, err := m.Alloc(side, 64)
-		ok(t, err)
+		testkit.Must(t, err)
 		bytes, err := m.Bytes(block.Ptr, 64)
-		ok(t, err)
+		testkit.Must(t, err)
 		equal(t, "a request for a stream goes to", home[at(bytes)], "x")
 		m.Free(block)
-		ok(t, side.Sync(t.Context()))
+		testkit.Must(t, side.Sync(t.Context()))
 	})
 	x.Use(mem.CurrentGoroutine(), func() {
 		goesTo("x", plain)
@@ -199,13 +200,13 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 	panics(t, "cannot be compared", func() { x.BeginKey([]int{}) })
 	panics(t, "cannot be compared", func() { _, _ = a.AllocOn(side, 64, mem.AllocOptions{Key: []int{}}) })
 
-	ok(t, x.Close())
+	testkit.Must(t, x.Close())
 	want(t, a, "allocations.current", 2)
 	if _, err := x.Alloc(64); !errors.Is(err, pinned.ErrPoolClosed) {
 		t.Errorf("a closed pool: %v", err)
 	}
 	panics(t, "was closed", func() { x.Begin(nil) })
-	ok(t, y.EmptyCache())
+	testkit.Must(t, y.EmptyCache())
 	want(t, a, "allocations.current", 1)
 	closeAll(t, a, d)
 }
@@ -217,9 +218,9 @@ func TestPoolsGivePartsOfTheReservedSegmentBack(t *testing.T) {
 	rest := alloc(t, a, 4096)
 	p := a.NewPool()
 	b, err := p.Alloc(4096)
-	ok(t, err)
+	testkit.Must(t, err)
 	a.Free(b)
-	ok(t, p.Close())
+	testkit.Must(t, p.Close())
 	want(t, a, "allocations.current", 2)
 	again := alloc(t, a, 4096)
 	if !same(again, b) {
@@ -237,26 +238,19 @@ func TestPoolsMakeRoom(t *testing.T) {
 	used, own := a.NewPool(), a.NewPool()
 	for p, size := range map[*pinned.Pool]int64{used: 16 << 10, own: 32 << 10} {
 		b, err := p.Alloc(size)
-		ok(t, err)
+		testkit.Must(t, err)
 		a.Free(b)
 	}
 	if _, err := a.Alloc(64 << 10); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("memory of pools with users was given back: %v", err)
 	}
 	b, err := own.Alloc(64 << 10)
-	ok(t, err)
+	testkit.Must(t, err)
 	want(t, a, "allocations.current", 2)
 	a.Free(b)
-	ok(t, used.Close())
-	ok(t, own.Close())
+	testkit.Must(t, used.Close())
+	testkit.Must(t, own.Close())
 	whole := alloc(t, a, 64<<10)
 	a.Free(whole)
 	closeAll(t, a, d)
-}
-
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

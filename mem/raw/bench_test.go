@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -34,7 +35,7 @@ func BenchmarkPair(b *testing.B) {
 	b.Run("ByAddress", func(b *testing.B) {
 		dev := newSim(b)
 		a, err := raw.Current(dev)
-		check(b, err)
+		testkit.Must(b, err)
 		x := raw.NewAddressed(a)
 		b.ReportAllocs()
 		for b.Loop() {
@@ -45,7 +46,7 @@ func BenchmarkPair(b *testing.B) {
 	b.Run("caching", func(b *testing.B) {
 		dev := newSim(b)
 		a, err := raw.Current(dev)
-		check(b, err)
+		testkit.Must(b, err)
 		b.ReportAllocs()
 		for b.Loop() {
 			block, _ := a.Alloc(dev.DefaultStream(), size)
@@ -54,7 +55,7 @@ func BenchmarkPair(b *testing.B) {
 	})
 	b.Run("raw of 8 devices", func(b *testing.B) {
 		for range 7 {
-			check(b, raw.Init(newSim(b)))
+			testkit.Must(b, raw.Init(newSim(b)))
 		}
 		dev := newSim(b)
 		b.ReportAllocs()

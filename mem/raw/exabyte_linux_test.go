@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -23,7 +24,7 @@ func TestDefect15_RequestsBeyondAnExbibyteDoNotCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newHost(t)
 			a, err := open(d)
-			check(t, err)
+			testkit.Must(t, err)
 			heard := 0
 			if o, ok := a.(interface {
 				OnOutOfMemory(observer func(*mem.OutOfMemory))
@@ -43,7 +44,7 @@ func TestDefect15_RequestsBeyondAnExbibyteDoNotCount(t *testing.T) {
 			if _, ok := a.(*caching.Allocator); ok && heard != 1 {
 				t.Errorf("observers heard of %d errors, want 1", heard)
 			}
-			check(t, a.(interface{ Close() error }).Close())
+			testkit.Must(t, a.(interface{ Close() error }).Close())
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -72,13 +73,13 @@ func TestIPCHandle(t *testing.T) {
 	dev := newHost(t)
 	before, p := alloc(t, dev, 3*mib), alloc(t, dev, 3*mib)
 	s, at := dev.DefaultStream(), p+4096
-	check(t, s.CopyIn(at, []byte(question)))
+	testkit.Must(t, s.CopyIn(at, []byte(question)))
 	h := ask(t, at, "host:total=1MiB")
 	if h.Offset != int64(at-before) {
 		t.Errorf("an offset of %d, want %d", h.Offset, at-before)
 	}
 	got := make([]byte, len(answered))
-	check(t, s.CopyOut(got, at))
+	testkit.Must(t, s.CopyOut(got, at))
 	if string(got) != answered {
 		t.Errorf("%q at the address", got)
 	}
@@ -90,7 +91,7 @@ func TestIPCHandle(t *testing.T) {
 func ask(t *testing.T, at driver.Pointer, device string) raw.Handle {
 	t.Helper()
 	h, err := raw.IPCHandle(at)
-	check(t, err)
+	testkit.Must(t, err)
 	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, device, asText(t, h)).CombinedOutput(); err != nil {
 		t.Errorf("the other process: %v: %s", err, out)
 	}
@@ -100,9 +101,9 @@ func ask(t *testing.T, at driver.Pointer, device string) raw.Handle {
 func TestTicket(t *testing.T) {
 	dev := newHost(t)
 	l, err := ipc.Listen(filepath.Join(t.TempDir(), "socket"))
-	check(t, err)
+	testkit.Must(t, err)
 	e, err := ipc.NewExporter(dev, l, nil)
-	check(t, err)
+	testkit.Must(t, err)
 	p := alloc(t, dev, mib)
 	if _, err := raw.Ticket(p); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("a ticket of the caching allocator's: %v", err)
@@ -112,12 +113,12 @@ func TestTicket(t *testing.T) {
 	raw.SetCurrent(dev, e)
 	p = alloc(t, dev, mib)
 	i, err := ipc.Dial(dev, l.Addr().String())
-	check(t, err)
+	testkit.Must(t, err)
 	ticket, err := raw.Ticket(p)
-	check(t, err)
+	testkit.Must(t, err)
 	b, err := i.Open(ticket)
-	check(t, err)
-	check(t, dev.DefaultStream().CopyIn(p, []byte(question)))
+	testkit.Must(t, err)
+	testkit.Must(t, dev.DefaultStream().CopyIn(p, []byte(question)))
 	got := make([]byte, len(question))
 	if err := dev.DefaultStream().CopyOut(got, b.Ptr); err != nil || string(got) != question {
 		t.Errorf("the ticket opens %q, %v", got, err)
@@ -125,10 +126,10 @@ func TestTicket(t *testing.T) {
 	if got := panicOf(t, func() { _, _ = raw.Ticket(p + 1) }); got != fmt.Sprintf("raw: Ticket of %#x, inside the block at %#x", p+1, p) {
 		t.Errorf("an address inside: %q", got)
 	}
-	check(t, i.Close(b, dev.DefaultStream()))
-	check(t, i.End())
+	testkit.Must(t, i.Close(b, dev.DefaultStream()))
+	testkit.Must(t, i.End())
 	raw.Delete(p)
-	check(t, e.Close())
+	testkit.Must(t, e.Close())
 }
 
 // Memory that is mapped page by page is read and written by another process at an address in a block, whichever
@@ -141,32 +142,32 @@ func TestDefect15_IPCHandleOfMappedMemory(t *testing.T) {
 
 func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driver.Device) (mem.Allocator, error)) {
 	a, err := open(dev)
-	check(t, err)
+	testkit.Must(t, err)
 	former := raw.SetCurrent(dev, layer.NewCounter(a))
 	before, p := alloc(t, dev, 3*mib), alloc(t, dev, 25*mib)
 	s, at := dev.DefaultStream(), p+5*mib+4096
 	for range 2 {
-		check(t, s.CopyIn(at, []byte(question)))
-		check(t, s.Sync(t.Context()))
+		testkit.Must(t, s.CopyIn(at, []byte(question)))
+		testkit.Must(t, s.Sync(t.Context()))
 		h := ask(t, at, device)
 		if h.Offset < 5*mib+4096 || h.Offset >= 40*mib {
 			t.Errorf("an offset of %d", h.Offset)
 		}
 		got := make([]byte, len(answered))
-		check(t, s.CopyOut(got, at))
+		testkit.Must(t, s.CopyOut(got, at))
 		if string(got) != answered {
 			t.Errorf("%q at the address", got)
 		}
 	}
 	h, err := raw.IPCHandle(at)
-	check(t, err)
+	testkit.Must(t, err)
 	if _, _, err := raw.OpenIPCHandle(dev, h); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("its own handle: %v", err)
 	}
 	raw.Delete(before)
 	raw.Delete(p)
-	check(t, raw.EmptyCache())
-	check(t, a.(interface{ Close() error }).Close())
+	testkit.Must(t, raw.EmptyCache())
+	testkit.Must(t, a.(interface{ Close() error }).Close())
 	raw.SetCurrent(dev, former)
 	if out, err := exec.CommandContext(t.Context(), os.Args[0], openHandle, device, asText(t, h)).CombinedOutput(); err == nil {
 		t.Errorf("a handle of memory that is gone was opened: %s", out)
@@ -177,13 +178,13 @@ func sharesMapped(t *testing.T, dev driver.Device, device string, open func(driv
 func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
 	dev := newHost(t)
 	a, err := mapping["caching"](dev)
-	check(t, err)
+	testkit.Must(t, err)
 	raw.SetCurrent(dev, a)
 	p := alloc(t, dev, mib)
 	h, err := raw.IPCHandle(p)
-	check(t, err)
+	testkit.Must(t, err)
 	again, err := raw.IPCHandle(p + 100)
-	check(t, err)
+	testkit.Must(t, err)
 	if !bytes.Equal(h.Memory, again.Memory) || again.Offset != h.Offset+100 {
 		t.Errorf("handles %v and %v of one block", h, again)
 	}
@@ -212,7 +213,7 @@ func TestDefect15_WrongHandlesOfPagesAreRefused(t *testing.T) {
 	}
 	raw.Delete(p)
 	raw.Delete(q)
-	check(t, a.(interface{ Close() error }).Close())
+	testkit.Must(t, a.(interface{ Close() error }).Close())
 }
 
 // Where no page can be made that others can open, memory is had all the same, and a handle of it is refused.
@@ -222,15 +223,15 @@ func TestDefect15_PagesThatCannotBeSharedServeAllTheSame(t *testing.T) {
 			inner := newHost(t)
 			dev := fault.Wrap(inner, fault.Rule{Kind: intercept.CreateShared, Code: driver.ErrUnsupported})
 			a, err := open(dev)
-			check(t, err)
+			testkit.Must(t, err)
 			raw.SetCurrent(dev, a)
 			p := alloc(t, dev, 3*mib)
 			if _, err := raw.IPCHandle(p); !errors.Is(err, driver.ErrUnsupported) {
 				t.Errorf("a handle: %v", err)
 			}
 			raw.Delete(p)
-			check(t, raw.EmptyCache())
-			check(t, a.(interface{ Close() error }).Close())
+			testkit.Must(t, raw.EmptyCache())
+			testkit.Must(t, a.(interface{ Close() error }).Close())
 			raw.SetCurrent(dev, nil)
 		})
 	}
@@ -239,6 +240,6 @@ func TestDefect15_PagesThatCannotBeSharedServeAllTheSame(t *testing.T) {
 func asText(t *testing.T, h raw.Handle) string {
 	t.Helper()
 	text, err := json.Marshal(h)
-	check(t, err)
+	testkit.Must(t, err)
 	return string(text)
 }

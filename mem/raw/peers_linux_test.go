@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -50,7 +51,7 @@ func worksIn(t testing.TB, owner, other driver.Device, p driver.Pointer, size in
 		return err
 	}
 	got := make([]byte, size)
-	check(t, owner.DefaultStream().CopyOut(got, p))
+	testkit.Must(t, owner.DefaultStream().CopyOut(got, p))
 	if !bytes.Equal(got, bytes.Repeat([]byte{42}, int(size))) {
 		t.Errorf("what the other device wrote to %#x is not there", p)
 	}
@@ -64,24 +65,24 @@ func TestDefect12_EnablePeerReachesMappedMemory(t *testing.T) {
 			t.Run(name+which, func(t *testing.T) {
 				owner, other := newHost(t), newHost(t)
 				a, err := open(limit(owner))
-				check(t, err)
+				testkit.Must(t, err)
 				raw.SetCurrent(owner, a)
 				before := alloc(t, owner, 4*mib)
 				if err := worksIn(t, owner, other, before, 4*mib); err == nil {
 					t.Fatal("work used another device's memory without permission")
 				}
-				check(t, raw.EnablePeer(other, owner))
-				check(t, raw.EnablePeer(other, owner)) // twice is as good
-				check(t, worksIn(t, owner, other, before, 4*mib))
+				testkit.Must(t, raw.EnablePeer(other, owner))
+				testkit.Must(t, raw.EnablePeer(other, owner)) // twice is as good
+				testkit.Must(t, worksIn(t, owner, other, before, 4*mib))
 				after := alloc(t, owner, 40*mib)
-				check(t, worksIn(t, owner, other, after, 40*mib))
+				testkit.Must(t, worksIn(t, owner, other, after, 40*mib))
 				raw.Delete(before)
 				raw.Delete(after)
-				check(t, raw.EmptyCache())
+				testkit.Must(t, raw.EmptyCache())
 				again := alloc(t, owner, 24*mib) // unmapped and mapped anew
-				check(t, worksIn(t, owner, other, again, 24*mib))
+				testkit.Must(t, worksIn(t, owner, other, again, 24*mib))
 				raw.Delete(again)
-				check(t, a.(interface{ Close() error }).Close())
+				testkit.Must(t, a.(interface{ Close() error }).Close())
 			})
 		}
 	}
@@ -93,17 +94,17 @@ func TestDefect12_AClosedPeerIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			owner := newHost(t)
 			other, err := host.Open(host.Options{Total: mib})
-			check(t, err)
+			testkit.Must(t, err)
 			a, err := open(owner)
-			check(t, err)
-			check(t, mem.EnablePeer(other, owner, a))
-			check(t, other.Close())
+			testkit.Must(t, err)
+			testkit.Must(t, mem.EnablePeer(other, owner, a))
+			testkit.Must(t, other.Close())
 			for _, size := range []int64{4 * mib, 40 * mib} {
 				b, err := a.Alloc(owner.DefaultStream(), size)
-				check(t, err)
+				testkit.Must(t, err)
 				a.Free(b)
 			}
-			check(t, a.(interface{ Close() error }).Close())
+			testkit.Must(t, a.(interface{ Close() error }).Close())
 		})
 	}
 }
@@ -114,15 +115,15 @@ func TestDefect12_AFailedShareChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			owner, other := fault.Wrap(newHost(t)), fault.Wrap(newHost(t))
 			a, err := open(owner)
-			check(t, err)
+			testkit.Must(t, err)
 			b, err := a.Alloc(owner.DefaultStream(), 4*mib)
-			check(t, err)
+			testkit.Must(t, err)
 			refuse := fault.Rule{Kind: intercept.Share, Nth: 1}
 			owner.SetRules(refuse)
 			if err := mem.EnablePeer(other, owner, a); !errors.Is(err, driver.ErrLost) {
 				t.Fatalf("EnablePeer = %v, want the device's error", err)
 			}
-			check(t, mem.EnablePeer(other, owner, a))
+			testkit.Must(t, mem.EnablePeer(other, owner, a))
 			owner.SetRules(refuse)
 			before := a.(mem.StatsReporter).Stats().ReservedBytes.All.Current
 			if c, err := a.Alloc(owner.DefaultStream(), 40*mib); !errors.Is(err, driver.ErrLost) {
@@ -132,11 +133,11 @@ func TestDefect12_AFailedShareChangesNothing(t *testing.T) {
 				t.Errorf("%d bytes are reserved after a failed request, before %d", now, before)
 			}
 			c, err := a.Alloc(owner.DefaultStream(), 40*mib)
-			check(t, err)
-			check(t, worksIn(t, owner, other, c.Ptr, 40*mib))
+			testkit.Must(t, err)
+			testkit.Must(t, worksIn(t, owner, other, c.Ptr, 40*mib))
 			a.Free(b)
 			a.Free(c)
-			check(t, a.(interface{ Close() error }).Close())
+			testkit.Must(t, a.(interface{ Close() error }).Close())
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
@@ -15,7 +16,7 @@ func TestCopy(t *testing.T) {
 	src, near, far := alloc(t, one, mib), alloc(t, one, mib), alloc(t, other, mib)
 	s := one.DefaultStream()
 	want := bytes.Repeat([]byte("address "), mib/8)
-	check(t, s.CopyIn(src, want))
+	testkit.Must(t, s.CopyIn(src, want))
 	holds := func(what string, got []byte, err error) {
 		t.Helper()
 		if err != nil || !bytes.Equal(got, want) {
@@ -23,19 +24,19 @@ func TestCopy(t *testing.T) {
 		}
 	}
 	got := make([]byte, mib)
-	check(t, raw.Copy(s, near, one, src, one, mib))
+	testkit.Must(t, raw.Copy(s, near, one, src, one, mib))
 	holds("within the device", got, s.CopyOut(got, near))
 
-	check(t, raw.Copy(s, far, other, src, one, mib))
-	check(t, s.Sync(context.Background()))
+	testkit.Must(t, raw.Copy(s, far, other, src, one, mib))
+	testkit.Must(t, s.Sync(context.Background()))
 	holds("to the other", got, other.DefaultStream().CopyOut(got, far))
 
 	if err := s.Copy(far, src, mib); err == nil {
 		t.Error("work used another device's memory without permission")
 	}
-	check(t, raw.EnablePeer(one, other))
-	check(t, s.Fill(far, 0, mib))
-	check(t, raw.Copy(s, far, other, src, one, mib))
+	testkit.Must(t, raw.EnablePeer(one, other))
+	testkit.Must(t, s.Fill(far, 0, mib))
+	testkit.Must(t, raw.Copy(s, far, other, src, one, mib))
 	holds("to a peer", got, s.CopyOut(got, far))
 	for _, p := range []driver.Pointer{src, near, far} {
 		raw.Delete(p)

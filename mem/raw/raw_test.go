@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	_ "github.com/ashlar-go/ashlar/mem/arena"
 	_ "github.com/ashlar-go/ashlar/mem/bfc"
@@ -23,13 +24,6 @@ import (
 )
 
 const mib = 1 << 20
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // Devices of tests have addresses of their own, as those of one process have.
 var nextBase struct {
@@ -51,7 +45,7 @@ func isBenchmark(t testing.TB) bool { _, ok := t.(*testing.B); return ok }
 
 func newHost(t testing.TB) driver.Device {
 	dev, err := host.Open(host.Options{Total: 256 * mib})
-	check(t, err)
+	testkit.Must(t, err)
 	closing(t, dev)
 	return dev
 }
@@ -63,14 +57,14 @@ func closing(t testing.TB, dev driver.Device) {
 			t.Errorf("%d blocks are still live", n)
 		}
 		raw.SetCurrent(dev, nil)
-		check(t, dev.Close())
+		testkit.Must(t, dev.Close())
 	})
 }
 
 func alloc(t testing.TB, dev driver.Device, size int64) driver.Pointer {
 	t.Helper()
 	p, err := raw.Alloc(dev, size)
-	check(t, err)
+	testkit.Must(t, err)
 	return p
 }
 
@@ -86,7 +80,7 @@ func panicOf(t *testing.T, f func()) (text string) {
 // what goes past it.
 func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T) {
 	dev := newSim(t)
-	check(t, raw.Init(dev))
+	testkit.Must(t, raw.Init(dev))
 	requested := func(a mem.Allocator) int64 {
 		s, ok := mem.Find[mem.StatsReporter](a)
 		if !ok {
@@ -96,7 +90,7 @@ func TestBehaviour15ARawAllocationWithoutCachingIsNotTheAllocators(t *testing.T)
 		return stats.RequestedBytes.All.Current
 	}
 	pytorch, err := raw.Current(dev)
-	check(t, err)
+	testkit.Must(t, err)
 
 	former := raw.NoCaching(dev)
 	if former != pytorch {
@@ -141,8 +135,8 @@ func TestInitAndName(t *testing.T) {
 	if raw.Initialized(one) {
 		t.Error("a new device is initialized")
 	}
-	check(t, raw.Init(one, other))
-	check(t, raw.Init(one))
+	testkit.Must(t, raw.Init(one, other))
+	testkit.Must(t, raw.Init(one))
 	if !raw.Initialized(one) || !raw.Initialized(other) {
 		t.Error("Init left a device out")
 	}
@@ -150,7 +144,7 @@ func TestInitAndName(t *testing.T) {
 		t.Errorf("the allocator is %q, %v", name, err)
 	}
 	a, err := raw.Current(one)
-	check(t, err)
+	testkit.Must(t, err)
 	raw.SetCurrent(one, layer.NewLimiter(a, 10*mib))
 	if name, _ := raw.Name(one); name != "caching" {
 		t.Errorf("below an adaptor the allocator is %q", name)
@@ -171,7 +165,7 @@ func TestDeleteFindsTheDevice(t *testing.T) {
 	}
 	inUse := func(dev driver.Device) int64 {
 		stats, err := raw.Stats(dev)
-		check(t, err)
+		testkit.Must(t, err)
 		return stats.AllocatedBytes.All.Current
 	}
 	raw.Delete(p)
@@ -215,11 +209,11 @@ func TestRecordStream(t *testing.T) {
 	dev := newSim(t)
 	s := dev.DefaultStream()
 	side, err := dev.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p, err := raw.AllocOn(dev, s, mib)
-	check(t, err)
+	testkit.Must(t, err)
 	dev.Hold(side.ID())
-	check(t, side.Fill(p+100, 1, 10))
+	testkit.Must(t, side.Fill(p+100, 1, 10))
 	raw.RecordStream(p+100, side)
 	raw.Delete(p)
 	if q := alloc(t, dev, mib); q == p {
@@ -228,7 +222,7 @@ func TestRecordStream(t *testing.T) {
 		raw.Delete(q)
 	}
 	dev.Resume(side.ID())
-	check(t, side.Sync(context.Background()))
+	testkit.Must(t, side.Sync(context.Background()))
 	if q := alloc(t, dev, mib); q != p {
 		t.Error("a block did not come back when the recorded stream was done")
 		raw.Delete(q)
@@ -251,7 +245,7 @@ func TestBaseAllocation(t *testing.T) {
 	cfg := caching.Default()
 	cfg.ExpandableSegments = true
 	a, err := caching.New(dev, cfg)
-	check(t, err)
+	testkit.Must(t, err)
 	raw.SetCurrent(dev, a)
 	p := alloc(t, dev, mib)
 	if _, _, err := raw.BaseAllocation(p); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "expandable") {
@@ -272,7 +266,7 @@ func TestBaseAllocationIsNoSnapshot(t *testing.T) {
 	dev := newSim(t)
 	p := alloc(t, dev, 3*mib)
 	a, err := raw.Current(dev)
-	check(t, err)
+	testkit.Must(t, err)
 	watched, ok := mem.Find[mem.Observable](a)
 	if !ok {
 		t.Fatalf("%T is not observable", a)
@@ -296,7 +290,7 @@ func TestBaseAllocationBelowAdaptors(t *testing.T) {
 		cfg := caching.Default()
 		cfg.ExpandableSegments = expandable
 		below, err := caching.New(dev, cfg)
-		check(t, err)
+		testkit.Must(t, err)
 		raw.SetCurrent(dev, layer.NewGuard(below, layer.GuardOptions{}))
 		p := alloc(t, dev, 3*mib)
 		base, size, err := raw.BaseAllocation(p)
@@ -307,20 +301,20 @@ func TestBaseAllocationBelowAdaptors(t *testing.T) {
 			t.Errorf("%#x lies in %#x+%d", p, base, size)
 		}
 		raw.Delete(p)
-		check(t, below.Close())
+		testkit.Must(t, below.Close())
 	}
 }
 
 func TestMemoryFraction(t *testing.T) {
 	dev := newSim(t)
-	check(t, raw.SetMemoryFraction(dev, 0.25))
+	testkit.Must(t, raw.SetMemoryFraction(dev, 0.25))
 	if _, err := raw.Alloc(dev, 300*mib); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("300 MiB of a quarter of 1 GiB: %v", err)
 	}
 	if err := raw.SetMemoryFraction(dev, 2); err == nil {
 		t.Error("a fraction of 2")
 	}
-	check(t, raw.SetMemoryFraction(dev, 1))
+	testkit.Must(t, raw.SetMemoryFraction(dev, 1))
 	raw.Delete(alloc(t, dev, 300*mib))
 }
 
@@ -334,17 +328,17 @@ func TestDefect15_TheMemoryFractionIsTold(t *testing.T) {
 		}
 	}
 	want(1)
-	check(t, raw.SetMemoryFraction(dev, 0.25))
+	testkit.Must(t, raw.SetMemoryFraction(dev, 0.25))
 	want(0.25)
 	if raw.SetMemoryFraction(dev, -1) == nil {
 		t.Error("a fraction below 0")
 	}
 	want(0.25)
 	a, err := raw.Current(dev)
-	check(t, err)
+	testkit.Must(t, err)
 	raw.SetCurrent(dev, layer.NewCounter(a))
 	want(0.25)
-	check(t, raw.SetMemoryFraction(dev, 1))
+	testkit.Must(t, raw.SetMemoryFraction(dev, 1))
 	want(1)
 }
 
@@ -353,12 +347,12 @@ func TestReports(t *testing.T) {
 	p := alloc(t, dev, 30*mib)
 	raw.Delete(p)
 	stats, err := raw.Stats(dev)
-	check(t, err)
+	testkit.Must(t, err)
 	if stats.ReservedBytes.All.Current != 30*mib || stats.AllocatedBytes.All.Peak != 30*mib || stats.Allocation.All.Allocated != 1 {
 		t.Errorf("%+v", stats)
 	}
-	check(t, raw.ResetPeakStats(dev))
-	check(t, raw.ResetAccumulatedStats(dev))
+	testkit.Must(t, raw.ResetPeakStats(dev))
+	testkit.Must(t, raw.ResetAccumulatedStats(dev))
 	if stats, err = raw.Stats(dev); err != nil || stats.AllocatedBytes.All.Peak != 0 || stats.Allocation.All.Allocated != 0 {
 		t.Errorf("after resets %+v, %v", stats, err)
 	}
@@ -369,7 +363,7 @@ func TestReports(t *testing.T) {
 	if cached, largest, err := raw.CacheInfo(dev); cached != 30*mib || largest != (1024-30)*mib || err != nil {
 		t.Errorf("%d bytes are cached, the largest request is %d, %v; want what the device has left", cached, largest, err)
 	}
-	check(t, raw.EmptyCache())
+	testkit.Must(t, raw.EmptyCache())
 	if free, total, err := dev.Available(); err != nil || free != total {
 		t.Errorf("after EmptyCache %d of %d bytes free, %v", free, total, err)
 	}
@@ -384,10 +378,10 @@ func TestReports(t *testing.T) {
 func TestDeleteNamesStreams(t *testing.T) {
 	dev := newSim(t)
 	side, err := dev.NewStream(driver.StreamOptions{})
-	check(t, err)
+	testkit.Must(t, err)
 	p := alloc(t, dev, mib)
 	dev.Hold(side.ID())
-	check(t, side.Fill(p, 1, 10))
+	testkit.Must(t, side.Fill(p, 1, 10))
 	raw.Delete(p, side)
 	q := alloc(t, dev, mib)
 	if q == p {
@@ -402,7 +396,7 @@ func TestEmptyCacheOpensNothing(t *testing.T) {
 	one, other := newSim(t), newSim(t)
 	raw.SetCurrent(one, giving{direct.New(one, direct.Config{}), func() { raw.SetCurrent(other, nil) }})
 	raw.SetCurrent(other, direct.New(other, direct.Config{})) // whose turn is next
-	check(t, raw.EmptyCache())
+	testkit.Must(t, raw.EmptyCache())
 	if raw.Initialized(other) {
 		t.Error("EmptyCache opened an allocator")
 	}
@@ -424,7 +418,7 @@ func TestClosingTheFormer(t *testing.T) {
 			dev := newSim(t)
 			open := func() mem.Allocator {
 				a, err := mem.Open(spec, dev)
-				check(t, err)
+				testkit.Must(t, err)
 				return a
 			}
 			former := open()
@@ -440,13 +434,13 @@ func TestClosingTheFormer(t *testing.T) {
 				t.Errorf("the block that was kept is of %v, %v", got, ok)
 			}
 			raw.Delete(p)
-			check(t, closeIt())
+			testkit.Must(t, closeIt())
 			was := raw.SetCurrent(dev, former)
 			if p, err := raw.Alloc(dev, mib); p != 0 || err == nil {
 				t.Errorf("a closed allocator gave %#x", p)
 			}
 			raw.Delete(q)
-			check(t, was.(io.Closer).Close())
+			testkit.Must(t, was.(io.Closer).Close())
 			if free, total, err := dev.Available(); err != nil || free != total {
 				t.Errorf("%d of %d bytes free, %v", free, total, err)
 			}
@@ -557,9 +551,9 @@ func TestConcurrent(t *testing.T) {
 	})
 	workers.Wait()
 	for _, a := range former {
-		check(t, a.(interface{ Close() error }).Close()) // which refuses while a block is live
+		testkit.Must(t, a.(interface{ Close() error }).Close()) // which refuses while a block is live
 	}
-	check(t, raw.EmptyCache())
+	testkit.Must(t, raw.EmptyCache())
 	for _, dev := range devs {
 		if free, total, err := dev.Available(); err != nil || free != total {
 			t.Errorf("%d of %d bytes free, %v", free, total, err)
@@ -573,7 +567,7 @@ func TestDefect15_CachingIsTurnedOffAndOn(t *testing.T) {
 	if on, err := raw.Enabled(dev); !on || err != nil {
 		t.Errorf("enabled %v, %v", on, err)
 	}
-	check(t, raw.Enable(dev, false))
+	testkit.Must(t, raw.Enable(dev, false))
 	uncached := alloc(t, dev, mib)
 	if stats, err := raw.Stats(dev); err != nil || stats.Allocation.All.Current != 1 {
 		t.Errorf("%d blocks are counted, %v", stats.Allocation.All.Current, err)
@@ -582,6 +576,6 @@ func TestDefect15_CachingIsTurnedOffAndOn(t *testing.T) {
 		t.Errorf("enabled %v, %v", on, err)
 	}
 	raw.Delete(cached)
-	check(t, raw.Enable(dev, true))
+	testkit.Must(t, raw.Enable(dev, true))
 	raw.Delete(uncached)
 }

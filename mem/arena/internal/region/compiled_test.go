@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A compiled is a device that seems to run the compiled kernels: a model of move.cu in Go, whose blocks of threads take
@@ -267,7 +268,7 @@ func (m *model) step(memory driver.Memory, b *running) (moved, done bool, err er
 // TestPTX holds move.ptx against its source, and the constants there against those here.
 func TestPTX(t *testing.T) {
 	source, err := os.ReadFile("move.cu")
-	ok(t, err)
+	testkit.Must(t, err)
 	first, rest, _ := strings.Cut(string(movePTX), "\n")
 	if want := fmt.Sprintf("// source: sha256 %x", sha256.Sum256(source)); first != want {
 		t.Errorf("move.ptx begins with %q, want %q: go generate", first, want)

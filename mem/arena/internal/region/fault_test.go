@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestFaults fails each driver call in turn: of Open, of growing and shrinking, of moving by every way, and of Close.
@@ -77,7 +78,7 @@ func workFailing(t *testing.T, p place, dev *fault.Device, s driver.Stream, rng 
 		again(func() error {
 			n, err := r.Move(s, moves[done:])
 			if done += n; err != nil {
-				ok(t, s.CopyOut(got, r.Base()))
+				testkit.Must(t, s.CopyOut(got, r.Base()))
 				checkMoved(t, r.Base(), before, got, moves, done)
 			}
 			return err
@@ -117,8 +118,8 @@ func TestLost(t *testing.T) {
 			free := available(t, dev)
 			const size = 16 * testPage
 			r := p.region(t, dev, size, 16<<10)
-			ok(t, s.Fill(r.Base(), 1, size))
-			ok(t, s.Sync(context.Background()))
+			testkit.Must(t, s.Fill(r.Base(), 1, size))
+			testkit.Must(t, s.Sync(context.Background()))
 			shift := driver.Pointer(max(512, 2*p.page))
 			moves := []Move{{r.Base(), r.Base() + shift, size - int64(shift)}}
 			if rule.Kind == intercept.Unmap { // two rows, of which the second cannot be taken, and the first not be put back
@@ -144,8 +145,8 @@ func TestLost(t *testing.T) {
 			if r.Reserved() != size {
 				t.Errorf("%d bytes reserved, want %d", r.Reserved(), size)
 			}
-			ok(t, s.Sync(context.Background()))
-			ok(t, r.Close())
+			testkit.Must(t, s.Sync(context.Background()))
+			testkit.Must(t, r.Close())
 			if now := available(t, dev); now != free {
 				t.Errorf("%d bytes available after Close, %d before", now, free)
 			}

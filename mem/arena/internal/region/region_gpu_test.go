@@ -12,15 +12,16 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func openGPU(t testing.TB) (driver.Device, driver.Stream) {
 	t.Helper()
 	dev, err := driver.Open("cuda:0")
-	ok(t, err)
-	t.Cleanup(func() { ok(t, dev.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, dev.Close()) })
 	s, err := dev.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	return dev, s
 }
 
@@ -44,10 +45,10 @@ func TestGPUMoves(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			r, err := Open(way.dev, Options{Size: size, Page: way.page, Bounce: 1 << 20})
-			ok(t, err)
-			defer func() { ok(t, r.Close()) }()
+			testkit.Must(t, err)
+			defer func() { testkit.Must(t, r.Close()) }()
 			r.remapFrom = way.remapFrom
-			ok(t, r.Extend(r.Base()+size))
+			testkit.Must(t, r.Extend(r.Base()+size))
 			model := make([]byte, size)
 			fill(rng, model)
 			var lists [][]Move
@@ -63,15 +64,15 @@ func TestGPUMoves(t *testing.T) {
 				}
 			}
 			for i, moves := range lists {
-				ok(t, s.CopyIn(r.Base(), model))
+				testkit.Must(t, s.CopyIn(r.Base(), model))
 				n, err := r.Move(s, moves)
-				ok(t, err)
+				testkit.Must(t, err)
 				if n != len(moves) {
 					t.Fatalf("list %d: %d of %d moves done", i, n, len(moves))
 				}
 				slideModel(model, r.Base(), moves)
 				got := make([]byte, size)
-				ok(t, s.CopyOut(got, r.Base()))
+				testkit.Must(t, s.CopyOut(got, r.Base()))
 				for j, m := range moves {
 					at := m.To - r.Base()
 					if !bytes.Equal(got[at:at+driver.Pointer(m.Size)], model[at:at+driver.Pointer(m.Size)]) {
@@ -92,9 +93,9 @@ func TestGPUMoves(t *testing.T) {
 func BenchmarkGPUMove(b *testing.B) {
 	dev, s := openGPU(b)
 	const total = 8 << 30
-	sync := func(b *testing.B) { ok(b, s.Sync(context.Background())) }
+	sync := func(b *testing.B) { testkit.Must(b, s.Sync(context.Background())) }
 	p, err := dev.Alloc(2 * total)
-	ok(b, err)
+	testkit.Must(b, err)
 	repeat := func(b *testing.B, size int64, f func()) {
 		f()
 		sync(b)
@@ -105,21 +106,21 @@ func BenchmarkGPUMove(b *testing.B) {
 		}
 	}
 	b.Run("copy/8GiB", func(b *testing.B) {
-		repeat(b, total, func() { ok(b, s.Copy(p, p+total, total)) })
+		repeat(b, total, func() { testkit.Must(b, s.Copy(p, p+total, total)) })
 	})
 	for _, size := range []int64{1 << 20, 16 << 20, 256 << 20} {
 		b.Run(fmt.Sprintf("copy/%dMiB", size>>20), func(b *testing.B) {
-			repeat(b, size, func() { ok(b, s.Copy(p, p+total, size)) })
+			repeat(b, size, func() { testkit.Must(b, s.Copy(p, p+total, size)) })
 		})
 	}
-	ok(b, dev.Free(p))
+	testkit.Must(b, dev.Free(p))
 
 	open := func(b *testing.B, o Options) *Region {
 		r, err := Open(dev, o)
-		ok(b, err)
-		b.Cleanup(func() { ok(b, r.Close()) })
-		ok(b, r.Extend(r.Base()+driver.Pointer(r.Size())))
-		ok(b, s.Fill(r.Base(), 7, r.Size()))
+		testkit.Must(b, err)
+		b.Cleanup(func() { testkit.Must(b, r.Close()) })
+		testkit.Must(b, r.Extend(r.Base()+driver.Pointer(r.Size())))
+		testkit.Must(b, s.Fill(r.Base(), 7, r.Size()))
 		return r
 	}
 	move := func(b *testing.B, r *Region, moves []Move) {
@@ -132,7 +133,7 @@ func BenchmarkGPUMove(b *testing.B) {
 			began := time.Now()
 			_, err := r.Move(s, moves)
 			busy = time.Since(began)
-			ok(b, err)
+			testkit.Must(b, err)
 		})
 		b.ReportMetric(float64(busy.Nanoseconds()), "call-ns")
 	}

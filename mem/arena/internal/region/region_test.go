@@ -14,20 +14,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func freshSeed(t testing.TB) uint64 {
 	t.Helper()
 	var b [8]byte
 	_, err := crand.Read(b[:])
-	ok(t, err)
+	testkit.Must(t, err)
 	seed := binary.LittleEndian.Uint64(b[:])
 	t.Logf("seed %#x", seed)
 	return seed
@@ -161,8 +155,8 @@ func places() []place {
 	hosts := func(wrap func(driver.Device) driver.Device) func(testing.TB) driver.Device {
 		return func(t testing.TB) driver.Device {
 			dev, err := host.Open(host.Options{Total: 1 << 30, Granularity: testPage})
-			ok(t, err)
-			t.Cleanup(func() { ok(t, dev.Close()) })
+			testkit.Must(t, err)
+			t.Cleanup(func() { testkit.Must(t, dev.Close()) })
 			return wrap(dev)
 		}
 	}
@@ -173,7 +167,7 @@ func places() []place {
 				for _, report := range dev.Reports() {
 					t.Error(report)
 				}
-				ok(t, dev.Close())
+				testkit.Must(t, dev.Close())
 			})
 			return wrap(dev)
 		}
@@ -200,23 +194,23 @@ func places() []place {
 func (p place) region(t testing.TB, dev driver.Device, size, bounce int64) *Region {
 	t.Helper()
 	r, err := Open(dev, Options{Size: size, Page: p.page, Bounce: bounce})
-	ok(t, err)
+	testkit.Must(t, err)
 	r.remapFrom = p.remapFrom
-	ok(t, r.Extend(r.Base()+driver.Pointer(r.Size())))
+	testkit.Must(t, r.Extend(r.Base()+driver.Pointer(r.Size())))
 	return r
 }
 
 func newStream(t testing.TB, dev driver.Device) driver.Stream {
 	t.Helper()
 	s, err := dev.NewStream(driver.StreamOptions{})
-	ok(t, err)
+	testkit.Must(t, err)
 	return s
 }
 
 func available(t testing.TB, dev driver.Device) int64 {
 	t.Helper()
 	free, _, err := dev.Available()
-	ok(t, err)
+	testkit.Must(t, err)
 	return free
 }
 
@@ -246,17 +240,17 @@ func TestMoves(t *testing.T) {
 			before, got := make([]byte, size), make([]byte, size)
 			for _, moves := range lists {
 				fill(rng, before)
-				ok(t, s.CopyIn(r.Base(), before))
+				testkit.Must(t, s.CopyIn(r.Base(), before))
 				n, err := r.Move(s, moves)
-				ok(t, err)
-				ok(t, s.CopyOut(got, r.Base()))
+				testkit.Must(t, err)
+				testkit.Must(t, s.CopyOut(got, r.Base()))
 				checkMoved(t, r.Base(), before, got, moves, len(moves))
 				if n != len(moves) || r.Reserved() != size || r.Size() != size {
 					t.Fatalf("%d of %d moves done, %d of %d bytes reserved", n, len(moves), r.Reserved(), r.Size())
 				}
 			}
-			ok(t, s.Close())
-			ok(t, r.Close())
+			testkit.Must(t, s.Close())
+			testkit.Must(t, r.Close())
 			if now := available(t, dev); now != free {
 				t.Errorf("%d bytes available after Close, %d before", now, free)
 			}
@@ -275,22 +269,22 @@ func TestFullDevice(t *testing.T) {
 			before, got := make([]byte, size), make([]byte, size)
 			fill(rng, before)
 			s := newStream(t, dev)
-			ok(t, s.CopyIn(r.Base(), before))
+			testkit.Must(t, s.CopyIn(r.Base(), before))
 			rest := make([]driver.Pointer, 0, 1)
 			for free := available(t, dev); free > 0; free = available(t, dev) {
 				q, err := dev.Alloc(free)
-				ok(t, err)
+				testkit.Must(t, err)
 				rest = append(rest, q)
 			}
 			moves := []Move{{r.Base(), r.Base() + shift, size - shift}}
 			n, err := r.Move(s, moves)
-			ok(t, err)
-			ok(t, s.CopyOut(got, r.Base()))
+			testkit.Must(t, err)
+			testkit.Must(t, s.CopyOut(got, r.Base()))
 			checkMoved(t, r.Base(), before, got, moves, n)
 			for _, q := range rest {
-				ok(t, dev.Free(q))
+				testkit.Must(t, dev.Free(q))
 			}
-			ok(t, r.Close())
+			testkit.Must(t, r.Close())
 		})
 	}
 }
@@ -313,15 +307,15 @@ func TestManyRuns(t *testing.T) {
 				moves = moves[:runs]
 			}
 			s := newStream(t, dev)
-			ok(t, s.CopyIn(r.Base(), before))
+			testkit.Must(t, s.CopyIn(r.Base(), before))
 			n, err := r.Move(s, moves)
-			ok(t, err)
-			ok(t, s.CopyOut(got, r.Base()))
+			testkit.Must(t, err)
+			testkit.Must(t, s.CopyOut(got, r.Base()))
 			checkMoved(t, r.Base(), before, got, moves, len(moves))
 			if n != len(moves) || n < runs/2 {
 				t.Errorf("%d of %d moves done", n, len(moves))
 			}
-			ok(t, r.Close())
+			testkit.Must(t, r.Close())
 		})
 	}
 }
@@ -337,27 +331,27 @@ func TestMovesInOrder(t *testing.T) {
 			before, got := make([]byte, size), make([]byte, size)
 			fill(rng, before)
 			streams := []driver.Stream{newStream(t, dev), newStream(t, dev), newStream(t, dev)}
-			ok(t, streams[0].CopyIn(r.Base(), before[:size/2]))
-			ok(t, streams[1].CopyIn(r.Base()+size/2, before[size/2:]))
+			testkit.Must(t, streams[0].CopyIn(r.Base(), before[:size/2]))
+			testkit.Must(t, streams[1].CopyIn(r.Base()+size/2, before[size/2:]))
 			// The halves are two programs' that know nothing of each other.
 			low := []Move{{r.Base(), r.Base() + 512, size/2 - 512}}
 			high := []Move{{r.Base() + size/2, r.Base() + size/2 + 1024, size/2 - 1024}}
 			_, err := r.Move(streams[0], low)
-			ok(t, err)
+			testkit.Must(t, err)
 			_, err = r.Move(streams[1], high)
-			ok(t, err)
-			ok(t, streams[1].CopyOut(got[size/2:], r.Base()+size/2))
-			ok(t, streams[0].CopyOut(got[:size/2], r.Base()))
+			testkit.Must(t, err)
+			testkit.Must(t, streams[1].CopyOut(got[size/2:], r.Base()+size/2))
+			testkit.Must(t, streams[0].CopyOut(got[:size/2], r.Base()))
 			checkMoved(t, r.Base(), before, got, append(low, high...), 2)
-			ok(t, streams[1].Close())
+			testkit.Must(t, streams[1].Close())
 			_, err = r.Move(streams[2], nil)
-			ok(t, err)
-			ok(t, streams[2].CopyIn(r.Base(), before))
+			testkit.Must(t, err)
+			testkit.Must(t, streams[2].CopyIn(r.Base(), before))
 			_, err = r.Move(streams[2], low)
-			ok(t, err)
-			ok(t, streams[2].CopyOut(got, r.Base()))
+			testkit.Must(t, err)
+			testkit.Must(t, streams[2].CopyOut(got, r.Base()))
 			checkMoved(t, r.Base(), before, got, low, 1)
-			ok(t, r.Close())
+			testkit.Must(t, r.Close())
 		})
 	}
 }
@@ -369,7 +363,7 @@ func TestExtendTrim(t *testing.T) {
 			dev := p.open(t)
 			const size = 8*testPage - 512
 			r, err := Open(dev, Options{Size: size, Page: p.page})
-			ok(t, err)
+			testkit.Must(t, err)
 			if want := roundUp(size, max(p.page, Grain)); r.Size() != want {
 				t.Errorf("Size is %d, want %d", r.Size(), want)
 			}
@@ -392,7 +386,7 @@ func TestExtendTrim(t *testing.T) {
 				{r.Extend, r.Size(), r.Size()},
 			} {
 				free := available(t, dev) + r.Reserved()
-				ok(t, step.do(r.Base()+driver.Pointer(step.end)))
+				testkit.Must(t, step.do(r.Base()+driver.Pointer(step.end)))
 				want := r.Size()
 				if p.page > 0 {
 					want = roundUp(step.want, p.page)
@@ -402,12 +396,12 @@ func TestExtendTrim(t *testing.T) {
 				}
 			}
 			s := newStream(t, dev)
-			ok(t, s.Fill(r.Base(), 1, r.Size())) // there is memory
-			ok(t, s.Sync(context.Background()))
+			testkit.Must(t, s.Fill(r.Base(), 1, r.Size())) // there is memory
+			testkit.Must(t, s.Sync(context.Background()))
 			mustPanic(t, "outside", func() { _ = r.Extend(whole + 1) })
 			mustPanic(t, "outside", func() { _ = r.Trim(r.Base() - 1) })
-			ok(t, r.Close())
-			ok(t, r.Close())
+			testkit.Must(t, r.Close())
+			testkit.Must(t, r.Close())
 		})
 	}
 }
@@ -428,7 +422,7 @@ func mustPanic(t *testing.T, about string, f func()) {
 func TestMisuse(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 20, Granularity: testPage})
 	r, err := Open(dev, Options{Size: 64 << 10})
-	ok(t, err)
+	testkit.Must(t, err)
 	s := newStream(t, dev)
 	b := r.Base()
 	for name, moves := range map[string][]Move{
@@ -463,9 +457,9 @@ func TestMisuse(t *testing.T) {
 		t.Errorf("pages where there are none: %v, want ErrUnsupported", err)
 	}
 	paged, err := Open(dev, Options{Size: 2 << 20, Page: testPage})
-	ok(t, err)
+	testkit.Must(t, err)
 	if err := paged.Extend(paged.Base() + 2<<20); !errors.Is(err, driver.ErrNoMemory) || paged.Reserved() != 0 {
 		t.Errorf("Extend beyond what there is: %v, %d bytes reserved; want ErrNoMemory and none", err, paged.Reserved())
 	}
-	ok(t, paged.Close())
+	testkit.Must(t, paged.Close())
 }
