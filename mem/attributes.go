@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Attributes are kinds of memory: a caller wants some of a device, and an allocator provides some. They are
+// Attributes are properties of memory. A caller asks for some, and an allocator provides some. They are
 // TensorFlow's AllocatorAttributes, as a set: a|b merges two (TensorFlow's Merge), a&^b removes some, and == compares.
 // The zero value is the device's own memory. See AllocatorFor.
 //
-// TensorFlow's scope_id, which keeps two of them from being merged, has no counterpart: a Scope or a pool is a value to
+// TensorFlow's scope_id, which keeps two sets from being merged, has no counterpart: a scope or a pool is a value to
 // allocate from, not a number.
 type Attributes uint32
 
@@ -22,7 +22,7 @@ const (
 	NICCompatible
 	// GPUCompatible is memory that the device copies from and to directly: its own, and page-locked host memory.
 	GPUCompatible
-	// TrackSizes is an allocator that knows the requested size of each of its blocks: see SizeTracker.
+	// TrackSizes means that the allocator knows the requested size of each of its blocks: see SizeTracker.
 	TrackSizes
 
 	knownAttributes  = OnHost | NICCompatible | GPUCompatible | TrackSizes | deviceAttributes
@@ -63,8 +63,8 @@ func (a Attributes) String() string {
 }
 
 // ParseAttributes parses names as String writes them, in any order, each at most once, with optional white space around
-// them. The number of device is a Go literal from 1 to 255. Empty text means none. The error says what is wrong, and
-// lists the names.
+// them. The number of device is a Go literal from 1 to 255. Empty text means none. The error names the invalid part,
+// and lists the valid names.
 func ParseAttributes(text string) (Attributes, error) {
 	if t := strings.TrimSpace(text); t == "" || t == "none" {
 		return 0, nil

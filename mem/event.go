@@ -9,14 +9,14 @@ const (
 	ActionAlloc         Action = iota // a block was allocated
 	ActionFreeRequested               // Free was called
 	ActionFreeCompleted               // the block may be reused: at once, or when other streams were done with it
-	ActionSegmentAlloc                // the driver gave a segment
-	ActionSegmentFree                 // and got it back
+	ActionSegmentAlloc                // the driver allocated a segment
+	ActionSegmentFree                 // a segment was returned to the driver
 	ActionSegmentMap                  // pages were mapped into an expandable segment
-	ActionSegmentUnmap                // and unmapped
+	ActionSegmentUnmap                // pages were unmapped from an expandable segment
 	ActionSnapshot                    // a snapshot was taken
-	ActionOOM                         // an allocation failed for want of memory
-	ActionAnnotate                    // a named stretch of work starts or ends; no allocator's, but trace.Recorder.Annotate's
-	ActionUserDefined                 // the same in snapshots of PyTorch 2.4, whose frames have the name; no allocator's
+	ActionOOM                         // an allocation failed for lack of memory
+	ActionAnnotate                    // a named part of the program starts or ends; written by trace.Recorder.Annotate
+	ActionUserDefined                 // the same in snapshots of PyTorch 2.4, whose frames have the name
 	NumActions
 )
 
@@ -33,8 +33,7 @@ func (a Action) String() string {
 	return "unknown"
 }
 
-// IsAnnotation reports whether a is a note of a program among the entries of a trace, and not an action of an
-// allocator.
+// IsAnnotation reports whether a is an annotation by the program, and not an action of an allocator.
 func (a Action) IsAnnotation() bool { return a == ActionAnnotate || a == ActionUserDefined }
 
 // ParseAction is the reverse of String.

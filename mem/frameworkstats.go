@@ -12,13 +12,13 @@ type FrameworkStats struct {
 	BytesInUse        int64  // bytes_in_use: live, as the allocator rounds them
 	PeakBytesInUse    int64  // peak_bytes_in_use
 	LargestAllocSize  int64  // largest_alloc_size: of one block, since the last reset of peaks
-	BytesLimit        *int64 // bytes_limit: live at most; nil if that is not known, as of page-locked memory
-	BytesReserved     int64  // bytes_reserved: that the allocator has of the device
+	BytesLimit        *int64 // bytes_limit: maximum of live bytes; nil if unknown, as for page-locked memory
+	BytesReserved     int64  // bytes_reserved: allocated from the device
 	PeakBytesReserved int64  // peak_bytes_reserved
 
-	BytesReservableLimit  *int64 // bytes_reservable_limit: that it may have of the device; nil without a limit
+	BytesReservableLimit  *int64 // bytes_reservable_limit: maximum that the allocator may hold; nil without a limit
 	LargestFreeBlockBytes int64  // largest_free_block_bytes: 0 if none is free or it is unknown
-	PoolBytes             int64  // pool_bytes: in segments. All that our allocators reserve is in segments
+	PoolBytes             int64  // pool_bytes: in segments, which here is all reserved memory
 	PeakPoolBytes         int64  // peak_pool_bytes
 }
 
@@ -29,9 +29,9 @@ type FrameworkReporter interface {
 
 // FrameworkStatsOf returns an allocator's statistics by TensorFlow's names: those of the topmost layer that is a
 // FrameworkReporter or a StatsReporter. For a StatsReporter the largest free block comes from a snapshot, which takes
-// time in proportion to the blocks. The limit is the lowest of all layers (see LimitOf) and of the memory that there
-// is, which a layer reports by a method Capacity() int64, in bytes. It reports false if no layer counts; a
-// layer.SizeTracker counts over any allocator.
+// time in proportion to the blocks. The limit is the lowest limit of all layers (see LimitOf), or the size of the
+// memory if that is less. A layer reports that size, in bytes, by a method Capacity() int64. It reports false if no
+// layer counts; a layer.SizeTracker counts over any allocator.
 func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	for layer := range Layers(a) {
 		if r, is := layer.(FrameworkReporter); is {

@@ -7,8 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// LimitOf returns the lowest limit of an allocator's layers, in bytes, and false if none has one. A layer reports its
-// limit by a method Limit() int64. A limit of 0 means none, unless a method HasLimit() bool returns true.
+// LimitOf returns the lowest limit of an allocator's layers, in bytes. It reports false if no layer has a limit. A
+// layer reports its limit by a method Limit() int64. A limit of 0 means none, unless a method HasLimit() bool returns
+// true.
 func LimitOf(a Allocator) (bytes int64, ok bool) {
 	for layer := range Layers(a) {
 		l, has := layer.(interface{ Limit() int64 })
@@ -33,9 +34,9 @@ func LimitOf(a Allocator) (bytes int64, ok bool) {
 type LimitError struct {
 	Want  int64  // bytes asked for
 	Block int64  // bytes of the block that would have been allocated, as far as was known: at least Want
-	Live  int64  // allocated bytes at the time, or given up by the device
+	Live  int64  // bytes allocated at the time: in live blocks, or from the device
 	Limit int64  // bytes
-	Name  string // of the limit of a layer.LimitedDevice; empty is a layer.Limiter's
+	Name  string // the name of a layer.LimitedDevice's limit; empty for a layer.Limiter
 }
 
 func (e *LimitError) Error() string {

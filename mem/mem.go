@@ -37,7 +37,7 @@ type Allocator interface {
 type Block struct {
 	Ptr  driver.Pointer
 	Size int64  // usable bytes, at least what was asked for
-	Tag  uint64 // private to the allocator that made it: finds its own record without a map
+	Tag  uint64 // private to the allocator: finds the block's entry without a map
 }
 
 // A PoolID names a pool of segments. The zero ID is the default pool; (n, 0) are pools of captured graphs and (0, n)
@@ -91,8 +91,8 @@ func Find[T any](a Allocator) (T, bool) {
 	return none, false
 }
 
-// A SegmentInfo describes memory that an allocator got from its driver in one call or, in an expandable segment, one
-// run of mapped pages.
+// A SegmentInfo describes memory that an allocator got from its driver in one call, or one run of mapped pages of an
+// expandable segment.
 type SegmentInfo struct {
 	Ptr           driver.Pointer
 	TotalSize     int64

@@ -19,8 +19,8 @@ type Holder interface {
 // A Mover is an allocator, or a layer over one, that moves blocks whose holders permit it.
 type Mover interface {
 	// Movable permits the allocator to move b, a live block, until its Free: h is asked before each move. It returns
-	// false, and keeps nothing, if no allocator here moves blocks. A block is not moved without such a call. A second
-	// call for a block replaces its holder. A holder must refuse once it has begun to free its block.
+	// false, and does not keep h, if no allocator in the stack moves blocks. A block is not moved without such a call.
+	// A second call for a block replaces its holder. A holder must refuse once it has begun to free its block.
 	Movable(b Block, h Holder) bool
 }
 
@@ -28,9 +28,10 @@ type Mover interface {
 type Compactor interface {
 	Mover
 
-	// Compact queues on s the moves that bring the movable blocks together, and tells their holders. s waits for the
-	// streams that use the blocks; Compact itself waits for no work unless the allocator documents it. The error says
-	// why nothing could be moved, or is the device's: then each block is where its holder was last told.
+	// Compact queues on s the moves that bring the movable blocks together, and calls their holders. s waits for the
+	// streams that use the blocks; Compact itself does not wait unless the allocator documents it. The error says why
+	// nothing could be moved, or is the device's. After an error of the device, each block is at the address that its
+	// holder was last given.
 	Compact(s driver.Stream) error
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// An OutOfMemory is an allocation that found no room, with what explains it. It matches ErrNoMemory. All sizes are
-// bytes.
+// An OutOfMemory is the error of an allocation that found no room. It contains the figures that explain the failure. It
+// matches ErrNoMemory. All sizes are bytes.
 type OutOfMemory struct {
 	Requested int64 // what the caller asked for
 	Rounded   int64 // the block that would have been made
@@ -43,7 +43,7 @@ type OutOfMemory struct {
 	Cause error // what the driver said, or a *LimitError; nil if the allocator's own limit refused the request
 }
 
-// A ProcessMemory is what one process holds of a device.
+// A ProcessMemory is the memory of a device that one process holds.
 type ProcessMemory = driver.ProcessMemory
 
 // A CachedMemory is the free memory of one pool and stream.
@@ -56,7 +56,7 @@ type CachedMemory struct {
 	Largest int64
 }
 
-// A PinningBlock is a live block that keeps free memory of its segment from being given back.
+// A PinningBlock is a live block that keeps its segment, with the free memory in it, from being returned to the driver.
 type PinningBlock struct {
 	Ptr         driver.Pointer
 	Size        int64
@@ -96,7 +96,7 @@ func (e *OutOfMemory) AddProcesses(dev driver.Device) {
 // Unwrap returns Cause.
 func (e *OutOfMemory) Unwrap() error { return e.Cause }
 
-// Error begins with the figures of PyTorch's message, in its order, and goes on with what explains them.
+// Error returns the figures of PyTorch's message, in its order, followed by an explanation.
 func (e *OutOfMemory) Error() string {
 	if e.TooLarge {
 		return fmt.Sprintf("mem: out of memory. Tried to allocate more than 1EB memory (%d bytes)", e.Requested)

@@ -8,19 +8,19 @@ import (
 
 // A PeerAdder is an allocator that may map memory page by page. driver.Peers.Enable does not cover such memory.
 type PeerAdder interface {
-	// AddPeer lets work on dev, a device of the same driver, use all that the allocator has mapped and will map, until dev
-	// is closed. Adding a device twice is a no-op. The error matches driver.ErrUnsupported if dev does not reach the
-	// allocator's device.
+	// AddPeer lets work on dev, a device of the same driver, use all pages that the allocator has mapped and will map,
+	// until dev is closed. Adding a device twice is a no-op. The error matches driver.ErrUnsupported if dev cannot
+	// access the memory of the allocator's device.
 	AddPeer(dev driver.Device) error
 }
 
 // A PageExporter is an allocator that may map memory page by page. driver.Sharing.Export does not cover such memory.
 type PageExporter interface {
-	// ExportPages returns the descriptors of the pages mapped behind [p, p+size), which lies in a live block, in
-	// address order, and the address of the first page: for driver.Sharing.ImportPage in other processes. It returns no
-	// pages if the memory is not mapped page by page. The allocator owns the descriptors and closes them when it unmaps
-	// the pages, which is not before the block is freed. The error matches driver.ErrUnsupported if other processes
-	// cannot open the pages.
+	// ExportPages returns, in address order, the descriptors of the pages mapped behind [p, p+size), which lies in a
+	// live block, and the address of the first page. Other processes pass them to driver.Sharing.ImportPage. It returns
+	// no pages if the memory is not mapped page by page. The allocator owns the descriptors. It closes them when it
+	// unmaps the pages, after the block is freed. The error matches driver.ErrUnsupported if other processes cannot
+	// open the pages.
 	ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error)
 }
 

@@ -10,7 +10,7 @@ import (
 // userPools counts the pools that users made. PyTorch's IDs are unique in a process, whatever the allocator.
 var userPools atomic.Uint64
 
-// NewPoolID returns the ID of a new pool that a user makes, (0, n): n rises from call to call in a process. Safe for
+// NewPoolID returns the ID (0, n) of a new pool made by a user: n increases with each call in a process. Safe for
 // concurrent use.
 func NewPoolID() PoolID { return PoolID{0, userPools.Add(1)} }
 
@@ -20,8 +20,8 @@ func NewPoolID() PoolID { return PoolID{0, userPools.Add(1)} }
 //
 //	pool.Use(mem.CurrentGoroutine(), func() { ... })
 //
-// Goroutines that it starts are not matched. End the scope before the goroutine ends: a later goroutine may get its ID.
-// Requests that move between goroutines, and threads of a foreign runtime, use AllocOptions.Key instead.
+// Goroutines that this goroutine starts are not matched. End the scope before the goroutine ends: a later goroutine may
+// get its ID. Requests that move between goroutines, and threads of a foreign runtime, use AllocOptions.Key instead.
 func CurrentGoroutine() func(driver.Stream) bool {
 	me := goroutine.ID()
 	return func(driver.Stream) bool { return goroutine.ID() == me }

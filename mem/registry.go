@@ -37,16 +37,17 @@ var (
 func (r *registration) serves(driver string) bool { return r.device == "" || r.device == driver }
 
 // Register makes an allocator available under name for the devices of a driver ("cuda", "host"), or of every driver if
-// device is empty. Open without a name uses the allocator with the highest priority, among equals the first name in
-// order. Register is for init functions: it panics if the name is empty, holds a colon, or is taken for the same
-// devices.
+// device is empty. Open without a name uses the allocator with the highest priority, and among equals the first in the
+// order of names. Register is for init functions: it panics if the name is empty, holds a colon, or is taken for the
+// same devices.
 func Register(name, device string, priority int, f Factory) {
 	RegisterFor(0, name, device, priority, f)
 }
 
-// RegisterFor is Register for an allocator that provides these attributes, for AllocatorFor. Open without a name does
-// not use an allocator of host memory for other devices (OnHost). The attributes that all memory of a device has (see
-// OwnAttributes) are added. TensorFlow prefers allocators that know NUMA nodes; here those have higher priorities.
+// RegisterFor is Register for an allocator that provides these attributes, so that AllocatorFor finds it. Open without
+// a name does not use an allocator of host memory for other devices (OnHost). The attributes that all memory of a
+// device has (see OwnAttributes) are added. TensorFlow prefers allocators that know NUMA nodes; here those have higher
+// priorities.
 func RegisterFor(provides Attributes, name, device string, priority int, f Factory) {
 	if name == "" || strings.Contains(name, ":") || f == nil {
 		panic(fmt.Sprintf("mem: Register of %q: the name must not be empty nor hold a colon, the factory not nil", name))
@@ -64,8 +65,8 @@ func RegisterFor(provides Attributes, name, device string, priority int, f Facto
 	})
 }
 
-// RegisterSizeTracking sets how AllocatorFor makes a SizeTracker of an allocator that is none. The returned SizeTracker
-// is an io.Closer if the allocator is. It is for the init function of package layer.
+// RegisterSizeTracking sets how AllocatorFor makes a SizeTracker of an allocator that is not one. The returned
+// SizeTracker is an io.Closer if the allocator is. It is for the init function of package layer.
 func RegisterSizeTracking(wrap func(a Allocator) SizeTracker) {
 	registryMu.Lock()
 	defer registryMu.Unlock()
@@ -73,9 +74,10 @@ func RegisterSizeTracking(wrap func(a Allocator) SizeTracker) {
 }
 
 // Open makes an allocator of dev's memory from a spec "name" or "name:settings", such as
-// "caching:expandable_segments:True". An empty spec is the allocator with the highest priority for dev. If two have the
-// name, the one for dev's driver alone is used. The error matches ErrUnknown if there is none, and names the import to
-// add. For a layer.LimitedDevice the allocator's out-of-memory errors explain that limit.
+// "caching:expandable_segments:True". An empty spec means the allocator with the highest priority for dev. If two have
+// the name, Open uses the one that is registered for dev's driver, and not the one for every driver. The error matches
+// ErrUnknown if there is none, and names the import to add. For a layer.LimitedDevice the allocator's out-of-memory
+// errors explain that limit.
 func Open(spec string, dev driver.Device) (Allocator, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	kind := dev.Info().Driver
@@ -128,15 +130,15 @@ func OwnAttributes(dev driver.Device) Attributes {
 }
 
 // AllocatorFor makes an allocator of memory with all attributes in want, for work on dev: the one with the highest
-// priority, with its default settings, among equals the first name in order. Without OnHost it is memory of dev's own.
-// With OnHost, for a device whose memory Go code cannot access, it is page-locked memory (mem/pinned) for
+// priority, and among equals the first in the order of names, with its default settings. Without OnHost the memory is
+// dev's own. With OnHost, for a device whose memory Go code cannot access, it is page-locked memory (mem/pinned) for
 // OnHost|GPUCompatible and ordinary memory for OnHost alone. Such allocators implement driver.Visible, return blocks
 // that no queued work accesses, and are not counted by the device's allocators.
 //
 // TrackSizes wraps the allocator in a layer.SizeTracker, unless it is a SizeTracker. An allocator for which the device
 // or the program lacks something (driver.ErrUnsupported, driver.ErrUnknown) is skipped. The caller closes the result,
-// if it is an io.Closer, before the device. The error matches ErrUnknown if there is no such allocator, and lists those
-// that there are.
+// if it is an io.Closer, before the device. The error matches ErrUnknown if there is no such allocator, and lists the
+// registered ones.
 func AllocatorFor(dev driver.Device, want Attributes) (Allocator, error) {
 	kind := dev.Info().Driver
 	registryMu.RLock()

@@ -23,8 +23,8 @@ func (s *Stat) Decrease(n int64) {
 	s.Freed += n
 }
 
-// A StatArray follows one quantity in all pools together, in the pools of small blocks (up to 1 MiB) and in those of
-// large ones.
+// A StatArray follows one quantity: in all pools together, in the pools of small blocks (up to 1 MiB), and in the pools
+// of large blocks.
 type StatArray struct {
 	All, SmallPool, LargePool Stat
 }
@@ -57,7 +57,7 @@ type Stats struct {
 	LargestAlloc int64
 }
 
-// Arrays returns the nine quantities that are kept by pool, with the names that PyTorch gives them.
+// Arrays returns the nine quantities that are counted by pool, with PyTorch's names for them.
 func (s *Stats) Arrays() []NamedStatArray {
 	return []NamedStatArray{
 		{"allocation", &s.Allocation},
