@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -86,10 +84,7 @@ func TestCloseWhileEverybodyWorks(t *testing.T) {
 // runs all the time and finds what they drop. A request without room gets an error; in the end all memory is free.
 func TestMemoryOfManySessions(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
-	var b [8]byte
-	crand.Read(b[:])
-	seed := binary.LittleEndian.Uint64(b[:])
-	t.Logf("seed %d", seed)
+	seed := testkit.Seed(t)
 	e, _ := simulated(t, 2, Config{EventLevel: 2, Devices: []DeviceConfig{
 		{Allocator: "arena", MemoryLimit: 512 << 10},
 		{Allocator: "arena:size=256KiB"},

@@ -1,8 +1,6 @@
 package tensor
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
 	"flag"
 	"math"
 	"math/rand/v2"
@@ -11,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 var printSeed = flag.Uint64("printseed", 0, "seed of the random tests of printing; 0 takes a fresh one")
@@ -19,9 +18,7 @@ var printSeed = flag.Uint64("printseed", 0, "seed of the random tests of printin
 func printRandom(t *testing.T) *rand.Rand {
 	seed := *printSeed
 	if seed == 0 {
-		var b [8]byte
-		crand.Read(b[:])
-		seed = binary.LittleEndian.Uint64(b[:])
+		seed = testkit.FreshSeed()
 	}
 	t.Logf("-printseed=%d", seed)
 	return rand.New(rand.NewPCG(seed, 1))

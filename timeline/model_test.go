@@ -1,8 +1,6 @@
 package timeline_test
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"io"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
@@ -26,11 +25,7 @@ func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	s := *seed
 	if s == 0 {
-		var b [8]byte
-		if _, err := crand.Read(b[:]); err != nil {
-			t.Fatal(err)
-		}
-		s = binary.LittleEndian.Uint64(b[:])
+		s = testkit.FreshSeed()
 	}
 	t.Logf("run again with -seed=%d", s)
 	return rand.New(rand.NewPCG(s, 0))

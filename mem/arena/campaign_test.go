@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
@@ -21,7 +22,7 @@ var (
 func TestCampaign(t *testing.T) {
 	from := *seed
 	if from == 0 {
-		from = randomSeed()
+		from = testkit.FreshSeed()
 	}
 	const size = 2 << 20
 	configs := []struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestGPUCampaign(t *testing.T) {
 	from := *seed
 	if from == 0 {
-		from = randomSeed()
+		from = testkit.FreshSeed()
 	}
 	dev, err := driver.Open("cuda:0")
 	if err != nil {

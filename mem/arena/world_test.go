@@ -2,8 +2,6 @@ package arena_test
 
 import (
 	"bytes"
-	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -351,12 +349,6 @@ func (w *world) finish() {
 			w.t.Errorf("the device reports: %v", err)
 		}
 	}
-}
-
-func randomSeed() uint64 {
-	var b [8]byte
-	crand.Read(b[:])
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 // closeDevice closes the device when the test ends.

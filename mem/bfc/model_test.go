@@ -2,8 +2,6 @@ package bfc_test
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 )
@@ -313,10 +312,6 @@ func TestAddressesAreThePlainModels(t *testing.T) {
 		compare(t, seed)
 	}
 	for range *campaign {
-		var b [8]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			t.Fatal(err)
-		}
-		compare(t, binary.LittleEndian.Uint64(b[:]))
+		compare(t, testkit.FreshSeed())
 	}
 }

@@ -2,8 +2,6 @@ package caching_test
 
 import (
 	"cmp"
-	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -30,9 +29,7 @@ var (
 func TestRestoresInRandomHistories(t *testing.T) {
 	seed := *checkpointSeed
 	if seed == 0 {
-		var b [8]byte
-		crand.Read(b[:])
-		seed = binary.LittleEndian.Uint64(b[:]) >> 1
+		seed = testkit.FreshSeed() >> 1
 	}
 	t.Logf("-checkpoints.seed %d", seed)
 	var sum poolTally

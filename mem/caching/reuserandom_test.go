@@ -1,13 +1,12 @@
 package caching_test
 
 import (
-	cryptorand "crypto/rand"
-	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -130,7 +129,7 @@ func (d *dag) step() {
 // Random captures: no block is allocated that a stream may still use, as the model and the simulator's race detector see
 // it, and every launch gives the right contents for its input.
 func TestRandomReuseInCaptures(t *testing.T) {
-	seed := freshSeed()
+	seed := testkit.FreshSeed()
 	t.Logf("seed %d", seed)
 	onGraphDevices(t, func(b *graphBench) {
 		b.reuse()
@@ -183,12 +182,4 @@ func TestRandomReuseInCaptures(t *testing.T) {
 		}
 		b.finish(nil, nil, zero, in)
 	})
-}
-
-func freshSeed() uint64 {
-	var seed [8]byte
-	if _, err := cryptorand.Read(seed[:]); err != nil {
-		panic(err)
-	}
-	return binary.LittleEndian.Uint64(seed[:])
 }

@@ -1,8 +1,6 @@
 package layer_test
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -33,9 +32,7 @@ var (
 func TestRandomStacksKeepContents(t *testing.T) {
 	seed := *stackSeed
 	if seed == 0 {
-		var b [8]byte
-		crand.Read(b[:])
-		seed = binary.LittleEndian.Uint64(b[:]) >> 1
+		seed = testkit.FreshSeed() >> 1
 	}
 	t.Logf("-stackseed %d", seed)
 	var sum tower

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/magazine"
@@ -94,17 +94,6 @@ func (l *ledger) Free(b mem.Block, used ...driver.Stream) {
 func newSingle(below mem.Allocator, opts magazine.Options) *magazine.Cache {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	return magazine.New(below, opts)
-}
-
-// freshSeed returns a seed of this run's own, and has a failure name it.
-func freshSeed(t *testing.T) uint64 {
-	seed := uint64(time.Now().UnixNano())
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
-	return seed
 }
 
 func mustAlloc(t testing.TB, a mem.Allocator, s driver.Stream, size int64) mem.Block {
@@ -475,7 +464,7 @@ func TestNewPanics(t *testing.T) {
 
 // Random calls of one goroutine against a model: who has which block, what is held, and its bounds.
 func TestModel(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for _, tt := range []struct {
 		opts  magazine.Options
@@ -667,7 +656,7 @@ func TestConcurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	streams := []driver.Stream{dev.DefaultStream(), other}
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	var owners sync.Map
 	handed := make(chan mem.Block, 100)
 	free := func(b mem.Block, used ...driver.Stream) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
@@ -19,7 +20,7 @@ var (
 func TestCampaign(t *testing.T) {
 	from := *seed
 	if from == 0 {
-		from = freshSeed()
+		from = testkit.FreshSeed()
 	}
 	const total = 64 // granules
 	configs := []struct {

@@ -2,8 +2,6 @@ package paged_test
 
 import (
 	"bytes"
-	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"testing"
 
@@ -151,13 +149,4 @@ func (r *rig) noMemory(err error) *mem.OutOfMemory {
 		r.t.Fatalf("the error is %v: want an out-of-memory error", err)
 	}
 	return e
-}
-
-// freshSeed is different every time.
-func freshSeed() uint64 {
-	var b [8]byte
-	if _, err := crand.Read(b[:]); err != nil {
-		panic(err)
-	}
-	return binary.LittleEndian.Uint64(b[:])
 }

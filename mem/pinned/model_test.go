@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
@@ -328,10 +328,9 @@ var configs = map[string]pinned.Config{
 }
 
 func TestModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := testkit.Seed(t)
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
-			t.Logf("seed %d", seed)
 			m := newModel(t, seed, cfg)
 			for range 5000 {
 				m.step()
@@ -343,10 +342,9 @@ func TestModel(t *testing.T) {
 
 // Every call of the device fails in turn: no byte is wrong, and nothing is lost.
 func TestModelWithFaults(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := testkit.Seed(t)
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
-			t.Logf("seed %d", seed)
 			for n := int64(1); ; n++ {
 				m := newModel(t, seed, cfg, fault.Rule{Nth: n})
 				for range 100 {

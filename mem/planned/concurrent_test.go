@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/trace"
@@ -16,7 +17,7 @@ import (
 // However many goroutines share a stream, free each other's blocks, early or late, with other streams or without, and depart from
 // the plan: no byte of the region is allocated twice.
 func TestConcurrentOverlaps(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.FreshSeed()
 	for i := range 4 {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		made := plan(t, training(steps(3+3*(i%2), 1, 2+int64(i))), planned.Options{Room: 10 * (i % 3)})

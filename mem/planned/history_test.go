@@ -1,8 +1,6 @@
 package planned_test
 
 import (
-	crand "crypto/rand"
-	"encoding/binary"
 	"flag"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/trace"
@@ -228,17 +227,10 @@ func (r *recorder) Free(b mem.Block, _ ...driver.Stream) {
 	r.p.Ops = append(r.p.Ops, trace.Op{Kind: trace.OpFree, Block: r.blocks[b.Ptr]})
 }
 
-func freshSeed(t testing.TB) uint64 {
-	var b [8]byte
-	_, err := crand.Read(b[:])
-	must(t, err)
-	return binary.LittleEndian.Uint64(b[:])
-}
-
 // Histories that follow a plan, and depart from it in every way: no two blocks overlap, and no work on one races with work on what
 // had its memory before.
 func TestHistories(t *testing.T) {
-	seed := freshSeed(t)
+	seed := testkit.FreshSeed()
 	var all planned.Counts
 	for i := range *histories {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))

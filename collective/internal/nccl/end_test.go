@@ -4,15 +4,12 @@ package nccl
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"testing"
 
-	cryptorand "crypto/rand"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestAbortEndsTheWait(t *testing.T) {
@@ -114,11 +111,7 @@ func TestCloseOfWhatFailed(t *testing.T) {
 // TestRaces: whatever comes when, no call names a communicator that was given up, none comes while NCCL wants none, and it
 // is given up once. The fake notices.
 func TestRaces(t *testing.T) {
-	var b [8]byte
-	cryptorand.Read(b[:])
-	seed := binary.LittleEndian.Uint64(b[:])
-	rng := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
+	rng := testkit.Rand(t)
 	cause := errors.New("a cause")
 	for range 100 {
 		f := newFake(t)

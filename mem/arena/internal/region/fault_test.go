@@ -17,7 +17,7 @@ import (
 func TestFaults(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
-			seed := freshSeed(t)
+			seed := testkit.Seed(t)
 			dev := fault.Wrap(p.open(t))
 			s := newStream(t, dev)
 			nth := int64(1)

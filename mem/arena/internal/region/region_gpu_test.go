@@ -29,7 +29,7 @@ func openGPU(t testing.TB) (driver.Device, driver.Stream) {
 // byte of the runs.
 func TestGPUMoves(t *testing.T) {
 	dev, s := openGPU(t)
-	seed := freshSeed(t)
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const size = 96 << 20
 	for _, way := range []struct {

@@ -3,7 +3,6 @@ package region
 import (
 	"bytes"
 	"context"
-	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
@@ -16,16 +15,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-func freshSeed(t testing.TB) uint64 {
-	t.Helper()
-	var b [8]byte
-	_, err := crand.Read(b[:])
-	testkit.Must(t, err)
-	seed := binary.LittleEndian.Uint64(b[:])
-	t.Logf("seed %#x", seed)
-	return seed
-}
 
 // noKernels is a device that runs none.
 type noKernels struct{ driver.Device }
@@ -218,7 +207,7 @@ func available(t testing.TB, dev driver.Device) int64 {
 func TestMoves(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(freshSeed(t), 0))
+			rng := testkit.Rand(t)
 			dev := p.open(t)
 			free := available(t, dev)
 			const size = 1 << 20
@@ -262,7 +251,7 @@ func TestMoves(t *testing.T) {
 func TestFullDevice(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(freshSeed(t), 0))
+			rng := testkit.Rand(t)
 			dev := p.open(t)
 			const size, shift = 10 << 20, 64 << 10
 			r := p.region(t, dev, size, 128<<10)
@@ -293,7 +282,7 @@ func TestFullDevice(t *testing.T) {
 func TestManyRuns(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(freshSeed(t), 0))
+			rng := testkit.Rand(t)
 			dev := p.open(t)
 			const size, runs = 4 << 20, 10_000
 			r := p.region(t, dev, size+runs*Grain*2, 128<<10)
@@ -324,7 +313,7 @@ func TestManyRuns(t *testing.T) {
 func TestMovesInOrder(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(freshSeed(t), 0))
+			rng := testkit.Rand(t)
 			dev := p.open(t)
 			const size = 2 << 20
 			r := p.region(t, dev, size, 64<<10)
