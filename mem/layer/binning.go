@@ -70,7 +70,7 @@ func (x *Binning) Free(b mem.Block, used ...driver.Stream) {
 	x.parts[rec.value].Free(rec.below, used...)
 }
 
-// Movable implements mem.Mover, where the bin that a block came from does.
+// Movable implements mem.Mover. It returns false if the allocator of the block's bin is no Mover.
 func (x *Binning) Movable(b mem.Block, h mem.Holder) bool {
 	return x.movable(b, h, func(bin uint16) mem.Allocator { return x.parts[bin] })
 }

@@ -54,7 +54,7 @@ func NewCounter(a mem.Allocator) *Counter {
 	return &Counter{Pass: Pass{a}, frames: make([]Counts, 1, 8)}
 }
 
-// Alloc implements mem.Allocator. What fails is not counted.
+// Alloc implements mem.Allocator. A failed request is not counted.
 func (m *Counter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return m.lent(m.Below.Alloc(s, size))
 }

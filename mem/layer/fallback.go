@@ -26,7 +26,7 @@ func (f *Fallback) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return f.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. NoRetry is for each of the two: the other one is asked all the same.
+// AllocWith implements mem.OptionsAllocator. NoRetry applies to each of the two: the second is asked even so.
 func (f *Fallback) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	part := uint8(0)
 	b, err := mem.AllocWith(f.parts[0], s, size, o)
@@ -54,7 +54,7 @@ func (f *Fallback) Free(b mem.Block, used ...driver.Stream) {
 	f.parts[rec.value].Free(rec.below, used...)
 }
 
-// Movable implements mem.Mover, where the part that a block came from does.
+// Movable implements mem.Mover. It returns false if the allocator that the block came from is no Mover.
 func (f *Fallback) Movable(b mem.Block, h mem.Holder) bool {
 	return f.movable(b, h, func(part uint8) mem.Allocator { return f.parts[part] })
 }
@@ -62,8 +62,8 @@ func (f *Fallback) Movable(b mem.Block, h mem.Holder) bool {
 // EmptyCache implements mem.Trimmer, for both parts.
 func (f *Fallback) EmptyCache() error { return emptyCaches(f.parts[:]...) }
 
-// Unwrap implements mem.Wrapper: it is the first part, and so are the statistics that Find finds. Those of the other
-// are found from there.
+// Unwrap implements mem.Wrapper. It returns the first allocator, so mem.Find finds its statistics. Use the second
+// allocator for those of the second.
 func (f *Fallback) Unwrap() mem.Allocator { return f.parts[0] }
 
 // emptyCaches empties the caches of several allocators, whatever becomes of one.

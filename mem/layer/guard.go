@@ -25,8 +25,8 @@ type Guard struct {
 
 // GuardOptions are options of NewGuard. The zero value is valid.
 type GuardOptions struct {
-	// Zone is the length of a red zone in bytes; 0 means 256. A multiple of what the allocator below aligns to keeps
-	// blocks aligned. A negative one panics.
+	// Zone is the length of a red zone in bytes; 0 means 256. Blocks stay aligned if it is a multiple of the alignment
+	// of the allocator below. A negative one panics.
 	Zone int64
 
 	// Damaged is called for a block that Free finds damaged, before the memory is freed. If it is nil, Free panics
@@ -47,11 +47,12 @@ type guardedBlock struct {
 }
 
 // NewGuard returns an allocator that puts a red zone before and after each block of a: bytes that no correct program
-// writes. Free and Check check them. Free fills the block with not-a-number, so that later reads show. Blocks have
-// exactly the requested size: a write of one byte too many is detected.
+// writes. Free and Check check them. Free fills the block with not-a-number values, so that later reads are noticed.
+// Blocks have exactly the requested size: a write of one byte too many is detected.
 //
 // It is for debugging. Alloc costs two copies of a zone to the device. Free waits for the work queued on the block's
-// stream and on those in used, copies both zones back, and queues a Fill. Each block takes two zones more.
+// stream and on those in used, copies both zones back, and queues a Fill. Each block takes the memory of two more
+// zones.
 //
 // If the device fails, or cannot wait because a stream captures, a block is allocated or freed without a check, and
 // Unchecked counts it.
@@ -68,7 +69,7 @@ func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
 	return g
 }
 
-// Alloc implements mem.Allocator. The error is that of the allocator below, or the device's, which could not paint the
+// Alloc implements mem.Allocator. The error is that of the allocator below, or the device's error in writing the red
 // zones.
 func (g *Guard) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return g.AllocWith(s, size, mem.AllocOptions{})
@@ -184,7 +185,7 @@ func (g *Guard) Check() error {
 // Unchecked returns how many blocks were freed without a check of their red zones, or without being filled.
 func (g *Guard) Unchecked() int64 { return g.unchecked.Load() }
 
-// Movable implements mem.Mover: the red zones go along.
+// Movable implements mem.Mover. The red zones move with the block.
 func (g *Guard) Movable(b mem.Block, h mem.Holder) bool {
 	return g.movable(b, h, func(guardedBlock) mem.Allocator { return g.inner })
 }
@@ -192,13 +193,13 @@ func (g *Guard) Movable(b mem.Block, h mem.Holder) bool {
 // Unwrap implements mem.Wrapper. A snapshot found below has the blocks with their red zones.
 func (g *Guard) Unwrap() mem.Allocator { return g.inner }
 
-// A Damage describes a block outside which a write was detected.
+// A Damage describes a block with a detected write outside its bounds.
 type Damage struct {
 	Block  mem.Block
 	Stream driver.StreamID // that the block was allocated for
-	Offset int64           // from the block's start, of the byte next to the block that changed; negative: before it
-	Got    byte            // what is there
-	Bytes  int             // that changed in that red zone
+	Offset int64           // from the block's start, of the changed byte next to the block; negative: before it
+	Got    byte            // its value now
+	Bytes  int             // changed in that red zone
 }
 
 func (d *Damage) Error() string {

@@ -18,10 +18,10 @@ type LiveBlock struct {
 	Requested int64           // bytes asked for
 	Stream    driver.StreamID // it was allocated for
 	Number    uint64          // of the allocation among the tracker's, from 1: smaller is older
-	Site      []runtime.Frame // who asked, innermost first; empty if the stack was not recorded
+	Site      []runtime.Frame // the call stack, innermost first; empty if it was not recorded
 }
 
-// LeakSite is the live blocks that one call stack allocated.
+// A LeakSite describes the live blocks that one call stack allocated.
 type LeakSite struct {
 	Frames  []runtime.Frame // innermost first; empty for all blocks whose stacks were not recorded
 	Count   int             // blocks
@@ -30,7 +30,8 @@ type LeakSite struct {
 	Oldest  LiveBlock
 }
 
-// Leaks is all live blocks, grouped by call stack, most bytes first. At the end of a program's work they are its leaks.
+// Leaks describes all live blocks, grouped by call stack, most bytes first. When a program has finished its work, they
+// are its leaks.
 type Leaks struct {
 	Count int // blocks
 	Bytes int64

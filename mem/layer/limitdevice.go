@@ -32,10 +32,10 @@ type limitedPage struct {
 }
 
 // NewLimitedDevice returns dev for allocators that may take at most limit bytes of its memory. Beyond that Alloc and
-// Create fail with a *mem.LimitError; Available returns the rest. An allocator then does what it does on a full device:
-// it returns cached memory, compacts, and asks again. Its out-of-memory error explains the limit if mem.Open made it.
-// So the limit bounds the reserved memory of any allocator; a Limiter bounds live blocks only. Sizes count as the
-// device's alignment rounds them up; pages count until they are dropped and unmapped.
+// Create fail with a *mem.LimitError; Available returns the rest. An allocator then behaves as on a full device: it
+// returns cached memory, compacts, and asks again. Its out-of-memory error explains the limit if mem.Open made it. So
+// the limit bounds the reserved memory of any allocator; a Limiter bounds live blocks only. Sizes count as the device's
+// alignment rounds them up; pages count until they are dropped and unmapped.
 //
 // Errors call the limit by name, such as "the engine's MemoryLimit". A limit that is not positive panics. Use the
 // device for allocators only, and dev itself for streams, peers and backends. Page-locked host memory does not count.
@@ -56,7 +56,7 @@ func (d *LimitedDevice) Underlying() driver.Device { return d.Device }
 // Limit returns the limit in bytes.
 func (d *LimitedDevice) Limit() int64 { return d.limit }
 
-// Taken returns the bytes that are allocated from the device through d.
+// Taken returns the number of bytes that are allocated from the device through d.
 func (d *LimitedDevice) Taken() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -248,7 +248,8 @@ func (d *LimitedDevice) explain(err error) error {
 	return err
 }
 
-// Over returns an allocator of the device's memory whose out-of-memory errors tell of the limit. Open calls it.
+// Over returns an allocator over a, an allocator of the device's memory, whose out-of-memory errors explain the limit.
+// mem.Open calls it.
 func (d *LimitedDevice) Over(a mem.Allocator) mem.Allocator { return &deviceLimited{Pass{a}, d} }
 
 // deviceLimited is an allocator over a LimitedDevice.

@@ -14,18 +14,18 @@ import (
 // LogHeader is the first line of a log. Its first six columns are those of RMM's logs:
 //
 //	Thread   always 0: goroutines have no numbers
-//	Time     15:04:05.000000, or the number of the row if Log was given no clock
+//	Time     15:04:05.000000, or the number of the row if NewLogger was given no clock
 //	Action   a LogAction
-//	Pointer  0x7f0000; of a request that failed 0x0; of a move the address that the block leaves
-//	Size     bytes: asked for by a request, of the block otherwise
-//	Stream   number of the stream that was asked for; 0 otherwise
-//	Detail   of a free the streams that still use the block, with spaces between; of a move the new address
+//	Pointer  0x7f0000; 0x0 for a request that failed; for a move the old address
+//	Size     bytes: the requested size for a request, the block's size otherwise
+//	Stream   number of the request's stream; 0 for other actions
+//	Detail   for a free the streams that still use the block, separated by spaces; for a move the new address
 const LogHeader = "Thread,Time,Action,Pointer,Size,Stream,Detail"
 
 // A LogAction is the action of a row of a log.
 type LogAction string
 
-// The actions. RMM has the first three.
+// These are the actions of a log. RMM has the first three.
 const (
 	LogAlloc   LogAction = "allocate"
 	LogFailure LogAction = "allocate failure"

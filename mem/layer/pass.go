@@ -12,7 +12,7 @@ import (
 //
 //	func (t *tracer) Alloc(s driver.Stream, size int64) (mem.Block, error) { ... }
 //
-// It is for layers whose blocks are the blocks of the allocator below.
+// It is for layers that return the blocks of the allocator below unchanged.
 type Pass struct{ Below mem.Allocator }
 
 // Free implements mem.Allocator.

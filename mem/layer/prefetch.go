@@ -23,7 +23,7 @@ type Prefetcher struct {
 
 // NewPrefetcher returns an allocator that calls fetch for each block of a before it returns it. So pages are moved
 // together, in stream order, and not one by one as the first kernel faults on them. It is RMM's
-// prefetch_resource_adaptor. A nil fetch queues a Fill, which touches every page: right for host memory.
+// prefetch_resource_adaptor. A nil fetch queues a Fill, which touches every page. That suits host memory.
 //
 // An error of fetch does not fail the request: see Failed.
 func NewPrefetcher(a mem.Allocator, fetch Fetch) *Prefetcher {

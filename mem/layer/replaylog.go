@@ -28,8 +28,8 @@ type LogRow struct {
 // ReadLog parses a log of a Logger, or of RMM's logging adaptor, row by row. An invalid row ends it with an error that
 // gives the line. It holds at most one line, of up to 64 KiB, and the handles of 1024 streams.
 //
-// RMM writes the handles of streams: 0x0, 0x1 and 0x2 for those that CUDA names, an address for any other. Streams of
-// such addresses are numbered from 3 on, in the order of their first row.
+// RMM writes the handles of streams: 0x0, 0x1 and 0x2 for the streams that CUDA names, and an address for any other
+// stream. ReadLog numbers the latter from 3 on, in the order of their first row.
 func ReadLog(r io.Reader) iter.Seq2[LogRow, error] {
 	return func(yield func(LogRow, error) bool) {
 		lines, handles := bufio.NewScanner(r), map[uint64]driver.StreamID{}

@@ -14,8 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/waiting"
 )
 
-// A Step makes room for a request of size bytes on s that found none: it spills tensors to the host, compacts, or
-// empties a cache. It returns an error if it could not. Several requests may run a step at once.
+// A Step makes room for a request of size bytes on s that failed for lack of memory: it spills tensors to the host,
+// compacts, or empties a cache. It returns an error if it could not. Several requests may run a step at once.
 type Step func(s driver.Stream, size int64) error
 
 // CompactStep returns a step that compacts the topmost Compactor of a, on the stream of the request. It panics if there
@@ -62,7 +62,7 @@ type RetryOptions struct {
 	Wait WaitContext
 }
 
-// A Retry makes room where the allocator below has none, or waits for it, and asks again. See NewRetry.
+// A Retry makes room or waits when the allocator below has no room, and then asks it again. See NewRetry.
 type Retry struct {
 	Pass
 	opts RetryOptions
@@ -104,8 +104,8 @@ func (r *Retry) AllocWait(ctx context.Context, s driver.Stream, size int64, o me
 	return r.alloc(s, size, o, func() (context.Context, context.CancelFunc) { return ctx, func() {} })
 }
 
-// Wake makes the waiting requests ask again. Call it when memory was freed in another way than by a Free through r: by
-// emptying a cache, a Free through the allocator below, or another program.
+// Wake makes the waiting requests ask again. Call it when memory was freed other than by a Free through r: when a cache
+// was emptied, a block was freed through the allocator below, or another program freed memory.
 func (r *Retry) Wake() { r.gate.Wake() }
 
 func (r *Retry) alloc(s driver.Stream, size int64, o mem.AllocOptions, wait WaitContext) (mem.Block, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Scope allocates blocks from another allocator and frees, when it is closed, those that are still live. It is
+// A Scope allocates blocks from another allocator and frees, when it is closed, those that are still live. It is like
 // BMEngine's MemoryGuard, for any number of blocks:
 //
 //	s := layer.NewScope(a)

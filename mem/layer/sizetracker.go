@@ -31,15 +31,15 @@ type SizeTracker struct {
 
 // SizeTrackerOptions are options of NewSizeTracker. The zero value is valid.
 type SizeTrackerOptions struct {
-	// From is what the allocator below aligns to, in bytes, a power of two; 0 means 256, as CUDA does. See AllocRaw.
+	// From is the alignment of the allocator below, in bytes, a power of two; 0 means 256, as CUDA has. See AllocRaw.
 	From int64
 	// Empty makes a request of zero bytes return a block with an address of its own: TensorFlow's
 	// ShouldAllocateEmptyTensors. The allocator below is asked for one byte.
 	Empty bool
 }
 
-// SizeTotals is what went through a SizeTracker allocator, in sizes of blocks: what TensorFlow's TrackingAllocator
-// calls the total, the high watermark and what is still live.
+// SizeTotals are the totals of a SizeTracker, in sizes of blocks: the total, the high watermark and the live bytes of
+// TensorFlow's TrackingAllocator.
 type SizeTotals struct {
 	Bytes, Blocks Count
 	Largest       int64 // bytes of the largest block
@@ -76,8 +76,8 @@ func (t *SizeTracker) AllocWith(s driver.Stream, size int64, o mem.AllocOptions)
 }
 
 // AllocRaw is Alloc of a block that starts at a multiple of alignment bytes, a power of two: TensorFlow's AllocateRaw.
-// Up to SizeTrackerOptions.From that is Alloc; beyond it the block is cut from a larger one, as Align does, and is not
-// moved. Anything but a power of two panics.
+// An alignment up to SizeTrackerOptions.From is that of Alloc. For a larger one the block is cut from a larger block,
+// as by an Aligner, and is not moved. An alignment that is not a power of two panics.
 func (t *SizeTracker) AllocRaw(s driver.Stream, alignment, size int64, o mem.AllocOptions) (mem.Block, error) {
 	if alignment <= 0 || alignment&(alignment-1) != 0 {
 		panic(fmt.Sprintf("layer: SizeTracker: AllocRaw at a multiple of %d: want a power of two", alignment))
@@ -158,7 +158,7 @@ func (t *SizeTracker) AllocationID(b mem.Block) uint64 {
 	return t.get("AllocationID", b).value.id
 }
 
-// Sizes returns what went through so far: TensorFlow's GetSizes.
+// Sizes returns the totals so far: TensorFlow's GetSizes.
 func (t *SizeTracker) Sizes() SizeTotals {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,23 +181,21 @@ func (t *SizeTracker) Retire(done func(SizeTotals)) {
 	t.drop()
 }
 
-// Movable implements mem.Mover, but for blocks of AllocRaw that were cut from others.
+// Movable implements mem.Mover. It returns false for blocks that AllocRaw cut from larger ones.
 func (t *SizeTracker) Movable(b mem.Block, h mem.Holder) bool {
 	return t.movable(b, h, func(s trackedSize) mem.Allocator { return s.from })
 }
 
-// Unwrap implements mem.Wrapper. A snapshot found below has blocks of AllocRaw as they are there: longer, and not
-// aligned.
+// Unwrap implements mem.Wrapper. A snapshot found below has the larger, unaligned blocks from which AllocRaw cut.
 func (t *SizeTracker) Unwrap() mem.Allocator { return t.inner }
 
-// A SlowSizer is a layer whose blocks differ from those of the allocator below, and that finds their sizes by address.
-// All such layers of this package are.
+// A SlowSizer is a layer that finds the sizes of its blocks by address. All layers of this package whose blocks differ
+// from those of the allocator below are SlowSizers.
 type SlowSizer interface {
 	mem.Allocator
 
-	// SlowSizes returns what was asked for of the live block that starts at p, and its size, both in bytes. It
-	// reports false if no block of this layer that is live starts at p. It may look at every block. Safe for
-	// concurrent use.
+	// SlowSizes returns the requested size and the size of the live block that starts at p, in bytes. It reports false
+	// if no live block of this layer starts at p. It may visit every block. Safe for concurrent use.
 	SlowSizes(p driver.Pointer) (requested, allocated int64, ok bool)
 }
 
@@ -232,8 +230,8 @@ func sizesIn(segments []mem.SegmentInfo, p driver.Pointer) (requested, allocated
 	return 0, 0, false
 }
 
-// FrameworkStats implements mem.FrameworkReporter: what the layers below say or, if they count nothing, what went
-// through here.
+// FrameworkStats implements mem.FrameworkReporter. It returns the statistics of the layers below or, if they have none,
+// those of this tracker.
 func (t *SizeTracker) FrameworkStats() mem.FrameworkStats {
 	if s, ok := mem.FrameworkStatsOf(t.inner); ok {
 		return s

@@ -42,17 +42,17 @@ type slabPiece struct {
 	piece uint32
 }
 
-// Slab returns an allocator that serves requests of at most size bytes with pieces of just that size, cut from blocks
-// of a with count pieces each, and passes larger ones on to a. It is RMM's fixed_size_memory_resource, per stream. All
-// pieces are alike, so nothing fragments but whole slabs. A multiple of what a aligns to keeps pieces aligned. A size
-// or count that is not positive, or a product past 2^63, panics.
+// NewSlabs returns an allocator that serves requests of at most size bytes with pieces of exactly that size, and passes
+// larger requests on to a. The pieces are cut from slabs: blocks of a with count pieces each. It is RMM's
+// fixed_size_memory_resource, per stream. All pieces have one size, so only whole slabs fragment. Pieces are aligned if
+// size is a multiple of a's alignment. A size or count that is not positive, or a product past 2^63, panics.
 //
-// A slab does not know what is captured: pieces of one serve a graph and others by turns. Captured work allocates
-// below, where its requests go to a pool of their own.
+// Slabs ignores captures: pieces of one slab may serve a graph and other work in turn. Captured work must allocate from
+// the allocator below, where its requests go to a pool of their own.
 //
-// Slabs without live pieces are kept, and go back in EmptyCache, when a has no room for something, and at once if other
-// streams used pieces of them: a then waits for those. A warm call takes two short locks, which streams share eight by
-// eight.
+// Slabs without live pieces are kept. They are freed by EmptyCache and when a has no room for a request. A slab of
+// which other streams used pieces is freed at once: a then waits for those streams. A warm call takes two short locks,
+// each shared by an eighth of the streams.
 func NewSlabs(a mem.Allocator, size, count int64) *Slabs {
 	if size <= 0 || count <= 0 || count > 1<<24 || size > 1<<62/count {
 		panic(fmt.Sprintf("layer: Slabs of %d pieces of %d bytes", count, size))
@@ -65,9 +65,9 @@ func (x *Slabs) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return x.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With NoRetry no slabs are given back to make room. With FreedBefore the
-// request goes to the allocator below, whatever its size: the times of the frees of its pieces are not known. So does one with a Key:
-// pieces are of no pool.
+// AllocWith implements mem.OptionsAllocator. With NoRetry no slabs are freed to make room. A request with FreedBefore
+// goes to the allocator below regardless of its size, since the times at which pieces were freed are not known. So does
+// a request with a Key, since pieces belong to no pool.
 func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("layer: Slabs: Alloc", s)
 	size, o = o.Rounded(size)
@@ -213,12 +213,13 @@ func (x *Slabs) flush() {
 	}
 }
 
-// EmptyCache implements mem.Trimmer: slabs without live pieces go back, and then what the layers below cache.
+// EmptyCache implements mem.Trimmer. It frees the slabs without live pieces, and then empties the caches of the layers
+// below.
 func (x *Slabs) EmptyCache() error {
 	x.flush()
 	return emptyCaches(x.inner)
 }
 
-// Unwrap implements mem.Wrapper. Reports found below have slabs for blocks. Slabs is no Mover: pieces stay in their
+// Unwrap implements mem.Wrapper. Reports found below count slabs as blocks. Slabs is no Mover: pieces stay in their
 // slabs.
 func (x *Slabs) Unwrap() mem.Allocator { return x.inner }

@@ -45,10 +45,10 @@ type TypedOptions[T any] struct {
 	DestroyBlock   func(driver.Stream, *Elements[T])
 }
 
-// NewTyped returns an allocator of elements over a. Elements lie in blocks of a, except those of a type with Go
-// pointers, strings or slices: Go's collector does not see pointers in a block, so these live on Go's heap, with a
-// block of the same size in a that is not accessed. So limits, quotas and statistics of a count both. TensorFlow also
-// counts the array of its strings and not their text.
+// NewTyped returns an allocator of elements over a. Elements lie in blocks of a, unless their type has Go pointers,
+// strings or slices. Go's collector does not see pointers in a block, so such elements live on Go's heap, with an
+// unused block of the same size from a. Limits, quotas and statistics of a thus count both kinds. TensorFlow too counts
+// the array of its strings and not their text.
 //
 // It panics if Construct or Destroy are given for elements that Go code cannot access. Safe for concurrent use if the
 // hooks are.

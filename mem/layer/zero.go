@@ -20,10 +20,10 @@ type Zeroer struct{ Pass }
 // remain: code that reads the device's memory without a Zeroer sees them.
 //
 // A call costs one Fill. While the stream captures, the Fill belongs to the graph and each launch repeats it; before
-// the first launch the old bytes remain. So do not let tenants capture that must not see each other's data.
+// the first launch the old bytes remain. So tenants that must not see each other's data must not capture.
 func NewZeroer(a mem.Allocator) *Zeroer { return &Zeroer{Pass{a}} }
 
-// Alloc implements mem.Allocator. The error is that of the allocator below, or the device's, which could not wipe.
+// Alloc implements mem.Allocator. The error is that of the allocator below, or the device's error in filling the block.
 func (z *Zeroer) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := z.Below.Alloc(s, size)
 	return z.wipe(s, b, err)
