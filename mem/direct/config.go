@@ -8,21 +8,21 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/settings"
 )
 
-// Config says when memory goes back, and how much there may be. The zero value gives every block back in its Free, and
-// has no limit of its own.
+// A Config is the settings of an Allocator. The zero value returns every block to the device in Free, and sets no
+// limit.
 type Config struct {
-	// Session makes Free queue, and FreeSession give back. Without it Free gives back, as BMEngine does under
-	// DIRECT_ALLOC_FREE_EARLY.
+	// Session makes Free queue blocks, and FreeSession return them to the device. Without it Free returns each block,
+	// as BMEngine does under DIRECT_ALLOC_FREE_EARLY.
 	Session bool
 
-	// Limit is how many bytes may be had from the device, those of queued blocks included. 0 is no limit; negative
+	// Limit is the maximum of bytes allocated from the device, queued blocks included. 0 is no limit; a negative value
 	// panics.
 	Limit int64
 }
 
 // ParseConfig reads settings such as "session=on,limit=8GiB": keys with a value after an equals sign, separated by
-// commas. session is on or off, limit a size. White space around them does not matter. An unknown key, one that comes
-// twice or a bad value is an error that names it and its position.
+// commas. session is on or off, limit a size. White space around them is ignored. An unknown or repeated key and a bad
+// value are errors that name it and its position.
 func ParseConfig(text string) (Config, error) {
 	var c Config
 	if err := settings.Parse(text, settings.Switch("session", "on", &c.Session), settings.Size("limit", &c.Limit)); err != nil {

@@ -1,42 +1,49 @@
-// Package direct is the allocator without a policy: each block is one allocation of the device's. It is BMEngine's
-// DirectMemoryAllocator, and what KuiperLLama's device allocators are: the plainest thing that is right, to hold others
-// against, for programs that allocate once, and for memory checkers that know only what the driver allocated.
+// Package direct is the allocator without a policy: each block is one allocation of the device's. It is for programs
+// that allocate once, for memory checkers that know only the driver's allocations, and as the simplest correct
+// allocator, for comparison with others. BMEngine's DirectMemoryAllocator and KuiperLLama's device allocators are such
+// allocators.
 //
+// Make an allocator with New; ParseConfig reads its settings from text. An Allocator is safe for concurrent use. Sizes
+// are bytes. Free waits for all work that is queued on the device, which may take as long as the longest kernel, unless
+// Config.Session defers it to FreeSession. Errors begin with "direct:"; a request for which there is no room returns a
+// *mem.OutOfMemory.
+package direct
+
 // # Structure
 //
-// A slab of records, found from a block's tag: the block, its stream, and a count that is odd while the block is on
-// loan. Records of blocks that were freed but not given back wait in a queue, oldest first. A record is
+// The slab holds an entry for each block, found from the block's tag: the address, the size, the stream, and a
+// generation that is odd while the block is live. Entries of blocks that were freed but not yet returned to the device
+// wait in a queue, oldest first. An entry is
 //
-//	unused   no memory; in the list of unused records
-//	live  the borrower has the block
-//	queued   freed, and still the device's to take back; in the queue
+//	unused   no memory; in the list of unused entries
+//	live     allocated to a caller
+//	queued   freed, and not yet returned to the device; in the queue
 //
-// Without Config.Session a block goes back to the device in Free, and is queued only if the device does not take it.
-// With it, Free queues and calls nothing; what was freed goes back together, at the end of a session: in FreeSession.
-// In both, EmptyCache and Close give back what is queued, and so does a request that finds no room, which then asks
-// once more. A queued block is never allocated again.
+// Without Config.Session, Free returns the block to the device, and queues it only if the device refuses. With
+// Config.Session, Free queues the block without a call of the device, and FreeSession returns all queued blocks at the
+// end of a session. In both cases EmptyCache and Close return the queued blocks, and so does a request that finds no
+// room, which then asks once more. A queued block is never allocated again.
 //
 // # Invariant
 //
-// Reserved bytes = allocated bytes + bytes queued; each block is a segment of its own, and no more than was asked for:
-// the device rounds by itself. (BMEngine rounds to 512 bytes, but only sizes above 4096.)
+// Reserved bytes = allocated bytes + queued bytes. Each block is a segment of its own, of the requested size: the
+// device rounds by itself. (BMEngine rounds to 512 bytes, but only sizes above 4096.)
 //
 // # Streams
 //
-// driver.Device.Free waits for all work that is queued on the device, so a block that goes back needs no marks: the
-// work of its own stream and of the streams that Free was told of is done before the device has the memory, and so is
-// everybody else's. That wait is what this allocator costs: Free may take as long as the longest kernel.
+// driver.Device.Free waits for all work that is queued on the device. So a block needs no marks: all work, including
+// that of its own stream and of the streams that Free was told of, is done before the device has the memory. That wait
+// is the cost of this allocator.
 //
 // # Locks
 //
-// One, over everything, held while the device works: what reports see, and the order of events, are exact, and there is
-// no warm request that could be kept waiting. So in a session Free waits for a FreeSession under way.
+// One lock guards everything, and is held while the device works. So reports and the order of events are exact, and
+// there is no fast path that could be kept waiting. In a session, Free waits for a FreeSession under way.
 //
-// # What it does not do
+// # Limits
 //
-// It keeps no memory for reuse, moves nothing, and rounds nothing. While a stream captures, a device may refuse to take
-// memory back: the block is queued then.
-package direct
+// The allocator keeps no memory for reuse, moves nothing, and rounds nothing. While a stream captures, a device may
+// refuse to take memory back: the block is then queued.
 
 import (
 	"errors"
@@ -63,12 +70,12 @@ type Allocator struct {
 	closed   bool
 }
 
-// A record is what is known of a block.
+// A block is the entry of an allocated or queued block, or an unused entry.
 type block struct {
 	ptr        driver.Pointer // 0 while unused
 	size       int64
 	stream     driver.StreamID
-	generation uint32 // odd while the block is live; a tag holds the value of its loan
+	generation uint32 // odd while the block is live; a tag holds the value at its allocation
 }
 
 func (r *block) live() bool { return r.generation%2 == 1 }
@@ -86,13 +93,13 @@ func New(dev driver.Device, cfg Config) *Allocator {
 	return a
 }
 
-// Alloc implements mem.Allocator: the block is what the device gave, of just the size that was asked for. The error is
+// Alloc implements mem.Allocator. The block is an allocation of the device, of exactly the requested size. The error is
 // a *mem.OutOfMemory, matches ErrClosed, or is the device's.
 func (a *Allocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	return a.AllocWith(s, size, mem.AllocOptions{})
 }
 
-// AllocWith implements mem.OptionsAllocator. With NoRetry nothing that is queued is given back to make room.
+// AllocWith implements mem.OptionsAllocator. With NoRetry no queued block is returned to the device to make room.
 func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("direct: Alloc", s)
 	stream := s.ID()
@@ -179,9 +186,8 @@ func (a *Allocator) newSlot() (at uint32, r *block) {
 	return at, &a.slab[at]
 }
 
-// Free implements mem.Allocator. Without Config.Session it waits for all work that is queued on the device. A device
-// that does not take the block back keeps no one waiting: the block is queued. A block that was freed already is always
-// noticed.
+// Free implements mem.Allocator. Without Config.Session it waits for all work that is queued on the device. If the
+// device does not take the block back, the block is queued. A double free always panics.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -211,7 +217,7 @@ func panicForeign(b mem.Block) {
 		"it was freed already, changed since Alloc, or another allocator made it", uint64(b.Ptr), b.Size))
 }
 
-// release gives a block back to the device, and its record up. The caller holds mu.
+// release returns a block to the device and makes its entry unused. The caller holds mu.
 func (a *Allocator) release(at uint32) error {
 	r := &a.slab[at]
 	if err := a.dev.Free(r.ptr); err != nil {
@@ -225,7 +231,7 @@ func (a *Allocator) release(at uint32) error {
 	return nil
 }
 
-// giveBack releases what is queued. What the device does not take stays there. The caller holds mu.
+// giveBack returns the queued blocks to the device. Blocks that the device refuses stay queued. The caller holds mu.
 func (a *Allocator) giveBack() error {
 	var refused []error
 	left := a.queue[:0]
@@ -239,9 +245,9 @@ func (a *Allocator) giveBack() error {
 	return errors.Join(refused...)
 }
 
-// FreeSession ends a session: it waits for all work that is queued on the device, and gives back what was freed since
-// the last one ended. Blocks that are live stay live, in the next session. What the device does not take stays queued,
-// and is the error.
+// FreeSession ends a session. It waits for all work that is queued on the device, and returns to the device the blocks
+// that were freed since the last session ended. Live blocks stay live in the next session. Blocks that the device
+// refuses stay queued, and the error lists the refusals.
 func (a *Allocator) FreeSession() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -257,9 +263,9 @@ func (a *Allocator) FreeSession() error {
 // EmptyCache implements mem.Trimmer: it is FreeSession.
 func (a *Allocator) EmptyCache() error { return a.FreeSession() }
 
-// Close gives back what is queued. Blocks that are still live are an error, and nothing is given back then; so is what
-// the device does not take. Close again to try again. After a Close that succeeded, Alloc and FreeSession fail with
-// ErrClosed. It does not close the device.
+// Close returns the queued blocks to the device. Live blocks are an error; then nothing is returned. Blocks that the
+// device refuses are an error too; Close again to try again. After a Close that succeeded, Alloc and FreeSession fail
+// with ErrClosed. It does not close the device.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -61,15 +61,15 @@ func add(q *mem.StatArray, size, n int64) {
 	}
 }
 
-// Stats implements mem.StatsReporter. A block is a segment; one that is queued is reserved, and neither active nor
-// split.
+// Stats implements mem.StatsReporter. Each block is a segment. A queued block counts as reserved, and as neither active
+// nor split.
 func (a *Allocator) Stats() mem.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stats
 }
 
-// Limit returns Config.Limit: bytes that the allocator holds at most; 0 is none.
+// Limit returns Config.Limit, the maximum of bytes that the allocator holds; 0 is no limit.
 func (a *Allocator) Limit() int64 { return a.cfg.Limit }
 
 // Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
@@ -89,8 +89,8 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.stats.ResetAccumulated()
 }
 
-// Snapshot implements mem.Snapshotter: a segment for each block, live or queued (then mem.Inactive). It sorts as
-// many records as there are.
+// Snapshot implements mem.Snapshotter: a segment for each block, live or queued (then mem.Inactive). It sorts all
+// blocks.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,7 +117,8 @@ func (a *Allocator) Snapshot() []mem.SegmentInfo {
 }
 
 // Observe sets the receiver of every event; nil removes it. It runs under the allocator's lock: it must be quick and
-// must not call the allocator. A block's free completes at once, its segment's when the device has freed it.
+// must not call the allocator. The free of a block completes at once, and that of its segment when the device has freed
+// it.
 func (a *Allocator) Observe(observer mem.Observer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -78,8 +78,8 @@ func (x *LiveBlocks) alloc(from *source, s driver.Stream, size int64) (driver.Po
 }
 
 // RecordStream says that work on s uses memory of the live block that p lies in: its start, or any address inside. The
-// block's Free then waits for s too, as though it were named there, as PyTorch's Tensor.record_stream does for a tensor
-// and its views. Recording a stream again changes nothing, and the zero Pointer is ignored. An address that lies in no
+// block's Free then waits for s too, as if s were named there, as PyTorch's Tensor.record_stream does for a tensor
+// and its views. Recording a stream again is a no-op, and the zero Pointer is ignored. An address that lies in no
 // live block panics.
 //
 // The caller orders RecordStream before the block's Free, and queues the work on s before that Free. For an address
@@ -111,9 +111,9 @@ func (x *LiveBlocks) record(p driver.Pointer, s driver.Stream) bool {
 	return true
 }
 
-// Free takes back what Alloc returned. Work queued before this call on the block's stream, on each stream in used, and
-// on each that RecordStream named, may still touch it. Freeing the zero Pointer does nothing; an address that Alloc did
-// not return, or that has been freed, panics and says which live block is nearest.
+// Free frees a block that Alloc returned. Work queued before this call on the block's stream, on each stream in used,
+// and on each that RecordStream named, may still use it. Freeing the zero Pointer is a no-op. An address that Alloc did
+// not return, or that has been freed, panics with the nearest live block in the message.
 func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 	if p == 0 {
 		return
@@ -133,7 +133,7 @@ func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 	l.from.Free(l.Block, used...)
 }
 
-// Block returns the live block whose address is p, to hand to what knows blocks.
+// Block returns the live block that starts at p, for functions that take blocks.
 func (x *LiveBlocks) Block(p driver.Pointer) (mem.Block, bool) {
 	shard := x.blocks.Lock(p)
 	defer shard.Unlock()
@@ -141,8 +141,8 @@ func (x *LiveBlocks) Block(p driver.Pointer) (mem.Block, bool) {
 	return l.Block, ok
 }
 
-// Below returns the live block with the highest address that is not above p: the only one that p can lie in, which it
-// does if it is less than Size bytes above Ptr. It looks at every block.
+// Below returns the live block with the highest address that is not above p: the only one that p can lie in. p lies in
+// it if p is less than Size bytes above Ptr. Below visits every block.
 func (x *LiveBlocks) Below(p driver.Pointer) (mem.Block, bool) {
 	l, ok := x.below(p)
 	return l.Block, ok
@@ -157,15 +157,15 @@ func (x *LiveBlocks) below(p driver.Pointer) (nearest liveEntry, ok bool) {
 	return nearest, ok
 }
 
-// A Loan is a live block and whose it is.
+// A LiveBlock is a live block, its allocator and its device.
 type LiveBlock struct {
 	mem.Block
 	From   mem.Allocator
-	Device driver.Device // whose memory it is; nil in what ByAddress returns, which is not told
+	Device driver.Device // whose memory it is; nil for blocks of an Addressed, which does not know it
 }
 
-// Holding returns the live block that p lies in: its start, or any address inside. An address that is not the start of
-// a block costs a look at every block, as Below does.
+// Holding returns the live block that p lies in: its start, or any address inside. For an address that is not the start
+// of a block it visits every block, as Below does.
 func (x *LiveBlocks) Holding(p driver.Pointer) (LiveBlock, bool) {
 	shard := x.blocks.Lock(p)
 	l, ok := shard.At[p]
@@ -178,7 +178,7 @@ func (x *LiveBlocks) Holding(p driver.Pointer) (LiveBlock, bool) {
 	return LiveBlock{l.Block, l.from.Allocator, l.from.dev}, true
 }
 
-// Len returns how many blocks are live.
+// Len returns the number of live blocks.
 func (x *LiveBlocks) Len() int {
 	n := 0
 	x.blocks.Each(func(driver.Pointer, liveEntry) { n++ })

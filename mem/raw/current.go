@@ -105,7 +105,7 @@ func SetCurrent(dev driver.Device, a mem.Allocator) (former mem.Allocator) {
 	return former
 }
 
-// FindCurrent returns dev's current allocator if there is one: it opens none.
+// FindCurrent returns dev's current allocator, and false if there is none. It opens no allocator.
 func FindCurrent(dev driver.Device) (mem.Allocator, bool) {
 	if l := findSource(dev); l != nil {
 		return l.Allocator, true
@@ -126,10 +126,10 @@ func CurrentDevices() []driver.Device {
 
 // AllocCurrent returns the address of at least size bytes of dev's current allocator, which is opened if there is none,
 // for work queued on s from now on. A size of zero gives the zero Pointer; a negative size panics. The error is the
-// allocator's, or Current's. It is also one if a block of another device is live at the same address, which only
-// simulated devices and other unconnected spaces of addresses can have: CUDA's devices and the host share one.
+// allocator's, or Current's. It is also an error if a block of another device is live at the same address. This happens
+// only with simulated devices and others that have address spaces of their own: CUDA's devices and the host share one.
 //
-// A request that fails on an allocator which is no longer current is made again of the one that is.
+// A request that fails on an allocator that is no longer current is repeated on the current one.
 func AllocCurrent(dev driver.Device, s driver.Stream, size int64) (driver.Pointer, error) {
 	if size < 0 {
 		panic(fmt.Sprintf("raw: Alloc of %d bytes", size))
@@ -146,5 +146,5 @@ func AllocCurrent(dev driver.Device, s driver.Stream, size int64) (driver.Pointe
 	}
 }
 
-// CurrentBlocks are the live blocks that AllocCurrent gave, of all devices: they are freed through it.
+// CurrentBlocks returns the live blocks of AllocCurrent on all devices. They are freed through it.
 func CurrentBlocks() *LiveBlocks { return &liveBlocks }

@@ -8,10 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// EnablePeer lets work on dev use memory of other directly (enablePeerAccess): allocations of the driver's, and what
-// other's current allocator maps page by page, as in expandable segments, now and later. Another allocator that becomes
-// current does so once EnablePeer is called again. The error matches driver.ErrUnsupported if the devices are not
-// linked; Copy works all the same.
+// EnablePeer lets work on dev use memory of other directly (enablePeerAccess): the driver's allocations, and the pages
+// that other's current allocator maps now and later, as in expandable segments. If another allocator becomes current,
+// call EnablePeer again for its pages. The error matches driver.ErrUnsupported if the devices are not linked; Copy
+// works even so.
 func EnablePeer(dev, other driver.Device) error {
 	if dev.Peers() == nil {
 		return noPeers("EnablePeer", dev)
@@ -23,9 +23,9 @@ func EnablePeer(dev, other driver.Device) error {
 	return mem.EnablePeer(dev, other, a)
 }
 
-// Copy queues on s, a stream of from, a copy of n bytes from src on the device from to dst on the device to: which may
-// be the same, a peer, or a device that the driver reaches through the host (memcpyAsync). Ranges that overlap are
-// refused: see driver.Stream.
+// Copy queues on s, a stream of from, a copy of n bytes from src on the device from to dst on the device to
+// (memcpyAsync). The two may be the same device, peers, or devices between which the driver copies through the host.
+// Overlapping ranges are an error: see driver.Stream.
 func Copy(s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64) error {
 	if to == from {
 		return s.Copy(dst, src, n)
@@ -42,26 +42,26 @@ func noPeers(call string, dev driver.Device) error {
 		driver.ErrUnsupported)
 }
 
-// A Handle lets another process of the same user open the memory at an address: what CUDA calls an IPC handle, and
-// where the address lies in what it opens.
+// A Handle lets another process of the same user open the memory at an address. It is CUDA's IPC handle of the memory,
+// and the offset of the address in that memory.
 type Handle struct {
 	Memory []byte // of the whole base allocation (driver.Sharing.Export), or of the pages behind the block
 	Offset int64  // of the address in it, in bytes
 }
 
-// IPCHandle returns the handle of p, an address in a live block (shareIpcHandle). The process that gets it sees all of
-// the base allocation, other blocks in it too, and for as long as it has it open the memory stays allocated; but only
-// if it opens it before that goes back to the driver, so the sender of a handle keeps the block. Package mem/ipc counts
-// and shares nothing else: see Ticket.
+// IPCHandle returns the handle of p, an address in a live block (shareIpcHandle). The process that opens it can access
+// all of the base allocation, other blocks in it included. The memory stays allocated while that process has it open.
+// The handle must be opened before the base allocation is returned to the driver, so the sender must keep the block
+// until then. Package mem/ipc counts references, and shares no other blocks: see Ticket.
 //
-// Memory that is mapped page by page, as in expandable segments, has no base allocation: a handle is of the pages
-// behind the block then. PyTorch's handles of such memory name descriptors of this process, which the other takes by
-// tracing this one, and containers refuse that. These name an abstract socket, where a goroutine of this process hands
-// the descriptors to processes of the same user, in the same network namespace, as long as the block is live. It runs
-// from the first such handle to the end of the process.
+// Memory that is mapped page by page, as in expandable segments, has no base allocation: the handle is then of the
+// pages behind the block. PyTorch's handles of such memory name descriptors of this process, which the other process
+// takes by tracing this one; containers forbid that. Here the handle names an abstract socket. A goroutine of this
+// process sends the descriptors through it to processes of the same user, in the same network namespace, as long as the
+// block is live. The goroutine runs from the first such handle to the end of the process.
 //
-// The error is BaseAllocation's, or the device's: it matches driver.ErrUnsupported if other processes cannot use the
-// memory. An address outside the live blocks panics.
+// The error is that of BaseAllocation or of the device. It matches driver.ErrUnsupported if other processes cannot use
+// the memory. An address outside the live blocks panics.
 func IPCHandle(p driver.Pointer) (Handle, error) {
 	l := holding("IPCHandle", p)
 	sharing := l.Device.Sharing()
@@ -89,10 +89,10 @@ func IPCHandle(p driver.Pointer) (Handle, error) {
 	return Handle{memory, int64(p - base)}, nil
 }
 
-// OpenIPCHandle opens another process's handle on dev, and returns the address that it is of, here (getIpcDevPtr).
-// Close gives the memory up after the work queued on dev is done, and is called once; after an error it may be called
-// again. Delete does not take the address. The error matches driver.ErrInvalid if the handle is none, or its exporter
-// is gone.
+// OpenIPCHandle opens another process's handle on dev, and returns the address of its memory in this process
+// (getIpcDevPtr). closeIt waits for the work queued on dev and closes the memory. Call it once; after an error it may
+// be called again. Delete does not accept the address. The error matches driver.ErrInvalid if the handle is invalid or
+// its exporter is gone.
 func OpenIPCHandle(dev driver.Device, h Handle) (p driver.Pointer, closeIt func() error, err error) {
 	sharing := dev.Sharing()
 	if sharing == nil {

@@ -48,9 +48,9 @@ func Initialized(dev driver.Device) bool {
 	return ok
 }
 
-// NoCaching makes an allocator without a cache dev's current one, so that each Alloc and Delete is the driver's, as
-// PYTORCH_NO_CUDA_MEMORY_CACHING does for memory checkers. It returns the former, nil if there was none, with all it
-// caches: raw.SetCurrent(dev, former) turns caching on again.
+// NoCaching replaces dev's current allocator by one without a cache, so that each Alloc and Delete calls the driver, as
+// under PYTORCH_NO_CUDA_MEMORY_CACHING for memory checkers. It returns the former allocator with its cache, nil if
+// there was none: raw.SetCurrent(dev, former) turns caching on again.
 func NoCaching(dev driver.Device) (former mem.Allocator) {
 	return SetCurrent(dev, direct.New(dev, direct.Config{}))
 }
@@ -77,16 +77,16 @@ func Delete(p driver.Pointer, used ...driver.Stream) { CurrentBlocks().Free(p, u
 // number of blocks.
 func RecordStream(p driver.Pointer, s driver.Stream) { CurrentBlocks().RecordStream(p, s) }
 
-// DeviceOf returns the device whose memory p is, if p lies in a live block.
+// DeviceOf returns the device of the live block that p lies in, and false if p lies in none.
 func DeviceOf(p driver.Pointer) (driver.Device, bool) {
 	l, ok := CurrentBlocks().Holding(p)
 	return l.Device, ok
 }
 
-// BaseAllocation returns what the block that p lies in was cut from, as the driver knows it, and its size
-// (getBaseAllocation). Memory that is mapped page by page, as in expandable segments, is no allocation of the driver's:
-// the error matches driver.ErrUnsupported. Allocators that do not know the base of a block, and those below adaptors,
-// are asked for a snapshot: do not call it often there. An address outside the live blocks panics.
+// BaseAllocation returns the address and the size of the driver's allocation that contains the block in which p lies
+// (getBaseAllocation). Memory that is mapped page by page, as in expandable segments, has no such allocation: the error
+// matches driver.ErrUnsupported. For an allocator that does not know the base of a block, or that is below layers, it
+// takes a snapshot: do not call it often there. An address outside the live blocks panics.
 func BaseAllocation(p driver.Pointer) (base driver.Pointer, size int64, err error) {
 	return baseOf(p, holding("BaseAllocation", p))
 }
@@ -133,8 +133,8 @@ func lacks(call string, a mem.Allocator, what string) error {
 	return fmt.Errorf("raw: %s: the allocator %s %s: %w", call, name(a), what, driver.ErrUnsupported)
 }
 
-// Name returns what dev's current allocator is: the name of its package, which is what mem.Open knows it by ("caching",
-// "direct"), of the lowest layer if there are several.
+// Name returns the name of dev's current allocator for mem.Open, such as "caching" or "direct": the name of the package
+// of its lowest layer.
 func Name(dev driver.Device) (string, error) {
 	a, err := Current(dev)
 	if err != nil {
@@ -185,8 +185,8 @@ func SetMemoryFraction(dev driver.Device, fraction float64) error {
 	return a.SetMemoryFraction(fraction)
 }
 
-// Enable turns caching in dev's current allocator on or off (enable): off, each Alloc and Delete is the driver's, and
-// memory that was allocated before is deleted as ever. NoCaching puts another allocator in its place instead.
+// Enable turns caching in dev's current allocator on or off (enable). While it is off, each Alloc and Delete calls the
+// driver, and memory that was allocated before is deleted as usual. NoCaching replaces the allocator instead.
 func Enable(dev driver.Device, on bool) error {
 	a, err := ability[interface{ Enable(bool) }]("Enable", dev, "cannot turn caching off")
 	if err == nil {
@@ -201,8 +201,8 @@ func Enabled(dev driver.Device) (bool, error) {
 	return err == nil && a.Enabled(), err
 }
 
-// EmptyCache gives back what the current allocators of all devices have cached, as PyTorch's emptyCache does.
-// Allocators that are no longer current keep theirs. The error joins those of all.
+// EmptyCache empties the caches of the current allocators of all devices, as PyTorch's emptyCache does. Allocators that
+// are no longer current keep theirs. The error joins the errors of all.
 func EmptyCache() error {
 	var errs []error
 	for _, dev := range CurrentDevices() {
@@ -219,9 +219,9 @@ func EmptyCache() error {
 	return errors.Join(errs...)
 }
 
-// CacheInfo returns how many bytes dev's current allocator has cached, and the size of the largest request that dev
-// could serve in one piece at best: the largest block that is cached, on any stream, or all the memory that the device
-// has left (cacheInfo).
+// CacheInfo returns how many bytes dev's current allocator has cached, and an upper bound of the largest request that
+// dev could serve: the larger of the largest cached block, on any stream, and the memory that the device has left
+// (cacheInfo).
 func CacheInfo(dev driver.Device) (cachedAndFree, largest int64, err error) {
 	a, err := ability[interface {
 		CacheInfo() (cachedAndFree, largest int64)
@@ -252,7 +252,7 @@ func ResetPeakStats(dev driver.Device) error {
 	return err
 }
 
-// ResetAccumulatedStats sets what only ever rises in the counters of dev's current allocator to zero.
+// ResetAccumulatedStats sets the accumulated counters of dev's current allocator to zero.
 func ResetAccumulatedStats(dev driver.Device) error {
 	a, err := ability[mem.StatsReporter]("ResetAccumulatedStats", dev, "does not count")
 	if err == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
-// Ticket returns the ticket of p, the start of a live block from an ipc.Exporter: what an ipc.Importer in another
-// process opens, and the exporter counts. The error, which matches driver.ErrUnsupported, says that the block is
-// another allocator's. An address that is not the start of a live block panics.
+// Ticket returns the ticket of p, the start of a live block from an ipc.Exporter. An ipc.Importer in another process
+// opens the ticket, and the exporter counts it. The error matches driver.ErrUnsupported if the block is not from an
+// ipc.Exporter. An address that is not the start of a live block panics.
 func Ticket(p driver.Pointer) (ipc.Ticket, error) {
 	l := holding("Ticket", p)
 	if l.Ptr != p {
