@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
@@ -98,31 +97,6 @@ func session(t testing.TB, e *Engine, devices ...int) *Session {
 	}
 	t.Cleanup(func() { testkit.Must(t, s.Close()) })
 	return s
-}
-
-// panicOf returns what f panics with, as text; empty if it does not.
-func panicOf(f func()) (text string) {
-	defer func() {
-		if v := recover(); v != nil {
-			text = fmt.Sprint(v)
-		}
-	}()
-	f()
-	return ""
-}
-
-// mustPanic checks that f panics, with all of these words.
-func mustPanic(t testing.TB, f func(), words ...string) {
-	t.Helper()
-	text := panicOf(f)
-	if text == "" {
-		t.Fatalf("no panic, want one with %q", words)
-	}
-	for _, w := range words {
-		if !strings.Contains(text, w) {
-			t.Errorf("the panic is %q, want %q in it", text, w)
-		}
-	}
 }
 
 // floats makes a tensor of n float32s.

@@ -45,7 +45,8 @@ func TestSessionFromTwoGoroutines(t *testing.T) {
 		for call, f := range calls {
 			open(func() {
 				elsewhere(func() {
-					mustPanic(t, f, "engine: session used from two goroutines at once: "+call+" at session_test.go:",
+					testkit.Contains(t, testkit.Panic(t, f),
+						"engine: session used from two goroutines at once: "+call+" at session_test.go:",
 						"while another is inside "+scope+" at session_test.go:")
 				})
 				s.Place() // still its owner's
@@ -72,7 +73,8 @@ func TestSessionCallsThatOverlap(t *testing.T) {
 	var other sync.WaitGroup
 	other.Go(func() { testkit.Must(t, s.Collect(t.Context())) })
 	<-slow.at
-	mustPanic(t, func() { s.UsedMemory() }, "two goroutines at once: UsedMemory", "inside Collect at session_test.go:")
+	testkit.Contains(t, testkit.Panic(t, func() { s.UsedMemory() }),
+		"two goroutines at once: UsedMemory", "inside Collect at session_test.go:")
 	close(slow.open)
 	other.Wait()
 	s.UsedMemory()
@@ -172,16 +174,19 @@ func TestDevicesOfASession(t *testing.T) {
 		if !s.Place().SameDevice(e.Place(0)) {
 			t.Error("the place is not on device 0")
 		}
-		mustPanic(t, func() { s.WithDevice(2, nil) }, "WithDevice at session_test.go:", "inside WithDevice(0) at session_test.go:")
+		testkit.Contains(t, testkit.Panic(t, func() { s.WithDevice(2, nil) }),
+			"WithDevice at session_test.go:", "inside WithDevice(0) at session_test.go:")
 		return s.OnDevice(2, func() error {
-			mustPanic(t, func() { s.WithDevice(2, nil) }, "inside OnDevice(2) at session_test.go:")
+			testkit.Contains(t, testkit.Panic(t, func() { s.WithDevice(2, nil) }),
+				"inside OnDevice(2) at session_test.go:")
 			if !s.Place().SameDevice(e.Place(2)) {
 				t.Error("the place is not on device 2")
 			}
 			return nil
 		})
 	}))
-	mustPanic(t, func() { e.NewSession(3) }, "NewSession of device 3: the engine has 3, from 0 on")
+	testkit.Contains(t, testkit.Panic(t, func() { e.NewSession(3) }),
+		"NewSession of device 3: the engine has 3, from 0 on")
 }
 
 // Sessions work on streams of their own; closing one puts its stream back for the next.

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
@@ -424,7 +425,7 @@ func TestStaleBlocksPanic(t *testing.T) {
 			"Free":    func() { w.root.Free(c.b) },
 			"Movable": func() { w.root.Movable(c.b, b) },
 		} {
-			if got := panicOf(f); !strings.HasPrefix(got, "arena: "+name) || !strings.Contains(got, c.want) {
+			if got := testkit.Panic(t, f); !strings.HasPrefix(got, "arena: "+name) || !strings.Contains(got, c.want) {
 				t.Errorf("%s of %s panicked with %q: want %q in it", name, c.what, got, c.want)
 			}
 			w.agree()
@@ -439,22 +440,12 @@ func TestStaleBlocksPanic(t *testing.T) {
 		"a child of 0":    func() { w.root.Child(0) },
 		"a limit below 0": func() { w.root.SetLimit(-1) },
 	} {
-		if got := panicOf(f); !strings.HasPrefix(got, "arena: ") {
+		if got := testkit.Panic(t, f); !strings.HasPrefix(got, "arena: ") {
 			t.Errorf("%s panicked with %q", name, got)
 		}
 	}
 	w.finish()
 	other.finish()
-}
-
-func panicOf(f func()) (text string) {
-	defer func() {
-		if r := recover(); r != nil {
-			text, _ = r.(string)
-		}
-	}()
-	f()
-	return ""
 }
 
 // The order in which blocks were allocated is of no matter: those of all sizes and streams come to lie in the order of
@@ -517,7 +508,7 @@ func TestHolderPanics(t *testing.T) {
 			panic("a holder's own")
 		}
 	}
-	if text := panicOf(func() { _ = w.root.Compact(w.streams[1]) }); text != "a holder's own" {
+	if text := testkit.Panic(t, func() { _ = w.root.Compact(w.streams[1]) }); text != "a holder's own" {
 		t.Errorf("the panic that came out is %q", text)
 	}
 	if w.lifted != 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -366,36 +367,27 @@ func TestOutOfMemoryTellsWhoHasTheDevice(t *testing.T) {
 	}
 }
 
-func mustPanic(t *testing.T, want string, f func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
-			t.Errorf("panicked with %q, want %q in it", got, want)
-		}
-	}()
-	f()
-}
-
 func TestMisusePanicsAndNothingIsLost(t *testing.T) {
 	b, other := newBench(t, gib, ""), newBench(t, gib, "")
 	block := b.alloc(512)
 	foreign := other.alloc(512)
 	side := b.stream()
-	mustPanic(t, "caching: Alloc of -1 bytes", func() { _, _ = b.Alloc(b.s, -1) })
-	mustPanic(t, "not live", func() { b.Free(mem.Block{Ptr: block.Ptr + 512, Size: 512, Tag: block.Tag}) })
-	mustPanic(t, "did not make", func() { b.Free(mem.Block{Ptr: block.Ptr}) })
-	mustPanic(t, "not live", func() { b.Free(mem.Block{Ptr: 1, Tag: 1 << 60}) })
+	testkit.Contains(t, testkit.Panic(t, func() { _, _ = b.Alloc(b.s, -1) }), "caching: Alloc of -1 bytes")
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(mem.Block{Ptr: block.Ptr + 512, Size: 512, Tag: block.Tag}) }),
+		"not live")
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(mem.Block{Ptr: block.Ptr}) }), "did not make")
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(mem.Block{Ptr: 1, Tag: 1 << 60}) }), "not live")
 	b.Free(block)
-	mustPanic(t, "not live", func() { b.Free(block) })
-	mustPanic(t, "not live", func() { b.Free(block, side) })
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(block) }), "not live")
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(block, side) }), "not live")
 	again := b.alloc(512)
 	equal(t, "the address", again.Ptr, block.Ptr)
-	mustPanic(t, "not live", func() { b.Free(block) }) // the old block has the address of the new one
+	// the old block has the address of the new one
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(block) }), "not live")
 	b.Free(again)
-	mustPanic(t, "no requests go to pool", func() { b.EndAllocateToPool(mem.PoolID{0, 1}) })
-	mustPanic(t, "has no users", func() { b.ReleasePool(mem.PoolID{0, 1}) })
-	mustPanic(t, "the default pool", func() { b.BeginAllocateToPool(mem.PoolID{}, nil) })
+	testkit.Contains(t, testkit.Panic(t, func() { b.EndAllocateToPool(mem.PoolID{0, 1}) }), "no requests go to pool")
+	testkit.Contains(t, testkit.Panic(t, func() { b.ReleasePool(mem.PoolID{0, 1}) }), "has no users")
+	testkit.Contains(t, testkit.Panic(t, func() { b.BeginAllocateToPool(mem.PoolID{}, nil) }), "the default pool")
 	b.Free(b.alloc(mib))
 	other.Free(foreign)
 }
@@ -469,7 +461,7 @@ func TestBaseAllocation(t *testing.T) {
 		t.Errorf("BaseAllocation of an expandable block: %v", err)
 	}
 	b.Free(block)
-	mustPanic(t, "not live", func() { _, _, _ = b.BaseAllocation(block) })
+	testkit.Contains(t, testkit.Panic(t, func() { _, _, _ = b.BaseAllocation(block) }), "not live")
 	equal(t, "the largest free block", b.LargestFree(), 2*mib)
 }
 

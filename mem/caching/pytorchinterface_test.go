@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -163,7 +164,8 @@ func TestDefect15_StreamsHaveReserveClasses(t *testing.T) {
 		equal(t, "the class", b.ReserveClass(s), class)
 		equal(t, "that of another stream", b.ReserveClass(other), "")
 	}
-	mustPanic(t, "caching: SetReserveClass on a nil stream", func() { b.SetReserveClass(nil, "serving") })
+	testkit.Contains(t, testkit.Panic(t, func() { b.SetReserveClass(nil, "serving") }),
+		"caching: SetReserveClass on a nil stream")
 	if err := b.SetDefaultReserve("serving", 0); err == nil {
 		t.Error("a default reserve of nothing was accepted")
 	}

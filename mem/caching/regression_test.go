@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -166,7 +167,7 @@ func TestAPoolIsNotReleasedUnderACapture(t *testing.T) {
 	b := newBench(t, gib, "")
 	id := mem.PoolID{1, 0}
 	b.BeginAllocateToPool(id, everyStream)
-	mustPanic(t, "requests still go to pool", func() { b.ReleasePool(id) })
+	testkit.Contains(t, testkit.Panic(t, func() { b.ReleasePool(id) }), "requests still go to pool")
 	b.Free(b.alloc(1))
 	b.EndAllocateToPool(id)
 	b.ReleasePool(id)
@@ -277,14 +278,18 @@ func TestDefect02_NilStreamsAreNamed(t *testing.T) {
 	b := newBench(t, gib, "")
 	pool := b.NewPool(caching.PoolOptions{})
 	block := b.alloc(1)
-	mustPanic(t, "caching: Free with a nil stream", func() { b.Free(block, nil) })
+	testkit.Contains(t, testkit.Panic(t, func() { b.Free(block, nil) }), "caching: Free with a nil stream")
 	for _, size := range []int64{0, 1, gib} {
-		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = b.Alloc(nil, size) })
-		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = b.AllocWith(nil, size, mem.AllocOptions{NoRetry: true}) })
-		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = pool.Alloc(nil, size) })
-		mustPanic(t, "caching: Alloc on a nil stream", func() { _, _ = pool.AllocWith(nil, size, mem.AllocOptions{NoRetry: true}) })
+		testkit.Contains(t, testkit.Panic(t, func() { _, _ = b.Alloc(nil, size) }), "caching: Alloc on a nil stream")
+		testkit.Contains(t, testkit.Panic(t, func() { _, _ = b.AllocWith(nil, size, mem.AllocOptions{NoRetry: true}) }),
+			"caching: Alloc on a nil stream")
+		testkit.Contains(t, testkit.Panic(t, func() { _, _ = pool.Alloc(nil, size) }), "caching: Alloc on a nil stream")
+		testkit.Contains(t, testkit.Panic(t, func() {
+			_, _ = pool.AllocWith(nil, size, mem.AllocOptions{NoRetry: true})
+		}), "caching: Alloc on a nil stream")
 	}
-	mustPanic(t, "caching: AllocAt on a nil stream", func() { b.AllocAt(nil, mem.PoolID{}, block.Ptr, 1) })
+	testkit.Contains(t, testkit.Panic(t, func() { b.AllocAt(nil, mem.PoolID{}, block.Ptr, 1) }),
+		"caching: AllocAt on a nil stream")
 	b.Free(block)
 	equal(t, "active blocks", b.Stats().Active.All.Current, 0)
 	if err := pool.Close(); err != nil {

@@ -2,28 +2,17 @@ package pinned_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
 const mib = 1 << 20
-
-func panics(t *testing.T, text string, f func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		if r := recover(); r == nil || !strings.Contains(fmt.Sprint(r), text) {
-			t.Errorf("panicked with %v, want %q in it", r, text)
-		}
-	}()
-	f()
-}
 
 // bare is a device without page-locked memory.
 type bare struct{ *device }
@@ -92,7 +81,7 @@ func TestZeroAndNegative(t *testing.T) {
 	if b.Bytes() != nil || b.Size() != 0 || a.Stats() != (pinned.Stats{}) || d.Calls() != 0 {
 		t.Errorf("no bytes are %v, with %+v", b, a.Stats())
 	}
-	panics(t, "pinned: Alloc of -1 bytes", func() { _, _ = a.Alloc(-1) })
+	testkit.Contains(t, testkit.Panic(t, func() { _, _ = a.Alloc(-1) }), "pinned: Alloc of -1 bytes")
 	if _, err := a.Alloc(1 << 62); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("Alloc of 4 EiB: %v", err)
 	}
@@ -195,23 +184,25 @@ func TestMisuse(t *testing.T) {
 	d := newDevice()
 	a, other := open(t, d, pinned.Config{}), open(t, d, pinned.Config{})
 	b := alloc(t, a, 100)
-	panics(t, "pinned: Free of a block that is not live", func() { other.Free(b) })
-	panics(t, "pinned: ReleaseCaptured of a block", func() { other.ReleaseCaptured(b) })
-	panics(t, "pinned: Record on a nil stream", func() { _ = a.RecordStream(b, nil) })
+	testkit.Contains(t, testkit.Panic(t, func() { other.Free(b) }), "pinned: Free of a block that is not live")
+	testkit.Contains(t, testkit.Panic(t, func() { other.ReleaseCaptured(b) }), "pinned: ReleaseCaptured of a block")
+	testkit.Contains(t, testkit.Panic(t, func() { _ = a.RecordStream(b, nil) }), "pinned: Record on a nil stream")
 	a.Free(b)
-	panics(t, "pinned: Free of a block that is not live (128 bytes", func() { a.Free(b) })
-	panics(t, "pinned: ReleaseCaptured of a block", func() { a.ReleaseCaptured(b) })
-	panics(t, "pinned: ReleaseCaptured of a block", func() { a.ReleaseCaptured(pinned.Block{}) })
+	testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "pinned: Free of a block that is not live (128 bytes")
+	testkit.Contains(t, testkit.Panic(t, func() { a.ReleaseCaptured(b) }), "pinned: ReleaseCaptured of a block")
+	testkit.Contains(t, testkit.Panic(t, func() { a.ReleaseCaptured(pinned.Block{}) }),
+		"pinned: ReleaseCaptured of a block")
 	again := alloc(t, a, 100)
 	if !same(again, b) {
 		t.Fatal("not reused")
 	}
-	panics(t, "pinned: Free of a block that is not live", func() { a.Free(b) }) // the memory is live, b is not
+	// the memory is live, b is not
+	testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "pinned: Free of a block that is not live")
 	a.Free(again)
 	if err := a.EmptyCache(); err != nil {
 		t.Fatal(err)
 	}
-	panics(t, "pinned: Free of a block that is not live", func() { a.Free(again) })
+	testkit.Contains(t, testkit.Panic(t, func() { a.Free(again) }), "pinned: Free of a block that is not live")
 	closeAll(t, a, d)
 	closeAll(t, other, d)
 }

@@ -123,7 +123,8 @@ func TestTicket(t *testing.T) {
 	if err := dev.DefaultStream().CopyOut(got, b.Ptr); err != nil || string(got) != question {
 		t.Errorf("the ticket opens %q, %v", got, err)
 	}
-	if got := panicOf(t, func() { _, _ = raw.Ticket(p + 1) }); got != fmt.Sprintf("raw: Ticket of %#x, inside the block at %#x", p+1, p) {
+	want := fmt.Sprintf("raw: Ticket of %#x, inside the block at %#x", p+1, p)
+	if got := testkit.Panic(t, func() { _, _ = raw.Ticket(p + 1) }); got != want {
 		t.Errorf("an address inside: %q", got)
 	}
 	testkit.Must(t, i.Close(b, dev.DefaultStream()))

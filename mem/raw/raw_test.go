@@ -3,7 +3,6 @@ package raw_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -66,14 +65,6 @@ func alloc(t testing.TB, dev driver.Device, size int64) driver.Pointer {
 	p, err := raw.Alloc(dev, size)
 	testkit.Must(t, err)
 	return p
-}
-
-func panicOf(t *testing.T, f func()) (text string) {
-	t.Helper()
-	defer func() { text = fmt.Sprint(recover()) }()
-	f()
-	t.Error("no panic")
-	return ""
 }
 
 // What PyTorch's test of its raw interface asserts: its caching allocator counts what goes through it, and nothing of
@@ -191,15 +182,15 @@ func TestMisuse(t *testing.T) {
 		"raw: BaseAllocation of ": func() { _, _, _ = raw.BaseAllocation(p - 1) },
 		"raw: IPCHandle of ":      func() { _, _ = raw.IPCHandle(1) },
 	} {
-		if got := panicOf(t, f); !strings.HasPrefix(got, want) {
+		if got := testkit.Panic(t, f); !strings.HasPrefix(got, want) {
 			t.Errorf("%q, want a panic with %q", got, want)
 		}
 	}
 	raw.Delete(p)
-	if got := panicOf(t, func() { raw.Delete(p) }); !strings.HasPrefix(got, "raw: Delete of ") {
+	if got := testkit.Panic(t, func() { raw.Delete(p) }); !strings.HasPrefix(got, "raw: Delete of ") {
 		t.Errorf("a double free: %q", got)
 	}
-	if got := panicOf(t, func() { _, _ = raw.Alloc(dev, -1) }); got != "raw: Alloc of -1 bytes" {
+	if got := testkit.Panic(t, func() { _, _ = raw.Alloc(dev, -1) }); got != "raw: Alloc of -1 bytes" {
 		t.Errorf("a negative size: %q", got)
 	}
 }
