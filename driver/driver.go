@@ -40,25 +40,25 @@ type Info struct {
 	Alignment   int64  // bytes: every Pointer from Alloc is a multiple of it
 	Granularity int64  // bytes: page sizes and mapped addresses are multiples of it; 0 without virtual memory
 
-	// UnifiedAddressing says that the device's addresses are the process's: an address means the same memory on every
-	// device that says so, and in Go code. Otherwise the addresses of a device mean something on that device alone.
+	// UnifiedAddressing says that the device's addresses are those of the process: an address means the same memory in
+	// Go code and on every device with UnifiedAddressing. Otherwise an address is valid on its own device only.
 	UnifiedAddressing bool
 
-	// What the rest means is CUDA's; a zero value says that it is unknown or means nothing on this device.
+	// The remaining fields have CUDA's meaning. A zero value is unknown, or has no meaning on this device.
 	UUID            string // "GPU-5c1f…" or "MIG-…"
-	PCI             string // where it sits: "0000:1b:00.0"
+	PCI             string // address on the PCI bus: "0000:1b:00.0"
 	Compute         int    // compute capability, ten times the major number plus the minor: 90
 	Multiprocessors int
 	L2              int64 // bytes of second-level cache
 	SharedMemory    int64 // bytes that one block of threads may use at most, opted in
-	MIG             bool  // a slice of a GPU: what it reports is the slice's
+	MIG             bool  // a slice of a GPU: all figures are those of the slice
 }
 
 // ProcessMemory is what one process holds of a device's memory.
 type ProcessMemory struct {
-	PID   int   // as the device's system numbers it; where this process is in a container, perhaps not as it does
+	PID   int   // the device's system's number; in a container the process itself may see another
 	Self  bool  // it is this process
-	Bytes int64 // memory of other libraries and the system's own on its behalf included; -1 if it is not told
+	Bytes int64 // includes memory of other libraries and of the system for the process; -1 if unknown
 }
 
 // A Device is one memory space and the engine that works on it. Safe for concurrent use.
@@ -69,15 +69,16 @@ type Device interface {
 	// them.
 	Available() (free, total int64, err error)
 
-	// Processes tells who uses the device's memory, this process included, by number. The error matches ErrUnsupported
-	// where the device cannot tell. It is telemetry: what it says is a moment old, and nothing may depend on it.
+	// Processes lists the processes that use the device's memory, this one included, in the order of their IDs. The
+	// error matches ErrUnsupported if the device does not know them. It is telemetry: the figures are a moment old, and
+	// nothing may depend on them.
 	Processes() ([]ProcessMemory, error)
 
 	// Alloc returns size fresh bytes with undefined contents. It may stall the whole device. Size must be positive.
 	// The error matches ErrNoMemory if there is no room.
 	Alloc(size int64) (Pointer, error)
 
-	// Free gives back what Alloc returned. Like cudaFree it waits for all work queued on the device.
+	// Free frees memory that Alloc returned. Like cudaFree it waits for all work queued on the device.
 	Free(p Pointer) error
 
 	// NewStream returns a new stream. The default stream (StreamID 0) exists from the start: see DefaultStream.
@@ -86,7 +87,7 @@ type Device interface {
 	// DefaultStream returns the stream with ID 0. Closing it does nothing.
 	DefaultStream() Stream
 
-	// VirtualMemory is nil if addresses cannot be reserved apart from memory.
+	// VirtualMemory is nil if addresses cannot be reserved without memory.
 	VirtualMemory() VirtualMemory
 
 	// Kernels is nil if the device runs none.
@@ -101,48 +102,47 @@ type Device interface {
 	// Graphs is nil if work cannot be captured and launched again.
 	Graphs() Graphs
 
-	// Peers is nil if the device reaches no memory but its own.
+	// Peers is nil if the device can access only its own memory.
 	Peers() Peers
 
 	// Sharing is nil if other processes cannot use the device's memory.
 	Sharing() Sharing
 
-	// Visible is nil unless Go code can reach the device's memory.
+	// Visible is nil unless Go code can access the device's memory.
 	Visible() Visible
 
-	// Close waits for queued work, then gives back everything that the device still holds. Later calls fail with
-	// ErrClosed. Closing twice is not an error.
+	// Close waits for queued work, then frees everything that the device still holds. Later calls fail with ErrClosed.
+	// Closing twice is not an error.
 	Close() error
 }
 
-// StreamOptions says what kind of stream NewStream makes. The zero value is an ordinary stream.
+// StreamOptions are the options of NewStream. The zero value makes an ordinary stream.
 type StreamOptions struct {
 	Priority int // lower runs first, 0 is the default; drivers clamp it to what they have
 
 	// Foreign, if not zero, is the handle of a stream that other code made on this device (a CUstream, say). NewStream
-	// then makes a Stream that queues to it and never ends it; its maker must keep it until after Close. Drivers whose
-	// streams have no handles answer ErrUnsupported.
+	// then makes a Stream that queues to it and never destroys it; the caller must keep the foreign stream until after
+	// Close. Drivers whose streams have no handles return ErrUnsupported.
 	Foreign uintptr
 }
 
-// A Stream is a queue of work that a device does in order. Work on different streams is unordered but for WaitFor and
-// Sync. Safe for concurrent use, though the order of concurrent calls is anyone's.
+// A Stream is a queue of work that a device does in order. Only WaitFor and Sync order work on different streams. Safe
+// for concurrent use; the order of concurrent calls is undefined.
 //
 // Memory named in a call must stay allocated, and a []byte unmodified (CopyIn) or untouched (CopyOut), until the work
 // has been done. CopyIn and CopyOut return when the slice may be used again.
 //
-// A stream that is being closed takes no work: from the moment of Close, calls that copy, fill, launch, stamp, record
-// or begin a capture fail with ErrClosed. Those that order streams go on as before until all its work is done: Mark,
-// Reached, Sync, Graphs.Capturing, and WaitFor, whose mark Close waits for too (one inside a capture is refused with
-// ErrCapturing). So ErrClosed from one of these five says that the stream's work is done and need not be waited for;
-// from any other call it says no more than that Close was called. The same holds of all streams when their device is
-// closed.
+// A stream that is being closed accepts no work: once Close is called, calls that copy, fill, launch, stamp, record or
+// begin a capture fail with ErrClosed. Mark, Reached, Sync, Graphs.Capturing and WaitFor work as before until all its
+// work is done. Close also waits for the mark of such a WaitFor; a mark inside a capture is refused with ErrCapturing.
+// So ErrClosed from one of these five means that the stream's work is done. From any other call it only means that
+// Close was called. The same holds for all streams when their device is closed.
 type Stream interface {
 	ID() StreamID
 
 	// Copy queues a copy of n bytes. If the two ranges of addresses overlap, it queues nothing, also while the stream
-	// captures, and the error matches ErrInvalid: copy by way of other memory. Two addresses of the same mapped page
-	// must not be given either; of the drivers only driver/sim finds that.
+	// captures, and the error matches ErrInvalid: copy through other memory. The ranges must not be two addresses of
+	// the same mapped page either; only driver/sim detects that.
 	Copy(dst, src Pointer, n int64) error
 	// CopyIn copies src to the device, in stream order, and returns when src may be reused.
 	CopyIn(dst Pointer, src []byte) error
@@ -160,7 +160,7 @@ type Stream interface {
 	// Sync blocks until the work queued so far is done, or ctx ends.
 	Sync(ctx context.Context) error
 
-	// Close waits for queued work and ends the stream. Its marks stay reached. The behaviour of concurrent calls is
-	// said above. Closing twice is not an error.
+	// Close waits for queued work and ends the stream. Its marks stay reached. See Stream for concurrent calls. Closing
+	// twice is not an error.
 	Close() error
 }

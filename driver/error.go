@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// What can go wrong, as errors that callers match with errors.Is. Each is the Code of some *Error.
+// These are the failures of a device, for errors.Is. Each is the Code of an *Error.
 var (
 	ErrNoMemory    = errors.New("out of device memory")
 	ErrInvalid     = errors.New("invalid argument")
@@ -18,11 +18,11 @@ var (
 	ErrAbsent      = errors.New("no such device") // no hardware, no library for it, or no permission: Detail says which
 )
 
-// An Error is a call to a device that failed.
+// An Error is the failure of a call to a device.
 type Error struct {
 	Call   string // the method: "Alloc", "VirtualMemory.Map"
 	Code   error  // one of the errors above, or a driver's own
-	Detail string // what was asked for, and anything the device added; may be empty
+	Detail string // the arguments, and any text of the device; may be empty
 }
 
 func (e *Error) Error() string {

@@ -22,7 +22,7 @@ type Module interface {
 	// Function finds a kernel by its name in the code. The error matches ErrInvalid if there is none.
 	Function(name string) (Function, error)
 
-	// Close gives the module back. No function of it may be in use or launched again.
+	// Close unloads the module. No function of it may be in use or launched again.
 	Close() error
 }
 
@@ -32,7 +32,7 @@ type Function interface {
 	Limits() Limits
 }
 
-// Limits are what a Function can be launched with.
+// Limits are the limits of a launch of a Function.
 type Limits struct {
 	Threads       int   // threads of one block, at most
 	Registers     int   // registers of one thread
@@ -48,8 +48,8 @@ type Kernel struct {
 	Reads  []Range
 	Writes []Range
 
-	// Func does the work on devices whose kernels are Go functions (host, sim). It may be nil. It runs with the
-	// device's memory in hand and must not call the device or wait for its streams.
+	// Func does the work on devices whose kernels are Go functions (host, sim). It may be nil. It runs while the device
+	// holds its memory, and must not call the device or wait for its streams.
 	Func func(Memory) error
 
 	// Code is the function that does the work on devices that run compiled code, launched as Grid blocks of Block
@@ -60,10 +60,10 @@ type Kernel struct {
 	Shared int64
 	Args   []Arg
 
-	// Call queues the work through another library (cuBLAS, say) on devices whose streams have handles: it is called
-	// before Launch returns, with the stream's handle (a CUstream), the device current on the thread, and the order of the
-	// stream held. It may queue only to that stream, and must not call the device. Its error is Launch's. Code comes first
-	// if both are there.
+	// Call queues the work through another library, such as cuBLAS, on devices whose streams have handles. Launch calls
+	// it, with the stream's handle (a CUstream), before it returns. The device is then current on the thread, and no
+	// other work is queued to the stream. Call may queue only to that stream, and must not call the device. Launch
+	// returns its error. If both are set, Code is used.
 	Call func(stream uintptr) error
 }
 
@@ -73,7 +73,7 @@ type Range struct {
 	Size int64
 }
 
-// Overlaps reports whether r and other, ranges of one address space, share a byte. A range of no bytes shares none.
+// Overlaps reports whether r and other, ranges of one address space, share a byte. An empty range overlaps no range.
 func (r Range) Overlaps(other Range) bool {
 	if r.Size <= 0 || other.Size <= 0 {
 		return false
@@ -84,7 +84,7 @@ func (r Range) Overlaps(other Range) bool {
 	return other.Ptr-r.Ptr < Pointer(r.Size)
 }
 
-// Memory is what a Go kernel sees of the device's memory while it runs.
+// Memory is the device's memory as a Go kernel accesses it while it runs.
 type Memory interface {
 	// Load copies the bytes at p into dst, and Store copies src to p.
 	Load(dst []byte, p Pointer) error
@@ -101,7 +101,7 @@ type Arg struct {
 // Size is the parameter's size in bytes.
 func (a Arg) Size() int { return a.size }
 
-// Bytes returns the parameter as it lies in memory. The caller must not change it.
+// Bytes returns the bytes of the parameter in memory. The caller must not change them.
 func (a *Arg) Bytes() []byte {
 	if a.bytes != nil {
 		return a.bytes
@@ -136,5 +136,5 @@ func Float32Arg(v float32) Arg { return word(4, uint64(math.Float32bits(v))) }
 // Float64Arg is a 64-bit floating-point number.
 func Float64Arg(v float64) Arg { return word(8, math.Float64bits(v)) }
 
-// StructArg is a structure passed by value, as it lies in memory. It keeps b.
+// StructArg is a structure passed by value, with the layout that it has in memory. It keeps b.
 func StructArg(b []byte) Arg { return Arg{size: len(b), bytes: b} }

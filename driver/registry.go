@@ -14,23 +14,23 @@ type Driver interface {
 	Open(args string) (Device, error)
 
 	// Devices lists the devices that Open can open, without opening them. If there are none, the error says why: it
-	// matches ErrAbsent if there is no hardware or no library for it, and ErrUnsupported if this program has no code for
-	// it.
+	// matches ErrAbsent if there is no hardware or no library for it, and ErrUnsupported if this program has no code
+	// for it.
 	Devices() ([]Listing, error)
 
-	// Diagnose looks for what the driver needs and reports each thing, in the order in which it is needed. It opens
-	// nothing that it does not close.
+	// Diagnose checks everything that the driver needs and reports each item, in the order in which the driver needs
+	// it. It closes everything that it opens.
 	Diagnose() []Finding
 }
 
 // A Listing is a device that can be opened.
 type Listing struct {
-	Spec string // what Open takes: "cuda:0"
+	Spec string // the spec for Open: "cuda:0"
 	Info Info
-	Free int64 // bytes not in use; -1 if telling needs the device opened
+	Free int64 // bytes not in use; -1 if only an open device can tell
 }
 
-// A Finding is one thing that a driver needs, or could use, on this machine.
+// A Finding is the state of one thing that a driver needs, or could use, on this machine.
 type Finding struct {
 	What  string // "the library libcuda"
 	Where string // what was looked at: names, paths; may be empty
@@ -42,11 +42,11 @@ type Finding struct {
 // State says how much a Finding matters.
 type State uint8
 
-// The states, from good to bad.
+// These are the states, from good to bad.
 const (
 	Good    State = iota // as it should be
 	Lacking              // something optional is missing
-	Broken               // the driver cannot work so
+	Broken               // the driver cannot work
 )
 
 func (s State) String() string { return [...]string{"good", "lacking", "broken"}[s] }
@@ -70,7 +70,7 @@ func Register(name string, d Driver) {
 }
 
 // Open opens a device from a spec "name" or "name:args", such as "sim:total=1GiB" or "cuda:0". The error matches
-// ErrUnknown if no driver of that name is linked into the program, and names the import that links one of Ashlar's in.
+// ErrUnknown if the program links no driver of that name. For a driver of Ashlar it names the import to add.
 func Open(spec string) (Device, error) {
 	name, args, _ := strings.Cut(spec, ":")
 	d := Lookup(name)

@@ -12,7 +12,7 @@ type Timing interface {
 	// the error matches ErrNotReady unless the marks of both are reached. Real clocks resolve about half a microsecond.
 	Elapsed(from, to Stamp) (time.Duration, error)
 
-	// Discard gives the stamp up. Discarding one that is not reached yet is allowed.
+	// Discard releases the stamp. A stamp that is not reached yet may be discarded.
 	Discard(Stamp) error
 }
 
