@@ -74,7 +74,7 @@ import (
 // waited for, but for device.exporting. A kernel that calls its device may wait for itself for ever, as package driver
 // warns.
 
-// What can happen to queued work, as the Code of an error from Sync, Close or CopyOut.
+// These are the failures of queued work, as the Code of an error of Sync, Close or CopyOut.
 var (
 	ErrFault = errors.New("memory fault in queued work")
 	ErrPanic = errors.New("kernel panicked")
@@ -86,21 +86,21 @@ type Options struct {
 	Granularity int64 // bytes, a power of two and at least the system's page size; 0: 2 MiB, as on NVIDIA's devices
 	Ordinal     int   // Info().Ordinal: for programs that open several and tell them apart
 
-	// Node is the NUMA node from which memory is taken, its number in Nodes; nil: whichever is near to the processor
-	// that touches a page first, as the system does it. Linux only. It is a preference: where the node is full the
-	// system takes others, and where it binds no memory at all, in a sandbox say, Open goes on without (Info().Name
-	// tells).
+	// Node is the NUMA node from which memory is taken, its number in Nodes; nil: the node near to the processor that
+	// first touches a page, as the system decides. Linux only. It is a preference: if the node is full, the system
+	// takes memory of others. If the system cannot bind memory, as in a sandbox, Open ignores Node, and Info().Name
+	// shows that.
 	Node *int
 
 	// Strict takes memory from Node alone, and Open fails with ErrUnsupported if the system cannot. A full node is not
-	// an error then: the system reclaims and swaps, and in the end kills a process, perhaps this one. So keep Total
-	// below what the node has free: beyond it the device says ErrNoMemory.
+	// an error then: the system reclaims and swaps memory, and at last kills a process, perhaps this one. So keep Total
+	// below the free memory of the node: beyond Total the device returns ErrNoMemory.
 	Strict bool
 }
 
 const defaultGranularity = 2 << 20
 
-// Open opens a device. Each has its own streams and budget, and uses the memory of others only as Peers lets it.
+// Open opens a device. Each device has its own streams and budget, and can use the memory of others only through Peers.
 func Open(o Options) (driver.Device, error) {
 	invalid := func(format string, args ...any) error {
 		return &driver.Error{Call: "Open", Code: driver.ErrInvalid, Detail: fmt.Sprintf(format, args...)}

@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/numa"
 )
 
-// A Node is memory of the machine and the processors that are near to it: what Options.Node names.
+// A Node is a NUMA node: a part of the machine's memory and the processors near to it. See Options.Node.
 type Node struct {
 	ID     int
 	CPUs   []int // ascending; none on a node of memory alone
@@ -21,9 +21,9 @@ type Node struct {
 	Free   int64 // bytes that were not in use a moment ago, page caches not among them
 }
 
-// Nodes tells the nodes of the machine, by number, with their processors and memory. The error matches
-// driver.ErrUnsupported where the system tells of none: on other systems than Linux, and of a kernel or a sandbox
-// without.
+// Nodes returns the nodes of the machine, by number, with their processors and memory. The error matches
+// driver.ErrUnsupported if the system reports none: on systems other than Linux, and in a kernel or a sandbox without
+// NUMA.
 func Nodes() ([]Node, error) {
 	found, err := numa.Nodes(sys())
 	if err != nil {
@@ -36,9 +36,9 @@ func Nodes() ([]Node, error) {
 	return nodes, nil
 }
 
-// NodeNear returns the node that a device on the PCI bus is near to, by driver.Info.PCI: for a GPU, the one whose
-// memory it copies from fastest. The error matches driver.ErrUnsupported if the system does not know, as where there is
-// one node, and driver.ErrInvalid if pci is no address.
+// NodeNear returns the node nearest to a device on the PCI bus, given its driver.Info.PCI: a GPU copies fastest from
+// the memory of that node. The error matches driver.ErrUnsupported if the system does not know the node, for example
+// because there is only one, and driver.ErrInvalid if pci is not an address.
 func NodeNear(pci string) (int, error) { return nodeNear(sys(), pci) }
 
 func nodeNear(sys fs.FS, pci string) (int, error) {

@@ -6,8 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A Call is one of the methods of the seam that reach the driver. IsPinned, Capturing and Ordered are none: a driver
-// knows without asking.
+// A Call is a method of package driver that calls the device. IsPinned, Capturing and Ordered are not among them: they
+// need no call of the device.
 type Call uint8
 
 const (
@@ -66,8 +66,9 @@ func (c Call) String() string {
 	return "unknown"
 }
 
-// A Tally is how often a method was called, failures too, and the modelled time that it took in all. Stalls is how many
-// of the calls kept the host waiting for work that was not complete; marks and waits for other streams are no work.
+// A Tally is the number of calls of a method, failed calls included, and their total modelled time. Stalls is the
+// number of calls that made the host wait for work that was not complete; marks and waits for other streams do not
+// count as work.
 type Tally struct {
 	Count  int64
 	Time   time.Duration
@@ -77,7 +78,7 @@ type Tally struct {
 // Calls holds a Tally for every Call.
 type Calls [NumCalls]Tally
 
-// Total adds all methods up.
+// Total returns the sum over all methods.
 func (c *Calls) Total() Tally {
 	var sum Tally
 	for _, t := range c {
@@ -88,7 +89,7 @@ func (c *Calls) Total() Tally {
 	return sum
 }
 
-// Now returns the virtual time: what the calls so far took by the cost model. It starts at 0 and does not follow any
+// Now returns the virtual time: the time of the calls so far by the cost model. It starts at 0 and does not follow any
 // real clock.
 func (d *Device) Now() time.Duration {
 	d.mu.Lock()
@@ -103,8 +104,8 @@ func (d *Device) Calls() Calls {
 	return d.calls
 }
 
-// Hash digests every call so far: method, sizes, addresses, what came of it, and what completed when. Devices with
-// equal options that were called alike have equal hashes. It tells histories apart, and is no cryptographic digest.
+// Hash returns a hash of every call so far: its method, sizes, addresses and result, and the order of completions.
+// Devices with equal options and equal calls have equal hashes. It is not a cryptographic hash.
 func (d *Device) Hash() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -46,8 +46,9 @@ func (n *node) before(m *node) bool { return n.on == m.on || m.after.at(n.on) >=
 // graphs is the device seen as driver.Graphs.
 type graphs struct{ d *Device }
 
-// Graphs returns what captures work. A call that a capture cannot have fails and changes nothing: the capture goes on.
-// A stream in a capture waits for marks taken in it, and for nothing else that the host does not know to be done.
+// Graphs returns the capture interface. A call that cannot be captured fails and changes nothing: the capture goes on.
+// A stream in a capture can wait for marks taken in the capture, and otherwise only for marks that the host knows to be
+// reached.
 func (d *Device) Graphs() driver.Graphs { return graphs{d} }
 
 func (g graphs) Begin(s driver.Stream) error {

@@ -13,8 +13,8 @@ import (
 )
 
 // A CostModel says how long each call keeps its caller, in the driver and in waiting for work that the driver does at
-// once. The zero model costs nothing. A model must not change while a device uses it. What a kernel itself would take
-// is not modelled: a launch costs its queueing.
+// once. The zero model costs nothing. A model must not change while a device uses it. The time of a kernel itself is
+// not modelled: a launch costs its queueing only.
 //
 // Curves are over bytes, but those of Graphs.End, Graph.Launch and Graph.Close over the pieces of work in the graph.
 // Those of VirtualMemory.Map and Unmap are for the first page of a call, by its size; Map's includes giving the device
@@ -31,7 +31,7 @@ type CostModel struct {
 // last two points beyond them. Sizes ascend, and the last cost is not below the one before it. No points cost nothing.
 type Curve []Point
 
-// A Point is what a call of one size costs.
+// A Point is the cost of a call of one size.
 type Point struct {
 	Size int64 // bytes, or pieces of work
 	Cost time.Duration
@@ -127,8 +127,8 @@ var standard = sync.OnceValue(func() *CostModel {
 	return m
 })
 
-// H200 returns the cost of calls on an NVIDIA H200, the default model: that of the file h200.json beside this one,
-// whose About says how it was measured. The caller may change it.
+// H200 returns the cost of calls on an NVIDIA H200, the default model. It is the file h200.json in this package, whose
+// About says how it was measured. The caller may change it.
 func H200() *CostModel {
 	m := *standard()
 	for c := range m.Calls {

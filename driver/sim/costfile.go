@@ -36,8 +36,8 @@ type costPoint struct {
 // maxCostFile is far more than a model has use for.
 const maxCostFile = 1 << 20
 
-// ReadCostModel reads a model from a file as WriteTo writes it. The error says what is wrong: a key or method that is
-// not known, a negative cost, sizes that do not ascend, or text after the object.
+// ReadCostModel reads a model in the format of WriteTo. The error names an unknown key or method, a negative cost,
+// sizes that do not ascend, or text after the object.
 func ReadCostModel(r io.Reader) (*CostModel, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxCostFile+1))
 	if err != nil {
@@ -76,7 +76,8 @@ func parseCostModel(text []byte) (*CostModel, error) {
 	return m, m.check()
 }
 
-// WriteTo writes the model as ReadCostModel reads it, a line for each method. Writing what was read gives the same text.
+// WriteTo writes the model as ReadCostModel reads it, a line for each method. A model that was read is written as the
+// same text.
 func (m *CostModel) WriteTo(w io.Writer) (int64, error) {
 	about, err := json.Marshal(m.About)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // kernels is the device seen as driver.Kernels.
 type kernels struct{ d *Device }
 
-// Kernels returns what runs Go functions as kernels. A function runs when its turn in the stream comes, under the
-// device's lock. An error of it, or an access that it had not declared, comes out of the stream's next Sync, CopyOut or
-// Close; of the latter there is a report, too.
+// Kernels returns the interface that runs Go functions as kernels. A function runs when its turn in the stream comes,
+// under the device's lock. The stream's next Sync, CopyOut or Close returns its error, or the error for an access that
+// it had not declared; such an access is also in Reports.
 func (d *Device) Kernels() driver.Kernels { return kernels{d} }
 
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {

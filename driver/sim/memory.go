@@ -43,10 +43,10 @@ func (d *Device) Available() (free, total int64, err error) {
 	return d.opts.Total - d.used, d.opts.Total, nil
 }
 
-// Alloc returns size fresh bytes, which read as noise. Exactly size bytes are taken from the total, and there is room
-// as long as that many are free: holes between addresses never stand in the way. Addresses are assigned as cudaMalloc
-// does: a size of a granule or more has whole granules of addresses to itself, smaller ones share granules, and either
-// kind gets the lowest addresses of its kind that fit, multiples of the alignment.
+// Alloc returns size new bytes, which read as noise. Exactly size bytes are taken from the total, and there is room as
+// long as that many are free: gaps between addresses do not matter. Addresses are assigned as cudaMalloc does: a size
+// of a granule or more has whole granules of addresses to itself, smaller ones share granules, and either kind gets the
+// lowest addresses of its kind that fit, multiples of the alignment.
 func (d *Device) Alloc(size int64) (driver.Pointer, error) {
 	if size <= 0 {
 		panic(fmt.Sprintf("driver/sim: Alloc of %d bytes: want at least 1", size))
@@ -108,7 +108,7 @@ func (d *Device) room(c Call, size int64) error {
 	return nil
 }
 
-// Free completes all work queued on the device, as cudaFree does, and gives the allocation at p back.
+// Free completes all work queued on the device, as cudaFree does, and frees the allocation at p.
 func (d *Device) Free(p driver.Pointer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -5,10 +5,10 @@ const occupiedMost = 1 << 14
 
 // Occupy queues work of unknown length that touches no memory: it completes when a call waits for it (Sync, CopyOut,
 // Close, Free of anything), or when Advance or Complete say so, and never by itself, whatever Options.Completion is. So
-// a program that is replayed without its work is seen at its slowest: what it must wait for is never done yet.
-// Tally.Stalls counts how often that was.
+// the replay of a program without its work shows the worst case: work for which the program must wait is never done
+// before. Tally.Stalls counts such waits.
 //
-// It is no call: it costs nothing and is counted nowhere. Work that is queued right behind work of the same kind is one
+// It is not a Call: it costs nothing and is not counted. Work that is queued right behind work of the same kind is one
 // with it, so a queue grows by a piece for each mark or other work in between, and of more than 16,384 pieces the
 // oldest complete. Usually it only reads a flag, without the device's lock. On a closed stream it does nothing.
 func (s *Stream) Occupy() {

@@ -220,7 +220,7 @@ func (d *Device) Hold(id driver.StreamID) {
 	d.removeRunnable(tl)
 }
 
-// Resume ends Hold: what is queued on the stream completes, as far as it waits for nothing.
+// Resume ends Hold: the work queued on the stream completes, up to the first wait for work that is not complete.
 func (d *Device) Resume(id driver.StreamID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -245,10 +245,10 @@ func (d *Device) Advance(id driver.StreamID, n int) int {
 	return completed
 }
 
-// Complete completes the work before a mark, and what that waits for, held or not. The host does not learn of it: it
-// must still ask Reached or Sync. In the order of the marks it costs the same for each, however many are pending; to
-// have marks complete in any order, take them on streams of their own, which are cheap and whose numbers are used
-// again.
+// Complete completes the work before a mark, and the work for which that waits, held or not. The host is not ordered
+// after it: it must still call Reached or Sync. In the order of the marks it costs the same for each, however many are
+// pending; to have marks complete in any order, take them on streams of their own, which are cheap and whose numbers
+// are used again.
 func (d *Device) Complete(m driver.Mark) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -29,7 +29,7 @@ func (a *Access) same(b *Access) bool {
 	return a.Seq == b.Seq && a.Node == b.Node && a.Write == b.Write && a.Range == b.Range
 }
 
-// String says who did what where.
+// String describes the access: its call, stream, range and call site.
 func (a *Access) String() string {
 	var b strings.Builder
 	what := "read"
@@ -68,7 +68,7 @@ func (e *RaceError) Error() string {
 		"first with Sync", uint64(e.Range.Ptr), e.Range.Size, &e.Second, &e.First)
 }
 
-// An AccessError is an access to memory that is not there, or that a kernel had not declared. It matches
+// An AccessError is an access to memory that does not exist, or that a kernel had not declared. It matches
 // driver.ErrInvalid.
 type AccessError struct {
 	Kind   AccessKind
@@ -110,7 +110,7 @@ func (d *Device) Reports() []error {
 	return slices.Clone(d.reports)
 }
 
-// Leaks is what a device still holds, in ascending order.
+// Leaks lists everything that a device still holds, in ascending order.
 type Leaks struct {
 	Allocations  []driver.Range
 	Reservations []driver.Range
@@ -121,7 +121,7 @@ type Leaks struct {
 	Graphs       []uint64 // numbered from 1 in the order of their captures' ends
 }
 
-// Empty reports whether there is nothing.
+// Empty reports whether the lists are empty.
 func (l *Leaks) Empty() bool {
 	return len(l.Allocations)+len(l.Reservations)+len(l.Pages)+len(l.Streams)+
 		len(l.Pinned)+len(l.Stamps)+len(l.Graphs) == 0
@@ -140,8 +140,8 @@ func (l *Leaks) String() string {
 	return text
 }
 
-// Leaks returns what is allocated, reserved, created, open, page-locked, stamped and captured now, or, of a closed device, what was when it was closed.
-// The default stream does not count.
+// Leaks returns what is allocated, reserved, created, open, page-locked, stamped and captured now. For a closed device
+// it returns the state at Close. The default stream does not count.
 func (d *Device) Leaks() *Leaks {
 	d.mu.Lock()
 	defer d.mu.Unlock()

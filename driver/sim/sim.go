@@ -68,7 +68,7 @@ import (
 //
 // The default stream is a stream like any other: work on it does not wait for other streams, nor they for it.
 
-// Options describe a device. The zero value is an NVIDIA H200 of which work completes at once.
+// Options describe a device. The zero value is an NVIDIA H200 whose work completes at once.
 type Options struct {
 	Total           int64          // bytes of memory, at most MaxTotal; 0 is 150,109,880,320, an H200's
 	Granularity     int64          // bytes, a power of two; 0 is 2 MiB
@@ -90,7 +90,7 @@ type Options struct {
 	CallSites bool
 }
 
-// Completion says when work completes that nothing waits for.
+// Completion says when work completes for which no call waits.
 type Completion uint8
 
 const (
@@ -158,7 +158,7 @@ type Device struct {
 	claims  []claim
 }
 
-// New returns a fresh device. It panics if the options make no sense.
+// New returns a new device. It panics if an option is out of range.
 func New(opts Options) *Device {
 	if err := opts.complete(); err != nil {
 		panic("driver/sim: New: " + err.Error())
@@ -226,7 +226,7 @@ func (o *Options) complete() error {
 // Info describes the device.
 func (d *Device) Info() driver.Info { return d.info }
 
-// Processes is not told: no process has a simulated device's memory.
+// Processes returns an error: no process has memory of a simulated device.
 func (d *Device) Processes() ([]driver.ProcessMemory, error) {
 	return nil, &driver.Error{
 		Call: "Processes", Code: driver.ErrUnsupported, Detail: "no process has a simulated device's memory",
@@ -239,11 +239,11 @@ func (d *Device) Peers() driver.Peers { return nil }
 // Sharing is nil: no other process can see the device.
 func (d *Device) Sharing() driver.Sharing { return nil }
 
-// Visible is nil: simulated memory lies nowhere.
+// Visible is nil: Go code cannot access simulated memory.
 func (d *Device) Visible() driver.Visible { return nil }
 
-// Close completes all queued work, then gives back everything. Leaks tells afterwards what that was. It returns the
-// errors of kernels that no Sync has told yet.
+// Close completes all queued work, then frees everything. Leaks afterwards lists what was freed. Close returns the
+// errors of kernels that no Sync has returned yet.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,8 +16,8 @@ type Stream struct {
 	closed   bool
 }
 
-// NewStream returns a new stream with the lowest number that is free. Priorities change nothing, and there are no
-// streams but those of the device.
+// NewStream returns a new stream with the lowest number that is free. Priorities have no effect, and foreign streams
+// are not supported.
 func (d *Device) NewStream(opts driver.StreamOptions) (driver.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,8 +17,8 @@ type stamp struct {
 }
 
 // Timing returns the device's clock, which is Now: the virtual time at which a stamp's turn in its stream came, the
-// call that made it included. What lies between two stamps is what the calls between took by the cost model, on
-// whatever streams they were made; two histories of the same calls have the same times.
+// call that made it included. The time between two stamps is the time of the calls between them by the cost model, on
+// all streams. Equal calls have equal times.
 func (d *Device) Timing() driver.Timing { return timing{d} }
 
 func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {
