@@ -11,13 +11,14 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // BenchmarkCopy measures copies of ordinary memory both ways (ashlar), of page-locked memory (pinned), and what libcuda
 // does with ordinary memory by itself (direct). Each copy is waited for.
 func BenchmarkCopy(b *testing.B) {
-	d := openGPU(b)
+	d := drivertest.OpenDevice(b, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(b, err)
 	const most = 1 << 30
@@ -62,7 +63,7 @@ func BenchmarkCopy(b *testing.B) {
 
 // BenchmarkCopyInOnly is CopyIn without waiting for the device: until the slice may be reused.
 func BenchmarkCopyInOnly(b *testing.B) {
-	d := openGPU(b)
+	d := drivertest.OpenDevice(b, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(b, err)
 	p, err := d.Alloc(64 << 20)

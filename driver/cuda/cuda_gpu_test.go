@@ -38,7 +38,7 @@ func TestGPUDiagnoseAndDevices(t *testing.T) {
 	for _, l := range all {
 		t.Logf("%s: %+v, %d bytes free", l.Spec, l.Info, l.Free)
 	}
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	info := d.Info()
 	if info.UUID != all[0].Info.UUID || !strings.HasPrefix(info.UUID, "GPU-") {
 		t.Errorf("open it is %+v, listed %+v", info, all[0].Info)
@@ -50,7 +50,7 @@ func TestGPUDiagnoseAndDevices(t *testing.T) {
 
 // TestSyncEndsWithItsContext on work that takes longer.
 func TestGPUSyncEndsWithItsContext(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	const size = 8 << 30
@@ -83,7 +83,7 @@ func TestGPUSyncEndsWithItsContext(t *testing.T) {
 
 // TestManyGoroutines: 64 of them work on one device.
 func TestGPUManyGoroutines(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	var wg sync.WaitGroup
 	for g := range 64 {
 		wg.Go(func() {
@@ -123,7 +123,7 @@ func TestGPUManyGoroutines(t *testing.T) {
 
 // TestWarmCallsAllocateNothing on Go's heap.
 func TestGPUWarmCallsAllocateNothing(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	p, err := d.Alloc(4096)
@@ -143,7 +143,7 @@ func TestGPUWarmCallsAllocateNothing(t *testing.T) {
 }
 
 func BenchmarkGPUCalls(b *testing.B) {
-	d := openGPU(b)
+	d := drivertest.OpenDevice(b, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(b, err)
 	p, err := d.Alloc(64 << 20)

@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // TestGPUGraph captures work of two streams, forked and joined, and launches it again and again.
 func TestGPUGraph(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	a, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
@@ -116,7 +117,7 @@ func wantWord(t testing.TB, s driver.Stream, p driver.Pointer, i, value uint32) 
 
 // TestGPUGraphUnjoined ends a capture with a stream that was drawn in and not waited for.
 func TestGPUGraphUnjoined(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	a, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	b, err := d.NewStream(driver.StreamOptions{})
@@ -145,7 +146,7 @@ func TestGPUGraphUnjoined(t *testing.T) {
 }
 
 func TestGPUGraphDefaultStream(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	if err := d.Graphs().Begin(d.DefaultStream()); !errors.Is(err, driver.ErrCapturing) {
 		t.Errorf("Begin on the default stream: %v, want ErrCapturing", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -116,7 +117,7 @@ func wantFilled(t testing.TB, s driver.Stream, p driver.Pointer, n, factor, seed
 }
 
 func TestGPULaunch(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	const n = 1_000_003
@@ -140,7 +141,7 @@ func TestGPULaunch(t *testing.T) {
 }
 
 func TestGPULaunchArguments(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s := d.DefaultStream()
 	p, err := d.Alloc(64)
 	testkit.Must(t, err)
@@ -164,7 +165,7 @@ func TestGPULaunchArguments(t *testing.T) {
 
 // TestGPULaunchShared asks for all the shared memory that the function's limits allow.
 func TestGPULaunchShared(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s := d.DefaultStream()
 	p, err := d.Alloc(4)
 	testkit.Must(t, err)
@@ -190,7 +191,7 @@ func TestGPULaunchShared(t *testing.T) {
 }
 
 func TestGPULaunchRefused(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s := d.DefaultStream()
 	p, err := d.Alloc(4096)
 	testkit.Must(t, err)
@@ -216,7 +217,7 @@ func TestGPULaunchRefused(t *testing.T) {
 
 // TestGPULaunchesAtOnce launches one function from many goroutines: each launch has arguments of its own.
 func TestGPULaunchesAtOnce(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	f := gpuFunction(t, d, "fill")
 	const n = 10_000
 	done := make(chan error)
@@ -256,7 +257,7 @@ func TestGPULaunchesAtOnce(t *testing.T) {
 }
 
 func BenchmarkGPULaunch(b *testing.B) {
-	d := openGPU(b)
+	d := drivertest.OpenDevice(b, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(b, err)
 	p, err := d.Alloc(4096)

@@ -11,17 +11,9 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
-
-// openGPU opens the machine's first device.
-func openGPU(t testing.TB) driver.Device {
-	t.Helper()
-	d, err := driver.Open("cuda:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { testkit.Must(t, d.Close()) })
-	return d
-}
 
 // openGPUs opens every device that Devices lists.
 func openGPUs(t testing.TB) []driver.Device {
@@ -53,7 +45,7 @@ func noise(seed uint64, n int) []byte {
 
 // TestGPUCopies copies ordinary memory of odd sizes from odd addresses to odd addresses and back.
 func TestGPUCopies(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	const room = 72 << 20
@@ -87,7 +79,7 @@ func TestGPUCopies(t *testing.T) {
 
 // TestGPUCopyGibibyte is the size at which every area is used many times.
 func TestGPUCopyGibibyte(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	const size = 1 << 30
 	p, err := d.Alloc(size)
 	testkit.Must(t, err)
@@ -104,7 +96,7 @@ func TestGPUCopyGibibyte(t *testing.T) {
 
 // TestGPUCopiesAtOnce has several streams copy both ways, more than there are areas for.
 func TestGPUCopiesAtOnce(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	const size = 48<<20 + 11
 	var wg sync.WaitGroup
 	errs := make([]error, 6)
@@ -139,7 +131,7 @@ func TestGPUCopiesAtOnce(t *testing.T) {
 
 // TestGPUCopyOrder has a copy in between kernels of its stream: each sees what was before it.
 func TestGPUCopyOrder(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	const size = 16 << 20

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestGPUTiming(t *testing.T) {
-	d := openGPU(t)
+	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	const size = 1 << 30

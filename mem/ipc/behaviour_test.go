@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
@@ -111,7 +112,7 @@ func sumRole(args []string) error {
 // Behaviour 66, and 67: each process waits for the one before it and hands over before it takes the next, so a lock-up
 // would stop it.
 func TestBehaviour66_ManyBlocksPassThroughThreeProcesses(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	second := filepath.Join(t.TempDir(), "second")
 	relay := start(t, "relay", path, second)
@@ -145,7 +146,7 @@ func TestBehaviour66_ManyBlocksPassThroughThreeProcesses(t *testing.T) {
 }
 
 func TestBehaviour67_ProcessesThatExchangeBlocksDoNotLockUp(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	there := filepath.Join(t.TempDir(), "there")
 	relay := start(t, "relay", path, there)
@@ -185,7 +186,7 @@ func TestBehaviour67_ProcessesThatExchangeBlocksDoNotLockUp(t *testing.T) {
 }
 
 func TestBehaviour69_EmptyBlocksCanBeShared(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	i := dial(t, d, path)
 	empty, err := e.Alloc(d.DefaultStream(), 0)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
@@ -35,8 +36,8 @@ func whole(d driver.Device) error {
 func TestEveryCallOfTheExporterFails(t *testing.T) {
 	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
 		t.Run(way, func(t *testing.T) {
-			d := fault.Wrap(openHost(t))
-			other := openHost(t)
+			d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
+			other := drivertest.OpenDevice(t, "host:total=256MiB")
 			before := len(openFiles())
 			for n, more := int64(1), true; more; n++ {
 				more = false
@@ -108,7 +109,7 @@ func exporting(d *fault.Device, e *ipc.Exporter, i *ipc.Importer) error {
 func TestEveryCallOfTheImporterFails(t *testing.T) {
 	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
 		t.Run(way, func(t *testing.T) {
-			d := openHost(t)
+			d := drivertest.OpenDevice(t, "host:total=256MiB")
 			e, path := export(t, d, opts)
 			b, err := e.Alloc(d.DefaultStream(), 1)
 			if err != nil {
@@ -183,7 +184,7 @@ func importing(path string, ticket ipc.Ticket) error {
 
 // A block may be closed again after an error. Once that succeeds, it has no users.
 func TestCloseAgainAfterAnError(t *testing.T) {
-	a, b := openHost(t), fault.Wrap(openHost(t))
+	a, b := drivertest.OpenDevice(t, "host:total=256MiB"), fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
 	e, path := export(t, a, nil)
 	i := dial(t, b, path)
 	m, err := e.Alloc(a.DefaultStream(), 1)
@@ -215,7 +216,7 @@ func TestCloseAgainAfterAnError(t *testing.T) {
 
 // What the device fails to take back is asked for again by Close as often as it is called.
 func TestCloseOfAnExporterAgain(t *testing.T) {
-	d := fault.Wrap(openHost(t))
+	d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
 	e, _ := export(t, d, nil)
 	if _, err := e.Alloc(d.DefaultStream(), 1); err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func TestCloseOfAnExporterAgain(t *testing.T) {
 func TestAllocThatFailsKeepsNothing(t *testing.T) {
 	for kind, handles := range map[intercept.Kind]bool{intercept.Reserve: false, intercept.Map: false, intercept.Export: true} {
 		t.Run(string(kind), func(t *testing.T) {
-			d := fault.Wrap(openHost(t))
+			d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
 			e, _ := export(t, d, &ipc.Options{Handles: handles})
 			d.SetRules(fault.Rule{Kind: kind})
 			if b, err := e.Alloc(d.DefaultStream(), 1); err == nil {
@@ -251,7 +252,7 @@ func TestAllocThatFailsKeepsNothing(t *testing.T) {
 
 // The figures of the error are of the block that would have been made, and of what freed blocks still hold.
 func TestOutOfMemoryFigures(t *testing.T) {
-	d := fault.Wrap(openHost(t))
+	d := fault.Wrap(drivertest.OpenDevice(t, "host:total=256MiB"))
 	e, _ := export(t, d, &ipc.Options{Handles: true})
 	live, err := e.Alloc(d.DefaultStream(), 1)
 	if err != nil {
@@ -275,7 +276,7 @@ func TestOutOfMemoryFigures(t *testing.T) {
 
 // A bug of the caller panics before anything has changed.
 func TestNilStreams(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	i := dial(t, d, path)
 	b, err := e.Alloc(d.DefaultStream(), 1)

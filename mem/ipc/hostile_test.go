@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"golang.org/x/sys/unix"
@@ -104,7 +105,7 @@ func ended(c *net.UnixConn) {
 
 // Descriptors that come unasked are closed, however they come; with a message of no bytes they were once left open.
 func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	for _, message := range [][]byte{nil, requestOf(greets, ipc.Ticket{}), []byte("no request"), make([]byte, 2000)} {
 		for _, n := range []int{1, 2, 4, 9} {
@@ -126,7 +127,7 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 
 // An importer that never reads its answers, and opens a block as often as it can, does not delay other importers.
 func TestAnImporterThatNeverReads(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	b, err := e.Alloc(d.DefaultStream(), 1)
 	if err != nil {
@@ -168,7 +169,7 @@ func TestAnImporterThatNeverReads(t *testing.T) {
 func TestAnImporterThatMiscounts(t *testing.T) {
 	for way, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
 		t.Run(way, func(t *testing.T) {
-			d := openHost(t)
+			d := drivertest.OpenDevice(t, "host:total=256MiB")
 			e, path := export(t, d, opts)
 			b, err := e.Alloc(d.DefaultStream(), 1)
 			if err != nil {
@@ -255,7 +256,7 @@ func TestAnImporterThatMiscounts(t *testing.T) {
 
 // Connections that say nothing, in any number, keep neither others from being served nor Close from ending.
 func TestConnectionsThatSayNothing(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	var silent []*net.UnixConn
 	for range 200 {
@@ -325,7 +326,7 @@ func says(t *testing.T, message []byte, descriptors int) func(*net.UnixConn) {
 // An exporter that answers anything at all gets errors; nothing is mapped or left open, and the importer is of further
 // use where the answer was one.
 func TestAnExporterThatLies(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	info := d.Info()
 	welcome := answerOf(1, 0, 0, info.Driver+"\x00"+info.UUID)
 	closed := answerOf(1, 0, 0, "")
@@ -379,7 +380,7 @@ func TestAnExporterThatLies(t *testing.T) {
 
 // An exporter that ends in the middle of a question, or says the end with descriptors.
 func TestAnExporterThatEnds(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	welcome := answerOf(1, 0, 0, d.Info().Driver+"\x00"+d.Info().UUID)
 	for name, last := range map[string]func(*net.UnixConn){
 		"ends":                func(c *net.UnixConn) { c.Close() },
@@ -407,7 +408,7 @@ func TestAnExporterThatEnds(t *testing.T) {
 
 // End does not wait for an exporter that does not answer, and a waiting call returns an error.
 func TestEndWhileAsking(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	asked, ending := make(chan struct{}), make(chan error)
 	path, _ := impostor(t, says(t, answerOf(1, 0, 0, d.Info().Driver+"\x00"+d.Info().UUID), 0),
 		func(*net.UnixConn) { close(asked) })
@@ -431,7 +432,7 @@ func TestEndWhileAsking(t *testing.T) {
 
 // A socket that does not keep messages apart is refused, and closed.
 func TestNewImporterOverAnotherKindOfSocket(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -513,7 +514,7 @@ func TestAnExporterWithoutDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	early, err := ipc.Dial(d, path) // so that the exporter has taken its spare descriptor
 	if err != nil {
 		t.Fatal(err)
@@ -583,7 +584,7 @@ func poorRole(args []string) error {
 
 // An importer without descriptors cannot open a page, and that is all. It once took its exporter for gone.
 func TestAnImporterWithoutDescriptors(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	b, err := e.Alloc(d.DefaultStream(), 1)
 	if err != nil {
@@ -602,7 +603,7 @@ func TestAnImporterWithoutDescriptors(t *testing.T) {
 
 // The last user of a freed handle may leave at any moment of Free: one of the two gives the memory back.
 func TestTheLastUserLeavesDuringFree(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, &ipc.Options{Handles: true})
 	c := raw(t, path)
 	answer := make([]byte, 512)
@@ -654,7 +655,7 @@ func (s lateSharing) ExportPage(p driver.Page) (*os.File, error) {
 
 // A block that is freed while it is opened has no ticket any more, as one that was freed before.
 func TestFreeDuringOpen(t *testing.T) {
-	d := &lateDevice{openHost(t), make(chan func(), 1)}
+	d := &lateDevice{drivertest.OpenDevice(t, "host:total=256MiB"), make(chan func(), 1)}
 	e, path := export(t, d, nil)
 	i := dial(t, d.Device, path)
 	b, err := e.Alloc(d.DefaultStream(), 1)
@@ -674,7 +675,7 @@ func TestFreeDuringOpen(t *testing.T) {
 // Close and End at any moment of what others do at the same ends: nothing panics, blocks for ever or is lost.
 func TestEndsDuringEverything(t *testing.T) {
 	for range 30 {
-		d, other := openHost(t), openHost(t)
+		d, other := drivertest.OpenDevice(t, "host:total=256MiB"), drivertest.OpenDevice(t, "host:total=256MiB")
 		e, path := export(t, d, nil)
 		i := dial(t, other, path)
 		var all sync.WaitGroup

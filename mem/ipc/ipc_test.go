@@ -14,26 +14,13 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"github.com/ashlar-go/ashlar/mem/memtest"
 )
-
-func openHost(t testing.TB) driver.Device {
-	t.Helper()
-	d, err := driver.Open("host:total=256MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
-}
 
 // export makes an exporter on a host device, and returns the path of its socket.
 func export(t testing.TB, d driver.Device, opts *ipc.Options) (*ipc.Exporter, string) {
@@ -88,7 +75,7 @@ func get(t testing.TB, d driver.Device, p driver.Pointer, n int) string {
 
 // Pages can be opened in the exporter's own process too; handles cannot, and processes_test.go has them.
 func TestABlockIsOneMemoryAtBothEnds(t *testing.T) {
-	a, b := openHost(t), openHost(t)
+	a, b := drivertest.OpenDevice(t, "host:total=256MiB"), drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, a, nil)
 	i := dial(t, b, path)
 	mine, err := e.Alloc(a.DefaultStream(), 100_000)
@@ -142,7 +129,7 @@ func TestABlockIsOneMemoryAtBothEnds(t *testing.T) {
 }
 
 func TestWaitIsForTheLastUser(t *testing.T) {
-	a, b := openHost(t), openHost(t)
+	a, b := drivertest.OpenDevice(t, "host:total=256MiB"), drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, a, nil)
 	first, second := dial(t, b, path), dial(t, b, path)
 	m, err := e.Alloc(a.DefaultStream(), 1)
@@ -174,7 +161,7 @@ func TestWaitIsForTheLastUser(t *testing.T) {
 }
 
 func TestWhoIsRefused(t *testing.T) {
-	a := openHost(t)
+	a := drivertest.OpenDevice(t, "host:total=256MiB")
 	asked := make(chan ipc.Peer, 2)
 	_, path := export(t, a, &ipc.Options{Allow: func(p ipc.Peer) bool {
 		asked <- p
@@ -221,7 +208,7 @@ func (d *otherDevice) Info() driver.Info {
 }
 
 func TestTickets(t *testing.T) {
-	a := openHost(t)
+	a := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, _ := export(t, a, &ipc.Options{Rand: bytes.NewReader(slices.Repeat([]byte{0xab}, 16))})
 	m, err := e.Alloc(a.DefaultStream(), 1)
 	if err != nil {
@@ -247,7 +234,7 @@ func TestTickets(t *testing.T) {
 
 // Messages that are none end their connection, and nothing else.
 func TestGarbageOnTheSocket(t *testing.T) {
-	a := openHost(t)
+	a := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, a, nil)
 	m, err := e.Alloc(a.DefaultStream(), 1)
 	if err != nil {

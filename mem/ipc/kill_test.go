@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
@@ -45,7 +46,7 @@ func mappings(t *testing.T) int {
 // Importers are killed at random points of what they do. The exporter misses none of its memory, and counts no dead.
 func TestImportersAreKilled(t *testing.T) {
 	rng := random(t)
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	files, mapped := len(openFiles()), mappings(t)
 	pages, at := export(t, d, nil)
 	handles, there := export(t, d, &ipc.Options{Handles: true})
@@ -161,7 +162,7 @@ func churnRole(args []string) error {
 // and nothing stays of them when it ends.
 func TestExportersAreKilled(t *testing.T) {
 	rng := random(t)
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	files, mapped := len(openFiles()), mappings(t)
 	for n := range *kills {
 		at, there := filepath.Join(t.TempDir(), "s"), filepath.Join(t.TempDir(), "s")

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
 
@@ -199,7 +200,7 @@ func openFiles() (files []string) {
 func TestImporterIsKilled(t *testing.T) {
 	for _, way := range []string{"pages", "handles"} {
 		t.Run(way, func(t *testing.T) {
-			d := openHost(t)
+			d := drivertest.OpenDevice(t, "host:total=256MiB")
 			e, path := export(t, d, &ipc.Options{Handles: way == "handles"})
 			b, err := e.Alloc(d.DefaultStream(), 1000)
 			if err != nil {
@@ -243,7 +244,7 @@ func TestExporterIsKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := openHost(t)
+			d := drivertest.OpenDevice(t, "host:total=256MiB")
 			i := dial(t, d, path)
 			b, err := i.Open(ticket)
 			if err != nil {
@@ -266,7 +267,7 @@ func TestExporterIsKilled(t *testing.T) {
 
 // Memory of a handle outlives its Free for as long as an importer has it open.
 func TestFreeOfAHandleThatIsOpenElsewhere(t *testing.T) {
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, &ipc.Options{Handles: true})
 	b, err := e.Alloc(d.DefaultStream(), 1000)
 	if err != nil {
@@ -292,7 +293,7 @@ func TestFreeOfAHandleThatIsOpenElsewhere(t *testing.T) {
 
 // Nothing that was shared is inherited by programs that either end starts, and no descriptor is left.
 func TestNoDescriptorLeaks(t *testing.T) {
-	a, b := openHost(t), openHost(t)
+	a, b := drivertest.OpenDevice(t, "host:total=256MiB"), drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, a, nil)
 	before := len(openFiles())
 	for range 20 {
@@ -331,7 +332,7 @@ func TestAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	d := openHost(t)
+	d := drivertest.OpenDevice(t, "host:total=256MiB")
 	e, path := export(t, d, nil)
 	b, err := e.Alloc(d.DefaultStream(), 1)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/planned"
@@ -40,7 +41,7 @@ func BenchmarkPair(b *testing.B) {
 	s := dev.DefaultStream()
 	for i := range 8 {
 		_, err := a.Alloc(s, int64(10_000+i))
-		must(b, err)
+		testkit.Must(b, err)
 	}
 	b.ReportAllocs()
 	i := 0
@@ -70,10 +71,10 @@ func BenchmarkRecorded(b *testing.B) {
 		b.StopTimer()
 		dev := sim.New(sim.Options{})
 		fallback, err := caching.New(dev, caching.Default())
-		must(b, err)
+		testkit.Must(b, err)
 		var a mem.Allocator
 		a, err = planned.New(dev, made, planned.Settings{Fallback: fallback}) // open would keep it until the end
-		must(b, err)
+		testkit.Must(b, err)
 		s := dev.DefaultStream()
 		b.StartTimer()
 		for i := range p.Ops {
@@ -90,7 +91,7 @@ func BenchmarkRecorded(b *testing.B) {
 			}
 		}
 		b.StopTimer()
-		must(b, dev.Close())
+		testkit.Must(b, dev.Close())
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(pairs), "ns/pair")

@@ -8,6 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/planned"
@@ -34,12 +35,12 @@ func TestClose(t *testing.T) {
 	inner := sim.New(sim.Options{Total: 64 << 20})
 	dev := fault.Wrap(inner)
 	under, err := caching.New(dev, caching.Default())
-	must(t, err)
+	testkit.Must(t, err)
 	fallback := &closer{Allocator: under}
 	a, err := planned.New(dev, plan(t, rounds(3, 3), planned.Options{}), planned.Settings{Fallback: fallback})
-	must(t, err)
+	testkit.Must(t, err)
 	b, err := a.Alloc(dev.DefaultStream(), 10_000)
-	must(t, err)
+	testkit.Must(t, err)
 	if err := a.Close(); err == nil || fallback.n > 0 {
 		t.Errorf("Close with a live block: %v", err)
 	}
@@ -48,7 +49,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("Close of the fallback: %v", err)
 	}
 	b, err = a.Alloc(dev.DefaultStream(), 10_001)
-	must(t, err)
+	testkit.Must(t, err)
 	a.Free(b)
 	if c := a.Counts(); c.Served != 2 {
 		t.Errorf("%+v after a Close that failed", c)
@@ -60,8 +61,8 @@ func TestClose(t *testing.T) {
 	if _, err := a.Alloc(dev.DefaultStream(), 10_002); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Alloc after Close: %v", err)
 	}
-	must(t, a.Close())
-	must(t, a.Close())
+	testkit.Must(t, a.Close())
+	testkit.Must(t, a.Close())
 	if free, total, err := inner.Available(); err != nil || free != total || fallback.n != 2 {
 		t.Errorf("%d bytes of %d are free, %v; the fallback was closed %d times", free, total, err, fallback.n)
 	}
@@ -74,9 +75,9 @@ func TestPeakWithLateBlocks(t *testing.T) {
 		{Size: 1024, Offset: 0, End: 1}, {Size: 3072, Offset: 1024, End: 2},
 	}}}})
 	late, err := a.Alloc(dev.DefaultStream(), 1024)
-	must(t, err)
+	testkit.Must(t, err)
 	b, err := a.Alloc(dev.DefaultStream(), 3072)
-	must(t, err)
+	testkit.Must(t, err)
 	a.Free(b)
 	a.Free(late)
 	if s := a.Stats(); s.AllocatedBytes.All.Peak != 4096 || a.Counts().Served != 2 {

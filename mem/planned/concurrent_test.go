@@ -24,7 +24,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 		dev := sim.New(sim.Options{Total: 1 << 30})
 		a := open(t, dev, made)
 		first, err := a.Alloc(dev.DefaultStream(), 100_000) // the first weight lies somewhere in the region
-		must(t, err)
+		testkit.Must(t, err)
 		a.Free(first)
 		region := a.Snapshot()[0]
 		for _, s := range a.Snapshot() {
@@ -33,7 +33,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 			}
 		}
 		other, err := dev.NewStream(driver.StreamOptions{})
-		must(t, err)
+		testkit.Must(t, err)
 		taken := make([]atomic.Int32, made.Size()/512)
 		var asked atomic.Int64
 		asked.Store(100_000)
@@ -122,6 +122,6 @@ func TestConcurrentOverlaps(t *testing.T) {
 		if n := s.RequestedBytes.LargePool; c.Served == 0 || s.Allocation.All.Current != 0 || n.Allocated != asked.Load() || n.Freed != asked.Load() {
 			t.Errorf("seed %#x, round %d: %+v, %+v, want %d bytes requested of the region", seed, i, c, n, asked.Load())
 		}
-		must(t, a.Close())
+		testkit.Must(t, a.Close())
 	}
 }

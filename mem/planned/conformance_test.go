@@ -7,6 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/memtest"
 	"github.com/ashlar-go/ashlar/mem/planned"
@@ -65,7 +66,7 @@ func TestConformanceOnHost(t *testing.T) {
 	cfg := conformance(t)
 	cfg.Device = func(t testing.TB) driver.Device {
 		dev, err := host.Open(host.Options{Total: 256 << 20})
-		must(t, err)
+		testkit.Must(t, err)
 		return dev
 	}
 	cfg.Ops, cfg.Seeds, cfg.FaultOps = 300, 2, 15

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
@@ -17,7 +18,7 @@ func written(t testing.TB, p *planned.Plan) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	n, err := p.WriteTo(&b)
-	must(t, err)
+	testkit.Must(t, err)
 	if n != int64(b.Len()) {
 		t.Fatalf("%d bytes written, %d said", b.Len(), n)
 	}
@@ -36,7 +37,7 @@ func TestFile(t *testing.T) {
 	} {
 		text := written(t, p)
 		got, err := planned.Read(bytes.NewReader(text))
-		must(t, err)
+		testkit.Must(t, err)
 		if !reflect.DeepEqual(got, p) {
 			t.Errorf("%.300s is not read as it was written", text)
 		}
@@ -117,8 +118,8 @@ func TestContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	p, err := planned.Make(ctx, training(steps(3, 2)), planned.Options{Steps: -1})
-	must(t, err)
-	must(t, p.Check())
+	testkit.Must(t, err)
+	testkit.Must(t, p.Check())
 }
 
 // What is read can be written, and is then the same. The sum is made right: nearly no change would be looked at otherwise.
@@ -136,9 +137,9 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		must(t, p.Check())
+		testkit.Must(t, p.Check())
 		again, err := planned.Read(bytes.NewReader(written(t, p)))
-		must(t, err)
+		testkit.Must(t, err)
 		if !reflect.DeepEqual(p, again) {
 			t.Error("it is another plan")
 		}

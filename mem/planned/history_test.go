@@ -57,7 +57,7 @@ type ridden struct {
 // alloc asks for a block and writes it, at times on another stream as well.
 func (r *rider) alloc(stream int, size int64) mem.Block {
 	b, err := r.a.Alloc(r.streams[stream], size)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	i, found := slices.BinarySearchFunc(r.live, b.Ptr, func(x ridden, p driver.Pointer) int { return int(x.Ptr) - int(p) })
 	if found || i > 0 && r.live[i-1].Ptr+driver.Pointer(r.live[i-1].Size) > b.Ptr || i < len(r.live) && b.Ptr+driver.Pointer(b.Size) > r.live[i].Ptr {
 		r.t.Fatalf("%+v overlaps a live block", b)
@@ -66,15 +66,15 @@ func (r *rider) alloc(stream int, size int64) mem.Block {
 		r.t.Fatalf("%+v for %d bytes", b, size)
 	}
 	if !r.silent {
-		must(r.t, r.streams[stream].Fill(b.Ptr, byte(size), b.Size))
+		testkit.Must(r.t, r.streams[stream].Fill(b.Ptr, byte(size), b.Size))
 	}
 	x := ridden{Block: b, stream: stream}
 	if r.depart() {
 		m, err := r.streams[stream].Mark()
-		must(r.t, err)
+		testkit.Must(r.t, err)
 		other := r.streams[(stream+1)%len(r.streams)]
-		must(r.t, other.WaitFor(r.streams[stream], m))
-		must(r.t, other.Fill(b.Ptr, byte(size), b.Size))
+		testkit.Must(r.t, other.WaitFor(r.streams[stream], m))
+		testkit.Must(r.t, other.Fill(b.Ptr, byte(size), b.Size))
 		x.used = []driver.Stream{other}
 	}
 	r.live = slices.Insert(r.live, i, x)
@@ -163,7 +163,7 @@ func newSchool(t testing.TB, rng *rand.Rand, o planned.Options) *school {
 	rec := &recorder{p: trace.Program{Streams: c.streams}, blocks: map[driver.Pointer]uint32{}, at: 1 << 20}
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	c.ride(t, rec, dev, rand.New(rand.NewPCG(0, 0)), 0, c.order)
-	must(t, dev.Close())
+	testkit.Must(t, dev.Close())
 	c.plan = plan(t, &rec.p, o)
 	return c
 }
@@ -173,7 +173,7 @@ func (c *school) ride(t testing.TB, a mem.Allocator, dev driver.Device, rng *ran
 	r := &rider{t: t, rng: rng, a: a, rate: rate, streams: []driver.Stream{dev.DefaultStream()}}
 	for len(r.streams) < c.streams {
 		s, err := dev.NewStream(driver.StreamOptions{})
-		must(t, err)
+		testkit.Must(t, err)
 		r.streams = append(r.streams, s)
 	}
 	_, r.silent = a.(*recorder)
@@ -186,7 +186,7 @@ func (c *school) ride(t testing.TB, a mem.Allocator, dev driver.Device, rng *ran
 		for s := range c.streams {
 			left[s] = r.step(s, &c.shapes[which], left[s])
 			if check != nil {
-				must(t, check.Check())
+				testkit.Must(t, check.Check())
 			}
 		}
 	}
@@ -200,8 +200,8 @@ func (c *school) ride(t testing.TB, a mem.Allocator, dev driver.Device, rng *ran
 	for len(r.live) > 0 {
 		r.free(r.live[rng.IntN(len(r.live))].Block)
 	}
-	must(t, check.Check())
-	must(t, check.Close())
+	testkit.Must(t, check.Check())
+	testkit.Must(t, check.Close())
 	if free, total, err := dev.Available(); err != nil || free != total {
 		t.Errorf("%d bytes of %d are free after Close, %v", free, total, err)
 	}
@@ -250,7 +250,7 @@ func TestHistories(t *testing.T) {
 				t.Errorf("%+v: want all of what was recorded served", n)
 			}
 			all.Served, all.Missed, all.Found = all.Served+n.Served, all.Missed+n.Missed, all.Found+n.Found
-			must(t, dev.Close())
+			testkit.Must(t, dev.Close())
 		}) {
 			t.Fatalf("seed %#x, history %d", seed, i)
 		}

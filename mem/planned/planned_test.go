@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
@@ -15,17 +16,10 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-func must(t testing.TB, err error) {
-	if err != nil {
-		t.Helper()
-		t.Fatal(err)
-	}
-}
-
 func plan(t testing.TB, p *trace.Program, o planned.Options) *planned.Plan {
 	t.Helper()
 	made, err := planned.Make(context.Background(), p, o)
-	must(t, err)
+	testkit.Must(t, err)
 	return made
 }
 
@@ -33,10 +27,10 @@ func plan(t testing.TB, p *trace.Program, o planned.Options) *planned.Plan {
 func open(t testing.TB, dev driver.Device, p *planned.Plan) *planned.Allocator {
 	t.Helper()
 	fallback, err := caching.New(dev, caching.Default())
-	must(t, err)
+	testkit.Must(t, err)
 	a, err := planned.New(dev, p, planned.Settings{Fallback: fallback})
-	must(t, err)
-	t.Cleanup(func() { must(t, a.Check()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, a.Check()) })
 	return a
 }
 
@@ -44,9 +38,9 @@ func open(t testing.TB, dev driver.Device, p *planned.Plan) *planned.Allocator {
 func work(t testing.TB, name string) *trace.Program {
 	t.Helper()
 	s, err := snapshot.ReadFile("../../testdata/traces/" + name + ".pickle.zst")
-	must(t, err)
+	testkit.Must(t, err)
 	works, err := replay.Works(s)
-	must(t, err)
+	testkit.Must(t, err)
 	return works[0].Program
 }
 
@@ -60,7 +54,7 @@ func TestRecordedTraces(t *testing.T) {
 			a := open(t, dev, made)
 			before := memoryCalls(dev)
 			r, err := replay.Run(p, a, dev, replay.Options{Drain: true})
-			must(t, err)
+			testkit.Must(t, err)
 			c := a.Counts()
 			ratio := float64(r.ReservedPeak) / float64(r.RequestedPeak)
 			t.Logf("%+v, %d bytes reserved, %.5f times what is requested", c, r.ReservedPeak, ratio)
@@ -93,7 +87,7 @@ func TestRecordedStreams(t *testing.T) {
 	dev := sim.New(sim.Options{})
 	a := open(t, dev, made)
 	r, err := replay.Run(p, replay.AtOnce(a), dev, replay.Options{Drain: true})
-	must(t, err)
+	testkit.Must(t, err)
 	placed, all := made.Slots()
 	if c := a.Counts(); !r.Completed || c.Missed > int64(r.Allocs/20) || placed == all || len(made.Streams) != 4 {
 		t.Errorf("%+v, %+v, %d slots of %d, %d lanes", r, c, placed, all, len(made.Streams))
@@ -110,7 +104,7 @@ func TestDeparture(t *testing.T) {
 			a := open(t, dev, made)
 			changed, n := depart(p, rand.New(rand.NewPCG(1, uint64(rate))), rate)
 			r, err := replay.Run(changed, a, dev, replay.Options{Drain: true})
-			must(t, err)
+			testkit.Must(t, err)
 			c := a.Counts()
 			ratio := float64(r.ReservedPeak) / float64(r.RequestedPeak)
 			t.Logf("%s, %d departures: %+v, %.4f times what is requested", name, n, c, ratio)

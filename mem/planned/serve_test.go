@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/invariants"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/planned"
@@ -69,7 +70,7 @@ func run(t testing.TB, a mem.Allocator, dev driver.Device, p *trace.Program) []m
 		}
 		var err error
 		blocks[op.Block], err = a.Alloc(dev.DefaultStream(), op.Size)
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	return blocks
 }
@@ -163,7 +164,7 @@ func TestFreedLate(t *testing.T) {
 	}
 	get := func(size int64) mem.Block {
 		b, err := a.Alloc(dev.DefaultStream(), size)
-		must(t, err)
+		testkit.Must(t, err)
 		return b
 	}
 	x := get(1000)
@@ -196,14 +197,14 @@ func TestFreedInUse(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 << 20})
 	a := open(t, dev, plan(t, &s.Program, planned.Options{}))
 	other, err := dev.NewStream(driver.StreamOptions{})
-	must(t, err)
+	testkit.Must(t, err)
 	x, err := a.Alloc(dev.DefaultStream(), 1000)
-	must(t, err)
-	must(t, other.Fill(x.Ptr, 1, x.Size))
+	testkit.Must(t, err)
+	testkit.Must(t, other.Fill(x.Ptr, 1, x.Size))
 	a.Free(x, other)
 	y, err := a.Alloc(dev.DefaultStream(), 1000)
-	must(t, err)
-	must(t, dev.DefaultStream().Fill(y.Ptr, 2, y.Size)) // the device finds a race otherwise
+	testkit.Must(t, err)
+	testkit.Must(t, dev.DefaultStream().Fill(y.Ptr, 2, y.Size)) // the device finds a race otherwise
 	if x.Ptr != y.Ptr || a.Counts().Missed > 0 {
 		t.Errorf("%+v, then %+v, %+v", x, y, a.Counts())
 	}
@@ -219,7 +220,7 @@ func TestWarm(t *testing.T) {
 	round := func() {
 		for i := range 100 {
 			b, err := a.Alloc(s, int64(512+i*1000))
-			must(t, err)
+			testkit.Must(t, err)
 			a.Free(b)
 		}
 	}
@@ -237,7 +238,7 @@ func TestWarm(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 << 20})
 	fallback, err := caching.New(dev, caching.Default())
-	must(t, err)
+	testkit.Must(t, err)
 	p := rounds(2, 2)
 	for i := range p.Ops {
 		p.Ops[i].Stream = 1
@@ -260,8 +261,8 @@ func TestMismatch(t *testing.T) {
 	info := dev.Info()
 	same := planned.Device{Name: info.Name, TotalMemory: info.TotalMemory, Alignment: info.Alignment}
 	a, err := planned.New(dev, plan(t, p, planned.Options{Device: same}), planned.Settings{Fallback: fallback})
-	must(t, err)
-	must(t, a.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, a.Close())
 	_, err = a.Alloc(dev.DefaultStream(), 10)
 	if !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Alloc of a closed allocator: %v", err)
@@ -284,7 +285,7 @@ func TestConcurrent(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 64 << 20})
 	a := open(t, dev, plan(t, both, planned.Options{}))
 	second, err := dev.NewStream(driver.StreamOptions{})
-	must(t, err)
+	testkit.Must(t, err)
 	var wait sync.WaitGroup
 	for _, s := range []driver.Stream{dev.DefaultStream(), second} {
 		wait.Go(func() {
@@ -341,12 +342,12 @@ func TestDefect03_ARequestThatFailedHasAPlace(t *testing.T) {
 	dev := sim.New(sim.Options{})
 	served := open(t, dev, made)
 	first, err := served.Alloc(dev.DefaultStream(), 1<<20)
-	must(t, err)
+	testkit.Must(t, err)
 	tried, err := served.Alloc(dev.DefaultStream(), 3<<20)
-	must(t, err)
+	testkit.Must(t, err)
 	served.Free(tried)
 	last, err := served.Alloc(dev.DefaultStream(), 2<<20)
-	must(t, err)
+	testkit.Must(t, err)
 	served.Free(first)
 	served.Free(last)
 	if c := served.Counts(); c != (planned.Counts{Served: 3}) {
@@ -428,7 +429,7 @@ func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	for i := range streams {
 		var err error
 		streams[i], err = dev.NewStream(driver.StreamOptions{})
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	s := &scribe{}
 	const rounds = 2000
@@ -440,17 +441,18 @@ func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	for i := range rounds {
 		before := dev.Calls()[sim.CallWaitFor].Count
 		b, err := a.Alloc(dev.DefaultStream(), 4096)
-		must(t, err)
-		must(t, dev.DefaultStream().Fill(b.Ptr, byte(i), b.Size)) // the device reports it if another still uses the block
+		testkit.Must(t, err)
+		// the device reports it if another still uses the block
+		testkit.Must(t, dev.DefaultStream().Fill(b.Ptr, byte(i), b.Size))
 		if n := dev.Calls()[sim.CallWaitFor].Count - before; n != int64(len(used)) {
 			t.Fatalf("round %d: %d waits for %d streams that used the block", i, n, len(used))
 		}
 		used = []driver.Stream{streams[i%64], streams[64+i%36]}
 		m, err := dev.DefaultStream().Mark()
-		must(t, err)
+		testkit.Must(t, err)
 		for j, u := range used { // each a half
-			must(t, u.WaitFor(dev.DefaultStream(), m))
-			must(t, u.Fill(b.Ptr+driver.Pointer(2048*j), byte(i), 2048))
+			testkit.Must(t, u.WaitFor(dev.DefaultStream(), m))
+			testkit.Must(t, u.Fill(b.Ptr+driver.Pointer(2048*j), byte(i), 2048))
 		}
 		a.Free(b, used...)
 	}

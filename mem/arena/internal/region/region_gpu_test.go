@@ -12,14 +12,13 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func openGPU(t testing.TB) (driver.Device, driver.Stream) {
 	t.Helper()
-	dev, err := driver.Open("cuda:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { testkit.Must(t, dev.Close()) })
+	dev := drivertest.OpenDevice(t, "cuda:0")
 	s, err := dev.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	return dev, s
