@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// A FirstFit is the holes of a range, with a value for each: what their owner has to know of them. Make one with
+// A FirstFit holds the holes of a range, each with a value of its owner. Make one with
 // NewFirstFit. Starts are not negative, and ends at most 2^62.
 type FirstFit[V any] struct {
 	unit int64
@@ -18,9 +18,9 @@ type FirstFit[V any] struct {
 
 const limit = 1 << 62
 
-// NewFirstFit returns one without holes: Give makes the range. Spans that are taken start at multiples of unit, which is
-// positive. Where two holes become one, join makes its value of theirs; where one becomes two, both have its value. A nil
-// join keeps the lower hole's.
+// NewFirstFit returns a FirstFit without holes: Give adds the range. Spans that are taken start at multiples of unit,
+// which is positive. Where two holes become one, join makes its value of theirs; where one becomes two, both have its
+// value. A nil join keeps the lower hole's.
 func NewFirstFit[V any](unit int64, join func(low, high V) V) *FirstFit[V] {
 	if unit < 1 {
 		panic(fmt.Sprintf("fit: a unit of %d: want a positive one", unit))
@@ -40,7 +40,7 @@ func (f *FirstFit[V]) Free() int64 { return f.free }
 // Largest returns the largest size that Take would find now; 0 if there is none.
 func (f *FirstFit[V]) Largest() int64 { return f.root.most() }
 
-// Give makes a span free, which it must not be, not even in part: that panics, as does a size that is not positive.
+// Give makes a span free. It panics if any part of the span is free already, or if the size is not positive.
 func (f *FirstFit[V]) Give(at, size int64, v V) {
 	if at < 0 || size < 1 || at > limit-size {
 		panic(fmt.Sprintf("fit: Give of %d at %d", size, at))
@@ -73,8 +73,8 @@ func (f *FirstFit[V]) Give(at, size int64, v V) {
 	f.free += size
 }
 
-// Take takes size from the first hole that has room for it, as low as it goes, and returns where, and the hole's value.
-// It reports false if no hole has room. A size that is not positive panics, here and below.
+// Take takes a span of size from the first hole that has room, as low as possible, and returns its start and the hole's
+// value. It reports false if no hole has room. A size that is not positive panics, here and below.
 func (f *FirstFit[V]) Take(size int64) (at int64, v V, ok bool) {
 	mustTake("Take", size)
 	h, ok := f.root.first(size)
@@ -86,7 +86,7 @@ func (f *FirstFit[V]) Take(size int64) (at int64, v V, ok bool) {
 	return at, h.v, true
 }
 
-// TakeLast takes size from the last hole that has room for it, as high as it goes.
+// TakeLast takes a span of size from the last hole that has room, as high as possible.
 func (f *FirstFit[V]) TakeLast(size int64) (at int64, v V, ok bool) {
 	mustTake("TakeLast", size)
 	h, ok := f.root.last(size)
@@ -115,7 +115,7 @@ func mustTake(call string, size int64) {
 	}
 }
 
-// Find returns the hole that an integer is in.
+// Find returns the hole that contains an integer.
 func (f *FirstFit[V]) Find(at int64) (Span, V, bool) {
 	h, ok := f.floor(at)
 	if !ok || h.End() <= at {

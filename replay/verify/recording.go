@@ -73,8 +73,8 @@ func (r *recording) completion(free int) int {
 	return len(r.t.Events) + free
 }
 
-// ErrIncomplete is matched by the error of a recording that leaves entries out, as the option skip_actions makes it do,
-// and recording that was off for a while.
+// ErrIncomplete is matched by the error for a recording without some of its entries: made with the option skip_actions,
+// or with recording turned off for a while.
 var ErrIncomplete = errors.New("the recording leaves entries out")
 
 // check reports whether the entries tell the whole story: every block was made before it was freed, in a segment that

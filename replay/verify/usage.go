@@ -68,7 +68,7 @@ type DriverUse struct {
 	Stalls int64
 }
 
-// Since returns the difference to an earlier reading.
+// Since returns the use since an earlier reading.
 func (u DriverUse) Since(earlier DriverUse) DriverUse {
 	u.DriverCalls -= earlier.DriverCalls
 	u.Stalls -= earlier.Stalls

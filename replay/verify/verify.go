@@ -1,8 +1,9 @@
-// Package verify checks that mem/caching allocates exactly as PyTorch's caching allocator did in a recorded memory snapshot.
+// Package verify checks that mem/caching allocates exactly as PyTorch's caching allocator did in a recorded memory
+// snapshot.
 //
-// Verify replays the allocation history of a snapshot on a device that answers as the recorded driver did, and compares every
-// address, every segment event, the peaks, each out-of-memory error and the final state. With Options.Device it also puts real
-// memory behind the recorded addresses and checks that no two blocks share memory:
+// Verify replays the allocation history of a snapshot on a device that answers as the recorded driver did, and compares
+// every address, every segment event, the peaks, each out-of-memory error and the final state. With Options.Device it
+// also puts real memory behind the recorded addresses and checks that no two blocks share memory:
 //
 //	s, err := snapshot.ReadFile("snapshot.pickle")
 //	...
@@ -11,14 +12,15 @@
 //		fmt.Println(v.Difference)
 //	}
 //
-// The recording must begin before the first allocation. Sizes are in bytes. Verify may be called from several goroutines at
-// once, also with one snapshot, but each call needs a Device of its own.
+// The recording must begin before the first allocation. Sizes are in bytes. Verify may be called from several
+// goroutines at once, also with one snapshot, but each call needs a Device of its own.
 package verify
 
-// A snapshot does not contain all the conditions of its recording: the pools of segments that were freed, a limit that was
-// lowered, or whether cached memory was freed by a request or by an explicit call. Verify starts with no assumptions (guess)
-// and replays (verifier) up to the first difference. The verifier lists assumptions that would explain the difference, and
-// search tries them, depth first, continuing from the attempt that follows the recording furthest.
+// A snapshot does not contain all the conditions of its recording: the pools of segments that were freed, a limit that
+// was lowered, or whether cached memory was freed by a request or by an explicit call. Verify starts with no
+// assumptions (guess) and replays (verifier) up to the first difference. The verifier lists assumptions that would
+// explain the difference, and search tries them, depth first, continuing from the attempt that follows the recording
+// furthest.
 
 import (
 	"errors"
@@ -33,7 +35,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A Verdict tells how far mem/caching did what PyTorch did in a recording.
+// A Verdict says how far mem/caching followed PyTorch in a recording.
 type Verdict struct {
 	Allocs               int // recorded
 	AddressesMatched     int // of them, at the recorded address
@@ -90,9 +92,9 @@ func (d *Difference) String() string {
 type Options struct {
 	// Config replaces the recorded settings if it is not nil.
 	Config *caching.Config
-	// Limit is how many bytes could be reserved (of set_per_process_memory_fraction: the fraction of all memory). Zero is
-	// no limit: then the driver's refusals are taken from the recording, and the limit that garbage collection goes by is
-	// searched for.
+	// Limit is the maximum of reserved bytes (for set_per_process_memory_fraction: that fraction of all memory). Zero
+	// is no limit: then the driver's refusals are taken from the recording, and Verify searches for the limit that
+	// garbage collection used.
 	Limit int64
 	// TotalMemory is the device's memory in bytes; 0 means an H200's. It decides how many addresses expandable segments
 	// reserve, and what a memory fraction in the settings means.
@@ -103,8 +105,8 @@ type Options struct {
 	// All memory is freed afterwards.
 	Device driver.Device
 
-	// EmptiedAt are the entries, if they are known, at which the program itself returned the cached memory. The recording is
-	// first followed under that assumption.
+	// EmptiedAt are the entries, if they are known, at which the program itself returned the cached memory. The
+	// recording is first followed under that assumption.
 	EmptiedAt []int
 
 	// SplitAt is the entry up to which Verdict.Before counts.
@@ -119,8 +121,9 @@ var ErrLateStart = errors.New("the recording does not start with the first alloc
 var ErrNoHistory = errors.New("no allocation history in the snapshot; " +
 	"call torch.cuda.memory._record_memory_history() before the first allocation")
 
-// Verify replays every device of a snapshot with the driver's recorded choices (where segments went, which calls it refused)
-// and the recorded completions of frees, under the recorded settings, and compares each event and the final state.
+// Verify replays every device of a snapshot with the driver's recorded choices (where segments went, which calls it
+// refused) and the recorded completions of frees, under the recorded settings, and compares each event and the final
+// state.
 func Verify(s *snapshot.Snapshot, opts Options) (Verdict, error) {
 	var v Verdict
 	cfg, notes, err := opts.conditions(s)
@@ -147,7 +150,7 @@ func Verify(s *snapshot.Snapshot, opts Options) (Verdict, error) {
 	return v, nil
 }
 
-// VerifyDevice is Verify for one device of a snapshot, by its ordinal, which must have a trace.
+// Device is Verify for one device of a snapshot, by its ordinal. The device must have a trace.
 func Device(s *snapshot.Snapshot, device int, opts Options) (Verdict, error) {
 	cfg, notes, err := opts.conditions(s)
 	if err != nil {
@@ -347,7 +350,8 @@ func (v *Verdict) paint(rec *recording, cfg caching.Config, g *guess, dev driver
 	return err
 }
 
-// ErrSettingsChanged is matched by the error of a recording under settings that changed, in a way that it does not show.
+// ErrSettingsChanged is matched by the error for a recording during which the settings changed, in a way that the file
+// does not contain.
 var ErrSettingsChanged = errors.New("the settings changed while this was recorded (it has ordinary and expandable " +
 	"segments), and the file names only the last ones; the allocator leaves the recording")
 
