@@ -10,10 +10,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Close waits for queued work and closes the communicator. All ranks must close. Each waits for the others, at most for
-// Config.Timeout; then the first rank that has not called Close is lost, for all. Ranks of one process do not wait for
-// each other, so that one goroutine may close them in turn: close all of them before any of their places. The error is
-// Err's. Closing twice is not an error of its own.
+// Close waits for queued work and closes the communicator. All ranks must call it. Each waits for the others, at most
+// for Config.Timeout; after that, the first rank that has not called Close counts as lost on all ranks. Ranks of one
+// process do not wait for each other, so that one goroutine may close them in turn: close all of them before any of
+// their places. The error is Err's. Closing twice is not an error of its own.
 func (c *Communicator) Close() error {
 	c.mu.Lock()
 	first := c.closed == nil

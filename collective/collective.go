@@ -81,7 +81,7 @@ const (
 const pollEvery = time.Second
 
 // A Communicator is one rank among those that work together. Its operations (AllReduce to Recv, Group) are for one
-// goroutine at a time, since their order is what they mean; everything else is safe for concurrent use.
+// goroutine at a time, since their order matters; all other methods are safe for concurrent use.
 type Communicator struct {
 	config    Config
 	place     *tensor.Place
@@ -118,7 +118,7 @@ func (c *Communicator) Rank() int { return c.config.Rank }
 func (c *Communicator) Size() int { return c.config.Size }
 
 // Handle returns NCCL's own handle, an ncclComm_t, for calls of NCCL that this package does not make. The communicator
-// owns it: it is good until Close or Abort, and callers do not destroy it. It is non-blocking (ncclCommGetAsyncError
+// owns it: it is valid until Close or Abort, and callers must not destroy it. It is non-blocking (ncclCommGetAsyncError
 // tells when a call is done), and calls with it take their turn with this package's operations, in the same order on
 // all ranks. The error matches driver.ErrUnsupported if the ranks are not connected by NCCL.
 func (c *Communicator) Handle() (uintptr, error) {
@@ -131,5 +131,5 @@ func (c *Communicator) Handle() (uintptr, error) {
 	return t.Handle()
 }
 
-// Config returns what the communicator was made with; Backend and Timeout are those in use.
+// Config returns the configuration of the communicator, with the Backend and Timeout in use.
 func (c *Communicator) Config() Config { return c.config }

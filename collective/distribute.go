@@ -11,7 +11,7 @@ import (
 // maxAxes is the maximum number of axes of a distributed tensor.
 const maxAxes = 16
 
-// Distribute gives every rank its share of a tensor that only rank root has, like BMEngine's distribute_parameter. T is
+// Distribute gives every rank its share of a tensor that only rank root has, like BMEngine's distribute_parameter. t is
 // the tensor on root; it is ignored on the others, which get type and shape from root. All ranks call it with the same
 // placement, Replicate or Along an axis. The share is made at p; nil is the communicator's own place. The caller (or
 // p's scope) owns it; on root it is a copy. Distribute waits until the others know the shape, and queues the rest. Root

@@ -27,8 +27,9 @@ const (
 	maxPort = 65535
 )
 
-// FromEnv makes a Config of what a launcher put into the environment, which lookup reads (os.LookupEnv): libraries do
-// not. It reports false if there is none of them; half an environment is an error that names what is missing.
+// FromEnv makes a Config from the variables that a launcher sets. lookup reads the environment, such as os.LookupEnv:
+// the package itself does not. FromEnv reports false if no launcher's variables are set. If only some of them are, the
+// error names the missing ones.
 //
 //	torchrun, or by hand   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK
 //	                       TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_USE_AGENT_STORE
@@ -37,15 +38,15 @@ const (
 //	Slurm's srun           SLURM_PROCID SLURM_NTASKS (or SLURM_STEP_NUM_TASKS) SLURM_STEP_NODELIST; SLURM_LOCALID SLURM_NODEID
 //	                       SLURM_JOB_ID SLURM_STEP_ID
 //
-// The names after a semicolon may be missing. The first launcher of the table whose rank is set is taken. A batch
-// script that srun has not started is no rank.
+// The names after a semicolon may be missing. FromEnv uses the first launcher of the table whose rank is set. A batch
+// script that srun has not started is not a rank.
 //
 // # Where the ranks meet
 //
-// MASTER_ADDR and MASTER_PORT say it, if both are set, with every launcher. But torchrun's agent keeps MASTER_PORT to
-// itself (TORCHELASTIC_USE_AGENT_STORE is True then): the ranks take the first free of the 8 ports from MASTER_PORT+100
-// on (minus, where that is above 65535). Their ID is the run's with the port, so that two runs never mix;
-// TORCHELASTIC_RESTART_COUNT is no part of it, since torchrun's agents on several machines may count differently.
+// The ranks meet at MASTER_ADDR and MASTER_PORT if both are set, with every launcher. But torchrun's agent keeps
+// MASTER_PORT to itself (TORCHELASTIC_USE_AGENT_STORE is True then): the ranks take the first free of the 8 ports from
+// MASTER_PORT+100 on (minus, where that is above 65535). Their ID is the run's with the port, so that two runs never
+// mix; TORCHELASTIC_RESTART_COUNT is no part of it, since torchrun's agents on several machines may count differently.
 //
 // Without them, Slurm's ranks meet on the step's (or job's) first machine, and those of MPI there too, if Slurm
 // allotted it, or on the loopback address if all are on one machine; else the error says to set the two. The port is

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/ring"
 )
 
-// What an operation, a meeting or a rank can fail for; the error's text says what is wrong, and with which operands or
-// ranks.
+// These are the causes for which an operation, a Join or a rank fails. The error's text has the details, with the
+// operands or ranks.
 var (
 	ErrShape    = errors.New("shapes do not fit")
 	ErrType     = errors.New("element types do not fit")
@@ -30,7 +30,7 @@ var (
 type RankError struct {
 	Rank int
 	Host string // the name of its machine
-	Err  error  // what was noticed, or what the rank itself said
+	Err  error  // the detected failure, or the rank's own error
 }
 
 func (e *RankError) Error() string {
@@ -42,9 +42,9 @@ func (e *RankError) Unwrap() []error { return []error{ErrRankLost, e.Err} }
 
 // A JoinError is the error of a failed Join or Local. Every rank that joined gets one. It matches ErrJoin, and Err.
 type JoinError struct {
-	Address string   // where rank 0 was, or was looked for
+	Address string   // the address of rank 0, as configured or found
 	Missing []int    // the ranks that had not come, in order; nil if that was not the reason, or is not known
-	Refused []string // who came to rank 0 and was turned away, and why: the first few
+	Refused []string // the first few ranks that rank 0 refused, and why
 	Err     error    // why the meeting ended
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // Join connects this rank to the other ranks of cfg. All ranks call it, in any order, and it returns when all have
-// joined. P is on the rank's device; with NCCL every rank has another GPU. The communicator uses the place, connections
-// and a few goroutines until Close.
+// joined. The place p is on the rank's device; with NCCL every rank has a GPU of its own. The communicator uses the
+// place, connections and a few goroutines until Close.
 //
 // If joining fails, every rank that joined gets a *JoinError: with the numbers of the missing ranks, when ctx ends or
 // cfg.Timeout passes on one of them, or at once, if devices or settings do not match. A rank whose number is taken, or

@@ -29,7 +29,7 @@ var (
 	Omit      = Placement{kind: omit} // no rank has any
 )
 
-// Along gives each rank its part of an axis: see Part. A negative axis counts from the last.
+// Along returns the placement that gives each rank its part of an axis: see Part. A negative axis counts from the last.
 func Along(axis int) Placement { return Placement{along, axis} }
 
 func (l Placement) String() string {

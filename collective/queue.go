@@ -22,10 +22,10 @@ type group struct {
 	jobs  []job
 }
 
-// Group has the operations that f calls, all at one stream, queued together when f returns nil: they are under way at
-// the same time, so that a rank may send and receive at once. If f fails none is queued, and the error is f's. A tensor
-// that one of them writes may be used by no other of them, and all live until Group returns. Groups within a group are
-// part of it.
+// Group queues the operations that f calls, all at one stream, together when f returns nil. They run at the same time,
+// so a rank may send and receive at once. If f fails, none is queued, and the error is f's. A tensor that one of them
+// writes must not be used by another, and all tensors must live until Group returns. Groups within a group are part of
+// it.
 func (c *Communicator) Group(f func() error) error {
 	if c.group != nil {
 		return f()
