@@ -13,10 +13,10 @@ import (
 const maxRow = 1 << 20
 
 // ReadCSV reads buffers as the files of MiniMalloc (google/minimalloc) have them: a header that names the columns id,
-// lower, upper, size and, in a solution, offset, in any order, then one row for each buffer. Columns of other names are
-// passed over, and so are a byte order mark and spaces before a field. offsets is nil if there is no column offset. Numbers
-// are decimal int64; sizes are positive and lifetimes not empty, and an offset is taken as it is, for Validate to judge.
-// A row has at most 1 MiB. Errors name the line and the column, which counts bytes from 1.
+// lower, upper, size and, in a solution, offset, in any order, then one row for each buffer. Other columns, a byte
+// order mark, and spaces before a field are ignored. offsets is nil if there is no column offset. Numbers are decimal
+// int64; sizes are positive and lifetimes not empty, and an offset is taken as it is, for Validate to judge. A row has
+// at most 1 MiB. Errors name the line and the column, which counts bytes from 1.
 func ReadCSV(r io.Reader) (buffers []Buffer, offsets []int64, err error) {
 	limited := &rowLimit{r: r, left: maxRow}
 	text := bufio.NewReader(limited)
@@ -161,8 +161,8 @@ func (t *table) wrong(field int, err error) error {
 	return fmt.Errorf("pack: line %d, column %d: %w", line, column, err)
 }
 
-// WriteCSV writes what ReadCSV reads, the columns in the order id,lower,upper,size and, unless offsets is nil, offset. It
-// panics if there are offsets but not one for each buffer. Errors are those of w.
+// WriteCSV writes buffers in the format of ReadCSV, with the columns in the order id,lower,upper,size and, unless
+// offsets is nil, offset. It panics if there are offsets but not one for each buffer. Errors are those of w.
 func WriteCSV(w io.Writer, buffers []Buffer, offsets []int64) error {
 	if offsets != nil && len(offsets) != len(buffers) {
 		panic(fmt.Sprintf("pack: WriteCSV of %d offsets for %d buffers", len(offsets), len(buffers)))

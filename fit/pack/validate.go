@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Validate says whether offsets, one for each buffer, are a packing, and returns its height: the largest offset+size, 0
-// for no buffers. It is an error if a buffer's lifetime or size is empty or negative, if an offset is negative, if an end
-// is beyond int64, or if two buffers share a unit at one moment; the error names both, by their IDs and indices.
+// Validate checks that offsets, one for each buffer, are a packing, and returns its height: the largest offset+size, 0
+// for no buffers. It is an error if a buffer's lifetime or size is empty or negative, if an offset is negative, if an
+// end is beyond int64, or if two buffers share a unit at one moment; the error names both, by their IDs and indices.
 //
 // It shares no code with what makes packings. It goes through time and keeps the buffers alive in the order of their
 // offsets: as long as none overlap, one that begins can only overlap its two neighbors there. O(n log n) for n buffers;
