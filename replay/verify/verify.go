@@ -54,12 +54,12 @@ type Verdict struct {
 	AtPeak  Usage // contents of the reserved memory when it first reached its peak
 
 	DriverUse            // of the whole recording, priced by the cost model of sim.H200
-	Before    *DriverUse // up to VerifyOptions.SplitAt; nil if the run ended before that entry
+	Before    *DriverUse // up to Options.SplitAt; nil if the run ended before that entry
 	Refusals  int        // driver calls that failed for want of memory, as recorded
 
 	Limit        int64 // bytes that could be reserved; 0 without a limit
 	Restored     int   // blocks of private pools that were put where they were recorded, as a restored graph pool's
-	Painted      int   // blocks that were written and compared on VerifyOptions.Device
+	Painted      int   // blocks that were written and compared on Options.Device
 	PaintedBytes int64 // of them
 
 	LimitFound bool        // Limit was not given, but found from when garbage was collected
