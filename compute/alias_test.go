@@ -24,8 +24,8 @@ func panicOf(f func()) (text string) {
 	return ""
 }
 
-// windows returns views of 40 elements, 4 by 4 each, that overlap in all ways: writable ones, and then those that lead to
-// some elements by several indices.
+// windows returns views of 40 elements, 4 by 4 each, that overlap in all ways: writable ones, and then those that lead
+// to some elements by several indices.
 func windows(x *tensor.Tensor) (writable, all []*tensor.Tensor) {
 	must := tensor.Must
 	corner := must(must(must(x.Narrow(0, 0, 36)).Reshape(6, 6)).Slice(tensor.FromTo(0, 4), tensor.FromTo(0, 4)))

@@ -34,8 +34,8 @@ func (g *Generator) Uniform(p *tensor.Place, d dtype.DType, shape ...int) (*tens
 	return g.make(p, "uniform", d, shape, backend.Random{Distribution: backend.Uniform, Low: 0, High: 1})
 }
 
-// Normal returns a tensor of normally distributed random numbers with mean 0 and standard deviation 1, of a floating-point
-// type.
+// Normal returns a tensor of normally distributed random numbers with mean 0 and standard deviation 1, of a
+// floating-point type.
 func (g *Generator) Normal(p *tensor.Place, d dtype.DType, shape ...int) (*tensor.Tensor, error) {
 	return g.make(p, "normal", d, shape, backend.Random{Distribution: backend.Normal, Low: 0, High: 1})
 }

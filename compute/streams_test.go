@@ -140,7 +140,8 @@ func check(err error) {
 	}
 }
 
-// step does something with two of the tensors, perhaps views of them, and sets a third or puts something new in its place.
+// step does something with two of the tensors, perhaps views of them, and sets a third or puts something new in its
+// place.
 func (g *program) step() {
 	must := tensor.Must
 	k := g.IntN(6)
@@ -251,7 +252,8 @@ func TestStreamsChangeNothing(t *testing.T) {
 	}
 }
 
-// The test above can fail: where a step now and then goes to the backend behind the tensors' back, the device sees races.
+// The test above can fail: where a step now and then goes to the backend behind the tensors' back, the device sees
+// races.
 func TestWorkThatTensorsAreNotToldOfRaces(t *testing.T) {
 	seed := testkit.Seed(t)
 	racy := 0

@@ -14,8 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// elements returns elements of d: all there are of 16 bits or fewer; else those where something changes for another type,
-// and some by chance.
+// elements returns elements of d: all there are of 16 bits or fewer; else those where something changes for another
+// type, and some by chance.
 func elements(d dtype.DType, r *rand.Rand) []byte {
 	var out []byte
 	if d == dtype.Bool {
@@ -57,8 +57,8 @@ func elements(d dtype.DType, r *rand.Rand) []byte {
 	return out
 }
 
-// Every pair of types: all elements of the small types, the edges of the large ones, against the oracle; from and to memory
-// that is aligned and that is not, and one by one.
+// Every pair of types: all elements of the small types, the edges of the large ones, against the oracle; from and to
+// memory that is aligned and that is not, and one by one.
 func TestConvertEveryPair(t *testing.T) {
 	r := testkit.Rand(t)
 	for _, from := range dtype.All() {
@@ -137,8 +137,8 @@ func compare(t *testing.T, what string, to, from dtype.DType, src, got, want []b
 	}
 }
 
-// Rounding changes at the numbers of a format, at the midpoints between them, and nowhere else: both, and their neighbours,
-// of either sign, for every number of every narrow format, from float32 and from float64.
+// Rounding changes at the numbers of a format, at the midpoints between them, and nowhere else: both, and their
+// neighbours, of either sign, for every number of every narrow format, from float32 and from float64.
 func TestRoundingToNarrow(t *testing.T) {
 	to32 := map[dtype.DType]func(float32) int{
 		dtype.Float16:      func(x float32) int { return int(dtype.ToF16(x)) },

@@ -12,8 +12,8 @@ const (
 // ToF16 rounds x to the nearest binary16, ties to even. A number that rounds beyond 65504 becomes an infinity.
 func ToF16(x float32) F16 {
 	b := math.Float32bits(x)
-	// Normal results from 2^-14 to below 2^16: the exponent's bias goes from 127 to 15, and adding just under half of the
-	// last place kept, or half if that place is odd, carries where rounding goes up, into the exponent if need be.
+	// Normal results from 2^-14 to below 2^16: the exponent's bias goes from 127 to 15, and adding just under half of
+	// the last place kept, or half if that place is odd, carries where rounding goes up, into the exponent if need be.
 	if a := b &^ signBit; a-0x38800000 < 0x47800000-0x38800000 {
 		return F16(b>>16&0x8000 | (a-112<<23+0xfff+a>>13&1)>>13)
 	}

@@ -106,8 +106,8 @@ func allocatorFor(t *testing.T, dev driver.Device, want mem.Attributes) mem.Allo
 	return a
 }
 
-// A device asked for an allocator with attributes gives the one of the highest priority that has them all: memory of its own,
-// page-locked memory of the host, ordinary memory of the host; and says what it has where nothing will do.
+// A device asked for an allocator with attributes gives the one of the highest priority that has them all: memory of
+// its own, page-locked memory of the host, ordinary memory of the host; and says what it has where nothing will do.
 func TestADeviceIsAskedForAttributes(t *testing.T) {
 	dev := drivertest.OpenDevice(t, "sim:total=1GiB") // which Go code does not reach, as a GPU
 	s := dev.DefaultStream()

@@ -17,8 +17,8 @@ import (
 	"github.com/ashlar-go/ashlar/metrics"
 )
 
-// Of every allocator what is called a counter never falls, for a fall is a reset to Prometheus, which then counts once more all
-// that was there; no gauge is negative, and the two pools are the whole.
+// Of every allocator what is called a counter never falls, for a fall is a reset to Prometheus, which then counts once
+// more all that was there; no gauge is negative, and the two pools are the whole.
 func TestFiguresOfEveryAllocator(t *testing.T) {
 	expandable := caching.Default()
 	expandable.ExpandableSegments = true

@@ -22,8 +22,9 @@ func (r *Registry) Publish(name string) error {
 	return nil
 }
 
-// Var returns a variable for package expvar. Its value is JSON: the sources in order, each with its labels, and its values
-// by the names of the metrics; a metric with a label of its own, pool or call, has an object by the values of that.
+// Var returns a variable for package expvar. Its value is JSON: the sources in order, each with its labels, and its
+// values by the names of the metrics; a metric with a label of its own, pool or call, has an object by the values of
+// that.
 //
 //	{"sources": [{"labels": {"device": "cuda:0", "allocator": "main"},
 //	              "values": {"ashlar_memory_allocated_bytes": {"large": 2097152, "small": 512}, "ashlar_memory_ooms_total": 0}}],

@@ -58,8 +58,8 @@ func TestFigures(t *testing.T) {
 	)
 }
 
-// Every number of mem.Stats is told but for sums that can fall (see counters_test.go), by pool where it is kept by pool, under
-// the name that is ours for PyTorch's.
+// Every number of mem.Stats is told but for sums that can fall (see counters_test.go), by pool where it is kept by
+// pool, under the name that is ours for PyTorch's.
 func TestEveryNumberOfStats(t *testing.T) {
 	var st mem.Stats
 	next := int64(100)

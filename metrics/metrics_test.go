@@ -60,7 +60,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Sources may come and go during a scrape, which asks those that were there when it began, even from within one of them.
+// Sources may come and go during a scrape, which asks those that were there when it began, even from within one of
+// them.
 func TestRemoveDuringAScrape(t *testing.T) {
 	var r metrics.Registry
 	var first *metrics.Source
@@ -141,8 +142,8 @@ func TestLabelsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Scrapes, sources that come and go, and the allocators' own work do not disturb each other. Of one source each scrape is of
-// one instant: what came less what went is what is there.
+// Scrapes, sources that come and go, and the allocators' own work do not disturb each other. Of one source each scrape
+// is of one instant: what came less what went is what is there.
 func TestConcurrent(t *testing.T) {
 	dev := open(t)
 	a := direct.New(dev, direct.Config{})

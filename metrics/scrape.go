@@ -107,7 +107,8 @@ func (s *scrape) quantity(q quantity, value string, st mem.Stat) {
 	}
 }
 
-// stats adds the two pools, of which the rest is the sum, but for peaks: those of the pools are not at the same instant.
+// stats adds the two pools, of which the rest is the sum, but for peaks: those of the pools are not at the same
+// instant.
 func (s *scrape) stats(st mem.Stats) {
 	for i, a := range st.Arrays() {
 		s.quantity(arrays[i], "small", a.Array.SmallPool)

@@ -125,7 +125,8 @@ var (
 	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that a tenant can have at any time, whatever others do")
 	quotaLimit    = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Bytes that a tenant can have at most")
 
-	// pinned.Stats calls allocated what the allocator has of the driver; here that is reserved, as it is of device memory.
+	// pinned.Stats calls allocated what the allocator has of the driver; here that is reserved, as it is of device
+	// memory.
 	pinnedStats = []quantity{
 		quantityOf("pinned", "reserved", "blocks", ofSource, "of page-locked host memory that the allocator has, allocated or not"),
 		quantityOf("pinned", "reserved", "bytes", ofSource, "of page-locked host memory that the allocator has, allocated or not"),

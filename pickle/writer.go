@@ -10,8 +10,8 @@ import (
 
 // A Writer writes one pickle in protocol 4, value by value, in the opcodes that PyTorch's memory viewer knows (but for
 // Bytes and strings over 4 GiB, which only Python reads). A caller writes a container by beginning it, writing its
-// elements, and ending it; a Writer does not check that the calls match. Memoized values stay in memory until Close, so a
-// caller memoizes only values that repeat. Otherwise a Writer holds one frame of 64 KiB, or the longest string.
+// elements, and ending it; a Writer does not check that the calls match. Memoized values stay in memory until Close, so
+// a caller memoizes only values that repeat. Otherwise a Writer holds one frame of 64 KiB, or the longest string.
 //
 // After the first error of the underlying writer nothing more is written, and Close returns that error.
 type Writer struct {

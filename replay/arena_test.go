@@ -19,7 +19,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// An arena runs recorded training in hardly more memory than was requested at the peak, which PyTorch's policies do not.
+// An arena runs recorded training in hardly more memory than was requested at the peak, which PyTorch's policies do
+// not.
 func TestArenaNeedsHardlyMoreThanRequested(t *testing.T) {
 	for _, name := range []string{"resnet", "gpt2", "unet"} {
 		w := works(t, name)[0]
@@ -41,8 +42,8 @@ func TestArenaNeedsHardlyMoreThanRequested(t *testing.T) {
 	}
 }
 
-// shuffled is a program of blocks on three streams, half of them freed with other streams pending, that never has more than
-// most bytes allocated.
+// shuffled is a program of blocks on three streams, half of them freed with other streams pending, that never has more
+// than most bytes allocated.
 func shuffled(t *testing.T, rng *rand.Rand, most int) *trace.Program {
 	var script strings.Builder
 	var live, pending []int
@@ -151,8 +152,8 @@ func TestBlocksOfPrivatePoolsStay(t *testing.T) {
 	}
 }
 
-// Memory whose free is pending is there for others at once, of allocators that wait, and is looked at no more: direct has
-// given it back.
+// Memory whose free is pending is there for others at once, of allocators that wait, and is looked at no more: direct
+// has given it back.
 func TestAtOnceCompletesDeferredFrees(t *testing.T) {
 	p := program(t, "alloc a 4096\nfree a pending\nalloc b 4096 on=s1\nfree b pending\ncomplete b\ncomplete a\nalloc c 1024\n")
 	dev := drivertest.OpenDevice(t, "host:total=8GiB")
@@ -168,7 +169,8 @@ func TestAtOnceCompletesDeferredFrees(t *testing.T) {
 	}
 }
 
-// What a row may reserve is the lesser of the limit and what the settings say; without either it is as little as is needed.
+// What a row may reserve is the lesser of the limit and what the settings say; without either it is as little as is
+// needed.
 func TestLimitsOfArenasAndDirect(t *testing.T) {
 	s, err := trace.ParseScript("device sim total=1GiB\nalloc a 40MiB\nfree a\nalloc b 30MiB\n")
 	if err != nil {

@@ -82,8 +82,8 @@ func onLoanPeak(p *trace.Program) int64 {
 	return peak
 }
 
-// The recorded traces run through TensorFlow's policy: blocks and segments keep its promises, and so all peaks lie between
-// the two bounds that follow from the requests alone.
+// The recorded traces run through TensorFlow's policy: blocks and segments keep its promises, and so all peaks lie
+// between the two bounds that follow from the requests alone.
 func TestRecordedTracesKeepTheBoundsOfBFC(t *testing.T) {
 	for _, name := range recordedNames(t) {
 		t.Run(name, func(t *testing.T) {
@@ -130,9 +130,9 @@ func recordedNames(t *testing.T) []string {
 	return files
 }
 
-// Beside PyTorch's policy it is the same work with a fifth of the driver calls. Doubling reserves more where nothing limits it;
-// under a limit, a quarter more than the bound is always enough. ashlar replay --markdown --smallest -a caching -a bfc
-// prints all figures; cmd/ashlar's tests have them.
+// Beside PyTorch's policy it is the same work with a fifth of the driver calls. Doubling reserves more where nothing
+// limits it; under a limit, a quarter more than the bound is always enough. ashlar replay --markdown --smallest -a
+// caching -a bfc prints all figures; cmd/ashlar's tests have them.
 func TestBFCBesideCaching(t *testing.T) {
 	for _, name := range recordedNames(t) {
 		w := works(t, name)[0]

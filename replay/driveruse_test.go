@@ -61,8 +61,8 @@ func compareOne(t *testing.T, w *Work, opts CompareOptions) Row {
 	return c.Rows[0]
 }
 
-// marking is an allocator that gives memory back when a mark after its last use is reached, and waits for the oldest when it
-// holds too much.
+// marking is an allocator that gives memory back when a mark after its last use is reached, and waits for the oldest
+// when it holds too much.
 type marking struct {
 	dev     driver.Device
 	used    []driver.Mark

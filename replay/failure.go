@@ -81,8 +81,8 @@ func (w *Work) findLimit(s *snapshot.Snapshot) {
 	}
 }
 
-// history computes the reserved peak and the failures of a recording. The memory that was reserved before the first entry is
-// the part of the final state that the entries do not explain.
+// history computes the reserved peak and the failures of a recording. The memory that was reserved before the first
+// entry is the part of the final state that the entries do not explain.
 func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
 	reserved := -t.Totals().Reserved
 	for _, seg := range s.SegmentsOf(w.Device) {

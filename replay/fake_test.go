@@ -84,7 +84,8 @@ func (s *stream) WaitFor(driver.Stream, driver.Mark) error { return nil }
 func (s *stream) Sync(context.Context) error               { return nil }
 func (s *stream) Close() error                             { return nil }
 
-// An allocator that is first fit in 512-byte units, waits for marks as caching allocators do, and writes down its calls.
+// An allocator that is first fit in 512-byte units, waits for marks as caching allocators do, and writes down its
+// calls.
 type allocator struct {
 	d       *device
 	live    []span // by address, pending ones too

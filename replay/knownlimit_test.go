@@ -16,8 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A report that is written under an engine's MemoryLimit is one file with that limit, in the program's own stacks, and it is
-// replayed under that limit, whichever the allocator is.
+// A report that is written under an engine's MemoryLimit is one file with that limit, in the program's own stacks, and
+// it is replayed under that limit, whichever the allocator is.
 func TestDefect25_AReportOfAnEngineIsReplayedUnderItsLimit(t *testing.T) {
 	const limit = 64 << 20
 	for _, spec := range []string{"caching", "caching:expandable_segments:True", "bfc", "arena", "paged", "direct"} {

@@ -12,8 +12,8 @@ import (
 // metered is a real device that counts the calls for memory, times them, and counts stalls: waits for work that was not
 // done. Pinned, Timing, Peers and Sharing are nil: no allocator here uses them.
 //
-// Before a wait, a mark of the stream, or of all streams for Free, says whether it is a stall. On a GPU a mark may not be
-// reached yet after work that ended just before.
+// Before a wait, a mark of the stream, or of all streams for Free, says whether it is a stall. On a GPU a mark may not
+// be reached yet after work that ended just before.
 type metered struct {
 	*intercept.Device
 	now func() time.Time // nil: times are not known

@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Of 16 programs of each workload, one of checkpoint needs 1.0042, and of the mixtures of experts one needs more than 1.045 and two
-// reserve more than 1.06.
+// Of 16 programs of each workload, one of checkpoint needs 1.0042, and of the mixtures of experts one needs more than
+// 1.045 and two reserve more than 1.06.
 var workloadSeeds = flag.Uint64("workloads", 1, "programs of each workload that TestPagedOnWorkloads runs")
 
 // runPaged runs a program on paged memory of a simulated device.
@@ -34,8 +34,8 @@ func runPaged(t *testing.T, p *trace.Program, limit int64) replay.Result {
 // What work needs, as multiples of what is requested and allocated at its peak.
 type need struct{ limit, reserved float64 }
 
-// Work that no recording here has needs hardly more than is requested of it at its peak. What needs more is work whose blocks
-// of many sizes stay while those beside them go, each keeping parts of two pages for itself.
+// Work that no recording here has needs hardly more than is requested of it at its peak. What needs more is work whose
+// blocks of many sizes stay while those beside them go, each keeping parts of two pages for itself.
 func TestPagedOnWorkloads(t *testing.T) {
 	usual := need{limit: 1.004, reserved: 1.02}
 	more := map[string]need{

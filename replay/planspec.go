@@ -17,9 +17,9 @@ import (
 // planSteps is the number of orders that packing tries for the plan of a row.
 const planSteps = 20
 
-// parsePlanned reads a plan from a file or makes one of the work. Paged memory serves the requests outside the plan, and all
-// requests if the limit or the device is smaller than the plan's region. A plan that is made has room for requests that failed
-// when they were recorded, unless the device is too small for them.
+// parsePlanned reads a plan from a file or makes one of the work. Paged memory serves the requests outside the plan,
+// and all requests if the limit or the device is smaller than the plan's region. A plan that is made has room for
+// requests that failed when they were recorded, unless the device is too small for them.
 func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 	var fromFile *planned.Plan
 	if given {
@@ -69,8 +69,8 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 	return nil
 }
 
-// leftover is the fallback of a plan. It uses the memory that the limit leaves beside the region. Its errors describe the plan
-// and the fallback together.
+// leftover is the fallback of a plan. It uses the memory that the limit leaves beside the region. Its errors describe
+// the plan and the fallback together.
 type leftover struct {
 	dev   driver.Device
 	limit int64 // bytes; 0 is none

@@ -13,7 +13,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// What a failure says would have helped is so: rows with that setting get past the request. What does not help is not said.
+// What a failure says would have helped is so: rows with that setting get past the request. What does not help is not
+// said.
 func TestDefect04_RemediesAgreeWithTheRows(t *testing.T) {
 	w := works(t, "gpt2.oom")[0]
 	specs := []string{replay.AsRecorded, "caching:expandable_segments:True"}

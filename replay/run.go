@@ -45,10 +45,12 @@ type slot struct {
 	requested int64
 }
 
-// BeginMove implements mem.Holder. Between two ops the address of a block is not in use, except by work of its own stream.
+// BeginMove implements mem.Holder. Between two ops the address of a block is not in use, except by work of its own
+// stream.
 func (s *slot) BeginMove() (used []driver.Stream, ok bool) { return nil, true }
 
-// EndMove implements mem.Holder. The work that follows is the allocator's and that of contents, which wait by themselves.
+// EndMove implements mem.Holder. The work that follows is the allocator's and that of contents, which wait by
+// themselves.
 func (s *slot) EndMove(b mem.Block, _ driver.Stream) { s.block = b }
 
 // A level is a quantity and its peak.

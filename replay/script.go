@@ -36,8 +36,8 @@ type ScriptOptions struct {
 //	segments        a line for each segment: where it is, its stream, its kind, what is in it
 //	snapshot        likewise, and below each a line for each block
 //
-// Offsets are from the lowest address that the device's run has seen: of blocks, and of segments where a script asks for them.
-// They have at least three digits. The other commands print nothing unless they fail.
+// Offsets are from the lowest address that the device's run has seen: of blocks, and of segments where a script asks
+// for them. They have at least three digits. The other commands print nothing unless they fail.
 //
 // Work (trace.VerbWork) is not queued on the device: scripts see streams whose marks are reached when the script says
 // so, or when an allocator waits for them (scriptStream).

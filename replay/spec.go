@@ -29,8 +29,8 @@ type Spec struct {
 	config caching.Config // of caching
 }
 
-// An opener makes an allocator for w that reserves at most limit bytes of dev; 0 is no limit. It is called for each run, and a
-// search for the smallest limit makes more than ten runs: results that depend on w alone are worth caching.
+// An opener makes an allocator for w that reserves at most limit bytes of dev; 0 is no limit. It is called for each
+// run, and a search for the smallest limit makes more than ten runs: results that depend on w alone are worth caching.
 type opener func(w *Work, dev driver.Device, limit int64) (mem.Allocator, error)
 
 // A SpecError reports a spec that names no allocator or has invalid settings.
@@ -44,8 +44,8 @@ func (e *SpecError) Error() string { return fmt.Sprintf("allocator %q: %v", e.Sp
 // Unwrap returns the reason.
 func (e *SpecError) Unwrap() error { return e.Err }
 
-// specParsers are the allocators that work can be compared on, by name. Each parser sets s.open. The argument given is false if
-// the spec has no settings; recorded are the settings of the recording.
+// specParsers are the allocators that work can be compared on, by name. Each parser sets s.open. The argument given is
+// false if the spec has no settings; recorded are the settings of the recording.
 var specParsers = map[string]func(s *Spec, settings string, given bool, recorded caching.Config) error{
 	"arena":   parseArena,
 	"bfc":     parseBFC,
@@ -58,15 +58,16 @@ var specParsers = map[string]func(s *Spec, settings string, given bool, recorded
 // Allocators returns the allocator names of specs, sorted.
 func Allocators() []string { return slices.Sorted(maps.Keys(specParsers)) }
 
-// ParseSpec parses a spec NAME[:SETTINGS]. "caching" alone has the recorded settings, "caching:" has PyTorch's defaults, and
-// "caching:SETTINGS" has the given ones in the syntax of PYTORCH_CUDA_ALLOC_CONF (see caching.ParseConfig). The settings of the
-// other allocators are in the syntax of their packages (arena.ParseConfig, bfc.ParseConfig, direct.ParseConfig,
-// paged.ParseConfig). "planned" alone makes a plan of the work itself; "planned:FILE" reads one (planned.Read). The error is a
-// *SpecError.
+// ParseSpec parses a spec NAME[:SETTINGS]. "caching" alone has the recorded settings, "caching:" has PyTorch's
+// defaults, and "caching:SETTINGS" has the given ones in the syntax of PYTORCH_CUDA_ALLOC_CONF (see
+// caching.ParseConfig). The settings of the other allocators are in the syntax of their packages (arena.ParseConfig,
+// bfc.ParseConfig, direct.ParseConfig, paged.ParseConfig). "planned" alone makes a plan of the work itself;
+// "planned:FILE" reads one (planned.Read). The error is a *SpecError.
 //
-// An arena reserves its memory by pages of the device's granularity as it fills, unless the settings have a page or a size. Its
-// region is as large as the limit or, without a limit, as the device's free memory. It moves blocks when it is full. The memory
-// that moving needs outside the region (1 MiB on a GPU, up to 64 MiB elsewhere) is not part of the limit.
+// An arena reserves its memory by pages of the device's granularity as it fills, unless the settings have a page or a
+// size. Its region is as large as the limit or, without a limit, as the device's free memory. It moves blocks when it
+// is full. The memory that moving needs outside the region (1 MiB on a GPU, up to 64 MiB elsewhere) is not part of the
+// limit.
 func ParseSpec(text string, recorded caching.Config) (Spec, error) {
 	s := Spec{Text: text}
 	name, settings, given := strings.Cut(text, ":")

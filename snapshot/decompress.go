@@ -23,8 +23,8 @@ var (
 // pickleProto is PROTO, the opcode that pickles of protocol 2 to 5 begin with.
 const pickleProto = 0x80
 
-// decompress judges r by its first bytes, before the rest is read. It returns the pickle in r, how to name the format in
-// errors ("zstd: " or nothing), and what counts the bytes of r itself.
+// decompress judges r by its first bytes, before the rest is read. It returns the pickle in r, how to name the format
+// in errors ("zstd: " or nothing), and what counts the bytes of r itself.
 func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, source *counter, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(8)

@@ -83,8 +83,8 @@ func (n *bytesCounted) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A stack that all entries share is not written out as JSON without end: text grows with entries, not with their product
-// with the stack.
+// A stack that all entries share is not written out as JSON without end: text grows with entries, not with their
+// product with the stack.
 func TestDefect26_JSONOfSharedStacksEnds(t *testing.T) {
 	const entries = 3000
 	long := strings.Repeat("x", 100_000)

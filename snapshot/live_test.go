@@ -262,8 +262,8 @@ func TestSettingsOf(t *testing.T) {
 	check(t, "all splits", snapshot.SettingsOf(caching.Default()).MaxSplitSize, -1)
 }
 
-// A snapshot has each block with what was asked for, its address and its stack; freed neighbours merge; emptying the cache
-// is the last event before the snapshot itself.
+// A snapshot has each block with what was asked for, its address and its stack; freed neighbours merge; emptying the
+// cache is the last event before the snapshot itself.
 func TestBehaviour56_SnapshotShowsBlocks(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True"} {
 		l := newLive(t, settings)
@@ -337,7 +337,8 @@ func (l *live) snapshot(t *testing.T) *snapshot.Snapshot {
 	return again
 }
 
-// A file carries the limit that its allocator had, by device, whichever layer has it; one without a limit has no such key.
+// A file carries the limit that its allocator had, by device, whichever layer has it; one without a limit has no such
+// key.
 func TestDefect25_FilesCarryTheLimit(t *testing.T) {
 	open := func(settings string, limit int64) mem.Allocator {
 		var dev driver.Device = sim.New(sim.Options{Total: 1 << 30})

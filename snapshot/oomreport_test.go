@@ -226,8 +226,8 @@ func TestBehaviour89_ReportsAreReplayed(t *testing.T) {
 	}
 }
 
-// The directory has as many reports, and bytes of them, as it may, no matter which process wrote them; then the reason is told, and once some
-// are gone there is room again.
+// The directory has as many reports, and bytes of them, as it may, no matter which process wrote them; then the reason
+// is told, and once some are gone there is room again.
 func TestBehaviour89_ReportsAreBounded(t *testing.T) {
 	a, dev := limited(t, "bfc")
 	dir := t.TempDir()
@@ -341,8 +341,8 @@ func TestBehaviour89_NoReportOfAReport(t *testing.T) {
 	}
 }
 
-// Many requests fail at once, through reporters that share a directory: each report that is there is whole and has a number of
-// its own, and as many are there as may be.
+// Many requests fail at once, through reporters that share a directory: each report that is there is whole and has a
+// number of its own, and as many are there as may be.
 func TestBehaviour89_ConcurrentRequests(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
@@ -432,7 +432,8 @@ func TestOutOfMemoryIsReadAsWritten(t *testing.T) {
 	}
 }
 
-// Files that say nonsense of a request are refused with an error that says where; what is not known is skipped and counted.
+// Files that say nonsense of a request are refused with an error that says where; what is not known is skipped and
+// counted.
 func TestOutOfMemoryRefusesNonsense(t *testing.T) {
 	type dict = map[string]any
 	read := func(request any) (*snapshot.Snapshot, error) {

@@ -21,8 +21,8 @@ type OutOfMemory struct {
 	Facts *mem.OutOfMemory
 }
 
-// A fact is one key of a dict, and where its value is kept: a pointer to an integer, a bool, a string, an error, a pool, or a
-// list of dicts. The tables of facts below are what is written and what is read.
+// A fact is one key of a dict, and where its value is kept: a pointer to an integer, a bool, a string, an error, a
+// pool, or a list of dicts. The tables of facts below are what is written and what is read.
 type fact struct {
 	key string
 	at  any

@@ -159,8 +159,8 @@ func (p usages) segment(seg *Segment, blocks map[driver.Pointer]tracedBlock) {
 	}
 }
 
-// poolsOf returns what says in which pool the block of an event is. A trace that does not know its pools has them from the
-// segments that are left.
+// poolsOf returns what says in which pool the block of an event is. A trace that does not know its pools has them from
+// the segments that are left.
 func (s *Snapshot) poolsOf(t *trace.Trace) func(e *trace.Event) mem.PoolID {
 	if t.PoolsKnown {
 		return func(e *trace.Event) mem.PoolID { return t.Pools[e.Pool] }

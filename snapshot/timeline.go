@@ -14,8 +14,8 @@ import (
 )
 
 // WriteTimeline writes the traces and annotations as one JSON file for https://ui.perfetto.dev and chrome://tracing, in
-// the Trace Event Format (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). A device is a
-// process in which
+// the Trace Event Format (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). A device is
+// a process in which
 //
 //   - memory is a counter (C) of the requested bytes and of the bytes in segments, whenever the time has changed;
 //   - a block is an asynchronous span (b, e), from its allocation until its memory can be reused; it is named by
@@ -23,12 +23,12 @@ import (
 //   - a stream is a thread, on which segment events, failed requests and snapshots are instants (i);
 //   - an annotation is an asynchronous span from its START to its END.
 //
-// Times are microseconds since the earliest event; otherData.start_us is its time in microseconds since
-// 1970. A trace whose events have no times (a trace.Recorder without a clock) has one event each microsecond. The counter ends
-// at the sums over the segments, so in a trace that was cut at the front it starts with the memory before the trace.
+// Times are microseconds since the earliest event; otherData.start_us is its time in microseconds since 1970. A trace
+// whose events have no times (a trace.Recorder without a clock) has one event each microsecond. The counter ends at the
+// sums over the segments, so in a trace that was cut at the front it starts with the memory before the trace.
 //
-// Memory use is proportional to the allocated blocks and the names of stacks, not to the number of events. The error is that of
-// w.
+// Memory use is proportional to the allocated blocks and the names of stacks, not to the number of events. The error is
+// that of w.
 func (s *Snapshot) WriteTimeline(w io.Writer) error {
 	x := &timeline{s: s, out: textOutput{w: w}, names: map[trace.StackID]string{}}
 	x.zero = s.start()

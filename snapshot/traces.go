@@ -93,8 +93,8 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
-// deviceEvents reads the events of one device into t, with provisional numbers, in memory of exactly their size, and what
-// they belong to. It returns what is not known of them.
+// deviceEvents reads the events of one device into t, with provisional numbers, in memory of exactly their size, and
+// what they belong to. It returns what is not known of them.
 func (im *importer) deviceEvents(place string, entries []pickle.Value, t *trace.Trace) (TraceExtra, error) {
 	d := deviceReading{im: im, events: make([]trace.Event, 0, len(entries))}
 	for i := 0; i < len(entries) && d.err == nil; i++ {
@@ -241,7 +241,8 @@ func (im *importer) metadata(t *trace.Trace, known map[uint32]uint32, provisiona
 	return n
 }
 
-// A renumbering makes the numbers of one trace of the importer's, trace after trace, in time that depends on what is in each.
+// A renumbering makes the numbers of one trace of the importer's, trace after trace, in time that depends on what is in
+// each.
 type renumbering struct {
 	seen  []int // by the importer's number: the last trace that had it, counted from 1
 	table []uint32

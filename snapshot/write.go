@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A sink is a format of files that have the dicts and lists of PyTorch's snapshots. A list is written in one call, a dict
-// between beginDict and endDict, as keys and values in turn.
+// A sink is a format of files that have the dicts and lists of PyTorch's snapshots. A list is written in one call, a
+// dict between beginDict and endDict, as keys and values in turn.
 type sink interface {
 	beginDict()
 	endDict()
@@ -58,8 +58,8 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 	return j.out.close()
 }
 
-// write writes s. The traces come first, and an entry's frames last, so that the keys and actions of entries are among the
-// first 256 things in a pickle's memo, which are fetched with two bytes and not five.
+// write writes s. The traces come first, and an entry's frames last, so that the keys and actions of entries are among
+// the first 256 things in a pickle's memo, which are fetched with two bytes and not five.
 func (s *Snapshot) write(w sink) {
 	w.beginDict()
 	w.key("device_traces")

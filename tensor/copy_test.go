@@ -23,7 +23,8 @@ func holds[T dtype.Element](t *testing.T, what string, x *tensor.Tensor, want ..
 	}
 }
 
-// TestCopiesBetweenDevices takes a transposed view from every kind of device to every other, with and without another type.
+// TestCopiesBetweenDevices takes a transposed view from every kind of device to every other, with and without another
+// type.
 func TestCopiesBetweenDevices(t *testing.T) {
 	specs := []string{"host", "sim:total=1GiB", "host", "sim:total=1GiB"}
 	var places []*tensor.Scope

@@ -347,8 +347,8 @@ func TestDroppedMemoryIsTakenBackWhenMemoryIsShort(t *testing.T) {
 	x.Release()
 }
 
-// A request that makes room by taking back dropped storages never ran out of memory; one that finds none did so once, however
-// often the allocator was asked.
+// A request that makes room by taking back dropped storages never ran out of memory; one that finds none did so once,
+// however often the allocator was asked.
 func TestDefect25_ARequestWithoutRoomIsReportedOnce(t *testing.T) {
 	var reported []*mem.OutOfMemory
 	var alloc *caching.Allocator

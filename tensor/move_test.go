@@ -230,7 +230,8 @@ func TestLetGoLetsMove(t *testing.T) {
 	x.Unpin()
 }
 
-// TestGoroutinesOverMovingMemory has several goroutines work on tensors of their own while others have all of them moved.
+// TestGoroutinesOverMovingMemory has several goroutines work on tensors of their own while others have all of them
+// moved.
 func TestGoroutinesOverMovingMemory(t *testing.T) {
 	dev := hostDevice(t)
 	p, a := placeOnArena(t, dev, 1<<20)
@@ -272,8 +273,8 @@ func TestGoroutinesOverMovingMemory(t *testing.T) {
 	workers.Wait()
 }
 
-// TestMovesWaitForOtherStreams moves a tensor that a stream which made nothing is still reading and writing, and has the
-// place where it lay written at once. The simulated device reports what is not ordered.
+// TestMovesWaitForOtherStreams moves a tensor that a stream which made nothing is still reading and writing, and has
+// the place where it lay written at once. The simulated device reports what is not ordered.
 func TestMovesWaitForOtherStreams(t *testing.T) {
 	for seed := range uint64(20) {
 		dev := sim.New(sim.Options{Seed: seed, Total: 64 << 20})

@@ -166,7 +166,8 @@ func (p *Place) Close() error {
 }
 
 // Reclaim runs Go's garbage collector, frees the device's storages that were dropped without Release, and returns their
-// number. Deleters and functions of OnRelease are called as after a release. An allocation that finds no room does the same.
+// number. Deleters and functions of OnRelease are called as after a release. An allocation that finds no room does the
+// same.
 func (p *Place) Reclaim() int { return p.state.live.reclaim() }
 
 // addToScope adds a new owner to the place's scope, if it has one.

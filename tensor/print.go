@@ -10,16 +10,16 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Tensors are printed as PyTorch and NumPy print them, to the character, since users know these texts and compare them in
-// tests. Printing has three steps. An excerpt (printread.go) reads the elements to print, and no others, from the device.
-// Words are their texts, which share one width and one notation (printtorch.go, printnumpy.go, with the digits of
-// printdigits.go). A page (printpage.go) arranges the words in brackets and lines.
+// Tensors are printed as PyTorch and NumPy print them, to the character, since users know these texts and compare them
+// in tests. Printing has three steps. An excerpt (printread.go) reads the elements to print, and no others, from the
+// device. Words are their texts, which share one width and one notation (printtorch.go, printnumpy.go, with the digits
+// of printdigits.go). A page (printpage.go) arranges the words in brackets and lines.
 //
 // The rules are those of PyTorch's torch/_tensor_str.py (before 2.4, widths with an explicit sci_mode differ:
-// https://github.com/pytorch/pytorch/pull/126859), and of NumPy's core/arrayprint.py from 1.24 to 2.1. Later NumPy prints
-// the same after set_printoptions(legacy='2.1'); without it, 2.2 adds the shape of shortened arrays, and later releases
-// print float16 from 1000 and float32 from 1e6 on with exponents. NumPy has no bfloat16 and no 8-bit floats: they are
-// printed by the same rules.
+// https://github.com/pytorch/pytorch/pull/126859), and of NumPy's core/arrayprint.py from 1.24 to 2.1. Later NumPy
+// prints the same after set_printoptions(legacy='2.1'); without it, 2.2 adds the shape of shortened arrays, and later
+// releases print float16 from 1000 and float32 from 1e6 on with exponents. NumPy has no bfloat16 and no 8-bit floats:
+// they are printed by the same rules.
 
 // A Style selects PyTorch's or NumPy's form of text.
 type Style uint8

@@ -81,8 +81,8 @@ func apart(s string, x float64) *big.Rat {
 	return q.Abs(q.Sub(q, new(big.Rat).SetFloat64(x)))
 }
 
-// strconv is right about float32, but not always about which of two equally near numbers is the even one: numpy, PyTorch's
-// users and the golden cases want 2.4414062e-04 of 2^-12, which is 2.44140625e-04.
+// strconv is right about float32, but not always about which of two equally near numbers is the even one: numpy,
+// PyTorch's users and the golden cases want 2.4414062e-04 of 2^-12, which is 2.44140625e-04.
 func TestShortestDigitsOfFloat32(t *testing.T) {
 	rng := printRandom(t)
 	for i := range 50_000 {
@@ -105,8 +105,8 @@ func TestShortestDigitsOfFloat32(t *testing.T) {
 	}
 }
 
-// Digits that are asked for beyond the fewest never make another number of it: below a power of two the numbers of a type
-// lie closer together than above it.
+// Digits that are asked for beyond the fewest never make another number of it: below a power of two the numbers of a
+// type lie closer together than above it.
 func TestFurtherDigitsStillIdentifyTheNumber(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.BFloat16, dtype.Float16, dtype.Float32} {
 		lowest := map[dtype.DType]int{dtype.BFloat16: -126, dtype.Float16: -14, dtype.Float32: -126}[d]

@@ -24,8 +24,8 @@ func printRandom(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// Any bits in any shape can be printed in any way; what is not shortened reads back, number by number, where the options
-// say that all digits are printed.
+// Any bits in any shape can be printed in any way; what is not shortened reads back, number by number, where the
+// options say that all digits are printed.
 func TestPrintAnything(t *testing.T) {
 	rng := printRandom(t)
 	p := printHost(t)

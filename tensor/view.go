@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// A view is a tensor over the storage of another. Making one copies nothing and queues nothing. Every view is a borrower
-// (see Ownership), at the place of its source. Axes count from 0; negative axes count from the end, so -1 is the last. An
-// operation that the shape does not allow returns an error that names the shape; the use of a released tensor panics.
+// A view is a tensor over the storage of another. Making one copies nothing and queues nothing. Every view is a
+// borrower (see Ownership), at the place of its source. Axes count from 0; negative axes count from the end, so -1 is
+// the last. An operation that the shape does not allow returns an error that names the shape; the use of a released
+// tensor panics.
 
 // ErrNeedsCopy is matched by the error of a Reshape that no strides can express. Contiguous followed by Reshape does
 // the same with a copy.

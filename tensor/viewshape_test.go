@@ -16,8 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// All ranges with ends from -6 to 6 or none, steps from -3 to 3, of lengths up to 4, as Python's slices give them. What the
-// text is and its digest come from:
+// All ranges with ends from -6 to 6 or none, steps from -3 to 3, of lengths up to 4, as Python's slices give them. What
+// the text is and its digest come from:
 //
 //	import hashlib
 //	ends, text = [None] + list(range(-6, 7)), lambda x: "" if x is None else str(x)

@@ -124,8 +124,8 @@ func (r *Recorder) observe(on bool) {
 	}
 }
 
-// reportTo lets an allocator tell of its out-of-memory errors, once for all times that it is attached. The allocator keeps
-// what it tells for good, so that does not keep the recorder. The caller holds attaching.
+// reportTo lets an allocator tell of its out-of-memory errors, once for all times that it is attached. The allocator
+// keeps what it tells for good, so that does not keep the recorder. The caller holds attaching.
 func (r *Recorder) reportTo(t outOfMemoryReporter) {
 	for _, known := range r.told {
 		if known == t {

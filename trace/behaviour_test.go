@@ -143,8 +143,8 @@ func checkFrees(t *testing.T, tr *trace.Trace, c trace.Context) {
 	}
 }
 
-// Recording that is turned off and on again keeps what was before, and nothing of the gap: neither entries, nor the stacks
-// of blocks that are allocated since then, nor stale stacks of their addresses.
+// Recording that is turned off and on again keeps what was before, and nothing of the gap: neither entries, nor the
+// stacks of blocks that are allocated since then, nor stale stacks of their addresses.
 func TestBehaviour59_RecordingIsTurnedOffAndOn(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {

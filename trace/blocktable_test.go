@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// The table of blocks says what a map would, whatever comes and goes: addresses that are close, far apart, or the same in
-// their lower bits.
+// The table of blocks says what a map would, whatever comes and goes: addresses that are close, far apart, or the same
+// in their lower bits.
 func TestLoanTable(t *testing.T) {
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 0))

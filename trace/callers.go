@@ -27,8 +27,8 @@ type callStack struct {
 	hash     uint32
 }
 
-// of returns the number of a stack, from 1, which is the same for the same program counters. It allocates only for stacks
-// that are new. None has none, and neither have those for which the table is too full.
+// of returns the number of a stack, from 1, which is the same for the same program counters. It allocates only for
+// stacks that are new. None has none, and neither have those for which the table is too full.
 func (t *callerTable) of(pcs []uintptr) StackID {
 	if len(pcs) == 0 {
 		return 0
@@ -123,7 +123,8 @@ func (x *resolver) of(id StackID) StackID {
 	return resolved
 }
 
-// frames looks up the frames of a stack of the table, from the program's call of Ashlar on; all of them if there is none.
+// frames looks up the frames of a stack of the table, from the program's call of Ashlar on; all of them if there is
+// none.
 func (x *resolver) frames(id StackID) []Frame {
 	var all []Frame
 	own := 0 // frames of Ashlar, before the first other

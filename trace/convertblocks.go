@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// resolveReleases ends what stands between two requests, at an entry that starts one or is one served: it decides who gave
-// segments back, and says what completed. Completions that belong after an alloc stay in held.
+// resolveReleases ends what stands between two requests, at an entry that starts one or is one served: it decides who
+// gave segments back, and says what completed. Completions that belong after an alloc stay in held.
 func (c *converter) resolveReleases(i int) {
 	if c.run.count == 0 {
 		c.flush(len(c.held))

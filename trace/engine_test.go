@@ -17,8 +17,9 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// An engine's memory is recorded from the start, and what its layers are called is in no stack. A recorder can be attached
-// to a running engine too: it hears of what goes through the layer, and where the allocator reports events itself, of all.
+// An engine's memory is recorded from the start, and what its layers are called is in no stack. A recorder can be
+// attached to a running engine too: it hears of what goes through the layer, and where the allocator reports events
+// itself, of all.
 func TestAttachToAnEngine(t *testing.T) {
 	for _, spec := range []string{"caching", "arena:size=64MiB"} {
 		ctx := context.Background()
@@ -51,8 +52,8 @@ func TestAttachToAnEngine(t *testing.T) {
 	}
 }
 
-// Stacks begin where the program called Ashlar, however deep below that memory is asked for and freed: those of a recorder's
-// entries and of allocated blocks, and those of a tracker.
+// Stacks begin where the program called Ashlar, however deep below that memory is asked for and freed: those of a
+// recorder's entries and of allocated blocks, and those of a tracker.
 func TestDefect25_StacksBeginInTheProgram(t *testing.T) {
 	r := trace.NewRecorder(trace.RecorderOptions{Context: trace.ContextAll})
 	var tracker *layer.LeakTracker

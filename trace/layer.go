@@ -110,9 +110,9 @@ func (l *layer) Movable(b mem.Block, h mem.Holder) bool {
 	return mem.Movable(l.inner, b, &follower{layer: l, holder: h, at: b})
 }
 
-// A follower stands between the layer below, which moves a block, and its holder, and reports where it goes. Between BeginMove
-// and EndMove the block is reported as nowhere: others may land where it was before it lands. Its fields are for the
-// allocator that calls it, under that one's locks.
+// A follower stands between the layer below, which moves a block, and its holder, and reports where it goes. Between
+// BeginMove and EndMove the block is reported as nowhere: others may land where it was before it lands. Its fields are
+// for the allocator that calls it, under that one's locks.
 type follower struct {
 	layer  *layer
 	holder mem.Holder

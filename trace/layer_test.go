@@ -161,8 +161,8 @@ func TestLayerFollowsMoves(t *testing.T) {
 	}
 }
 
-// Goroutines allocate, each in a function of its own, while others turn everything on and off: what is allocated twice, or
-// has the stack of another, would be wrong.
+// Goroutines allocate, each in a function of its own, while others turn everything on and off: what is allocated twice,
+// or has the stack of another, would be wrong.
 func TestTogglingWhileOthersAllocate(t *testing.T) {
 	for _, x := range allocators {
 		t.Run(x.name, func(t *testing.T) {

@@ -14,8 +14,8 @@ func (r *Recorder) Observe(e mem.Event) {
 	r.mu.Unlock()
 }
 
-// observeLocked is Observe with the lock held. Of a block that is where it was moved to, moved is what was known of it: its stack
-// is that of its request.
+// observeLocked is Observe with the lock held. Of a block that is where it was moved to, moved is what was known of it:
+// its stack is that of its request.
 func (r *Recorder) observeLocked(e *mem.Event, moved *knownBlock) {
 	for _, t := range r.trackers {
 		t.observe(*e)
@@ -43,8 +43,8 @@ func (r *Recorder) observeLocked(e *mem.Event, moved *knownBlock) {
 	}
 }
 
-// follow keeps the tables of what is there now. It returns the stack under which a block that is freed was requested, or
-// memory that is given back was got.
+// follow keeps the tables of what is there now. It returns the stack under which a block that is freed was requested,
+// or memory that is given back was got.
 func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
 	switch e.Action {
 	case mem.ActionAlloc:
@@ -63,8 +63,8 @@ func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
 	return 0
 }
 
-// entryStack is the stack that the entry of an event has, given its own and, of a free, that of the block's request or of
-// the memory's arrival.
+// entryStack is the stack that the entry of an event has, given its own and, of a free, that of the block's request or
+// of the memory's arrival.
 func (r *Recorder) entryStack(a mem.Action, own, first StackID) StackID {
 	switch r.context {
 	case ContextAll:

@@ -8,13 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// The ring holds events with numbers for their stream, pool, metadata and call stack. Stacks are program counters in a table
-// that has each distinct stack once (callers.go); Trace resolves functions, files and lines. Allocated blocks are in a hash table
-// by address, with their stacks (blocktable.go); segments are in a sorted list. Both describe the present: Stop empties them, so
-// they lack blocks that were allocated while nothing was recorded. Missed events are noted in Trace.Gaps.
+// The ring holds events with numbers for their stream, pool, metadata and call stack. Stacks are program counters in a
+// table that has each distinct stack once (callers.go); Trace resolves functions, files and lines. Allocated blocks are
+// in a hash table by address, with their stacks (blocktable.go); segments are in a sorted list. Both describe the
+// present: Stop empties them, so they lack blocks that were allocated while nothing was recorded. Missed events are
+// noted in Trace.Gaps.
 //
-// Locks: Recorder.viewing, then Recorder.attaching, then the allocator's locks, then Recorder.mu: a leaf, held while trackers and
-// the clock run.
+// Locks: Recorder.viewing, then Recorder.attaching, then the allocator's locks, then Recorder.mu: a leaf, held while
+// trackers and the clock run.
 
 // A Recorder records the events of one allocator. Attach connects it to any allocator; its Observe method is a
 // mem.Observer. Like PyTorch's ring it keeps a maximum number of entries, and then overwrites the oldest. It can keep
@@ -139,8 +140,8 @@ func (r *Recorder) Stop() { r.record(false) }
 func (r *Recorder) record(on bool) {
 	r.attaching.Lock()
 	defer r.attaching.Unlock()
-	// Stop forgets before the allocator is let go of, and observe before it is listened to again: what is known is never
-	// older than a gap.
+	// Stop forgets before the allocator is let go of, and observe before it is listened to again: what is known is
+	// never older than a gap.
 	r.mu.Lock()
 	if r.recording != on {
 		r.recording = on

@@ -8,7 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Script is the text form of a run: commands, one a line, and after a line of four dashes the output expected of them.
+// A Script is the text form of a run: commands, one a line, and after a line of four dashes the output expected of
+// them.
 //
 //	# A block freed on s0 is not given to s1.
 //	device sim total=1MiB
@@ -37,8 +38,8 @@ import (
 //	segments                             print the segments
 //	snapshot                             print the segments and their blocks
 //
-// Blocks are named with letters, digits, "_", "." and "-", beginning with a letter or "_"; the name of a freed block may
-// be used again. Streams are s0, the default stream, s1, s2 and so on; pools are A,B as in mem.PoolID. Sizes are as
+// Blocks are named with letters, digits, "_", "." and "-", beginning with a letter or "_"; the name of a freed block
+// may be used again. Streams are s0, the default stream, s1, s2 and so on; pools are A,B as in mem.PoolID. Sizes are as
 // package bytesize reads them.
 //
 // A # that begins a word begins a comment, up to the end of the line. Printing keeps comments, blank lines and the

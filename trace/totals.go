@@ -2,8 +2,8 @@ package trace
 
 import "github.com/ashlar-go/ashlar/mem"
 
-// Totals are the sums of events up to some point of a history, in bytes. The zero value is the start of a history in which
-// nothing was allocated before. Not safe for concurrent use.
+// Totals are the sums of events up to some point of a history, in bytes. The zero value is the start of a history in
+// which nothing was allocated before. Not safe for concurrent use.
 type Totals struct {
 	Requested     int64 // bytes requested, of active blocks: those whose free has not completed
 	Reserved      int64 // in segments and mapped pages

@@ -93,9 +93,9 @@ func (r *Recorder) View(describe func()) *View {
 	return v
 }
 
-// AllocationStack returns the call stack of the request for the block in which p lies, innermost frame first:
-// PyTorch's getContextForPointer and _allocation_traceback. The block is allocated, or freed and still in use. The stack
-// is nil if there is no such block, or if it was requested while the recorder was stopped or kept no stacks (see
+// AllocationStack returns the call stack of the request for the block in which p lies, innermost frame first: PyTorch's
+// getContextForPointer and _allocation_traceback. The block is allocated, or freed and still in use. The stack is nil
+// if there is no such block, or if it was requested while the recorder was stopped or kept no stacks (see
 // ContextState). It is quickest for the address at which the block begins.
 func (r *Recorder) AllocationStack(p driver.Pointer) []Frame {
 	r.mu.Lock()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Every command says the same of the same mistake: 2 for wrong usage, 3 for a file or a device that cannot be used, 4 for what
-// does not fit.
+// Every command says the same of the same mistake: 2 for wrong usage, 3 for a file or a device that cannot be used, 4
+// for what does not fit.
 func TestDefect24_ExitCodesAreThoseOfTheTable(t *testing.T) {
 	script, table, plan := file(t, "x.script", "alloc a 64MiB\n"), file(t, "x.csv", noneAtTheBound), file(t, "x.plan", "no plan\n")
 	tensors, model := checkpoints+"metadata.safetensors", file(t, "x.json", "no model")

@@ -36,8 +36,8 @@ func limitText(f *replay.Failure) string {
 	return fmt.Sprintf(" Your own limit, of less than %s, was reached: the device had room.", bytesize.Format(f.Below))
 }
 
-// writeFailures describes the requests without room: the recorded request, the allocator's error for it or for that of the first
-// row without room, and a line for each of the other rows.
+// writeFailures describes the requests without room: the recorded request, the allocator's error for it or for that of
+// the first row without room, and a line for each of the other rows.
 func writeFailures(p *page, in *input, c *replay.Comparison) {
 	if n := c.Work.NumFailures; n > 0 {
 		var stacks *trace.Stacks

@@ -1,7 +1,7 @@
-// Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), compares how other settings and allocators
-// would have fared, with the minimum memory each needs (replay), checks that Ashlar's caching allocator does exactly what
-// PyTorch's did (verify), and converts snapshots for other tools (export). It packs and plans memory (pack, plan), lists tensors
-// in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
+// Command ashlar analyzes PyTorch's memory snapshots. It describes a snapshot (info), compares how other settings and
+// allocators would have fared, with the minimum memory each needs (replay), checks that Ashlar's caching allocator does
+// exactly what PyTorch's did (verify), and converts snapshots for other tools (export). It packs and plans memory
+// (pack, plan), lists tensors in files (tensors), and lists, diagnoses and measures devices (devices, doctor, bench).
 //
 // Each subcommand is a struct in a file of its own, with its flags as fields and a Run method. They write results to
 // standard output, and errors and progress to standard error, all of which run takes as parameters.

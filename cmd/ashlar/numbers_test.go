@@ -25,8 +25,8 @@ const tooMuch = 256 << 20
 // saysRange is how errors say what a number may be, or that no device has so much.
 var saysRange = regexp.MustCompile("want|expected|not a multiple of|out of memory")
 
-// taken runs a command that a number was given to. It must not panic, and end as commands end, with little memory. What it
-// refuses as wrong usage names the number and says what it wants.
+// taken runs a command that a number was given to. It must not panic, and end as commands end, with little memory. What
+// it refuses as wrong usage names the number and says what it wants.
 func taken(t *testing.T, number string, args ...string) outcome {
 	t.Helper()
 	defer func() {

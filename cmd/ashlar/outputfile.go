@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// An outputFile is a file that a command writes (-o FILE). Every command that writes one keeps to the same rule: the input
-// is never replaced, another file only with --force, and a file is written completely or not at all.
+// An outputFile is a file that a command writes (-o FILE). Every command that writes one keeps to the same rule: the
+// input is never replaced, another file only with --force, and a file is written completely or not at all.
 type outputFile struct {
 	path   string
 	force  bool
@@ -38,8 +38,8 @@ func displayOutput(path string) string {
 	return displayPath(path)
 }
 
-// openOutput checks the argument of -o before the work begins: it must not be one of the inputs, by any name or link, and may
-// exist only with force. "-" is standard output; an empty path means no output. No file is opened yet.
+// openOutput checks the argument of -o before the work begins: it must not be one of the inputs, by any name or link,
+// and may exist only with force. "-" is standard output; an empty path means no output. No file is opened yet.
 func (s *streams) openOutput(path string, force bool, inputs ...string) (*outputFile, error) {
 	o := &outputFile{path: path, force: force}
 	switch path {
@@ -137,8 +137,8 @@ func (o *outputFile) fillInPlace(fill func(io.Writer) error) error {
 	return errors.Join(fill(f), f.Close())
 }
 
-// replace writes a temporary file, brings it to the disk and renames it. What was there before, if anything, stays until
-// then, and the new file has its rights. A failure and a signal that ends the program remove the temporary file.
+// replace writes a temporary file, brings it to the disk and renames it. What was there before, if anything, stays
+// until then, and the new file has its rights. A failure and a signal that ends the program remove the temporary file.
 func (o *outputFile) replace(before os.FileInfo, fill func(io.Writer) error) error {
 	target := o.target()
 	f, release, err := createPartial(target)
@@ -192,8 +192,9 @@ func (o *outputFile) target() string {
 // exitSignal plus the number of a signal is the exit code of a program that the signal ends, as in shells.
 const exitSignal = 128
 
-// createPartial makes a file beside path, of a name that nothing has. Until release returns, a signal that ends the program
-// removes it first; after such a signal release does not return. Signals that the program was started to ignore stay ignored.
+// createPartial makes a file beside path, of a name that nothing has. Until release returns, a signal that ends the
+// program removes it first; after such a signal release does not return. Signals that the program was started to ignore
+// stay ignored.
 func createPartial(path string) (f *os.File, release func(), err error) {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {

@@ -128,7 +128,8 @@ func TestDefect24_UnwritableOutputsAreNotBlamedOnTheInput(t *testing.T) {
 	}
 }
 
-// What fails half-way, and what panics, leaves neither a new file nor a changed one. A file that was created in between stays.
+// What fails half-way, and what panics, leaves neither a new file nor a changed one. A file that was created in between
+// stays.
 func TestDefect01_FailuresLeaveNothing(t *testing.T) {
 	there := file(t, "there", "before")
 	fresh := filepath.Join(filepath.Dir(there), "fresh")

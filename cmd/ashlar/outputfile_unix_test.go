@@ -19,8 +19,8 @@ import (
 	"github.com/ashlar-go/ashlar/snapshot"
 )
 
-// A writer is a child process that is "ashlar" with these arguments, whose export stops half-way until its standard input
-// ends. A deaf one was started to ignore interrupts.
+// A writer is a child process that is "ashlar" with these arguments, whose export stops half-way until its standard
+// input ends. A deaf one was started to ignore interrupts.
 const (
 	writerRole     = "ashlar-writer"
 	deafWriterRole = "ashlar-deaf-writer"
@@ -75,8 +75,8 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// A signal that ends the program leaves no unfinished file, and what was there before. The exit code is the one that shells
-// have for it.
+// A signal that ends the program leaves no unfinished file, and what was there before. The exit code is the one that
+// shells have for it.
 func TestDefect01_SignalsLeaveNoPartialFile(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		// A child inherits signals that are ignored, as SIGHUP is under nohup, but not those that are caught.

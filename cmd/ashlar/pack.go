@@ -236,7 +236,8 @@ func readInstances(path string, stdin io.Reader, align int64) ([]instance, error
 // maxTableHeader is the number of bytes of standard input that are searched for the header of a table.
 const maxTableHeader = 4 << 10
 
-// isTable reports whether the first line has a column "lower". The word alone is not enough, since traces contain names.
+// isTable reports whether the first line has a column "lower". The word alone is not enough, since traces contain
+// names.
 func isTable(r *bufio.Reader) bool {
 	start, _ := r.Peek(maxTableHeader) // an error comes again when the rest is read
 	header, _, _ := bytes.Cut(start, []byte("\n"))
@@ -250,8 +251,8 @@ func readTable(name string, r io.Reader) ([]instance, error) {
 	return []instance{{name, buffers}}, withoutPath(err)
 }
 
-// buffersOf returns the blocks of a program: each lives from the op that allocates it to the one after which nothing uses
-// it any more. Those of no bytes need no place.
+// buffersOf returns the blocks of a program: each lives from the op that allocates it to the one after which nothing
+// uses it any more. Those of no bytes need no place.
 func buffersOf(p *trace.Program, align int64) ([]pack.Buffer, error) {
 	buffers := make([]pack.Buffer, 0, p.Blocks)
 	index := make([]int, p.Blocks)

@@ -23,7 +23,8 @@ const (
 	pageBuffer = 64 << 10 // bytes that are written together
 )
 
-// A page is the output of results. It keeps the first error of a write and ignores further output, so commands need not check.
+// A page is the output of results. It keeps the first error of a write and ignores further output, so commands need not
+// check.
 type page struct {
 	w      io.Writer
 	width  int           // columns
@@ -102,8 +103,8 @@ func (p *page) paragraph(indent, text string) {
 	fmt.Fprintln(p, line)
 }
 
-// clean makes text from a file safe for a terminal: unprintable characters are escaped as in Go, and text of more than most
-// runes is cut.
+// clean makes text from a file safe for a terminal: unprintable characters are escaped as in Go, and text of more than
+// most runes is cut.
 func clean(text string, most int) string {
 	var b strings.Builder
 	n := 0

@@ -10,8 +10,9 @@ import (
 	"github.com/ashlar-go/ashlar/replay"
 )
 
-// writeMarkdownHeader begins the table of replay --markdown. The bound is the requested peak, including requests that failed when
-// they were recorded: no allocator completes with less, except one that reuses memory before other streams are done with it. Later is after the first third.
+// writeMarkdownHeader begins the table of replay --markdown. The bound is the requested peak, including requests that
+// failed when they were recorded: no allocator completes with less, except one that reuses memory before other streams
+// are done with it. Later is after the first third.
 func writeMarkdownHeader(w io.Writer, searched bool) {
 	cells := []string{
 		"trace", "settings", "bound", "allocated", "reserved", "of the bound", "driver calls", "driver time", "later calls",

@@ -267,8 +267,8 @@ func (d *summary) biggest(t *trace.Trace) {
 	d.Biggest = d.Biggest[:min(len(d.Biggest), maxBiggest)]
 }
 
-// place is the source position that stands for a stack: the innermost one in Python that is not part of PyTorch, or else
-// the innermost one in Python, or else the innermost one that has a name. It is empty if there is none.
+// place is the source position that stands for a stack: the innermost one in Python that is not part of PyTorch, or
+// else the innermost one in Python, or else the innermost one that has a name. It is empty if there is none.
 func place(stacks *trace.Stacks, id trace.StackID) string {
 	if stacks == nil || stacks.Len() == 0 {
 		return ""

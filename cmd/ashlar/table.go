@@ -24,8 +24,8 @@ type table struct {
 	marked   int   // index of the row with a mark before it, or -1
 }
 
-// write writes the table. Settings that are too wide are on lines of their own, broken after commas only so that they can be
-// copied.
+// write writes the table. Settings that are too wide are on lines of their own, broken after commas only so that they
+// can be copied.
 func (t *table) write(p *page) {
 	shown := make([]int, len(t.header)) // columns
 	for i := range shown {

@@ -1,7 +1,7 @@
 package backend
 
-// Philox returns the four words of one block of Philox4x32-10 (Salmon and others, see Random): counter is in the low two
-// of its four words, the others are 0.
+// Philox returns the four words of one block of Philox4x32-10 (Salmon and others, see Random): counter is in the low
+// two of its four words, the others are 0.
 func Philox(counter, key uint64) [4]uint32 {
 	return philox4x32([4]uint32{uint32(counter), uint32(counter >> 32)}, [2]uint32{uint32(key), uint32(key >> 32)})
 }

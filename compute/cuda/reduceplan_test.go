@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// randomArray returns an array of random lengths whose axes lie in memory in any order, some backwards, some with gaps and
-// some with strides of 0.
+// randomArray returns an array of random lengths whose axes lie in memory in any order, some backwards, some with gaps
+// and some with strides of 0.
 func randomArray(rng *rand.Rand, d dtype.DType, shape []int) backend.Array {
 	a := backend.Array{DType: d, Shape: shape, Strides: make([]int, len(shape))}
 	step := 1
@@ -82,7 +82,8 @@ func TestAxesVisitTheSameElements(t *testing.T) {
 	}
 }
 
-// TestReducePlansCoverEverything follows a plan as kernels/reduce.cu does: each result combines each of its elements once.
+// TestReducePlansCoverEverything follows a plan as kernels/reduce.cu does: each result combines each of its elements
+// once.
 func TestReducePlansCoverEverything(t *testing.T) {
 	rng := testkit.Rand(t)
 	for range 400 {
@@ -183,8 +184,8 @@ func followReduce(t *testing.T, p *reducePlan, d dtype.DType, start driver.Point
 	}
 }
 
-// TestSharesAreBounded: whatever the shape, blocks are full, splits are no more than a grid has, and no thread adds up more
-// than keeps the error of a sum small.
+// TestSharesAreBounded: whatever the shape, blocks are full, splits are no more than a grid has, and no thread adds up
+// more than keeps the error of a sum small.
 func TestSharesAreBounded(t *testing.T) {
 	rng := testkit.Rand(t)
 	for range 10_000 {

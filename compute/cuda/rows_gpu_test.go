@@ -21,8 +21,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// These tests need an NVIDIA GPU: run them with the build tag gpu. They are what the suite of package backendtest does not
-// reach: rows and sizes that take their own ways, results that must not change, and speed.
+// These tests need an NVIDIA GPU: run them with the build tag gpu. They are what the suite of package backendtest does
+// not reach: rows and sizes that take their own ways, results that must not change, and speed.
 
 // A bench is a backend on a GPU, and arrays there.
 type bench struct {

@@ -221,8 +221,8 @@ func shiftRight[T integer](x, y T) T {
 	return x >> by
 }
 
-// floorDivFloat is Python's x // y: the quotient of what Mod leaves off, which is a whole number, rounded to the nearest
-// in case it is not one.
+// floorDivFloat is Python's x // y: the quotient of what Mod leaves off, which is a whole number, rounded to the
+// nearest in case it is not one.
 func floorDivFloat(x, y float64) float64 {
 	if y == 0 || math.IsInf(x, 0) || math.IsNaN(x) || math.IsNaN(y) {
 		q := x / y

@@ -8,8 +8,8 @@ package host
 
 // # Design
 //
-// A method turns its operands into a plan and launches one kernel, whose Go function runs when the stream reaches it. The
-// kernel declares the memory that it uses, from the lowest to the highest byte of each operand.
+// A method turns its operands into a plan and launches one kernel, whose Go function runs when the stream reaches it.
+// The kernel declares the memory that it uses, from the lowest to the highest byte of each operand.
 //
 //   - array (array.go): an operand as memory. If Go code can access the memory the kernel works in it; otherwise it loads
 //     all of it, works on the copy, and stores it again.
@@ -22,10 +22,12 @@ package host
 //   - parallelRanges (parallel.go): divides the numbers into parts and runs them on all processors.
 //
 // Elementwise methods (elementwise.go) combine these with a loop. Methods along some of the axes (reductions, softmax,
-// scatters) order their plan by groups (groups.go), so that elements of one result are one range, or rows of one length.
+// scatters) order their plan by groups (groups.go), so that elements of one result are one range, or rows of one
+// length.
 //
 // Memory is allocated in proportion to the operands only for operands that must be loaded, lines being sorted, and one
-// partial result for at least 256 elements of long reductions. A Backend's only state is the first error in queued work.
+// partial result for at least 256 elements of long reductions. A Backend's only state is the first error in queued
+// work.
 
 import (
 	"runtime"

@@ -15,8 +15,8 @@ import (
 //   - all else: gemm.go, with a microkernel in assembly for floats on amd64, and one in Go for the rest.
 //
 // So results do not depend on how many processors there are; those of OpenBLAS may depend on its number of threads.
-// Binary16 and bfloat16 are converted to float32 as they are packed; sums are float32, rounded once at the end. Integers
-// wrap.
+// Binary16 and bfloat16 are converted to float32 as they are packed; sums are float32, rounded once at the end.
+// Integers wrap.
 func (b *Backend) MatMul(q backend.Queue, dst, x, y backend.Array) error {
 	switch dst.DType {
 	case dtype.Float32:
@@ -98,8 +98,8 @@ func batchesOf(c, a, b *array) batches {
 	return s
 }
 
-// fold makes rows of the last batch axes where all batches of them share b, and the rows of a and c go on from one to the
-// next: one large product for many small ones.
+// fold makes rows of the last batch axes where all batches of them share b, and the rows of a and c go on from one to
+// the next: one large product for many small ones.
 func (s *batches) fold(c, a, b *shape) {
 	for len(s.axes) > 0 {
 		axis := s.axes[len(s.axes)-1]
@@ -177,8 +177,8 @@ func (g *product[T]) compute() {
 	}
 }
 
-// inStages does stages on as many processors as the backend has. Their tasks are handed out one by one: they are long, and
-// not all alike. A stage starts when the previous one is done.
+// inStages does stages on as many processors as the backend has. Their tasks are handed out one by one: they are long,
+// and not all alike. A stage starts when the previous one is done.
 func (b *Backend) inStages(stages ...stage) {
 	type progress struct {
 		next, done atomic.Int64

@@ -7,9 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 )
 
-// Functions of float64 numbers that package math computes less well than a few units in the last place: logarithms to other
-// bases (which cancel near 1), sines of great numbers, and powers with great exponents. A number of more than 53 bits is a
-// sum high + low, with |low| at most half a unit in the last place of high.
+// Functions of float64 numbers that package math computes less well than a few units in the last place: logarithms to
+// other bases (which cancel near 1), sines of great numbers, and powers with great exponents. A number of more than 53
+// bits is a sum high + low, with |low| at most half a unit in the last place of high.
 
 // The two parts of log(2): the first has 32 bits, so that its product with an exponent is exact.
 const (
@@ -77,8 +77,8 @@ func expOf(x, low float64) float64 {
 	return high + (1 - high + x + (low*(1+x) + x*x*t))
 }
 
-// logParts returns the logarithm of x, finite and greater than 0, to about 64 bits. With x = 2^k * (1+f) and s = f/(2+f) it
-// is k*log(2) + s*(2 + 2s^2/3 + 2s^4/5 + ...): s, its square and the first two terms are of two parts each.
+// logParts returns the logarithm of x, finite and greater than 0, to about 64 bits. With x = 2^k * (1+f) and s =
+// f/(2+f) it is k*log(2) + s*(2 + 2s^2/3 + 2s^4/5 + ...): s, its square and the first two terms are of two parts each.
 func logParts(x float64) (high, low float64) {
 	const (
 		third2  = 0x1.5555555555555p-1 // 2/3, and what is missing of it
@@ -159,9 +159,9 @@ var twoOverPi = [20]uint64{
 }
 
 // reduce returns x > pi/4 as q right angles and r+low, at most half a right angle: after M. Payne and R. Hanek, "Radian
-// reduction for trigonometric functions" (SIGNUM Newsletter 18, 1983). Of x = m * 2^e times 2/pi only what is less than 4
-// counts, which begins at bit e-1 of 2/pi. With 192 bits from there, 190 of the product are a fraction: as the fraction of
-// no float64 is less than about 2^-62, more than 70 are right.
+// reduction for trigonometric functions" (SIGNUM Newsletter 18, 1983). Of x = m * 2^e times 2/pi only what is less than
+// 4 counts, which begins at bit e-1 of 2/pi. With 192 bits from there, 190 of the product are a fraction: as the
+// fraction of no float64 is less than about 2^-62, more than 70 are right.
 func reduce(x float64) (q int, r, low float64) {
 	b := math.Float64bits(x)
 	m, at := b&(1<<52-1)|1<<52, int(b>>52)-1075+62
@@ -210,7 +210,8 @@ func reduce(x float64) (q int, r, low float64) {
 	return q, r, low
 }
 
-// sinOf and cosOf return the sine and the cosine of x+low, |x| <= pi/4, by their series, whose first terms are added last.
+// sinOf and cosOf return the sine and the cosine of x+low, |x| <= pi/4, by their series, whose first terms are added
+// last.
 func sinOf(x, low float64) float64 {
 	if x == 0 {
 		return x

@@ -10,8 +10,8 @@ type entry struct {
 	at  int
 }
 
-// A ranking says how elements of a type make keys: of an unsigned integer's bits, of a signed one's with the sign turned,
-// of a float's with all bits turned if it is negative. Zeros have one key, and NaNs the greatest.
+// A ranking says how elements of a type make keys: of an unsigned integer's bits, of a signed one's with the sign
+// turned, of a float's with all bits turned if it is negative. Zeros have one key, and NaNs the greatest.
 type ranking struct {
 	size     int
 	sign     uint64 // the bit, of signed types

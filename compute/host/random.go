@@ -117,8 +117,8 @@ func stepDown[T uint16 | uint32 | uint64](bits *T) {
 	}
 }
 
-// generate queues a kernel that makes elements from their row-major numbers: fill sets to[i] to that with number lo+i, of
-// type from, which is converted to dst's.
+// generate queues a kernel that makes elements from their row-major numbers: fill sets to[i] to that with number lo+i,
+// of type from, which is converted to dst's.
 func generate[T any](
 	b *Backend, q backend.Queue, name string, dst backend.Array, from dtype.DType, cost int, fill func(lo int, to []T),
 ) error {

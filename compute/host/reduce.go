@@ -6,12 +6,12 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 )
 
-// A reduction is of the axes in the middle of its groups. Element (o, r, c) belongs to result (o, c). Without inner axes
-// columns is 1, and a result is made of elements that lie close together; else rows are added to rows.
+// A reduction is of the axes in the middle of its groups. Element (o, r, c) belongs to result (o, c). Without inner
+// axes columns is 1, and a result is made of elements that lie close together; else rows are added to rows.
 //
-// It is cut into tasks: one outer index, up to blockColumns columns, and part of the rows. How many rows that is depends on
-// the shape alone, so that sums are the same whatever does the tasks. If it is not all rows, tasks leave partial results
-// (8 or 16 bytes for at least partRows elements) that are combined in pairs, then pairs of pairs.
+// It is cut into tasks: one outer index, up to blockColumns columns, and part of the rows. How many rows that is
+// depends on the shape alone, so that sums are the same whatever does the tasks. If it is not all rows, tasks leave
+// partial results (8 or 16 bytes for at least partRows elements) that are combined in pairs, then pairs of pairs.
 type reduction struct {
 	reducer
 	x, dst        plan

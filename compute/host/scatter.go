@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// ScatterAdd adds along axis, in the order of src, so that results are the same each time. Elements apart from each other
-// along other axes never meet: these are cut into tasks.
+// ScatterAdd adds along axis, in the order of src, so that results are the same each time. Elements apart from each
+// other along other axes never meet: these are cut into tasks.
 func (b *Backend) ScatterAdd(q backend.Queue, dst, index, src backend.Array, axis int) error {
 	const name = "scatter_add"
 	switch d := dst.DType; d {

@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Softmax reads each line three times: for its greatest element, for the sum, and for the results. Elements of lines along
-// an axis that is not the innermost are taken column by column, many columns at a time.
+// Softmax reads each line three times: for its greatest element, for the sum, and for the results. Elements of lines
+// along an axis that is not the innermost are taken column by column, many columns at a time.
 func (b *Backend) Softmax(q backend.Queue, log bool, dst, x backend.Array, axis int) error {
 	name := "softmax"
 	if log {

@@ -18,7 +18,8 @@ func (b *Backend) TopK(q backend.Queue, least bool, values, indices *backend.Arr
 	return b.order(q, "topk", !least, values, indices, x, axis)
 }
 
-// order puts the first elements of each line, as many as there is room for, into values, and their indices into indices.
+// order puts the first elements of each line, as many as there is room for, into values, and their indices into
+// indices.
 func (b *Backend) order(
 	q backend.Queue, name string, descending bool, values, indices *backend.Array, x backend.Array, axis int,
 ) error {

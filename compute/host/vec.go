@@ -6,19 +6,19 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 )
 
-// Functions of contiguous floats with AVX2 (vec_amd64.s). Their results have the same bits as those of Go code, except for
-// the bits of NaNs.
+// Functions of contiguous floats with AVX2 (vec_amd64.s). Their results have the same bits as those of Go code, except
+// for the bits of NaNs.
 
 // streamSize is the size of a result in bytes from which on it is written past the caches: about a core's share of the
 // last-level cache. An ordinary store reads the cache line that it overwrites, which is a quarter of the memory traffic
 // of a sum of two arrays.
 const streamSize = 4 << 20
 
-// vecBinary sets dst[i] = op(x[i], y[i]); op is Add, Sub, Mul, Div, Maximum or Minimum. x and y are at least as long as dst,
-// which may be one of them and does not overlap them in any other way.
+// vecBinary sets dst[i] = op(x[i], y[i]); op is Add, Sub, Mul, Div, Maximum or Minimum. x and y are at least as long as
+// dst, which may be one of them and does not overlap them in any other way.
 //
-// total is the size in bytes of the result that dst is part of: from streamSize on, dst is written past the caches if it
-// is neither x nor y.
+// total is the size in bytes of the result that dst is part of: from streamSize on, dst is written past the caches if
+// it is neither x nor y.
 func vecBinary[T float](op backend.BinaryOp, dst, x, y []T, total int) {
 	const vector = 32
 	size := int(unsafe.Sizeof(T(0)))

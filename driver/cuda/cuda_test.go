@@ -66,8 +66,8 @@ func TestWithoutVirtualMemory(t *testing.T) {
 	}
 }
 
-// TestContextsFollowGoroutines: goroutines move between threads, and a context belongs to a thread. The machine refuses a
-// call with the wrong one.
+// TestContextsFollowGoroutines: goroutines move between threads, and a context belongs to a thread. The machine refuses
+// a call with the wrong one.
 func TestContextsFollowGoroutines(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Pace: fakecuda.Background})
 	devices := []*device{openOn(t, m, "0"), openOn(t, m, "1")}
@@ -234,8 +234,8 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// TestNothingPointsAtAStack: every call of the machine moves the caller's stack and collects garbage first. A result that
-// was to be written to a variable on the stack would be lost.
+// TestNothingPointsAtAStack: every call of the machine moves the caller's stack and collects garbage first. A result
+// that was to be written to a variable on the stack would be lost.
 func TestNothingPointsAtAStack(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Harsh: true})
 	testkit.Must(t, errors.Join(exercise(m)...))

@@ -110,7 +110,8 @@ func TestGPUShare(t *testing.T) {
 	}
 }
 
-// TestGPUDefect12_AllocatorsMapForPeers lets kernels of every linked device work on memory that allocators of another map.
+// TestGPUDefect12_AllocatorsMapForPeers lets kernels of every linked device work on memory that allocators of another
+// map.
 func TestGPUDefect12_AllocatorsMapForPeers(t *testing.T) {
 	devices := openGPUs(t)
 	cfg, _, err := caching.ParseConfig("expandable_segments:True")

@@ -10,8 +10,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// RunPeers tests Peers between two devices of one driver. It calls open for every subtest; the suite closes the devices.
-// A driver without peers, or with devices that are not linked, passes too: what it lacks is asserted to be absent.
+// RunPeers tests Peers between two devices of one driver. It calls open for every subtest; the suite closes the
+// devices. A driver without peers, or with devices that are not linked, passes too: what it lacks is asserted to be
+// absent.
 func RunPeers(t *testing.T, open func(t testing.TB) (a, b driver.Device)) {
 	for _, test := range []struct {
 		name string

@@ -14,7 +14,8 @@ import (
 
 // The part of sharing that one process can test. The rest is in sharingprocess.go.
 
-// testSharedPages: a page that can be shared is a page like others, and one made of its descriptor shows the same bytes.
+// testSharedPages: a page that can be shared is a page like others, and one made of its descriptor shows the same
+// bytes.
 func testSharedPages(t *testing.T, open openFunc) {
 	v := openVirtual(t, open)
 	if v == nil {

@@ -43,8 +43,8 @@ func testVisible(t *testing.T, open openFunc) {
 	}
 }
 
-// testLibraryCall checks that work queued by a call of another library is work of the stream: a device whose streams have
-// no handles refuses it without calling, and on others a mark covers it.
+// testLibraryCall checks that work queued by a call of another library is work of the stream: a device whose streams
+// have no handles refuses it without calling, and on others a mark covers it.
 func testLibraryCall(t *testing.T, open openFunc) {
 	d := open(t)
 	k := d.Kernels()

@@ -1,22 +1,22 @@
-// Package intercept wraps a device and passes each of its calls through a hook, which can count, time, observe or replace
-// it.
+// Package intercept wraps a device and passes each of its calls through a hook, which can count, time, observe or
+// replace it.
 //
 //	d := intercept.Wrap(inner, func(c intercept.Call, next func() error) error {
 //		log.Print(c.Kind)
 //		return next()
 //	})
 //
-// The hook sees every call that can return an error, on the device, its streams, its abilities and what they make (graphs,
-// modules, events), except Device.Close. It calls next to make the call on the inner device, and returns the call's error.
-// A hook that does not call next replaces the call: nothing reaches the inner device. If it returns an error after next
-// succeeded, the caller gets the error, and a graph, module, event or stream that next made is closed.
+// The hook sees every call that can return an error, on the device, its streams, its abilities and what they make
+// (graphs, modules, events), except Device.Close. It calls next to make the call on the inner device, and returns the
+// call's error. A hook that does not call next replaces the call: nothing reaches the inner device. If it returns an
+// error after next succeeded, the caller gets the error, and a graph, module, event or stream that next made is closed.
 //
 // Streams and devices of this package are unwrapped when they are passed to the inner device; others are passed as they
-// are. An ability that the inner device lacks is nil here too. Calls that return no error (IsPinned, Graph.Nodes, Visible)
-// go to the inner device directly, and so do calls of kernels on the driver.Memory that they get.
+// are. An ability that the inner device lacks is nil here too. Calls that return no error (IsPinned, Graph.Nodes,
+// Visible) go to the inner device directly, and so do calls of kernels on the driver.Memory that they get.
 //
-// A Device is as safe for concurrent use as its hook, which is called without locks. It is itself a small value over the
-// inner device: wrappers may be stacked, and a type that embeds a *Device may replace methods of it.
+// A Device is as safe for concurrent use as its hook, which is called without locks. It is itself a small value over
+// the inner device: wrappers may be stacked, and a type that embeds a *Device may replace methods of it.
 package intercept
 
 import "github.com/ashlar-go/ashlar/driver"

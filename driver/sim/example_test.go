@@ -8,7 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
-// Two streams write the same memory, and nothing orders them: the device reports the race, although both writes completed.
+// Two streams write the same memory, and nothing orders them: the device reports the race, although both writes
+// completed.
 func Example() {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	defer dev.Close()

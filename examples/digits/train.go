@@ -23,9 +23,9 @@ const (
 	rate     = 0.1
 	momentum = 0.9
 
-	// defaultLimit is for one device or two. Bisecting -limit shows that 856 KiB suffice, the live memory during the test.
-	// Without compaction one device needs 937 KiB, and each of two 927 KiB: the velocities, allocated in the first step,
-	// divide the free memory.
+	// defaultLimit is for one device or two. Bisecting -limit shows that 856 KiB suffice, the live memory during the
+	// test. Without compaction one device needs 937 KiB, and each of two 927 KiB: the velocities, allocated in the
+	// first step, divide the free memory.
 	defaultLimit = 896 << 10
 )
 

@@ -11,7 +11,8 @@ const (
 	exactSpent                    // the nodes of the round are spent, or ctx ended: the state is for undo(0)
 )
 
-// settle places all unplaced items of the sections [from, past). No unplaced item lives both inside and outside of them.
+// settle places all unplaced items of the sections [from, past). No unplaced item lives both inside and outside of
+// them.
 func (s *exactSearch) settle(from, past int) exactAnswer {
 	if s.budget--; s.budget < 0 {
 		return exactSpent
@@ -39,8 +40,8 @@ func (s *exactSearch) settle(from, past int) exactAnswer {
 	return s.branch(s.narrowest(start, from, past), start, from, past)
 }
 
-// settleApart settles the two sides of a time that no unplaced item spans. They have nothing to do with each other: where
-// one has no packing, trying the other in other ways would be in vain.
+// settleApart settles the two sides of a time that no unplaced item spans. They have nothing to do with each other:
+// where one has no packing, trying the other in other ways would be in vain.
 func (s *exactSearch) settleApart(from, cut, past int) exactAnswer {
 	mark := len(s.trail)
 	if a := s.settle(from, cut); a != exactFound {
@@ -73,8 +74,8 @@ func (s *exactSearch) level(start int32, from, past int) (cut int) {
 	return 0
 }
 
-// narrowest returns the section to branch on. It may be any whose fitting items all lie on even floors: then nothing can
-// come to lie beneath them later. The section with the lowest floor always is one.
+// narrowest returns the section to branch on. It may be any whose fitting items all lie on even floors: then nothing
+// can come to lie beneath them later. The section with the lowest floor always is one.
 func (s *exactSearch) narrowest(start int32, from, past int) int {
 	clear(s.fits[from:past])
 	clear(s.uneven[from:past])

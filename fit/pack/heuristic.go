@@ -28,16 +28,16 @@ func (c *covered) add(e extent) {
 	*c = slices.Delete(s, i+1, j)
 }
 
-// A shelf holds the buffers placed so far, in a form in which the units that are taken during a lifetime are found without
-// a look at each buffer.
+// A shelf holds the buffers placed so far, in a form in which the units that are taken during a lifetime are found
+// without a look at each buffer.
 //
-// Time is cut into eras. One lasts while buffers begin and then while buffers end, until the next begins; what is alive when
-// the first of them ends is alive in it. Two buffers meet if and only if they share an era.
+// Time is cut into eras. One lasts while buffers begin and then while buffers end, until the next begins; what is alive
+// when the first of them ends is alive in it. Two buffers meet if and only if they share an era.
 //
 // Over the eras lies a binary tree. A buffer's lifetime is O(log n) whole subtrees. A node has two sets: "through", the
-// units of the buffers for which its subtree is one of those, and "below", the units of all buffers that are alive somewhere
-// in its subtree. What a lifetime meets is in "below" of its own subtrees and in "through" of the nodes above these. Which
-// sets a buffer reads and writes is fixed, and sets that none reads are not kept.
+// units of the buffers for which its subtree is one of those, and "below", the units of all buffers that are alive
+// somewhere in its subtree. What a lifetime meets is in "below" of its own subtrees and in "through" of the nodes above
+// these. Which sets a buffer reads and writes is fixed, and sets that none reads are not kept.
 type shelf struct {
 	buffers       []Buffer
 	sets          []covered // 2v is below node v, 2v+1 is through it
@@ -77,8 +77,8 @@ func newShelf(buffers []Buffer) *shelf {
 	return s
 }
 
-// lifetime notes which sets buffer i reads and writes, which is alive in the leaves [l, r). The nodes above its subtrees
-// lie on two paths to the root: above the first subtree at the left, and above the first at the right.
+// lifetime notes which sets buffer i reads and writes, which is alive in the leaves [l, r). The nodes above its
+// subtrees lie on two paths to the root: above the first subtree at the left, and above the first at the right.
 func (s *shelf) lifetime(i, l, r int) {
 	depth := bits.Len(uint(r))
 	reads, writes := make([]int32, 0, 4*depth), make([]int32, 0, 6*depth)

@@ -19,8 +19,8 @@ func (b *item) area() float64 { return b.life() * float64(b.Size) }
 // An order says which of two buffers comes first.
 type order func(x, y *item) int
 
-// orders are those of greedy placement. None is best everywhere: sizes do well in a trace of one shape, totals in one of
-// several, where little but the largest has to be packed tight.
+// orders are those of greedy placement. None is best everywhere: sizes do well in a trace of one shape, totals in one
+// of several, where little but the largest has to be packed tight.
 var orders = []order{
 	func(x, y *item) int { return cmp.Or(cmp.Compare(y.Size, x.Size), cmp.Compare(y.life(), x.life())) },
 	func(x, y *item) int { return cmp.Or(cmp.Compare(y.total, x.total), cmp.Compare(y.Size, x.Size)) },

@@ -141,9 +141,9 @@ type packer struct {
 const greedyLooks = 1 << 29
 
 // place places the buffers in order: the first kept of them where they are already, the others where fit says. A buffer
-// that would end above ceiling is left out. It stops when the sizes left out are more than spare, or when ctx or the looks
-// end, and returns the place in the order where it stopped, or the order's length, and the sum of the sizes left out. The
-// shelf has what was placed, at the end too.
+// that would end above ceiling is left out. It stops when the sizes left out are more than spare, or when ctx or the
+// looks end, and returns the place in the order where it stopped, or the order's length, and the sum of the sizes left
+// out. The shelf has what was placed, at the end too.
 func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (stopped int, missing int64) {
 	p.shelf.clear()
 	p.out = p.out[:0]
@@ -167,8 +167,8 @@ func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (sto
 	return len(p.order), missing
 }
 
-// online places the buffers as an allocator does that does not know the future: each when it begins, at the lowest offset
-// that is free then.
+// online places the buffers as an allocator does that does not know the future: each when it begins, at the lowest
+// offset that is free then.
 func (p *packer) online() {
 	p.sort(func(x, y *item) int { return cmp.Compare(x.Upper, y.Upper) })
 	ends := slices.Clone(p.order)

@@ -91,8 +91,8 @@ func TestPackFindsTheLowestAboveTheBound(t *testing.T) {
 	}
 }
 
-// The heights are what the search reaches in these steps with this seed; where a change of the search makes one higher, it
-// is worse there.
+// The heights are what the search reaches in these steps with this seed; where a change of the search makes one higher,
+// it is worse there.
 func TestPackOnKnownInstances(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -120,8 +120,8 @@ func TestPackOnKnownInstances(t *testing.T) {
 	}
 }
 
-// busy returns n buffers with short lives, some 200 of them at a time, and sizes over three magnitudes: greedy orders leave
-// one per cent.
+// busy returns n buffers with short lives, some 200 of them at a time, and sizes over three magnitudes: greedy orders
+// leave one per cent.
 func busy(n int) []pack.Buffer {
 	rng := rand.New(rand.NewPCG(9, 0))
 	buffers := make([]pack.Buffer, n)
@@ -178,7 +178,8 @@ func TestPackReturnsTheBestWhenTimeIsUp(t *testing.T) {
 	}
 }
 
-// When time is up before an order is placed, the packing is the one that needs no look at gaps: first fit, as time goes.
+// When time is up before an order is placed, the packing is the one that needs no look at gaps: first fit, as time
+// goes.
 func TestPackEndsInItsFirstOrder(t *testing.T) {
 	buffers := uniform(1000)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -261,7 +262,8 @@ func trace(n int) []pack.Buffer {
 	return buffers
 }
 
-// uniform returns n buffers whose lifetimes and sizes are anything: a third is alive at a time, and gaps are everywhere.
+// uniform returns n buffers whose lifetimes and sizes are anything: a third is alive at a time, and gaps are
+// everywhere.
 func uniform(n int) []pack.Buffer {
 	rng := rand.New(rand.NewPCG(8, 0))
 	buffers := make([]pack.Buffer, n)

@@ -27,8 +27,8 @@ type Try struct {
 // Tries are the names that Open tried, in order.
 type Tries []Try
 
-// notFound is what the loader says, after the name, of a file that is not there. It says the same, with another name, of a
-// file that is there and needs one that is not.
+// notFound is what the loader says, after the name, of a file that is not there. It says the same, with another name,
+// of a file that is there and needs one that is not.
 const notFound = "cannot open shared object file: No such file or directory"
 
 // String says what came of the tries: names of which the same is to be said stand together, in the order of the first.

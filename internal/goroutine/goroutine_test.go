@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// One goroutine has one ID, however deep it is, wherever it runs and however often its stack has moved; others that run at the
-// same time have others.
+// One goroutine has one ID, however deep it is, wherever it runs and however often its stack has moved; others that run
+// at the same time have others.
 func TestIDsTellGoroutinesApart(t *testing.T) {
 	for name, id := range map[string]func() uintptr{"record": ID, "parsed": parsed} {
 		const n = 64

@@ -1,15 +1,15 @@
 // Package mapped is files as memory: the bytes of a file without reading it first, for loaders of tensors.
 //
 // A File is a private mapping: it shows what the file holds, pages come from the disk (or from the system's cache) when
-// they are first looked at, and writing to it changes this process's copy of a page and never the file. Where the system
-// or the file has no mappings (a pipe, another operating system), the bytes are read into ordinary memory instead: the
-// same interface, and the memory of the whole file.
+// they are first looked at, and writing to it changes this process's copy of a page and never the file. Where the
+// system or the file has no mappings (a pipe, another operating system), the bytes are read into ordinary memory
+// instead: the same interface, and the memory of the whole file.
 //
 // A File counts its owners: the one that opened it, and every tensor that looks into it. The memory goes with the last.
 //
 // What it does not do: follow a file that grows, or keep another program from truncating one. A page beyond the new end
-// faults when it is looked at, and kills the process as any such fault does; Populate reports it as an error instead, as
-// long as the file is cut before it and not after.
+// faults when it is looked at, and kills the process as any such fault does; Populate reports it as an error instead,
+// as long as the file is cut before it and not after.
 package mapped
 
 import (
@@ -33,9 +33,9 @@ type File struct {
 // maxStart is how many bytes a file is judged by.
 const maxStart = 16
 
-// Open returns the bytes of a file, owned once by the caller: Release it. Unless judge is nil it is first given the file's
-// first 16 bytes, or all of a shorter file, and Open returns its error before anything else is read or mapped. Of what is no
-// regular file at most limit bytes are read, and more is an error. The other errors are *os.PathError.
+// Open returns the bytes of a file, owned once by the caller: Release it. Unless judge is nil it is first given the
+// file's first 16 bytes, or all of a shorter file, and Open returns its error before anything else is read or mapped.
+// Of what is no regular file at most limit bytes are read, and more is an error. The other errors are *os.PathError.
 func Open(path string, limit int64, judge func(start []byte) error) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -111,8 +111,8 @@ func (f *File) Retain() *File {
 	return f
 }
 
-// Release removes an owner. The last Release unmaps the memory, which must not be read afterwards. It panics if there is
-// no owner.
+// Release removes an owner. The last Release unmaps the memory, which must not be read afterwards. It panics if there
+// is no owner.
 func (f *File) Release() error {
 	left := f.owners.Add(-1)
 	switch {
@@ -160,10 +160,10 @@ func Populate(b []byte) (err error) {
 
 var looked atomic.Uint32
 
-// Prepare has the system back b, memory of a mapping that is about to be written for the first time, without changing what
-// it holds. It is advice. A first write finds a page and clears it, which costs more than the write itself: several
-// goroutines may do so for different parts, ahead of the one that writes. Of less than a page nothing is gained, and nothing
-// done.
+// Prepare has the system back b, memory of a mapping that is about to be written for the first time, without changing
+// what it holds. It is advice. A first write finds a page and clears it, which costs more than the write itself:
+// several goroutines may do so for different parts, ahead of the one that writes. Of less than a page nothing is
+// gained, and nothing done.
 func Prepare(b []byte) {
 	if len(b) >= pageSize {
 		prepare(b)

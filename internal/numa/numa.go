@@ -1,5 +1,5 @@
-// Package numa knows a machine's nodes of memory: which there are, which one a PCI device is near to, on which one pages
-// lie; and it binds pages to one.
+// Package numa knows a machine's nodes of memory: which there are, which one a PCI device is near to, on which one
+// pages lie; and it binds pages to one.
 //
 // What there is it reads from the kernel's file system, in any tree with the same files:
 //
@@ -7,8 +7,9 @@
 //	bus/pci/devices/ADDRESS/numa_node             near which one a device sits
 //
 // Pages are bound by mbind(2), before they are touched: the kernel finds memory for a page when it is first touched, by
-// what holds for its addresses then. A binding belongs to the mapping, and of a memory file to the file: it outlives the
-// mapping, and holds however the file's pages are first touched (Documentation/admin-guide/mm/numa_memory_policy.rst).
+// what holds for its addresses then. A binding belongs to the mapping, and of a memory file to the file: it outlives
+// the mapping, and holds however the file's pages are first touched
+// (Documentation/admin-guide/mm/numa_memory_policy.rst).
 //
 // It binds no goroutines and moves no pages. Linux only: elsewhere Bind and Where fail with ErrSystem.
 package numa
@@ -33,8 +34,8 @@ type Node struct {
 
 const nodeDir = "devices/system/node"
 
-// Nodes reads the nodes of a tree such as os.DirFS("/sys"), by number. The error matches fs.ErrNotExist if the tree tells
-// of none, as of a kernel that was built without.
+// Nodes reads the nodes of a tree such as os.DirFS("/sys"), by number. The error matches fs.ErrNotExist if the tree
+// tells of none, as of a kernel that was built without.
 func Nodes(sys fs.FS) ([]Node, error) {
 	entries, err := fs.ReadDir(sys, nodeDir)
 	if err != nil {
@@ -123,9 +124,9 @@ var ErrSystem = errors.New("no nodes on this system")
 // ErrUnknown is matched by the error for a device whose node the kernel does not know.
 var ErrUnknown = errors.New("near no node that the kernel knows of")
 
-// Near returns the node that a PCI device sits at, by its address as in "0000:1b:00.0" or NVIDIA's "00000000:1B:00.0". The
-// error matches ErrUnknown if the kernel does not know, as on most machines with one node, and fs.ErrNotExist if there is no
-// such device.
+// Near returns the node that a PCI device sits at, by its address as in "0000:1b:00.0" or NVIDIA's "00000000:1B:00.0".
+// The error matches ErrUnknown if the kernel does not know, as on most machines with one node, and fs.ErrNotExist if
+// there is no such device.
 func Near(sys fs.FS, pci string) (int, error) {
 	domain, rest, ok := strings.Cut(strings.ToLower(pci), ":")
 	number, err := strconv.ParseUint(domain, 16, 32)

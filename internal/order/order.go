@@ -1,9 +1,9 @@
 // Package order records which work of a capture is ordered before which.
 //
 // A capture has a Branch for each of its streams. A branch counts the work captured on it and holds a vector clock: for
-// every other branch, the number of pieces of work that its own next work comes after. It keeps the clock of each marked
-// tick, so a wait for a mark, or a query, takes time proportional to the number of branches, not to the length of the
-// capture.
+// every other branch, the number of pieces of work that its own next work comes after. It keeps the clock of each
+// marked tick, so a wait for a mark, or a query, takes time proportional to the number of branches, not to the length
+// of the capture.
 //
 // Captures are not safe for concurrent use: callers lock.
 package order
@@ -91,8 +91,8 @@ func (b *Branch) Wait(o *Branch, tick uint64) {
 // Joined reports whether what comes next on b comes after everything on o, o's being drawn in included.
 func (b *Branch) Joined(o *Branch) bool { return o == b || b.after.at(o.index) >= o.works }
 
-// Ordered reports whether the work that a mark covers, taken on o with the tick, comes before what is captured next on b.
-// Being drawn in is no work. Of a tick of before the capture the answer is no.
+// Ordered reports whether the work that a mark covers, taken on o with the tick, comes before what is captured next on
+// b. Being drawn in is no work. Of a tick of before the capture the answer is no.
 func (b *Branch) Ordered(o *Branch, tick uint64) bool {
 	p, ok := o.at(tick)
 	if !ok {

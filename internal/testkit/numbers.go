@@ -31,8 +31,8 @@ func Replaced(text string, visit func(number, changed string)) {
 	}
 }
 
-// Allocated is how many bytes this process has allocated so far. It is exact enough to find an allocation that is out of
-// proportion, not to compare two.
+// Allocated is how many bytes this process has allocated so far. It is exact enough to find an allocation that is out
+// of proportion, not to compare two.
 func Allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

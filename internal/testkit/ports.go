@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Ports returns the first of n consecutive TCP ports of this machine that are free. Until the test ends the system gives
-// none of them to a program that asks for any free port or that connects, so a test that listens there by number gets
-// them. On systems other than Linux the ports are only free when Ports returns.
+// Ports returns the first of n consecutive TCP ports of this machine that are free. Until the test ends the system
+// gives none of them to a program that asks for any free port or that connects, so a test that listens there by number
+// gets them. On systems other than Linux the ports are only free when Ports returns.
 func Ports(t testing.TB, n int) int {
 	t.Helper()
 	var err error

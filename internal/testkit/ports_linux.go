@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservePort takes a port, any if it is 0, without listening there. Linux gives a port on which a socket is bound to no
-// one who asks for any port, and lets others bind to it by number as long as all have SO_REUSEADDR, as net.Listen's have,
-// and only one of them listens.
+// reservePort takes a port, any if it is 0, without listening there. Linux gives a port on which a socket is bound to
+// no one who asks for any port, and lets others bind to it by number as long as all have SO_REUSEADDR, as net.Listen's
+// have, and only one of them listens.
 func reservePort(port int) (int, func(), error) {
 	var bound unix.Sockaddr = &unix.SockaddrInet6{Port: port}
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// What RMM's tests of its pools assert, by the numbers of docs/behaviours.md. The region of an arena is a pool whose initial
-// size is its largest, or with pages one that begins with nothing.
+// What RMM's tests of its pools assert, by the numbers of docs/behaviours.md. The region of an arena is a pool whose
+// initial size is its largest, or with pages one that begins with nothing.
 
 func TestBehaviour80_ImpossibleSizesAreRefused(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 4 << 20, Granularity: 64 * kib}))

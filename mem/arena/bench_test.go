@@ -10,7 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// fragmented returns an arena with n live blocks of a KiB, a hole of 512 bytes before each, and one of a KiB at the end.
+// fragmented returns an arena with n live blocks of a KiB, a hole of 512 bytes before each, and one of a KiB at the
+// end.
 func fragmented(b *testing.B, n int) (*arena.Arena, driver.Stream, []mem.Block) {
 	b.Helper()
 	dev := closeDevice(b, sim.New(sim.Options{Total: 4 << 30, Unchecked: true, Cost: &sim.CostModel{}}))
@@ -32,8 +33,8 @@ func fragmented(b *testing.B, n int) (*arena.Arena, driver.Stream, []mem.Block) 
 	return a, s, blocks
 }
 
-// BenchmarkPair is a warm Alloc and Free among many live blocks with a hole before each: a list of holes would be walked to
-// its end.
+// BenchmarkPair is a warm Alloc and Free among many live blocks with a hole before each: a list of holes would be
+// walked to its end.
 func BenchmarkPair(b *testing.B) {
 	for n := 100; n <= 1_000_000; n *= 10 {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

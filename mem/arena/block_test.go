@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
-// A record stands for one block after another, the one that was freed last first, so in a loop one record stands for all:
-// after four billion of them its blocks are still blocks of the arena.
+// A record stands for one block after another, the one that was freed last first, so in a loop one record stands for
+// all: after four billion of them its blocks are still blocks of the arena.
 func TestGenerationsStartAgain(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 16 << 20})
 	a, err := New(dev, Config{Size: 1 << 20})

@@ -17,8 +17,8 @@ var (
 	seed = flag.Uint64("seed", 0, "of TestCampaign and TestGPUCampaign; 0: a fresh one")
 )
 
-// TestCampaign runs random histories in which blocks with and without holders, frozen ones and those of children come and
-// go on several streams, while arenas compact by themselves and when told to. Contents survive everything.
+// TestCampaign runs random histories in which blocks with and without holders, frozen ones and those of children come
+// and go on several streams, while arenas compact by themselves and when told to. Contents survive everything.
 func TestCampaign(t *testing.T) {
 	from := *seed
 	if from == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// Children are closed in every order, and their bytes are one hole with the rest each time (BMEngine's only last in, first
-// out).
+// Children are closed in every order, and their bytes are one hole with the rest each time (BMEngine's only last in,
+// first out).
 func TestChildrenCloseInAnyOrder(t *testing.T) {
 	var order func(done []int)
 	order = func(done []int) {
@@ -47,8 +47,8 @@ func TestChildrenCloseInAnyOrder(t *testing.T) {
 	order(nil)
 }
 
-// A child is cut from the end of the free memory, never from under live blocks (BMEngine's carve does not look), and blocks
-// are moved together for it.
+// A child is cut from the end of the free memory, never from under live blocks (BMEngine's carve does not look), and
+// blocks are moved together for it.
 func TestChildAvoidsLiveBlocks(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	last := w.checkerboard(w.root, 64*kib, true) // the last of sixteen, at the very end, is live
@@ -120,8 +120,8 @@ func TestCloseWithBlocksOnLoan(t *testing.T) {
 	}
 }
 
-// A child's memory goes back to its parent in stream order: no stream waited when the child was closed, and each that uses the
-// memory next waits.
+// A child's memory goes back to its parent in stream order: no stream waited when the child was closed, and each that
+// uses the memory next waits.
 func TestChildReturnsInStreamOrder(t *testing.T) {
 	w := simWorld(t, 256*kib)
 	for _, s := range w.streams {

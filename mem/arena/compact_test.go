@@ -16,8 +16,8 @@ import (
 
 const kib = 1 << 10
 
-// checkerboard fills an arena with blocks of a size on all streams in turn and frees every second one, starting with the
-// first.
+// checkerboard fills an arena with blocks of a size on all streams in turn and frees every second one, starting with
+// the first.
 func (w *world) checkerboard(y *yard, size int64, movable bool) (kept []*block) {
 	w.t.Helper()
 	var all []*block
@@ -153,7 +153,8 @@ func TestAllocCompacts(t *testing.T) {
 	w.finish()
 }
 
-// Nothing is moved, and no holder asked, for a request that is not to be retried: it takes a hole, or fails and says why.
+// Nothing is moved, and no holder asked, for a request that is not to be retried: it takes a hole, or fails and says
+// why.
 func TestNoRetry(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	w.checkerboard(w.root, 16*kib, true)
@@ -210,8 +211,8 @@ func TestAllocCompactsOnlyIfItHelps(t *testing.T) {
 	w.finish()
 }
 
-// While any hold is there, nothing moves. Holds nest, and releasing one twice is releasing it once (BMEngine's GCStopper
-// does not nest).
+// While any hold is there, nothing moves. Holds nest, and releasing one twice is releasing it once (BMEngine's
+// GCStopper does not nest).
 func TestHoldStill(t *testing.T) {
 	w := simWorld(t, 1<<20)
 	w.checkerboard(w.root, 16*kib, true)
@@ -308,8 +309,9 @@ func TestNoCompact(t *testing.T) {
 	w.finish()
 }
 
-// Every driver call fails in turn while requests, compactions and the cache's emptying go on: nothing is lost, every holder
-// that was lifted has landed, all bytes are where their holders think, and once the device is well all can be had.
+// Every driver call fails in turn while requests, compactions and the cache's emptying go on: nothing is lost, every
+// holder that was lifted has landed, all bytes are where their holders think, and once the device is well all can be
+// had.
 func TestFaults(t *testing.T) {
 	for _, cfg := range []arena.Config{{Size: 256 * kib}, {Size: 256 * kib, Page: 64 * kib, Bounce: 64 * kib}} {
 		for _, rule := range []fault.Rule{{}, {Onwards: true}, {Code: driver.ErrNoMemory}, {Code: driver.ErrInvalid, Onwards: true}} {

@@ -15,8 +15,8 @@ import (
 	_ "github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// An arena of a block of any allocator allocates memory that other streams wait for, compacts within the block, and gives it back
-// with the streams that used it. The race detector of the device watches.
+// An arena of a block of any allocator allocates memory that other streams wait for, compacts within the block, and
+// gives it back with the streams that used it. The race detector of the device watches.
 func TestNewFrom(t *testing.T) {
 	for _, name := range []string{"caching", "bfc", "paged", "direct", "arena:size=16MiB"} {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ func (a *Arena) verify() {
 	}
 }
 
-// Check reports what is wrong with the arena's data structures, as a test may ask after any call: nil, unless there is a bug.
-// It takes as long as there are blocks.
+// Check reports what is wrong with the arena's data structures, as a test may ask after any call: nil, unless there is
+// a bug. It takes as long as there are blocks.
 func (a *Arena) Check() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -72,7 +72,8 @@ func (a *Arena) plan(mayMove func(*block) bool) plan {
 	return p
 }
 
-// movesOf returns the slides as moves of bytes, neighbours that go equally far as one; blocks[i] is how many moves[i] is of.
+// movesOf returns the slides as moves of bytes, neighbours that go equally far as one; blocks[i] is how many moves[i]
+// is of.
 func (a *Arena) movesOf(slides []slide) (moves []region.Move, blocks []int) {
 	for _, s := range slides {
 		r := &a.blocks[s.block]

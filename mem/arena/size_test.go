@@ -159,7 +159,8 @@ func TestCloseFails(t *testing.T) {
 	}
 }
 
-// What an error says is free has memory behind it, and a limit is named as the remedy where moving blocks would make room.
+// What an error says is free has memory behind it, and a limit is named as the remedy where moving blocks would make
+// room.
 func TestOutOfMemoryCountsMemory(t *testing.T) {
 	dev := closeDevice(t, sim.New(sim.Options{Total: 1 << 20, Granularity: 64 * kib}))
 	w := newWorld(t, dev, arena.Config{Size: 64 << 20, Page: 64 * kib, Bounce: 4 * kib, NoCompact: true}, 1)

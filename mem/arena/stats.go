@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
-// The statistics have one pool, that of large blocks: an arena makes no difference. While it lasts only the sums over all
-// pools are kept.
+// The statistics have one pool, that of large blocks: an arena makes no difference. While it lasts only the sums over
+// all pools are kept.
 
 func setTo(s *mem.Stat, n int64) {
 	if n > s.Current {
@@ -35,8 +35,8 @@ func (a *Arena) countFree(r *block) {
 	a.countHoles()
 }
 
-// countHoles counts the holes that share the segment with a block. With pages the segment is an expandable one, of which
-// PyTorch counts none.
+// countHoles counts the holes that share the segment with a block. With pages the segment is an expandable one, of
+// which PyTorch counts none.
 func (a *Arena) countHoles() {
 	var n, bytes int64
 	if !a.paged() && a.stats.Allocation.All.Current > 0 {
@@ -123,7 +123,8 @@ func (a *Arena) SetLimit(bytes int64) {
 	a.limit = bytes
 }
 
-// Snapshot implements mem.Snapshotter: one segment, or none while no memory is behind the arena. A child is one live block.
+// Snapshot implements mem.Snapshotter: one segment, or none while no memory is behind the arena. A child is one live
+// block.
 func (a *Arena) Snapshot() []mem.SegmentInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()

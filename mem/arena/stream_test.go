@@ -111,8 +111,8 @@ func TestClosedStreams(t *testing.T) {
 	w.finish()
 }
 
-// Where a stream captures a graph: a wait that cannot be had is an error, and nothing has changed; no stream is drawn into
-// the capture, and nothing is moved in one.
+// Where a stream captures a graph: a wait that cannot be had is an error, and nothing has changed; no stream is drawn
+// into the capture, and nothing is moved in one.
 func TestCapturingStreams(t *testing.T) {
 	w := simWorld(t, 256*kib)
 	g := w.dev.Graphs()

@@ -14,9 +14,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/arena"
 )
 
-// A world is a device, an arena with children on it, and a model of what they were asked: each block has contents of its
-// own, which must be there at every check, wherever the block is by then. Work on several streams is ordered by
-// the model as a tensor's storage does it, and by the arena where the arena has to.
+// A world is a device, an arena with children on it, and a model of what they were asked: each block has contents of
+// its own, which must be there at every check, wherever the block is by then. Work on several streams is ordered by the
+// model as a tensor's storage does it, and by the arena where the arena has to.
 type world struct {
 	t       testing.TB
 	rng     *rand.Rand

@@ -416,8 +416,8 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// A destroyed stream must not break later work: neither its cached blocks, nor frees that wait for it, nor a stream that
-// gets its number.
+// A destroyed stream must not break later work: neither its cached blocks, nor frees that wait for it, nor a stream
+// that gets its number.
 func TestBehaviour81_DestroyedStreams(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True"} {
 		b := newBench(t, gib, settings)

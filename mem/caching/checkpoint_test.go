@@ -153,8 +153,8 @@ func TestBehaviour53_RestoreFreesWhatWasAllocatedLater(t *testing.T) {
 	})
 }
 
-// Who has a block that came to lie where one was at the checkpoint has lost it, even if the two are of one size. What was
-// live at the checkpoint has not, however often it was restored in between.
+// Who has a block that came to lie where one was at the checkpoint has lost it, even if the two are of one size. What
+// was live at the checkpoint has not, however often it was restored in between.
 func TestARestoreNamesWhatWasLost(t *testing.T) {
 	b := newBench(t, gib, "")
 	id := mem.PoolID{1, 0}

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// Close, while others allocate and free, either refuses or is the end: nothing is allocated by an allocator that was closed
-// at the same time, whose segments would never be released.
+// Close, while others allocate and free, either refuses or is the end: nothing is allocated by an allocator that was
+// closed at the same time, whose segments would never be released.
 func TestCloseWhileOthersAllocate(t *testing.T) {
 	const rounds, pairs = 500, 2000
 	dev := sim.New(sim.Options{Total: 1 << 30})

@@ -38,8 +38,8 @@ func ExamplePool() {
 	// reserved in all: 0
 }
 
-// A scope is for code that knows only the allocator. It redirects requests by their streams, from any goroutine:
-// unlike PyTorch's threads, cannot be told apart. So one that has a stream of its own is left alone by a scope whose filter
+// A scope is for code that knows only the allocator. It redirects requests by their streams, from any goroutine: unlike
+// PyTorch's threads, cannot be told apart. So one that has a stream of its own is left alone by a scope whose filter
 // names another stream; without a filter its requests, too, would go to the pool.
 func ExamplePool_Use() {
 	dev := sim.New(sim.Options{Total: 1 << 30})

@@ -264,8 +264,8 @@ func (a *Allocator) releaseReservations(p *shardPool) error {
 	return errors.Join(failures...)
 }
 
-// AddPeer implements mem.PeerAdder: expandable segments, those that there are and those to come, are mapped for dev too.
-// Without virtual memory there are none.
+// AddPeer implements mem.PeerAdder: expandable segments, those that there are and those to come, are mapped for dev
+// too. Without virtual memory there are none.
 func (a *Allocator) AddPeer(dev driver.Device) error {
 	if a.vm == nil {
 		return nil

@@ -18,9 +18,9 @@ func (sh *shard) verify() {
 	}
 }
 
-// check verifies, of all pools of a shard: the free set is in order and holds exactly the free blocks; the unmapped list is in
-// order and holds exactly the unmapped; neighbours are linked both ways, touch, and are not both free or both unmapped;
-// the statistics of the shard add up. It costs O(blocks of the shard).
+// check verifies, of all pools of a shard: the free set is in order and holds exactly the free blocks; the unmapped
+// list is in order and holds exactly the unmapped; neighbours are linked both ways, touch, and are not both free or
+// both unmapped; the statistics of the shard add up. It costs O(blocks of the shard).
 func (sh *shard) check() error {
 	var free, unmapped []int
 	free = make([]int, len(sh.pools))
@@ -139,8 +139,8 @@ func (p *shardPool) check(i int) error {
 	return nil
 }
 
-// check verifies that a private pool's users add up, and that its segments are those of its upstream, if it has one. The
-// caller holds every lock.
+// check verifies that a private pool's users add up, and that its segments are those of its upstream, if it has one.
+// The caller holds every lock.
 func (pp *privatePool) check(a *Allocator) error {
 	switch {
 	case pp.own < 0 || pp.own > pp.useCount || pp.requests < 0:

@@ -80,7 +80,8 @@ func TestDefect11_TheDriversRefusalIsNoRejection(t *testing.T) {
 	}
 }
 
-// What passes the limit is rejected at once: the driver is not asked and the cache stays, but collected garbage goes first.
+// What passes the limit is rejected at once: the driver is not asked and the cache stays, but collected garbage goes
+// first.
 func TestDefect11_WhatPassesTheLimitIsRejectedBeforeTheDriverIsAsked(t *testing.T) {
 	b := newBench(t, gib, "limit:500MiB,throw_on_cudamalloc_oom:True")
 	b.Free(b.alloc(400 * mib))

@@ -25,8 +25,8 @@ type wait struct {
 	marked bool
 }
 
-// A deferredFree is a free with other users during a capture. The marks that it waits for are taken when the capture has
-// ended.
+// A deferredFree is a free with other users during a capture. The marks that it waits for are taken when the capture
+// has ended.
 type deferredFree struct {
 	sh    *shard
 	ref   blockRef

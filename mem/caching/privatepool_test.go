@@ -45,8 +45,8 @@ func (l *lonePool) Close() error {
 	return nil
 }
 
-// Each pool is an allocator that passes the suite, and so do its upstreams' failures: the suite fails every driver call in
-// turn, those of mem/direct below included.
+// Each pool is an allocator that passes the suite, and so do its upstreams' failures: the suite fails every driver call
+// in turn, those of mem/direct below included.
 func TestConformanceOfPools(t *testing.T) {
 	type maker = func(t testing.TB, a *caching.Allocator, dev driver.Device) (caching.PoolOptions, []io.Closer)
 	plain := func(testing.TB, *caching.Allocator, driver.Device) (o caching.PoolOptions, c []io.Closer) {

@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A dag is a random capture on four streams. Every block is written once, as a multiple of what in holds plus a constant,
-// and read on any stream. The model knows of each stream which works come before its next.
+// A dag is a random capture on four streams. Every block is written once, as a multiple of what in holds plus a
+// constant, and read on any stream. The model knows of each stream which works come before its next.
 type dag struct {
 	*graphBench
 	rng      *rand.Rand
@@ -126,8 +126,8 @@ func (d *dag) step() {
 	}
 }
 
-// Random captures: no block is allocated that a stream may still use, as the model and the simulator's race detector see
-// it, and every launch gives the right contents for its input.
+// Random captures: no block is allocated that a stream may still use, as the model and the simulator's race detector
+// see it, and every launch gives the right contents for its input.
 func TestRandomReuseInCaptures(t *testing.T) {
 	seed := testkit.FreshSeed()
 	t.Logf("seed %d", seed)

@@ -359,7 +359,8 @@ func TestNoRetryCollectsNoGarbage(t *testing.T) {
 	equal(t, "segments that an ordinary request gave back", b.Stats().NumDeviceFree, 2)
 }
 
-// Goroutines with pools of their own over one small device: no request fails that has room, whichever goroutine empties which pool.
+// Goroutines with pools of their own over one small device: no request fails that has room, whichever goroutine empties
+// which pool.
 func TestPoolsAndCachesAtOnce(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.set("limit:160MiB")

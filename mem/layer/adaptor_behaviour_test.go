@@ -104,8 +104,8 @@ func TestBehaviour86_AdaptorsOfASlowFree(t *testing.T) {
 	})
 }
 
-// A block that is on its way back when the allocator below compacts stays where it is, though its holder says yes still; and the
-// holder hears the end of it.
+// A block that is on its way back when the allocator below compacts stays where it is, though its holder says yes
+// still; and the holder hears the end of it.
 func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
 	for name, over := range map[string]func(mem.Allocator) mem.Allocator{
 		"fallback": func(a mem.Allocator) mem.Allocator { return layer.NewFallback(a, a) },

@@ -76,7 +76,8 @@ func newArena(t testing.TB, dev driver.Device) mem.Allocator {
 	return a
 }
 
-// adaptors are all of them, each as it may be found in a program. Those that change blocks have reports taken away below.
+// adaptors are all of them, each as it may be found in a program. Those that change blocks have reports taken away
+// below.
 var adaptors = []struct {
 	name    string
 	changes bool // addresses, sizes or what is asked for

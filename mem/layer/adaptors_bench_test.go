@@ -55,7 +55,8 @@ func benchAdaptors() []benchAdaptor {
 	}
 }
 
-// BenchmarkMoreAdaptors measures what each adaptor adds to a pair of Alloc and Free, on a stream whose work takes no time.
+// BenchmarkMoreAdaptors measures what each adaptor adds to a pair of Alloc and Free, on a stream whose work takes no
+// time.
 func BenchmarkMoreAdaptors(b *testing.B) {
 	for _, ad := range benchAdaptors() {
 		b.Run(ad.name, func(b *testing.B) {

@@ -15,8 +15,8 @@ import (
 	_ "github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// Any allocator's statistics go by TensorFlow's names: one that knows them, one that counts as PyTorch does, and one that counts
-// nothing, under a SizeTracker.
+// Any allocator's statistics go by TensorFlow's names: one that knows them, one that counts as PyTorch does, and one
+// that counts nothing, under a SizeTracker.
 func TestFrameworkStats(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	defer dev.Close()

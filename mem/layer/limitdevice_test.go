@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// What a limited device has given up is what the device itself says, whichever call fails: blocks until they are freed, pages
-// until they are dropped and mapped nowhere.
+// What a limited device has given up is what the device itself says, whichever call fails: blocks until they are freed,
+// pages until they are dropped and mapped nowhere.
 func TestLimitDeviceCountsWhatTheDeviceGaveUp(t *testing.T) {
 	const page = 2 << 20
 	for n := int64(0); ; n++ { // which call fails; none in the first round

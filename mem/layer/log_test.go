@@ -89,8 +89,8 @@ func TestLogReplaysToTheSameLog(t *testing.T) {
 	}
 }
 
-// A log with moves replays: blocks are freed by the addresses that they have by then, also where one has come to another's
-// place before that one left.
+// A log with moves replays: blocks are freed by the addresses that they have by then, also where one has come to
+// another's place before that one left.
 func TestLogOfMovesReplays(t *testing.T) {
 	for _, backward := range []bool{false, true} {
 		var out bytes.Buffer

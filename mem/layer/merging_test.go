@@ -16,8 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-// What RMM's tests of its arenas assert, by the numbers of docs/behaviours.md, of the allocators that have size classes, merge
-// or give memory back.
+// What RMM's tests of its arenas assert, by the numbers of docs/behaviours.md, of the allocators that have size
+// classes, merge or give memory back.
 
 const kib = mib >> 10
 
@@ -141,8 +141,8 @@ func merging() map[string]opening {
 	}
 }
 
-// Of five neighbours some are freed, the last of them between or beside the others: what was free merges with it, and serves
-// a request of its whole size.
+// Of five neighbours some are freed, the last of them between or beside the others: what was free merges with it, and
+// serves a request of its whole size.
 func TestBehaviour88_MergesInEveryDirection(t *testing.T) {
 	const size = 64 * kib
 	for name, open := range merging() {
@@ -325,9 +325,9 @@ func handingOver() map[string]opening {
 	return all
 }
 
-// Of a stream's two neighbours one is taken over by another stream before the other is freed, as RMM's superblocks change
-// their owner. The memory merges all the same, and a third stream that gets the whole waits for both: the device's race
-// detector says if it does not.
+// Of a stream's two neighbours one is taken over by another stream before the other is freed, as RMM's superblocks
+// change their owner. The memory merges all the same, and a third stream that gets the whole waits for both: the
+// device's race detector says if it does not.
 func TestBehaviour88_FreedAfterItsNeighbourChangedOwner(t *testing.T) {
 	const size = 64 * kib
 	for name, open := range handingOver() {
@@ -393,8 +393,8 @@ func TestBehaviour88_FreedAfterItsNeighbourChangedOwner(t *testing.T) {
 	}
 }
 
-// A block that was moved belongs to the stream that moved it as well; one whose memory went to a child arena and came back to
-// those that used it there. Either is freed late.
+// A block that was moved belongs to the stream that moved it as well; one whose memory went to a child arena and came
+// back to those that used it there. Either is freed late.
 func TestBehaviour88_FreedAfterItsMemoryWasMoved(t *testing.T) {
 	const size = 64 * kib
 	dev := sim.New(sim.Options{Total: 16 * mib, CallSites: true})

@@ -16,7 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// A shelf is an allocator of numbers that slides its blocks to the front. It keeps them in the order of their addresses.
+// A shelf is an allocator of numbers that slides its blocks to the front. It keeps them in the order of their
+// addresses.
 type shelf struct {
 	mu       sync.Mutex
 	loans    []*shelved

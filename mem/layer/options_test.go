@@ -136,8 +136,8 @@ func TestTrackedSitesOfWishes(t *testing.T) {
 	}
 }
 
-// Of a block that its owner logs nothing is written when it is moved, nor of another in the other's place: blocks come to where
-// others have been, in any order.
+// Of a block that its owner logs nothing is written when it is moved, nor of another in the other's place: blocks come
+// to where others have been, in any order.
 func TestLogOfMovesThatOthersLog(t *testing.T) {
 	for _, backward := range []bool{false, true} {
 		below := &shelf{backward: backward}

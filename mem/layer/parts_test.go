@@ -123,8 +123,8 @@ func TestSlabCutsPieces(t *testing.T) {
 	}
 }
 
-// A piece that another stream uses is not allocated before all of its slab has gone back, and the allocator below is told of
-// all such streams.
+// A piece that another stream uses is not allocated before all of its slab has gone back, and the allocator below is
+// told of all such streams.
 func TestSlabOfPiecesThatOthersUse(t *testing.T) {
 	base := fake.NewPile(1)
 	a := layer.NewSlabs(base, 512, 3)
@@ -247,8 +247,8 @@ func TestQuotasCountWholeBlocks(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { layer.NewQuotas(base, 1).Tenant("x", 2, 1) }), "layer: Tenant \"x\"")
 }
 
-// A stream that has the number of a closed one gets none of its pieces, which are the closed one's for the allocator below. If it
-// only uses one, that layer is told.
+// A stream that has the number of a closed one gets none of its pieces, which are the closed one's for the allocator
+// below. If it only uses one, that layer is told.
 func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
 	for _, onlyUsed := range []bool{false, true} {
 		dev := sim.New(sim.Options{Total: arenaSize + arenaBounce + 1<<20})

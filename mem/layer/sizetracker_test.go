@@ -138,8 +138,8 @@ func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
 	}
 }
 
-// Goroutines that allocate while the owner retires either get their blocks or hear that it is over; the last one to come back
-// ends it, once, when all is back below.
+// Goroutines that allocate while the owner retires either get their blocks or hear that it is over; the last one to
+// come back ends it, once, when all is back below.
 func TestTrackedRetiresUnderLoad(t *testing.T) {
 	for range 50 {
 		below := &lanesCounted{}

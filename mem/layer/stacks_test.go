@@ -27,8 +27,8 @@ var (
 	stackSeed  = flag.Uint64("stackseed", 0, "the seed of the first of them; 0 is a fresh one")
 )
 
-// Adaptors in any order, up to six on one allocator, over a device of which calls fail: blocks keep their contents wherever
-// they are moved, streams wait for each other where they must, and in the end nothing is left.
+// Adaptors in any order, up to six on one allocator, over a device of which calls fail: blocks keep their contents
+// wherever they are moved, streams wait for each other where they must, and in the end nothing is left.
 func TestRandomStacksKeepContents(t *testing.T) {
 	seed := *stackSeed
 	if seed == 0 {

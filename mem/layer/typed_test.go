@@ -30,7 +30,8 @@ func elements[T any](t *testing.T, a *layer.Typed[T], s driver.Stream, n int) *l
 	return e
 }
 
-// Numbers in memory that Go code reaches are a slice of it: what Go writes the device's work finds, and the other way round.
+// Numbers in memory that Go code reaches are a slice of it: what Go writes the device's work finds, and the other way
+// round.
 func TestTypedIsTheMemoryItself(t *testing.T) {
 	dev := drivertest.OpenDevice(t, "host:total=64MiB")
 	a := layer.NewTyped(newCaching(t, dev), layer.TypedOptions[float32]{Visible: dev.Visible()})
@@ -81,8 +82,8 @@ func (l *life) options() layer.TypedOptions[int64] {
 	}
 }
 
-// However the making of elements ends, each that was made is destroyed once, the last one first, and the block goes back: in
-// Free, when another one cannot be made, when the making panics.
+// However the making of elements ends, each that was made is destroyed once, the last one first, and the block goes
+// back: in Free, when another one cannot be made, when the making panics.
 func TestTypedDestroysWhatItMade(t *testing.T) {
 	dev := drivertest.OpenDevice(t, "host:total=64MiB")
 	below := newCaching(t, dev)
@@ -330,8 +331,8 @@ func TestTypedWaitsForTheDevice(t *testing.T) {
 	testkit.Must(t, other.Close())
 }
 
-// An allocator of host memory allocates memory that is not in use. A layer on top of it may keep what is in use, as a Slab does: then the
-// stream is waited for.
+// An allocator of host memory allocates memory that is not in use. A layer on top of it may keep what is in use, as a
+// Slab does: then the stream is waited for.
 func TestTypedWaitsForWhatLayersKeep(t *testing.T) {
 	below := &visible{Pile: fake.NewPile(64), memory: make([]int64, 64)}
 	for name, c := range map[string]struct {

@@ -244,8 +244,8 @@ func (f *fakeTool) heapUnregister(domain, handle uintptr) {
 	f.note("no heap %s", text(r))
 }
 
-// watch is o for a tool that watches the driver, as compute-sanitizer does: it ends the heaps of a segment that the driver
-// got back before o hears of it, and calls it a mistake to end them again.
+// watch is o for a tool that watches the driver, as compute-sanitizer does: it ends the heaps of a segment that the
+// driver got back before o hears of it, and calls it a mistake to end them again.
 func (f *fakeTool) watch(o mem.Observer) mem.Observer {
 	return func(e mem.Event) {
 		if e.Action == mem.ActionSegmentFree {

@@ -11,8 +11,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// Work that repeats comes to few driver calls or none, in no more memory than it needs: here to none for most of the seeds, and
-// to one for three requests at most.
+// Work that repeats comes to few driver calls or none, in no more memory than it needs: here to none for most of the
+// seeds, and to one for three requests at most.
 func TestRepeatedWorkComesToFewCalls(t *testing.T) {
 	none, all := 0, 0
 	for seed := range uint64(12) {
@@ -82,8 +82,8 @@ func repeatable(seed uint64, streams int) func(r *rig, own []driver.Stream) {
 	}
 }
 
-// A training step: weights stay, activations pile up and go in reverse, with scratch between. In the memory that it needs it comes
-// to a fifth of the calls of its first round, often to none; with a tenth to spare always to none.
+// A training step: weights stay, activations pile up and go in reverse, with scratch between. In the memory that it
+// needs it comes to a fifth of the calls of its first round, often to none; with a tenth to spare always to none.
 func TestTrainingStepsComeToFewCalls(t *testing.T) {
 	none := 0
 	for i := range uint64(16) {
@@ -168,7 +168,8 @@ func TestAnAliasCostsOneMap(t *testing.T) {
 	r.free(y)
 }
 
-// A block that comes and goes makes no driver call and takes nothing from Go's heap, whatever else is live. (Its self-checks do, under the tag.)
+// A block that comes and goes makes no driver call and takes nothing from Go's heap, whatever else is live. (Its
+// self-checks do, under the tag.)
 func TestWarm(t *testing.T) {
 	for _, live := range []int{0, 2000} {
 		r := simple(t, 4096, paged.Config{})

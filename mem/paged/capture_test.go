@@ -130,7 +130,8 @@ func TestGraphsKeepTheirMemory(t *testing.T) {
 func TestShortOfMemoryBesideACapture(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 11 * granule}, nil)
 	s := r.stream()
-	// Three gaps of two granules each. The first two share their edges with what is live, so that they need one more only.
+	// Three gaps of two granules each. The first two share their edges with what is live, so that they need one more
+	// only.
 	first, one := r.alloc(r.s, granule*3/2), r.granules(2)
 	second, two := r.granules(1), r.alloc(s, 2*granule)
 	third, three := r.alloc(r.s, granule*3/2), r.granules(2)

@@ -14,7 +14,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// Goroutines on streams of their own and on one together allocate, fill, hand over and free, while others look and empty the cache.
+// Goroutines on streams of their own and on one together allocate, fill, hand over and free, while others look and
+// empty the cache.
 func TestConcurrent(t *testing.T) {
 	for _, cfg := range []paged.Config{{}, {Limit: 40 * granule}, {Limit: 40 * granule, NoAliases: true}, {Keep: 2 * granule}} {
 		r := newRig(t, 64, sim.Options{Unchecked: true}, cfg, nil)
@@ -144,8 +145,8 @@ func TestFreedElsewhere(t *testing.T) {
 	}
 }
 
-// What was freed is free, even if a request has just taken it out of a processor cache and waits for the lock: for statistics, and for a request that
-// needs all of the limit.
+// What was freed is free, even if a request has just taken it out of a processor cache and waits for the lock: for
+// statistics, and for a request that needs all of the limit.
 func TestFreedWhileOthersWait(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	busy := &slow{}

@@ -6,7 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/invariants"
 )
 
-// verify checks the allocator under the build tag invariants: at every call while there are few spans. The caller holds mu.
+// verify checks the allocator under the build tag invariants: at every call while there are few spans. The caller holds
+// mu.
 func (a *Allocator) verify() {
 	if !invariants.Enabled {
 		return
@@ -16,8 +17,8 @@ func (a *Allocator) verify() {
 	}
 }
 
-// Check reports what is wrong with the data structures, as a test may ask after any call: nil, unless there is a bug. It takes
-// as long as there are blocks.
+// Check reports what is wrong with the data structures, as a test may ask after any call: nil, unless there is a bug.
+// It takes as long as there are blocks.
 func (a *Allocator) Check() error {
 	a.lockAll()
 	defer a.unlockAll()

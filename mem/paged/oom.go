@@ -11,7 +11,8 @@ import (
 
 const maxPinning = 5 // pinning blocks that an error names
 
-// outOfMemory gathers what explains that there is no memory for a block. The caller holds mu, and processor caches have been emptied.
+// outOfMemory gathers what explains that there is no memory for a block. The caller holds mu, and processor caches have
+// been emptied.
 func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 	a.stats.NumOOMs++
 	info := a.dev.Info()

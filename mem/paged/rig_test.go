@@ -13,8 +13,8 @@ import (
 
 const granule = 64 << 10 // of the simulated devices of these tests: small, so that memory moves often
 
-// A rig is a device and an allocator on it, for one goroutine. At the end of the test everything must have been given back, and the device
-// must have nothing to report.
+// A rig is a device and an allocator on it, for one goroutine. At the end of the test everything must have been given
+// back, and the device must have nothing to report.
 type rig struct {
 	t   testing.TB
 	sim *sim.Device

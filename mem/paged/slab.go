@@ -7,8 +7,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Blocks of up to slabUnits share slabs, each of blocks of one size and stream: so small ones that live long lie together,
-// and leave no gaps between large ones. A slab is a block like any other to what is below.
+// Blocks of up to slabUnits share slabs, each of blocks of one size and stream: so small ones that live long lie
+// together, and leave no gaps between large ones. A slab is a block like any other to what is below.
 const (
 	slabUnits = 4 << 10 / unit  // the largest block in a slab
 	slabSize  = 64 << 10 / unit // a slab

@@ -7,8 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Snapshot implements mem.Snapshotter. A segment is a run of addresses with memory of their own behind them, in use or idle;
-// addresses whose memory is in use elsewhere, or was since, are in none. Blocks that a processor cache holds are inactive.
+// Snapshot implements mem.Snapshotter. A segment is a run of addresses with memory of their own behind them, in use or
+// idle; addresses whose memory is in use elsewhere, or was since, are in none. Blocks that a processor cache holds are
+// inactive.
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.lockAll()
 	defer a.unlockAll()

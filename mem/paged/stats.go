@@ -5,8 +5,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
-// The statistics have one pool, that of large blocks: the allocator makes no difference. What processor caches hold counts as live
-// below them; reports take it off.
+// The statistics have one pool, that of large blocks: the allocator makes no difference. What processor caches hold
+// counts as live below them; reports take it off.
 
 // sums are blocks, their bytes, and what was asked for them.
 type sums struct{ n, bytes, requested int64 }

@@ -9,7 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
 
-// A stream is closed: it has done its work, and what it used can be given back, moved, and had by a stream of its number.
+// A stream is closed: it has done its work, and what it used can be given back, moved, and had by a stream of its
+// number.
 func TestClosedStreams(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		r := newRig(t, 8, sim.Options{Completion: sim.OnDemand}, paged.Config{NoAliases: true, Limit: 4 * granule}, nil)
@@ -32,7 +33,8 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
-// What a processor cache holds for a stream that is closed may go to one of its number, which others have to wait for then.
+// What a processor cache holds for a stream that is closed may go to one of its number, which others have to wait for
+// then.
 func TestTheNumberOfAClosedStream(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: granule}, nil)
 	for _, size := range []int64{granule, 512} {
@@ -102,7 +104,8 @@ func TestUnmapWaitsForTheFree(t *testing.T) {
 	r.free(theirs, between, tail, first, second)
 }
 
-// A stream used memory once. Another took it over, in order, and freed it: what the first has to do by then is not waited for.
+// A stream used memory once. Another took it over, in order, and freed it: what the first has to do by then is not
+// waited for.
 func TestUnmapWaitsForNoFormerUser(t *testing.T) {
 	r := newRig(t, 64, sim.Options{Completion: sim.OnDemand}, paged.Config{Limit: 4 * granule, NoAliases: true}, nil)
 	former, user := r.stream(), r.stream()
@@ -155,8 +158,8 @@ func TestFarStreams(t *testing.T) {
 	}
 }
 
-// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and another
-// waits for those alone that used the memory.
+// Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and
+// another waits for those alone that used the memory.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	r := newRig(t, 256, sim.Options{}, paged.Config{}, nil)
 	streams := make([]driver.Stream, 100)

@@ -83,8 +83,8 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Read reads a plan. The error is r's, or a *FileError; a plan in which two blocks would share memory is one. What is kept is in
-// proportion to what is read.
+// Read reads a plan. The error is r's, or a *FileError; a plan in which two blocks would share memory is one. What is
+// kept is in proportion to what is read.
 func Read(r io.Reader) (*Plan, error) {
 	f := &reader{in: bufio.NewReaderSize(r, maxLine), sum: crc64.New(sumTable)}
 	p, err := f.plan()

@@ -122,7 +122,8 @@ func TestContext(t *testing.T) {
 	testkit.Must(t, p.Check())
 }
 
-// What is read can be written, and is then the same. The sum is made right: nearly no change would be looked at otherwise.
+// What is read can be written, and is then the same. The sum is made right: nearly no change would be looked at
+// otherwise.
 func FuzzRead(f *testing.F) {
 	body := func(p *planned.Plan) []byte {
 		text := written(f, p)

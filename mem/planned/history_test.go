@@ -227,8 +227,8 @@ func (r *recorder) Free(b mem.Block, _ ...driver.Stream) {
 	r.p.Ops = append(r.p.Ops, trace.Op{Kind: trace.OpFree, Block: r.blocks[b.Ptr]})
 }
 
-// Histories that follow a plan, and depart from it in every way: no two blocks overlap, and no work on one races with work on what
-// had its memory before.
+// Histories that follow a plan, and depart from it in every way: no two blocks overlap, and no work on one races with
+// work on what had its memory before.
 func TestHistories(t *testing.T) {
 	seed := testkit.FreshSeed()
 	var all planned.Counts

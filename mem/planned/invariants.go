@@ -16,7 +16,8 @@ func (l *streamAllocator) check() {
 	}
 }
 
-// Check reports what is wrong with the allocator's data structures, as a test may ask after any call: nil, unless there is a bug.
+// Check reports what is wrong with the allocator's data structures, as a test may ask after any call: nil, unless there
+// is a bug.
 func (a *Allocator) Check() error {
 	for i := range a.streams {
 		l := &a.streams[i]

@@ -44,7 +44,8 @@ func work(t testing.TB, name string) *trace.Program {
 	return works[0].Program
 }
 
-// A plan of a trace serves all of it from little more than it requests at its peak, with no driver call for memory but the first.
+// A plan of a trace serves all of it from little more than it requests at its peak, with no driver call for memory but
+// the first.
 func TestRecordedTraces(t *testing.T) {
 	for _, name := range []string{"gpt2", "resnet", "unet"} {
 		t.Run(name, func(t *testing.T) {

@@ -29,8 +29,8 @@ func (s *scribe) alloc(size int64) uint32 {
 
 func (s *scribe) free(b uint32) { s.Ops = append(s.Ops, trace.Op{Kind: trace.OpFree, Block: b}) }
 
-// training is a program of steps whose gradients live into the next step, and that keep nothing else. Scale says what shape each
-// step has.
+// training is a program of steps whose gradients live into the next step, and that keep nothing else. Scale says what
+// shape each step has.
 func training(scales []int64) *trace.Program {
 	s := &scribe{}
 	const layers = 12
@@ -82,7 +82,8 @@ func steps(n int, scales ...int64) (out []int64) {
 	return out
 }
 
-// What repeats is planned once, and served for as long as it goes on: blocks too that live from one round into the next.
+// What repeats is planned once, and served for as long as it goes on: blocks too that live from one round into the
+// next.
 func TestRepeating(t *testing.T) {
 	for _, period := range [][]int64{{10}, {10, 3}, {1, 2, 30, 4}} {
 		made := plan(t, training(steps(3*len(period), period...)), planned.Options{Steps: 1})
@@ -326,8 +327,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// A request that failed when it was recorded is served from its place, beside what was live then; its bytes are the next
-// request's. One that is larger than any device has no place.
+// A request that failed when it was recorded is served from its place, beside what was live then; its bytes are the
+// next request's. One that is larger than any device has no place.
 func TestDefect03_ARequestThatFailedHasAPlace(t *testing.T) {
 	s := &scribe{}
 	a := s.alloc(1 << 20)
@@ -420,8 +421,8 @@ func TestLongLivesOfRounds(t *testing.T) {
 	}
 }
 
-// A block that streams with high numbers use is allocated again once its stream waits for those, and for no others: in every
-// combination of them, of which there are many.
+// A block that streams with high numbers use is allocated again once its stream waits for those, and for no others: in
+// every combination of them, of which there are many.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
 	dev := sim.New(sim.Options{Total: 1 << 30})
 	defer dev.Close()

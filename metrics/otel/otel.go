@@ -71,7 +71,8 @@ func Name(m *metrics.Metric) (name, unit string) {
 	return strings.Replace(name, "_", ".", 2), unit
 }
 
-// units are those of UCUM, by the last word of a name. What is only a word stands in braces, and is left out in Prometheus.
+// units are those of UCUM, by the last word of a name. What is only a word stands in braces, and is left out in
+// Prometheus.
 var units = map[string]string{
 	"bytes": "By", "seconds": "s", "blocks": "{block}", "segments": "{segment}",
 	"retries": "{request}", "ooms": "{request}", "rejections": "{request}", "syncs": "{wait}", "calls": "{call}",

@@ -182,7 +182,8 @@ func TestCounterOfANewSource(t *testing.T) {
 	}
 }
 
-// With deltas a source that fails neither gives a point that is no delta, nor makes the next one count everything again.
+// With deltas a source that fails neither gives a point that is no delta, nor makes the next one count everything
+// again.
 func TestDeltas(t *testing.T) {
 	g := newRig(t, sdk.WithTemporalitySelector(func(sdk.InstrumentKind) metricdata.Temporality { return metricdata.DeltaTemporality }))
 	g.stats.NumOOMs = 5

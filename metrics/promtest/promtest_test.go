@@ -1,5 +1,6 @@
-// Package promtest holds what package metrics writes against what others wrote: Prometheus's own parser of the text format,
-// and, for the names, OpenTelemetry's exporter to Prometheus. It is a module of its own, so that no other depends on them:
+// Package promtest holds what package metrics writes against what others wrote: Prometheus's own parser of the text
+// format, and, for the names, OpenTelemetry's exporter to Prometheus. It is a module of its own, so that no other
+// depends on them:
 //
 //	cd metrics/promtest && go test ./...
 package promtest
@@ -166,7 +167,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Through OpenTelemetry and its exporter to Prometheus the same comes out as on the page: names, types, labels and values.
+// Through OpenTelemetry and its exporter to Prometheus the same comes out as on the page: names, types, labels and
+// values.
 func TestOpenTelemetryToPrometheus(t *testing.T) {
 	r := registry(t)
 	to := prometheus.NewRegistry()

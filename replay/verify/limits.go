@@ -7,11 +7,11 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// limitCandidates returns limits, in bytes, that may have been in force while garbage was collected at a threshold. A request
-// collects if the reserved memory exceeds threshold times the limit. So if a request freed segments because it collected, the
-// limit was less than reserved/threshold, and at the first such request only slightly less. The peak of the reserved memory is
-// a lower bound. The candidates are these bounds, then ever finer samples of the range between them; or only 0, no limit, if
-// no segment was freed.
+// limitCandidates returns limits, in bytes, that may have been in force while garbage was collected at a threshold. A
+// request collects if the reserved memory exceeds threshold times the limit. So if a request freed segments because it
+// collected, the limit was less than reserved/threshold, and at the first such request only slightly less. The peak of
+// the reserved memory is a lower bound. The candidates are these bounds, then ever finer samples of the range between
+// them; or only 0, no limit, if no segment was freed.
 func limitCandidates(t *trace.Trace, threshold float64) []int64 {
 	low := t.Totals().ReservedPeak
 	var bounds []int64

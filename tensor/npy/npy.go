@@ -13,8 +13,8 @@
 // is allocated after its first piece was read. Archives are checked against their declared sizes and their checksums.
 package npy
 
-// (github.com/sbinet/npyio v0.6.0 reads these files into Go slices, without float16 and complex64 among other types. The
-// format is small, so this package has its own reader.)
+// (github.com/sbinet/npyio v0.6.0 reads these files into Go slices, without float16 and complex64 among other types.
+// The format is small, so this package has its own reader.)
 
 import (
 	"bytes"
@@ -113,9 +113,9 @@ func (n *Info) measure() error {
 
 // Options control loading. The zero value suits most uses.
 type Options struct {
-	// Copy gives a tensor on the host its own memory. Otherwise the tensor uses the file's private mapping if the bytes are
-	// aligned and little-endian: loading is instant, and the file must not change while the tensor lives. An array that is
-	// loaded twice then shares its memory.
+	// Copy gives a tensor on the host its own memory. Otherwise the tensor uses the file's private mapping if the bytes
+	// are aligned and little-endian: loading is instant, and the file must not change while the tensor lives. An array
+	// that is loaded twice then shares its memory.
 	Copy bool
 }
 

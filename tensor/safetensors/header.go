@@ -15,8 +15,8 @@ import (
 // maxHeader is the largest header in bytes, the limit of the reference implementation.
 const maxHeader = 100_000_000
 
-// The types of the format, in the order of the reference's enumeration Dtype ("in increasing alignment order"). Tensors are
-// written in the reverse order.
+// The types of the format, in the order of the reference's enumeration Dtype ("in increasing alignment order"). Tensors
+// are written in the reverse order.
 var formatTypes = []struct {
 	name string
 	bits int64

@@ -24,9 +24,9 @@
 // tensors can be loaded.
 package safetensors
 
-// A File is a mapped file (internal/mapped) with its header (header.go, scan.go). A Sharded is several Files with an index
-// (sharded.go). Loading (load.go) divides regions of the mapping into pieces, which several goroutines read into memory
-// ahead of the one that copies them to the device (pipeline.go). Writing is in write.go and writesharded.go.
+// A File is a mapped file (internal/mapped) with its header (header.go, scan.go). A Sharded is several Files with an
+// index (sharded.go). Loading (load.go) divides regions of the mapping into pieces, which several goroutines read into
+// memory ahead of the one that copies them to the device (pipeline.go). Writing is in write.go and writesharded.go.
 
 import (
 	"context"

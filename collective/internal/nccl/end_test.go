@@ -108,8 +108,8 @@ func TestCloseOfWhatFailed(t *testing.T) {
 	r.wantCalls("ncclCommAbort")
 }
 
-// TestRaces: whatever comes when, no call names a communicator that was given up, none comes while NCCL wants none, and it
-// is given up once. The fake notices.
+// TestRaces: whatever comes when, no call names a communicator that was given up, none comes while NCCL wants none, and
+// it is given up once. The fake notices.
 func TestRaces(t *testing.T) {
 	rng := testkit.Rand(t)
 	cause := errors.New("a cause")

@@ -21,9 +21,9 @@ func (m *Memory) Create(size int64) (driver.Page, error) {
 	return m.VirtualMemory.Create(size)
 }
 
-// Export returns the descriptors of the pages behind [p, p+size), in the order of their addresses, and where the first is
-// mapped. It returns no pages if none is mapped there. The descriptors stay the memory's, which closes them when it unmaps
-// the pages. The error matches driver.ErrUnsupported if other processes cannot open one of the pages.
+// Export returns the descriptors of the pages behind [p, p+size), in the order of their addresses, and where the first
+// is mapped. It returns no pages if none is mapped there. The descriptors stay the memory's, which closes them when it
+// unmaps the pages. The error matches driver.ErrUnsupported if other processes cannot open one of the pages.
 func (m *Memory) Export(p driver.Pointer, size int64) (base driver.Pointer, files []driver.PageFile, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -84,9 +84,9 @@ func (m *Memory) Unmap(p driver.Pointer, size int64) error {
 	return nil
 }
 
-// Add lets work on dev use all pages that are mapped, and those that will be, until it is closed. Adding it twice, and the
-// memory's own device, is a no-op. The error matches driver.ErrUnsupported if the devices are not linked; after an error
-// dev may use some of the pages that are mapped, and none that will be.
+// Add lets work on dev use all pages that are mapped, and those that will be, until it is closed. Adding it twice, and
+// the memory's own device, is a no-op. The error matches driver.ErrUnsupported if the devices are not linked; after an
+// error dev may use some of the pages that are mapped, and none that will be.
 func (m *Memory) Add(dev driver.Device) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

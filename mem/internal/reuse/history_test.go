@@ -17,8 +17,9 @@ type cell struct {
 	last driver.Stream      // while it is lent: whose work touched it last; nil if that is closed
 }
 
-// In random histories of memory that changes hands, is used by several streams live, merges and is cut, while streams end
-// and others get their numbers, no work touches memory that earlier work may still touch: the device looks for that.
+// In random histories of memory that changes hands, is used by several streams live, merges and is cut, while streams
+// end and others get their numbers, no work touches memory that earlier work may still touch: the device looks for
+// that.
 func TestHistories(t *testing.T) {
 	const size = 256
 	for seed := range uint64(20) {

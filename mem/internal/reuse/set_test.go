@@ -9,8 +9,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
-// Sets of random streams are what they are by a model, and two of the same streams are equal; also after sets that nothing has
-// any more were forgotten, of which there never are many.
+// Sets of random streams are what they are by a model, and two of the same streams are equal; also after sets that
+// nothing has any more were forgotten, of which there never are many.
 func TestSetsAgainstAModel(t *testing.T) {
 	type numbers map[int]bool
 	const streams = 200

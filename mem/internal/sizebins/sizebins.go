@@ -1,6 +1,6 @@
-// Package sizebins maps sizes to bins, as TLSF does (Masmano and others, 2004), and finds the next bin that is not empty
-// in constant time. A size is a number of units: each size below 64 has a bin of its own, and each power of two from there
-// on has 32 bins.
+// Package sizebins maps sizes to bins, as TLSF does (Masmano and others, 2004), and finds the next bin that is not
+// empty in constant time. A size is a number of units: each size below 64 has a bin of its own, and each power of two
+// from there on has 32 bins.
 package sizebins
 
 import "math/bits"

@@ -13,8 +13,8 @@ import (
 // firstID is the ID of stream 0: larger than the IDs that devices give to their own streams.
 const firstID = 1 << 16
 
-// A Stream represents a stream of a recording that still uses freed blocks. It accepts no work: the replay sets Queued and
-// completes marks itself. Safe for concurrent use.
+// A Stream represents a stream of a recording that still uses freed blocks. It accepts no work: the replay sets Queued
+// and completes marks itself. Safe for concurrent use.
 //
 // Invariant: Done <= Queued; neither decreases.
 type Stream struct {
@@ -95,9 +95,9 @@ type Mark struct {
 	Stream uint32
 }
 
-// Plan assigns a mark to each OpFreeDeferred and OpComplete of p, in order, such that the marks of each stream complete in
-// order. It returns the marks and the number of streams, which is the smallest possible. (A stream does its work in order,
-// so an allocator checks marks only up to the first that is not reached.)
+// Plan assigns a mark to each OpFreeDeferred and OpComplete of p, in order, such that the marks of each stream complete
+// in order. It returns the marks and the number of streams, which is the smallest possible. (A stream does its work in
+// order, so an allocator checks marks only up to the first that is not reached.)
 func Plan(p *trace.Program) (plan []Mark, streams int) {
 	const never = 1<<32 - 1
 	n := 0

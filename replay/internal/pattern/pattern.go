@@ -26,9 +26,9 @@ type Difference struct {
 	Want, Got byte
 }
 
-// New returns a painter for dev. It uses kernels if dev runs compiled code, and copies from the host otherwise: of large
-// blocks only samples, if sampled is set. The kernels need 8 bytes of memory, which are allocated from scratch: dev, or the
-// device that dev wraps.
+// New returns a painter for dev. It uses kernels if dev runs compiled code, and copies from the host otherwise: of
+// large blocks only samples, if sampled is set. The kernels need 8 bytes of memory, which are allocated from scratch:
+// dev, or the device that dev wraps.
 func New(dev, scratch driver.Device, sampled bool) (Painter, error) {
 	if dev.Kernels() != nil {
 		p, err := newKernelPainter(dev, scratch)

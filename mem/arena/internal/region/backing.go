@@ -43,8 +43,8 @@ func (r *Region) discard(pages []driver.Page, err error) error {
 }
 
 // Trim gives back the pages that lie wholly at end or behind it. Without pages it does nothing. The caller has
-// synchronized the users of that memory. If it fails, some pages may have no addresses any more and still count in Reserved; the next Extend or
-// Trim takes care of them.
+// synchronized the users of that memory. If it fails, some pages may have no addresses any more and still count in
+// Reserved; the next Extend or Trim takes care of them.
 func (r *Region) Trim(end driver.Pointer) error {
 	keep := r.slotsTo(end)
 	if r.vm == nil || r.lost != nil {

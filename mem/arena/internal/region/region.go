@@ -3,11 +3,11 @@
 //
 // # Data structures
 //
-// Without pages a region is one block of Device.Alloc, and nothing but moving happens here. With pages it is a reservation
-// of addresses; slot i of it is the addresses [Base + i*Page, Base + (i+1)*Page), and memory stands behind a prefix of
-// the slots (backing.go). Beside the region lie areas of its own, which count in neither Size nor Reserved: the tables of
-// compiled kernels, from Open on (17 KiB and a 4096th part of Size, and for runs a 256th part, at least 256 KiB or, where
-// that is less, a 32nd part, at most 2 MiB), and the bounce area, from the first move that needs it.
+// Without pages a region is one block of Device.Alloc, and nothing but moving happens here. With pages it is a
+// reservation of addresses; slot i of it is the addresses [Base + i*Page, Base + (i+1)*Page), and memory stands behind
+// a prefix of the slots (backing.go). Beside the region lie areas of its own, which count in neither Size nor Reserved:
+// the tables of compiled kernels, from Open on (17 KiB and a 4096th part of Size, and for runs a 256th part, at least
+// 256 KiB or, where that is less, a 32nd part, at most 2 MiB), and the bounce area, from the first move that needs it.
 //
 // # Moving
 //
@@ -20,8 +20,8 @@
 //   - copies.go: copies by the device, in pieces as long as the shift where that is 32 MiB or more, and through the bounce
 //     area where it is less. The idea and the figure are those of BMEngine's memory_move.
 //
-// With pages of 128 MiB and more, whole pages whose shift is a multiple of the page are mapped elsewhere instead of copied
-// (remap.go).
+// With pages of 128 MiB and more, whole pages whose shift is a multiple of the page are mapped elsewhere instead of
+// copied (remap.go).
 //
 // # Invariants
 //
@@ -52,8 +52,8 @@ type Options struct {
 	Size int64 // bytes of addresses, positive; rounded up to a multiple of Grain, and of Page
 	Page int64 // bytes of a page, a multiple of the device's granularity; 0: one block of Device.Alloc
 
-	// At, if not zero, is memory of Size bytes that is the caller's and stays so. No kernel is compiled for it: what moves there is
-	// copied.
+	// At, if not zero, is memory of Size bytes that is the caller's and stays so. No kernel is compiled for it: what
+	// moves there is copied.
 	At driver.Pointer
 
 	Bounce int64 // bytes of the bounce area at most; 0: a sixteenth of Size, at least 64 KiB and at most 64 MiB
@@ -137,8 +137,8 @@ func (r *Region) AddPeer(dev driver.Device) error {
 	return r.vm.Add(dev)
 }
 
-// ExportPages returns the descriptors of the pages behind some of the region: see peers.Memory.Export. Without pages there
-// are none.
+// ExportPages returns the descriptors of the pages behind some of the region: see peers.Memory.Export. Without pages
+// there are none.
 func (r *Region) ExportPages(p driver.Pointer, size int64) (base driver.Pointer, pages []driver.PageFile, err error) {
 	if r.vm == nil {
 		return 0, nil, nil
@@ -152,9 +152,9 @@ func (r *Region) Base() driver.Pointer { return r.base }
 // Size is the bytes of addresses, a multiple of Grain: with pages also of places that have no memory yet.
 func (r *Region) Size() int64 { return r.size }
 
-// Close frees everything. The caller has synchronized the users of the memory: with pages, Close does not wait for queued work.
-// What cannot be given back stays, the error says why, and Close may be called again. A region that is closed has no
-// addresses.
+// Close frees everything. The caller has synchronized the users of the memory: with pages, Close does not wait for
+// queued work. What cannot be given back stays, the error says why, and Close may be called again. A region that is
+// closed has no addresses.
 func (r *Region) Close() error {
 	var errs []error
 	note := func(err error) bool {

@@ -24,8 +24,8 @@ func openGPU(t testing.TB) (driver.Device, driver.Stream) {
 	return dev, s
 }
 
-// TestGPUMoves moves on a real device by its compiled kernel, by copies, and by mapping pages elsewhere, and compares every
-// byte of the runs.
+// TestGPUMoves moves on a real device by its compiled kernel, by copies, and by mapping pages elsewhere, and compares
+// every byte of the runs.
 func TestGPUMoves(t *testing.T) {
 	dev, s := openGPU(t)
 	seed := testkit.Seed(t)

@@ -59,7 +59,8 @@ func randomMoves(rng *rand.Rand, base driver.Pointer, size int64, n int) []Move 
 	return moves
 }
 
-// compaction is n runs of about so many grains each, with holes of one to sixteen grains between them, brought together.
+// compaction is n runs of about so many grains each, with holes of one to sixteen grains between them, brought
+// together.
 func compaction(rng *rand.Rand, base driver.Pointer, n int, grains int64) []Move {
 	var moves []Move
 	to, from := int64(0), int64(0)
@@ -93,8 +94,8 @@ func pagedMoves(rng *rand.Rand, base driver.Pointer, size, page int64) []Move {
 	}
 }
 
-// checkMoved compares what is in a region with what was there before moves, of which the first n were done: what moved is
-// at its new place, what did not at its old one, and what no move names as it was.
+// checkMoved compares what is in a region with what was there before moves, of which the first n were done: what moved
+// is at its new place, what did not at its old one, and what no move names as it was.
 func checkMoved(t *testing.T, base driver.Pointer, before, got []byte, moves []Move, n int) {
 	t.Helper()
 	want, known := slices.Clone(before), make([]bool, len(before)/Grain)
@@ -309,7 +310,8 @@ func TestManyRuns(t *testing.T) {
 	}
 }
 
-// TestMovesInOrder uses a region's areas on one stream after another, which wait for each other, and closes one of them.
+// TestMovesInOrder uses a region's areas on one stream after another, which wait for each other, and closes one of
+// them.
 func TestMovesInOrder(t *testing.T) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
