@@ -5,7 +5,6 @@ import (
 	"log/slog"
 
 	"github.com/ashlar-go/ashlar/internal/callsite"
-
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
 )

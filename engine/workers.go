@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/internal/callsite"
-
 	"github.com/ashlar-go/ashlar/internal/goroutine"
 )
 

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/internal/callsite"
-
 	"github.com/ashlar-go/ashlar/mem"
 )
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-
 	"github.com/ashlar-go/ashlar/replay"
 )
 

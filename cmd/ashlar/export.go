@@ -7,9 +7,8 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/term"
-
 	"github.com/ashlar-go/ashlar/snapshot"
+	"golang.org/x/term"
 )
 
 type exportCmd struct {

@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
 	_ "github.com/ashlar-go/ashlar/driver/host"

@@ -10,11 +10,10 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ebitengine/purego"
 )
 
 // blas is cuBLAS, found at run time, and its handle for the device's context. The library keeps the state of a call in

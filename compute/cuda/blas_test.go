@@ -8,10 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ebitengine/purego"
 )
 
 // The library is told of a stream and a workspace when they change, of the workspace also with every other stream, which

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ebitengine/purego"
 )
 
 // OpenBLAS, if it is installed, found at run time. Its Fortran interface takes every argument by address, so that no

@@ -8,15 +8,14 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-	gonumblas "gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas32"
-	"gonum.org/v1/gonum/blas/blas64"
-
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	hostdriver "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ebitengine/purego"
+	gonumblas "gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas32"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 // Layouts that BLAS knows are passed on as they are, the others are not.

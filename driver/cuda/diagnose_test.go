@@ -10,14 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/nvml"
 	"github.com/ashlar-go/ashlar/internal/dl"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ebitengine/purego"
 )
 
 // TestWhatIsNotThere: each thing that can be missing has an error of its own, from Open and Devices alike, and a

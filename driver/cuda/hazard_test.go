@@ -18,12 +18,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 // What can go wrong only because this is Go: a garbage collector, goroutines that change threads, a runtime that lives

@@ -6,11 +6,10 @@ import (
 	"bytes"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 // outside returns n bytes outside Go's heap.

@@ -10,12 +10,11 @@ import (
 	"os/exec"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 // The first argument makes this program the other process of a test, with a device of the fake libcuda or a real one.

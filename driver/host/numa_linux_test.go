@@ -9,12 +9,11 @@ import (
 	"testing"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/numa"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 // touchAll makes memory of every kind, has the device touch it, and shows it.

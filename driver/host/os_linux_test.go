@@ -4,9 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 // TestDroppedPagesLeaveTheMachine: what is given up is the operating system's again, at once.

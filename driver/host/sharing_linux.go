@@ -5,11 +5,10 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 	"github.com/ashlar-go/ashlar/internal/spans"
+	"golang.org/x/sys/unix"
 )
 
 // sharing is the driver.Sharing of a device. What is shared is a sealed file, which the kernel keeps until no process

@@ -25,10 +25,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/fit"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )

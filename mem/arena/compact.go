@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena/internal/region"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"

@@ -1,9 +1,8 @@
 package arena
 
 import (
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 )
 
 // A Hold keeps the blocks of an arena at their addresses. It is safe for concurrent use.

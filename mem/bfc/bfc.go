@@ -27,9 +27,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 	"github.com/ashlar-go/ashlar/mem/internal/waiting"

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 )
 

@@ -9,9 +9,8 @@ import (
 	"os"
 	"sync"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"golang.org/x/sys/unix"
 )

@@ -5,13 +5,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-	"github.com/ashlar-go/ashlar/mem/layer"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
 func simulated(opts sim.Options) func(testing.TB) driver.Device {

@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ebitengine/purego"
 )
 
 // A fakeTool is a tool whose library is made of Go functions. It reads what it is handed at the offsets of the C

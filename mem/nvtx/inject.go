@@ -11,10 +11,9 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ebitengine/purego"
 )
 
 const (

@@ -19,9 +19,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/peers"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"

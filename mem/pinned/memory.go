@@ -3,9 +3,8 @@ package pinned
 import (
 	"fmt"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 )
 

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/internal/numa"
 	"github.com/ashlar-go/ashlar/mem/pinned"
+	"golang.org/x/sys/unix"
 )
 
 // Blocks are taken from the node that the settings name; one that is not there is an error that says so.

@@ -3,9 +3,8 @@ package pinned
 import (
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"golang.org/x/sys/unix"
 )
 
 const canMap = true

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ashlar-go/ashlar/internal/check"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/check"
 )
 
 // RecordStream records that work queued on s uses b: once b is freed, it is not allocated again before s has done all

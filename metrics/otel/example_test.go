@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem/direct"
 	"github.com/ashlar-go/ashlar/metrics"
 	"github.com/ashlar-go/ashlar/metrics/otel"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
 // The reader stands for an exporter: sdk.NewPeriodicReader with one of OTLP, in a program.

@@ -29,10 +29,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ashlar-go/ashlar/metrics"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/ashlar-go/ashlar/metrics"
 )
 
 // Register creates an instrument of m for each metric and observes the sources of r whenever m's provider collects.

@@ -9,14 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.opentelemetry.io/otel/attribute"
-	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 	"github.com/ashlar-go/ashlar/metrics"
 	"github.com/ashlar-go/ashlar/metrics/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
 // A rig is a registry behind a provider, with the statistics of one source in the test's hand.

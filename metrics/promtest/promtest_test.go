@@ -12,13 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-	exporter "go.opentelemetry.io/otel/exporters/prometheus"
-	sdk "go.opentelemetry.io/otel/sdk/metric"
-
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
@@ -28,6 +21,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 	"github.com/ashlar-go/ashlar/metrics"
 	"github.com/ashlar-go/ashlar/metrics/otel"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
 )
 
 const awkward = "a\\b\"c\nd {e=\"f\"}, # ö"

@@ -17,10 +17,9 @@ package gonum
 import (
 	"fmt"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
+	"gonum.org/v1/gonum/mat"
 )
 
 // FromMatrix returns a Float64 tensor at p with a copy of m's elements. The caller or p's scope owns it.

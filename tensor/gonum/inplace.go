@@ -3,12 +3,11 @@ package gonum
 import (
 	"fmt"
 
+	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/tensor"
 	"gonum.org/v1/gonum/blas/blas32"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/ashlar-go/ashlar/dtype"
-	"github.com/ashlar-go/ashlar/tensor"
 )
 
 // ViewMatrix returns a tensor over the memory of a matrix, such as a *mat.Dense. p must be on the host.

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
-
-	"github.com/ashlar-go/ashlar/driver"
 )
 
 // A fakeNCCL is what the functions below act on: an NCCL that moves nothing, knows who may call what and when, and writes

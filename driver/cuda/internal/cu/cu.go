@@ -26,9 +26,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ebitengine/purego"
 )
 
 // Handles of libcuda. Zero is none, but for Device, which is a number, and Stream.

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ebitengine/purego"
 )
 
 // withFunctions is a Lib of just these functions.

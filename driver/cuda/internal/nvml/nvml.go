@@ -14,9 +14,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/internal/dl"
+	"github.com/ebitengine/purego"
 )
 
 // ErrAbsent is why a nil Lib answers nothing.

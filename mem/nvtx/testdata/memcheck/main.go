@@ -32,13 +32,12 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/nvtx"
+	"github.com/ebitengine/purego"
 )
 
 // ptx has two kernels: poke writes a word to p, spin stays for so many clock cycles.
