@@ -68,11 +68,11 @@ func newWorld(t testing.TB) *world {
 		return now
 	}}))
 	closing(t, host)
-	host.Free(must[pinned.Block](t)(host.Alloc(3000)))
+	host.Free(must[mem.Block](t)(host.Alloc(3000)))
 	if err := host.EmptyCache(); err != nil {
 		t.Fatal(err)
 	}
-	page := must[pinned.Block](t)(host.Alloc(5000))
+	page := must[mem.Block](t)(host.Alloc(5000))
 	t.Cleanup(func() { host.Free(page) })
 
 	tenant := must[*layer.Tenant](t)(layer.NewQuotas(w.caching, 64<<20).Tenant("anna", 1<<20, 8<<20))

@@ -172,7 +172,7 @@ func leavePinned(dev driver.Device) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(dev.Pinned().CopyInAsync(open.side, p, b.Bytes()), open.pinned.RecordStream(b, open.side)); err != nil {
+		if err := errors.Join(dev.Pinned().CopyInAsync(open.side, p, open.pinned.Bytes(b)), open.pinned.RecordStream(b, open.side)); err != nil {
 			return err
 		}
 		open.pinned.Free(b)

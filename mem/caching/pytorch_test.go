@@ -157,7 +157,7 @@ type port struct {
 	blocks    map[string]mem.Block
 	addresses map[string]driver.Pointer
 	scratch   driver.Pointer // what work that is held writes to
-	pinned    map[string]pinned.Block
+	pinned    map[string]mem.Block
 	used      map[string][]driver.Stream
 	pools     map[string]*caching.Pool
 	ids       map[string]mem.PoolID
@@ -184,7 +184,7 @@ func newPort(t *testing.T, total int64, settings string) *port {
 	}
 	p := &port{
 		bench: b, host: host, total: total, scratch: scratch, streams: []driver.Stream{b.s}, recorder: recorder,
-		addresses: map[string]driver.Pointer{}, blocks: map[string]mem.Block{}, pinned: map[string]pinned.Block{},
+		addresses: map[string]driver.Pointer{}, blocks: map[string]mem.Block{}, pinned: map[string]mem.Block{},
 		used: map[string][]driver.Stream{}, pools: map[string]*caching.Pool{}, ids: map[string]mem.PoolID{},
 		scopes: map[string]func(){}, states: map[string]*caching.PoolState{},
 	}

@@ -1,6 +1,10 @@
 package pinned
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/mem"
+)
 
 // An ArrowAllocator serves page-locked memory to Apache Arrow: it has the methods of memory.Allocator in
 // github.com/apache/arrow-go/v18/arrow/memory, so that the buffers of arrays and records can be copied to the device
@@ -27,17 +31,17 @@ func (x ArrowAllocator) Allocate(size int) []byte {
 		return []byte{}
 	}
 	b := x.alloc(int64(size))
-	if address(b.bytes)%arrowAlignment != 0 { // only for an unusual driver
+	if b.Ptr%arrowAlignment != 0 { // only for an unusual driver
 		x.a.Free(b)
 		b = x.alloc(int64(size) + arrowAlignment - 1)
 	}
-	shift := int(-address(b.bytes) % arrowAlignment)
-	p := b.bytes[shift : shift+size]
+	shift := int(-b.Ptr % arrowAlignment)
+	p := x.a.Bytes(b)[shift : shift+size]
 	clear(p)
 	return p
 }
 
-func (x ArrowAllocator) alloc(size int64) Block {
+func (x ArrowAllocator) alloc(size int64) mem.Block {
 	b, err := x.a.Alloc(size)
 	if err != nil {
 		panic(err)

@@ -100,7 +100,7 @@ func TestAttachOncePerSegment(t *testing.T) {
 		a := open(t, d, cfg)
 		for range 3 {
 			x, y := alloc(t, a, 5000), alloc(t, a, 5000)
-			if !c.knows(x.Bytes()) || !c.knows(y.Bytes()) {
+			if !c.knows(a.Bytes(x)) || !c.knows(a.Bytes(y)) {
 				t.Errorf("%s: a block that the card does not know", name)
 			}
 			a.Free(x)
@@ -141,7 +141,7 @@ func TestAttachThatFails(t *testing.T) {
 		t.Errorf("EmptyCache: %v", err)
 	}
 	c.fails = nil
-	if again := alloc(t, a, 5000); !same(again, b) || !c.knows(again.Bytes()) {
+	if again := alloc(t, a, 5000); !same(again, b) || !c.knows(a.Bytes(again)) {
 		t.Error("what could not be detached is lost")
 	} else {
 		a.Free(again)
@@ -152,7 +152,7 @@ func TestAttachThatFails(t *testing.T) {
 		t.Errorf("EmptyCache: %v", err)
 	}
 	d.healthy()
-	if again := alloc(t, a, 5000); !same(again, b) || !c.knows(again.Bytes()) {
+	if again := alloc(t, a, 5000); !same(again, b) || !c.knows(a.Bytes(again)) {
 		t.Error("what the device did not take is not attached")
 	} else {
 		a.Free(again)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -21,7 +22,7 @@ func open(t *testing.T, d driver.Device, cfg pinned.Config) *pinned.Allocator {
 	return a
 }
 
-func alloc(t *testing.T, a *pinned.Allocator, size int64) pinned.Block {
+func alloc(t *testing.T, a *pinned.Allocator, size int64) mem.Block {
 	t.Helper()
 	b, err := a.Alloc(size)
 	if err != nil {
@@ -30,7 +31,7 @@ func alloc(t *testing.T, a *pinned.Allocator, size int64) pinned.Block {
 	return b
 }
 
-func piece(t *testing.T, a *pinned.Allocator, b pinned.Block, s driver.Stream) {
+func piece(t *testing.T, a *pinned.Allocator, b mem.Block, s driver.Stream) {
 	t.Helper()
 	if err := a.RecordStream(b, s); err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func want(t *testing.T, a *pinned.Allocator, pairs ...any) {
 }
 
 // same reports whether two blocks have the same memory.
-func same(a, b pinned.Block) bool { return at(a.Bytes()) == at(b.Bytes()) }
+func same(a, b mem.Block) bool { return a.Ptr == b.Ptr }
 
 // closeAll closes the allocator, which must have nothing live, and checks that the device has everything back.
 func closeAll(t *testing.T, a *pinned.Allocator, d *device) {
@@ -100,12 +101,12 @@ func TestBehaviour62(t *testing.T) {
 		t.Error("a block that no stream used is not reused")
 	}
 	d.hold(s)
-	fill(again.Bytes(), 1)
-	on := copyIn(t, d, s, again)
+	fill(a.Bytes(again), 1)
+	on := copyIn(t, d, a, s, again)
 	piece(t, a, again, s)
 	a.Free(again)
 	other := alloc(t, a, 1024)
-	fill(other.Bytes(), 2)
+	fill(a.Bytes(other), 2)
 	if same(other, again) {
 		t.Error("a block is reused while a copy reads it")
 	}
@@ -133,11 +134,11 @@ func fill(p []byte, c byte) {
 }
 
 // copyIn queues a copy of b to fresh memory of the device.
-func copyIn(t *testing.T, d *device, s driver.Stream, b pinned.Block) driver.Pointer {
+func copyIn(t *testing.T, d *device, a *pinned.Allocator, s driver.Stream, b mem.Block) driver.Pointer {
 	t.Helper()
-	p, err := d.Alloc(b.Size())
+	p, err := d.Alloc(b.Size)
 	if err == nil {
-		err = d.Pinned().CopyInAsync(s, p, b.Bytes())
+		err = d.Pinned().CopyInAsync(s, p, a.Bytes(b))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -150,37 +151,38 @@ func TestBehaviour63(t *testing.T) {
 	a := open(t, d, pinned.Config{})
 	s := d.stream(t)
 	b := alloc(t, a, 1000)
-	find := func(p []byte) pinned.Block {
+	bytes := a.Bytes(b)
+	find := func(p []byte) mem.Block {
 		found, _ := a.Find(p)
 		return found
 	}
-	succeeds := func(what string, b pinned.Block) {
+	succeeds := func(what string, b mem.Block) {
 		t.Helper()
 		if err := a.RecordStream(b, s); err != nil {
 			t.Errorf("Record %s: %v", what, err)
 		}
 	}
-	fails := func(what string, b pinned.Block) {
+	fails := func(what string, b mem.Block) {
 		t.Helper()
 		if err := a.RecordStream(b, s); !errors.Is(err, pinned.ErrNotLive) {
 			t.Errorf("Record %s: %v, want ErrNotLive", what, err)
 		}
 	}
 	succeeds("by the block", b)
-	succeeds("by its bytes", find(b.Bytes()))
-	succeeds("by bytes in the middle", find(b.Bytes()[500:501]))
-	succeeds("by the last usable byte", find(b.Bytes()[:1024][1023:]))
-	fails("by neither", pinned.Block{})
-	fails("by no bytes", find(b.Bytes()[:0]))
+	succeeds("by its bytes", find(bytes))
+	succeeds("by bytes in the middle", find(bytes[500:501]))
+	succeeds("by the last usable byte", find(bytes[:1024][1023:]))
+	fails("by neither", mem.Block{})
+	fails("by no bytes", find(bytes[:0]))
 	fails("by memory of others", find(make([]byte, 1000)))
 	a.Free(b)
 	fails("of a freed block", b)
-	fails("by bytes of a freed block", find(b.Bytes()))
+	fails("by bytes of a freed block", find(bytes))
 	if err := a.EmptyCache(); err != nil {
 		t.Fatal(err)
 	}
 	fails("after EmptyCache", b)
-	fails("by bytes after EmptyCache", find(b.Bytes()))
+	fails("by bytes after EmptyCache", find(bytes))
 	closeAll(t, a, d)
 }
 
@@ -194,10 +196,10 @@ func TestBehaviour64(t *testing.T) {
 				s := d.stream(t)
 				d.begin(t, s)
 				b := alloc(t, a, 4096)
-				fill(b.Bytes(), 1)
+				fill(a.Bytes(b), 1)
 				var on driver.Pointer
 				if used {
-					on = copyIn(t, d, s, b)
+					on = copyIn(t, d, a, s, b)
 					piece(t, a, b, s)
 				}
 				a.Free(b)
@@ -207,7 +209,7 @@ func TestBehaviour64(t *testing.T) {
 					d.begin(t, s)
 				}
 				again := alloc(t, a, 4096)
-				fill(again.Bytes(), 2)
+				fill(a.Bytes(again), 2)
 				if same(again, b) == used {
 					t.Errorf("the block is allocated again: %t, want %t", !used, used)
 				}
@@ -253,7 +255,7 @@ func TestBehaviour65(t *testing.T) {
 	}
 	b := alloc(t, a, 100)
 	calls := d.Calls()
-	if _, ok := a.Find(b.Bytes()); !ok || !d.Pinned().IsPinned(b.Bytes()) {
+	if _, ok := a.Find(a.Bytes(b)); !ok || !d.Pinned().IsPinned(a.Bytes(b)) {
 		t.Error("a block is not page-locked, or not found")
 	}
 	if n := d.Calls(); n != calls {

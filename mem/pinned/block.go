@@ -2,40 +2,27 @@ package pinned
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"unsafe"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
 )
-
-// A Block is an allocated block of page-locked memory. Copies denote the same block. The memory lies outside Go's heap.
-type Block struct {
-	bytes      []byte
-	rec        *piece
-	generation uint64
-}
-
-// Bytes returns the memory. Its length is the requested size, its capacity all usable bytes. It must not be used after
-// Free, nor while queued work uses it.
-func (b Block) Bytes() []byte { return b.bytes }
-
-// Size returns the usable bytes, at least the requested size.
-func (b Block) Size() int64 { return int64(cap(b.bytes)) }
 
 // A record is a piece of page-locked memory.
 type piece struct {
-	owner *Allocator
-	pool  *pool // under owner.mu
+	pool *pool // under Allocator.mu
 	segment
 
-	// Under owner.mu. While the record is pending, addWaits owns uses.
-	generation uint64
-	requested  int64 // bytes of the last request
-	state      state
-	captured   bool            // recorded on a stream that captured
-	uses       []driver.Stream // recorded, without repetition
+	// Under Allocator.mu. While the record is pending, addWaits owns uses.
+	tag       uint64 // in Allocator.active
+	requested int64  // bytes of the last request
+	state     state
+	captured  bool            // recorded on a stream that captured
+	uses      []driver.Stream // recorded, without repetition
 
-	waits int // marks that are not reached yet; under owner.waiting
+	waits int // marks that are not reached yet; under Allocator.waiting
 }
 
 type state uint8
@@ -51,40 +38,72 @@ const (
 
 func (r *piece) size() int64 { return int64(len(r.mem)) }
 
-func (r *piece) block() Block {
-	return Block{bytes: r.mem[:r.requested], rec: r, generation: r.generation}
+func (r *piece) block() mem.Block {
+	return mem.Block{Ptr: driver.Pointer(address(r.mem)), Size: r.size(), Tag: r.tag}
 }
 
-// isLive reports whether b is live. The caller holds mu.
-func (a *Allocator) isLive(b Block) bool {
-	return b.rec != nil && b.rec.owner == a && b.rec.generation == b.generation && b.rec.state == live
+// recordOf returns the record of a block that is live, pending or kept, or else nil. The caller holds mu.
+func (a *Allocator) recordOf(b mem.Block) *piece {
+	if entry := a.active.Get(b.Tag); entry != nil && (*entry).block() == b {
+		return *entry
+	}
+	return nil
+}
+
+// live returns the record of a live block, or nil if b is not live. The caller holds mu.
+func (a *Allocator) live(b mem.Block) *piece {
+	if r := a.recordOf(b); r != nil && r.state == live {
+		return r
+	}
+	return nil
+}
+
+// Bytes returns the memory of a live block, which lies outside Go's heap. Its length is the requested size, its
+// capacity is b.Size. The memory must not be used after Free, nor while queued work uses it. Bytes of the zero Block is
+// nil. Bytes panics if b is not a live block of this allocator.
+func (a *Allocator) Bytes(b mem.Block) []byte {
+	if b == (mem.Block{}) {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.live(b)
+	if r == nil {
+		panic(fmt.Sprintf("pinned: Bytes of a block that is not live (%d bytes at %#x)", b.Size, uint64(b.Ptr)))
+	}
+	return r.mem[:r.requested]
 }
 
 // Find returns the live block in which p lies as a whole, for callers that keep only bytes. The slice may begin
 // anywhere in the block; it must not be empty.
-func (a *Allocator) Find(p []byte) (Block, bool) {
+func (a *Allocator) Find(p []byte) (mem.Block, bool) {
 	if len(p) == 0 {
-		return Block{}, false
+		return mem.Block{}, false
 	}
-	return a.find(address(p), len(p))
-}
-
-// find returns the live block in which size bytes at an address lie. The start of a block is found in constant time.
-func (a *Allocator) find(at uintptr, size int) (Block, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	r := a.find(address(p), len(p))
+	if r == nil {
+		return mem.Block{}, false
+	}
+	return r.block(), true
+}
+
+// find returns the live record in which size bytes at an address lie, or nil. The start of a block is found in constant
+// time. The caller holds mu.
+func (a *Allocator) find(at uintptr, size int) *piece {
 	r := a.byStart[at]
 	if r == nil {
 		i, _ := a.search(at)
 		if i == 0 {
-			return Block{}, false
+			return nil
 		}
 		r = a.byAddress[i-1] // the last one that begins below
 	}
 	if r.state != live || at-address(r.mem)+uintptr(size) > uintptr(len(r.mem)) {
-		return Block{}, false
+		return nil
 	}
-	return r.block(), true
+	return r
 }
 
 // insert adds a record under its address. The caller holds mu.

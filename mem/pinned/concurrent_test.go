@@ -49,7 +49,7 @@ func TestAllocHostHoldsUpNobody(t *testing.T) {
 	piece(t, a, b, s)
 	a.Free(b)
 	b = alloc(t, a, 64)
-	if _, ok := a.Find(b.Bytes()); !ok {
+	if _, ok := a.Find(a.Bytes(b)); !ok {
 		t.Error("a live block is not found")
 	}
 	a.Free(b)
@@ -114,8 +114,8 @@ func TestConcurrent(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						fill(b.Bytes(), byte(id))
-						if err := d.Pinned().CopyInAsync(s, on, b.Bytes()); err != nil {
+						fill(a.Bytes(b), byte(id))
+						if err := d.Pinned().CopyInAsync(s, on, a.Bytes(b)); err != nil {
 							t.Error(err)
 						}
 						if err := a.RecordStream(b, s); err != nil {

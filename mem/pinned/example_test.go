@@ -30,8 +30,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	copy(b.Bytes(), "hello")
-	if err := dev.Pinned().CopyInAsync(s, to, b.Bytes()); err != nil {
+	copy(a.Bytes(b), "hello")
+	if err := dev.Pinned().CopyInAsync(s, to, a.Bytes(b)); err != nil {
 		panic(err)
 	}
 	if err := a.RecordStream(b, s); err != nil {
@@ -43,6 +43,6 @@ func Example() {
 	if err := s.CopyOut(got, to); err != nil {
 		panic(err)
 	}
-	fmt.Printf("%s, from a block of %d bytes\n", got, b.Size())
+	fmt.Printf("%s, from a block of %d bytes\n", got, b.Size)
 	// Output: hello, from a block of 8 bytes
 }

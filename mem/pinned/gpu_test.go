@@ -38,18 +38,18 @@ func TestPinnedOnCUDA(t *testing.T) {
 			must(err)
 			b := alloc(t, a, size)
 			want := bytes.Repeat([]byte("ashlar!!"), size/8)
-			copy(b.Bytes(), want)
+			copy(a.Bytes(b), want)
 			for range 20 { // about a millisecond each on an H200; registering a block can take longer
 				must(s.Fill(p, 9, work))
 			}
-			must(d.Pinned().CopyInAsync(s, p, b.Bytes()))
+			must(d.Pinned().CopyInAsync(s, p, a.Bytes(b)))
 			piece(t, a, b, s)
 			a.Free(b)
 			other := alloc(t, a, size)
 			if same(b, other) {
 				t.Error("a block is reused while a copy has still to read it")
 			}
-			clear(other.Bytes())
+			clear(a.Bytes(other))
 			must(s.Sync(context.Background()))
 			got := make([]byte, size)
 			must(s.CopyOut(got, p))

@@ -40,6 +40,9 @@ func (a *Allocator) check() error {
 		case live, pending, captured:
 			active++
 			activeBytes += r.size()
+			if a.recordOf(r.block()) != r {
+				return fmt.Errorf("block %d is not found by its tag", i)
+			}
 		case cached:
 			if !shelved[r] {
 				return fmt.Errorf("a cached block of %d bytes is on no shelf", r.size())

@@ -1,6 +1,7 @@
 package pinned
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -38,38 +39,36 @@ func (m *MemAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 func (m *MemAllocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("pinned: Alloc", s)
 	b, err := m.a.AllocOn(s, size, o)
-	if err != nil || b.rec == nil {
+	if err != nil || b.Tag == 0 {
 		return mem.Block{}, err
 	}
 	if err := m.a.RecordStream(b, s); err != nil {
 		m.a.Free(b)
 		return mem.Block{}, err
 	}
-	return mem.Block{Ptr: driver.Pointer(address(b.bytes)), Size: b.Size(), Tag: b.generation}, nil
+	return b, nil
 }
 
-// Free implements mem.Allocator. Allocator.Err returns the device's errors. Free searches all blocks by address.
+// Free implements mem.Allocator. Allocator.Err returns the device's errors.
 func (m *MemAllocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	block, ok := m.a.find(uintptr(b.Ptr), 1)
-	if !ok || block.generation != b.Tag || block.Size() != b.Size || driver.Pointer(address(block.bytes)) != b.Ptr {
-		panic(fmt.Sprintf("pinned: Free of a block that is not live (%d bytes at %#x): "+
-			"it was freed already, or another allocator made it", b.Size, uint64(b.Ptr)))
-	}
 	for _, s := range used {
-		m.a.recordError(m.a.RecordStream(block, s)) // it is recorded in any case
+		if err := m.a.RecordStream(b, s); !errors.Is(err, ErrNotLive) { // then Free panics
+			m.a.recordError(err) // s is recorded nonetheless
+		}
 	}
-	m.a.Free(block)
+	m.a.Free(b)
 }
 
 // Bytes implements driver.Visible: the bytes must lie in one live block. The error matches driver.ErrInvalid.
 func (m *MemAllocator) Bytes(p driver.Pointer, size int64) ([]byte, error) {
-	if b, ok := m.a.find(uintptr(p), 1); ok {
-		all := b.bytes[:cap(b.bytes)]
-		if from := int64(uintptr(p) - address(all)); size >= 0 && size <= int64(len(all))-from {
-			return all[from : from+size : from+size], nil
+	m.a.mu.Lock()
+	defer m.a.mu.Unlock()
+	if r := m.a.find(uintptr(p), 1); r != nil {
+		if from := int64(uintptr(p) - address(r.mem)); size >= 0 && size <= r.size()-from {
+			return r.mem[from : from+size : from+size], nil
 		}
 	}
 	return nil, &driver.Error{

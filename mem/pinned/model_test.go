@@ -34,7 +34,7 @@ type model struct {
 
 // A loan is a block with what was written to it, and the graphs that captured it.
 type loan struct {
-	b       pinned.Block
+	b       mem.Block
 	content byte
 	graphs  int
 	doubted bool // Record failed: it is kept, and no graph will end that
@@ -116,7 +116,7 @@ func (m *model) step() {
 }
 
 // request asks for a block: of the default pool, of a pool, or in a pool's scope.
-func (m *model) request(size int64) (b pinned.Block, err error) {
+func (m *model) request(size int64) (b mem.Block, err error) {
 	p := m.pools[m.rng.IntN(len(m.pools))]
 	switch m.rng.IntN(4) {
 	case 0:
@@ -138,13 +138,12 @@ func (m *model) alloc() {
 		return
 	}
 	for _, l := range m.live {
-		start, other := at(b.Bytes()), at(l.b.Bytes())
-		if start < other+uintptr(l.b.Size()) && other < start+uintptr(b.Size()) {
-			m.t.Fatalf("%d bytes overlap a live block of %d", b.Size(), l.b.Size())
+		if b.Ptr < l.b.Ptr+driver.Pointer(l.b.Size) && l.b.Ptr < b.Ptr+driver.Pointer(b.Size) {
+			m.t.Fatalf("%d bytes overlap a live block of %d", b.Size, l.b.Size)
 		}
 	}
 	m.stamp++
-	fill(b.Bytes()[:b.Size()], m.stamp)
+	fill(m.a.Bytes(b)[:b.Size], m.stamp)
 	m.live = append(m.live, &loan{b: b, content: m.stamp})
 }
 
@@ -161,18 +160,18 @@ func (m *model) copy() {
 	if l == nil {
 		return
 	}
-	p, err := m.d.sim.Alloc(l.b.Size())
+	p, err := m.d.sim.Alloc(l.b.Size)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if !m.ok(m.d.Pinned().CopyInAsync(s, p, l.b.Bytes())) {
+	if !m.ok(m.d.Pinned().CopyInAsync(s, p, m.a.Bytes(l.b))) {
 		return
 	}
 	l.doubted = !m.ok(m.a.RecordStream(l.b, s)) || l.doubted
 	if l.doubted && !slices.Contains(m.doubted, l) {
 		m.doubted = append(m.doubted, l)
 	}
-	c := &copied{s, p, len(l.b.Bytes()), l.content}
+	c := &copied{s, p, len(m.a.Bytes(l.b)), l.content}
 	if m.open != nil && m.open.s == s {
 		m.open.copies = append(m.open.copies, c)
 		if !slices.Contains(m.open.loans, l) {
@@ -190,7 +189,7 @@ func (m *model) free() {
 	}
 	i := m.rng.IntN(len(m.live))
 	l := m.live[i]
-	m.holds("a live block", l.b.Bytes()[:l.b.Size()], l.content)
+	m.holds("a live block", m.a.Bytes(l.b)[:l.b.Size], l.content)
 	m.live = slices.Delete(m.live, i, i+1)
 	m.a.Free(l.b)
 }
@@ -278,9 +277,10 @@ func (m *model) drop() {
 
 func (m *model) find() {
 	if l := m.pick(); l != nil {
-		p := l.b.Bytes()[m.rng.IntN(len(l.b.Bytes())):]
-		if b, ok := m.a.Find(p); !ok || !same(b, l.b) || len(b.Bytes()) != len(l.b.Bytes()) {
-			m.t.Fatalf("Find of %d bytes in a block of %d: %v", len(p), l.b.Size(), ok)
+		p := m.a.Bytes(l.b)
+		p = p[m.rng.IntN(len(p)):]
+		if b, ok := m.a.Find(p); !ok || b != l.b {
+			m.t.Fatalf("Find of %d bytes in a block of %d: %v", len(p), l.b.Size, ok)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestNode(t *testing.T) {
 	var mode int32
 	var mask [1024 / 64]uint64
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&mask)), 1024,
-		uintptr(unsafe.Pointer(unsafe.SliceData(b.Bytes()))), unix.MPOL_F_ADDR, 0)
+		uintptr(unsafe.Pointer(unsafe.SliceData(a.Bytes(b)))), unix.MPOL_F_ADDR, 0)
 	switch {
 	case errno == syscall.EPERM || errno == syscall.ENOSYS: // a sandbox, where there is nothing to see
 	case errno != 0 || mode != unix.MPOL_PREFERRED || mask[node/64] != 1<<(node%64):

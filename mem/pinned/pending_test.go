@@ -10,11 +10,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
 // used returns a block that s uses, with work on s that is not done.
-func used(t *testing.T, d *device, a *pinned.Allocator, s driver.Stream, size int64) pinned.Block {
+func used(t *testing.T, d *device, a *pinned.Allocator, s driver.Stream, size int64) mem.Block {
 	t.Helper()
 	b := alloc(t, a, size)
 	d.hold(s)
@@ -24,9 +25,9 @@ func used(t *testing.T, d *device, a *pinned.Allocator, s driver.Stream, size in
 }
 
 // reused reports whether a request of b's size gets b's memory. It does not keep it.
-func reused(t *testing.T, a *pinned.Allocator, b pinned.Block) bool {
+func reused(t *testing.T, a *pinned.Allocator, b mem.Block) bool {
 	t.Helper()
-	c := alloc(t, a, b.Size())
+	c := alloc(t, a, b.Size)
 	a.Free(c)
 	return same(b, c)
 }
@@ -221,7 +222,7 @@ func TestReleaseCaptured(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{MaxCachedSize: 64})
 	s, u := d.stream(t), d.stream(t)
-	capture := func(b pinned.Block) {
+	capture := func(b mem.Block) {
 		d.begin(t, s)
 		piece(t, a, b, s)
 		_ = d.end(t, s)

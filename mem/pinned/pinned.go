@@ -26,6 +26,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/internal/invariants"
+	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/poolscope"
 )
@@ -40,14 +41,14 @@ import (
 //	kept      freed, but a captured graph may read or write it whenever it is launched; see ReleaseCaptured
 //	cached    in its pool's list of its bucket, the logarithm of its size
 //	leaving   being freed to the driver
-//	gone      freed; only stale Blocks still point to it
+//	gone      freed
 //
 // Records belong to pools: the default one, and private ones for captured graphs (BeginAllocateToPool) or for a user
 // (NewPool). A record that is cached serves requests to its pool alone. A private pool is forgotten once it has neither
 // users nor records, and no request is on its way to it.
 //
-// A Block points to its record and carries the record's generation, which each allocation increments, so a stale Block
-// is recognised without a map. The list of a bucket is ordered by size. Below the rounding threshold all its blocks are
+// The tag of a block finds its record in the table active from Alloc until the record is cached or freed, so a stale
+// block is recognised without a map. The list of a bucket is ordered by size. Below the rounding threshold all its blocks are
 // equally large; above it the smallest that fits is taken. All records but those leaving or gone are in byAddress,
 // which Find searches.
 //
@@ -91,6 +92,7 @@ type Allocator struct {
 	defaultPool pool
 	private     map[mem.PoolID]*pool
 	scopes      poolscope.Scopes[*pool]
+	active      slots.Table[*piece] // live, pending and kept ones, by the tags of their blocks
 	byAddress   []*piece
 	byStart     map[uintptr]*piece // the same, by their first addresses
 	reserve     reserve
@@ -127,12 +129,12 @@ func New(dev driver.Device, cfg Config) (*Allocator, error) {
 // Alloc returns a block of page-locked memory of size bytes, with undefined contents. A size of zero returns the zero
 // Block and changes nothing; a negative size panics. The error matches mem.ErrNoMemory if there is no room even with an
 // empty cache, and ErrClosed after Close.
-func (a *Allocator) Alloc(size int64) (Block, error) { return a.alloc(request{size: size}) }
+func (a *Allocator) Alloc(size int64) (mem.Block, error) { return a.alloc(request{size: size}) }
 
 // AllocOn is Alloc for work on s, with options. The stream and the options' Key decide which private pool
 // serves the request if scopes are open (BeginAllocateToPool, Pool.Begin); the block is not recorded for s. With
 // NoRetry it does not wait for frees, and does not free cached blocks.
-func (a *Allocator) AllocOn(s driver.Stream, size int64, o mem.AllocOptions) (Block, error) {
+func (a *Allocator) AllocOn(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
 	check.Stream("pinned: AllocOn", s)
 	poolscope.CheckKey("pinned: AllocOn", o.Key)
 	size, o = o.Rounded(size)
@@ -151,15 +153,15 @@ type request struct {
 	counted bool          // in pool.blocks
 }
 
-func (a *Allocator) alloc(r request) (Block, error) {
+func (a *Allocator) alloc(r request) (mem.Block, error) {
 	if r.size <= 0 {
 		if r.size < 0 {
 			panic(fmt.Sprintf("pinned: Alloc of %d bytes", r.size))
 		}
-		return Block{}, nil
+		return mem.Block{}, nil
 	}
 	if r.size > 1<<maxBits {
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", r.size, mem.ErrNoMemory)
+		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes: %w: no device reaches so many", r.size, mem.ErrNoMemory)
 	}
 	r.rounded = a.cfg.round(r.size)
 	if r.stream == nil {
@@ -175,16 +177,16 @@ func (a *Allocator) alloc(r request) (Block, error) {
 	return b, err
 }
 
-func (a *Allocator) serve(r *request) (Block, error) {
+func (a *Allocator) serve(r *request) (mem.Block, error) {
 	if a.busy.Load() && !a.cfg.BackgroundThreads {
 		a.reclaimFinished()
 	}
-	if b, err := a.reuse(r); b.rec != nil || err != nil {
+	if b, err := a.reuse(r); b.Tag != 0 || err != nil {
 		return b, err
 	}
 	if a.busy.Load() && a.cfg.BackgroundThreads {
 		a.reclaimFinished()
-		if b, err := a.reuse(r); b.rec != nil || err != nil {
+		if b, err := a.reuse(r); b.Tag != 0 || err != nil {
 			return b, err
 		}
 	}
@@ -192,15 +194,15 @@ func (a *Allocator) serve(r *request) (Block, error) {
 }
 
 // reuse allocates a cached block or a new part of the reserved segment. It returns the zero Block if there is none.
-func (a *Allocator) reuse(r *request) (_ Block, err error) {
+func (a *Allocator) reuse(r *request) (_ mem.Block, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return Block{}, ErrClosed
+		return mem.Block{}, ErrClosed
 	}
 	if r.pool == nil {
 		if r.pool, err = a.poolFor(r); err != nil {
-			return Block{}, err
+			return mem.Block{}, err
 		}
 	}
 	rec := r.pool.buckets[bucket(r.rounded)].take(r.rounded)
@@ -214,12 +216,13 @@ func (a *Allocator) reuse(r *request) (_ Block, err error) {
 		r.pool.blocks++
 		r.counted = true
 	}
-	return Block{}, nil
+	return mem.Block{}, nil
 }
 
 // markAllocated makes a record live that is in no list. The caller holds mu.
-func (a *Allocator) markAllocated(r *piece, size int64) Block {
-	r.generation++
+func (a *Allocator) markAllocated(r *piece, size int64) mem.Block {
+	tag, entry := a.active.Add()
+	*entry, r.tag = r, tag
 	r.state = live
 	r.requested = size
 	a.countActive(r, 1)
@@ -231,16 +234,16 @@ func (a *Allocator) markAllocated(r *piece, size int64) Block {
 // Free frees b. Work queued before this call on the streams that were recorded for b may still use it. Freeing the zero
 // Block is a no-op. Free panics if b is not a live block of this allocator. It takes a mark on each recorded stream,
 // and frees a block that is too large to be cached to the device; Err returns errors of both.
-func (a *Allocator) Free(b Block) {
-	r := b.rec
-	if r == nil {
+func (a *Allocator) Free(b mem.Block) {
+	if b == (mem.Block{}) {
 		return
 	}
 	a.mu.Lock()
-	if !a.isLive(b) {
+	r := a.live(b)
+	if r == nil {
 		a.mu.Unlock()
 		panic(fmt.Sprintf("pinned: Free of a block that is not live (%d bytes at %#x): "+
-			"it was freed already, or another allocator made it", b.Size(), address(b.bytes)))
+			"it was freed already, or another allocator made it", b.Size, uint64(b.Ptr)))
 	}
 	if len(r.uses) > 0 {
 		r.state = pending
@@ -262,6 +265,7 @@ func (a *Allocator) retire(r *piece) (leaves bool) {
 		r.state = captured
 		return false
 	}
+	a.active.Remove(r.tag)
 	a.countActive(r, -1)
 	if r.size() > a.cfg.maxCached() && !r.pool.inGraphs() {
 		a.remove(r)

@@ -64,8 +64,8 @@ func TestSizes(t *testing.T) {
 		d := newDevice()
 		a := open(t, d, pinned.Config{MaxRoundThreshold: test.round, MaxCachedSize: test.cached})
 		b := alloc(t, a, test.size)
-		if int64(len(b.Bytes())) != test.size || int64(cap(b.Bytes())) != test.block || b.Size() != test.block {
-			t.Errorf("%+v: %d bytes of %d", test, len(b.Bytes()), b.Size())
+		if int64(len(a.Bytes(b))) != test.size || int64(cap(a.Bytes(b))) != test.block || b.Size != test.block {
+			t.Errorf("%+v: %d bytes of %d", test, len(a.Bytes(b)), b.Size)
 		}
 		want(t, a, "allocated_bytes.current", int(test.block))
 		a.Free(b)
@@ -78,7 +78,7 @@ func TestZeroAndNegative(t *testing.T) {
 	a := open(t, d, pinned.Config{})
 	b := alloc(t, a, 0)
 	a.Free(b)
-	if b.Bytes() != nil || b.Size() != 0 || a.Stats() != (pinned.Stats{}) || d.Calls() != 0 {
+	if b != (mem.Block{}) || a.Bytes(b) != nil || a.Stats() != (pinned.Stats{}) || d.Calls() != 0 {
 		t.Errorf("no bytes are %v, with %+v", b, a.Stats())
 	}
 	testkit.Contains(t, testkit.Panic(t, func() { _, _ = a.Alloc(-1) }), "pinned: Alloc of -1 bytes")
@@ -95,8 +95,8 @@ func TestBucketsOfSeveralSizes(t *testing.T) {
 	small := alloc(t, a, 150*mib/64)
 	a.Free(small)
 	large := alloc(t, a, 200*mib/64)
-	if same(large, small) || large.Size() < 200*mib/64 {
-		t.Fatalf("a request of %d bytes got the block of %d", 200*mib/64, small.Size())
+	if same(large, small) || large.Size < 200*mib/64 {
+		t.Fatalf("a request of %d bytes got the block of %d", 200*mib/64, small.Size)
 	}
 	middle := alloc(t, a, 180*mib/64) // with 150 free
 	a.Free(large)
@@ -104,11 +104,11 @@ func TestBucketsOfSeveralSizes(t *testing.T) {
 	// 150, 180 and 200 are free: the smallest that fits.
 	for _, test := range []struct {
 		size int64
-		want pinned.Block
+		want mem.Block
 	}{{160 * mib / 64, middle}, {150 * mib / 64, small}, {190 * mib / 64, large}} {
 		b := alloc(t, a, test.size)
 		if !same(b, test.want) {
-			t.Errorf("a request of %d bytes got a block of %d, want %d", test.size, b.Size(), test.want.Size())
+			t.Errorf("a request of %d bytes got a block of %d, want %d", test.size, b.Size, test.want.Size)
 		}
 		a.Free(b)
 	}
@@ -189,8 +189,9 @@ func TestMisuse(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { _ = a.RecordStream(b, nil) }), "pinned: Record on a nil stream")
 	a.Free(b)
 	testkit.Contains(t, testkit.Panic(t, func() { a.Free(b) }), "pinned: Free of a block that is not live (128 bytes")
+	testkit.Contains(t, testkit.Panic(t, func() { a.Bytes(b) }), "pinned: Bytes of a block that is not live (128 bytes")
 	testkit.Contains(t, testkit.Panic(t, func() { a.ReleaseCaptured(b) }), "pinned: ReleaseCaptured of a block")
-	testkit.Contains(t, testkit.Panic(t, func() { a.ReleaseCaptured(pinned.Block{}) }),
+	testkit.Contains(t, testkit.Panic(t, func() { a.ReleaseCaptured(mem.Block{}) }),
 		"pinned: ReleaseCaptured of a block")
 	again := alloc(t, a, 100)
 	if !same(again, b) {

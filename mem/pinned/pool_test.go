@@ -83,7 +83,7 @@ func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 	id := mem.PoolID{7, 0}
 	a.BeginAllocateToPool(id, func(x driver.Stream) bool { return x == s })
 	d.begin(t, s)
-	get := func() pinned.Block {
+	get := func() mem.Block {
 		t.Helper()
 		b, err := a.AllocOn(s, 9000, mem.AllocOptions{}) // larger than what is cached elsewhere
 		testkit.Must(t, err)
@@ -92,8 +92,8 @@ func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 	b := get()
 	unused := get()
 	other := alloc(t, a, 100) // for the default stream
-	fill(b.Bytes(), 1)
-	on := copyIn(t, d, s, b)
+	fill(a.Bytes(b), 1)
+	on := copyIn(t, d, a, s, b)
 	piece(t, a, b, s)
 	a.Free(b)
 	a.Free(unused)
@@ -109,7 +109,7 @@ func TestDefect14_PinnedMemoryOfAGraphComesBackWithItsPool(t *testing.T) {
 		if same(x, b) || same(x, unused) {
 			t.Error("memory of a graph's pool serves others")
 		}
-		fill(x.Bytes(), 2)
+		fill(a.Bytes(x), 2)
 		a.Free(x)
 	}
 	testkit.Must(t, a.EmptyCache())
@@ -139,11 +139,11 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 		t.Errorf("pools %v and %v", x.ID(), y.ID())
 	}
 	// One free block each tells where a request goes.
-	home := map[uintptr]string{}
-	note := func(name string, b pinned.Block, err error) {
+	home := map[driver.Pointer]string{}
+	note := func(name string, b mem.Block, err error) {
 		t.Helper()
 		testkit.Must(t, err)
-		home[at(b.Bytes())] = name
+		home[b.Ptr] = name
 		a.Free(b)
 	}
 	bx, errX := x.Alloc(64)
@@ -151,18 +151,18 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 	by, errY := y.Alloc(64)
 	note("y", by, errY)
 	note("default", alloc(t, a, 64), nil)
-	goesTo := func(name string, get func() (pinned.Block, error)) {
+	goesTo := func(name string, get func() (mem.Block, error)) {
 		t.Helper()
 		b, err := get()
 		testkit.Must(t, err)
-		equal(t, "a request goes to", home[at(b.Bytes())], name)
+		equal(t, "a request goes to", home[b.Ptr], name)
 		a.Free(b)
 	}
-	plain := func() (pinned.Block, error) { return a.Alloc(64) }
-	onSide := func() (pinned.Block, error) { return a.AllocOn(side, 64, mem.AllocOptions{}) }
-	keyed := func() (pinned.Block, error) { return a.AllocOn(side, 64, mem.AllocOptions{Key: "tenant"}) }
-	elsewhere := func(get func() (pinned.Block, error)) func() (pinned.Block, error) {
-		return func() (b pinned.Block, err error) {
+	plain := func() (mem.Block, error) { return a.Alloc(64) }
+	onSide := func() (mem.Block, error) { return a.AllocOn(side, 64, mem.AllocOptions{}) }
+	keyed := func() (mem.Block, error) { return a.AllocOn(side, 64, mem.AllocOptions{Key: "tenant"}) }
+	elsewhere := func(get func() (mem.Block, error)) func() (mem.Block, error) {
+		return func() (b mem.Block, err error) {
 			var wg sync.WaitGroup
 			wg.Go(func() { b, err = get() })
 			wg.Wait()
@@ -177,9 +177,7 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 		m := pinned.Mem(a)
 		block, err := m.Alloc(side, 64)
 		testkit.Must(t, err)
-		bytes, err := m.Bytes(block.Ptr, 64)
-		testkit.Must(t, err)
-		equal(t, "a request for a stream goes to", home[at(bytes)], "x")
+		equal(t, "a request for a stream goes to", home[block.Ptr], "x")
 		m.Free(block)
 		testkit.Must(t, side.Sync(t.Context()))
 	})

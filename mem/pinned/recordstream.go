@@ -6,6 +6,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/mem"
 )
 
 // RecordStream records that work queued on s uses b: once b is freed, it is not allocated again before s has done all
@@ -16,15 +17,15 @@ import (
 // If s is part of a capture, the work runs whenever the graph is launched, which the allocator cannot see. So b is
 // kept: it is not allocated again after Free until ReleaseCaptured. If asking the device whether s captures fails, b is
 // kept and also waits for s, and the error says so.
-func (a *Allocator) RecordStream(b Block, s driver.Stream) error {
+func (a *Allocator) RecordStream(b mem.Block, s driver.Stream) error {
 	check.Stream("pinned: Record", s)
 	capturing, failure := a.capturing(s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.isLive(b) {
+	r := a.live(b)
+	if r == nil {
 		return ErrNotLive
 	}
-	r := b.rec
 	if capturing || failure != nil {
 		r.captured = true
 	}
@@ -40,13 +41,13 @@ func (a *Allocator) RecordStream(b Block, s driver.Stream) error {
 // ReleaseCaptured declares that no captured work will use b: the graphs of its RecordStream calls are closed and their
 // launches done. If b was freed it may be allocated again; if not, it is as if no capture had used it. A block that is
 // not kept stays as it is. ReleaseCaptured panics if b is neither live nor a freed block that is kept or waits.
-func (a *Allocator) ReleaseCaptured(b Block) {
-	r := b.rec
+func (a *Allocator) ReleaseCaptured(b mem.Block) {
 	a.mu.Lock()
-	if r == nil || r.owner != a || r.generation != b.generation || r.state > captured {
+	r := a.recordOf(b)
+	if r == nil {
 		a.mu.Unlock()
 		panic(fmt.Sprintf("pinned: ReleaseCaptured of a block that is neither live nor kept (%d bytes at %#x)",
-			b.Size(), address(b.bytes)))
+			b.Size, uint64(b.Ptr)))
 	}
 	r.captured = false
 	leaves := r.state == captured && a.retire(r)

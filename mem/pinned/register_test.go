@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
@@ -17,14 +18,15 @@ func TestHostRegister(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		got, lost = intercept.AllocHost, intercept.FreeHost
 	}
-	var blocks []pinned.Block
+	var blocks []mem.Block
 	for _, size := range []int64{1, 4096, 100_000, 3 << 20} { // one goroutine's worth, and eight's
 		b := alloc(t, a, size)
-		for i := range b.Bytes() {
-			b.Bytes()[i] = byte(i)
+		bytes := a.Bytes(b)
+		for i := range bytes {
+			bytes[i] = byte(i)
 		}
-		if !d.Pinned().IsPinned(b.Bytes()[:b.Size()]) {
-			t.Errorf("a block of %d bytes is not page-locked", b.Size())
+		if !d.Pinned().IsPinned(bytes[:b.Size]) {
+			t.Errorf("a block of %d bytes is not page-locked", b.Size)
 		}
 		blocks = append(blocks, b)
 	}
@@ -43,7 +45,7 @@ func TestHostRegister(t *testing.T) {
 	if b := alloc(t, a, 4096); !same(b, blocks[1]) {
 		t.Error("a block that could not be given back is lost")
 	} else {
-		b.Bytes()[0] = 1 // and still there
+		a.Bytes(b)[0] = 1 // and still there
 		a.Free(b)
 	}
 	d.failing(got, driver.ErrNoMemory)

@@ -51,7 +51,7 @@ func (a *Allocator) cut(r *request) *piece {
 
 // newPiece makes a record of a segment. The caller holds mu.
 func (a *Allocator) newPiece(seg segment, p *pool) *piece {
-	r := &piece{owner: a, pool: p, segment: seg}
+	r := &piece{pool: p, segment: seg}
 	p.blocks++
 	a.insert(r)
 	a.countHeld(r, 1)
@@ -60,11 +60,11 @@ func (a *Allocator) newPiece(seg segment, p *pool) *piece {
 
 // grow allocates a block of new memory. If there is none, it waits for frees, empties the cache and tries again, unless
 // the request has noRetry.
-func (a *Allocator) grow(r *request) (Block, error) {
+func (a *Allocator) grow(r *request) (mem.Block, error) {
 	seg, err := a.obtain(r.rounded)
 	if errors.Is(err, driver.ErrNoMemory) && !r.noRetry {
 		failures := a.wait()
-		if b, err := a.reuse(r); b.rec != nil || err != nil {
+		if b, err := a.reuse(r); b.Tag != 0 || err != nil {
 			return b, err
 		}
 		n, failed := a.releaseCached(func() []*pool { return a.trimmable(r.pool) })
@@ -78,9 +78,9 @@ func (a *Allocator) grow(r *request) (Block, error) {
 	}
 	switch {
 	case errors.Is(err, driver.ErrNoMemory):
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", r.size, r.rounded, mem.ErrNoMemory, err)
+		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w: %w", r.size, r.rounded, mem.ErrNoMemory, err)
 	case err != nil:
-		return Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w", r.size, r.rounded, err)
+		return mem.Block{}, fmt.Errorf("pinned: Alloc of %d bytes (a block of %d): %w", r.size, r.rounded, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +88,7 @@ func (a *Allocator) grow(r *request) (Block, error) {
 		a.mu.Unlock()
 		_, err := a.release(&seg)
 		a.mu.Lock()
-		return Block{}, errors.Join(ErrClosed, err)
+		return mem.Block{}, errors.Join(ErrClosed, err)
 	}
 	return a.markAllocated(a.newPiece(seg, r.pool), r.size), nil
 }

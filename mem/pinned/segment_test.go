@@ -66,7 +66,7 @@ func TestReservedSegment(t *testing.T) {
 	if n := d.CallsOf(intercept.AllocHost); n != 1 {
 		t.Fatalf("New called AllocHost %d times", n)
 	}
-	var blocks []pinned.Block
+	var blocks []mem.Block
 	for range 4 {
 		blocks = append(blocks, alloc(t, a, 600)) // 1024 each
 	}
@@ -75,16 +75,14 @@ func TestReservedSegment(t *testing.T) {
 		t.Errorf("%d calls of AllocHost, want one for the segment and one for what it has no room for", n)
 	}
 	for i, b := range blocks {
-		if at(b.Bytes())%512 != 0 || i > 0 && at(b.Bytes()) != at(blocks[i-1].Bytes())+1024 {
-			t.Errorf("part %d is at %#x", i, at(b.Bytes()))
+		if b.Ptr%512 != 0 || i > 0 && b.Ptr != blocks[i-1].Ptr+1024 {
+			t.Errorf("part %d is at %#x", i, uint64(b.Ptr))
 		}
-		for j := range b.Bytes()[:b.Size()] {
-			b.Bytes()[:b.Size()][j] = byte(i)
-		}
+		fill(a.Bytes(b)[:b.Size], byte(i))
 	}
 	want(t, a, "num_host_alloc", 5, "allocated_bytes.current", 4097, "host_alloc_time.count", 2)
 	for i, b := range blocks {
-		if slices.ContainsFunc(b.Bytes()[:b.Size()], func(c byte) bool { return c != byte(i) }) {
+		if slices.ContainsFunc(a.Bytes(b)[:b.Size], func(c byte) bool { return c != byte(i) }) {
 			t.Errorf("part %d was overwritten by another", i)
 		}
 	}
@@ -112,7 +110,7 @@ func TestReservedSegment(t *testing.T) {
 	}
 	big := alloc(t, a, 2100) // would never come back
 	want(t, a, "host_alloc_time.count", 3)
-	for _, b := range []pinned.Block{odd, whole, big} {
+	for _, b := range []mem.Block{odd, whole, big} {
 		a.Free(b)
 	}
 	closeAll(t, a, d)
@@ -132,12 +130,12 @@ func TestReservedSegmentOfOddSizes(t *testing.T) {
 	d := newDevice()
 	a := open(t, d, pinned.Config{ReserveSegment: 1000})
 	x, y := alloc(t, a, 10), alloc(t, a, 256) // at 0 and 512
-	if at(y.Bytes())-at(x.Bytes()) != 512 {
-		t.Errorf("parts are %d bytes apart", at(y.Bytes())-at(x.Bytes()))
+	if y.Ptr-x.Ptr != 512 {
+		t.Errorf("parts are %d bytes apart", y.Ptr-x.Ptr)
 	}
 	z := alloc(t, a, 256) // 768 is no multiple of 512, and from 1024 on there is nothing
 	want(t, a, "host_alloc_time.count", 2)
-	for _, b := range []pinned.Block{x, y, z} {
+	for _, b := range []mem.Block{x, y, z} {
 		a.Free(b)
 	}
 	closeAll(t, a, d)

@@ -45,7 +45,7 @@ func (p *Pool) UseCount() int {
 
 // Alloc is Allocator.Alloc from this pool, whatever scopes are open. It fails with ErrPoolClosed after Close. Free the
 // block by Allocator.Free.
-func (p *Pool) Alloc(size int64) (Block, error) {
+func (p *Pool) Alloc(size int64) (mem.Block, error) {
 	return p.a.alloc(request{size: size, fixed: p.pool})
 }
 
