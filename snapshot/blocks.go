@@ -20,7 +20,7 @@ func (im *importer) blocks(place string, s *Segment, v pickle.Value) ([]Block, e
 		return nil, &Error{Place: place, Field: "blocks", Reason: "the same list as that of an earlier segment"}
 	}
 	blocks := make([]Block, 0, len(list))
-	next := s.Ptr // where a block starts that does not say so
+	next := s.Ptr // the start of a block without an address
 	for i, v := range list {
 		where := fmt.Sprintf("%s, block %d", place, i)
 		pairs, err := im.dict(where, v)
@@ -105,8 +105,8 @@ func (im *importer) block(place string, b *Block, pairs []pickle.Value) error {
 	return nil
 }
 
-// history reads what the last user of a block asked for: the first entry, and the only one if the block is in use. A
-// history that says more stays as it is, too.
+// history reads the requested size of the last user of a block from the first entry. A block in use has one entry only.
+// A history with further keys is also kept whole.
 func (im *importer) history(place string, b *Block, v pickle.Value) error {
 	place += ", history"
 	list, err := im.list(place, "", v)

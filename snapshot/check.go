@@ -7,12 +7,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// maxCheckErrors is how many things Check names.
+// maxCheckErrors is the maximum number of errors that Check reports.
 const maxCheckErrors = 20
 
-// Check reports inconsistencies of the segments: segments of one device that overlap, blocks that leave a gap, and
-// sizes of a segment that are not the sums over its blocks. Files of PyTorch are consistent. The error joins one *Error
-// for each inconsistency.
+// Check reports inconsistencies of the segments: segments of one device that overlap, gaps between blocks, and sizes of
+// a segment that differ from the sums over its blocks. Files of PyTorch are consistent. The error joins one *Error for
+// each inconsistency.
 func (s *Snapshot) Check() error {
 	var all []error
 	for i := range s.Segments {
@@ -58,7 +58,7 @@ func (s *Snapshot) checkSegment(i int) (all []error) {
 		report("active_size", "%d, but the active blocks have %d", seg.ActiveSize, active)
 	}
 	if seg.RequestedSize != 0 && requested != seg.RequestedSize {
-		report("requested_size", "%d, but the active blocks say %d", seg.RequestedSize, requested)
+		report("requested_size", "%d, but the active blocks have %d", seg.RequestedSize, requested)
 	}
 	return all
 }

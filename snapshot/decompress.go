@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// magics tell the formats apart by their first bytes.
+// The magic numbers are the first bytes of each format.
 var (
 	magicGzip = []byte{0x1f, 0x8b}
 	magicZstd = []byte{0x28, 0xb5, 0x2f, 0xfd}
@@ -23,8 +23,9 @@ var (
 // pickleProto is PROTO, the opcode that pickles of protocol 2 to 5 begin with.
 const pickleProto = 0x80
 
-// decompress judges r by its first bytes, before the rest is read. It returns the pickle in r, how to name the format
-// in errors ("zstd: " or nothing), and what counts the bytes of r itself.
+// decompress determines the format of r from its first bytes, before it reads the rest. It returns a reader of the
+// pickle in r, the prefix of errors for the format ("zstd: " or nothing), and the counter of the bytes read from r
+// itself.
 func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, source *counter, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(8)
@@ -67,7 +68,7 @@ func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string,
 	return &ratioReader{plain: plain, source: source, limits: limits}, format, source, nil
 }
 
-// A counter counts what is read through it.
+// A counter counts the bytes that are read through it.
 type counter struct {
 	r io.Reader
 	n int64
@@ -85,7 +86,7 @@ var ErrRatio = errors.New("decompresses to far more than a snapshot would: over 
 // ErrMemory is matched by the error for a file that needs far more memory than a trace of its size.
 var ErrMemory = errors.New("far more than a snapshot of this size would: over Limits.MemoryPerByte")
 
-// memory is how much memory n bytes of a file, as it is given, may cost.
+// memory returns how many bytes of memory may be used to read n bytes of a file, compressed or not.
 func (l Limits) memory(n int64) int64 {
 	if n > (math.MaxInt64-l.MemoryFree)/l.MemoryPerByte {
 		return math.MaxInt64
@@ -93,7 +94,7 @@ func (l Limits) memory(n int64) int64 {
 	return l.MemoryFree + n*l.MemoryPerByte
 }
 
-// A ratioReader stops when plain has given too much for what it took from source.
+// A ratioReader fails when plain has returned too many bytes for those that it read from source.
 type ratioReader struct {
 	plain  io.ReadCloser
 	source *counter

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A problem is what is wrong with a field of some dict. Its place is added where it is known.
+// A problem is an error in a field of a dict. The caller that knows the place adds it.
 type problem struct {
 	field  string
 	reason string
@@ -28,20 +28,20 @@ func wrongType(field, want string, v pickle.Value) *problem {
 	return &problem{field: field, reason: "want " + want, got: v.Kind()}
 }
 
-// An entry is a trace entry as far as it can be understood alone. The numbers in event are provisional: Stack is the
-// node of the list of frames plus 1, Metadata the number of the string plus 1, Stream and Pool index the importer's
-// tables, with Pool 0 for none.
+// An entry is a trace entry that was read by itself, before the rest of the file is known. The numbers in event are
+// provisional: Stack is the node of the list of frames plus 1, Metadata the number of the string plus 1, Stream and
+// Pool index the importer's tables, with Pool 0 for none.
 type entry struct {
 	event   trace.Event
 	action  pickle.Value
-	unknown bool   // the action is none of mem's
+	unknown bool   // mem has no such action
 	context uint32 // the number of the compile_context plus 1, or 0
-	keys    uint32 // the number of the set of keys that are not known
+	keys    uint32 // the number of the set of unknown keys
 }
 
 const entryRequired = 1<<fieldAction | 1<<fieldSize | 1<<fieldStream
 
-// entry reads a trace entry. One that annotates and is not like those of a trace.Recorder, or of PyTorch's, counts as
+// entry reads a trace entry. An annotation in another form than that of a trace.Recorder or of PyTorch counts as
 // unknown.
 func (im *importer) entry(doc *pickle.Document, pairs []pickle.Value) (entry, *problem) {
 	e, bad := im.knownEntry(doc, pairs)
@@ -142,7 +142,7 @@ func (im *importer) knownEntry(doc *pickle.Document, pairs []pickle.Value) (e en
 	return e, nil
 }
 
-// framesOf returns the provisional number of a stack: that of the list that holds it, which may not be complete yet.
+// framesOf returns the provisional number of a stack: the number of the list that holds it. The list may be incomplete.
 func framesOf(_ *pickle.Document, v pickle.Value) (trace.StackID, *problem) {
 	switch v.Kind() {
 	case pickle.List, pickle.Tuple:
@@ -200,7 +200,7 @@ func integer(doc *pickle.Document, field string, v pickle.Value) (int64, *proble
 	x, ok := doc.Int(v)
 	if !ok {
 		if v.Kind() == pickle.Int {
-			return 0, &problem{field: field, reason: "the int is above the largest of 63 bits"}
+			return 0, &problem{field: field, reason: "the int does not fit into a signed 64-bit integer"}
 		}
 		return 0, wrongType(field, "an int", v)
 	}

@@ -22,7 +22,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// within puts a place before that of an *Error.
+// within prefixes the place of an *Error with another one.
 func within(place string, err error) error {
 	if e, ok := err.(*Error); ok {
 		inner := *e

@@ -8,10 +8,10 @@ import (
 	"github.com/ashlar-go/ashlar/pickle"
 )
 
-// An Extra is the unknown keys of a dict with their values, as pickle.Document.Plain returns them, in the order of the
-// keys; keys that are not str come last. Trace entries and frames in it are dicts like others. It is written again with
-// the snapshot. Newer versions of PyTorch write such keys, for example registration_counter of a segment. Nil has no
-// keys. Several dicts with the same keys and values share an Extra.
+// An Extra holds the unknown keys of a dict and their values, as pickle.Document.Plain returns them. It is sorted by
+// key; keys that are not str come last. Trace entries and frames in it are plain dicts. The writers of a snapshot write
+// it, too. Newer versions of PyTorch write such keys, for example registration_counter of a segment. A nil Extra has no
+// keys. Dicts with the same keys and values share an Extra.
 type Extra struct {
 	Pairs []pickle.Pair
 }
@@ -19,7 +19,7 @@ type Extra struct {
 // Get returns the value of a str key.
 func (x *Extra) Get(key string) (value any, ok bool) {
 	pairs := x.pairs()
-	for i := len(pairs) - 1; i >= 0; i-- { // of a key that comes twice the last one counts
+	for i := len(pairs) - 1; i >= 0; i-- { // the last of several equal keys counts
 		if pairs[i].Key == key {
 			return pairs[i].Value, true
 		}
@@ -27,7 +27,7 @@ func (x *Extra) Get(key string) (value any, ok bool) {
 	return nil, false
 }
 
-// sort puts the pairs into their order.
+// sort sorts the pairs.
 func (x *Extra) sort() {
 	slices.SortStableFunc(x.Pairs, func(a, b pickle.Pair) int {
 		nameA, isA := a.Key.(string)
@@ -51,13 +51,14 @@ func (x *Extra) pairs() []pickle.Pair {
 	return x.Pairs
 }
 
-// A TraceExtra is the unknown parts of the trace of a device.
+// A TraceExtra holds the unknown parts of the trace of a device.
 type TraceExtra struct {
 	Keys    []EntryExtra   // by First
 	Unknown []UnknownEntry // by Before
 }
 
-// An EntryExtra is the Extra of each event of a trace from index First on, up to the next EntryExtra; nil for none.
+// An EntryExtra is the Extra of the events of a trace from index First up to the next EntryExtra. A nil Extra means
+// none.
 type EntryExtra struct {
 	First int
 	Extra *Extra
@@ -65,11 +66,11 @@ type EntryExtra struct {
 
 // An UnknownEntry is an entry with an unknown action.
 type UnknownEntry struct {
-	Before int    // it stands before the event of this number, or at the end
-	Entry  *Extra // all of it
+	Before int    // the index of the event that follows it, or the number of events
+	Entry  *Extra // the whole entry
 }
 
-// traceExtra returns that of a device.
+// traceExtra returns the TraceExtra of a device.
 func (s *Snapshot) traceExtra(device int) TraceExtra {
 	if device < len(s.TraceExtra) {
 		return s.TraceExtra[device]

@@ -9,7 +9,7 @@ import (
 type field uint8
 
 const (
-	fieldUnresolved field = iota // the string was not looked up yet
+	fieldUnresolved field = iota // the string has not been looked up yet
 	fieldUnknown
 	fieldAction
 	fieldAddr
@@ -27,7 +27,7 @@ const (
 	numFields
 )
 
-// knownInEntries and knownInFrames are the fields that those dicts have, as bits.
+// knownInEntries and knownInFrames are bit sets of the fields that entries and frames have.
 const (
 	knownInEntries = 1<<fieldAction | 1<<fieldAddr | 1<<fieldDeviceFree | 1<<fieldSize | 1<<fieldStream | 1<<fieldTime |
 		1<<fieldCompileContext | 1<<fieldMetadata | 1<<fieldFrames | 1<<fieldPool
@@ -41,7 +41,7 @@ var fieldNames = map[string]field{
 	"pool_id": fieldPool, "segment_pool_id": fieldPool, "name": fieldName, "filename": fieldFilename, "line": fieldLine,
 }
 
-// meanings remembers, by the number of a string, which field and which action the string names.
+// meanings caches the field and the action that a string names, by the number of the string.
 type meanings struct {
 	fields  []field
 	actions []mem.Action // plus 1; NumActions+1 for none
@@ -86,7 +86,7 @@ func (t *meanings) action(doc *pickle.Document, name pickle.Value) (mem.Action, 
 	return a - 1, a <= mem.NumActions
 }
 
-// extend returns s with an element i, the new ones zero.
+// extend returns s, lengthened with zeros until it has an element i.
 func extend[T any](s []T, i int) []T {
 	return append(s, make([]T, i+1-len(s)+len(s)/2)...)
 }

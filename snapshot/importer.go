@@ -12,7 +12,7 @@ import (
 type importer struct {
 	doc      *pickle.Document // set once it is complete
 	limits   Limits
-	source   *counter // of the file as it is given
+	source   *counter // counts the bytes of the file before decompression
 	meanings meanings
 	events   events // the folded entries, in the order in which the pickle completes them
 	contexts runs   // their compile contexts: numbers of strings plus 1
@@ -22,14 +22,14 @@ type importer struct {
 	frames   frames
 	stacks   stacks
 	skipped  skips
-	used     map[uint32]bool // containers that may be read once only and have been
+	used     map[uint32]bool // containers that must be read only once and have been
 
 	streamNumbers, poolNumbers renumbering
 
-	// What is not known, and as Go values.
+	// Unknown keys, and their Go values.
 	entryKeys, frameKeys keySets
 	values               *pickle.Converter
-	kept                 int64 // bytes that those take
+	kept                 int64 // size of the Go values in bytes
 	plainFrames          map[uint32]any
 	plainStacks          map[trace.StackID]any
 }
@@ -41,22 +41,22 @@ func newImporter(limits Limits, source *counter) *importer {
 	}
 }
 
-// Handles of folded dicts: the index of an event, or with frameHandle that of a frame.
+// A handle of a folded dict is the index of an event, or frameHandle plus the index of a frame.
 const (
 	frameHandle = 1 << 31
 	maxFolded   = 1 << 31
-	maxFoldKeys = 64 // a dict with more keys is nothing that is folded
+	maxFoldKeys = 64 // dicts with more keys are not folded
 )
 
-// What the importer keeps of a file while the pickle is read, in bytes, for Limits: an event, and its copy in the
-// trace; a frame or a stream, with its place in a map.
+// Costs in bytes, for Limits, of the data that the importer keeps while it reads the pickle: an event with its copy in
+// the trace, and a frame or a stream with its map entry.
 const (
 	costEvent  = 2 * 40
 	costFrame  = 128
 	costStream = 64
 )
 
-// foldDict takes trace entries and frames out of the pickle while it is read.
+// foldDict folds trace entries and frames while the pickle is read.
 func (im *importer) foldDict(doc *pickle.Document, pairs []pickle.Value) (handle uint32, ok bool) {
 	if len(pairs) > 2*maxFoldKeys {
 		return 0, false
@@ -123,7 +123,7 @@ func (im *importer) snapshot() (*Snapshot, error) {
 	return im.finish(s)
 }
 
-// rest reads what the file has beside segments and traces.
+// rest reads the other parts of the file: all but segments and traces.
 func (im *importer) rest(s *Snapshot, pairs []pickle.Value, hasTraces bool) error {
 	var unknown []pickle.Value
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -156,7 +156,7 @@ func (im *importer) rest(s *Snapshot, pairs []pickle.Value, hasTraces bool) erro
 	return err
 }
 
-// finish fills in what all parts share.
+// finish fills in the tables that all parts share.
 func (im *importer) finish(s *Snapshot) (*Snapshot, error) {
 	if len(im.frames.list) > 0 || im.stacks.table.Len() > 0 {
 		im.stacks.table.Frames = im.frames.exact()
@@ -183,8 +183,8 @@ func (im *importer) finish(s *Snapshot) (*Snapshot, error) {
 	return s, nil
 }
 
-// once reports whether the container v, if it is not empty, is met for the first time. A file in which the same list
-// of blocks stands in many segments is refused, or a small file could be made into an endless snapshot.
+// once reports whether v is empty or has not been passed to once before. A file in which several segments share a list
+// of blocks is refused; otherwise a small file could expand into a huge snapshot.
 func (im *importer) once(v pickle.Value) bool {
 	if im.doc.Len(v) == 0 {
 		return true
@@ -207,7 +207,8 @@ func (im *importer) list(place, field string, v pickle.Value) ([]pickle.Value, e
 	return nil, wrongType(field, "a list", v).at(place)
 }
 
-// dict returns the keys and values of a dict. One that was folded is a trace entry or a frame, out of place.
+// dict returns the keys and values of a dict. A folded dict is an error: it is a trace entry or a frame in the wrong
+// place.
 func (im *importer) dict(place string, v pickle.Value) ([]pickle.Value, error) {
 	if v.Kind() != pickle.Dict {
 		return nil, wrongType("", "a dict", v).at(place)
@@ -218,7 +219,7 @@ func (im *importer) dict(place string, v pickle.Value) ([]pickle.Value, error) {
 	return im.doc.Pairs(v), nil
 }
 
-// keys lists some keys of a dict, for a message.
+// keys lists some keys of a dict for an error message.
 func (im *importer) keys(v pickle.Value) string {
 	var names []string
 	for i, pairs := 0, im.doc.Pairs(v); i < len(pairs) && len(names) < 8; i += 2 {
@@ -232,7 +233,7 @@ func (im *importer) keys(v pickle.Value) string {
 	return strings.Join(names, ", ")
 }
 
-// events is a growing list in pieces, so that growing copies nothing.
+// events is a list in pieces, which grows without copying.
 type events struct {
 	pieces [][]trace.Event // all but the last have piece events
 	n      int
@@ -254,14 +255,14 @@ func (t *events) add(e trace.Event) (index uint32) {
 	return uint32(t.n - 1)
 }
 
-// from returns some of the events from an index on: at least one, up to the end of a piece.
+// from returns the events from an index to the end of its piece: at least one.
 func (t *events) from(i int) []trace.Event { return t.pieces[i/piece][i%piece:] }
 
 // handles numbers the stream handles of the file in the order in which they appear.
 type handles struct {
 	list []uint64
 	byID map[uint64]uint32
-	last uint32 // the number given last, most often asked for again
+	last uint32 // the last result: most requests repeat it
 }
 
 func (t *handles) number(handle uint64) uint32 {
@@ -283,7 +284,7 @@ func (t *handles) number(handle uint64) uint32 {
 
 const maxPools = 1<<16 - 2
 
-// pools numbers the pools of trace entries from 1, in the order in which they appear; 0 is none.
+// pools numbers the pools of trace entries from 1, in the order in which they appear; 0 means no pool.
 type pools struct {
 	list []mem.PoolID // list[i] has the number i+1
 	byID map[mem.PoolID]uint16

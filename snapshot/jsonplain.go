@@ -14,27 +14,27 @@ import (
 	"github.com/ashlar-go/ashlar/pickle"
 )
 
-// maxRepeats is how many values may be written out again because what they are in stands in several places, beyond
-// repeatsPerKey for each unknown key that is written. Without a limit, lists that hold the same list twice, and so on,
-// would be endless.
+// JSON cannot share values, so a value in a shared container is written out again. maxRepeats limits the number of
+// repeated values, beyond repeatsPerKey for each unknown key that is written. Without a limit, nested lists that each
+// hold the next list twice would make an exponentially large file.
 const (
 	maxRepeats    = 1 << 20
 	repeatsPerKey = 64
 )
 
-// A plainJSON knows what was written of values as pickle.Document.Plain gives them. Sinks of one file share it.
+// A plainJSON records which values from pickle.Document.Plain have been written. The sinks of one file share it.
 type plainJSON struct {
-	met     map[place]any // containers that were written; kept, so that no others can come to lie where they are
+	met     map[place]any // containers that were written; kept alive, so that their addresses are not reused
 	repeats int           // values that may still be written again
 }
 
-// A place is where a container lies, and its length.
+// A place is the address and the length of a container.
 type place struct {
 	at  uintptr
 	len int
 }
 
-// again reports whether a container with items was met before.
+// again reports whether a nonempty container was written before.
 func (p *plainJSON) again(v any, n int) bool {
 	if n == 0 {
 		return false
@@ -45,7 +45,7 @@ func (p *plainJSON) again(v any, n int) bool {
 	return ok
 }
 
-// extra writes the keys of a dict. Those that are no text in JSON, tuples and bytes, are left out.
+// extra writes the keys of a dict. It omits keys that JSON cannot represent: tuples and bytes.
 func (j *jsonSink) extra(x *Extra) {
 	j.values.repeats += len(x.pairs()) * repeatsPerKey
 	for _, pair := range x.pairs() {
@@ -56,7 +56,7 @@ func (j *jsonSink) extra(x *Extra) {
 	}
 }
 
-// jsonKey is a key of a dict as Python's json makes it a text.
+// jsonKey converts a key of a dict to a string as Python's json does.
 func jsonKey(key any) (name string, ok bool) {
 	switch key := key.(type) {
 	case string:
@@ -71,7 +71,7 @@ func jsonKey(key any) (name string, ok bool) {
 	return "", false
 }
 
-// jsonFloat is a float as text; one that is a whole number stays a float.
+// jsonFloat formats a float. A whole number keeps its decimal point.
 func jsonFloat(x float64) string {
 	text := strconv.FormatFloat(x, 'g', -1, 64)
 	if !math.IsNaN(x) && !math.IsInf(x, 0) && !strings.ContainsAny(text, ".e") {
@@ -80,10 +80,10 @@ func jsonFloat(x float64) string {
 	return text
 }
 
-// plain writes a value as pickle.Document.Plain gives it.
+// plain writes a value as returned by pickle.Document.Plain.
 func (j *jsonSink) plain(v any) { j.value(v, false) }
 
-// value writes a value, which may be in a container that was written before.
+// value writes a value; again says that it is in a container that was written before.
 func (j *jsonSink) value(v any, again bool) {
 	if again {
 		j.values.repeats--
@@ -127,7 +127,7 @@ func (j *jsonSink) value(v any, again bool) {
 			j.value(v[key], again)
 		}
 		j.endDict()
-	case []pickle.Pair: // keys that are no strings: a list of pairs
+	case []pickle.Pair: // keys that are not strings: a list of pairs
 		again = again || j.values.again(v, len(v))
 		pairs := make([]any, len(v))
 		for i, pair := range v {

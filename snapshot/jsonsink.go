@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A textOutput collects text for a writer. The first error stays, and nothing is written after it.
+// A textOutput buffers text for a writer. It keeps the first error and writes nothing after it.
 type textOutput struct {
 	w   io.Writer
 	buf []byte
@@ -26,7 +26,7 @@ func (o *textOutput) text(s string) {
 	o.room()
 }
 
-// room writes what there is if it is much.
+// room writes the buffer when it is large.
 func (o *textOutput) room() {
 	if len(o.buf) >= textSize {
 		o.flush()
@@ -55,7 +55,7 @@ func appendString(b []byte, s string) []byte {
 			out := bytes.NewBuffer(b)
 			e := json.NewEncoder(out)
 			e.SetEscapeHTML(false)
-			_ = e.Encode(s) // a string does not fail
+			_ = e.Encode(s) // encoding a string cannot fail
 			return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 		}
 	}
@@ -66,16 +66,16 @@ func appendString(b []byte, s string) []byte {
 type jsonSink struct {
 	out    textOutput
 	stacks *trace.Stacks
-	lines  []string // the JSON of each frame, by its index; "" if it was not needed yet
+	lines  []string // the JSON of each frame, by its index; "" until it is needed
 	keys   map[uint32]*Extra
-	next   bool // a comma has to come before the next key or item
+	next   bool // the next key or item needs a comma before it
 	values *plainJSON
 
 	long   map[string]struct{} // strings of more than longText bytes that were written
 	shared int64               // bytes of frames and long strings that may still be written again
 }
 
-// maxShared is how many bytes of frames and long strings may be written again because several places share them, beyond
+// maxShared is the maximum number of bytes of shared frames and long strings that are written again, beyond
 // sharedPerItem for each item of a list. Without a limit, a file of a few megabytes could become hundreds of gigabytes.
 const (
 	maxShared     = 64 << 20
@@ -83,7 +83,7 @@ const (
 	longText      = 1 << 10
 )
 
-// again counts n bytes that were written before. It reports false once that is too much.
+// again counts n bytes that are written again. It reports false when the limit is exceeded.
 func (j *jsonSink) again(n int) bool {
 	if j.shared -= int64(n); j.shared < 0 && j.out.err == nil {
 		j.out.err = &Error{Reason: fmt.Sprintf("as JSON, frames and strings that the file shares would be written out again and again: "+

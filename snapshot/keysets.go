@@ -8,34 +8,35 @@ import (
 	"github.com/ashlar-go/ashlar/pickle"
 )
 
-// keySets holds the unknown keys of folded dicts of one kind, with their values, while the pickle is read. Dicts that
-// have the same share a set: most have none, and the others of a file nearly always the same.
+// keySets holds the unknown keys of folded dicts of one kind, with their values, while the pickle is read. Dicts with
+// the same unknown keys and values share a set. Most dicts have none, and the others of a file nearly always have the
+// same set.
 type keySets struct {
 	kind    string   // "trace entry ", "frame "
-	sets    []keySet // of number n is sets[n-1]; 0 is none
+	sets    []keySet // the set with number n is sets[n-1]; 0 means no set
 	numbers map[string]uint32
 
-	lists map[string]pickle.Value // of flat lists, the first with some content
-	flat  map[pickle.Value]bool   // those first ones
+	lists map[string]pickle.Value // the first flat list with each content
+	flat  map[pickle.Value]bool   // the values of lists
 
-	pairs   [][2]pickle.Value // of the dict at hand
-	content []byte            // and as the key of its set
+	pairs   [][2]pickle.Value // of the current dict
+	content []byte            // pairs as the map key of their set
 }
 
 type keySet struct {
 	pairs  []pickle.Value // keys and values in turn
-	nested bool           // a value is a container that is not flat, or a key no str
-	dicts  int            // that have it
-	extra  *Extra         // as Go values, once they were asked for
+	nested bool           // a value is a container that is not flat, or a key is not a str
+	dicts  int            // number of dicts with this set
+	extra  *Extra         // as Go values; nil until needed
 }
 
-// What a set and a pair in it cost, in bytes, for Limits, with what they become.
+// Costs in bytes, for Limits, of a set and of a pair in it, including their Go values.
 const (
 	costSet     = 192
 	costSetPair = 112
 )
 
-// longestFlat is how many items a list may have that is compared by its content.
+// longestFlat is the maximum length of a list that is compared by content.
 const longestFlat = 256
 
 // number returns the number of the set of those pairs whose field is in unknown, and charges for a new one.
@@ -46,7 +47,7 @@ func (t *keySets) number(doc *pickle.Document, m *meanings, pairs []pickle.Value
 			t.pairs = append(t.pairs, [2]pickle.Value{pairs[i], t.shared(doc, pairs[i+1])})
 		}
 	}
-	// Sets in another order are the same. Of a key that comes twice the last value counts, so those keep theirs.
+	// The order of keys does not matter. The last of several equal keys counts, so the sort must be stable.
 	slices.SortStableFunc(t.pairs, func(a, b [2]pickle.Value) int { return cmp.Compare(a[0], b[0]) })
 	t.content = t.content[:0]
 	for _, pair := range t.pairs {
@@ -70,9 +71,9 @@ func (t *keySets) number(doc *pickle.Document, m *meanings, pairs []pickle.Value
 	return n
 }
 
-// shared returns the first of the flat lists and tuples with the content of v, or v itself. Each entry may have a list of
-// its own, such as forward_frames, and yet all the same. One that is filled later is taken as it is now; Python's writer
-// fills them before.
+// shared returns the first flat list or tuple with the content of v, or v itself. Entries may have separate lists with
+// the same content, such as forward_frames. A list is taken with its present content, even if the pickle adds to it
+// later; Python's writer completes such lists first.
 func (t *keySets) shared(doc *pickle.Document, v pickle.Value) pickle.Value {
 	items := doc.Items(v)
 	if v.Kind() != pickle.List && v.Kind() != pickle.Tuple || len(items) > longestFlat {
@@ -103,11 +104,11 @@ func appendValues(b []byte, values []pickle.Value) []byte {
 	return b
 }
 
-// nested reports whether a set has containers that are not flat, or keys that are no str. A dict with such a set is not
-// folded: containers may hold the dict itself, which shows only while that is there.
+// nested reports whether a set has containers that are not flat, or keys that are not str. A dict with such a set is
+// not folded: a container may hold the dict itself, and that can be detected only while the dict exists.
 func (t *keySets) nested(n uint32) bool { return n > 0 && t.sets[n-1].nested }
 
-// has notes that a dict has a set.
+// has counts a dict that has a set.
 func (t *keySets) has(n uint32) {
 	if n > 0 {
 		t.sets[n-1].dicts++

@@ -10,28 +10,28 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// Live are optional parts of a snapshot that Of cannot get from an allocator. The zero value is valid.
+// Live holds optional parts of a snapshot that Of cannot get from an allocator. The zero value is valid.
 type Live struct {
 	Device int // ordinal
 
-	// Recorder, if there is one, observes the allocator: it gives the history, the stacks of blocks and segments, and
-	// annotations.
+	// Recorder, if not nil, is attached to the allocator. It provides the history, the stacks of blocks and segments,
+	// and annotations.
 	Recorder *trace.Recorder
 
-	Annotations []Annotation // before those of Recorder
+	Annotations []Annotation // placed before those of Recorder
 }
 
-// Of returns a snapshot of the present state of an allocator: its segments from one call of mem.Snapshotter, and
+// Of returns a snapshot of the current state of an allocator: its segments from one call of mem.Snapshotter, and
 // further parts from its other layers. The error is an *Error if no layer is a Snapshotter.
 //
 //   - Statistics are those of the topmost mem.StatsReporter, read directly afterwards.
 //   - Settings are those of mem/caching, if it is the lowest layer.
 //   - Limits has the lowest limit of the layers (mem.LimitOf), such as that of an engine's device.
 //   - The stacks of blocks are those of the recorder, or else of a *layer.LeakTracker among the layers.
-//   - The history ends at the moment when the segments were described, and stacks are of that moment, if the allocator reports it to
-//     its observers (mem.ActionSnapshot), as mem/caching does. The history then leads to the segments even if other goroutines
-//     allocate during the call, provided that one snapshot is taken at a time. With other allocators no goroutine may allocate or
-//     free until Of returns.
+//   - If the allocator reports the moment at which it describes the segments to its observers (mem.ActionSnapshot), as
+//     mem/caching does, the history and the stacks are those of that moment. The history then leads to the segments
+//     even if other goroutines allocate during the call, provided that one snapshot is taken at a time. With other
+//     allocators no goroutine may allocate or free until Of returns.
 func Of(a mem.Allocator, o Live) (*Snapshot, error) {
 	layer, ok := mem.Find[mem.Snapshotter](a)
 	if !ok {
@@ -40,7 +40,7 @@ func Of(a mem.Allocator, o Live) (*Snapshot, error) {
 	return of(a, layer.Snapshot, o), nil
 }
 
-// of is Of, with what describes the segments.
+// of implements Of. It calls describe for the segments.
 func of(a mem.Allocator, describe func() []mem.SegmentInfo, o Live) *Snapshot {
 	var infos []mem.SegmentInfo
 	view := &trace.View{}
@@ -118,7 +118,7 @@ func segmentOf(info *mem.SegmentInfo, device int, stack func(*mem.BlockInfo) tra
 	return seg
 }
 
-// siteFrames are the frames of a tracker's site.
+// siteFrames returns the frames of a site that a LeakTracker recorded.
 func siteFrames(site []runtime.Frame) []trace.Frame {
 	frames := make([]trace.Frame, len(site))
 	for i := range site {

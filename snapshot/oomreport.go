@@ -15,8 +15,8 @@ type ReportOptions struct {
 	Dir string // the directory, which must exist when a report is written
 
 	// Max is the maximum number of reports in Dir, and MaxBytes their maximum total size, including reports of earlier
-	// runs and other processes. At the maximum no more are written until some are deleted. (The first reports matter
-	// most; later failures are often their consequence.) 0 is 16 reports and 1 GiB.
+	// runs and other processes. At the maximum no more reports are written until some are deleted. (The first reports
+	// matter most; later failures are often consequences of the first.) 0 means 16 reports and 1 GiB.
 	Max      int
 	MaxBytes int64
 
@@ -45,7 +45,7 @@ var ErrReportsFull = errors.New("snapshot: no room for another report")
 type Reporter struct {
 	inner mem.Allocator
 	opts  ReportOptions
-	told  bool // by inner, of its errors
+	told  bool // inner reports its errors itself
 
 	mu   sync.Mutex
 	busy []uintptr // goroutines that report
@@ -57,8 +57,8 @@ type Reporter struct {
 // mem.ErrNoMemory), before the caller gets the error. The file is a snapshot of a, as of Of, with statistics, the text
 // and facts of the error (Snapshot.OutOfMemory), and the limit of a (Snapshot.Limits). PyTorch's viewer opens it,
 // "ashlar info" describes it and, if it has a history, "ashlar replay" shows which settings would have served the
-// request. The report of an allocator that describes no segments has none. RMM's pools dump their state in the same
-// way.
+// request. If the allocator describes no segments (mem.Snapshotter), the report has none. RMM's pools dump their state
+// in the same way.
 //
 // If a itself has OnOutOfMemory, as mem/caching does, that method reports the errors, including those of callers that
 // use a directly and those that a layer above recovers from. Otherwise only requests through the Reporter are seen. Put
@@ -121,13 +121,13 @@ func (r *Reporter) Unwrap() mem.Allocator { return r.inner }
 
 func (r *Reporter) reportFailure(s driver.Stream, size int64, err error) {
 	var oom *mem.OutOfMemory
-	untold := !r.told || errors.As(err, &oom) && oom.TooLarge // which mem/caching does not report, as PyTorch does not
+	untold := !r.told || errors.As(err, &oom) && oom.TooLarge // mem/caching does not report these, as in PyTorch
 	if untold && errors.Is(err, mem.ErrNoMemory) {
 		r.report(s.ID(), size, err)
 	}
 }
 
-// report writes a report, unless this goroutine is writing one already.
+// report writes a report, unless this goroutine is already writing one.
 func (r *Reporter) report(stream driver.StreamID, size int64, cause error) {
 	self := goroutine.ID()
 	r.mu.Lock()

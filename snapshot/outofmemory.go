@@ -16,13 +16,13 @@ type OutOfMemory struct {
 	Stream driver.StreamID // of the request
 	TimeUS int64           // microseconds since 1970; 0 without a clock
 
-	// Facts are the fields of the *mem.OutOfMemory in the error, or nil if there was none. Of Cause only the text is
-	// kept.
+	// Facts are the fields of the *mem.OutOfMemory in the error, or nil if the error has none. Only the text of Cause
+	// is kept.
 	Facts *mem.OutOfMemory
 }
 
-// A fact is one key of a dict, and where its value is kept: a pointer to an integer, a bool, a string, an error, a
-// pool, or a list of dicts. The tables of facts below are what is written and what is read.
+// A fact is one key of a dict, with a pointer to its value: an integer, a bool, a string, an error, a pool, or a list
+// of dicts. The tables of facts below define the written and the read keys.
 type fact struct {
 	key string
 	at  any
@@ -93,13 +93,13 @@ func tableOfError(e *mem.OutOfMemory) []fact {
 	}
 }
 
-// A list is dicts in a slice.
+// A list is a slice that is written as a list of dicts.
 type list[T any] struct {
 	items *[]T
 	table func(*T) []fact
 }
 
-// A listOfFacts is a list, whatever is in it.
+// A listOfFacts is a list with elements of any type.
 type listOfFacts interface {
 	len() int
 	of(i int) []fact
@@ -162,7 +162,7 @@ func (im *importer) outOfMemory(v pickle.Value) (*OutOfMemory, error) {
 	return o, nil
 }
 
-// facts reads a dict. What is not there stays as it is.
+// facts reads a dict. Values without a key in the dict remain unchanged.
 func (im *importer) facts(place string, v pickle.Value, table []fact) error {
 	pairs, err := im.dict(place, v)
 	if err != nil {

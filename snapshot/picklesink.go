@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A pickleSink writes pickles. Each frame, stack and pool is written where it is first needed, and fetched from the memo
-// afterwards; those numbers are kept plus 1, so that 0 is none.
+// A pickleSink writes pickles. Each frame, stack and pool is written where it is first needed, and fetched from the
+// memo afterwards. Memo numbers are stored plus 1; 0 means not written yet.
 type pickleSink struct {
 	w      *pickle.Writer
 	stacks *trace.Stacks

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A usageKey is what blocks of one sample have in common.
+// A usageKey identifies a sample: all its blocks have these values.
 type usageKey struct {
 	stack  trace.StackID
 	device int
@@ -20,7 +20,7 @@ type usageKey struct {
 	tag    string
 }
 
-// A usage is the values of a sample, in the order of sampleTypes.
+// A usage holds the values of a sample, in the order of sampleTypes.
 type usage struct {
 	allocObjects, allocBytes, inUseObjects, inUseBytes int64
 }
@@ -35,12 +35,12 @@ var sampleTypes = [][2]string{
 // ordinal), stream (the handle, as 0x...), pool ("default" or "(n, m)") and, if the allocation had one, tag (its
 // user_metadata).
 //
-// The allocated blocks are those of the segments or, for a device without segments, those that its trace leaves. The
-// totals are those of the trace and of blocks that are older than it. A trace that was cut at the front lacks blocks
-// that were freed before. The stack is that of the allocation event, or else of the block; a block without a stack is
-// counted under the function "(no stack)". The state of blocks after a gap in the trace (trace.Trace.Gaps) is unknown:
-// blocks after the gap count as different blocks, which are older than the trace. A freed block that other streams
-// still use is not allocated.
+// The allocated blocks are those of the segments or, for a device without segments, those allocated at the end of its
+// trace. The totals include the trace and blocks that are older than the trace. If the start of the trace is missing,
+// blocks that were freed before it are not counted. The stack is that of the allocation event, or else of the block; a
+// block without a stack is counted under the function "(no stack)". The state of blocks after a gap in the trace
+// (trace.Trace.Gaps) is unknown: blocks after the gap count as different blocks, which are older than the trace. A
+// freed block that other streams still use is not allocated.
 //
 // Memory use is proportional to the number of distinct stacks, streams, pools and tags, and of allocated blocks. The
 // error is that of w.
@@ -53,7 +53,7 @@ func (s *Snapshot) WriteProfile(w io.Writer) error {
 	for device := range devices {
 		p.device(s, device)
 	}
-	out := bufio.NewWriter(w) // notices a short write, which gzip does not
+	out := bufio.NewWriter(w) // detects a short write, unlike gzip
 	z := gzip.NewWriter(out)
 	if _, err := z.Write(encodeProfile(p, s)); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *Snapshot) WriteProfile(w io.Writer) error {
 	return out.Flush()
 }
 
-// usages are the samples.
+// usages holds the samples.
 type usages map[usageKey]*usage
 
 func (p usages) of(k usageKey) *usage {
@@ -76,13 +76,13 @@ func (p usages) of(k usageKey) *usage {
 	return u
 }
 
-// A tracedBlock is an allocated block, as the trace knows it.
+// A tracedBlock is an allocated block with the data that the trace has of it.
 type tracedBlock struct {
 	key  usageKey
 	size int64
 }
 
-// device adds up what happened on one device.
+// device adds the samples of one device.
 func (p usages) device(s *Snapshot, device int) {
 	blocks := map[driver.Pointer]tracedBlock{}
 	if device < len(s.Traces) && s.Traces[device] != nil {
@@ -102,7 +102,7 @@ func (p usages) device(s *Snapshot, device int) {
 	}
 }
 
-// trace counts allocations, and leaves in blocks what was not freed.
+// trace counts allocations. At the end blocks contains the blocks that were not freed.
 func (p usages) trace(s *Snapshot, t *trace.Trace, blocks map[driver.Pointer]tracedBlock) {
 	poolAt := s.poolsOf(t)
 	gaps := t.Gaps
@@ -136,14 +136,14 @@ func (p usages) segment(seg *Segment, blocks map[driver.Pointer]tracedBlock) {
 		}
 		size := b.RequestedSize
 		if size == 0 {
-			size = b.Size // of before it was recorded
+			size = b.Size // from files before requested sizes were recorded
 		}
 		l, known := blocks[b.Ptr]
 		k, counted := l.key, known
 		switch {
 		case !known:
 			k, l.size = usageKey{b.Stack, seg.Device, seg.Stream, seg.Pool, ""}, size
-		case k.stack == 0 && b.Stack != 0: // only the block has it, as in what Of makes
+		case k.stack == 0 && b.Stack != 0: // only the block has it, as in a snapshot from Of
 			was := p.of(k)
 			was.allocObjects--
 			was.allocBytes -= l.size
@@ -159,8 +159,8 @@ func (p usages) segment(seg *Segment, blocks map[driver.Pointer]tracedBlock) {
 	}
 }
 
-// poolsOf returns what says in which pool the block of an event is. A trace that does not know its pools has them from
-// the segments that are left.
+// poolsOf returns a function for the pool of an event's block. If the trace has no pools, they are those of the
+// remaining segments.
 func (s *Snapshot) poolsOf(t *trace.Trace) func(e *trace.Event) mem.PoolID {
 	if t.PoolsKnown {
 		return func(e *trace.Event) mem.PoolID { return t.Pools[e.Pool] }
@@ -175,7 +175,7 @@ func (s *Snapshot) poolsOf(t *trace.Trace) func(e *trace.Event) mem.PoolID {
 	}
 }
 
-// span returns the times of the first and the last event that has one, of all devices, in microseconds, or zeros.
+// span returns the earliest and the latest time of all events with a time, on all devices, in microseconds, or zeros.
 func (s *Snapshot) span() (first, last int64) {
 	for _, t := range s.Traces {
 		if t == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A profile is a message Profile that is being made: https://github.com/google/pprof/blob/main/proto/profile.proto.
+// A profile is a message Profile under construction: https://github.com/google/pprof/blob/main/proto/profile.proto.
 type profile struct {
 	stacks    *trace.Stacks
 	strings   map[string]int64
@@ -31,7 +31,7 @@ func (p *profile) string(s string) int64 {
 	return n
 }
 
-// The fields of the messages of a profile.
+// Field numbers of the messages of a profile.
 const (
 	profileSampleType, profileSample, profileMapping, profileLocation, profileFunction, profileString = 1, 2, 3, 4, 5, 6
 	profileTime, profileDuration, profilePeriodType, profilePeriod, profileDefaultType                = 9, 10, 11, 12, 14
@@ -46,7 +46,7 @@ const (
 	functionID, functionName, functionFilename                = 1, 2, 4
 )
 
-// encodeProfile returns the profile. The order is that of the samples' keys, and so the same each time.
+// encodeProfile returns the profile. Samples are sorted by key, so the result is deterministic.
 func encodeProfile(all usages, s *Snapshot) []byte {
 	p := &profile{
 		stacks: s.Stacks, strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[trace.Frame]int64{},
@@ -69,7 +69,7 @@ func encodeProfile(all usages, s *Snapshot) []byte {
 	var mapping message
 	mapping.number(mappingID, 1)
 	mapping.number(mappingFilename, p.string("device memory"))
-	for _, has := range []int{mappingHasFunctions, mappingHasFilenames, mappingHasLines} { // pprof need not look for symbols
+	for _, has := range []int{mappingHasFunctions, mappingHasFilenames, mappingHasLines} { // no symbol lookup
 		mapping.number(has, 1)
 	}
 	p.out.embed(profileMapping, mapping)
@@ -121,7 +121,7 @@ func (p *profile) sample(k *usageKey, u *usage) {
 	p.out.embed(profileSample, m)
 }
 
-// location returns the number of a frame, which is written when it comes first.
+// location returns the number of a frame. It writes the frame on its first use.
 func (p *profile) location(f trace.Frame) int64 {
 	id, ok := p.locations[f]
 	if ok {
@@ -149,7 +149,7 @@ func (p *profile) function(f trace.Frame) int64 {
 	p.functions[key] = id
 	var m message
 	m.number(functionID, id)
-	// Without a system name, or pprof would take "<module>" for the arguments of a C++ template and cut it.
+	// The system name is omitted: pprof would take "<module>" in it for the arguments of a C++ template and remove it.
 	m.number(functionName, p.string(f.Name))
 	m.number(functionFilename, p.string(f.Filename))
 	p.out.embed(profileFunction, m)

@@ -2,8 +2,8 @@ package snapshot
 
 import "encoding/binary"
 
-// A message is a protobuf message, in its wire format: https://protobuf.dev/programming-guides/encoding/. It has what a
-// profile needs: numbers, strings, messages, and packed lists of numbers.
+// A message is a protobuf message in its wire format: https://protobuf.dev/programming-guides/encoding/. It supports
+// what a profile needs: numbers, strings, messages, and packed lists of numbers.
 type message []byte
 
 const (
@@ -13,7 +13,7 @@ const (
 
 func (m *message) tag(field, wire int) { *m = binary.AppendUvarint(*m, uint64(field<<3|wire)) }
 
-// number appends a field of an int64, uint64 or bool; zero is the default and left out.
+// number appends an int64, uint64 or bool field. Zero is the default and is omitted.
 func (m *message) number(field int, x int64) {
 	if x != 0 {
 		m.tag(field, wireVarint)
@@ -21,7 +21,7 @@ func (m *message) number(field int, x int64) {
 	}
 }
 
-// numbers appends a field that is repeated, packed.
+// numbers appends a repeated field, packed.
 func (m *message) numbers(field int, xs ...int64) {
 	var packed message
 	for _, x := range xs {
@@ -30,10 +30,10 @@ func (m *message) numbers(field int, xs ...int64) {
 	m.embed(field, packed)
 }
 
-// embed appends a field that is a message.
+// embed appends a message field.
 func (m *message) embed(field int, inner message) { m.text(field, string(inner)) }
 
-// text appends a field that is a string, even an empty one.
+// text appends a string field, even if the string is empty.
 func (m *message) text(field int, s string) {
 	m.tag(field, wireBytes)
 	*m = binary.AppendUvarint(*m, uint64(len(s)))

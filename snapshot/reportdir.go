@@ -29,7 +29,7 @@ func (d reportDir) unfinished(number int) string {
 	return filepath.Join(string(d), fmt.Sprintf(".oom-%06d.part", number))
 }
 
-// reportNumber is the number in the name of a report, finished or not.
+// reportNumber returns the number in the name of a report, finished or not.
 func reportNumber(name string) (int, bool) {
 	text, finished := strings.CutSuffix(name, ".pickle")
 	if !finished {
@@ -58,7 +58,7 @@ func (d reportDir) room(most int, mostBytes int64) (number int, bytes int64, err
 		}
 		count++
 		number = max(number, n)
-		if info, err := entry.Info(); err == nil { // else it has gone
+		if info, err := entry.Info(); err == nil { // otherwise it was deleted
 			bytes += info.Size()
 		}
 	}
@@ -69,7 +69,7 @@ func (d reportDir) room(most int, mostBytes int64) (number int, bytes int64, err
 	return number + 1, mostBytes - bytes, nil
 }
 
-// write writes a report of at most so many bytes, under a number that is not lower, and returns its path.
+// write writes a report of at most room bytes, under the first free number from number on, and returns its path.
 func (d reportDir) write(number int, room int64, content func(io.Writer) error) (string, error) {
 	f, path, err := d.create(number)
 	if err != nil {
@@ -88,7 +88,7 @@ func (d reportDir) write(number int, room int64, content func(io.Writer) error) 
 	return path, nil
 }
 
-// create makes the unfinished file of the first free number from one on.
+// create creates the unfinished file of the first free number from number on.
 func (d reportDir) create(number int) (f *os.File, path string, err error) {
 	for range maxTries {
 		f, err = os.OpenFile(d.unfinished(number), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -109,7 +109,7 @@ func (d reportDir) create(number int) (f *os.File, path string, err error) {
 	return nil, "", fmt.Errorf("%d numbers are taken: %w", maxTries, fs.ErrExist)
 }
 
-// confined passes on so many bytes and no more.
+// A confined is a writer that accepts a limited number of bytes.
 type confined struct {
 	w    io.Writer
 	room int64

@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// runs holds a number for each of the folded entries, where nearly always it is that of the entry before: only
-// the changes are kept. The numbers are those of compile contexts, or of sets of unknown keys; 0 is none.
+// runs holds a number for each folded entry. Most entries have the number of the entry before, so only changes are
+// stored. The number identifies a compile context or a set of unknown keys; 0 means none.
 type runs []run
 
-// A run says which number the entries from an index in importer.events on have.
+// A run is the number of the entries from an index in importer.events up to the next run.
 type run struct {
 	first  int
 	number uint32
 }
 
-// costRun is what a run costs until it is in a Snapshot, in bytes, for Limits.
+// costRun is the cost of a run in bytes, for Limits, until it is in a Snapshot.
 const costRun = 16 + 48
 
-// add notes the number of the entry that comes next, and returns what that costs.
+// add records the number of the next entry and returns the cost in bytes.
 func (t *runs) add(index int, number uint32) (cost int64) {
 	if n := len(*t); n == 0 && number == 0 || n > 0 && (*t)[n-1].number == number {
 		return 0
@@ -27,12 +27,12 @@ func (t *runs) add(index int, number uint32) (cost int64) {
 	return costRun
 }
 
-// each calls f with the numbers of n folded entries from an index on: for the first, and where they change, with how
-// many entries are before.
+// each calls f for the first of n folded entries from an index on, and at each change of the number. The offset is the
+// number of entries before.
 func (t runs) each(index, n int, f func(offset int, number uint32)) {
 	i, exact := slices.BinarySearchFunc(t, index, func(x run, index int) int { return cmp.Compare(x.first, index) })
 	if !exact {
-		i-- // the one before it holds on
+		i-- // the run before it continues
 	}
 	if i < 0 {
 		f(0, 0)

@@ -39,12 +39,12 @@ func (im *importer) segments(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
-// A reading goes through the fields of one dict and keeps the first thing that is wrong.
+// A reading reads the fields of one dict and keeps the first error.
 type reading struct {
 	im      *importer
 	seen    []string
 	unknown []pickle.Value // keys and values in turn
-	drops   bool           // what is unknown is not kept
+	drops   bool           // unknown keys are not kept
 	bad     *problem
 }
 
@@ -88,7 +88,7 @@ func (r *reading) note(bad *problem) {
 	}
 }
 
-// fields calls one for each str key. If the key is unknown, one returns false, and the key is counted and noted.
+// fields calls one for each str key. If one returns false, the key is unknown: it is counted and kept.
 func (r *reading) fields(of string, pairs []pickle.Value, one func(key string, v pickle.Value) bool) {
 	for i := 0; i+1 < len(pairs) && r.bad == nil; i += 2 {
 		if key, ok := r.im.doc.Str(pairs[i]); ok && one(key, pairs[i+1]) {
@@ -182,7 +182,7 @@ func (im *importer) segment(place string, pairs []pickle.Value) (Segment, error)
 	return s, nil
 }
 
-// sums returns what the blocks of a segment come to.
+// sums returns the total sizes of the blocks of a segment.
 func (s *Segment) sums() (allocated, active, requested int64) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]

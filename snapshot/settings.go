@@ -25,10 +25,10 @@ type Settings struct {
 	Raw map[string]any
 }
 
-// A RoundUp is the number of steps into which the range from MiB to twice that is divided when requests are rounded up.
+// A RoundUp is the number of steps into which sizes from MiB to 2*MiB are divided when requests are rounded up.
 type RoundUp struct {
 	MiB       int64
-	Divisions int64 // 0: not rounded up so
+	Divisions int64 // 0: not rounded up in steps
 }
 
 // settings reads allocator_settings.
@@ -68,7 +68,7 @@ func (im *importer) settings(v pickle.Value) (Settings, error) {
 			s.GraphCaptureRecordStreamReuse = r.boolean(key, v)
 		}
 		r.note(bad)
-		return true // keys of newer versions are in Raw
+		return true // keys from newer versions are in Raw
 	})
 	if r.bad != nil {
 		return Settings{}, r.bad.at(place)
@@ -95,7 +95,7 @@ func (im *importer) number(key string, v pickle.Value) (float64, *problem) {
 	return 0, wrongType(key, "a float", v)
 }
 
-// roundUps reads the divisions by size in MiB: {"1": 0, "2": 4, ...}.
+// roundUps reads the divisions, keyed by size in MiB: {"1": 0, "2": 4, ...}.
 func (im *importer) roundUps(key string, v pickle.Value) ([]RoundUp, *problem) {
 	if v.Kind() != pickle.Dict {
 		return nil, wrongType(key, "a dict", v)

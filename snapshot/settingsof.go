@@ -11,8 +11,8 @@ import (
 )
 
 // SettingsOf returns the settings of a caching allocator as in PyTorch's files: Raw with all its keys, and Conf with
-// the settings that differ from the defaults, in the syntax of caching.ParseConfig. Conf lacks settings that have no
-// such text, and has sizes rounded down to whole MiB; MaxSplitSize and Raw have them exactly.
+// the settings that differ from the defaults, in the syntax of caching.ParseConfig. Conf omits settings that this
+// syntax cannot express and rounds sizes down to whole MiB. MaxSplitSize and Raw have the exact sizes.
 func SettingsOf(c caching.Config) Settings {
 	s := Settings{
 		Conf: confOf(&c), MaxSplitSize: c.MaxSplitSize, GarbageCollectionThreshold: c.GarbageCollectionThreshold,
@@ -41,7 +41,7 @@ func SettingsOf(c caching.Config) Settings {
 	return s
 }
 
-// confOf writes the settings that are not the defaults.
+// confOf formats the settings that differ from the defaults.
 func confOf(c *caching.Config) string {
 	const mib = 1 << 20
 	base := caching.Default()
@@ -77,7 +77,7 @@ func confOf(c *caching.Config) string {
 	return strings.Join(all, ",")
 }
 
-// reserveText writes a reserve in GiB, or as a part of the device's memory.
+// reserveText formats a reserve in GiB, or as a fraction of the device's memory.
 func reserveText(r caching.Reserve) string {
 	if r.Bytes != 0 {
 		return strconv.FormatFloat(float64(r.Bytes)/(1<<30), 'g', -1, 64) + "G"
@@ -85,7 +85,7 @@ func reserveText(r caching.Reserve) string {
 	return fmt.Sprint(r.Fraction)
 }
 
-// roundUpText writes the divisions: one number for all sizes, or that of each.
+// roundUpText formats the divisions: one number for all sizes, or one for each size.
 func roundUpText(divisions []int64) string {
 	if len(slices.Compact(slices.Clone(divisions))) == 1 {
 		return fmt.Sprint(divisions[0])

@@ -8,18 +8,18 @@ import (
 	"github.com/ashlar-go/ashlar/pickle"
 )
 
-// maxSkips is how many kinds of skipped things are named; the others are counted together.
+// maxSkips is the maximum number of kinds of unknown parts that are listed; all others are counted as one.
 const maxSkips = 1000
 
 const otherSkips = "other keys and actions"
 
-// skips counts what was skipped.
+// skips counts unknown parts.
 type skips map[Skip]int // by What and Dropped
 
-// add counts something that is kept, though it says nothing to this package.
+// add counts an unknown part that is kept.
 func (s skips) add(what string, n int) { s.count(Skip{What: what}, n) }
 
-// drop counts something that is not kept.
+// drop counts an unknown part that is not kept.
 func (s skips) drop(what string, n int) { s.count(Skip{What: what, Dropped: true}, n) }
 
 func (s skips) count(what Skip, n int) {

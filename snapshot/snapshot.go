@@ -94,11 +94,11 @@ type Segment struct {
 	Ptr           driver.Pointer
 	TotalSize     int64
 	AllocatedSize int64  // bytes in allocated blocks
-	ActiveSize    int64  // and in blocks whose free waits for other streams
-	RequestedSize int64  // what was asked for, of the active blocks; 0 in files from before it was recorded
+	ActiveSize    int64  // AllocatedSize, plus blocks whose free waits for other streams
+	RequestedSize int64  // requested bytes of the active blocks; 0 in old files that lack it
 	Stream        uint64 // the recorded handle
 	Pool          mem.PoolID
-	Large         bool // of the pool of blocks over 1 MiB
+	Large         bool // in the pool for blocks over 1 MiB
 	Expandable    bool
 	Stack         trace.StackID // where it was allocated
 	Blocks        []Block       // in the order of their addresses, without overlap
@@ -109,13 +109,13 @@ type Segment struct {
 type Block struct {
 	Ptr           driver.Pointer
 	Size          int64
-	RequestedSize int64 // of an inactive block: what its last user asked for, or 0; 0 in old files
+	RequestedSize int64 // of an inactive block: that of its last user, or 0; 0 in old files
 	State         mem.BlockState
 	Stack         trace.StackID // where it was allocated
 	Extra         *Extra
 }
 
-// An Annotation marks the start or the end of a named piece of work.
+// An Annotation marks the start or the end of a named section of work.
 type Annotation struct {
 	Device int
 	TimeUS int64 // microseconds since 1970
@@ -131,7 +131,7 @@ type Annotation struct {
 type Skip struct {
 	What    string // `key "host_segments"`, `frame key "fx_node_op"`
 	Count   int
-	Dropped bool // it is not in the Snapshot, and is not written again; other parts are, as Extra
+	Dropped bool // not in the Snapshot, so not written again; other parts are in an Extra
 }
 
 // Limits bound the cost of reading a file. A zero field means the default.
@@ -144,11 +144,11 @@ type Limits struct {
 
 	// MemoryPerByte is the number of bytes of memory that each byte of the file, as given, may cost during reading,
 	// after the first MemoryFree bytes. It is counted as for Pickle.Memory, with the events and frames that were read;
-	// the process may use about twice as much. Defaults 1024 and 64 MiB. A trace costs 2 to 5 bytes for each byte of
-	// the plain pickle; compressed by 13 to 19, as the recorded traces of this repository are, up to 31 for each byte
-	// of the file. So the default has room for files that compress by 200, yet a file of 60 kB cannot use gigabytes. A
-	// plain pickle never reaches it. Pickle.Memory applies too; its default here is 64 GiB, enough for a trace of 200
-	// million events.
+	// the process may use about twice as much. Defaults 1024 and 64 MiB. Reading a trace takes 2 to 5 bytes for each
+	// byte of the plain pickle. The recorded traces of this repository compress by a factor of 13 to 19, and take up to
+	// 31 bytes for each byte of the file. So the default has room for files that compress by a factor of 200, but a
+	// file of 60 kB cannot use gigabytes. A plain pickle never reaches it. Pickle.Memory applies too; its default here
+	// is 64 GiB, enough for a trace of 200 million events.
 	MemoryPerByte, MemoryFree int64
 
 	// Window is the maximum history of a decompressor in bytes. Default 128 MiB, which zstd and xz need at their
@@ -214,7 +214,7 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %s%w", format, err)
 	}
-	// Reading on to the end makes the decompressor check its checksums.
+	// The decompressor verifies its checksums only when it is read to the end.
 	if _, err := io.Copy(io.Discard, read); err != nil {
 		return nil, fmt.Errorf("snapshot: %safter the pickle: %w", format, err)
 	}

@@ -14,7 +14,7 @@ import (
 type frames struct {
 	list   []trace.Frame
 	ids    map[frameID]uint32
-	keys   map[uint32]uint32 // the set of keys that are not known, of those frames that have some
+	keys   map[uint32]uint32 // the set of unknown keys of each frame that has some
 	byNode map[uint32]uint32 // the numbers of frames that were not folded, by the number of the dict
 }
 
@@ -24,10 +24,10 @@ type frameID struct {
 	line           int64
 }
 
-// exact returns the list without room to grow.
+// exact returns the list without spare capacity.
 func (t *frames) exact() []trace.Frame { return slices.Clip(t.list) }
 
-// frame reads a stack frame and returns its number. While dicts are folded, one with containers is refused.
+// frame reads a stack frame and returns its number. While folding, it refuses a frame that holds containers.
 func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value, folding bool) (uint32, *problem) {
 	var id frameID
 	var name, filename pickle.Value
@@ -92,9 +92,9 @@ func (im *importer) frame(doc *pickle.Document, pairs []pickle.Value, folding bo
 
 // stacks holds every distinct stack of the file once.
 type stacks struct {
-	table  *trace.Stacks            // apart, so that the snapshot does not keep the rest
-	byNode []trace.StackID          // plus 1, by the number of the list; 0 if that was not looked at yet
-	equal  map[string]trace.StackID // by the bytes of the frames' numbers
+	table  *trace.Stacks            // allocated separately, so that the snapshot does not keep the rest alive
+	byNode []trace.StackID          // plus 1, by the number of the list; 0 if the list was not read yet
+	equal  map[string]trace.StackID // keyed by the frames' numbers as bytes
 	refs   int
 }
 
@@ -119,7 +119,7 @@ func (im *importer) stackOf(provisional trace.StackID) (trace.StackID, error) {
 	return id, nil
 }
 
-// newStack stores a stack that stands in a list for the first time.
+// newStack stores the stack of a list that was not read before.
 func (im *importer) newStack(items []pickle.Value) (trace.StackID, error) {
 	if len(items) == 0 {
 		return 0, nil
@@ -148,7 +148,7 @@ func (im *importer) newStack(items []pickle.Value) (trace.StackID, error) {
 	return id, nil
 }
 
-// frameOf returns the number of the frame that an item of a stack is.
+// frameOf returns the number of a frame, which is an item of a stack.
 func (im *importer) frameOf(item pickle.Value) (uint32, error) {
 	if handle, folded := im.doc.Folded(item); folded && handle&frameHandle != 0 {
 		return handle &^ frameHandle, nil

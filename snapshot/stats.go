@@ -27,7 +27,7 @@ func (im *importer) stats(v pickle.Value) (map[string]int64, error) {
 	return all, nil
 }
 
-// limitsKey is a key of files that Ashlar writes.
+// limitsKey is a key that only Ashlar writes.
 const limitsKey = "memory_limits"
 
 // memoryLimits reads memory_limits: for each device the bytes that its allocator may reserve, 0 without a limit.
@@ -40,7 +40,7 @@ func (im *importer) memoryLimits(v pickle.Value) ([]int64, error) {
 	for device, item := range items {
 		n, bad := integer(im.doc, limitsKey, item)
 		if bad == nil && n < 0 {
-			bad = &problem{field: limitsKey, reason: fmt.Sprintf("want no less than 0, got %d", n)}
+			bad = &problem{field: limitsKey, reason: fmt.Sprintf("want at least 0, got %d", n)}
 		}
 		if bad != nil {
 			return nil, bad.at(fmt.Sprintf("device %d", device))

@@ -17,15 +17,16 @@ import (
 // the Trace Event Format (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). A device is
 // a process in which
 //
-//   - memory is a counter (C) of the requested bytes and of the bytes in segments, whenever the time has changed;
+//   - memory is a counter (C) of the requested bytes and of the bytes in segments, with a value for each distinct time;
 //   - a block is an asynchronous span (b, e), from its allocation until its memory can be reused; it is named by
 //     the innermost frame of its stack, or by its size;
 //   - a stream is a thread, on which segment events, failed requests and snapshots are instants (i);
 //   - an annotation is an asynchronous span from its START to its END.
 //
-// Times are microseconds since the earliest event; otherData.start_us is its time in microseconds since 1970. A trace
-// whose events have no times (a trace.Recorder without a clock) has one event each microsecond. The counter ends at the
-// sums over the segments, so in a trace that was cut at the front it starts with the memory before the trace.
+// Times are microseconds since the earliest event; otherData.start_us is its time in microseconds since 1970. If the
+// events of a trace have no times (a trace.Recorder without a clock), they are placed one microsecond apart. The last
+// value of the counter is the sum over the segments. So if the start of a trace is missing, the first value is the
+// memory at the first recorded event.
 //
 // Memory use is proportional to the allocated blocks and the names of stacks, not to the number of events. The error is
 // that of w.
@@ -55,7 +56,7 @@ func (s *Snapshot) WriteTimeline(w io.Writer) error {
 	return x.out.close()
 }
 
-// start is the time of the first thing that has one.
+// start returns the earliest time of all events and annotations with a time.
 func (s *Snapshot) start() int64 {
 	first := int64(0)
 	see := func(us int64) {
@@ -76,16 +77,16 @@ func (s *Snapshot) start() int64 {
 	return first
 }
 
-// since is a time in the file. What has none, among what has, is at the start.
+// since converts a time to a time in the file. An event without a time is placed at the start.
 func (x *timeline) since(us int64) int64 { return max(us-x.zero, 0) }
 
-// A timeline writes such a file.
+// A timeline writes a file for WriteTimeline.
 type timeline struct {
 	s     *Snapshot
 	out   textOutput
-	zero  int64 // what is 0 in the file
+	zero  int64 // the time that is 0 in the file
 	some  bool  // an event was written
-	spans int64 // asynchronous ones so far
+	spans int64 // asynchronous spans so far
 	names map[trace.StackID]string
 }
 
@@ -123,10 +124,10 @@ func (x *timeline) handle(key string, n uint64) {
 	x.out.buf = append(strconv.AppendUint(append(x.out.buf, key...), n, 16), '"')
 }
 
-// thread is the number of a stream's thread. Handles have more bits than viewers keep.
+// thread returns the thread number of a stream. It is the stream's index: handles have more bits than viewers keep.
 func thread(stream uint32) int { return int(stream) + 1 }
 
-// before returns the totals before the trace, so that it ends with those of the segments.
+// before returns the totals before the trace, such that the totals after it are those of the segments.
 func (s *Snapshot) before(t *trace.Trace) trace.Totals {
 	change := t.Totals()
 	var end trace.Totals
@@ -134,7 +135,7 @@ func (s *Snapshot) before(t *trace.Trace) trace.Totals {
 		end.Reserved += seg.TotalSize
 		for j := range seg.Blocks {
 			if b := &seg.Blocks[j]; b.State != mem.Inactive {
-				end.Requested += cmp.Or(b.RequestedSize, b.Size) // 0 is of before it was recorded
+				end.Requested += cmp.Or(b.RequestedSize, b.Size) // 0 in old files
 			}
 		}
 	}
@@ -194,7 +195,7 @@ func (x *timeline) alloc(blocks map[driver.Pointer]spanned, t *trace.Trace, e *t
 	x.details(t, e)
 }
 
-// end ends the span of the block at an address, if there is one.
+// end ends the span of the block at an address, if one is open.
 func (x *timeline) end(blocks map[driver.Pointer]spanned, p driver.Pointer, device int, at int64) {
 	b, ok := blocks[p]
 	if !ok {
@@ -207,7 +208,7 @@ func (x *timeline) end(blocks map[driver.Pointer]spanned, p driver.Pointer, devi
 	x.add("}")
 }
 
-// instant writes an event of no duration.
+// instant writes an event without a duration.
 func (x *timeline) instant(t *trace.Trace, e *trace.Event, device int, at int64) {
 	x.begin("i", e.Action.String(), device, thread(e.Stream))
 	x.number(`,"s":"t","ts":`, at)
@@ -215,7 +216,7 @@ func (x *timeline) instant(t *trace.Trace, e *trace.Event, device int, at int64)
 	x.details(t, e)
 }
 
-// details ends an event whose arguments have begun.
+// details writes the remaining arguments of an event and ends it.
 func (x *timeline) details(t *trace.Trace, e *trace.Event) {
 	if e.Action == mem.ActionOOM {
 		x.number(`,"device_free":`, int64(e.Ptr))
@@ -235,7 +236,7 @@ func (x *timeline) details(t *trace.Trace, e *trace.Event) {
 	x.add("}}")
 }
 
-// name is how a block is called.
+// name returns the name of a block.
 func (x *timeline) name(e *trace.Event) string {
 	refs := x.s.Stacks.At(e.Stack)
 	if len(refs) == 0 {
@@ -250,7 +251,8 @@ func (x *timeline) name(e *trace.Event) string {
 	return name
 }
 
-// annotations writes the spans between START and END of one name. Of several that are open the last one ends first.
+// annotations writes a span for each START and the END of the same name. If several are open, an END closes the last
+// one.
 func (x *timeline) annotations() {
 	type named struct {
 		device int

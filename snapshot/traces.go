@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// maxDevices is more than any machine has.
+// maxDevices is the maximum number of devices in a file, more than any machine has.
 const maxDevices = 4096
 
 // traces reads device_traces: a list of entries for each device.
@@ -54,11 +54,11 @@ func (im *importer) traces(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
-// gapsKey is a key of files that Ashlar writes.
+// gapsKey is a key that only Ashlar writes.
 const gapsKey = "trace_gaps"
 
-// gaps reads trace_gaps, which Ashlar writes: for each device a list of indices into its trace. Where entries were
-// skipped it says nothing certain, so all that it asks is that the order is right.
+// gaps reads trace_gaps, which only Ashlar writes: for each device a list of indices into its trace. Indices are
+// inexact if entries were skipped, so only their order is checked.
 func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 	const field = gapsKey
 	lists, err := im.list("", field, v)
@@ -93,8 +93,8 @@ func (im *importer) gaps(s *Snapshot, v pickle.Value) error {
 	return nil
 }
 
-// deviceEvents reads the events of one device into t, with provisional numbers, in memory of exactly their size, and
-// what they belong to. It returns what is not known of them.
+// deviceEvents reads the events and compile contexts of one device into t, with provisional numbers and without spare
+// capacity. It returns their unknown parts.
 func (im *importer) deviceEvents(place string, entries []pickle.Value, t *trace.Trace) (TraceExtra, error) {
 	d := deviceReading{im: im, events: make([]trace.Event, 0, len(entries))}
 	for i := 0; i < len(entries) && d.err == nil; i++ {
@@ -104,7 +104,7 @@ func (im *importer) deviceEvents(place string, entries []pickle.Value, t *trace.
 			continue
 		}
 		run := im.events.from(h)
-		n := 1 // how many entries follow each other there as here
+		n := 1 // how many entries are consecutive in both lists
 		for ; n < len(run) && i+n < len(entries); n++ {
 			if next, ok := im.folded(entries[i+n]); !ok || next != h+n {
 				break
@@ -120,7 +120,7 @@ func (im *importer) deviceEvents(place string, entries []pickle.Value, t *trace.
 	return d.extra, d.err
 }
 
-// A deviceReading is the trace of one device as far as it was read.
+// A deviceReading is a partly read trace of one device.
 type deviceReading struct {
 	im       *importer
 	events   []trace.Event
@@ -159,8 +159,7 @@ func (d *deviceReading) unfolded(where string, v pickle.Value) {
 	}
 }
 
-// say notes that events from number at on have the compile context with a number, plus 1, unless those before have the
-// same.
+// say records that the events from index at on have the compile context text, a number plus 1, if that is a change.
 func (d *deviceReading) say(at int, text uint32) {
 	s, last := "", ""
 	if text > 0 {
@@ -174,7 +173,7 @@ func (d *deviceReading) say(at int, text uint32) {
 	}
 }
 
-// have notes that events from number at on have a set of keys that are not known.
+// have records that the events from index at on have a set of unknown keys.
 func (d *deviceReading) have(at int, keys uint32) {
 	if keys == d.keys || d.err != nil {
 		return
@@ -191,7 +190,7 @@ func (im *importer) folded(v pickle.Value) (int, bool) {
 	return int(h), ok && h&frameHandle == 0
 }
 
-// resolve makes the tables of a trace and replaces the provisional numbers in its events.
+// resolve builds the tables of a trace and replaces the provisional numbers in its events.
 func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
 	streams := im.streamTable(t)
 	pools := im.poolTable(s, t)
@@ -225,7 +224,7 @@ func (im *importer) resolve(s *Snapshot, t *trace.Trace) error {
 	return nil
 }
 
-// metadata returns the index in t.Metadata of a provisional number: that of a string plus 1, or 0.
+// metadata returns the index in t.Metadata for a provisional number: a string's number plus 1, or 0.
 func (im *importer) metadata(t *trace.Trace, known map[uint32]uint32, provisional uint32) uint32 {
 	if provisional == 0 {
 		return 0
@@ -241,15 +240,15 @@ func (im *importer) metadata(t *trace.Trace, known map[uint32]uint32, provisiona
 	return n
 }
 
-// A renumbering makes the numbers of one trace of the importer's, trace after trace, in time that depends on what is in
-// each.
+// A renumbering maps the importer's numbers to those of one trace, for one trace after another. The time for each
+// depends on the size of that trace only.
 type renumbering struct {
-	seen  []int // by the importer's number: the last trace that had it, counted from 1
+	seen  []int // by the importer's number: the last trace that used it, counted from 1
 	table []uint32
 	used  []uint32 // the numbers of this trace, in no order
 }
 
-// of returns the numbers that a trace has. All of the importer's are less than n.
+// of returns the importer's numbers that a trace uses. All are less than n.
 func (r *renumbering) of(t *trace.Trace, n int, number func(e *trace.Event) uint32) []uint32 {
 	if more := n - len(r.seen); more > 0 {
 		r.seen, r.table = append(r.seen, make([]int, more)...), append(r.table, make([]uint32, more)...)

@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// plain returns a value that this package does not know, as Go values, and charges for them.
+// plain converts the value of an unknown key to Go values and charges for them.
 func (im *importer) plain(v pickle.Value) (any, error) {
 	if im.values == nil {
 		im.values = im.doc.Converter()
@@ -17,7 +17,7 @@ func (im *importer) plain(v pickle.Value) (any, error) {
 	return im.values.Value(v)
 }
 
-// charge counts memory that the Snapshot takes for what is not known, which was not counted while the pickle was read.
+// charge counts memory for unknown keys in the Snapshot, which was not counted while the pickle was read.
 func (im *importer) charge(bytes int64) error {
 	im.kept += bytes
 	all, over := im.doc.Memory()+im.kept, error(nil)
@@ -55,7 +55,7 @@ func (im *importer) extra(pairs []pickle.Value) (*Extra, error) {
 	return x, nil
 }
 
-// extraOf returns the Extra of a set of keys, which all that have the set share.
+// extraOf returns the Extra of a set of keys. All dicts with the set share it.
 func (im *importer) extraOf(t *keySets, n uint32) (*Extra, error) {
 	if n == 0 {
 		return nil, nil
@@ -70,14 +70,14 @@ func (im *importer) extraOf(t *keySets, n uint32) (*Extra, error) {
 	return set.extra, nil
 }
 
-// What a trace entry and a frame cost as a map, in bytes, roughly.
+// Approximate cost in bytes of a trace entry and a frame as a map.
 const (
 	costPlainEntry = 1000
 	costPlainFrame = 450
 )
 
-// unfold returns a folded dict that stands in something that is not known, as the dict that it was. What it holds was
-// not nested, but for the frames of an entry, so this ends.
+// unfold restores a folded dict inside the value of an unknown key. Folded dicts hold no nested containers except the
+// frames of an entry, so the recursion ends.
 func (im *importer) unfold(handle uint32) (any, error) {
 	if handle&frameHandle != 0 {
 		return im.plainFrame(handle &^ frameHandle)
@@ -114,7 +114,7 @@ func (im *importer) unfold(handle uint32) (any, error) {
 	return im.addTo(entry, &im.entryKeys, im.extras.at(int(handle)))
 }
 
-// plainStack returns the frames of a stack with a provisional number. A list that is no stack becomes None.
+// plainStack returns the frames of a stack with a provisional number. A list that is not a stack becomes None.
 func (im *importer) plainStack(provisional trace.StackID) (any, error) {
 	id, err := im.stackOf(provisional)
 	if err != nil {
@@ -141,7 +141,7 @@ func (im *importer) plainStack(provisional trace.StackID) (any, error) {
 	return frames, nil
 }
 
-// plainFrame returns a frame, without what it has that is nested.
+// plainFrame returns a frame without its nested values.
 func (im *importer) plainFrame(n uint32) (any, error) {
 	if frame, ok := im.plainFrames[n]; ok {
 		return frame, nil
@@ -162,7 +162,7 @@ func (im *importer) plainFrame(n uint32) (any, error) {
 	return frame, nil
 }
 
-// addTo adds a set of keys to a dict, but for those that are no str and values that are nested.
+// addTo adds a set of keys to a dict, except keys that are not str and nested values.
 func (im *importer) addTo(dict map[string]any, t *keySets, n uint32) (any, error) {
 	if n == 0 {
 		return dict, nil
@@ -183,7 +183,7 @@ func (im *importer) addTo(dict map[string]any, t *keySets, n uint32) (any, error
 	return dict, nil
 }
 
-// plainBits is an int of 64 bits as package pickle gives it.
+// plainBits converts an int of 64 bits to the type that package pickle uses.
 func plainBits(x uint64) any {
 	if int64(x) >= 0 {
 		return int64(x)

@@ -168,7 +168,7 @@ func TestCheck(t *testing.T) {
 			"device 0, segment at 0x1000: allocated_size: 1024, but the allocated blocks have 512",
 		},
 		{"active", L{with(segment, "active_size", 0)}, "active_size: 0, but the active blocks have 512"},
-		{"requested", L{with(segment, "requested_size", 1)}, "requested_size: 1, but the active blocks say 500"},
+		{"requested", L{with(segment, "requested_size", 1)}, "requested_size: 1, but the active blocks have 500"},
 		{
 			"overlap",
 			L{segment, with(segment, "address", 0x1400, "blocks", L{})},

@@ -8,14 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A sink is a format of files that have the dicts and lists of PyTorch's snapshots. A list is written in one call, a
-// dict between beginDict and endDict, as keys and values in turn.
+// A sink writes the dicts and lists of PyTorch's snapshots in one file format. A list is written in one call, a dict
+// between beginDict and endDict as alternating keys and values.
 type sink interface {
 	beginDict()
 	endDict()
 	list(n int, item func(i int))
 	key(name string)
-	text(s string) // one that may come again and again
+	text(s string) // a string that may repeat
 	integer(x int64)
 	bits(x uint64) // an address or a handle
 	boolean(b bool)
@@ -32,7 +32,7 @@ type sink interface {
 // memory_limits, out_of_memory and trace_gaps, which PyTorch's viewer ignores.
 //
 // Equal strings, frames and stacks are written once, so memory use is proportional to Stacks and the distinct strings,
-// not to the number of events. Strings that are not UTF-8 are changed to be, see pickle.Writer. The error is that of w.
+// not to the number of events. Invalid UTF-8 in strings is replaced, see pickle.Writer. The error is that of w.
 //
 // The indices in the events must be valid. All traces must share Stacks.
 func (s *Snapshot) WritePickle(w io.Writer) error {
@@ -47,10 +47,10 @@ func (s *Snapshot) WritePickle(w io.Writer) error {
 // and the infinities become strings, and so do keys that are not str, as in Python's json; unknown keys that are tuples
 // or bytes are left out. Recent versions of PyTorch's viewer open the file.
 //
-// Memory use is one JSON text of each frame, independent of the number of events. The error is that of w, or an *Error
-// if the settings or the values of unknown keys share containers so that they would be endless when written out, or if
-// frames and strings of more than 1 KiB that were written before take more than 64 MiB plus 32 KiB for each entry,
-// segment and block before them. The file is then incomplete.
+// Memory use is one JSON text of each frame, independent of the number of events. JSON writes shared values out in
+// every place. The error is that of w, or an *Error if that would make the file too large: if the settings or the
+// values of unknown keys share containers too often, or if repeated frames and repeated strings of more than 1 KiB take
+// more than 64 MiB plus 32 KiB for each entry, segment and block before them. The file is then incomplete.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	j := newJSONSink(w, s)
 	s.write(j)
@@ -58,8 +58,8 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 	return j.out.close()
 }
 
-// write writes s. The traces come first, and an entry's frames last, so that the keys and actions of entries are among
-// the first 256 things in a pickle's memo, which are fetched with two bytes and not five.
+// write writes s. The traces come first, and an entry's frames last. So the keys and actions of entries are among the
+// first 256 values in a pickle's memo, which are fetched with two bytes instead of five.
 func (s *Snapshot) write(w sink) {
 	w.beginDict()
 	w.key("device_traces")
@@ -179,9 +179,9 @@ type entryWriter struct {
 	t        *trace.Trace
 	stacks   bool                   // entries have frames
 	next     int                    // event
-	contexts []trace.CompileContext // that have not begun
+	contexts []trace.CompileContext // that begin later
 	context  string
-	extra    TraceExtra // that is yet to come
+	extra    TraceExtra // not written yet
 	keys     *Extra
 }
 
@@ -239,7 +239,7 @@ func (x *entryWriter) event(i int) {
 	w.endDict()
 }
 
-// plainStats is a map as pickle.Writer and JSON take it.
+// plainStats converts a map to the type that pickle.Writer and JSON accept.
 func plainStats(stats map[string]int64) map[string]any {
 	all := make(map[string]any, len(stats))
 	for name, n := range stats {

@@ -14,9 +14,9 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// An xzReader reads the xz container: streams of blocks of LZMA2. The container is read here, and only its blocks by
-// package lzma, because each block declares how much memory its dictionary takes, up to 4 GiB, which must be judged
-// before it is allocated. The index is skipped: the checks of the blocks stand for the contents.
+// An xzReader reads the xz container: streams of blocks of LZMA2. It parses the container itself and uses package lzma
+// for the blocks only, because each block declares the size of its dictionary, up to 4 GiB, which must be checked
+// before it is allocated. The index is skipped: the checksums of the blocks cover the contents.
 //
 // The format is described at https://tukaani.org/xz/xz-file-format.txt, version 1.2.1.
 type xzReader struct {
@@ -34,8 +34,8 @@ type xzReader struct {
 
 var errXz = errors.New("not a valid xz file")
 
-// How much all dictionaries of a file may take together: eight windows, and a thousand bytes for each compressed one.
-// Each costs the time to clear it, so a file of many tiny blocks with large ones would take very long.
+// Limits on the total size of all dictionaries of a file: eight windows, plus a thousand bytes for each compressed
+// byte. Each dictionary must be cleared, so a file of many tiny blocks with large dictionaries would take very long.
 const (
 	dictionaryWindows = 8
 	dictionaryRatio   = 1000
@@ -85,7 +85,7 @@ func (x *xzReader) next() error {
 // stream reads the header of a stream.
 func (x *xzReader) stream() error {
 	var h [12]byte
-	for { // streams may be followed by zeros, four at a time
+	for { // zeros may follow a stream, in multiples of four bytes
 		if n, err := io.ReadFull(x.in, h[:4]); n == 0 && err == io.EOF && x.in.n > 0 {
 			return io.EOF
 		} else if err != nil {
@@ -130,7 +130,7 @@ func (x *xzReader) startBlock(size byte) error {
 		return fmt.Errorf("%w: bad block header", errXz)
 	}
 	flags, rest := body[1], body[2:]
-	for _, present := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // the sizes, which need not be known
+	for _, present := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // the optional sizes
 		if present {
 			_, n := binary.Uvarint(rest)
 			if n <= 0 {
@@ -174,7 +174,7 @@ func (x *xzReader) endBlock() error {
 		return noEOF(err)
 	}
 	got := x.check.Sum(nil)
-	if x.check.Size() < sha256.Size { // the cyclic ones are stored with the lowest byte first
+	if x.check.Size() < sha256.Size { // cyclic redundancy checks are stored little-endian
 		for i, j := 0, len(got)-1; i < j; i, j = i+1, j-1 {
 			got[i], got[j] = got[j], got[i]
 		}
@@ -192,7 +192,7 @@ func (x *xzReader) endStream() error {
 	if err != nil {
 		return err
 	}
-	for range records { // of two numbers; the input ends before a count that lies does
+	for range records { // two numbers each; a false count ends with the input
 		for range 2 {
 			if _, err := x.uvarint(); err != nil {
 				return err
@@ -231,7 +231,7 @@ func (x *xzReader) uvarint() (uint64, error) {
 	return 0, fmt.Errorf("%w: bad index", errXz)
 }
 
-// noEOF turns an end of the input in the middle of something into what it is.
+// noEOF converts io.EOF in the middle of a structure to io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

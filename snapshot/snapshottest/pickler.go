@@ -38,7 +38,7 @@ func (p *Pickler) Close() error {
 	return p.err
 }
 
-// Written is how many bytes the pickle has so far, the open frame not counted.
+// Written returns the number of bytes written so far, without the open frame.
 func (p *Pickler) Written() int64 { return p.written }
 
 func (p *Pickler) write(b []byte) {
@@ -48,7 +48,7 @@ func (p *Pickler) write(b []byte) {
 	p.written += int64(len(b))
 }
 
-// flush writes what is buffered, as a frame if the protocol has them.
+// flush writes the buffer, as a frame if the protocol has frames.
 func (p *Pickler) flush() {
 	if p.protocol >= 4 {
 		p.write(binary.LittleEndian.AppendUint64([]byte{0x95}, uint64(len(p.buf))))

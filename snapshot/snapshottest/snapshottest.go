@@ -1,9 +1,9 @@
-// Package snapshottest makes snapshots for tests and benchmarks: pickles of the shape that PyTorch's have, of any
+// Package snapshottest generates snapshots for tests and benchmarks: pickles with the structure of PyTorch's, of any
 // length, from a seed.
 //
 // The pickles are written as Python's own writer does: containers and strings are memoised, a string or list that was
 // written before is fetched from the memo, lists are filled in batches of 1000, and from protocol 4 on there are frames
-// of 64 KiB. Pickler is the least that this needs; it is for tests only.
+// of 64 KiB. Pickler has only the opcodes that this needs; it is for tests only.
 package snapshottest
 
 import (
@@ -15,7 +15,7 @@ import (
 // A Config says what to generate. The same Config gives the same bytes.
 type Config struct {
 	Seed     uint64
-	Events   int    // trace entries; a few more or less come, so that no free stands alone
+	Events   int    // trace entries, approximately, so that every free has its allocation
 	Protocol int    // 2 to 5; 0 means 4
 	Stacks   int    // distinct stacks that entries share; 0 gives entries without frames
 	Depth    int    // frames of a stack; 0 means 12
@@ -37,7 +37,7 @@ const (
 	batch        = 1000 // items that Python adds to a list at a time
 )
 
-// Write writes a snapshot of one device to w as it is made. Memory is for the state only, not for the events.
+// Write generates a snapshot of one device and writes it to w. Memory use does not depend on the number of events.
 func Write(w io.Writer, c Config) (Summary, error) {
 	if c.Protocol == 0 {
 		c.Protocol = 4
@@ -58,7 +58,7 @@ func Write(w io.Writer, c Config) (Summary, error) {
 	return g.sum, err
 }
 
-// A generator is a small allocator whose every call is written down. A segment is cut into slots of one size.
+// A generator is a small allocator that writes an entry for every call. A segment is divided into slots of one size.
 type generator struct {
 	Config
 	p        *Pickler
@@ -174,7 +174,7 @@ func (g *generator) release(i int) {
 	g.entry("free_completed", s.address, s.requested, s.stack)
 }
 
-// grow gets a segment for slots of a size.
+// grow adds a segment for slots of a size.
 func (g *generator) grow(size int64) {
 	total := max(smallSegment, (size+smallSegment-1)/smallSegment*smallSegment)
 	seg := &segment{address: g.address, size: total}

@@ -24,7 +24,7 @@ func Pickle(v any, protocol int) []byte {
 	return b.Bytes()
 }
 
-// value pushes v. It recurses, as far as a test's literals are nested.
+// value pushes v. Its recursion is as deep as the nesting of v.
 func (p *Pickler) value(v any) {
 	switch v := v.(type) {
 	case nil:
