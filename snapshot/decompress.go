@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -26,7 +27,7 @@ const pickleProto = 0x80
 // decompress determines the format of r from its first bytes, before it reads the rest. It returns a reader of the
 // pickle in r, the prefix of errors for the format ("zstd: " or nothing), and the counter of the bytes read from r
 // itself.
-func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, source *counter, err error) {
+func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string, source *countio.Reader, err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(8)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -35,7 +36,7 @@ func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string,
 	if len(head) == 0 {
 		return nil, "", nil, &Error{Reason: "the file is empty"}
 	}
-	source = &counter{r: in}
+	source = &countio.Reader{R: in}
 	switch {
 	case bytes.HasPrefix(head, magicGzip):
 		format = "gzip: "
@@ -68,18 +69,6 @@ func decompress(r io.Reader, limits Limits) (plain io.ReadCloser, format string,
 	return &ratioReader{plain: plain, source: source, limits: limits}, format, source, nil
 }
 
-// A counter counts the bytes that are read through it.
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
 // ErrRatio is matched by the error for a compressed file that decompresses to far more than a trace does.
 var ErrRatio = errors.New("decompresses to far more than a snapshot would: over Limits.Ratio")
 
@@ -97,7 +86,7 @@ func (l Limits) memory(n int64) int64 {
 // A ratioReader fails when plain has returned too many bytes for those that it read from source.
 type ratioReader struct {
 	plain  io.ReadCloser
-	source *counter
+	source *countio.Reader
 	limits Limits
 	n      int64
 }
@@ -105,7 +94,7 @@ type ratioReader struct {
 func (r *ratioReader) Read(p []byte) (int, error) {
 	n, err := r.plain.Read(p)
 	r.n += int64(n)
-	if (r.n-r.limits.Free)/r.limits.Ratio > r.source.n {
+	if (r.n-r.limits.Free)/r.limits.Ratio > r.source.N {
 		return 0, ErrRatio
 	}
 	return n, err

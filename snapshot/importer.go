@@ -3,6 +3,7 @@ package snapshot
 import (
 	"strings"
 
+	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/trace"
@@ -12,7 +13,7 @@ import (
 type importer struct {
 	doc      *pickle.Document // set once it is complete
 	limits   Limits
-	source   *counter // counts the bytes of the file before decompression
+	source   *countio.Reader // counts the bytes of the file before decompression
 	meanings meanings
 	events   events // the folded entries, in the order in which the pickle completes them
 	contexts runs   // their compile contexts: numbers of strings plus 1
@@ -34,7 +35,7 @@ type importer struct {
 	plainStacks          map[trace.StackID]any
 }
 
-func newImporter(limits Limits, source *counter) *importer {
+func newImporter(limits Limits, source *countio.Reader) *importer {
 	return &importer{
 		limits: limits, source: source, stacks: stacks{table: &trace.Stacks{}}, skipped: skips{}, used: map[uint32]bool{},
 		entryKeys: keySets{kind: "trace entry "}, frameKeys: keySets{kind: "frame "},

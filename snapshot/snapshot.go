@@ -44,6 +44,7 @@ import (
 	"slices"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/trace"
@@ -206,10 +207,10 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 	}
 	defer plain.Close()
 	im := newImporter(limits, source)
-	read := &counter{r: plain}
+	read := &countio.Reader{R: plain}
 	doc, err := pickle.Read(read, pickle.Options{
 		Limits: limits.Pickle, Fold: im.foldDict,
-		Allow: func() (int64, error) { return limits.memory(source.n), ErrMemory },
+		Allow: func() (int64, error) { return limits.memory(source.N), ErrMemory },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %s%w", format, err)
@@ -218,7 +219,7 @@ func ReadLimited(r io.Reader, limits Limits) (*Snapshot, error) {
 	if _, err := io.Copy(io.Discard, read); err != nil {
 		return nil, fmt.Errorf("snapshot: %safter the pickle: %w", format, err)
 	}
-	if rest := read.n - doc.Size(); rest > 0 {
+	if rest := read.N - doc.Size(); rest > 0 {
 		im.skipped.drop("bytes after the pickle", int(rest))
 	}
 	im.doc = doc

@@ -24,7 +24,7 @@ func (im *importer) charge(bytes int64) error {
 	switch {
 	case all > im.limits.Pickle.Memory:
 		over = pickle.ErrLimit
-	case all > im.limits.memory(im.source.n):
+	case all > im.limits.memory(im.source.N):
 		over = ErrMemory
 	default:
 		return nil

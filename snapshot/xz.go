@@ -11,6 +11,7 @@ import (
 	"hash/crc64"
 	"io"
 
+	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/ulikunitz/xz/lzma"
 )
 
@@ -20,7 +21,7 @@ import (
 //
 // The format is described at https://tukaani.org/xz/xz-file-format.txt, version 1.2.1.
 type xzReader struct {
-	in      *counter
+	in      *countio.Reader
 	window  int64
 	err     error // sticky
 	started bool  // a stream has begun
@@ -28,7 +29,7 @@ type xzReader struct {
 	newCheck func() hash.Hash
 	block    io.Reader // nil between blocks
 	check    hash.Hash // nil if the stream has none
-	begin    int64     // in.n at the start of the block's compressed data
+	begin    int64     // in.N at the start of the block's compressed data
 	declared int64     // bytes of all dictionaries so far
 }
 
@@ -41,7 +42,7 @@ const (
 	dictionaryRatio   = 1000
 )
 
-func newXzReader(in *counter, window int64) *xzReader { return &xzReader{in: in, window: window} }
+func newXzReader(in *countio.Reader, window int64) *xzReader { return &xzReader{in: in, window: window} }
 
 func (x *xzReader) Read(p []byte) (int, error) {
 	for x.err == nil && len(p) > 0 {
@@ -86,7 +87,7 @@ func (x *xzReader) next() error {
 func (x *xzReader) stream() error {
 	var h [12]byte
 	for { // zeros may follow a stream, in multiples of four bytes
-		if n, err := io.ReadFull(x.in, h[:4]); n == 0 && err == io.EOF && x.in.n > 0 {
+		if n, err := io.ReadFull(x.in, h[:4]); n == 0 && err == io.EOF && x.in.N > 0 {
 			return io.EOF
 		} else if err != nil {
 			return noEOF(err)
@@ -149,10 +150,10 @@ func (x *xzReader) startBlock(size byte) error {
 	if capacity > x.window {
 		return fmt.Errorf("the dictionary has %d bytes: over Limits.Window, %d", capacity, x.window)
 	}
-	if x.declared += capacity; x.declared-dictionaryWindows*x.window > x.in.n*dictionaryRatio {
+	if x.declared += capacity; x.declared-dictionaryWindows*x.window > x.in.N*dictionaryRatio {
 		return fmt.Errorf("the dictionaries of many small blocks have %d bytes together: %w", x.declared, ErrRatio)
 	}
-	x.begin = x.in.n
+	x.begin = x.in.N
 	if x.newCheck != nil {
 		x.check = x.newCheck()
 	}
@@ -162,7 +163,7 @@ func (x *xzReader) startBlock(size byte) error {
 
 // endBlock reads the padding and the check after a block.
 func (x *xzReader) endBlock() error {
-	padding := make([]byte, (4-(x.in.n-x.begin)%4)%4)
+	padding := make([]byte, (4-(x.in.N-x.begin)%4)%4)
 	if _, err := io.ReadFull(x.in, padding); err != nil {
 		return noEOF(err)
 	}
@@ -187,7 +188,7 @@ func (x *xzReader) endBlock() error {
 
 // endStream skips the index, whose first byte is read, and the footer.
 func (x *xzReader) endStream() error {
-	begin := x.in.n - 1
+	begin := x.in.N - 1
 	records, err := x.uvarint()
 	if err != nil {
 		return err
@@ -199,7 +200,7 @@ func (x *xzReader) endStream() error {
 			}
 		}
 	}
-	tail := make([]byte, (4-(x.in.n-begin)%4)%4+4+12)
+	tail := make([]byte, (4-(x.in.N-begin)%4)%4+4+12)
 	if _, err := io.ReadFull(x.in, tail); err != nil {
 		return noEOF(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -108,13 +109,13 @@ func read(path string, stdin io.Reader) (*input, error) {
 	}
 	defer closeFile()
 	in := &input{path: path}
-	counted := &countingReader{r: from}
+	counted := &countio.Reader{R: from}
 	if strings.HasSuffix(path, ".script") {
 		in.script, err = trace.ReadScript(counted)
 	} else {
 		in.snapshot, err = snapshot.Read(counted)
 	}
-	in.bytes = counted.n
+	in.bytes = counted.N
 	return in, withoutPath(err)
 }
 
@@ -137,18 +138,6 @@ func withoutPath(err error) error {
 		return failed.Err
 	}
 	return err
-}
-
-// A countingReader counts the bytes that are read through it.
-type countingReader struct {
-	r io.Reader
-	n int64
-}
-
-func (c *countingReader) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
 }
 
 // works returns the work of each device in the trace.

@@ -10,6 +10,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/countio"
 )
 
 // The format is text, one fact a line:
@@ -44,7 +46,7 @@ func (e *FileError) Error() string {
 // WriteTo implements io.WriterTo: what Read reads. Errors are those of w.
 func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
 	sum := crc64.New(sumTable)
-	counted := &counter{w: w}
+	counted := &countio.Writer{W: w}
 	out := bufio.NewWriter(counted)
 	both := io.MultiWriter(out, sum)
 	fmt.Fprintf(both, "%s\ntrace %q\ndevice %q %d %d\nroom %d\n", header, p.Trace, p.Device.Name, p.Device.TotalMemory,
@@ -62,7 +64,7 @@ func (p *Plan) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	fmt.Fprintf(out, "sum %016x\n", sum.Sum64())
 	err = out.Flush() // of all that failed before, too
-	return counted.n, err
+	return counted.N, err
 }
 
 func orDash(n int64, known bool) string {
@@ -70,17 +72,6 @@ func orDash(n int64, known bool) string {
 		return "-"
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-type counter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *counter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	return n, err
 }
 
 // Read reads a plan. The error is r's, or a *FileError; a plan in which two blocks would share memory is one. What is

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ashlar-go/ashlar/internal/countio"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/internal/transfer"
 )
@@ -110,26 +111,14 @@ func openEntry(f *zip.File) (n Info, r io.ReadCloser, err error) {
 	if r, err = f.Open(); err != nil {
 		return n, nil, wrong("%v", err)
 	}
-	before := &counted{r: r}
-	if n, err = readHeader(before); err == nil && uint64(before.n)+uint64(n.Size) != size {
-		err = wrong("%s%v takes %d bytes after a header of %d, and the archive declares %d", n.Descr, n.Shape, n.Size, before.n, size)
+	before := &countio.Reader{R: r}
+	if n, err = readHeader(before); err == nil && uint64(before.N)+uint64(n.Size) != size {
+		err = wrong("%s%v takes %d bytes after a header of %d, and the archive declares %d", n.Descr, n.Shape, n.Size, before.N, size)
 	}
 	if err != nil {
 		return n, nil, errors.Join(err, r.Close())
 	}
 	return n, r, nil
-}
-
-// A counted reader counts the bytes read.
-type counted struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
 }
 
 // Load returns an array at p after verifying its checksum. The caller or p's scope owns it. The error matches
