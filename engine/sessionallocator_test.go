@@ -103,9 +103,7 @@ func TestCachesConform(t *testing.T) {
 		t.Run(allocator, func(t *testing.T) {
 			cfg := memtest.Config{MaxBlock: maxBlock, Reserved: region + bounce + more, Waits: true, Alignment: 512, Ops: 150, Seeds: 2, FaultOps: 10}
 			// The bounce area of a cache that is a block has a sixteenth of its size, or if there is no room, none.
-			cfg.Device = func(testing.TB) driver.Device {
-				return sim.New(sim.Options{Total: region + bounce + more + 144<<10, CallSites: true})
-			}
+			cfg.Sim.Total = region + bounce + more + 144<<10
 			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
 				a, err := mem.Open(allocator, dev)
 				testkit.Must(t, err)

@@ -53,7 +53,7 @@ func (r recorded) Close() error                           { return r.below.(io.C
 func TestLayerConformance(t *testing.T) {
 	const region, bounce = 16<<20 - 4096, 64 << 10
 	memtest.Run(t, memtest.Config{
-		Device: func(testing.TB) driver.Device { return sim.New(sim.Options{Total: region + bounce + 144<<10}) },
+		Sim: sim.Options{Total: region + bounce + 144<<10},
 		New: func(t testing.TB, dev driver.Device) mem.Allocator {
 			a, err := arena.New(dev, arena.Config{Size: region, Bounce: bounce})
 			if err != nil {

@@ -42,9 +42,7 @@ func TestCampaign(t *testing.T) {
 					t.Fatal(err)
 				}
 				memtest.Run(t, memtest.Config{
-					Device: func(testing.TB) driver.Device {
-						return sim.New(sim.Options{Total: 512 << 20, Seed: seed, Completion: sim.AtRandom})
-					},
+					Sim: sim.Options{Total: 512 << 20, Seed: seed, Completion: sim.AtRandom},
 					New: func(t testing.TB, dev driver.Device) mem.Allocator {
 						a, err := caching.New(dev, cfg)
 						if err != nil {

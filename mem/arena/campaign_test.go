@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -33,23 +34,25 @@ func TestCampaign(t *testing.T) {
 		{"sim", openSim(sim.AtOnce), arena.Config{Size: size}},
 		{"simLate", openSim(sim.AtRandom), arena.Config{Size: size, Round: 1024}},
 		{"simPaged", openSim(sim.AtRandom), arena.Config{Size: size, Page: 64 << 10, Bounce: 64 << 10}},
-		{"host", func(t *testing.T) driver.Device { return openHost(t, 64<<20) }, arena.Config{Size: size}},
-		{"hostPaged", func(t *testing.T) driver.Device { return openHost(t, 64<<20) }, arena.Config{Size: 8 * size, Page: 2 << 20}},
+		{"host", openHost, arena.Config{Size: size}},
+		{"hostPaged", openHost, arena.Config{Size: 8 * size, Page: 2 << 20}},
 	}
 	for i, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
 			seed := from + uint64(i)
 			t.Logf("seed %d (-seed %d -ops %d)", seed, from, *ops)
-			campaign(t, closeDevice(t, c.open(t)), c.cfg, seed, *ops/len(configs))
+			campaign(t, c.open(t), c.cfg, seed, *ops/len(configs))
 		})
 	}
 }
 
 func openSim(c sim.Completion) func(t *testing.T) driver.Device {
-	return func(*testing.T) driver.Device {
-		return sim.New(sim.Options{Total: 16 << 20, Granularity: 64 << 10, Completion: c, CallSites: true})
+	return func(t *testing.T) driver.Device {
+		return closeDevice(t, sim.New(sim.Options{Total: 16 << 20, Granularity: 64 << 10, Completion: c, CallSites: true}))
 	}
 }
+
+func openHost(t *testing.T) driver.Device { return drivertest.OpenDevice(t, "host:total=64MiB") }
 
 // campaign runs a history of so many operations.
 func campaign(t testing.TB, dev driver.Device, cfg arena.Config, seed uint64, n int) {

@@ -232,7 +232,7 @@ func TestFailedWait(t *testing.T) {
 // collection runs without its lock).
 func TestConcurrentHolders(t *testing.T) {
 	const workers = 4
-	dev := closeDevice(t, openHost(t, 64<<20))
+	dev := openHost(t)
 	root, err := arena.New(dev, arena.Config{Size: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,6 @@ func TestConformanceOfPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			memtest.Run(t, memtest.Config{
-				Device: simDevice,
 				New: func(t testing.TB, dev driver.Device) mem.Allocator {
 					a := newAllocator(t, dev, c.settings)
 					o, closers := c.make(t, a, dev)
@@ -187,9 +186,9 @@ func TestHistoriesOfSeveralPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			memtest.Run(t, memtest.Config{
-				Device: func(testing.TB) driver.Device { return sim.New(sim.Options{Total: 2 * gib, CallSites: true}) },
-				New:    func(t testing.TB, dev driver.Device) mem.Allocator { return newManyPools(t, dev, settings) },
-				Ops:    600, Seeds: 2, FaultOps: 20,
+				Sim: sim.Options{Total: 2 * gib},
+				New: func(t testing.TB, dev driver.Device) mem.Allocator { return newManyPools(t, dev, settings) },
+				Ops: 600, Seeds: 2, FaultOps: 20,
 			})
 		})
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -24,34 +24,11 @@ var configs = map[string]direct.Config{
 	"session, a limit": {Session: true, Limit: 200 * mib},
 }
 
-func TestConformanceOnSim(t *testing.T) {
-	for name, cfg := range configs {
-		t.Run(name, func(t *testing.T) {
-			memtest.Run(t, memtest.Config{
-				Device: func(testing.TB) driver.Device { return sim.New(sim.Options{Total: 256 * mib, CallSites: true}) },
-				New:    func(_ testing.TB, dev driver.Device) mem.Allocator { return direct.New(dev, cfg) },
-				Ops:    600, Seeds: 4, FaultOps: 40,
-			})
-		})
+func TestConformance(t *testing.T) {
+	construct := func(dev driver.Device, cfg direct.Config) (*direct.Allocator, error) {
+		return direct.New(dev, cfg), nil
 	}
-}
-
-func TestConformanceOnHost(t *testing.T) {
-	for _, name := range []string{"at once", "session"} {
-		t.Run(name, func(t *testing.T) {
-			memtest.Run(t, memtest.Config{
-				Device: func(t testing.TB) driver.Device {
-					dev, err := host.Open(host.Options{Total: 256 * mib})
-					if err != nil {
-						t.Fatal(err)
-					}
-					return dev
-				},
-				New:      func(_ testing.TB, dev driver.Device) mem.Allocator { return direct.New(dev, configs[name]) },
-				MaxBlock: 2 * mib, Ops: 200, Seeds: 2, FaultOps: 12,
-			})
-		})
-	}
+	memtest.RunAll(t, memtest.Config{Ops: 600, Seeds: 4, FaultOps: 40}, construct, configs)
 }
 
 // A bench is an allocator on a simulated device of 16 MiB whose calls are counted.

@@ -275,13 +275,7 @@ func TestConformance(t *testing.T) {
 	for name, opts := range map[string]*ipc.Options{"pages": nil, "handles": {Handles: true}} {
 		t.Run(name, func(t *testing.T) {
 			memtest.Run(t, memtest.Config{
-				Device: func(t testing.TB) driver.Device {
-					d, err := driver.Open("host:total=1GiB,granularity=64KiB") // small blocks: they are filled and checked
-					if err != nil {
-						t.Fatal(err)
-					}
-					return d
-				},
+				Device: memtest.On("host:total=1GiB,granularity=64KiB"), // small blocks: they are filled and checked
 				New: func(t testing.TB, dev driver.Device) mem.Allocator {
 					e, _ := export(t, dev, opts)
 					return e

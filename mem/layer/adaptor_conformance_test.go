@@ -132,9 +132,7 @@ func TestAdaptorConformance(t *testing.T) {
 	for _, ad := range adaptors[olderAdaptors:] {
 		t.Run(ad.name, func(t *testing.T) {
 			memtest.Run(t, memtest.Config{
-				Device: func(testing.TB) driver.Device {
-					return sim.New(sim.Options{Total: 256 << 20, Completion: sim.AtRandom, Seed: 11})
-				},
+				Sim: sim.Options{Completion: sim.AtRandom, Seed: 11},
 				New: func(t testing.TB, dev driver.Device) mem.Allocator {
 					below := newCaching(t, dev)
 					if ad.changes {
@@ -166,9 +164,7 @@ func TestAdaptorConformanceOverMoves(t *testing.T) {
 				return
 			}
 			memtest.Run(t, memtest.Config{
-				Device: func(testing.TB) driver.Device {
-					return sim.New(sim.Options{Total: arenaSize + arenaBounce + 144<<10})
-				},
+				Sim: sim.Options{Total: arenaSize + arenaBounce + 144<<10},
 				New: func(t testing.TB, dev driver.Device) mem.Allocator {
 					below := newArena(t, dev)
 					if ad.changes {

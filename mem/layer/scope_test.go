@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -22,7 +21,6 @@ import (
 // A scope is an allocator like others.
 func TestScopeConformance(t *testing.T) {
 	memtest.Run(t, memtest.Config{
-		Device: func(testing.TB) driver.Device { return sim.New(sim.Options{Total: 256 * mib, CallSites: true}) },
 		New: func(t testing.TB, dev driver.Device) mem.Allocator {
 			below, err := caching.New(dev, caching.Default())
 			if err != nil {

@@ -1,19 +1,23 @@
 // Package memtest is the conformance suite of allocators: it tests what package mem's documentation promises.
 //
-// An allocator's test calls [Run] with functions that open a device and make an allocator on it. The suite covers
-// sizes, misuse, streams, statistics, exhaustion, moving blocks, concurrent use, random histories, and driver calls
-// that fail. A failing random history is shrunk, and printed as a script. Except for the tests of concurrent use, which
-// are for the race detector, the suite runs in one goroutine and depends on nothing but Config; a device that works in
-// the background makes addresses vary from run to run.
+// An allocator's test calls [RunAll] with its constructor and its configurations, or [Run] with a function that makes an
+// allocator on a device. The suite covers sizes, misuse, streams, statistics, exhaustion, moving blocks, concurrent use,
+// random histories, and driver calls that fail. A failing random history is shrunk, and printed as a script. Except for
+// the tests of concurrent use, which are for the race detector, the suite runs in one goroutine and depends on nothing
+// but Config; a device that works in the background makes addresses vary from run to run.
 //
 // The suite does not test speed, nor where an allocator places a block.
 package memtest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -34,11 +38,14 @@ import (
 // Config describes the allocator to test, and how long.
 type Config struct {
 	// Device opens a new device, which the suite closes. A Sync must not wait for held work for ever: in driver/sim it
-	// forces the work that it waits for.
+	// forces the work that it waits for. Nil opens a simulated device with the options Sim.
 	Device func(t testing.TB) driver.Device
+	// Sim are options of simulated devices, where Total 0 is 256 MiB. They record call sites.
+	Sim sim.Options
 
 	// New makes an allocator on a device. The allocator returns all memory to the device when it is closed, if it is an
-	// io.Closer, or else when t's cleanups run. All blocks have been freed by then.
+	// io.Closer, or else when t's cleanups run. All blocks have been freed by then. If the allocator or a layer of it
+	// has a method Check() error, the suite calls it at the end.
 	New func(t testing.TB, dev driver.Device) mem.Allocator
 
 	Alignment int64 // bytes: every block's address is a multiple of it; 0 is 256, as CUDA's are
@@ -67,9 +74,23 @@ func (c Config) complete() Config {
 	orElse(&c.Ops, 1500)
 	orElse(&c.Seeds, 6)
 	orElse(&c.FaultOps, 60)
-	if c.Device == nil || c.New == nil || c.MaxBlock < 1 || c.Streams < 2 {
-		panic(fmt.Sprintf("memtest: Config %+v: Device and New must be set, MaxBlock positive, Streams at least 2", c))
+	orElse(&c.Sim.Total, 256<<20)
+	c.Sim.CallSites = true
+	if c.Device == nil {
+		c.Device = func(testing.TB) driver.Device { return sim.New(c.Sim) }
 	}
+	if c.New == nil || c.MaxBlock < 1 || c.Streams < 2 {
+		panic(fmt.Sprintf("memtest: Config %+v: New must be set, MaxBlock positive, Streams at least 2", c))
+	}
+	return c
+}
+
+// onHost is the configuration with shorter histories, on host devices of the simulated ones' size and granularity.
+func (c Config) onHost() Config {
+	c = c.complete()
+	orElse(&c.Sim.Granularity, 2<<20)
+	c.Device = On(fmt.Sprintf("host:total=%d,granularity=%d", c.Sim.Total, c.Sim.Granularity))
+	c.Ops, c.Seeds, c.FaultOps = min(c.Ops, 200), min(c.Seeds, 2), min(c.FaultOps, 8)
 	return c
 }
 
@@ -111,4 +132,50 @@ func Run(t *testing.T, cfg Config) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) { c.run(t, cfg) })
 	}
+}
+
+// On is a Config.Device that opens devices by driver.Open. The test must import the driver.
+func On(spec string) func(testing.TB) driver.Device {
+	return func(t testing.TB) driver.Device {
+		t.Helper()
+		dev, err := driver.Open(spec)
+		testkit.Must(t, err)
+		return dev
+	}
+}
+
+// RunAll runs the suite for an allocator in each of its configurations, by name. It tests them on simulated devices, in
+// subtests "sim/NAME", and with shorter histories on host devices, in subtests "host/NAME"; the test must import
+// driver/host. If cfg has a Device, all run there instead, in subtests "NAME". cfg.New is not used.
+func RunAll[C any, A mem.Allocator](
+	t *testing.T, cfg Config, construct func(driver.Device, C) (A, error), configs map[string]C,
+) {
+	for _, name := range slices.Sorted(maps.Keys(configs)) {
+		cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
+			a, err := construct(dev, configs[name])
+			testkit.Must(t, err)
+			return a
+		}
+		if cfg.Device != nil {
+			t.Run(name, func(t *testing.T) { Run(t, cfg) })
+			continue
+		}
+		t.Run("sim/"+name, func(t *testing.T) { Run(t, cfg) })
+		t.Run("host/"+name, func(t *testing.T) { Run(t, cfg.onHost()) })
+	}
+}
+
+// New makes an allocator for a test that does not run the suite, and checks its invariants at the end of the test.
+func New[C any, A interface{ Check() error }](
+	t testing.TB, construct func(driver.Device, C) (A, error), dev driver.Device, cfg C,
+) A {
+	t.Helper()
+	a, err := construct(dev, cfg)
+	testkit.Must(t, err)
+	t.Cleanup(func() {
+		if err := a.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
 }

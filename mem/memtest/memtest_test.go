@@ -6,16 +6,12 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/host"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
-
-func simulated(opts sim.Options) func(testing.TB) driver.Device {
-	return func(testing.TB) driver.Device { return sim.New(opts) }
-}
 
 func poolWith(b bug) func(testing.TB, driver.Device) mem.Allocator {
 	return func(_ testing.TB, dev driver.Device) mem.Allocator { return newPool(dev, b) }
@@ -29,7 +25,7 @@ func TestPool(t *testing.T) {
 		"on demand": {Total: 1 << 30, Completion: sim.OnDemand},
 	} {
 		t.Run(name, func(t *testing.T) {
-			Run(t, Config{Device: simulated(opts), New: poolWith(none), Ops: 600, Seeds: 4})
+			Run(t, Config{Sim: opts, New: poolWith(none), Ops: 600, Seeds: 4})
 		})
 	}
 }
@@ -37,21 +33,15 @@ func TestPool(t *testing.T) {
 // It passes on memory that is really there, with streams that really run at the same time.
 func TestPoolOnHost(t *testing.T) {
 	Run(t, Config{
-		Device: func(t testing.TB) driver.Device {
-			d, err := host.Open(host.Options{Total: 256 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return d
-		},
-		New: poolWith(none), MaxBlock: 3 << 20, Ops: 400, Seeds: 2, FaultOps: 20,
+		Device: On("host:total=256MiB"),
+		New:    poolWith(none), MaxBlock: 3 << 20, Ops: 400, Seeds: 2, FaultOps: 20,
 	})
 }
 
 // One that goes straight to the driver passes, without a cache, statistics or a snapshot to be looked at.
 func TestStraight(t *testing.T) {
 	Run(t, Config{
-		Device: simulated(sim.Options{Total: 1 << 30}), Ops: 600, Seeds: 4,
+		Sim: sim.Options{Total: 1 << 30}, Ops: 600, Seeds: 4,
 		New: func(t testing.TB, dev driver.Device) mem.Allocator {
 			s := &straight{dev: dev, live: map[driver.Pointer]int64{}}
 			t.Cleanup(func() {
@@ -68,7 +58,7 @@ func TestStraight(t *testing.T) {
 func TestAdaptors(t *testing.T) {
 	var trackers []*layer.LeakTracker
 	Run(t, Config{
-		Device: simulated(sim.Options{Total: 1 << 30, Completion: sim.AtRandom, Seed: 9}), Ops: 300, Seeds: 2, FaultOps: 20,
+		Sim: sim.Options{Total: 1 << 30, Completion: sim.AtRandom, Seed: 9}, Ops: 300, Seeds: 2, FaultOps: 20,
 		New: func(_ testing.TB, dev driver.Device) mem.Allocator {
 			tr := layer.NewLeakTracker(layer.NewLimiter(newPool(dev, none), 1<<40), layer.LeakTrackerOptions{Freed: 4})
 			trackers = append(trackers, tr)

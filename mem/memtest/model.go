@@ -102,6 +102,13 @@ func newModel(t testing.TB, cfg Config, wrap func(driver.Device) driver.Device) 
 		w.newTB.clean()
 		t.Fatalf("New: %s", w.newTB.text.String())
 	}
+	if a, ok := mem.Find[interface{ Check() error }](w.a); ok {
+		w.newTB.Cleanup(func() {
+			if err := a.Check(); err != nil {
+				w.newTB.Error(err)
+			}
+		})
+	}
 	return w
 }
 

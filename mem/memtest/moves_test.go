@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -35,14 +34,8 @@ func TestSlider(t *testing.T) {
 // It passes on memory that is really there.
 func TestSliderOnHost(t *testing.T) {
 	Run(t, Config{
-		Device: func(t testing.TB) driver.Device {
-			d, err := host.Open(host.Options{Total: 16 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return d
-		},
-		New: sliderWith(sound), MaxBlock: 512 << 10, Ops: 300, Seeds: 2, FaultOps: 20, Waits: true,
+		Device: On("host:total=16MiB"),
+		New:    sliderWith(sound), MaxBlock: 512 << 10, Ops: 300, Seeds: 2, FaultOps: 20, Waits: true,
 	})
 }
 

@@ -91,7 +91,7 @@ func TestContentsTell(t *testing.T) {
 }
 
 func (c Config) with(opts sim.Options) Config {
-	c.Device = simulated(opts)
+	c.Sim = opts
 	return c.complete()
 }
 

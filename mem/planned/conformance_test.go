@@ -4,11 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
-	"github.com/ashlar-go/ashlar/internal/testkit"
-	"github.com/ashlar-go/ashlar/mem"
+	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/mem/memtest"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/trace"
@@ -48,27 +44,9 @@ func broad(t testing.TB) *planned.Plan {
 	return plan(t, p, planned.Options{Room: 1000})
 }
 
-func conformance(t *testing.T) memtest.Config {
+func TestConformance(t *testing.T) {
 	p := broad(t)
 	t.Logf("%d bytes", p.Size())
-	return memtest.Config{
-		Device: func(testing.TB) driver.Device {
-			return sim.New(sim.Options{Total: 256 << 20, CallSites: true})
-		},
-		New:      func(t testing.TB, dev driver.Device) mem.Allocator { return open(t, dev, p) },
-		Reserved: (p.Size() + 4095) / 4096 * 4096, Waits: true, Alignment: 512,
-	}
-}
-
-func TestConformanceOnSim(t *testing.T) { memtest.Run(t, conformance(t)) }
-
-func TestConformanceOnHost(t *testing.T) {
-	cfg := conformance(t)
-	cfg.Device = func(t testing.TB) driver.Device {
-		dev, err := host.Open(host.Options{Total: 256 << 20})
-		testkit.Must(t, err)
-		return dev
-	}
-	cfg.Ops, cfg.Seeds, cfg.FaultOps = 300, 2, 15
-	memtest.Run(t, cfg)
+	cfg := memtest.Config{Reserved: (p.Size() + 4095) / 4096 * 4096, Waits: true, Alignment: 512}
+	memtest.RunAll(t, cfg, construct, map[string]*planned.Plan{"broad": p})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/memtest"
 	"github.com/ashlar-go/ashlar/mem/planned"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -26,12 +27,15 @@ func plan(t testing.TB, p *trace.Program, o planned.Options) *planned.Plan {
 // open makes an allocator of a plan over a caching one, and checks it when the test ends.
 func open(t testing.TB, dev driver.Device, p *planned.Plan) *planned.Allocator {
 	t.Helper()
+	return memtest.New(t, construct, dev, p)
+}
+
+func construct(dev driver.Device, p *planned.Plan) (*planned.Allocator, error) {
 	fallback, err := caching.New(dev, caching.Default())
-	testkit.Must(t, err)
-	a, err := planned.New(dev, p, planned.Settings{Fallback: fallback})
-	testkit.Must(t, err)
-	t.Cleanup(func() { testkit.Must(t, a.Check()) })
-	return a
+	if err != nil {
+		return nil, err
+	}
+	return planned.New(dev, p, planned.Settings{Fallback: fallback})
 }
 
 // work is the only work of a recorded trace.
