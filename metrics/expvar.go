@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// publishing keeps two calls of Publish from finding the same name free.
+// publishing prevents two calls of Publish from both finding a name free.
 var publishing sync.Mutex
 
 // Publish registers the result of Var with package expvar, for the life of the program. It is an error if the name is
@@ -22,9 +22,9 @@ func (r *Registry) Publish(name string) error {
 	return nil
 }
 
-// Var returns a variable for package expvar. Its value is JSON: the sources in order, each with its labels, and its
-// values by the names of the metrics; a metric with a label of its own, pool or call, has an object by the values of
-// that.
+// Var returns a variable for package expvar. Its value is JSON: the sources in order, each with its labels and its
+// values, keyed by the names of the metrics. The value of a metric with the label pool or call is an object, keyed by
+// the values of that label.
 //
 //	{"sources": [{"labels": {"device": "cuda:0", "allocator": "main"},
 //	              "values": {"ashlar_memory_allocated_bytes": {"large": 2097152, "small": 512}, "ashlar_memory_ooms_total": 0}}],
@@ -48,7 +48,7 @@ func (r *Registry) variable() any {
 		}
 	}
 	bySource := map[*Source]*sourceVar{}
-	for i := range samples { // every source has one of success, in the order of the sources
+	for i := range samples { // every source has one success sample, in the order of the sources
 		if s := &samples[i]; s.Metric == success {
 			of := &sourceVar{map[string]string{}, map[string]any{}}
 			for _, l := range s.Source.labels {

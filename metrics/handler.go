@@ -12,7 +12,7 @@ import (
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "a page to GET", http.StatusMethodNotAllowed)
+		http.Error(w, "only GET and HEAD are supported", http.StatusMethodNotAllowed)
 		return
 	}
 	f := negotiate(req.Header.Values("Accept"))
@@ -20,10 +20,10 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	h.Set("Content-Type", f.contentType)
 	h.Set("Vary", "Accept")
 	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(r.page(f)) // who asked may be gone
+	_, _ = w.Write(r.page(f)) // the client may be gone
 }
 
-// negotiate returns OpenMetrics if it is asked for by name, and liked better than text.
+// negotiate returns OpenMetrics if the request names it and prefers it to text.
 func negotiate(accept []string) format {
 	var open, text float64
 	for value := range strings.SplitSeq(strings.Join(accept, ","), ",") {
@@ -33,7 +33,7 @@ func negotiate(accept []string) format {
 		}
 		q := 1.0
 		if s, ok := params["q"]; ok {
-			q, _ = strconv.ParseFloat(s, 64) // 0 if it is no number
+			q, _ = strconv.ParseFloat(s, 64) // 0 if it is not a number
 		}
 		switch version := params["version"]; {
 		case kind == "application/openmetrics-text" && (version == "" || version == "1.0.0"):

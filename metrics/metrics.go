@@ -10,8 +10,8 @@
 // grafana.json is a Grafana dashboard that shows them.
 //
 // A Registry is safe for concurrent use. It works only during a scrape: it runs no goroutine and adds no cost to
-// requests. A scrape asks each layer of a source once, so the figures of one allocator belong to one instant, and those
-// of different layers do not. If a source fails or panics, its samples are left out, except ashlar_scrape_success with
+// requests. A scrape reads each layer of a source once, so the figures of one layer belong to one instant, and those of
+// different layers do not. If a source fails or panics, its samples are left out, except ashlar_scrape_success with
 // value 0; the samples of the other sources are complete. There is no time limit: a source that blocks delays its
 // scrape. Sizes are bytes, times are seconds.
 //
@@ -52,7 +52,7 @@ import (
 // The zero value is empty and ready to use. A Registry must not be copied. Safe for concurrent use.
 type Registry struct {
 	mu      sync.Mutex
-	sources []*Source // replaced whole
+	sources []*Source // replaced, never changed
 }
 
 // Labels identify a source. Device and Allocator are names that the program chooses. Both are required, except that a
@@ -72,7 +72,7 @@ type Label struct {
 type Source struct {
 	registry *Registry
 	labels   []Label
-	text     string // the labels as the page has them: the source's identity, too
+	text     string // the labels as on the page; it identifies the source
 	collect  func(*scrape) error
 }
 
@@ -96,7 +96,7 @@ func (s *Source) Remove() {
 func (r *Registry) Add(l Labels, a mem.Allocator) (*Source, error) {
 	collect := ofAllocator(a)
 	if collect == nil {
-		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of the %T has statistics: wrap it with layer.NewCounter",
+		return nil, fmt.Errorf("metrics: Add %s/%s: no layer of %T has statistics: wrap it with layer.NewCounter",
 			l.Device, l.Allocator, a)
 	}
 	return r.add(l, true, "", collect)
@@ -122,7 +122,7 @@ func (r *Registry) AddPinned(l Labels, stats func() pinned.Stats) (*Source, erro
 // tenant. Remove the source when the tenant is closed.
 func (r *Registry) AddTenant(l Labels, t *layer.Tenant) (*Source, error) {
 	if t.Name() == "" {
-		return nil, fmt.Errorf("metrics: a tenant of %s/%s without a name", l.Device, l.Allocator)
+		return nil, fmt.Errorf("metrics: a tenant of %s/%s has no name", l.Device, l.Allocator)
 	}
 	return r.add(l, true, t.Name(), func(s *scrape) error {
 		s.add(quotaLive, "", t.Live())
@@ -152,7 +152,7 @@ func (r *Registry) add(l Labels, ofAllocator bool, tenant string, collect func(*
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.ContainsFunc(r.sources, func(o *Source) bool { return o.text == s.text }) {
-		return nil, fmt.Errorf("metrics: a source with the labels {%s} exists: their series would be the same", s.text)
+		return nil, fmt.Errorf("metrics: a source with the labels {%s} already exists", s.text)
 	}
 	r.sources = append(slices.Clone(r.sources), s)
 	return s, nil
@@ -166,7 +166,8 @@ func (l Labels) list(ofAllocator bool, tenant string) ([]Label, error) {
 	if ofAllocator {
 		labels = append(labels, Label{"allocator", l.Allocator})
 	} else if l.Allocator != "" {
-		return nil, fmt.Errorf("metrics: the allocator %q of device %q: a device itself has none", l.Allocator, l.Device)
+		return nil, fmt.Errorf("metrics: the allocator %q of device %q: the labels of a device itself have no allocator",
+			l.Allocator, l.Device)
 	}
 	if tenant != "" {
 		labels = append(labels, Label{"tenant", tenant})
@@ -180,8 +181,8 @@ func (l Labels) list(ofAllocator bool, tenant string) ([]Label, error) {
 	}
 	for _, label := range labels {
 		if label.Value == "" || !utf8.ValidString(label.Value) {
-			return nil, fmt.Errorf("metrics: the label %s=%q of %s/%s: want text in UTF-8, and not none", label.Name, label.Value,
-				l.Device, l.Allocator)
+			return nil, fmt.Errorf("metrics: the label %s=%q of %s/%s: want nonempty text in UTF-8", label.Name,
+				label.Value, l.Device, l.Allocator)
 		}
 	}
 	return labels, nil

@@ -51,10 +51,10 @@ func (r *Registry) Gather() ([]Sample, error) {
 type scrape struct {
 	source  *Source
 	samples []Sample
-	counts  []int // of samples, by metric, one further on
+	counts  []int // number of samples by metric, shifted by one
 }
 
-// ask adds the samples of the source, or none but that it failed.
+// ask adds the samples of the source. If the source fails, it adds only the sample of the failure.
 func (s *scrape) ask() (err error) {
 	n := len(s.samples)
 	defer func() {
@@ -73,7 +73,7 @@ func (s *scrape) ask() (err error) {
 	return s.source.collect(s)
 }
 
-// sorted returns the samples by metric: there are few metrics and many samples, so they are counted into their places.
+// sorted returns the samples by metric. It uses a counting sort, because there are few metrics and many samples.
 func (s *scrape) sorted() []Sample {
 	for i := 1; i < len(s.counts); i++ {
 		s.counts[i] += s.counts[i-1]
@@ -87,7 +87,7 @@ func (s *scrape) sorted() []Sample {
 	return sorted
 }
 
-// add adds a sample. The metric's own label is the last of its Labels, if value is not empty.
+// add adds a sample. A nonempty value is the value of the last of the metric's Labels.
 func (s *scrape) add(m *Metric, value string, v int64) {
 	sample := Sample{Metric: m, Source: s.source, Value: v}
 	if value != "" {
@@ -107,8 +107,8 @@ func (s *scrape) quantity(q quantity, value string, st mem.Stat) {
 	}
 }
 
-// stats adds the two pools, of which the rest is the sum, but for peaks: those of the pools are not at the same
-// instant.
+// stats adds the samples of the two pools. Other figures are sums over the pools, except peaks, because the peaks of
+// the two pools are not at the same instant.
 func (s *scrape) stats(st mem.Stats) {
 	for i, a := range st.Arrays() {
 		s.quantity(arrays[i], "small", a.Array.SmallPool)

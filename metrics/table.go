@@ -20,8 +20,8 @@ type Metric struct {
 	Unit   string   // of the exported samples: bytes, seconds, blocks; empty if the name says what is counted
 	Labels []string // without the additional labels of a source
 	Help   string   // one sentence, without a full stop
-	Adds   bool     // a gauge whose samples may be summed: sizes may, peaks may not
-	Per    int64    // the value of Sample.Value that is one Unit: 1, or 1e6 for seconds
+	Adds   bool     // a gauge whose samples may be summed, such as a size; not a peak
+	Per    int64    // the Sample.Value of one Unit: 1, or 1e6 for seconds
 
 	index int
 }
@@ -53,7 +53,7 @@ func define(m Metric) *Metric {
 	return &m
 }
 
-// A counter only increases, a gauge's samples may be summed, and a level's may not.
+// A counter only increases. The samples of a gauge may be summed; those of a level may not.
 func counter(name, unit string, labels []string, help string) *Metric {
 	return define(Metric{Name: name, Type: Counter, Unit: unit, Labels: labels, Help: help})
 }
@@ -90,7 +90,7 @@ func heightOf(subsystem, what, unit string, labels []string, meaning string) qua
 }
 
 // arrays are the quantities of mem.Stats.Arrays, in order. Free pieces and requested bytes have no totals of additions
-// and removals: above an allocator, a magazine knows their current values only, and its sums can decrease.
+// and removals: a magazine above an allocator knows only their current values, and its sums can decrease.
 var arrays = []quantity{
 	quantityOf("memory", "allocated", "blocks", byPool, "allocated"),
 	quantityOf("memory", "reserved", "segments", byPool, "held of the driver, expandable ones not counted"),
@@ -125,8 +125,7 @@ var (
 	quotaReserved = gauge("ashlar_quota_reserved_bytes", "bytes", ofTenant, "Bytes that a tenant can have at any time, whatever others do")
 	quotaLimit    = gauge("ashlar_quota_limit_bytes", "bytes", ofTenant, "Bytes that a tenant can have at most")
 
-	// pinned.Stats calls allocated what the allocator has of the driver; here that is reserved, as it is of device
-	// memory.
+	// Memory from the driver is called allocated in pinned.Stats and reserved here, as for device memory.
 	pinnedStats = []quantity{
 		quantityOf("pinned", "reserved", "blocks", ofSource, "of page-locked host memory that the allocator has, allocated or not"),
 		quantityOf("pinned", "reserved", "bytes", ofSource, "of page-locked host memory that the allocator has, allocated or not"),
@@ -144,7 +143,7 @@ var (
 	success = level("ashlar_scrape_success", "", ofTenant, "Whether the source answered this scrape (1) or failed (0), with the labels that it has")
 )
 
-// measure is a quantity of layer.Counter, which do not count what went.
+// measure is a quantity of layer.Counter, which does not count removals.
 func measure(unit, which string) quantity {
 	name := "ashlar_memory_measured_"
 	return quantity{

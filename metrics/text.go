@@ -9,7 +9,7 @@ import (
 // A format is one of the two in which a page is written.
 type format struct {
 	contentType string
-	open        bool // OpenMetrics: families without _total, with units, and an end
+	open        bool // OpenMetrics: families have units and no _total, and the page has an end
 }
 
 var (
@@ -25,7 +25,7 @@ func (r *Registry) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (r *Registry) page(f format) []byte {
-	samples, _ := r.Gather() // a source that failed says so itself, by its success
+	samples, _ := r.Gather() // ashlar_scrape_success reports a failed source
 	page := make([]byte, 0, 256*len(table)+128*len(samples))
 	var last *Metric
 	for i := range samples {
@@ -37,7 +37,7 @@ func (r *Registry) page(f format) []byte {
 		page = append(page, s.Metric.Name...)
 		page = append(page, '{')
 		page = append(page, s.Source.text...)
-		if s.Label.Value != "" { // one of few words, with nothing to escape
+		if s.Label.Value != "" { // from a fixed set, without characters to escape
 			page = append(page, ',')
 			page = append(page, s.Label.Name...)
 			page = append(page, `="`...)
@@ -54,7 +54,7 @@ func (r *Registry) page(f format) []byte {
 	return page
 }
 
-// appendValue writes the value in the metric's unit, whole numbers with all their digits.
+// appendValue appends the value in the metric's unit. Whole numbers have all their digits.
 func (s *Sample) appendValue(to []byte) []byte {
 	if s.Metric.Per == 1 {
 		return strconv.AppendInt(to, s.Value, 10)
@@ -62,7 +62,7 @@ func (s *Sample) appendValue(to []byte) []byte {
 	return strconv.AppendFloat(to, s.Float(), 'g', -1, 64)
 }
 
-// head writes what comes before the samples of a metric. The table's sentences have nothing to escape.
+// head writes the lines before the samples of a metric. The help texts need no escaping.
 func (f format) head(page []byte, m *Metric) []byte {
 	family := m.Name
 	if f.open && m.Type == Counter {
@@ -87,7 +87,7 @@ func (f format) head(page []byte, m *Metric) []byte {
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// labelText writes labels as they stand between braces.
+// labelText formats labels as between braces.
 func labelText(labels []Label) string {
 	var b strings.Builder
 	for i, l := range labels {
@@ -96,7 +96,7 @@ func labelText(labels []Label) string {
 		}
 		b.WriteString(l.Name)
 		b.WriteString(`="`)
-		_, _ = escape.WriteString(&b, l.Value) // a Builder does not fail
+		_, _ = escape.WriteString(&b, l.Value) // a Builder cannot fail
 		b.WriteByte('"')
 	}
 	return b.String()

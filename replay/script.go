@@ -238,7 +238,7 @@ func (r *ScriptRun) free(c *trace.Command) error {
 	b, ok := r.blocks[c.Name]
 	if c.Verb == trace.VerbComplete {
 		if b.side == nil {
-			return fmt.Errorf("complete %s: no such block waits after a free with pending", c.Name)
+			return fmt.Errorf("complete %s: no block with that name has a pending free", c.Name)
 		}
 		b.side.Complete(1)
 		delete(r.blocks, c.Name)

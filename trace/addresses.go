@@ -2,7 +2,7 @@ package trace
 
 import "github.com/ashlar-go/ashlar/driver"
 
-// An addressState is what the entries so far show about the block at an address.
+// An addressState is the state of the block at an address after the entries so far.
 type addressState uint8
 
 const (
@@ -19,17 +19,17 @@ type address struct {
 	state addressState
 }
 
-// addresses finds the block at an address. It is a hash table with linear probing that never forgets an address: that
-// an address was seen before is what tells an impossible entry from a history that starts late. It holds 16 bytes for
-// each slot, of which at least a quarter are empty.
+// addresses finds the block at an address. It is a hash table with linear probing that never removes an address: a free
+// of an address that was never seen belongs to a block from before the recording, but a free of one that was seen and
+// is free is an anomaly. A slot has 16 bytes; at least a quarter of the slots are empty.
 type addresses struct {
 	slots []address // a power of two
 	n     int       // in use
 	shift uint      // 64 minus the bits of an index
 }
 
-// at returns the slot of p, unseen if p is new. The caller gives a new slot a state. The pointer is good until the next
-// call.
+// at returns the slot of p, in state addressUnseen if p is new. The caller must set the state of a new slot. The
+// pointer is valid until the next call.
 func (a *addresses) at(p driver.Pointer) *address {
 	if a.n*4 >= len(a.slots)*3 {
 		a.grow()
@@ -44,7 +44,7 @@ func (a *addresses) at(p driver.Pointer) *address {
 
 // probe returns the slot that holds p, or the empty one where p belongs.
 func (a *addresses) probe(p driver.Pointer) *address {
-	// Fibonacci hashing: addresses differ in their middle bits, and the product's top bits depend on them all.
+	// Fibonacci hashing: addresses differ in their middle bits, and the top bits of the product depend on all of them.
 	i := int(uint64(p) * 0x9e3779b97f4a7c15 >> a.shift)
 	for mask := len(a.slots) - 1; ; i = (i + 1) & mask {
 		if s := &a.slots[i]; s.state == addressUnseen || s.ptr == p {

@@ -8,13 +8,13 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An Annotation is the start or the end of a named piece of work, as in PyTorch's external_annotations.
+// An Annotation is the start or the end of a named section of work, as in PyTorch's external_annotations.
 type Annotation struct {
 	TimeUS   int64 // microseconds since 1970
 	Name     string
 	Metadata string
 	Stage    string // StageStart or StageEnd
-	Entries  int64  // that had been recorded before, since the last Reset, with those that the ring has lost
+	Entries  int64  // recorded before it since the last Reset, including those that the ring has lost
 }
 
 // The stages of annotations.
@@ -23,7 +23,7 @@ const (
 	StageEnd   = "END"
 )
 
-// Annotate records the start of a named piece of work and returns a function that records its end; calls after the
+// Annotate records the start of a named section of work and returns a function that records its end; calls after the
 // first are no-ops. The metadata is additional text and may be empty. Annotations are kept in a ring of their own, as
 // in PyTorch and, with RecorderOptions.Annotations, also among the entries. While the recorder is stopped no start is
 // recorded, nor is the end of a start that was not recorded. Trackers receive every start and end (mem.ActionAnnotate),
@@ -38,7 +38,8 @@ func (r *Recorder) Annotate(name, metadata string) (end func()) {
 	}
 }
 
-// note reports an annotation to trackers, and keeps it if keep is set and the recorder is not stopped.
+// note reports an annotation to trackers. It keeps the annotation, and returns true, if wanted is set and the recorder
+// is not stopped.
 func (r *Recorder) note(a Annotation, wanted bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,26 +2,26 @@ package trace
 
 import "fmt"
 
-// A Prelude is the beginning of a Program whose recording starts late or whose ring buffer overwrote the start: an
-// allocation for each block that was allocated before the first entry. These are the first ops of the program: first
-// the blocks whose frees were recorded, in the order of the frees, then those that were live at the end.
+// A Prelude describes the first ops of a Program if its recording started late or its ring buffer overwrote the start:
+// an allocation for each block that was allocated before the first entry. Blocks whose frees were recorded come first,
+// in the order of the frees, then blocks that were live at the end.
 type Prelude struct {
 	Blocks int
 	Bytes  int64 // requested
 }
 
-// Anomalies are entries that no allocator could have written in that order. They are reported and skipped.
+// Anomalies are entries that contradict earlier entries. They are reported and skipped.
 type Anomalies struct {
 	Count int
 	First []Anomaly // the first few
 }
 
-// maxAnomalies is how many are described: a recording with more is broken in one way.
+// maxAnomalies is the maximum number of anomalies that are described. More of them usually have the same cause.
 const maxAnomalies = 8
 
 // An Anomaly is an entry that contradicts earlier entries.
 type Anomaly struct {
-	Entry int // index into Trace.Events; len(Trace.Events) for what the end of the recording contradicts
+	Entry int // index into Trace.Events; len(Trace.Events) for a contradiction at the end of the recording
 	What  string
 }
 

@@ -6,12 +6,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An attachment is an allocator that a recorder is attached to. Either source or layer reports its events.
+// An attachment is an allocator to which a recorder is attached. Either source or layer reports its events.
 type attachment struct {
 	source mem.Observable      // the layer that reports its own events; nil if layer does
-	teller outOfMemoryReporter // the allocator itself, if it tells of its own errors; nil if layer does
-	layer  *layer              // nil if the allocator does both itself
-	listen bool                // events come
+	teller outOfMemoryReporter // the allocator itself, if it reports its own errors; nil if layer does
+	layer  *layer              // nil if the allocator reports both itself
+	listen bool                // events are being reported
 }
 
 // An outOfMemoryReporter reports failed requests before Alloc returns, without locks. Its observers cannot be removed.
@@ -27,17 +27,17 @@ type outOfMemoryReporter interface {
 //   - if a layer other than the observable one describes the memory of a (mem.Snapshotter): mem/magazine reuses blocks that remain
 //     allocated for the layers below, and a pool of mem/caching is a part of the observable allocator.
 //
-// In these cases an allocation is an alloc, a free is a free_requested and a free_completed at once, even if other
-// streams still use the block, and a failed request is an oom. There are no segment events. A block that a moves is
+// In these cases an allocation is recorded as alloc, a free as free_requested and immediately free_completed, even if
+// other streams still use the block, and a failed request as oom. There are no segment events. A block that a moves is
 // freed at its old address and allocated at the new one. Requests that bypass the layer are not recorded. To record
 // everything that an Engine allocates, set DeviceConfig.Wrap to r.Attach.
 //
 // An Observable layer of a has one observer: the recorder's while it records, and none afterwards. Other observers must
-// become trackers of the recorder. A second recorder attached to the same layer replaces the first without notice, so
-// detach the first before.
+// become trackers of the recorder. A second recorder attached to the same layer silently replaces the first, so detach
+// the first one before.
 //
 // Blocks that are allocated may be freed through a or through the layer, but only frees through the layer are recorded.
-// After Detach the layer still passes all calls on, at the cost of an atomic load. A recorder is attached to one
+// After Detach the layer still forwards all calls, at the cost of an atomic load. A recorder is attached to one
 // allocator at a time; attaching it again panics.
 func (r *Recorder) Attach(a mem.Allocator) mem.Allocator {
 	r.attaching.Lock()
@@ -124,8 +124,8 @@ func (r *Recorder) observe(on bool) {
 	}
 }
 
-// reportTo lets an allocator tell of its out-of-memory errors, once for all times that it is attached. The allocator
-// keeps what it tells for good, so that does not keep the recorder. The caller holds attaching.
+// reportTo registers the recorder for an allocator's out-of-memory errors, once however often it is attached. The
+// allocator keeps the function forever, so the function must not keep the recorder alive. The caller holds attaching.
 func (r *Recorder) reportTo(t outOfMemoryReporter) {
 	for _, known := range r.told {
 		if known == t {

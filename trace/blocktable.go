@@ -23,13 +23,13 @@ type blockTable struct {
 	n     int
 }
 
-// slotOf is the slot at which the search for an address begins: the upper bits of a product, so that multiples of large
-// powers of two spread.
+// slotOf returns the slot at which the search for an address begins: the upper bits of a product, so that multiples of
+// large powers of two are spread over the table.
 func (t *blockTable) slotOf(p driver.Pointer) int {
 	return int(uint64(p) * 0x9e3779b97f4a7c15 >> (64 - bits.Len(uint(len(t.slots)-1))))
 }
 
-// find returns the slot of an address, or the empty one where it would be. There are slots.
+// find returns the slot of an address, or the empty slot where it belongs. The table must have slots.
 func (t *blockTable) find(p driver.Pointer) int {
 	i := t.slotOf(p)
 	for t.slots[i].ptr != p && t.slots[i].ptr != 0 {
@@ -67,7 +67,7 @@ func (t *blockTable) get(p driver.Pointer) (knownBlock, bool) {
 	return l, l.ptr != 0
 }
 
-// holding returns the knownBlock in which p lies. It looks at all blocks if none begins at p.
+// holding returns the knownBlock in which p lies. It searches all blocks if none begins at p.
 func (t *blockTable) holding(p driver.Pointer) (knownBlock, bool) {
 	l, ok := t.get(p)
 	for i := 0; i < len(t.slots) && !ok; i++ {
@@ -77,7 +77,7 @@ func (t *blockTable) holding(p driver.Pointer) (knownBlock, bool) {
 	return l, ok
 }
 
-// take is get, and removes the block.
+// take returns a block and removes it.
 func (t *blockTable) take(p driver.Pointer) (knownBlock, bool) {
 	if t.n == 0 || p == 0 {
 		return knownBlock{}, false
@@ -88,7 +88,7 @@ func (t *blockTable) take(p driver.Pointer) (knownBlock, bool) {
 		return knownBlock{}, false
 	}
 	t.n--
-	// Whatever is behind, up to the next empty slot, moves up if its search would pass the hole.
+	// The entries behind, up to the next empty slot, move up if their search would pass the hole.
 	mask := len(t.slots) - 1
 	for i := (hole + 1) & mask; t.slots[i].ptr != 0; i = (i + 1) & mask {
 		if home := t.slotOf(t.slots[i].ptr); (i-home)&mask >= (i-hole)&mask {
@@ -111,8 +111,7 @@ func (t *blockTable) forgetStacks() {
 	}
 }
 
-// A segmentList is the memory that the driver returned, in the pieces in which it did, with their stacks; by address,
-// without overlap.
+// A segmentList holds the pieces of memory that the driver returned, with their stacks, by address and without overlap.
 type segmentList []segmentStack
 
 type segmentStack struct {
@@ -134,13 +133,13 @@ func (l segmentList) get(p driver.Pointer) StackID {
 	return 0
 }
 
-// add enters memory that was got in one piece, in place of what was known there.
+// add adds a piece of memory and replaces any that overlaps it.
 func (l *segmentList) add(p driver.Pointer, size int64, stack StackID) {
 	l.drop(p, size)
 	*l = slices.Insert(*l, l.at(p), segmentStack{p, size, stack})
 }
 
-// drop takes out memory that was given back, which may be parts of pieces, and returns the stack of that at p.
+// drop removes memory that was freed, which may be parts of pieces, and returns the stack of the piece at p.
 func (l *segmentList) drop(p driver.Pointer, size int64) (stack StackID) {
 	from, end := l.at(p), p+driver.Pointer(size)
 	var left [2]segmentStack

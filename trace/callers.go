@@ -9,17 +9,17 @@ import (
 	"github.com/ashlar-go/ashlar/internal/callsite"
 )
 
-// ownDepth is how many frames of Ashlar are expected between an event and the program that caused it, and kept beside
-// RecorderOptions.Depth. Where there are more, the program's are fewer.
+// ownDepth is the number of frames of Ashlar that are expected between an event and the program that caused it. They
+// are kept in addition to RecorderOptions.Depth. If there are more, fewer frames of the program are kept.
 const ownDepth = 24
 
-// A callerTable holds call stacks as program counters, each once. Nothing in it changes once it is there.
+// A callerTable holds each distinct call stack once, as program counters. Entries never change.
 type callerTable struct {
 	pcs    []uintptr // of all stacks, one after the other
 	stacks []callStack
 	index  []StackID // by hash, with linear probing, at most half full; a power of two, or none
 
-	requests map[StackID]bool // whether a stack is a request's, of those that were asked for
+	requests map[StackID]bool // cache of isRequest
 }
 
 type callStack struct {
@@ -27,8 +27,8 @@ type callStack struct {
 	hash     uint32
 }
 
-// of returns the number of a stack, from 1, which is the same for the same program counters. It allocates only for
-// stacks that are new. None has none, and neither have those for which the table is too full.
+// of returns the number of a stack, from 1. Equal program counters have the same number. It allocates only for new
+// stacks. It returns 0 for an empty stack, and for a new stack if the table is full.
 func (t *callerTable) of(pcs []uintptr) StackID {
 	if len(pcs) == 0 {
 		return 0
@@ -76,7 +76,7 @@ func (t *callerTable) at(id StackID) []uintptr {
 	return t.pcs[s.start : s.start+s.n]
 }
 
-// isRequest reports whether a stack is that of a call of an allocator's Alloc. It looks the functions of each stack up
+// isRequest reports whether a stack contains a call of an allocator's Alloc. It looks up the functions of each stack
 // once.
 func (t *callerTable) isRequest(id StackID) bool {
 	is, known := t.requests[id]
@@ -98,7 +98,7 @@ func (t *callerTable) isRequest(id StackID) bool {
 	return is
 }
 
-// A resolver looks up the functions, files and lines of stacks, and numbers them anew: those that are asked for.
+// A resolver looks up the functions, files and lines of the requested stacks and numbers these anew.
 type resolver struct {
 	callers callerTable
 	depth   int
@@ -110,7 +110,7 @@ func newResolver(callers callerTable, depth int) *resolver {
 	return &resolver{callers: callers, depth: depth, known: map[StackID]StackID{}}
 }
 
-// of returns the number in stacks of a stack of the table.
+// of returns the new number of a stack of the table.
 func (x *resolver) of(id StackID) StackID {
 	if id == 0 {
 		return 0
@@ -123,11 +123,11 @@ func (x *resolver) of(id StackID) StackID {
 	return resolved
 }
 
-// frames looks up the frames of a stack of the table, from the program's call of Ashlar on; all of them if there is
-// none.
+// frames looks up the frames of a stack of the table, from the program's call of Ashlar on, or all frames if there is
+// no such call.
 func (x *resolver) frames(id StackID) []Frame {
 	var all []Frame
-	own := 0 // frames of Ashlar, before the first other
+	own := 0 // frames of Ashlar before the first other frame
 	frames := runtime.CallersFrames(x.callers.at(id))
 	for more := true; more; {
 		var f runtime.Frame
@@ -147,13 +147,14 @@ func (x *resolver) frames(id StackID) []Frame {
 }
 
 // allocatorsElsewhere are the allocators of this module that are neither below mem nor in this package. A rename there
-// needs one here.
+// must be repeated here.
 var allocatorsElsewhere = []string{
 	"engine.(*sessionAllocator).", "engine.(*allocation).", "engine.(*cache", "engine.(*observedCaches).",
 	"engine.(*describedCaches).", "tensor.reclaimingAllocator.", "snapshot.(*Reporter).",
 }
 
-// isAllocators reports whether a function, as package runtime names it, is part of this package or of an allocator.
+// isAllocators reports whether a function, given by its name in package runtime, is part of this package or of an
+// allocator.
 func isAllocators(function string) bool {
 	inModule, ok := strings.CutPrefix(function, "github.com/ashlar-go/ashlar")
 	if !ok {

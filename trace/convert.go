@@ -22,7 +22,7 @@ type ProgramOptions struct {
 	Attempts bool
 
 	// NoGarbageCollection says that the recorded allocator did not free segments by age during requests, because no
-	// garbage_collection_threshold was set. ToProgram then finds more OpEmptyCache.
+	// garbage_collection_threshold was set. ToProgram can then identify more OpEmptyCache.
 	NoGarbageCollection bool
 }
 
@@ -54,8 +54,8 @@ type LiveBlock struct {
 // an allocator frees segments only if the driver refused memory, or to collect garbage, and then it allocates a new
 // segment or fails. So:
 //
-//   - a run is an OpEmptyCache if the next entry, completions aside, is an alloc (which was served from the cache), a
-//     free_requested, a snapshot or the end of the recording;
+//   - a run is an OpEmptyCache if the next entry other than a completion is an alloc (which was served from the cache),
+//     a free_requested or a snapshot, or if there is none;
 //   - a run belongs to the request if the next entry is an oom;
 //   - a run belongs to the request if the next entry allocates a segment. With NoGarbageCollection there is an exception: if the
 //     bytes in segments before the run plus those that the request allocated after it do not exceed the maximum elsewhere in the
@@ -140,15 +140,15 @@ type converter struct {
 	streams []uint32 // number of each of Trace.Streams in the program; nil if the same
 	handles []uint64 // of the program's streams
 
-	prelude []Op // what belongs before op number origin, which is the first after the last gap
+	prelude []Op // ops to insert before op number origin, the first op after the last gap
 	origin  int
 
-	// Between two requests: completions of which it is not yet known whether they come before or after the next
-	// request, and segments given back of which it is not yet known who asked for it.
+	// State between two requests: completions that may belong before or after the next request, and freed segments
+	// whose cause is not known yet.
 	held []heldCompletion
 	run  releaseRun
 
-	reserved     int64 // bytes in segments, of those that entries took
+	reserved     int64 // bytes in the segments that entries allocated
 	peak         int64 // its maximum over the whole recording
 	requests     int   // free_requested entries
 	completions  int   // free_completed entries
@@ -160,16 +160,16 @@ type heldCompletion struct {
 	entry int
 }
 
-// A releaseRun is consecutive segments given back. The zero value is none.
+// A releaseRun is a run of consecutive freed segments. The zero value means no run.
 type releaseRun struct {
 	count  int
-	entry  int   // of the first
+	entry  int   // index of the first entry
 	before int64 // converter.reserved before the run
 	held   int   // len(converter.held) before the run
-	taken  int64 // bytes in segments taken since
+	taken  int64 // bytes in segments allocated since
 }
 
-// survey checks indices and counts, so that the conversion can allocate once and never panics.
+// survey checks the indices and counts the ops, so that the conversion allocates once and never panics.
 func (c *converter) survey() error {
 	t := c.t
 	if len(t.Events) >= NoEntry/2 {
@@ -217,8 +217,8 @@ func (c *converter) survey() error {
 	return nil
 }
 
-// number gives streams their numbers, in the order of their handles: those of the trace and those that only a block of
-// the final snapshot names.
+// number numbers the streams in the order of their handles: those of the trace and those that only occur in a block of
+// the final snapshot.
 func (c *converter) number() {
 	c.handles = slices.Clone(c.t.Streams)
 	for _, b := range c.opts.Live {

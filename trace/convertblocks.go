@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// resolveReleases ends what stands between two requests, at an entry that starts one or is one served: it decides who
-// gave segments back, and says what completed. Completions that belong after an alloc stay in held.
+// resolveReleases is called at an entry that begins a request or shows a served one. It decides what caused the freed
+// segments since the last request, and emits the held completions. Completions that belong after an alloc stay in held.
 func (c *converter) resolveReleases(i int) {
 	if c.run.count == 0 {
 		c.flush(len(c.held))
@@ -52,7 +52,8 @@ func (c *converter) alloc(i int, e *Event) {
 	c.emit(i, Op{Kind: OpAlloc, Block: s.block, Size: e.Size, Stream: c.stream(e), Pool: c.pool(i, e)})
 }
 
-// freeRequested reads a free_requested entry, and its free_completed too if that is the next: it then returns true.
+// freeRequested reads a free_requested entry. If the next entry is its free_completed, freeRequested reads both and
+// returns true.
 func (c *converter) freeRequested(i int, e *Event) (both bool) {
 	if i+1 < len(c.t.Events) {
 		next := &c.t.Events[i+1]
@@ -130,7 +131,7 @@ func (c *converter) older(op Op) {
 	}
 }
 
-// survivors adds the blocks of the final snapshot that no entry allocated to the prelude.
+// survivors adds to the prelude the blocks of the final snapshot that no entry allocated.
 func (c *converter) survivors() error {
 	for n, b := range c.opts.Live {
 		if b.Size < 0 {
@@ -152,7 +153,7 @@ func (c *converter) survivors() error {
 	return nil
 }
 
-// gap ends what is known of blocks.
+// gap handles a gap: it frees all live blocks.
 func (c *converter) gap() {
 	c.resolveReleases(len(c.t.Events))
 	var lost []Op
@@ -171,7 +172,7 @@ func (c *converter) gap() {
 	c.origin = len(c.p.Ops)
 }
 
-// insert puts the prelude where it belongs, the allocations first.
+// insert inserts the prelude before op number origin, allocations first.
 func (c *converter) insert() {
 	var allocs, others []Op
 	for _, op := range c.prelude {
@@ -185,7 +186,7 @@ func (c *converter) insert() {
 	c.prelude = nil
 }
 
-// unseen adds ops that no entry shows.
+// unseen inserts ops that have no entry.
 func (c *converter) unseen(at int, ops []Op) {
 	if len(ops) == 0 {
 		return

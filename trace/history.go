@@ -6,11 +6,11 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// HistoryOptions are the arguments of PyTorch's _record_memory_history. Unlike RecorderOptions, the zero value is that
-// of enabled=None.
+// HistoryOptions are the arguments of PyTorch's _record_memory_history. Unlike that of RecorderOptions, the zero value
+// means enabled=None.
 type HistoryOptions struct {
-	// Enabled records. False is enabled=None: recording stops, and all entries and annotations are deleted, which Stop
-	// keeps.
+	// Enabled starts recording. False is enabled=None: recording stops, and all entries and annotations are deleted.
+	// (Stop keeps them.)
 	Enabled bool
 	Clear   bool         // delete earlier entries and annotations: clear_history
 	Max     int          // see RecorderOptions.Max: max_entries, which enabled="state" makes 1
@@ -19,8 +19,7 @@ type HistoryOptions struct {
 }
 
 // RecordHistory changes the recording options, as torch.cuda.memory._record_memory_history does. If the new maximum is
-// smaller, the newest entries and annotations are kept. Like Start and Stop it must not be called by trackers or by a
-// Clock.
+// smaller, the newest entries and annotations are kept. Trackers and a Clock must not call it, nor Start and Stop.
 func (r *Recorder) RecordHistory(o HistoryOptions) {
 	if o.Enabled {
 		r.mu.Lock()
@@ -52,7 +51,7 @@ func (r *Recorder) setMax(n int) {
 	r.notes = notes[max(0, len(notes)-n):]
 }
 
-// newRing returns memory for the entries.
+// newRing allocates memory for the entries.
 func (r *Recorder) newRing() []Event {
 	if r.max == math.MaxInt {
 		return nil

@@ -9,22 +9,22 @@ import (
 // NoCompileContext is the compile context of entries outside of compiled code, as PyTorch writes it.
 const NoCompileContext = "N/A"
 
-// A label is the texts of an entry that do not come from the allocator.
+// A label holds the texts of an entry that the program sets.
 type label struct{ metadata, context string }
 
-// labels numbers the labels of a recorder's entries, and knows which one the next entry gets.
+// labels numbers the labels of a recorder's entries and holds the label for the next entry.
 type labels struct {
 	numbering[label]
-	metadata string // of goroutines that have none of their own
-	number   uint32 // the label of goroutines that have nothing of their own
+	metadata string // of goroutines without an ownLabel
+	number   uint32 // number of the label of goroutines without an ownLabel
 	own      map[uintptr]*ownLabel
 }
 
 // An ownLabel is the label that one goroutine set.
 type ownLabel struct {
-	metadata []string // of the calls of WithMetadata that it is in, the innermost last
-	contexts []string // that it pushed and did not pop
-	number   uint32   // its label
+	metadata []string // of the open calls of WithMetadata, innermost last
+	contexts []string // pushed and not popped yet
+	number   uint32   // of the resulting label
 }
 
 // current returns the number of the label for an entry of the calling goroutine.
@@ -37,7 +37,7 @@ func (l *labels) current() uint32 {
 	return l.number
 }
 
-// change lets f change what the calling goroutine says. What says nothing is forgotten.
+// change calls f to change the ownLabel of the calling goroutine. An empty ownLabel is deleted.
 func (l *labels) change(f func(o *ownLabel)) {
 	id := goroutine.ID()
 	o := l.own[id]
@@ -56,7 +56,7 @@ func (l *labels) change(f func(o *ownLabel)) {
 	o.number = l.of(l.labelOf(o))
 }
 
-// labelOf is the label of a goroutine's entries.
+// labelOf returns the label of a goroutine's entries.
 func (l *labels) labelOf(o *ownLabel) label {
 	x := label{l.metadata, NoCompileContext}
 	if n := len(o.metadata); n > 0 {
@@ -68,7 +68,7 @@ func (l *labels) labelOf(o *ownLabel) label {
 	return x
 }
 
-// renumber numbers what is said now anew.
+// renumber assigns new numbers to the current labels.
 func (l *labels) renumber() {
 	l.number = l.of(l.labelOf(&ownLabel{}))
 	for _, o := range l.own {
@@ -76,14 +76,15 @@ func (l *labels) renumber() {
 	}
 }
 
-// reset forgets the labels of entries, but not what is said now.
+// reset deletes the labels of entries, but keeps the current ones.
 func (l *labels) reset() {
 	l.numbering = numbering[label]{}
 	l.of(label{"", NoCompileContext}) // Trace.Metadata[0] is ""
 	l.renumber()
 }
 
-// split replaces the labels of a trace's events by their metadata, and fills in the tables.
+// split replaces the label numbers in a trace's events by metadata numbers, and fills in the tables of metadata and
+// contexts.
 func (l *labels) split(t *Trace) {
 	var metadata numbering[string]
 	of := make([]uint32, len(l.values))
@@ -140,7 +141,7 @@ func (r *Recorder) PopCompileContext() {
 	r.label(func(o *ownLabel) { o.contexts = o.contexts[:max(0, len(o.contexts)-1)] })
 }
 
-// label changes what the calling goroutine says.
+// label changes the ownLabel of the calling goroutine.
 func (r *Recorder) label(f func(o *ownLabel)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 type layer struct {
 	inner    mem.Allocator
 	recorder *Recorder
-	reports  bool // events, too, not only errors
+	reports  bool // reports events, not only errors
 
 	attached  atomic.Bool
 	listening atomic.Bool // events are wanted
@@ -81,8 +81,8 @@ func (l *layer) report(e mem.Event) {
 	r.mu.Unlock()
 }
 
-// freed reports the free of a block, and returns the known data of the block, or the zero value if the recorder has
-// been detached.
+// freed reports the free of a block. It returns the known data of the block, or the zero value if the recorder has been
+// detached.
 func (l *layer) freed(b mem.Block) knownBlock {
 	r := l.recorder
 	r.mu.Lock()
@@ -109,9 +109,9 @@ func (l *layer) Movable(b mem.Block, h mem.Holder) bool {
 	return mem.Movable(l.inner, b, &follower{layer: l, holder: h, at: b})
 }
 
-// A follower stands between the layer below, which moves a block, and its holder, and reports where it goes. Between
-// BeginMove and EndMove the block is reported as nowhere: others may land where it was before it lands. Its fields are
-// for the allocator that calls it, under that one's locks.
+// A follower stands between a block's holder and the layer below, which moves the block, and reports the move. Between
+// BeginMove and EndMove the block is reported as freed, because another block may be allocated at its old address
+// before EndMove. The allocator below calls it under its locks, which guard the fields.
 type follower struct {
 	layer  *layer
 	holder mem.Holder
@@ -128,7 +128,7 @@ func (f *follower) BeginMove() ([]driver.Stream, bool) {
 	return used, ok
 }
 
-// EndMove implements mem.Holder. It is reported before the holder hears of it, and so before any Free.
+// EndMove implements mem.Holder. It reports the move before it calls the holder, and so before any Free.
 func (f *follower) EndMove(b mem.Block, s driver.Stream) {
 	f.at = b
 	if f.lifted.ptr != 0 && f.layer.listening.Load() {

@@ -6,7 +6,7 @@ import "github.com/ashlar-go/ashlar/driver"
 type numbering[T comparable] struct {
 	values  []T
 	numbers map[T]uint32
-	last    uint32 // the number found last: runs of one value are the rule
+	last    uint32 // the last result: values usually come in runs
 }
 
 func (n *numbering[T]) of(v T) uint32 {
@@ -26,8 +26,8 @@ func (n *numbering[T]) of(v T) uint32 {
 	return number
 }
 
-// streamNumbers are numbers of streams. Drivers number theirs densely, so most are found without a search, also where
-// streams come by turns.
+// streamNumbers numbers streams. Drivers use small consecutive handles, so most are found without a search, even if
+// streams alternate.
 type streamNumbers struct {
 	numbering[uint64]
 	first [64]uint32 // numbers of the first streams, plus 1

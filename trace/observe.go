@@ -6,7 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// Observe adds an event, after reporting it to the trackers. It is called under the locks of the allocator, and calls
+// Observe reports an event to the trackers and then records it. The allocator calls it under its locks. Observe calls
 // only the trackers and the clock.
 func (r *Recorder) Observe(e mem.Event) {
 	r.mu.Lock()
@@ -14,8 +14,8 @@ func (r *Recorder) Observe(e mem.Event) {
 	r.mu.Unlock()
 }
 
-// observeLocked is Observe with the lock held. Of a block that is where it was moved to, moved is what was known of it:
-// its stack is that of its request.
+// observeLocked is Observe with the lock held. For a block that was moved, moved is the data of the block before the
+// move: the block keeps the stack of its request.
 func (r *Recorder) observeLocked(e *mem.Event, moved *knownBlock) {
 	for _, t := range r.trackers {
 		t.observe(*e)
@@ -27,7 +27,7 @@ func (r *Recorder) observeLocked(e *mem.Event, moved *knownBlock) {
 	if moved != nil {
 		own = moved.stack
 	} else if r.recording && r.captures[e.Action] {
-		own = r.callers.of(r.pcs[:runtime.Callers(3, r.pcs)]) // from Observe on, or who called tell
+		own = r.callers.of(r.pcs[:runtime.Callers(3, r.pcs)]) // from Observe or its equivalent on
 	}
 	if r.layer != nil || r.context > ContextNever {
 		first = r.follow(e, own)
@@ -43,8 +43,8 @@ func (r *Recorder) observeLocked(e *mem.Event, moved *knownBlock) {
 	}
 }
 
-// follow keeps the tables of what is there now. It returns the stack under which a block that is freed was requested,
-// or memory that is given back was got.
+// follow updates the tables of blocks and segments. For a free it returns the stack under which the block was requested
+// or the segment was allocated.
 func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
 	switch e.Action {
 	case mem.ActionAlloc:
@@ -63,8 +63,8 @@ func (r *Recorder) follow(e *mem.Event, own StackID) StackID {
 	return 0
 }
 
-// entryStack is the stack that the entry of an event has, given its own and, of a free, that of the block's request or
-// of the memory's arrival.
+// entryStack returns the stack for the entry of an event: own is the stack of the event, first that of the request or
+// the segment allocation if the event is a free.
 func (r *Recorder) entryStack(a mem.Action, own, first StackID) StackID {
 	switch r.context {
 	case ContextAll:
@@ -83,7 +83,7 @@ func (r *Recorder) entryStack(a mem.Action, own, first StackID) StackID {
 	return 0
 }
 
-// enter adds an entry to the ring.
+// enter adds an entry to the ring buffer.
 func (r *Recorder) enter(e *mem.Event, stack StackID, label uint32) {
 	var entry *Event
 	switch {

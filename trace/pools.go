@@ -17,14 +17,14 @@ type PoolRange struct {
 
 // PoolsByAddress returns a function for ProgramOptions.PoolOf. A recording may lack the pools of blocks, but the
 // segments of the final snapshot have theirs. So a block belongs to the pool of the segment around its address, if that
-// segment existed when the entry was written. Blocks in segments that are gone at the end are assigned to the default
-// pool.
+// segment existed when the entry was written. Blocks in segments that were freed before the end are assigned to the
+// default pool.
 func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID {
 	type interval struct {
 		start, end driver.Pointer
 		pool       mem.PoolID
-		born       int   // index of the entry that gave the first of its memory
-		mapped     int64 // bytes that it had before the entry under inspection
+		born       int   // index of the entry that allocated its first memory
+		mapped     int64 // bytes that it had before the current entry
 	}
 	var private []interval
 	for _, s := range segments {
@@ -43,7 +43,7 @@ func (t *Trace) PoolsByAddress(segments []PoolRange) func(entry int) mem.PoolID 
 	after := func(p driver.Pointer) int {
 		return sort.Search(len(private), func(i int) bool { return private[i].end > p })
 	}
-	// Backwards from the end, at which every segment has all its memory, to where it had none.
+	// Iterate backwards from the end, where every segment has all its memory, to the entry before which it has none.
 	for i := len(t.Events) - 1; i >= 0 && len(private) > 0; i-- {
 		e, sign := &t.Events[i], int64(0)
 		switch e.Action {

@@ -70,17 +70,17 @@ func (p *Program) Check() error {
 	return nil
 }
 
-// ProgramStats are the requests of a program in figures, whichever allocator serves them. Bytes are requested bytes.
+// ProgramStats are statistics of the requests of a program, independent of the allocator. Bytes are requested bytes.
 // Attempts (OpTry) count only in Attempts.
 type ProgramStats struct {
 	Allocs        int
-	Frees         int // deferred ones too
+	Frees         int // including deferred ones
 	DeferredFrees int
 	EmptyCaches   int
 	Attempts      int
 
-	AllocatedBytes int64 // of all allocations together
-	PeakBytes      int64 // the most that was active at a time: a block is active until its free completes
+	AllocatedBytes int64 // sum over all allocations
+	PeakBytes      int64 // the maximum of the active bytes: a block is active until its free completes
 	PeakOp         int   // the op that first reached the peak
 	LiveBlocks     int   // not freed by the end
 	LiveBytes      int64
@@ -95,7 +95,7 @@ type ProgramStats struct {
 type StreamStats struct {
 	Allocs         int
 	AllocatedBytes int64
-	PeakBytes      int64 // of this stream's blocks, whenever that was
+	PeakBytes      int64 // the maximum for this stream's blocks, at any time
 }
 
 // A SizeHistogram counts allocations by size. Class 0 is size 0, and class n sizes from 1<<(n-1) up to but not
@@ -207,7 +207,7 @@ func (p *Program) Within(limit int64) *Program {
 	return &within
 }
 
-// without copies all items but those at the given indices, which ascend.
+// without copies all items except those at the given indices, which must be ascending.
 func without[T any](items []T, indices []int) []T {
 	kept := make([]T, 0, len(items)-len(indices))
 	from := 0
@@ -218,7 +218,7 @@ func without[T any](items []T, indices []int) []T {
 	return append(kept, items[from:]...)
 }
 
-// requests visits allocations and attempts in order, each with the bytes that are active once it is served.
+// requests calls visit for allocations and attempts in order, with the number of active bytes after each.
 func (p *Program) requests(visit func(op int, active int64)) {
 	sizes := make([]int64, p.Blocks)
 	var active int64
@@ -237,7 +237,7 @@ func (p *Program) requests(visit func(op int, active int64)) {
 	}
 }
 
-// sum adds sizes, up to the largest int64.
+// sum adds sizes. The result is at most the largest int64.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

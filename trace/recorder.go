@@ -18,8 +18,8 @@ import (
 // trackers and the clock run.
 
 // A Recorder records the events of one allocator. Attach connects it to any allocator; its Observe method is a
-// mem.Observer. Like PyTorch's ring it keeps a maximum number of entries, and then overwrites the oldest. It can keep
-// the call stacks of events and of allocated blocks, as PyTorch's record_memory_history does. It records from its
+// mem.Observer. Like PyTorch's ring buffer it keeps a maximum number of entries and then overwrites the oldest. It can
+// keep the call stacks of events and of allocated blocks, as PyTorch's _record_memory_history does. It records from its
 // creation until Stop, and again after Start.
 //
 // An event costs a short lock, and a call of runtime.Callers if its stack is kept. It allocates memory only for the
@@ -33,25 +33,25 @@ type Recorder struct {
 
 	viewing sync.Mutex // one view at a time
 
-	attaching sync.Mutex // guards what is attached, and Start and Stop
+	attaching sync.Mutex // guards the attachment; serializes Start and Stop
 	attached  *attachment
-	told      []outOfMemoryReporter // allocators that have reportTo of this recorder; for good, as they have no way back
+	told      []outOfMemoryReporter // allocators that have a function from reportTo; it cannot be removed
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	recording bool
 	trackers  []*tracker
-	oom       []*oomObserver // replaced, not changed: it is called without the lock
+	oom       []*oomObserver // never modified, only replaced: it is read without the lock
 	context   Context
-	captures  [mem.NumActions]bool // whose call stacks are taken
+	captures  [mem.NumActions]bool // actions whose call stacks are recorded
 	skip      [mem.NumActions]bool
-	layer     *layer // that events come from, which needs to know the blocks; nil if they come from an allocator itself
+	layer     *layer // the source of events, which needs the table of blocks; nil if the allocator is the source
 
 	max      int
 	events   []Event
-	next     int     // the oldest, once the ring is full
-	total    int64   // ever recorded
-	base     int64   // of them, before the last Reset
-	gaps     []int64 // of total, when events were missed
+	next     int     // index of the oldest entry once the ring is full
+	total    int64   // number of entries ever recorded
+	base     int64   // number of entries before the last Reset
+	gaps     []int64 // values of total at which events were missed
 	streams  streamNumbers
 	pools    numbering[mem.PoolID]
 	labels   labels
@@ -61,7 +61,7 @@ type Recorder struct {
 	pcs      []uintptr
 	blocks   blockTable
 	segments segmentList
-	freezing bool // the next ActionSnapshot is what a view waits for
+	freezing bool // a view waits for the next ActionSnapshot
 	captured *moment
 }
 
@@ -77,8 +77,8 @@ type RecorderOptions struct {
 	// bytes each. 0 or less means no maximum, in memory that grows.
 	Max int
 
-	Context Context      // of which events the call stacks are kept
-	Depth   int          // frames of a stack that are kept, from the innermost; 0 or less means 32
+	Context Context      // selects the events whose call stacks are kept
+	Depth   int          // maximum number of frames kept of a stack, from the innermost; 0 or less means 32
 	Skip    []mem.Action // left out of the trace; trackers still receive them
 	Clock   func() int64 // microseconds since 1970; nil means 0 always. It is called under the allocator's locks
 }
@@ -90,8 +90,8 @@ type Context uint8
 const (
 	// ContextNever keeps no stacks.
 	ContextNever Context = iota
-	// ContextState keeps the stacks of allocated blocks and of segments, for snapshots. Entries have no stacks.
-	// PyTorch, where enabled="state" means this, also keeps only one entry then; see RecorderOptions.Max.
+	// ContextState keeps the stacks of allocated blocks and of segments, for snapshots. Entries have no stacks. It
+	// corresponds to enabled="state" in PyTorch, which also keeps only one entry; see RecorderOptions.Max.
 	ContextState
 	// ContextAlloc gives each entry the stack of an allocation: a request, and the segment events that it causes, have
 	// the stack of the request; a free has the stack of the request that allocated the block. The entry of a segment
@@ -99,7 +99,7 @@ const (
 	// Unlike in PyTorch, a free that completes during a request for another block does not have the stack of that
 	// request.
 	ContextAlloc
-	// ContextAll gives each entry the stack of the call that made it.
+	// ContextAll gives each entry the stack of the call that caused it.
 	ContextAll
 )
 
@@ -140,15 +140,15 @@ func (r *Recorder) Stop() { r.record(false) }
 func (r *Recorder) record(on bool) {
 	r.attaching.Lock()
 	defer r.attaching.Unlock()
-	// Stop forgets before the allocator is let go of, and observe before it is listened to again: what is known is
-	// never older than a gap.
+	// Stop empties the tables before it detaches from the events, and observe before it receives events again. So the
+	// tables never hold data from before a gap.
 	r.mu.Lock()
 	if r.recording != on {
 		r.recording = on
 		r.miss()
 		if r.layer == nil {
 			r.blocks.clear()
-		} else { // which follows them as long as there are trackers
+		} else { // with trackers, the tables are still maintained
 			r.blocks.forgetStacks()
 		}
 		r.segments = r.segments[:0]
@@ -168,13 +168,13 @@ func (r *Recorder) Recording() bool {
 	return r.recording
 }
 
-// forget empties the tables of blocks and segments. The caller holds mu.
+// forget deletes the tables of blocks and segments. The caller holds mu.
 func (r *Recorder) forget() {
 	r.blocks.clear()
 	r.segments = r.segments[:0]
 }
 
-// miss notes a gap. The caller holds mu.
+// miss records a gap. The caller holds mu.
 func (r *Recorder) miss() {
 	if n := len(r.gaps); r.total > r.base && (n == 0 || r.gaps[n-1] < r.total) {
 		r.gaps = append(r.gaps, r.total)
@@ -184,7 +184,7 @@ func (r *Recorder) miss() {
 	}
 }
 
-// oldest is how many entries had been recorded before the oldest that is left. The caller holds mu.
+// oldest returns the number of entries that were recorded before the oldest one in the ring. The caller holds mu.
 func (r *Recorder) oldest() int64 { return r.total - int64(len(r.events)) }
 
 // SetContext changes the Context. ContextNever also deletes the stacks of allocated blocks.
@@ -226,7 +226,7 @@ func (r *Recorder) setContext(c Context) {
 		r.pcs = make([]uintptr, r.options.Depth+ownDepth)
 	case c == ContextNever && r.layer != nil:
 		r.blocks.forgetStacks()
-	case c == ContextNever: // the tables are not maintained any more
+	case c == ContextNever: // the tables are no longer maintained
 		r.forget()
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A Script is the text form of a run: commands, one a line, and after a line of four dashes the output expected of
-// them.
+// A Script is the text form of a run: commands, one on each line, and after a line of four dashes their expected
+// output.
 //
 //	# A block freed on s0 is not given to s1.
 //	device sim total=1MiB
@@ -42,12 +42,12 @@ import (
 // may be used again. Streams are s0, the default stream, s1, s2 and so on; pools are A,B as in mem.PoolID. Sizes are as
 // package bytesize reads them.
 //
-// A # that begins a word begins a comment, up to the end of the line. Printing keeps comments, blank lines and the
-// expected output, but not how a line was spaced, the order of its options or how a size was spelt.
+// A # at the start of a word begins a comment that extends to the end of the line. Printing preserves comments, blank
+// lines and the expected output, but not the spacing of a line, the order of its options or the notation of a size.
 type Script struct {
-	Commands    []Command // one for each line: Commands[i] stands on line i+1
-	HasExpected bool      // the line of dashes is there
-	Expected    string    // what follows it
+	Commands    []Command // one for each line: Commands[i] is on line i+1
+	HasExpected bool      // the script has the line of dashes
+	Expected    string    // the text after that line
 }
 
 // A Command is one line of a Script.
@@ -61,14 +61,14 @@ type Command struct {
 	Used    []uint32   // of free; nil if none
 	Pending bool       // of free
 	Pool    mem.PoolID // of alloc and try
-	Comment string     // with its #, without the space before it and at its end
+	Comment string     // with its #, without surrounding space
 }
 
 // A Verb is the first word of a command.
 type Verb uint8
 
 const (
-	VerbNone Verb = iota // a line that is blank or only a comment
+	VerbNone Verb = iota // a blank line or only a comment
 	VerbDevice
 	VerbAllocator
 	VerbAlloc
@@ -91,7 +91,7 @@ var verbNames = [numVerbs]string{
 	"stats", "segments", "snapshot",
 }
 
-// String returns the word, "" of VerbNone.
+// String returns the word; that of VerbNone is empty.
 func (v Verb) String() string {
 	if v < numVerbs {
 		return verbNames[v]

@@ -178,9 +178,9 @@ func TestScriptProgramRefuses(t *testing.T) {
 		{"alloc a 1\nalloc a 1", "alloc a: the name is that of a live block", 2},
 		{"alloc a 1\nfree a pending\nalloc a 1", "alloc a: the name is that of a live block", 3},
 		{"alloc a 1\nfree a pending\nfree a", "free a: no live block with that name", 3},
-		{"alloc a 1\ncomplete a", "complete a: no such block waits", 2},
-		{"work s0", "work: programs have no such thing; run the script instead", 1},
-		{"limit 1GiB", "limit: programs have no such thing", 1},
+		{"alloc a 1\ncomplete a", "complete a: no block with that name has a pending free", 2},
+		{"work s0", "work: a program cannot contain this command; run the script instead", 1},
+		{"limit 1GiB", "limit: a program cannot contain this command", 1},
 	} {
 		s, err := trace.ParseScript(test.text)
 		if err != nil {

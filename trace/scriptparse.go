@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// maxScriptLine is how many bytes a line of a script may have, with its newline.
+// maxScriptLine is the maximum length of a line of a script in bytes, with its newline.
 const maxScriptLine = 64 << 10
 
 // ReadScript parses the text form of a Script, line by line, up to the first invalid line. The error is a *ScriptError,
@@ -60,8 +60,8 @@ type lineParser struct {
 	line   int
 	text   string
 	at     int // offset of the next unread byte
-	size   int // length without blanks at the end
-	column int // of the word read last, or of the place where one was wanted; from 1
+	size   int // length without trailing blanks
+	column int // of the last word, or of the place where one was expected; from 1
 }
 
 // word returns the next word, or "" at the end or before a comment.
@@ -114,7 +114,7 @@ func (l *lineParser) command() (Command, error) {
 	return c, nil
 }
 
-// operands reads what must follow the verb.
+// operands reads the words that must follow the verb.
 func (l *lineParser) operands(c *Command) (err error) {
 	switch c.Verb {
 	case VerbDevice, VerbAllocator:
@@ -207,7 +207,7 @@ func (l *lineParser) bytes() (int64, error) {
 	return n, nil
 }
 
-// stream reads the name of a stream that stands offset bytes into the word read last.
+// stream parses the name of a stream, which begins offset bytes into the last word.
 func (l *lineParser) stream(name string, offset int) (uint32, error) {
 	digits, ok := strings.CutPrefix(name, "s")
 	n, err := strconv.ParseUint(digits, 10, 32)

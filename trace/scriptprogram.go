@@ -42,12 +42,12 @@ func (p *Program) Script() (*Script, error) {
 }
 
 // Program returns the requests of s, with blocks numbered in the order of their allocation. Device, allocator and
-// output commands are ignored. A block freed with used streams is complete at once, since no work is queued on them. A
-// script with work, sync, wait or limit commands, or one that frees a block that is not allocated, is refused with a
-// *ScriptError.
+// output commands are ignored. The free of a block with used streams completes at once, because no work is queued on
+// them. A script with work, sync, wait or limit commands, or one that frees a block that is not allocated, is refused
+// with a *ScriptError.
 func (s *Script) Program() (*Program, error) {
 	p := &Program{Pools: []mem.PoolID{{}}}
-	names := map[string]uint32{} // allocated blocks or pending
+	names := map[string]uint32{} // allocated or pending blocks
 	pending := map[string]bool{}
 	for i := range s.Commands {
 		c := &s.Commands[i]
@@ -94,7 +94,7 @@ func (s *Script) Program() (*Program, error) {
 			delete(names, c.Name)
 		case VerbComplete:
 			if !pending[c.Name] {
-				return fail("complete %s: no such block waits after a free with pending", c.Name)
+				return fail("complete %s: no block with that name has a pending free", c.Name)
 			}
 			p.Ops = append(p.Ops, Op{Kind: OpComplete, Block: block})
 			delete(names, c.Name)
@@ -102,7 +102,7 @@ func (s *Script) Program() (*Program, error) {
 		case VerbEmptyCache:
 			p.Ops = append(p.Ops, Op{Kind: OpEmptyCache})
 		default:
-			return fail("%s: programs have no such thing; run the script instead", c.Verb)
+			return fail("%s: a program cannot contain this command; run the script instead", c.Verb)
 		}
 	}
 	return p, nil

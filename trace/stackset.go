@@ -21,10 +21,10 @@ func NewStackSet(table *Stacks) *StackSet {
 	return x
 }
 
-// Table returns the table, nil if there is none and nothing was added.
+// Table returns the table, or nil if none was given and nothing was added.
 func (x *StackSet) Table() *Stacks { return x.table }
 
-// Add returns the number of a stack, innermost frame first. No frames at all are no stack: 0.
+// Add returns the number of a stack, given with the innermost frame first. Without frames it returns 0, no stack.
 func (x *StackSet) Add(frames []Frame) StackID {
 	if len(frames) == 0 {
 		return 0

@@ -2,12 +2,12 @@ package trace
 
 import "github.com/ashlar-go/ashlar/mem"
 
-// Totals are the sums of events up to some point of a history, in bytes. The zero value is the start of a history in
-// which nothing was allocated before. Not safe for concurrent use.
+// Totals are the allocated bytes at some point of a history. The zero value is the start of a history with nothing
+// allocated before it. Not safe for concurrent use.
 type Totals struct {
-	Requested     int64 // bytes requested, of active blocks: those whose free has not completed
+	Requested     int64 // requested bytes of active blocks: those whose free has not completed
 	Reserved      int64 // in segments and mapped pages
-	RequestedPeak int64 // the highest values that Add has reached, or that were set before
+	RequestedPeak int64 // the maxima that Add has reached, or the values set before
 	ReservedPeak  int64
 }
 

@@ -50,7 +50,7 @@ type CompileContext struct {
 // An Event is one entry of a recording: 40 bytes.
 type Event struct {
 	TimeUS   int64          // microseconds since 1970
-	Ptr      driver.Pointer // of an OOM: the free bytes of the device
+	Ptr      driver.Pointer // of an oom: the free bytes of the device
 	Size     int64          // as in mem.Event
 	Stack    StackID
 	Stream   uint32 // index into Trace.Streams
@@ -71,7 +71,7 @@ type Frame struct {
 
 // Stacks holds each distinct call stack once.
 type Stacks struct {
-	Frames []Frame  // unique, but for what a snapshot keeps of them besides (snapshot.Snapshot.FrameExtra)
+	Frames []Frame  // unique, except frames with different snapshot.Snapshot.FrameExtra
 	starts []uint32 // stack i+1 is refs[starts[i]:starts[i+1]], or up to the end
 	refs   []uint32 // indices into Frames, innermost first
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A tracker is told of events. It is known by its address.
+// A tracker receives events. Its address identifies it.
 type tracker struct{ observe mem.Observer }
 
-// AttachTracker registers a function that receives every event of the attached allocator, in order, before the event
-// enters the ring, also while the recorder is stopped and for skipped actions. It is PyTorch's
+// AttachTracker registers a function that receives every event of the attached allocator, in order, before the event is
+// recorded. It also receives events of skipped actions and events while the recorder is stopped. It is PyTorch's
 // attachAllocatorTraceTracker. Trackers are called in the order of their registration, under the locks of the allocator
-// and of the recorder: they must be quick and call neither. Calling detach removes the tracker; after it returns the
-// tracker is not called again.
+// and of the recorder: they must be quick and call neither. Calling detach removes the tracker. After detach returns,
+// the tracker is not called again.
 func (r *Recorder) AttachTracker(observe mem.Observer) (detach func()) {
 	t := &tracker{observe}
 	r.attaching.Lock()
@@ -40,12 +40,12 @@ func (r *Recorder) detachTracker(t *tracker) {
 // of PyTorch's observers.
 type OutOfMemoryObserver func(device int, size int64, err error)
 
-// An oomObserver is known by its address.
+// An oomObserver is identified by its address.
 type oomObserver struct{ observe OutOfMemoryObserver }
 
-// AttachOutOfMemoryObserver registers a function that is called when a request of the attached allocator fails,
-// recorded or not, before the caller gets the error: on the caller's goroutine and without locks, so it may take a
-// snapshot. It is PyTorch's attachOutOfMemoryObserver. Calling detach removes it.
+// AttachOutOfMemoryObserver registers a function that is called when a request of the attached allocator fails, even
+// while the recorder is stopped. It is called before the caller gets the error, on the caller's goroutine and without
+// locks, so it may take a snapshot. It is PyTorch's attachOutOfMemoryObserver. Calling detach removes it.
 func (r *Recorder) AttachOutOfMemoryObserver(observe OutOfMemoryObserver) (detach func()) {
 	o := &oomObserver{observe}
 	r.mu.Lock()
@@ -58,7 +58,7 @@ func (r *Recorder) AttachOutOfMemoryObserver(observe OutOfMemoryObserver) (detac
 	}
 }
 
-// outOfMemory tells the observers. The caller holds no lock.
+// outOfMemory calls the observers. The caller holds no lock.
 func (r *Recorder) outOfMemory(size int64, err error) {
 	r.mu.Lock()
 	observers := r.oom

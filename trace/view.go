@@ -10,13 +10,14 @@ import (
 type View struct {
 	Trace       *Trace // up to that instant
 	Annotations []Annotation
-	Stacks      *Stacks // of Trace, Block and Segment; nil without any
+	Stacks      *Stacks // of Trace, Block and Segment; nil without stacks
 
 	blocks   blockTable
 	segments segmentList
 }
 
-// Block returns the stack of the request for the block at p, which is allocated or freed and still in use, or 0.
+// Block returns the stack of the request for the block at p, or 0. The block may be allocated, or freed and still in
+// use.
 func (v *View) Block(p driver.Pointer) StackID {
 	l, _ := v.blocks.get(p)
 	return l.stack
@@ -27,16 +28,16 @@ func (v *View) Segment(p driver.Pointer) StackID { return v.segments.get(p) }
 
 // A moment is a copy of the tables of a recorder, with the position of its entries.
 type moment struct {
-	total    int64   // entries that had been recorded
-	kept     int     // of them, in the ring
-	lost     []Event // of those, overwritten since then, oldest first
+	total    int64   // number of entries recorded so far
+	kept     int     // number of entries in the ring
+	lost     []Event // entries of the ring that were overwritten since then, oldest first
 	gaps     []int64
 	notes    []Annotation
 	blocks   blockTable
 	segments segmentList
 }
 
-// capture copies the present state. The caller holds mu.
+// capture copies the current state. The caller holds mu.
 func (r *Recorder) capture() {
 	r.captured = &moment{
 		total: r.total, kept: len(r.events), gaps: slices.Clone(r.gaps), notes: r.annotations(), segments: slices.Clone(r.segments),
@@ -51,12 +52,12 @@ func (r *Recorder) save(e Event) {
 	}
 }
 
-// View calls describe, in which the allocator describes its segments, and returns the state of the recorder just before
-// the allocator reported that (mem.ActionSnapshot). The entry of that report is not in the trace, as PyTorch takes the
-// trace before the snapshot; a later View has it. Events that are recorded until View returns do not change the result:
-// entries that they overwrite are included. If there are several reports, the last one counts: take one snapshot at a
-// time. If there is no report, View returns the state when describe returns; then no goroutine may allocate or free
-// until it does.
+// View calls describe, which must make the allocator describe its segments. It returns the state of the recorder just
+// before the allocator reported the description (mem.ActionSnapshot). The entry of that report is not in the trace,
+// because PyTorch reads the trace before the snapshot; a later View has it. Events that are recorded until View returns
+// do not change the result: entries that they overwrite are included. If there are several reports, the last one
+// counts: take one snapshot at a time. If there is no report, View returns the state when describe returns; then no
+// goroutine may allocate or free until it does.
 func (r *Recorder) View(describe func()) *View {
 	r.viewing.Lock()
 	defer r.viewing.Unlock()
@@ -76,7 +77,7 @@ func (r *Recorder) View(describe func()) *View {
 	at := r.captured
 	t := r.copyTrace(append(at.lost, r.ring()...)[:at.kept])
 	t.Gaps = gapsOf(at.gaps, at.total-int64(at.kept))
-	callers := r.callers // what is in it does not change
+	callers := r.callers // its entries never change
 	r.freezing, r.captured = false, nil
 	r.mu.Unlock()
 	v := &View{Trace: t, Annotations: at.notes}
@@ -108,9 +109,9 @@ func (r *Recorder) AllocationStack(p driver.Pointer) []Frame {
 	return x.frames(l.stack)
 }
 
-// Trace returns a copy of what was recorded, oldest first. Stream handles are the device's stream numbers. Functions,
-// files and lines of its stacks are looked up now, and begin with the caller of the allocators. Streams, pools and
-// metadata of overwritten entries are still listed.
+// Trace returns a copy of what was recorded, oldest first. Stream handles are the device's stream numbers. It looks up
+// the functions, files and lines of the stacks; a stack begins with the caller of the allocators. The tables also list
+// streams, pools and metadata of overwritten entries.
 func (r *Recorder) Trace() *Trace {
 	r.mu.Lock()
 	t, callers := r.copyTrace(r.ring()), r.callers
@@ -128,7 +129,7 @@ func (x *resolver) events(t *Trace) {
 	}
 }
 
-// gapsOf returns where gaps are among entries, of which so many had been recorded before the first.
+// gapsOf converts gaps to indices of entries, given the number of entries that were recorded before the first one.
 func gapsOf(gaps []int64, oldest int64) (all []int) {
 	for _, total := range gaps {
 		if total > oldest {
@@ -143,7 +144,7 @@ func (r *Recorder) ring() []Event {
 	return append(slices.Clone(r.events[r.next:]), r.events[:r.next]...)
 }
 
-// copyTrace makes a trace of entries, with stacks as the recorder numbers them. The caller holds mu.
+// copyTrace makes a trace of entries, with the recorder's stack numbers. The caller holds mu.
 func (r *Recorder) copyTrace(events []Event) *Trace {
 	t := &Trace{
 		Device:     r.options.Device,

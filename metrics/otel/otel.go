@@ -21,7 +21,7 @@
 // collection starts with its own figures.
 package otel
 
-// One lock is held during a whole collection, while sources are read, so that two readers do not mistake each other's
+// One lock is held during a whole collection, while sources are read. Otherwise two readers could mistake each other's
 // figures for a reset.
 
 import (
@@ -40,8 +40,8 @@ import (
 // Register a registry once with a provider; otherwise all sums are doubled. Calling unregister ends the observation;
 // the instruments remain, without values.
 //
-// The SDK keeps 2000 attribute sets of an instrument and sums up the rest as one; a peak has three for each allocator.
-// For more than 600 allocators raise the limit (sdk/metric.WithCardinalityLimit).
+// The SDK keeps 2000 attribute sets of an instrument and adds all others to a single one; a peak has three for each
+// allocator. For more than 600 allocators raise the limit (sdk/metric.WithCardinalityLimit).
 func Register(m metric.Meter, r *metrics.Registry) (unregister func() error, err error) {
 	b := &bridge{registry: r, observe: map[*metrics.Metric]observe{}, counters: map[series]progress{}}
 	var instruments []metric.Observable
@@ -70,14 +70,13 @@ func Name(m *metrics.Metric) (name, unit string) {
 	return strings.Replace(name, "_", ".", 2), unit
 }
 
-// units are those of UCUM, by the last word of a name. What is only a word stands in braces, and is left out in
-// Prometheus.
+// units maps the last word of a name to a unit of UCUM. A unit that is only a word is in braces; Prometheus omits it.
 var units = map[string]string{
 	"bytes": "By", "seconds": "s", "blocks": "{block}", "segments": "{segment}",
 	"retries": "{request}", "ooms": "{request}", "rejections": "{request}", "syncs": "{wait}", "calls": "{call}",
 }
 
-// An observe tells the instrument of a metric a value, in the metric's parts of its unit.
+// An observe reports a value to the instrument of a metric, in Metric.Per parts of its unit.
 type observe func(metric.Observer, int64, metric.ObserveOption)
 
 func instrumentOf(m metric.Meter, row *metrics.Metric) (metric.Observable, observe, error) {
@@ -118,7 +117,7 @@ type bridge struct {
 	observe  map[*metrics.Metric]observe
 
 	mu       sync.Mutex
-	counters map[series]progress // of the last collection
+	counters map[series]progress // as of the last collection
 }
 
 type series struct {
@@ -126,7 +125,7 @@ type series struct {
 	attributes attribute.Distinct
 }
 
-// A progress is what a counter has told: its value, and the sum of those from which it fell.
+// A progress is the state of a counter: its last value, and the sum of the values before each reset.
 type progress struct {
 	source     *metrics.Source
 	attributes attribute.Set
@@ -136,7 +135,7 @@ type progress struct {
 func (b *bridge) collect(_ context.Context, o metric.Observer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	samples, _ := b.registry.Gather() // told by ashlar_scrape_success
+	samples, _ := b.registry.Gather() // ashlar_scrape_success reports errors
 	counters := make(map[series]progress, len(b.counters))
 	failed := map[*metrics.Source]bool{}
 	for _, s := range samples {
