@@ -1,0 +1,191 @@
+/* The C interface of Ashlar: GPU memory for programs that are not written in Go.
+ *
+ * A process calls ashlar_get_api once and keeps the table. Memory is allocated in stream order: a block may be used at
+ * once by work queued on the stream that it was allocated for, and is freed without waiting for that work. Work on other
+ * streams is named by record_stream before the free.
+ *
+ * Every function may be called by any thread, with or without a current CUDA context, and leaves the thread's context as
+ * it was. None throws, unwinds or aborts because of its arguments. A function that fails returns one of the statuses
+ * below; last_error then has the reason, for the calling thread. Sizes are bytes. Devices are CUDA's ordinals, streams
+ * CUstream or cudaStream_t handles, with 0 for the legacy default stream.
+ *
+ * After fork, the child gets ASHLAR_FORKED for every call, except that frees are ignored and stats returns the figures
+ * that the parent saw last. After closing, frees are ignored and allocations fail. */
+#ifndef ASHLAR_H
+#define ASHLAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this interface. A larger one has all functions of a smaller one, at the same places of the table. */
+#define ASHLAR_API_VERSION 1u
+
+typedef enum ashlar_status {
+	ASHLAR_OK = 0,
+	ASHLAR_OOM = 1,         /* no memory on the device or within the limit */
+	ASHLAR_UNKNOWN = 2,     /* the address is in no live block of Ashlar's */
+	ASHLAR_FORKED = 3,      /* this is a child made by fork: CUDA and Ashlar cannot be used in it */
+	ASHLAR_CLOSING = 4,     /* closing was called */
+	ASHLAR_CAPTURE = 5,     /* a stream that captures forbids it */
+	ASHLAR_FAILED = 6,      /* the driver failed, or Ashlar has a bug: see last_error */
+	ASHLAR_INVALID = 7,     /* an argument or a setting is wrong */
+	ASHLAR_UNSUPPORTED = 8, /* this backend cannot do it */
+} ashlar_status;
+
+/* Flags of alloc and record_stream. */
+enum {
+	/* The stream may be destroyed by its owner at any time after its last use of the block: Ashlar does not touch it
+	 * after the block's free. Blocks cannot be allocated for such a stream, only recorded. */
+	ASHLAR_EXTERNAL_STREAM = 1,
+};
+
+/* A quantity over time. allocated is the sum of increases, freed of decreases. */
+typedef struct ashlar_stat {
+	int64_t current, peak, allocated, freed;
+} ashlar_stat;
+
+/* The quantities of ashlar_stats.arrays, in the order of PyTorch's DeviceStats. */
+enum {
+	ASHLAR_ALLOCATION,
+	ASHLAR_SEGMENT,
+	ASHLAR_ACTIVE,
+	ASHLAR_INACTIVE_SPLIT,
+	ASHLAR_ALLOCATED_BYTES,
+	ASHLAR_RESERVED_BYTES,
+	ASHLAR_ACTIVE_BYTES,
+	ASHLAR_INACTIVE_SPLIT_BYTES,
+	ASHLAR_REQUESTED_BYTES,
+	ASHLAR_QUANTITIES
+};
+
+/* The statistics of one device, as torch.cuda.memory_stats() has them. */
+typedef struct ashlar_stats {
+	ashlar_stat arrays[ASHLAR_QUANTITIES][3]; /* in all, in small pools, in large pools */
+	ashlar_stat oversize_allocations, oversize_segments;
+	int64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, max_split_size;
+	int64_t limit;  /* of reserved bytes; 0: none */
+	int64_t stalls; /* times that an allocation waited for the device before it could move a page; -1: not counted */
+} ashlar_stats;
+
+/* A live block. */
+typedef struct ashlar_block {
+	uint64_t address;
+	int64_t size;  /* usable bytes */
+	int32_t device;
+	int32_t pinned; /* how often pin was called */
+} ashlar_block;
+
+enum { ASHLAR_BLOCK_FREE = 0, ASHLAR_BLOCK_LIVE = 1, ASHLAR_BLOCK_PENDING = 2 };
+
+/* A part of a segment, for snapshots. */
+typedef struct ashlar_piece {
+	uint64_t address;
+	int64_t size, requested;
+	int32_t state; /* ASHLAR_BLOCK_... */
+	int32_t reserved;
+} ashlar_piece;
+
+/* A range of addresses with memory behind it. pieces cover it without gaps, in the order of addresses. */
+typedef struct ashlar_segment {
+	uint64_t address, stream;
+	int64_t size, allocated, active, requested;
+	int32_t large, expandable;
+	const ashlar_piece *pieces;
+	int64_t num_pieces;
+} ashlar_segment;
+
+typedef void (*ashlar_segment_fn)(void *ctx, const ashlar_segment *segment);
+
+/* The actions of ashlar_event, in the order of PyTorch's TraceEntry. */
+enum {
+	ASHLAR_EVENT_ALLOC,
+	ASHLAR_EVENT_FREE_REQUESTED,
+	ASHLAR_EVENT_FREE_COMPLETED,
+	ASHLAR_EVENT_SEGMENT_ALLOC,
+	ASHLAR_EVENT_SEGMENT_FREE,
+	ASHLAR_EVENT_SEGMENT_MAP,
+	ASHLAR_EVENT_SEGMENT_UNMAP,
+	ASHLAR_EVENT_SNAPSHOT,
+	ASHLAR_EVENT_OOM
+};
+
+typedef struct ashlar_event {
+	int32_t action, device;
+	uint64_t stream, address; /* the address of an OOM is the bytes that the device still had */
+	int64_t size;
+} ashlar_event;
+
+/* Called by the thread that caused the event, with the allocator locked: it must not call Ashlar or wait for a lock that
+ * is held around calls of Ashlar. */
+typedef void (*ashlar_event_fn)(void *ctx, const ashlar_event *event);
+
+typedef struct ashlar_api {
+	uint32_t version; /* ASHLAR_API_VERSION of the library */
+	uint32_t bytes;   /* sizeof of its table */
+	char build[32];   /* identifies the build; for messages */
+
+	/* The reason of the last failure on this thread. Valid until the thread's next call. Never NULL. */
+	const char *(*last_error)(void);
+
+	/* Sets up device_count devices with settings such as "backend:paged,limit:18GiB" (an empty text is the defaults). A
+	 * device is opened when it is first used. A second call succeeds only with the same arguments. */
+	ashlar_status (*init)(int32_t device_count, const char *settings);
+
+	/* Stores the address of at least size bytes in *out, for work queued on stream from now on. Size 0 stores NULL. */
+	ashlar_status (*alloc)(int32_t device, uintptr_t stream, size_t size, uint32_t flags, void **out);
+
+	/* Frees the block at p, an address of alloc. Work that is queued on its streams may still use it. NULL is ignored. */
+	ashlar_status (*free)(void *p);
+
+	/* Says that work on stream uses the live block that p lies in: its free then waits for that stream too. */
+	ashlar_status (*record_stream)(void *p, uintptr_t stream, uint32_t flags);
+
+	/* Describes the live block that p lies in. */
+	ashlar_status (*block)(const void *p, ashlar_block *out);
+
+	/* A pinned block keeps its address and its memory after its free, until each pin has had its unpin. For libraries that
+	 * register memory by its address. */
+	ashlar_status (*pin)(void *p);
+	ashlar_status (*unpin)(void *p);
+
+	/* Bounds the memory that a device's allocator reserves. 0 is no limit. */
+	ashlar_status (*set_limit)(int32_t device, int64_t bytes);
+
+	/* Returns memory that is not in use to the driver. Device -1 means all devices that were used. */
+	ashlar_status (*empty_cache)(int32_t device);
+
+	/* Stores the bytes that are cached and free, and the largest request that could be served. */
+	ashlar_status (*cache_info)(int32_t device, int64_t *cached, int64_t *largest);
+
+	ashlar_status (*stats)(int32_t device, ashlar_stats *out);
+	ashlar_status (*reset_peak_stats)(int32_t device);
+	ashlar_status (*reset_accumulated_stats)(int32_t device);
+
+	/* Calls fn for each segment of a device, in the order of addresses. fn must not call Ashlar. */
+	ashlar_status (*snapshot)(int32_t device, ashlar_segment_fn fn, void *ctx);
+
+	/* Reports the events of all devices to fn from now on; NULL ends it. Requests are slower while it lasts. */
+	ashlar_status (*observe)(ashlar_event_fn fn, void *ctx);
+
+	/* Lets work on device use the memory of peer, allocated before and later. */
+	ashlar_status (*enable_peer)(int32_t device, int32_t peer);
+
+	/* Writes a text about the runtime, "key: value" lines, and its terminating zero, cut off at n bytes. */
+	ashlar_status (*runtime_info)(char *buffer, size_t n);
+
+	/* Says that the process ends: frees are ignored from now on, since the driver may be gone. */
+	void (*closing)(void);
+} ashlar_api;
+
+/* Returns the table, or NULL if the library is older than the wanted version. */
+const ashlar_api *ashlar_get_api(uint32_t want);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
