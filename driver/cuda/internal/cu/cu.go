@@ -56,9 +56,6 @@ type (
 	// A GraphExec is a graph that is ready for launch.
 	GraphExec uintptr
 
-	// A MemPool is where stream-ordered allocations come from.
-	MemPool uintptr
-
 	// A MemHandle is physical memory, apart from addresses.
 	MemHandle uint64
 )

@@ -79,10 +79,8 @@ func TestResults(t *testing.T) {
 			*h = uint64(size) + 1
 			return 0
 		},
-		"cuPointerGetAttributes": func(n uintptr, which *[3]int32, out *[3]*uint64, p uintptr) int32 {
-			for i := range n {
-				*out[i] = uint64(which[i]) + uint64(p)
-			}
+		"cuPointerGetAttribute": func(out *uint64, which int32, p uintptr) int32 {
+			*out = uint64(which) + uint64(p)
 			return 0
 		},
 		"cuLaunchKernel": func(f, gx, gy, gz, bx, by, bz, shared, s uintptr, params *[2]*int64, extra uintptr) int32 {
@@ -104,8 +102,8 @@ func TestResults(t *testing.T) {
 	if h, r := l.MemCreate(41, DeviceMemory(3, HandleFD)); h != 42 || r != 0 {
 		t.Errorf("MemCreate: %d, %v", h, r)
 	}
-	if v, r := l.PointerGetAttributes(100, PointerContext, PointerRangeStart, PointerRangeSize); r != 0 || v[0] != 101 || v[1] != 111 || v[2] != 112 {
-		t.Errorf("PointerGetAttributes: %v, %v", v, r)
+	if v, r := l.PointerGetAttribute(PointerRangeSize, 100); r != 0 || v != 112 {
+		t.Errorf("PointerGetAttribute: %v, %v", v, r)
 	}
 	a, b := new(int64), new(int64)
 	*a, *b = 1000, 2000

@@ -9,24 +9,14 @@ type Attribute int32
 
 // The attributes that Ashlar asks for.
 const (
-	MaxThreadsPerBlock      Attribute = 1
-	MaxBlockDimX            Attribute = 2
-	MaxBlockDimY            Attribute = 3
-	MaxBlockDimZ            Attribute = 4
-	MaxGridDimX             Attribute = 5
-	MaxGridDimY             Attribute = 6
-	MaxGridDimZ             Attribute = 7
 	MultiprocessorCount     Attribute = 16
-	ComputeMode             Attribute = 20
 	L2CacheSize             Attribute = 38
 	UnifiedAddressing       Attribute = 41
 	ComputeCapabilityMajor  Attribute = 75
 	ComputeCapabilityMinor  Attribute = 76
 	MaxSharedPerBlockOptin  Attribute = 97
 	VirtualMemoryManagement Attribute = 102
-	FileDescriptorHandles   Attribute = 103
 	VirtualMemoryRDMA       Attribute = 110
-	MemoryPoolsSupported    Attribute = 115
 )
 
 // Init is cuInit. It must not be called in a process that was forked from one that called it; Go programs cannot get
@@ -91,12 +81,6 @@ func (l *Lib) DeviceCanAccessPeer(d, peer Device) (bool, Result) {
 	return int32(can) != 0, r
 }
 
-// DeviceDefaultMemPool returns the pool that MemAllocAsync draws on unless told otherwise.
-func (l *Lib) DeviceDefaultMemPool(d Device) (MemPool, Result) {
-	p, r := l.get(symDeviceGetDefaultMemPool, uintptr(d))
-	return MemPool(p), r
-}
-
 // PrimaryCtxRetain makes the device's primary context, or takes another hold of it. It takes 0.1 s and more the first
 // time.
 func (l *Lib) PrimaryCtxRetain(d Device) (Context, Result) {
@@ -106,20 +90,6 @@ func (l *Lib) PrimaryCtxRetain(d Device) (Context, Result) {
 
 // PrimaryCtxRelease releases one reference. The last one destroys the context with all that is in it.
 func (l *Lib) PrimaryCtxRelease(d Device) Result { return l.call(symPrimaryCtxRelease, uintptr(d)) }
-
-// PrimaryCtxReset destroys what is in the primary context, whatever holds it.
-func (l *Lib) PrimaryCtxReset(d Device) Result { return l.call(symPrimaryCtxReset, uintptr(d)) }
-
-// PrimaryCtxState returns the flags of the primary context and whether anybody holds it.
-func (l *Lib) PrimaryCtxState(d Device) (flags uint32, active bool, r Result) {
-	f := frames.Get().(*frame)
-	f.cells = [2]uint64{}
-	f.args[0], f.args[1], f.args[2] = uintptr(d), f.cell(0), f.cell(1)
-	r = l.invoke(symPrimaryCtxGetState, f, 3)
-	flags, active = uint32(f.cells[0]), int32(f.cells[1]) != 0
-	frames.Put(f)
-	return flags, active, r
-}
 
 // CtxSetCurrent makes c the context of the calling thread, so the caller must have locked its goroutine to it.
 func (l *Lib) CtxSetCurrent(c Context) Result { return l.call(symCtxSetCurrent, uintptr(c)) }
@@ -138,9 +108,6 @@ func (l *Lib) CtxPopCurrent() (Context, Result) {
 	c, r := l.get(symCtxPopCurrent)
 	return Context(c), r
 }
-
-// CtxSynchronize waits for all work of the current context. It is an error while one of its streams captures.
-func (l *Lib) CtxSynchronize() Result { return l.call(symCtxSynchronize) }
 
 // StreamPriorityRange returns the numerically greatest priority, which runs last, and the least.
 func (l *Lib) StreamPriorityRange() (last, first int, r Result) {

@@ -23,9 +23,6 @@ func (l *Lib) StreamCreate(flags uint32, priority int) (Stream, Result) {
 // StreamDestroy returns at once: work that was queued is done all the same.
 func (l *Lib) StreamDestroy(s Stream) Result { return l.call(symStreamDestroy, uintptr(s)) }
 
-// StreamQuery is Success if all work of s is done, and NotReady if not.
-func (l *Lib) StreamQuery(s Stream) Result { return l.call(symStreamQuery, uintptr(s)) }
-
 // StreamSynchronize waits for all work of s.
 func (l *Lib) StreamSynchronize(s Stream) Result { return l.call(symStreamSynchronize, uintptr(s)) }
 
@@ -38,12 +35,6 @@ func (l *Lib) StreamWaitEvent(s Stream, e Event) Result {
 func (l *Lib) StreamContext(s Stream) (Context, Result) {
 	c, r := l.getAfter(symStreamGetCtx, uintptr(s))
 	return Context(c), r
-}
-
-// StreamFlags returns the flags that s was made with.
-func (l *Lib) StreamFlags(s Stream) (uint32, Result) {
-	f, r := l.getAfter(symStreamGetFlags, uintptr(s))
-	return uint32(f), r
 }
 
 // StreamPriority returns the priority of s.
@@ -123,11 +114,6 @@ func (l *Lib) EventElapsed(from, to Event) (float32, Result) {
 	return math.Float32frombits(uint32(bits)), r
 }
 
-// MemcpyAsync copies between any two addresses that libcuda knows.
-func (l *Lib) MemcpyAsync(dst, src uint64, n int64, s Stream) Result {
-	return l.call(symMemcpyAsync, uintptr(dst), uintptr(src), uintptr(n), uintptr(s))
-}
-
 // MemcpyHtoDAsync copies from src, which must lie outside Go's heap or be pinned until the copy is done.
 func (l *Lib) MemcpyHtoDAsync(dst uint64, src uintptr, n int64, s Stream) Result {
 	return l.call(symMemcpyHtoDAsync, uintptr(dst), src, uintptr(n), uintptr(s))
@@ -151,9 +137,4 @@ func (l *Lib) MemcpyPeerAsync(dst uint64, to Context, src uint64, from Context, 
 // MemsetD8Async sets n bytes.
 func (l *Lib) MemsetD8Async(p uint64, pattern byte, n int64, s Stream) Result {
 	return l.call(symMemsetD8Async, uintptr(p), uintptr(pattern), uintptr(n), uintptr(s))
-}
-
-// MemsetD32Async sets n words of four bytes.
-func (l *Lib) MemsetD32Async(p uint64, pattern uint32, n int64, s Stream) Result {
-	return l.call(symMemsetD32Async, uintptr(p), uintptr(pattern), uintptr(n), uintptr(s))
 }

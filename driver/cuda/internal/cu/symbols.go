@@ -19,17 +19,13 @@ const (
 	symDeviceGetAttribute
 	symDeviceTotalMem
 	symDeviceCanAccessPeer
-	symDeviceGetDefaultMemPool
 
 	symPrimaryCtxRetain
 	symPrimaryCtxRelease
-	symPrimaryCtxReset
-	symPrimaryCtxGetState
 	symCtxSetCurrent
 	symCtxGetCurrent
 	symCtxPushCurrent
 	symCtxPopCurrent
-	symCtxSynchronize
 	symCtxGetStreamPriorityRange
 	symCtxEnablePeerAccess
 	symCtxDisablePeerAccess
@@ -37,12 +33,7 @@ const (
 	symMemAlloc
 	symMemFree
 	symMemGetInfo
-	symMemGetAddressRange
-	symMemAllocAsync
-	symMemFreeAsync
-	symMemPoolSetAttribute
 	symPointerGetAttribute
-	symPointerGetAttributes
 
 	symMemAddressReserve
 	symMemAddressFree
@@ -54,22 +45,17 @@ const (
 	symMemGetAllocationGranularity
 	symMemExportToShareableHandle
 	symMemImportFromShareableHandle
-	symMemRetainAllocationHandle
-	symMemGetAllocationProperties
 
 	symMemHostAlloc
 	symMemFreeHost
 	symMemHostRegister
 	symMemHostUnregister
-	symMemHostGetFlags
 
 	symStreamCreate
 	symStreamDestroy
-	symStreamQuery
 	symStreamSynchronize
 	symStreamWaitEvent
 	symStreamGetCtx
-	symStreamGetFlags
 	symStreamGetPriority
 	symStreamIsCapturing
 	symStreamBeginCapture
@@ -83,15 +69,12 @@ const (
 	symEventDestroy
 	symEventElapsedTime
 
-	symMemcpyAsync
-	symMemcpyHtoD
 	symMemcpyDtoH
 	symMemcpyHtoDAsync
 	symMemcpyDtoHAsync
 	symMemcpyDtoDAsync
 	symMemcpyPeerAsync
 	symMemsetD8Async
-	symMemsetD32Async
 
 	symGraphInstantiate
 	symGraphLaunch
@@ -125,38 +108,29 @@ var names = [symbolCount][]string{
 	symGetErrorName:     {"cuGetErrorName"},
 	symGetErrorString:   {"cuGetErrorString"},
 
-	symDeviceGetCount:          {"cuDeviceGetCount"},
-	symDeviceGet:               {"cuDeviceGet"},
-	symDeviceGetName:           {"cuDeviceGetName"},
-	symDeviceGetUUID:           {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"},
-	symDeviceGetPCIBusID:       {"cuDeviceGetPCIBusId"},
-	symDeviceGetAttribute:      {"cuDeviceGetAttribute"},
-	symDeviceTotalMem:          {"cuDeviceTotalMem_v2"},
-	symDeviceCanAccessPeer:     {"cuDeviceCanAccessPeer"},
-	symDeviceGetDefaultMemPool: {"cuDeviceGetDefaultMemPool"},
+	symDeviceGetCount:      {"cuDeviceGetCount"},
+	symDeviceGet:           {"cuDeviceGet"},
+	symDeviceGetName:       {"cuDeviceGetName"},
+	symDeviceGetUUID:       {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"},
+	symDeviceGetPCIBusID:   {"cuDeviceGetPCIBusId"},
+	symDeviceGetAttribute:  {"cuDeviceGetAttribute"},
+	symDeviceTotalMem:      {"cuDeviceTotalMem_v2"},
+	symDeviceCanAccessPeer: {"cuDeviceCanAccessPeer"},
 
 	symPrimaryCtxRetain:          {"cuDevicePrimaryCtxRetain"},
 	symPrimaryCtxRelease:         {"cuDevicePrimaryCtxRelease_v2"},
-	symPrimaryCtxReset:           {"cuDevicePrimaryCtxReset_v2"},
-	symPrimaryCtxGetState:        {"cuDevicePrimaryCtxGetState"},
 	symCtxSetCurrent:             {"cuCtxSetCurrent"},
 	symCtxGetCurrent:             {"cuCtxGetCurrent"},
 	symCtxPushCurrent:            {"cuCtxPushCurrent_v2"},
 	symCtxPopCurrent:             {"cuCtxPopCurrent_v2"},
-	symCtxSynchronize:            {"cuCtxSynchronize"},
 	symCtxGetStreamPriorityRange: {"cuCtxGetStreamPriorityRange"},
 	symCtxEnablePeerAccess:       {"cuCtxEnablePeerAccess"},
 	symCtxDisablePeerAccess:      {"cuCtxDisablePeerAccess"},
 
-	symMemAlloc:             {"cuMemAlloc_v2"},
-	symMemFree:              {"cuMemFree_v2"},
-	symMemGetInfo:           {"cuMemGetInfo_v2"},
-	symMemGetAddressRange:   {"cuMemGetAddressRange_v2"},
-	symMemAllocAsync:        {"cuMemAllocAsync"},
-	symMemFreeAsync:         {"cuMemFreeAsync"},
-	symMemPoolSetAttribute:  {"cuMemPoolSetAttribute"},
-	symPointerGetAttribute:  {"cuPointerGetAttribute"},
-	symPointerGetAttributes: {"cuPointerGetAttributes"},
+	symMemAlloc:            {"cuMemAlloc_v2"},
+	symMemFree:             {"cuMemFree_v2"},
+	symMemGetInfo:          {"cuMemGetInfo_v2"},
+	symPointerGetAttribute: {"cuPointerGetAttribute"},
 
 	symMemAddressReserve:            {"cuMemAddressReserve"},
 	symMemAddressFree:               {"cuMemAddressFree"},
@@ -168,22 +142,17 @@ var names = [symbolCount][]string{
 	symMemGetAllocationGranularity:  {"cuMemGetAllocationGranularity"},
 	symMemExportToShareableHandle:   {"cuMemExportToShareableHandle"},
 	symMemImportFromShareableHandle: {"cuMemImportFromShareableHandle"},
-	symMemRetainAllocationHandle:    {"cuMemRetainAllocationHandle"},
-	symMemGetAllocationProperties:   {"cuMemGetAllocationPropertiesFromHandle"},
 
 	symMemHostAlloc:      {"cuMemHostAlloc"},
 	symMemFreeHost:       {"cuMemFreeHost"},
 	symMemHostRegister:   {"cuMemHostRegister_v2"},
 	symMemHostUnregister: {"cuMemHostUnregister"},
-	symMemHostGetFlags:   {"cuMemHostGetFlags"},
 
 	symStreamCreate:         {"cuStreamCreateWithPriority"},
 	symStreamDestroy:        {"cuStreamDestroy_v2"},
-	symStreamQuery:          {"cuStreamQuery"},
 	symStreamSynchronize:    {"cuStreamSynchronize"},
 	symStreamWaitEvent:      {"cuStreamWaitEvent"},
 	symStreamGetCtx:         {"cuStreamGetCtx"},
-	symStreamGetFlags:       {"cuStreamGetFlags"},
 	symStreamGetPriority:    {"cuStreamGetPriority"},
 	symStreamIsCapturing:    {"cuStreamIsCapturing"},
 	symStreamBeginCapture:   {"cuStreamBeginCapture_v2"},
@@ -197,15 +166,12 @@ var names = [symbolCount][]string{
 	symEventDestroy:     {"cuEventDestroy_v2"},
 	symEventElapsedTime: {"cuEventElapsedTime_v2", "cuEventElapsedTime"},
 
-	symMemcpyAsync:     {"cuMemcpyAsync"},
-	symMemcpyHtoD:      {"cuMemcpyHtoD_v2"},
 	symMemcpyDtoH:      {"cuMemcpyDtoH_v2"},
 	symMemcpyHtoDAsync: {"cuMemcpyHtoDAsync_v2"},
 	symMemcpyDtoHAsync: {"cuMemcpyDtoHAsync_v2"},
 	symMemcpyDtoDAsync: {"cuMemcpyDtoDAsync_v2"},
 	symMemcpyPeerAsync: {"cuMemcpyPeerAsync"},
 	symMemsetD8Async:   {"cuMemsetD8Async"},
-	symMemsetD32Async:  {"cuMemsetD32Async"},
 
 	symGraphInstantiate: {"cuGraphInstantiateWithFlags"},
 	symGraphLaunch:      {"cuGraphLaunch"},

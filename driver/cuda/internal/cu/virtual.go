@@ -89,16 +89,3 @@ func (l *Lib) MemImportFD(fd int) (MemHandle, Result) {
 	h, r := l.get(symMemImportFromShareableHandle, uintptr(fd), HandleFD)
 	return MemHandle(h), r
 }
-
-// MemRetainHandle returns the handle of what is mapped at p, with another hold on it.
-func (l *Lib) MemRetainHandle(p uint64) (MemHandle, Result) {
-	h, r := l.get(symMemRetainAllocationHandle, uintptr(p))
-	return MemHandle(h), r
-}
-
-// MemProperties returns what h was made with.
-func (l *Lib) MemProperties(h MemHandle) (MemProp, Result) {
-	prop := new(MemProp)
-	r := l.callWith(symMemGetAllocationProperties, uintptr(unsafe.Pointer(prop)), uintptr(h))
-	return *prop, r
-}

@@ -54,13 +54,9 @@ func (c *call) pointerAttributes(p uint64) map[uint32]uint64 {
 		v[attrContext] = b.ctx.handle
 		v[attrAccess] = accessReadWrite
 		v[attrHandleTypes] = 0
-		switch b.kind {
-		case fromAlloc:
+		v[attrLegacyIPC] = 0
+		if b.kind == fromAlloc {
 			v[attrLegacyIPC] = 1
-		case fromPool:
-			v[attrLegacyIPC], v[attrMemPool] = 0, b.ctx.dev.pool
-		case fromPeer:
-			v[attrLegacyIPC] = 0
 		}
 		return v
 	}
@@ -100,25 +96,5 @@ func (c *call) pointerGetAttribute(data uint64, attribute uint32, p uint64) Resu
 		return InvalidValue
 	}
 	putAttribute(data, attribute, v)
-	return Success
-}
-
-// pointerGetAttributes says 0 of what is not known, where pointerGetAttribute fails; an ordinal is then -2.
-func (c *call) pointerGetAttributes(n uint32, attributes *uint32, data *uint64, p uint64) Result {
-	if n == 0 || attributes == nil || data == nil {
-		return InvalidValue
-	}
-	known := c.pointerAttributes(p)
-	places := arrayOf(data, uint64(n))
-	for i, a := range arrayOf(attributes, uint64(n)) {
-		if attributeSize(a) == 0 || places[i] == 0 {
-			return InvalidValue
-		}
-		v, ok := known[a]
-		if !ok && a == attrOrdinal {
-			v = ^uint64(1)
-		}
-		putAttribute(places[i], a, v)
-	}
 	return Success
 }

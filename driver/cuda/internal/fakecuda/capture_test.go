@@ -60,7 +60,7 @@ func TestCaptureEnds(t *testing.T) {
 	r := newRig(t, Options{})
 	r.current(0)
 	a, b, p := r.stream(), r.stream(), r.alloc(16)
-	blocking := r.get("cuStreamCreate", 0)
+	blocking := r.get("cuStreamCreateWithPriority", 0, 0)
 	e := r.get("cuEventCreate", 0)
 	old := r.get("cuEventCreate", 0)
 	r.ok(r.call("cuEventRecord", old, b))

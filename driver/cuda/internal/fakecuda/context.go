@@ -58,8 +58,6 @@ func (c *call) ctxPopCurrent(h *uint64) Result {
 	return Success
 }
 
-func (c *call) ctxGetDevice(dev *int32) Result { return out(dev, int32(c.ctx.dev.ordinal)) }
-
 func (c *call) ctxSynchronize() Result { return c.drain(c.ctx) }
 
 func (c *call) ctxGetStreamPriorityRange(least, greatest *int32) Result {

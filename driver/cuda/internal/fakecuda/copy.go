@@ -49,12 +49,11 @@ func (m *Machine) viewSide(p *primary, s side, n int64, how access) ([]byte, Res
 type wants int
 
 const (
-	anything wants = iota
-	onDevice
+	onDevice wants = iota
 	onHost
 )
 
-func (w wants) accepts(s side) bool { return w == anything || s.device == (w == onDevice) }
+func (w wants) accepts(s side) bool { return s.device == (w == onDevice) }
 
 // copy queues a copy, and waits for it where host memory is not page-locked: the source has been read and the
 // destination written when it returns. Up to 64 KiB of ordinary memory are read at once and the copy is left to itself.
@@ -126,10 +125,6 @@ func (c *call) copyAsync(dst, src, size, h uint64, to, from wants) Result {
 	return r
 }
 
-func (c *call) memcpyAsync(dst, src, size, h uint64) Result {
-	return c.copyAsync(dst, src, size, h, anything, anything)
-}
-
 func (c *call) memcpyHtoDAsync(dst, src, size, h uint64) Result {
 	return c.copyAsync(dst, src, size, h, onDevice, onHost)
 }
@@ -142,25 +137,13 @@ func (c *call) memcpyDtoDAsync(dst, src, size, h uint64) Result {
 	return c.copyAsync(dst, src, size, h, onDevice, onDevice)
 }
 
-// The calls without Async use the legacy default stream. Those between host and device wait.
-func (c *call) copyNow(dst, src, size uint64, to, from wants) Result {
-	w, r := c.copy(dst, src, size, c.ctx.null, to, from)
-	if r == Success && (to == onHost || from == onHost) {
+// memcpyDtoH uses the legacy default stream, and waits.
+func (c *call) memcpyDtoH(dst, src, size uint64) Result {
+	w, r := c.copy(dst, src, size, c.ctx.null, onHost, onDevice)
+	if r == Success {
 		r = c.wait(w)
 	}
 	return r
-}
-
-func (c *call) memcpyHtoD(dst, src, size uint64) Result {
-	return c.copyNow(dst, src, size, onDevice, onHost)
-}
-
-func (c *call) memcpyDtoH(dst, src, size uint64) Result {
-	return c.copyNow(dst, src, size, onHost, onDevice)
-}
-
-func (c *call) memcpyDtoD(dst, src, size uint64) Result {
-	return c.copyNow(dst, src, size, onDevice, onDevice)
 }
 
 func (c *call) memcpyPeerAsync(dst, dstContext, src, srcContext, size, h uint64) Result {
@@ -203,34 +186,23 @@ func (m *Machine) deviceOf(p uint64) *device {
 }
 
 func (c *call) memsetD8Async(dst uint64, value uint8, n, h uint64) Result {
-	return c.fill(dst, []byte{value}, n, h)
-}
-
-func (c *call) memsetD32Async(dst uint64, value uint32, n, h uint64) Result {
-	return c.fill(dst, []byte{byte(value), byte(value >> 8), byte(value >> 16), byte(value >> 24)}, n, h)
-}
-
-func (c *call) fill(dst uint64, pattern []byte, count, h uint64) Result {
 	s, r := c.stream(h)
 	if r != Success {
 		return r
 	}
-	n := int64(count) * int64(len(pattern))
 	switch {
-	case count > 1<<44:
+	case n > 1<<44:
 		return InvalidValue
 	case n == 0:
 		return Success
-	case dst%uint64(len(pattern)) != 0:
-		return InvalidValue
-	case !c.known(dst, n):
+	case !c.known(dst, int64(n)):
 		return InvalidValue
 	}
 	m, p := c.Machine, c.ctx
-	_, r = c.submit(s, nodeFill, 1000+n/4000, func() Result {
-		to, r := m.view(p, dst, n, writing, true)
-		for done := copy(to, pattern); done < len(to); done *= 2 {
-			copy(to[done:], to[:done])
+	_, r = c.submit(s, nodeFill, 1000+int64(n)/4000, func() Result {
+		to, r := m.view(p, dst, int64(n), writing, true)
+		for i := range to {
+			to[i] = value
 		}
 		return r
 	})

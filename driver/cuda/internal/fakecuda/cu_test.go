@@ -81,9 +81,6 @@ func TestWhatDevicesSay(t *testing.T) {
 	equal(t, "access to itself", can, r, false)
 	g, r := l.MemGranularity(cu.DeviceMemory(d, 0))
 	equal(t, "the granularity", g, r, 64<<10)
-	pool, r := l.DeviceDefaultMemPool(d)
-	ok(t, r)
-	ok(t, l.MemPoolSetAttribute(pool, cu.MemPoolReleaseThreshold, 1<<30))
 }
 
 func TestContextStack(t *testing.T) {
@@ -101,11 +98,11 @@ func TestContextStack(t *testing.T) {
 	c, r := l.CtxGetCurrent()
 	equal(t, "what is left", c, r, a)
 	ok(t, l.PrimaryCtxRelease(0))
-	_, active, r := l.PrimaryCtxState(0)
-	equal(t, "active, after one of two releases,", active, r, true)
+	ok(t, l.CtxSetCurrent(a)) // one of two releases leaves it
 	ok(t, l.PrimaryCtxRelease(0))
-	_, active, r = l.PrimaryCtxState(0)
-	equal(t, "active, after both,", active, r, false)
+	if r := l.CtxSetCurrent(a); r != cu.Result(fakecuda.ContextIsDestroyed) {
+		t.Errorf("the context after both releases: %d", r)
+	}
 }
 
 func TestStreamsAndEventsSayWhatTheyAre(t *testing.T) {
@@ -119,8 +116,6 @@ func TestStreamsAndEventsSayWhatTheyAre(t *testing.T) {
 	ok(t, r)
 	c, r := l.StreamContext(s)
 	equal(t, "its context", c, r, ctx)
-	f, r := l.StreamFlags(s)
-	equal(t, "its flags", f, r, cu.StreamNonBlocking)
 	p, r := l.StreamPriority(s)
 	equal(t, "its priority", p, r, -5)
 	status, _, r := l.StreamCaptureInfo(s)
@@ -152,28 +147,5 @@ func TestStreamsAndEventsSayWhatTheyAre(t *testing.T) {
 	ok(t, l.EventDestroy(to))
 	if r := l.EventDestroy(to); r != cu.Result(fakecuda.InvalidHandle) || len(m.Misuses()) != 1 {
 		t.Errorf("a second destroy: %d, misuses %q", r, m.Misuses())
-	}
-}
-
-func TestMappingsSayWhatTheyAre(t *testing.T) {
-	_, l := open(t, fakecuda.Options{Granularity: 64 << 10})
-	ctx, r := l.PrimaryCtxRetain(0)
-	ok(t, r)
-	ok(t, l.CtxSetCurrent(ctx))
-	p, r := l.MemAddressReserve(128<<10, 0)
-	ok(t, r)
-	h, r := l.MemCreate(64<<10, cu.DeviceMemory(1, cu.HandleFD))
-	ok(t, r)
-	ok(t, l.MemMap(p, 64<<10, h))
-	prop, r := l.MemProperties(h)
-	equal(t, "the properties", prop, r, cu.DeviceMemory(1, cu.HandleFD))
-	base, size, r := l.MemGetAddressRange(p + 5)
-	equal(t, "the range", [2]uint64{base, uint64(size)}, r, [2]uint64{p, 128 << 10})
-	again, r := l.MemRetainHandle(p + 5)
-	equal(t, "the handle", again, r, h)
-	ok(t, l.MemRelease(h))
-	ok(t, l.MemRelease(h)) // the one retained
-	if r := l.MemRelease(h); r != cu.Result(fakecuda.InvalidValue) {
-		t.Errorf("a third release: %d", r)
 	}
 }

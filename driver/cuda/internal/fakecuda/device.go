@@ -15,8 +15,6 @@ type device struct {
 	top        int64 // bytes of fd given out so far; none is given out twice
 	used       int64 // bytes of physical memory that exist
 	attributes map[int32]int32
-	pool       uint64 // handle of the default memory pool
-	threshold  uint64 // of the pool
 	context    *primary
 	holds      int // of the context: retained and not released
 }
@@ -52,7 +50,6 @@ func (m *Machine) newDevice(ordinal int) *device {
 		d.attributes[103] = 0
 	}
 	maps.Copy(d.attributes, m.opts.Attributes)
-	d.pool = m.newHandle(d)
 	d.context = &primary{}
 	return d
 }
@@ -182,18 +179,6 @@ func (c *call) primaryRelease(dev int32) Result {
 	return Success
 }
 
-// primaryReset destroys the context under all who retained it, who may release it all the same.
-func (c *call) primaryReset(dev int32) Result {
-	d, ok := c.device(dev)
-	if !ok {
-		return InvalidDevice
-	}
-	if !d.context.live {
-		return Success
-	}
-	return c.destroy(d.context)
-}
-
 // destroy ends a context, with all that is in it, once its work is done.
 func (c *call) destroy(p *primary) Result {
 	c.drain(p)
@@ -226,20 +211,6 @@ func (c *call) destroy(p *primary) Result {
 	p.live = false
 	p.streams, p.null = nil, nil
 	return Success
-}
-
-func (c *call) primaryGetState(dev int32, flags *uint32, active *int32) Result {
-	d, ok := c.device(dev)
-	if !ok {
-		return InvalidDevice
-	}
-	if flags != nil {
-		*flags = 0
-	}
-	if d.context.live {
-		return out(active, 1)
-	}
-	return out(active, 0)
 }
 
 // out writes a result to where the caller wants it.

@@ -81,7 +81,7 @@ func (r *rig) current(device int) uint64 {
 
 func (r *rig) stream() uint64 {
 	r.t.Helper()
-	return r.get("cuStreamCreate", streamNonBlocking)
+	return r.get("cuStreamCreateWithPriority", streamNonBlocking, 0)
 }
 
 func (r *rig) alloc(size int) uint64 {
@@ -192,7 +192,7 @@ func TestHeldStreamsAndEvents(t *testing.T) {
 	r.ok(r.call("cuEventRecord", e, b)) // the wait is for the earlier record
 	r.ok(r.call("cuMemsetD8Async", p, 2, 16, b))
 	for range 3 {
-		r.want(r.call("cuStreamQuery", b), NotReady)
+		r.want(r.call("cuEventQuery", e), NotReady)
 	}
 	r.want(r.call("cuEventElapsedTime", new(float32), e, e), InvalidHandle)
 	r.Step(a)
@@ -209,7 +209,7 @@ func TestDefaultStreamWaitsForBlockingStreams(t *testing.T) {
 	r := newRig(t, Options{})
 	r.current(0)
 	p := r.alloc(16)
-	blocking, independent := r.get("cuStreamCreate", 0), r.stream()
+	blocking, independent := r.get("cuStreamCreateWithPriority", 0, 0), r.stream()
 	r.Hold(blocking)
 	r.Hold(independent)
 	r.ok(r.call("cuMemsetD8Async", p, 1, 8, independent))
@@ -217,7 +217,9 @@ func TestDefaultStreamWaitsForBlockingStreams(t *testing.T) {
 	r.ok(r.call("cuStreamSynchronize", 0)) // not held up by the independent one
 	r.ok(r.call("cuMemsetD8Async", p, 3, 8, blocking))
 	r.ok(r.call("cuMemsetD8Async", p, 4, 8, 0))
-	r.want(r.call("cuStreamQuery", 0), NotReady)
+	e := r.get("cuEventCreate", eventDisableTiming)
+	r.ok(r.call("cuEventRecord", e, 0))
+	r.want(r.call("cuEventQuery", e), NotReady)
 	if got := r.Bytes(p, 1)[0]; got != 2 {
 		t.Errorf("device has %d, want 2", got)
 	}
@@ -237,7 +239,7 @@ func TestLaunchTakesElevenArguments(t *testing.T) {
 		return Success
 	}}})
 	r.current(0)
-	module := r.get("cuModuleLoadData", &ptx[0])
+	module := r.get("cuModuleLoadDataEx", &ptx[0], 0, 0, 0)
 	name := []byte("fill\x00")
 	f := r.get("cuModuleGetFunction", module, &name[0])
 	p, value, pair := uint64(0x1234), uint32(9), [2]uint64{5, 6}

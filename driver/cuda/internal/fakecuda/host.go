@@ -13,8 +13,7 @@ type pinned struct {
 	start      uint64
 	size       int64 // as asked for
 	mapped     int64 // bytes, whole pages; 0 if registered
-	flags      uint32
-	registered bool // the caller's
+	registered bool  // the caller's
 	ctx        *primary
 }
 
@@ -37,7 +36,7 @@ func (c *call) memHostAlloc(p *uint64, size uint64, flags uint32) Result {
 	if err != nil {
 		return OutOfMemory
 	}
-	h := &pinned{start: uint64(uintptr(at)), size: int64(size), mapped: whole, flags: flags, ctx: c.ctx}
+	h := &pinned{start: uint64(uintptr(at)), size: int64(size), mapped: whole, ctx: c.ctx}
 	for b := bytesAt(h.start, h.size); len(b) > 0; {
 		b = b[copy(b, noise()):]
 	}
@@ -103,7 +102,7 @@ func (c *call) memHostRegister(p, size uint64, flags uint32) Result {
 			return HostAlreadyRegistered
 		}
 	}
-	c.addHost(&pinned{start: p, size: int64(size), flags: flags, registered: true, ctx: c.ctx})
+	c.addHost(&pinned{start: p, size: int64(size), registered: true, ctx: c.ctx})
 	return Success
 }
 
@@ -115,12 +114,4 @@ func (c *call) memHostUnregister(p uint64) Result {
 	}
 	c.freeHost(h)
 	return Success
-}
-
-func (c *call) memHostGetFlags(flags *uint32, p uint64) Result {
-	h := c.hostAt(p)
-	if h == nil {
-		return InvalidValue
-	}
-	return out(flags, h.flags)
 }

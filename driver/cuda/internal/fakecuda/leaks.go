@@ -53,7 +53,7 @@ func (m *Machine) leaksOf(p *primary) []string {
 }
 
 func (k blockKind) String() string {
-	return [...]string{"memory", "memory of the pool", "memory of another process"}[k]
+	return [...]string{"memory", "memory of another process"}[k]
 }
 
 // handlesOf returns the handles of what a test accepts, oldest first.

@@ -4,59 +4,49 @@ package fakecuda
 
 import "slices"
 
-// A block is what cuMemAlloc, cuMemAllocAsync or cuIpcOpenMemHandle returned. It lies at the end of its pages, rounded
+// A block is what cuMemAlloc or cuIpcOpenMemHandle returned. It lies at the end of its pages, rounded
 // down to 512 bytes: who expects more alignment, or more bytes, is found out.
 type block struct {
-	base    uint64
-	size    int64
-	ctx     *primary
-	pages   *pages
-	kind    blockKind
-	freeing bool // cuMemFreeAsync was called
-	opens   int  // how often an imported block was opened and not closed
-	key     ipcKey
+	base  uint64
+	size  int64
+	ctx   *primary
+	pages *pages
+	kind  blockKind
+	opens int // how often an imported block was opened and not closed
+	key   ipcKey
 }
 
 type blockKind int
 
 const (
 	fromAlloc blockKind = iota
-	fromPool
-	fromPeer // another process's
+	fromPeer            // another process's
 )
 
 func (c *call) memAlloc(p *uint64, size uint64) Result {
 	if p == nil || size == 0 {
 		return InvalidValue
 	}
-	b, r := c.newBlock(size, fromAlloc)
+	if size > uint64(c.opts.Memory) {
+		return OutOfMemory
+	}
+	whole := roundUp(int64(size), c.page)
+	pages, r := c.newPages(c.ctx.dev, whole, false)
 	if r != Success {
 		return r
 	}
-	return out(p, b.base)
-}
-
-func (c *call) newBlock(size uint64, kind blockKind) (*block, Result) {
-	if size > uint64(c.opts.Memory) {
-		return nil, OutOfMemory
-	}
-	whole := roundUp(int64(size), c.page)
-	p, r := c.newPages(c.ctx.dev, whole, false)
-	if r != Success {
-		return nil, r
-	}
 	at := c.place(whole, c.page)
 	if at == nil {
-		p.mapped = 0
-		c.freeUnused(p)
-		return nil, OutOfMemory
+		pages.mapped = 0
+		c.freeUnused(pages)
+		return OutOfMemory
 	}
-	p.mapped = 1
+	pages.mapped = 1
 	at.block = &block{
-		base: at.start + uint64(whole-int64(size))/512*512, size: int64(size), ctx: c.ctx, pages: p, kind: kind,
+		base: at.start + uint64(whole-int64(size))/512*512, size: int64(size), ctx: c.ctx, pages: pages,
 	}
-	c.mapAt(at.start, p, 0, whole)
-	return at.block, Success
+	c.mapAt(at.start, pages, 0, whole)
+	return out(p, at.block.base)
 }
 
 func (m *Machine) freeBlock(r *region) {
@@ -72,8 +62,6 @@ func (c *call) ownBlock(p uint64) (*region, Result) {
 	switch {
 	case r == nil || r.block == nil || r.block.base != p:
 		return nil, InvalidValue
-	case r.block.freeing:
-		return nil, c.misuse(InvalidValue, "%#x was given to cuMemFreeAsync", p)
 	case r.block.ctx != c.ctx:
 		return nil, InvalidContext
 	}
@@ -106,20 +94,6 @@ func (c *call) memGetInfo(free, total *uint64) Result {
 		return InvalidValue
 	}
 	*free, *total = uint64(c.opts.Memory-c.ctx.dev.used), uint64(c.opts.Memory)
-	return Success
-}
-
-func (c *call) memGetAddressRange(base, size *uint64, p uint64) Result {
-	start, n, ok := c.extent(p)
-	if !ok {
-		return NotFound
-	}
-	if base != nil {
-		*base = start
-	}
-	if size != nil {
-		*size = uint64(n)
-	}
 	return Success
 }
 

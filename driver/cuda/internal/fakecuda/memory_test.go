@@ -4,7 +4,6 @@ package fakecuda
 
 import (
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,25 +29,6 @@ func TestMemoryIsCountedAndChecked(t *testing.T) {
 	r.want(r.call("cuMemcpyDtoH_v2", make([]byte, 8), a, 8), InvalidValue)
 	if again := r.alloc(512 << 10); again != a {
 		t.Errorf("freed addresses do not come again at once: %#x, then %#x", a, again)
-	}
-}
-
-func TestFreeAsyncHappensInStreamOrder(t *testing.T) {
-	r := newRig(t, Options{})
-	r.current(0)
-	s := r.stream()
-	r.Hold(s)
-	p := r.get("cuMemAllocAsync", 4096, s)
-	r.ok(r.call("cuMemsetD8Async", p, 1, 4096, s))
-	r.ok(r.call("cuMemFreeAsync", p, s))
-	r.want(r.call("cuMemFreeAsync", p, s), InvalidValue)
-	if got := r.Used(0); got != r.page {
-		t.Errorf("%d bytes used while the free is queued", got)
-	}
-	r.Release(s)
-	r.ok(r.call("cuStreamSynchronize", s))
-	if got := r.Used(0); got != 0 {
-		t.Errorf("%d bytes used after the free", got)
 	}
 }
 
@@ -129,13 +109,6 @@ func TestPointerAttributes(t *testing.T) {
 	}
 	r.want(r.call("cuPointerGetAttribute", v, attrMemoryType, p+100), InvalidValue)
 	r.want(r.call("cuPointerGetAttribute", v, attrHostPointer, p), InvalidValue)
-	values := new([2]uint64)
-	places := &[2]unsafe.Pointer{unsafe.Pointer(&values[0]), unsafe.Pointer(&values[1])}
-	values[0] = 77
-	r.ok(r.call("cuPointerGetAttributes", 2, &[2]uint32{attrMemoryType, attrOrdinal}, places, p+100))
-	if values[0] != 0 || int32(values[1]) != -2 {
-		t.Errorf("attributes of nothing: %v", *values)
-	}
 }
 
 func TestPeers(t *testing.T) {
@@ -188,8 +161,7 @@ func TestFaultsAndLostDevices(t *testing.T) {
 	r.Break(0, LaunchFailed)
 	r.want(r.call("cuStreamSynchronize", s), LaunchFailed)
 	r.want(r.call("cuMemAlloc_v2", new(uint64), 8), LaunchFailed)
-	r.ok(r.call("cuDevicePrimaryCtxReset_v2", 0)) // though the stream is held
-	r.ok(r.call("cuDevicePrimaryCtxRelease_v2", 0))
+	r.ok(r.call("cuDevicePrimaryCtxRelease_v2", 0)) // though the stream is held
 	r.want(r.call("cuDevicePrimaryCtxRelease_v2", 0), InvalidContext)
 	r.current(0)
 	r.alloc(8)

@@ -24,10 +24,6 @@ type function struct {
 	dynamic int32 // bytes of dynamic shared memory that a launch may ask for
 }
 
-func (c *call) moduleLoadData(h *uint64, image *byte) Result {
-	return c.moduleLoadDataEx(h, image, 0, nil, nil)
-}
-
 // Options of cuModuleLoadDataEx.
 const (
 	jitErrorLog     = 5

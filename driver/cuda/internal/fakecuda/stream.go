@@ -36,10 +36,6 @@ func (c *call) anyStream(h uint64) (*stream, Result) {
 	return s, Success
 }
 
-func (c *call) streamCreate(h *uint64, flags uint32) Result {
-	return c.streamCreateWithPriority(h, flags, 0)
-}
-
 func (c *call) streamCreateWithPriority(h *uint64, flags uint32, priority int32) Result {
 	if flags&^streamNonBlocking != 0 || h == nil {
 		return InvalidValue
@@ -67,17 +63,6 @@ func (c *call) streamDestroy(h uint64) Result {
 		s.ctx.streams = remove(s.ctx.streams, s)
 	}
 	return Success
-}
-
-func (c *call) streamQuery(h uint64) Result {
-	s, r := c.streamNotCapturing(h)
-	if r != Success {
-		return r
-	}
-	if len(s.queue) == 0 {
-		return Success
-	}
-	return c.poll(s.last)
 }
 
 func (c *call) streamSynchronize(h uint64) Result {
@@ -140,14 +125,6 @@ func (c *call) streamGetCtx(h uint64, ctx *uint64) Result {
 		return r
 	}
 	return out(ctx, s.ctx.handle)
-}
-
-func (c *call) streamGetFlags(h uint64, flags *uint32) Result {
-	s, r := c.anyStream(h)
-	if r != Success {
-		return r
-	}
-	return out(flags, s.flags)
 }
 
 func (c *call) streamGetPriority(h uint64, priority *int32) Result {

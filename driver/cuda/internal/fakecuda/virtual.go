@@ -258,23 +258,3 @@ func (c *call) memSetAccess(at, size uint64, descs *accessDesc, n uint64) Result
 	}
 	return Success
 }
-
-func (c *call) memRetainAllocationHandle(h *uint64, at uint64) Result {
-	r := c.find(at)
-	if h == nil || r == nil || r.mappingAt(at) == nil {
-		return InvalidValue
-	}
-	return out(h, c.newAllocationHandle(r.mappingAt(at).pages))
-}
-
-func (c *call) memGetAllocationProperties(prop *allocationProp, h uint64) Result {
-	p, r := c.pagesOf(h)
-	if r != Success {
-		return r
-	}
-	v := allocationProp{kind: 1, location: location{1, int32(p.dev.ordinal)}}
-	if p.exportable {
-		v.handleTypes = posixFD
-	}
-	return out(prop, v)
-}

@@ -65,9 +65,9 @@ func TestPageShowsAtEveryAddress(t *testing.T) {
 	if bytes.Equal(r.Bytes(at, 64), make([]byte, 64)) {
 		t.Error("fresh memory is zero")
 	}
-	r.ok(r.call("cuMemsetD32Async", at+8, 0x01020304, 4, 0))
+	r.ok(r.call("cuMemsetD8Async", at+8, 7, 16, 0))
 	r.ok(r.call("cuCtxSynchronize"))
-	if got := r.Bytes(at+granule+8, 16); !bytes.Equal(got, bytes.Repeat([]byte{4, 3, 2, 1}, 4)) {
+	if got := r.Bytes(at+granule+8, 16); !bytes.Equal(got, bytes.Repeat([]byte{7}, 16)) {
 		t.Errorf("the second address shows %v", got)
 	}
 }
