@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/drivertest/multiprocess"
 )
 
 var (
@@ -31,7 +31,7 @@ func init() {
 	}
 	seed, err := strconv.ParseUint(os.Args[2], 10, 64)
 	if err == nil {
-		err = drivertest.ServeExit(func() (driver.Device, error) { return driver.Open("cuda:0") }, seed, os.Stdout)
+		err = multiprocess.ServeExit(func() (driver.Device, error) { return driver.Open("cuda:0") }, seed, os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -44,7 +44,7 @@ func init() {
 func TestGPUExits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*exits)*5*time.Second)
 	defer cancel()
-	drivertest.RunExits(ctx, t, *exits, *parallel, *exitSeed, func(ctx context.Context, seed uint64) *exec.Cmd {
+	multiprocess.RunExits(ctx, t, *exits, *parallel, *exitSeed, func(ctx context.Context, seed uint64) *exec.Cmd {
 		return exec.CommandContext(ctx, os.Args[0], serveExit, strconv.FormatUint(seed, 10))
 	})
 }

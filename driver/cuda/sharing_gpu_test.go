@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/drivertest/multiprocess"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestGPUSharing(t *testing.T) {
 	self, err := os.Executable()
 	testkit.Must(t, err)
-	drivertest.RunSharing(t, func(t testing.TB) driver.Device {
+	multiprocess.RunSharing(t, func(t testing.TB) driver.Device {
 		d, err := driver.Open("cuda")
 		testkit.Must(t, err)
 		return d

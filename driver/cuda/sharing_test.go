@@ -12,7 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
-	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/drivertest/multiprocess"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"golang.org/x/sys/unix"
 )
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(m.Run())
 	}
-	if err := drivertest.ServeSharing(open); err != nil {
+	if err := multiprocess.ServeSharing(open); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -51,7 +51,7 @@ func TestSharing(t *testing.T) {
 	self, err := os.Executable()
 	testkit.Must(t, err)
 	m := newMachine(t, twoProcesses)
-	drivertest.RunSharing(t, func(t testing.TB) driver.Device {
+	multiprocess.RunSharing(t, func(t testing.TB) driver.Device {
 		d, err := driverOf(m).Open("")
 		testkit.Must(t, err)
 		return d

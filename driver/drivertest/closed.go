@@ -61,6 +61,6 @@ func testCloseAbilities(t *testing.T, open openFunc) {
 	}
 	testkit.Must(t, d.Close())
 	for what, call := range late {
-		wantErr(t, what+" after Close", call(), driver.ErrClosed)
+		WantErr(t, what+" after Close", call(), driver.ErrClosed)
 	}
 }

@@ -105,7 +105,7 @@ func testMarksWhileClosing(t *testing.T, open openFunc) {
 		for i := range 64 {
 			later, err := s.Mark()
 			if err != nil {
-				wantErr(t, "Mark of a stream that closes", err, driver.ErrClosed)
+				WantErr(t, "Mark of a stream that closes", err, driver.ErrClosed)
 				break
 			}
 			if later.Stream != m.Stream || later.Tick < m.Tick {

@@ -5,8 +5,8 @@
 //	}
 //
 // A driver's test calls Run with a function that opens a new device. A driver whose devices access each other's memory
-// also calls RunPeers, and one whose memory other processes can use RunSharing with a function that starts such a
-// process, which calls ServeSharing. An ability that a device lacks is only checked to be absent.
+// also calls RunPeers. Package multiprocess has the tests with several processes. An ability that a device lacks is only
+// checked to be absent.
 //
 // A device needs at least 16 MiB and 32 granules of free memory with contents. The suite allocates all of its memory
 // and touches a few mebibytes. It does not depend on time; random histories have fixed seeds, which are in the
@@ -203,23 +203,23 @@ func testClose(t *testing.T, open openFunc) {
 		"Sync":      func() error { return s.Sync(context.Background()) },
 		"default":   func() error { return def.Fill(p, 2, 16) },
 	} {
-		wantErr(t, name+" after Close", call(), driver.ErrClosed)
+		WantErr(t, name+" after Close", call(), driver.ErrClosed)
 	}
 	if kernels != nil {
-		wantErr(t, "Launch after Close", kernels.Launch(s, driver.Kernel{Name: "late"}), driver.ErrClosed)
+		WantErr(t, "Launch after Close", kernels.Launch(s, driver.Kernel{Name: "late"}), driver.ErrClosed)
 	}
 	if vm != nil {
 		_, err := vm.Reserve(info.Granularity)
-		wantErr(t, "Reserve after Close", err, driver.ErrClosed)
+		WantErr(t, "Reserve after Close", err, driver.ErrClosed)
 		_, err = vm.Create(info.Granularity)
-		wantErr(t, "Create after Close", err, driver.ErrClosed)
+		WantErr(t, "Create after Close", err, driver.ErrClosed)
 	}
 }
 
 func powerOfTwo(n int64) bool { return n > 0 && n&(n-1) == 0 }
 
-// wantErr fails the test unless err is an *driver.Error that matches code.
-func wantErr(t testing.TB, what string, err, code error) {
+// WantErr fails the test unless err is an *driver.Error that matches code.
+func WantErr(t testing.TB, what string, err, code error) {
 	t.Helper()
 	if e := (*driver.Error)(nil); !errors.Is(err, code) || !errors.As(err, &e) {
 		t.Errorf("%s: got %v (%T), want a *driver.Error that matches %q", what, err, err, code)
@@ -238,7 +238,7 @@ func wantPanic(t testing.TB, what string, f func() error) {
 func wantRefused(t testing.TB, what string, f func() error) {
 	t.Helper()
 	if err, panicked := outcome(t, f); !panicked {
-		wantErr(t, what, err, driver.ErrInvalid)
+		WantErr(t, what, err, driver.ErrInvalid)
 	}
 }
 

@@ -251,7 +251,7 @@ func testGraphInFlight(t *testing.T, open openFunc) {
 	}
 	testkit.Must(t, g.Close())
 	k.holds(k.a, 5, 5, 3)
-	wantErr(t, "Launch of a graph that was closed", g.Launch(k.a), driver.ErrClosed)
+	WantErr(t, "Launch of a graph that was closed", g.Launch(k.a), driver.ErrClosed)
 	k.holds(k.a, 5, 5, 3)
 	testkit.Must(t, k.d.Free(big))
 	k.finish()

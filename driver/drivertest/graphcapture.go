@@ -19,15 +19,15 @@ func testGraphRefused(t *testing.T, open openFunc) {
 		return
 	}
 	def := k.d.DefaultStream()
-	wantErr(t, "Begin on the default stream", k.Begin(def), driver.ErrCapturing)
+	WantErr(t, "Begin on the default stream", k.Begin(def), driver.ErrCapturing)
 	k.capturing(false, def)
 	_, err := k.End(k.a)
 	wantCaptureErr(t, "End without Begin", err)
 	g := k.capture(2, func() {
 		k.set(k.a, 0, 9)
-		wantErr(t, "Sync while capturing", k.a.Sync(context.Background()), driver.ErrCapturing)
-		wantErr(t, "CopyIn while capturing", k.a.CopyIn(k.p, make([]byte, 8)), driver.ErrCapturing)
-		wantErr(t, "CopyOut while capturing", k.a.CopyOut(make([]byte, 8), k.p), driver.ErrCapturing)
+		WantErr(t, "Sync while capturing", k.a.Sync(context.Background()), driver.ErrCapturing)
+		WantErr(t, "CopyIn while capturing", k.a.CopyIn(k.p, make([]byte, 8)), driver.ErrCapturing)
+		WantErr(t, "CopyOut while capturing", k.a.CopyOut(make([]byte, 8), k.p), driver.ErrCapturing)
 		wantCaptureErr(t, "Begin while capturing", k.Begin(k.a))
 		k.capturing(true, k.a)
 		k.capturing(false, k.b, k.c)

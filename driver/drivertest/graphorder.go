@@ -160,7 +160,7 @@ func (k *capturer) orderMisuse() {
 	testkit.Must(k.t, err)
 	testkit.Must(k.t, s.Close())
 	_, err = k.Ordered(k.a, m, s)
-	wantErr(k.t, "Ordered before a stream that is closed", err, driver.ErrClosed)
+	WantErr(k.t, "Ordered before a stream that is closed", err, driver.ErrClosed)
 }
 
 // testGraphOrderRandom captures random work, waits and marks on five streams, and asks about every mark again and

@@ -84,7 +84,7 @@ func testKernels(t *testing.T, open openFunc) {
 	wantBytes(t, a, p, bytes.Repeat([]byte{byte(total & 0xff)}, size))
 
 	_, err = k.Load([]byte("code"))
-	wantErr(t, "Load on a device whose kernels are Go functions", err, driver.ErrUnsupported)
+	WantErr(t, "Load on a device whose kernels are Go functions", err, driver.ErrUnsupported)
 
 	// One without a function does nothing, but it is work.
 	testkit.Must(t, k.Launch(a, driver.Kernel{Name: "nothing", Writes: []driver.Range{{Ptr: p, Size: size}}}))

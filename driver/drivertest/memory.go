@@ -60,15 +60,15 @@ func testAllocMisuse(t *testing.T, open openFunc) {
 	testkit.Must(t, err)
 	testkit.Must(t, d.Free(q))
 
-	wantErr(t, "Free of what was freed", d.Free(q), driver.ErrInvalid)
-	wantErr(t, "Free inside a block", d.Free(p+4096), driver.ErrInvalid)
-	wantErr(t, "Free of an odd address in a block", d.Free(p+1), driver.ErrInvalid)
+	WantErr(t, "Free of what was freed", d.Free(q), driver.ErrInvalid)
+	WantErr(t, "Free inside a block", d.Free(p+4096), driver.ErrInvalid)
+	WantErr(t, "Free of an odd address in a block", d.Free(p+1), driver.ErrInvalid)
 	wantPanic(t, "Alloc(-1)", func() error { _, err := d.Alloc(-1); return err })
 	wantRefused(t, "Alloc(0)", func() error { _, err := d.Alloc(0); return err })
 
 	wantBytes(t, s, p, want)
 	testkit.Must(t, d.Free(p))
-	wantErr(t, "Free twice", d.Free(p), driver.ErrInvalid)
+	WantErr(t, "Free twice", d.Free(p), driver.ErrInvalid)
 	p, err = d.Alloc(8192)
 	testkit.Must(t, err)
 	testkit.Must(t, d.Free(p))
@@ -84,18 +84,18 @@ func testExhaustion(t *testing.T, open openFunc) {
 	testkit.Must(t, s.CopyIn(keep, want))
 
 	_, err = d.Alloc(total)
-	wantErr(t, "Alloc of the total with a block live", err, driver.ErrNoMemory)
+	WantErr(t, "Alloc of the total with a block live", err, driver.ErrNoMemory)
 	_, err = d.Alloc(total + 1)
-	wantErr(t, "Alloc of more than the total", err, driver.ErrNoMemory)
+	WantErr(t, "Alloc of more than the total", err, driver.ErrNoMemory)
 	_, err = d.Alloc(1 << 62)
-	wantErr(t, "Alloc of 4 EiB", err, driver.ErrNoMemory)
+	WantErr(t, "Alloc of 4 EiB", err, driver.ErrNoMemory)
 
 	for range 2 { // what was freed can be had again
 		var got []driver.Pointer
 		for {
 			p, err := d.Alloc(total / 8)
 			if err != nil {
-				wantErr(t, "Alloc on a full device", err, driver.ErrNoMemory)
+				WantErr(t, "Alloc on a full device", err, driver.ErrNoMemory)
 				break
 			}
 			if got = append(got, p); len(got) > 8 {
@@ -231,7 +231,7 @@ func testCopyOverlap(t *testing.T, open openFunc) {
 	refused := func() {
 		for _, by := range overlaps(n) {
 			what := fmt.Sprintf("Copy of %d bytes by %d", n, by)
-			wantErr(t, what, s.Copy(middle+driver.Pointer(by), middle, n), driver.ErrInvalid)
+			WantErr(t, what, s.Copy(middle+driver.Pointer(by), middle, n), driver.ErrInvalid)
 		}
 	}
 	refused()

@@ -44,7 +44,7 @@ func linked(t testing.TB, a, b driver.Device) bool {
 	testkit.Must(t, err)
 	err = a.Peers().Enable(b)
 	if !can {
-		wantErr(t, "Enable of a device that is not linked", err, driver.ErrUnsupported)
+		WantErr(t, "Enable of a device that is not linked", err, driver.ErrUnsupported)
 		return false
 	}
 	testkit.Must(t, err)
@@ -135,7 +135,7 @@ func testEnablePeer(t *testing.T, a, b driver.Device) {
 func testSharePages(t *testing.T, a, b driver.Device) {
 	vm, size := a.VirtualMemory(), a.Info().Granularity
 	if vm == nil {
-		wantErr(t, "Share without virtual memory", a.Peers().Share(1<<20, 4096, b), driver.ErrInvalid)
+		WantErr(t, "Share without virtual memory", a.Peers().Share(1<<20, 4096, b), driver.ErrInvalid)
 		return
 	}
 	p, err := vm.Reserve(3 * size)
@@ -156,7 +156,7 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 		wantRefused(t, "Share of "+what, func() error { return a.Peers().Share(r.Ptr, r.Size, b) })
 	}
 	if err := a.Peers().Share(p, 3*size, b); err != nil {
-		wantErr(t, "Share with a device that is not linked", err, driver.ErrUnsupported)
+		WantErr(t, "Share with a device that is not linked", err, driver.ErrUnsupported)
 	} else {
 		testkit.Must(t, a.Peers().Share(p, size, b)) // twice is as good
 		s := b.DefaultStream()
@@ -203,7 +203,7 @@ func testPeerMisuse(t *testing.T, a, b driver.Device) {
 	testkit.Must(t, s.CopyIn(pa, want))
 	for _, by := range overlaps(1024) {
 		what := fmt.Sprintf("CopyPeer of 1024 bytes by %d", by)
-		wantErr(t, what, peers.CopyPeer(s, pa+1024+driver.Pointer(by), a, pa+1024, a, 1024), driver.ErrInvalid)
+		WantErr(t, what, peers.CopyPeer(s, pa+1024+driver.Pointer(by), a, pa+1024, a, 1024), driver.ErrInvalid)
 	}
 	wantBytes(t, s, pa, want)
 	wantBytes(t, b.DefaultStream(), pb, want)

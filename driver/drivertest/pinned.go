@@ -132,25 +132,25 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 	testkit.Must(t, s.CopyIn(block, want))
 	b, heap, theirs := mustPin(t, p, 4096), make([]byte, 4096), mustPin(t, foreign.Pinned(), 4096)
 
-	wantErr(t, "CopyInAsync from Go's memory", p.CopyInAsync(s, block, heap), driver.ErrInvalid)
-	wantErr(t, "CopyOutAsync to Go's memory", p.CopyOutAsync(s, heap, block), driver.ErrInvalid)
+	WantErr(t, "CopyInAsync from Go's memory", p.CopyInAsync(s, block, heap), driver.ErrInvalid)
+	WantErr(t, "CopyOutAsync to Go's memory", p.CopyOutAsync(s, heap, block), driver.ErrInvalid)
 	if p.IsPinned(theirs) {
 		t.Error("another device's memory is page-locked memory of this device")
 	}
-	wantErr(t, "CopyInAsync from another device's memory", p.CopyInAsync(s, block, theirs), driver.ErrInvalid)
+	WantErr(t, "CopyInAsync from another device's memory", p.CopyInAsync(s, block, theirs), driver.ErrInvalid)
 	for what, not := range map[string][]byte{
 		"Go's memory": heap, "the first half": b[:2048], "the second half": b[2048:], "nothing": nil,
 		"another device's memory": theirs,
 	} {
-		wantErr(t, "FreeHost of "+what, p.FreeHost(not), driver.ErrInvalid)
-		wantErr(t, "Unregister of "+what, p.Unregister(not), driver.ErrInvalid)
+		WantErr(t, "FreeHost of "+what, p.FreeHost(not), driver.ErrInvalid)
+		WantErr(t, "Unregister of "+what, p.Unregister(not), driver.ErrInvalid)
 	}
-	wantErr(t, "Unregister of what AllocHost returned", p.Unregister(b), driver.ErrInvalid)
-	wantErr(t, "Register of what AllocHost returned", p.Register(b), driver.ErrInvalid)
+	WantErr(t, "Unregister of what AllocHost returned", p.Unregister(b), driver.ErrInvalid)
+	WantErr(t, "Register of what AllocHost returned", p.Register(b), driver.ErrInvalid)
 	wantPanic(t, "AllocHost(-1)", func() error { _, err := p.AllocHost(-1); return err })
 	wantRefused(t, "AllocHost(0)", func() error { _, err := p.AllocHost(0); return err })
 	_, err = p.AllocHost(1 << 62)
-	wantErr(t, "AllocHost of 4 EiB", err, driver.ErrNoMemory)
+	WantErr(t, "AllocHost of 4 EiB", err, driver.ErrNoMemory)
 	wantPanic(t, "CopyInAsync on a nil stream", func() error { return p.CopyInAsync(nil, block, b) })
 	wantPanic(t, "CopyOutAsync on a stream of another device", func() error {
 		return p.CopyOutAsync(foreign.DefaultStream(), b, block)
@@ -158,11 +158,11 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 
 	wantBytes(t, s, block, want)
 	testkit.Must(t, p.FreeHost(b))
-	wantErr(t, "FreeHost twice", p.FreeHost(b), driver.ErrInvalid)
+	WantErr(t, "FreeHost twice", p.FreeHost(b), driver.ErrInvalid)
 	if p.IsPinned(b) {
 		t.Error("memory is page-locked after FreeHost")
 	}
-	wantErr(t, "CopyInAsync from what was freed", p.CopyInAsync(s, block, b), driver.ErrInvalid)
+	WantErr(t, "CopyInAsync from what was freed", p.CopyInAsync(s, block, b), driver.ErrInvalid)
 	testkit.Must(t, foreign.Pinned().FreeHost(theirs))
 	testkit.Must(t, d.Free(block))
 }
@@ -185,15 +185,15 @@ func testRegistered(t *testing.T, open openFunc) {
 		if p.IsPinned(b) {
 			t.Fatal("memory is page-locked before Register")
 		}
-		wantErr(t, "CopyInAsync before Register", p.CopyInAsync(s, block, b), driver.ErrInvalid)
+		WantErr(t, "CopyInAsync before Register", p.CopyInAsync(s, block, b), driver.ErrInvalid)
 		testkit.Must(t, p.Register(b))
 		if !p.IsPinned(b) || !p.IsPinned(b[100:200]) || p.IsPinned(outside[:1<<16+1]) {
 			t.Errorf("IsPinned of what was registered: all %v, part %v, and more %v",
 				p.IsPinned(b), p.IsPinned(b[100:200]), p.IsPinned(outside[:1<<16+1]))
 		}
-		wantErr(t, "Register twice", p.Register(b), driver.ErrInvalid)
-		wantErr(t, "FreeHost of what was registered", p.FreeHost(b), driver.ErrInvalid)
-		wantErr(t, "Unregister of a part", p.Unregister(b[:4096]), driver.ErrInvalid)
+		WantErr(t, "Register twice", p.Register(b), driver.ErrInvalid)
+		WantErr(t, "FreeHost of what was registered", p.FreeHost(b), driver.ErrInvalid)
+		WantErr(t, "Unregister of a part", p.Unregister(b[:4096]), driver.ErrInvalid)
 		want := noise(11, len(b))
 		copy(b, want)
 		testkit.Must(t, p.CopyInAsync(s, block, b))
@@ -204,8 +204,8 @@ func testRegistered(t *testing.T, open openFunc) {
 		if !bytes.Equal(b, want) {
 			t.Error("other bytes came back into registered memory")
 		}
-		wantErr(t, "Unregister twice", p.Unregister(b), driver.ErrInvalid)
+		WantErr(t, "Unregister twice", p.Unregister(b), driver.ErrInvalid)
 	}
-	wantErr(t, "Register of nothing", p.Register(nil), driver.ErrInvalid)
+	WantErr(t, "Register of nothing", p.Register(nil), driver.ErrInvalid)
 	testkit.Must(t, d.Free(block))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// The part of sharing that one process can test. The rest is in sharingprocess.go.
+// The part of sharing that one process can test. The rest is in package multiprocess.
 
 // testSharedPages: a page that can be shared is a page like others, and one made of its descriptor shows the same
 // bytes.
@@ -78,9 +78,9 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 			t.Error("two exports of one block gave two handles")
 		}
 		_, _, err = sharing.Import(handle)
-		wantErr(t, "Import by the exporter itself", err, driver.ErrInvalid)
+		WantErr(t, "Import by the exporter itself", err, driver.ErrInvalid)
 		_, err = sharing.Export(block + 2048)
-		wantErr(t, "Export inside a block", err, driver.ErrInvalid)
+		WantErr(t, "Export inside a block", err, driver.ErrInvalid)
 		testkit.Must(t, d.DefaultStream().Fill(block, 1, 10)) // it works on as before
 		copy(want, bytes.Repeat([]byte{1}, 10))
 	}
@@ -89,10 +89,10 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		"a handle and more": append(bytes.Clone(handle), 0), "zeros": make([]byte, max(64, len(handle))),
 	} {
 		_, _, err := sharing.Import(bad)
-		wantErr(t, "Import of "+what, err, driver.ErrInvalid)
+		WantErr(t, "Import of "+what, err, driver.ErrInvalid)
 	}
-	wantErr(t, "Forget of what Alloc returned", sharing.Forget(block), driver.ErrInvalid)
-	wantErr(t, "Forget of nothing", sharing.Forget(0), driver.ErrInvalid)
+	WantErr(t, "Forget of what Alloc returned", sharing.Forget(block), driver.ErrInvalid)
+	WantErr(t, "Forget of nothing", sharing.Forget(0), driver.ErrInvalid)
 
 	if vm, size := d.VirtualMemory(), d.Info().Granularity; vm != nil {
 		page, err := vm.Create(size)
@@ -103,7 +103,7 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		wantRefused(t, "CreateShared of nothing", func() error { _, err := sharing.CreateShared(0); return err })
 		wantPanic(t, "CreateShared(-1)", func() error { _, err := sharing.CreateShared(-size); return err })
 		_, err = sharing.CreateShared(1 << 62)
-		wantErr(t, "CreateShared of 4 EiB", err, driver.ErrNoMemory)
+		WantErr(t, "CreateShared of 4 EiB", err, driver.ErrNoMemory)
 		wantRefused(t, "ExportPage of an ordinary page", func() error { _, err := sharing.ExportPage(page); return err })
 		testkit.Must(t, vm.Drop(page))
 
@@ -114,20 +114,20 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 		testkit.Must(t, err)
 		for what, f := range map[string]*os.File{"no file": nil, "a file of the disk": file, "a pipe": reader} {
 			_, err := sharing.ImportPage(f, size)
-			wantErr(t, "ImportPage of "+what, err, driver.ErrInvalid)
+			WantErr(t, "ImportPage of "+what, err, driver.ErrInvalid)
 		}
 		testkit.Must(t, errors.Join(file.Close(), reader.Close(), writer.Close()))
 		_, err = sharing.ImportPage(file, size)
-		wantErr(t, "ImportPage of a file that was closed", err, driver.ErrInvalid)
+		WantErr(t, "ImportPage of a file that was closed", err, driver.ErrInvalid)
 
 		if shared, err := sharing.CreateShared(size); err == nil {
 			f, err := sharing.ExportPage(shared)
 			testkit.Must(t, err)
 			_, err = sharing.ImportPage(f, 2*size)
-			wantErr(t, "ImportPage of a page that is shorter", err, driver.ErrInvalid)
+			WantErr(t, "ImportPage of a page that is shorter", err, driver.ErrInvalid)
 			testkit.Must(t, errors.Join(f.Close(), vm.Drop(shared)))
 		} else {
-			wantErr(t, "CreateShared", err, driver.ErrUnsupported)
+			WantErr(t, "CreateShared", err, driver.ErrUnsupported)
 		}
 	}
 	wantBytes(t, d.DefaultStream(), block, want)

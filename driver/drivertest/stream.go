@@ -290,11 +290,11 @@ func testStreamClose(t *testing.T, open openFunc) {
 	def := d.DefaultStream()
 	testkit.Must(t, def.WaitFor(s, m))
 	wantBytes(t, def, p, bytes.Repeat([]byte{19}, 1<<20))
-	wantErr(t, "Fill after Close", s.Fill(p, 0, 16), driver.ErrClosed)
-	wantErr(t, "Copy after Close", s.Copy(p, p+64, 16), driver.ErrClosed)
-	wantErr(t, "CopyIn after Close", s.CopyIn(p, []byte{0}), driver.ErrClosed)
+	WantErr(t, "Fill after Close", s.Fill(p, 0, 16), driver.ErrClosed)
+	WantErr(t, "Copy after Close", s.Copy(p, p+64, 16), driver.ErrClosed)
+	WantErr(t, "CopyIn after Close", s.CopyIn(p, []byte{0}), driver.ErrClosed)
 	_, err = s.Mark()
-	wantErr(t, "Mark after Close", err, driver.ErrClosed)
+	WantErr(t, "Mark after Close", err, driver.ErrClosed)
 
 	// A new stream, even one with the same number, does not turn the mark back.
 	for range 3 {

@@ -194,13 +194,13 @@ func testVirtualExhaustion(t *testing.T, open openFunc) {
 		t.Fatalf("an eighth of %d bytes is less than a granule", total)
 	}
 	_, err := v.Create(1 << 62)
-	wantErr(t, "Create of 4 EiB", err, driver.ErrNoMemory)
+	WantErr(t, "Create of 4 EiB", err, driver.ErrNoMemory)
 	for range 2 { // what was dropped can be had again
 		var pages []driver.Page
 		for {
 			page, err := v.Create(big)
 			if err != nil {
-				wantErr(t, "Create on a full device", err, driver.ErrNoMemory)
+				WantErr(t, "Create on a full device", err, driver.ErrNoMemory)
 				break
 			}
 			if pages = append(pages, page); int64(len(pages))*big > total {
@@ -212,7 +212,7 @@ func testVirtualExhaustion(t *testing.T, open openFunc) {
 		}
 		// Pages and Alloc draw on the same memory.
 		_, err := v.d.Alloc(total / 2)
-		wantErr(t, "Alloc on a device full of pages", err, driver.ErrNoMemory)
+		WantErr(t, "Alloc on a device full of pages", err, driver.ErrNoMemory)
 		v.holds(p, 9)
 		for _, page := range pages {
 			testkit.Must(t, v.Drop(page))

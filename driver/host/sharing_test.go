@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/drivertest/multiprocess"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -23,7 +23,7 @@ const (
 
 var roles = map[string]func() error{
 	serveSharing: func() error {
-		return drivertest.ServeSharing(func() (driver.Device, error) { return Open(Options{Total: 64 << 20}) })
+		return multiprocess.ServeSharing(func() (driver.Device, error) { return Open(Options{Total: 64 << 20}) })
 	},
 	exportBlock: exportAndWait,
 }
@@ -77,7 +77,7 @@ func exportAndWait() error {
 func TestSharing(t *testing.T) {
 	program, err := os.Executable()
 	testkit.Must(t, err)
-	drivertest.RunSharing(t, func(t testing.TB) driver.Device {
+	multiprocess.RunSharing(t, func(t testing.TB) driver.Device {
 		d, err := Open(Options{Total: 64 << 20})
 		testkit.Must(t, err)
 		return d

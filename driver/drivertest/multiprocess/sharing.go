@@ -1,4 +1,4 @@
-package drivertest
+package multiprocess
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -231,7 +232,7 @@ func (s *sharingTest) exporterGone() {
 	p.kill()
 	ours, err := k.redeem(s.here)
 	if k.file == nil {
-		wantErr(s.t, "Import from an exporter that was killed", err, driver.ErrInvalid)
+		drivertest.WantErr(s.t, "Import from an exporter that was killed", err, driver.ErrInvalid)
 		return
 	}
 	testkit.Must(s.t, errors.Join(err, k.close()))

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package drivertest
+package multiprocess
 
 import (
 	"errors"

@@ -1,4 +1,10 @@
-package drivertest
+// Package multiprocess tests drivers with several processes: memory and events that processes share, and processes that
+// end at any moment.
+//
+// A driver whose memory other processes can use calls [RunSharing] with a function that starts such a process, which
+// calls [ServeSharing]. A driver whose devices are closed by the end of their process calls [RunExits], with processes
+// that call [ServeExit]. What one process can test is in package drivertest.
+package multiprocess
 
 import (
 	"bytes"
