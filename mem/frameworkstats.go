@@ -37,7 +37,8 @@ func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 		if r, is := layer.(FrameworkReporter); is {
 			s, ok = r.FrameworkStats(), true
 		} else if r, is := layer.(StatsReporter); is {
-			s, ok = frameworkStats(r.Stats()), true
+			stats := r.Stats()
+			s, ok = stats.Usage().FrameworkStats(stats.ReservedBytes.All), true
 			s.LargestFreeBlockBytes = largestFree(layer)
 		}
 		if ok {
@@ -59,11 +60,12 @@ func FrameworkStatsOf(a Allocator) (s FrameworkStats, ok bool) {
 	return s, true
 }
 
-func frameworkStats(s Stats) FrameworkStats {
-	reserved := s.ReservedBytes.All
+// FrameworkStats returns the usage, and the bytes reserved from the device, by TensorFlow's names. There are no limits,
+// and the largest free block is unknown.
+func (u Usage) FrameworkStats(reserved Stat) FrameworkStats {
 	return FrameworkStats{
-		NumAllocs: s.Allocation.All.Allocated, LargestAllocSize: s.LargestAlloc,
-		BytesInUse: s.AllocatedBytes.All.Current, PeakBytesInUse: s.AllocatedBytes.All.Peak,
+		NumAllocs: u.Blocks.Allocated, LargestAllocSize: u.Largest,
+		BytesInUse: u.Bytes.Current, PeakBytesInUse: u.Bytes.Peak,
 		BytesReserved: reserved.Current, PeakBytesReserved: reserved.Peak,
 		PoolBytes: reserved.Current, PeakPoolBytes: reserved.Peak,
 	}

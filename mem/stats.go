@@ -23,6 +23,25 @@ func (s *Stat) Decrease(n int64) {
 	s.Freed += n
 }
 
+// A Usage follows blocks: their sizes in bytes, as the allocator rounds them, and their number.
+type Usage struct {
+	Bytes, Blocks Stat
+	Largest       int64 // bytes of the largest block since the last reset of peaks
+}
+
+// Alloc counts a new block of size bytes.
+func (u *Usage) Alloc(size int64) {
+	u.Bytes.Increase(size)
+	u.Blocks.Increase(1)
+	u.Largest = max(u.Largest, size)
+}
+
+// Free counts the end of a block of size bytes.
+func (u *Usage) Free(size int64) {
+	u.Bytes.Decrease(size)
+	u.Blocks.Decrease(1)
+}
+
 // A StatArray follows one quantity: in all pools together, in the pools of small blocks (up to 1 MiB), and in the pools
 // of large blocks.
 type StatArray struct {
@@ -70,6 +89,11 @@ func (s *Stats) Arrays() []NamedStatArray {
 		{"inactive_split_bytes", &s.InactiveSplitBytes},
 		{"requested_bytes", &s.RequestedBytes},
 	}
+}
+
+// Usage returns the live blocks.
+func (s *Stats) Usage() Usage {
+	return Usage{Bytes: s.AllocatedBytes.All, Blocks: s.Allocation.All, Largest: s.LargestAlloc}
 }
 
 // ResetPeaks sets each peak to the current value, and forgets the largest block, as TensorFlow's ClearStats does.

@@ -145,10 +145,6 @@ func (s *scrape) pinned(st pinned.Stats) {
 	}
 }
 
-func (s *scrape) measured(q quantity, c layer.Count) {
-	s.quantity(q, "", mem.Stat{Current: c.Current, Peak: c.Peak, Allocated: c.Total})
-}
-
 // ofAllocator returns a function that reads the figures of a stack of layers, or nil if they have none.
 func ofAllocator(a mem.Allocator) func(*scrape) error {
 	var collectors []func(*scrape)
@@ -165,8 +161,8 @@ func ofAllocator(a mem.Allocator) func(*scrape) error {
 	if m, ok := mem.Find[*layer.Counter](a); ok {
 		collectors = append(collectors, func(s *scrape) {
 			c := m.Overall()
-			s.measured(measuredBlocks, c.Blocks)
-			s.measured(measuredBytes, c.Bytes)
+			s.quantity(measuredBlocks, "", c.Blocks)
+			s.quantity(measuredBytes, "", c.Bytes)
 		})
 	}
 	if _, limited := mem.LimitOf(a); !limited && len(collectors) == 0 {

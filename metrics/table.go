@@ -143,7 +143,7 @@ var (
 	success = level("ashlar_scrape_success", "", ofTenant, "Whether the source answered this scrape (1) or failed (0), with the labels that it has")
 )
 
-// measure is a quantity of layer.Counter, which does not count removals.
+// measure is a quantity of layer.Counter; removals are not reported.
 func measure(unit, which string) quantity {
 	name := "ashlar_memory_measured_"
 	return quantity{

@@ -69,14 +69,16 @@ func TestBehaviour73_EverySizeUpTo1023(t *testing.T) {
 			}
 		}
 	}
-	if f := b.Figures(); f.Allocs != 1023 || f.InUse != 654_336 || f.PeakInUse != 654_336 || f.LargestAlloc != 1024 {
-		t.Errorf("all live: %+v", f)
+	if f := b.FrameworkStats(); f.NumAllocs != 1023 || f.BytesInUse != 654_336 || f.PeakBytesInUse != 654_336 ||
+		f.LargestAllocSize != 1024 {
+		t.Errorf("all live: %v", f)
 	}
 	for _, block := range blocks {
 		b.Free(block)
 	}
-	if f := b.Figures(); f.Allocs != 1023 || f.InUse != 0 || f.PeakInUse != 654_336 || f.LargestAlloc != 1024 {
-		t.Errorf("all free: %+v", f)
+	if f := b.FrameworkStats(); f.NumAllocs != 1023 || f.BytesInUse != 0 || f.PeakBytesInUse != 654_336 ||
+		f.LargestAllocSize != 1024 {
+		t.Errorf("all free: %v", f)
 	}
 }
 
@@ -99,8 +101,9 @@ func TestBehaviour74_Coalescing(t *testing.T) {
 			b.Free(block)
 		}
 	}
-	if f := b.Figures(); f.Allocs != 4097 || f.InUse != 0 || f.PeakInUse != round || f.LargestAlloc != 40*mib {
-		t.Errorf("%+v: want 4097 blocks and a peak of %d", f, round)
+	if f := b.FrameworkStats(); f.NumAllocs != 4097 || f.BytesInUse != 0 || f.PeakBytesInUse != round ||
+		f.LargestAllocSize != 40*mib {
+		t.Errorf("%v: want 4097 blocks and a peak of %d", f, round)
 	}
 	if again := b.alloc(4 * kib); again.Ptr != first.Ptr {
 		t.Errorf("at %#x, the first was at %#x", uint64(again.Ptr), uint64(first.Ptr))

@@ -132,13 +132,13 @@ func (a *Allocator) dump(w io.Writer) {
 	for _, size := range slices.Sorted(maps.Keys(sizes)) {
 		fmt.Fprintf(w, "  %d of %d bytes: %s\n", sizes[size], size, bytesize.Format(size*sizes[size]))
 	}
-	f := a.figures()
-	fmt.Fprintf(w, "blocks allocated %d, the largest %d bytes\n", f.Allocs, f.LargestAlloc)
-	fmt.Fprintf(w, "live %d bytes, at most %d\n", f.InUse, f.PeakInUse)
+	used, reserved := a.stats.Usage(), a.stats.ReservedBytes.All
+	fmt.Fprintf(w, "blocks allocated %d, the largest %d bytes\n", used.Blocks.Allocated, used.Largest)
+	fmt.Fprintf(w, "live %d bytes, at most %d\n", used.Bytes.Current, used.Bytes.Peak)
 	fmt.Fprintf(w, "segments %d bytes, at most %d; the limit %d leaves %d; the next is of %d\n",
-		f.Pool, f.PeakPool, f.Limit, f.Limit-f.Pool, a.nextSegment)
-	fmt.Fprintf(w, "largest free block %d bytes, fragmentation %.4f\n", f.LargestFree, f.Fragmentation)
-	if f.Pool > 0 {
+		reserved.Current, reserved.Peak, a.cfg.Limit, a.cfg.Limit-reserved.Current, a.nextSegment)
+	fmt.Fprintf(w, "largest free block %d bytes, fragmentation %.4f\n", a.largestFree(), a.fragmentation())
+	if reserved.Current > 0 {
 		fmt.Fprintf(w, "map %s\n", a.occupancy())
 	}
 }

@@ -79,8 +79,8 @@ func TestFragmentation(t *testing.T) {
 	b := newBench(t, bfc.Config{Limit: 1024, NoGrowth: true})
 	check := func(want float64, largest int64) {
 		t.Helper()
-		if f := b.Figures(); f.Fragmentation != want || f.LargestFree != largest {
-			t.Errorf("%+v: want fragmentation %v, largest free %d", f, want, largest)
+		if f, free := b.Fragmentation(), b.FrameworkStats().LargestFreeBlockBytes; f != want || free != largest {
+			t.Errorf("fragmentation %v, largest free %d: want %v, %d", f, free, want, largest)
 		}
 	}
 	check(0, 0)

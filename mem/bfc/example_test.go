@@ -21,7 +21,7 @@ func Example() {
 	a.Free(first)
 	fmt.Println(first.Size, second.Size, second.Ptr-first.Ptr)
 	fmt.Println(a.Map())
-	fmt.Printf("%.2f\n", a.Figures().Fragmentation)
+	fmt.Printf("%.2f\n", a.Fragmentation())
 	a.Free(second)
 	fmt.Println(a.Close())
 	// Output:

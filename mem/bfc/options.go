@@ -52,17 +52,4 @@ func (a *Allocator) Limit() int64 { return a.cfg.Limit }
 // Capacity returns the bytes of the device's memory: see mem.FrameworkStatsOf.
 func (a *Allocator) Capacity() int64 { return a.dev.Info().TotalMemory }
 
-// FrameworkStats implements mem.FrameworkReporter: Figures by TensorFlow's names, without the fragmentation.
-func (a *Allocator) FrameworkStats() mem.FrameworkStats {
-	f := a.Figures()
-	return mem.FrameworkStats{
-		NumAllocs: f.Allocs, BytesInUse: f.InUse, PeakBytesInUse: f.PeakInUse, LargestAllocSize: f.LargestAlloc,
-		BytesLimit: &f.Limit, BytesReserved: f.Pool, PeakBytesReserved: f.PeakPool, BytesReservableLimit: &f.Limit,
-		LargestFreeBlockBytes: f.LargestFree, PoolBytes: f.Pool, PeakPoolBytes: f.PeakPool,
-	}
-}
-
-var _ interface {
-	mem.OptionsAllocator
-	mem.FrameworkReporter
-} = (*Allocator)(nil)
+var _ mem.OptionsAllocator = (*Allocator)(nil)

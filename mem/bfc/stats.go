@@ -11,6 +11,7 @@ var _ interface {
 	mem.Trimmer
 	mem.Snapshotter
 	mem.StatsReporter
+	mem.FrameworkReporter
 } = (*Allocator)(nil)
 
 // The statistics have one pool, that of large blocks, because the allocator has no pools by size. Only the sums over
@@ -53,8 +54,7 @@ func (a *Allocator) Stats() mem.Stats {
 	return stats.OnePool(a.stats)
 }
 
-// ResetPeakStats implements mem.StatsReporter. Of Figures it resets the peaks and the largest block, as TensorFlow's
-// ClearStats does.
+// ResetPeakStats implements mem.StatsReporter.
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,36 +68,25 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.stats.ResetAccumulated()
 }
 
-// Figures are TensorFlow's statistics, and the fragmentation. Sizes are bytes.
-type Figures struct {
-	Allocs       int64 // blocks allocated
-	InUse        int64 // live, rounded
-	PeakInUse    int64
-	LargestAlloc int64 // of one block
-	Limit        int64
-	Pool         int64 // in segments
-	PeakPool     int64
-	LargestFree  int64 // of one block
-
-	// Fragmentation is the fraction of the free memory outside the largest free block; 0 if no memory is free.
-	Fragmentation float64
-}
-
-// Figures returns TensorFlow's statistics.
-func (a *Allocator) Figures() Figures {
+// FrameworkStats implements mem.FrameworkReporter. Both limits are Config.Limit.
+func (a *Allocator) FrameworkStats() mem.FrameworkStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.figures()
+	return a.frameworkStats()
 }
 
-func (a *Allocator) figures() Figures {
-	s := &a.stats
-	return Figures{
-		Allocs: s.Allocation.All.Allocated, InUse: s.AllocatedBytes.All.Current, PeakInUse: s.AllocatedBytes.All.Peak,
-		LargestAlloc: s.LargestAlloc, Limit: a.cfg.Limit,
-		Pool: s.ReservedBytes.All.Current, PeakPool: s.ReservedBytes.All.Peak,
-		LargestFree: a.largestFree(), Fragmentation: a.fragmentation(),
-	}
+func (a *Allocator) frameworkStats() mem.FrameworkStats {
+	s := a.stats.Usage().FrameworkStats(a.stats.ReservedBytes.All)
+	limit := a.cfg.Limit
+	s.BytesLimit, s.BytesReservableLimit, s.LargestFreeBlockBytes = &limit, &limit, a.largestFree()
+	return s
+}
+
+// Fragmentation returns the fraction of the free memory outside the largest free block; 0 if no memory is free.
+func (a *Allocator) Fragmentation() float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fragmentation()
 }
 
 func (a *Allocator) largestFree() int64 { return a.blocks[a.bins.largest(a.blocks)].size }

@@ -97,8 +97,8 @@ func TestBehaviour86_AdaptorsOfASlowFree(t *testing.T) {
 		if c.Ptr != b.Ptr {
 			t.Fatalf("%+v is not at the address of %+v", c, b)
 		}
-		if m, ok := a.(*layer.Counter); ok && m.Counts().Blocks.Current != 1 {
-			t.Errorf("the statistics say %+v", m.Counts())
+		if m, ok := a.(*layer.Counter); ok && m.Usage().Blocks.Current != 1 {
+			t.Errorf("the statistics say %+v", m.Usage())
 		}
 		a.Free(c)
 	})

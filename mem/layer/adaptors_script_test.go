@@ -185,10 +185,10 @@ func (p *play) command(f []string) bool {
 			return nil
 		})
 	case "tracked":
-		p.say("%+v", p.a.(*layer.SizeTracker).Sizes())
+		p.say("%+v", p.a.(*layer.SizeTracker).Usage())
 	case "retire":
 		p.call("retire", func() error {
-			p.a.(*layer.SizeTracker).Retire(func(s layer.SizeTotals) { p.say("the last block is back: %+v", s) })
+			p.a.(*layer.SizeTracker).Retire(func(s mem.Usage) { p.say("the last block is back: %+v", s) })
 			return nil
 		})
 	case "forget": // so that the end does not free it again
@@ -211,7 +211,7 @@ func (p *play) command(f []string) bool {
 	case "push", "pop", "counts":
 		m, _ := mem.Find[*layer.Counter](p.a)
 		p.call(f[0], func() error {
-			p.say("%s %+v", f[0], map[string]func() layer.Counts{"push": m.Push, "pop": m.Pop, "counts": m.Counts}[f[0]]())
+			p.say("%s %+v", f[0], map[string]func() mem.Usage{"push": m.Push, "pop": m.Pop, "counts": m.Usage}[f[0]]())
 			return nil
 		})
 	case "log":

@@ -11,11 +11,16 @@ import (
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
-func wantCounts(t testing.TB, what string, got layer.Counts, bytes, blocks layer.Count) {
+func wantUsage(t testing.TB, what string, got mem.Usage, bytes, blocks mem.Stat, largest int64) {
 	t.Helper()
-	if want := (layer.Counts{Bytes: bytes, Blocks: blocks}); got != want {
+	if want := (mem.Usage{Bytes: bytes, Blocks: blocks, Largest: largest}); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
+}
+
+// stat has the current and highest values, and the sum of all increases.
+func stat(current, peak, allocated int64) mem.Stat {
+	return mem.Stat{Current: current, Peak: peak, Allocated: allocated, Freed: allocated - current}
 }
 
 func TestBehaviour84_StatisticsCountCurrentPeakAndTotal(t *testing.T) {
@@ -27,14 +32,14 @@ func TestBehaviour84_StatisticsCountCurrentPeakAndTotal(t *testing.T) {
 	for _, b := range blocks[:5] {
 		m.Free(b)
 	}
-	wantCounts(t, "half freed", m.Counts(), layer.Count{Current: 50 * mib, Peak: 100 * mib, Total: 100 * mib}, layer.Count{Current: 5, Peak: 10, Total: 10})
+	wantUsage(t, "half freed", m.Usage(), stat(50*mib, 100*mib, 100*mib), stat(5, 10, 10), 10*mib)
 	for range 10 {
 		blocks = append(blocks, fake.MustAlloc(t, m, 10*mib))
 	}
 	for _, b := range blocks[5:] {
 		m.Free(b)
 	}
-	wantCounts(t, "all freed", m.Counts(), layer.Count{Peak: 150 * mib, Total: 200 * mib}, layer.Count{Peak: 15, Total: 20})
+	wantUsage(t, "all freed", m.Usage(), stat(0, 150*mib, 200*mib), stat(0, 15, 20), 10*mib)
 }
 
 // What a frame frees of others is below zero, and no peak.
@@ -48,25 +53,25 @@ func TestBehaviour84_StatisticsOfForeignFrees(t *testing.T) {
 	for _, b := range blocks {
 		m.Free(b)
 	}
-	wantCounts(t, "in the frame", m.Counts(), layer.Count{Current: -100 * mib}, layer.Count{Current: -10})
+	wantUsage(t, "in the frame", m.Usage(), stat(-100*mib, 0, 0), stat(-10, 0, 0), 0)
 	m.Pop()
-	wantCounts(t, "below", m.Counts(), layer.Count{Peak: 100 * mib, Total: 100 * mib}, layer.Count{Peak: 10, Total: 10})
+	wantUsage(t, "below", m.Usage(), stat(0, 100*mib, 100*mib), stat(0, 10, 10), 10*mib)
 }
 
 func TestBehaviour84_StatisticsNest(t *testing.T) {
 	m := layer.NewCounter(fake.NewPile(512))
 	a := fake.MustAlloc(t, m, 4*mib)
-	wantCounts(t, "interrupted", m.Push(), layer.Count{Current: 4 * mib, Peak: 4 * mib, Total: 4 * mib}, layer.Count{Current: 1, Peak: 1, Total: 1})
+	wantUsage(t, "interrupted", m.Push(), stat(4*mib, 4*mib, 4*mib), stat(1, 1, 1), 4*mib)
 	b := fake.MustAlloc(t, m, 2*mib)
 	m.Push()
 	c := fake.MustAlloc(t, m, 8*mib)
 	m.Free(c)
 	m.Free(a)
-	overall := layer.Count{Current: 2 * mib, Peak: 14 * mib, Total: 14 * mib}
-	wantCounts(t, "overall", m.Overall(), overall, layer.Count{Current: 1, Peak: 3, Total: 3})
-	wantCounts(t, "innermost", m.Pop(), layer.Count{Current: -4 * mib, Peak: 8 * mib, Total: 8 * mib}, layer.Count{Current: -1, Peak: 1, Total: 1})
-	wantCounts(t, "middle", m.Pop(), layer.Count{Current: -2 * mib, Peak: 10 * mib, Total: 10 * mib}, layer.Count{Peak: 2, Total: 2})
-	wantCounts(t, "outermost", m.Counts(), overall, layer.Count{Current: 1, Peak: 3, Total: 3})
+	overall := stat(2*mib, 14*mib, 14*mib)
+	wantUsage(t, "overall", m.Overall(), overall, stat(1, 3, 3), 8*mib)
+	wantUsage(t, "innermost", m.Pop(), stat(-4*mib, 8*mib, 8*mib), stat(-1, 1, 1), 8*mib)
+	wantUsage(t, "middle", m.Pop(), stat(-2*mib, 10*mib, 10*mib), stat(0, 2, 2), 8*mib)
+	wantUsage(t, "outermost", m.Usage(), overall, stat(1, 3, 3), 8*mib)
 	m.Free(b)
 	testkit.Contains(t, testkit.Panic(t, func() { m.Pop() }), "layer: Counter: Pop without a Push")
 }
@@ -102,8 +107,8 @@ func TestBehaviour85_StatisticsAndQuotasNeverUnderflow(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	got := m.Counts()
-	if got.Bytes.Current != 0 || got.Blocks.Current != 0 || got.Blocks.Total != 1200 || tenant.Live() != 0 {
+	got := m.Usage()
+	if got.Bytes.Current != 0 || got.Blocks.Current != 0 || got.Blocks.Allocated != 1200 || tenant.Live() != 0 {
 		t.Errorf("at the end %+v, and the tenant has %d", got, tenant.Live())
 	}
 }

@@ -24,7 +24,7 @@ type SizeTracker struct {
 	done    func() // set by Retire
 
 	mu    sync.Mutex // a leaf: guards what follows
-	sizes SizeTotals
+	usage mem.Usage
 
 	aligned [63]atomic.Pointer[Aligner] // over inner, by the logarithm of the alignment; made when first asked for
 }
@@ -36,13 +36,6 @@ type SizeTrackerOptions struct {
 	// Empty makes a request of zero bytes return a block with an address of its own: TensorFlow's
 	// ShouldAllocateEmptyTensors. The allocator below is asked for one byte.
 	Empty bool
-}
-
-// SizeTotals are the totals of a SizeTracker, in sizes of blocks: the total, the high watermark and the live bytes of
-// TensorFlow's TrackingAllocator.
-type SizeTotals struct {
-	Bytes, Blocks Count
-	Largest       int64 // bytes of the largest block
 }
 
 type trackedSize struct {
@@ -112,17 +105,11 @@ func (t *SizeTracker) alloc(from mem.Allocator, s driver.Stream, size int64, o m
 		return mem.Block{}, err
 	}
 	b = t.add(s.ID(), size, b, b, trackedSize{id: t.ids.Add(1), from: from})
-	t.count(b.Size, 1)
+	t.mu.Lock()
+	t.usage.Alloc(b.Size)
+	t.mu.Unlock()
 	lent = true
 	return b, nil
-}
-
-func (t *SizeTracker) count(bytes, blocks int64) {
-	t.mu.Lock()
-	t.sizes.Bytes.add(bytes)
-	t.sizes.Blocks.add(blocks)
-	t.sizes.Largest = max(t.sizes.Largest, bytes)
-	t.mu.Unlock()
 }
 
 // Free implements mem.Allocator.
@@ -132,7 +119,9 @@ func (t *SizeTracker) Free(b mem.Block, used ...driver.Stream) {
 	}
 	rec := t.remove(b, used)
 	rec.value.from.Free(rec.below, used...)
-	t.count(-b.Size, -1)
+	t.mu.Lock()
+	t.usage.Free(b.Size)
+	t.mu.Unlock()
 	t.drop()
 }
 
@@ -158,24 +147,25 @@ func (t *SizeTracker) AllocationID(b mem.Block) uint64 {
 	return t.get("AllocationID", b).value.id
 }
 
-// Sizes returns the totals so far: TensorFlow's GetSizes.
-func (t *SizeTracker) Sizes() SizeTotals {
+// Usage returns the blocks so far, by Block.Size: the total, the high watermark and the live bytes of TensorFlow's
+// GetSizes.
+func (t *SizeTracker) Usage() mem.Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sizes
+	return t.usage
 }
 
 // Retire ends the owner's use: Alloc panics from now on, and live blocks stay valid. Once the last of them is freed, or
-// now if there is none, done is called once with the totals. TensorFlow's TrackingAllocator deletes itself at that
+// now if there is none, done is called once with the usage. TensorFlow's TrackingAllocator deletes itself at that
 // point. done may close the allocator below; it runs on the goroutine of the last Free, without a lock. A nil done is
 // ignored. Retiring twice panics.
-func (t *SizeTracker) Retire(done func(SizeTotals)) {
+func (t *SizeTracker) Retire(done func(mem.Usage)) {
 	if !t.retired.CompareAndSwap(false, true) {
 		panic("layer: SizeTracker: Retire after Retire")
 	}
 	t.done = func() { // not called before the drop below
 		if done != nil {
-			done(t.Sizes())
+			done(t.Usage())
 		}
 	}
 	t.drop()
@@ -236,11 +226,7 @@ func (t *SizeTracker) FrameworkStats() mem.FrameworkStats {
 	if s, ok := mem.FrameworkStatsOf(t.inner); ok {
 		return s
 	}
-	sizes := t.Sizes()
-	return mem.FrameworkStats{
-		NumAllocs: sizes.Blocks.Total, BytesInUse: sizes.Bytes.Current, PeakBytesInUse: sizes.Bytes.Peak,
-		LargestAllocSize: sizes.Largest,
-	}
+	return t.Usage().FrameworkStats(mem.Stat{})
 }
 
 func init() {

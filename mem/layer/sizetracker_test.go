@@ -145,7 +145,7 @@ func TestTrackedRetiresUnderLoad(t *testing.T) {
 		below := &lanesCounted{}
 		a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{})
 		var ended atomic.Int64
-		var at layer.SizeTotals
+		var at mem.Usage
 		var all, begun sync.WaitGroup
 		begun.Add(4)
 		for i := range 4 {
@@ -159,7 +159,7 @@ func TestTrackedRetiresUnderLoad(t *testing.T) {
 						return
 					}
 					first.Do(begun.Done)
-					if a.RequestedSize(b) != n || a.AllocationID(b) == 0 || a.Sizes().Blocks.Current < 1 {
+					if a.RequestedSize(b) != n || a.AllocationID(b) == 0 || a.Usage().Blocks.Current < 1 {
 						t.Errorf("%+v: %d bytes asked for", b, a.RequestedSize(b))
 					}
 					a.Free(b)
@@ -167,14 +167,14 @@ func TestTrackedRetiresUnderLoad(t *testing.T) {
 			})
 		}
 		begun.Wait()
-		a.Retire(func(s layer.SizeTotals) {
+		a.Retire(func(s mem.Usage) {
 			if at = s; below.live.Load() != 0 {
 				t.Errorf("it ends with %d live blocks", below.live.Load())
 			}
 			ended.Add(1)
 		})
 		all.Wait()
-		if n := ended.Load(); n != 1 || at.Blocks.Current != 0 || at.Blocks.Total < 4 || at != a.Sizes() {
+		if n := ended.Load(); n != 1 || at.Blocks.Current != 0 || at.Blocks.Allocated < 4 || at != a.Usage() {
 			t.Fatalf("it has ended %d times, with %+v", n, at)
 		}
 	}
@@ -198,9 +198,9 @@ func TestTrackedAfterAPanicBelow(t *testing.T) {
 	a := layer.NewSizeTracker(buggy{}, layer.SizeTrackerOptions{})
 	testkit.Panic(t, func() { a.Alloc(fake.S0, 1000) })
 	ended := false
-	a.Retire(func(layer.SizeTotals) { ended = true })
-	if !ended || a.Sizes() != (layer.SizeTotals{}) {
-		t.Errorf("ended: %v, with %+v", ended, a.Sizes())
+	a.Retire(func(mem.Usage) { ended = true })
+	if !ended || a.Usage() != (mem.Usage{}) {
+		t.Errorf("ended: %v, with %+v", ended, a.Usage())
 	}
 	layer.NewSizeTracker(buggy{}, layer.SizeTrackerOptions{}).Retire(nil)
 }

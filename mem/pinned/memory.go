@@ -86,12 +86,8 @@ func (m *MemAllocator) EmptyCache() error { return m.a.EmptyCache() }
 // FrameworkStats implements mem.FrameworkReporter. Blocks with a pending free are in use.
 func (m *MemAllocator) FrameworkStats() mem.FrameworkStats {
 	s := m.a.Stats()
-	return mem.FrameworkStats{
-		NumAllocs: s.ActiveRequests.Allocated, BytesInUse: s.ActiveBytes.Current, PeakBytesInUse: s.ActiveBytes.Peak,
-		LargestAllocSize: s.LargestAlloc,
-		BytesReserved:    s.AllocatedBytes.Current, PeakBytesReserved: s.AllocatedBytes.Peak,
-		PoolBytes: s.AllocatedBytes.Current, PeakPoolBytes: s.AllocatedBytes.Peak,
-	}
+	u := mem.Usage{Bytes: s.ActiveBytes, Blocks: s.ActiveRequests, Largest: s.LargestAlloc}
+	return u.FrameworkStats(s.AllocatedBytes)
 }
 
 // Close implements io.Closer. It closes the underlying Allocator if mem.Open or mem.AllocatorFor made it; otherwise it
