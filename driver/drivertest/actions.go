@@ -62,8 +62,7 @@ func (h *history) discard(pl place) {
 
 func (h *history) openOrCloseStream() {
 	if len(h.streams) < maxStreams && h.rng.IntN(2) == 0 {
-		s, err := h.d.NewStream(driver.StreamOptions{})
-		testkit.Must(h.t, err)
+		s := mustStream(h.t, h.d)
 		h.note("s%d opened", s.ID())
 		h.streams = append(h.streams, s)
 		return

@@ -11,10 +11,8 @@ import (
 // testCloseAbilities: what a device's abilities made does not outlive it, and later calls say so.
 func testCloseAbilities(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	s := mustStream(t, d)
+	p := mustAlloc(t, d, 4096)
 	late := map[string]func() error{}
 
 	if pinned := d.Pinned(); pinned != nil {

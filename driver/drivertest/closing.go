@@ -54,8 +54,7 @@ func keepAsking(call func() error) error {
 // after the work of the default stream.
 func busyStream(t testing.TB, d driver.Device, p driver.Pointer) (driver.Stream, driver.Mark) {
 	t.Helper()
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	testkit.Must(t, s.WaitFor(d.DefaultStream(), mustMark(t, d.DefaultStream())))
 	for i := range byte(closingFills) {
 		testkit.Must(t, s.Fill(p, 100+i, closingSize))
@@ -70,8 +69,7 @@ func testStreamClosing(t *testing.T, open openFunc) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
 			next := d.DefaultStream()
-			p, err := d.Alloc(closingSize)
-			testkit.Must(t, err)
+			p := mustAlloc(t, d, closingSize)
 			for round := range byte(3) {
 				s, m := busyStream(t, d, p)
 				closed := make(chan error, 1)
@@ -94,8 +92,7 @@ func testStreamClosing(t *testing.T, open openFunc) {
 func testMarksWhileClosing(t *testing.T, open openFunc) {
 	d := open(t)
 	next := d.DefaultStream()
-	p, err := d.Alloc(closingSize)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, closingSize)
 	for range 6 {
 		s, m := busyStream(t, d, p)
 		want := bytes.Repeat([]byte{100 + closingFills - 1}, closingSize)
@@ -128,8 +125,7 @@ func testDeviceClosing(t *testing.T, open openFunc) {
 	for name := range callsThatReportClosing(open(t), nil, nil) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
-			p, err := d.Alloc(closingSize)
-			testkit.Must(t, err)
+			p := mustAlloc(t, d, closingSize)
 			s, m := busyStream(t, d, p)
 			ask := callsThatReportClosing(d, s, d.DefaultStream())[name]
 			closed := make(chan error, 1)

@@ -93,11 +93,9 @@ func pageAlone(d driver.Device, pattern byte) error {
 // testConcurrentStream uses one stream from many goroutines.
 func testConcurrentStream(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	const goroutines, size = 8, 4096
-	p, err := d.Alloc(goroutines * size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, goroutines*size)
 	parallel(t, goroutines, func(g int) error {
 		mine := p + driver.Pointer(g*size)
 		for round := range 20 {

@@ -175,10 +175,8 @@ func testProcesses(t *testing.T, open openFunc) {
 
 func testClose(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	s := mustStream(t, d)
+	p := mustAlloc(t, d, 4096)
 	testkit.Must(t, s.Fill(p, 1, 4096))
 	vm, kernels, def, info := d.VirtualMemory(), d.Kernels(), d.DefaultStream(), d.Info()
 	m, err := s.Mark()

@@ -30,13 +30,9 @@ func openCapturer(t *testing.T, open openFunc) *capturer {
 	}
 	k := &capturer{Graphs: g, t: t, d: d}
 	for _, s := range []*driver.Stream{&k.a, &k.b, &k.c} {
-		var err error
-		*s, err = d.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		*s = mustStream(t, d)
 	}
-	var err error
-	k.p, err = d.Alloc(cells * cellSize)
-	testkit.Must(t, err)
+	k.p = mustAlloc(t, d, cells*cellSize)
 	k.reset()
 	return k
 }
@@ -238,8 +234,7 @@ func testGraphInFlight(t *testing.T, open openFunc) {
 	if k == nil {
 		return
 	}
-	big, err := k.d.Alloc(1 << 20)
-	testkit.Must(t, err)
+	big := mustAlloc(t, k.d, 1<<20)
 	g := k.capture(3, func() {
 		testkit.Must(t, k.a.Fill(big, 5, 1<<20))
 		testkit.Must(t, k.a.Copy(k.p, big, cellSize))

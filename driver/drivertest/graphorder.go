@@ -112,8 +112,7 @@ func (k *capturer) chained() {
 	k.t.Helper()
 	streams := []driver.Stream{k.a}
 	for range 9 {
-		s, err := k.d.NewStream(driver.StreamOptions{})
-		testkit.Must(k.t, err)
+		s := mustStream(k.t, k.d)
 		streams = append(streams, s)
 	}
 	var marks []driver.Mark
@@ -156,10 +155,9 @@ func (k *capturer) orderMisuse() {
 	} {
 		wantPanic(k.t, what, call)
 	}
-	s, err := k.d.NewStream(driver.StreamOptions{})
-	testkit.Must(k.t, err)
+	s := mustStream(k.t, k.d)
 	testkit.Must(k.t, s.Close())
-	_, err = k.Ordered(k.a, m, s)
+	_, err := k.Ordered(k.a, m, s)
 	WantErr(k.t, "Ordered before a stream that is closed", err, driver.ErrClosed)
 }
 
@@ -173,8 +171,7 @@ func testGraphOrderRandom(t *testing.T, open openFunc) {
 	}
 	streams := []driver.Stream{k.a, k.b, k.c}
 	for range 2 {
-		s, err := k.d.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		s := mustStream(t, k.d)
 		streams = append(streams, s)
 	}
 	answers := map[bool]int{}

@@ -58,15 +58,11 @@ func testKernels(t *testing.T, open openFunc) {
 	if k == nil {
 		return
 	}
-	a, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	b, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	a := mustStream(t, d)
+	b := mustStream(t, d)
 	const size = 3001
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
-	q, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, size)
+	q := mustAlloc(t, d, size)
 
 	// Kernels run in order with other work of their stream, and after marks of others.
 	testkit.Must(t, a.Fill(p, 0, size))
@@ -83,7 +79,7 @@ func testKernels(t *testing.T, open openFunc) {
 	total := 2*100 + 10*10
 	wantBytes(t, a, p, bytes.Repeat([]byte{byte(total & 0xff)}, size))
 
-	_, err = k.Load([]byte("code"))
+	_, err := k.Load([]byte("code"))
 	WantErr(t, "Load on a device whose kernels are Go functions", err, driver.ErrUnsupported)
 
 	// One without a function does nothing, but it is work.
@@ -103,11 +99,10 @@ func testKernelErrors(t *testing.T, open openFunc) {
 	if k == nil {
 		return
 	}
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	bad := errors.New("the kernel's own error")
 	// A device that works eagerly may say so at once, others at Sync; it must be said once at the least.
-	err = k.Launch(s, driver.Kernel{Name: "bad", Func: func(driver.Memory) error { return bad }})
+	err := k.Launch(s, driver.Kernel{Name: "bad", Func: func(driver.Memory) error { return bad }})
 	if err = errors.Join(err, s.Sync(context.Background())); !errors.Is(err, bad) {
 		t.Errorf("Launch and Sync with a kernel that fails: %v, want %q", err, bad)
 	}

@@ -17,8 +17,7 @@ func testAlloc(t *testing.T, open openFunc) {
 	align := uint64(d.Info().Alignment)
 	var blocks []driver.Range
 	for _, size := range []int64{1, 2, 3, 255, 256, 257, 511, 512, 513, 4095, 4096, 4097, 65536, 1<<20 - 1, 1 << 20} {
-		p, err := d.Alloc(size)
-		testkit.Must(t, err)
+		p := mustAlloc(t, d, size)
 		if p == 0 || uint64(p)%align != 0 {
 			t.Errorf("Alloc(%d) is %#x: want a multiple of %d that is not 0", size, p, align)
 		}
@@ -52,12 +51,10 @@ func testAlloc(t *testing.T, open openFunc) {
 func testAllocMisuse(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
-	p, err := d.Alloc(8192)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, 8192)
 	want := noise(1, 8192)
 	testkit.Must(t, s.CopyIn(p, want))
-	q, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	q := mustAlloc(t, d, 4096)
 	testkit.Must(t, d.Free(q))
 
 	WantErr(t, "Free of what was freed", d.Free(q), driver.ErrInvalid)
@@ -69,8 +66,7 @@ func testAllocMisuse(t *testing.T, open openFunc) {
 	wantBytes(t, s, p, want)
 	testkit.Must(t, d.Free(p))
 	WantErr(t, "Free twice", d.Free(p), driver.ErrInvalid)
-	p, err = d.Alloc(8192)
-	testkit.Must(t, err)
+	p = mustAlloc(t, d, 8192)
 	testkit.Must(t, d.Free(p))
 }
 
@@ -78,12 +74,11 @@ func testExhaustion(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	total := d.Info().TotalMemory
-	keep, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	keep := mustAlloc(t, d, 4096)
 	want := noise(2, 4096)
 	testkit.Must(t, s.CopyIn(keep, want))
 
-	_, err = d.Alloc(total)
+	_, err := d.Alloc(total)
 	WantErr(t, "Alloc of the total with a block live", err, driver.ErrNoMemory)
 	_, err = d.Alloc(total + 1)
 	WantErr(t, "Alloc of more than the total", err, driver.ErrNoMemory)
@@ -110,8 +105,7 @@ func testExhaustion(t *testing.T, open openFunc) {
 			testkit.Must(t, d.Free(p))
 		}
 	}
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, 4096)
 	testkit.Must(t, s.Copy(p, keep, 4096))
 	wantBytes(t, s, p, want)
 	testkit.Must(t, d.Free(p))
@@ -132,8 +126,7 @@ func testAvailable(t *testing.T, open openFunc) {
 	}
 	before, total, err := d.Available()
 	testkit.Must(t, err)
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, size)
 	expect("after Alloc", 0, before-size)
 	low, _, err := d.Available()
 	testkit.Must(t, err)
@@ -168,12 +161,18 @@ func testAvailable(t *testing.T, open openFunc) {
 	testkit.Must(t, vm.Release(addr, 2*size))
 }
 
+func mustAlloc(t testing.TB, d driver.Device, size int64) driver.Pointer {
+	t.Helper()
+	p, err := d.Alloc(size)
+	testkit.Must(t, err)
+	return p
+}
+
 func testCopyInCopyOut(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	const size = 1 << 18
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, size)
 	model := noise(3, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {
@@ -191,10 +190,8 @@ func testCopy(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	const size = 1 << 18
-	a, err := d.Alloc(size)
-	testkit.Must(t, err)
-	b, err := d.Alloc(size)
-	testkit.Must(t, err)
+	a := mustAlloc(t, d, size)
+	b := mustAlloc(t, d, size)
 	from, to := noise(4, size), noise(5, size)
 	testkit.Must(t, s.CopyIn(a, from))
 	testkit.Must(t, s.CopyIn(b, to))
@@ -220,11 +217,9 @@ func overlaps(n int64) []int64 { return []int64{0, 1, -1, 8, -8, n / 2, -n / 2, 
 // do not overlap, nor do those of no bytes.
 func testCopyOverlap(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	const size, n = 1 << 16, 1 << 12
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, size)
 	model := noise(7, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	middle := p + size/2
@@ -266,8 +261,7 @@ func testFill(t *testing.T, open openFunc) {
 	d := open(t)
 	s := d.DefaultStream()
 	const size = 1 << 18
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, size)
 	model := noise(6, size)
 	testkit.Must(t, s.CopyIn(p, model))
 	for i, r := range oddRanges(size) {

@@ -54,13 +54,10 @@ func linked(t testing.TB, a, b driver.Device) bool {
 // testCopyPeer copies in all directions, from streams of either end, with nothing enabled.
 func testCopyPeer(t *testing.T, a, b driver.Device) {
 	const size = 100_001
-	pa, err := a.Alloc(2 * size)
-	testkit.Must(t, err)
-	pb, err := b.Alloc(2 * size)
-	testkit.Must(t, err)
+	pa := mustAlloc(t, a, 2*size)
+	pb := mustAlloc(t, b, 2*size)
 	for i, on := range []driver.Device{a, b} {
-		s, err := on.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		s := mustStream(t, on)
 		peers := on.Peers()
 		want := noise(uint64(300+i), 2*size)
 		testkit.Must(t, a.DefaultStream().CopyIn(pa, want))
@@ -95,17 +92,14 @@ func testCopyPeer(t *testing.T, a, b driver.Device) {
 // testEnablePeer uses what the other device allocated before and after, as if it were one's own.
 func testEnablePeer(t *testing.T, a, b driver.Device) {
 	const size = 10_000
-	before, err := b.Alloc(size)
-	testkit.Must(t, err)
+	before := mustAlloc(t, b, size)
 	if !linked(t, a, b) {
 		testkit.Must(t, b.Free(before))
 		return
 	}
 	testkit.Must(t, a.Peers().Enable(b)) // twice is as good
-	after, err := b.Alloc(size)
-	testkit.Must(t, err)
-	p, err := a.Alloc(size)
-	testkit.Must(t, err)
+	after := mustAlloc(t, b, size)
+	p := mustAlloc(t, a, size)
 	s := a.DefaultStream()
 	for i, theirs := range []driver.Pointer{before, after} {
 		want := noise(uint64(310+i), size)
@@ -160,8 +154,7 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 	} else {
 		testkit.Must(t, a.Peers().Share(p, size, b)) // twice is as good
 		s := b.DefaultStream()
-		mine, err := b.Alloc(4096)
-		testkit.Must(t, err)
+		mine := mustAlloc(t, b, 4096)
 		want := noise(320, 4096)
 		testkit.Must(t, s.CopyIn(mine, want))
 		across := p + driver.Pointer(size-2048)
@@ -182,10 +175,8 @@ func testSharePages(t *testing.T, a, b driver.Device) {
 }
 
 func testPeerMisuse(t *testing.T, a, b driver.Device) {
-	pa, err := a.Alloc(4096)
-	testkit.Must(t, err)
-	pb, err := b.Alloc(4096)
-	testkit.Must(t, err)
+	pa := mustAlloc(t, a, 4096)
+	pb := mustAlloc(t, b, 4096)
 	s, peers := a.DefaultStream(), a.Peers()
 	want := noise(330, 4096)
 	testkit.Must(t, b.DefaultStream().CopyIn(pb, want))

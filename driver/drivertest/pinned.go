@@ -25,8 +25,7 @@ func testPinned(t *testing.T, open openFunc) {
 	if p == nil {
 		return
 	}
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	for i, size := range []int64{1, 7, 4095, 4096, 4097, 1<<20 + 1} {
 		src, dst := mustPin(t, p, size), mustPin(t, p, size)
 		if !p.IsPinned(src) || !p.IsPinned(src[size/2:]) || !p.IsPinned(dst[:1]) {
@@ -35,8 +34,7 @@ func testPinned(t *testing.T, open openFunc) {
 		if p.IsPinned(make([]byte, size)) {
 			t.Errorf("%d bytes of Go's are page-locked", size)
 		}
-		block, err := d.Alloc(size)
-		testkit.Must(t, err)
+		block := mustAlloc(t, d, size)
 		want := noise(uint64(200+i), int(size))
 		copy(src, want)
 		testkit.Must(t, p.CopyInAsync(s, block, src))
@@ -67,13 +65,10 @@ func testPinnedOrder(t *testing.T, open openFunc) {
 	if p == nil {
 		return
 	}
-	a, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	b, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	a := mustStream(t, d)
+	b := mustStream(t, d)
 	const size, rounds = 5001, 20
-	block, err := d.Alloc(2 * size)
-	testkit.Must(t, err)
+	block := mustAlloc(t, d, 2*size)
 	src, dst := mustPin(t, p, size), mustPin(t, p, rounds*size)
 	want := noise(9, size)
 	copy(src, want)
@@ -126,8 +121,7 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 		return
 	}
 	s := d.DefaultStream()
-	block, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	block := mustAlloc(t, d, 4096)
 	want := noise(10, 4096)
 	testkit.Must(t, s.CopyIn(block, want))
 	b, heap, theirs := mustPin(t, p, 4096), make([]byte, 4096), mustPin(t, foreign.Pinned(), 4096)
@@ -149,7 +143,7 @@ func testPinnedMisuse(t *testing.T, open openFunc) {
 	WantErr(t, "Register of what AllocHost returned", p.Register(b), driver.ErrInvalid)
 	wantPanic(t, "AllocHost(-1)", func() error { _, err := p.AllocHost(-1); return err })
 	wantRefused(t, "AllocHost(0)", func() error { _, err := p.AllocHost(0); return err })
-	_, err = p.AllocHost(1 << 62)
+	_, err := p.AllocHost(1 << 62)
 	WantErr(t, "AllocHost of 4 EiB", err, driver.ErrNoMemory)
 	wantPanic(t, "CopyInAsync on a nil stream", func() error { return p.CopyInAsync(nil, block, b) })
 	wantPanic(t, "CopyOutAsync on a stream of another device", func() error {
@@ -176,11 +170,9 @@ func testRegistered(t *testing.T, open openFunc) {
 	if p == nil {
 		return
 	}
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	b := outside[1<<16 : 2<<16]
-	block, err := d.Alloc(1 << 16)
-	testkit.Must(t, err)
+	block := mustAlloc(t, d, 1<<16)
 	for range 2 { // what was given back can be registered again
 		if p.IsPinned(b) {
 			t.Fatal("memory is page-locked before Register")

@@ -63,8 +63,7 @@ func testSharingMisuse(t *testing.T, open openFunc) {
 	if sharing == nil {
 		return
 	}
-	block, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	block := mustAlloc(t, d, 4096)
 	want := noise(12, 4096)
 	testkit.Must(t, d.DefaultStream().CopyIn(block, want))
 	handle, err := sharing.Export(block)

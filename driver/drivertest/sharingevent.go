@@ -22,12 +22,9 @@ func testSharedEvents(t *testing.T, open openFunc) {
 		return
 	}
 	testkit.Must(t, err)
-	a, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	b, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	a := mustStream(t, d)
+	b := mustStream(t, d)
+	p := mustAlloc(t, d, 4096)
 	wantReached := func(when string) {
 		t.Helper()
 		if ok, err := e.Reached(); err != nil || !ok {

@@ -12,13 +12,10 @@ import (
 
 func testStreamOrder(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	const size, n = 10_000, 200
-	a, err := d.Alloc(size)
-	testkit.Must(t, err)
-	b, err := d.Alloc(size)
-	testkit.Must(t, err)
+	a := mustAlloc(t, d, size)
+	b := mustAlloc(t, d, size)
 	for i := range n {
 		testkit.Must(t, s.Fill(a, byte(i), size))
 		testkit.Must(t, s.Copy(b, a, size))
@@ -40,8 +37,7 @@ func testStreams(t *testing.T, open openFunc) {
 		t.Errorf("the default stream has the number %d, want 0", def.ID())
 	}
 	testkit.Must(t, def.Close()) // does nothing
-	p, err := d.Alloc(64)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, 64)
 	testkit.Must(t, def.Fill(p, 3, 64))
 	wantBytes(t, d.DefaultStream(), p, bytes.Repeat([]byte{3}, 64))
 
@@ -61,8 +57,7 @@ func testStreams(t *testing.T, open openFunc) {
 		delete(live, streams[i].ID())
 	}
 	for range 4 {
-		s, err := d.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		s := mustStream(t, d)
 		if live[s.ID()] {
 			t.Errorf("a new stream has the number %d of a live one", s.ID())
 		}
@@ -74,10 +69,8 @@ func testStreams(t *testing.T, open openFunc) {
 
 func testMarks(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	s := mustStream(t, d)
+	p := mustAlloc(t, d, 4096)
 	isReached := func(m driver.Mark) bool {
 		t.Helper()
 		ok, err := s.Reached(m)
@@ -131,10 +124,8 @@ func testMarks(t *testing.T, open openFunc) {
 // testManyMarks: a mark costs nothing to keep, however many there are, and one without work before it is a mark too.
 func testManyMarks(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	p, err := d.Alloc(64)
-	testkit.Must(t, err)
+	s := mustStream(t, d)
+	p := mustAlloc(t, d, 64)
 	idle := mustMark(t, s)
 	for range 10 {
 		again := mustMark(t, s)
@@ -177,8 +168,7 @@ func testWaitFor(t *testing.T, open openFunc) {
 		testkit.Must(t, err)
 	}
 	ring = append(ring, d.DefaultStream())
-	p, err := d.Alloc(2 * size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, 2*size)
 	model := noise(7, 2*size)
 	testkit.Must(t, ring[0].CopyIn(p, model))
 
@@ -226,11 +216,9 @@ func testWaitFor(t *testing.T, open openFunc) {
 
 func testSyncContext(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	s := mustStream(t, d)
 	testkit.Must(t, s.Sync(context.Background())) // of an empty stream
-	p, err := d.Alloc(1 << 20)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, 1<<20)
 	for range 20 {
 		testkit.Must(t, s.Fill(p, 9, 1<<20))
 	}
@@ -252,8 +240,7 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 	d, foreign := open(t), open(t)
 	s := d.DefaultStream()
 	other := foreign.DefaultStream()
-	p, err := d.Alloc(4096)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, 4096)
 	want := noise(8, 4096)
 	testkit.Must(t, s.CopyIn(p, want))
 
@@ -275,10 +262,8 @@ func testStreamMisuse(t *testing.T, open openFunc) {
 
 func testStreamClose(t *testing.T, open openFunc) {
 	d := open(t)
-	s, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	p, err := d.Alloc(1 << 20)
-	testkit.Must(t, err)
+	s := mustStream(t, d)
+	p := mustAlloc(t, d, 1<<20)
 	for i := range 20 {
 		testkit.Must(t, s.Fill(p, byte(i), 1<<20))
 	}
@@ -293,13 +278,12 @@ func testStreamClose(t *testing.T, open openFunc) {
 	WantErr(t, "Fill after Close", s.Fill(p, 0, 16), driver.ErrClosed)
 	WantErr(t, "Copy after Close", s.Copy(p, p+64, 16), driver.ErrClosed)
 	WantErr(t, "CopyIn after Close", s.CopyIn(p, []byte{0}), driver.ErrClosed)
-	_, err = s.Mark()
+	_, err := s.Mark()
 	WantErr(t, "Mark after Close", err, driver.ErrClosed)
 
 	// A new stream, even one with the same number, does not turn the mark back.
 	for range 3 {
-		n, err := d.NewStream(driver.StreamOptions{})
-		testkit.Must(t, err)
+		n := mustStream(t, d)
 		testkit.Must(t, def.WaitFor(s, m))
 		testkit.Must(t, n.WaitFor(s, m))
 		testkit.Must(t, n.Fill(p, 1, 16))
@@ -310,6 +294,13 @@ func testStreamClose(t *testing.T, open openFunc) {
 	}
 	wantBytes(t, def, p+16, bytes.Repeat([]byte{19}, 1<<20-16))
 	testkit.Must(t, d.Free(p))
+}
+
+func mustStream(t testing.TB, d driver.Device) driver.Stream {
+	t.Helper()
+	s, err := d.NewStream(driver.StreamOptions{})
+	testkit.Must(t, err)
+	return s
 }
 
 func mustMark(t testing.TB, s driver.Stream) driver.Mark {

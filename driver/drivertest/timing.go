@@ -26,13 +26,10 @@ func testTiming(t *testing.T, open openFunc) {
 	if c == nil {
 		return
 	}
-	a, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
-	b, err := d.NewStream(driver.StreamOptions{})
-	testkit.Must(t, err)
+	a := mustStream(t, d)
+	b := mustStream(t, d)
 	const size = 1 << 20
-	p, err := d.Alloc(size)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, size)
 	elapsed := func(from, to driver.Stamp) time.Duration {
 		t.Helper()
 		span, err := c.Elapsed(from, to)

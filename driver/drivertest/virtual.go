@@ -218,7 +218,6 @@ func testVirtualExhaustion(t *testing.T, open openFunc) {
 			testkit.Must(t, v.Drop(page))
 		}
 	}
-	block, err := v.d.Alloc(total / 2)
-	testkit.Must(t, err)
+	block := mustAlloc(t, v.d, total/2)
 	testkit.Must(t, errors.Join(v.d.Free(block), v.Unmap(p, v.size), v.Drop(keep), v.Release(p, v.size)))
 }

@@ -18,8 +18,7 @@ func testVisible(t *testing.T, open openFunc) {
 		return
 	}
 	const n = 4096
-	p, err := d.Alloc(n)
-	testkit.Must(t, err)
+	p := mustAlloc(t, d, n)
 	s := d.DefaultStream()
 	testkit.Must(t, s.CopyIn(p, bytes.Repeat([]byte{7}, n)))
 	testkit.Must(t, s.Sync(context.Background()))
