@@ -84,12 +84,14 @@ func (w *Work) findLimit(s *snapshot.Snapshot) {
 // history computes the reserved peak and the failures of a recording. The memory that was reserved before the first
 // entry is the part of the final state that the entries do not explain.
 func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
-	reserved := -t.Totals().Reserved
+	reserved := -t.Totals().Reserved.Current
 	for _, seg := range s.SegmentsOf(w.Device) {
 		reserved += seg.TotalSize
 	}
 	reserved = max(reserved, 0)
-	sums := trace.Totals{Requested: w.Program.Prelude.Bytes, Reserved: reserved, ReservedPeak: reserved}
+	sums := trace.Totals{
+		Requested: mem.Stat{Current: w.Program.Prelude.Bytes}, Reserved: mem.Stat{Current: reserved, Peak: reserved},
+	}
 	for i := range t.Events {
 		e := &t.Events[i]
 		sums.Add(e.Action, e.Size)
@@ -100,16 +102,16 @@ func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
 		if w.NumFailures++; w.NumFailures <= MaxOOMs {
 			w.Failures = append(w.Failures, Failure{
 				Entry: i, Size: e.Size, Stream: t.Streams[e.Stream],
-				Requested: sums.Requested, Reserved: sums.Reserved, Free: free, Stack: e.Stack,
-				Below: w.refusedByLimit(e.Size, sums.Reserved, free),
+				Requested: sums.Requested.Current, Reserved: sums.Reserved.Current, Free: free, Stack: e.Stack,
+				Below: w.refusedByLimit(e.Size, sums.Reserved.Current, free),
 			})
 		}
 		// Memory that was reserved once can be reserved again. If the device had less free than was requested, the free
 		// memory is all there was.
-		w.RecordedLimit = sums.ReservedPeak
+		w.RecordedLimit = sums.Reserved.Peak
 		if free > 0 && free < e.Size {
-			w.RecordedLimit = max(w.RecordedLimit, sums.Reserved+free)
+			w.RecordedLimit = max(w.RecordedLimit, sums.Reserved.Current+free)
 		}
 	}
-	w.RecordedReserved = sums.ReservedPeak
+	w.RecordedReserved = sums.Reserved.Peak
 }

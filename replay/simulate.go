@@ -134,8 +134,8 @@ func (r *simulation) usageAtPeak() (u verify.Usage) {
 	at := 0
 	find := simulation{work: r.work, spec: r.spec, limit: r.limit, capacity: r.capacity}
 	find.observe = func(n int, e mem.Event) {
-		before := sums.ReservedPeak
-		if sums.Add(e.Action, e.Size); sums.ReservedPeak > before {
+		before := sums.Reserved.Peak
+		if sums.Add(e.Action, e.Size); sums.Reserved.Peak > before {
 			at = n
 		}
 	}

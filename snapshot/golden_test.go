@@ -99,7 +99,7 @@ func peaks(t *trace.Trace) (counts [mem.NumActions]int, requestedPeak, reservedP
 		counts[e.Action]++
 	}
 	sums := t.Totals()
-	return counts, sums.RequestedPeak, sums.ReservedPeak
+	return counts, sums.Requested.Peak, sums.Reserved.Peak
 }
 
 // TestGoldenDetails looks at single entries, segments and settings, against what Python reads from the same files.

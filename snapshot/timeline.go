@@ -130,18 +130,18 @@ func thread(stream uint32) int { return int(stream) + 1 }
 // before returns the totals before the trace, such that the totals after it are those of the segments.
 func (s *Snapshot) before(t *trace.Trace) trace.Totals {
 	change := t.Totals()
-	var end trace.Totals
+	var requested, reserved int64
 	for _, seg := range s.SegmentsOf(t.Device) {
-		end.Reserved += seg.TotalSize
+		reserved += seg.TotalSize
 		for j := range seg.Blocks {
 			if b := &seg.Blocks[j]; b.State != mem.Inactive {
-				end.Requested += cmp.Or(b.RequestedSize, b.Size) // 0 in old files
+				requested += cmp.Or(b.RequestedSize, b.Size) // 0 in old files
 			}
 		}
 	}
 	return trace.Totals{
-		Requested: max(end.Requested-change.Requested, 0),
-		Reserved:  max(end.Reserved-change.Reserved, 0),
+		Requested: mem.Stat{Current: max(requested-change.Requested.Current, 0)},
+		Reserved:  mem.Stat{Current: max(reserved-change.Reserved.Current, 0)},
 	}
 }
 
@@ -176,8 +176,8 @@ func (x *timeline) trace(device int, t *trace.Trace) {
 		if i+1 == len(t.Events) || at(i+1) != at(i) {
 			x.begin("C", "memory", device, 0)
 			x.number(`,"ts":`, at(i))
-			x.number(`,"args":{"requested":`, now.Requested)
-			x.number(`,"reserved":`, now.Reserved)
+			x.number(`,"args":{"requested":`, now.Requested.Current)
+			x.number(`,"reserved":`, now.Reserved.Current)
 			x.add("}}")
 		}
 	}

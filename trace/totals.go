@@ -2,28 +2,24 @@ package trace
 
 import "github.com/ashlar-go/ashlar/mem"
 
-// Totals are the allocated bytes at some point of a history. The zero value is the start of a history with nothing
+// Totals are the allocated bytes at some point of a history, with their peaks. The zero value is the start of a history with nothing
 // allocated before it. Not safe for concurrent use.
 type Totals struct {
-	Requested     int64 // requested bytes of active blocks: those whose free has not completed
-	Reserved      int64 // in segments and mapped pages
-	RequestedPeak int64 // the maxima that Add has reached, or the values set before
-	ReservedPeak  int64
+	Requested mem.Stat // requested bytes of active blocks: those whose free has not completed
+	Reserved  mem.Stat // in segments and mapped pages
 }
 
 // Add applies the next event, which is given by its action and size. Actions that change neither sum are ignored.
 func (t *Totals) Add(a mem.Action, size int64) {
 	switch a {
 	case mem.ActionAlloc:
-		t.Requested += size
-		t.RequestedPeak = max(t.RequestedPeak, t.Requested)
+		t.Requested.Increase(size)
 	case mem.ActionFreeCompleted:
-		t.Requested -= size
+		t.Requested.Decrease(size)
 	case mem.ActionSegmentAlloc, mem.ActionSegmentMap:
-		t.Reserved += size
-		t.ReservedPeak = max(t.ReservedPeak, t.Reserved)
+		t.Reserved.Increase(size)
 	case mem.ActionSegmentFree, mem.ActionSegmentUnmap:
-		t.Reserved -= size
+		t.Reserved.Decrease(size)
 	}
 }
 

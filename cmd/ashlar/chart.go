@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
 
@@ -26,9 +27,11 @@ type chart struct {
 // newChart returns the chart of t, and sets the peaks of d.
 func newChart(t *trace.Trace, d *summary) chart {
 	c := chart{entries: len(t.Events), span: time.Duration(d.EndUS-d.StartUS) * time.Microsecond}
-	sums := trace.Totals{Requested: d.Late, RequestedPeak: d.Late, Reserved: d.LateReserved, ReservedPeak: d.LateReserved}
+	sums := trace.Totals{
+		Requested: mem.Stat{Current: d.Late, Peak: d.Late}, Reserved: mem.Stat{Current: d.LateReserved, Peak: d.LateReserved},
+	}
 	column, last := 0, chartColumns-1
-	c.requested[0], c.reserved[0] = sums.Requested, sums.Reserved
+	c.requested[0], c.reserved[0] = sums.Requested.Current, sums.Reserved.Current
 	for i := range t.Events {
 		e := &t.Events[i]
 		at := i * chartColumns / len(t.Events)
@@ -37,16 +40,16 @@ func newChart(t *trace.Trace, d *summary) chart {
 		}
 		for at = min(at, last); column < at; { // time does not run back
 			column++
-			c.requested[column], c.reserved[column] = sums.Requested, sums.Reserved
+			c.requested[column], c.reserved[column] = sums.Requested.Current, sums.Reserved.Current
 		}
 		d.add(&sums, e)
-		c.requested[column] = max(c.requested[column], sums.Requested)
-		c.reserved[column] = max(c.reserved[column], sums.Reserved)
+		c.requested[column] = max(c.requested[column], sums.Requested.Current)
+		c.reserved[column] = max(c.reserved[column], sums.Reserved.Current)
 	}
-	d.Peaks.Requested, d.Peaks.Reserved = sums.RequestedPeak, sums.ReservedPeak
+	d.Peaks.Requested, d.Peaks.Reserved = sums.Requested.Peak, sums.Reserved.Peak
 	for column < last {
 		column++
-		c.requested[column], c.reserved[column] = sums.Requested, sums.Reserved
+		c.requested[column], c.reserved[column] = sums.Requested.Current, sums.Reserved.Current
 	}
 	c.top = max(d.Peaks.Reserved, d.Peaks.Requested)
 	return c

@@ -224,7 +224,7 @@ func (d *summary) history(t *trace.Trace, w *replay.Work) {
 		d.add(&sums, e)
 	}
 	// Blocks and segments of the final state that no entry allocated were there before the first entry.
-	d.Late, d.LateReserved = max(d.Live.Requested-sums.Requested, 0), max(d.Live.Reserved-sums.Reserved, 0)
+	d.Late, d.LateReserved = max(d.Live.Requested-sums.Requested.Current, 0), max(d.Live.Reserved-sums.Reserved.Current, 0)
 	if w != nil {
 		d.Late = w.Program.Prelude.Bytes // an entry may contradict the final state too
 	}

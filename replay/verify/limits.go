@@ -13,13 +13,13 @@ import (
 // the reserved memory is a lower bound. The candidates are these bounds, then ever finer samples of the range between
 // them; or only 0, no limit, if no segment was freed.
 func limitCandidates(t *trace.Trace, threshold float64) []int64 {
-	low := t.Totals().ReservedPeak
+	low := t.Totals().Reserved.Peak
 	var bounds []int64
 	var sums trace.Totals
 	for i := range t.Events {
 		e := &t.Events[i]
 		if e.Action == mem.ActionSegmentFree && (i == 0 || t.Events[i-1].Action != mem.ActionSegmentFree) {
-			bounds = append(bounds, max(low, int64(float64(sums.Reserved)/threshold)-1))
+			bounds = append(bounds, max(low, int64(float64(sums.Reserved.Current)/threshold)-1))
 		}
 		sums.Add(e.Action, e.Size)
 	}

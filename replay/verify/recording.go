@@ -34,7 +34,7 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 		completed: map[int]int{}, peak: peakEntry(t),
 	}
 	sums := t.Totals()
-	r.peaks = Peaks{Requested: sums.RequestedPeak, Reserved: sums.ReservedPeak}
+	r.peaks = Peaks{Requested: sums.Requested.Peak, Reserved: sums.Reserved.Peak}
 	r.segments, r.segmentOf = segmentRanges(t, total)
 	for _, seg := range s.SegmentsOf(device) {
 		if g := r.segmentAt(seg.Ptr, len(t.Events)); g >= 0 {

@@ -45,8 +45,8 @@ func peakEntry(t *trace.Trace) int {
 	at := -1
 	var sums trace.Totals
 	for i := range t.Events {
-		before := sums.ReservedPeak
-		if sums.Add(t.Events[i].Action, t.Events[i].Size); sums.ReservedPeak > before {
+		before := sums.Reserved.Peak
+		if sums.Add(t.Events[i].Action, t.Events[i].Size); sums.Reserved.Peak > before {
 			at = i
 		}
 	}

@@ -245,7 +245,7 @@ func (v *verifier) allocate(end int) error {
 	stream := v.dev.streams[e.Stream]
 	if bytes, ok := v.guess.collects[v.call]; ok {
 		cfg := v.cfg
-		cfg.GarbageCollectionThreshold = float64(v.totals.Reserved-bytes+1) / float64(cfg.Limit)
+		cfg.GarbageCollectionThreshold = float64(v.totals.Reserved.Current-bytes+1) / float64(cfg.Limit)
 		if err := v.alloc.Configure(cfg); err != nil {
 			return err
 		}
