@@ -13,8 +13,8 @@ func (m *machine) push(v Value) error {
 	return nil
 }
 
-// deeper makes room on the stack, which is full. Looking through the stack whenever it doubles costs one look at each
-// value in the long run.
+// deeper doubles the full stack. It searches the stack for empty containers each time, which costs amortized constant
+// time for each value.
 func (m *machine) deeper() error {
 	if int64(len(m.stack)) >= m.limits.Open {
 		var empty int64
@@ -35,7 +35,8 @@ func (m *machine) deeper() error {
 	return nil
 }
 
-// afford refuses what would need more memory than is allowed, or learns how much is by now.
+// afford returns an error if the machine would need more memory than allowed. It asks Options.Allow for a new bound if
+// needed.
 func (m *machine) afford(memory int64) error {
 	if memory <= m.allowed {
 		return nil
@@ -73,7 +74,7 @@ func (m *machine) pop() error {
 	return err
 }
 
-// popMark closes the last mark and takes what lay above it off the stack. The values are valid until the next push.
+// popMark removes the last mark and the values above it from the stack. The values are valid until the next push.
 func (m *machine) popMark() ([]Value, error) {
 	if len(m.marks) == 0 {
 		return nil, m.corrupt("finds no open mark")
@@ -88,7 +89,7 @@ func (m *machine) popMark() ([]Value, error) {
 	return above, nil
 }
 
-// take takes the top n values off the stack. They are valid until the next push.
+// take removes the top n values from the stack. They are valid until the next push.
 func (m *machine) take(n int) ([]Value, error) {
 	if len(m.stack)-m.fence < n {
 		return nil, m.underflow()
@@ -98,7 +99,7 @@ func (m *machine) take(n int) ([]Value, error) {
 	return top, nil
 }
 
-// container pushes a new list, tuple or dict. All empty tuples are one, as in Python.
+// container pushes a new list, tuple or dict. All empty tuples are the same value, as in Python.
 func (m *machine) container(tag uint64, contents []Value) error {
 	if int64(len(m.doc.nodes)) >= m.limits.Nodes {
 		return m.over("makes more than %d dicts, lists and tuples", m.limits.Nodes)
@@ -129,7 +130,7 @@ func (m *machine) shortTuple(n int) error {
 	return m.container(tagTuple, items)
 }
 
-// fromMark makes a TUPLE, a LIST or a DICT of what lies above the mark.
+// fromMark runs TUPLE, LIST and DICT: it makes a container of the values above the mark.
 func (m *machine) fromMark() error {
 	items, err := m.popMark()
 	if err != nil {
@@ -177,7 +178,7 @@ func (m *machine) setItems() error {
 	return m.fill(dict, more)
 }
 
-// more returns what APPEND or SETITEM adds, n values, or what APPENDS or SETITEMS add, down to the mark.
+// more returns the values to add: n values for APPEND and SETITEM, or those above the mark for APPENDS and SETITEMS.
 func (m *machine) more(n int) ([]Value, error) {
 	if m.op == opAppends || m.op == opSetItems {
 		return m.popMark()
@@ -185,7 +186,7 @@ func (m *machine) more(n int) ([]Value, error) {
 	return m.take(n)
 }
 
-// fill adds contents to v, or has the dict v folded.
+// fill adds contents to v, or folds the dict v.
 func (m *machine) fill(v Value, contents []Value) error {
 	if v.tag() != tagDict {
 		m.doc.extend(v, contents)
@@ -215,7 +216,7 @@ func (m *machine) fill(v Value, contents []Value) error {
 	return nil
 }
 
-// get pushes what the memo holds under a number.
+// get pushes a value of the memo.
 func (m *machine) get() error {
 	width := 1
 	if m.op == opLongBinGet {
@@ -228,7 +229,7 @@ func (m *machine) get() error {
 	i := uint32(little(arg))
 	v := m.memo.get(i)
 	if v == 0 {
-		return m.corrupt("asks for memo entry %d, which nothing was put under", i)
+		return m.corrupt("asks for memo entry %d, which does not exist", i)
 	}
 	return m.push(v)
 }

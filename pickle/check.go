@@ -1,10 +1,10 @@
 package pickle
 
-// onPath stands in the heights for a node that the walk is inside of.
+// onPath is the height of a node on the current path of the walk.
 const onPath = 1<<16 - 1
 
-// check walks all that the root reaches, each node once, and refuses what contains itself or is too deep. Nodes that
-// the root does not reach stay unchecked; no Value that a caller can get leads to them.
+// check visits each node that is reachable from the root once. It returns an error for a value that contains itself or
+// is nested too deeply. Other nodes are not checked; no Value reachable from the root refers to them.
 func (m *machine) check() error {
 	d := m.doc
 	if !d.root.IsContainer() {
@@ -12,12 +12,12 @@ func (m *machine) check() error {
 	}
 	type visit struct {
 		node  uint64
-		items []Value // yet to be looked at
+		items []Value // not visited yet
 	}
-	heights := make([]uint16, len(d.nodes)) // 0 before the walk has been there
+	heights := make([]uint16, len(d.nodes)) // 0 until visited
 	path := []visit{{d.root.payload(), d.contents(d.root)}}
 	heights[d.root.payload()] = onPath
-	tallest := make([]uint16, m.limits.Depth+1) // of what was seen below each node on the path
+	tallest := make([]uint16, m.limits.Depth+1) // greatest height found so far below each node on the path
 walk:
 	for len(path) > 0 {
 		top := &path[len(path)-1]

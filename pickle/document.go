@@ -2,8 +2,8 @@ package pickle
 
 import "math"
 
-// A Document is what a pickle holds: a root, and tables that its Values point into. It does not change once Read has
-// returned it, and may then be read by several goroutines.
+// A Document is the content of a pickle: a root, and tables that its Values refer to. After Read has returned it, it
+// does not change and may be used by several goroutines.
 type Document struct {
 	root     Value
 	protocol int
@@ -12,11 +12,11 @@ type Document struct {
 
 	strs  []string
 	ids   map[string]uint32 // index into strs
-	near  [256]uint32       // some of ids, plus 1, by a cheap hash: most strings of a file come again and again
+	near  [256]uint32       // cache of ids, plus 1, by a cheap hash: most strings of a file repeat
 	wide  []uint64          // bits of numbers that do not fit into a Value
 	nodes []node
-	items [][]Value // of nodes that have some: of a dict, keys and values in turn
-	slab  []Value   // free space that short item lists are cut from
+	items [][]Value // of nonempty nodes; for a dict, keys and values alternate
+	slab  []Value   // free space for short item lists
 
 	memory int64 // bytes in the tables above, in the machine's stack and memo, and those charged
 }
@@ -25,7 +25,7 @@ type Document struct {
 type node uint64
 
 const (
-	nodeEmpty  node = iota // nothing yet, or ever
+	nodeEmpty  node = iota // no items
 	nodeFilled             // the number is an index into Document.items
 	nodeFolded             // the number is the caller's
 	nodeState  node = 3
@@ -33,7 +33,7 @@ const (
 
 func (n node) number() uint32 { return uint32(n >> 2) }
 
-// What the tables cost, in bytes, for Limits.Memory. A string is counted with its header, its place in the map and
+// Costs in bytes of entries in the tables, for Limits.Memory. That of a string includes its header, its map entry and
 // the rounding of the heap.
 const (
 	costNode   = 8
@@ -43,10 +43,10 @@ const (
 	slabSize   = 4096 // Values
 )
 
-// Root returns the value that the pickle is of.
+// Root returns the value that was pickled.
 func (d *Document) Root() Value { return d.root }
 
-// Protocol returns the protocol that the file says it is in, 2 to 5.
+// Protocol returns the protocol that the file declares, 2 to 5.
 func (d *Document) Protocol() int { return d.protocol }
 
 // Size returns the length of the pickle in bytes, up to and including its STOP.
@@ -55,8 +55,8 @@ func (d *Document) Size() int64 { return d.size }
 // Nodes returns the number of containers.
 func (d *Document) Nodes() int { return len(d.nodes) }
 
-// Len returns the number of items of a list or tuple, of pairs of a dict (a key that comes twice counts twice), and 0
-// of a folded dict and of anything else.
+// Len returns the number of items of a list or tuple, or the number of pairs of a dict (a repeated key counts each
+// time). It returns 0 for a folded dict and for other values.
 func (d *Document) Len(v Value) int {
 	n := len(d.contents(v))
 	if v.tag() == tagDict {
@@ -65,7 +65,7 @@ func (d *Document) Len(v Value) int {
 	return n
 }
 
-// Items returns the items of a list or tuple, and nil of anything else. The caller must not change them.
+// Items returns the items of a list or tuple, and nil for other values. The caller must not change them.
 func (d *Document) Items(v Value) []Value {
 	if v.tag() == tagDict {
 		return nil
@@ -73,8 +73,8 @@ func (d *Document) Items(v Value) []Value {
 	return d.contents(v)
 }
 
-// Pairs returns the keys and values of a dict in turn, in the order of the file, and nil of anything else and of a
-// folded dict. A key may come twice: the last one counts. The caller must not change them.
+// Pairs returns the keys and values of a dict alternately, in the order of the file. It returns nil for a folded dict
+// and for other values. A key may repeat: the last one counts. The caller must not change them.
 func (d *Document) Pairs(v Value) []Value {
 	if v.tag() != tagDict {
 		return nil
@@ -82,15 +82,15 @@ func (d *Document) Pairs(v Value) []Value {
 	return d.contents(v)
 }
 
-// Charge counts bytes of memory that a Fold keeps for itself as if the Document had them, for Limits.Memory and
-// Options.Allow. After Read it bounds nothing, and must not run beside other calls.
+// Charge adds bytes of memory that a Fold keeps for itself to those of the Document, for Limits.Memory and
+// Options.Allow. After Read it only changes Memory, and must not run concurrently with other calls.
 func (d *Document) Charge(bytes int64) { d.memory += bytes }
 
-// Memory returns how many bytes the Document holds, with what was charged, as they are counted for Limits.Memory.
+// Memory returns the bytes that the Document holds, as counted for Limits.Memory, including charged bytes.
 func (d *Document) Memory() int64 { return d.memory }
 
-// ItemsOf returns the items of the list or tuple whose Node is n. With it a Fold can note a list that may not be
-// complete yet, and look at it afterwards; such a list need not be reachable from the root, and may contain itself.
+// ItemsOf returns the items of the list or tuple whose Node is n. With it a Fold can keep the number of a list that may
+// be incomplete and read the list after Read. Such a list need not be reachable from the root, and may contain itself.
 func (d *Document) ItemsOf(n uint32) []Value { return d.contents(pack(tagList, uint64(n))) }
 
 // Lookup returns the value of a str key in a dict.
@@ -109,7 +109,7 @@ func (d *Document) Lookup(v Value, key string) (Value, bool) {
 	return 0, false
 }
 
-// Folded returns the handle that Fold gave for the dict v, and whether v is a dict that was folded.
+// Folded returns the handle that Fold returned for the dict v, and whether v is a folded dict.
 func (d *Document) Folded(v Value) (handle uint32, ok bool) {
 	if v.tag() != tagDict {
 		return 0, false
@@ -161,7 +161,7 @@ func (d *Document) extend(v Value, more []Value) {
 	d.items[n.number()] = append(all, more...)
 }
 
-// cut copies a first filling of a container: short ones lie together in a slab.
+// cut copies the first items of a container. Short lists share a slab.
 func (d *Document) cut(more []Value) []Value {
 	if len(more) > slabSize/16 {
 		d.memory += int64(len(more)) * costValue
@@ -177,7 +177,7 @@ func (d *Document) cut(more []Value) []Value {
 	return own
 }
 
-// intern returns the Value of a string, which b is only borrowed for.
+// intern returns the Value of a string. It does not keep b.
 func (d *Document) intern(tag uint64, b []byte) Value {
 	slot := &d.near[0]
 	if n := len(b); n > 0 {
@@ -224,13 +224,13 @@ func (d *Document) newWide(tag, bits uint64) Value {
 	return pack(tag, uint64(len(d.wide)-1))
 }
 
-// grow doubles the room of s, which is full, and adds what that costs to *memory. Doubling copies less than append does
-// for long slices, and these are short-lived.
+// grow doubles the capacity of the full slice s and adds the cost to *memory. For long slices, doubling copies less
+// than append, and these slices are short-lived.
 func grow[T any](s []T, memory *int64, each int64) []T {
 	more := growth(s)
 	*memory += more * each
 	return append(make([]T, 0, len(s)+int(more)), s...)
 }
 
-// growth is how many values more grow makes room for.
+// growth returns the number of values by which grow increases the capacity.
 func growth[T any](s []T) int64 { return int64(max(64, len(s))) }

@@ -5,13 +5,12 @@ import (
 	"fmt"
 )
 
-// What can be wrong with a pickle, as errors that callers match with errors.Is. Each is the Code of some *Error; a
-// failure of the reader underneath is a Code as well.
+// The codes of an *Error, for errors.Is. The Code may also be an error of the underlying reader.
 var (
 	ErrTruncated = errors.New("pickle: the input ends too early")
 	ErrCorrupt   = errors.New("pickle: not a valid pickle")
 	ErrRefused   = errors.New("pickle: not plain data")
-	ErrRange     = errors.New("pickle: an integer outside 64 bits")
+	ErrRange     = errors.New("pickle: an integer does not fit into 64 bits")
 	ErrLimit     = errors.New("pickle: over a limit")
 )
 
@@ -19,7 +18,7 @@ var (
 type Error struct {
 	Offset int64  // bytes from the start of the pickle to the opcode
 	Opcode Opcode // the opcode at Offset; 0 if there is none, at the end of the input or before the first opcode
-	Reason string // what is wrong, as a phrase
+	Reason string // a phrase that describes the error
 	Code   error  // ErrTruncated, ErrCorrupt, ErrRefused, ErrRange, ErrLimit, or what the reader returned
 }
 

@@ -118,12 +118,12 @@ func hostileInputs() []hostile {
 	add("LONG1 of 255 bytes", p4+"\x8a\xff"+strings.Repeat("\x77", 255)+".", ErrRange, "an integer of 255 bytes")
 	add("FRAME of 2^63 bytes", p4+"\x95"+le64(1<<63)+"N.", ErrLimit, "declares a frame")
 	add("FRAME too long", p4+"\x95"+le64(100)+"N.", ErrCorrupt, "98 bytes before the end of its frame")
-	add("FRAME too short", p4+"\x95"+le64(2)+"M\x01\x02.", ErrCorrupt, "ran over the end of its frame")
+	add("FRAME too short", p4+"\x95"+le64(2)+"M\x01\x02.", ErrCorrupt, "crossed the end of its frame")
 	add("FRAME in a frame", p4+"\x95"+le64(11)+"\x95"+le64(2)+"N.", ErrCorrupt, "inside the frame")
 	add("FRAME cut", p4+"\x95\x01\x02", ErrTruncated, "inside its argument")
 
 	// The memo.
-	add("BINGET of nothing", p2+"h\x05.", ErrCorrupt, "memo entry 5, which nothing was put under")
+	add("BINGET of nothing", p2+"h\x05.", ErrCorrupt, "memo entry 5, which does not exist")
 	add("LONG_BINGET of nothing", p2+"j"+le32(1<<32-1)+".", ErrCorrupt, "memo entry 4294967295")
 	add("LONG_BINPUT far away", p2+"Nr"+le32(1<<32-1)+".", ErrLimit, "puts memo entry 4294967295")
 	add("MEMOIZE of nothing", p4+"\x94.", ErrCorrupt, "too few values")
@@ -198,17 +198,17 @@ func hostileInputs() []hostile {
 	} {
 		add(c.name, c.data, ErrCorrupt, c.text)
 	}
-	add("protocol 0 said", "\x80\x00N.", ErrRefused, "says protocol 0")
-	add("protocol 1 said", "\x80\x01N.", ErrRefused, "says protocol 1")
-	add("protocol 6", "\x80\x06N.", ErrRefused, "says protocol 6")
-	add("protocol 255", "\x80\xffN.", ErrRefused, "says protocol 255")
+	add("protocol 0 said", "\x80\x00N.", ErrRefused, "declares protocol 0")
+	add("protocol 1 said", "\x80\x01N.", ErrRefused, "declares protocol 1")
+	add("protocol 6", "\x80\x06N.", ErrRefused, "declares protocol 6")
+	add("protocol 255", "\x80\xffN.", ErrRefused, "declares protocol 255")
 	add("PROTO twice", p2+p2+"N.", ErrCorrupt, "in the middle")
 	add("nothing", "", ErrTruncated, "where a pickle starts")
 	add("one byte", "\x80", ErrTruncated, "where a pickle starts")
 	add("no opcodes", p2, ErrTruncated, "before STOP")
 	add("no STOP", p2+"N", ErrTruncated, "before STOP")
 	for _, op := range []byte{0x00, 0x01, 0x7f, 0x99, 0xff, 'A', '\n', ' '} {
-		add(fmt.Sprintf("opcode 0x%02x", op), p2+string([]byte{op})+".", ErrCorrupt, "is none that exists")
+		add(fmt.Sprintf("opcode 0x%02x", op), p2+string([]byte{op})+".", ErrCorrupt, "does not exist")
 	}
 	return all
 }

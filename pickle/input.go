@@ -7,28 +7,29 @@ import (
 
 const bufferSize = 256 << 10
 
-// An input is a buffered reader that knows its offset and holds to a limit. buf[pos:end] is read but not used.
+// An input is a buffered reader with an offset and a limit. buf[pos:end] holds bytes that are read and not consumed.
 type input struct {
 	r     io.Reader
 	buf   []byte
 	pos   int
 	end   int
 	base  int64 // offset of buf[0]
-	limit int64 // bytes that may be read in all
-	err   error // why nothing more can be read: io.EOF, ErrLimit, or what r returned
+	limit int64 // maximum number of bytes to read in total
+	err   error // why no more can be read: io.EOF, ErrLimit, or an error of r
 }
 
 func newInput(r io.Reader, limit int64) input {
 	return input{r: r, buf: make([]byte, bufferSize), limit: limit}
 }
 
-// offset is the offset of the next byte.
+// offset returns the offset of the next byte.
 func (in *input) offset() int64 { return in.base + int64(in.pos) }
 
-// buffered is how many bytes lie ready.
+// buffered returns the number of buffered bytes.
 func (in *input) buffered() int { return in.end - in.pos }
 
-// fill makes n bytes ready, n at most bufferSize, or fewer if no more come. It reports whether there are n.
+// fill buffers at least n bytes, or fewer at the end of the input. It reports whether n bytes are buffered. n is at
+// most bufferSize.
 func (in *input) fill(n int) bool {
 	if in.end-in.pos >= n {
 		return true
@@ -58,7 +59,7 @@ func (in *input) fill(n int) bool {
 	return in.end-in.pos >= n
 }
 
-// overLimit is called when the limit is reached: the input is too long only if it has another byte.
+// overLimit is called when the limit is reached. It is an error only if the input has another byte.
 func (in *input) overLimit() {
 	var one [1]byte
 	for range 100 {
@@ -75,15 +76,15 @@ func (in *input) overLimit() {
 	in.err = io.ErrNoProgress
 }
 
-// take returns the next n bytes, which must lie ready. They are valid until the next fill.
+// take returns the next n bytes, which must be buffered. They are valid until the next fill.
 func (in *input) take(n int) []byte {
 	b := in.buf[in.pos : in.pos+n]
 	in.pos += n
 	return b
 }
 
-// long returns the next n bytes in memory of their own, which grows only as bytes arrive. It reports whether there
-// were n.
+// long returns the next n bytes in newly allocated memory, which grows only as bytes arrive. It reports whether there
+// were n bytes.
 func (in *input) long(n int64) ([]byte, bool) {
 	var b []byte
 	for int64(len(b)) < n {
@@ -95,7 +96,8 @@ func (in *input) long(n int64) ([]byte, bool) {
 	return slices.Clip(b), true
 }
 
-// line returns the next bytes up to a newline, without it, cut to max bytes, for messages. The newline need not come.
+// line returns the next bytes up to a newline or the end of the input, without the newline, at most max bytes, for
+// error messages.
 func (in *input) line(max int) []byte {
 	in.fill(max)
 	b := in.buf[in.pos:min(in.end, in.pos+max)]

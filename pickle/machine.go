@@ -15,21 +15,21 @@ type machine struct {
 
 	stack []Value
 	marks []int // lengths that the stack had at the open marks, ascending
-	fence int   // the last of marks, or 0: nothing below may be touched
+	fence int   // the last of marks, or 0: no opcode may reach below it
 	memo  memo
 
-	emptyTuple Value // once there is one
+	emptyTuple Value // zero until first used
 	allow      func() (int64, error)
-	allowed    int64 // what afford found last
+	allowed    int64 // the last result of Options.Allow
 
-	at       int64 // offset of the opcode that runs
+	at       int64 // offset of the current opcode
 	op       Opcode
-	frameEnd int64 // where the open frame ends
+	frameEnd int64 // end of the open frame
 	inFrame  bool
 }
 
-// lookahead is how many bytes lie ready before an opcode runs, if the input has them: enough for every argument of
-// fixed length.
+// lookahead is the number of bytes that are buffered before an opcode runs, if the input has them: enough for every
+// argument of fixed length.
 const lookahead = 16
 
 func newMachine(r io.Reader, o Options) *machine {
@@ -40,7 +40,7 @@ func newMachine(r io.Reader, o Options) *machine {
 	}
 }
 
-// run reads up to STOP.
+// run runs opcodes up to STOP.
 func (m *machine) run() error {
 	if err := m.header(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (m *machine) run() error {
 		m.in.pos++
 		if m.inFrame && m.at >= m.frameEnd {
 			if m.at > m.frameEnd {
-				return m.corrupt("follows an opcode that ran over the end of its frame, at offset %d", m.frameEnd)
+				return m.corrupt("follows an opcode that crossed the end of its frame, at offset %d", m.frameEnd)
 			}
 			m.inFrame = false
 		}
@@ -89,7 +89,7 @@ func (m *machine) header() error {
 	}
 	protocol := int(m.in.buf[1])
 	if protocol < 2 || protocol > 5 {
-		return m.refuse("says protocol %d: this reads 2 to 5", protocol)
+		return m.refuse("declares protocol %d: want 2 to 5", protocol)
 	}
 	m.doc.protocol = protocol
 	m.in.pos = 2
@@ -158,7 +158,7 @@ func (m *machine) step() error {
 	return m.refuseOpcode()
 }
 
-// frame notes where a frame ends: an opcode must start there.
+// frame records the end of a frame: an opcode must start there.
 func (m *machine) frame() error {
 	arg, err := m.arg(8)
 	if err != nil {
@@ -193,7 +193,7 @@ func (m *machine) stop() error {
 	return m.check()
 }
 
-// arg returns the opcode's argument of n bytes, n less than lookahead.
+// arg returns the opcode's argument of n bytes. n is less than lookahead.
 func (m *machine) arg(n int) ([]byte, error) {
 	if m.in.buffered() < n {
 		return nil, m.endOfInput("inside its argument")
@@ -201,7 +201,7 @@ func (m *machine) arg(n int) ([]byte, error) {
 	return m.in.take(n), nil
 }
 
-// little is the number that b, at most 8 bytes, holds with its lowest byte first.
+// little decodes b, at most 8 bytes, as a little-endian number.
 func little(b []byte) uint64 {
 	var x uint64
 	for i := len(b) - 1; i >= 0; i-- {
@@ -231,7 +231,7 @@ func (m *machine) underflow() error {
 	return m.corrupt("finds too few values on the stack")
 }
 
-// endOfInput says why nothing more could be read, and where that was.
+// endOfInput returns the error for the end of the input: why no more can be read, and where.
 func (m *machine) endOfInput(where string) error {
 	switch err := m.in.err; {
 	case err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):

@@ -1,19 +1,20 @@
 package pickle
 
-// A memo keeps values by number. Python numbers them from 0 without gaps, so they lie in a slice; numbers far beyond
-// the count, which only a strange file has, go into a map, so that a number allocates nothing for those below it.
+// A memo stores values by number. Python numbers them from 0 without gaps, so they are in a slice. Numbers far beyond
+// the count, which occur only in unusual files, are in a map, so that a high number does not allocate memory for the
+// numbers below it.
 type memo struct {
-	dense  []Value // zero where nothing was put
+	dense  []Value // zero where no value is stored
 	sparse map[uint32]Value
 	count  int64 // numbers in use
 }
 
 const (
-	memoGap        = 1024 // by how much a number may lie beyond twice the count and still be dense
+	memoGap        = 1024 // a number up to twice the count plus this is dense
 	costMemoSparse = 48
 )
 
-// get returns the value under a number, or the zero Value.
+// get returns the value with a number, or the zero Value.
 func (t *memo) get(i uint32) Value {
 	if int64(i) < int64(len(t.dense)) {
 		if v := t.dense[i]; v != 0 {
@@ -23,7 +24,7 @@ func (t *memo) get(i uint32) Value {
 	return t.sparse[i]
 }
 
-// put stores v under a number and adds what that costs to *memory.
+// put stores v with a number and adds the cost to *memory.
 func (t *memo) put(i uint32, v Value, memory *int64) {
 	if int64(i) == int64(len(t.dense)) && t.sparse == nil { // as Python writes it
 		if len(t.dense) == cap(t.dense) {

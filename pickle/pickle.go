@@ -17,22 +17,22 @@
 // A Document is read-only after Read and may be used by several goroutines. A Writer is not safe for concurrent use.
 package pickle
 
-// A pickle is a program for a stack machine. The machine here keeps four things: a stack of Values, the positions of
-// the marks in it, the memo, and the Document that the program builds. A Value is one word: four bits of tag, and a
-// number of up to 60 bits or an index into a table of the Document. Strings are interned, so equal strings are equal
-// Values. Containers are nodes, identified by number; a node is one word too, and refers to its items in a table of
-// slices, or says that the dict was folded.
+// A pickle is a program for a stack machine. The machine has a stack of Values, the positions of the marks in the
+// stack, the memo, and the Document that the program builds. A Value is one word: four bits of tag, and a number of up
+// to 60 bits or an index into a table of the Document. Strings are interned, so equal strings are equal Values.
+// Containers are nodes, identified by number. A node is one word, too: it refers to its items in a table of slices, or
+// holds the handle of a folded dict.
 //
-// Folding turns millions of equal-shaped dicts into columns: when an empty dict is filled at once, the caller sees its
-// keys and values in place on the stack, may take the data it needs, and returns a number of its own. The dict then
-// holds only that number.
+// Folding saves memory for files with millions of similar dicts. When an empty dict is filled at once, the caller
+// receives its keys and values in place on the stack, copies the data it needs, and returns a number of its own. The
+// dict then holds only that number.
 //
 // Invariants. Every slot of the stack, the memo and the tables holds a Value that the Document can resolve, before and
 // after every opcode. No opcode reaches below the last mark. A finished Document has no cycles, and no path in it is
-// longer than Limits.Depth, so a walk ends; but nodes may be shared, and a walk of all paths may take exponential time,
-// so walks go by node.
+// longer than Limits.Depth, so a walk ends. But nodes may be shared, and a walk of all paths may take exponential time,
+// so a walk visits each node once.
 //
-// The stack and the nodes are doubled only if the limit has room for it. There is no recursion.
+// The tables of the stack and the nodes are doubled only if the limit permits it. There is no recursion.
 
 import (
 	"io"
@@ -44,7 +44,7 @@ type Limits struct {
 	Memory int64 // bytes that the machine and the Document hold, as they count them; default 8 GiB, at most 256 GiB
 	Nodes  int64 // dicts, lists and tuples; default 2^29, at most 2^32-2
 	Memo   int64 // memo entries, and the highest index; default 2^29
-	Depth  int   // of containers in containers, and of open marks; default 1000, at most 60,000
+	Depth  int   // nesting depth of containers, and number of open marks; default 1000, at most 60,000
 	String int64 // bytes of one str, bytes or bytearray; default 1 GiB, at most 2^32-1
 
 	// Open is the maximum number of empty dicts, lists and tuples on the stack at a time; default 2^20. Writers push an
@@ -69,7 +69,7 @@ const (
 	maxString = 1<<32 - 1
 )
 
-// withDefaults fills the zero fields and cuts the others to what the representation can hold.
+// withDefaults sets zero fields to the defaults and reduces the others to the maxima of the representation.
 func (l Limits) withDefaults() Limits {
 	if l.Bytes <= 0 {
 		l.Bytes = defaultBytes
@@ -100,10 +100,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// A Fold may replace a dict. It receives the keys and values, in turn, of a dict that was empty and is filled at once;
-// they are valid during the call only. If it returns true, the dict keeps only the handle, and a file that adds to the
-// dict later is refused. It must not keep or change pairs. Containers among the values may still be filled after the
-// call, though Python's own writer completes them before.
+// A Fold may replace a dict. It receives the alternating keys and values of an empty dict that is filled at once; they
+// are valid during the call only. If it returns true, the dict keeps only the handle, and a file that adds to the dict
+// later is refused. It must not keep or change pairs. Containers among the values may be filled after the call, but
+// Python's own writer completes them before.
 type Fold func(d *Document, pairs []Value) (handle uint32, ok bool)
 
 // Options configure Read. The zero value has the default limits and folds nothing.
@@ -117,7 +117,8 @@ type Options struct {
 	Allow func() (bytes int64, over error)
 }
 
-// Read reads one pickle from r. It buffers, so it may consume more of r than the pickle. The error is an *Error.
+// Read reads one pickle from r. It reads with a buffer, so it may consume more of r than the pickle. The error is an
+// *Error.
 func Read(r io.Reader, o Options) (*Document, error) {
 	m := newMachine(r, o)
 	if err := m.run(); err != nil {

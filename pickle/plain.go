@@ -16,9 +16,9 @@ type TupleValue []any
 // Plain returns v as Go values: nil, bool, int64 (uint64 if it is above the largest int64), float64, string, []byte;
 // []any for a list and TupleValue for a tuple; map[string]any for a dict whose keys are all str, or else []Pair, in the
 // order of the file; Handle for a folded dict. Each container (or bytes) of the file becomes a single slice or map, so
-// the cost is that of the distinct ones that v reaches, however often they are shared.
+// the cost is proportional to the distinct ones that v reaches, however often they are shared.
 func (d *Document) Plain(v Value) any {
-	plain, _ := d.Converter().Value(v) // there is nothing that could fail
+	plain, _ := d.Converter().Value(v) // cannot fail
 	return plain
 }
 
@@ -37,7 +37,7 @@ type Converter struct {
 	open map[Value]bool // containers that are being converted
 }
 
-// A converted container, and how deep what is in it is.
+// A converted is a converted container with its nesting depth.
 type converted struct {
 	value  any
 	height int
@@ -127,7 +127,7 @@ func (c *Converter) plain(v Value) any {
 	return nil
 }
 
-// What containers cost as Go values, in bytes, roughly: an item with the value that it points to, a map of up to eight
+// Approximate cost in bytes of containers as Go values: an item with the value that it points to, a map of up to eight
 // pairs, and a further pair.
 const (
 	costPlain = 64
@@ -136,7 +136,7 @@ const (
 	costPair  = 80
 )
 
-// build makes a container whose containers are all built.
+// build converts a container. The containers in it must be converted already.
 func (c *Converter) build(v Value) (any, error) {
 	if handle, ok := c.doc.Folded(v); ok {
 		if c.Folded == nil {

@@ -2,13 +2,13 @@ package pickle
 
 import "strconv"
 
-// longestName is how much of a name an error shows.
+// longestName is the maximum length of a name in an error, in bytes.
 const longestName = 200
 
-const plainOnly = "this reads plain data and runs nothing"
+const plainOnly = "only plain data is supported, and no code is run"
 
-// refuseOpcode says why m.op, which is not one of the opcodes of plain data, does not run. What it asked for is read
-// for the message only.
+// refuseOpcode returns the error for m.op, an opcode that is not one of plain data. It reads the arguments for the
+// message only.
 func (m *machine) refuseOpcode() error {
 	switch m.op {
 	case opGlobal:
@@ -32,14 +32,14 @@ func (m *machine) refuseOpcode() error {
 	case opNextBuffer, opReadOnlyBuffer:
 		return m.refuse("asks for a buffer outside the file: refused; %s", plainOnly)
 	case opEmptySet, opAddItems, opFrozenSet:
-		return m.refuse("makes a set: this reads dict, list, tuple, str, bytes, int, float, bool and None")
+		return m.refuse("makes a set: want dict, list, tuple, str, bytes, int, float, bool and None")
 	case opInt, opLong, opFloat, opString, opUnicode, opGet, opPut:
-		return m.refuse("is of protocol 0: this reads protocols 2 to 5; load the file in Python and dump it anew")
+		return m.refuse("is of protocol 0: want protocols 2 to 5; load the file in Python and dump it again")
 	case opBinString, opShortBinString:
 		return m.refuse("is a string of Python 2: this reads the pickles of Python 3; load the file in Python 3 and dump " +
 			"it anew")
 	}
-	return m.corrupt("is none that exists")
+	return m.corrupt("does not exist")
 }
 
 // names reads the two lines of GLOBAL and INST: a module and a name in it.
@@ -49,7 +49,7 @@ func (m *machine) names() string {
 	return shown + "." + m.quoted(m.in.line(longestName))
 }
 
-// stackNames are the module and the name that STACK_GLOBAL finds on the stack.
+// stackNames returns the module and the name that STACK_GLOBAL takes from the stack.
 func (m *machine) stackNames() string {
 	top := m.stack[m.fence:]
 	if len(top) < 2 {
@@ -64,7 +64,7 @@ func (m *machine) stackNames() string {
 		m.quoted([]byte(name[:min(len(name), longestName)]))
 }
 
-// extension is the number that EXT1, EXT2 and EXT4 have.
+// extension returns the number in the argument of EXT1, EXT2 or EXT4.
 func (m *machine) extension() string {
 	width := 1
 	switch m.op {
@@ -79,7 +79,7 @@ func (m *machine) extension() string {
 	return strconv.FormatUint(little(m.in.take(width)), 10)
 }
 
-// quoted shows a name from the file as it is if it is printable, and quoted if it is not.
+// quoted returns a name from the file unchanged if it is printable, and otherwise quoted.
 func (m *machine) quoted(name []byte) string {
 	for _, c := range name {
 		if c <= ' ' || c >= 0x7f || c == '"' {

@@ -21,7 +21,7 @@ func (m *machine) number() error {
 	case opBinInt:
 		return m.push(m.doc.newInt(int64(int32(little(arg)))))
 	case opBinFloat:
-		var bits uint64 // the one number with its highest byte first
+		var bits uint64 // the only big-endian number
 		for _, b := range arg {
 			bits = bits<<8 | uint64(b)
 		}
@@ -30,8 +30,8 @@ func (m *machine) number() error {
 	return m.push(m.doc.newInt(int64(little(arg))))
 }
 
-// longInt runs LONG1 and LONG4: two's complement of any length, lowest byte first. Bytes that only repeat the sign
-// count for nothing, so a long integer may still fit.
+// longInt runs LONG1 and LONG4: little-endian two's complement of any length. Bytes that only extend the sign are
+// ignored, so a long encoding may still fit into 64 bits.
 func (m *machine) longInt() error {
 	width := 1
 	if m.op == opLong4 {
@@ -45,9 +45,9 @@ func (m *machine) longInt() error {
 	if n > math.MaxInt32 {
 		return m.corrupt("declares a negative length")
 	}
-	const longest = 1 << 10 // bytes; no writer pads integers to more
+	const longest = 1 << 10 // bytes; no writer makes longer ones of small integers
 	if n > longest {
-		return m.fail(ErrRange, "has an integer of %d bytes: this reads 64 bits", n)
+		return m.fail(ErrRange, "has an integer of %d bytes: want 64 bits", n)
 	}
 	if !m.in.fill(int(n)) {
 		return m.endOfInput("inside its argument")

@@ -74,11 +74,11 @@ func (v Value) Kind() Kind { return kindOfTag[v.tag()] }
 // IsContainer reports whether v is a list, a tuple or a dict.
 func (v Value) IsContainer() bool { return v.tag() >= tagList }
 
-// Node returns the number of a container: two Values with one number are the same container. Numbers start at 0 and
-// are at most Document.Nodes()-1. Lists, tuples and dicts share one numbering. It panics if v is no container.
+// Node returns the number of a container: two Values with one number are the same container. Numbers start at 0 and are
+// at most Document.Nodes()-1. Lists, tuples and dicts share one numbering. It panics if v is not a container.
 func (v Value) Node() uint32 {
 	if !v.IsContainer() {
-		panic("pickle: Node of a value that is no container")
+		panic("pickle: Node of a value that is not a container")
 	}
 	return uint32(v.payload())
 }
@@ -87,10 +87,10 @@ func (v Value) Node() uint32 {
 // contents of str and bytes in the order in which they first appear.
 func (v Value) StrID() (id uint32, ok bool) { return uint32(v.payload()), v.tag() == tagStr }
 
-// Bool returns what a bool says.
+// Bool returns the value of a bool.
 func (v Value) Bool() (b, ok bool) { return v == valueTrue, v.tag() == tagBool }
 
-// Int returns an int that fits.
+// Int returns an int, if it fits into an int64.
 func (d *Document) Int(v Value) (int64, bool) {
 	switch v.tag() {
 	case tagInt:
@@ -120,7 +120,7 @@ func (d *Document) Float(v Value) (float64, bool) {
 	return math.Float64frombits(d.wide[v.payload()]), true
 }
 
-// Str returns a str: the bytes that the file has, which need not be valid UTF-8.
+// Str returns the bytes of a str, which need not be valid UTF-8.
 func (d *Document) Str(v Value) (string, bool) {
 	if v.tag() != tagStr {
 		return "", false

@@ -9,7 +9,7 @@ import (
 
 // Value writes a value in the form of Plain: nil, bool, int64 (or int), uint64, float64, string, []byte, []any,
 // TupleValue, and map[string]any, in ascending order of keys, or []Pair. A container or string that occurs in several
-// places, also in several calls, is written once and shared, so containers must not change until Close. A []any is
+// places, even in different calls, is written once and shared, so containers must not change until Close. A []any is
 // written as a tuple where it is a key or part of one. A Handle is written as None. Value panics for other types, and
 // does not return if v contains itself.
 func (p *Writer) Value(v any) {
@@ -19,13 +19,13 @@ func (p *Writer) Value(v any) {
 	p.plain.value(v)
 }
 
-// A container is known by where it is and how long.
+// A container is identified by its address and length.
 type container struct {
 	at  uintptr
 	len int
 }
 
-// A memoized container is in the memo. It is kept, so that no other can come to lie where it is.
+// A memoized is a container in the memo. It is kept alive, so that its address is not reused.
 type memoized struct {
 	memo  Memo
 	value any
@@ -92,7 +92,7 @@ func (w *plainWriter) begin(v any, n int, empty func()) bool {
 	return true
 }
 
-// pairs fills the dict that was begun last.
+// pairs fills the last begun dict.
 func (w *plainWriter) pairs(n int, pair func(i int)) {
 	for i := range n {
 		if i%Batch == 0 {
@@ -106,7 +106,7 @@ func (w *plainWriter) pairs(n int, pair func(i int)) {
 	w.p.EndDict()
 }
 
-// key writes a key of a dict: what cannot change.
+// key writes a key of a dict, which must be immutable.
 func (w *plainWriter) key(v any) {
 	switch v := v.(type) {
 	case []any:

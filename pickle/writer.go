@@ -8,10 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// A Writer writes one pickle in protocol 4, value by value, in the opcodes that PyTorch's memory viewer knows (but for
-// Bytes and strings over 4 GiB, which only Python reads). A caller writes a container by beginning it, writing its
-// elements, and ending it; a Writer does not check that the calls match. Memoized values stay in memory until Close, so
-// a caller memoizes only values that repeat. Otherwise a Writer holds one frame of 64 KiB, or the longest string.
+// A Writer writes one pickle in protocol 4, value by value. It uses only opcodes that PyTorch's memory viewer knows
+// (except for Bytes and strings over 4 GiB, which only Python can read). A caller writes a container by beginning it,
+// writing its elements, and ending it; a Writer does not check that the calls match. Memoized values stay in memory
+// until Close, so a caller memoizes only values that repeat. Otherwise a Writer holds one frame of 64 KiB, or the
+// longest string.
 //
 // After the first error of the underlying writer nothing more is written, and Close returns that error.
 type Writer struct {
@@ -19,7 +20,7 @@ type Writer struct {
 	frame []byte // not written yet
 	memo  Memo   // the next number
 	names map[string]Memo
-	near  [256]name // some of names, by a cheap hash: most are asked for again and again
+	near  [256]name // cache of names, by a cheap hash: most names repeat
 	plain plainWriter
 	err   error
 }
@@ -27,7 +28,7 @@ type Writer struct {
 // A name is a str in the memo.
 type name struct {
 	s    string
-	memo Memo // plus 1; 0 is no name
+	memo Memo // plus 1; 0 means no name
 }
 
 // A Memo is the number of a written value in the memo of the pickle.
@@ -74,7 +75,7 @@ func (p *Writer) flush() {
 	p.frame = p.frame[:0]
 }
 
-// op writes an opcode. What follows it directly is in the same frame.
+// op writes an opcode. Its argument follows in the same frame.
 func (p *Writer) op(o Opcode) {
 	if len(p.frame) >= frameSize {
 		p.flush()
@@ -82,7 +83,7 @@ func (p *Writer) op(o Opcode) {
 	p.frame = append(p.frame, byte(o))
 }
 
-// op1, op2 and op4 write an opcode with an argument of so many bytes.
+// op1, op2 and op4 write an opcode with an argument of 1, 2 or 4 bytes.
 func (p *Writer) op1(o Opcode, x byte) {
 	p.op(o)
 	p.frame = append(p.frame, x)
@@ -98,7 +99,7 @@ func (p *Writer) op4(o Opcode, x uint32) {
 	p.frame = binary.LittleEndian.AppendUint32(p.frame, x)
 }
 
-// Put puts the value that was written or begun last into the memo.
+// Put stores the last written or begun value in the memo.
 func (p *Writer) Put() Memo {
 	if p.memo == math.MaxUint32 && p.err == nil {
 		p.err = errors.New("pickle: more than 2^32-1 values in the memo")
@@ -108,7 +109,7 @@ func (p *Writer) Put() Memo {
 	return p.memo - 1
 }
 
-// Get writes a value of the memo again. In the result of reading it is the same object.
+// Get writes a value of the memo again. A reader makes it the same object.
 func (p *Writer) Get(m Memo) {
 	if m < 256 {
 		p.op1(opBinGet, byte(m))
@@ -124,7 +125,7 @@ func (p *Writer) BeginDict() { p.op(opEmptyDict) }
 func (p *Writer) BeginList() { p.op(opEmptyList) }
 
 // Fill starts adding to the list or dict that was begun last; EndList or EndDict ends it. A container may be filled
-// several times, which is required above Batch items, and an empty one need not be filled.
+// several times, which is necessary above Batch items. An empty one need not be filled.
 func (p *Writer) Fill() { p.op(opMark) }
 
 // EndDict adds the keys and values written since Fill.
@@ -139,7 +140,7 @@ func (p *Writer) List(n int, item func(i int)) {
 	p.items(n, item)
 }
 
-// items fills the list that was begun last.
+// items fills the last begun list.
 func (p *Writer) items(n int, item func(i int)) {
 	for i := range n {
 		if i%Batch == 0 {
@@ -210,7 +211,7 @@ func (p *Writer) Uint(x uint64) {
 	p.long(x, 9)
 }
 
-// long writes the lowest n bytes of x, of which a ninth is zero.
+// long writes the lowest n bytes of x. A ninth byte is zero.
 func (p *Writer) long(x uint64, n int) {
 	p.op1(opLong1, byte(n))
 	for range n {
@@ -256,7 +257,7 @@ func (p *Writer) Str(s string) {
 	p.frame = append(p.frame, s...)
 }
 
-// readable is s with what Python would not read replaced.
+// readable returns s with the bytes that Python would reject replaced.
 func readable(s string) []byte {
 	out := make([]byte, 0, len(s))
 	for len(s) > 0 {
@@ -281,7 +282,7 @@ func (p *Writer) Bytes(b []byte) {
 	p.frame = append(p.frame, b...)
 }
 
-// length writes the shortest of three opcodes that takes a length.
+// length writes the shortest of three opcodes that can hold a length.
 func (p *Writer) length(n uint64, short, usual, long Opcode) {
 	switch {
 	case n <= math.MaxUint8:
