@@ -208,7 +208,7 @@ func (t *Tensor) transfer(p *Place, src *Tensor) error {
 		if err := peers.CopyPeer(p.stream, at, p.state.device, start, from.state.device, size); err != nil {
 			return err
 		}
-		return p.stream.Sync(context.Background()) // until then src must not be freed, which its own device's streams do not ensure
+		return p.stream.Sync(context.Background()) // until then src must live, which its own streams do not ensure
 	}
 	piece := make([]byte, min(size, 16<<20))
 	for done := int64(0); done < size; done += int64(len(piece)) {

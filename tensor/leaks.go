@@ -24,7 +24,7 @@ func (e *LeakError) Is(target error) bool { return target == ErrLeaked }
 type LeakSite struct {
 	Count   int             // storages, live and dropped
 	Bytes   int64           // their total size
-	Dropped int             // how many are unreachable: their memory was reclaimed, or will be when memory is short
+	Dropped int             // unreachable storages, reclaimed now or when an allocation finds no room
 	Frames  []runtime.Frame // the calls that made them, innermost first; nil unless Config.Sites
 }
 
@@ -87,7 +87,7 @@ func countSite(bySite map[site]*LeakSite, r *storageState) *LeakSite {
 // text returns the calls, one line for each function and one for its position. by names the setting that records them.
 func (s LeakSite) text(by string) string {
 	if len(s.Frames) == 0 {
-		return fmt.Sprintf(" made at a place that was not recorded: %s records it", by)
+		return fmt.Sprintf(" made at an unknown place: %s records it", by)
 	}
 	var b strings.Builder
 	b.WriteString(" made by")
@@ -100,10 +100,10 @@ func (s LeakSite) text(by string) string {
 // String returns one line for the totals, and then the storages of each site.
 func (l Leaks) String() string {
 	if len(l.Sites) == 0 {
-		return "nothing is alive"
+		return "no live storages"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d alive with %d bytes, %d dropped and taken back", l.Count, l.Bytes, l.Dropped)
+	fmt.Fprintf(&b, "%d live with %d bytes, %d dropped and reclaimed", l.Count, l.Bytes, l.Dropped)
 	for _, s := range l.Sites {
 		fmt.Fprintf(&b, "\n  %d of %d bytes,", s.Count, s.Bytes)
 		if s.Dropped > 0 {

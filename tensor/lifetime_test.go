@@ -334,7 +334,7 @@ func TestDroppedMemoryIsTakenBackWhenMemoryIsShort(t *testing.T) {
 		}
 	}
 	text := leaks.String()
-	for _, w := range []string{"2 alive with 4194304 bytes, 4 dropped", "3 of 3145728 bytes, 3 of them dropped without Release, made by", "tensor_test.drop", "lifetime_test.go:"} {
+	for _, w := range []string{"2 live with 4194304 bytes, 4 dropped", "3 of 3145728 bytes, 3 of them dropped without Release, made by", "tensor_test.drop", "lifetime_test.go:"} {
 		if !strings.Contains(text, w) {
 			t.Errorf("no %q in:\n%s", w, text)
 		}
@@ -510,7 +510,7 @@ func TestReleaseBlockHandsTheMemoryOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.ReleaseBlock(); err == nil || !strings.Contains(err.Error(), "no allocator") {
+	if _, _, err := s.ReleaseBlock(); err == nil || !strings.Contains(err.Error(), "not from an allocator") {
 		t.Error("of foreign memory:", err)
 	}
 	s.Release()
@@ -521,7 +521,7 @@ func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
 	for by, want := range map[string]string{"": "tensor.Config{Sites: true}", "house.Options{Sites: true}": "house.Options{Sites: true}"} {
 		p := hostPlace(t, func(c *tensor.Config) { c.SitesBy = by })
 		x := empty(t, p, 10, 10)
-		if err := p.Close(); err == nil || !strings.Contains(err.Error(), "at a place that was not recorded: "+want+" records it") {
+		if err := p.Close(); err == nil || !strings.Contains(err.Error(), "at an unknown place: "+want+" records it") {
 			t.Errorf("%v, want %q in it", err, want)
 		}
 		x.Release()
@@ -549,7 +549,7 @@ func TestCloseListsWhatLeaked(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error("with nothing alive:", err)
 	}
-	if got := p.Leaks().String(); got != "nothing is alive" {
+	if got := p.Leaks().String(); got != "no live storages" {
 		t.Error(got)
 	}
 }

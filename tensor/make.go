@@ -133,7 +133,7 @@ func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides
 		return nil, fmt.Errorf("tensor: FromStorage: %d strides %v for a shape of %d axes %v", len(strides), strides, len(shape), shape)
 	}
 	if p.state != s.state.device {
-		return nil, fmt.Errorf("tensor: FromStorage: the storage is of another device than the place %v", p)
+		return nil, fmt.Errorf("tensor: FromStorage: the storage is not on the device of the place %v", p)
 	}
 	if err := checkBounds(d, offset, shape, strides, s.state.size); err != nil {
 		return nil, fmt.Errorf("tensor: FromStorage: %w", err)
@@ -148,7 +148,7 @@ func FromStorage(p *Place, s *Storage, d dtype.DType, offset int, shape, strides
 	return t, nil
 }
 
-// checkBounds fails unless every element lies in size bytes.
+// checkBounds returns an error unless every element lies in size bytes.
 func checkBounds(d dtype.DType, offset int, shape, strides []int, size int64) error {
 	lowest, highest, ok := span(offset, shape, strides)
 	if highest < lowest {

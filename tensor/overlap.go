@@ -7,8 +7,9 @@ import (
 )
 
 // Overlaps reports whether the two tensors may share bytes: whether the address ranges that they cover overlap. They
-// may be of one storage, or of several over the same memory: slices of one array (View), or addresses inside one block
-// (FromPointer). Tensors of two devices can overlap if both devices have driver.Info.UnifiedAddressing.
+// may belong to one storage, or to several storages over the same memory: slices of one array (View), or addresses
+// inside one block (FromPointer). Tensors of two devices can overlap if both devices have
+// driver.Info.UnifiedAddressing.
 func (t *Tensor) Overlaps(other *Tensor) bool {
 	a, b := t.extent(), other.extent()
 	switch {

@@ -11,8 +11,8 @@ import (
 
 // Pin keeps t's memory where it is until Unpin, on places whose allocator moves blocks (see mem.Compactor). Between the
 // two calls the result of Array is valid. Work that was queued in between may finish after Unpin: a move waits for it.
-// Pins count, for all tensors of a storage together. Packages tensor and compute pin the memory that they queue work
-// on. Memory that captured work uses needs no pin: see Use.
+// Pins are counted for all tensors of a storage together. Packages tensor and compute pin the memory that they queue
+// work on. Memory that captured work uses needs no pin: see Use.
 func (t *Tensor) Pin() { t.alive("Pin").storage.state.pin() }
 
 // Unpin ends a Pin of this tensor or of another of its storage, and keeps t reachable until then. The storage may have

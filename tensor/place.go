@@ -35,8 +35,8 @@ type deviceState struct {
 	closeFunc func() error
 }
 
-// Config holds the parts of a Place. Device, Allocator and Backend are required. They stay the caller's to close,
-// unless the function Close closes them.
+// Config holds the parts of a Place. Device, Allocator and Backend are required. The caller closes them, unless the
+// function Close does.
 type Config struct {
 	Device    driver.Device
 	Allocator mem.Allocator   // of the device's memory
@@ -50,7 +50,7 @@ type Config struct {
 // NewPlace returns a place. It panics if a required part of c is nil.
 func NewPlace(c Config) *Place {
 	if c.Device == nil || c.Allocator == nil || c.Backend == nil {
-		panic("tensor: NewPlace without a device, an allocator or a backend")
+		panic("tensor: NewPlace needs a device, an allocator and a backend")
 	}
 	if c.Stream == nil {
 		c.Stream = c.Device.DefaultStream()

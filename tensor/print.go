@@ -10,10 +10,10 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// Tensors are printed as PyTorch and NumPy print them, to the character, since users know these texts and compare them
-// in tests. Printing has three steps. An excerpt (printread.go) reads the elements to print, and no others, from the
-// device. Words are their texts, which share one width and one notation (printtorch.go, printnumpy.go, with the digits
-// of printdigits.go). A page (printpage.go) arranges the words in brackets and lines.
+// Tensors are printed exactly as PyTorch and NumPy print them, because users know these texts and compare them in
+// tests. Printing has three steps. An excerpt (printread.go) reads only the elements to print from the device. The
+// words are the texts of the elements, which share one width and one notation (printtorch.go, printnumpy.go, with the
+// digits of printdigits.go). A page (printpage.go) arranges the words in brackets and lines.
 //
 // The rules are those of PyTorch's torch/_tensor_str.py (before 2.4, widths with an explicit sci_mode differ:
 // https://github.com/pytorch/pytorch/pull/126859), and of NumPy's core/arrayprint.py from 1.24 to 2.1. Later NumPy

@@ -9,8 +9,8 @@ import (
 )
 
 // Read waits for the work that writes t and copies its elements to dst, in row-major order. len(dst) must be t.Size().
-// The error is the device's, or that of other finished work on the device (see Place.Sync); in the second case dst is
-// filled.
+// The error is that of the copy, or that of other finished work on the device (see Place.Sync); in the second case dst
+// is filled.
 func (t *Tensor) Read(dst []byte) error {
 	t.alive("Read")
 	if int64(len(dst)) != t.Size() {
@@ -119,7 +119,7 @@ func data[T dtype.Element](t *Tensor) ([]T, error) {
 	return out, nil
 }
 
-// typed fails unless T is the element type of t.
+// typed returns an error unless T is the element type of t.
 func typed[T dtype.Element](call string, t *Tensor) error {
 	if d := dtype.Of[T](); t.alive(call).dtype != d {
 		return fmt.Errorf("tensor: %s of %v as %v: Cast converts", call, t.brief(), d)

@@ -29,7 +29,7 @@ type Deleter func(used ...driver.Stream)
 type storageState struct {
 	device *deviceState
 	handle weak.Pointer[Storage]
-	prev   *storageState // in the ledger, whose lock guards the two
+	prev   *storageState // in the list of live storages, whose lock guards both
 	next   *storageState
 
 	size    int64   // bytes
@@ -40,18 +40,18 @@ type storageState struct {
 	pins atomic.Int32 // while it is positive the memory does not move; it increases only under mu
 
 	mu        sync.Mutex
-	ptr       driver.Pointer // of the first byte; 0 of Go's own memory, and of no memory
+	ptr       driver.Pointer // of the first byte; 0 for Go's own memory and for empty memory
 	bytes     []byte         // the memory, where Go code can reach it
 	block     mem.Block      // of the device's allocator; zero if foreign
 	fixed     bool           // the memory never moves: it is foreign or its address was exposed
 	owners    int
 	released  *site           // where the count became zero
-	onRelease []func()        // what OnRelease added
-	origin    driver.Stream   // that the block was allocated for
-	writer    driver.Stream   // the last that wrote, at first the origin
-	synced    []driver.Stream // that wait for the last write already, or need not
-	readers   []driver.Stream // that read since
-	used      []driver.Stream // other than the origin, since it was moved last
+	onRelease []func()        // functions from OnRelease
+	origin    driver.Stream   // the stream of the allocation
+	writer    driver.Stream   // the stream of the last write, initially the origin
+	synced    []driver.Stream // streams that already wait for the last write, or need not
+	readers   []driver.Stream // streams that have read since the last write
+	used      []driver.Stream // streams other than the origin that used it since the last move
 }
 
 // A storageWithTensor is a storage and its first tensor in one object, the common case. The object is large for a
@@ -121,7 +121,7 @@ func (p *Place) alloc(size int64) (*storageWithTensor, error) {
 // on several streams.
 func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*Storage, error) {
 	if size < 0 || (ptr == 0 && size > 0) {
-		return nil, fmt.Errorf("tensor: FromPointer: %d bytes at %#x are no memory", size, uint64(ptr))
+		return nil, fmt.Errorf("tensor: FromPointer: %d bytes at %#x are not a valid range", size, uint64(ptr))
 	}
 	r := &storageState{device: p.state, ptr: ptr, size: size, delete: deleter, fixed: true}
 	if v := p.state.visible; v != nil && size > 0 {
@@ -135,9 +135,9 @@ func FromPointer(p *Place, ptr driver.Pointer, size int64, deleter Deleter) (*St
 }
 
 // FromBytes returns a storage over memory that Go code can access, a Go slice or a mapped file, without a copy. The
-// place must be on the host. The slice is used until the last owner releases the storage, and by work queued until
-// then; the deleter, if not nil, is called at that release. Until then the slice may be written only through tensors.
-// For several storages over one slice see FromPointer.
+// place must be on the host. The storage uses the slice until the last owner releases it, and queued work may use it
+// afterwards. The deleter, if not nil, is called at that release. Until then the slice may be written only through
+// tensors. For several storages over one slice see FromPointer.
 func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 	if p.state.visible == nil {
 		return nil, fmt.Errorf("tensor: %v cannot use the host's memory in place: copy it there (FromSlice)", p)
@@ -149,18 +149,18 @@ func FromBytes(p *Place, b []byte, deleter Deleter) (*Storage, error) {
 // Size returns the size of the storage in bytes.
 func (s *Storage) Size() int64 { return s.state.size }
 
-// Pointer returns the device address of the first byte, or 0 if the memory is Go's own or empty. From then on an
-// allocator that moves blocks leaves this one where it is. It may have moved the block before, so call Tensor.Use after
-// Pointer. It panics if the storage was released.
+// Pointer returns the device address of the first byte, or 0 if the memory is Go's own or empty. After the call the
+// allocator never moves the memory. It may have moved the block before, so call Tensor.Use after Pointer. It panics if
+// the storage was released.
 func (s *Storage) Pointer() driver.Pointer {
 	ptr, _ := s.state.exposeAddress("Pointer")
 	return ptr
 }
 
-// Bytes returns the memory itself if Go code can access it, and nil otherwise. From then on the memory never moves.
-// Wait for the work that writes the memory after the call to Bytes and before reading: a move is such work. The slice
-// is valid until the last owner's release, and the storage must stay reachable until then. Bytes panics if the storage
-// was released.
+// Bytes returns the memory itself if Go code can access it, and nil otherwise. After the call the memory never moves.
+// Call Bytes first, and then wait for the work that writes the memory before reading it: a move before the call is such
+// work. The slice is valid until the last owner's release, and the storage must stay reachable until then. Bytes panics
+// if the storage was released.
 func (s *Storage) Bytes() []byte {
 	_, bytes := s.state.exposeAddress("Bytes")
 	return bytes
@@ -221,7 +221,7 @@ func (r *storageState) detachBlock(at *site) (after []func(), err error) {
 	case r.owners != 1:
 		return nil, fmt.Errorf("tensor: ReleaseBlock of a storage with %d owners: want one", r.owners)
 	case r.block == (mem.Block{}):
-		return nil, errors.New("tensor: ReleaseBlock of memory that no allocator gave")
+		return nil, errors.New("tensor: ReleaseBlock of memory that is not from an allocator")
 	}
 	r.owners, r.released = 0, at
 	return r.onRelease, nil

@@ -161,8 +161,8 @@ func (t *Tensor) Retain() *Tensor {
 	return t
 }
 
-// Release ends one count that an allocating function or Retain gave to t. The last owner's Release frees the memory;
-// work that was queued before may still use it. It panics if t owns nothing.
+// Release ends one ownership of t, which an allocating function or Retain gave to it. The last owner's Release frees
+// the memory; work that was queued before may still use it. It panics if t owns nothing.
 func (t *Tensor) Release() {
 	t.mustBeDefined("Release")
 	left := t.owned.Add(-1)
@@ -201,8 +201,7 @@ func (t *Tensor) alive(call string) *Tensor {
 	return t
 }
 
-// MustLive panics, in the name of a call, if t is undefined or must not be used any more: before a caller makes
-// something that it would have to give back.
+// MustLive panics, in the name of a call, if t is undefined or was released. Callers use it before they allocate.
 func (t *Tensor) MustLive(call string) { t.alive(call) }
 
 // releasedAt returns the call site of t's release, or nil if t may be used.
@@ -217,7 +216,7 @@ func (t *Tensor) releasedAt() *site {
 // brief returns the type and the shape: float32[2 3].
 func (t *Tensor) brief() string { return fmt.Sprintf("%v%v", t.dtype, t.shape) }
 
-// Brief returns the type and the shape for messages: "float32[2 3]"; "undefined" of the undefined tensor.
+// Brief returns the type and the shape for messages: "float32[2 3]"; "undefined" for the undefined tensor.
 func (t *Tensor) Brief() string {
 	if t == nil {
 		return "undefined"
@@ -250,7 +249,7 @@ func (t *Tensor) view(shape, strides []int, offset int) *Tensor {
 	return &Tensor{storage: t.storage, place: t.place, dtype: t.dtype, shape: shape, strides: strides, offset: offset}
 }
 
-// share returns an owner of t's storage with t's shape, made at p.
+// share returns an owner of t's storage with t's shape, at place p.
 func (t *Tensor) share(p *Place) *Tensor {
 	p.mustBeOpen("sharing " + t.brief())
 	v := t.view(t.shape, t.strides, t.offset)

@@ -8,12 +8,12 @@ import (
 
 // A view is a tensor over the storage of another. Making one copies nothing and queues nothing. Every view is a
 // borrower (see Ownership), at the place of its source. Axes count from 0; negative axes count from the end, so -1 is
-// the last. An operation that the shape does not allow returns an error that names the shape; the use of a released
+// the last. An operation that the shape does not permit returns an error that names the shape; the use of a released
 // tensor panics.
 
 // ErrNeedsCopy is matched by the error of a Reshape that no strides can express. Contiguous followed by Reshape does
 // the same with a copy.
-var ErrNeedsCopy = errors.New("no strides reach its elements in that order; Contiguous makes a copy that has them")
+var ErrNeedsCopy = errors.New("the view needs a copy: call Contiguous first")
 
 // viewError returns the error of a view that t does not have: the call, t, and the reason.
 func (t *Tensor) viewError(asked func() string, why string, args ...any) error {

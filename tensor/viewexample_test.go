@@ -66,8 +66,10 @@ func ExampleTensor_Reshape() {
 		defer y.Release()
 		fmt.Println(tensor.ToSlice[float32](tensor.Must(y.Reshape(6))))
 	}
-	// Output: [3 2] tensor: Reshape([6]) of float32[3 2]: with strides [1 3], no strides reach its elements in that
-	// order; Contiguous makes a copy that has them [0 3 1 4 2 5] <nil>
+	// Output:
+	// [3 2]
+	// tensor: Reshape([6]) of float32[3 2]: with strides [1 3], the view needs a copy: call Contiguous first
+	// [0 3 1 4 2 5] <nil>
 }
 
 func ExampleView() {

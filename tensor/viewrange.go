@@ -41,7 +41,7 @@ const (
 // Ranges without numbers.
 var (
 	Whole   = Range{}                 // all of an axis
-	Rest    = Range{kind: restOfAxes} // all of as many axes as the others leave; once at most
+	Rest    = Range{kind: restOfAxes} // all axes that the other ranges leave, whole; at most once
 	NewAxis = Range{kind: newAxis}    // a new axis of length 1, which takes none of t's
 )
 

@@ -1,13 +1,13 @@
 // Package dlpack exchanges tensors with other libraries in the same process, without a copy, by DLPack
 // (https://dmlc.github.io/dlpack), the structures of PyTorch, NumPy, JAX, CuPy and others.
 //
-// The structures are those of version 1.1, which other 1.x versions extend only by enumerations, with C's layout, and
-// the older DLManagedTensor without a version, which many libraries still use. Their pointers are Go uintptrs.
+// The package has the structures of version 1.1, in C's layout, and the older DLManagedTensor without a version, which
+// many libraries still use. Other 1.x versions differ only in enumerations. Pointers in the structures are Go uintptrs.
 //
 // # Ownership
 //
 // A structure has a deleter, which its consumer calls once, when it no longer needs the memory. [Export] returns a
-// structure that keeps the tensor's storage until then. [Import] takes ownership of a structure. It calls the deleter
+// structure that keeps the tensor's storage until then. [Import] takes ownership of a structure. The deleter is called
 // after the last owner has released the tensor and the streams that used it are done, or at once if the import fails.
 //
 // Deleters are C functions. On Linux on amd64 and arm64, without the build tag nocuda, one C function serves all
@@ -38,9 +38,9 @@ const (
 	Minor = 1
 )
 
-// Errors that those of Import and Export match.
+// Errors of Import and Export match one of these.
 var (
-	ErrVersion = errors.New("another major version of DLPack")
+	ErrVersion = errors.New("unsupported major version of DLPack")
 	ErrDevice  = errors.New("memory of another device")
 	ErrType    = errors.New("an element type without a dtype")
 	ErrInvalid = errors.New("not a valid DLPack tensor")
@@ -110,7 +110,7 @@ const (
 // A Managed is DLManagedTensorVersioned.
 type Managed struct {
 	Version Version
-	Context uintptr // void *: the producer's
+	Context uintptr // void *: for the producer
 	Deleter uintptr // void (*)(DLManagedTensorVersioned *); may be NULL
 	Flags   Flags
 	Tensor  Tensor

@@ -30,7 +30,7 @@ var exports = struct {
 
 // Export waits for the work that writes t and returns a structure over its elements. It keeps the storage until its
 // deleter is called; t itself may be released before. The error matches ErrDevice if t is neither on the host nor on an
-// NVIDIA GPU, or is the device's.
+// NVIDIA GPU, or is an error of the device.
 func Export(t *tensor.Tensor) (*Managed, error) {
 	e, dl, err := prepare(t)
 	if err != nil {
@@ -118,7 +118,7 @@ func remove(function, address uintptr) {
 	switch {
 	case deleteExport(address) || function == 0:
 	case function == deleter():
-		panic(fmt.Sprintf("dlpack: the structure at %#x was deleted before", address))
+		panic(fmt.Sprintf("dlpack: the structure at %#x was deleted already", address))
 	default:
 		callDeleter(function, address)
 	}

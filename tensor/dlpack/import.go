@@ -13,7 +13,7 @@ import (
 )
 
 // Import returns a tensor over the memory of the DLManagedTensorVersioned at address. It takes ownership of the
-// structure, also if it fails: see the package documentation. The memory must be on p's device: in the host's memory
+// structure, even if it fails: see the package documentation. The memory must be on p's device: in the host's memory
 // (also page-locked) for a place on the host, or on the GPU with p's ordinal. Memory that is flagged read-only is
 // copied. The caller or p's scope owns the tensor. The error matches ErrVersion, ErrDevice, ErrType or ErrInvalid, or
 // driver.ErrUnsupported if the structure has a C deleter and this program cannot call C functions; the deleter is then
@@ -144,7 +144,7 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 	}
 	for i, length := range v.shape {
 		if elements > 0 && int64(length) > math.MaxInt64/int64(d.Size())/elements {
-			return nil, wrong("the shape %v has more elements than any memory, at axis %d", v.shape, i)
+			return nil, wrong("the shape %v overflows at axis %d", v.shape, i)
 		}
 		elements *= int64(length)
 	}
@@ -156,7 +156,7 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 		highest = 0
 		for i, stride := range numbers(dl.Strides, n) {
 			far := int64(v.shape[i] - 1)
-			const most = math.MaxInt64 / (16 * (backend.MaxRank + 1)) // so that the sums do not overflow, in bytes either
+			const most = math.MaxInt64 / (16 * (backend.MaxRank + 1)) // so that the sums do not overflow, even in bytes
 			if far > 0 && (stride > most/far || stride < -most/far) {
 				return nil, wrong("a stride of %d along axis %d of the shape %v", stride, i, v.shape)
 			}
@@ -172,7 +172,7 @@ func describe(p *tensor.Place, dl *Tensor) (*view, error) {
 	v.base = first - uintptr(-lowest*item)
 	switch {
 	case dl.Data == 0:
-		return nil, wrong("the shape %v without memory", v.shape)
+		return nil, wrong("the shape %v with a NULL pointer", v.shape)
 	case dl.ByteOffset > math.MaxInt64 || first < dl.Data || v.base > first || v.base+uintptr(v.size) < v.base:
 		return nil, wrong("%d bytes at %#x+%d exceed the address space", v.size, dl.Data, dl.ByteOffset)
 	case v.base%uintptr(min(item, 8)) != 0:

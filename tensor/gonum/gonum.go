@@ -1,5 +1,5 @@
-// Package gonum converts matrices and vectors between tensors and Gonum (gonum.org/v1/gonum), with copies and, on the
-// host, without.
+// Package gonum converts matrices and vectors between tensors and Gonum (gonum.org/v1/gonum), with a copy or, on the
+// host, without one.
 //
 //   - FromMatrix and FromVector copy to a tensor on any device; ToDense and ToVector copy a tensor of any real type.
 //   - View functions return a tensor over Gonum's memory, and As functions return Gonum's types over a tensor's memory:

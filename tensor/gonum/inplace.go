@@ -34,7 +34,7 @@ func ViewGeneral32(p *tensor.Place, g blas32.General) (*tensor.Tensor, error) {
 
 func view[T float32 | float64](p *tensor.Place, data []T, rows, cols, stride int) (*tensor.Tensor, error) {
 	if rows > 1 && stride < cols {
-		return nil, fmt.Errorf("gonum: a matrix with rows of %d elements every %d: they overlap", cols, stride)
+		return nil, fmt.Errorf("gonum: rows of %d elements with a stride of %d overlap", cols, stride)
 	}
 	return tensor.ViewStrided(p, data, 0, []int{rows, cols}, []int{stride, 1})
 }

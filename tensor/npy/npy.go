@@ -1,16 +1,16 @@
 // Package npy reads and writes NumPy's files: arrays (.npy) and zip archives of arrays (.npz).
 //
-// [ReadFile] loads one array, [Open] maps a file so that a tensor on the host can use it in place, [OpenZip] opens an
-// archive, and [WriteFile] and [WriteZipFile] write what NumPy itself writes, byte for byte. Versions 1.0, 2.0 and 3.0
-// of the format (NEP 1) are read, in either byte order, with every type that NumPy and package dtype share. Python
-// objects, structures, texts and times are refused with an error that names them. The header, a Python dictionary, is
-// parsed and never evaluated.
+// [ReadFile] loads one array, [Open] maps a file so that a tensor on the host can use it in place, and [OpenZip] opens
+// an archive. [WriteFile] and [WriteZipFile] write the same bytes as NumPy itself. Versions 1.0, 2.0 and 3.0 of the
+// format (NEP 1) are read, in either byte order, with every type that NumPy and package dtype share. Python objects,
+// structures, texts and times are refused with an error that names them. The header, a Python dictionary, is parsed and
+// never evaluated.
 //
 // An array in Fortran order becomes a tensor with strides in that order, without moving elements. Big-endian elements
 // are swapped.
 //
-// Sizes are checked against the file before memory is allocated for them. The length of a stream is unknown, so memory
-// is allocated after its first piece was read. Archives are checked against their declared sizes and their checksums.
+// Sizes are checked against the file before memory is allocated. The length of a stream is unknown, so memory is
+// allocated after the first piece has been read. Archives are checked against their declared sizes and their checksums.
 package npy
 
 // (github.com/sbinet/npyio v0.6.0 reads these files into Go slices, without float16 and complex64 among other types.
@@ -132,7 +132,7 @@ type File struct {
 const maxPipe = 1 << 30
 
 // Open maps a file with one array and checks its header against its length. The error matches ErrFormat, or
-// errors.ErrUnsupported for a type without a dtype, or is the system's. Close the file after use.
+// errors.ErrUnsupported for a type without a dtype, or is an error of the system. Close the file after use.
 func Open(path string, o Options) (*File, error) {
 	memory, err := mapped.Open(path, maxPipe, checkStart)
 	var format *FormatError

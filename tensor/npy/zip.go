@@ -34,7 +34,7 @@ type Archive struct {
 }
 
 // OpenZip opens an archive and reads its directory. It ignores entries whose names do not end in .npy and refuses
-// duplicate names. The error matches ErrFormat, or is the system's. Close the archive after use.
+// duplicate names. The error matches ErrFormat, or is an error of the system. Close the archive after use.
 func OpenZip(path string) (*Archive, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func openEntry(f *zip.File) (n Info, r io.ReadCloser, err error) {
 }
 
 // Load returns an array at p after verifying its checksum. The caller or p's scope owns it. The error matches
-// ErrNoArray, ErrFormat or errors.ErrUnsupported, or is the system's or the device's.
+// ErrNoArray, ErrFormat or errors.ErrUnsupported, or is an error of the system or the device.
 func (a *Archive) Load(p *tensor.Place, name string) (*tensor.Tensor, error) {
 	n, r, err := a.open(name)
 	if err != nil {

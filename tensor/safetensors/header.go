@@ -265,10 +265,10 @@ func (e *entry) readOffsets(s *scanner) error {
 	return nil
 }
 
-// check fails unless the size of the data is that of the type and shape.
+// check returns an error unless the size of the data is that of the type and shape.
 func (e *entry) check() error {
 	n := int64(1)
-	for _, length := range e.Shape { // in this order, as the reference: a zero after an overflow comes too late
+	for _, length := range e.Shape { // in order, as in the reference: a later 0 does not undo an overflow
 		if length > 0 && n > math.MaxInt64/int64(length) {
 			return fmt.Errorf("the shape %s has more elements than %d", brief(e.Shape), int64(math.MaxInt64))
 		}
@@ -287,7 +287,7 @@ func (e *entry) check() error {
 	return nil
 }
 
-// cover sorts the entries by position, and fails unless they cover size bytes without gap or overlap.
+// cover sorts the entries by position. It returns an error unless they cover size bytes without gap or overlap.
 func (h *header) cover(path string, size int64) error {
 	slices.SortFunc(h.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))

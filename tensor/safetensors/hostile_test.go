@@ -248,7 +248,7 @@ func TestHostileIndexesAreRefused(t *testing.T) {
 	}
 	for _, shard := range shards {
 		text := `{"weight_map":{"t":` + string(appendString(nil, shard)) + `}}`
-		if _, err := OpenSharded(index(text), Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "no plain name") {
+		if _, err := OpenSharded(index(text), Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "not a plain name") {
 			t.Errorf("a shard %q: %v", shard, err)
 		}
 	}
@@ -261,10 +261,10 @@ func TestHostileIndexesAreRefused(t *testing.T) {
 		`{"weight_map":{"t":1}}`: "want '\"'",
 		`{"weight_map":{"t":"a.safetensors","t":"a.safetensors"}}`:                  "is duplicate",
 		`{"weight_map":{"t":"a.safetensors"},"weight_map":{}}`:                      "is duplicate",
-		`{"weight_map":{"t":"a.safetensors","u":"a.safetensors"}}`:                  `tensor "u": the index says that it is in "a.safetensors", and it is not`,
+		`{"weight_map":{"t":"a.safetensors","u":"a.safetensors"}}`:                  `tensor "u": the index says that it is in "a.safetensors", but it is not`,
 		`{"weight_map":{"u":"a.safetensors"}}`:                                      `tensor "t": it is in the file "a.safetensors", and the index does not have it`,
 		`{"weight_map":{"t":"bad.safetensors"}}`:                                    "bad.safetensors: the header",
-		`{"metadata":{"total_size":17},"weight_map":{"t":"a.safetensors"}}`:         "total_size is 17, and the tensors have 16 bytes",
+		`{"metadata":{"total_size":17},"weight_map":{"t":"a.safetensors"}}`:         "total_size is 17, but the tensors have 16 bytes",
 		`{"metadata":{"total_size":-1},"weight_map":{"t":"a.safetensors"}}`:         "not a number of bytes",
 		`{"metadata":{"total_size":1.5},"weight_map":{"t":"a.safetensors"}}`:        "not a number of bytes",
 		`{"metadata":{"total_size":1e300},"weight_map":{"t":"a.safetensors"}}`:      "not a number of bytes",

@@ -147,7 +147,7 @@ type loading struct {
 	done   int64
 }
 
-// A piece is bytes that are copied at once.
+// A piece is a range of bytes that is copied at once.
 type piece struct {
 	to     *tensor.Tensor
 	at, n  int64 // its bytes of the region

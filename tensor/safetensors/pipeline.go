@@ -18,7 +18,7 @@ const (
 	batchPieces  = 1024 // pieces of small tensors that are read together
 )
 
-// A batch is pieces that are read into memory together: one large piece, or many small consecutive ones.
+// A batch is a list of pieces that are read into memory together: one large piece, or many small consecutive ones.
 type batch []piece
 
 // batches groups the pieces, in order, into batches with at most the bytes of one full piece.
@@ -52,7 +52,7 @@ func (l *loading) run(ctx context.Context, progress func(done, total int64)) err
 	work := batches(l.pieces)
 	var (
 		next    atomic.Int64                                 // the first batch that no reader has taken
-		readers = max(leastReaders, runtime.GOMAXPROCS(0)/2) // what the system has in memory costs processors alone
+		readers = max(leastReaders, runtime.GOMAXPROCS(0)/2) // reading cached files is limited by processors only
 		room    = make(chan struct{}, ahead*readers)         // a token for each batch that is taken and not copied
 		ready   = make([]chan error, len(work))
 		running sync.WaitGroup
@@ -112,7 +112,7 @@ func (c *piece) failed(err error) error {
 // populate reads the pieces into memory, and populates the destinations of large ones too. Adjacent parts of a file
 // take one system call.
 func (b batch) populate() error {
-	var file *piece // whose file has the bytes [begin, end), which are not brought in yet
+	var file *piece // its file has the bytes [begin, end), which are not read yet
 	var begin, end int64
 	flush := func() error {
 		if begin == end {

@@ -16,7 +16,7 @@
 // gap. It also refuses duplicate keys, unknown fields, and a header that does not begin with a brace. Memory use is
 // proportional to the header, which is limited to 100 MB. Shards are read only from the directory of their index.
 //
-// A file must not change while it is open: see internal/mapped for the effect of truncation.
+// A file must not change while it is open. If it is truncated, access to the missing part is a memory fault.
 //
 // # Types
 //
@@ -50,7 +50,7 @@ type Checkpoint interface {
 	// Names returns the names of the tensors, in the order of their data in the files. The caller may change the slice.
 	Names() []string
 
-	// Info describes a tensor. It returns false if there is none of that name.
+	// Info describes a tensor. It returns false if there is no tensor with that name.
 	Info(name string) (Info, bool)
 
 	// Metadata returns the strings of the header. The caller may change the map.
@@ -59,8 +59,8 @@ type Checkpoint interface {
 	// Load returns a tensor at p. On the host it uses the file's private mapping in place, if Options allow it and the
 	// data is aligned: writes to the tensor do not change the file, and the memory is freed after Close and the release
 	// of the last such tensor. Otherwise it is a copy on p's device, queued to p's stream. The caller or p's scope owns
-	// the tensor. The error matches ErrNoTensor, or errors.ErrUnsupported for a type without a dtype, or is the
-	// device's.
+	// the tensor. The error matches ErrNoTensor, or errors.ErrUnsupported for a type without a dtype, or is an error of
+	// the device.
 	Load(p *tensor.Place, name string) (*tensor.Tensor, error)
 
 	// LoadSlice is Load of the indices from start up to but not including start+length along an axis. It reads no other
@@ -107,8 +107,8 @@ type File struct {
 // maxPipe is the limit in bytes on reading a pipe.
 const maxPipe = 1 << 30
 
-// Open maps a file, reads its header and checks all of it. The error matches ErrFormat for invalid contents, or is the
-// system's. Close the file after use.
+// Open maps a file, reads its header and checks all of it. The error matches ErrFormat for invalid contents, or is an
+// error of the system. Close the file after use.
 func Open(path string, o Options) (*File, error) {
 	memory, err := mapped.Open(path, maxPipe, func(start []byte) error { return checkStart(path, start) })
 	if err != nil {
@@ -166,7 +166,7 @@ func (f *File) Close() error {
 	return memory.Release()
 }
 
-// hold returns the memory with the caller as one more owner.
+// hold returns the memory after making the caller one of its owners.
 func (f *File) hold() (*mapped.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,7 +189,8 @@ func (f *File) entry(name string) (*entry, error) {
 func (f *File) loadable(i int) (*entry, error) {
 	e := &f.header.entries[i]
 	if !e.DType.Valid() {
-		return nil, fmt.Errorf("safetensors: %s: tensor %s is of type %s, which tensors have not: %w", f.path, quoted(e.Name), e.Type, errors.ErrUnsupported)
+		return nil, fmt.Errorf("safetensors: %s: tensor %s has type %s, which tensors do not support: %w",
+			f.path, quoted(e.Name), e.Type, errors.ErrUnsupported)
 	}
 	return e, nil
 }

@@ -57,7 +57,7 @@ func (s *scanner) take(c byte) error {
 	return nil
 }
 
-// end fails unless only white space is left.
+// end returns an error unless only white space is left.
 func (s *scanner) end() error {
 	if s.next(); s.at < len(s.text) {
 		return s.wrong("want the end, found %s", s.found())

@@ -32,8 +32,8 @@ func isSharded(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// A Sharded is a checkpoint in several files, which an index names, or in the only file of a directory. Names are in
-// the order of the files' names, and within a file in the order of the data.
+// A Sharded is a checkpoint in several files that an index names, or in the only file of a directory. Names are in the
+// order of the files' names, and within a file in the order of the data.
 type Sharded struct {
 	path  string
 	files []*File
@@ -175,7 +175,7 @@ func (x *shardIndex) readTotal(s *scanner) error {
 
 func (x *shardIndex) readShards(s *scanner) error {
 	x.shards = map[string]string{}
-	known := map[string]string{} // so that each name is kept once
+	known := map[string]string{} // so that each name is stored once
 	return s.object(func(name string) error {
 		shard, err := s.str()
 		if err != nil {
@@ -183,7 +183,8 @@ func (x *shardIndex) readShards(s *scanner) error {
 		}
 		if known[shard] == "" {
 			if !isPlain(shard) {
-				return s.wrong("tensor %s is said to be in the file %s, which is no plain name of a file beside the index", quoted(name), quoted(shard))
+				return s.wrong("tensor %s is in the file %s, which is not a plain name of a file beside the index",
+					quoted(name), quoted(shard))
 			}
 			known[shard] = shard
 		}
@@ -223,11 +224,11 @@ func (s *Sharded) open(path string, x *shardIndex, o Options) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.shards)) {
 		if s.index[name] == nil {
-			return wrong(name, "the index says that it is in %s, and it is not", quoted(x.shards[name]))
+			return wrong(name, "the index says that it is in %s, but it is not", quoted(x.shards[name]))
 		}
 	}
 	if x.total >= 0 && x.total != total {
-		return wrong("", "the index says that total_size is %d, and the tensors have %d bytes", x.total, total)
+		return wrong("", "the index says that total_size is %d, but the tensors have %d bytes", x.total, total)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func planned(tensors map[string]*tensor.Tensor, metadata map[string]string) (*pl
 		case !utf8.ValidString(name):
 			return nil, fmt.Errorf("safetensors: the name %s is not UTF-8", quoted(name))
 		case name == "__metadata__":
-			return nil, fmt.Errorf("safetensors: no tensor can have the name %q, which is that of the metadata", name)
+			return nil, fmt.Errorf("safetensors: a tensor cannot have the name %q, reserved for the metadata", name)
 		case !t.Defined():
 			return nil, fmt.Errorf("safetensors: tensor %s is undefined", quoted(name))
 		}

@@ -34,7 +34,7 @@ func WriteSharded(dir string, tensors map[string]*tensor.Tensor, metadata map[st
 		other = wholeName
 	}
 	if _, err := os.Lstat(filepath.Join(dir, other)); err == nil {
-		return fmt.Errorf("safetensors: write to %s: there is a %s, which would be of another checkpoint: remove it first", dir, other)
+		return fmt.Errorf("safetensors: write to %s: it contains %s of another checkpoint: remove it first", dir, other)
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("safetensors: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // WriteFile writes a file that is complete or absent: it writes under a temporary name in the same directory, syncs,
-// and renames. A file of the same name is replaced, and kept if anything fails.
+// and renames. It replaces a file of the same name, but keeps that file if anything fails.
 func WriteFile(path string, write func(io.Writer) error) (err error) {
 	f, err := create(path)
 	if err != nil {

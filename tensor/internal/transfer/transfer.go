@@ -1,8 +1,8 @@
 // Package transfer moves the elements of tensors between files and devices, for the packages of file formats.
 //
-// Stream.CopyIn copies bytes to a device directly from their memory, such as a mapped file; they come back in pieces.
-// On the host a tensor may use the mapping in place. Errors are the device's, and callers add the context. All
-// functions are safe for concurrent use with different tensors.
+// Stream.CopyIn copies bytes to a device directly from host memory, such as a mapped file. Copies to the host are made
+// in pieces. On the host a tensor may use the mapping in place. Errors are those of the device; callers add the
+// context. All functions are safe for concurrent use with different tensors.
 package transfer
 
 import (
@@ -30,7 +30,7 @@ func New(p *tensor.Place, d dtype.DType, size int64, shape, strides []int) (*ten
 	return tensor.FromStorage(p, s, d, 0, shape, strides)
 }
 
-// In copies b to the memory of t, which New made, from byte at on. The slice may be reused when it returns.
+// In copies b to the memory of t, which New made, beginning at byte at. The slice may be reused when In returns.
 func In(t *tensor.Tensor, at int64, b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -44,8 +44,8 @@ func In(t *tensor.Tensor, at int64, b []byte) error {
 	return s.CopyIn(t.Array().Ptr+driver.Pointer(at), b)
 }
 
-// Prepare makes a later In of n bytes from byte at on faster, if the memory is new and the host's. It does not change
-// the contents.
+// Prepare makes a later In of n bytes at byte at faster, if the memory is new and on the host. It does not change the
+// contents.
 func Prepare(t *tensor.Tensor, at, n int64) {
 	t.Pin()
 	defer t.Unpin()
