@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// A FirstFit holds the holes of a range, each with a value of its owner. Make one with
-// NewFirstFit. Starts are not negative, and ends at most 2^62.
+// A FirstFit holds the holes of a range, each with a value of its owner. Make one with NewFirstFit. Starts must not be
+// negative, and ends must be at most 2^62.
 type FirstFit[V any] struct {
 	unit int64
 	join func(low, high V) V
@@ -18,9 +18,9 @@ type FirstFit[V any] struct {
 
 const limit = 1 << 62
 
-// NewFirstFit returns a FirstFit without holes: Give adds the range. Spans that are taken start at multiples of unit,
-// which is positive. Where two holes become one, join makes its value of theirs; where one becomes two, both have its
-// value. A nil join keeps the lower hole's.
+// NewFirstFit returns a FirstFit without holes: Give adds the range. Taken spans start at multiples of unit, which must
+// be positive. When two holes merge, join returns the value of the new hole; when a hole is split, both parts keep its
+// value. A nil join keeps the value of the lower hole.
 func NewFirstFit[V any](unit int64, join func(low, high V) V) *FirstFit[V] {
 	if unit < 1 {
 		panic(fmt.Sprintf("fit: a unit of %d: want a positive one", unit))
@@ -48,7 +48,7 @@ func (f *FirstFit[V]) Give(at, size int64, v V) {
 	h := hole[V]{Span{at, size}, v}
 	low, below := f.floor(at + size - 1)
 	if below && low.End() > at {
-		panic(fmt.Sprintf("fit: Give of %v, and %v is free already", h.Span, low.Span))
+		panic(fmt.Sprintf("fit: Give of %v: %v is free already", h.Span, low.Span))
 	}
 	high, above := f.floor(at + size)
 	below = below && low.End() == at
@@ -129,7 +129,7 @@ func (f *FirstFit[V]) All() iter.Seq2[Span, V] {
 	return func(yield func(Span, V) bool) { f.root.each(yield) }
 }
 
-// cut takes a span out of the hole that it lies in.
+// cut removes a span from the hole that contains it.
 func (f *FirstFit[V]) cut(h hole[V], s Span) {
 	low := hole[V]{Span{h.At, s.At - h.At}, h.v}
 	high := hole[V]{Span{s.End(), h.End() - s.End()}, h.v}
@@ -174,7 +174,7 @@ func (f *FirstFit[V]) remove(at int64) {
 	f.n--
 }
 
-// ceil is the least multiple of unit from at on.
+// ceil returns the least multiple of unit that is at least at.
 func ceil(at, unit int64) int64 {
 	if rest := at % unit; rest != 0 {
 		if at > math.MaxInt64-unit {

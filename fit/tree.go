@@ -1,6 +1,6 @@
 package fit
 
-// fan is how many entries a node has at most. With 32, a million holes are four levels.
+// fan is the maximum number of entries of a node. With 32, a million holes take four levels.
 const fan = 32
 
 // A hole is a free span and its value.
@@ -9,34 +9,34 @@ type hole[V any] struct {
 	v V
 }
 
-// room is what a hole has from its first multiple of unit on.
+// room returns the size of a hole from its first multiple of unit on.
 func room(s Span, unit int64) int64 { return max(0, s.End()-ceil(s.At, unit)) }
 
 // A node of the tree. Entry i of a leaf is a hole, of an inner node a node. A root may have any number of entries; no other
 // node is empty.
 type node[V any] struct {
 	n     int
-	start [fan]int64 // of entry i: the hole's, or the least below
-	room  [fan]int64 // of entry i: the hole's, or the greatest below
-	size  [fan]int64 // of a leaf's holes
+	start [fan]int64 // of entry i: of the hole, or the least below
+	room  [fan]int64 // of entry i: of the hole, or the greatest below
+	size  [fan]int64 // of the holes of a leaf
 	value [fan]V
-	inner *[fan]*node[V] // nil of leaves
+	inner *[fan]*node[V] // nil for leaves
 }
 
 func (t *node[V]) at(i int) hole[V] { return hole[V]{Span{t.start[i], t.size[i]}, t.value[i]} }
 
-// set puts a hole into a leaf's entry.
+// set stores a hole in an entry of a leaf.
 func (t *node[V]) set(i int, h hole[V], unit int64) {
 	t.start[i], t.size[i], t.value[i] = h.At, h.Size, h.v
 	t.room[i] = room(h.Span, unit)
 }
 
-// note brings an inner node's entry up to date.
+// note updates an entry of an inner node.
 func (t *node[V]) note(i int) {
 	t.start[i], t.room[i] = t.inner[i].start[0], t.inner[i].most()
 }
 
-// most is the greatest room.
+// most returns the greatest room.
 func (t *node[V]) most() int64 {
 	var most int64
 	for _, r := range t.room[:t.n] {
@@ -45,7 +45,7 @@ func (t *node[V]) most() int64 {
 	return most
 }
 
-// index is the last entry that starts at an integer or below; 0 if there is none.
+// index returns the last entry that starts at or below an integer, or 0 if there is none.
 func (t *node[V]) index(at int64) int {
 	i := 0
 	for i+1 < t.n && t.start[i+1] <= at {
@@ -61,7 +61,7 @@ func (t *node[V]) floor(at int64) hole[V] {
 	return t.at(t.index(at))
 }
 
-// first returns the first hole with so much room.
+// first returns the first hole with room for size.
 func (t *node[V]) first(size int64) (hole[V], bool) {
 	for {
 		i := 0
@@ -69,7 +69,7 @@ func (t *node[V]) first(size int64) (hole[V], bool) {
 			i++
 		}
 		switch {
-		case i == t.n: // of the root: what is below an entry has the room that the entry says
+		case i == t.n: // only at the root: the subtree of an entry has the room that the entry states
 			return hole[V]{}, false
 		case t.inner == nil:
 			return t.at(i), true
@@ -78,7 +78,7 @@ func (t *node[V]) first(size int64) (hole[V], bool) {
 	}
 }
 
-// last returns the last hole with so much room.
+// last returns the last hole with room for size.
 func (t *node[V]) last(size int64) (hole[V], bool) {
 	for {
 		i := t.n - 1
@@ -104,7 +104,7 @@ func (t *node[V]) each(yield func(Span, V) bool) bool {
 	return true
 }
 
-// replace puts a hole in the place of the one that starts at an integer. The order stays.
+// replace replaces the hole that starts at an integer. The order must not change.
 func (t *node[V]) replace(at int64, h hole[V], unit int64) {
 	i := t.index(at)
 	if t.inner == nil {
@@ -115,7 +115,7 @@ func (t *node[V]) replace(at int64, h hole[V], unit int64) {
 	t.note(i)
 }
 
-// insert puts a new hole in. If the node had no entry left, the upper half is a new node, which it returns.
+// insert inserts a hole. If the node was full, insert moves the upper half to a new node and returns it.
 func (t *node[V]) insert(h hole[V], unit int64) (right *node[V]) {
 	i := t.index(h.At)
 	var child *node[V]
@@ -127,7 +127,7 @@ func (t *node[V]) insert(h hole[V], unit int64) (right *node[V]) {
 		}
 	}
 	if t.n > 0 && t.start[i] < h.At || child != nil {
-		i++ // the new entry goes behind the one that it was found by
+		i++ // the new entry follows the one that index found
 	}
 	into := t
 	if t.n == fan {
@@ -171,7 +171,7 @@ func (t *node[V]) split() *node[V] {
 	return right
 }
 
-// adopt appends the entries of another node from one on.
+// adopt appends the entries of another node from index from on.
 func (t *node[V]) adopt(o *node[V], from int) {
 	copy(t.start[t.n:], o.start[from:o.n])
 	copy(t.room[t.n:], o.room[from:o.n])
@@ -184,7 +184,7 @@ func (t *node[V]) adopt(o *node[V], from int) {
 	t.n += o.n - from
 }
 
-// shrink drops the entries from n on, and what they refer to.
+// shrink removes the entries from n on and clears their references.
 func (t *node[V]) shrink(n int) {
 	if t.inner != nil {
 		clear(t.inner[n:t.n])
@@ -194,7 +194,7 @@ func (t *node[V]) shrink(n int) {
 	t.n = n
 }
 
-// remove takes the hole that starts at an integer out.
+// remove removes the hole that starts at an integer.
 func (t *node[V]) remove(at int64) {
 	i := t.index(at)
 	if t.inner == nil {
@@ -223,7 +223,7 @@ func (t *node[V]) merge(i int) {
 	}
 }
 
-// drop takes an entry out.
+// drop removes an entry.
 func (t *node[V]) drop(i int) {
 	copy(t.start[i:], t.start[i+1:t.n])
 	copy(t.room[i:], t.room[i+1:t.n])

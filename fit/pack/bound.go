@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Bound returns the largest sum of the sizes of buffers alive at one moment: no packing is lower. It is 0 for no buffers,
-// and math.MaxInt64 if the sum is larger than that. A buffer whose lifetime or size is empty or negative panics. O(n log n).
+// Bound returns the largest sum of the sizes of buffers that are alive at one moment: no packing is lower. It is 0 for
+// no buffers, and math.MaxInt64 if the sum is larger than that. Bound panics if the lifetime or the size of a buffer is
+// empty or negative. It takes O(n log n).
 func Bound(buffers []Buffer) int64 {
 	for i, b := range buffers {
 		if err := b.check(); err != nil {

@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// A core is the buffers that are alive when the most is: a packing has to be tight there, and elsewhere seldom. It is
-// packed by exact search, and what is left by first fit.
+// A core is the set of buffers that are alive at the peak. A packing must be tight there and rarely elsewhere. So the
+// core is packed by exact search, and the other buffers by first fit.
 type core struct {
-	indices []int // of buffers
+	indices []int // of its buffers
 	buffers []Buffer
 
-	// The search at the lowest capacity that is not ruled out, which goes on from turn to turn.
+	// The search at the lowest capacity that is not ruled out. It continues from turn to turn.
 	search *exactSearch
 	asked  int64
 }
 
 const (
 	coreFirst    = 256  // buffers in the smallest core of larger instances
-	coreLargest  = 8192 // in the largest: its search takes milliseconds a node
-	nodesPerStep = 16   // about as many nodes cost as much as placing the same buffers in an order
-	probes       = 8    // capacities between the bound and the best height that are asked for in a turn
+	coreLargest  = 8192 // buffers in the largest core: a node of its search takes milliseconds
+	nodesPerStep = 16   // this many nodes take about as long as placing the same buffers in an order
+	probes       = 8    // capacities between the bound and the best height that are searched in a turn
 )
 
-// makeCores returns the cores: each has twice as many buffers as the one before or more, and the last has all of them, unless
-// that is too many.
+// makeCores returns the cores: each has at least twice as many buffers as the one before. The last has all buffers, up
+// to coreLargest.
 func (p *packer) makeCores() []*core {
 	p.sort(byTotal)
 	var cores []*core
@@ -45,7 +45,7 @@ func (p *packer) makeCores() []*core {
 	return cores
 }
 
-// atLeast asks for a packing at the lowest capacity that is not ruled out.
+// atLeast searches for a packing at the lowest capacity that is not ruled out.
 func (p *packer) atLeast(c *core, turn int, nodes int64) {
 	for nodes > 0 && !p.over() {
 		if c.search == nil || c.asked != p.best.Least {
@@ -66,8 +66,8 @@ func (p *packer) atLeast(c *core, turn int, nodes int64) {
 	}
 }
 
-// between asks for packings lower than the best, at capacities that halve what is between it and what is ruled out, or was
-// not found in so many nodes.
+// between searches for packings lower than the best. It bisects the capacities between the best height and the
+// capacities that are ruled out or for which no packing was found in so many nodes.
 func (p *packer) between(c *core, turn int, nodes int64) {
 	low := p.best.Least
 	for range probes {
@@ -107,7 +107,7 @@ func (p *packer) ask(c *core, s *exactSearch, capacity, nodes int64) exactAnswer
 		p.steps = max(0, p.steps-int((s.nodes-before)/nodesPerStep)-1)
 	}
 	switch answer {
-	case exactNone: // so there is none of all the buffers either
+	case exactNone: // so there is none for all the buffers either
 		p.best.Least = max(p.best.Least, capacity+p.unit)
 	case exactFound:
 		p.complete(c, s)
@@ -115,7 +115,7 @@ func (p *packer) ask(c *core, s *exactSearch, capacity, nodes int64) exactAnswer
 	return answer
 }
 
-// complete places what is not in the core around it, in each of the orders.
+// complete places the buffers outside of the core around it, in each of the orders.
 func (p *packer) complete(c *core, s *exactSearch) {
 	rank := make([]int, len(p.buffers)) // 1 for the core
 	for i := range s.items {

@@ -9,19 +9,19 @@ import (
 	"strconv"
 )
 
-// maxRow is how many bytes a row of a table may have.
+// maxRow is the maximum number of bytes in a row of a table.
 const maxRow = 1 << 20
 
-// ReadCSV reads buffers as the files of MiniMalloc (google/minimalloc) have them: a header that names the columns id,
-// lower, upper, size and, in a solution, offset, in any order, then one row for each buffer. Other columns, a byte
-// order mark, and spaces before a field are ignored. offsets is nil if there is no column offset. Numbers are decimal
-// int64; sizes are positive and lifetimes not empty, and an offset is taken as it is, for Validate to judge. A row has
-// at most 1 MiB. Errors name the line and the column, which counts bytes from 1.
+// ReadCSV reads buffers in the format of MiniMalloc (google/minimalloc): a header that names the columns id, lower,
+// upper, size and, in a solution, offset, in any order, then one row for each buffer. Other columns, a byte order mark,
+// and spaces before a field are ignored. offsets is nil if there is no column offset. Numbers are decimal int64; sizes
+// must be positive and lifetimes not empty. Offsets are not checked; Validate does that. A row has at most 1 MiB.
+// Errors name the line and the column, counted in bytes from 1.
 func ReadCSV(r io.Reader) (buffers []Buffer, offsets []int64, err error) {
 	limited := &rowLimit{r: r, left: maxRow}
 	text := bufio.NewReader(limited)
 	if mark, err := text.Peek(3); err == nil && string(mark) == "\ufeff" {
-		_, _ = text.Discard(len(mark)) // spreadsheets begin files so
+		_, _ = text.Discard(len(mark)) // spreadsheets write a byte order mark
 	}
 	t := table{rows: csv.NewReader(text)} // which takes the number of fields from the header
 	t.rows.ReuseRecord = true
@@ -48,7 +48,7 @@ func ReadCSV(r io.Reader) (buffers []Buffer, offsets []int64, err error) {
 	}
 }
 
-// A rowLimit ends a row that takes more than left bytes to read, for csv.Reader keeps all of it.
+// A rowLimit fails a row of more than left bytes, because csv.Reader keeps a whole row in memory.
 type rowLimit struct {
 	r    io.Reader
 	left int
@@ -63,7 +63,7 @@ func (l *rowLimit) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The columns that a table must have. One more, offset, makes it a solution.
+// The required columns of a table. A solution also has the column offset.
 var columns = []string{"id", "lower", "upper", "size"}
 
 // A table is a CSV file that is being read.
@@ -142,27 +142,29 @@ func (t *table) number(row []string, name string) (int64, error) {
 	return n, nil
 }
 
-// malformed says what the CSV reader found wrong, with a row if it returned one.
+// malformed converts an error of the CSV reader, which may have returned a row, too.
 func (t *table) malformed(err error, row []string) error {
 	var parse *csv.ParseError
 	switch {
 	case errors.Is(err, csv.ErrFieldCount):
-		at := min(len(row)-1, t.rows.FieldsPerRecord) // the first that is too many, or the last
-		return t.wrong(at, fmt.Errorf("%w: there are %d, and the header has %d", csv.ErrFieldCount, len(row), t.rows.FieldsPerRecord))
+		at := min(len(row)-1, t.rows.FieldsPerRecord) // the first excess field, or the last field
+		return t.wrong(at, fmt.Errorf("%w: there are %d, but the header has %d", csv.ErrFieldCount, len(row),
+			t.rows.FieldsPerRecord))
 	case errors.As(err, &parse):
 		return fmt.Errorf("pack: line %d, column %d: %w", parse.Line, parse.Column, parse.Err)
 	}
 	return fmt.Errorf("pack: %w", err)
 }
 
-// wrong says where the row that was read last is wrong: at its field of this index.
+// wrong adds the position of a field of the last row to an error.
 func (t *table) wrong(field int, err error) error {
 	line, column := t.rows.FieldPos(field)
 	return fmt.Errorf("pack: line %d, column %d: %w", line, column, err)
 }
 
 // WriteCSV writes buffers in the format of ReadCSV, with the columns in the order id,lower,upper,size and, unless
-// offsets is nil, offset. It panics if there are offsets but not one for each buffer. Errors are those of w.
+// offsets is nil, offset. It panics if offsets is not nil and does not have one offset for each buffer. Errors are
+// those of w.
 func WriteCSV(w io.Writer, buffers []Buffer, offsets []int64) error {
 	if offsets != nil && len(offsets) != len(buffers) {
 		panic(fmt.Sprintf("pack: WriteCSV of %d offsets for %d buffers", len(offsets), len(buffers)))

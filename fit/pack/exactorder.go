@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// An exactOrder compares two buffers: the one that comes first is tried first where both could lie on a floor.
+// An exactOrder compares two buffers. If both could lie on a floor, the lesser one is tried first.
 type exactOrder func(a, b *exactItem) int
 
 // The orders are lexicographic, the larger value first, over a buffer's width (its lifetime), its size, its area (both
-// multiplied), and its total: the largest sum of sizes alive at a moment of its life. No order is best everywhere, which
-// is why the rounds take turns.
+// multiplied), and its total: the largest sum of sizes alive at a moment of its life. No order is best for all
+// instances, so the rounds alternate between them.
 var exactOrders = []exactOrder{
 	func(a, b *exactItem) int { // width, area, total
 		return cmp.Or(cmp.Compare(b.width, a.width), cmp.Compare(b.area, a.area), cmp.Compare(b.total, a.total))

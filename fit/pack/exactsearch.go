@@ -2,16 +2,16 @@ package pack
 
 import "math"
 
-// An exactAnswer is what a search of a part of time came to.
+// An exactAnswer is the result of a search of a part of time.
 type exactAnswer int
 
 const (
-	exactFound exactAnswer = iota // all is placed
-	exactNone                     // there is no way; offsets and placements are as they were before
+	exactFound exactAnswer = iota // all items are placed
+	exactNone                     // there is no packing; offsets and placements are as before
 	exactSpent                    // the nodes of the round are spent, or ctx ended: the state is for undo(0)
 )
 
-// settle places all unplaced items of the sections [from, past). No unplaced item lives both inside and outside of
+// settle places all unplaced items of the sections [from, past). No unplaced item may live both inside and outside of
 // them.
 func (s *exactSearch) settle(from, past int) exactAnswer {
 	if s.budget--; s.budget < 0 {
@@ -40,8 +40,8 @@ func (s *exactSearch) settle(from, past int) exactAnswer {
 	return s.branch(s.narrowest(start, from, past), start, from, past)
 }
 
-// settleApart settles the two sides of a time that no unplaced item spans. They have nothing to do with each other:
-// where one has no packing, trying the other in other ways would be in vain.
+// settleApart settles the two sides of a time that no unplaced item spans. The sides are independent: if one has no
+// packing, other packings of the other side would not help.
 func (s *exactSearch) settleApart(from, cut, past int) exactAnswer {
 	mark := len(s.trail)
 	if a := s.settle(from, cut); a != exactFound {
@@ -54,7 +54,7 @@ func (s *exactSearch) settleApart(from, cut, past int) exactAnswer {
 	return a
 }
 
-// level computes the floors of [from, past), unless it finds a section before which time can be cut, which it returns.
+// level computes the floors of [from, past). If time can be cut before a section, it returns that section instead.
 func (s *exactSearch) level(start int32, from, past int) (cut int) {
 	for t := from; t < past; t++ {
 		s.floor[t] = math.MaxInt64
@@ -74,8 +74,8 @@ func (s *exactSearch) level(start int32, from, past int) (cut int) {
 	return 0
 }
 
-// narrowest returns the section to branch on. It may be any whose fitting items all lie on even floors: then nothing
-// can come to lie beneath them later. The section with the lowest floor always is one.
+// narrowest returns the section to branch on. Every section whose fitting items all lie on even floors is eligible:
+// then no item can be placed beneath them later. The section with the lowest floor is always eligible.
 func (s *exactSearch) narrowest(start int32, from, past int) int {
 	clear(s.fits[from:past])
 	clear(s.uneven[from:past])
@@ -110,7 +110,7 @@ func (s *exactSearch) narrowest(start int32, from, past int) int {
 		}
 		branches := float64(s.fits[t])
 		if s.floor[t] < s.capacity-s.rest[t] {
-			branches++ // there is room to waste
+			branches++ // the floor may rise without an item
 		}
 		branches /= s.weight[t]
 		if best < 0 || branches < width || branches == width && !s.earliest && s.floor[t] < s.floor[best] {
@@ -175,8 +175,8 @@ func (s *exactSearch) gather(at int, start int32, past int) {
 	}
 }
 
-// above returns a height below which nothing can lie in section at once nothing lies on its floor: the lowest item then
-// lies on a floor that is higher, or on one that is not alive in the section and lies on its floor or higher.
+// above returns a lower bound of the lowest item in section at if no item lies on the floor: that item then lies on a
+// higher floor, or on an item that is not alive in the section and lies on the floor or higher.
 func (s *exactSearch) above(at int, start int32, past int) int64 {
 	height, end := int64(math.MaxInt64), int32(len(s.items))
 	for x := start; x != end && int(s.items[x].first) < past; x = s.next[x] {
@@ -193,7 +193,7 @@ func (s *exactSearch) above(at int, start int32, past int) int64 {
 	return height
 }
 
-// repeats reports whether x is as good as one of tried: the same lifetime in sections, the same size.
+// repeats reports whether x is equivalent to one of tried: the same lifetime in sections and the same size.
 func (s *exactSearch) repeats(tried []int32, x int32) bool {
 	a := &s.items[x]
 	for _, y := range tried {

@@ -10,19 +10,19 @@ import (
 
 // An exactItem is a buffer in terms of sections.
 type exactItem struct {
-	index       int32   // among the caller's buffers
+	index       int32   // index into the caller's buffers
 	first, past int32   // the sections it lives in, [first, past)
 	size        int64   //
 	total       int64   // the largest sum of sizes in one of its sections
-	width, area float64 // what orders go by: precision does not matter
+	width, area float64 // keys of orders, which need no precision
 }
 
 // exactSearch is the state of one search. Items are sorted by their first section, and the unplaced ones form a list in
 // that order, whose head and end is len(items).
 //
 // Invariant: an unplaced item's offset is the highest floor it could lie on, so the floor of a section is the lowest
-// offset of the unplaced items alive in it; a placed item's offset is where it lies. Every change of an offset and every
-// placement is in the trail, and undo takes them back in reverse.
+// offset of the unplaced items alive in it; a placed item's offset is final. Every change of an offset and every
+// placement is in the trail, and undo reverts them in reverse order.
 type exactSearch struct {
 	capacity int64
 	items    []exactItem
@@ -34,23 +34,23 @@ type exactSearch struct {
 	placed     []bool  // per item
 
 	rest   []int64   // per section: sum of the sizes of unplaced items
-	weight []float64 // per section: 1 + how often it ended a branch, in any round
+	weight []float64 // per section: 1 + number of branches that it ended, in all rounds
 	floor  []int64   // per section: as of the current node
 	fits   []int32   // per section: items that fit onto the floor, as of the current node
 	uneven []bool    // per section: an item at its floor would also lie over a lower one, as of the current node
 
 	trail    []exactStep
-	branches []int32 // a stack: the items that the nodes on the way down have yet to try
+	branches []int32 // a stack: the items that the nodes on the current path have not tried yet
 
 	ctx    context.Context
-	pause  int64 // nodes between two looks at ctx: a node of thousands of buffers takes up to a tenth of a second
+	pause  int64 // nodes between two checks of ctx: a node of thousands of buffers takes up to a tenth of a second
 	turn   int   // rounds so far
 	round  int64 // nodes that a round may visit
 	budget int64 // nodes left in this round
 	nodes  int64 // nodes visited in all rounds
 }
 
-// An exactStep is a change to take back: an offset that was another, or, where old is negative, a placement.
+// An exactStep is a change that undo can revert: an earlier offset or, if old is negative, a placement.
 type exactStep struct {
 	item int32
 	old  int64
@@ -77,7 +77,7 @@ func newExactSearch(buffers []Buffer, capacity int64) (*exactSearch, error) {
 	sections := max(0, len(times)-1)
 
 	s := &exactSearch{
-		capacity: min(capacity, total), // all on top of each other is always a packing
+		capacity: min(capacity, total), // stacking all buffers is always a packing
 		items:    make([]exactItem, n),
 		offset:   make([]int64, n),
 		rank:     make([]int32, n),
@@ -121,8 +121,8 @@ func newExactSearch(buffers []Buffer, capacity int64) (*exactSearch, error) {
 	return s, nil
 }
 
-// place puts x at its offset and lifts what is unplaced and alive with it, walking the list from start, the first unplaced
-// item that could be. It reports whether there was such an item, placed below x or not.
+// place puts x at its offset and lifts the unplaced items that are alive with it. It walks the list from start, the
+// first unplaced item that could be one. It reports whether there was such an item, lifted or not.
 func (s *exactSearch) place(x, start int32) (below bool) {
 	it := &s.items[x]
 	s.placed[x] = true
@@ -153,7 +153,7 @@ func (s *exactSearch) lift(x int32, to int64) {
 	}
 }
 
-// undo takes back all but the first n steps.
+// undo reverts all but the first n steps.
 func (s *exactSearch) undo(n int) {
 	for i := len(s.trail) - 1; i >= n; i-- {
 		step := s.trail[i]

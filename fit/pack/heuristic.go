@@ -12,7 +12,7 @@ type extent struct{ at, end int64 }
 // covered is a set of units: extents that neither overlap nor touch, upwards.
 type covered []extent
 
-// add makes the units of e part of the set; they may be so already.
+// add adds the units of e to the set, which may contain some already.
 func (c *covered) add(e extent) {
 	s := *c
 	i, _ := slices.BinarySearchFunc(s, e.at, func(x extent, at int64) int { return cmp.Compare(x.end, at) })
@@ -28,28 +28,28 @@ func (c *covered) add(e extent) {
 	*c = slices.Delete(s, i+1, j)
 }
 
-// A shelf holds the buffers placed so far, in a form in which the units that are taken during a lifetime are found
-// without a look at each buffer.
+// A shelf holds the placed buffers. It finds the units that are taken during a lifetime without examining each buffer.
 //
-// Time is cut into eras. One lasts while buffers begin and then while buffers end, until the next begins; what is alive
-// when the first of them ends is alive in it. Two buffers meet if and only if they share an era.
+// Time is cut into eras. An era consists of consecutive begins of buffers, followed by consecutive ends. The buffers
+// that are alive at its first end are alive in it. Two buffers overlap in time if and only if they share an era.
 //
-// Over the eras lies a binary tree. A buffer's lifetime is O(log n) whole subtrees. A node has two sets: "through", the
-// units of the buffers for which its subtree is one of those, and "below", the units of all buffers that are alive
-// somewhere in its subtree. What a lifetime meets is in "below" of its own subtrees and in "through" of the nodes above
-// these. Which sets a buffer reads and writes is fixed, and sets that none reads are not kept.
+// The eras are the leaves of a binary tree. A buffer's lifetime consists of O(log n) whole subtrees. A node has two
+// sets: "through", the units of the buffers with this subtree in their lifetime, and "below", the units of all buffers
+// that are alive somewhere in the subtree. The units taken during a lifetime are in "below" of its own subtrees and in
+// "through" of the nodes above them. The sets that a buffer reads and writes are fixed; sets that no buffer reads are
+// not kept.
 type shelf struct {
 	buffers       []Buffer
 	sets          []covered // 2v is below node v, 2v+1 is through it
 	reads, writes [][]int32 // by buffer: indices of sets
-	open          []cursor  // of the buffer that is being placed
-	looks         int64     // at extents; a set that is begun or added to counts as setLooks
+	open          []cursor  // of the current buffer
+	looks         int64     // extents examined; opening a set or adding to it counts as setLooks
 }
 
-// setLooks is about how many looks at extents cost as much as one at another set, which is elsewhere in memory.
+// setLooks is the approximate cost of opening a set, which is elsewhere in memory, as a number of examined extents.
 const setLooks = 4
 
-// A cursor is a set whose first extents are done with.
+// A cursor is a set with a position: the extents before it are done.
 type cursor struct {
 	set  covered
 	next int
@@ -77,7 +77,7 @@ func newShelf(buffers []Buffer) *shelf {
 	return s
 }
 
-// lifetime notes which sets buffer i reads and writes, which is alive in the leaves [l, r). The nodes above its
+// lifetime computes the sets that buffer i, which is alive in the leaves [l, r), reads and writes. The nodes above its
 // subtrees lie on two paths to the root: above the first subtree at the left, and above the first at the right.
 func (s *shelf) lifetime(i, l, r int) {
 	depth := bits.Len(uint(r))
@@ -100,7 +100,7 @@ func (s *shelf) lifetime(i, l, r int) {
 		}
 	}
 	for left > 0 || right > 0 {
-		v := max(left, right) // a node has a larger number than those above it
+		v := max(left, right) // the numbers of nodes grow downwards
 		reads = append(reads, int32(2*v+1))
 		writes = append(writes, int32(2*v))
 		if left == v {
@@ -115,7 +115,7 @@ func (s *shelf) lifetime(i, l, r int) {
 	s.reads[i], s.writes[i] = reads, writes
 }
 
-// eras returns the first and the last era of each buffer, and how many there are.
+// eras returns the first and the last era of each buffer, and the number of eras.
 func eras(buffers []Buffer) (first, last []int, n int) {
 	begins := make([]int, len(buffers))
 	for i := range begins {
@@ -127,7 +127,7 @@ func eras(buffers []Buffer) (first, last []int, n int) {
 	first, last = make([]int, len(buffers)), make([]int, len(buffers))
 	for k, i := range begins {
 		if k > 0 && buffers[ends[0]].Upper <= buffers[i].Lower {
-			n++ // the era n ends with what ended
+			n++ // these ends conclude era n
 			for buffers[ends[0]].Upper <= buffers[i].Lower {
 				last[ends[0]] = n - 1
 				ends = ends[1:]
@@ -141,7 +141,7 @@ func eras(buffers []Buffer) (first, last []int, n int) {
 	return first, last, n + 1
 }
 
-// clear takes all buffers off the shelf.
+// clear removes all buffers from the shelf.
 func (s *shelf) clear() {
 	for i := range s.sets {
 		s.sets[i] = s.sets[i][:0]
@@ -163,8 +163,8 @@ func (s *shelf) firstFit(i int) int64 {
 	return s.rise(0, s.buffers[i].Size)
 }
 
-// bestFit returns the offset for buffer i that leaves the least of the gap it is in; of equal ones the lowest. The room
-// above everything is the last resort.
+// bestFit returns the offset for buffer i in the tightest gap; of equal gaps it takes the lowest. It uses the space
+// above all buffers only if no gap is large enough.
 func (s *shelf) bestFit(i int) int64 {
 	s.begin(i)
 	size := s.buffers[i].Size
@@ -194,7 +194,7 @@ func (s *shelf) begin(i int) {
 	}
 }
 
-// rise returns the lowest offset from at on, where size units are free in all open sets.
+// rise returns the lowest offset at or above at where size units are free in all open sets.
 func (s *shelf) rise(at, size int64) int64 {
 	for i, quiet := 0, 0; quiet < len(s.open); i++ {
 		s.looks++
@@ -214,7 +214,7 @@ func (s *shelf) rise(at, size int64) int64 {
 	return at
 }
 
-// above returns where the gap ends that rise found; -1 if it does not.
+// above returns the end of the gap that rise found, or -1 if the gap has no end.
 func (s *shelf) above() int64 {
 	end := int64(-1)
 	for _, c := range s.open {

@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// patience is how many steps without success end a round. On the instances of testdata 500 is worse, 10,000 no better.
+// patience is the number of steps without success that end a round. On the instances of testdata, 500 is worse and
+// 10,000 is no better.
 const patience = 2000
 
-// improve looks for better orders, by a walk and a climb of so many steps at the most. They begin at the best packing and
-// at one of the greedy orders by turns: what is near the best is soon known.
+// improve searches for better orders by a walk and a climb of at most so many steps each. They begin alternately at the
+// best packing and at a greedy order, because the neighborhood of the best packing is soon exhausted.
 func (p *packer) improve(turn, steps int) {
 	begin := p.recall
 	if turn%2 == 1 {
@@ -22,7 +23,7 @@ func (p *packer) improve(turn, steps int) {
 	}
 }
 
-// step says whether there is another step, and takes it.
+// step reports whether another step is left, and counts it.
 func (p *packer) step() bool {
 	if p.left--; p.left < 0 || p.over() {
 		return false
@@ -31,9 +32,9 @@ func (p *packer) step() bool {
 	return true
 }
 
-// walk moves whichever buffer finds no room first to an earlier place.
+// walk repeatedly moves the first buffer without room to an earlier place.
 func (p *packer) walk() {
-	kept := 0 // what stands before the moved buffer keeps its offset
+	kept := 0 // the buffers before the moved one keep their offsets
 	for tries := 0; tries < patience && p.step(); tries++ {
 		stopped, _ := p.place(p.shelf.firstFit, kept, p.ceiling(), 0)
 		if stopped == len(p.order) {
@@ -50,10 +51,10 @@ func (p *packer) walk() {
 	}
 }
 
-// climb moves a buffer that finds no room, and now and then another, to an earlier place, and takes back what leaves out more
-// than before.
+// climb moves a buffer without room, and occasionally another one, to an earlier place. It reverts a move that leaves
+// out more than before.
 func (p *packer) climb() {
-	var out []int // what the order leaves out; nothing before the first look at it
+	var out []int // the buffers that the order leaves out; empty before its first placement
 	least := int64(math.MaxInt64)
 	for tries := 0; tries < patience/2 && p.step(); tries++ {
 		from, to := 0, 0
@@ -83,7 +84,7 @@ func (p *packer) climb() {
 	}
 }
 
-// move takes the buffer at one place of the order to another; those between make way.
+// move moves a buffer to another place of the order and shifts those between.
 func (p *packer) move(from, to int) {
 	i := p.order[from]
 	if to < from {

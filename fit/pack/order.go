@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// An item is a buffer and what orders go by.
+// An item is a buffer with the keys of orders.
 type item struct {
 	Buffer
 	total int64 // the largest sum of sizes alive at a moment of its life
 }
 
-// life and area are floats: the exact ones may be beyond int64, and orders need no exactness.
+// life and area are floats: the exact values may overflow int64, and orders need no precision.
 func (b *item) life() float64 { return float64(b.Upper) - float64(b.Lower) }
 func (b *item) area() float64 { return b.life() * float64(b.Size) }
 
-// An order says which of two buffers comes first.
+// An order compares two buffers.
 type order func(x, y *item) int
 
-// orders are those of greedy placement. None is best everywhere: sizes do well in a trace of one shape, totals in one
-// of several, where little but the largest has to be packed tight.
+// orders are the orders of greedy placement. None is best for all instances: orders by size suit a trace with one
+// shape, orders by total a trace with several shapes, where only the times of the largest loads must be packed tightly.
 var orders = []order{
 	func(x, y *item) int { return cmp.Or(cmp.Compare(y.Size, x.Size), cmp.Compare(y.life(), x.life())) },
 	func(x, y *item) int { return cmp.Or(cmp.Compare(y.total, x.total), cmp.Compare(y.Size, x.Size)) },
@@ -32,7 +32,7 @@ var orders = []order{
 	func(x, y *item) int { return cmp.Or(cmp.Compare(y.Upper, x.Upper), cmp.Compare(y.Size, x.Size)) },
 }
 
-// byBeginning is the order in which an allocator is asked.
+// byBeginning is the order of requests to an allocator.
 func byBeginning(x, y *item) int {
 	return cmp.Or(cmp.Compare(x.Lower, y.Lower), cmp.Compare(y.Size, x.Size))
 }
@@ -42,7 +42,7 @@ func byTotal(x, y *item) int {
 	return cmp.Or(cmp.Compare(y.total, x.total), cmp.Compare(y.area(), x.area()))
 }
 
-// newItems works out the totals: the largest load of a buffer's eras.
+// newItems computes the totals: the largest load of a buffer's eras.
 func newItems(buffers []Buffer) []item {
 	first, last, n := eras(buffers)
 	load := make([]int64, n+1)
@@ -70,7 +70,7 @@ func newItems(buffers []Buffer) []item {
 	return items
 }
 
-// sort makes p.order one of the orders; equal buffers are in the caller's order.
+// sort sets p.order by an order; equal buffers stay in the caller's order.
 func (p *packer) sort(o order) {
 	for i := range p.order {
 		p.order[i] = i

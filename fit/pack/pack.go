@@ -51,12 +51,12 @@ type Buffer struct {
 	Size         int64
 }
 
-// Options are the effort of Pack.
+// Options control the effort of Pack.
 type Options struct {
-	Seed uint64 // of the search's choices
+	Seed uint64 // of random choices
 
-	// Steps is the length of the search after the greedy orders: 0 for none, negative for as long as ctx allows. A
-	// step is one order, or 16 nodes of an exact search, which take about as long.
+	// Steps is the length of the search after the greedy orders. 0 means no search; a negative value means no limit
+	// except ctx. A step is one order, or 16 nodes of an exact search, which take about as long.
 	Steps int
 }
 
@@ -125,25 +125,26 @@ type packer struct {
 	ctx     context.Context
 	buffers []Buffer
 	items   []item
-	unit    int64 // what divides all sizes, and so all heights
+	unit    int64 // a common divisor of all sizes, and so of all heights
 	shelf   *shelf
-	order   []int   // indices of buffers, as they are to be placed
-	offsets []int64 // of those that were
-	out     []int   // indices of the buffers that place left out
+	order   []int   // indices of buffers in the order of placement
+	offsets []int64 // of the placed buffers
+	out     []int   // indices of the buffers without room
 	best    Result
 	rng     *rand.Rand
-	steps   int   // still to take; negative for no limit
-	left    int   // of those, in this walk or climb
-	looks   int64 // of the shelf, after which an order is not placed to its end
+	steps   int   // remaining steps; negative for no limit
+	left    int   // remaining steps of this walk or climb
+	looks   int64 // value of shelf.looks at which placing an order stops
 }
 
-// greedyLooks is how many looks all greedy orders together have. Traces of 60,000 buffers take less.
+// greedyLooks is the maximum number of examined extents of all greedy orders together. Traces of 60,000 buffers take
+// fewer.
 const greedyLooks = 1 << 29
 
-// place places the buffers in order: the first kept of them where they are already, the others where fit says. A buffer
-// that would end above ceiling is left out. It stops when the sizes left out are more than spare, or when ctx or the
-// looks end, and returns the place in the order where it stopped, or the order's length, and the sum of the sizes left
-// out. The shelf has what was placed, at the end too.
+// place places the buffers in order. The first kept buffers keep their offsets; fit chooses the offsets of the others.
+// A buffer that would end above ceiling is left out. place stops when the sum of the sizes left out exceeds spare, when
+// ctx ends, or when the looks are used up. It returns the position in the order where it stopped, or the order's
+// length, and the sum of the sizes left out. The shelf then holds the placed buffers.
 func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (stopped int, missing int64) {
 	p.shelf.clear()
 	p.out = p.out[:0]
@@ -167,7 +168,7 @@ func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (sto
 	return len(p.order), missing
 }
 
-// online places the buffers as an allocator does that does not know the future: each when it begins, at the lowest
+// online places the buffers as an allocator does, without knowledge of the future: each when it begins, at the lowest
 // offset that is free then.
 func (p *packer) online() {
 	p.sort(func(x, y *item) int { return cmp.Compare(x.Upper, y.Upper) })
@@ -189,7 +190,7 @@ func (p *packer) online() {
 	p.keep()
 }
 
-// stack places the buffers one above the other.
+// stack stacks the buffers.
 func (p *packer) stack() {
 	var at int64
 	for i, b := range p.buffers {
@@ -198,7 +199,7 @@ func (p *packer) stack() {
 	}
 }
 
-// greedy places the buffers in each of the orders, by first fit and by best fit, as long as there are looks.
+// greedy places the buffers in each of the orders, by first fit and by best fit, until the looks are used up.
 func (p *packer) greedy() {
 	defer func() { p.looks = math.MaxInt64 }()
 	for _, before := range orders {
@@ -214,13 +215,13 @@ func (p *packer) greedy() {
 	}
 }
 
-// done says whether there is nothing to gain any more, or no time.
+// done reports whether the best packing is optimal or ctx has ended.
 func (p *packer) done() bool { return p.best.Height <= p.best.Least || p.ctx.Err() != nil }
 
-// over says whether the search is.
+// over reports whether the search is over.
 func (p *packer) over() bool { return p.steps == 0 || p.done() }
 
-// ceiling is the height that the next packing must not exceed: one less than the best.
+// ceiling returns the maximum height of the next packing: one less than the best.
 func (p *packer) ceiling() int64 { return p.best.Height - 1 }
 
 // keep makes the offsets the best packing.
@@ -232,7 +233,7 @@ func (p *packer) keep() {
 	}
 }
 
-// turns searches, each turn for half as long again as the one before.
+// turns searches in turns. Each turn is half as long again as the one before.
 func (p *packer) turns() {
 	if p.over() {
 		return
@@ -260,7 +261,7 @@ func divisor(a, b int64) int64 {
 	return a
 }
 
-// recall makes the order that of the best packing's offsets: first fit in it comes no higher.
+// recall sets the order to that of the best packing's offsets. First fit in this order is at most as high.
 func (p *packer) recall() {
 	slices.SortStableFunc(p.order, func(x, y int) int { return cmp.Compare(p.best.Offsets[x], p.best.Offsets[y]) })
 }

@@ -12,9 +12,9 @@ import (
 // for no buffers. It is an error if a buffer's lifetime or size is empty or negative, if an offset is negative, if an
 // end is beyond int64, or if two buffers share a unit at one moment; the error names both, by their IDs and indices.
 //
-// It shares no code with what makes packings. It goes through time and keeps the buffers alive in the order of their
-// offsets: as long as none overlap, one that begins can only overlap its two neighbors there. O(n log n) for n buffers;
-// it keeps nothing of its arguments.
+// It shares no code with the functions that make packings. It goes through time and keeps the live buffers in the order
+// of their offsets. While none overlap, a buffer that begins can only overlap its two neighbors in that order. Validate
+// takes O(n log n) for n buffers and keeps no reference to its arguments.
 func Validate(buffers []Buffer, offsets []int64) (height int64, err error) {
 	if len(offsets) != len(buffers) {
 		return 0, fmt.Errorf("pack: %d offsets for %d buffers", len(offsets), len(buffers))
@@ -56,7 +56,8 @@ func Validate(buffers []Buffer, offsets []int64) (height int64, err error) {
 	return height, nil
 }
 
-// places are a set of numbers below a bound: one bit each, and above, one bit for each word that is not zero.
+// places is a set of numbers below a bound. The lowest level has one bit for each number, and each further level one
+// bit for each nonzero word of the level below.
 type places [][]uint64
 
 func newPlaces(n int) (p places) {
@@ -67,7 +68,7 @@ func newPlaces(n int) (p places) {
 	return p
 }
 
-// flip puts a number in that is not there, or takes it out.
+// flip adds a number that is not in the set, or removes one that is.
 func (p places) flip(i int) {
 	for _, level := range p {
 		was := level[i/64]
@@ -79,7 +80,7 @@ func (p places) flip(i int) {
 	}
 }
 
-// before is the greatest number below i, or -1.
+// before returns the greatest number below i, or -1.
 func (p places) before(i int) int {
 	for up, level := range p {
 		if word := level[i/64] & (1<<(i%64) - 1); word != 0 {
@@ -94,7 +95,7 @@ func (p places) before(i int) int {
 	return -1
 }
 
-// after is the least number above i, or -1.
+// after returns the least number above i, or -1.
 func (p places) after(i int) int {
 	for up, level := range p {
 		if word := level[i/64] &^ (2<<(i%64) - 1); word != 0 {
@@ -116,7 +117,7 @@ func overlap(buffers []Buffer, offsets []int64, low, high int) error {
 		max(a.Lower, b.Lower), min(a.Upper, b.Upper))
 }
 
-// check says what is wrong with a buffer in itself.
+// check returns an error for an invalid buffer.
 func (b Buffer) check() error {
 	if b.Lower >= b.Upper {
 		return fmt.Errorf("lifetime [%d,%d) is empty", b.Lower, b.Upper)
