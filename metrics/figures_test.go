@@ -136,8 +136,10 @@ func TestEveryNumberOfStats(t *testing.T) {
 // So is every number of pinned.Stats but those of buckets; times are microseconds there, and seconds here.
 func TestEveryNumberOfPinnedStats(t *testing.T) {
 	st := pinned.Stats{
-		Allocations: mem.Stat{Current: 1, Peak: 2, Allocated: 3, Freed: 4}, AllocatedBytes: mem.Stat{Current: 5, Peak: 6, Allocated: 7, Freed: 8},
-		ActiveRequests: mem.Stat{Current: 9, Peak: 10, Allocated: 11, Freed: 12}, ActiveBytes: mem.Stat{Current: 13, Peak: 14, Allocated: 15, Freed: 16},
+		BucketStats: pinned.BucketStats{
+			Allocations: mem.Stat{Current: 1, Peak: 2, Allocated: 3, Freed: 4}, AllocatedBytes: mem.Stat{Current: 5, Peak: 6, Allocated: 7, Freed: 8},
+			ActiveRequests: mem.Stat{Current: 9, Peak: 10, Allocated: 11, Freed: 12}, ActiveBytes: mem.Stat{Current: 13, Peak: 14, Allocated: 15, Freed: 16},
+		},
 		HostAllocTime: pinned.Duration{Total: 170_000, Max: 18_000, Min: 190, Count: 20},
 		HostFreeTime:  pinned.Duration{Total: 210_000_001, Max: 22_000_000, Min: 1, Count: 24},
 	}

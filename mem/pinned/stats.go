@@ -1,7 +1,6 @@
 package pinned
 
 import (
-	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -12,12 +11,9 @@ import (
 // Stats are the counters of an Allocator, by the names of torch.cuda.host_memory_stats(). Peaks are exact, unlike
 // there. The reserved segment counts by the blocks that were cut from it, but for its own time.
 type Stats struct {
-	Allocations    mem.Stat // blocks that the allocator holds, live or not
-	AllocatedBytes mem.Stat // their sizes, as rounded
-	ActiveRequests mem.Stat // live blocks, and those whose free waits
-	ActiveBytes    mem.Stat // their sizes, as rounded
-	HostAllocTime  Duration // page-locking: AllocHost or Register
-	HostFreeTime   Duration // unlocking: FreeHost or Unregister
+	BucketStats            // of all blocks
+	HostAllocTime Duration // page-locking: AllocHost or Register
+	HostFreeTime  Duration // unlocking: FreeHost or Unregister
 
 	// LargestAlloc is the bytes, as rounded, of the largest block allocated since the last reset of peaks. PyTorch has
 	// no such key.
@@ -28,7 +24,7 @@ type Stats struct {
 	BucketAllocation [maxBits + 1]int64
 }
 
-// BucketStats are the counters of the blocks of one bucket, as PyTorch's allocator keeps them.
+// BucketStats are the counters of the blocks of one bucket, or of all, as PyTorch's allocator keeps them.
 type BucketStats struct {
 	Allocations    mem.Stat // blocks that the allocator holds, live or not
 	AllocatedBytes mem.Stat // their sizes, as rounded
@@ -122,7 +118,7 @@ func (a *Allocator) BucketStats() []BucketStats {
 func (a *Allocator) ResetPeakStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for st := range a.counters() {
+	for _, st := range a.counters() {
 		st.Peak = st.Current
 	}
 	a.stats.LargestAlloc = 0
@@ -136,7 +132,7 @@ func (a *Allocator) ResetPeakStats() {
 func (a *Allocator) ResetAccumulatedStats() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for st := range a.counters() {
+	for _, st := range a.counters() {
 		st.Allocated, st.Freed = 0, 0
 	}
 	for _, d := range []*Duration{&a.stats.HostAllocTime, &a.stats.HostFreeTime} {
@@ -144,24 +140,17 @@ func (a *Allocator) ResetAccumulatedStats() {
 	}
 }
 
-func (s *Stats) all() []*mem.Stat {
+func (s *BucketStats) all() []*mem.Stat {
 	return []*mem.Stat{&s.Allocations, &s.AllocatedBytes, &s.ActiveRequests, &s.ActiveBytes}
 }
 
-// counters visits all counters of blocks and bytes. The caller holds mu.
-func (a *Allocator) counters() iter.Seq[*mem.Stat] {
-	return func(yield func(*mem.Stat) bool) {
-		all := a.stats.all()
-		for i := range a.buckets {
-			b := &a.buckets[i]
-			all = append(all, &b.Allocations, &b.AllocatedBytes, &b.ActiveRequests, &b.ActiveBytes)
-		}
-		for _, st := range all {
-			if !yield(st) {
-				return
-			}
-		}
+// counters returns all counters of blocks and bytes. The caller holds mu.
+func (a *Allocator) counters() []*mem.Stat {
+	all := a.stats.all()
+	for i := range a.buckets {
+		all = append(all, a.buckets[i].all()...)
 	}
+	return all
 }
 
 // countHeld counts a new (1) or freed (-1) block of the allocator, and countActive a block that became live or was
