@@ -11,13 +11,8 @@ package direct
 
 // # Structure
 //
-// The slab holds an entry for each block, found from the block's tag: the address, the size, the stream, and a
-// generation that is odd while the block is live. Entries of blocks that were freed but not yet returned to the device
-// wait in a queue, oldest first. An entry is
-//
-//	unused   no memory; in the list of unused entries
-//	live     allocated to a caller
-//	queued   freed, and not yet returned to the device; in the queue
+// A table holds the live blocks, found by their tags. A queue holds the blocks that were freed and not yet returned to
+// the device, oldest first.
 //
 // Without Config.Session, Free returns the block to the device, and queues it only if the device refuses. With
 // Config.Session, Free queues the block without a call of the device, and FreeSession returns all queued blocks at the
@@ -52,6 +47,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -61,23 +57,19 @@ type Allocator struct {
 	cfg Config
 
 	mu       sync.Mutex
-	slab     []block  // slab[i] is that of tags with i in the low half
-	unused   []uint32 // places in slab
-	queue    []uint32 // freed, not given back; oldest first
+	live     slots.Table[block] // by tag
+	queue    []block            // freed, not returned to the device; oldest first
 	stats    mem.Stats
 	observer mem.Observer
 	closed   bool
 }
 
-// A block is the entry of an allocated or queued block, or an unused entry.
+// A block is a live or queued block.
 type block struct {
-	ptr        driver.Pointer // 0 while unused
-	size       int64
-	stream     driver.StreamID
-	generation uint32 // odd while the block is live; a tag holds the value at its allocation
+	ptr    driver.Pointer
+	size   int64
+	stream driver.StreamID
 }
-
-func (r *block) live() bool { return r.generation%2 == 1 }
 
 // ErrClosed is returned by calls on a closed allocator.
 var ErrClosed = errors.New("direct: the allocator is closed")
@@ -136,13 +128,12 @@ func (a *Allocator) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (
 		return mem.Block{}, fmt.Errorf("direct: Alloc of %d bytes: %w", size, err)
 	}
 	defer a.mu.Unlock()
-	at, r := a.newSlot()
-	r.ptr, r.size, r.stream = ptr, size, stream
-	r.generation++
+	tag, r := a.live.Add()
+	*r = block{ptr, size, stream}
 	a.countAlloc(size)
 	a.observe(mem.ActionSegmentAlloc, r)
 	a.observe(mem.ActionAlloc, r)
-	return mem.Block{Ptr: ptr, Size: size, Tag: uint64(r.generation)<<32 | uint64(at)}, nil
+	return mem.Block{Ptr: ptr, Size: size, Tag: tag}, nil
 }
 
 // tooLarge is 1 EiB, more than any device has: see mem.OutOfMemory.TooLarge.
@@ -173,18 +164,6 @@ func (a *Allocator) ask(size int64) (driver.Pointer, error) {
 	return a.dev.Alloc(size)
 }
 
-// newSlot returns an unused slot.
-func (a *Allocator) newSlot() (at uint32, r *block) {
-	if n := len(a.unused); n > 0 {
-		at = a.unused[n-1]
-		a.unused = a.unused[:n-1]
-	} else {
-		at = uint32(len(a.slab))
-		a.slab = append(a.slab, block{})
-	}
-	return at, &a.slab[at]
-}
-
 // Free implements mem.Allocator. Without Config.Session it waits for all work that is queued on the device. If the
 // device does not take the block back, the block is queued. A double free always panics.
 func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
@@ -194,20 +173,17 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	check.Used("direct: Free", used)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at, turns := uint32(b.Tag), uint32(b.Tag>>32)
-	if uint64(at) >= uint64(len(a.slab)) {
+	entry := a.live.Get(b.Tag)
+	if entry == nil || entry.ptr != b.Ptr || entry.size != b.Size {
 		panicForeign(b)
 	}
-	r := &a.slab[at]
-	if r.ptr != b.Ptr || r.size != b.Size || r.generation != turns || !r.live() {
-		panicForeign(b)
-	}
-	r.generation++
+	r := *entry
+	a.live.Remove(b.Tag)
 	a.countFree(r.size)
-	a.observe(mem.ActionFreeRequested, r)
-	a.observe(mem.ActionFreeCompleted, r)
-	if a.cfg.Session || a.release(at) != nil {
-		a.queue = append(a.queue, at)
+	a.observe(mem.ActionFreeRequested, &r)
+	a.observe(mem.ActionFreeCompleted, &r)
+	if a.cfg.Session || a.release(&r) != nil {
+		a.queue = append(a.queue, r)
 	}
 }
 
@@ -216,17 +192,14 @@ func panicForeign(b mem.Block) {
 		"it was freed already, changed since Alloc, or another allocator made it", uint64(b.Ptr), b.Size))
 }
 
-// release returns a block to the device and makes its entry unused. The caller holds mu.
-func (a *Allocator) release(at uint32) error {
-	r := &a.slab[at]
+// release returns a block to the device. The caller holds mu.
+func (a *Allocator) release(r *block) error {
 	if err := a.dev.Free(r.ptr); err != nil {
 		return err
 	}
 	a.countSegment(r.size, -1)
 	a.stats.NumDeviceFree++
 	a.observe(mem.ActionSegmentFree, r)
-	r.ptr = 0
-	a.unused = append(a.unused, at)
 	return nil
 }
 
@@ -234,10 +207,10 @@ func (a *Allocator) release(at uint32) error {
 func (a *Allocator) giveBack() error {
 	var refused []error
 	left := a.queue[:0]
-	for _, at := range a.queue {
-		if err := a.release(at); err != nil {
+	for _, r := range a.queue {
+		if err := a.release(&r); err != nil {
 			refused = append(refused, err)
-			left = append(left, at)
+			left = append(left, r)
 		}
 	}
 	a.queue = left

@@ -94,26 +94,24 @@ func (a *Allocator) ResetAccumulatedStats() {
 func (a *Allocator) Snapshot() []mem.SegmentInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var held []*block
-	for i := range a.slab {
-		if r := &a.slab[i]; r.ptr != 0 {
-			held = append(held, r)
-		}
+	out := make([]mem.SegmentInfo, 0, len(a.queue))
+	for _, r := range a.live.All() {
+		s := segmentOf(r, mem.ActiveAllocated)
+		s.AllocatedSize, s.ActiveSize, s.RequestedSize = r.size, r.size, r.size
+		out = append(out, s)
 	}
-	slices.SortFunc(held, func(x, y *block) int { return cmp.Compare(x.ptr, y.ptr) })
-	out := make([]mem.SegmentInfo, len(held))
-	blocks := make([]mem.BlockInfo, len(held))
-	for i, r := range held {
-		blocks[i] = mem.BlockInfo{Ptr: r.ptr, Size: r.size, RequestedSize: r.size, State: mem.Inactive}
-		out[i] = mem.SegmentInfo{
-			Ptr: r.ptr, TotalSize: r.size, Stream: r.stream, Large: r.size > smallSize, Blocks: blocks[i : i+1 : i+1],
-		}
-		if r.live() {
-			blocks[i].State = mem.ActiveAllocated
-			out[i].AllocatedSize, out[i].ActiveSize, out[i].RequestedSize = r.size, r.size, r.size
-		}
+	for i := range a.queue {
+		out = append(out, segmentOf(&a.queue[i], mem.Inactive))
 	}
+	slices.SortFunc(out, func(x, y mem.SegmentInfo) int { return cmp.Compare(x.Ptr, y.Ptr) })
 	return out
+}
+
+func segmentOf(r *block, state mem.BlockState) mem.SegmentInfo {
+	return mem.SegmentInfo{
+		Ptr: r.ptr, TotalSize: r.size, Stream: r.stream, Large: r.size > smallSize,
+		Blocks: []mem.BlockInfo{{Ptr: r.ptr, Size: r.size, RequestedSize: r.size, State: state}},
+	}
 }
 
 // Observe sets the receiver of every event; nil removes it. It runs under the allocator's lock: it must be quick and
