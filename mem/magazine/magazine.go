@@ -217,13 +217,13 @@ func (c *Cache) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
-	turns, at := splitTag(b.Tag)
+	generation, at := splitTag(b.Tag)
 	r := c.blocks.find(at)
-	if r == nil || r.block.Ptr != b.Ptr || r.block.Size != b.Size || turns%2 == 0 {
+	if r == nil || r.block.Ptr != b.Ptr || r.block.Size != b.Size || generation%2 == 0 {
 		panicForeign(b)
 	}
 	check.Used("magazine: Free", used)
-	if !r.generation.CompareAndSwap(turns, turns+1) {
+	if !r.generation.CompareAndSwap(generation, generation+1) {
 		panicForeign(b)
 	}
 	if len(used) > 0 || r.class == 0 {
