@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// fromRecording fills the row AsRecorded from Verify's run, and reports whether that was possible; if not, a note says
-// why.
+// fromRecording fills the row AsRecorded from Verify's run, and reports whether that was possible. If not, it adds a
+// note with the reason.
 func (c *comparer) fromRecording(row *Row) bool {
 	w := c.w
 	if w.snapshot == nil {
@@ -61,8 +61,8 @@ func (c *comparer) fromRecording(row *Row) bool {
 	return true
 }
 
-// repeatFailure runs the recorded settings under what was reserved when a recorded request failed, for the sake of what
-// the allocator has to say about it. It returns nil if another request, or none, fails then.
+// repeatFailure runs the recorded settings with the reserved memory at the recorded failure as the limit, to obtain the
+// allocator's error. It returns nil if that request does not fail, or another one does.
 func (c *comparer) repeatFailure(op int, s *Spec) (*OOM, error) {
 	if op < 0 {
 		return nil, nil
@@ -74,13 +74,13 @@ func (c *comparer) repeatFailure(op int, s *Spec) (*OOM, error) {
 	run := simulation{work: c.w, spec: s, limit: limit, capacity: c.opts.Capacity}
 	res, err := run.do()
 	if err != nil || len(res.OOMs) == 0 || res.OOMs[0].Op != op {
-		return nil, nil // the row has its figures from the recording
+		return nil, nil // the row already has figures from the recording
 	}
 	failure := &res.OOMs[0]
 	return failure, c.tryRemedies(failure, s, limit)
 }
 
-// whyNot says why a verdict is not what the row AsRecorded asks for, or nothing if it is.
+// whyNot returns the reason why a verdict is unsuitable for the row AsRecorded, or "" if it is suitable.
 func (c *comparer) whyNot(v *verify.Verdict, err error) string {
 	const equal = "so these are the figures of an equal run on the simulated device"
 	exact := err == nil && v.Difference == nil
@@ -103,8 +103,8 @@ func (c *comparer) whyNot(v *verify.Verdict, err error) string {
 	}
 }
 
-// verify follows the recording. Of the interpretations that fit it, it prefers that of the program, in which memory that was
-// returned without need inside the process was returned by an emptied cache.
+// verify follows the recording. Among the interpretations that fit, it prefers that of ToProgram: memory that was freed
+// without need was freed by emptying the cache.
 func (w *Work) verify(cfg caching.Config, total int64) (verify.Verdict, error) {
 	opts := verify.Options{Config: &cfg, TotalMemory: total, SplitAt: w.entryOf(thirdOf(w.Program))}
 	for i := range w.Program.Ops {

@@ -26,7 +26,7 @@ func (l atOnce) Alloc(s driver.Stream, size int64) (mem.Block, error) { return l
 func (l atOnce) Free(b mem.Block, used ...driver.Stream) {
 	for _, s := range used {
 		if side, ok := s.(*deferredfree.Stream); ok {
-			side.Complete(side.Queued.Load()) // the allocator below would not have waited
+			side.Complete(side.Queued.Load()) // so that the allocator below need not wait
 			continue
 		}
 		if s.Sync(context.Background()) != nil {

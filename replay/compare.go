@@ -59,26 +59,26 @@ type Comparison struct {
 // A Row is the outcome of the work on one allocator.
 type Row struct {
 	Allocator string // the spec; Bound of that row
-	Ops       int    // of the work that were run, one that failed included
-	Allocs    int    // that succeeded
+	Ops       int    // number of ops that were run, including one that failed
+	Allocs    int    // successful allocations
 
-	RequestedPeak int64 // bytes asked for, of active blocks
+	RequestedPeak int64 // requested bytes of active blocks
 	AllocatedPeak int64 // bytes of allocated blocks
 	ReservedPeak  int64 // bytes in segments and mapped pages; -1 if the allocator does not report it
 
 	Priced           bool   // the device was simulated, so that DriverTime is by its cost model
-	verify.DriverUse        // in the whole run, the allocator's opening included
-	Later            *Later // and after its first third; nil if it ended before
+	verify.DriverUse        // in the whole run, including opening the allocator
+	Later            *Later // after the first third of the run; nil if it ended before
 
 	Retries  int64 // requests that needed the whole cache freed first
 	OOMs     int   // requests without room; the run ends at the first one that had room when it was recorded
-	FirstOOM int   // the op that was the first of them; -1 if there is none
-	Failure  *OOM  // that first one; nil if there is none, or if no plain run repeats the recorded one
+	FirstOOM int   // index of the first of these ops; -1 if there is none
+	Failure  *OOM  // the first failure; nil if there is none, or if no plain run repeats the recorded one
 
 	Moves         *arena.MoveStats // moves to make room; nil for an allocator that never moves blocks
 	SmallestMoves *arena.MoveStats // the same under the smallest limit, if that was searched
 
-	NsPerOp       float64 // measured, the best of three runs without parallel work; 0 if not measured
+	NsPerOp       float64 // measured: the fastest of three runs without parallel work; 0 if not measured
 	SmallestLimit int64   // bytes, a multiple of 1 MiB; 0 if not searched, -1 if no limit is enough; see SmallestLimit
 
 	FromRecording bool         // peaks and counts are those of the recording, which mem/caching followed exactly
@@ -159,7 +159,7 @@ func Compare(w *Work, opts CompareOptions) (*Comparison, error) {
 	return c.result, nil
 }
 
-// timedRuns is how often a run is timed: noise only adds time, so the fastest counts.
+// timedRuns is the number of timed runs of a row. Noise only adds time, so the fastest counts.
 const timedRuns = 3
 
 // A comparer is the state of Compare.
@@ -185,7 +185,7 @@ func (c *comparer) run() error {
 	c.meter = newMeter(c.opts.Progress, steps)
 	searches := c.meter
 	if !simulated {
-		searches = newMeter(nil, 1) // next to filling real memory they take no time
+		searches = newMeter(nil, 1) // they take little time compared to filling real memory
 	}
 	workers := 1
 	if simulated {
@@ -225,7 +225,7 @@ func (c *comparer) run() error {
 	return nil
 }
 
-// row works out everything but the time.
+// row computes all fields except the time.
 func (c *comparer) row(s *Spec) (row Row, err error) {
 	defer c.meter.step()
 	row = Row{Allocator: s.Text, Notes: s.Notes}
@@ -237,7 +237,7 @@ func (c *comparer) row(s *Spec) (row Row, err error) {
 	run.opts.Contents = c.opts.Contents
 	if c.opts.OpenDevice != nil {
 		run.opts.Now = c.opts.Now
-		run.opts.Drain = true // so that the blocks that are left are checked too
+		run.opts.Drain = true // so that the remaining blocks are checked, too
 		stats := c.w.Program.Stats()
 		run.onAlloc = func(n int) { c.meter.within(float64(n) / float64(stats.Allocs+stats.Attempts)) }
 	}
@@ -268,7 +268,7 @@ func (r *Row) fill(res *simulationResult) {
 	}
 }
 
-// noteMoves adds notes about moved blocks, which the driver calls and their time do not show.
+// noteMoves adds notes about moved blocks. The driver calls and their time do not include moves.
 func (r *Row) noteMoves() {
 	note := func(where string, m *arena.MoveStats) {
 		if m == nil || m.Compactions == 0 {
@@ -278,7 +278,7 @@ func (r *Row) noteMoves() {
 		if m.Compactions > 1 {
 			times = fmt.Sprintf("%d times", m.Compactions)
 		}
-		r.Notes = append(slices.Clip(r.Notes), fmt.Sprintf("%s%s moved blocks together %s, %s in all.",
+		r.Notes = append(slices.Clip(r.Notes), fmt.Sprintf("%s%s moved blocks %s, %s in total.",
 			r.Allocator, where, times, bytesize.Format(m.Bytes)))
 	}
 	note("", r.Moves)
@@ -323,8 +323,8 @@ func (c *Comparison) LeastLimit() *Row {
 	return least
 }
 
-// better reports whether a is preferable to b, both of which completed: because its smallest limit is smaller, if that
-// was asked for, then because it reserves less, then because it calls the driver less often.
+// better reports whether row a is preferable to row b; both completed. It compares the smallest limits if bySmallest is
+// set, then the reserved peaks, then the numbers of driver calls.
 func better(a, b *Row, bySmallest bool) bool {
 	if bySmallest && a.SmallestLimit != b.SmallestLimit && a.SmallestLimit > 0 {
 		return b.SmallestLimit <= 0 || a.SmallestLimit < b.SmallestLimit

@@ -235,8 +235,8 @@ func TestSmallestLimitCompletesAndOneStepLessDoesNot(t *testing.T) {
 
 func TestSpecsThatNameNothingAreErrors(t *testing.T) {
 	for spec, part := range map[string]string{
-		"":                                "no allocator is named",
-		"cacheing":                        "there is: arena, bfc, caching, direct, paged, planned",
+		"":                                `unknown name ""`,
+		"cacheing":                        "want one of arena, bfc, caching, direct, paged, planned",
 		"caching:max_split_size_mb:x":     "max_split_size_mb",
 		"caching:no_such_setting:1":       "no_such_setting",
 		"caching:expandable_segments:yes": "expandable_segments",

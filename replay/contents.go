@@ -28,14 +28,14 @@ type contents struct {
 	now      func() time.Time
 	elapsed  time.Duration
 	blocks   map[driver.Pointer]*written    // allocated
-	pending  map[deferredfree.Mark]*written // freed, but with other users
-	last     uint64                         // number of the block filled last
-	mismatch *verify.ContentsError          // the first
-	err      error                          // the first other one
+	pending  map[deferredfree.Mark]*written // freed, but still used by other streams
+	last     uint64                         // number of the last block that was filled
+	mismatch *verify.ContentsError          // the first mismatch
+	err      error                          // the first other error
 }
 
-// A written is the pattern of a block, with the stream that wrote it or moved it since. It is the holder of a block
-// that may be moved.
+// A written is the pattern of a block, with the stream that wrote or last moved it. It is the holder of a block that
+// may be moved.
 type written struct {
 	number uint64
 	stream driver.Stream
@@ -48,7 +48,7 @@ type written struct {
 // BeginMove implements mem.Holder.
 func (w *written) BeginMove() ([]driver.Stream, bool) { return w.holder.BeginMove() }
 
-// EndMove implements mem.Holder. Other blocks may have landed at the old address, or be about to leave the new one.
+// EndMove implements mem.Holder. Another block may already be at the old address, or may not have left the new one yet.
 func (w *written) EndMove(b mem.Block, s driver.Stream) {
 	if s != nil {
 		if w.c.blocks[w.at] == w {
@@ -70,7 +70,7 @@ func newContents(a mem.Allocator, dev driver.Device, opts Options) (*contents, e
 	}, nil
 }
 
-// failure returns what went wrong so far, if anything, as seen in op i.
+// failure returns the first error so far, as found in op i.
 func (c *contents) failure(i int) error {
 	if c.err != nil {
 		return fmt.Errorf("replay: op %d: check contents: %w", i, c.err)
@@ -103,7 +103,7 @@ func (c *contents) Alloc(s driver.Stream, size int64) (b mem.Block, err error) {
 	return b, nil
 }
 
-// Free implements mem.Allocator. It checks the block first. One with other users stays known, for completed.
+// Free implements mem.Allocator. It checks the block first. A block that other streams still use is kept for completed.
 func (c *contents) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
@@ -122,13 +122,14 @@ func (c *contents) Free(b mem.Block, used ...driver.Stream) {
 func (c *contents) Movable(b mem.Block, h mem.Holder) bool {
 	w := c.blocks[b.Ptr]
 	if w == nil {
-		return false // the allocator returned it twice
+		return false // the allocator returned this block twice
 	}
 	w.holder = h
 	return mem.Movable(c.below, b, w)
 }
 
-// completed checks a block whose free is about to complete, unless early says that the allocator waited for it already.
+// completed checks a block whose free is about to complete. If early is set, the allocator has waited for it already,
+// and the block is not checked.
 func (c *contents) completed(b mem.Block, at deferredfree.Mark, early bool) {
 	if !early {
 		c.check(b, c.pending[at])
@@ -146,7 +147,7 @@ func (c *contents) timed(call func()) {
 	c.elapsed += c.now().Sub(start)
 }
 
-// check compares a block with what was written to it.
+// check compares a block with the pattern that was written to it.
 func (c *contents) check(b mem.Block, w *written) {
 	if w == nil || c.mismatch != nil || c.err != nil {
 		return

@@ -14,7 +14,7 @@ import (
 // reused.
 type Later struct {
 	verify.DriverUse
-	Recorded time.Duration // that the ops which were run took when they were recorded; 0 if that is not known
+	Recorded time.Duration // duration of these ops in the recording; 0 if unknown
 }
 
 // Share returns the driver's time as a fraction of the recorded time, or -1 if one of them is unknown.
@@ -28,12 +28,12 @@ func (l *Later) Share() float64 {
 // thirdOf returns the index of the first op of Later.
 func thirdOf(p *trace.Program) int { return len(p.Ops) / 3 }
 
-// memoryCalls are those that a comparison counts.
+// memoryCalls are the driver calls that a comparison counts.
 var memoryCalls = []sim.Call{
 	sim.CallAlloc, sim.CallFree, sim.CallReserve, sim.CallRelease, sim.CallCreate, sim.CallDrop, sim.CallMap, sim.CallUnmap,
 }
 
-// simulatedUse reads what was asked of a simulated device so far.
+// simulatedUse returns the use of a simulated device so far.
 func simulatedUse(d *sim.Device) (u verify.DriverUse) {
 	tallies := d.Calls()
 	for _, c := range memoryCalls {
@@ -52,7 +52,7 @@ type gauge struct {
 
 	waits      atomic.Int64 // for streams of deferred frees
 	early, all verify.DriverUse
-	passed     bool // op after was come to
+	passed     bool // op after was reached
 }
 
 func (g *gauge) now() verify.DriverUse {
@@ -72,7 +72,7 @@ func (g *gauge) before(op, limit int) int {
 	return limit
 }
 
-// later is what was used from op after on, or nil if the run ended before.
+// later returns the use from op after on, or nil if the run ended before.
 func (g *gauge) later() *Later {
 	if !g.passed {
 		return nil
@@ -80,7 +80,7 @@ func (g *gauge) later() *Later {
 	return &Later{DriverUse: g.all.Since(g.early)}
 }
 
-// recorded is how long the ops from index from up to to took when they were recorded, or 0 if that is not known.
+// recorded returns the duration of the ops [from, to) in the recording, or 0 if it is unknown.
 func (w *Work) recorded(from, to int) time.Duration {
 	if w.snapshot == nil || w.Program.Entries == nil {
 		return 0
@@ -103,7 +103,7 @@ func (w *Work) recorded(from, to int) time.Duration {
 	return time.Duration(last-first) * time.Microsecond
 }
 
-// entryOf is the entry of the first op from index op on that has one, or one after the last.
+// entryOf returns the entry of the first op from index op on that has one, or the number of entries.
 func (w *Work) entryOf(op int) int {
 	for _, entry := range w.Program.Entries[op:] {
 		if entry != trace.NoEntry {
@@ -113,7 +113,7 @@ func (w *Work) entryOf(op int) int {
 	return len(w.snapshot.Traces[w.Device].Events)
 }
 
-// occupiable returns the streams as those of a simulated device, or nil if one is not.
+// occupiable returns the streams as simulated streams, or nil if one is not simulated.
 func occupiable(streams []driver.Stream) []*sim.Stream {
 	all := make([]*sim.Stream, len(streams))
 	for i, s := range streams {

@@ -12,13 +12,13 @@ import (
 // A Failure is a request that failed in the recording. Sizes are in bytes.
 type Failure struct {
 	Entry     int    // index into Trace.Events
-	Size      int64  // that was asked for, as the entry tells it
+	Size      int64  // requested size, as in the entry
 	Stream    uint64 // recorded handle
-	Requested int64  // in use then: asked for, of active blocks
-	Reserved  int64  // then
-	Free      int64  // that the device had left, as it said
-	Limit     int64  // the recorded limit, if that refused it; else 0
-	Below     int64  // a limit that is not recorded, of less than so much, refused it, since the device had room; else 0
+	Requested int64  // requested bytes of active blocks at that moment
+	Reserved  int64  // reserved bytes at that moment
+	Free      int64  // free bytes of the device, as it reported them
+	Limit     int64  // the recorded limit, if it refused the request; otherwise 0
+	Below     int64  // upper bound of an unrecorded limit that refused the request; otherwise 0
 	Stack     trace.StackID
 }
 
@@ -29,7 +29,7 @@ func (w *Work) refusedByLimit(size, reserved, free int64) int64 {
 		return 0
 	}
 	c := &w.Recorded
-	segment := max(size+segmentStep, c.LargeSegmentSize) // or less
+	segment := max(size+segmentStep, c.LargeSegmentSize) // at most
 	if free < segment || c.ExpandableSegments && (c.ExpandableReserve != (caching.Reserve{}) || len(c.ExpandableReserveByClass) > 0) {
 		return 0
 	}
@@ -106,8 +106,8 @@ func (w *Work) history(s *snapshot.Snapshot, t *trace.Trace) {
 				Below: w.refusedByLimit(e.Size, sums.Reserved.Current, free),
 			})
 		}
-		// Memory that was reserved once can be reserved again. If the device had less free than was requested, the free
-		// memory is all there was.
+		// Memory that was reserved once can be reserved again. If the device had less free memory than requested, that
+		// was all of its memory.
 		w.RecordedLimit = sums.Reserved.Peak
 		if free > 0 && free < e.Size {
 			w.RecordedLimit = max(w.RecordedLimit, sums.Reserved.Current+free)

@@ -40,8 +40,8 @@ func (m *meter) update(part float64) {
 	}
 }
 
-// parallel calls do for 0..n-1 from as many goroutines as workers says, 0 meaning one for each core, and joins the
-// errors. After an error no further calls begin.
+// parallel calls do for 0 to n-1 from workers goroutines (0 means one for each core) and joins the errors. After an
+// error it begins no further calls.
 func parallel(n, workers int, do func(i int) error) error {
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)

@@ -9,11 +9,11 @@ import (
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
-// metered is a real device that counts the calls for memory, times them, and counts stalls: waits for work that was not
-// done. Pinned, Timing, Peers and Sharing are nil: no allocator here uses them.
+// metered wraps a real device. It counts and times the memory calls, and counts stalls: waits for unfinished work.
+// Pinned, Timing, Peers and Sharing are nil: no allocator here uses them.
 //
-// Before a wait, a mark of the stream, or of all streams for Free, says whether it is a stall. On a GPU a mark may not
-// be reached yet after work that ended just before.
+// Before a wait, a mark of the stream (of all streams for Free) tells whether the wait is a stall. On a GPU a mark may
+// not be reached yet although the work has just ended.
 type metered struct {
 	*intercept.Device
 	now func() time.Time // nil: times are not known
@@ -29,7 +29,7 @@ func newMetered(dev driver.Device, now func() time.Time) *metered {
 	return m
 }
 
-// plainDevice returns the device in a metered one, on which calls are not counted, or dev itself.
+// plainDevice returns the device inside a metered one, where calls are not counted, or otherwise dev itself.
 func plainDevice(dev driver.Device) driver.Device {
 	if m, ok := dev.(*metered); ok {
 		return m.Unwrap()
@@ -56,7 +56,7 @@ func (m *metered) call(c intercept.Call, next func() error) error {
 		return next()
 	case intercept.Free:
 		m.mu.Lock()
-		streams := m.streams // only ever appended to
+		streams := m.streams // append-only
 		m.mu.Unlock()
 		m.countStall(streams...)
 	case intercept.Alloc, intercept.Reserve, intercept.Release, intercept.Create, intercept.Drop, intercept.Map,
@@ -79,7 +79,7 @@ func (m *metered) call(c intercept.Call, next func() error) error {
 	return err
 }
 
-// countStall counts a stall if one of the streams has work that is not done.
+// countStall counts a stall if one of the streams has unfinished work.
 func (m *metered) countStall(streams ...driver.Stream) {
 	for _, s := range streams {
 		mark, err := s.Mark()

@@ -14,12 +14,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem/planned"
 )
 
-// planSteps is the number of orders that packing tries for the plan of a row.
+// planSteps is the number of steps of packing for the plan of a row (pack.Options.Steps).
 const planSteps = 20
 
 // parsePlanned reads a plan from a file or makes one of the work. Paged memory serves the requests outside the plan,
-// and all requests if the limit or the device is smaller than the plan's region. A plan that is made has room for
-// requests that failed when they were recorded, unless the device is too small for them.
+// and all requests if the limit or the device is smaller than the plan's region. A plan that is made of the work has
+// room for requests that failed when they were recorded, unless the device is too small for them.
 func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 	var fromFile *planned.Plan
 	if given {
@@ -73,7 +73,7 @@ func parsePlanned(s *Spec, path string, given bool, _ caching.Config) error {
 // the plan and the fallback together.
 type leftover struct {
 	dev   driver.Device
-	limit int64 // bytes; 0 is none
+	limit int64 // bytes; 0 means no limit
 	below mem.Allocator
 	above mem.StatsReporter
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// tryRemedies makes a failure's estimates facts: the work is run again, on a simulated device, under each setting that
-// an estimate proposes. A remedy that gets past the request stays, and is none any more; one that does not is left out,
-// so that the analysis says what rows with such settings show.
+// tryRemedies verifies the estimated remedies of a failure: it runs the work again on a simulated device under each
+// proposed setting. A remedy with which the request succeeds is kept and is no longer an estimate. Other remedies are
+// removed, so that the analysis agrees with rows that have such settings.
 func (c *comparer) tryRemedies(failure *OOM, s *Spec, limit int64) error {
 	var oom *mem.OutOfMemory
 	if failure == nil || !errors.As(failure.Err, &oom) {
@@ -36,8 +36,8 @@ func (c *comparer) tryRemedies(failure *OOM, s *Spec, limit int64) error {
 	return nil
 }
 
-// helps reports whether a setting of the caching allocator, beside those of s, lets the request of an op through, and
-// all before it.
+// helps reports whether a setting of the caching allocator, in addition to those of s, makes the request of an op and
+// all requests before it succeed.
 func (c *comparer) helps(setting string, op int, s *Spec, limit int64) (bool, error) {
 	one, _, err := caching.ParseConfig(setting)
 	if err != nil {

@@ -79,8 +79,8 @@ type Options struct {
 	// Progress is called after every ProgressOps ops, with the number of ops done. An error ends the run.
 	Progress func(ops int) error
 
-	gauge    *gauge // nil: not measured
-	occupied bool   // on a simulated device, blocks are in use by work of their streams: see DriverUse.Stalls
+	gauge    *gauge // nil: the driver use is not measured
+	occupied bool   // on a simulated device, work of the streams uses the blocks: see DriverUse.Stalls
 }
 
 // ProgressOps is the number of ops between two calls of Options.Progress.
@@ -88,22 +88,22 @@ const ProgressOps = 1 << 16
 
 // A Result is the outcome of a run.
 type Result struct {
-	Completed bool // every op was run, and every allocation had room; attempts (trace.OpTry) aside
+	Completed bool // every op was run, and every allocation had room, not counting attempts (trace.OpTry)
 
-	Ops         int // run, the one that failed included
-	Allocs      int // that succeeded, attempts aside
-	Frees       int // deferred ones too, of blocks that were allocated
-	EmptyCaches int // of an allocator that caches
+	Ops         int // ops that were run, including one that failed
+	Allocs      int // successful allocations, without attempts
+	Frees       int // frees of allocated blocks, including deferred ones
+	EmptyCaches int // number of times that the cache was emptied
 	Skipped     int // allocations without room, with SkipOOM
 
-	RequestedPeak int64 // bytes asked for, of active blocks: a block is active until its free completes
+	RequestedPeak int64 // requested bytes of active blocks: a block is active until its free completes
 	AllocatedPeak int64 // bytes of allocated blocks: a block is allocated until its free is requested
 	ReservedPeak  int64 // bytes in segments, if the allocator reports it, otherwise -1
 
-	NumOOMs int   // requests without room, attempts included
-	OOMs    []OOM // the first MaxOOMs of them
+	NumOOMs int   // requests without room, including attempts
+	OOMs    []OOM // the first MaxOOMs failures
 
-	Elapsed time.Duration // of the calls to the allocator, with the loop around them unless Contents is set
+	Elapsed time.Duration // time of the calls to the allocator, with the loop around them unless Contents is set
 }
 
 // MaxOOMs is the number of failures that a Result describes.
@@ -115,7 +115,7 @@ type OOM struct {
 	Entry   int // index into Trace.Events, or -1 if the op is not from a recording
 	Size    int64
 	Stream  uint32
-	Attempt bool  // it failed when it was recorded too
+	Attempt bool  // it also failed when it was recorded
 	Err     error // matches mem.ErrNoMemory
 }
 
@@ -223,7 +223,7 @@ func (r *runner) finish(err error) {
 	}
 }
 
-// noRoom notes that the request of op i failed. It returns errStop if the run ends there.
+// noRoom records that the request of op i failed. It returns errStop if the run ends there.
 func (r *runner) noRoom(i int, err error) error {
 	op := &r.p.Ops[i]
 	if !errors.Is(err, mem.ErrNoMemory) {
@@ -248,5 +248,5 @@ func (r *runner) noRoom(i int, err error) error {
 	return nil
 }
 
-// errStop ends a run early, without being an error of it.
+// errStop ends a run early. It is not returned as an error.
 var errStop = errors.New("replay: stopped")

@@ -18,19 +18,19 @@ type runner struct {
 	opts Options
 
 	streams []driver.Stream
-	working []*sim.Stream // the same, if blocks are in use by work; otherwise nil
+	working []*sim.Stream // the same streams, if work uses the blocks; otherwise nil
 	slots   []slot        // by block number
-	users   []*sim.Stream // by block number: whose work uses it; nil if working is
+	users   []*sim.Stream // by block number: the stream whose work uses it; nil if working is nil
 	trimmer mem.Trimmer
 	pools   Pools
-	mover   mem.Mover // nil if a moves nothing
+	mover   mem.Mover // nil if the allocator does not move blocks
 
 	plan  []deferredfree.Mark // of each OpFreeDeferred and OpComplete, in order; consumed from the front
 	sides []*deferredfree.Stream
-	used  []driver.Stream // one, so that Free's variable arguments cost nothing
+	used  []driver.Stream // of length 1, so that Free's variable arguments allocate nothing
 
-	pool      uint16 // to which requests go now; 0 for the default
-	poolBegun []bool // by index: the pool has its user
+	pool      uint16 // pool of the next requests; 0 for the default
+	poolBegun []bool // by index: the pool has a user
 
 	contents  *contents
 	requested level
@@ -39,7 +39,7 @@ type runner struct {
 	result    Result
 }
 
-// A slot is a block of the program. A block that was skipped, or not allocated yet, is zero.
+// A slot is a block of the program. It is zero if the block was skipped or is not allocated yet.
 type slot struct {
 	block     mem.Block
 	requested int64
@@ -49,7 +49,7 @@ type slot struct {
 // stream.
 func (s *slot) BeginMove() (used []driver.Stream, ok bool) { return nil, true }
 
-// EndMove implements mem.Holder. The work that follows is the allocator's and that of contents, which wait by
+// EndMove implements mem.Holder. Later work is that of the allocator and of contents, which wait for the move
 // themselves.
 func (s *slot) EndMove(b mem.Block, _ driver.Stream) { s.block = b }
 
@@ -62,7 +62,7 @@ func (l *level) add(n int64) { l.now += n; l.peak = max(l.peak, l.now) }
 func (r *runner) run() error {
 	span := ProgressOps
 	if r.contents != nil {
-		span = 1 // so that changed contents are seen with their op
+		span = 1 // so that changed contents are found at their op
 	}
 	for from := 0; from < len(r.p.Ops); {
 		to := min(from+span-from%span, len(r.p.Ops))
@@ -97,8 +97,8 @@ func (r *runner) run() error {
 	return nil
 }
 
-// span runs ops from up to to, and returns how many it ran. It is the loop that the time of a replay goes into: no map,
-// no heap allocation.
+// span runs the ops [from, to) and returns the number of ops that it ran. This is the hot loop of a replay: it uses no
+// maps and does not allocate.
 func (r *runner) span(from, to int) (done int, err error) {
 	a, slots := r.a, r.slots
 	requested, allocated := r.requested, r.allocated
@@ -194,7 +194,7 @@ func (r *runner) span(from, to int) (done int, err error) {
 
 func everyStream(driver.Stream) bool { return true }
 
-// enterPool sends the requests from now on to a pool of the program.
+// enterPool directs the following requests to a pool of the program.
 func (r *runner) enterPool(pool uint16) {
 	r.endPool()
 	if r.pool = pool; pool != 0 && r.pools != nil {
@@ -202,14 +202,14 @@ func (r *runner) enterPool(pool uint16) {
 	}
 }
 
-// leavePool returns to the default pool, if requests go to another.
+// leavePool returns to the default pool if requests go to another pool.
 func (r *runner) leavePool() {
 	if r.pool != 0 {
 		r.endPool()
 	}
 }
 
-// endPool ends what enterPool began. The pool's first Begin leaves it a user; those of later ones are taken back.
+// endPool reverses enterPool. The user that the pool's first Begin added stays; those of later ones are removed.
 func (r *runner) endPool() {
 	pool := r.pool
 	if r.pool = 0; pool == 0 || r.pools == nil {
@@ -226,7 +226,7 @@ func (r *runner) endPool() {
 	r.poolBegun[pool] = true
 }
 
-// drain completes and frees what the ops that were run have left, in the order of the blocks' numbers.
+// drain completes pending frees and frees the remaining blocks, in the order of the blocks' numbers.
 func (r *runner) drain() error {
 	for _, s := range r.sides {
 		s.Complete(s.Queued.Load())

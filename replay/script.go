@@ -24,8 +24,8 @@ type ScriptOptions struct {
 	NewAllocator func(dev driver.Device, name, settings string) (mem.Allocator, error)
 }
 
-// A ScriptRun runs scripts, one after another on the same device and allocator, until a device or allocator command
-// asks for others. Not safe for concurrent use.
+// A ScriptRun runs scripts one after another. They share the device and the allocator until a device or allocator
+// command requests another one. Not safe for concurrent use.
 //
 // # Output
 //
@@ -36,27 +36,27 @@ type ScriptOptions struct {
 //	segments        a line for each segment: where it is, its stream, its kind, what is in it
 //	snapshot        likewise, and below each a line for each block
 //
-// Offsets are from the lowest address that the device's run has seen: of blocks, and of segments where a script asks
-// for them. They have at least three digits. The other commands print nothing unless they fail.
+// Offsets are relative to the lowest address of the run so far: that of a block, or of a segment if a script prints
+// segments. They have at least three digits. The other commands print nothing unless they fail.
 //
-// Work (trace.VerbWork) is not queued on the device: scripts see streams whose marks are reached when the script says
-// so, or when an allocator waits for them (scriptStream).
+// Work (trace.VerbWork) is not queued on the device. The marks of a script's streams are reached when the script says
+// so, or when an allocator waits for them.
 type ScriptRun struct {
 	opts    ScriptOptions
 	dev     driver.Device
 	alloc   mem.Allocator
 	streams []*scriptStream
 	blocks  map[string]scriptBlock
-	base    driver.Pointer // lowest address so far; 0 before any
+	base    driver.Pointer // lowest address so far; 0 if there is none
 	sides   int
-	pools   []mem.PoolID  // that have their user
-	out     []outputPiece // of this Run
-	text    []byte        // of what was printed before out
+	pools   []mem.PoolID  // pools with a user
+	out     []outputPiece // output of this Run
+	text    []byte        // output before out
 }
 
 type scriptBlock struct {
 	mem.Block
-	side *deferredfree.Stream // of a block freed with pending
+	side *deferredfree.Stream // the stream of a block freed with pending
 }
 
 // NewScriptRun returns a run without a device.
@@ -67,8 +67,8 @@ func NewScriptRun(opts ScriptOptions) *ScriptRun {
 	return &ScriptRun{opts: opts}
 }
 
-// Run runs s and returns what it prints, to be compared with s.Expected. A command that cannot be run is a
-// *trace.ScriptError with its line; what the script printed until then is returned too.
+// Run runs s and returns what it prints, to be compared with s.Expected. If a command fails, the error is a
+// *trace.ScriptError with its line, and Run also returns the output before it.
 func (r *ScriptRun) Run(s *trace.Script) (string, error) {
 	r.out, r.text = r.out[:0], nil
 	var err error
@@ -82,7 +82,7 @@ func (r *ScriptRun) Run(s *trace.Script) (string, error) {
 	return string(r.text), err
 }
 
-// Close frees the blocks that the scripts left, closes the allocator, if it can be closed, and closes the device.
+// Close frees the remaining blocks, closes the allocator, if it can be closed, and closes the device.
 func (r *ScriptRun) Close() error {
 	if r.dev == nil {
 		return nil

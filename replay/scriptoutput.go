@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// An outputPiece is text, with an address before it if ptr is not 0.
+// An outputPiece is text, preceded by an address if ptr is not 0.
 type outputPiece struct {
 	ptr  driver.Pointer
 	text string
@@ -31,7 +31,7 @@ func (r *ScriptRun) flush() {
 func (r *ScriptRun) stats(keys []string) error {
 	s, ok := mem.Find[mem.StatsReporter](r.alloc)
 	if !ok {
-		return errors.New("stats: the allocator keeps none")
+		return errors.New("stats: the allocator has no statistics")
 	}
 	values := s.Stats().Map()
 	if len(keys) == 0 {
@@ -53,7 +53,7 @@ func (r *ScriptRun) stats(keys []string) error {
 
 func (r *ScriptRun) print(format string, args ...any) { r.printAddress(0, format, args...) }
 
-// printAddress prints text after the offset of an address, which is worked out when the lowest address is known.
+// printAddress prints the offset of an address and then text. The offset is computed when the lowest address is known.
 func (r *ScriptRun) printAddress(p driver.Pointer, format string, args ...any) {
 	if p != 0 && (r.base == 0 || p < r.base) {
 		r.base = p
@@ -61,7 +61,7 @@ func (r *ScriptRun) printAddress(p driver.Pointer, format string, args ...any) {
 	r.out = append(r.out, outputPiece{p, fmt.Sprintf(format, args...)})
 }
 
-// snapshot prints the allocator's segments, and with blocks set what they are made of.
+// snapshot prints the allocator's segments and, if blocks is set, their blocks.
 func (r *ScriptRun) snapshot(blocks bool) error {
 	s, ok := mem.Find[mem.Snapshotter](r.alloc)
 	if !ok {

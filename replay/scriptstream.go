@@ -6,17 +6,17 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A scriptStream is a device's stream whose marks a script controls. It has its own queue of pieces of work, which are
-// held until a sync, and of waits for other streams. Memory operations go directly to the device's stream.
+// A scriptStream is a device's stream whose marks a script controls. It has its own queue of work items, which are held
+// until a sync, and of waits for other streams. Memory operations go directly to the device's stream.
 //
-// Invariant: done + len(queue) is the tick of the last queued piece. All streams of a run are used by one goroutine.
+// Invariant: done + len(queue) is the tick of the last queued item. All streams of a run are used by one goroutine.
 type scriptStream struct {
 	driver.Stream
 	done  uint64
 	queue []scriptWork
 }
 
-// scriptWork is held work, or a wait for what other had queued up to tick.
+// scriptWork is held work, or a wait for the work that other has queued up to tick.
 type scriptWork struct {
 	other *scriptStream
 	tick  uint64
@@ -27,13 +27,13 @@ func newScriptStream(s driver.Stream) *scriptStream { return &scriptStream{Strea
 // hold queues work that stays undone until the stream is synced.
 func (s *scriptStream) hold() { s.queue = append(s.queue, scriptWork{}) }
 
-// follow queues a wait for what other has queued so far.
+// follow queues a wait for the work that other has queued so far.
 func (s *scriptStream) follow(other *scriptStream) {
 	s.queue = append(s.queue, scriptWork{other: other, tick: other.done + uint64(len(other.queue))})
 }
 
-// advance takes waits that are over off the front of the queue. What a wait waits for was queued before it, so looking
-// there, and only if it is not done, comes to an end.
+// advance removes completed waits from the front of the queue. It recurses to the stream of a wait that is not
+// complete. The recursion ends because the awaited work was queued before the wait.
 func (s *scriptStream) advance() {
 	for len(s.queue) > 0 && s.queue[0].other != nil {
 		w := s.queue[0]
@@ -47,7 +47,7 @@ func (s *scriptStream) advance() {
 	}
 }
 
-// force does all work up to tick, and first what it waits for.
+// force completes all work up to tick, and before it the work that it waits for.
 func (s *scriptStream) force(tick uint64) {
 	for s.done < tick {
 		w := s.queue[0]
@@ -84,7 +84,8 @@ func (s *scriptStream) WaitFor(other driver.Stream, m driver.Mark) error {
 	return s.Stream.WaitFor(o.Stream, mark)
 }
 
-// Sync implements driver.Stream: held work is done now, since the script goes on only when the allocator returns.
+// Sync implements driver.Stream: it completes held work at once, because the script continues only when the allocator
+// returns.
 func (s *scriptStream) Sync(ctx context.Context) error {
 	s.force(s.done + uint64(len(s.queue)))
 	return s.Stream.Sync(ctx)

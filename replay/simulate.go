@@ -14,7 +14,7 @@ import (
 // A simulation is a run of a program on a new allocator of a new device, simulated unless open is set.
 type simulation struct {
 	work     *Work
-	ops      *trace.Program // of the work; nil for all of them
+	ops      *trace.Program // the ops to run; nil means all ops of the work
 	spec     *Spec
 	limit    int64 // bytes; 0 is none
 	capacity int64
@@ -33,7 +33,7 @@ type simulationResult struct {
 	moves   *arena.MoveStats // nil for an allocator that moves no blocks
 	priced  bool
 	use     verify.DriverUse
-	later   *Later // nil if it ended before
+	later   *Later // nil if the run ended before
 }
 
 func (r *simulation) do() (res simulationResult, err error) {
@@ -80,7 +80,7 @@ func (r *simulation) do() (res simulationResult, err error) {
 		stats := s.Stats()
 		res.retries = stats.NumAllocRetries
 		if r.work.Program.Stats().Attempts > 0 {
-			// A Result leaves attempts out. One that had room counts here, as it would have in the recording.
+			// A Result does not count attempts. A successful attempt counts here, as it would have in the recording.
 			res.RequestedPeak = max(res.RequestedPeak, stats.RequestedBytes.All.Peak)
 			res.AllocatedPeak = max(res.AllocatedPeak, stats.AllocatedBytes.All.Peak)
 		}
@@ -99,13 +99,13 @@ func (r *simulation) do() (res simulationResult, err error) {
 	return res, nil
 }
 
-// observable is an allocator that tells its events.
+// observable is an allocator that reports its events.
 type observable interface{ Observe(mem.Observer) }
 
 // counted is a mem.Wrapper that counts requests.
 type counted struct {
 	below mem.Allocator
-	n     int // calls of Alloc, that under way included
+	n     int // calls of Alloc, including the current one
 	on    func(n int)
 }
 
@@ -127,8 +127,9 @@ func (c *counted) Free(b mem.Block, used ...driver.Stream) { c.below.Free(b, use
 // Movable implements mem.Mover.
 func (c *counted) Movable(b mem.Block, h mem.Holder) bool { return mem.Movable(c.below, b, h) }
 
-// usageAtPeak runs twice more on a simulated device: to find the request at which the reserved memory first reached its
-// peak, and up to that request, to see what the memory holds then. It is zero for allocators that do not show it.
+// usageAtPeak runs the program twice more on a simulated device: once to find the request at which the reserved memory
+// first reached its peak, and once up to that request, to read the usage. It returns zero for allocators that do not
+// report their segments or events.
 func (r *simulation) usageAtPeak() (u verify.Usage) {
 	var sums trace.Totals
 	at := 0

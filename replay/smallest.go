@@ -64,7 +64,7 @@ func smallestLimit(w *Work, s *Spec, capacity int64, m *meter) (limit int64, mov
 	low := steps(min(free.RequestedPeak, free.AllocatedPeak)) - 1 // cannot complete
 	high := steps(max(free.ReservedPeak, free.RequestedPeak, 1))
 	for {
-		// What is reserved without a limit is enough, unless having a limit changes what the allocator does.
+		// The reserved peak without a limit is enough, unless the allocator behaves differently with a limit.
 		res, err := run(high * limitStep)
 		if err != nil {
 			return 0, nil, err

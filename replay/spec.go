@@ -44,8 +44,8 @@ func (e *SpecError) Error() string { return fmt.Sprintf("allocator %q: %v", e.Sp
 // Unwrap returns the reason.
 func (e *SpecError) Unwrap() error { return e.Err }
 
-// specParsers are the allocators that work can be compared on, by name. Each parser sets s.open. The argument given is
-// false if the spec has no settings; recorded are the settings of the recording.
+// specParsers are the allocators that work can be compared on, by name. Each parser sets s.open. given is false if the
+// spec has no settings; recorded holds the settings of the recording.
 var specParsers = map[string]func(s *Spec, settings string, given bool, recorded caching.Config) error{
 	"arena":   parseArena,
 	"bfc":     parseBFC,
@@ -74,7 +74,7 @@ func ParseSpec(text string, recorded caching.Config) (Spec, error) {
 	parse := specParsers[name]
 	if parse == nil {
 		names := strings.Join(Allocators(), ", ")
-		return s, &SpecError{text, fmt.Errorf("no allocator is named %q; there is: %s", name, names)}
+		return s, &SpecError{text, fmt.Errorf("unknown name %q: want one of %s", name, names)}
 	}
 	if err := parse(&s, settings, given, recorded); err != nil {
 		return s, &SpecError{text, err}
@@ -82,7 +82,7 @@ func ParseSpec(text string, recorded caching.Config) (Spec, error) {
 	return s, nil
 }
 
-// lower returns the lower of two limits in bytes, where 0 is no limit.
+// lower returns the lower of two limits in bytes, where 0 means no limit.
 func lower(a, b int64) int64 {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -142,7 +142,7 @@ func parseArena(s *Spec, settings string, _ bool, _ caching.Config) error {
 	return nil
 }
 
-// arenaWithin sets the page and the size that the settings of an arena leave open.
+// arenaWithin sets the page and the size of an arena if the settings do not.
 func arenaWithin(cfg arena.Config, dev driver.Device, limit int64) arena.Config {
 	if cfg.Size == 0 && cfg.Page == 0 && dev.VirtualMemory() != nil {
 		cfg.Page = dev.Info().Granularity
@@ -153,7 +153,7 @@ func arenaWithin(cfg arena.Config, dev driver.Device, limit int64) arena.Config 
 	if limit < cfg.Page {
 		cfg.Page = 0
 	}
-	cfg.Size = min(limit, max(dev.Info().TotalMemory, cfg.Page)) // the device has no more
+	cfg.Size = min(limit, max(dev.Info().TotalMemory, cfg.Page)) // the device's memory is the maximum
 	if cfg.Page > 0 {
 		cfg.Size -= cfg.Size % cfg.Page // a region consists of whole pages
 	}

@@ -26,7 +26,7 @@ type Work struct {
 	Recorded caching.Config // recorded settings; PyTorch's defaults for a script
 	Notes    []string       // remarks for the user about the recording, one sentence each
 	Script   bool           // it was made from a script, not a recording
-	Capacity int64          // of the device that a script names, in bytes; 0 if there is none
+	Capacity int64          // memory of the device in a script, in bytes; 0 if it has none
 
 	RecordedReserved int64     // the reserved peak of the recording, in bytes
 	NumFailures      int       // requests without room in the recording
@@ -79,7 +79,7 @@ func workOf(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.Config
 			}
 			size := b.RequestedSize
 			if size == 0 {
-				size = b.Size // files from before it was recorded
+				size = b.Size // old files lack it
 			}
 			live = append(live, trace.LiveBlock{Ptr: b.Ptr, Size: size, Stream: seg.Stream, Pool: seg.Pool})
 		}
@@ -124,8 +124,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// usableConfig is verify.RecordedConfig without unknown settings, which become notes: a replay under other settings
-// does not need them.
+// usableConfig is verify.RecordedConfig without unknown settings, which become notes: a replay does not need them.
 func usableConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	cfg, notes, err := verify.RecordedConfig(s)
 	if err == nil {

@@ -151,7 +151,7 @@ func TestVerifyOnADevice(t *testing.T) {
 		"sim:total=1GiB":  {exitUsage, `--device "sim:total=1GiB": want sim, host or a device of "ashlar devices"`},
 		"nonsense":        {exitUsage, `--device "nonsense": want`},
 		"broken:7":        {exitInput, "no card"},
-		"host:total=8MiB": {exitNoRoom, path + ": device 0: check contents: take "},
+		"host:total=8MiB": {exitNoRoom, path + ": device 0: check contents: allocate "},
 		"host:what=8MiB":  {exitUsage, `unknown setting "what`},
 	} {
 		for _, command := range []string{"verify", "replay"} {

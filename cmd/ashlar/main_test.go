@@ -234,7 +234,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"limit that is no number", "", []string{"replay", "--limit", "NaNx", "x"}, exitUsage, "more than 0"},
 		{"size zero", "", []string{"replay", "--limit", "0", "x"}, exitUsage, "want 1 byte to 32768TiB"},
 		{"no such device", "", []string{"replay", "--device", "gpu", "x"}, exitUsage, "--device"},
-		{"no such allocator", "", []string{"replay", "-a", "buddy", "x"}, exitUsage, "there is: arena, bfc, caching, direct, paged, planned"},
+		{"no such allocator", "", []string{"replay", "-a", "buddy", "x"}, exitUsage, "want one of arena, bfc, caching, direct, paged, planned"},
 		{"bad settings of an allocator", "", []string{"replay", "-a", "caching:max_split_size_mb:1", "x"}, exitUsage, "max_split_size_mb"},
 		{"bad settings of an arena", "", []string{"replay", "-a", "arena:round=1000", "x"}, exitUsage, "want a multiple of 512"},
 		{"bad settings", "", []string{"verify", "--settings", "foo:1", "x"}, exitUsage, "foo"},

@@ -12,14 +12,14 @@ import (
 	"github.com/ashlar-go/ashlar/replay/internal/pattern"
 )
 
-// A backing puts memory of a real device under the recorded addresses of a replay: for each segment one of the same
-// size, for each page a page. Every block is painted when it is allocated, and compared when its free completes, so
-// that two blocks that overlap show, though the addresses that are decided on are those of the recording.
+// A backing maps the recorded addresses of a replay to memory of a real device: each segment to a segment of the same
+// size, and each page to a page. It paints every block when it is allocated and compares it when its free completes, so
+// it detects blocks that overlap. The allocator still works with the recorded addresses.
 //
-// What was taken stays in the tables until the device has taken it back, so that end can try again.
+// Memory stays in the tables until the device has freed it, so that end can try again.
 //
-// Invariant: places do not overlap, as recorded or as they are on the device. (Reservations in which nothing is ever
-// mapped have no recorded address: they share one, and differ on the device.)
+// Invariant: segments do not overlap, neither at their recorded addresses nor on the device. (A reservation in which no
+// page is ever mapped has no recorded address. Such reservations share one, but differ on the device.)
 type backing struct {
 	dev      driver.Device
 	stream   driver.Stream
@@ -28,15 +28,15 @@ type backing struct {
 	pages    map[uint64]driver.Page   // by recorded ID
 	mapped   map[driver.Pointer]int64 // sizes, by address on the device
 	painted  map[driver.Pointer]painted
-	last     uint64 // number of the block painted last
-	blocks   int    // compared
-	bytes    int64  // of them
-	err      error  // the first failure; nothing is done after it
+	last     uint64 // number of the last painted block
+	blocks   int    // number of compared blocks
+	bytes    int64  // bytes of compared blocks
+	err      error  // the first failure; later calls do nothing
 
-	entry func() int // the trace entry at which the call under way began
+	entry func() int // the trace entry at which the current call began
 }
 
-// A place is a segment or a reservation, as recorded and as it is on the device.
+// A segment is a segment or a reservation, with its recorded address and its address on the device.
 type segment struct {
 	recorded, real driver.Pointer
 	size           int64
@@ -48,7 +48,7 @@ type painted struct {
 	size   int64 // bytes
 }
 
-// blockUnit is what the sizes of mem/caching's blocks are multiples of. Events tell what was asked for, which is less.
+// The sizes of mem/caching's blocks are multiples of blockUnit. Events have the requested sizes, which may be less.
 const blockUnit = 512
 
 func newBacking(dev driver.Device, entry func() int) (*backing, error) {
@@ -70,12 +70,12 @@ func (b *backing) fail(doing string, err error) bool {
 	return err != nil
 }
 
-// find returns the index of the place that holds a recorded address, or -1.
+// find returns the index of the segment that contains a recorded address, or -1.
 func (b *backing) find(p driver.Pointer) int {
 	return slices.IndexFunc(b.segments, func(l segment) bool { return p >= l.recorded && p < l.recorded+driver.Pointer(l.size) })
 }
 
-// at is where a recorded address is on the device.
+// at returns the device address of a recorded address.
 func (b *backing) at(p driver.Pointer) (driver.Pointer, bool) {
 	i := b.find(p)
 	if i < 0 {
@@ -85,7 +85,7 @@ func (b *backing) at(p driver.Pointer) (driver.Pointer, bool) {
 	return b.segments[i].real + p - b.segments[i].recorded, true
 }
 
-// add takes a segment, or reserves addresses.
+// add allocates a segment, or reserves addresses.
 func (b *backing) add(p driver.Pointer, size int64, reserved bool) {
 	if b.err != nil {
 		return
@@ -105,23 +105,23 @@ func (b *backing) add(p driver.Pointer, size int64, reserved bool) {
 		l.real, err = b.dev.Alloc(size)
 	}
 	if err != nil {
-		b.fail(fmt.Sprintf("take %d bytes for the segment at %#x", size, p), err)
+		b.fail(fmt.Sprintf("allocate %d bytes for the segment at %#x", size, p), err)
 		return
 	}
 	b.segments = append(b.segments, l)
 }
 
-// remove gives back what add took.
+// remove frees a segment or a reservation of add.
 func (b *backing) remove(p driver.Pointer) {
 	if b.err != nil {
 		return
 	}
 	i := slices.IndexFunc(b.segments, func(l segment) bool { return l.recorded == p })
 	if i < 0 {
-		b.fail(fmt.Sprintf("give back %#x", p), errors.New("it is no segment"))
+		b.fail(fmt.Sprintf("free %#x", p), errors.New("it is not a segment"))
 		return
 	}
-	if !b.fail(fmt.Sprintf("give back the segment at %#x", p), b.segments[i].release(b.dev)) {
+	if !b.fail(fmt.Sprintf("free the segment at %#x", p), b.segments[i].release(b.dev)) {
 		b.segments = slices.Delete(b.segments, i, i+1)
 	}
 }
@@ -133,7 +133,7 @@ func (l segment) release(dev driver.Device) error {
 	return dev.Free(l.real)
 }
 
-// mapPages creates the pages, which have their recorded IDs, and maps them.
+// mapPages creates the pages with their recorded IDs and maps them.
 func (b *backing) mapPages(p driver.Pointer, pages []driver.Page) {
 	if b.err != nil {
 		return
@@ -162,7 +162,7 @@ func (b *backing) mapPages(p driver.Pointer, pages []driver.Page) {
 	}
 }
 
-// unmap unmaps pages. Their blocks have been compared, so no work on them is left.
+// unmap unmaps pages. Their blocks have been compared, so no work uses them.
 func (b *backing) unmap(p driver.Pointer, size int64) {
 	if b.err != nil {
 		return
@@ -178,7 +178,7 @@ func (b *backing) unmap(p driver.Pointer, size int64) {
 	}
 }
 
-// drop gives a page up. One that was never mapped was never created here.
+// drop frees a page. A page that was never mapped was never created here.
 func (b *backing) drop(page driver.Page) {
 	if c, ok := b.pages[page.ID]; ok && b.err == nil && !b.fail("drop a page", b.dev.VirtualMemory().Drop(c)) {
 		delete(b.pages, page.ID)
@@ -205,7 +205,7 @@ func (b *backing) observe(e mem.Event) {
 	}
 }
 
-// compare checks a block that is not in use any more.
+// compare checks a block that is no longer in use.
 func (b *backing) compare(p driver.Pointer) {
 	was, ok := b.painted[p]
 	if !ok {
@@ -229,8 +229,8 @@ func (b *backing) compare(p driver.Pointer) {
 	}
 }
 
-// end compares the blocks that are left, and gives everything back. After a failure it gives back what it can: then the
-// error is the first failure and, if something stayed, the first of those.
+// end compares the remaining blocks and frees all memory. After a failure it still frees as much as possible. The error
+// is the first failure, joined with the first error of freeing.
 func (b *backing) end() error {
 	for _, p := range slices.Sorted(maps.Keys(b.painted)) {
 		if b.err == nil {
@@ -254,7 +254,7 @@ func (b *backing) end() error {
 		give(l.release(b.dev))
 	}
 	if stayed != nil {
-		stayed = fmt.Errorf("check contents: give back the device's memory: %w", stayed)
+		stayed = fmt.Errorf("check contents: free the device's memory: %w", stayed)
 	}
 	return errors.Join(b.err, stayed)
 }

@@ -193,7 +193,7 @@ func TestVerifyGivesBackWhatItTookAfterFailures(t *testing.T) {
 				if !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrNoMemory) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("%s: %s number %d of %d fails: %v", name, k, nth, calls[k], err)
 				}
-				if left != 0 && !strings.Contains(err.Error(), "give back the device's memory") {
+				if left != 0 && !strings.Contains(err.Error(), "free the device's memory") {
 					t.Errorf("%s: %s number %d of %d fails: %d bytes left: %v", name, k, nth, calls[k], left, err)
 				}
 			}

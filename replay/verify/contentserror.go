@@ -8,7 +8,7 @@ import (
 
 // A ContentsError reports a block whose contents changed while it was allocated, or while another stream still used it.
 type ContentsError struct {
-	Op     int // that found it: the block's free or its completion; from Verify the index of the trace entry
+	Op     int // the op that found it: the block's free or its completion; from Verify, the index of the trace entry
 	Block  mem.Block
 	Offset int64 // bytes from the start of the block
 	Want   byte

@@ -34,7 +34,7 @@ func (v *verifier) compareFinal() {
 	}
 }
 
-// compareSegment counts the blocks that are the same, and says what the first difference is.
+// compareSegment counts the equal blocks and describes the first difference.
 func (v *verifier) compareSegment(want *snapshot.Segment, got *mem.SegmentInfo) string {
 	first := ""
 	differ := func(format string, args ...any) {
@@ -60,7 +60,7 @@ func (v *verifier) compareSegment(want *snapshot.Segment, got *mem.SegmentInfo) 
 		w := &want.Blocks[i]
 		wanted := mem.BlockInfo{Ptr: w.Ptr, Size: w.Size, RequestedSize: w.RequestedSize, State: w.State}
 		if i < len(got.Blocks) {
-			wanted.GCCount = got.Blocks[i].GCCount // which no file has
+			wanted.GCCount = got.Blocks[i].GCCount // files do not contain it
 		}
 		switch {
 		case i >= len(got.Blocks):

@@ -11,17 +11,17 @@ import (
 
 // A guess is a set of assumptions about conditions that a recording does not contain.
 type guess struct {
-	readings  map[int]reading // of ambiguous places, by entry
-	hidden    map[int]bool    // the ranges of private pools that the file does not name
+	readings  map[int]reading // interpretations of ambiguous places, by entry
+	hidden    map[int]bool    // segment ranges of hidden private pools, by index
 	noSplit   map[mem.PoolID]bool
-	early     map[int]int   // of the completions of a request, by entry: how many were noticed when it began
-	privately map[int]bool  // requests of private pools that failed, by entry
-	restored  map[int]bool  // blocks of private pools that were put where they were, by entry
-	changes   []change      // of the settings, by entry
-	collects  map[int]int64 // bytes that garbage collection gave back for a request, by entry
+	early     map[int]int   // number of completions that a request found when it began, by entry
+	privately map[int]bool  // failed requests to private pools, by entry
+	restored  map[int]bool  // blocks that a restored private pool placed without a request, by entry
+	changes   []change      // changes of settings, by entry
+	collects  map[int]int64 // bytes that garbage collection freed for a request, by entry
 }
 
-// A change is new settings from an entry on.
+// A change holds new settings and the entry from which they apply.
 type change struct {
 	entry int
 	cfg   caching.Config
@@ -50,7 +50,7 @@ func newGuess() *guess {
 // emptiedAt assumes that the program emptied the cache at some entries.
 func (g *guess) emptiedAt(t *trace.Trace, entries []int) {
 	for _, entry := range entries {
-		// The verifier reads from where a call's events begin, completions included.
+		// The verifier's entries are those at which the events of a call begin, including completions.
 		for ; entry >= 0; entry-- {
 			g.readings[entry] = emptiedBefore
 			if entry == 0 || t.Events[entry-1].Action != mem.ActionFreeCompleted {
@@ -60,8 +60,8 @@ func (g *guess) emptiedAt(t *trace.Trace, entries []int) {
 	}
 }
 
-// mayBeRestored reports whether an entry may be of a pool that is being put back into an earlier state: it is an alloc
-// with nothing asked of the driver, in a private pool, and the next thing is on the same stream.
+// mayBeRestored reports whether an entry may come from restoring a private pool to an earlier state: it is an alloc in
+// a private pool without a driver call, and the next entry is on the same stream.
 func (v *verifier) mayBeRestored(entry int) bool {
 	e := &v.t.Events[entry]
 	if e.Action != mem.ActionAlloc || entry != v.call || !v.privateAt(entry) || v.guess.restored[entry] {
@@ -78,7 +78,7 @@ func (d *Difference) position(rec *recording) int {
 	return d.Entry
 }
 
-// explain lists what would explain that the allocator did not do what was recorded at an entry.
+// explain lists assumptions that would explain why the allocator's event differs from the recorded one.
 func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 	var all []func(*guess)
 	hide := func(g int) {
@@ -104,7 +104,7 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 	}
 	end, isRequest := v.requestFrom(v.call)
 	if isRequest && got.Action != mem.ActionFreeRequested && want.Action != mem.ActionFreeCompleted {
-		// The completions of a request come from when it began, or from when it found no room, or some from each.
+		// A request may find completions when it begins, when it has found no room, or at both times.
 		n, call := 0, v.call
 		for i := v.call; i < end && v.t.Events[i].Action == mem.ActionFreeCompleted; i++ {
 			n++
@@ -138,7 +138,7 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 	if v.rec.bothKinds {
 		cfg := v.cfg
 		cfg.ExpandableSegments = !cfg.ExpandableSegments
-		// What a setting changes may show itself only later.
+		// A change of settings may have a visible effect only later.
 		for _, back := range [...]int{0, 8, 32, 128, 512, 2048} {
 			c := change{max(v.call-back, 0), cfg}
 			if n := len(v.guess.changes); n == 0 || c.entry > v.guess.changes[n-1].entry {
@@ -149,7 +149,7 @@ func (v *verifier) explain(at int, got mem.Event) []func(*guess) {
 	return all
 }
 
-// maxAlternatives is how many of the last ambiguous places before a difference are tried with other readings.
+// maxAlternatives is the number of ambiguous places before a difference for which other readings are tried.
 const maxAlternatives = 12
 
 // alternatives lists other readings of the last ambiguous places.
@@ -166,11 +166,11 @@ func (v *verifier) alternatives() []func(*guess) {
 	return all
 }
 
-// unknownLimit is the limit that stands for one that is in force, but not known: no request reaches it.
+// unknownLimit represents an unknown limit: no request reaches it.
 const unknownLimit = int64(1) << 50
 
-// explainCollection guesses that the request under way collected garbage: all that was given back in it, or less, if
-// the rest was given back because there still was no room.
+// explainCollection assumes that the current request collected garbage: all memory that it freed, or a part, if it
+// freed the rest because there still was no room.
 func (v *verifier) explainCollection() []func(*guess) {
 	var all []func(*guess)
 	at := v.call

@@ -8,29 +8,28 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A segmentRange is memory that the driver returned at once and the allocator keeps apart: a segment, or the addresses
-// of an expandable segment while pages are mapped there. It belongs to one pool all its life.
+// A segmentRange is a segment, or the addresses of an expandable segment while pages are mapped there. It belongs to
+// one pool for its whole life.
 //
 // The file contains the pools of ranges that exist at the end. Earlier ranges may have belonged to a private pool too,
-// a hidden one. It shows where a segment was allocated for a request that a free block of the default pool would have
-// served, or where memory was freed out of order. Each such range counts as a pool of its own. That is sufficient: the
-// recorded address tells which range served a request, and the best block of the whole pool is also the best of that
-// range.
+// a hidden one. There is evidence for one where a segment was allocated although a free block of the default pool would
+// have served the request, or where memory was freed out of order. Each such range counts as a pool of its own. That is
+// sufficient: the recorded address tells which range served a request, and the best block of the whole pool is also the
+// best of that range.
 type segmentRange struct {
 	from, to   driver.Pointer
 	expandable bool
-	firstEntry int        // the entry that allocated it, or mapped it first
-	lastEntry  int        // the entry that gave the last of it back, or the number of entries
-	pool       mem.PoolID // as the final state has it
+	firstEntry int        // the entry that allocated it or first mapped it
+	lastEntry  int        // the entry that freed its last memory, or the number of entries
+	pool       mem.PoolID // the pool in the final state
 	split      bool       // a block began within a page of 2 MiB, so blocks are split here
 	mapped     int64      // bytes, during the scan
 }
 
-// segmentRanges lists the segment ranges of a trace and, for each entry, the index of the range that it is about, or
-// -1.
+// segmentRanges lists the segment ranges of a trace and, for each entry, the index of its range, or -1.
 func segmentRanges(t *trace.Trace, total int64) (all []segmentRange, of []int32) {
 	of = make([]int32, len(t.Events))
-	var live ranges // each covers one range; index has its number in all
+	var live ranges // each covers one segmentRange; index has its number in all
 	var index []int32
 	find := func(p driver.Pointer) int {
 		if i := live.after(p); i < len(live) && live[i].Ptr <= p {
@@ -98,7 +97,8 @@ func (r *recording) segmentAt(p driver.Pointer, entry int) int {
 	return -1
 }
 
-// mayHide reports whether a range may belong to a hidden pool: the range is gone at the end, and is not hidden yet.
+// mayHide reports whether a range may belong to a hidden pool: it does not exist at the end, and is not assumed hidden
+// yet.
 func (v *verifier) mayHide(g int) bool {
 	if g < 0 || v.t.PoolsKnown || !v.rec.mayHide {
 		return false
@@ -107,7 +107,7 @@ func (v *verifier) mayHide(g int) bool {
 	return !hidden && v.rec.segments[g].lastEntry < len(v.t.Events)
 }
 
-// mayNeverSplit reports whether a private pool may be one that never splits blocks, and is not taken for one yet.
+// mayNeverSplit reports whether a private pool may be one that never splits blocks, and is not assumed to be one yet.
 func (v *verifier) mayNeverSplit(id mem.PoolID) bool {
 	if id == (mem.PoolID{}) || v.guess.noSplit[id] {
 		return false
@@ -121,10 +121,10 @@ func (v *verifier) mayNeverSplit(id mem.PoolID) bool {
 	return true
 }
 
-// hiddenPool is the pool of a hidden ground.
+// hiddenPool returns the pool of a hidden range.
 func hiddenPool(g int) mem.PoolID { return mem.PoolID{math.MaxUint32 + uint64(g), 0} }
 
-// poolAt is the private pool that an entry is about.
+// poolAt returns the private pool of an entry.
 func (v *verifier) poolAt(entry int) mem.PoolID {
 	if v.t.PoolsKnown {
 		return v.t.Pools[v.t.Events[entry].Pool]
@@ -145,11 +145,11 @@ func frees(a mem.Action) bool { return a == mem.ActionSegmentFree || a == mem.Ac
 
 func allocates(a mem.Action) bool { return a == mem.ActionSegmentAlloc || a == mem.ActionSegmentMap }
 
-// onlyPrivate is a pool without memory: while requests go to it, only released pools' memory is given back.
+// onlyPrivate is a pool without memory: while requests go to it, only memory of released pools is freed.
 var onlyPrivate = mem.PoolID{math.MaxUint64, math.MaxUint64}
 
-// releasePrivate gives back what the private pool of the entry first gave back. Private pools are released one by one,
-// in the recorded order, since PyTorch keeps them in none; until then they count as in use.
+// releasePrivate releases the private pool of entry first. PyTorch keeps private pools in no order, so they are
+// released one by one in the recorded order. Until then they count as in use.
 func (v *verifier) releasePrivate(first int) error {
 	if v.completeRun(maxInt); v.verdict.Difference != nil {
 		return nil
@@ -169,7 +169,7 @@ func (v *verifier) releasePrivate(first int) error {
 	return err
 }
 
-// use sends the requests on some streams to a private pool. It counts as one user of it, however often it is used.
+// use directs the requests on some streams to a private pool. It adds a user to the pool only once.
 func (v *verifier) use(id mem.PoolID, filter func(driver.Stream) bool) {
 	v.alloc.BeginAllocateToPool(id, filter)
 	if v.users[id] {

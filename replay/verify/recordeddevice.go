@@ -11,13 +11,13 @@ import (
 )
 
 // A recordedDevice repeats the answers of the driver in a recording: it returns the recorded addresses of segments, and
-// fails the calls that failed. It counts the cost of its calls on a simulated device. It has no contents; a backing
-// does.
+// fails the calls that failed. It adds up the cost of its calls by the model of a simulated device. It has no memory; a
+// backing has.
 type recordedDevice struct {
 	v         *verifier
 	info      driver.Info
 	streams   []*idleStream
-	requester uint32 // the stream of the request that is under way
+	requester uint32 // the stream of the current request
 	reserved  []driver.Range
 	pages     uint64
 	sizes     map[driver.Pointer]int64 // of segments and mapped pages
@@ -38,10 +38,12 @@ func newRecordedDevice(v *verifier, total int64) *recordedDevice {
 	return d
 }
 
-// elsewhere is where segments go that were never recorded; the allocator's event about them is a difference.
+// elsewhere is the address of segments that were never recorded; the allocator's event for such a segment is a
+// difference.
 const elsewhere = driver.Pointer(1) << 60
 
-// refuses reports whether what was recorded next shows that the driver had no room: the request went on without it.
+// refuses reports whether the next entry shows that the driver had no room: the recorded request continued without the
+// memory.
 func (d *recordedDevice) refuses() bool {
 	v := d.v
 	v.skipFollowed()
@@ -55,7 +57,7 @@ func (d *recordedDevice) refuses() bool {
 	return false
 }
 
-// charge counts a call and what it costs.
+// charge counts a call and its cost.
 func (d *recordedDevice) charge(cost time.Duration) {
 	d.use.DriverCalls++
 	d.use.DriverTime += cost
@@ -64,13 +66,13 @@ func (d *recordedDevice) charge(cost time.Duration) {
 // chargeFor is charge for a call whose cost depends on a size only.
 func (d *recordedDevice) chargeFor(c sim.Call, size int64) { d.charge(d.cost.Calls[c].At(size)) }
 
-// noRoom refuses a call.
+// noRoom returns the error of a refused call.
 func (d *recordedDevice) noRoom(call string) error {
 	d.refusals++
 	return &driver.Error{Call: call, Code: driver.ErrNoMemory, Detail: "as recorded"}
 }
 
-// Alloc returns the address of the segment that was recorded next.
+// Alloc returns the address of the next recorded segment.
 func (d *recordedDevice) Alloc(size int64) (driver.Pointer, error) {
 	d.chargeFor(sim.CallAlloc, size)
 	if d.refuses() {
@@ -88,7 +90,7 @@ func (d *recordedDevice) Alloc(size int64) (driver.Pointer, error) {
 	return elsewhere, nil
 }
 
-// Reserve returns the address of the next mapping on the request's stream that is in no reservation yet.
+// Reserve returns the address of the next recorded mapping on the request's stream that is not in a reservation yet.
 func (d *recordedDevice) Reserve(size int64) (driver.Pointer, error) {
 	d.chargeFor(sim.CallReserve, size)
 	base := elsewhere
@@ -115,7 +117,7 @@ func (d *recordedDevice) isReserved(p driver.Pointer) bool {
 	return false
 }
 
-// Release forgets a reservation.
+// Release removes a reservation.
 func (d *recordedDevice) Release(p driver.Pointer, size int64) error {
 	d.chargeFor(sim.CallRelease, size)
 	if d.backing != nil {
@@ -130,7 +132,7 @@ func (d *recordedDevice) Release(p driver.Pointer, size int64) error {
 	return nil
 }
 
-// Map fails where the recording shows that pages could not be had.
+// Map fails where the recording shows that pages were refused.
 func (d *recordedDevice) Map(p driver.Pointer, pages ...driver.Page) error {
 	d.charge(d.cost.Map(pages...))
 	if d.refuses() {
@@ -146,14 +148,14 @@ func (d *recordedDevice) Map(p driver.Pointer, pages ...driver.Page) error {
 	return nil
 }
 
-// Create makes a page; whether there is room for it is known when it is mapped.
+// Create makes a page. Only Map knows whether there is room for it.
 func (d *recordedDevice) Create(size int64) (driver.Page, error) {
 	d.chargeFor(sim.CallCreate, size)
 	d.pages++
 	return driver.Page{ID: d.pages, Size: size}, nil
 }
 
-// Drop gives a page up.
+// Drop frees a page.
 func (d *recordedDevice) Drop(page driver.Page) error {
 	d.chargeFor(sim.CallDrop, page.Size)
 	if d.backing != nil {
@@ -162,7 +164,7 @@ func (d *recordedDevice) Drop(page driver.Page) error {
 	return nil
 }
 
-// Unmap forgets what is mapped at [p, p+size): pages of one size, as an allocator's segment has them.
+// Unmap removes the pages at [p, p+size), which have one size, as in an allocator's segment.
 func (d *recordedDevice) Unmap(p driver.Pointer, size int64) error {
 	page := d.sizes[p]
 	if page == 0 {
@@ -179,7 +181,7 @@ func (d *recordedDevice) Unmap(p driver.Pointer, size int64) error {
 	return nil
 }
 
-// Free forgets a segment, when all work is done.
+// Free waits for all work and removes a segment.
 func (d *recordedDevice) Free(p driver.Pointer) error {
 	d.waitFor(d.streams...)
 	d.chargeFor(sim.CallFree, d.sizes[p])
@@ -205,17 +207,17 @@ func (d *recordedDevice) Available() (free, total int64, err error) {
 	return d.info.TotalMemory, d.info.TotalMemory, nil
 }
 
-// Processes is not told: a recording is of one.
+// Processes is not supported: a recording is of one process.
 func (d *recordedDevice) Processes() ([]driver.ProcessMemory, error) {
 	return nil, &driver.Error{Call: "Processes", Code: driver.ErrUnsupported, Detail: "a recording is of one process"}
 }
 
-// NewStream is not needed: the streams are those of the recording.
+// NewStream is not supported: the streams are those of the recording.
 func (d *recordedDevice) NewStream(driver.StreamOptions) (driver.Stream, error) {
 	return nil, &driver.Error{Call: "NewStream", Code: driver.ErrUnsupported, Detail: "a recorded device has its recorded streams"}
 }
 
-// waitFor does the work of streams, which is a stall if there is any.
+// waitFor completes the work of streams. It is a stall if there is any.
 func (d *recordedDevice) waitFor(streams ...*idleStream) {
 	waited := false
 	for _, s := range streams {
@@ -227,8 +229,8 @@ func (d *recordedDevice) waitFor(streams ...*idleStream) {
 	}
 }
 
-// An idleStream is a stream that no allocator is told to wait for: they only ask when its work is done. Busy says that
-// blocks of it were allocated or freed since then.
+// An idleStream is a stream of the recording. No allocator queues work to it; allocators only wait for its work (Sync).
+// Busy says that blocks of it were allocated or freed since the last wait.
 type idleStream struct {
 	deferredfree.Stream
 	id   driver.StreamID

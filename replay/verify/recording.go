@@ -11,21 +11,21 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// A recording is what all attempts to follow one device's trace share: read only once it is made.
+// A recording is the data that all attempts to follow one device's trace share. It is read-only once it is made.
 type recording struct {
 	s         *snapshot.Snapshot
 	device    int
 	t         *trace.Trace
 	total     int64       // the device's memory in bytes
-	completed map[int]int // of each free_requested that waited: the entry of its free_completed
+	completed map[int]int // for each free_requested that waited, the entry of its free_completed
 	segments  []segmentRange
-	segmentOf []int32 // of each entry the index of the range that it is about, or -1
+	segmentOf []int32 // for each entry, the index of its range, or -1
 	events    [mem.NumActions]int
 	peaks     Peaks
-	peak      int  // the entry at which the most was reserved
-	splitAt   int  // the entry before which the use of the driver is read
+	peak      int  // the entry of the reserved peak
+	splitAt   int  // the entry of Options.SplitAt
 	mayHide   bool // hidden pools may be guessed
-	bothKinds bool // ordinary and expandable segments were made
+	bothKinds bool // the trace has ordinary and expandable segments
 }
 
 func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64) (*recording, error) {
@@ -48,7 +48,7 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 		switch e.Action {
 		case mem.ActionFreeRequested:
 			next := i + 1
-			for next < len(t.Events) && t.Events[next].Action.IsAnnotation() { // another goroutine's
+			for next < len(t.Events) && t.Events[next].Action.IsAnnotation() { // of another thread
 				next++
 			}
 			if next == len(t.Events) || t.Events[next].Action != mem.ActionFreeCompleted || t.Events[next].Ptr != e.Ptr {
@@ -65,7 +65,7 @@ func newRecording(s *snapshot.Snapshot, device int, t *trace.Trace, total int64)
 	return r, r.check()
 }
 
-// completion is the entry at which a free that waited was done, or one after the end.
+// completion returns the entry at which a waiting free completed, or the number of entries.
 func (r *recording) completion(free int) int {
 	if at, ok := r.completed[free]; ok {
 		return at
@@ -77,8 +77,8 @@ func (r *recording) completion(free int) int {
 // or with recording turned off for a while.
 var ErrIncomplete = errors.New("the recording leaves entries out")
 
-// check reports whether the entries tell the whole story: every block was made before it was freed, in a segment that
-// was made before it, and the final state is what the entries add up to.
+// check returns an error if entries are missing: every block must be allocated before it is freed, in a segment that
+// was allocated before it, and the final state must agree with the entries.
 func (r *recording) check() error {
 	t := r.t
 	late := func(entry int, what string) error {
@@ -88,7 +88,7 @@ func (r *recording) check() error {
 	}
 	n := &r.events
 	switch {
-	case len(t.Gaps) > 0 && t.Gaps[0] < len(t.Events): // what is missed after the last entry, the final state shows
+	case len(t.Gaps) > 0 && t.Gaps[0] < len(t.Events): // the final state shows events missed after the last entry
 		return fmt.Errorf("%w: recording was off before entry %d; record without Stop", ErrIncomplete, t.Gaps[0])
 	case n[mem.ActionFreeRequested] == 0 && n[mem.ActionFreeCompleted] > 1:
 		return fmt.Errorf("%w: no free_requested at all; record without skip_actions", ErrIncomplete)
@@ -99,7 +99,7 @@ func (r *recording) check() error {
 	}
 	var ground ranges
 	live := map[driver.Pointer]bool{}    // allocated blocks
-	pending := map[driver.Pointer]bool{} // freed, but not done
+	pending := map[driver.Pointer]bool{} // freed, but not completed
 	for i := range t.Events {
 		e := &t.Events[i]
 		switch e.Action {
@@ -137,10 +137,10 @@ func (r *recording) check() error {
 	return nil
 }
 
-// extents are disjoint ranges of memory, by address.
+// ranges are disjoint ranges of memory, by address.
 type ranges []driver.Range
 
-// after is the index of the first range that ends after p.
+// after returns the index of the first range that ends after p.
 func (x ranges) after(p driver.Pointer) int {
 	return sort.Search(len(x), func(i int) bool { return x[i].Ptr+driver.Pointer(x[i].Size) > p })
 }
@@ -164,7 +164,7 @@ func (x *ranges) add(p driver.Pointer, size int64) {
 	*x = s
 }
 
-// remove takes [p, p+size) out, and returns false if not all of it was there.
+// remove removes [p, p+size), and returns false if the ranges did not contain all of it.
 func (x *ranges) remove(p driver.Pointer, size int64) bool {
 	end := p + driver.Pointer(size)
 	for p < end {

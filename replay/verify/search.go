@@ -7,30 +7,32 @@ import (
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
-// maxAttempts and maxEvents bound how many guesses about one recording are tried, and how many events they follow.
+// maxAttempts and maxEvents limit the number of guesses that are tried for one recording, and the number of events that
+// they follow.
 const (
 	maxAttempts = 2000
 	maxEvents   = 20_000_000
 	minAttempts = 30
 )
 
-// farBeyond is how many entries an explanation has to lead beyond a difference to be taken without looking at others.
+// farBeyond is the number of entries by which an explanation must lead beyond a difference to be accepted without
+// trying others.
 const farBeyond = 100
 
-// A branch is an attempt that left the recording, with what would explain that.
+// A branch is an attempt that left the recording, with possible explanations.
 type branch struct {
 	guess        *guess
-	at           int // how far it came
+	at           int // the position of its difference
 	explanations []func(*guess)
 	alternatives []func(*guess) // other readings of earlier places, tried last
-	better       []*branch      // explanations that led further, the furthest last
+	better       []*branch      // explanations that led further; the furthest is last
 }
 
-// search tries the likeliest guess first. Where the allocator does not follow the recording, it tries what would
-// explain that very difference: a private pool that the file does not name, a collection of garbage, a change of
-// settings; or another reading of an ambiguous place before it: segments may have been given back by a request that
-// found no room, or by a call that emptied the cache before it. It goes on from what leads furthest, and comes back to
-// the others if that leads nowhere. It makes at most *attempts, at least one, and counts them off.
+// search tries the likeliest guess first. Where the allocator leaves the recording, it tries explanations of that
+// difference: a private pool that the file does not name, a garbage collection, a change of settings, or another
+// reading of an ambiguous place before it. (Segments may have been freed by a request that found no room, or by an
+// earlier call that emptied the cache.) It continues from the explanation that leads furthest, and returns to the
+// others if that fails. It makes at least one and at most *attempts attempts, and subtracts them from *attempts.
 func search(rec *recording, cfg caching.Config, attempts *int) (best Verdict, g *guess, err error) {
 	left := max(1, min(*attempts, max(minAttempts, maxEvents/len(rec.t.Events))))
 	defer func(before int) { *attempts -= before - left }(left)
@@ -74,7 +76,7 @@ func search(rec *recording, cfg caching.Config, attempts *int) (best Verdict, g 
 			if best.Difference == nil {
 				return best, g, nil
 			}
-			// Several hidden grounds may have stood in the way of one request.
+			// Several hidden ranges may affect one request.
 			if next.at > b.at || next.at == b.at && len(next.guess.hidden) > len(b.guess.hidden) {
 				b.better = append(b.better, next)
 			}

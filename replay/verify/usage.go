@@ -12,8 +12,8 @@ type Usage struct {
 	Reserved  int64
 	Requested int64 // requested, of active blocks
 	Rounding  int64 // size of active blocks beyond the requested bytes
-	Stranded  int64 // free, in a segment with an active block, which cannot be freed
-	Free      int64 // in segments without any active block
+	Stranded  int64 // free bytes in segments with an active block, which cannot be freed
+	Free      int64 // free bytes in segments without an active block
 }
 
 func (u *Usage) add(o Usage) {
@@ -40,7 +40,7 @@ func UsageOf(segments []mem.SegmentInfo) (u Usage) {
 	return u
 }
 
-// peakEntry is the entry at which a recording first reached its reserved peak, or -1 if it never reserved memory.
+// peakEntry returns the entry at which a recording first reached its reserved peak, or -1 if it never reserved memory.
 func peakEntry(t *trace.Trace) int {
 	at := -1
 	var sums trace.Totals
@@ -55,7 +55,7 @@ func peakEntry(t *trace.Trace) int {
 
 // DriverUse is the use that an allocator made of its device.
 type DriverUse struct {
-	DriverCalls int64 // for memory: Alloc, Free, Reserve, Release, Create, Drop, Map, Unmap; those that failed too
+	DriverCalls int64 // Alloc, Free, Reserve, Release, Create, Drop, Map and Unmap, including failed calls
 
 	// DriverTime is the time of these calls: by the cost model of a simulated device, or measured on a real one with a
 	// clock. It is -1 if unknown.

@@ -18,26 +18,25 @@ import (
 //
 // It reads the recording at next. An event that begins a call (a free, or the first event of a request up to its alloc
 // or oom) makes the verifier do the call. Each event that the allocator then reports must equal the event at next, and
-// advances next. So when the device is asked for a segment in the middle of a request, next shows what PyTorch's driver
-// did.
+// advances next. So when the allocator requests a segment from the device, next shows the answer of PyTorch's driver.
 type verifier struct {
 	rec     *recording
 	t       *trace.Trace // of rec
 	guess   *guess
-	next    int          // the first event that is not matched yet
+	next    int          // the first event that is not yet matched
 	early   map[int]bool // entries from next on to skip: annotations, and completions that were matched out of order
 	alloc   *caching.Allocator
-	cfg     caching.Config // in force
-	changed int            // how many of guess.changes are in force
+	cfg     caching.Config // current settings
+	changed int            // number of guess.changes that were applied
 	dev     *recordedDevice
 	live    map[driver.Pointer]mem.Block
 	waiting map[driver.Pointer]deferredfree.Mark // frees that wait for other streams
 	sides   []*deferredfree.Stream
 	verdict Verdict
 	users   map[mem.PoolID]bool // the private pools in use
-	totals  trace.Totals        // of the events that were matched
-	waits   atomic.Int64        // for sides
-	call    int                 // the entry at which the call under way began
+	totals  trace.Totals        // of the matched events
+	waits   atomic.Int64        // counter for the deferred-free streams
+	call    int                 // the entry at which the current call began
 
 	explanations []func(*guess) // of the difference
 	open         []int          // ambiguous entries passed so far
@@ -94,7 +93,7 @@ func (v *verifier) run() (Verdict, error) {
 			return v.verdict, err
 		}
 		if v.verdict.Before == nil && v.next > v.rec.splitAt {
-			early := use // so that use stays on the stack
+			early := use // a copy, so that use stays on the stack
 			v.verdict.Before = &early
 		}
 		if v.next == before && v.verdict.Difference == nil {
@@ -120,21 +119,21 @@ func (v *verifier) run() (Verdict, error) {
 	return v.verdict, nil
 }
 
-// used is what the allocator asked of the driver so far.
+// used returns the driver use of the allocator so far.
 func (v *verifier) used() DriverUse {
 	u := v.dev.use
 	u.Stalls += v.waits.Load()
 	return u
 }
 
-// skipFollowed moves next over events that need nothing done.
+// skipFollowed advances next over events that need no call.
 func (v *verifier) skipFollowed() {
 	for v.next < len(v.t.Events) && (v.early[v.next] || v.t.Events[v.next].Action == mem.ActionSnapshot) {
 		v.next++
 	}
 }
 
-// step does the call that the event at next came from.
+// step makes the call that caused the event at next.
 func (v *verifier) step() error {
 	v.call = v.next
 	for v.changed < len(v.guess.changes) && v.guess.changes[v.changed].entry <= v.next {
@@ -152,7 +151,7 @@ func (v *verifier) step() error {
 	given, private := v.freedBefore(end)
 	switch {
 	case given >= 0 && v.privateAt(given):
-		// A call that gives the default pool's memory back begins with that, so this one was only about other pools.
+		// A call that frees memory of the default pool begins with that, so this call freed only memory of other pools.
 		return v.releasePrivate(given)
 	case given < 0 && !isRequest:
 		v.completeRun(maxInt)
@@ -163,7 +162,7 @@ func (v *verifier) step() error {
 	how := oneRequest
 	if given >= 0 {
 		if how = v.guess.readings[v.next]; private {
-			how = emptiedBefore // as good as any: private pools are released one by one
+			how = emptiedBefore // either would do: private pools are released one by one
 		}
 		v.open = append(v.open, v.next)
 	}
@@ -185,8 +184,8 @@ func (v *verifier) step() error {
 
 const maxInt = math.MaxInt
 
-// requestFrom finds the end of the events that come from one call, starting at an entry: the alloc or oom of a request,
-// or where something else begins.
+// requestFrom finds the end of the events of one call, starting at an entry: the alloc or oom of a request, or the
+// event before which another call begins.
 func (v *verifier) requestFrom(start int) (end int, isRequest bool) {
 	for end = start; end < len(v.t.Events); end++ {
 		if v.early[end] {
@@ -202,8 +201,8 @@ func (v *verifier) requestFrom(start int) (end int, isRequest bool) {
 	return end, false
 }
 
-// freedBefore returns the first entry from next up to end that frees memory, or -1, and whether one frees a private
-// pool's memory.
+// freedBefore returns the first entry in [next, end) that frees memory, or -1, and whether one frees memory of a
+// private pool.
 func (v *verifier) freedBefore(end int) (first int, private bool) {
 	first = -1
 	for i := v.next; i < end; i++ {
@@ -217,7 +216,7 @@ func (v *verifier) freedBefore(end int) (first int, private bool) {
 	return first, private
 }
 
-// completeRun completes the frees that were recorded as completed from next on, n at most, as a request does when it
+// completeRun completes the frees whose completions were recorded from next on, at most n, as a request does when it
 // begins.
 func (v *verifier) completeRun(n int) {
 	for ; n > 0 && v.verdict.Difference == nil; n-- {
@@ -235,7 +234,7 @@ func (v *verifier) completeRun(n int) {
 		v.sides[m.Stream].Complete(m.Tick)
 		v.alloc.ProcessPending()
 		if v.next == before && v.verdict.Difference == nil {
-			v.differ(v.next, "recorded: "+v.describe(e)+"; the allocator did not notice that it was done")
+			v.differ(v.next, "recorded: "+v.describe(e)+"; the allocator did not complete it")
 		}
 	}
 }
@@ -253,7 +252,7 @@ func (v *verifier) allocate(end int) error {
 	}
 	pool := v.poolAt(end)
 	if v.guess.privately[end] {
-		pool = onlyPrivate // which one it was does not matter: what it had was not enough
+		pool = onlyPrivate // the pool does not matter: its memory was not enough
 	}
 	if pool != (mem.PoolID{}) {
 		v.use(pool, func(s driver.Stream) bool { return s == stream })
@@ -319,7 +318,7 @@ func (v *verifier) observe(got mem.Event) {
 	}
 	at := v.next
 	if got.Action == mem.ActionFreeCompleted {
-		// A wait for all streams completes frees in an order of its own.
+		// A wait for all streams may complete frees in another order.
 		for at < len(v.t.Events) &&
 			(v.early[at] || v.t.Events[at].Action == mem.ActionFreeCompleted && v.t.Events[at].Ptr != got.Ptr) {
 			at++

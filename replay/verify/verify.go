@@ -37,18 +37,18 @@ import (
 
 // A Verdict says how far mem/caching followed PyTorch in a recording.
 type Verdict struct {
-	Allocs               int // recorded
-	AddressesMatched     int // of them, at the recorded address
+	Allocs               int // recorded allocations
+	AddressesMatched     int // allocations at the recorded address
 	SegmentEvents        int // segments allocated, freed, mapped and unmapped
-	SegmentEventsMatched int // in order, with address and size
+	SegmentEventsMatched int // segment events that were equal in order, address and size
 	OOMs                 int
 	OOMsMatched          int
-	Blocks               int // of the recorded final state
-	BlocksMatched        int // with address, size, requested size and state, in a segment that is the same
+	Blocks               int // blocks of the recorded final state
+	BlocksMatched        int // blocks with equal address, size, requested size and state, in an equal segment
 
-	RecordedPeaks Peaks // as the recorded events add up
-	Peaks         Peaks // as the allocator counts them
-	AllocatedPeak int64 // bytes of allocated blocks; events do not tell it
+	RecordedPeaks Peaks // by the recorded events
+	Peaks         Peaks // by the allocator's statistics
+	AllocatedPeak int64 // bytes of allocated blocks, which events do not contain
 
 	Retries int64 // requests that needed the whole cache freed first
 	AtPeak  Usage // contents of the reserved memory when it first reached its peak
@@ -58,19 +58,19 @@ type Verdict struct {
 	Refusals  int        // driver calls that failed for want of memory, as recorded
 
 	Limit        int64 // bytes that could be reserved; 0 without a limit
-	Restored     int   // blocks of private pools that were put where they were recorded, as a restored graph pool's
+	Restored     int   // blocks that were placed as recorded, because a graph pool was restored
 	Painted      int   // blocks that were written and compared on Options.Device
-	PaintedBytes int64 // of them
+	PaintedBytes int64 // bytes of painted blocks
 
-	LimitFound bool        // Limit was not given, but found from when garbage was collected
-	Difference *Difference // the first; nil if there is none
-	Exact      bool        // everything is as recorded
-	Notes      []string    // what was assumed where the file does not say, and settings without effect
+	LimitFound bool        // Limit was not given, but derived from garbage collections
+	Difference *Difference // the first difference; nil if there is none
+	Exact      bool        // no difference was found
+	Notes      []string    // assumptions about data that the file lacks, and settings without effect
 }
 
-// Peaks are the highest values of two sums, in bytes.
+// Peaks are the maxima of two sums, in bytes.
 type Peaks struct {
-	Requested int64 // asked for, of active blocks
+	Requested int64 // requested bytes of active blocks
 	Reserved  int64 // in segments and mapped pages
 }
 
@@ -78,7 +78,7 @@ type Peaks struct {
 type Difference struct {
 	Device int
 	Entry  int    // index into Trace.Events; -1 if the final state differs
-	What   string // what was recorded, and what the allocator did
+	What   string // the recorded and the actual event or state
 }
 
 func (d *Difference) String() string {
@@ -105,8 +105,8 @@ type Options struct {
 	// All memory is freed afterwards.
 	Device driver.Device
 
-	// EmptiedAt are the entries, if they are known, at which the program itself returned the cached memory. The
-	// recording is first followed under that assumption.
+	// EmptiedAt are the entries, if known, at which the program itself emptied the cache. Verify first follows the
+	// recording under that assumption.
 	EmptiedAt []int
 
 	// SplitAt is the entry up to which Verdict.Before counts.
@@ -190,7 +190,7 @@ func RecordedConfig(s *snapshot.Snapshot) (caching.Config, []string, error) {
 	if s.Settings.Raw == nil {
 		return cfg, notes, nil
 	}
-	// The fields are what was in force at the end; the text may be of an earlier call.
+	// The fields are the settings at the end; the text may be that of an earlier call.
 	cfg.MaxSplitSize = s.Settings.MaxSplitSize
 	if cfg.MaxSplitSize < 0 {
 		cfg.MaxSplitSize = caching.Unlimited
@@ -271,7 +271,7 @@ func verifyDevice(s *snapshot.Snapshot, device int, t *trace.Trace, cfg caching.
 	}
 	var best Verdict
 	left := maxAttempts
-	// Without pools that the file does not name, as long as that will do: they could explain too much.
+	// First try without hidden pools: they could explain too much.
 	for i := range 2 * len(limits) {
 		limit := limits[i%len(limits)]
 		cfg.Limit, rec.mayHide = limit, i >= len(limits)
@@ -355,12 +355,12 @@ func (v *Verdict) paint(rec *recording, cfg caching.Config, g *guess, dev driver
 var ErrSettingsChanged = errors.New("the settings changed while this was recorded (it has ordinary and expandable " +
 	"segments), and the file names only the last ones; the allocator leaves the recording")
 
-// progress is how much of a recording was followed.
+// progress returns how much of a recording was followed.
 func (v *Verdict) progress() int {
 	return v.AddressesMatched + v.SegmentEventsMatched + v.OOMsMatched + v.BlocksMatched
 }
 
-// describe writes an event as a difference names it.
+// describe formats an event for a difference.
 func describe(action mem.Action, ptr driver.Pointer, size int64, stream uint64) string {
 	switch action {
 	case mem.ActionOOM:

@@ -1,4 +1,4 @@
-// Package capacity has the memory sizes of the devices that recordings are replayed on.
+// Package capacity has the memory sizes of devices on which recordings are replayed.
 package capacity
 
 import (

@@ -1,4 +1,4 @@
-// Package deferredfree stands in for the streams on which a replayed program still uses blocks that it freed.
+// Package deferredfree simulates the streams on which a replayed program still uses blocks that it has freed.
 package deferredfree
 
 import (

@@ -26,9 +26,9 @@ type Difference struct {
 	Want, Got byte
 }
 
-// New returns a painter for dev. It uses kernels if dev runs compiled code, and copies from the host otherwise: of
-// large blocks only samples, if sampled is set. The kernels need 8 bytes of memory, which are allocated from scratch:
-// dev, or the device that dev wraps.
+// New returns a painter for dev. It uses kernels if dev runs compiled code, and otherwise copies from the host. If
+// sampled is set, copies write and check only samples of large blocks. The kernels need 8 bytes of memory, allocated
+// from scratch, which is dev or the device that dev wraps.
 func New(dev, scratch driver.Device, sampled bool) (Painter, error) {
 	if dev.Kernels() != nil {
 		p, err := newKernelPainter(dev, scratch)
@@ -39,15 +39,15 @@ func New(dev, scratch driver.Device, sampled bool) (Painter, error) {
 	return &copyPainter{sampled: sampled, want: make([]byte, pieceSize+8), got: make([]byte, pieceSize+8)}, nil
 }
 
-// firstWord is the first word of pattern number n. The first words of different numbers are far apart.
+// firstWord returns the first word of pattern number n. The first words of different numbers are far apart.
 func firstWord(n uint64) uint64 {
 	n *= 0x9e3779b97f4a7c15 // odd, so that numbers stay apart
 	return n ^ n>>32
 }
 
-// A copyPainter copies patterns from the host and back. All words of one are the same.
+// A copyPainter copies patterns from the host and back. All words of a pattern are the same.
 type copyPainter struct {
-	sampled bool   // of large blocks, parts only
+	sampled bool   // writes and checks only parts of large blocks
 	want    []byte // a piece of pattern
 	got     []byte
 }
@@ -119,10 +119,11 @@ func (c *copyPainter) pieces(size int64) func(yield func(int64, int) bool) {
 	}
 }
 
-// A kernelPainter lets the device write and compare whole blocks, at the speed of its memory. Words of a pattern count
-// up, so that a block shifted within itself is seen too. The bytes after the last whole word are left alone.
+// A kernelPainter writes and compares whole blocks with kernels, at the speed of the device's memory. The words of a
+// pattern count up, so that a block that is shifted within itself is detected, too. The bytes after the last whole word
+// are not written.
 type kernelPainter struct {
-	dev                 driver.Device // its memory is not the allocator's
+	dev                 driver.Device // the memory below is not the allocator's
 	kernels             driver.Kernels
 	module              driver.Module
 	painting, comparing driver.Function
@@ -196,6 +197,6 @@ func (k *kernelPainter) Compare(s driver.Stream, b driver.Range, n uint64) (*Dif
 			return c, nil
 		}
 	}
-	c.Want, c.Got = want[0], got[0] // another kernel wrote it back since
+	c.Want, c.Got = want[0], got[0] // another kernel restored the value since
 	return c, nil
 }
