@@ -2,17 +2,17 @@ package workloads
 
 import "github.com/ashlar-go/ashlar/trace"
 
-// Checkpoint is the training of a transformer of 250 million weights in mixed precision with activation checkpointing: of
-// each layer the forward pass keeps the input alone, and the backward pass computes the rest again. Length and batch vary
-// from step to step.
+// Checkpoint is the training of a transformer with 250 million weights in mixed precision with activation
+// checkpointing: the forward pass keeps only the input of each layer, and the backward pass recomputes the rest. Length
+// and batch vary from step to step.
 func Checkpoint(seed uint64) *trace.Program {
 	p := newProcess(seed, 1)
 	return checkpointed(p, 1, func(*transformer, int, bool) func() { return func() {} })
 }
 
-// Sharded is Checkpoint of which each of eight devices holds a part of every layer's weights. A second stream gathers
-// a layer's weights while the layer before works, and sums up its gradients afterwards; what it fills or reads is freed while
-// it or the first stream still works on it (record_stream).
+// Sharded is Checkpoint on eight devices, each with a part of every layer's weights. A second stream gathers the
+// weights of a layer while the layer before runs, and reduces its gradients afterwards. Blocks that the two streams
+// share are freed while one of them still uses them (record_stream).
 func Sharded(seed uint64) *trace.Program {
 	const second, devices = 1, 8
 	p := newProcess(seed, 2)
@@ -57,9 +57,10 @@ func Sharded(seed uint64) *trace.Program {
 	})
 }
 
-// checkpointed trains; enter is called before a layer's work, forth or back, and what it returns after it.
+// checkpointed runs the training. It calls enter before the forward or backward work of a layer, and the result of
+// enter after it.
 func checkpointed(p *process, devices int64, enter func(m *transformer, layer int, back bool) (leave func())) *trace.Program {
-	const most = 12288 // tokens of a step, about
+	const most = 12288 // approximate number of tokens of a step
 	m := newTransformer(p, 1024, 16, 50304, devices, 16, func(int) (int64, int64) { return 0, 0 })
 	for range 16 {
 		length := 64 * (p.between(128, 4096) / 64)
@@ -78,7 +79,7 @@ func checkpointed(p *process, devices int64, enter func(m *transformer, layer in
 	return p.end()
 }
 
-// remembered runs a layer without saving anything but its input, from which the backward pass runs it again.
+// remembered runs a layer and saves only its input. The backward pass runs the layer again.
 func (m *transformer) remembered(t *tape, i int, tokens int64, enter func(*transformer, int, bool) func()) {
 	p, l := m.p, &m.layers[i]
 	run := func(t *tape) {
@@ -86,7 +87,7 @@ func (m *transformer) remembered(t *tape, i int, tokens int64, enter func(*trans
 		m.think(t, l, tokens)
 	}
 	input, size := p.share(t.now), t.size
-	random := p.empty(16) // the state of the random numbers
+	random := p.empty(16) // the state of the random number generator
 	leave := enter(m, i, false)
 	forward := &tape{p: p, n: &m.network, now: t.now, size: size}
 	run(forward)

@@ -2,13 +2,14 @@ package workloads
 
 import "github.com/ashlar-go/ashlar/trace"
 
-// GNN is the training of a graph attention network of three layers on neighbourhoods sampled from a graph of 600,000 nodes,
-// whose features are on the device. Every step has another number of nodes and edges in each hop; some have far more, since
-// a few nodes have many neighbours. Now and then the network is evaluated on larger neighbourhoods.
+// GNN is the training of a graph attention network of three layers on neighbourhoods sampled from a graph of 600,000
+// nodes, whose features are on the device. The numbers of nodes and edges in each hop differ from step to step. They
+// are far larger in some steps, because a few nodes have many neighbours. At intervals the network is evaluated on
+// larger neighbourhoods.
 func GNN(seed uint64) *trace.Program { return graphs(newProcess(seed, 1)) }
 
-// Prefetch is GNN where a second stream loads batches two steps ahead. They are freed while the first stream may still use
-// them (record_stream).
+// Prefetch is GNN with a second stream that loads batches two steps ahead. They are freed while the first stream may
+// still use them (record_stream).
 func Prefetch(seed uint64) *trace.Program { return graphs(newProcess(seed, 2)) }
 
 const (
@@ -17,14 +18,14 @@ const (
 	classes  = 47
 )
 
-// A graphNetwork is the weights of one.
+// A graphNetwork holds the weights of a graph attention network.
 type graphNetwork struct {
 	network
 	layers []graphLayer
 }
 
 type graphLayer struct {
-	width             int64 // of what it makes
+	width             int64 // width of its output
 	heads             int64
 	project, skip     linear
 	from, to, shift   weight // of attention, and the bias
@@ -79,7 +80,7 @@ func graphs(p *process) *trace.Program {
 // trains reports whether a step is one of training; the others evaluate.
 func trains(step int) bool { return step%16 < 14 }
 
-// sample draws a neighbourhood and loads it.
+// sample draws a random neighbourhood and loads it.
 func (p *process) sample(train bool) *sample {
 	seeds, fan := int64(1024), []int64{12, 8, 4}
 	if !train {
@@ -92,7 +93,7 @@ func (p *process) sample(train bool) *sample {
 		if p.rng.IntN(8) == 0 {
 			edges += edges / 2 // a hub
 		}
-		// Neighbours are often the same nodes, the more so the more there are.
+		// Neighbourhoods overlap, and larger ones overlap more.
 		found := int64(float64(edges) * 600_000 / float64(600_000+edges) * (0.6 + 0.2*p.rng.Float64()))
 		s.edges = append(s.edges, edges)
 		s.nodes = append(s.nodes, last+found)
@@ -106,7 +107,7 @@ func (p *process) sample(train bool) *sample {
 	return s
 }
 
-// run is a step on one sample, which it drops.
+// run runs a step on one sample and drops the sample.
 func (m *graphNetwork) run(s *sample, train bool) {
 	p := m.p
 	size := s.nodes[len(s.nodes)-1] * features * single
@@ -124,11 +125,11 @@ func (m *graphNetwork) run(s *sample, train bool) {
 	p.drop(s.data...)
 }
 
-// layer makes one hop's nodes of the next's, to of from, and of the edges between them.
+// layer computes to nodes of a hop from the from nodes of the next hop and the edges between them.
 func (m *graphNetwork) layer(t *tape, l *graphLayer, from, to, edges int64, active bool) {
 	p, leaf := m.p, l == &m.layers[0]
 	in, own := t.now, t.size/from*to
-	side := &tape{p: p, n: &m.network, now: p.empty(own), size: own, records: t.records} // nodes pass on what they were, too
+	side := &tape{p: p, n: &m.network, now: p.empty(own), size: own, records: t.records} // the nodes' own features
 	narrow := to * l.width * single
 	side.do(op{out: narrow, savesInput: true, leaf: leaf, weights: []weight{l.skip.w, l.skip.bias}})
 
@@ -154,13 +155,14 @@ func (m *graphNetwork) layer(t *tape, l *graphLayer, from, to, edges int64, acti
 	}
 }
 
-// send sends messages along edges: what a node is, weighted by attention, summed where it comes to.
+// send sends messages along edges: the features of the source nodes, weighted by attention and summed at the target
+// nodes.
 func (m *graphNetwork) send(t *tape, l *graphLayer, from, to, edges int64) {
 	p, projected := m.p, t.now
 	wide, narrow, message := t.size, to*l.width*single, edges*l.width*single
 	left, right, each := from*l.heads*single, to*l.heads*single, edges*l.heads*single // a number for each head
 
-	// Attention: of both ends, gathered for each edge, then softmax over a node's edges.
+	// Attention: terms of both ends, gathered for each edge, then a softmax over the edges of a node.
 	ends := p.all(left, right)
 	p.scratch(wide) // products before they are summed
 	gathered := p.all(each, each)
@@ -168,7 +170,7 @@ func (m *graphNetwork) send(t *tape, l *graphLayer, from, to, edges int64) {
 	p.drop(gathered...)
 	leaky := p.empty(each)
 	most := p.empty(right)
-	p.scratch(edges*l.heads*integer, each) // the index, as wide as what it scatters; the maxima, gathered
+	p.scratch(edges*l.heads*integer, each) // the index, expanded to the scattered width; the gathered maxima
 	shifted := p.empty(each)
 	exp := p.empty(each)
 	p.drop(shifted, most)
@@ -197,7 +199,7 @@ func (m *graphNetwork) send(t *tape, l *graphLayer, from, to, edges int64) {
 		below := p.empty(wide)
 		p.scratch(edges * l.width * integer)
 		p.drop(back)
-		for range 4 { // softmax, the leaky unit
+		for range 4 { // softmax and leaky ReLU
 			next := p.empty(each)
 			p.scratch(right)
 			p.drop(weights)

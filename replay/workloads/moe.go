@@ -6,9 +6,9 @@ import (
 	"github.com/ashlar-go/ashlar/trace"
 )
 
-// MoE is the training of a transformer with experts, 8 to 64 in every second layer (64 in every fourth), in mixed precision.
-// Each token goes to two experts. Some experts are liked better than others, differently in each layer and slowly changing;
-// what an expert takes is bounded by a capacity that varies from step to step, and in some steps by nothing.
+// MoE is the training of a transformer with experts, 8 to 64 in every second layer (64 in every fourth), in mixed
+// precision. Each token goes to two experts. Some experts get more tokens than others; the preferences differ between
+// layers and change slowly. The capacity of an expert varies from step to step, and some steps have no limit.
 func MoE(seed uint64) *trace.Program {
 	p := newProcess(seed, 1)
 	n := pick(p, int64(8), 16, 32, 64)
@@ -49,8 +49,8 @@ func MoE(seed uint64) *trace.Program {
 	return p.end()
 }
 
-// route draws how many tokens go to each expert, two experts a token. Capacity is how many an expert takes, as a multiple of
-// an even share; 0 is no bound.
+// route draws the number of tokens of each expert, with two experts for each token. Capacity is the maximum for an
+// expert as a multiple of an even share; 0 means no maximum.
 func (p *process) route(liking []float64, tokens int64, capacity float64) []int64 {
 	shares, sum := make([]float64, len(liking)), 0.0
 	for e := range liking {
@@ -69,7 +69,7 @@ func (p *process) route(liking []float64, tokens int64, capacity float64) []int6
 	return routed
 }
 
-// consult is the second branch of a layer with experts: the gate, then each expert on the tokens that it is sent.
+// consult is the second branch of a layer with experts: the gate, then each expert on its tokens.
 func (m *transformer) consult(t *tape, l *layer, tokens int64, routed []int64) {
 	p, n := m.p, int64(len(l.experts))
 	t.fork()
@@ -83,8 +83,8 @@ func (m *transformer) consult(t *tape, l *layer, tokens int64, routed []int64) {
 	gate.do(op{out: tokens * n * single, savesOut: true}) // and its result
 	top := p.all(tokens*2*single, tokens*2*integer)
 	p.drop(gate.now)
-	p.scratch(tokens*single, tokens*2*single) // sums, by which the two are divided
-	hot := p.empty(tokens * 2 * n * integer)  // who goes where
+	p.scratch(tokens*single, tokens*2*single) // the sums for normalization
+	hot := p.empty(tokens * 2 * n * integer)  // one-hot routes
 	t.now = p.empty(size)
 	var asked []*consultation
 	for e, count := range routed {
@@ -98,7 +98,7 @@ func (m *transformer) consult(t *tape, l *layer, tokens int64, routed []int64) {
 		for i := len(asked) - 1; i >= 0; i-- {
 			c := asked[i]
 			g := c.backward(p.empty(c.size))
-			full := p.empty(size) // the gradient of the gathered rows, among zeros
+			full := p.empty(size) // the gradient of the gathered rows, scattered into zeros
 			p.scratch(c.index...)
 			p.drop(g)
 			p.drop(c.rows...)
@@ -120,11 +120,11 @@ func (m *transformer) consult(t *tape, l *layer, tokens int64, routed []int64) {
 // A consultation is an expert's work on its tokens.
 type consultation struct {
 	tape
-	rows  []tensor // which tokens
-	index []int64  // sizes of the same sorted, which the backward pass needs
+	rows  []tensor // indices of the tokens
+	index []int64  // sizes of the sorted indices, which the backward pass needs
 }
 
-// consultOne runs an expert on some rows. What comes of it is added to the rows of the result, which is there.
+// consultOne runs an expert on some rows. Its output is added to the rows of the existing result.
 func (m *transformer) consultOne(e expert, count int64) *consultation {
 	p, d := m.p, m.d
 	c := &consultation{index: []int64{count * integer, count * integer}}

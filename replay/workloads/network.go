@@ -1,9 +1,9 @@
 package workloads
 
-// A network is weights in single precision, and what training keeps for them.
+// A network holds weights in single precision and their training state.
 type network struct {
 	p         *process
-	sharded   bool     // weights that are made now are parts of a unit: see unit
+	sharded   bool     // new weights are parts of a unit: see unit
 	apart     []tensor // gradients of parts, in half precision
 	elements  []int64
 	weights   []tensor
@@ -11,10 +11,10 @@ type network struct {
 	moments   [][2]tensor // Adam's
 }
 
-// A weight is an index into a network's.
+// A weight is an index into the weights of a network.
 type weight int
 
-// weight makes a weight of so many elements.
+// weight makes a weight with so many elements.
 func (n *network) weight(elements int64) weight {
 	var held tensor
 	if !n.sharded {
@@ -26,13 +26,13 @@ func (n *network) weight(elements int64) weight {
 	return weight(len(n.elements) - 1)
 }
 
-// A unit is the weights of a layer in one, of which each of several devices holds a part.
+// A unit is the weights of a layer as one tensor, divided among several devices.
 type unit struct {
-	share weight // the part of this one
+	share weight // the part of this device
 	total int64  // elements
 }
 
-// unit makes one of the weights from one on.
+// unit makes a unit of the weights from index from on.
 func (n *network) unit(from int, devices int64) unit {
 	var total int64
 	for _, elements := range n.elements[from:] {
@@ -42,7 +42,7 @@ func (n *network) unit(from int, devices int64) unit {
 	return unit{n.weight(total / devices), total}
 }
 
-// cast makes a copy of a weight in half precision, as autocast does. That of a part is there, in the gathered unit.
+// cast makes a copy of a weight in half precision, as autocast does. A part needs no copy: it is in the gathered unit.
 func (n *network) cast(w weight) tensor {
 	if n.weights[w] == 0 {
 		return 0
@@ -50,8 +50,8 @@ func (n *network) cast(w weight) tensor {
 	return n.p.empty(n.elements[w] * half)
 }
 
-// arrive makes a weight's gradient: in half precision first where the operation was, then in single. The first of a step is
-// kept, others are added to it.
+// arrive makes a weight's gradient: first in half precision if the operation was, then in single precision. The first
+// gradient of a step is kept, and further ones are added to it.
 func (n *network) arrive(w weight, wasHalf bool) {
 	if n.weights[w] == 0 {
 		n.apart = append(n.apart, n.p.empty(n.elements[w]*half))
@@ -78,8 +78,9 @@ func (n *network) zero() {
 	}
 }
 
-// step is Adam's, over all weights at once (foreach): its state comes with the first step, its temporaries come for all
-// weights that have a gradient and go in reverse. Gradients are clipped before: a norm of each.
+// step runs a step of Adam over all weights at once (foreach). The first step allocates the state. Temporaries are
+// allocated for all weights with a gradient, and freed in reverse order. Gradients are clipped before, with a norm for
+// each.
 func (n *network) step() {
 	p := n.p
 	norms := make([]tensor, 0, len(n.weights))

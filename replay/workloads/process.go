@@ -19,15 +19,15 @@ const (
 // A tensor is a block of the program, counted from 1; the zero tensor has no elements and no block.
 type tensor uint32
 
-// A process asks for memory, in one goroutine.
+// A process records the requests of a program. It is used by one goroutine.
 type process struct {
 	rng     *rand.Rand
 	program *trace.Program
-	stream  uint32 // that requests are on
+	stream  uint32 // the current stream
 	owners  []int  // by block
 	lent    []bool // by block: another stream uses it (record_stream)
 	pending []pending
-	steps   int // of operations, for the device's lag
+	steps   int // number of operations, for the lag of the device
 }
 
 // A pending tensor was freed while another stream used it.
@@ -43,7 +43,7 @@ func newProcess(seed uint64, streams int) *process {
 	}
 }
 
-// end completes what is pending.
+// end completes the pending frees.
 func (p *process) end() *trace.Program {
 	for _, each := range p.pending {
 		p.ask(trace.Op{Kind: trace.OpComplete, Block: each.block})
@@ -52,12 +52,12 @@ func (p *process) end() *trace.Program {
 	return p.program
 }
 
-// allocations is how many requests there were.
+// allocations returns the number of allocations.
 func (p *process) allocations() int { return len(p.owners) }
 
 func (p *process) ask(op trace.Op) { p.program.Ops = append(p.program.Ops, op) }
 
-// empty makes a tensor of so many bytes, with one owner. As PyTorch does, it first looks which frees have completed.
+// empty makes a tensor of size bytes with one owner. Like PyTorch it first processes completed frees.
 func (p *process) empty(size int64) tensor {
 	if size == 0 {
 		return 0
@@ -73,7 +73,7 @@ func (p *process) empty(size int64) tensor {
 	return tensor(len(p.owners))
 }
 
-// all makes tensors of these sizes.
+// all makes tensors of the given sizes.
 func (p *process) all(sizes ...int64) []tensor {
 	ts := make([]tensor, len(sizes))
 	for i, size := range sizes {
@@ -82,7 +82,7 @@ func (p *process) all(sizes ...int64) []tensor {
 	return ts
 }
 
-// share gives a tensor one more owner.
+// share adds an owner to a tensor.
 func (p *process) share(t tensor) tensor {
 	if t != 0 {
 		p.owners[t-1]++
@@ -90,8 +90,8 @@ func (p *process) share(t tensor) tensor {
 	return t
 }
 
-// drop takes an owner away from each tensor; the last one frees it. What another stream uses is pending until the device,
-// which is some hundred operations behind, has done what is queued there.
+// drop removes an owner from each tensor; the last one frees it. The free of a tensor that another stream uses is
+// pending until the device, which lags some hundred operations behind, has completed that stream's queued work.
 func (p *process) drop(ts ...tensor) {
 	for _, t := range ts {
 		if t == 0 {
@@ -114,7 +114,7 @@ func (p *process) drop(ts ...tensor) {
 	}
 }
 
-// lend notes that another stream than a tensor's uses it too.
+// lend records that another stream uses the tensors, too (record_stream).
 func (p *process) lend(ts ...tensor) {
 	for _, t := range ts {
 		if t != 0 {
@@ -123,7 +123,7 @@ func (p *process) lend(ts ...tensor) {
 	}
 }
 
-// scratch makes tensors and drops them, the last one first.
+// scratch makes tensors and drops them in reverse order.
 func (p *process) scratch(sizes ...int64) {
 	ts := p.all(sizes...)
 	for i := range ts {
@@ -139,15 +139,15 @@ func (p *process) on(stream uint32, f func()) {
 	p.stream = before
 }
 
-// between draws from [low, high], so that each octave is as likely.
+// between draws a number from [low, high] with a uniform logarithm.
 func (p *process) between(low, high int64) int64 {
 	return int64(float64(low) * math.Pow(float64(high+1)/float64(low), p.rng.Float64()))
 }
 
-// near draws from about n.
+// near draws a number near n.
 func (p *process) near(n int64, spread float64) int64 {
 	return max(1, int64(float64(n)*(1+spread*(2*p.rng.Float64()-1))))
 }
 
-// pick draws one of these.
+// pick draws one of the given values.
 func pick[T any](p *process, from ...T) T { return from[p.rng.IntN(len(from))] }

@@ -2,10 +2,10 @@ package workloads
 
 import "github.com/ashlar-go/ashlar/trace"
 
-// Serving is a language model of 0.9 billion weights that serves requests as they come: prompts of up to 4096 tokens are taken
-// up while others are being answered. Each request has caches of its own, a pair for each layer, with room for some tokens
-// more; where that is used up, a larger one is made, copied to, and the old one freed. Answers are made under captured graphs,
-// so that a token costs memory where it is sampled alone.
+// Serving is a language model with 0.9 billion weights that serves requests as they arrive: it accepts prompts of up to
+// 4096 tokens while it generates other answers. Each request has its own caches, a pair for each layer, with spare room
+// for some tokens. When a cache is full, it is copied to a larger one and freed. Answers are generated with captured
+// graphs, so a token allocates memory only for sampling.
 func Serving(seed uint64) *trace.Program {
 	p := newProcess(seed, 1)
 	m := newDecoder(p)
@@ -27,7 +27,7 @@ func Serving(seed uint64) *trace.Program {
 	})
 }
 
-// ServingBlocks is Serving with caches of blocks, each for 16 tokens in all layers, that never move: 1 MiB.
+// ServingBlocks is Serving with caches that consist of fixed blocks of 1 MiB, each for 16 tokens in all layers.
 func ServingBlocks(seed uint64) *trace.Program {
 	p := newProcess(seed, 1)
 	m := newDecoder(p)
@@ -40,9 +40,9 @@ func ServingBlocks(seed uint64) *trace.Program {
 	})
 }
 
-// Decode is the same model answering batches of prompts, each until all are answered, with a cache for the batch: with each
-// token, each layer's two are concatenated with what is new, so that a slightly larger one is made and the old one freed. Then
-// both are spread over as many heads as the queries have, for the time of the attention.
+// Decode is the same model with batches of prompts. A batch runs until all its answers are complete, and has a cache.
+// For each token, the two caches of each layer are concatenated with the new values: a slightly larger cache is
+// allocated and the old one is freed. During attention both are expanded to the number of query heads.
 func Decode(seed uint64) *trace.Program {
 	p := newProcess(seed, 1)
 	m := newDecoder(p)
@@ -74,7 +74,7 @@ func Decode(seed uint64) *trace.Program {
 	return p.end()
 }
 
-// A decoder is the weights of a language model in half precision.
+// A decoder holds the weights of a language model in half precision.
 type decoder struct {
 	p          *process
 	layers     int
@@ -101,7 +101,7 @@ func (m *decoder) embed(tokens int64) tensor {
 	return x
 }
 
-// forward runs the layers on x, which it drops. Keep is given each layer's keys and values.
+// forward runs the layers on x and drops x. It calls keep with the keys and values of each layer.
 func (m *decoder) forward(x tensor, tokens int64, keep func(layer int, k, v tensor)) tensor {
 	p, size := m.p, tokens*m.d*half
 	normalized := func() tensor {
@@ -115,7 +115,7 @@ func (m *decoder) forward(x tensor, tokens int64, keep func(layer int, k, v tens
 		q := p.empty(size)
 		k, v := p.empty(tokens*m.narrow*half), p.empty(tokens*m.narrow*half)
 		p.drop(y)
-		p.scratch(size, size) // rotation
+		p.scratch(size, size) // rotary embedding
 		rotated := p.empty(size)
 		p.drop(q)
 		keep(i, k, v)
@@ -143,7 +143,7 @@ func (m *decoder) forward(x tensor, tokens int64, keep func(layer int, k, v tens
 	return x
 }
 
-// sample draws the next token of each answer, among the likeliest (top-p).
+// sample draws the next token of n answers from the likeliest ones (top-p).
 func (m *decoder) sample(n int64) {
 	p, row := m.p, n*m.vocabulary
 	logits := p.empty(row * single)
@@ -157,18 +157,18 @@ func (m *decoder) sample(n int64) {
 	p.drop(out, chances, sorted[1], logits, token)
 }
 
-// A request is a prompt and its answer, as far as it is.
+// A request is a prompt with the tokens of its answer so far.
 type request struct {
 	length, end int64 // tokens
-	room        int64 // that the cache has
+	room        int64 // capacity of the cache in tokens
 	cache       []tensor
 }
 
-// serve answers requests. Grow sees to it that a request's cache has room for its length.
+// serve answers requests. It calls grow to make room for a request's length in its cache.
 func (m *decoder) serve(grow func(*request)) *trace.Program {
-	const most = 64 << 10 // tokens that all requests may come to
+	const most = 64 << 10 // maximum number of tokens of all requests
 	p := m.p
-	p.all(64*m.d*half, 64*m.wide*half, 64*m.vocabulary*half) // what the graphs use
+	p.all(64*m.d*half, 64*m.wide*half, 64*m.vocabulary*half) // memory of the graphs
 	var running []*request
 	var waiting *request
 	for p.allocations() < 25000 {
@@ -181,7 +181,7 @@ func (m *decoder) serve(grow func(*request)) *trace.Program {
 			for _, r := range running {
 				promised += r.end
 			}
-			// There may be nothing to do for a while, and then much.
+			// The load varies: there may be no requests for a while, and then many.
 			if promised > most || p.rng.IntN(12) == 0 {
 				break
 			}

@@ -1,15 +1,15 @@
 package workloads
 
-// A tape runs a chain of operations, each on what the one before made, and notes what the backward pass is to do.
+// A tape runs a chain of operations, each on the output of the one before, and records the steps of the backward pass.
 type tape struct {
 	p       *process
 	n       *network
-	now     tensor // what the last operation made
+	now     tensor // the output of the last operation
 	size    int64  // of now, in bytes
 	records bool   // false: nothing is saved (no_grad)
 	backs   []func(grad tensor) tensor
 	forks   []fork
-	passing []tensor // gradients on their way past a residual branch
+	passing []tensor // gradients that bypass a residual branch
 }
 
 // A fork is the input of a residual branch.
@@ -18,16 +18,16 @@ type fork struct {
 	size int64
 }
 
-// An op is an operation that makes one tensor of another. Sizes are bytes.
+// An op is an operation that computes a tensor from another. Sizes are bytes.
 type op struct {
-	out        int64   // what it makes
-	scratch    []int64 // for the time of it
-	extra      []int64 // made beside out, and saved
+	out        int64   // its output
+	scratch    []int64 // freed at its end
+	extra      []int64 // further outputs, which are saved
 	leaf       bool    // its input has no gradient
-	savesInput bool    // savesInput, savesOut: for the backward pass
+	savesInput bool    // savesInput and savesOut keep tensors for the backward pass
 	savesOut   bool
-	weights    []weight // whose gradients it has
-	casts      bool     // it makes copies of weights in half precision, and saves them
+	weights    []weight // weights that get gradients
+	casts      bool     // it copies the weights to half precision and saves the copies
 	backward   []int64  // scratch of the backward pass
 }
 
@@ -72,7 +72,8 @@ func (t *tape) do(o op) {
 	})
 }
 
-// later notes what the backward pass is to do here: f owns the gradient that it is given, and gives one away.
+// later adds a step of the backward pass: f owns the gradient that it receives, and the caller owns the gradient that
+// it returns.
 func (t *tape) later(f func(grad tensor) tensor) {
 	if t.records {
 		t.backs = append(t.backs, f)
@@ -92,7 +93,7 @@ func (t *tape) fork() {
 	})
 }
 
-// join adds what the branch came to to its input.
+// join adds the output of the branch to its input.
 func (t *tape) join() {
 	f := t.forks[len(t.forks)-1]
 	t.forks = t.forks[:len(t.forks)-1]
@@ -105,7 +106,7 @@ func (t *tape) join() {
 	})
 }
 
-// backward goes back from a gradient of what was made last, and returns that of the input.
+// backward runs the backward pass from the gradient of the last output, and returns the gradient of the input.
 func (t *tape) backward(grad tensor) tensor {
 	for len(t.backs) > 0 {
 		last := len(t.backs) - 1

@@ -1,6 +1,7 @@
 package workloads
 
-// A transformer is the weights of one: layers of width d, of which some have experts in place of one wide pair of products.
+// A transformer holds the weights of a transformer: layers of width d. Some layers have experts instead of one wide
+// pair of products.
 type transformer struct {
 	network
 	d, heads, vocabulary int64
@@ -15,7 +16,7 @@ type layer struct {
 	up, down      linear
 	gate          linear   // of experts
 	experts       []expert // nil: up and down
-	unit          unit     // all of it, if several devices share it
+	unit          unit     // the whole layer, if several devices share it
 }
 
 type norm struct{ scale, shift weight }
@@ -33,8 +34,8 @@ func (n *network) linear(in, out int64) linear {
 
 func (n *network) norm(d int64) norm { return norm{n.weight(d), n.weight(d)} }
 
-// newTransformer makes one. Layers for which experts returns zero are plain. If there are several devices, each holds a part
-// of every layer.
+// newTransformer makes a transformer. Layers for which experts returns zero are plain. With several devices, each holds
+// a part of every layer.
 func newTransformer(
 	p *process, d, heads, vocabulary, devices int64, layers int, experts func(layer int) (n, width int64),
 ) *transformer {
@@ -58,11 +59,11 @@ func newTransformer(
 		m.layers = append(m.layers, l)
 	}
 	m.last = m.norm(d)
-	m.head = m.embedding // they share it
+	m.head = m.embedding // shared weights
 	return m
 }
 
-// embed looks tokens up. The result is in single precision, as the residual stream is under autocast.
+// embed looks up the embeddings of tokens. The result is in single precision, as is the residual stream under autocast.
 func (m *transformer) embed(t *tape, tokens int64) {
 	t.now, t.size = m.p.empty(tokens*m.d*single), tokens*m.d*single
 	t.later(func(grad tensor) tensor {
@@ -80,7 +81,7 @@ func (m *transformer) normalize(t *tape, n norm, tokens int64) {
 	})
 }
 
-// product is a linear layer in half precision, to which its input is cast.
+// product is a linear layer in half precision. Its input is cast to half precision.
 func (m *transformer) product(t *tape, l linear, tokens int64) {
 	if t.size == tokens*l.in*single {
 		t.do(op{out: tokens * l.in * half})
@@ -88,14 +89,14 @@ func (m *transformer) product(t *tape, l linear, tokens int64) {
 	t.do(op{out: tokens * l.out * half, savesInput: true, weights: []weight{l.w, l.bias}, casts: true})
 }
 
-// attend is a layer's first branch; attention itself keeps its result and a number for each row (flash attention).
+// attend is the first branch of a layer. Attention saves its result and a number for each row (flash attention).
 func (m *transformer) attend(t *tape, l *layer, tokens int64) {
 	t.fork()
 	m.normalize(t, l.first, tokens)
 	m.product(t, l.qkv, tokens)
 	t.do(op{
 		out: tokens * m.d * half, extra: []int64{tokens * m.heads * single, 16}, savesInput: true, savesOut: true,
-		backward: []int64{tokens * m.heads * single, tokens * m.d * single}, // sums of rows; gradients of queries, added up
+		backward: []int64{tokens * m.heads * single, tokens * m.d * single}, // sums; gradients of queries
 	})
 	m.product(t, l.out, tokens)
 	m.dropout(t, tokens)
@@ -106,7 +107,7 @@ func (m *transformer) dropout(t *tape, tokens int64) {
 	t.do(op{out: tokens * m.d * half, extra: []int64{tokens * m.d * mask}})
 }
 
-// think is a plain layer's second branch.
+// think is the second branch of a plain layer.
 func (m *transformer) think(t *tape, l *layer, tokens int64) {
 	t.fork()
 	m.normalize(t, l.second, tokens)
@@ -117,7 +118,7 @@ func (m *transformer) think(t *tape, l *layer, tokens int64) {
 	t.join()
 }
 
-// learn is the end of a step: logits, loss, the backward pass.
+// learn runs the end of a step: logits, loss and the backward pass.
 func (m *transformer) learn(t *tape, tokens int64) {
 	p, v := m.p, m.vocabulary
 	m.normalize(t, m.last, tokens)

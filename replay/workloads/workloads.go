@@ -1,30 +1,31 @@
-// Package workloads makes programs of allocations as training and serving processes would ask for them, for replays on
-// allocators: work whose sizes no two steps share, which no recording in testdata has.
+// Package workloads generates programs of allocations for replays, modelled on training and serving processes. Their
+// sizes differ from step to step, unlike those of the recordings in testdata.
 //
-// A program is made by a model of the process, not drawn from distributions: weights, the optimizer's state, operations
-// that save what their gradients need, a backward pass that frees it in reverse. Sizes are those that the shapes give; only
-// shapes, routes, samples and arrivals are random. The order of requests within an operation is PyTorch's as far as the
-// recordings in testdata/traces show it: the optimizer's temporaries come for all weights and go in reverse, for one.
+// A model of the process makes the program: it has weights, the optimizer's state, operations that save tensors for
+// their gradients, and a backward pass that frees these in reverse order. Sizes follow from the shapes; only shapes,
+// routes, samples and arrivals are random. Within an operation the order of requests is that of PyTorch in the
+// recordings in testdata/traces. For example, the optimizer allocates temporaries for all weights and frees them in
+// reverse order.
 //
-//	process    asks for tensors, counts their owners, frees them (process.go)
-//	network    weights, gradients, Adam (network.go)
-//	tape       operations, and what is to be done in the backward pass (tape.go, block.go)
+// The same seed makes the same program on machines of one architecture. Other architectures may round floating-point
+// numbers differently. A program has 20,000 to 35,000 allocations and a requested peak of 2 to 14 GiB.
 //
-// The same seed makes the same program, on machines of one architecture: others may round floating-point numbers otherwise.
-// A program has 20,000 to 35,000 allocations and a requested peak of 2 to 14 GiB.
-//
-// # What it does not do
-//
-// It makes no private pools, no requests that fail, and no addresses: replay its programs, or write them down as scripts
-// (trace.Program.Script; bench/workload does).
+// Programs have no private pools and no requests that failed. trace.Program.Script converts them to scripts, as
+// bench/workload does.
 package workloads
 
 import "github.com/ashlar-go/ashlar/trace"
 
+// Structure:
+//
+//	process    requests tensors, counts their owners, and frees them (process.go)
+//	network    weights, gradients, Adam (network.go)
+//	tape       operations, and the steps of the backward pass (tape.go)
+
 // A Workload is a kind of work.
 type Workload struct {
 	Name    string
-	What    string // in half a sentence
+	What    string // a short description
 	Program func(seed uint64) *trace.Program
 }
 
