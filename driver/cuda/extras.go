@@ -17,11 +17,11 @@ type deviceExtras struct {
 	staging     staging
 	pinned      pinnedTable
 	stamps      stamps
-	graphs      graphSet
-	modules     moduleSet
+	graphs      openSet[*graph]
+	modules     openSet[*module]
 	peers       peerSet
 	shared      sharedSet
-	shares      eventSet
+	shares      openSet[*sharedEvent]
 }
 
 // streamExtras is what they keep of a stream. It is zero when the stream is made.
@@ -63,10 +63,11 @@ func (d *device) closeExtras() []error {
 	note("free staging memory", d.staged().close())
 	note("free page-locked memory", d.closePinned())
 	note("destroy events", d.closeStamps())
-	note("destroy graphs", d.closeGraphs())
-	note("unload modules", d.closeModules())
+	note("destroy graphs", d.graphs.destroyAll(func(g *graph) cu.Result { return d.lib.GraphExecDestroy(g.exec) }))
+	note("unload modules", d.modules.destroyAll(func(m *module) cu.Result { return d.lib.ModuleUnload(m.handle) }))
 	note("close memory of other processes", d.closeShared())
-	note("destroy events that processes share", d.closeSharedEvents())
+	note("destroy events that processes share",
+		d.shares.destroyAll(func(e *sharedEvent) cu.Result { return d.lib.EventDestroy(e.handle) }))
 	note("take access to other devices back", d.closePeers())
 	return errs
 }

@@ -18,12 +18,6 @@ type graphs struct{ d *device }
 
 func (d *device) Graphs() driver.Graphs { return graphs{d} }
 
-// A graphSet is the graphs of a device that are not closed. mu is a leaf.
-type graphSet struct {
-	mu   sync.Mutex
-	live map[*graph]struct{}
-}
-
 // A graph is a CUgraphExec.
 type graph struct {
 	d     *device
@@ -149,12 +143,7 @@ func (d *device) instantiate(call string, captured cu.Graph) (*graph, error) {
 		return nil, d.fail(call, r, "make a graph of %d nodes ready", n)
 	}
 	g := &graph{d: d, nodes: n, exec: exec}
-	d.graphs.mu.Lock()
-	defer d.graphs.mu.Unlock()
-	if d.graphs.live == nil {
-		d.graphs.live = map[*graph]struct{}{}
-	}
-	d.graphs.live[g] = struct{}{}
+	d.graphs.add(g)
 	return g, nil
 }
 
@@ -197,22 +186,8 @@ func (g *graph) Close() error {
 		return g.d.fail(call, r, "a graph of %d nodes", g.nodes)
 	}
 	g.closed = true
-	g.d.graphs.mu.Lock()
-	defer g.d.graphs.mu.Unlock()
-	delete(g.d.graphs.live, g)
+	g.d.graphs.remove(g)
 	return nil
-}
-
-// closeGraphs destroys what callers did not close.
-func (d *device) closeGraphs() cu.Result {
-	first := cu.Success
-	for g := range d.graphs.live {
-		if r := d.lib.GraphExecDestroy(g.exec); first == cu.Success {
-			first = r
-		}
-	}
-	d.graphs.live = nil
-	return first
 }
 
 func capturingError(call, detail string) error {

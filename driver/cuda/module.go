@@ -12,12 +12,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// A moduleSet is the modules of a device that are not closed. mu is a leaf.
-type moduleSet struct {
-	mu   sync.Mutex
-	live map[*module]struct{}
-}
-
 // A module is a CUmodule, and the functions that were asked for.
 type module struct {
 	d *device
@@ -67,12 +61,7 @@ func (k kernels) Load(code []byte) (driver.Module, error) {
 		return nil, k.d.fail(call, r, "%s", what)
 	}
 	m := &module{d: k.d, handle: handle, functions: map[string]*function{}}
-	k.d.modules.mu.Lock()
-	defer k.d.modules.mu.Unlock()
-	if k.d.modules.live == nil {
-		k.d.modules.live = map[*module]struct{}{}
-	}
-	k.d.modules.live[m] = struct{}{}
+	k.d.modules.add(m)
 	return m, nil
 }
 
@@ -176,20 +165,6 @@ func (m *module) Close() error {
 		return m.d.fail(call, r, "unload")
 	}
 	m.closed = true
-	m.d.modules.mu.Lock()
-	defer m.d.modules.mu.Unlock()
-	delete(m.d.modules.live, m)
+	m.d.modules.remove(m)
 	return nil
-}
-
-// closeModules unloads what callers did not close.
-func (d *device) closeModules() cu.Result {
-	first := cu.Success
-	for m := range d.modules.live {
-		if r := d.lib.ModuleUnload(m.handle); first == cu.Success {
-			first = r
-		}
-	}
-	d.modules.live = nil
-	return first
 }

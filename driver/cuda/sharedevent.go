@@ -22,12 +22,6 @@ type sharedEvent struct {
 	closed bool
 }
 
-// An eventSet is the shared events of a device that are not closed. mu is a leaf.
-type eventSet struct {
-	mu   sync.Mutex
-	live map[*sharedEvent]struct{}
-}
-
 // NewEvent is cuEventCreate and cuIpcGetEventHandle.
 func (s sharing) NewEvent() (driver.SharedEvent, error) {
 	const call = "Sharing.NewEvent"
@@ -73,13 +67,7 @@ func (s sharing) OpenEvent(b []byte) (driver.SharedEvent, error) {
 // adoptEvent makes a sharedEvent of an event, which it owns from now on.
 func (s sharing) adoptEvent(handle cu.Event, name []byte) *sharedEvent {
 	e := &sharedEvent{d: s.d, handle: handle, name: name}
-	set := &s.d.shares
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	if set.live == nil {
-		set.live = map[*sharedEvent]struct{}{}
-	}
-	set.live[e] = struct{}{}
+	s.d.shares.add(e)
 	return e
 }
 
@@ -171,21 +159,6 @@ func (e *sharedEvent) Close() error {
 		return e.d.fail(call, r, "an event of several processes")
 	}
 	e.closed = true
-	set := &e.d.shares
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	delete(set.live, e)
+	e.d.shares.remove(e)
 	return nil
-}
-
-// closeSharedEvents destroys what callers did not close.
-func (d *device) closeSharedEvents() cu.Result {
-	first := cu.Success
-	for e := range d.shares.live {
-		if r := d.lib.EventDestroy(e.handle); first == cu.Success {
-			first = r
-		}
-	}
-	d.shares.live = nil
-	return first
 }
