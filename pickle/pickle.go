@@ -35,6 +35,7 @@ package pickle
 // The tables of the stack and the nodes are doubled only if the limit permits it. There is no recursion.
 
 import (
+	"cmp"
 	"io"
 )
 
@@ -71,27 +72,13 @@ const (
 
 // withDefaults sets zero fields to the defaults and reduces the others to the maxima of the representation.
 func (l Limits) withDefaults() Limits {
-	if l.Bytes <= 0 {
-		l.Bytes = defaultBytes
-	}
-	if l.Memory <= 0 {
-		l.Memory = defaultMemory
-	}
-	if l.Nodes <= 0 {
-		l.Nodes = defaultNodes
-	}
-	if l.Memo <= 0 {
-		l.Memo = defaultMemo
-	}
-	if l.Depth <= 0 {
-		l.Depth = defaultDepth
-	}
-	if l.String <= 0 {
-		l.String = defaultString
-	}
-	if l.Open <= 0 {
-		l.Open = defaultOpen
-	}
+	l.Bytes = cmp.Or(max(l.Bytes, 0), defaultBytes)
+	l.Memory = cmp.Or(max(l.Memory, 0), defaultMemory)
+	l.Nodes = cmp.Or(max(l.Nodes, 0), defaultNodes)
+	l.Memo = cmp.Or(max(l.Memo, 0), defaultMemo)
+	l.Depth = cmp.Or(max(l.Depth, 0), defaultDepth)
+	l.String = cmp.Or(max(l.String, 0), defaultString)
+	l.Open = cmp.Or(max(l.Open, 0), defaultOpen)
 	l.Memory = min(l.Memory, maxMemory)
 	l.Nodes = min(l.Nodes, maxNodes)
 	l.Memo = min(l.Memo, maxNodes)

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -68,9 +69,7 @@ func (c *comparer) repeatFailure(op int, s *Spec) (*OOM, error) {
 		return nil, nil
 	}
 	limit := c.result.Limit
-	if limit == 0 {
-		limit = c.w.RecordedLimit
-	}
+	limit = cmp.Or(limit, c.w.RecordedLimit)
 	run := simulation{work: c.w, spec: s, limit: limit, capacity: c.opts.Capacity}
 	res, err := run.do()
 	if err != nil || len(res.OOMs) == 0 || res.OOMs[0].Op != op {

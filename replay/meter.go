@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"runtime"
 	"sync"
@@ -43,9 +44,7 @@ func (m *meter) update(part float64) {
 // parallel calls do for 0 to n-1 from workers goroutines (0 means one for each core) and joins the errors. After an
 // error it begins no further calls.
 func parallel(n, workers int, do func(i int) error) error {
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
+	workers = cmp.Or(workers, runtime.GOMAXPROCS(0))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	failures := make([]error, n)

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -196,8 +197,6 @@ func ScriptWork(s *trace.Script) (*Work, error) {
 // capacity returns the memory of a device for w, in bytes: asked, or that of the script if asked is 0, or else an
 // H200's.
 func (w *Work) capacity(asked int64) (int64, error) {
-	if asked == 0 {
-		asked = w.Capacity
-	}
+	asked = cmp.Or(asked, w.Capacity)
 	return capacity.Of(asked)
 }

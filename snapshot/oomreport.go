@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -70,12 +71,8 @@ type Reporter struct {
 // passed to ReportOptions.Done; the request fails as it would have. No lock is held while Done runs. Failures of
 // allocations on the same goroutine while a report is made are not reported.
 func ReportOOM(a mem.Allocator, o ReportOptions) *Reporter {
-	if o.Max <= 0 {
-		o.Max = defaultReports
-	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = defaultReportBytes
-	}
+	o.Max = cmp.Or(max(o.Max, 0), defaultReports)
+	o.MaxBytes = cmp.Or(max(o.MaxBytes, 0), defaultReportBytes)
 	r := &Reporter{inner: a, opts: o}
 	teller, ok := a.(interface {
 		OnOutOfMemory(observer func(*mem.OutOfMemory))

@@ -158,24 +158,12 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.Ratio <= 0 {
-		l.Ratio = 1000
-	}
-	if l.Free <= 0 {
-		l.Free = 64 << 20
-	}
-	if l.Window <= 0 {
-		l.Window = 128 << 20
-	}
-	if l.Pickle.Memory <= 0 {
-		l.Pickle.Memory = 64 << 30
-	}
-	if l.MemoryPerByte <= 0 {
-		l.MemoryPerByte = 1024
-	}
-	if l.MemoryFree <= 0 {
-		l.MemoryFree = 64 << 20
-	}
+	l.Ratio = cmp.Or(max(l.Ratio, 0), 1000)
+	l.Free = cmp.Or(max(l.Free, 0), 64<<20)
+	l.Window = cmp.Or(max(l.Window, 0), 128<<20)
+	l.Pickle.Memory = cmp.Or(max(l.Pickle.Memory, 0), 64<<30)
+	l.MemoryPerByte = cmp.Or(max(l.MemoryPerByte, 0), 1024)
+	l.MemoryFree = cmp.Or(max(l.MemoryFree, 0), 64<<20)
 	return l
 }
 

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -82,9 +83,7 @@ func WriteTimeline(w io.Writer, r *Recording, opts TimelineOptions) error {
 	for _, s := range curves {
 		c.gutter = max(c.gutter, len(quantity(s.most(), s.bytes))+1, len(quantity(s.least(), s.bytes))+1)
 	}
-	if opts.Width == 0 {
-		opts.Width = defaultWidth
-	}
+	opts.Width = cmp.Or(opts.Width, defaultWidth)
 	c.columns = max(opts.Width, leastWidth) - c.gutter
 	used := map[string]bool{}
 	for _, row := range rows {
@@ -231,9 +230,7 @@ func (c *chart) bars(spans []*Entry, used map[string]bool) string {
 func join(cells []string) string {
 	var b strings.Builder
 	for _, cell := range cells {
-		if cell == "" {
-			cell = " "
-		}
+		cell = cmp.Or(cell, " ")
 		b.WriteString(cell)
 	}
 	return b.String()

@@ -110,9 +110,7 @@ func (r *Recorder) recording() (*Recording, error) {
 			e.Depth = rec.Spans[e.Parent].Depth + 1
 		}
 		until := sp.until
-		if until == 0 {
-			until = math.MaxUint64
-		}
+		until = cmp.Or(until, math.MaxUint64)
 		around[sp.lane] = append(in, enclosing{len(rec.Spans), until})
 		rec.Spans = append(rec.Spans, e)
 	}

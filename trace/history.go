@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/ashlar-go/ashlar/mem"
@@ -36,9 +37,7 @@ func (r *Recorder) RecordHistory(o HistoryOptions) {
 
 // setMax changes the maximum number of entries. The caller holds mu.
 func (r *Recorder) setMax(n int) {
-	if n <= 0 {
-		n = math.MaxInt
-	}
+	n = cmp.Or(max(n, 0), math.MaxInt)
 	if n == r.max {
 		return
 	}

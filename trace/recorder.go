@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync"
@@ -119,9 +120,7 @@ const defaultDepth = 32
 func NewRecorder(opts RecorderOptions) *Recorder {
 	r := &Recorder{options: opts, recording: true}
 	r.setMax(opts.Max)
-	if r.options.Depth <= 0 {
-		r.options.Depth = defaultDepth
-	}
+	r.options.Depth = cmp.Or(max(r.options.Depth, 0), defaultDepth)
 	r.setSkip(opts.Skip)
 	r.setContext(opts.Context)
 	r.Reset()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,9 +171,7 @@ func writeDevices(w *page, lines []deviceLine) {
 		}
 		first = false
 		name := l.Spec
-		if name == "" {
-			name = l.Driver
-		}
+		name = cmp.Or(name, l.Driver)
 		w.paragraph(name+": ", text)
 	}
 }

@@ -211,9 +211,7 @@ func (sum *planSummary) write(w *page, in *input, device string) {
 	if sum.Room > 0 {
 		field("room", "%d %% for other sizes than were recorded", sum.Room)
 	}
-	if device == "" {
-		device = "any"
-	}
+	device = cmp.Or(device, "any")
 	field("device", "%s", device)
 	field("written", "%s, %s", displayOutput(sum.Plan), bytesize.Format(sum.PlanBytes))
 }

@@ -31,6 +31,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -97,9 +98,7 @@ func runCheck(t testing.TB, cfg Config, name string, run func(*suite)) {
 	if cfg.Open == nil {
 		panic("backendtest: Config.Open must be set")
 	}
-	if cfg.Rounds == 0 {
-		cfg.Rounds = 3
-	}
+	cfg.Rounds = cmp.Or(cfg.Rounds, 3)
 	t.Logf("seed %d", cfg.Seed)
 	rig := cfg.Open(t)
 	t.Cleanup(func() {

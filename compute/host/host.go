@@ -30,6 +30,7 @@ package host
 // work.
 
 import (
+	"cmp"
 	"runtime"
 	"sync/atomic"
 
@@ -60,9 +61,7 @@ func New(dev driver.Device, o Options) *Backend {
 	if kernels == nil {
 		panic("compute/host: New: the device runs no kernels")
 	}
-	if o.Procs <= 0 {
-		o.Procs = runtime.GOMAXPROCS(0)
-	}
+	o.Procs = cmp.Or(max(o.Procs, 0), runtime.GOMAXPROCS(0))
 	return &Backend{kernels: kernels, procs: o.Procs, noBLAS: o.NoBLAS}
 }
 

@@ -17,6 +17,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -111,9 +112,7 @@ func Open(o Options) (driver.Device, error) {
 	if o.Total < 0 {
 		return nil, invalid("total of %d bytes: want a positive size", o.Total)
 	}
-	if o.Granularity == 0 {
-		o.Granularity = defaultGranularity
-	}
+	o.Granularity = cmp.Or(o.Granularity, defaultGranularity)
 	if o.Granularity < pageSize || bits.OnesCount64(uint64(o.Granularity)) != 1 {
 		return nil, invalid("granularity of %d bytes: want a power of two, at least %d", o.Granularity, pageSize)
 	}

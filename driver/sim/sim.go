@@ -17,6 +17,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -196,9 +197,7 @@ func (o *Options) complete() error {
 	set(&o.Granularity, defaultGranularity)
 	set(&o.Alignment, defaultAlignment)
 	set(&o.Pinned, defaultPinned)
-	if o.Base == 0 {
-		o.Base = defaultBase
-	}
+	o.Base = cmp.Or(o.Base, defaultBase)
 	if o.Cost == nil {
 		o.Cost = standard()
 	}

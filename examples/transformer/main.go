@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -96,9 +97,7 @@ func parse(args []string) (options, error) {
 	if !ok {
 		return o, fmt.Errorf("-type %s: want float32 or bfloat16", o.dtype)
 	}
-	if o.limit == 0 {
-		o.limit = t.limit
-	}
+	o.limit = cmp.Or(o.limit, t.limit)
 	return o, nil
 }
 

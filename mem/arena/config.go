@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -66,9 +67,7 @@ func ParseConfig(text string) (Config, error) {
 
 // complete fills in defaults, and returns an error for a wrong setting.
 func (c Config) complete(dev driver.Device) (Config, error) {
-	if c.Round == 0 {
-		c.Round = grain
-	}
+	c.Round = cmp.Or(c.Round, grain)
 	if c.Round < 0 || c.Round%grain != 0 || c.Round > maxSize {
 		return c, fmt.Errorf("arena: round is %d bytes: want a multiple of %d, at most %s", c.Round, grain, bytesize.Exact(maxSize))
 	}

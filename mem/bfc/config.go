@@ -1,6 +1,7 @@
 package bfc
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -106,9 +107,7 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	case c.Virtual && dev.VirtualMemory() == nil:
 		return c, &driver.Error{Call: "VirtualMemory", Code: driver.ErrUnsupported, Detail: "bfc: virtual=on wants a device with virtual memory"}
 	}
-	if c.Name == "" {
-		c.Name = "bfc"
-	}
+	c.Name = cmp.Or(c.Name, "bfc")
 	if c.Limit == 0 {
 		free, _, err := dev.Available()
 		if err != nil {

@@ -1,6 +1,7 @@
 package caching
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -135,9 +136,7 @@ func (a *Allocator) update(change func(*Config) error) error {
 		return fmt.Errorf("caching: pages of 2 MiB and of the large segment size, %d, do not suit the granularity of %s, %d",
 			cfg.LargeSegmentSize, info.Name, g)
 	}
-	if cfg.MaxNonSplitRounding == 0 {
-		cfg.MaxNonSplitRounding = cfg.LargeSegmentSize
-	}
+	cfg.MaxNonSplitRounding = cmp.Or(cfg.MaxNonSplitRounding, cfg.LargeSegmentSize)
 	cfg.anyRoundup = false
 	for _, d := range cfg.RoundupDivisions {
 		cfg.anyRoundup = cfg.anyRoundup || d > 1

@@ -3,6 +3,7 @@
 package ipc
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -165,9 +166,7 @@ func (e *Exporter) take(b *block, size int64) error {
 			return fmt.Errorf("create a page to share: %w", err)
 		}
 	}
-	if granularity == 0 {
-		granularity = handleGranularity
-	}
+	granularity = cmp.Or(granularity, handleGranularity)
 	b.size = roundUp(size, granularity)
 	p, err := e.dev.Alloc(b.size)
 	if err != nil {

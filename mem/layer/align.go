@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -30,9 +31,7 @@ type AlignerOptions struct {
 //
 // Aligner is no Mover: a moved block would not be aligned. A warm call takes one short lock.
 func NewAligner(a mem.Allocator, to int64, opts AlignerOptions) *Aligner {
-	if opts.From == 0 {
-		opts.From = 256
-	}
+	opts.From = cmp.Or(opts.From, 256)
 	for _, n := range [...]int64{to, opts.From} {
 		if n <= 0 || n&(n-1) != 0 {
 			panic(fmt.Sprintf("layer: Aligner to %d over %d bytes: %d is not a power of two", to, opts.From, n))

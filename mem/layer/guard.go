@@ -2,6 +2,7 @@ package layer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,9 +58,7 @@ type guardedBlock struct {
 // If the device fails, or cannot wait because a stream captures, a block is allocated or freed without a check, and
 // Unchecked counts it.
 func NewGuard(a mem.Allocator, opts GuardOptions) *Guard {
-	if opts.Zone == 0 {
-		opts.Zone = 256
-	}
+	opts.Zone = cmp.Or(opts.Zone, 256)
 	if opts.Zone < 0 || opts.Zone > 1<<30 {
 		panic(fmt.Sprintf("layer: Guard with red zones of %d bytes", opts.Zone))
 	}

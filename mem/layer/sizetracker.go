@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math/bits"
@@ -47,9 +48,7 @@ type trackedSize struct {
 // their sizes, and serves alignments that a does not. It is TensorFlow's TrackingAllocator. Use NewLeakTracker for call
 // stacks. A warm call takes two short locks, of which one is common to all streams.
 func NewSizeTracker(a mem.Allocator, opts SizeTrackerOptions) *SizeTracker {
-	if opts.From == 0 {
-		opts.From = 256
-	}
+	opts.From = cmp.Or(opts.From, 256)
 	if opts.From < 0 || opts.From&(opts.From-1) != 0 {
 		panic(fmt.Sprintf("layer: SizeTracker over an alignment of %d bytes: want a power of two", opts.From))
 	}

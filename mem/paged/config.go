@@ -1,6 +1,7 @@
 package paged
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 
@@ -87,9 +88,7 @@ func (c Config) complete(dev driver.Device) (Config, error) {
 	if bits.OnesCount64(uint64(info.Granularity)) != 1 {
 		return c, fmt.Errorf("paged: the device's granularity is %d bytes: want a power of two", info.Granularity)
 	}
-	if c.Addresses == 0 {
-		c.Addresses = min(4*max(info.TotalMemory, info.Granularity), maxRegion)
-	}
+	c.Addresses = cmp.Or(c.Addresses, min(4*max(info.TotalMemory, info.Granularity), maxRegion))
 	keep := c.Keep
 	if keep == KeepNone {
 		keep = 0

@@ -1,6 +1,7 @@
 package pinned
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -51,12 +52,8 @@ const maxRegisterThreads = 128
 
 // complete fills in defaults, and returns an error for an invalid setting.
 func (c Config) complete() (Config, error) {
-	if c.RegisterThreads == 0 {
-		c.RegisterThreads = 1
-	}
-	if c.Interval == 0 {
-		c.Interval = 100 * time.Microsecond
-	}
+	c.RegisterThreads = cmp.Or(c.RegisterThreads, 1)
+	c.Interval = cmp.Or(c.Interval, 100*time.Microsecond)
 	n := c.RegisterThreads
 	switch {
 	case n < 1 || n > maxRegisterThreads || n&(n-1) != 0:

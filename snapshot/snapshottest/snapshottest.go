@@ -7,6 +7,7 @@
 package snapshottest
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -39,15 +40,9 @@ const (
 
 // Write generates a snapshot of one device and writes it to w. Memory use does not depend on the number of events.
 func Write(w io.Writer, c Config) (Summary, error) {
-	if c.Protocol == 0 {
-		c.Protocol = 4
-	}
-	if c.Depth == 0 {
-		c.Depth = 12
-	}
-	if c.Live == 0 {
-		c.Live = 2000
-	}
+	c.Protocol = cmp.Or(c.Protocol, 4)
+	c.Depth = cmp.Or(c.Depth, 12)
+	c.Live = cmp.Or(c.Live, 2000)
 	g := &generator{
 		Config: c, p: NewPickler(w, c.Protocol), random: rand.New(rand.NewPCG(c.Seed, 0x5a5a)),
 		address: firstAddress, time: firstTime, free: map[int64][]*slot{},

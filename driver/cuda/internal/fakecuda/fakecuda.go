@@ -26,6 +26,7 @@
 package fakecuda
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"sync"
@@ -140,24 +141,12 @@ func New(opts Options) *Machine {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Devices == 0 {
-		o.Devices = 2
-	}
-	if o.Memory == 0 {
-		o.Memory = 256 << 20
-	}
-	if o.Addresses == 0 {
-		o.Addresses = 64 << 30
-	}
-	if o.Granularity == 0 {
-		o.Granularity = 2 << 20
-	}
-	if o.Version == 0 {
-		o.Version = 13000
-	}
-	if o.Name == "" {
-		o.Name = "Fake H200"
-	}
+	o.Devices = cmp.Or(o.Devices, 2)
+	o.Memory = cmp.Or(o.Memory, 256<<20)
+	o.Addresses = cmp.Or(o.Addresses, 64<<30)
+	o.Granularity = cmp.Or(o.Granularity, 2<<20)
+	o.Version = cmp.Or(o.Version, 13000)
+	o.Name = cmp.Or(o.Name, "Fake H200")
 	return o
 }
 
