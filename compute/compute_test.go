@@ -10,8 +10,8 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/compute/backend"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -380,7 +380,7 @@ func TestDefect23_OpenNamesTheImport(t *testing.T) {
 
 // Reports of leaks say how to record sites in the words of the function that opened the place.
 func TestDefect24_LeaksTellHowToRecordSites(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	for want, open := range map[string]func() (*tensor.Place, error){
 		"compute.Options{Sites: true}.Open records it": func() (*tensor.Place, error) { return compute.Open("host") },
 		"compute.Options{Sites: true}.On records it":   func() (*tensor.Place, error) { return compute.On(dev) },

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -66,7 +67,7 @@ func TestDefect16_TheLimitBoundsWhatTheDeviceGivesUp(t *testing.T) {
 		"caching:roundup_power2_divisions:4": limit,
 	} {
 		t.Run(allocator, func(t *testing.T) {
-			dev := &watched{Device: sim.New(sim.Options{Total: 4 << 30, CallSites: true})}
+			dev := &watched{Device: drivertest.OpenSim(t, 4<<30)}
 			e, err := Open(t.Context(), Config{Devices: []DeviceConfig{{
 				Spec:        prepare(t, func() (driver.Device, error) { return dev, nil }),
 				MemoryLimit: limit, Allocator: allocator,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -65,7 +66,7 @@ func onSim(t testing.TB, n int, c Config) (Config, []*sim.Device) {
 	c.Compute.Sites = true
 	devs := make([]*sim.Device, n)
 	for i := range n {
-		devs[i] = sim.New(sim.Options{Total: 64 << 20, CallSites: true})
+		devs[i] = drivertest.OpenSim(t, 64<<20)
 		if i == len(c.Devices) {
 			c.Devices = append(c.Devices, DeviceConfig{})
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -305,7 +305,7 @@ func TestCollectUnderAnEndedContext(t *testing.T) {
 func TestManySessions(t *testing.T) {
 	for _, allocator := range []string{"caching", "arena:size=16MiB", "bfc", "direct", "paged"} {
 		t.Run(allocator, func(t *testing.T) {
-			dev := sim.New(sim.Options{Total: 256 << 20, CallSites: true})
+			dev := drivertest.OpenSim(t, 256<<20)
 			e, err := Open(t.Context(), Config{EventLevel: 2, Devices: []DeviceConfig{{
 				Spec: prepare(t, func() (driver.Device, error) { return dev, nil }), Allocator: allocator,
 			}}})

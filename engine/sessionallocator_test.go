@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -40,7 +41,7 @@ func TestLanesConform(t *testing.T) {
 	} {
 		t.Run(tt.allocator, func(t *testing.T) {
 			cfg := tt.Config
-			cfg.Device = func(testing.TB) driver.Device { return sim.New(sim.Options{Total: tt.total, CallSites: true}) }
+			cfg.Sim.Total = tt.total
 			cfg.New = func(t testing.TB, dev driver.Device) mem.Allocator {
 				a, err := mem.Open(tt.allocator, dev)
 				testkit.Must(t, err)
@@ -124,7 +125,7 @@ func TestCachesConform(t *testing.T) {
 
 // A block that moved comes back to its allocator, and its holder hears of a block that it can free.
 func TestLanesFollowMovedBlocks(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
+	dev := drivertest.OpenSim(t, 8<<20)
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
 	testkit.Must(t, err)
 	l := newSessionAllocator(a)
@@ -152,7 +153,7 @@ func TestLanesFollowMovedBlocks(t *testing.T) {
 
 // A block that was freed is told from the one that has its table entry, its address and its size now.
 func TestLanesNoticeStaleFrees(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 8 << 20, CallSites: true})
+	dev := drivertest.OpenSim(t, 8<<20)
 	a, err := arena.New(dev, arena.Config{Size: 1 << 20})
 	testkit.Must(t, err)
 	l := newSessionAllocator(a)
@@ -175,7 +176,7 @@ func TestLanesNoticeStaleFrees(t *testing.T) {
 
 // What is wished for reaches the allocator.
 func TestLanesPassWishesOn(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	var below wished
 	l := newSessionAllocator(&below)
 	s := dev.DefaultStream()

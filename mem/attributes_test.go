@@ -8,7 +8,6 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -220,7 +219,7 @@ func TestNobodyGetsHostMemoryUnasked(t *testing.T) {
 	if _, err := mem.Open("attributes-host", dev); err == nil || err.Error() != "opened" {
 		t.Errorf("by its name: %v", err)
 	}
-	b, err := mem.Open("host:total=1MiB", sim.New(sim.Options{}))
+	b, err := mem.Open("host:total=1MiB", drivertest.OpenSim(t, 0))
 	testkit.Must(t, err)
 	if _, err := b.Alloc(dev.DefaultStream(), 2<<20); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("beyond the host's total: %v", err)

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
 // Every allocator in this repository that registers a name is known with its import.
@@ -49,7 +49,7 @@ func TestDefect23_UnknownAllocatorsNameTheImport(t *testing.T) {
 		defer registryMu.Unlock()
 		registry = before
 	})
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	onHost, err := host.Open(host.Options{Total: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -22,7 +22,7 @@ func (unreachable) Enable(driver.Device) error            { return nil }
 func (unreachable) CanAccess(driver.Device) (bool, error) { return false, nil }
 
 func TestDefect12_DevicesThatAreNotLinkedSaySo(t *testing.T) {
-	d, other := sim.New(sim.Options{Total: 1 << 30}), sim.New(sim.Options{Total: 1 << 30})
+	d, other := drivertest.OpenSim(t, 1<<30), drivertest.OpenSim(t, 1<<30)
 	cfg, _, err := caching.ParseConfig("expandable_segments:True")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -62,8 +62,7 @@ func TestStatsMapPutsValuesUnderTheirKeys(t *testing.T) {
 
 // What private pools have reserved goes under their IDs, as torch.cuda.memory_stats() writes them.
 func TestStatsMapHasPrivatePools(t *testing.T) {
-	dev := sim.New(sim.Options{})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 0)
 	a, err := caching.New(dev, caching.Default())
 	testkit.Must(t, err)
 	p := a.NewPool(caching.PoolOptions{})

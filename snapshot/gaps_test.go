@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
@@ -97,7 +97,7 @@ func TestGapsRoundTrip(t *testing.T) {
 
 // What is annotated can be an entry of the trace, which is written and read as any other.
 func TestAnnotateEntries(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	r := trace.NewRecorder(trace.RecorderOptions{Annotations: true, Context: trace.ContextAll})
 	a := r.Attach(openCaching(t, dev))
 	end := r.Annotate("step 1", "lr=0.1")

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -35,7 +35,7 @@ func newLive(t *testing.T, settings string) *live {
 		t.Fatal(err)
 	}
 	cfg.PyTorchExact = true
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	a, err := caching.New(dev, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestOfIsConsistent(t *testing.T) {
 type bare struct{ mem.Allocator }
 
 func TestOfOtherAllocators(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	a, err := mem.Open("arena:", dev)
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +341,7 @@ func (l *live) snapshot(t *testing.T) *snapshot.Snapshot {
 // key.
 func TestDefect25_FilesCarryTheLimit(t *testing.T) {
 	open := func(settings string, limit int64) mem.Allocator {
-		var dev driver.Device = sim.New(sim.Options{Total: 1 << 30})
+		var dev driver.Device = drivertest.OpenSim(t, 1<<30)
 		if limit > 0 {
 			dev = layer.NewLimitedDevice(dev, limit, "a test's limit")
 		}

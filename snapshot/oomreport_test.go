@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -32,12 +32,7 @@ const mib = 1 << 20
 // limited makes an allocator that may have 32 MiB of a device of 64.
 func limited(t *testing.T, name string) (mem.Allocator, driver.Device) {
 	t.Helper()
-	dev := sim.New(sim.Options{Total: 64 * mib})
-	t.Cleanup(func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	dev := drivertest.OpenSim(t, 64*mib)
 	var a mem.Allocator
 	var err error
 	cfg := caching.Default()

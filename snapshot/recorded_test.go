@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -22,7 +23,7 @@ import (
 // record returns an allocator with a recorder that keeps stacks.
 func record(t *testing.T, c trace.Context) (mem.Allocator, *sim.Device, *trace.Recorder) {
 	t.Helper()
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	a := openCaching(t, dev)
 	now := int64(1790000000000000)
 	r := trace.NewRecorder(trace.RecorderOptions{Context: c, Clock: func() int64 { now++; return now }})

@@ -9,16 +9,16 @@ import (
 
 	computehost "github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
 // simPlace returns a place on a device whose memory Go code cannot reach.
 func simPlace(t *testing.T) (*tensor.Place, *fault.Device) {
 	t.Helper()
-	dev := fault.Wrap(sim.New(sim.Options{}))
+	dev := fault.Wrap(drivertest.OpenSim(t, 0))
 	return placeOn(t, dev, func(c *tensor.Config) { c.Backend = computehost.New(dev, computehost.Options{}) }), dev
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -352,7 +352,7 @@ func TestDroppedMemoryIsTakenBackWhenMemoryIsShort(t *testing.T) {
 func TestDefect25_ARequestWithoutRoomIsReportedOnce(t *testing.T) {
 	var reported []*mem.OutOfMemory
 	var alloc *caching.Allocator
-	p := placeOn(t, sim.New(sim.Options{Total: 64 << 20}), func(c *tensor.Config) {
+	p := placeOn(t, drivertest.OpenSim(t, 64<<20), func(c *tensor.Config) {
 		alloc = c.Allocator.(*caching.Allocator)
 		alloc.OnOutOfMemory(func(e *mem.OutOfMemory) { reported = append(reported, e) })
 	})
@@ -435,7 +435,7 @@ func TestReadOfWhatIsDropped(t *testing.T) {
 }
 
 func TestForeignMemoryIsDeletedWithItsStreams(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	p := placeOn(t, dev)
 	ptr, err := dev.Alloc(4096)
 	if err != nil {
@@ -480,7 +480,7 @@ func newStream(t *testing.T, dev driver.Device) driver.Stream {
 }
 
 func TestReleaseBlockHandsTheMemoryOver(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	p := placeOn(t, dev)
 	x := empty(t, p, 100)
 	s := x.Storage()

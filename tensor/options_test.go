@@ -7,7 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -28,7 +28,7 @@ func (w *wishList) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (m
 // wishes returns a place whose allocator notes options, on a device of so many bytes.
 func wishes(t *testing.T, total int64) (*tensor.Place, *wishList) {
 	t.Helper()
-	dev := sim.New(sim.Options{Total: total})
+	dev := drivertest.OpenSim(t, total)
 	a, err := caching.New(dev, caching.Default())
 	if err != nil {
 		t.Fatal(err)

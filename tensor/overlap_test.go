@@ -7,7 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/compute/host"
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -102,7 +102,7 @@ func TestCopyFromOverlapsInForeignMemory(t *testing.T) {
 
 // TestCopyFromOverlapsBetweenPlaces: two places of one device, whose memory goes from one to the other in pieces.
 func TestCopyFromOverlapsBetweenPlaces(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	p := tensortest.On(t, dev).Scope()
 	t.Cleanup(p.Close)
 	a, err := caching.New(dev, caching.Default())

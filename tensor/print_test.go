@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
@@ -70,7 +70,7 @@ func TestPrintOfWhatCannotBeRead(t *testing.T) {
 		}()
 	}
 
-	d := sim.New(sim.Options{})
+	d := drivertest.OpenSim(t, 0)
 	p := printPlace(d, nil)
 	ptr, err := d.Alloc(8)
 	if err != nil {
@@ -117,8 +117,7 @@ func (d cudaLike) Info() driver.Info {
 }
 
 func TestPrintNamesTheDevice(t *testing.T) {
-	d := sim.New(sim.Options{})
-	defer d.Close()
+	d := drivertest.OpenSim(t, 0)
 	ptr, err := d.Alloc(64)
 	if err != nil {
 		t.Fatal(err)

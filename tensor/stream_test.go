@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -201,7 +202,7 @@ func TestStreamsThatAreClosedHaveDoneTheirWork(t *testing.T) {
 }
 
 func TestOneStreamCostsNoDriverCall(t *testing.T) {
-	dev := fault.Wrap(sim.New(sim.Options{}))
+	dev := fault.Wrap(drivertest.OpenSim(t, 0))
 	p := placeOn(t, dev)
 	x := empty(t, p, 64)
 	second := newStream(t, dev)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/tensor"
 )
@@ -105,7 +105,7 @@ func TestViewsOfGoSlicesStayInside(t *testing.T) {
 	if n := p.Leaks().Count; n != 0 {
 		t.Errorf("%d storages are left of views that failed", n)
 	}
-	if _, err := tensor.View(placeOn(t, sim.New(sim.Options{})), data); err == nil || !strings.Contains(err.Error(), "FromSlice") {
+	if _, err := tensor.View(placeOn(t, drivertest.OpenSim(t, 0)), data); err == nil || !strings.Contains(err.Error(), "FromSlice") {
 		t.Error("on another device:", err)
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 )
 
 // A program that begins spans and never ends them, and gives them names without end, takes no memory without end.
 func TestBounds(t *testing.T) {
-	d := sim.New(sim.Options{})
+	d := drivertest.OpenSim(t, 0)
 	r := New(d, Options{Max: 8})
 	lane := r.Lane(strings.Repeat("lane", 1000))
 	flops := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1}

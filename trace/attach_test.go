@@ -11,8 +11,8 @@ import (
 	"weak"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/magazine"
@@ -95,7 +95,7 @@ func TestAttachToPinnedMemory(t *testing.T) {
 
 // An allocator that has been recorded does not keep its recorders and their rings.
 func TestDetachedRecordersGo(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	a, err := caching.New(dev, caching.Default())
 	if err != nil {
 		t.Fatal(err)

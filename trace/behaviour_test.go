@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -48,7 +48,7 @@ var allocators = []opener{
 
 func newRig(t testing.TB, open func(dev driver.Device) (mem.Allocator, error), opts trace.RecorderOptions) *rig {
 	t.Helper()
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	a, err := open(dev)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
@@ -75,7 +76,7 @@ func TestLayerConformance(t *testing.T) {
 
 // A block's free has the size that was asked for and the stream; of a block of a gap, the size that it has.
 func TestLayerRemembersWhatWasAskedFor(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	side, err := dev.NewStream(driver.StreamOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/invariants"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -296,7 +296,7 @@ func TestAnnotations(t *testing.T) {
 
 // A recorder is attached to one allocator at a time, and leaves no trace of itself.
 func TestAttachAndDetach(t *testing.T) {
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	first, _ := caching.New(dev, caching.Default())
 	second, err := allocators[3].open(dev)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/trace"
 )
@@ -108,7 +108,7 @@ func TestLayerReportsOutOfMemory(t *testing.T) {
 	a := r.Attach(below)
 	told := 0
 	r.AttachOutOfMemoryObserver(func(int, int64, error) { told++ })
-	s := sim.New(sim.Options{}).DefaultStream()
+	s := drivertest.OpenSim(t, 0).DefaultStream()
 	for _, err := range []error{
 		fmt.Errorf("no room: %w", &mem.OutOfMemory{Requested: 1000, Rounded: 1024, Free: 77, Pool: mem.PoolID{0, 3}}),
 		&mem.LimitError{Want: 1000}, errors.New("the device is gone"),

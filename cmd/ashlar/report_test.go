@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -19,7 +19,7 @@ import (
 // What a Go program wrote when memory ran out is read like any snapshot, and info shows the error.
 func TestInfoShowsReportsOfRunningOut(t *testing.T) {
 	dir := t.TempDir()
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	a, err := bfc.New(dev, bfc.Config{Limit: 32 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestInfoShowsReportsOfRunningOut(t *testing.T) {
 // The report of a request that the limit refused is replayed under that limit, and says that it was the cause.
 func TestDefect25_AReportIsReplayedUnderItsLimit(t *testing.T) {
 	dir := t.TempDir()
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	a, err := mem.Open("caching", layer.NewLimitedDevice(dev, 64<<20, "the limit of this test"))
 	if err != nil {
 		t.Fatal(err)

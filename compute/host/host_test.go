@@ -9,7 +9,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -27,16 +26,7 @@ func seed(t testing.TB) uint64 {
 }
 
 // openSim opens a simulated device, which reports accesses that kernels did not declare, and races.
-func openSim(t testing.TB) driver.Device {
-	dev := sim.New(sim.Options{})
-	t.Cleanup(func() {
-		dev.Close()
-		for _, r := range dev.Reports() {
-			t.Error(r)
-		}
-	})
-	return dev
-}
+func openSim(t testing.TB) driver.Device { return drivertest.OpenSim(t, 0) }
 
 // rig has a queue of its own on dev, and a backend that uses so many processors.
 func rig(t testing.TB, dev driver.Device, procs int) backendtest.Rig {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivercost"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
@@ -105,7 +106,7 @@ func TestModelOfSimIsItsModel(t *testing.T) {
 
 // Everything that is taken is given back, and nothing is left in the queues.
 func TestMeasureLeavesNothing(t *testing.T) {
-	d := sim.New(sim.Options{Total: 256 << 20})
+	d := drivertest.OpenSim(t, 256<<20)
 	var seen []string
 	last := -1.0
 	_, err := drivercost.Measure(d, drivercost.Options{Now: d.Now, Progress: func(what string, done float64) {
@@ -211,7 +212,7 @@ func TestFailuresEndIt(t *testing.T) {
 			t.Errorf("%s failed: %v", kind, err)
 		}
 	}
-	small := sim.New(sim.Options{Total: 1 << 20})
+	small := drivertest.OpenSim(t, 1<<20)
 	if _, err := drivercost.Measure(small, drivercost.Options{Now: small.Now}); err == nil || !strings.Contains(err.Error(), "1048576 bytes") {
 		t.Errorf("too little memory: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
 // OpenDevice opens a device for a test (see driver.Open), which closes it at its end.
@@ -14,6 +15,22 @@ func OpenDevice(t testing.TB, spec string) driver.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev
+}
+
+// OpenSim opens a simulated device for a test, with total bytes of memory or, if total is 0, sim's default. At the end
+// the test fails if work raced, and the device is closed. Its reports name lines of the test.
+func OpenSim(t testing.TB, total int64) *sim.Device {
+	t.Helper()
+	dev := sim.New(sim.Options{Total: total, CallSites: true})
+	t.Cleanup(func() {
+		for _, report := range dev.Reports() {
+			t.Error(report)
+		}
 		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -27,7 +27,7 @@ func TestOrderedAsTheSimulatorSaysIt(t *testing.T) {
 		p driver.Pointer
 	}
 	var sides [2]side
-	for i, d := range []driver.Device{open(t), sim.New(sim.Options{})} {
+	for i, d := range []driver.Device{open(t), drivertest.OpenSim(t, 0)} {
 		p, err := d.Alloc(n)
 		testkit.Must(t, err)
 		sides[i] = side{d.Graphs(), newStreams(t, d, n), p}

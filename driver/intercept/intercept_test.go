@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/intercept"
-	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
 // A hook that fails a call after it succeeded leaves nothing open, and hooks see streams of the inner device.
 func TestHookErrorClosesWhatWasMade(t *testing.T) {
-	inner := sim.New(sim.Options{})
+	inner := drivertest.OpenSim(t, 0)
 	refused := errors.New("refused")
 	d := intercept.Wrap(inner, func(c intercept.Call, next func() error) error {
 		if c.Stream != nil && c.Stream != inner.DefaultStream() {

@@ -16,6 +16,7 @@ var exceptions = []exception{
 	{"determinism", "driver/host", "time.Now", "the clock of driver.Timing"},
 	{"determinism", "mem/ipc", "crypto/rand.Reader", "tickets must be hard to guess; Options.Rand replaces it"},
 	{"determinism", "mem/raw", "crypto/rand.Read", "keys of pages must be hard to guess"},
+	{"drivers", "driver/drivertest", "driver/sim", "tests open simulated devices with it"},
 	{"drivers", "driver/drivertest/multiprocess", "driver/drivertest", "both are parts of the suite of drivers"},
 	{"drivers", "driver/drivercost", "driver/sim", "it makes the simulator's cost model"},
 	{"drivers", "replay/internal/capacity", "driver/sim", "the largest memory that a simulated device can have"},

@@ -4,13 +4,13 @@ import (
 	"math"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 )
 
 // A record stands for one block after another, the one that was freed last first, so in a loop one record stands for
 // all: after four billion of them its blocks are still blocks of the arena.
 func TestGenerationsStartAgain(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 16 << 20})
+	dev := drivertest.OpenSim(t, 16<<20)
 	a, err := New(dev, Config{Size: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -293,7 +294,7 @@ func TestFreeze(t *testing.T) {
 
 // With compaction off no holder is kept, and everything says so.
 func TestNoCompact(t *testing.T) {
-	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20}))
+	dev := drivertest.OpenSim(t, 64<<20)
 	w := newWorld(t, dev, arena.Config{Size: 1 << 20, NoCompact: true}, 1)
 	kept := w.checkerboard(w.root, 16*kib, false)
 	if mem.Movable(w.root, kept[0].Block, kept[0]) {
@@ -453,7 +454,7 @@ func TestStaleBlocksPanic(t *testing.T) {
 // The order in which blocks were allocated is of no matter: those of all sizes and streams come to lie in the order of
 // their addresses.
 func TestMovesAreMerged(t *testing.T) {
-	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20}))
+	dev := drivertest.OpenSim(t, 64<<20)
 	w := newWorld(t, dev, arena.Config{Size: 16 << 20}, 1)
 	s := w.streams[1]
 	hole := w.mustAlloc(w.root, s, 6<<20, true)
@@ -479,7 +480,7 @@ func TestMovesAreMerged(t *testing.T) {
 
 // TestNoRoomToMove has blocks moved on a device that has nothing left beside the region.
 func TestNoRoomToMove(t *testing.T) {
-	dev := closeDevice(t, sim.New(sim.Options{Total: 16 << 20}))
+	dev := drivertest.OpenSim(t, 16<<20)
 	w := newWorld(t, dev, arena.Config{Size: 8 << 20}, 1)
 	free, _, err := dev.Available()
 	w.must(err)

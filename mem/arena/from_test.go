@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
@@ -20,7 +20,7 @@ import (
 func TestNewFrom(t *testing.T) {
 	for _, name := range []string{"caching", "bfc", "paged", "direct", "arena:size=16MiB"} {
 		t.Run(name, func(t *testing.T) {
-			dev := sim.New(sim.Options{Total: 64 << 20, CallSites: true})
+			dev := drivertest.OpenSim(t, 64<<20)
 			from, err := mem.Open(name, dev)
 			testkit.Must(t, err)
 			home, err := dev.NewStream(driver.StreamOptions{})
@@ -99,7 +99,7 @@ func (s *settler) EndMove(b mem.Block, _ driver.Stream) { s.block = b }
 
 // What is wrong with the settings, or has no room, leaves nothing behind.
 func TestNewFromRefuses(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 8 << 20})
+	dev := drivertest.OpenSim(t, 8<<20)
 	from, err := arena.New(dev, arena.Config{Size: 1 << 20})
 	testkit.Must(t, err)
 	for want, cfg := range map[string]arena.Config{

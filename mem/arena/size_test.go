@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
@@ -14,7 +15,7 @@ import (
 
 // The limit bounds the live bytes, rounded, children included; used and peak are counted as asked and as rounded.
 func TestLimitsAndPeaks(t *testing.T) {
-	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20}))
+	dev := drivertest.OpenSim(t, 64<<20)
 	w := newWorld(t, dev, arena.Config{Size: 1 << 20, Round: 1024, Limit: 10*kib + 512}, 1)
 	s := w.streams[1]
 	a := w.mustAlloc(w.root, s, 1, false)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -209,7 +210,7 @@ func TestAllocBesideACapture(t *testing.T) {
 
 // A wait that fails changes nothing but that it is made again.
 func TestFailedWait(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 64 << 20})
+	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
 	closeDevice(t, dev)
 	w := newWorld(t, dev, arena.Config{Size: 256 * kib}, 1)
@@ -361,8 +362,7 @@ func (l *locked) free(t *testing.T, a *arena.Arena) {
 // Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and
 // another waits for those alone that used the memory; also after a compaction on one.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 64 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 64<<20)
 	a := newArena(t, dev, arena.Config{Size: 1 << 20})
 	streams := make([]driver.Stream, 100)
 	blocks := make([]mem.Block, len(streams))

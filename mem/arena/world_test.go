@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
@@ -364,7 +365,7 @@ func closeDevice(t testing.TB, dev driver.Device) driver.Device {
 // simWorld is a world on a simulated device, with a region of so many bytes.
 func simWorld(t testing.TB, size int64) *world {
 	t.Helper()
-	dev := closeDevice(t, sim.New(sim.Options{Total: 64 << 20, CallSites: true}))
+	dev := drivertest.OpenSim(t, 64<<20)
 	return newWorld(t, dev, arena.Config{Size: size}, 1)
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -207,8 +208,7 @@ func TestBehaviour78_UnusedSegments(t *testing.T) {
 // TensorFlow takes a value of its variable that it cannot read for the default; settings here are refused with an
 // error.
 func TestBehaviour79_Growth(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 4 * gib})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 4*gib)
 	if a, err := mem.Open("bfc:growth=perhaps", dev); err == nil || !strings.Contains(err.Error(), "growth") || !strings.Contains(err.Error(), "perhaps") {
 		t.Errorf("growth=perhaps: %v, %v", a, err)
 	}

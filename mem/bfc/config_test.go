@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -54,8 +55,7 @@ func TestParseConfig(t *testing.T) {
 // TestDefect19_RetryIsSettableAsText: a request without room waits for as long as the text says.
 func TestDefect19_RetryIsSettableAsText(t *testing.T) {
 	for text, waits := range map[string]bool{"": false, ",retry=0s": false, ",retry=1ns": true} {
-		dev := sim.New(sim.Options{Total: 64 << 20})
-		defer dev.Close()
+		dev := drivertest.OpenSim(t, 64<<20)
 		a, err := mem.Open("bfc:limit=1MiB,growth=off"+text, dev)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -138,7 +139,7 @@ func TestBehaviour80_InitialSizeStays(t *testing.T) {
 		{Initial: 4 * mib, Limit: 32 * mib, Virtual: true},
 		{Initial: 32 * mib, Limit: 32 * mib, Virtual: true},
 	} {
-		inner := sim.New(sim.Options{Total: 64 * mib})
+		inner := drivertest.OpenSim(t, 64*mib)
 		dev := fault.Wrap(inner)
 		a := newAllocator(t, dev, cfg)
 		s := dev.DefaultStream()

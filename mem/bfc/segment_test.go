@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -140,8 +141,7 @@ func TestOutOfMemory(t *testing.T) {
 
 // A failure of the device that is not want of memory is told, and is not taken for it.
 func TestDeviceErrorsAreTold(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 64 << 20})
-	defer inner.Close()
+	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
 	a := newAllocator(t, dev, bfc.Config{})
 	dev.SetRules(fault.Rule{Kind: intercept.Alloc, Nth: 1, Code: driver.ErrInvalid})
@@ -155,7 +155,7 @@ func TestDeviceErrorsAreTold(t *testing.T) {
 
 // New and Close fail with the device, and can be tried again; nothing is lost in between.
 func TestNewAndCloseFailWithTheDevice(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 64 << 20})
+	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
 	before := inner.Leaks().String()
 	for _, kind := range []intercept.Kind{intercept.Available, intercept.Reserve} {
@@ -196,7 +196,7 @@ func (peopled) Processes() ([]driver.ProcessMemory, error) {
 }
 
 func TestOutOfMemoryNamesProcesses(t *testing.T) {
-	dev := peopled{sim.New(sim.Options{})}
+	dev := peopled{drivertest.OpenSim(t, 0)}
 	defer dev.Close()
 	a := newAllocator(t, dev, bfc.Config{Limit: mib})
 	var oom *mem.OutOfMemory
@@ -231,8 +231,7 @@ func TestCloseWithBlocksOnLoan(t *testing.T) {
 
 // A retry is counted only if something was given back.
 func TestRefusedCollectionsAreNotCounted(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 64 << 20})
-	defer inner.Close()
+	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
 	a := newAllocator(t, dev, bfc.Config{Limit: 4 * mib})
 	b, err := a.Alloc(dev.DefaultStream(), mib)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
@@ -14,8 +15,7 @@ import (
 // TestWarmCalls: what a stream freed it gets again without a call of the device or an allocation on the heap, and what
 // another freed after one wait, for as long as the other frees nothing more.
 func TestWarmCalls(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 256 << 20})
-	defer inner.Close()
+	inner := drivertest.OpenSim(t, 256<<20)
 	dev := fault.Wrap(inner)
 	a := newAllocator(t, dev, bfc.Config{})
 	s := dev.DefaultStream()
@@ -68,8 +68,7 @@ func TestWarmCalls(t *testing.T) {
 
 // A block that would have to wait for a stream that captures is passed over, or if there is no other, refused.
 func TestBlocksOfACaptureArePassedOver(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 256 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 256<<20)
 	a := newAllocator(t, dev, bfc.Config{Limit: 1024, NoGrowth: true})
 	s := dev.DefaultStream()
 	captures, err := dev.NewStream(driver.StreamOptions{})
@@ -113,7 +112,7 @@ func TestBlocksOfACaptureArePassedOver(t *testing.T) {
 // A stream that is closed has done its work: no stream waits for it, nor for a new one of its number.
 func TestClosedStreams(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
-		dev := sim.New(sim.Options{Total: 256 << 20})
+		dev := drivertest.OpenSim(t, 256<<20)
 		a := newAllocator(t, dev, bfc.Config{Limit: 4 << 20, NoGrowth: true, Virtual: virtual})
 		s := dev.DefaultStream()
 		open := func() driver.Stream {
@@ -170,8 +169,7 @@ func TestClosedStreams(t *testing.T) {
 // A closed stream is not taken for the one that has its number: it cannot wait for what that one used, and does not
 // make others forget that.
 func TestAllocForAClosedStream(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 256 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 256<<20)
 	a := newAllocator(t, dev, bfc.Config{Limit: 4096, NoGrowth: true})
 	var streams [2]driver.Stream // the old one, and the new one
 	for i := range streams {
@@ -213,8 +211,7 @@ func TestAllocForAClosedStream(t *testing.T) {
 // Streams with high numbers are told apart: what each of many has freed it gets again without a call of the device, and
 // another waits for it alone.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 256 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 256<<20)
 	a := newAllocator(t, dev, bfc.Config{})
 	streams := make([]driver.Stream, 100)
 	blocks := make([]mem.Block, len(streams))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -211,8 +212,7 @@ func TestNewSegmentsWakeThoseWhoWait(t *testing.T) {
 
 // A Close that fails has given back what it could.
 func TestFailedCloseWakesThoseWhoWait(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 64 << 20})
-	defer inner.Close()
+	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
 	a := newAllocator(t, dev, bfc.Config{Limit: 8 * mib, NoCollect: true})
 	s := dev.DefaultStream()

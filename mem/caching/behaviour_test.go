@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -29,7 +30,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T, total int64, settings string) *bench {
-	dev := sim.New(sim.Options{Total: total})
+	dev := drivertest.OpenSim(t, total)
 	return &bench{Allocator: newAllocator(t, dev, settings), t: t, dev: dev, s: dev.DefaultStream()}
 }
 

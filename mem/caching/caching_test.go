@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -339,7 +340,7 @@ func (d *crowded) Processes() ([]driver.ProcessMemory, error) {
 // The error names the processes that the device names, asked once and with no lock held; a device that cannot tell them
 // changes nothing else.
 func TestOutOfMemoryTellsWhoHasTheDevice(t *testing.T) {
-	dev := &crowded{Device: sim.New(sim.Options{Total: gib}), processes: []driver.ProcessMemory{
+	dev := &crowded{Device: drivertest.OpenSim(t, gib), processes: []driver.ProcessMemory{
 		{PID: 12, Bytes: 3 * gib}, {PID: 77, Self: true, Bytes: 5 * mib}, {PID: 13, Bytes: -1},
 	}}
 	a := newAllocator(t, dev, "")
@@ -492,7 +493,7 @@ func TestObserverHearsEverything(t *testing.T) {
 
 // A free whose mark cannot be taken keeps its block until it can.
 func TestAFreeWhoseMarkFailsStaysPending(t *testing.T) {
-	dev := fault.Wrap(sim.New(sim.Options{Total: gib}))
+	dev := fault.Wrap(drivertest.OpenSim(t, gib))
 	a := newAllocator(t, dev, "")
 	s := dev.DefaultStream()
 	side, err := dev.NewStream(driver.StreamOptions{})

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -368,7 +368,7 @@ func TestARestoreTouchesNoMemory(t *testing.T) {
 
 // Pages that were mapped since stay mapped, and free; PyTorch fails here (its issue 161356).
 func TestAnExpandableSegmentMayHaveGrownSinceTheCheckpoint(t *testing.T) {
-	b := newGraphBench(t, sim.New(sim.Options{Total: gib}), nil)
+	b := newGraphBench(t, drivertest.OpenSim(t, gib), nil)
 	b.Allocator = newAllocator(t, b.dev, "expandable_segments:True")
 	id, main := mem.PoolID{1, 0}, b.s[0]
 	b.BeginAllocateToPool(id, func(driver.Stream) bool { return true })

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
@@ -14,7 +14,7 @@ import (
 // closed at the same time, whose segments would never be released.
 func TestCloseWhileOthersAllocate(t *testing.T) {
 	const rounds, pairs = 500, 2000
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	var streams [3]driver.Stream
 	for i := range streams {
 		var err error

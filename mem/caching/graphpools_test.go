@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -78,7 +78,7 @@ func (b *graphBench) graphsOverPools(size int64, launches int) {
 // With a split limit, a request for which there is no room has free blocks of its pool given back that are large
 // enough: but none that a captured graph writes to.
 func TestOversizeBlocksOfAGraphStay(t *testing.T) {
-	d := sim.New(sim.Options{Total: 400 * mib})
+	d := drivertest.OpenSim(t, 400*mib)
 	b := newGraphBench(t, d, d)
 	_, err := b.ParseConfigure("max_split_size_mb:20")
 	b.ok(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -216,7 +216,7 @@ func TestDefect15_ExpandableSegmentSizes(t *testing.T) {
 
 // The maps of a Config that is given and of one that is got are not the allocator's.
 func TestDefect15_ReservesByClassAreCopied(t *testing.T) {
-	d := sim.New(sim.Options{Total: gib})
+	d := drivertest.OpenSim(t, gib)
 	cfg := caching.Default()
 	cfg.ExpandableReserveByClass = map[string]caching.Reserve{"serving": {Fraction: 0.5}}
 	a, err := caching.New(d, cfg)

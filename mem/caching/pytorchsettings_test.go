@@ -3,7 +3,7 @@ package caching_test
 import (
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 )
 
 // A split limit with large segments: a block of 100 MiB may be 64 MiB larger than what is asked for.
@@ -54,7 +54,7 @@ func TestDefect10_TheReserveIsCappedAtNineEighths(t *testing.T) {
 		"expandable_segments_reserve:0.5,expandable_segments_reserve:0.25G": 256 * mib,
 		"expandable_segments_reserve:0.25G,expandable_segments_reserve:0.5": 512 * mib,
 	} {
-		w := watch(sim.New(sim.Options{Total: gib}))
+		w := watch(drivertest.OpenSim(t, gib))
 		a := newAllocator(t, w, "expandable_segments:True,"+settings)
 		b, err := a.Alloc(w.DefaultStream(), 2*mib)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -93,7 +94,7 @@ func (h *hook) Alloc(n int64) (driver.Pointer, error) {
 
 // A private pool that ends while a request of it waits for the driver is not forgotten.
 func TestAPoolThatEndsDuringARequestIsNotForgotten(t *testing.T) {
-	dev := &hook{Device: sim.New(sim.Options{Total: gib})}
+	dev := &hook{Device: drivertest.OpenSim(t, gib)}
 	a := newAllocator(t, dev, "release_lock_on_cudamalloc:True")
 	id := mem.PoolID{1, 0}
 	a.BeginAllocateToPool(id, everyStream)
@@ -175,7 +176,7 @@ func TestAPoolIsNotReleasedUnderACapture(t *testing.T) {
 
 // What a private pool could not give back is not forgotten with it.
 func TestAPoolWhoseReservationStaysIsNotForgotten(t *testing.T) {
-	inner := sim.New(sim.Options{Total: gib})
+	inner := drivertest.OpenSim(t, gib)
 	dev := fault.Wrap(inner)
 	a := newAllocator(t, dev, "expandable_segments:True")
 	id := mem.PoolID{1, 0}
@@ -238,7 +239,7 @@ func TestAnExbibyteIsTooMuch(t *testing.T) {
 func TestLargeSegmentsHaveABound(t *testing.T) {
 	cfg := caching.Default()
 	cfg.LargeSegmentSize = 2 << 40
-	if _, err := caching.New(sim.New(sim.Options{Total: gib}), cfg); err == nil {
+	if _, err := caching.New(drivertest.OpenSim(t, gib), cfg); err == nil {
 		t.Error("segments of 2 TiB were accepted")
 	}
 }

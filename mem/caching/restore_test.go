@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
 func poolAllocator(t *testing.T, id mem.PoolID) (*Allocator, driver.Stream) {
 	t.Helper()
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	a, err := New(dev, Default())
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -135,7 +135,7 @@ func TestARecordingOfARestoreReplays(t *testing.T) {
 		if err != nil || p.Anomalies.Count != 0 {
 			t.Fatalf("%q: error %v, anomalies %+v", settings, err, p.Anomalies)
 		}
-		dev := sim.New(sim.Options{Total: gib})
+		dev := drivertest.OpenSim(t, gib)
 		again := newAllocator(t, dev, settings)
 		if _, err := replay.Run(p, again, dev, replay.Options{}); err != nil {
 			t.Fatal(err)

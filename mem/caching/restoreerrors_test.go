@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -20,7 +20,7 @@ import (
 
 func TestWhatCannotBeRestoredIsLeftAsItIs(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True"} {
-		simulated := sim.New(sim.Options{Total: gib})
+		simulated := drivertest.OpenSim(t, gib)
 		b := newGraphBench(t, simulated, simulated)
 		b.Allocator = newAllocator(t, b.dev, settings)
 		id, main, side := mem.PoolID{0, 1}, b.s[0], b.s[1]
@@ -140,7 +140,7 @@ func TestRestoreWhateverFails(t *testing.T) {
 	for _, settings := range []string{"", "expandable_segments:True"} {
 		restored := 0
 		for n := int64(1); ; n++ {
-			dev := fault.Wrap(sim.New(sim.Options{Total: gib}))
+			dev := fault.Wrap(drivertest.OpenSim(t, gib))
 			a := newAllocator(t, dev, settings)
 			main, id := dev.DefaultStream(), mem.PoolID{1, 0}
 			side, err := dev.NewStream(driver.StreamOptions{})

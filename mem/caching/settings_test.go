@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
@@ -180,7 +180,7 @@ func FuzzParseConfig(f *testing.F) {
 
 // The limit that is told is the smaller of the two, and 0 without one.
 func TestLimitThatIsTold(t *testing.T) {
-	d := sim.New(sim.Options{Total: 1 << 30})
+	d := drivertest.OpenSim(t, 1<<30)
 	for _, c := range []struct {
 		fraction    float64
 		bytes, want int64

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -98,7 +98,7 @@ func TestDefect15_WithCachingOffAFullDeviceSaysSo(t *testing.T) {
 
 // What the driver does not take back is kept, and it is asked again.
 func TestDefect15_WithCachingOffAFailedFreeLosesNothing(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 100 * mib})
+	inner := drivertest.OpenSim(t, 100*mib)
 	d := fault.Wrap(inner)
 	a := newAllocator(t, d, "")
 	a.Enable(false)

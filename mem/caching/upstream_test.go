@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -149,7 +149,7 @@ func (d *watchedDevice) Alloc(size int64) (driver.Pointer, error) {
 
 // So it is if another goroutine is giving it back.
 func TestARequestWaitsForWhatOthersGiveUpstreamsBack(t *testing.T) {
-	memory := sim.New(sim.Options{Total: 64 * mib})
+	memory := drivertest.OpenSim(t, 64*mib)
 	var back atomic.Bool
 	entered, refused := make(chan struct{}), make(chan struct{})
 	first := true

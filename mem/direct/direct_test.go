@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/direct"
 	"github.com/ashlar-go/ashlar/mem/memtest"
@@ -40,14 +40,11 @@ type bench struct {
 
 func newBench(t *testing.T, cfg direct.Config) *bench {
 	t.Helper()
-	dev := fault.Wrap(sim.New(sim.Options{Total: 16 * mib}))
+	dev := fault.Wrap(drivertest.OpenSim(t, 16*mib))
 	b := &bench{t, dev, direct.New(dev, cfg)}
 	t.Cleanup(func() {
 		if err := b.a.Close(); err != nil {
 			t.Errorf("at the end: %v", err)
-		}
-		if err := dev.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 	return b
@@ -272,8 +269,7 @@ func TestStaleFreeIsNoticed(t *testing.T) {
 func TestFreeWaitsForWork(t *testing.T) {
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
-			dev := sim.New(sim.Options{Total: 16 * mib})
-			defer dev.Close()
+			dev := drivertest.OpenSim(t, 16*mib)
 			a := direct.New(dev, cfg)
 			own, other := dev.DefaultStream(), newStream(t, dev)
 			blk, err := a.Alloc(own, mib)
@@ -295,9 +291,6 @@ func TestFreeWaitsForWork(t *testing.T) {
 			}
 			if dev.Pending(own.ID())+dev.Pending(other.ID()) > 0 {
 				t.Error("the memory went back before the work was done")
-			}
-			if reports := dev.Reports(); len(reports) > 0 {
-				t.Error(errors.Join(reports...))
 			}
 		})
 	}
@@ -386,8 +379,7 @@ func TestParseConfig(t *testing.T) {
 
 // mem.Open knows it by its name, with settings.
 func TestOpen(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 16 * mib})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 16*mib)
 	a, err := mem.Open("direct:session=on,limit=1MiB", dev)
 	if err != nil {
 		t.Fatal(err)

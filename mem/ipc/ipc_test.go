@@ -16,7 +16,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"github.com/ashlar-go/ashlar/mem/memtest"
@@ -191,8 +190,7 @@ func TestWhoIsRefused(t *testing.T) {
 	if _, err := e.Alloc(a.DefaultStream(), 1); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Alloc of a closed exporter: %v", err)
 	}
-	simulated := sim.New(sim.Options{})
-	defer simulated.Close()
+	simulated := drivertest.OpenSim(t, 0)
 	if _, err := ipc.NewExporter(simulated, nil, nil); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("a device that shares nothing: %v", err)
 	}

@@ -1,12 +1,12 @@
 package layer_test
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -17,12 +17,8 @@ import (
 func eachAdaptor(t *testing.T, run func(t *testing.T, dev *sim.Device, over func(mem.Allocator) mem.Allocator)) {
 	for _, ad := range adaptors {
 		t.Run(ad.name, func(t *testing.T) {
-			dev := sim.New(sim.Options{Total: 256 << 20})
-			defer dev.Close()
+			dev := drivertest.OpenSim(t, 256<<20)
 			run(t, dev, func(below mem.Allocator) mem.Allocator { return ad.over(t, dev, below) })
-			if r := dev.Reports(); len(r) > 0 {
-				t.Error(errors.Join(r...))
-			}
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
@@ -150,7 +151,7 @@ func TestAdaptorConformance(t *testing.T) {
 func TestAdaptorConformanceOverMoves(t *testing.T) {
 	for i, ad := range adaptors {
 		t.Run(ad.name, func(t *testing.T) {
-			dev := sim.New(sim.Options{Total: arenaSize + arenaBounce + 144<<10})
+			dev := drivertest.OpenSim(t, arenaSize+arenaBounce+144<<10)
 			a := ad.over(t, dev, newArena(t, dev))
 			b, err := a.Alloc(dev.DefaultStream(), 512)
 			if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -18,8 +18,7 @@ import (
 // Any allocator's statistics go by TensorFlow's names: one that knows them, one that counts as PyTorch does, and one
 // that counts nothing, under a SizeTracker.
 func TestFrameworkStats(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 1 << 30})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 1<<30)
 	s := dev.DefaultStream()
 	run := func(a mem.Allocator) map[string]int64 {
 		t.Helper()
@@ -88,8 +87,7 @@ func TestDefect19_FrameworkStatsOfEveryAllocator(t *testing.T) {
 		"caching": total, "caching:limit:64MiB": limit, "bfc": total, "bfc:limit=64MiB": limit, "direct": total,
 		"direct:limit=64MiB": limit, "paged": total, "paged:limit=64MiB": limit, "arena:size=64MiB": limit, "pinned": 0,
 	} {
-		dev := sim.New(sim.Options{Total: total})
-		defer dev.Close()
+		dev := drivertest.OpenSim(t, total)
 		a, err := mem.Open(spec, dev)
 		testkit.Must(t, err)
 		s := dev.DefaultStream()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -24,19 +25,13 @@ type guarded struct {
 }
 
 func guard(t testing.TB, below func(testing.TB, driver.Device) mem.Allocator) *guarded {
-	g := &guarded{TB: t, sim: sim.New(sim.Options{Total: arenaSize + arenaBounce + 1<<20})}
+	g := &guarded{TB: t, sim: drivertest.OpenSim(t, arenaSize+arenaBounce+1<<20)}
 	g.dev = fault.Wrap(g.sim)
 	g.s = g.dev.DefaultStream()
 	var err error
 	g.u, err = g.dev.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	g.Guard = layer.NewGuard(below(t, g.dev), layer.GuardOptions{Zone: 64, Damaged: func(d *layer.Damage) { g.damage = append(g.damage, d) }})
-	t.Cleanup(func() {
-		if r := g.sim.Reports(); len(r) > 0 {
-			t.Error(errors.Join(r...))
-		}
-		g.dev.Close()
-	})
 	return g
 }
 

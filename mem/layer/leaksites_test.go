@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -31,7 +31,7 @@ func TestDefect24_CloseTellsHowToFindLeaks(t *testing.T) {
 		},
 	}
 	for name, open := range open {
-		dev := sim.New(sim.Options{Total: 64 << 20})
+		dev := drivertest.OpenSim(t, 64<<20)
 		a, err := open(dev)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -57,7 +57,7 @@ func TestDefect24_TrackersSayWhyAStackIsMissing(t *testing.T) {
 		"layer.LeakTrackerOptions.Depth is negative; 0 records 16 calls": {Depth: -1},
 		"layer.LeakTrackerOptions.Every is 3; 1 records each":            {Every: 3},
 	} {
-		dev := sim.New(sim.Options{})
+		dev := drivertest.OpenSim(t, 0)
 		tr := layer.NewLeakTracker(direct.New(dev, direct.Config{}), o)
 		b, err := tr.Alloc(dev.DefaultStream(), 512)
 		if err != nil {

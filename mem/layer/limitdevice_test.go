@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
@@ -16,7 +16,7 @@ import (
 func TestLimitDeviceCountsWhatTheDeviceGaveUp(t *testing.T) {
 	const page = 2 << 20
 	for n := int64(0); ; n++ { // which call fails; none in the first round
-		s := sim.New(sim.Options{Total: 64 << 20})
+		s := drivertest.OpenSim(t, 64<<20)
 		broken := fault.Wrap(s)
 		d := layer.NewLimitedDevice(broken, 16<<20, "the limit of the test")
 		check := func(what string) {
@@ -86,7 +86,7 @@ func TestLimitDeviceWantsALimit(t *testing.T) {
 					t.Errorf("a limit of %d: no panic", limit)
 				}
 			}()
-			layer.NewLimitedDevice(sim.New(sim.Options{}), limit, "")
+			layer.NewLimitedDevice(drivertest.OpenSim(t, 0), limit, "")
 		}()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -55,7 +56,7 @@ func TestLogReplaysToTheSameLog(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var first, second bytes.Buffer
 	open := func(out *bytes.Buffer) (*sim.Device, *layer.Logger, []driver.Stream) {
-		dev := sim.New(sim.Options{Total: 64 << 20})
+		dev := drivertest.OpenSim(t, 64<<20)
 		other, err := dev.NewStream(driver.StreamOptions{})
 		testkit.Must(t, err)
 		return dev, layer.NewLogger(newCaching(t, dev), out, nil), []driver.Stream{dev.DefaultStream(), other}
@@ -288,7 +289,7 @@ func TestDefect02_NumbersOfLogs(t *testing.T) {
 	const log = layer.LogHeader + "\n0,15:04:05.678902,allocate,0x1000,100,7,\n0,15:04:05.678905,free,0x1000,512,7,3 4\n"
 	testkit.Replaced(log, func(n, changed string) {
 		before := testkit.Allocated()
-		dev := sim.New(sim.Options{Total: 64 << 20})
+		dev := drivertest.OpenSim(t, 64<<20)
 		streams := map[driver.StreamID]driver.Stream{}
 		err := layer.ReplayLog(strings.NewReader(changed), newCaching(t, dev), func(id driver.StreamID) (driver.Stream, error) {
 			if s := streams[id]; s != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
@@ -151,7 +152,7 @@ func TestBehaviour88_MergesInEveryDirection(t *testing.T) {
 			"previous and all before": {1, 2, 3}, "next and all after": {3, 2, 1},
 		} {
 			t.Run(name+"/"+way, func(t *testing.T) {
-				dev := sim.New(sim.Options{Total: 128 * mib})
+				dev := drivertest.OpenSim(t, 128*mib)
 				a := open(t, dev)
 				s := dev.DefaultStream()
 				var blocks []mem.Block
@@ -332,7 +333,7 @@ func TestBehaviour88_FreedAfterItsNeighbourChangedOwner(t *testing.T) {
 	const size = 64 * kib
 	for name, open := range handingOver() {
 		for order := range 2 { // which of the two is freed last
-			dev := sim.New(sim.Options{Total: 128 * mib, CallSites: true})
+			dev := drivertest.OpenSim(t, 128*mib)
 			a := open(t, dev)
 			one, two, three := dev.DefaultStream(), newStream(t, dev), newStream(t, dev)
 			for _, s := range []driver.Stream{one, two} {
@@ -397,7 +398,7 @@ func TestBehaviour88_FreedAfterItsNeighbourChangedOwner(t *testing.T) {
 // back to those that used it there. Either is freed late.
 func TestBehaviour88_FreedAfterItsMemoryWasMoved(t *testing.T) {
 	const size = 64 * kib
-	dev := sim.New(sim.Options{Total: 16 * mib, CallSites: true})
+	dev := drivertest.OpenSim(t, 16*mib)
 	a, err := arena.New(dev, arena.Config{Size: 4 * size})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -174,8 +174,7 @@ func TestPrefetchIsAdvice(t *testing.T) {
 	if n, err := p.Failed(); n != 1 || !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("%d have failed: %v", n, err)
 	}
-	dev := sim.New(sim.Options{})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 0)
 	touching := layer.NewPrefetcher(direct.New(dev, direct.Config{}), nil)
 	blk, err := touching.Alloc(dev.DefaultStream(), 4096)
 	testkit.Must(t, err)
@@ -251,7 +250,7 @@ func TestQuotasCountWholeBlocks(t *testing.T) {
 // below. If it only uses one, that layer is told.
 func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
 	for _, onlyUsed := range []bool{false, true} {
-		dev := sim.New(sim.Options{Total: arenaSize + arenaBounce + 1<<20})
+		dev := drivertest.OpenSim(t, arenaSize+arenaBounce+1<<20)
 		a := layer.NewSlabs(newArena(t, dev), 4096, 4)
 		s, err := dev.NewStream(driver.StreamOptions{})
 		testkit.Must(t, err)
@@ -285,10 +284,6 @@ func TestSlabOfAStreamWithTheNumberOfAnother(t *testing.T) {
 			testkit.Must(t, other.Fill(c.Ptr, 2, c.Size))
 		}
 		dev.Resume(u.ID())
-		if r := dev.Reports(); len(r) > 0 {
-			t.Error(errors.Join(r...))
-		}
-		testkit.Must(t, dev.Close())
 	}
 	old, now := fake.Stream{Number: 1}, &fake.Stream{Number: 1}
 	base := fake.NewPile(1)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	_ "github.com/ashlar-go/ashlar/mem/arena"
@@ -158,8 +158,7 @@ func TestRetryConcurrent(t *testing.T) {
 
 // What an arena cannot place for its holes fits once a step has let it compact; a cache that is in the way is emptied.
 func TestRetryCompactsAndTrims(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 24 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 24<<20)
 	cache := newCaching(t, dev)
 	mustFree := func(a mem.Allocator, size int64) {
 		b, err := a.Alloc(dev.DefaultStream(), size)
@@ -251,8 +250,7 @@ func TestDefect19_RetryWaitsOverAnyAllocator(t *testing.T) {
 		"caching:", "bfc:limit=32MiB,growth=off", "arena:size=32MiB", "direct:limit=32MiB", "direct:limit=32MiB,session=on",
 		"paged:limit=32MiB",
 	} {
-		dev := sim.New(sim.Options{Total: 40 << 20})
-		defer dev.Close()
+		dev := drivertest.OpenSim(t, 40<<20)
 		below, err := mem.Open(spec, dev)
 		testkit.Must(t, err)
 		told := 0

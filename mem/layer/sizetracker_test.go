@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/fake"
@@ -67,8 +67,7 @@ func TestTrackedAligns(t *testing.T) {
 
 // An allocator that does not track tells from a snapshot, if it makes any: of live blocks, at their very addresses.
 func TestSlowSizes(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 256 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 256<<20)
 	a := layer.NewCounter(newCaching(t, dev))
 	s := dev.DefaultStream()
 	b, err := a.Alloc(s, 1000)
@@ -90,8 +89,7 @@ func TestSlowSizes(t *testing.T) {
 
 // Whatever layer handed a block out tells of its address what it would tell of the block.
 func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 256 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 256<<20)
 	s := dev.DefaultStream()
 	check := func(t *testing.T, a mem.Allocator, b mem.Block, asked int64) {
 		t.Helper()

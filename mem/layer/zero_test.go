@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -29,8 +29,7 @@ func contents(t testing.TB, s driver.Stream, b mem.Block) []byte {
 // A tenant that fills all that it is given leaves the next one nothing, of whatever sizes and on whatever streams, also
 // in the bytes that the allocator rounded up, and though a free is told of a stream that has not even begun.
 func TestZeroKeepsTenantsApart(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 64 << 20})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 64<<20)
 	other, err := dev.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
 	streams := []driver.Stream{dev.DefaultStream(), other}
@@ -74,13 +73,10 @@ func TestZeroKeepsTenantsApart(t *testing.T) {
 	if reused == 0 {
 		t.Error("no memory changed hands")
 	}
-	if r := dev.Reports(); len(r) > 0 {
-		t.Error(errors.Join(r...))
-	}
 }
 
 func TestZeroThatCannotWipeGivesNothing(t *testing.T) {
-	dev := fault.Wrap(sim.New(sim.Options{}))
+	dev := fault.Wrap(drivertest.OpenSim(t, 0))
 	defer dev.Close()
 	base := fake.NewPile(512)
 	p, err := dev.Alloc(1 << 20)

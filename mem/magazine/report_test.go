@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/magazine"
@@ -15,7 +15,7 @@ import (
 // Held blocks are free in reports of the Cache and live in reports of the allocator below, and accumulated counters
 // count the calls of the Cache.
 func TestReportsKnowWhatIsHeld(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	_, below := over(t, dev, "", magazine.Options{})
 	c := newSingle(below, magazine.Options{})
 	s := dev.DefaultStream()
@@ -95,7 +95,7 @@ func (s *slow) Unwrap() mem.Allocator { return s.Allocator }
 
 // Blocks that are on their way back to the allocator below are live in no report.
 func TestStatsWhileBlocksLeave(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	inner, err := caching.New(dev, caching.Default())
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -37,7 +37,7 @@ func TestToolKnowsWhatTheAllocatorHas(t *testing.T) {
 func runHistory(t *testing.T, f *fakeTool, tool *Tool, settings string, random *rand.Rand) {
 	cfg, _, err := caching.ParseConfig(settings)
 	testkit.Must(t, err)
-	dev := sim.New(sim.Options{Total: 256 << 20})
+	dev := drivertest.OpenSim(t, 256<<20)
 	a, err := caching.New(dev, cfg)
 	testkit.Must(t, err)
 	a.Observe(f.watch(tool.Observer()))

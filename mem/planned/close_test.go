@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -32,7 +32,7 @@ func (c *closer) Close() error {
 // Close that fails leaves an allocator that works, or one that the next Close is done with; the fallback is closed
 // once.
 func TestClose(t *testing.T) {
-	inner := sim.New(sim.Options{Total: 64 << 20})
+	inner := drivertest.OpenSim(t, 64<<20)
 	dev := fault.Wrap(inner)
 	under, err := caching.New(dev, caching.Default())
 	testkit.Must(t, err)
@@ -70,7 +70,7 @@ func TestClose(t *testing.T) {
 
 // The peak counts blocks that are freed late beside what the plan has live.
 func TestPeakWithLateBlocks(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, &planned.Plan{Streams: []planned.StreamPlan{{Loop: -1, Size: 4096, Slots: []planned.Slot{
 		{Size: 1024, Offset: 0, End: 1}, {Size: 3072, Offset: 1024, End: 2},
 	}}}})

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/planned"
@@ -21,7 +21,7 @@ func TestConcurrentOverlaps(t *testing.T) {
 	for i := range 4 {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		made := plan(t, training(steps(3+3*(i%2), 1, 2+int64(i))), planned.Options{Room: 10 * (i % 3)})
-		dev := sim.New(sim.Options{Total: 1 << 30})
+		dev := drivertest.OpenSim(t, 1<<30)
 		a := open(t, dev, made)
 		first, err := a.Alloc(dev.DefaultStream(), 100_000) // the first weight lies somewhere in the region
 		testkit.Must(t, err)

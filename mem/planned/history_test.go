@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/planned"
@@ -161,7 +161,7 @@ func newSchool(t testing.TB, rng *rand.Rand, o planned.Options) *school {
 		c.order = append(c.order, round...)
 	}
 	rec := &recorder{p: trace.Program{Streams: c.streams}, blocks: map[driver.Pointer]uint32{}, at: 1 << 20}
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	c.ride(t, rec, dev, rand.New(rand.NewPCG(0, 0)), 0, c.order)
 	testkit.Must(t, dev.Close())
 	c.plan = plan(t, &rec.p, o)
@@ -236,7 +236,7 @@ func TestHistories(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if !t.Run("", func(t *testing.T) {
 			c := newSchool(t, rng, planned.Options{Room: []int{0, 0, 50}[rng.IntN(3)]})
-			dev := sim.New(sim.Options{Total: 256 << 20, CallSites: true})
+			dev := drivertest.OpenSim(t, 256<<20)
 			a := open(t, dev, c.plan)
 			order := slices.Clone(c.order)
 			if i%2 > 0 {

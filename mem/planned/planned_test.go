@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -55,7 +56,7 @@ func TestRecordedTraces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := work(t, name)
 			made := plan(t, p, planned.Options{Trace: name, Steps: 1})
-			dev := sim.New(sim.Options{})
+			dev := drivertest.OpenSim(t, 0)
 			a := open(t, dev, made)
 			before := memoryCalls(dev)
 			r, err := replay.Run(p, a, dev, replay.Options{Drain: true})
@@ -89,7 +90,7 @@ func TestRecordedTraces(t *testing.T) {
 func TestRecordedStreams(t *testing.T) {
 	p := work(t, "streams")
 	made := plan(t, p, planned.Options{})
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	a := open(t, dev, made)
 	r, err := replay.Run(p, replay.AtOnce(a), dev, replay.Options{Drain: true})
 	testkit.Must(t, err)
@@ -105,7 +106,7 @@ func TestDeparture(t *testing.T) {
 		p := work(t, name)
 		made := plan(t, p, planned.Options{})
 		for _, rate := range []int{20, 500} {
-			dev := sim.New(sim.Options{})
+			dev := drivertest.OpenSim(t, 0)
 			a := open(t, dev, made)
 			changed, n := depart(p, rand.New(rand.NewPCG(1, uint64(rate))), rate)
 			r, err := replay.Run(changed, a, dev, replay.Options{Drain: true})
@@ -182,7 +183,7 @@ func TestMemoryOfAPlan(t *testing.T) {
 	for i := range p.Streams[0].Slots {
 		p.Streams[0].Slots[i] = planned.Slot{Size: 512, Offset: int64(i) * 512, End: planned.Forever}
 	}
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

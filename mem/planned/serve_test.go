@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/invariants"
 	"github.com/ashlar-go/ashlar/internal/testkit"
@@ -95,7 +96,7 @@ func TestRepeating(t *testing.T) {
 		if float64(made.Size()) > 1.005*float64(made.Bound()) {
 			t.Errorf("%v: a region of %d bytes, the bound is %d", period, made.Size(), made.Bound())
 		}
-		dev := sim.New(sim.Options{Total: 64 << 20})
+		dev := drivertest.OpenSim(t, 64<<20)
 		a := open(t, dev, made)
 		before := memoryCalls(dev)
 		run(t, a, dev, training(steps(50*len(period), period...)))
@@ -111,7 +112,7 @@ func TestShapesInAnyOrder(t *testing.T) {
 	if made.Streams[0].Loop >= 0 {
 		t.Fatal("there is no period")
 	}
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, made)
 	p := training([]int64{3, 1, 4, 1, 9, 2, 8, 2, 7, 4, 4, 4, 3})
 	run(t, a, dev, p)
@@ -130,7 +131,7 @@ func TestShapesInAnyOrder(t *testing.T) {
 
 // A plan with room serves shapes that were not recorded.
 func TestRoom(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	for _, room := range []int{0, 50} {
 		a := open(t, dev, plan(t, training(steps(4, 10)), planned.Options{Room: room}))
 		run(t, a, dev, training(steps(10, 10, 11, 12, 9, 13, 8, 14, 7)))
@@ -157,7 +158,7 @@ func TestFreedLate(t *testing.T) {
 		y := s.alloc(2000)
 		s.free(y)
 	}
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	made := plan(t, &s.Program, planned.Options{})
 	a := open(t, dev, made)
 	if made.Size() != 2048 {
@@ -195,7 +196,7 @@ func TestFreedInUse(t *testing.T) {
 	for range 4 {
 		s.free(s.alloc(1000))
 	}
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, plan(t, &s.Program, planned.Options{}))
 	other, err := dev.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
@@ -213,7 +214,7 @@ func TestFreedInUse(t *testing.T) {
 
 // Expected requests make no driver call and no heap allocation.
 func TestWarm(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	p := rounds(100, 3)
 	a := open(t, dev, plan(t, p, planned.Options{}))
 	s := dev.DefaultStream()
@@ -237,7 +238,7 @@ func TestWarm(t *testing.T) {
 
 // A plan is for the device and the streams that it says.
 func TestMismatch(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	fallback, err := caching.New(dev, caching.Default())
 	testkit.Must(t, err)
 	p := rounds(2, 2)
@@ -283,7 +284,7 @@ func TestConcurrent(t *testing.T) {
 		op.Stream, op.Block = 1, op.Block+uint32(one.Blocks)
 		both.Ops = append(both.Ops, op)
 	}
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, plan(t, both, planned.Options{}))
 	second, err := dev.NewStream(driver.StreamOptions{})
 	testkit.Must(t, err)
@@ -340,7 +341,7 @@ func TestDefect03_ARequestThatFailedHasAPlace(t *testing.T) {
 	if placed, all := made.Slots(); placed != 3 || all != 3 || made.Size() != 4<<20 || made.Bound() != 4<<20 {
 		t.Fatalf("%d of %d requests have a place, in %d bytes", placed, all, made.Size())
 	}
-	dev := sim.New(sim.Options{})
+	dev := drivertest.OpenSim(t, 0)
 	served := open(t, dev, made)
 	first, err := served.Alloc(dev.DefaultStream(), 1<<20)
 	testkit.Must(t, err)
@@ -389,7 +390,7 @@ func TestLivesOfRounds(t *testing.T) {
 	if l := p.Streams[0]; l.Loop != 0 || len(l.Slots) != 5 || l.Slots[0].End != 4 {
 		t.Errorf("%+v", l)
 	}
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, p)
 	run(t, a, dev, &s.Program)
 	if c := a.Counts(); c.Missed > 0 {
@@ -413,7 +414,7 @@ func TestLongLivesOfRounds(t *testing.T) {
 	if placed, all := p.Slots(); p.Streams[0].Loop != 0 || all != 9 || placed != 6 || p.Size() > 3*1024+3072 {
 		t.Errorf("%+v", p)
 	}
-	dev := sim.New(sim.Options{Total: 64 << 20})
+	dev := drivertest.OpenSim(t, 64<<20)
 	a := open(t, dev, p)
 	run(t, a, dev, &s.Program)
 	if c := a.Counts(); c.Missed != 12 || c.Served != 24 {
@@ -424,8 +425,7 @@ func TestLongLivesOfRounds(t *testing.T) {
 // A block that streams with high numbers use is allocated again once its stream waits for those, and for no others: in
 // every combination of them, of which there are many.
 func TestDefect22_StreamsWithHighNumbersWaitForNoOthers(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 1 << 30})
-	defer dev.Close()
+	dev := drivertest.OpenSim(t, 1<<30)
 	streams := make([]driver.Stream, 100)
 	for i := range streams {
 		var err error

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -128,7 +128,7 @@ func TestByAddressConcurrent(t *testing.T) {
 
 // PyTorch's allocator protects the whole block when a stream is named for a view that begins inside it.
 func TestBehaviour31AnAddressInsideABlockNamesTheBlock(t *testing.T) {
-	dev := sim.New(sim.Options{Total: 1 << 30})
+	dev := drivertest.OpenSim(t, 1<<30)
 	a, err := caching.New(dev, caching.Default())
 	if err != nil {
 		t.Fatal(err)

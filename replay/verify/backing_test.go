@@ -12,7 +12,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/replay/verify"
 )
 
@@ -22,7 +21,7 @@ func TestVerifyPaintsEveryBlock(t *testing.T) {
 	for _, name := range []string{"graphtrees", "nosplit.expandable", "switched"} {
 		t.Run(name, func(t *testing.T) {
 			s := readTrace(t, name)
-			dev := sim.New(sim.Options{})
+			dev := drivertest.OpenSim(t, 0)
 			v, err := verify.Verify(s, verify.Options{Device: dev})
 			if err != nil {
 				t.Fatal(err)
@@ -56,8 +55,7 @@ func (d *sharesMemory) Alloc(size int64) (driver.Pointer, error) {
 }
 
 func TestVerifyFindsBlocksThatShareMemory(t *testing.T) {
-	inner := sim.New(sim.Options{})
-	defer inner.Close()
+	inner := drivertest.OpenSim(t, 0)
 	v, err := verify.Verify(readTrace(t, "graphtrees"), verify.Options{Device: &sharesMemory{Device: inner}})
 	if changed := (*verify.ContentsError)(nil); !errors.As(err, &changed) || changed.Op == 0 {
 		t.Errorf("%+v: %v, want a ContentsError that says where", v, err)
@@ -166,8 +164,7 @@ func TestVerifyGivesBackWhatItTookAfterFailures(t *testing.T) {
 	} {
 		s := readTrace(t, name)
 		verify := func(rules ...fault.Rule) (calls map[intercept.Kind]int64, left int64, err error) {
-			inner := sim.New(sim.Options{})
-			defer inner.Close()
+			inner := drivertest.OpenSim(t, 0)
 			dev := fault.Wrap(inner, rules...)
 			_, err = verify.Verify(s, verify.Options{Device: dev})
 			calls = map[intercept.Kind]int64{}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -130,7 +130,7 @@ func TestDefect09_RecordedNonSplitRoundingFollowsTheText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := sim.New(sim.Options{Total: 1 << 30})
+		d := drivertest.OpenSim(t, 1<<30)
 		a, err := caching.New(d, cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/tensor"
 	"github.com/ashlar-go/ashlar/tensor/tensortest"
 )
@@ -23,5 +23,5 @@ func (g gpu) Info() driver.Info {
 }
 
 func gpuPlace(t testing.TB, ordinal int) *tensor.Place {
-	return tensortest.On(t, gpu{sim.New(sim.Options{Total: 1 << 30}), ordinal})
+	return tensortest.On(t, gpu{drivertest.OpenSim(t, 1<<30), ordinal})
 }

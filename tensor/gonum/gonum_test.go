@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -20,7 +20,7 @@ import (
 
 func TestMatricesThereAndBack(t *testing.T) {
 	r := testkit.Rand(t)
-	for _, p := range []*tensor.Place{tensortest.Host(t), tensortest.On(t, sim.New(sim.Options{}))} {
+	for _, p := range []*tensor.Place{tensortest.Host(t), tensortest.On(t, drivertest.OpenSim(t, 0))} {
 		for range 50 {
 			rows, cols := 1+r.IntN(6), 1+r.IntN(6)
 			d := mat.NewDense(rows+2, cols+2, nil)
@@ -113,7 +113,7 @@ func TestOtherTypesAndShapes(t *testing.T) {
 			t.Errorf("got  %v\nwant gonum: %s", got, c.want)
 		}
 	}
-	far := tensortest.On(t, sim.New(sim.Options{}))
+	far := tensortest.On(t, drivertest.OpenSim(t, 0))
 	away := tensor.Must(wide.To(far))
 	defer away.Release()
 	if _, err := gonum.AsDense(away); err == nil || !strings.Contains(err.Error(), "not the host's") {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/ashlar-go/ashlar/collective/internal/comm"
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
@@ -47,9 +47,7 @@ func openHost(tb testing.TB) driver.Device {
 	return dev
 }
 
-func openSim(testing.TB) driver.Device {
-	return sim.New(sim.Options{})
-}
+func openSim(tb testing.TB) driver.Device { return drivertest.OpenSim(tb, 0) }
 
 func joinLocal(tb testing.TB, devs []driver.Device) []comm.Transport {
 	transports, err := Local(devs)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
@@ -23,7 +24,7 @@ type scene struct {
 }
 
 func newScene(t *testing.T, n int, wrap func(*sim.Device) driver.Device) *scene {
-	d := sim.New(sim.Options{Total: 64 << 20})
+	d := drivertest.OpenSim(t, 64<<20)
 	c := &scene{t: t, dev: d, sim: d}
 	if wrap != nil {
 		c.dev = wrap(d)
