@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
+	"github.com/ashlar-go/ashlar/internal/slots"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -36,9 +37,8 @@ type streamState struct {
 	route  atomic.Pointer[route] // nil: requests are not counted, and go to no cache
 
 	mu          sync.Mutex
-	liveBytes   int64 // bytes asked for
-	allocations []*allocation
-	unused      []*allocation // those without a block
+	liveBytes   int64                    // bytes asked for
+	allocations slots.Table[*allocation] // recycled, so that a warm request makes none
 }
 
 // A route says which session and which cache a stream's requests go to.
@@ -60,7 +60,7 @@ func (n *streamState) routeFor(s driver.Stream) *route {
 // An allocation is one live block. For a movable block it is the holder that the layer below calls.
 type allocation struct {
 	stream   *streamState
-	tag      uint64 // of the block that it stands for, or stood for last
+	slot     uint64 // its tag in stream.allocations
 	usage    *usage
 	size     int64     // asked for
 	unlogged bool      // mem.AllocOptions.Logged
@@ -68,12 +68,13 @@ type allocation struct {
 	holder   mem.Holder
 }
 
-// A tag, from its lowest bit: 32 bits of index, 12 of generation, 20 of stream number.
-const (
-	generationBit  = 1 << 32
-	generationMask = (1<<12 - 1) * generationBit
-	streamShift    = 32 + 12
-)
+// tag returns the tag of the block, from the lowest bit: 32 bits of index, 12 of generation, 20 of stream number. The
+// lowest bit of the generation, which is set in every slot in use, is left out.
+func (a *allocation) tag() uint64 {
+	return a.stream.number | a.slot>>33<<52>>20 | a.slot&math.MaxUint32
+}
+
+const streamShift = 32 + 12
 
 // usage is the bytes that a session asked for on one device and has not freed.
 type usage struct {
@@ -165,7 +166,7 @@ func (l *sessionAllocator) alloc(s driver.Stream, size int64, o mem.AllocOptions
 	defer n.mu.Unlock()
 	a.block, a.size, a.unlogged = b, size, o.Logged
 	n.liveBytes += size
-	b.Tag = a.tag
+	b.Tag = a.tag()
 	return b, u, nil
 }
 
@@ -191,7 +192,7 @@ func (l *sessionAllocator) free(b mem.Block, used []driver.Stream) (u *usage, si
 	n := a.stream
 	n.mu.Lock()
 	below := a.block
-	if b.Tag != a.tag || below.Ptr != b.Ptr || below.Size != b.Size {
+	if b.Tag != a.tag() || below.Ptr != b.Ptr || below.Size != b.Size {
 		n.mu.Unlock()
 		panic(notLive("Free", b))
 	}
@@ -212,45 +213,41 @@ func (l *sessionAllocator) free(b mem.Block, used []driver.Stream) (u *usage, si
 // lookup returns the allocation that a block's tag names.
 func (l *sessionAllocator) lookup(call string, b mem.Block) *allocation {
 	t := *l.table.Load()
-	number, at := b.Tag>>streamShift, b.Tag&math.MaxUint32
+	number := b.Tag >> streamShift
 	if number >= uint64(len(t)) {
 		panic(notLive(call, b))
 	}
 	n := t[number]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if at >= uint64(len(n.allocations)) {
+	_, a := n.allocations.At(uint32(b.Tag))
+	if a == nil {
 		panic(notLive(call, b))
 	}
-	return n.allocations[at]
+	return *a
 }
 
 func notLive(call string, b mem.Block) string {
 	return fmt.Sprintf("engine: %s of %d bytes at %#x: not a live block of this device", call, b.Size, b.Ptr)
 }
 
-// acquire returns an unused allocation, in its next generation.
+// acquire returns an allocation without a block.
 func (n *streamState) acquire(u *usage) *allocation {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.unused) == 0 {
-		a := &allocation{stream: n, tag: n.number | uint64(len(n.allocations))}
-		n.allocations = append(n.allocations, a)
-		n.unused = append(n.unused, a)
+	slot, a := n.allocations.Add()
+	if *a == nil {
+		*a = &allocation{stream: n}
 	}
-	last := len(n.unused) - 1
-	a := n.unused[last]
-	n.unused = n.unused[:last]
-	a.usage = u
-	a.tag = a.tag&^generationMask | (a.tag+generationBit)&generationMask
-	return a
+	(*a).slot, (*a).usage = slot, u
+	return *a
 }
 
 func (n *streamState) release(a *allocation) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	a.usage, a.holder = nil, nil
-	n.unused = append(n.unused, a)
+	n.allocations.Recycle(a.slot)
 }
 
 // Unwrap implements mem.Wrapper.
@@ -266,7 +263,7 @@ func (l *sessionAllocator) Movable(b mem.Block, h mem.Holder) bool {
 	a := l.lookup("Movable", b)
 	a.stream.mu.Lock()
 	below := a.block
-	if b.Tag != a.tag || below.Ptr != b.Ptr || below.Size != b.Size {
+	if b.Tag != a.tag() || below.Ptr != b.Ptr || below.Size != b.Size {
 		a.stream.mu.Unlock()
 		panic(notLive("Movable", b))
 	}
@@ -298,7 +295,7 @@ func (a *allocation) EndMove(b mem.Block, s driver.Stream) {
 	h := a.holder
 	a.block = b
 	a.stream.mu.Unlock()
-	b.Tag = a.tag
+	b.Tag = a.tag()
 	h.EndMove(b, s)
 }
 

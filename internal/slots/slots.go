@@ -19,7 +19,8 @@ type slot[V any] struct {
 	generation uint32
 }
 
-// Add makes an entry with the zero value and returns its tag and the value. The pointer is valid until the next Add.
+// Add makes an entry and returns its tag and its value, which is zero or, after Recycle, that of the slot's last entry.
+// The pointer is valid until the next Add.
 func (t *Table[V]) Add() (tag uint64, v *V) {
 	var i uint32
 	if n := len(t.unused); n > 0 {
@@ -42,10 +43,27 @@ func (t *Table[V]) Get(tag uint64) *V {
 	return &t.slots[i].value
 }
 
+// At returns the tag and the value of the entry in a slot, or a nil value if there is none. It is for tags that have
+// room for a part of the generation only. The pointer is valid until the next Add.
+func (t *Table[V]) At(slot uint32) (tag uint64, v *V) {
+	if uint64(slot) >= uint64(len(t.slots)) || t.slots[slot].generation%2 == 0 {
+		return 0, nil
+	}
+	s := &t.slots[slot]
+	return uint64(s.generation)<<32 | uint64(slot), &s.value
+}
+
 // Remove ends the entry with a tag, which must be valid.
 func (t *Table[V]) Remove(tag uint64) {
+	var none V
+	t.slots[uint32(tag)].value = none
+	t.Recycle(tag)
+}
+
+// Recycle is Remove, but the value stays in the slot for its next entry: see Add.
+func (t *Table[V]) Recycle(tag uint64) {
 	i := uint32(tag)
-	t.slots[i] = slot[V]{generation: t.slots[i].generation + 1}
+	t.slots[i].generation++
 	t.unused = append(t.unused, i)
 }
 

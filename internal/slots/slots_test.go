@@ -39,3 +39,27 @@ func TestTable(t *testing.T) {
 		t.Errorf("All visits %#x, want %#x and %#x", tags, third, second)
 	}
 }
+
+func TestRecycle(t *testing.T) {
+	var table slots.Table[string]
+	first, v := table.Add()
+	*v = "kept"
+	if tag, got := table.At(uint32(first)); tag != first || got == nil || *got != "kept" {
+		t.Errorf("At of the slot of %#x: %#x, %v", first, tag, got)
+	}
+	table.Recycle(first)
+	if _, got := table.At(uint32(first)); got != nil || table.Get(first) != nil {
+		t.Error("a recycled entry is still there")
+	}
+	second, v := table.Add()
+	if second == first || uint32(second) != uint32(first) || *v != "kept" {
+		t.Errorf("after %#x was recycled Add returned %#x with %q: want the value of the same slot", first, second, *v)
+	}
+	table.Remove(second)
+	if _, v = table.Add(); *v != "" {
+		t.Errorf("after Remove a new entry has the value %q", *v)
+	}
+	if _, got := table.At(1); got != nil {
+		t.Errorf("At of a slot that was never used: %q", *got)
+	}
+}
