@@ -7,9 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// check returns the place to work at, p or the first tensor's. It fails unless the tensors have one type, are
-// contiguous and on the communicator's device, and, if it is written, work at the place can write to the first; and
-// panics if one was released.
+// check returns the place to work at: p or the first tensor's. It returns an error unless the tensors have one type,
+// are contiguous and on the communicator's device, and, if writes is set, work at the place can write to the first. It
+// panics if a tensor was released.
 func (c *Communicator) check(name string, p *tensor.Place, writes bool, tensors ...*tensor.Tensor) (*tensor.Place, error) {
 	if err := c.usable(); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (c *Communicator) check(name string, p *tensor.Place, writes bool, tensors 
 	return p, nil
 }
 
-// other names p, which is not on q's device.
+// other returns a name for p, which is not on q's device.
 func other(p, q *tensor.Place) string {
 	if p.String() == q.String() {
 		return "another " + p.String()
@@ -51,7 +51,7 @@ func other(p, q *tensor.Place) string {
 	return p.String()
 }
 
-// peer fails unless there is such a rank.
+// peer returns an error unless the rank exists.
 func (c *Communicator) peer(name string, rank int) error {
 	if rank < 0 || rank >= c.Size() {
 		return refuse(ErrRank, name, "rank %d: there are %d", rank, c.Size())
@@ -59,7 +59,8 @@ func (c *Communicator) peer(name string, rank int) error {
 	return nil
 }
 
-// parts fails unless whole has a part like the given one for every rank, and part is this rank's or shares no memory.
+// parts returns an error unless whole has a part with part's shape for every rank, and part is this rank's part or
+// shares no memory with whole.
 func (c *Communicator) parts(name string, whole, part *tensor.Tensor) error {
 	shape, each := whole.Shape(), part.Shape()
 	stacked := len(shape) == len(each)+1 && shape[0] == c.Size() && slices.Equal(shape[1:], each)

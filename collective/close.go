@@ -13,7 +13,7 @@ import (
 // Close waits for queued work and closes the communicator. All ranks must call it. Each waits for the others, at most
 // for Config.Timeout; after that, the first rank that has not called Close counts as lost on all ranks. Ranks of one
 // process do not wait for each other, so that one goroutine may close them in turn: close all of them before any of
-// their places. The error is Err's. Closing twice is not an error of its own.
+// their places. The error is that of Err. Closing twice is not an error.
 func (c *Communicator) Close() error {
 	c.mu.Lock()
 	first := c.closed == nil
@@ -38,24 +38,24 @@ func (c *Communicator) shutDown() error {
 	late := fmt.Errorf("rank %d closed, and not all others had after %v", c.Rank(), c.config.Timeout)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), c.config.Timeout, late)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.member.Overdue(late) })() // which aborts what is waited for
+	defer context.AfterFunc(ctx, func() { c.member.Overdue(late) })() // aborts the work that this waits for
 	c.member.Closing()
 	c.mu.Lock()
 	streams := slices.Collect(maps.Values(c.streams))
 	c.mu.Unlock()
 	var broken error
 	for _, s := range streams {
-		if err := s.Sync(ctx); !errors.Is(err, driver.ErrClosed) { // a stream that was closed has done its work
+		if err := s.Sync(ctx); !errors.Is(err, driver.ErrClosed) { // a closed stream has completed its work
 			broken = errors.Join(broken, err)
 		}
 	}
 	if ctx.Err() != nil {
-		c.member.Overdue(late) // and leave not, with work undone
+		c.member.Overdue(late) // do not leave with unfinished work
 	}
 	if c.local {
 		c.markDone()
 		c.member.Depart()
-	} else if c.awaitOutcome(ctx) == nil && c.member.Leave(ctx) == nil { // else the error is the member's
+	} else if c.awaitOutcome(ctx) == nil && c.member.Leave(ctx) == nil { // otherwise the error is that of the member
 		c.markDone()
 	} else if ctx.Err() != nil {
 		c.member.Overdue(late)
@@ -71,7 +71,7 @@ func (c *Communicator) shutDown() error {
 	return err
 }
 
-// markDone records that this rank does not need the others any more.
+// markDone records that this rank no longer needs the others.
 func (c *Communicator) markDone() {
 	c.mu.Lock()
 	c.done = true

@@ -7,10 +7,10 @@
 //	err = c.AllReduce(place, collective.Sum, gradient, gradient)
 //
 // All ranks make the same calls in the same order; only Send and Recv are made by just the two ranks they name. The
-// first parameter is the place to work at; nil is the written tensor's own. An operation queues its work on the place's
-// stream and returns. (On a device that has neither the host's nor CUDA's kernels, such as driver/sim's, it waits for
-// the other ranks.) Tensors must be contiguous, and may be empty. A tensor may be released as soon as the operation has
-// returned.
+// first parameter is the place to work at; nil means that of the written tensor. An operation queues its work on the
+// place's stream and returns. (On a device that has neither the host's nor CUDA's kernels, such as driver/sim's, it
+// waits for the other ranks.) Tensors must be contiguous, and may be empty. A tensor may be released as soon as the
+// operation has returned.
 //
 // An invalid argument is an error on the rank that passes it, and queues nothing there: other ranks may wait for this
 // one, which must make the right call or close its communicator. Calls that are valid on each rank but differ between
@@ -77,7 +77,7 @@ const (
 	Avg  = comm.Avg // the sum divided by the number of ranks
 )
 
-// pollEvery is how often a transport is asked whether it has found something wrong by itself.
+// pollEvery is the interval at which a transport is checked for errors.
 const pollEvery = time.Second
 
 // A Communicator is one rank among those that work together. Its operations (AllReduce to Recv, Group) are for one
@@ -89,17 +89,17 @@ type Communicator struct {
 	member    *rendezvous.Member
 	local     bool // all ranks are in this process
 
-	group *group // that is being made, or nil
+	group *group // the group under construction, or nil
 
-	ended chan struct{} // tells watch to end
+	ended chan struct{} // closed to end watch
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
-	streams map[driver.StreamID]driver.Stream // that work was queued on
-	own     error                             // what look found first
-	done    bool                              // the others are needed no more: what the transport finds is that they close
+	streams map[driver.StreamID]driver.Stream // streams on which work was queued
+	own     error                             // first error of the transport
+	done    bool                              // the other ranks are no longer needed, and may close
 	closed  chan struct{}                     // made by the first Close, closed at its end
-	final   error                             // what Close returns
+	final   error                             // the result of Close
 }
 
 func newCommunicator(cfg Config, p *tensor.Place, t comm.Transport, m *rendezvous.Member, local bool) *Communicator {

@@ -30,9 +30,9 @@ func Distribute(
 		return nil, refuse(ErrConfig, name, "it waits for its own calls: not in a Group")
 	}
 	if where.kind == omit {
-		return nil, refuse(ErrConfig, name, "the placement gives no rank a part of it")
+		return nil, refuse(ErrConfig, name, "the placement gives it to no rank")
 	}
-	var unfit error // of root's tensor: the others wait to be told
+	var unfit error // of root's tensor; the others wait for the result
 	if c.Rank() == root {
 		if unfit = fit(name, p, t, where); unfit != nil {
 			t = nil
@@ -95,7 +95,7 @@ func fit(name string, p *tensor.Place, t *tensor.Tensor, where Placement) error 
 	return nil
 }
 
-// describe tells all ranks the type and shape of root's tensor; of none the type is Invalid.
+// describe sends type and shape of root's tensor to all ranks. The type is Invalid if root has none.
 func (c *Communicator) describe(ctx context.Context, p *tensor.Place, t *tensor.Tensor, root int) (dtype.DType, []int, error) {
 	words := make([]int64, 2+maxAxes)
 	if t != nil {

@@ -13,23 +13,22 @@ import (
 
 // Ports that are not the launcher's own.
 const (
-	// agentOffset is how far above MASTER_PORT ranks meet where torchrun's agent holds that port. The ports next to it
-	// are what people give to a second torchrun on the same machine.
+	// agentOffset is added to MASTER_PORT if torchrun's agent uses that port itself. The ports next to MASTER_PORT are
+	// often used for a second torchrun on the same machine.
 	agentOffset = 100
 
-	portSpan = 8 // how many ports are tried where the launcher reserved none
+	portSpan = 8 // number of ports to try if the launcher reserved none
 
-	// Where a launcher names no port, the run's name chooses among portGroups times portSpan ports from firstPort on:
-	// below those that systems assign by themselves.
+	// If a launcher sets no port, the run's name selects one of portGroups groups of portSpan ports from firstPort on.
+	// They are below the ports that systems assign automatically.
 	firstPort  = 20_000
 	portGroups = 1_000
 
 	maxPort = 65535
 )
 
-// FromEnv makes a Config from the variables that a launcher sets. lookup reads the environment, such as os.LookupEnv:
-// the package itself does not. FromEnv reports false if no launcher's variables are set. If only some of them are, the
-// error names the missing ones.
+// FromEnv makes a Config from the environment variables of a launcher. It reads them with lookup, such as os.LookupEnv.
+// It returns false if no launcher's variables are set. If only some are set, the error names the missing ones.
 //
 //	torchrun, or by hand   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK
 //	                       TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_USE_AGENT_STORE
@@ -38,19 +37,21 @@ const (
 //	Slurm's srun           SLURM_PROCID SLURM_NTASKS (or SLURM_STEP_NUM_TASKS) SLURM_STEP_NODELIST; SLURM_LOCALID SLURM_NODEID
 //	                       SLURM_JOB_ID SLURM_STEP_ID
 //
-// The names after a semicolon may be missing. FromEnv uses the first launcher of the table whose rank is set. A batch
-// script that srun has not started is not a rank.
+// The variables after a semicolon are optional. FromEnv uses the first launcher of the table whose rank is set. A Slurm
+// batch script that was not started by srun is not a rank.
 //
 // # Where the ranks meet
 //
-// The ranks meet at MASTER_ADDR and MASTER_PORT if both are set, with every launcher. But torchrun's agent keeps
-// MASTER_PORT to itself (TORCHELASTIC_USE_AGENT_STORE is True then): the ranks take the first free of the 8 ports from
-// MASTER_PORT+100 on (minus, where that is above 65535). Their ID is the run's with the port, so that two runs never
-// mix; TORCHELASTIC_RESTART_COUNT is no part of it, since torchrun's agents on several machines may count differently.
+// With every launcher, the ranks meet at MASTER_ADDR and MASTER_PORT if both are set. There is one exception: if
+// torchrun's agent uses MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE is True), the ranks use the first free port of
+// the 8 ports from MASTER_PORT+100 on (or MASTER_PORT-100, if the sum is above 65535). The Config's ID consists of the
+// run's ID and the port, so that two runs never mix. It does not include TORCHELASTIC_RESTART_COUNT, because torchrun's
+// agents on several machines may count differently.
 //
-// Without them, Slurm's ranks meet on the step's (or job's) first machine, and those of MPI there too, if Slurm
-// allotted it, or on the loopback address if all are on one machine; else the error says to set the two. The port is
-// then one of 8 between 20000 and 27999 that the name of the job chooses.
+// If they are not set, Slurm's ranks meet on the first machine of the step or job. MPI's ranks also do so if Slurm
+// allocated their machines; otherwise they meet on the loopback address if all are on one machine, and else FromEnv
+// returns an error that says to set the two variables. The port is then one of 8 consecutive ports between 20000 and
+// 27999, selected by the name of the job.
 func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
 	e := &environment{lookup: lookup}
 	switch {
@@ -82,7 +83,7 @@ func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
 	case e.has("SLURM_PROCID") && (e.has("SLURM_STEP_ID") || e.has("SLURM_STEPID") || e.has("SLURM_STEP_NODELIST")):
 		e.launcher = "Slurm"
 		e.number(&e.c.Rank, "SLURM_PROCID")
-		if e.has("SLURM_STEP_NUM_TASKS") { // of this step; the other may be the job's
+		if e.has("SLURM_STEP_NUM_TASKS") { // of this step; SLURM_NTASKS may be that of the job
 			e.number(&e.c.Size, "SLURM_STEP_NUM_TASKS")
 		} else {
 			e.number(&e.c.Size, "SLURM_NTASKS")
@@ -102,7 +103,7 @@ func FromEnv(lookup func(string) (string, bool)) (Config, bool, error) {
 	return e.c, true, nil
 }
 
-// An environment is what lookup tells, and what was wrong with it.
+// An environment reads variables with lookup and collects their errors.
 type environment struct {
 	lookup   func(string) (string, bool)
 	launcher string
@@ -111,7 +112,7 @@ type environment struct {
 	wrong    []string
 }
 
-// text returns a variable; one that is set to nothing counts as missing.
+// text returns a variable. An empty variable counts as missing.
 func (e *environment) text(name string) string {
 	v, _ := e.lookup(name)
 	return strings.TrimSpace(v)
@@ -153,7 +154,7 @@ func (e *environment) failure() error {
 	return refuse(ErrConfig, "FromEnv", "launched by %s: %s", e.launcher, strings.Join(e.wrong, "; "))
 }
 
-// master takes the meeting point from MASTER_ADDR and MASTER_PORT and reports whether both are there.
+// master sets the meeting point from MASTER_ADDR and MASTER_PORT, and reports whether both are set.
 func (e *environment) master() bool {
 	addr, port := e.text("MASTER_ADDR"), 0
 	e.optional(&port, "MASTER_PORT")
@@ -177,8 +178,7 @@ func (e *environment) master() bool {
 	return true
 }
 
-// meet finds rank 0's address where the launcher does not set it. Job is the launcher's name for the run, if it has
-// one.
+// meet determines rank 0's address if the launcher does not set it. job is the launcher's name for the run, or empty.
 func (e *environment) meet(job string) {
 	if job == "" && e.has("SLURM_JOB_ID") {
 		job = "slurm." + e.text("SLURM_JOB_ID") + "." + e.text("SLURM_STEP_ID")
@@ -204,10 +204,10 @@ func (e *environment) meet(job string) {
 	e.c.Address = net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// shorten makes a name of any length one that a Config may have.
+// shorten cuts an ID to the maximum length of Config.ID.
 func shorten(id string) string { return id[:min(len(id), rendezvous.MaxID)] }
 
-// firstHost returns the first name of a list as Slurm writes them: "node[003-010,012],gpu7" begins with node003.
+// firstHost returns the first name of a host list in Slurm's notation: node003 for "node[003-010,012],gpu7".
 func firstHost(list string) string {
 	var name strings.Builder
 	for i := 0; i < len(list); i++ {

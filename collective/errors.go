@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/ring"
 )
 
-// These are the causes for which an operation, a Join or a rank fails. The error's text has the details, with the
-// operands or ranks.
+// Errors of operations, of Join and of ranks match one of these. Their texts have the details, with the operands or
+// ranks.
 var (
 	ErrShape    = errors.New("shapes do not fit")
 	ErrType     = errors.New("element types do not fit")
@@ -43,9 +43,9 @@ func (e *RankError) Unwrap() []error { return []error{ErrRankLost, e.Err} }
 // A JoinError is the error of a failed Join or Local. Every rank that joined gets one. It matches ErrJoin, and Err.
 type JoinError struct {
 	Address string   // the address of rank 0, as configured or found
-	Missing []int    // the ranks that had not come, in order; nil if that was not the reason, or is not known
-	Refused []string // the first few ranks that rank 0 refused, and why
-	Err     error    // why the meeting ended
+	Missing []int    // the ranks that did not join, ascending; nil if that was not the reason, or is unknown
+	Refused []string // the first few ranks that rank 0 refused, with the reasons
+	Err     error    // the reason
 }
 
 func (e *JoinError) Error() string {
@@ -92,10 +92,10 @@ func ranks(list []int) string {
 	return "ranks " + strings.Join(runs, ", ")
 }
 
-// mismatch is the code of a failure that is not of one rank.
+// mismatch is the code of a failure that is not the failure of a single rank.
 const mismatch = "mismatch"
 
-// publicError returns the error that users see for one of package rendezvous or of this rank.
+// publicError converts an error of package rendezvous or of this rank to the one that users see.
 func publicError(err error) error {
 	if differ := (*ring.MismatchError)(nil); errors.As(err, &differ) {
 		return refuse(ErrMismatch, "calls of the ranks", "%v", differ)

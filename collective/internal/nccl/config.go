@@ -2,14 +2,14 @@ package nccl
 
 import "math"
 
-// A config is an ncclConfig_t as nccl.h of 2.14 has it. Later versions added to its end, and every library since reads as
-// much as the size says and takes its own defaults for what the version did not have.
+// A config is an ncclConfig_t as in nccl.h of NCCL 2.14. Later versions added fields at its end. Every later library
+// reads as many bytes as the size field says and uses its defaults for the missing fields.
 type config struct {
 	size     uint64
 	magic    uint32
 	version  uint32
 	blocking int32
-	next     int32 // the end of the structure, where 2.17 keeps a number
+	next     int32 // the end of the structure; 2.17 has a number here
 }
 
 // nonBlocking is NCCL_CONFIG_INITIALIZER with blocking = 0.

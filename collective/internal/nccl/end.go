@@ -2,7 +2,7 @@ package nccl
 
 import "errors"
 
-// Err returns what NCCL found wrong in any call, or between calls, or what the transport was aborted for.
+// Err returns the first error that NCCL reported, in a call or between calls, or the cause of Abort.
 func (t *transport) Err() error {
 	t.mu.Lock()
 	failed, over := t.failed, t.over
@@ -19,9 +19,9 @@ func (t *transport) Err() error {
 	return nil
 }
 
-// Abort takes the handle and has NCCL give it up: its kernels end, and what NCCL does on other threads for this rank.
-// NCCL gives the memory back with the last rank of the process. Nothing is aborted on a device that is closed or lost:
-// there nothing waits any more.
+// Abort takes the handle and makes NCCL abort the communicator: its kernels end, as does the work of NCCL's threads for
+// this rank. NCCL frees the memory with the last rank of the process. On a device that is closed or lost nothing is
+// aborted, because no work waits there.
 func (t *transport) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause was given")
@@ -32,9 +32,9 @@ func (t *transport) Abort(cause error) {
 	<-t.gone
 }
 
-// Close finalizes, which waits for all work that was queued, and destroys. If another rank is gone that may last until
-// Abort: then the error is Abort's. A transport in which something went wrong is aborted, and the error is what did.
-// Closing what is over is not an error; closing twice at a time waits.
+// Close finalizes the communicator, which waits for all queued work, and destroys it. If another rank is gone, this may
+// last until Abort, and the error is then that of Abort. A transport with an error is aborted, and Close returns that
+// error. Closing a transport that is over is not an error; concurrent calls of Close wait for each other.
 func (t *transport) Close() error {
 	t.mu.Lock()
 	first := !t.closing && t.over == nil
@@ -44,7 +44,7 @@ func (t *transport) Close() error {
 		<-t.gone
 		return nil
 	}
-	err := t.await(groupEnd, nil) // of a Queue that is not through
+	err := t.await(groupEnd, nil) // of a Queue that is still in progress
 	if err == nil {
 		err = t.direct(commFinalize, t.finalize)
 	}
@@ -63,7 +63,7 @@ func (t *transport) Close() error {
 	return t.destroyOnce(commDestroy, handle)
 }
 
-// finalize starts the end of a communicator that works.
+// finalize starts to finalize a working communicator.
 func (t *transport) finalize() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +73,8 @@ func (t *transport) finalize() error {
 	return t.setError(t.lib.check(commFinalize, t.lib.call(commFinalize, t.handle)))
 }
 
-// finish makes the transport over, for a reason, and takes its handle. It reports whether this was the first time.
+// finish puts the transport into the state over, with a reason, and takes its handle. It reports whether this was the
+// first call.
 func (t *transport) finish(reason error) (handle uintptr, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,11 +86,11 @@ func (t *transport) finish(reason error) (handle uintptr, first bool) {
 	return handle, true
 }
 
-// destroyOnce calls ncclCommAbort or ncclCommDestroy, which wait, at most once.
+// destroyOnce calls ncclCommAbort or ncclCommDestroy at most once. Both wait.
 func (t *transport) destroyOnce(s symbol, handle uintptr) error {
 	defer close(t.gone)
 	var err error
-	if handle != 0 { // New may have got none
+	if handle != 0 { // 0 if New failed early
 		err = t.direct(s, func() error { return t.lib.check(s, t.lib.call(s, handle)) })
 	}
 	return errors.Join(err, t.control.Close())

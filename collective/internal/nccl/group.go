@@ -8,7 +8,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// numbers are NCCL's of the types that it computes with (nccl.h: ncclDataType_t).
+// numbers are NCCL's numbers of the types that it can reduce (nccl.h: ncclDataType_t).
 var numbers = map[dtype.DType]uintptr{
 	dtype.Int8:         0,
 	dtype.Uint8:        1,
@@ -24,24 +24,25 @@ var numbers = map[dtype.DType]uintptr{
 	dtype.Float8E5M2:   11,
 }
 
-// asBytes is the type of what is only moved: NCCL itself moves bytes, whatever the type, and so it knows every type.
+// asBytes is the type for calls that only move data. NCCL moves bytes whatever the type, so these calls support every
+// type.
 const asBytes = 1
 
-// A piece is one call of a group, without the communicator and the stream, which are the last arguments of all.
+// A piece is one call of a group, without the last two arguments, the communicator and the stream.
 type piece struct {
 	symbol symbol
 	args   [7]uintptr
-	n      int // of them in use
+	n      int // number of arguments
 }
 
-// A group is what one Queue does.
+// A group holds the calls of one Queue.
 type group struct {
 	pieces        []piece
 	reads, writes []driver.Range
 }
 
-// plan makes a group of calls, without those of no elements, which are no work. The error matches driver.ErrUnsupported if
-// NCCL cannot compute with a type, or has no such function.
+// plan makes a group of calls. It omits calls without elements. The error matches driver.ErrUnsupported if NCCL cannot
+// reduce a type, or lacks a function.
 func (t *transport) plan(calls []comm.Call) (*group, error) {
 	g := &group{pieces: make([]piece, 0, len(calls))}
 	for i := range calls {
@@ -68,7 +69,7 @@ func (t *transport) plan(calls []comm.Call) (*group, error) {
 			reads.Size = all
 		case comm.Broadcast:
 			err = g.add(t.lib, broadcast, src, dst, bytes, asBytes, peer)
-			if c.Peer != t.rank { // there Src means nothing
+			if c.Peer != t.rank { // Src is not used there
 				reads.Size = 0
 			}
 		case comm.AllGather:
@@ -96,7 +97,7 @@ func (t *transport) plan(calls []comm.Call) (*group, error) {
 	return g, nil
 }
 
-// add adds a call of s. The error says that the library has no such function.
+// add adds a call of s. It returns an error if the library lacks the function.
 func (g *group) add(l *library, s symbol, args ...uintptr) error {
 	p := piece{symbol: s}
 	p.n = copy(p.args[:], args)
@@ -104,14 +105,14 @@ func (g *group) add(l *library, s symbol, args ...uintptr) error {
 	return l.has(s)
 }
 
-// number is NCCL's of the type of a call that computes. 8-bit floats it computes with on GPUs of compute capability 9.0 and
-// later (its message: "FP8 reduction support begins with sm90 capable devices").
+// number returns NCCL's number of the type of a reduction. NCCL reduces 8-bit floats on GPUs of compute capability 9.0
+// and later (its message: "FP8 reduction support begins with sm90 capable devices").
 func (t *transport) number(c *comm.Call) (uintptr, error) {
 	number, ok := numbers[c.Type]
 	detail := ""
 	switch float8 := c.Type == dtype.Float8E4M3FN || c.Type == dtype.Float8E5M2; {
 	case !ok:
-		detail = "NCCL does not compute with it"
+		detail = "NCCL does not support the type"
 	case float8 && t.lib.version < withFloat8:
 		detail = fmt.Sprintf("NCCL %s is older than %s", versionText(t.lib.version), versionText(withFloat8))
 	case float8 && t.capability > 0 && t.capability < 90:

@@ -2,5 +2,5 @@
 
 package nccl
 
-// invoke is never called: without dlopen there is no function.
+// invoke is never called, because without dlopen there are no functions.
 func invoke(uintptr, ...uintptr) uintptr { panic("nccl: a call without a library") }

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/dl"
 )
 
-// Names of NCCL: what the loader knows, then where distributions and the toolkit put it.
+// Names of the library: the loader's names first, then paths of distributions and the toolkit.
 var libraryNames = []string{
 	"libnccl.so.2",
 	"libnccl.so",
@@ -20,7 +20,7 @@ var libraryNames = []string{
 	"/usr/local/cuda/lib64/libnccl.so.2",
 }
 
-// The oldest NCCL that will do, and the one that added 8-bit floats (nccl.h of these versions).
+// The oldest supported version of NCCL, and the one that added 8-bit floats (nccl.h of these versions).
 const (
 	oldest     = 21400
 	withFloat8 = 22400
@@ -73,21 +73,21 @@ var symbols = [symbolCount]string{
 // A result is an ncclResult_t, or absent.
 type result int32
 
-// The results that are not failures (nccl.h: ncclResult_t), and that of a function that is not there.
+// The results that are not failures (nccl.h: ncclResult_t), and the result for a missing function.
 const (
 	success    result = 0
 	inProgress result = 7
 	absent     result = -1
 )
 
-// A library is NCCL, or what stands in for it. Safe for concurrent use.
+// A library is NCCL, or its replacement in tests. Safe for concurrent use.
 type library struct {
 	name      string
 	version   int                  // of ncclGetVersion
 	functions [symbolCount]uintptr // 0: the symbol is missing
 }
 
-// open finds NCCL. To open it again costs little: the system keeps what is loaded.
+// open finds and loads NCCL. Opening it again is cheap, because it stays loaded.
 func open(o Options) (*library, error) {
 	return openFirst(append(append([]string{}, o.Libraries...), libraryNames...)...)
 }
@@ -100,7 +100,7 @@ func openFirst(names ...string) (*library, error) {
 	return newLibrary(tries.Opened(), found.Lookup)
 }
 
-// newLibrary makes a library of the functions that lookup finds. Tests hand it functions of their own.
+// newLibrary makes a library of the functions that lookup finds. Tests pass functions of their own.
 func newLibrary(name string, lookup func(symbol string) (uintptr, error)) (*library, error) {
 	l := &library{name: name}
 	for s := range symbolCount {
@@ -122,7 +122,8 @@ func newLibrary(name string, lookup func(symbol string) (uintptr, error)) (*libr
 	return l, nil
 }
 
-// call calls s with integers: no argument may be the address of Go memory, but of memory on the heap that is kept alive.
+// call calls s with integers. An argument may be the address of Go memory only if the memory is on the heap and kept
+// alive.
 func (l *library) call(s symbol, args ...uintptr) result {
 	if l.functions[s] == 0 {
 		return absent
@@ -130,12 +131,12 @@ func (l *library) call(s symbol, args ...uintptr) result {
 	return result(int32(invoke(l.functions[s], args...)))
 }
 
-// callWith calls s with arguments of which some are addresses of Go memory, converted in the argument list.
+// callWith calls s with arguments that may be addresses of Go memory, converted in the argument list.
 //
 //go:uintptrescapes
 func (l *library) callWith(s symbol, args ...uintptr) result { return l.call(s, args...) }
 
-// check makes an error of what a call of s returned, unless it succeeded or goes on.
+// check converts the result of a call of s to an error, unless the call succeeded or is in progress.
 func (l *library) check(s symbol, r result) error {
 	switch r {
 	case success, inProgress:
@@ -154,7 +155,7 @@ func (l *library) has(s symbol) error {
 	return &driver.Error{Call: symbols[s], Code: driver.ErrUnsupported, Detail: l.name + " has no such function"}
 }
 
-// failure is the error of a call of s that ended with r.
+// failure returns the error of a call of s with result r.
 func (l *library) failure(s symbol, r result) *Error {
 	e := &Error{Call: symbols[s], Code: int(r)}
 	if f := l.functions[getErrorString]; f != 0 {
@@ -166,7 +167,7 @@ func (l *library) failure(s symbol, r result) *Error {
 	return e
 }
 
-// newID is ncclGetUniqueId.
+// newID calls ncclGetUniqueId.
 func (l *library) newID() (ID, error) {
 	var id ID
 	err := l.check(getUniqueID, l.callWith(getUniqueID, uintptr(unsafe.Pointer(&id))))
@@ -178,7 +179,7 @@ func text(address uintptr) string {
 	if address == 0 {
 		return ""
 	}
-	p := *(**byte)(unsafe.Pointer(&address)) // it is C's memory, or, in tests, Go's that is kept
+	p := *(**byte)(unsafe.Pointer(&address)) // C memory or, in tests, Go memory that is kept alive
 	n := 0
 	for n < 4096 && *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
 		n++

@@ -7,9 +7,10 @@ import (
 
 // initRank calls ncclCommInitRankConfig(ncclComm_t *to, int size, ncclUniqueId id, int rank, ncclConfig_t *config).
 //
-// It takes id, 128 bytes, by value. The x86-64 ABI passes a structure of more than 16 bytes as a copy among the arguments on
-// the stack, and takes no register for it. So the other four are the first of the six arguments in registers, two of no
-// meaning fill the rest, and what follows is on the stack: id. NCCL writes to again when the init is done.
+// It takes id, 128 bytes, by value. The x86-64 ABI passes a structure of more than 16 bytes as a copy among the
+// arguments on the stack, and takes no register for it. So the other four arguments are in the first four of six
+// registers, two unused arguments fill the remaining registers, and id follows on the stack. NCCL writes *to again when
+// the initialization is done.
 func (l *library) initRank(to *uintptr, size int, id *ID, rank int, c *config) result {
 	var w [16]uintptr
 	for i := range w {

@@ -25,26 +25,26 @@ type transport struct {
 	mu      sync.Mutex
 	handle  uintptr // an ncclComm_t; 0 once it is over
 	closing bool    // Close was called
-	over    error   // why there is no handle any more: *aborted, or errClosed
-	failed  error   // what NCCL found wrong first
+	over    error   // why the handle is gone: *aborted or errClosed
+	failed  error   // the first error of NCCL
 
-	gone chan struct{} // closed when NCCL has given the communicator up
+	gone chan struct{} // closed when NCCL has destroyed the communicator
 }
 
-// cells are what NCCL writes to. They lie on the heap, where nothing moves.
+// cells are the variables that NCCL writes. They are on the heap, so they do not move.
 type cells struct {
-	handle uintptr // NCCL writes it again when its init ends
+	handle uintptr // NCCL writes it again at the end of the initialization
 	state  result  // with mu held
 }
 
-// How often a state is asked for without pause, and the pause then. A question takes about 0.2 us, and NCCL 2.28 hands
-// a group to a stream in about 70 us (BenchmarkGPUQueue, two H200s).
+// The number of polls without pause, and the pause afterwards. A poll takes about 0.2 us, and NCCL 2.28 queues a group
+// on a stream in about 70 us (BenchmarkGPUQueue, two H200s).
 const (
 	questions = 1000
 	pause     = 500 * time.Microsecond
 )
 
-// connect is New with a library.
+// connect implements New with a library.
 func (l *library) connect(ctx context.Context, dev driver.Device, id ID, rank, size int) (*transport, error) {
 	if size < 1 || rank < 0 || rank >= size {
 		panic(fmt.Sprintf("nccl: rank %d of %d", rank, size))
@@ -84,7 +84,7 @@ func (l *library) connect(ctx context.Context, dev driver.Device, id ID, rank, s
 	return t, nil
 }
 
-// Handle returns the ncclComm_t, or says why there is none any more.
+// Handle returns the ncclComm_t, or the error for which it is gone.
 func (t *transport) Handle() (uintptr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +94,7 @@ func (t *transport) Handle() (uintptr, error) {
 	return t.handle, nil
 }
 
-// direct makes a call of NCCL that queues nothing, with the device current on the thread.
+// direct makes a call of NCCL that queues no work, with the device current on the thread.
 func (t *transport) direct(s symbol, call func() error) error {
 	return t.kernels.Launch(t.control, driver.Kernel{Name: symbols[s], Call: func(uintptr) error { return call() }})
 }
@@ -118,7 +118,7 @@ func (t *transport) Queue(s driver.Stream, calls ...comm.Call) error {
 			return err
 		},
 	})
-	if going { // also of a group in which a call failed
+	if going { // also for a group in which a call failed
 		if e := t.await(groupEnd, nil); err == nil {
 			err = e
 		}
@@ -129,7 +129,7 @@ func (t *transport) Queue(s driver.Stream, calls ...comm.Call) error {
 	return t.kernels.Launch(s, driver.Kernel{Name: symbols[groupEnd], Call: func(uintptr) error { return nil }})
 }
 
-// refusal says why the transport takes no work; nil if it does. mu is held.
+// refusal returns the reason why the transport accepts no work, or nil. mu is held.
 func (t *transport) refusal() error {
 	if t.over == nil && t.closing {
 		return errClosed
@@ -137,8 +137,8 @@ func (t *transport) refusal() error {
 	return t.over
 }
 
-// issue makes the calls of a group, and reports whether NCCL is still at it. Inside Kernel.Call: the thread is locked,
-// the device current and the order of the stream held.
+// issue makes the calls of a group, and reports whether they are still in progress. It runs inside Kernel.Call: the
+// thread is locked, the device current and the stream's lock held.
 func (t *transport) issue(g *group, stream uintptr) (going bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,7 +155,7 @@ func (t *transport) issue(g *group, stream uintptr) (going bool, err error) {
 			break
 		}
 	}
-	r := t.lib.call(groupEnd) // in any case: the thread is in the group until then
+	r := t.lib.call(groupEnd) // always: the thread is in the group until then
 	if err == nil {
 		err = t.lib.check(groupEnd, r)
 	}
@@ -170,11 +170,11 @@ func (t *transport) setError(err error) error {
 	return err
 }
 
-// errStopped is settle's error when it was told to stop.
+// errStopped is the error of await if stop was closed.
 var errStopped = errors.New("nccl: stopped")
 
-// await waits until NCCL is done with the call of s that it answered with "in progress", or until the transport is over
-// or stop is closed. The error is the call's or the transport's.
+// await waits until a call of s that returned "in progress" is done, until the transport is over, or until stop is
+// closed. The error is that of the call or of the transport.
 func (t *transport) await(s symbol, stop <-chan struct{}) error {
 	for range questions {
 		if done, err := t.ask(s); done {
@@ -196,7 +196,7 @@ func (t *transport) await(s symbol, stop <-chan struct{}) error {
 	}
 }
 
-// ask reports whether NCCL is done with the last call, of s, and what was found wrong.
+// ask reports whether the last call, of s, is done, and its error.
 func (t *transport) ask(s symbol) (done bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
