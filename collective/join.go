@@ -14,13 +14,13 @@ import (
 )
 
 // Join connects this rank to the other ranks of cfg. All ranks call it, in any order, and it returns when all have
-// joined. The place p is on the rank's device; with NCCL every rank has a GPU of its own. The communicator uses the
+// joined. The place p must be on the rank's device; with NCCL every rank needs its own GPU. The communicator uses the
 // place, connections and a few goroutines until Close.
 //
-// If joining fails, every rank that joined gets a *JoinError: with the numbers of the missing ranks, when ctx ends or
-// cfg.Timeout passes on one of them, or at once, if devices or settings do not match. A rank whose number is taken, or
-// whose Size differs, is refused alone, and the others wait for the right one. Other connections to the port (ranks of
-// another run, port scans) are refused, and delay no rank.
+// If joining fails, every rank that joined gets a *JoinError. This happens when ctx ends or cfg.Timeout passes on one
+// of them; the error then has the numbers of the missing ranks. It happens at once if devices or settings do not match.
+// A rank whose number is taken, or whose Size differs, is refused alone, and the others wait for the right one. Other
+// connections to the port (ranks of another run, port scans) are refused, and delay no rank.
 func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, error) {
 	if err := errors.Join(cfg.check(), cfg.checkAddress()); err != nil {
 		return nil, err
@@ -35,14 +35,14 @@ func Join(ctx context.Context, p *tensor.Place, cfg Config) (*Communicator, erro
 	}
 	cfg.Timeout = m.Limit
 
-	// From here on a rank that fails tells the others.
+	// From here on a failing rank reports its failure to the others.
 	bound, unbind := m.Bind(ctx)
 	defer unbind()
 	t, backend, err := connect(bound, p, cfg, m)
 	if err == nil {
 		if err = m.Barrier(bound); err != nil {
 			t.Abort(err)
-			_ = t.Close() // it says what it was aborted for
+			_ = t.Close() // its error is the cause of Abort
 		}
 	}
 	if err != nil {
@@ -76,7 +76,7 @@ func meet(ctx context.Context, p *tensor.Place, cfg Config) (*rendezvous.Member,
 		}
 		return m, nil
 	}
-	host, port, _ := net.SplitHostPort(cfg.Address) // which check has seen
+	host, port, _ := net.SplitHostPort(cfg.Address) // checked before
 	first, _ := strconv.Atoi(port)
 	return rendezvous.Meet(ctx, rendezvous.Options{
 		Rank: cfg.Rank, Size: cfg.Size, Host: host, Port: first, Ports: max(cfg.Ports, 1), ID: cfg.ID, Limit: cfg.Timeout, Me: me,

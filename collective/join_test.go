@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"one GPU":  {[]rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), gpu(1, "GPU-2", "2.28.9"), gpu(2, "GPU-1", "2.28.9")}, "ranks 0 and 2 are both on H200 (GPU-1) of node1: want a GPU for each"},
 		"versions": {[]rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), gpu(1, "GPU-2", "2.27.3")}, "rank 1 on node0 has NCCL 2.27.3, and rank 0 on node0 2.28.9: want one version"},
-		"no NCCL":  {[]rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), gpu(1, "GPU-2", "")}, `no NCCL, without which GPUs need backend "host", which copies through the host: rank 1 on node0: tried libnccl.so.2`},
+		"no NCCL":  {[]rendezvous.Peer{gpu(0, "GPU-1", "2.28.9"), gpu(1, "GPU-2", "")}, `NCCL is missing; backend "host" works without it, with copies through the host: rank 1 on node0: tried libnccl.so.2`},
 	} {
 		if _, err := decide(Config{}, test.peers); err == nil || err.Error() != test.text {
 			t.Errorf("%s: %v", name, err)

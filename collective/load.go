@@ -10,7 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/tensor/safetensors"
 )
 
-// A Placement says what each rank has of a tensor: Replicate, Omit, or a part Along an axis.
+// A Placement describes what part of a tensor each rank has: the whole (Replicate), nothing (Omit), or a part along an
+// axis (Along).
 type Placement struct {
 	kind placement
 	axis int
@@ -26,7 +27,7 @@ const (
 
 var (
 	Replicate = Placement{}           // every rank has the whole; the zero Placement
-	Omit      = Placement{kind: omit} // no rank has any
+	Omit      = Placement{kind: omit} // no rank has a part
 )
 
 // Along returns the placement that gives each rank its part of an axis: see Part. A negative axis counts from the last.
@@ -43,8 +44,8 @@ func (l Placement) String() string {
 	return "replicated"
 }
 
-// Part returns the part of n indices that rank has, of size ranks: length indices from start on. Parts are in the order
-// of the ranks. If n is not a multiple of size, the first ranks have one more than the others.
+// Part returns the part of rank when n indices are divided among size ranks: length indices from start on. Parts are in
+// the order of the ranks. If n is not a multiple of size, the parts of the first ranks are longer by one.
 func Part(n, rank, size int) (start, length int) {
 	each, more := n/size, n%size
 	start, length = rank*each+min(rank, more), each
@@ -54,14 +55,15 @@ func Part(n, rank, size int) (start, length int) {
 	return start, length
 }
 
-// A Rule places the tensors whose names match Pattern, as path.Match has it: * is any text without a slash, dots
-// included.
+// A Rule places the tensors whose names match Pattern, in the syntax of path.Match: * matches any text without a slash;
+// the text may contain dots.
 type Rule struct {
 	Pattern string
 	Placement
 }
 
-// A Plan says where the tensors of a checkpoint go: by the first rule that matches a name, or else by Default.
+// A Plan gives the placement of each tensor of a checkpoint: that of the first rule that matches the name, or else
+// Default.
 type Plan struct {
 	Rules   []Rule
 	Default Placement
@@ -123,7 +125,7 @@ func (c *Communicator) load(
 	var t *tensor.Tensor
 	switch {
 	case !ok:
-		err = errors.New("the checkpoint names it and does not know it")
+		err = errors.New("the checkpoint lists the name but has no such tensor")
 	case where.kind == replicate:
 		t, err = ck.Load(p, name)
 	default:
@@ -141,7 +143,7 @@ func (c *Communicator) load(
 	return t, nil
 }
 
-// on returns the axis of a shape that a placement splits.
+// on returns the axis along which a placement splits a shape.
 func (l Placement) on(shape []int) (int, error) {
 	axis := l.axis
 	if axis < 0 {

@@ -14,13 +14,13 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// Local makes communicators for ranks that are all in this process, one for each place, in their order. Each is used by
-// a goroutine of its own, and each place is on a device of its own. NCCL is used if all are on CUDA devices. Close all
-// communicators before any of the places.
+// Local makes communicators for ranks that are all in this process, one for each place, in their order. Each must be
+// used by its own goroutine, and each place must be on its own device. NCCL is used if all are on CUDA devices. Close
+// all communicators before any of the places.
 //
 // On host devices several places may be streams of one device, but then ranks can deadlock: Free on such a device waits
-// for all of its streams, and so for a rank that waits for the one that frees. Use this only in tests whose allocator
-// caches.
+// for all of its streams, and so for a rank that may wait for the freeing rank. Use this only in tests with a caching
+// allocator.
 func Local(places ...*tensor.Place) ([]*Communicator, error) { return Config{}.Local(places...) }
 
 // Local is like the function Local, with c's Timeout, Backend and Libraries.
@@ -89,7 +89,7 @@ func (c Config) transports(places []*tensor.Place) ([]comm.Transport, error) {
 		ranks.Go(func() {
 			t, err := nccl.New(ctx, dev, o, id, i, len(devs))
 			if err != nil {
-				fail(fmt.Errorf("rank %d: %w", i, err)) // the first ends the others' wait, and is the cause
+				fail(fmt.Errorf("rank %d: %w", i, err)) // the first error ends the others' wait
 				return
 			}
 			transports[i] = t

@@ -44,8 +44,8 @@ func (c *Communicator) Broadcast(p *tensor.Place, t *tensor.Tensor, root int) er
 }
 
 // AllGather queues a copy of every rank's src to its part of dst, on all ranks. Dst has src's shape with a new first
-// axis of length Size, or with its first axis Size times as long; the parts are in the order of the ranks. Src is this
-// rank's part of dst, or shares no memory with it.
+// axis of length Size, or with its first axis Size times as long; the parts are in the order of the ranks. Src must be
+// this rank's part of dst, or share no memory with dst.
 func (c *Communicator) AllGather(p *tensor.Place, dst, src *tensor.Tensor) error {
 	const name = "AllGather"
 	p, err := c.check(name, p, true, dst, src)
@@ -73,8 +73,8 @@ func (c *Communicator) ReduceScatter(p *tensor.Place, op Op, dst, src *tensor.Te
 	return c.reduce(name, p, comm.Call{Kind: comm.ReduceScatter, Op: op, Type: src.DType(), N: dst.Len()}, dst, src)
 }
 
-// Send queues a send of t to rank to, which receives it with Recv: a tensor of the same type and number of elements. A
-// send to this rank itself must be in one Group with its Recv.
+// Send queues a send of t to rank to, which must receive it with Recv into a tensor of the same type and number of
+// elements. A send of this rank to itself must be in one Group with its Recv.
 func (c *Communicator) Send(p *tensor.Place, t *tensor.Tensor, to int) error {
 	const name = "Send"
 	p, err := c.check(name, p, false, t)

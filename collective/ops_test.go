@@ -233,7 +233,7 @@ func TestRefusals(t *testing.T) {
 		"broadcast view": {c.Recv(nil, spread, 1), ErrLayout, "collective: Recv: float32[2 2] with strides [0 1]: want contiguous elements (Contiguous copies)"},
 		"overlap":        {c.AllReduce(nil, Sum, front, middle), ErrLayout, "collective: AllReduce: float32[2] and float32[2] overlap and are not the same elements"},
 		"rank":           {c.Send(nil, x, 2), ErrRank, "collective: Send: rank 2: there are 2"},
-		"itself":         {c.Send(nil, x, 0), ErrRank, "collective: Send: what rank 0 sends to itself it receives in the same Group"},
+		"itself":         {c.Send(nil, x, 0), ErrRank, "collective: Send: rank 0 sends to itself without a Recv in the same Group"},
 		"root":           {c.Broadcast(nil, x, -1), ErrRank, "collective: Broadcast: rank -1: there are 2"},
 		"gather": {
 			c.AllGather(nil, x, square), ErrShape,

@@ -9,23 +9,23 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// A job is a call with the tensors that it works on; nil is none.
+// A job is a call with its tensors, which may be nil.
 type job struct {
 	name     string
 	call     comm.Call // without operands
 	dst, src *tensor.Tensor
 }
 
-// A group is jobs that are queued together.
+// A group is a list of jobs that are queued together.
 type group struct {
-	place *tensor.Place // of the first
+	place *tensor.Place // the place of the first job
 	jobs  []job
 }
 
-// Group queues the operations that f calls, all at one stream, together when f returns nil. They run at the same time,
-// so a rank may send and receive at once. If f fails, none is queued, and the error is f's. A tensor that one of them
-// writes must not be used by another, and all tensors must live until Group returns. Groups within a group are part of
-// it.
+// Group queues the operations that f calls, all on one stream, together when f returns nil. They run at the same time,
+// so a rank may send and receive at once. If f returns an error, none is queued, and Group returns that error. A tensor
+// that one of them writes must not be used by another, and all tensors must live until Group returns. Groups within a
+// group are part of it.
 func (c *Communicator) Group(f func() error) error {
 	if c.group != nil {
 		return f()
@@ -35,7 +35,7 @@ func (c *Communicator) Group(f func() error) error {
 	}
 	g := &group{}
 	c.group = g
-	defer func() { c.group = nil }() // should f panic
+	defer func() { c.group = nil }() // even if f panics
 	if err := f(); err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (c *Communicator) do(p *tensor.Place, j job) error {
 	return nil
 }
 
-// queue orders p's stream behind what the operands need and has the transport queue the calls. It is the only place
-// that touches the memory of tensors.
+// queue makes p's stream wait for earlier uses of the operands, and makes the transport queue the calls. No other
+// function accesses the memory of tensors.
 func (c *Communicator) queue(p *tensor.Place, jobs []job) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
 	if !c.matchesSelf(jobs) {
-		return refuse(ErrRank, jobs[0].name, "what rank %d sends to itself it receives in the same Group", c.Rank())
+		return refuse(ErrRank, jobs[0].name, "rank %d sends to itself without a Recv in the same Group", c.Rank())
 	}
 	calls := make([]comm.Call, len(jobs))
 	for i, j := range jobs {
@@ -81,7 +81,7 @@ func (c *Communicator) queue(p *tensor.Place, jobs []job) error {
 				continue
 			}
 			use.t.Pin()
-			defer use.t.Unpin() // when its work is queued
+			defer use.t.Unpin() // after its work is queued
 			if err := use.t.Use(p.Stream(), use.writes); err != nil {
 				return fmt.Errorf("collective: %s: %w", j.name, err)
 			}
@@ -118,7 +118,7 @@ func (c *Communicator) matchesSelf(jobs []job) bool {
 	return open == 0
 }
 
-// operand returns where the elements of a contiguous tensor lie.
+// operand returns the elements of a contiguous tensor.
 func operand(t *tensor.Tensor) comm.Operand {
 	if t == nil || t.Len() == 0 {
 		return comm.Operand{}

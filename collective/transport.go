@@ -14,16 +14,16 @@ import (
 	"github.com/ashlar-go/ashlar/tensor"
 )
 
-// cuda is the name of the driver whose devices NCCL takes.
+// cuda is the name of the driver of NCCL's devices.
 const cuda = "cuda"
 
-// A decision is rank 0's, for all: how they work together.
+// A decision is made by rank 0 for all ranks: how they are connected.
 type decision struct {
 	Backend string
 	ID      []byte // of NCCL's communicator
 }
 
-// decide chooses from what the ranks say of themselves.
+// decide makes the decision from the properties of the ranks.
 func decide(cfg Config, peers []rendezvous.Peer) ([]byte, error) {
 	var d decision
 	for _, p := range peers {
@@ -56,7 +56,7 @@ func decide(cfg Config, peers []rendezvous.Peer) ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// fitNCCL fails if NCCL would, and says it better.
+// fitNCCL returns an error if NCCL would fail, with a clearer message.
 func fitNCCL(peers []rendezvous.Peer) error {
 	owner := map[string]rendezvous.Peer{}
 	var lacking []string
@@ -73,12 +73,13 @@ func fitNCCL(peers []rendezvous.Peer) error {
 	}
 	if len(lacking) > 0 {
 		lacking = lacking[:min(len(lacking), 8)]
-		return fmt.Errorf("no NCCL, without which GPUs need backend %q, which copies through the host: %s", Host, strings.Join(lacking, "; "))
+		return fmt.Errorf("NCCL is missing; backend %q works without it, with copies through the host: %s", Host,
+			strings.Join(lacking, "; "))
 	}
 	return nil
 }
 
-// connect makes the transport that was decided on. All ranks do so at the same time.
+// connect makes the transport of a decision. All ranks do so at the same time.
 func connect(ctx context.Context, p *tensor.Place, cfg Config, m *rendezvous.Member) (comm.Transport, string, error) {
 	var d decision
 	if err := json.Unmarshal(m.Shared, &d); err != nil {

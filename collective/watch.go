@@ -71,8 +71,9 @@ func (c *Communicator) awaitOutcome(ctx context.Context) error {
 	return c.Err()
 }
 
-// Err returns the error that ended the communicator, or nil: a *RankError, an error that matches ErrMismatch, or the
-// transport's. It does not wait, and so may not know of a failure yet: see Wait. After Close it returns Close's error.
+// Err returns the error that ended the communicator, or nil: a *RankError, an error that matches ErrMismatch, or an
+// error of the transport. It does not wait, so it may not know of a failure yet: see Wait. After Close it returns the
+// error of Close.
 func (c *Communicator) Err() error {
 	c.mu.Lock()
 	over, final, own := c.closed, c.final, c.own
@@ -103,7 +104,7 @@ func (c *Communicator) usable() error {
 }
 
 // Wait waits until the work on p's stream is done (see Place.Sync), or ctx ends; a nil p is the communicator's own
-// place. If a rank was lost, the error is Err's.
+// place. If a rank was lost, the error is that of Err.
 func (c *Communicator) Wait(ctx context.Context, p *tensor.Place) error {
 	if p == nil {
 		p = c.place
@@ -125,7 +126,7 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 		return err
 	}
 	if err := c.member.Barrier(ctx); err != nil {
-		if failed := c.usable(); failed != nil { // Close ends a Barrier too
+		if failed := c.usable(); failed != nil { // Close ends a Barrier, too
 			return failed
 		}
 		return fmt.Errorf("collective: Barrier: %w", err)

@@ -14,8 +14,8 @@ const maxPingInterval = 10 * time.Second
 // closeTimeout is how long the end of a conn waits for the other side's.
 const closeTimeout = 2 * time.Second
 
-// A conn is a connection between rank 0 and another: it sends without waiting, says that it is alive, and ends when the
-// other has said nothing for the limit.
+// A conn is a connection between rank 0 and another rank. It sends without waiting, sends signs of life, and ends when
+// the other side has been silent for the limit.
 type conn struct {
 	c      net.Conn
 	limit  time.Duration
@@ -25,7 +25,7 @@ type conn struct {
 	mu     sync.Mutex
 	queue  []message
 	ending bool
-	wake   chan struct{} // holds one if there is something in queue, or ending changed
+	wake   chan struct{} // holds a value if queue is not empty or ending has changed
 
 	tasks sync.WaitGroup
 }
@@ -40,7 +40,7 @@ func newConn(c net.Conn, limit time.Duration) *conn {
 	return k
 }
 
-// send queues a message. What is queued after end is dropped.
+// send queues a message. Messages after end are dropped.
 func (k *conn) send(m message) {
 	k.mu.Lock()
 	if !k.ending {
@@ -76,7 +76,7 @@ func (k *conn) write() {
 		}
 		for _, m := range queue {
 			if _, err := k.c.Write(m.encode()); err != nil {
-				k.c.Close() // the reader tells
+				k.c.Close() // the reader reports it
 				return
 			}
 		}
@@ -89,8 +89,8 @@ func (k *conn) write() {
 	}
 }
 
-// serve has a goroutine read messages of at most limit bytes and call receive with each, until the connection ends and
-// ended is called with the cause.
+// serve starts a goroutine that reads messages of at most limit bytes and calls receive with each. When the connection
+// ends, it calls ended with the cause.
 func (k *conn) serve(limit int, receive func(message), ended func(error)) {
 	k.tasks.Go(func() {
 		for {
@@ -116,8 +116,8 @@ func (k *conn) serve(limit int, receive func(message), ended func(error)) {
 	})
 }
 
-// end sends what is queued and then closes. The other side must end too, or lose what it still sends. It returns at
-// once.
+// end sends the queued messages and then closes the connection. It returns at once. If the other side does not end too,
+// its later messages are lost.
 func (k *conn) end() {
 	k.mu.Lock()
 	k.ending = true
@@ -126,5 +126,5 @@ func (k *conn) end() {
 	k.signal()
 }
 
-// wait waits until nothing of the conn is under way, which is soon after end.
+// wait waits until the goroutines of the conn have ended, which is soon after end.
 func (k *conn) wait() { k.tasks.Wait() }

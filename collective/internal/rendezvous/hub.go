@@ -11,24 +11,24 @@ import (
 // limit of silence, if that is less.
 const maxGrace = 2 * time.Second
 
-// A hub counts the barriers that ranks have reached, and decides which rank is lost. Its ranks call receive and ended,
-// and it calls send.
+// A hub counts the barriers that ranks have reached, and decides which rank is lost. Ranks call receive and ended; the
+// hub calls send.
 type hub struct {
 	mu         sync.Mutex
 	send       []func(message) // by rank; returns at once and calls nothing of the hub
-	arrived    []int           // how many barriers each rank has come to
-	closing    []bool          // ranks that leave when they can
-	leaving    []bool          // and those that do
+	arrived    []int           // number of barriers that each rank has reached
+	closing    []bool          // ranks that have said Closing
+	leaving    []bool          // ranks that have left
 	released   int
-	local      bool // a rank that leaves waits for no other
+	local      bool // ranks of one process do not wait for each other when they leave
 	decided    bool // all ranks left, or one is lost: no more messages are sent
 	grace      time.Duration
 	complaints []*complaint // by the rank that complains; nil if it does not
 	first      *complaint
-	wait       *time.Timer // for the rank that first complains of
+	wait       *time.Timer // for the rank of the first complaint
 }
 
-// A complaint says that a rank seems to be gone, or, of itself, that it failed.
+// A complaint reports that a rank seems to be gone. A rank that complains of itself has failed.
 type complaint struct {
 	of   int
 	text string
@@ -82,7 +82,7 @@ func (h *hub) receive(rank int, m message) {
 	}
 }
 
-// ended says that nothing more will come from a rank.
+// ended handles the end of a rank's connection.
 func (h *hub) ended(rank int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,11 +91,11 @@ func (h *hub) ended(rank int, err error) {
 	}
 }
 
-// suspect handles a complaint. When a rank is gone its neighbours complain of it, and as they stop, theirs complain of
-// them. The lost rank is the one at the end of this chain, which does not complain: its connection is about to end. If
-// it does not end within the grace, the first complaint is believed. The same holds for a rank that complains of
-// itself, since it cannot know the cause. A circle of complaints means a broken link between two live ranks: again the
-// first counts.
+// suspect handles a complaint. When a rank is gone, its neighbours complain of it. When they stop, their neighbours
+// complain of them. The lost rank is the one at the end of this chain, which does not complain: its connection is about
+// to end. If it does not end within the grace, the first complaint is believed. The same holds for a rank that
+// complains of itself, since it cannot know the cause. A circle of complaints means a broken link between two live
+// ranks: again the first counts.
 func (h *hub) suspect(rank int, c *complaint) {
 	if h.complaints[rank] != nil {
 		return

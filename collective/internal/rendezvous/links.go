@@ -12,8 +12,8 @@ import (
 )
 
 // Links connects this rank to every other, and returns the connections by rank, nil for its own. All ranks call it,
-// once. It ends with ctx, or when a rank is lost, as one is that another cannot reach. The connections are the
-// caller's.
+// once. It ends with ctx, or when a rank is lost; a rank that another one cannot reach is lost, too. The caller owns
+// the connections.
 func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	if m.Size == 1 {
 		return make([]net.Conn, 1), nil
@@ -51,7 +51,7 @@ func (m *Member) Links(ctx context.Context) ([]net.Conn, error) {
 	return l.conns, nil
 }
 
-// A linking is the links that one rank has so far.
+// A linking holds the links that one rank has so far.
 type linking struct {
 	m      *Member
 	ctx    context.Context
@@ -60,7 +60,7 @@ type linking struct {
 	mu      sync.Mutex
 	conns   []net.Conn
 	missing int
-	full    chan struct{} // closed when none is missing
+	full    chan struct{} // closed when all links exist
 }
 
 // add keeps a link, unless there is one to that rank.
@@ -100,7 +100,7 @@ func (l *linking) accept(tasks *sync.WaitGroup) {
 	}
 }
 
-// handshake keeps a link from a rank of a higher number, and closes all else.
+// handshake accepts a link from a rank with a higher number, and closes other connections.
 func (l *linking) handshake(c net.Conn) {
 	guard := l.guard(c)
 	msg, err := read(c, maxHello)
@@ -114,7 +114,7 @@ func (l *linking) handshake(c net.Conn) {
 	c.Close()
 }
 
-// dial makes the link to a rank of a lower number.
+// dial makes the link to a rank with a lower number.
 func (l *linking) dial(to int) error {
 	ip := l.m.Peers[to].IP
 	if ip == "" || to == 0 { // on rank 0's machine
@@ -145,8 +145,8 @@ func (l *linking) dial(to int) error {
 	return err
 }
 
-// guard closes c after a while, or when the linking ends, unless the function that it returns is called before, which
-// reports whether it was.
+// guard closes c after the time limit of the handshake, or when the linking ends. Calling the returned function before
+// prevents that; it reports whether c is still open.
 func (l *linking) guard(c net.Conn) func() bool {
 	watch := time.AfterFunc(handshakeTimeout, func() { c.Close() })
 	stop := context.AfterFunc(l.ctx, func() { c.Close() })

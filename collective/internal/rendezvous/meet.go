@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Meet brings the ranks together. It returns when all are here, or an error that matches *MeetError: ctx ended, here or
-// on any rank that came (then every rank that came gets an error with the missing ranks), or this rank was turned away.
-// Close the member after use.
+// Meet connects the ranks. It returns when all have joined. The error matches *MeetError: ctx ended, here or on another
+// rank that joined (then every rank that joined gets an error with the missing ranks), or this rank was refused. Close
+// the member after use.
 func Meet(ctx context.Context, o Options) (*Member, error) {
 	o.Me.Rank = o.Rank
 	o.Me = o.Me.clip()
@@ -36,8 +36,9 @@ func Meet(ctx context.Context, o Options) (*Member, error) {
 
 func (o Options) address(i int) string { return net.JoinHostPort(o.Host, strconv.Itoa(o.Port+i)) }
 
-// bindTo is where to listen so that others reach this machine as host: on every interface, since the name may be one
-// that this machine itself takes for another address, but where it says that all are on one machine.
+// bindTo returns the address on which to listen so that others reach this machine as host. This is every interface,
+// because this machine may resolve the name differently. If host is local, all ranks are on one machine, and bindTo
+// returns that address.
 func bindTo(host string, port int) string {
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		host = ""
@@ -45,7 +46,7 @@ func bindTo(host string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// host is Meet of rank 0.
+// host implements Meet for rank 0.
 func host(ctx context.Context, o Options) (*Member, error) {
 	var listen net.Listener
 	var err error
@@ -73,7 +74,7 @@ func host(ctx context.Context, o Options) (*Member, error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	listen.Close() // before the ranks go on, and perhaps meet again here
+	listen.Close() // before the ranks continue, and perhaps meet here again
 	if err == nil {
 		err = g.begin()
 	}

@@ -10,25 +10,26 @@ import (
 	"time"
 )
 
-// A meeting is rank 0's list of who has come.
+// A meeting is rank 0's list of the ranks that have joined.
 type meeting struct {
 	o  Options
 	me *Member
 
 	mu      sync.Mutex
-	conns   []*conn // by rank; nil until it comes
+	conns   []*conn // by rank; nil until it joins
 	peers   []Peer
 	refused []string
-	hub     *hub          // when all have come
+	hub     *hub          // set when all have joined
 	over    bool          // the meeting failed
-	full    chan struct{} // closed when all have come
-	enough  chan error    // holds what a rank that stopped waiting sent
+	full    chan struct{} // closed when all have joined
+	enough  chan error    // holds the error of a rank that stopped waiting
 
-	open  context.Context // ends with the meeting: strangers are closed
-	tasks sync.WaitGroup  // of strangers
+	open  context.Context // ends with the meeting and closes unidentified connections
+	tasks sync.WaitGroup  // of unidentified connections
 }
 
-// accept lets strangers in, each in a goroutine and so many at a time, until the listener is closed.
+// accept accepts connections until the listener is closed. Each has a goroutine; the number of unidentified ones is
+// limited.
 func (g *meeting) accept(listen net.Listener) {
 	room := make(chan struct{}, strangers+g.o.Size)
 	for {
@@ -36,7 +37,7 @@ func (g *meeting) accept(listen net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many open files, say
+		if err != nil { // for example, too many open files
 			rest := time.NewTimer(10 * time.Millisecond)
 			select {
 			case <-rest.C:
@@ -79,7 +80,8 @@ func (g *meeting) handshake(c net.Conn) {
 		c.Close()
 		return
 	}
-	// First the note: the meeting may fail as soon as the rank knows, and its error lists who was refused.
+	// Record the refusal first: the meeting may fail as soon as the rank receives it, and its error lists the refused
+	// ranks.
 	g.note(fmt.Sprintf("rank %d on %s (%v): %s", m.Rank, m.Peer.clip().Host, c.RemoteAddr(), no.text))
 	watch.Reset(min(handshakeTimeout, g.o.Limit))
 	c.Write(message{Kind: refuse, Text: no.text, Other: no.other}.encode())
@@ -95,7 +97,7 @@ func (g *meeting) note(text string) {
 	}
 }
 
-// A refusal is why a rank is not let in; other says that it looks for another meeting.
+// A refusal is the reason why a rank was refused; other says that the rank looks for another meeting.
 type refusal struct {
 	text  string
 	other bool
@@ -109,7 +111,7 @@ func (g *meeting) admit(c net.Conn, m message) error {
 	case m.ID != g.o.ID:
 		return &refusal{fmt.Sprintf("it belongs to run %.80q, and rank 0 to run %.80q", m.ID, g.o.ID), true}
 	case m.Size != g.o.Size:
-		return &refusal{fmt.Sprintf("it says that there are %d ranks, and rank 0 says %d", m.Size, g.o.Size), false}
+		return &refusal{fmt.Sprintf("its size is %d ranks, but that of rank 0 is %d", m.Size, g.o.Size), false}
 	case m.Rank <= 0 || m.Rank >= g.o.Size:
 		return &refusal{fmt.Sprintf("its rank is %d: want 1 to %d", m.Rank, g.o.Size-1), false}
 	}
@@ -169,14 +171,16 @@ func (g *meeting) receive(rank int, m message) {
 	}
 }
 
-// ended is told of the end of a connection. A rank that goes before all are here has not come: it may come again.
+// ended handles the end of a connection. A rank whose connection ends before all have joined counts as missing and may
+// join again.
 func (g *meeting) ended(rank int, k *conn, err error) {
 	g.mu.Lock()
 	h := g.hub
 	if h == nil && !g.over && g.conns[rank] == k {
 		g.conns[rank] = nil
 		if len(g.refused) < 16 {
-			g.refused = append(g.refused, fmt.Sprintf("rank %d on %s came and went: %v", rank, g.peers[rank].Host, err))
+			g.refused = append(g.refused, fmt.Sprintf("rank %d on %s joined and left: %v", rank, g.peers[rank].Host,
+				err))
 		}
 		k.end()
 	}
@@ -186,7 +190,7 @@ func (g *meeting) ended(rank int, k *conn, err error) {
 	}
 }
 
-// begin tells everybody that all are here.
+// begin tells all ranks that all have joined.
 func (g *meeting) begin() error {
 	m := g.me
 	m.Limit, m.conns = g.o.Limit, g.conns
@@ -208,7 +212,7 @@ func (g *meeting) begin() error {
 	return nil
 }
 
-// fail ends the meeting for everybody who came.
+// fail ends the meeting for all ranks that joined.
 func (g *meeting) fail(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -295,7 +295,7 @@ func TestStrangers(t *testing.T) {
 
 	for want, m := range map[string]message{
 		`it belongs to run "other", and rank 0 to run`:          {Kind: hello, ID: "other", Rank: 1, Size: 2, Peer: me},
-		"it says that there are 3 ranks, and rank 0 says 2":     {Kind: hello, ID: o.ID, Rank: 1, Size: 3, Peer: me},
+		"its size is 3 ranks, but that of rank 0 is 2":          {Kind: hello, ID: o.ID, Rank: 1, Size: 3, Peer: me},
 		"its rank is 2: want 1 to 1":                            {Kind: hello, ID: o.ID, Rank: 2, Size: 2, Peer: me},
 		"its rank is 0: want 1 to 1":                            {Kind: hello, ID: o.ID, Rank: 0, Size: 2, Peer: me},
 		fmt.Sprintf("its rank is %d: want 1 to 1", math.MinInt): {Kind: hello, ID: o.ID, Rank: math.MinInt, Size: 2, Peer: me},

@@ -12,21 +12,21 @@ import (
 type Member struct {
 	Rank, Size int
 	Peers      []Peer        // all ranks, by number
-	Shared     []byte        // what rank 0 decided
-	Limit      time.Duration // of silence, as rank 0 has it
+	Shared     []byte        // the result of Options.Decide
+	Limit      time.Duration // of silence; that of rank 0
 
-	up    func(message) // to the hub
-	gone  func()        // tells the hub that no more comes
-	conns []*conn       // to all others of rank 0, or to rank 0; nil entries are none
+	up    func(message) // sends to the hub
+	gone  func()        // tells the hub that this rank has ended
+	conns []*conn       // rank 0: to all others; other ranks: to rank 0; entries may be nil
 
-	token  []byte       // what links prove themselves by
+	token  []byte       // authenticates links
 	listen net.Listener // for links
 	center net.IP       // rank 0's address, as this rank reached it
 
 	mu       sync.Mutex
 	arrived  int
 	released int
-	done     bool // all left: nothing can go wrong any more
+	done     bool // all have left: no rank can be lost any more
 	err      error
 	change   chan struct{} // closed, and made anew, when released or done changes
 	lost     chan struct{} // closed when err is set
@@ -38,21 +38,21 @@ func newMember(rank, size int) *Member {
 	return &Member{Rank: rank, Size: size, change: make(chan struct{}), lost: make(chan struct{}), left: make(chan struct{})}
 }
 
-// ErrLeft is the error of a wait for what will not happen any more.
+// ErrLeft is the error of a wait that cannot succeed because all ranks have left.
 var ErrLeft = errors.New("all ranks have left")
 
-// Lost is closed when a rank is lost; Err then says which.
+// Lost returns a channel that is closed when a rank is lost; Err then names the rank.
 func (m *Member) Lost() <-chan struct{} { return m.lost }
 
-// Err is nil, a *LostError, or what this rank told Fail.
+// Err returns nil, a *LostError, or the error that this rank passed to Fail.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
-// Bind returns a context that ends with ctx, or when a rank is lost: its cause is Err then. Call the function after
-// use.
+// Bind returns a context that ends with ctx, or when a rank is lost; its cause is then Err. Call the returned function
+// after use.
 func (m *Member) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -65,8 +65,8 @@ func (m *Member) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { cancel(nil) }
 }
 
-// Barrier waits until every rank has come to as many barriers as this one, or ctx ends: it has come all the same then.
-// The error is ErrLeft if all have left before.
+// Barrier waits until every rank has reached as many barriers as this one, or ctx ends; then this call still counts.
+// The error is ErrLeft if all ranks leave before.
 func (m *Member) Barrier(ctx context.Context) error {
 	m.mu.Lock()
 	m.arrived++
@@ -76,11 +76,11 @@ func (m *Member) Barrier(ctx context.Context) error {
 	return m.await(ctx, func() bool { return m.released >= n })
 }
 
-// Closing says that this rank is going to leave, and still waits for work that the others may have a part in.
+// Closing announces that this rank is going to leave, but still waits for work in which others may take part.
 func (m *Member) Closing() { m.up(message{Kind: closing}) }
 
-// Overdue says that the others have not left in time, for what err says: the first of those that have not said Closing
-// is lost, or, if there is none, this rank. It returns when that has been decided.
+// Overdue reports with err that the others have not left in time. The first rank that has not called Closing is then
+// lost, or this rank if there is none. Overdue returns when that has been decided.
 func (m *Member) Overdue(err error) {
 	m.up(message{Kind: overdue, Text: err.Error()})
 	answer := time.NewTimer(closeTimeout)
@@ -93,19 +93,19 @@ func (m *Member) Overdue(err error) {
 	}
 }
 
-// Left is closed when all have left.
+// Left returns a channel that is closed when all have left.
 func (m *Member) Left() <-chan struct{} { return m.left }
 
-// Depart says that this rank needs the others no more. Members of one process may Close then; others Leave.
+// Depart announces that this rank no longer needs the others. Members of one process may then Close; others call Leave.
 func (m *Member) Depart() { m.up(message{Kind: leave}) }
 
-// Leave is Depart, and waits until all have done so, or ctx ends.
+// Leave calls Depart and waits until all ranks have done so, or ctx ends.
 func (m *Member) Leave(ctx context.Context) error {
 	m.Depart()
 	return m.await(ctx, func() bool { return m.done })
 }
 
-// await waits until ready, which is called under the lock.
+// await waits until ready returns true. It calls ready under the lock.
 func (m *Member) await(ctx context.Context, ready func() bool) error {
 	for {
 		m.mu.Lock()
@@ -126,15 +126,16 @@ func (m *Member) await(ctx context.Context, ready func() bool) error {
 	}
 }
 
-// Fail says that this rank failed: its Err is err, and for the others this rank is lost. They get the code unchanged.
+// Fail reports that this rank failed: its Err becomes err, and for the others this rank is lost. They receive the code
+// unchanged.
 func (m *Member) Fail(err error, code string) {
 	if m.lose(err) {
 		m.up(message{Kind: blame, Rank: m.Rank, Sure: true, Text: err.Error(), Code: code})
 	}
 }
 
-// Suspect says that a rank seems to be lost; its own number, that something is wrong that may be another's doing. The
-// hub decides, soon: see Lost.
+// Suspect reports that a rank seems to be lost. A rank that reports its own number has an error that another rank may
+// have caused. The hub decides soon: see Lost.
 func (m *Member) Suspect(rank int, err error) {
 	m.up(message{Kind: blame, Rank: rank, Text: err.Error()})
 }
@@ -159,7 +160,7 @@ func (m *Member) receive(msg message) {
 	}
 }
 
-// lose sets what is wrong, and reports whether nothing was before.
+// lose sets the error, unless one is set, and reports whether it did.
 func (m *Member) lose(err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,8 +172,8 @@ func (m *Member) lose(err error) bool {
 	return true
 }
 
-// Close ends the member, and returns when nothing of it is under way. Unless Leave has returned nil, the others lose
-// this rank, if they have lost none before.
+// Close ends the member and waits for its goroutines. Unless Leave has returned nil, this rank is then lost for the
+// others, if none was lost before.
 func (m *Member) Close() {
 	m.close.Do(func() {
 		m.lose(&LostError{Rank: m.Rank, Host: m.Peers[m.Rank].Host, Err: net.ErrClosed})

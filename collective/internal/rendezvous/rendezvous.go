@@ -42,50 +42,50 @@ import (
 	"time"
 )
 
-// Limits of what a run may be.
+// Limits of a run.
 const (
 	MaxSize = 1 << 16 // ranks
 	MaxID   = 256     // bytes of a run's name
 
-	// handshake is how long a stranger may take to say who he is, or rank 0 to answer: nothing but the network is
-	// waited for.
+	// handshakeTimeout is the time limit for a new connection to identify itself, or for rank 0 to answer. Only the
+	// network delays this.
 	handshakeTimeout = 5 * time.Second
 
-	// strangers is how many connections that have not said who they are rank 0 keeps, beside one for each rank.
+	// strangers is the number of unidentified connections that rank 0 keeps, in addition to one for each rank.
 	strangers = 64
 )
 
-// Options say who comes to which meeting.
+// Options describe a rank and its meeting.
 type Options struct {
 	Rank, Size int
-	Host       string        // rank 0's, as the others know it
-	Port       int           // the first that is tried
-	Ports      int           // how many are tried; at least 1
+	Host       string        // of rank 0, as the others know it
+	Port       int           // the first port to try
+	Ports      int           // number of ports to try; at least 1
 	ID         string        // the run's name
-	Limit      time.Duration // of silence; rank 0's counts
-	Me         Peer          // what the others learn; Rank, IP and Port are filled in
+	Limit      time.Duration // of silence; that of rank 0 counts
+	Me         Peer          // sent to the others; Rank, IP and Port are filled in
 
-	// Decide is called on rank 0 when all ranks have come. What it returns is Member.Shared on every rank; its error
-	// ends the meeting.
+	// Decide is called on rank 0 when all ranks have joined. Its result is Member.Shared on every rank; its error ends
+	// the meeting.
 	Decide func([]Peer) ([]byte, error)
 }
 
-// A Peer is what ranks learn of each other.
+// A Peer holds the properties of a rank that the others receive.
 type Peer struct {
 	Rank    int
 	Host    string // the name of its machine
 	Driver  string // of its device
-	Device  string // as the driver names it
+	Device  string // the driver's name of it
 	UUID    string // of the device; empty if it has none
-	Backend string // what it was told to use
-	Library string // the version of the library that it has for that; empty if none, and Lacks says why
+	Backend string // the configured backend
+	Library string // the version of its library for the backend; empty if missing: Lacks has the reason
 	Lacks   string
 
-	IP   string // where it listens for links, as rank 0 sees it; empty if that is rank 0's own machine
+	IP   string // its address for links, as seen by rank 0; empty if it is on rank 0's machine
 	Port int
 }
 
-// A MeetError says why ranks did not meet.
+// A MeetError reports why the ranks did not meet.
 type MeetError struct {
 	Address string
 	Missing []int
@@ -99,11 +99,11 @@ func (e *MeetError) Error() string {
 
 func (e *MeetError) Unwrap() error { return e.Err }
 
-// A LostError says which rank is lost.
+// A LostError names the lost rank.
 type LostError struct {
 	Rank int
 	Host string
-	Code string // what the rank itself gave to Fail
+	Code string // the code that the rank itself passed to Fail
 	Err  error
 }
 

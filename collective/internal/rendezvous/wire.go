@@ -12,16 +12,16 @@ import (
 //
 //	magic 4, version 1, kind 1, zero 2, length of the body 4
 //
-// The header is the same in every version, so that ranks of different versions can say so.
+// The header is the same in every version, so that ranks of different versions can report it.
 const (
 	magic      = 0x6d72_6873 // "shrm"
 	version    = 1
 	headerSize = 12
 
-	maxHello = 8 << 10  // bytes of a stranger's body
-	maxBody  = 32 << 10 // of a rank's
-	perPeer  = 8 << 10  // of a start's, for each rank beside that
-	maxText  = 2 << 10  // of an error's text
+	maxHello = 8 << 10  // bytes of the body of an unidentified connection
+	maxBody  = 32 << 10 // of the body of a rank
+	perPeer  = 8 << 10  // added to the body of a start for each rank
+	maxText  = 2 << 10  // of the text of an error
 )
 
 type kind uint8
@@ -55,7 +55,7 @@ func (k kind) String() string {
 	}[k-hello]
 }
 
-// A message is any of them; each kind uses some of the fields.
+// A message has one of these kinds. Each kind uses some of the fields.
 type message struct {
 	Kind    kind          `json:"-"`
 	Rank    int           `json:",omitempty"`
@@ -75,7 +75,7 @@ type message struct {
 	Peers   []Peer        `json:",omitempty"`
 }
 
-// A protocolError is something that is no message of this version.
+// A protocolError reports an invalid message, or one of another version.
 type protocolError struct{ text string }
 
 func (e *protocolError) Error() string { return e.text }
@@ -86,7 +86,7 @@ func (m message) encode() []byte {
 	if m.Kind != ping {
 		var err error
 		if body, err = json.Marshal(m); err != nil {
-			panic("rendezvous: " + err.Error()) // there is nothing in it that has no JSON
+			panic("rendezvous: " + err.Error()) // every message has a JSON form
 		}
 	}
 	b := make([]byte, headerSize, headerSize+len(body))
@@ -96,7 +96,7 @@ func (m message) encode() []byte {
 	return append(b, body...)
 }
 
-// read reads one message whose body has at most limit bytes, and not a byte more than that message.
+// read reads one message with a body of at most limit bytes. It reads no byte beyond the message.
 func read(r io.Reader, limit int) (message, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -104,7 +104,7 @@ func read(r io.Reader, limit int) (message, error) {
 	}
 	switch {
 	case binary.LittleEndian.Uint32(h[:]) != magic:
-		return message{}, &protocolError{fmt.Sprintf("%q is no message of this protocol", h[:])}
+		return message{}, &protocolError{fmt.Sprintf("%q is not a message of this protocol", h[:])}
 	case h[4] != version:
 		return message{}, &protocolError{fmt.Sprintf("version %d of the protocol, not %d", h[4], version)}
 	}
@@ -114,14 +114,14 @@ func read(r io.Reader, limit int) (message, error) {
 	case m.Kind < hello || m.Kind > lastKind || h[6]|h[7] != 0:
 		return message{}, &protocolError{fmt.Sprintf("a message of unknown %v", m.Kind)}
 	case int64(n) > int64(limit):
-		return message{}, &protocolError{fmt.Sprintf("a message %v of %d bytes: at most %d are taken", m.Kind, n, limit)}
+		return message{}, &protocolError{fmt.Sprintf("a message %v of %d bytes: the maximum is %d", m.Kind, n, limit)}
 	case m.Kind == ping:
 		if n != 0 {
 			return message{}, &protocolError{"a ping with a body"}
 		}
 		return m, nil
 	}
-	body, err := io.ReadAll(io.LimitReader(r, int64(n))) // which takes memory as the bytes come
+	body, err := io.ReadAll(io.LimitReader(r, int64(n))) // allocates memory only as bytes arrive
 	if err == nil && len(body) < int(n) {
 		err = io.ErrUnexpectedEOF
 	}
@@ -134,7 +134,7 @@ func read(r io.Reader, limit int) (message, error) {
 	return m, nil
 }
 
-// clip shortens what a rank says of itself to what a start has room for. (JSON may make six bytes of one.)
+// clip shortens the texts of a Peer so that they fit into a start message. (JSON may encode one byte as six.)
 func (p Peer) clip() Peer {
 	for _, s := range []*string{&p.Host, &p.Driver, &p.Device, &p.UUID, &p.Backend, &p.Library, &p.IP} {
 		*s = (*s)[:min(len(*s), 80)]

@@ -5,13 +5,14 @@ import (
 	"net"
 )
 
-// scratchBytes is what is read from a connection at a time: it stays in a processor's cache until it has been used.
+// scratchBytes is the number of bytes read from a connection at a time. They stay in a processor's cache until they are
+// used.
 const scratchBytes = 128 << 10
 
 // A conn is a wire between processes.
 type conn struct {
 	net.Conn
-	scratch []byte // the reader's
+	scratch []byte // used by the reader only
 }
 
 func (c *conn) send(head, payload []byte) error {

@@ -8,8 +8,8 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A LinkError says that this rank and another can no longer talk. Err is why: io.EOF if the other rank is gone, what was
-// wrong with a frame, what a third rank told about it.
+// A LinkError reports that the link to another rank has ended. Err is the reason: io.EOF if the other rank is gone, an
+// invalid frame, or the report of a third rank.
 type LinkError struct {
 	Peer int
 	Err  error
@@ -19,10 +19,10 @@ func (e *LinkError) Error() string {
 	return fmt.Sprintf("ring: the link to rank %d ended: %v", e.Peer, e.Err)
 }
 
-// Unwrap returns why.
+// Unwrap returns the reason.
 func (e *LinkError) Unwrap() error { return e.Err }
 
-// A Call is what ranks must agree on.
+// A Call holds the properties of a call on which ranks must agree.
 type Call struct {
 	Number uint64 // from 1: among the collectives of the transport, or the sends from one rank to another
 	Kind   comm.Kind
@@ -47,8 +47,8 @@ func (c Call) String() string {
 	return fmt.Sprintf("%s (number %d)", s, c.Number)
 }
 
-// A MismatchError says that two ranks made calls that do not belong together. It is found by all whom it concerns, and
-// told to the rest.
+// A MismatchError reports that two ranks made calls that do not match. The ranks involved detect it and report it to
+// the others.
 type MismatchError struct {
 	Rank     int
 	Call     Call

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// fail ends everything with err, unless the transport has failed or all its work is done, and returns what it failed
-// with.
+// fail makes the transport fail with err, unless it has failed before or all its work is done, and returns the error of
+// the transport.
 func (t *transport) fail(err error, tell bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failLocked(err, tell)
 }
 
-// failLocked is fail with t.mu held. The others are told if this rank is the first to know.
+// failLocked is fail with t.mu held. If tell is set, it reports the failure to the other ranks.
 func (t *transport) failLocked(err error, tell bool) error {
 	if t.err != nil || t.done {
 		return t.err
@@ -46,7 +46,7 @@ func (t *transport) end(err error) {
 func (l *link) sendFailure(f frame, text []byte) {
 	defer l.t.alive.Done()
 	defer l.w.Unlock()
-	_ = l.put(f, text) // a rank that cannot be reached has failed too
+	_ = l.put(f, text) // a rank that cannot be reached has failed, too
 }
 
 // failureFrame returns the frame that says why this rank has failed.
@@ -63,8 +63,8 @@ func (t *transport) failureFrame(err error) (frame, []byte) {
 	return frame{typ: lostFrame, call: Call{Peer: culprit}}, []byte(text[:min(len(text), textBytes)])
 }
 
-// Abort tells the other ranks, where that takes no waiting: the link on which a frame is being written is closed
-// instead.
+// Abort reports the failure to the other ranks if that requires no wait. A link on which a frame is being written is
+// closed instead.
 func (t *transport) Abort(cause error) {
 	if cause == nil {
 		cause = errAbort
@@ -95,7 +95,7 @@ func (t *transport) Abort(cause error) {
 		}
 	}
 	t.mu.Unlock()
-	t.busy.Lock() // the job that was under way has ended
+	t.busy.Lock() // waits for the current job to end
 	defer t.busy.Unlock()
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A frame is 36 bytes and what follows them, numbers little-endian:
+// A frame is a header of 36 bytes and a payload. Numbers are little-endian:
 //
 //	 0  magic "ASHR"
 //	 4  type
@@ -18,7 +18,8 @@ import (
 //	 8  length of what follows
 //	12  the call: number (8), elements (8), peer (4), kind, operation, element type, a zero byte
 //
-// Nothing is allocated for what a frame claims: data is as long as the pass expects, and the rest is bounded.
+// No memory is allocated by a declared length: data must have the length that the pass expects, and other payloads are
+// bounded.
 type frame struct {
 	typ    frameType
 	lanes  channelSet
@@ -42,7 +43,7 @@ const (
 	callBytes     = 24
 	textBytes     = 512
 	mismatchBytes = 2 * (4 + callBytes)
-	pieceBytes    = 512 << 10 // of data in a frame, at most; a multiple of every element's size
+	pieceBytes    = 512 << 10 // maximum data of a frame; a multiple of every element's size
 )
 
 // A channel is a sequence of calls between two ranks. The calls of one channel come one after another.
@@ -137,12 +138,12 @@ func parseCall(b []byte) (Call, error) {
 		Kind: comm.Kind(b[20]), Op: comm.Op(b[21]), Type: dtype.DType(b[22]),
 	}
 	if n > math.MaxInt || peer > math.MaxInt32 || c.Kind > comm.Recv || c.Op > comm.Avg || b[23] != 0 {
-		return Call{}, fmt.Errorf("a frame of no call: %x", b[:callBytes])
+		return Call{}, fmt.Errorf("a frame with an invalid call: %x", b[:callBytes])
 	}
 	return c, nil
 }
 
-// appendMismatch writes what follows a mismatchFrame.
+// appendMismatch appends the payload of a mismatchFrame.
 func appendMismatch(b []byte, e *MismatchError) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(e.Rank))
 	b = e.Call.append(b)

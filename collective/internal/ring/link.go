@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// A link is the way to one other rank.
+// A link is the connection to one other rank.
 type link struct {
 	t    *transport
 	peer int
@@ -17,12 +17,12 @@ type link struct {
 	w     sync.Mutex // held while a frame is written
 	frame []byte     // the header of the one being written
 
-	sent, received uint64 // calls begun; each the one flow's that makes them
+	sent, received uint64 // calls begun; each is used by one flow only
 
 	// Under transport.mu.
 	over      bool                          // the other rank has said that it closes
-	mine      channelSet                    // of the group that this rank is in, those that it shares with the other
-	announced [channelCount][]announcedCall // calls that the other rank makes and this one has not met, by the other's channel
+	mine      channelSet                    // channels of this rank's current group that it shares with the other rank
+	announced [channelCount][]announcedCall // unmatched calls of the other rank, by its channel
 	incoming  [channelCount]*incoming
 }
 
@@ -34,18 +34,19 @@ type announcedCall struct {
 
 // incoming is the data of a call that arrives over a link.
 type incoming struct {
-	call   Call // as the sender calls it
+	call   Call // as seen by the sender
 	frames int
 	place  func(f int) destination
-	hold   int // frame f comes after frame f-hold of what the pass sends, if it is not 0
+	hold   int // if not 0, frame f is received after the pass has sent its frame f-hold
 
 	// Under transport.mu.
-	done int  // frames that have come
-	sent int  // frames that the pass has sent
-	used bool // a reader is at a place
+	done int  // received frames
+	sent int  // frames sent by the pass
+	used bool // the reader is writing to memory of the call
 }
 
-// A destination says where the data of a frame goes: dst is the reduction of it and own, or a copy.
+// A destination is the memory for the data of a frame: dst becomes the reduction of the data and own, or a copy of the
+// data.
 type destination struct {
 	dst, own []byte
 	fold     reduceFunc
@@ -71,7 +72,7 @@ func (l *link) put(f frame, payload []byte) error {
 	f.length = len(payload)
 	l.frame = f.append(l.frame[:0])
 	if err := l.wire.send(l.frame, payload); err != nil {
-		_ = l.wire.Close() // whatever comes next would be taken for the rest of this frame
+		_ = l.wire.Close() // later bytes would be taken for the rest of this frame
 		l.t.mu.Lock()
 		if l.over {
 			err = errLeft
@@ -82,10 +83,9 @@ func (l *link) put(f frame, payload []byte) error {
 	return nil
 }
 
-// leave tells the other rank that this one closes, unless that rank has closed before, and so needs this one no more,
-// or the transport has failed.
+// leave tells the other rank that this one closes, unless the other rank has closed before or the transport has failed.
 func (l *link) leave() {
-	if !l.w.TryLock() { // the transport has failed, and tells why
+	if !l.w.TryLock() { // the transport has failed, and reports why
 		return
 	}
 	defer l.w.Unlock()
@@ -93,7 +93,7 @@ func (l *link) leave() {
 	skip := l.over || l.t.err != nil || l.t.closed
 	l.t.mu.Unlock()
 	if !skip {
-		_ = l.wire.send(frame{typ: byeFrame}.append(nil), nil) // who closes at this moment need not be told
+		_ = l.wire.send(frame{typ: byeFrame}.append(nil), nil) // an error means that the other rank closes, too
 	}
 }
 
@@ -116,7 +116,7 @@ func (l *link) read() {
 		}
 		break
 	}
-	for { // what comes after nonsense: the other rank must not wait for this one to read it
+	for { // read on after an invalid frame, so that the other rank does not block
 		if _, err := l.wire.lend(scratchBytes, func([]byte) {}); err != nil {
 			return
 		}
@@ -160,8 +160,8 @@ func (l *link) readFrame(head []byte) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		queue := &l.announced[channelOf(f.call.Kind)]
-		if len(*queue) == 2 { // no rank begins a third before its first has been met
-			return fmt.Errorf("it makes %v before its last two calls were met", f.call)
+		if len(*queue) == 2 { // no rank begins a third call before its first is matched
+			return fmt.Errorf("it makes %v before its last two calls were matched", f.call)
 		}
 		*queue = append(*queue, announcedCall{f.call, f.lanes})
 		t.changed.Broadcast()
@@ -178,7 +178,7 @@ func (l *link) peerFailure(culprit int, text string) error {
 	return &LinkError{Peer: culprit, Err: fmt.Errorf("rank %d says: %s", l.peer, text)}
 }
 
-// readData brings the data of a frame to its place. After a failure it is dropped.
+// readData reads the data of a frame into its destination. After a failure it discards the data.
 func (l *link) readData(f frame) error {
 	t, ln := l.t, channelOf(f.call.Kind)
 	t.mu.Lock()
@@ -190,7 +190,7 @@ func (l *link) readData(f frame) error {
 	failed := t.err != nil
 	if !failed && (in == nil || in.call != f.call || in.done == in.frames) {
 		t.mu.Unlock()
-		return fmt.Errorf("data of %v, which this rank is not in", f.call)
+		return fmt.Errorf("data of %v, in which this rank does not take part", f.call)
 	}
 	t.mu.Unlock()
 
@@ -223,7 +223,7 @@ func (l *link) readData(f frame) error {
 	return nil
 }
 
-// apply writes b, off bytes into a place, unless the pass has ended.
+// apply writes b to a destination at offset off, unless the pass has ended.
 func (in *incoming) apply(l *link, to destination, off int, b []byte) {
 	t := l.t
 	t.mu.Lock()
@@ -242,7 +242,7 @@ func (in *incoming) apply(l *link, to destination, off int, b []byte) {
 	}
 }
 
-// put turns a memory fault into an error: the memory of a call was unmapped.
+// put converts a memory fault to an error: the memory of a call was unmapped.
 func (p destination) put(off int, b []byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

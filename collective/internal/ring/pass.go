@@ -6,11 +6,11 @@ import (
 	"github.com/ashlar-go/ashlar/collective/internal/comm"
 )
 
-// A pass is what one call does on this rank: frames that go to one rank, and frames that come from one. Frame f goes
-// out once frame f-lag has come: in a ring lag is the frames of a step, in a chain 0.
+// A pass is the work of one call on this rank: it sends frames to one rank and receives frames from one. It sends frame
+// f after it has received frame f-lag. In a ring, lag is the number of frames of a step; in a chain it is 0.
 type pass struct {
 	call Call
-	with []*link // whom to agree with
+	with []*link // ranks to agree with
 
 	to   *link
 	out  int
@@ -56,14 +56,14 @@ func (t *transport) perform(group []member) error {
 	}
 	var others sync.WaitGroup
 	for _, flow := range flows[1:] {
-		others.Go(func() { _ = t.runAll(flow) }) // its error is that of all
+		others.Go(func() { _ = t.runAll(flow) }) // its error is that of the transport
 	}
 	_ = t.runAll(flows[0])
 	others.Wait()
 	return t.Err()
 }
 
-// share records which channels the group shares with which ranks.
+// share records the channels that the group shares with each rank.
 func (t *transport) share(group []member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *transport) share(group []member) {
 	}
 }
 
-// copyToSelf makes the sends of this rank to itself.
+// copyToSelf executes the sends of this rank to itself.
 func (t *transport) copyToSelf(sends, receives []*member) error {
 	for i, s := range sends {
 		r := receives[i]
@@ -96,7 +96,7 @@ func (t *transport) copyToSelf(sends, receives []*member) error {
 	return nil
 }
 
-// runAll makes calls one after another.
+// runAll runs calls one after another.
 func (t *transport) runAll(calls []*member) error {
 	for _, m := range calls {
 		if err := t.run(t.plan(m)); err != nil {
@@ -106,13 +106,13 @@ func (t *transport) runAll(calls []*member) error {
 	return nil
 }
 
-// run makes one call.
+// run runs one call.
 func (t *transport) run(p *pass) error {
 	in := &p.incoming
 	if p.from != nil {
 		in.call = p.call.counterpart(p.from)
 		t.mu.Lock()
-		p.from.incoming[channelOf(in.call.Kind)] = in // before the other rank is told to send
+		p.from.incoming[channelOf(in.call.Kind)] = in // before the other rank may send
 		t.mu.Unlock()
 		defer p.from.end(in)
 	}
@@ -136,7 +136,7 @@ func (t *transport) run(p *pass) error {
 	return t.wait(func() bool { return in.done == in.frames })
 }
 
-// end takes the inflow from the link. After it the reader touches none of the call's memory.
+// end removes the incoming data from the link. Afterwards the reader does not access the call's memory.
 func (l *link) end(in *incoming) {
 	t := l.t
 	t.mu.Lock()
@@ -159,7 +159,7 @@ func (c Call) counterpart(l *link) Call {
 	return c
 }
 
-// agree tells the other ranks the call, and waits until they have told theirs.
+// agree sends the call to the other ranks and waits for theirs.
 func (t *transport) agree(p *pass) error {
 	for _, l := range p.with {
 		if err := l.write(frame{typ: callFrame, call: p.call}, nil); err != nil {
@@ -201,9 +201,8 @@ func (l *link) nextCall(own Call, ln channel) (Call, error) {
 	return Call{}, t.err
 }
 
-// deadlocked reports whether the other rank cannot make a call in channel ln before this rank makes one that is not in
-// its group: the two would wait for each other for ever. It returns the call that the other makes instead. t.mu is
-// held.
+// deadlocked reports whether the other rank cannot make a call in channel ln before this rank makes a call outside of
+// its group: the two ranks would wait for each other forever. It returns the other rank's actual call. t.mu is held.
 func (l *link) deadlocked(ln channel) (Call, bool) {
 	for its := range channelCount {
 		if queue := l.announced[its]; len(queue) > 0 && !l.mine.has(its.other()) && !queue[0].lanes.has(ln) {

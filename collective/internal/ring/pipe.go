@@ -7,21 +7,22 @@ import (
 
 // A wire carries bytes both ways, in order. One goroutine sends at a time and one receives.
 type wire interface {
-	// send writes both. They may be changed when it has returned.
+	// send writes head and payload. They may be changed after it returns.
 	send(head, payload []byte) error
 
 	// receive reads all of b.
 	receive(b []byte) error
 
-	// lend calls use with the next bytes, at most n and at least one, and returns how many. They are a multiple of 16, or
-	// n, or the rest of what one send sent.
+	// lend calls use with the next bytes, at least one and at most n, and returns their number. The number is a
+	// multiple of 16, or n, or the rest of one send.
 	lend(n int, use func([]byte)) (int, error)
 
-	// Close ends both directions, and sends and receives under way.
+	// Close ends both directions, including sends and receives in progress.
 	Close() error
 }
 
-// A pipe is one end of a wire between goroutines. It has no memory: who receives uses the sender's, which waits so long.
+// A pipe is one end of a wire between goroutines. It has no buffer: the receiver uses the sender's memory while the
+// sender waits.
 type pipe struct{ in, out *half }
 
 func newPipe() (pipe, pipe) {
@@ -33,7 +34,7 @@ func newPipe() (pipe, pipe) {
 type half struct {
 	mu     sync.Mutex
 	moved  sync.Cond
-	data   []byte // what is being sent
+	data   []byte // bytes being sent
 	lent   bool   // data is in use
 	closed bool
 }
@@ -51,7 +52,7 @@ func (p pipe) send(head, payload []byte) error {
 	return p.out.offer(payload)
 }
 
-// offer waits until b has been received, and in any case until it is no longer in use.
+// offer waits until b has been received. Even after Close it waits until b is no longer in use.
 func (h *half) offer(b []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

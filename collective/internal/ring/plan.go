@@ -2,7 +2,7 @@ package ring
 
 import "github.com/ashlar-go/ashlar/collective/internal/comm"
 
-// plan returns what a call does on this rank. It counts the call.
+// plan returns the pass of a call and counts the call.
 func (t *transport) plan(m *member) *pass {
 	p := &pass{call: Call{Kind: m.Kind, Type: m.Type, N: m.N}}
 	var peer *link
@@ -37,7 +37,7 @@ func (t *transport) plan(m *member) *pass {
 
 	size := m.Type.Size()
 	if t.size == 1 {
-		copy(m.dst, m.src) // of a broadcast there is one only
+		copy(m.dst, m.src) // a broadcast has only one operand
 		return p
 	}
 	switch m.Kind {
@@ -65,7 +65,7 @@ func (t *transport) plan(m *member) *pass {
 	return p
 }
 
-// straight sends b, or receives it, or both: what has come goes on.
+// straight sends b, receives it, or does both: it forwards what it receives.
 func (p *pass) straight(m *member, b []byte) {
 	y := layout{n: m.N, ranks: 1, size: m.Type.Size(), pieces: pieces(m.N, m.Type.Size())}
 	if p.to != nil {
@@ -79,15 +79,16 @@ func (p *pass) straight(m *member, b []byte) {
 	}
 }
 
-// ringPlan makes p go from the rank before to the one after, so that a frame goes out a step after it has come.
+// ringPlan makes p receive from the rank before and send to the rank after, so that a frame is sent one step after it
+// was received.
 func (t *transport) ringPlan(p *pass, steps int, y layout) {
 	p.to, p.from = t.next, t.prev
 	p.out, p.frames, p.lag = steps*y.pieces, steps*y.pieces, y.pieces
 }
 
-// allReduce: in step s this rank sends part rank-s and gets part rank-s-1, which it adds its own to in the first size-1
-// steps: then part rank+1 is whole, and whole parts follow. A whole part that comes has been around the ring since this
-// rank sent its share of it, so it may take that share's place.
+// allReduce: in step s this rank sends part rank-s and receives part rank-s-1. In the first size-1 steps it adds its
+// own share to the received part. Then part rank+1 is complete, and complete parts follow. A complete part has gone
+// around the ring since this rank sent its share of it, so it may overwrite that share.
 func (t *transport) allReduce(p *pass, m *member, y layout) {
 	t.ringPlan(p, 2*(t.size-1), y)
 	adding := t.size - 1
@@ -110,7 +111,7 @@ func (t *transport) allReduce(p *pass, m *member, y layout) {
 	}
 }
 
-// allGather: in step s this rank sends part rank-s and gets part rank-s-1.
+// allGather: in step s this rank sends part rank-s and receives part rank-s-1.
 func (t *transport) allGather(p *pass, m *member, y layout) {
 	t.ringPlan(p, t.size-1, y)
 	copy(m.dst[t.rank*len(m.src):], m.src)
@@ -120,9 +121,9 @@ func (t *transport) allGather(p *pass, m *member, y layout) {
 	}
 }
 
-// reduceScatter: in step s this rank sends part rank-s-1 and gets part rank-s-2, which it adds its own to, so that its
-// own part comes last. What comes in a step goes out in the next, from one of two blocks in turn: a frame comes into
-// one when that which was there two steps ago has gone out.
+// reduceScatter: in step s this rank sends part rank-s-1 and receives part rank-s-2, to which it adds its own share.
+// Its own part comes last. A part received in one step is sent in the next, from two alternating blocks: a frame may
+// enter a block after the frame of two steps ago has been sent.
 func (t *transport) reduceScatter(p *pass, m *member, y layout) {
 	steps := t.size - 1
 	t.ringPlan(p, steps, y)
@@ -151,7 +152,7 @@ func (t *transport) reduceScatter(p *pass, m *member, y layout) {
 	}
 }
 
-// at returns what is done in one of so many steps.
+// at returns the function for a step.
 func (f reducer) at(step, steps int) reduceFunc {
 	switch step {
 	case steps - 1:
@@ -162,15 +163,15 @@ func (f reducer) at(step, steps int) reduceFunc {
 	return f.mid
 }
 
-// A layout cuts n elements into one part for each rank, as even as can be, and every part into the same number of
-// pieces.
+// A layout divides n elements into one part for each rank, as evenly as possible, and every part into the same number
+// of pieces.
 type layout struct {
 	n, ranks int
 	size     int // bytes of an element
 	pieces   int
 }
 
-// pieces returns in how many a part of n elements must be cut for frames.
+// pieces returns the number of frames for a part of n elements.
 func pieces(n, size int) int {
 	most := pieceBytes / size
 	return n/most + min(1, n%most)
@@ -183,7 +184,7 @@ func (y layout) piece(b []byte, part, i int) []byte {
 	return b[(from+first)*y.size : (from+end)*y.size]
 }
 
-// cut returns where the i-th of k even parts of n begins and ends: the first n%k are one longer.
+// cut returns the begin and the end of part i of n elements in k even parts. The first n%k parts are longer by one.
 func cut(n, k, i int) (from, to int) {
 	least, more := n/k, n%k
 	return i*least + min(i, more), (i+1)*least + min(i+1, more)

@@ -8,14 +8,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// A member is a call of a group, with the memory that it works on.
+// A member is a call of a group with the memory of its operands.
 type member struct {
 	comm.Call
 	dst, src []byte
 }
 
-// Queue on a device without visible memory, or without kernels, waits for the stream and for the other ranks, and
-// returns what went wrong there too.
+// Queue implements comm.Transport. On a device without visible memory or without kernels it waits for the stream and
+// the other ranks, and also returns their errors.
 func (t *transport) Queue(s driver.Stream, calls ...comm.Call) error {
 	const name = "Transport.Queue"
 	if err := t.check(name, calls); err != nil {
@@ -79,7 +79,7 @@ func (t *transport) Queue(s driver.Stream, calls ...comm.Call) error {
 	return nil
 }
 
-// check refuses calls that this transport does not know.
+// check returns an error for calls that this transport does not support.
 func (t *transport) check(name string, calls []comm.Call) error {
 	for _, c := range calls {
 		if _, ok := reducerFor(c.Op, c.Type, t.size); reduces(c.Kind) && !ok {
@@ -91,7 +91,7 @@ func (t *transport) check(name string, calls []comm.Call) error {
 	return nil
 }
 
-// begin counts a job, or returns why nothing more can be queued.
+// begin counts a job, or returns the reason why no more can be queued.
 func (t *transport) begin(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *transport) begin(name string) error {
 	return nil
 }
 
-// An operand is one that a call uses on this rank, and where its memory is noted.
+// An operand is an operand of a call on this rank, with the variable for its memory.
 type operand struct {
 	comm.Operand
 	size    int
@@ -115,7 +115,7 @@ type operand struct {
 	to      *[]byte
 }
 
-// operands returns what the call uses, with its size in bytes. What is read comes first.
+// operands returns the operands of the call with their sizes in bytes, those that are read first.
 func (m *member) operands(ranks int) []operand {
 	size := m.N * m.Type.Size()
 	src, dst := operand{m.Src, size, false, &m.src}, operand{m.Dst, size, true, &m.dst}
@@ -133,7 +133,7 @@ func (m *member) operands(ranks int) []operand {
 	return []operand{src, dst}
 }
 
-// bytes returns the memory of an operand on a device where it is visible.
+// bytes returns the memory of an operand on a device with visible memory.
 func (t *transport) bytes(o operand) ([]byte, error) {
 	if o.Bytes == nil && o.size > 0 {
 		return t.visible.Bytes(o.Ptr, int64(o.size))
@@ -141,7 +141,7 @@ func (t *transport) bytes(o operand) ([]byte, error) {
 	return o.Bytes[:o.size], nil
 }
 
-// queueCopies copies the operands out, makes the calls, and copies results in.
+// queueCopies copies the operands to the host, makes the calls, and copies the results back.
 func (t *transport) queueCopies(s driver.Stream, calls []comm.Call) error {
 	if err := s.Sync(context.Background()); err != nil {
 		return err
@@ -183,16 +183,15 @@ func (t *transport) queueCopies(s driver.Stream, calls []comm.Call) error {
 	return nil
 }
 
-// Close returns when the work that was queued is done, and does not wait for other ranks to close, but for one that is
-// alive and reads nothing: Abort ends that too. Closing twice is not an error. What the transport failed with, Err
-// says.
+// Close waits for queued work. It does not wait for other ranks to close, except for a rank that is alive and does not
+// read; Abort ends that wait, too. Closing twice is not an error. Err returns the error of the transport.
 func (t *transport) Close() error {
 	t.mu.Lock()
 	t.closing = true
 	t.mu.Unlock()
 	t.jobs.Wait()
 	t.mu.Lock()
-	t.done = true // before the others are told, since one that also closes then ends its link without a word
+	t.done = true // first, because another rank that also closes may end its link without a bye frame
 	t.mu.Unlock()
 	for _, l := range t.links {
 		if l != nil {

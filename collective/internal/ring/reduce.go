@@ -7,7 +7,7 @@ import (
 	"github.com/ashlar-go/ashlar/dtype"
 )
 
-// A reduceFunc computes dst = in op own, element by element, of slices of one length. Dst may be own.
+// A reduceFunc computes dst = in op own, element by element. The slices have the same length. Dst may be own.
 type reduceFunc func(dst, in, own []byte)
 
 // A reducer has the functions that combine the shares of the ranks: the first two, each later one, and the last one.
@@ -58,7 +58,7 @@ type integer interface {
 
 type float interface{ float32 | float64 }
 
-// integers divides in 64 bits, since the number of ranks need not be one of type T.
+// integers divides in 64 bits, because the number of ranks may not fit into T.
 func integers[T integer](op comm.Op, ranks int) (reducer, bool) {
 	f := sameReducer(real[T](op))
 	if op == comm.Avg && ^T(0) < 0 {
@@ -103,7 +103,7 @@ func complexes[C complex64 | complex128, T float](op comm.Op, ranks int) (reduce
 	return reducer{}, false
 }
 
-// booleans takes any byte that is not 0 for true, and makes 0 and 1.
+// booleans treats any byte other than 0 as true and produces 0 and 1.
 func booleans(op comm.Op) (reducer, bool) {
 	f := func(both func(a, b bool) bool) (reducer, bool) {
 		return sameReducer(func(dst, in, own []byte) {
@@ -126,7 +126,7 @@ func booleans(op comm.Op) (reducer, bool) {
 	return reducer{}, false
 }
 
-// widened is how many elements of a narrow type are widened at a time: they stay in the first cache.
+// widened is the number of elements of a narrow type that are widened at a time: they stay in the first-level cache.
 const widened = 2048
 
 // narrow computes in float32 and rounds once in each step.
@@ -149,8 +149,8 @@ func narrow(op comm.Op, t dtype.DType, ranks int) (reducer, bool) {
 	if op != comm.Avg {
 		return sameReducer(wrap(real[float32](op))), true
 	}
-	// Sums are kept as multiples of a power of two that is no less than the ranks are many: so none is beyond the type,
-	// and what is rounded has the bits that it would have had.
+	// Sums are kept divided by a power of two that is at least the number of ranks. So no sum overflows the type, and
+	// rounding gives the same bits as without the division.
 	part, first := float32(1), float32(1)
 	for n := 1; n < ranks; n *= 2 {
 		part /= 2
@@ -163,7 +163,7 @@ func narrow(op comm.Op, t dtype.DType, ranks int) (reducer, bool) {
 	}, true
 }
 
-// weighted is a sum with weights, divided.
+// weighted returns a weighted sum, divided.
 func weighted(in, own, by float32) reduceFunc {
 	a, b := in, own
 	return bytesOf(func(dst, in, own []float32) {
@@ -202,7 +202,7 @@ func minimum[T integer | float](dst, in, own []T) {
 	}
 }
 
-// thenApply computes f, and then g of each element.
+// thenApply computes f and then applies g to each element.
 func thenApply[T any](f func(dst, in, own []T), g func(T) T) reduceFunc {
 	return bytesOf(func(dst, in, own []T) {
 		f(dst, in, own)
@@ -212,9 +212,8 @@ func thenApply[T any](f func(dst, in, own []T), g func(T) T) reduceFunc {
 	})
 }
 
-// bytesOf makes f work on elements as they lie in memory. What the slices show need not be aligned where the machine
-// does not ask for it: operands are, in a device's memory, and what comes over links lies in blocks of the heap or is
-// an operand of another rank.
+// bytesOf makes f work on bytes in memory. Elements are aligned as far as the machine requires: operands are in device memory, and received data is in
+// blocks of the heap or is an operand of another rank.
 func bytesOf[T any](f func(dst, in, own []T)) reduceFunc {
 	return func(dst, in, own []byte) { f(elements[T](dst), elements[T](in), elements[T](own)) }
 }

@@ -1,15 +1,15 @@
-// Package ring carries bytes between ranks over links, and adds them up on the host: the transport of host devices,
-// whose memory Go code reaches, and through copies of any other device.
+// Package ring is the transport of host devices: it carries bytes between ranks and reduces them on the host. It also
+// works for other devices, through copies.
 //
-// A link joins two ranks: a connection between processes (New), or memory between goroutines (Local, pipe.go). Every
-// rank has one to every other. What it carries are frames (frame.go), all with the call that they are part of. A
-// goroutine for each link reads them for as long as the transport lives, so the end of any link is noticed at once, by
-// name.
+// A link connects two ranks: it is a connection between processes (New), or memory between goroutines (Local, pipe.go).
+// Every rank has a link to every other. A link carries frames (frame.go), each with the call to which it belongs. A
+// goroutine for each link reads frames as long as the transport lives, so the end of a link is detected at once, with
+// the rank's number.
 //
-// A call has two parts. First the ranks agree: each tells all others its call (Send and Recv: the one other), and waits
-// for theirs. Data is sent only to who has told that it is there, so a reader never has to wait for a call to be made,
-// and what is written is read: that is why no exchange hangs, whatever the sizes and the order of calls in a group.
-// Then the data goes in frames of at most 512 KiB, as one pass (pass.go, plan.go):
+// A call has two parts. First the ranks agree: each sends its call to all others (for Send and Recv, to the other one)
+// and waits for theirs. A rank sends data only to a rank that has announced the call. So a reader never waits for a
+// call to be made, all written data is read, and no exchange hangs, whatever the sizes and the order of calls in a
+// group. Then the data is sent in frames of at most 512 KiB, as one pass (pass.go, plan.go):
 //
 //	all-reduce      2(size-1) steps around the ring: reduce-scatter, then all-gather, each step a part of 1/size
 //	reduce-scatter  size-1 steps; partial sums are kept in two blocks of the heap, as large as Dst each
@@ -17,38 +17,40 @@
 //	broadcast       a chain from the root, each rank passing a frame on as soon as it has it
 //	send, recv      straight over the link
 //
-// The calls of a group: the collectives run one after another in their order, and beside them the sends to each rank,
-// in their order, and the receives from each, all at the same time.
+// In a group, the collectives run one after another in their order. The sends to each rank run in their order, as do
+// the receives from each rank, all concurrently with the collectives.
 //
-// What is added: part p of an all-reduce or reduce-scatter is ((x[p] op x[p+1]) op x[p+2]) ..., counted around the
-// ring, computed once and copied to every rank that needs it, so every rank has the same bits, whatever the timing.
-// Float16, BFloat16 and the 8-bit floats are widened to float32 for each step and rounded after it, as NCCL does;
-// integers wrap. Avg divides the sum in the last step, before a narrow type is rounded; on the way sums of narrow
-// floats are kept small enough not to overflow; integers are truncated toward zero, as NCCL does. Max and Min give NaN
-// if any number is NaN, as PyTorch does. Bool has Max and Min (or, and), complex types Sum, Prod and Avg; all else
-// matches driver.ErrUnsupported (reduce.go).
+// Part p of an all-reduce or reduce-scatter is ((x[p] op x[p+1]) op x[p+2]) ..., counted around the ring. It is
+// computed once and copied to every rank that needs it, so every rank has the same bits, whatever the timing. Float16,
+// BFloat16 and the 8-bit floats are widened to float32 for each step and rounded after it, as in NCCL; integers wrap.
+// Avg divides the sum in the last step, before a narrow type is rounded; intermediate sums of narrow floats are scaled
+// so that they do not overflow; integers are truncated toward zero, as in NCCL. Max and Min give NaN if any number is
+// NaN, as PyTorch does. Bool supports Max and Min (or, and), complex types support Sum, Prod and Avg; for other
+// combinations the error matches driver.ErrUnsupported (reduce.go).
 //
-// On a device whose memory is visible and which has kernels, Queue queues a kernel whose function takes part in the
-// calls when the stream gets there. It waits for other ranks and holds its stream until then, so two ranks of one
-// process need two streams. Calls on several streams run in the order in which they were queued. On other devices Queue
-// itself waits for the stream and the other ranks, and copies out and in. Neither works while the stream captures.
+// On a device with visible memory and kernels, Queue queues a kernel whose function makes the calls when the stream
+// reaches it. The kernel waits for other ranks and blocks its stream until then, so two ranks of one process need two
+// streams. Calls on several streams run in the order in which they were queued. On other devices Queue itself waits for
+// the stream and the other ranks, and copies data to and from the host. Neither works while the stream captures.
 //
-// State: a transport is open, failed or closed. It fails once, with the first of: a link that ended, a frame that is
-// none, calls that differ, a failure that another rank told, Abort. Then all waits end with that error, every job that
-// is queued returns it, the other ranks are told, and readers go on to read and drop what comes, so that no rank blocks
-// on this one. Links end with Close, which says so in a frame before, or when Abort finds a frame half written. From
-// the moment that Close has seen the last job end, nothing but Abort is a failure: ranks close in any order.
+// State: a transport is open, failed or closed. It fails once, with the first of these errors: a link that ended, an
+// invalid frame, calls that differ, a failure that another rank reported, Abort. Then all waits end with that error,
+// every queued job returns it, the failure is reported to the other ranks, and readers continue to read and discard
+// frames, so that no rank blocks on this one. A link ends with Close, which sends a bye frame before, or when Abort
+// finds a partly written frame. After Close has seen the last job end, only Abort is a failure, because ranks may close
+// in any order.
 //
-// Invariants: between two jobs no frame of data is under way to or from this rank. A rank's memory is touched by a
-// reader only while the pass is in progress: the goroutine that ends a pass takes it from the link first and waits for
-// the reader (inflow).
+// Invariants: between two jobs no frame of data is in transit to or from this rank. A reader accesses a rank's memory
+// only while the pass is in progress: the goroutine that ends a pass removes its memory from the link first and waits
+// for the reader (incoming).
 //
 // Locks: transport.busy (one job at a time), then link.w (one frame at a time), then transport.mu, which guards all
-// state, with one condition for all waits; those of pipes are leaves, and not held while waiting for another.
+// state, with one condition variable for all waits. The locks of pipes are leaves, and are not held while waiting for
+// other locks.
 //
-// It does not choose other ways for small tensors (latency grows with the number of ranks), encrypt, set time limits (a
-// rank that is silent but alive is the caller's to notice, and to Abort), or use links other than those of the ring for
-// collectives' data.
+// The transport has no other algorithm for small tensors, so their latency grows with the number of ranks. It does not
+// encrypt and sets no time limits: the caller must detect a rank that is alive but silent, and call Abort. Collectives
+// send data only over the links of the ring.
 package ring
 
 import (
@@ -65,31 +67,31 @@ type transport struct {
 	rank int
 	size int
 
-	links   []*link // by rank; nil for this one
+	links   []*link // by rank; nil for this rank
 	next    *link   // nil if there is one rank
 	prev    *link
 	visible driver.Visible // nil: operands are copied, and Queue waits
 	kernels driver.Kernels
 
-	last   chan struct{}  // closed when the job queued last is done; Queue's own
-	jobs   sync.WaitGroup // queued and not done
-	alive  sync.WaitGroup // readers, and those who tell other ranks
-	busy   sync.Mutex     // held by the job that is under way
-	number uint64         // of collectives begun: the job's own
+	last   chan struct{}  // closed when the last queued job is done; used by Queue only
+	jobs   sync.WaitGroup // queued jobs that are not done
+	alive  sync.WaitGroup // readers, and goroutines that report failures to other ranks
+	busy   sync.Mutex     // held by the current job
+	number uint64         // of collectives begun; used by the current job only
 
 	mu      sync.Mutex
-	changed sync.Cond // anything below, or of a link or an inflow
-	err     error     // what it failed with
-	cause   error     // of the first Abort, if another failure came before it
+	changed sync.Cond // signals changes of the fields below, of links and of incoming data
+	err     error     // the error of the failed transport
+	cause   error     // of the first Abort, if the transport had failed before
 	failed  chan struct{}
 	closing bool // Close was called: Queue is refused
-	done    bool // so is all that was queued: what other ranks do is no failure any more
+	done    bool // all queued work is done: errors of links are no longer failures
 	closed  bool
 }
 
-// New returns rank's transport for dev, one of size. Links are connections to the other ranks, by number; that of rank
-// itself is not looked at. They are the transport's from now on: nothing else may read, write, close them or set
-// deadlines. Close of a connection must end its reads and writes, as those of net do. It panics if a link is missing.
+// New returns the transport of a rank, one of size, for dev. Links are connections to the other ranks, by number;
+// links[rank] is ignored. The transport owns them: other code must not read, write or close them, nor set deadlines.
+// Close of a connection must end its reads and writes, as those of net do. It panics if a link is missing.
 func New(dev driver.Device, rank, size int, links []net.Conn) comm.Transport {
 	if size < 1 || rank < 0 || rank >= size || len(links) != size {
 		panic(fmt.Sprintf("ring: rank %d of %d with %d links", rank, size, len(links)))
@@ -107,9 +109,9 @@ func New(dev driver.Device, rank, size int, links []net.Conn) comm.Transport {
 	return newTransport(dev, rank, wires)
 }
 
-// Local returns the transports of ranks that are all in this process, one for each device. A device may be there
-// several times; on each of its streams only one rank may queue, and since its Free waits for all streams, it waits for
-// what other ranks have queued there. The error matches driver.ErrInvalid if there is no device.
+// Local returns the transports of ranks that are all in this process, one for each device. A device may be listed
+// several times. Then each of its streams may be used by one rank only; and because its Free waits for all streams,
+// Free waits for work that other ranks have queued. The error matches driver.ErrInvalid if there is no device.
 func Local(devs []driver.Device) ([]comm.Transport, error) {
 	if len(devs) == 0 {
 		return nil, &driver.Error{Call: "ring.Local", Code: driver.ErrInvalid, Detail: "no devices"}
@@ -151,10 +153,11 @@ func newTransport(dev driver.Device, rank int, wires []wire) *transport {
 	return t
 }
 
-// around returns the rank that is n further around the ring, n from -size.
+// around returns the rank n places further around the ring. n is at least -size.
 func (t *transport) around(n int) int { return (t.rank + n + 2*t.size) % t.size }
 
-// wait blocks until ready, which is called with t.mu held. It returns the error that the transport failed with, first.
+// wait blocks until ready returns true; ready is called with t.mu held. If the transport has failed, wait returns its
+// error first.
 func (t *transport) wait(ready func() bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
