@@ -115,9 +115,14 @@ func (x *LiveBlocks) record(p driver.Pointer, s driver.Stream) bool {
 // and on each that RecordStream named, may still use it. Freeing the zero Pointer is a no-op. An address that Alloc did
 // not return, or that has been freed, panics with the nearest live block in the message.
 func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
-	if p == 0 {
-		return
+	if p != 0 && !x.TryFree(p, used...) {
+		panic(x.unknown(x.free, p))
 	}
+}
+
+// TryFree is Free for callers that have addresses of other allocators too: it reports false, and does nothing, if no
+// live block starts at p.
+func (x *LiveBlocks) TryFree(p driver.Pointer, used ...driver.Stream) bool {
 	check.Used(x.name+": "+x.free, used)
 	// The entry goes before the block does: once the allocator below has it, its address may be allocated again.
 	shard := x.blocks.Lock(p)
@@ -125,12 +130,13 @@ func (x *LiveBlocks) Free(p driver.Pointer, used ...driver.Stream) {
 	delete(shard.At, p)
 	shard.Unlock()
 	if !ok {
-		panic(x.unknown(x.free, p))
+		return false
 	}
 	if l.used != nil {
 		used = append(*l.used, used...) // the entry is deleted, so the slice has no other user
 	}
 	l.from.Free(l.Block, used...)
+	return true
 }
 
 // Block returns the live block that starts at p, for functions that take blocks.
