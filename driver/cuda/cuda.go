@@ -69,7 +69,7 @@ type cudaDriver struct {
 
 func init() {
 	driver.Register("cuda", &cudaDriver{
-		load:   onceLoaded(cu.Open),
+		load:   onceLoaded(openLibrary),
 		nvml:   onceLoaded(nvml.Open),
 		exists: func(path string) bool { _, err := os.Stat(path); return err == nil },
 	})
