@@ -1,0 +1,279 @@
+//go:build libashlar
+
+/* The table that callers see. Each function looks whether Go may be entered, and then calls its counterpart in exports.go.
+ *
+ * A child made by fork has one thread, and Go's runtime waits there for others that are gone: a collection of garbage
+ * would hang for ever. So the child never enters Go. It cannot use CUDA either. */
+#include "guard.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "_cgo_export.h"
+
+#ifndef ASHLAR_BUILD
+#define ASHLAR_BUILD "source"
+#endif
+
+static atomic_int forked; /* this is a child made by fork */
+static atomic_int ending; /* closing was called */
+
+/* Each thread's results and message. It is a pointer, since storage for threads is short in a library that is loaded late
+ * and contains Go ("cannot allocate memory in static TLS block"). */
+static __thread ashlar_call *calls;
+static pthread_key_t calls_key; /* frees them when the thread ends */
+
+enum { MAX_DEVICES = 64 };
+
+/* What stats returned last, for children made by fork. Only the one thread of such a child reads it. */
+static ashlar_stats published[MAX_DEVICES];
+static pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
+
+static void in_child(void) { atomic_store(&forked, 1); }
+
+__attribute__((constructor)) static void start(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+	pthread_key_create(&calls_key, free);
+}
+
+/* call returns the thread's results. */
+static inline ashlar_call *call(void)
+{
+	static ashlar_call last_resort; /* for threads that get no memory: they share it */
+	if (__builtin_expect(calls == NULL, 0)) {
+		calls = calloc(1, sizeof *calls);
+		if (calls == NULL)
+			return &last_resort;
+		pthread_setspecific(calls_key, calls);
+	}
+	return calls;
+}
+
+/* barred says why Go must not be entered, ASHLAR_OK if it may. */
+static inline ashlar_status barred(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&forked, memory_order_relaxed), 0)) {
+		call()->message = "ashlar: this process was forked from one that uses CUDA, and cannot use it";
+		return ASHLAR_FORKED;
+	}
+	if (__builtin_expect(atomic_load_explicit(&ending, memory_order_relaxed), 0)) {
+		call()->message = "ashlar: the process is ending";
+		return ASHLAR_CLOSING;
+	}
+	return ASHLAR_OK;
+}
+
+/* explained notes where the reason of a failed call is. */
+static inline ashlar_status explained(ashlar_status status)
+{
+	if (status != ASHLAR_OK)
+		call()->message = call()->text;
+	return status;
+}
+
+static ashlar_status invalid(const char *why)
+{
+	call()->message = why;
+	return ASHLAR_INVALID;
+}
+
+/* ENTER returns from the calling function if Go must not be entered. */
+#define ENTER()                                \
+	do {                                   \
+		ashlar_status why = barred();  \
+		if (why != ASHLAR_OK)          \
+			return why;            \
+	} while (0)
+
+static const char *guard_last_error(void) 
+{
+	return call()->message != NULL ? call()->message : "";
+}
+
+static ashlar_status guard_init(int32_t device_count, const char *settings)
+{
+	ENTER();
+	if (device_count > MAX_DEVICES)
+		return invalid("ashlar: init of more than 64 devices");
+	return explained(ashlarGoInit(device_count, (char *)(settings != NULL ? settings : ""), call()));
+}
+
+static ashlar_status guard_alloc(int32_t device, uintptr_t stream, size_t size, uint32_t flags, void **out)
+{
+	ENTER();
+	*out = NULL;
+	if (size == 0)
+		return ASHLAR_OK;
+	if (flags != 0)
+		return invalid("ashlar: alloc with flags: an external stream may only be recorded");
+	ashlar_call *c = call();
+	ashlar_status status = ashlarGoAlloc(device, stream, size, c);
+	if (status == ASHLAR_OK)
+		*out = (void *)(uintptr_t)c->address;
+	return explained(status);
+}
+
+static ashlar_status guard_free(void *p)
+{
+	if (p == NULL || barred() != ASHLAR_OK)
+		return ASHLAR_OK;
+	return explained(ashlarGoFree((uint64_t)(uintptr_t)p, call()));
+}
+
+static ashlar_status guard_record_stream(void *p, uintptr_t stream, uint32_t flags)
+{
+	ENTER();
+	if (p == NULL)
+		return ASHLAR_OK;
+	return explained(ashlarGoRecordStream((uint64_t)(uintptr_t)p, stream, flags, call()));
+}
+
+static ashlar_status guard_block(const void *p, ashlar_block *out)
+{
+	ENTER();
+	return explained(ashlarGoBlock((uint64_t)(uintptr_t)p, out, call()));
+}
+
+static ashlar_status guard_pin(void *p)
+{
+	ENTER();
+	return explained(ashlarGoPin((uint64_t)(uintptr_t)p, 0, call()));
+}
+
+static ashlar_status guard_unpin(void *p)
+{
+	ENTER();
+	return explained(ashlarGoPin((uint64_t)(uintptr_t)p, 1, call()));
+}
+
+static ashlar_status guard_set_limit(int32_t device, int64_t bytes)
+{
+	ENTER();
+	return explained(ashlarGoSetLimit(device, bytes, call()));
+}
+
+static ashlar_status guard_empty_cache(int32_t device)
+{
+	ENTER();
+	return explained(ashlarGoEmptyCache(device, call()));
+}
+
+static ashlar_status guard_cache_info(int32_t device, int64_t *cached, int64_t *largest)
+{
+	ENTER();
+	return explained(ashlarGoCacheInfo(device, cached, largest, call()));
+}
+
+static ashlar_status guard_stats(int32_t device, ashlar_stats *out)
+{
+	if (device < 0 || device >= MAX_DEVICES)
+		return invalid("ashlar: stats of a device that init did not name");
+	if (atomic_load_explicit(&forked, memory_order_relaxed)) {
+		*out = published[device];
+		return ASHLAR_OK;
+	}
+	ENTER();
+	memset(out, 0, sizeof *out);
+	ashlar_status status = ashlarGoStats(device, out, call());
+	if (status == ASHLAR_OK) {
+		pthread_mutex_lock(&publishing);
+		published[device] = *out;
+		pthread_mutex_unlock(&publishing);
+	}
+	return explained(status);
+}
+
+static ashlar_status guard_reset_peak_stats(int32_t device)
+{
+	ENTER();
+	return explained(ashlarGoResetStats(device, 0, call()));
+}
+
+static ashlar_status guard_reset_accumulated_stats(int32_t device)
+{
+	ENTER();
+	return explained(ashlarGoResetStats(device, 1, call()));
+}
+
+static ashlar_status guard_snapshot(int32_t device, ashlar_segment_fn fn, void *ctx)
+{
+	ENTER();
+	return explained(ashlarGoSnapshot(device, fn, ctx, call()));
+}
+
+static ashlar_status guard_observe(ashlar_event_fn fn, void *ctx)
+{
+	ENTER();
+	return explained(ashlarGoObserve(fn, ctx, call()));
+}
+
+static ashlar_status guard_enable_peer(int32_t device, int32_t peer)
+{
+	ENTER();
+	return explained(ashlarGoEnablePeer(device, peer, call()));
+}
+
+static ashlar_status guard_runtime_info(char *buffer, size_t n)
+{
+	ENTER();
+	return explained(ashlarGoRuntimeInfo(buffer, n, call()));
+}
+
+static void guard_closing(void) { atomic_store(&ending, 1); }
+
+static const ashlar_api table = {
+	.version = ASHLAR_API_VERSION,
+	.bytes = sizeof(ashlar_api),
+	.build = ASHLAR_BUILD,
+	.last_error = guard_last_error,
+	.init = guard_init,
+	.alloc = guard_alloc,
+	.free = guard_free,
+	.record_stream = guard_record_stream,
+	.block = guard_block,
+	.pin = guard_pin,
+	.unpin = guard_unpin,
+	.set_limit = guard_set_limit,
+	.empty_cache = guard_empty_cache,
+	.cache_info = guard_cache_info,
+	.stats = guard_stats,
+	.reset_peak_stats = guard_reset_peak_stats,
+	.reset_accumulated_stats = guard_reset_accumulated_stats,
+	.snapshot = guard_snapshot,
+	.observe = guard_observe,
+	.enable_peer = guard_enable_peer,
+	.runtime_info = guard_runtime_info,
+	.closing = guard_closing,
+};
+
+__attribute__((visibility("default"))) const ashlar_api *ashlar_get_api(uint32_t want)
+{
+	return want <= ASHLAR_API_VERSION ? &table : NULL;
+}
+
+/* The two functions that torch.cuda.memory.CUDAPluggableAllocator takes. */
+
+__attribute__((visibility("default"))) void *ashlar_malloc(size_t size, int device, void *stream)
+{
+	void *p = NULL;
+	guard_alloc(device, (uintptr_t)stream, size, 0, &p);
+	return p;
+}
+
+__attribute__((visibility("default"))) void ashlar_free(void *p, size_t size, int device, void *stream)
+{
+	(void)size;
+	(void)device;
+	/* PyTorch's stream is that of the allocation unless other code frees the block: then it still uses the block. */
+	guard_record_stream(p, (uintptr_t)stream, 0);
+	guard_free(p);
+}
+
+#ifdef ASHLAR_FAKE
+/* Makes this thread's next call of a Go function panic. In builds for tests alone. */
+__attribute__((visibility("default"))) void ashlar_inject_panic(void) { call()->inject = 1; }
+#endif

@@ -1,0 +1,225 @@
+// Package dropin is the Go side of cmd/libashlar: the memory of a process's GPUs for callers that are not written in Go,
+// such as PyTorch. It finds devices by number, streams by handle and blocks by address.
+//
+// A Process is safe for concurrent use. Sizes are bytes. Bugs of the caller and of Ashlar are errors here, not panics: a
+// panic would end the foreign program.
+package dropin
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"sync"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/raw"
+)
+
+// # Structure
+//
+//	Process  the devices and what the program has chosen (settings.go)
+//	gpu      an open device, with its streams by handle (gpu.go)
+//	mem/raw  the live blocks of all devices by address, and each device's allocator
+//	pins     blocks that are not freed yet because they are pinned (pin.go)
+//	foreign  blocks used by streams that their owner may destroy (external.go)
+
+// ErrInvalid is matched by the errors for wrong arguments and settings.
+var ErrInvalid = errors.New("ashlar: invalid argument")
+
+// ErrUnknown is matched by the error for an address that is in no live block.
+var ErrUnknown = errors.New("ashlar: the address is in no live block")
+
+// A Process is the memory of a process's GPUs.
+type Process struct {
+	open     func(ordinal int) (driver.Device, error)
+	settings settings
+	gpus     []gpu // by ordinal
+
+	mu       sync.Mutex // guards what follows
+	observer func(Event)
+
+	pins    pins
+	foreign externalUses
+}
+
+// New returns a Process with so many devices, which open opens at their first use. The error matches ErrInvalid and
+// names the wrong setting.
+func New(devices int, text string, open func(ordinal int) (driver.Device, error)) (*Process, error) {
+	s, err := parseSettings(text)
+	if err != nil {
+		return nil, err
+	}
+	if devices < 0 {
+		return nil, fmt.Errorf("%w: %d devices", ErrInvalid, devices)
+	}
+	p := &Process{open: open, settings: s, gpus: make([]gpu, devices)}
+	for i := range p.gpus {
+		p.gpus[i].ordinal, p.gpus[i].process = i, p
+		p.gpus[i].limit.Store(s.limit)
+	}
+	return p, nil
+}
+
+// Alloc returns the address of at least size bytes of a device's memory, for work queued from now on on the stream with
+// this handle. Size 0 gives 0. The error matches mem.ErrNoMemory if there is no room.
+func (p *Process) Alloc(ordinal int, stream uintptr, size uint64) (at driver.Pointer, err error) {
+	defer recovered(&err)
+	if size == 0 {
+		return 0, nil
+	}
+	if size > math.MaxInt64 {
+		return 0, &mem.OutOfMemory{Requested: math.MaxInt64, TooLarge: true}
+	}
+	g, err := p.gpu(ordinal)
+	if err != nil {
+		return 0, err
+	}
+	s, err := g.stream(stream)
+	if err != nil {
+		return 0, err
+	}
+	return raw.AllocOn(g.dev, s, int64(size))
+}
+
+// Free frees the block that starts at an address. Work queued on its streams may still use it. The error matches
+// ErrUnknown if no live block starts there.
+func (p *Process) Free(at driver.Pointer) (err error) {
+	defer recovered(&err)
+	if at == 0 || p.pins.keep(at) {
+		return nil
+	}
+	used := p.foreign.take(p, at)
+	if !raw.CurrentBlocks().TryFree(at, used...) {
+		return ErrUnknown
+	}
+	return nil
+}
+
+// RecordStream says that work on a stream of the block's device uses the live block that an address lies in. An external
+// stream may be destroyed by its owner once the block is freed.
+func (p *Process) RecordStream(at driver.Pointer, stream uintptr, external bool) (err error) {
+	defer recovered(&err)
+	if at == 0 {
+		return nil
+	}
+	l, g, err := p.holding(at)
+	if err != nil {
+		return err
+	}
+	if external {
+		p.foreign.add(l.Ptr, stream)
+		return nil
+	}
+	s, err := g.stream(stream)
+	if err != nil {
+		return err
+	}
+	raw.RecordStream(l.Ptr, s)
+	return nil
+}
+
+// A Block is a live block.
+type Block struct {
+	Ptr    driver.Pointer
+	Size   int64
+	Device int // ordinal
+	Pins   int
+}
+
+// Block describes the live block that an address lies in. The error matches ErrUnknown if there is none.
+func (p *Process) Block(at driver.Pointer) (b Block, err error) {
+	defer recovered(&err)
+	l, g, err := p.holding(at)
+	if err != nil {
+		return Block{}, err
+	}
+	return Block{l.Ptr, l.Size, g.ordinal, p.pins.count(l.Ptr)}, nil
+}
+
+// Pin keeps the block that an address lies in at its address with its memory, also after its Free, until Unpin was called
+// as often.
+func (p *Process) Pin(at driver.Pointer) (err error) {
+	defer recovered(&err)
+	l, _, err := p.holding(at)
+	if err == nil {
+		p.pins.add(l.Ptr)
+	}
+	return err
+}
+
+// Unpin takes one Pin back, and frees the block if it was the last and Free was called meanwhile.
+func (p *Process) Unpin(at driver.Pointer) (err error) {
+	defer recovered(&err)
+	l, _, err := p.holding(at)
+	if err != nil {
+		return err
+	}
+	freed, ok := p.pins.remove(l.Ptr)
+	if !ok {
+		return fmt.Errorf("%w: the block at %#x is not pinned", ErrInvalid, uint64(l.Ptr))
+	}
+	if freed {
+		return p.Free(l.Ptr)
+	}
+	return nil
+}
+
+// EnablePeer lets work on a device use the memory of another, allocated before and later.
+func (p *Process) EnablePeer(ordinal, peer int) (err error) {
+	defer recovered(&err)
+	g, err := p.gpu(ordinal)
+	if err != nil {
+		return err
+	}
+	o, err := p.gpu(peer)
+	if err != nil {
+		return err
+	}
+	return raw.EnablePeer(g.dev, o.dev)
+}
+
+// Close frees everything and closes the devices. The caller uses neither the Process nor its blocks any more.
+func (p *Process) Close() error {
+	var errs []error
+	for i := range p.gpus {
+		errs = append(errs, p.gpus[i].close())
+	}
+	return errors.Join(errs...)
+}
+
+// gpu returns an open device.
+func (p *Process) gpu(ordinal int) (*gpu, error) {
+	if uint(ordinal) >= uint(len(p.gpus)) {
+		return nil, fmt.Errorf("%w: device %d of %d", ErrInvalid, ordinal, len(p.gpus))
+	}
+	g := &p.gpus[ordinal]
+	if !g.ready.Load() {
+		if err := g.start(); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// holding finds the live block that an address lies in, and its device.
+func (p *Process) holding(at driver.Pointer) (raw.LiveBlock, *gpu, error) {
+	l, ok := raw.CurrentBlocks().Holding(at)
+	if !ok {
+		return l, nil, ErrUnknown
+	}
+	for i := range p.gpus {
+		if g := &p.gpus[i]; g.ready.Load() && g.dev == l.Device {
+			return l, g, nil
+		}
+	}
+	return l, nil, ErrUnknown
+}
+
+// recovered turns a panic into an error. Deferred by every exported method.
+func recovered(err *error) {
+	if bug := recover(); bug != nil {
+		*err = fmt.Errorf("ashlar: %v\n%s", bug, debug.Stack())
+	}
+}

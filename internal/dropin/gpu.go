@@ -1,0 +1,146 @@
+package dropin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/raw"
+)
+
+// A gpu is a device, opened at its first use. A process that sees many devices pays for a context on those it uses.
+type gpu struct {
+	process *Process
+	ordinal int
+	limit   atomic.Int64 // bytes; 0 is none
+
+	ready atomic.Bool // dev and allocator are set
+	dev   driver.Device
+	alloc mem.Allocator
+
+	mu      sync.Mutex                // held while the device is opened, or a stream is added
+	streams atomic.Pointer[[]foreign] // replaced, never changed
+}
+
+// A foreign is a stream of the program's and its handle.
+type foreign struct {
+	handle uintptr
+	stream driver.Stream
+}
+
+// Handles of CUDA's default streams under their own names (cuda.h: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
+const (
+	legacyStream    = 1
+	perThreadStream = 2
+)
+
+// start opens the device and its allocator. An attempt that fails is repeated by the next call.
+func (g *gpu) start() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ready.Load() {
+		return nil
+	}
+	dev, err := g.process.open(g.ordinal)
+	if err != nil {
+		return err
+	}
+	s := g.process.settings
+	a, err := mem.Open(s.backend+":"+s.text, dev)
+	if err != nil {
+		return errors.Join(err, dev.Close())
+	}
+	g.dev, g.alloc = dev, a
+	g.streams.Store(&[]foreign{{0, dev.DefaultStream()}, {legacyStream, dev.DefaultStream()}})
+	if limit := g.limit.Load(); limit != 0 {
+		err = g.setLimit(limit)
+	}
+	if err == nil {
+		raw.SetCurrent(dev, a)
+		err = g.observe()
+	}
+	if err != nil {
+		return errors.Join(err, g.release())
+	}
+	g.ready.Store(true)
+	return nil
+}
+
+// stream returns the stream with a handle. Streams are kept for the life of the process, as PyTorch keeps those of its
+// pools.
+func (g *gpu) stream(handle uintptr) (driver.Stream, error) {
+	for _, f := range *g.streams.Load() {
+		if f.handle == handle {
+			return f.stream, nil
+		}
+	}
+	return g.addStream(handle)
+}
+
+func (g *gpu) addStream(handle uintptr) (driver.Stream, error) {
+	if handle == perThreadStream {
+		return nil, fmt.Errorf("%w: the per-thread default stream is another one on every thread: use a stream with a handle "+
+			"of its own", ErrInvalid)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known := *g.streams.Load()
+	if i := slices.IndexFunc(known, func(f foreign) bool { return f.handle == handle }); i >= 0 {
+		return known[i].stream, nil
+	}
+	s, err := g.dev.NewStream(driver.StreamOptions{Foreign: handle})
+	if err != nil {
+		return nil, err
+	}
+	more := append(slices.Clone(known), foreign{handle, s})
+	g.streams.Store(&more)
+	return s, nil
+}
+
+// handleOf returns the handle of the stream with an ID, 0 for the default stream and for streams of Ashlar's own.
+func (g *gpu) handleOf(id driver.StreamID) uintptr {
+	for _, f := range *g.streams.Load() {
+		if f.stream.ID() == id {
+			return f.handle
+		}
+	}
+	return 0
+}
+
+// setLimit bounds what the allocator reserves.
+func (g *gpu) setLimit(bytes int64) error {
+	switch a := g.alloc.(type) {
+	case interface{ SetLimit(int64) error }:
+		return a.SetLimit(bytes)
+	case interface{ SetMemoryFraction(float64) error }:
+		if bytes == 0 {
+			return a.SetMemoryFraction(1)
+		}
+		return a.SetMemoryFraction(min(1, float64(bytes)/float64(g.dev.Info().TotalMemory)))
+	}
+	return fmt.Errorf("ashlar: the backend %s has no limit: %w", g.process.settings.backend, driver.ErrUnsupported)
+}
+
+// release closes what start opened.
+func (g *gpu) release() error {
+	raw.SetCurrent(g.dev, nil)
+	var err error
+	if c, ok := g.alloc.(interface{ Close() error }); ok {
+		err = c.Close()
+	}
+	g.streams.Store(nil)
+	return errors.Join(err, g.dev.Close())
+}
+
+func (g *gpu) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ready.Swap(false) {
+		return nil
+	}
+	return g.release()
+}

@@ -1,0 +1,72 @@
+package dropin
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ashlar-go/ashlar/driver"
+)
+
+// pins are the pinned blocks. The zero value has none.
+type pins struct {
+	any atomic.Int64 // how many, so that Free of a program that pins nothing takes no lock
+
+	mu     sync.Mutex
+	blocks map[driver.Pointer]pin
+}
+
+// A pin is a pinned block.
+type pin struct {
+	count int
+	freed bool // Free was called: the last Unpin frees it
+}
+
+func (x *pins) add(at driver.Pointer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.blocks == nil {
+		x.blocks = map[driver.Pointer]pin{}
+	}
+	b := x.blocks[at]
+	b.count++
+	x.blocks[at] = b
+	x.any.Store(int64(len(x.blocks)))
+}
+
+// keep reports whether the block is pinned, and notes that it was freed.
+func (x *pins) keep(at driver.Pointer) bool {
+	if x.any.Load() == 0 {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b, ok := x.blocks[at]
+	if ok {
+		b.freed = true
+		x.blocks[at] = b
+	}
+	return ok
+}
+
+// remove takes one pin back. It reports whether the block is to be freed now, and false for ok if it is not pinned.
+func (x *pins) remove(at driver.Pointer) (free, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b, ok := x.blocks[at]
+	if !ok {
+		return false, false
+	}
+	if b.count--; b.count > 0 {
+		x.blocks[at] = b
+		return false, true
+	}
+	delete(x.blocks, at)
+	x.any.Store(int64(len(x.blocks)))
+	return b.freed, true
+}
+
+func (x *pins) count(at driver.Pointer) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.blocks[at].count
+}

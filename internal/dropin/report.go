@@ -1,0 +1,177 @@
+package dropin
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/paged"
+	"github.com/ashlar-go/ashlar/mem/raw"
+)
+
+// SetLimit bounds the memory that a device's allocator reserves; 0 is no limit. It opens no device.
+func (p *Process) SetLimit(ordinal int, bytes int64) (err error) {
+	defer recovered(&err)
+	if uint(ordinal) >= uint(len(p.gpus)) || bytes < 0 {
+		return fmt.Errorf("%w: a limit of %d bytes for device %d of %d", ErrInvalid, bytes, ordinal, len(p.gpus))
+	}
+	g := &p.gpus[ordinal]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ready.Load() {
+		if err := g.setLimit(bytes); err != nil {
+			return err
+		}
+	}
+	g.limit.Store(bytes)
+	return nil
+}
+
+// EmptyCache returns memory that is not in use to the driver, of one device or, if ordinal is -1, of all that were used.
+func (p *Process) EmptyCache(ordinal int) (err error) {
+	defer recovered(&err)
+	if ordinal >= 0 {
+		g, err := p.gpu(ordinal)
+		if err != nil {
+			return err
+		}
+		return g.emptyCache()
+	}
+	var errs []error
+	for i := range p.gpus {
+		if g := &p.gpus[i]; g.ready.Load() {
+			errs = append(errs, g.emptyCache())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (g *gpu) emptyCache() error {
+	if t, ok := mem.Find[mem.Trimmer](g.alloc); ok {
+		return t.EmptyCache()
+	}
+	return nil
+}
+
+// CacheInfo returns the bytes that are cached and free, and the largest request that the device could serve.
+func (p *Process) CacheInfo(ordinal int) (cached, largest int64, err error) {
+	defer recovered(&err)
+	g, err := p.gpu(ordinal)
+	if err != nil {
+		return 0, 0, err
+	}
+	return raw.CacheInfo(g.dev)
+}
+
+// Stats are the statistics of a device.
+type Stats struct {
+	mem.Stats
+	Limit  int64 // of reserved bytes; 0 is none
+	Stalls int64 // times that an allocation waited for the device; -1 if the backend does not count them
+}
+
+// Stats returns the statistics of a device. Those of a device that was not used are zero.
+func (p *Process) Stats(ordinal int) (s Stats, err error) {
+	defer recovered(&err)
+	g, err := p.used(ordinal)
+	if g == nil {
+		return s, err
+	}
+	s.Limit, s.Stalls = g.limit.Load(), -1
+	if a, ok := g.alloc.(interface{ Figures() paged.Figures }); ok {
+		s.Stalls = a.Figures().Stalls
+	}
+	s.Stats, err = raw.Stats(g.dev)
+	return s, err
+}
+
+// ResetPeakStats sets every peak of a device to the current value.
+func (p *Process) ResetPeakStats(ordinal int) (err error) {
+	defer recovered(&err)
+	g, err := p.used(ordinal)
+	if g == nil {
+		return err
+	}
+	return raw.ResetPeakStats(g.dev)
+}
+
+// ResetAccumulatedStats sets the accumulated counters of a device to zero.
+func (p *Process) ResetAccumulatedStats(ordinal int) (err error) {
+	defer recovered(&err)
+	g, err := p.used(ordinal)
+	if g == nil {
+		return err
+	}
+	return raw.ResetAccumulatedStats(g.dev)
+}
+
+// A Segment is a range of addresses with memory behind it.
+type Segment struct {
+	mem.SegmentInfo
+	Handle uintptr // of its stream
+}
+
+// Snapshot returns the segments of a device, in the order of addresses.
+func (p *Process) Snapshot(ordinal int) (all []Segment, err error) {
+	defer recovered(&err)
+	g, err := p.used(ordinal)
+	if g == nil {
+		return nil, err
+	}
+	segments, err := raw.Snapshot(g.dev)
+	for _, s := range segments {
+		all = append(all, Segment{s, g.handleOf(s.Stream)})
+	}
+	return all, err
+}
+
+// An Event is one thing that the allocator of a device did.
+type Event struct {
+	mem.Event
+	Device int     // ordinal
+	Handle uintptr // of its stream
+}
+
+// Observe reports every event of all devices to fn from now on; nil ends it. The allocator is locked while fn runs, on the
+// thread that caused the event: fn must not call the Process.
+func (p *Process) Observe(fn func(Event)) (err error) {
+	defer recovered(&err)
+	p.mu.Lock()
+	p.observer = fn
+	p.mu.Unlock()
+	var errs []error
+	for i := range p.gpus {
+		if g := &p.gpus[i]; g.ready.Load() {
+			errs = append(errs, g.observe())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// observe tells the allocator who observes it.
+func (g *gpu) observe() error {
+	g.process.mu.Lock()
+	fn := g.process.observer
+	g.process.mu.Unlock()
+	o, ok := mem.Find[mem.Observable](g.alloc)
+	switch {
+	case !ok && fn == nil:
+		return nil
+	case !ok:
+		return fmt.Errorf("ashlar: the backend %s reports no events: %w", g.process.settings.backend, driver.ErrUnsupported)
+	case fn == nil:
+		o.Observe(nil)
+	default:
+		o.Observe(func(e mem.Event) { fn(Event{e, g.ordinal, g.handleOf(e.Stream)}) })
+	}
+	return nil
+}
+
+// used returns an open device, and nil without an error for one that was not used.
+func (p *Process) used(ordinal int) (*gpu, error) {
+	if uint(ordinal) < uint(len(p.gpus)) && !p.gpus[ordinal].ready.Load() {
+		return nil, nil
+	}
+	return p.gpu(ordinal)
+}

@@ -1,0 +1,97 @@
+package dropin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ashlar-go/ashlar/internal/allocconf"
+	"github.com/ashlar-go/ashlar/internal/bytesize"
+	"github.com/ashlar-go/ashlar/mem/arena"
+	"github.com/ashlar-go/ashlar/mem/bfc"
+	"github.com/ashlar-go/ashlar/mem/caching"
+	"github.com/ashlar-go/ashlar/mem/paged"
+)
+
+// settings are what the program that uses the library has chosen, in the syntax of PYTORCH_ALLOC_CONF:
+//
+//	backend:paged,limit:18GiB,spare:1GiB
+type settings struct {
+	backend string // a name for mem.Open
+	text    string // the backend's own settings, in its own syntax
+	limit   int64  // bytes of each device; 0 is none
+}
+
+// A backend is an allocator that settings may name.
+type backend struct {
+	assign string // between a key and its value: PyTorch's syntax for mem/caching, Ashlar's for the others
+	check  func(settings string) error
+}
+
+var backends = map[string]backend{
+	"paged":   {"=", func(text string) error { _, err := paged.ParseConfig(text); return err }},
+	"caching": {":", func(text string) error { _, _, err := caching.ParseConfig(text); return err }},
+	"bfc":     {"=", func(text string) error { _, err := bfc.ParseConfig(text); return err }},
+	"arena":   {"=", func(text string) error { _, err := arena.ParseConfig(text); return err }},
+}
+
+// parseSettings reads settings. All keys but backend and limit are the backend's.
+func parseSettings(text string) (settings, error) {
+	s := settings{backend: "paged"}
+	text = strings.TrimSuffix(strings.TrimSpace(text), ",")
+	if text == "" {
+		return s, nil
+	}
+	var others [][2]string
+	seen := map[string]bool{}
+	for _, part := range allocconf.Split(text) {
+		key, value, ok := strings.Cut(part, ":")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		switch {
+		case !ok || key == "" || value == "":
+			return s, settingsError("%q is not of the form key:value", strings.TrimSpace(part))
+		case seen[key]:
+			return s, settingsError("%q is given twice", key)
+		}
+		seen[key] = true
+		switch key {
+		case "backend":
+			if _, ok := backends[value]; !ok {
+				return s, settingsError("unknown backend %q; known are %s", value, names())
+			}
+			s.backend = value
+		case "limit":
+			n, err := bytesize.Parse(value)
+			if err != nil {
+				return s, settingsError("limit: %w", err)
+			}
+			s.limit = n
+		default:
+			others = append(others, [2]string{key, value})
+		}
+	}
+	b := backends[s.backend]
+	for i, setting := range others {
+		if i > 0 {
+			s.text += ","
+		}
+		s.text += setting[0] + b.assign + setting[1]
+	}
+	if err := b.check(s.text); err != nil {
+		return s, settingsError("%w", err)
+	}
+	return s, nil
+}
+
+func settingsError(format string, args ...any) error {
+	return fmt.Errorf("%w: settings: %w", ErrInvalid, fmt.Errorf(format, args...))
+}
+
+func names() string {
+	var all []string
+	for name := range backends {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
