@@ -1,7 +1,6 @@
 package compute_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,19 +9,9 @@ import (
 	"github.com/ashlar-go/ashlar/compute/backend"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/tensor"
 )
-
-// panicOf returns what f panics with, as text; "" if it returns.
-func panicOf(f func()) (text string) {
-	defer func() {
-		if r := recover(); r != nil {
-			text = fmt.Sprint(r)
-		}
-	}()
-	f()
-	return ""
-}
 
 // windows returns views of 40 elements, 4 by 4 each, that overlap in all ways: writable ones, and then those that lead
 // to some elements by several indices.
@@ -209,7 +198,7 @@ func TestClosedScopesTakeNothing(t *testing.T) {
 		"Neg": func() error { _, err := compute.Neg(s.Place, x); return err },
 	} {
 		var err error
-		if text := panicOf(func() { err = f() }); !strings.Contains(text, "a scope that is closed") {
+		if text := testkit.PanicText(func() { err = f() }); !strings.Contains(text, "a scope that is closed") {
 			t.Errorf("%s in a closed scope: panic %q, error %v", name, text, err)
 		}
 	}
@@ -231,7 +220,7 @@ func TestKeepIntoAClosedScope(t *testing.T) {
 	made, view := slice(t, inner, []float32{3, 4}), tensor.Must(x.Flip())
 	outer.Close()
 	for _, y := range []*tensor.Tensor{made, view} {
-		if text := panicOf(func() { inner.Keep(y) }); !strings.Contains(text, "a scope that is closed") {
+		if text := testkit.PanicText(func() { inner.Keep(y) }); !strings.Contains(text, "a scope that is closed") {
 			t.Errorf("Keep of %s: panic %q", y.Brief(), text)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -291,7 +292,7 @@ func TestUseAfterRelease(t *testing.T) {
 		"Clone":       func() { _, _ = x.Clone(nil) },
 		"CopyFrom":    func() { _ = y.CopyFrom(nil, x) },
 	} {
-		text := panicOf(f)
+		text := testkit.PanicText(f)
 		if !strings.Contains(text, "extremes_test.go") || !strings.Contains(text, "released") {
 			t.Errorf("%s: %q", name, text)
 		}

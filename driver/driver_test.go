@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // recorder is a driver that opens nothing and remembers what it was asked.
@@ -75,14 +76,7 @@ func TestRegisterPanics(t *testing.T) {
 		"no driver":     func() { driver.Register("nil", nil) },
 		"a name in use": func() { driver.Register("recorder", &recorder{}) },
 	} {
-		func() {
-			defer func() {
-				if v := fmt.Sprint(recover()); !strings.HasPrefix(v, "driver: Register") {
-					t.Errorf("%s: got %q, want a panic of Register", what, v)
-				}
-			}()
-			register()
-		}()
+		testkit.WantPanic(t, what, "driver: Register", register)
 	}
 	if _, err := driver.Open("nil"); !errors.Is(err, driver.ErrUnknown) {
 		t.Errorf("a driver that was refused is registered: %v", err)

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A stable is a device of which only the streams matter. Like real ones it gives the numbers of closed streams out
@@ -165,14 +165,7 @@ func TestStreamPoolMisusePanics(t *testing.T) {
 		"a foreign stream":           func() { driver.NewStreamPool(dev, driver.StreamOptions{Foreign: 1}) },
 		"no device":                  func() { driver.NewStreamPool(nil, driver.StreamOptions{}) },
 	} {
-		func() {
-			defer func() {
-				if text, _ := recover().(string); !strings.HasPrefix(text, "driver: ") {
-					t.Errorf("%s: panicked with %q, want the prefix driver:", what, text)
-				}
-			}()
-			misuse()
-		}()
+		testkit.WantPanic(t, what, "driver: ", misuse)
 	}
 	put(t, p, b) // works on
 	put(t, q, far)

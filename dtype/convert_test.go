@@ -301,14 +301,7 @@ func TestConvertRefuses(t *testing.T) {
 		"Size of no type":  func() { dtype.DType(18).Size() },
 		"ScalarOf text":    func() { dtype.ScalarOf("1") },
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", what)
-				}
-			}()
-			f()
-		}()
+		testkit.WantPanic(t, what, "", f)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestEveryLayout(t *testing.T) {
 					verify(f, m, "after TakeAt(%d, %d)", at, size)
 					f, m = layout()
 					if slices.Contains(m.free[at:at+size], true) {
-						if !panics(func() { f.Give(at, size, 0) }) {
+						if testkit.PanicText(func() { f.Give(at, size, 0) }) == "" {
 							t.Fatalf("free %0*b: Give(%d, %d) did not panic", n, set, at, size)
 						}
 					} else {
@@ -188,12 +188,6 @@ func TestEveryLayout(t *testing.T) {
 			}
 		}
 	}
-}
-
-func panics(f func()) (yes bool) {
-	defer func() { yes = recover() != nil }()
-	f()
-	return false
 }
 
 // TestRandom is a long life of thousands of holes: the tree grows to three levels and shrinks to nothing.
@@ -315,9 +309,7 @@ func TestMisuse(t *testing.T) {
 		"TakeAt of nothing":     func() { f.TakeAt(512, 0) },
 		"a unit of 0":           func() { NewFirstFit[int](0, nil) },
 	} {
-		if !panics(call) {
-			t.Errorf("%s did not panic", name)
-		}
+		testkit.WantPanic(t, name, "", call)
 	}
 	if f.Len() != 1 || f.Free() != 1024 {
 		t.Errorf("after misuse: %d holes of %d bytes", f.Len(), f.Free())

@@ -2,6 +2,7 @@ package mem_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	_ "github.com/ashlar-go/ashlar/driver/host"
 	_ "github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -58,14 +60,7 @@ func TestRegistryGivesOutByDeviceAndPriority(t *testing.T) {
 		t.Errorf("allocators of host: %v", names)
 	}
 	for _, name := range []string{"", "a:b", "registry-high"} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("Register of %q did not panic", name)
-				}
-			}()
-			mem.Register(name, "host", 0, made("x"))
-		}()
+		testkit.WantPanic(t, fmt.Sprintf("Register of %q", name), "", func() { mem.Register(name, "host", 0, made("x")) })
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // written is the pickle that a function writes, without the protocol and the frame around it.
@@ -225,12 +227,8 @@ func TestWriterKeepsTheFirstError(t *testing.T) {
 }
 
 func TestWriterPanicsOnOtherTypes(t *testing.T) {
-	defer func() {
-		if got := fmt.Sprint(recover()); got != "pickle: Value of a struct {}" {
-			t.Errorf("panic %q", got)
-		}
-	}()
-	NewWriter(&bytes.Buffer{}).Value(struct{}{})
+	text := testkit.Panic(t, func() { NewWriter(&bytes.Buffer{}).Value(struct{}{}) })
+	testkit.Equal(t, "panic", text, "pickle: Value of a struct {}")
 }
 
 // FuzzWrite reads anything and writes it. What was written is read again, and written the same.

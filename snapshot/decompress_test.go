@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
 	"github.com/klauspost/compress/zstd"
@@ -68,7 +69,7 @@ func TestCompressedFiles(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		check(t, name+": events", len(s.Traces[0].Events), sum.Events)
+		testkit.Equal(t, name+": events", len(s.Traces[0].Events), sum.Events)
 		if name == "plain" {
 			continue
 		}
@@ -96,7 +97,8 @@ func TestTwoXzStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(t, "what follows the pickle", s.Skipped[0], snapshot.Skip{What: "bytes after the pickle", Count: len(plain), Dropped: true})
+	testkit.Equal(t, "what follows the pickle", s.Skipped[0],
+		snapshot.Skip{What: "bytes after the pickle", Count: len(plain), Dropped: true})
 }
 
 // TestXzOfXzUtils reads a file that the xz program wrote, with several blocks.
@@ -110,7 +112,7 @@ func TestXzOfXzUtils(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, sum := generated(t, snapshottest.Config{Seed: 3, Events: 2000})
-	check(t, "events", len(s.Traces[0].Events), sum.Events)
+	testkit.Equal(t, "events", len(s.Traces[0].Events), sum.Events)
 }
 
 func TestDecompressionBombs(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
@@ -19,9 +20,9 @@ func TestGeneratedFiles(t *testing.T) {
 			t.Run(fmt.Sprintf("protocol=%d/stacks=%d", protocol, stacks), func(t *testing.T) {
 				c := snapshottest.Config{Seed: 11, Events: 10_000, Protocol: protocol, Stacks: stacks, Live: 500}
 				b, sum := generated(t, c)
-				check(t, "bytes", int64(len(b)), sum.Bytes)
+				testkit.Equal(t, "bytes", int64(len(b)), sum.Bytes)
 				again, _ := generated(t, c)
-				check(t, "the same bytes again", bytes.Equal(b, again), true)
+				testkit.Equal(t, "the same bytes again", bytes.Equal(b, again), true)
 				s, err := snapshot.ReadBytes(b)
 				if err != nil {
 					t.Fatal(err)
@@ -31,13 +32,13 @@ func TestGeneratedFiles(t *testing.T) {
 				}
 				tr := s.Traces[0]
 				counts, requested, reserved := peaks(tr)
-				check(t, "events", len(tr.Events), sum.Events)
-				check(t, "allocs", counts[mem.ActionAlloc], sum.Allocs)
-				check(t, "frees", counts[mem.ActionFreeCompleted], sum.Frees)
-				check(t, "segments", len(s.Segments), sum.Segments)
-				check(t, "requested peak", requested, sum.RequestedPeak)
-				check(t, "reserved", reserved, sum.ReservedBytes)
-				check(t, "stacks", s.Stacks.Len(), stacks)
+				testkit.Equal(t, "events", len(tr.Events), sum.Events)
+				testkit.Equal(t, "allocs", counts[mem.ActionAlloc], sum.Allocs)
+				testkit.Equal(t, "frees", counts[mem.ActionFreeCompleted], sum.Frees)
+				testkit.Equal(t, "segments", len(s.Segments), sum.Segments)
+				testkit.Equal(t, "requested peak", requested, sum.RequestedPeak)
+				testkit.Equal(t, "reserved", reserved, sum.ReservedBytes)
+				testkit.Equal(t, "stacks", s.Stacks.Len(), stacks)
 				live := map[driver.Pointer]int64{}
 				for i, e := range tr.Events {
 					_, held := live[e.Ptr]
@@ -63,7 +64,7 @@ func TestGeneratedFiles(t *testing.T) {
 						delete(live, block.Ptr)
 					}
 				}
-				check(t, "allocations without a block", len(live), 0)
+				testkit.Equal(t, "allocations without a block", len(live), 0)
 			})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
@@ -60,22 +61,22 @@ func TestGoldenFiles(t *testing.T) {
 			}
 			tr := s.Traces[0]
 			counts, requested, reserved := peaks(tr)
-			check(t, "allocs", counts[mem.ActionAlloc], want.allocs)
-			check(t, "ooms", counts[mem.ActionOOM], want.ooms)
-			check(t, "requested peak", requested, want.requestedPeak)
-			check(t, "reserved peak", reserved, want.reservedPeak)
-			check(t, "segments gained", counts[mem.ActionSegmentAlloc]+counts[mem.ActionSegmentMap], want.gained)
-			check(t, "segments lost", counts[mem.ActionSegmentFree]+counts[mem.ActionSegmentUnmap], want.lost)
-			check(t, "events", len(tr.Events), want.events)
-			check(t, "segments", len(s.Segments), want.segments)
-			check(t, "annotations", len(s.Annotations), want.annotations)
-			check(t, "stacks", s.Stacks.Len(), want.stacks)
+			testkit.Equal(t, "allocs", counts[mem.ActionAlloc], want.allocs)
+			testkit.Equal(t, "ooms", counts[mem.ActionOOM], want.ooms)
+			testkit.Equal(t, "requested peak", requested, want.requestedPeak)
+			testkit.Equal(t, "reserved peak", reserved, want.reservedPeak)
+			testkit.Equal(t, "segments gained", counts[mem.ActionSegmentAlloc]+counts[mem.ActionSegmentMap], want.gained)
+			testkit.Equal(t, "segments lost", counts[mem.ActionSegmentFree]+counts[mem.ActionSegmentUnmap], want.lost)
+			testkit.Equal(t, "events", len(tr.Events), want.events)
+			testkit.Equal(t, "segments", len(s.Segments), want.segments)
+			testkit.Equal(t, "annotations", len(s.Annotations), want.annotations)
+			testkit.Equal(t, "stacks", s.Stacks.Len(), want.stacks)
 			if want.stacks > 0 {
-				check(t, "frames", len(s.Stacks.Frames), want.frames)
+				testkit.Equal(t, "frames", len(s.Stacks.Frames), want.frames)
 			}
-			check(t, "streams", len(tr.Streams), want.streams)
-			check(t, "conf", s.Settings.Conf, want.conf)
-			check(t, "pools known", tr.PoolsKnown, false)
+			testkit.Equal(t, "streams", len(tr.Streams), want.streams)
+			testkit.Equal(t, "conf", s.Settings.Conf, want.conf)
+			testkit.Equal(t, "pools known", tr.PoolsKnown, false)
 			if !slices.IsSorted(tr.Streams) {
 				t.Errorf("Streams = %v, want ascending", tr.Streams)
 			}
@@ -83,13 +84,6 @@ func TestGoldenFiles(t *testing.T) {
 				t.Error("the trace does not share the stacks of the snapshot")
 			}
 		})
-	}
-}
-
-func check[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s = %v, want %v", what, got, want)
 	}
 }
 
@@ -116,7 +110,7 @@ func TestGoldenDetails(t *testing.T) {
 	s := read("resnet.stacks")
 	tr := s.Traces[0]
 	first := tr.Events[1]
-	check(t, "first alloc", first, trace.Event{
+	testkit.Equal(t, "first alloc", first, trace.Event{
 		TimeUS: 1795224077891713, Ptr: 139933454958592, Size: 37632, Stack: first.Stack, Action: mem.ActionAlloc,
 	})
 	var names []string
@@ -126,14 +120,14 @@ func TestGoldenDetails(t *testing.T) {
 	if want := []string{"convert", "_apply", "_apply", "to", "resnet", "<module>"}; !slices.Equal(names, want) {
 		t.Errorf("stack of the first alloc = %q, want %q", names, want)
 	}
-	check(t, "innermost frame", s.Stacks.Frames[s.Stacks.At(first.Stack)[0]],
+	testkit.Equal(t, "innermost frame", s.Stacks.Frames[s.Stacks.At(first.Stack)[0]],
 		trace.Frame{Name: "convert", Filename: "site-packages/torch/nn/modules/module.py", Line: 1370})
 
 	s = read("gpt2.oom")
 	oom := s.Traces[0].Events[slices.IndexFunc(s.Traces[0].Events, func(e trace.Event) bool {
 		return e.Action == mem.ActionOOM
 	})]
-	check(t, "oom", oom, trace.Event{
+	testkit.Equal(t, "oom", oom, trace.Event{
 		TimeUS: 1795224087108007, Ptr: 131406561280, Size: 2431634944, Action: mem.ActionOOM,
 	})
 
@@ -149,7 +143,7 @@ func TestGoldenDetails(t *testing.T) {
 	for _, seg := range s.Segments {
 		if seg.Pool == (mem.PoolID{1, 0}) {
 			private++
-			check(t, "stream of a private segment", seg.Stream, 876923344)
+			testkit.Equal(t, "stream of a private segment", seg.Stream, 876923344)
 		}
 		for _, b := range seg.Blocks {
 			if b.State == mem.ActivePendingFree {
@@ -157,25 +151,25 @@ func TestGoldenDetails(t *testing.T) {
 			}
 		}
 	}
-	check(t, "private segments", private, 3)
-	check(t, "pending blocks", pending, 1)
-	check(t, "first segment", s.Segments[0].Ptr, 140573038084096)
-	check(t, "its block", s.Segments[0].Blocks[0], snapshot.Block{
+	testkit.Equal(t, "private segments", private, 3)
+	testkit.Equal(t, "pending blocks", pending, 1)
+	testkit.Equal(t, "first segment", s.Segments[0].Ptr, 140573038084096)
+	testkit.Equal(t, "its block", s.Segments[0].Blocks[0], snapshot.Block{
 		Ptr: 140573038084096, Size: 67108864, RequestedSize: 62914560, State: mem.Inactive,
 	})
 
 	s = read("unet.split128")
-	check(t, "max_split_size", s.Settings.MaxSplitSize, 128<<20)
-	check(t, "raw setting", s.Settings.Raw["max_split_size"], any(int64(128<<20)))
+	testkit.Equal(t, "max_split_size", s.Settings.MaxSplitSize, 128<<20)
+	testkit.Equal(t, "raw setting", s.Settings.Raw["max_split_size"], any(int64(128<<20)))
 	s = read("unet.gc6")
-	check(t, "garbage_collection_threshold", s.Settings.GarbageCollectionThreshold, 0.6)
+	testkit.Equal(t, "garbage_collection_threshold", s.Settings.GarbageCollectionThreshold, 0.6)
 	s = read("resnet.round4")
-	check(t, "round-ups", len(s.Settings.RoundupPower2Divisions), 16)
-	check(t, "last round-up", s.Settings.RoundupPower2Divisions[15], snapshot.RoundUp{MiB: 32768, Divisions: 4})
-	check(t, "first annotation", s.Annotations[0], snapshot.Annotation{
+	testkit.Equal(t, "round-ups", len(s.Settings.RoundupPower2Divisions), 16)
+	testkit.Equal(t, "last round-up", s.Settings.RoundupPower2Divisions[15], snapshot.RoundUp{MiB: 32768, Divisions: 4})
+	testkit.Equal(t, "first annotation", s.Annotations[0], snapshot.Annotation{
 		TimeUS: 1795223943817215, Name: "Optimizer.zero_grad#SGD.zero_grad", Stage: "START",
 	})
 	s = read("gpt2.expandable")
-	check(t, "expandable_segments", s.Settings.ExpandableSegments, true)
-	check(t, "expandable segment", s.Segments[0].Expandable, true)
+	testkit.Equal(t, "expandable_segments", s.Settings.ExpandableSegments, true)
+	testkit.Equal(t, "expandable segment", s.Segments[0].Expandable, true)
 }

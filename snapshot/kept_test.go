@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -161,31 +162,31 @@ func TestExtraOfEveryPart(t *testing.T) {
 		v, _ := x.Get(key)
 		return v
 	}
-	check(t, "file", got(s.Extra, "trace_alloc_overflowed"), any(true))
-	check(t, "segment", got(s.Segments[0].Extra, "registration_counter"), any(int64(3)))
-	check(t, "block", got(s.Segments[0].Blocks[0].Extra, "category"), any("x"))
-	check(t, "history", len(got(s.Segments[0].Blocks[1].Extra, "history").([]any)), 2)
-	check(t, "annotation", fmt.Sprint(got(s.Annotations[0].Extra, "colour")), "map[of:it]")
-	check(t, "none", got(s.Segments[0].Extra, "x"), nil)
-	check(t, "nil", got(nil, "x"), nil)
+	testkit.Equal(t, "file", got(s.Extra, "trace_alloc_overflowed"), any(true))
+	testkit.Equal(t, "segment", got(s.Segments[0].Extra, "registration_counter"), any(int64(3)))
+	testkit.Equal(t, "block", got(s.Segments[0].Blocks[0].Extra, "category"), any("x"))
+	testkit.Equal(t, "history", len(got(s.Segments[0].Blocks[1].Extra, "history").([]any)), 2)
+	testkit.Equal(t, "annotation", fmt.Sprint(got(s.Annotations[0].Extra, "colour")), "map[of:it]")
+	testkit.Equal(t, "none", got(s.Segments[0].Extra, "x"), nil)
+	testkit.Equal(t, "nil", got(nil, "x"), nil)
 	x := s.TraceExtra[0]
-	check(t, "keys", x.Keys[0].First, 1)
-	check(t, "key of an entry", got(x.Keys[0].Extra, "internal_metadata"), any("mallocWithAddress"))
-	check(t, "no more", x.Keys[1].Extra, nil)
-	check(t, "unknown entries", len(x.Unknown), 2)
-	check(t, "unknown entry", got(x.Unknown[0].Entry, "action"), any("rematerialise"))
-	check(t, "its place", x.Unknown[0].Before, 1)
-	check(t, "annotate", x.Unknown[1].Before, len(s.Traces[0].Events))
-	check(t, "device without events", got(s.TraceExtra[1].Unknown[0].Entry, "action"), any("alone"))
+	testkit.Equal(t, "keys", x.Keys[0].First, 1)
+	testkit.Equal(t, "key of an entry", got(x.Keys[0].Extra, "internal_metadata"), any("mallocWithAddress"))
+	testkit.Equal(t, "no more", x.Keys[1].Extra, nil)
+	testkit.Equal(t, "unknown entries", len(x.Unknown), 2)
+	testkit.Equal(t, "unknown entry", got(x.Unknown[0].Entry, "action"), any("rematerialise"))
+	testkit.Equal(t, "its place", x.Unknown[0].Before, 1)
+	testkit.Equal(t, "annotate", x.Unknown[1].Before, len(s.Traces[0].Events))
+	testkit.Equal(t, "device without events", got(s.TraceExtra[1].Unknown[0].Entry, "action"), any("alone"))
 	at := slices.IndexFunc(s.Traces[0].Events, func(e trace.Event) bool { return e.Action == mem.ActionUserDefined })
-	check(t, "user_defined", at >= 0, true)
+	testkit.Equal(t, "user_defined", at >= 0, true)
 	var ops []any
 	for n := range s.FrameExtra {
 		if op, ok := s.FrameExtra[n].Get("fx_node_op"); ok {
 			ops = append(ops, op, s.Stacks.Frames[n].Name)
 		}
 	}
-	check(t, "frames", fmt.Sprint(ops), "[call_function forward]")
+	testkit.Equal(t, "frames", fmt.Sprint(ops), "[call_function forward]")
 }
 
 // Memory for what is kept is counted, as that of the rest is, and sharing in a file multiplies nothing.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -227,7 +228,7 @@ func TestOfOtherAllocators(t *testing.T) {
 	if len(s.Segments) != 1 || s.Segments[0].Device != 2 || len(s.Traces) != 3 || s.Settings.Raw != nil || s.Stacks != nil {
 		t.Errorf("%+v", s)
 	}
-	check(t, "requested", lastLive(s).RequestedSize, 1000)
+	testkit.Equal(t, "requested", lastLive(s).RequestedSize, 1000)
 	for _, f := range formats {
 		if err := f.write(s, &bytes.Buffer{}); err != nil {
 			t.Errorf("%s: %v", f.name, err)
@@ -249,17 +250,17 @@ func TestSettingsOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(t, "conf", snapshot.SettingsOf(cfg).Conf, conf)
+		testkit.Equal(t, "conf", snapshot.SettingsOf(cfg).Conf, conf)
 	}
 	cfg := caching.Default()
 	cfg.LargeSegmentSize = 10<<20 + 512 // no text of the syntax says that
 	cfg.MaxSplitSize = 21<<20 + 1
 	cfg.RoundupDivisions[3] = 8
 	s := snapshot.SettingsOf(cfg)
-	check(t, "conf", s.Conf, "max_split_size_mb:21,roundup_power2_divisions:["+
+	testkit.Equal(t, "conf", s.Conf, "max_split_size_mb:21,roundup_power2_divisions:["+
 		"1:0,2:0,4:0,8:8,16:0,32:0,64:0,128:0,256:0,512:0,1024:0,2048:0,4096:0,8192:0,16384:0,32768:0]")
-	check(t, "max split size", s.Raw["max_split_size"], any(int64(21<<20+1)))
-	check(t, "all splits", snapshot.SettingsOf(caching.Default()).MaxSplitSize, -1)
+	testkit.Equal(t, "max split size", s.Raw["max_split_size"], any(int64(21<<20+1)))
+	testkit.Equal(t, "all splits", snapshot.SettingsOf(caching.Default()).MaxSplitSize, -1)
 }
 
 // A snapshot has each block with what was asked for, its address and its stack; freed neighbours merge; emptying the
@@ -274,8 +275,8 @@ func TestBehaviour56_SnapshotShowsBlocks(t *testing.T) {
 		}
 		s := l.snapshot(t)
 		got := lastLive(s)
-		check(t, "address", got.Ptr, b.Ptr)
-		check(t, "requested size", got.RequestedSize, size)
+		testkit.Equal(t, "address", got.Ptr, b.Ptr)
+		testkit.Equal(t, "requested size", got.RequestedSize, size)
 		if frames := s.Stacks.At(got.Stack); len(frames) == 0 || !strings.Contains(s.Stacks.Frames[frames[0]].Name, "TestBehaviour56") {
 			t.Errorf("the stack has %d frames", len(frames))
 		}
@@ -316,11 +317,11 @@ func TestBehaviour57_EventsHaveTheRequestedSize(t *testing.T) {
 	}
 	events := l.snapshot(t).Traces[0].Events
 	alloc := events[len(events)-1]
-	check(t, "action", alloc.Action, mem.ActionAlloc)
-	check(t, "size", alloc.Size, size)
+	testkit.Equal(t, "action", alloc.Action, mem.ActionAlloc)
+	testkit.Equal(t, "size", alloc.Size, size)
 	l.a.Free(b)
 	events = l.snapshot(t).Traces[0].Events
-	check(t, "size of the free", events[len(events)-1].Size, size)
+	testkit.Equal(t, "size of the free", events[len(events)-1].Size, size)
 }
 
 // snapshot takes one, writes it and reads it again.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	texts "github.com/ashlar-go/ashlar/internal/golden"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/trace"
@@ -160,8 +161,8 @@ func readProfile(t *testing.T, s *snapshot.Snapshot) (all []sample, fields map[i
 			fields[f.number] = f.x
 		}
 	}
-	check(t, "sample types", types, "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes ")
-	check(t, "default type", table[fields[14]], "inuse_space")
+	testkit.Equal(t, "sample types", types, "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes ")
+	testkit.Equal(t, "default type", table[fields[14]], "inuse_space")
 	return all, fields
 }
 
@@ -178,8 +179,8 @@ func TestProfileText(t *testing.T) {
 		b.WriteString("\n")
 	}
 	texts.File(t, "testdata/small.profile", b.String())
-	check(t, "time in ns", fields[9], 990_000)
-	check(t, "duration in ns", fields[10], 17_000)
+	testkit.Equal(t, "time in ns", fields[9], 990_000)
+	testkit.Equal(t, "duration in ns", fields[10], 17_000)
 }
 
 // The sums over the samples are those of the trace and of the segments.
@@ -212,9 +213,9 @@ func TestProfileSums(t *testing.T) {
 			}
 			pools[x.labels["pool"]] = true
 			streams[x.labels["stream"]] = true
-			check(t, "device", x.labels["device"], "0")
+			testkit.Equal(t, "device", x.labels["device"], "0")
 		}
-		check(t, name, got, want)
+		testkit.Equal(t, name, got, want)
 		if name == "streams" {
 			if len(streams) != 4 || !pools["default"] || !pools["(1, 0)"] {
 				t.Errorf("streams %v, pools %v", streams, pools)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/pickle"
 	"github.com/ashlar-go/ashlar/snapshot"
@@ -96,12 +97,12 @@ func TestWholeSnapshot(t *testing.T) {
 	}
 	want := trace.Event{TimeUS: 7, Ptr: 0x1000, Size: 512, Stack: 1, Action: mem.ActionAlloc}
 	// The stack of a block is read before those of the trace, and is the same one.
-	check(t, "event", s.Traces[0].Events[0], want)
-	check(t, "stack of the block", s.Segments[0].Blocks[0].Stack, 1)
-	check(t, "stacks", s.Stacks.Len(), 1)
-	check(t, "frames", len(s.Stacks.Frames), 1)
-	check(t, "frame", s.Stacks.Frames[0], trace.Frame{Name: "forward", Filename: "model.py", Line: 12})
-	check(t, "settings", s.Settings.Raw == nil, true)
+	testkit.Equal(t, "event", s.Traces[0].Events[0], want)
+	testkit.Equal(t, "stack of the block", s.Segments[0].Blocks[0].Stack, 1)
+	testkit.Equal(t, "stacks", s.Stacks.Len(), 1)
+	testkit.Equal(t, "frames", len(s.Stacks.Frames), 1)
+	testkit.Equal(t, "frame", s.Stacks.Frames[0], trace.Frame{Name: "forward", Filename: "model.py", Line: 12})
+	testkit.Equal(t, "settings", s.Settings.Raw == nil, true)
 }
 
 func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 )
@@ -26,12 +27,12 @@ func TestOldFiles(t *testing.T) {
 	if err := s.Check(); err != nil {
 		t.Error(err)
 	}
-	check(t, "skipped", len(s.Skipped), 0)
-	check(t, "trace of device 0", s.Traces[0] == nil, true)
-	check(t, "device of the trace", s.Traces[1].Device, 1)
-	check(t, "time", s.Traces[1].Events[0].TimeUS, 0)
-	check(t, "device", s.Segments[0].Device, 1)
-	check(t, "large", s.Segments[0].Large, true)
+	testkit.Equal(t, "skipped", len(s.Skipped), 0)
+	testkit.Equal(t, "trace of device 0", s.Traces[0] == nil, true)
+	testkit.Equal(t, "device of the trace", s.Traces[1].Device, 1)
+	testkit.Equal(t, "time", s.Traces[1].Events[0].TimeUS, 0)
+	testkit.Equal(t, "device", s.Segments[0].Device, 1)
+	testkit.Equal(t, "large", s.Segments[0].Large, true)
 	want := []snapshot.Block{
 		{Ptr: 0x1000, Size: 512, RequestedSize: 400, State: mem.ActiveAllocated, Stack: 1},
 		{Ptr: 0x1200, Size: 1536},
@@ -42,15 +43,15 @@ func TestOldFiles(t *testing.T) {
 
 	// torch.cuda.memory_snapshot() gives the segments alone.
 	s = mustRead(t, L{segment, with(segment, "device", 2), with(segment, "address", 0x800, "total_size", 0, "blocks", L{})})
-	check(t, "segments", len(s.Segments), 3)
-	check(t, "first by address", s.Segments[0].Ptr, 0x800)
-	check(t, "last by device", s.Segments[2].Device, 2)
-	check(t, "traces", len(s.Traces), 0)
+	testkit.Equal(t, "segments", len(s.Segments), 3)
+	testkit.Equal(t, "first by address", s.Segments[0].Ptr, 0x800)
+	testkit.Equal(t, "last by device", s.Segments[2].Device, 2)
+	testkit.Equal(t, "traces", len(s.Traces), 0)
 
 	// Without sums they are those of the blocks.
 	s = mustRead(t, L{with(segment, "allocated_size", omit, "active_size", omit, "requested_size", omit)})
-	check(t, "allocated", s.Segments[0].AllocatedSize, 512)
-	check(t, "active", s.Segments[0].ActiveSize, 512)
+	testkit.Equal(t, "allocated", s.Segments[0].AllocatedSize, 512)
+	testkit.Equal(t, "active", s.Segments[0].ActiveSize, 512)
 }
 
 // TestNewFiles reads keys and actions that are not known.
@@ -85,10 +86,10 @@ func TestNewFiles(t *testing.T) {
 	if !slices.Equal(s.Skipped, want) {
 		t.Errorf("Skipped = %v, want %v", s.Skipped, want)
 	}
-	check(t, "events", len(s.Traces[0].Events), 6)
-	check(t, "conf", s.Settings.Conf, "a:b")
-	check(t, "max_split_size", s.Settings.MaxSplitSize, -1)
-	check(t, "annotation", s.Annotations[0], snapshot.Annotation{TimeUS: 9, Name: "step", Stage: "END"})
+	testkit.Equal(t, "events", len(s.Traces[0].Events), 6)
+	testkit.Equal(t, "conf", s.Settings.Conf, "a:b")
+	testkit.Equal(t, "max_split_size", s.Settings.MaxSplitSize, -1)
+	testkit.Equal(t, "annotation", s.Annotations[0], snapshot.Annotation{TimeUS: 9, Name: "step", Stage: "END"})
 }
 
 func TestStreamsPoolsAndMetadata(t *testing.T) {
@@ -112,7 +113,7 @@ func TestStreamsPoolsAndMetadata(t *testing.T) {
 	if want := []string{"", "b", "a"}; !slices.Equal(tr.Metadata, want) {
 		t.Errorf("Metadata = %q, want %q", tr.Metadata, want)
 	}
-	check(t, "pools known", tr.PoolsKnown, true)
+	testkit.Equal(t, "pools known", tr.PoolsKnown, true)
 	var got [][3]int
 	for _, e := range tr.Events {
 		got = append(got, [3]int{int(e.Stream), int(e.Pool), int(e.Metadata)})
@@ -123,8 +124,8 @@ func TestStreamsPoolsAndMetadata(t *testing.T) {
 
 	// One entry without a pool, and none is known.
 	tr = s.Traces[1]
-	check(t, "pools known", tr.PoolsKnown, false)
-	check(t, "pool", tr.Events[0].Pool, 0)
+	testkit.Equal(t, "pools known", tr.PoolsKnown, false)
+	testkit.Equal(t, "pool", tr.Events[0].Pool, 0)
 	if want := []uint64{0, 9}; !slices.Equal(tr.Streams, want) {
 		t.Errorf("Streams = %v, want %v", tr.Streams, want)
 	}
@@ -133,10 +134,10 @@ func TestStreamsPoolsAndMetadata(t *testing.T) {
 func TestAddressesOf64Bits(t *testing.T) {
 	s := mustRead(t, file(L{with(segment, "address", -4096, "blocks", L{with(block, "address", -4096)}, "stream", -2)},
 		L{with(event, "addr", -4096), with(event, "action", "oom", "addr", omit, "device_free", 1<<40)}))
-	check(t, "segment", s.Segments[0].Ptr, 1<<64-4096)
-	check(t, "stream", s.Segments[0].Stream, 1<<64-2)
-	check(t, "event", s.Traces[0].Events[0].Ptr, 1<<64-4096)
-	check(t, "free bytes", s.Traces[0].Events[1].Ptr, 1<<40)
+	testkit.Equal(t, "segment", s.Segments[0].Ptr, 1<<64-4096)
+	testkit.Equal(t, "stream", s.Segments[0].Stream, 1<<64-2)
+	testkit.Equal(t, "event", s.Traces[0].Events[0].Ptr, 1<<64-4096)
+	testkit.Equal(t, "free bytes", s.Traces[0].Events[1].Ptr, 1<<40)
 }
 
 func TestBlockStates(t *testing.T) {
@@ -145,7 +146,7 @@ func TestBlockStates(t *testing.T) {
 		"active_awaiting_free": mem.ActivePendingFree, "inactive": mem.Inactive,
 	} {
 		s := mustRead(t, L{with(segment, "blocks", L{with(block, "state", name)})})
-		check(t, name, s.Segments[0].Blocks[0].State, want)
+		testkit.Equal(t, name, s.Segments[0].Blocks[0].State, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	texts "github.com/ashlar-go/ashlar/internal/golden"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/snapshot"
 	"github.com/ashlar-go/ashlar/snapshot/snapshottest"
@@ -257,8 +258,8 @@ func TestWriteEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(t, "conf", again.Settings.Conf, s.Settings.Conf)
-	check(t, "max split size", again.Settings.MaxSplitSize, s.Settings.MaxSplitSize)
+	testkit.Equal(t, "conf", again.Settings.Conf, s.Settings.Conf)
+	testkit.Equal(t, "max split size", again.Settings.MaxSplitSize, s.Settings.MaxSplitSize)
 	if !reflect.DeepEqual(again.Traces[0].CompileContexts, s.Traces[0].CompileContexts) {
 		t.Errorf("contexts %v", again.Traces[0].CompileContexts)
 	}

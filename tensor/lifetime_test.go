@@ -15,6 +15,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -79,21 +80,6 @@ func above() string {
 	return fmt.Sprintf("%s:%d", filepath.Base(file), line-1)
 }
 
-// panics fails the test unless f panics with a message that holds all of the words.
-func panics(t *testing.T, f func(), words ...string) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		got := fmt.Sprint(recover())
-		for _, w := range words {
-			if !strings.Contains(got, w) {
-				t.Errorf("got %q, want %q in it", got, w)
-			}
-		}
-	}()
-	f()
-}
-
 func TestOwnersKeepMemoryAndBorrowersDoNot(t *testing.T) {
 	p := hostPlace(t)
 	x := empty(t, p, 2, 3)
@@ -131,12 +117,12 @@ func TestMisuseNamesBothPlaces(t *testing.T) {
 	p := hostPlace(t)
 	x := empty(t, p, 2, 3)
 	v := x.T()
-	panics(t, v.Release, "tensor: Release", "float32[3 2]", "owns nothing", "lifetime_test.go")
+	testkit.Contains(t, testkit.Panic(t, v.Release), "tensor: Release", "float32[3 2]", "owns nothing", "lifetime_test.go")
 	x.Release()
 	released := above()
 	check := func(call string, f func()) {
 		t.Helper()
-		panics(t, f, "tensor: "+call+" at ", "float32[", released)
+		testkit.Contains(t, testkit.Panic(t, f), "tensor: "+call+" at ", "float32[", released)
 	}
 	check("Release", x.Release)
 	check("Retain", func() { x.Retain() })
@@ -171,13 +157,13 @@ func TestMisuseNamesBothPlaces(t *testing.T) {
 	} {
 		check(call, func() { f(x) })
 		check(call, func() { f(v) })
-		panics(t, func() { f(nil) }, "tensor: "+call+" of the undefined tensor")
+		testkit.Contains(t, testkit.Panic(t, func() { f(nil) }), "tensor: "+call+" of the undefined tensor")
 	}
 	s := x.Storage()
-	panics(t, s.Release, "tensor: Release at lifetime_test.go:", "24 bytes", released)
-	panics(t, func() { s.Retain() }, "tensor: Retain at lifetime_test.go:", "24 bytes", released)
-	panics(t, func() { s.OnRelease(func() {}) }, "tensor: OnRelease at ", released)
-	panics(t, func() { _, _, _ = s.ReleaseBlock() }, "tensor: ReleaseBlock at ", released)
+	testkit.Contains(t, testkit.Panic(t, s.Release), "tensor: Release at lifetime_test.go:", "24 bytes", released)
+	testkit.Contains(t, testkit.Panic(t, func() { s.Retain() }), "tensor: Retain at lifetime_test.go:", "24 bytes", released)
+	testkit.Contains(t, testkit.Panic(t, func() { s.OnRelease(func() {}) }), "tensor: OnRelease at ", released)
+	testkit.Contains(t, testkit.Panic(t, func() { _, _, _ = s.ReleaseBlock() }), "tensor: ReleaseBlock at ", released)
 	if s.Owners() != 0 { // and no lock was left held
 		t.Error("owners after the panics:", s.Owners())
 	}
@@ -187,7 +173,7 @@ func TestMisuseNamesBothPlaces(t *testing.T) {
 	w := y.T().Retain()
 	y.Release()
 	released = above()
-	panics(t, func() { y.T() }, "tensor: T at lifetime_test.go:", "float32[2]", released)
+	testkit.Contains(t, testkit.Panic(t, func() { y.T() }), "tensor: T at lifetime_test.go:", "float32[2]", released)
 	w.Release()
 }
 
@@ -258,9 +244,10 @@ func TestScopes(t *testing.T) {
 	x.Release()
 	f.Release()
 	want("x", "f")
-	panics(t, func() { _, _ = tensor.Empty(outer.Place, dtype.Int8, 3) }, "Empty", "lifetime_test.go", "in a scope that is closed")
-	panics(t, func() { outer.Keep(f) }, "tensor: Keep", "float32[2]")
-	panics(t, func() { outer.Adopt(f) }, "tensor: Adopt", "float32[2]")
+	testkit.Contains(t, testkit.Panic(t, func() { _, _ = tensor.Empty(outer.Place, dtype.Int8, 3) }),
+		"Empty", "lifetime_test.go", "in a scope that is closed")
+	testkit.Contains(t, testkit.Panic(t, func() { outer.Keep(f) }), "tensor: Keep", "float32[2]")
+	testkit.Contains(t, testkit.Panic(t, func() { outer.Adopt(f) }), "tensor: Adopt", "float32[2]")
 }
 
 func TestWeakStorages(t *testing.T) {
@@ -500,7 +487,7 @@ func TestReleaseBlockHandsTheMemoryOver(t *testing.T) {
 	if err != nil || block.Ptr != ptr || !slices.Equal(used, []driver.Stream{other}) || ended != 1 {
 		t.Fatal(block, used, err, ended)
 	}
-	panics(t, func() { x.T() }, "tensor: T", "lifetime_test.go:")
+	testkit.Contains(t, testkit.Panic(t, func() { x.T() }), "tensor: T", "lifetime_test.go:")
 	if _, ok := s.Weak().Retain(); ok || p.Leaks().Count != 0 {
 		t.Error("the storage is gone")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/dtype"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // printFloats is a float32 tensor on the host.
@@ -60,14 +61,7 @@ func TestPrintOfWhatCannotBeRead(t *testing.T) {
 		if s := v.String(); !strings.HasPrefix(s, "tensor(float32[2], released at print_test.go:") {
 			t.Errorf("released: %s", s)
 		}
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("Text of what is released did not panic")
-				}
-			}()
-			v.Text(NumPyStyle.Options())
-		}()
+		testkit.WantPanic(t, "Text of a released tensor", "", func() { v.Text(NumPyStyle.Options()) })
 	}
 
 	d := drivertest.OpenSim(t, 0)

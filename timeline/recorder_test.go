@@ -14,6 +14,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/timeline"
 )
 
@@ -538,14 +539,7 @@ func TestNewPanics(t *testing.T) {
 		"and Max -1":                              func() { timeline.New(b.dev, timeline.Options{Max: -1}) },
 		"timeline: Align with one Recorder twice": func() { _, _ = timeline.Align(t.Context(), r, r) },
 	} {
-		func() {
-			defer func() {
-				if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
-					t.Errorf("panics with %q, want %q", got, want)
-				}
-			}()
-			f()
-		}()
+		testkit.Contains(t, testkit.Panic(t, f), want)
 	}
 	b.clean(r)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/bfc"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -151,12 +152,9 @@ func TestDefect13_RecordHistoryChangesWhatIsKept(t *testing.T) {
 	kept("cleared", 0)
 	events(2)
 	kept("the last one", 3, 10)
-	defer func() {
-		if recover() == nil {
-			t.Error("an unknown action is left out")
-		}
-	}()
-	r.RecordHistory(trace.HistoryOptions{Enabled: true, Skip: []mem.Action{mem.NumActions}})
+	testkit.WantPanic(t, "leaving out an unknown action", "", func() {
+		r.RecordHistory(trace.HistoryOptions{Enabled: true, Skip: []mem.Action{mem.NumActions}})
+	})
 }
 
 // Metadata of a goroutine is on the entries that it causes, and on no others; the recorder's is on the rest.

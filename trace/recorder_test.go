@@ -10,6 +10,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/internal/invariants"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/layer"
@@ -306,14 +307,7 @@ func TestAttachAndDetach(t *testing.T) {
 	if r.Attach(first) != mem.Allocator(first) {
 		t.Error("there is something before an allocator that reports everything itself")
 	}
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("it is attached twice")
-			}
-		}()
-		r.Attach(second)
-	}()
+	testkit.WantPanic(t, "a second Attach", "", func() { r.Attach(second) })
 	pair(t, first, dev.DefaultStream(), 1000)
 	r.Detach()
 	n := len(r.Trace().Events)

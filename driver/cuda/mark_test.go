@@ -5,8 +5,6 @@ package cuda
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -305,14 +303,7 @@ func TestMisusePanics(t *testing.T) {
 		"a size that makes no sense":        func() { _ = a.Fill(p, 0, -1) },
 		"an allocation that makes no sense": func() { _, _ = d.Alloc(0) },
 	} {
-		func() {
-			defer func() {
-				if v := fmt.Sprint(recover()); !strings.HasPrefix(v, "driver/cuda: ") {
-					t.Errorf("%s: got %q, want a panic of driver/cuda", what, v)
-				}
-			}()
-			call()
-		}()
+		testkit.WantPanic(t, what, "driver/cuda: ", call)
 	}
 	testkit.Must(t, a.Copy(p, p+8, 8)) // side by side
 	syncOf(t, a)

@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -162,14 +161,7 @@ func TestPeersOfOtherDriversPanic(t *testing.T) {
 		"CopyPeer":  func() { _ = r.d.Peers().CopyPeer(r.d.zero, 1, foreign, 2, r.d, 3) },
 		"Share":     func() { _ = r.d.Peers().Share(0, 0, foreign) },
 	} {
-		func() {
-			defer func() {
-				if v, ok := recover().(string); !ok || !strings.HasPrefix(v, "driver/cuda: Peers."+what) {
-					t.Errorf("%s: want a panic of driver/cuda", what)
-				}
-			}()
-			call()
-		}()
+		testkit.WantPanic(t, what, "driver/cuda: Peers."+what, call)
 	}
 }
 

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
@@ -47,14 +46,7 @@ func TestMisusePanics(t *testing.T) {
 		"a size that makes no sense":        func() { _ = a.Fill(p, 0, -1) },
 		"a launch on another kind of thing": func() { _ = d.Kernels().Launch(nil, driver.Kernel{}) },
 	} {
-		func() {
-			defer func() {
-				if v, ok := recover().(string); !ok || !strings.HasPrefix(v, "driver/host: ") {
-					t.Errorf("%s: want a panic of driver/host", what)
-				}
-			}()
-			call()
-		}()
+		testkit.WantPanic(t, what, "driver/host: ", call)
 	}
 	testkit.Must(t, a.Copy(p, p+8, 8)) // side by side
 	testkit.Must(t, a.Sync(context.Background()))

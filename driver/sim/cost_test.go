@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestCurves(t *testing.T) {
@@ -204,10 +205,5 @@ func TestDefect24_SimulatedDevicesHaveOrdinals(t *testing.T) {
 }
 
 func TestNewPanicsOnNonsense(t *testing.T) {
-	defer func() {
-		if v := recover(); v == nil || !strings.HasPrefix(fmt.Sprint(v), "driver/sim: New: ") {
-			t.Errorf("panic %v", v)
-		}
-	}()
-	New(Options{Granularity: 3})
+	testkit.WantPanic(t, "a granularity of 3", "driver/sim: New: ", func() { New(Options{Granularity: 3}) })
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // capture returns the graph of what f queues on s.
@@ -396,14 +397,7 @@ func TestBugsInCapturesPanic(t *testing.T) {
 		"AllocHost(0)":       func() { _, _ = b.Pinned().AllocHost(0) },
 		"Stamp on no stream": func() { _, _ = b.Timing().Stamp(nil) },
 	} {
-		func() {
-			defer func() {
-				if v, ok := recover().(string); !ok || !strings.HasPrefix(v, "driver/sim: ") {
-					t.Errorf("%s: panic %v", name, v)
-				}
-			}()
-			f()
-		}()
+		testkit.WantPanic(t, name, "driver/sim: ", f)
 	}
 	g, err := b.Graphs().End(b.s[1])
 	b.ok(err)

@@ -3,10 +3,10 @@ package sim
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestAccessErrorsSayWhoWhatAndWhy(t *testing.T) {
@@ -48,14 +48,7 @@ func TestBugsOfTheCallerPanic(t *testing.T) {
 		"Hold of no stream":                  func() { b.Hold(99) },
 		"a kernel's memory after its end":    func() { _ = kept.Load(make([]byte, 1), b.p) },
 	} {
-		func() {
-			defer func() {
-				if v := recover(); !strings.HasPrefix(fmt.Sprint(v), "driver/sim: ") {
-					t.Errorf("%s: panic %v", name, v)
-				}
-			}()
-			f()
-		}()
+		testkit.WantPanic(t, name, "driver/sim: ", f)
 	}
 	b.ok(b.s[0].Fill(b.p, 1, 1)) // no lock was left behind
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/fit/pack"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func TestBoundIsTheFullestMoment(t *testing.T) {
@@ -37,10 +38,5 @@ func TestBoundAtTheEndOfInt64(t *testing.T) {
 	if got := pack.Bound([]pack.Buffer{{"", 0, 1, math.MaxInt64}, {"", 1, 3, 1}}); got != math.MaxInt64 {
 		t.Errorf("one after the other: %d", got)
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a size of 0 did not panic")
-		}
-	}()
-	pack.Bound([]pack.Buffer{{"x", 0, 1, 0}})
+	testkit.WantPanic(t, "a size of 0", "", func() { pack.Bound([]pack.Buffer{{"x", 0, 1, 0}}) })
 }

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 func file(t *testing.T, content []byte) string {
@@ -42,14 +44,7 @@ func TestAFileIsItsBytesUntilTheLastOwnerIsGone(t *testing.T) {
 		t.Fatalf("still there without owners: %v", err)
 	}
 	for _, call := range []func(){func() { f.Retain() }, func() { _ = f.Release() }} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("no panic at the use of a file that is gone")
-				}
-			}()
-			call()
-		}()
+		testkit.WantPanic(t, "use of a file that is gone", "", call)
 	}
 }
 

@@ -27,10 +27,10 @@ func TestAllocAtTakesAnyPartOfAFreeBlock(t *testing.T) {
 			t.Errorf("%d bytes at %d: %+v", c[1], c[0], block)
 		}
 	}
-	equal(t, "free parts", b.Stats().InactiveSplit.All.Current, 2)
+	testkit.Equal(t, "free parts", b.Stats().InactiveSplit.All.Current, 2)
 	end, ok := at(2*mib-512, 512)
-	equal(t, "the last bytes are free", ok, true)
-	equal(t, "free parts", b.Stats().InactiveSplitBytes.All.Current, 2*mib-1536)
+	testkit.Equal(t, "the last bytes are free", ok, true)
+	testkit.Equal(t, "free parts", b.Stats().InactiveSplitBytes.All.Current, 2*mib-1536)
 	b.Free(middle)
 	b.Free(end)
 
@@ -55,7 +55,7 @@ func TestAllocAtTakesAnyPartOfAFreeBlock(t *testing.T) {
 		for _, s := range segmentsOf(b.Allocator, id) {
 			for _, info := range s.Blocks {
 				if info.Ptr == block.Ptr && info.Size == block.Size {
-					equal(t, "what was asked for", info.RequestedSize, c[1])
+					testkit.Equal(t, "what was asked for", info.RequestedSize, c[1])
 				}
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -80,25 +81,18 @@ func (b *bench) stream() driver.Stream {
 	return s
 }
 
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s: got %v, want %v", what, got, want)
-	}
-}
-
 func TestBehaviour01_OneByte(t *testing.T) {
 	b := newBench(t, gib, "")
 	block := b.alloc(1)
 	s := b.Stats()
-	equal(t, "allocated", s.AllocatedBytes.All.Current, 512)
-	equal(t, "reserved", s.ReservedBytes.All.Current, 2*mib)
-	equal(t, "requested", s.RequestedBytes.All.Current, 1)
+	testkit.Equal(t, "allocated", s.AllocatedBytes.All.Current, 512)
+	testkit.Equal(t, "reserved", s.ReservedBytes.All.Current, 2*mib)
+	testkit.Equal(t, "requested", s.RequestedBytes.All.Current, 1)
 	b.Free(block)
 	s = b.Stats()
-	equal(t, "allocated after Free", s.AllocatedBytes.All.Current, 0)
-	equal(t, "requested after Free", s.RequestedBytes.All.Current, 0)
-	equal(t, "reserved after Free", s.ReservedBytes.All.Current, 2*mib)
+	testkit.Equal(t, "allocated after Free", s.AllocatedBytes.All.Current, 0)
+	testkit.Equal(t, "requested after Free", s.RequestedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved after Free", s.ReservedBytes.All.Current, 2*mib)
 }
 
 func TestBehaviour02_StatsRiseAndFall(t *testing.T) {
@@ -107,21 +101,21 @@ func TestBehaviour02_StatsRiseAndFall(t *testing.T) {
 	before := b.Stats()
 	block := b.alloc(1024)
 	s := b.Stats()
-	equal(t, "active", s.ActiveBytes.All.Current-before.ActiveBytes.All.Current, 1024)
-	equal(t, "freed", s.ActiveBytes.All.Freed-before.ActiveBytes.All.Freed, 0)
+	testkit.Equal(t, "active", s.ActiveBytes.All.Current-before.ActiveBytes.All.Current, 1024)
+	testkit.Equal(t, "freed", s.ActiveBytes.All.Freed-before.ActiveBytes.All.Freed, 0)
 	b.Free(block)
 	s = b.Stats()
-	equal(t, "active after Free", s.ActiveBytes.All.Current, before.ActiveBytes.All.Current)
-	equal(t, "freed after Free", s.ActiveBytes.All.Freed-before.ActiveBytes.All.Freed, 1024)
+	testkit.Equal(t, "active after Free", s.ActiveBytes.All.Current, before.ActiveBytes.All.Current)
+	testkit.Equal(t, "freed after Free", s.ActiveBytes.All.Freed-before.ActiveBytes.All.Freed, 1024)
 	b.ResetPeakStats()
 	s = b.Stats()
-	equal(t, "peak after ResetPeakStats", s.ActiveBytes.All.Peak, s.ActiveBytes.All.Current)
+	testkit.Equal(t, "peak after ResetPeakStats", s.ActiveBytes.All.Peak, s.ActiveBytes.All.Current)
 	b.ResetAccumulatedStats()
 	s = b.Stats()
-	equal(t, "allocated after ResetAccumulatedStats", s.ActiveBytes.All.Allocated, 0)
-	equal(t, "freed after ResetAccumulatedStats", s.ActiveBytes.All.Freed, 0)
+	testkit.Equal(t, "allocated after ResetAccumulatedStats", s.ActiveBytes.All.Allocated, 0)
+	testkit.Equal(t, "freed after ResetAccumulatedStats", s.ActiveBytes.All.Freed, 0)
 	b.Free(keep)
-	equal(t, "freed since", b.Stats().ActiveBytes.All.Freed, 4*kib)
+	testkit.Equal(t, "freed since", b.Stats().ActiveBytes.All.Freed, 4*kib)
 }
 
 // graphMemory allocates three blocks in a private pool, as a captured graph does, ends the graph, frees two of them and
@@ -144,25 +138,25 @@ func graphMemory(t *testing.T, b *bench, size int64) (segments, bytes, segmentsA
 	b.emptyCache()
 	s = b.Stats()
 	segmentsAfter, bytesAfter = s.Segment.All.Current, s.ReservedBytes.All.Current
-	equal(t, "active blocks at the end", s.Active.All.Current, 1)
+	testkit.Equal(t, "active blocks at the end", s.Active.All.Current, 1)
 	got := make([]byte, 512)
 	if err := b.s.CopyOut(got, last.Ptr); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the survivor's contents", strings.Count(string(got), "\x07"), 512)
+	testkit.Equal(t, "the survivor's contents", strings.Count(string(got), "\x07"), 512)
 	b.Free(last)
 	b.emptyCache()
-	equal(t, "reserved when all is gone", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved when all is gone", b.Stats().ReservedBytes.All.Current, 0)
 	return segments, bytes, segmentsAfter, bytesAfter
 }
 
 func testGraphMemory(t *testing.T, settings string, size, segments, bytes, segmentsAfter, bytesAfter int64) {
 	t.Helper()
 	s, r, sa, ra := graphMemory(t, newBench(t, gib, settings), size)
-	equal(t, "segments at the peak", s, segments)
-	equal(t, "bytes at the peak", r, bytes)
-	equal(t, "segments at the end", sa, segmentsAfter)
-	equal(t, "bytes at the end", ra, bytesAfter)
+	testkit.Equal(t, "segments at the peak", s, segments)
+	testkit.Equal(t, "bytes at the peak", r, bytes)
+	testkit.Equal(t, "segments at the end", sa, segmentsAfter)
+	testkit.Equal(t, "bytes at the end", ra, bytesAfter)
 }
 
 func TestBehaviour03_GraphOf512Bytes(t *testing.T) {
@@ -243,9 +237,9 @@ func TestBehaviour09_SnapshotSumsAreTheStats(t *testing.T) {
 			got = b.Stats()
 			for i, a := range got.Arrays() {
 				w := want.Arrays()[i].Array
-				equal(t, a.Name+" of all", a.Array.All.Current, w.All.Current)
-				equal(t, a.Name+" of the small pool", a.Array.SmallPool.Current, w.SmallPool.Current)
-				equal(t, a.Name+" of the large pool", a.Array.LargePool.Current, w.LargePool.Current)
+				testkit.Equal(t, a.Name+" of all", a.Array.All.Current, w.All.Current)
+				testkit.Equal(t, a.Name+" of the small pool", a.Array.SmallPool.Current, w.SmallPool.Current)
+				testkit.Equal(t, a.Name+" of the large pool", a.Array.LargePool.Current, w.LargePool.Current)
 			}
 			if t.Failed() {
 				t.FailNow()
@@ -278,7 +272,7 @@ func TestBehaviour10_OrderOfFreesChangesNothing(t *testing.T) {
 			}
 			last = now.Current
 		}
-		equal(t, "allocated in the end", last, base)
+		testkit.Equal(t, "allocated in the end", last, base)
 	}
 }
 
@@ -286,9 +280,9 @@ func TestBehaviour11_ZeroBytesChangeNothing(t *testing.T) {
 	b := newBench(t, gib, "")
 	before := b.Stats()
 	block := b.alloc(0)
-	equal(t, "the block", block, mem.Block{})
+	testkit.Equal(t, "the block", block, mem.Block{})
 	b.Free(block)
-	equal(t, "the statistics", b.Stats(), before)
+	testkit.Equal(t, "the statistics", b.Stats(), before)
 }
 
 func TestBehaviour12_EmptyCache(t *testing.T) {
@@ -302,13 +296,13 @@ func TestBehaviour12_EmptyCache(t *testing.T) {
 		before := b.Stats()
 		b.emptyCache()
 		after := b.Stats()
-		equal(t, "waits for all streams", after.NumSyncAllStreams, before.NumSyncAllStreams+1)
-		equal(t, "peak", after.ReservedBytes.All.Peak, before.ReservedBytes.All.Peak)
+		testkit.Equal(t, "waits for all streams", after.NumSyncAllStreams, before.NumSyncAllStreams+1)
+		testkit.Equal(t, "peak", after.ReservedBytes.All.Peak, before.ReservedBytes.All.Peak)
 		if after.ReservedBytes.All.Current > before.ReservedBytes.All.Current {
 			t.Fatalf("emptying the cache after free %d reserved more", i)
 		}
 	}
-	equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
 }
 
 func TestBehaviour13_TwoDevicesDoNotDisturbEachOther(t *testing.T) {
@@ -339,7 +333,7 @@ func TestBehaviour13_TwoDevicesDoNotDisturbEachOther(t *testing.T) {
 		}
 	}
 	for i := range both {
-		equal(t, "the statistics of a device beside another", both[i].Stats(), alone[i])
+		testkit.Equal(t, "the statistics of a device beside another", both[i].Stats(), alone[i])
 	}
 }
 
@@ -372,7 +366,7 @@ func TestBehaviour24_TooLargeWithAndWithoutASplitLimit(t *testing.T) {
 	for _, settings := range []string{"", "max_split_size_mb:1024"} {
 		b := newBench(t, gib, settings)
 		b.fails(4 << 40)
-		equal(t, "out-of-memory errors", b.Stats().NumOOMs, 1)
+		testkit.Equal(t, "out-of-memory errors", b.Stats().NumOOMs, 1)
 	}
 }
 
@@ -384,7 +378,7 @@ func TestBehaviour25_ObserversHearBeforeTheCaller(t *testing.T) {
 		b.Free(b.alloc(512)) // no lock is held
 	})
 	oom := b.fails(2 * gib)
-	equal(t, "what the observer heard", heard, oom)
+	testkit.Equal(t, "what the observer heard", heard, oom)
 }
 
 func TestBehaviour26_PlainAndExpandableBlocksUnderASplitLimit(t *testing.T) {

@@ -61,7 +61,7 @@ func TestBorrowedBlocksAreNotRestored(t *testing.T) {
 	}
 	p.Free(block)
 	borrowed := b.alloc(30 * mib)
-	equal(t, "where the borrowed block is", borrowed.Ptr, block.Ptr)
+	testkit.Equal(t, "where the borrowed block is", borrowed.Ptr, block.Ptr)
 	refuses := func(err error) {
 		t.Helper()
 		if !errors.Is(err, driver.ErrNotReady) || !strings.Contains(err.Error(), fmt.Sprintf("the block at %#x", borrowed.Ptr)) {
@@ -85,7 +85,7 @@ func TestBorrowedBlocksAreNotRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "blocks that are live", len(d.Live), 2)
+	testkit.Equal(t, "blocks that are live", len(d.Live), 2)
 	testkit.Contains(t, testkit.Panic(t, func() { p.Free(again) }), "not live")
 	testkit.Contains(t, testkit.Panic(t, func() { p.Free(kept) }), "not live")
 	for _, block := range d.Live {

@@ -110,12 +110,12 @@ func TestTheCacheIsSearchedAgainAfterTheLastWait(t *testing.T) {
 		b.Free(waits, side)
 		if exact == "True" {
 			oom := b.fails(20 * mib)
-			equal(t, "the largest free block", oom.LargestFree, 20*mib)
+			testkit.Equal(t, "the largest free block", oom.LargestFree, 20*mib)
 			continue
 		}
 		again := b.alloc(20 * mib)
-		equal(t, "the address", again.Ptr, waits.Ptr)
-		equal(t, "retries", b.Stats().NumAllocRetries, 0)
+		testkit.Equal(t, "the address", again.Ptr, waits.Ptr)
+		testkit.Equal(t, "retries", b.Stats().NumAllocRetries, 0)
 		b.Free(again)
 		b.Free(keep)
 	}
@@ -135,12 +135,12 @@ func TestBehaviour30_PendingBlocksComeBackWhenTheOtherStreamIsDone(t *testing.T)
 	if next.Ptr == block.Ptr {
 		t.Fatal("the block was used again while the other stream uses it")
 	}
-	equal(t, "active blocks", b.Stats().Active.All.Current, 2)
+	testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 2)
 	b.dev.Resume(side.ID())
 	b.Free(b.allocOn(other, 512)) // a request on any stream notices
-	equal(t, "active blocks once it is done", b.Stats().Active.All.Current, 1)
+	testkit.Equal(t, "active blocks once it is done", b.Stats().Active.All.Current, 1)
 	again := b.alloc(5 * mib)
-	equal(t, "the address", again.Ptr, block.Ptr)
+	testkit.Equal(t, "the address", again.Ptr, block.Ptr)
 	b.Free(next)
 	b.Free(again)
 }
@@ -157,7 +157,7 @@ func TestPendingBlocksOfOneStreamDoNotWaitForAnother(t *testing.T) {
 	b.Free(first, slow)
 	b.Free(second, quick)
 	b.ProcessPending()
-	equal(t, "active blocks", b.Stats().Active.All.Current, 1)
+	testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 1)
 }
 
 // While requests go to a private pool, no mark is taken or asked for; what is pending comes back afterwards.
@@ -175,17 +175,17 @@ func TestPendingBlocksWaitForTheEndOfACapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := b.dev.Calls()
-	equal(t, "marks taken", after[sim.CallMark].Count, before[sim.CallMark].Count)
-	equal(t, "marks asked for", after[sim.CallReached].Count, before[sim.CallReached].Count)
-	equal(t, "active blocks", b.Stats().Active.All.Current, 3)
+	testkit.Equal(t, "marks taken", after[sim.CallMark].Count, before[sim.CallMark].Count)
+	testkit.Equal(t, "marks asked for", after[sim.CallReached].Count, before[sim.CallReached].Count)
+	testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 3)
 	b.EndAllocateToPool(pool)
 	b.ProcessPending()
-	equal(t, "active blocks afterwards", b.Stats().Active.All.Current, 2)
+	testkit.Equal(t, "active blocks afterwards", b.Stats().Active.All.Current, 2)
 	b.Free(inside)
 	b.Free(outside)
 	b.ReleasePool(pool)
 	b.emptyCache()
-	equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
 }
 
 func TestLowMemoryCallbacksComeBeforeTheDriver(t *testing.T) {
@@ -202,11 +202,11 @@ func TestLowMemoryCallbacksComeBeforeTheDriver(t *testing.T) {
 		return true
 	})
 	block := b.alloc(30 * mib)
-	equal(t, "callbacks", asked, 1)
-	equal(t, "segments", b.Stats().Segment.All.Current, 1)
+	testkit.Equal(t, "callbacks", asked, 1)
+	testkit.Equal(t, "segments", b.Stats().Segment.All.Current, 1)
 	other := b.alloc(30 * mib)
-	equal(t, "callbacks that freed nothing", asked, 2)
-	equal(t, "segments", b.Stats().Segment.All.Current, 2)
+	testkit.Equal(t, "callbacks that freed nothing", asked, 2)
+	testkit.Equal(t, "segments", b.Stats().Segment.All.Current, 2)
 	b.Free(block)
 	b.Free(other)
 }
@@ -216,9 +216,9 @@ func TestThrowOnOOMGivesNothingBack(t *testing.T) {
 	b.Free(b.alloc(60 * mib))
 	b.fails(80 * mib)
 	s := b.Stats()
-	equal(t, "reserved", s.ReservedBytes.All.Current, 60*mib)
-	equal(t, "rejections", s.NumOOMRejections, 1)
-	equal(t, "retries", s.NumAllocRetries, 0)
+	testkit.Equal(t, "reserved", s.ReservedBytes.All.Current, 60*mib)
+	testkit.Equal(t, "rejections", s.NumOOMRejections, 1)
+	testkit.Equal(t, "retries", s.NumAllocRetries, 0)
 }
 
 // Oversize blocks: not cut up, not given to small requests, given back one by one when there is no room.
@@ -226,21 +226,21 @@ func TestOversizeBlocks(t *testing.T) {
 	b := newBench(t, gib, "max_split_size_mb:40,max_non_split_rounding_mb:25,limit:200MiB")
 	b.Free(b.alloc(100 * mib))
 	s := b.Stats()
-	equal(t, "oversize segments", s.OversizeSegments.Current, 1)
-	equal(t, "oversize allocations ever", s.OversizeAllocations.Allocated, 1)
-	equal(t, "oversize allocations now", s.OversizeAllocations.Current, 0)
+	testkit.Equal(t, "oversize segments", s.OversizeSegments.Current, 1)
+	testkit.Equal(t, "oversize allocations ever", s.OversizeAllocations.Allocated, 1)
+	testkit.Equal(t, "oversize allocations now", s.OversizeAllocations.Current, 0)
 	small := b.alloc(30 * mib)
-	equal(t, "segments after a small request", b.Stats().Segment.All.Current, 2)
+	testkit.Equal(t, "segments after a small request", b.Stats().Segment.All.Current, 2)
 	near := b.alloc(80 * mib)
-	equal(t, "a near size gets the block whole", near.Size, 100*mib)
+	testkit.Equal(t, "a near size gets the block whole", near.Size, 100*mib)
 	b.Free(near)
 	far := b.alloc(70 * mib)
-	equal(t, "a far size gets a block of its own", far.Size, 70*mib)
-	equal(t, "and there was room for both", b.Stats().NumDeviceFree, 0)
+	testkit.Equal(t, "a far size gets a block of its own", far.Size, 70*mib)
+	testkit.Equal(t, "and there was room for both", b.Stats().NumDeviceFree, 0)
 	b.Free(far)
 	all := b.alloc(160 * mib)
-	equal(t, "segments given back for a large request", b.Stats().NumDeviceFree, 2)
-	equal(t, "without emptying the cache", b.Stats().NumAllocRetries, 0)
+	testkit.Equal(t, "segments given back for a large request", b.Stats().NumDeviceFree, 2)
+	testkit.Equal(t, "without emptying the cache", b.Stats().NumAllocRetries, 0)
 	b.Free(all)
 	b.Free(small)
 }
@@ -257,10 +257,10 @@ func TestGarbageCollectionFreesTheLongestUnused(t *testing.T) {
 		b.Free(b.alloc(43 * mib))
 	}
 	big := b.alloc(60 * mib) // 84 MiB are reserved: under the threshold
-	equal(t, "segments given back", b.Stats().NumDeviceFree, 0)
+	testkit.Equal(t, "segments given back", b.Stats().NumDeviceFree, 0)
 	more := b.alloc(70 * mib) // 144 MiB are: the block of 40 MiB has not been used for longest
-	equal(t, "segments given back", b.Stats().NumDeviceFree, 1)
-	equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 174*mib)
+	testkit.Equal(t, "segments given back", b.Stats().NumDeviceFree, 1)
+	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 174*mib)
 	b.Free(big)
 	b.Free(more)
 }
@@ -276,13 +276,13 @@ func TestOutOfMemoryExplains(t *testing.T) {
 	b.Free(hog)
 	pin := b.alloc(30 * mib) // cuts the 200 MiB
 	oom := b.fails(180 * mib)
-	equal(t, "requested", oom.Requested, 180*mib)
-	equal(t, "segment", oom.Segment, 180*mib)
-	equal(t, "allowed", oom.Allowed, 400*mib)
-	equal(t, "allocated", oom.Allocated, 132*mib)
-	equal(t, "reserved", oom.Reserved, 400*mib)
-	equal(t, "the largest free block", oom.LargestFree, 170*mib)
-	equal(t, "stranded", oom.Stranded, 268*mib)
+	testkit.Equal(t, "requested", oom.Requested, 180*mib)
+	testkit.Equal(t, "segment", oom.Segment, 180*mib)
+	testkit.Equal(t, "allowed", oom.Allowed, 400*mib)
+	testkit.Equal(t, "allocated", oom.Allocated, 132*mib)
+	testkit.Equal(t, "reserved", oom.Reserved, 400*mib)
+	testkit.Equal(t, "the largest free block", oom.LargestFree, 170*mib)
+	testkit.Equal(t, "stranded", oom.Stranded, 268*mib)
 	if len(oom.Pinning) != 2 || oom.Pinning[0].Ptr != pin.Ptr || oom.Pinning[0].Stranded != 170*mib || oom.Pinning[1].Ptr != keep.Ptr {
 		t.Errorf("pinning blocks: %+v", oom.Pinning)
 	}
@@ -290,7 +290,7 @@ func TestOutOfMemoryExplains(t *testing.T) {
 	for _, r := range oom.Remedies {
 		names += r.Name + ";"
 	}
-	equal(t, "remedies", names, "expandable_segments:True;max_split_size_mb:100;")
+	testkit.Equal(t, "remedies", names, "expandable_segments:True;max_split_size_mb:100;")
 	for _, want := range []string{
 		"Tried to allocate 180.00 MiB. GPU 0 has a total capacity of 1024.00 MiB of which 624.00 MiB is free. 400.00 MiB allowed; ",
 		"132.00 MiB is allocated, and 268.00 MiB is reserved but unallocated.",
@@ -349,18 +349,18 @@ func TestOutOfMemoryTellsWhoHasTheDevice(t *testing.T) {
 	if !errors.As(err, &oom) {
 		t.Fatalf("%v, want an *OutOfMemory", err)
 	}
-	equal(t, "processes", fmt.Sprint(oom.Processes), fmt.Sprint([]mem.ProcessMemory{
+	testkit.Equal(t, "processes", fmt.Sprint(oom.Processes), fmt.Sprint([]mem.ProcessMemory{
 		{PID: 12, Bytes: 3 * gib}, {PID: 77, Self: true, Bytes: 5 * mib},
 	}))
 	if want := "is free. Process 12 has 3.00 GiB memory in use. Including memory from elsewhere, this process has 5.00 MiB " +
 		"memory in use. "; !strings.Contains(err.Error(), want) {
 		t.Errorf("the message lacks %q:\n%v", want, err)
 	}
-	equal(t, "questions", dev.asked, 1)
+	testkit.Equal(t, "questions", dev.asked, 1)
 	if _, err := a.Alloc(dev.DefaultStream(), 1<<60); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("more than 1 EiB: %v", err)
 	}
-	equal(t, "questions after a request that no device was asked for", dev.asked, 1)
+	testkit.Equal(t, "questions after a request that no device was asked for", dev.asked, 1)
 	dev.err = &driver.Error{Call: "Processes", Code: driver.ErrLost}
 	_, err = a.Alloc(dev.DefaultStream(), 2*gib)
 	if !errors.As(err, &oom) || len(oom.Processes) != 0 || errors.Is(err, driver.ErrLost) {
@@ -382,7 +382,7 @@ func TestMisusePanicsAndNothingIsLost(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { b.Free(block) }), "not live")
 	testkit.Contains(t, testkit.Panic(t, func() { b.Free(block, side) }), "not live")
 	again := b.alloc(512)
-	equal(t, "the address", again.Ptr, block.Ptr)
+	testkit.Equal(t, "the address", again.Ptr, block.Ptr)
 	// the old block has the address of the new one
 	testkit.Contains(t, testkit.Panic(t, func() { b.Free(block) }), "not live")
 	b.Free(again)
@@ -431,9 +431,9 @@ func TestBehaviour81_DestroyedStreams(t *testing.T) {
 		}
 		b.Free(block)
 		heir := b.stream()
-		equal(t, "the number of the next stream", heir.ID(), id)
+		testkit.Equal(t, "the number of the next stream", heir.ID(), id)
 		again := b.allocOn(heir, 30*mib)
-		equal(t, "the address", again.Ptr, block.Ptr)
+		testkit.Equal(t, "the address", again.Ptr, block.Ptr)
 		if err := heir.Fill(again.Ptr, 1, again.Size); err != nil {
 			t.Fatal(err)
 		}
@@ -442,7 +442,7 @@ func TestBehaviour81_DestroyedStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.emptyCache()
-		equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
+		testkit.Equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestBaseAllocation(t *testing.T) {
 	}
 	b.Free(block)
 	testkit.Contains(t, testkit.Panic(t, func() { _, _, _ = b.BaseAllocation(block) }), "not live")
-	equal(t, "the largest free block", b.LargestFree(), 2*mib)
+	testkit.Equal(t, "the largest free block", b.LargestFree(), 2*mib)
 }
 
 func TestExpandableSegmentsNeedVirtualMemory(t *testing.T) {
@@ -487,7 +487,7 @@ func TestObserverHearsEverything(t *testing.T) {
 	b.Snapshot()
 	b.Observe(nil)
 	b.Free(b.alloc(1))
-	equal(t, "events", strings.Join(heard, ", "), "segment_alloc 12582912 s1, alloc 12582911 s1, free_requested 12582911 s1, "+
+	testkit.Equal(t, "events", strings.Join(heard, ", "), "segment_alloc 12582912 s1, alloc 12582911 s1, free_requested 12582911 s1, "+
 		"free_completed 12582911 s1, segment_free 12582912 s1, oom 31457280 s0, snapshot 0 s0")
 }
 
@@ -507,8 +507,8 @@ func TestAFreeWhoseMarkFailsStaysPending(t *testing.T) {
 	dev.SetRules(fault.Rule{Kind: "Stream.Mark", Nth: 1, Onwards: true, Code: driver.ErrLost})
 	a.Free(block, side)
 	a.ProcessPending()
-	equal(t, "active blocks", a.Stats().Active.All.Current, 1)
+	testkit.Equal(t, "active blocks", a.Stats().Active.All.Current, 1)
 	dev.SetRules()
 	a.ProcessPending()
-	equal(t, "active blocks once marks can be taken", a.Stats().Active.All.Current, 0)
+	testkit.Equal(t, "active blocks once marks can be taken", a.Stats().Active.All.Current, 0)
 }

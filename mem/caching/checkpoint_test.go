@@ -79,8 +79,8 @@ func TestBehaviour52_RestoreGivesAddressesSizesAndStatesBack(t *testing.T) {
 		if got := state.Segments(); !reflect.DeepEqual(got, want) || state.Pool() != id {
 			b.t.Errorf("the state says:\n%+v\nof pool %v, want:\n%+v", got, state.Pool(), want)
 		}
-		equal(b.t, "blocks freed by the restore", len(d.Freed), 0)
-		equal(b.t, "blocks live", len(d.Live), len(live))
+		testkit.Equal(b.t, "blocks freed by the restore", len(d.Freed), 0)
+		testkit.Equal(b.t, "blocks live", len(d.Live), len(live))
 		for i, block := range live {
 			live[i] = b.at(d, block)
 		}
@@ -131,7 +131,7 @@ func TestBehaviour53_RestoreFreesWhatWasAllocatedLater(t *testing.T) {
 			later, large = b.alloc(main, 512), b.alloc(main, 3*mib)
 			b.ok(main.Fill(large.Ptr, 1, 512))
 		})
-		equal(t, "the address of what came later", later.Ptr, first.Ptr)
+		testkit.Equal(t, "the address of what came later", later.Ptr, first.Ptr)
 
 		d := b.restore(state)
 		gone := []mem.Block{later, large}
@@ -167,7 +167,7 @@ func TestARestoreNamesWhatWasLost(t *testing.T) {
 	b.Free(first)
 	later := b.alloc(512)
 	b.EndAllocateToPool(id)
-	equal(t, "where the later block is", later.Ptr, first.Ptr)
+	testkit.Equal(t, "where the later block is", later.Ptr, first.Ptr)
 	d, err := b.Restore(state)
 	if err != nil {
 		t.Fatal(err)
@@ -216,16 +216,16 @@ func TestBehaviour54_DeadOutputsLiveAgainAndAreFreedRaw(t *testing.T) {
 			for _, o := range outputs {
 				b.Free(o)
 			}
-			equal(t, "live before the restore", live(), 0)
+			testkit.Equal(t, "live before the restore", live(), 0)
 			d := b.restore(state)
-			equal(t, "live after the restore", live(), 2)
+			testkit.Equal(t, "live after the restore", live(), 2)
 			if round < 2 {
 				outputs = [2]mem.Block{b.at(d, outputs[0]), b.at(d, outputs[1])}
 				continue
 			}
 			for i, block := range d.Live {
 				b.Free(block)
-				equal(t, "live after a raw free", live(), 1-i)
+				testkit.Equal(t, "live after a raw free", live(), 1-i)
 			}
 		}
 		b.finish([]driver.Graph{g}, []mem.PoolID{id}, zero)
@@ -265,18 +265,18 @@ func TestBehaviour55_OwnersFreeWhatTheyOwnOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "segments", len(a.Snapshot()), 1)
-	equal(t, "live", live(), 3)
+	testkit.Equal(t, "segments", len(a.Snapshot()), 1)
+	testkit.Equal(t, "live", live(), 3)
 	for _, storage := range storages {
 		storage.Release()
 	}
-	equal(t, "live when the tensors are dead", live(), 0)
+	testkit.Equal(t, "live when the tensors are dead", live(), 0)
 
 	d, err := a.Restore(state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "live after the restore", live(), 3)
+	testkit.Equal(t, "live after the restore", live(), 3)
 	var blocks []mem.Block
 	for _, ptr := range ptrs {
 		block, _ := d.At(ptr)
@@ -284,9 +284,9 @@ func TestBehaviour55_OwnersFreeWhatTheyOwnOnce(t *testing.T) {
 	}
 	for i, block := range blocks[:2] {
 		storage := own(block)
-		equal(t, "where the owner's memory is", storage.Pointer(), ptrs[i])
+		testkit.Equal(t, "where the owner's memory is", storage.Pointer(), ptrs[i])
 		storage.Release()
-		equal(t, "live without that owner", live(), 2-i)
+		testkit.Equal(t, "live without that owner", live(), 2-i)
 		testkit.Contains(t, testkit.Panic(t, func() { a.Free(block) }), "not live")
 	}
 	borrowed, err := tensor.FromPointer(place, blocks[2].Ptr, blocks[2].Size, nil)
@@ -294,10 +294,10 @@ func TestBehaviour55_OwnersFreeWhatTheyOwnOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	borrowed.Release()
-	equal(t, "live without one who owns nothing", live(), 1)
+	testkit.Equal(t, "live without one who owns nothing", live(), 1)
 	a.Free(blocks[2])
-	equal(t, "live after a raw free", live(), 0)
-	equal(t, "segments in the end", len(a.Snapshot()), 1)
+	testkit.Equal(t, "live after a raw free", live(), 0)
+	testkit.Equal(t, "segments in the end", len(a.Snapshot()), 1)
 	a.ReleasePool(id)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
@@ -381,8 +381,8 @@ func TestAnExpandableSegmentMayHaveGrownSinceTheCheckpoint(t *testing.T) {
 
 	reserved, calls := b.Stats().ReservedBytes.All.Current, b.dev.Calls()
 	d := b.restore(state)
-	equal(t, "calls of the device", b.dev.Calls(), calls)
-	equal(t, "reserved", b.Stats().ReservedBytes.All.Current, reserved)
+	testkit.Equal(t, "calls of the device", b.dev.Calls(), calls)
+	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, reserved)
 	if !reflect.DeepEqual(d.Freed, []mem.Block{last}) || len(d.Live) != 2 {
 		t.Errorf("delta %+v, want only the last block freed and two live", d)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -18,14 +19,14 @@ func TestCountersOfDriverCallsAndFailures(t *testing.T) {
 		t.Fatalf("90 MiB beside 24 of 100: %v", err)
 	}
 	s := b.Stats()
-	equal(t, "the split limit", s.MaxSplitSize, 32*mib)
-	equal(t, "requests that failed", s.NumOOMs, 1)
-	equal(t, "retries", s.NumAllocRetries, 2) // one helped
-	equal(t, "waits for all streams", s.NumSyncAllStreams, 2)
-	equal(t, "segments from the driver", s.NumDeviceAlloc, 3)
-	equal(t, "segments given back", s.NumDeviceFree, 2)
-	equal(t, "oversize segments ever", s.OversizeSegments.Allocated, 2)
-	equal(t, "rejections", s.NumOOMRejections, 0)
+	testkit.Equal(t, "the split limit", s.MaxSplitSize, 32*mib)
+	testkit.Equal(t, "requests that failed", s.NumOOMs, 1)
+	testkit.Equal(t, "retries", s.NumAllocRetries, 2) // one helped
+	testkit.Equal(t, "waits for all streams", s.NumSyncAllStreams, 2)
+	testkit.Equal(t, "segments from the driver", s.NumDeviceAlloc, 3)
+	testkit.Equal(t, "segments given back", s.NumDeviceFree, 2)
+	testkit.Equal(t, "oversize segments ever", s.OversizeSegments.Allocated, 2)
+	testkit.Equal(t, "rejections", s.NumOOMRejections, 0)
 	b.Free(kept)
 	b.ResetAccumulatedStats()
 	if _, err := b.ParseConfigure("throw_on_cudamalloc_oom:True,limit:100MiB"); err != nil {
@@ -34,6 +35,6 @@ func TestCountersOfDriverCallsAndFailures(t *testing.T) {
 	if _, err := b.Alloc(b.stream(), 90*mib); !errors.Is(err, mem.ErrNoMemory) {
 		t.Fatalf("90 MiB beside 24 cached: %v", err)
 	}
-	equal(t, "rejections at once", b.Stats().NumOOMRejections, 1)
-	equal(t, "retries of them", b.Stats().NumAllocRetries, 0)
+	testkit.Equal(t, "rejections at once", b.Stats().NumOOMRejections, 1)
+	testkit.Equal(t, "retries of them", b.Stats().NumAllocRetries, 0)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/cuda"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -68,7 +69,7 @@ func newGPUGraphBench(t *testing.T) *graphBench {
 // allGivenBack fails the test unless the device has every block back.
 func (b *graphBench) allGivenBack() {
 	b.t.Helper()
-	equal(b.t, "blocks given back to the device", b.dev.CallsOf(intercept.Free), b.dev.CallsOf(intercept.Alloc))
+	testkit.Equal(b.t, "blocks given back to the device", b.dev.CallsOf(intercept.Free), b.dev.CallsOf(intercept.Alloc))
 }
 
 // A graph finds its memory as it was captured, however much is allocated, written, freed and released in between.

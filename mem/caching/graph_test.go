@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/host"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -138,7 +139,7 @@ func (b *graphBench) finish(graphs []driver.Graph, pools []mem.PoolID, blocks ..
 		b.ReleasePool(id)
 	}
 	b.ok(b.EmptyCache())
-	equal(b.t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(b.t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
 	b.ok(b.Close())
 }
 
@@ -222,24 +223,24 @@ func TestBehaviour33_CapturesAskForNoMarks(t *testing.T) {
 				}
 			}
 			b.ProcessPending()
-			equal(t, "marks taken by the allocator during the capture", b.dev.CallsOf(intercept.Mark), marked)
-			equal(t, "marks asked for during the capture", b.dev.CallsOf(intercept.Reached)+b.dev.CallsOf(intercept.Sync), asked)
+			testkit.Equal(t, "marks taken by the allocator during the capture", b.dev.CallsOf(intercept.Mark), marked)
+			testkit.Equal(t, "marks asked for during the capture", b.dev.CallsOf(intercept.Reached)+b.dev.CallsOf(intercept.Sync), asked)
 			b.follow(main, drawn)
 		})
 		b.ProcessPending()
-		equal(t, "active blocks while the other stream is busy", b.Stats().Active.All.Current, 1)
+		testkit.Equal(t, "active blocks while the other stream is busy", b.Stats().Active.All.Current, 1)
 		release()
 		b.sync(side)
 		again := b.alloc(main, 512)
-		equal(t, "the block from before the capture", again.Ptr, before.Ptr)
+		testkit.Equal(t, "the block from before the capture", again.Ptr, before.Ptr)
 		b.Free(again)
 		b.sync(drawn)
 		next := b.capture(id, main, func() {
 			again := b.alloc(main, 512)
-			equal(t, "the block of the capture, in the next one", again.Ptr, captured.Ptr)
+			testkit.Equal(t, "the block of the capture, in the next one", again.Ptr, captured.Ptr)
 			b.Free(again)
 		})
-		equal(t, "active blocks", b.Stats().Active.All.Current, 0)
+		testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 0)
 		b.finish([]driver.Graph{g, next}, []mem.PoolID{id, id})
 	})
 }
@@ -292,7 +293,7 @@ func TestABlockUsedOnOtherStreamsInACaptureWaitsForItsEnd(t *testing.T) {
 			b.ProcessPending()
 			again := b.capture(id, main, func() {
 				block := b.alloc(main, 4096)
-				equal(t, fmt.Sprintf("%d streams: the block in the next capture", streams), block.Ptr, used.Ptr)
+				testkit.Equal(t, fmt.Sprintf("%d streams: the block in the next capture", streams), block.Ptr, used.Ptr)
 				b.Free(block)
 			})
 			for _, graph := range []driver.Graph{g, again} {
@@ -332,11 +333,11 @@ func TestBehaviour36_SharingAPoolSaves2MiB(t *testing.T) {
 				b.ReleasePool(id)
 			}
 			b.ok(b.EmptyCache())
-			equal(t, "reserved when the graphs are gone", b.Stats().ReservedBytes.All.Current, before)
+			testkit.Equal(t, "reserved when the graphs are gone", b.Stats().ReservedBytes.All.Current, before)
 			return reserved
 		}
 		apart, shared := reserved(mem.PoolID{1, 0}, mem.PoolID{2, 0}), reserved(mem.PoolID{3, 0}, mem.PoolID{3, 0})
-		equal(t, "saved", apart-shared, 2*mib)
+		testkit.Equal(t, "saved", apart-shared, 2*mib)
 		b.finish(nil, nil, zero)
 	})
 }
@@ -437,8 +438,8 @@ func TestAFailedCaptureLosesNoPool(t *testing.T) {
 			b.EndAllocateToPool(id)
 			b.ReleasePool(id)
 			b.ok(b.EmptyCache())
-			equal(t, "reserved after a capture that failed", b.Stats().ReservedBytes.All.Current, 0)
-			equal(t, "active blocks", b.Stats().Active.All.Current, 0)
+			testkit.Equal(t, "reserved after a capture that failed", b.Stats().ReservedBytes.All.Current, 0)
+			testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 0)
 		}
 		b.finish(nil, nil)
 	})

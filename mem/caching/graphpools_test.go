@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -39,7 +40,7 @@ func (b *graphBench) graphsOverPools(size int64, launches int) {
 		second, result := capture(2)
 		delta, err := b.Restore(state)
 		b.ok(err)
-		equal(b.t, "the result of the second graph was freed", slices.Contains(delta.Freed, result), true)
+		testkit.Equal(b.t, "the result of the second graph was freed", slices.Contains(delta.Freed, result), true)
 		third, other := capture(2) // from the same state, but the pool has grown: perhaps elsewhere
 		b.Free(other)
 		kept, live := delta.At(kept.Ptr)

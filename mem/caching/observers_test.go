@@ -57,7 +57,7 @@ func TestDefect15_ALowMemoryCallbackRemovesItself(t *testing.T) {
 	b.Free(b.alloc(4 * mib))
 	b.emptyCache()
 	b.Free(b.alloc(4 * mib))
-	equal(t, "calls", asked, 1)
+	testkit.Equal(t, "calls", asked, 1)
 }
 
 // The limit is looked at before the driver is asked: what the driver refuses is served from what the cache gives back.
@@ -72,8 +72,8 @@ func TestDefect11_TheDriversRefusalIsNoRejection(t *testing.T) {
 		b.configure("throw_on_cudamalloc_oom:True," + settings)
 		b.Free(b.alloc(450 * mib)) // there is room once the cache is given back
 		s := b.Stats()
-		equal(t, settings+": rejections", s.NumOOMRejections, 0)
-		equal(t, settings+": errors", s.NumOOMs, 0)
+		testkit.Equal(t, settings+": rejections", s.NumOOMRejections, 0)
+		testkit.Equal(t, settings+": errors", s.NumOOMs, 0)
 		if err := b.dev.Free(foreign); err != nil {
 			t.Fatal(err)
 		}
@@ -88,18 +88,18 @@ func TestDefect11_WhatPassesTheLimitIsRejectedBeforeTheDriverIsAsked(t *testing.
 	calls := b.Stats().NumDeviceAlloc
 	oom := b.fails(450 * mib)
 	s := b.Stats()
-	equal(t, "rejections", s.NumOOMRejections, 1)
-	equal(t, "retries", s.NumAllocRetries, 0)
-	equal(t, "waits", s.NumSyncAllStreams, 0)
-	equal(t, "driver calls", s.NumDeviceAlloc, calls)
-	equal(t, "reserved", s.ReservedBytes.All.Current, 400*mib)
-	equal(t, "rejected", oom.Rejected, true)
+	testkit.Equal(t, "rejections", s.NumOOMRejections, 1)
+	testkit.Equal(t, "retries", s.NumAllocRetries, 0)
+	testkit.Equal(t, "waits", s.NumSyncAllStreams, 0)
+	testkit.Equal(t, "driver calls", s.NumDeviceAlloc, calls)
+	testkit.Equal(t, "reserved", s.ReservedBytes.All.Current, 400*mib)
+	testkit.Equal(t, "rejected", oom.Rejected, true)
 	b.configure("garbage_collection_threshold:0.5")
 	b.Free(b.alloc(450 * mib))
-	equal(t, "rejections", b.Stats().NumOOMRejections, 1)
+	testkit.Equal(t, "rejections", b.Stats().NumOOMRejections, 1)
 	b.configure("throw_on_cudamalloc_oom:False")
-	equal(t, "rejected without the setting", b.fails(600*mib).Rejected, false)
-	equal(t, "rejections", b.Stats().NumOOMRejections, 1)
+	testkit.Equal(t, "rejected without the setting", b.fails(600*mib).Rejected, false)
+	testkit.Equal(t, "rejections", b.Stats().NumOOMRejections, 1)
 }
 
 // Without a limit there is nothing to reject, however full the device.
@@ -107,9 +107,9 @@ func TestDefect11_NothingIsRejectedWithoutALimit(t *testing.T) {
 	b := newBench(t, 100*mib, "throw_on_cudamalloc_oom:True")
 	b.Free(b.alloc(80 * mib))
 	b.Free(b.alloc(90 * mib))
-	equal(t, "rejected", b.fails(200*mib).Rejected, false)
-	equal(t, "rejections", b.Stats().NumOOMRejections, 0)
-	equal(t, "retries", b.Stats().NumAllocRetries, 2)
+	testkit.Equal(t, "rejected", b.fails(200*mib).Rejected, false)
+	testkit.Equal(t, "rejections", b.Stats().NumOOMRejections, 0)
+	testkit.Equal(t, "retries", b.Stats().NumAllocRetries, 2)
 }
 
 // The observers of rejections have what PyTorch's OomRejectionObserver is told, before those of all errors.
@@ -126,10 +126,10 @@ func TestDefect15_RejectionsAreObserved(t *testing.T) {
 	if !slices.Equal(told, []string{"rejection", "error"}) {
 		t.Fatalf("told %v", told)
 	}
-	equal(t, "the device", rejected.Device, 0)
-	equal(t, "what the driver would be asked for", rejected.Segment, 402*mib)
-	equal(t, "what was reserved before", rejected.Reserved, 400*mib)
-	equal(t, "the device's memory", rejected.Total, gib)
+	testkit.Equal(t, "the device", rejected.Device, 0)
+	testkit.Equal(t, "what the driver would be asked for", rejected.Segment, 402*mib)
+	testkit.Equal(t, "what was reserved before", rejected.Reserved, 400*mib)
+	testkit.Equal(t, "the device's memory", rejected.Total, gib)
 	remove()
 	remove()
 	b.fails(450 * mib)

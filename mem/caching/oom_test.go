@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -29,9 +30,9 @@ func TestDefect04_TheReserveIsNamedWhereItIsTheCause(t *testing.T) {
 	b.OnOutOfMemory(func(*mem.OutOfMemory) { told++ })
 	const request = 8 * gib / 20 * 4
 	oom := b.fails(request)
-	equal(t, "addresses", oom.Addresses, 420*mib) // a twentieth, in whole pages of 20 MiB
-	equal(t, "observers told", told, 1)
-	equal(t, "counted", b.Stats().NumOOMs, 1)
+	testkit.Equal(t, "addresses", oom.Addresses, 420*mib) // a twentieth, in whole pages of 20 MiB
+	testkit.Equal(t, "observers told", told, 1)
+	testkit.Equal(t, "counted", b.Stats().NumOOMs, 1)
 	if oom.Cause != nil {
 		t.Errorf("the device said %v, and was not asked", oom.Cause)
 	}
@@ -49,7 +50,7 @@ func TestDefect04_TheReserveIsNamedWhereItIsTheCause(t *testing.T) {
 	block := full.alloc(400 * mib)
 	more := full.alloc(400 * mib)
 	oom = full.fails(500 * mib)
-	equal(t, "remedies without memory", len(oom.Remedies), 0)
+	testkit.Equal(t, "remedies without memory", len(oom.Remedies), 0)
 	says(t, oom, "expandable-segment reserve")
 	says(t, full.fails(300*mib), "not expandable-segment", "live blocks leave too little room")
 	full.Free(block)
@@ -71,7 +72,7 @@ func TestDefect04_TheOwnLimitIsNamedWhereItIsTheCause(t *testing.T) {
 		b := newBench(t, gib, settings)
 		keep := b.alloc(60 * mib)
 		oom := b.fails(90 * mib)
-		equal(t, settings+": needed", oom.Needed, 150*mib)
+		testkit.Equal(t, settings+": needed", oom.Needed, 150*mib)
 		says(t, oom, "your own limit of "+limit+" was reached, the GPU had 964.00 MiB free; the request needed 150.00 MiB in all",
 			"not live blocks", "not no setting")
 		b.Free(keep)
@@ -80,7 +81,7 @@ func TestDefect04_TheOwnLimitIsNamedWhereItIsTheCause(t *testing.T) {
 	b := newBench(t, gib, "limit:2GiB")
 	keep := b.alloc(600 * mib)
 	oom := b.fails(500 * mib)
-	equal(t, "needed of the limit", oom.Needed, 0)
+	testkit.Equal(t, "needed of the limit", oom.Needed, 0)
 	says(t, oom, "not own limit", "live blocks leave too little room: 600.00 MiB is allocated of the 1024.00 MiB", "the device said")
 	b.Free(keep)
 	// Neither: the memory is there, in pieces.

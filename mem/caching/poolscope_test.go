@@ -34,7 +34,7 @@ func TestScopes(t *testing.T) {
 	goesTo := func(s driver.Stream, want mem.PoolID) {
 		t.Helper()
 		block := b.allocOn(s, 512)
-		equal(t, "the pool of a request", where(t, b.Allocator, block), want)
+		testkit.Equal(t, "the pool of a request", where(t, b.Allocator, block), want)
 		b.Free(block)
 	}
 	onSide := func(s driver.Stream) bool { return s == side }
@@ -45,7 +45,7 @@ func TestScopes(t *testing.T) {
 	goesTo(b.s, x.ID())
 	goesTo(side, y.ID())
 	endAgain := x.Begin(onSide)
-	equal(t, "users of a pool with two scopes", x.UseCount(), 3)
+	testkit.Equal(t, "users of a pool with two scopes", x.UseCount(), 3)
 	goesTo(side, x.ID())
 	endX()
 	goesTo(b.s, mem.PoolID{})
@@ -59,7 +59,7 @@ func TestScopes(t *testing.T) {
 	// A scope ends with what it is around, whatever becomes of that.
 	testkit.Contains(t, testkit.Panic(t, func() { x.Use(nil, func() { panic("on purpose") }) }), "on purpose")
 	goesTo(b.s, mem.PoolID{})
-	equal(t, "users after a panic", x.UseCount(), 1)
+	testkit.Equal(t, "users after a panic", x.UseCount(), 1)
 
 	// A pool that is closed within its scope serves it to the end.
 	end := x.Begin(nil)
@@ -70,7 +70,7 @@ func TestScopes(t *testing.T) {
 	end()
 	testkit.Contains(t, testkit.Panic(t, func() { x.Begin(nil) }), "was closed")
 	b.emptyCache()
-	equal(t, "pools", len(b.ReservedByPrivatePools()), 1)
+	testkit.Equal(t, "pools", len(b.ReservedByPrivatePools()), 1)
 	if err := y.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestPoolsTakeBlocksThatCameBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the block that came back", again.Ptr, x.Ptr)
+	testkit.Equal(t, "the block that came back", again.Ptr, x.Ptr)
 	p.Free(y)
 	p.Free(again)
 	if err := p.Close(); err != nil {
@@ -162,9 +162,9 @@ func TestScopesAreNoCaptures(t *testing.T) {
 		}
 		b.Free(waiting, side)
 		b.ProcessPending()
-		equal(t, "blocks that wait", b.Stats().Active.All.Current, 1)
+		testkit.Equal(t, "blocks that wait", b.Stats().Active.All.Current, 1)
 		b.emptyCache()
-		equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 22*mib)
+		testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 22*mib)
 		if capture {
 			b.fails(40 * mib)
 			other := b.NewPool(caching.PoolOptions{})
@@ -176,11 +176,11 @@ func TestScopesAreNoCaptures(t *testing.T) {
 			if err := other.EmptyCache(); err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "segments of a pool that is not released", len(other.Snapshot()), 1)
+			testkit.Equal(t, "segments of a pool that is not released", len(other.Snapshot()), 1)
 			if err := other.Close(); err != nil {
 				t.Fatal(err)
 			}
-			equal(t, "segments of a pool that is", len(other.Snapshot()), 0)
+			testkit.Equal(t, "segments of a pool that is", len(other.Snapshot()), 0)
 			b.EndAllocateToPool(p.ID())
 			b.ReleasePool(p.ID())
 		}
@@ -208,14 +208,14 @@ func TestADeadPoolLeavesItsIDAlone(t *testing.T) {
 	if err := p.EmptyCache(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "pools", len(b.ReservedByPrivatePools()), 1)
+	testkit.Equal(t, "pools", len(b.ReservedByPrivatePools()), 1)
 	if err := b.Check(); err != nil {
 		t.Error(err)
 	}
 	b.Free(block)
 	b.ReleasePool(p.ID())
 	b.emptyCache()
-	equal(t, "pools in the end", len(b.ReservedByPrivatePools()), 0)
+	testkit.Equal(t, "pools in the end", len(b.ReservedByPrivatePools()), 0)
 }
 
 // Pools tell what they do as the rest of the allocator does, one event after the other whatever the streams.
@@ -256,7 +256,7 @@ func TestEventsOfPools(t *testing.T) {
 	}
 	wg.Wait()
 	for _, action := range []mem.Action{mem.ActionAlloc, mem.ActionFreeRequested, mem.ActionFreeCompleted} {
-		equal(t, "events of "+action.String(), counts[action], 600)
+		testkit.Equal(t, "events of "+action.String(), counts[action], 600)
 	}
 	p.Snapshot()
 	if want := (mem.Event{Action: mem.ActionSnapshot, Pool: p.ID(), Size: 1024}); last != want {
@@ -318,7 +318,7 @@ func TestDefect14_AScopeCatchesItsGoroutine(t *testing.T) {
 			want = pools[i].ID()
 		}
 		for _, block := range list {
-			equal(t, "the pool of a request", where(t, b.Allocator, block), want)
+			testkit.Equal(t, "the pool of a request", where(t, b.Allocator, block), want)
 			b.Free(block)
 		}
 	}
@@ -336,8 +336,8 @@ func TestDefect14_AScopeCatchesItsGoroutine(t *testing.T) {
 	all.Wait()
 	own := b.allocOn(b.s, 512)
 	b.EndAllocateToPool(id)
-	equal(t, "the goroutine that captures", where(t, b.Allocator, own), id)
-	equal(t, "another", where(t, b.Allocator, other), mem.PoolID{})
+	testkit.Equal(t, "the goroutine that captures", where(t, b.Allocator, own), id)
+	testkit.Equal(t, "another", where(t, b.Allocator, other), mem.PoolID{})
 	b.Free(own)
 	b.Free(other)
 	b.ReleasePool(id)
@@ -361,7 +361,7 @@ func TestDefect14_AScopeCatchesItsKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "the pool of a request", where(t, b.Allocator, block), want)
+		testkit.Equal(t, "the pool of a request", where(t, b.Allocator, block), want)
 		a.Free(block)
 	}
 	held := magazine.New(b.Allocator, magazine.Options{})
@@ -379,7 +379,7 @@ func TestDefect14_AScopeCatchesItsKey(t *testing.T) {
 	again := x.BeginKey(thread(1))
 	goesTo(b.Allocator, thread(1), x.ID())
 	goesTo(b.Allocator, nil, y.ID())
-	equal(t, "users", x.UseCount(), 3)
+	testkit.Equal(t, "users", x.UseCount(), 3)
 	testkit.Contains(t, testkit.Panic(t, func() { _, _ = b.AllocWith(b.s, 600, mem.AllocOptions{Key: []int{1}}) }),
 		"cannot be compared")
 	for _, end := range []func(){all, again, endX, endY} {

@@ -17,8 +17,8 @@ func TestDefect15_CacheInfoTellsWhatIsCachedAndTheLargestBlock(t *testing.T) {
 	info := func(want, wantLargest int64) {
 		t.Helper()
 		cached, largest := b.CacheInfo()
-		equal(t, "cached and free", cached, want)
-		equal(t, "the largest block", largest, wantLargest)
+		testkit.Equal(t, "cached and free", cached, want)
+		testkit.Equal(t, "the largest block", largest, wantLargest)
 	}
 	info(0, 0)
 	small, large := b.alloc(512), b.alloc(30*mib)
@@ -97,10 +97,10 @@ func TestDefect15_AllocAtTakesBlocksOfTheDefaultPool(t *testing.T) {
 	if block, ok := b.AllocAt(b.s, mem.PoolID{0, 12345}, first.Ptr, 512); ok {
 		t.Errorf("a block of a pool that does not exist: %+v", block)
 	}
-	equal(t, "the blocks around it", b.Stats().InactiveSplitBytes.All.Current, 26*mib)
+	testkit.Equal(t, "the blocks around it", b.Stats().InactiveSplitBytes.All.Current, 26*mib)
 	b.Free(middle)
 	b.Free(b.alloc(30 * mib))
-	equal(t, "segments", b.Stats().Segment.All.Current, 2)
+	testkit.Equal(t, "segments", b.Stats().Segment.All.Current, 2)
 }
 
 // The names and numbers of PyTorch's CUDACachingAllocatorReserveTest.cpp, on a device of 100 GiB.
@@ -121,28 +121,28 @@ func TestDefect15_ReservesByClass(t *testing.T) {
 		return 0
 	}
 	pages := func(n int64) int64 { return (n + 2*mib - 1) / (2 * mib) * (2 * mib) }
-	equal(t, "without settings", reserve(""), total/8*9)
-	equal(t, "without settings, in a class", reserve("other"), total/8*9)
+	testkit.Equal(t, "without settings", reserve(""), total/8*9)
+	testkit.Equal(t, "without settings, in a class", reserve("other"), total/8*9)
 	if err := b.SetDefaultReserve("quiet", 0.5); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "a default", reserve("quiet"), total/2)
+	testkit.Equal(t, "a default", reserve("quiet"), total/2)
 
 	b.configure("expandable_segments_reserve:0.9,expandable_segments_reserve_by_class:[serving:0.25,ads_sparse:8G]")
-	equal(t, "serving", reserve("serving"), total/4)
-	equal(t, "ads_sparse", reserve("ads_sparse"), 8*gib)
-	equal(t, "unknown", reserve("other"), total/10*9)
-	equal(t, "none", reserve(""), total/10*9)
-	equal(t, "a list replaces defaults", reserve("quiet"), total/10*9)
+	testkit.Equal(t, "serving", reserve("serving"), total/4)
+	testkit.Equal(t, "ads_sparse", reserve("ads_sparse"), 8*gib)
+	testkit.Equal(t, "unknown", reserve("other"), total/10*9)
+	testkit.Equal(t, "none", reserve(""), total/10*9)
+	testkit.Equal(t, "a list replaces defaults", reserve("quiet"), total/10*9)
 
 	b.configure("expandable_segments_reserve:abc,expandable_segments_reserve_by_class:[serving:0.25,bad:12X]")
-	equal(t, "a bad value leaves what there was", reserve(""), total/10*9)
-	equal(t, "a bad entry", reserve("bad"), total/10*9)
-	equal(t, "beside a good one", reserve("serving"), total/4)
+	testkit.Equal(t, "a bad value leaves what there was", reserve(""), total/10*9)
+	testkit.Equal(t, "a bad entry", reserve("bad"), total/10*9)
+	testkit.Equal(t, "beside a good one", reserve("serving"), total/4)
 	b.configure("")
-	equal(t, "a text without lists", reserve("serving"), total/4)
+	testkit.Equal(t, "a text without lists", reserve("serving"), total/4)
 	b.configure("expandable_segments_reserve:1e20G")
-	equal(t, "too much", reserve(""), total/8*9)
+	testkit.Equal(t, "too much", reserve(""), total/8*9)
 
 	// What the settings say goes before what the program says.
 	for _, class := range []string{"serving", "telemetry"} {
@@ -150,10 +150,10 @@ func TestDefect15_ReservesByClass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	equal(t, "the settings' entry", reserve("serving"), total/4)
-	equal(t, "the settings' reserve", reserve("telemetry"), total/8*9)
+	testkit.Equal(t, "the settings' entry", reserve("serving"), total/4)
+	testkit.Equal(t, "the settings' reserve", reserve("telemetry"), total/8*9)
 	b.configure("expandable_segments_reserve:0.05,expandable_segments_reserve_by_class:[]")
-	equal(t, "an empty list", reserve("serving"), pages(total/20))
+	testkit.Equal(t, "an empty list", reserve("serving"), pages(total/20))
 }
 
 func TestDefect15_StreamsHaveReserveClasses(t *testing.T) {
@@ -161,8 +161,8 @@ func TestDefect15_StreamsHaveReserveClasses(t *testing.T) {
 	s, other := b.stream(), b.stream()
 	for _, class := range []string{"", "serving", "lrm_sparse", ""} {
 		b.SetReserveClass(s, class)
-		equal(t, "the class", b.ReserveClass(s), class)
-		equal(t, "that of another stream", b.ReserveClass(other), "")
+		testkit.Equal(t, "the class", b.ReserveClass(s), class)
+		testkit.Equal(t, "that of another stream", b.ReserveClass(other), "")
 	}
 	testkit.Contains(t, testkit.Panic(t, func() { b.SetReserveClass(nil, "serving") }),
 		"caching: SetReserveClass on a nil stream")
@@ -183,8 +183,8 @@ func TestDefect15_ARequestLargerThanItsClassesReserve(t *testing.T) {
 			t.Errorf("the message lacks %q:\n%s", want, text)
 		}
 	}
-	equal(t, "observers", heard, 1)
-	equal(t, "retries", b.Stats().NumAllocRetries, 1)
+	testkit.Equal(t, "observers", heard, 1)
+	testkit.Equal(t, "retries", b.Stats().NumAllocRetries, 1)
 	b.SetReserveClass(b.s, "")
 	b.Free(b.alloc(gib / 5))
 }
@@ -211,7 +211,7 @@ func TestDefect15_ExpandableSegmentSizes(t *testing.T) {
 	}
 	b.Free(small)
 	b.emptyCache()
-	equal(t, "segments", len(b.ExpandableSegments()), 0)
+	testkit.Equal(t, "segments", len(b.ExpandableSegments()), 0)
 }
 
 // The maps of a Config that is given and of one that is got are not the allocator's.
@@ -225,7 +225,7 @@ func TestDefect15_ReservesByClassAreCopied(t *testing.T) {
 	}
 	cfg.ExpandableReserveByClass["serving"] = caching.Reserve{Fraction: 0.25}
 	a.Config().ExpandableReserveByClass["serving"] = caching.Reserve{Fraction: 0.125}
-	equal(t, "the reserve", a.Config().ExpandableReserveByClass["serving"], caching.Reserve{Fraction: 0.5})
+	testkit.Equal(t, "the reserve", a.Config().ExpandableReserveByClass["serving"], caching.Reserve{Fraction: 0.5})
 	for _, bad := range []caching.Reserve{{Bytes: -1}, {Fraction: -0.5}} {
 		cfg.ExpandableReserveByClass["serving"] = bad
 		if err := a.Configure(cfg); err == nil || !strings.Contains(err.Error(), `class "serving"`) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
 // A split limit with large segments: a block of 100 MiB may be 64 MiB larger than what is asked for.
@@ -11,9 +12,9 @@ func TestDefect09_NonSplitRoundingFollowsTheLargeSegmentSize(t *testing.T) {
 	b := newBench(t, gib, "large_segment_size_mb:64,max_split_size_mb:64")
 	b.Free(b.alloc(100 * mib))
 	b.Free(b.alloc(70 * mib))
-	equal(t, "segments", b.Stats().Segment.All.Allocated, 1)
+	testkit.Equal(t, "segments", b.Stats().Segment.All.Allocated, 1)
 	b.Free(b.alloc(36*mib + 512)) // below the limit, a block that may not be split is not for it
-	equal(t, "segments", b.Stats().Segment.All.Allocated, 2)
+	testkit.Equal(t, "segments", b.Stats().Segment.All.Allocated, 2)
 }
 
 func TestDefect09_EachSettingsTextSetsTheNonSplitRoundingAnew(t *testing.T) {
@@ -31,12 +32,12 @@ func TestDefect09_EachSettingsTextSetsTheNonSplitRoundingAnew(t *testing.T) {
 		{"", 32},
 	} {
 		b.configure(c.settings)
-		equal(t, c.settings, b.Config().MaxNonSplitRounding, c.want*mib)
+		testkit.Equal(t, c.settings, b.Config().MaxNonSplitRounding, c.want*mib)
 	}
 	if _, err := b.ParseConfigure("max_non_split_rounding_mb:30"); err == nil {
 		t.Error("a rounding below the segment size in force was accepted")
 	}
-	equal(t, "after an error", b.Config().MaxNonSplitRounding, 32*mib)
+	testkit.Equal(t, "after an error", b.Config().MaxNonSplitRounding, 32*mib)
 }
 
 // An expandable segment reserves 9/8 of the device's memory, or less if a setting says so, never more.
@@ -61,6 +62,6 @@ func TestDefect10_TheReserveIsCappedAtNineEighths(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Free(b)
-		equal(t, settings, w.vm.reserved[0], (want+20*mib-1)/(20*mib)*20*mib)
+		testkit.Equal(t, settings, w.vm.reserved[0], (want+20*mib-1)/(20*mib)*20*mib)
 	}
 }

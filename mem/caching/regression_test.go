@@ -32,7 +32,7 @@ func TestOversizeBlocksThatWereSplitBeforeStay(t *testing.T) {
 	if err := b.s.Fill(back.Ptr, 1, back.Size); err != nil {
 		t.Error("a live block's memory is gone:", err)
 	}
-	equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 200*mib)
+	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 200*mib)
 	b.Free(back)
 }
 
@@ -46,7 +46,7 @@ func TestAFreeWaitsForTheHeirOfAStreamNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	heir := b.stream()
-	equal(t, "the number", heir.ID(), old.ID())
+	testkit.Equal(t, "the number", heir.ID(), old.ID())
 	b.dev.Hold(heir.ID())
 	if err := heir.Fill(second.Ptr, 1, second.Size); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestUnmappingWaitsForTheHeirOfAStreamNumber(t *testing.T) {
 	}
 	b.Free(block, heir)
 	b.emptyCache()
-	equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
 }
 
 // hook runs a function in the middle of an Alloc.
@@ -119,7 +119,7 @@ func TestAPoolThatEndsDuringARequestIsNotForgotten(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	equal(t, "reserved", a.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved", a.Stats().ReservedBytes.All.Current, 0)
 }
 
 func TestAPoolThatEndsInACallbackIsNotForgotten(t *testing.T) {
@@ -143,7 +143,7 @@ func TestAnAllocatorClosedInACallbackStaysClosed(t *testing.T) {
 	if _, err := b.Alloc(b.s, mib); !errors.Is(err, caching.ErrClosed) {
 		t.Errorf("Alloc = %v, want ErrClosed", err)
 	}
-	equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
 }
 
 func TestACloseThatFailsChangesNothing(t *testing.T) {
@@ -195,7 +195,7 @@ func TestAPoolWhoseReservationStaysIsNotForgotten(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	equal(t, "reservations left", len(inner.Leaks().Reservations), 0)
+	testkit.Equal(t, "reservations left", len(inner.Leaks().Reservations), 0)
 }
 
 // A program that captures graphs for ever does not fill the allocator up.
@@ -222,18 +222,18 @@ func TestARequestLargerThanItsReservationLeavesNone(t *testing.T) {
 	for range 5 {
 		b.fails(2 * gib)
 	}
-	equal(t, "reservations", len(b.dev.Leaks().Reservations), 0)
+	testkit.Equal(t, "reservations", len(b.dev.Leaks().Reservations), 0)
 }
 
 func TestHugeRoundUpsDoNotOverflow(t *testing.T) {
 	b := newBench(t, gib, "roundup_power2_divisions:36028797018963968")
 	block := b.alloc(100)
-	equal(t, "the block's size", block.Size, 512)
+	testkit.Equal(t, "the block's size", block.Size, 512)
 	b.Free(block)
 }
 
 func TestAnExbibyteIsTooMuch(t *testing.T) {
-	equal(t, "refused at once", newBench(t, gib, "").fails(1<<60).TooLarge, true)
+	testkit.Equal(t, "refused at once", newBench(t, gib, "").fails(1<<60).TooLarge, true)
 }
 
 func TestLargeSegmentsHaveABound(t *testing.T) {
@@ -249,29 +249,29 @@ func TestOversizeCountersFollowTheSplitLimit(t *testing.T) {
 	b := newBench(t, gib, "")
 	block := b.alloc(100 * mib)
 	b.configure("max_split_size_mb:64")
-	equal(t, "oversize allocations", b.Stats().OversizeAllocations.Current, 1)
-	equal(t, "oversize segments", b.Stats().OversizeSegments.Current, 1)
+	testkit.Equal(t, "oversize allocations", b.Stats().OversizeAllocations.Current, 1)
+	testkit.Equal(t, "oversize segments", b.Stats().OversizeSegments.Current, 1)
 	b.Free(block)
-	equal(t, "oversize allocations after the free", b.Stats().OversizeAllocations.Current, 0)
-	equal(t, "freed", b.Stats().OversizeAllocations.Freed, 1)
+	testkit.Equal(t, "oversize allocations after the free", b.Stats().OversizeAllocations.Current, 0)
+	testkit.Equal(t, "freed", b.Stats().OversizeAllocations.Freed, 1)
 	b.configure("")
-	equal(t, "oversize segments without a limit", b.Stats().OversizeSegments.Current, 0)
+	testkit.Equal(t, "oversize segments without a limit", b.Stats().OversizeSegments.Current, 0)
 }
 
 // Each string changes what it names, under either name, and is checked against what is in force.
 func TestSettingsAtRunTime(t *testing.T) {
 	b := newBench(t, gib, "large_segment_size_mb:12")
 	b.configure("release_lock_on_hipmalloc:True")
-	equal(t, "ReleaseLock", b.Config().ReleaseLock, true)
+	testkit.Equal(t, "ReleaseLock", b.Config().ReleaseLock, true)
 	b.configure("max_split_size_mb:16")
-	equal(t, "the split limit", b.Config().MaxSplitSize, 16*mib)
-	equal(t, "ReleaseLock stays", b.Config().ReleaseLock, true)
-	equal(t, "the large segment size stays", b.Config().LargeSegmentSize, 12*mib)
+	testkit.Equal(t, "the split limit", b.Config().MaxSplitSize, 16*mib)
+	testkit.Equal(t, "ReleaseLock stays", b.Config().ReleaseLock, true)
+	testkit.Equal(t, "the large segment size stays", b.Config().LargeSegmentSize, 12*mib)
 	b.configure("max_split_size_mb:16,large_segment_size_mb:14")
 	if _, err := b.ParseConfigure("max_split_size_mb:16,large_segment_size_mb:20"); err == nil {
 		t.Error("a split limit below the large segment size was accepted")
 	}
-	equal(t, "nothing changed", b.Config().LargeSegmentSize, 14*mib)
+	testkit.Equal(t, "nothing changed", b.Config().LargeSegmentSize, 14*mib)
 }
 
 // A nil stream is the caller's bug, which is named, and must not leave locks behind.
@@ -292,7 +292,7 @@ func TestDefect02_NilStreamsAreNamed(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { b.AllocAt(nil, mem.PoolID{}, block.Ptr, 1) }),
 		"caching: AllocAt on a nil stream")
 	b.Free(block)
-	equal(t, "active blocks", b.Stats().Active.All.Current, 0)
+	testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 0)
 	if err := pool.Close(); err != nil {
 		t.Error(err)
 	}
@@ -311,7 +311,7 @@ func TestPeaksOfBlocksThatComeBack(t *testing.T) {
 	b.Free(y[0], used)
 	b.ProcessPending()
 	x[0] = b.alloc(mib / 2)
-	equal(t, "peak of inactive_split", b.Stats().InactiveSplit.All.Peak, 2)
+	testkit.Equal(t, "peak of inactive_split", b.Stats().InactiveSplit.All.Peak, 2)
 }
 
 // A peak that lasts only for a part of a request that fails counts.
@@ -330,7 +330,7 @@ func TestPeaksOfRequestsThatFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.fails(80 * mib) // maps 20 MiB, which makes 80, then finds no room, and gives 60 back
-	equal(t, "peak of reserved_bytes", b.Stats().ReservedBytes.All.Peak, 80*mib)
+	testkit.Equal(t, "peak of reserved_bytes", b.Stats().ReservedBytes.All.Peak, 80*mib)
 }
 
 // Events of all streams come one at a time, also while observers come and go.
@@ -448,5 +448,5 @@ func TestConcurrentUseUnderChange(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
+	testkit.Equal(t, "reserved in the end", b.Stats().ReservedBytes.All.Current, 0)
 }

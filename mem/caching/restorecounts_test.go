@@ -8,6 +8,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/replay"
 	"github.com/ashlar-go/ashlar/replay/verify"
@@ -86,10 +87,10 @@ func TestARestoreMakesNoPeakOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.Stats()
-	equal(t, "peak of allocated bytes", got.AllocatedBytes.All.Peak, want.AllocatedBytes.All.Peak)
-	equal(t, "peak of blocks", got.Allocation.All.Peak, want.Allocation.All.Peak)
-	equal(t, "free split blocks", got.InactiveSplit.All.Current, want.InactiveSplit.All.Current)
-	equal(t, "their bytes", got.InactiveSplitBytes.All.Current, want.InactiveSplitBytes.All.Current)
+	testkit.Equal(t, "peak of allocated bytes", got.AllocatedBytes.All.Peak, want.AllocatedBytes.All.Peak)
+	testkit.Equal(t, "peak of blocks", got.Allocation.All.Peak, want.Allocation.All.Peak)
+	testkit.Equal(t, "free split blocks", got.InactiveSplit.All.Current, want.InactiveSplit.All.Current)
+	testkit.Equal(t, "their bytes", got.InactiveSplitBytes.All.Current, want.InactiveSplitBytes.All.Current)
 	for _, block := range d.Live {
 		b.Free(block)
 	}
@@ -140,7 +141,7 @@ func TestARecordingOfARestoreReplays(t *testing.T) {
 		if _, err := replay.Run(p, again, dev, replay.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "allocated after the replay", again.Stats().AllocatedBytes.All.Current, b.Stats().AllocatedBytes.All.Current)
+		testkit.Equal(t, "allocated after the replay", again.Stats().AllocatedBytes.All.Current, b.Stats().AllocatedBytes.All.Current)
 
 		shot, err := snapshot.Of(b.Allocator, snapshot.Live{Recorder: recorder})
 		if err != nil {

@@ -121,7 +121,7 @@ func TestWhatCannotBeRestoredIsLeftAsItIs(t *testing.T) {
 		b.ReleasePool(id)
 		b.ok(b.EmptyCache())
 		in(func() { large = b.alloc(main, 3*mib) })
-		equal(t, "the address of the large block", large.Ptr, small.Ptr)
+		testkit.Equal(t, "the address of the large block", large.Ptr, small.Ptr)
 		refused("a small segment is a large one now", state, driver.ErrInvalid)
 		b.Free(large)
 		b.ReleasePool(id)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -145,7 +146,7 @@ func TestNoReuseInACaptureUnlessAskedFor(t *testing.T) {
 		b.Free(used, side)
 		blocks := []mem.Block{b.alloc(main, b.size)}
 		for i, kind := range asked {
-			equal(t, string(kind)+" by the allocator", b.dev.CallsOf(kind), before[i])
+			testkit.Equal(t, string(kind)+" by the allocator", b.dev.CallsOf(kind), before[i])
 		}
 		b.follow(main, side)
 		blocks = append(blocks, b.alloc(main, b.size))
@@ -176,7 +177,7 @@ func TestWhatACaptureDoesNotOrderIsNotReused(t *testing.T) {
 			b.follow(side, main)
 			marks := b.dev.CallsOf(intercept.Mark)
 			b.Free(used, side, outside)
-			equal(b.t, "marks taken of what cannot be ordered", b.dev.CallsOf(intercept.Mark), marks)
+			testkit.Equal(b.t, "marks taken of what cannot be ordered", b.dev.CallsOf(intercept.Mark), marks)
 			b.follow(main, side)
 			b.Free(b.isFree(false, "a stream outside", main, used, zero, zero, 0))
 		})

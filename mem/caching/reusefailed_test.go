@@ -6,6 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 )
 
@@ -23,19 +24,19 @@ func TestReuseInACaptureThatFails(t *testing.T) {
 			b.Free(joined, side)
 			b.follow(main, side)
 			again := b.alloc(main, mib)
-			equal(t, "the block of the stream that joined", again.Ptr, joined.Ptr)
+			testkit.Equal(t, "the block of the stream that joined", again.Ptr, joined.Ptr)
 			b.ok(side.Fill(unjoined.Ptr, 1, mib))
 			b.Free(unjoined, side)
 			b.Free(again, side)
 			if _, err := b.dev.Graphs().End(main); err == nil {
 				t.Error("a capture whose streams did not join succeeded")
 			}
-			equal(t, "active blocks", b.Stats().Active.All.Current, 2)
+			testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 2)
 			b.EndAllocateToPool(id)
 			b.ReleasePool(id)
 			b.ok(b.EmptyCache())
-			equal(t, "reserved after a capture that failed", b.Stats().ReservedBytes.All.Current, 0)
-			equal(t, "active blocks", b.Stats().Active.All.Current, 0)
+			testkit.Equal(t, "reserved after a capture that failed", b.Stats().ReservedBytes.All.Current, 0)
+			testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 0)
 		}
 		b.finish(nil, nil)
 	})
@@ -71,11 +72,11 @@ func TestEveryFailedQuestionOfReuse(t *testing.T) {
 				})
 				if failed == 0 {
 					reused++
-					equal(t, "without a failure: the address", after.Ptr, used.Ptr)
+					testkit.Equal(t, "without a failure: the address", after.Ptr, used.Ptr)
 				}
 				b.Free(after)
 				b.ProcessPending()
-				equal(t, "active blocks", b.Stats().Active.All.Current, 0)
+				testkit.Equal(t, "active blocks", b.Stats().Active.All.Current, 0)
 				b.ok(b.Check())
 				b.ok(g.Close())
 				b.ReleasePool(id)
@@ -85,7 +86,7 @@ func TestEveryFailedQuestionOfReuse(t *testing.T) {
 				}
 			}
 		}
-		equal(t, "kinds", reused, 3)
+		testkit.Equal(t, "kinds", reused, 3)
 		b.finish(nil, nil)
 	})
 }

@@ -171,7 +171,7 @@ func TestRandomReuseInCaptures(t *testing.T) {
 			b.ReleasePool(id)
 			b.ok(b.Check())
 			b.ok(b.EmptyCache())
-			equal(b.t, "active blocks", b.Stats().Active.All.Current, 2)
+			testkit.Equal(b.t, "active blocks", b.Stats().Active.All.Current, 2)
 			reused += d.reused
 			if b.t.Failed() {
 				b.t.Fatalf("round %d", round)

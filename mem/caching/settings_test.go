@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
 
 func TestBehaviour16_RoundUps(t *testing.T) {
 	b := newBench(t, gib, "roundup_power2_divisions:4")
 	block := b.alloc(84 * mib)
-	equal(t, "allocated", b.Stats().AllocatedBytes.All.Current, 96*mib)
-	equal(t, "requested", b.Stats().RequestedBytes.All.Current, 84*mib)
+	testkit.Equal(t, "allocated", b.Stats().AllocatedBytes.All.Current, 96*mib)
+	testkit.Equal(t, "requested", b.Stats().RequestedBytes.All.Current, 84*mib)
 	b.Free(block)
 }
 
@@ -33,7 +34,7 @@ func TestBehaviour17_RoundUpsByInterval(t *testing.T) {
 		}
 		b.configure(c.settings)
 		block := b.alloc(c.size*mib - 100)
-		equal(t, c.settings, block.Size>>20<<20, c.want*mib)
+		testkit.Equal(t, c.settings, block.Size>>20<<20, c.want*mib)
 		b.Free(block)
 		b.emptyCache()
 	}
@@ -55,7 +56,7 @@ func divisions(t *testing.T, settings string) map[int]int64 {
 func TestBehaviour18_IntervalsFillBackAndForth(t *testing.T) {
 	got := divisions(t, "roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1]")
 	for mb, want := range map[int]int64{1: 8, 32: 8, 64: 8, 128: 2, 256: 4, 512: 2, 1024: 4, 2048: 1, 4096: 1, 32768: 1} {
-		equal(t, "divisions", got[mb], want)
+		testkit.Equal(t, "divisions", got[mb], want)
 	}
 }
 
@@ -65,7 +66,7 @@ func TestBehaviour19_IntervalsWithAGap(t *testing.T) {
 	b.configure("roundup_power2_divisions:[128:8,256:16,512:1,2048:8,>:2]")
 	got := b.Config().RoundupDivisions
 	for i, want := range map[int]int64{6: 8, 7: 8, 8: 16, 9: 1, 10: 0, 11: 8, 12: 2, 15: 2} {
-		equal(t, "divisions", got[i], want)
+		testkit.Equal(t, "divisions", got[i], want)
 	}
 }
 
@@ -158,7 +159,7 @@ func TestSettingsOfPyTorch(t *testing.T) {
 		key, _, _ := strings.Cut(n, " ")
 		noted = append(noted, key)
 	}
-	equal(t, "keys without effect", strings.Join(noted, " "), "backend "+
+	testkit.Equal(t, "keys without effect", strings.Join(noted, " "), "backend "+
 		"pinned_use_cuda_host_register pinned_num_register_threads pinned_use_background_threads "+
 		"pinned_max_round_threshold_mb pinned_max_cached_size_mb pinned_reserve_segment_size_mb pinned_free_catch_all")
 	if cfg, _, err := caching.ParseConfig(""); err != nil || !reflect.DeepEqual(cfg, caching.Default()) {

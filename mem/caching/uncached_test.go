@@ -29,12 +29,12 @@ func TestDefect15_CachingCanBeTurnedOff(t *testing.T) {
 	cached, kept := b.alloc(512), b.alloc(30*mib)
 	b.Free(kept)
 	before, heard := b.Stats(), events
-	equal(t, "enabled", b.Enabled(), true)
+	testkit.Equal(t, "enabled", b.Enabled(), true)
 	b.Enable(false)
-	equal(t, "enabled", b.Enabled(), false)
+	testkit.Equal(t, "enabled", b.Enabled(), false)
 	one, two := b.alloc(1000), b.alloc(100*mib) // beyond the limit, which is the cache's
-	equal(t, "the size of a block", one.Size, 1000)
-	equal(t, "the device's memory", taken(), 32*mib+1000+100*mib)
+	testkit.Equal(t, "the size of a block", one.Size, 1000)
+	testkit.Equal(t, "the device's memory", taken(), 32*mib+1000+100*mib)
 	p := b.NewPool(caching.PoolOptions{})
 	private, err := p.Alloc(b.s, 5000)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestDefect15_CachingCanBeTurnedOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the device's memory", taken(), 32*mib+1000+100*mib+5000+700)
+	testkit.Equal(t, "the device's memory", taken(), 32*mib+1000+100*mib+5000+700)
 	base, size, err := b.BaseAllocation(two)
 	if err != nil || base != two.Ptr || size != two.Size {
 		t.Errorf("BaseAllocation = %#x, %d, %v", base, size, err)
@@ -54,16 +54,16 @@ func TestDefect15_CachingCanBeTurnedOff(t *testing.T) {
 	}
 	b.Free(two, b.stream())
 	p.Free(private)
-	equal(t, "after frees", taken(), 32*mib+1000+700)
+	testkit.Equal(t, "after frees", taken(), 32*mib+1000+700)
 	b.Enable(true)
 	again := b.alloc(30 * mib)
-	equal(t, "the cached segment serves again", again.Ptr, kept.Ptr)
+	testkit.Equal(t, "the cached segment serves again", again.Ptr, kept.Ptr)
 	b.Free(one)
 	b.Free(wished)
 	b.Free(again)
 	b.Enable(false)
 	b.Free(cached)
-	equal(t, "the cache", taken(), 32*mib)
+	testkit.Equal(t, "the cache", taken(), 32*mib)
 	for _, gone := range []mem.Block{one, two, private, cached} {
 		testkit.Contains(t, testkit.Panic(t, func() { b.Free(gone) }), "not live")
 	}
@@ -85,7 +85,7 @@ func TestDefect15_WithCachingOffAFullDeviceSaysSo(t *testing.T) {
 	if _, err := b.Alloc(b.s, 20*mib); !errors.Is(err, mem.ErrNoMemory) || !strings.Contains(err.Error(), "with caching off") {
 		t.Errorf("Alloc = %v", err)
 	}
-	equal(t, "errors that are counted", b.Stats().NumOOMs, 0)
+	testkit.Equal(t, "errors that are counted", b.Stats().NumOOMs, 0)
 	if err := b.Close(); err == nil || !strings.Contains(err.Error(), "1 blocks that were allocated with caching off are still live") {
 		t.Errorf("Close = %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 )
@@ -57,8 +58,8 @@ func TestUpstreamsThatFail(t *testing.T) {
 		if !c.ok(err) || block != (mem.Block{}) {
 			t.Errorf("%s: %+v, %v", c.name, block, err)
 		}
-		equal(t, c.name+": reserved", b.Stats().ReservedBytes.All.Current, 0)
-		equal(t, c.name+": ever reserved by the pool", p.Reserved().All, mem.Stat{})
+		testkit.Equal(t, c.name+": reserved", b.Stats().ReservedBytes.All.Current, 0)
+		testkit.Equal(t, c.name+": ever reserved by the pool", p.Reserved().All, mem.Stat{})
 		if err := b.Check(); err != nil {
 			t.Error(err)
 		}
@@ -78,10 +79,10 @@ func TestUpstreamsOfTheSameAllocator(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []*caching.Pool{over, top} {
-		equal(t, "reserved by a pool", p.Reserved().All.Current, 20*mib)
+		testkit.Equal(t, "reserved by a pool", p.Reserved().All.Current, 20*mib)
 	}
-	equal(t, "reserved in all, each floor for itself", b.Stats().ReservedBytes.All.Current, 60*mib)
-	equal(t, "taken of the device", b.available(), gib-20*mib)
+	testkit.Equal(t, "reserved in all, each floor for itself", b.Stats().ReservedBytes.All.Current, 60*mib)
+	testkit.Equal(t, "taken of the device", b.available(), gib-20*mib)
 	top.Free(block)
 	if err := b.Close(); err == nil || !strings.Contains(err.Error(), "2 blocks") {
 		t.Errorf("Close while pools have memory of each other: %v", err)
@@ -92,7 +93,7 @@ func TestUpstreamsOfTheSameAllocator(t *testing.T) {
 		}
 	}
 	b.emptyCache()
-	equal(t, "left on the device", b.available(), gib)
+	testkit.Equal(t, "left on the device", b.available(), gib)
 }
 
 func (b *bench) available() int64 {
@@ -119,7 +120,7 @@ func TestARequestFindsTheMemoryThatUpstreamsGetBack(t *testing.T) {
 		b.fails(40 * mib)
 		p.Free(block)
 		b.Free(b.alloc(40 * mib))
-		equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
+		testkit.Equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
 	}
 }
 
@@ -252,16 +253,16 @@ func TestOutOfMemoryWithPrivatePools(t *testing.T) {
 	p.Free(blocks[1])
 	keep := b.alloc(4 * mib) // 20 MiB more
 	oom := b.fails(30 * mib)
-	equal(t, "reserved", oom.Reserved, 80*mib)
-	equal(t, "allocated", oom.Allocated, 6*mib)
-	equal(t, "cached in private pools", oom.PrivatePools, 58*mib)
-	equal(t, "stranded", oom.Stranded, 34*mib)
+	testkit.Equal(t, "reserved", oom.Reserved, 80*mib)
+	testkit.Equal(t, "allocated", oom.Allocated, 6*mib)
+	testkit.Equal(t, "cached in private pools", oom.PrivatePools, 58*mib)
+	testkit.Equal(t, "stranded", oom.Stranded, 34*mib)
 	var cached int64
 	for _, c := range oom.Cached {
 		cached += c.Bytes
 	}
-	equal(t, "cached in all", cached, oom.Reserved-oom.Allocated)
-	equal(t, "the pool of the request", oom.Pool, mem.PoolID{})
+	testkit.Equal(t, "cached in all", cached, oom.Reserved-oom.Allocated)
+	testkit.Equal(t, "the pool of the request", oom.Pool, mem.PoolID{})
 	for _, part := range []string{
 		"6.00 MiB is allocated, 58.00 MiB cached in private pools, and 16.00 MiB is reserved but unallocated",
 		fmt.Sprintf("cached on stream 0, large pool of private pool (0, %d): 18.00 MiB in 1 blocks", p.ID()[1]),
@@ -313,11 +314,11 @@ func TestNoRetry(t *testing.T) {
 		}
 	}
 	s := b.Stats()
-	equal(t, "callbacks", asked, 0)
-	equal(t, "retries", s.NumAllocRetries, 0)
-	equal(t, "waits for all streams", s.NumSyncAllStreams, 0)
-	equal(t, "segments given back", s.NumDeviceFree, 0)
-	equal(t, "blocks that wait", s.Active.All.Current-s.Allocation.All.Current, 1)
+	testkit.Equal(t, "callbacks", asked, 0)
+	testkit.Equal(t, "retries", s.NumAllocRetries, 0)
+	testkit.Equal(t, "waits for all streams", s.NumSyncAllStreams, 0)
+	testkit.Equal(t, "segments given back", s.NumDeviceFree, 0)
+	testkit.Equal(t, "blocks that wait", s.Active.All.Current-s.Allocation.All.Current, 1)
 
 	p.Free(block) // what is cached may be had, and what a pool lends
 	first, err := b.AllocWith(b.s, 20*mib, no)
@@ -328,7 +329,7 @@ func TestNoRetry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the block that was lent", lent.Ptr, block.Ptr)
+	testkit.Equal(t, "the block that was lent", lent.Ptr, block.Ptr)
 	if zero, err := p.AllocWith(b.s, 0, no); err != nil || zero != (mem.Block{}) {
 		t.Errorf("nothing: %+v, %v", zero, err)
 	}
@@ -342,7 +343,7 @@ func TestNoRetry(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "pools that are left, for all that was asked", len(b.ReservedByPrivatePools()), 0)
+	testkit.Equal(t, "pools that are left, for all that was asked", len(b.ReservedByPrivatePools()), 0)
 }
 
 // Nor does it collect garbage.
@@ -353,10 +354,10 @@ func TestNoRetryCollectsNoGarbage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "segments given back", b.Stats().NumDeviceFree, 0)
+	testkit.Equal(t, "segments given back", b.Stats().NumDeviceFree, 0)
 	b.Free(block)
 	b.Free(b.alloc(52 * mib))
-	equal(t, "segments that an ordinary request gave back", b.Stats().NumDeviceFree, 2)
+	testkit.Equal(t, "segments that an ordinary request gave back", b.Stats().NumDeviceFree, 2)
 }
 
 // Goroutines with pools of their own over one small device: no request fails that has room, whichever goroutine empties
@@ -422,8 +423,8 @@ func TestPoolsAndCachesAtOnce(t *testing.T) {
 		close(done)
 		emptier.Wait()
 		b.ok(b.EmptyCache())
-		equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
-		equal(t, "segments that upstreams have not got back", up.allocs-up.frees, 0)
+		testkit.Equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
+		testkit.Equal(t, "segments that upstreams have not got back", up.allocs-up.frees, 0)
 		b.finish(nil, nil)
 	})
 }
@@ -461,10 +462,10 @@ func TestAPoolThatIsClosedDuringARequestIsNotForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "the pool of the block", where(t, b.Allocator, got), victim.ID())
+	testkit.Equal(t, "the pool of the block", where(t, b.Allocator, got), victim.ID())
 	victim.Free(got)
 	b.emptyCache()
-	equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
+	testkit.Equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
 }
 
 // One that gets nothing then is forgotten with its request.
@@ -480,7 +481,7 @@ func TestAPoolThatIsClosedDuringARequestThatFailsIsGone(t *testing.T) {
 	if _, err := p.Alloc(b.s, 512); !errors.Is(err, mem.ErrNoMemory) {
 		t.Errorf("%v: want no memory", err)
 	}
-	equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
+	testkit.Equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
 	if err := b.Check(); err != nil {
 		t.Error(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
 	"github.com/ashlar-go/ashlar/mem/direct"
@@ -45,8 +46,8 @@ func (c *counted) counts(t *testing.T, allocs, frees int) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	equal(t, "segments from the upstream", c.allocs, allocs)
-	equal(t, "segments back", c.frees, frees)
+	testkit.Equal(t, "segments from the upstream", c.allocs, allocs)
+	testkit.Equal(t, "segments back", c.frees, frees)
 }
 
 func newCounted(dev driver.Device) *counted {
@@ -82,7 +83,7 @@ func (b *graphBench) from(p *caching.Pool, s driver.Stream, size int64) mem.Bloc
 func TestBehaviour39_PoolIDs(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		first, second := b.NewPool(caching.PoolOptions{}), b.NewPool(caching.PoolOptions{})
-		equal(t, "the first component", first.ID()[0], 0)
+		testkit.Equal(t, "the first component", first.ID()[0], 0)
 		if second.ID()[1] <= first.ID()[1] {
 			t.Errorf("pool %v was made after pool %v", second.ID(), first.ID())
 		}
@@ -94,7 +95,7 @@ func TestBehaviour39_PoolIDs(t *testing.T) {
 		wg.Wait()
 		ids = append(ids, first.ID(), second.ID())
 		slices.SortFunc(ids, func(x, y mem.PoolID) int { return slices.Compare(x[:], y[:]) })
-		equal(t, "different pools", len(slices.Compact(ids)), 6)
+		testkit.Equal(t, "different pools", len(slices.Compact(ids)), 6)
 
 		// An ID that a caller chose is not used again, and the IDs of another allocator differ.
 		taken := mem.PoolID{0, ids[5][1] + 1}
@@ -110,31 +111,31 @@ func TestBehaviour40_PoolWithAnUpstream(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		up := newCounted(b.dev)
 		p := b.NewPool(caching.PoolOptions{Upstream: up})
-		equal(t, "users of a new pool", p.UseCount(), 1)
+		testkit.Equal(t, "users of a new pool", p.UseCount(), 1)
 		s := b.s[1]
 		var out []mem.Block
 		p.Use(nil, func() {
-			equal(t, "users within a scope", p.UseCount(), 2)
+			testkit.Equal(t, "users within a scope", p.UseCount(), 2)
 			out = append(out, b.alloc(s, mib))
 		})
-		equal(t, "users after it", p.UseCount(), 1)
+		testkit.Equal(t, "users after it", p.UseCount(), 1)
 		up.counts(t, 1, 0)
 		out = append(out, b.alloc(s, mib)) // not within the pool
 		up.counts(t, 1, 0)
 		p.Use(nil, func() {
-			equal(t, "segments", len(p.Snapshot()), 1)
+			testkit.Equal(t, "segments", len(p.Snapshot()), 1)
 			out = append(out, b.alloc(s, mib)) // the rest of the segment of 2 MiB
-			equal(t, "segments", len(p.Snapshot()), 1)
+			testkit.Equal(t, "segments", len(p.Snapshot()), 1)
 			out = append(out, b.alloc(s, mib))
-			equal(t, "segments", len(p.Snapshot()), 2)
+			testkit.Equal(t, "segments", len(p.Snapshot()), 2)
 		})
-		equal(t, "segments after the scope", len(p.Snapshot()), 2)
+		testkit.Equal(t, "segments after the scope", len(p.Snapshot()), 2)
 		for _, segment := range p.Snapshot() {
-			equal(t, "the pool of a segment", segment.Pool, p.ID())
+			testkit.Equal(t, "the pool of a segment", segment.Pool, p.ID())
 		}
 		up.counts(t, 2, 0)
-		equal(t, "reserved by the pool", p.Reserved().SmallPool.Current, 4*mib)
-		equal(t, "reserved in all", b.Stats().ReservedBytes.All.Current, 6*mib)
+		testkit.Equal(t, "reserved by the pool", p.Reserved().SmallPool.Current, 4*mib)
+		testkit.Equal(t, "reserved in all", b.Stats().ReservedBytes.All.Current, 6*mib)
 		if !slices.Equal(up.streams, []driver.StreamID{s.ID(), s.ID()}) {
 			t.Errorf("the upstream was asked on streams %v, want the segments' own, %d", up.streams, s.ID())
 		}
@@ -144,8 +145,8 @@ func TestBehaviour40_PoolWithAnUpstream(t *testing.T) {
 		up.counts(t, 2, 0)
 		b.ok(p.Close())
 		up.counts(t, 2, 2)
-		equal(t, "reserved by the pool after its death", p.Reserved().All.Current, 0)
-		equal(t, "pools after its death", len(b.ReservedByPrivatePools()), 0)
+		testkit.Equal(t, "reserved by the pool after its death", p.Reserved().All.Current, 0)
+		testkit.Equal(t, "pools after its death", len(b.ReservedByPrivatePools()), 0)
 		b.finish(nil, nil)
 	})
 }
@@ -202,16 +203,16 @@ func TestBehaviour43_TheDefaultPoolBorrowsWhereItMay(t *testing.T) {
 		lend.Free(y)
 		refused(t, b, b.s[2], 30*mib) // a block of another stream's is of no use
 		z := b.alloc(s, 30*mib)
-		equal(t, "the borrowed block", z.Ptr, y.Ptr)
+		testkit.Equal(t, "the borrowed block", z.Ptr, y.Ptr)
 		b.ok(b.Check())
 		oom := refused(t, b, s, 30*mib) // the other pool does not lend, and 10 MiB are left of this one
-		equal(t, "the pool of a request that found none", oom.Pool, mem.PoolID{})
+		testkit.Equal(t, "the pool of a request that found none", oom.Pool, mem.PoolID{})
 		if !slices.ContainsFunc(oom.Remedies, func(r mem.Remedy) bool { return r.Name == fmt.Sprintf("UseOnOOM for pool %v", keep.ID()) }) {
 			t.Errorf("the error does not name the pool that could lend:\n%v", oom)
 		}
 		b.Free(z)
 		e := b.from(lend, s, 20*mib)
-		equal(t, "the block that went back", e.Ptr, y.Ptr)
+		testkit.Equal(t, "the block that went back", e.Ptr, y.Ptr)
 		lend.Free(e)
 
 		// What is borrowed is the pool's also when the pool takes it back.
@@ -238,7 +239,7 @@ func TestBehaviour43_ExpandableSegmentsAreNotLent(t *testing.T) {
 		b.Free(b.alloc(b.s[1], 20*mib))
 		block := b.alloc(b.s[0], 40*mib) // after the cache of the other stream was given back
 		for _, s := range b.Snapshot() {
-			equal(t, fmt.Sprintf("that the segment at %#x can grow", s.Ptr), s.Expandable, true)
+			testkit.Equal(t, fmt.Sprintf("that the segment at %#x can grow", s.Ptr), s.Expandable, true)
 		}
 		b.Free(block)
 		b.ok(b.EmptyCache())
@@ -262,7 +263,7 @@ func TestBehaviour44_DeletedPoolsLendNothing(t *testing.T) {
 			p.Free(b.from(p, s, 2*mib))
 			b.ok(p.Close())
 		}
-		equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
+		testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
 
 		p := b.NewPool(caching.PoolOptions{UseOnOOM: true})
 		x, y := b.from(p, s, 2*mib), b.from(p, s, 2*mib)
@@ -274,7 +275,7 @@ func TestBehaviour44_DeletedPoolsLendNothing(t *testing.T) {
 		}
 		p.Free(y)
 		b.Free(b.alloc(s, 2*mib)) // the pool's memory was given back for it
-		equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
+		testkit.Equal(t, "pools", len(b.ReservedByPrivatePools()), 0)
 		b.finish(nil, nil)
 	})
 }
@@ -288,12 +289,12 @@ func TestBehaviour45_APoolThatDoesNotSplit(t *testing.T) {
 				p.Use(nil, func() { blocks[p] = append(blocks[p], b.alloc(b.s[0], 4*mib)) })
 			}
 		}
-		equal(t, "segments of the pool that splits", len(splits.Snapshot()), 1)
-		equal(t, "segments of the other", len(whole.Snapshot()), 2)
+		testkit.Equal(t, "segments of the pool that splits", len(splits.Snapshot()), 1)
+		testkit.Equal(t, "segments of the other", len(whole.Snapshot()), 2)
 		for _, segment := range whole.Snapshot() {
-			equal(t, "blocks of a segment", len(segment.Blocks), 1)
+			testkit.Equal(t, "blocks of a segment", len(segment.Blocks), 1)
 		}
-		equal(t, "a whole block", blocks[whole][0].Size, 20*mib)
+		testkit.Equal(t, "a whole block", blocks[whole][0].Size, 20*mib)
 		for p, bs := range blocks {
 			for _, block := range bs {
 				p.Free(block)
@@ -322,9 +323,9 @@ func TestBehaviour46_NestedScopes(t *testing.T) {
 			alloc()
 		})
 		for i, want := range []int{2, 2, 1} {
-			equal(t, fmt.Sprintf("segments of pool %d", i+1), len(pools[i].Snapshot()), want)
+			testkit.Equal(t, fmt.Sprintf("segments of pool %d", i+1), len(pools[i].Snapshot()), want)
 		}
-		equal(t, "segments in all", len(b.Snapshot()), 5)
+		testkit.Equal(t, "segments in all", len(b.Snapshot()), 5)
 		for _, block := range blocks {
 			b.Free(block)
 		}
@@ -360,13 +361,13 @@ func TestBehaviour47_EmptyCacheWithinScopes(t *testing.T) {
 		}
 		wg.Wait()
 		for i, p := range pools {
-			equal(t, fmt.Sprintf("segments of pool %d", i), len(p.Snapshot()), 1)
+			testkit.Equal(t, fmt.Sprintf("segments of pool %d", i), len(p.Snapshot()), 1)
 		}
 		b.ok(b.EmptyCache()) // and without a scope: they are in use
 		for _, p := range pools {
-			equal(t, "segments", len(p.Snapshot()), 1)
+			testkit.Equal(t, "segments", len(p.Snapshot()), 1)
 			b.ok(p.EmptyCache())
-			equal(t, "segments after the pool's own EmptyCache", len(p.Snapshot()), 0)
+			testkit.Equal(t, "segments after the pool's own EmptyCache", len(p.Snapshot()), 0)
 			b.ok(p.Close())
 		}
 		b.finish(nil, nil)
@@ -411,14 +412,14 @@ func TestBehaviour48_OtherGoroutinesAllocateOutside(t *testing.T) {
 				wg.Wait()
 			})
 			segments := b.Snapshot()
-			equal(t, how.name+": segments", len(segments), 2)
+			testkit.Equal(t, how.name+": segments", len(segments), 2)
 			for _, s := range segments {
 				want, who := p.ID(), block
 				if s.Stream == b.s[1].ID() {
 					want, who = mem.PoolID{}, other
 				}
-				equal(t, how.name+": the pool", s.Pool, want)
-				equal(t, how.name+": active bytes", s.ActiveSize, 2*mib)
+				testkit.Equal(t, how.name+": the pool", s.Pool, want)
+				testkit.Equal(t, how.name+": active bytes", s.ActiveSize, 2*mib)
 				if who.Ptr < s.Ptr || who.Ptr >= s.Ptr+driver.Pointer(s.TotalSize) {
 					t.Errorf("%s: the block at %#x is not in its segment at %#x", how.name, who.Ptr, s.Ptr)
 				}
@@ -442,13 +443,13 @@ func TestBehaviour49_PoolsWithAnUpstreamDoNotExpand(t *testing.T) {
 		for _, s := range segments {
 			if s.Expandable {
 				n++
-				equal(t, "the pool of the segment that expands", s.Pool, mem.PoolID{})
+				testkit.Equal(t, "the pool of the segment that expands", s.Pool, mem.PoolID{})
 			}
 		}
-		equal(t, "segments", len(segments), 2)
-		equal(t, "of them expandable", n, 1)
+		testkit.Equal(t, "segments", len(segments), 2)
+		testkit.Equal(t, "of them expandable", n, 1)
 		more := b.from(p, b.s[0], mib) // from the rest of the segment, without a lock but the stream's
-		equal(t, "segments of the pool", len(p.Snapshot()), 1)
+		testkit.Equal(t, "segments of the pool", len(p.Snapshot()), 1)
 		for _, block := range []mem.Block{inside, more} {
 			p.Free(block)
 		}
@@ -471,8 +472,8 @@ func TestBehaviour50_AllocatingToTheSharedPoolOfAGraph(t *testing.T) {
 				b.ok(b.s[1].Fill(block.Ptr, 1, block.Size))
 				b.Free(block)
 			})
-			equal(t, "segments after the capture", len(p.Snapshot()), 1)
-			equal(t, "users after the capture", p.UseCount(), 2)
+			testkit.Equal(t, "segments after the capture", len(p.Snapshot()), 1)
+			testkit.Equal(t, "users after the capture", p.UseCount(), 2)
 			three := func(a mem.Allocator, s driver.Stream) {
 				for range 10 {
 					var blocks [3]mem.Block
@@ -496,15 +497,15 @@ func TestBehaviour50_AllocatingToTheSharedPoolOfAGraph(t *testing.T) {
 			wg.Wait()
 			wg.Go(func() { three(b, b.s[3]) })
 			wg.Wait()
-			equal(t, "segments", len(p.Snapshot()), c.segments)
+			testkit.Equal(t, "segments", len(p.Snapshot()), c.segments)
 			b.ok(p.EmptyCache()) // nothing: the graph uses the pool's memory
-			equal(t, "segments while there is the graph", len(p.Snapshot()), c.segments)
+			testkit.Equal(t, "segments while there is the graph", len(p.Snapshot()), c.segments)
 			b.ok(p.Close())
-			equal(t, "segments of a closed pool while there is the graph", len(p.Snapshot()), c.segments)
+			testkit.Equal(t, "segments of a closed pool while there is the graph", len(p.Snapshot()), c.segments)
 			b.ok(g.Close())
 			b.ReleasePool(p.ID())
 			b.ok(b.EmptyCache())
-			equal(t, "segments without the graph", len(p.Snapshot()), 0)
+			testkit.Equal(t, "segments without the graph", len(p.Snapshot()), 0)
 			b.finish(nil, nil)
 		})
 	}

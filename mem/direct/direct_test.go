@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/direct"
 	"github.com/ashlar-go/ashlar/mem/memtest"
@@ -177,12 +178,7 @@ func TestLimit(t *testing.T) {
 	if oom := b.fails(17 * mib); len(oom.Remedies) != 0 {
 		t.Errorf("no limit lets 17MiB through a device of 16MiB, but %v is said to", oom.Remedies)
 	}
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "direct: ") {
-			t.Errorf("a negative limit: %q", text)
-		}
-	}()
-	direct.New(b.dev, direct.Config{Limit: -1})
+	testkit.WantPanic(t, "a negative limit", "direct: ", func() { direct.New(b.dev, direct.Config{Limit: -1}) })
 }
 
 // The limit refuses as it does at once where something was given back first, and the request asked again.
@@ -256,13 +252,8 @@ func TestStaleFreeIsNoticed(t *testing.T) {
 	if now.Ptr != stale.Ptr || now.Tag == stale.Tag {
 		t.Fatalf("want the same address with another tag: %+v, %+v", stale, now)
 	}
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "direct: Free of a block that is not live") {
-			t.Errorf("a stale Free: %q", text)
-		}
-		b.a.Free(now)
-	}()
-	b.a.Free(stale)
+	testkit.WantPanic(t, "a stale Free", "direct: Free of a block that is not live", func() { b.a.Free(stale) })
+	b.a.Free(now)
 }
 
 // Work of the block's stream and of others is done before the memory goes back.

@@ -12,6 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 )
@@ -292,14 +293,9 @@ func TestNilStreams(t *testing.T) {
 		"Close": func() { i.Close(m, nil) },
 		"Alloc": func() { e.Alloc(nil, 1) },
 	} {
-		func() {
-			defer func() {
-				if r := fmt.Sprint(recover()); r != "mem/ipc: "+what+" with a nil stream" && r != "mem/ipc: Alloc on a nil stream" {
-					t.Errorf("%s panics with %q", what, r)
-				}
-			}()
-			f()
-		}()
+		if r := testkit.Panic(t, f); r != "mem/ipc: "+what+" with a nil stream" && r != "mem/ipc: Alloc on a nil stream" {
+			t.Errorf("%s panics with %q", what, r)
+		}
 	}
 	if err := i.Close(m); err != nil {
 		t.Error(err)

@@ -64,7 +64,7 @@ func (p *play) say(format string, args ...any) { fmt.Fprintf(&p.out, format+"\n"
 // call says what went wrong, an error or a panic.
 func (p *play) call(name string, f func() error) bool {
 	var err error
-	if text := panics(func() { err = f() }); text != "" {
+	if text := testkit.PanicText(func() { err = f() }); text != "" {
 		p.say("%s: panic: %s", name, text)
 		return false
 	}

@@ -71,23 +71,12 @@ func TestAlignEdges(t *testing.T) {
 	}
 	base.Next = 0x10001 // the allocator below does not keep its promise
 	for range 16 {      // of which some blocks have room all the same
-		if text := panics(func() { fake.MustAlloc(t, a, 256); base.Next += 4095 - 256 + 1 }); text != "" {
+		if text := testkit.PanicText(func() { fake.MustAlloc(t, a, 256); base.Next += 4095 - 256 + 1 }); text != "" {
 			testkit.Contains(t, text, "layer: Aligner", "0x", "no multiple of 256")
 			return
 		}
 	}
 	t.Error("a allocator below that aligns to a byte is not noticed")
-}
-
-// panics returns what f panics with, or nothing.
-func panics(f func()) (text string) {
-	defer func() {
-		if r := recover(); r != nil {
-			text, _ = r.(string)
-		}
-	}()
-	f()
-	return ""
 }
 
 func (a *asked) Unwrap() mem.Allocator { return a.Allocator }

@@ -95,12 +95,12 @@ func TestBehaviour85_StatisticsAndQuotasNeverUnderflow(t *testing.T) {
 				wrong := b
 				wrong.Size /= 2
 				for _, bad := range []mem.Block{wrong, {Ptr: driver.Pointer(0x77), Size: 512}} {
-					if panics(func() { tenant.Free(bad) }) == "" || panics(func() { m.Free(bad) }) == "" {
+					if testkit.PanicText(func() { tenant.Free(bad) }) == "" || testkit.PanicText(func() { m.Free(bad) }) == "" {
 						t.Error("a bad free does not panic")
 					}
 				}
 				tenant.Free(b)
-				if panics(func() { tenant.Free(b) }) == "" {
+				if testkit.PanicText(func() { tenant.Free(b) }) == "" {
 					t.Error("a second free does not panic")
 				}
 			}

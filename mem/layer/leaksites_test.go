@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/arena"
 	"github.com/ashlar-go/ashlar/mem/bfc"
@@ -66,14 +67,7 @@ func TestDefect24_TrackersSayWhyAStackIsMissing(t *testing.T) {
 		if text := tr.Leaks().String(); !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
-		func() {
-			defer func() {
-				if said, ok := recover().(string); !ok || !strings.Contains(said, want) {
-					t.Errorf("no %q in\n%s", want, said)
-				}
-			}()
-			tr.Free(mem.Block{Ptr: b.Ptr, Size: b.Size + 512})
-		}()
+		testkit.Contains(t, testkit.Panic(t, func() { tr.Free(mem.Block{Ptr: b.Ptr, Size: b.Size + 512}) }), want)
 		tr.Free(b)
 	}
 }

@@ -2,11 +2,13 @@ package layer_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
@@ -80,13 +82,8 @@ func TestLimitDeviceCountsWhatTheDeviceGaveUp(t *testing.T) {
 
 func TestLimitDeviceWantsALimit(t *testing.T) {
 	for _, limit := range []int64{0, -1} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("a limit of %d: no panic", limit)
-				}
-			}()
+		testkit.WantPanic(t, fmt.Sprintf("a limit of %d", limit), "", func() {
 			layer.NewLimitedDevice(drivertest.OpenSim(t, 0), limit, "")
-		}()
+		})
 	}
 }

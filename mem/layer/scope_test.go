@@ -258,11 +258,7 @@ func TestScopeClosedDuringAMove(t *testing.T) {
 	lowest, gap := fake.MustAlloc(t, below, 64), fake.MustAlloc(t, s, 64)
 	first, second := own(t, s, 64), own(t, s, 64)
 	s.Free(gap)
-	closed := func() (yes bool) {
-		defer func() { yes = recover() != nil }()
-		s.Alloc(fake.S0, 0)
-		return false
-	}
+	closed := func() bool { return testkit.PanicText(func() { s.Alloc(fake.S0, 0) }) != "" }
 	var wg sync.WaitGroup
 	below.between = func() {
 		testkit.Contains(t, testkit.Panic(t, func() { s.Keep(first.block) }), "layer: Scope: Keep of a block", "is being moved")

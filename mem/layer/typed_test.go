@@ -104,7 +104,7 @@ func TestTypedDestroysWhatItMade(t *testing.T) {
 			a := layer.NewTyped(below, opts)
 			var e *layer.Elements[int64]
 			var err error
-			text := panics(func() { e, err = a.Alloc(t.Context(), s, n) })
+			text := testkit.PanicText(func() { e, err = a.Alloc(t.Context(), s, n) })
 			made := n
 			switch {
 			case failAt == 0:

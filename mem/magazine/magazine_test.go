@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 
@@ -106,17 +105,6 @@ func mustAlloc(t testing.TB, a mem.Allocator, s driver.Stream, size int64) mem.B
 	return b
 }
 
-func wantPanic(t testing.TB, what, text string, f func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		if r := recover(); !strings.Contains(fmt.Sprint(r), text) {
-			t.Errorf("%s: panic %v, want %q", what, r, text)
-		}
-	}()
-	f()
-}
-
 func wantHeld(t testing.TB, c *magazine.Cache, n int, size int64) {
 	t.Helper()
 	if gotN, got := c.Held(); gotN != n || got != size {
@@ -189,26 +177,28 @@ func TestMisuse(t *testing.T) {
 		"an unused record":     {Size: 1, Tag: b.Tag + 1},
 		"the unused entry":     {Tag: 1 << 32},
 	} {
-		wantPanic(t, what, "magazine: Free", func() { c.Free(bad) })
+		testkit.WantPanic(t, what, "magazine: Free", func() { c.Free(bad) })
 	}
-	wantPanic(t, "a large block that is not live", "ledger: Free", func() { c.Free(mem.Block{Ptr: 1, Size: 2 << 20}) })
-	wantPanic(t, "a nil stream", "nil", func() { c.Free(b, nil) })
-	wantPanic(t, "a negative size", "ledger: negative", func() { c.Alloc(s0, -1) })
+	testkit.WantPanic(t, "a large block that is not live", "ledger: Free", func() {
+		c.Free(mem.Block{Ptr: 1, Size: 2 << 20})
+	})
+	testkit.WantPanic(t, "a nil stream", "magazine: Free with a nil stream", func() { c.Free(b, nil) })
+	testkit.WantPanic(t, "a negative size", "ledger: negative", func() { c.Alloc(s0, -1) })
 	wantHeld(t, c, 0, 0)
 
 	c.Free(b)
-	wantPanic(t, "held", "magazine: Free", func() { c.Free(b) })
-	wantPanic(t, "held, and never lent like that", "magazine: Free", func() {
+	testkit.WantPanic(t, "held", "magazine: Free", func() { c.Free(b) })
+	testkit.WantPanic(t, "held, and never lent like that", "magazine: Free", func() {
 		c.Free(mem.Block{Ptr: b.Ptr, Size: b.Size, Tag: b.Tag + 1<<32})
 	})
-	wantPanic(t, "held, with a stream", "magazine: Free", func() { c.Free(b, s1) })
+	testkit.WantPanic(t, "held, with a stream", "magazine: Free", func() { c.Free(b, s1) })
 	again := mustAlloc(t, c, s0, 4096)
 	if again.Ptr != b.Ptr {
 		t.Fatal("the block did not come back")
 	}
-	wantPanic(t, "with its next borrower", "magazine: Free", func() { c.Free(b) })
+	testkit.WantPanic(t, "with its next borrower", "magazine: Free", func() { c.Free(b) })
 	c.Free(again, s1)
-	wantPanic(t, "given to the allocator below", "magazine: Free", func() { c.Free(again) })
+	testkit.WantPanic(t, "given to the allocator below", "magazine: Free", func() { c.Free(again) })
 	if len(below.live) != 0 {
 		t.Errorf("%d blocks are live below", len(below.live))
 	}
@@ -359,7 +349,7 @@ func TestSuspend(t *testing.T) {
 			t.Errorf("%+v of a private pool serves a request of the default pool", b)
 		}
 	}
-	wantPanic(t, "one Resume too many", "magazine: Resume", c.Resume)
+	testkit.WantPanic(t, "one Resume too many", "magazine: Resume", c.Resume)
 	c.Free(mustAlloc(t, c, s, 4096))
 	if n, _ := c.Held(); n == 0 {
 		t.Error("after Resume nothing is held")
@@ -456,7 +446,7 @@ func TestBehaviour81ClosedStream(t *testing.T) {
 
 func TestNewPanics(t *testing.T) {
 	for _, opts := range []magazine.Options{{MaxSize: -1}, {Stream: -1}, {Total: -1}, {MaxSize: 8<<20 + 1}} {
-		wantPanic(t, fmt.Sprintf("%+v", opts), "magazine: New", func() { magazine.New(newLedger(0), opts) })
+		testkit.WantPanic(t, fmt.Sprintf("%+v", opts), "magazine: New", func() { magazine.New(newLedger(0), opts) })
 	}
 }
 

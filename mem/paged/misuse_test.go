@@ -2,12 +2,12 @@ package paged_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/paged"
 )
@@ -31,18 +31,6 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// panics returns what do panics with.
-func panics(t *testing.T, what string, do func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "paged: ") {
-			t.Fatalf("%s: the panic says %q", what, said) // what it did may go wrong anywhere
-		}
-	}()
-	do()
-}
-
 // Bugs of the caller panic, and change nothing.
 func TestMisuse(t *testing.T) {
 	r := simple(t, 64, paged.Config{})
@@ -50,32 +38,32 @@ func TestMisuse(t *testing.T) {
 	for _, size := range []int64{512, granule} {
 		b := r.alloc(r.s, size)
 		keep := r.alloc(r.s, size)
-		panics(t, "another's", func() { another.a.Free(b) })
+		testkit.WantPanic(t, "another's", "paged: ", func() { another.a.Free(b) })
 		changed := b
 		changed.Ptr += 512
-		panics(t, "another address", func() { r.a.Free(changed) })
+		testkit.WantPanic(t, "another address", "paged: ", func() { r.a.Free(changed) })
 		changed = b
 		changed.Size--
-		panics(t, "another size", func() { r.a.Free(changed) })
+		testkit.WantPanic(t, "another size", "paged: ", func() { r.a.Free(changed) })
 		changed = b
 		changed.Tag += 1 << 33
-		panics(t, "another tag", func() { r.a.Free(changed) })
+		testkit.WantPanic(t, "another tag", "paged: ", func() { r.a.Free(changed) })
 		changed.Tag = 1<<64 - 1
-		panics(t, "no tag", func() { r.a.Free(changed) })
+		testkit.WantPanic(t, "no tag", "paged: ", func() { r.a.Free(changed) })
 		r.a.Free(b)
-		panics(t, "twice, held by a rack", func() { r.a.Free(b) })
+		testkit.WantPanic(t, "twice, held by a rack", "paged: ", func() { r.a.Free(b) })
 		changed = b
 		changed.Tag += 1 << 32 // what the record says of a block that is not live
-		panics(t, "the tag of no block", func() { r.a.Free(changed) })
+		testkit.WantPanic(t, "the tag of no block", "paged: ", func() { r.a.Free(changed) })
 		r.must(r.a.EmptyCache())
-		panics(t, "twice, given back", func() { r.a.Free(b) })
+		testkit.WantPanic(t, "twice, given back", "paged: ", func() { r.a.Free(b) })
 		again := r.alloc(r.s, size)
-		panics(t, "twice, allocated again", func() { r.a.Free(b) })
+		testkit.WantPanic(t, "twice, allocated again", "paged: ", func() { r.a.Free(b) })
 		r.check()
 		r.free(again, keep)
 	}
-	panics(t, "negative", func() { _, _ = r.a.Alloc(r.s, -1) })
-	panics(t, "nil stream", func() { _, _ = r.a.Alloc(nil, 1) })
+	testkit.WantPanic(t, "negative", "paged: ", func() { _, _ = r.a.Alloc(r.s, -1) })
+	testkit.WantPanic(t, "nil stream", "paged: ", func() { _, _ = r.a.Alloc(nil, 1) })
 	if b, err := r.a.Alloc(r.s, 0); b != (mem.Block{}) || err != nil {
 		t.Errorf("no bytes: %+v, %v", b, err)
 	}

@@ -2,13 +2,12 @@ package pinned_test
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/intercept"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/layer"
 	"github.com/ashlar-go/ashlar/mem/pinned"
@@ -117,14 +116,7 @@ func TestMemMisuse(t *testing.T) {
 		"twice": func() { m.Free(b) }, "changed": func() { m.Free(longer) }, "inside": func() { m.Free(inside) },
 		"a nil stream": func() { m.Alloc(nil, 1) }, "a negative size": func() { m.Alloc(s, -1) },
 	} {
-		func() {
-			defer func() {
-				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "pinned: ") {
-					t.Errorf("%s: panic %q", name, text)
-				}
-			}()
-			bad()
-		}()
+		testkit.WantPanic(t, name, "pinned: ", bad)
 	}
 	m.Free(again)
 	if err := m.Close(); err != nil { // it is a's owner who closes

@@ -13,13 +13,6 @@ import (
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
-}
-
 // Memory of a private pool serves no other requests, and stays while the pool has users, which are counted: PyTorch's
 // begin_allocate_to_pool, end_allocate_to_pool and release_pool.
 func TestDefect14_PinnedPoolsAreApart(t *testing.T) {
@@ -35,7 +28,7 @@ func TestDefect14_PinnedPoolsAreApart(t *testing.T) {
 	}
 	a.EndAllocateToPool(id)
 	a.BeginAllocateToPool(id, nil) // another graph shares it
-	equal(t, "users", a.PoolUseCount(id), 2)
+	testkit.Equal(t, "users", a.PoolUseCount(id), 2)
 	a.Free(inside)
 	again := alloc(t, a, 4096)
 	if !same(again, inside) {
@@ -53,12 +46,12 @@ func TestDefect14_PinnedPoolsAreApart(t *testing.T) {
 	a.ReleasePool(id)
 	testkit.Must(t, a.EmptyCache())
 	want(t, a, "allocations.current", 1)
-	equal(t, "users after one release", a.PoolUseCount(id), 1)
+	testkit.Equal(t, "users after one release", a.PoolUseCount(id), 1)
 	a.ReleasePool(id)
 	want(t, a, "allocations.current", 1)
 	testkit.Must(t, a.EmptyCache())
 	want(t, a, "allocations.current", 0)
-	equal(t, "users of a pool that is gone", a.PoolUseCount(id), 0)
+	testkit.Equal(t, "users of a pool that is gone", a.PoolUseCount(id), 0)
 
 	testkit.Contains(t, testkit.Panic(t, func() { a.ReleasePool(id) }), "no graph uses pool")
 	testkit.Contains(t, testkit.Panic(t, func() { a.EndAllocateToPool(id) }), "no requests go to pool")
@@ -155,7 +148,7 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 		t.Helper()
 		b, err := get()
 		testkit.Must(t, err)
-		equal(t, "a request goes to", home[b.Ptr], name)
+		testkit.Equal(t, "a request goes to", home[b.Ptr], name)
 		a.Free(b)
 	}
 	plain := func() (mem.Block, error) { return a.Alloc(64) }
@@ -177,7 +170,7 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 		m := pinned.Mem(a)
 		block, err := m.Alloc(side, 64)
 		testkit.Must(t, err)
-		equal(t, "a request for a stream goes to", home[block.Ptr], "x")
+		testkit.Equal(t, "a request for a stream goes to", home[block.Ptr], "x")
 		m.Free(block)
 		testkit.Must(t, side.Sync(t.Context()))
 	})
@@ -185,14 +178,14 @@ func TestDefect14_PinnedScopesCatchStreamsGoroutinesAndKeys(t *testing.T) {
 		goesTo("x", plain)
 		goesTo("x", onSide)
 		goesTo("default", elsewhere(plain))
-		equal(t, "users", x.UseCount(), 2)
+		testkit.Equal(t, "users", x.UseCount(), 2)
 	})
 	end := x.BeginKey("tenant")
 	goesTo("default", onSide)
 	goesTo("x", elsewhere(keyed))
 	end()
 	goesTo("default", keyed)
-	equal(t, "users", x.UseCount(), 1)
+	testkit.Equal(t, "users", x.UseCount(), 1)
 	testkit.Contains(t, testkit.Panic(t, end), "ended twice")
 	testkit.Contains(t, testkit.Panic(t, func() { x.BeginKey(nil) }), "without a key")
 	testkit.Contains(t, testkit.Panic(t, func() { x.BeginKey([]int{}) }), "cannot be compared")

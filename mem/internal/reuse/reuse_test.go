@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
+	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
 )
 
@@ -291,10 +292,5 @@ func TestSync(t *testing.T) {
 
 func TestNilStream(t *testing.T) {
 	c := newScene(t, 1, nil)
-	defer func() {
-		if v := recover(); v != "owner: a nil stream" {
-			t.Errorf("Note of nil panics with %v", v)
-		}
-	}()
-	c.Register(nil)
+	testkit.Equal(t, "panic of Register(nil)", testkit.Panic(t, func() { c.Register(nil) }), "owner: a nil stream")
 }
