@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"errors"
-	"runtime"
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
@@ -24,15 +23,14 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	copiers.Delete(d)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var errs []error
 	if lost := d.lost.Load(); lost != nil {
 		errs = append(errs, &driver.Error{Call: "Close", Code: driver.ErrLost, Detail: lost.Detail})
-	} else if r := d.lib.CtxSetCurrent(d.ctx); r != cu.Success {
-		errs = append(errs, d.fail("Close", r, "set the context"))
+	} else if r := d.push(); r != cu.Success {
+		errs = append(errs, d.fail("Close", r, "make the context current"))
 	} else {
 		errs = d.freeAll()
+		d.pop()
 	}
 	for _, s := range d.streams {
 		s.markAllDone()
@@ -40,7 +38,6 @@ func (d *device) Close() error {
 		s.closing, s.closed = true, true
 		s.mu.Unlock()
 	}
-	_ = d.lib.CtxSetCurrent(0) // this thread would keep what may be no more
 	errs = append(errs, d.fail("Close", d.lib.PrimaryCtxRelease(d.dev), "the context of device %d", d.info.Ordinal))
 	return errors.Join(errs...)
 }

@@ -11,8 +11,29 @@ import (
 )
 
 // CUDA's current context belongs to an OS thread, and a goroutine may move to another between any two calls. So every
-// batch of calls to libcuda stands between enter and leave, which lock the goroutine to its thread and set the context
-// once. The previous context is not restored: other users of libcuda in the process set their own, as we do.
+// batch of calls to libcuda stands between enter and leave, which lock the goroutine to its thread and make the context
+// current once. The thread may be another library's, which reads its current device from the current context: so the
+// context is pushed on the thread's stack of contexts, and popped on every path.
+
+// push locks the goroutine to its thread and makes the device's context current there, until pop. If it fails there is
+// nothing to pop.
+func (d *device) push() cu.Result {
+	runtime.LockOSThread()
+	r := d.lib.CtxPushCurrent(d.ctx)
+	if r != cu.Success {
+		runtime.UnlockOSThread()
+	}
+	return r
+}
+
+// pop makes the context current that was so before push, or none. A call that fails is made again: it could not be
+// reported, and the thread would work on another device.
+func (d *device) pop() {
+	if _, r := d.lib.CtxPopCurrent(); r != cu.Success {
+		_, _ = d.lib.CtxPopCurrent()
+	}
+	runtime.UnlockOSThread()
+}
 
 // enter starts a batch of calls: it fails if the device is closed or lost, and else the context is current until leave.
 // It holds Close off, so it must not be nested.
@@ -26,17 +47,16 @@ func (d *device) enter(call string) error {
 		d.life.RUnlock()
 		return &driver.Error{Call: call, Code: driver.ErrLost, Detail: lost.Detail}
 	}
-	runtime.LockOSThread()
-	if r := d.lib.CtxSetCurrent(d.ctx); r != cu.Success {
-		d.leave()
-		return d.fail(call, r, "set the context of device %d", d.info.Ordinal)
+	if r := d.push(); r != cu.Success {
+		d.life.RUnlock()
+		return d.fail(call, r, "make the context of device %d current", d.info.Ordinal)
 	}
 	return nil
 }
 
 // leave ends what enter began.
 func (d *device) leave() {
-	runtime.UnlockOSThread()
+	d.pop()
 	d.life.RUnlock()
 }
 

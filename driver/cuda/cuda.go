@@ -11,9 +11,11 @@
 // Each opening of a device has a budget of its own. The oldest supported driver is CUDA 12.0.
 //
 // A device uses the GPU's primary context, as the CUDA runtime does, so that memory, streams and modules of other code
-// in the process can be used here. Results of libcuda become a *driver.Error with libcuda's text. After an error that
-// destroys the context (an illegal address, an uncorrectable memory error) every call returns driver.ErrLost with the
-// first cause; only a new process can use the device again. A device is safe for concurrent use.
+// in the process can be used here. Each call leaves the current context of its thread as it was, also none.
+//
+// Results of libcuda become a *driver.Error with libcuda's text. After an error that destroys the context (an illegal
+// address, an uncorrectable memory error) every call returns driver.ErrLost with the first cause; only a new process
+// can use the device again. A device is safe for concurrent use.
 package cuda
 
 import (
@@ -31,7 +33,7 @@ import (
 
 // # Structure
 //
-//   - A call to libcuda is made by a goroutine that is locked to its thread, with the context set: see context.go.
+//   - A call to libcuda is made by a goroutine that is locked to its thread, with the context pushed: see context.go.
 //   - A block from Alloc is one of cuMemAlloc, a page a handle of cuMemCreate. The usable addresses are in one
 //     table (ranges.go). An address that is not in it may be other code's: libcuda is asked. Any other address is
 //     driver.ErrInvalid before work is queued, because on the device it would destroy the context.

@@ -16,8 +16,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// newMachine makes a machine for a test. When the test ends nothing may be left on it, and nothing may have been done
-// that CUDA leaves undefined.
+// newMachine makes a machine for a test. When the test ends nothing may be left on it, nor a context on any thread, and
+// nothing may have been done that CUDA leaves undefined.
 func newMachine(t testing.TB, opts fakecuda.Options) *fakecuda.Machine {
 	t.Helper()
 	m := fakecuda.New(opts)
@@ -25,6 +25,9 @@ func newMachine(t testing.TB, opts fakecuda.Options) *fakecuda.Machine {
 		m.Close()
 		for _, what := range m.Leaks() {
 			t.Errorf("left behind: %s", what)
+		}
+		if n := m.ThreadContexts(); n != 0 {
+			t.Errorf("%d contexts are left on threads", n)
 		}
 		for _, what := range m.Misuses() {
 			t.Errorf("undefined in CUDA: %s", what)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
@@ -83,15 +84,10 @@ func foreignCapture(r *rig) (theirs, ours *stream) {
 	return theirs, s.(*stream)
 }
 
-// queueElsewhere queues work on a stream as other code does: the driver is not told. CUDA wants a context on the
-// thread.
+// queueElsewhere queues work on a stream as other code does: the driver is not told.
 func (r *rig) queueElsewhere(s *stream, p driver.Pointer) {
 	r.Helper()
-	r.ok(r.d.enter("MemsetD8Async"))
-	defer r.d.leave()
-	if res := r.d.lib.MemsetD8Async(uint64(p), 1, 64, s.handle); res != 0 {
-		r.Fatal(r.d.lib.Describe(res))
-	}
+	r.inContext(func() cu.Result { return r.d.lib.MemsetD8Async(uint64(p), 1, 64, s.handle) })
 }
 
 // TestWaitForOnAThreadWithoutAContext: whether a capture of other code goes on can only be asked with the context.

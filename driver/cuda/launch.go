@@ -30,7 +30,8 @@ var (
 
 // Launch is cuLaunchKernel. What would make that fail with "invalid argument" is looked for first and named. A kernel
 // without code and without a function does nothing, but is work. A call of another library runs with the context
-// current and the stream's lock held.
+// current and the stream's lock held. It may make another context current, as cudaSetDevice does, and must leave no
+// fewer and no more on the thread's stack of contexts.
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	const call = "Kernels.Launch"
 	o := k.d.ownStream(call, s)

@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -198,13 +197,12 @@ func (c *longCopy) join() {
 		}
 	}
 	// The device stays open: the caller entered it, and waits.
-	runtime.LockOSThread()
-	if r := c.s.d.lib.CtxSetCurrent(c.s.d.ctx); r != cu.Success {
-		c.fail(c.s.d.fail(c.call, r, "set the context of device %d", c.s.d.info.Ordinal))
+	if r := c.s.d.push(); r != cu.Success {
+		c.fail(c.s.d.fail(c.call, r, "make the context of device %d current", c.s.d.info.Ordinal))
 	} else {
 		c.copyPieces()
+		c.s.d.pop()
 	}
-	runtime.UnlockOSThread()
 	if c.working.Add(-1) == over {
 		close(c.ended)
 	}

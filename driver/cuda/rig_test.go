@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/fakecuda"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
@@ -34,6 +35,16 @@ func (r *rig) ok(err error) {
 func (r *rig) wantErr(what string, err, code error, texts ...string) {
 	r.Helper()
 	wantErr(r, what, err, code, texts...)
+}
+
+// inContext calls libcuda as other code does, with the device's context on the thread.
+func (r *rig) inContext(f func() cu.Result) {
+	r.Helper()
+	r.ok(r.d.enter("test"))
+	defer r.d.leave()
+	if res := f(); res != cu.Success {
+		r.Fatal(r.d.lib.Describe(res))
+	}
 }
 
 func (r *rig) stream() *stream {

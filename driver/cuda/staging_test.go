@@ -188,7 +188,7 @@ func TestShortCopiesCostOneCall(t *testing.T) {
 	}
 	others := 0
 	for _, c := range r.m.Log()[before:] {
-		if c.Symbol != "cuMemcpyHtoDAsync_v2" && c.Symbol != "cuCtxSetCurrent" {
+		if c.Symbol != "cuMemcpyHtoDAsync_v2" && !contextCall[c.Symbol] {
 			others++
 		}
 	}
@@ -369,7 +369,7 @@ func TestCopiesAreRefusedInACapture(t *testing.T) {
 // copyCalls are the calls that copies make.
 var copyCalls = []string{
 	"cuMemHostAlloc", "cuEventCreate", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize",
-	"cuEventQuery", "cuCtxSetCurrent",
+	"cuEventQuery", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
 }
 
 // TestEveryFailedCallOfACopy fails each call in turn: the copy is right or an error, later ones are right, and nothing

@@ -14,16 +14,26 @@ func (m *Machine) context(h uint64) (*primary, Result) {
 	return p, Success
 }
 
+// ctxSetCurrent replaces the current context; with none it goes back to the one before, as cuCtxPopCurrent.
 func (c *call) ctxSetCurrent(h uint64) Result {
-	var p *primary
-	if h != 0 {
-		var r Result
-		if p, r = c.context(h); r != Success {
-			return r
-		}
+	if h == 0 {
+		c.thread.pop()
+		return Success
 	}
-	c.thread.contexts[len(c.thread.contexts)-1] = p
-	return Success
+	p, r := c.context(h)
+	if r == Success {
+		c.thread.contexts[len(c.thread.contexts)-1] = p
+	}
+	return r
+}
+
+// pop takes the current context off the thread.
+func (t *thread) pop() {
+	if n := len(t.contexts); n > 1 {
+		t.contexts = t.contexts[:n-1]
+	} else {
+		t.contexts[0] = nil
+	}
 }
 
 func (c *call) ctxGetCurrent(h *uint64) Result {
@@ -43,18 +53,13 @@ func (c *call) ctxPushCurrent(h uint64) Result {
 }
 
 func (c *call) ctxPopCurrent(h *uint64) Result {
-	n := len(c.thread.contexts)
 	if c.ctx == nil {
 		return InvalidContext
 	}
 	if h != nil {
 		*h = c.ctx.handle
 	}
-	if n == 1 {
-		c.thread.contexts[0] = nil
-		return Success
-	}
-	c.thread.contexts = c.thread.contexts[:n-1]
+	c.thread.pop()
 	return Success
 }
 

@@ -124,6 +124,21 @@ func (m *Machine) Staged() int {
 	return m.staged
 }
 
+// ThreadContexts returns how many contexts are on the stacks of all threads.
+func (m *Machine) ThreadContexts() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, t := range m.threads {
+		for _, p := range t.contexts {
+			if p != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Used returns the bytes of physical memory that exist on a device.
 func (m *Machine) Used(device int) int64 {
 	m.mu.Lock()
