@@ -3,9 +3,12 @@
 package cuda
 
 import (
+	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
@@ -35,4 +38,45 @@ func TestGPUCallsLeaveTheThreadsContexts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGPUCapturesOfOthersComeThrough what this driver does on other threads, and on the thread of the capture.
+func TestGPUCapturesOfOthersComeThrough(t *testing.T) {
+	c := driver.Lookup("cuda").(*cudaDriver)
+	lib, _, err := c.load()
+	testkit.Must(t, err)
+	duringCapture(t, lib, func() {
+		o := &tour{second: "0", long: 9 << 20}
+		for _, what := range tourOn(c, o, nil) {
+			t.Error(what)
+		}
+		for _, err := range o.failed {
+			if errors.Is(err, driver.ErrCapturing) {
+				t.Error(err)
+			} else {
+				t.Logf("left out: %v", err)
+			}
+		}
+	})
+	for _, mode := range []cu.CaptureMode{cu.CaptureGlobal, cu.CaptureThreadLocal, cu.CaptureRelaxed} {
+		workWhileCapturing(t, c, mode)
+	}
+}
+
+// workWhileCapturing makes calls on the thread of a capture.
+func workWhileCapturing(t *testing.T, c *cudaDriver, mode cu.CaptureMode) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	opened, err := c.Open("0")
+	testkit.Must(t, err)
+	d := opened.(*device)
+	s := newTestStream(t, d)
+	other := beginOther(t, d.lib, mode)
+	p := alloc(t, d, 64)
+	testkit.Must(t, s.Fill(p, 1, 64))
+	reached(t, s, markOf(t, s))
+	syncOf(t, s)
+	testkit.Must(t, d.Free(p))
+	other.end(t)
+	testkit.Must(t, d.Close())
 }

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The contexts of a thread that calls this driver are its owner's: each call leaves them as they were.
+// The contexts of a thread that calls this driver, and its mode of captures, are its owner's: each call leaves them as
+// they were.
 
 // contextCall are the calls around every batch of others.
 var contextCall = map[string]bool{"cuCtxPushCurrent_v2": true, "cuCtxPopCurrent_v2": true}
@@ -25,6 +26,7 @@ type tour struct {
 	lib     *cu.Lib
 	long    int    // bytes of a copy in pieces; 0: none
 	second  string // the other device
+	mode    cu.CaptureMode
 	looked  func(after string)
 	failed  []error
 	dev     driver.Device
@@ -267,7 +269,11 @@ func tourOn(c *cudaDriver, o *tour, current []cu.Device) (changed []string) {
 				changed = append(changed, fmt.Sprintf("after %s context %#x is current, before it was %#x", after, got, want))
 				lib.CtxSetCurrent(want) // to find the next as well
 			}
+			if got := exchange(lib, o.mode); got != o.mode {
+				changed = append(changed, fmt.Sprintf("after %s the mode of captures is %d, before it was %d", after, got, o.mode))
+			}
 		}
+		exchange(lib, o.mode)
 		o.take(c)
 		for i := len(stack) - 1; i >= 0; i-- {
 			if got, r := lib.CtxGetCurrent(); r != cu.Success || got != stack[i] {
@@ -281,6 +287,15 @@ func tourOn(c *cudaDriver, o *tour, current []cu.Device) (changed []string) {
 	}()
 	<-ended
 	return changed
+}
+
+// exchange sets the thread's mode of captures, also where a test has one call fail, and returns what it was.
+func exchange(lib *cu.Lib, mode cu.CaptureMode) cu.CaptureMode {
+	before, r := lib.ExchangeCaptureMode(mode)
+	if r != cu.Success && r.Missing() == "" {
+		before, _ = lib.ExchangeCaptureMode(mode)
+	}
+	return before
 }
 
 var tourOptions = fakecuda.Options{Granularity: 64 << 10, Kernels: map[string]fakecuda.Kernel{"nothing": doNothing}}
@@ -305,7 +320,7 @@ func TestCallsLeaveTheThreadsContexts(t *testing.T) {
 func TestFailedCallsLeaveTheThreadsContexts(t *testing.T) {
 	for _, x := range threads[:3] {
 		m := fakecuda.New(tourOptions)
-		tourOn(driverOf(m), &tour{second: "1"}, x.current)
+		tourOn(driverOf(m), &tour{second: "1", mode: cu.CaptureThreadLocal}, x.current)
 		calls := map[string]int{}
 		for _, c := range m.Log() {
 			calls[c.Symbol]++
@@ -319,7 +334,7 @@ func TestFailedCallsLeaveTheThreadsContexts(t *testing.T) {
 			for nth := 1; nth <= n && !t.Failed(); nth++ {
 				m := fakecuda.New(tourOptions)
 				m.Fail(symbol, nth, fakecuda.OutOfMemory)
-				for _, what := range tourOn(driverOf(m), &tour{second: "1"}, x.current) {
+				for _, what := range tourOn(driverOf(m), &tour{second: "1", mode: cu.CaptureThreadLocal}, x.current) {
 					t.Errorf("thread with %s, call %d of %s failed: %s", x.name, nth, symbol, what)
 				}
 				m.Close()

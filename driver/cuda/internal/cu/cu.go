@@ -18,11 +18,14 @@
 // Handles and device addresses are integers: the garbage collector must not see them, and checkptr would take them for
 // stray pointers. No structure goes by value, with two exceptions that ipc_amd64.go and ipc_arm64.go explain.
 //
-// Nothing here knows of contexts, threads or locks: package driver/cuda sees to those. Lib is safe for concurrent use.
+// Calls that would break a capture of other code (unsafeInCaptures) are made in the relaxed mode of captures, on one
+// thread. Nothing else here knows of contexts, threads or locks: package driver/cuda sees to those. Lib is safe for
+// concurrent use.
 package cu
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -133,7 +136,25 @@ func (l *Lib) invoke(s symbol, f *frame, n int) Result {
 	if function == 0 {
 		return missing(s)
 	}
+	if unsafeInCaptures[s] && l.functions[symThreadExchangeCaptureMode] != 0 {
+		return l.invokeRelaxed(function, f, n)
+	}
 	r, _, _ := purego.SyscallN(function, f.args[:n]...)
+	return Result(int32(r))
+}
+
+// invokeRelaxed calls a function so that captures allow it, which other code may have begun on any thread and stream.
+// The thread's mode comes back, whatever it was; a call that fails to bring it back is made again.
+func (l *Lib) invokeRelaxed(function uintptr, f *frame, n int) Result {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	mode, entered := l.ExchangeCaptureMode(CaptureRelaxed)
+	r, _, _ := purego.SyscallN(function, f.args[:n]...)
+	if entered == Success {
+		if _, left := l.ExchangeCaptureMode(mode); left != Success {
+			_, _ = l.ExchangeCaptureMode(mode)
+		}
+	}
 	return Result(int32(r))
 }
 

@@ -52,8 +52,49 @@ func TestAMissingSymbolIsAResult(t *testing.T) {
 	if text := l.Describe(r); !strings.Contains(text, "cuMemAlloc_v2") {
 		t.Errorf("%q does not name the function", text)
 	}
-	if n := len(l.Missing()); n != int(symbolCount)-1 {
-		t.Errorf("%d symbols missing, want all %d but cuFuncGetParamCount", n, symbolCount)
+	if n := len(l.Missing()); n != int(symbolCount)-2 {
+		t.Errorf("%d symbols missing, want all %d but the two that are dispensable", n, symbolCount)
+	}
+}
+
+// TestTheModeOfCaptures is relaxed for a call that is unsafe in captures, and comes back.
+func TestTheModeOfCaptures(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		mode  CaptureMode // of the thread
+		fails int         // the exchange that fails, from 1
+		calls int
+		in    CaptureMode // of the thread during the call
+	}{
+		{"global", CaptureGlobal, 0, 2, CaptureRelaxed},
+		{"thread-local", CaptureThreadLocal, 0, 2, CaptureRelaxed},
+		{"relaxed", CaptureRelaxed, 0, 2, CaptureRelaxed},
+		{"no exchange", CaptureThreadLocal, 1, 1, CaptureThreadLocal},
+		{"no exchange back at first", CaptureThreadLocal, 2, 3, CaptureRelaxed},
+	} {
+		mode, calls, in := x.mode, 0, CaptureMode(-1)
+		l := withFunctions(map[string]any{
+			"cuThreadExchangeStreamCaptureMode": func(m *CaptureMode) int32 {
+				if calls++; calls == x.fails {
+					return int32(InvalidValue)
+				}
+				*m, mode = mode, *m
+				return 0
+			},
+			"cuEventQuery":  func(uintptr) int32 { in = mode; return int32(NotReady) },
+			"cuEventRecord": func(e, s uintptr) int32 { return 0 },
+		})
+		if r := l.EventQuery(1); r != NotReady || calls != x.calls || in != x.in || mode != x.mode {
+			t.Errorf("%s: result %d, %d exchanges, mode %d in the call and %d after it", x.name, r, calls, in, mode)
+		}
+		before := calls
+		if r := l.EventRecord(1, 2); r != Success || calls != before {
+			t.Errorf("%s: a call that is safe exchanged the mode", x.name)
+		}
+	}
+	l := withFunctions(map[string]any{"cuEventQuery": func(uintptr) int32 { return int32(NotReady) }})
+	if r := l.EventQuery(1); r != NotReady {
+		t.Errorf("without the function: result %d", r)
 	}
 }
 

@@ -62,8 +62,24 @@ func (l *Lib) StreamIsCapturing(s Stream) (CaptureStatus, Result) {
 // CaptureMode says what else may not be done while a stream captures (cuda.h: CUstreamCaptureMode).
 type CaptureMode int32
 
-// CaptureRelaxed forbids nothing to other threads, and lets any thread end the capture, as goroutines need.
-const CaptureRelaxed CaptureMode = 2
+// The modes. CaptureRelaxed forbids nothing to other threads, and lets any thread end the capture, as goroutines need.
+const (
+	CaptureGlobal      CaptureMode = 0
+	CaptureThreadLocal CaptureMode = 1
+	CaptureRelaxed     CaptureMode = 2
+)
+
+// ExchangeCaptureMode sets which calls the calling thread must not make while streams capture, and returns what it was.
+// CaptureRelaxed allows all but those that conflict with a capture in any case.
+func (l *Lib) ExchangeCaptureMode(mode CaptureMode) (CaptureMode, Result) {
+	f := frames.Get().(*frame)
+	f.cells[0] = uint64(uint32(mode))
+	f.args[0] = f.cell(0)
+	r := l.invoke(symThreadExchangeCaptureMode, f, 1)
+	before := CaptureMode(int32(f.cells[0]))
+	frames.Put(f)
+	return before, r
+}
 
 // StreamBeginCapture makes s record work instead of doing it.
 func (l *Lib) StreamBeginCapture(s Stream, mode CaptureMode) Result {

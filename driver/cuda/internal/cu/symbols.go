@@ -29,6 +29,7 @@ const (
 	symCtxGetStreamPriorityRange
 	symCtxEnablePeerAccess
 	symCtxDisablePeerAccess
+	symThreadExchangeCaptureMode
 
 	symMemAlloc
 	symMemFree
@@ -126,6 +127,7 @@ var names = [symbolCount][]string{
 	symCtxGetStreamPriorityRange: {"cuCtxGetStreamPriorityRange"},
 	symCtxEnablePeerAccess:       {"cuCtxEnablePeerAccess"},
 	symCtxDisablePeerAccess:      {"cuCtxDisablePeerAccess"},
+	symThreadExchangeCaptureMode: {"cuThreadExchangeStreamCaptureMode"},
 
 	symMemAlloc:            {"cuMemAlloc_v2"},
 	symMemFree:             {"cuMemFree_v2"},
@@ -197,4 +199,31 @@ var names = [symbolCount][]string{
 }
 
 // dispensable are the symbols whose callers do as well without them.
-var dispensable = [symbolCount]bool{symFuncGetParamCount: true}
+var dispensable = [symbolCount]bool{symFuncGetParamCount: true, symThreadExchangeCaptureMode: true}
+
+// unsafeInCaptures are the functions that CUDA refuses, as potentially unsafe, while a stream of this thread or of any
+// other captures in a mode that is not relaxed: they would end with an error and break that capture (CUDA Driver API,
+// cuStreamBeginCapture, cuThreadExchangeStreamCaptureMode). They wait, or make and free things. Those of which CUDA
+// does not say so are here too: it costs them two calls.
+var unsafeInCaptures = [symbolCount]bool{
+	symPrimaryCtxRetain: true, symPrimaryCtxRelease: true,
+	symCtxEnablePeerAccess: true, symCtxDisablePeerAccess: true,
+
+	symMemAlloc: true, symMemFree: true, symMemGetInfo: true,
+	symMemHostAlloc: true, symMemFreeHost: true, symMemHostRegister: true, symMemHostUnregister: true,
+
+	symMemAddressReserve: true, symMemAddressFree: true, symMemCreate: true, symMemRelease: true, symMemMap: true,
+	symMemUnmap: true, symMemSetAccess: true, symMemExportToShareableHandle: true,
+	symMemImportFromShareableHandle: true,
+
+	symStreamCreate: true, symStreamDestroy: true, symStreamSynchronize: true,
+	symEventCreate: true, symEventQuery: true, symEventSynchronize: true, symEventDestroy: true,
+	symEventElapsedTime: true,
+
+	symGraphInstantiate: true, symGraphDestroy: true, symGraphExecDestroy: true,
+	symModuleLoadDataEx: true, symModuleUnload: true, symModuleGetFunction: true, symFuncGetAttribute: true,
+	symFuncSetAttribute: true,
+
+	symIpcGetMemHandle: true, symIpcOpenMemHandle: true, symIpcCloseMemHandle: true, symIpcGetEventHandle: true,
+	symIpcOpenEventHandle: true,
+}

@@ -85,7 +85,13 @@ func TestCaptureEnds(t *testing.T) {
 			r.want(r.call("cuMemAlloc_v2", new(uint64), 8), CaptureUnsupported)
 		}, CaptureInvalidated},
 		{"pages", a, captureGlobal, func() {
+			r.want(r.call("cuMemCreate", new(uint64), 2<<20, prop(0, 0), 0), CaptureUnsupported)
+		}, CaptureInvalidated},
+		{"pages, and the thread is relaxed", a, captureGlobal, func() {
+			mode := uint32(captureRelaxed)
+			r.ok(r.call("cuThreadExchangeStreamCaptureMode", &mode))
 			r.ok(r.call("cuMemRelease", r.get("cuMemCreate", 2<<20, prop(0, 0), 0)))
+			r.ok(r.call("cuThreadExchangeStreamCaptureMode", &mode))
 		}, Success},
 		{"pageable copy", a, captureRelaxed, func() {
 			r.want(r.call("cuMemcpyHtoDAsync_v2", p, make([]byte, 8), 8, a), CaptureUnsupported)

@@ -2,7 +2,8 @@
 
 package fakecuda
 
-// symbols are the functions that a machine has.
+// symbols are the functions that a machine has. Those that wait, make or free are refused while streams capture, also
+// where CUDA is known to allow some of them: it does not promise to.
 func symbols() []symbol {
 	return []symbol{
 		{"cuInit", nothing, false, (*call).init},
@@ -20,8 +21,8 @@ func symbols() []symbol {
 		{"cuDeviceTotalMem_v2", initialised, false, (*call).deviceTotalMem},
 		{"cuDeviceCanAccessPeer", initialised, false, (*call).deviceCanAccessPeer},
 
-		{"cuDevicePrimaryCtxRetain", initialised, false, (*call).primaryRetain},
-		{"cuDevicePrimaryCtxRelease_v2", initialised, false, (*call).primaryRelease},
+		{"cuDevicePrimaryCtxRetain", initialised, true, (*call).primaryRetain},
+		{"cuDevicePrimaryCtxRelease_v2", initialised, true, (*call).primaryRelease},
 		{"cuCtxSetCurrent", initialised, false, (*call).ctxSetCurrent},
 		{"cuCtxGetCurrent", initialised, false, (*call).ctxGetCurrent},
 		{"cuCtxPushCurrent_v2", initialised, false, (*call).ctxPushCurrent},
@@ -34,27 +35,27 @@ func symbols() []symbol {
 
 		{"cuMemAlloc_v2", current, true, (*call).memAlloc},
 		{"cuMemFree_v2", current, true, (*call).memFree},
-		{"cuMemGetInfo_v2", current, false, (*call).memGetInfo},
+		{"cuMemGetInfo_v2", current, true, (*call).memGetInfo},
 		{"cuPointerGetAttribute", current, false, (*call).pointerGetAttribute},
 
-		{"cuMemAddressReserve", initialised, false, (*call).memAddressReserve},
-		{"cuMemAddressFree", initialised, false, (*call).memAddressFree},
-		{"cuMemCreate", initialised, false, (*call).memCreate},
-		{"cuMemRelease", initialised, false, (*call).memRelease},
-		{"cuMemMap", initialised, false, (*call).memMap},
-		{"cuMemUnmap", initialised, false, (*call).memUnmap},
-		{"cuMemSetAccess", initialised, false, (*call).memSetAccess},
+		{"cuMemAddressReserve", initialised, true, (*call).memAddressReserve},
+		{"cuMemAddressFree", initialised, true, (*call).memAddressFree},
+		{"cuMemCreate", initialised, true, (*call).memCreate},
+		{"cuMemRelease", initialised, true, (*call).memRelease},
+		{"cuMemMap", initialised, true, (*call).memMap},
+		{"cuMemUnmap", initialised, true, (*call).memUnmap},
+		{"cuMemSetAccess", initialised, true, (*call).memSetAccess},
 		{"cuMemGetAllocationGranularity", initialised, false, (*call).memGetAllocationGranularity},
-		{"cuMemExportToShareableHandle", initialised, false, (*call).memExportToShareableHandle},
-		{"cuMemImportFromShareableHandle", initialised, false, (*call).memImportFromShareableHandle},
+		{"cuMemExportToShareableHandle", initialised, true, (*call).memExportToShareableHandle},
+		{"cuMemImportFromShareableHandle", initialised, true, (*call).memImportFromShareableHandle},
 
 		{"cuMemHostAlloc", current, true, (*call).memHostAlloc},
 		{"cuMemFreeHost", current, true, (*call).memFreeHost},
 		{"cuMemHostRegister_v2", current, true, (*call).memHostRegister},
 		{"cuMemHostUnregister", current, true, (*call).memHostUnregister},
 
-		{"cuStreamCreateWithPriority", current, false, (*call).streamCreateWithPriority},
-		{"cuStreamDestroy_v2", current, false, (*call).streamDestroy},
+		{"cuStreamCreateWithPriority", current, true, (*call).streamCreateWithPriority},
+		{"cuStreamDestroy_v2", current, true, (*call).streamDestroy},
 		{"cuStreamSynchronize", current, true, (*call).streamSynchronize},
 		{"cuStreamWaitEvent", current, false, (*call).streamWaitEvent},
 		{"cuStreamGetCtx", current, false, (*call).streamGetCtx},
@@ -65,13 +66,13 @@ func symbols() []symbol {
 		{"cuStreamBeginCapture_v2", current, false, (*call).streamBeginCapture},
 		{"cuStreamEndCapture", current, false, (*call).streamEndCapture},
 
-		{"cuEventCreate", current, false, (*call).eventCreate},
+		{"cuEventCreate", current, true, (*call).eventCreate},
 		{"cuEventRecord", current, false, (*call).eventRecord},
 		{"cuEventQuery", initialised, false, (*call).eventQuery},
 		{"cuEventSynchronize", current, false, (*call).eventSynchronize},
-		{"cuEventDestroy_v2", current, false, (*call).eventDestroy},
-		{"cuEventElapsedTime", current, false, (*call).eventElapsedTime},
-		{"cuEventElapsedTime_v2", current, false, (*call).eventElapsedTime},
+		{"cuEventDestroy_v2", current, true, (*call).eventDestroy},
+		{"cuEventElapsedTime", current, true, (*call).eventElapsedTime},
+		{"cuEventElapsedTime_v2", current, true, (*call).eventElapsedTime},
 
 		{"cuMemcpyHtoDAsync_v2", current, false, (*call).memcpyHtoDAsync},
 		{"cuMemcpyDtoHAsync_v2", current, false, (*call).memcpyDtoHAsync},
@@ -80,25 +81,25 @@ func symbols() []symbol {
 		{"cuMemcpyDtoH_v2", current, true, (*call).memcpyDtoH},
 		{"cuMemsetD8Async", current, false, (*call).memsetD8Async},
 
-		{"cuGraphInstantiateWithFlags", initialised, false, (*call).graphInstantiate},
+		{"cuGraphInstantiateWithFlags", initialised, true, (*call).graphInstantiate},
 		{"cuGraphLaunch", current, false, (*call).graphLaunch},
 		{"cuGraphGetNodes", initialised, false, (*call).graphGetNodes},
-		{"cuGraphDestroy", initialised, false, (*call).graphDestroy},
-		{"cuGraphExecDestroy", initialised, false, (*call).graphExecDestroy},
+		{"cuGraphDestroy", initialised, true, (*call).graphDestroy},
+		{"cuGraphExecDestroy", initialised, true, (*call).graphExecDestroy},
 
-		{"cuModuleLoadDataEx", current, false, (*call).moduleLoadDataEx},
-		{"cuModuleUnload", current, false, (*call).moduleUnload},
-		{"cuModuleGetFunction", current, false, (*call).moduleGetFunction},
-		{"cuFuncGetAttribute", current, false, (*call).funcGetAttribute},
-		{"cuFuncSetAttribute", current, false, (*call).funcSetAttribute},
+		{"cuModuleLoadDataEx", current, true, (*call).moduleLoadDataEx},
+		{"cuModuleUnload", current, true, (*call).moduleUnload},
+		{"cuModuleGetFunction", current, true, (*call).moduleGetFunction},
+		{"cuFuncGetAttribute", current, true, (*call).funcGetAttribute},
+		{"cuFuncSetAttribute", current, true, (*call).funcSetAttribute},
 		{"cuFuncGetParamInfo", current, false, (*call).funcGetParamInfo},
 		{"cuFuncGetParamCount", current, false, (*call).funcGetParamCount},
 		{"cuLaunchKernel", current, false, (*call).launchKernel},
 
-		{"cuIpcGetMemHandle", current, false, (*call).ipcGetMemHandle},
-		{"cuIpcOpenMemHandle_v2", current, false, (*call).ipcOpenByValue},
+		{"cuIpcGetMemHandle", current, true, (*call).ipcGetMemHandle},
+		{"cuIpcOpenMemHandle_v2", current, true, (*call).ipcOpenByValue},
 		{"cuIpcCloseMemHandle", current, true, (*call).ipcCloseMemHandle},
-		{"cuIpcGetEventHandle", current, false, (*call).ipcGetEventHandle},
-		{"cuIpcOpenEventHandle", current, false, (*call).ipcOpenEventByValue},
+		{"cuIpcGetEventHandle", current, true, (*call).ipcGetEventHandle},
+		{"cuIpcOpenEventHandle", current, true, (*call).ipcOpenEventByValue},
 	}
 }
