@@ -1,0 +1,240 @@
+// Requests and frees: which allocator serves them.
+#include "allocator.h"
+
+#include <cstdio>
+#include <exception>
+
+namespace ashlar {
+
+namespace {
+
+// How many pushes of native the thread is in.
+thread_local int native_depth = 0;
+
+// PyTorch's ids of its own streams are odd, and 0 for the default stream. The id of a stream that it was given is the
+// handle, which is even. Such a stream may be destroyed without notice, so Ashlar cannot follow it.
+bool trackable(c10::cuda::CUDAStream stream) {
+	return stream.id() == 0 || (stream.id() & 1) != 0;
+}
+
+// The default stream has two handles. Ashlar knows it by 0.
+cudaStream_t canonical(cudaStream_t stream) {
+	return stream == cudaStreamLegacy ? nullptr : stream;
+}
+
+DeviceIndex current_device() {
+	DeviceIndex device = 0;
+	C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+	return device;
+}
+
+} // namespace
+
+DataPtr Allocator::allocate(size_t size) {
+	constexpr size_t one_exabyte = size_t{1} << 60;
+	TORCH_CHECK_WITH(
+		OutOfMemoryError, size < one_exabyte, "CUDA out of memory. Tried to allocate more than 1EB memory.");
+	const DeviceIndex device = current_device();
+	void *p = nullptr;
+	if (size != 0) {
+		const auto stream = c10::cuda::getCurrentCUDAStream(device);
+		p = alloc(device, stream.stream(), trackable(stream), size);
+	}
+	return {p, p, &Allocator::deleter, cuda_device(device)};
+}
+
+void *Allocator::raw_alloc(size_t size) {
+	if (size == 0) {
+		return nullptr;
+	}
+	const DeviceIndex device = current_device();
+	const auto stream = c10::cuda::getCurrentCUDAStream(device);
+	return alloc(device, stream.stream(), trackable(stream), size);
+}
+
+void *Allocator::raw_alloc_with_stream(size_t size, cudaStream_t stream) {
+	if (size == 0) {
+		return nullptr;
+	}
+	const DeviceIndex device = current_device();
+	if (canonical(stream) == nullptr) {
+		return alloc(device, nullptr, true, size);
+	}
+	// A handle does not tell whose stream it is. The current stream is known; any other is left to native.
+	const auto current = c10::cuda::getCurrentCUDAStream(device);
+	return alloc(device, stream, current.stream() == stream && trackable(current), size);
+}
+
+void *Allocator::alloc(DeviceIndex device, cudaStream_t stream, bool trackable, size_t size) {
+	const uint32_t mode = mode_.load(std::memory_order_relaxed);
+	if (C10_UNLIKELY(mode != 0 || !trackable)) {
+		if (!trackable || goes_to_native(mode, device, stream)) {
+			return alloc_native(device, stream, size);
+		}
+		if (mode & history_gathers) {
+			History::Operation operation(history_, RecordContext::STATE);
+			return alloc_ashlar(device, stream, size);
+		}
+	}
+	return alloc_ashlar(device, stream, size);
+}
+
+bool Allocator::goes_to_native(uint32_t mode, DeviceIndex device, cudaStream_t stream) const {
+	return (mode & caching_disabled) || ((mode & threads_on_native) && native_depth > 0) ||
+		((mode & pools_active) && filters_.accept(device, stream));
+}
+
+void *Allocator::alloc_ashlar(DeviceIndex device, cudaStream_t stream, size_t size) {
+	void *p = nullptr;
+	const ashlar_status status =
+		api_->alloc(device, reinterpret_cast<uintptr_t>(canonical(stream)), size, 0, &p);
+	if (C10_UNLIKELY(status != ASHLAR_OK)) {
+		return alloc_failed(status, device, stream, size);
+	}
+	report_alloc(p, device);
+	return p;
+}
+
+// Tells the profiler and the sanitizer of a block of Ashlar's.
+void Allocator::report_alloc(void *p, DeviceIndex device) {
+	if (const auto *interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter)) {
+		(*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
+	}
+	if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+		ashlar_block block{};
+		if (api_->block(p, &block) == ASHLAR_OK) {
+			const DeviceStats stats = accounts_.stats(device);
+			c10::reportMemoryUsageToProfiler(
+				p, block.size, stats.allocated_bytes[0].current, stats.reserved_bytes[0].current,
+				cuda_device(device));
+		}
+	}
+}
+
+void Allocator::report_free(const ashlar_block &block) {
+	const auto device = static_cast<DeviceIndex>(block.device);
+	const DeviceStats stats = accounts_.stats(device);
+	c10::reportMemoryUsageToProfiler(
+		reinterpret_cast<void *>(static_cast<uintptr_t>(block.address)), -block.size,
+		stats.allocated_bytes[0].current, stats.reserved_bytes[0].current, cuda_device(device));
+}
+
+// The deleter of all blocks. PyTorch calls it in destructors, so an exception would end the program.
+void Allocator::deleter(void *p) noexcept {
+	try {
+		installed()->free(p);
+	} catch (const std::exception &e) {
+		std::fprintf(stderr, "ashlar: freeing %p: %s\n", p, e.what());
+	} catch (...) {
+		std::fprintf(stderr, "ashlar: freeing %p failed\n", p);
+	}
+}
+
+void Allocator::free(void *p) {
+	if (p == nullptr) {
+		return;
+	}
+	// The sanitizer must hear of a free before the address can be used again. Native tells it of its own blocks.
+	ashlar_block block{};
+	const auto *interpreter = c10::impl::GPUTrace::get_trace();
+	const bool profiled = c10::memoryProfilingEnabled();
+	const bool described = C10_UNLIKELY(interpreter || profiled) && api_->block(p, &block) == ASHLAR_OK;
+	if (C10_UNLIKELY(interpreter && described)) {
+		(*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(p));
+	}
+
+	ashlar_status status;
+	if (C10_UNLIKELY(mode_.load(std::memory_order_relaxed) & history_gathers)) {
+		History::Operation operation(history_, RecordContext::ALL);
+		status = api_->free(p);
+	} else {
+		status = api_->free(p);
+	}
+	switch (status) {
+		case ASHLAR_OK:
+			if (C10_UNLIKELY(profiled && described)) {
+				report_free(block);
+			}
+			return;
+		case ASHLAR_UNKNOWN:
+			return free_native(p);
+		case ASHLAR_FORKED:
+		case ASHLAR_CLOSING:
+			return;
+		default:
+			check(api_, status, "free");
+	}
+}
+
+void Allocator::recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) {
+	void *p = data.get();
+	if (p == nullptr) {
+		return;
+	}
+	if (data.get_deleter() != &Allocator::deleter) {
+		// A block from before the installation, or memory that neither allocator gave out, which native ignores.
+		return native_->recordStream(data, stream);
+	}
+	const uint32_t flags = trackable(stream) ? 0 : static_cast<uint32_t>(ASHLAR_EXTERNAL_STREAM);
+	const auto handle = reinterpret_cast<uintptr_t>(canonical(stream.stream()));
+	const ashlar_status status = api_->record_stream(p, handle, flags);
+	switch (status) {
+		case ASHLAR_UNKNOWN:
+			return record_native_stream(data, stream);
+		case ASHLAR_FORKED:
+		case ASHLAR_CLOSING:
+			return;
+		default:
+			check(api_, status, "record_stream");
+	}
+}
+
+// Native ignores a block whose deleter is not its own, so it is shown the block under its own deleter.
+void Allocator::record_native_stream(const DataPtr &data, c10::cuda::CUDAStream stream) {
+	if (is_uncached(data.get())) {
+		return;
+	}
+	DataPtr own(data.get(), data.get(), native_delete_, data.device());
+	try {
+		native_->recordStream(own, stream);
+	} catch (...) {
+		own.release_context();
+		throw;
+	}
+	own.release_context();
+}
+
+void Allocator::copy_data(void *dest, const void *src, std::size_t count) const {
+	C10_CUDA_CHECK(cudaMemcpy(dest, src, count, cudaMemcpyDeviceToDevice));
+}
+
+bool Allocator::owns(const void *p) const {
+	ashlar_block block{};
+	return api_->block(p, &block) == ASHLAR_OK;
+}
+
+void Allocator::push_native() {
+	if (native_depth++ == 0) {
+		std::lock_guard<std::mutex> lock(mode_mutex_);
+		native_threads_++;
+		change_mode(threads_on_native, true);
+	}
+}
+
+void Allocator::pop_native() {
+	if (native_depth > 0 && --native_depth == 0) {
+		std::lock_guard<std::mutex> lock(mode_mutex_);
+		native_threads_--;
+		change_mode(threads_on_native, native_threads_ > 0);
+	}
+}
+
+void Allocator::change_mode(Mode bit, bool on) {
+	if (on) {
+		mode_.fetch_or(bit);
+	} else {
+		mode_.fetch_and(~static_cast<uint32_t>(bit));
+	}
+}
+
+} // namespace ashlar
