@@ -21,17 +21,12 @@ func setTo(s *mem.Stat, n int64) {
 }
 
 func (a *Arena) countAlloc(r *block) {
-	a.stats.Allocation.All.Increase(1)
-	a.stats.AllocatedBytes.All.Increase(r.size)
-	a.stats.RequestedBytes.All.Increase(r.requested)
-	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
+	stats.CountAlloc(&a.stats, r.size, r.requested)
 	a.countHoles()
 }
 
 func (a *Arena) countFree(r *block) {
-	a.stats.Allocation.All.Decrease(1)
-	a.stats.AllocatedBytes.All.Decrease(r.size)
-	a.stats.RequestedBytes.All.Decrease(r.requested)
+	stats.CountFree(&a.stats, r.size, r.requested)
 	a.countHoles()
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // A request is a call of Alloc.
@@ -88,7 +89,7 @@ func (a *Allocator) allocateBlock(n ref, w *request, origin reuse.Set) {
 	r.stream = w.stream.ID()
 	r.gen = max(1, r.gen+1) // wraps after four billion allocations
 	r.state = live
-	a.countAlloc(r)
+	stats.CountAlloc(&a.stats, r.size, r.requested)
 	a.notify(mem.ActionAlloc, r.stream, r.ptr, r.requested)
 	a.notifyMetadata("MemoryAllocation", r, w.note)
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 	"github.com/ashlar-go/ashlar/mem/internal/waiting"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
@@ -242,7 +243,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	}
 	r.deps = a.streams.Freed(users)
 	r.state = free
-	a.countFree(r)
+	stats.CountFree(&a.stats, r.size, r.requested)
 	a.notify(mem.ActionFreeRequested, r.stream, r.ptr, r.requested)
 	a.notify(mem.ActionFreeCompleted, r.stream, r.ptr, r.requested)
 	was := *r

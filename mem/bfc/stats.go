@@ -17,19 +17,6 @@ var _ interface {
 // The statistics have one pool, that of large blocks, because the allocator has no pools by size. Only the sums over
 // all pools are kept; Stats copies them.
 
-func (a *Allocator) countAlloc(r *block) {
-	a.stats.Allocation.All.Increase(1)
-	a.stats.AllocatedBytes.All.Increase(r.size)
-	a.stats.RequestedBytes.All.Increase(r.requested)
-	a.stats.LargestAlloc = max(a.stats.LargestAlloc, r.size)
-}
-
-func (a *Allocator) countFree(r *block) {
-	a.stats.Allocation.All.Decrease(1)
-	a.stats.AllocatedBytes.All.Decrease(r.size)
-	a.stats.RequestedBytes.All.Decrease(r.requested)
-}
-
 // countSegment counts a new segment with n of 1, a released one with -1. Pages are an expandable segment, which PyTorch
 // does not count.
 func (a *Allocator) countSegment(size, n int64) {

@@ -1,12 +1,16 @@
 package magazine
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
+)
 
 // Check adds up what every place holds and compares it with what the place says. No call may be under way.
 func (c *Cache) Check() error {
 	c.lockAll()
 	defer c.unlockAll()
-	var held [2]amount
+	var held [2]stats.Sums
 	add := func(magazine ref, class int, n uint16) (size int64, err error) {
 		for at := magazine; at != 0; n-- {
 			r := c.blocks.at(at)
@@ -17,7 +21,7 @@ func (c *Cache) Check() error {
 			if class > smallSize/unit {
 				sum = &held[1]
 			}
-			sum.add(r.block.Size, int64(r.requestedBelow))
+			sum.Add(stats.Block(r.block.Size, int64(r.requestedBelow)))
 			size += r.block.Size
 			at = r.next
 		}
@@ -76,7 +80,7 @@ func (c *Cache) Check() error {
 	}
 	sum := c.sum()
 	for i := range held {
-		if h := sum[i].held(); h.n != held[i].n || h.bytes != held[i].bytes {
+		if h := sum[i].held(); h.N != held[i].N || h.Bytes != held[i].Bytes {
 			return fmt.Errorf("counts say that %+v is held, want %+v", h, held[i])
 		}
 	}

@@ -1,5 +1,7 @@
 package magazine
 
+import "github.com/ashlar-go/ashlar/mem/internal/stats"
+
 import "sync/atomic"
 
 // counts are the blocks that one processorCache allocated and freed: small ones, then large ones. Only sums over all
@@ -7,17 +9,14 @@ import "sync/atomic"
 type counts [2]poolCounts
 
 type poolCounts struct {
-	allocated amount // from a magazine
-	freed     amount // into a magazine
-	returned  amount // to the allocator below; its requested bytes are those requested there
+	allocated stats.Sums // from a magazine
+	freed     stats.Sums // into a magazine
+	returned  stats.Sums // to the allocator below; its requested bytes are those requested there
 }
 
 // returnedCounts counts the blocks returned to the allocator below, small ones, then large ones. Cache.returning is
 // held while a block is returned and counted, so sums count a block on its way as held.
 type returnedCounts [2]struct{ n, bytes, asked atomic.Int64 }
-
-// An amount is a number of blocks with their bytes.
-type amount struct{ n, bytes, requested int64 }
 
 func (k *counts) of(class uint32) *poolCounts { return &k[pool(class)] }
 
@@ -36,33 +35,21 @@ func (s *returnedCounts) add(class uint32, bytes, asked int64) {
 	to.asked.Add(asked)
 }
 
-func (f *amount) add(bytes, asked int64) {
-	f.n++
-	f.bytes += bytes
-	f.requested += asked
-}
-
-func (f *amount) plus(g amount, sign int64) {
-	f.n += sign * g.n
-	f.bytes += sign * g.bytes
-	f.requested += sign * g.requested
-}
-
-func (k *counts) plus(other *counts) {
+func (k *counts) add(other *counts) {
 	for i := range k {
-		k[i].allocated.plus(other[i].allocated, 1)
-		k[i].freed.plus(other[i].freed, 1)
-		k[i].returned.plus(other[i].returned, 1)
+		k[i].allocated.Add(other[i].allocated)
+		k[i].freed.Add(other[i].freed)
+		k[i].returned.Add(other[i].returned)
 	}
 }
 
-// held returns the amount that was freed and not allocated again. Its requested bytes are those that the allocator
+// held returns the blocks that were freed and not allocated again. Their requested bytes are those that the allocator
 // below counts as requested, and that no live request has; for live blocks, the bytes by which the first request
 // exceeded the present one are included.
-func (f *poolCounts) held() amount {
+func (f *poolCounts) held() stats.Sums {
 	h := f.freed
-	h.plus(f.allocated, -1)
-	h.plus(f.returned, -1)
+	h.Sub(f.allocated)
+	h.Sub(f.returned)
 	return h
 }
 
@@ -96,11 +83,11 @@ func (c *Cache) unlockAll() {
 // sum returns the sum of all counts. The caller holds every lock.
 func (c *Cache) sum() (k counts) {
 	for i := range c.processors {
-		k.plus(&c.processors[i].counts)
+		k.add(&c.processors[i].counts)
 	}
 	for i := range k {
 		s := &c.returned[i]
-		k[i].returned.plus(amount{s.n.Load(), s.bytes.Load(), s.asked.Load()}, 1)
+		k[i].returned.Add(stats.Sums{N: s.n.Load(), Bytes: s.bytes.Load(), Requested: s.asked.Load()})
 	}
 	return k
 }
@@ -111,5 +98,5 @@ func (c *Cache) Held() (n int, size int64) {
 	defer c.unlockAll()
 	k := c.sum()
 	small, large := k[0].held(), k[1].held()
-	return int(small.n + large.n), small.bytes + large.bytes
+	return int(small.N + large.N), small.Bytes + large.Bytes
 }

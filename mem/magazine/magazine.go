@@ -23,6 +23,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // # Structure
@@ -158,7 +159,7 @@ func (c *Cache) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 					b := r.block
 					sc.room += b.Size
 					pc.room += b.Size
-					pc.counts.of(class).allocated.add(b.Size, size)
+					pc.counts.of(class).allocated.Add(stats.Block(b.Size, size))
 					r.requested = uint32(size)
 					b.Tag = r.markAllocated(at)
 					pc.mu.Unlock()
@@ -252,7 +253,7 @@ func (c *Cache) freeBelow(at ref, r *blockEntry, used []driver.Stream) {
 	// The entry goes first: once the allocator below has the block, the address may be allocated again.
 	pc := c.local()
 	pc.mu.Lock()
-	pc.counts.of(r.class).returned.requested += int64(r.requestedBelow) - int64(r.requested)
+	pc.counts.of(r.class).returned.Requested += int64(r.requestedBelow) - int64(r.requested)
 	c.freeEntry(pc, at, r)
 	pc.mu.Unlock()
 	c.below.Free(b, used...)

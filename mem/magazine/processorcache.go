@@ -6,6 +6,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/internal/processor"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // A processorCache holds the cached blocks of one processor.
@@ -74,7 +75,7 @@ func (pc *processorCache) put(sc *streamCache, cc *classCache, at ref, r *blockE
 	cc.n++
 	sc.room -= r.block.Size
 	pc.room -= r.block.Size
-	pc.counts.of(r.class).freed.add(r.block.Size, int64(r.requested))
+	pc.counts.of(r.class).freed.Add(stats.Block(r.block.Size, int64(r.requested)))
 }
 
 // putSlow makes room for a block and adds it to its classCache. It returns a list of evicted blocks, which may include
@@ -83,7 +84,7 @@ func (c *Cache) putSlow(pc *processorCache, at ref, r *blockEntry) (evicted ref)
 	sc := c.streamCacheOf(pc, r.stream)
 	size := r.block.Size
 	if size > min(c.limits.stream, c.limits.processor) {
-		pc.counts.of(r.class).freed.add(size, int64(r.requested))
+		pc.counts.of(r.class).freed.Add(stats.Block(size, int64(r.requested)))
 		r.next = 0
 		return c.evict(at, 0)
 	}

@@ -3,6 +3,7 @@ package magazine
 import (
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 	"github.com/ashlar-go/ashlar/mem/layer"
 )
 
@@ -55,22 +56,22 @@ func (s statistics) Stats() mem.Stats {
 	for i := range now {
 		held, heldAtReset := now[i].held(), c.base[i].held()
 		risen := now[i].allocated
-		risen.plus(c.base[i].allocated, -1)
+		risen.Sub(c.base[i].allocated)
 		fallen := risen
-		fallen.plus(held, 1)
-		fallen.plus(heldAtReset, -1)
+		fallen.Add(held)
+		fallen.Sub(heldAtReset)
 		for _, a := range []*mem.StatArray{&stats.Allocation, &stats.Active} {
-			shift(a, i, -held.n, risen.n, fallen.n)
+			shift(a, i, -held.N, risen.N, fallen.N)
 		}
 		for _, a := range []*mem.StatArray{&stats.AllocatedBytes, &stats.ActiveBytes} {
-			shift(a, i, -held.bytes, risen.bytes, fallen.bytes)
+			shift(a, i, -held.Bytes, risen.Bytes, fallen.Bytes)
 		}
-		shift(&stats.RequestedBytes, i, -held.requested, risen.requested, fallen.requested)
+		shift(&stats.RequestedBytes, i, -held.Requested, risen.Requested, fallen.Requested)
 	}
-	if s.snapshots != nil && now[0].held().n+now[1].held().n > 0 {
+	if s.snapshots != nil && now[0].held().N+now[1].held().N > 0 {
 		for i, split := range c.split(s.snapshots.Snapshot()) {
-			shift(&stats.InactiveSplit, i, split.n, split.n, 0)
-			shift(&stats.InactiveSplitBytes, i, split.bytes, split.bytes, 0)
+			shift(&stats.InactiveSplit, i, split.N, split.N, 0)
+			shift(&stats.InactiveSplitBytes, i, split.Bytes, split.Bytes, 0)
 		}
 	}
 	return stats
@@ -87,7 +88,7 @@ func shift(a *mem.StatArray, pool int, current, risen, fallen int64) {
 }
 
 // split adds up the cached blocks that share their segments, small and large. The caller holds every lock.
-func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]amount) {
+func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]stats.Sums) {
 	records := c.blocks.byAddress()
 	for i := range snapshot {
 		seg := &snapshot[i]
@@ -100,7 +101,7 @@ func (c *Cache) split(snapshot []mem.SegmentInfo) (sums [2]amount) {
 		}
 		for _, b := range seg.Blocks {
 			if r := records[b.Ptr]; b.State == mem.ActiveAllocated && r != nil && !r.live() {
-				sum.add(b.Size, 0)
+				sum.Add(stats.Block(b.Size, 0))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ashlar-go/ashlar/internal/invariants"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // verify checks the allocator under the build tag invariants: at every call while there are few spans. The caller holds
@@ -12,7 +13,7 @@ func (a *Allocator) verify() {
 	if !invariants.Enabled {
 		return
 	}
-	if n := a.live().n; a.checks.Add(1)%uint64(1+n/16) == 0 {
+	if n := a.live().N; a.checks.Add(1)%uint64(1+n/16) == 0 {
 		invariants.Check(a.check)
 	}
 }
@@ -30,11 +31,11 @@ func (a *Allocator) Check() error {
 		reserved += seg.TotalSize
 		onLoan += seg.AllocatedSize
 	}
-	var held sums
-	a.caches.each(func(at ref) { held.add(a.spans.at(at)) })
-	if reserved != a.stats.ReservedBytes.All.Current || onLoan != a.live().bytes-held.bytes {
+	var held stats.Sums
+	a.caches.each(func(at ref) { held.Add(a.spans.at(at).sums()) })
+	if reserved != a.stats.ReservedBytes.All.Current || onLoan != a.live().Bytes-held.Bytes {
 		return fmt.Errorf("paged: segments add up to %d bytes, %d live; counted %d, and %d, of which %d held",
-			reserved, onLoan, a.stats.ReservedBytes.All.Current, a.live().bytes, held.bytes)
+			reserved, onLoan, a.stats.ReservedBytes.All.Current, a.live().Bytes, held.Bytes)
 	}
 	return nil
 }

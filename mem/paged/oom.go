@@ -21,7 +21,7 @@ func (a *Allocator) outOfMemory(r *request, short *shortage) *mem.OutOfMemory {
 		Requested: r.requested, Rounded: size, Segment: short.need * a.granule,
 		Device: info.Ordinal, DeviceName: info.Name, Total: info.TotalMemory,
 		Allowed:   a.limit * a.granule,
-		Allocated: a.live().bytes, Reserved: a.stats.ReservedBytes.All.Current,
+		Allocated: a.live().Bytes, Reserved: a.stats.ReservedBytes.All.Current,
 		Stream: r.stream.ID(), Cause: short.cause,
 	}
 	if free, total, err := a.dev.Available(); err == nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/peers"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // # Structure
@@ -109,11 +110,11 @@ type Allocator struct {
 	limit          int64 // granules that may be created; 0: no limit
 	maxGranules    int64 // the same, or all that the device has
 	stats          mem.Stats
-	allocated      tally // blocks that left for a processor cache or a caller,
-	freed          sums  // and came back
-	peak           sums  // the most that was live
+	allocated      tally      // blocks that left for a processor cache or a caller,
+	freed          stats.Sums // and came back
+	peak           stats.Sums // the most that was live
 
-	nowAtReset, allocatedAtReset sums // live, and lent in all, when accumulated statistics were reset
+	nowAtReset, allocatedAtReset stats.Sums // live, and allocated in all, when accumulated statistics were reset
 	stalls                       int64
 	observer                     mem.Observer
 	pieces                       []driver.Page // scratch of back
@@ -273,7 +274,7 @@ func (a *Allocator) Free(b mem.Block, used ...driver.Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	stream, asked := r.stream, r.requested()
-	a.freed.add(r)
+	a.freed.Add(r.sums())
 	a.release(at, r, used)
 	a.notify(mem.ActionFreeRequested, stream, b.Ptr, asked)
 	a.notify(mem.ActionFreeCompleted, stream, b.Ptr, asked)

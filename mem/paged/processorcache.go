@@ -151,7 +151,7 @@ func (pc *processorCache) drain() []cachedBlock {
 func (a *Allocator) releaseAll(leaving []cachedBlock) {
 	for _, h := range leaving {
 		r := a.spans.at(h.at)
-		a.freed.add(r)
+		a.freed.Add(r.sums())
 		a.release(h.at, r, nil)
 	}
 	if a.cfg.Keep != KeepAll {

@@ -8,36 +8,31 @@ import (
 // The statistics have one pool, that of large blocks: the allocator makes no difference. What processor caches hold
 // counts as live below them; reports take it off.
 
-// sums are blocks, their bytes, and what was asked for them.
-type sums struct{ n, bytes, requested int64 }
+// sums returns the sums of one block.
+func (r *span) sums() stats.Sums { return stats.Block(r.size(), r.requested()) }
 
-func (s *sums) add(r *span) {
-	s.n++
-	s.bytes += r.size()
-	s.requested += r.requested()
-}
-
-// A tally is what was lent, and the bytes of the largest block since the peaks were reset.
+// A tally is of the blocks that were allocated: their sums, and the bytes of the largest since the peaks were reset.
 type tally struct {
-	sums
+	stats.Sums
 	largest int64
 }
 
 func (t *tally) add(r *span) {
-	t.sums.add(r)
+	t.Add(r.sums())
 	t.largest = max(t.largest, r.size())
 }
 
 // live is what is live or held.
-func (a *Allocator) live() sums {
-	return sums{a.allocated.n - a.freed.n, a.allocated.bytes - a.freed.bytes, a.allocated.requested - a.freed.requested}
+func (a *Allocator) live() stats.Sums {
+	s := a.allocated.Sums
+	s.Sub(a.freed)
+	return s
 }
 
 // countAlloc counts a block from below the processor caches, one of which is empty now.
 func (a *Allocator) countAlloc(r *span) {
 	a.allocated.add(r)
-	now := a.live()
-	a.peak = sums{max(a.peak.n, now.n), max(a.peak.bytes, now.bytes), max(a.peak.requested, now.requested)}
+	a.peak.Max(a.live())
 }
 
 // lockAll takes the locks of all processor caches: that of the first, which is the allocator's, last.
@@ -66,9 +61,12 @@ func (a *Allocator) Stats() mem.Stats {
 		to                              *mem.Stat
 		now, peak, rose, rose0, before0 int64
 	}{
-		{&s.Allocation.All, now.n, a.peak.n, rose.n, a.allocatedAtReset.n, a.nowAtReset.n},
-		{&s.AllocatedBytes.All, now.bytes, a.peak.bytes, rose.bytes, a.allocatedAtReset.bytes, a.nowAtReset.bytes},
-		{&s.RequestedBytes.All, now.requested, a.peak.requested, rose.requested, a.allocatedAtReset.requested, a.nowAtReset.requested},
+		{&s.Allocation.All, now.N, a.peak.N, rose.N, a.allocatedAtReset.N, a.nowAtReset.N},
+		{&s.AllocatedBytes.All, now.Bytes, a.peak.Bytes, rose.Bytes, a.allocatedAtReset.Bytes, a.nowAtReset.Bytes},
+		{
+			&s.RequestedBytes.All,
+			now.Requested, a.peak.Requested, rose.Requested, a.allocatedAtReset.Requested, a.nowAtReset.Requested,
+		},
 	} {
 		*q.to = mem.Stat{
 			Current: q.now, Peak: max(q.now, q.peak),
@@ -84,17 +82,13 @@ func (a *Allocator) Stats() mem.Stats {
 }
 
 // totals returns the live blocks, and all blocks allocated so far. The caller holds every lock.
-func (a *Allocator) totals() (now, lent sums) {
-	now, lent = a.live(), a.allocated.sums
-	a.caches.each(func(at ref) {
-		r := a.spans.at(at)
-		now = sums{now.n - 1, now.bytes - r.size(), now.requested - r.requested()}
-	})
+func (a *Allocator) totals() (now, allocated stats.Sums) {
+	now, allocated = a.live(), a.allocated.Sums
+	a.caches.each(func(at ref) { now.Sub(a.spans.at(at).sums()) })
 	for i := range a.caches.all {
-		l := &a.caches.all[i].allocated
-		lent = sums{lent.n + l.n, lent.bytes + l.bytes, lent.requested + l.requested}
+		allocated.Add(a.caches.all[i].allocated.Sums)
 	}
-	return now, lent
+	return now, allocated
 }
 
 // Limit returns the bound of physical memory in bytes, in whole granules; 0 is no limit.

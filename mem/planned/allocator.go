@@ -13,6 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/check"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/internal/reuse"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // Settings are the resources of an allocator.
@@ -50,8 +51,8 @@ type Allocator struct {
 	mu      sync.Mutex // guards what follows; before those of streams
 	region  bool       // the device's memory is held
 	closed  atomic.Bool
-	stats   mem.Stats // the region's, as of the last count
-	counted sums      // in them
+	stats   mem.Stats  // the region's, as of the last count
+	counted stats.Sums // in them
 }
 
 // Waits are the streams that overdue blocks' users wait for each other on, with a lock.

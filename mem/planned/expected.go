@@ -72,23 +72,23 @@ func (l *streamAllocator) catchUp(pos int) {
 	if pos == l.pos {
 		return
 	}
-	l.total.add(l.sums[pos])
-	l.total.sub(l.sums[l.pos])
+	l.total.Add(l.sums[pos])
+	l.total.Sub(l.sums[l.pos])
 	for i := l.pos; i < pos; {
 		if next := min(i+peakSpan, l.n); i%peakSpan == 0 && next <= pos {
-			l.peak.max(l.peakLoads[i/peakSpan])
+			l.peak.Max(l.peakLoads[i/peakSpan])
 			l.largest = max(l.largest, l.largestSizes[i/peakSpan])
 			i = next
 			continue
 		}
-		l.peak.max(l.loads[i])
-		l.largest = max(l.largest, l.sums[i+1].bytes-l.sums[i].bytes)
+		l.peak.Max(l.loads[i])
+		l.largest = max(l.largest, l.sums[i+1].Bytes-l.sums[i].Bytes)
 		i++
 	}
 	if l.requested != nil {
 		for i := l.pos; i < pos; i++ {
 			if l.until[i] > 0 {
-				l.total.requested += l.counted(i) - l.sumsOf(i).requested
+				l.total.Requested += l.counted(i) - l.sumsOf(i).Requested
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (l *streamAllocator) insertOverdue(s overdueBlock) {
 	i, _ := l.searchOverdue(s.at)
 	l.overdue = slices.Insert(l.overdue, i, s)
 	if !s.pending {
-		l.overdueSums.add(l.sumsOf(s.slot))
+		l.overdueSums.Add(l.sumsOf(s.slot))
 	}
 }
 
@@ -62,7 +62,7 @@ func (l *streamAllocator) free(b mem.Block, used []driver.Stream) {
 		i, _ = l.searchOverdue(b.Ptr)
 	}
 	if i >= 0 {
-		l.overdueSums.sub(l.sumsOf(k))
+		l.overdueSums.Sub(l.sumsOf(k))
 	}
 	switch {
 	case users != 0 && i < 0:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/mem"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // request serves a request under the stream's mutex, or returns false if the fallback must.
@@ -208,7 +209,7 @@ func (l *streamAllocator) jump(position int) {
 			continue
 		}
 		l.since[s.slot] = s.gen
-		l.overdueSums.sub(l.sumsOf(s.slot))
+		l.overdueSums.Sub(l.sumsOf(s.slot))
 		l.slots[s.slot].freed.And(^uint64(1))
 	}
 	clear(l.overdue[len(kept):])
@@ -256,10 +257,10 @@ func (l *streamAllocator) serve(s driver.Stream, size int64) (mem.Block, bool) {
 	if l.requested != nil {
 		l.requested[k].Store(-size)
 	}
-	l.total.add(sums{1, p.size(), size})
+	l.total.Add(stats.Block(p.size(), size))
 	l.largest = max(l.largest, p.size())
 	load := l.loads[k]
-	load.add(l.overdueSums)
-	l.peak.max(load)
+	load.Add(l.overdueSums)
+	l.peak.Max(load)
 	return mem.Block{Ptr: p.ptr, Size: p.size(), Tag: tag}, true
 }

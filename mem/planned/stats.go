@@ -24,7 +24,7 @@ func (a *Allocator) Counts() Counts {
 	for i := range a.streams {
 		l := &a.streams[i]
 		l.lock()
-		c.Served += l.total.n
+		c.Served += l.total.N
 		c.Found += l.finds
 		l.unlock()
 	}
@@ -63,18 +63,18 @@ func (l *streamAllocator) liveBlocks() iter.Seq[liveBlock] {
 // count updates the region's statistics and describes the region. The caller holds the mutex.
 func (a *Allocator) count() []mem.BlockInfo {
 	var blocks []mem.BlockInfo
-	var now, served, peak sums
+	var now, served, peak stats.Sums
 	for i := range a.streams {
 		l := &a.streams[i]
 		l.lock()
 		for b := range l.liveBlocks() {
 			p := &l.slots[b.slot]
 			blocks = append(blocks, mem.BlockInfo{Ptr: p.ptr, Size: p.size(), RequestedSize: b.asked, State: mem.ActiveAllocated})
-			now.add(sums{1, p.size(), b.asked})
+			now.Add(stats.Block(p.size(), b.asked))
 		}
-		served.add(l.total)
-		peak.add(l.peak)
-		l.peak = sums{}
+		served.Add(l.total)
+		peak.Add(l.peak)
+		l.peak = stats.Sums{}
 		a.stats.LargestAlloc = max(a.stats.LargestAlloc, l.largest)
 		l.largest = 0
 		l.unlock()
@@ -94,13 +94,13 @@ func (a *Allocator) count() []mem.BlockInfo {
 		}
 		at = b.Ptr + driver.Pointer(b.Size)
 	}
-	if now.n == 0 {
+	if now.N == 0 {
 		holes, hollow = 0, 0
 	}
 	s := &a.stats
-	update(&s.Allocation.All, now.n, served.n-a.counted.n, peak.n)
-	update(&s.AllocatedBytes.All, now.bytes, served.bytes-a.counted.bytes, peak.bytes)
-	update(&s.RequestedBytes.All, now.requested, served.requested-a.counted.requested, peak.requested)
+	update(&s.Allocation.All, now.N, served.N-a.counted.N, peak.N)
+	update(&s.AllocatedBytes.All, now.Bytes, served.Bytes-a.counted.Bytes, peak.Bytes)
+	update(&s.RequestedBytes.All, now.Requested, served.Requested-a.counted.Requested, peak.Requested)
 	a.counted = served
 	setCurrent(&s.InactiveSplit.All, holes)
 	setCurrent(&s.InactiveSplitBytes.All, hollow)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/mem/internal/stats"
 )
 
 // A servedSlot is a slot in the form that serves requests: 40 bytes, so that many fit in the processor's caches.
@@ -49,11 +50,11 @@ type streamAllocator struct {
 	grams        []gramAt       // sorted
 	checkpoints  []checkpoint   // by position, spaced so that they hold at most two slots for each slot of the stream
 	wraps        []int32        // slots that are live into the next round
-	loads        []sums         // live by the plan once a position is served
+	loads        []stats.Sums   // live by the plan once a position is served
 	requested    []atomic.Int64 // with room only: by slot; negative once it is counted
-	peakLoads    []sums         // the highest of loads in each peakSpan positions
+	peakLoads    []stats.Sums   // the highest of loads in each peakSpan positions
 	largestSizes []int64        // bytes of the largest block in each peakSpan positions
-	sums         []sums         // by position: over the slots before it
+	sums         []stats.Sums   // by position: over the slots before it
 
 	_  [64]byte      // separates what each request writes from what is only read
 	at atomic.Uint64 // position, generation and slow
@@ -64,30 +65,21 @@ type streamAllocator struct {
 	start       int            // the position at which the generation began
 	since       []uint64       // by slot: the generation of its allocation, if it is live from before this generation
 	overdue     []overdueBlock // by address
-	overdueSums sums           // of the live ones
+	overdueSums stats.Sums     // of the live ones
 	lost        bool
 	missed      int              // requests since the stream is lost
 	recent      [numRecent]int64 // requests, the last one last
-	total       sums             // in all
-	peak        sums             // since the last count
+	total       stats.Sums       // in all
+	peak        stats.Sums       // since the last count
 	finds       int64            // number of times that the position was found again
 
 	largest int64 // bytes of the largest block served since the last count
 }
 
-// sums are of blocks.
-type sums struct{ n, bytes, requested int64 }
-
-func (s *sums) add(t sums) { *s = sums{s.n + t.n, s.bytes + t.bytes, s.requested + t.requested} }
-func (s *sums) sub(t sums) { *s = sums{s.n - t.n, s.bytes - t.bytes, s.requested - t.requested} }
-func (s *sums) max(t sums) {
-	*s = sums{max(s.n, t.n), max(s.bytes, t.bytes), max(s.requested, t.requested)}
-}
-
 // sumsOf returns the sums of one slot, for the largest request that it serves.
-func (l *streamAllocator) sumsOf(k int) sums {
+func (l *streamAllocator) sumsOf(k int) stats.Sums {
 	p := &l.slots[k]
-	return sums{1, p.size(), p.minSize + int64(p.sizeRange)}
+	return stats.Block(p.size(), p.minSize+int64(p.sizeRange))
 }
 
 // A checkpoint is the slots that are live by the plan just before a position is served.
@@ -106,7 +98,8 @@ func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id drive
 	n := len(from.Slots)
 	*l = streamAllocator{
 		a: a, stream: id, base: base, end: base + driver.Pointer(from.Size), n: n, loop: from.Loop,
-		slots: make([]servedSlot, n+2), until: make([]int32, n), sizes: make([]int64, n), loads: make([]sums, n), sums: make([]sums, n+1),
+		slots: make([]servedSlot, n+2), until: make([]int32, n), sizes: make([]int64, n),
+		loads: make([]stats.Sums, n), sums: make([]stats.Sums, n+1),
 		since: make([]uint64, n), gen: 1,
 	}
 	if p.Room > 0 {
@@ -126,7 +119,7 @@ func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id drive
 			continue
 		}
 		l.until[i] = int32(s.End)
-		l.sums[i+1].add(l.sumsOf(i))
+		l.sums[i+1].Add(l.sumsOf(i))
 		if end, ok := from.wraps(s); ok {
 			l.wraps = append(l.wraps, int32(i))
 			at[end] = append(at[end], ending(i)|wrapped)
@@ -158,7 +151,7 @@ func (l *streamAllocator) open(a *Allocator, p *Plan, from *StreamPlan, id drive
 
 // indexLive records what is live by the plan: as slots at some positions, and as bytes at all.
 func (l *streamAllocator) indexLive(at [][]ending) {
-	var load sums
+	var load stats.Sums
 	l.checkpoints = []checkpoint{{}}
 	for i := range l.n {
 		if last := &l.checkpoints[len(l.checkpoints)-1]; i-last.at >= max(stride, len(last.slots)) {
@@ -166,21 +159,21 @@ func (l *streamAllocator) indexLive(at [][]ending) {
 		}
 		if i == l.loop {
 			for _, k := range l.wraps {
-				load.add(l.sumsOf(int(k)))
+				load.Add(l.sumsOf(int(k)))
 			}
 		}
 		for _, e := range at[i] {
-			load.sub(l.sumsOf(e.slot()))
+			load.Sub(l.sumsOf(e.slot()))
 		}
 		if l.until[i] > 0 {
-			load.add(l.sumsOf(i))
+			load.Add(l.sumsOf(i))
 		}
 		l.loads[i] = load
 		if i%peakSpan == 0 {
-			l.peakLoads, l.largestSizes = append(l.peakLoads, sums{}), append(l.largestSizes, 0)
+			l.peakLoads, l.largestSizes = append(l.peakLoads, stats.Sums{}), append(l.largestSizes, 0)
 		}
-		l.peakLoads[i/peakSpan].max(load)
-		l.largestSizes[i/peakSpan] = max(l.largestSizes[i/peakSpan], l.sums[i+1].bytes-l.sums[i].bytes)
+		l.peakLoads[i/peakSpan].Max(load)
+		l.largestSizes[i/peakSpan] = max(l.largestSizes[i/peakSpan], l.sums[i+1].Bytes-l.sums[i].Bytes)
 	}
 }
 
