@@ -11,6 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/compute"
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/tensor"
@@ -62,7 +63,14 @@ func TestSessionFromTwoGoroutines(t *testing.T) {
 // Two short calls that overlap are found out too. One is held up in the device by a lock that the test has.
 func TestSessionCallsThatOverlap(t *testing.T) {
 	c, devs := onSim(t, 1, Config{})
-	slow := &gate{Device: devs[0], at: make(chan struct{}), open: make(chan struct{})}
+	var once sync.Once
+	freeing, goOn := make(chan struct{}), make(chan struct{})
+	slow := intercept.Wrap(devs[0], func(c intercept.Call, next func() error) error {
+		if c.Kind == intercept.Free {
+			once.Do(func() { close(freeing); <-goOn })
+		}
+		return next()
+	})
 	c.Devices[0].Spec = prepare(t, func() (driver.Device, error) { return slow, nil })
 	e, err := Open(t.Context(), c)
 	testkit.Must(t, err)
@@ -72,27 +80,15 @@ func TestSessionCallsThatOverlap(t *testing.T) {
 
 	var other sync.WaitGroup
 	other.Go(func() { testkit.Must(t, s.Collect(t.Context())) })
-	<-slow.at
+	<-freeing
 	testkit.Contains(t, testkit.Panic(t, func() { s.UsedMemory() }),
 		"two goroutines at once: UsedMemory", "inside Collect at session_test.go:")
-	close(slow.open)
+	close(goOn)
 	other.Wait()
 	s.UsedMemory()
 	testkit.Must(t, s.Close())
 	testkit.Must(t, e.Close(t.Context()))
 	wellLeft(t, devs[0])
-}
-
-// A gate is a device whose first Free waits.
-type gate struct {
-	driver.Device
-	once     sync.Once
-	at, open chan struct{}
-}
-
-func (g *gate) Free(p driver.Pointer) error {
-	g.once.Do(func() { close(g.at); <-g.open })
-	return g.Device.Free(p)
 }
 
 // Whatever way out is taken, what was current before is so again, and the session is free for others.

@@ -345,12 +345,21 @@ func TestReadIsCancelled(t *testing.T) {
 	}
 }
 
+// beforeNewStream returns d, with a call of f before each NewStream.
+func beforeNewStream(d driver.Device, f func()) driver.Device {
+	return intercept.Wrap(d, func(c intercept.Call, next func() error) error {
+		if c.Kind == intercept.NewStream {
+			f()
+		}
+		return next()
+	})
+}
+
 // A second Read that waits for the first is let go when its context ends, and gets nothing.
 func TestReadWaitsForRead(t *testing.T) {
 	d, s := hostDevice(t)
 	reading := make(chan struct{})
-	w := &waiting{d, func() { close(reading) }}
-	r := timeline.New(w, timeline.Options{})
+	r := timeline.New(beforeNewStream(d, func() { close(reading) }), timeline.Options{})
 	gate := make(chan struct{})
 	k := driver.Kernel{Name: "k", Func: func(driver.Memory) error { <-gate; return nil }}
 	if err := d.Kernels().Launch(s, k); err != nil {
@@ -378,26 +387,14 @@ func TestReadWaitsForRead(t *testing.T) {
 	}
 }
 
-// waiting tells when a stream to wait on is made.
-type waiting struct {
-	driver.Device
-	tell func()
-}
-
-func (w *waiting) NewStream(o driver.StreamOptions) (driver.Stream, error) {
-	w.tell()
-	return w.Device.NewStream(o)
-}
-
 // What is dropped, or forgotten, while Read waits for it leaves nothing.
 func TestDroppedWhileReading(t *testing.T) {
-	var w *waiting
+	during := func() {} // called when Read makes the stream that it waits on
 	opts := sim.Options{Completion: sim.OnDemand}
 	b := newBench(t, opts, 1, func(d driver.Device) driver.Device {
-		w = &waiting{fault.Wrap(d, fault.Rule{Kind: intercept.Sync}), func() {}}
-		return w
+		return beforeNewStream(fault.Wrap(d, fault.Rule{Kind: intercept.Sync}), func() { during() })
 	})
-	r := timeline.New(w, timeline.Options{Max: 2})
+	r := timeline.New(b.dev, timeline.Options{Max: 2})
 	lane := r.Lane("main")
 	step := func(name string) {
 		lane.Begin(b.streams[0], name, 0, 0).End(b.streams[0])
@@ -405,7 +402,7 @@ func TestDroppedWhileReading(t *testing.T) {
 	}
 	step("first")
 	step("second")
-	w.tell = func() { step("third") }
+	during = func() { step("third") }
 	rec, err := r.Read(t.Context())
 	if !errors.Is(err, driver.ErrLost) {
 		t.Errorf("%v", err)

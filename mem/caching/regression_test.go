@@ -11,7 +11,6 @@ import (
 	"github.com/ashlar-go/ashlar/driver/drivertest"
 	"github.com/ashlar-go/ashlar/driver/fault"
 	"github.com/ashlar-go/ashlar/driver/intercept"
-	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -78,27 +77,20 @@ func TestUnmappingWaitsForTheHeirOfAStreamNumber(t *testing.T) {
 	testkit.Equal(t, "reserved", b.Stats().ReservedBytes.All.Current, 0)
 }
 
-// hook runs a function in the middle of an Alloc.
-type hook struct {
-	*sim.Device
-	onAlloc func()
-}
-
-func (h *hook) Alloc(n int64) (driver.Pointer, error) {
-	if f := h.onAlloc; f != nil {
-		h.onAlloc = nil
-		f()
-	}
-	return h.Device.Alloc(n)
-}
-
 // A private pool that ends while a request of it waits for the driver is not forgotten.
 func TestAPoolThatEndsDuringARequestIsNotForgotten(t *testing.T) {
-	dev := &hook{Device: drivertest.OpenSim(t, gib)}
+	onAlloc := func() {} // called once, in the middle of an Alloc
+	dev := intercept.Wrap(drivertest.OpenSim(t, gib), func(c intercept.Call, next func() error) error {
+		if f := onAlloc; c.Kind == intercept.Alloc {
+			onAlloc = func() {}
+			f()
+		}
+		return next()
+	})
 	a := newAllocator(t, dev, "release_lock_on_cudamalloc:True")
 	id := mem.PoolID{1, 0}
 	a.BeginAllocateToPool(id, everyStream)
-	dev.onAlloc = func() {
+	onAlloc = func() {
 		if err := a.Check(); err != nil {
 			t.Error(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/internal/testkit"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/caching"
@@ -136,35 +137,27 @@ func (u *slowUpstream) Free(b mem.Block, used ...driver.Stream) {
 	u.after()
 }
 
-// A watchedDevice tells of every segment that it is asked for, and whether it had it.
-type watchedDevice struct {
-	driver.Device
-	asked func(err error)
-}
-
-func (d *watchedDevice) Alloc(size int64) (driver.Pointer, error) {
-	ptr, err := d.Device.Alloc(size)
-	d.asked(err)
-	return ptr, err
-}
-
 // So it is if another goroutine is giving it back.
 func TestARequestWaitsForWhatOthersGiveUpstreamsBack(t *testing.T) {
 	memory := drivertest.OpenSim(t, 64*mib)
 	var back atomic.Bool
 	entered, refused := make(chan struct{}), make(chan struct{})
 	first := true
-	dev := &watchedDevice{memory, func(err error) {
-		if first {
+	dev := intercept.Wrap(memory, func(c intercept.Call, next func() error) error {
+		err := next()
+		switch {
+		case c.Kind != intercept.Alloc:
+		case first:
 			first = false
 			if err == nil {
 				t.Error("there was room")
 			}
 			close(refused)
-		} else if !back.Load() {
+		case !back.Load():
 			t.Error("the device was asked again before the upstream had its segment back")
 		}
-	}}
+		return err
+	})
 	a := newAllocator(t, dev, "")
 	p := a.NewPool(caching.PoolOptions{Upstream: &slowUpstream{newCounted(memory), func() {
 		close(entered)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	"github.com/ashlar-go/ashlar/driver/drivertest"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/ipc"
 	"golang.org/x/sys/unix"
@@ -635,35 +636,23 @@ func TestTheLastUserLeavesDuringFree(t *testing.T) {
 	}
 }
 
-// A lateDevice is one on which something happens just before a page is exported.
-type lateDevice struct {
-	driver.Device
-	todo chan func()
-}
-
-func (d *lateDevice) Sharing() driver.Sharing { return lateSharing{d.Device.Sharing(), d} }
-
-type lateSharing struct {
-	driver.Sharing
-	d *lateDevice
-}
-
-func (s lateSharing) ExportPage(p driver.Page) (*os.File, error) {
-	(<-s.d.todo)()
-	return s.Sharing.ExportPage(p)
-}
-
 // A block that is freed while it is opened has no ticket any more, as one that was freed before.
 func TestFreeDuringOpen(t *testing.T) {
-	d := &lateDevice{drivertest.OpenDevice(t, "host:total=256MiB"), make(chan func(), 1)}
+	inner, todo := drivertest.OpenDevice(t, "host:total=256MiB"), make(chan func(), 1)
+	d := intercept.Wrap(inner, func(c intercept.Call, next func() error) error {
+		if c.Kind == intercept.ExportPage {
+			(<-todo)()
+		}
+		return next()
+	})
 	e, path := export(t, d, nil)
-	i := dial(t, d.Device, path)
+	i := dial(t, inner, path)
 	b, err := e.Alloc(d.DefaultStream(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ticket := e.Ticket(b)
-	d.todo <- func() { e.Free(b) }
+	todo <- func() { e.Free(b) }
 	if m, err := i.Open(ticket); !errors.Is(err, ipc.ErrTicket) {
 		t.Errorf("opened as %+v, %v", m, err)
 	}

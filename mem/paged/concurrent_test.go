@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ashlar-go/ashlar/driver"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/driver/sim"
 	"github.com/ashlar-go/ashlar/mem"
 	"github.com/ashlar-go/ashlar/mem/paged"
@@ -149,16 +150,20 @@ func TestFreedElsewhere(t *testing.T) {
 // statistics, and for a request that needs all of the limit.
 func TestFreedWhileOthersWait(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	busy := &slow{}
+	next := func() {} // what the next call of Map does first
 	r := newRig(t, 64, sim.Options{Unchecked: true}, paged.Config{Limit: 10 * granule}, func(d driver.Device) driver.Device {
-		busy.Device = d
-		return busy
+		return intercept.Wrap(d, func(c intercept.Call, call func() error) error {
+			if c.Kind == intercept.Map {
+				next()
+			}
+			return call()
+		})
 	})
 	runtime.GOMAXPROCS(1) // so that others go on only while a call lets them
 	var others sync.WaitGroup
 	duringMap := func(do func()) { // in the next call of Map
-		busy.duringMap = func() {
-			busy.duringMap = nil
+		next = func() {
+			next = func() {}
 			others.Go(do)
 			for range 100 {
 				runtime.Gosched()
@@ -191,24 +196,4 @@ func TestFreedWhileOthersWait(t *testing.T) {
 		}
 		others.Wait()
 	}
-}
-
-// A slow device lets others run while it maps memory.
-type slow struct {
-	driver.Device
-	duringMap func()
-}
-
-type slowMemory struct {
-	driver.VirtualMemory
-	of *slow
-}
-
-func (d *slow) VirtualMemory() driver.VirtualMemory { return slowMemory{d.Device.VirtualMemory(), d} }
-
-func (m slowMemory) Map(p driver.Pointer, pages ...driver.Page) error {
-	if m.of.duringMap != nil {
-		m.of.duringMap()
-	}
-	return m.VirtualMemory.Map(p, pages...)
 }

@@ -10,41 +10,29 @@ import (
 
 	"github.com/ashlar-go/ashlar/driver"
 	_ "github.com/ashlar-go/ashlar/driver/host"
+	"github.com/ashlar-go/ashlar/driver/intercept"
 	"github.com/ashlar-go/ashlar/mem/pinned"
 )
 
-// gated is a device on which AllocHost does not return before the test lets it.
-type gated struct {
-	*device
-	entered, leave chan struct{}
-}
-
-func (g *gated) Pinned() driver.Pinned { return gatedMemory{g.device.Pinned(), g} }
-
-type gatedMemory struct {
-	driver.Pinned
-	g *gated
-}
-
-func (m gatedMemory) AllocHost(size int64) ([]byte, error) {
-	m.g.entered <- struct{}{}
-	<-m.g.leave
-	return m.Pinned.AllocHost(size)
-}
-
 // Page-locking memory takes the driver long. Requests for cached blocks, and frees, do not wait for it.
 func TestAllocHostHoldsUpNobody(t *testing.T) {
-	d := &gated{newDevice(), make(chan struct{}), make(chan struct{})}
-	a := open(t, d, pinned.Config{})
+	d, entered, leave := newDevice(), make(chan struct{}), make(chan struct{})
+	a := open(t, intercept.Wrap(d, func(c intercept.Call, next func() error) error {
+		if c.Kind == intercept.AllocHost {
+			entered <- struct{}{}
+			<-leave
+		}
+		return next()
+	}), pinned.Config{})
 	s := d.stream(t)
 	var wg sync.WaitGroup
 	wg.Go(func() { a.Free(alloc(t, a, 64)) })
-	<-d.entered
-	d.leave <- struct{}{}
+	<-entered
+	leave <- struct{}{}
 	wg.Wait()
 
 	wg.Go(func() { a.Free(alloc(t, a, mib)) })
-	<-d.entered
+	<-entered
 	b := alloc(t, a, 64) // these return while AllocHost does not
 	piece(t, a, b, s)
 	a.Free(b)
@@ -57,17 +45,17 @@ func TestAllocHostHoldsUpNobody(t *testing.T) {
 		t.Error(err)
 	}
 	want(t, a, "num_host_alloc", 1, "num_host_free", 1)
-	d.leave <- struct{}{}
+	leave <- struct{}{}
 	wg.Wait()
 
 	// Memory that comes after Close goes back.
 	var err error
 	wg.Go(func() { _, err = a.Alloc(2 * mib) })
-	<-d.entered
+	<-entered
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
-	d.leave <- struct{}{}
+	leave <- struct{}{}
 	wg.Wait()
 	if !errors.Is(err, pinned.ErrClosed) {
 		t.Errorf("Alloc during Close: %v", err)
