@@ -1,4 +1,4 @@
-# The work of the repository. Everything is a Go command; the steps of check are the functions of .ci/check.
+# The work of the repository. Everything but the wheel is a Go command; the steps of check are the functions of .ci/check.
 
 FUZZTIME ?= 50000x
 BENCH ?= .
@@ -7,7 +7,7 @@ SEED ?= 1
 SEEDS ?= 100
 OPS ?= 20000
 
-.PHONY: help build test check fmt fuzz bench campaign gpu policies chart compare clean
+.PHONY: help build test check fmt fuzz bench campaign gpu policies chart compare wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile
@@ -21,7 +21,7 @@ test: ## the tests, as README.md says
 	go test ./...
 
 check: ## everything that a change must pass
-	bash .ci/check fmt vet lint tidy test builds race invariants cross libashlar fuzz smoke
+	bash .ci/check fmt vet lint tidy test builds race invariants cross libashlar python fuzz smoke
 
 fmt: ## format every file
 	go tool gofumpt -w .
@@ -49,5 +49,8 @@ chart: ## the picture of README.md, from the table of docs/policies.md
 compare: ## measure beside PyTorch, on a machine with both and a GPU, and write docs/benchmarks.md
 	go run ./bench/compare -o bench/results.json -docs docs/benchmarks.md
 
+wheel: ## the Python wheel in dist/: make wheel SHIMS='--shim pt211.so'
+	python3 python/build_wheel.py $(SHIMS)
+
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

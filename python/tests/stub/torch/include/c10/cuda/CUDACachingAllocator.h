@@ -1,0 +1,1 @@
+// Stands for the header of PyTorch in the tests.
