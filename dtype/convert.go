@@ -107,15 +107,15 @@ func (c *conversion) run(dst, src []byte) {
 // piece is the number of elements to convert at a time if they need several steps or are not aligned.
 const piece = 256
 
-// A desk is the memory that numbers take between steps, aligned for every type.
-type desk [2][piece]complex128
+// A conversionBuffer holds numbers between the steps of a conversion, aligned for every type.
+type conversionBuffer [2][piece]complex128
 
-var desks = sync.Pool{New: func() any { return new(desk) }}
+var conversionBuffers = sync.Pool{New: func() any { return new(conversionBuffer) }}
 
 // inPieces converts some elements at a time through all steps, in aligned memory.
 func (c *conversion) inPieces(dst, src []byte) {
-	d := desks.Get().(*desk)
-	defer desks.Put(d)
+	d := conversionBuffers.Get().(*conversionBuffer)
+	defer conversionBuffers.Put(d)
 	fromAligned, toAligned := c.from.aligned(src), c.to.aligned(dst)
 	for len(src) > 0 {
 		n := min(piece, len(src)>>c.from.shift)

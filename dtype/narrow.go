@@ -157,36 +157,36 @@ func odd(x float64) float32 {
 }
 
 // oddInt64 is odd of an integer.
-func oddInt64(v int64) float32 { return odd(leanInt64(v)) }
+func oddInt64(v int64) float32 { return odd(stickyInt64(v)) }
 
 // oddUint64 is odd of an integer.
-func oddUint64(v uint64) float32 { return odd(leanUint64(v)) }
+func oddUint64(v uint64) float32 { return odd(stickyUint64(v)) }
 
 // nearInt64 is float32(v), rounded once; on 32-bit x86 Go rounds to float64 first.
-func nearInt64(v int64) float32 { return float32(leanInt64(v)) }
+func nearInt64(v int64) float32 { return float32(stickyInt64(v)) }
 
 // nearUint64 is float32(v), rounded once; on 32-bit x86 Go rounds to float64 first.
-func nearUint64(v uint64) float32 { return float32(leanUint64(v)) }
+func nearUint64(v uint64) float32 { return float32(stickyUint64(v)) }
 
-// leanInt64 returns v, or if a float64 cannot represent it, v with a last bit that records the bits cut off. Rounded to
+// stickyInt64 returns v, or if a float64 cannot represent it, v with a last bit that records the bits cut off. Rounded to
 // less than 52 bits the result is the same as for v.
-func leanInt64(v int64) float64 {
+func stickyInt64(v int64) float64 {
 	if v > 1<<53 || v < -1<<53 {
-		v = stick(v)
+		v = withStickyBit(v)
 	}
 	return float64(v)
 }
 
-// leanUint64 is leanInt64 for unsigned integers.
-func leanUint64(v uint64) float64 {
+// stickyUint64 is stickyInt64 for unsigned integers.
+func stickyUint64(v uint64) float64 {
 	if v > 1<<53 {
-		v = stick(v)
+		v = withStickyBit(v)
 	}
 	return float64(v)
 }
 
-// stick clears the 11 lowest bits and sets the next one if any of them was 1. A float64 represents the result exactly.
-func stick[I int64 | uint64](v I) I {
+// withStickyBit clears the 11 lowest bits and sets the next one if any of them was 1. A float64 represents the result exactly.
+func withStickyBit[I int64 | uint64](v I) I {
 	if v&0x7ff != 0 {
 		v |= 0x800
 	}

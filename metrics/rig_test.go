@@ -76,8 +76,8 @@ func newWorld(t testing.TB) *world {
 	t.Cleanup(func() { host.Free(page) })
 
 	tenant := must[*layer.Tenant](t)(layer.NewQuotas(w.caching, 64<<20).Tenant("anna", 1<<20, 8<<20))
-	lent := must[mem.Block](t)(tenant.Alloc(w.dev.DefaultStream(), 2048))
-	t.Cleanup(func() { tenant.Free(lent) })
+	block := must[mem.Block](t)(tenant.Alloc(w.dev.DefaultStream(), 2048))
+	t.Cleanup(func() { tenant.Free(block) })
 
 	source := must[*metrics.Source](t)
 	source(w.Add(metrics.Labels{Device: "sim:0", Allocator: "main", More: map[string]string{"model": "llama"}}, top))

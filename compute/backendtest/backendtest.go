@@ -112,7 +112,7 @@ func runCheck(t testing.TB, cfg Config, name string, run func(*suite)) {
 		TB: t, rig: rig, seed: cfg.Seed, rounds: cfg.Rounds, memory: rig.Queue.Scratch, failed: map[string]bool{},
 		rng: rand.New(rand.NewPCG(cfg.Seed, h.Sum64())),
 	}
-	s.scratch = &watch{inner: rig.Queue.Scratch, live: map[driver.Pointer]loan{}}
+	s.scratch = &scratchAllocator{inner: rig.Queue.Scratch, live: map[driver.Pointer]scratchBlock{}}
 	s.queue = backend.Queue{Stream: rig.Queue.Stream, Scratch: s.scratch}
 	run(s)
 }

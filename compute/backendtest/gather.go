@@ -132,7 +132,7 @@ func checkScatterAdd(s *suite) {
 			index := t.input("index", indexType, shape, s.indices(t, indexType, "scatter_add", n, wrong))
 			make := s.anything(d)
 			if d.IsFloat() {
-				make = s.spiced(d, round == 1, s.uniform(d, -3, 3))
+				make = s.withSpecials(d, round == 1, s.uniform(d, -3, 3))
 			}
 			src := t.input("src", d, shape, make)
 			into := s.larger(shape, axis, n)
@@ -176,5 +176,5 @@ func scattered(d dtype.DType, v float64, src *operand, from []int) answer {
 	case 1:
 		return answer{value: computed(d).round(v), others: []float64{0 * v}}
 	}
-	return loose(v, float64(len(from))*formats[d].epsilon()*absolute)
+	return withTolerance(v, float64(len(from))*formats[d].epsilon()*absolute)
 }

@@ -40,7 +40,7 @@ func checkMatMul(s *suite) {
 			}
 			make := s.anything(d)
 			if d.IsFloat() {
-				make = s.spiced(d, round == 5, s.uniform(d, -2, 2))
+				make = s.withSpecials(d, round == 5, s.uniform(d, -2, 2))
 			}
 			s.matmul(d, batch, m, n, k, make)
 		}
@@ -68,7 +68,7 @@ func (s *suite) matmul(d dtype.DType, batch []int, m, n, k int, make maker) {
 				sum += fa[x] * fb[y]
 				absolute += math.Abs(fa[x] * fb[y])
 			}
-			return loose(sum, float64(k+2)*c.epsilon()*absolute)
+			return withTolerance(sum, float64(k+2)*c.epsilon()*absolute)
 		})
 	} else {
 		dst.judge = integers(d, func(i int) int64 {

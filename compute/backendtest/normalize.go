@@ -18,7 +18,7 @@ func checkSoftmax(s *suite) {
 				axis := s.rng.IntN(len(shape))
 				make := pick(s.rng, s.uniform(d, -3, 3), s.uniform(d, -60, 60), s.uniform(d, 1000, 1010))
 				if round == 1 {
-					make = s.spiced(d, true, make)
+					make = s.withSpecials(d, true, make)
 				}
 				s.softmax(log, d, shape, axis, make)
 			}
@@ -56,10 +56,10 @@ func softmaxAnswers(log bool, x *operand, axis int) map[int]answer {
 			factor := sumError(c, len(line)) + c.epsilon()*(math.Abs(below)+8)
 			if log {
 				v := below - math.Log(sum)
-				want[i] = loose(v, factor+c.epsilon()*(math.Abs(v)+math.Log(sum)))
+				want[i] = withTolerance(v, factor+c.epsilon()*(math.Abs(v)+math.Log(sum)))
 			} else {
 				v := math.Exp(below) / sum
-				want[i] = loose(v, factor*v+math.Ldexp(1, c.least()-c.fraction+2))
+				want[i] = withTolerance(v, factor*v+math.Ldexp(1, c.least()-c.fraction+2))
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func checkNorm(s *suite) {
 				}
 				make := pick(s.rng, s.uniform(d, -3, 3), s.uniform(d, 8, 12), s.uniform(d, -0.01, 0.01))
 				if round == 1 {
-					make = s.spiced(d, true, make)
+					make = s.withSpecials(d, true, make)
 				}
 				s.norm(rms, d, shape, 1+s.rng.IntN(len(shape)), make)
 			}
@@ -119,7 +119,7 @@ func normAnswers(rms bool, x *operand, n int, weight, bias *operand, eps float64
 				b = bias.float(place)
 			}
 			v := a.value * w
-			want[group[place]] = loose(v+b, a.tolerance*math.Abs(w)+3*c.epsilon()*(math.Abs(v)+math.Abs(b)))
+			want[group[place]] = withTolerance(v+b, a.tolerance*math.Abs(w)+3*c.epsilon()*(math.Abs(v)+math.Abs(b)))
 		}
 	}
 	return want

@@ -51,7 +51,7 @@ func (s *suite) terms(op backend.ReduceOp, d dtype.DType, shape []int, over map[
 	switch {
 	case !d.IsFloat() || op >= backend.Max && op <= backend.AllTrue:
 		if s.oneIn(3) {
-			return s.rare(d) // Any and AllTrue have something to find
+			return s.sparse(d) // Any and AllTrue have something to find
 		}
 		return s.anything(d)
 	case op == backend.Prod:
@@ -62,15 +62,15 @@ func (s *suite) terms(op backend.ReduceOp, d dtype.DType, shape []int, over map[
 			}
 		}
 		off := min(0.5, 40/float64(n))
-		return s.spiced(d, round == 2, s.uniform(d, 1-off, 1+off))
+		return s.withSpecials(d, round == 2, s.uniform(d, 1-off, 1+off))
 	case s.oneIn(3):
-		return s.spiced(d, round == 2, s.uniform(d, 0, 1))
+		return s.withSpecials(d, round == 2, s.uniform(d, 0, 1))
 	}
-	return s.spiced(d, round == 2, s.uniform(d, -3, 3))
+	return s.withSpecials(d, round == 2, s.uniform(d, -3, 3))
 }
 
-// rare makes zeros with few others between them, or ones with few zeros.
-func (s *suite) rare(d dtype.DType) maker {
+// sparse makes zeros with few others between them, or ones with few zeros.
+func (s *suite) sparse(d dtype.DType) maker {
 	usual := uint64(s.rng.IntN(2))
 	return func(_ int, b []byte) {
 		v := usual
@@ -85,8 +85,8 @@ func (s *suite) rare(d dtype.DType) maker {
 	}
 }
 
-// spiced makes a few of the elements infinite, NaN or zeros, if spice says so.
-func (s *suite) spiced(d dtype.DType, spice bool, make maker) maker {
+// withSpecials makes a few of the elements infinite, NaN or zeros, if spice says so.
+func (s *suite) withSpecials(d dtype.DType, spice bool, make maker) maker {
 	if !spice {
 		return make
 	}
@@ -225,21 +225,21 @@ func reduceFloats(op backend.ReduceOp, d dtype.DType, x *operand, group []int) a
 		}
 		return answer{value: best, others: []float64{best}}
 	case backend.Sum:
-		return loose(sum, sumError(c, n)*absolute)
+		return withTolerance(sum, sumError(c, n)*absolute)
 	case backend.Mean:
 		mean := sum / float64(n)
-		return loose(mean, sumError(c, n)*absolute/float64(n)+c.epsilon()*math.Abs(mean))
+		return withTolerance(mean, sumError(c, n)*absolute/float64(n)+c.epsilon()*math.Abs(mean))
 	case backend.Prod:
-		return loose(product, float64(n)*c.epsilon()*math.Abs(product))
+		return withTolerance(product, float64(n)*c.epsilon()*math.Abs(product))
 	case backend.Norm2:
 		norm := math.Sqrt(squares.value())
-		return loose(norm, (sumError(c, n)+2*c.epsilon())*norm)
+		return withTolerance(norm, (sumError(c, n)+2*c.epsilon())*norm)
 	}
 	panic("backendtest: no reference for " + op.String() + " of floats")
 }
 
-// loose is an answer with a tolerance; 0 is taken with either sign.
-func loose(v, tolerance float64) answer {
+// withTolerance is an answer with a tolerance; 0 is taken with either sign.
+func withTolerance(v, tolerance float64) answer {
 	if math.IsInf(v, 0) || math.IsNaN(v) {
 		return exact(v)
 	}
@@ -251,13 +251,13 @@ func (s *suite) longSums() {
 	for _, op := range []backend.ReduceOp{backend.Sum, backend.Mean, backend.Norm2} {
 		for _, d := range floatTypes {
 			t := s.trial("reduce %v of many %v", op, d)
-			v, c := s.telltale(d), computed(d)
+			v, c := s.orderSensitive(d), computed(d)
 			x := t.add("x", d, layout{shape: []int{1}, strides: []int{0}, span: 1}, floats(d, v))
 			x.array.Shape = []int{manyTerms}
 			want := map[backend.ReduceOp]float64{
 				backend.Sum: v * manyTerms, backend.Mean: v, backend.Norm2: v * math.Sqrt(manyTerms),
 			}[op]
-			dst := t.output("dst", d, []int{1}, near(d, func(int) answer { return loose(want, sumError(c, manyTerms)*want) }))
+			dst := t.output("dst", d, []int{1}, near(d, func(int) answer { return withTolerance(want, sumError(c, manyTerms)*want) }))
 			t.call(func(q backend.Queue) error { return s.rig.Backend.Reduce(q, op, dst.array, x.array) })
 		}
 	}
@@ -265,10 +265,10 @@ func (s *suite) longSums() {
 
 const manyTerms = 1 << 16
 
-// telltale returns an element of a type that shows who adds it up in order. What the additions round away, most numbers
+// orderSensitive returns an element of a type that shows who adds it up in order. What the additions round away, most numbers
 // lose in one direction, but some in both by turns, so that they end nearly right: those are passed over. Narrow types
 // show nothing, since their few bits fit in what is computed with.
-func (s *suite) telltale(d dtype.DType) float64 {
+func (s *suite) orderSensitive(d dtype.DType) float64 {
 	for c := computed(d); ; {
 		v, sum := formats[d].round(0.01+s.rng.Float64()/100), 0.0
 		if formats[d] != c {
@@ -295,7 +295,7 @@ func checkArgReduce(s *suite) {
 			if shape[axis] == 0 {
 				shape[axis] = 1
 			}
-			make := pick(s.rng, s.anything(d), s.rare(d), s.uniform(d, 0, 9))
+			make := pick(s.rng, s.anything(d), s.sparse(d), s.uniform(d, 0, 9))
 			t := s.trial("argreduce of %v, least %v", d, least)
 			x := t.input("x", d, shape, make)
 			all := groups(shape, along(axis))

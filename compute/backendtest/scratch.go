@@ -8,41 +8,41 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A watch is the allocator that the backend under test gets: it knows what is on loan, and writes garbage over blocks as
+// A scratchAllocator is the allocator that the backend under test gets: it knows what is allocated, and writes garbage over blocks as
 // they come and go, in stream order.
-type watch struct {
+type scratchAllocator struct {
 	inner mem.Allocator
 
 	mu      sync.Mutex
-	live    map[driver.Pointer]loan
+	live    map[driver.Pointer]scratchBlock
 	pattern byte
 	wrong   []string
 }
 
-type loan struct {
+type scratchBlock struct {
 	stream driver.Stream
 	size   int64
 }
 
-func (w *watch) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (w *scratchAllocator) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	b, err := w.inner.Alloc(s, size)
 	if err != nil || b.Ptr == 0 {
 		return b, err
 	}
 	w.mu.Lock()
-	w.live[b.Ptr] = loan{s, b.Size}
+	w.live[b.Ptr] = scratchBlock{s, b.Size}
 	w.pattern += 0x5b // odd, so that all bytes have their turn
 	pattern := w.pattern
 	w.mu.Unlock()
 	return b, s.Fill(b.Ptr, pattern, b.Size)
 }
 
-func (w *watch) Free(b mem.Block, used ...driver.Stream) {
+func (w *scratchAllocator) Free(b mem.Block, used ...driver.Stream) {
 	w.mu.Lock()
 	l, ok := w.live[b.Ptr]
 	delete(w.live, b.Ptr)
 	if !ok && b.Ptr != 0 {
-		w.wrong = append(w.wrong, fmt.Sprintf("scratch at %#x was freed, but is not on loan", uint64(b.Ptr)))
+		w.wrong = append(w.wrong, fmt.Sprintf("scratch at %#x was freed, but is not allocated", uint64(b.Ptr)))
 	}
 	w.mu.Unlock()
 	if ok {
@@ -57,8 +57,8 @@ func (w *watch) Free(b mem.Block, used ...driver.Stream) {
 	}
 }
 
-// settle says what is wrong once the backend's work on s is done, and forgets it.
-func (w *watch) settle(s driver.Stream) []string {
+// problems returns what was wrong, once the backend's work on s is done, and forgets it.
+func (w *scratchAllocator) problems(s driver.Stream) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	wrong := w.wrong

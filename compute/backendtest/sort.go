@@ -50,7 +50,7 @@ func (s *suite) ordered(
 	call func(q backend.Queue, values, indices *backend.Array, x backend.Array) error,
 ) {
 	s.Helper()
-	x := t.input("x", d, shape, pick(s.rng, s.anything(d), s.anything(d), s.uniform(d, 0, 9), s.rare(d)))
+	x := t.input("x", d, shape, pick(s.rng, s.anything(d), s.anything(d), s.uniform(d, 0, 9), s.sparse(d)))
 	best, result := sorted(x, axis, k, descending), with(shape, axis, k)
 	var values, indices *backend.Array
 	which := s.rng.IntN(4) // mostly both

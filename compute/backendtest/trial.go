@@ -22,7 +22,7 @@ type suite struct {
 	rig     Rig
 	queue   backend.Queue // with the watched allocator
 	memory  mem.Allocator // for operands
-	scratch *watch
+	scratch *scratchAllocator
 	rng     *rand.Rand
 	seed    uint64
 	rounds  int
@@ -152,7 +152,7 @@ func (t *trial) call(call func(q backend.Queue) error) {
 	} else if !s.foreign {
 		t.checkFailed()
 	}
-	for _, wrong := range s.scratch.settle(s.queue.Stream) {
+	for _, wrong := range s.scratch.problems(s.queue.Stream) {
 		t.fail("%s", wrong)
 	}
 	for _, o := range t.operands {
@@ -160,7 +160,7 @@ func (t *trial) call(call func(q backend.Queue) error) {
 		if err != nil {
 			o.judge = nil // nothing may have been queued
 		}
-		t.look(o, after)
+		t.checkOperand(o, after)
 		s.memory.Free(o.block)
 	}
 }
@@ -213,8 +213,8 @@ func (t *trial) after(o *operand) []byte {
 	return after
 }
 
-// look judges the elements of a result, and compares everything else with what was there before.
-func (t *trial) look(o *operand, after []byte) {
+// checkOperand judges the elements of a result, and compares everything else with what was there before.
+func (t *trial) checkOperand(o *operand, after []byte) {
 	t.s.Helper()
 	size := o.array.DType.Size()
 	want := slices.Clone(o.before)

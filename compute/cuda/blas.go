@@ -17,10 +17,10 @@ import (
 )
 
 // blas is cuBLAS, found at run time, and its handle for the device's context. The library keeps the state of a call in
-// the handle, so calls take turns; they queue work and return.
+// the handle, so calls are made one at a time; they queue work and return.
 //
 // A call works on a stream, with a workspace that is scratch memory of that stream, so that work on several streams
-// does not share it. The handle keeps both, and is told only what changed: an allocator that caches gives the same
+// does not share it. The handle keeps both, and is given only what changed: an allocator that caches gives the same
 // workspace to one call after the other. The first call makes the handle, which takes memory of the device: no capture
 // may be under way then.
 type blas struct {
@@ -28,19 +28,19 @@ type blas struct {
 
 	once      sync.Once
 	name      string // what was opened, or ""
-	why       string // why nothing was
+	reason    string // why nothing was
 	functions blasFunctions
 
-	mu     sync.Mutex // handles, and calls with handle; after a stream's order
-	handle uintptr
-	lent   uintptr // by BLASHandle
-	state  *blasState
-	told   blasTold
-	args   [23]uintptr // of the call that is being made: here they need no memory of their own
+	mu         sync.Mutex // handles, and calls with handle; after a stream's order
+	handle     uintptr
+	userHandle uintptr // by BLASHandle
+	state      *blasState
+	current    handleSettings
+	args       [23]uintptr // of the call that is being made: here they need no memory of their own
 }
 
-// blasTold is what a handle was told last. Its zero value is that of none, as no workspace has size 0.
-type blasTold struct {
+// handleSettings are the settings that a handle was given last. Their zero value is that of none, as no workspace has size 0.
+type handleSettings struct {
 	stream        uintptr
 	workspace     driver.Pointer
 	workspaceSize int64
@@ -53,9 +53,9 @@ type blasFunctions struct {
 
 // blasState is what cuBLAS gets addresses of. It lies on the heap, where nothing moves.
 type blasState struct {
-	handle, made uintptr
-	one, zero    float32
-	one64, nil64 float64
+	handle, made  uintptr
+	one, zero     float32
+	one64, zero64 float64
 }
 
 // Names of cuBLAS: what the loader knows, then where the toolkit puts it.
@@ -68,7 +68,7 @@ var blasNames = []string{
 func (l *blas) open() bool {
 	l.once.Do(func() {
 		if l.options.NoLibrary {
-			l.why = "not asked for"
+			l.reason = "not asked for"
 			return
 		}
 		for _, name := range l.options.Libraries {
@@ -78,7 +78,7 @@ func (l *blas) open() bool {
 		}
 		library, tries, err := dl.Open(append(append([]string{}, l.options.Libraries...), blasNames...)...)
 		if err != nil {
-			l.why = err.Error()
+			l.reason = err.Error()
 			return
 		}
 		f := &l.functions
@@ -94,7 +94,7 @@ func (l *blas) open() bool {
 			{&f.gemm, "cublasGemmStridedBatchedEx"},
 		} {
 			if *s.to, err = library.Lookup(s.symbol); err != nil {
-				l.why = err.Error()
+				l.reason = err.Error()
 				return
 			}
 		}
@@ -171,15 +171,15 @@ func (l *blas) create(name string, set, argument uintptr) (uintptr, error) {
 func (b *Backend) BLASHandle() (handle uintptr, err error) {
 	l := &b.blas
 	if !l.open() {
-		return 0, &driver.Error{Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: "no cuBLAS: " + l.why}
+		return 0, &driver.Error{Call: "BLASHandle", Code: driver.ErrUnsupported, Detail: "no cuBLAS: " + l.reason}
 	}
 	err = b.kernels.Launch(b.dev.DefaultStream(), driver.Kernel{Name: "cublasCreate", Call: func(stream uintptr) (err error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.lent == 0 {
-			l.lent, err = l.create("cublasSetStream", l.functions.setStream, stream)
+		if l.userHandle == 0 {
+			l.userHandle, err = l.create("cublasSetStream", l.functions.setStream, stream)
 		}
-		handle = l.lent
+		handle = l.userHandle
 		return err
 	}})
 	return handle, err
@@ -192,7 +192,7 @@ func (l *blas) gemm(stream uintptr, c *gemmArguments) error {
 	if err := l.ready(); err != nil {
 		return err
 	}
-	if err := l.tell(blasTold{stream, c.workspace, c.workspaceSize}); err != nil {
+	if err := l.configure(handleSettings{stream, c.workspace, c.workspaceSize}); err != nil {
 		return err
 	}
 	one, zero := unsafe.Pointer(&l.state.one), unsafe.Pointer(&l.state.zero)
@@ -208,7 +208,7 @@ func (l *blas) gemm(stream uintptr, c *gemmArguments) error {
 		typ = blasReal16BF
 	case dtype.Float64:
 		typ, compute = blasReal64F, blasCompute64F
-		one, zero = unsafe.Pointer(&l.state.one64), unsafe.Pointer(&l.state.nil64)
+		one, zero = unsafe.Pointer(&l.state.one64), unsafe.Pointer(&l.state.zero64)
 	}
 	l.args = [...]uintptr{
 		l.handle, transpose(c.transA), transpose(c.transB), uintptr(c.m), uintptr(c.n), uintptr(c.k), uintptr(one),
@@ -219,13 +219,13 @@ func (l *blas) gemm(stream uintptr, c *gemmArguments) error {
 	return l.check("cublasGemmStridedBatchedEx", r)
 }
 
-// tell sets the handle's stream and workspace. A new stream makes it forget its workspace.
-func (l *blas) tell(now blasTold) error {
-	if l.told == now {
+// configure sets the handle's stream and workspace. A new stream makes it forget its workspace.
+func (l *blas) configure(now handleSettings) error {
+	if l.current == now {
 		return nil
 	}
-	before := l.told
-	l.told = blasTold{} // until both are set
+	before := l.current
+	l.current = handleSettings{} // until both are set
 	if before.workspaceSize == 0 || before.stream != now.stream {
 		r, _, _ := purego.SyscallN(l.functions.setStream, l.handle, now.stream)
 		if err := l.check("cublasSetStream", r); err != nil {
@@ -236,7 +236,7 @@ func (l *blas) tell(now blasTold) error {
 	if err := l.check("cublasSetWorkspace", r); err != nil {
 		return err
 	}
-	l.told = now
+	l.current = now
 	return nil
 }
 
@@ -250,7 +250,7 @@ func transpose(yes bool) uintptr {
 // close destroys the handles, which waits for the device.
 func (l *blas) close(b *Backend) error {
 	l.mu.Lock()
-	none := l.handle == 0 && l.lent == 0
+	none := l.handle == 0 && l.userHandle == 0
 	l.mu.Unlock()
 	if none {
 		return nil
@@ -259,13 +259,13 @@ func (l *blas) close(b *Backend) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		var errs []error
-		for _, handle := range []uintptr{l.handle, l.lent} {
+		for _, handle := range []uintptr{l.handle, l.userHandle} {
 			if handle != 0 {
 				r, _, _ := purego.SyscallN(l.functions.destroy, handle)
 				errs = append(errs, l.check("cublasDestroy", r))
 			}
 		}
-		l.handle, l.lent, l.told = 0, 0, blasTold{}
+		l.handle, l.userHandle, l.current = 0, 0, handleSettings{}
 		return errors.Join(errs...)
 	}})
 }
@@ -274,5 +274,5 @@ func (l *blas) close(b *Backend) error {
 // by kernels of this package.
 func (b *Backend) Library() (name, why string) {
 	b.blas.open()
-	return b.blas.name, b.blas.why
+	return b.blas.name, b.blas.reason
 }

@@ -46,7 +46,7 @@ func TestHandleIsToldWhatChanged(t *testing.T) {
 		{5, 300, 0, nil},
 	} {
 		got, fail = nil, step.fail
-		if err := l.tell(blasTold{step.stream, step.workspace, 10}); (err != nil) != (step.fail != 0) {
+		if err := l.configure(handleSettings{step.stream, step.workspace, 10}); (err != nil) != (step.fail != 0) {
 			t.Errorf("step %d: %v", i, err)
 		}
 		if !slices.Equal(got, step.want) {

@@ -52,7 +52,7 @@ func (w *normWork) norm(rms bool, dst, x backend.Array, weight, bias *backend.Ar
 	out := dst
 	var err error
 	if !sideBySide(&dst, w.n) {
-		if out, err = w.room(&dst); err != nil {
+		if out, err = w.contiguousScratch(&dst); err != nil {
 			return err
 		}
 	}
@@ -60,18 +60,18 @@ func (w *normWork) norm(rms bool, dst, x backend.Array, weight, bias *backend.Ar
 	if rms {
 		p.rms = 1
 	}
-	if x, err = w.straight(x, w.n); err != nil {
+	if x, err = w.contiguous(x, w.n); err != nil {
 		return err
 	}
 	if weight != nil {
-		a, err := w.straight(*weight, w.n)
+		a, err := w.contiguous(*weight, w.n)
 		if err != nil {
 			return err
 		}
 		p.weight = at(a)
 	}
 	if bias != nil {
-		a, err := w.straight(*bias, w.n)
+		a, err := w.contiguous(*bias, w.n)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (w *normWork) rows(p *normParams, out, x backend.Array) error {
 	plan := planRows(d, rows, n, inUnits(d, n, kept, p.x, p.out, p.weight, p.bias), threads, w.b.multiprocessors)
 	p.group = uint32(plan.group)
 	if plan.splits > 0 {
-		parts, err := w.take(int64(plan.blocks) * 3 * int64(wideSize(d)))
+		parts, err := w.takeScratch(int64(plan.blocks) * 3 * int64(wideSize(d)))
 		if err != nil {
 			return err
 		}
@@ -129,28 +129,28 @@ func sideBySide(a *backend.Array, n int) bool {
 	return true
 }
 
-// straight returns a, or a copy of it whose elements lie side by side.
-func (w *normWork) straight(a backend.Array, n int) (backend.Array, error) {
+// contiguous returns a, or a copy of it whose elements lie side by side.
+func (w *normWork) contiguous(a backend.Array, n int) (backend.Array, error) {
 	if sideBySide(&a, n) {
 		return a, nil
 	}
-	c, err := w.room(&a)
+	c, err := w.contiguousScratch(&a)
 	if err != nil {
 		return c, err
 	}
 	return c, w.b.Copy(w.q, c, a)
 }
 
-// room returns scratch memory as an array like a without gaps.
-func (w *normWork) room(a *backend.Array) (backend.Array, error) {
+// contiguousScratch returns scratch memory as an array like a without gaps.
+func (w *normWork) contiguousScratch(a *backend.Array) (backend.Array, error) {
 	c := packed(a.Shape...)
 	c.DType = a.DType
 	var err error
-	c.Ptr, err = w.take(int64(countOf(a)) * int64(a.DType.Size()))
+	c.Ptr, err = w.takeScratch(int64(countOf(a)) * int64(a.DType.Size()))
 	return c, err
 }
 
-func (w *normWork) take(size int64) (driver.Pointer, error) {
+func (w *normWork) takeScratch(size int64) (driver.Pointer, error) {
 	p, free, err := scratch(w.q, size)
 	if err == nil {
 		w.scratch = append(w.scratch, free)

@@ -42,5 +42,5 @@ func groupsOf(a *array, middle func(axis int) bool) groups {
 // order returns all axes, but for outer and inner ones of length 1.
 func (g *groups) order() []int { return slices.Concat(g.outer, g.middle, g.inner) }
 
-// only is the middle of one axis.
-func only(axis int) func(int) bool { return func(a int) bool { return a == axis } }
+// singleAxis is the middle of one axis.
+func singleAxis(axis int) func(int) bool { return func(a int) bool { return a == axis } }

@@ -38,7 +38,7 @@ func (b *Backend) gather(q backend.Queue, name string, dst, x, index backend.Arr
 			for lo < hi {
 				n := p.length(lo, hi, true)
 				from.seek(lo)
-				t := pick{cursor: &from, mem: mem[1], index: viewOf[int64](r.block(lo, n)), stride: stride, limit: limit}
+				t := gathering{cursor: &from, mem: mem[1], index: viewOf[int64](r.block(lo, n)), stride: stride, limit: limit}
 				t.repeated = r.constant
 				if bad := t.run(w.block(lo, n), to.size); bad >= 0 {
 					f.add(lo+bad, t.index[bad])
@@ -51,8 +51,8 @@ func (b *Backend) gather(q backend.Queue, name string, dst, x, index backend.Arr
 	}, to, from, by)
 }
 
-// A pick is a block of elements to be gathered: element i is index[i] strides from where the cursor is.
-type pick struct {
+// A gathering is a block of elements to be gathered: element i is index[i] strides from where the cursor is.
+type gathering struct {
 	*cursor
 	mem           []byte
 	index         []int64
@@ -61,21 +61,21 @@ type pick struct {
 }
 
 // run gathers into dst, and returns the first that has an index out of range, or -1.
-func (t *pick) run(dst []byte, size int) (bad int) {
+func (t *gathering) run(dst []byte, size int) (bad int) {
 	switch size {
 	case 1:
-		return pickInto(t, viewOf[uint8](dst))
+		return gatherInto(t, viewOf[uint8](dst))
 	case 2:
-		return pickInto(t, viewOf[uint16](dst))
+		return gatherInto(t, viewOf[uint16](dst))
 	case 4:
-		return pickInto(t, viewOf[uint32](dst))
+		return gatherInto(t, viewOf[uint32](dst))
 	case 8:
-		return pickInto(t, viewOf[uint64](dst))
+		return gatherInto(t, viewOf[uint64](dst))
 	}
-	return pickInto(t, viewOf[[2]uint64](dst))
+	return gatherInto(t, viewOf[[2]uint64](dst))
 }
 
-func pickInto[T comparable](t *pick, dst []T) (bad int) {
+func gatherInto[T comparable](t *gathering, dst []T) (bad int) {
 	bad = -1
 	src, step := viewOf[T](t.mem), t.p.stride(t.k)
 	for i := 0; i < len(dst); {

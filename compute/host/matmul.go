@@ -140,7 +140,7 @@ func products[T number](b *Backend, g *product[T], s *batches) {
 		b.parallelRanges(s.n, max(1, g.grain/work), func(lo, hi int) {
 			p := new(product[T])
 			for i := lo; i < hi; i++ {
-				compute(p, i, inTurn)
+				compute(p, i, sequentially)
 			}
 		})
 		return
@@ -210,8 +210,8 @@ func (b *Backend) inStages(stages ...stage) {
 	})
 }
 
-// inTurn does stages on the caller's processor.
-func inTurn(stages ...stage) {
+// sequentially does stages on the caller's processor.
+func sequentially(stages ...stage) {
 	for _, s := range stages {
 		for i := range s.n {
 			s.task(i)

@@ -43,7 +43,7 @@ func scatterAdd[T any](
 	b *Backend, q backend.Queue, name string, dst, index, src backend.Array, axis int, add func(a, b T) T,
 ) error {
 	to, by, from := inout(dst), in(index), in(src)
-	g := groupsOf(&from, only(axis))
+	g := groupsOf(&from, singleAxis(axis))
 	p := planOf(src.Shape, g.order(), to.without(axis), by, from)
 	if p.n == 0 {
 		return nil

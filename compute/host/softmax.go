@@ -25,7 +25,7 @@ func (b *Backend) Softmax(q backend.Queue, log bool, dst, x backend.Array, axis 
 
 func softmax[T float](b *Backend, q backend.Queue, name string, log bool, dst, x backend.Array, axis int) error {
 	to, from := out(dst), in(x)
-	g := groupsOf(&from, only(axis))
+	g := groupsOf(&from, singleAxis(axis))
 	p := planOf(x.Shape, g.order(), to, from)
 	if p.n == 0 {
 		return nil

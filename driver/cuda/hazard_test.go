@@ -210,7 +210,7 @@ func TestProgramsInheritNothing(t *testing.T) {
 func TestCloseLeavesNoGoroutine(t *testing.T) {
 	m := newMachine(t, fakecuda.Options{Pace: fakecuda.Background})
 	d := openOn(t, m, "")
-	d.staged().lanes = 4
+	d.staged().workers = 4
 	p := alloc(t, d, 16<<20)
 	testkit.Must(t, d.zero.CopyIn(p, make([]byte, 16<<20)))
 	var held []*stream

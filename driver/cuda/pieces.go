@@ -11,17 +11,17 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// Long copies of ordinary memory: in pieces, by several goroutines (lanes). One lane moves 13 GB/s on an NVIDIA H200's
+// Long copies of ordinary memory: in pieces, by several goroutines (workers). One worker moves 13 GB/s on an NVIDIA H200's
 // machine and eight fill the link, but waking one takes as long as copying some hundred KiB: 4 MiB go at 13 GB/s with
-// one lane, 15 with two and 17 with four, and 2 MiB no faster with two than with one. So there is a lane for each whole
+// one worker, 15 with two and 17 with four, and 2 MiB no faster with two than with one. So there is a worker for each whole
 // MiB.
 const (
-	maxLanes    = 8
-	laneBytes   = 1 << 20   // of a copy are worth one more lane
-	lanePieces  = 2         // for each lane, so that the device starts early and lanes end together
-	pieceBytes  = 128 << 10 // of the shortest piece: a call to queue one takes about as long as to copy it
-	singleBytes = 512 << 10 // of the longest CopyIn through one area, with one event for all pieces
-	ahead       = 3         // pieces that a lane of CopyOut has queued
+	maxWorkers   = 8
+	workerBytes  = 1 << 20   // of a copy are worth one more worker
+	workerPieces = 2         // for each worker, so that the device starts early and workers end together
+	pieceBytes   = 128 << 10 // of the shortest piece: a call to queue one takes about as long as to copy it
+	singleBytes  = 512 << 10 // of the longest CopyIn through one area, with one event for all pieces
+	ahead        = 3         // pieces that a worker of CopyOut has queued
 )
 
 // copyInLong copies piece by piece.
@@ -65,7 +65,7 @@ func (s *stream) copyInLong(call string, dst driver.Pointer, src []byte) error {
 	return c.run(first)
 }
 
-// copyOutLong copies piece by piece. Each lane has some pieces queued while it copies another. The other lanes are
+// copyOutLong copies piece by piece. Each worker has some pieces queued while it copies another. The other workers are
 // woken when the first piece is there, and so never wait for the work before the copy.
 func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error {
 	g := s.d.staged()
@@ -103,16 +103,16 @@ func (s *stream) copyOutLong(call string, dst []byte, src driver.Pointer) error 
 	return c.run(first)
 }
 
-// pieces are the parts of a copy that lanes take one by one. Safe for concurrent use.
+// pieces are the parts of a copy that workers take one by one. Safe for concurrent use.
 type pieces struct {
 	total, size int // bytes
 	n           int
 	started     atomic.Int64
 }
 
-// init splits a copy of total bytes for that many lanes.
-func (c *pieces) init(total, lanes int) {
-	n := lanePieces * lanes
+// init splits a copy of total bytes for that many workers.
+func (c *pieces) init(total, workers int) {
+	n := workerPieces * workers
 	size := min(max((total+n-1)/n, pieceBytes), areaBytes)
 	c.total = total
 	c.size = (size + 4095) &^ 4095
@@ -132,46 +132,46 @@ func (c *pieces) next() (start, end int, ok bool) {
 // stop leaves none.
 func (c *pieces) stop() { c.started.Store(int64(c.n)) }
 
-// A longCopy is a copy in pieces. The caller copies from the beginning; other lanes, goroutines with a thread, join it
-// when they have woken, which takes as long as to copy some hundred KiB. A lane that wakes when there is nothing left
+// A longCopy is a copy in pieces. The caller copies from the beginning; other workers, goroutines with a thread, join it
+// when they have woken, which takes as long as to copy some hundred KiB. A worker that wakes when there is nothing left
 // to do touches nothing: the copy is over then, and perhaps the device closed.
 type longCopy struct {
 	pieces
-	s     *stream
-	call  string
-	lanes int
-	do    func(*longCopy, *copier) error // one lane's part, until no piece is left or it has no area
+	s       *stream
+	call    string
+	workers int
+	do      func(*longCopy, *copier) error // one worker's part, until no piece is left or it has no area
 
-	begun   bool         // the other lanes were started; the caller's own
-	arrived sync.Once    // a lane waited for the work before the copy
+	begun   bool         // the other workers were started; the caller's own
+	arrived sync.Once    // a worker waited for the work before the copy
 	held    atomic.Int64 // areas
-	working atomic.Int64 // other lanes that copy; plus over when the caller waits for them to end
+	working atomic.Int64 // other workers that copy; plus over when the caller waits for them to end
 	ended   chan struct{}
 	failed  atomic.Pointer[error]
 }
 
-// over is added to longCopy.working when no lane may begin any more.
+// over is added to longCopy.working when no worker may begin any more.
 const over = -1 << 32
 
 func newLongCopy(s *stream, call string, total int, do func(*longCopy, *copier) error) *longCopy {
 	c := &longCopy{s: s, call: call, do: do}
-	c.lanes = max(1, min(s.d.staged().lanes, total/laneBytes))
-	c.init(total, c.lanes)
+	c.workers = max(1, min(s.d.staged().workers, total/workerBytes))
+	c.init(total, c.workers)
 	return c
 }
 
-// start wakes the other lanes, once.
+// start wakes the other workers, once.
 func (c *longCopy) start() {
-	if c.begun || c.lanes == 1 {
+	if c.begun || c.workers == 1 {
 		return
 	}
 	c.begun, c.ended = true, make(chan struct{})
-	for range c.lanes - 1 {
+	for range c.workers - 1 {
 		go c.join()
 	}
 }
 
-// run does the caller's part, which starts with an area, and waits for the lanes that have joined. It returns one of
+// run does the caller's part, which starts with an area, and waits for the workers that have joined. It returns one of
 // their errors.
 func (c *longCopy) run(first *area) error {
 	c.held.Add(1)
@@ -235,7 +235,7 @@ func (c *longCopy) more() *area {
 }
 
 // await waits until the device does not use a, which may be behind work that was queued before the copy. If it does not
-// come soon, one lane waits in libcuda, which spins, and the others for that lane.
+// come soon, one worker waits in libcuda, which spins, and the others for that worker.
 func (c *longCopy) await(a *area) cu.Result {
 	p := &c.s.d.staged().areas
 	r := p.ask(a, p.polls)
@@ -246,7 +246,7 @@ func (c *longCopy) await(a *area) cu.Result {
 	if r != cu.NotReady {
 		return r
 	}
-	return p.await(a) // if a lane waited, for no more than pieces under way
+	return p.await(a) // if a worker waited, for no more than pieces under way
 }
 
 // A copier has the areas of one goroutine, the least recently used first.

@@ -12,7 +12,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/testkit"
 )
 
-// A rig is the first device of a machine, with streams that copy in four lanes however few processors there are.
+// A rig is the first device of a machine, with streams that copy in four workers however few processors there are.
 type rig struct {
 	testing.TB
 	m *fakecuda.Machine
@@ -23,7 +23,7 @@ func newRig(t testing.TB, o fakecuda.Options) *rig {
 	t.Helper()
 	m := newMachine(t, o)
 	r := &rig{t, m, openOn(t, m, "")}
-	r.d.staged().lanes = 4
+	r.d.staged().workers = 4
 	return r
 }
 

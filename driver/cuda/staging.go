@@ -17,7 +17,7 @@ import (
 // return. Here several cores fill and empty areas while the device moves others, and no address of Go's memory outlives
 // a call.
 //
-// There are two pools for a device. Areas (2 MiB) serve long copies: a copy is split into pieces, and its lanes take
+// There are two pools for a device. Areas (2 MiB) serve long copies: a copy is split into pieces, and its workers take
 // each time the next piece and an area for it (pieces.go). Slots (64 KiB) serve short ones: a stream keeps one open and
 // fills it copy by copy, so that many short copies can be on their way behind work that takes long, for one driver call
 // each.
@@ -34,7 +34,7 @@ import (
 //
 // Who waits for an event spins, since an interrupt costs a copy of 4 MiB or more 5 to 45 % of its time (H200). What may
 // take long is the work queued before a copy: one thread of the copy waits for that, as in cuStreamSynchronize, and its
-// other lanes wait only for pieces under way.
+// other workers wait only for pieces under way.
 //
 // GB/s on an NVIDIA H200 with 16 cores, whose link does 55, until the copy is done, and with one call of libcuda
 // instead:
@@ -63,17 +63,17 @@ const (
 // A staging is a device's page-locked areas. Safe for concurrent use. The device's context must be current in every
 // call.
 type staging struct {
-	lanes int // goroutines that copy at once, for one copy
-	slots pool
-	areas pool
+	workers int // goroutines that copy at once, for one copy
+	slots   pool
+	areas   pool
 }
 
 // init makes a staging without memory, which copies with that many goroutines at once; 0 stands for as many as help.
-func (g *staging) init(lib *cu.Lib, lanes int) {
-	if lanes == 0 {
-		lanes = min(runtime.GOMAXPROCS(0), maxLanes)
+func (g *staging) init(lib *cu.Lib, workers int) {
+	if workers == 0 {
+		workers = min(runtime.GOMAXPROCS(0), maxWorkers)
 	}
-	g.lanes = lanes
+	g.workers = workers
 	g.slots.init(lib, slotBytes, slotLimit)
 	g.areas.init(lib, areaBytes, areaLimit)
 	g.areas.waits = true

@@ -28,7 +28,7 @@ func TestCopiesOfOrdinaryMemory(t *testing.T) {
 			p := r.alloc(6 << 20)
 			for _, size := range []int{
 				1, 3, 4095, slotBytes - 64, slotBytes, slotBytes + 1, pieceBytes + 1, singleBytes, singleBytes + 1,
-				2*laneBytes + 13, areaBytes + 1, 5<<20 - 1,
+				2*workerBytes + 13, areaBytes + 1, 5<<20 - 1,
 			} {
 				for _, offset := range []int{0, 4097} {
 					src := scatter(uint64(size+offset), size+offset)[offset:]
@@ -141,24 +141,24 @@ func TestOneLaneWaitsForTheWorkBefore(t *testing.T) {
 	r.ok(s.Fill(p, 1, 4096))
 	r.ok(r.d.enter("test"))
 	defer r.d.leave()
-	lanes := make([]copier, n)
-	for i := range lanes {
-		lanes[i].areas = []*area{g.areas.more()}
-		if result := g.areas.mark(lanes[i].areas[0], s.handle); result != cu.Success {
+	workers := make([]copier, n)
+	for i := range workers {
+		workers[i].areas = []*area{g.areas.more()}
+		if result := g.areas.mark(workers[i].areas[0], s.handle); result != cu.Success {
 			t.Fatalf("mark an area: result %d", result)
 		}
 	}
 	c := newLongCopy(s, "Stream.CopyIn", 8<<20, nil)
 	asked := r.m.Calls("cuEventQuery")
 	var wg sync.WaitGroup
-	for i := range lanes {
+	for i := range workers {
 		wg.Go(func() {
 			if r.d.enter("test") != nil {
 				return
 			}
 			defer r.d.leave()
-			if got := c.await(lanes[i].areas[0]); got != cu.Success {
-				t.Errorf("lane %d: result %d", i, got)
+			if got := c.await(workers[i].areas[0]); got != cu.Success {
+				t.Errorf("worker %d: result %d", i, got)
 			}
 		})
 	}
@@ -168,9 +168,9 @@ func TestOneLaneWaitsForTheWorkBefore(t *testing.T) {
 	r.m.Release(uint64(s.handle))
 	wg.Wait()
 	if waited := r.m.Calls("cuEventSynchronize"); waited != 1 {
-		t.Errorf("%d lanes waited in libcuda, want one", waited)
+		t.Errorf("%d workers waited in libcuda, want one", waited)
 	}
-	for _, l := range lanes {
+	for _, l := range workers {
 		g.areas.give(l.areas...)
 	}
 }
@@ -398,7 +398,7 @@ func TestEveryFailedCallOfACopy(t *testing.T) {
 				s, p := prepareCopies(r)
 				before := r.m.Calls(symbol)
 				r.m.Fail(symbol, nth, fakecuda.InvalidValue)
-				for r.m.Calls(symbol)-before < nth { // how the work falls to the lanes differs from time to time
+				for r.m.Calls(symbol)-before < nth { // how the work falls to the workers differs from time to time
 					_ = manyCopies(r, s, p)
 				}
 				r.ok(manyCopies(r, s, p))
@@ -418,7 +418,7 @@ func prepareCopies(r *rig) (*stream, driver.Pointer) {
 // manyCopies copies in every way. What succeeds must be right.
 func manyCopies(r *rig, s *stream, p driver.Pointer) error {
 	var errs []error
-	for i, n := range []int{100, 2*pieceBytes + 5, 2*laneBytes + 5, 200, slotBytes, singleBytes + 1} {
+	for i, n := range []int{100, 2*pieceBytes + 5, 2*workerBytes + 5, 200, slotBytes, singleBytes + 1} {
 		want, got := scatter(uint64(i), n), make([]byte, n)
 		src := bytes.Clone(want)
 		err := s.CopyIn(p, src)
@@ -462,9 +462,9 @@ func TestStreamsGiveTheirSlotsBack(t *testing.T) {
 
 func TestPiecesAreTheWhole(t *testing.T) {
 	for _, total := range []int{1, 4096, pieceBytes, pieceBytes + 1, areaBytes, areaBytes + 1, 33<<20 + 17, 1 << 30} {
-		for _, lanes := range []int{1, 2, 8} {
+		for _, workers := range []int{1, 2, 8} {
 			var c pieces
-			c.init(total, lanes)
+			c.init(total, workers)
 			at, n := 0, 0
 			for ; ; n++ {
 				start, end, ok := c.next()
@@ -477,7 +477,7 @@ func TestPiecesAreTheWhole(t *testing.T) {
 				at = end
 			}
 			if at != total || n != c.n {
-				t.Errorf("%d bytes in %d lanes: %d pieces up to %d", total, lanes, n, at)
+				t.Errorf("%d bytes in %d workers: %d pieces up to %d", total, workers, n, at)
 			}
 		}
 	}
@@ -503,7 +503,7 @@ func TestAreaIsLostIfNobodyKnowsWhenItIsFree(t *testing.T) {
 // TestAStreamThatKeepsUpNeedsFewAreas: the one used last is used again, while it is in the processor's cache.
 func TestAStreamThatKeepsUpNeedsFewAreas(t *testing.T) {
 	r := newRig(t, fakecuda.Options{Pace: fakecuda.AtOnce})
-	r.d.staged().lanes = 1
+	r.d.staged().workers = 1
 	s, p := r.stream(), r.alloc(5<<20)
 	for range 3 {
 		r.ok(s.CopyIn(p, make([]byte, 200<<10)))
@@ -518,9 +518,9 @@ func TestAStreamThatKeepsUpNeedsFewAreas(t *testing.T) {
 func TestALaneThatWakesLateDoesNothing(t *testing.T) {
 	r := newRig(t, fakecuda.Options{})
 	s := r.stream()
-	lanes := 0
+	workers := 0
 	c := newLongCopy(s, "Stream.CopyIn", 8<<20, func(*longCopy, *copier) error {
-		lanes++
+		workers++
 		return nil
 	})
 	r.ok(r.d.enter("Stream.CopyIn"))
@@ -530,7 +530,7 @@ func TestALaneThatWakesLateDoesNothing(t *testing.T) {
 	r.ok(r.d.Close())
 	before := len(r.m.Log())
 	c.join()
-	if lanes != 1 || len(r.m.Log()) != before {
-		t.Errorf("%d lanes, want the caller's; %d calls after Close", lanes, len(r.m.Log())-before)
+	if workers != 1 || len(r.m.Log()) != before {
+		t.Errorf("%d workers, want the caller's; %d calls after Close", workers, len(r.m.Log())-before)
 	}
 }

@@ -126,7 +126,7 @@ func (p *packer) complete(c *core, s *exactSearch) {
 	for _, before := range orders {
 		p.sort(before)
 		slices.SortStableFunc(p.order, func(x, y int) int { return cmp.Compare(rank[y], rank[x]) })
-		if stopped, _ := p.place(p.shelf.firstFit, len(c.indices), p.ceiling(), 0); stopped == len(p.order) {
+		if stopped, _ := p.place(p.occupied.firstFit, len(c.indices), p.ceiling(), 0); stopped == len(p.order) {
 			p.keep()
 		}
 		if p.done() || len(c.indices) == len(p.order) {

@@ -28,7 +28,7 @@ func (c *covered) add(e extent) {
 	*c = slices.Delete(s, i+1, j)
 }
 
-// A shelf holds the placed buffers. It finds the units that are taken during a lifetime without examining each buffer.
+// An occupancy holds the placed buffers. It finds the units that are taken during a lifetime without examining each buffer.
 //
 // Time is cut into eras. An era consists of consecutive begins of buffers, followed by consecutive ends. The buffers
 // that are alive at its first end are alive in it. Two buffers overlap in time if and only if they share an era.
@@ -38,16 +38,16 @@ func (c *covered) add(e extent) {
 // that are alive somewhere in the subtree. The units taken during a lifetime are in "below" of its own subtrees and in
 // "through" of the nodes above them. The sets that a buffer reads and writes are fixed; sets that no buffer reads are
 // not kept.
-type shelf struct {
+type occupancy struct {
 	buffers       []Buffer
 	sets          []covered // 2v is below node v, 2v+1 is through it
 	reads, writes [][]int32 // by buffer: indices of sets
 	open          []cursor  // of the current buffer
-	looks         int64     // extents examined; opening a set or adding to it counts as setLooks
+	visits        int64     // extents examined; opening a set or adding to it counts as setVisits
 }
 
-// setLooks is the approximate cost of opening a set, which is elsewhere in memory, as a number of examined extents.
-const setLooks = 4
+// setVisits is the approximate cost of opening a set, which is elsewhere in memory, as a number of examined extents.
+const setVisits = 4
 
 // A cursor is a set with a position: the extents before it are done.
 type cursor struct {
@@ -55,10 +55,10 @@ type cursor struct {
 	next int
 }
 
-func newShelf(buffers []Buffer) *shelf {
+func newOccupancy(buffers []Buffer) *occupancy {
 	first, last, n := eras(buffers)
 	leaves := 1 << bits.Len(uint(n)) // more than n: 1 for none
-	s := &shelf{
+	s := &occupancy{
 		buffers: buffers,
 		sets:    make([]covered, 4*leaves),
 		reads:   make([][]int32, len(buffers)),
@@ -79,7 +79,7 @@ func newShelf(buffers []Buffer) *shelf {
 
 // lifetime computes the sets that buffer i, which is alive in the leaves [l, r), reads and writes. The nodes above its
 // subtrees lie on two paths to the root: above the first subtree at the left, and above the first at the right.
-func (s *shelf) lifetime(i, l, r int) {
+func (s *occupancy) lifetime(i, l, r int) {
 	depth := bits.Len(uint(r))
 	reads, writes := make([]int32, 0, 4*depth), make([]int32, 0, 6*depth)
 	subtree := func(v int) {
@@ -141,31 +141,31 @@ func eras(buffers []Buffer) (first, last []int, n int) {
 	return first, last, n + 1
 }
 
-// clear removes all buffers from the shelf.
-func (s *shelf) clear() {
+// clear removes all buffers from the occupancy.
+func (s *occupancy) clear() {
 	for i := range s.sets {
 		s.sets[i] = s.sets[i][:0]
 	}
 }
 
 // put places buffer i at an offset that is free during its lifetime.
-func (s *shelf) put(i int, at int64) {
+func (s *occupancy) put(i int, at int64) {
 	e := extent{at, at + s.buffers[i].Size}
-	s.looks += int64(setLooks * len(s.writes[i]))
+	s.visits += int64(setVisits * len(s.writes[i]))
 	for _, set := range s.writes[i] {
 		s.sets[set].add(e)
 	}
 }
 
 // firstFit returns the lowest offset for buffer i.
-func (s *shelf) firstFit(i int) int64 {
+func (s *occupancy) firstFit(i int) int64 {
 	s.begin(i)
 	return s.rise(0, s.buffers[i].Size)
 }
 
 // bestFit returns the offset for buffer i in the tightest gap; of equal gaps it takes the lowest. It uses the space
 // above all buffers only if no gap is large enough.
-func (s *shelf) bestFit(i int) int64 {
+func (s *occupancy) bestFit(i int) int64 {
 	s.begin(i)
 	size := s.buffers[i].Size
 	best, least := int64(-1), int64(-1)
@@ -184,9 +184,9 @@ func (s *shelf) bestFit(i int) int64 {
 	}
 }
 
-func (s *shelf) begin(i int) {
+func (s *occupancy) begin(i int) {
 	s.open = s.open[:0]
-	s.looks += int64(setLooks * len(s.reads[i]))
+	s.visits += int64(setVisits * len(s.reads[i]))
 	for _, set := range s.reads[i] {
 		if len(s.sets[set]) > 0 {
 			s.open = append(s.open, cursor{set: s.sets[set]})
@@ -195,9 +195,9 @@ func (s *shelf) begin(i int) {
 }
 
 // rise returns the lowest offset at or above at where size units are free in all open sets.
-func (s *shelf) rise(at, size int64) int64 {
+func (s *occupancy) rise(at, size int64) int64 {
 	for i, quiet := 0, 0; quiet < len(s.open); i++ {
-		s.looks++
+		s.visits++
 		if i == len(s.open) {
 			i = 0
 		}
@@ -205,7 +205,7 @@ func (s *shelf) rise(at, size int64) int64 {
 		for c.next < len(c.set) && c.set[c.next].at < at+size {
 			at = max(at, c.set[c.next].end)
 			c.next++
-			s.looks++
+			s.visits++
 		}
 		if quiet++; at != from {
 			quiet = 1
@@ -215,7 +215,7 @@ func (s *shelf) rise(at, size int64) int64 {
 }
 
 // above returns the end of the gap that rise found, or -1 if the gap has no end.
-func (s *shelf) above() int64 {
+func (s *occupancy) above() int64 {
 	end := int64(-1)
 	for _, c := range s.open {
 		if c.next < len(c.set) && (end < 0 || c.set[c.next].at < end) {

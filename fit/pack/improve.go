@@ -36,7 +36,7 @@ func (p *packer) step() bool {
 func (p *packer) walk() {
 	kept := 0 // the buffers before the moved one keep their offsets
 	for tries := 0; tries < patience && p.step(); tries++ {
-		stopped, _ := p.place(p.shelf.firstFit, kept, p.ceiling(), 0)
+		stopped, _ := p.place(p.occupied.firstFit, kept, p.ceiling(), 0)
 		if stopped == len(p.order) {
 			p.keep()
 			p.recall()
@@ -66,7 +66,7 @@ func (p *packer) climb() {
 			to = p.rng.IntN(from + 1)
 		}
 		p.move(from, to)
-		stopped, missing := p.place(p.shelf.firstFit, 0, p.ceiling(), least)
+		stopped, missing := p.place(p.occupied.firstFit, 0, p.ceiling(), least)
 		if stopped < len(p.order) {
 			p.move(to, from)
 			continue

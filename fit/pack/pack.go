@@ -41,7 +41,7 @@ import (
 // random earlier place in the order. The climb leaves out the buffers without room. One of them moves earlier, and
 // stays there if the total size left out does not grow. Placing an order stops early when its result is known.
 //
-// A tree over time (shelf) holds the units taken during a lifetime, so that placing a buffer does not examine each
+// A tree over time (occupancy) holds the units taken during a lifetime, so that placing a buffer does not examine each
 // buffer that it meets: weights that live through a whole trace cost no more than others.
 
 // A Buffer is one request: Size units during [Lower, Upper).
@@ -103,16 +103,16 @@ func Pack(ctx context.Context, buffers []Buffer, o Options) (Result, error) {
 func newPacker(ctx context.Context, buffers []Buffer, o Options) *packer {
 	bound := Bound(buffers)
 	p := &packer{
-		ctx:     ctx,
-		buffers: buffers,
-		items:   newItems(buffers),
-		shelf:   newShelf(buffers),
-		order:   make([]int, len(buffers)),
-		offsets: make([]int64, len(buffers)),
-		best:    Result{Offsets: make([]int64, len(buffers)), Bound: bound, Least: bound},
-		rng:     rand.New(rand.NewPCG(o.Seed, 0)),
-		steps:   o.Steps,
-		looks:   greedyLooks,
+		ctx:      ctx,
+		buffers:  buffers,
+		items:    newItems(buffers),
+		occupied: newOccupancy(buffers),
+		order:    make([]int, len(buffers)),
+		offsets:  make([]int64, len(buffers)),
+		best:     Result{Offsets: make([]int64, len(buffers)), Bound: bound, Least: bound},
+		rng:      rand.New(rand.NewPCG(o.Seed, 0)),
+		steps:    o.Steps,
+		visits:   greedyVisits,
 	}
 	for _, b := range buffers {
 		p.unit = divisor(p.unit, b.Size)
@@ -122,41 +122,41 @@ func newPacker(ctx context.Context, buffers []Buffer, o Options) *packer {
 
 // A packer is one call of Pack.
 type packer struct {
-	ctx     context.Context
-	buffers []Buffer
-	items   []item
-	unit    int64 // a common divisor of all sizes, and so of all heights
-	shelf   *shelf
-	order   []int   // indices of buffers in the order of placement
-	offsets []int64 // of the placed buffers
-	out     []int   // indices of the buffers without room
-	best    Result
-	rng     *rand.Rand
-	steps   int   // remaining steps; negative for no limit
-	left    int   // remaining steps of this walk or climb
-	looks   int64 // value of shelf.looks at which placing an order stops
+	ctx      context.Context
+	buffers  []Buffer
+	items    []item
+	unit     int64 // a common divisor of all sizes, and so of all heights
+	occupied *occupancy
+	order    []int   // indices of buffers in the order of placement
+	offsets  []int64 // of the placed buffers
+	out      []int   // indices of the buffers without room
+	best     Result
+	rng      *rand.Rand
+	steps    int   // remaining steps; negative for no limit
+	left     int   // remaining steps of this walk or climb
+	visits   int64 // value of occupied.visits at which placing an order stops
 }
 
 // greedyLooks is the maximum number of examined extents of all greedy orders together. Traces of 60,000 buffers take
 // fewer.
-const greedyLooks = 1 << 29
+const greedyVisits = 1 << 29
 
 // place places the buffers in order. The first kept buffers keep their offsets; fit chooses the offsets of the others.
 // A buffer that would end above ceiling is left out. place stops when the sum of the sizes left out exceeds spare, when
-// ctx ends, or when the looks are used up. It returns the position in the order where it stopped, or the order's
-// length, and the sum of the sizes left out. The shelf then holds the placed buffers.
+// ctx ends, or when the visits are used up. It returns the position in the order where it stopped, or the order's
+// length, and the sum of the sizes left out. It then holds the placed buffers.
 func (p *packer) place(fit func(int) int64, kept int, ceiling, spare int64) (stopped int, missing int64) {
-	p.shelf.clear()
+	p.occupied.clear()
 	p.out = p.out[:0]
 	for k, i := range p.order {
 		if k >= kept {
-			if p.shelf.looks > p.looks || k%256 == 0 && p.ctx.Err() != nil {
+			if p.occupied.visits > p.visits || k%256 == 0 && p.ctx.Err() != nil {
 				return k, missing
 			}
 			p.offsets[i] = fit(i)
 		}
 		if p.offsets[i]+p.buffers[i].Size <= ceiling {
-			p.shelf.put(i, p.offsets[i])
+			p.occupied.put(i, p.offsets[i])
 			continue
 		}
 		p.out = append(p.out, i)
@@ -199,16 +199,16 @@ func (p *packer) stack() {
 	}
 }
 
-// greedy places the buffers in each of the orders, by first fit and by best fit, until the looks are used up.
+// greedy places the buffers in each of the orders, by first fit and by best fit, until the visits are used up.
 func (p *packer) greedy() {
-	defer func() { p.looks = math.MaxInt64 }()
+	defer func() { p.visits = math.MaxInt64 }()
 	for _, before := range orders {
 		p.sort(before)
-		for _, fit := range []func(int) int64{p.shelf.firstFit, p.shelf.bestFit} {
+		for _, fit := range []func(int) int64{p.occupied.firstFit, p.occupied.bestFit} {
 			if stopped, _ := p.place(fit, 0, p.ceiling(), 0); stopped == len(p.order) {
 				p.keep()
 			}
-			if p.done() || p.shelf.looks > p.looks {
+			if p.done() || p.occupied.visits > p.visits {
 				return
 			}
 		}

@@ -142,7 +142,7 @@ func TestBehaviour76_Bins(t *testing.T) {
 		switch {
 		case i < 5:
 			n := int64(512 << i)
-			want = bfc.BinInfo{Size: 256 << i, Blocks: 2, Bytes: n, OnLoan: 2, OnLoanBytes: n, RequestedBytes: n}
+			want = bfc.BinInfo{Size: 256 << i, Blocks: 2, Bytes: n, Live: 2, LiveBytes: n, RequestedBytes: n}
 			used += n
 		case i == 20:
 			want.Blocks, want.Bytes = 1, gib-used

@@ -17,8 +17,8 @@ type BinInfo struct {
 	Size           int64 // of the smallest blocks; the next bin's is twice that, the last has all larger blocks
 	Blocks         int
 	Bytes          int64
-	OnLoan         int // blocks
-	OnLoanBytes    int64
+	Live           int // blocks
+	LiveBytes      int64
 	RequestedBytes int64 // of the live blocks
 }
 
@@ -43,8 +43,8 @@ func (a *Allocator) binInfos() []BinInfo {
 		b.Blocks++
 		b.Bytes += r.size
 		if r.state == live {
-			b.OnLoan++
-			b.OnLoanBytes += r.size
+			b.Live++
+			b.LiveBytes += r.size
 			b.RequestedBytes += r.requested
 		}
 	}
@@ -105,7 +105,7 @@ func (a *Allocator) dump(w io.Writer) {
 	fmt.Fprintf(w, "memory of %s\n", a.cfg.Name)
 	for _, b := range a.binInfos() {
 		fmt.Fprintf(w, "bin %s: blocks %d, %s; live %d, %s, of which %s asked for\n", bytesize.Exact(b.Size), b.Blocks,
-			bytesize.Format(b.Bytes), b.OnLoan, bytesize.Format(b.OnLoanBytes), bytesize.Format(b.RequestedBytes))
+			bytesize.Format(b.Bytes), b.Live, bytesize.Format(b.LiveBytes), bytesize.Format(b.RequestedBytes))
 	}
 	if a.refused > 0 {
 		bin := binOf(a.refused)

@@ -318,17 +318,17 @@ func TestNoRetry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lent, err := b.AllocWith(b.s, 20*mib, no)
+	borrowed, err := b.AllocWith(b.s, 20*mib, no)
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Equal(t, "the block that was lent", lent.Ptr, block.Ptr)
+	testkit.Equal(t, "the block that was borrowed", borrowed.Ptr, block.Ptr)
 	if zero, err := p.AllocWith(b.s, 0, no); err != nil || zero != (mem.Block{}) {
 		t.Errorf("nothing: %+v, %v", zero, err)
 	}
 	b.dev.Resume(side.ID())
 	b.Free(first)
-	b.Free(lent)
+	b.Free(borrowed)
 	b.Free(b.alloc(40 * mib))
 	if asked == 0 {
 		t.Error("an ordinary request asks those that may have memory")

@@ -230,7 +230,7 @@ func TestBehaviour43_TheDefaultPoolBorrowsWhereItMay(t *testing.T) {
 	})
 }
 
-// Blocks of expandable segments are not lent.
+// Blocks of expandable segments are not borrowed.
 func TestBehaviour43_ExpandableSegmentsAreNotLent(t *testing.T) {
 	onGraphDevices(t, func(b *graphBench) {
 		b.set("expandable_segments:True,limit:80MiB")

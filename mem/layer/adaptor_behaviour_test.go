@@ -113,7 +113,7 @@ func TestAdaptorsLetNothingMoveThatIsFreed(t *testing.T) {
 			return tenant
 		},
 	} {
-		below := &shelf{}
+		below := &slidingAllocator{}
 		a := over(below)
 		hole, err := a.Alloc(idle{}, 100)
 		testkit.Must(t, err)

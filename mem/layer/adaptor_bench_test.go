@@ -21,14 +21,14 @@ func (l *line) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 
 func (l *line) Free(mem.Block, ...driver.Stream) {}
 
-// lanes is a line that many goroutines may use.
-type lanes struct{ next atomic.Uint64 }
+// bump allocates the next address. It is safe for concurrent use.
+type bump struct{ next atomic.Uint64 }
 
-func (l *lanes) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
+func (l *bump) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 	return mem.Block{Ptr: driver.Pointer(1<<40 + l.next.Add(512)), Size: size}, nil
 }
 
-func (l *lanes) Free(mem.Block, ...driver.Stream) {}
+func (l *bump) Free(mem.Block, ...driver.Stream) {}
 
 // BenchmarkAdaptors measures what each adaptor adds to a pair of Alloc and Free.
 func BenchmarkAdaptors(b *testing.B) {
@@ -75,7 +75,7 @@ func BenchmarkByAddress(b *testing.B) {
 		run(b, raw.NewAddressed(&line{}), b.Loop)
 	})
 	b.Run("parallel", func(b *testing.B) {
-		x := raw.NewAddressed(&lanes{})
+		x := raw.NewAddressed(&bump{})
 		b.RunParallel(func(pb *testing.PB) { run(b, x, pb.Next) })
 	})
 }

@@ -40,15 +40,15 @@ func NewCounter(a mem.Allocator) *Counter {
 
 // Alloc implements mem.Allocator. A failed request is not counted.
 func (m *Counter) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	return m.lent(m.Below.Alloc(s, size))
+	return m.counted(m.Below.Alloc(s, size))
 }
 
 // AllocWith implements mem.OptionsAllocator.
 func (m *Counter) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.Block, error) {
-	return m.lent(mem.AllocWith(m.Below, s, size, o))
+	return m.counted(mem.AllocWith(m.Below, s, size, o))
 }
 
-func (m *Counter) lent(b mem.Block, err error) (mem.Block, error) {
+func (m *Counter) counted(b mem.Block, err error) (mem.Block, error) {
 	if err == nil && b.Ptr != 0 {
 		m.mu.Lock()
 		m.frames[len(m.frames)-1].Alloc(b.Size)

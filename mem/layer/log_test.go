@@ -95,7 +95,7 @@ func TestLogReplaysToTheSameLog(t *testing.T) {
 func TestLogOfMovesReplays(t *testing.T) {
 	for _, backward := range []bool{false, true} {
 		var out bytes.Buffer
-		below := &shelf{backward: backward}
+		below := &slidingAllocator{backward: backward}
 		l := layer.NewLogger(below, &out, nil)
 		var owners []*owner
 		for i := range 6 {

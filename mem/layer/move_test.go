@@ -16,9 +16,9 @@ import (
 	"github.com/ashlar-go/ashlar/mem/raw"
 )
 
-// A shelf is an allocator of numbers that slides its blocks to the front. It keeps them in the order of their
+// A slidingAllocator is an allocator of numbers that slides its blocks to the front. It keeps them in the order of their
 // addresses.
-type shelf struct {
+type slidingAllocator struct {
 	mu       sync.Mutex
 	loans    []*shelved
 	next     uint64
@@ -37,7 +37,7 @@ type shelved struct {
 
 const shelfStart = 0x1000
 
-func (a *shelf) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
+func (a *slidingAllocator) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 	if size == 0 {
 		return mem.Block{}, nil
 	}
@@ -55,7 +55,7 @@ func (a *shelf) Alloc(_ driver.Stream, size int64) (mem.Block, error) {
 	return b, nil
 }
 
-func (a *shelf) Free(b mem.Block, used ...driver.Stream) {
+func (a *slidingAllocator) Free(b mem.Block, used ...driver.Stream) {
 	if b == (mem.Block{}) {
 		return
 	}
@@ -69,15 +69,15 @@ func (a *shelf) Free(b mem.Block, used ...driver.Stream) {
 	a.freed, a.used = append(a.freed, b), append(a.used, used)
 }
 
-func (a *shelf) index(b mem.Block) int {
+func (a *slidingAllocator) index(b mem.Block) int {
 	i := slices.IndexFunc(a.loans, func(l *shelved) bool { return l.Block == b })
 	if i < 0 {
-		panic(fmt.Sprintf("shelf: %+v is not live", b))
+		panic(fmt.Sprintf("slidingAllocator: %+v is not live", b))
 	}
 	return i
 }
 
-func (a *shelf) Movable(b mem.Block, h mem.Holder) bool {
+func (a *slidingAllocator) Movable(b mem.Block, h mem.Holder) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.loans[a.index(b)].holder = h
@@ -85,7 +85,7 @@ func (a *shelf) Movable(b mem.Block, h mem.Holder) bool {
 }
 
 // Compact lifts all blocks that may be moved before any lands, and gives them new tags.
-func (a *shelf) Compact(s driver.Stream) error {
+func (a *slidingAllocator) Compact(s driver.Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var lifted []*shelved
@@ -125,7 +125,7 @@ func (a *shelf) Compact(s driver.Stream) error {
 	return nil
 }
 
-var _ mem.Compactor = (*shelf)(nil)
+var _ mem.Compactor = (*slidingAllocator)(nil)
 
 // An owner holds a block.
 type owner struct {
@@ -179,7 +179,7 @@ func compact(t *testing.T, a mem.Allocator, s driver.Stream) {
 
 // A layer that cannot follow its blocks keeps those below from being moved, and keeps no holder.
 func TestLayersThatCannotFollow(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	for name, a := range map[string]mem.Allocator{
 		"a layer that knows nothing of moves": struct{ mem.Allocator }{below},
 		"a limit over such a layer":           layer.NewLimiter(struct{ mem.Allocator }{below}, 1<<20),
@@ -225,7 +225,7 @@ func TestLayersThatFollow(t *testing.T) {
 	} {
 		for _, backward := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", name, backward), func(t *testing.T) {
-				below := &shelf{backward: backward}
+				below := &slidingAllocator{backward: backward}
 				a := over(below)
 				gap := fake.MustAlloc(t, a, 100)
 				stays := own(t, a, 10)
@@ -275,7 +275,7 @@ func TestLayersThatFollow(t *testing.T) {
 
 // The tracker's report, and what it says of a wrong Free, are about where blocks are now.
 func TestTrackerFollows(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	tr := layer.NewLeakTracker(below, layer.LeakTrackerOptions{})
 	gap, o := fake.MustAlloc(t, tr, 64), own(t, tr, 64)
 	from := o.block
@@ -313,7 +313,7 @@ func TestNoMoveUnderAFree(t *testing.T) {
 		"Scope": func(a mem.Allocator) mem.Allocator { return layer.NewScope(a) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			below := &shelf{}
+			below := &slidingAllocator{}
 			a := over(below)
 			gap, o := fake.MustAlloc(t, a, 64), own(t, a, 64)
 			a.Free(gap)
@@ -328,7 +328,7 @@ func TestNoMoveUnderAFree(t *testing.T) {
 
 // An allocator that lands a block on another is found out.
 func TestTrackerRefusesLandingOnALiveBlock(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	tr := layer.NewLeakTracker(below, layer.LeakTrackerOptions{})
 	other, o := fake.MustAlloc(t, tr, 64), own(t, tr, 64)
 	h := below.loans[1].holder

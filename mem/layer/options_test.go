@@ -140,7 +140,7 @@ func TestTrackedSitesOfWishes(t *testing.T) {
 // to where others have been, in any order.
 func TestLogOfMovesThatOthersLog(t *testing.T) {
 	for _, backward := range []bool{false, true} {
-		below := &shelf{backward: backward}
+		below := &slidingAllocator{backward: backward}
 		var out bytes.Buffer
 		a := layer.NewLogger(below, &out, nil)
 		var owners [5]owner

@@ -92,9 +92,9 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 	if err := t.charge(size, size, size); err != nil {
 		return mem.Block{}, err
 	}
-	lent := false
+	allocated := false
 	defer func() { // not only for errors: the allocator below may panic, and the total is not this tenant's alone
-		if !lent {
+		if !allocated {
 			t.uncharge(size)
 		}
 	}()
@@ -106,7 +106,7 @@ func (t *Tenant) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem
 		t.quotas.inner.Free(b)
 		return mem.Block{}, err
 	}
-	lent = true
+	allocated = true
 	return t.add(s.ID(), size, b, b, struct{}{}), nil
 }
 

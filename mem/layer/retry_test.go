@@ -172,7 +172,7 @@ func TestRetryCompactsAndTrims(t *testing.T) {
 	}
 	mustFree(layer.NewRetry(straight, layer.RetryOptions{Steps: []layer.Step{layer.TrimStep(cache)}}), 20<<20)
 
-	a := shallow{&shelf{}}
+	a := shallow{&slidingAllocator{}}
 	var blocks []mem.Block
 	for range 3 {
 		blocks = append(blocks, fake.MustAlloc(t, a, 100))
@@ -191,11 +191,11 @@ func TestRetryCompactsAndTrims(t *testing.T) {
 	testkit.Contains(t, testkit.Panic(t, func() { layer.TrimStep(&line{}) }), "layer: TrimStep")
 }
 
-// shallow is a shelf of 300 bytes.
-type shallow struct{ *shelf }
+// shallow is a slidingAllocator of 300 bytes.
+type shallow struct{ *slidingAllocator }
 
 func (a shallow) Alloc(s driver.Stream, size int64) (mem.Block, error) {
-	b, err := a.shelf.Alloc(s, size)
+	b, err := a.slidingAllocator.Alloc(s, size)
 	if err == nil && b.Ptr+driver.Pointer(size) > shelfStart+300 {
 		a.Free(b)
 		return mem.Block{}, mem.ErrNoMemory

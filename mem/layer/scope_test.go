@@ -34,7 +34,7 @@ func TestScopeConformance(t *testing.T) {
 
 // What is live when the scope is closed goes back, the last one first, with the streams that were remembered for it.
 func TestScopeFreesTheRestInReverse(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	s := layer.NewScope(below)
 	var blocks []mem.Block
 	for i := range 6 {
@@ -76,7 +76,7 @@ func TestScopeFreesTheRestInReverse(t *testing.T) {
 func TestScopeAfterErrorsAndPanics(t *testing.T) {
 	failed := errors.New("failed")
 	for _, how := range []string{"error", "panic"} {
-		below := &shelf{}
+		below := &slidingAllocator{}
 		work := func() error {
 			s := layer.NewScope(below)
 			defer s.Close()
@@ -105,7 +105,7 @@ func TestScopeAfterErrorsAndPanics(t *testing.T) {
 
 // One Free that panics does not keep the other blocks for ever.
 func TestScopeCloseGoesOnAfterAPanic(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	s := layer.NewScope(below)
 	for range 3 {
 		fake.MustAlloc(t, s, 8)
@@ -121,7 +121,7 @@ func TestScopeCloseGoesOnAfterAPanic(t *testing.T) {
 }
 
 func TestScopeMisusePanics(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	s, other := layer.NewScope(below), layer.NewScope(below)
 	b, freed, kept := fake.MustAlloc(t, s, 8), fake.MustAlloc(t, s, 8), fake.MustAlloc(t, s, 8)
 	foreign, direct := fake.MustAlloc(t, other, 8), fake.MustAlloc(t, below, 8)
@@ -155,7 +155,7 @@ func TestScopeMisusePanics(t *testing.T) {
 // Goroutines that share a scope may close it under each other's requests: every block goes back once.
 func TestScopeConcurrently(t *testing.T) {
 	for seed := range uint64(20) {
-		below := &shelf{}
+		below := &slidingAllocator{}
 		s := layer.NewScope(below)
 		var wg sync.WaitGroup
 		for g := range uint64(4) {
@@ -201,7 +201,7 @@ func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 99)) }
 
 // Blocks that have moved go back from where they are, after the stream that moved them.
 func TestScopeFreesMovedBlocks(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	s := layer.NewScope(below)
 	gap := fake.MustAlloc(t, s, 64)
 	first, second := own(t, s, 64), own(t, s, 64)
@@ -238,7 +238,7 @@ func TestScopeMakesNoGarbage(t *testing.T) {
 
 // A block that was taken out moves on, and its holder hears of it as the allocator below knows it.
 func TestScopeKeepsMovableBlocks(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	s := layer.NewScope(below)
 	gap, o := fake.MustAlloc(t, s, 64), own(t, s, 64)
 	o.block, _ = s.Keep(o.block)
@@ -253,7 +253,7 @@ func TestScopeKeepsMovableBlocks(t *testing.T) {
 
 // Close waits for a block that is being moved, and lets none be moved from then on.
 func TestScopeClosedDuringAMove(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	s := layer.NewScope(below)
 	lowest, gap := fake.MustAlloc(t, below, 64), fake.MustAlloc(t, s, 64)
 	first, second := own(t, s, 64), own(t, s, 64)

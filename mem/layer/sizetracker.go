@@ -90,9 +90,9 @@ func (t *SizeTracker) alloc(from mem.Allocator, s driver.Stream, size int64, o m
 		ask = 1
 	}
 	t.refs.Add(1)
-	lent := false
+	allocated := false
 	defer func() { // the allocator below may panic, too
-		if !lent {
+		if !allocated {
 			t.drop()
 		}
 	}()
@@ -107,7 +107,7 @@ func (t *SizeTracker) alloc(from mem.Allocator, s driver.Stream, size int64, o m
 	t.mu.Lock()
 	t.usage.Alloc(b.Size)
 	t.mu.Unlock()
-	lent = true
+	allocated = true
 	return b, nil
 }
 

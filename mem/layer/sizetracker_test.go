@@ -15,7 +15,7 @@ import (
 
 // A block's sizes and number are known from its loan to its return, also after moves, and not for another's.
 func TestTrackedFollowsMoves(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{})
 	hole := fake.MustAlloc(t, a, 64)
 	o := own(t, a, 100)
@@ -37,7 +37,7 @@ func TestTrackedFollowsMoves(t *testing.T) {
 
 // Blocks that were cut from others to be aligned stay where they are, and go back as they came.
 func TestTrackedAligns(t *testing.T) {
-	below := &shelf{}
+	below := &slidingAllocator{}
 	a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{From: 1})
 	fake.MustAlloc(t, a, 1)
 	for _, alignment := range []int64{1, 2, 64, 1 << 20, 1 << 40} {
@@ -140,7 +140,7 @@ func TestDefect06_SlowSizesAreThoseOfTheTopmostLayer(t *testing.T) {
 // come back ends it, once, when all is back below.
 func TestTrackedRetiresUnderLoad(t *testing.T) {
 	for range 50 {
-		below := &lanesCounted{}
+		below := &countedBump{}
 		a := layer.NewSizeTracker(below, layer.SizeTrackerOptions{})
 		var ended atomic.Int64
 		var at mem.Usage
@@ -178,18 +178,18 @@ func TestTrackedRetiresUnderLoad(t *testing.T) {
 	}
 }
 
-// lanesCounted is lanes that count what is live.
-type lanesCounted struct {
-	lanes
+// countedBump counts the blocks that are live.
+type countedBump struct {
+	bump
 	live atomic.Int64
 }
 
-func (l *lanesCounted) Alloc(s driver.Stream, size int64) (mem.Block, error) {
+func (l *countedBump) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 	l.live.Add(1)
-	return l.lanes.Alloc(s, size)
+	return l.bump.Alloc(s, size)
 }
 
-func (l *lanesCounted) Free(mem.Block, ...driver.Stream) { l.live.Add(-1) }
+func (l *countedBump) Free(mem.Block, ...driver.Stream) { l.live.Add(-1) }
 
 // A panic below leaves nothing live.
 func TestTrackedAfterAPanicBelow(t *testing.T) {

@@ -109,8 +109,8 @@ func (x *Slabs) AllocWith(s driver.Stream, size int64, o mem.AllocOptions) (mem.
 		*open = (*open)[:len(*open)-1]
 	}
 	shard.mu.Unlock()
-	lent := mem.Block{Ptr: sl.block.Ptr + driver.Pointer(int64(piece)*x.size), Size: x.size}
-	return x.add(id, size, lent, mem.Block{}, slabPiece{sl, piece}), nil
+	b := mem.Block{Ptr: sl.block.Ptr + driver.Pointer(int64(piece)*x.size), Size: x.size}
+	return x.add(id, size, b, mem.Block{}, slabPiece{sl, piece}), nil
 }
 
 // open returns the list of a stream's open slabs. The caller holds mu.

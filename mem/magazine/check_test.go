@@ -15,7 +15,7 @@ func (c *Cache) Check() error {
 		for at := magazine; at != 0; n-- {
 			r := c.blocks.at(at)
 			if r.live() || int(r.class) != class || n == 0 {
-				return 0, fmt.Errorf("class %d: record %d of class %d, lent %v, %d more to come", class, at, r.class, r.live(), n)
+				return 0, fmt.Errorf("class %d: record %d of class %d, live %v, %d more to come", class, at, r.class, r.live(), n)
 			}
 			sum := &held[0]
 			if class > smallSize/unit {
@@ -42,17 +42,17 @@ func (c *Cache) Check() error {
 				top, err1 := add(cell.top, class, cell.n)
 				full, err2 := add(cell.full, class, cell.limit)
 				if err1 != nil || err2 != nil {
-					return fmt.Errorf("rack %d, stream %d: %v, %v", i, stream, err1, err2)
+					return fmt.Errorf("processor %d, stream %d: %v, %v", i, stream, err1, err2)
 				}
 				left -= top + full
 			}
 			if left != sh.room || left < 0 {
-				return fmt.Errorf("rack %d, stream %d: room is %d, want %d", i, stream, sh.room, left)
+				return fmt.Errorf("processor %d, stream %d: room is %d, want %d", i, stream, sh.room, left)
 			}
 			room -= c.limits.stream - left
 		}
 		if room != rk.room || room < 0 {
-			return fmt.Errorf("rack %d: room is %d, want %d", i, rk.room, room)
+			return fmt.Errorf("processor %d: room is %d, want %d", i, rk.room, room)
 		}
 	}
 	all := c.opts.Total / 2

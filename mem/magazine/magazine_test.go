@@ -90,7 +90,7 @@ func (l *ledger) Free(b mem.Block, used ...driver.Stream) {
 	l.used = used
 }
 
-// newSingle makes a Cache with one rack, so that a goroutine finds what it freed wherever it runs.
+// newSingle makes a Cache with one processor cache, so that a goroutine finds what it freed wherever it runs.
 func newSingle(below mem.Allocator, opts magazine.Options) *magazine.Cache {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	return magazine.New(below, opts)
@@ -188,7 +188,7 @@ func TestMisuse(t *testing.T) {
 
 	c.Free(b)
 	testkit.WantPanic(t, "held", "magazine: Free", func() { c.Free(b) })
-	testkit.WantPanic(t, "held, and never lent like that", "magazine: Free", func() {
+	testkit.WantPanic(t, "held, and never allocated like that", "magazine: Free", func() {
 		c.Free(mem.Block{Ptr: b.Ptr, Size: b.Size, Tag: b.Tag + 1<<32})
 	})
 	testkit.WantPanic(t, "held, with a stream", "magazine: Free", func() { c.Free(b, s1) })
@@ -479,7 +479,7 @@ func TestModel(t *testing.T) {
 		}
 		loans := map[driver.Pointer]bool{}
 		var blocks []mem.Block
-		var lent int64
+		var live int64
 		for step := range 20_000 {
 			allocs := []int{800, 200, 500}[step/1000%3] // phases in which blocks pile up, live and then held
 			switch k := rng.IntN(1000); {
@@ -501,14 +501,14 @@ func TestModel(t *testing.T) {
 				}
 				loans[b.Ptr] = true
 				blocks = append(blocks, b)
-				lent += b.Size
+				live += b.Size
 			case k < 995 && len(blocks) > 0:
 				i := rng.IntN(len(blocks))
 				b := blocks[i]
 				blocks[i] = blocks[len(blocks)-1]
 				blocks = blocks[:len(blocks)-1]
 				delete(loans, b.Ptr)
-				lent -= b.Size
+				live -= b.Size
 				if k%8 == 0 {
 					c.Free(b, s1)
 				} else {
@@ -527,10 +527,10 @@ func TestModel(t *testing.T) {
 					t.Fatalf("step %d: %v", step, err)
 				}
 			}
-			if n, held := c.Held(); n != len(below.live)-len(blocks) || held != below.size-lent || held > opts.Total ||
+			if n, held := c.Held(); n != len(below.live)-len(blocks) || held != below.size-live || held > opts.Total ||
 				held > opts.Stream*int64(len(streams)) {
 				t.Fatalf("step %d: %d blocks of %d bytes held, %d of %d live below, %d of %d live; bounds %+v", step,
-					n, held, len(below.live), below.size, len(blocks), lent, opts)
+					n, held, len(below.live), below.size, len(blocks), live, opts)
 			}
 		}
 	}
@@ -579,7 +579,7 @@ func TestRoomIsForWhatIsUsed(t *testing.T) {
 	}
 }
 
-// A magazine that is too large for what a shelf may still hold stays in the depot.
+// A magazine that is too large for what a processor cache may still hold stays in the depot.
 func TestDepotGivesWhatFits(t *testing.T) {
 	c := newSingle(newLedger(1<<40), magazine.Options{Stream: 64 << 10})
 	var blocks []mem.Block

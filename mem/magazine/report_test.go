@@ -49,14 +49,14 @@ func TestReportsKnowWhatIsHeld(t *testing.T) {
 		t.Errorf("%d blocks are live below, want 3", n)
 	}
 	a = mustAlloc(t, c, s, 600)
-	want("one lent again", 1, 600, 4, 2)
+	want("one allocated again", 1, 600, 4, 2)
 	for _, seg := range snapshots.Snapshot() {
 		if seg.AllocatedSize != 512+a.Size || seg.RequestedSize != 512+600 || len(seg.Blocks) != 4 {
 			t.Errorf("the segment is %+v", seg)
 		}
 		for _, blk := range seg.Blocks[1:] {
-			if lent := blk.Ptr == a.Ptr; lent != (blk.State == mem.ActiveAllocated) || lent && blk.RequestedSize != 600 {
-				t.Errorf("of %+v, lent %v", blk, lent)
+			if live := blk.Ptr == a.Ptr; live != (blk.State == mem.ActiveAllocated) || live && blk.RequestedSize != 600 {
+				t.Errorf("of %+v, live %v", blk, live)
 			}
 		}
 	}

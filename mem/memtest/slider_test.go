@@ -23,15 +23,15 @@ type slider struct {
 	base  driver.Pointer
 	size  int64
 	aside driver.Pointer // as long as the largest block that is moved
-	lent  []*lent        // ascending
-	gone  []*lent        // what liftsFreed still asks
+	live  []*liveBlock   // ascending
+	gone  []*liveBlock   // what liftsFreed still asks
 	tags  uint64
 
 	marks  []past          // work on memory that was given back, the last of each stream
 	toMark []driver.Stream // that have such work, and could not be marked yet
 }
 
-type lent struct {
+type liveBlock struct {
 	mem.Block
 	asked  int64
 	stream driver.Stream
@@ -95,14 +95,14 @@ func (a *slider) Alloc(s driver.Stream, size int64) (mem.Block, error) {
 		}
 	}
 	a.tags++
-	b := &lent{Block: mem.Block{Ptr: at, Size: roundUp(size), Tag: a.tags}, asked: size, stream: s}
-	a.lent = slices.Insert(a.lent, i, b)
+	b := &liveBlock{Block: mem.Block{Ptr: at, Size: roundUp(size), Tag: a.tags}, asked: size, stream: s}
+	a.live = slices.Insert(a.live, i, b)
 	return b.Block, nil
 }
 
 func roundUp(size int64) int64 { return (size + 255) &^ 255 }
 
-func (b *lent) end() driver.Pointer { return b.Ptr + driver.Pointer(b.Size) }
+func (b *liveBlock) end() driver.Pointer { return b.Ptr + driver.Pointer(b.Size) }
 
 // open gets all the memory there is. The place aside is half of it.
 func (a *slider) open() error {
@@ -129,13 +129,13 @@ func (a *slider) fit(size int64) (i int, at driver.Pointer, ok bool) {
 		return 0, 0, false
 	}
 	at = a.base
-	for i, b := range a.lent {
+	for i, b := range a.live {
 		if int64(b.Ptr-at) >= roundUp(size) {
 			return i, at, true
 		}
 		at = b.end()
 	}
-	return len(a.lent), at, int64(a.base-at)+a.size >= roundUp(size)
+	return len(a.live), at, int64(a.base-at)+a.size >= roundUp(size)
 }
 
 // catchUp makes s wait for work on memory that was given back.
@@ -162,8 +162,8 @@ func (a *slider) catchUp(s driver.Stream, allocates bool) error {
 }
 
 func (a *slider) index(b mem.Block) int {
-	i, ok := slices.BinarySearchFunc(a.lent, b.Ptr, func(l *lent, at driver.Pointer) int { return cmp.Compare(l.Ptr, at) })
-	if !ok || a.lent[i].Block != b {
+	i, ok := slices.BinarySearchFunc(a.live, b.Ptr, func(l *liveBlock, at driver.Pointer) int { return cmp.Compare(l.Ptr, at) })
+	if !ok || a.live[i].Block != b {
 		panic(fmt.Sprintf("slider: %+v is not live", b))
 	}
 	return i
@@ -177,8 +177,8 @@ func (a *slider) Free(b mem.Block, used ...driver.Stream) {
 	defer a.mu.Unlock()
 	i := a.index(b)
 	check.Used("slider: Free", used)
-	l := a.lent[i]
-	a.lent = slices.Delete(a.lent, i, i+1)
+	l := a.live[i]
+	a.live = slices.Delete(a.live, i, i+1)
 	if a.bug == liftsFreed && l.holder != nil {
 		a.gone = append(a.gone, l)
 	}
@@ -192,7 +192,7 @@ func (a *slider) Movable(b mem.Block, h mem.Holder) bool {
 	if a.bug == refusesLater && i > 9 {
 		return false
 	}
-	a.lent[i].holder = h
+	a.live[i].holder = h
 	return true
 }
 
@@ -212,8 +212,8 @@ func (a *slider) compact(s driver.Stream) error {
 		}
 	}
 	at := a.base
-	for i, b := range a.lent {
-		if a.bug == leavesHole && i == len(a.lent)-1 {
+	for i, b := range a.live {
+		if a.bug == leavesHole && i == len(a.live)-1 {
 			break
 		}
 		if err := a.slide(s, b, at); err != nil {
@@ -225,7 +225,7 @@ func (a *slider) compact(s driver.Stream) error {
 }
 
 // slide moves one block down, if it is not there already and may be moved.
-func (a *slider) slide(s driver.Stream, b *lent, to driver.Pointer) (err error) {
+func (a *slider) slide(s driver.Stream, b *liveBlock, to driver.Pointer) (err error) {
 	var used []driver.Stream
 	ok := a.bug == takesUnmovable
 	if b.holder != nil {
@@ -293,7 +293,7 @@ func (a *slider) slide(s driver.Stream, b *lent, to driver.Pointer) (err error) 
 }
 
 // copy moves the bytes, in one step or two. The last one alone changes anything that matters.
-func (a *slider) copy(s driver.Stream, b *lent, to driver.Pointer) error {
+func (a *slider) copy(s driver.Stream, b *liveBlock, to driver.Pointer) error {
 	from, n := b.Ptr, b.Size
 	switch {
 	case a.bug == leavesBytes:
@@ -313,7 +313,7 @@ func (a *slider) copy(s driver.Stream, b *lent, to driver.Pointer) error {
 func (a *slider) EmptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.base == 0 || len(a.lent) > 0 {
+	if a.base == 0 || len(a.live) > 0 {
 		return nil
 	}
 	if err := a.dev.Free(a.base); err != nil {
@@ -338,7 +338,7 @@ func (a *slider) Snapshot() []mem.SegmentInfo {
 			seg.Blocks = append(seg.Blocks, mem.BlockInfo{Ptr: at, Size: int64(to - at)})
 		}
 	}
-	for _, b := range a.lent {
+	for _, b := range a.live {
 		hole(b.Ptr)
 		at = b.end()
 		seg.Blocks = append(seg.Blocks, mem.BlockInfo{Ptr: b.Ptr, Size: b.Size, RequestedSize: b.asked, State: mem.ActiveAllocated})

@@ -167,7 +167,7 @@ func failHistory(t *testing.T, cfg paged.Config, rule fault.Rule) (fired bool) {
 		free, total, err := r.sim.Available()
 		r.must(err)
 		if got := r.a.Figures().Reserved; got != total-free {
-			fail("step %d: the device has lent %d bytes, counted %d", step, total-free, got)
+			fail("step %d: the device has allocated %d bytes, counted %d", step, total-free, got)
 		}
 	}
 	for _, b := range live {

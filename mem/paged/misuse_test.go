@@ -51,7 +51,7 @@ func TestMisuse(t *testing.T) {
 		changed.Tag = 1<<64 - 1
 		testkit.WantPanic(t, "no tag", "paged: ", func() { r.a.Free(changed) })
 		r.a.Free(b)
-		testkit.WantPanic(t, "twice, held by a rack", "paged: ", func() { r.a.Free(b) })
+		testkit.WantPanic(t, "twice, held by a processor cache", "paged: ", func() { r.a.Free(b) })
 		changed = b
 		changed.Tag += 1 << 32 // what the record says of a block that is not live
 		testkit.WantPanic(t, "the tag of no block", "paged: ", func() { r.a.Free(changed) })

@@ -63,7 +63,7 @@ func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []
 	}
 	at := 0
 	for sp := range a.spansOf(rg) {
-		lent := (sp.state == block || sp.state == slot) && !held[sp.ptr]
+		live := (sp.state == block || sp.state == slot) && !held[sp.ptr]
 		for at < len(all) && all[at].Ptr+driver.Pointer(all[at].TotalSize) <= sp.ptr {
 			at++
 		}
@@ -71,7 +71,7 @@ func (a *Allocator) segmentsOf(rg *region, held map[driver.Pointer]bool) (all []
 			seg := &all[i]
 			from, to := max(seg.Ptr, sp.ptr), min(seg.Ptr+driver.Pointer(seg.TotalSize), sp.end())
 			b := mem.BlockInfo{Ptr: from, Size: int64(to - from)}
-			if lent {
+			if live {
 				b.State, b.RequestedSize = mem.ActiveAllocated, sp.requested()
 				seg.AllocatedSize += b.Size
 				seg.ActiveSize += b.Size

@@ -17,7 +17,7 @@ type world struct {
 	rng     *rand.Rand
 	step    int
 	streams []*queue
-	live    []*lent
+	live    []*liveBlock
 	samples driver.Pointer // 16 bytes each, until checked
 	taken   []sample
 	events  *ledger // while there is an observer
@@ -30,11 +30,11 @@ type queue struct {
 	driver.Stream
 	capturing bool
 	graph     driver.Graph // captured, and may be launched
-	captured  []*lent      // what that writes
+	captured  []*liveBlock // what that writes
 }
 
-// A lent block is full of one byte.
-type lent struct {
+// A liveBlock is full of one byte.
+type liveBlock struct {
 	mem.Block
 	asked   int64
 	owner   *queue
@@ -83,7 +83,7 @@ func (w *world) next() {
 	if w.rng.IntN(2) == 0 {
 		q = w.streams[w.rng.IntN(min(3, len(w.streams)))]
 	}
-	var b *lent
+	var b *liveBlock
 	if len(w.live) > 0 {
 		b = w.live[w.rng.IntN(len(w.live))]
 	}
@@ -161,7 +161,7 @@ func (w *world) request(q *queue) {
 			w.fail("%+v overlaps the live %+v", mb, other.Block)
 		}
 	}
-	b := &lent{Block: mb, asked: size, owner: q, writer: q}
+	b := &liveBlock{Block: mb, asked: size, owner: q, writer: q}
 	w.live = append(w.live, b)
 	w.write(b, q)
 }
@@ -182,14 +182,14 @@ func (w *world) follow(q, other *queue) bool {
 }
 
 // touch notes that q works on a block.
-func (b *lent) touch(q *queue) {
+func (b *liveBlock) touch(q *queue) {
 	if q != b.owner && !slices.Contains(b.users, q) {
 		b.users = append(b.users, q)
 	}
 }
 
 // write gives a block new contents, unless it cannot be ordered after what is to come first.
-func (w *world) write(b *lent, q *queue) {
+func (w *world) write(b *liveBlock, q *queue) {
 	w.t.Helper()
 	if b.pinned != nil || q.capturing && (b.writer != q || b.owner != q || len(b.readers) > 0 || len(b.users) > 0) {
 		return
@@ -210,7 +210,7 @@ func (w *world) write(b *lent, q *queue) {
 }
 
 // read has q copy some bytes of a block.
-func (w *world) read(b *lent, q *queue) {
+func (w *world) read(b *liveBlock, q *queue) {
 	w.t.Helper()
 	if b.pinned != nil && b.pinned.graph == nil || q.capturing || !w.follow(q, b.writer) {
 		return
@@ -251,7 +251,7 @@ func (w *world) look() {
 }
 
 // joinUsers makes the owner wait for those who use a block, so that Free need not be told of them.
-func (w *world) joinUsers(b *lent) {
+func (w *world) joinUsers(b *liveBlock) {
 	w.t.Helper()
 	if b.pinned != nil || !slices.Contains(w.streams, b.owner) {
 		return
@@ -265,7 +265,7 @@ func (w *world) joinUsers(b *lent) {
 }
 
 // giveBack looks at a block and frees it, unless captured work needs it.
-func (w *world) giveBack(b *lent) {
+func (w *world) giveBack(b *liveBlock) {
 	w.t.Helper()
 	if b.pinned != nil {
 		return
@@ -285,7 +285,7 @@ func (w *world) giveBack(b *lent) {
 	w.a.Free(b.Block, used...)
 }
 
-func (w *world) forget(b *lent) {
+func (w *world) forget(b *liveBlock) {
 	i := slices.Index(w.live, b)
 	w.live[i] = w.live[len(w.live)-1]
 	w.live = w.live[:len(w.live)-1]
@@ -373,7 +373,7 @@ func (w *world) agree() {
 	free, total, err := w.sim.Available()
 	w.must(err)
 	if f := w.a.Figures(); total-free != f.Reserved+16*maxSamples || f.Used > f.Reserved || f.Used < size {
-		w.fail("the device has lent %d bytes, of them %d for samples; %+v", total-free, 16*maxSamples, f)
+		w.fail("the device has allocated %d bytes, of them %d for samples; %+v", total-free, 16*maxSamples, f)
 	}
 }
 

@@ -24,7 +24,7 @@ func (c *Config) round(size int64) int64 {
 // bucket returns the bucket of a size: bucket n has blocks of over 2^(n-1) and up to 2^n bytes.
 func bucket(size int64) int { return bits.Len64(uint64(size - 1)) }
 
-// A shelf is the cached blocks of one bucket, ordered by size and then by when they were freed. Where all have one
+// A bucketList is the cached blocks of one bucket, ordered by size and then by when they were freed. Where all have one
 // size, putting and taking are at the end.
 type bucketList []*piece
 

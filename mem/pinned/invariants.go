@@ -11,18 +11,18 @@ import (
 // check checks the invariants of pinned.go's design comment. The caller holds mu.
 func (a *Allocator) check() error {
 	var blocks, active, activeBytes int64
-	shelved := map[*piece]bool{}
+	listed := map[*piece]bool{}
 	records := map[*pool]int{}
 	for p := range a.pools() {
 		for n, list := range p.buckets {
 			for i, r := range list {
-				if r.state != cached || r.pool != p || bucket(r.size()) != n || shelved[r] {
-					return fmt.Errorf("%d bytes in state %d on shelf %d of pool %v (twice: %t)", r.size(), r.state, n, p.id, shelved[r])
+				if r.state != cached || r.pool != p || bucket(r.size()) != n || listed[r] {
+					return fmt.Errorf("%d bytes in state %d in bucket %d of pool %v (twice: %t)", r.size(), r.state, n, p.id, listed[r])
 				}
 				if i > 0 && list[i-1].size() > r.size() {
-					return fmt.Errorf("shelf %d of pool %v is not in order at %d", n, p.id, i)
+					return fmt.Errorf("bucket %d of pool %v is not in order at %d", n, p.id, i)
 				}
-				shelved[r] = true
+				listed[r] = true
 			}
 		}
 	}
@@ -44,10 +44,10 @@ func (a *Allocator) check() error {
 				return fmt.Errorf("block %d is not found by its tag", i)
 			}
 		case cached:
-			if !shelved[r] {
-				return fmt.Errorf("a cached block of %d bytes is on no shelf", r.size())
+			if !listed[r] {
+				return fmt.Errorf("a cached block of %d bytes is in no bucket", r.size())
 			}
-			delete(shelved, r)
+			delete(listed, r)
 		default:
 			return fmt.Errorf("a block in state %d has an address", r.state)
 		}
@@ -55,8 +55,8 @@ func (a *Allocator) check() error {
 			parts++
 		}
 	}
-	if len(shelved) > 0 {
-		return fmt.Errorf("%d blocks on shelves have no address", len(shelved))
+	if len(listed) > 0 {
+		return fmt.Errorf("%d blocks in buckets have no address", len(listed))
 	}
 	for p := range a.pools() {
 		if p.blocks < records[p] || p.own > p.useCount { // leaving ones have no address

@@ -180,7 +180,7 @@ func TestAllocCurrentWhereAddressesOverlap(t *testing.T) {
 		t.Errorf("%#x, %v", q, err)
 	}
 	if len(b.Live) != 0 {
-		t.Error("the block that could not be lent was kept")
+		t.Error("the block that could not be allocated was kept")
 	}
 	if l, _ := raw.CurrentBlocks().Holding(p); l.Device != one {
 		t.Errorf("the address is found on %v", l.Device)

@@ -21,13 +21,13 @@ type tensor uint32
 
 // A process records the requests of a program. It is used by one goroutine.
 type process struct {
-	rng     *rand.Rand
-	program *trace.Program
-	stream  uint32 // the current stream
-	owners  []int  // by block
-	lent    []bool // by block: another stream uses it (record_stream)
-	pending []pending
-	steps   int // number of operations, for the lag of the device
+	rng           *rand.Rand
+	program       *trace.Program
+	stream        uint32 // the current stream
+	owners        []int  // by block
+	usedElsewhere []bool // by block: another stream uses it (record_stream)
+	pending       []pending
+	steps         int // number of operations, for the lag of the device
 }
 
 // A pending tensor was freed while another stream used it.
@@ -69,7 +69,7 @@ func (p *process) empty(size int64) tensor {
 	}
 	p.ask(trace.Op{Kind: trace.OpAlloc, Block: uint32(len(p.owners)), Size: size, Stream: p.stream})
 	p.owners = append(p.owners, 1)
-	p.lent = append(p.lent, false)
+	p.usedElsewhere = append(p.usedElsewhere, false)
 	return tensor(len(p.owners))
 }
 
@@ -101,7 +101,7 @@ func (p *process) drop(ts ...tensor) {
 		if p.owners[b]--; p.owners[b] > 0 {
 			continue
 		}
-		if !p.lent[b] {
+		if !p.usedElsewhere[b] {
 			p.ask(trace.Op{Kind: trace.OpFree, Block: b})
 			continue
 		}
@@ -118,7 +118,7 @@ func (p *process) drop(ts ...tensor) {
 func (p *process) lend(ts ...tensor) {
 	for _, t := range ts {
 		if t != 0 {
-			p.lent[t-1] = true
+			p.usedElsewhere[t-1] = true
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (c *conn) receive(b []byte) error {
 	return err
 }
 
-func (c *conn) lend(n int, use func([]byte)) (int, error) {
+func (c *conn) receiveInPlace(n int, use func([]byte)) (int, error) {
 	if c.scratch == nil {
 		c.scratch = make([]byte, scratchBytes)
 	}

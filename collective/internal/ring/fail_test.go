@@ -451,7 +451,7 @@ func TestAllCloseAtOnce(t *testing.T) {
 }
 
 func FuzzFrame(f *testing.F) {
-	f.Add(frame{typ: callFrame, lanes: 5, call: Call{Number: 7, Kind: comm.Recv, Type: dtype.Int8, N: 4, Peer: 3}}.append(nil))
+	f.Add(frame{typ: callFrame, channels: 5, call: Call{Number: 7, Kind: comm.Recv, Type: dtype.Int8, N: 4, Peer: 3}}.append(nil))
 	f.Add(frame{typ: dataFrame, length: pieceBytes}.append(nil))
 	f.Add(frame{typ: mismatchFrame, length: mismatchBytes}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {

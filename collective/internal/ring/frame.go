@@ -21,10 +21,10 @@ import (
 // No memory is allocated by a declared length: data must have the length that the pass expects, and other payloads are
 // bounded.
 type frame struct {
-	typ    frameType
-	lanes  channelSet
-	length int
-	call   Call
+	typ      frameType
+	channels channelSet
+	length   int
+	call     Call
 }
 
 type frameType uint8
@@ -87,7 +87,7 @@ func (s channelSet) has(l channel) bool { return s&(1<<l) != 0 }
 
 func (f frame) append(b []byte) []byte {
 	b = append(b, frameMagic...)
-	b = append(b, byte(f.typ), byte(f.lanes), 0, 0)
+	b = append(b, byte(f.typ), byte(f.channels), 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(f.length))
 	return f.call.append(b)
 }
@@ -104,7 +104,7 @@ func parseFrame(b []byte) (frame, error) {
 	if string(b[:4]) != frameMagic {
 		return frame{}, fmt.Errorf("%x is not the start of a frame", b[:4])
 	}
-	f := frame{typ: frameType(b[4]), lanes: channelSet(b[5]), length: int(binary.LittleEndian.Uint32(b[8:]))}
+	f := frame{typ: frameType(b[4]), channels: channelSet(b[5]), length: int(binary.LittleEndian.Uint32(b[8:]))}
 	least, most := 0, 0
 	switch f.typ {
 	case callFrame, byeFrame:
@@ -120,7 +120,7 @@ func parseFrame(b []byte) (frame, error) {
 	if f.length < least || f.length > most {
 		return frame{}, fmt.Errorf("a frame of type %d with %d bytes: want %d to %d", f.typ, f.length, least, most)
 	}
-	if f.lanes >= 1<<channelCount || b[6] != 0 || b[7] != 0 {
+	if f.channels >= 1<<channelCount || b[6] != 0 || b[7] != 0 {
 		return frame{}, fmt.Errorf("a frame of type %d with the flags %x", f.typ, b[5:8])
 	}
 	if f.typ == byeFrame || f.typ == mismatchFrame {

@@ -28,8 +28,8 @@ type link struct {
 
 // An announcedCall is a call of another rank, with the channels of its group that it shares with this one.
 type announcedCall struct {
-	call  Call
-	lanes channelSet
+	call     Call
+	channels channelSet
 }
 
 // incoming is the data of a call that arrives over a link.
@@ -59,7 +59,7 @@ func (l *link) write(f frame, payload []byte) error {
 	t := l.t
 	t.mu.Lock()
 	err := t.err
-	f.lanes = l.mine
+	f.channels = l.mine
 	t.mu.Unlock()
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (l *link) read() {
 		break
 	}
 	for { // read on after an invalid frame, so that the other rank does not block
-		if _, err := l.wire.lend(scratchBytes, func([]byte) {}); err != nil {
+		if _, err := l.wire.receiveInPlace(scratchBytes, func([]byte) {}); err != nil {
 			return
 		}
 	}
@@ -163,7 +163,7 @@ func (l *link) readFrame(head []byte) error {
 		if len(*queue) == 2 { // no rank begins a third call before its first is matched
 			return fmt.Errorf("it makes %v before its last two calls were matched", f.call)
 		}
-		*queue = append(*queue, announcedCall{f.call, f.lanes})
+		*queue = append(*queue, announcedCall{f.call, f.channels})
 		t.changed.Broadcast()
 	case dataFrame:
 	}
@@ -201,7 +201,7 @@ func (l *link) readData(f frame) error {
 		}
 	}
 	for done := 0; done < f.length; {
-		n, err := l.wire.lend(f.length-done, func(b []byte) {
+		n, err := l.wire.receiveInPlace(f.length-done, func(b []byte) {
 			if in != nil {
 				in.apply(l, to, done, b)
 			}

@@ -205,7 +205,7 @@ func (l *link) nextCall(own Call, ln channel) (Call, error) {
 // its group: the two ranks would wait for each other forever. It returns the other rank's actual call. t.mu is held.
 func (l *link) deadlocked(ln channel) (Call, bool) {
 	for its := range channelCount {
-		if queue := l.announced[its]; len(queue) > 0 && !l.mine.has(its.other()) && !queue[0].lanes.has(ln) {
+		if queue := l.announced[its]; len(queue) > 0 && !l.mine.has(its.other()) && !queue[0].channels.has(ln) {
 			return queue[0].call, true
 		}
 	}

@@ -13,9 +13,9 @@ type wire interface {
 	// receive reads all of b.
 	receive(b []byte) error
 
-	// lend calls use with the next bytes, at least one and at most n, and returns their number. The number is a
+	// receiveInPlace calls use with the next bytes, at least one and at most n, and returns their number. The number is a
 	// multiple of 16, or n, or the rest of one send.
-	lend(n int, use func([]byte)) (int, error)
+	receiveInPlace(n int, use func([]byte)) (int, error)
 
 	// Close ends both directions, including sends and receives in progress.
 	Close() error
@@ -35,7 +35,7 @@ type half struct {
 	mu     sync.Mutex
 	moved  sync.Cond
 	data   []byte // bytes being sent
-	lent   bool   // data is in use
+	inUse  bool   // data is in use
 	closed bool
 }
 
@@ -58,7 +58,7 @@ func (h *half) offer(b []byte) error {
 	defer h.mu.Unlock()
 	h.data = b
 	h.moved.Broadcast()
-	for h.lent || len(h.data) > 0 && !h.closed {
+	for h.inUse || len(h.data) > 0 && !h.closed {
 		h.moved.Wait()
 	}
 	if len(h.data) > 0 {
@@ -70,7 +70,7 @@ func (h *half) offer(b []byte) error {
 
 func (p pipe) receive(b []byte) error {
 	for done := 0; done < len(b); {
-		n, err := p.lend(len(b)-done, func(part []byte) { copy(b[done:], part) })
+		n, err := p.receiveInPlace(len(b)-done, func(part []byte) { copy(b[done:], part) })
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (p pipe) receive(b []byte) error {
 	return nil
 }
 
-func (p pipe) lend(n int, use func([]byte)) (int, error) {
+func (p pipe) receiveInPlace(n int, use func([]byte)) (int, error) {
 	h := p.in
 	h.mu.Lock()
 	for len(h.data) == 0 && !h.closed {
@@ -90,14 +90,14 @@ func (p pipe) lend(n int, use func([]byte)) (int, error) {
 		return 0, io.EOF
 	}
 	part := h.data[:min(n, len(h.data))]
-	h.lent = true
+	h.inUse = true
 	h.mu.Unlock()
 
 	use(part)
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lent, h.data = false, h.data[len(part):]
+	h.inUse, h.data = false, h.data[len(part):]
 	h.moved.Broadcast()
 	return len(part), nil
 }

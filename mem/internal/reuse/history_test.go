@@ -11,10 +11,10 @@ import (
 // A cell is memory that goes from stream to stream.
 type cell struct {
 	at   driver.Pointer
-	lent bool
+	live bool
 	past reuse.Dependencies // while it is free
-	used reuse.Set          // while it is lent
-	last driver.Stream      // while it is lent: whose work touched it last; nil if that is closed
+	used reuse.Set          // while it is live
+	last driver.Stream      // while it is live: whose work touched it last; nil if that is closed
 }
 
 // In random histories of memory that changes hands, is used by several streams live, merges and is cut, while streams
@@ -57,14 +57,14 @@ func TestHistories(t *testing.T) {
 			case op < 10:
 				c.sim.Resume(s.ID())
 			case op < 25: // merge with the next, and cut
-				if y := &cells[(i+1)%len(cells)]; !x.lent && !y.lent {
+				if y := &cells[(i+1)%len(cells)]; !x.live && !y.live {
 					x.past = c.Merge(x.past, y.past)
 					y.past = x.past
 				}
-			case !x.lent:
+			case !x.live:
 				c.must(c.Wait(s, x.past))
 				touch(x, s)
-				x.lent, x.used = true, c.Register(s)
+				x.live, x.used = true, c.Register(s)
 			case op < 45 && x.last != nil:
 				touch(x, x.last)
 			case op < 60:
@@ -72,7 +72,7 @@ func TestHistories(t *testing.T) {
 				touch(x, s)
 				x.used = c.Union(x.used, c.Register(s))
 			default:
-				x.lent, x.past = false, c.Freed(x.used)
+				x.live, x.past = false, c.Freed(x.used)
 			}
 		}
 	}

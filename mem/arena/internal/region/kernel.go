@@ -70,7 +70,7 @@ func (r *Region) loadKernel() error {
 	if c := r.dev.Info().Compute; kernels == nil || 0 < c && c < 70 || r.size >= Grain<<32 {
 		return nil
 	}
-	if r.lent && r.dev.Info().Compute > 0 {
+	if r.foreign && r.dev.Info().Compute > 0 {
 		return nil
 	}
 	module, err := kernels.Load(movePTX)

@@ -28,7 +28,7 @@ func (r *Region) Move(s driver.Stream, moves []Move) (n int, err error) {
 		return 0, r.lost
 	}
 	for i := 0; r.vm != nil && i < len(moves); i++ {
-		t, ok := r.turnOf(moves[i])
+		t, ok := r.pageMoveOf(moves[i])
 		if !ok {
 			continue
 		}

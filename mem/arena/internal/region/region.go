@@ -61,11 +61,11 @@ type Options struct {
 
 // A Region is a range of addresses and the memory behind it.
 type Region struct {
-	dev  driver.Device
-	base driver.Pointer
-	size int64
-	lent bool // the memory is another's
-	last user // of the areas
+	dev     driver.Device
+	base    driver.Pointer
+	size    int64
+	foreign bool // the memory is another's
+	last    user // of the areas
 
 	// With pages.
 	vm    *peers.Memory // nil without
@@ -95,7 +95,7 @@ func Open(dev driver.Device, o Options) (*Region, error) {
 	var err error
 	switch {
 	case o.At != 0:
-		r.base, r.lent = o.At, true
+		r.base, r.foreign = o.At, true
 	case o.Page == 0:
 		r.base, err = dev.Alloc(r.size)
 	default:
@@ -168,7 +168,7 @@ func (r *Region) Close() error {
 		if r.base != 0 && len(errs) == 0 && note(r.vm.Release(r.base, r.size)) {
 			r.base = 0
 		}
-	} else if r.base != 0 && (r.lent || note(r.dev.Free(r.base))) {
+	} else if r.base != 0 && (r.foreign || note(r.dev.Free(r.base))) {
 		r.base = 0
 	}
 	if r.bounce != 0 && note(r.dev.Free(r.bounce)) {

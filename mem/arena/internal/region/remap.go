@@ -16,25 +16,25 @@ import (
 // ms. One page of 128 MiB alone: 80 us, copied 91. And the caller waits, while a copy is queued in 10 us.
 const remapFrom = 128 << 20
 
-// A turn is whole pages that go down by whole pages: n slots from first+by on go to those from first on, and the pages
+// A pageMove is whole pages that go down by whole pages: n slots from first+by on go to those from first on, and the pages
 // that stood there to the slots that become free.
-type turn struct{ first, n, by int }
+type pageMove struct{ first, n, by int }
 
-// turnOf is the turn within a move, if it has one and that pays.
-func (r *Region) turnOf(m Move) (turn, bool) {
+// pageMoveOf returns the whole pages within a move, if there are any and remapping is faster than copying.
+func (r *Region) pageMoveOf(m Move) (pageMove, bool) {
 	shift := int64(m.From - m.To)
 	if r.vm == nil || r.page < r.remapFrom || shift%r.page != 0 {
-		return turn{}, false
+		return pageMove{}, false
 	}
 	start := int64(m.To - r.base)
 	first, end := roundUp(start, r.page)/r.page, (start+m.Size)/r.page
-	return turn{int(first), int(end - first), int(shift / r.page)}, end > first
+	return pageMove{int(first), int(end - first), int(shift / r.page)}, end > first
 }
 
 // remap moves one run: the bytes before the first whole page are copied, the pages mapped, the bytes behind the last
 // whole page copied. The first copy goes where nothing is that matters, since it is shorter than the shift; the last is the
 // last that can fail. So to undo it is to map the pages back.
-func (r *Region) remap(s driver.Stream, m Move, t turn) error {
+func (r *Region) remap(s driver.Stream, m Move, t pageMove) error {
 	start, end := r.at(t.first), r.at(t.first+t.n)
 	shift := m.From - m.To
 	if head := int64(start - m.To); head > 0 {
@@ -45,7 +45,7 @@ func (r *Region) remap(s driver.Stream, m Move, t turn) error {
 	if err := s.Sync(context.Background()); err != nil {
 		return err
 	}
-	before, after := r.turned(t)
+	before, after := r.pageRuns(t)
 	if err := r.replace(before, after); err != nil {
 		return err
 	}
@@ -60,26 +60,26 @@ func (r *Region) remap(s driver.Stream, m Move, t turn) error {
 	return nil
 }
 
-// A row is pages in consecutive slots.
-type row struct {
+// A pageRun is pages in consecutive slots.
+type pageRun struct {
 	first int
 	pages []driver.Page
 }
 
-// turned is the rows that a turn changes, as they are and as they will be.
-func (r *Region) turned(t turn) (before, after []row) {
-	if t.by <= t.n { // where they go and where they come from is one run, which turns
+// pageRuns returns the runs that a move changes, before and after it.
+func (r *Region) pageRuns(t pageMove) (before, after []pageRun) {
+	if t.by <= t.n { // where they go and where they come from is one run, which rotates
 		was := slices.Clone(r.slots[t.first : t.first+t.n+t.by])
 		is := slices.Concat(was[t.by:], was[:t.by])
-		return []row{{t.first, was}}, []row{{t.first, is}}
+		return []pageRun{{t.first, was}}, []pageRun{{t.first, is}}
 	}
 	low, high := t.first, t.first+t.by
 	a, b := slices.Clone(r.slots[low:low+t.n]), slices.Clone(r.slots[high:high+t.n])
-	return []row{{low, a}, {high, b}}, []row{{low, b}, {high, a}}
+	return []pageRun{{low, a}, {high, b}}, []pageRun{{low, b}, {high, a}}
 }
 
 // replace maps the pages of the rows before as the rows after, which are the same slots. If it fails they are as before.
-func (r *Region) replace(before, after []row) error {
+func (r *Region) replace(before, after []pageRun) error {
 	for i, old := range before {
 		if _, err := r.take(old.first, len(old.pages)); err != nil {
 			return r.restore(err, nil, before[:i])
@@ -95,7 +95,7 @@ func (r *Region) replace(before, after []row) error {
 
 // restore takes the rows placed away again and maps the rows before. The pages that stay without a slot because that
 // fails too are spare, for Close to find.
-func (r *Region) restore(cause error, placed, before []row) error {
+func (r *Region) restore(cause error, placed, before []pageRun) error {
 	for _, p := range placed {
 		if _, err := r.take(p.first, len(p.pages)); err != nil {
 			return r.strand(before, cause, err)
@@ -109,7 +109,7 @@ func (r *Region) restore(cause error, placed, before []row) error {
 	return cause
 }
 
-func (r *Region) strand(rows []row, errs ...error) error {
+func (r *Region) strand(rows []pageRun, errs ...error) error {
 	for _, old := range rows {
 		for _, pg := range old.pages {
 			if !slices.Contains(r.slots, pg) {
