@@ -79,8 +79,8 @@ func (p *Process) Stats(ordinal int) (s Stats, err error) {
 		return s, err
 	}
 	s.Limit, s.Stalls = g.limit.Load(), -1
-	if a, ok := g.alloc.(interface{ Figures() paged.Figures }); ok {
-		s.Stalls = a.Figures().Stalls
+	if a, ok := g.alloc.(interface{ PageStats() paged.PageStats }); ok {
+		s.Stalls = a.PageStats().Stalls
 	}
 	s.Stats, err = raw.Stats(g.dev)
 	return s, err

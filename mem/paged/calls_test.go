@@ -151,7 +151,7 @@ func TestAnAliasCostsOneMap(t *testing.T) {
 	}, sim.CallMap); maps != 1 {
 		t.Errorf("%d calls of Map, want 1 for all pages together", maps)
 	}
-	if f := r.a.Figures(); f.Pages != 5 || f.Mappings != 8 {
+	if f := r.a.PageStats(); f.Pages != 5 || f.Mappings != 8 {
 		t.Errorf("%d pages at %d addresses, want 5 at 8", f.Pages, f.Mappings)
 	}
 	r.free(z)

@@ -99,7 +99,7 @@ func TestConcurrent(t *testing.T) {
 							t.Errorf("%+v", s.AllocatedBytes.All)
 						}
 						r.a.Snapshot()
-						r.a.Figures()
+						r.a.PageStats()
 					}
 					runtime.Gosched()
 				}

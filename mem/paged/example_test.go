@@ -31,7 +31,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	f := a.Figures()
+	f := a.PageStats()
 	fmt.Printf("%d MiB in one block, of %d MiB reserved\n", large.Size>>20, f.Reserved>>20)
 	// Output:
 	// 16 MiB in one block, of 32 MiB reserved

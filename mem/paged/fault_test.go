@@ -166,7 +166,7 @@ func failHistory(t *testing.T, cfg paged.Config, rule fault.Rule) (fired bool) {
 		}
 		free, total, err := r.sim.Available()
 		r.must(err)
-		if got := r.a.Figures().Reserved; got != total-free {
+		if got := r.a.PageStats().Reserved; got != total-free {
 			fail("step %d: the device has allocated %d bytes, counted %d", step, total-free, got)
 		}
 	}
@@ -175,7 +175,7 @@ func failHistory(t *testing.T, cfg paged.Config, rule fault.Rule) (fired bool) {
 		r.a.Free(b.Block)
 	}
 	r.must(r.a.EmptyCache())
-	if f := r.a.Figures(); f.Reserved != 0 || f.Mappings != 0 {
+	if f := r.a.PageStats(); f.Reserved != 0 || f.Mappings != 0 {
 		fail("after all is freed and the cache emptied: %+v", f)
 	}
 	var err error

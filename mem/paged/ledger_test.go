@@ -20,7 +20,7 @@ type ledger struct {
 
 // newLedger begins to observe. No goroutine may use the allocator during the call.
 func newLedger(a *paged.Allocator) *ledger {
-	l := &ledger{a: a, live: map[driver.Pointer]int64{}, pages: map[driver.Pointer]bool{}, size: a.Figures().Granule}
+	l := &ledger{a: a, live: map[driver.Pointer]int64{}, pages: map[driver.Pointer]bool{}, size: a.PageStats().Granule}
 	a.Observe(l.hear)
 	for _, seg := range a.Snapshot() {
 		l.segment(seg.Ptr, seg.TotalSize, true)

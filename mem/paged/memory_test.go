@@ -35,7 +35,7 @@ func TestReservedIsTheLivePeak(t *testing.T) {
 				r.check()
 			}
 		}
-		f := r.a.Figures()
+		f := r.a.PageStats()
 		if reserved := max(f.Reserved, r.a.Stats().ReservedBytes.All.Peak); float64(reserved) > 1.025*float64(peak) {
 			t.Errorf("seed %d: %d bytes held, %.3f times the live peak of %d", seed, reserved, float64(reserved)/float64(peak), peak)
 		}
@@ -83,7 +83,7 @@ func TestTheLimitCanBeFilled(t *testing.T) {
 						t.Fatalf("seed %d, %+v: %d bytes behind the last block: %v", seed, cfg, room, err)
 					}
 					r.fill(r.s, b, 1)
-					if got := r.a.Figures().Reserved; got > limit*granule {
+					if got := r.a.PageStats().Reserved; got > limit*granule {
 						t.Fatalf("seed %d: %d bytes held", seed, got)
 					}
 					kept = append(kept, b)
@@ -184,7 +184,7 @@ func TestFragmentsAreMemory(t *testing.T) {
 func TestEdgesAreShared(t *testing.T) {
 	r := simple(t, 64, paged.Config{Limit: 3 * granule})
 	x, y := r.alloc(r.s, granule*3/2), r.alloc(r.s, granule*3/2)
-	if f := r.a.Figures(); f.Used != 3*granule || f.Reserved != 3*granule {
+	if f := r.a.PageStats(); f.Used != 3*granule || f.Reserved != 3*granule {
 		t.Errorf("two blocks of one and a half granules: %+v", f)
 	}
 	r.fill(r.s, x, 1)
@@ -192,7 +192,7 @@ func TestEdgesAreShared(t *testing.T) {
 	r.free(x)
 	x = r.alloc(r.s, granule) // its page alone is free: the other is y's as well
 	r.holds(r.s, y, 2)
-	if f := r.a.Figures(); f.Used != 3*granule {
+	if f := r.a.PageStats(); f.Used != 3*granule {
 		t.Errorf("%+v", f)
 	}
 	r.free(x, y)
@@ -239,7 +239,7 @@ func TestKeep(t *testing.T) {
 		r.free(r.alloc(r.s, 512))
 		r.a.Free(r.alloc(r.s, 1024), r.s)
 		r.a.Free(r.alloc(r.s, 512), r.s)
-		if got := r.a.Figures().Reserved; got > test.want*granule && got > granule || test.keep == paged.KeepAll && got < 16*granule {
+		if got := r.a.PageStats().Reserved; got > test.want*granule && got > granule || test.keep == paged.KeepAll && got < 16*granule {
 			t.Errorf("keep %d: %d bytes held, want %d granules", test.keep, got, test.want)
 		}
 		r.check()

@@ -94,7 +94,7 @@ func TestOutOfMemoryFigures(t *testing.T) {
 	r.free(x)
 	_, err := r.a.Alloc(r.s, 8*granule+1)
 	e := r.noMemory(err)
-	f, s := r.a.Figures(), r.a.Stats()
+	f, s := r.a.PageStats(), r.a.Stats()
 	loan := pin.Size + other.Size + between.Size
 	if e.Requested != 8*granule+1 || e.Rounded != 8*granule+512 || e.TooLarge || e.Stream != 0 || e.Cause != nil {
 		t.Errorf("the request: %+v", e)
@@ -177,11 +177,11 @@ func TestNoRetry(t *testing.T) {
 			r.fill(s, x[i], 1)
 		}
 		r.free(x[0], x[2])
-		stalls := r.a.Figures().Stalls
+		stalls := r.a.PageStats().Stalls
 		var b mem.Block
 		var err error
 		if n := r.calls(func() { b, err = r.a.AllocWith(r.s, cfg.Limit/2, mem.AllocOptions{NoRetry: true}) },
-			sim.CallUnmap, sim.CallDrop, sim.CallSync); n != 0 || r.a.Figures().Stalls != stalls {
+			sim.CallUnmap, sim.CallDrop, sim.CallSync); n != 0 || r.a.PageStats().Stalls != stalls {
 			t.Errorf("%+v: %d calls that wait or give back, with NoRetry", cfg, n)
 		}
 		if err != nil {

@@ -5,7 +5,7 @@
 // Make an allocator with New on a device that has virtual memory; ParseConfig reads its settings from text. An
 // Allocator is safe for concurrent use. Sizes are bytes. Memory is allocated in stream order and across streams: Alloc
 // makes its stream wait on the device for other streams that used the memory. The host waits only before it unmaps a
-// page that queued work may still use; Figures counts these stalls. Errors begin with "paged:"; a request for which
+// page that queued work may still use; PageStats counts these stalls. Errors begin with "paged:"; a request for which
 // there is no room returns a *mem.OutOfMemory.
 //
 // A captured graph contains addresses, so the blocks that it uses must stay live as long as it is launched. The

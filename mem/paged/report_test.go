@@ -40,7 +40,7 @@ func TestStatistics(t *testing.T) {
 	})
 	want("active", s.Active.All, s.Allocation.All)
 	want("in the large pool", s.AllocatedBytes.LargePool, s.AllocatedBytes.All)
-	if got, f := s.ReservedBytes.All.Current, r.a.Figures(); got != f.Reserved || got < f.Used {
+	if got, f := s.ReservedBytes.All.Current, r.a.PageStats(); got != f.Reserved || got < f.Used {
 		t.Errorf("%d bytes reserved; %+v", got, f)
 	}
 

@@ -50,7 +50,7 @@ func (a *Allocator) unlockAll() {
 
 // Stats implements mem.StatsReporter. All blocks are in the large pool. AllocatedBytes counts rounded sizes,
 // RequestedBytes the bytes requested, and ReservedBytes physical memory. Blocks are never pending. Waits are in
-// Figures, since none is for all streams. With several processors at work, the peaks of blocks and bytes include the
+// PageStats, since none is for all streams. With several processors at work, the peaks of blocks and bytes include the
 // few blocks in the caches of other processors.
 func (a *Allocator) Stats() mem.Stats {
 	a.lockAll()
@@ -118,22 +118,22 @@ func (a *Allocator) ResetAccumulatedStats() {
 	a.nowAtReset, a.allocatedAtReset = a.totals()
 }
 
-// Figures are the counters of this package beside mem.Stats. Sizes are bytes.
-type Figures struct {
+// PageStats are statistics of physical memory, beside mem.Stats. Sizes are bytes.
+type PageStats struct {
 	Granule  int64 // the device's granularity
 	Pages    int64 // pages of physical memory
 	Mappings int64 // addresses at which they are mapped; those beyond Pages are aliases
-	Reserved int64 // in pages
+	Reserved int64 // in pages, mapped or not
 	Used     int64 // in pages that blocks touch
 	Peak     int64 // peak of Used
 	Stalls   int64 // waits of the host for work on memory that was to be unmapped
 }
 
-// Figures returns the counters.
-func (a *Allocator) Figures() Figures {
+// PageStats returns the statistics of physical memory.
+func (a *Allocator) PageStats() PageStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Figures{
+	return PageStats{
 		Granule: a.granule,
 		Pages:   int64(len(a.pages) - 1 - len(a.unusedPages)), Mappings: int64(len(a.mappings) - 1 - len(a.unusedMappings)),
 		Reserved: a.created * a.granule, Used: a.used * a.granule, Peak: a.mostUsed * a.granule,

@@ -77,7 +77,7 @@ func TestUnmapWaitsForItsUsersAlone(t *testing.T) {
 	if r.sim.Pending(other.ID()) < 10 {
 		t.Error("the work of a stream that has nothing to do with the page is done")
 	}
-	if got := r.a.Figures().Stalls; got != 1 {
+	if got := r.a.PageStats().Stalls; got != 1 {
 		t.Errorf("%d stalls, want 1", got)
 	}
 	r.a.Free(theirs)
@@ -95,7 +95,7 @@ func TestUnmapWaitsForTheFree(t *testing.T) {
 	first := r.alloc(r.s, granule+512) // shares tail's second page, and gets c's: that was not used for longest
 	r.busy(user, theirs, 10)
 	second := r.alloc(r.s, granule+512) // shares that, and gets b's
-	if got := r.a.Figures(); got.Stalls == 0 || got.Used != 6*granule {
+	if got := r.a.PageStats(); got.Stalls == 0 || got.Used != 6*granule {
 		t.Errorf("nothing was remapped: %+v", got)
 	}
 	if r.sim.Pending(user.ID()) < 10 {

@@ -372,7 +372,7 @@ func (w *world) agree() {
 	}
 	free, total, err := w.sim.Available()
 	w.must(err)
-	if f := w.a.Figures(); total-free != f.Reserved+16*maxSamples || f.Used > f.Reserved || f.Used < size {
+	if f := w.a.PageStats(); total-free != f.Reserved+16*maxSamples || f.Used > f.Reserved || f.Used < size {
 		w.fail("the device has allocated %d bytes, of them %d for samples; %+v", total-free, 16*maxSamples, f)
 	}
 }
@@ -392,12 +392,12 @@ func (w *world) end() {
 		w.observe()
 	}
 	w.agree()
-	w.t.Logf("%d requests denied, %d refused because of captures; %d waits of the host", w.denied, w.refused, w.a.Figures().Stalls)
+	w.t.Logf("%d requests denied, %d refused because of captures; %d waits of the host", w.denied, w.refused, w.a.PageStats().Stalls)
 	if w.step > 2000 && w.denied == 0 {
 		w.t.Error("memory was never short: that was no campaign")
 	}
 	w.must(w.a.EmptyCache())
-	if f := w.a.Figures(); f.Reserved != 0 || f.Pages != 0 || f.Mappings != 0 {
+	if f := w.a.PageStats(); f.Reserved != 0 || f.Pages != 0 || f.Mappings != 0 {
 		w.fail("after all is freed and the cache emptied: %+v", f)
 	}
 	w.must(w.sim.Free(w.samples))
