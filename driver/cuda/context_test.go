@@ -67,7 +67,7 @@ func (o *tour) take(c *cudaDriver) {
 	if o.dev, ok = made(o, "Open", func() (driver.Device, error) { return c.Open("0") }); !ok {
 		return
 	}
-	o.dev.(*device).staged().lanes = 4
+	o.dev.(*device).staged().workers = 4
 	defer o.step("Close again", o.dev.Close)
 	defer o.step("Close", o.dev.Close)
 	o.step("Available", func() error { _, _, err := o.dev.Available(); return err })
@@ -304,7 +304,7 @@ func TestCallsLeaveTheThreadsContexts(t *testing.T) {
 	for _, x := range threads {
 		t.Run(x.name, func(t *testing.T) {
 			m := newMachine(t, tourOptions)
-			o := &tour{second: "1", long: 2*laneBytes + 5}
+			o := &tour{second: "1", long: 2*workerBytes + 5}
 			for _, what := range tourOn(driverOf(m), o, x.current) {
 				t.Error(what)
 			}

@@ -85,7 +85,7 @@ func TestCapturesOfOthersComeThrough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, tourOptions)
 			duringCapture(t, cu.New(m.Lookup), func() {
-				o := &tour{second: "1", long: 2*laneBytes + 5, mode: mode}
+				o := &tour{second: "1", long: 2*workerBytes + 5, mode: mode}
 				for _, what := range tourOn(driverOf(m), o, nil) {
 					t.Error(what)
 				}
