@@ -315,7 +315,7 @@ func TestCallsLeaveTheThreadsContexts(t *testing.T) {
 	}
 }
 
-// TestFailedCallsLeaveTheThreadsContexts fails each call of libcuda in turn. Those of long copies
+// TestFailedCallsLeaveTheThreadsContexts fails each call of libcuda in turn, except those of long copies, which
 // TestEveryFailedCallOfACopy fails.
 func TestFailedCallsLeaveTheThreadsContexts(t *testing.T) {
 	for _, x := range threads[:3] {

@@ -48,7 +48,7 @@ func TestGPUDiagnoseAndDevices(t *testing.T) {
 	testkit.Must(t, byUUID.Close())
 }
 
-// TestSyncEndsWithItsContext on work that takes longer.
+// TestGPUSyncEndsWithItsContext ends a Sync while work takes longer.
 func TestGPUSyncEndsWithItsContext(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})
@@ -81,7 +81,7 @@ func TestGPUSyncEndsWithItsContext(t *testing.T) {
 	testkit.Must(t, d.Free(p))
 }
 
-// TestManyGoroutines: 64 of them work on one device.
+// TestGPUManyGoroutines runs 64 goroutines on one device.
 func TestGPUManyGoroutines(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	var wg sync.WaitGroup
@@ -121,7 +121,7 @@ func TestGPUManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWarmCallsAllocateNothing on Go's heap.
+// TestGPUWarmCallsAllocateNothing checks that warm calls make no heap allocation.
 func TestGPUWarmCallsAllocateNothing(t *testing.T) {
 	d := drivertest.OpenDevice(t, "cuda:0")
 	s, err := d.NewStream(driver.StreamOptions{})

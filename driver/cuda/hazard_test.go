@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What can go wrong only because this is Go: a garbage collector, goroutines that change threads, a runtime that lives
-// on signals. That goroutines change threads, TestContextsFollowGoroutines shows.
+// These tests are about Go itself: a garbage collector, and a runtime that uses signals. TestContextsFollowGoroutines is
+// about goroutines that change threads.
 
 // TestTheCollectorFreesNothing: an unreachable device is gone, and libcuda never hears of it. A call from a
 // cleanup would come at any time, on any thread, when the process ends too.
@@ -156,7 +156,8 @@ func signalThreads(signals ...unix.Signal) error {
 	return nil
 }
 
-// listFiles is the argument of the other process of TestPrograms...: it prints its open files and libraries, and ends.
+// listFiles is the argument of the other process of TestProgramsInheritNothing, which prints its open files and
+// libraries, and ends.
 const listFiles = "list-files"
 
 func init() {

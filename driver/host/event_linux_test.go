@@ -162,8 +162,9 @@ func wants(t *testing.T, x doer, line, want string) {
 	}
 }
 
-// TestBehaviour68: an event that one process recorded is not reached in the other before the work is done, and a stream
-// of the other that was told to wait stands still; afterwards it is, and goes on. The maker records, and the opener.
+// TestBehaviour68_EventsCrossProcesses: an event that one process recorded is not reached in the other before the work is
+// done, and a stream of the other that waits for it stands still. Afterwards it is reached, and the stream goes on. The
+// maker records, and then the opener.
 func TestBehaviour68_EventsCrossProcesses(t *testing.T) {
 	for _, madeHere := range []bool{true, false} {
 		here, err := newEventEnd()
