@@ -14,7 +14,7 @@ import (
 // The interface has no errors. Like Arrow's allocators, this one panics if there is no room; the panic's value is the
 // error of Alloc, which callers can recover and match.
 //
-// To record that a stream uses a buffer, find its block: b, ok := a.Find(buffer.Bytes()), then a.Record(b, s).
+// To record that a stream uses a buffer, find its block: b, ok := a.Find(buffer.Bytes()), then a.RecordStream(b, s).
 type ArrowAllocator struct {
 	a *Allocator
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/ashlar-go/ashlar/mem"
 )
 
-// A record is a piece of page-locked memory.
+// A piece is page-locked memory: see the design comment of pinned.go.
 type piece struct {
 	pool *pool // under Allocator.mu
 	segment
 
-	// Under Allocator.mu. While the record is pending, addWaits owns uses.
+	// Under Allocator.mu. While the piece is pending, addWaits owns uses.
 	tag       uint64 // in Allocator.active
 	requested int64  // bytes of the last request
 	state     state
@@ -42,17 +42,17 @@ func (r *piece) block() mem.Block {
 	return mem.Block{Ptr: driver.Pointer(address(r.mem)), Size: r.size(), Tag: r.tag}
 }
 
-// recordOf returns the record of a block that is live, pending or kept, or else nil. The caller holds mu.
-func (a *Allocator) recordOf(b mem.Block) *piece {
+// pieceOf returns the piece of a block that is live, pending or captured, or else nil. The caller holds mu.
+func (a *Allocator) pieceOf(b mem.Block) *piece {
 	if entry := a.active.Get(b.Tag); entry != nil && (*entry).block() == b {
 		return *entry
 	}
 	return nil
 }
 
-// live returns the record of a live block, or nil if b is not live. The caller holds mu.
+// live returns the piece of a live block, or nil if b is not live. The caller holds mu.
 func (a *Allocator) live(b mem.Block) *piece {
-	if r := a.recordOf(b); r != nil && r.state == live {
+	if r := a.pieceOf(b); r != nil && r.state == live {
 		return r
 	}
 	return nil
@@ -89,7 +89,7 @@ func (a *Allocator) Find(p []byte) (mem.Block, bool) {
 	return r.block(), true
 }
 
-// find returns the live record in which size bytes at an address lie, or nil. The start of a block is found in constant
+// find returns the live piece in which size bytes at an address lie, or nil. The start of a block is found in constant
 // time. The caller holds mu.
 func (a *Allocator) find(at uintptr, size int) *piece {
 	r := a.byStart[at]
@@ -106,14 +106,14 @@ func (a *Allocator) find(at uintptr, size int) *piece {
 	return r
 }
 
-// insert adds a record under its address. The caller holds mu.
+// insert adds a piece under its address. The caller holds mu.
 func (a *Allocator) insert(r *piece) {
 	i, _ := a.search(address(r.mem))
 	a.byAddress = slices.Insert(a.byAddress, i, r)
 	a.byStart[address(r.mem)] = r
 }
 
-// remove removes a record before its memory is freed, because the driver may allocate the address again before its call
+// remove removes a piece before its memory is freed, because the driver may allocate the address again before its call
 // returns. The caller holds mu.
 func (a *Allocator) remove(r *piece) {
 	r.state = returning

@@ -12,7 +12,7 @@ import (
 func (a *Allocator) check() error {
 	var blocks, active, activeBytes int64
 	listed := map[*piece]bool{}
-	records := map[*pool]int{}
+	pieces := map[*pool]int{}
 	for p := range a.pools() {
 		for n, list := range p.buckets {
 			for i, r := range list {
@@ -35,12 +35,12 @@ func (a *Allocator) check() error {
 			return fmt.Errorf("block %d is not found by its address", i)
 		}
 		blocks++
-		records[r.pool]++
+		pieces[r.pool]++
 		switch r.state {
 		case live, pending, captured:
 			active++
 			activeBytes += r.size()
-			if a.recordOf(r.block()) != r {
+			if a.pieceOf(r.block()) != r {
 				return fmt.Errorf("block %d is not found by its tag", i)
 			}
 		case cached:
@@ -59,13 +59,13 @@ func (a *Allocator) check() error {
 		return fmt.Errorf("%d blocks in buckets have no address", len(listed))
 	}
 	for p := range a.pools() {
-		if p.blocks < records[p] || p.own > p.useCount { // leaving ones have no address
-			return fmt.Errorf("pool %v counts %d blocks of %d, and %d users, %d of them its own", p.id, p.blocks, records[p], p.useCount, p.own)
+		if p.blocks < pieces[p] || p.own > p.useCount { // returning ones have no address
+			return fmt.Errorf("pool %v counts %d blocks of %d, and %d users, %d of them its own", p.id, p.blocks, pieces[p], p.useCount, p.own)
 		}
-		delete(records, p)
+		delete(pieces, p)
 	}
-	if len(records) > 0 {
-		return fmt.Errorf("%d pools with blocks are forgotten", len(records))
+	if len(pieces) > 0 {
+		return fmt.Errorf("%d pools with blocks are forgotten", len(pieces))
 	}
 	s := &a.stats
 	if active != s.ActiveRequests.Current || activeBytes != s.ActiveBytes.Current || blocks > s.Allocations.Current {

@@ -109,7 +109,7 @@ func (a *Allocator) reclaimFinished() {
 	a.giveBackAll(leave)
 }
 
-// finishWaits removes finished waits from the front of a list, and returns the blocks that become leaving.
+// finishWaits removes finished waits from the front of a list, and returns the blocks that become returning.
 // The caller holds waiting.
 func (a *Allocator) finishWaits(l *waitList, done func(*wait) bool) (leave []*piece) {
 	for len(l.waits) > 0 && done(&l.waits[0]) {
@@ -138,7 +138,7 @@ func (a *Allocator) giveBackAll(leave []*piece) {
 }
 
 // finish counts one mark of a block as reached, and retires the block if it was the last. It reports whether the block
-// becomes leaving. The caller holds waiting.
+// becomes returning. The caller holds waiting.
 func (a *Allocator) finish(r *piece) (leaves bool) {
 	if r.waits--; r.waits > 0 {
 		return false

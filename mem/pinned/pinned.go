@@ -33,24 +33,24 @@ import (
 
 // Structure:
 //
-// A record is one piece of memory: what the driver gave in one call, or a part of the reserved segment. It is in one of
-// these states:
+// A piece is memory that the driver allocated in one call, or a part of the reserved segment. It is in one of these
+// states:
 //
 //	live      allocated; RecordStream notes the streams that use it
 //	pending   freed, but a stream that was recorded has not reached the mark taken at Free
-//	kept      freed, but a captured graph may read or write it whenever it is launched; see ReleaseCaptured
+//	captured  freed, but a captured graph may read or write it whenever it is launched; see ReleaseCaptured
 //	cached    in its pool's list of its bucket, the logarithm of its size
-//	leaving   being freed to the driver
-//	gone      freed
+//	returning being freed to the driver
+//	returned  freed to the driver
 //
-// Records belong to pools: the default one, and private ones for captured graphs (BeginAllocateToPool) or for a user
-// (NewPool). A record that is cached serves requests to its pool alone. A private pool is forgotten once it has neither
-// users nor records, and no request is on its way to it.
+// Pieces belong to pools: the default one, and private ones for captured graphs (BeginAllocateToPool) or for a user
+// (NewPool). A piece that is cached serves requests to its pool alone. A private pool is forgotten once it has neither
+// users nor pieces, and no request is on its way to it.
 //
-// The tag of a block finds its record in the table active from Alloc until the record is cached or freed, so a stale
-// block is recognised without a map. The list of a bucket is ordered by size. Below the rounding threshold all its blocks are
-// equally large; above it the smallest that fits is taken. All records but those leaving or gone are in byAddress,
-// which Find searches.
+// The tag of a block finds its piece in the table active from Alloc until the piece is cached or freed to the driver,
+// so a stale block is recognised without a map. The list of a bucket is ordered by size. Below the rounding threshold
+// all its blocks are equally large; above it the smallest that fits is taken. All pieces but those returning or
+// returned are in byAddress, which Find searches.
 //
 // Frees that wait are in one list for each stream, oldest first: a stream that is busy holds up nothing but what it
 // uses itself. They are looked at by each Alloc or, with Config.BackgroundThreads, by a goroutine that runs as long as
@@ -92,7 +92,7 @@ type Allocator struct {
 	defaultPool pool
 	private     map[mem.PoolID]*pool
 	scopes      poolscope.Scopes[*pool]
-	active      slots.Table[*piece] // live, pending and kept ones, by the tags of their blocks
+	active      slots.Table[*piece] // live, pending and captured ones, by the tags of their blocks
 	byAddress   []*piece
 	byStart     map[uintptr]*piece // the same, by their first addresses
 	reserve     reserve
@@ -219,7 +219,7 @@ func (a *Allocator) reuse(r *request) (_ mem.Block, err error) {
 	return mem.Block{}, nil
 }
 
-// markAllocated makes a record live that is in no list. The caller holds mu.
+// markAllocated makes a piece live that is in no list. The caller holds mu.
 func (a *Allocator) markAllocated(r *piece, size int64) mem.Block {
 	tag, entry := a.active.Add()
 	*entry, r.tag = r, tag
@@ -258,7 +258,7 @@ func (a *Allocator) Free(b mem.Block) {
 	}
 }
 
-// retire caches or keeps a freed record that no stream uses, and reports whether it must be freed to the driver
+// retire caches or keeps a freed piece that no stream uses, and reports whether it must be freed to the driver
 // instead. The caller holds mu.
 func (a *Allocator) retire(r *piece) (leaves bool) {
 	if r.captured {
@@ -277,7 +277,7 @@ func (a *Allocator) retire(r *piece) (leaves bool) {
 	return false
 }
 
-// cache adds a record to its bucket's list. The caller holds mu.
+// cache adds a piece to its bucket's list. The caller holds mu.
 func (a *Allocator) cache(r *piece) {
 	r.state = cached
 	r.pool.buckets[bucket(r.size())].put(r)

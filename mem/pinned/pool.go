@@ -14,7 +14,7 @@ import (
 type pool struct {
 	id       mem.PoolID // zero: the default pool
 	buckets  [maxBits + 1]bucketList
-	blocks   int // records, and requests that are about to get one
+	blocks   int // pieces, and requests that are about to get one
 	useCount int // graphs: calls of BeginAllocateToPool without their ReleasePool; an open Pool, and its scopes
 	own      int // of them, the open Pool and its scopes
 	closed   bool

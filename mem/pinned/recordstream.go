@@ -43,7 +43,7 @@ func (a *Allocator) RecordStream(b mem.Block, s driver.Stream) error {
 // not kept stays as it is. ReleaseCaptured panics if b is neither live nor a freed block that is kept or waits.
 func (a *Allocator) ReleaseCaptured(b mem.Block) {
 	a.mu.Lock()
-	r := a.recordOf(b)
+	r := a.pieceOf(b)
 	if r == nil {
 		a.mu.Unlock()
 		panic(fmt.Sprintf("pinned: ReleaseCaptured of a block that is neither live nor kept (%d bytes at %#x)",

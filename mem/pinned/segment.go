@@ -37,7 +37,7 @@ type reserve struct {
 // partAlignment is that of PyTorch.
 const partAlignment = 512
 
-// carve cuts a block off the reserved segment, if it has room and the block would come back. The caller holds mu.
+// cut cuts a block off the reserved segment, if it has room and the block would come back. The caller holds mu.
 func (a *Allocator) cut(r *request) *piece {
 	v, size := &a.reserve, r.rounded
 	if size > int64(len(v.mem))-v.used || size > a.cfg.maxCached() {
@@ -49,7 +49,7 @@ func (a *Allocator) cut(r *request) *piece {
 	return a.newPiece(segment{mem: part, source: reserved}, r.pool)
 }
 
-// newPiece makes a record of a segment. The caller holds mu.
+// newPiece makes a piece of a segment. The caller holds mu.
 func (a *Allocator) newPiece(seg segment, p *pool) *piece {
 	r := &piece{pool: p, segment: seg}
 	p.blocks++
@@ -180,7 +180,7 @@ func (a *Allocator) unlock(seg *segment) (err error) {
 	return err
 }
 
-// giveBack frees a leaving record to the driver. After an error it is cached again. The caller holds no lock.
+// giveBack frees a returning piece to the driver. After an error it is cached again. The caller holds no lock.
 func (a *Allocator) giveBack(r *piece) error {
 	lost, err := a.release(&r.segment)
 	a.mu.Lock()
@@ -261,7 +261,7 @@ func (a *Allocator) takeCached(which func() []*pool) (leave []*piece) {
 	return leave
 }
 
-// toDefaultPool moves a cached record of a private pool, which is in no list, to the default pool. The caller holds mu.
+// toDefaultPool moves a cached piece of a private pool, which is in no list, to the default pool. The caller holds mu.
 func (a *Allocator) toDefaultPool(r *piece) bool {
 	r.pool.blocks--
 	r.pool = &a.defaultPool
