@@ -124,7 +124,7 @@ void Allocator::deleter(void *p) noexcept {
 	try {
 		installed()->free(p);
 	} catch (const std::exception &e) {
-		std::fprintf(stderr, "ashlar: freeing %p: %s\n", p, e.what());
+		std::fprintf(stderr, "ashlar: freeing %p: %s\n", p, text_of(e).c_str());
 	} catch (...) {
 		std::fprintf(stderr, "ashlar: freeing %p failed\n", p);
 	}

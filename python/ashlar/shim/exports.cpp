@@ -26,12 +26,6 @@ std::string name_of(const std::string &options) {
 // The error of the calling thread's last failure.
 thread_local std::string last_error;
 
-std::string text_of(const std::exception &e) {
-	// The text of PyTorch's errors goes on with a C++ stack trace.
-	const auto *error = dynamic_cast<const c10::Error *>(&e);
-	return error ? error->what_without_backtrace() : e.what();
-}
-
 } // namespace
 
 // Storages that exist now keep native's deleter, so they are freed by native without the shim. That is wrong only for

@@ -24,6 +24,9 @@ static_assert(
 #include <c10/util/ApproximateClock.h>
 #include <cuda_runtime_api.h>
 
+#include <exception>
+#include <string>
+
 #include "ashlar.h"
 
 namespace ashlar {
@@ -47,6 +50,12 @@ inline c10::Device cuda_device(DeviceIndex device) {
 // The status of a call that may throw out of C10 code is turned into an exception of PyTorch's here.
 inline void check(const ashlar_api *api, ashlar_status status, const char *what) {
 	TORCH_CHECK(status == ASHLAR_OK, "ashlar: ", what, ": ", api->last_error());
+}
+
+// The text of an exception, without the C++ stack trace that PyTorch's have.
+inline std::string text_of(const std::exception &e) {
+	const auto *error = dynamic_cast<const c10::Error *>(&e);
+	return error ? error->what_without_backtrace() : e.what();
 }
 
 } // namespace ashlar
