@@ -1,7 +1,7 @@
 //go:build !linux || !(amd64 || arm64) || nocuda
 
-// Package cuda is the driver of NVIDIA's GPUs, left out of this program: it was built with the tag nocuda, or for a system
-// for which it has no code. It is registered all the same, so that opening a device says so.
+// Package cuda is the driver of NVIDIA's GPUs. It is not in this program, which was built with the tag nocuda or for an
+// unsupported system. The driver is still registered, so that opening a device returns an error with the reason.
 package cuda
 
 import (
@@ -14,7 +14,7 @@ type absentDriver struct{}
 
 func init() { driver.Register("cuda", absentDriver{}) }
 
-// reason says why the driver is not here, and what to do.
+// reason returns why the driver is missing and what to do.
 func reason() (why, advice string) {
 	if runtime.GOOS == "linux" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
 		return "this program was built with the tag nocuda", "build it without the tag nocuda"
@@ -28,13 +28,13 @@ func unsupported(call string) error {
 	return &driver.Error{Call: call, Code: driver.ErrUnsupported, Detail: why + ": " + advice}
 }
 
-// Open fails.
+// Open returns an error.
 func (absentDriver) Open(string) (driver.Device, error) { return nil, unsupported("Open") }
 
-// Devices fails.
+// Devices returns an error.
 func (absentDriver) Devices() ([]driver.Listing, error) { return nil, unsupported("Devices") }
 
-// Diagnose says why.
+// Diagnose reports the reason.
 func (absentDriver) Diagnose() []driver.Finding {
 	why, advice := reason()
 	return []driver.Finding{{What: "the driver cuda", Found: why, State: driver.Broken, Do: advice}}

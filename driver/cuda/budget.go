@@ -11,9 +11,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// A budget is what Open allows a device to allocate. It counts blocks of Alloc and pages of Create by the sizes that
-// were asked for, pages until they are dropped and mapped nowhere; not what libcuda takes for itself, page-locked
-// memory, or what other processes share.
+// A budget is the memory that a device may allocate, as set by Open. It counts blocks of Alloc and pages of Create by
+// their requested sizes; a page counts until it is dropped and no longer mapped. It does not count memory that libcuda
+// itself uses, page-locked memory, or memory that other processes share.
 type budget struct {
 	total int64 // bytes; 0: no limit
 
@@ -21,7 +21,7 @@ type budget struct {
 	used int64
 }
 
-// take counts size bytes as allocated, or returns false if fewer are left.
+// take counts size bytes as allocated. It returns false if fewer are left.
 func (b *budget) take(size int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +39,7 @@ func (b *budget) giveBack(size int64) {
 	b.used -= size
 }
 
-// limit returns what of the device's free and total memory is within the budget.
+// limit reduces the device's free and total memory to the budget.
 func (b *budget) limit(free, total int64) (int64, int64) {
 	if b.total == 0 {
 		return free, total
@@ -49,13 +49,13 @@ func (b *budget) limit(free, total int64) (int64, int64) {
 	return min(free, b.total-b.used), min(total, b.total)
 }
 
-// An opening is what the argument of Open says.
+// An opening is the parsed argument of Open.
 type opening struct {
 	device string // "" (the first), "N" or UUID
-	total  int64  // of the budget; 0: none
+	total  int64  // bytes of the budget; 0: no limit
 }
 
-// parseOpening reads "DEVICE,total=SIZE", of which either may be missing.
+// parseOpening parses "DEVICE,total=SIZE". Both parts are optional.
 func parseOpening(args string) (opening, error) {
 	var o opening
 	for i, field := range strings.Split(args, ",") {

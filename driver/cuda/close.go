@@ -9,14 +9,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// Only Close frees: nothing is freed by the garbage collector, or when the program ends.
+// Only Close frees resources: neither the garbage collector nor the end of the program does.
 
-// Close waits for the streams' work, frees what this device holds and lets go of the primary context, which lives on if
-// other code holds it. Of a lost device there is nothing to wait for and nothing to free: the error is the one that
-// lost it.
+// Close waits for the work of the streams, frees the resources of this device and releases the primary context, which
+// continues to exist if other code retains it. For a lost device it neither waits nor frees: the error is the one that
+// lost the device.
 func (d *device) Close() error {
 	d.leavePeers()
-	d.life.Lock() // calls under way come first
+	d.life.Lock() // waits for calls in progress
 	defer d.life.Unlock()
 	if d.closed {
 		return nil
@@ -42,7 +42,7 @@ func (d *device) Close() error {
 	return errors.Join(errs...)
 }
 
-// freeAll frees everything. No other call runs, and the context is current.
+// freeAll frees all resources. No other call is in progress, and the context is current.
 func (d *device) freeAll() []error {
 	var errs []error
 	try := func(r cu.Result, format string, args ...any) {
@@ -52,13 +52,13 @@ func (d *device) freeAll() []error {
 	}
 	d.abandonCaptures()
 	for _, s := range d.streams {
-		if s.gone || s.closed && s.shared { // the maker of a foreign stream may have ended it
+		if s.gone || s.closed && s.shared { // the owner of a foreign stream may have destroyed it
 			continue
 		}
 		switch c, err := s.captured("Close"); {
 		case err != nil:
 			errs = append(errs, err)
-		case c == nil: // what captures now is other code's, and has no work to wait for
+		case c == nil: // only other code can be capturing now; there is no work to wait for
 			try(d.lib.StreamSynchronize(s.handle), "stream %d", s.id)
 		}
 	}
@@ -80,7 +80,7 @@ func (d *device) freeAll() []error {
 	}
 	for id, pg := range d.virtual.pages {
 		if pg.dropped {
-			continue // unmapped by now, so libcuda has the memory back
+			continue // unmapped by now, so libcuda has freed the memory
 		}
 		try(d.lib.MemRelease(pg.handle), "page %d", id)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// Copy is refused at once if an address is not the device's.
+// Copy returns an error at once if an address is not known to the device.
 func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	const call = "Stream.Copy"
 	checkSize(call, n)
@@ -33,7 +33,7 @@ func (s *stream) Copy(dst, src driver.Pointer, n int64) error {
 	return nil
 }
 
-// Fill is refused at once if an address is not the device's.
+// Fill returns an error at once if an address is not known to the device.
 func (s *stream) Fill(p driver.Pointer, pattern byte, n int64) error {
 	const call = "Stream.Fill"
 	checkSize(call, n)
@@ -58,7 +58,7 @@ func checkSize(call string, n int64) {
 	}
 }
 
-// checkOverlap fails if the ranges of n bytes at dst and src overlap. The memory of all devices has one address space.
+// checkOverlap returns an error if the ranges of n bytes at dst and src overlap. All devices share one address space.
 func checkOverlap(call string, dst, src driver.Pointer, n int64) error {
 	if (driver.Range{Ptr: dst, Size: n}).Overlaps(driver.Range{Ptr: src, Size: n}) {
 		return invalidError(call, "the ranges %#x+%d and %#x+%d overlap", dst, n, src, n)

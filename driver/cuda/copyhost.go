@@ -10,14 +10,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// Copies between host memory and the device: which way each takes, and the ways but for the long one (pieces.go).
-// Page-locked memory is copied in place; the rest goes through slots and areas, see staging.go. What has to wait is
-// refused while the stream captures, even if the memory is page-locked: Pinned.CopyInAsync and CopyOutAsync can be
-// captured.
+// Copies between host memory and the device. This file selects the method of a copy and has all methods except that of
+// long copies (pieces.go). Page-locked memory is copied in place; other memory is copied through slots and areas, see
+// staging.go. A copy that has to wait is refused while the stream captures, even if the memory is page-locked:
+// Pinned.CopyInAsync and CopyOutAsync can be captured.
 
-// CopyIn returns once src is in page-locked areas, though the device may still be moving them. Of page-locked memory it
-// returns once the copy is done. Work that others queue on the stream during the copy may come between the pieces of a
-// copy of more than 512 KiB.
+// CopyIn returns when src is in page-locked areas; the device may still be copying from them. If src itself is
+// page-locked, it returns when the copy is done. A copy of more than 512 KiB has several pieces; work that other
+// goroutines queue on the stream during the copy may run between them.
 func (s *stream) CopyIn(dst driver.Pointer, src []byte) error {
 	const call = "Stream.CopyIn"
 	if err := s.beginHostCopy(call, dst, len(src)); err != nil {
@@ -69,8 +69,8 @@ func (s *stream) beginHostCopy(call string, p driver.Pointer, n int) error {
 	return err
 }
 
-// copyInPlace lets the driver read src itself and waits until it has: at full speed if src is page-locked, and in the
-// driver's own way if not. s.mu is held, and given back.
+// copyInPlace makes the driver read src itself and waits for it. This has full speed if src is page-locked; otherwise
+// the driver uses its own buffers. s.mu is held at the call and unlocked at the return.
 func (s *stream) copyInPlace(call string, dst driver.Pointer, src []byte) error {
 	var pin runtime.Pinner
 	pin.Pin(unsafe.SliceData(src))
@@ -80,7 +80,7 @@ func (s *stream) copyInPlace(call string, dst driver.Pointer, src []byte) error 
 	})
 }
 
-// copyOutPlace is copyInPlace the other way. Of no bytes it waits all the same.
+// copyOutPlace is copyInPlace in the other direction. A copy of 0 bytes also waits.
 func (s *stream) copyOutPlace(call string, dst []byte, src driver.Pointer) error {
 	var pin runtime.Pinner
 	if len(dst) > 0 {
@@ -95,7 +95,8 @@ func (s *stream) copyOutPlace(call string, dst []byte, src driver.Pointer) error
 	})
 }
 
-// queueAndAwait queues a copy of n bytes and waits until it is done. s.mu is held, and given back.
+// queueAndAwait queues a copy of n bytes and waits until it is done. s.mu is held at the call and unlocked at the
+// return.
 func (s *stream) queueAndAwait(call string, n int, queue func() cu.Result) error {
 	if r := queue(); r != cu.Success {
 		s.mu.Unlock()
@@ -106,7 +107,7 @@ func (s *stream) queueAndAwait(call string, n int, queue func() cu.Result) error
 	}
 	m, err := s.mark(call)
 	if err != nil {
-		// Whether the device is done with the memory cannot be known by an event: wait for all there is.
+		// Without an event it is unknown when the device is done with the memory: wait for all work.
 		_ = s.waitForAll()
 		return err
 	}
@@ -114,7 +115,7 @@ func (s *stream) queueAndAwait(call string, n int, queue func() cu.Result) error
 	return s.await(call, m.Tick)
 }
 
-// copyInShort copies through the stream's open slot. s.mu is held, and given back.
+// copyInShort copies through the stream's open slot. s.mu is held at the call and unlocked at the return.
 func (s *stream) copyInShort(call string, dst driver.Pointer, src []byte) error {
 	if s.slot == nil || s.slot.used+len(src) > slotBytes {
 		if r := s.openSlot(); r != cu.Success {
@@ -137,10 +138,10 @@ func (s *stream) copyInShort(call string, dst driver.Pointer, src []byte) error 
 	return nil
 }
 
-// slotAlign is where copies start in a slot.
+// slotAlign is the alignment of copies in a slot.
 const slotAlign = 64
 
-// openSlot gives the stream's slot back and takes another; s.slot is nil if there is none. s.mu is held.
+// openSlot returns the stream's slot to the pool and takes another; s.slot is nil if there is none. s.mu is held.
 func (s *stream) openSlot() cu.Result {
 	s.closeSlot()
 	a, r := s.d.staged().slots.take(s.handle)
@@ -155,16 +156,16 @@ func (s *stream) openSlot() cu.Result {
 	return cu.Success
 }
 
-// closeSlot gives the stream's slot back. s.mu is held.
+// closeSlot returns the stream's slot to the pool. s.mu is held.
 func (s *stream) closeSlot() {
 	if a := s.slot; a != nil {
 		s.slot = nil
-		_ = s.d.staged().slots.mark(a, s.handle) // if it fails the slot is lost, and the copies are not
+		_ = s.d.staged().slots.mark(a, s.handle) // if this fails, the slot is lost, but not the copies
 		s.d.staged().slots.give(a)
 	}
 }
 
-// copyInOne copies through one area, a, with one event for all pieces. Nothing comes between them.
+// copyInOne copies through one area, a, with one event for all pieces. No other work runs between them.
 func (s *stream) copyInOne(call string, dst driver.Pointer, src []byte, a *area) error {
 	g := s.d.staged()
 	defer g.areas.give(a)
@@ -181,7 +182,7 @@ func (s *stream) copyInOne(call string, dst driver.Pointer, src []byte, a *area)
 		copy(a.memory[start:], src[start:end])
 		r := g.areas.lib.MemcpyHtoDAsync(uint64(dst)+uint64(start), a.address(start), int64(end-start), s.handle)
 		if r != cu.Success {
-			_ = g.areas.mark(a, s.handle) // for the pieces before; if it fails the area is lost
+			_ = g.areas.mark(a, s.handle) // for the earlier pieces; if this fails, the area is lost
 			return s.d.fail(call, r, "a piece of %d bytes", end-start)
 		}
 		s.queued()
@@ -210,7 +211,7 @@ func (s *stream) copyOutShort(call string, dst []byte, src driver.Pointer) error
 	return nil
 }
 
-// copyOutUnstaged copies in place for want of page-locked memory, unless there was an error.
+// copyOutUnstaged copies in place because there is no page-locked memory, unless there was an error.
 func (s *stream) copyOutUnstaged(call string, dst []byte, src driver.Pointer, r cu.Result) error {
 	if r != cu.Success {
 		return s.d.fail(call, r, "wait for page-locked memory")

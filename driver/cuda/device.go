@@ -13,7 +13,7 @@ import (
 	"github.com/ashlar-go/ashlar/internal/dl"
 )
 
-// A device is a GPU's primary context and what this program holds in it.
+// A device is a GPU's primary context with the resources of this program in it.
 type device struct {
 	lib  *cu.Lib
 	nvml func() (*nvml.Lib, dl.Tries, error)
@@ -24,22 +24,22 @@ type device struct {
 
 	life   sync.RWMutex // read from enter to leave, written by Close
 	closed bool
-	lost   atomic.Pointer[driver.Error] // the first error after which the context is of no use
+	lost   atomic.Pointer[driver.Error] // the first error that made the context unusable
 
 	budget  budget
-	known   ranges // addresses that work may touch
+	known   ranges // addresses that work may access
 	events  events
 	virtual virtual
 
 	zero        *stream // the default stream
 	streamsMu   sync.Mutex
-	streams     []*stream // by number; a closed one stays until its number is given again
-	first, last int       // the priorities of the stream that runs first, and last
+	streams     []*stream // by number; a closed stream stays until its number is reused
+	first, last int       // priorities of the streams that run first and last
 
 	deviceExtras
 }
 
-// open retains the primary context of a device, which makes it (0.1 s and more) if there is none yet.
+// open retains the primary context of a device. The first retain in the process creates it, which takes 0.1 s and more.
 func (d *device) open(ordinal int) error {
 	const call = "Open"
 	dev, info, err := describe(d.lib, ordinal)
@@ -63,7 +63,7 @@ func (d *device) open(ordinal int) error {
 	return nil
 }
 
-// ask completes what is known of the device with what only a context tells.
+// ask completes the device's properties with those that require a context.
 func (d *device) ask(call string) error {
 	if err := d.enter(call); err != nil {
 		return err

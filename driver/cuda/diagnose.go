@@ -13,11 +13,11 @@ import (
 	"github.com/ashlar-go/ashlar/internal/dl"
 )
 
-// nodes are the files through which libcuda talks to the kernel's driver. Those of the devices are numbered as the
-// kernel found them, and a container may have been given any of them.
+// nodes are the files through which libcuda communicates with the kernel's driver. The files of devices are not listed:
+// the kernel numbers them, and a container may have any of them.
 var nodes = []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
 
-// wsl is the one way to the driver on Windows's Linux, which has none of nodes.
+// wsl is the file of the driver on Windows Subsystem for Linux, which has none of nodes.
 const wsl = "/dev/dxg"
 
 const (
@@ -25,7 +25,7 @@ const (
 	adviceContainer = "in a container, give it the GPU (docker run --gpus all, or the NVIDIA device plug-in of Kubernetes)"
 )
 
-// missingNodes returns the nodes that are not there.
+// missingNodes returns the nodes that do not exist.
 func (c *cudaDriver) missingNodes() []string {
 	if c.exists(wsl) {
 		return nil
@@ -39,7 +39,7 @@ func (c *cudaDriver) missingNodes() []string {
 	return missing
 }
 
-// adviceLibrary says what to do when there is no libcuda.
+// adviceLibrary returns the advice for a missing libcuda.
 func (c *cudaDriver) adviceLibrary() string {
 	if len(c.missingNodes()) == 0 {
 		return "The kernel's driver is there, so the library belongs to it: install it (Debian: libcuda1, Ubuntu:" +
@@ -48,14 +48,14 @@ func (c *cudaDriver) adviceLibrary() string {
 	return "Without an NVIDIA GPU use the driver host or sim. With one, install NVIDIA's driver; " + adviceContainer
 }
 
-// adviceInit says what to do about a result of cuInit.
+// adviceInit returns the advice for a result of cuInit.
 func (c *cudaDriver) adviceInit(r cu.Result) string {
 	if missing := c.missingNodes(); len(missing) > 0 {
 		return strings.Join(missing, " and ") + " are not here: the kernel's driver is not loaded, or this is a container" +
 			" without the device. Load it (nvidia-modprobe -c 0 -u); " + adviceContainer
 	}
 	switch r {
-	case cu.NotInitialized: // cuInit's answer where it was done already, in another process
+	case cu.NotInitialized: // the result of cuInit in the child of a process that called it
 		return "This process was forked from one that used CUDA, and CUDA does not work in such a child: start another" +
 			" program instead (exec), or fork before CUDA is first used"
 	case cu.NoDevice:
@@ -129,7 +129,7 @@ func (c *cudaDriver) nodesFinding() driver.Finding {
 	return f
 }
 
-// devicesFindings tells each device.
+// devicesFindings describes each device.
 func (c *cudaDriver) devicesFindings(lib *cu.Lib) []driver.Finding {
 	n, r := lib.DeviceCount()
 	f := driver.Finding{What: "devices", Where: "cuDeviceGetCount", Found: strconv.Itoa(n)}
@@ -156,7 +156,7 @@ func (c *cudaDriver) devicesFindings(lib *cu.Lib) []driver.Finding {
 	return found
 }
 
-// nvmlFindings tells who else uses the devices.
+// nvmlFindings describes the other users of the devices.
 func (c *cudaDriver) nvmlFindings(lib *cu.Lib) []driver.Finding {
 	watch, tries, err := c.nvml()
 	f := libraryFinding("the library NVML", tries, driver.Lacking)

@@ -11,7 +11,7 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// deviceExtras is what staging, page-locked memory, timing, graphs, modules, peers and sharing keep of a device.
+// deviceExtras is the state of a device for staging, page-locked memory, timing, graphs, modules, peers and sharing.
 type deviceExtras struct {
 	stagingOnce sync.Once
 	staging     staging
@@ -24,7 +24,7 @@ type deviceExtras struct {
 	shares      openSet[*sharedEvent]
 }
 
-// streamExtras is what they keep of a stream. It is zero when the stream is made.
+// streamExtras is their state of a stream. It is zero for a new stream.
 type streamExtras struct {
 	slot *area // for short copies to the device, or nil
 }
@@ -35,7 +35,7 @@ func (d *device) staged() *staging {
 	return &d.staging
 }
 
-// closeExtras gives back what a stream holds. Its work is done, its mu held and the context current.
+// closeExtras frees the extras of a stream. Its work is done, its mu is held and the context is current.
 func (s *stream) closeExtras() {
 	if s.slot != nil {
 		s.d.staged().slots.give(s.slot)
@@ -43,8 +43,8 @@ func (s *stream) closeExtras() {
 	}
 }
 
-// closeExtras gives back what they hold, when the work of all streams is done and the context is current; no other call
-// runs.
+// closeExtras frees the extras of the device. The work of all streams is done, the context is current, and no other
+// call is in progress.
 func (d *device) closeExtras() []error {
 	const call = "Close"
 	d.streamsMu.Lock()
@@ -72,8 +72,8 @@ func (d *device) closeExtras() []error {
 	return errs
 }
 
-// drain waits for the work queued on the device's streams, but for those that capture: libcuda refuses to wait for a whole
-// context while one of its streams does. Between enter and leave, with no stream locked.
+// drain waits for the work queued on the device's streams, except those that capture. (libcuda refuses to wait for a
+// whole context while one of its streams captures.) Between enter and leave, with no stream locked.
 func (d *device) drain(call string) error {
 	d.streamsMu.Lock()
 	streams := slices.Clone(d.streams)
@@ -90,7 +90,8 @@ func (d *device) drain(call string) error {
 	return nil
 }
 
-// lastTick is the tick behind all work of the stream, 0 if it captures or is closed: then there is none to wait for.
+// lastTick returns the tick after all work of the stream. It returns 0 if the stream captures or is closed, because
+// then there is no work to wait for.
 func (s *stream) lastTick(call string) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,8 @@ func (s *stream) lastTick(call string) (uint64, error) {
 	return m.Tick, err
 }
 
-// ignoreClosed is for what a device gives back by itself when it is closed: doing so later is not an error.
+// ignoreClosed ignores the error of a closed device. Close of the device frees these resources, so freeing them later
+// is not an error.
 func ignoreClosed(err error) error {
 	if errors.Is(err, driver.ErrClosed) {
 		return nil
@@ -113,7 +115,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// abandonCaptures ends the captures that still run, so that waiting for the streams is allowed.
+// abandonCaptures ends the captures in progress, so that Close may wait for the streams.
 func (d *device) abandonCaptures() {
 	d.streamsMu.Lock()
 	streams := slices.Clone(d.streams)

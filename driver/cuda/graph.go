@@ -9,10 +9,10 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// Graphs are captured in the relaxed mode. The others bind a capture to the thread that began it, and a goroutine has
-// none; and they forbid memory to be allocated during a capture (to the thread, or to all), which is what this module
-// is for. What relaxed mode would let through and spoil the capture is refused here, before libcuda sees it: see
-// capture.go.
+// Graphs are captured in the relaxed mode. The other modes bind a capture to the thread that began it, but goroutines
+// move between threads. They also forbid allocations during a capture (on the thread, or on all threads), which an
+// allocator needs. Calls that relaxed mode permits, but that would invalidate the capture, are refused before they
+// reach libcuda: see capture.go.
 
 type graphs struct{ d *device }
 
@@ -23,7 +23,7 @@ type graph struct {
 	d     *device
 	nodes int
 
-	mu     sync.Mutex // after a stream's: libcuda wants launches of one graph one after another
+	mu     sync.Mutex // taken after a stream's mu; libcuda requires that launches of one graph do not overlap
 	exec   cu.GraphExec
 	closed bool
 }
@@ -56,7 +56,7 @@ func (g graphs) Begin(s driver.Stream) error {
 	return nil
 }
 
-// End also fails with ErrInvalid on a stream on which no capture was begun, and changes nothing then.
+// End also returns ErrInvalid, without effect, for a stream on which no capture was begun.
 func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 	const call = "Graphs.End"
 	o := g.d.ownStream(call, s)
@@ -70,7 +70,7 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 	}
 	c.mu.Lock()
 	captured, r := g.d.lib.StreamEndCapture(o.handle)
-	if r != cu.Success { // then it has ended all the same, unless libcuda did not look at it
+	if r != cu.Success { // the capture has ended nevertheless, unless libcuda rejected the call early
 		if status, asked := g.d.lib.StreamIsCapturing(o.handle); asked == cu.Success && status != cu.CaptureNone {
 			g.d.abandon(o)
 		}
@@ -90,14 +90,14 @@ func (g graphs) End(s driver.Stream) (driver.Graph, error) {
 	return made, nil
 }
 
-// abandon ends the capture that was begun on s, for nothing.
+// abandon ends the capture that was begun on s and discards it.
 func (d *device) abandon(s *stream) {
 	if captured, r := d.lib.StreamEndCapture(s.handle); r == cu.Success {
 		d.lib.GraphDestroy(captured)
 	}
 }
 
-// Capturing asks libcuda only about streams of other code.
+// Capturing calls libcuda only for streams of other code.
 func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	const call = "Graphs.Capturing"
 	o := g.d.ownStream(call, s)
@@ -109,8 +109,8 @@ func (g graphs) Capturing(s driver.Stream) (bool, error) {
 	return c != nil, err
 }
 
-// Ordered is no of captures that other code began: what was queued before them is behind no mark. It calls libcuda, at
-// most, to ask about an event of before the capture.
+// Ordered returns false for captures that other code began, because no mark covers the work queued before them. It
+// calls libcuda at most to query an event from before the capture.
 func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bool, error) {
 	const call = "Graphs.Ordered"
 	o, own := g.d.ownStream(call, other), g.d.ownStream(call, s)
@@ -128,10 +128,10 @@ func (g graphs) Ordered(other driver.Stream, m driver.Mark, s driver.Stream) (bo
 	return o.poll(call, before)
 }
 
-// begunBy reports whether the capture was begun on s, and goes on.
+// begunBy reports whether the capture was begun on s and is in progress.
 func (c *capture) begunBy(s *stream) bool { return !c.ended.Load() && c.origin == s }
 
-// instantiate makes what was captured ready for launch, and gives the template up.
+// instantiate makes an executable graph of a captured one, and destroys the captured one.
 func (d *device) instantiate(call string, captured cu.Graph) (*graph, error) {
 	defer d.lib.GraphDestroy(captured)
 	n, r := d.lib.GraphNodes(captured)
@@ -147,7 +147,7 @@ func (d *device) instantiate(call string, captured cu.Graph) (*graph, error) {
 	return g, nil
 }
 
-// Launch on a stream that captures makes the graph part of what is captured.
+// Launch on a capturing stream adds the graph to the capture.
 func (g *graph) Launch(s driver.Stream) error {
 	const call = "Graph.Launch"
 	o := g.d.ownStream(call, s)
@@ -169,8 +169,8 @@ func (g *graph) Launch(s driver.Stream) error {
 
 func (g *graph) Nodes() int { return g.nodes }
 
-// Close leaves it to libcuda to wait for a launch that is under way: cuGraphExecDestroy frees such a graph on
-// completion. Closing twice is not an error, nor is closing after the device.
+// Close does not wait for a launch in progress: cuGraphExecDestroy frees the graph when the launch completes. Closing
+// twice is not an error, nor is closing after the device.
 func (g *graph) Close() error {
 	const call = "Graph.Close"
 	if err := g.d.enter(call); err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// alignment is what NVIDIA promises of cuMemAlloc (CUDA C++ Programming Guide, "Device Memory Accesses"); it is 512 in
-// practice.
+// alignment is the alignment that NVIDIA guarantees for cuMemAlloc (CUDA C++ Programming Guide, "Device Memory
+// Accesses"); it is 512 in practice.
 const alignment = 256
 
-// describe asks what can be known of a device without a context. What the driver cannot tell stays zero, but for the
-// name and the memory.
+// describe queries the properties of a device that need no context. A property that the driver cannot report stays
+// zero; a missing name or memory size is an error.
 func describe(lib *cu.Lib, ordinal int) (cu.Device, driver.Info, error) {
 	const call = "Open"
 	what := fmt.Sprintf("device %d", ordinal)
@@ -62,7 +62,7 @@ func describe(lib *cu.Lib, ordinal int) (cu.Device, driver.Info, error) {
 	return dev, info, nil
 }
 
-// uuidText writes a UUID as nvidia-smi does.
+// uuidText formats a UUID as nvidia-smi does.
 func uuidText(id [16]byte, mig bool) string {
 	h := hex.EncodeToString(id[:])
 	prefix := "GPU-"

@@ -28,10 +28,10 @@ var (
 	greatestBlock = [3]uint32{1024, 1024, 64}
 )
 
-// Launch is cuLaunchKernel. What would make that fail with "invalid argument" is looked for first and named. A kernel
-// without code and without a function does nothing, but is work. A call of another library runs with the context
-// current and the stream's lock held. It may make another context current, as cudaSetDevice does, and must leave no
-// fewer and no more on the thread's stack of contexts.
+// Launch calls cuLaunchKernel. It first checks for the causes of "invalid argument" and names them. A kernel without
+// code and function has no effect but counts as work. A Kernel.Call to another library runs with the context current
+// and the stream's lock held. It may make another context current, as cudaSetDevice does, but it must not change the
+// depth of the thread's stack of contexts.
 func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	const call = "Kernels.Launch"
 	o := k.d.ownStream(call, s)
@@ -41,7 +41,7 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	defer o.end()
 	if kernel.Code == nil {
 		if kernel.Call != nil {
-			o.queued() // whatever becomes of it: it may have queued something before it failed
+			o.queued() // even if it failed: it may have queued work before
 			return kernel.Call(uintptr(o.handle))
 		}
 		if kernel.Func == nil {
@@ -78,7 +78,7 @@ func (k kernels) Launch(s driver.Stream, kernel driver.Kernel) error {
 	return nil
 }
 
-// unfit says why a function with these limits cannot be launched so; "" means that it can.
+// unfit returns why a function with these limits cannot be launched with these parameters, or "" if it can.
 func unfit(l driver.Limits, grid, block [3]uint32, shared int64, args []driver.Arg) string {
 	for i, axis := range "xyz" {
 		if grid[i] > greatestGrid[i] {
@@ -108,8 +108,8 @@ func unfit(l driver.Limits, grid, block [3]uint32, shared int64, args []driver.A
 	return ""
 }
 
-// allowShared opts the function in to so many bytes of dynamic shared memory: beyond 48 KiB less its static memory,
-// libcuda wants to be told before.
+// allowShared enables so many bytes of dynamic shared memory for the function. libcuda requires this beyond 48 KiB less
+// the function's static memory.
 func (f *function) allowShared(call string, shared int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,8 +124,8 @@ func (f *function) allowShared(call string, shared int64) error {
 	return nil
 }
 
-// arguments is where the parameters of one launch lie, as libcuda wants them: an array of their addresses. It is on the
-// heap, where nothing moves, and libcuda has read it when the launch returns.
+// arguments holds the parameters of one launch in libcuda's form: an array of their addresses. It is on the heap, so it
+// does not move, and libcuda has read it when the launch returns.
 type arguments struct {
 	addresses []unsafe.Pointer
 	words     []uint64 // aligned for any parameter but vectors of 16 bytes, which libcuda copies bytewise
@@ -138,7 +138,7 @@ func (a *arguments) place(args []driver.Arg) unsafe.Pointer {
 	if len(args) == 0 {
 		return nil
 	}
-	n := 1 // behind the last, so that an empty structure there has an address
+	n := 1 // an extra word, so that a final empty structure has an address
 	for i := range args {
 		n += (args[i].Size() + 7) / 8
 	}
@@ -146,7 +146,7 @@ func (a *arguments) place(args []driver.Arg) unsafe.Pointer {
 	a.addresses = a.addresses[:0]
 	at := 0
 	for i := range args {
-		// An empty structure, which C++ has, is a byte that is not read: any address will do.
+		// An empty structure of C++ is a byte that is not read, so any address is valid.
 		place := unsafe.Pointer(unsafe.SliceData(a.words[at:]))
 		b := args[i].Bytes()
 		copy(unsafe.Slice((*byte)(place), len(b)), b)

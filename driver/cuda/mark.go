@@ -11,29 +11,29 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// A mark is an event. Ticks count the events recorded on a stream, so tick t is the t-th, and those that may not be
-// done yet wait in a ring, in order: ring[i] is tick passed+1+i. Once one is seen to be done, it and all before it
-// leave the ring, and their events go back to the device's for reuse. A mark without new work before it is the last
-// mark.
+// A mark is an event. Ticks count the events recorded on a stream: tick t is the t-th event. Events that may not be
+// done yet are in a ring, in order: ring[i] is tick passed+1+i. When one is found done, it and all before it leave the
+// ring, and their events return to the device's pool. If no work was queued since the last mark, Mark returns the last
+// mark again.
 
 // marks are the events of a stream.
 type marks struct {
 	passed atomic.Uint64 // ticks up to this one are done: read without a lock, written with mu held
 
-	mu      sync.Mutex // a leaf, but for events.mu; no call that can block is made with it held, but in renew
+	mu      sync.Mutex // a leaf, except for events.mu; only recordAgain makes a call that can block with it held
 	last    uint64     // the tick of the last mark: written with the stream's mu held too
 	ring    []marked   // its length is a power of two, or 0
-	head, n int        // the first of the n that are in use
+	head, n int        // index of the first entry, and number of entries
 	waiting *wait      // see sync.go
 }
 
 // marked is a mark that may not be done.
 type marked struct {
 	event   *event
-	capture *capture // in which it was taken, or nil
+	capture *capture // the capture in which it was taken, or nil
 }
 
-// at returns the i-th mark that may not be done.
+// at returns the i-th mark of the ring.
 func (m *marks) at(i int) *marked { return &m.ring[(m.head+i)&(len(m.ring)-1)] }
 
 // push adds the next tick. m.mu is held.
@@ -50,7 +50,7 @@ func (m *marks) push(e marked) {
 	m.last++
 }
 
-// advance notes that all ticks up to tick are done, and gives their events back. m.mu is held.
+// advance records that all ticks up to tick are done, and returns their events to the pool. m.mu is held.
 func (m *marks) advance(pool *events, tick uint64) {
 	for passed := m.passed.Load(); passed < tick && m.n > 0; passed++ {
 		e := m.at(0).event
@@ -69,11 +69,11 @@ func (m *marks) advance(pool *events, tick uint64) {
 // An event is a CUevent. While it is in a ring, or in use, the stream's marks.mu guards it.
 type event struct {
 	handle cu.Event
-	users  int  // calls that are about to use the handle
-	past   bool // it has left the ring: the last user gives it back
+	users  int  // number of calls that are about to use the handle
+	past   bool // it has left the ring: the last user returns it to the pool
 }
 
-// events are a device's events without a use.
+// events is the pool of a device's unused events.
 type events struct {
 	mu   sync.Mutex // a leaf
 	free []*event
@@ -85,7 +85,7 @@ func (p *events) put(e *event) {
 	p.free = append(p.free, e)
 }
 
-// event returns an event to record. They have no time, which makes them cheaper, and waiting for one sleeps. Between
+// event returns an event to record. Events have no time, which makes them cheaper, and a wait for one sleeps. Between
 // enter and leave.
 func (d *device) event(call string) (*event, error) {
 	d.events.mu.Lock()
@@ -126,7 +126,7 @@ func (s *stream) mark(call string) (driver.Mark, error) {
 	if capture != nil {
 		capture.mu.Lock()
 		defer capture.mu.Unlock()
-		if capture.ended.Load() { // Graphs.End is about to say so
+		if capture.ended.Load() { // Graphs.End is about to clear s.capture
 			capture = nil
 		}
 	}
@@ -151,7 +151,7 @@ func (s *stream) mark(call string) (driver.Mark, error) {
 	return driver.Mark{Stream: s.id, Tick: s.marks.last}, nil
 }
 
-// dropReached removes reached marks from a full ring, so that marks that are never asked about do not make it grow.
+// dropReached removes reached marks from a full ring, so that marks that are never queried do not make it grow.
 // s.marks.mu is held.
 func (s *stream) dropReached() {
 	for m := &s.marks; m.n > 0; {
@@ -161,7 +161,7 @@ func (s *stream) dropReached() {
 	}
 }
 
-// poll says whether tick is done. Between enter and leave, with s.marks.mu held.
+// poll reports whether tick is done. Between enter and leave, with s.marks.mu held.
 func (s *stream) poll(call string, tick uint64) (bool, error) {
 	m := &s.marks
 	passed := m.passed.Load()
@@ -185,9 +185,9 @@ func (s *stream) poll(call string, tick uint64) (bool, error) {
 	return true, nil
 }
 
-// newest returns the event to ask about tick, which has not passed: its own, or, if that was taken in a capture that
-// has ended and so did no work, the one before; nil if there is none. in is the capture that the event is part of, if
-// it goes on. Between enter and leave, with s.marks.mu held.
+// newest returns the event to query for tick, which has not passed: its own event, or an earlier one if its own was
+// recorded in a capture that has ended and so did no work; nil if there is none. in is the capture that the event is
+// part of, if it is in progress. Between enter and leave, with s.marks.mu held.
 func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err error) {
 	for i := int(tick-s.marks.passed.Load()) - 1; i >= 0; i-- {
 		at := s.marks.at(i)
@@ -209,9 +209,10 @@ func (s *stream) newest(call string, tick uint64) (e *event, in *capture, err er
 	return nil, nil, nil
 }
 
-// recordAgain records the event of a mark again, now that the capture in which it was taken has ended. That was other
-// code's: what they queued before it is behind no event of ours. The mark is reached later than it might be, and not
-// too early. If the stream's queue is full this blocks, with s.marks.mu held: only the stream's callers need it.
+// recordAgain records the event of a mark again after the end of the capture in which it was taken. Other code began
+// that capture, and no event covers the work that it queued before. So the mark may be reached later than necessary,
+// but never too early. If the stream's queue is full, recordAgain blocks with s.marks.mu held; only callers of this
+// stream need that lock.
 func (s *stream) recordAgain(call string, at *marked) error {
 	capture, err := s.foreignCapture(call)
 	if err != nil {
@@ -224,7 +225,7 @@ func (s *stream) recordAgain(call string, at *marked) error {
 	return nil
 }
 
-// Reached asks libcuda only about marks that were not seen to be done before.
+// Reached queries libcuda only for marks that were not found done before.
 func (s *stream) Reached(m driver.Mark) (bool, error) {
 	const call = "Stream.Reached"
 	s.check(call, m)
@@ -232,7 +233,7 @@ func (s *stream) Reached(m driver.Mark) (bool, error) {
 		return true, nil
 	}
 	if err := s.d.enter(call); err != nil {
-		if m.Tick <= s.marks.passed.Load() { // Close came first
+		if m.Tick <= s.marks.passed.Load() { // Close was called before
 			return true, nil
 		}
 		return false, err
@@ -258,8 +259,8 @@ func (s *stream) check(call string, m driver.Mark) {
 	}
 }
 
-// retain returns the event to wait for until tick is done, and keeps it from reuse until release; nil if tick is done.
-// The capture is the one that the event is part of, if it goes on. Between enter and leave.
+// retain returns the event to wait for until tick is done, and prevents its reuse until release; nil if tick is done.
+// The capture is the one that the event is part of, if it is in progress. Between enter and leave.
 func (s *stream) retain(call string, tick uint64) (*event, *capture, error) {
 	m := &s.marks
 	m.mu.Lock()
@@ -279,7 +280,7 @@ func (s *stream) retain(call string, tick uint64) (*event, *capture, error) {
 	return e, in, nil
 }
 
-// release ends hold.
+// release ends retain.
 func (s *stream) release(e *event) {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()
@@ -288,7 +289,7 @@ func (s *stream) release(e *event) {
 	}
 }
 
-// WaitFor of a mark that is reached queues nothing.
+// WaitFor queues nothing for a reached mark.
 func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	const call = "Stream.WaitFor"
 	o := s.d.ownStream(call, other)
@@ -311,7 +312,7 @@ func (s *stream) WaitFor(other driver.Stream, m driver.Mark) error {
 	}
 	defer o.release(e)
 	if s.capture != nil && in != s.capture {
-		return s.refuseCapture(call) // libcuda would refuse too, and spoil the capture
+		return s.refuseCapture(call) // libcuda would also refuse, and invalidate the capture
 	}
 	if in != nil && s.closing {
 		return capturingError(call, fmt.Sprintf("stream %d captures, and stream %d is being closed", o.id, s.id))

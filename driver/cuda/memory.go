@@ -10,8 +10,8 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// Available returns what cuMemGetInfo says, of the whole device, within the budget: other processes' memory is not
-// available either.
+// Available returns the result of cuMemGetInfo for the whole device, reduced to the budget. Memory of other processes
+// does not count as free.
 func (d *device) Available() (free, total int64, err error) {
 	const call = "Available"
 	if err := d.enter(call); err != nil {
@@ -23,7 +23,7 @@ func (d *device) Available() (free, total int64, err error) {
 	return free, total, d.fail(call, r, "")
 }
 
-// Alloc is cuMemAlloc: 55 us and more for a segment and its Free (NVIDIA H200), so allocators keep segments.
+// Alloc calls cuMemAlloc. With Free it takes 55 us and more for a segment (NVIDIA H200), so allocators keep segments.
 func (d *device) Alloc(size int64) (driver.Pointer, error) {
 	const call = "Alloc"
 	if size <= 0 {
@@ -48,7 +48,7 @@ func (d *device) Alloc(size int64) (driver.Pointer, error) {
 	return driver.Pointer(p), nil
 }
 
-// full is the error for want of size bytes. Between enter and leave.
+// full returns the error for a request of size bytes without room. Between enter and leave.
 func (d *device) full(call string, size int64) error {
 	detail := bytesize.Format(size) + " asked for"
 	if free, total, r := d.lib.MemGetInfo(); r == cu.Success {
@@ -58,7 +58,7 @@ func (d *device) full(call string, size int64) error {
 	return &driver.Error{Call: call, Code: driver.ErrNoMemory, Detail: detail}
 }
 
-// Free is cuMemFree, which waits for the device.
+// Free calls cuMemFree, which waits for the device.
 func (d *device) Free(p driver.Pointer) error {
 	const call = "Free"
 	if err := d.enter(call); err != nil {

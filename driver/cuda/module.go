@@ -12,11 +12,11 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// A module is a CUmodule, and the functions that were asked for.
+// A module is a CUmodule with the functions that were requested.
 type module struct {
 	d *device
 
-	mu        sync.RWMutex // read by launches, written by Function and Close; after a stream's
+	mu        sync.RWMutex // read-locked by launches, locked by Function and Close; taken after a stream's mu
 	handle    cu.Module
 	closed    bool
 	functions map[string]*function
@@ -29,8 +29,8 @@ type function struct {
 	handle cu.Function
 	limits driver.Limits
 
-	mu     sync.Mutex // a leaf, but for libcuda
-	shared int64      // the dynamic shared memory that libcuda was told to allow, in bytes
+	mu     sync.Mutex // a leaf, held during calls of libcuda
+	shared int64      // the enabled dynamic shared memory in bytes
 }
 
 // isBinary reports whether code is a cubin or a fat binary rather than text.
@@ -38,7 +38,7 @@ func isBinary(code []byte) bool {
 	return bytes.HasPrefix(code, []byte("\x7fELF")) || bytes.HasPrefix(code, []byte("\x50\xed\x55\xba"))
 }
 
-// Load has libcuda compile PTX for the device. If that fails, the error holds what its compiler said.
+// Load makes libcuda compile PTX for the device. If that fails, the error contains the compiler's messages.
 func (k kernels) Load(code []byte) (driver.Module, error) {
 	const call = "Kernels.Load"
 	if err := k.d.enter(call); err != nil {
@@ -81,7 +81,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 		return f, nil
 	}
 	if name == "" || strings.ContainsRune(name, 0) {
-		return nil, invalidError(call, "%q is no name of a kernel", name)
+		return nil, invalidError(call, "%q is not the name of a kernel", name)
 	}
 	handle, r := m.d.lib.ModuleFunction(m.handle, name)
 	if r != cu.Success {
@@ -95,7 +95,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 	return f, nil
 }
 
-// measure asks for the function's limits.
+// measure queries the function's limits.
 func (f *function) measure(call string) error {
 	d := f.m.d
 	values := map[cu.FunctionAttribute]int{}
@@ -119,8 +119,9 @@ func (f *function) measure(call string) error {
 	return err
 }
 
-// params asks for the sizes of the parameters; nil if the driver cannot tell. Where it cannot tell how many there are
-// (before CUDA 13.2) asking goes on until one is not there, which is an error to tools that watch libcuda's results.
+// params queries the sizes of the parameters; it returns nil if the driver does not know them. Before CUDA 13.2 the
+// driver does not know their number, so params queries until a parameter does not exist. Tools that watch libcuda's
+// results see that as an error.
 func (f *function) params(call string) ([]int, error) {
 	d := f.m.d
 	n, r := d.lib.FuncParamCount(f.handle)
@@ -132,7 +133,7 @@ func (f *function) params(call string) ([]int, error) {
 	for !known || len(params) < n {
 		_, size, r := d.lib.FuncParamInfo(f.handle, len(params))
 		switch {
-		case r == cu.InvalidValue && !known: // past the last
+		case r == cu.InvalidValue && !known: // after the last parameter
 			return params, nil
 		case r.Missing() != "" || r == cu.NotSupported: // before CUDA 12.4
 			return nil, nil

@@ -13,28 +13,29 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// peers is the driver.Peers of a device. A driver.Device that is not this driver's is a bug of the caller, as a stream
-// of another device is: it panics.
+// peers implements driver.Peers. It panics if a driver.Device belongs to another driver, which is a bug of the caller,
+// as for streams of other devices.
 type peers struct{ d *device }
 
 func (d *device) Peers() driver.Peers { return peers{d} }
 
-// A pair is a context that may use another's memory.
+// A pair is a context that may use the memory of another context.
 type pair struct{ user, owner cu.Context }
 
-// Devices opened twice share a context, and so what was enabled: access is taken back with the last hold.
+// If a device is opened twice, both share a context and its enabled access. Access is disabled when the last one
+// releases it.
 //
-// A copy between devices takes the access that is enabled when it is queued, whichever code enabled it. So none may be
-// queued while access is taken back, from the wait for those before it on: libcuda would unmap memory that a copy still
-// uses.
+// A copy between devices uses the access that is enabled when it is queued, even if other code enabled it. So no copy
+// may be queued from the wait for earlier copies until access is disabled: otherwise libcuda would unmap memory that a
+// copy still uses.
 var (
-	copying   sync.RWMutex // read to queue copies between devices, written to disable; before device.life and all others
-	enabledMu sync.Mutex   // held while libcuda enables and disables; after device.life
+	copying   sync.RWMutex // read-locked to queue copies, locked to disable access; taken before all others
+	enabledMu sync.Mutex   // held while access is enabled or disabled; taken after device.life
 	enabled   = map[pair]int{}
-	copiers   sync.Map // *device, as keys: those that have queued such copies, and are not closed
+	copiers   sync.Map // the keys are the open *devices that have queued such copies
 )
 
-// A peerSet is the contexts whose memory a device may use. It is guarded by enabledMu.
+// A peerSet holds the contexts whose memory a device may use. enabledMu guards it.
 type peerSet map[cu.Context]bool
 
 // device returns other as a device of this driver.
@@ -46,8 +47,9 @@ func (p peers) device(call string, other driver.Device) *device {
 	return o
 }
 
-// enterPeer is enter for another device of a call: it stays open until leavePeer. It never waits, since two devices
-// that wait for each other's Close would do so for ever: if it would have to, Close has begun.
+// enterPeer is enter for a second device of a call: that device stays open until leavePeer. It never waits, because two
+// devices that wait for each other's Close would deadlock. If it would have to wait, Close has begun, and it returns an
+// error.
 func (d *device) enterPeer(call string, entered *device) error {
 	if d == entered {
 		return nil
@@ -67,7 +69,7 @@ func (d *device) leavePeer(entered *device) {
 	}
 }
 
-// CanAccess is true of the device itself.
+// CanAccess returns true for the device itself.
 func (p peers) CanAccess(other driver.Device) (bool, error) {
 	const call = "Peers.CanAccess"
 	o := p.device(call, other)
@@ -154,7 +156,7 @@ func drainCopiers(call string, contexts ...cu.Context) error {
 	return nil
 }
 
-// drained is drain from outside.
+// drained is drain outside of enter and leave.
 func (d *device) drained(call string) error {
 	if err := d.enter(call); err != nil {
 		return err
@@ -163,7 +165,7 @@ func (d *device) drained(call string) error {
 	return d.drain(call)
 }
 
-// disablePeer drops the device's hold on access to another context's memory, if it has one.
+// disablePeer releases the device's access to another context's memory, if it has access.
 func (d *device) disablePeer(owner cu.Context) cu.Result {
 	enabledMu.Lock()
 	defer enabledMu.Unlock()
@@ -173,7 +175,7 @@ func (d *device) disablePeer(owner cu.Context) cu.Result {
 	if enabled[pair{d.ctx, owner}] == 1 {
 		switch r := d.lib.DisablePeerAccess(owner); r {
 		case cu.Success, cu.PeerNotEnabled:
-		case cu.ContextIsDestroyed, cu.InvalidContext: // the other device was closed, and its memory with it
+		case cu.ContextIsDestroyed, cu.InvalidContext: // the other device was closed, and its memory freed
 		default:
 			return r
 		}
@@ -185,15 +187,15 @@ func (d *device) disablePeer(owner cu.Context) cu.Result {
 	return cu.Success
 }
 
-// owners are the contexts whose memory the device may use.
+// owners returns the contexts whose memory the device may use.
 func (d *device) owners() []cu.Context {
 	enabledMu.Lock()
 	defer enabledMu.Unlock()
 	return slices.Collect(maps.Keys(d.peers))
 }
 
-// leavePeers drops all of them before Close, which cannot wait for other devices: it holds device.life. What fails
-// here closePeers tries again, and reports.
+// leavePeers releases all access before Close, which holds device.life and so cannot wait for other devices. closePeers
+// tries again where this fails, and reports errors.
 func (d *device) leavePeers() {
 	if len(d.owners()) == 0 {
 		return
@@ -210,7 +212,7 @@ func (d *device) leavePeers() {
 	}
 }
 
-// closePeers drops all of them.
+// closePeers releases all access.
 func (d *device) closePeers() cu.Result {
 	owners := d.owners()
 	first := cu.Success
@@ -222,9 +224,9 @@ func (d *device) closePeers() cu.Result {
 	return first
 }
 
-// CopyPeer between two devices is cuMemcpyPeerAsync, which goes straight where access is enabled and through the host
-// where not, and which is right for every kind of memory. PyTorch uses it whenever a plain copy might not do
-// (CUDACachingAllocator, memcpyAsync); within one device a plain copy always does.
+// CopyPeer between two devices calls cuMemcpyPeerAsync, which copies directly if access is enabled and otherwise
+// through the host, and works for every kind of memory. PyTorch uses it whenever a plain copy might fail
+// (CUDACachingAllocator, memcpyAsync). Within one device a plain copy always works.
 func (p peers) CopyPeer(
 	s driver.Stream, dst driver.Pointer, to driver.Device, src driver.Pointer, from driver.Device, n int64,
 ) error {
@@ -271,8 +273,8 @@ func (p peers) CopyPeer(
 	return nil
 }
 
-// Share is cuMemSetAccess. It fails with ErrUnsupported if one of the others is not linked, and then none has access
-// more than before.
+// Share calls cuMemSetAccess. It returns ErrUnsupported, without any change of access, if one of the others is not
+// linked.
 func (p peers) Share(at driver.Pointer, size int64, others ...driver.Device) error {
 	const call = "Peers.Share"
 	checkSize(call, size)

@@ -12,13 +12,13 @@ import (
 	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
-// Page-locked host memory. All of it is made portable, so that other devices of the process copy from and to it at full
-// speed too, though IsPinned speaks of this device's only. The driver maps it at the same address for host and device.
+// All page-locked host memory is portable, so that other devices of the process also copy from and to it at full speed.
+// IsPinned reports memory of this device only. The driver maps the memory at the same address for host and device.
 
-// A pinnedTable is the page-locked ranges that a device's callers hold.
+// A pinnedTable holds the page-locked ranges of a device.
 type pinnedTable struct {
 	mu     sync.RWMutex      // a leaf: libcuda is not called with it held
-	ranges spans.Table[bool] // true for what AllocHost made, false for what Register was given
+	ranges spans.Table[bool] // true for memory of AllocHost, false for memory of Register
 }
 
 // has reports whether b lies in one range.
@@ -30,7 +30,7 @@ func (p *pinnedTable) has(b []byte) bool {
 	return i >= 0 && driver.Pointer(len(b)) <= p.ranges[i].End()-at
 }
 
-// add notes a range, unless it meets another.
+// add adds a range, unless it overlaps another.
 func (p *pinnedTable) add(b []byte, allocated bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +42,7 @@ func (p *pinnedTable) add(b []byte, allocated bool) bool {
 	return true
 }
 
-// remove forgets the range that is exactly b and came about in that way.
+// remove removes the range that is exactly b, if it is of the given origin.
 func (p *pinnedTable) remove(b []byte, allocated bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,13 +76,13 @@ func (p pinned) AllocHost(size int64) ([]byte, error) {
 	return b, nil
 }
 
-// FreeHost waits, since libcuda does not promise to: work that is queued may use b.
+// FreeHost waits for queued work, which may use b, because libcuda does not guarantee to wait.
 func (p pinned) FreeHost(b []byte) error {
 	const call = "Pinned.FreeHost"
 	return p.remove(call, b, true, p.d.lib.MemFreeHost)
 }
 
-// Register fails with ErrInvalid if b overlaps page-locked memory.
+// Register returns ErrInvalid if b overlaps page-locked memory.
 func (p pinned) Register(b []byte) error {
 	const call = "Pinned.Register"
 	if err := p.d.enter(call); err != nil {
@@ -102,13 +102,13 @@ func (p pinned) Register(b []byte) error {
 	return p.d.fail(call, r, "%d bytes at %#x", len(b), hostAddress(b))
 }
 
-// Unregister waits as FreeHost does.
+// Unregister waits like FreeHost.
 func (p pinned) Unregister(b []byte) error {
 	const call = "Pinned.Unregister"
 	return p.remove(call, b, false, p.d.lib.MemHostUnregister)
 }
 
-// remove waits for queued work and gives b back. What cannot be given back is still there.
+// remove waits for queued work and frees b. If that fails, b stays in the table.
 func (p pinned) remove(call string, b []byte, allocated bool, giveBack func(uintptr) cu.Result) error {
 	if err := p.d.enter(call); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (p pinned) remove(call string, b []byte, allocated bool, giveBack func(uint
 	return err
 }
 
-// IsPinned makes no call.
+// IsPinned does not call libcuda.
 func (p pinned) IsPinned(b []byte) bool { return p.d.pinned.has(b) }
 
 func (p pinned) CopyInAsync(s driver.Stream, dst driver.Pointer, src []byte) error {
@@ -166,7 +166,7 @@ func (p pinned) copyAsync(call string, s *stream, at driver.Pointer, b []byte, q
 	return nil
 }
 
-// closePinned gives back what callers still hold. The device's work is done.
+// closePinned frees the memory that callers did not free. The device's work is done.
 func (d *device) closePinned() cu.Result {
 	d.pinned.mu.Lock()
 	ranges := d.pinned.ranges
@@ -185,11 +185,11 @@ func (d *device) closePinned() cu.Result {
 	return first
 }
 
-// hostAddress is where b lies.
+// hostAddress returns the address of b.
 func hostAddress(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// hostBytes is the memory that libcuda allocated at an address. It lies outside Go's heap: an offset from a nil pointer
-// says so to the checks of -race and -d=checkptr, which let it pass.
+// hostBytes returns memory that libcuda allocated. It is outside of Go's heap. It is computed as an offset from a nil
+// pointer, which the checks of -race and -d=checkptr accept.
 func hostBytes(address uintptr, size int64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), address)), size)
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Processes asks NVML, which may be missing, or denied: to a slice of a GPU, to a container. In a container the driver
-// shows the processes of that container only, or none, or all by the host's numbers, depending on its version.
+// Processes queries NVML, which may be missing, or denied in a slice of a GPU or in a container. In a container it
+// lists, depending on the driver's version, only the container's processes, none, or all processes with the host's
+// numbers.
 func (d *device) Processes() ([]driver.ProcessMemory, error) {
 	const call = "Processes"
 	if d.isClosed() {
@@ -26,7 +27,7 @@ func (d *device) Processes() ([]driver.ProcessMemory, error) {
 	if err != nil {
 		return nil, unknown("NVML: " + err.Error())
 	}
-	if len(holders) == 0 { // this process is one
+	if len(holders) == 0 { // this process must be listed
 		return nil, unknown("NVML lists no process here, not even this one")
 	}
 	all := make([]driver.ProcessMemory, len(holders))

@@ -11,15 +11,14 @@ import (
 	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
-// ranges are the addresses that this device knows of, so that work on anything else is refused before it is queued: on
-// the device it would be an illegal access, which loses the context for good. mu is a leaf: libcuda is not called with
-// it held.
+// ranges holds the addresses that this device knows. Work on other addresses is refused before it is queued: on the
+// device it would be an illegal access, which destroys the context. mu is a leaf: libcuda is not called with it held.
 type ranges struct {
 	mu sync.RWMutex
 	t  spans.Table[known]
 }
 
-// known is what a range is. The pages mapped in a reservation are in its table; a range of another kind has none.
+// known describes a range. The pages mapped in a reservation are in its table; other kinds have no pages.
 type known struct {
 	kind   kind
 	mapped spans.Table[uint64] // with the number of the page
@@ -29,19 +28,19 @@ type kind uint8
 
 const (
 	allocated kind = iota // by Alloc
-	reserved              // by Reserve: of use where pages are mapped
+	reserved              // by Reserve: usable where pages are mapped
 	imported              // from another process
 )
 
-// add notes a range that libcuda has just returned.
+// add adds a range that libcuda has just returned.
 func (r *ranges) add(p driver.Pointer, size int64, k kind) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.t.Insert(spans.Entry[known]{At: p, Size: size, Value: known{kind: k}})
 }
 
-// remove forgets the range of that kind that starts at p, and returns its size. It does so before libcuda is asked to
-// free it, for afterwards another thread may be given the same addresses.
+// remove removes the range of kind k that starts at p, and returns its size. Call it before libcuda frees the range,
+// because afterwards another thread may get the same addresses.
 func (r *ranges) remove(p driver.Pointer, k kind) (size int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +53,7 @@ func (r *ranges) remove(p driver.Pointer, k kind) (size int64, ok bool) {
 	return size, true
 }
 
-// holds says whether work may touch the n bytes at p as far as this table knows; sure is false if it knows nothing of
+// holds reports whether work may access the n bytes at p, by this table. sure is false if the table does not contain
 // the address.
 func (r *ranges) holds(p driver.Pointer, n int64) (ok, sure bool) {
 	r.mu.RLock()
@@ -68,11 +67,12 @@ func (r *ranges) holds(p driver.Pointer, n int64) (ok, sure bool) {
 		_, _, ok = e.Value.mapped.Run(p, n)
 		return ok, true
 	}
-	return n <= int64(e.End()-p), true // two blocks side by side are not one
+	return n <= int64(e.End()-p), true // adjacent blocks are not one
 }
 
-// reachable fails unless work of this device may touch the n bytes at p: they are in one block, in mapped pages of one
-// reservation, or in one range of memory that other code of this process got from libcuda. Between enter and leave.
+// reachable returns an error unless work of this device may access the n bytes at p: they must be in one block, in
+// mapped pages of one reservation, or in one range of memory that other code of this process allocated through libcuda.
+// Between enter and leave.
 func (d *device) reachable(call string, p driver.Pointer, n int64) error {
 	if n == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (d *device) reachable(call string, p driver.Pointer, n int64) error {
 	return invalidError(call, "the %d bytes at %#x are not in one block, nor in mapped pages of one reservation", n, p)
 }
 
-// foreign says whether libcuda knows the n bytes at p as part of one allocation or mapping.
+// foreign reports whether libcuda knows the n bytes at p as part of one allocation or mapping.
 func (d *device) foreign(p driver.Pointer, n int64) bool {
 	start, r := d.lib.PointerGetAttribute(cu.PointerRangeStart, uint64(p))
 	if r != cu.Success {

@@ -7,8 +7,9 @@ import (
 	"github.com/ashlar-go/ashlar/internal/spans"
 )
 
-// The part of ranges that virtual memory changes. virtual.mu is held in all of these but mappedRun, so a reservation that
-// was looked at stays as it is until the change is made; ranges.mu is held only while the table is read or written.
+// The part of ranges that virtual memory changes. virtual.mu is held in all of these functions except mappedRun, so a
+// reservation does not change between a check and the change that follows. ranges.mu is held only while the table is
+// read or written.
 
 // inside returns the reservation that [p, p+size) is in. r.mu is held.
 func (r *ranges) inside(call string, p driver.Pointer, size int64) (*known, error) {
@@ -19,7 +20,8 @@ func (r *ranges) inside(call string, p driver.Pointer, size int64) (*known, erro
 	return &r.t[i].Value, nil
 }
 
-// wholePages returns the part of the reservation's table that [p, p+size) is. r.mu is held.
+// wholePages returns the part of the reservation's table for [p, p+size), which must consist of whole pages. r.mu is
+// held.
 func (r *ranges) wholePages(call string, p driver.Pointer, size int64) (in *known, from, to int, err error) {
 	if in, err = r.inside(call, p, size); err != nil {
 		return nil, 0, 0, err
@@ -31,7 +33,7 @@ func (r *ranges) wholePages(call string, p driver.Pointer, size int64) (in *know
 	return in, from, to, nil
 }
 
-// unmapped fails unless [p, p+size) is inside one reservation and nothing is mapped there.
+// unmapped returns an error unless [p, p+size) is inside one reservation and no page is mapped there.
 func (r *ranges) unmapped(call string, p driver.Pointer, size int64) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -42,7 +44,7 @@ func (r *ranges) unmapped(call string, p driver.Pointer, size int64) error {
 	return err
 }
 
-// mapped notes that pages were mapped from p on.
+// mapped records that pages were mapped from p on.
 func (r *ranges) mapped(p driver.Pointer, pages []driver.Page) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,8 +55,8 @@ func (r *ranges) mapped(p driver.Pointer, pages []driver.Page) {
 	}
 }
 
-// unmap notes that the pages at [p, p+size) are about to be unmapped, so that no work is queued there from now on, and
-// returns them.
+// unmap removes the pages at [p, p+size) from the table before they are unmapped, so that no more work is queued there,
+// and returns them.
 func (r *ranges) unmap(call string, p driver.Pointer, size int64) ([]driver.Page, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +72,7 @@ func (r *ranges) unmap(call string, p driver.Pointer, size int64) ([]driver.Page
 	return pages, nil
 }
 
-// removeReservation forgets a whole reservation in which nothing is mapped.
+// removeReservation removes a whole reservation without mapped pages.
 func (r *ranges) removeReservation(call string, p driver.Pointer, size int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +87,7 @@ func (r *ranges) removeReservation(call string, p driver.Pointer, size int64) er
 	return nil
 }
 
-// mappedRun fails unless [p, p+size) is whole mapped pages of one reservation.
+// mappedRun returns an error unless [p, p+size) consists of whole mapped pages of one reservation.
 func (d *device) mappedRun(call string, p driver.Pointer, size int64) error {
 	d.known.mu.RLock()
 	defer d.known.mu.RUnlock()

@@ -10,19 +10,19 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// A sharedEvent is a CUevent that other processes have too. libcuda keeps what it was last recorded at: nothing is
-// counted here. That a maker outlives what others do with its event is for their programs to see to, as is what becomes
-// of waiting for a process that dies: NVIDIA documents neither.
+// A sharedEvent is a CUevent that processes share. libcuda stores its last record; this package counts nothing. The
+// programs must ensure that the process that made an event outlives its uses, and must handle a wait for a process that
+// dies: NVIDIA documents neither case.
 type sharedEvent struct {
 	d      *device
 	handle cu.Event
-	name   []byte // what OpenEvent takes
+	name   []byte // the argument of OpenEvent
 
-	mu     sync.RWMutex // read by what uses the handle, written by Close; after a stream's
+	mu     sync.RWMutex // read-locked to use the handle, locked by Close; taken after a stream's mu
 	closed bool
 }
 
-// NewEvent is cuEventCreate and cuIpcGetEventHandle.
+// NewEvent calls cuEventCreate and cuIpcGetEventHandle.
 func (s sharing) NewEvent() (driver.SharedEvent, error) {
 	const call = "Sharing.NewEvent"
 	if err := s.d.enter(call); err != nil {
@@ -64,14 +64,14 @@ func (s sharing) OpenEvent(b []byte) (driver.SharedEvent, error) {
 	return s.adoptEvent(e, slices.Clone(b)), nil
 }
 
-// adoptEvent makes a sharedEvent of an event, which it owns from now on.
+// adoptEvent makes a sharedEvent, which then owns the event.
 func (s sharing) adoptEvent(handle cu.Event, name []byte) *sharedEvent {
 	e := &sharedEvent{d: s.d, handle: handle, name: name}
 	s.d.shares.add(e)
 	return e
 }
 
-// use keeps the event from being closed until e.mu.RUnlock, or fails if it is. Between enter and leave.
+// use prevents Close until e.mu.RUnlock. It returns an error if the event is closed. Between enter and leave.
 func (e *sharedEvent) use(call string) error {
 	e.mu.RLock()
 	if e.closed {
@@ -102,7 +102,8 @@ func (e *sharedEvent) Wait(s driver.Stream) error {
 	return e.queue("SharedEvent.Wait", s, func(o *stream) cu.Result { return e.d.lib.StreamWaitEvent(o.handle, e.handle) })
 }
 
-// queue queues something with the event on a stream that does not capture: libcuda has no such nodes.
+// queue queues an operation with the event on a stream. It returns an error if the stream captures, because libcuda has
+// no such graph nodes.
 func (e *sharedEvent) queue(call string, s driver.Stream, do func(*stream) cu.Result) error {
 	o := e.d.ownStream(call, s)
 	if err := o.begin(call); err != nil {
@@ -143,7 +144,7 @@ func (e *sharedEvent) Reached() (bool, error) {
 	return r == cu.Success, e.d.fail(call, r, "an event of several processes")
 }
 
-// Close is cuEventDestroy: libcuda keeps what queued work needs of the event.
+// Close calls cuEventDestroy. libcuda keeps the event for queued work.
 func (e *sharedEvent) Close() error {
 	const call = "SharedEvent.Close"
 	if err := e.d.enter(call); err != nil {

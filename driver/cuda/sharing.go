@@ -14,19 +14,19 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// sharing is the driver.Sharing of a device. What Export writes is in sharinghandle.go.
+// sharing implements driver.Sharing. The handles of Export are in sharinghandle.go.
 type sharing struct{ d *device }
 
 func (d *device) Sharing() driver.Sharing { return sharing{d} }
 
-// A sharedSet is how often each allocation of another process was imported and not forgotten: libcuda gives the same
-// address for the same handle and counts too.
+// A sharedSet counts, for each allocation of another process, the imports that were not forgotten. libcuda returns the
+// same address for the same handle and counts, too.
 type sharedSet struct {
-	mu    sync.Mutex // held while libcuda opens and closes; before ranges.mu
+	mu    sync.Mutex // held while libcuda opens and closes handles; taken before ranges.mu
 	holds map[driver.Pointer]int
 }
 
-// Export is cuIpcGetMemHandle, with what Import needs to check.
+// Export calls cuIpcGetMemHandle and adds the data that Import checks.
 func (s sharing) Export(p driver.Pointer) ([]byte, error) {
 	const call = "Sharing.Export"
 	if err := s.d.enter(call); err != nil {
@@ -67,7 +67,7 @@ func (s sharing) exportable(call string, p driver.Pointer) (int64, error) {
 	return 0, invalidError(call, "%#x is not the start of a block from Alloc", p)
 }
 
-// Import opens a handle of a block that its exporter has freed too, if some process still has it open: libcuda does.
+// Like libcuda, Import also opens a handle of a block that its exporter has freed, if a process still has it open.
 func (s sharing) Import(b []byte) (driver.Pointer, int64, error) {
 	const call = "Sharing.Import"
 	if err := s.d.enter(call); err != nil {
@@ -101,8 +101,8 @@ func (s sharing) Import(b []byte) (driver.Pointer, int64, error) {
 	return p, h.Size, nil
 }
 
-// refused is fail for what another process sent. libcuda has several results for what is not, or no longer, what it should
-// be, and some have no meaning of their own (a failed call of the operating system): they are all ErrInvalid.
+// refused is fail for a handle from another process. libcuda has several results for an invalid or outdated handle, and
+// some are unspecific (a failed call of the operating system). They all become ErrInvalid.
 func (s sharing) refused(call string, r cu.Result, format string, args ...any) error {
 	err := s.d.fail(call, r, format, args...)
 	for _, other := range []error{driver.ErrNoMemory, driver.ErrLost, driver.ErrUnsupported, driver.ErrClosed} {
@@ -113,7 +113,7 @@ func (s sharing) refused(call string, r cu.Result, format string, args ...any) e
 	return &driver.Error{Call: call, Code: driver.ErrInvalid, Detail: err.(*driver.Error).Detail}
 }
 
-// Forget waits for queued work itself: libcuda does not promise to.
+// Forget waits for queued work itself, because libcuda does not guarantee to wait.
 func (s sharing) Forget(p driver.Pointer) error {
 	const call = "Sharing.Forget"
 	if err := s.d.enter(call); err != nil {
@@ -146,7 +146,7 @@ func (s sharing) Forget(p driver.Pointer) error {
 	return nil
 }
 
-// closeShared closes what callers did not forget.
+// closeShared closes the imports that callers did not forget.
 func (d *device) closeShared() cu.Result {
 	first := cu.Success
 	for p, n := range d.shared.holds {
@@ -161,7 +161,7 @@ func (d *device) closeShared() cu.Result {
 	return first
 }
 
-// CreateShared makes pages whose handles may become files.
+// CreateShared creates a page whose handle can be exported as a file.
 func (s sharing) CreateShared(size int64) (driver.Page, error) {
 	const call = "Sharing.CreateShared"
 	if err := s.pages(call, size); err != nil {
@@ -174,7 +174,7 @@ func (s sharing) CreateShared(size int64) (driver.Page, error) {
 	return s.d.createPage(call, size, cu.HandleFD)
 }
 
-// pages fails unless the device has virtual memory and size is some granules.
+// pages returns an error unless the device has virtual memory and size is a multiple of the granularity.
 func (s sharing) pages(call string, size int64) error {
 	if s.d.info.Granularity == 0 {
 		return &driver.Error{Call: call, Code: driver.ErrUnsupported, Detail: "the device has no virtual memory"}
@@ -182,7 +182,7 @@ func (s sharing) pages(call string, size int64) error {
 	return s.d.whole(call, size)
 }
 
-// ExportPage holds off programs being started until the descriptor is marked as not for them.
+// ExportPage blocks the start of programs until the descriptor is marked close-on-exec.
 func (s sharing) ExportPage(p driver.Page) (*os.File, error) {
 	const call = "Sharing.ExportPage"
 	if err := s.d.enter(call); err != nil {
@@ -205,7 +205,8 @@ func (s sharing) ExportPage(p driver.Page) (*os.File, error) {
 	return os.NewFile(uintptr(fd), fmt.Sprintf("cuda page %d", p.ID)), nil
 }
 
-// ImportPage maps the page once for a moment: libcuda tells no page's size, but maps no more than there is.
+// ImportPage maps the page temporarily to check its size: libcuda does not report the size, but refuses to map more
+// than the page has.
 func (s sharing) ImportPage(f *os.File, size int64) (driver.Page, error) {
 	const call = "Sharing.ImportPage"
 	if err := s.pages(call, size); err != nil {
@@ -234,7 +235,7 @@ func (s sharing) ImportPage(f *os.File, size int64) (driver.Page, error) {
 	return s.d.adoptPage(page{handle: h, size: size, imported: true}), nil
 }
 
-// tryMap fails unless size bytes of h can be mapped.
+// tryMap returns an error unless size bytes of h can be mapped.
 func (s sharing) tryMap(call string, h cu.MemHandle, size int64) error {
 	lib := s.d.lib
 	at, r := lib.MemAddressReserve(size, s.d.info.Granularity)
@@ -248,7 +249,7 @@ func (s sharing) tryMap(call string, h cu.MemHandle, size int64) error {
 	if freed := lib.MemAddressFree(at, size); r == cu.Success {
 		r = freed
 	}
-	if mapped == cu.NotSupported { // so libcuda says of more than there is
+	if mapped == cu.NotSupported { // the result for a size above that of the page
 		return invalidError(call, "%s is not the size of the page: %s", bytesize.Format(size), lib.Describe(mapped))
 	}
 	if mapped != cu.Success {

@@ -70,7 +70,7 @@ func TestExport(t *testing.T) {
 		t.Errorf("the handle says %+v", h)
 	}
 	_, _, err = sharing.Import(b)
-	r.wantErr("Import in the exporting process", err, driver.ErrInvalid, "this very process")
+	r.wantErr("Import in the exporting process", err, driver.ErrInvalid, "a handle of this process")
 	if r.m.Calls("cuIpcOpenMemHandle_v2") != 0 {
 		t.Error("libcuda was asked to")
 	}
@@ -105,8 +105,8 @@ func TestHandlesAreChecked(t *testing.T) {
 		b    []byte
 		says string
 	}{
-		"nothing":          {nil, "no such handle"},
-		"other bytes":      {scatter(1, len(good)), "no such handle"},
+		"nothing":          {nil, "not a handle of this kind"},
+		"other bytes":      {scatter(1, len(good)), "not a handle of this kind"},
 		"another version":  {change(len(handleMagic)-1, 77), "version 77"},
 		"too short":        {good[:len(good)-1], "bytes, want"},
 		"too long":         {append(bytes.Clone(good), 0), "bytes, want"},

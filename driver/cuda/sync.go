@@ -10,14 +10,14 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// polls is how often a wait asks before it sleeps: at 0.4 us a question (NVIDIA H200) some 20 us, about what it costs
-// to put a thread to sleep and wake it.
+// polls is the number of polls of a wait before it sleeps. At 0.4 us each (NVIDIA H200) they take some 20 us, about the
+// cost of putting a thread to sleep and waking it.
 const polls = 50
 
-// Sync with a context that cannot end is cuStreamSynchronize: the fastest, but libcuda may spin on a processor. With
-// one that can, it asks for a while and then leaves the waiting to a goroutine that sleeps in libcuda, one for a stream
-// however many waits begin and end; that goroutine stays until the work is done. If ctx ends first, the error is a
-// *driver.Error that matches ctx.Err(), and the work goes on.
+// Sync with a context that cannot end calls cuStreamSynchronize, which is the fastest method, but libcuda may spin on a
+// processor. With a context that can end, Sync polls for a while and then waits for a goroutine that sleeps in libcuda.
+// A stream has at most one such goroutine, however many waits begin and end; it runs until the work is done. If ctx
+// ends first, the error is a *driver.Error that matches ctx.Err(), and the work continues.
 func (s *stream) Sync(ctx context.Context) error {
 	const call = "Stream.Sync"
 	tick, done, err := s.syncNow(call, ctx.Done() == nil)
@@ -38,8 +38,8 @@ func (s *stream) Sync(ctx context.Context) error {
 	return err
 }
 
-// syncNow waits for the work queued so far: for good if forever is true, else for a moment. It returns the tick that is
-// still to be waited for unless done is true.
+// syncNow waits for the work queued so far: until it is done if forever is true, otherwise for a short time. If done is
+// false, it returns the tick to wait for.
 func (s *stream) syncNow(call string, forever bool) (tick uint64, done bool, err error) {
 	if err := s.beginOrder(call); err != nil {
 		return 0, false, err
@@ -70,8 +70,8 @@ func (s *stream) syncNow(call string, forever bool) (tick uint64, done bool, err
 	return m.Tick, done, err
 }
 
-// markDone records that all ticks up to tick are done, and, if no more than work pieces of work were queued, all work:
-// the next mark then is the last one. The stream is not locked.
+// markDone records that all ticks up to tick are done. If no more than work items were queued, all work is done, and
+// the next Mark returns the last mark. The stream is not locked.
 func (s *stream) markDone(work, tick uint64) {
 	s.mu.Lock()
 	if s.work == work {
@@ -83,7 +83,7 @@ func (s *stream) markDone(work, tick uint64) {
 	s.marks.advance(&s.d.events, tick)
 }
 
-// ask polls for a moment. Between enter and leave.
+// ask polls for a short time. Between enter and leave.
 func (s *stream) ask(call string, tick uint64) (done bool, err error) {
 	for i := 0; i < polls && !done && err == nil; i++ {
 		s.marks.mu.Lock()
@@ -101,7 +101,7 @@ func (s *stream) await(call string, tick uint64) error {
 	return s.sleep(call, tick)
 }
 
-// sleep is await without asking first.
+// sleep is await without polling first.
 func (s *stream) sleep(call string, tick uint64) error {
 	e, c, err := s.retain(call, tick)
 	if e == nil {
@@ -126,8 +126,8 @@ type wait struct {
 	err  error // set before done is closed
 }
 
-// waiter returns the stream's wait, and starts one for tick if there is none: a caller that needs a later tick than it
-// waits for asks again afterwards. It returns nil if tick is done.
+// waiter returns the stream's wait, and starts one for tick if there is none. A caller that needs a later tick than
+// that of the wait calls waiter again afterwards. It returns nil if tick is done.
 func (s *stream) waiter(tick uint64) *wait {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()

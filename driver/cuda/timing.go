@@ -10,18 +10,18 @@ import (
 	"github.com/ashlar-go/ashlar/driver/cuda/internal/cu"
 )
 
-// A stamp is an event with time: they cost more to record than those of marks, so they are their own. libcuda tells
-// times as 32-bit floating-point milliseconds: exact to the half microsecond up to about eight seconds, and less
-// beyond.
+// A stamp is an event with time. Recording one costs more than the events of marks, which have no time. libcuda returns
+// durations as 32-bit floating-point milliseconds, which are exact to half a microsecond up to about eight seconds, and
+// less exact beyond.
 
 type timing struct{ d *device }
 
 func (d *device) Timing() driver.Timing { return timing{d} }
 
-// stamps are a device's events with time. mu is a leaf.
+// stamps holds a device's events with time. mu is a leaf.
 type stamps struct {
 	mu   sync.Mutex
-	last uint64 // the number of the stamp made last
+	last uint64 // number of the last stamp
 	live map[uint64]cu.Event
 	free []cu.Event
 }
@@ -38,14 +38,14 @@ func (t *stamps) take() cu.Event {
 	return e
 }
 
-// put gives an event for reuse, though it may not have been reached: recording it again is allowed.
+// put returns an event for reuse. It may not be reached yet, because recording it again is valid.
 func (t *stamps) put(e cu.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free = append(t.free, e)
 }
 
-// name gives an event a number.
+// name assigns a number to an event.
 func (t *stamps) name(e cu.Event) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +64,7 @@ func (t *stamps) event(id uint64) (cu.Event, bool) {
 	return e, ok
 }
 
-// Stamp fails with ErrCapturing on a stream that captures: a graph's events have no time that could be asked for.
+// Stamp returns ErrCapturing on a stream that captures, because events of a graph have no time.
 func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {
 	const call = "Timing.Stamp"
 	o := t.d.ownStream(call, s)
@@ -84,7 +84,7 @@ func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {
 	}
 	r := t.d.lib.EventRecord(e, o.handle)
 	if r == cu.Success {
-		o.queued() // so that the mark is behind it
+		o.queued() // so that the next mark covers it
 		m, err := o.mark(call)
 		if err == nil {
 			return driver.Stamp{Mark: m, ID: t.d.stamps.name(e)}, nil
@@ -96,7 +96,7 @@ func (t timing) Stamp(s driver.Stream) (driver.Stamp, error) {
 	return driver.Stamp{}, t.d.fail(call, r, "record an event with time on stream %d", o.id)
 }
 
-// Elapsed fails with ErrInvalid if a stamp was discarded.
+// Elapsed returns ErrInvalid if a stamp was discarded.
 func (t timing) Elapsed(from, to driver.Stamp) (time.Duration, error) {
 	const call = "Timing.Elapsed"
 	if err := t.d.enter(call); err != nil {

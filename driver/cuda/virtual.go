@@ -12,24 +12,24 @@ import (
 	"github.com/ashlar-go/ashlar/internal/bytesize"
 )
 
-// virtual is what a device knows of its pages. Which addresses are reserved, and where pages are mapped, stands in
-// device.known, so that streams look there without waiting for the calls here: cuMemSetAccess takes 25 us a page.
+// virtual holds the pages of a device. Reservations and mappings are in device.known, so that streams can check
+// addresses without waiting for the calls here: cuMemSetAccess takes 25 us for each page.
 //
-// A page is a handle of cuMemCreate. Dropping it releases the handle at once: libcuda keeps the memory for as long as
-// it is mapped somewhere. States are checked in our own tables before libcuda is called, since for much of what is
-// wrong the behaviour is undocumented.
+// A page is a handle of cuMemCreate. Dropping a page releases the handle at once; libcuda keeps the memory as long as
+// it is mapped. States are checked in these tables before libcuda is called, because its behaviour for many errors is
+// undocumented.
 type virtual struct {
-	mu    sync.Mutex // held over the calls that map and unmap; before ranges.mu
+	mu    sync.Mutex // held during calls that map and unmap; taken before ranges.mu
 	pages map[uint64]*page
-	last  uint64 // the number of the newest page: they are not given again
+	last  uint64 // the number of the newest page; numbers are not reused
 }
 
-// A page is there until it is dropped and mapped nowhere. Of one that was dropped there is no handle.
+// A page exists until it is dropped and no longer mapped. A dropped page has no handle.
 type page struct {
 	handle   cu.MemHandle
 	size     int64
-	imported bool // another process's: not of the budget
-	places   int  // where it is mapped
+	imported bool // from another process: not counted in the budget
+	places   int  // number of its mappings
 	dropped  bool
 }
 
@@ -44,7 +44,7 @@ func (d *device) VirtualMemory() driver.VirtualMemory {
 // virtualMemory is the driver.VirtualMemory of a device.
 type virtualMemory struct{ d *device }
 
-// whole panics on a negative size, and otherwise fails unless size is some granules.
+// whole panics if size is negative, and returns an error unless size is a multiple of the granularity.
 func (d *device) whole(call string, size int64) error {
 	checkSize(call, size)
 	if g := d.info.Granularity; size == 0 || size%g != 0 {
@@ -101,8 +101,8 @@ func (v virtualMemory) Create(size int64) (driver.Page, error) {
 	return v.d.createPage(call, size, 0)
 }
 
-// createPage makes a page that can be shared by the handle types of cu.MemProp, or by none. Network cards can reach it
-// where the device lets them, as they can reach what Alloc returns. Between enter and leave.
+// createPage makes a page that can be shared by the handle types of cu.MemProp, or by none. Network cards can access it
+// if the device supports that, as they can access blocks of Alloc. Between enter and leave.
 func (d *device) createPage(call string, size int64, handleTypes int32) (driver.Page, error) {
 	if size > d.info.TotalMemory || !d.budget.take(size) {
 		return driver.Page{}, d.full(call, size)
@@ -120,7 +120,7 @@ func (d *device) createPage(call string, size int64, handleTypes int32) (driver.
 	return driver.Page{}, d.fail(call, r, "%s", bytesize.Format(size))
 }
 
-// adoptPage gives a page its number. Its handle is the device's from now on.
+// adoptPage numbers a page. The device then owns its handle.
 func (d *device) adoptPage(pg page) driver.Page {
 	v := &d.virtual
 	v.mu.Lock()
@@ -133,7 +133,7 @@ func (d *device) adoptPage(pg page) driver.Page {
 	return driver.Page{ID: v.last, Size: pg.size}
 }
 
-// handleOf returns the handle of a page, which stays good until it is dropped.
+// handleOf returns the handle of a page. It is valid until the page is dropped.
 func (d *device) handleOf(call string, p driver.Page) (cu.MemHandle, error) {
 	d.virtual.mu.Lock()
 	defer d.virtual.mu.Unlock()
@@ -173,7 +173,7 @@ func (v virtualMemory) Drop(p driver.Page) error {
 	return nil
 }
 
-// forgetUnused forgets a page that is dropped and mapped nowhere. virtual.mu is held.
+// forgetUnused deletes a page that is dropped and no longer mapped. virtual.mu is held.
 func (d *device) forgetUnused(id uint64) {
 	pg := d.virtual.pages[id]
 	if !pg.dropped || pg.places > 0 {
@@ -229,7 +229,7 @@ func (v virtualMemory) Map(p driver.Pointer, pages ...driver.Page) error {
 	return nil
 }
 
-// mapAll maps pages at consecutive addresses, all or none.
+// mapAll maps all pages at consecutive addresses, or none.
 func (v virtualMemory) mapAll(call string, p driver.Pointer, pages []*page) error {
 	at := p
 	for i, pg := range pages {
@@ -241,7 +241,7 @@ func (v virtualMemory) mapAll(call string, p driver.Pointer, pages []*page) erro
 	return nil
 }
 
-// rollback unmaps what was mapped before err.
+// rollback unmaps the pages that were mapped before err.
 func (d *device) rollback(call string, p driver.Pointer, size int64, err error) error {
 	if size == 0 {
 		return err
@@ -252,7 +252,7 @@ func (d *device) rollback(call string, p driver.Pointer, size int64, err error) 
 	return err
 }
 
-// Unmap is one call of libcuda, whatever the number of pages.
+// Unmap makes one call of libcuda, whatever the number of pages.
 func (v virtualMemory) Unmap(p driver.Pointer, size int64) error {
 	const call = "VirtualMemory.Unmap"
 	if err := v.d.whole(call, size); err != nil {

@@ -1,9 +1,10 @@
 package drivercost
 
-// small is the size of copies of which only the call is timed.
+// small is the size of the copies whose calls are timed, not their work.
 const small = 512
 
-// queued measures a call that queues a copy or fill of up to limit bytes: until it returns, and until the work is done.
+// queued measures a call that queues a copy or fill of up to limit bytes: the time until the call returns, and the time
+// until the work is done.
 func (m *meter) queued(call string, limit int64, queue func(size int64) error) error {
 	returns := m.figure(call, small, 0)
 	err := m.measure(func() error {
@@ -34,8 +35,8 @@ func (m *meter) queued(call string, limit int64, queue func(size int64) error) e
 	return nil
 }
 
-// copies measures Copy, Fill, CopyIn and CopyOut. The device has two blocks as large as a copy may be; the host's
-// memory is ordinary.
+// copies measures Copy, Fill, CopyIn and CopyOut. It uses two device blocks of the largest copy size, and ordinary host
+// memory.
 func (m *meter) copies() error {
 	limit := min(gib, m.free/4)
 	to, err := m.d.Alloc(limit)
@@ -46,7 +47,7 @@ func (m *meter) copies() error {
 	if err != nil {
 		return err
 	}
-	if err := m.s.Fill(from, 1, limit); err != nil { // it may have no memory behind it before
+	if err := m.s.Fill(from, 1, limit); err != nil { // so that memory is behind it
 		return err
 	}
 	err = m.queued("Stream.Copy", limit, func(size int64) error { return m.s.Copy(to, from, size) })
@@ -79,10 +80,10 @@ func (m *meter) copies() error {
 	return m.d.Free(to)
 }
 
-// hostLimit is how much host memory is used at most.
+// hostLimit returns the maximum host memory to use, in bytes.
 func (m *meter) hostLimit() int64 { return min(256*mib, m.free/32) }
 
-// touched writes to every page of a slice, so that it has memory.
+// touched writes to every page of a slice, so that memory is behind it.
 func touched(b []byte) []byte {
 	for i := 0; i < len(b); i += 4 * kib {
 		b[i] = byte(i >> 12)

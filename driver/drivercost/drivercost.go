@@ -1,18 +1,20 @@
-// Package drivercost measures what the calls of a device cost its caller, and makes a cost model for driver/sim of it.
+// Package drivercost measures the time of a device's calls and makes a cost model for driver/sim from the measurements.
 //
-// Measure goes through the calls of the seam that reach a driver, most by size, some by the number of pages or of pieces
-// of work. Each Figure is of one call alone: what it needs is made before, and given back after, the clock runs. Short
-// calls are timed many in a row and divided. Rounds are repeated until there are enough of them or the figure's time is
-// up, after rounds that only warm up; what is kept is the median, and how far the samples spread.
+// Measure measures the calls of package driver's interfaces that reach a driver, most by size, some by the number of
+// pages or of work items. Each Figure is the time of one call alone: its resources are allocated and freed outside of
+// the timed part. Short calls are timed many in a row, and the time is divided. After rounds that only warm up, rounds
+// are repeated until there are enough samples or the time for the figure is over. A Figure has the median and the
+// spread of the samples.
 //
-// Queued copies have two figures: how long the call takes to return, at a small size, and how long until the work is
-// done, at large ones. The model (model.go) takes the fixed cost from the first and the bytes per second from the second.
+// Queued copies have two figures: the time until the call returns, for a small size, and the time until the work is
+// done, for large sizes. The model (model.go) uses the first for the fixed cost and the second for the bytes per
+// second.
 //
-// The clock is the caller's. With the virtual time of a simulated device the model that comes out is the one that went
-// in, which is how the package is tested.
+// The caller provides the clock. With the virtual time of a simulated device, the result is the cost model of that
+// device; the tests of the package rely on this.
 //
-// It uses the device alone: other work on it, or other programs on its hardware, are in the figures. It queues nothing
-// on the default stream. If it fails, what it holds is given back by closing the device.
+// Measure assumes that it uses the device alone: other work on it, or other programs on its hardware, distort the
+// figures. It queues nothing on the default stream. If it fails, closing the device frees its resources.
 package drivercost
 
 import (
@@ -24,45 +26,47 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// Options say how Measure measures.
+// Options configure Measure.
 type Options struct {
-	// Now reads a clock that never goes back; only differences of its times are used.
+	// Now reads a monotonic clock; only differences of its times are used.
 	Now func() time.Duration
 
-	// Progress, if not nil, is told what is being measured and what part of all, from 0 to 1, lies behind.
+	// Progress, if not nil, is called with the name of the current measurement and the completed part of all, from 0 to
+	// 1.
 	Progress func(what string, done float64)
 }
 
-// A Figure is what one call costs.
+// A Figure is the measured time of one call.
 type Figure struct {
-	Call string // the method, as driver.Error names it: "VirtualMemory.Map"
-	Size int64  // bytes: of the call, or of each page
-	N    int    // pages in one call, or pieces of work in a graph; 0 if that means nothing
-	Done bool   // timed until the work was done and waited for, not until the call returned
-	Note string // what is special about it; the model leaves such figures out
+	Call string // the method, as in driver.Error: "VirtualMemory.Map"
+	Size int64  // bytes of the call or of each page
+	N    int    // pages in one call, or work items in a graph; 0 if not applicable
+	Done bool   // timed until the work was done, not until the call returned
+	Note string // special conditions; the model ignores such figures
 
-	Median, P10, P90 time.Duration // of one call; nine in ten samples are not above P90
+	Median, P10, P90 time.Duration // of one call; nine in ten samples are at most P90
 	Samples          int
 }
 
-// A Report is what Measure found.
+// A Report is the result of Measure.
 type Report struct {
 	Info    driver.Info
-	Figures []Figure // those of one call together, in ascending order
-	Absent  []string // what could not be measured, and why, as "Graphs: the device has none"
+	Figures []Figure // grouped by call, in ascending order
+	Absent  []string // calls that could not be measured, with the reason: "Graphs: the device has none"
 }
 
 const (
-	warmups = 2  // rounds that do not count
-	least   = 5  // samples, however long they take
-	most    = 31 // samples
+	warmups = 2  // rounds that are not counted
+	least   = 5  // minimum number of samples, however long they take
+	most    = 31 // maximum number of samples
 	budget  = 250 * time.Millisecond
 
 	enough = 64 << 20 // bytes of free memory
 )
 
-// Measure measures all calls of d. The caller should see to it that nothing else uses the device. On a GPU it takes
-// about twenty seconds (an estimate: it repeats some sixty figures for a quarter of a second at most, or five times).
+// Measure measures all calls of d. The caller should ensure that nothing else uses the device. On a GPU it takes about
+// twenty seconds. (This is an estimate: it repeats some sixty figures for at most a quarter of a second each, or five
+// times.)
 func Measure(d driver.Device, opts Options) (*Report, error) {
 	m := &meter{d: d, now: opts.Now, report: &Report{Info: d.Info()}}
 	free, _, err := d.Available()
@@ -109,7 +113,7 @@ func Measure(d driver.Device, opts Options) (*Report, error) {
 	return m.report, nil
 }
 
-// group puts the figures of one call together, in the order in which the calls were first measured.
+// group groups the figures by call, in the order in which the calls were first measured.
 func (r *Report) group() {
 	first := map[string]int{}
 	for i, f := range r.Figures {
@@ -126,18 +130,18 @@ type meter struct {
 	s        driver.Stream // for work
 	now      func() time.Duration
 	overhead time.Duration // of reading the clock twice
-	free     int64         // bytes of the device, when it began
+	free     int64         // free bytes of the device at the start
 	report   *Report
 }
 
-// A figure is one that is being measured.
+// A figure is a Figure in progress.
 type figure struct {
 	Figure
 	m     *meter
 	times []time.Duration
 }
 
-// figure starts one of a call that is timed alone.
+// figure starts the figure of a call that is timed alone.
 func (m *meter) figure(call string, size int64, n int) *figure {
 	return &figure{Figure: Figure{Call: call, Size: size, N: n}, m: m}
 }
@@ -152,7 +156,7 @@ func (m *meter) findOverhead() {
 	m.overhead = times[len(times)/2]
 }
 
-// time takes a sample: f, which makes so many calls.
+// time takes a sample: it times call, which makes so many calls.
 func (f *figure) time(calls int, call func() error) error {
 	start := f.m.now()
 	err := call()
@@ -161,7 +165,7 @@ func (f *figure) time(calls int, call func() error) error {
 	return err
 }
 
-// measure repeats a round, each of which takes one sample of each figure, and reports the figures.
+// measure repeats a round, which takes one sample of each figure, and adds the figures to the report.
 func (m *meter) measure(round func() error, figures ...*figure) error {
 	var begun time.Duration
 	for i := range warmups + most {
@@ -185,14 +189,14 @@ func (m *meter) measure(round func() error, figures ...*figure) error {
 	return nil
 }
 
-// sum puts the samples into the figure. It sorts them.
+// sum computes the figure from the samples. It sorts them.
 func (f *Figure) sum(times []time.Duration) {
 	slices.Sort(times)
 	n := len(times)
 	f.Median, f.P10, f.P90, f.Samples = times[n/2], times[n/10], times[n-1-n/10], n
 }
 
-// Summarize returns the figure of a call that took these times, of which there must be one. It sorts them.
+// Summarize returns the figure of a call from its times, at least one. It sorts them.
 func Summarize(call string, times []time.Duration) Figure {
 	f := Figure{Call: call}
 	f.sum(times)

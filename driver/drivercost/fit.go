@@ -5,9 +5,9 @@ import "math"
 // A sample is a cost at a size, both in any unit.
 type sample struct{ size, cost float64 }
 
-// fitLine returns the fixed cost and the cost per unit of size that fit the samples best: the sum of the squares of the
-// relative errors is least, so that small sizes count as much as large ones. Neither is negative. Of one sample, or
-// several of one size, all is fixed; costs of 0 are left out.
+// fitLine returns the fixed cost and the cost per unit of size that fit the samples best. It minimizes the sum of the
+// squares of the relative errors, so that small sizes count as much as large ones. Neither result is negative. If all
+// samples have one size, the whole cost is fixed. Costs of 0 are ignored.
 func fitLine(samples []sample) (fixed, per float64) {
 	var w, wx, wy, wxx, wxy float64
 	for _, s := range samples {
@@ -24,7 +24,7 @@ func fitLine(samples []sample) (fixed, per float64) {
 	if w == 0 {
 		return 0, 0
 	}
-	if spread := w*wxx - wx*wx; spread > 1e-12*w*wxx { // else all sizes are one, but for rounding
+	if spread := w*wxx - wx*wx; spread > 1e-12*w*wxx { // otherwise all sizes are equal, except for rounding
 		per = (w*wxy - wx*wy) / spread
 	}
 	switch fixed = (wy - per*wx) / w; {
@@ -36,8 +36,8 @@ func fitLine(samples []sample) (fixed, per float64) {
 	return fixed, per
 }
 
-// ascending makes costs ascend with as little change as can be: neighbours that descend become their mean, and so on
-// (pool adjacent violators). It changes costs.
+// ascending makes costs ascend with the least change: it replaces descending neighbours by their mean, repeatedly (pool
+// adjacent violators). It changes costs in place.
 func ascending(costs []float64) {
 	type pool struct {
 		sum float64

@@ -12,7 +12,7 @@ const (
 	gib = 1 << 30
 )
 
-// upTo returns the sizes that are not above limit.
+// upTo returns the sizes that are at most limit.
 func upTo(limit int64, sizes ...int64) []int64 {
 	return slices.DeleteFunc(sizes, func(size int64) bool { return size > limit })
 }
@@ -56,7 +56,7 @@ func (m *meter) memory() error {
 	return nil
 }
 
-// pagesBySize measures a page's way from Reserve to Release, by its size, and Reserve of many addresses.
+// pagesBySize measures the calls of a page from Reserve to Release, by size, and Reserve of large ranges.
 func (m *meter) pagesBySize() error {
 	vm, granule := m.d.VirtualMemory(), m.d.Info().Granularity
 	if vm == nil {
@@ -106,11 +106,12 @@ func (m *meter) pagesBySize() error {
 }
 
 const (
-	mostPages = 512 // that one call maps
+	mostPages = 512 // maximum number mapped by one call
 	elsewhere = "mapped elsewhere too"
 )
 
-// pagesByCount measures Map and Unmap of several pages of a granule in one call, and of pages that are mapped already.
+// pagesByCount measures Map and Unmap of several pages of one granule each in one call, and of pages that are already
+// mapped elsewhere.
 func (m *meter) pagesByCount() (err error) {
 	vm, granule := m.d.VirtualMemory(), m.d.Info().Granularity
 	if vm == nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/ashlar-go/ashlar/driver/sim"
 )
 
-// Model makes a cost model of the figures. What was not measured it takes from base, and kept names it, in the order of
-// sim.Call. About is the model's.
+// Model makes a cost model of the figures. It takes the costs of calls that were not measured from base, and returns
+// their names in kept, in the order of sim.Call. About becomes the model's About.
 //
-// Costs by size are the medians, made to ascend. Those of copies and fills are a fixed cost and a cost per byte, and
-// those of mapping further pages in one call, a cost per page, which fit the medians best (fit.go). Register and
-// Unregister, which need memory that is not Go's, are taken to cost what AllocHost and FreeHost do.
+// Costs by size are the medians, adjusted to ascend. Copies and fills have a fixed cost and a cost per byte, and
+// further pages of one mapping call have a cost per page; these fit the medians best (fit.go). Register and Unregister
+// need memory outside of Go's heap and are not measured: their costs are those of AllocHost and FreeHost.
 func (r *Report) Model(base *sim.CostModel, about string) (m *sim.CostModel, kept []string) {
 	m = &sim.CostModel{About: about, MapNext: base.MapNext, UnmapNext: base.UnmapNext}
 	for c := range sim.NumCalls {
@@ -75,8 +75,8 @@ func (r *Report) curve(c sim.Call) sim.Curve {
 	return curve
 }
 
-// transfer returns the cost of a call that moves bytes: what its smallest takes to return, and the cost per byte of the
-// larger ones.
+// transfer returns the cost of a call that moves bytes: the time until the smallest call returns, and the cost per byte
+// of the larger ones.
 func (r *Report) transfer(c sim.Call) sim.Curve {
 	figures := r.figuresOf(c)
 	if len(figures) == 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/ashlar-go/ashlar/driver"
 )
 
-// batch is how many short calls are timed in a row. It is well below what the queue of a GPU's stream takes before a
-// call has to wait.
+// batch is the number of short calls that are timed in a row. It is well below the number at which the queue of a GPU's
+// stream is full.
 const batch = 64
 
 // sync waits for the work on the meter's stream.
@@ -55,8 +55,8 @@ func (m *meter) streams() error {
 	return other.Close()
 }
 
-// marks measures Mark, WaitFor for marks that are most likely not reached yet, Reached of one that is, and Sync with
-// nothing to wait for.
+// marks measures Mark, WaitFor of marks that are most likely not reached yet, Reached of a reached mark, and Sync
+// without queued work.
 func (m *meter) marks(other driver.Stream) error {
 	size := min(256*mib, m.free/4)
 	p, err := m.d.Alloc(size)
@@ -106,8 +106,8 @@ func (m *meter) marks(other driver.Stream) error {
 	return m.d.Free(p)
 }
 
-// kernels measures the launch of a kernel that does nothing, where kernels are Go functions: compiled code would have
-// to be made for the device first.
+// kernels measures the launch of an empty kernel on devices whose kernels are Go functions; other devices would need
+// compiled code.
 func (m *meter) kernels() error {
 	k := m.d.Kernels()
 	if k == nil {
@@ -156,7 +156,7 @@ func (m *meter) timing() error {
 	}, stamp, elapsed, discard)
 }
 
-// graphs measures captures and launches by the pieces of work, which are fills of a byte.
+// graphs measures captures and launches by the number of work items, which are fills of one byte.
 func (m *meter) graphs() error {
 	graphs := m.d.Graphs()
 	if graphs == nil {
@@ -186,7 +186,7 @@ func (m *meter) graphs() error {
 				return err
 			}
 			err := m.onIdle(func() error {
-				if err := g.Launch(m.s); err != nil { // the first one readies it
+				if err := g.Launch(m.s); err != nil { // the first launch prepares the graph
 					return err
 				}
 				return m.onIdle(func() error {
